@@ -1,0 +1,221 @@
+#include "codegen/elementwise.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "codegen/expr_print.h"
+#include "codegen/tmpl.h"
+#include "ir/base/map.h"
+#include "ir/eval.h"
+
+enum { PARALLEL_ELEMENTS = 1 << 15 }; /* below, starting threads costs more than it gives */
+
+struct kernels {
+    struct arena *arena;
+    const struct target *target;
+    struct map by_body; /* text without the name -> index of its function */
+    VEC(const char *) names, texts;
+};
+
+struct kernels *kernels_new(struct arena *arena, const struct target *target) {
+    struct kernels *kernels = ARENA_NEW(arena, struct kernels);
+    kernels->arena = arena;
+    kernels->target = target;
+    map_init(&kernels->by_body, arena);
+    return kernels;
+}
+
+const struct target *kernels_target(const struct kernels *kernels) {
+    return kernels->target;
+}
+
+const char *kernels_text(const struct kernels *kernels) {
+    struct strbuf out;
+    strbuf_init(&out, kernels->arena);
+    for (int i = 0; i < kernels->texts.n; i++) strbuf_printf(&out, "%s%s", i ? "\n" : "", kernels->texts.at[i]);
+    return strbuf_text(&out);
+}
+
+/* One function in the making: loops over merged dimensions, each input with a stride per loop. */
+struct loops {
+    const struct graph *graph;
+    const struct node *node;
+    const struct plan_class *class;
+    struct arena *arena;
+    int n;
+    int64_t extent[MAX_NDIM], stride[3][MAX_NDIM];
+    const char *operand[3]; /* as it is spelled in the expression */
+};
+
+/* Strides of an input in the output's loops; 0 where it is repeated. */
+static void input_strides(struct loops *l, int k, int ndim) {
+    const struct tensor *in = &l->graph->tensors.at[l->node->inputs[k]];
+    const int64_t *dims = l->class->dims[l->node->inputs[k]];
+    int64_t stride = 1;
+    for (int d = in->ndim - 1; d >= 0; d--) {
+        l->stride[k][d + ndim - in->ndim] = dims[d] == 1 ? 0 : stride;
+        stride *= dims[d];
+    }
+}
+
+/* Loop d+1 continues loop d in all inputs, so both are one. */
+static bool merges(const struct loops *l, int d) {
+    for (int k = 0; k < l->node->ninputs; k++)
+        if (l->stride[k][d] != l->stride[k][d + 1] * l->extent[d + 1]) return false;
+    return true;
+}
+
+static void remove_loop(struct loops *l, int d) {
+    for (int e = d; e + 1 < l->n; e++) {
+        l->extent[e] = l->extent[e + 1];
+        for (int k = 0; k < 3; k++) l->stride[k][e] = l->stride[k][e + 1];
+    }
+    l->n--;
+}
+
+static void make_loops(struct loops *l) {
+    const struct tensor *out = &l->graph->tensors.at[l->node->outputs[0]];
+    l->n = out->ndim;
+    for (int d = 0; d < l->n; d++) l->extent[d] = l->class->dims[l->node->outputs[0]][d];
+    for (int k = 0; k < l->node->ninputs; k++) input_strides(l, k, out->ndim);
+    for (int d = l->n - 1; d >= 0; d--)
+        if (l->extent[d] == 1) remove_loop(l, d);
+    for (int d = l->n - 2; d >= 0; d--) {
+        if (!merges(l, d)) continue;
+        l->extent[d + 1] *= l->extent[d];
+        remove_loop(l, d);
+    }
+}
+
+static const char *index_text(const struct loops *l, const int64_t *stride) {
+    struct strbuf out;
+    strbuf_init(&out, l->arena);
+    for (int d = 0; d < l->n; d++) {
+        if (!stride[d]) continue;
+        strbuf_printf(&out, out.length ? " + i%d" : "i%d", d);
+        if (stride[d] != 1) strbuf_printf(&out, " * %lld", (long long)stride[d]);
+    }
+    return out.length ? strbuf_text(&out) : "0";
+}
+
+static const char *literal_of(const struct loops *l, int tensor) {
+    const struct tensor *t = &l->graph->tensors.at[tensor];
+    struct number value = eval_load(t->data, t->dtype, 0);
+    return expr_literal(l->arena, t->dtype, value.f, value.i);
+}
+
+static const char *spell(const void *env, const char *name) {
+    const struct loops *l = env;
+    static const char *const names[] = {"a", "b", "c"};
+    if (strcmp(name, "x") == 0) return l->operand[0];
+    for (int k = 0; k < l->node->ninputs; k++)
+        if (strcmp(name, names[k]) == 0) return l->operand[k];
+    const struct attr *attr = attr_find(l->node, name);
+    if (!attr) BUG("%s has no input or attribute '%s'", l->node->op->name, name);
+    enum rt_dtype dtype = l->graph->tensors.at[l->node->inputs[0]].dtype;
+    return expr_literal(l->arena, dtype, attr->kind == ATTR_INT ? (double)attr->value : attr->number, attr->value);
+}
+
+/* The type the expression is computed in: the result's, or that of the operands of a comparison. */
+static enum rt_dtype computed_in(const struct loops *l) {
+    enum rt_dtype out = l->graph->tensors.at[l->node->outputs[0]].dtype;
+    return out == RT_BOOL ? l->graph->tensors.at[l->node->inputs[0]].dtype : out;
+}
+
+static const char *value_text(const struct loops *l, const struct target *target) {
+    struct strbuf out;
+    strbuf_init(&out, l->arena);
+    if (strcmp(l->node->op->name, "Cast") == 0) {
+        const struct tensor *from = &l->graph->tensors.at[l->node->inputs[0]],
+                            *to = &l->graph->tensors.at[l->node->outputs[0]];
+        return arena_printf(l->arena, "%scast_%s_%s(%s)", target->call_prefix, rt_dtypes[from->dtype].name,
+                            rt_dtypes[to->dtype].name, l->operand[0]);
+    }
+    expr_print(&out, target, expr_parse(l->arena, l->node->op->expr), computed_in(l), spell, l);
+    return strbuf_text(&out);
+}
+
+static void bind_operands(struct loops *l, struct tmpl_env *env) {
+    static const char *const names[] = {"a", "b", "c"};
+    tmpl_list(env, "inputs");
+    for (int k = 0; k < l->node->ninputs; k++) {
+        int tensor = l->node->inputs[k];
+        if (rankplan_is_literal(l->graph, l->node, k)) {
+            l->operand[k] = literal_of(l, tensor);
+            continue;
+        }
+        const char *name = l->node->ninputs == 1 ? "x" : names[k];
+        struct tmpl_env *input = tmpl_entry(env, "inputs");
+        tmpl_set(input, "input", name);
+        tmpl_set(input, "type", rt_dtypes[l->graph->tensors.at[tensor].dtype].c_type);
+        l->operand[k] = arena_printf(l->arena, "%s[%s]", name, index_text(l, l->stride[k]));
+    }
+}
+
+static void bind_loops(struct loops *l, struct tmpl_env *env) {
+    int64_t stride[MAX_NDIM], elements = 1;
+    for (int d = l->n - 1; d >= 0; d--) {
+        stride[d] = elements;
+        elements *= l->extent[d];
+    }
+    tmpl_list(env, "loops");
+    for (int d = 0; d < l->n; d++) {
+        struct tmpl_env *loop = tmpl_entry(env, "loops");
+        tmpl_setf(loop, "index", "i%d", d);
+        tmpl_setf(loop, "extent", "%lld", (long long)l->extent[d]);
+        tmpl_setf(loop, "indent", "%*s", 4 * d, "");
+    }
+    tmpl_setf(env, "depth", "%*s", 4 * l->n, "");
+    tmpl_set(env, "at", index_text(l, stride));
+    tmpl_set(env, "parallel", elements >= PARALLEL_ELEMENTS ? "yes" : "");
+}
+
+/* "add_3": the operator in lower case, and a number. */
+static const char *function_name(struct kernels *kernels, const char *op) {
+    char *name = arena_printf(kernels->arena, "%s_%d", op, kernels->names.n);
+    for (char *c = name; *c; c++) *c = (char)tolower((unsigned char)*c);
+    return name;
+}
+
+/* The function's index. Its text is made with a place holder first: functions that differ only by name are one. */
+static int function_of(struct kernels *kernels, struct loops *l) {
+    struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
+    make_loops(l);
+    bind_operands(l, env);
+    bind_loops(l, env);
+    tmpl_set(env, "type", rt_dtypes[l->graph->tensors.at[l->node->outputs[0]].dtype].c_type);
+    tmpl_set(env, "value", value_text(l, kernels->target));
+    tmpl_set(env, "name", l->node->op->name);
+    const char *template = kernels->target->elementwise_template;
+    const char *body = tmpl_fill(kernels->arena, template, template_text(template), env);
+    int known = map_get(&kernels->by_body, body, strlen(body));
+    if (known >= 0) return known;
+    int index = kernels->names.n;
+    const char *name = function_name(kernels, l->node->op->name);
+    map_put(&kernels->by_body, body, strlen(body), index);
+    tmpl_set(env, "name", name);
+    VEC_PUSH(kernels->arena, &kernels->names, name);
+    VEC_PUSH(kernels->arena, &kernels->texts, tmpl_fill(kernels->arena, template, template_text(template), env));
+    return index;
+}
+
+const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
+                             int node, int **tensors, int *n) {
+    struct loops l = {
+        .graph = plan->graph, .node = &plan->graph->nodes.at[node], .class = class, .arena = kernels->arena};
+    int function = function_of(kernels, &l);
+    struct strbuf out;
+    strbuf_init(&out, kernels->arena);
+    *tensors = ARENA_ARRAY(kernels->arena, int, l.node->ninputs + 1);
+    (*tensors)[0] = l.node->outputs[0];
+    *n = 1;
+    strbuf_printf(&out, "%s(\001", kernels->names.at[function]);
+    for (int k = 0; k < l.node->ninputs; k++) {
+        if (rankplan_is_literal(plan->graph, l.node, k)) continue;
+        (*tensors)[(*n)++] = l.node->inputs[k];
+        strbuf_puts(&out, ", \001");
+    }
+    strbuf_puts(&out, ");");
+    return strbuf_text(&out);
+}

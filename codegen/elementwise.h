@@ -1,0 +1,14 @@
+/* Elementwise functions: one loop nest each, written from the operator's expression. */
+#ifndef CODEGEN_ELEMENTWISE_H
+#define CODEGEN_ELEMENTWISE_H
+
+#include "codegen/kernel.h"
+
+const struct target *kernels_target(const struct kernels *kernels);
+
+/* The call of the node's function, made now or shared with an equal one before; its tensors (output first) in
+ * *tensors, *n. */
+const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
+                             int node, int **tensors, int *n);
+
+#endif

@@ -1,0 +1,44 @@
+/* Build tool: writes the files of templates/ as one C table, so that the compiler needs no files beside itself.
+ *
+ *     embed OUT.c ROOT FILE...      each FILE is known by its path below ROOT
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void write_text(FILE *out, const char *path) {
+    FILE *in = fopen(path, "rb");
+    if (!in) {
+        perror(path);
+        exit(1);
+    }
+    fputs("     \"", out);
+    for (int c; (c = getc(in)) != EOF;) {
+        if (c == '\n')
+            fputs("\\n\"\n     \"", out);
+        else if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else
+            putc(c, out);
+    }
+    fputs("\"},\n", out);
+    fclose(in);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) return 2;
+    FILE *out = fopen(argv[1], "wb");
+    size_t root = strlen(argv[2]);
+    if (!out) {
+        perror(argv[1]);
+        return 1;
+    }
+    fputs("#include \"codegen/embedded.h\"\n\nconst struct embedded embedded[] = {\n", out);
+    for (int i = 3; i < argc; i++) {
+        const char *name = strncmp(argv[i], argv[2], root) == 0 ? argv[i] + root + (argv[i][root] == '/') : argv[i];
+        fprintf(out, "    {\"%s\",\n", name);
+        write_text(out, argv[i]);
+    }
+    fputs("    {0, 0}};\n", out);
+    return fclose(out) ? 1 : 0;
+}

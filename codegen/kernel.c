@@ -1,0 +1,381 @@
+#include "codegen/kernel.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/elementwise.h"
+#include "ir/base/str.h"
+
+enum { HOLE_TENSOR = 1, HOLE_SITE = 2 };
+
+/* A node as one rank computes it. */
+struct local {
+    const struct rankplan *plan;
+    const struct plan_class *class;
+    const struct graph *graph;
+    struct node node; /* attributes rewritten for the part */
+    struct dims dims;
+    int64_t extent[MAX_FACTORS]; /* of the part, per factor */
+    struct strbuf out;
+    struct instruction *instruction;
+};
+
+static int operand_tensor(const struct local *l, const char *operand) {
+    if (operand[0] == 'y') return l->node.outputs[0];
+    int k = atoi(operand + 1);
+    if (operand[0] != 'x' || k >= l->node.ninputs) return -1;
+    return l->node.inputs[k];
+}
+
+static const int64_t *shape_of(const struct local *l, int tensor) {
+    return l->class->dims[tensor];
+}
+static const struct tensor *tensor_of(const struct local *l, int tensor) {
+    return &l->graph->tensors.at[tensor];
+}
+
+static void put_tensor(struct local *l, int tensor) {
+    if (tensor < 0) {
+        strbuf_puts(&l->out, "NULL");
+        return;
+    }
+    strbuf_putc(&l->out, HOLE_TENSOR);
+    VEC_PUSH(l->out.arena, &l->instruction->tensors, tensor);
+}
+
+static void put_array(struct local *l, const char *type, int n, const int64_t *values) {
+    if (!n) {
+        strbuf_puts(&l->out, "NULL");
+        return;
+    }
+    strbuf_printf(&l->out, "(const %s[]){", type);
+    for (int i = 0; i < n; i++) strbuf_printf(&l->out, "%s%lld", i ? ", " : "", (long long)values[i]);
+    strbuf_putc(&l->out, '}');
+}
+
+static int64_t product(const int64_t *values, int from, int to) {
+    int64_t p = 1;
+    for (int i = from; i < to; i++) p *= values[i];
+    return p;
+}
+
+/* The variables, by name. `argument` is what stands in parentheses, "" if nothing. */
+static void put_pointer(struct local *l, const char *name, const char *argument) {
+    (void)argument;
+    put_tensor(l, operand_tensor(l, name));
+}
+
+static void put_list(struct local *l, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    strbuf_puts(&l->out, "(const void *const[]){");
+    for (int k = 0; k < l->node.ninputs; k++) {
+        strbuf_puts(&l->out, k ? ", " : "");
+        put_tensor(l, l->node.inputs[k]);
+    }
+    strbuf_putc(&l->out, '}');
+}
+
+static void put_shape(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    int tensor = operand_tensor(l, argument);
+    put_array(l, "int64_t", tensor_of(l, tensor)->ndim, shape_of(l, tensor));
+}
+
+static void put_ndim(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    strbuf_printf(&l->out, "%d", tensor_of(l, operand_tensor(l, argument))->ndim);
+}
+
+static void put_size(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    strbuf_printf(&l->out, "%lld", (long long)rankplan_elements(l->class, l->graph, operand_tensor(l, argument)));
+}
+
+static void put_aligned(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    int64_t dims[MAX_NDIM];
+    int tensor = operand_tensor(l, argument), ndim = tensor_of(l, l->node.outputs[0])->ndim;
+    int missing = ndim - tensor_of(l, tensor)->ndim;
+    for (int d = 0; d < ndim; d++) dims[d] = d < missing ? 1 : shape_of(l, tensor)[d - missing];
+    put_array(l, "int64_t", ndim, dims);
+}
+
+static void put_outer(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    int64_t axis = attr_int(&l->node, argument, 0);
+    strbuf_printf(&l->out, "%lld", (long long)product(shape_of(l, l->node.outputs[0]), 0, (int)axis));
+}
+
+static void put_runs(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    int64_t *runs = ARENA_ARRAY(l->out.arena, int64_t, l->node.ninputs + 1), axis = attr_int(&l->node, argument, 0);
+    for (int k = 0; k < l->node.ninputs; k++)
+        runs[k] = product(shape_of(l, l->node.inputs[k]), (int)axis, tensor_of(l, l->node.inputs[k])->ndim);
+    put_array(l, "int64_t", l->node.ninputs, runs);
+}
+
+/* Where the part of a factor begins: known only to the rank, from its place on the mesh. */
+static void put_start(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    int factor = dims_find(&l->dims, argument);
+    for (int axis = 0; axis < l->graph->mesh.naxes; axis++) {
+        const struct node_split *split = &l->node.split[axis];
+        if (split->factor != factor) continue;
+        strbuf_printf(&l->out, "rt_part_start(rt, %d, %lld, %lld, %lld)", axis,
+                      (long long)l->dims.factor[factor].extent, (long long)split->blocks, (long long)split->unit);
+        return;
+    }
+    strbuf_putc(&l->out, '0');
+}
+
+static void put_extent(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    strbuf_printf(&l->out, "%lld", (long long)l->dims.factor[dims_find(&l->dims, argument)].extent);
+}
+
+static void put_type(struct local *l, const char *name, const char *argument) {
+    (void)argument;
+    int tensor = name[1] ? l->node.inputs[name[1] - '0'] : l->node.outputs[0];
+    strbuf_puts(&l->out, rt_dtypes[tensor_of(l, tensor)->dtype].name);
+}
+
+static void put_bytes(struct local *l, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    strbuf_printf(&l->out, "b%zu", rt_dtype_bytes(tensor_of(l, l->node.outputs[0])->dtype));
+}
+
+static void put_dtype(struct local *l, const char *name, const char *argument) {
+    static const char *const ids[] = {
+#define DTYPE(id, ...) "RT_" #id,
+        RT_DTYPES(DTYPE)
+#undef DTYPE
+    };
+    (void)name, (void)argument;
+    strbuf_puts(&l->out, ids[tensor_of(l, l->node.outputs[0])->dtype]);
+}
+
+/* $count: inputs; $count(x1): rows of an index tensor of (.., depth). */
+static void put_count(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    int tensor = *argument ? operand_tensor(l, argument) : -1;
+    int64_t count = tensor < 0 ? l->node.ninputs : product(shape_of(l, tensor), 0, tensor_of(l, tensor)->ndim - 1);
+    strbuf_printf(&l->out, "%lld", (long long)count);
+}
+
+static void put_depth(struct local *l, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    int tensor = l->node.inputs[1];
+    strbuf_printf(&l->out, "%lld", (long long)shape_of(l, tensor)[tensor_of(l, tensor)->ndim - 1]);
+}
+
+static void put_is64(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    strbuf_puts(&l->out, tensor_of(l, operand_tensor(l, argument))->dtype == RT_I64 ? "1" : "0");
+}
+
+static void put_site(struct local *l, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    strbuf_putc(&l->out, HOLE_SITE);
+}
+
+/* (outer, extent, inner) around the dimension, complete along the axis of the move, and the cut. */
+static void put_around(struct local *l, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    int dim = (int)attr_int(&l->node, "dim", 0), tensor = l->node.outputs[0], ndim = tensor_of(l, tensor)->ndim;
+    strbuf_printf(&l->out, "%lld, %lld, %lld, %lld, %lld", (long long)product(shape_of(l, tensor), 0, dim),
+                  (long long)tensor_of(l, tensor)->dims[dim],
+                  (long long)product(shape_of(l, tensor), dim + 1, ndim),
+                  (long long)attr_int(&l->node, "blocks", 1), (long long)attr_int(&l->node, "unit", 1));
+}
+
+static void put_reduce(struct local *l, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    const char *reduce = attr_text(&l->node, "reduce", "sum");
+    for (const char *c = "RT_"; *c; c++) strbuf_putc(&l->out, *c);
+    for (; *reduce; reduce++) strbuf_putc(&l->out, (char)toupper((unsigned char)*reduce));
+}
+
+static void put_scratch(struct local *l, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    strbuf_puts(&l->out, "rt->arena[RT_SCRATCH]");
+}
+
+static const struct {
+    const char *name;
+    void (*put)(struct local *l, const char *name, const char *argument);
+} variables[] = {{"y", put_pointer},       {"x0", put_pointer},    {"x1", put_pointer},     {"x2", put_pointer},
+                 {"list", put_list},       {"shape", put_shape},   {"ndim", put_ndim},      {"size", put_size},
+                 {"aligned", put_aligned}, {"outer", put_outer},   {"runs", put_runs},      {"extent", put_extent},
+                 {"T", put_type},          {"T0", put_type},       {"B", put_bytes},        {"dtype", put_dtype},
+                 {"count", put_count},     {"depth", put_depth},   {"is64", put_is64},      {"site", put_site},
+                 {"around", put_around},   {"reduce", put_reduce}, {"scratch", put_scratch}};
+
+/* $[p]: the product of the part's extents of factors so named. */
+static void put_product(struct local *l, char first) {
+    int64_t p = 1;
+    for (int f = 0; f < l->dims.nfactors; f++)
+        if (l->dims.factor[f].name[0] == first) p *= l->extent[f];
+    strbuf_printf(&l->out, "%lld", (long long)p);
+}
+
+static void put_attr(struct local *l, const char *name) {
+    const struct attr *attr = attr_find(&l->node, name);
+    if (!attr)
+        strbuf_putc(&l->out, '0'); /* an absent flag */
+    else if (attr->kind == ATTR_INTS)
+        put_array(l, strcmp(name, "perm") == 0 ? "int" : "int64_t", attr->n, attr->ints);
+    else if (attr->kind == ATTR_FLOAT)
+        strbuf_printf(&l->out, "%.17g", attr->number);
+    else
+        strbuf_printf(&l->out, "%lld", (long long)attr->value);
+}
+
+static void put_variable(struct local *l, const char *name, const char *argument) {
+    int factor = dims_find(&l->dims, name);
+    if (strcmp(name, "start") == 0 && *argument) return put_start(l, name, argument);
+    if (strcmp(name, "extent") != 0 && factor >= 0) {
+        strbuf_printf(&l->out, "%lld", (long long)l->extent[factor]);
+        return;
+    }
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        if (strcmp(variables[i].name, name) == 0) return variables[i].put(l, name, argument);
+    put_attr(l, name);
+}
+
+/* Reads one variable after '$'; returns what follows it. */
+static const char *read_variable(struct local *l, const char *s) {
+    char name[24], argument[24] = "";
+    if (s[0] == '[') {
+        put_product(l, s[1]);
+        return s + 3;
+    }
+    size_t n = 0;
+    bool type = *s == 'T' || *s == 'B'; /* followed by nothing but a digit */
+    for (; isalnum((unsigned char)s[n]) || (s[n] == '_' && !type); n++) name[n] = s[n];
+    name[n] = 0;
+    s += n;
+    if (*s != '(' || type) return put_variable(l, name, argument), s;
+    size_t length = strcspn(s + 1, ")");
+    memcpy(argument, s + 1, length);
+    argument[length] = 0;
+    put_variable(l, name, argument);
+    return s + length + 2;
+}
+
+/* Products of known extents: "8*16" reads worse than 128. */
+static void multiply_out(struct strbuf *out, size_t from) {
+    char *at = out->text + from, *star;
+    while ((star = strchr(at, '*'))) {
+        char *left = star;
+        while (left > out->text + from && isdigit((unsigned char)left[-1])) left--;
+        if (left == star || !isdigit((unsigned char)star[1])) {
+            at = star + 1;
+            continue;
+        }
+        char *end, value[24];
+        long long result = strtoll(left, NULL, 10) * strtoll(star + 1, &end, 10);
+        int n = snprintf(value, sizeof value, "%lld", result);
+        memmove(left + n, end, strlen(end) + 1);
+        memcpy(left, value, (size_t)n);
+        at = left;
+    }
+    out->length = strlen(out->text);
+}
+
+static const char *alternative(const char *call, int index) {
+    for (; index > 0; index--) {
+        const char *bar = strchr(call, '|');
+        if (!bar) return call;
+        call = bar + 1;
+    }
+    return call;
+}
+
+static void put_call(struct local *l, const char *prefix) {
+    const char *s = alternative(l->node.op->call, l->dims.alternative);
+    bool status = *s == '!';
+    strbuf_puts(&l->out, status ? "RT_TRY(" : "");
+    strbuf_puts(&l->out, prefix);
+    size_t from = l->out.length;
+    for (s += status; *s && *s != '|';) {
+        if (*s == '$')
+            s = read_variable(l, s + 1);
+        else
+            strbuf_putc(&l->out, *s++);
+    }
+    multiply_out(&l->out, from);
+    strbuf_puts(&l->out, status ? ");" : ";");
+}
+
+/* Extents of every factor in this rank's share, and attributes rewritten to it. */
+static void localize(struct local *l) {
+    const char *why;
+    struct graph *graph = (struct graph *)l->graph;
+    int coordinate[MAX_AXES], operands;
+    if (dims_bind(graph->arena, graph, &l->node, &l->dims, &why) < 0) BUG("%s", why);
+    mesh_coordinate(&graph->mesh, l->class->shard, coordinate);
+    for (int f = 0; f < l->dims.nfactors; f++) l->extent[f] = l->dims.factor[f].extent;
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+        const struct node_split *split = &l->node.split[axis];
+        if (split->factor < 0) continue;
+        struct rt_cut cut = {l->dims.factor[split->factor].extent, split->blocks, split->unit,
+                             graph->mesh.axis[axis].size};
+        l->extent[split->factor] = rt_cut_extent(&cut, coordinate[axis]);
+    }
+    if (!l->node.op->split_attr) return;
+    operands = l->dims.ninputs + l->dims.noutputs;
+    int64_t(*local)[MAX_NDIM] = arena_alloc(graph->arena, (size_t)operands, sizeof *local);
+    for (int o = 0; o < operands; o++) {
+        int k = o < l->dims.ninputs ? o : o - l->dims.ninputs;
+        int tensor = o < l->dims.ninputs ? (k < l->node.ninputs ? l->node.inputs[k] : -1) : l->node.outputs[k];
+        if (tensor >= 0) memcpy(local[o], l->class->dims[tensor], sizeof *local);
+    }
+    l->node.op->split_attr(graph, &l->dims, local, &l->node);
+}
+
+bool kernel_instruction(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels,
+                        int id, struct instruction *out) {
+    struct local l = {
+        .plan = plan, .class = class, .graph = plan->graph, .node = plan->graph->nodes.at[id], .instruction = out};
+    *out = (struct instruction){.node = id};
+    if (l.node.op->class == OP_VIEW) return false;
+    strbuf_init(&l.out, plan->graph->arena);
+    if (l.node.op->class == OP_ELEMENTWISE) {
+        out->text = elementwise_call(kernels, plan, class, id, &out->tensors.at, &out->tensors.n);
+        return true;
+    }
+    localize(&l);
+    put_call(&l, kernels_target(kernels)->call_prefix);
+    out->text = strbuf_text(&l.out);
+    return true;
+}
+
+/* What can be called ----------------------------------------------------------------------------------------------
+ */
+
+/* Types a call has kernels for, by what its name is made with: $T for arithmetic, $B for movement. */
+static bool has_kernel(const struct graph *graph, const struct node *node) {
+    const char *call = node->op->call;
+    enum rt_dtype dtype =
+        graph->tensors.at[node->op->types[strlen(node->op->types) - 1] == 'l' ? node->inputs[0] : node->outputs[0]]
+            .dtype;
+    bool floats = dtype == RT_F32 || dtype == RT_F64, ints = dtype == RT_I64 || dtype == RT_I32;
+    if (node->op->class == OP_ELEMENTWISE)
+        return rt_dtypes[dtype].kind != RT_KIND_HALF || strcmp(node->op->name, "Cast") == 0;
+    if (!call || !strstr(call, "_$T")) return true;
+    return floats || (ints && node->op->types[0] != 'f');
+}
+
+int kernel_check(const struct graph *graph, struct diags *diags) {
+    int before = diags->errors;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (!has_kernel(graph, node))
+            diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
+                       "no kernel of %s for %s", node->op->name,
+                       rt_dtypes[graph->tensors.at[node->outputs[0]].dtype].name);
+    }
+    return diags->errors == before ? 0 : -1;
+}

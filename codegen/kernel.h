@@ -1,0 +1,44 @@
+/* Instructions: the calls a rank makes, one for each node that is more than a view.
+ *
+ * The call column of ops.def is written in this language. Alternatives are separated by "|" in the order of the
+ * annotation's alternatives; "!" marks a call that returns a status. Then, everything being the rank's own part:
+ *
+ *   $y $x0 $x1 ..      pointers to output and inputs (NULL for one left out)     $list(x)   array of all inputs
+ *   $m $[p] $[*]       extent of factor m; product of those of all factors whose name begins with p
+ *   $start(v) $extent(v)   where the rank's part of factor v begins, and the whole extent of v
+ *   $k $epsilon $perm  an attribute (after split_attr): a number, or an array
+ *   $shape(x0) $ndim(x0) $size(x0) $aligned(x0)   extents, their number, elements, extents aligned to the output's
+ *   $outer(axis) $runs(axis)   extents before attribute axis; elements of each input per index before it
+ *   $T $T0 $B          names of the output's and first input's type; bytes of an element, as b4
+ *   $count $count(x1) $depth $is64(x1) $dtype     number of inputs; ... see kernel.c
+ *   $site $mesh $around $reduce $scratch          of communication: Note [Sites] in rank.c
+ */
+#ifndef CODEGEN_KERNEL_H
+#define CODEGEN_KERNEL_H
+
+#include "codegen/target.h"
+#include "passes/rankplan.h"
+
+/* A call with holes: in `text`, byte 1 stands for the next of `tensors`, byte 2 for the instruction's site. Calls
+ * of equal text are the same code on other addresses. */
+struct instruction {
+    int node;
+    const char *text;
+    VEC(int) tensors;
+};
+
+struct kernels; /* elementwise functions a source needs; equal ones are shared */
+
+struct kernels *kernels_new(struct arena *arena, const struct target *target);
+/* The functions' text, in order of first use. */
+const char *kernels_text(const struct kernels *kernels);
+
+/* The instruction of `node` on ranks of `class`. False for views. -1 is not possible: what cannot be called is
+ * refused by kernel_check before. */
+bool kernel_instruction(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels,
+                        int node, struct instruction *out);
+
+/* A diagnostic for each node without a kernel for its types. */
+int kernel_check(const struct graph *graph, struct diags *diags);
+
+#endif

@@ -1,0 +1,60 @@
+#include "codegen/layers.h"
+
+#include "ir/base/map.h"
+#include "ir/base/str.h"
+
+enum {
+    MIN_PERIOD = 4, /* shorter repeats read better written out */
+    MAX_PERIOD = 1024
+};
+
+/* Equal numbers for alike instructions. */
+static int *kinds_of(struct arena *arena, const struct rankplan *plan, const struct plan_class *class,
+                     const struct instruction *instructions, int n) {
+    int *kinds = ARENA_ARRAY(arena, int, n + 1);
+    struct map seen;
+    struct strbuf key;
+    map_init(&seen, arena);
+    strbuf_init(&key, arena);
+    for (int i = 0; i < n; i++) {
+        key.length = 0;
+        strbuf_puts(&key, instructions[i].text);
+        for (int t = 0; t < instructions[i].tensors.n; t++) {
+            int tensor = instructions[i].tensors.at[t];
+            const struct tensor *type = &plan->graph->tensors.at[tensor];
+            strbuf_printf(&key, "|%d:%d:%d:", (int)type->dtype, (int)type->kind, (int)class->place[tensor].arena);
+            strbuf_add(&key, (const char *)class->dims[tensor], (size_t)type->ndim * sizeof(int64_t));
+        }
+        if (map_get(&seen, key.text, key.length) < 0) map_put(&seen, key.text, key.length, seen.n);
+        kinds[i] = map_get(&seen, key.text, key.length);
+    }
+    return kinds;
+}
+
+/* How often the run of `period` from `first` on occurs, one after the other. */
+static int repeats(const int *kinds, int n, int first, int period) {
+    int same = 0;
+    while (first + period + same < n && kinds[first + same] == kinds[first + period + same]) same++;
+    return 1 + same / period;
+}
+
+static struct stretch best_from(const int *kinds, int n, int first) {
+    struct stretch best = {first, 1, 1};
+    for (int period = MIN_PERIOD; period <= MAX_PERIOD && first + 2 * period <= n; period++) {
+        if (kinds[first] != kinds[first + period]) continue;
+        int times = repeats(kinds, n, first, period);
+        if (period * (times - 1) > best.period * (best.times - 1)) best = (struct stretch){first, period, times};
+    }
+    return best;
+}
+
+void layers_find(struct arena *arena, const struct rankplan *plan, const struct plan_class *class,
+                 const struct instruction *instructions, int n, struct stretches *out) {
+    const int *kinds = kinds_of(arena, plan, class, instructions, n);
+    *out = (struct stretches){0};
+    for (int i = 0; i < n;) {
+        struct stretch stretch = best_from(kinds, n, i);
+        VEC_PUSH(arena, &out->all, stretch);
+        i += stretch.period * stretch.times;
+    }
+}

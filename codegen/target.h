@@ -1,0 +1,31 @@
+/* A language that programs are written in. All that differs between targets is in one struct: file names and
+ * templates, and how expressions are spelled. Which calls a rank makes, in which order, on which addresses, is the
+ * same for all. */
+#ifndef CODEGEN_TARGET_H
+#define CODEGEN_TARGET_H
+
+#include "ir/ir.h"
+
+/* How a function of ir/expr.h is written. `spelling` has one % for the dtype's name, or none. */
+struct target_function {
+    const char *name, *f32, *other;
+};
+
+struct target_file {
+    const char *template, *name; /* in templates/; in the output */
+};
+
+struct target {
+    const char *name, *help;
+    const char *source_suffix;               /* of a rank's source */
+    const char *rank_template;               /* a rank class' source */
+    const char *elementwise_template;        /* one elementwise kernel in it */
+    const struct target_file *files;         /* other files, once each; ends with NULLs */
+    const struct target_function *functions; /* ends with NULLs */
+    const char *call_prefix;                 /* of kernels and redistributions: "rt_" */
+};
+
+extern const struct target target_c;
+const struct target *target_find(const char *name);
+
+#endif

@@ -1,0 +1,42 @@
+#include "codegen/target.h"
+
+#include <string.h>
+
+/* Functions of the C library by type, and of runtime/kernels/c/math.h. */
+static const struct target_function functions[] = {
+    {"abs", "rt_abs_%", NULL},     {"acos", "acosf", "acos"},
+    {"asin", "asinf", "asin"},     {"atan", "atanf", "atan"},
+    {"ceil", "ceilf", "ceil"},     {"cos", "cosf", "cos"},
+    {"cosh", "coshf", "cosh"},     {"erf", "rt_erf_%", NULL},
+    {"exp", "rt_exp_%", NULL},     {"floor", "floorf", "floor"},
+    {"fmod", "rt_fmod_%", NULL},   {"isinf", "isinf", "isinf"},
+    {"isnan", "isnan", "isnan"},   {"log", "rt_log_%", NULL},
+    {"max", "rt_max_%", NULL},     {"min", "rt_min_%", NULL},
+    {"mod", "rt_mod_%", NULL},     {"pow", "rt_pow_%", NULL},
+    {"round", "rt_round_%", NULL}, {"sigmoid", "rt_sigmoid_%", NULL},
+    {"sign", "rt_sign_%", NULL},   {"sin", "sinf", "sin"},
+    {"sinh", "sinhf", "sinh"},     {"softplus", "rt_softplus_%", NULL},
+    {"sqrt", "sqrtf", "sqrt"},     {"tan", "tanf", "tan"},
+    {"tanh", "rt_tanh_%", NULL},   {NULL, NULL, NULL}};
+
+static const struct target_file files[] = {{"model.h.in", "model.h"},
+                                           {"c/model.c.in", "model.c"},
+                                           {"c/main.c.in", "main.c"},
+                                           {"c/Makefile.in", "Makefile"},
+                                           {NULL, NULL}};
+
+const struct target target_c = {.name = "c",
+                                .help = "C11 for CPUs",
+                                .source_suffix = ".c",
+                                .rank_template = "c/rank.c.in",
+                                .elementwise_template = "c/elementwise.c.in",
+                                .files = files,
+                                .functions = functions,
+                                .call_prefix = "rt_"};
+
+const struct target *target_find(const char *name) {
+    static const struct target *const targets[] = {&target_c};
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (strcmp(targets[i]->name, name) == 0) return targets[i];
+    return NULL;
+}

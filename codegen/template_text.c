@@ -1,0 +1,11 @@
+#include <string.h>
+
+#include "codegen/embedded.h"
+#include "codegen/tmpl.h"
+#include "ir/base/diag.h"
+
+const char *template_text(const char *path) {
+    for (const struct embedded *e = embedded; e->path; e++)
+        if (strcmp(e->path, path) == 0) return e->text;
+    BUG("no template '%s'", path);
+}

@@ -1,0 +1,19 @@
+/* The verbs: cli_<verb>() of every VERB row of frontend/options.def, a file each. They may print results to stdout;
+ * diagnostics go to cli->diags, which main prints. */
+#ifndef FRONTEND_CLI_CLI_H
+#define FRONTEND_CLI_CLI_H
+
+#include "frontend/options.h"
+#include "ir/base/str.h"
+
+struct cli {
+    const struct options *options;
+    struct arena *arena;
+    struct diags *diags;
+};
+
+/* Returns an exit code, or -1: the diagnostics say. */
+#define VERB(ID, NAME, ...) int cli_##NAME(struct cli *cli);
+#include "frontend/options.def"
+
+#endif

@@ -1,0 +1,57 @@
+/* rankc compile MODEL.onnx. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "frontend/cli/cli.h"
+#include "frontend/cli/manifest.h"
+#include "frontend/cli/units.h"
+#include "frontend/driver.h"
+
+static void print_json(const struct compiled *compiled, const char *program) {
+    struct rt_json_writer w;
+    struct rt_reason why;
+    rt_json_start(&w);
+    rt_json_open(&w, '{', RT_JSON_LINES);
+    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
+    rt_json_key(&w, "directory"), rt_json_put_text(&w, compiled->directory);
+    rt_json_key(&w, "plan_ngpus"), rt_json_put_int(&w, compiled->plan_ngpus);
+    rt_json_key(&w, "runtime_ngpus"), rt_json_put_int(&w, compiled->runtime_ngpus);
+    rt_json_key(&w, "program");
+    if (program)
+        rt_json_put_text(&w, program);
+    else
+        rt_json_put_null(&w);
+    rt_json_close(&w, '}');
+    if (rt_json_end(&w, &why)) fputs(w.text, stdout);
+    rt_json_discard(&w);
+}
+
+/* Where it is, what a rank of it needs, and what to do next. */
+static void print_text(const struct compiled *compiled, const char *program, struct cli *cli) {
+    int64_t ranks = compiled->runtime_ngpus, largest = 0;
+    const struct rt_json *all = rt_json_member(compiled->root, "ranks");
+    for (const struct rt_json *rank = all ? all->first : NULL; rank; rank = rank->next) {
+        int64_t peak = 0;
+        rt_json_int(rt_json_member(rt_json_member(rank, "memory"), "peak"), &peak);
+        if (peak > largest) largest = peak;
+    }
+    const char *directory = str_escape(cli->arena, compiled->directory, strlen(compiled->directory), 0);
+    printf("%s: %" PRId64 " rank%s, %s each\n", directory, ranks, ranks == 1 ? "" : "s", units_bytes(largest).text);
+    if (program) printf("run it with: rankc run %s\n", directory);
+}
+
+int cli_compile(struct cli *cli) {
+    const struct options *options = cli->options;
+    struct compiled compiled;
+    if (driver_compile(options, cli->arena, cli->diags)) return -1;
+    if (options->dump_after || (options->quiet && !options->json)) return 0;
+    const char *directory = options_directory(options, cli->arena);
+    if (compiled_open(&compiled, directory, cli)) return -1;
+    const char *program = options->no_build ? NULL : arena_printf(cli->arena, "%s/build/run", directory);
+    if (options->json)
+        print_json(&compiled, program);
+    else
+        print_text(&compiled, program, cli);
+    compiled_close(&compiled);
+    return 0;
+}

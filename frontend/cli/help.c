@@ -1,0 +1,37 @@
+/* rankc help [VERB]; also rankc --help, --version. */
+#include <stdio.h>
+#include <string.h>
+
+#include "frontend/cli/cli.h"
+#include "frontend/help.h"
+
+static int help_on(struct cli *cli, struct strbuf *text) {
+    const char *names[VERBS + 1] = {NULL}, *word = cli->options->operand;
+    for (int i = 0; i < VERBS; i++) {
+        names[i] = verb_rows[i].name;
+        if (strcmp(names[i], word)) continue;
+        if (verb_rows[i].later)
+            return diag_error(cli->diags, 400, EXIT_UNSUPPORTED, NULL, "not supported yet: rankc %s", word);
+        help_verb(text, (enum verb)i);
+        return 0;
+    }
+    diag_error(cli->diags, 200, EXIT_USAGE, NULL, "unknown verb %s", diag_quote(cli->diags, word));
+    if (str_nearest(word, names)) diag_help(cli->diags, "did you mean '%s'?", str_nearest(word, names));
+    return -1;
+}
+
+int cli_help(struct cli *cli) {
+    struct strbuf text;
+    int status = 0;
+    strbuf_init(&text, cli->arena);
+    if (cli->options->version)
+        strbuf_puts(&text, "rankc " RANKC_VERSION "\n");
+    else if (cli->options->man)
+        help_man(&text);
+    else if (cli->options->operand)
+        status = help_on(cli, &text);
+    else
+        help_overview(&text);
+    fputs(strbuf_text(&text), stdout);
+    return status;
+}

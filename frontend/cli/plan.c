@@ -1,0 +1,7 @@
+/* rankc plan MODEL.onnx. */
+#include "frontend/cli/cli.h"
+#include "frontend/cli/show.h"
+
+int cli_plan(struct cli *cli) {
+    return show_model(cli);
+}

@@ -1,0 +1,156 @@
+/* rankc run DIR|MODEL.onnx: starts the ranks of a compiled model. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "frontend/cli/cli.h"
+#include "frontend/cli/manifest.h"
+#include "frontend/driver.h"
+#include "runtime/base/hash.h"
+#include "runtime/launch.h"
+
+/* ---- compiling into the cache ---- */
+
+/* Creates a directory of the user's own if it is not there. */
+static int make_directory(const char *path, struct cli *cli) {
+    if (!mkdir(path, 0700) || errno == EEXIST) return 0;
+    return diag_error(cli->diags, 611, EXIT_SYSTEM, NULL, "cannot create %s: %s", diag_quote(cli->diags, path),
+                      strerror(errno));
+}
+
+/* $XDG_CACHE_HOME/rankc or $HOME/.cache/rankc; NULL with a diagnostic. A relative XDG_CACHE_HOME is to be ignored
+ * (XDG Base Directory Specification). */
+static const char *cache_directory(struct cli *cli) {
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (!base || *base != '/') base = home && *home ? arena_printf(cli->arena, "%s/.cache", home) : NULL;
+    if (!base) {
+        diag_error(cli->diags, 606, EXIT_SYSTEM, NULL,
+                   "no place for the compiled model: neither XDG_CACHE_HOME nor HOME is set");
+        diag_help(cli->diags, "'rankc compile -o DIR' takes any place");
+        return NULL;
+    }
+    const char *path = arena_printf(cli->arena, "%s/rankc", base);
+    return make_directory(base, cli) || make_directory(path, cli) ? NULL : path;
+}
+
+/* A name for this model file compiled in this way, so that two files called model.onnx do not fight for one place.
+ */
+static const char *cache_instance(const char *model, struct cli *cli) {
+    struct rt_hash hash;
+    char hex[RT_HASH_HEX];
+    rt_hash_start(&hash);
+    rt_hash_text(&hash, model);
+    for (int i = 0; i < OPTIONS; i++)
+        if (option_rows[i].key != KEY_NONE)
+            rt_hash_text(&hash, options_text(cli->options, (enum option_id)i, cli->arena));
+    rt_hash_hex(&hash, hex);
+    return arena_copy(cli->arena, hex, 16);
+}
+
+/* Compiles the operand unless it was before; its directory, or NULL with diagnostics. */
+static const char *compile_into_cache(struct cli *cli) {
+    struct options options = *cli->options;
+    char *model = realpath(options.operand, NULL);
+    if (!model) {
+        diag_error(cli->diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s",
+                   diag_quote(cli->diags, options.operand), strerror(errno));
+        return NULL;
+    }
+    options.verb = VERB_COMPILE;
+    options.output = cache_directory(cli);
+    options.instance_name = cache_instance(model, cli);
+    options.reuse = OPT_REUSE_MOO;
+    free(model);
+    if (!options.output || driver_compile(&options, cli->arena, cli->diags)) return NULL;
+    return options_directory(&options, cli->arena);
+}
+
+/* ---- the program's command line ---- */
+
+struct command {
+    VEC(char *) words;
+};
+
+static void add_word(struct command *command, struct arena *arena, const char *word) {
+    VEC_PUSH(arena, &command->words, arena_strdup(arena, word));
+}
+
+static void add_option(struct command *command, struct arena *arena, const char *name, const char *value) {
+    VEC_PUSH(arena, &command->words, arena_printf(arena, "--%s=%s", name, value));
+}
+
+/* Threads of a rank where the user does not say: the cores we may use, shared. */
+static int64_t default_threads(int64_t ranks) {
+    cpu_set_t cores;
+    int64_t count = sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
+    return count > ranks ? count / ranks : 1;
+}
+
+static void build_command(struct command *command, const char *program, int64_t ranks, struct cli *cli) {
+    const struct options *o = cli->options;
+    struct arena *arena = cli->arena;
+    int64_t threads = o->threads ? o->threads : default_threads(ranks);
+    add_word(command, arena, program);
+    for (int i = 0; i < o->inputs.all.n; i++)
+        add_option(command, arena, "input",
+                   arena_printf(arena, "%s=%s", o->inputs.all.at[i].name, o->inputs.all.at[i].path));
+    if (o->output_dir) add_option(command, arena, "output-dir", o->output_dir);
+    add_option(command, arena, "threads", arena_printf(arena, "%" PRId64, threads));
+    add_option(command, arena, "repeat", arena_printf(arena, "%" PRId64, o->repeat));
+    add_option(command, arena, "warmup", arena_printf(arena, "%" PRId64, o->warmup));
+    add_option(command, arena, "kernels", choice_word(o->kernels));
+    if (o->json) add_word(command, arena, "--json");
+}
+
+/* ---- starting ---- */
+
+/* All ranks as threads of one process, which is this one: what debuggers want. It takes the lock along. */
+static int become_program(struct command *command, int lock, struct cli *cli) {
+    add_option(command, cli->arena, "comm", "loopback");
+    VEC_PUSH(cli->arena, &command->words, NULL);
+    if (lock >= 0) fcntl(lock, F_SETFD, 0);
+    fflush(NULL);
+    execv(command->words.at[0], command->words.at);
+    return diag_error(cli->diags, 601, EXIT_SYSTEM, NULL, "cannot start %s: %s",
+                      diag_quote(cli->diags, command->words.at[0]), strerror(errno));
+}
+
+/* A process per rank; the launcher and the ranks print what goes wrong. */
+static int launch_ranks(struct command *command, int64_t ranks, struct cli *cli) {
+    VEC_PUSH(cli->arena, &command->words, NULL);
+    const struct rt_launch launch = {.program = command->words.at[0],
+                                     .arguments = (const char *const *)command->words.at + 1,
+                                     .ranks = (int)ranks};
+    return rt_launch(&launch);
+}
+
+static int run_compiled(const struct compiled *compiled, struct cli *cli) {
+    struct command command = {0};
+    const char *program = arena_printf(cli->arena, "%s/build/run", compiled->directory);
+    if (access(program, X_OK)) {
+        diag_error(cli->diags, 607, EXIT_SYSTEM, NULL, "there is no program %s: %s",
+                   diag_quote(cli->diags, program), strerror(errno));
+        diag_help(cli->diags, "'make -C DIR' there, or 'rankc compile' again, builds it");
+        return -1;
+    }
+    build_command(&command, program, compiled->runtime_ngpus, cli);
+    if (cli->options->comm == OPT_COMM_LOOPBACK) return become_program(&command, compiled->lock, cli);
+    return launch_ranks(&command, compiled->runtime_ngpus, cli);
+}
+
+int cli_run(struct cli *cli) {
+    struct compiled compiled;
+    const char *directory = cli->options->operand;
+    bool is_compiled = is_directory(directory);
+    if (is_compiled && compiled_refuses_options(cli)) return -1;
+    if (!is_compiled && !(directory = compile_into_cache(cli))) return -1;
+    if (compiled_open(&compiled, directory, cli)) return -1;
+    int status = run_compiled(&compiled, cli);
+    compiled_close(&compiled);
+    return status;
+}

@@ -1,0 +1,253 @@
+/* rankc show DIR|MODEL.onnx: both kinds of operand end in a manifest, and all that is shown comes from there. */
+#include "frontend/cli/show.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "frontend/cli/units.h"
+#include "frontend/driver.h"
+
+const char *show_text(const struct rt_json *value, struct arena *arena) {
+    if (!value || value->kind != RT_JSON_STRING) return "?";
+    return str_escape(arena, value->text, (size_t)value->count, 120);
+}
+
+const char *rank_list_text(const struct rank_list *list, struct arena *arena) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    for (int i = 0, last; i < list->all.n; i = last + 1) {
+        for (last = i; last + 1 < list->all.n && list->all.at[last + 1] - list->all.at[last] == 1;) last++;
+        strbuf_printf(&text, "%s%" PRId64, i ? "," : "", list->all.at[i]);
+        if (last > i) strbuf_printf(&text, "-%" PRId64, list->all.at[last]);
+    }
+    return strbuf_text(&text);
+}
+
+const char *show_ranks(const struct rt_json *ranks, struct arena *arena) {
+    struct rank_list list = {0};
+    if (!ranks || ranks->kind != RT_JSON_ARRAY) return "?";
+    for (const struct rt_json *rank = ranks->first; rank; rank = rank->next) {
+        int64_t number = 0;
+        rt_json_int(rank, &number);
+        VEC_PUSH(arena, &list.all, number);
+    }
+    return rank_list_text(&list, arena);
+}
+
+static int64_t integer(const struct rt_json *object, const char *key) {
+    int64_t value = 0;
+    rt_json_int(rt_json_member(object, key), &value);
+    return value;
+}
+
+static const struct rt_json *elements(const struct rt_json *array) {
+    return array && array->kind == RT_JSON_ARRAY ? array->first : NULL;
+}
+
+/* --json ----------------------------------------------------------------------------------------------------------
+ */
+
+static void copy_value(struct rt_json_writer *w, const struct rt_json *value, enum rt_json_layout layout);
+
+static void copy_members(struct rt_json_writer *w, const struct rt_json *value, enum rt_json_layout layout) {
+    bool object = value->kind == RT_JSON_OBJECT;
+    rt_json_open(w, object ? '{' : '[', layout);
+    for (const struct rt_json *member = value->first; member; member = member->next) {
+        if (object) rt_json_key_bytes(w, member->key, member->key_bytes);
+        copy_value(w, member, RT_JSON_INLINE);
+    }
+    rt_json_close(w, object ? '}' : ']');
+}
+
+static void copy_value(struct rt_json_writer *w, const struct rt_json *value, enum rt_json_layout layout) {
+    switch (value->kind) {
+    case RT_JSON_NULL: rt_json_put_null(w); break;
+    case RT_JSON_BOOL: rt_json_put_bool(w, value->boolean); break;
+    case RT_JSON_INT: rt_json_put_int(w, value->integer); break;
+    case RT_JSON_REAL: rt_json_put_real(w, value->real); break;
+    case RT_JSON_STRING: rt_json_put_bytes(w, value->text, (size_t)value->count); break;
+    case RT_JSON_ARRAY:
+    case RT_JSON_OBJECT: copy_members(w, value, layout); break;
+    }
+}
+
+static int show_json(const struct compiled *compiled, struct cli *cli) {
+    static const char *const keys[] = {"format",        "model", "target",        "plan_ngpus",
+                                       "runtime_ngpus", "ranks", "communication", "nodes"};
+    struct rt_json_writer w;
+    struct rt_reason why;
+    rt_json_start(&w);
+    rt_json_open(&w, '{', RT_JSON_LINES);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const struct rt_json *value = rt_json_member(compiled->root, keys[i]);
+        rt_json_key(&w, keys[i]);
+        if (value)
+            copy_value(&w, value, RT_JSON_LINES);
+        else
+            rt_json_put_null(&w);
+    }
+    rt_json_close(&w, '}');
+    int status = 0;
+    if (rt_json_end(&w, &why))
+        fputs(w.text, stdout);
+    else
+        status = diag_error(cli->diags, 500, EXIT_LIMIT, NULL, "%s", why.text);
+    rt_json_discard(&w);
+    return status;
+}
+
+/* ---- text ---- */
+
+static void put_ports(struct strbuf *out, const struct compiled *compiled, const char *key) {
+    const struct rt_json *port = elements(rt_json_member(compiled->root, key));
+    for (; port; port = port->next) {
+        strbuf_printf(out, "%-8s %s %s[", key, show_text(rt_json_member(port, "name"), out->arena),
+                      show_text(rt_json_member(port, "dtype"), out->arena));
+        const struct rt_json *shape = rt_json_member(port, "shape");
+        for (const struct rt_json *dim = elements(shape); dim; dim = dim->next) {
+            int64_t size = 0;
+            rt_json_int(dim, &size);
+            strbuf_printf(out, "%s%" PRId64, dim == shape->first ? "" : ",", size);
+        }
+        strbuf_puts(out, "]\n");
+    }
+}
+
+static const char *mesh_text(const struct compiled *compiled, struct arena *arena) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    const struct rt_json *axis = elements(rt_json_member(compiled->root, "mesh"));
+    for (; axis; axis = axis->next)
+        strbuf_printf(&text, "%s%s=%" PRId64, text.length ? ", " : "",
+                      show_text(rt_json_member(axis, "axis"), arena), integer(axis, "size"));
+    return strbuf_text(&text);
+}
+
+static void put_header(struct strbuf *out, const struct compiled *compiled) {
+    const struct rt_json *root = compiled->root;
+    int64_t units = compiled->runtime_ngpus / compiled->plan_ngpus;
+    const char *mesh = mesh_text(compiled, out->arena);
+    strbuf_printf(out, "model    %s, instance %s, target %s\n",
+                  show_text(rt_json_member(root, "model"), out->arena),
+                  show_text(rt_json_member(root, "instance"), out->arena),
+                  show_text(rt_json_member(root, "target"), out->arena));
+    strbuf_printf(out, "plan     %s: %" PRId64 " unit%s of %" PRId64 " rank%s%s%s%s\n",
+                  show_text(rt_json_member(root, "pas"), out->arena), units, units == 1 ? "" : "s",
+                  compiled->plan_ngpus, compiled->plan_ngpus == 1 ? "" : "s", *mesh ? " (" : "", mesh,
+                  *mesh ? ")" : "");
+    put_ports(out, compiled, "inputs");
+    put_ports(out, compiled, "outputs");
+}
+
+static void put_communication(struct strbuf *out, const struct compiled *compiled) {
+    const struct rt_json *item = elements(rt_json_member(compiled->root, "communication"));
+    strbuf_puts(out, "\ncommunication per step");
+    if (!item) strbuf_puts(out, ": none");
+    strbuf_putc(out, '\n');
+    for (; item; item = item->next) {
+        strbuf_printf(out, "  %-16s %6" PRId64 "x  %10s  ranks %s\n",
+                      show_text(rt_json_member(item, "kind"), out->arena), integer(item, "count"),
+                      units_bytes(integer(item, "bytes")).text,
+                      show_ranks(rt_json_member(item, "group"), out->arena));
+    }
+}
+
+/* ---- memory ---- */
+
+static const char *const memory_classes[] = {"weights",       "gradients", "optimizer", "activations",
+                                             "communication", "scratch",   "peak"};
+enum { CLASSES = sizeof memory_classes / sizeof *memory_classes };
+
+static void read_memory(const struct rt_json *rank, int64_t bytes[CLASSES]) {
+    for (int i = 0; i < CLASSES; i++) bytes[i] = integer(rt_json_member(rank, "memory"), memory_classes[i]);
+}
+
+/* Ranks that need the same. */
+struct memory_row {
+    int64_t bytes[CLASSES];
+    struct rank_list ranks;
+};
+struct memory_rows {
+    VEC(struct memory_row) all;
+};
+
+static struct memory_row *find_row(struct memory_rows *rows, const int64_t bytes[CLASSES], struct arena *arena) {
+    struct memory_row row = {0};
+    for (int i = 0; i < rows->all.n; i++)
+        if (!memcmp(rows->all.at[i].bytes, bytes, sizeof row.bytes)) return &rows->all.at[i];
+    memcpy(row.bytes, bytes, sizeof row.bytes);
+    VEC_PUSH(arena, &rows->all, row);
+    return &rows->all.at[rows->all.n - 1];
+}
+
+static void read_rows(struct memory_rows *rows, const struct compiled *compiled, bool used[CLASSES],
+                      struct arena *arena) {
+    const struct rt_json *rank = elements(rt_json_member(compiled->root, "ranks"));
+    for (; rank; rank = rank->next) {
+        int64_t bytes[CLASSES];
+        read_memory(rank, bytes);
+        for (int i = 0; i < CLASSES; i++) used[i] |= bytes[i] != 0;
+        VEC_PUSH(arena, &find_row(rows, bytes, arena)->ranks.all, integer(rank, "rank"));
+    }
+}
+
+static int column_width(int class) {
+    return strlen(memory_classes[class]) < 10 ? 10 : 13;
+}
+
+static void put_memory(struct strbuf *out, const struct compiled *compiled) {
+    struct memory_rows rows = {0};
+    bool used[CLASSES] = {[CLASSES - 1] = true};
+    read_rows(&rows, compiled, used, out->arena);
+    strbuf_printf(out, "\n%-20s", "memory");
+    for (int i = 0; i < CLASSES; i++)
+        if (used[i]) strbuf_printf(out, " %*s", column_width(i), memory_classes[i]);
+    strbuf_putc(out, '\n');
+    for (int r = 0; r < rows.all.n; r++) {
+        const struct memory_row *row = &rows.all.at[r];
+        const char *name = arena_printf(out->arena, "rank%s %s", row->ranks.all.n == 1 ? "" : "s",
+                                        rank_list_text(&row->ranks, out->arena));
+        strbuf_printf(out, "  %-18s", name);
+        for (int i = 0; i < CLASSES; i++)
+            if (used[i]) strbuf_printf(out, " %*s", column_width(i), units_bytes(row->bytes[i]).text);
+        strbuf_printf(out, "   (%" PRId64 " bytes)\n", row->bytes[CLASSES - 1]);
+    }
+}
+
+/* ---- the verbs ---- */
+
+static int show(const struct compiled *compiled, struct cli *cli) {
+    if (cli->options->json) return show_json(compiled, cli);
+    struct strbuf out;
+    strbuf_init(&out, cli->arena);
+    put_header(&out, compiled);
+    show_tree(&out, compiled, cli->options->verbose);
+    put_communication(&out, compiled);
+    put_memory(&out, compiled);
+    fputs(strbuf_text(&out), stdout);
+    return 0;
+}
+
+int show_model(struct cli *cli) {
+    struct compiled compiled;
+    const char *manifest = NULL;
+    if (driver_plan(cli->options, cli->arena, cli->diags, &manifest)) return -1;
+    if (cli->options->dump_after) return 0;
+    if (compiled_parse(&compiled, manifest, cli)) return -1;
+    int status = show(&compiled, cli);
+    compiled_close(&compiled);
+    return status;
+}
+
+static int show_directory(struct cli *cli) {
+    struct compiled compiled;
+    if (compiled_open(&compiled, cli->options->operand, cli)) return -1;
+    int status = show(&compiled, cli);
+    compiled_close(&compiled);
+    return status;
+}
+
+int cli_show(struct cli *cli) {
+    if (!is_directory(cli->options->operand)) return show_model(cli);
+    return compiled_refuses_options(cli) ? -1 : show_directory(cli);
+}

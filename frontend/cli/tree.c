@@ -1,0 +1,280 @@
+/* The tree of a plan.
+ *
+ * Note [Folding]
+ * Every node and scope gets a pattern: its name with numbers blanked, operator, partition, stage, and its
+ * children's patterns. Equal patterns have equal ids. A run of children whose ids repeat with some period is
+ * printed once, with its count. So "h.0 .. h.11" fold where scopes are named, and so do MatMul_3 .. Add_222 where
+ * they are not. */
+#include <ctype.h>
+#include <inttypes.h>
+
+#include "frontend/cli/show.h"
+#include "ir/base/map.h"
+
+enum {
+    DEPTH = 32,        /* of scopes; deeper names keep their slashes */
+    PERIOD = 256,      /* most children that repeat together */
+    NAME_COLUMNS = 40, /* with indentation */
+    OP_COLUMNS = 22
+};
+
+struct scope {
+    const char *name;    /* the last part, printable */
+    const char *op;      /* NULL: not a node */
+    const char *what;    /* how a node is split */
+    const char *pattern; /* of a node */
+    VEC(int) children;
+    int id, nodes;
+    bool replicated; /* with all that is in it */
+};
+
+struct tree {
+    struct arena *arena;
+    const struct compiled *compiled;
+    struct map patterns;
+    VEC(struct scope) scopes;
+    bool verbose;
+};
+
+/* ---- building ---- */
+
+static const char *blank_numbers(struct arena *arena, const char *text) {
+    char *blanked = arena_strdup(arena, text), *to = blanked;
+    for (const char *from = text; *from; from++) {
+        if (!isdigit((unsigned char)*from))
+            *to++ = *from;
+        else if (from == text || !isdigit((unsigned char)from[-1]))
+            *to++ = '#';
+    }
+    *to = 0;
+    return blanked;
+}
+
+/* `tensor` without the scope it shares with the node's name: weights spell "/h.0/attn/" as "h.0.attn.". */
+static const char *local_name(const char *tensor, const char *node) {
+    const char *scope_end = strrchr(node, '/'), *rest = tensor;
+    if (*node == '/') node++;
+    if (*rest == '/') rest++;
+    for (; scope_end && node <= scope_end; node++, rest++)
+        if (*rest != *node && !(*node == '/' && *rest == '.')) return tensor;
+    return *rest ? rest : tensor;
+}
+
+static int64_t integer(const struct rt_json *object, const char *key) {
+    int64_t value = 0;
+    rt_json_int(rt_json_member(object, key), &value);
+    return value;
+}
+
+/* "split weight.1, MatMul_output_0.2 in 2 (tensor)". */
+static const char *partition_text(const struct rt_json *partition, const char *node, struct arena *arena) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    for (const struct rt_json *part = partition->first; part; part = part->next) {
+        const char *tensor = local_name(show_text(rt_json_member(part, "tensor"), arena), node);
+        const char *axis = show_text(rt_json_member(part, "axis"), arena);
+        int64_t ways = integer(part, "ways");
+        const struct rt_json *next = part->next;
+        bool last =
+            !next || integer(next, "ways") != ways || strcmp(show_text(rt_json_member(next, "axis"), arena), axis);
+        strbuf_printf(&text, "%s%s.%" PRId64, text.length ? ", " : "split ", tensor, integer(part, "dim"));
+        if (last) strbuf_printf(&text, " in %" PRId64 " (%s)", ways, axis);
+    }
+    return strbuf_text(&text);
+}
+
+/* The same, numbers in names blanked, those of the split kept. */
+static const char *partition_pattern(const struct rt_json *partition, struct arena *arena) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    for (const struct rt_json *part = partition->first; part; part = part->next)
+        strbuf_printf(&text, "%s %" PRId64 " %" PRId64 " %s;",
+                      blank_numbers(arena, show_text(rt_json_member(part, "tensor"), arena)), integer(part, "dim"),
+                      integer(part, "ways"), show_text(rt_json_member(part, "axis"), arena));
+    return strbuf_text(&text);
+}
+
+/* Where the node runs, if not on all ranks of a plan of one stage. */
+static const char *place_text(const struct tree *tree, const struct rt_json *node) {
+    struct strbuf text;
+    const struct rt_json *ranks = rt_json_member(node, "ranks");
+    int64_t stage = integer(node, "stage");
+    strbuf_init(&text, tree->arena);
+    if (stage) strbuf_printf(&text, ", stage %" PRId64, stage);
+    if (!ranks || ranks->kind != RT_JSON_ARRAY || ranks->count == tree->compiled->plan_ngpus)
+        return strbuf_text(&text);
+    strbuf_printf(&text, ", ranks %s", show_ranks(ranks, tree->arena));
+    return strbuf_text(&text);
+}
+
+static struct scope read_node(const struct tree *tree, const struct rt_json *node, const char *name,
+                              const char *last) {
+    struct arena *arena = tree->arena;
+    const struct rt_json *partition = rt_json_member(node, "partition");
+    const char *op = show_text(rt_json_member(node, "op"), arena), *place = place_text(tree, node);
+    bool split = partition && partition->kind == RT_JSON_ARRAY && partition->first;
+    const char *what = split ? partition_text(partition, name, arena) : "replicated";
+    const char *pattern = split ? partition_pattern(partition, arena) : "";
+    return (struct scope){.name = last,
+                          .op = op,
+                          .what = arena_printf(arena, "%s%s", what, place),
+                          .pattern = arena_printf(arena, "%s %s%s", op, pattern, place),
+                          .nodes = 1,
+                          .replicated = !split};
+}
+
+static int add_scope(struct tree *tree, int parent, struct scope scope) {
+    int index = tree->scopes.n;
+    VEC_PUSH(tree->arena, &tree->scopes, scope);
+    if (parent >= 0) VEC_PUSH(tree->arena, &tree->scopes.at[parent].children, index);
+    return index;
+}
+
+/* The scope `name` within `parent`: the one that the node before is in, or a new one. */
+static int enter_scope(struct tree *tree, int parent, const char *name) {
+    const struct scope *scope = &tree->scopes.at[parent];
+    int last = scope->children.n ? scope->children.at[scope->children.n - 1] : -1;
+    if (last >= 0 && !tree->scopes.at[last].op && !strcmp(tree->scopes.at[last].name, name)) return last;
+    return add_scope(tree, parent, (struct scope){.name = name, .replicated = true});
+}
+
+static void add_node(struct tree *tree, const struct rt_json *node) {
+    const char *name = show_text(rt_json_member(node, "name"), tree->arena), *at = name;
+    int parent = 0;
+    for (int depth = 0; depth < DEPTH; depth++) {
+        at += *at == '/';
+        size_t length = strcspn(at, "/");
+        if (!at[length]) break;
+        parent = enter_scope(tree, parent, arena_copy(tree->arena, at, length));
+        at += length;
+    }
+    add_scope(tree, parent, read_node(tree, node, name, *at ? at : name));
+}
+
+/* Gives all scopes ids and totals. Children come after their parents, so backwards is bottom up. */
+static void number_patterns(struct tree *tree) {
+    map_init(&tree->patterns, tree->arena);
+    for (int i = tree->scopes.n - 1; i >= 0; i--) {
+        struct scope *scope = &tree->scopes.at[i];
+        struct strbuf pattern;
+        strbuf_init(&pattern, tree->arena);
+        strbuf_printf(&pattern, "%s %s", blank_numbers(tree->arena, scope->name), scope->op ? scope->pattern : "(");
+        for (int c = 0; c < scope->children.n; c++) {
+            const struct scope *child = &tree->scopes.at[scope->children.at[c]];
+            strbuf_printf(&pattern, "%d ", child->id);
+            scope->nodes += child->nodes;
+            scope->replicated &= child->replicated;
+        }
+        const char *key = strbuf_text(&pattern);
+        scope->id = map_get(&tree->patterns, key, pattern.length);
+        if (scope->id >= 0) continue;
+        scope->id = tree->patterns.n;
+        map_put(&tree->patterns, key, pattern.length, scope->id);
+    }
+}
+
+/* ---- printing ---- */
+
+static void put_line(struct strbuf *out, int depth, const char *name, const char *op, const char *what) {
+    int columns = NAME_COLUMNS - 2 * depth;
+    strbuf_printf(out, "%*s", 2 * depth, "");
+    if (*op)
+        strbuf_printf(out, "%-*s %-*s %s\n", columns > 1 ? columns : 1, name, OP_COLUMNS, op, what);
+    else
+        strbuf_printf(out, "%s\n", name);
+}
+
+static int child_id(const struct tree *tree, const int *children, int i) {
+    return tree->scopes.at[children[i]].id;
+}
+
+/* How often the first `period` of the n children repeat, at least 1. */
+static int repeats(const struct tree *tree, const int *children, int n, int period) {
+    int same = period;
+    while (same < n && child_id(tree, children, same) == child_id(tree, children, same - period)) same++;
+    return same / period;
+}
+
+/* The period that folds the most children away; *times is 1 if none does. */
+static int best_period(const struct tree *tree, const int *children, int n, int *times) {
+    int best = 1, saved = 0;
+    *times = 1;
+    for (int period = 1; period <= PERIOD && period <= n / 2; period++) {
+        int count = repeats(tree, children, n, period);
+        if ((count - 1) * period <= saved) continue;
+        best = period, *times = count, saved = (count - 1) * period;
+    }
+    return best;
+}
+
+static void put_children(struct strbuf *out, const struct tree *tree, const int *children, int n, int depth);
+
+/* How many children in a row are replicated altogether, and their nodes. */
+static int count_replicated(const struct tree *tree, const int *children, int n, int *nodes) {
+    int count = 0;
+    *nodes = 0;
+    for (; count < n && tree->scopes.at[children[count]].replicated; count++)
+        *nodes += tree->scopes.at[children[count]].nodes;
+    return count;
+}
+
+static const char *range_text(const struct tree *tree, const int *children, int n) {
+    const char *first = tree->scopes.at[children[0]].name, *last = tree->scopes.at[children[n - 1]].name;
+    return n == 1 ? first : arena_printf(tree->arena, "%s .. %s", first, last);
+}
+
+/* A scope that holds one thing shares its line. */
+static void put_child(struct strbuf *out, const struct tree *tree, int child, const char *name, int depth) {
+    const struct scope *scope = &tree->scopes.at[child];
+    while (scope->children.n == 1) {
+        scope = &tree->scopes.at[scope->children.at[0]];
+        name = arena_printf(tree->arena, "%s/%s", name, scope->name);
+    }
+    if (scope->op)
+        put_line(out, depth, name, scope->op, scope->what);
+    else {
+        put_line(out, depth, name, "", "");
+        put_children(out, tree, scope->children.at, scope->children.n, depth + 1);
+    }
+}
+
+static void put_folded(struct strbuf *out, const struct tree *tree, const int *children, int period, int times,
+                       int depth) {
+    const char *range = range_text(tree, children, period * times);
+    if (period == 1) {
+        put_child(out, tree, children[0], arena_printf(tree->arena, "%s (%dx)", range, times), depth);
+        return;
+    }
+    put_line(out, depth, arena_printf(tree->arena, "%s (%dx %d)", range, times, period), "", "");
+    put_children(out, tree, children, period, depth + 1);
+}
+
+/* Recursion is bounded by DEPTH, twice: a fold of several children adds a level to each scope. */
+static void put_children(struct strbuf *out, const struct tree *tree, const int *children, int n, int depth) {
+    for (int i = 0, times; i < n;) {
+        int nodes, replicated = count_replicated(tree, children + i, n - i, &nodes);
+        if (nodes > 1 && !tree->verbose) {
+            put_line(out, depth, range_text(tree, children + i, replicated),
+                     arena_printf(tree->arena, "(%d nodes)", nodes), "replicated");
+            i += replicated;
+            continue;
+        }
+        int period = best_period(tree, children + i, n - i, &times);
+        if (times > 1)
+            put_folded(out, tree, children + i, period, times, depth);
+        else
+            put_child(out, tree, children[i], tree->scopes.at[children[i]].name, depth);
+        i += times > 1 ? period * times : 1;
+    }
+}
+
+void show_tree(struct strbuf *out, const struct compiled *compiled, bool verbose) {
+    struct tree tree = {.arena = out->arena, .compiled = compiled, .verbose = verbose};
+    const struct rt_json *nodes = rt_json_member(compiled->root, "nodes");
+    add_scope(&tree, -1, (struct scope){.name = "", .replicated = true});
+    if (nodes && nodes->kind == RT_JSON_ARRAY)
+        for (const struct rt_json *node = nodes->first; node; node = node->next) add_node(&tree, node);
+    number_patterns(&tree);
+    strbuf_printf(out, "\nnodes: %d\n", tree.scopes.at[0].nodes);
+    put_children(out, &tree, tree.scopes.at[0].children.at, tree.scopes.at[0].children.n, 1);
+}

@@ -1,0 +1,14 @@
+/* Numbers as people read them. */
+#ifndef FRONTEND_CLI_UNITS_H
+#define FRONTEND_CLI_UNITS_H
+
+#include <stdint.h>
+
+struct units_text {
+    char text[32];
+};
+
+/* Bytes: "0", "812 B", "1.25 MiB"; exact below 1 KiB, else three digits. */
+struct units_text units_bytes(int64_t bytes);
+
+#endif

@@ -1,0 +1,19 @@
+/* rankc verify DIR. */
+#include <stdio.h>
+
+#include "frontend/cli/cli.h"
+#include "frontend/cli/manifest.h"
+#include "frontend/driver.h"
+
+int cli_verify(struct cli *cli) {
+    struct compiled compiled;
+    if (compiled_open(&compiled, cli->options->operand, cli)) return -1;
+    int status = driver_verify(compiled.directory, cli->options, cli->arena, cli->diags);
+    const char *name = diag_quote(cli->diags, compiled.directory);
+    if (!status && cli->options->json)
+        puts("{\"format\":1,\"verified\":true}");
+    else if (!status && !cli->options->quiet)
+        printf("%s computes what the model on one device does\n", name);
+    compiled_close(&compiled);
+    return status;
+}

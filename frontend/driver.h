@@ -1,0 +1,21 @@
+/* What the verbs do with a model, without a terminal: nothing here prints results to the user or ends the process.
+ *
+ * All return 0, or -1 with diagnostics. Options are complete and checked (frontend/options.h).
+ */
+#ifndef FRONTEND_DRIVER_H
+#define FRONTEND_DRIVER_H
+
+#include "frontend/options.h"
+
+/* Compiles options->operand into options_directory(options), and builds it unless no_build. */
+int driver_compile(const struct options *options, struct arena *arena, struct diags *diags);
+
+/* Plans options->operand as driver_compile would; *manifest_json, in the arena, is the manifest it would write,
+ * without "files". Writes nothing. */
+int driver_plan(const struct options *options, struct arena *arena, struct diags *diags,
+                const char **manifest_json);
+
+/* Proves the plan in `dir` (of manifest.json) equal to the one-device graph it was made from. */
+int driver_verify(const char *dir, const struct options *options, struct arena *arena, struct diags *diags);
+
+#endif

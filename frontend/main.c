@@ -1,0 +1,142 @@
+/* rankc: reads the command line, runs the verb, prints the diagnostics, and ends with the exit code. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "frontend/cli/cli.h"
+#include "frontend/help.h"
+#include "frontend/options.h"
+
+static int (*const verb_functions[VERBS])(struct cli *) = {
+#define VERB(ID, NAME, ...) [VERB_##ID] = cli_##NAME,
+#include "frontend/options.def"
+};
+
+struct session {
+    struct options options;
+    struct arena arena;
+    struct diags diags;
+};
+
+/* ---- the process ---- */
+
+static void on_interrupt(int number) {
+    static const char text[] = "rankc: interrupted\n";
+    ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)ignored, (void)number;
+    _exit(EXIT_INTERRUPTED);
+}
+
+/* The write that raised it fails, and that is reported. A handler rather than SIG_IGN, so that programs started
+ * from here get the default back. */
+static void on_failed_write(int number) {
+    (void)number;
+}
+
+static void handle(int number, void (*handler)(int)) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, old;
+    sigemptyset(&action.sa_mask);
+    if (!sigaction(number, NULL, &old) && old.sa_handler != SIG_IGN) sigaction(number, &action, NULL);
+}
+
+/* A standard stream that is closed gets a file that cannot be used in its direction: writing fails and is reported,
+ * and no file of ours takes its number. */
+static void occupy_standard_streams(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0) _exit(EXIT_SYSTEM);
+}
+
+static void prepare_process(void) {
+    occupy_standard_streams();
+    handle(SIGINT, on_interrupt);
+    handle(SIGTERM, on_interrupt);
+    handle(SIGHUP, on_interrupt);
+    handle(SIGPIPE, on_failed_write);
+    handle(SIGXFSZ, on_failed_write);
+}
+
+/* ---- diagnostics ---- */
+
+static bool wants_color(enum choice choice) {
+    const char *none = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    if (choice == OPT_COLOR_ALWAYS) return true;
+    if (choice == OPT_COLOR_NEVER || (none && *none)) return false;
+    return isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb");
+}
+
+static void print_diagnostics(const struct session *session) {
+    const struct options *options = &session->options;
+    enum diag_style style = options->json ? DIAG_JSON : wants_color(options->color) ? DIAG_COLOR : DIAG_PLAIN;
+    diags_print(&session->diags, stderr, style, options->quiet ? DIAG_WARNING : DIAG_NOTE);
+}
+
+/* Something to say when there may be no memory left. */
+static void print_plainly(const struct session *session, int code, const char *text) {
+    if (session->options.json)
+        fprintf(stderr,
+                "{\"format\":1,\"severity\":\"error\",\"code\":\"E%04d\",\"text\":\"%s\",\"where\":null,\"notes\":["
+                "]}\n",
+                code, text);
+    else
+        fprintf(stderr, "rankc: error[E%04d]: %s\n", code, text);
+}
+
+/* ---- running ---- */
+
+static void print_help(struct session *session) {
+    struct strbuf text;
+    strbuf_init(&text, &session->arena);
+    if (session->options.verb == VERB_HELP)
+        help_overview(&text);
+    else
+        help_verb(&text, session->options.verb);
+    fputs(strbuf_text(&text), stdout);
+}
+
+static int run_verb(struct session *session) {
+    struct cli cli = {&session->options, &session->arena, &session->diags};
+    if (!session->options.help) return verb_functions[session->options.verb](&cli);
+    print_help(session);
+    return EXIT_OK;
+}
+
+static int run(struct session *session, int argc, char **argv) {
+    diags_init(&session->diags, &session->arena);
+    int code = options_parse(&session->options, argc, argv, &session->arena, &session->diags);
+    if (!code) code = run_verb(session);
+    print_diagnostics(session);
+    if (code > 0) return code;
+    enum exit_code diagnosed = diags_exit(&session->diags);
+    if (code && !diagnosed) BUG("%s failed and did not say why", verb_rows[session->options.verb].name);
+    return (int)diagnosed;
+}
+
+/* Apart from run(), so that nothing that changes after setjmp is a local here. */
+static int run_within_memory(struct session *session, int argc, char **argv) {
+    jmp_buf failed;
+    arena_init(&session->arena, 0, &failed);
+    if (!setjmp(failed)) return run(session, argc, argv);
+    print_plainly(session, 500, "out of memory");
+    return EXIT_LIMIT;
+}
+
+/* Results that did not reach their reader are a failure. */
+static int close_output(const struct session *session, int code) {
+    if (!fflush(stdout) && !ferror(stdout)) return code;
+    print_plainly(session, 611,
+                  errno == ENOSPC ? "cannot write the results: no space left" : "cannot write the results");
+    return code ? code : EXIT_SYSTEM;
+}
+
+int main(int argc, char **argv) {
+    struct session session = {0};
+    prepare_process();
+    int code = run_within_memory(&session, argc > 0 ? argc - 1 : 0, argv + 1);
+    code = close_output(&session, code);
+    arena_free(&session.arena);
+    return code;
+}

@@ -1,0 +1,288 @@
+#include "frontend/onnx_check.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "runtime/base/checked.h"
+
+#define VALUE_BYTES 0x1p46 /* larger values fit no machine */
+
+bool check_admit(struct check *check, enum exit_code exit) {
+    if (exit != EXIT_UNSUPPORTED) check->malformed++;
+    if (check->recorded < CHECK_ERRORS) return check->recorded++, true;
+    check->left_out++;
+    return false;
+}
+
+const char *check_quote(struct check *check, const char *name) {
+    return diag_quote(check->model->diags, name);
+}
+
+struct onnx_place check_place(const struct check_scope *scope, int index) {
+    struct onnx_place place = {.index = index, .node = index >= 0 ? scope->nodes[index] : NULL};
+    if (scope->function)
+        place.inside = "function", place.inner = onnx_text(scope->function->name);
+    else if (scope->parent >= 0)
+        place.inside = "subgraph", place.inner = onnx_text(scope->graph->name);
+    return place;
+}
+
+/* ---- the model ---- */
+
+static void check_versions(struct check *check, const struct onnx_place *place) {
+    const Onnx__ModelProto *proto = check->model->proto;
+    if (!proto->has_ir_version)
+        CHECK_FAIL(check, 312, EXIT_UNSUPPORTED, place, "model has no ir_version (%d..%d)", ONNX_IR_MIN,
+                   ONNX_IR_MAX);
+    else if (proto->ir_version < ONNX_IR_MIN || proto->ir_version > ONNX_IR_MAX)
+        CHECK_FAIL(check, 312, EXIT_UNSUPPORTED, place, "ir_version %" PRId64 " not supported (%d..%d)",
+                   proto->ir_version, ONNX_IR_MIN, ONNX_IR_MAX);
+}
+
+static void check_import(struct check *check, const Onnx__OperatorSetIdProto *import,
+                         const struct onnx_place *place, struct map *first) {
+    const Onnx__ModelProto *proto = check->model->proto;
+    const char *domain = onnx_domain(import->domain);
+    int before = map_get(first, domain, strlen(domain));
+    if (before < 0)
+        map_put(first, domain, strlen(domain), first->n);
+    else if (proto->opset_import[before]->version != import->version)
+        CHECK_FAIL(check, 315, EXIT_MALFORMED, place, "domain %s imported twice (%" PRId64 ", %" PRId64 ")",
+                   check_quote(check, domain), proto->opset_import[before]->version, import->version);
+    if (!*domain && (import->version < ONNX_OPSET_MIN || import->version > ONNX_OPSET_MAX))
+        CHECK_FAIL(check, 401, EXIT_UNSUPPORTED, place, "opset %" PRId64 " not supported (%d..%d)", import->version,
+                   ONNX_OPSET_MIN, ONNX_OPSET_MAX);
+}
+
+/* A node of the main graph or its subgraphs that is of the default domain. */
+static bool uses_default_domain(const struct check *check) {
+    for (int s = 0; s < check->scopes.n; s++) {
+        const struct check_scope *scope = &check->scopes.at[s];
+        for (int i = 0; scope->root < 0 && i < scope->nnodes; i++)
+            if (!*onnx_domain(scope->nodes[i]->domain)) return true;
+    }
+    return false;
+}
+
+static void check_imports(struct check *check, const struct onnx_place *place) {
+    const Onnx__ModelProto *proto = check->model->proto;
+    struct map first; /* domain -> its first opset_import */
+    map_init(&first, check->scratch);
+    for (size_t i = 0; i < proto->n_opset_import; i++) check_import(check, proto->opset_import[i], place, &first);
+    bool needed = !proto->n_opset_import || uses_default_domain(check);
+    if (needed && map_get(&first, "", 0) < 0)
+        CHECK_FAIL(check, 314, EXIT_MALFORMED, place, "no opset_import for the default domain");
+}
+
+static void check_graph_features(struct check *check, const struct onnx_place *place) {
+    const Onnx__GraphProto *graph = check->model->proto->graph;
+    if (!graph->n_output) CHECK_FAIL(check, 326, EXIT_MALFORMED, place, "graph has no outputs");
+    if (graph->n_sparse_initializer)
+        CHECK_FAIL(check, 406, EXIT_UNSUPPORTED, place, "sparse_initializer is not supported");
+    if (graph->n_quantization_annotation)
+        diag_remark(check->model->diags, check->model->place, "quantization_annotation is ignored");
+}
+
+/* ---- declared values ---- */
+
+/* "tensor", "sequence(tensor)", ... as far as `type` goes in. */
+static const char *type_text(struct check *check, const Onnx__TypeProto *type) {
+    static const char *const kinds[] = {[ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE] = "tensor",
+                                        [ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE] = "sequence",
+                                        [ONNX__TYPE_PROTO__VALUE_MAP_TYPE] = "map",
+                                        [ONNX__TYPE_PROTO__VALUE_OPAQUE_TYPE] = "opaque",
+                                        [ONNX__TYPE_PROTO__VALUE_SPARSE_TENSOR_TYPE] = "sparse_tensor",
+                                        [ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE] = "optional"};
+    const char *outer = kinds[type->value_case];
+    const Onnx__TypeProto *inner = NULL;
+    if (type->value_case == ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE) inner = type->sequence_type->elem_type;
+    if (type->value_case == ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE) inner = type->optional_type->elem_type;
+    if (!inner || inner->value_case == ONNX__TYPE_PROTO__VALUE__NOT_SET) return outer;
+    return arena_printf(check->model->arena, "%s(%s)", outer, kinds[inner->value_case]);
+}
+
+static bool is_static(const Onnx__TensorShapeProto__Dimension *dim) {
+    return dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+}
+
+/* The bytes of a value as far as its extents are given; a double, since they may be absurd. */
+static double value_bytes(const Onnx__TypeProto__Tensor *type) {
+    enum rt_dtype dtype = rt_dtype_by_onnx(type->elem_type);
+    double bytes = dtype == RT_DTYPE_NONE ? 1 : (double)rt_dtype_bytes(dtype);
+    for (size_t i = 0; i < type->shape->n_dim; i++)
+        if (is_static(type->shape->dim[i])) bytes *= (double)type->shape->dim[i]->dim_value;
+    return bytes;
+}
+
+static void check_value_shape(struct check *check, const Onnx__TypeProto__Tensor *type,
+                              const struct onnx_place *place) {
+    const Onnx__TensorShapeProto *shape = type->shape;
+    const char *name = onnx_text(place->name);
+    if (shape->n_dim > ONNX_DIMS) {
+        CHECK_FAIL(check, 506, EXIT_LIMIT, place, "value %s has %zu dimensions, at most %d are supported",
+                   check_quote(check, name), shape->n_dim, ONNX_DIMS);
+        return;
+    }
+    for (size_t i = 0; i < shape->n_dim; i++)
+        if (is_static(shape->dim[i]) && shape->dim[i]->dim_value < 0) {
+            CHECK_FAIL(check, 352, EXIT_MALFORMED, place, "value %s: dimension %zu is %" PRId64,
+                       check_quote(check, name), i, shape->dim[i]->dim_value);
+            return;
+        }
+    if (value_bytes(type) > VALUE_BYTES)
+        CHECK_FAIL(check, 505, EXIT_LIMIT, place, "value %s needs %.2g bytes", check_quote(check, name),
+                   value_bytes(type));
+}
+
+static void check_value(struct check *check, const Onnx__ValueInfoProto *value, const struct onnx_place *place) {
+    const Onnx__TypeProto *type = value->type;
+    if (!type || type->value_case == ONNX__TYPE_PROTO__VALUE__NOT_SET) return;
+    if (type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) {
+        CHECK_FAIL(check, 404, EXIT_UNSUPPORTED, place, "type %s not supported: value %s", type_text(check, type),
+                   check_quote(check, onnx_text(value->name)));
+        return;
+    }
+    if (type->tensor_type->elem_type && !onnx_type_name(type->tensor_type->elem_type))
+        CHECK_FAIL(check, 356, EXIT_MALFORMED, place, "value %s: there is no element type %" PRId32,
+                   check_quote(check, onnx_text(value->name)), type->tensor_type->elem_type);
+    if (type->tensor_type->shape) check_value_shape(check, type->tensor_type, place);
+}
+
+static void check_values(struct check *check, const struct check_scope *scope, Onnx__ValueInfoProto **values,
+                         size_t count, const char *what) {
+    for (size_t i = 0; i < count; i++) {
+        struct onnx_place place = check_place(scope, -1);
+        place.what = what;
+        place.name = onnx_text(values[i]->name);
+        check_value(check, values[i], &place);
+    }
+}
+
+static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *value) {
+    if (!value->type || value->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) return NULL;
+    return value->type->tensor_type;
+}
+
+/* ---- initializers ---- */
+
+static bool shapes_agree(const Onnx__TypeProto__Tensor *type, const Onnx__TensorProto *tensor) {
+    if (type->elem_type && type->elem_type != tensor->data_type) return false;
+    if (!type->shape) return true;
+    if (type->shape->n_dim != tensor->n_dims) return false;
+    for (size_t i = 0; i < tensor->n_dims; i++)
+        if (is_static(type->shape->dim[i]) && type->shape->dim[i]->dim_value != tensor->dims[i]) return false;
+    return true;
+}
+
+static void check_initializer(struct check *check, const struct check_scope *scope,
+                              const Onnx__TensorProto *tensor) {
+    struct onnx_place place = check_place(scope, -1);
+    place.what = "initializer";
+    place.name = onnx_text(tensor->name);
+    int before = check->malformed;
+    check_tensor(check, tensor, &place);
+    int input = check_input_index(scope, place.name);
+    if (input < 0 || check->malformed > before) return;
+    const Onnx__TypeProto__Tensor *type = tensor_type(scope->graph->input[input]);
+    if (type && !shapes_agree(type, tensor))
+        CHECK_FAIL(check, 342, EXIT_MALFORMED, &place,
+                   "initializer %s is not of the type of the input of this name", check_quote(check, place.name));
+}
+
+/* Inputs that a caller must give need a type and a shape. */
+static void check_main_inputs(struct check *check) {
+    const struct check_scope *scope = &check->scopes.at[0];
+    struct map defaults;
+    map_init(&defaults, check->scratch);
+    for (size_t i = 0; i < scope->graph->n_initializer; i++) {
+        const char *name = onnx_text(scope->graph->initializer[i]->name);
+        map_put(&defaults, name, strlen(name), 0);
+    }
+    for (size_t i = 0; i < scope->graph->n_input; i++) {
+        const Onnx__ValueInfoProto *input = scope->graph->input[i];
+        const Onnx__TypeProto__Tensor *type = tensor_type(input);
+        const char *name = onnx_text(input->name);
+        bool other = input->type && !type && input->type->value_case != ONNX__TYPE_PROTO__VALUE__NOT_SET;
+        if (other || (type && type->elem_type && type->shape) || map_get(&defaults, name, strlen(name)) >= 0)
+            continue;
+        struct onnx_place place = {.what = "input", .name = name};
+        CHECK_FAIL(check, 344, EXIT_UNSUPPORTED, &place, "graph input %s has no %s", check_quote(check, name),
+                   type && type->elem_type ? "shape" : "type");
+    }
+}
+
+/* ---- scopes ---- */
+
+static void add_scope(struct check *check, const Onnx__GraphProto *graph, const Onnx__FunctionProto *function,
+                      int parent, int parent_node, int root) {
+    VEC_PUSH(check->scratch, &check->scopes,
+             (struct check_scope){.graph = graph,
+                                  .function = function,
+                                  .nodes = graph ? graph->node : function->node,
+                                  .nnodes = (int)(graph ? graph->n_node : function->n_node),
+                                  .parent = parent,
+                                  .parent_node = parent_node,
+                                  .root = root,
+                                  .first_edge = -1});
+}
+
+static void add_subgraphs(struct check *check, int at) {
+    const struct check_scope scope = check->scopes.at[at];
+    for (int i = 0; i < scope.nnodes; i++)
+        for (size_t a = 0; a < scope.nodes[i]->n_attribute; a++) {
+            const Onnx__AttributeProto *attribute = scope.nodes[i]->attribute[a];
+            if (attribute->g) add_scope(check, attribute->g, NULL, at, i, scope.root);
+            for (size_t g = 0; g < attribute->n_graphs; g++)
+                add_scope(check, attribute->graphs[g], NULL, at, i, scope.root);
+        }
+}
+
+/* Training graphs see all of the main graph: they hang behind its last node. */
+static void add_scopes(struct check *check) {
+    const Onnx__ModelProto *proto = check->model->proto;
+    int end = (int)proto->graph->n_node;
+    add_scope(check, proto->graph, NULL, -1, -1, -1);
+    for (size_t i = 0; i < proto->n_functions; i++) add_scope(check, NULL, proto->functions[i], -1, -1, (int)i);
+    for (size_t i = 0; i < proto->n_training_info; i++) {
+        const Onnx__TrainingInfoProto *info = proto->training_info[i];
+        if (info->initialization) add_scope(check, info->initialization, NULL, 0, end, -1);
+        if (info->algorithm) add_scope(check, info->algorithm, NULL, 0, end, -1);
+    }
+    for (int i = 0; i < check->scopes.n; i++) add_subgraphs(check, i);
+}
+
+static void check_scope_values(struct check *check, const struct check_scope *scope) {
+    const Onnx__GraphProto *graph = scope->graph;
+    if (!graph) {
+        check_values(check, scope, scope->function->value_info, scope->function->n_value_info, "value");
+        return;
+    }
+    check_values(check, scope, graph->input, graph->n_input, "input");
+    check_values(check, scope, graph->output, graph->n_output, "output");
+    check_values(check, scope, graph->value_info, graph->n_value_info, "value");
+    for (size_t i = 0; i < graph->n_initializer; i++) check_initializer(check, scope, graph->initializer[i]);
+}
+
+static void check_scopes(struct check *check) {
+    for (int i = 0; i < check->scopes.n; i++) {
+        check_definitions(check, &check->scopes.at[i]);
+        check_scope_values(check, &check->scopes.at[i]);
+        for (int k = 0; k < check->scopes.at[i].nnodes; k++) check_node(check, &check->scopes.at[i], k);
+    }
+    for (int i = 0; i < check->scopes.n; i++) check_reads(check, i);
+    for (int i = 0; i < check->scopes.n; i++) check_order(check, &check->scopes.at[i]);
+}
+
+int onnx_check(struct onnx_model *model) {
+    struct check check = {.model = model, .scratch = &model->scratch};
+    struct onnx_place place = {.text = model->place};
+    add_scopes(&check);
+    check_versions(&check, &place);
+    check_imports(&check, &place);
+    check_graph_features(&check, &place);
+    check_scopes(&check);
+    check_main_inputs(&check);
+    check_functions(&check);
+    if (check.left_out) diag_note(model->diags, "%d more errors", check.left_out);
+    return check.malformed ? -1 : 0;
+}

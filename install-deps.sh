@@ -1,0 +1,65 @@
+#!/bin/sh
+# The packages that rankc needs, and their installation on Debian and its relatives.
+#
+#   ./install-deps.sh            what building takes
+#   ./install-deps.sh --tests    and what the tests take
+#   ./install-deps.sh --list     only prints what is missing
+#
+# Installs what is missing and touches nothing else; with nothing missing it needs neither root nor a network.
+set -eu
+
+build='gcc make meson ninja-build pkg-config libc6-dev libprotobuf-c-dev protobuf-c-compiler libdnnl-dev libxxhash-dev'
+tests='libcmocka-dev libonnx-testdata python3 python3-numpy python3-onnx python3-torch'
+
+usage() {
+    printf 'usage: %s [--tests] [--list]\n' "$0" >&2
+    exit 2
+}
+
+wanted=$build
+list=no
+for argument; do
+    case $argument in
+    --tests) wanted="$build $tests" ;;
+    --list) list=yes ;;
+    *) usage ;;
+    esac
+done
+
+if ! command -v dpkg-query >/dev/null; then
+    printf '%s: this is not a Debian system; please install what these packages contain:\n  %s\n' "$0" "$wanted" >&2
+    exit 1
+fi
+
+missing=
+for package in $wanted; do
+    state=$(dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -x installed | head -n 1 || true)
+    [ "$state" = installed ] || missing="$missing $package"
+done
+missing=${missing# }
+
+if [ "$list" = yes ]; then
+    [ -z "$missing" ] || printf '%s\n' "$missing"
+    exit 0
+fi
+[ -n "$missing" ] || exit 0
+
+as_root=
+if [ "$(id -u)" != 0 ]; then
+    if command -v sudo >/dev/null; then
+        as_root=sudo
+    else
+        printf '%s: these packages are missing, and installing them needs root:\n\n  apt-get install %s\n\n' "$0" "$missing" >&2
+        exit 1
+    fi
+fi
+
+printf 'installing: %s\n' "$missing"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# shellcheck disable=SC2086 # both are lists of words
+if ! { $as_root apt-get update && $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; } >"$log" 2>&1 </dev/null; then
+    tail -n 20 "$log" >&2
+    printf '%s: apt-get failed\n' "$0" >&2
+    exit 1
+fi

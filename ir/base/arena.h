@@ -1,0 +1,35 @@
+/* Arenas: memory freed all at once. One per lifetime (a compile, a pass, a rank).
+ *
+ * arena_alloc never returns NULL. When memory or the arena's budget runs out it jumps to the arena's `failed`
+ * point, which the owner set with setjmp: the one place that turns "out of memory" into a diagnostic. Objects are
+ * zero-filled. Built with -DARENA_MALLOC every object is a malloc of its own, so that memory tools see each one.
+ */
+#ifndef IR_BASE_ARENA_H
+#define IR_BASE_ARENA_H
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct arena_chunk;
+
+struct arena {
+    struct arena_chunk *chunks;
+    size_t used, budget; /* bytes handed out; at most `budget`, 0: no limit */
+    jmp_buf *failed;     /* NULL: abort */
+};
+
+void arena_init(struct arena *arena, size_t budget, jmp_buf *failed);
+void arena_free(struct arena *arena);
+
+/* `count` objects of `size` bytes, zeroed, aligned for any type. The product is checked. */
+void *arena_alloc(struct arena *arena, size_t count, size_t size);
+/* A copy of `bytes` bytes, followed by a 0 byte that is not counted. */
+void *arena_copy(struct arena *arena, const void *data, size_t bytes);
+char *arena_strdup(struct arena *arena, const char *text);
+char *arena_printf(struct arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define ARENA_NEW(arena, type)          ((type *)arena_alloc(arena, 1, sizeof(type)))
+#define ARENA_ARRAY(arena, type, count) ((type *)arena_alloc(arena, (size_t)(count), sizeof(type)))
+
+#endif

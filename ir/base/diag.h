@@ -1,0 +1,78 @@
+/* Diagnostics: what the user is told. They are collected, and printed by whoever owns the terminal.
+ *
+ *   rankc: error[E0331]: Relu takes 1 input, 3 given
+ *     --> model.onnx: node 17 'layer0/act' (Relu)
+ *     help: ...
+ *
+ * A function that reports an error returns -1 up to the driver; it goes on where it can, so that one run shows all
+ * that is wrong. Names from a model pass through str_escape (diag_quote).
+ */
+#ifndef IR_BASE_DIAG_H
+#define IR_BASE_DIAG_H
+
+#include <stdio.h>
+
+#include "ir/base/arena.h"
+#include "ir/base/vec.h"
+
+/* Exit codes of every rankc program. */
+enum exit_code {
+    EXIT_OK = 0,
+    EXIT_INTERNAL = 1,    /* a bug in rankc */
+    EXIT_USAGE = 2,       /* options, an unbound dimension */
+    EXIT_MALFORMED = 3,   /* input that is not what it should be: model, plan, data, shapes */
+    EXIT_UNSUPPORTED = 4, /* valid, but not implemented */
+    EXIT_LIMIT = 5,       /* does not fit: memory, infeasible split */
+    EXIT_SYSTEM = 6,      /* file or operating system */
+    EXIT_BUSY = 7,
+    EXIT_MISMATCH = 8, /* belongs to something else; verification failed */
+    EXIT_RANK = 9,     /* a rank failed */
+    EXIT_INTERRUPTED = 130
+};
+
+enum severity { DIAG_ERROR, DIAG_WARNING, DIAG_NOTE };
+
+struct diagnostic {
+    enum severity severity;
+    int code; /* 331 prints as E0331; 0: none */
+    enum exit_code exit;
+    const char *text, *where; /* where: NULL if nowhere in particular */
+    VEC(const char *) notes;  /* complete lines: "note: ..." or "help: ..." */
+};
+
+struct diags {
+    struct arena *arena;
+    VEC(struct diagnostic) all;
+    int errors;
+};
+
+void diags_init(struct diags *diags, struct arena *arena);
+
+/* Records an error; returns -1, so that `return diag_error(...)` reads well. `where` is copied. */
+int diag_error(struct diags *diags, int code, enum exit_code exit, const char *where, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+void diag_warning(struct diags *diags, int code, const char *where, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* A remark of its own, such as what a policy could not split. */
+void diag_remark(struct diags *diags, const char *where, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Lines under the latest diagnostic. */
+void diag_note(struct diags *diags, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void diag_help(struct diags *diags, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A name from a model, quoted and made printable, at most 120 characters. */
+const char *diag_quote(struct diags *diags, const char *name);
+
+/* The exit code of the first error, EXIT_OK if there is none. */
+enum exit_code diags_exit(const struct diags *diags);
+
+enum diag_style { DIAG_PLAIN, DIAG_COLOR, DIAG_JSON };
+/* Prints those of at most `least` severity (DIAG_WARNING: errors and warnings), in order. JSON: one object a line.
+ */
+void diags_print(const struct diags *diags, FILE *out, enum diag_style style, enum severity least);
+
+/* A broken invariant of rankc itself: says where and what, and ends the process with EXIT_INTERNAL. */
+#define BUG(...) diag_bug(__FILE__, __LINE__, __VA_ARGS__)
+_Noreturn void diag_bug(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,52 @@
+#include "ir/base/map.h"
+
+#include <string.h>
+
+void map_init(struct map *map, struct arena *arena) {
+    *map = (struct map){.arena = arena};
+}
+
+static uint64_t hash_bytes(const char *key, size_t length) { /* FNV-1a with a final mix */
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)key[i]) * 0x100000001b3u;
+    return (hash ^ hash >> 29) * 0x9e3779b97f4a7c15u;
+}
+
+/* The slot that holds `key`, or the free one where it belongs. */
+static int find(const struct map *map, const char *key, size_t length) {
+    int slot = (int)(hash_bytes(key, length) >> 33) & (map->nslots - 1);
+    for (; map->slots[slot]; slot = (slot + 1) & (map->nslots - 1)) {
+        const struct map_entry *entry = &map->entries[map->slots[slot] - 1];
+        if (entry->length == length && memcmp(entry->key, key, length) == 0) break;
+    }
+    return slot;
+}
+
+int map_get(const struct map *map, const char *key, size_t length) {
+    if (!map->n) return -1;
+    int entry = map->slots[find(map, key, length)];
+    return entry ? map->entries[entry - 1].value : -1;
+}
+
+static void grow(struct map *map) {
+    int capacity = map->capacity ? map->capacity * 2 : 16;
+    struct map_entry *entries = ARENA_ARRAY(map->arena, struct map_entry, capacity);
+    if (map->n) memcpy(entries, map->entries, (size_t)map->n * sizeof *entries);
+    map->entries = entries;
+    map->capacity = capacity;
+    map->nslots = 2 * capacity;
+    map->slots = ARENA_ARRAY(map->arena, int, map->nslots);
+    for (int i = 0; i < map->n; i++) map->slots[find(map, entries[i].key, entries[i].length)] = i + 1;
+}
+
+bool map_put(struct map *map, const char *key, size_t length, int value) {
+    if (map->n == map->capacity) grow(map);
+    int slot = find(map, key, length);
+    if (map->slots[slot]) {
+        map->entries[map->slots[slot] - 1].value = value;
+        return false;
+    }
+    map->entries[map->n] = (struct map_entry){arena_copy(map->arena, key, length), length, value};
+    map->slots[slot] = ++map->n;
+    return true;
+}

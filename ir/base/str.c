@@ -1,0 +1,118 @@
+#include "ir/base/str.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void strbuf_init(struct strbuf *buffer, struct arena *arena) {
+    *buffer = (struct strbuf){.arena = arena};
+}
+
+static void reserve(struct strbuf *buffer, size_t more) {
+    size_t need = buffer->length + more + 1;
+    if (need <= buffer->capacity) return;
+    size_t capacity = buffer->capacity ? buffer->capacity * 2 : 128;
+    if (capacity < need) capacity = need;
+    char *text = arena_alloc(buffer->arena, capacity, 1);
+    if (buffer->length) memcpy(text, buffer->text, buffer->length);
+    buffer->text = text;
+    buffer->capacity = capacity;
+}
+
+void strbuf_add(struct strbuf *buffer, const char *bytes, size_t length) {
+    reserve(buffer, length);
+    if (length) memcpy(buffer->text + buffer->length, bytes, length);
+    buffer->length += length;
+    buffer->text[buffer->length] = 0;
+}
+
+void strbuf_puts(struct strbuf *buffer, const char *text) {
+    strbuf_add(buffer, text, strlen(text));
+}
+void strbuf_putc(struct strbuf *buffer, char c) {
+    strbuf_add(buffer, &c, 1);
+}
+
+void strbuf_printf(struct strbuf *buffer, const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    if (length > 0) {
+        reserve(buffer, (size_t)length);
+        vsnprintf(buffer->text + buffer->length, (size_t)length + 1, format, again);
+        buffer->length += (size_t)length;
+    }
+    va_end(again);
+    va_end(args);
+}
+
+const char *strbuf_text(const struct strbuf *buffer) {
+    return buffer->text ? buffer->text : "";
+}
+
+char *str_escape(struct arena *arena, const char *bytes, size_t length, size_t limit) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)bytes[i];
+        bool plain = c >= 0x20 && c < 0x7f && c != '\\';
+        if (limit && out.length + (plain ? 1 : 4) > limit) {
+            strbuf_puts(&out, "...");
+            break;
+        }
+        if (plain)
+            strbuf_putc(&out, (char)c);
+        else
+            strbuf_printf(&out, "\\x%02x", c);
+    }
+    return arena_strdup(arena, strbuf_text(&out));
+}
+
+static bool in_filename(unsigned char c) {
+    return isalnum(c) || c == '_' || c == '.' || c == '-';
+}
+
+char *str_filename(struct arena *arena, const char *bytes, size_t length) {
+    char *name = arena_copy(arena, bytes, length);
+    for (size_t i = 0; i < length; i++)
+        if (!in_filename((unsigned char)name[i])) name[i] = '_';
+    return name;
+}
+
+bool str_is_plain(const char *text) {
+    for (; *text; text++)
+        if (!isalnum((unsigned char)*text) && !strchr("_./:-", *text)) return false;
+    return true;
+}
+
+/* Levenshtein distance of two words of at most 63 characters; larger words count as far apart. */
+static int distance(const char *a, const char *b) {
+    size_t na = strlen(a), nb = strlen(b);
+    int row[64];
+    if (na > 63 || nb > 63) return 64;
+    for (size_t j = 0; j <= nb; j++) row[j] = (int)j;
+    for (size_t i = 1; i <= na; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= nb; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[nb];
+}
+
+const char *str_nearest(const char *word, const char *const *names) {
+    const char *nearest = NULL;
+    int least = (int)strlen(word) / 3 + 1;
+    for (; *names; names++) {
+        int d = distance(word, *names);
+        if (d <= least && (!nearest || d < least)) nearest = *names, least = d;
+    }
+    return nearest;
+}

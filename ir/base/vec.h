@@ -1,0 +1,30 @@
+/* Typed growable arrays in an arena. Growth copies, so pointers into a vec do not survive a push; indices do. */
+#ifndef IR_BASE_VEC_H
+#define IR_BASE_VEC_H
+
+#include <string.h>
+
+#include "ir/base/arena.h"
+
+#define VEC(type)                                                                                                  \
+    struct {                                                                                                       \
+        type *at;                                                                                                  \
+        int n, capacity;                                                                                           \
+    }
+
+/* Appends `value`. */
+#define VEC_PUSH(arena, vec, ...)                                                                                  \
+    do {                                                                                                           \
+        if ((vec)->n == (vec)->capacity)                                                                           \
+            (vec)->at = vec_grow(arena, (vec)->at, (vec)->n, &(vec)->capacity, sizeof *(vec)->at);                 \
+        (vec)->at[(vec)->n++] = (__VA_ARGS__);                                                                     \
+    } while (0)
+
+static inline void *vec_grow(struct arena *arena, const void *old, int n, int *capacity, size_t size) {
+    *capacity = *capacity ? *capacity * 2 : 8;
+    void *grown = arena_alloc(arena, (size_t)*capacity, size);
+    if (n) memcpy(grown, old, (size_t)n * size);
+    return grown;
+}
+
+#endif

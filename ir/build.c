@@ -1,0 +1,128 @@
+#include "ir/build.h"
+
+#include <string.h>
+
+#include "ir/eval.h"
+
+enum {
+    FOLD_RESULT_BYTES = 64 << 20, /* a larger constant is better computed */
+    FOLD_WEIGHT_BYTES = 64 << 10  /* larger weights stay as they are stored, mapped and shared */
+};
+
+static bool is_known(const struct graph *graph, int id) {
+    if (id < 0) return true;
+    const struct tensor *tensor = &graph->tensors.at[id];
+    if (tensor->kind == TENSOR_CONST) return true;
+    return tensor->kind == TENSOR_WEIGHT && !graph->train && tensor->data &&
+           tensor_bytes(tensor) <= FOLD_WEIGHT_BYTES;
+}
+
+int build_fold(struct graph *graph, int id) {
+    const struct node *node = &graph->nodes.at[id];
+    if (node->noutputs != 1 || !eval_can(node->op)) return -1;
+    for (int i = 0; i < node->ninputs; i++)
+        if (!is_known(graph, node->inputs[i])) return -1;
+    struct tensor out = graph->tensors.at[node->outputs[0]];
+    if (tensor_bytes(&out) > FOLD_RESULT_BYTES) return -1;
+    const void *data = eval_node(graph, id);
+    return data ? graph_add_const(graph, out.name, out.dtype, out.ndim, out.dims, data) : -1;
+}
+
+static bool same_shape(const struct tensor *tensor, const struct attr *shape) {
+    return shape && shape->n == tensor->ndim &&
+           (shape->n == 0 || memcmp(shape->ints, tensor->dims, (size_t)shape->n * sizeof(int64_t)) == 0);
+}
+
+static bool is_identity_perm(const struct attr *perm) {
+    for (int i = 0; i < perm->n; i++)
+        if (perm->ints[i] != i) return false;
+    return true;
+}
+
+static const struct attr *find(const struct attr *attrs, int n, const char *key) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(attrs[i].key, key) == 0) return &attrs[i];
+    return NULL;
+}
+
+/* True if the operator would give its first input back. A slice that takes everything has its size equal to the
+ * shape; a reversing one differs in step. */
+static bool does_nothing(const struct graph *graph, const char *op, const int *inputs, int ninputs,
+                         const struct attr *attrs, int n) {
+    const struct tensor *x = ninputs ? &graph->tensors.at[inputs[0]] : NULL;
+    if (strcmp(op, "Reshape") == 0 || strcmp(op, "Expand") == 0) return same_shape(x, find(attrs, n, "shape"));
+    if (strcmp(op, "Transpose") == 0) return is_identity_perm(find(attrs, n, "perm"));
+    if (strcmp(op, "Concat") == 0) return ninputs == 1;
+    if (strcmp(op, "Cast") == 0) return x->dtype == rt_dtype_by_name(find(attrs, n, "to")->text);
+    if (strcmp(op, "Slice") != 0 || !same_shape(x, find(attrs, n, "size"))) return false;
+    const struct attr *step = find(attrs, n, "step");
+    for (int d = 0; d < step->n; d++)
+        if (step->ints[d] != 1 && x->dims[d] > 1) return false;
+    return true;
+}
+
+int build(struct build *b, const char *op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
+    struct graph *graph = b->graph;
+    if (does_nothing(graph, op, inputs, ninputs, attrs, nattrs)) return inputs[0];
+    const char *name = arena_printf(graph->arena, "%s.%d", b->node, graph->tensors.n);
+    int out = graph_add_tensor(graph, TENSOR_VALUE, name, RT_F32, 0, NULL);
+    int id = graph_add_node(graph, op_named(op), b->node, ninputs, inputs, 1, &out, nattrs, attrs);
+    if (op_infer(graph, id, b->diags) < 0) return -1;
+    int folded = build_fold(graph, id);
+    if (folded < 0) return out;
+    graph->order.n--;
+    return folded;
+}
+
+int build1(struct build *b, const char *op, int x) {
+    return build(b, op, 1, &x, 0, NULL);
+}
+int build2(struct build *b, const char *op, int x, int y) {
+    return build(b, op, 2, (int[]){x, y}, 0, NULL);
+}
+
+static int build_with_ints(struct build *b, const char *op, int x, const char *key, int n, const int64_t *ints) {
+    struct attr attr = attr_of_ints(key, n, ints);
+    return build(b, op, 1, &x, 1, &attr);
+}
+
+int build_reshape(struct build *b, int x, int ndim, const int64_t *shape) {
+    return build_with_ints(b, "Reshape", x, "shape", ndim, shape);
+}
+
+int build_transpose(struct build *b, int x, const int64_t *perm) {
+    return build_with_ints(b, "Transpose", x, "perm", b->graph->tensors.at[x].ndim, perm);
+}
+
+int build_expand(struct build *b, int x, int ndim, const int64_t *shape) {
+    return build_with_ints(b, "Expand", x, "shape", ndim, shape);
+}
+
+int build_slice(struct build *b, int x, const int64_t *start, const int64_t *step, const int64_t *size) {
+    int n = b->graph->tensors.at[x].ndim;
+    struct attr attrs[] = {attr_of_ints("start", n, start), attr_of_ints("step", n, step),
+                           attr_of_ints("size", n, size)};
+    return build(b, "Slice", 1, &x, 3, attrs);
+}
+
+int build_cast(struct build *b, int x, enum rt_dtype dtype) {
+    struct attr to = attr_of_text("to", rt_dtypes[dtype].name);
+    return build(b, "Cast", 1, &x, 1, &to);
+}
+
+int build_scalar(struct build *b, enum rt_dtype dtype, double value) {
+    unsigned char bytes[8];
+    rt_convert(bytes, dtype, &value, RT_F64, 1);
+    return graph_add_const(b->graph, arena_printf(b->graph->arena, "%s.%d", b->node, b->graph->tensors.n), dtype, 0,
+                           NULL, bytes);
+}
+
+const int64_t *build_known_ints(struct graph *graph, int id, int *n) {
+    if (id < 0 || !is_known(graph, id)) return NULL;
+    const struct tensor *tensor = &graph->tensors.at[id];
+    if (rt_dtype_is_float(tensor->dtype)) return NULL;
+    *n = (int)tensor_elements(tensor);
+    int64_t *ints = ARENA_ARRAY(graph->arena, int64_t, *n + 1);
+    rt_convert(ints, RT_I64, eval_bytes(graph, tensor), tensor->dtype, (size_t)*n);
+    return ints;
+}

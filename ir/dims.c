@@ -1,0 +1,418 @@
+#include "ir/dims.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "ir/base/str.h"
+#include "ir/op.h"
+#include "runtime/base/checked.h"
+
+/* Annotation text as parsed: tensors of dims of names. */
+struct pattern_dim {
+    enum { PATTERN_NAME, PATTERN_GROUP, PATTERN_STAR, PATTERN_ONE } form;
+    int n;
+    char name[MAX_NDIM][8];
+    enum factor_kind kind[MAX_NDIM];
+};
+
+struct pattern_tensor {
+    int n;
+    struct pattern_dim dim[MAX_NDIM + 1];
+};
+
+struct pattern {
+    int ninputs, ntensors;
+    struct pattern_tensor tensor[12];
+};
+
+void dims_init(struct dims *dims, struct arena *arena, int ninputs, int noutputs) {
+    *dims = (struct dims){.arena = arena, .ninputs = ninputs, .noutputs = noutputs};
+    dims->operand = ARENA_ARRAY(arena, struct operand, ninputs + noutputs);
+}
+
+int dims_factor(struct dims *dims, const char *name, int index, int64_t extent, enum factor_kind kind) {
+    if (dims->nfactors == MAX_FACTORS) return -1;
+    struct factor *factor = &dims->factor[dims->nfactors];
+    *factor = (struct factor){.extent = extent, .kind = kind};
+    if (index < 0)
+        snprintf(factor->name, sizeof factor->name, "%s", name);
+    else
+        snprintf(factor->name, sizeof factor->name, "%.3s%d", name, index % 1000);
+    return dims->nfactors++;
+}
+
+void dims_set(struct operand *operand, int dim, int factor) {
+    operand->dim[dim].n = 1;
+    operand->dim[dim].factor[0] = (signed char)factor;
+}
+
+int64_t dims_extent(const struct dims *dims, int operand, int dim) {
+    const struct dim_factors *d = &dims->operand[operand].dim[dim];
+    int64_t extent = 1;
+    for (int i = 0; i < d->n; i++)
+        if (!rt_mul(extent, dims->factor[d->factor[i]].extent, &extent)) return -1;
+    return extent;
+}
+
+int dims_find(const struct dims *dims, const char *name) {
+    for (int i = 0; i < dims->nfactors; i++)
+        if (strcmp(dims->factor[i].name, name) == 0) return i;
+    return -1;
+}
+
+/* Parsing --------------------------------------------------------------------------------------------------------
+ */
+
+static const char *skip_space(const char *s) {
+    while (*s == ' ') s++;
+    return s;
+}
+
+static const struct {
+    const char *text;
+    enum factor_kind kind;
+} kinds[] = {
+    {"+max", FACTOR_MAX}, {"+min", FACTOR_MIN}, {"+", FACTOR_SUM}, {"^", FACTOR_WHOLE}, {"~", FACTOR_HALO}};
+
+static const char *parse_name(const char *s, struct pattern_dim *dim) {
+    if (dim->n == MAX_NDIM || !isalpha((unsigned char)*s)) BUG("bad annotation at '%s'", s);
+    int length = 0;
+    while (isalnum((unsigned char)s[length])) length++;
+    if (length > 7) BUG("long name in annotation at '%s'", s);
+    memcpy(dim->name[dim->n], s, (size_t)length);
+    dim->name[dim->n][length] = 0;
+    s += length;
+    dim->kind[dim->n] = FACTOR_PASS;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        size_t n = strlen(kinds[i].text);
+        if (strncmp(s, kinds[i].text, n) != 0) continue;
+        dim->kind[dim->n] = kinds[i].kind;
+        s += n;
+        break;
+    }
+    dim->n++;
+    return s;
+}
+
+static const char *parse_dim(const char *s, struct pattern_dim *dim) {
+    *dim = (struct pattern_dim){0};
+    if (*s == '*') return dim->form = PATTERN_STAR, s + 1;
+    if (*s == '1') return dim->form = PATTERN_ONE, s + 1;
+    dim->form = *s == '(' ? PATTERN_GROUP : PATTERN_NAME;
+    if (*s != '(') return parse_name(s, dim);
+    for (s = skip_space(s + 1); *s != ')'; s = skip_space(s)) s = parse_name(s, dim);
+    return s + 1;
+}
+
+/* Parses one alternative; returns what follows it, NULL at the end of the text. */
+static const char *parse_alternative(const char *s, struct pattern *pattern) {
+    *pattern = (struct pattern){0};
+    struct pattern_tensor *tensor = &pattern->tensor[pattern->ntensors++];
+    for (s = skip_space(s); *s && *s != '|'; s = skip_space(s)) {
+        bool arrow = s[0] == '-' && s[1] == '>';
+        if (arrow) pattern->ninputs = pattern->ntensors;
+        if (arrow || *s == ',') {
+            s += arrow ? 2 : 1;
+            if (pattern->ntensors == 12) BUG("too many tensors in an annotation");
+            tensor = &pattern->tensor[pattern->ntensors++];
+            continue;
+        }
+        if (tensor->n > MAX_NDIM) BUG("too many dimensions in an annotation");
+        s = parse_dim(s, &tensor->dim[tensor->n++]);
+    }
+    return *s ? s + 1 : NULL;
+}
+
+/* Binding --------------------------------------------------------------------------------------------------------
+ */
+
+struct binding {
+    struct dims *dims;
+    const struct graph *graph;
+    const struct node *node;
+    const struct pattern *pattern;
+    int star[MAX_NDIM]; /* factors of the star dimensions, aligned right */
+    int nstar;
+    const char *why;
+};
+
+static bool refuse(struct binding *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool refuse(struct binding *b, const char *format, ...) {
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    b->why = arena_strdup(b->dims->arena, text);
+    return false;
+}
+
+static const struct tensor *input_of(const struct binding *b, int i) {
+    int id = i < b->node->ninputs ? b->node->inputs[i] : -1;
+    return id < 0 ? NULL : &b->graph->tensors.at[id];
+}
+
+static bool has_star(const struct pattern_tensor *tensor) {
+    for (int i = 0; i < tensor->n; i++)
+        if (tensor->dim[i].form == PATTERN_STAR) return true;
+    return false;
+}
+
+/* How many dimensions the star of each input stands for; the widest sets the star's factors. */
+static bool bind_star(struct binding *b) {
+    for (int i = 0; i < b->pattern->ninputs; i++) {
+        const struct tensor *t = input_of(b, i);
+        if (!t) continue;
+        const struct pattern_tensor *p = &b->pattern->tensor[i];
+        bool star = has_star(p);
+        int count = t->ndim - p->n + star;
+        if (count < 0 || (!star && count > 0))
+            return refuse(b, "input %d has %d dimensions, needs %s%d", i, t->ndim, star ? "at least " : "",
+                          p->n - star);
+        if (star && count > b->nstar) b->nstar = count;
+    }
+    for (int s = 0; s < b->nstar; s++)
+        if ((b->star[s] = dims_factor(b->dims, "*", s, 1, FACTOR_PASS)) < 0)
+            return refuse(b, "too many dimensions");
+    return true;
+}
+
+/* Dimension `d` of input `i` is the star's s-th. Extent 1 repeats. */
+static bool bind_star_dim(struct binding *b, int i, int d, int s, int64_t extent) {
+    struct factor *factor = &b->dims->factor[b->star[s]];
+    if (extent == 1) return true;
+    if (factor->extent != 1 && factor->extent != extent)
+        return refuse(b, "dimension %d of input %d is %lld, another input has %lld there", d, i, (long long)extent,
+                      (long long)factor->extent);
+    factor->extent = extent;
+    dims_set(&b->dims->operand[i], d, b->star[s]);
+    return true;
+}
+
+/* The factor of that name, made at its first use. */
+static int named_factor(struct binding *b, const char *name, enum factor_kind kind, int64_t extent) {
+    int factor = dims_find(b->dims, name);
+    if (factor < 0)
+        factor = dims_factor(b->dims, name, -1, extent, kind);
+    else if (kind != FACTOR_PASS)
+        b->dims->factor[factor].kind = kind;
+    return factor;
+}
+
+static bool bind_named_dim(struct binding *b, int i, int d, const struct pattern_dim *p, int64_t extent) {
+    if (p->form == PATTERN_ONE) return extent == 1 || refuse(b, "dimension %d of input %d must be 1", d, i);
+    if (p->form == PATTERN_GROUP) BUG("a group in an input of an annotation: use dims_fn");
+    int factor = named_factor(b, p->name[0], p->kind[0], extent);
+    if (factor < 0) return refuse(b, "too many dimensions");
+    if (b->dims->factor[factor].extent != extent)
+        return refuse(b, "dimension %d of input %d is %lld, '%s' is %lld elsewhere", d, i, (long long)extent,
+                      p->name[0], (long long)b->dims->factor[factor].extent);
+    dims_set(&b->dims->operand[i], d, factor);
+    return true;
+}
+
+static bool bind_input(struct binding *b, int i) {
+    const struct tensor *t = input_of(b, i);
+    if (!t) return true;
+    const struct pattern_tensor *p = &b->pattern->tensor[i];
+    b->dims->operand[i].ndim = t->ndim;
+    int count = t->ndim - p->n + has_star(p);
+    for (int j = 0, d = 0; j < p->n; j++) {
+        if (p->dim[j].form != PATTERN_STAR) {
+            if (!bind_named_dim(b, i, d, &p->dim[j], t->dims[d])) return false;
+            d++;
+            continue;
+        }
+        for (int s = 0; s < count; s++, d++)
+            if (!bind_star_dim(b, i, d, b->nstar - count + s, t->dims[d])) return false;
+    }
+    return true;
+}
+
+static bool bind_output(struct binding *b, int i) {
+    const struct pattern_tensor *p = &b->pattern->tensor[i];
+    struct operand *out = &b->dims->operand[i];
+    if (p->n - has_star(p) + b->nstar > MAX_NDIM)
+        return refuse(b, "the result has more than %d dimensions", MAX_NDIM);
+    for (int j = 0; j < p->n; j++) {
+        const struct pattern_dim *d = &p->dim[j];
+        if (d->form == PATTERN_STAR) {
+            for (int s = 0; s < b->nstar; s++) dims_set(out, out->ndim++, b->star[s]);
+            continue;
+        }
+        struct dim_factors *to = &out->dim[out->ndim++];
+        for (int k = 0; k < d->n; k++) {
+            int factor = dims_find(b->dims, d->name[k]);
+            if (factor < 0) BUG("'%s' is only in an output of an annotation", d->name[k]);
+            to->factor[to->n++] = (signed char)factor;
+        }
+    }
+    return true;
+}
+
+static bool bind_alternative(struct binding *b) {
+    int ninputs = b->pattern->ninputs, noutputs = b->pattern->ntensors - ninputs;
+    if (b->node->ninputs > ninputs || b->node->noutputs > noutputs)
+        return refuse(b, "takes %d inputs and gives %d outputs", ninputs, noutputs);
+    dims_init(b->dims, b->dims->arena, ninputs, noutputs);
+    if (!bind_star(b)) return false;
+    for (int i = 0; i < ninputs; i++)
+        if (!bind_input(b, i)) return false;
+    for (int i = ninputs; i < ninputs + noutputs; i++)
+        if (!bind_output(b, i)) return false;
+    return true;
+}
+
+int dims_bind_text(struct dims *dims, const char *text, const struct graph *graph, const struct node *node,
+                   const char **why) {
+    struct strbuf reasons;
+    strbuf_init(&reasons, dims->arena);
+    int alternative = 0;
+    for (const char *rest = text; rest; alternative++) {
+        struct pattern pattern;
+        rest = parse_alternative(rest, &pattern);
+        struct binding binding = {.dims = dims, .graph = graph, .node = node, .pattern = &pattern};
+        if (bind_alternative(&binding)) return dims->alternative = alternative, 0;
+        strbuf_printf(&reasons, "%s%s", reasons.length ? "; or " : "", binding.why);
+    }
+    *why = strbuf_text(&reasons);
+    return -1;
+}
+
+/* "*, * -> *" for as many inputs as the operator has. */
+static int bind_elementwise(struct dims *dims, const struct graph *graph, const struct node *node,
+                            const char **why) {
+    static const char *const text[] = {NULL, "* -> *", "*, * -> *", "*, *, * -> *"};
+    return dims_bind_text(dims, text[op_arity(node->op)], graph, node, why);
+}
+
+int dims_bind(struct arena *arena, const struct graph *graph, const struct node *node, struct dims *dims,
+              const char **why) {
+    *why = "";
+    dims_init(dims, arena, node->ninputs, node->noutputs);
+    if (node->op->dims_fn) return node->op->dims_fn(dims, graph, node, why);
+    if (node->op->dims) return dims_bind_text(dims, node->op->dims, graph, node, why);
+    return bind_elementwise(dims, graph, node, why);
+}
+
+/* Cuts -----------------------------------------------------------------------------------------------------------
+ */
+
+/* Products of the extents before and after position `at` of a dimension. */
+static void around(const struct dims *dims, const struct dim_factors *d, int at, int64_t *before, int64_t *after) {
+    *before = *after = 1;
+    for (int i = 0; i < d->n; i++)
+        if (i != at) *(i < at ? before : after) *= dims->factor[d->factor[i]].extent;
+}
+
+int dims_dim_cut(const struct dims *dims, int operand, const struct node_split *split, int64_t *blocks,
+                 int64_t *unit) {
+    const struct operand *o = &dims->operand[operand];
+    for (int d = 0; d < o->ndim; d++)
+        for (int i = 0; i < o->dim[d].n; i++) {
+            if (o->dim[d].factor[i] != split->factor) continue;
+            int64_t before, after;
+            around(dims, &o->dim[d], i, &before, &after);
+            *blocks = split->blocks * before;
+            *unit = split->unit * after;
+            return d;
+        }
+    return -1;
+}
+
+static int64_t gcd(int64_t a, int64_t b) {
+    while (b) {
+        int64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+static bool may_split(const struct factor *factor) {
+    return factor->kind != FACTOR_WHOLE && factor->kind != FACTOR_HALO && factor->extent > 1;
+}
+
+/* The option of cutting the factor at position `at`; false if it cannot be. */
+static bool cut_option(const struct dims *dims, const struct dim_factors *d, int at, int64_t blocks, int64_t unit,
+                       struct cut_option *option) {
+    const struct factor *factor = &dims->factor[d->factor[at]];
+    int64_t before, after;
+    if (!may_split(factor)) return false;
+    around(dims, d, at, &before, &after);
+    if (!before || !after) return false;
+    option->more_blocks = before / gcd(blocks, before);
+    option->more_unit = after / gcd(unit, after);
+    option->split = (struct node_split){.factor = d->factor[at],
+                                        .blocks = blocks * option->more_blocks / before,
+                                        .unit = unit * option->more_unit / after};
+    return factor->extent % (option->split.blocks * option->split.unit) == 0;
+}
+
+int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t blocks, int64_t unit,
+                     struct cut_option options[MAX_NDIM]) {
+    const struct dim_factors *d = &dims->operand[operand].dim[dim];
+    int n = 0;
+    for (int exact = 1; exact >= 0; exact--)
+        for (int at = 0; at < d->n; at++) {
+            struct cut_option option;
+            if (!cut_option(dims, d, at, blocks, unit, &option)) continue;
+            if ((option.more_blocks == 1 && option.more_unit == 1) == exact) options[n++] = option;
+        }
+    return n;
+}
+
+bool dims_can_split(const struct dims *dims, const struct node_split *split, int ways) {
+    if (split->factor < 0 || !may_split(&dims->factor[split->factor])) return false;
+    return dims->factor[split->factor].extent / (split->blocks * split->unit) >= ways;
+}
+
+struct holding dims_holding(const struct dims *dims, int operand, const struct node_split *split) {
+    struct holding holding = {HOLD_WHOLE};
+    if (split->factor < 0) return holding;
+    enum factor_kind kind = dims->factor[split->factor].kind;
+    int64_t blocks, unit;
+    int dim = dims_dim_cut(dims, operand, split, &blocks, &unit);
+    if (dim >= 0) return (struct holding){.kind = HOLD_PART, .dim = dim, .blocks = blocks, .unit = unit};
+    bool reduced = kind == FACTOR_SUM || kind == FACTOR_MAX || kind == FACTOR_MIN;
+    if (operand < dims->ninputs || !reduced) return holding;
+    holding.kind = HOLD_PARTIAL;
+    holding.reduce = kind == FACTOR_SUM ? REDUCE_SUM : kind == FACTOR_MAX ? REDUCE_MAX : REDUCE_MIN;
+    return holding;
+}
+
+double dims_flops(const struct dims *dims, double per_point) {
+    for (int i = 0; i < dims->nfactors; i++) per_point *= (double)dims->factor[i].extent;
+    return per_point;
+}
+
+static void print_operand(struct strbuf *out, const struct dims *dims, int operand) {
+    static const char *const mark[] = {"", "+", "+max", "+min", "^", "~"};
+    const struct operand *o = &dims->operand[operand];
+    for (int d = 0; d < o->ndim; d++) {
+        const struct dim_factors *f = &o->dim[d];
+        strbuf_puts(out, d ? " " : "");
+        if (f->n == 0) strbuf_puts(out, "1");
+        if (f->n > 1) strbuf_puts(out, "(");
+        for (int i = 0; i < f->n; i++) {
+            const struct factor *factor = &dims->factor[f->factor[i]];
+            strbuf_printf(out, "%s%s%s", i ? " " : "", factor->name, mark[factor->kind]);
+        }
+        if (f->n > 1) strbuf_puts(out, ")");
+    }
+}
+
+const char *dims_print(struct arena *arena, const struct dims *dims) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    for (int i = 0; i < dims->ninputs + dims->noutputs; i++) {
+        strbuf_puts(&out, i == 0 ? "" : i == dims->ninputs ? " -> " : ", ");
+        print_operand(&out, dims, i);
+    }
+    for (int i = 0; i < dims->nfactors; i++)
+        strbuf_printf(&out, "%s%s=%lld", i ? ", " : " {", dims->factor[i].name, (long long)dims->factor[i].extent);
+    strbuf_puts(&out, dims->nfactors ? "}" : "");
+    return strbuf_text(&out);
+}

@@ -1,0 +1,107 @@
+/* Dimension annotations: what an operator does to indices, as data.
+ *
+ *     "* m k+, k+ n -> * m n"      MatMul       "* c^ -> * c^"      Softmax
+ *
+ * An annotation names the factors of every dimension of every operand. From it, bound to the shapes of a node,
+ * follow the shapes of the outputs, the ways in which ranks can share the node, the reduction a cut needs, and its
+ * flops.
+ *
+ *   dims    := alternative ("|" alternative)*        the first that fits the operands' shapes is taken
+ *   alternative := tensor ("," tensor)* "->" tensor ("," tensor)*
+ *   tensor  := dim*
+ *   dim     := name kind? | "(" name+ ")" | "*" | "1"
+ *   kind    := "+" summed | "+max" | "+min" | "^" stays whole | "~" needs neighbours (convolution)
+ *
+ * Equal names have equal extents. "*" stands for all other dimensions, the same ones in every operand that has it,
+ * aligned at the right and broadcast (extent 1 or missing where an operand repeats). "(h d)" is a dimension that is
+ * the product of factors, first slowest. A kind need be written once. Grammar: nnScaler's (dimops.py) with Shardy's
+ * kinds.
+ */
+#ifndef IR_DIMS_H
+#define IR_DIMS_H
+
+#include "ir/ir.h"
+
+enum { MAX_FACTORS = 32 };
+
+enum factor_kind { FACTOR_PASS, FACTOR_SUM, FACTOR_MAX, FACTOR_MIN, FACTOR_WHOLE, FACTOR_HALO };
+
+struct factor {
+    char name[8];
+    int64_t extent;
+    enum factor_kind kind;
+};
+
+/* A dimension of an operand: the product of n factors, the first slowest; n = 0: extent 1, or repeated (broadcast).
+ */
+struct dim_factors {
+    int n;
+    signed char factor[MAX_NDIM];
+};
+
+struct operand {
+    int ndim;
+    struct dim_factors dim[MAX_NDIM];
+};
+
+/* An annotation bound to a node. Operands are the inputs, then the outputs; left-out inputs have ndim 0. */
+struct dims {
+    struct arena *arena;
+    int alternative; /* which of the annotation's alternatives fits */
+    int nfactors;
+    struct factor factor[MAX_FACTORS];
+    int ninputs, noutputs;
+    struct operand *operand;
+};
+
+/* Binds the node's operator to its input shapes (outputs need none yet): 0, or -1 with the reason in *why. */
+int dims_bind(struct arena *arena, const struct graph *graph, const struct node *node, struct dims *dims,
+              const char **why);
+
+/* Binds the text of an annotation to shapes; dims_fn hooks use it for operators with a choice of annotations. */
+int dims_bind_text(struct dims *dims, const char *text, const struct graph *graph, const struct node *node,
+                   const char **why);
+
+/* For dims_fn hooks: an empty table of operands; a new factor (its id, or -1 when there are too many); and a
+ * dimension that is one factor. */
+void dims_init(struct dims *dims, struct arena *arena, int ninputs, int noutputs);
+int dims_factor(struct dims *dims, const char *name, int index, int64_t extent, enum factor_kind kind);
+void dims_set(struct operand *operand, int dim, int factor);
+
+/* The extent of a dimension of an operand: the product of its factors. */
+int64_t dims_extent(const struct dims *dims, int operand, int dim);
+
+/* "k" -> its factor, or -1. */
+int dims_find(const struct dims *dims, const char *name);
+
+/* A cut of a factor is a cut of every dimension it is in, and the other way round.
+ * dims_dim_cut: the dimension of `operand` that holds the factor, *blocks and *unit of its cut there; -1 if none
+ * does. */
+int dims_dim_cut(const struct dims *dims, int operand, const struct node_split *split, int64_t *blocks,
+                 int64_t *unit);
+
+/* A factor of which cutting dimension `dim` of `operand` in (blocks * more_blocks, unit * more_unit) is a cut. */
+struct cut_option {
+    struct node_split split;
+    int64_t more_blocks, more_unit; /* 1, 1: the cut as asked for */
+};
+
+/* The options for that dimension, those that need no change first, else in order of the factors; returns how many.
+ */
+int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t blocks, int64_t unit,
+                     struct cut_option options[MAX_NDIM]);
+
+/* True if `ways` ranks can share the factor so cut: it may be cut, and no part is empty. */
+bool dims_can_split(const struct dims *dims, const struct node_split *split, int ways);
+
+/* The layout an operand has on one mesh axis when the node is split so: a part where it has the factor; for outputs
+ * of a reduced factor, a partial value; else whole. */
+struct holding dims_holding(const struct dims *dims, int operand, const struct node_split *split);
+
+/* Floating-point operations of the node: `per_point` for each combination of all factors. */
+double dims_flops(const struct dims *dims, double per_point);
+
+/* "a+ b, b c -> a c {a=2, b=3, c=4}" */
+const char *dims_print(struct arena *arena, const struct dims *dims);
+
+#endif

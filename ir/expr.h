@@ -1,0 +1,40 @@
+/* Expressions of elementwise operators: a small subset of C, parsed once, then evaluated for folding or printed for
+ * a target. From one expression come the constant folder, the C kernel and the CUDA kernel.
+ *
+ *   x < 0 ? 0 : x        a * b        0.5 * x * (1 + erf(x * 0.70710678118654752))
+ *
+ * Operators: ?: || && == != < <= > >= + - * / unary - !, calls, numbers, names. A name is an input or an attribute.
+ * Functions: abs ceil cos erf exp floor fmod log max min mod pow round sigmoid sign sin sqrt tanh isnan isinf ...
+ */
+#ifndef IR_EXPR_H
+#define IR_EXPR_H
+
+#include <stdbool.h>
+
+#include "ir/base/arena.h"
+
+enum expr_kind { EXPR_NUMBER, EXPR_NAME, EXPR_UNARY, EXPR_BINARY, EXPR_CHOICE, EXPR_CALL };
+
+struct expr {
+    enum expr_kind kind;
+    double number;             /* NUMBER */
+    const char *name;          /* NAME, CALL; the operator of UNARY and BINARY */
+    int nargs;                 /* operands, or arguments */
+    const struct expr *arg[3]; /* CHOICE: condition, then, else */
+};
+
+/* The parsed text; BUG at a syntax error, since expressions are in the source. */
+const struct expr *expr_parse(struct arena *arena, const char *text);
+
+/* A value of either kind of arithmetic: integers (also bool) stay exact. */
+struct number {
+    bool is_float;
+    double f;
+    int64_t i;
+};
+
+/* Value of a name; the environment's owner gives inputs and attributes. */
+typedef struct number (*expr_lookup)(const void *env, const char *name);
+struct number expr_eval(const struct expr *expr, expr_lookup lookup, const void *env);
+
+#endif

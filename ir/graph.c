@@ -1,0 +1,230 @@
+#include "ir/ir.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "ir/base/str.h"
+#include "ir/op.h"
+#include "runtime/base/checked.h"
+
+const char *const level_names[LEVELS] = {"IMPORTED",      "TYPED",     "TRAINING", "PLACED",
+                                         "COMMUNICATING", "SCHEDULED", "PLANNED"};
+const char *const reduce_names[3] = {"sum", "max", "min"};
+
+int mesh_size(const struct mesh *mesh) {
+    int size = 1;
+    for (int a = 0; a < mesh->naxes; a++) size *= mesh->axis[a].size;
+    return size;
+}
+
+void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[MAX_AXES]) {
+    for (int a = 0; a < MAX_AXES; a++) {
+        int size = a < mesh->naxes ? mesh->axis[a].size : 1;
+        coordinate[a] = shard % size;
+        shard /= size;
+    }
+}
+
+int mesh_group(const struct mesh *mesh, int shard, int axis, int *shards) {
+    int coordinate[MAX_AXES], stride = 1;
+    mesh_coordinate(mesh, shard, coordinate);
+    for (int a = 0; a < axis; a++) stride *= mesh->axis[a].size;
+    for (int i = 0; i < mesh->axis[axis].size; i++) shards[i] = shard + (i - coordinate[axis]) * stride;
+    return mesh->axis[axis].size;
+}
+
+int mesh_axis_by_name(const struct mesh *mesh, const char *name) {
+    for (int a = 0; a < mesh->naxes; a++)
+        if (strcmp(mesh->axis[a].name, name) == 0) return a;
+    return -1;
+}
+
+void graph_init(struct graph *graph, struct arena *arena, const char *name) {
+    *graph = (struct graph){.arena = arena, .name = arena_strdup(arena, name)};
+}
+
+int graph_add_tensor(struct graph *graph, enum tensor_kind kind, const char *name, enum rt_dtype dtype, int ndim,
+                     const int64_t *dims) {
+    struct tensor tensor = {.kind = kind, .dtype = dtype, .ndim = ndim, .producer = -1};
+    tensor.name = arena_strdup(graph->arena, name);
+    for (int d = 0; d < ndim; d++) tensor.dims[d] = dims[d];
+    VEC_PUSH(graph->arena, &graph->tensors, tensor);
+    return graph->tensors.n - 1;
+}
+
+int graph_add_const(struct graph *graph, const char *name, enum rt_dtype dtype, int ndim, const int64_t *dims,
+                    const void *data) {
+    int id = graph_add_tensor(graph, TENSOR_CONST, name, dtype, ndim, dims);
+    struct tensor *tensor = &graph->tensors.at[id];
+    tensor->data = arena_copy(graph->arena, data, (size_t)tensor_bytes(tensor));
+    return id;
+}
+
+int graph_add_node(struct graph *graph, const struct op *op, const char *name, int ninputs, const int *inputs,
+                   int noutputs, const int *outputs, int nattrs, const struct attr *attrs) {
+    struct node node = {.op = op,
+                        .name = arena_strdup(graph->arena, name),
+                        .ninputs = ninputs,
+                        .noutputs = noutputs,
+                        .nattrs = nattrs};
+    node.inputs = arena_copy(graph->arena, inputs, (size_t)ninputs * sizeof *inputs);
+    node.outputs = arena_copy(graph->arena, outputs, (size_t)noutputs * sizeof *outputs);
+    node.attrs = arena_copy(graph->arena, attrs, (size_t)nattrs * sizeof *attrs);
+    for (int a = 0; a < MAX_AXES; a++) node.split[a] = (struct node_split){-1, 1, 1};
+    for (int i = 0; i < nattrs; i++)
+        if (node.attrs[i].kind == ATTR_INTS)
+            node.attrs[i].ints = arena_copy(graph->arena, attrs[i].ints, (size_t)attrs[i].n * sizeof(int64_t));
+    int id = graph->nodes.n;
+    for (int i = 0; i < noutputs; i++)
+        if (outputs[i] >= 0) graph->tensors.at[outputs[i]].producer = id;
+    VEC_PUSH(graph->arena, &graph->nodes, node);
+    VEC_PUSH(graph->arena, &graph->order, id);
+    return id;
+}
+
+bool tensor_shape_fits(int ndim, const int64_t *dims) {
+    int64_t elements, bytes;
+    return rt_product(dims, ndim, &elements) && rt_mul(elements, 8, &bytes) && bytes < (int64_t)1 << 46;
+}
+
+int64_t tensor_elements(const struct tensor *tensor) {
+    int64_t elements;
+    if (!rt_product(tensor->dims, tensor->ndim, &elements)) BUG("tensor '%s' is too large", tensor->name);
+    return elements;
+}
+
+int64_t tensor_bytes(const struct tensor *tensor) {
+    int64_t bytes;
+    if (!rt_mul(tensor_elements(tensor), (int64_t)rt_dtype_bytes(tensor->dtype), &bytes))
+        BUG("tensor '%s' is too large", tensor->name);
+    return bytes;
+}
+
+bool tensor_is_stored(const struct tensor *tensor) {
+    return tensor->kind == TENSOR_WEIGHT || tensor->kind == TENSOR_CONST;
+}
+
+const char *tensor_type(struct arena *arena, const struct tensor *tensor) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    strbuf_puts(&out, rt_dtypes[tensor->dtype].name);
+    strbuf_putc(&out, '[');
+    for (int d = 0; d < tensor->ndim; d++) strbuf_printf(&out, "%s%lld", d ? "," : "", (long long)tensor->dims[d]);
+    strbuf_putc(&out, ']');
+    return strbuf_text(&out);
+}
+
+const char *node_place(const struct graph *graph, int node) {
+    const struct node *n = &graph->nodes.at[node];
+    const char *name = str_escape(graph->arena, n->name, strlen(n->name), 120);
+    const char *model = str_escape(graph->arena, graph->name, strlen(graph->name), 0);
+    return arena_printf(graph->arena, "%s: node %d '%s' (%s)", model, node, name, n->op->name);
+}
+
+void graph_uses(const struct graph *graph, struct arena *arena, struct uses *uses) {
+    uses->first = ARENA_ARRAY(arena, int, graph->tensors.n + 2);
+    int *count = uses->first + 1; /* becomes the running end while filling */
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) count[node->inputs[k] + 1]++;
+    }
+    for (int t = 0; t < graph->tensors.n; t++) count[t + 1] += count[t];
+    uses->users = ARENA_ARRAY(arena, int, count[graph->tensors.n] + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) uses->users[count[node->inputs[k]]++] = graph->order.at[i];
+    }
+}
+
+/* Attributes -----------------------------------------------------------------------------------------------------
+ */
+
+const struct attr *attr_find(const struct node *node, const char *key) {
+    for (int i = 0; i < node->nattrs; i++)
+        if (strcmp(node->attrs[i].key, key) == 0) return &node->attrs[i];
+    return NULL;
+}
+
+int64_t attr_int(const struct node *node, const char *key, int64_t fallback) {
+    const struct attr *attr = attr_find(node, key);
+    return attr && attr->kind == ATTR_INT ? attr->value : fallback;
+}
+
+double attr_float(const struct node *node, const char *key, double fallback) {
+    const struct attr *attr = attr_find(node, key);
+    if (attr && attr->kind == ATTR_INT) return (double)attr->value;
+    return attr && attr->kind == ATTR_FLOAT ? attr->number : fallback;
+}
+
+const char *attr_text(const struct node *node, const char *key, const char *fallback) {
+    const struct attr *attr = attr_find(node, key);
+    return attr && attr->kind == ATTR_TEXT ? attr->text : fallback;
+}
+
+const int64_t *attr_ints(const struct node *node, const char *key, int *n) {
+    const struct attr *attr = attr_find(node, key);
+    *n = attr && attr->kind == ATTR_INTS ? attr->n : 0;
+    return attr && attr->kind == ATTR_INTS ? attr->ints : NULL;
+}
+
+struct attr attr_of_int(const char *key, int64_t value) {
+    return (struct attr){.key = key, .kind = ATTR_INT, .value = value};
+}
+
+struct attr attr_of_ints(const char *key, int n, const int64_t *ints) {
+    return (struct attr){.key = key, .kind = ATTR_INTS, .n = n, .ints = ints};
+}
+
+struct attr attr_of_float(const char *key, double number) {
+    return (struct attr){.key = key, .kind = ATTR_FLOAT, .number = number};
+}
+
+struct attr attr_of_text(const char *key, const char *text) {
+    return (struct attr){.key = key, .kind = ATTR_TEXT, .text = text};
+}
+
+void attr_set(struct graph *graph, struct node *node, struct attr attr) {
+    if (attr.kind == ATTR_INTS) attr.ints = arena_copy(graph->arena, attr.ints, (size_t)attr.n * sizeof(int64_t));
+    struct attr *attrs = ARENA_ARRAY(graph->arena, struct attr, node->nattrs + 1);
+    if (node->nattrs) memcpy(attrs, node->attrs, (size_t)node->nattrs * sizeof *attrs);
+    node->attrs = attrs;
+    for (int i = 0; i < node->nattrs; i++)
+        if (strcmp(attrs[i].key, attr.key) == 0) {
+            attrs[i] = attr;
+            return;
+        }
+    attrs[node->nattrs++] = attr;
+}
+
+/* Layouts --------------------------------------------------------------------------------------------------------
+ */
+
+bool holding_equal(const struct holding *a, const struct holding *b) {
+    if (a->kind != b->kind) return false;
+    if (a->kind == HOLD_PARTIAL) return a->reduce == b->reduce;
+    return a->kind == HOLD_WHOLE || (a->dim == b->dim && a->blocks == b->blocks && a->unit == b->unit);
+}
+
+bool layout_equal(const struct layout *a, const struct layout *b) {
+    for (int axis = 0; axis < MAX_AXES; axis++)
+        if (!holding_equal(&a->axis[axis], &b->axis[axis])) return false;
+    return true;
+}
+
+struct rt_cut holding_cut(const struct graph *graph, const struct tensor *tensor, int axis) {
+    const struct holding *holding = &tensor->layout.axis[axis];
+    return (struct rt_cut){tensor->dims[holding->dim], holding->blocks, holding->unit, graph->mesh.axis[axis].size};
+}
+
+void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate,
+                       int64_t *dims) {
+    for (int d = 0; d < tensor->ndim; d++) dims[d] = tensor->dims[d];
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+        const struct holding *holding = &tensor->layout.axis[axis];
+        if (holding->kind != HOLD_PART) continue;
+        struct rt_cut cut = holding_cut(graph, tensor, axis);
+        dims[holding->dim] = rt_cut_extent(&cut, coordinate[axis]);
+    }
+}

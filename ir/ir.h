@@ -1,0 +1,196 @@
+/* The intermediate representation: what a program is, from the imported model to the ranks' programs.
+ *
+ * A graph holds tensors and nodes by id; ids stay valid, dead ones are skipped by `order`, which lists the live
+ * nodes in an order of execution (every value is written before it is read). Shapes are static and complete: what a
+ * rank holds of a tensor follows from its layout. Side tables are arrays indexed by id.
+ *
+ * The same structures serve every level; a level says what holds (verify.h checks it):
+ *   IMPORTED       core operators, shapes known; dead and foldable nodes may remain
+ *   TYPED          nothing dead, nothing foldable, no Identity
+ *   TRAINING       TYPED, with gradients and parameter updates
+ *   PLACED         nodes carry splits, tensors the layout their producer gives them
+ *   COMMUNICATING  every input has the layout its node wants: redistributions are nodes
+ *   SCHEDULED      stages and order are final
+ *   PLANNED        every rank's buffers have addresses
+ */
+#ifndef IR_IR_H
+#define IR_IR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ir/base/arena.h"
+#include "ir/base/diag.h"
+#include "ir/base/vec.h"
+#include "runtime/base/dtype.h"
+#include "runtime/base/part.h"
+
+enum { MAX_NDIM = 8, MAX_AXES = 4 };
+
+enum level { IMPORTED, TYPED, TRAINING, PLACED, COMMUNICATING, SCHEDULED, PLANNED, LEVELS };
+extern const char *const level_names[LEVELS];
+
+/* Named axes of the device mesh; the first varies fastest with the shard number. */
+struct mesh {
+    int naxes;
+    struct {
+        const char *name;
+        int size;
+    } axis[MAX_AXES];
+};
+
+int mesh_size(const struct mesh *mesh);
+/* The shard's place on each axis. */
+void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[MAX_AXES]);
+/* The shards that differ from `shard` only on `axis`, in order; returns their number (the axis' size). */
+int mesh_group(const struct mesh *mesh, int shard, int axis, int *shards);
+int mesh_axis_by_name(const struct mesh *mesh, const char *name);
+
+enum reduce { REDUCE_SUM, REDUCE_MAX, REDUCE_MIN };
+extern const char *const reduce_names[3];
+
+/* What the ranks along one mesh axis hold of a tensor: all of it, a part of one dimension (Note [Cuts] in
+ * runtime/base/part.h), or a value that only their sum (max, min) makes whole. */
+struct holding {
+    enum holding_kind { HOLD_WHOLE, HOLD_PART, HOLD_PARTIAL } kind;
+    int dim;              /* of a PART */
+    int64_t blocks, unit; /* of a PART */
+    enum reduce reduce;   /* of a PARTIAL */
+};
+
+struct layout {
+    struct holding axis[MAX_AXES];
+};
+
+enum tensor_kind {
+    TENSOR_VALUE,  /* computed by a node */
+    TENSOR_INPUT,  /* given to each step, complete */
+    TENSOR_WEIGHT, /* stored in the model or beside it; loaded once */
+    TENSOR_CONST,  /* known at compile time, bytes in `data` */
+};
+
+/* Where the bytes of a weight lie. file 0 is the model itself, others are its external data. */
+struct stored {
+    int file;
+    uint64_t offset;
+    enum rt_dtype dtype; /* as stored; the tensor's own may differ (--dtype) */
+};
+
+struct tensor {
+    const char *name; /* of the ONNX value; never empty */
+    enum tensor_kind kind;
+    enum rt_dtype dtype;
+    int ndim;
+    int64_t dims[MAX_NDIM]; /* complete */
+    int producer;           /* node id of a VALUE, else -1 */
+    const void *data;       /* CONST: its bytes; WEIGHT: its stored bytes if mapped, unaligned, else NULL */
+    struct stored stored;   /* WEIGHT */
+    struct layout layout;   /* from PLACED on */
+};
+
+struct attr {
+    const char *key;
+    enum attr_kind { ATTR_INT, ATTR_INTS, ATTR_FLOAT, ATTR_TEXT } kind;
+    int n; /* of INTS */
+    const int64_t *ints;
+    int64_t value;
+    double number;
+    const char *text;
+};
+
+/* How the ranks along one mesh axis share a node: factor `factor` of its annotation is cut, or -1: all do all. */
+struct node_split {
+    int factor;
+    int64_t blocks, unit;
+};
+
+struct op;
+
+struct node {
+    const struct op *op;
+    const char *name; /* of the ONNX node it came from; by it users know the node */
+    int ninputs, noutputs;
+    int *inputs; /* tensor ids, -1: optional input left out */
+    int *outputs;
+    int nattrs;
+    struct attr *attrs;
+    struct node_split split[MAX_AXES];
+    int stage;
+};
+
+/* After each step `weight` becomes `value`: parameters in training, state carried across steps. */
+struct update {
+    int weight, value;
+};
+
+struct graph {
+    struct arena *arena;
+    const char *name;
+    enum level level;
+    struct mesh mesh;
+    bool train; /* parameters may change: weights are not folded */
+    VEC(struct tensor) tensors;
+    VEC(struct node) nodes;
+    VEC(int) order;   /* live nodes */
+    VEC(int) inputs;  /* tensors, in the model's order */
+    VEC(int) outputs; /* likewise; one tensor may be listed twice */
+    VEC(const char *) output_names;
+    VEC(struct update) updates;
+};
+
+/* graph.c --------------------------------------------------------------------------------------------------------
+ */
+
+void graph_init(struct graph *graph, struct arena *arena, const char *name);
+
+int graph_add_tensor(struct graph *graph, enum tensor_kind kind, const char *name, enum rt_dtype dtype, int ndim,
+                     const int64_t *dims);
+/* A constant; `data` is copied. */
+int graph_add_const(struct graph *graph, const char *name, enum rt_dtype dtype, int ndim, const int64_t *dims,
+                    const void *data);
+/* A node at the end of `order`. Arrays are copied, outputs become VALUEs produced by it. Shapes are not set. */
+int graph_add_node(struct graph *graph, const struct op *op, const char *name, int ninputs, const int *inputs,
+                   int noutputs, const int *outputs, int nattrs, const struct attr *attrs);
+
+int64_t tensor_elements(const struct tensor *tensor);
+int64_t tensor_bytes(const struct tensor *tensor);
+/* False if the extents are negative or no tensor of that shape could be held: products of sizes below are safe then. */
+bool tensor_shape_fits(int ndim, const int64_t *dims);
+bool tensor_is_stored(const struct tensor *tensor); /* WEIGHT or CONST */
+
+/* Text such as "f32[2,8,96]". */
+const char *tensor_type(struct arena *arena, const struct tensor *tensor);
+/* Text such as "node 17 'layer0/attn' (MatMul)", for a diagnostic's place. */
+const char *node_place(const struct graph *graph, int node);
+
+/* Readers of each tensor: users[first[t]] .. users[first[t + 1] - 1] are node ids, once per read, in order. */
+struct uses {
+    int *first, *users;
+};
+void graph_uses(const struct graph *graph, struct arena *arena, struct uses *uses);
+
+/* Attributes; the fallback serves where the node has none of that key. */
+const struct attr *attr_find(const struct node *node, const char *key);
+int64_t attr_int(const struct node *node, const char *key, int64_t fallback);
+double attr_float(const struct node *node, const char *key, double fallback);
+const char *attr_text(const struct node *node, const char *key, const char *fallback);
+/* The list, its length in *n; NULL and 0 if absent. */
+const int64_t *attr_ints(const struct node *node, const char *key, int *n);
+struct attr attr_of_int(const char *key, int64_t value);
+struct attr attr_of_ints(const char *key, int n, const int64_t *ints);
+struct attr attr_of_float(const char *key, double number);
+struct attr attr_of_text(const char *key, const char *text);
+/* Sets or adds. */
+void attr_set(struct graph *graph, struct node *node, struct attr attr);
+
+/* Layouts ---------------------------------------------------------------------------------------------------------
+ */
+
+bool holding_equal(const struct holding *a, const struct holding *b);
+bool layout_equal(const struct layout *a, const struct layout *b);
+struct rt_cut holding_cut(const struct graph *graph, const struct tensor *tensor, int axis);
+/* Extents of what the shard at `coordinate` holds of the tensor. */
+void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate,
+                       int64_t *dims);
+
+#endif

@@ -1,0 +1,150 @@
+#include "ir/op.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ir/base/str.h"
+#include "ir/ops/ops.h"
+#include "runtime/base/checked.h"
+
+#define EW(id, types_, expr_, flops_, ...)                                                                         \
+    {.name = #id, .class = OP_ELEMENTWISE, .types = types_, .expr = expr_, .flops = flops_, ##__VA_ARGS__},
+#define OP(id, class_, dims_, types_, flops_, call_, ...)                                                          \
+    {.name = #id, .class = class_, .dims = dims_, .types = types_, .flops = flops_, .call = call_, ##__VA_ARGS__},
+const struct op ops[] = {
+#include "ir/ops.def"
+};
+#undef EW
+#undef OP
+const int nops = sizeof ops / sizeof *ops;
+
+const struct op *op_find(const char *name) {
+    for (int i = 0; i < nops; i++)
+        if (strcmp(ops[i].name, name) == 0) return &ops[i];
+    return NULL;
+}
+
+const struct op *op_named(const char *name) {
+    const struct op *op = op_find(name);
+    if (!op) BUG("no core operator '%s'", name);
+    return op;
+}
+
+int op_arity(const struct op *op) {
+    return (int)strcspn(op->types, "-");
+}
+
+bool op_can_split(const struct op *op, const struct dims *dims, const struct node_split *split) {
+    char needs_start[32];
+    snprintf(needs_start, sizeof needs_start, "$start(%s)", dims->factor[split->factor].name);
+    return split->blocks == 1 || !op->call || !strstr(op->call, needs_start);
+}
+
+int refuse(struct dims *dims, const char **why, const char *format, ...) {
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    *why = arena_strdup(dims->arena, text);
+    return -1;
+}
+
+/* Types -----------------------------------------------------------------------------------------------------------
+ */
+
+static bool type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound) {
+    switch (letter) {
+    case 'b': return dtype == RT_BOOL;
+    case 'l': return dtype == RT_I64;
+    case 'I': return dtype == RT_I64 || dtype == RT_I32;
+    case 'f':
+        if (!rt_dtype_is_float(dtype)) return false;
+        break;
+    default: break;
+    }
+    if (*bound == RT_DTYPE_NONE) *bound = dtype;
+    return *bound == dtype;
+}
+
+/* The letter of input `i`, NULL past the last. */
+static const char *input_letter(const struct op *op, int i) {
+    const char *letter = op->types;
+    for (; i > 0 && letter[1] != '*' && *letter != '-'; i--) letter += letter[1] == '?' ? 2 : 1;
+    return *letter == '-' ? NULL : letter;
+}
+
+static bool may_leave_out(const char *letter) { return !letter || letter[1] == '?'; }
+
+/* Checks that there are as many operands as the row's types say, which dims_fn hooks rely on. */
+static int check_operands(const struct graph *graph, int id, struct diags *diags) {
+    const struct node *node = &graph->nodes.at[id];
+    const struct op *op = node->op;
+    int least = 0, most = 0, results = (int)strlen(strchr(op->types, '>') + 1);
+    for (; most < node->ninputs && input_letter(op, most); most++) {
+    }
+    while (!may_leave_out(input_letter(op, least)) && input_letter(op, least)[1] != '*') least++;
+    if (op->types[1] == '*') least = 1;
+    if (node->ninputs > most || node->ninputs < least)
+        return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, id), "%s takes %s %d input%s, %d given", op->name,
+                          node->ninputs > most ? "at most" : "at least", node->ninputs > most ? most : least,
+                          (node->ninputs > most ? most : least) == 1 ? "" : "s", node->ninputs);
+    if (node->noutputs != results)
+        return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, id), "%s gives %d output%s, %d asked for", op->name,
+                          results, results == 1 ? "" : "s", node->noutputs);
+    for (int i = 0; i < node->ninputs; i++)
+        if (node->inputs[i] < 0 && !may_leave_out(input_letter(op, i)))
+            return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, id), "input %d of %s may not be left out", i,
+                              op->name);
+    return 0;
+}
+
+/* Checks the inputs against the row's letters and gives the outputs' type, RT_DTYPE_NONE with *bad at a misfit. */
+static enum rt_dtype result_type(const struct graph *graph, const struct node *node, int *bad) {
+    enum rt_dtype bound = RT_DTYPE_NONE;
+    for (int i = 0; i < node->ninputs; i++) {
+        const char letter = *input_letter(node->op, i);
+        if (node->inputs[i] < 0 || type_fits(letter, graph->tensors.at[node->inputs[i]].dtype, &bound)) continue;
+        *bad = i;
+        return RT_DTYPE_NONE;
+    }
+    char result = node->op->types[strlen(node->op->types) - 1];
+    if (result == 'b') return RT_BOOL;
+    if (result == 'l') return RT_I64;
+    if (result == '@') return rt_dtype_by_name(attr_text(node, "to", "f32"));
+    return bound;
+}
+
+/* Inference -------------------------------------------------------------------------------------------------------
+ */
+
+static int set_output(const struct dims *dims, int operand, struct tensor *tensor) {
+    tensor->ndim = dims->operand[operand].ndim;
+    for (int d = 0; d < tensor->ndim; d++) tensor->dims[d] = dims_extent(dims, operand, d);
+    return tensor_shape_fits(tensor->ndim, tensor->dims) ? 0 : -1;
+}
+
+int op_infer(struct graph *graph, int id, struct diags *diags) {
+    struct node *node = &graph->nodes.at[id];
+    struct dims dims;
+    const char *why;
+    int bad = -1;
+    if (check_operands(graph, id, diags) < 0) return -1;
+    if (dims_bind(graph->arena, graph, node, &dims, &why) < 0)
+        return diag_error(diags, 378, EXIT_MALFORMED, node_place(graph, id), "shapes do not fit: %s", why);
+    enum rt_dtype dtype = result_type(graph, node, &bad);
+    if (bad >= 0)
+        return diag_error(diags, 379, EXIT_MALFORMED, node_place(graph, id), "input %d has type %s", bad,
+                          rt_dtypes[graph->tensors.at[node->inputs[bad]].dtype].name);
+    if (dtype == RT_DTYPE_NONE)
+        return diag_error(diags, 379, EXIT_MALFORMED, node_place(graph, id), "'to' names no type");
+    for (int i = 0; i < node->noutputs; i++) {
+        if (node->outputs[i] < 0) continue;
+        struct tensor *tensor = &graph->tensors.at[node->outputs[i]];
+        tensor->dtype = dtype;
+        if (set_output(&dims, dims.ninputs + i, tensor) < 0)
+            return diag_error(diags, 505, EXIT_LIMIT, node_place(graph, id), "the result is too large");
+    }
+    return 0;
+}

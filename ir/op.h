@@ -1,0 +1,66 @@
+/* The core operators: one row each in ops.def, from which everything else about an operator is derived.
+ *
+ * ONNX's operators are mostly compositions of these (frontend/onnx_ops.def). A row states its annotation
+ * (ir/dims.h), its types, and either an expression (elementwise) or the call of a runtime kernel:
+ *
+ *   types   one letter per operand, "TT->T": equal letters are equal types; b bool, i index (i32 or i64), f any float;
+ *           "*" repeats the letter before it, "?" lets that input be left out; "@" the type named by attribute "to"
+ *   expr    C expression of inputs x (one), a b (two), a b c (three), attributes by name, and functions (ir/expr.h)
+ *   call    kernel and arguments, in the language of codegen/kernel.h: $y $x0 $m $[*] $start(v) ...
+ */
+#ifndef IR_OP_H
+#define IR_OP_H
+
+#include "ir/dims.h"
+
+enum op_class {
+    OP_ELEMENTWISE, /* expr */
+    OP_KERNEL,      /* call */
+    OP_VIEW,        /* the same bytes under another shape: no code */
+    OP_COMM,        /* moves data between ranks: only redist.c makes these */
+    OP_SOURCE       /* only ever folded: has no run-time form */
+};
+
+/* How a partial value passes through: LINEAR_EACH, if exactly one of the inputs in `linear` is partial, the others
+ * whole; LINEAR_ALL, if all are. Sums only. */
+enum op_linear { LINEAR_NO, LINEAR_EACH, LINEAR_ALL };
+
+struct eval; /* ir/eval.h */
+
+/* Attributes a part of the operator needs: rewrites what the split changes (Slice's start ...). `local` are the
+ * extents of the operands' parts on one rank. */
+struct op {
+    const char *name;
+    enum op_class class;
+    const char *dims;
+    const char *types;
+    double flops; /* per point of the annotation */
+    const char *expr, *call;
+    enum op_linear linear;
+    int (*dims_fn)(struct dims *dims, const struct graph *graph, const struct node *node, const char **why);
+    /* Attributes of the part that one rank computes, where a cut changes them. local[o] are the extents of operand
+     * o on that rank; the node is a copy to be edited. NULL: none change. */
+    void (*split_attr)(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM],
+                       struct node *node);
+    /* Computes the outputs of a node of constants. NULL: elementwise is by expr, others do not fold. */
+    int (*eval)(struct eval *eval);
+};
+
+extern const struct op ops[];
+extern const int nops;
+
+const struct op *op_find(const char *name);
+/* BUG if there is none: for names in the source. */
+const struct op *op_named(const char *name);
+
+/* Number of inputs an elementwise operator takes, by its types. */
+int op_arity(const struct op *op);
+
+/* False where the operator's kernel needs the start of its part of that factor and the cut is strided. */
+bool op_can_split(const struct op *op, const struct dims *dims, const struct node_split *split);
+
+/* Sets the shapes and types of the node's outputs from its inputs; 0, or -1 with a diagnostic at the node's place.
+ */
+int op_infer(struct graph *graph, int node, struct diags *diags);
+
+#endif

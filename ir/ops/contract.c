@@ -1,0 +1,164 @@
+/* Products and reductions. */
+#include "ir/ops/ops.h"
+
+#include <math.h>
+#include <string.h>
+
+/* trans_a with leading dimensions in the first operand only occurs batched; "*" in the second operand makes a
+ * batch. */
+DIMS_FN(dims_matmul) {
+    static const char *const text[2][2] = {
+        {"* m k+, k n -> * m n | * m k+, * k n -> * m n", "* m k+, n k -> * m n | * m k+, * n k -> * m n"},
+        {"k+ m, k n -> m n | * k+ m, * k n -> * m n", "k+ m, n k -> m n | * k+ m, * n k -> * m n"}};
+    bool trans_a = attr_int(node, "trans_a", 0), trans_b = attr_int(node, "trans_b", 0);
+    return dims_bind_text(dims, text[trans_a][trans_b], graph, node, why);
+}
+
+/* The sum over k of products, for small constants such as rotary tables. */
+EVAL(eval_matmul) {
+    const struct tensor *a = eval->in[0], *b = eval->in[1], *y = eval->out;
+    bool trans_a = attr_int(eval->node, "trans_a", 0), trans_b = attr_int(eval->node, "trans_b", 0);
+    int64_t at[MAX_NDIM] = {0}, i = 0, k = a->dims[a->ndim - (trans_a ? 2 : 1)];
+    if (!tensor_elements(y)) return 0;
+    do {
+        struct number sum = {rt_dtype_is_float(y->dtype), 0, 0};
+        int64_t ia[MAX_NDIM], ib[MAX_NDIM];
+        for (int d = 0; d < a->ndim; d++) ia[d] = a->dims[d] == 1 ? 0 : at[y->ndim - a->ndim + d];
+        for (int d = 0; d < b->ndim; d++) ib[d] = b->dims[d] == 1 ? 0 : at[y->ndim - b->ndim + d];
+        ia[a->ndim - (trans_a ? 1 : 2)] = at[y->ndim - 2];
+        ib[b->ndim - (trans_b ? 2 : 1)] = at[y->ndim - 1];
+        for (int64_t j = 0; j < k; j++) {
+            ia[a->ndim - (trans_a ? 2 : 1)] = j;
+            ib[b->ndim - (trans_b ? 1 : 2)] = j;
+            struct number u = eval_load(eval->x[0], a->dtype, eval_offset(ia, a->dims, a->ndim));
+            struct number v = eval_load(eval->x[1], b->dtype, eval_offset(ib, b->dims, b->ndim));
+            sum.f += u.f * v.f;
+            sum.i += u.i * v.i;
+        }
+        eval_store(eval->y, y->dtype, i++, sum);
+    } while (eval_next(at, y->dims, y->ndim));
+    return 0;
+}
+
+/* (p.., c, q..): the dimension `axis` stays whole, the others pass. */
+static int bind_along(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
+                      struct operand *in) {
+    const struct tensor *x = &graph->tensors.at[node->inputs[0]];
+    int64_t axis = attr_int(node, "axis", -1);
+    if (axis < 0 || axis >= x->ndim)
+        return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, x->ndim);
+    in->ndim = x->ndim;
+    for (int d = 0; d < x->ndim; d++)
+        dims_set(in, d,
+                 d == axis ? dims_factor(dims, "c", -1, x->dims[d], FACTOR_WHOLE)
+                           : dims_factor(dims, d < axis ? "p" : "q", d, x->dims[d], FACTOR_PASS));
+    return 0;
+}
+
+DIMS_FN(dims_along) {
+    if (bind_along(dims, graph, node, why, &dims->operand[0]) < 0) return -1;
+    dims->operand[1] = dims->operand[0];
+    return 0;
+}
+
+static bool is_reduced(const int64_t *axes, int naxes, int dim) {
+    for (int i = 0; i < naxes; i++)
+        if (axes[i] == dim) return true;
+    return false;
+}
+
+/* The reduced dimensions, r.., adjacent, of (p.., r.., q..), of the given kind. */
+static int bind_reduce(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
+                       enum factor_kind kind) {
+    const struct tensor *x = &graph->tensors.at[node->inputs[0]];
+    struct operand *in = &dims->operand[0], *out = &dims->operand[1];
+    int naxes;
+    const int64_t *axes = attr_ints(node, "axes", &naxes);
+    bool keep = attr_int(node, "keepdims", 1);
+    for (int i = 0; i < naxes; i++)
+        if (axes[i] < 0 || axes[i] >= x->ndim || (i && axes[i] != axes[i - 1] + 1))
+            return refuse(dims, why, "axes must be adjacent dimensions of %d", x->ndim);
+    in->ndim = x->ndim;
+    for (int d = 0; d < x->ndim; d++) {
+        bool reduced = is_reduced(axes, naxes, d);
+        const char *name = reduced ? "r" : naxes && d > axes[0] ? "q" : "p";
+        dims_set(in, d, dims_factor(dims, name, d, x->dims[d], reduced ? kind : FACTOR_PASS));
+        if (!reduced)
+            dims_set(out, out->ndim++, in->dim[d].factor[0]);
+        else if (keep)
+            out->ndim++;
+    }
+    return 0;
+}
+
+DIMS_FN(dims_reduce) {
+    const char *name = node->op->name;
+    enum factor_kind kind = strcmp(name, "ReduceSum") == 0   ? FACTOR_SUM
+                            : strcmp(name, "ReduceMax") == 0 ? FACTOR_MAX
+                            : strcmp(name, "ReduceMin") == 0 ? FACTOR_MIN
+                                                             : FACTOR_WHOLE;
+    return bind_reduce(dims, graph, node, why, kind);
+}
+
+DIMS_FN(dims_arg) {
+    return bind_reduce(dims, graph, node, why, FACTOR_WHOLE);
+}
+
+struct pair {
+    struct number a, b;
+};
+
+static struct number look_up_pair(const void *env, const char *name) {
+    return *name == 'a' ? ((const struct pair *)env)->a : ((const struct pair *)env)->b;
+}
+
+static const struct {
+    const char *op, *combine;
+    double first;
+} reductions[] = {{"ReduceSum", "a + b", 0},
+                  {"ReduceMax", "max(a, b)", -INFINITY},
+                  {"ReduceMin", "min(a, b)", INFINITY},
+                  {"ReduceProd", "a * b", 1}};
+
+/* Walks the input; each element is combined into the output element it falls on. */
+EVAL(eval_reduce) {
+    const struct tensor *x = eval->in[0], *y = eval->out;
+    size_t row = 0;
+    while (strcmp(reductions[row].op, eval->node->op->name) != 0) row++;
+    const struct expr *combine = expr_parse(eval->graph->arena, reductions[row].combine);
+    int naxes;
+    const int64_t *axes = attr_ints(eval->node, "axes", &naxes);
+    int64_t at[MAX_NDIM] = {0}, i = 0;
+    struct number first = {true, reductions[row].first, 0};
+    for (int64_t j = 0; j < tensor_elements(y); j++) eval_store(eval->y, y->dtype, j, first);
+    if (!tensor_elements(x)) return 0;
+    do {
+        int64_t offset = 0;
+        for (int d = 0; d < x->ndim; d++)
+            if (!is_reduced(axes, naxes, d)) offset = offset * x->dims[d] + at[d];
+        struct pair pair = {eval_load(eval->y, y->dtype, offset), eval_load(eval->x[0], x->dtype, i++)};
+        eval_store(eval->y, y->dtype, offset, expr_eval(combine, look_up_pair, &pair));
+    } while (eval_next(at, x->dims, x->ndim));
+    return 0;
+}
+
+EVAL(eval_cumsum) {
+    const struct tensor *x = eval->in[0];
+    int64_t axis = attr_int(eval->node, "axis", 0), extent = x->dims[axis], inner = 1;
+    bool exclusive = attr_int(eval->node, "exclusive", 0), reverse = attr_int(eval->node, "reverse", 0);
+    for (int d = (int)axis + 1; d < x->ndim; d++) inner *= x->dims[d];
+    int64_t outer = 1;
+    for (int d = 0; d < axis; d++) outer *= x->dims[d];
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t q = 0; q < inner; q++) {
+            struct number sum = {rt_dtype_is_float(x->dtype), 0, 0};
+            for (int64_t j = 0; j < extent; j++) {
+                int64_t at = (o * extent + (reverse ? extent - 1 - j : j)) * inner + q;
+                struct number v = eval_load(eval->x[0], x->dtype, at), before = sum;
+                sum.f += v.f;
+                sum.i += v.i;
+                eval_store(eval->y, x->dtype, at, exclusive ? before : sum);
+            }
+        }
+    return 0;
+}

@@ -1,0 +1,444 @@
+/* Operators that move elements: which index goes where is their whole meaning. */
+#include "ir/ops/ops.h"
+
+#include <string.h>
+
+#include "runtime/base/checked.h"
+
+static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
+    return &graph->tensors.at[node->inputs[i]];
+}
+
+/* A factor of its own for every dimension of an operand. */
+static void bind_each(struct dims *dims, struct operand *operand, const struct tensor *tensor, const char *name,
+                      enum factor_kind kind) {
+    operand->ndim = tensor->ndim;
+    for (int d = 0; d < tensor->ndim; d++) dims_set(operand, d, dims_factor(dims, name, d, tensor->dims[d], kind));
+}
+
+DIMS_FN(dims_same) {
+    (void)why;
+    bind_each(dims, &dims->operand[0], input(graph, node, 0), "d", FACTOR_PASS);
+    dims->operand[1] = dims->operand[0];
+    return 0;
+}
+
+static int bind_whole(struct dims *dims, const struct graph *graph, const struct node *node, int like) {
+    static const char *const names[] = {"a", "b", "c"};
+    for (int i = 0; i < node->ninputs; i++)
+        bind_each(dims, &dims->operand[i], input(graph, node, i), names[i], FACTOR_WHOLE);
+    dims->operand[node->ninputs] = dims->operand[like];
+    return 0;
+}
+
+DIMS_FN(dims_whole_like_0) {
+    (void)why;
+    return bind_whole(dims, graph, node, 0);
+}
+
+DIMS_FN(dims_whole_like_1) {
+    (void)why;
+    return bind_whole(dims, graph, node, 1);
+}
+
+/* Reshape: the finest factors both shapes agree on ----------------------------------------------------------------
+ */
+
+/* One run of dimensions, in a shape, whose product equals a run of the other shape. */
+struct run {
+    const int64_t *dims;
+    int first, end;
+};
+
+/* Reads the next boundary of a run: the product of its dimensions up to and including the first whose product
+ * reaches more than `done`. */
+static int64_t next_boundary(const struct run *run, int64_t done) {
+    int64_t product = 1;
+    for (int d = run->first; d < run->end; d++) {
+        product *= run->dims[d];
+        if (product > done) return product;
+    }
+    return product;
+}
+
+/* Gives each dimension of the run the factors that lie between its boundaries. factors[i] spans (bound[i],
+ * bound[i+1]]. */
+static void assign_factors(struct operand *operand, const struct run *run, const int64_t *bound, const int *factors,
+                           int n) {
+    int64_t product = 1;
+    int i = 0;
+    for (int d = run->first; d < run->end; d++) {
+        product *= run->dims[d];
+        struct dim_factors *to = &operand->dim[d];
+        for (; i < n && bound[i + 1] <= product; i++) to->factor[to->n++] = (signed char)factors[i];
+    }
+}
+
+/* Factors of two runs of equal product: one between every two neighbouring boundaries of either, if each boundary
+ * divides the next; else every dimension stays whole. Returns -1 when there are too many. */
+static int bind_runs(struct dims *dims, struct run in, struct run out, int *next) {
+    int64_t bound[2 * MAX_NDIM + 1] = {1}, total = 1;
+    int factors[2 * MAX_NDIM], n = 0;
+    for (int d = in.first; d < in.end; d++) total *= in.dims[d];
+    while (bound[n] < total) {
+        int64_t a = next_boundary(&in, bound[n]), b = next_boundary(&out, bound[n]);
+        bound[n + 1] = a < b ? a : b;
+        if (bound[n + 1] % bound[n]) break;
+        factors[n] = dims_factor(dims, "r", (*next)++, bound[n + 1] / bound[n], FACTOR_PASS);
+        if (factors[n++] < 0) return -1;
+    }
+    if (bound[n] == total) {
+        assign_factors(&dims->operand[0], &in, bound, factors, n);
+        assign_factors(&dims->operand[1], &out, bound, factors, n);
+        return 0;
+    }
+    for (int side = 0; side < 2; side++) {
+        const struct run *run = side ? &out : &in;
+        for (int d = run->first; d < run->end; d++) {
+            int factor = dims_factor(dims, "w", (*next)++, run->dims[d], FACTOR_WHOLE);
+            if (factor < 0) return -1;
+            if (run->dims[d] != 1) dims_set(&dims->operand[side], d, factor);
+        }
+    }
+    return 0;
+}
+
+static int bind_empty(struct dims *dims, const struct tensor *x, int ndim, const int64_t *shape) {
+    bind_each(dims, &dims->operand[0], x, "a", FACTOR_WHOLE);
+    dims->operand[1].ndim = ndim;
+    for (int d = 0; d < ndim; d++)
+        dims_set(&dims->operand[1], d, dims_factor(dims, "b", d, shape[d], FACTOR_WHOLE));
+    return 0;
+}
+
+DIMS_FN(dims_reshape) {
+    const struct tensor *x = input(graph, node, 0);
+    int ndim, next = 0;
+    const int64_t *shape = attr_ints(node, "shape", &ndim);
+    int64_t elements;
+    if (ndim > MAX_NDIM || !rt_product(shape, ndim, &elements) || elements != tensor_elements(x))
+        return refuse(dims, why, "cannot give %s that shape", tensor_type(dims->arena, x));
+    if (!elements) return bind_empty(dims, x, ndim, shape);
+    dims->operand[0].ndim = x->ndim;
+    dims->operand[1].ndim = ndim;
+    struct run in = {x->dims, 0, 0}, out = {shape, 0, 0};
+    while (in.first < x->ndim || out.first < ndim) {
+        int64_t a = 1, b = 1;
+        if (in.end < x->ndim) a = x->dims[in.end++];
+        if (out.end < ndim) b = shape[out.end++];
+        while (a != b) {
+            if (a < b)
+                a *= x->dims[in.end++];
+            else
+                b *= shape[out.end++];
+        }
+        if (bind_runs(dims, in, out, &next) < 0) return refuse(dims, why, "too many dimensions");
+        in.first = in.end;
+        out.first = out.end;
+    }
+    return 0;
+}
+
+void split_shape(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM],
+                 struct node *node) {
+    int out = dims->ninputs;
+    attr_set(graph, node, attr_of_ints("shape", dims->operand[out].ndim, local[out]));
+}
+
+/* Transpose, Expand, Slice ----------------------------------------------------------------------------------------
+ */
+
+DIMS_FN(dims_transpose) {
+    const struct tensor *x = input(graph, node, 0);
+    int n;
+    unsigned seen = 0;
+    const int64_t *perm = attr_ints(node, "perm", &n);
+    for (int i = 0; i < n; i++)
+        if (perm[i] >= 0 && perm[i] < n) seen |= 1u << perm[i];
+    if (n != x->ndim || seen != (1u << n) - 1)
+        return refuse(dims, why, "perm is no permutation of %d dimensions", x->ndim);
+    bind_each(dims, &dims->operand[0], x, "d", FACTOR_PASS);
+    dims->operand[1].ndim = n;
+    for (int i = 0; i < n; i++) dims->operand[1].dim[i] = dims->operand[0].dim[perm[i]];
+    return 0;
+}
+
+DIMS_FN(dims_expand) {
+    const struct tensor *x = input(graph, node, 0);
+    int n;
+    const int64_t *shape = attr_ints(node, "shape", &n);
+    if (n < x->ndim || n > MAX_NDIM) return refuse(dims, why, "shape has %d dimensions, the input %d", n, x->ndim);
+    dims->operand[0].ndim = x->ndim;
+    dims->operand[1].ndim = n;
+    for (int d = 0; d < n; d++) {
+        int from = d - (n - x->ndim), factor = dims_factor(dims, "d", d, shape[d], FACTOR_PASS);
+        bool repeats = from < 0 || (x->dims[from] == 1 && shape[d] != 1);
+        if (!repeats && x->dims[from] != shape[d])
+            return refuse(dims, why, "cannot repeat %lld to %lld in dimension %d", (long long)x->dims[from],
+                          (long long)shape[d], d);
+        dims_set(&dims->operand[1], d, factor);
+        if (!repeats) dims_set(&dims->operand[0], from, factor);
+    }
+    return 0;
+}
+
+/* A slice that takes one of S equal pieces of a dimension leaves the piece's own index free: the dimension is (S
+ * d). So the pieces of a fused query-key-value product can be cut alike on all ranks. */
+static bool is_piece(int64_t extent, int64_t start, int64_t step, int64_t size) {
+    return step == 1 && size > 0 && size < extent && extent % size == 0 && start % size == 0;
+}
+
+static bool slice_fits(int64_t extent, int64_t start, int64_t step, int64_t size) {
+    int64_t last;
+    if (size == 0) return true;
+    return size > 0 && start >= 0 && start < extent && rt_mul(size - 1, step, &last) &&
+           rt_add(start, last, &last) && last >= 0 && last < extent;
+}
+
+DIMS_FN(dims_slice) {
+    const struct tensor *x = input(graph, node, 0);
+    int n, nstep, nsize;
+    const int64_t *start = attr_ints(node, "start", &n), *step = attr_ints(node, "step", &nstep);
+    const int64_t *size = attr_ints(node, "size", &nsize);
+    if (n != x->ndim || nstep != n || nsize != n)
+        return refuse(dims, why, "needs start, step and size per dimension");
+    struct operand *in = &dims->operand[0], *out = &dims->operand[1];
+    in->ndim = out->ndim = n;
+    for (int d = 0; d < n; d++) {
+        if (!slice_fits(x->dims[d], start[d], step[d], size[d]))
+            return refuse(dims, why, "slice leaves dimension %d of extent %lld", d, (long long)x->dims[d]);
+        bool piece = is_piece(x->dims[d], start[d], step[d], size[d]);
+        bool all = size[d] == x->dims[d] && step[d] == 1;
+        if (piece) {
+            in->dim[d].factor[in->dim[d].n++] =
+                (signed char)dims_factor(dims, "s", d, x->dims[d] / size[d], FACTOR_WHOLE);
+            in->dim[d].factor[in->dim[d].n++] = (signed char)dims_factor(dims, "d", d, size[d], FACTOR_PASS);
+            dims_set(out, d, in->dim[d].factor[1]);
+        } else {
+            dims_set(in, d, dims_factor(dims, "d", d, x->dims[d], all ? FACTOR_PASS : FACTOR_WHOLE));
+            dims_set(out, d, all ? in->dim[d].factor[0] : dims_factor(dims, "t", d, size[d], FACTOR_WHOLE));
+        }
+    }
+    return 0;
+}
+
+void split_slice(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM],
+                 struct node *node) {
+    int n, out = dims->ninputs;
+    const int64_t *start = attr_ints(node, "start", &n), *size = attr_ints(node, "size", &n);
+    int64_t moved[MAX_NDIM];
+    for (int d = 0; d < n; d++)
+        moved[d] = size[d] ? start[d] / size[d] * local[out][d] + start[d] % size[d] : start[d];
+    for (int d = 0; d < n; d++)
+        if (local[out][d] == size[d]) moved[d] = start[d];
+    attr_set(graph, node, attr_of_ints("start", n, moved));
+    attr_set(graph, node, attr_of_ints("size", n, local[out]));
+}
+
+/* Concat of equal pieces is the inverse: the result's dimension is (S d). Others stay whole. */
+DIMS_FN(dims_concat) {
+    const struct tensor *first = input(graph, node, 0);
+    int64_t axis = attr_int(node, "axis", -1), total = 0;
+    bool equal = true;
+    if (axis < 0 || axis >= first->ndim)
+        return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, first->ndim);
+    for (int i = 0; i < node->ninputs; i++) {
+        const struct tensor *x = input(graph, node, i);
+        if (x->ndim != first->ndim)
+            return refuse(dims, why, "inputs of %d and %d dimensions", first->ndim, x->ndim);
+        for (int d = 0; d < x->ndim; d++)
+            if (d != axis && x->dims[d] != first->dims[d])
+                return refuse(dims, why, "input %d has extent %lld in dimension %d, the first %lld", i,
+                              (long long)x->dims[d], d, (long long)first->dims[d]);
+        equal = equal && x->dims[axis] == first->dims[axis];
+        if (!rt_add(total, x->dims[axis], &total)) return refuse(dims, why, "the result is too large");
+    }
+    struct operand *out = &dims->operand[node->ninputs];
+    bind_each(dims, &dims->operand[0], first, "d", FACTOR_PASS);
+    int whole = dims_factor(dims, equal ? "s" : "t", -1, equal ? node->ninputs : total, FACTOR_WHOLE);
+    *out = dims->operand[0];
+    int along = out->dim[axis].factor[0];
+    if (equal) {
+        out->dim[axis].n = 2;
+        out->dim[axis].factor[0] = (signed char)whole;
+        out->dim[axis].factor[1] = (signed char)along;
+    } else {
+        dims_set(out, (int)axis, whole);
+        dims->factor[along].kind = FACTOR_WHOLE;
+    }
+    for (int i = 1; i < node->ninputs; i++) {
+        dims->operand[i] = dims->operand[0];
+        if (!equal) dims->operand[i].dim[axis].n = 0; /* stays whole: it needs no factor */
+    }
+    return 0;
+}
+
+DIMS_FN(dims_pad) {
+    const struct tensor *x = input(graph, node, 0);
+    int n, nend;
+    const int64_t *begin = attr_ints(node, "begin", &n), *end = attr_ints(node, "end", &nend);
+    struct operand *out = &dims->operand[2];
+    if (n != x->ndim || nend != n) return refuse(dims, why, "needs begin and end per dimension");
+    bind_each(dims, &dims->operand[0], x, "d", FACTOR_PASS);
+    *out = dims->operand[0];
+    for (int d = 0; d < n; d++) {
+        int64_t extent = x->dims[d] + begin[d] + end[d];
+        if (!begin[d] && !end[d]) continue;
+        if (extent < 0) return refuse(dims, why, "padding leaves less than nothing of dimension %d", d);
+        dims->factor[dims->operand[0].dim[d].factor[0]].kind = FACTOR_WHOLE;
+        dims_set(out, d, dims_factor(dims, "e", d, extent, FACTOR_WHOLE));
+    }
+    return 0;
+}
+
+/* data (p.., v+, q..), index (i..) -> (p.., i.., q..). */
+DIMS_FN(dims_gather) {
+    const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1);
+    int64_t axis = attr_int(node, "axis", 0);
+    if (axis < 0 || axis >= x->ndim)
+        return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, x->ndim);
+    if (x->ndim - 1 + index->ndim > MAX_NDIM)
+        return refuse(dims, why, "the result has more than %d dimensions", MAX_NDIM);
+    struct operand *in = &dims->operand[0], *out = &dims->operand[2];
+    in->ndim = x->ndim;
+    enum factor_kind kind = x->dtype == RT_BOOL ? FACTOR_WHOLE : FACTOR_SUM;
+    for (int d = 0; d < x->ndim; d++)
+        dims_set(in, d,
+                 d == axis ? dims_factor(dims, "v", -1, x->dims[d], kind)
+                           : dims_factor(dims, d < axis ? "p" : "q", d, x->dims[d], FACTOR_PASS));
+    bind_each(dims, &dims->operand[1], index, "i", FACTOR_PASS);
+    for (int d = 0; d < axis; d++) out->dim[out->ndim++] = in->dim[d];
+    for (int d = 0; d < index->ndim; d++) out->dim[out->ndim++] = dims->operand[1].dim[d];
+    for (int d = (int)axis + 1; d < x->ndim; d++) out->dim[out->ndim++] = in->dim[d];
+    return 0;
+}
+
+/* Folding ---------------------------------------------------------------------------------------------------------
+ */
+
+static void copy_element(struct eval *eval, int64_t to, int from_input, int64_t from) {
+    size_t size = rt_dtype_bytes(eval->out->dtype);
+    memcpy(eval->y + (size_t)to * size, (const char *)eval->x[from_input] + (size_t)from * size, size);
+}
+
+EVAL(eval_copy) {
+    memcpy(eval->y, eval->x[0], (size_t)tensor_bytes(eval->out));
+    return 0;
+}
+
+/* Where output index `at` comes from in the input: fills `from`; false where the result is zero or the pad value.
+ */
+static bool map_transpose(const struct eval *eval, const int64_t *at, int64_t *from) {
+    int n;
+    const int64_t *perm = attr_ints(eval->node, "perm", &n);
+    for (int d = 0; d < n; d++) from[perm[d]] = at[d];
+    return true;
+}
+
+static bool map_expand(const struct eval *eval, const int64_t *at, int64_t *from) {
+    const struct tensor *x = eval->in[0];
+    for (int d = 0; d < x->ndim; d++) from[d] = x->dims[d] == 1 ? 0 : at[eval->out->ndim - x->ndim + d];
+    return true;
+}
+
+static bool map_slice(const struct eval *eval, const int64_t *at, int64_t *from) {
+    int n;
+    const int64_t *start = attr_ints(eval->node, "start", &n), *step = attr_ints(eval->node, "step", &n);
+    for (int d = 0; d < n; d++) from[d] = start[d] + at[d] * step[d];
+    return true;
+}
+
+static bool map_pad(const struct eval *eval, const int64_t *at, int64_t *from) {
+    int n;
+    const int64_t *begin = attr_ints(eval->node, "begin", &n);
+    bool inside = true;
+    for (int d = 0; d < n; d++) {
+        from[d] = at[d] - begin[d];
+        inside = inside && from[d] >= 0 && from[d] < eval->in[0]->dims[d];
+    }
+    return inside;
+}
+
+static bool map_trilu(const struct eval *eval, const int64_t *at, int64_t *from) {
+    int n = eval->out->ndim;
+    for (int d = 0; d < n; d++) from[d] = at[d];
+    int64_t above = at[n - 1] - at[n - 2] - attr_int(eval->node, "k", 0);
+    return attr_int(eval->node, "upper", 1) ? above >= 0 : above <= 0;
+}
+
+static const struct {
+    const char *op;
+    bool (*map)(const struct eval *eval, const int64_t *at, int64_t *from);
+} maps[] = {{"Transpose", map_transpose},
+            {"Expand", map_expand},
+            {"Slice", map_slice},
+            {"Pad", map_pad},
+            {"Trilu", map_trilu}};
+
+EVAL(eval_mapped) {
+    const struct tensor *x = eval->in[0];
+    int64_t at[MAX_NDIM] = {0}, from[MAX_NDIM] = {0}, i = 0;
+    size_t row = 0;
+    while (strcmp(maps[row].op, eval->node->op->name) != 0) row++;
+    if (!tensor_elements(eval->out)) return 0;
+    do {
+        if (maps[row].map(eval, at, from))
+            copy_element(eval, i, 0, eval_offset(from, x->dims, x->ndim));
+        else if (eval->node->ninputs > 1)
+            copy_element(eval, i, 1, 0);
+        i++;
+    } while (eval_next(at, eval->out->dims, eval->out->ndim));
+    return 0;
+}
+
+EVAL(eval_concat) {
+    int64_t axis = attr_int(eval->node, "axis", 0), outer = 1, inner = 1, done = 0;
+    const struct tensor *out = eval->out;
+    for (int d = 0; d < axis; d++) outer *= out->dims[d];
+    for (int d = (int)axis + 1; d < out->ndim; d++) inner *= out->dims[d];
+    size_t size = rt_dtype_bytes(out->dtype);
+    for (int i = 0; i < eval->node->ninputs; i++) {
+        size_t run = (size_t)(eval->in[i]->dims[axis] * inner) * size;
+        for (int64_t o = 0; o < outer && run; o++)
+            memcpy(eval->y + (size_t)((o * out->dims[axis] + done) * inner) * size,
+                   (const char *)eval->x[i] + (size_t)o * run, run);
+        done += eval->in[i]->dims[axis];
+    }
+    return 0;
+}
+
+EVAL(eval_gather) {
+    const struct tensor *x = eval->in[0], *index = eval->in[1];
+    int64_t axis = attr_int(eval->node, "axis", 0), outer = 1, inner = 1, extent = x->dims[axis];
+    int64_t count = tensor_elements(index);
+    for (int d = 0; d < axis; d++) outer *= x->dims[d];
+    for (int d = (int)axis + 1; d < x->ndim; d++) inner *= x->dims[d];
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t i = 0; i < count; i++) {
+            int64_t at = eval_load(eval->x[1], index->dtype, i).i;
+            if (at < -extent || at >= extent) return -1;
+            if (at < 0) at += extent;
+            for (int64_t q = 0; q < inner; q++)
+                copy_element(eval, (o * count + i) * inner + q, 0, (o * extent + at) * inner + q);
+        }
+    return 0;
+}
+
+/* index (.., depth) names slices of data; updates holds one slice for each. */
+EVAL(eval_scatter_nd) {
+    const struct tensor *x = eval->in[0], *index = eval->in[1];
+    int64_t depth = index->ndim ? index->dims[index->ndim - 1] : 0, slice = 1;
+    if (depth > x->ndim) return -1;
+    for (int d = (int)depth; d < x->ndim; d++) slice *= x->dims[d];
+    eval_copy(eval);
+    for (int64_t i = 0; depth && i < tensor_elements(index) / depth; i++) {
+        int64_t offset = 0;
+        for (int d = 0; d < depth; d++) {
+            int64_t at = eval_load(eval->x[1], index->dtype, i * depth + d).i;
+            if (at < -x->dims[d] || at >= x->dims[d]) return -1;
+            offset = offset * x->dims[d] + (at < 0 ? at + x->dims[d] : at);
+        }
+        for (int64_t q = 0; q < slice; q++) copy_element(eval, offset * slice + q, 2, i * slice + q);
+    }
+    return 0;
+}

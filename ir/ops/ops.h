@@ -1,0 +1,44 @@
+/* Hooks of the operator rows, by family. Each is documented where its row is (ops.def) or where it is defined. */
+#ifndef IR_OPS_OPS_H
+#define IR_OPS_OPS_H
+
+#include "ir/eval.h"
+#include "ir/op.h"
+
+#define DIMS_FN(name)                                                                                                 \
+    int name(struct dims *dims, const struct graph *graph, const struct node *node, const char **why)
+#define SPLIT_ATTR(name)                                                                                              \
+    void name(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM], struct node *node)
+#define EVAL(name) int name(struct eval *eval)
+
+DIMS_FN(dims_matmul);
+DIMS_FN(dims_along);
+DIMS_FN(dims_reduce);
+DIMS_FN(dims_arg);
+DIMS_FN(dims_reshape);
+DIMS_FN(dims_transpose);
+DIMS_FN(dims_expand);
+DIMS_FN(dims_slice);
+DIMS_FN(dims_concat);
+DIMS_FN(dims_pad);
+DIMS_FN(dims_gather);
+DIMS_FN(dims_whole_like_0); /* result shaped as input 0, nothing may be cut */
+DIMS_FN(dims_whole_like_1);
+DIMS_FN(dims_same); /* "* -> *" for any number of dimensions, without broadcasting */
+
+SPLIT_ATTR(split_shape); /* shape := the local shape of the output */
+SPLIT_ATTR(split_slice);
+
+EVAL(eval_matmul);
+EVAL(eval_reduce);
+EVAL(eval_cumsum);
+EVAL(eval_copy);
+EVAL(eval_mapped);
+EVAL(eval_concat);
+EVAL(eval_gather);
+EVAL(eval_scatter_nd);
+
+/* Reason text for *why; returns -1. */
+int refuse(struct dims *dims, const char **why, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

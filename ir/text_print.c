@@ -1,0 +1,207 @@
+#include "ir/text.h"
+
+#include <string.h>
+
+#include "ir/base/str.h"
+#include "ir/number.h"
+#include "ir/op.h"
+
+struct printer {
+    const struct graph *graph;
+    struct strbuf out;
+    int *number; /* of each tensor in the text, -1 while it has not appeared */
+    int next;
+};
+
+/* Pieces ------------------------------------------------------------------------------------------------------- */
+
+static void print_string(struct strbuf *out, const char *text) {
+    strbuf_putc(out, '"');
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c < 0x20 || c >= 0x7f || c == '"' || c == '\\')
+            strbuf_printf(out, "\\x%02x", c);
+        else
+            strbuf_putc(out, (char)c);
+    }
+    strbuf_putc(out, '"');
+}
+
+static void print_holding(struct strbuf *out, const struct holding *holding) {
+    if (holding->kind == HOLD_PART)
+        strbuf_printf(out, "part(%d,%lld,%lld)", holding->dim, (long long)holding->blocks,
+                      (long long)holding->unit);
+    else
+        strbuf_printf(out, "partial(%s)", reduce_names[holding->reduce]);
+}
+
+static void print_layout(struct printer *p, const struct layout *layout) {
+    const char *before = " {";
+    for (int a = 0; a < p->graph->mesh.naxes; a++) {
+        if (layout->axis[a].kind == HOLD_WHOLE) continue;
+        strbuf_printf(&p->out, "%s%s:", before, p->graph->mesh.axis[a].name);
+        print_holding(&p->out, &layout->axis[a]);
+        before = ", ";
+    }
+    if (*before == ',') strbuf_putc(&p->out, '}');
+}
+
+static void print_values(struct strbuf *out, const struct tensor *tensor) {
+    const char *at = tensor->data;
+    size_t size = rt_dtype_bytes(tensor->dtype);
+    int64_t n = tensor_elements(tensor), run;
+    strbuf_puts(out, " = [");
+    for (int64_t i = 0; i < n; i += run) {
+        char text[NUMBER_TEXT];
+        for (run = 1; i + run < n && memcmp(at + (size_t)i * size, at + (size_t)(i + run) * size, size) == 0;)
+            run++;
+        number_print(text, tensor->dtype, at + (size_t)i * size);
+        strbuf_printf(out, "%s%s", i ? ", " : "", text);
+        if (run > 1) strbuf_printf(out, "*%lld", (long long)run);
+    }
+    strbuf_putc(out, ']');
+}
+
+/* %7 "name" type: what opens every definition. */
+static void print_definition(struct printer *p, int id) {
+    const struct tensor *tensor = &p->graph->tensors.at[id];
+    p->number[id] = p->next++;
+    strbuf_printf(&p->out, "%%%d ", p->number[id]);
+    print_string(&p->out, tensor->name);
+    strbuf_printf(&p->out, " %s", tensor_type(p->out.arena, tensor));
+}
+
+static void print_use(struct printer *p, int id) {
+    if (id < 0)
+        strbuf_putc(&p->out, '_');
+    else
+        strbuf_printf(&p->out, "%%%d", p->number[id]);
+}
+
+/* Statements --------------------------------------------------------------------------------------------------- */
+
+static void print_mesh(struct printer *p) {
+    const struct mesh *mesh = &p->graph->mesh;
+    if (!mesh->naxes) return;
+    strbuf_puts(&p->out, "mesh");
+    for (int a = 0; a < mesh->naxes; a++) strbuf_printf(&p->out, " %s=%d", mesh->axis[a].name, mesh->axis[a].size);
+    strbuf_putc(&p->out, '\n');
+}
+
+/* The definition of a tensor that no node computes, where it first appears. */
+static void print_source(struct printer *p, int id) {
+    static const char *const keyword[] = {
+        [TENSOR_INPUT] = "input", [TENSOR_WEIGHT] = "weight", [TENSOR_CONST] = "const"};
+    if (id < 0 || p->number[id] >= 0) return;
+    const struct tensor *tensor = &p->graph->tensors.at[id];
+    if (tensor->kind == TENSOR_VALUE) BUG("%s: '%s' is used before it is computed", p->graph->name, tensor->name);
+    strbuf_printf(&p->out, "%s ", keyword[tensor->kind]);
+    print_definition(p, id);
+    if (tensor->kind == TENSOR_WEIGHT && tensor->stored.file >= 0)
+        strbuf_printf(&p->out, " @%d+%llu as %s", tensor->stored.file, (unsigned long long)tensor->stored.offset,
+                      rt_dtypes[tensor->stored.dtype].name);
+    print_layout(p, &tensor->layout);
+    if (tensor->kind == TENSOR_CONST) print_values(&p->out, tensor);
+    strbuf_putc(&p->out, '\n');
+}
+
+static void print_ints(struct strbuf *out, const struct attr *attr) {
+    strbuf_putc(out, '[');
+    for (int i = 0; i < attr->n; i++) strbuf_printf(out, "%s%lld", i ? ", " : "", (long long)attr->ints[i]);
+    strbuf_putc(out, ']');
+}
+
+/* A float that could be read as an integer gets ".0". */
+static void print_float(struct strbuf *out, double number) {
+    char text[NUMBER_TEXT];
+    number_print(text, RT_F64, &number);
+    strbuf_printf(out, "%s%s", text, strpbrk(text, ".en") ? "" : ".0");
+}
+
+static void print_attr(struct strbuf *out, const struct attr *attr) {
+    strbuf_printf(out, " %s=", attr->key);
+    switch (attr->kind) {
+    case ATTR_INT: strbuf_printf(out, "%lld", (long long)attr->value); break;
+    case ATTR_INTS: print_ints(out, attr); break;
+    case ATTR_FLOAT: print_float(out, attr->number); break;
+    case ATTR_TEXT: print_string(out, attr->text); break;
+    }
+}
+
+static void print_splits(struct printer *p, const struct node *node) {
+    struct dims dims;
+    const char *why, *before = " split(";
+    for (int a = 0; a < p->graph->mesh.naxes; a++) {
+        const struct node_split *split = &node->split[a];
+        if (split->factor < 0) continue;
+        if (*before == ' ' && dims_bind(p->out.arena, p->graph, node, &dims, &why) < 0)
+            BUG("%s: %s", node->name, why);
+        strbuf_printf(&p->out, "%s%s:%s/%lld/%lld", before, p->graph->mesh.axis[a].name,
+                      dims.factor[split->factor].name, (long long)split->blocks, (long long)split->unit);
+        before = ", ";
+    }
+    if (*before == ',') strbuf_putc(&p->out, ')');
+}
+
+static void print_call(struct printer *p, const struct node *node) {
+    strbuf_printf(&p->out, " = %s(", node->op->name);
+    for (int i = 0; i < node->ninputs; i++) {
+        strbuf_puts(&p->out, i ? ", " : "");
+        print_use(p, node->inputs[i]);
+    }
+    strbuf_putc(&p->out, ')');
+    for (int i = 0; i < node->nattrs; i++) print_attr(&p->out, &node->attrs[i]);
+    if (*node->name) {
+        strbuf_puts(&p->out, " node=");
+        print_string(&p->out, node->name);
+    }
+    print_splits(p, node);
+    if (node->stage) strbuf_printf(&p->out, " stage=%d", node->stage);
+    strbuf_putc(&p->out, '\n');
+}
+
+static void print_node(struct printer *p, const struct node *node) {
+    for (int i = 0; i < node->ninputs; i++) print_source(p, node->inputs[i]);
+    for (int i = 0; i < node->noutputs; i++) {
+        strbuf_puts(&p->out, i ? ", " : "");
+        if (node->outputs[i] < 0) {
+            strbuf_putc(&p->out, '_');
+            continue;
+        }
+        print_definition(p, node->outputs[i]);
+        print_layout(p, &p->graph->tensors.at[node->outputs[i]].layout);
+    }
+    print_call(p, node);
+}
+
+static void print_ends(struct printer *p) {
+    const struct graph *graph = p->graph;
+    for (int i = 0; i < graph->outputs.n; i++) {
+        print_source(p, graph->outputs.at[i]);
+        strbuf_puts(&p->out, "output ");
+        print_use(p, graph->outputs.at[i]);
+        strbuf_putc(&p->out, ' ');
+        print_string(&p->out, graph->output_names.at[i]);
+        strbuf_putc(&p->out, '\n');
+    }
+    for (int i = 0; i < graph->updates.n; i++) {
+        const struct update *update = &graph->updates.at[i];
+        print_source(p, update->weight);
+        print_source(p, update->value);
+        strbuf_printf(&p->out, "update %%%d <- %%%d\n", p->number[update->weight], p->number[update->value]);
+    }
+}
+
+const char *text_print(struct arena *arena, const struct graph *graph) {
+    struct printer p = {.graph = graph, .number = ARENA_ARRAY(arena, int, graph->tensors.n + 1)};
+    for (int t = 0; t < graph->tensors.n; t++) p.number[t] = -1;
+    strbuf_init(&p.out, arena);
+    strbuf_puts(&p.out, "rankc-ir 1\ngraph ");
+    print_string(&p.out, graph->name);
+    strbuf_printf(&p.out, " level=%s%s\n", level_names[graph->level], graph->train ? " train" : "");
+    print_mesh(&p);
+    for (int i = 0; i < graph->inputs.n; i++) print_source(&p, graph->inputs.at[i]);
+    for (int i = 0; i < graph->order.n; i++) print_node(&p, &graph->nodes.at[graph->order.at[i]]);
+    print_ends(&p);
+    return strbuf_text(&p.out);
+}

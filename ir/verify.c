@@ -1,0 +1,254 @@
+#include "ir/verify.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ir/op.h"
+
+/* Note [Equivalence]
+ * Take any node and any index of its iteration space (one value for each factor of its annotation). One device
+ * visits each such point once. The plan is equal to that if
+ *   1. the ranks along each mesh axis divide the points among them: every value of the cut factor has one owner;
+ *   2. a rank that owns a point holds every input element the point reads, and at the place where the kernel looks
+ * for it: its part of each operand is exactly the elements with owned values of the cut factor, in order;
+ *   3. results that several ranks contribute to (the factor is reduced) are combined once, by the reduction of that
+ * factor, before anything but a linear operator reads them;
+ *   4. redistributions change where elements are and not what they are: from and to agree with the states they
+ * claim. The check enumerates the indices of each cut dimension, so it does not trust the arithmetic of dims.c: it
+ * asks who owns an index once through the factor, once through the tensor's layout, and compares. */
+
+struct verifier {
+    struct graph *graph;
+    struct diags *diags;
+    bool *written; /* per tensor: a value exists at this point of the order */
+    int node;      /* under check, -1: the graph itself */
+};
+
+static void fail(struct verifier *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void fail(struct verifier *v, const char *format, ...) {
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    const char *where = v->node < 0 ? v->graph->name : node_place(v->graph, v->node);
+    diag_error(v->diags, 1101, EXIT_MISMATCH, where, "plan is not equal to the model: %s", text);
+}
+
+static const struct tensor *tensor_at(const struct verifier *v, int id) {
+    return &v->graph->tensors.at[id];
+}
+
+/* All levels ------------------------------------------------------------------------------------------------------
+ */
+
+static bool check_ids(struct verifier *v, const struct node *node) {
+    for (int k = 0; k < node->ninputs; k++) {
+        int id = node->inputs[k];
+        if (id < -1 || id >= v->graph->tensors.n) return fail(v, "input %d is no tensor", k), false;
+        if (id >= 0 && !v->written[id])
+            return fail(v, "reads '%s' before it is written", tensor_at(v, id)->name), false;
+    }
+    for (int k = 0; k < node->noutputs; k++) {
+        int id = node->outputs[k];
+        if (id < 0 || id >= v->graph->tensors.n) return fail(v, "output %d is no tensor", k), false;
+        if (v->written[id]) return fail(v, "writes '%s' a second time", tensor_at(v, id)->name), false;
+        v->written[id] = true;
+    }
+    return true;
+}
+
+static bool check_shapes(struct verifier *v, const struct node *node, struct dims *dims) {
+    const char *why;
+    if (dims_bind(v->graph->arena, v->graph, node, dims, &why) < 0) return fail(v, "%s", why), false;
+    for (int k = 0; k < node->noutputs; k++) {
+        const struct tensor *out = tensor_at(v, node->outputs[k]);
+        const struct operand *operand = &dims->operand[dims->ninputs + k];
+        bool same = out->ndim == operand->ndim;
+        for (int d = 0; same && d < out->ndim; d++) same = out->dims[d] == dims_extent(dims, dims->ninputs + k, d);
+        if (!same)
+            return fail(v, "'%s' is %s, which is not what it computes", out->name,
+                        tensor_type(v->graph->arena, out)),
+                   false;
+    }
+    return true;
+}
+
+/* Ownership -------------------------------------------------------------------------------------------------------
+ */
+
+/* The rank that holds index `at` of a dimension so cut, and the index's place in that rank's part. */
+static int owner(const struct rt_cut *cut, int64_t at, int64_t *place) {
+    int64_t block = cut->extent / cut->blocks, within = at % block;
+    for (int r = 0; r < cut->ways; r++) {
+        int64_t start = rt_cut_start(cut, r), length = rt_cut_length(cut, r);
+        if (within < start || within >= start + length) continue;
+        *place = at / block * length + within - start;
+        return r;
+    }
+    return -1;
+}
+
+static bool cut_is_sound(const struct rt_cut *cut) {
+    return cut->blocks > 0 && cut->unit > 0 && cut->extent % (cut->blocks * cut->unit) == 0;
+}
+
+/* Every index of a cut dimension: the owner by the factor is the owner by the layout, and the place in the part is
+ * the index with the factor's value replaced by its place among the owned values. */
+static bool same_ownership(struct verifier *v, const struct dims *dims, const struct dim_factors *d, int factor,
+                           const struct rt_cut *by_factor, const struct rt_cut *by_layout) {
+    int64_t after = 1;
+    int at = 0;
+    while (d->factor[at] != factor) at++;
+    for (int i = at + 1; i < d->n; i++) after *= dims->factor[d->factor[i]].extent;
+    for (int64_t index = 0; index < by_layout->extent; index++) {
+        int64_t value = index / after % by_factor->extent, rest = index % after;
+        int64_t before = index / (after * by_factor->extent), local, place;
+        int a = owner(by_factor, value, &local), b = owner(by_layout, index, &place);
+        if (a < 0 || a != b) return fail(v, "index %lld has owners %d and %d", (long long)index, a, b), false;
+        int64_t owned = rt_cut_extent(by_factor, a);
+        if (place != (before * owned + local) * after + rest)
+            return fail(v, "index %lld lies elsewhere in the part than the kernel looks", (long long)index), false;
+    }
+    return true;
+}
+
+static int dim_of_factor(const struct operand *operand, int factor) {
+    for (int d = 0; d < operand->ndim; d++)
+        for (int i = 0; i < operand->dim[d].n; i++)
+            if (operand->dim[d].factor[i] == factor) return d;
+    return -1;
+}
+
+/* One operand of a node whose factor is cut along `axis`. */
+static void check_operand(struct verifier *v, const struct dims *dims, const struct node *node, int o, int axis) {
+    bool is_input = o < dims->ninputs;
+    const struct tensor *tensor = tensor_at(v, is_input ? node->inputs[o] : node->outputs[o - dims->ninputs]);
+    const struct holding *held = &tensor->layout.axis[axis];
+    const struct node_split *split = &node->split[axis];
+    const struct factor *factor = &dims->factor[split->factor];
+    int ways = v->graph->mesh.axis[axis].size, dim = dim_of_factor(&dims->operand[o], split->factor);
+    bool reduced = factor->kind == FACTOR_SUM || factor->kind == FACTOR_MAX || factor->kind == FACTOR_MIN;
+    if (dim >= 0) {
+        struct rt_cut by_factor = {factor->extent, split->blocks, split->unit, ways};
+        if (held->kind != HOLD_PART || held->dim != dim)
+            return fail(v, "'%s' is not cut in dimension %d", tensor->name, dim);
+        struct rt_cut by_layout = holding_cut(v->graph, tensor, axis);
+        if (!cut_is_sound(&by_layout)) return fail(v, "'%s' is cut where it cannot be", tensor->name);
+        same_ownership(v, dims, &dims->operand[o].dim[dim], split->factor, &by_factor, &by_layout);
+    } else if (!is_input && reduced) {
+        enum reduce needs = factor->kind == FACTOR_SUM   ? REDUCE_SUM
+                            : factor->kind == FACTOR_MAX ? REDUCE_MAX
+                                                         : REDUCE_MIN;
+        if (held->kind != HOLD_PARTIAL || held->reduce != needs)
+            fail(v, "'%s' is not marked partial (%s)", tensor->name, reduce_names[needs]);
+    } else if (held->kind != HOLD_WHOLE) {
+        fail(v, "'%s' is not whole along %s", tensor->name, v->graph->mesh.axis[axis].name);
+    }
+}
+
+static void check_split(struct verifier *v, const struct dims *dims, const struct node *node, int axis) {
+    const struct node_split *split = &node->split[axis];
+    int ways = v->graph->mesh.axis[axis].size;
+    if (split->factor >= dims->nfactors) return fail(v, "cuts a factor it does not have");
+    struct rt_cut cut = {dims->factor[split->factor].extent, split->blocks, split->unit, ways};
+    if (!cut_is_sound(&cut) || !dims_can_split(dims, split, ways) || !op_can_split(node->op, dims, split))
+        return fail(v, "'%s' cannot be cut in %d", dims->factor[split->factor].name, ways);
+    for (int a = 0; a < axis; a++)
+        if (node->split[a].factor == split->factor)
+            return fail(v, "two axes cut '%s'", dims->factor[split->factor].name);
+    bool inputs_too = v->graph->level >= COMMUNICATING;
+    for (int o = inputs_too ? 0 : dims->ninputs; o < dims->ninputs + dims->noutputs; o++) {
+        int k = o < dims->ninputs ? o : o - dims->ninputs;
+        if (o < dims->ninputs ? k < node->ninputs && node->inputs[k] >= 0 : k < node->noutputs)
+            check_operand(v, dims, node, o, axis);
+    }
+}
+
+/* A node that is not cut along the axis: whole in, whole out; or all partial sums, if it is linear. */
+static void check_unsplit(struct verifier *v, const struct node *node, int axis) {
+    bool passes = node->split[axis].factor < -1;
+    if (passes && node->op->linear != LINEAR_ALL) return fail(v, "is not linear, but takes partial values");
+    enum holding_kind wants = passes ? HOLD_PARTIAL : HOLD_WHOLE;
+    for (int k = 0; k < node->ninputs; k++)
+        if (node->inputs[k] >= 0 && tensor_at(v, node->inputs[k])->layout.axis[axis].kind != wants &&
+            v->graph->level >= COMMUNICATING)
+            fail(v, "'%s' is not %s along %s", tensor_at(v, node->inputs[k])->name, passes ? "partial" : "whole",
+                 v->graph->mesh.axis[axis].name);
+    for (int k = 0; k < node->noutputs; k++)
+        if (tensor_at(v, node->outputs[k])->layout.axis[axis].kind != wants)
+            fail(v, "its result has the wrong layout");
+}
+
+/* Communication ---------------------------------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *op;
+    enum holding_kind from, to;
+} transitions[] = {{"Chunk", HOLD_WHOLE, HOLD_PART},
+                   {"AllGather", HOLD_PART, HOLD_WHOLE},
+                   {"AllReduce", HOLD_PARTIAL, HOLD_WHOLE},
+                   {"ReduceScatter", HOLD_PARTIAL, HOLD_PART}};
+
+static bool part_is(const struct node *node, const struct holding *held) {
+    return held->kind != HOLD_PART ||
+           (held->dim == attr_int(node, "dim", -1) && held->blocks == attr_int(node, "blocks", 0) &&
+            held->unit == attr_int(node, "unit", 0));
+}
+
+static void check_move(struct verifier *v, const struct node *node) {
+    const struct tensor *from = tensor_at(v, node->inputs[0]), *to = tensor_at(v, node->outputs[0]);
+    int mesh = (int)attr_int(node, "mesh", -1);
+    size_t row = 0;
+    while (row < 4 && strcmp(transitions[row].op, node->op->name) != 0) row++;
+    if (row == 4 || mesh < 0 || mesh >= v->graph->mesh.naxes) return fail(v, "is no move along a mesh axis");
+    for (int axis = 0; axis < v->graph->mesh.naxes; axis++) {
+        const struct holding *a = &from->layout.axis[axis], *b = &to->layout.axis[axis];
+        if (axis != mesh && !holding_equal(a, b)) fail(v, "changes the layout along another axis");
+        if (axis == mesh && (a->kind != transitions[row].from || b->kind != transitions[row].to ||
+                             !part_is(node, a) || !part_is(node, b)))
+            fail(v, "does not turn the layout of '%s' into that of '%s'", from->name, to->name);
+        if (axis == mesh && a->kind == HOLD_PARTIAL &&
+            strcmp(attr_text(node, "reduce", ""), reduce_names[a->reduce]) != 0)
+            fail(v, "reduces by another operation than the value needs");
+    }
+}
+
+static void check_node(struct verifier *v, int id) {
+    const struct node *node = &v->graph->nodes.at[id];
+    struct dims dims;
+    v->node = id;
+    if (!check_ids(v, node) || !check_shapes(v, node, &dims) || v->graph->level < PLACED) return;
+    if (node->op->class == OP_COMM) return check_move(v, node);
+    for (int axis = 0; axis < v->graph->mesh.naxes; axis++)
+        if (node->split[axis].factor >= 0)
+            check_split(v, &dims, node, axis);
+        else
+            check_unsplit(v, node, axis);
+}
+
+static void check_ends(struct verifier *v) {
+    v->node = -1;
+    for (int i = 0; i < v->graph->outputs.n; i++) {
+        const struct tensor *out = tensor_at(v, v->graph->outputs.at[i]);
+        if (!v->written[v->graph->outputs.at[i]]) fail(v, "output '%s' is never written", out->name);
+        for (int axis = 0; axis < v->graph->mesh.naxes && v->graph->level >= COMMUNICATING; axis++)
+            if (out->layout.axis[axis].kind != HOLD_WHOLE) fail(v, "output '%s' is not whole", out->name);
+    }
+    for (int i = 0; i < v->graph->updates.n && v->graph->level >= COMMUNICATING; i++)
+        if (!layout_equal(&tensor_at(v, v->graph->updates.at[i].weight)->layout,
+                          &tensor_at(v, v->graph->updates.at[i].value)->layout))
+            fail(v, "the update of '%s' has another layout", tensor_at(v, v->graph->updates.at[i].weight)->name);
+}
+
+int verify_graph(struct graph *graph, struct diags *diags) {
+    struct verifier v = {.graph = graph, .diags = diags};
+    int before = diags->errors;
+    v.written = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) v.written[t] = graph->tensors.at[t].kind != TENSOR_VALUE;
+    for (int i = 0; i < graph->order.n; i++) check_node(&v, graph->order.at[i]);
+    check_ends(&v);
+    return diags->errors == before ? 0 : -1;
+}

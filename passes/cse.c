@@ -1,0 +1,70 @@
+/* Merges nodes with the same operator, inputs and attributes: masks and position tables that an exporter repeats in
+ * every layer are computed once. */
+#include "ir/base/map.h"
+#include "ir/base/str.h"
+#include "ir/op.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite.h"
+
+/* Everything a node's result depends on, as bytes. */
+static void describe(struct strbuf *key, const struct node *node) {
+    key->length = 0;
+    strbuf_puts(key, node->op->name);
+    for (int i = 0; i < node->ninputs; i++) strbuf_printf(key, " %d", node->inputs[i]);
+    for (int i = 0; i < node->nattrs; i++) {
+        const struct attr *attr = &node->attrs[i];
+        strbuf_printf(key, " %s=", attr->key);
+        switch (attr->kind) {
+        case ATTR_INT: strbuf_printf(key, "%lld", (long long)attr->value); break;
+        case ATTR_INTS: strbuf_add(key, (const char *)attr->ints, (size_t)attr->n * sizeof(int64_t)); break;
+        case ATTR_FLOAT: strbuf_add(key, (const char *)&attr->number, sizeof attr->number); break;
+        case ATTR_TEXT: strbuf_puts(key, attr->text); break;
+        }
+    }
+}
+
+/* Constants of equal type and bytes become one. */
+static void merge_constants(struct rewrite *rewrite) {
+    struct graph *graph = rewrite->graph;
+    struct strbuf key;
+    struct map seen;
+    strbuf_init(&key, graph->arena);
+    map_init(&seen, graph->arena);
+    for (int t = 0; t < graph->tensors.n; t++) {
+        const struct tensor *tensor = &graph->tensors.at[t];
+        if (tensor->kind != TENSOR_CONST) continue;
+        key.length = 0;
+        strbuf_puts(&key, tensor_type(graph->arena, tensor));
+        strbuf_add(&key, tensor->data, (size_t)tensor_bytes(tensor));
+        int same = map_get(&seen, key.text, key.length);
+        if (same >= 0)
+            rewrite_replace(rewrite, t, same);
+        else
+            map_put(&seen, key.text, key.length, t);
+    }
+}
+
+int pass_cse(struct graph *graph, const struct pass_context *context) {
+    struct rewrite rewrite;
+    struct strbuf key;
+    struct map seen;
+    (void)context;
+    strbuf_init(&key, graph->arena);
+    map_init(&seen, graph->arena);
+    rewrite_begin(&rewrite, graph);
+    merge_constants(&rewrite);
+    for (int i = 0; i < rewrite.order_n; i++) {
+        int id = rewrite_next(&rewrite, i);
+        const struct node *node = &graph->nodes.at[id];
+        describe(&key, node);
+        int same = node->noutputs == 1 ? map_get(&seen, key.text, key.length) : -1;
+        if (same >= 0) {
+            rewrite_replace(&rewrite, node->outputs[0], same);
+            continue;
+        }
+        if (node->noutputs == 1) map_put(&seen, key.text, key.length, node->outputs[0]);
+        rewrite_keep(&rewrite, id);
+    }
+    rewrite_end(&rewrite);
+    return 0;
+}

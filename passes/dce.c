@@ -1,0 +1,22 @@
+/* Drops nodes whose results reach no output and no update. */
+#include "passes/pipeline.h"
+
+int pass_dce(struct graph *graph, const struct pass_context *context) {
+    bool *needed = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    int *live = ARENA_ARRAY(graph->arena, int, graph->order.n + 1), n = 0;
+    (void)context;
+    for (int i = 0; i < graph->outputs.n; i++) needed[graph->outputs.at[i]] = true;
+    for (int i = 0; i < graph->updates.n; i++) needed[graph->updates.at[i].value] = true;
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        bool used = false;
+        for (int k = 0; k < node->noutputs; k++) used = used || (node->outputs[k] >= 0 && needed[node->outputs[k]]);
+        if (!used) continue;
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) needed[node->inputs[k]] = true;
+        live[n++] = graph->order.at[i];
+    }
+    for (int i = 0; i < n; i++) graph->order.at[i] = live[n - 1 - i];
+    graph->order.n = n;
+    return 0;
+}

@@ -1,0 +1,49 @@
+/* Spreading a cut over a graph: from one tensor to all that must be cut with it.
+ *
+ * Note [Flood]
+ * A policy decides little: "cut the columns of this product", "cut the batch of this input". What follows is the
+ * same for every model. A part of a tensor makes each reader cut the factor it meets there; that cuts the reader's
+ * other operands and its results, and so on, forward to readers and backward to producers. A flood ends where a
+ * factor is summed (the result is partial), where an operand is stored (each rank loads its part), and at the
+ * graph's outputs.
+ *
+ * Where a dimension is a product of factors (heads times head size) or holds several pieces (a fused
+ * query-key-value product), the cut at the origin was too fine: the flood starts again from a cut of larger units
+ * or of more blocks. So heads stay whole, and a fused weight is cut in three places, because the graph says so; no
+ * pattern is matched.
+ */
+#ifndef PASSES_FLOOD_H
+#define PASSES_FLOOD_H
+
+#include "ir/op.h"
+
+struct flood {
+    struct graph *graph;
+    struct arena *arena;
+    int axis, ways; /* mesh axis along which is cut */
+    struct uses uses;
+    struct dims **dims; /* per node, bound on demand */
+    bool *decided;      /* per node: has a split on this axis, or is to stay as it is */
+};
+
+void flood_init(struct flood *flood, struct graph *graph, struct arena *arena, int axis);
+
+/* The node's annotation bound to its shapes. */
+const struct dims *flood_dims(struct flood *flood, int node);
+
+/* How a flood meets readers that cannot take the cut. */
+enum flood_end {
+    FLOOD_STRICT, /* it fails */
+    FLOOD_GATHER  /* they read the whole tensor */
+};
+
+/* Cuts `factor` of `node` and spreads from its results; true if the splits stand. False: the graph is unchanged. */
+bool flood_node(struct flood *flood, int node, int factor, enum flood_end end);
+
+/* Cuts dimension `dim` of a graph input and spreads from there. */
+bool flood_input(struct flood *flood, int tensor, int dim, enum flood_end end);
+
+/* Cuts the factor of the node alone, readers gather; true if it can be. */
+bool flood_alone(struct flood *flood, int node, int factor);
+
+#endif

@@ -1,0 +1,187 @@
+#include "passes/memplan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/checked.h"
+
+/* A block of memory wanted during [first, last], instructions counted along the order. */
+struct block {
+    int tensor; /* root */
+    int first, last;
+    int64_t bytes, offset;
+};
+
+/* When each root is first written and last read. Inputs live from before the first instruction; outputs, and values
+ * that become weights after the step, until after the last. */
+static void lifetimes(const struct rankplan *plan, int *first, int *last) {
+    const struct graph *graph = plan->graph;
+    for (int t = 0; t < graph->tensors.n; t++) first[t] = last[t] = -1;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->noutputs; k++) {
+            int root = plan->root[node->outputs[k]];
+            if (first[root] < 0) first[root] = i;
+            last[root] = i;
+        }
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) last[plan->root[node->inputs[k]]] = i;
+    }
+    for (int i = 0; i < graph->inputs.n; i++) {
+        int t = graph->inputs.at[i];
+        first[t] = 0;
+        if (last[t] < 0) last[t] = 0;
+    }
+    for (int i = 0; i < graph->outputs.n; i++) last[plan->root[graph->outputs.at[i]]] = graph->order.n;
+    for (int i = 0; i < graph->updates.n; i++) last[plan->root[graph->updates.at[i].value]] = graph->order.n;
+}
+
+static int by_size(const void *a, const void *b) {
+    const struct block *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return x->tensor - y->tensor;
+}
+
+static bool meet(const struct block *a, const struct block *b) {
+    return a->first <= b->last && b->first <= a->last;
+}
+
+/* The lowest offset at which `block` fits among those placed before it whose lifetimes meet its own. `near` are
+ * indices of placed blocks by offset. */
+static int64_t lowest_fit(const struct block *blocks, const int *near, int n, const struct block *block) {
+    int64_t offset = 0;
+    for (int i = 0; i < n; i++) {
+        const struct block *other = &blocks[near[i]];
+        if (!meet(other, block)) continue;
+        if (other->offset >= offset + block->bytes) break;
+        if (other->offset + other->bytes > offset) offset = other->offset + other->bytes;
+    }
+    return offset;
+}
+
+/* Offsets for all blocks, largest first; returns the bytes needed. */
+static int64_t assign(struct arena *arena, struct block *blocks, int n) {
+    int *near = ARENA_ARRAY(arena, int, n + 1);
+    int64_t total = 0;
+    qsort(blocks, (size_t)n, sizeof *blocks, by_size);
+    for (int i = 0; i < n; i++) {
+        blocks[i].offset = lowest_fit(blocks, near, i, &blocks[i]);
+        int at = i;
+        for (; at > 0 && blocks[near[at - 1]].offset > blocks[i].offset; at--) near[at] = near[at - 1];
+        near[at] = i;
+        if (blocks[i].offset + blocks[i].bytes > total) total = blocks[i].offset + blocks[i].bytes;
+    }
+    return total;
+}
+
+static int64_t padded(int64_t bytes) {
+    return rt_align(bytes ? bytes : 1, PLAN_ALIGNMENT);
+}
+
+/* Roots that live in the arena, as blocks of the class' sizes, or of the largest of all classes if `all`. */
+static int collect(const struct rankplan *plan, const struct plan_class *class, bool shared, const int *first,
+                   const int *last, struct block *blocks) {
+    int n = 0;
+    for (int t = 0; t < plan->graph->tensors.n; t++) {
+        if (plan->root[t] != t || tensor_is_stored(&plan->graph->tensors.at[t]) || first[t] < 0 ||
+            plan->shared[t] != shared)
+            continue;
+        int64_t bytes = 0;
+        for (int c = 0; c < plan->nclasses; c++) {
+            if (!shared && &plan->classes[c] != class) continue;
+            int64_t own = padded(rankplan_bytes(&plan->classes[c], plan->graph, t));
+            if (own > bytes) bytes = own;
+        }
+        blocks[n++] = (struct block){t, first[t], last[t], bytes, 0};
+    }
+    return n;
+}
+
+static void place_weights(const struct rankplan *plan, struct plan_class *class) {
+    int64_t offset = 0;
+    for (int t = 0; t < plan->graph->tensors.n; t++) {
+        if (!plan->loaded[t]) continue;
+        class->place[t] = (struct plan_place){PLAN_WEIGHTS, offset};
+        offset += padded(rankplan_bytes(class, plan->graph, t));
+    }
+    class->bytes[PLAN_WEIGHTS] = offset;
+}
+
+/* Room that a communication node needs beside its operands: one complete tensor, as far as its axis cuts it. */
+static int64_t scratch_of(const struct rankplan *plan, const struct plan_class *class, const struct node *node) {
+    if (!node->op->call || !strstr(node->op->call, "$scratch")) return 0;
+    int64_t in = rankplan_bytes(class, plan->graph, node->inputs[0]),
+            out = rankplan_bytes(class, plan->graph, node->outputs[0]);
+    return in > out ? in : out;
+}
+
+static void note_peak(struct rankplan *plan, struct plan_class *class, const struct block *blocks, int n) {
+    int64_t most = -1;
+    int at = 0;
+    for (int i = 0; i < plan->graph->order.n; i++) {
+        int64_t bytes = 0;
+        for (int b = 0; b < n; b++)
+            if (blocks[b].first <= i && i <= blocks[b].last) bytes += blocks[b].bytes;
+        if (bytes > most) most = bytes, at = i;
+    }
+    for (int b = 0; b < n; b++)
+        if (blocks[b].first <= at && at <= blocks[b].last)
+            VEC_PUSH(plan->graph->arena, &class->peak_live, blocks[b].tensor);
+}
+
+static void place_values(struct rankplan *plan, struct plan_class *class, bool shared, const int *first,
+                         const int *last) {
+    struct arena *arena = plan->graph->arena;
+    enum plan_arena arena_id = shared ? PLAN_COMMUNICATION : PLAN_ACTIVATIONS;
+    struct block *blocks = ARENA_ARRAY(arena, struct block, plan->graph->tensors.n + 1);
+    int n = collect(plan, class, shared, first, last, blocks);
+    class->bytes[arena_id] = assign(arena, blocks, n);
+    for (int i = 0; i < n; i++) class->place[blocks[i].tensor] = (struct plan_place){arena_id, blocks[i].offset};
+    if (!shared) note_peak(plan, class, blocks, n);
+}
+
+void memplan_make(struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    lifetimes(plan, first, last);
+    for (int c = 0; c < plan->nclasses; c++) {
+        struct plan_class *class = &plan->classes[c];
+        class->place = ARENA_ARRAY(graph->arena, struct plan_place, graph->tensors.n + 1);
+        for (int t = 0; t < graph->tensors.n; t++) class->place[t].offset = -1;
+        place_weights(plan, class);
+        place_values(plan, class, false, first, last);
+        place_values(plan, class, true, first, last);
+        for (int t = 0; t < graph->tensors.n; t++)
+            if (plan->root[t] != t) class->place[t] = class->place[plan->root[t]];
+        for (int i = 0; i < graph->order.n; i++) {
+            int64_t scratch = scratch_of(plan, class, &graph->nodes.at[graph->order.at[i]]);
+            if (scratch > class->bytes[PLAN_SCRATCH]) class->bytes[PLAN_SCRATCH] = scratch;
+        }
+        class->bytes[PLAN_SCRATCH] = class->bytes[PLAN_SCRATCH] ? padded(class->bytes[PLAN_SCRATCH]) : 0;
+    }
+}
+
+/* Walks the order as a rank does and keeps who owns each byte range: a value must still own its range when it is
+ * read. */
+int memplan_verify(const struct rankplan *plan, struct diags *diags) {
+    const struct graph *graph = plan->graph;
+    for (int c = 0; c < plan->nclasses; c++) {
+        const struct plan_class *class = &plan->classes[c];
+        for (int i = 0; i < graph->order.n; i++) {
+            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+            for (int k = 0; k < node->ninputs; k++) {
+                int id = node->inputs[k];
+                if (id < 0 || tensor_is_stored(&graph->tensors.at[id])) continue;
+                const struct plan_place *in = &class->place[id], *out = &class->place[node->outputs[0]];
+                int64_t end_in = in->offset + rankplan_bytes(class, graph, id);
+                int64_t end_out = out->offset + rankplan_bytes(class, graph, node->outputs[0]);
+                bool overlap = in->arena == out->arena && in->offset < end_out && out->offset < end_in;
+                if (in->offset < 0 || (overlap && plan->root[id] != plan->root[node->outputs[0]]))
+                    return diag_error(diags, 1103, EXIT_INTERNAL, node_place(graph, graph->order.at[i]),
+                                      "memory plan: '%s' is not where it is read", graph->tensors.at[id].name);
+            }
+        }
+    }
+    return 0;
+}

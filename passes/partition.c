@@ -1,0 +1,49 @@
+/* Gives every computed tensor the layout in which its producer leaves it. Nodes that add partial values to partial
+ * values keep them partial, so that one reduction serves for all. */
+#include "passes/pipeline.h"
+#include "passes/redist.h"
+
+static struct holding partial_sum(void) {
+    return (struct holding){.kind = HOLD_PARTIAL, .reduce = REDUCE_SUM};
+}
+
+static bool is_partial_sum(const struct graph *graph, int tensor, int axis) {
+    struct holding sum = partial_sum();
+    return tensor >= 0 && holding_equal(&graph->tensors.at[tensor].layout.axis[axis], &sum);
+}
+
+struct holding redist_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
+                             int operand, int axis) {
+    if (node->split[axis].factor != SPLIT_PARTIAL) return dims_holding(dims, operand, &node->split[axis]);
+    return is_partial_sum(graph, node->inputs[operand], axis) ? partial_sum() : (struct holding){HOLD_WHOLE};
+}
+
+struct holding redist_given(const struct dims *dims, const struct node *node, int axis) {
+    return node->split[axis].factor == SPLIT_PARTIAL ? partial_sum()
+                                                     : dims_holding(dims, dims->ninputs, &node->split[axis]);
+}
+
+/* Several partial inputs and nothing else: their sum may stay partial. */
+static bool passes_partial(const struct graph *graph, const struct node *node, int axis) {
+    if (node->op->linear != LINEAR_ALL || node->ninputs < 2 || node->split[axis].factor >= 0) return false;
+    for (int k = 0; k < node->ninputs; k++)
+        if (!is_partial_sum(graph, node->inputs[k], axis)) return false;
+    return true;
+}
+
+int pass_partition(struct graph *graph, const struct pass_context *context) {
+    const char *why;
+    (void)context;
+    for (int i = 0; i < graph->order.n; i++) {
+        struct node *node = &graph->nodes.at[graph->order.at[i]];
+        struct dims dims;
+        if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
+        for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+            if (passes_partial(graph, node, axis)) node->split[axis].factor = SPLIT_PARTIAL;
+            for (int k = 0; k < node->noutputs; k++)
+                if (node->outputs[k] >= 0)
+                    graph->tensors.at[node->outputs[k]].layout.axis[axis] = redist_given(&dims, node, axis);
+        }
+    }
+    return 0;
+}

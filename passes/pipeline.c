@@ -1,0 +1,35 @@
+#include "passes/pipeline.h"
+
+#include <string.h>
+
+#include "ir/verify.h"
+
+const struct pass passes[] = {
+#define PASS(name, from, to, run, help) {#name, from, to, run, help},
+#include "passes/passes.def"
+#undef PASS
+};
+const int npasses = sizeof passes / sizeof *passes;
+
+const struct pass *pass_find(const char *name) {
+    for (int i = 0; i < npasses; i++)
+        if (strcmp(passes[i].name, name) == 0) return &passes[i];
+    return NULL;
+}
+
+/* TRAINING is TYPED with more in it: passes that take TYPED take it too. */
+static bool applies(const struct pass *pass, enum level level) {
+    return pass->from == level || (pass->from == TYPED && level == TRAINING);
+}
+
+int pipeline_run(struct graph *graph, const struct pass_context *context, const struct pass *last) {
+    for (int i = 0; i < npasses; i++) {
+        if (applies(&passes[i], graph->level)) {
+            if (passes[i].run(graph, context) < 0) return -1;
+            if (passes[i].to != passes[i].from) graph->level = passes[i].to;
+            if (verify_graph(graph, context->diags) < 0) return -1;
+        }
+        if (&passes[i] == last) break;
+    }
+    return 0;
+}

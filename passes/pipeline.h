@@ -1,0 +1,37 @@
+/* The list of passes and what they are told. Each pass is one file with one function of this type. */
+#ifndef PASSES_PIPELINE_H
+#define PASSES_PIPELINE_H
+
+#include "ir/ir.h"
+
+struct pass_context {
+    const char *policy; /* name of a row of policies.def */
+    struct diags *diags;
+};
+
+struct pass {
+    const char *name;
+    enum level from, to;
+    int (*run)(struct graph *graph, const struct pass_context *context);
+    const char *help;
+};
+
+extern const struct pass passes[];
+extern const int npasses;
+
+const struct pass *pass_find(const char *name);
+
+/* Runs the passes from the graph's level up to and including `last` (NULL: all), verifying after each. A graph that
+ * is past a pass's `from` skips it. Returns -1 after diagnostics. */
+int pipeline_run(struct graph *graph, const struct pass_context *context, const struct pass *last);
+
+int pass_fold(struct graph *graph, const struct pass_context *context);
+int pass_cse(struct graph *graph, const struct pass_context *context);
+int pass_fuse(struct graph *graph, const struct pass_context *context);
+int pass_dce(struct graph *graph, const struct pass_context *context);
+int pass_policy(struct graph *graph, const struct pass_context *context);
+int pass_partition(struct graph *graph, const struct pass_context *context);
+int pass_redist(struct graph *graph, const struct pass_context *context);
+int pass_schedule(struct graph *graph, const struct pass_context *context);
+
+#endif

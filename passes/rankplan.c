@@ -1,0 +1,122 @@
+#include "passes/rankplan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/memplan.h"
+#include "runtime/base/checked.h"
+
+const char *const plan_arena_names[PLAN_ARENAS] = {"weights",     "gradients",     "optimizer",
+                                                   "activations", "communication", "scratch"};
+
+bool rankplan_is_literal(const struct graph *graph, const struct node *node, int operand) {
+    int id = node->inputs[operand];
+    return node->op->class == OP_ELEMENTWISE && id >= 0 && graph->tensors.at[id].kind == TENSOR_CONST &&
+           tensor_elements(&graph->tensors.at[id]) == 1;
+}
+
+int64_t rankplan_elements(const struct plan_class *class, const struct graph *graph, int tensor) {
+    int64_t elements;
+    if (!rt_product(class->dims[tensor], graph->tensors.at[tensor].ndim, &elements)) BUG("a part is too large");
+    return elements;
+}
+
+int64_t rankplan_bytes(const struct plan_class *class, const struct graph *graph, int tensor) {
+    return rankplan_elements(class, graph, tensor) * (int64_t)rt_dtype_bytes(graph->tensors.at[tensor].dtype);
+}
+
+/* A view shares the bytes of what it views. */
+static void find_roots(struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    plan->root = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) plan->root[t] = t;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node->op->class == OP_VIEW) plan->root[node->outputs[0]] = plan->root[node->inputs[0]];
+    }
+}
+
+static bool communicates(const struct op *op) {
+    return op->class == OP_COMM && strcmp(op->name, "Chunk") != 0;
+}
+
+static void mark_uses(struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    plan->loaded = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    plan->shared = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++) {
+            if (node->inputs[k] < 0 || rankplan_is_literal(graph, node, k)) continue;
+            plan->loaded[node->inputs[k]] = tensor_is_stored(&graph->tensors.at[node->inputs[k]]);
+        }
+        if (!communicates(node->op)) continue;
+        plan->shared[plan->root[node->inputs[0]]] = true;
+        plan->shared[plan->root[node->outputs[0]]] = true;
+    }
+    for (int i = 0; i < graph->outputs.n; i++) {
+        int id = graph->outputs.at[i];
+        plan->loaded[id] = plan->loaded[id] || tensor_is_stored(&graph->tensors.at[id]);
+    }
+    for (int t = 0; t < graph->tensors.n; t++) /* inputs and stored tensors keep their arena */
+        if (graph->tensors.at[t].kind != TENSOR_VALUE) plan->shared[t] = false;
+}
+
+static void local_dims(const struct graph *graph, int shard, int64_t (*dims)[MAX_NDIM]) {
+    int coordinate[MAX_AXES];
+    mesh_coordinate(&graph->mesh, shard, coordinate);
+    for (int t = 0; t < graph->tensors.n; t++) tensor_local_dims(graph, &graph->tensors.at[t], coordinate, dims[t]);
+}
+
+static void find_classes(struct rankplan *plan) {
+    struct graph *graph = plan->graph;
+    int shards = mesh_size(&graph->mesh);
+    plan->class_of = ARENA_ARRAY(graph->arena, int, shards);
+    plan->classes = ARENA_ARRAY(graph->arena, struct plan_class, shards);
+    size_t bytes = (size_t)graph->tensors.n * sizeof(int64_t[MAX_NDIM]);
+    for (int s = 0; s < shards; s++) {
+        int64_t(*dims)[MAX_NDIM] = arena_alloc(graph->arena, 1, bytes + 1);
+        local_dims(graph, s, dims);
+        int c = 0;
+        while (c < plan->nclasses && memcmp(plan->classes[c].dims, dims, bytes) != 0) c++;
+        if (c == plan->nclasses) plan->classes[plan->nclasses++] = (struct plan_class){.shard = s, .dims = dims};
+        plan->class_of[s] = c;
+    }
+}
+
+void rankplan_make(struct rankplan *plan, struct graph *graph) {
+    *plan = (struct rankplan){.graph = graph};
+    find_roots(plan);
+    mark_uses(plan);
+    find_classes(plan);
+    memplan_make(plan);
+    graph->level = PLANNED;
+}
+
+/* Verification ----------------------------------------------------------------------------------------------------
+ */
+
+/* One stage: every shard runs the same order, so communication agrees where all members of a group are in it. With
+ * stages the lists differ, and this comparison is what keeps them from waiting for each other. */
+static int verify_order(const struct rankplan *plan, struct diags *diags) {
+    const struct graph *graph = plan->graph;
+    int shards = mesh_size(&graph->mesh), group[1 << 12];
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (!communicates(node->op)) continue;
+        int axis = (int)attr_int(node, "mesh", -1);
+        for (int s = 0; s < shards; s++) {
+            int members = mesh_group(&graph->mesh, s, axis, group);
+            bool found = false;
+            for (int m = 0; m < members; m++) found = found || group[m] == s;
+            if (!found)
+                return diag_error(diags, 1102, EXIT_MISMATCH, node_place(graph, graph->order.at[i]),
+                                  "shard %d is not in its own group", s);
+        }
+    }
+    return 0;
+}
+
+int rankplan_verify(const struct rankplan *plan, struct diags *diags) {
+    return verify_order(plan, diags) < 0 || memplan_verify(plan, diags) < 0 ? -1 : 0;
+}

@@ -1,0 +1,62 @@
+/* What each rank executes, and where its buffers lie: the last step before sources.
+ *
+ * Shards whose parts have the same extents run the same code and form a class; what differs between them (which
+ * part) follows at run time from their place on the mesh. Memory is planned per class: WEIGHTS        stored
+ * tensors the class reads, one after the other ACTIVATIONS    inputs and values, sharing addresses when their
+ * lifetimes allow COMMUNICATION  values that ranks exchange; offsets are equal on all shards, so that peers can
+ * reach them SCRATCH        room for the one instruction that needs most
+ */
+#ifndef PASSES_RANKPLAN_H
+#define PASSES_RANKPLAN_H
+
+#include "ir/op.h"
+
+enum { PLAN_ALIGNMENT = 64 };
+
+/* In the order of struct rt_class (runtime/rt.h). */
+enum plan_arena {
+    PLAN_WEIGHTS,
+    PLAN_GRADIENTS,
+    PLAN_OPTIMIZER,
+    PLAN_ACTIVATIONS,
+    PLAN_COMMUNICATION,
+    PLAN_SCRATCH,
+    PLAN_ARENAS
+};
+extern const char *const plan_arena_names[PLAN_ARENAS];
+
+struct plan_place {
+    enum plan_arena arena;
+    int64_t offset; /* -1: not held */
+};
+
+struct plan_class {
+    int shard;                 /* the first shard of the class */
+    int64_t (*dims)[MAX_NDIM]; /* per tensor: extents of the part */
+    struct plan_place *place;  /* per tensor */
+    int64_t bytes[PLAN_ARENAS];
+    VEC(int) peak_live; /* tensors live when most activations are */
+};
+
+struct rankplan {
+    struct graph *graph;
+    int *root;    /* per tensor: the tensor whose bytes it shares (views) */
+    bool *loaded; /* per tensor: a stored tensor that some node or output reads as memory, not as a literal */
+    bool *shared; /* per tensor (root): lies in COMMUNICATION */
+    int nclasses, *class_of; /* per shard */
+    struct plan_class *classes;
+};
+
+/* Plans a SCHEDULED graph, which becomes PLANNED. */
+void rankplan_make(struct rankplan *plan, struct graph *graph);
+
+/* A constant of one element, read by elementwise operators only as a number in the code. */
+bool rankplan_is_literal(const struct graph *graph, const struct node *node, int operand);
+
+int64_t rankplan_elements(const struct plan_class *class, const struct graph *graph, int tensor);
+int64_t rankplan_bytes(const struct plan_class *class, const struct graph *graph, int tensor);
+
+/* Same order of communication on all ranks of every group, and no two live values on one address: 0 or -1. */
+int rankplan_verify(const struct rankplan *plan, struct diags *diags);
+
+#endif

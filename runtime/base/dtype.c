@@ -1,0 +1,205 @@
+#include "dtype.h"
+
+#include "half.h"
+
+#include <math.h>
+#include <string.h>
+
+const struct rt_dtype_info rt_dtypes[RT_DTYPE_COUNT] = {
+#define DTYPE(id, name, onnx, bytes, kind, c_type, npy) {name, #c_type, npy, onnx, bytes, RT_KIND_##kind},
+    RT_DTYPES(DTYPE)
+#undef DTYPE
+};
+
+enum rt_dtype rt_dtype_by_name(const char *name) {
+    for (int t = 0; t < RT_DTYPE_COUNT; t++)
+        if (strcmp(rt_dtypes[t].name, name) == 0) return (enum rt_dtype)t;
+    return RT_DTYPE_NONE;
+}
+
+enum rt_dtype rt_dtype_by_onnx(int number) {
+    for (int t = 0; t < RT_DTYPE_COUNT; t++)
+        if (rt_dtypes[t].onnx == number) return (enum rt_dtype)t;
+    return RT_DTYPE_NONE;
+}
+
+enum rt_dtype rt_dtype_by_npy(const char *descr) {
+    for (int t = 0; t < RT_DTYPE_COUNT; t++)
+        if (strcmp(rt_dtypes[t].npy, descr) == 0) return (enum rt_dtype)t;
+    return RT_DTYPE_NONE;
+}
+
+/* Note [Wide values]
+ * Thirteen types would be 169 conversions. Instead a piece of the source is widened to double, int64_t or uint64_t,
+ * each of which holds its types exactly, and narrowed from there: 13 loaders and 3 x 13 storers. Narrowing rounds
+ * once: a wide value becomes a half through an f32 rounded to odd, which keeps the information that a tie is none. */
+enum wide { WIDE_REAL, WIDE_SIGNED, WIDE_UNSIGNED };
+
+#define PIECE 512
+
+union piece {
+    double real[PIECE];
+    int64_t integer[PIECE];
+    uint64_t natural[PIECE];
+};
+
+static float odd_of_real(double value) {
+    float rounded = (float)value;
+    if ((double)rounded == value || isnan(value)) return rounded;
+    uint32_t bits = rt_f32_bits(rounded);
+    if (bits & 1) return rounded;
+    return rt_f32_of_bits(fabs((double)rounded) < fabs(value) ? bits + 1 : bits - 1);
+}
+
+/* Beyond 2^53 a double drops bits; folding the low ones into one that is kept says that they were there. */
+static double sticky_of_natural(uint64_t value) {
+    if (value >> 53) value = (value & ~(uint64_t)0x1fff) | (value & 0x1fff ? 0x1000 : 0);
+    return (double)value;
+}
+
+static double sticky_of_integer(int64_t value) {
+    uint64_t magnitude = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    double sticky = sticky_of_natural(magnitude);
+    return value < 0 ? -sticky : sticky;
+}
+
+static int64_t integer_of_real(double value, int64_t low, int64_t high) {
+    if (isnan(value)) return 0;
+    if (value <= (double)low) return low;
+    if (value >= (double)high) return high; /* (double)INT64_MAX is 2^63, beyond the range */
+    return (int64_t)value;
+}
+
+static uint64_t natural_of_real(double value, uint64_t high) {
+    if (isnan(value) || value <= 0) return 0;
+    if (value >= (double)high) return high;
+    return (uint64_t)value;
+}
+
+/* How element types are made of wide values x; one macro per type. */
+#define REAL_F32(x)          (float)(x)
+#define REAL_F64(x)          (x)
+#define REAL_F16(x)          rt_f32_to_f16(odd_of_real(x))
+#define REAL_BF16(x)         rt_f32_to_bf16(odd_of_real(x))
+#define REAL_I64(x)          integer_of_real(x, INT64_MIN, INT64_MAX)
+#define REAL_I32(x)          (int32_t)integer_of_real(x, INT32_MIN, INT32_MAX)
+#define REAL_I16(x)          (int16_t)integer_of_real(x, INT16_MIN, INT16_MAX)
+#define REAL_I8(x)           (int8_t)integer_of_real(x, INT8_MIN, INT8_MAX)
+#define REAL_U64(x)          natural_of_real(x, UINT64_MAX)
+#define REAL_U32(x)          (uint32_t)natural_of_real(x, UINT32_MAX)
+#define REAL_U16(x)          (uint16_t)natural_of_real(x, UINT16_MAX)
+#define REAL_U8(x)           (uint8_t)natural_of_real(x, UINT8_MAX)
+#define REAL_BOOL(x)         (uint8_t)((x) != 0)
+#define WHOLE_F32(x, sticky) (float)(x)
+#define WHOLE_F64(x, sticky) (double)(x)
+#define WHOLE_F16(x, sticky) rt_f32_to_f16(odd_of_real(sticky(x)))
+#define WHOLE_BF16(x, sticky) rt_f32_to_bf16(odd_of_real(sticky(x)))
+#define WHOLE_I64(x, sticky) (int64_t)(x)
+#define WHOLE_I32(x, sticky) (int32_t)(x)
+#define WHOLE_I16(x, sticky) (int16_t)(x)
+#define WHOLE_I8(x, sticky)  (int8_t)(x)
+#define WHOLE_U64(x, sticky) (uint64_t)(x)
+#define WHOLE_U32(x, sticky) (uint32_t)(x)
+#define WHOLE_U16(x, sticky) (uint16_t)(x)
+#define WHOLE_U8(x, sticky)  (uint8_t)(x)
+#define WHOLE_BOOL(x, sticky) (uint8_t)((x) != 0)
+
+#define STORE(id, c_type, value)                                                                                      \
+    case RT_##id:                                                                                                     \
+        for (size_t i = 0; i < count; i++) {                                                                          \
+            c_type element = value;                                                                                   \
+            memcpy(to + i * sizeof element, &element, sizeof element);                                                \
+        }                                                                                                             \
+        break;
+
+static void store_real(unsigned char *to, enum rt_dtype dtype, const double *from, size_t count) {
+    switch (dtype) {
+#define DTYPE(id, name, onnx, bytes, kind, c_type, npy) STORE(id, c_type, REAL_##id(from[i]))
+        RT_DTYPES(DTYPE)
+#undef DTYPE
+    case RT_DTYPE_NONE: break;
+    }
+}
+
+static void store_integer(unsigned char *to, enum rt_dtype dtype, const int64_t *from, size_t count) {
+    switch (dtype) {
+#define DTYPE(id, name, onnx, bytes, kind, c_type, npy) STORE(id, c_type, WHOLE_##id(from[i], sticky_of_integer))
+        RT_DTYPES(DTYPE)
+#undef DTYPE
+    case RT_DTYPE_NONE: break;
+    }
+}
+
+static void store_natural(unsigned char *to, enum rt_dtype dtype, const uint64_t *from, size_t count) {
+    switch (dtype) {
+#define DTYPE(id, name, onnx, bytes, kind, c_type, npy) STORE(id, c_type, WHOLE_##id(from[i], sticky_of_natural))
+        RT_DTYPES(DTYPE)
+#undef DTYPE
+    case RT_DTYPE_NONE: break;
+    }
+}
+
+#define LOAD(id, c_type, wide, value)                                                                                 \
+    case RT_##id:                                                                                                     \
+        for (size_t i = 0; i < count; i++) {                                                                          \
+            c_type x;                                                                                                 \
+            memcpy(&x, from + i * sizeof x, sizeof x);                                                                \
+            to->wide[i] = value;                                                                                      \
+        }                                                                                                             \
+        break;
+
+/* Widens by the type's kind: floats and halves to real, integers to integer, the rest to natural. */
+static void load(union piece *to, const unsigned char *from, enum rt_dtype dtype, size_t count) {
+    switch (dtype) {
+        LOAD(F32, float, real, (double)x)
+        LOAD(F64, double, real, x)
+        LOAD(F16, uint16_t, real, (double)rt_f16_to_f32(x))
+        LOAD(BF16, uint16_t, real, (double)rt_bf16_to_f32(x))
+        LOAD(I64, int64_t, integer, x)
+        LOAD(I32, int32_t, integer, x)
+        LOAD(I16, int16_t, integer, x)
+        LOAD(I8, int8_t, integer, x)
+        LOAD(U64, uint64_t, natural, x)
+        LOAD(U32, uint32_t, natural, x)
+        LOAD(U16, uint16_t, natural, x)
+        LOAD(U8, uint8_t, natural, x)
+        LOAD(BOOL, uint8_t, natural, x != 0)
+    case RT_DTYPE_NONE: break;
+    }
+}
+
+static enum wide wide_of(enum rt_dtype dtype) {
+    switch (rt_dtypes[dtype].kind) {
+    case RT_KIND_FLOAT:
+    case RT_KIND_HALF: return WIDE_REAL;
+    case RT_KIND_INT: return WIDE_SIGNED;
+    case RT_KIND_UINT:
+    case RT_KIND_BOOL: break;
+    }
+    return WIDE_UNSIGNED;
+}
+
+static void convert_piece(unsigned char *dst, enum rt_dtype to, const unsigned char *src, enum rt_dtype from,
+                          size_t count) {
+    union piece piece;
+    load(&piece, src, from, count);
+    switch (wide_of(from)) {
+    case WIDE_REAL: store_real(dst, to, piece.real, count); break;
+    case WIDE_SIGNED: store_integer(dst, to, piece.integer, count); break;
+    case WIDE_UNSIGNED: store_natural(dst, to, piece.natural, count); break;
+    }
+}
+
+void rt_convert(void *dst, enum rt_dtype to, const void *src, enum rt_dtype from, size_t count) {
+    if (count == 0) return;
+    if (to == from) {
+        memcpy(dst, src, count * rt_dtype_bytes(to));
+        return;
+    }
+    unsigned char *out = dst;
+    const unsigned char *in = src;
+    for (size_t done = 0; done < count; done += PIECE) {
+        size_t piece = count - done < PIECE ? count - done : PIECE;
+        convert_piece(out + done * rt_dtype_bytes(to), to, in + done * rt_dtype_bytes(from), from, piece);
+    }
+}

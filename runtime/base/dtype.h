@@ -1,0 +1,66 @@
+/* Element types of tensors: one row each, shared by the compiler, the runtime and generated programs.
+ *
+ * Row: DTYPE(id, name, onnx, bytes, kind, c_type, npy)
+ *   id      suffix of the enumerator RT_<id>
+ *   name    spelling in options, IR text, JSON and kernel names
+ *   onnx    TensorProto.DataType number
+ *   bytes   size of an element
+ *   kind    RT_KIND_*: how arithmetic treats it
+ *   c_type  type of an element in C
+ *   npy     type string of the .npy format, little endian (bf16 has none of its own: "|V2")
+ */
+#ifndef RT_BASE_DTYPE_H
+#define RT_BASE_DTYPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RT_DTYPES(DTYPE)                                                                                              \
+    DTYPE(F32, "f32", 1, 4, FLOAT, float, "<f4")                                                                     \
+    DTYPE(F64, "f64", 11, 8, FLOAT, double, "<f8")                                                                   \
+    DTYPE(F16, "fp16", 10, 2, HALF, uint16_t, "<f2")                                                                 \
+    DTYPE(BF16, "bf16", 16, 2, HALF, uint16_t, "|V2")                                                                \
+    DTYPE(I64, "i64", 7, 8, INT, int64_t, "<i8")                                                                     \
+    DTYPE(I32, "i32", 6, 4, INT, int32_t, "<i4")                                                                     \
+    DTYPE(I16, "i16", 5, 2, INT, int16_t, "<i2")                                                                     \
+    DTYPE(I8, "i8", 3, 1, INT, int8_t, "|i1")                                                                        \
+    DTYPE(U64, "u64", 13, 8, UINT, uint64_t, "<u8")                                                                  \
+    DTYPE(U32, "u32", 12, 4, UINT, uint32_t, "<u4")                                                                  \
+    DTYPE(U16, "u16", 4, 2, UINT, uint16_t, "<u2")                                                                   \
+    DTYPE(U8, "u8", 2, 1, UINT, uint8_t, "|u1")                                                                      \
+    DTYPE(BOOL, "bool", 9, 1, BOOL, uint8_t, "|b1")
+
+enum rt_dtype {
+#define DTYPE(id, name, onnx, bytes, kind, c_type, npy) RT_##id,
+    RT_DTYPES(DTYPE)
+#undef DTYPE
+        RT_DTYPE_COUNT,
+    RT_DTYPE_NONE = RT_DTYPE_COUNT /* not known, or not supported */
+};
+
+/* HALF: 16-bit floats, stored as bits and computed in f32. BOOL: bytes 0 and 1. */
+enum rt_kind { RT_KIND_FLOAT, RT_KIND_HALF, RT_KIND_INT, RT_KIND_UINT, RT_KIND_BOOL };
+
+struct rt_dtype_info {
+    const char *name, *c_type, *npy;
+    int onnx;
+    size_t bytes;
+    enum rt_kind kind;
+};
+
+extern const struct rt_dtype_info rt_dtypes[RT_DTYPE_COUNT];
+
+static inline size_t rt_dtype_bytes(enum rt_dtype t) { return rt_dtypes[t].bytes; }
+static inline bool rt_dtype_is_float(enum rt_dtype t) { return rt_dtypes[t].kind <= RT_KIND_HALF; }
+
+/* The type with that name, ONNX number or .npy type string, else RT_DTYPE_NONE. */
+enum rt_dtype rt_dtype_by_name(const char *name);
+enum rt_dtype rt_dtype_by_onnx(int number);
+enum rt_dtype rt_dtype_by_npy(const char *descr);
+
+/* Converts `count` elements, C semantics: float to integer truncates (NaN and out of range give 0 and the nearest
+ * bound), to bool is "not zero", halves round to nearest even. `dst` and `src` are unaligned and do not overlap. */
+void rt_convert(void *dst, enum rt_dtype to, const void *src, enum rt_dtype from, size_t count);
+
+#endif

@@ -1,0 +1,46 @@
+/* Bits of 16-bit floats to f32 and back, rounding to nearest even; NaN stays NaN. */
+#ifndef RT_BASE_HALF_H
+#define RT_BASE_HALF_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t rt_f32_bits(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float rt_f32_of_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline float rt_bf16_to_f32(uint16_t half) { return rt_f32_of_bits((uint32_t)half << 16); }
+
+static inline uint16_t rt_f32_to_bf16(float value) {
+    uint32_t bits = rt_f32_bits(value);
+    if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static inline float rt_f16_to_f32(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
+    if (magnitude >= 0x7c00) return rt_f32_of_bits(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
+    if (magnitude >= 0x400) return rt_f32_of_bits(sign | ((magnitude << 13) + (112u << 23)));
+    return rt_f32_of_bits(sign | rt_f32_bits((float)magnitude * 0x1p-24f));
+}
+
+static inline uint16_t rt_f32_to_f16(float value) {
+    uint32_t bits = rt_f32_bits(value), magnitude = bits & 0x7fffffff;
+    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    if (magnitude > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
+    if (magnitude >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* 65520 and above round to infinity */
+    if (magnitude < 0x38800000) /* subnormal: the sum's last place is 2^-24, so the addition rounds */
+        return (uint16_t)(sign | (rt_f32_bits(rt_f32_of_bits(magnitude) + 0.5f) - rt_f32_bits(0.5f)));
+    magnitude += 0xfff + (magnitude >> 13 & 1);
+    return (uint16_t)(sign | (magnitude - (112u << 23)) >> 13);
+}
+
+#endif

@@ -1,0 +1,63 @@
+#include "hash.h"
+
+#include "file.h"
+
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+_Static_assert(sizeof(struct rt_hash) >= sizeof(XXH3_state_t), "state of XXH3 fits");
+_Static_assert(_Alignof(struct rt_hash) >= 64, "XXH3 wants cache lines");
+
+static XXH3_state_t *state_of(struct rt_hash *hash) { return (XXH3_state_t *)(void *)hash->state; }
+
+void rt_hash_start(struct rt_hash *hash) {
+    memset(hash, 0, sizeof *hash);
+    XXH3_128bits_reset(state_of(hash));
+}
+
+void rt_hash_add(struct rt_hash *hash, const void *bytes, size_t count) {
+    if (count > 0) XXH3_128bits_update(state_of(hash), bytes, count);
+}
+
+void rt_hash_int(struct rt_hash *hash, int64_t value) {
+    unsigned char bytes[8];
+    for (int i = 0; i < 8; i++) bytes[i] = (unsigned char)((uint64_t)value >> (8 * i));
+    rt_hash_add(hash, bytes, sizeof bytes);
+}
+
+void rt_hash_field(struct rt_hash *hash, const void *bytes, size_t count) {
+    rt_hash_int(hash, (int64_t)count);
+    rt_hash_add(hash, bytes, count);
+}
+
+void rt_hash_text(struct rt_hash *hash, const char *text) { rt_hash_field(hash, text, strlen(text)); }
+
+static void digest_hex(XXH128_hash_t digest, char hex[RT_HASH_HEX]) {
+    static const char digits[] = "0123456789abcdef";
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, digest);
+    for (int i = 0; i < 16; i++) {
+        hex[2 * i] = digits[canonical.digest[i] >> 4];
+        hex[2 * i + 1] = digits[canonical.digest[i] & 15];
+    }
+    hex[32] = 0;
+}
+
+void rt_hash_hex(const struct rt_hash *hash, char hex[RT_HASH_HEX]) {
+    digest_hex(XXH3_128bits_digest((const XXH3_state_t *)(const void *)hash->state), hex);
+}
+
+void rt_hash_bytes(const void *bytes, size_t count, char hex[RT_HASH_HEX]) {
+    digest_hex(XXH3_128bits(count > 0 ? bytes : "", count), hex);
+}
+
+bool rt_hash_file(const char *path, char hex[RT_HASH_HEX], struct rt_reason *why) {
+    const void *bytes;
+    struct rt_file_info info;
+    if (!rt_file_map(path, &bytes, &info, why)) return false;
+    rt_hash_bytes(bytes, (size_t)info.bytes, hex);
+    rt_file_unmap(bytes, info.bytes);
+    return true;
+}

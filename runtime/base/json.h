@@ -1,0 +1,114 @@
+/* JSON, read from untrusted text into a tree and written with a sticky error.
+ *
+ * Reading is strict RFC 8259: UTF-8, no duplicate keys, nesting to RT_JSON_DEPTH, nothing after the value. A number
+ * without fraction and exponent must fit int64_t and is exact; any other must be a finite double.
+ * Written text is ASCII: other characters become \uXXXX. Strings here are bytes, since names in models are: a byte
+ * that is not part of valid UTF-8 is written as the lone surrogate \udcXX (what Python calls surrogateescape), which
+ * the reader turns back into that byte. */
+#ifndef RT_BASE_JSON_H
+#define RT_BASE_JSON_H
+
+#include "reason.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RT_JSON_DEPTH 64
+
+enum rt_json_kind {
+    RT_JSON_NULL,
+    RT_JSON_BOOL,
+    RT_JSON_INT,
+    RT_JSON_REAL,
+    RT_JSON_STRING,
+    RT_JSON_ARRAY,
+    RT_JSON_OBJECT
+};
+
+/* A value. Walk the members of an object or the elements of an array in order with
+ *     for (const struct rt_json *v = value->first; v; v = v->next)
+ * `text` and `key` end with a NUL that their lengths do not count, and may contain others. */
+struct rt_json {
+    enum rt_json_kind kind;
+    int line, column; /* of its first byte, from 1 */
+    int64_t count;    /* members or elements; bytes of `text` */
+    union {
+        bool boolean;
+        int64_t integer;
+        double real;
+        const char *text;
+        const struct rt_json *first;
+    };
+    const char *key; /* in an object, else NULL */
+    size_t key_bytes;
+    const struct rt_json *next;
+};
+
+/* Owns the tree of one text. */
+struct rt_json_document;
+
+/* The value of `text`, which is not needed afterwards, or NULL; the reason begins with "line L, column C: ". */
+struct rt_json_document *rt_json_parse(const char *text, size_t bytes, struct rt_reason *why);
+
+/* The value of a regular file of at most 1 GiB. */
+struct rt_json_document *rt_json_read(const char *path, struct rt_reason *why);
+
+const struct rt_json *rt_json_root(const struct rt_json_document *document);
+void rt_json_free(struct rt_json_document *document);
+
+/* The member with that key; NULL if there is none, or `object` is NULL or no object. */
+const struct rt_json *rt_json_member(const struct rt_json *object, const char *key);
+
+/* Typed access: false (NULL) and *out untouched where the value is NULL or of another kind; a string with a NUL in it
+ * is NULL too. rt_json_real takes integers as well. */
+bool rt_json_bool(const struct rt_json *value, bool *out);
+bool rt_json_int(const struct rt_json *value, int64_t *out);
+bool rt_json_real(const struct rt_json *value, double *out);
+const char *rt_json_text(const struct rt_json *value);
+
+/* Writing ---------------------------------------------------------------------------------------------------------
+ *     struct rt_json_writer w;
+ *     rt_json_start(&w);
+ *     rt_json_open(&w, '{', RT_JSON_LINES);
+ *     rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
+ *     rt_json_close(&w, '}');
+ *     if (!rt_json_end(&w, &why)) ...             memory, or values that do not nest
+ *     ... w.text, w.bytes ...
+ *     rt_json_discard(&w);
+ */
+enum rt_json_layout {
+    RT_JSON_LINES,  /* one member or element per line, indented by two */
+    RT_JSON_INLINE, /* all on one line, and so is what is inside */
+};
+
+struct rt_json_writer {
+    char *text; /* NUL-terminated after rt_json_end */
+    size_t bytes, capacity;
+    int depth;
+    bool failed, out_of_memory, after_key, done;
+    struct rt_json_level {
+        char close;
+        bool filled;
+        enum rt_json_layout layout;
+    } level[RT_JSON_DEPTH + 1];
+};
+
+void rt_json_start(struct rt_json_writer *w);
+void rt_json_open(struct rt_json_writer *w, char bracket, enum rt_json_layout layout); /* '{' or '[' */
+void rt_json_close(struct rt_json_writer *w, char bracket);                            /* '}' or ']' */
+void rt_json_key(struct rt_json_writer *w, const char *key);
+void rt_json_key_bytes(struct rt_json_writer *w, const char *key, size_t bytes);
+void rt_json_put_null(struct rt_json_writer *w);
+void rt_json_put_bool(struct rt_json_writer *w, bool value);
+void rt_json_put_int(struct rt_json_writer *w, int64_t value);
+void rt_json_put_real(struct rt_json_writer *w, double value); /* shortest that reads back; null if not finite */
+void rt_json_put_text(struct rt_json_writer *w, const char *text);
+void rt_json_put_bytes(struct rt_json_writer *w, const char *text, size_t bytes);
+void rt_json_put_dims(struct rt_json_writer *w, const int64_t *dims, int ndim); /* an inline array of integers */
+
+/* Ends the text with a newline; false where anything above went wrong. */
+bool rt_json_end(struct rt_json_writer *w, struct rt_reason *why);
+void rt_json_discard(struct rt_json_writer *w);
+
+#endif

@@ -1,0 +1,45 @@
+/* The .npy format of NumPy, versions 1 to 3, of untrusted files: one tensor, C order, little endian, of a type of
+ * dtype.h (bf16, which NumPy lacks, is "|V2"). Source: numpy/lib/format.py. */
+#ifndef RT_BASE_NPY_H
+#define RT_BASE_NPY_H
+
+#include "dtype.h"
+#include "reason.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RT_TENSOR_MAX_NDIM 8
+
+/* A complete tensor in memory, row-major. */
+struct rt_tensor {
+    enum rt_dtype dtype;
+    int ndim;
+    int64_t dims[RT_TENSOR_MAX_NDIM];
+    int64_t count; /* elements */
+    void *data;    /* count * rt_dtype_bytes(dtype) bytes */
+    void *owned;   /* what rt_tensor_free releases */
+};
+
+/* Reads the header of a file whose first `bytes` bytes are at `file`; leaves the tensor's data NULL and the offset of
+ * its first byte in *data. Whether the data is there is the caller's to check. */
+bool rt_npy_header(struct rt_tensor *out, size_t *data, const void *file, size_t bytes, struct rt_reason *why);
+
+/* A complete file in memory; the tensor points into it, at any alignment, and owns nothing. */
+bool rt_npy_parse(struct rt_tensor *out, const void *file, size_t bytes, struct rt_reason *why);
+
+/* A file; release with rt_tensor_free. */
+bool rt_npy_read(struct rt_tensor *out, const char *path, struct rt_reason *why);
+void rt_tensor_free(struct rt_tensor *tensor);
+
+#define RT_NPY_HEADER_BYTES 384
+
+/* Writes the header of a version 1 file to `out`, which has RT_NPY_HEADER_BYTES; its length, a multiple of 64. */
+size_t rt_npy_format(char *out, enum rt_dtype dtype, int ndim, const int64_t *dims);
+
+/* Writes a file, complete or not at all (a temporary name, then rename). */
+bool rt_npy_write(const char *path, enum rt_dtype dtype, int ndim, const int64_t *dims, const void *data,
+                  struct rt_reason *why);
+
+#endif

@@ -1,0 +1,57 @@
+#define _GNU_SOURCE 1
+
+#include "reason.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+bool rt_refuse(struct rt_reason *why, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why->text, sizeof why->text, format, arguments);
+    va_end(arguments);
+    why->kind = RT_REASON_CONTENT;
+    return false;
+}
+
+bool rt_refuse_errno(struct rt_reason *why, int error, const char *format, ...) {
+    char cause[96];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why->text, sizeof why->text, format, arguments);
+    va_end(arguments);
+    const char *text = strerror_r(error, cause, sizeof cause); /* GNU's: may not use the buffer */
+    size_t length = strlen(why->text);
+    snprintf(why->text + length, sizeof why->text - length, ": %s", text);
+    why->kind = RT_REASON_SYSTEM;
+    return false;
+}
+
+bool rt_refuse_memory(struct rt_reason *why, size_t bytes) {
+    rt_refuse(why, "out of memory (%zu bytes wanted)", bytes);
+    why->kind = RT_REASON_MEMORY;
+    return false;
+}
+
+struct rt_quoted rt_quote(const char *bytes, size_t length) {
+    struct rt_quoted quoted;
+    size_t used = 0;
+    for (size_t i = 0; i < length; i++) {
+        unsigned char byte = (unsigned char)bytes[i];
+        bool plain = byte >= 0x20 && byte < 0x7f && byte != '\\';
+        if (used + (plain ? 1 : 4) > 120) {
+            memcpy(quoted.text + used, "...", 3);
+            used += 3;
+            break;
+        }
+        if (plain)
+            quoted.text[used++] = (char)byte;
+        else
+            used += (size_t)snprintf(quoted.text + used, sizeof quoted.text - used, "\\x%02x", byte);
+    }
+    quoted.text[used] = 0;
+    return quoted;
+}
+
+struct rt_quoted rt_quote_text(const char *text) { return rt_quote(text, strlen(text)); }

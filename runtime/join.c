@@ -1,0 +1,129 @@
+/* How a rank finds the others. */
+#define _GNU_SOURCE 1
+
+#include "private.h"
+
+#include "comm_shared.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What launchers set, in the order in which they are believed. */
+static const struct {
+    const char *rank, *world;
+} launchers[] = {
+    {"RANK", "WORLD_SIZE"},                                /* torchrun */
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},      /* Open MPI */
+    {"PMI_RANK", "PMI_SIZE"},                              /* MPICH */
+    {"SLURM_PROCID", "SLURM_NTASKS"},                      /* srun */
+};
+
+static bool parse_int(const char *text, int *out) {
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno || end == text || *end || value < 0 || value > RT_SHARED_MAX) return false;
+    *out = (int)value;
+    return true;
+}
+
+bool rt_rank_from_environment(int *rank, int *world, int *status) {
+    *status = RT_OK;
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const char *rank_text = getenv(launchers[i].rank), *world_text = getenv(launchers[i].world);
+        if (!rank_text || !world_text) continue;
+        if (!parse_int(rank_text, rank) || !parse_int(world_text, world) || *rank >= *world) *status = RT_ERROR_USAGE;
+        return true;
+    }
+    return false;
+}
+
+int rt_cores(void) {
+    cpu_set_t cores;
+    return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+size_t rt_program_symmetric(const struct rt_program *program) {
+    size_t most = 0;
+    for (int c = 0; c < program->nclasses; c++)
+        if (program->classes[c].bytes[RT_COMMUNICATION] > most) most = program->classes[c].bytes[RT_COMMUNICATION];
+    return most;
+}
+
+static int find_rank(struct rt *rt, const struct rt_options *options) {
+    int status = RT_OK;
+    rt->rank = options->rank;
+    rt->world = options->world;
+    if (rt->world == 0 && !rt_rank_from_environment(&rt->rank, &rt->world, &status)) rt->rank = 0, rt->world = 1;
+    if (status) return rt_fail_code(rt, status, RT_CODE_WORLD, "the launcher's environment gives no valid rank");
+    if (rt->rank >= 0 && rt->rank < rt->world) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "rank %d of %d ranks", rt->rank, rt->world);
+}
+
+/* The launcher made the segment large enough for all but the symmetric part and sealed it against shrinking, so ranks
+ * may grow it at the same time and nobody's mapping loses its pages. */
+static int grow_segment(struct rt *rt, int fd, size_t bytes) {
+    struct stat status;
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_SEGMENT, RT_SHM_FD_VARIABLE " names no shared memory");
+    if ((size_t)status.st_size >= bytes || ftruncate(fd, (off_t)bytes) == 0) return RT_OK;
+    int error = errno;
+    if (fstat(fd, &status) == 0 && (size_t)status.st_size >= bytes) return RT_OK; /* another rank was faster */
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "cannot have %zu bytes of shared memory: %s", bytes,
+                        strerror(error));
+}
+
+static int join_shm(struct rt *rt, const char *fd_text) {
+    struct rt_private *private = rt->private;
+    const size_t symmetric = rt_program_symmetric(rt->program), bytes = rt_comm_shared_bytes(rt->world, symmetric);
+    int fd;
+    if (!parse_int(fd_text, &fd))
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_SEGMENT, RT_SHM_FD_VARIABLE " is no file descriptor");
+    RT_TRY(grow_segment(rt, fd, bytes));
+    void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (segment == MAP_FAILED)
+        return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "cannot map %zu bytes of shared memory: %s", bytes,
+                            strerror(errno));
+    private->mapping = segment;
+    private->mapping_bytes = bytes;
+    int status = rt_comm_open_shared(&rt->comm, segment, rt->rank, rt->world, symmetric);
+    if (status == RT_ERROR_MISMATCH)
+        return rt_fail_code(rt, status, RT_CODE_KEY, "rank %d runs another program than the job's other ranks",
+                            rt->rank);
+    return status ? rt_fail(rt, status, "cannot open the shared memory of %d ranks", rt->world) : RT_OK;
+}
+
+static int join_by_name(struct rt *rt, const char *name) {
+    const char *fd = getenv(RT_SHM_FD_VARIABLE);
+    const bool self = strcmp(name, "self") == 0, shm = strcmp(name, "shm") == 0;
+    if (!self && !shm && strcmp(name, "auto") != 0)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "communication '%s' is not available here", name);
+    if (!self && fd) return join_shm(rt, fd);
+    if (rt->world > 1)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD,
+                            "rank %d of %d has no shared memory with the others: ranks are started by `rankc run`",
+                            rt->rank, rt->world);
+    return rt_comm_open_self(&rt->comm) ? rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory") : RT_OK;
+}
+
+int rt_join(struct rt *rt, const struct rt_options *options) {
+    const char *name = options->comm ? options->comm : "auto";
+    if (options->joined) {
+        rt->comm = options->joined;
+        rt->rank = rt->comm->rank;
+        rt->world = rt->comm->size;
+    } else {
+        RT_TRY(find_rank(rt, options));
+    }
+    if (rt->world != rt->program->runtime_ngpus)
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_WORLD, "'%s' was generated for %d ranks, started with %d",
+                            rt->program->name, rt->program->runtime_ngpus, rt->world);
+    if (options->joined) return RT_OK;
+    rt->private->owns_comm = true;
+    return join_by_name(rt, name);
+}

@@ -1,0 +1,75 @@
+#include "kernels.h"
+
+#include "../../rt.h"
+#include "internal.h"
+
+#include <string.h>
+
+static inline int64_t index_at(const void *index, int is_64, int64_t position) {
+    return is_64 ? ((const int64_t *)index)[position] : ((const int32_t *)index)[position];
+}
+
+static inline int64_t from_front(int64_t index, int64_t total) { return index < 0 ? index + total : index; }
+
+/* Position p is an index into a dimension of totals[p % period]; fails at the first position that is outside. */
+static int check(struct rt *rt, const void *index, int is_64, int64_t count, const int64_t *totals, int64_t period) {
+    int64_t bad = count;
+#pragma omp parallel for schedule(static) reduction(min : bad) if (count >= PARALLEL_WORK)
+    for (int64_t p = 0; p < count; p++) {
+        int64_t value = index_at(index, is_64, p), total = totals[period == 1 ? 0 : p % period];
+        if (value < -total || value >= total) bad = min_i64(bad, p);
+    }
+    if (bad == count) return RT_OK;
+    long long total = totals[bad % period];
+    return rt_fail(rt, RT_ERROR_INPUT, "index %lld at position %lld is outside [-%lld, %lld)",
+                   (long long)index_at(index, is_64, bad), (long long)bad, total, total);
+}
+
+static int64_t product(const int64_t *dims, int ndim) {
+    int64_t count = 1;
+    for (int d = 0; d < ndim; d++) count *= dims[d];
+    return count;
+}
+
+/* Offset in dims of the block that the row of `depth` indices names, in blocks. */
+static inline int64_t block_at(const int64_t *row, const int64_t *dims, int depth) {
+    int64_t block = 0;
+    for (int d = 0; d < depth; d++) block = block * dims[d] + from_front(row[d], dims[d]);
+    return block;
+}
+
+/* Where the elements of a tensor of index_dims (whose last dimension is a row) fall in a tensor of x_dims, when the
+ * index along `axis` is replaced. */
+struct walk {
+    int ndim, axis;
+    const int64_t *x_dims, *index_dims;
+};
+
+/* Offset in x of element 0 of row `row`, with index 0 along the axis. */
+static int64_t walk_row(const struct walk *walk, int64_t row) {
+    int64_t offset = 0, stride = 1;
+    for (int d = walk->ndim - 1; d >= 0; d--) {
+        if (d < walk->ndim - 1) {
+            if (d != walk->axis) offset += row % walk->index_dims[d] * stride;
+            row /= walk->index_dims[d];
+        }
+        stride *= walk->x_dims[d];
+    }
+    return offset;
+}
+
+#define T      uint8_t
+#define SUFFIX b1
+#include "index.inc"
+
+#define T      uint16_t
+#define SUFFIX b2
+#include "index.inc"
+
+#define T      uint32_t
+#define SUFFIX b4
+#include "index.inc"
+
+#define T      uint64_t
+#define SUFFIX b8
+#include "index.inc"

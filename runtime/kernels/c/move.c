@@ -1,0 +1,116 @@
+#include "kernels.h"
+
+#include "internal.h"
+
+#include <string.h>
+
+/* Note [Boxes]
+ * Every kernel here copies boxes: for each index i of `extent`, y[sum i to] = x[sum i from], strides in elements. What
+ * differs is how the strides come about: permuted (transpose), scaled and with an offset (slice), 0 (expand, tile), of
+ * a larger y (concat, pad). A box is brought into few dimensions of long runs first; the order in which a box is
+ * walked does not matter to the result, so dimensions may change places and threads may share one. */
+#define MAX_BOX 16 /* twice RT_MAX_NDIM: tile makes two dimensions of each */
+#define TILE    32 /* side of the squares in which a transposed pair of dimensions is walked */
+
+struct box {
+    int ndim;
+    int64_t extent[MAX_BOX], to[MAX_BOX], from[MAX_BOX];
+};
+
+static void box_push(struct box *box, int64_t extent, int64_t to, int64_t from) {
+    box->extent[box->ndim] = extent;
+    box->to[box->ndim] = to;
+    box->from[box->ndim++] = from;
+}
+
+static int64_t box_count(const struct box *box) {
+    int64_t count = 1;
+    for (int d = 0; d < box->ndim; d++) count *= box->extent[d];
+    return count;
+}
+
+/* Without dimensions of one element, and with neighbours that are walked like one dimension made one. */
+static struct box box_merge(const struct box *box) {
+    struct box merged = {0};
+    for (int d = 0; d < box->ndim; d++) {
+        int64_t extent = box->extent[d];
+        int last = merged.ndim - 1;
+        if (extent == 1) continue;
+        if (last >= 0 && merged.to[last] == box->to[d] * extent && merged.from[last] == box->from[d] * extent) {
+            merged.extent[last] *= extent;
+            merged.to[last] = box->to[d];
+            merged.from[last] = box->from[d];
+        } else {
+            box_push(&merged, extent, box->to[d], box->from[d]);
+        }
+    }
+    if (merged.ndim == 0) box_push(&merged, 1, 1, 1);
+    return merged;
+}
+
+/* Moves the dimension along which x is contiguous next to the last, if it is not the last itself; true if there is
+ * such a pair to be transposed. */
+static int box_pair(struct box *box) {
+    int last = box->ndim - 1;
+    if (box->to[last] != 1 || box->from[last] == 1 || box->from[last] == 0) return 0;
+    for (int d = 0; d < last; d++) {
+        if (box->from[d] != 1) continue;
+        int64_t extent = box->extent[d], to = box->to[d];
+        for (; d < last - 1; d++) {
+            box->extent[d] = box->extent[d + 1];
+            box->to[d] = box->to[d + 1];
+            box->from[d] = box->from[d + 1];
+        }
+        box->extent[d] = extent;
+        box->to[d] = to;
+        box->from[d] = 1;
+        return 1;
+    }
+    return 0;
+}
+
+/* Steps to the next index of the first `ndim` dimensions; false after the last. */
+static inline int box_next(const struct box *box, int ndim, int64_t *index, int64_t *to, int64_t *from) {
+    for (int d = ndim - 1; d >= 0; d--) {
+        *to += box->to[d];
+        *from += box->from[d];
+        if (++index[d] < box->extent[d]) return 1;
+        *to -= box->to[d] * box->extent[d];
+        *from -= box->from[d] * box->extent[d];
+        index[d] = 0;
+    }
+    return 0;
+}
+
+static int box_longest(const struct box *box) {
+    int longest = 0;
+    for (int d = 1; d < box->ndim; d++)
+        if (box->extent[d] > box->extent[longest]) longest = d;
+    return longest;
+}
+
+/* strides[d] = distance of neighbours along d in a dense tensor; returns its number of elements. */
+static int64_t dense(int64_t *strides, const int64_t *dims, int ndim) {
+    int64_t count = 1;
+    for (int d = ndim - 1; d >= 0; d--) {
+        strides[d] = count;
+        count *= dims[d];
+    }
+    return count;
+}
+
+#define T      uint8_t
+#define SUFFIX b1
+#include "move.inc"
+
+#define T      uint16_t
+#define SUFFIX b2
+#include "move.inc"
+
+#define T      uint32_t
+#define SUFFIX b4
+#include "move.inc"
+
+#define T      uint64_t
+#define SUFFIX b8
+#include "move.inc"

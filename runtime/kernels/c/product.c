@@ -1,0 +1,44 @@
+#include "kernels.h"
+
+#include "../../rt.h"
+#include "../gemm.h"
+#include "internal.h"
+
+/* Note [Sharing out products]
+ * Each thread computes blocks of y in full. With fewer products than threads the longer side of y is cut as well, at
+ * multiples of PIECE so that nobody gets slivers. Where the cuts fall cannot change a bit: Note [Products and cuts]. */
+#define PIECE          32
+#define PARALLEL_FLOPS 1048576 /* multiply-adds below which threads do not pay */
+
+struct shares {
+    int64_t m, n; /* of a block of y */
+    int64_t rows, columns; /* blocks along m and n */
+};
+
+static struct shares share_out(int64_t batch, int64_t m, int64_t k, int64_t n) {
+    struct shares whole = {m, n, 1, 1};
+    int64_t threads = omp_get_max_threads();
+    if (batch >= threads || batch * m * n * k < PARALLEL_FLOPS) return whole;
+    int64_t ways = (threads + batch - 1) / batch, side = m > n ? m : n;
+    int64_t block = max_i64(((side + ways - 1) / ways + PIECE - 1) / PIECE * PIECE, PIECE);
+    if (m > n) return (struct shares){block, n, (m + block - 1) / block, 1};
+    return (struct shares){m, block, 1, (n + block - 1) / block};
+}
+
+/* LIBRARY: the library's product of that dtype. */
+#define T       float
+#define SUFFIX  f32
+#define LIBRARY rt_gemm_library_f32
+#include "product.inc"
+
+#define T      double
+#define SUFFIX f64
+#include "product.inc"
+
+#define T      int64_t
+#define SUFFIX i64
+#include "product.inc"
+
+#define T      int32_t
+#define SUFFIX i32
+#include "product.inc"

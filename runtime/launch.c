@@ -1,0 +1,284 @@
+#define _GNU_SOURCE 1
+
+#include "launch.h"
+
+#include "comm_shared.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GRACE_MS     500
+#define EXIT_SYSTEM  6
+#define EXIT_RANK    9
+#define EXIT_SIGNAL  130
+#define EXIT_NO_EXEC 127
+#define NO_PIDFD_MS  5 /* how often children are looked for where the kernel has no pidfd */
+
+extern char **environ;
+
+struct child {
+    pid_t pid;
+    int pidfd;   /* -1: none */
+    bool alive;
+};
+
+struct launch {
+    const struct rt_launch *what;
+    struct child *child;
+    struct pollfd *poll; /* of the children, and of the signals */
+    void *segment;
+    size_t segment_bytes;
+    int memfd, signals;
+    sigset_t mask_before;
+    char **environment;
+    char variable[48];
+    int alive;
+    int exit;           /* of the job so far */
+    bool exit_is_weak;  /* it says only that another rank failed */
+    int64_t deadline;   /* ms; 0: none is set */
+};
+
+static int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int report(struct launch *job, int code, const char *text, int error) {
+    if (!job->segment || rt_shared_claim_report(job->segment))
+        fprintf(stderr, "rankc: error[E%04d]: %s%s%s\n", code, text, error ? ": " : "", error ? strerror(error) : "");
+    return EXIT_SYSTEM;
+}
+
+/* Starting --------------------------------------------------------------------------------------------------------- */
+
+/* Large enough for all but the symmetric part, which ranks add since they know its size; sealed against shrinking, so
+ * that no mapping can lose its pages. */
+static int make_segment(struct launch *job) {
+    job->segment_bytes = rt_shared_control_bytes(job->what->ranks);
+    job->memfd = memfd_create("rankc", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (job->memfd < 0 || ftruncate(job->memfd, (off_t)job->segment_bytes) != 0 ||
+        fcntl(job->memfd, F_ADD_SEALS, F_SEAL_SHRINK) != 0)
+        return report(job, 905, "cannot make shared memory", errno);
+    void *segment = mmap(NULL, job->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, job->memfd, 0);
+    if (segment == MAP_FAILED) return report(job, 905, "cannot map shared memory", errno);
+    job->segment = segment;
+    atomic_store(&rt_shared_header(segment)->size, (uint32_t)job->what->ranks);
+    return 0;
+}
+
+/* The ranks' environment: ours, with the segment's descriptor. */
+static int make_environment(struct launch *job) {
+    const size_t name = strlen(RT_SHM_FD_VARIABLE "=");
+    size_t count = 0, kept = 0;
+    while (environ[count]) count++;
+    job->environment = calloc(count + 2, sizeof(*job->environment));
+    if (!job->environment) return report(job, 500, "out of memory", 0);
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(environ[i], RT_SHM_FD_VARIABLE "=", name) != 0) job->environment[kept++] = environ[i];
+    snprintf(job->variable, sizeof job->variable, RT_SHM_FD_VARIABLE "=%d", job->memfd);
+    job->environment[kept] = job->variable;
+    return 0;
+}
+
+static void catch_signals(struct launch *job) {
+    sigset_t caught;
+    sigemptyset(&caught);
+    sigaddset(&caught, SIGINT);
+    sigaddset(&caught, SIGTERM);
+    sigaddset(&caught, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &caught, &job->mask_before);
+    job->signals = signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* In the child, between fork and exec: nothing that allocates. */
+static void become_rank(struct launch *job, char *const *argv, pid_t parent) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(EXIT_NO_EXEC); /* it died before it could be watched */
+    fcntl(job->memfd, F_SETFD, 0);
+    pthread_sigmask(SIG_SETMASK, &job->mask_before, NULL);
+    execve(job->what->program, argv, job->environment);
+    _exit(EXIT_NO_EXEC);
+}
+
+static char **make_arguments(const struct rt_launch *what, char *rank_text, char *world_text) {
+    static const char *const fixed[] = {"--comm", "shm"};
+    size_t given = 0, n = 0;
+    while (what->arguments && what->arguments[given]) given++;
+    const char **argv = calloc(given + 8, sizeof(*argv));
+    if (!argv) return NULL;
+    argv[n++] = what->program;
+    for (size_t i = 0; i < given; i++) argv[n++] = what->arguments[i];
+    argv[n++] = "--rank", argv[n++] = rank_text;
+    argv[n++] = "--world", argv[n++] = world_text;
+    argv[n++] = fixed[0], argv[n++] = fixed[1];
+    return (char **)(uintptr_t)argv;
+}
+
+static int start_rank(struct launch *job, int rank) {
+    char rank_text[16], world_text[16];
+    snprintf(rank_text, sizeof rank_text, "%d", rank);
+    snprintf(world_text, sizeof world_text, "%d", job->what->ranks);
+    char **argv = make_arguments(job->what, rank_text, world_text);
+    if (!argv) return report(job, 500, "out of memory", 0);
+    const pid_t parent = getpid(), pid = fork();
+    if (pid == 0) become_rank(job, argv, parent);
+    const int error = errno;
+    free(argv);
+    if (pid < 0) return report(job, 906, "cannot start a rank", error);
+    const int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    job->child[rank] = (struct child){pid, pidfd, true};
+    job->poll[rank] = (struct pollfd){.fd = pidfd, .events = POLLIN};
+    job->alive++;
+    return 0;
+}
+
+static int start_all(struct launch *job) {
+    const size_t ranks = (size_t)job->what->ranks;
+    if (access(job->what->program, X_OK) != 0) {
+        fprintf(stderr, "rankc: error[E0601]: cannot run '%s': %s\n", job->what->program, strerror(errno));
+        return EXIT_SYSTEM;
+    }
+    job->child = calloc(ranks, sizeof *job->child);
+    job->poll = calloc(ranks + 1, sizeof *job->poll);
+    if (!job->child || !job->poll) return report(job, 500, "out of memory", 0);
+    int exit = make_segment(job);
+    if (!exit) exit = make_environment(job);
+    if (exit) return exit;
+    catch_signals(job);
+    job->poll[ranks] = (struct pollfd){.fd = job->signals, .events = POLLIN};
+    fflush(NULL); /* or children would print what is buffered again */
+    for (int r = 0; r < job->what->ranks && !exit; r++) exit = start_rank(job, r);
+    return exit;
+}
+
+/* Watching --------------------------------------------------------------------------------------------------------- */
+
+static void signal_all(struct launch *job, int number) {
+    for (int r = 0; r < job->what->ranks; r++)
+        if (job->child[r].alive) kill(job->child[r].pid, number); /* not yet reaped: the pid is still ours */
+}
+
+/* Ends the waits of the ranks that are left, and gives them a while to leave. */
+static void begin_end(struct launch *job, int exit, bool weak) {
+    if (job->segment) atomic_store(&rt_shared_header(job->segment)->aborted, 1);
+    if (!job->exit || (job->exit_is_weak && !weak)) {
+        job->exit = exit;
+        job->exit_is_weak = weak;
+    }
+    if (!job->deadline) job->deadline = now_ms() + (job->what->grace_ms > 0 ? job->what->grace_ms : GRACE_MS);
+}
+
+static void report_rank(struct launch *job, int rank, const char *how, int number) {
+    if (!rt_shared_claim_report(job->segment)) return;
+    const struct rt_progress *progress = rt_shared_progress(job->segment, rank);
+    fprintf(stderr, "rankc: error[E0911]: rank %d (pid %ld) %s %d\n", rank, (long)job->child[rank].pid, how, number);
+    const int64_t step = atomic_load(&progress->step);
+    if (step > 0)
+        fprintf(stderr, "  note: in step %lld, instruction %d, after %lld calls\n", (long long)step,
+                atomic_load(&progress->site), (long long)atomic_load(&progress->calls));
+}
+
+/* Exit codes that a rank gives after it has said why; rt_main's table. */
+static bool explains_itself(int code) { return (code >= 2 && code <= 9) || code == EXIT_SIGNAL; }
+
+static void judge_rank(struct launch *job, int rank, int status) {
+    const bool ending = job->deadline != 0;
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    if (code == 0 && atomic_load(&rt_shared_progress(job->segment, rank)->finished)) return;
+    if (WIFSIGNALED(status)) {
+        if (!ending) report_rank(job, rank, "killed by signal", WTERMSIG(status));
+        begin_end(job, EXIT_RANK, ending); /* while the job ends, signals are our own */
+    } else if (explains_itself(code)) {
+        begin_end(job, code, code == EXIT_RANK);
+    } else {
+        report_rank(job, rank, code == 0 ? "ended before it had finished, with exit code" : "ended with exit code",
+                    code);
+        begin_end(job, EXIT_RANK, false);
+    }
+}
+
+static void reap(struct launch *job) {
+    for (int r = 0; r < job->what->ranks; r++) {
+        struct child *child = &job->child[r];
+        int status;
+        if (!child->alive || waitpid(child->pid, &status, WNOHANG) != child->pid) continue;
+        child->alive = false;
+        if (child->pidfd >= 0) close(child->pidfd);
+        job->poll[r].fd = -1;
+        job->alive--;
+        judge_rank(job, r, status);
+    }
+}
+
+static void forward_signals(struct launch *job) {
+    struct signalfd_siginfo info;
+    while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        begin_end(job, EXIT_SIGNAL, false);
+        job->exit = EXIT_SIGNAL;
+        signal_all(job, (int)info.ssi_signo);
+    }
+}
+
+static int poll_timeout(const struct launch *job) {
+    for (int r = 0; r < job->what->ranks; r++)
+        if (job->child[r].alive && job->child[r].pidfd < 0) return NO_PIDFD_MS;
+    if (!job->deadline) return -1;
+    const int64_t left = job->deadline - now_ms();
+    return left > 0 ? (int)left : 0;
+}
+
+static void watch(struct launch *job) {
+    while (job->alive > 0) {
+        poll(job->poll, (nfds_t)job->what->ranks + 1, poll_timeout(job));
+        forward_signals(job);
+        reap(job);
+        if (!job->deadline || now_ms() < job->deadline) continue;
+        signal_all(job, SIGKILL);
+        job->deadline = now_ms() + 100; /* until they are reaped */
+    }
+    /* A rank ended with "another rank failed", but none did and none spoke: someone has to. */
+    if (job->exit_is_weak && job->exit == EXIT_RANK && rt_shared_claim_report(job->segment))
+        fprintf(stderr, "rankc: error[E0911]: a rank failed without saying why\n");
+}
+
+static void clean_up(struct launch *job) {
+    if (job->signals >= 0) {
+        struct signalfd_siginfo info; /* what came last is the job's, too */
+        while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) job->exit = EXIT_SIGNAL;
+        close(job->signals);
+        pthread_sigmask(SIG_SETMASK, &job->mask_before, NULL);
+    }
+    if (job->segment) munmap(job->segment, job->segment_bytes);
+    if (job->memfd >= 0) close(job->memfd);
+    free(job->environment);
+    free(job->poll);
+    free(job->child);
+}
+
+int rt_launch(const struct rt_launch *what) {
+    struct launch job = {.what = what, .memfd = -1, .signals = -1};
+    if (what->ranks < 1 || what->ranks > RT_SHARED_MAX) {
+        fprintf(stderr, "rankc: error[E0901]: cannot start %d ranks\n", what->ranks);
+        return 2;
+    }
+    int exit = start_all(&job);
+    if (exit) begin_end(&job, exit, false); /* some may have been started */
+    if (exit && job.child) signal_all(&job, SIGKILL);
+    watch(&job);
+    exit = job.exit;
+    clean_up(&job);
+    return job.exit ? job.exit : exit;
+}

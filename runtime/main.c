@@ -1,0 +1,337 @@
+/* rt_main(): runs a generated program from the command line. */
+#define _GNU_SOURCE 1
+
+#include "main.h"
+
+#include "comm_shared.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+
+/* What the ranks of this process share. */
+struct job {
+    const struct rt_program *program;
+    struct main_options options;
+    struct manifest manifest;
+    struct rt_tensor *inputs, *outputs;
+    const void **input_data;
+    double *step_ms;   /* of each timed step, by rank 0 */
+    int64_t *peak_rss; /* of each rank, by rank 0 */
+    double load_ms;
+    int threads;
+};
+
+/* One rank of this process. */
+struct rank {
+    struct job *job;
+    struct rt_comm *joined; /* loopback */
+    void **output_data;     /* rank 0: where outputs go; others: NULLs */
+    bool first;             /* rank 0 of the job */
+    int status;
+    struct failure failure;
+};
+
+static double now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+static int exit_of(int status, int code) {
+    if (code == RT_CODE_MEMORY) return RT_EXIT_MEMORY;
+    switch (status) {
+    case RT_OK: return RT_EXIT_OK;
+    case RT_ERROR_USAGE: return code == RT_CODE_CALLS ? RT_EXIT_RANK : RT_EXIT_USAGE;
+    case RT_ERROR_INPUT: return RT_EXIT_INPUT;
+    case RT_ERROR_SYSTEM: return RT_EXIT_SYSTEM;
+    case RT_ERROR_MISMATCH: return RT_EXIT_MISMATCH;
+    case RT_ERROR_PEER: return RT_EXIT_RANK;
+    default: return RT_EXIT_BUG;
+    }
+}
+
+/* One rank --------------------------------------------------------------------------------------------------------- */
+
+static int fail_rank(struct rank *self, const struct rt *rt, int status) {
+    const char *place = rt ? manifest_instruction(&self->job->manifest, rt->site) : NULL;
+    const int code = rt_error_code(rt);
+    self->status = status;
+    failure_set(&self->failure, exit_of(status, code), code, "%s", rt_error(rt));
+    if (place) failure_where(&self->failure, "%s", rt_quote_text(place).text);
+    return status;
+}
+
+/* A step is barrier to barrier, so what rank 0 measures is the slowest rank's. */
+static int run_steps(struct rank *self, struct rt *rt) {
+    const struct main_options *options = &self->job->options;
+    for (int i = -options->warmup; i < options->repeat; i++) {
+        int status = rt->comm->driver->barrier(rt->comm);
+        const double start = now_ms();
+        if (!status) status = rt_infer_step(rt, self->job->input_data, self->output_data);
+        else rt_fail_comm(rt, rt->comm, status);
+        if (!status && (status = rt->comm->driver->barrier(rt->comm))) rt_fail_comm(rt, rt->comm, status);
+        if (status) return fail_rank(self, rt, status);
+        if (self->first && i >= 0) self->job->step_ms[i] = now_ms() - start;
+    }
+    return RT_OK;
+}
+
+static int gather_memory(struct rank *self, struct rt *rt) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    const int64_t peak = (int64_t)usage.ru_maxrss * 1024;
+    int64_t *all = calloc((size_t)rt->world, sizeof *all);
+    for (int r = 0; r < rt->world; r++) rt->private->counts[r] = sizeof peak;
+    int status = all ? rt->comm->driver->all_gather(rt->comm, all, &peak, rt->private->counts) : RT_ERROR_SYSTEM;
+    if (!status && self->first) memcpy(self->job->peak_rss, all, (size_t)rt->world * sizeof *all);
+    free(all);
+    if (!status) return RT_OK;
+    rt_fail_comm(rt, rt->comm, status);
+    return fail_rank(self, rt, status);
+}
+
+static void *run_rank(void *argument) {
+    struct rank *self = argument;
+    const struct main_options *options = &self->job->options;
+    const struct rt_options open = {.directory = self->job->manifest.directory, .comm = options->comm,
+                                    .joined = self->joined, .rank = options->rank, .world = options->world,
+                                    .threads = options->threads, .kernels = options->kernels};
+    struct rt *rt;
+    const double start = now_ms();
+    int status = rt_open(&rt, self->job->program, &open);
+    if (status) {
+        fail_rank(self, NULL, status);
+        return NULL;
+    }
+    if (self->first) {
+        self->job->load_ms = now_ms() - start;
+        self->job->threads = rt->threads;
+    }
+    status = run_steps(self, rt);
+    if (!status) status = gather_memory(self, rt);
+    if (status) rt->comm->driver->abort(rt->comm);
+    rt_close(rt);
+    return NULL;
+}
+
+/* Ranks of this process -------------------------------------------------------------------------------------------- */
+
+static int start_threads(struct rank *ranks, pthread_t *threads, int world, void *segment, size_t symmetric,
+                         struct failure *failure) {
+    int error = 0, started = 0;
+    for (int r = 0; r < world && !error; r++) {
+        if (rt_comm_open_shared(&ranks[r].joined, segment, r, world, symmetric)) error = ENOMEM;
+        if (!error) error = pthread_create(&threads[r], NULL, run_rank, &ranks[r]);
+        if (!error) started++;
+    }
+    if (error) atomic_store(&rt_shared_header(segment)->aborted, 1);
+    for (int r = 0; r < started; r++) pthread_join(threads[r], NULL);
+    for (int r = 0; r < world; r++)
+        if (ranks[r].joined) ranks[r].joined->driver->close(ranks[r].joined);
+    if (!error) return RT_EXIT_OK;
+    return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_MEMORY, "cannot start %d threads: %s", world, strerror(error));
+}
+
+/* The failure that explains the others: the first rank's that did not just see another one fail. */
+static int first_cause(const struct rank *ranks, int count, struct failure *failure) {
+    const struct rank *cause = NULL;
+    for (int r = 0; r < count; r++)
+        if (ranks[r].status && (!cause || (cause->status == RT_ERROR_PEER && ranks[r].status != RT_ERROR_PEER)))
+            cause = &ranks[r];
+    if (cause) *failure = cause->failure;
+    return cause ? cause->failure.exit : RT_EXIT_OK;
+}
+
+static int run_loopback(struct job *job, struct rank *ranks, struct failure *failure) {
+    const int world = job->program->runtime_ngpus;
+    const size_t symmetric = rt_program_symmetric(job->program), bytes = rt_comm_shared_bytes(world, symmetric);
+    void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    pthread_t *threads = calloc((size_t)world, sizeof *threads);
+    int exit = RT_EXIT_OK;
+    if (segment == MAP_FAILED || !threads)
+        exit = failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory for %d ranks", world);
+    if (!exit) exit = start_threads(ranks, threads, world, segment, symmetric, failure);
+    if (!exit) exit = first_cause(ranks, world, failure);
+    if (segment != MAP_FAILED) munmap(segment, bytes);
+    free(threads);
+    return exit;
+}
+
+static bool is_loopback(const struct job *job) { return strcmp(job->options.comm, "loopback") == 0; }
+
+/* Rank and world from options or environment, checked before anything is read. */
+static int settle_world(struct job *job, struct failure *failure) {
+    struct main_options *options = &job->options;
+    const int generated = job->program->runtime_ngpus;
+    int status = RT_OK;
+    if (is_loopback(job)) {
+        options->rank = 0;
+        if (options->world == 0) options->world = generated;
+    } else if (options->rank < 0 && !rt_rank_from_environment(&options->rank, &options->world, &status)) {
+        options->rank = 0;
+        options->world = 1;
+    }
+    if (status)
+        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_WORLD, "the launcher's environment gives no valid rank");
+    if (options->world == generated) return RT_EXIT_OK;
+    failure_set(failure, RT_EXIT_MISMATCH, RT_CODE_WORLD, "'%s' was generated for %d ranks, started with %d",
+                rt_quote_text(job->program->name).text, generated, options->world);
+    return failure_help(failure, "start it with `rankc run`, or with --comm loopback as threads of one process");
+}
+
+/* Results ---------------------------------------------------------------------------------------------------------- */
+
+static int compare_doubles(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static bool print_json(const struct job *job) {
+    const int count = job->options.repeat;
+    struct rt_json_writer w;
+    struct rt_reason why;
+    qsort(job->step_ms, (size_t)count, sizeof *job->step_ms, compare_doubles);
+    const double *ms = job->step_ms, median = (ms[(count - 1) / 2] + ms[count / 2]) / 2;
+    rt_json_start(&w);
+    rt_json_open(&w, '{', RT_JSON_INLINE);
+    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
+    rt_json_key(&w, "ranks"), rt_json_put_int(&w, job->options.world);
+    rt_json_key(&w, "threads"), rt_json_put_int(&w, job->threads);
+    rt_json_key(&w, "step_ms"), rt_json_open(&w, '{', RT_JSON_INLINE);
+    rt_json_key(&w, "min"), rt_json_put_real(&w, ms[0]);
+    rt_json_key(&w, "median"), rt_json_put_real(&w, median);
+    rt_json_key(&w, "max"), rt_json_put_real(&w, ms[count - 1]);
+    rt_json_close(&w, '}');
+    rt_json_key(&w, "load_ms"), rt_json_put_real(&w, job->load_ms);
+    rt_json_key(&w, "peak_rss"), rt_json_put_dims(&w, job->peak_rss, job->options.world);
+    rt_json_close(&w, '}');
+    bool ok = rt_json_end(&w, &why) && fwrite(w.text, 1, w.bytes, stdout) == w.bytes;
+    rt_json_discard(&w);
+    return ok;
+}
+
+static int give_results(const struct job *job, struct failure *failure) {
+    const struct main_options *options = &job->options;
+    int exit = RT_EXIT_OK;
+    bool ok = true;
+    if (options->rank != 0) return RT_EXIT_OK;
+    if (options->output_dir)
+        exit = outputs_write(job->outputs, job->program, &job->manifest, options->output_dir, failure);
+    if (exit) return exit;
+    if (options->json) ok = print_json(job);
+    if (!options->json && !options->output_dir) outputs_print(job->outputs, job->program, &job->manifest);
+    if (ok && fflush(stdout) == 0 && !ferror(stdout)) return RT_EXIT_OK;
+    return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write the results to standard output");
+}
+
+/* The job ---------------------------------------------------------------------------------------------------------- */
+
+static int allocate_job(struct job *job, struct rank **ranks, int nranks, struct failure *failure) {
+    const struct rt_program *program = job->program;
+    job->inputs = calloc((size_t)program->ninputs + 1, sizeof *job->inputs);
+    job->outputs = calloc((size_t)program->noutputs + 1, sizeof *job->outputs);
+    job->input_data = calloc((size_t)program->ninputs + 1, sizeof(*job->input_data));
+    job->step_ms = calloc((size_t)job->options.repeat, sizeof *job->step_ms);
+    job->peak_rss = calloc((size_t)job->options.world, sizeof *job->peak_rss);
+    *ranks = calloc((size_t)nranks, sizeof **ranks);
+    bool ok = job->inputs && job->outputs && job->input_data && job->step_ms && job->peak_rss && *ranks;
+    for (int r = 0; ok && r < nranks; r++) {
+        (*ranks)[r].job = job;
+        (*ranks)[r].first = job->options.rank == 0 && r == 0;
+        (*ranks)[r].output_data = calloc((size_t)program->noutputs + 1, sizeof(*(*ranks)[r].output_data));
+        ok = (*ranks)[r].output_data != NULL;
+    }
+    return ok ? RT_EXIT_OK : failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+}
+
+static void free_job(struct job *job, struct rank *ranks, int nranks) {
+    for (int r = 0; ranks && r < nranks; r++) free(ranks[r].output_data);
+    for (int i = 0; job->inputs && i < job->program->ninputs; i++) rt_tensor_free(&job->inputs[i]);
+    for (int i = 0; job->outputs && i < job->program->noutputs; i++) rt_tensor_free(&job->outputs[i]);
+    free(ranks);
+    free(job->inputs);
+    free(job->outputs);
+    free(job->input_data);
+    free(job->step_ms);
+    free(job->peak_rss);
+}
+
+static int run_ranks(struct job *job, struct rank *ranks, struct failure *failure) {
+    const struct rt_program *program = job->program;
+    int exit = inputs_read(job->inputs, program, &job->manifest, &job->options, failure);
+    if (!exit && ranks[0].first) exit = outputs_allocate(job->outputs, program, failure);
+    if (exit) return exit;
+    for (int i = 0; i < program->ninputs; i++) job->input_data[i] = job->inputs[i].data;
+    for (int i = 0; i < program->noutputs; i++) ranks[0].output_data[i] = job->outputs[i].data;
+    if (is_loopback(job)) return run_loopback(job, ranks, failure);
+    run_rank(&ranks[0]);
+    return first_cause(ranks, 1, failure);
+}
+
+static int run_job(struct job *job, struct failure *failure) {
+    struct rank *ranks = NULL;
+    const int nranks = is_loopback(job) ? job->options.world : 1;
+    int exit = allocate_job(job, &ranks, nranks, failure);
+    if (!exit) exit = run_ranks(job, ranks, failure);
+    if (!exit) exit = give_results(job, failure);
+    free_job(job, ranks, nranks);
+    return exit;
+}
+
+/* The launcher's segment, for telling it how this rank ends; NULL without a launcher. */
+static void *map_control(size_t *bytes) {
+    const char *text = getenv(RT_SHM_FD_VARIABLE);
+    struct stat status;
+    char *end;
+    const long fd = text ? strtol(text, &end, 10) : -1;
+    if (fd < 0 || fd > INT_MAX || end == text || *end || fstat((int)fd, &status) != 0) return NULL;
+    *bytes = (size_t)status.st_size;
+    if (*bytes < rt_shared_control_bytes(1)) return NULL;
+    void *control = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
+    if (control == MAP_FAILED) return NULL;
+    const uint32_t world = atomic_load(&rt_shared_header(control)->size);
+    if (world > 0 && world <= RT_SHARED_MAX && rt_shared_control_bytes((int)world) <= *bytes) return control;
+    munmap(control, *bytes);
+    return NULL;
+}
+
+/* One error per job: ranks that only saw another one fail are silent, and of several that fail alike the first speaks.
+ * A failing rank also ends the waits of the others, which may have no other way to notice. */
+static void end_rank(const struct main_options *options, const struct failure *failure, bool loopback) {
+    size_t bytes = 0;
+    void *control = loopback ? NULL : map_control(&bytes);
+    if (control && !failure->exit && options->rank >= 0) atomic_store(&rt_shared_progress(control, options->rank)->finished, 1);
+    if (control && failure->exit) atomic_store(&rt_shared_header(control)->aborted, 1);
+    const bool peer = failure->exit == RT_EXIT_RANK && failure->code == RT_CODE_RANK;
+    if (failure->exit && (!control || (!peer && rt_shared_claim_report(control)))) failure_print(failure);
+    if (control) munmap(control, bytes);
+}
+
+int rt_main(int argc, char **argv, const struct rt_program *program) {
+    struct job job = {.program = program};
+    struct failure failure = {0};
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of write(), reported like a full disk */
+    int exit = options_parse(&job.options, argc, argv, &failure);
+    if (!exit && job.options.help) {
+        options_print_help(job.options.program);
+        exit = fflush(stdout) == 0 ? RT_EXIT_OK : RT_EXIT_SYSTEM;
+        free(job.options.inputs);
+        return exit;
+    }
+    if (!exit) exit = settle_world(&job, &failure);
+    if (!exit) exit = manifest_read(&job.manifest, program, job.options.directory, &failure);
+    if (!exit) exit = run_job(&job, &failure);
+    end_rank(&job.options, &failure, is_loopback(&job));
+    manifest_free(&job.manifest);
+    free(job.options.inputs);
+    return exit;
+}

@@ -1,0 +1,92 @@
+/* Parts of rt_main(): what a generated program does when it is started as a command.
+ *
+ * Functions return an exit code of rankc, 0 when all is well, and describe what went wrong in `struct failure`; only
+ * rt_main prints it, so that a job says one thing once. */
+#ifndef RT_MAIN_H
+#define RT_MAIN_H
+
+#include "private.h"
+
+#include "base/json.h"
+#include "base/npy.h"
+
+enum rt_exit {
+    RT_EXIT_OK = 0,
+    RT_EXIT_BUG = 1,
+    RT_EXIT_USAGE = 2,
+    RT_EXIT_INPUT = 3,
+    RT_EXIT_MEMORY = 5,
+    RT_EXIT_SYSTEM = 6,
+    RT_EXIT_MISMATCH = 8,
+    RT_EXIT_RANK = 9,
+    RT_EXIT_INTERRUPTED = 130
+};
+
+struct failure {
+    int exit, code;
+    char text[512], where[256], help[256];
+};
+
+/* Describe a failure; return `exit`. */
+int failure_set(struct failure *failure, int exit, int code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+int failure_where(struct failure *failure, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int failure_help(struct failure *failure, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Of a base/ function that refused a file; content is of `code`. */
+int failure_reason(struct failure *failure, int code, const struct rt_reason *why);
+void failure_print(const struct failure *failure);
+
+/* Options ---------------------------------------------------------------------------------------------------------- */
+
+struct main_options {
+    const char *program;
+    const char **inputs; /* NAME=FILE, as given */
+    int ninputs;
+    const char *output_dir, *comm, *kernels, *directory;
+    int threads, repeat, warmup, rank, world;
+    bool json, help;
+};
+
+int options_parse(struct main_options *options, int argc, char **argv, struct failure *failure);
+void options_print_help(const char *program);
+
+/* The candidate nearest to `word`, if it is near enough to be meant, else NULL. */
+const char *nearest_name(const char *word, const char *const *candidates, int count);
+
+/* Names ------------------------------------------------------------------------------------------------------------ */
+
+/* manifest.json of the program's directory, as far as running needs it. */
+struct manifest {
+    char *directory;
+    struct rt_json_document *document;
+    const char **inputs, **outputs; /* names, in the order of the program's ports */
+};
+
+int manifest_read(struct manifest *manifest, const struct rt_program *program, const char *directory,
+                  struct failure *failure);
+void manifest_free(struct manifest *manifest);
+
+/* Where an instruction comes from, for messages: text or NULL. */
+const char *manifest_instruction(const struct manifest *manifest, int site);
+
+/* Tensors ---------------------------------------------------------------------------------------------------------- */
+
+/* "[2, 8]" */
+struct shape_text {
+    char text[RT_MAX_NDIM * 24];
+};
+struct shape_text shape_format(int ndim, const int64_t *dims);
+
+/* Reads --input files into one tensor per port, of the port's dtype and shape. */
+int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
+                const struct main_options *options, struct failure *failure);
+
+/* Memory for one tensor per output port. */
+int outputs_allocate(struct rt_tensor *outputs, const struct rt_program *program, struct failure *failure);
+int outputs_write(const struct rt_tensor *outputs, const struct rt_program *program, const struct manifest *manifest,
+                  const char *directory, struct failure *failure);
+void outputs_print(const struct rt_tensor *outputs, const struct rt_program *program,
+                   const struct manifest *manifest);
+
+#endif

@@ -1,0 +1,201 @@
+/* Command line of a generated program, and how its failures are printed. */
+#define _GNU_SOURCE 1
+
+#include "main.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORD_BYTES 64 /* longer words are not compared: nobody mistypes them by a letter */
+
+/* Failures --------------------------------------------------------------------------------------------------------- */
+
+int failure_set(struct failure *failure, int exit, int code, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    *failure = (struct failure){.exit = exit, .code = code};
+    vsnprintf(failure->text, sizeof failure->text, format, arguments);
+    va_end(arguments);
+    return exit;
+}
+
+int failure_where(struct failure *failure, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(failure->where, sizeof failure->where, format, arguments);
+    va_end(arguments);
+    return failure->exit;
+}
+
+int failure_help(struct failure *failure, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(failure->help, sizeof failure->help, format, arguments);
+    va_end(arguments);
+    return failure->exit;
+}
+
+int failure_reason(struct failure *failure, int code, const struct rt_reason *why) {
+    switch (why->kind) {
+    case RT_REASON_SYSTEM: return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_OPEN, "%s", why->text);
+    case RT_REASON_MEMORY: return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "%s", why->text);
+    case RT_REASON_CONTENT: break;
+    }
+    return failure_set(failure, RT_EXIT_INPUT, code, "%s", why->text);
+}
+
+void failure_print(const struct failure *failure) {
+    fprintf(stderr, "rankc: error[E%04d]: %s\n", failure->code, failure->text);
+    if (failure->where[0]) fprintf(stderr, "  --> %s\n", failure->where);
+    if (failure->help[0]) fprintf(stderr, "  help: %s\n", failure->help);
+}
+
+/* Options ---------------------------------------------------------------------------------------------------------- */
+
+enum option_kind { OPTION_INPUT, OPTION_TEXT, OPTION_COUNT, OPTION_FLAG };
+
+struct option_row {
+    const char *name, *argument;
+    enum option_kind kind;
+    size_t field;      /* of struct main_options */
+    int least;         /* of a count */
+    const char *help;
+};
+
+#define FIELD(name) offsetof(struct main_options, name)
+
+static const struct option_row rows[] = {
+    {"--input", "NAME=FILE", OPTION_INPUT, 0, 0, "tensor for an input: .npy, or .pb (ONNX TensorProto); repeatable"},
+    {"--output-dir", "OUT", OPTION_TEXT, FIELD(output_dir), 0, "write outputs as OUT/<name>.npy and OUT/outputs.json"},
+    {"--comm", "NAME", OPTION_TEXT, FIELD(comm), 0, "auto, self, loopback (ranks are threads), shm (processes)"},
+    {"--threads", "T", OPTION_COUNT, FIELD(threads), 1, "threads of each rank; default: cores / ranks"},
+    {"--repeat", "N", OPTION_COUNT, FIELD(repeat), 1, "timed steps; default 1"},
+    {"--warmup", "W", OPTION_COUNT, FIELD(warmup), 0, "steps before the timed ones; default 0"},
+    {"--json", NULL, OPTION_FLAG, FIELD(json), 0, "print times and memory as JSON"},
+    {"--rank", "R", OPTION_COUNT, FIELD(rank), 0, "this process's rank, set by launchers"},
+    {"--world", "N", OPTION_COUNT, FIELD(world), 1, "number of ranks"},
+    {"--kernels", "NAME", OPTION_TEXT, FIELD(kernels), 0, "auto, or reference: plain C products"},
+    {"--directory", "DIR", OPTION_TEXT, FIELD(directory), 0, "of manifest.json; default: beside the program"},
+    {"--help", NULL, OPTION_FLAG, FIELD(help), 0, "print this"},
+};
+
+#define ROWS (sizeof rows / sizeof *rows)
+
+void options_print_help(const char *program) {
+    printf("usage: %s [options]\n\n", program);
+    for (size_t i = 0; i < ROWS; i++)
+        printf("  %-13s %-10s %s\n", rows[i].name, rows[i].argument ? rows[i].argument : "", rows[i].help);
+}
+
+/* Edits (insert, delete, replace) between two short words: one row of the table at a time. */
+static int edit_distance(const char *a, const char *b) {
+    int row[WORD_BYTES + 1];
+    const int length = (int)strlen(b);
+    for (int j = 0; j <= length; j++) row[j] = j;
+    for (int i = 1; a[i - 1]; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= length; j++) {
+            int replaced = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            int moved = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            row[j] = replaced < moved ? replaced : moved;
+        }
+    }
+    return row[length];
+}
+
+const char *nearest_name(const char *word, const char *const *candidates, int count) {
+    const char *best = NULL;
+    int least = (int)strlen(word) / 3 + 1;
+    for (int i = 0; i < count; i++) {
+        if (strlen(word) > WORD_BYTES || strlen(candidates[i]) > WORD_BYTES) continue;
+        int distance = edit_distance(word, candidates[i]);
+        if (distance > least || (best && distance == least)) continue;
+        best = candidates[i];
+        least = distance;
+    }
+    return best;
+}
+
+static int unknown_option(const char *word, struct failure *failure) {
+    const char *names[ROWS];
+    for (size_t i = 0; i < ROWS; i++) names[i] = rows[i].name;
+    const char *meant = nearest_name(word, names, (int)ROWS);
+    failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "unknown option '%s'", rt_quote_text(word).text);
+    return meant ? failure_help(failure, "did you mean '%s'?", meant) : failure_help(failure, "see --help");
+}
+
+static int parse_count(const struct option_row *row, const char *text, int *out, struct failure *failure) {
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (!errno && end != text && !*end && value >= row->least && value <= INT_MAX) {
+        *out = (int)value;
+        return RT_EXIT_OK;
+    }
+    return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s needs a whole number of at least %d, not '%s'",
+                       row->name, row->least, rt_quote_text(text).text);
+}
+
+static int set_option(struct main_options *options, const struct option_row *row, const char *text,
+                      struct failure *failure) {
+    char *field = (char *)options + row->field;
+    switch (row->kind) {
+    case OPTION_INPUT: options->inputs[options->ninputs++] = text; break;
+    case OPTION_TEXT: *(const char **)(void *)field = text; break;
+    case OPTION_FLAG: *(bool *)(void *)field = true; break;
+    case OPTION_COUNT: return parse_count(row, text, (int *)(void *)field, failure);
+    }
+    return RT_EXIT_OK;
+}
+
+static const struct option_row *find_row(const char *word, size_t length) {
+    for (size_t i = 0; i < ROWS; i++)
+        if (strlen(rows[i].name) == length && memcmp(rows[i].name, word, length) == 0) return &rows[i];
+    return NULL;
+}
+
+/* One option, as "--name value" or "--name=value"; *i moves past what was used. */
+static int parse_option(struct main_options *options, int argc, char **argv, int *i, unsigned *seen,
+                        struct failure *failure) {
+    const char *word = argv[*i];
+    const size_t length = strcspn(word, "=");
+    const struct option_row *row = find_row(word, length);
+    if (!row) return unknown_option(word, failure);
+    const unsigned bit = 1u << (row - rows);
+    if ((*seen & bit) && row->kind != OPTION_INPUT)
+        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s is given twice", row->name);
+    *seen |= bit;
+    const char *text = word[length] == '=' ? word + length + 1 : NULL;
+    if (row->kind == OPTION_FLAG && text)
+        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s takes no value", row->name);
+    if (row->kind != OPTION_FLAG && !text) text = ++*i < argc ? argv[*i] : NULL;
+    if (row->kind != OPTION_FLAG && !text)
+        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s needs %s", row->name, row->argument);
+    return set_option(options, row, text, failure);
+}
+
+int options_parse(struct main_options *options, int argc, char **argv, struct failure *failure) {
+    unsigned seen = 0;
+    *options = (struct main_options){.program = argc > 0 ? argv[0] : "run", .comm = "auto", .kernels = "auto",
+                                     .repeat = 1, .rank = -1};
+    options->inputs = calloc((size_t)argc + 1, sizeof(*options->inputs));
+    if (!options->inputs) return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    for (int i = 1; i < argc; i++) {
+        int exit = parse_option(options, argc, argv, &i, &seen, failure);
+        if (exit) return exit;
+    }
+    if ((options->rank >= 0) != (options->world > 0))
+        if (options->rank >= 0 || strcmp(options->comm, "loopback") != 0)
+            return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "--rank and --world go together");
+    if (options->rank >= 0 && options->rank >= options->world)
+        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "--rank %d of --world %d", options->rank,
+                           options->world);
+    return RT_EXIT_OK;
+}

@@ -1,0 +1,64 @@
+/* What the runtime's own files share about a struct rt. */
+#ifndef RT_PRIVATE_H
+#define RT_PRIVATE_H
+
+#include "rt.h"
+
+/* Codes of diagnostics that the runtime gives: E0NNN. */
+enum rt_code {
+    RT_CODE_USAGE = 200,
+    RT_CODE_DATA = 382, /* a kernel met a value it cannot take */
+    RT_CODE_MEMORY = 500,
+    RT_CODE_OPEN = 601,
+    RT_CODE_MANIFEST = 605,
+    RT_CODE_WRITE = 611,
+    RT_CODE_SOURCE_CHANGED = 802,
+    RT_CODE_FORMAT = 803,
+    RT_CODE_WORLD = 901,
+    RT_CODE_KEY = 902,
+    RT_CODE_SEGMENT = 905,
+    RT_CODE_RANK = 911,
+    RT_CODE_CALLS = 913,
+    RT_CODE_INPUT = 915,
+};
+
+struct rt_private {
+    char error[512];
+    int code; /* enum rt_code of that error */
+    const char *directory;
+    bool owns_comm;
+    void *mapping; /* of the segment, where this rank mapped it */
+    size_t mapping_bytes;
+    size_t *counts;      /* by rank: arguments of collectives */
+    void *owned[RT_ARENAS]; /* arenas that rt_close frees */
+};
+
+/* rt_fail with the code of its diagnostic. */
+int rt_fail_code(struct rt *rt, int status, int code, const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* Records why a collective failed; returns `status`. */
+int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status);
+
+/* The code of the last error of `rt`, or where that is NULL of this thread's last failed rt_open. */
+int rt_error_code(const struct rt *rt);
+
+/* Joins the job's communicator: rt->rank, world, comm. */
+int rt_join(struct rt *rt, const struct rt_options *options);
+
+/* Rank and number of ranks from the environment of a launcher; false where none set any. RT_ERROR_USAGE through
+ * *status where what is set makes no sense. */
+bool rt_rank_from_environment(int *rank, int *world, int *status);
+
+/* Bytes of the symmetric memory each rank of the program needs. */
+size_t rt_program_symmetric(const struct rt_program *program);
+
+/* Cores this process may run on. */
+int rt_cores(void);
+
+/* Fills RT_WEIGHTS from the files of location.json. */
+int rt_load_weights(struct rt *rt);
+
+/* The cut of a dimension along a mesh axis. */
+struct rt_cut rt_cut_along(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t unit);
+
+#endif

@@ -1,0 +1,204 @@
+/* Opening and closing a rank. */
+#define _GNU_SOURCE 1
+
+#include "private.h"
+
+#include "base/checked.h"
+#include "base/hash.h"
+#include "kernels/c/kernels.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* A failed rt_open leaves no rank to keep its text. */
+static _Thread_local struct {
+    char text[sizeof((struct rt_private *)0)->error];
+    int code;
+} open_error;
+
+/* Errors ----------------------------------------------------------------------------------------------------------- */
+
+static int default_code(int status) {
+    switch (status) {
+    case RT_ERROR_INPUT: return RT_CODE_DATA;
+    case RT_ERROR_SYSTEM: return RT_CODE_OPEN;
+    case RT_ERROR_MISMATCH: return RT_CODE_FORMAT;
+    case RT_ERROR_PEER: return RT_CODE_RANK;
+    default: return RT_CODE_USAGE;
+    }
+}
+
+static int record(struct rt *rt, int status, int code, const char *format, va_list arguments) {
+    vsnprintf(rt->private->error, sizeof rt->private->error, format, arguments);
+    rt->private->code = code;
+    return status;
+}
+
+int rt_fail(struct rt *rt, int status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    record(rt, status, default_code(status), format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+int rt_fail_code(struct rt *rt, int status, int code, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    record(rt, status, code, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status) {
+    if (status == RT_ERROR_PEER) return rt_fail(rt, status, "another rank failed");
+    return rt_fail_code(rt, status, status == RT_ERROR_USAGE ? RT_CODE_CALLS : RT_CODE_SEGMENT, "%s",
+                        comm->why[0] ? comm->why : "communication failed");
+}
+
+const char *rt_error(const struct rt *rt) { return rt ? rt->private->error : open_error.text; }
+int rt_error_code(const struct rt *rt) { return rt ? rt->private->code : open_error.code; }
+
+/* Opening ---------------------------------------------------------------------------------------------------------- */
+
+static int check_program(struct rt *rt) {
+    const struct rt_program *program = rt->program;
+    int64_t shards = 1;
+    for (int a = 0; a < program->naxes; a++) shards *= program->mesh[a];
+    if (program->format != RT_FORMAT)
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "the program has format %d, this runtime runs %d",
+                            program->format, RT_FORMAT);
+    if (program->plan_ngpus < 1 || shards != program->plan_ngpus || program->runtime_ngpus % program->plan_ngpus != 0)
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "the program's mesh and ranks do not agree");
+    return RT_OK;
+}
+
+static int place_shard(struct rt *rt) {
+    const struct rt_program *program = rt->program;
+    rt->unit = rt->rank / program->plan_ngpus;
+    rt->shard = rt->rank % program->plan_ngpus;
+    rt->class = &program->classes[program->class_of_shard[rt->shard]];
+    for (int a = 0, rest = rt->shard; a < program->naxes; a++) {
+        rt->coordinate[a] = rest % program->mesh[a];
+        rest /= program->mesh[a];
+    }
+    rt->private->counts = calloc((size_t)rt->world, sizeof(*rt->private->counts));
+    return rt->private->counts ? RT_OK : rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+}
+
+/* All ranks run the same program, or none goes on. */
+static int shake_hands(struct rt *rt) {
+    char mine[RT_HASH_HEX];
+    const size_t bytes = sizeof mine;
+    char *all = malloc((size_t)rt->world * bytes);
+    if (!all) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    rt_hash_bytes(rt->program->key, strlen(rt->program->key), mine);
+    for (int r = 0; r < rt->world; r++) rt->private->counts[r] = bytes;
+    int status = rt->comm->driver->all_gather(rt->comm, all, mine, rt->private->counts);
+    if (status) rt_fail_comm(rt, rt->comm, status);
+    for (int r = 1; r < rt->world && !status; r++)
+        if (memcmp(all, all + (size_t)r * bytes, bytes) != 0)
+            status = rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_KEY, "rank %d runs another program than rank 0", r);
+    free(all);
+    return status;
+}
+
+static int open_axes(struct rt *rt) {
+    const struct rt_program *program = rt->program;
+    for (int a = 0, stride = 1; a < program->naxes; stride *= program->mesh[a], a++) {
+        int status;
+        if (program->mesh[a] == 1)
+            status = rt_comm_open_self(&rt->axis[a]);
+        else
+            status = rt->comm->driver->split(rt->comm, rt->rank - rt->coordinate[a] * stride, &rt->axis[a]);
+        if (status) return rt_fail_comm(rt, rt->comm, status);
+    }
+    return RT_OK;
+}
+
+static int open_arena(struct rt *rt, enum rt_arena arena) {
+    const size_t bytes = rt->class->bytes[arena];
+    if (arena == RT_COMMUNICATION && bytes > 0 && rt_comm_segment_bytes(rt->comm) >= bytes) {
+        rt->arena[arena] = rt_comm_segment(rt->comm);
+    } else {
+        rt->private->owned[arena] = aligned_alloc(RT_ALIGNMENT, (size_t)rt_align((int64_t)bytes + 1, RT_ALIGNMENT));
+        rt->arena[arena] = rt->private->owned[arena];
+    }
+    if (!rt->arena[arena])
+        return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory: an arena needs %zu bytes", bytes);
+    memset(rt->arena[arena], 0, bytes);
+    return RT_OK;
+}
+
+static int set_threads(struct rt *rt, int threads) {
+    const int share = rt_cores() / rt->world;
+    rt->threads = threads > 0 ? threads : share > 0 ? share : 1;
+    return RT_OK;
+}
+
+static int select_kernels(struct rt *rt, const char *name) {
+    if (rt_kernels_select(rt, name ? name : "auto") == 0) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "there are no kernels '%s' (auto, reference)", name);
+}
+
+static int meet(struct rt *rt) {
+    int status = rt->comm->driver->barrier(rt->comm);
+    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+}
+
+static int open_rank(struct rt *rt, const struct rt_options *options) {
+    RT_TRY(check_program(rt));
+    RT_TRY(rt_join(rt, options));
+    RT_TRY(place_shard(rt));
+    RT_TRY(shake_hands(rt));
+    RT_TRY(open_axes(rt));
+    RT_TRY(set_threads(rt, options->threads));
+    RT_TRY(select_kernels(rt, options->kernels));
+    for (int a = 0; a < RT_ARENAS; a++) RT_TRY(open_arena(rt, (enum rt_arena)a));
+    RT_TRY(rt_load_weights(rt));
+    return meet(rt);
+}
+
+static int fail_open(struct rt *rt, int status) {
+    memcpy(open_error.text, rt->private->error, sizeof open_error.text);
+    open_error.code = rt->private->code;
+    if (rt->comm) rt->comm->driver->abort(rt->comm);
+    rt_close(rt);
+    return status;
+}
+
+int rt_open(struct rt **out, const struct rt_program *program, const struct rt_options *options) {
+    struct rt *rt = calloc(1, sizeof *rt);
+    struct rt_private *private = calloc(1, sizeof *private);
+    if (!rt || !private) {
+        free(rt);
+        free(private);
+        snprintf(open_error.text, sizeof open_error.text, "out of memory");
+        open_error.code = RT_CODE_MEMORY;
+        return RT_ERROR_SYSTEM;
+    }
+    rt->program = program;
+    rt->private = private;
+    rt->site = -1;
+    private->directory = options->directory ? options->directory : ".";
+    int status = open_rank(rt, options);
+    if (status) return fail_open(rt, status);
+    *out = rt;
+    return RT_OK;
+}
+
+void rt_close(struct rt *rt) {
+    if (!rt) return;
+    struct rt_private *private = rt->private;
+    for (int a = 0; a < RT_ARENAS; a++) free(private->owned[a]);
+    for (int a = 0; a < RT_MAX_AXES; a++)
+        if (rt->axis[a]) rt->axis[a]->driver->close(rt->axis[a]);
+    if (rt->comm && private->owns_comm) rt->comm->driver->close(rt->comm);
+    if (private->mapping) munmap(private->mapping, private->mapping_bytes);
+    free(private->counts);
+    free(private);
+    free(rt);
+}

@@ -1,0 +1,156 @@
+/* What a generated program is made of, and what runs it.
+ *
+ * rankc writes one `const struct rt_program` per model: tables (ports, weights, rank classes) and one step function per
+ * rank class. The runtime does the rest: it finds out which rank it is, maps the model, loads the rank's slices of the
+ * weights, allocates each arena once, and calls the step. A program's main() is rt_main(); a C program that embeds a
+ * module calls rt_open(), rt_infer_step() and rt_close() through the model's own model.h.
+ *
+ * Nothing here exits or prints unless asked (rt_main does both). Functions return RT_OK or a status of comm.h; the text
+ * of the last error is rt_error(). One struct rt serves one thread at a time; different ones are independent.
+ */
+#ifndef RT_RT_H
+#define RT_RT_H
+
+#include "base/part.h"
+#include "comm.h"
+
+#define RT_FORMAT    1 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
+#define RT_MAX_NDIM  8
+#define RT_MAX_AXES  4
+#define RT_ALIGNMENT 64 /* of every arena and of every offset in it */
+
+/* Memory of a rank by class; each is one allocation, planned at compile time. COMMUNICATION lies in the symmetric
+ * segment, at offsets equal on all ranks. */
+enum rt_arena {
+    RT_WEIGHTS,
+    RT_GRADIENTS,
+    RT_OPTIMIZER,
+    RT_ACTIVATIONS,
+    RT_COMMUNICATION,
+    RT_SCRATCH,
+    RT_ARENAS
+};
+
+/* An input or output of the model, complete (not this rank's part). Names are in manifest.json, in this order. */
+struct rt_port {
+    enum rt_dtype dtype;
+    int ndim;
+    int64_t dims[RT_MAX_NDIM];
+};
+
+/* One cut of a tensor: dimension `dim` is divided among the ranks of mesh axis `axis` (Note [Cuts] in base/part.h). */
+struct rt_split {
+    int dim, axis;
+    int64_t blocks, unit;
+};
+
+/* A tensor that is loaded at open: a part of a stored tensor, converted to `dtype`. dims are those of the stored,
+ * complete, row-major tensor; `nsplits` cuts select the part, at most one per mesh axis, on distinct dimensions. */
+struct rt_weight {
+    int file;        /* index into "files" of location.json */
+    uint64_t offset; /* of its first byte in that file; any alignment */
+    enum rt_dtype stored, dtype;
+    int ndim;
+    int64_t dims[RT_MAX_NDIM];
+    int nsplits;
+    struct rt_split split[RT_MAX_AXES];
+};
+
+struct rt_place {
+    enum rt_arena arena;
+    size_t offset;
+};
+
+#define RT_ABSENT ((size_t)-1) /* a weight that a class does not hold */
+
+struct rt;
+
+/* Ranks whose code is the same. */
+struct rt_class {
+    size_t bytes[RT_ARENAS];
+    const struct rt_place *inputs, *outputs; /* where the step reads and writes complete ports */
+    const size_t *weights;                   /* offset in RT_WEIGHTS of each weight, or RT_ABSENT */
+    int (*infer_step)(struct rt *rt);
+};
+
+struct rt_program {
+    int format;       /* RT_FORMAT */
+    const char *name; /* of model and instance, for messages */
+    const char *key;  /* content hash of the program: every rank of a job must have the same */
+    int plan_ngpus, runtime_ngpus;
+    int naxes, mesh[RT_MAX_AXES]; /* sizes of the mesh axes; the first varies fastest with the shard number */
+    int ninputs, noutputs, nweights, nclasses;
+    const struct rt_port *inputs, *outputs;
+    const struct rt_weight *weights;
+    const struct rt_class *classes;
+    const unsigned char *class_of_shard; /* plan_ngpus entries */
+};
+
+/* A rank at work. Generated code reads rt->arena and rt->coordinate and calls the functions below. */
+struct rt {
+    const struct rt_program *program;
+    const struct rt_class *class;
+    int rank, world;                 /* of the whole job */
+    int unit, shard;                 /* rank / plan_ngpus, rank % plan_ngpus */
+    int coordinate[RT_MAX_AXES];     /* of the shard on the mesh */
+    int threads;                     /* of this rank, for products and kernels */
+    unsigned char *arena[RT_ARENAS]; /* zero-filled at open */
+    struct rt_comm *comm;            /* all ranks */
+    struct rt_comm *axis[RT_MAX_AXES]; /* ranks that differ from this one only on that mesh axis */
+    int64_t step;                    /* steps begun */
+    int site;                        /* instruction under way: index into "instructions" of manifest.json */
+    struct rt_private *private;
+    int reference_kernels; /* products in plain C rather than by a library; set by rt_kernels_select */
+};
+
+struct rt_options {
+    const char *directory;   /* of manifest.json, location.json and weights/ */
+    const char *comm;        /* "auto", "self", "loopback", "shm" */
+    struct rt_comm *joined;  /* the caller's communicator of all ranks (kept open), or NULL: rank, world and comm say */
+    int rank, world;         /* used where joined is NULL; world 0: from the environment, else one rank */
+    int threads;             /* 0: cores / ranks on this machine, at least 1 */
+    const char *kernels;     /* "auto" or "reference" (plain C products, no library) */
+};
+
+int rt_open(struct rt **out, const struct rt_program *program, const struct rt_options *options);
+void rt_close(struct rt *rt);
+
+/* One step. `inputs` and `outputs` are one pointer per port: complete tensors, row-major, of the port's dtype, the
+ * caller's, and alive until the call returns. An output pointer may be NULL. Collective over the job's ranks. */
+int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs);
+
+/* Text of the last failure of this rank (also of a failed rt_open, then with rt NULL: of this thread). */
+const char *rt_error(const struct rt *rt);
+
+/* main() of a generated program: options of `rankc run` plus --rank R --world N; exit codes of rankc. */
+int rt_main(int argc, char **argv, const struct rt_program *program);
+
+/* Called by generated code --------------------------------------------------------------------------------------- */
+
+/* Leaves the step with the callee's status unless it is RT_OK. */
+#define RT_TRY(call)                                                                                                  \
+    do {                                                                                                              \
+        int rt_try_status = (call);                                                                                   \
+        if (rt_try_status) return rt_try_status;                                                                      \
+    } while (0)
+
+/* Start and length, within a block, of this rank's part of a dimension cut along mesh axis `axis`. */
+int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t unit);
+
+/* Redistribution along one mesh axis. A tensor is seen as (outer, extent, inner) around the dimension that is cut into
+ * (blocks, unit); `site` names the instruction. `scratch` has room for one complete tensor; dst, src and scratch do
+ * not overlap. rt_chunk communicates nothing. */
+int rt_chunk(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t outer,
+             int64_t extent, int64_t inner, int64_t blocks, int64_t unit);
+int rt_all_gather(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
+                  int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit);
+int rt_reduce_scatter(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch,
+                      enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit,
+                      enum rt_reduce reduce);
+int rt_all_reduce(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count,
+                  enum rt_reduce reduce);
+
+/* A kernel met data that no plan can foresee (an index out of range): records the text and stops the step. */
+int rt_fail(struct rt *rt, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

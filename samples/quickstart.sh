@@ -1,0 +1,50 @@
+#!/bin/sh
+# From nothing to a transformer on two ranks: installs what is missing, builds rankc, compiles an ONNX model for one rank
+# and for two that share its weights (tensor parallel), runs both on this machine, and compares.
+set -eu
+
+cd "$(dirname "$0")/.."
+model=samples/models/gpt2.onnx
+input=input_ids=samples/models/gpt2.input_ids.npy
+out=build/quickstart
+
+say() { printf '\n== %s\n' "$*"; }
+
+# The numbers of a .npy file of 32-bit floats, one per line. The header's length is in its bytes 8 and 9.
+numbers() {
+    header=$(od -A n -t u2 -j 8 -N 2 "$1" | tr -d ' ')
+    od -A n -v -t f4 -w4 -j $((header + 10)) "$1"
+}
+
+first_numbers() { numbers "$1" | awk 'NR <= 6 { printf "%10.5f", $1 } END { print " ..." }'; }
+
+./install-deps.sh
+say 'building rankc'
+[ -f build/build.ninja ] || meson setup build >build-setup.log || { cat build-setup.log >&2; exit 1; }
+rm -f build-setup.log
+ninja -C build --quiet
+rankc=build/rankc
+
+say "compiling $model for one rank, and for two with --pas tp"
+$rankc compile $model -o $out --reuse moo --instance-name one
+$rankc compile $model -o $out --reuse moo --instance-name two --pas tp --plan-ngpus 2
+
+say 'running one rank'
+$rankc run $out/gpt2/one --input $input --output-dir $out/one
+say 'running two ranks'
+$rankc run $out/gpt2/two --input $input --output-dir $out/two
+
+say 'the logits'
+printf 'one rank   '
+first_numbers $out/one/logits.npy
+printf 'two ranks  '
+first_numbers $out/two/logits.npy
+numbers $out/one/logits.npy >$out/one.txt
+numbers $out/two/logits.npy >$out/two.txt
+paste $out/one.txt $out/two.txt | awk '
+    { difference = $1 - $2; if (difference < 0) difference = -difference; if (difference > most) most = difference }
+    { size = $1 < 0 ? -$1 : $1; if (size > largest) largest = size }
+    END { printf "largest difference %.2g of %d numbers up to %.3g\n", most, NR, largest; exit !(most <= 1e-4 * largest) }'
+
+say 'the plan, and the exact memory of each rank'
+$rankc show $out/gpt2/two

@@ -1,0 +1,46 @@
+#!/bin/sh
+# Transcripts of rankc: golden.sh RANKC TRANSCRIPT [--bless]
+#
+# A transcript has lines "$ COMMAND", each followed by what the command prints (stdout, then stderr) and, unless that is
+# 0, its exit code as "[2]". Lines "# ..." are remarks. Commands run in the transcript's directory; `rankc` is the program
+# under test; $TMP is a directory of the test's own, shown as TMP. --bless writes what the commands print now.
+set -eu
+
+rankc=$(realpath "$1")
+golden=$(realpath "$2")
+mode=${3-}
+TMP=$(mktemp -d)
+trap 'rm -rf "$TMP"' EXIT
+mkdir "$TMP/bin"
+ln -s "$rankc" "$TMP/bin/rankc"
+PATH=$TMP/bin:$PATH
+unset NO_COLOR XDG_CACHE_HOME
+export PATH TMP TERM=dumb LC_ALL=C HOME="$TMP"
+cd "$(dirname "$golden")"
+
+actual=$TMP/actual
+before=
+while IFS= read -r line; do
+    case $line in
+    '$ '*)
+        [ "$before" != command ] || printf '\n'
+        before=command
+        printf '%s\n' "$line"
+        status=0
+        sh -c "${line#??}" >"$TMP/out" 2>"$TMP/err" </dev/null || status=$?
+        cat "$TMP/out" "$TMP/err" | sed "s|$TMP|TMP|g"
+        [ $status = 0 ] || printf '[%d]\n' $status
+        ;;
+    '# '*)
+        [ "$before" != command ] || printf '\n'
+        before=comment
+        printf '%s\n' "$line"
+        ;;
+    esac
+done <"$golden" >"$actual"
+
+if [ "$mode" = --bless ]; then
+    cp "$actual" "$golden"
+else
+    diff -u "$golden" "$actual"
+fi

@@ -1,0 +1,57 @@
+#!/bin/sh
+# Builds rankc and runs all its tests.
+#
+#   tests/run.sh [--sanitize | --tsan] [TEST...]
+#
+# --sanitize: with the address and undefined-behaviour sanitizers; --tsan: with the thread sanitizer. Each has a build
+# directory of its own. The last line is "N passed, N failed, N skipped"; the exit status is 0 if none failed.
+set -eu
+
+cd "$(dirname "$0")/.."
+build=build
+setup=
+case ${1-} in
+--sanitize)
+    build='build-sanitize'
+    setup='-Db_sanitize=address,undefined -Db_lundef=false'
+    shift
+    ;;
+--tsan)
+    build='build-tsan'
+    setup='-Db_sanitize=thread -Db_lundef=false'
+    shift
+    ;;
+-*)
+    sed -n 's/^# \{0,1\}//; 2,7p' "$0" >&2
+    exit 2
+    ;;
+esac
+
+./install-deps.sh --tests
+
+# shellcheck disable=SC2086 # a list of words
+[ -f $build/build.ninja ] || meson setup $build $setup -Dwerror=true
+ninja -C $build
+
+status=0
+rm -f $build/meson-logs/testlog.json
+meson test -C $build --no-rebuild --print-errorlogs "$@" || status=$?
+
+# One JSON object per line; "result" is OK, FAIL, TIMEOUT, ERROR, SKIP, EXPECTEDFAIL, UNEXPECTEDPASS or INTERRUPT.
+count=$(awk '
+    { sub(/.*"result": *"/, ""); sub(/".*/, ""); seen[$0]++; all++ }
+    END {
+        passed = seen["OK"] + seen["EXPECTEDFAIL"]
+        printf "%d passed, %d failed, %d skipped\n", passed, all - passed - seen["SKIP"], seen["SKIP"]
+    }' $build/meson-logs/testlog.json 2>/dev/null) || count=
+case $count in
+'' | '0 passed, 0 failed,'*)
+    printf 'no test ran\n' >&2
+    count=${count:-0 passed, 0 failed, 0 skipped}
+    status=1
+    ;;
+*', 0 failed,'*) ;;
+*) status=1 ;;
+esac
+printf '%s\n' "$count"
+exit $status
