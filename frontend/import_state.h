@@ -66,7 +66,8 @@ struct import {
     struct graph *graph;
     struct map rows;      /* onnx_op_index */
     struct map functions; /* "domain::name:overload" -> index in the model's */
-    struct map declared;  /* value -> index in the graph's value_info, or n_value_info + index in its outputs */
+    struct map declared;  /* value -> index in infos: what the model says about it */
+    VEC(const Onnx__ValueInfoProto *) infos;
     struct frame *frame;
     int64_t walked; /* nodes so far */
     VEC(struct sequence) sequences;

@@ -61,19 +61,6 @@ static void prepare_process(void) {
 
 /* ---- diagnostics ---- */
 
-static bool wants_color(enum choice choice) {
-    const char *none = getenv("NO_COLOR"), *terminal = getenv("TERM");
-    if (choice == OPT_COLOR_ALWAYS) return true;
-    if (choice == OPT_COLOR_NEVER || (none && *none)) return false;
-    return isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb");
-}
-
-static void print_diagnostics(const struct session *session) {
-    const struct options *options = &session->options;
-    enum diag_style style = options->json ? DIAG_JSON : wants_color(options->color) ? DIAG_COLOR : DIAG_PLAIN;
-    diags_print(&session->diags, stderr, style, options->quiet ? DIAG_WARNING : DIAG_NOTE);
-}
-
 /* Something to say when there may be no memory left. */
 static void print_plainly(const struct session *session, int code, const char *text) {
     if (session->options.json)
@@ -87,31 +74,27 @@ static void print_plainly(const struct session *session, int code, const char *t
 
 /* ---- running ---- */
 
-static void print_help(struct session *session) {
+static int print_help(struct cli *cli) {
     struct strbuf text;
-    strbuf_init(&text, &session->arena);
-    if (session->options.verb == VERB_HELP)
+    strbuf_init(&text, cli->arena);
+    if (cli->options->verb == VERB_HELP)
         help_overview(&text);
     else
-        help_verb(&text, session->options.verb);
+        help_verb(&text, cli->options->verb);
     fputs(strbuf_text(&text), stdout);
-}
-
-static int run_verb(struct session *session) {
-    struct cli cli = {&session->options, &session->arena, &session->diags};
-    if (!session->options.help) return verb_functions[session->options.verb](&cli);
-    print_help(session);
     return EXIT_OK;
 }
 
 static int run(struct session *session, int argc, char **argv) {
+    const struct options *options = &session->options;
+    struct cli cli = {options, &session->arena, &session->diags};
     diags_init(&session->diags, &session->arena);
     int code = options_parse(&session->options, argc, argv, &session->arena, &session->diags);
-    if (!code) code = run_verb(session);
-    print_diagnostics(session);
+    if (!code) code = options->help ? print_help(&cli) : verb_functions[options->verb](&cli);
+    cli_report(&cli);
     if (code > 0) return code;
     enum exit_code diagnosed = diags_exit(&session->diags);
-    if (code && !diagnosed) BUG("%s failed and did not say why", verb_rows[session->options.verb].name);
+    if (code && !diagnosed) BUG("%s failed and did not say why", verb_rows[options->verb].name);
     return (int)diagnosed;
 }
 

@@ -88,7 +88,7 @@ const int64_t *lower_known(struct lower *l, int input, const char *what, int *n)
 int lower_known_int(struct lower *l, int input, const char *what, int64_t *value);
 int lower_known_float(struct lower *l, int input, const char *what, double *value);
 /* The values of operand `input` if given, else of attribute `name`: axes, pads, splits moved from one to the other.
- * NULL with *n = 0 if neither is there; -1 after a diagnostic. */
+ * NULL with *n = 0 if neither is there; -1 after a diagnostic. Rows without the attribute pass over `name`. */
 int lower_list(struct lower *l, int input, const char *name, const int64_t **list, int *n);
 
 /* -ndim .. ndim-1 to 0 .. ndim-1, else E375. */

@@ -13,7 +13,7 @@ enum {
     PRIVATE_FIELD = 1000, /* TensorProto.first_span and up */
     VARINT_BYTES = 10,
     MEMORY_BASE = 64 << 20, /* of the tree: this plus MEMORY_FACTOR times the bytes that are not tensor data, */
-    MEMORY_FACTOR = 12,
+    MEMORY_FACTOR = 16,
     MEMORY_LIMIT = 384 << 20 /* and never more than this */
 };
 

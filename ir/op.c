@@ -1,5 +1,6 @@
 #include "ir/op.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,35 +69,45 @@ static bool type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound) {
     return *bound == dtype;
 }
 
-/* The letter of input `i`, NULL past the last. */
+/* The letter of input `i`, which the row has. */
 static const char *input_letter(const struct op *op, int i) {
     const char *letter = op->types;
-    for (; i > 0 && letter[1] != '*' && *letter != '-'; i--) letter += letter[1] == '?' ? 2 : 1;
-    return *letter == '-' ? NULL : letter;
+    for (; i > 0 && letter[1] != '*'; i--) letter += letter[1] == '?' ? 2 : 1;
+    return letter;
 }
 
-static bool may_leave_out(const char *letter) { return !letter || letter[1] == '?'; }
+/* How many inputs the row's types ask for. */
+static void count_inputs(const struct op *op, int *least, int *most) {
+    *least = *most = 0;
+    for (const char *letter = op->types; *letter != '-'; letter++) {
+        if (*letter == '?')
+            --*least;
+        else if (*letter == '*')
+            *most = INT_MAX;
+        else
+            ++*least, ++*most;
+    }
+}
 
-/* Checks that there are as many operands as the row's types say, which dims_fn hooks rely on. */
+static int refuse_count(const struct graph *graph, int node, struct diags *diags, const char *takes, int count,
+                        const char *what, int given) {
+    return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, node), "%s %s %d %s%s, %d given",
+                      graph->nodes.at[node].op->name, takes, count, what, count == 1 ? "" : "s", given);
+}
+
+/* Checks that there are as many operands as the row says, which dims_fn hooks rely on. */
 static int check_operands(const struct graph *graph, int id, struct diags *diags) {
     const struct node *node = &graph->nodes.at[id];
-    const struct op *op = node->op;
-    int least = 0, most = 0, results = (int)strlen(strchr(op->types, '>') + 1);
-    for (; most < node->ninputs && input_letter(op, most); most++) {
-    }
-    while (!may_leave_out(input_letter(op, least)) && input_letter(op, least)[1] != '*') least++;
-    if (op->types[1] == '*') least = 1;
-    if (node->ninputs > most || node->ninputs < least)
-        return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, id), "%s takes %s %d input%s, %d given", op->name,
-                          node->ninputs > most ? "at most" : "at least", node->ninputs > most ? most : least,
-                          (node->ninputs > most ? most : least) == 1 ? "" : "s", node->ninputs);
+    int least, most, results = (int)strlen(strchr(node->op->types, '>') + 1);
+    count_inputs(node->op, &least, &most);
+    if (node->ninputs < least)
+        return refuse_count(graph, id, diags, "takes at least", least, "input", node->ninputs);
+    if (node->ninputs > most) return refuse_count(graph, id, diags, "takes at most", most, "input", node->ninputs);
     if (node->noutputs != results)
-        return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, id), "%s gives %d output%s, %d asked for", op->name,
-                          results, results == 1 ? "" : "s", node->noutputs);
+        return refuse_count(graph, id, diags, "gives", results, "output", node->noutputs);
     for (int i = 0; i < node->ninputs; i++)
-        if (node->inputs[i] < 0 && !may_leave_out(input_letter(op, i)))
-            return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, id), "input %d of %s may not be left out", i,
-                              op->name);
+        if (node->inputs[i] < 0 && input_letter(node->op, i)[1] != '?')
+            return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, id), "input %d may not be left out", i);
     return 0;
 }
 

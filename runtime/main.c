@@ -195,6 +195,12 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* Microseconds are all a clock reading is good for. */
+static void put_ms(struct rt_json_writer *w, const char *key, double ms) {
+    rt_json_key(w, key);
+    rt_json_put_real(w, (double)(int64_t)(ms * 1e3 + 0.5) / 1e3);
+}
+
 static bool print_json(const struct job *job) {
     const int count = job->options.repeat;
     struct rt_json_writer w;
@@ -207,11 +213,11 @@ static bool print_json(const struct job *job) {
     rt_json_key(&w, "ranks"), rt_json_put_int(&w, job->options.world);
     rt_json_key(&w, "threads"), rt_json_put_int(&w, job->threads);
     rt_json_key(&w, "step_ms"), rt_json_open(&w, '{', RT_JSON_INLINE);
-    rt_json_key(&w, "min"), rt_json_put_real(&w, ms[0]);
-    rt_json_key(&w, "median"), rt_json_put_real(&w, median);
-    rt_json_key(&w, "max"), rt_json_put_real(&w, ms[count - 1]);
+    put_ms(&w, "min", ms[0]);
+    put_ms(&w, "median", median);
+    put_ms(&w, "max", ms[count - 1]);
     rt_json_close(&w, '}');
-    rt_json_key(&w, "load_ms"), rt_json_put_real(&w, job->load_ms);
+    put_ms(&w, "load_ms", job->load_ms);
     rt_json_key(&w, "peak_rss"), rt_json_put_dims(&w, job->peak_rss, job->options.world);
     rt_json_close(&w, '}');
     bool ok = rt_json_end(&w, &why) && fwrite(w.text, 1, w.bytes, stdout) == w.bytes;

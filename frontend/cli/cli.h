@@ -16,4 +16,7 @@ struct cli {
 #define VERB(ID, NAME, ...) int cli_##NAME(struct cli *cli);
 #include "frontend/options.def"
 
+/* Prints the diagnostics. main does so after the verb; a verb only where it does not return. */
+void cli_report(struct cli *cli);
+
 #endif

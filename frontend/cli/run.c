@@ -114,6 +114,7 @@ static int become_program(struct command *command, int lock, struct cli *cli) {
     add_option(command, cli->arena, "comm", "loopback");
     VEC_PUSH(cli->arena, &command->words, NULL);
     if (lock >= 0) fcntl(lock, F_SETFD, 0);
+    cli_report(cli);
     fflush(NULL);
     execv(command->words.at[0], command->words.at);
     return diag_error(cli->diags, 601, EXIT_SYSTEM, NULL, "cannot start %s: %s",

@@ -9,26 +9,27 @@ set -eu
 rankc=$(realpath "$1")
 golden=$(realpath "$2")
 mode=${3-}
-TMP=$(mktemp -d)
-trap 'rm -rf "$TMP"' EXIT
-mkdir "$TMP/bin"
-ln -s "$rankc" "$TMP/bin/rankc"
-PATH=$TMP/bin:$PATH
+own=$(mktemp -d)
+trap 'rm -rf "$own"' EXIT
+TMP=$own/tmp
+mkdir "$TMP" "$own/bin"
+ln -s "$rankc" "$own/bin/rankc"
+PATH=$own/bin:$PATH
 unset NO_COLOR XDG_CACHE_HOME
 export PATH TMP TERM=dumb LC_ALL=C HOME="$TMP"
 cd "$(dirname "$golden")"
 
-actual=$TMP/actual
+actual=$own/actual
 before=
 while IFS= read -r line; do
     case $line in
     '$ '*)
         [ "$before" != command ] || printf '\n'
-        before=command
+        before='command'
         printf '%s\n' "$line"
         status=0
-        sh -c "${line#??}" >"$TMP/out" 2>"$TMP/err" </dev/null || status=$?
-        cat "$TMP/out" "$TMP/err" | sed "s|$TMP|TMP|g"
+        sh -c "${line#??}" >"$own/out" 2>"$own/err" </dev/null || status=$?
+        cat "$own/out" "$own/err" | sed "s|$TMP|TMP|g"
         [ $status = 0 ] || printf '[%d]\n' $status
         ;;
     '# '*)

@@ -14,8 +14,8 @@
 #define TINY_N 5
 #define TINY_P 4
 
-/* A program for `ranks` = `units` times `shards`; never freed. */
-const struct rt_program *tiny_program(int shards, int units);
+/* Describes a program for `units` times `shards` ranks. */
+void tiny_program(struct rt_program *program, int shards, int units);
 
 /* Writes manifest.json, location.json and the weights' file below `directory`, which exists. */
 void tiny_write(const char *directory);

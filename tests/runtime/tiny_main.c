@@ -39,5 +39,7 @@ static void die_if_asked(int argc, char **argv) {
 int main(int argc, char **argv) {
     if (getenv("TINY_WRITE")) return write_files(getenv("TINY_WRITE"));
     die_if_asked(argc, argv);
-    return rt_main(argc, argv, tiny_program(env_int("TINY_SHARDS", 1), env_int("TINY_UNITS", 1)));
+    struct rt_program program;
+    tiny_program(&program, env_int("TINY_SHARDS", 1), env_int("TINY_UNITS", 1));
+    return rt_main(argc, argv, &program);
 }

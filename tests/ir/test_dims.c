@@ -1,0 +1,125 @@
+/* What annotations say: bound factors, what a cut of each factor does to the operands, and how a dimension can be cut.
+ *
+ * A case of tests/dims/ gives, for its last node:
+ *
+ *   k+ m, k n -> m n {..}          the bound annotation
+ *   -> f32[4,8]                    the inferred types
+ *   k: x0[0] x1[0] -> sum          cut of factor k: what each operand is then; operands not named stay whole
+ *   x0[2]: 1/1 r2/1/1 | 2/1 ...    for dimensions of several factors: the options for cuts in blocks/unit */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ir/base/str.h"
+#include "ir/op.h"
+#include "tests/ir/golden.h"
+
+static struct golden golden;
+
+static const char *const files[] = {"tests/dims/elementwise.txt", "tests/dims/contract.txt", "tests/dims/move.txt"};
+enum { FILES = sizeof files / sizeof *files };
+
+static void print_place(struct strbuf *out, const struct dims *dims, int operand, int dim) {
+    bool input = operand < dims->ninputs;
+    strbuf_printf(out, " %s%d[%d]", input ? "x" : "y", input ? operand : operand - dims->ninputs, dim);
+}
+
+static void print_factor(struct strbuf *out, const struct dims *dims, int factor) {
+    const struct node_split split = {factor, 1, 1};
+    strbuf_printf(out, "%s:", dims->factor[factor].name);
+    if (!dims_can_split(dims, &split, 2)) {
+        strbuf_puts(out, " no\n");
+        return;
+    }
+    for (int i = 0; i < dims->ninputs + dims->noutputs; i++) {
+        struct holding holding = dims_holding(dims, i, &split);
+        if (i == dims->ninputs) strbuf_puts(out, " ->");
+        if (holding.kind == HOLD_PARTIAL) strbuf_printf(out, " %s", reduce_names[holding.reduce]);
+        if (holding.kind != HOLD_PART) continue;
+        print_place(out, dims, i, holding.dim);
+        if (holding.blocks != 1 || holding.unit != 1)
+            strbuf_printf(out, "/%lld/%lld", (long long)holding.blocks, (long long)holding.unit);
+    }
+    strbuf_putc(out, '\n');
+}
+
+static void print_options(struct strbuf *out, const struct dims *dims, int operand, int dim) {
+    static const int cuts[][2] = {{1, 1}, {2, 1}, {3, 1}, {1, 2}, {1, 3}, {1, 4}};
+    struct cut_option options[MAX_NDIM];
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        if (dims_extent(dims, operand, dim) % (cuts[i][0] * cuts[i][1])) continue;
+        int n = dims_cut_options(dims, operand, dim, cuts[i][0], cuts[i][1], options);
+        strbuf_printf(out, "%s%d/%d:", i ? "; " : " ", cuts[i][0], cuts[i][1]);
+        for (int k = 0; k < n; k++) {
+            const struct node_split *split = &options[k].split;
+            strbuf_printf(out, " %s/%lld/%lld", dims->factor[split->factor].name, (long long)split->blocks,
+                          (long long)split->unit);
+            if (options[k].more_blocks != 1 || options[k].more_unit != 1)
+                strbuf_printf(out, "(*%lld/%lld)", (long long)options[k].more_blocks, (long long)options[k].more_unit);
+        }
+    }
+    strbuf_putc(out, '\n');
+}
+
+static const char *describe(struct arena *arena, const char *statements) {
+    struct graph *graph = golden_graph(arena, statements);
+    struct dims dims;
+    struct strbuf out;
+    const char *why;
+    assert_non_null(graph);
+    const struct node *node = &graph->nodes.at[graph->nodes.n - 1];
+    assert_int_equal(dims_bind(arena, graph, node, &dims, &why), 0);
+    strbuf_init(&out, arena);
+    strbuf_printf(&out, "%s\n", dims_print(arena, &dims));
+    strbuf_printf(&out, "-> %s\n", tensor_type(arena, &graph->tensors.at[node->outputs[0]]));
+    for (int f = 0; f < dims.nfactors; f++) print_factor(&out, &dims, f);
+    for (int i = 0; i < dims.ninputs + dims.noutputs; i++)
+        for (int d = 0; d < dims.operand[i].ndim; d++) {
+            if (dims.operand[i].dim[d].n < 2) continue;
+            print_place(&out, &dims, i, d);
+            print_options(&out, &dims, i, d);
+        }
+    return strbuf_text(&out);
+}
+
+static void test_annotations(void **state) {
+    int differing = 0;
+    (void)state;
+    for (int i = 0; i < FILES; i++) differing += golden_run(&golden, files[i], describe);
+    assert_int_equal(differing, 0);
+}
+
+/* Every row that is not elementwise must have a case: those are made by test_split. */
+static bool seen[256];
+
+static void see(const char *name, const char *statements) {
+    struct arena arena;
+    (void)name;
+    arena_init(&arena, 0, NULL);
+    const struct graph *graph = golden_graph(&arena, statements);
+    assert_non_null(graph);
+    for (int i = 0; i < graph->nodes.n; i++) seen[graph->nodes.at[i].op - ops] = true;
+    arena_free(&arena);
+}
+
+static void test_every_row_has_a_case(void **state) {
+    (void)state;
+    for (int i = 0; i < FILES; i++) golden_each(&golden, files[i], see);
+    for (int i = 0; i < nops; i++) {
+        if (seen[i] || ops[i].class == OP_ELEMENTWISE) continue;
+        fprintf(stderr, "no case in tests/dims for %s\n", ops[i].name);
+        fail();
+    }
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_annotations),
+        cmocka_unit_test(test_every_row_has_a_case),
+    };
+    golden = golden_options(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,274 @@
+/* Matrix products: against a loop in long double within k eps, and bit for bit where kernels.h promises it. */
+#include "kernel_test.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct shape {
+    int64_t m, k, n;
+};
+
+static const struct shape shapes[] = {{0, 3, 4},  {3, 0, 4},    {3, 4, 0},    {1, 1, 1},   {1, 7, 1},    {1, 5, 37},
+                                      {37, 5, 1}, {2, 3, 5},    {4, 16, 8},   {5, 17, 33}, {31, 64, 65}, {33, 129, 31},
+                                      {8, 257, 9}, {13, 401, 47}, {1, 800, 67}, {70, 390, 1}, {67, 97, 101}};
+#define SHAPES (int)(sizeof shapes / sizeof *shapes)
+
+/* Operands of one product, each stored both ways. */
+struct operands {
+    struct shape shape;
+    float *a[2], *b[2];     /* [trans] */
+    double *a64[2], *b64[2];
+    int64_t *ai[2], *bi[2];
+    int32_t *aw[2], *bw[2];
+};
+
+#define TURN(to, from, rows, columns)                                                                                 \
+    for (int64_t i = 0; i < (rows); i++)                                                                              \
+        for (int64_t j = 0; j < (columns); j++) (to)[j * (rows) + i] = (from)[i * (columns) + j];
+
+#define MAKE(field, T, fill, rows, columns)                                                                           \
+    field[0] = test_new((rows) * (columns), sizeof(T));                                                               \
+    field[1] = test_new((rows) * (columns), sizeof(T));                                                               \
+    fill(field[0], (rows) * (columns));                                                                               \
+    TURN(field[1], field[0], rows, columns)
+
+static struct operands make(struct shape s) {
+    struct operands o = {.shape = s};
+    MAKE(o.a, float, test_f32, s.m, s.k)
+    MAKE(o.b, float, test_f32, s.k, s.n)
+    MAKE(o.a64, double, test_f64, s.m, s.k)
+    MAKE(o.b64, double, test_f64, s.k, s.n)
+    MAKE(o.ai, int64_t, test_i64, s.m, s.k)
+    MAKE(o.bi, int64_t, test_i64, s.k, s.n)
+    MAKE(o.aw, int32_t, test_i32, s.m, s.k)
+    MAKE(o.bw, int32_t, test_i32, s.k, s.n)
+    return o;
+}
+
+/* Rounding of k products and sums: |error| <= k eps sum|a b|, and the factors are below 1. */
+static void products_are_near(struct rt *rt, const struct operands *o, int ta, int tb) {
+    struct shape s = o->shape;
+    float *y = test_new(s.m * s.n, 4);
+    double *y64 = test_new(s.m * s.n, 8);
+    int64_t *yi = test_new(s.m * s.n, 8);
+    int32_t *yw = test_new(s.m * s.n, 4);
+    assert_int_equal(rt_matmul_f32(rt, y, o->a[ta], o->b[tb], s.m, s.k, s.n, ta, tb), RT_OK);
+    assert_int_equal(rt_matmul_f64(rt, y64, o->a64[ta], o->b64[tb], s.m, s.k, s.n, ta, tb), RT_OK);
+    assert_int_equal(rt_matmul_i64(rt, yi, o->ai[ta], o->bi[tb], s.m, s.k, s.n, ta, tb), RT_OK);
+    assert_int_equal(rt_matmul_i32(rt, yw, o->aw[ta], o->bw[tb], s.m, s.k, s.n, ta, tb), RT_OK);
+    for (int64_t i = 0; i < s.m; i++)
+        for (int64_t j = 0; j < s.n; j++) {
+            double sum = 0, size = 0;
+            long double sum64 = 0, size64 = 0;
+            int64_t whole = 0;
+            int32_t word = 0;
+            for (int64_t p = 0; p < s.k; p++) {
+                int64_t l = i * s.k + p, r = p * s.n + j;
+                double term = (double)o->a[0][l] * (double)o->b[0][r];
+                long double term64 = (long double)o->a64[0][l] * o->b64[0][r];
+                sum += term, size += fabs(term);
+                sum64 += term64, size64 += fabsl(term64);
+                whole += o->ai[0][l] * o->bi[0][r];
+                word += o->aw[0][l] * o->bw[0][r];
+            }
+            int64_t at = i * s.n + j;
+            test_near((double)y[at], sum, (double)s.k * FLT_EPSILON * size, "f32", at);
+            test_near(y64[at], (double)sum64, (double)s.k * DBL_EPSILON * (double)size64, "f64", at);
+            assert_int_equal(yi[at], whole);
+            assert_int_equal(yw[at], word);
+        }
+}
+
+static void products_of(const char *kernels) {
+    struct rt *rt = test_open(kernels);
+    for (int s = 0; s < SHAPES; s++)
+        for (int trans = 0; trans < 4; trans++) {
+            struct operands o = make(shapes[s]);
+            products_are_near(rt, &o, trans & 1, trans >> 1);
+            test_free_all();
+        }
+    test_close(rt);
+}
+
+static void test_reference(void **state) {
+    (void)state;
+    products_of("reference");
+}
+
+static void test_library(void **state) {
+    (void)state;
+    products_of("auto");
+}
+
+static void test_reference_is_the_loop(void **state) {
+    (void)state;
+    struct rt *rt = test_open("reference");
+    for (int s = 0; s < SHAPES; s++) {
+        struct operands o = make(shapes[s]);
+        struct shape d = o.shape;
+        float *expected = test_new(d.m * d.n, 4), *y = test_new(d.m * d.n, 4);
+        for (int64_t i = 0; i < d.m; i++)
+            for (int64_t j = 0; j < d.n; j++) {
+                volatile float sum = 0; /* volatile: neither fused nor reordered */
+                for (int64_t p = 0; p < d.k; p++) {
+                    volatile float term = o.a[0][i * d.k + p] * o.b[0][p * d.n + j];
+                    sum = sum + term;
+                }
+                expected[i * d.n + j] = sum;
+            }
+        for (int trans = 0; trans < 4; trans++) {
+            rt_matmul_f32(rt, y, o.a[trans & 1], o.b[trans >> 1], d.m, d.k, d.n, trans & 1, trans >> 1);
+            test_same_f32(y, expected, d.m * d.n, "reference");
+        }
+        test_free_all();
+    }
+    test_close(rt);
+}
+
+/* Rows [i0, i0 + m) and columns [j0, j0 + n) of the product, computed alone. */
+static void part_is_equal(struct rt *rt, const struct operands *o, const float *whole, int64_t i0, int64_t m, int64_t j0,
+                          int64_t n, int ta, int tb) {
+    struct shape s = o->shape;
+    float *a = test_new(m * s.k, 4), *b = test_new(s.k * n, 4), *y = test_new(m * n, 4);
+    for (int64_t p = 0; p < s.k; p++) {
+        for (int64_t i = 0; i < m; i++) a[ta ? p * m + i : i * s.k + p] = o->a[0][(i0 + i) * s.k + p];
+        for (int64_t j = 0; j < n; j++) b[tb ? j * s.k + p : p * n + j] = o->b[0][p * s.n + j0 + j];
+    }
+    assert_int_equal(rt_matmul_f32(rt, y, a, b, m, s.k, n, ta, tb), RT_OK);
+    for (int64_t i = 0; i < m; i++) test_same_f32(y + i * n, whole + (i0 + i) * s.n + j0, n, "part");
+}
+
+static void cuts_change_nothing(const char *kernels) {
+    static const struct shape cut[] = {{33, 401, 67}, {130, 800, 129}, {7, 385, 515}, {300, 64, 5}};
+    struct rt *rt = test_open(kernels);
+    if (!rt_kernels_invariant(rt)) {
+        test_close(rt);
+        skip();
+    }
+    for (int s = 0; s < 4; s++)
+        for (int trans = 0; trans < 4; trans++) {
+            struct operands o = make(cut[s]);
+            int64_t m = cut[s].m, n = cut[s].n;
+            float *y = test_new(m * n, 4);
+            rt_kernels_threads(1);
+            rt_matmul_f32(rt, y, o.a[0], o.b[0], m, cut[s].k, n, 0, 0);
+            for (int threads = 1; threads <= 3; threads++) {
+                rt_kernels_threads(threads);
+                part_is_equal(rt, &o, y, 0, m, 0, n, trans & 1, trans >> 1);
+            }
+            rt_kernels_threads(2);
+            part_is_equal(rt, &o, y, 0, m / 2, 0, n, trans & 1, trans >> 1);
+            part_is_equal(rt, &o, y, m / 2, m - m / 2, 0, n, trans & 1, trans >> 1);
+            part_is_equal(rt, &o, y, 0, m, 0, n / 3, trans & 1, trans >> 1);
+            part_is_equal(rt, &o, y, 0, m, n / 3, n - n / 3, trans & 1, trans >> 1);
+            part_is_equal(rt, &o, y, m - 1, 1, 0, n, trans & 1, trans >> 1);
+            part_is_equal(rt, &o, y, 1, m - 1, n - 1, 1, trans & 1, trans >> 1);
+            part_is_equal(rt, &o, y, 2, 1, 1, 1, trans & 1, trans >> 1);
+            test_free_all();
+        }
+    test_close(rt);
+}
+
+static void test_reference_cuts(void **state) {
+    (void)state;
+    cuts_change_nothing("reference");
+}
+
+static void test_library_cuts(void **state) {
+    (void)state;
+    cuts_change_nothing("auto");
+}
+
+static void test_threads_change_nothing(void **state) {
+    (void)state;
+    static const struct shape large = {150, 100, 130};
+    for (int kind = 0; kind < 2; kind++) {
+        struct rt *rt = test_open(kind ? "reference" : "auto");
+        struct operands o = make(large);
+        double *once = test_new(large.m * large.n, 8), *twice = test_new(large.m * large.n, 8);
+        rt_kernels_threads(1);
+        rt_matmul_f64(rt, once, o.a64[0], o.b64[0], large.m, large.k, large.n, 0, 0);
+        rt_kernels_threads(2);
+        rt_matmul_f64(rt, twice, o.a64[0], o.b64[0], large.m, large.k, large.n, 0, 0);
+        test_same_f64(twice, once, large.m * large.n, "f64 with threads");
+        test_free_all();
+        test_close(rt);
+    }
+}
+
+static void test_batches(void **state) {
+    (void)state;
+    enum { BATCH = 5, M = 9, K = 70, N = 11 };
+    for (int kind = 0; kind < 2; kind++)
+        for (int trans = 0; trans < 4; trans++)
+            for (int threads = 1; threads <= 7; threads += 3) {
+                struct rt *rt = test_open(kind ? "reference" : "auto");
+                float *a = test_new(BATCH * M * K, 4), *b = test_new(BATCH * K * N, 4);
+                float *y = test_new(BATCH * M * N, 4), *one = test_new(M * N, 4);
+                test_f32(a, BATCH * M * K);
+                test_f32(b, BATCH * K * N);
+                rt_kernels_threads(threads);
+                assert_int_equal(rt_bmm_f32(rt, y, a, b, BATCH, M, K, N, trans & 1, trans >> 1), RT_OK);
+                assert_int_equal(rt_bmm_f32(rt, y, a, b, 0, M, K, N, 0, 0), RT_OK);
+                rt_kernels_threads(1);
+                for (int i = 0; i < BATCH; i++) {
+                    rt_matmul_f32(rt, one, a + i * M * K, b + i * K * N, M, K, N, trans & 1, trans >> 1);
+                    for (int j = 0; j < M * N; j++)
+                        test_near((double)y[i * M * N + j], (double)one[j], K * FLT_EPSILON * K, "batch", j);
+                    if (rt_kernels_invariant(rt)) test_same_f32(y + i * M * N, one, M * N, "batch");
+                }
+                test_free_all();
+                test_close(rt);
+            }
+}
+
+static void test_nan_and_infinity_pass(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        struct rt *rt = test_open(kind ? "reference" : "auto");
+        const float a[] = {0, 1, INFINITY, 1, NAN, 0}, b[] = {INFINITY, 0, 1, 2};
+        float y[6];
+        assert_int_equal(rt_matmul_f32(rt, y, a, b, 3, 2, 2, 0, 0), RT_OK);
+        assert_true(isnan(y[0]));                 /* 0 inf + 1 1 */
+        assert_true(y[1] == 2);                   /* 0 0 + 1 2 */
+        assert_true(y[2] == INFINITY);            /* inf inf + 1 1 */
+        assert_true(isnan(y[3]));                 /* inf 0 + 1 2 */
+        assert_true(isnan(y[4]) && isnan(y[5]));
+        test_close(rt);
+    }
+}
+
+static void test_integers_wrap(void **state) {
+    (void)state;
+    struct rt *rt = test_open("auto");
+    const int32_t a = INT32_MIN, b = -1;
+    int32_t y;
+    assert_int_equal(rt_matmul_i32(rt, &y, &a, &b, 1, 1, 1, 0, 0), RT_OK);
+    assert_int_equal(y, INT32_MIN);
+    test_close(rt);
+}
+
+static void test_selection(void **state) {
+    (void)state;
+    struct rt *rt = test_open("reference");
+    assert_true(rt_kernels_invariant(rt));
+    assert_int_equal(rt_kernels_select(rt, "fastest"), -1);
+    assert_int_equal(rt_kernels_select(rt, "auto"), 0);
+    assert_int_equal(rt_kernels_select(rt, NULL), 0);
+    int before = rt_kernels_threads(3);
+    assert_int_equal(rt_kernels_threads(before), 3);
+    test_close(rt);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reference),       cmocka_unit_test(test_library),
+        cmocka_unit_test(test_reference_is_the_loop), cmocka_unit_test(test_reference_cuts),
+        cmocka_unit_test(test_library_cuts),    cmocka_unit_test(test_threads_change_nothing),
+        cmocka_unit_test(test_batches),         cmocka_unit_test(test_nan_and_infinity_pass),
+        cmocka_unit_test(test_integers_wrap),   cmocka_unit_test(test_selection),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
