@@ -136,9 +136,16 @@ static const char *value_text(const struct loops *l, const struct target *target
     return strbuf_text(&out);
 }
 
+static const char *type_name(const struct loops *l, int tensor) {
+    return rt_dtypes[l->graph->tensors.at[tensor].dtype].c_type;
+}
+
+/* Parameters of the function, and how each input is spelled in the expression. */
 static void bind_operands(struct loops *l, struct tmpl_env *env) {
     static const char *const names[] = {"a", "b", "c"};
-    tmpl_list(env, "inputs");
+    struct strbuf parameters;
+    strbuf_init(&parameters, l->arena);
+    strbuf_printf(&parameters, "%s *restrict y", type_name(l, l->node->outputs[0]));
     for (int k = 0; k < l->node->ninputs; k++) {
         int tensor = l->node->inputs[k];
         if (rankplan_is_literal(l->graph, l->node, k)) {
@@ -146,11 +153,10 @@ static void bind_operands(struct loops *l, struct tmpl_env *env) {
             continue;
         }
         const char *name = l->node->ninputs == 1 ? "x" : names[k];
-        struct tmpl_env *input = tmpl_entry(env, "inputs");
-        tmpl_set(input, "input", name);
-        tmpl_set(input, "type", rt_dtypes[l->graph->tensors.at[tensor].dtype].c_type);
+        strbuf_printf(&parameters, ", const %s *%s", type_name(l, tensor), name);
         l->operand[k] = arena_printf(l->arena, "%s[%s]", name, index_text(l, l->stride[k]));
     }
+    tmpl_set(env, "parameters", strbuf_text(&parameters));
 }
 
 static void bind_loops(struct loops *l, struct tmpl_env *env) {
@@ -184,7 +190,6 @@ static int function_of(struct kernels *kernels, struct loops *l) {
     make_loops(l);
     bind_operands(l, env);
     bind_loops(l, env);
-    tmpl_set(env, "type", rt_dtypes[l->graph->tensors.at[l->node->outputs[0]].dtype].c_type);
     tmpl_set(env, "value", value_text(l, kernels->target));
     tmpl_set(env, "name", l->node->op->name);
     const char *template = kernels->target->elementwise_template;

@@ -1,6 +1,6 @@
 /* Build tool: writes the files of templates/ as one C table, so that the compiler needs no files beside itself.
  *
- *     embed OUT.c ROOT FILE...      each FILE is known by its path below ROOT
+ *     embed OUT.c ROOT FILE...      each FILE is known by its path behind ROOT, "templates/"
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,14 +28,13 @@ static void write_text(FILE *out, const char *path) {
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     FILE *out = fopen(argv[1], "wb");
-    size_t root = strlen(argv[2]);
     if (!out) {
         perror(argv[1]);
         return 1;
     }
     fputs("#include \"codegen/embedded.h\"\n\nconst struct embedded embedded[] = {\n", out);
     for (int i = 3; i < argc; i++) {
-        const char *name = strncmp(argv[i], argv[2], root) == 0 ? argv[i] + root + (argv[i][root] == '/') : argv[i];
+        const char *root = strstr(argv[i], argv[2]), *name = root ? root + strlen(argv[2]) : argv[i];
         fprintf(out, "    {\"%s\",\n", name);
         write_text(out, argv[i]);
     }

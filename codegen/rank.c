@@ -6,9 +6,9 @@
 #include "codegen/layers.h"
 
 /* Note [Sites]
- * Every instruction of a step has a number, its site: its place in the order, the same on all ranks that run it, and the
- * index into "instructions" of manifest.json, which names the ONNX node. Communication records it, so that a rank that
- * waits can be asked for what. */
+ * Every instruction of a step has a number, its site: its place in the order, the same on all ranks that run it,
+ * and the index into "instructions" of manifest.json, which names the ONNX node. Communication records it, so that
+ * a rank that waits can be asked for what. */
 
 /* A pointer of a function: the tensor it stands for in each call of the function. */
 struct role {
@@ -30,30 +30,40 @@ struct function {
     const char *said; /* node name last put in a comment */
 };
 
-static const struct tensor *tensor_at(const struct function *f, int id) { return &f->plan->graph->tensors.at[id]; }
+static const struct tensor *tensor_at(const struct function *f, int id) {
+    return &f->plan->graph->tensors.at[id];
+}
 
-static const char *type_name(const struct function *f, int tensor) { return rt_dtypes[tensor_at(f, tensor)->dtype].c_type; }
+static const char *type_name(const struct function *f, int tensor) {
+    return rt_dtypes[tensor_at(f, tensor)->dtype].c_type;
+}
 
 /* The tensors that slot `slot` of instruction `i` stands for in the function's calls. */
 static const int *slot_tensors(struct function *f, int i, int slot) {
     int *tensors = ARENA_ARRAY(f->arena, int, f->times);
-    for (int call = 0; call < f->times; call++) tensors[call] = f->instructions[i + call * f->period].tensors.at[slot];
+    for (int call = 0; call < f->times; call++)
+        tensors[call] = f->instructions[i + call * f->period].tensors.at[slot];
     return tensors;
 }
 
 static bool one_address(const struct function *f, const int *tensors) {
     const struct plan_place *place = f->class->place;
     for (int call = 1; call < f->times; call++)
-        if (place[tensors[call]].offset != place[tensors[0]].offset || place[tensors[call]].arena != place[tensors[0]].arena) return false;
+        if (place[tensors[call]].offset != place[tensors[0]].offset ||
+            place[tensors[call]].arena != place[tensors[0]].arena)
+            return false;
     return true;
 }
 
-static bool is_written(const struct function *f, int tensor) { return tensor_at(f, tensor)->kind == TENSOR_VALUE; }
+static bool is_written(const struct function *f, int tensor) {
+    return tensor_at(f, tensor)->kind == TENSOR_VALUE;
+}
 
 static void put_shape_comment(struct function *f, int tensor) {
     const struct tensor *t = tensor_at(f, tensor);
     strbuf_puts(&f->body, "  // (");
-    for (int d = 0; d < t->ndim; d++) strbuf_printf(&f->body, "%s%lld", d ? "," : "", (long long)f->class->dims[tensor][d]);
+    for (int d = 0; d < t->ndim; d++)
+        strbuf_printf(&f->body, "%s%lld", d ? "," : "", (long long)f->class->dims[tensor][d]);
     strbuf_puts(&f->body, ")");
     if (t->kind != TENSOR_VALUE && f->times == 1 && str_is_plain(t->name)) strbuf_printf(&f->body, " %s", t->name);
     strbuf_putc(&f->body, '\n');
@@ -62,9 +72,12 @@ static void put_shape_comment(struct function *f, int tensor) {
 static void declare(struct function *f, const struct role *role) {
     int tensor = role->tensors[0];
     const char *arena = plan_arena_names[f->class->place[tensor].arena], *constant = role->written ? "" : "const ";
-    strbuf_printf(&f->body, "%s%s *%s = (%s%s *)(%s + ", constant, type_name(f, tensor), role->name, constant, type_name(f, tensor), arena);
-    if (role->fixed) strbuf_printf(&f->body, "%lld);", (long long)f->class->place[tensor].offset);
-    else strbuf_printf(&f->body, "at->%s);", role->name);
+    strbuf_printf(&f->body, "%s%s *%s = (%s%s *)(%s + ", constant, type_name(f, tensor), role->name, constant,
+                  type_name(f, tensor), arena);
+    if (role->fixed)
+        strbuf_printf(&f->body, "%lld);", (long long)f->class->place[tensor].offset);
+    else
+        strbuf_printf(&f->body, "at->%s);", role->name);
     put_shape_comment(f, tensor);
 }
 
@@ -72,11 +85,12 @@ static void declare(struct function *f, const struct role *role) {
 static const struct role *role_of(struct function *f, int i, int slot) {
     const int *tensors = slot_tensors(f, i, slot);
     for (int r = 0; r < f->roles.n; r++)
-        if (memcmp(f->roles.at[r].tensors, tensors, (size_t)f->times * sizeof *tensors) == 0) return &f->roles.at[r];
+        if (memcmp(f->roles.at[r].tensors, tensors, (size_t)f->times * sizeof *tensors) == 0)
+            return &f->roles.at[r];
     enum tensor_kind kind = tensor_at(f, tensors[0])->kind;
     int prefix = kind == TENSOR_VALUE ? 0 : kind == TENSOR_INPUT ? 1 : 2;
     struct role role = {.tensors = tensors, .fixed = one_address(f, tensors), .written = is_written(f, tensors[0])};
-    role.name = arena_printf(f->arena, "%c%d", "txw"[prefix], f->counts[prefix]++);
+    role.name = arena_printf(f->arena, "%c%d", "txw"[prefix], f -> counts[prefix]++);
     VEC_PUSH(f->arena, &f->roles, role);
     declare(f, &role);
     return &f->roles.at[f->roles.n - 1];
@@ -88,9 +102,12 @@ static void put_call(struct function *f, int i, const char *site, int number) {
     int slot = 0;
     for (int s = 0; s < instruction->tensors.n; s++) role_of(f, i, s);
     for (const char *c = instruction->text; *c; c++) {
-        if (*c == 1) strbuf_puts(&f->body, role_of(f, i, slot++)->name);
-        else if (*c == 2) strbuf_printf(&f->body, "%s%d", site, number);
-        else strbuf_putc(&f->body, *c);
+        if (*c == 1)
+            strbuf_puts(&f->body, role_of(f, i, slot++)->name);
+        else if (*c == 2)
+            strbuf_printf(&f->body, "%s%d", site, number);
+        else
+            strbuf_putc(&f->body, *c);
     }
     strbuf_putc(&f->body, '\n');
 }
@@ -98,37 +115,48 @@ static void put_call(struct function *f, int i, const char *site, int number) {
 static void put_node_comment(struct function *f, int i) {
     const struct node *node = &f->plan->graph->nodes.at[f->instructions[i].node];
     if (f->said && strcmp(f->said, node->name) == 0) return;
-    strbuf_printf(&f->body, "%s// %s %s\n", f->body.length ? "\n" : "", node->op->name, str_is_plain(node->name) ? node->name : "");
+    strbuf_printf(&f->body, "%s// %s %s\n", f->body.length ? "\n" : "", node->op->name,
+                  str_is_plain(node->name) ? node->name : "");
     f->said = node->name;
 }
 
-static struct function new_function(const struct rankplan *plan, const struct plan_class *class, const struct instruction *instructions,
-                                    int times, int period) {
-    struct function f = {.plan = plan, .class = class, .arena = plan->graph->arena, .instructions = instructions, .times = times, .period = period};
+static struct function new_function(const struct rankplan *plan, const struct plan_class *class,
+                                    const struct instruction *instructions, int times, int period) {
+    struct function f = {.plan = plan,
+                         .class = class,
+                         .arena = plan->graph->arena,
+                         .instructions = instructions,
+                         .times = times,
+                         .period = period};
     strbuf_init(&f.body, f.arena);
     return f;
 }
 
-/* Layers ---------------------------------------------------------------------------------------------------------- */
+/* Layers ----------------------------------------------------------------------------------------------------------
+ */
 
 static void bind_offsets(const struct function *f, struct tmpl_env *env) {
-    tmpl_list(env, "fields");
+    struct strbuf fields;
+    strbuf_init(&fields, f->arena);
     tmpl_list(env, "rows");
     for (int r = 0; r < f->roles.n; r++)
-        if (!f->roles.at[r].fixed) tmpl_set(tmpl_entry(env, "fields"), "field", f->roles.at[r].name);
+        if (!f->roles.at[r].fixed) strbuf_printf(&fields, "%s%s", fields.length ? ", " : "", f->roles.at[r].name);
+    tmpl_set(env, "fields_text", fields.length ? strbuf_text(&fields) : "none");
     for (int call = 0; call < f->times; call++) {
         struct strbuf row;
         strbuf_init(&row, f->arena);
         for (int r = 0; r < f->roles.n; r++)
             if (!f->roles.at[r].fixed)
-                strbuf_printf(&row, "%s%lld", row.length ? ", " : "", (long long)f->class->place[f->roles.at[r].tensors[call]].offset);
-        tmpl_set(tmpl_entry(env, "rows"), "row", strbuf_text(&row));
+                strbuf_printf(&row, "%s%lld", row.length ? ", " : "",
+                              (long long)f->class->place[f->roles.at[r].tensors[call]].offset);
+        tmpl_set(tmpl_entry(env, "rows"), "row", row.length ? strbuf_text(&row) : "0");
     }
 }
 
 /* Names of the arenas the text uses, declared at the top of the function. */
 static void bind_arenas(struct tmpl_env *env, const char *text) {
-    static const char *const enumerators[] = {"RT_WEIGHTS", "RT_GRADIENTS", "RT_OPTIMIZER", "RT_ACTIVATIONS", "RT_COMMUNICATION", "RT_SCRATCH"};
+    static const char *const enumerators[] = {"RT_WEIGHTS",     "RT_GRADIENTS",     "RT_OPTIMIZER",
+                                              "RT_ACTIVATIONS", "RT_COMMUNICATION", "RT_SCRATCH"};
     tmpl_list(env, "arenas");
     for (int a = 0; a < PLAN_ARENAS; a++) {
         char use[40];
@@ -140,8 +168,9 @@ static void bind_arenas(struct tmpl_env *env, const char *text) {
     }
 }
 
-static void write_layer(const struct rankplan *plan, const struct plan_class *class, const struct instruction *instructions,
-                        const struct stretch *stretch, struct tmpl_env *env, int number) {
+static void write_layer(const struct rankplan *plan, const struct plan_class *class,
+                        const struct instruction *instructions, const struct stretch *stretch, struct tmpl_env *env,
+                        int number) {
     struct function f = new_function(plan, class, instructions, stretch->times, stretch->period);
     for (int j = 0; j < stretch->period; j++) {
         put_node_comment(&f, stretch->first + j);
@@ -155,11 +184,13 @@ static void write_layer(const struct rankplan *plan, const struct plan_class *cl
     bind_arenas(env, strbuf_text(&f.body));
 }
 
-/* The step --------------------------------------------------------------------------------------------------------- */
+/* The step
+ * --------------------------------------------------------------------------------------------------------- */
 
 static void put_loop(struct function *step, const struct stretch *stretch, int number) {
     strbuf_printf(&step->body, "%sfor (int i = 0; i < %d; i++)\n", step->body.length ? "\n" : "", stretch->times);
-    strbuf_printf(&step->body, "    RT_TRY(layer_%d(rt, &layer_%d_at[i], %d + %d * i));\n", number, number, stretch->first, stretch->period);
+    strbuf_printf(&step->body, "    RT_TRY(layer_%d(rt, &layer_%d_at[i], %d + %d * i));\n", number, number,
+                  stretch->first, stretch->period);
     step->said = NULL;
 }
 
@@ -170,12 +201,14 @@ static void put_updates(struct function *step) {
         struct update u = graph->updates.at[i];
         const struct plan_place *to = &step->class->place[u.weight], *from = &step->class->place[u.value];
         if (to->offset < 0) continue;
-        strbuf_printf(&step->body, "\nmemcpy(%s + %lld, %s + %lld, %lld);  // update\n", plan_arena_names[to->arena], (long long)to->offset,
-                      plan_arena_names[from->arena], (long long)from->offset, (long long)rankplan_bytes(step->class, graph, u.weight));
+        strbuf_printf(&step->body, "\nmemcpy(%s + %lld, %s + %lld, %lld);  // update\n",
+                      plan_arena_names[to->arena], (long long)to->offset, plan_arena_names[from->arena],
+                      (long long)from->offset, (long long)rankplan_bytes(step->class, graph, u.weight));
     }
 }
 
-const char *rank_source(const struct rankplan *plan, int class, const struct target *target, const struct tmpl_env *program) {
+const char *rank_source(const struct rankplan *plan, int class, const struct target *target,
+                        const struct tmpl_env *program) {
     const struct graph *graph = plan->graph;
     const struct plan_class *c = &plan->classes[class];
     struct tmpl_env *env = tmpl_env(graph->arena, program);

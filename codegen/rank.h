@@ -6,6 +6,7 @@
 #include "codegen/tmpl.h"
 
 /* Text of the class' source. `program` binds what all files know (codegen/program.h). */
-const char *rank_source(const struct rankplan *plan, int class, const struct target *target, const struct tmpl_env *program);
+const char *rank_source(const struct rankplan *plan, int class, const struct target *target,
+                        const struct tmpl_env *program);
 
 #endif

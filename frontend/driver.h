@@ -1,4 +1,4 @@
-/* What the verbs do with a model, without a terminal: nothing here prints results to the user or ends the process.
+/* What the verbs do with a model, without a terminal: nothing here prints or ends the process.
  *
  * All return 0, or -1 with diagnostics. Options are complete and checked (frontend/options.h).
  */
@@ -12,10 +12,13 @@ int driver_compile(const struct options *options, struct arena *arena, struct di
 
 /* Plans options->operand as driver_compile would; *manifest_json, in the arena, is the manifest it would write,
  * without "files". Writes nothing. */
-int driver_plan(const struct options *options, struct arena *arena, struct diags *diags,
-                const char **manifest_json);
+int driver_plan(const struct options *options, struct arena *arena, struct diags *diags, const char **manifest_json);
 
-/* Proves the plan in `dir` (of manifest.json) equal to the one-device graph it was made from. */
+/* The graph of options->operand after the pass options->dump_after, as text. */
+int driver_dump(const struct options *options, struct arena *arena, struct diags *diags, const char **text);
+
+/* Proves the plan in `dir` (of manifest.json) equal to the one-device graph it was made from: reads graph.rir, applies
+ * plan.json, checks every level, and compares the files with their hashes. */
 int driver_verify(const char *dir, const struct options *options, struct arena *arena, struct diags *diags);
 
 #endif

@@ -76,7 +76,7 @@ static void name_result(struct import *import, const struct frame *frame, const 
     import->graph->tensors.at[id].name = arena_printf(import->arena, "%s%s", frame->prefix, name);
 }
 
-static void finish_node(struct import *import, struct frame *frame, struct lower *l, int status) {
+static void finish_node(struct import *import, const struct frame *frame, struct lower *l, int status) {
     for (int i = 0; i < l->noutputs; i++) {
         const char *name = onnx_text(l->node->output[i]);
         int id = status < 0 ? POISONED : l->outputs[i];

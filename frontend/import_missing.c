@@ -3,7 +3,7 @@
 
 #include "ir/base/str.h"
 
-enum { NAMED = 16, PLACED = 8 }; /* how many the text names, how many get a note with their place */
+enum { MOST_NAMED = 16, MOST_NOTES = 8 }; /* how many the text names, how many get a note with their place */
 
 static const struct reason {
     int code;
@@ -37,7 +37,7 @@ void import_missing(struct import *import, const Onnx__NodeProto *node, const st
 
 static void note_each(struct import *import, int code, int count) {
     int noted = 0;
-    for (int i = 0; i < import->missing.n && noted < PLACED; i++) {
+    for (int i = 0; i < import->missing.n && noted < MOST_NOTES; i++) {
         const struct missing *missing = &import->missing.at[i];
         if (missing->code != code) continue;
         if (missing->since)
@@ -59,11 +59,11 @@ static void report(struct import *import, const struct reason *reason) {
         const struct missing *missing = &import->missing.at[i];
         if (missing->code != reason->code) continue;
         if (!first) first = missing;
-        if (count++ < NAMED)
+        if (count++ < MOST_NAMED)
             strbuf_printf(&names, "%s%s", count > 1 ? ", " : "", str_escape(import->arena, missing->name, strlen(missing->name), 120));
     }
     if (!first) return;
-    if (count > NAMED) strbuf_printf(&names, " and %d more", count - NAMED);
+    if (count > MOST_NAMED) strbuf_printf(&names, " and %d more", count - MOST_NAMED);
     if (reason->code == 403) strbuf_printf(&names, " in opset %d", first->version);
     const char *template = count > 1 ? reason->many : reason->one;
     const char *at = strstr(template, "%s");

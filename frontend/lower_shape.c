@@ -8,7 +8,7 @@ int lower_reshape(struct lower *l) {
     struct tensor x = lower_input(l, 0);
     int n, open = -1;
     const int64_t *given = lower_known(l, 1, "shape", &n);
-    int64_t shape[MAX_NDIM], rest, elements = tensor_elements(&x);
+    int64_t shape[MAX_NDIM], rest = 0, elements = tensor_elements(&x);
     if (!given) return -1;
     if (n > MAX_NDIM) return lower_error(l, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d are supported", n, MAX_NDIM);
     for (int d = 0; d < n; d++) {

@@ -85,20 +85,9 @@ static void check_graph_features(struct check *check, const struct onnx_place *p
 
 /* ---- declared values ---- */
 
-/* "tensor", "sequence(tensor)", ... as far as `type` goes in. */
-static const char *type_text(struct check *check, const Onnx__TypeProto *type) {
-    static const char *const kinds[] = {[ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE] = "tensor",
-                                        [ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE] = "sequence",
-                                        [ONNX__TYPE_PROTO__VALUE_MAP_TYPE] = "map",
-                                        [ONNX__TYPE_PROTO__VALUE_OPAQUE_TYPE] = "opaque",
-                                        [ONNX__TYPE_PROTO__VALUE_SPARSE_TENSOR_TYPE] = "sparse_tensor",
-                                        [ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE] = "optional"};
-    const char *outer = kinds[type->value_case];
-    const Onnx__TypeProto *inner = NULL;
-    if (type->value_case == ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE) inner = type->sequence_type->elem_type;
-    if (type->value_case == ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE) inner = type->optional_type->elem_type;
-    if (!inner || inner->value_case == ONNX__TYPE_PROTO__VALUE__NOT_SET) return outer;
-    return arena_printf(check->model->arena, "%s(%s)", outer, kinds[inner->value_case]);
+static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *value) {
+    if (!value->type || value->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) return NULL;
+    return value->type->tensor_type;
 }
 
 static bool is_static(const Onnx__TensorShapeProto__Dimension *dim) {
@@ -135,17 +124,12 @@ static void check_value_shape(struct check *check, const Onnx__TypeProto__Tensor
 }
 
 static void check_value(struct check *check, const Onnx__ValueInfoProto *value, const struct onnx_place *place) {
-    const Onnx__TypeProto *type = value->type;
-    if (!type || type->value_case == ONNX__TYPE_PROTO__VALUE__NOT_SET) return;
-    if (type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) {
-        CHECK_FAIL(check, 404, EXIT_UNSUPPORTED, place, "type %s not supported: value %s", type_text(check, type),
-                   check_quote(check, onnx_text(value->name)));
-        return;
-    }
-    if (type->tensor_type->elem_type && !onnx_type_name(type->tensor_type->elem_type))
+    const Onnx__TypeProto__Tensor *type = tensor_type(value);
+    if (!type) return; /* whether other types are supported is the importer's to say: E404 */
+    if (type->elem_type && !onnx_type_name(type->elem_type))
         CHECK_FAIL(check, 356, EXIT_MALFORMED, place, "value %s: there is no element type %" PRId32,
-                   check_quote(check, onnx_text(value->name)), type->tensor_type->elem_type);
-    if (type->tensor_type->shape) check_value_shape(check, type->tensor_type, place);
+                   check_quote(check, onnx_text(value->name)), type->elem_type);
+    if (type->shape) check_value_shape(check, type, place);
 }
 
 static void check_values(struct check *check, const struct check_scope *scope, Onnx__ValueInfoProto **values,
@@ -156,11 +140,6 @@ static void check_values(struct check *check, const struct check_scope *scope, O
         place.name = onnx_text(values[i]->name);
         check_value(check, values[i], &place);
     }
-}
-
-static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *value) {
-    if (!value->type || value->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) return NULL;
-    return value->type->tensor_type;
 }
 
 /* ---- initializers ---- */
@@ -187,28 +166,6 @@ static void check_initializer(struct check *check, const struct check_scope *sco
     if (type && !shapes_agree(type, tensor))
         CHECK_FAIL(check, 342, EXIT_MALFORMED, &place,
                    "initializer %s is not of the type of the input of this name", check_quote(check, place.name));
-}
-
-/* Inputs that a caller must give need a type and a shape. */
-static void check_main_inputs(struct check *check) {
-    const struct check_scope *scope = &check->scopes.at[0];
-    struct map defaults;
-    map_init(&defaults, check->scratch);
-    for (size_t i = 0; i < scope->graph->n_initializer; i++) {
-        const char *name = onnx_text(scope->graph->initializer[i]->name);
-        map_put(&defaults, name, strlen(name), 0);
-    }
-    for (size_t i = 0; i < scope->graph->n_input; i++) {
-        const Onnx__ValueInfoProto *input = scope->graph->input[i];
-        const Onnx__TypeProto__Tensor *type = tensor_type(input);
-        const char *name = onnx_text(input->name);
-        bool other = input->type && !type && input->type->value_case != ONNX__TYPE_PROTO__VALUE__NOT_SET;
-        if (other || (type && type->elem_type && type->shape) || map_get(&defaults, name, strlen(name)) >= 0)
-            continue;
-        struct onnx_place place = {.what = "input", .name = name};
-        CHECK_FAIL(check, 344, EXIT_UNSUPPORTED, &place, "graph input %s has no %s", check_quote(check, name),
-                   type && type->elem_type ? "shape" : "type");
-    }
 }
 
 /* ---- scopes ---- */
@@ -281,7 +238,6 @@ int onnx_check(struct onnx_model *model) {
     check_imports(&check, &place);
     check_graph_features(&check, &place);
     check_scopes(&check);
-    check_main_inputs(&check);
     check_functions(&check);
     if (check.left_out) diag_note(model->diags, "%d more errors", check.left_out);
     return check.malformed ? -1 : 0;

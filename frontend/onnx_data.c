@@ -1,8 +1,8 @@
 #include "frontend/onnx_data.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <strings.h>
 
 #include "ir/base/str.h"
 #include "runtime/base/checked.h"
@@ -81,6 +81,10 @@ static int wrong_size(const struct look *look, uint64_t has) {
     return FAIL(look, 353, "%s %s %s needs %" PRIu64 " bytes, has %" PRIu64, quoted(look),
                 onnx_type_name(look->proto->data_type), dims_text(look->model->arena, out->dims, out->ndim),
                 out->bytes, has);
+}
+
+static int file_changed(const struct look *look) {
+    return diag_error(look->model->diags, 604, EXIT_SYSTEM, where(look), "file changed while reading");
 }
 
 /* ---- shape and type ---- */
@@ -168,6 +172,16 @@ static int read_length(const struct look *look, const char *text, uint64_t *leng
     return 0;
 }
 
+static int check_checksum(const struct look *look, const char *checksum) {
+    if (!checksum) return 0;
+    const char *sha1 = onnx_file_sha1(look->model, look->out->file);
+    if (!sha1) return file_changed(look);
+    if (strcasecmp(checksum, sha1) == 0) return 0;
+    return diag_error(look->model->diags, 368, EXIT_MISMATCH, where(look),
+                      "checksum of the external data of %s is %s, not %s", quoted(look), sha1,
+                      diag_quote(look->model->diags, checksum));
+}
+
 static int look_at_external(struct look *look) {
     const char *values[KEYS] = {0};
     struct onnx_tensor *out = look->out;
@@ -183,7 +197,7 @@ static int look_at_external(struct look *look) {
         return FAIL(look, 366, "external data of %s needs more bytes than the file has (%" PRIu64 ")", quoted(look),
                     size);
     out->in_file = true;
-    return length == out->bytes ? 0 : wrong_size(look, length);
+    return length == out->bytes ? check_checksum(look, values[KEY_CHECKSUM]) : wrong_size(look, length);
 }
 
 /* ---- data in the model ---- */
@@ -231,8 +245,7 @@ static int look_at_typed(struct look *look) {
             return FAIL(look, 354, "%s has data in a field that is not for %s", quoted(look),
                         onnx_type_name(look->proto->data_type));
         const unsigned char *bytes = bytes_at(look->model, 0, span->offset, span->bytes);
-        if (!bytes)
-            return diag_error(look->model->diags, 604, EXIT_SYSTEM, where(look), "file changed while reading");
+        if (!bytes) return file_changed(look);
         int64_t more = span_count(bytes, span);
         if (more < 0) return FAIL(look, 302, "%s: bad packed field", quoted(look));
         count += more;
@@ -302,10 +315,6 @@ static int bad_value(const struct look *look, int64_t value) {
                 onnx_type_name(look->proto->data_type));
 }
 
-static int file_changed(const struct look *look) {
-    return diag_error(look->model->diags, 604, EXIT_SYSTEM, where(look), "file changed while reading");
-}
-
 /* Decodes one span to out->data + *done. The elements were counted before, but in a mapping they may have changed.
  */
 static int decode_span(const struct look *look, const struct onnx_span *span, unsigned char *to, uint64_t *done) {
@@ -355,6 +364,6 @@ int onnx_tensor(struct onnx_model *model, const Onnx__TensorProto *proto, const 
     if (!out->bytes) return 0;
     if (!out->in_file) return decode(&look);
     out->data = bytes_at(model, out->file, out->offset, out->bytes);
-    if (!out->data) return diag_error(model->diags, 604, EXIT_SYSTEM, where(&look), "file changed while reading");
+    if (!out->data) return file_changed(&look);
     return out->dtype == RT_BOOL ? check_bools(&look) : 0;
 }

@@ -31,6 +31,9 @@ bool onnx_file_changed(const struct onnx_file *file, int fd);
  * reported once. */
 int onnx_external_file(struct onnx_model *model, const char *location, const struct onnx_place *place);
 
+/* The SHA-1 of a file in hexadecimal, computed once; NULL: the file was cut off. */
+const char *onnx_file_sha1(struct onnx_model *model, int file);
+
 /* Checks everything of a tensor but its element values; an unsupported element type is no error here. */
 int onnx_tensor_check(struct onnx_model *model, const Onnx__TensorProto *proto, const struct onnx_place *place);
 

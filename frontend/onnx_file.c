@@ -1,4 +1,5 @@
 #include "frontend/onnx_data.h"
+#include "frontend/onnx_sha1.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -117,6 +118,23 @@ bool onnx_copy(const struct onnx_model *model, int file, uint64_t offset, void *
     return true;
 }
 
+const char *onnx_file_sha1(struct onnx_model *model, int file) {
+    enum { BLOCK = 1 << 14 };
+    struct onnx_file *source = &model->files.at[file];
+    struct sha1 sha1;
+    unsigned char block[BLOCK];
+    sha1_start(&sha1);
+    for (int64_t at = 0; !source->sha1 && at < source->bytes; at += BLOCK) {
+        size_t part = source->bytes - at < BLOCK ? (size_t)(source->bytes - at) : BLOCK;
+        if (!onnx_copy(model, file, (uint64_t)at, block, part)) return NULL;
+        sha1_add(&sha1, block, part);
+    }
+    if (source->sha1) return source->sha1;
+    char *hex = arena_alloc(model->arena, SHA1_HEX, 1);
+    sha1_hex(&sha1, hex);
+    return source->sha1 = hex;
+}
+
 /* ---- external data ---- */
 
 static int refuse(struct onnx_model *model, int code, const char *location, const char *where, const char *why) {
@@ -228,15 +246,19 @@ static int check_kind(struct onnx_model *model, int fd, const char *location, co
     return 0;
 }
 
+/* The descriptor is the model's while it is open: an arena that runs out leaves through here. */
 static int open_location(struct onnx_model *model, const char *location, const char *where) {
     if (check_spelling(model, location, where)) return -1;
-    int fd = open_beneath(model, location);
-    if (fd < 0) return open_failed(model, location, where);
     const char *slash = strrchr(model->path, '/');
     int prefix = slash ? (int)(slash - model->path) + 1 : 0;
     const char *path = arena_printf(model->arena, "%.*s%s", prefix, model->path, location);
-    int file = check_kind(model, fd, location, where) ? -1 : onnx_file_add(model, fd, path, location, where);
-    close(fd);
+    model->fd = open_beneath(model, location);
+    if (model->fd < 0) return open_failed(model, location, where);
+    int file = -1;
+    if (check_kind(model, model->fd, location, where) == 0)
+        file = onnx_file_add(model, model->fd, path, location, where);
+    close(model->fd);
+    model->fd = -1;
     return file;
 }
 

@@ -34,6 +34,22 @@ const char *onnx_where_node(struct onnx_model *model, const Onnx__NodeProto *nod
     return strbuf_text(&text);
 }
 
+const char *onnx_type_text(struct onnx_model *model, const Onnx__TypeProto *type) {
+    static const char *const kinds[] = {[ONNX__TYPE_PROTO__VALUE__NOT_SET] = "none",
+                                        [ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE] = "tensor",
+                                        [ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE] = "sequence",
+                                        [ONNX__TYPE_PROTO__VALUE_MAP_TYPE] = "map",
+                                        [ONNX__TYPE_PROTO__VALUE_OPAQUE_TYPE] = "opaque",
+                                        [ONNX__TYPE_PROTO__VALUE_SPARSE_TENSOR_TYPE] = "sparse_tensor",
+                                        [ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE] = "optional"};
+    if (!type) return kinds[ONNX__TYPE_PROTO__VALUE__NOT_SET];
+    const char *outer = kinds[type->value_case];
+    const Onnx__TypeProto *inner = NULL;
+    if (type->value_case == ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE) inner = type->sequence_type->elem_type;
+    if (type->value_case == ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE) inner = type->optional_type->elem_type;
+    return inner ? arena_printf(model->arena, "%s(%s)", outer, kinds[inner->value_case]) : outer;
+}
+
 /* ---- opening ---- */
 
 static int cannot_open(struct onnx_model *model) {

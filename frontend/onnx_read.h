@@ -38,7 +38,8 @@ struct onnx_file {
     const char *location; /* of external data: as the model spells it; NULL for the model itself */
     int64_t bytes, mtime_ns;
     const unsigned char *data;
-    bool mapped; /* `data` is a mapping of the file, else a copy of it */
+    bool mapped;      /* `data` is a mapping of the file, else a copy of it */
+    const char *sha1; /* in hexadecimal; NULL until a checksum asked for it */
 };
 
 /* Data of a tensor where it lies in the model file: a data field, or a run of elements written one by one. */
@@ -79,7 +80,8 @@ struct onnx_model {
 
 /* Opens and checks a model. Returns -1 when the model is malformed, too large or cannot be read, with the reasons
  * in `diags`. Returns 0 when it is sound; then diags->errors may still have grown, by errors of EXIT_UNSUPPORTED
- * (E401, E404, E406, E344), so that the caller can add the operators it does not know and report all at once.
+ * (E312 ir_version, E401 opset, E406 sparse_initializer), so that the caller can add the operators and types (E404,
+ * E344, E407) that it does not know and report all at once.
  * `*out` is set before anything is opened or allocated for it: onnx_close it in every case, also after the arena
  * failed. `allow_links`: external data may be a symbolic link (model caches are made of them) or have several hard
  * links. */
@@ -104,9 +106,10 @@ struct onnx_tensor {
     uint64_t offset; /* 0 unless in_file */
 };
 
-/* The tensor that `proto`, any TensorProto of the model, describes. Errors: E351-E358, E356, E506, E407 (a type
- * that rankc does not support), E361-E368 (external data). -1, and reported at `where` (NULL: the tensor's name).
- * onnx_open has already checked sizes and places of all tensors; element values (E355, E358) are checked here. */
+/* The tensor that `proto`, any TensorProto of the model, describes. Errors: E351-E358, E506, E407 (a type
+ * that rankc does not support), E361-E368 (external data), E604. -1, and reported at `where` (NULL: the tensor's
+ * name). onnx_open has already checked sizes and places of all tensors; element values (E355, E358) are checked
+ * here. */
 int onnx_tensor(struct onnx_model *model, const Onnx__TensorProto *proto, const char *where,
                 struct onnx_tensor *out);
 
@@ -118,6 +121,9 @@ bool onnx_copy(const struct onnx_model *model, int file, uint64_t offset, void *
  * the node's position in its graph. */
 const char *onnx_where_node(struct onnx_model *model, const Onnx__NodeProto *node, int64_t index);
 const char *onnx_where(struct onnx_model *model, const char *what, const char *name);
+
+/* A value's type for messages: "tensor", "sequence(tensor)", "map", ... NULL: "none". */
+const char *onnx_type_text(struct onnx_model *model, const Onnx__TypeProto *type);
 
 /* A string of the tree: "" where it is absent. */
 static inline const char *onnx_text(const char *text) {

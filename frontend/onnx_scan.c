@@ -480,7 +480,7 @@ static bool is_data(const struct frame *top, const struct item *item) {
 }
 
 static int scan_field(struct scanner *s) {
-    struct item item;
+    struct item item = {0};
     struct frame *top = top_of(s);
     if (next_tag(s, &item)) return -1;
     if (!item.field) return skip_value(s, &item);

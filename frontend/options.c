@@ -545,12 +545,19 @@ static char *directory_name(struct arena *arena, const char *bytes, size_t lengt
     return *name ? name : arena_strdup(arena, "_");
 }
 
-char *options_directory(const struct options *options, struct arena *arena) {
+char *options_model(const struct options *options, struct arena *arena) {
     const char *slash = strrchr(options->operand, '/'), *file = slash ? slash + 1 : options->operand;
-    const char *dot = strrchr(file, '.'), *instance = options->instance_name;
-    char *model = directory_name(arena, file, dot && dot > file ? (size_t)(dot - file) : strlen(file));
-    return arena_printf(arena, "%s/%s/%s", options->output, model,
-                        directory_name(arena, instance, strlen(instance)));
+    const char *dot = strrchr(file, '.');
+    return directory_name(arena, file, dot && dot > file ? (size_t)(dot - file) : strlen(file));
+}
+
+char *options_instance(const struct options *options, struct arena *arena) {
+    return directory_name(arena, options->instance_name, strlen(options->instance_name));
+}
+
+char *options_directory(const struct options *options, struct arena *arena) {
+    return arena_printf(arena, "%s/%s/%s", options->output, options_model(options, arena),
+                        options_instance(options, arena));
 }
 
 static const char *spec_text(const struct option_spec *spec, struct arena *arena) {

@@ -123,8 +123,11 @@ struct options {
  * knows how to print (json, color). 0, or -1 with diagnostics. With --help nothing else is required. */
 int options_parse(struct options *out, int argc, char **argv, struct arena *arena, struct diags *diags);
 
-/* Where `compile` puts this model: <output>/<model>/<instance>, safe as file names. */
+/* Where `compile` puts this model: <output>/<model>/<instance>; and the last two, which are safe as file names:
+ * never hidden, never "." or "..". */
 char *options_directory(const struct options *options, struct arena *arena);
+char *options_model(const struct options *options, struct arena *arena);
+char *options_instance(const struct options *options, struct arena *arena);
 
 /* The value of an option in canonical form ("tp:tensor=2", "batch=2,seq=8"; "" if unset): equal settings give equal
  * text. For reuse keys and instance names. */

@@ -1,5 +1,6 @@
 #include "ir/op.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -111,6 +112,27 @@ static int check_operands(const struct graph *graph, int id, struct diags *diags
     return 0;
 }
 
+static bool is_number_attr(const struct node *node, const char *name) {
+    const struct attr *attr = attr_find(node, name);
+    return attr && (attr->kind == ATTR_INT || attr->kind == ATTR_FLOAT);
+}
+
+/* Checks that every name in the row's expression is an input, a function or a number the node has as attribute. */
+static int check_names(const struct graph *graph, int id, struct diags *diags) {
+    const struct node *node = &graph->nodes.at[id];
+    char name[32];
+    for (const char *at = node->op->expr; at && *at;) {
+        size_t length = 0;
+        while (isalnum((unsigned char)at[length]) || at[length] == '_') length++;
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        bool is_input = length == 1 && strchr("xabc", *name), is_name = isalpha((unsigned char)*name) && at[length] != '(';
+        if (is_name && !is_input && !is_number_attr(node, name))
+            return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, id), "needs attribute '%s', a number", name);
+        at += length ? length : 1;
+    }
+    return 0;
+}
+
 /* Checks the inputs against the row's letters and gives the outputs' type, RT_DTYPE_NONE with *bad at a misfit. */
 static enum rt_dtype result_type(const struct graph *graph, const struct node *node, int *bad) {
     enum rt_dtype bound = RT_DTYPE_NONE;
@@ -141,7 +163,7 @@ int op_infer(struct graph *graph, int id, struct diags *diags) {
     struct dims dims;
     const char *why;
     int bad = -1;
-    if (check_operands(graph, id, diags) < 0) return -1;
+    if (check_operands(graph, id, diags) < 0 || check_names(graph, id, diags) < 0) return -1;
     if (dims_bind(graph->arena, graph, node, &dims, &why) < 0)
         return diag_error(diags, 378, EXIT_MALFORMED, node_place(graph, id), "shapes do not fit: %s", why);
     enum rt_dtype dtype = result_type(graph, node, &bad);

@@ -104,7 +104,7 @@ static bool same_ownership(struct verifier *v, const struct dims *dims, const st
     for (int i = at + 1; i < d->n; i++) after *= dims->factor[d->factor[i]].extent;
     for (int64_t index = 0; index < by_layout->extent; index++) {
         int64_t value = index / after % by_factor->extent, rest = index % after;
-        int64_t before = index / (after * by_factor->extent), local, place;
+        int64_t before = index / (after * by_factor->extent), local = 0, place = 0;
         int a = owner(by_factor, value, &local), b = owner(by_layout, index, &place);
         if (a < 0 || a != b) return fail(v, "index %lld has owners %d and %d", (long long)index, a, b), false;
         int64_t owned = rt_cut_extent(by_factor, a);

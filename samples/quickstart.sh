@@ -23,7 +23,7 @@ say 'building rankc'
 [ -f build/build.ninja ] || meson setup build >build-setup.log || { cat build-setup.log >&2; exit 1; }
 rm -f build-setup.log
 ninja -C build --quiet
-rankc=build/rankc
+rankc=build/frontend/rankc
 
 say "compiling $model for one rank, and for two with --pas tp"
 $rankc compile $model -o $out --reuse moo --instance-name one

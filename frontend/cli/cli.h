@@ -19,4 +19,7 @@ struct cli {
 /* Prints the diagnostics. main does so after the verb; a verb only where it does not return. */
 void cli_report(struct cli *cli);
 
+/* --dump-after: prints the graph after that pass. */
+int cli_dump(struct cli *cli);
+
 #endif

@@ -40,11 +40,19 @@ static void print_text(const struct compiled *compiled, const char *program, str
     if (program) printf("run it with: rankc run %s\n", directory);
 }
 
+int cli_dump(struct cli *cli) {
+    const char *text;
+    if (driver_dump(cli->options, cli->arena, cli->diags, &text)) return -1;
+    fputs(text, stdout);
+    return 0;
+}
+
 int cli_compile(struct cli *cli) {
     const struct options *options = cli->options;
     struct compiled compiled;
+    if (options->dump_after) return cli_dump(cli);
     if (driver_compile(options, cli->arena, cli->diags)) return -1;
-    if (options->dump_after || (options->quiet && !options->json)) return 0;
+    if (options->quiet && !options->json) return 0;
     const char *directory = options_directory(options, cli->arena);
     if (compiled_open(&compiled, directory, cli)) return -1;
     const char *program = options->no_build ? NULL : arena_printf(cli->arena, "%s/build/run", directory);

@@ -3,5 +3,5 @@
 #include "frontend/cli/show.h"
 
 int cli_plan(struct cli *cli) {
-    return show_model(cli);
+    return cli->options->dump_after ? cli_dump(cli) : show_model(cli);
 }

@@ -12,13 +12,32 @@ const char *show_text(const struct rt_json *value, struct arena *arena) {
     return str_escape(arena, value->text, (size_t)value->count, 120);
 }
 
+/* Unsigned, since a manifest may hold any number. */
+static uint64_t step_after(const struct rank_list *list, int i) {
+    return (uint64_t)list->all.at[i + 1] - (uint64_t)list->all.at[i];
+}
+
+/* The last index of the longest run of equal steps that starts at i. */
+static int end_of_run(const struct rank_list *list, int i) {
+    int last = i + 1 < list->all.n ? i + 1 : i;
+    while (last + 1 < list->all.n && step_after(list, last) == step_after(list, i)) last++;
+    return last;
+}
+
 const char *rank_list_text(const struct rank_list *list, struct arena *arena) {
+    const int64_t *rank = list->all.at;
     struct strbuf text;
     strbuf_init(&text, arena);
     for (int i = 0, last; i < list->all.n; i = last + 1) {
-        for (last = i; last + 1 < list->all.n && list->all.at[last + 1] - list->all.at[last] == 1;) last++;
-        strbuf_printf(&text, "%s%" PRId64, i ? "," : "", list->all.at[i]);
-        if (last > i) strbuf_printf(&text, "-%" PRId64, list->all.at[last]);
+        last = end_of_run(list, i);
+        uint64_t step = last > i ? step_after(list, i) : 0;
+        strbuf_printf(&text, "%s%" PRId64, i ? "," : "", rank[i]);
+        if (step == 1)
+            strbuf_printf(&text, "-%" PRId64, rank[last]);
+        else if (last - i >= 3)
+            strbuf_printf(&text, ",%" PRId64 "..%" PRId64, rank[i + 1], rank[last]);
+        else
+            last = i;
     }
     return strbuf_text(&text);
 }
@@ -139,16 +158,26 @@ static void put_header(struct strbuf *out, const struct compiled *compiled) {
     put_ports(out, compiled, "outputs");
 }
 
+static bool same_traffic(const struct rt_json *left, const struct rt_json *right, struct arena *arena) {
+    return integer(left, "count") == integer(right, "count") && integer(left, "bytes") == integer(right, "bytes") &&
+           !strcmp(show_text(rt_json_member(left, "kind"), arena), show_text(rt_json_member(right, "kind"), arena));
+}
+
+/* What several groups do alike is one line. */
 static void put_communication(struct strbuf *out, const struct compiled *compiled) {
     const struct rt_json *item = elements(rt_json_member(compiled->root, "communication"));
     strbuf_puts(out, "\ncommunication per step");
     if (!item) strbuf_puts(out, ": none");
     strbuf_putc(out, '\n');
-    for (; item; item = item->next) {
-        strbuf_printf(out, "  %-16s %6" PRId64 "x  %10s  ranks %s\n",
+    for (const struct rt_json *next; item; item = next) {
+        int others = 0;
+        for (next = item->next; next && same_traffic(item, next, out->arena); next = next->next) others++;
+        strbuf_printf(out, "  %-16s %6" PRId64 "x  %10s  ranks %s",
                       show_text(rt_json_member(item, "kind"), out->arena), integer(item, "count"),
                       units_bytes(integer(item, "bytes")).text,
                       show_ranks(rt_json_member(item, "group"), out->arena));
+        if (others) strbuf_printf(out, ", and %d more group%s", others, others == 1 ? "" : "s");
+        strbuf_putc(out, '\n');
     }
 }
 
@@ -232,7 +261,6 @@ int show_model(struct cli *cli) {
     struct compiled compiled;
     const char *manifest = NULL;
     if (driver_plan(cli->options, cli->arena, cli->diags, &manifest)) return -1;
-    if (cli->options->dump_after) return 0;
     if (compiled_parse(&compiled, manifest, cli)) return -1;
     int status = show(&compiled, cli);
     compiled_close(&compiled);

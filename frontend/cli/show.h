@@ -15,7 +15,7 @@ void show_tree(struct strbuf *out, const struct compiled *compiled, bool verbose
 /* The value as text, "?" if it is not a string, printable. */
 const char *show_text(const struct rt_json *value, struct arena *arena);
 
-/* Ranks as text: "0-3,8". */
+/* Ranks as text: "0-3,8", "0,2..14". */
 struct rank_list {
     VEC(int64_t) all;
 };

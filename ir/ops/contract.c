@@ -33,7 +33,7 @@ EVAL(eval_matmul) {
             struct number u = eval_load(eval->x[0], a->dtype, eval_offset(ia, a->dims, a->ndim));
             struct number v = eval_load(eval->x[1], b->dtype, eval_offset(ib, b->dims, b->ndim));
             sum.f += u.f * v.f;
-            sum.i += u.i * v.i;
+            sum.i = (int64_t)((uint64_t)sum.i + (uint64_t)u.i * (uint64_t)v.i); /* integers wrap */
         }
         eval_store(eval->y, y->dtype, i++, sum);
     } while (eval_next(at, y->dims, y->ndim));
@@ -156,7 +156,7 @@ EVAL(eval_cumsum) {
                 int64_t at = (o * extent + (reverse ? extent - 1 - j : j)) * inner + q;
                 struct number v = eval_load(eval->x[0], x->dtype, at), before = sum;
                 sum.f += v.f;
-                sum.i += v.i;
+                sum.i = (int64_t)((uint64_t)sum.i + (uint64_t)v.i);
                 eval_store(eval->y, x->dtype, at, exclusive ? before : sum);
             }
         }

@@ -92,12 +92,15 @@ static int bind_runs(struct dims *dims, struct run in, struct run out, int *next
         assign_factors(&dims->operand[1], &out, bound, factors, n);
         return 0;
     }
+    dims->nfactors -= n; /* the last ones made: no operand has them */
+    *next -= n;
     for (int side = 0; side < 2; side++) {
         const struct run *run = side ? &out : &in;
         for (int d = run->first; d < run->end; d++) {
+            if (run->dims[d] == 1) continue;
             int factor = dims_factor(dims, "w", (*next)++, run->dims[d], FACTOR_WHOLE);
             if (factor < 0) return -1;
-            if (run->dims[d] != 1) dims_set(&dims->operand[side], d, factor);
+            dims_set(&dims->operand[side], d, factor);
         }
     }
     return 0;
@@ -153,7 +156,7 @@ DIMS_FN(dims_transpose) {
     int n;
     unsigned seen = 0;
     const int64_t *perm = attr_ints(node, "perm", &n);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && n == x->ndim; i++)
         if (perm[i] >= 0 && perm[i] < n) seen |= 1u << perm[i];
     if (n != x->ndim || seen != (1u << n) - 1)
         return refuse(dims, why, "perm is no permutation of %d dimensions", x->ndim);
@@ -273,18 +276,29 @@ DIMS_FN(dims_concat) {
     return 0;
 }
 
+/* Negative padding cuts off. Amounts are bounded so that indices cannot overflow. */
+static bool pad_extent(int64_t extent, int64_t begin, int64_t end, int64_t *padded) {
+    const int64_t most = (int64_t)1 << 48;
+    if (begin < -most || begin > most || end < -most || end > most) return false;
+    *padded = extent + begin + end;
+    return *padded >= 0;
+}
+
 DIMS_FN(dims_pad) {
-    const struct tensor *x = input(graph, node, 0);
+    const struct tensor *x = input(graph, node, 0), *value = input(graph, node, 1);
     int n, nend;
     const int64_t *begin = attr_ints(node, "begin", &n), *end = attr_ints(node, "end", &nend);
     struct operand *out = &dims->operand[2];
     if (n != x->ndim || nend != n) return refuse(dims, why, "needs begin and end per dimension");
+    if (tensor_elements(value) != 1) return refuse(dims, why, "the value must be one element");
     bind_each(dims, &dims->operand[0], x, "d", FACTOR_PASS);
+    dims->operand[1].ndim = value->ndim;
     *out = dims->operand[0];
     for (int d = 0; d < n; d++) {
-        int64_t extent = x->dims[d] + begin[d] + end[d];
+        int64_t extent;
         if (!begin[d] && !end[d]) continue;
-        if (extent < 0) return refuse(dims, why, "padding leaves less than nothing of dimension %d", d);
+        if (!pad_extent(x->dims[d], begin[d], end[d], &extent))
+            return refuse(dims, why, "dimension %d cannot be padded by that much", d);
         dims->factor[dims->operand[0].dim[d].factor[0]].kind = FACTOR_WHOLE;
         dims_set(out, d, dims_factor(dims, "e", d, extent, FACTOR_WHOLE));
     }
@@ -362,8 +376,8 @@ static bool map_pad(const struct eval *eval, const int64_t *at, int64_t *from) {
 static bool map_trilu(const struct eval *eval, const int64_t *at, int64_t *from) {
     int n = eval->out->ndim;
     for (int d = 0; d < n; d++) from[d] = at[d];
-    int64_t above = at[n - 1] - at[n - 2] - attr_int(eval->node, "k", 0);
-    return attr_int(eval->node, "upper", 1) ? above >= 0 : above <= 0;
+    int64_t diagonal = at[n - 1] - at[n - 2], k = attr_int(eval->node, "k", 0);
+    return attr_int(eval->node, "upper", 1) ? diagonal >= k : diagonal <= k;
 }
 
 static const struct {

@@ -22,6 +22,10 @@ DIMS_FN(dims_slice);
 DIMS_FN(dims_concat);
 DIMS_FN(dims_pad);
 DIMS_FN(dims_gather);
+DIMS_FN(dims_gather_nd);
+DIMS_FN(dims_gather_elements);
+DIMS_FN(dims_scatter_elements);
+DIMS_FN(dims_scatter_nd);
 DIMS_FN(dims_whole_like_0); /* result shaped as input 0, nothing may be cut */
 DIMS_FN(dims_whole_like_1);
 DIMS_FN(dims_same); /* "* -> *" for any number of dimensions, without broadcasting */
@@ -37,6 +41,9 @@ EVAL(eval_mapped);
 EVAL(eval_concat);
 EVAL(eval_gather);
 EVAL(eval_scatter_nd);
+EVAL(eval_gather_elements);
+EVAL(eval_gather_nd);
+EVAL(eval_scatter_elements);
 
 /* Reason text for *why; returns -1. */
 int refuse(struct dims *dims, const char **why, const char *format, ...) __attribute__((format(printf, 3, 4)));

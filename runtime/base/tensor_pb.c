@@ -237,7 +237,7 @@ static bool fill_raw(struct message *m) {
     uint64_t needed = (uint64_t)t->count * rt_dtype_bytes(t->dtype), there = (uint64_t)(m->raw.end - m->raw.at);
     if (needed != there)
         return rt_refuse(m->why, "the tensor needs %" PRIu64 " bytes, raw_data has %" PRIu64, needed, there);
-    memcpy(t->owned, m->raw.at, there);
+    if (there > 0) memcpy(t->owned, m->raw.at, there);
     unsigned char *truth = t->owned;
     for (uint64_t i = 0; t->dtype == RT_BOOL && i < there; i++) truth[i] = truth[i] != 0;
     return true;

@@ -1,12 +1,13 @@
-/* The seam to libraries of matrix products. Above it (c/product.c) are the kernels that programs call, which share work
- * out among threads; below it is one product on the calling thread, in plain C or by a library.
+/* The seam to libraries of matrix products. Above it (c/product.c) are the kernels that programs call, which share
+ * work out among threads; below it is one product on the calling thread, in plain C or by a library.
  *
  * Note [Products and cuts]
- * A product is bit-equal however m and n are cut, among ranks or among threads. The reference sums over k in increasing
- * order for every element. oneDNN's own choices depend on the shape (other kernels for vectors and for transposed
- * operands, k cut among threads), so it is only given what was found to be invariant on AVX-512: one thread, b not
- * transposed, at least two columns, at most GEMM_K elements of k at a time. The k blocks are the same for every m and
- * n. On other processors oneDNN 2.6.3 is not invariant (seen with its AVX2 kernels): rt_kernels_invariant asks it.
+ * A product is bit-equal however m and n are cut, among ranks or among threads. The reference sums over k in
+ * increasing order for every element. oneDNN's own choices depend on the shape (other kernels for vectors and for
+ * transposed operands, k cut among threads), so it is only given what was found to be invariant on AVX-512: one
+ * thread, b not transposed, at least two columns, at most GEMM_K elements of k at a time. The k blocks are the same
+ * for every m and n. On other processors oneDNN 2.6.3 is not invariant (seen with its AVX2 kernels):
+ * rt_kernels_invariant asks it.
  */
 #ifndef RT_KERNELS_GEMM_H
 #define RT_KERNELS_GEMM_H
@@ -14,18 +15,19 @@
 #include <stdint.h>
 
 /* y(m,n) = a(m,k) b(k,n) on one thread; trans_a: a is stored as (k,m); trans_b: b is stored as (n,k). *_row is the
- * distance between stored rows in elements. m, n >= 1; k >= 0. Needs some ten KB of stack, the library 100 KB more. */
-#define RT_DECLARE_GEMM(T, s)                                                                                         \
-    void rt_gemm_reference_##s(T *y, int64_t y_row, const T *a, int64_t a_row, int trans_a, const T *b, int64_t b_row, \
-                               int trans_b, int64_t m, int64_t k, int64_t n);
+ * distance between stored rows in elements. m, n >= 1; k >= 0. Needs some ten KB of stack, the library 100 KB more.
+ */
+#define RT_DECLARE_GEMM(T, s)                                                                                      \
+    void rt_gemm_reference_##s(T *y, int64_t y_row, const T *a, int64_t a_row, int trans_a, const T *b,            \
+                               int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
 
 RT_DECLARE_GEMM(float, f32)
 RT_DECLARE_GEMM(double, f64)
 RT_DECLARE_GEMM(int64_t, i64)
 RT_DECLARE_GEMM(int32_t, i32)
 
-/* By the library this was built with; k >= 1. 0, or -1 when it refused. Where there is none (present is 0), not to be
- * called. */
+/* By the library this was built with; k >= 1. 0, or -1 when it refused. Where there is none (present is 0), not to
+ * be called. */
 int rt_gemm_library_present(void);
 int rt_gemm_library_f32(float *y, int64_t y_row, const float *a, int64_t a_row, int trans_a, const float *b,
                         int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);

@@ -7,13 +7,15 @@
 #include <string.h>
 
 /* Note [Products and cuts] in gemm.h says why a product is done in these pieces. */
-#define GEMM_K      384 /* of k at a time: oneDNN's own block; partial sums meet in y */
-#define GEMM_N      64  /* columns of a transposed b at a time; the last block may have one more */
-#define GEMM_NARROW 32  /* most columns of a right side that is copied whole */
-#define GEMM_ROWS   256 /* rows of a narrow result at a time */
+#define GEMM_K      384  /* of k at a time: oneDNN's own block; partial sums meet in y */
+#define GEMM_N      64   /* columns of a transposed b at a time; the last block may have one more */
+#define GEMM_NARROW 32   /* most columns of a right side that is copied whole */
+#define GEMM_ROWS   256  /* rows of a narrow result at a time */
 #define GEMM_VECTOR 1024 /* columns of a single row at a time */
 
-int rt_gemm_library_present(void) { return 1; }
+int rt_gemm_library_present(void) {
+    return 1;
+}
 
 /* The left side of a product, stored (rows,k), or (k,rows) if trans. */
 struct left {
@@ -50,7 +52,9 @@ static int product(float *y, int64_t y_row, struct left a, const float *b, int64
     return multiply(y, y_row, a, b, b_row, m, k, n, k0 == 0 ? 0.0f : 1.0f);
 }
 
-static int64_t depth_at(int64_t k0, int64_t k) { return k - k0 < GEMM_K ? k - k0 : GEMM_K; }
+static int64_t depth_at(int64_t k0, int64_t k) {
+    return k - k0 < GEMM_K ? k - k0 : GEMM_K;
+}
 
 static int plain(float *y, int64_t y_row, struct left a, const float *b, int64_t b_row, int64_t m, int64_t k,
                  int64_t n) {
@@ -104,8 +108,8 @@ static int transposed(float *y, int64_t y_row, struct left a, const float *b, in
 }
 
 /* Where b is transposed and y has few rows, y's transpose is computed: b is then the left side, as it is. */
-static int any(float *y, int64_t y_row, struct left a, const float *b, int64_t b_row, int trans_b, int64_t m, int64_t k,
-               int64_t n) {
+static int any(float *y, int64_t y_row, struct left a, const float *b, int64_t b_row, int trans_b, int64_t m,
+               int64_t k, int64_t n) {
     if (trans_b && m <= GEMM_NARROW) {
         struct left left = {b, b_row, 0};
         return narrow(y, 1, y_row, left, a.data, a.trans ? a.row : 1, a.trans ? 1 : a.row, n, k, m);
@@ -127,11 +131,14 @@ int rt_gemm_library_f32(float *y, int64_t y_row, const float *a, int64_t a_row, 
 
 #else
 
-int rt_gemm_library_present(void) { return 0; }
+int rt_gemm_library_present(void) {
+    return 0;
+}
 
 int rt_gemm_library_f32(float *y, int64_t y_row, const float *a, int64_t a_row, int trans_a, const float *b,
                         int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n) {
-    (void)y, (void)y_row, (void)a, (void)a_row, (void)trans_a, (void)b, (void)b_row, (void)trans_b, (void)m, (void)k;
+    (void)y, (void)y_row, (void)a, (void)a_row, (void)trans_a, (void)b, (void)b_row, (void)trans_b, (void)m,
+        (void)k;
     (void)n;
     return -1;
 }

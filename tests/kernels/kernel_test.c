@@ -21,13 +21,16 @@ struct rt *test_open(const char *kernels) {
                                               .nclasses = 1,
                                               .classes = &class,
                                               .class_of_shard = class_of_shard};
-    const struct rt_options options = {.directory = ".", .comm = "self", .world = 1, .threads = 1, .kernels = kernels};
+    const struct rt_options options = {
+        .directory = ".", .comm = "self", .world = 1, .threads = 1, .kernels = kernels};
     struct rt *rt = NULL;
     if (rt_open(&rt, &program, &options)) fail_msg("rt_open: %s", rt_error(NULL));
     return rt;
 }
 
-void test_close(struct rt *rt) { rt_close(rt); }
+void test_close(struct rt *rt) {
+    rt_close(rt);
+}
 
 static void *buffers[4096];
 static int nbuffers;

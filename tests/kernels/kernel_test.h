@@ -1,5 +1,5 @@
-/* What the kernel tests share: a rank to call kernels with, numbers to call them on, and odometer loops to define what
- * they should give. */
+/* What the kernel tests share: a rank to call kernels with, numbers to call them on, and odometer loops to define
+ * what they should give. */
 #ifndef TESTS_KERNEL_TEST_H
 #define TESTS_KERNEL_TEST_H
 
@@ -19,8 +19,8 @@
 struct rt *test_open(const char *kernels);
 void test_close(struct rt *rt);
 
-/* A buffer of `count` elements of `size` bytes that the sanitizers guard, filled with a pattern; never NULL. Freed by
- * test_free_all, which every test ends with. */
+/* A buffer of `count` elements of `size` bytes that the sanitizers guard, filled with a pattern; never NULL. Freed
+ * by test_free_all, which every test ends with. */
 void *test_new(int64_t count, size_t size);
 void test_free_all(void);
 
@@ -39,7 +39,8 @@ int test_next(int64_t *index, const int64_t *dims, int ndim);
 int64_t test_offset(const int64_t *index, const int64_t *dims, int ndim);
 int64_t test_count(const int64_t *dims, int ndim);
 
-/* Fails, naming the first element, unless both hold the same bits (any NaN equals any NaN in the float versions). */
+/* Fails, naming the first element, unless both hold the same bits (any NaN equals any NaN in the float versions).
+ */
 void test_same_bytes(const void *got, const void *expected, int64_t count, size_t size, const char *what);
 void test_same_f32(const float *got, const float *expected, int64_t count, const char *what);
 void test_same_f64(const double *got, const double *expected, int64_t count, const char *what);

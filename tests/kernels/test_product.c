@@ -10,28 +10,29 @@ struct shape {
     int64_t m, k, n;
 };
 
-static const struct shape shapes[] = {{0, 3, 4},  {3, 0, 4},    {3, 4, 0},    {1, 1, 1},   {1, 7, 1},    {1, 5, 37},
-                                      {37, 5, 1}, {2, 3, 5},    {4, 16, 8},   {5, 17, 33}, {31, 64, 65}, {33, 129, 31},
-                                      {8, 257, 9}, {13, 401, 47}, {1, 800, 67}, {70, 390, 1}, {67, 97, 101}};
+static const struct shape shapes[] = {{0, 3, 4},    {3, 0, 4},     {3, 4, 0},   {1, 1, 1},     {1, 7, 1},
+                                      {1, 5, 37},   {37, 5, 1},    {2, 3, 5},   {4, 16, 8},    {5, 17, 33},
+                                      {31, 64, 65}, {33, 129, 31}, {8, 257, 9}, {13, 401, 47}, {1, 800, 67},
+                                      {70, 390, 1}, {67, 97, 101}};
 #define SHAPES (int)(sizeof shapes / sizeof *shapes)
 
 /* Operands of one product, each stored both ways. */
 struct operands {
     struct shape shape;
-    float *a[2], *b[2];     /* [trans] */
+    float *a[2], *b[2]; /* [trans] */
     double *a64[2], *b64[2];
     int64_t *ai[2], *bi[2];
     int32_t *aw[2], *bw[2];
 };
 
-#define TURN(to, from, rows, columns)                                                                                 \
-    for (int64_t i = 0; i < (rows); i++)                                                                              \
+#define TURN(to, from, rows, columns)                                                                              \
+    for (int64_t i = 0; i < (rows); i++)                                                                           \
         for (int64_t j = 0; j < (columns); j++) (to)[j * (rows) + i] = (from)[i * (columns) + j];
 
-#define MAKE(field, T, fill, rows, columns)                                                                           \
-    field[0] = test_new((rows) * (columns), sizeof(T));                                                               \
-    field[1] = test_new((rows) * (columns), sizeof(T));                                                               \
-    fill(field[0], (rows) * (columns));                                                                               \
+#define MAKE(field, T, fill, rows, columns)                                                                        \
+    field[0] = test_new((rows) * (columns), sizeof(T));                                                            \
+    field[1] = test_new((rows) * (columns), sizeof(T));                                                            \
+    fill(field[0], (rows) * (columns));                                                                            \
     TURN(field[1], field[0], rows, columns)
 
 static struct operands make(struct shape s) {
@@ -128,8 +129,8 @@ static void test_reference_is_the_loop(void **state) {
 }
 
 /* Rows [i0, i0 + m) and columns [j0, j0 + n) of the product, computed alone. */
-static void part_is_equal(struct rt *rt, const struct operands *o, const float *whole, int64_t i0, int64_t m, int64_t j0,
-                          int64_t n, int ta, int tb) {
+static void part_is_equal(struct rt *rt, const struct operands *o, const float *whole, int64_t i0, int64_t m,
+                          int64_t j0, int64_t n, int ta, int tb) {
     struct shape s = o->shape;
     float *a = test_new(m * s.k, 4), *b = test_new(s.k * n, 4), *y = test_new(m * n, 4);
     for (int64_t p = 0; p < s.k; p++) {
@@ -231,10 +232,10 @@ static void test_nan_and_infinity_pass(void **state) {
         const float a[] = {0, 1, INFINITY, 1, NAN, 0}, b[] = {INFINITY, 0, 1, 2};
         float y[6];
         assert_int_equal(rt_matmul_f32(rt, y, a, b, 3, 2, 2, 0, 0), RT_OK);
-        assert_true(isnan(y[0]));                 /* 0 inf + 1 1 */
-        assert_true(y[1] == 2);                   /* 0 0 + 1 2 */
-        assert_true(y[2] == INFINITY);            /* inf inf + 1 1 */
-        assert_true(isnan(y[3]));                 /* inf 0 + 1 2 */
+        assert_true(isnan(y[0]));      /* 0 inf + 1 1 */
+        assert_true(y[1] == 2);        /* 0 0 + 1 2 */
+        assert_true(y[2] == INFINITY); /* inf inf + 1 1 */
+        assert_true(isnan(y[3]));      /* inf 0 + 1 2 */
         assert_true(isnan(y[4]) && isnan(y[5]));
         test_close(rt);
     }
@@ -264,11 +265,16 @@ static void test_selection(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference),       cmocka_unit_test(test_library),
-        cmocka_unit_test(test_reference_is_the_loop), cmocka_unit_test(test_reference_cuts),
-        cmocka_unit_test(test_library_cuts),    cmocka_unit_test(test_threads_change_nothing),
-        cmocka_unit_test(test_batches),         cmocka_unit_test(test_nan_and_infinity_pass),
-        cmocka_unit_test(test_integers_wrap),   cmocka_unit_test(test_selection),
+        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_library),
+        cmocka_unit_test(test_reference_is_the_loop),
+        cmocka_unit_test(test_reference_cuts),
+        cmocka_unit_test(test_library_cuts),
+        cmocka_unit_test(test_threads_change_nothing),
+        cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_nan_and_infinity_pass),
+        cmocka_unit_test(test_integers_wrap),
+        cmocka_unit_test(test_selection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,14 +9,19 @@
 #define PARALLEL_WORK 32768
 
 #define LANES   8  /* partial results of Note [Order of sums] */
-#define COLUMNS 64 /* neighbouring columns that are reduced together, where the reduced dimension is not the last */
+#define COLUMNS 64 /* neighbouring columns that are reduced together, where the reduced dimension is not the last  \
+                    */
 
 /* Files that are included once per type define T and SUFFIX; NAME(rt_matmul) is then rt_matmul_f32. */
 #define PASTE_(a, b) a##_##b
 #define PASTE(a, b)  PASTE_(a, b)
 #define NAME(stem)   PASTE(stem, SUFFIX)
 
-static inline int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t min_i64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static inline int64_t max_i64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
 
 #endif

@@ -1,8 +1,8 @@
 /* The kernels that generated C programs call, in plain C: this header is their manual.
  *
- * Every tensor is dense and row-major; extents are int64_t, in elements, and may be 0: then nothing is written, or the
- * identity of a reduction is. Shapes stand in comments behind the pointers. Tensors do not overlap, except that y may
- * be x where a description says "in place". Nothing allocates, and nothing is kept between calls.
+ * Every tensor is dense and row-major; extents are int64_t, in elements, and may be 0: then nothing is written, or
+ * the identity of a reduction is. Shapes stand in comments behind the pointers. Tensors do not overlap, except that
+ * y may be x where a description says "in place". Nothing allocates, and nothing is kept between calls.
  *
  * Names end in what they work on: _f32 _f64 _i64 _i32 are dtypes; _b1 _b2 _b4 _b8 are element sizes in bytes, for
  * kernels that only move data (any dtype of that size; the pointers are void). Elementwise operators are not here:
@@ -11,16 +11,17 @@
  * Kernels with a `struct rt *` first can fail, and return RT_OK or what rt_fail() returned; the others cannot.
  *
  * Note [Threads]
- * A kernel uses at most as many OpenMP threads as the calling thread is set to (rt_kernels_threads). Threads share out
- * outputs and never cut a sum: results do not depend on their number.
+ * A kernel uses at most as many OpenMP threads as the calling thread is set to (rt_kernels_threads). Threads share
+ * out outputs and never cut a sum: results do not depend on their number.
  *
  * Note [Order of sums]
  * A reduction over r elements keeps 8 partial results: number l takes elements l, l + 8, l + 16, ... in that order,
- * beginning with the identity, and they are combined as ((0+4)+(2+6))+((1+5)+(3+7)). f32 is summed in f64 and rounded
- * once. The order is the same for every (outer, inner), instruction set and number of threads, so cutting a dimension
- * that is not reduced changes no bit. Integers wrap.
+ * beginning with the identity, and they are combined as ((0+4)+(2+6))+((1+5)+(3+7)). f32 is summed in f64 and
+ * rounded once. The order is the same for every (outer, inner), instruction set and number of threads, so cutting a
+ * dimension that is not reduced changes no bit. Integers wrap.
  *
- * Floats follow IEEE 754: NaN and infinities pass. Where a NaN meets a NaN it is not said which one's payload stays.
+ * Floats follow IEEE 754: NaN and infinities pass. Where a NaN meets a NaN it is not said which one's payload
+ * stays.
  */
 #ifndef RT_KERNELS_C_KERNELS_H
 #define RT_KERNELS_C_KERNELS_H
@@ -29,39 +30,39 @@
 
 struct rt;
 
-/* Settings ------------------------------------------------------------------------------------------------------- */
+/* --- Settings --- */
 
-/* Chooses the product kernels of a rank: "reference" is plain C everywhere; "auto" or NULL takes a library where the
- * runtime was built with one. 0, or -1 for another name. Called by rt_open. */
+/* Chooses the product kernels of a rank: "reference" is plain C everywhere; "auto" or NULL takes a library where
+ * the runtime was built with one. 0, or -1 for another name. Called by rt_open. */
 int rt_kernels_select(struct rt *rt, const char *name);
 
-/* Whether the rank's f32 products are bit-equal however m and n are cut: the reference is; the library is asked by a
- * probe of about a millisecond. Note [Products and cuts] in gemm.h. */
+/* Whether the rank's f32 products are bit-equal however m and n are cut: the reference is; the library is asked by
+ * a probe of about a millisecond. Note [Products and cuts] in gemm.h. */
 int rt_kernels_invariant(const struct rt *rt);
 
 /* Sets how many threads kernels called from this thread may use, and returns how many it was before: a step begins
  * with it and puts the caller's number back at its end. */
 int rt_kernels_threads(int threads);
 
-/* Products ------------------------------------------------------------------------------------------------------- */
+/* --- Products --- */
 
-/* ONNX MatMul-13, Gemm-13 without its bias: y(m,n) = a(m,k) b(k,n), where trans_a says that a is stored as (k,m) and
- * trans_b that b is stored as (n,k). k = 0 gives zeros. bmm does `batch` such products of tensors that lie one after
- * the other.
- * The reference sums over k in increasing order, product rounded before the sum (no fma), for any m and n. The library
- * (f32 only) sums in an order of its own: see gemm.h. */
-#define RT_DECLARE_PRODUCT(T, s)                                                                                     \
-    int rt_matmul_##s(struct rt *rt, T *y /* (m,n) */, const T *a /* (m,k) */, const T *b /* (k,n) */, int64_t m,    \
-                      int64_t k, int64_t n, int trans_a, int trans_b);                                               \
-    int rt_bmm_##s(struct rt *rt, T *y /* (batch,m,n) */, const T *a /* (batch,m,k) */, const T *b /* (batch,k,n) */, \
-                   int64_t batch, int64_t m, int64_t k, int64_t n, int trans_a, int trans_b);
+/* ONNX MatMul-13, Gemm-13 without its bias: y(m,n) = a(m,k) b(k,n), where trans_a says that a is stored as (k,m)
+ * and trans_b that b is stored as (n,k). k = 0 gives zeros. bmm does `batch` such products of tensors that lie one
+ * after the other. The reference sums over k in increasing order, product rounded before the sum (no fma), for any
+ * m and n. The library (f32 only) sums in an order of its own: see gemm.h. */
+#define RT_DECLARE_PRODUCT(T, s)                                                                                   \
+    int rt_matmul_##s(struct rt *rt, T *y /* (m,n) */, const T *a /* (m,k) */, const T *b /* (k,n) */, int64_t m,  \
+                      int64_t k, int64_t n, int trans_a, int trans_b);                                             \
+    int rt_bmm_##s(struct rt *rt, T *y /* (batch,m,n) */, const T *a /* (batch,m,k) */,                            \
+                   const T *b /* (batch,k,n) */, int64_t batch, int64_t m, int64_t k, int64_t n, int trans_a,      \
+                   int trans_b);
 
 RT_DECLARE_PRODUCT(float, f32)
 RT_DECLARE_PRODUCT(double, f64)
 RT_DECLARE_PRODUCT(int64_t, i64)
 RT_DECLARE_PRODUCT(int32_t, i32)
 
-/* Normalisation -------------------------------------------------------------------------------------------------- */
+/* --- Normalisation --- */
 
 /* ONNX Softmax-13, LogSoftmax-13 over the middle dimension: e / sum(e) with e = exp(x - max(x)), and its logarithm
  * x - max(x) - log(sum(e)). Rows of only -inf, or with a NaN or +inf, give NaN (so does PyTorch). In place.
@@ -70,43 +71,43 @@ RT_DECLARE_PRODUCT(int32_t, i32)
  * (of the population) over c in two passes, statistics and quotient in f64. bias may be NULL. In place.
  *
  * ONNX RMSNormalization-23: x / sqrt(mean(x x) + epsilon) * scale. In place. */
-#define RT_DECLARE_NORMALIZE(T, s)                                                                                   \
-    void rt_softmax_##s(T *y /* (outer,c,inner) */, const T *x /* (outer,c,inner) */, int64_t outer, int64_t c,      \
-                        int64_t inner);                                                                              \
-    void rt_log_softmax_##s(T *y /* (outer,c,inner) */, const T *x /* (outer,c,inner) */, int64_t outer, int64_t c,  \
-                            int64_t inner);                                                                          \
-    void rt_layernorm_##s(T *y /* (outer,c) */, const T *x /* (outer,c) */, const T *scale /* (c) */,                \
-                          const T *bias /* (c) */, int64_t outer, int64_t c, double epsilon);                        \
-    void rt_rmsnorm_##s(T *y /* (outer,c) */, const T *x /* (outer,c) */, const T *scale /* (c) */, int64_t outer,   \
+#define RT_DECLARE_NORMALIZE(T, s)                                                                                 \
+    void rt_softmax_##s(T *y /* (outer,c,inner) */, const T *x /* (outer,c,inner) */, int64_t outer, int64_t c,    \
+                        int64_t inner);                                                                            \
+    void rt_log_softmax_##s(T *y /* (outer,c,inner) */, const T *x /* (outer,c,inner) */, int64_t outer,           \
+                            int64_t c, int64_t inner);                                                             \
+    void rt_layernorm_##s(T *y /* (outer,c) */, const T *x /* (outer,c) */, const T *scale /* (c) */,              \
+                          const T *bias /* (c) */, int64_t outer, int64_t c, double epsilon);                      \
+    void rt_rmsnorm_##s(T *y /* (outer,c) */, const T *x /* (outer,c) */, const T *scale /* (c) */, int64_t outer, \
                         int64_t c, double epsilon);
 
 RT_DECLARE_NORMALIZE(float, f32)
 RT_DECLARE_NORMALIZE(double, f64)
 
-/* Reductions ----------------------------------------------------------------------------------------------------- */
+/* --- Reductions --- */
 
-/* ONNX ReduceSum-13, ReduceMax-20, ReduceMin-20, ReduceProd-18 over the middle dimension. Over nothing (r = 0) they give
- * 0, the lowest value (-inf), the highest (+inf), 1. A NaN makes max and min NaN. Order: Note [Order of sums].
+/* ONNX ReduceSum-13, ReduceMax-20, ReduceMin-20, ReduceProd-18 over the middle dimension. Over nothing (r = 0) they
+ * give 0, the lowest value (-inf), the highest (+inf), 1. A NaN makes max and min NaN. Order: Note [Order of sums].
  *
- * ONNX ArgMax-13, ArgMin-13: where along r the largest (smallest) element is; among equals the first, or the last if
- * select_last. A NaN counts as both largest and smallest (so does PyTorch). r = 0 gives 0.
+ * ONNX ArgMax-13, ArgMin-13: where along r the largest (smallest) element is; among equals the first, or the last
+ * if select_last. A NaN counts as both largest and smallest (so does PyTorch). r = 0 gives 0.
  *
- * ONNX CumSum-14: sums of elements 0..i of the middle dimension, one after the other, f32 in f64; exclusive leaves out
- * element i; reverse begins at the end. In place. */
-#define RT_DECLARE_REDUCE(T, s)                                                                                      \
-    void rt_reduce_sum_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,     \
-                           int64_t inner);                                                                           \
-    void rt_reduce_max_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,     \
-                           int64_t inner);                                                                           \
-    void rt_reduce_min_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,     \
-                           int64_t inner);                                                                           \
-    void rt_reduce_prod_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,    \
-                            int64_t inner);                                                                          \
-    void rt_argmax_##s(int64_t *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,   \
-                       int64_t inner, int select_last);                                                              \
-    void rt_argmin_##s(int64_t *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,   \
-                       int64_t inner, int select_last);                                                              \
-    void rt_cumsum_##s(T *y /* (outer,c,inner) */, const T *x /* (outer,c,inner) */, int64_t outer, int64_t c,       \
+ * ONNX CumSum-14: sums of elements 0..i of the middle dimension, one after the other, f32 in f64; exclusive leaves
+ * out element i; reverse begins at the end. In place. */
+#define RT_DECLARE_REDUCE(T, s)                                                                                    \
+    void rt_reduce_sum_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,   \
+                           int64_t inner);                                                                         \
+    void rt_reduce_max_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,   \
+                           int64_t inner);                                                                         \
+    void rt_reduce_min_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,   \
+                           int64_t inner);                                                                         \
+    void rt_reduce_prod_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,  \
+                            int64_t inner);                                                                        \
+    void rt_argmax_##s(int64_t *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r, \
+                       int64_t inner, int select_last);                                                            \
+    void rt_argmin_##s(int64_t *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r, \
+                       int64_t inner, int select_last);                                                            \
+    void rt_cumsum_##s(T *y /* (outer,c,inner) */, const T *x /* (outer,c,inner) */, int64_t outer, int64_t c,     \
                        int64_t inner, int exclusive, int reverse);
 
 RT_DECLARE_REDUCE(float, f32)
@@ -114,16 +115,17 @@ RT_DECLARE_REDUCE(double, f64)
 RT_DECLARE_REDUCE(int64_t, i64)
 RT_DECLARE_REDUCE(int32_t, i32)
 
-/* ONNX Range-11, elements [start, start + count) of it: y[i] = first + (start + i) * delta, floats computed in f64 and
- * rounded once. */
-#define RT_DECLARE_RANGE(T, s) void rt_range_##s(T *y /* (count) */, int64_t count, T first, T delta, int64_t start);
+/* ONNX Range-11, elements [start, start + count) of it: y[i] = first + (start + i) * delta, floats computed in f64
+ * and rounded once. */
+#define RT_DECLARE_RANGE(T, s)                                                                                     \
+    void rt_range_##s(T *y /* (count) */, int64_t count, T first, T delta, int64_t start);
 
 RT_DECLARE_RANGE(float, f32)
 RT_DECLARE_RANGE(double, f64)
 RT_DECLARE_RANGE(int64_t, i64)
 RT_DECLARE_RANGE(int32_t, i32)
 
-/* Movement ------------------------------------------------------------------------------------------------------- */
+/* --- Movement --- */
 
 /* Dimension arrays have `ndim` entries, ndim <= RT_MAX_NDIM of rt.h; ndim = 0 is a scalar.
  *
@@ -136,61 +138,63 @@ RT_DECLARE_RANGE(int32_t, i32)
  *             negative (that crops), and so may be the padding at the end, which y_dims implies.
  * concat      ONNX Concat-13: y(outer, sum of extents) from `count` inputs x[j](outer, extents[j]); an extent is
  *             elements per outer: the middle extent times inner.
- * trilu       ONNX Trilu-14: keeps column >= row + k (upper) or column <= row + k, zeros elsewhere. Element (0,0) of
- *             x is (row_start, column_start) of the matrix that k is about. In place. */
-#define RT_DECLARE_MOVE(N)                                                                                           \
-    void rt_transpose_b##N(void *y /* (x_dims[perm[0]], ...) */, const void *x /* (x_dims) */, int ndim,             \
-                           const int64_t *x_dims, const int *perm);                                                  \
-    void rt_slice_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,        \
-                       const int64_t *start, const int64_t *step, const int64_t *y_dims);                            \
-    void rt_expand_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,       \
-                        const int64_t *y_dims);                                                                      \
-    void rt_tile_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,         \
-                      const int64_t *y_dims);                                                                        \
-    void rt_pad_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,          \
-                     const int64_t *begin, const int64_t *y_dims, const void *value /* () */);                       \
-    void rt_concat_b##N(void *y /* (outer,sum) */, int count, const void *const *x /* count of (outer,extent) */,    \
-                        int64_t outer, const int64_t *extents /* (count) */);                                        \
-    void rt_trilu_b##N(void *y /* (outer,rows,columns) */, const void *x /* (outer,rows,columns) */, int64_t outer,  \
-                       int64_t rows, int64_t columns, int64_t k, int upper, int64_t row_start, int64_t column_start);
+ * trilu       ONNX Trilu-14: keeps column >= row + k (upper) or column <= row + k, zeros elsewhere. Element (0,0)
+ * of x is (row_start, column_start) of the matrix that k is about. In place. */
+#define RT_DECLARE_MOVE(N)                                                                                         \
+    void rt_transpose_b##N(void *y /* (x_dims[perm[0]], ...) */, const void *x /* (x_dims) */, int ndim,           \
+                           const int64_t *x_dims, const int *perm);                                                \
+    void rt_slice_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,      \
+                       const int64_t *start, const int64_t *step, const int64_t *y_dims);                          \
+    void rt_expand_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,     \
+                        const int64_t *y_dims);                                                                    \
+    void rt_tile_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,       \
+                      const int64_t *y_dims);                                                                      \
+    void rt_pad_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,        \
+                     const int64_t *begin, const int64_t *y_dims, const void *value /* () */);                     \
+    void rt_concat_b##N(void *y /* (outer,sum) */, int count, const void *const *x /* count of (outer,extent) */,  \
+                        int64_t outer, const int64_t *extents /* (count) */);                                      \
+    void rt_trilu_b##N(void *y /* (outer,rows,columns) */, const void *x /* (outer,rows,columns) */,               \
+                       int64_t outer, int64_t rows, int64_t columns, int64_t k, int upper, int64_t row_start,      \
+                       int64_t column_start);
 
 RT_DECLARE_MOVE(1)
 RT_DECLARE_MOVE(2)
 RT_DECLARE_MOVE(4)
 RT_DECLARE_MOVE(8)
 
-/* Indexing ------------------------------------------------------------------------------------------------------- */
+/* --- Indexing --- */
 
-/* Indices are int64_t, or int32_t where index_is_64 is 0; a negative one counts from the end. One outside the dimension
- * is RT_ERROR_INPUT, found before anything is written.
+/* Indices are int64_t, or int32_t where index_is_64 is 0; a negative one counts from the end. One outside the
+ * dimension is RT_ERROR_INPUT, found before anything is written.
  *
  * gather           ONNX Gather-13: y(outer,count,inner) = x(outer,extent,inner) at `count` places of the middle
- *                  dimension. x is the part [start, start + extent) of a dimension of `total` elements: an index that
- *                  is valid but not in this part gives zeros, so the sum of all parts' results is the whole result.
+ *                  dimension. x is the part [start, start + extent) of a dimension of `total` elements: an index
+ * that is valid but not in this part gives zeros, so the sum of all parts' results is the whole result.
  * gather_elements  ONNX GatherElements-13: y[i] = x[i, with i[axis] replaced by index[i]].
- * gather_nd        ONNX GatherND-13, batch_dims batch: y(batch,count,inner); each row of index(batch,count,depth) picks
- *                  from x(batch, dims[0], .., dims[depth-1], inner).
- * scatter_elements ONNX ScatterElements-18, reduction none: y = x, then y[i, with i[axis] replaced by index[i]] =
- *                  updates[i] in row-major order of i, so the last of equal places stays. In place.
- * scatter_nd       ONNX ScatterND-18, reduction none: y = x, then row j of index(count,depth) names the block
- *                  y[index[j], ...] that updates[j] (shape dims[depth:]) replaces, in order of j. In place. */
-#define RT_DECLARE_INDEX(N)                                                                                          \
-    int rt_gather_b##N(struct rt *rt, void *y /* (outer,count,inner) */, const void *x /* (outer,extent,inner) */,   \
-                       const void *index /* (count) */, int index_is_64, int64_t outer, int64_t extent,              \
-                       int64_t inner, int64_t count, int64_t start, int64_t total);                                  \
-    int rt_gather_elements_b##N(struct rt *rt, void *y /* (index_dims) */, const void *x /* (x_dims) */,             \
-                                const void *index /* (index_dims) */, int index_is_64, int ndim,                     \
-                                const int64_t *x_dims, const int64_t *index_dims, int axis);                         \
-    int rt_gather_nd_b##N(struct rt *rt, void *y /* (batch,count,inner) */, const void *x /* (batch,dims,inner) */,  \
-                          const int64_t *index /* (batch,count,depth) */, int64_t batch, int64_t count, int depth,   \
-                          const int64_t *dims /* (depth) */, int64_t inner);                                         \
-    int rt_scatter_elements_b##N(struct rt *rt, void *y /* (x_dims) */, const void *x /* (x_dims) */,                \
-                                 const void *index /* (index_dims) */, int index_is_64,                              \
-                                 const void *updates /* (index_dims) */, int ndim, const int64_t *x_dims,            \
-                                 const int64_t *index_dims, int axis);                                               \
-    int rt_scatter_nd_b##N(struct rt *rt, void *y /* (dims) */, const void *x /* (dims) */,                          \
-                           const int64_t *index /* (count,depth) */, const void *updates /* (count,dims[depth:]) */, \
-                           int ndim, const int64_t *dims, int depth, int64_t count);
+ * gather_nd        ONNX GatherND-13, batch_dims batch: y(batch,count,inner); each row of index(batch,count,depth)
+ * picks from x(batch, dims[0], .., dims[depth-1], inner). scatter_elements ONNX ScatterElements-18, reduction none:
+ * y = x, then y[i, with i[axis] replaced by index[i]] = updates[i] in row-major order of i, so the last of equal
+ * places stays. In place. scatter_nd       ONNX ScatterND-18, reduction none: y = x, then row j of
+ * index(count,depth) names the block y[index[j], ...] that updates[j] (shape dims[depth:]) replaces, in order of j.
+ * In place. */
+#define RT_DECLARE_INDEX(N)                                                                                        \
+    int rt_gather_b##N(struct rt *rt, void *y /* (outer,count,inner) */, const void *x /* (outer,extent,inner) */, \
+                       const void *index /* (count) */, int index_is_64, int64_t outer, int64_t extent,            \
+                       int64_t inner, int64_t count, int64_t start, int64_t total);                                \
+    int rt_gather_elements_b##N(struct rt *rt, void *y /* (index_dims) */, const void *x /* (x_dims) */,           \
+                                const void *index /* (index_dims) */, int index_is_64, int ndim,                   \
+                                const int64_t *x_dims, const int64_t *index_dims, int axis);                       \
+    int rt_gather_nd_b##N(struct rt *rt, void *y /* (batch,count,inner) */,                                        \
+                          const void *x /* (batch,dims,inner) */, const int64_t *index /* (batch,count,depth) */,  \
+                          int64_t batch, int64_t count, int depth, const int64_t *dims /* (depth) */,              \
+                          int64_t inner);                                                                          \
+    int rt_scatter_elements_b##N(struct rt *rt, void *y /* (x_dims) */, const void *x /* (x_dims) */,              \
+                                 const void *index /* (index_dims) */, int index_is_64,                            \
+                                 const void *updates /* (index_dims) */, int ndim, const int64_t *x_dims,          \
+                                 const int64_t *index_dims, int axis);                                             \
+    int rt_scatter_nd_b##N(                                                                                        \
+        struct rt *rt, void *y /* (dims) */, const void *x /* (dims) */, const int64_t *index /* (count,depth) */, \
+        const void *updates /* (count,dims[depth:]) */, int ndim, const int64_t *dims, int depth, int64_t count);
 
 RT_DECLARE_INDEX(1)
 RT_DECLARE_INDEX(2)

@@ -3,9 +3,10 @@
  *
  * Note [Scalar and vector]
  * The f32 functions are plain arithmetic without branches, tables or calls, so that a compiler can vectorise a loop
- * around them; compiled without contraction (-ffp-contract=off) an element has the same bits in a vector, in a tail and
- * alone. That is what makes a cut elementwise operator bit-equal to the whole. The f64 functions are libm's: the
- * reference asks for accuracy, not speed. Errors stated are against the exact result, found by trying all floats.
+ * around them; compiled without contraction (-ffp-contract=off) an element has the same bits in a vector, in a tail
+ * and alone. That is what makes a cut elementwise operator bit-equal to the whole. The f64 functions are libm's:
+ * the reference asks for accuracy, not speed. Errors stated are against the exact result, found by trying all
+ * floats.
  *
  * Integer arithmetic never traps: quotients by 0 are 0, overflow wraps.
  */
@@ -24,66 +25,112 @@
 #define RT_INLINE static inline
 #endif
 
-/* Of any number type ---------------------------------------------------------------------------------------------- */
+/* --- Of any number type --- */
 
-/* max, min: ONNX Max-13, Min-13; a NaN on either side is the result. div: ONNX Div-14, integers truncate. fmod, mod:
- * ONNX Mod-13 with fmod = 1 (sign of the dividend) and fmod = 0 (sign of the divisor). sign: ONNX Sign-13, -1 0 1, NaN
- * for NaN. pow: ONNX Pow-15 with both sides of one dtype; for integers 0 to a negative power is 0. */
-#define RT_MATH_FLOAT(T, s, SUFFIX)                                                                                  \
-    RT_INLINE T rt_max_##s(T a, T b) { return (a > b) | (a != a) ? a : b; }                                          \
-    RT_INLINE T rt_min_##s(T a, T b) { return (a < b) | (a != a) ? a : b; }                                          \
-    RT_INLINE T rt_div_##s(T a, T b) { return a / b; }                                                               \
-    RT_INLINE T rt_abs_##s(T x) { return fabs##SUFFIX(x); }                                                          \
-    RT_INLINE T rt_neg_##s(T x) { return -x; }                                                                       \
-    RT_INLINE T rt_sign_##s(T x) { return x > 0 ? (T)1 : x < 0 ? (T)-1 : x == 0 ? (T)0 : x; }                        \
-    RT_INLINE T rt_pow_##s(T a, T b) { return pow##SUFFIX(a, b); }                                                   \
-    RT_INLINE T rt_fmod_##s(T a, T b) { return fmod##SUFFIX(a, b); }                                                 \
-    RT_INLINE T rt_mod_##s(T a, T b) {                                                                               \
-        T rest = fmod##SUFFIX(a, b);                                                                                 \
-        if (rest == 0) return copysign##SUFFIX(rest, b);                                                             \
-        return (rest < 0) != (b < 0) ? rest + b : rest;                                                              \
+/* max, min: ONNX Max-13, Min-13; a NaN on either side is the result. div: ONNX Div-14, integers truncate. fmod,
+ * mod: ONNX Mod-13 with fmod = 1 (sign of the dividend) and fmod = 0 (sign of the divisor). sign: ONNX Sign-13, -1
+ * 0 1, NaN for NaN. pow: ONNX Pow-15 with both sides of one dtype; for integers 0 to a negative power is 0. */
+#define RT_MATH_FLOAT(T, s, SUFFIX)                                                                                \
+    RT_INLINE T rt_max_##s(T a, T b) {                                                                             \
+        return (a > b) | (a != a) ? a : b;                                                                         \
+    }                                                                                                              \
+    RT_INLINE T rt_min_##s(T a, T b) {                                                                             \
+        return (a < b) | (a != a) ? a : b;                                                                         \
+    }                                                                                                              \
+    RT_INLINE T rt_div_##s(T a, T b) {                                                                             \
+        return a / b;                                                                                              \
+    }                                                                                                              \
+    RT_INLINE T rt_abs_##s(T x) {                                                                                  \
+        return fabs##SUFFIX(x);                                                                                    \
+    }                                                                                                              \
+    RT_INLINE T rt_neg_##s(T x) {                                                                                  \
+        return -x;                                                                                                 \
+    }                                                                                                              \
+    RT_INLINE T rt_sign_##s(T x) {                                                                                 \
+        return x > 0 ? (T)1 : x < 0 ? (T)-1 : x == 0 ? (T)0 : x;                                                   \
+    }                                                                                                              \
+    RT_INLINE T rt_pow_##s(T a, T b) {                                                                             \
+        return pow##SUFFIX(a, b);                                                                                  \
+    }                                                                                                              \
+    RT_INLINE T rt_fmod_##s(T a, T b) {                                                                            \
+        return fmod##SUFFIX(a, b);                                                                                 \
+    }                                                                                                              \
+    RT_INLINE T rt_mod_##s(T a, T b) {                                                                             \
+        T rest = fmod##SUFFIX(a, b);                                                                               \
+        if (rest == 0) return copysign##SUFFIX(rest, b);                                                           \
+        return (rest < 0) != (b < 0) ? rest + b : rest;                                                            \
     }
 
 RT_MATH_FLOAT(float, f32, f)
 RT_MATH_FLOAT(double, f64, )
 
 /* U is wide enough that its arithmetic never happens in a signed type. */
-#define RT_MATH_WHOLE(T, s, U)                                                                                       \
-    RT_INLINE T rt_max_##s(T a, T b) { return a > b ? a : b; }                                                       \
-    RT_INLINE T rt_min_##s(T a, T b) { return a < b ? a : b; }                                                       \
-    RT_INLINE T rt_add_##s(T a, T b) { return (T)((U)a + (U)b); }                                                    \
-    RT_INLINE T rt_sub_##s(T a, T b) { return (T)((U)a - (U)b); }                                                    \
-    RT_INLINE T rt_mul_##s(T a, T b) { return (T)((U)a * (U)b); }                                                    \
-    RT_INLINE T rt_neg_##s(T x) { return (T)(0 - (U)x); }                                                            \
-    RT_INLINE T rt_pow_##s(T base, T exponent) {                                                                     \
-        if (exponent < 1) {                                                                                          \
-            if (exponent == 0 || base == 1) return 1;                                                                \
-            return (T)(base + 1) == 0 ? (T)(exponent % 2 == 0 ? 1 : base) : (T)0;                                    \
-        }                                                                                                            \
-        U result = 1, square = (U)base;                                                                              \
-        for (; exponent > 0; exponent /= 2, square *= square)                                                        \
-            if (exponent % 2 != 0) result *= square;                                                                 \
-        return (T)result;                                                                                            \
+#define RT_MATH_WHOLE(T, s, U)                                                                                     \
+    RT_INLINE T rt_max_##s(T a, T b) {                                                                             \
+        return a > b ? a : b;                                                                                      \
+    }                                                                                                              \
+    RT_INLINE T rt_min_##s(T a, T b) {                                                                             \
+        return a < b ? a : b;                                                                                      \
+    }                                                                                                              \
+    RT_INLINE T rt_add_##s(T a, T b) {                                                                             \
+        return (T)((U)a + (U)b);                                                                                   \
+    }                                                                                                              \
+    RT_INLINE T rt_sub_##s(T a, T b) {                                                                             \
+        return (T)((U)a - (U)b);                                                                                   \
+    }                                                                                                              \
+    RT_INLINE T rt_mul_##s(T a, T b) {                                                                             \
+        return (T)((U)a * (U)b);                                                                                   \
+    }                                                                                                              \
+    RT_INLINE T rt_neg_##s(T x) {                                                                                  \
+        return (T)(0 - (U)x);                                                                                      \
+    }                                                                                                              \
+    RT_INLINE T rt_pow_##s(T base, T exponent) {                                                                   \
+        if (exponent < 1) {                                                                                        \
+            if (exponent == 0 || base == 1) return 1;                                                              \
+            return (T)(base + 1) == 0 ? (T)(exponent % 2 == 0 ? 1 : base) : (T)0;                                  \
+        }                                                                                                          \
+        U result = 1, square = (U)base;                                                                            \
+        for (; exponent > 0; exponent /= 2, square *= square)                                                      \
+            if (exponent % 2 != 0) result *= square;                                                               \
+        return (T)result;                                                                                          \
     }
 
-#define RT_MATH_SIGNED(T, s, U)                                                                                      \
-    RT_MATH_WHOLE(T, s, U)                                                                                           \
-    RT_INLINE T rt_div_##s(T a, T b) { return b == 0 ? (T)0 : b == -1 ? rt_neg_##s(a) : (T)(a / b); }                \
-    RT_INLINE T rt_fmod_##s(T a, T b) { return b == 0 || b == -1 ? (T)0 : (T)(a % b); }                              \
-    RT_INLINE T rt_mod_##s(T a, T b) {                                                                               \
-        T rest = rt_fmod_##s(a, b);                                                                                  \
-        return rest != 0 && (rest < 0) != (b < 0) ? (T)(rest + b) : rest;                                            \
-    }                                                                                                                \
-    RT_INLINE T rt_abs_##s(T x) { return x < 0 ? rt_neg_##s(x) : x; }                                                \
-    RT_INLINE T rt_sign_##s(T x) { return (T)((x > 0) - (x < 0)); }
+#define RT_MATH_SIGNED(T, s, U)                                                                                    \
+    RT_MATH_WHOLE(T, s, U)                                                                                         \
+    RT_INLINE T rt_div_##s(T a, T b) {                                                                             \
+        return b == 0 ? (T)0 : b == -1 ? rt_neg_##s(a) : (T)(a / b);                                               \
+    }                                                                                                              \
+    RT_INLINE T rt_fmod_##s(T a, T b) {                                                                            \
+        return b == 0 || b == -1 ? (T)0 : (T)(a % b);                                                              \
+    }                                                                                                              \
+    RT_INLINE T rt_mod_##s(T a, T b) {                                                                             \
+        T rest = rt_fmod_##s(a, b);                                                                                \
+        return rest != 0 && (rest < 0) != (b < 0) ? (T)(rest + b) : rest;                                          \
+    }                                                                                                              \
+    RT_INLINE T rt_abs_##s(T x) {                                                                                  \
+        return x < 0 ? rt_neg_##s(x) : x;                                                                          \
+    }                                                                                                              \
+    RT_INLINE T rt_sign_##s(T x) {                                                                                 \
+        return (T)((x > 0) - (x < 0));                                                                             \
+    }
 
-#define RT_MATH_UNSIGNED(T, s, U)                                                                                    \
-    RT_MATH_WHOLE(T, s, U)                                                                                           \
-    RT_INLINE T rt_div_##s(T a, T b) { return b == 0 ? (T)0 : (T)(a / b); }                                          \
-    RT_INLINE T rt_fmod_##s(T a, T b) { return b == 0 ? (T)0 : (T)(a % b); }                                         \
-    RT_INLINE T rt_mod_##s(T a, T b) { return rt_fmod_##s(a, b); }                                                   \
-    RT_INLINE T rt_abs_##s(T x) { return x; }                                                                        \
-    RT_INLINE T rt_sign_##s(T x) { return x != 0; }
+#define RT_MATH_UNSIGNED(T, s, U)                                                                                  \
+    RT_MATH_WHOLE(T, s, U)                                                                                         \
+    RT_INLINE T rt_div_##s(T a, T b) {                                                                             \
+        return b == 0 ? (T)0 : (T)(a / b);                                                                         \
+    }                                                                                                              \
+    RT_INLINE T rt_fmod_##s(T a, T b) {                                                                            \
+        return b == 0 ? (T)0 : (T)(a % b);                                                                         \
+    }                                                                                                              \
+    RT_INLINE T rt_mod_##s(T a, T b) {                                                                             \
+        return rt_fmod_##s(a, b);                                                                                  \
+    }                                                                                                              \
+    RT_INLINE T rt_abs_##s(T x) {                                                                                  \
+        return x;                                                                                                  \
+    }                                                                                                              \
+    RT_INLINE T rt_sign_##s(T x) {                                                                                 \
+        return x != 0;                                                                                             \
+    }
 
 RT_MATH_SIGNED(int64_t, i64, uint64_t)
 RT_MATH_SIGNED(int32_t, i32, uint32_t)
@@ -94,7 +141,7 @@ RT_MATH_UNSIGNED(uint32_t, u32, uint32_t)
 RT_MATH_UNSIGNED(uint16_t, u16, uint32_t)
 RT_MATH_UNSIGNED(uint8_t, u8, uint32_t)
 
-/* Rounding -------------------------------------------------------------------------------------------------------- */
+/* --- Rounding --- */
 
 /* ONNX Round-11: to the nearest integer, halfway to the even one; keeps -0. Adding and taking away the number whose
  * last place is 1 rounds, wherever the magnitude is below it. */
@@ -108,10 +155,11 @@ RT_INLINE double rt_round_f64(double x) {
     return magnitude < 0x1p52 ? copysign(rounded, x) : x;
 }
 
-/* Transcendental -------------------------------------------------------------------------------------------------- */
+/* --- Transcendental --- */
 
 /* Note [Polynomials]
- * Coefficients are minimax fits of this project (tests/kernels/fit_math.py prints them), evaluated by Horner's rule. */
+ * Coefficients are minimax fits of this project (tests/kernels/fit_math.py prints them), evaluated by Horner's
+ * rule. */
 
 /* e^x = 2^n e^r with |r| <= ln(2) / 2; n is found in the last places of a sum and applied in two factors, so that
  * results below 2^-126 are rounded once and those beyond the largest float are inf. */
@@ -167,7 +215,7 @@ RT_INLINE float rt_tanh_f32(float x) {
     p = p * square + -0.3333328f;
     float near = x + x * (square * p);
     float far = 1.0f - 2.0f / (rt_exp_f32(2.0f * fabsf(x)) + 1.0f);
-    return fabsf(x) < 0.625f ? near : copysignf(far, x);
+    return copysignf(fabsf(x) < 0.625f ? near : far, x);
 }
 
 /* ONNX Erf-13: x + x P(x^2) near 0, else 1 - e^-(|x| + |x| Q(|x|)), which is 1 from 4 on. */
@@ -186,7 +234,7 @@ RT_INLINE float rt_erf_f32(float x) {
     q = q * t + 0.6357183f;
     q = q * t + 0.12851436f;
     float far = 1.0f - rt_exp_f32(-(t + t * q));
-    return magnitude < 0.92f ? near : copysignf(far, x);
+    return copysignf(magnitude < 0.92f ? near : far, x);
 }
 
 /* ONNX Sigmoid-13: of -|x|, so that nothing overflows. */
@@ -200,63 +248,148 @@ RT_INLINE float rt_softplus_f32(float x) {
     return rt_max_f32(x, 0.0f) + rt_log1p_unit_f32(rt_exp_f32(-fabsf(x)));
 }
 
-RT_INLINE double rt_exp_f64(double x) { return exp(x); }
-RT_INLINE double rt_log_f64(double x) { return log(x); }
-RT_INLINE double rt_tanh_f64(double x) { return tanh(x); }
-RT_INLINE double rt_erf_f64(double x) { return erf(x); }
+RT_INLINE double rt_exp_f64(double x) {
+    return exp(x);
+}
+RT_INLINE double rt_log_f64(double x) {
+    return log(x);
+}
+RT_INLINE double rt_tanh_f64(double x) {
+    return tanh(x);
+}
+RT_INLINE double rt_erf_f64(double x) {
+    return erf(x);
+}
 RT_INLINE double rt_sigmoid_f64(double x) {
     double e = exp(-fabs(x));
     return (x < 0 ? e : 1.0) / (1.0 + e);
 }
-RT_INLINE double rt_softplus_f64(double x) { return rt_max_f64(x, 0.0) + log1p(exp(-fabs(x))); }
+RT_INLINE double rt_softplus_f64(double x) {
+    return rt_max_f64(x, 0.0) + log1p(exp(-fabs(x)));
+}
 
-/* Casts ----------------------------------------------------------------------------------------------------------- */
+/* --- Casts --- */
 
-/* ONNX Cast-13: rt_cast_<from>_<to>(x) for every two types of base/dtype.h, as rt_convert does it: floats to integers
- * truncate, out of range gives the nearest bound and NaN 0; integers keep their low bits; to bool is "not zero"; a
- * result is rounded once, to nearest even. Halves are their bits in a uint16_t. */
-RT_INLINE float rt_cast_f32_f32(float x) { return x; }
-RT_INLINE double rt_cast_f32_f64(float x) { return (double)x; }
-RT_INLINE float rt_cast_f64_f32(double x) { return (float)x; }
-RT_INLINE double rt_cast_f64_f64(double x) { return x; }
-RT_INLINE uint8_t rt_cast_f32_bool(float x) { return x != 0; }
-RT_INLINE uint8_t rt_cast_f64_bool(double x) { return x != 0; }
-RT_INLINE uint8_t rt_cast_bool_bool(uint8_t x) { return x != 0; }
-RT_INLINE float rt_cast_bool_f32(uint8_t x) { return (float)(x != 0); }
-RT_INLINE double rt_cast_bool_f64(uint8_t x) { return (double)(x != 0); }
+/* ONNX Cast-13: rt_cast_<from>_<to>(x) for every two types of base/dtype.h, as rt_convert does it: floats to
+ * integers truncate, out of range gives the nearest bound and NaN 0; integers keep their low bits; to bool is "not
+ * zero"; a result is rounded once, to nearest even. Halves are their bits in a uint16_t. */
+RT_INLINE float rt_cast_f32_f32(float x) {
+    return x;
+}
+RT_INLINE double rt_cast_f32_f64(float x) {
+    return (double)x;
+}
+RT_INLINE float rt_cast_f64_f32(double x) {
+    return (float)x;
+}
+RT_INLINE double rt_cast_f64_f64(double x) {
+    return x;
+}
+RT_INLINE uint8_t rt_cast_f32_bool(float x) {
+    return x != 0;
+}
+RT_INLINE uint8_t rt_cast_f64_bool(double x) {
+    return x != 0;
+}
+RT_INLINE uint8_t rt_cast_bool_bool(uint8_t x) {
+    return x != 0;
+}
+RT_INLINE float rt_cast_bool_f32(uint8_t x) {
+    return (float)(x != 0);
+}
+RT_INLINE double rt_cast_bool_f64(uint8_t x) {
+    return (double)(x != 0);
+}
 
-RT_INLINE float rt_cast_fp16_f32(uint16_t x) { return rt_f16_to_f32(x); }
-RT_INLINE float rt_cast_bf16_f32(uint16_t x) { return rt_bf16_to_f32(x); }
-RT_INLINE uint16_t rt_cast_f32_fp16(float x) { return rt_f32_to_f16(x); }
-RT_INLINE uint16_t rt_cast_f32_bf16(float x) { return rt_f32_to_bf16(x); }
-RT_INLINE uint16_t rt_cast_fp16_fp16(uint16_t x) { return x; }
-RT_INLINE uint16_t rt_cast_bf16_bf16(uint16_t x) { return x; }
-RT_INLINE uint16_t rt_cast_fp16_bf16(uint16_t x) { return rt_f32_to_bf16(rt_f16_to_f32(x)); }
-RT_INLINE uint16_t rt_cast_bf16_fp16(uint16_t x) { return rt_f32_to_f16(rt_bf16_to_f32(x)); }
+RT_INLINE float rt_cast_fp16_f32(uint16_t x) {
+    return rt_f16_to_f32(x);
+}
+RT_INLINE float rt_cast_bf16_f32(uint16_t x) {
+    return rt_bf16_to_f32(x);
+}
+RT_INLINE double rt_cast_fp16_f64(uint16_t x) {
+    return (double)rt_f16_to_f32(x);
+}
+RT_INLINE double rt_cast_bf16_f64(uint16_t x) {
+    return (double)rt_bf16_to_f32(x);
+}
+RT_INLINE uint8_t rt_cast_fp16_bool(uint16_t x) {
+    return rt_f16_to_f32(x) != 0;
+}
+RT_INLINE uint8_t rt_cast_bf16_bool(uint16_t x) {
+    return rt_bf16_to_f32(x) != 0;
+}
+RT_INLINE uint16_t rt_cast_f32_fp16(float x) {
+    return rt_f32_to_f16(x);
+}
+RT_INLINE uint16_t rt_cast_f32_bf16(float x) {
+    return rt_f32_to_bf16(x);
+}
+RT_INLINE uint16_t rt_cast_fp16_fp16(uint16_t x) {
+    return x;
+}
+RT_INLINE uint16_t rt_cast_bf16_bf16(uint16_t x) {
+    return x;
+}
+RT_INLINE uint16_t rt_cast_fp16_bf16(uint16_t x) {
+    return rt_f32_to_bf16(rt_f16_to_f32(x));
+}
+RT_INLINE uint16_t rt_cast_bf16_fp16(uint16_t x) {
+    return rt_f32_to_f16(rt_bf16_to_f32(x));
+}
 
-/* (F)HIGH may round up to one more than the type holds; the comparison then still sends everything beyond to HIGH. */
-#define RT_CAST_FLOAT_WHOLE(F, f, T, t, LOW, HIGH)                                                                   \
-    RT_INLINE T rt_cast_##f##_##t(F x) {                                                                             \
-        return x != x ? (T)0 : x <= (F)LOW ? (T)LOW : x >= (F)HIGH ? (T)HIGH : (T)x;                                 \
+/* (F)HIGH may round up to one more than the type holds; the comparison then still sends everything beyond to HIGH.
+ */
+#define RT_CAST_FLOAT_WHOLE(F, f, T, t, LOW, HIGH)                                                                 \
+    RT_INLINE T rt_cast_##f##_##t(F x) {                                                                           \
+        return x != x ? (T)0 : x <= (F)LOW ? (T)LOW : x >= (F)HIGH ? (T)HIGH : (T)x;                               \
     }
 
-#define RT_CAST_WHOLE(T, t, LOW, HIGH)                                                                               \
-    RT_CAST_FLOAT_WHOLE(float, f32, T, t, LOW, HIGH)                                                                 \
-    RT_CAST_FLOAT_WHOLE(double, f64, T, t, LOW, HIGH)                                                                \
-    RT_INLINE T rt_cast_fp16_##t(uint16_t x) { return rt_cast_f32_##t(rt_f16_to_f32(x)); }                           \
-    RT_INLINE T rt_cast_bf16_##t(uint16_t x) { return rt_cast_f32_##t(rt_bf16_to_f32(x)); }                          \
-    RT_INLINE T rt_cast_bool_##t(uint8_t x) { return (T)(x != 0); }                                                  \
-    RT_INLINE uint8_t rt_cast_##t##_bool(T x) { return x != 0; }                                                     \
-    RT_INLINE float rt_cast_##t##_f32(T x) { return (float)x; }                                                      \
-    RT_INLINE double rt_cast_##t##_f64(T x) { return (double)x; }                                                    \
-    RT_INLINE int64_t rt_cast_##t##_i64(T x) { return (int64_t)x; }                                                  \
-    RT_INLINE int32_t rt_cast_##t##_i32(T x) { return (int32_t)x; }                                                  \
-    RT_INLINE int16_t rt_cast_##t##_i16(T x) { return (int16_t)x; }                                                  \
-    RT_INLINE int8_t rt_cast_##t##_i8(T x) { return (int8_t)x; }                                                     \
-    RT_INLINE uint64_t rt_cast_##t##_u64(T x) { return (uint64_t)x; }                                                \
-    RT_INLINE uint32_t rt_cast_##t##_u32(T x) { return (uint32_t)x; }                                                \
-    RT_INLINE uint16_t rt_cast_##t##_u16(T x) { return (uint16_t)x; }                                                \
-    RT_INLINE uint8_t rt_cast_##t##_u8(T x) { return (uint8_t)x; }
+#define RT_CAST_WHOLE(T, t, LOW, HIGH)                                                                             \
+    RT_CAST_FLOAT_WHOLE(float, f32, T, t, LOW, HIGH)                                                               \
+    RT_CAST_FLOAT_WHOLE(double, f64, T, t, LOW, HIGH)                                                              \
+    RT_INLINE T rt_cast_fp16_##t(uint16_t x) {                                                                     \
+        return rt_cast_f32_##t(rt_f16_to_f32(x));                                                                  \
+    }                                                                                                              \
+    RT_INLINE T rt_cast_bf16_##t(uint16_t x) {                                                                     \
+        return rt_cast_f32_##t(rt_bf16_to_f32(x));                                                                 \
+    }                                                                                                              \
+    RT_INLINE T rt_cast_bool_##t(uint8_t x) {                                                                      \
+        return (T)(x != 0);                                                                                        \
+    }                                                                                                              \
+    RT_INLINE uint8_t rt_cast_##t##_bool(T x) {                                                                    \
+        return x != 0;                                                                                             \
+    }                                                                                                              \
+    RT_INLINE float rt_cast_##t##_f32(T x) {                                                                       \
+        return (float)x;                                                                                           \
+    }                                                                                                              \
+    RT_INLINE double rt_cast_##t##_f64(T x) {                                                                      \
+        return (double)x;                                                                                          \
+    }                                                                                                              \
+    RT_INLINE int64_t rt_cast_##t##_i64(T x) {                                                                     \
+        return (int64_t)x;                                                                                         \
+    }                                                                                                              \
+    RT_INLINE int32_t rt_cast_##t##_i32(T x) {                                                                     \
+        return (int32_t)x;                                                                                         \
+    }                                                                                                              \
+    RT_INLINE int16_t rt_cast_##t##_i16(T x) {                                                                     \
+        return (int16_t)x;                                                                                         \
+    }                                                                                                              \
+    RT_INLINE int8_t rt_cast_##t##_i8(T x) {                                                                       \
+        return (int8_t)x;                                                                                          \
+    }                                                                                                              \
+    RT_INLINE uint64_t rt_cast_##t##_u64(T x) {                                                                    \
+        return (uint64_t)x;                                                                                        \
+    }                                                                                                              \
+    RT_INLINE uint32_t rt_cast_##t##_u32(T x) {                                                                    \
+        return (uint32_t)x;                                                                                        \
+    }                                                                                                              \
+    RT_INLINE uint16_t rt_cast_##t##_u16(T x) {                                                                    \
+        return (uint16_t)x;                                                                                        \
+    }                                                                                                              \
+    RT_INLINE uint8_t rt_cast_##t##_u8(T x) {                                                                      \
+        return (uint8_t)x;                                                                                         \
+    }
 
 RT_CAST_WHOLE(int64_t, i64, INT64_MIN, INT64_MAX)
 RT_CAST_WHOLE(int32_t, i32, INT32_MIN, INT32_MAX)
@@ -268,9 +401,13 @@ RT_CAST_WHOLE(uint16_t, u16, 0, UINT16_MAX)
 RT_CAST_WHOLE(uint8_t, u8, 0, UINT8_MAX)
 
 /* Types that f32 holds exactly become halves through it. */
-#define RT_CAST_NARROW_HALF(T, t)                                                                                    \
-    RT_INLINE uint16_t rt_cast_##t##_fp16(T x) { return rt_f32_to_f16(rt_cast_##t##_f32(x)); }                       \
-    RT_INLINE uint16_t rt_cast_##t##_bf16(T x) { return rt_f32_to_bf16(rt_cast_##t##_f32(x)); }
+#define RT_CAST_NARROW_HALF(T, t)                                                                                  \
+    RT_INLINE uint16_t rt_cast_##t##_fp16(T x) {                                                                   \
+        return rt_f32_to_f16(rt_cast_##t##_f32(x));                                                                \
+    }                                                                                                              \
+    RT_INLINE uint16_t rt_cast_##t##_bf16(T x) {                                                                   \
+        return rt_f32_to_bf16(rt_cast_##t##_f32(x));                                                               \
+    }
 
 RT_CAST_NARROW_HALF(int16_t, i16)
 RT_CAST_NARROW_HALF(int8_t, i8)
@@ -280,16 +417,16 @@ RT_CAST_NARROW_HALF(uint8_t, bool)
 
 #ifndef __CUDACC__
 /* The others would be rounded twice: rt_convert knows how to do it once. */
-#define RT_CAST_WIDE_HALF(T, t, T_ID)                                                                                \
-    RT_INLINE uint16_t rt_cast_##t##_fp16(T x) {                                                                     \
-        uint16_t y;                                                                                                  \
-        rt_convert(&y, RT_F16, &x, T_ID, 1);                                                                         \
-        return y;                                                                                                    \
-    }                                                                                                                \
-    RT_INLINE uint16_t rt_cast_##t##_bf16(T x) {                                                                     \
-        uint16_t y;                                                                                                  \
-        rt_convert(&y, RT_BF16, &x, T_ID, 1);                                                                        \
-        return y;                                                                                                    \
+#define RT_CAST_WIDE_HALF(T, t, T_ID)                                                                              \
+    RT_INLINE uint16_t rt_cast_##t##_fp16(T x) {                                                                   \
+        uint16_t y;                                                                                                \
+        rt_convert(&y, RT_F16, &x, T_ID, 1);                                                                       \
+        return y;                                                                                                  \
+    }                                                                                                              \
+    RT_INLINE uint16_t rt_cast_##t##_bf16(T x) {                                                                   \
+        uint16_t y;                                                                                                \
+        rt_convert(&y, RT_BF16, &x, T_ID, 1);                                                                      \
+        return y;                                                                                                  \
     }
 
 RT_CAST_WIDE_HALF(double, f64, RT_F64)

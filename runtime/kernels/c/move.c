@@ -5,10 +5,10 @@
 #include <string.h>
 
 /* Note [Boxes]
- * Every kernel here copies boxes: for each index i of `extent`, y[sum i to] = x[sum i from], strides in elements. What
- * differs is how the strides come about: permuted (transpose), scaled and with an offset (slice), 0 (expand, tile), of
- * a larger y (concat, pad). A box is brought into few dimensions of long runs first; the order in which a box is
- * walked does not matter to the result, so dimensions may change places and threads may share one. */
+ * Every kernel here copies boxes: for each index i of `extent`, y[sum i to] = x[sum i from], strides in elements.
+ * What differs is how the strides come about: permuted (transpose), scaled and with an offset (slice), 0 (expand,
+ * tile), of a larger y (concat, pad). A box is brought into few dimensions of long runs first; the order in which a
+ * box is walked does not matter to the result, so dimensions may change places and threads may share one. */
 #define MAX_BOX 16 /* twice RT_MAX_NDIM: tile makes two dimensions of each */
 #define TILE    32 /* side of the squares in which a transposed pair of dimensions is walked */
 

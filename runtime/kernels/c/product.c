@@ -5,13 +5,14 @@
 #include "internal.h"
 
 /* Note [Sharing out products]
- * Each thread computes blocks of y in full. With fewer products than threads the longer side of y is cut as well, at
- * multiples of PIECE so that nobody gets slivers. Where the cuts fall cannot change a bit: Note [Products and cuts]. */
+ * Each thread computes blocks of y in full. With fewer products than threads the longer side of y is cut as well,
+ * at multiples of PIECE so that nobody gets slivers. Where the cuts fall cannot change a bit: Note [Products and
+ * cuts]. */
 #define PIECE          32
 #define PARALLEL_FLOPS 1048576 /* multiply-adds below which threads do not pay */
 
 struct shares {
-    int64_t m, n; /* of a block of y */
+    int64_t m, n;          /* of a block of y */
     int64_t rows, columns; /* blocks along m and n */
 };
 

@@ -1,0 +1,310 @@
+#include "codegen/manifest.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "codegen/kernel.h"
+#include "runtime/base/hash.h"
+#include "runtime/base/json.h"
+
+typedef struct rt_json_writer json;
+
+static void put(json *w, const char *key, const char *text) {
+    rt_json_key(w, key);
+    rt_json_put_text(w, text);
+}
+
+static void put_int(json *w, const char *key, int64_t value) {
+    rt_json_key(w, key);
+    rt_json_put_int(w, value);
+}
+
+static void open_list(json *w, const char *key) {
+    rt_json_key(w, key);
+    rt_json_open(w, '[', RT_JSON_LINES);
+}
+
+static void put_mesh(json *w, const struct mesh *mesh) {
+    open_list(w, "mesh");
+    for (int a = 0; a < mesh->naxes; a++) {
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put(w, "axis", mesh->axis[a].name);
+        put_int(w, "size", mesh->axis[a].size);
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
+static void put_key(json *w, const char *name, const struct key *key) {
+    rt_json_key(w, name);
+    rt_json_open(w, '{', RT_JSON_LINES);
+    put(w, "key", key->hex);
+    rt_json_key(w, "parts");
+    rt_json_open(w, '{', RT_JSON_LINES);
+    for (int i = 0; i < key->parts.n; i++) put(w, key->parts.at[i].name, key->parts.at[i].value);
+    rt_json_close(w, '}');
+    rt_json_close(w, '}');
+}
+
+static void put_ports(json *w, const char *key, const struct graph *graph, int n, const int *tensors,
+                      const char *const *names) {
+    open_list(w, key);
+    for (int i = 0; i < n; i++) {
+        const struct tensor *tensor = &graph->tensors.at[tensors[i]];
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put(w, "name", names ? names[i] : tensor->name);
+        put(w, "dtype", rt_dtypes[tensor->dtype].name);
+        rt_json_key(w, "shape");
+        rt_json_put_dims(w, tensor->dims, tensor->ndim);
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
+/* Ranks -----------------------------------------------------------------------------------------------------------
+ */
+
+static void put_ranks(json *w, const struct manifest *m) {
+    const struct rankplan *plan = m->plan;
+    int shards = mesh_size(&plan->graph->mesh);
+    open_list(w, "ranks");
+    for (int rank = 0; rank < m->info->runtime_ngpus; rank++) {
+        const struct plan_class *class = &plan->classes[plan->class_of[rank % shards]];
+        int64_t peak = 0;
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put_int(w, "rank", rank);
+        put(w, "source", program_source(plan->graph->arena, m->target, plan->class_of[rank % shards]));
+        rt_json_key(w, "memory");
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        for (int a = 0; a < PLAN_ARENAS; a++) {
+            put_int(w, plan_arena_names[a], class->bytes[a]);
+            peak += class->bytes[a];
+        }
+        put_int(w, "peak", peak);
+        rt_json_close(w, '}');
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
+/* Communication ---------------------------------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *op, *kind;
+} kinds[] = {{"AllReduce", "all_reduce"}, {"AllGather", "all_gather"}, {"ReduceScatter", "reduce_scatter"}};
+enum { NKINDS = sizeof kinds / sizeof *kinds };
+
+static void put_group(json *w, const struct manifest *m, int kind, int64_t count, int64_t bytes, const int *shards,
+                      int n, int unit) {
+    int plan_ngpus = mesh_size(&m->plan->graph->mesh);
+    rt_json_open(w, '{', RT_JSON_INLINE);
+    put(w, "kind", kinds[kind].kind);
+    put_int(w, "count", count);
+    put_int(w, "bytes", bytes);
+    rt_json_key(w, "group");
+    rt_json_open(w, '[', RT_JSON_INLINE);
+    for (int i = 0; i < n; i++) rt_json_put_int(w, unit * plan_ngpus + shards[i]);
+    rt_json_close(w, ']');
+    rt_json_close(w, '}');
+}
+
+/* One row per kind, mesh axis and group of ranks along it. */
+static void put_communication(json *w, const struct manifest *m) {
+    const struct graph *graph = m->plan->graph;
+    int shards = mesh_size(&graph->mesh), *group = ARENA_ARRAY(graph->arena, int, shards + 1);
+    open_list(w, "communication");
+    for (int kind = 0; kind < NKINDS; kind++)
+        for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+            int64_t count = 0, bytes = 0;
+            for (int i = 0; i < graph->order.n; i++) {
+                const struct node *node = &graph->nodes.at[graph->order.at[i]];
+                if (strcmp(node->op->name, kinds[kind].op) != 0 || attr_int(node, "mesh", -1) != axis) continue;
+                count++;
+                bytes += tensor_bytes(&graph->tensors.at[node->outputs[0]]);
+            }
+            for (int rank = 0; count && rank < m->info->runtime_ngpus; rank++) {
+                int n = mesh_group(&graph->mesh, rank % shards, axis, group);
+                if (group[0] == rank % shards) put_group(w, m, kind, count, bytes, group, n, rank / shards);
+            }
+        }
+    rt_json_close(w, ']');
+}
+
+/* Nodes -----------------------------------------------------------------------------------------------------------
+ */
+
+/* The first operand that is cut when `split` cuts the node: {tensor, dim, ways, axis}. */
+static void put_split(json *w, const struct graph *graph, const struct node *node, const struct dims *dims,
+                      int axis, bool exact) {
+    int64_t blocks = 1, unit = 1;
+    for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
+        int k = o < dims->ninputs ? o : o - dims->ninputs;
+        if (o < dims->ninputs && (k >= node->ninputs || node->inputs[k] < 0)) continue;
+        int dim = dims_dim_cut(dims, o, &node->split[axis], &blocks, &unit);
+        if (dim < 0) continue;
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put(w, "tensor", graph->tensors.at[o < dims->ninputs ? node->inputs[k] : node->outputs[k]].name);
+        put_int(w, "dim", dim);
+        put_int(w, "ways", graph->mesh.axis[axis].size);
+        put(w, "axis", graph->mesh.axis[axis].name);
+        if (exact) {
+            put_int(w, "blocks", blocks);
+            put_int(w, "unit", unit);
+        }
+        rt_json_close(w, '}');
+        return;
+    }
+}
+
+static void put_partition(json *w, const struct graph *graph, const struct node *node, bool exact) {
+    struct dims dims;
+    const char *why;
+    int cuts = 0;
+    if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("%s", why);
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) cuts += node->split[axis].factor >= 0;
+    rt_json_key(w, "partition");
+    if (!cuts) {
+        rt_json_put_text(w, "replicate");
+        return;
+    }
+    rt_json_open(w, '[', RT_JSON_INLINE);
+    for (int axis = 0; axis < graph->mesh.naxes; axis++)
+        if (node->split[axis].factor >= 0) put_split(w, graph, node, &dims, axis, exact);
+    rt_json_close(w, ']');
+}
+
+static void put_nodes(json *w, const struct rankplan *plan, const struct program_info *info, bool exact) {
+    const struct graph *graph = plan->graph;
+    open_list(w, "nodes");
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node->op->class == OP_COMM) continue;
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put(w, "name", node->name);
+        put(w, "op", node->op->name);
+        put_partition(w, graph, node, exact);
+        if (!exact) {
+            rt_json_key(w, "ranks");
+            rt_json_open(w, '[', RT_JSON_INLINE);
+            for (int r = 0; r < info->runtime_ngpus; r++) rt_json_put_int(w, r);
+            rt_json_close(w, ']');
+        }
+        put_int(w, "stage", node->stage);
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
+/* What a site is (Note [Sites] in rank.c). */
+static void put_instructions(json *w, const struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    open_list(w, "instructions");
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node->op->class == OP_VIEW) continue;
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put(w, "node", node->name);
+        put(w, "op", node->op->name);
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
+static void put_tensors(json *w, const struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    open_list(w, "tensors");
+    for (int t = 0; t < graph->tensors.n; t++) {
+        if (!plan->loaded[t]) continue;
+        const struct tensor *tensor = &graph->tensors.at[t];
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put(w, "name", tensor->name);
+        put(w, "dtype", rt_dtypes[tensor->dtype].name);
+        rt_json_key(w, "shape");
+        rt_json_put_dims(w, tensor->dims, tensor->ndim);
+        rt_json_key(w, "slices");
+        rt_json_open(w, '[', RT_JSON_INLINE);
+        for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+            const struct holding *h = &tensor->layout.axis[axis];
+            if (h->kind != HOLD_PART) continue;
+            rt_json_open(w, '{', RT_JSON_INLINE);
+            put(w, "axis", graph->mesh.axis[axis].name);
+            put_int(w, "dim", h->dim);
+            put_int(w, "blocks", h->blocks);
+            put_int(w, "unit", h->unit);
+            rt_json_close(w, '}');
+        }
+        rt_json_close(w, ']');
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
+static void put_files(json *w, const struct program *program) {
+    open_list(w, "files");
+    for (int i = 0; i < program->files.n; i++) {
+        const struct program_file *file = &program->files.at[i];
+        char hex[RT_HASH_HEX];
+        rt_hash_bytes(file->bytes, file->count, hex);
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put(w, "path", file->path);
+        put_int(w, "bytes", (int64_t)file->count);
+        put(w, "hash", hex);
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
+/* Texts -----------------------------------------------------------------------------------------------------------
+ */
+
+static void start(json *w) {
+    rt_json_start(w);
+    rt_json_open(w, '{', RT_JSON_LINES);
+    put_int(w, "format", 1);
+}
+
+static const char *finish(json *w, struct arena *arena) {
+    struct rt_reason why;
+    rt_json_close(w, '}');
+    const char *text = rt_json_end(w, &why) ? arena_copy(arena, w->text, w->bytes) : NULL;
+    rt_json_discard(w);
+    return text;
+}
+
+const char *manifest_text(const struct manifest *m) {
+    const struct graph *graph = m->plan->graph;
+    json w;
+    start(&w);
+    put(&w, "rankc", m->info->version);
+    put(&w, "model", m->info->model);
+    put(&w, "instance", m->info->instance);
+    put(&w, "target", m->target->name);
+    put(&w, "pas", m->info->pas);
+    put_int(&w, "plan_ngpus", mesh_size(&graph->mesh));
+    put_int(&w, "runtime_ngpus", m->info->runtime_ngpus);
+    put_mesh(&w, &graph->mesh);
+    rt_json_key(&w, "keys");
+    rt_json_open(&w, '{', RT_JSON_LINES);
+    put_key(&w, "graph", m->graph_key);
+    put_key(&w, "plan", m->plan_key);
+    rt_json_close(&w, '}');
+    put_ports(&w, "inputs", graph, graph->inputs.n, graph->inputs.at, NULL);
+    put_ports(&w, "outputs", graph, graph->outputs.n, graph->outputs.at, graph->output_names.at);
+    put_ranks(&w, m);
+    put_communication(&w, m);
+    put_nodes(&w, m->plan, m->info, false);
+    put_instructions(&w, m->plan);
+    put_tensors(&w, m->plan);
+    if (m->program) put_files(&w, m->program);
+    return finish(&w, graph->arena);
+}
+
+const char *manifest_plan_text(const struct rankplan *plan, const struct program_info *info) {
+    json w;
+    start(&w);
+    put(&w, "pas", info->pas);
+    put_mesh(&w, &plan->graph->mesh);
+    put_nodes(&w, plan, info, true);
+    return finish(&w, plan->graph->arena);
+}

@@ -1,0 +1,226 @@
+#include "codegen/program.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "codegen/kernel.h"
+#include "codegen/rank.h"
+#include "codegen/tmpl.h"
+#include "ir/base/str.h"
+#include "runtime/base/checked.h"
+
+static const char *dtype_id(enum rt_dtype dtype) {
+    static const char *const ids[] = {
+#define DTYPE(id, ...) "RT_" #id,
+        RT_DTYPES(DTYPE)
+#undef DTYPE
+    };
+    return ids[dtype];
+}
+
+static const char *list_of(struct arena *arena, const int64_t *values, int n) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    for (int i = 0; i < n; i++) strbuf_printf(&out, "%s%lld", i ? ", " : "", (long long)values[i]);
+    return n ? strbuf_text(&out) : "0";
+}
+
+/* model and instance as one identifier: "gpt2", or "gpt2_fast" for instance "fast". */
+static const char *prefix_of(struct arena *arena, const struct program_info *info) {
+    bool named = strcmp(info->instance, "_") != 0;
+    char *text = arena_printf(arena, "%s%s%s", info->model, named ? "_" : "", named ? info->instance : "");
+    for (char *c = text; *c; c++)
+        if (!isalnum((unsigned char)*c)) *c = '_';
+    return isalpha((unsigned char)*text) ? text : arena_printf(arena, "model_%s", text);
+}
+
+static void bind_ports(struct tmpl_env *env, const struct graph *graph, const char *list, int n,
+                       const int *tensors) {
+    tmpl_list(env, list);
+    for (int i = 0; i < n; i++) {
+        const struct tensor *tensor = &graph->tensors.at[tensors[i]];
+        struct tmpl_env *port = tmpl_entry(env, list);
+        tmpl_setf(port, "index", "%d", i);
+        tmpl_set(port, "type", tensor_type(graph->arena, tensor));
+        tmpl_set(port, "dtype", dtype_id(tensor->dtype));
+        tmpl_setf(port, "ndim", "%d", tensor->ndim);
+        tmpl_set(port, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));
+    }
+}
+
+/* Weights ---------------------------------------------------------------------------------------------------------
+ */
+
+static void bind_splits(struct tmpl_env *env, const struct graph *graph, const struct tensor *tensor) {
+    struct strbuf out;
+    int n = 0;
+    strbuf_init(&out, graph->arena);
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+        const struct holding *h = &tensor->layout.axis[axis];
+        if (h->kind != HOLD_PART) continue;
+        strbuf_printf(&out, "%s{%d, %d, %lld, %lld}", n++ ? ", " : "", h->dim, axis, (long long)h->blocks,
+                      (long long)h->unit);
+    }
+    tmpl_setf(env, "nsplits", "%d", n);
+    tmpl_set(env, "splits", n ? strbuf_text(&out) : "{0}");
+}
+
+/* Binds every loaded tensor; constants are collected into one file, in order, aligned. */
+static void bind_weights(struct tmpl_env *env, const struct rankplan *plan, const struct program_info *info,
+                         struct strbuf *constants) {
+    const struct graph *graph = plan->graph;
+    int n = 0;
+    tmpl_list(env, "weights");
+    for (int t = 0; t < graph->tensors.n; t++) {
+        if (!plan->loaded[t]) continue;
+        const struct tensor *tensor = &graph->tensors.at[t];
+        struct tmpl_env *weight = tmpl_entry(env, "weights");
+        bool constant = tensor->kind == TENSOR_CONST;
+        while (constant && constants->length % CONSTANTS_ALIGNMENT) strbuf_putc(constants, 0);
+        tmpl_setf(weight, "file", "%d", constant ? info->nfiles : tensor->stored.file);
+        tmpl_setf(weight, "offset", "%llu",
+                  constant ? (unsigned long long)constants->length : (unsigned long long)tensor->stored.offset);
+        tmpl_set(weight, "stored", dtype_id(constant ? tensor->dtype : tensor->stored.dtype));
+        tmpl_set(weight, "dtype", dtype_id(tensor->dtype));
+        tmpl_setf(weight, "ndim", "%d", tensor->ndim);
+        tmpl_set(weight, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));
+        bind_splits(weight, graph, tensor);
+        if (constant) strbuf_add(constants, tensor->data, (size_t)tensor_bytes(tensor));
+        n++;
+    }
+    tmpl_setf(env, "nweights", "%d", n);
+}
+
+/* Classes ---------------------------------------------------------------------------------------------------------
+ */
+
+static const char *places(const struct rankplan *plan, const struct plan_class *class, int n, const int *tensors) {
+    static const char *const arenas[] = {"RT_WEIGHTS",     "RT_GRADIENTS",     "RT_OPTIMIZER",
+                                         "RT_ACTIVATIONS", "RT_COMMUNICATION", "RT_SCRATCH"};
+    struct strbuf out;
+    strbuf_init(&out, plan->graph->arena);
+    for (int i = 0; i < n; i++) {
+        const struct plan_place *place = &class->place[tensors[i]];
+        strbuf_printf(&out, "%s{%s, %lld}", i ? ", " : "", arenas[place->arena], (long long)place->offset);
+    }
+    return n ? strbuf_text(&out) : "{0, 0}";
+}
+
+static const char *weight_offsets(const struct rankplan *plan, const struct plan_class *class) {
+    struct strbuf out;
+    int n = 0;
+    strbuf_init(&out, plan->graph->arena);
+    for (int t = 0; t < plan->graph->tensors.n; t++)
+        if (plan->loaded[t])
+            strbuf_printf(&out, "%s%lld", n++ % 12 ? ", " : n > 1 ? ",\n" : "", (long long)class->place[t].offset);
+    return n ? strbuf_text(&out) : "0";
+}
+
+/* "shards 0, 1", of every unit. */
+static const char *shards_text(const struct rankplan *plan, int class) {
+    struct strbuf out;
+    int n = 0, shards = mesh_size(&plan->graph->mesh);
+    strbuf_init(&out, plan->graph->arena);
+    for (int s = 0; s < shards; s++)
+        if (plan->class_of[s] == class) strbuf_printf(&out, "%s%d", n++ ? ", " : "", s);
+    return arena_printf(plan->graph->arena, "rank%s %s", n == 1 ? "" : "s", strbuf_text(&out));
+}
+
+static void bind_classes(struct tmpl_env *env, const struct rankplan *plan) {
+    struct graph *graph = plan->graph;
+    tmpl_list(env, "classes");
+    for (int c = 0; c < plan->nclasses; c++) {
+        const struct plan_class *class = &plan->classes[c];
+        struct tmpl_env *entry = tmpl_entry(env, "classes");
+        tmpl_setf(entry, "class", "%d", c);
+        tmpl_set(entry, "ranks_of_class", shards_text(plan, c));
+        tmpl_set(entry, "input_places", places(plan, class, graph->inputs.n, graph->inputs.at));
+        tmpl_set(entry, "output_places", places(plan, class, graph->outputs.n, graph->outputs.at));
+        tmpl_set(entry, "weight_offsets", weight_offsets(plan, class));
+        tmpl_set(entry, "bytes", list_of(graph->arena, class->bytes, PLAN_ARENAS));
+    }
+}
+
+static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
+    const struct mesh *mesh = &plan->graph->mesh;
+    int64_t sizes[MAX_AXES], shards = mesh_size(mesh);
+    int64_t *classes = ARENA_ARRAY(plan->graph->arena, int64_t, shards + 1);
+    for (int a = 0; a < mesh->naxes; a++) sizes[a] = mesh->axis[a].size;
+    for (int s = 0; s < shards; s++) classes[s] = plan->class_of[s];
+    tmpl_setf(env, "naxes", "%d", mesh->naxes);
+    tmpl_set(env, "mesh", list_of(plan->graph->arena, sizes, mesh->naxes));
+    tmpl_setf(env, "nclasses", "%d", plan->nclasses);
+    tmpl_set(env, "class_of_shard", list_of(plan->graph->arena, classes, (int)shards));
+    tmpl_setf(env, "plan_ngpus", "%lld", (long long)shards);
+}
+
+static void bind_names(struct tmpl_env *env, struct arena *arena, const struct program_info *info) {
+    const char *prefix = prefix_of(arena, info);
+    char *guard = arena_printf(arena, "%s_H", prefix);
+    for (char *c = guard; *c; c++) *c = (char)toupper((unsigned char)*c);
+    bool named = strcmp(info->instance, "_") != 0;
+    tmpl_set(env, "title",
+             arena_printf(arena, "%s%s%s", info->model, named ? "/" : "", named ? info->instance : ""));
+    tmpl_set(env, "name", arena_printf(arena, "%s/%s", info->model, info->instance));
+    tmpl_set(env, "prefix", prefix);
+    tmpl_set(env, "guard", guard);
+    tmpl_set(env, "version", info->version);
+    tmpl_set(env, "pas", info->pas);
+    tmpl_set(env, "key", info->key);
+    tmpl_setf(env, "runtime_ngpus", "%d", info->runtime_ngpus);
+}
+
+/* Files
+ * ------------------------------------------------------------------------------------------------------------ */
+
+const char *program_source(struct arena *arena, const struct target *target, int class) {
+    return arena_printf(arena, "rank_%d%s", class, target->source_suffix);
+}
+
+static void add_file(struct program *program, struct arena *arena, const char *path, const void *bytes,
+                     size_t count) {
+    VEC_PUSH(arena, &program->files, (struct program_file){path, bytes, count});
+}
+
+static void add_text(struct program *program, struct arena *arena, const char *path, const char *text) {
+    add_file(program, arena, path, text, strlen(text));
+}
+
+static const char *source_names(const struct rankplan *plan, const struct target *target) {
+    struct strbuf out;
+    strbuf_init(&out, plan->graph->arena);
+    for (int c = 0; c < plan->nclasses; c++)
+        strbuf_printf(&out, "%s%s", c ? " " : "", program_source(plan->graph->arena, target, c));
+    return strbuf_text(&out);
+}
+
+int program_make(struct program *program, const struct rankplan *plan, const struct target *target,
+                 const struct program_info *info, struct diags *diags) {
+    struct graph *graph = plan->graph;
+    struct arena *arena = graph->arena;
+    struct tmpl_env *env = tmpl_env(arena, NULL);
+    struct strbuf constants;
+    *program = (struct program){0};
+    if (kernel_check(graph, diags) < 0) return -1;
+    strbuf_init(&constants, arena);
+    bind_names(env, arena, info);
+    bind_ports(env, graph, "inputs", graph->inputs.n, graph->inputs.at);
+    bind_ports(env, graph, "outputs", graph->outputs.n, graph->outputs.at);
+    tmpl_setf(env, "ninputs", "%d", graph->inputs.n);
+    tmpl_setf(env, "noutputs", "%d", graph->outputs.n);
+    bind_weights(env, plan, info, &constants);
+    bind_classes(env, plan);
+    bind_mesh(env, plan);
+    tmpl_set(env, "sources", source_names(plan, target));
+    for (int c = 0; c < plan->nclasses; c++) {
+        struct tmpl_env *own = tmpl_env(arena, env);
+        const char *shards = shards_text(plan, c);
+        tmpl_set(own, "ranks_of_class", shards);
+        tmpl_set(own, "execute", strncmp(shards, "ranks", 5) == 0 ? "execute" : "executes");
+        add_text(program, arena, program_source(arena, target, c), rank_source(plan, c, target, own));
+    }
+    for (const struct target_file *file = target->files; file->template; file++)
+        add_text(program, arena, file->name, tmpl_fill(arena, file->template, template_text(file->template), env));
+    if (constants.length) add_file(program, arena, "weights/constants.bin", constants.text, constants.length);
+    return 0;
+}

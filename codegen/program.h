@@ -1,0 +1,35 @@
+/* A program: everything that is written for a plan, as named texts. */
+#ifndef CODEGEN_PROGRAM_H
+#define CODEGEN_PROGRAM_H
+
+#include "codegen/target.h"
+#include "passes/rankplan.h"
+
+/* What the program is called and made with; for titles, identifiers and the manifest. */
+struct program_info {
+    const char *model, *instance; /* safe as file names */
+    const char *version, *pas, *key;
+    int runtime_ngpus;
+    int nfiles; /* of the model; the file of constants comes after them */
+};
+
+struct program_file {
+    const char *path; /* below the instance directory */
+    const void *bytes;
+    size_t count;
+};
+
+struct program {
+    VEC(struct program_file) files;
+};
+
+/* The sources of all rank classes, the tables, the build file, and weights/constants.bin if there are constants. */
+int program_make(struct program *program, const struct rankplan *plan, const struct target *target,
+                 const struct program_info *info, struct diags *diags);
+
+/* "rank_0.c": the source of a class. */
+const char *program_source(struct arena *arena, const struct target *target, int class);
+
+enum { CONSTANTS_ALIGNMENT = 64 };
+
+#endif

@@ -1,0 +1,11 @@
+/* Building a generated program: make, started without a shell. */
+#ifndef FRONTEND_BUILD_PROGRAM_H
+#define FRONTEND_BUILD_PROGRAM_H
+
+#include "ir/base/diag.h"
+
+/* Runs make in `directory`, with the runtime that belongs to this rankc: the installed one beside it, or that of its
+ * build tree; else the Makefile asks pkg-config. E0621 with the first lines of what failed. */
+int build_program(struct arena *arena, struct diags *diags, const char *directory);
+
+#endif

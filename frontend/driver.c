@@ -1,0 +1,249 @@
+#include "frontend/driver.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "codegen/manifest.h"
+#include "codegen/output.h"
+#include "frontend/build_program.h"
+#include "frontend/import.h"
+#include "frontend/reuse.h"
+#include "ir/base/str.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "passes/pipeline.h"
+#include "runtime/base/file.h"
+#include "runtime/base/hash.h"
+#include "runtime/base/json.h"
+
+/* One model on its way through the compiler. */
+struct job {
+    const struct options *options;
+    struct arena *arena;
+    struct diags *diags;
+    struct onnx_model *model; /* NULL where the input is text IR */
+    struct graph *graph;
+    struct rankplan plan;
+    struct program_info info;
+    struct reuse_keys keys;
+};
+
+/* Reading ---------------------------------------------------------------------------------------------------------
+ */
+
+static bool has_suffix(const char *text, const char *suffix) {
+    size_t n = strlen(text), m = strlen(suffix);
+    return n >= m && strcmp(text + n - m, suffix) == 0;
+}
+
+/* Text IR is taken as a model too: for tests, and for graphs written by hand or edited. */
+static int read_text(struct job *job) {
+    struct rt_reason why;
+    void *bytes;
+    size_t count;
+    if (!rt_file_read(job->options->operand, (size_t)1 << 30, &bytes, &count, &why))
+        return diag_error(job->diags, 601, EXIT_SYSTEM, NULL, "%s", why.text);
+    int status = text_parse(job->arena, job->diags, job->options->operand, bytes, count, &job->graph);
+    free(bytes);
+    return status;
+}
+
+static enum rt_dtype wanted_dtype(const struct options *options) {
+    return options->dtype == CHOICE_NONE ? RT_DTYPE_NONE : rt_dtype_by_name(choice_word(options->dtype));
+}
+
+static int read_onnx(struct job *job) {
+    const struct options *options = job->options;
+    struct import_options import = {.ndims = options->dims.all.n, .dtype = wanted_dtype(options)};
+    struct import_dim *dims = ARENA_ARRAY(job->arena, struct import_dim, import.ndims + 1);
+    for (int i = 0; i < import.ndims; i++)
+        dims[i] = (struct import_dim){options->dims.all.at[i].name, options->dims.all.at[i].size};
+    import.dims = dims;
+    if (onnx_open(job->arena, job->diags, options->operand, options->allow_links, &job->model) < 0) return -1;
+    return import_model(job->arena, job->diags, job->model, &import, &job->graph);
+}
+
+static const char *stem_of(struct arena *arena, const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *dot = strrchr(name, '.');
+    return str_filename(arena, name, dot && dot > name ? (size_t)(dot - name) : strlen(name));
+}
+
+/* The mesh of the options; text that brings its own keeps it. */
+static void set_mesh(struct job *job) {
+    if (job->graph->mesh.naxes) return;
+    for (int a = 0; a < job->options->naxes; a++) {
+        job->graph->mesh.axis[a].name = job->options->mesh[a].name;
+        job->graph->mesh.axis[a].size = job->options->mesh[a].size;
+    }
+    job->graph->mesh.naxes = job->options->naxes;
+}
+
+static int job_read(struct job *job) {
+    int before = job->diags->errors;
+    int status = has_suffix(job->options->operand, ".rir") ? read_text(job) : read_onnx(job);
+    if (status < 0 || job->diags->errors > before) return -1;
+    if (job->graph->level < PLACED) set_mesh(job);
+    return 0;
+}
+
+static void job_close(struct job *job) {
+    onnx_close(job->model);
+}
+
+static struct pass_context pass_context(const struct job *job) {
+    return (struct pass_context){.policy = choice_word(job->options->pas.word), .diags = job->diags};
+}
+
+/* Planning --------------------------------------------------------------------------------------------------------
+ */
+
+static int job_plan(struct job *job) {
+    struct pass_context context = pass_context(job);
+    if (pipeline_run(job->graph, &context, NULL) < 0) return -1;
+    rankplan_make(&job->plan, job->graph);
+    return rankplan_verify(&job->plan, job->diags);
+}
+
+static int job_describe(struct job *job) {
+    const struct options *options = job->options;
+    job->info = (struct program_info){
+        .model = stem_of(job->arena, options->operand),
+        .instance = str_filename(job->arena, options->instance_name, strlen(options->instance_name)),
+        .version = RANKC_VERSION,
+        .pas = options_text(options, OPT_PAS, job->arena),
+        .runtime_ngpus = (int)options->runtime_ngpus,
+        .nfiles = job->model ? job->model->files.n : 1};
+    if (reuse_make_keys(&job->keys, options, job->model, job->arena, job->diags) < 0) return -1;
+    job->info.key = job->keys.plan.hex;
+    return 0;
+}
+
+static struct manifest manifest_of(const struct job *job, const struct program *program) {
+    return (struct manifest){.plan = &job->plan,
+                             .info = &job->info,
+                             .target = target_find(choice_word(job->options->target)),
+                             .graph_key = &job->keys.graph,
+                             .plan_key = &job->keys.plan,
+                             .program = program};
+}
+
+int driver_plan(const struct options *options, struct arena *arena, struct diags *diags,
+                const char **manifest_json) {
+    struct job job = {.options = options, .arena = arena, .diags = diags};
+    int status = job_read(&job);
+    if (!status) status = job_plan(&job);
+    if (!status) status = job_describe(&job);
+    if (!status) {
+        struct manifest manifest = manifest_of(&job, NULL);
+        *manifest_json = manifest_text(&manifest);
+        if (!*manifest_json) status = diag_error(diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    }
+    job_close(&job);
+    return status;
+}
+
+int driver_dump(const struct options *options, struct arena *arena, struct diags *diags, const char **text) {
+    struct job job = {.options = options, .arena = arena, .diags = diags};
+    struct pass_context context = pass_context(&job);
+    const struct pass *last = pass_find(options->dump_after);
+    if (!last) {
+        const char **names = ARENA_ARRAY(arena, const char *, npasses + 1);
+        for (int i = 0; i < npasses; i++) names[i] = passes[i].name;
+        const char *near = str_nearest(options->dump_after, names);
+        diag_error(diags, 206, EXIT_USAGE, NULL, "no pass %s", diag_quote(diags, options->dump_after));
+        if (near) diag_help(diags, "did you mean '%s'?", near);
+        return -1;
+    }
+    int status = job_read(&job);
+    if (!status) status = pipeline_run(job.graph, &context, last);
+    if (!status) *text = text_print(arena, job.graph);
+    job_close(&job);
+    return status;
+}
+
+/* Writing
+ * ---------------------------------------------------------------------------------------------------------- */
+
+/* The model's files and, after them, the constants; paths are absolute but for our own. */
+static const char *location_text(struct job *job, const struct program *program) {
+    struct rt_json_writer w;
+    struct rt_reason why;
+    rt_json_start(&w);
+    rt_json_open(&w, '{', RT_JSON_LINES);
+    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
+    rt_json_key(&w, "files");
+    rt_json_open(&w, '[', RT_JSON_LINES);
+    for (int i = 0; i < job->keys.files.n; i++) reuse_put_file(&w, &job->keys.files.at[i]);
+    for (int i = 0; i < program->files.n; i++) {
+        const struct program_file *file = &program->files.at[i];
+        if (strcmp(file->path, "weights/constants.bin") != 0) continue;
+        struct reuse_file own = {.path = file->path, .bytes = (int64_t)file->count};
+        rt_hash_bytes(file->bytes, file->count, own.hash);
+        reuse_put_file(&w, &own);
+    }
+    rt_json_close(&w, ']');
+    rt_json_close(&w, '}');
+    const char *text = rt_json_end(&w, &why) ? arena_copy(job->arena, w.text, w.bytes) : NULL;
+    rt_json_discard(&w);
+    return text;
+}
+
+static void add_text(struct job *job, struct program *program, const char *path, const char *text) {
+    VEC_PUSH(job->arena, &program->files, (struct program_file){path, text, strlen(text)});
+}
+
+static int write_all(struct job *job, struct output *output, const struct program *program) {
+    struct manifest manifest = manifest_of(job, program);
+    const char *texts[] = {manifest_text(&manifest), location_text(job, program)};
+    static const char *const names[] = {"manifest.json", "location.json"};
+    if (output_begin(output) < 0) return -1;
+    for (int i = 0; i < program->files.n; i++)
+        if (output_write(output, program->files.at[i].path, program->files.at[i].bytes,
+                         program->files.at[i].count) < 0)
+            return -1;
+    for (int i = 0; i < 2; i++) {
+        if (!texts[i]) return diag_error(job->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+        if (output_write(output, names[i], texts[i], strlen(texts[i])) < 0) return -1;
+    }
+    return output_commit(output);
+}
+
+static int generate(struct job *job, struct output *output, const char *imported) {
+    struct program program;
+    if (program_make(&program, &job->plan, target_find(choice_word(job->options->target)), &job->info, job->diags) <
+        0)
+        return -1;
+    const char *plan = manifest_plan_text(&job->plan, &job->info);
+    if (!plan) return diag_error(job->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    add_text(job, &program, "graph.rir", imported);
+    add_text(job, &program, "plan.json", plan);
+    return write_all(job, output, &program);
+}
+
+/* Reads, plans and writes; or finds that what is there can stay. */
+static int compile(struct job *job, struct output *output) {
+    if (job_read(job) < 0 || job_describe(job) < 0) return -1;
+    if (output_open(output, job->arena, job->diags, job->options->output, job->info.model, job->info.instance,
+                    (long)job->options->lock_timeout) < 0)
+        return -1;
+    int stays = reuse_decide(output->directory, job->options, &job->keys, job->arena, job->diags);
+    if (stays < 0) return -1;
+    if (stays) return reuse_relocate(output, &job->keys, job->arena);
+    const char *imported = text_print(job->arena, job->graph);
+    if (job_plan(job) < 0) return -1;
+    return generate(job, output, imported);
+}
+
+int driver_compile(const struct options *options, struct arena *arena, struct diags *diags) {
+    struct job job = {.options = options, .arena = arena, .diags = diags};
+    struct output output = {.lock = -1};
+    int status = compile(&job, &output);
+    if (!status && !options->no_build) status = build_program(arena, diags, output.directory);
+    output_close(&output);
+    job_close(&job);
+    return status;
+}

@@ -1,0 +1,126 @@
+/* `rankc verify DIR`: nothing of the compile that made DIR is trusted but its files. The imported graph is read
+ * back from graph.rir and the plan from plan.json; the plan is applied, communication is worked out again, every
+ * level is checked (ir/verify.h), and the sources this gives are compared with those in DIR. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/manifest.h"
+#include "frontend/driver.h"
+#include "ir/text.h"
+#include "passes/pipeline.h"
+#include "passes/plan_file.h"
+#include "runtime/base/file.h"
+#include "runtime/base/hash.h"
+#include "runtime/base/json.h"
+
+struct check {
+    const char *dir;
+    struct arena *arena;
+    struct diags *diags;
+    struct rt_json_document *manifest, *plan;
+    struct graph *graph;
+};
+
+static const char *path_in(const struct check *c, const char *name) {
+    return arena_printf(c->arena, "%s/%s", c->dir, name);
+}
+
+static int unreadable(const struct check *c, const struct rt_reason *why) {
+    return diag_error(c->diags, why->kind == RT_REASON_SYSTEM ? 601 : 803,
+                      why->kind == RT_REASON_SYSTEM ? EXIT_SYSTEM : EXIT_MALFORMED, NULL, "%s", why->text);
+}
+
+static int check_files(const struct check *c) {
+    const struct rt_json *files = rt_json_member(rt_json_root(c->manifest), "files");
+    if (!files || files->kind != RT_JSON_ARRAY)
+        return diag_error(c->diags, 803, EXIT_MALFORMED, c->dir, "manifest.json lists no files");
+    for (const struct rt_json *file = files->first; file; file = file->next) {
+        const char *path = rt_json_text(rt_json_member(file, "path")),
+                   *hash = rt_json_text(rt_json_member(file, "hash"));
+        char hex[RT_HASH_HEX];
+        struct rt_reason why;
+        if (!path || !hash || path[0] == '/' || strstr(path, ".."))
+            return diag_error(c->diags, 803, EXIT_MALFORMED, c->dir, "manifest.json: bad entry in files");
+        if (!rt_hash_file(path_in(c, path), hex, &why)) return unreadable(c, &why);
+        if (strcmp(hex, hash) != 0)
+            diag_error(c->diags, 802, EXIT_MISMATCH, path_in(c, path), "the file is not as it was generated");
+    }
+    return c->diags->errors ? -1 : 0;
+}
+
+static int read_graph(struct check *c) {
+    struct rt_reason why;
+    void *bytes;
+    size_t count;
+    if (!rt_file_read(path_in(c, "graph.rir"), (size_t)1 << 32, &bytes, &count, &why)) return unreadable(c, &why);
+    int status = text_parse(c->arena, c->diags, path_in(c, "graph.rir"), bytes, count, &c->graph);
+    free(bytes);
+    return status;
+}
+
+/* The passes that clean the graph; the plan in the place of a policy; the passes after it, each verified. */
+static int check_plan(struct check *c, struct rankplan *plan) {
+    struct pass_context context = {.policy = "dp", .diags = c->diags};
+    if (pipeline_run(c->graph, &context, pass_find("policy")) < 0) return -1;
+    if (plan_apply(c->graph, path_in(c, "plan.json"), rt_json_root(c->plan), c->diags) < 0) return -1;
+    if (pipeline_run(c->graph, &context, NULL) < 0) return -1;
+    rankplan_make(plan, c->graph);
+    return rankplan_verify(plan, c->diags);
+}
+
+static struct program_info info_of(const struct check *c) {
+    const struct rt_json *root = rt_json_root(c->manifest);
+    int64_t ranks = 1;
+    struct program_info info = {
+        .model = rt_json_text(rt_json_member(root, "model")),
+        .instance = rt_json_text(rt_json_member(root, "instance")),
+        .version = rt_json_text(rt_json_member(root, "rankc")),
+        .pas = rt_json_text(rt_json_member(root, "pas")),
+        .key = rt_json_text(rt_json_member(rt_json_member(rt_json_member(root, "keys"), "plan"), "key")),
+        .nfiles = 1};
+    rt_json_int(rt_json_member(root, "runtime_ngpus"), &ranks);
+    info.runtime_ngpus = (int)ranks;
+    return info;
+}
+
+/* The rank sources this plan gives are those in DIR, byte for byte. */
+static int check_sources(const struct check *c, const struct rankplan *plan) {
+    const char *target = rt_json_text(rt_json_member(rt_json_root(c->manifest), "target"));
+    struct program_info info = info_of(c);
+    struct program program;
+    if (!target || !target_find(target) || !info.model || !info.instance || !info.version || !info.pas || !info.key)
+        return diag_error(c->diags, 803, EXIT_MALFORMED, c->dir, "manifest.json is incomplete");
+    if (program_make(&program, plan, target_find(target), &info, c->diags) < 0) return -1;
+    for (int i = 0; i < program.files.n; i++) {
+        const struct program_file *file = &program.files.at[i];
+        void *bytes;
+        size_t count;
+        struct rt_reason why;
+        if (strncmp(file->path, "rank_", 5) != 0) continue;
+        if (!rt_file_read(path_in(c, file->path), (size_t)1 << 32, &bytes, &count, &why))
+            return unreadable(c, &why);
+        if (count != file->count || memcmp(bytes, file->bytes, count) != 0)
+            diag_error(c->diags, 804, EXIT_MISMATCH, path_in(c, file->path),
+                       "the source is not what the verified plan gives");
+        free(bytes);
+    }
+    return c->diags->errors ? -1 : 0;
+}
+
+int driver_verify(const char *dir, const struct options *options, struct arena *arena, struct diags *diags) {
+    struct check c = {.dir = dir, .arena = arena, .diags = diags};
+    struct rt_reason why;
+    struct rankplan plan;
+    (void)options;
+    c.manifest = rt_json_read(path_in(&c, "manifest.json"), &why);
+    if (!c.manifest) return unreadable(&c, &why);
+    c.plan = rt_json_read(path_in(&c, "plan.json"), &why);
+    int status = c.plan ? 0 : unreadable(&c, &why);
+    if (!status) status = check_files(&c);
+    if (!status) status = read_graph(&c);
+    if (!status) status = check_plan(&c, &plan);
+    if (!status) status = check_sources(&c, &plan);
+    rt_json_free(c.plan);
+    rt_json_free(c.manifest);
+    return status;
+}

@@ -1,0 +1,636 @@
+/* The proof of annotations by brute force: a node cut as its factors allow gives what the whole node gives.
+ *
+ * For each case of tests/dims/ and each elementwise row, on small integers: each factor that may be cut, in several
+ * blocks, units and numbers of ranks, and each pair of factors on a two-dimensional mesh. Every rank's inputs are cut out
+ * with Note [Cuts] of part.h, its node is evaluated on its own by ir/eval, and the results are put together as the
+ * layouts say: parts side by side, partial values reduced, whole values equal. That must be the unsplit result, bit for
+ * bit. So must the sum of the results of partial inputs where a row is marked linear. */
+#include <ctype.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ir/base/str.h"
+#include "ir/eval.h"
+#include "ir/op.h"
+#include "runtime/base/checked.h"
+#include "tests/ir/golden.h"
+#include "tests/ir/random.h"
+#include "tests/ir/reference.h"
+
+enum { AXES = 2, MAX_RANKS = 16, MAX_OPERANDS = 6 };
+
+static struct golden golden;
+static char current[512]; /* what is being tried, for the message of a failure */
+
+/* The node under test, its inputs' bytes, and how it is cut. */
+struct trial {
+    struct arena *arena;
+    struct graph *graph;
+    int id; /* of the node */
+    struct dims dims;
+    const void *data[MAX_OPERANDS]; /* inputs, then the result of the whole node */
+    int ways[AXES];
+    struct node_split split[AXES];
+};
+
+/* What one rank holds of an operand: which global indices of each dimension, in its order. */
+struct share {
+    int64_t n[MAX_NDIM], *index[MAX_NDIM];
+};
+
+static const struct node *node_of(const struct trial *t) { return &t->graph->nodes.at[t->id]; }
+
+static const struct tensor *tensor_of(const struct trial *t, int operand) {
+    const struct node *node = node_of(t);
+    if (operand == t->dims.ninputs) return &t->graph->tensors.at[node->outputs[0]];
+    if (operand >= node->ninputs || node->inputs[operand] < 0) return NULL;
+    return &t->graph->tensors.at[node->inputs[operand]];
+}
+
+/* Random inputs --------------------------------------------------------------------------------------------------- */
+
+static void *random_data(struct arena *arena, const struct tensor *tensor, struct random *random) {
+    int64_t n = tensor_elements(tensor);
+    char *data = arena_alloc(arena, (size_t)tensor_bytes(tensor) + 1, 1);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t value = tensor->dtype == RT_BOOL ? random_below(random, 2) : random_below(random, 6) - 3;
+        rt_convert(data + (size_t)i * rt_dtype_bytes(tensor->dtype), tensor->dtype, &value, RT_I64, 1);
+    }
+    return data;
+}
+
+/* Turns the node's inputs into constants of those bytes. */
+static void set_inputs(struct trial *t) {
+    for (int i = 0; i < t->dims.ninputs; i++) {
+        if (!tensor_of(t, i)) continue;
+        struct tensor *tensor = &t->graph->tensors.at[node_of(t)->inputs[i]];
+        tensor->kind = TENSOR_CONST;
+        tensor->data = t->data[i];
+    }
+}
+
+/* Cutting --------------------------------------------------------------------------------------------------------- */
+
+/* Keeps, of the indices held, those in the part of rank `rank`. */
+static void cut_share(struct arena *arena, struct share *share, const struct holding *holding, int64_t extent, int ways,
+                      int rank) {
+    struct rt_cut cut = {extent, holding->blocks, holding->unit, ways};
+    int d = holding->dim;
+    int64_t block = extent / holding->blocks, n = 0, *kept = ARENA_ARRAY(arena, int64_t, extent + 1);
+    assert_int_equal(share->n[d], extent); /* no dimension is cut by two axes */
+    for (int64_t b = 0; b < holding->blocks; b++)
+        for (int64_t i = 0; i < rt_cut_length(&cut, rank); i++) kept[n++] = b * block + rt_cut_start(&cut, rank) + i;
+    assert_int_equal(n, rt_cut_extent(&cut, rank));
+    share->index[d] = kept;
+    share->n[d] = n;
+}
+
+static struct share share_of(const struct trial *t, int operand, const int *coordinate) {
+    const struct tensor *tensor = tensor_of(t, operand);
+    struct share share = {0};
+    for (int d = 0; d < tensor->ndim; d++) {
+        share.n[d] = tensor->dims[d];
+        share.index[d] = ARENA_ARRAY(t->arena, int64_t, tensor->dims[d] + 1);
+        for (int64_t i = 0; i < tensor->dims[d]; i++) share.index[d][i] = i;
+    }
+    for (int a = 0; a < AXES; a++) {
+        struct holding holding = dims_holding(&t->dims, operand, &t->split[a]);
+        if (holding.kind != HOLD_PART) continue;
+        assert_in_range(holding.dim, 0, tensor->ndim - 1);
+        cut_share(t->arena, &share, &holding, tensor->dims[holding.dim], t->ways[a], coordinate[a]);
+    }
+    return share;
+}
+
+static const void *gather_share(const struct trial *t, int operand, const struct share *share) {
+    const struct tensor *tensor = tensor_of(t, operand);
+    size_t size = rt_dtype_bytes(tensor->dtype);
+    int64_t at[MAX_NDIM] = {0}, from[MAX_NDIM], n;
+    assert_true(rt_product(share->n, tensor->ndim, &n));
+    char *data = arena_alloc(t->arena, (size_t)n * size + 1, 1), *to = data;
+    if (!n) return data;
+    do {
+        for (int d = 0; d < tensor->ndim; d++) from[d] = share->index[d][at[d]];
+        memcpy(to, (const char *)t->data[operand] + (size_t)eval_offset(from, tensor->dims, tensor->ndim) * size, size);
+        to += size;
+    } while (eval_next(at, share->n, tensor->ndim));
+    return data;
+}
+
+/* What kernels do with the offset of their part ------------------------------------------------------------------- */
+
+/* Where the part of that factor starts: 0 if it is not cut. */
+static int64_t start_of(const struct trial *t, const char *factor, const int *coordinate) {
+    for (int a = 0; a < AXES; a++) {
+        const struct node_split *split = &t->split[a];
+        if (split->factor < 0 || strcmp(t->dims.factor[split->factor].name, factor) != 0) continue;
+        struct rt_cut cut = {t->dims.factor[split->factor].extent, split->blocks, split->unit, t->ways[a]};
+        assert_int_equal(split->blocks, 1);
+        return rt_cut_start(&cut, coordinate[a]);
+    }
+    return 0;
+}
+
+/* Trilu compares global indices: the same as a diagonal moved by the offsets. */
+static void offset_trilu(const struct trial *t, struct graph *part, struct node *node, const int *coordinate) {
+    int64_t moved = start_of(t, "r", coordinate) - start_of(t, "c", coordinate);
+    attr_set(part, node, attr_of_int("k", attr_int(node, "k", 0) + moved));
+}
+
+/* Gather gives zeros for rows that are not in its part: a row of zeros at the end stands for all of them. */
+static void offset_gather(const struct trial *t, struct graph *part, struct node *node, const int *coordinate) {
+    struct tensor *x = &part->tensors.at[node->inputs[0]], *index = &part->tensors.at[node->inputs[1]];
+    int axis = (int)attr_int(node, "axis", 0), v = dims_find(&t->dims, "v");
+    int64_t start = start_of(t, "v", coordinate), all = t->dims.factor[v].extent, here = x->dims[axis], outer = 1;
+    for (int d = 0; d < axis; d++) outer *= x->dims[d];
+    size_t run = (size_t)(tensor_bytes(x) / outer), zeros = run / (size_t)here;
+    char *data = arena_alloc(part->arena, (size_t)outer * (run + zeros) + 1, 1);
+    for (int64_t o = 0; o < outer; o++)
+        memcpy(data + (size_t)o * (run + zeros), (const char *)x->data + (size_t)o * run, run);
+    char *moved = arena_copy(part->arena, index->data, (size_t)tensor_bytes(index));
+    for (int64_t i = 0; i < tensor_elements(index); i++) {
+        struct number at = eval_load(index->data, index->dtype, i);
+        at.i += (at.i < 0 ? all : 0) - start;
+        if (at.i < 0 || at.i >= here) at.i = here;
+        eval_store(moved, index->dtype, i, at);
+    }
+    x->dims[axis]++;
+    x->data = data;
+    index->data = moved;
+}
+
+static const struct {
+    const char *op;
+    void (*apply)(const struct trial *t, struct graph *part, struct node *node, const int *coordinate);
+} offsets[] = {{"Trilu", offset_trilu}, {"Gather", offset_gather}};
+
+/* Evaluation ------------------------------------------------------------------------------------------------------ */
+
+/* By ir/eval, or by the reference of this test for rows that do not fold. */
+static const void *evaluate(struct graph *graph, int id) {
+    const struct node *node = &graph->nodes.at[id];
+    return eval_can(node->op) ? eval_node(graph, id) : reference_eval(graph, node);
+}
+
+static bool can_evaluate(const struct op *op) { return eval_can(op) || reference_can(op); }
+
+/* The node as one rank has it, with its inputs cut out, in a graph of its own; the node's id. */
+static int make_part(const struct trial *t, struct graph *part, const int *coordinate) {
+    const struct node *node = node_of(t);
+    int64_t local[MAX_OPERANDS + 1][MAX_NDIM] = {{0}};
+    int inputs[MAX_OPERANDS], output;
+    graph_init(part, t->arena, "part");
+    for (int i = 0; i <= t->dims.ninputs; i++) {
+        const struct tensor *tensor = tensor_of(t, i);
+        if (i < node->ninputs) inputs[i] = -1;
+        if (!tensor) continue;
+        struct share share = share_of(t, i, coordinate);
+        memcpy(local[i], share.n, sizeof share.n);
+        if (i < t->dims.ninputs)
+            inputs[i] = graph_add_const(part, "x", tensor->dtype, tensor->ndim, share.n, gather_share(t, i, &share));
+    }
+    output = graph_add_tensor(part, TENSOR_VALUE, "y", RT_F32, 0, NULL);
+    int id = graph_add_node(part, node->op, "part", node->ninputs, inputs, 1, &output, node->nattrs, node->attrs);
+    struct node *own = &part->nodes.at[id];
+    if (node->op->split_attr) node->op->split_attr(part, &t->dims, (const int64_t(*)[MAX_NDIM])local, own);
+    for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++)
+        if (strcmp(offsets[i].op, node->op->name) == 0) offsets[i].apply(t, part, own, coordinate);
+    return id;
+}
+
+/* The result of one rank; its shape, inferred from its own inputs, must be that of the layout. */
+static const void *evaluate_part(const struct trial *t, const int *coordinate) {
+    struct graph part;
+    struct diags diags;
+    int id = make_part(t, &part, coordinate);
+    diags_init(&diags, t->arena);
+    if (op_infer(&part, id, &diags) < 0) fail_msg("%s", golden_diags(t->arena, &diags));
+    const struct tensor *y = &part.tensors.at[part.nodes.at[id].outputs[0]];
+    struct share share = share_of(t, t->dims.ninputs, coordinate);
+    assert_int_equal(y->ndim, tensor_of(t, t->dims.ninputs)->ndim);
+    for (int d = 0; d < y->ndim; d++) assert_int_equal(y->dims[d], share.n[d]);
+    const void *result = evaluate(&part, id);
+    assert_non_null(result);
+    return result;
+}
+
+/* Putting together ------------------------------------------------------------------------------------------------ */
+
+/* A value that some ranks hold. */
+struct held {
+    bool present;
+    struct number value;
+};
+
+static bool find_local(const struct share *share, int ndim, const int64_t *at, int64_t *local) {
+    for (int d = 0; d < ndim; d++) {
+        for (local[d] = 0; local[d] < share->n[d] && share->index[d][local[d]] != at[d];) local[d]++;
+        if (local[d] == share->n[d]) return false;
+    }
+    return true;
+}
+
+static bool same_value(struct number a, struct number b) {
+    return a.is_float ? a.f == b.f || (isnan(a.f) && isnan(b.f)) : a.i == b.i;
+}
+
+static struct number reduced(enum reduce reduce, struct number a, struct number b) {
+    if (reduce == REDUCE_SUM) return (struct number){a.is_float, a.f + b.f, (int64_t)((uint64_t)a.i + (uint64_t)b.i)};
+    bool first = a.is_float ? a.f > b.f : a.i > b.i;
+    return first == (reduce == REDUCE_MAX) ? a : b;
+}
+
+/* What the ranks along one axis hold together. */
+static struct held together(const struct held *held, int n, const struct holding *holding) {
+    struct held all = {0};
+    for (int i = 0; i < n; i++) {
+        if (!held[i].present) continue;
+        if (all.present && holding->kind == HOLD_PART) fail_msg("an element lies in two parts");
+        if (all.present && holding->kind == HOLD_WHOLE) assert_true(same_value(all.value, held[i].value));
+        if (all.present && holding->kind == HOLD_PARTIAL) all.value = reduced(holding->reduce, all.value, held[i].value);
+        else all = held[i];
+    }
+    return all;
+}
+
+struct result {
+    const void *data;
+    struct share share;
+};
+
+static struct number assembled(const struct trial *t, const struct result (*results)[MAX_RANKS], const int64_t *at) {
+    int y = t->dims.ninputs;
+    const struct tensor *tensor = tensor_of(t, y);
+    struct holding holding[AXES];
+    struct held outer[MAX_RANKS], inner[MAX_RANKS];
+    for (int a = 0; a < AXES; a++) holding[a] = dims_holding(&t->dims, y, &t->split[a]);
+    for (int c1 = 0; c1 < t->ways[1]; c1++) {
+        for (int c0 = 0; c0 < t->ways[0]; c0++) {
+            const struct result *r = &results[c1][c0];
+            int64_t local[MAX_NDIM] = {0};
+            inner[c0] = (struct held){.present = find_local(&r->share, tensor->ndim, at, local)};
+            if (inner[c0].present)
+                inner[c0].value = eval_load(r->data, tensor->dtype, eval_offset(local, r->share.n, tensor->ndim));
+        }
+        outer[c1] = together(inner, t->ways[0], &holding[0]);
+    }
+    struct held all = together(outer, t->ways[1], &holding[1]);
+    assert_true(all.present);
+    return all.value;
+}
+
+/* Evaluates all ranks and compares. */
+static void check_trial(const struct trial *t) {
+    struct result results[MAX_RANKS][MAX_RANKS];
+    int y = t->dims.ninputs;
+    const struct tensor *tensor = tensor_of(t, y);
+    for (int c1 = 0; c1 < t->ways[1]; c1++)
+        for (int c0 = 0; c0 < t->ways[0]; c0++) {
+            const int coordinate[] = {c0, c1};
+            results[c1][c0] = (struct result){evaluate_part(t, coordinate), share_of(t, y, coordinate)};
+        }
+    int64_t at[MAX_NDIM] = {0}, i = 0;
+    if (!tensor_elements(tensor)) return;
+    do {
+        struct number expected = eval_load(t->data[y], tensor->dtype, i++);
+        assert_true(same_value(assembled(t, (const struct result(*)[MAX_RANKS])results, at), expected));
+    } while (eval_next(at, tensor->dims, tensor->ndim));
+}
+
+/* The cuts to try ------------------------------------------------------------------------------------------------- */
+
+static long trials;
+
+static void try(struct trial *t, struct node_split first, int ways0, struct node_split second, int ways1) {
+    struct arena arena, *outer = t->arena;
+    arena_init(&arena, 0, NULL);
+    t->arena = &arena;
+    t->split[0] = first;
+    t->split[1] = second;
+    t->ways[0] = ways0;
+    t->ways[1] = ways1;
+    trials++;
+    char *end = strchr(current, '\n');
+    snprintf(end, sizeof current - (size_t)(end - current), "\n%s: %d/%d/%d %d ways, %d/%d/%d %d ways\n", dims_print(&arena, &t->dims),
+             first.factor, (int)first.blocks, (int)first.unit, ways0, second.factor, (int)second.blocks, (int)second.unit, ways1);
+    check_trial(t);
+    t->arena = outer;
+    arena_free(&arena);
+}
+
+static const struct node_split whole = {-1, 1, 1};
+
+static bool can_split(const struct trial *t, const struct node_split *split, int ways) {
+    return dims_can_split(&t->dims, split, ways) && op_can_split(node_of(t)->op, &t->dims, split);
+}
+
+static void try_factor(struct trial *t, int factor) {
+    const int64_t extent = t->dims.factor[factor].extent;
+    for (int64_t blocks = 1; blocks <= 4; blocks++)
+        for (int64_t unit = 1; unit <= 3; unit++)
+            for (int ways = 2; ways <= 5; ways++) {
+                struct node_split split = {factor, blocks, unit};
+                if (extent % (blocks * unit) || !can_split(t, &split, ways)) continue;
+                try(t, split, ways, whole, 1);
+            }
+}
+
+/* True if the two cuts fall on one dimension of some operand, which layouts do not allow. */
+static bool collide(const struct dims *dims, const struct node_split *a, const struct node_split *b) {
+    for (int o = 0; o <= dims->ninputs; o++) {
+        struct holding x = dims_holding(dims, o, a), y = dims_holding(dims, o, b);
+        if (x.kind == HOLD_PART && y.kind == HOLD_PART && x.dim == y.dim) return true;
+    }
+    return false;
+}
+
+static void try_pair(struct trial *t, int f, int g) {
+    struct node_split a = {f, 1, 1}, b = {g, 1, 1};
+    if (!dims_can_split(&t->dims, &a, 2) || !dims_can_split(&t->dims, &b, 2) || collide(&t->dims, &a, &b)) return;
+    try(t, a, 2, b, 2);
+    if (dims_can_split(&t->dims, &a, 3)) try(t, a, 3, b, 2);
+}
+
+static void try_splits(struct trial *t) {
+    for (int f = 0; f < t->dims.nfactors; f++) try_factor(t, f);
+    for (int f = 0; f < t->dims.nfactors; f++)
+        for (int g = 0; g < t->dims.nfactors; g++)
+            if (f != g) try_pair(t, f, g);
+}
+
+/* Partial values through linear inputs ---------------------------------------------------------------------------- */
+
+/* The result with other bytes for one input, or for all: `chosen` < 0. */
+static const void *result_with(struct trial *t, const void *const *data, int chosen) {
+    struct trial other = *t;
+    for (int i = 0; i < t->dims.ninputs; i++)
+        if (chosen < 0 || i == chosen) other.data[i] = data[i];
+    set_inputs(&other);
+    const void *result = evaluate(t->graph, t->id);
+    set_inputs(t);
+    return result;
+}
+
+static void check_linear(struct trial *t, int chosen, struct random *random) {
+    const void *parts[2][MAX_OPERANDS] = {{NULL}}, *results[2];
+    int y = t->dims.ninputs;
+    for (int i = 0; i < y; i++) {
+        const struct tensor *x = tensor_of(t, i);
+        if (!x) continue;
+        parts[0][i] = random_data(t->arena, x, random);
+        char *rest = arena_copy(t->arena, t->data[i], (size_t)tensor_bytes(x));
+        for (int64_t k = 0; k < tensor_elements(x); k++) {
+            struct number a = eval_load(rest, x->dtype, k), b = eval_load(parts[0][i], x->dtype, k);
+            eval_store(rest, x->dtype, k, (struct number){a.is_float, a.f - b.f, a.i - b.i});
+        }
+        parts[1][i] = rest;
+    }
+    for (int k = 0; k < 2; k++) results[k] = result_with(t, parts[k], chosen);
+    const struct tensor *tensor = tensor_of(t, y);
+    for (int64_t i = 0; i < tensor_elements(tensor); i++) {
+        struct number a = eval_load(results[0], tensor->dtype, i), b = eval_load(results[1], tensor->dtype, i);
+        assert_true(same_value(reduced(REDUCE_SUM, a, b), eval_load(t->data[y], tensor->dtype, i)));
+    }
+}
+
+static void try_linear(struct trial *t, struct random *random) {
+    const struct node *node = node_of(t);
+    for (int i = 0; i < node->ninputs; i++)
+        if (tensor_of(t, i) && tensor_of(t, i)->dtype == RT_BOOL) return; /* has no sums */
+    if (node->op->linear == LINEAR_ALL) check_linear(t, -1, random);
+    for (int i = 0; node->op->linear == LINEAR_EACH && i < node->ninputs; i++) check_linear(t, i, random);
+}
+
+/* Cases ----------------------------------------------------------------------------------------------------------- */
+
+/* Another path to what dims_holding says: the factor's digit of each index, from the dimension's factors alone. */
+static void check_places(const struct dims *dims, int operand, int dim) {
+    const struct dim_factors *d = &dims->operand[operand].dim[dim];
+    int64_t extent = dims_extent(dims, operand, dim), after = extent;
+    for (int i = 0; i < d->n; i++) {
+        struct node_split split = {d->factor[i], 1, 1};
+        int64_t own = dims->factor[d->factor[i]].extent;
+        after = own ? after / own : 0;
+        if (!dims_can_split(dims, &split, 2)) continue;
+        struct holding holding = dims_holding(dims, operand, &split);
+        struct rt_cut cut = {extent, holding.blocks, holding.unit, 2}, digits = {own, 1, 1, 2};
+        assert_int_equal(holding.dim, dim);
+        for (int64_t at = 0; at < extent; at++) {
+            int64_t digit = at / after % own, offset = at % (extent / holding.blocks);
+            assert_int_equal(digit >= rt_cut_start(&digits, 1), offset >= rt_cut_start(&cut, 1));
+        }
+    }
+}
+
+static bool same_split(const struct node_split *a, const struct node_split *b) {
+    return a->factor == b->factor && a->blocks == b->blocks && a->unit == b->unit;
+}
+
+/* Every cut of a factor is found again from the cut of the dimension, as one that needs no change. */
+static void check_options(const struct dims *dims, int operand, int dim) {
+    const struct dim_factors *d = &dims->operand[operand].dim[dim];
+    for (int i = 0; i < d->n; i++)
+        for (int64_t blocks = 1; blocks <= 3; blocks++)
+            for (int64_t unit = 1; unit <= 3; unit++) {
+                struct node_split split = {d->factor[i], blocks, unit};
+                struct cut_option options[MAX_NDIM];
+                if (dims->factor[d->factor[i]].extent % (blocks * unit) || !dims_can_split(dims, &split, 2)) continue;
+                struct holding holding = dims_holding(dims, operand, &split);
+                int n = dims_cut_options(dims, operand, dim, holding.blocks, holding.unit, options), found = 0;
+                for (int k = 0; k < n; k++)
+                    found += options[k].more_blocks == 1 && options[k].more_unit == 1 &&
+                             same_split(&options[k].split, &split);
+                assert_int_equal(found, 1);
+            }
+}
+
+/* Each option is a cut of the dimension refined as it says. */
+static void check_refinements(const struct dims *dims, int operand, int dim, int64_t blocks, int64_t unit) {
+    struct cut_option options[MAX_NDIM];
+    int n = dims_cut_options(dims, operand, dim, blocks, unit, options);
+    for (int k = 0; k < n; k++) {
+        struct holding holding = dims_holding(dims, operand, &options[k].split);
+        assert_int_equal(holding.dim, dim);
+        assert_int_equal(holding.blocks, blocks * options[k].more_blocks);
+        assert_int_equal(holding.unit, unit * options[k].more_unit);
+    }
+}
+
+static void check_dims(const struct dims *dims) {
+    for (int o = 0; o < dims->ninputs + dims->noutputs; o++)
+        for (int d = 0; d < dims->operand[o].ndim; d++) {
+            int64_t extent = dims_extent(dims, o, d);
+            check_places(dims, o, d);
+            check_options(dims, o, d);
+            for (int64_t blocks = 1; blocks <= 4; blocks++)
+                for (int64_t unit = 1; unit <= 4; unit++)
+                    if (extent && extent % (blocks * unit) == 0) check_refinements(dims, o, d, blocks, unit);
+        }
+}
+
+/* A factor that nothing holds cannot be cut: there would be nothing to share. */
+static void check_factors_are_held(const struct dims *dims) {
+    for (int f = 0; f < dims->nfactors; f++) {
+        int64_t blocks, unit;
+        bool held = false;
+        struct node_split split = {f, 1, 1};
+        for (int o = 0; o < dims->ninputs + dims->noutputs; o++) held = held || dims_dim_cut(dims, o, &split, &blocks, &unit) >= 0;
+        if (!held) fail_msg("no operand has factor '%s'", dims->factor[f].name);
+    }
+}
+
+static void check_graph(struct arena *arena, struct graph *graph, uint64_t seed) {
+    struct trial t = {.arena = arena, .graph = graph, .id = graph->nodes.n - 1};
+    struct random random = {seed};
+    const char *why;
+    assert_int_equal(dims_bind(arena, graph, node_of(&t), &t.dims, &why), 0);
+    assert_in_range(t.dims.ninputs + t.dims.noutputs, 1, MAX_OPERANDS);
+    check_dims(&t.dims);
+    check_factors_are_held(&t.dims);
+    if (!can_evaluate(node_of(&t)->op)) return;
+    for (int i = 0; i < t.dims.ninputs; i++)
+        if (tensor_of(&t, i)) t.data[i] = random_data(arena, tensor_of(&t, i), &random);
+    set_inputs(&t);
+    t.data[t.dims.ninputs] = evaluate(graph, t.id);
+    assert_non_null(t.data[t.dims.ninputs]);
+    try_splits(&t);
+    try_linear(&t, &random);
+}
+
+static void check_case(const char *name, const char *statements) {
+    struct arena arena;
+    snprintf(current, sizeof current, "%s\n", name);
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        arena_init(&arena, 0, NULL);
+        struct graph *graph = golden_graph(&arena, statements);
+        if (!graph) fail_msg("%s", name);
+        check_graph(&arena, graph, seed);
+        arena_free(&arena);
+    }
+    *current = 0;
+}
+
+static void test_products_and_reductions(void **state) {
+    (void)state;
+    golden_each(&golden, "tests/dims/contract.txt", check_case);
+}
+
+static void test_movement(void **state) {
+    (void)state;
+    golden_each(&golden, "tests/dims/move.txt", check_case);
+}
+
+static void test_broadcasting(void **state) {
+    (void)state;
+    golden_each(&golden, "tests/dims/elementwise.txt", check_case);
+}
+
+/* What an expression names that is neither input nor function: an attribute, here 0.5. */
+static void print_attributes(struct strbuf *out, const char *expr) {
+    static const char inputs[] = "xabc";
+    for (const char *at = expr; *at;) {
+        size_t length = 0;
+        while (isalnum((unsigned char)at[length]) || at[length] == '_') length++;
+        bool name = isalpha((unsigned char)*at) && at[length] != '(' && !(length == 1 && strchr(inputs, *at));
+        if (name && !strstr(strbuf_text(out), arena_printf(out->arena, " %.*s=", (int)length, at)))
+            strbuf_printf(out, " %.*s=0.5", (int)length, at);
+        at += length ? length : 1;
+    }
+}
+
+/* Statements for an elementwise row: operands that broadcast. */
+static const char *elementwise_case(struct arena *arena, const struct op *op, const char *dtype) {
+    static const char *const shapes[] = {"[2,3,4]", "[3,1]", "[4]"};
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    int n = op_arity(op);
+    for (int i = 0; i < n; i++)
+        strbuf_printf(&out, "input %%%d \"x\" %s%s\n", i, op->types[i] == 'b' ? "bool" : dtype, shapes[i]);
+    strbuf_printf(&out, "%%9 \"y\" = %s(", op->name);
+    for (int i = 0; i < n; i++) strbuf_printf(&out, "%s%%%d", i ? ", " : "", i);
+    strbuf_puts(&out, ") to=\"i32\"");
+    print_attributes(&out, op->expr);
+    strbuf_putc(&out, '\n');
+    return strbuf_text(&out);
+}
+
+static void test_every_elementwise_row(void **state) {
+    static const char *const dtypes[] = {"f64", "i64", "f32"};
+    (void)state;
+    for (int i = 0; i < nops; i++) {
+        if (ops[i].class != OP_ELEMENTWISE) continue;
+        for (int k = 0; k < 3; k++) {
+            struct arena arena;
+            arena_init(&arena, 0, NULL);
+            check_case(ops[i].name, elementwise_case(&arena, &ops[i], dtypes[k]));
+            arena_free(&arena);
+        }
+    }
+}
+
+/* Random reshapes of a fixed product: the factoring of every pair of shapes must be right. */
+static int random_shape(struct random *random, int64_t product, int64_t *shape) {
+    static const int64_t steps[] = {1, 2, 3, 4, 6, 12};
+    int n = 0;
+    for (; product > 1 && n < MAX_NDIM - 1;) {
+        int64_t step = steps[random_below(random, 6)];
+        if (product % step) continue;
+        shape[n++] = step;
+        product /= step;
+    }
+    if (product > 1) shape[n++] = product;
+    return n;
+}
+
+static void print_shape(struct strbuf *out, const int64_t *shape, int n) {
+    strbuf_putc(out, '[');
+    for (int i = 0; i < n; i++) strbuf_printf(out, "%s%lld", i ? "," : "", (long long)shape[i]);
+    strbuf_puts(out, "]");
+}
+
+static void test_random_reshapes(void **state) {
+    struct random random = {5};
+    (void)state;
+    for (int i = 0; i < 300; i++) {
+        struct arena arena;
+        struct strbuf text;
+        int64_t from[MAX_NDIM], to[MAX_NDIM];
+        arena_init(&arena, 0, NULL);
+        strbuf_init(&text, &arena);
+        strbuf_puts(&text, "input %0 \"x\" i64");
+        print_shape(&text, from, random_shape(&random, 72, from));
+        strbuf_puts(&text, "\n%1 \"y\" = Reshape(%0) shape=");
+        print_shape(&text, to, random_shape(&random, 72, to));
+        check_case(strchr(strbuf_text(&text), '=') + 2, strbuf_text(&text));
+        arena_free(&arena);
+    }
+}
+
+static void test_enough_was_tried(void **state) {
+    (void)state;
+    print_message("%ld cuts\n", trials);
+    assert_true(trials > 5000);
+}
+
+static int say_where(void **state) {
+    (void)state;
+    if (*current) print_error("in case %s", current);
+    *current = 0;
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_products_and_reductions, say_where), cmocka_unit_test_teardown(test_movement, say_where),
+        cmocka_unit_test_teardown(test_broadcasting, say_where),            cmocka_unit_test_teardown(test_every_elementwise_row, say_where),
+        cmocka_unit_test_teardown(test_random_reshapes, say_where),         cmocka_unit_test_teardown(test_enough_was_tried, say_where),
+    };
+    golden = golden_options(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

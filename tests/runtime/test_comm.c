@@ -1,0 +1,442 @@
+/* One conformance suite for all transports: every collective, dtype, size, number of ranks and kind of buffer, against
+ * plain loops that go through the ranks in order. */
+#define _GNU_SOURCE 1
+
+#include "ranks.h"
+
+#include "base/half.h"
+#include "base/part.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MOST      65537 /* elements: more than one staged piece of every type */
+#define MAX_RANKS 8
+#define BUFFER    ((size_t)MOST * 8 + 64)
+#define SYMMETRIC (2 * BUFFER)
+
+static const size_t sizes[] = {0, 1, 2, 3, 7, 64, 1000, MOST};
+#define SIZES (sizeof sizes / sizeof *sizes)
+
+/* Data ------------------------------------------------------------------------------------------------------------- */
+
+/* What each rank brings, and what reductions over the first n ranks give: made once, before ranks start. */
+static unsigned char *input[RT_DTYPE_COUNT][MAX_RANKS];
+static unsigned char *expected[RT_DTYPE_COUNT][3];
+
+static void make_inputs(void) {
+    double *real = malloc(MOST * sizeof *real);
+    for (int t = 0; t < RT_DTYPE_COUNT; t++)
+        for (int r = 0; r < MAX_RANKS; r++) {
+            /* Magnitudes differ so much between ranks that another order gives another sum. */
+            static const double scale[] = {1, 1e-3, 1e3, 1e-1, 1e2, 1e-2, 10, 1};
+            for (int i = 0; i < MOST; i++) {
+                double value = ((i * 31 + r * 17) % 23 - 11) * scale[(r * 3 + i) % 8] + 0.1 * r;
+                real[i] = rt_dtype_is_float((enum rt_dtype)t) ? value : (i * 31 + r * 17) % 251 - 60;
+            }
+            input[t][r] = malloc(MOST * rt_dtype_bytes((enum rt_dtype)t));
+            rt_convert(input[t][r], (enum rt_dtype)t, real, RT_F64, MOST);
+        }
+    free(real);
+}
+
+static double fold_real(double a, double b, enum rt_reduce reduce, bool single) {
+    if (reduce == RT_SUM) return single ? (double)((float)a + (float)b) : a + b;
+    return reduce == RT_MAX ? (b > a ? b : a) : (b < a ? b : a);
+}
+
+static int64_t fold_whole(int64_t a, int64_t b, enum rt_dtype t, enum rt_reduce reduce) {
+    const bool is_unsigned = rt_dtypes[t].kind == RT_KIND_UINT;
+    const bool greater = is_unsigned ? (uint64_t)b > (uint64_t)a : b > a;
+    if (t == RT_BOOL) return reduce == RT_MIN ? a && b : a || b;
+    if (reduce == RT_SUM) return (int64_t)((uint64_t)a + (uint64_t)b);
+    return greater == (reduce == RT_MAX) ? b : a;
+}
+
+static void expect_element(enum rt_dtype t, enum rt_reduce reduce, int ranks, int i) {
+    const size_t element = rt_dtype_bytes(t), at = (size_t)i * element;
+    double real = 0, next_real;
+    int64_t whole = 0, next_whole;
+    for (int r = 0; r < ranks; r++) {
+        rt_convert(&next_real, RT_F64, input[t][r] + at, t, 1);
+        rt_convert(&next_whole, RT_I64, input[t][r] + at, t, 1);
+        real = r == 0 ? next_real : fold_real(real, next_real, reduce, t != RT_F64);
+        whole = r == 0 ? next_whole : fold_whole(whole, next_whole, t, reduce);
+    }
+    if (rt_dtype_is_float(t))
+        rt_convert(expected[t][reduce] + at, t, &real, RT_F64, 1);
+    else
+        rt_convert(expected[t][reduce] + at, t, &whole, RT_I64, 1);
+}
+
+static void make_expected(int ranks) {
+    static int made_for;
+    if (made_for == ranks) return;
+    made_for = ranks;
+    for (int t = 0; t < RT_DTYPE_COUNT; t++)
+        for (int reduce = 0; reduce < 3; reduce++) {
+            if (!expected[t][reduce]) expected[t][reduce] = malloc(MOST * 8);
+            for (int i = 0; i < MOST; i++) expect_element((enum rt_dtype)t, (enum rt_reduce)reduce, ranks, i);
+        }
+}
+
+/* Buffers ---------------------------------------------------------------------------------------------------------- */
+
+enum placement { PRIVATE, PRIVATE_IN_PLACE, SEGMENT, SEGMENT_IN_PLACE, SOURCE_IN_SEGMENT, PLACEMENTS };
+
+struct buffers {
+    unsigned char *dst, *src, *owned;
+};
+
+static struct buffers place(struct rt_comm *comm, enum placement placement) {
+    struct buffers b;
+    unsigned char *segment = rt_comm_segment(comm);
+    b.owned = calloc(2, BUFFER);
+    b.src = b.owned;
+    b.dst = b.owned + BUFFER;
+    if (segment && placement >= SEGMENT) b.src = segment;
+    if (segment && (placement == SEGMENT || placement == SEGMENT_IN_PLACE)) b.dst = segment + BUFFER;
+    if (placement == PRIVATE_IN_PLACE || placement == SEGMENT_IN_PLACE) b.dst = b.src;
+    return b;
+}
+
+static bool in_place(enum placement placement) {
+    return placement == PRIVATE_IN_PLACE || placement == SEGMENT_IN_PLACE;
+}
+
+/* Cases: each is called once per dtype, size and placement --------------------------------------------------------- */
+
+struct instance {
+    enum rt_dtype dtype;
+    size_t element, count;
+    enum placement placement;
+};
+
+typedef int instance_fn(struct rank_context *context, const struct instance *instance, struct buffers *b);
+
+static int all_reduce(struct rank_context *context, const struct instance *in, struct buffers *b) {
+    struct rt_comm *comm = context->comm;
+    for (int reduce = RT_SUM; reduce <= (in->count == MOST ? RT_SUM : RT_MIN); reduce++) {
+        memcpy(b->src, input[in->dtype][comm->rank], in->count * in->element);
+        int status =
+            comm->driver->all_reduce(comm, b->dst, b->src, in->count, in->dtype, (enum rt_reduce)reduce);
+        CHECK(status == RT_OK, "status %d (%s)", status, comm->why);
+        CHECK(memcmp(b->dst, expected[in->dtype][reduce], in->count * in->element) == 0, "%s x %zu, op %d",
+              rt_dtypes[in->dtype].name, in->count, reduce);
+        CHECK(in_place(in->placement) || memcmp(b->src, input[in->dtype][comm->rank], in->count * in->element) == 0);
+    }
+    return 0;
+}
+
+/* Uneven parts; with few elements some ranks have none. */
+static void cut_counts(size_t counts[MAX_RANKS], size_t count, int ranks) {
+    struct rt_cut cut = {(int64_t)count, 1, 1, ranks};
+    for (int r = 0; r < ranks; r++) counts[r] = (size_t)rt_cut_length(&cut, r);
+    if (ranks > 2) counts[0] += counts[1], counts[1] = 0;
+}
+
+static int all_gather(struct rank_context *context, const struct instance *in, struct buffers *b) {
+    struct rt_comm *comm = context->comm;
+    size_t bytes[MAX_RANKS], before = 0;
+    if (in_place(in->placement)) return 0;
+    cut_counts(bytes, in->count, comm->size);
+    for (int r = 0; r < comm->size; r++) bytes[r] *= in->element;
+    memcpy(b->src, input[in->dtype][comm->rank], bytes[comm->rank]);
+    CHECK(comm->driver->all_gather(comm, b->dst, b->src, bytes) == RT_OK);
+    for (int r = 0; r < comm->size; before += bytes[r], r++)
+        CHECK(memcmp(b->dst + before, input[in->dtype][r], bytes[r]) == 0, "part %d of %zu bytes", r, before);
+    return 0;
+}
+
+static int reduce_scatter(struct rank_context *context, const struct instance *in, struct buffers *b) {
+    struct rt_comm *comm = context->comm;
+    size_t counts[MAX_RANKS], before = 0;
+    if (in_place(in->placement)) return 0;
+    cut_counts(counts, in->count, comm->size);
+    for (int r = 0; r < comm->rank; r++) before += counts[r];
+    memcpy(b->src, input[in->dtype][comm->rank], in->count * in->element);
+    CHECK(comm->driver->reduce_scatter(comm, b->dst, b->src, counts, in->dtype, RT_SUM) == RT_OK);
+    CHECK(memcmp(b->dst, expected[in->dtype][RT_SUM] + before * in->element, counts[comm->rank] * in->element) == 0,
+          "%s x %zu", rt_dtypes[in->dtype].name, in->count);
+    return 0;
+}
+
+/* Elements from one rank to another: uneven, some none. */
+static size_t traded(int from, int to, size_t count) { return count * (size_t)((from * 3 + to * 5) % 7) / (7 * MAX_RANKS); }
+
+static int all_to_all(struct rank_context *context, const struct instance *in, struct buffers *b) {
+    struct rt_comm *comm = context->comm;
+    size_t send[MAX_RANKS], receive[MAX_RANKS];
+    unsigned char *at = b->src;
+    if (in_place(in->placement)) return 0;
+    for (int r = 0; r < comm->size; r++) {
+        send[r] = traded(comm->rank, r, in->count) * in->element;
+        receive[r] = traded(r, comm->rank, in->count) * in->element;
+        memcpy(at, input[in->dtype][comm->rank] + (size_t)r * in->element, send[r] ? send[r] : 0);
+        at += send[r];
+    }
+    CHECK(comm->driver->all_to_all(comm, b->dst, receive, b->src, send) == RT_OK);
+    at = b->dst;
+    for (int r = 0; r < comm->size; at += receive[r], r++)
+        CHECK(memcmp(at, input[in->dtype][r] + (size_t)comm->rank * in->element, receive[r]) == 0, "from %d", r);
+    return 0;
+}
+
+static int broadcast(struct rank_context *context, const struct instance *in, struct buffers *b) {
+    struct rt_comm *comm = context->comm;
+    for (int root = 0; root < comm->size; root++) {
+        memcpy(b->src, input[in->dtype][comm->rank], in->count * in->element);
+        CHECK(comm->driver->broadcast(comm, b->src, in->count * in->element, root) == RT_OK);
+        CHECK(memcmp(b->src, input[in->dtype][root], in->count * in->element) == 0, "root %d", root);
+    }
+    return 0;
+}
+
+static int ring(struct rank_context *context, const struct instance *in, struct buffers *b) {
+    struct rt_comm *comm = context->comm;
+    const int next = (comm->rank + 1) % comm->size, before = (comm->rank + comm->size - 1) % comm->size;
+    const size_t bytes = in->count * in->element;
+    if (in_place(in->placement) || comm->size == 1) return 0;
+    memcpy(b->src, input[in->dtype][comm->rank], bytes);
+    int status = RT_OK;
+    for (int turn = 0; turn < 2 && !status; turn++)
+        if ((comm->rank == 0) == (turn == 0)) /* rank 0 sends first, or all would wait for their receiver */
+            status = comm->driver->send(comm, b->src, bytes, next);
+        else
+            status = comm->driver->receive(comm, b->dst, bytes, before);
+    CHECK(status == RT_OK, "status %d (%s)", status, comm->why);
+    CHECK(memcmp(b->dst, input[in->dtype][before], bytes) == 0, "%zu bytes from %d", bytes, before);
+    return 0;
+}
+
+static int run_instances(struct rank_context *context, instance_fn *function) {
+    for (int placement = 0; placement < PLACEMENTS; placement++) {
+        struct buffers b = place(context->comm, (enum placement)placement);
+        int failed = 0;
+        for (int t = 0; t < RT_DTYPE_COUNT && !failed; t++)
+            for (size_t s = 0; s < SIZES && !failed; s++) {
+                const struct instance instance = {(enum rt_dtype)t, rt_dtype_bytes((enum rt_dtype)t), sizes[s],
+                                                  (enum placement)placement};
+                failed = function(context, &instance, &b);
+            }
+        /* Peers may still read this rank's segment, but not its private memory. */
+        free(b.owned);
+        if (failed) return failed;
+    }
+    return 0;
+}
+
+static int all_reduce_case(struct rank_context *context) { return run_instances(context, all_reduce); }
+static int all_gather_case(struct rank_context *context) { return run_instances(context, all_gather); }
+static int reduce_scatter_case(struct rank_context *context) { return run_instances(context, reduce_scatter); }
+static int all_to_all_case(struct rank_context *context) { return run_instances(context, all_to_all); }
+static int broadcast_case(struct rank_context *context) { return run_instances(context, broadcast); }
+static int ring_case(struct rank_context *context) { return run_instances(context, ring); }
+
+/* Communicators of parts of the job -------------------------------------------------------------------------------- */
+
+/* Sum over a communicator of 1000 * round + world rank, which the caller can foresee. */
+static int check_sum(struct rank_context *context, struct rt_comm *comm, const int *members, int round, bool symmetric) {
+    int64_t own[300], *data = own, sum = 0;
+    if (symmetric && rt_comm_segment(comm)) data = rt_comm_segment(comm);
+    for (int i = 0; i < 300; i++) data[i] = 1000 * round + context->comm->rank + i;
+    CHECK(comm->driver->all_reduce(comm, data, data, 300, RT_I64, RT_SUM) == RT_OK, "%s", comm->why);
+    for (int m = 0; m < comm->size; m++) sum += 1000 * round + members[m];
+    for (int i = 0; i < 300; i++) CHECK(data[i] == sum + (int64_t)i * comm->size, "round %d", round);
+    return 0;
+}
+
+/* Groups of two axes of a mesh and the whole job, used in turn; a group of the one does not wait for the other. */
+static int split_case(struct rank_context *context) {
+    struct rt_comm *comm = context->comm, *row, *column;
+    int all[MAX_RANKS], in_row[MAX_RANKS], in_column[MAX_RANKS], nrow = 0, ncolumn = 0;
+    CHECK(comm->driver->split(comm, comm->rank / 2, &row) == RT_OK);
+    CHECK(comm->driver->split(comm, -1 - comm->rank % 2, &column) == RT_OK);
+    for (int r = 0; r < comm->size; r++) {
+        all[r] = r;
+        if (r / 2 == comm->rank / 2) in_row[nrow++] = r;
+        if (r % 2 == comm->rank % 2) in_column[ncolumn++] = r;
+    }
+    CHECK(row->size == nrow && column->size == ncolumn);
+    CHECK(in_row[row->rank] == comm->rank && in_column[column->rank] == comm->rank);
+    for (int round = 0; round < 40; round++) {
+        if (check_sum(context, row, in_row, round, round % 3 == 0)) return 1;
+        if (round % 2 == comm->rank / 2 % 2 && check_sum(context, row, in_row, round, false)) return 1;
+        if (check_sum(context, column, in_column, round, round % 3 == 1)) return 1;
+        if (round % 5 == 0 && check_sum(context, comm, all, round, true)) return 1;
+    }
+    row->driver->close(row);
+    column->driver->close(column);
+    return 0;
+}
+
+/* More communicators one after the other than there can be at once. */
+static int split_again_case(struct rank_context *context) {
+    struct rt_comm *comm = context->comm, *part, *nested;
+    for (int round = 0; round < 70; round++) {
+        int members[MAX_RANKS], n = 0;
+        const int ways = 1 + round % 3;
+        CHECK(comm->driver->split(comm, comm->rank % ways, &part) == RT_OK, "round %d: %s", round, comm->why);
+        CHECK(part->driver->split(part, 0, &nested) == RT_OK);
+        for (int r = comm->rank % ways; r < comm->size; r += ways) members[n++] = r;
+        if (round % 2) part->driver->close(part);
+        if (check_sum(context, nested, members, round, round % 4 == 0)) return 1;
+        if (round % 2 == 0) part->driver->close(part);
+        nested->driver->close(nested);
+    }
+    return 0;
+}
+
+/* Failure ---------------------------------------------------------------------------------------------------------- */
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* The last rank gives up while the others wait for it in different calls. */
+static int abort_case(struct rank_context *context) {
+    struct rt_comm *comm = context->comm;
+    const int last = comm->size - 1;
+    int64_t data[4] = {0};
+    if (comm->size == 1) return 0;
+    CHECK(comm->driver->barrier(comm) == RT_OK);
+    const double start = seconds();
+    if (comm->rank == last) {
+        usleep(20000);
+        comm->driver->abort(comm);
+        return 0;
+    }
+    int status;
+    if (comm->rank % 3 == 0)
+        status = comm->driver->all_reduce(comm, data, data, 4, RT_I64, RT_SUM);
+    else if (comm->rank % 3 == 1)
+        status = comm->driver->receive(comm, data, sizeof data, last);
+    else
+        status = comm->driver->send(comm, data, sizeof data, last);
+    CHECK(status == RT_ERROR_PEER, "status %d", status);
+    CHECK(comm->driver->barrier(comm) == RT_ERROR_PEER);
+    CHECK(seconds() - start < 2);
+    return 0;
+}
+
+/* Ranks that call different collectives are told so, all of them. */
+static int mismatch_case(struct rank_context *context) {
+    struct rt_comm *comm = context->comm;
+    float data[8] = {0}, all[8 * MAX_RANKS];
+    size_t bytes[MAX_RANKS];
+    if (comm->size == 1) return 0;
+    for (int r = 0; r < comm->size; r++) bytes[r] = sizeof data;
+    int status = comm->rank == 1 ? comm->driver->all_gather(comm, all, data, bytes)
+                                 : comm->driver->all_reduce(comm, data, data, 8, RT_F32, RT_SUM);
+    CHECK(status == RT_ERROR_USAGE, "status %d", status);
+    CHECK(strstr(comm->why, "rank 1 all-gather"), "%s", comm->why);
+    return 0;
+}
+
+/* A NaN of any rank is the result of a maximum and of a minimum. */
+static int nan_case(struct rank_context *context) {
+    struct rt_comm *comm = context->comm;
+    for (int who = 0; who < comm->size; who++)
+        for (int reduce = RT_SUM; reduce <= RT_MIN; reduce++) {
+            float data[2] = {comm->rank == who ? __builtin_nanf("") : (float)comm->rank, 1};
+            CHECK(comm->driver->all_reduce(comm, data, data, 2, RT_F32, (enum rt_reduce)reduce) == RT_OK);
+            CHECK(data[0] != data[0] && data[1] == data[1], "rank %d", who);
+        }
+    return 0;
+}
+
+/* Many more ranks than cores. */
+static int crowd_case(struct rank_context *context) {
+    struct rt_comm *comm = context->comm;
+    double sum = 0;
+    for (int round = 0; round < 3; round++) {
+        double data[100];
+        for (int i = 0; i < 100; i++) data[i] = comm->rank * 0.1 + i;
+        CHECK(comm->driver->all_reduce(comm, data, data, 100, RT_F64, RT_SUM) == RT_OK);
+        sum = 7;
+        for (int r = 0; r < comm->size; r++) sum = r == 0 ? 7.0 : sum + (r * 0.1 + 7);
+        CHECK(data[7] == sum);
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ */
+
+struct test_case {
+    const char *name;
+    rank_fn *function;
+};
+
+static const struct test_case cases[] = {
+    {"all-reduce", all_reduce_case},   {"all-gather", all_gather_case}, {"reduce-scatter", reduce_scatter_case},
+    {"all-to-all", all_to_all_case},   {"broadcast", broadcast_case},   {"send and receive", ring_case},
+    {"split", split_case},             {"split again", split_again_case}, {"abort", abort_case},
+    {"different calls", mismatch_case}, {"nan", nan_case},
+};
+#define CASES (sizeof cases / sizeof *cases)
+
+struct test_run {
+    const struct test_case *test;
+    enum transport transport;
+    int ranks;
+    char name[64];
+};
+
+static void run_case(void **state) {
+    const struct test_run *run = *state;
+    make_expected(run->ranks);
+    assert_int_equal(run_ranks(run->transport, run->ranks, SYMMETRIC, run->test->function, NULL), 0);
+}
+
+static void crowd(void **state) {
+    (void)state;
+    assert_int_equal(run_ranks(LOOPBACK, 64, 4096, crowd_case, NULL), 0);
+    assert_int_equal(run_ranks(SHM, 64, 0, crowd_case, NULL), 0);
+}
+
+static void ranks_that_disagree_on_the_job_are_refused(void **state) {
+    (void)state;
+    struct rt_comm *comm, *other;
+    void *segment = calloc(1, rt_comm_shared_bytes(3, 64) + 64);
+    void *at = (void *)(((uintptr_t)segment + 63) / 64 * 64);
+    assert_int_equal(rt_comm_open_shared(&comm, at, 0, 2, 64), RT_OK);
+    assert_int_equal(rt_comm_open_shared(&other, at, 1, 3, 64), RT_ERROR_MISMATCH);
+    assert_int_equal(rt_comm_open_shared(&other, at, 1, 2, 128), RT_ERROR_MISMATCH);
+    assert_int_equal(rt_comm_open_shared(&other, at, 2, 2, 64), RT_ERROR_USAGE);
+    comm->driver->close(comm);
+    free(segment);
+}
+
+int main(void) {
+    static struct test_run runs[CASES * TRANSPORTS * 5];
+    static struct CMUnitTest tests[CASES * TRANSPORTS * 5 + 2];
+    static const int rank_counts[] = {1, 2, 3, 4, 8};
+    size_t n = 0;
+    make_inputs();
+    for (int c = 0; c < 5; c++) /* ranks outermost: expected results are kept for one number of ranks */
+        for (size_t i = 0; i < CASES; i++)
+            for (int t = SELF; t < TRANSPORTS; t++) {
+                if (t == SELF && rank_counts[c] != 1) continue;
+                struct test_run *run = &runs[n];
+                *run = (struct test_run){&cases[i], (enum transport)t, rank_counts[c], ""};
+                snprintf(run->name, sizeof run->name, "%s, %s, %d ranks", cases[i].name, transport_names[t],
+                         rank_counts[c]);
+                tests[n++] = (struct CMUnitTest){.name = run->name, .test_func = run_case, .initial_state = run};
+            }
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(crowd);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(ranks_that_disagree_on_the_job_are_refused);
+    int failed = _cmocka_run_group_tests("comm", tests, n, NULL, NULL);
+    for (int t = 0; t < RT_DTYPE_COUNT; t++) {
+        for (int r = 0; r < MAX_RANKS; r++) free(input[t][r]);
+        for (int reduce = 0; reduce < 3; reduce++) free(expected[t][reduce]);
+    }
+    return failed;
+}

@@ -1,0 +1,328 @@
+/* A whole program, written by hand (tiny.h): opening, weights, a step, and what must fail. */
+#define _GNU_SOURCE 1
+
+#include "ranks.h"
+#include "tiny.h"
+
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char directory[] = "/tmp/rankc-rt-XXXXXX";
+
+static void in_directory(char *path, size_t room, const char *name) { snprintf(path, room, "%s/%s", directory, name); }
+
+struct run {
+    int shards, units;
+    int64_t ids[3];
+};
+
+/* Three steps; outputs are compared on every rank. */
+static int step_case(struct rank_context *context) {
+    const struct run *run = context->argument;
+    struct rt_program program;
+    struct rt *rt;
+    float y[TINY_M * TINY_N], z[TINY_M * TINY_P], expected_y[TINY_M * TINY_N], expected_z[TINY_M * TINY_P];
+    int64_t first = 0;
+    tiny_program(&program, run->shards, run->units);
+    tiny_expect(expected_y, expected_z, run->shards);
+    const struct rt_options options = {.directory = directory, .joined = context->comm, .threads = 1};
+    CHECK(rt_open(&rt, &program, &options) == RT_OK, "%s", rt_error(NULL));
+    CHECK(rt->unit == context->comm->rank / run->shards && rt->coordinate[0] == context->comm->rank % run->shards);
+    CHECK(rt->axis[0]->size == run->shards && rt->axis[0]->rank == rt->shard);
+    for (int step = 1; step <= 3; step++) {
+        CHECK(rt_infer_step(rt, (const void *[]){tiny_x, run->ids}, (void *[]){y, z, &first}) == RT_OK, "%s",
+              rt_error(rt));
+        CHECK(memcmp(y, expected_y, sizeof y) == 0 && memcmp(z, expected_z, sizeof z) == 0, "step %d", step);
+        CHECK(first == run->ids[0] && rt->step == step && rt->site == 2);
+    }
+    CHECK(rt_infer_step(rt, (const void *[]){tiny_x, run->ids}, (void *[]){NULL, NULL, NULL}) == RT_OK);
+    rt_close(rt);
+    return 0;
+}
+
+static void steps_give_what_plain_loops_give(void **state) {
+    (void)state;
+    for (int transport = SELF; transport < TRANSPORTS; transport++)
+        for (int shards = 1; shards <= 6; shards++) /* six: one rank has no column */
+            for (int units = 1; units <= 2; units++) {
+                const struct run run = {shards, units, {5, 0, 0}};
+                if (transport == SELF && shards * units > 1) continue;
+                assert_int_equal(run_ranks((enum transport)transport, shards * units, 512, step_case, &run), 0);
+            }
+}
+
+/* A segment too small for the program: its communicated tensors are staged instead. */
+static void steps_work_without_symmetric_memory(void **state) {
+    (void)state;
+    const struct run run = {3, 1, {5, 0, 0}};
+    assert_int_equal(run_ranks(LOOPBACK, 3, 0, step_case, &run), 0);
+}
+
+/* One rank meets bad data: it says what, the others that another one failed; nobody waits for ever. */
+static int failing_step_case(struct rank_context *context) {
+    const struct run *run = context->argument;
+    struct rt_program program;
+    struct rt *rt;
+    tiny_program(&program, run->shards, run->units);
+    const struct rt_options options = {.directory = directory, .joined = context->comm, .threads = 1};
+    CHECK(rt_open(&rt, &program, &options) == RT_OK, "%s", rt_error(NULL));
+    int status = rt_infer_step(rt, (const void *[]){tiny_x, run->ids}, (void *[]){NULL, NULL, NULL});
+    if (context->comm->rank == run->ids[1])
+        CHECK(status == RT_ERROR_INPUT && strcmp(rt_error(rt), "index 12 is out of range") == 0, "%s", rt_error(rt));
+    else
+        CHECK(status == RT_ERROR_PEER && strcmp(rt_error(rt), "another rank failed") == 0, "%s", rt_error(rt));
+    rt_close(rt);
+    return 0;
+}
+
+static void a_failing_rank_fails_the_step_everywhere(void **state) {
+    (void)state;
+    for (int rank = 0; rank < 3; rank++) {
+        const struct run run = {3, 1, {12, rank, 0}};
+        assert_int_equal(run_ranks(LOOPBACK, 3, 512, failing_step_case, &run), 0);
+    }
+}
+
+/* Opening ---------------------------------------------------------------------------------------------------------- */
+
+static int open_alone(const struct rt_program *program) {
+    struct rt *rt;
+    const struct rt_options options = {.directory = directory, .comm = "self", .world = 1, .threads = 1};
+    int status = rt_open(&rt, program, &options);
+    if (!status) rt_close(rt);
+    return status;
+}
+
+static int other_program_case(struct rank_context *context) {
+    struct rt_program program;
+    struct rt *rt;
+    tiny_program(&program, context->comm->size, 1);
+    if (context->comm->rank == 1) program.key = "tiny-2";
+    const struct rt_options options = {.directory = directory, .joined = context->comm};
+    CHECK(rt_open(&rt, &program, &options) == RT_ERROR_MISMATCH);
+    CHECK(strcmp(rt_error(NULL), "rank 1 runs another program than rank 0") == 0, "%s", rt_error(NULL));
+    return 0;
+}
+
+static void ranks_of_another_program_are_refused(void **state) {
+    (void)state;
+    assert_int_equal(run_ranks(LOOPBACK, 3, 512, other_program_case, NULL), 0);
+}
+
+static void programs_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    struct rt_program program;
+    tiny_program(&program, 1, 1);
+    program.format = 99;
+    assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);
+    tiny_program(&program, 2, 1);
+    assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);
+    assert_string_equal(rt_error(NULL), "'tiny' was generated for 2 ranks, started with 1");
+    tiny_program(&program, 1, 1);
+    program.mesh[0] = 2;
+    assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);
+    tiny_program(&program, 1, 1);
+    struct rt *rt;
+    assert_int_equal(rt_open(&rt, &program, &(struct rt_options){.directory = directory, .comm = "pigeons"}),
+                     RT_ERROR_USAGE);
+    assert_int_equal(rt_open(&rt, &program, &(struct rt_options){.directory = directory, .kernels = "none"}),
+                     RT_ERROR_USAGE);
+    tiny_program(&program, 2, 1);
+    assert_int_equal(rt_open(&rt, &program, &(struct rt_options){.directory = directory, .world = 2}), RT_ERROR_USAGE);
+}
+
+/* Weights ---------------------------------------------------------------------------------------------------------- */
+
+static void touch(const char *path, int64_t seconds) {
+    assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){{seconds, 0}, {seconds, 0}}, 0), 0);
+}
+
+static void flip_byte(const char *path, off_t at) {
+    unsigned char byte;
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);
+    byte ^= 1;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+static void changed_weights_are_refused(void **state) {
+    (void)state;
+    struct rt_program program;
+    char path[64];
+    tiny_program(&program, 1, 1);
+    in_directory(path, sizeof path, "weights.bin");
+    touch(path, 1000); /* another time, the same bytes */
+    assert_int_equal(open_alone(&program), RT_OK);
+    flip_byte(path, 40);
+    assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);
+    assert_non_null(strstr(rt_error(NULL), "weights.bin' has changed"));
+    flip_byte(path, 40);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(open_alone(&program), RT_ERROR_SYSTEM);
+    tiny_write(directory);
+    assert_int_equal(open_alone(&program), RT_OK);
+}
+
+static void put_location(const char *text) {
+    char path[64];
+    struct rt_reason why;
+    in_directory(path, sizeof path, "location.json");
+    assert_true(rt_file_write(path, &(struct rt_piece){text, strlen(text)}, 1, &why));
+}
+
+static void malformed_locations_are_refused(void **state) {
+    (void)state;
+    struct rt_program program;
+    tiny_program(&program, 1, 1);
+    put_location("{\"format\":1,");
+    assert_int_equal(open_alone(&program), RT_ERROR_INPUT);
+    put_location("{\"format\":2,\"files\":[]}");
+    assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);
+    put_location("{\"format\":1,\"files\":[{\"path\":7}]}");
+    assert_int_equal(open_alone(&program), RT_ERROR_INPUT);
+    put_location("{\"format\":1,\"files\":[{\"path\":\"weights.bin\"}]}");
+    assert_int_equal(open_alone(&program), RT_ERROR_INPUT);
+    tiny_write(directory);
+}
+
+static void weights_outside_of_file_or_arena_are_refused(void **state) {
+    (void)state;
+    struct rt_program program;
+    struct rt_weight weights[2];
+    tiny_program(&program, 1, 1);
+    const struct rt_weight *good = program.weights;
+    program.weights = weights;
+#define TRY(change)                                                                                                   \
+    do {                                                                                                              \
+        memcpy(weights, good, sizeof weights);                                                                        \
+        change;                                                                                                       \
+        assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);                                                    \
+    } while (0)
+    TRY(weights[1].offset += 1);
+    TRY(weights[1].offset = UINT64_MAX);
+    TRY(weights[0].dims[0] = INT64_MAX / 4);
+    TRY(weights[0].dims[0] = -1);
+    TRY(weights[0].split[0].dim = 2);
+    TRY(weights[0].split[0].axis = 1);
+    TRY(weights[0].split[0].unit = 0);
+    TRY(weights[0].split[0].blocks = 3);
+    TRY(weights[0].stored = RT_U8; weights[0].dims[0] = 40);
+}
+
+/* A stored tensor (3,12) of which dimension 1 is cut in two blocks, units of 3 and two ways: the rank's part is the
+ * first unit of each block's two. */
+
+static int noop_step(struct rt *rt) { return rt ? RT_OK : RT_ERROR_USAGE; }
+
+static int strided_case(struct rank_context *context) {
+    static const struct rt_weight weight = {0, 8, RT_F64, RT_F32, 3, {2, 12, 1}, 1, {{1, 0, 2, 3}}};
+    static const size_t offset = 64;
+    const struct rt_class class = {.bytes = {[RT_WEIGHTS] = 128}, .weights = &offset, .infer_step = noop_step};
+    static const unsigned char class_of_shard[2];
+    const struct rt_program program = {.format = RT_FORMAT, .name = "strided", .key = "k", .plan_ngpus = 2,
+                                       .runtime_ngpus = 2, .naxes = 1, .mesh = {2}, .nweights = 1, .nclasses = 1,
+                                       .weights = &weight, .classes = &class, .class_of_shard = class_of_shard};
+    const struct rt_options options = {.directory = directory, .joined = context->comm};
+    struct rt *rt;
+    CHECK(rt_open(&rt, &program, &options) == RT_OK, "%s", rt_error(NULL));
+    for (int i = 0; i < 12; i++) {
+        const int row = i / 6, block = i / 3 % 2, column = block * 6 + rt->shard * 3 + i % 3;
+        const int stored = row * 12 + column; /* of the doubles that tiny_write puts there */
+        float got;
+        memcpy(&got, rt->arena[RT_WEIGHTS] + 64 + i * 4, sizeof got);
+        CHECK(got == (float)((stored / TINY_N + 1) * 0.125 - stored % TINY_N * 0.75), "element %d is %g", i,
+              (double)got);
+    }
+    rt_close(rt);
+    return 0;
+}
+
+static void strided_cuts_are_loaded(void **state) {
+    (void)state;
+    assert_int_equal(run_ranks(LOOPBACK, 2, 0, strided_case, NULL), 0);
+}
+
+/* Redistribution --------------------------------------------------------------------------------------------------- */
+
+/* Chunk and all-gather are inverse, and reduce-scatter of equal tensors is `ways` chunks, for cuts of every kind. */
+static int redistribution_case(struct rank_context *context) {
+    static const struct {
+        int64_t outer, extent, inner, blocks, unit;
+    } rows[] = {{1, 7, 1, 1, 1}, {1, 12, 5, 1, 1}, {3, 12, 2, 1, 3}, {2, 24, 3, 2, 3}, {1, 18, 1, 3, 1},
+                {4, 2, 3, 1, 1}, {0, 6, 2, 1, 1},  {2, 0, 2, 1, 1},  {5, 6, 0, 2, 1}};
+    struct rt_program program;
+    struct rt *rt;
+    int32_t whole[256], part[256], back[256], scratch[256], sum[256];
+    tiny_program(&program, context->comm->size, 1);
+    const struct rt_options options = {.directory = directory, .joined = context->comm};
+    CHECK(rt_open(&rt, &program, &options) == RT_OK, "%s", rt_error(NULL));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const int64_t outer = rows[i].outer, extent = rows[i].extent, inner = rows[i].inner;
+        const struct rt_cut cut = {extent, rows[i].blocks, rows[i].unit, context->comm->size};
+        const int64_t count = outer * extent * inner, mine = outer * rt_cut_extent(&cut, rt->shard) * inner;
+        for (int64_t e = 0; e < count; e++) whole[e] = (int32_t)(e * 7 + (int64_t)i), back[e] = -1;
+        CHECK(rt_chunk(rt, 0, 0, part, whole, RT_I32, outer, extent, inner, cut.blocks, cut.unit) == RT_OK);
+        if (mine > 0) CHECK(part[0] == whole[rt_part_start(rt, 0, extent, cut.blocks, cut.unit) * inner]);
+        CHECK(rt_all_gather(rt, 0, 0, back, part, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.unit) == 0);
+        CHECK(memcmp(back, whole, (size_t)count * 4) == 0, "row %zu", i);
+        CHECK(rt_reduce_scatter(rt, 0, 0, sum, whole, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.unit,
+                                RT_SUM) == RT_OK);
+        for (int64_t e = 0; e < mine; e++) CHECK(sum[e] == context->comm->size * part[e], "row %zu", i);
+    }
+    rt_close(rt);
+    return 0;
+}
+
+static void redistribution_handles_every_cut(void **state) {
+    (void)state;
+    for (int ranks = 1; ranks <= 5; ranks++)
+        assert_int_equal(run_ranks(LOOPBACK, ranks, 512, redistribution_case, NULL), 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ */
+
+static int make_directory(void **state) {
+    (void)state;
+    if (!mkdtemp(directory)) return -1;
+    tiny_write(directory);
+    return 0;
+}
+
+static int remove_directory(void **state) {
+    static const char *const names[] = {"weights.bin", "manifest.json", "location.json"};
+    char path[64];
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        in_directory(path, sizeof path, names[i]);
+        unlink(path);
+    }
+    return rmdir(directory);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_give_what_plain_loops_give),
+        cmocka_unit_test(steps_work_without_symmetric_memory),
+        cmocka_unit_test(a_failing_rank_fails_the_step_everywhere),
+        cmocka_unit_test(ranks_of_another_program_are_refused),
+        cmocka_unit_test(programs_that_do_not_fit_are_refused),
+        cmocka_unit_test(changed_weights_are_refused),
+        cmocka_unit_test(malformed_locations_are_refused),
+        cmocka_unit_test(weights_outside_of_file_or_arena_are_refused),
+        cmocka_unit_test(strided_cuts_are_loaded),
+        cmocka_unit_test(redistribution_handles_every_cut),
+    };
+    return cmocka_run_group_tests_name("rt", tests, make_directory, remove_directory);
+}
