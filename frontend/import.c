@@ -86,7 +86,7 @@ static void finish_node(struct import *import, const struct frame *frame, struct
             id = POISONED;
         }
         if (id >= 0) name_result(import, frame, l, name, id);
-        if (id >= 0 && !frame->up && import_check_declared(import, name, id) < 0) id = POISONED;
+        if (id >= 0 && !frame->up && !lower_is_sequence(id) && import_check_declared(import, name, id) < 0) id = POISONED;
         scope_define(frame->scope, name, id);
     }
 }

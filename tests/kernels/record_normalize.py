@@ -17,6 +17,7 @@ def row(name, tensor, kind):
 
 
 print("/* Written by record_normalize.py with PyTorch %s; do not edit. */" % torch.__version__)
+print("/* clang-format off */")
 print("enum { OUTER = %d, C = %d, INNER = %d };\n" % (OUTER, C, INNER))
 x = (torch.randn(OUTER, C, INNER) * 4).float()
 x[0, 2, 0] = float("-inf")  # a masked place

@@ -1,4 +1,5 @@
 /* Written by record_normalize.py with PyTorch 1.13.0a0; do not edit. */
+/* clang-format off */
 enum { OUTER = 3, C = 13, INNER = 2 };
 
 static const float recorded_x[] = {

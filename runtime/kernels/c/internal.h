@@ -8,9 +8,10 @@
 /* Elements (or multiply-adds) below which starting threads costs more than it gains. */
 #define PARALLEL_WORK 32768
 
-#define LANES   8  /* partial results of Note [Order of sums] */
-#define COLUMNS 64 /* neighbouring columns that are reduced together, where the reduced dimension is not the last  \
-                    */
+#define LANES 8 /* partial results of Note [Order of sums] */
+#define COLUMNS                                                                                                    \
+    64 /* neighbouring columns that are reduced together, where the reduced dimension is not the last              \
+        */
 
 /* Files that are included once per type define T and SUFFIX; NAME(rt_matmul) is then rt_matmul_f32. */
 #define PASTE_(a, b) a##_##b

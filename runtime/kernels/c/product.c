@@ -16,10 +16,14 @@ struct shares {
     int64_t rows, columns; /* blocks along m and n */
 };
 
+static int pays(int64_t batch, int64_t m, int64_t k, int64_t n) {
+    return (double)batch * (double)m * (double)k * (double)n >= PARALLEL_FLOPS;
+}
+
 static struct shares share_out(int64_t batch, int64_t m, int64_t k, int64_t n) {
     struct shares whole = {m, n, 1, 1};
     int64_t threads = omp_get_max_threads();
-    if (batch >= threads || batch * m * n * k < PARALLEL_FLOPS) return whole;
+    if (batch >= threads || !pays(batch, m, k, n)) return whole;
     int64_t ways = (threads + batch - 1) / batch, side = m > n ? m : n;
     int64_t block = max_i64(((side + ways - 1) / ways + PIECE - 1) / PIECE * PIECE, PIECE);
     if (m > n) return (struct shares){block, n, (m + block - 1) / block, 1};

@@ -1,0 +1,131 @@
+#!/usr/bin/python3
+"""Compiles and runs models under plans, and compares what the ranks give.
+
+    sweep.py --rankc RANKC [--plans P,P...] [--work DIR] [--comm shm|loopback] MODEL_DIR...
+
+A model directory holds model.onnx, inputs/<name>.npy, outputs/<name>.npy as PyTorch gave them, and dims ("batch=2" a
+line). Every plan is checked twice:
+  - against PyTorch's saved outputs: rtol 1e-4, atol 1e-5;
+  - against one rank, by DESIGN 8's bound per tensor: max|p - ref| <= 2 max|one - ref| + 8 eps max|ref|, ref = the graph in
+    f64 on one rank with reference kernels.
+Plans are "one", "dp2", "data2", "tp3": policy and ranks. Prints a line per model and plan, and exits 1 if any fails.
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+
+def plan_options(plan):
+    """Options of `rankc compile` for a plan's name."""
+    if plan == "one":
+        return []
+    policy, ranks = re.fullmatch(r"([a-z]+)(\d+)", plan).groups()
+    return ["--pas", policy, "--runtime-ngpus" if policy == "dp" else "--plan-ngpus", ranks]
+
+
+def dims_of(model):
+    path = os.path.join(model, "dims")
+    lines = open(path).read().split() if os.path.exists(path) else []
+    return [option for line in lines for option in ("--dim", line)]
+
+
+def load(folder):
+    return {f[:-4]: np.load(os.path.join(folder, f)) for f in sorted(os.listdir(folder)) if f.endswith(".npy")}
+
+
+class Failure(Exception):
+    pass
+
+
+def call(command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise Failure(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
+
+
+class Sweep:
+    def __init__(self, args, work):
+        self.args, self.work = args, work
+
+    def run(self, model, plan, *extra, kernels="auto"):
+        """Outputs of the model under a plan, by name."""
+        name = os.path.basename(os.path.normpath(model))
+        out = os.path.join(self.work, name, plan + "".join(extra))
+        shutil.rmtree(out, ignore_errors=True)
+        call([self.args.rankc, "compile", os.path.join(model, "model.onnx"), "-o", out, "-q",
+              *dims_of(model), *plan_options(plan), *extra])
+        run = [self.args.rankc, "run", out, "--output-dir", out + "/out", "--kernels", kernels, "--threads", "1"]
+        if self.args.comm and plan != "one":
+            run += ["--comm", self.args.comm]
+        inputs = os.path.join(model, "inputs")
+        for f in sorted(os.listdir(inputs)):
+            run += ["--input", f"{f[:-4]}={os.path.join(inputs, f)}"]
+        call(run)
+        return load(out + "/out")
+
+    def check(self, model, plans):
+        want = load(os.path.join(model, "outputs"))
+        exact = one = None
+        failures = 0
+        for plan in plans:
+            try:
+                if exact is None:
+                    exact, one = self.run(model, "one", "--dtype=f64", kernels="reference"), self.run(model, "one")
+                worst = self.compare(want, exact, one, one if plan == "one" else self.run(model, plan))
+                print(f"ok   {model} {plan}  {worst:.2f} of the bound")
+            except Failure as failure:
+                failures += 1
+                print(f"FAIL {model} {plan}: {failure}")
+            except subprocess.TimeoutExpired as failure:
+                failures += 1
+                print(f"FAIL {model} {plan}: {failure}")
+            sys.stdout.flush()
+        return failures
+
+    @staticmethod
+    def compare(want, exact, one, got):
+        """The largest error as a share of DESIGN 8's bound; Failure if an output is wrong."""
+        worst = 0.0
+        if set(want) != set(got):
+            raise Failure(f"outputs {sorted(got)}, expected {sorted(want)}")
+        for name, value in want.items():
+            mine, ref = got[name], exact[name]
+            if mine.shape != value.shape or mine.dtype != value.dtype:
+                raise Failure(f"{name}: {mine.dtype}{mine.shape}, expected {value.dtype}{value.shape}")
+            if not np.allclose(mine, value, rtol=1e-4, atol=1e-5, equal_nan=True):
+                raise Failure(f"{name}: differs from PyTorch by {np.abs(mine.astype('f8') - value.astype('f8')).max():g}")
+            if value.dtype.kind != "f" or not value.size:
+                continue
+            finite = np.isfinite(ref)
+            distance = lambda x: np.abs(x.astype("f8") - ref)[finite].max() if finite.any() else 0.0
+            bound = 2 * distance(one[name]) + 8 * np.finfo(value.dtype).eps * np.abs(ref[finite]).max(initial=0)
+            if distance(mine) > bound:
+                raise Failure(f"{name}: error {distance(mine):g} is above the bound {bound:g}")
+            worst = max(worst, distance(mine) / bound if bound else 0)
+        return worst
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--plans", default="one,dp2,data2,tp2,tp3,tp4")
+    parser.add_argument("--work")
+    parser.add_argument("--comm")
+    parser.add_argument("models", nargs="+")
+    args = parser.parse_args()
+    work = args.work or tempfile.mkdtemp(prefix="rankc-sweep-")
+    sweep = Sweep(args, work)
+    failures = sum(sweep.check(model, args.plans.split(",")) for model in args.models)
+    if not args.work:
+        shutil.rmtree(work)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
