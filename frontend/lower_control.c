@@ -212,7 +212,7 @@ static int piece_sizes(struct lower *l, int64_t extent, int64_t **sizes) {
 /* ONNX SplitToSequence-11 */
 int lower_split_to_sequence(struct lower *l) {
     int axis;
-    int64_t *sizes, start = 0;
+    int64_t *sizes = NULL, start = 0;
     if (want(l, 0, false) < 0 || want(l, 1, false) < 0) return -1;
     struct tensor x = lower_input(l, 0);
     if (lower_axis(l, lower_int(l, "axis"), x.ndim, &axis) < 0) return -1;

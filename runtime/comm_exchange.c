@@ -1,12 +1,12 @@
 /* Collectives and messages over a shared segment.
  *
  * Note [Windows]
- * Every collective but all-reduce is the same exchange: each member has a source, a stream of bytes, and takes what it
- * needs of the others' streams. The call begins with a barrier, after which everyone knows where everyone's source
- * lies. If all lie in symmetric memory there is one window, the whole streams, and members read each other's sources
- * in place. Otherwise the streams are staged: window k is copied to half k % 2 of the member's slot, a barrier
- * follows, and members read the slots. Half k % 2 is next written after the barrier of window k + 1, when all have
- * finished reading window k. A barrier at the end frees sources and slots.
+ * Every collective but all-reduce is the same exchange: each member has a source, a stream of bytes, and takes what
+ * it needs of the others' streams. The call begins with a barrier, after which everyone knows where everyone's
+ * source lies. If all lie in symmetric memory there is one window, the whole streams, and members read each other's
+ * sources in place. Otherwise the streams are staged: window k is copied to half k % 2 of the member's slot, a
+ * barrier follows, and members read the slots. Half k % 2 is next written after the barrier of window k + 1, when
+ * all have finished reading window k. A barrier at the end frees sources and slots.
  *
  * Which way is taken is decided from what all members said, so all decide alike. */
 #include "comm_shared_private.h"
@@ -15,12 +15,13 @@
 
 #include <string.h>
 
-#define SMALL_REDUCTION ((size_t)16 << 10) /* bytes up to which everyone reducing everything beats one more barrier */
+#define SMALL_REDUCTION                                                                                            \
+    ((size_t)16 << 10) /* bytes up to which everyone reducing everything beats one more barrier */
 
 enum kind { BARRIER = 1, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, SPLIT };
 
-static const char *const kind_names[] = {"nothing",    "barrier",   "all-reduce", "all-gather", "reduce-scatter",
-                                         "all-to-all", "broadcast", "split"};
+static const char *const kind_names[] = {"nothing",        "barrier",    "all-reduce", "all-gather",
+                                         "reduce-scatter", "all-to-all", "broadcast",  "split"};
 
 /* What the caller says about its call; see struct call. */
 struct entry {
@@ -38,7 +39,9 @@ struct exchange {
     bool symmetric, symmetric_targets;
 };
 
-static uint64_t load(const _Atomic uint64_t *word) { return atomic_load_explicit(word, memory_order_relaxed); }
+static uint64_t load(const _Atomic uint64_t *word) {
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
 static void store(_Atomic uint64_t *word, uint64_t value) {
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
@@ -54,11 +57,12 @@ static int check_same_call(struct shared *c) {
         if (load(&other->sequence) == load(&first->sequence) && load(&other->what) == load(&first->what) &&
             load(&other->amount) == load(&first->amount))
             continue;
-        return shared_fail(c, RT_ERROR_USAGE,
-                           "ranks make different calls: rank %d %s of %llu (call %llu), rank %d %s of %llu (call %llu)",
-                           c->world[0], kind_name(load(&first->what)), (unsigned long long)load(&first->amount),
-                           (unsigned long long)load(&first->sequence), c->world[r], kind_name(load(&other->what)),
-                           (unsigned long long)load(&other->amount), (unsigned long long)load(&other->sequence));
+        return shared_fail(
+            c, RT_ERROR_USAGE,
+            "ranks make different calls: rank %d %s of %llu (call %llu), rank %d %s of %llu (call %llu)",
+            c->world[0], kind_name(load(&first->what)), (unsigned long long)load(&first->amount),
+            (unsigned long long)load(&first->sequence), c->world[r], kind_name(load(&other->what)),
+            (unsigned long long)load(&other->amount), (unsigned long long)load(&other->sequence));
     }
     return RT_OK;
 }
@@ -87,7 +91,9 @@ static int enter(struct shared *c, const struct entry *entry, struct exchange *o
     return RT_OK;
 }
 
-int shared_leave(struct shared *c) { return shared_barrier(c); }
+int shared_leave(struct shared *c) {
+    return shared_barrier(c);
+}
 
 int shared_enter_split(struct shared *c, int color) {
     struct exchange exchange;
@@ -102,20 +108,23 @@ int shared_barrier_call(struct rt_comm *comm) {
     return shared_barrier(c);
 }
 
-/* Takes what the caller needs of bytes [start, end) of the streams; c->view[r] is where byte `start` of r's lies. */
+/* Takes what the caller needs of bytes [start, end) of the streams; c->view[r] is where byte `start` of r's lies.
+ */
 typedef int take_fn(struct shared *c, void *context, uint64_t start, uint64_t end);
 
 static void view_sources(struct shared *c) {
     for (int r = 0; r < c->base.size; r++) {
         uint64_t offset = load(&c->control[r]->call.source);
-        c->view[r] = offset == NOT_SYMMETRIC ? NULL : shared_symmetric(c, r) + offset; /* NULL: of an empty stream */
+        c->view[r] =
+            offset == NOT_SYMMETRIC ? NULL : shared_symmetric(c, r) + offset; /* NULL: of an empty stream */
     }
 }
 
 static int stage_window(struct shared *c, const void *source, uint64_t bytes, uint64_t start, uint64_t end,
                         uint64_t piece) {
     if (end > bytes) end = bytes;
-    if (start < end) memcpy(shared_slot(c, c->base.rank, piece), (const unsigned char *)source + start, end - start);
+    if (start < end)
+        memcpy(shared_slot(c, c->base.rank, piece), (const unsigned char *)source + start, end - start);
     int status = shared_barrier(c);
     for (int r = 0; r < c->base.size; r++) c->view[r] = shared_slot(c, r, piece);
     return status;
@@ -180,8 +189,8 @@ int shared_all_gather(struct rt_comm *comm, void *dst, const void *src, const si
     struct shared *c = shared_of(comm);
     struct gather gather = {dst, bytes};
     struct exchange exchange;
-    struct entry entry = {.kind = ALL_GATHER, .amount = total(bytes, comm->size), .bytes = bytes[comm->rank],
-                          .source = src};
+    struct entry entry = {
+        .kind = ALL_GATHER, .amount = total(bytes, comm->size), .bytes = bytes[comm->rank], .source = src};
     int status = enter(c, &entry, &exchange);
     return status ? status : exchange_windows(c, &exchange, src, entry.bytes, take_gather, &gather);
 }
@@ -211,29 +220,30 @@ static int take_reduction(struct shared *c, void *context, uint64_t start, uint6
     return RT_OK;
 }
 
-int shared_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
-                          enum rt_reduce reduce) {
+int shared_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
+                          enum rt_dtype dtype, enum rt_reduce reduce) {
     struct shared *c = shared_of(comm);
     const size_t element = rt_dtype_bytes(dtype);
     const uint64_t first = total(counts, comm->rank) * element, bytes = total(counts, comm->size) * element;
     struct reduction what = {dst, first, first + counts[comm->rank] * element, dtype, reduce};
     struct exchange exchange;
-    struct entry entry = {.kind = REDUCE_SCATTER, .dtype = dtype, .detail = reduce, .amount = bytes, .bytes = bytes,
-                          .source = src};
+    struct entry entry = {
+        .kind = REDUCE_SCATTER, .dtype = dtype, .detail = reduce, .amount = bytes, .bytes = bytes, .source = src};
     int status = enter(c, &entry, &exchange);
     return status ? status : exchange_windows(c, &exchange, src, bytes, take_reduction, &what);
 }
 
-/* Bytes [first, last) of `bytes` that member `rank` reduces for all: whole cache lines, so that members do not write
- * to the same one. */
+/* Bytes [first, last) of `bytes` that member `rank` reduces for all: whole cache lines, so that members do not
+ * write to the same one. */
 static struct overlap slice_of(uint64_t bytes, int rank, int size) {
-    uint64_t lines = (bytes + RT_CACHE_LINE - 1) / RT_CACHE_LINE, share = (lines + (unsigned)size - 1) / (unsigned)size;
+    uint64_t lines = (bytes + RT_CACHE_LINE - 1) / RT_CACHE_LINE,
+             share = (lines + (unsigned)size - 1) / (unsigned)size;
     uint64_t first = share * (unsigned)rank * RT_CACHE_LINE, last = first + share * RT_CACHE_LINE;
     return (struct overlap){first < bytes ? first : bytes, last < bytes ? last : bytes};
 }
 
-/* Each member reduces its slice from all sources and stores it to all targets. In place this is safe: a slice of any
- * buffer is read and written by one member only. */
+/* Each member reduces its slice from all sources and stores it to all targets. In place this is safe: a slice of
+ * any buffer is read and written by one member only. */
 static int all_reduce_in_place(struct shared *c, uint64_t bytes, const struct reduction *what) {
     struct overlap slice = slice_of(bytes, c->base.rank, c->base.size);
     view_sources(c);
@@ -244,8 +254,8 @@ static int all_reduce_in_place(struct shared *c, uint64_t bytes, const struct re
     return shared_leave(c);
 }
 
-/* Small windows, and all of two ranks: everyone reduces everything. Others: each member reduces its slice into its own
- * slot, where only it reads that slice, and everyone collects the slices. */
+/* Small windows, and all of two ranks: everyone reduces everything. Others: each member reduces its slice into its
+ * own slot, where only it reads that slice, and everyone collects the slices. */
 static int take_all_reduce(struct shared *c, void *context, uint64_t start, uint64_t end) {
     const struct reduction *what = context;
     unsigned char *dst = what->dst + start;
@@ -269,8 +279,14 @@ int shared_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t c
     const uint64_t bytes = count * rt_dtype_bytes(dtype);
     struct reduction what = {dst, 0, bytes, dtype, reduce};
     struct exchange exchange;
-    struct entry entry = {.kind = ALL_REDUCE, .dtype = dtype, .detail = reduce, .amount = bytes, .bytes = bytes,
-                          .source = src, .target = dst, .target_bytes = bytes};
+    struct entry entry = {.kind = ALL_REDUCE,
+                          .dtype = dtype,
+                          .detail = reduce,
+                          .amount = bytes,
+                          .bytes = bytes,
+                          .source = src,
+                          .target = dst,
+                          .target_bytes = bytes};
     int status = enter(c, &entry, &exchange);
     if (status) return status;
     if (exchange.symmetric && exchange.symmetric_targets) return all_reduce_in_place(c, bytes, &what);
@@ -334,14 +350,18 @@ int shared_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {
     struct cast cast = {data, bytes, root};
     struct exchange exchange;
     if (root < 0 || root >= comm->size) return shared_fail(c, RT_ERROR_USAGE, "broadcast from rank %d", root);
-    struct entry entry = {.kind = BROADCAST, .detail = (unsigned)root, .amount = bytes,
-                          .bytes = comm->rank == root ? bytes : 0, .source = data};
+    struct entry entry = {.kind = BROADCAST,
+                          .detail = (unsigned)root,
+                          .amount = bytes,
+                          .bytes = comm->rank == root ? bytes : 0,
+                          .source = data};
     int status = enter(c, &entry, &exchange);
     return status ? status : exchange_windows(c, &exchange, data, entry.bytes, take_broadcast, &cast);
 }
 
-/* Messages ---------------------------------------------------------------------------------------------------------
- * A message is one piece where its source is symmetric, else pieces staged in the sender's slot, at most two ahead of
+/* Messages
+ * --------------------------------------------------------------------------------------------------------- A
+ * message is one piece where its source is symmetric, else pieces staged in the sender's slot, at most two ahead of
  * the receiver. The sender leaves when the last piece is taken. */
 
 static bool bad_peer(struct shared *c, int peer, const char *what) {

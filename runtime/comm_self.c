@@ -35,7 +35,8 @@ static int self_reduce_scatter(struct rt_comm *comm, void *dst, const void *src,
 static int self_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src,
                            const size_t *send) {
     if (receive[0] != send[0]) {
-        snprintf(comm->why, sizeof comm->why, "all-to-all of %zu bytes with itself expects %zu", send[0], receive[0]);
+        snprintf(comm->why, sizeof comm->why, "all-to-all of %zu bytes with itself expects %zu", send[0],
+                 receive[0]);
         return RT_ERROR_USAGE;
     }
     copy(dst, src, send[0]);
@@ -64,8 +65,12 @@ static int self_split(struct rt_comm *comm, int color, struct rt_comm **out) {
     return rt_comm_open_self(out);
 }
 
-static void self_abort(struct rt_comm *comm) { (void)comm; }
-static void self_close(struct rt_comm *comm) { free(comm); }
+static void self_abort(struct rt_comm *comm) {
+    (void)comm;
+}
+static void self_close(struct rt_comm *comm) {
+    free(comm);
+}
 
 static void *self_segment(struct rt_comm *comm, size_t *bytes) {
     (void)comm;

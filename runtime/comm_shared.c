@@ -12,18 +12,20 @@
 #include <string.h>
 #include <time.h>
 
-#define PAGE             4096
-#define SPINS_ALONE      4000  /* about 100 us with a core per rank: longer than a collective's skew */
-#define SPINS_CROWDED    20    /* the rank waited for may need this core */
-#define YIELDS_TO_SLEEP  20000 /* then the wait is for a long computation: leave the core to it */
-#define SLEEP_NS         50000
+#define PAGE            4096
+#define SPINS_ALONE     200   /* about 10 us; a yield with nobody else on the core costs little more than a look */
+#define SPINS_CROWDED   10    /* the rank waited for may need this core */
+#define YIELDS_TO_SLEEP 20000 /* then the wait is for a long computation: leave the core to it */
+#define SLEEP_NS        50000
 
 /* Where the parts of a segment begin. */
 struct layout {
     size_t progress, control, mailbox, slot, symmetric;
 };
 
-static size_t aligned(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
+static size_t aligned(size_t bytes) {
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
 
 static struct layout layout_of(int size) {
     const size_t ranks = (size_t)size;
@@ -36,7 +38,9 @@ static struct layout layout_of(int size) {
     return at;
 }
 
-size_t rt_shared_control_bytes(int size) { return layout_of(size).symmetric; }
+size_t rt_shared_control_bytes(int size) {
+    return layout_of(size).symmetric;
+}
 
 size_t rt_comm_shared_bytes(int size, size_t symmetric) {
     return layout_of(size).symmetric + (size_t)size * aligned(symmetric);
@@ -48,7 +52,9 @@ struct rt_progress *rt_shared_progress(void *segment, int rank) {
     return (struct rt_progress *)(void *)((unsigned char *)segment + layout_of(size).progress) + rank;
 }
 
-bool rt_shared_claim_report(void *segment) { return atomic_exchange(&rt_shared_header(segment)->reported, 1) == 0; }
+bool rt_shared_claim_report(void *segment) {
+    return atomic_exchange(&rt_shared_header(segment)->reported, 1) == 0;
+}
 
 /* Bit l is set while the rank is in a communicator of level l. */
 static _Atomic uint32_t *levels_of(const struct shared *c, int world_rank) {
@@ -74,7 +80,9 @@ static unsigned char *symmetric_of(const struct shared *c, int world_rank) {
     return c->segment + layout_of(c->world_size).symmetric + (size_t)world_rank * aligned(c->symmetric);
 }
 
-unsigned char *shared_symmetric(const struct shared *c, int member) { return symmetric_of(c, c->world[member]); }
+unsigned char *shared_symmetric(const struct shared *c, int member) {
+    return symmetric_of(c, c->world[member]);
+}
 
 uint64_t shared_offset(const struct shared *c, const void *buffer, size_t bytes) {
     uintptr_t base = (uintptr_t)symmetric_of(c, c->world_rank), at = (uintptr_t)buffer;
@@ -90,7 +98,8 @@ int shared_fail(struct shared *c, int status, const char *format, ...) {
     return status;
 }
 
-/* Waiting ---------------------------------------------------------------------------------------------------------- */
+/* Waiting
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -128,7 +137,8 @@ int shared_barrier(struct shared *c) {
     return RT_OK;
 }
 
-/* Membership ------------------------------------------------------------------------------------------------------- */
+/* Membership
+ * ------------------------------------------------------------------------------------------------------- */
 
 static const struct rt_comm_driver shared_driver;
 

@@ -6,9 +6,9 @@
  * launcher that knows the number of ranks alone can make the rest. Untouched pages cost nothing.
  *
  * A communicator is a level and its members. Splitting takes, for all members of the parent alike, the lowest level
- * that none of them uses, so two communicators of one level have no rank in common, and words indexed by (level, rank)
- * are each communicator's own. The staging slots need no level: a rank is in one call at a time, and no call returns
- * before all others have read what the caller staged.
+ * that none of them uses, so two communicators of one level have no rank in common, and words indexed by (level,
+ * rank) are each communicator's own. The staging slots need no level: a rank is in one call at a time, and no call
+ * returns before all others have read what the caller staged.
  *
  * Every word that two ranks touch is atomic; all else is ordered by the barriers and mailbox counters. */
 #ifndef RT_COMM_SHARED_H
@@ -18,10 +18,10 @@
 
 #include <stdatomic.h>
 
-#define RT_SHM_FD_VARIABLE "RANKC_SHM_FD" /* environment: file descriptor of the segment, from the launcher */
-#define RT_SHARED_LEVELS   32             /* communicators a rank can be in at once */
+#define RT_SHM_FD_VARIABLE "RANKC_SHM_FD"      /* environment: file descriptor of the segment, from the launcher */
+#define RT_SHARED_LEVELS   32                  /* communicators a rank can be in at once */
 #define RT_SHARED_STAGE    ((size_t)128 << 10) /* bytes staged at a time; a slot holds two such pieces */
-#define RT_SHARED_MAX      4096           /* ranks */
+#define RT_SHARED_MAX      4096                /* ranks */
 #define RT_CACHE_LINE      64
 
 /* What a rank does, for whoever finds it stuck or dead. */
@@ -40,7 +40,9 @@ struct rt_shared_header {
     _Atomic uint64_t symmetric;                        /* bytes per rank, plus one; 0 until the first one joins */
 };
 
-static inline struct rt_shared_header *rt_shared_header(void *segment) { return segment; }
+static inline struct rt_shared_header *rt_shared_header(void *segment) {
+    return segment;
+}
 struct rt_progress *rt_shared_progress(void *segment, int rank);
 
 /* Bytes of a segment before its symmetric part; a launcher maps these. */

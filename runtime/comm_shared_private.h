@@ -6,10 +6,10 @@
 
 /* What a member says about the call it enters, read by the others between the barriers around the call's body. */
 struct call {
-    _Atomic uint64_t sequence; /* calls so far on this communicator: equal on all members */
-    _Atomic uint64_t what;     /* kind, dtype, reduction, root: equal on all members */
-    _Atomic uint64_t amount;   /* bytes or elements where these must be equal too */
-    _Atomic uint64_t bytes;    /* of its source */
+    _Atomic uint64_t sequence;       /* calls so far on this communicator: equal on all members */
+    _Atomic uint64_t what;           /* kind, dtype, reduction, root: equal on all members */
+    _Atomic uint64_t amount;         /* bytes or elements where these must be equal too */
+    _Atomic uint64_t bytes;          /* of its source */
     _Atomic uint64_t source, target; /* offsets in its symmetric memory, or NOT_SYMMETRIC */
 };
 
@@ -41,7 +41,9 @@ struct shared {
     void **target;
 };
 
-static inline struct shared *shared_of(struct rt_comm *comm) { return (struct shared *)(void *)comm; }
+static inline struct shared *shared_of(struct rt_comm *comm) {
+    return (struct shared *)(void *)comm;
+}
 
 int shared_fail(struct shared *c, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
@@ -65,8 +67,8 @@ int shared_leave(struct shared *c);
 int shared_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
                       enum rt_reduce reduce);
 int shared_all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes);
-int shared_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
-                          enum rt_reduce reduce);
+int shared_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
+                          enum rt_dtype dtype, enum rt_reduce reduce);
 int shared_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src, const size_t *send);
 int shared_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root);
 int shared_send(struct rt_comm *comm, const void *src, size_t bytes, int to);

@@ -17,10 +17,10 @@
 static const struct {
     const char *rank, *world;
 } launchers[] = {
-    {"RANK", "WORLD_SIZE"},                                /* torchrun */
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},      /* Open MPI */
-    {"PMI_RANK", "PMI_SIZE"},                              /* MPICH */
-    {"SLURM_PROCID", "SLURM_NTASKS"},                      /* srun */
+    {"RANK", "WORLD_SIZE"},                           /* torchrun */
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, /* Open MPI */
+    {"PMI_RANK", "PMI_SIZE"},                         /* MPICH */
+    {"SLURM_PROCID", "SLURM_NTASKS"},                 /* srun */
 };
 
 static bool parse_int(const char *text, int *out) {
@@ -37,7 +37,8 @@ bool rt_rank_from_environment(int *rank, int *world, int *status) {
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         const char *rank_text = getenv(launchers[i].rank), *world_text = getenv(launchers[i].world);
         if (!rank_text || !world_text) continue;
-        if (!parse_int(rank_text, rank) || !parse_int(world_text, world) || *rank >= *world) *status = RT_ERROR_USAGE;
+        if (!parse_int(rank_text, rank) || !parse_int(world_text, world) || *rank >= *world)
+            *status = RT_ERROR_USAGE;
         return true;
     }
     return false;
@@ -65,8 +66,8 @@ static int find_rank(struct rt *rt, const struct rt_options *options) {
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "rank %d of %d ranks", rt->rank, rt->world);
 }
 
-/* The launcher made the segment large enough for all but the symmetric part and sealed it against shrinking, so ranks
- * may grow it at the same time and nobody's mapping loses its pages. */
+/* The launcher made the segment large enough for all but the symmetric part and sealed it against shrinking, so
+ * ranks may grow it at the same time and nobody's mapping loses its pages. */
 static int grow_segment(struct rt *rt, int fd, size_t bytes) {
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
@@ -87,8 +88,8 @@ static int join_shm(struct rt *rt, const char *fd_text) {
     RT_TRY(grow_segment(rt, fd, bytes));
     void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (segment == MAP_FAILED)
-        return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "cannot map %zu bytes of shared memory: %s", bytes,
-                            strerror(errno));
+        return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "cannot map %zu bytes of shared memory: %s",
+                            bytes, strerror(errno));
     private->mapping = segment;
     private->mapping_bytes = bytes;
     int status = rt_comm_open_shared(&rt->comm, segment, rt->rank, rt->world, symmetric);
@@ -108,7 +109,8 @@ static int join_by_name(struct rt *rt, const char *name) {
         return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD,
                             "rank %d of %d has no shared memory with the others: ranks are started by `rankc run`",
                             rt->rank, rt->world);
-    return rt_comm_open_self(&rt->comm) ? rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory") : RT_OK;
+    return rt_comm_open_self(&rt->comm) ? rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory")
+                                        : RT_OK;
 }
 
 int rt_join(struct rt *rt, const struct rt_options *options) {
@@ -121,8 +123,9 @@ int rt_join(struct rt *rt, const struct rt_options *options) {
         RT_TRY(find_rank(rt, options));
     }
     if (rt->world != rt->program->runtime_ngpus)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_WORLD, "'%s' was generated for %d ranks, started with %d",
-                            rt->program->name, rt->program->runtime_ngpus, rt->world);
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_WORLD,
+                            "'%s' was generated for %d ranks, started with %d", rt->program->name,
+                            rt->program->runtime_ngpus, rt->world);
     if (options->joined) return RT_OK;
     rt->private->owns_comm = true;
     return join_by_name(rt, name);

@@ -30,7 +30,7 @@ extern char **environ;
 
 struct child {
     pid_t pid;
-    int pidfd;   /* -1: none */
+    int pidfd; /* -1: none */
     bool alive;
 };
 
@@ -45,9 +45,9 @@ struct launch {
     char **environment;
     char variable[48];
     int alive;
-    int exit;           /* of the job so far */
-    bool exit_is_weak;  /* it says only that another rank failed */
-    int64_t deadline;   /* ms; 0: none is set */
+    int exit;          /* of the job so far */
+    bool exit_is_weak; /* it says only that another rank failed */
+    int64_t deadline;  /* ms; 0: none is set */
 };
 
 static int64_t now_ms(void) {
@@ -58,14 +58,16 @@ static int64_t now_ms(void) {
 
 static int report(struct launch *job, int code, const char *text, int error) {
     if (!job->segment || rt_shared_claim_report(job->segment))
-        fprintf(stderr, "rankc: error[E%04d]: %s%s%s\n", code, text, error ? ": " : "", error ? strerror(error) : "");
+        fprintf(stderr, "rankc: error[E%04d]: %s%s%s\n", code, text, error ? ": " : "",
+                error ? strerror(error) : "");
     return EXIT_SYSTEM;
 }
 
-/* Starting --------------------------------------------------------------------------------------------------------- */
+/* Starting
+ * --------------------------------------------------------------------------------------------------------- */
 
-/* Large enough for all but the symmetric part, which ranks add since they know its size; sealed against shrinking, so
- * that no mapping can lose its pages. */
+/* Large enough for all but the symmetric part, which ranks add since they know its size; sealed against shrinking,
+ * so that no mapping can lose its pages. */
 static int make_segment(struct launch *job) {
     job->segment_bytes = rt_shared_control_bytes(job->what->ranks);
     job->memfd = memfd_create("rankc", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -164,7 +166,8 @@ static int start_all(struct launch *job) {
     return exit;
 }
 
-/* Watching --------------------------------------------------------------------------------------------------------- */
+/* Watching
+ * --------------------------------------------------------------------------------------------------------- */
 
 static void signal_all(struct launch *job, int number) {
     for (int r = 0; r < job->what->ranks; r++)
@@ -184,7 +187,8 @@ static void begin_end(struct launch *job, int exit, bool weak) {
 static void report_rank(struct launch *job, int rank, const char *how, int number) {
     if (!rt_shared_claim_report(job->segment)) return;
     const struct rt_progress *progress = rt_shared_progress(job->segment, rank);
-    fprintf(stderr, "rankc: error[E0911]: rank %d (pid %ld) %s %d\n", rank, (long)job->child[rank].pid, how, number);
+    fprintf(stderr, "rankc: error[E0911]: rank %d (pid %ld) %s %d\n", rank, (long)job->child[rank].pid, how,
+            number);
     const int64_t step = atomic_load(&progress->step);
     if (step > 0)
         fprintf(stderr, "  note: in step %lld, instruction %d, after %lld calls\n", (long long)step,
@@ -192,7 +196,9 @@ static void report_rank(struct launch *job, int rank, const char *how, int numbe
 }
 
 /* Exit codes that a rank gives after it has said why; rt_main's table. */
-static bool explains_itself(int code) { return (code >= 2 && code <= 9) || code == EXIT_SIGNAL; }
+static bool explains_itself(int code) {
+    return (code >= 2 && code <= 9) || code == EXIT_SIGNAL;
+}
 
 static void judge_rank(struct launch *job, int rank, int status) {
     const bool ending = job->deadline != 0;

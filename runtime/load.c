@@ -1,7 +1,8 @@
 /* Weights: the rank's parts of tensors that lie in the model's files, converted while they are copied.
  *
- * The files are the model's own, named by location.json with what they looked like at compile time. They are mapped,
- * read once and dropped; nothing in them is aligned, so bytes are only copied or converted, never dereferenced. */
+ * The files are the model's own, named by location.json with what they looked like at compile time. They are
+ * mapped, read once and dropped; nothing in them is aligned, so bytes are only copied or converted, never
+ * dereferenced. */
 #define _GNU_SOURCE 1
 
 #include "private.h"
@@ -16,7 +17,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define DROP_BYTES ((int64_t)4 << 20) /* source pages are dropped after so many bytes, so that they do not pile up */
+#define DROP_BYTES                                                                                                 \
+    ((int64_t)4 << 20) /* source pages are dropped after so many bytes, so that they do not pile up */
 
 struct source {
     const unsigned char *bytes;
@@ -46,7 +48,8 @@ static char *join_path(const char *directory, const char *name) {
     return path;
 }
 
-/* Sources ---------------------------------------------------------------------------------------------------------- */
+/* Sources
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static int fail_changed(struct rt *rt, const char *path) {
     return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
@@ -61,7 +64,8 @@ static int check_source(struct rt *rt, const char *path, const struct rt_json *e
     char found[RT_HASH_HEX];
     if (!rt_json_int(rt_json_member(entry, "bytes"), &bytes) ||
         !rt_json_int(rt_json_member(entry, "mtime_ns"), &mtime) || !hash)
-        return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_MANIFEST, "location.json: bytes, mtime_ns or hash is missing");
+        return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_MANIFEST,
+                            "location.json: bytes, mtime_ns or hash is missing");
     if (bytes != source->count) return fail_changed(rt, path);
     if (mtime == mtime_ns) return RT_OK;
     rt_hash_bytes(source->bytes, (size_t)source->count, found);
@@ -113,15 +117,16 @@ static void drop_pages(struct loader *loader, const struct source *source, int64
     madvise((void *)(uintptr_t)source->bytes, (size_t)source->count, MADV_DONTNEED);
 }
 
-/* Parts ------------------------------------------------------------------------------------------------------------ */
+/* Parts
+ * ------------------------------------------------------------------------------------------------------------ */
 
-/* A walk over the part of a stored tensor that this rank holds. Indices of a dimension that is not cut are one block
- * of all of them. */
+/* A walk over the part of a stored tensor that this rank holds. Indices of a dimension that is not cut are one
+ * block of all of them. */
 struct box {
     const struct rt_weight *weight;
     const unsigned char *src;
     unsigned char *dst;
-    int depth; /* dimensions up to the last one that is cut; what is behind is contiguous */
+    int depth;    /* dimensions up to the last one that is cut; what is behind is contiguous */
     int64_t tail; /* elements behind */
     struct {
         int64_t extent, blocks, block, start, length;

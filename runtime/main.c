@@ -59,7 +59,8 @@ static int exit_of(int status, int code) {
     }
 }
 
-/* One rank --------------------------------------------------------------------------------------------------------- */
+/* One rank
+ * --------------------------------------------------------------------------------------------------------- */
 
 static int fail_rank(struct rank *self, const struct rt *rt, int status) {
     const char *place = rt ? manifest_instruction(&self->job->manifest, rt->site) : NULL;
@@ -76,8 +77,10 @@ static int run_steps(struct rank *self, struct rt *rt) {
     for (int i = -options->warmup; i < options->repeat; i++) {
         int status = rt->comm->driver->barrier(rt->comm);
         const double start = now_ms();
-        if (!status) status = rt_infer_step(rt, self->job->input_data, self->output_data);
-        else rt_fail_comm(rt, rt->comm, status);
+        if (!status)
+            status = rt_infer_step(rt, self->job->input_data, self->output_data);
+        else
+            rt_fail_comm(rt, rt->comm, status);
         if (!status && (status = rt->comm->driver->barrier(rt->comm))) rt_fail_comm(rt, rt->comm, status);
         if (status) return fail_rank(self, rt, status);
         if (self->first && i >= 0) self->job->step_ms[i] = now_ms() - start;
@@ -102,9 +105,13 @@ static int gather_memory(struct rank *self, struct rt *rt) {
 static void *run_rank(void *argument) {
     struct rank *self = argument;
     const struct main_options *options = &self->job->options;
-    const struct rt_options open = {.directory = self->job->manifest.directory, .comm = options->comm,
-                                    .joined = self->joined, .rank = options->rank, .world = options->world,
-                                    .threads = options->threads, .kernels = options->kernels};
+    const struct rt_options open = {.directory = self->job->manifest.directory,
+                                    .comm = options->comm,
+                                    .joined = self->joined,
+                                    .rank = options->rank,
+                                    .world = options->world,
+                                    .threads = options->threads,
+                                    .kernels = options->kernels};
     struct rt *rt;
     const double start = now_ms();
     int status = rt_open(&rt, self->job->program, &open);
@@ -123,7 +130,8 @@ static void *run_rank(void *argument) {
     return NULL;
 }
 
-/* Ranks of this process -------------------------------------------------------------------------------------------- */
+/* Ranks of this process
+ * -------------------------------------------------------------------------------------------- */
 
 static int start_threads(struct rank *ranks, pthread_t *threads, int world, void *segment, size_t symmetric,
                          struct failure *failure) {
@@ -138,7 +146,8 @@ static int start_threads(struct rank *ranks, pthread_t *threads, int world, void
     for (int r = 0; r < world; r++)
         if (ranks[r].joined) ranks[r].joined->driver->close(ranks[r].joined);
     if (!error) return RT_EXIT_OK;
-    return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_MEMORY, "cannot start %d threads: %s", world, strerror(error));
+    return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_MEMORY, "cannot start %d threads: %s", world,
+                       strerror(error));
 }
 
 /* The failure that explains the others: the first rank's that did not just see another one fail. */
@@ -166,7 +175,9 @@ static int run_loopback(struct job *job, struct rank *ranks, struct failure *fai
     return exit;
 }
 
-static bool is_loopback(const struct job *job) { return strcmp(job->options.comm, "loopback") == 0; }
+static bool is_loopback(const struct job *job) {
+    return strcmp(job->options.comm, "loopback") == 0;
+}
 
 /* Rank and world from options or environment, checked before anything is read. */
 static int settle_world(struct job *job, struct failure *failure) {
@@ -188,7 +199,8 @@ static int settle_world(struct job *job, struct failure *failure) {
     return failure_help(failure, "start it with `rankc run`, or with --comm loopback as threads of one process");
 }
 
-/* Results ---------------------------------------------------------------------------------------------------------- */
+/* Results
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static int compare_doubles(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -239,7 +251,8 @@ static int give_results(const struct job *job, struct failure *failure) {
     return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write the results to standard output");
 }
 
-/* The job ---------------------------------------------------------------------------------------------------------- */
+/* The job
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static int allocate_job(struct job *job, struct rank **ranks, int nranks, struct failure *failure) {
     const struct rt_program *program = job->program;
@@ -310,12 +323,13 @@ static void *map_control(size_t *bytes) {
     return NULL;
 }
 
-/* One error per job: ranks that only saw another one fail are silent, and of several that fail alike the first speaks.
- * A failing rank also ends the waits of the others, which may have no other way to notice. */
+/* One error per job: ranks that only saw another one fail are silent, and of several that fail alike the first
+ * speaks. A failing rank also ends the waits of the others, which may have no other way to notice. */
 static void end_rank(const struct main_options *options, const struct failure *failure, bool loopback) {
     size_t bytes = 0;
     void *control = loopback ? NULL : map_control(&bytes);
-    if (control && !failure->exit && options->rank >= 0) atomic_store(&rt_shared_progress(control, options->rank)->finished, 1);
+    if (control && !failure->exit && options->rank >= 0)
+        atomic_store(&rt_shared_progress(control, options->rank)->finished, 1);
     if (control && failure->exit) atomic_store(&rt_shared_header(control)->aborted, 1);
     const bool peer = failure->exit == RT_EXIT_RANK && failure->code == RT_CODE_RANK;
     if (failure->exit && (!control || (!peer && rt_shared_claim_report(control)))) failure_print(failure);

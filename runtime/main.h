@@ -1,7 +1,7 @@
 /* Parts of rt_main(): what a generated program does when it is started as a command.
  *
- * Functions return an exit code of rankc, 0 when all is well, and describe what went wrong in `struct failure`; only
- * rt_main prints it, so that a job says one thing once. */
+ * Functions return an exit code of rankc, 0 when all is well, and describe what went wrong in `struct failure`;
+ * only rt_main prints it, so that a job says one thing once. */
 #ifndef RT_MAIN_H
 #define RT_MAIN_H
 
@@ -37,7 +37,8 @@ int failure_help(struct failure *failure, const char *format, ...) __attribute__
 int failure_reason(struct failure *failure, int code, const struct rt_reason *why);
 void failure_print(const struct failure *failure);
 
-/* Options ---------------------------------------------------------------------------------------------------------- */
+/* Options
+ * ---------------------------------------------------------------------------------------------------------- */
 
 struct main_options {
     const char *program;
@@ -54,7 +55,8 @@ void options_print_help(const char *program);
 /* The candidate nearest to `word`, if it is near enough to be meant, else NULL. */
 const char *nearest_name(const char *word, const char *const *candidates, int count);
 
-/* Names ------------------------------------------------------------------------------------------------------------ */
+/* Names
+ * ------------------------------------------------------------------------------------------------------------ */
 
 /* manifest.json of the program's directory, as far as running needs it. */
 struct manifest {
@@ -70,7 +72,8 @@ void manifest_free(struct manifest *manifest);
 /* Where an instruction comes from, for messages: text or NULL. */
 const char *manifest_instruction(const struct manifest *manifest, int site);
 
-/* Tensors ---------------------------------------------------------------------------------------------------------- */
+/* Tensors
+ * ---------------------------------------------------------------------------------------------------------- */
 
 /* "[2, 8]" */
 struct shape_text {
@@ -84,8 +87,8 @@ int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, cons
 
 /* Memory for one tensor per output port. */
 int outputs_allocate(struct rt_tensor *outputs, const struct rt_program *program, struct failure *failure);
-int outputs_write(const struct rt_tensor *outputs, const struct rt_program *program, const struct manifest *manifest,
-                  const char *directory, struct failure *failure);
+int outputs_write(const struct rt_tensor *outputs, const struct rt_program *program,
+                  const struct manifest *manifest, const char *directory, struct failure *failure);
 void outputs_print(const struct rt_tensor *outputs, const struct rt_program *program,
                    const struct manifest *manifest);
 

@@ -13,7 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Manifest --------------------------------------------------------------------------------------------------------- */
+/* Manifest
+ * --------------------------------------------------------------------------------------------------------- */
 
 /* The program lies in DIR/build/. */
 static char *default_directory(void) {
@@ -81,7 +82,8 @@ int manifest_read(struct manifest *manifest, const struct rt_program *program, c
     char path[PATH_MAX];
     int length = snprintf(path, sizeof path, "%s/manifest.json", manifest->directory);
     if (length >= (int)sizeof path)
-        return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_OPEN, "the path of the program's directory is too long");
+        return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_OPEN,
+                           "the path of the program's directory is too long");
     manifest->document = rt_json_read(path, &why);
     int exit = RT_EXIT_OK;
     if (!manifest->document) exit = failure_reason(failure, RT_CODE_MANIFEST, &why);
@@ -103,11 +105,13 @@ const char *manifest_instruction(const struct manifest *manifest, int site) {
     for (int i = 0; entry && i < site; i++) entry = entry->next;
     static const char *const keys[] = {"where", "node", "name", "text"};
     const char *text = rt_json_text(entry);
-    for (size_t k = 0; k < sizeof keys / sizeof *keys && !text; k++) text = rt_json_text(rt_json_member(entry, keys[k]));
+    for (size_t k = 0; k < sizeof keys / sizeof *keys && !text; k++)
+        text = rt_json_text(rt_json_member(entry, keys[k]));
     return text;
 }
 
-/* Inputs ----------------------------------------------------------------------------------------------------------- */
+/* Inputs
+ * ----------------------------------------------------------------------------------------------------------- */
 
 struct shape_text shape_format(int ndim, const int64_t *dims) {
     struct shape_text shape;

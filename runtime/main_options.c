@@ -13,7 +13,8 @@
 
 #define WORD_BYTES 64 /* longer words are not compared: nobody mistypes them by a letter */
 
-/* Failures --------------------------------------------------------------------------------------------------------- */
+/* Failures
+ * --------------------------------------------------------------------------------------------------------- */
 
 int failure_set(struct failure *failure, int exit, int code, const char *format, ...) {
     va_list arguments;
@@ -55,23 +56,26 @@ void failure_print(const struct failure *failure) {
     if (failure->help[0]) fprintf(stderr, "  help: %s\n", failure->help);
 }
 
-/* Options ---------------------------------------------------------------------------------------------------------- */
+/* Options
+ * ---------------------------------------------------------------------------------------------------------- */
 
 enum option_kind { OPTION_INPUT, OPTION_TEXT, OPTION_COUNT, OPTION_FLAG };
 
 struct option_row {
     const char *name, *argument;
     enum option_kind kind;
-    size_t field;      /* of struct main_options */
-    int least;         /* of a count */
+    size_t field; /* of struct main_options */
+    int least;    /* of a count */
     const char *help;
 };
 
 #define FIELD(name) offsetof(struct main_options, name)
 
 static const struct option_row rows[] = {
-    {"--input", "NAME=FILE", OPTION_INPUT, 0, 0, "tensor for an input: .npy, or .pb (ONNX TensorProto); repeatable"},
-    {"--output-dir", "OUT", OPTION_TEXT, FIELD(output_dir), 0, "write outputs as OUT/<name>.npy and OUT/outputs.json"},
+    {"--input", "NAME=FILE", OPTION_INPUT, 0, 0,
+     "tensor for an input: .npy, or .pb (ONNX TensorProto); repeatable"},
+    {"--output-dir", "OUT", OPTION_TEXT, FIELD(output_dir), 0,
+     "write outputs as OUT/<name>.npy and OUT/outputs.json"},
     {"--comm", "NAME", OPTION_TEXT, FIELD(comm), 0, "auto, self, loopback (ranks are threads), shm (processes)"},
     {"--threads", "T", OPTION_COUNT, FIELD(threads), 1, "threads of each rank; default: cores / ranks"},
     {"--repeat", "N", OPTION_COUNT, FIELD(repeat), 1, "timed steps; default 1"},
@@ -183,8 +187,8 @@ static int parse_option(struct main_options *options, int argc, char **argv, int
 
 int options_parse(struct main_options *options, int argc, char **argv, struct failure *failure) {
     unsigned seen = 0;
-    *options = (struct main_options){.program = argc > 0 ? argv[0] : "run", .comm = "auto", .kernels = "auto",
-                                     .repeat = 1, .rank = -1};
+    *options = (struct main_options){
+        .program = argc > 0 ? argv[0] : "run", .comm = "auto", .kernels = "auto", .repeat = 1, .rank = -1};
     options->inputs = calloc((size_t)argc + 1, sizeof(*options->inputs));
     if (!options->inputs) return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
     for (int i = 1; i < argc; i++) {

@@ -32,7 +32,8 @@ int outputs_allocate(struct rt_tensor *outputs, const struct rt_program *program
     return RT_EXIT_OK;
 }
 
-/* File names ------------------------------------------------------------------------------------------------------- */
+/* File names
+ * ------------------------------------------------------------------------------------------------------- */
 
 static bool is_plain(char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
@@ -49,7 +50,8 @@ static bool is_taken(char (*files)[NAME_MAX + 1], int count, const char *file) {
 static void name_file(char (*files)[NAME_MAX + 1], int index, const char *name) {
     char stem[200];
     size_t length = 0;
-    for (; name[length] && length < sizeof stem - 1; length++) stem[length] = is_plain(name[length]) ? name[length] : '_';
+    for (; name[length] && length < sizeof stem - 1; length++)
+        stem[length] = is_plain(name[length]) ? name[length] : '_';
     stem[length] = 0;
     if (stem[0] == '.') stem[0] = '_'; /* neither hidden nor a directory */
     snprintf(files[index], sizeof *files, "%s.npy", length ? stem : "_");
@@ -74,7 +76,8 @@ static int make_directories(const char *path, struct failure *failure) {
                        rt_quote_text(path).text, strerror(errno));
 }
 
-/* Writing ---------------------------------------------------------------------------------------------------------- */
+/* Writing
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static int write_failure(struct failure *failure, const struct rt_reason *why) {
     if (why->kind == RT_REASON_MEMORY) return failure_reason(failure, RT_CODE_WRITE, why);
@@ -109,8 +112,8 @@ static int write_index(const struct rt_tensor *outputs, int count, const char *c
     return ok ? RT_EXIT_OK : write_failure(failure, &why);
 }
 
-int outputs_write(const struct rt_tensor *outputs, const struct rt_program *program, const struct manifest *manifest,
-                  const char *directory, struct failure *failure) {
+int outputs_write(const struct rt_tensor *outputs, const struct rt_program *program,
+                  const struct manifest *manifest, const char *directory, struct failure *failure) {
     const int count = program->noutputs;
     struct rt_reason why;
     char path[PATH_MAX];

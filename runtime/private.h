@@ -29,12 +29,13 @@ struct rt_private {
     bool owns_comm;
     void *mapping; /* of the segment, where this rank mapped it */
     size_t mapping_bytes;
-    size_t *counts;      /* by rank: arguments of collectives */
+    size_t *counts;         /* by rank: arguments of collectives */
     void *owned[RT_ARENAS]; /* arenas that rt_close frees */
 };
 
 /* rt_fail with the code of its diagnostic. */
-int rt_fail_code(struct rt *rt, int status, int code, const char *format, ...) __attribute__((format(printf, 4, 5)));
+int rt_fail_code(struct rt *rt, int status, int code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* Records why a collective failed; returns `status`. */
 int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status);

@@ -1,7 +1,7 @@
 /* Redistribution of a tensor along one mesh axis: the layouts of rt.h on top of the collectives of comm.h.
  *
- * A part is stored as (outer, blocks, length, inner); the collectives move whole parts one after the other. Where outer
- * and blocks are 1 that is the tensor itself; otherwise parts are packed or unpacked through `scratch`. */
+ * A part is stored as (outer, blocks, length, inner); the collectives move whole parts one after the other. Where
+ * outer and blocks are 1 that is the tensor itself; otherwise parts are packed or unpacked through `scratch`. */
 #include "private.h"
 
 #include <string.h>
@@ -15,7 +15,8 @@ struct view {
 
 static struct view view_of(const struct rt *rt, int axis, enum rt_dtype dtype, int64_t outer, int64_t extent,
                            int64_t inner, int64_t blocks, int64_t unit) {
-    return (struct view){rt_cut_along(rt, axis, extent, blocks, unit), outer, (size_t)inner * rt_dtype_bytes(dtype)};
+    return (struct view){rt_cut_along(rt, axis, extent, blocks, unit), outer,
+                         (size_t)inner * rt_dtype_bytes(dtype)};
 }
 
 struct rt_cut rt_cut_along(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t unit) {
@@ -32,7 +33,8 @@ static size_t part_bytes(const struct view *view, int index) {
 }
 
 /* Copies the part of rank `index` between the complete tensor `whole` and the dense `part`. */
-static void copy_part(const struct view *view, int index, unsigned char *whole, unsigned char *part, bool out_of_whole) {
+static void copy_part(const struct view *view, int index, unsigned char *whole, unsigned char *part,
+                      bool out_of_whole) {
     const int64_t block = view->cut.extent / view->cut.blocks, start = rt_cut_start(&view->cut, index);
     const size_t bytes = (size_t)rt_cut_length(&view->cut, index) * view->row;
     for (int64_t o = 0; o < view->outer && bytes > 0; o++)
@@ -89,8 +91,8 @@ int rt_all_gather(struct rt *rt, int site, int axis, void *dst, const void *src,
 }
 
 int rt_reduce_scatter(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch,
-                      enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit,
-                      enum rt_reduce reduce) {
+                      enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks,
+                      int64_t unit, enum rt_reduce reduce) {
     const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, unit);
     struct rt_comm *comm = enter_site(rt, site, axis);
     const bool direct = parts_are_the_tensor(&view);

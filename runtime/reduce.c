@@ -16,37 +16,37 @@ union accumulator {
 /* acc[i] = acc[i] op src[i]. The accumulator of a half is f32, of any other type the type itself. */
 typedef void fold_fn(void *acc, const void *src, size_t count);
 
-#define FOLD(name, acc_type, src_type, expression)                                                                    \
-    static void name(void *acc_bytes, const void *src_bytes, size_t count) {                                          \
-        acc_type *restrict acc = acc_bytes;                                                                           \
-        const src_type *restrict src = src_bytes;                                                                     \
-        for (size_t i = 0; i < count; i++) {                                                                          \
-            const acc_type a = acc[i];                                                                                \
-            const src_type b = src[i];                                                                                \
-            acc[i] = expression;                                                                                      \
-        }                                                                                                             \
+#define FOLD(name, acc_type, src_type, expression)                                                                 \
+    static void name(void *acc_bytes, const void *src_bytes, size_t count) {                                       \
+        acc_type *restrict acc = acc_bytes;                                                                        \
+        const src_type *restrict src = src_bytes;                                                                  \
+        for (size_t i = 0; i < count; i++) {                                                                       \
+            const acc_type a = acc[i];                                                                             \
+            const src_type b = src[i];                                                                             \
+            acc[i] = expression;                                                                                   \
+        }                                                                                                          \
     }
 
 /* One macro per kind of dtype.h. b != b is true for a NaN; an a that is NaN stays, since it compares false. */
-#define FOLD_FLOAT(id, c_type)                                                                                        \
-    FOLD(sum_##id, c_type, c_type, a + b)                                                                             \
-    FOLD(max_##id, c_type, c_type, b > a || b != b ? b : a)                                                           \
+#define FOLD_FLOAT(id, c_type)                                                                                     \
+    FOLD(sum_##id, c_type, c_type, a + b)                                                                          \
+    FOLD(max_##id, c_type, c_type, b > a || b != b ? b : a)                                                        \
     FOLD(min_##id, c_type, c_type, b < a || b != b ? b : a)
-#define FOLD_INT(id, c_type)                                                                                          \
-    FOLD(sum_##id, c_type, c_type, (c_type)((uint64_t)a + (uint64_t)b))                                               \
-    FOLD(max_##id, c_type, c_type, b > a ? b : a)                                                                     \
+#define FOLD_INT(id, c_type)                                                                                       \
+    FOLD(sum_##id, c_type, c_type, (c_type)((uint64_t)a + (uint64_t)b))                                            \
+    FOLD(max_##id, c_type, c_type, b > a ? b : a)                                                                  \
     FOLD(min_##id, c_type, c_type, b < a ? b : a)
 #define FOLD_UINT(id, c_type) FOLD_INT(id, c_type)
-#define FOLD_BOOL(id, c_type)                                                                                         \
-    FOLD(sum_##id, c_type, c_type, (c_type)(a || b))                                                                  \
-    FOLD(max_##id, c_type, c_type, (c_type)(a || b))                                                                  \
+#define FOLD_BOOL(id, c_type)                                                                                      \
+    FOLD(sum_##id, c_type, c_type, (c_type)(a || b))                                                               \
+    FOLD(max_##id, c_type, c_type, (c_type)(a || b))                                                               \
     FOLD(min_##id, c_type, c_type, (c_type)(a && b))
 #define WIDE(id, b) WIDE_##id(b)
 #define WIDE_F16    rt_f16_to_f32
 #define WIDE_BF16   rt_bf16_to_f32
-#define FOLD_HALF(id, c_type)                                                                                         \
-    FOLD(sum_##id, float, c_type, a + WIDE(id, b))                                                                    \
-    FOLD(max_##id, float, c_type, WIDE(id, b) > a || WIDE(id, b) != WIDE(id, b) ? WIDE(id, b) : a)                    \
+#define FOLD_HALF(id, c_type)                                                                                      \
+    FOLD(sum_##id, float, c_type, a + WIDE(id, b))                                                                 \
+    FOLD(max_##id, float, c_type, WIDE(id, b) > a || WIDE(id, b) != WIDE(id, b) ? WIDE(id, b) : a)                 \
     FOLD(min_##id, float, c_type, WIDE(id, b) < a || WIDE(id, b) != WIDE(id, b) ? WIDE(id, b) : a)
 
 #define DTYPE(id, name, onnx, bytes, kind, c_type, npy) FOLD_##kind(id, c_type)

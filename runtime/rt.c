@@ -19,7 +19,8 @@ static _Thread_local struct {
     int code;
 } open_error;
 
-/* Errors ----------------------------------------------------------------------------------------------------------- */
+/* Errors
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static int default_code(int status) {
     switch (status) {
@@ -59,19 +60,25 @@ int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status) {
                         comm->why[0] ? comm->why : "communication failed");
 }
 
-const char *rt_error(const struct rt *rt) { return rt ? rt->private->error : open_error.text; }
-int rt_error_code(const struct rt *rt) { return rt ? rt->private->code : open_error.code; }
+const char *rt_error(const struct rt *rt) {
+    return rt ? rt->private->error : open_error.text;
+}
+int rt_error_code(const struct rt *rt) {
+    return rt ? rt->private->code : open_error.code;
+}
 
-/* Opening ---------------------------------------------------------------------------------------------------------- */
+/* Opening
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static int check_program(struct rt *rt) {
     const struct rt_program *program = rt->program;
     int64_t shards = 1;
     for (int a = 0; a < program->naxes; a++) shards *= program->mesh[a];
     if (program->format != RT_FORMAT)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "the program has format %d, this runtime runs %d",
-                            program->format, RT_FORMAT);
-    if (program->plan_ngpus < 1 || shards != program->plan_ngpus || program->runtime_ngpus % program->plan_ngpus != 0)
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
+                            "the program has format %d, this runtime runs %d", program->format, RT_FORMAT);
+    if (program->plan_ngpus < 1 || shards != program->plan_ngpus ||
+        program->runtime_ngpus % program->plan_ngpus != 0)
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "the program's mesh and ranks do not agree");
     return RT_OK;
 }
@@ -101,7 +108,8 @@ static int shake_hands(struct rt *rt) {
     if (status) rt_fail_comm(rt, rt->comm, status);
     for (int r = 1; r < rt->world && !status; r++)
         if (memcmp(all, all + (size_t)r * bytes, bytes) != 0)
-            status = rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_KEY, "rank %d runs another program than rank 0", r);
+            status =
+                rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_KEY, "rank %d runs another program than rank 0", r);
     free(all);
     return status;
 }

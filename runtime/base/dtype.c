@@ -32,7 +32,8 @@ enum rt_dtype rt_dtype_by_npy(const char *descr) {
 /* Note [Wide values]
  * Thirteen types would be 169 conversions. Instead a piece of the source is widened to double, int64_t or uint64_t,
  * each of which holds its types exactly, and narrowed from there: 13 loaders and 3 x 13 storers. Narrowing rounds
- * once: a wide value becomes a half through an f32 rounded to odd, which keeps the information that a tie is none. */
+ * once: a wide value becomes a half through an f32 rounded to odd, which keeps the information that a tie is none.
+ */
 enum wide { WIDE_REAL, WIDE_SIGNED, WIDE_UNSIGNED };
 
 #define PIECE 512
@@ -77,39 +78,39 @@ static uint64_t natural_of_real(double value, uint64_t high) {
 }
 
 /* How element types are made of wide values x; one macro per type. */
-#define REAL_F32(x)          (float)(x)
-#define REAL_F64(x)          (x)
-#define REAL_F16(x)          rt_f32_to_f16(odd_of_real(x))
-#define REAL_BF16(x)         rt_f32_to_bf16(odd_of_real(x))
-#define REAL_I64(x)          integer_of_real(x, INT64_MIN, INT64_MAX)
-#define REAL_I32(x)          (int32_t)integer_of_real(x, INT32_MIN, INT32_MAX)
-#define REAL_I16(x)          (int16_t)integer_of_real(x, INT16_MIN, INT16_MAX)
-#define REAL_I8(x)           (int8_t)integer_of_real(x, INT8_MIN, INT8_MAX)
-#define REAL_U64(x)          natural_of_real(x, UINT64_MAX)
-#define REAL_U32(x)          (uint32_t)natural_of_real(x, UINT32_MAX)
-#define REAL_U16(x)          (uint16_t)natural_of_real(x, UINT16_MAX)
-#define REAL_U8(x)           (uint8_t)natural_of_real(x, UINT8_MAX)
-#define REAL_BOOL(x)         (uint8_t)((x) != 0)
-#define WHOLE_F32(x, sticky) (float)(x)
-#define WHOLE_F64(x, sticky) (double)(x)
-#define WHOLE_F16(x, sticky) rt_f32_to_f16(odd_of_real(sticky(x)))
+#define REAL_F32(x)           (float)(x)
+#define REAL_F64(x)           (x)
+#define REAL_F16(x)           rt_f32_to_f16(odd_of_real(x))
+#define REAL_BF16(x)          rt_f32_to_bf16(odd_of_real(x))
+#define REAL_I64(x)           integer_of_real(x, INT64_MIN, INT64_MAX)
+#define REAL_I32(x)           (int32_t) integer_of_real(x, INT32_MIN, INT32_MAX)
+#define REAL_I16(x)           (int16_t) integer_of_real(x, INT16_MIN, INT16_MAX)
+#define REAL_I8(x)            (int8_t) integer_of_real(x, INT8_MIN, INT8_MAX)
+#define REAL_U64(x)           natural_of_real(x, UINT64_MAX)
+#define REAL_U32(x)           (uint32_t) natural_of_real(x, UINT32_MAX)
+#define REAL_U16(x)           (uint16_t) natural_of_real(x, UINT16_MAX)
+#define REAL_U8(x)            (uint8_t) natural_of_real(x, UINT8_MAX)
+#define REAL_BOOL(x)          (uint8_t)((x) != 0)
+#define WHOLE_F32(x, sticky)  (float)(x)
+#define WHOLE_F64(x, sticky)  (double)(x)
+#define WHOLE_F16(x, sticky)  rt_f32_to_f16(odd_of_real(sticky(x)))
 #define WHOLE_BF16(x, sticky) rt_f32_to_bf16(odd_of_real(sticky(x)))
-#define WHOLE_I64(x, sticky) (int64_t)(x)
-#define WHOLE_I32(x, sticky) (int32_t)(x)
-#define WHOLE_I16(x, sticky) (int16_t)(x)
-#define WHOLE_I8(x, sticky)  (int8_t)(x)
-#define WHOLE_U64(x, sticky) (uint64_t)(x)
-#define WHOLE_U32(x, sticky) (uint32_t)(x)
-#define WHOLE_U16(x, sticky) (uint16_t)(x)
-#define WHOLE_U8(x, sticky)  (uint8_t)(x)
+#define WHOLE_I64(x, sticky)  (int64_t)(x)
+#define WHOLE_I32(x, sticky)  (int32_t)(x)
+#define WHOLE_I16(x, sticky)  (int16_t)(x)
+#define WHOLE_I8(x, sticky)   (int8_t)(x)
+#define WHOLE_U64(x, sticky)  (uint64_t)(x)
+#define WHOLE_U32(x, sticky)  (uint32_t)(x)
+#define WHOLE_U16(x, sticky)  (uint16_t)(x)
+#define WHOLE_U8(x, sticky)   (uint8_t)(x)
 #define WHOLE_BOOL(x, sticky) (uint8_t)((x) != 0)
 
-#define STORE(id, c_type, value)                                                                                      \
-    case RT_##id:                                                                                                     \
-        for (size_t i = 0; i < count; i++) {                                                                          \
-            c_type element = value;                                                                                   \
-            memcpy(to + i * sizeof element, &element, sizeof element);                                                \
-        }                                                                                                             \
+#define STORE(id, c_type, value)                                                                                   \
+    case RT_##id:                                                                                                  \
+        for (size_t i = 0; i < count; i++) {                                                                       \
+            c_type element = value;                                                                                \
+            memcpy(to + i * sizeof element, &element, sizeof element);                                             \
+        }                                                                                                          \
         break;
 
 static void store_real(unsigned char *to, enum rt_dtype dtype, const double *from, size_t count) {
@@ -139,13 +140,13 @@ static void store_natural(unsigned char *to, enum rt_dtype dtype, const uint64_t
     }
 }
 
-#define LOAD(id, c_type, wide, value)                                                                                 \
-    case RT_##id:                                                                                                     \
-        for (size_t i = 0; i < count; i++) {                                                                          \
-            c_type x;                                                                                                 \
-            memcpy(&x, from + i * sizeof x, sizeof x);                                                                \
-            to->wide[i] = value;                                                                                      \
-        }                                                                                                             \
+#define LOAD(id, c_type, wide, value)                                                                              \
+    case RT_##id:                                                                                                  \
+        for (size_t i = 0; i < count; i++) {                                                                       \
+            c_type x;                                                                                              \
+            memcpy(&x, from + i * sizeof x, sizeof x);                                                             \
+            to->wide[i] = value;                                                                                   \
+        }                                                                                                          \
         break;
 
 /* Widens by the type's kind: floats and halves to real, integers to integer, the rest to natural. */

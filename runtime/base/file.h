@@ -20,8 +20,8 @@ struct rt_file_info {
 bool rt_file_map(const char *path, const void **bytes, struct rt_file_info *info, struct rt_reason *why);
 void rt_file_unmap(const void *bytes, int64_t count);
 
-/* Writes the pieces one after the other to a temporary file beside `path` and renames it: readers see the old file or
- * the new one. */
+/* Writes the pieces one after the other to a temporary file beside `path` and renames it: readers see the old file
+ * or the new one. */
 struct rt_piece {
     const void *bytes;
     size_t count;

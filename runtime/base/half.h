@@ -17,7 +17,9 @@ static inline float rt_f32_of_bits(uint32_t bits) {
     return value;
 }
 
-static inline float rt_bf16_to_f32(uint16_t half) { return rt_f32_of_bits((uint32_t)half << 16); }
+static inline float rt_bf16_to_f32(uint16_t half) {
+    return rt_f32_of_bits((uint32_t)half << 16);
+}
 
 static inline uint16_t rt_f32_to_bf16(float value) {
     uint32_t bits = rt_f32_bits(value);

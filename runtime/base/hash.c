@@ -10,7 +10,9 @@
 _Static_assert(sizeof(struct rt_hash) >= sizeof(XXH3_state_t), "state of XXH3 fits");
 _Static_assert(_Alignof(struct rt_hash) >= 64, "XXH3 wants cache lines");
 
-static XXH3_state_t *state_of(struct rt_hash *hash) { return (XXH3_state_t *)(void *)hash->state; }
+static XXH3_state_t *state_of(struct rt_hash *hash) {
+    return (XXH3_state_t *)(void *)hash->state;
+}
 
 void rt_hash_start(struct rt_hash *hash) {
     memset(hash, 0, sizeof *hash);
@@ -32,7 +34,9 @@ void rt_hash_field(struct rt_hash *hash, const void *bytes, size_t count) {
     rt_hash_add(hash, bytes, count);
 }
 
-void rt_hash_text(struct rt_hash *hash, const char *text) { rt_hash_field(hash, text, strlen(text)); }
+void rt_hash_text(struct rt_hash *hash, const char *text) {
+    rt_hash_field(hash, text, strlen(text));
+}
 
 static void digest_hex(XXH128_hash_t digest, char hex[RT_HASH_HEX]) {
     static const char digits[] = "0123456789abcdef";

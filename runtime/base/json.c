@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK_VALUES   256
-#define FILE_LIMIT     ((size_t)1 << 30)
-#define FEW_MEMBERS    16
-#define NUMBER_BYTES   64
+#define BLOCK_VALUES 256
+#define FILE_LIMIT   ((size_t)1 << 30)
+#define FEW_MEMBERS  16
+#define NUMBER_BYTES 64
 
 /* Values never move, so they live in a chain of blocks. */
 struct block {
@@ -85,7 +85,8 @@ static struct rt_json *new_value(struct parser *p) {
     return value;
 }
 
-/* Strings ---------------------------------------------------------------------------------------------------------- */
+/* Strings
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static int hex_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
@@ -186,14 +187,16 @@ static bool read_string(struct parser *p, const char **text, size_t *bytes) {
     return true;
 }
 
-/* Numbers ---------------------------------------------------------------------------------------------------------- */
+/* Numbers
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static const char *skip_digits(const char *at, const char *end) {
     while (at < end && *at >= '0' && *at <= '9') at++;
     return at;
 }
 
-/* The end of the number at p->at by the grammar of RFC 8259, NULL if there is none; *whole: no fraction or exponent. */
+/* The end of the number at p->at by the grammar of RFC 8259, NULL if there is none; *whole: no fraction or
+ * exponent. */
 static const char *number_end(const struct parser *p, bool *whole) {
     const char *at = p->at, *end = p->end;
     if (at < end && *at == '-') at++;
@@ -251,7 +254,8 @@ static bool read_number(struct parser *p, struct rt_json *value) {
     return true;
 }
 
-/* Containers ------------------------------------------------------------------------------------------------------- */
+/* Containers
+ * ------------------------------------------------------------------------------------------------------- */
 
 static bool parse_value(struct parser *p, struct rt_json **out);
 
@@ -262,8 +266,7 @@ static int compare_keys(const void *a, const void *b) {
 }
 
 static bool fail_duplicate(struct parser *p, const struct rt_json *a, const struct rt_json *b) {
-    const struct rt_json *later =
-        a->line > b->line || (a->line == b->line && a->column > b->column) ? a : b;
+    const struct rt_json *later = a->line > b->line || (a->line == b->line && a->column > b->column) ? a : b;
     return rt_refuse(p->why, "line %d, column %d: key \"%s\" is given twice", later->line, later->column,
                      rt_quote(later->key, later->key_bytes).text);
 }
@@ -380,8 +383,14 @@ struct rt_json_document *rt_json_parse(const char *text, size_t bytes, struct rt
         return NULL;
     }
     document->strings = strings;
-    struct parser p = {.at = text, .end = text + bytes, .line_start = text, .line = 1,
-                       .strings = strings, .document = document, .c_locale = c_locale, .why = why};
+    struct parser p = {.at = text,
+                       .end = text + bytes,
+                       .line_start = text,
+                       .line = 1,
+                       .strings = strings,
+                       .document = document,
+                       .c_locale = c_locale,
+                       .why = why};
     bool ok = parse_text(&p);
     freelocale(c_locale);
     if (ok) return document;
@@ -408,7 +417,9 @@ void rt_json_free(struct rt_json_document *document) {
     free(document);
 }
 
-const struct rt_json *rt_json_root(const struct rt_json_document *document) { return document->root; }
+const struct rt_json *rt_json_root(const struct rt_json_document *document) {
+    return document->root;
+}
 
 const struct rt_json *rt_json_member(const struct rt_json *object, const char *key) {
     if (!object || object->kind != RT_JSON_OBJECT) return NULL;

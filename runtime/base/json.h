@@ -3,8 +3,8 @@
  * Reading is strict RFC 8259: UTF-8, no duplicate keys, nesting to RT_JSON_DEPTH, nothing after the value. A number
  * without fraction and exponent must fit int64_t and is exact; any other must be a finite double.
  * Written text is ASCII: other characters become \uXXXX. Strings here are bytes, since names in models are: a byte
- * that is not part of valid UTF-8 is written as the lone surrogate \udcXX (what Python calls surrogateescape), which
- * the reader turns back into that byte. */
+ * that is not part of valid UTF-8 is written as the lone surrogate \udcXX (what Python calls surrogateescape),
+ * which the reader turns back into that byte. */
 #ifndef RT_BASE_JSON_H
 #define RT_BASE_JSON_H
 
@@ -60,8 +60,8 @@ void rt_json_free(struct rt_json_document *document);
 /* The member with that key; NULL if there is none, or `object` is NULL or no object. */
 const struct rt_json *rt_json_member(const struct rt_json *object, const char *key);
 
-/* Typed access: false (NULL) and *out untouched where the value is NULL or of another kind; a string with a NUL in it
- * is NULL too. rt_json_real takes integers as well. */
+/* Typed access: false (NULL) and *out untouched where the value is NULL or of another kind; a string with a NUL in
+ * it is NULL too. rt_json_real takes integers as well. */
 bool rt_json_bool(const struct rt_json *value, bool *out);
 bool rt_json_int(const struct rt_json *value, int64_t *out);
 bool rt_json_real(const struct rt_json *value, double *out);

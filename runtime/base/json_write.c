@@ -12,7 +12,9 @@
 
 #define INDENT 2
 
-void rt_json_start(struct rt_json_writer *w) { memset(w, 0, sizeof *w); }
+void rt_json_start(struct rt_json_writer *w) {
+    memset(w, 0, sizeof *w);
+}
 
 void rt_json_discard(struct rt_json_writer *w) {
     free(w->text);
@@ -39,7 +41,9 @@ static void append(struct rt_json_writer *w, const char *bytes, size_t count) {
     w->bytes += count;
 }
 
-static void append_text(struct rt_json_writer *w, const char *text) { append(w, text, strlen(text)); }
+static void append_text(struct rt_json_writer *w, const char *text) {
+    append(w, text, strlen(text));
+}
 
 static void break_line(struct rt_json_writer *w) {
     append_text(w, "\n");
@@ -83,9 +87,11 @@ void rt_json_close(struct rt_json_writer *w, char bracket) {
     append(w, &bracket, 1);
 }
 
-/* Strings ---------------------------------------------------------------------------------------------------------- */
+/* Strings
+ * ---------------------------------------------------------------------------------------------------------- */
 
-/* Decodes one character; *code is it, or 0xdc80 + the byte's low bits for a byte that is not part of valid UTF-8. */
+/* Decodes one character; *code is it, or 0xdc80 + the byte's low bits for a byte that is not part of valid UTF-8.
+ */
 static size_t decode(const unsigned char *at, size_t left, unsigned *code) {
     static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t length = at[0] < 0x80 ? 1 : at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : at[0] >= 0xc0 ? 2 : 0;
@@ -120,7 +126,9 @@ static void append_escaped(struct rt_json_writer *w, unsigned code) {
     append(w, text, (size_t)length);
 }
 
-static bool is_plain(unsigned char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; }
+static bool is_plain(unsigned char c) {
+    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+}
 
 static void append_string(struct rt_json_writer *w, const char *text, size_t bytes) {
     const unsigned char *at = (const unsigned char *)text;
@@ -147,17 +155,24 @@ void rt_json_key_bytes(struct rt_json_writer *w, const char *key, size_t bytes) 
     w->after_key = true;
 }
 
-void rt_json_key(struct rt_json_writer *w, const char *key) { rt_json_key_bytes(w, key, strlen(key)); }
+void rt_json_key(struct rt_json_writer *w, const char *key) {
+    rt_json_key_bytes(w, key, strlen(key));
+}
 
-/* Values ----------------------------------------------------------------------------------------------------------- */
+/* Values
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static void put_word(struct rt_json_writer *w, const char *word) {
     begin_value(w);
     append_text(w, word);
 }
 
-void rt_json_put_null(struct rt_json_writer *w) { put_word(w, "null"); }
-void rt_json_put_bool(struct rt_json_writer *w, bool value) { put_word(w, value ? "true" : "false"); }
+void rt_json_put_null(struct rt_json_writer *w) {
+    put_word(w, "null");
+}
+void rt_json_put_bool(struct rt_json_writer *w, bool value) {
+    put_word(w, value ? "true" : "false");
+}
 
 void rt_json_put_int(struct rt_json_writer *w, int64_t value) {
     char text[24];
@@ -194,7 +209,9 @@ void rt_json_put_bytes(struct rt_json_writer *w, const char *text, size_t bytes)
     append_string(w, text, bytes);
 }
 
-void rt_json_put_text(struct rt_json_writer *w, const char *text) { rt_json_put_bytes(w, text, strlen(text)); }
+void rt_json_put_text(struct rt_json_writer *w, const char *text) {
+    rt_json_put_bytes(w, text, strlen(text));
+}
 
 void rt_json_put_dims(struct rt_json_writer *w, const int64_t *dims, int ndim) {
     rt_json_open(w, '[', RT_JSON_INLINE);

@@ -193,8 +193,8 @@ void rt_tensor_free(struct rt_tensor *tensor) {
 size_t rt_npy_format(char *out, enum rt_dtype dtype, int ndim, const int64_t *dims) {
     size_t used = 10;
     char *end = out + RT_NPY_HEADER_BYTES;
-    used += (size_t)snprintf(out + used, (size_t)(end - out) - used, "{'descr': '%s', 'fortran_order': False, 'shape': (",
-                             rt_dtypes[dtype].npy);
+    used += (size_t)snprintf(out + used, (size_t)(end - out) - used,
+                             "{'descr': '%s', 'fortran_order': False, 'shape': (", rt_dtypes[dtype].npy);
     for (int i = 0; i < ndim; i++)
         used += (size_t)snprintf(out + used, (size_t)(end - out) - used, "%s%" PRId64 "%s", i ? ", " : "", dims[i],
                                  ndim == 1 ? "," : "");

@@ -22,8 +22,8 @@ struct rt_tensor {
     void *owned;   /* what rt_tensor_free releases */
 };
 
-/* Reads the header of a file whose first `bytes` bytes are at `file`; leaves the tensor's data NULL and the offset of
- * its first byte in *data. Whether the data is there is the caller's to check. */
+/* Reads the header of a file whose first `bytes` bytes are at `file`; leaves the tensor's data NULL and the offset
+ * of its first byte in *data. Whether the data is there is the caller's to check. */
 bool rt_npy_header(struct rt_tensor *out, size_t *data, const void *file, size_t bytes, struct rt_reason *why);
 
 /* A complete file in memory; the tensor points into it, at any alignment, and owns nothing. */

@@ -54,4 +54,6 @@ struct rt_quoted rt_quote(const char *bytes, size_t length) {
     return quoted;
 }
 
-struct rt_quoted rt_quote_text(const char *text) { return rt_quote(text, strlen(text)); }
+struct rt_quoted rt_quote_text(const char *text) {
+    return rt_quote(text, strlen(text));
+}

@@ -1,7 +1,7 @@
 /* Why something was refused: one line of text, made where the cause is known and printed where the user is.
  *
- * Functions of base/ that can refuse their input take a `struct rt_reason *` (never NULL), return false (or NULL) and
- * leave the text there. Text from a file never reaches it unquoted: see rt_quote(). */
+ * Functions of base/ that can refuse their input take a `struct rt_reason *` (never NULL), return false (or NULL)
+ * and leave the text there. Text from a file never reaches it unquoted: see rt_quote(). */
 #ifndef RT_BASE_REASON_H
 #define RT_BASE_REASON_H
 
@@ -23,7 +23,8 @@ struct rt_reason {
 bool rt_refuse(struct rt_reason *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Same, of kind RT_REASON_SYSTEM, with ": " and strerror(error) added. */
-bool rt_refuse_errno(struct rt_reason *why, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool rt_refuse_errno(struct rt_reason *why, int error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Same, for memory that could not be had. */
 bool rt_refuse_memory(struct rt_reason *why, size_t bytes);

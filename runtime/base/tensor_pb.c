@@ -81,8 +81,8 @@ static bool read_item(struct bytes *from, struct item *item) {
     return true;
 }
 
-/* Takes the next element of a repeated number field, packed or not; false at its end or where it is malformed, which
- * *malformed tells apart. */
+/* Takes the next element of a repeated number field, packed or not; false at its end or where it is malformed,
+ * which *malformed tells apart. */
 static bool next_number(struct item *item, enum wire wire, uint64_t *out, bool *malformed) {
     if (item->wire == wire) { /* not packed: the item is one element */
         *out = item->value;
@@ -213,7 +213,8 @@ static bool take_typed(struct message *m, struct item *item, enum wire wire, int
     uint64_t value;
     bool malformed = false;
     while (next_number(item, wire, &value, &malformed)) {
-        if (*done == t->count) return rt_refuse(m->why, "more elements than the %" PRId64 " of its shape", t->count);
+        if (*done == t->count)
+            return rt_refuse(m->why, "more elements than the %" PRId64 " of its shape", t->count);
         if (!store_number(out + (size_t)*done * rt_dtype_bytes(t->dtype), t->dtype, value))
             return rt_refuse(m->why, "element %" PRId64 " does not fit its type", *done);
         (*done)++;
@@ -228,8 +229,8 @@ static bool fill_typed(struct message *m, const void *file, size_t bytes) {
     int64_t done = 0;
     while (from.at < from.end && read_item(&from, &item))
         if (item.number == typed.field && !take_typed(m, &item, typed.wire, &done)) return false;
-    return done == m->tensor->count || rt_refuse(m->why, "the shape has %" PRId64 " elements, the data %" PRId64,
-                                                 m->tensor->count, done);
+    return done == m->tensor->count ||
+           rt_refuse(m->why, "the shape has %" PRId64 " elements, the data %" PRId64, m->tensor->count, done);
 }
 
 static bool fill_raw(struct message *m) {
@@ -248,7 +249,8 @@ static bool allocate(struct message *m, size_t file_bytes) {
     struct rt_tensor *t = m->tensor;
     if (!rt_product(t->dims, t->ndim, &t->count)) return rt_refuse(m->why, "the number of elements overflows");
     if ((uint64_t)t->count > file_bytes)
-        return rt_refuse(m->why, "the shape has %" PRId64 " elements, the file only %zu bytes", t->count, file_bytes);
+        return rt_refuse(m->why, "the shape has %" PRId64 " elements, the file only %zu bytes", t->count,
+                         file_bytes);
     size_t bytes = (size_t)t->count * rt_dtype_bytes(t->dtype);
     t->data = t->owned = calloc(bytes > 0 ? bytes : 1, 1);
     return t->owned || rt_refuse_memory(m->why, bytes);

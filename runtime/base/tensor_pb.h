@@ -1,5 +1,6 @@
-/* An ONNX TensorProto in a file of its own, as the ONNX test suite stores inputs (input_0.pb). The bytes are untrusted
- * and read by a bounded walk over the protobuf wire format. Source: onnx.proto, message TensorProto, all versions. */
+/* An ONNX TensorProto in a file of its own, as the ONNX test suite stores inputs (input_0.pb). The bytes are
+ * untrusted and read by a bounded walk over the protobuf wire format. Source: onnx.proto, message TensorProto, all
+ * versions. */
 #ifndef RT_BASE_TENSOR_PB_H
 #define RT_BASE_TENSOR_PB_H
 

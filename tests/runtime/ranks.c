@@ -85,7 +85,10 @@ static int run_processes(struct job *job) {
 }
 
 int run_ranks(enum transport transport, int ranks, size_t symmetric, rank_fn *function, const void *argument) {
-    struct job job = {.function = function, .argument = argument, .ranks = ranks, .symmetric = symmetric,
+    struct job job = {.function = function,
+                      .argument = argument,
+                      .ranks = ranks,
+                      .symmetric = symmetric,
                       .bytes = rt_comm_shared_bytes(ranks, symmetric)};
     if (transport == SELF) return run_rank(&job, 0, NULL);
     if (transport == SHM) return run_processes(&job);

@@ -61,7 +61,8 @@ static void reads_values_in_order(void **state) {
 static void integers_are_exact(void **state) {
     (void)state;
     struct rt_reason why;
-    struct rt_json_document *document = parse("[9223372036854775807, -9223372036854775808, 9007199254740993]", &why);
+    struct rt_json_document *document =
+        parse("[9223372036854775807, -9223372036854775808, 9007199254740993]", &why);
     const struct rt_json *v = rt_json_root(document)->first;
     assert_true(v->integer == INT64_MAX);
     assert_true(v->next->integer == INT64_MIN);
@@ -120,7 +121,8 @@ static void depth_is_limited(void **state) {
     refuse(text, "line 1, column 2: key expected");
 }
 
-static const char sample[] = "{\"format\":1,\"a b\":[true,null,-1.5e-3,\"\\ud83d\\ude00\\u0000\\\"\",{}],\"n\":{\"m\":[]}}";
+static const char sample[] =
+    "{\"format\":1,\"a b\":[true,null,-1.5e-3,\"\\ud83d\\ude00\\u0000\\\"\",{}],\"n\":{\"m\":[]}}";
 
 static void every_truncation_is_refused(void **state) {
     (void)state;
@@ -169,16 +171,21 @@ static void writes_lines_and_inline(void **state) {
     struct rt_reason why;
     write_sample(&w);
     assert_true(rt_json_end(&w, &why));
-    assert_string_equal(w.text, "{\n  \"format\": 1,\n  \"empty\": [],\n  \"list\": [\n    [2, 8],\n"
-                                "    {\"x\\\"\\n\\u0001\": 0.1, \"y\": false}\n  ],\n  \"z\": 3.0,\n  \"nan\": null\n}\n");
+    assert_string_equal(w.text,
+                        "{\n  \"format\": 1,\n  \"empty\": [],\n  \"list\": [\n    [2, 8],\n"
+                        "    {\"x\\\"\\n\\u0001\": 0.1, \"y\": false}\n  ],\n  \"z\": 3.0,\n  \"nan\": null\n}\n");
     rt_json_discard(&w);
 }
 
 /* Names of models are bytes: all of them come back, also those that are not UTF-8. */
 static void strings_round_trip(void **state) {
     (void)state;
-    static const char *const strings[] = {"", "plain", "\x80\xff\xc3", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80",
-                                          "\xed\xa0\x80 \xf4\x90\x80\x80 \xc0\x80", "\"\\/\b\f\n\r\t\x7f\x1b"};
+    static const char *const strings[] = {"",
+                                          "plain",
+                                          "\x80\xff\xc3",
+                                          "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80",
+                                          "\xed\xa0\x80 \xf4\x90\x80\x80 \xc0\x80",
+                                          "\"\\/\b\f\n\r\t\x7f\x1b"};
     for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) {
         struct rt_json_writer w;
         struct rt_reason why;

@@ -1,5 +1,5 @@
-/* The tiny program as a command (rt_main), started alone, as threads, and by the launcher; and what happens when ranks
- * end badly. TINY_PROGRAM in the environment is its path. */
+/* The tiny program as a command (rt_main), started alone, as threads, and by the launcher; and what happens when
+ * ranks end badly. TINY_PROGRAM in the environment is its path. */
 #define _GNU_SOURCE 1
 
 #include "launch.h"
@@ -38,7 +38,9 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static void in_directory(char *path, size_t room, const char *name) { snprintf(path, room, "%s/%s", directory, name); }
+static void in_directory(char *path, size_t room, const char *name) {
+    snprintf(path, room, "%s/%s", directory, name);
+}
 
 static void read_text(const char *name, char *text, size_t room) {
     char path[128];
@@ -93,7 +95,7 @@ static struct result run_list(enum start how, int ranks, const char *const *argu
 }
 
 #define RUN(how, ranks, ...) run_list(how, ranks, (const char *const[]){__VA_ARGS__, NULL})
-#define INPUTS "--input", x_option, "--input", ids_option
+#define INPUTS               "--input", x_option, "--input", ids_option
 
 static int count_of(const char *text, const char *what) {
     int count = 0;
@@ -111,7 +113,8 @@ static void assert_ok(const struct result *result) {
     if (result->exit != 0 || result->err[0]) fail_msg("exit %d: %s", result->exit, result->err);
 }
 
-/* Results ---------------------------------------------------------------------------------------------------------- */
+/* Results
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void one_rank_prints_a_summary(void **state) {
     (void)state;
@@ -141,7 +144,8 @@ static void outputs_are_written_under_safe_names(void **state) {
     assert_ok(&result);
     assert_string_equal(result.out, "");
     read_text("new/outputs/outputs.json", text, sizeof text);
-    assert_non_null(strstr(text, "{\"name\": \"a/z\", \"file\": \"a_z.npy\", \"dtype\": \"f32\", \"shape\": [2, 4]}"));
+    assert_non_null(
+        strstr(text, "{\"name\": \"a/z\", \"file\": \"a_z.npy\", \"dtype\": \"f32\", \"shape\": [2, 4]}"));
     read_text("new/outputs/a.z.npy", text, sizeof text);
     assert_non_null(strstr(text + 10, "'descr': '<i8'"));
 }
@@ -154,7 +158,8 @@ static void json_reports_times_and_memory(void **state) {
     assert_non_null(strstr(result.out, "\"peak_rss\": ["));
 }
 
-/* Usage and data --------------------------------------------------------------------------------------------------- */
+/* Usage and data
+ * --------------------------------------------------------------------------------------------------- */
 
 static void options_are_checked(void **state) {
     (void)state;
@@ -163,9 +168,11 @@ static void options_are_checked(void **state) {
     assert_non_null(strstr(result.out, "--output-dir"));
     for (int ranks = 1; ranks <= 2; ranks++) {
         const enum start how = ranks == 1 ? ALONE : LAUNCHED;
-        assert_error(&(struct result[]){RUN(how, ranks, INPUTS, "--repaet", "3")}[0], 2, "unknown option '--repaet'");
+        assert_error(&(struct result[]){RUN(how, ranks, INPUTS, "--repaet", "3")}[0], 2,
+                     "unknown option '--repaet'");
         assert_error(&(struct result[]){RUN(how, ranks, INPUTS, "--repeat", "0")}[0], 2, "--repeat needs");
-        assert_error(&(struct result[]){RUN(how, ranks, INPUTS, "--threads")}[0], 2, ranks == 1 ? "--threads needs" : "");
+        assert_error(&(struct result[]){RUN(how, ranks, INPUTS, "--threads")}[0], 2,
+                     ranks == 1 ? "--threads needs" : "");
         assert_error(&(struct result[]){RUN(how, ranks, INPUTS, "--kernels", "x")}[0], 2, "no kernels 'x'");
     }
     result = RUN(ALONE, 1, INPUTS, "--repaet", "3");
@@ -211,7 +218,8 @@ static void results_that_cannot_be_written_are_an_error(void **state) {
     assert_error(&result, 6, "error[E0611]");
 }
 
-/* Ranks that fail -------------------------------------------------------------------------------------------------- */
+/* Ranks that fail
+ * -------------------------------------------------------------------------------------------------- */
 
 static void bad_data_on_one_rank_is_reported_once(void **state) {
     (void)state;
@@ -294,7 +302,8 @@ static void a_program_that_is_not_there_is_an_error(void **state) {
     assert_error(&result, 6, "cannot run '/no/such/program'");
 }
 
-/* ------------------------------------------------------------------------------------------------------------------ */
+/* ------------------------------------------------------------------------------------------------------------------
+ */
 
 static int write_inputs(const char *ids, const char *who) {
     setenv("TINY_WRITE", directory, 1);
@@ -318,9 +327,21 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
-    static const char *const names[] = {"out", "err", "x.npy", "ids.npy", "ids12.npy", "weights.bin", "manifest.json",
-                                        "location.json", "new/outputs/y.npy", "new/outputs/a_z.npy",
-                                        "new/outputs/a.z.npy", "new/outputs/outputs.json", "new/outputs", "new", ""};
+    static const char *const names[] = {"out",
+                                        "err",
+                                        "x.npy",
+                                        "ids.npy",
+                                        "ids12.npy",
+                                        "weights.bin",
+                                        "manifest.json",
+                                        "location.json",
+                                        "new/outputs/y.npy",
+                                        "new/outputs/a_z.npy",
+                                        "new/outputs/a.z.npy",
+                                        "new/outputs/outputs.json",
+                                        "new/outputs",
+                                        "new",
+                                        ""};
     char path[128];
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -18,7 +18,9 @@
 
 static char directory[] = "/tmp/rankc-rt-XXXXXX";
 
-static void in_directory(char *path, size_t room, const char *name) { snprintf(path, room, "%s/%s", directory, name); }
+static void in_directory(char *path, size_t room, const char *name) {
+    snprintf(path, room, "%s/%s", directory, name);
+}
 
 struct run {
     int shards, units;
@@ -77,7 +79,8 @@ static int failing_step_case(struct rank_context *context) {
     CHECK(rt_open(&rt, &program, &options) == RT_OK, "%s", rt_error(NULL));
     int status = rt_infer_step(rt, (const void *[]){tiny_x, run->ids}, (void *[]){NULL, NULL, NULL});
     if (context->comm->rank == run->ids[1])
-        CHECK(status == RT_ERROR_INPUT && strcmp(rt_error(rt), "index 12 is out of range") == 0, "%s", rt_error(rt));
+        CHECK(status == RT_ERROR_INPUT && strcmp(rt_error(rt), "index 12 is out of range") == 0, "%s",
+              rt_error(rt));
     else
         CHECK(status == RT_ERROR_PEER && strcmp(rt_error(rt), "another rank failed") == 0, "%s", rt_error(rt));
     rt_close(rt);
@@ -92,7 +95,8 @@ static void a_failing_rank_fails_the_step_everywhere(void **state) {
     }
 }
 
-/* Opening ---------------------------------------------------------------------------------------------------------- */
+/* Opening
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static int open_alone(const struct rt_program *program) {
     struct rt *rt;
@@ -137,10 +141,12 @@ static void programs_that_do_not_fit_are_refused(void **state) {
     assert_int_equal(rt_open(&rt, &program, &(struct rt_options){.directory = directory, .kernels = "none"}),
                      RT_ERROR_USAGE);
     tiny_program(&program, 2, 1);
-    assert_int_equal(rt_open(&rt, &program, &(struct rt_options){.directory = directory, .world = 2}), RT_ERROR_USAGE);
+    assert_int_equal(rt_open(&rt, &program, &(struct rt_options){.directory = directory, .world = 2}),
+                     RT_ERROR_USAGE);
 }
 
-/* Weights ---------------------------------------------------------------------------------------------------------- */
+/* Weights
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void touch(const char *path, int64_t seconds) {
     assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){{seconds, 0}, {seconds, 0}}, 0), 0);
@@ -204,11 +210,11 @@ static void weights_outside_of_file_or_arena_are_refused(void **state) {
     tiny_program(&program, 1, 1);
     const struct rt_weight *good = program.weights;
     program.weights = weights;
-#define TRY(change)                                                                                                   \
-    do {                                                                                                              \
-        memcpy(weights, good, sizeof weights);                                                                        \
-        change;                                                                                                       \
-        assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);                                                    \
+#define TRY(change)                                                                                                \
+    do {                                                                                                           \
+        memcpy(weights, good, sizeof weights);                                                                     \
+        change;                                                                                                    \
+        assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);                                                 \
     } while (0)
     TRY(weights[1].offset += 1);
     TRY(weights[1].offset = UINT64_MAX);
@@ -224,16 +230,27 @@ static void weights_outside_of_file_or_arena_are_refused(void **state) {
 /* A stored tensor (3,12) of which dimension 1 is cut in two blocks, units of 3 and two ways: the rank's part is the
  * first unit of each block's two. */
 
-static int noop_step(struct rt *rt) { return rt ? RT_OK : RT_ERROR_USAGE; }
+static int noop_step(struct rt *rt) {
+    return rt ? RT_OK : RT_ERROR_USAGE;
+}
 
 static int strided_case(struct rank_context *context) {
     static const struct rt_weight weight = {0, 8, RT_F64, RT_F32, 3, {2, 12, 1}, 1, {{1, 0, 2, 3}}};
     static const size_t offset = 64;
     const struct rt_class class = {.bytes = {[RT_WEIGHTS] = 128}, .weights = &offset, .infer_step = noop_step};
     static const unsigned char class_of_shard[2];
-    const struct rt_program program = {.format = RT_FORMAT, .name = "strided", .key = "k", .plan_ngpus = 2,
-                                       .runtime_ngpus = 2, .naxes = 1, .mesh = {2}, .nweights = 1, .nclasses = 1,
-                                       .weights = &weight, .classes = &class, .class_of_shard = class_of_shard};
+    const struct rt_program program = {.format = RT_FORMAT,
+                                       .name = "strided",
+                                       .key = "k",
+                                       .plan_ngpus = 2,
+                                       .runtime_ngpus = 2,
+                                       .naxes = 1,
+                                       .mesh = {2},
+                                       .nweights = 1,
+                                       .nclasses = 1,
+                                       .weights = &weight,
+                                       .classes = &class,
+                                       .class_of_shard = class_of_shard};
     const struct rt_options options = {.directory = directory, .joined = context->comm};
     struct rt *rt;
     CHECK(rt_open(&rt, &program, &options) == RT_OK, "%s", rt_error(NULL));
@@ -254,9 +271,11 @@ static void strided_cuts_are_loaded(void **state) {
     assert_int_equal(run_ranks(LOOPBACK, 2, 0, strided_case, NULL), 0);
 }
 
-/* Redistribution --------------------------------------------------------------------------------------------------- */
+/* Redistribution
+ * --------------------------------------------------------------------------------------------------- */
 
-/* Chunk and all-gather are inverse, and reduce-scatter of equal tensors is `ways` chunks, for cuts of every kind. */
+/* Chunk and all-gather are inverse, and reduce-scatter of equal tensors is `ways` chunks, for cuts of every kind.
+ */
 static int redistribution_case(struct rank_context *context) {
     static const struct {
         int64_t outer, extent, inner, blocks, unit;
@@ -275,7 +294,8 @@ static int redistribution_case(struct rank_context *context) {
         for (int64_t e = 0; e < count; e++) whole[e] = (int32_t)(e * 7 + (int64_t)i), back[e] = -1;
         CHECK(rt_chunk(rt, 0, 0, part, whole, RT_I32, outer, extent, inner, cut.blocks, cut.unit) == RT_OK);
         if (mine > 0) CHECK(part[0] == whole[rt_part_start(rt, 0, extent, cut.blocks, cut.unit) * inner]);
-        CHECK(rt_all_gather(rt, 0, 0, back, part, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.unit) == 0);
+        CHECK(rt_all_gather(rt, 0, 0, back, part, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.unit) ==
+              0);
         CHECK(memcmp(back, whole, (size_t)count * 4) == 0, "row %zu", i);
         CHECK(rt_reduce_scatter(rt, 0, 0, sum, whole, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.unit,
                                 RT_SUM) == RT_OK);
@@ -291,7 +311,8 @@ static void redistribution_handles_every_cut(void **state) {
         assert_int_equal(run_ranks(LOOPBACK, ranks, 512, redistribution_case, NULL), 0);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------ */
+/* ------------------------------------------------------------------------------------------------------------------
+ */
 
 static int make_directory(void **state) {
     (void)state;

@@ -17,7 +17,8 @@
 
 #include <cmocka.h>
 
-/* .npy ------------------------------------------------------------------------------------------------------------- */
+/* .npy
+ * ------------------------------------------------------------------------------------------------------------- */
 
 /* A file of version `major` with that dictionary and `data` bytes behind it. */
 static size_t make_npy(unsigned char *out, int major, const char *dict, size_t data) {
@@ -32,7 +33,8 @@ static size_t make_npy(unsigned char *out, int major, const char *dict, size_t d
     return prefix + length + data;
 }
 
-static void accept_npy(int major, const char *dict, size_t data, enum rt_dtype dtype, int ndim, const int64_t *dims) {
+static void accept_npy(int major, const char *dict, size_t data, enum rt_dtype dtype, int ndim,
+                       const int64_t *dims) {
     unsigned char file[512];
     struct rt_tensor tensor;
     struct rt_reason why;
@@ -54,10 +56,12 @@ static void refuse_npy(const char *dict, size_t data, const char *expected) {
 
 static void npy_versions_and_spellings(void **state) {
     (void)state;
-    accept_npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  \n", 24, RT_F32, 2, (int64_t[]){2, 3});
+    accept_npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  \n", 24, RT_F32, 2,
+               (int64_t[]){2, 3});
     accept_npy(2, "{\"shape\":(3,),\"fortran_order\":False,\"descr\":\"<i8\"}\n", 24, RT_I64, 1, (int64_t[]){3});
     accept_npy(3, "{'descr': '|V2', 'fortran_order': False, 'shape': ()}\n", 2, RT_BF16, 0, NULL);
-    accept_npy(1, "{'descr': '|b1', 'fortran_order': False, 'shape': (0, 7L), }\n", 0, RT_BOOL, 2, (int64_t[]){0, 7});
+    accept_npy(1, "{'descr': '|b1', 'fortran_order': False, 'shape': (0, 7L), }\n", 0, RT_BOOL, 2,
+               (int64_t[]){0, 7});
 }
 
 static void npy_refusals(void **state) {
@@ -66,7 +70,8 @@ static void npy_refusals(void **state) {
     refuse_npy("{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3), }", 24, "big-endian");
     refuse_npy("{'descr': '<c8', 'fortran_order': False, 'shape': (2, 3), }", 48, "'<c8' is not supported");
     refuse_npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", 8, "structured");
-    refuse_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 23, "needs 24 bytes of data, the file has 23");
+    refuse_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 23,
+               "needs 24 bytes of data, the file has 23");
     refuse_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 25, "the file has 25");
     refuse_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-2, 3), }", 0, "extent expected");
     refuse_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4), }", 16, "overflows");
@@ -111,7 +116,8 @@ static void npy_files_round_trip(void **state) {
     for (int t = 0; t < RT_DTYPE_COUNT; t++) {
         assert_true(rt_npy_write(path, (enum rt_dtype)t, 3, (int64_t[]){1, 2, 3}, data, &why));
         assert_true(rt_npy_read(&tensor, path, &why));
-        assert_true(tensor.dtype == (enum rt_dtype)t && tensor.ndim == 3 && tensor.dims[2] == 3 && tensor.count == 6);
+        assert_true(tensor.dtype == (enum rt_dtype)t && tensor.ndim == 3 && tensor.dims[2] == 3 &&
+                    tensor.count == 6);
         assert_memory_equal(tensor.data, data, 6 * rt_dtype_bytes((enum rt_dtype)t));
         rt_tensor_free(&tensor);
     }
@@ -119,14 +125,17 @@ static void npy_files_round_trip(void **state) {
     assert_false(rt_npy_write("/no/such/directory/x.npy", RT_F32, 0, NULL, data, &why));
     assert_int_equal(why.kind, RT_REASON_SYSTEM);
     char header[RT_NPY_HEADER_BYTES];
-    const int64_t widest[8] = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
+    const int64_t widest[8] = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX,
+                               INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
     assert_int_equal(rt_npy_format(header, RT_F32, 8, widest) % 64, 0);
 }
 
-/* TensorProto ------------------------------------------------------------------------------------------------------ */
+/* TensorProto
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* Field numbers of TensorProto as tags: dims 1, data_type 2, float_data 4, int32_data 5, int64_data 7, name 8,
- * raw_data 9, double_data 10, uint64_data 11, data_location 14; wire types: 0 varint, 1 64 bits, 2 bytes, 5 32 bits. */
+ * raw_data 9, double_data 10, uint64_data 11, data_location 14; wire types: 0 varint, 1 64 bits, 2 bytes, 5 32
+ * bits. */
 #define TAG(field, wire) (char)((field) << 3 | (wire))
 
 static bool parse_pb(struct rt_tensor *tensor, const char *bytes, size_t count, struct rt_reason *why) {
@@ -137,35 +146,37 @@ static bool parse_pb(struct rt_tensor *tensor, const char *bytes, size_t count, 
     return ok;
 }
 
-#define ACCEPT_PB(tensor, ...)                                                                                        \
-    do {                                                                                                              \
-        const char bytes_[] = {__VA_ARGS__};                                                                          \
-        struct rt_reason why_;                                                                                        \
-        if (!parse_pb(tensor, bytes_, sizeof bytes_, &why_)) fail_msg("%s", why_.text);                               \
+#define ACCEPT_PB(tensor, ...)                                                                                     \
+    do {                                                                                                           \
+        const char bytes_[] = {__VA_ARGS__};                                                                       \
+        struct rt_reason why_;                                                                                     \
+        if (!parse_pb(tensor, bytes_, sizeof bytes_, &why_)) fail_msg("%s", why_.text);                            \
     } while (0)
-#define REFUSE_PB(expected, ...)                                                                                      \
-    do {                                                                                                              \
-        const char bytes_[] = {__VA_ARGS__};                                                                          \
-        struct rt_reason why_;                                                                                        \
-        struct rt_tensor tensor_;                                                                                     \
-        assert_false(parse_pb(&tensor_, bytes_, sizeof bytes_, &why_));                                               \
-        if (!strstr(why_.text, expected)) fail_msg("'%s', not '%s'", why_.text, expected);                            \
+#define REFUSE_PB(expected, ...)                                                                                   \
+    do {                                                                                                           \
+        const char bytes_[] = {__VA_ARGS__};                                                                       \
+        struct rt_reason why_;                                                                                     \
+        struct rt_tensor tensor_;                                                                                  \
+        assert_false(parse_pb(&tensor_, bytes_, sizeof bytes_, &why_));                                            \
+        if (!strstr(why_.text, expected)) fail_msg("'%s', not '%s'", why_.text, expected);                         \
     } while (0)
 
 static void tensor_pb_encodings(void **state) {
     (void)state;
     struct rt_tensor t;
     /* dims one by one, raw data */
-    ACCEPT_PB(&t, TAG(1, 0), 1, TAG(1, 0), 2, TAG(2, 0), 5, TAG(9, 2), 4, 1, 0, (char)0xff, (char)0xff, TAG(8, 2), 1, 'n');
-    assert_true(t.dtype == RT_I16 && t.ndim == 2 && t.dims[0] == 1 && t.dims[1] == 2 && ((int16_t *)t.data)[1] == -1);
+    ACCEPT_PB(&t, TAG(1, 0), 1, TAG(1, 0), 2, TAG(2, 0), 5, TAG(9, 2), 4, 1, 0, (char)0xff, (char)0xff, TAG(8, 2),
+              1, 'n');
+    assert_true(t.dtype == RT_I16 && t.ndim == 2 && t.dims[0] == 1 && t.dims[1] == 2 &&
+                ((int16_t *)t.data)[1] == -1);
     rt_tensor_free(&t);
     /* packed dims; floats packed and one by one */
     ACCEPT_PB(&t, TAG(1, 2), 1, 2, TAG(2, 0), 1, TAG(4, 2), 4, 0, 0, (char)0x80, 0x3f, TAG(4, 5), 0, 0, 0, 0x40);
     assert_true(t.count == 2 && ((float *)t.data)[0] == 1 && ((float *)t.data)[1] == 2);
     rt_tensor_free(&t);
     /* a negative int8 in int32_data: ten bytes */
-    ACCEPT_PB(&t, TAG(1, 0), 1, TAG(2, 0), 3, TAG(5, 2), 10, (char)0xfe, (char)0xff, (char)0xff, (char)0xff, (char)0xff,
-              (char)0xff, (char)0xff, (char)0xff, (char)0xff, 1);
+    ACCEPT_PB(&t, TAG(1, 0), 1, TAG(2, 0), 3, TAG(5, 2), 10, (char)0xfe, (char)0xff, (char)0xff, (char)0xff,
+              (char)0xff, (char)0xff, (char)0xff, (char)0xff, (char)0xff, 1);
     assert_int_equal(*(int8_t *)t.data, -2);
     rt_tensor_free(&t);
     /* a scalar double; an empty tensor; booleans are made 0 and 1 */
@@ -193,8 +204,8 @@ static void tensor_pb_refusals(void **state) {
     REFUSE_PB("raw_data has 3", TAG(1, 0), 1, TAG(2, 0), 1, TAG(9, 2), 3, 1, 1, 1, TAG(8, 2), 1, 'n');
     REFUSE_PB("the data 1", TAG(1, 0), 2, TAG(2, 0), 7, TAG(7, 0), 1);
     REFUSE_PB("more elements", TAG(1, 0), 1, TAG(2, 0), 7, TAG(7, 2), 2, 1, 1);
-    REFUSE_PB("negative dimension", TAG(2, 0), 7, TAG(1, 0), (char)0xff, (char)0xff, (char)0xff, (char)0xff, (char)0xff,
-              (char)0xff, (char)0xff, (char)0xff, (char)0xff, 1);
+    REFUSE_PB("negative dimension", TAG(2, 0), 7, TAG(1, 0), (char)0xff, (char)0xff, (char)0xff, (char)0xff,
+              (char)0xff, (char)0xff, (char)0xff, (char)0xff, (char)0xff, 1);
     REFUSE_PB("elements, the file only", TAG(2, 0), 7, TAG(1, 0), (char)0xff, (char)0xff, (char)0xff, 127);
     REFUSE_PB("does not fit", TAG(1, 0), 1, TAG(2, 0), 10, TAG(5, 0), (char)0x80, (char)0x80, 4);
     REFUSE_PB("twice", TAG(1, 0), 1, TAG(2, 0), 7, TAG(7, 0), 1, TAG(9, 2), 1, 1);
@@ -204,7 +215,8 @@ static void tensor_pb_refusals(void **state) {
 
 static void tensor_pb_survives_every_truncation_and_byte(void **state) {
     (void)state;
-    static const char file[] = {TAG(1, 2), 2, 2, 1, TAG(2, 0), 7, TAG(7, 2), 3, 1, (char)0x96, 1, TAG(8, 2), 2, 'i', 'd'};
+    static const char file[] = {TAG(1, 2), 2,          2, 1,         TAG(2, 0), 7,   TAG(7, 2), 3,
+                                1,         (char)0x96, 1, TAG(8, 2), 2,         'i', 'd'};
     struct rt_tensor tensor;
     struct rt_reason why;
     for (size_t n = 0; n < sizeof file; n++) {
@@ -221,7 +233,8 @@ static void tensor_pb_survives_every_truncation_and_byte(void **state) {
         }
 }
 
-/* Element types ---------------------------------------------------------------------------------------------------- */
+/* Element types
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void halves_survive_f32(void **state) {
     (void)state;
@@ -236,17 +249,23 @@ static void halves_survive_f32(void **state) {
     }
 }
 
-/* Halfway between neighbours goes to the even one, a hair beside it to the nearer one: also from f64 and integers. */
+/* Halfway between neighbours goes to the even one, a hair beside it to the nearer one: also from f64 and integers.
+ */
 static void conversions_round_once(void **state) {
     (void)state;
     static const struct {
         double value;
         uint16_t f16, bf16;
-    } rows[] = {{1 + 0x1p-11, 0x3c00, 0x3f80},       {1 + 0x1p-11 + 0x1p-40, 0x3c01, 0x3f80},
-                {1 + 3 * 0x1p-11, 0x3c02, 0x3f80},   {1 + 0x1p-8, 0x3c04, 0x3f80},
-                {1 + 0x1p-8 + 0x1p-45, 0x3c04, 0x3f81}, {65519.99, 0x7bff, 0x4780},
-                {65520, 0x7c00, 0x4780},             {0x1p-25, 0, 0x3300},
-                {0x1.0000000001p-25, 1, 0x3300},     {-0x1p-26, 0x8000, 0xb280},
+    } rows[] = {{1 + 0x1p-11, 0x3c00, 0x3f80},
+                {1 + 0x1p-11 + 0x1p-40, 0x3c01, 0x3f80},
+                {1 + 3 * 0x1p-11, 0x3c02, 0x3f80},
+                {1 + 0x1p-8, 0x3c04, 0x3f80},
+                {1 + 0x1p-8 + 0x1p-45, 0x3c04, 0x3f81},
+                {65519.99, 0x7bff, 0x4780},
+                {65520, 0x7c00, 0x4780},
+                {0x1p-25, 0, 0x3300},
+                {0x1.0000000001p-25, 1, 0x3300},
+                {-0x1p-26, 0x8000, 0xb280},
                 {1e300, 0x7c00, 0x7f80}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint16_t half;
@@ -303,7 +322,8 @@ static void types_have_names(void **state) {
     assert_int_equal(rt_dtype_by_name("f8"), RT_DTYPE_NONE);
 }
 
-/* Cuts ------------------------------------------------------------------------------------------------------------- */
+/* Cuts
+ * ------------------------------------------------------------------------------------------------------------- */
 
 /* Every index is in one part, larger parts come first, and parts differ by at most one unit. */
 static void cuts_cover_larger_first(void **state) {

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define V_OFFSET (8 + TINY_K * TINY_N * 8 + 1)
+#define V_OFFSET   (8 + TINY_K * TINY_N * 8 + 1)
 #define FILE_BYTES (V_OFFSET + TINY_N * TINY_P * 2)
 
 enum { X_AT = 0, Y_AT = 64, Z_AT = 192, IDS_AT = 256, FIRST_AT = 320, PART_AT = 384, SCRATCH_AT = 448 };
@@ -22,8 +22,12 @@ enum { W_AT = 0, V_AT = 256 };
 
 const float tiny_x[TINY_M * TINY_K] = {1, -2, .5f, 3, 1e-3f, 7, 0, 4, -1, .25f, 1e3f, 2};
 
-static double w_at(int k, int n) { return (k + 1) * 0.125 - n * 0.75; }
-static float v_at(int n, int p) { return (float)(n - p) * 0.5f; }
+static double w_at(int k, int n) {
+    return (k + 1) * 0.125 - n * 0.75;
+}
+static float v_at(int n, int p) {
+    return (float)(n - p) * 0.5f;
+}
 
 /* The step of every rank: parts differ, the code does not. */
 static int tiny_step(struct rt *rt) {
@@ -37,14 +41,16 @@ static int tiny_step(struct rt *rt) {
     const struct rt_cut cut = {TINY_N, 1, 1, rt->program->mesh[0]};
     const int64_t first = rt_part_start(rt, 0, TINY_N, 1, 1), columns = rt_cut_length(&cut, rt->coordinate[0]);
 
-    if (ids[0] > 9 && ids[1] == rt->rank) return rt_fail(rt, RT_ERROR_INPUT, "index %d is out of range", (int)ids[0]);
+    if (ids[0] > 9 && ids[1] == rt->rank)
+        return rt_fail(rt, RT_ERROR_INPUT, "index %d is out of range", (int)ids[0]);
     for (int m = 0; m < TINY_M; m++)
         for (int64_t n = 0; n < columns; n++) {
             float sum = 0;
             for (int k = 0; k < TINY_K; k++) sum += x[m * TINY_K + k] * w[k * columns + n];
             part[m * columns + n] = sum;
         }
-    RT_TRY(rt_all_gather(rt, 1, 0, y, part, rt->arena[RT_COMMUNICATION] + SCRATCH_AT, RT_F32, TINY_M, TINY_N, 1, 1, 1));
+    RT_TRY(rt_all_gather(rt, 1, 0, y, part, rt->arena[RT_COMMUNICATION] + SCRATCH_AT, RT_F32, TINY_M, TINY_N, 1, 1,
+                         1));
     for (int m = 0; m < TINY_M; m++)
         for (int p = 0; p < TINY_P; p++) {
             float sum = 0;
@@ -75,7 +81,8 @@ void tiny_expect(float y[TINY_M * TINY_N], float z[TINY_M * TINY_P], int shards)
 }
 
 static const struct rt_port inputs[] = {{RT_F32, 2, {TINY_M, TINY_K}}, {RT_I64, 1, {3}}};
-static const struct rt_port outputs[] = {{RT_F32, 2, {TINY_M, TINY_N}}, {RT_F32, 2, {TINY_M, TINY_P}}, {RT_I64, 0, {0}}};
+static const struct rt_port outputs[] = {
+    {RT_F32, 2, {TINY_M, TINY_N}}, {RT_F32, 2, {TINY_M, TINY_P}}, {RT_I64, 0, {0}}};
 static const struct rt_weight weights[] = {
     {0, 8, RT_F64, RT_F32, 2, {TINY_K, TINY_N}, 1, {{1, 0, 1, 1}}},
     {0, V_OFFSET, RT_F16, RT_F32, 2, {TINY_N, TINY_P}, 1, {{0, 0, 1, 1}}},
@@ -94,11 +101,22 @@ static const struct rt_class the_class = {
 
 void tiny_program(struct rt_program *program, int shards, int units) {
     static const unsigned char class_of_shard[256];
-    *program = (struct rt_program){
-        .format = RT_FORMAT, .name = "tiny", .key = "tiny-1", .plan_ngpus = shards, .runtime_ngpus = shards * units,
-        .naxes = 1, .mesh = {shards}, .ninputs = 2, .noutputs = 3, .nweights = 2, .nclasses = 1,
-        .inputs = inputs, .outputs = outputs, .weights = weights, .classes = &the_class,
-        .class_of_shard = class_of_shard};
+    *program = (struct rt_program){.format = RT_FORMAT,
+                                   .name = "tiny",
+                                   .key = "tiny-1",
+                                   .plan_ngpus = shards,
+                                   .runtime_ngpus = shards * units,
+                                   .naxes = 1,
+                                   .mesh = {shards},
+                                   .ninputs = 2,
+                                   .noutputs = 3,
+                                   .nweights = 2,
+                                   .nclasses = 1,
+                                   .inputs = inputs,
+                                   .outputs = outputs,
+                                   .weights = weights,
+                                   .classes = &the_class,
+                                   .class_of_shard = class_of_shard};
 }
 
 static void put_text(const char *directory, const char *name, const char *text, size_t bytes) {
@@ -110,14 +128,13 @@ static void put_text(const char *directory, const char *name, const char *text, 
     abort();
 }
 
-static const char manifest[] =
-    "{\"format\": 1,\n"
-    " \"inputs\": [{\"name\": \"x\", \"dtype\": \"f32\", \"shape\": [2, 6]},\n"
-    "            {\"name\": \"ids\", \"dtype\": \"i64\", \"shape\": [3]}],\n"
-    " \"outputs\": [{\"name\": \"y\", \"dtype\": \"f32\", \"shape\": [2, 5]},\n"
-    "             {\"name\": \"a/z\", \"dtype\": \"f32\", \"shape\": [2, 4]},\n"
-    "             {\"name\": \"a.z\", \"dtype\": \"i64\", \"shape\": []}],\n"
-    " \"instructions\": [\"MatMul 'first'\", \"all-gather\", \"all-reduce\"]}\n";
+static const char manifest[] = "{\"format\": 1,\n"
+                               " \"inputs\": [{\"name\": \"x\", \"dtype\": \"f32\", \"shape\": [2, 6]},\n"
+                               "            {\"name\": \"ids\", \"dtype\": \"i64\", \"shape\": [3]}],\n"
+                               " \"outputs\": [{\"name\": \"y\", \"dtype\": \"f32\", \"shape\": [2, 5]},\n"
+                               "             {\"name\": \"a/z\", \"dtype\": \"f32\", \"shape\": [2, 4]},\n"
+                               "             {\"name\": \"a.z\", \"dtype\": \"i64\", \"shape\": []}],\n"
+                               " \"instructions\": [\"MatMul 'first'\", \"all-gather\", \"all-reduce\"]}\n";
 
 void tiny_write(const char *directory) {
     unsigned char file[FILE_BYTES] = {0};

@@ -1,5 +1,5 @@
-/* The tiny program as an executable, for tests that start processes: TINY_SHARDS and TINY_UNITS say for how many. With
- * TINY_WRITE=DIR it writes its files and inputs there instead. TINY_DIE=RANK:HOW makes a rank end badly. */
+/* The tiny program as an executable, for tests that start processes: TINY_SHARDS and TINY_UNITS say for how many.
+ * With TINY_WRITE=DIR it writes its files and inputs there instead. TINY_DIE=RANK:HOW makes a rank end badly. */
 #define _GNU_SOURCE 1
 
 #include "tiny.h"
@@ -12,7 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static int env_int(const char *name, int otherwise) { return getenv(name) ? atoi(getenv(name)) : otherwise; }
+static int env_int(const char *name, int otherwise) {
+    return getenv(name) ? atoi(getenv(name)) : otherwise;
+}
 
 static int write_files(const char *directory) {
     char path[512];

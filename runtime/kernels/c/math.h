@@ -32,10 +32,10 @@
  * 0 1, NaN for NaN. pow: ONNX Pow-15 with both sides of one dtype; for integers 0 to a negative power is 0. */
 #define RT_MATH_FLOAT(T, s, SUFFIX)                                                                                \
     RT_INLINE T rt_max_##s(T a, T b) {                                                                             \
-        return (a > b) | (a != a) ? a : b;                                                                         \
+        return ((a > b) | (a != a)) ? a : b;                                                                       \
     }                                                                                                              \
     RT_INLINE T rt_min_##s(T a, T b) {                                                                             \
-        return (a < b) | (a != a) ? a : b;                                                                         \
+        return ((a < b) | (a != a)) ? a : b;                                                                       \
     }                                                                                                              \
     RT_INLINE T rt_div_##s(T a, T b) {                                                                             \
         return a / b;                                                                                              \

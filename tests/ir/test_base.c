@@ -1,0 +1,241 @@
+/* ir/base: arenas, vectors, maps, text, diagnostics. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ir/base/arena.h"
+#include "ir/base/diag.h"
+#include "ir/base/map.h"
+#include "ir/base/str.h"
+#include "ir/base/vec.h"
+#include "tests/ir/golden.h"
+
+/* Arenas --------------------------------------------------------------------------------------------------------- */
+
+static void test_objects_are_zero_aligned_and_apart(void **state) {
+    struct arena arena;
+    unsigned char *before = NULL;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    for (size_t size = 0; size < 3000; size += 7) {
+        unsigned char *object = arena_alloc(&arena, size, 1);
+        assert_int_equal((uintptr_t)object % 16, 0);
+        for (size_t i = 0; i < size; i++) assert_int_equal(object[i], 0);
+        memset(object, 0xff, size);
+        if (size) assert_ptr_not_equal(object, before);
+        before = object;
+    }
+    arena_free(&arena);
+    assert_int_equal(arena.used, 0);
+}
+
+static void test_budget_jumps(void **state) {
+    struct arena arena;
+    jmp_buf failed;
+    volatile int objects = 0;
+    (void)state;
+    arena_init(&arena, 1 << 20, &failed);
+    if (setjmp(failed) == 0) {
+        for (; objects < 1000; objects++) arena_alloc(&arena, 100, 100);
+        fail_msg("the budget was exceeded");
+    }
+    assert_int_equal(objects, (1 << 20) / 10000);
+    assert_in_range(arena.used, 1, 1 << 20);
+    arena_free(&arena);
+}
+
+static bool allocation_jumps(size_t count, size_t size) {
+    struct arena arena;
+    jmp_buf failed;
+    arena_init(&arena, 0, &failed);
+    if (setjmp(failed)) return true;
+    arena_alloc(&arena, count, size);
+    arena_free(&arena);
+    return false;
+}
+
+static void test_sizes_that_overflow_jump(void **state) {
+    (void)state;
+    assert_true(allocation_jumps(SIZE_MAX, 2));
+    assert_true(allocation_jumps(SIZE_MAX / 2, 3));
+    assert_true(allocation_jumps(SIZE_MAX, 1));
+    assert_true(allocation_jumps(SIZE_MAX / 2 + 1, 1));
+    assert_false(allocation_jumps(0, SIZE_MAX));
+}
+
+static void test_copies_end_with_a_zero(void **state) {
+    struct arena arena;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    const char *copy = arena_copy(&arena, "ab\0cd", 4);
+    assert_memory_equal(copy, "ab\0c", 5);
+    assert_string_equal(arena_strdup(&arena, ""), "");
+    assert_string_equal(arena_printf(&arena, "%s %d", "word", 7), "word 7");
+    arena_free(&arena);
+}
+
+static void test_vec_grows(void **state) {
+    struct arena arena;
+    VEC(int) vec = {0};
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    for (int i = 0; i < 10000; i++) VEC_PUSH(&arena, &vec, i * i);
+    assert_int_equal(vec.n, 10000);
+    for (int i = 0; i < 10000; i++) assert_int_equal(vec.at[i], i * i);
+    arena_free(&arena);
+}
+
+/* Maps ----------------------------------------------------------------------------------------------------------- */
+
+static void test_map_finds_all_in_order(void **state) {
+    struct arena arena;
+    struct map map;
+    char key[16];
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    map_init(&map, &arena);
+    assert_int_equal(map_get(&map, "none", 4), -1);
+    for (int i = 0; i < 5000; i++) {
+        int length = snprintf(key, sizeof key, "key%d", i * 7);
+        assert_true(map_put(&map, key, (size_t)length, i));
+        assert_false(map_put(&map, key, (size_t)length, i + 1));
+    }
+    assert_int_equal(map.n, 5000);
+    for (int i = 0; i < 5000; i++) {
+        int length = snprintf(key, sizeof key, "key%d", i * 7);
+        assert_int_equal(map_get(&map, key, (size_t)length), i + 1);
+        assert_string_equal(map.entries[i].key, key);
+    }
+    assert_int_equal(map_get(&map, "key1", 4), -1);
+    arena_free(&arena);
+}
+
+static void test_map_keys_are_bytes(void **state) {
+    struct arena arena;
+    struct map map;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    map_init(&map, &arena);
+    map_put(&map, "a\0b", 3, 1);
+    map_put(&map, "a\0c", 3, 2);
+    map_put(&map, "", 0, 3);
+    map_put(&map, "a", 1, 4);
+    assert_int_equal(map_get(&map, "a\0b", 3), 1);
+    assert_int_equal(map_get(&map, "a\0c", 3), 2);
+    assert_int_equal(map_get(&map, "", 0), 3);
+    assert_int_equal(map_get(&map, "a", 1), 4);
+    assert_int_equal(map_get(&map, "a\0", 2), -1);
+    arena_free(&arena);
+}
+
+/* Text ----------------------------------------------------------------------------------------------------------- */
+
+static void test_strbuf(void **state) {
+    struct arena arena;
+    struct strbuf buffer;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    strbuf_init(&buffer, &arena);
+    assert_string_equal(strbuf_text(&buffer), "");
+    strbuf_puts(&buffer, "one");
+    strbuf_putc(&buffer, ',');
+    strbuf_printf(&buffer, "%0*d", 500, 7);
+    strbuf_add(&buffer, "xyz", 2);
+    assert_int_equal(buffer.length, 4 + 500 + 2);
+    assert_memory_equal(strbuf_text(&buffer), "one,000", 7);
+    assert_string_equal(strbuf_text(&buffer) + 502, "07xy");
+    arena_free(&arena);
+}
+
+static void test_names_made_harmless(void **state) {
+    struct arena arena;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    assert_string_equal(str_escape(&arena, "a\033[1m\\\n\xc3", 8, 0), "a\\x1b[1m\\x5c\\x0a\\xc3");
+    assert_string_equal(str_escape(&arena, "abcdef", 6, 3), "abc...");
+    assert_string_equal(str_escape(&arena, "ab\n", 3, 3), "ab...");
+    assert_string_equal(str_filename(&arena, "a/b..\\c d-1_", 12), "a_b.._c_d-1_");
+    assert_true(str_is_plain("h.0/attn:q_1-x"));
+    assert_false(str_is_plain("a*/b"));
+    assert_false(str_is_plain("a\\"));
+    assert_false(str_is_plain("a\x80"));
+    arena_free(&arena);
+}
+
+static void test_nearest_word(void **state) {
+    static const char *const words[] = {"--threads", "--target", "--train", NULL};
+    (void)state;
+    assert_string_equal(str_nearest("--thread", words), "--threads");
+    assert_string_equal(str_nearest("--tarqet", words), "--target");
+    assert_null(str_nearest("--output", words));
+    assert_null(str_nearest("", words));
+}
+
+/* Diagnostics ---------------------------------------------------------------------------------------------------- */
+
+static void test_diagnostics_as_printed(void **state) {
+    struct arena arena;
+    struct diags diags;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    diags_init(&diags, &arena);
+    assert_int_equal(diags_exit(&diags), EXIT_OK);
+    diag_warning(&diags, 12, NULL, "one %s", "thing");
+    assert_int_equal(diags_exit(&diags), EXIT_OK);
+    assert_int_equal(diag_error(&diags, 331, EXIT_UNSUPPORTED, "m.onnx: node 1", "no %d", 7), -1);
+    diag_note(&diags, "because %s", "so");
+    diag_help(&diags, "try %s", diag_quote(&diags, "a\nb"));
+    diag_error(&diags, 1, EXIT_LIMIT, NULL, "later");
+    diag_remark(&diags, "here", "a remark");
+    assert_int_equal(diags_exit(&diags), EXIT_UNSUPPORTED);
+    assert_int_equal(diags.errors, 2);
+    assert_string_equal(golden_diags(&arena, &diags), "rankc: warning[E0012]: one thing\n"
+                                                      "rankc: error[E0331]: no 7\n"
+                                                      "  --> m.onnx: node 1\n"
+                                                      "  note: because so\n"
+                                                      "  help: try 'a\\x0ab'\n"
+                                                      "rankc: error[E0001]: later\n"
+                                                      "rankc: note: a remark\n"
+                                                      "  --> here\n");
+    arena_free(&arena);
+}
+
+static void test_diagnostics_as_json(void **state) {
+    struct arena arena;
+    struct diags diags;
+    char text[512] = "";
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    diags_init(&diags, &arena);
+    diag_error(&diags, 7, EXIT_MALFORMED, NULL, "\"quoted\"\n");
+    diag_help(&diags, "h");
+    diag_remark(&diags, NULL, "not printed");
+    FILE *out = fmemopen(text, sizeof text, "w");
+    diags_print(&diags, out, DIAG_JSON, DIAG_WARNING);
+    fclose(out);
+    assert_string_equal(text, "{\"format\":1,\"severity\":\"error\",\"code\":\"E0007\",\"text\":\"\\\"quoted\\\"\\u000a\","
+                              "\"where\":null,\"notes\":[\"help: h\"]}\n");
+    arena_free(&arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_objects_are_zero_aligned_and_apart),
+        cmocka_unit_test(test_budget_jumps),
+        cmocka_unit_test(test_sizes_that_overflow_jump),
+        cmocka_unit_test(test_copies_end_with_a_zero),
+        cmocka_unit_test(test_vec_grows),
+        cmocka_unit_test(test_map_finds_all_in_order),
+        cmocka_unit_test(test_map_keys_are_bytes),
+        cmocka_unit_test(test_strbuf),
+        cmocka_unit_test(test_names_made_harmless),
+        cmocka_unit_test(test_nearest_word),
+        cmocka_unit_test(test_diagnostics_as_printed),
+        cmocka_unit_test(test_diagnostics_as_json),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

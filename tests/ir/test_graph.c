@@ -1,0 +1,180 @@
+/* Meshes, layouts, attributes and uses: what ir.h promises about a graph. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ir/base/str.h"
+#include "ir/op.h"
+#include "tests/ir/golden.h"
+
+static const struct mesh mesh = {3, {{"tensor", 4}, {"pipeline", 2}, {"data", 2}}};
+
+/* The groups of an axis, each once: "{0 1 2 3} {4 5 6 7} ..". */
+static const char *groups(struct arena *arena, int axis) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    for (int shard = 0; shard < mesh_size(&mesh); shard++) {
+        int members[16], n = mesh_group(&mesh, shard, axis, members);
+        assert_int_equal(n, mesh.axis[axis].size);
+        if (members[0] != shard) continue;
+        for (int i = 0; i < n; i++) strbuf_printf(&out, "%s%d", i ? " " : "{", members[i]);
+        strbuf_putc(&out, '}');
+    }
+    return strbuf_text(&out);
+}
+
+static void test_groups_of_each_axis(void **state) {
+    struct arena arena;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    assert_int_equal(mesh_size(&mesh), 16);
+    assert_string_equal(groups(&arena, 0), "{0 1 2 3}{4 5 6 7}{8 9 10 11}{12 13 14 15}");
+    assert_string_equal(groups(&arena, 1), "{0 4}{1 5}{2 6}{3 7}{8 12}{9 13}{10 14}{11 15}");
+    assert_string_equal(groups(&arena, 2), "{0 8}{1 9}{2 10}{3 11}{4 12}{5 13}{6 14}{7 15}");
+    arena_free(&arena);
+}
+
+/* Every shard is in its own group, at its own coordinate. */
+static void test_groups_agree_with_coordinates(void **state) {
+    (void)state;
+    for (int shard = 0; shard < 16; shard++) {
+        int coordinate[MAX_AXES], members[16];
+        mesh_coordinate(&mesh, shard, coordinate);
+        assert_int_equal(coordinate[0] + 4 * coordinate[1] + 8 * coordinate[2], shard);
+        assert_int_equal(coordinate[3], 0);
+        for (int axis = 0; axis < 3; axis++) {
+            mesh_group(&mesh, shard, axis, members);
+            assert_int_equal(members[coordinate[axis]], shard);
+        }
+    }
+}
+
+static void test_axes_by_name(void **state) {
+    (void)state;
+    assert_int_equal(mesh_axis_by_name(&mesh, "pipeline"), 1);
+    assert_int_equal(mesh_axis_by_name(&mesh, "pipe"), -1);
+    assert_int_equal(mesh_size(&(struct mesh){0}), 1);
+}
+
+/* 10 columns in 2 blocks of units of 1 among 4: 2 1 1 1 of each block. */
+static void test_local_extents(void **state) {
+    struct arena arena;
+    struct graph graph;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    graph_init(&graph, &arena, "g");
+    graph.mesh = mesh;
+    int id = graph_add_tensor(&graph, TENSOR_WEIGHT, "w", RT_F32, 2, (const int64_t[]){6, 10});
+    struct tensor *w = &graph.tensors.at[id];
+    w->layout.axis[0] = (struct holding){.kind = HOLD_PART, .dim = 1, .blocks = 2, .unit = 1};
+    w->layout.axis[1] = (struct holding){.kind = HOLD_PARTIAL, .reduce = REDUCE_SUM};
+    w->layout.axis[2] = (struct holding){.kind = HOLD_PART, .dim = 0, .blocks = 1, .unit = 2};
+    for (int shard = 0; shard < 16; shard++) {
+        int coordinate[MAX_AXES];
+        int64_t dims[MAX_NDIM];
+        mesh_coordinate(&mesh, shard, coordinate);
+        tensor_local_dims(&graph, w, coordinate, dims);
+        assert_int_equal(dims[0], coordinate[2] == 0 ? 4 : 2);
+        assert_int_equal(dims[1], coordinate[0] == 0 ? 4 : 2);
+    }
+    arena_free(&arena);
+}
+
+static void test_equal_holdings(void **state) {
+    const struct holding whole = {HOLD_WHOLE}, odd = {.kind = HOLD_WHOLE, .dim = 3, .unit = 7};
+    const struct holding part = {.kind = HOLD_PART, .dim = 1, .blocks = 1, .unit = 1};
+    const struct holding strided = {.kind = HOLD_PART, .dim = 1, .blocks = 2, .unit = 1};
+    const struct holding sum = {.kind = HOLD_PARTIAL}, max = {.kind = HOLD_PARTIAL, .reduce = REDUCE_MAX};
+    (void)state;
+    assert_true(holding_equal(&whole, &odd));
+    assert_true(holding_equal(&part, &part));
+    assert_false(holding_equal(&part, &strided));
+    assert_false(holding_equal(&part, &whole));
+    assert_false(holding_equal(&sum, &max));
+}
+
+static void test_shapes_that_fit(void **state) {
+    (void)state;
+    assert_true(tensor_shape_fits(0, NULL));
+    assert_true(tensor_shape_fits(2, (const int64_t[]){0, INT64_MAX}));
+    assert_false(tensor_shape_fits(2, (const int64_t[]){0, -1}));
+    assert_false(tensor_shape_fits(2, (const int64_t[]){INT64_MAX, 2}));
+    assert_false(tensor_shape_fits(1, (const int64_t[]){(int64_t)1 << 43}));
+    assert_true(tensor_shape_fits(1, (const int64_t[]){((int64_t)1 << 43) - 1}));
+}
+
+static void test_attributes(void **state) {
+    struct arena arena;
+    struct graph graph;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    graph_init(&graph, &arena, "g");
+    int64_t ints[] = {1, 2, 3};
+    const struct attr attrs[] = {attr_of_int("i", 7), attr_of_ints("list", 3, ints), attr_of_text("t", "text")};
+    int x = graph_add_tensor(&graph, TENSOR_INPUT, "x", RT_F32, 0, NULL), n;
+    int y = graph_add_tensor(&graph, TENSOR_VALUE, "y", RT_F32, 0, NULL);
+    int id = graph_add_node(&graph, op_named("Relu"), "relu", 1, &x, 1, &y, 3, attrs);
+    struct node *node = &graph.nodes.at[id];
+    ints[0] = 99; /* the node has its own copy */
+    assert_int_equal(attr_ints(node, "list", &n)[0], 1);
+    assert_int_equal(n, 3);
+    assert_int_equal(attr_int(node, "i", 0), 7);
+    assert_true(attr_float(node, "i", 0) == 7);
+    assert_int_equal(attr_int(node, "t", 5), 5);
+    assert_null(attr_ints(node, "none", &n));
+    assert_int_equal(n, 0);
+    const struct node before = *node;
+    attr_set(&graph, node, attr_of_float("i", 0.5));
+    attr_set(&graph, node, attr_of_int("new", 1));
+    assert_int_equal(attr_int(&before, "i", 0), 7); /* a copied node keeps its attributes */
+    assert_true(attr_float(node, "i", 0) == 0.5);
+    assert_int_equal(node->nattrs, 4);
+    assert_int_equal(graph.tensors.at[y].producer, id);
+    arena_free(&arena);
+}
+
+static void test_uses_in_order(void **state) {
+    struct arena arena;
+    struct uses uses;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    const struct graph *graph = golden_graph(&arena, "input %0 \"x\" f32[2]\n"
+                                                     "%1 \"y\" = Relu(%0)\n"
+                                                     "%2 \"z\" = Mul(%1, %1)\n"
+                                                     "%3 \"w\" = Add(%0, %1)\n");
+    assert_non_null(graph);
+    graph_uses(graph, &arena, &uses);
+    const int expected[] = {0, 2, 1, 1, 2};
+    const int first[] = {0, 2, 5, 5, 5};
+    assert_memory_equal(uses.users, expected, sizeof expected);
+    assert_memory_equal(uses.first, first, sizeof first);
+    arena_free(&arena);
+}
+
+static void test_places_are_printable(void **state) {
+    struct arena arena;
+    struct graph graph;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    graph_init(&graph, &arena, "m\033.onnx");
+    int x = graph_add_tensor(&graph, TENSOR_INPUT, "x", RT_F32, 2, (const int64_t[]){2, 0});
+    int y = graph_add_tensor(&graph, TENSOR_VALUE, "y", RT_F32, 0, NULL);
+    int id = graph_add_node(&graph, op_named("Relu"), "a\nb", 1, &x, 1, &y, 0, NULL);
+    assert_string_equal(node_place(&graph, id), "m\\x1b.onnx: node 0 'a\\x0ab' (Relu)");
+    assert_string_equal(tensor_type(&arena, &graph.tensors.at[x]), "f32[2,0]");
+    arena_free(&arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_groups_of_each_axis), cmocka_unit_test(test_groups_agree_with_coordinates),
+        cmocka_unit_test(test_axes_by_name),        cmocka_unit_test(test_local_extents),
+        cmocka_unit_test(test_equal_holdings),      cmocka_unit_test(test_shapes_that_fit),
+        cmocka_unit_test(test_attributes),          cmocka_unit_test(test_uses_in_order),
+        cmocka_unit_test(test_places_are_printable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
