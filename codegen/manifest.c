@@ -134,6 +134,15 @@ static void put_communication(json *w, const struct manifest *m) {
 /* Nodes -----------------------------------------------------------------------------------------------------------
  */
 
+/* The tensor of the model that an operand is: what redistributed it is not part of a plan. */
+static const char *origin_name(const struct graph *graph, int tensor) {
+    for (int producer; (producer = graph->tensors.at[tensor].producer) >= 0;) {
+        if (graph->nodes.at[producer].op->class != OP_COMM) break;
+        tensor = graph->nodes.at[producer].inputs[0];
+    }
+    return graph->tensors.at[tensor].name;
+}
+
 /* The first operand that is cut when `split` cuts the node: {tensor, dim, ways, axis}. */
 static void put_split(json *w, const struct graph *graph, const struct node *node, const struct dims *dims,
                       int axis, bool exact) {
@@ -144,7 +153,7 @@ static void put_split(json *w, const struct graph *graph, const struct node *nod
         int dim = dims_dim_cut(dims, o, &node->split[axis], &blocks, &unit);
         if (dim < 0) continue;
         rt_json_open(w, '{', RT_JSON_INLINE);
-        put(w, "tensor", graph->tensors.at[o < dims->ninputs ? node->inputs[k] : node->outputs[k]].name);
+        put(w, "tensor", origin_name(graph, o < dims->ninputs ? node->inputs[k] : node->outputs[k]));
         put_int(w, "dim", dim);
         put_int(w, "ways", graph->mesh.axis[axis].size);
         put(w, "axis", graph->mesh.axis[axis].name);
@@ -214,9 +223,8 @@ static void put_instructions(json *w, const struct rankplan *plan) {
 static void put_tensors(json *w, const struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     open_list(w, "tensors");
-    for (int t = 0; t < graph->tensors.n; t++) {
-        if (!plan->loaded[t]) continue;
-        const struct tensor *tensor = &graph->tensors.at[t];
+    for (int i = 0; i < plan->weights.n; i++) {
+        const struct tensor *tensor = &graph->tensors.at[plan->weights.at[i]];
         rt_json_open(w, '{', RT_JSON_INLINE);
         put(w, "name", tensor->name);
         put(w, "dtype", rt_dtypes[tensor->dtype].name);

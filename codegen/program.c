@@ -69,11 +69,9 @@ static void bind_splits(struct tmpl_env *env, const struct graph *graph, const s
 static void bind_weights(struct tmpl_env *env, const struct rankplan *plan, const struct program_info *info,
                          struct strbuf *constants) {
     const struct graph *graph = plan->graph;
-    int n = 0;
     tmpl_list(env, "weights");
-    for (int t = 0; t < graph->tensors.n; t++) {
-        if (!plan->loaded[t]) continue;
-        const struct tensor *tensor = &graph->tensors.at[t];
+    for (int i = 0; i < plan->weights.n; i++) {
+        const struct tensor *tensor = &graph->tensors.at[plan->weights.at[i]];
         struct tmpl_env *weight = tmpl_entry(env, "weights");
         bool constant = tensor->kind == TENSOR_CONST;
         while (constant && constants->length % CONSTANTS_ALIGNMENT) strbuf_putc(constants, 0);
@@ -86,9 +84,8 @@ static void bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(weight, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));
         bind_splits(weight, graph, tensor);
         if (constant) strbuf_add(constants, tensor->data, (size_t)tensor_bytes(tensor));
-        n++;
     }
-    tmpl_setf(env, "nweights", "%d", n);
+    tmpl_setf(env, "nweights", "%d", plan->weights.n);
 }
 
 /* Classes ---------------------------------------------------------------------------------------------------------
@@ -108,12 +105,10 @@ static const char *places(const struct rankplan *plan, const struct plan_class *
 
 static const char *weight_offsets(const struct rankplan *plan, const struct plan_class *class) {
     struct strbuf out;
-    int n = 0;
     strbuf_init(&out, plan->graph->arena);
-    for (int t = 0; t < plan->graph->tensors.n; t++)
-        if (plan->loaded[t])
-            strbuf_printf(&out, "%s%lld", n++ % 12 ? ", " : n > 1 ? ",\n" : "", (long long)class->place[t].offset);
-    return n ? strbuf_text(&out) : "0";
+    for (int i = 0; i < plan->weights.n; i++)
+        strbuf_printf(&out, "%s%lld", i % 12 ? ", " : i ? ",\n" : "", (long long)class->place[plan->weights.at[i]].offset);
+    return plan->weights.n ? strbuf_text(&out) : "0";
 }
 
 /* "shards 0, 1", of every unit. */

@@ -100,7 +100,7 @@ static const struct role *role_of(struct function *f, int i, int slot) {
 static void put_call(struct function *f, int i, const char *site, int number) {
     const struct instruction *instruction = &f->instructions[i];
     int slot = 0;
-    for (int s = 0; s < instruction->tensors.n; s++) role_of(f, i, s);
+    for (int s = 1; s <= instruction->tensors.n; s++) role_of(f, i, s % instruction->tensors.n); /* the result last */
     for (const char *c = instruction->text; *c; c++) {
         if (*c == 1)
             strbuf_puts(&f->body, role_of(f, i, slot++)->name);

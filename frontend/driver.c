@@ -66,12 +66,6 @@ static int read_onnx(struct job *job) {
     return import_model(job->arena, job->diags, job->model, &import, &job->graph);
 }
 
-static const char *stem_of(struct arena *arena, const char *path) {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    const char *dot = strrchr(name, '.');
-    return str_filename(arena, name, dot && dot > name ? (size_t)(dot - name) : strlen(name));
-}
-
 /* The mesh of the options; text that brings its own keeps it. */
 static void set_mesh(struct job *job) {
     if (job->graph->mesh.naxes) return;
@@ -111,8 +105,8 @@ static int job_plan(struct job *job) {
 static int job_describe(struct job *job) {
     const struct options *options = job->options;
     job->info = (struct program_info){
-        .model = stem_of(job->arena, options->operand),
-        .instance = str_filename(job->arena, options->instance_name, strlen(options->instance_name)),
+        .model = options_model(options, job->arena),
+        .instance = options_instance(options, job->arena),
         .version = RANKC_VERSION,
         .pas = options_text(options, OPT_PAS, job->arena),
         .runtime_ngpus = (int)options->runtime_ngpus,

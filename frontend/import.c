@@ -5,7 +5,10 @@
 #include "frontend/import_state.h"
 #include "runtime/base/checked.h"
 
-enum { MAX_ERRORS = 50 }; /* then the walk ends: the rest is likely to follow from them */
+enum {
+    OLDEST_OPSET = 6,
+    MAX_ERRORS = 50 /* then the walk ends: the rest is likely to follow from them */
+};
 
 int scope_find(const struct scope *scope, const char *name) {
     for (; scope; scope = scope->outer) {
@@ -161,8 +164,9 @@ static void bind_attributes(struct frame *frame, struct lower *l, const Onnx__Fu
 static int enter_function(struct lower *l, const Onnx__FunctionProto *function) {
     struct import *import = l->import;
     if (l->node->n_input > function->n_input || l->node->n_output > function->n_output)
-        return lower_error(l, 331, EXIT_MALFORMED, "function '%s' takes %zu inputs and gives %zu outputs",
-                           onnx_text(function->name), function->n_input, function->n_output);
+        return lower_error(l, 331, EXIT_MALFORMED, "function %s has %zu input(s) and %zu output(s), %zu and %zu given",
+                           diag_quote(l->b.diags, onnx_text(function->name)), function->n_input, function->n_output,
+                           l->node->n_input, l->node->n_output);
     struct scope *scope = scope_new(import->arena, NULL);
     for (size_t i = 0; i < function->n_input; i++)
         scope_define(scope, onnx_text(function->input[i]), (int)i < l->ninputs ? l->inputs[i] : LEFT_OUT);
@@ -266,8 +270,13 @@ static int check_sequences(struct lower *l) {
 /* Rows that are one elementwise operator: its attributes are the row's. */
 static int lower_map(struct lower *l) {
     struct attr attrs[4];
-    int n = 0;
+    int n = 0, ndim;
     struct onnx_attr attr;
+    if (l->ninputs == 2) {
+        struct tensor a = lower_input(l, 0), b = lower_input(l, 1);
+        int64_t dims[MAX_NDIM];
+        if (!broadcast_dims(a.ndim, a.dims, b.ndim, b.dims, &ndim, dims)) return lower_misfit(l, l->inputs[0], l->inputs[1]);
+    }
     for (const char *rest = l->op->attrs; (rest = onnx_next_attr(rest, &attr)); n++) {
         const char *name = arena_copy(l->import->arena, attr.name, attr.length);
         attrs[n] = attr_of_float(name, lower_float(l, name));
@@ -361,6 +370,16 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+/* The forms that operators had before are not in the table. */
+static int check_opset(struct import *import) {
+    const Onnx__ModelProto *proto = import->model->proto;
+    for (size_t i = 0; i < proto->n_opset_import; i++)
+        if (!*onnx_domain(proto->opset_import[i]->domain) && proto->opset_import[i]->version < OLDEST_OPSET)
+            return diag_error(import->diags, 401, EXIT_UNSUPPORTED, import->model->place,
+                              "opset %lld is not supported: the oldest is %d", (long long)proto->opset_import[i]->version, OLDEST_OPSET);
+    return 0;
+}
+
 int import_model(struct arena *arena, struct diags *diags, struct onnx_model *model,
                  const struct import_options *options, struct graph **out) {
     const Onnx__GraphProto *proto = model->proto->graph;
@@ -372,6 +391,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     map_init(&import.missing_index, arena);
     index_functions(&import);
     struct frame *frame = ARENA_NEW(arena, struct frame);
+    if (check_opset(&import) < 0) return -1;
     *frame = (struct frame){.scope = scope_new(arena, NULL),
                             .nodes = proto->node,
                             .nnodes = (int64_t)proto->n_node,

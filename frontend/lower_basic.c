@@ -189,6 +189,25 @@ int lower_pow(struct lower *l) {
     return lower_result(l, emit_cast(l, emit2(l, "Pow", base, exponent), result));
 }
 
+/* Elementwise up to opset 6: with broadcast, b's dimensions are a's from `axis` on, by default the last ones. */
+int lower_aligned(struct lower *l) {
+    struct tensor a = lower_input(l, 0), b = lower_input(l, 1);
+    int64_t axis = lower_given(l, "axis") ? lower_int(l, "axis") : a.ndim - b.ndim, shape[MAX_NDIM];
+    if (axis < 0) axis += a.ndim;
+    if (!lower_int(l, "broadcast")) axis = 0;
+    if (axis < 0 || axis + b.ndim > a.ndim) return lower_misfit(l, l->inputs[0], l->inputs[1]);
+    for (int d = 0; d < a.ndim; d++) shape[d] = d < axis || d >= axis + b.ndim ? 1 : b.dims[d - axis];
+    return lower_result(l, emit2(l, l->op->name, l->inputs[0], emit_reshape(l, l->inputs[1], a.ndim, shape)));
+}
+
+/* PRelu up to opset 6: one slope, or one per channel. */
+int lower_channel_slope(struct lower *l) {
+    struct tensor x = lower_input(l, 0), slope = lower_input(l, 1);
+    bool per_channel = slope.ndim == 1 && x.ndim > 2 && slope.dims[0] == x.dims[1];
+    int aligned = per_channel ? emit_per_channel(l, l->inputs[1], x.ndim) : l->inputs[1];
+    return lower_result(l, emit2(l, "PRelu", l->inputs[0], aligned));
+}
+
 int lower_mod(struct lower *l) {
     bool fmod = lower_int(l, "fmod") || rt_dtype_is_float(lower_dtype(l, l->inputs[0]));
     return lower_result(l, emit2(l, fmod ? "Fmod" : "Mod", l->inputs[0], l->inputs[1]));

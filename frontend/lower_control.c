@@ -103,6 +103,7 @@ int lower_loop(struct lower *l) {
     struct arena *arena = l->b.graph->arena;
     struct loop *loop = ARENA_NEW(arena, struct loop);
     int64_t condition = 1;
+    if (l->ninputs < 2) return lower_error(l, 331, EXIT_MALFORMED, "Loop takes at least 2 inputs, %d given", l->ninputs);
     *loop = (struct loop){.name = l->b.node, .trips = INT64_MAX, .ncarried = l->ninputs - 2};
     loop->body = lower_attribute(l, "body")->g;
     loop->nscans = (int)loop->body->n_output - 1 - loop->ncarried;

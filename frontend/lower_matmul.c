@@ -50,9 +50,12 @@ int lower_matmul(struct lower *l) {
     if (na == 1) a = emit_unsqueeze(l, a, 0);
     if (nb == 1) b = emit_unsqueeze(l, b, 1);
     int y = emit_matmul(l, a, b, false, false);
-    if (nb == 1 && y >= 0) y = emit_squeeze(l, y, lower_ndim(l, y) - 1);
-    if (na == 1 && y >= 0) y = emit_squeeze(l, y, lower_ndim(l, y) - (nb == 1 ? 1 : 2));
-    return lower_result(l, y);
+    if (y < 0 || (na > 1 && nb > 1)) return lower_result(l, y);
+    struct tensor product = lower_tensor(l, y);
+    int n = product.ndim - 2;
+    if (na > 1) n++;
+    if (nb > 1) product.dims[n++] = product.dims[product.ndim - 1];
+    return lower_result(l, emit_reshape(l, y, n, product.dims));
 }
 
 /* ONNX Gemm-13: alpha A' B' + beta C. */

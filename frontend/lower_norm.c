@@ -83,7 +83,7 @@ int lower_batch_norm(struct lower *l) {
     struct tensor x = lower_input(l, 0);
     if (check_epsilon(l) < 0) return -1;
     if (l->op->since == 14 ? lower_int(l, "training_mode") != 0 : lower_wants(l, 1)) return lower_unsupported(l, "training mode");
-    if (l->op->since == 1 && !lower_int(l, "spatial")) return lower_unsupported(l, "spatial = 0");
+    if (l->op->since < 9 && !lower_int(l, "spatial")) return lower_unsupported(l, "spatial = 0");
     int p[5];
     for (int i = 1; i < 5; i++)
         if ((p[i] = per_channel(l, i, &x)) < 0) return -1;

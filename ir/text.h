@@ -20,9 +20,9 @@
  *
  *   attribute  key=7 | key=[1, -2] | key=0.5 | key="text"     a float has one of . e nan inf
  *   layout     {axis:part(dim,blocks,unit), axis:partial(sum|max|min)}   whole on the axes not named
- *   split      split(axis:factor/blocks/unit)      by the name of the factor in the node's bound annotation
- * (dims.h) text       printable ASCII; \xNN for any other byte, quotes and backslashes numbers    the shortest text
- * that reads back as the same bits; inf, -inf, nan, nan:0x7fc00001 (a NaN by its bits)
+ *   split      split(axis:factor/blocks/unit)      factors by their names in the node's bound annotation
+ *   text       printable ASCII; \xNN for any other byte, quotes and backslashes
+ *   numbers    the shortest text that reads back as the same bits; nan:0x7fc00001: a NaN by its bits
  *
  * `node`, `stage`: the node's name and pipeline stage where not "" and 0. The type of a computed tensor may be left
  * out: it is inferred, as op_infer does. A type that is given must agree with inference. */

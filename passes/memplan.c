@@ -39,6 +39,7 @@ static void lifetimes(const struct rankplan *plan, int *first, int *last) {
 static int by_size(const void *a, const void *b) {
     const struct block *x = a, *y = b;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    if (x->first != y->first) return x->first - y->first;
     return x->tensor - y->tensor;
 }
 
@@ -59,7 +60,7 @@ static int64_t lowest_fit(const struct block *blocks, const int *near, int n, co
     return offset;
 }
 
-/* Offsets for all blocks, largest first; returns the bytes needed. */
+/* Offsets for all blocks, largest first, then earliest; returns the bytes needed. */
 static int64_t assign(struct arena *arena, struct block *blocks, int n) {
     int *near = ARENA_ARRAY(arena, int, n + 1);
     int64_t total = 0;
@@ -99,8 +100,8 @@ static int collect(const struct rankplan *plan, const struct plan_class *class, 
 
 static void place_weights(const struct rankplan *plan, struct plan_class *class) {
     int64_t offset = 0;
-    for (int t = 0; t < plan->graph->tensors.n; t++) {
-        if (!plan->loaded[t]) continue;
+    for (int i = 0; i < plan->weights.n; i++) {
+        int t = plan->weights.at[i];
         class->place[t] = (struct plan_place){PLAN_WEIGHTS, offset};
         offset += padded(rankplan_bytes(class, plan->graph, t));
     }

@@ -40,25 +40,34 @@ static bool communicates(const struct op *op) {
     return op->class == OP_COMM && strcmp(op->name, "Chunk") != 0;
 }
 
-static void mark_uses(struct rankplan *plan) {
+static void load_weight(struct rankplan *plan, bool *listed, int tensor) {
+    if (listed[tensor] || !tensor_is_stored(&plan->graph->tensors.at[tensor])) return;
+    listed[tensor] = true;
+    VEC_PUSH(plan->graph->arena, &plan->weights, tensor);
+}
+
+static void list_weights(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
-    plan->loaded = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    bool *listed = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0 && !rankplan_is_literal(graph, node, k)) load_weight(plan, listed, node->inputs[k]);
+    }
+    for (int i = 0; i < graph->outputs.n; i++) load_weight(plan, listed, graph->outputs.at[i]);
+}
+
+/* What peers read or write. Inputs and stored tensors keep their own arena. */
+static void mark_shared(struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
     plan->shared = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        for (int k = 0; k < node->ninputs; k++) {
-            if (node->inputs[k] < 0 || rankplan_is_literal(graph, node, k)) continue;
-            plan->loaded[node->inputs[k]] = tensor_is_stored(&graph->tensors.at[node->inputs[k]]);
-        }
         if (!communicates(node->op)) continue;
         plan->shared[plan->root[node->inputs[0]]] = true;
         plan->shared[plan->root[node->outputs[0]]] = true;
     }
-    for (int i = 0; i < graph->outputs.n; i++) {
-        int id = graph->outputs.at[i];
-        plan->loaded[id] = plan->loaded[id] || tensor_is_stored(&graph->tensors.at[id]);
-    }
-    for (int t = 0; t < graph->tensors.n; t++) /* inputs and stored tensors keep their arena */
+    for (int t = 0; t < graph->tensors.n; t++)
         if (graph->tensors.at[t].kind != TENSOR_VALUE) plan->shared[t] = false;
 }
 
@@ -87,7 +96,8 @@ static void find_classes(struct rankplan *plan) {
 void rankplan_make(struct rankplan *plan, struct graph *graph) {
     *plan = (struct rankplan){.graph = graph};
     find_roots(plan);
-    mark_uses(plan);
+    list_weights(plan);
+    mark_shared(plan);
     find_classes(plan);
     memplan_make(plan);
     graph->level = PLANNED;

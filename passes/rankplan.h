@@ -41,7 +41,7 @@ struct plan_class {
 struct rankplan {
     struct graph *graph;
     int *root;    /* per tensor: the tensor whose bytes it shares (views) */
-    bool *loaded; /* per tensor: a stored tensor that some node or output reads as memory, not as a literal */
+    VEC(int) weights; /* stored tensors that nodes or outputs read as memory, not as literals, by first use */
     bool *shared; /* per tensor (root): lies in COMMUNICATION */
     int nclasses, *class_of; /* per shard */
     struct plan_class *classes;

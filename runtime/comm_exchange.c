@@ -91,10 +91,6 @@ static int enter(struct shared *c, const struct entry *entry, struct exchange *o
     return RT_OK;
 }
 
-int shared_leave(struct shared *c) {
-    return shared_barrier(c);
-}
-
 int shared_enter_split(struct shared *c, int color) {
     struct exchange exchange;
     struct entry entry = {.kind = SPLIT, .bytes = (unsigned)color};
@@ -143,7 +139,7 @@ static int exchange_windows(struct shared *c, const struct exchange *exchange, c
         if (!status) status = take(c, context, start, end);
         start = end;
     }
-    return status ? status : shared_leave(c);
+    return status ? status : shared_barrier(c);
 }
 
 /* The part of bytes [first, last) of a stream that lies in the window [start, end). */
@@ -251,7 +247,7 @@ static int all_reduce_in_place(struct shared *c, uint64_t bytes, const struct re
         c->target[r] = shared_symmetric(c, r) + load(&c->control[r]->call.target) + slice.first;
     if (slice.first < slice.last)
         reduce_views(c, slice.first, c->target, c->base.size, slice.last - slice.first, what);
-    return shared_leave(c);
+    return shared_barrier(c);
 }
 
 /* Small windows, and all of two ranks: everyone reduces everything. Others: each member reduces its slice into its
@@ -359,10 +355,8 @@ int shared_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {
     return status ? status : exchange_windows(c, &exchange, data, entry.bytes, take_broadcast, &cast);
 }
 
-/* Messages
- * --------------------------------------------------------------------------------------------------------- A
- * message is one piece where its source is symmetric, else pieces staged in the sender's slot, at most two ahead of
- * the receiver. The sender leaves when the last piece is taken. */
+/* Messages. One is a single piece where its source is symmetric, else pieces staged in the sender's slot, at most
+ * two ahead of the receiver. The sender leaves when the last piece is taken. */
 
 static bool bad_peer(struct shared *c, int peer, const char *what) {
     if (peer >= 0 && peer < c->base.size && peer != c->base.rank) return false;

@@ -105,7 +105,8 @@ int rt_comm_open_self(struct rt_comm **out) {
 
 void *rt_comm_segment(struct rt_comm *comm) {
     size_t bytes;
-    return comm->driver->segment(comm, &bytes);
+    void *memory = comm->driver->segment(comm, &bytes);
+    return memory;
 }
 
 size_t rt_comm_segment_bytes(struct rt_comm *comm) {

@@ -98,8 +98,7 @@ int shared_fail(struct shared *c, int status, const char *format, ...) {
     return status;
 }
 
-/* Waiting
- * ---------------------------------------------------------------------------------------------------------- */
+/* Waiting */
 
 static void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -137,8 +136,7 @@ int shared_barrier(struct shared *c) {
     return RT_OK;
 }
 
-/* Membership
- * ------------------------------------------------------------------------------------------------------- */
+/* Membership */
 
 static const struct rt_comm_driver shared_driver;
 
@@ -230,7 +228,9 @@ static int shared_split(struct rt_comm *comm, int color, struct rt_comm **out) {
     if (status) return status;
     const int level = free_level(c);
     if (level >= 0) part = new_part(c, color, level);
-    status = shared_barrier(c); /* all have looked at the levels */
+    /* All have looked at levels and colors before anyone changes them; a member marks its level before it can enter
+     * another split, so nobody takes that level for free. */
+    status = shared_barrier(c);
     if (status || !part) {
         if (part) free_shared(part);
         if (status) return status;
@@ -238,7 +238,7 @@ static int shared_split(struct rt_comm *comm, int color, struct rt_comm **out) {
     }
     use_level(part, level);
     *out = &part->base;
-    return shared_leave(c); /* all have marked the level before anyone splits again */
+    return RT_OK;
 }
 
 static void shared_abort(struct rt_comm *comm) {

@@ -63,7 +63,6 @@ void shared_count_call(struct shared *c);
 
 /* Collectives, in comm_exchange.c. */
 int shared_enter_split(struct shared *c, int color);
-int shared_leave(struct shared *c);
 int shared_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
                       enum rt_reduce reduce);
 int shared_all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes);

@@ -63,8 +63,7 @@ static int report(struct launch *job, int code, const char *text, int error) {
     return EXIT_SYSTEM;
 }
 
-/* Starting
- * --------------------------------------------------------------------------------------------------------- */
+/* Starting */
 
 /* Large enough for all but the symmetric part, which ranks add since they know its size; sealed against shrinking,
  * so that no mapping can lose its pages. */
@@ -166,8 +165,7 @@ static int start_all(struct launch *job) {
     return exit;
 }
 
-/* Watching
- * --------------------------------------------------------------------------------------------------------- */
+/* Watching */
 
 static void signal_all(struct launch *job, int number) {
     for (int r = 0; r < job->what->ranks; r++)

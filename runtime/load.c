@@ -48,8 +48,7 @@ static char *join_path(const char *directory, const char *name) {
     return path;
 }
 
-/* Sources
- * ---------------------------------------------------------------------------------------------------------- */
+/* Sources */
 
 static int fail_changed(struct rt *rt, const char *path) {
     return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
@@ -117,8 +116,7 @@ static void drop_pages(struct loader *loader, const struct source *source, int64
     madvise((void *)(uintptr_t)source->bytes, (size_t)source->count, MADV_DONTNEED);
 }
 
-/* Parts
- * ------------------------------------------------------------------------------------------------------------ */
+/* Parts */
 
 /* A walk over the part of a stored tensor that this rank holds. Indices of a dimension that is not cut are one
  * block of all of them. */

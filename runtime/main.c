@@ -59,8 +59,7 @@ static int exit_of(int status, int code) {
     }
 }
 
-/* One rank
- * --------------------------------------------------------------------------------------------------------- */
+/* One rank */
 
 static int fail_rank(struct rank *self, const struct rt *rt, int status) {
     const char *place = rt ? manifest_instruction(&self->job->manifest, rt->site) : NULL;
@@ -130,8 +129,7 @@ static void *run_rank(void *argument) {
     return NULL;
 }
 
-/* Ranks of this process
- * -------------------------------------------------------------------------------------------- */
+/* Ranks of this process */
 
 static int start_threads(struct rank *ranks, pthread_t *threads, int world, void *segment, size_t symmetric,
                          struct failure *failure) {
@@ -199,8 +197,7 @@ static int settle_world(struct job *job, struct failure *failure) {
     return failure_help(failure, "start it with `rankc run`, or with --comm loopback as threads of one process");
 }
 
-/* Results
- * ---------------------------------------------------------------------------------------------------------- */
+/* Results */
 
 static int compare_doubles(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -251,8 +248,7 @@ static int give_results(const struct job *job, struct failure *failure) {
     return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write the results to standard output");
 }
 
-/* The job
- * ---------------------------------------------------------------------------------------------------------- */
+/* The job */
 
 static int allocate_job(struct job *job, struct rank **ranks, int nranks, struct failure *failure) {
     const struct rt_program *program = job->program;

@@ -37,8 +37,7 @@ int failure_help(struct failure *failure, const char *format, ...) __attribute__
 int failure_reason(struct failure *failure, int code, const struct rt_reason *why);
 void failure_print(const struct failure *failure);
 
-/* Options
- * ---------------------------------------------------------------------------------------------------------- */
+/* Options */
 
 struct main_options {
     const char *program;
@@ -55,8 +54,7 @@ void options_print_help(const char *program);
 /* The candidate nearest to `word`, if it is near enough to be meant, else NULL. */
 const char *nearest_name(const char *word, const char *const *candidates, int count);
 
-/* Names
- * ------------------------------------------------------------------------------------------------------------ */
+/* Names */
 
 /* manifest.json of the program's directory, as far as running needs it. */
 struct manifest {
@@ -72,8 +70,7 @@ void manifest_free(struct manifest *manifest);
 /* Where an instruction comes from, for messages: text or NULL. */
 const char *manifest_instruction(const struct manifest *manifest, int site);
 
-/* Tensors
- * ---------------------------------------------------------------------------------------------------------- */
+/* Tensors */
 
 /* "[2, 8]" */
 struct shape_text {

@@ -13,8 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Manifest
- * --------------------------------------------------------------------------------------------------------- */
+/* Manifest */
 
 /* The program lies in DIR/build/. */
 static char *default_directory(void) {
@@ -110,8 +109,7 @@ const char *manifest_instruction(const struct manifest *manifest, int site) {
     return text;
 }
 
-/* Inputs
- * ----------------------------------------------------------------------------------------------------------- */
+/* Inputs */
 
 struct shape_text shape_format(int ndim, const int64_t *dims) {
     struct shape_text shape;

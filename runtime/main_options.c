@@ -13,8 +13,7 @@
 
 #define WORD_BYTES 64 /* longer words are not compared: nobody mistypes them by a letter */
 
-/* Failures
- * --------------------------------------------------------------------------------------------------------- */
+/* Failures */
 
 int failure_set(struct failure *failure, int exit, int code, const char *format, ...) {
     va_list arguments;
@@ -56,8 +55,7 @@ void failure_print(const struct failure *failure) {
     if (failure->help[0]) fprintf(stderr, "  help: %s\n", failure->help);
 }
 
-/* Options
- * ---------------------------------------------------------------------------------------------------------- */
+/* Options */
 
 enum option_kind { OPTION_INPUT, OPTION_TEXT, OPTION_COUNT, OPTION_FLAG };
 

@@ -32,8 +32,7 @@ int outputs_allocate(struct rt_tensor *outputs, const struct rt_program *program
     return RT_EXIT_OK;
 }
 
-/* File names
- * ------------------------------------------------------------------------------------------------------- */
+/* File names */
 
 static bool is_plain(char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
@@ -50,7 +49,7 @@ static bool is_taken(char (*files)[NAME_MAX + 1], int count, const char *file) {
 static void name_file(char (*files)[NAME_MAX + 1], int index, const char *name) {
     char stem[200];
     size_t length = 0;
-    for (; name[length] && length < sizeof stem - 1; length++)
+    for (; length < sizeof stem - 1 && name[length]; length++)
         stem[length] = is_plain(name[length]) ? name[length] : '_';
     stem[length] = 0;
     if (stem[0] == '.') stem[0] = '_'; /* neither hidden nor a directory */
@@ -76,8 +75,7 @@ static int make_directories(const char *path, struct failure *failure) {
                        rt_quote_text(path).text, strerror(errno));
 }
 
-/* Writing
- * ---------------------------------------------------------------------------------------------------------- */
+/* Writing */
 
 static int write_failure(struct failure *failure, const struct rt_reason *why) {
     if (why->kind == RT_REASON_MEMORY) return failure_reason(failure, RT_CODE_WRITE, why);

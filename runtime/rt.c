@@ -19,8 +19,7 @@ static _Thread_local struct {
     int code;
 } open_error;
 
-/* Errors
- * ----------------------------------------------------------------------------------------------------------- */
+/* Errors */
 
 static int default_code(int status) {
     switch (status) {
@@ -67,8 +66,7 @@ int rt_error_code(const struct rt *rt) {
     return rt ? rt->private->code : open_error.code;
 }
 
-/* Opening
- * ---------------------------------------------------------------------------------------------------------- */
+/* Opening */
 
 static int check_program(struct rt *rt) {
     const struct rt_program *program = rt->program;

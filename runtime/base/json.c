@@ -85,8 +85,7 @@ static struct rt_json *new_value(struct parser *p) {
     return value;
 }
 
-/* Strings
- * ---------------------------------------------------------------------------------------------------------- */
+/* Strings */
 
 static int hex_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
@@ -187,8 +186,7 @@ static bool read_string(struct parser *p, const char **text, size_t *bytes) {
     return true;
 }
 
-/* Numbers
- * ---------------------------------------------------------------------------------------------------------- */
+/* Numbers */
 
 static const char *skip_digits(const char *at, const char *end) {
     while (at < end && *at >= '0' && *at <= '9') at++;
@@ -254,8 +252,7 @@ static bool read_number(struct parser *p, struct rt_json *value) {
     return true;
 }
 
-/* Containers
- * ------------------------------------------------------------------------------------------------------- */
+/* Containers */
 
 static bool parse_value(struct parser *p, struct rt_json **out);
 

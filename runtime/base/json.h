@@ -67,7 +67,7 @@ bool rt_json_int(const struct rt_json *value, int64_t *out);
 bool rt_json_real(const struct rt_json *value, double *out);
 const char *rt_json_text(const struct rt_json *value);
 
-/* Writing ---------------------------------------------------------------------------------------------------------
+/* Writing:
  *     struct rt_json_writer w;
  *     rt_json_start(&w);
  *     rt_json_open(&w, '{', RT_JSON_LINES);

@@ -87,8 +87,7 @@ void rt_json_close(struct rt_json_writer *w, char bracket) {
     append(w, &bracket, 1);
 }
 
-/* Strings
- * ---------------------------------------------------------------------------------------------------------- */
+/* Strings */
 
 /* Decodes one character; *code is it, or 0xdc80 + the byte's low bits for a byte that is not part of valid UTF-8.
  */
@@ -159,8 +158,7 @@ void rt_json_key(struct rt_json_writer *w, const char *key) {
     rt_json_key_bytes(w, key, strlen(key));
 }
 
-/* Values
- * ----------------------------------------------------------------------------------------------------------- */
+/* Values */
 
 static void put_word(struct rt_json_writer *w, const char *word) {
     begin_value(w);

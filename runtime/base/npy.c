@@ -191,14 +191,14 @@ void rt_tensor_free(struct rt_tensor *tensor) {
 }
 
 size_t rt_npy_format(char *out, enum rt_dtype dtype, int ndim, const int64_t *dims) {
+    const size_t room = RT_NPY_HEADER_BYTES;
     size_t used = 10;
-    char *end = out + RT_NPY_HEADER_BYTES;
-    used += (size_t)snprintf(out + used, (size_t)(end - out) - used,
-                             "{'descr': '%s', 'fortran_order': False, 'shape': (", rt_dtypes[dtype].npy);
+    used += (size_t)snprintf(out + used, room - used, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+                             rt_dtypes[dtype].npy);
     for (int i = 0; i < ndim; i++)
-        used += (size_t)snprintf(out + used, (size_t)(end - out) - used, "%s%" PRId64 "%s", i ? ", " : "", dims[i],
+        used += (size_t)snprintf(out + used, room - used, "%s%" PRId64 "%s", i ? ", " : "", dims[i],
                                  ndim == 1 ? "," : "");
-    used += (size_t)snprintf(out + used, (size_t)(end - out) - used, "), }");
+    used += (size_t)snprintf(out + used, room - used, "), }");
     size_t total = (size_t)rt_align((int64_t)used + 1, 64);
     memset(out + used, ' ', total - used);
     out[total - 1] = '\n';

@@ -9,8 +9,10 @@
 struct golden golden_options(int argc, char **argv) {
     struct golden golden = {.root = "."};
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--bless") == 0) golden.bless = true;
-        else golden.root = argv[i];
+        if (strcmp(argv[i], "--bless") == 0)
+            golden.bless = true;
+        else
+            golden.root = argv[i];
     }
     return golden;
 }
@@ -97,7 +99,8 @@ int golden_run(const struct golden *golden, const char *path, golden_fn fn) {
     return differing;
 }
 
-void golden_each(const struct golden *golden, const char *path, void (*visit)(const char *name, const char *input)) {
+void golden_each(const struct golden *golden, const char *path,
+                 void (*visit)(const char *name, const char *input)) {
     struct arena arena;
     arena_init(&arena, 0, NULL);
     const char *file = arena_printf(&arena, "%s/%s", golden->root, path);

@@ -5,8 +5,10 @@
  *   ---
  *   what the function under test makes of it
  *
- * Cases are separated by blank lines. What comes before the first one is a comment. A test program run as `test --bless [ROOT]` writes what it got into the
- * files instead of comparing; ROOT is the source tree, by default ".". */
+ * Cases are separated by blank lines. What comes before the first one is a comment. A test program run as
+ * `test --bless [ROOT]` writes what it got into the files instead of comparing; ROOT is the source tree, by default
+ * ".".
+ */
 #ifndef TESTS_IR_GOLDEN_H
 #define TESTS_IR_GOLDEN_H
 

@@ -14,7 +14,9 @@ struct line {
     double epsilon;
 };
 
-static double at(const struct line *line, int64_t i) { return line->x[i * line->stride]; }
+static double at(const struct line *line, int64_t i) {
+    return line->x[i * line->stride];
+}
 
 static double largest(const struct line *line) {
     double most = -INFINITY;
@@ -47,7 +49,8 @@ static double mean_square(const struct line *line, double mean) {
 static void normalize(const struct line *line, double mean) {
     double scale = 1 / sqrt(mean_square(line, mean) + line->epsilon);
     for (int64_t i = 0; i < line->n; i++)
-        line->y[i * line->stride] = (at(line, i) - mean) * scale * line->scale[i] + (line->bias ? line->bias[i] : 0);
+        line->y[i * line->stride] =
+            (at(line, i) - mean) * scale * line->scale[i] + (line->bias ? line->bias[i] : 0);
 }
 
 static void layer_norm(const struct line *line) {
@@ -56,7 +59,9 @@ static void layer_norm(const struct line *line) {
     normalize(line, sum / (double)line->n);
 }
 
-static void rms_norm(const struct line *line) { normalize(line, 0); }
+static void rms_norm(const struct line *line) {
+    normalize(line, 0);
+}
 
 static const struct {
     const char *op;
@@ -70,9 +75,13 @@ static int row_of(const struct op *op) {
     return -1;
 }
 
-static bool is_arg(const struct op *op) { return strncmp(op->name, "Arg", 3) == 0; }
+static bool is_arg(const struct op *op) {
+    return strncmp(op->name, "Arg", 3) == 0;
+}
 
-bool reference_can(const struct op *op) { return row_of(op) >= 0 || is_arg(op); }
+bool reference_can(const struct op *op) {
+    return row_of(op) >= 0 || is_arg(op);
+}
 
 static const void *data_of(const struct graph *graph, const struct node *node, int i) {
     return i < node->ninputs && node->inputs[i] >= 0 ? graph->tensors.at[node->inputs[i]].data : NULL;
@@ -98,13 +107,17 @@ static const void *eval_along(struct graph *graph, const struct node *node, int 
 }
 
 /* The place of the largest or smallest of n values, the first or the last of equals. */
-static int64_t place_of_best(const struct tensor *x, int64_t first, int64_t n, int64_t stride, bool most, bool last) {
+static int64_t place_of_best(const struct tensor *x, int64_t first, int64_t n, int64_t stride, bool most,
+                             bool last) {
     int64_t best = 0;
     for (int64_t i = 1; i < n; i++) {
         struct number a = eval_load(x->data, x->dtype, first + i * stride);
         struct number b = eval_load(x->data, x->dtype, first + best * stride);
         double difference = a.is_float ? a.f - b.f : (double)(a.i - b.i);
-        if (most ? difference > 0 || (last && difference == 0) : difference < 0 || (last && difference == 0)) best = i;
+        if (most ? difference > 0 : difference < 0)
+            best = i;
+        else if (last && difference == 0)
+            best = i;
     }
     return best;
 }
@@ -115,13 +128,13 @@ static const void *eval_arg(struct graph *graph, const struct node *node) {
     int naxes;
     const int64_t *axes = attr_ints(node, "axes", &naxes);
     int64_t outer = 1, inner = 1, n = x->dims[axes[0]];
+    bool most = strcmp(node->op->name, "ArgMax") == 0, last = attr_int(node, "select_last", 0);
     for (int d = 0; d < axes[0]; d++) outer *= x->dims[d];
     for (int d = (int)axes[0] + 1; d < x->ndim; d++) inner *= x->dims[d];
     int64_t *y = ARENA_ARRAY(graph->arena, int64_t, outer * inner + 1);
     for (int64_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < inner; i++)
-            y[o * inner + i] = place_of_best(x, o * n * inner + i, n, inner, node->op->name[3] == 'M' && node->op->name[4] == 'a',
-                                             attr_int(node, "select_last", 0));
+            y[o * inner + i] = place_of_best(x, o * n * inner + i, n, inner, most, last);
     return y;
 }
 

@@ -1,4 +1,4 @@
-/* What annotations say: bound factors, what a cut of each factor does to the operands, and how a dimension can be cut.
+/* What annotations say: bound factors, what a cut of each does to the operands, and how a dimension can be cut.
  *
  * A case of tests/dims/ gives, for its last node:
  *
@@ -58,7 +58,8 @@ static void print_options(struct strbuf *out, const struct dims *dims, int opera
             strbuf_printf(out, " %s/%lld/%lld", dims->factor[split->factor].name, (long long)split->blocks,
                           (long long)split->unit);
             if (options[k].more_blocks != 1 || options[k].more_unit != 1)
-                strbuf_printf(out, "(*%lld/%lld)", (long long)options[k].more_blocks, (long long)options[k].more_unit);
+                strbuf_printf(out, "(*%lld/%lld)", (long long)options[k].more_blocks,
+                              (long long)options[k].more_unit);
         }
     }
     strbuf_putc(out, '\n');

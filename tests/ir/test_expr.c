@@ -10,8 +10,12 @@
 #include "ir/expr.h"
 #include "ir/op.h"
 
-static struct number real(double f) { return (struct number){true, f, 0}; }
-static struct number whole(int64_t i) { return (struct number){false, 0, i}; }
+static struct number real(double f) {
+    return (struct number){true, f, 0};
+}
+static struct number whole(int64_t i) {
+    return (struct number){false, 0, i};
+}
 
 struct names {
     struct number a, b, c;
@@ -31,7 +35,8 @@ static struct number value_of(const char *text, struct number a, struct number b
     return value;
 }
 
-static const double samples[] = {0.0, -0.0, 1, -1, 0.5, -0.5, 2.5, -2.5, 1e-9, 700, -700, 3, INFINITY, -INFINITY, NAN};
+static const double samples[] = {0.0,  -0.0, 1,    -1, 0.5,      -0.5,      2.5, -2.5,
+                                 1e-9, 700,  -700, 3,  INFINITY, -INFINITY, NAN};
 enum { SAMPLES = sizeof samples / sizeof *samples };
 
 static void assert_same(const char *text, double got, double expected) {
@@ -40,33 +45,44 @@ static void assert_same(const char *text, double got, double expected) {
     fail_msg("%s: %.17g instead of %.17g", text, got, expected);
 }
 
-static double sign(double x) { return isnan(x) ? x : (x > 0) - (x < 0); }
+static double sign(double x) {
+    return isnan(x) ? x : (x > 0) - (x < 0);
+}
 
 static void test_functions_of_one(void **state) {
     static const struct {
         const char *text;
         double (*f)(double);
-    } rows[] = {{"abs(x)", fabs}, {"ceil(x)", ceil},   {"cos(x)", cos},     {"erf(x)", erf},   {"exp(x)", exp},
-                {"log(x)", log},  {"floor(x)", floor}, {"round(x)", rint},  {"sin(x)", sin},   {"sqrt(x)", sqrt},
-                {"tan(x)", tan},  {"tanh(x)", tanh},   {"atan(x)", atan},   {"acos(x)", acos}, {"asin(x)", asin},
-                {"sinh(x)", sinh}, {"cosh(x)", cosh},  {"sign(x)", sign}};
+    } rows[] = {{"abs(x)", fabs},  {"ceil(x)", ceil},   {"cos(x)", cos},    {"erf(x)", erf},   {"exp(x)", exp},
+                {"log(x)", log},   {"floor(x)", floor}, {"round(x)", rint}, {"sin(x)", sin},   {"sqrt(x)", sqrt},
+                {"tan(x)", tan},   {"tanh(x)", tanh},   {"atan(x)", atan},  {"acos(x)", acos}, {"asin(x)", asin},
+                {"sinh(x)", sinh}, {"cosh(x)", cosh},   {"sign(x)", sign}};
     (void)state;
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
         for (int i = 0; i < SAMPLES; i++)
-            assert_same(rows[r].text, value_of(rows[r].text, real(samples[i]), real(0), real(0)).f, rows[r].f(samples[i]));
+            assert_same(rows[r].text, value_of(rows[r].text, real(samples[i]), real(0), real(0)).f,
+                        rows[r].f(samples[i]));
 }
 
-static double quotient(double a, double b) { return a / b; }
-static double sum(double a, double b) { return a + b; }
-static double difference(double a, double b) { return a - b; }
-static double product(double a, double b) { return a * b; }
+static double quotient(double a, double b) {
+    return a / b;
+}
+static double sum(double a, double b) {
+    return a + b;
+}
+static double difference(double a, double b) {
+    return a - b;
+}
+static double product(double a, double b) {
+    return a * b;
+}
 
 static void test_functions_of_two(void **state) {
     static const struct {
         const char *text;
         double (*f)(double, double);
-    } rows[] = {{"a + b", sum}, {"a - b", difference}, {"a * b", product}, {"a / b", quotient}, {"pow(a, b)", pow},
-                {"fmod(a, b)", fmod}};
+    } rows[] = {{"a + b", sum},      {"a - b", difference}, {"a * b", product},
+                {"a / b", quotient}, {"pow(a, b)", pow},    {"fmod(a, b)", fmod}};
     (void)state;
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
         for (int i = 0; i < SAMPLES * SAMPLES; i++) {
@@ -189,10 +205,14 @@ static void test_every_row_parses(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_functions_of_one), cmocka_unit_test(test_functions_of_two),
-        cmocka_unit_test(test_comparisons),      cmocka_unit_test(test_extremes_keep_nan),
-        cmocka_unit_test(test_precedence),       cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_mixed),            cmocka_unit_test(test_every_row_parses),
+        cmocka_unit_test(test_functions_of_one),
+        cmocka_unit_test(test_functions_of_two),
+        cmocka_unit_test(test_comparisons),
+        cmocka_unit_test(test_extremes_keep_nan),
+        cmocka_unit_test(test_precedence),
+        cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_every_row_parses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -170,10 +170,10 @@ static void test_places_are_printable(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_groups_of_each_axis), cmocka_unit_test(test_groups_agree_with_coordinates),
-        cmocka_unit_test(test_axes_by_name),        cmocka_unit_test(test_local_extents),
-        cmocka_unit_test(test_equal_holdings),      cmocka_unit_test(test_shapes_that_fit),
-        cmocka_unit_test(test_attributes),          cmocka_unit_test(test_uses_in_order),
+        cmocka_unit_test(test_groups_of_each_axis),  cmocka_unit_test(test_groups_agree_with_coordinates),
+        cmocka_unit_test(test_axes_by_name),         cmocka_unit_test(test_local_extents),
+        cmocka_unit_test(test_equal_holdings),       cmocka_unit_test(test_shapes_that_fit),
+        cmocka_unit_test(test_attributes),           cmocka_unit_test(test_uses_in_order),
         cmocka_unit_test(test_places_are_printable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

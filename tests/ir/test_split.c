@@ -1,10 +1,10 @@
 /* The proof of annotations by brute force: a node cut as its factors allow gives what the whole node gives.
  *
  * For each case of tests/dims/ and each elementwise row, on small integers: each factor that may be cut, in several
- * blocks, units and numbers of ranks, and each pair of factors on a two-dimensional mesh. Every rank's inputs are cut out
- * with Note [Cuts] of part.h, its node is evaluated on its own by ir/eval, and the results are put together as the
- * layouts say: parts side by side, partial values reduced, whole values equal. That must be the unsplit result, bit for
- * bit. So must the sum of the results of partial inputs where a row is marked linear. */
+ * blocks, units and numbers of ranks, and each pair of factors on a two-dimensional mesh. Every rank's inputs are
+ * cut out with Note [Cuts] of part.h, its node is evaluated on its own by ir/eval, and the results are put together
+ * as the layouts say: parts side by side, partial values reduced, whole values equal. That must be the unsplit
+ * result, bit for bit. So must the sum of the results of partial inputs where a row is marked linear. */
 #include <ctype.h>
 #include <math.h>
 #include <setjmp.h>
@@ -44,7 +44,9 @@ struct share {
     int64_t n[MAX_NDIM], *index[MAX_NDIM];
 };
 
-static const struct node *node_of(const struct trial *t) { return &t->graph->nodes.at[t->id]; }
+static const struct node *node_of(const struct trial *t) {
+    return &t->graph->nodes.at[t->id];
+}
 
 static const struct tensor *tensor_of(const struct trial *t, int operand) {
     const struct node *node = node_of(t);
@@ -53,7 +55,7 @@ static const struct tensor *tensor_of(const struct trial *t, int operand) {
     return &t->graph->tensors.at[node->inputs[operand]];
 }
 
-/* Random inputs --------------------------------------------------------------------------------------------------- */
+/* Random inputs ------------------------------------------------------------------------------------------------ */
 
 static void *random_data(struct arena *arena, const struct tensor *tensor, struct random *random) {
     int64_t n = tensor_elements(tensor);
@@ -75,17 +77,18 @@ static void set_inputs(struct trial *t) {
     }
 }
 
-/* Cutting --------------------------------------------------------------------------------------------------------- */
+/* Cutting ------------------------------------------------------------------------------------------------------ */
 
 /* Keeps, of the indices held, those in the part of rank `rank`. */
-static void cut_share(struct arena *arena, struct share *share, const struct holding *holding, int64_t extent, int ways,
-                      int rank) {
+static void cut_share(struct arena *arena, struct share *share, const struct holding *holding, int64_t extent,
+                      int ways, int rank) {
     struct rt_cut cut = {extent, holding->blocks, holding->unit, ways};
     int d = holding->dim;
     int64_t block = extent / holding->blocks, n = 0, *kept = ARENA_ARRAY(arena, int64_t, extent + 1);
     assert_int_equal(share->n[d], extent); /* no dimension is cut by two axes */
     for (int64_t b = 0; b < holding->blocks; b++)
-        for (int64_t i = 0; i < rt_cut_length(&cut, rank); i++) kept[n++] = b * block + rt_cut_start(&cut, rank) + i;
+        for (int64_t i = 0; i < rt_cut_length(&cut, rank); i++)
+            kept[n++] = b * block + rt_cut_start(&cut, rank) + i;
     assert_int_equal(n, rt_cut_extent(&cut, rank));
     share->index[d] = kept;
     share->n[d] = n;
@@ -111,19 +114,20 @@ static struct share share_of(const struct trial *t, int operand, const int *coor
 static const void *gather_share(const struct trial *t, int operand, const struct share *share) {
     const struct tensor *tensor = tensor_of(t, operand);
     size_t size = rt_dtype_bytes(tensor->dtype);
-    int64_t at[MAX_NDIM] = {0}, from[MAX_NDIM], n;
+    int64_t at[MAX_NDIM] = {0}, from[MAX_NDIM], n = 0;
     assert_true(rt_product(share->n, tensor->ndim, &n));
     char *data = arena_alloc(t->arena, (size_t)n * size + 1, 1), *to = data;
     if (!n) return data;
     do {
         for (int d = 0; d < tensor->ndim; d++) from[d] = share->index[d][at[d]];
-        memcpy(to, (const char *)t->data[operand] + (size_t)eval_offset(from, tensor->dims, tensor->ndim) * size, size);
+        memcpy(to, (const char *)t->data[operand] + (size_t)eval_offset(from, tensor->dims, tensor->ndim) * size,
+               size);
         to += size;
     } while (eval_next(at, share->n, tensor->ndim));
     return data;
 }
 
-/* What kernels do with the offset of their part ------------------------------------------------------------------- */
+/* What kernels do with the offset of their part ---------------------------------------------------------------- */
 
 /* Where the part of that factor starts: 0 if it is not cut. */
 static int64_t start_of(const struct trial *t, const char *factor, const int *coordinate) {
@@ -170,7 +174,7 @@ static const struct {
     void (*apply)(const struct trial *t, struct graph *part, struct node *node, const int *coordinate);
 } offsets[] = {{"Trilu", offset_trilu}, {"Gather", offset_gather}};
 
-/* Evaluation ------------------------------------------------------------------------------------------------------ */
+/* Evaluation --------------------------------------------------------------------------------------------------- */
 
 /* By ir/eval, or by the reference of this test for rows that do not fold. */
 static const void *evaluate(struct graph *graph, int id) {
@@ -178,7 +182,9 @@ static const void *evaluate(struct graph *graph, int id) {
     return eval_can(node->op) ? eval_node(graph, id) : reference_eval(graph, node);
 }
 
-static bool can_evaluate(const struct op *op) { return eval_can(op) || reference_can(op); }
+static bool can_evaluate(const struct op *op) {
+    return eval_can(op) || reference_can(op);
+}
 
 /* The node as one rank has it, with its inputs cut out, in a graph of its own; the node's id. */
 static int make_part(const struct trial *t, struct graph *part, const int *coordinate) {
@@ -193,7 +199,8 @@ static int make_part(const struct trial *t, struct graph *part, const int *coord
         struct share share = share_of(t, i, coordinate);
         memcpy(local[i], share.n, sizeof share.n);
         if (i < t->dims.ninputs)
-            inputs[i] = graph_add_const(part, "x", tensor->dtype, tensor->ndim, share.n, gather_share(t, i, &share));
+            inputs[i] =
+                graph_add_const(part, "x", tensor->dtype, tensor->ndim, share.n, gather_share(t, i, &share));
     }
     output = graph_add_tensor(part, TENSOR_VALUE, "y", RT_F32, 0, NULL);
     int id = graph_add_node(part, node->op, "part", node->ninputs, inputs, 1, &output, node->nattrs, node->attrs);
@@ -220,7 +227,7 @@ static const void *evaluate_part(const struct trial *t, const int *coordinate) {
     return result;
 }
 
-/* Putting together ------------------------------------------------------------------------------------------------ */
+/* Putting together --------------------------------------------------------------------------------------------- */
 
 /* A value that some ranks hold. */
 struct held {
@@ -241,7 +248,8 @@ static bool same_value(struct number a, struct number b) {
 }
 
 static struct number reduced(enum reduce reduce, struct number a, struct number b) {
-    if (reduce == REDUCE_SUM) return (struct number){a.is_float, a.f + b.f, (int64_t)((uint64_t)a.i + (uint64_t)b.i)};
+    if (reduce == REDUCE_SUM)
+        return (struct number){a.is_float, a.f + b.f, (int64_t)((uint64_t)a.i + (uint64_t)b.i)};
     bool first = a.is_float ? a.f > b.f : a.i > b.i;
     return first == (reduce == REDUCE_MAX) ? a : b;
 }
@@ -253,8 +261,10 @@ static struct held together(const struct held *held, int n, const struct holding
         if (!held[i].present) continue;
         if (all.present && holding->kind == HOLD_PART) fail_msg("an element lies in two parts");
         if (all.present && holding->kind == HOLD_WHOLE) assert_true(same_value(all.value, held[i].value));
-        if (all.present && holding->kind == HOLD_PARTIAL) all.value = reduced(holding->reduce, all.value, held[i].value);
-        else all = held[i];
+        if (all.present && holding->kind == HOLD_PARTIAL)
+            all.value = reduced(holding->reduce, all.value, held[i].value);
+        else
+            all = held[i];
     }
     return all;
 }
@@ -264,7 +274,8 @@ struct result {
     struct share share;
 };
 
-static struct number assembled(const struct trial *t, const struct result (*results)[MAX_RANKS], const int64_t *at) {
+static struct number assembled(const struct trial *t, const struct result (*results)[MAX_RANKS],
+                               const int64_t *at) {
     int y = t->dims.ninputs;
     const struct tensor *tensor = tensor_of(t, y);
     struct holding holding[AXES];
@@ -303,9 +314,15 @@ static void check_trial(const struct trial *t) {
     } while (eval_next(at, tensor->dims, tensor->ndim));
 }
 
-/* The cuts to try ------------------------------------------------------------------------------------------------- */
+/* The cuts to try ---------------------------------------------------------------------------------------------- */
 
 static long trials;
+
+static const char *cut_text(const struct trial *t, const struct node_split *split, int ways) {
+    if (split->factor < 0) return "whole";
+    return arena_printf(t->arena, "%s/%lld/%lld %d ways", t->dims.factor[split->factor].name,
+                        (long long)split->blocks, (long long)split->unit, ways);
+}
 
 static void try(struct trial *t, struct node_split first, int ways0, struct node_split second, int ways1) {
     struct arena arena, *outer = t->arena;
@@ -317,8 +334,8 @@ static void try(struct trial *t, struct node_split first, int ways0, struct node
     t->ways[1] = ways1;
     trials++;
     char *end = strchr(current, '\n');
-    snprintf(end, sizeof current - (size_t)(end - current), "\n%s: %d/%d/%d %d ways, %d/%d/%d %d ways\n", dims_print(&arena, &t->dims),
-             first.factor, (int)first.blocks, (int)first.unit, ways0, second.factor, (int)second.blocks, (int)second.unit, ways1);
+    snprintf(end, sizeof current - (size_t)(end - current), "\n%s: %s, %s\n", dims_print(&arena, &t->dims),
+             cut_text(t, &first, ways0), cut_text(t, &second, ways1));
     check_trial(t);
     t->arena = outer;
     arena_free(&arena);
@@ -364,7 +381,7 @@ static void try_splits(struct trial *t) {
             if (f != g) try_pair(t, f, g);
 }
 
-/* Partial values through linear inputs ---------------------------------------------------------------------------- */
+/* Partial values through linear inputs ------------------------------------------------------------------------- */
 
 /* The result with other bytes for one input, or for all: `chosen` < 0. */
 static const void *result_with(struct trial *t, const void *const *data, int chosen) {
@@ -407,7 +424,7 @@ static void try_linear(struct trial *t, struct random *random) {
     for (int i = 0; node->op->linear == LINEAR_EACH && i < node->ninputs; i++) check_linear(t, i, random);
 }
 
-/* Cases ----------------------------------------------------------------------------------------------------------- */
+/* Cases -------------------------------------------------------------------------------------------------------- */
 
 /* Another path to what dims_holding says: the factor's digit of each index, from the dimension's factors alone. */
 static void check_places(const struct dims *dims, int operand, int dim) {
@@ -440,7 +457,8 @@ static void check_options(const struct dims *dims, int operand, int dim) {
             for (int64_t unit = 1; unit <= 3; unit++) {
                 struct node_split split = {d->factor[i], blocks, unit};
                 struct cut_option options[MAX_NDIM];
-                if (dims->factor[d->factor[i]].extent % (blocks * unit) || !dims_can_split(dims, &split, 2)) continue;
+                if (dims->factor[d->factor[i]].extent % (blocks * unit) || !dims_can_split(dims, &split, 2))
+                    continue;
                 struct holding holding = dims_holding(dims, operand, &split);
                 int n = dims_cut_options(dims, operand, dim, holding.blocks, holding.unit, options), found = 0;
                 for (int k = 0; k < n; k++)
@@ -480,7 +498,8 @@ static void check_factors_are_held(const struct dims *dims) {
         int64_t blocks, unit;
         bool held = false;
         struct node_split split = {f, 1, 1};
-        for (int o = 0; o < dims->ninputs + dims->noutputs; o++) held = held || dims_dim_cut(dims, o, &split, &blocks, &unit) >= 0;
+        for (int o = 0; o < dims->ninputs + dims->noutputs; o++)
+            held = held || dims_dim_cut(dims, o, &split, &blocks, &unit) >= 0;
         if (!held) fail_msg("no operand has factor '%s'", dims->factor[f].name);
     }
 }
@@ -625,11 +644,12 @@ static int say_where(void **state) {
     return 0;
 }
 
+#define TEST(name) cmocka_unit_test_teardown(name, say_where)
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_products_and_reductions, say_where), cmocka_unit_test_teardown(test_movement, say_where),
-        cmocka_unit_test_teardown(test_broadcasting, say_where),            cmocka_unit_test_teardown(test_every_elementwise_row, say_where),
-        cmocka_unit_test_teardown(test_random_reshapes, say_where),         cmocka_unit_test_teardown(test_enough_was_tried, say_where),
+        TEST(test_products_and_reductions), TEST(test_movement),        TEST(test_broadcasting),
+        TEST(test_every_elementwise_row),   TEST(test_random_reshapes), TEST(test_enough_was_tried),
     };
     golden = golden_options(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,8 +39,10 @@ static const char *canonical(struct arena *arena, const char *text) {
 
 static const char *errors_of(struct arena *arena, const char *text) {
     struct diags diags;
-    if (*text == '!') text++;
-    else text = arena_printf(arena, "rankc-ir 1\ngraph \"g\" level=TYPED\n%s", text);
+    if (*text == '!')
+        text++;
+    else
+        text = arena_printf(arena, "rankc-ir 1\ngraph \"g\" level=TYPED\n%s", text);
     return parse(arena, text, &diags) ? "no error\n" : golden_diags(arena, &diags);
 }
 
@@ -72,7 +74,7 @@ static void test_every_row_round_trips(void **state) {
     golden_each(&golden, "tests/dims/move.txt", round_trip_case);
 }
 
-/* Random graphs -------------------------------------------------------------------------------------------------- */
+/* Random graphs ------------------------------------------------------------------------------------------------ */
 
 static const char *random_name(struct arena *arena, struct random *random) {
     int length = 1 + (int)random_below(random, 6);
@@ -85,12 +87,15 @@ static void random_layout(struct graph *graph, struct random *random, struct ten
     for (int a = 0; a < graph->mesh.naxes; a++) {
         struct holding *holding = &tensor->layout.axis[a];
         switch (random_below(random, 3)) {
-        case 0: *holding = (struct holding){.kind = HOLD_PARTIAL, .reduce = (enum reduce)random_below(random, 3)}; break;
+        case 0:
+            *holding = (struct holding){.kind = HOLD_PARTIAL, .reduce = (enum reduce)random_below(random, 3)};
+            break;
         case 1:
             if (!tensor->ndim) break;
             int dim = (int)random_below(random, tensor->ndim);
             int64_t unit = tensor->dims[dim] % 2 ? 1 : 2;
-            *holding = (struct holding){.kind = HOLD_PART, .dim = dim, .blocks = tensor->dims[dim] / unit, .unit = unit};
+            *holding =
+                (struct holding){.kind = HOLD_PART, .dim = dim, .blocks = tensor->dims[dim] / unit, .unit = unit};
             break;
         default: break;
         }
@@ -115,11 +120,14 @@ static int random_tensor(struct graph *graph, struct random *random) {
     const char *name = random_name(graph->arena, random);
     unsigned char bytes[24 * 8];
     for (size_t i = 0; i < sizeof bytes; i++)
-        bytes[i] = dtype == RT_BOOL ? (unsigned char)random_below(random, 2) : (unsigned char)random_below(random, 256);
+        bytes[i] =
+            dtype == RT_BOOL ? (unsigned char)random_below(random, 2) : (unsigned char)random_below(random, 256);
     if (kind == 0) return graph_add_const(graph, name, dtype, ndim, dims, bytes);
     int id = graph_add_tensor(graph, kind == 1 ? TENSOR_WEIGHT : TENSOR_INPUT, name, dtype, ndim, dims);
-    if (kind == 2) VEC_PUSH(graph->arena, &graph->inputs, id);
-    else graph->tensors.at[id].stored = (struct stored){(int)random_below(random, 3) - 1, 77, RT_F16};
+    if (kind == 2)
+        VEC_PUSH(graph->arena, &graph->inputs, id);
+    else
+        graph->tensors.at[id].stored = (struct stored){(int)random_below(random, 3) - 1, 77, RT_F16};
     random_layout(graph, random, &graph->tensors.at[id]);
     return id;
 }
@@ -149,8 +157,8 @@ static void random_node(struct graph *graph, struct random *random, struct diags
     if (strcmp(op->name, "Concat") == 0) attrs[nattrs++] = attr_of_int("axis", 0);
     if (strcmp(op->name, "Concat") == 0 && !graph->tensors.at[x].ndim) return;
     out = graph_add_tensor(graph, TENSOR_VALUE, random_name(graph->arena, random), RT_F32, 0, NULL);
-    int node = graph_add_node(graph, op, random_below(random, 3) ? random_name(graph->arena, random) : "", ninputs, inputs,
-                              1, &out, nattrs, attrs);
+    int node = graph_add_node(graph, op, random_below(random, 3) ? random_name(graph->arena, random) : "", ninputs,
+                              inputs, 1, &out, nattrs, attrs);
     assert_int_equal(op_infer(graph, node, diags), 0);
     random_layout(graph, random, &graph->tensors.at[out]);
     random_splits(graph, random, &graph->nodes.at[node]);
@@ -214,7 +222,7 @@ static void test_truncated_texts(void **state) {
     arena_free(&arena);
 }
 
-/* Numbers -------------------------------------------------------------------------------------------------------- */
+/* Numbers ------------------------------------------------------------------------------------------------------ */
 
 static void test_numbers_round_trip(void **state) {
     (void)state;
@@ -247,13 +255,10 @@ static void test_numbers_are_short(void **state) {
     static const struct {
         double value;
         const char *f32, *f64;
-    } rows[] = {{0.1, "0.1", "0.1"},
-                {-0.0, "-0", "-0"},
-                {1.0 / 3, "0.33333334", "0.3333333333333333"},
-                {999999, "999999", "999999"},
-                {1e6, "1e+06", "1e+06"},
-                {INFINITY, "inf", "inf"},
-                {-INFINITY, "-inf", "-inf"}};
+    } rows[] = {
+        {0.1, "0.1", "0.1"},          {-0.0, "-0", "-0"},      {1.0 / 3, "0.33333334", "0.3333333333333333"},
+        {999999, "999999", "999999"}, {1e6, "1e+06", "1e+06"}, {INFINITY, "inf", "inf"},
+        {-INFINITY, "-inf", "-inf"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[NUMBER_TEXT];
         float single = (float)rows[i].value;
@@ -266,8 +271,8 @@ static void test_numbers_are_short(void **state) {
 
 static void test_texts_that_are_no_numbers(void **state) {
     (void)state;
-    static const char *const bad[] = {"", "-", "+", ".", "e5", "1e", "0x1", "1_0", "nan:", "nan:0x", "nan:0x0", "nanx",
-                                      "infinity", "1 ", " 1", "--1", "1e999"};
+    static const char *const bad[] = {"",       "-",       "+",    ".",        "e5", "1e", "0x1", "1_0",  "nan:",
+                                      "nan:0x", "nan:0x0", "nanx", "infinity", "1 ", " 1", "--1", "1e999"};
     unsigned char bits[8];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_false(number_parse(bad[i], RT_F32, bits));

@@ -24,8 +24,7 @@
 static const size_t sizes[] = {0, 1, 2, 3, 7, 64, 1000, MOST};
 #define SIZES (sizeof sizes / sizeof *sizes)
 
-/* Data
- * ------------------------------------------------------------------------------------------------------------- */
+/* Data */
 
 /* What each rank brings, and what reductions over the first n ranks give: made once, before ranks start. */
 static unsigned char *input[RT_DTYPE_COUNT][MAX_RANKS];
@@ -87,8 +86,7 @@ static void make_expected(int ranks) {
         }
 }
 
-/* Buffers
- * ---------------------------------------------------------------------------------------------------------- */
+/* Buffers */
 
 enum placement { PRIVATE, PRIVATE_IN_PLACE, SEGMENT, SEGMENT_IN_PLACE, SOURCE_IN_SEGMENT, PLACEMENTS };
 
@@ -112,8 +110,7 @@ static bool in_place(enum placement placement) {
     return placement == PRIVATE_IN_PLACE || placement == SEGMENT_IN_PLACE;
 }
 
-/* Cases: each is called once per dtype, size and placement
- * --------------------------------------------------------- */
+/* Cases: each is called once per dtype, size and placement */
 
 struct instance {
     enum rt_dtype dtype;
@@ -262,8 +259,7 @@ static int ring_case(struct rank_context *context) {
     return run_instances(context, ring, false);
 }
 
-/* Communicators of parts of the job
- * -------------------------------------------------------------------------------- */
+/* Communicators of parts of the job */
 
 /* Sum over a communicator of 1000 * round + world rank, which the caller can foresee. */
 static int check_sum(struct rank_context *context, struct rt_comm *comm, const int *members, int round,
@@ -318,8 +314,30 @@ static int split_again_case(struct rank_context *context) {
     return 0;
 }
 
-/* Failure
- * ---------------------------------------------------------------------------------------------------------- */
+/* Ranks that are in different numbers of communicators split together. */
+static int split_unevenly_case(struct rank_context *context) {
+    struct rt_comm *comm = context->comm, *part, *deeper = NULL, *late;
+    const int half = comm->rank % 2;
+    int all[MAX_RANKS], in_part[MAX_RANKS], n = 0;
+    for (int r = 0; r < comm->size; r++) {
+        all[r] = r;
+        if (r % 2 == half) in_part[n++] = r;
+    }
+    CHECK(comm->driver->split(comm, half, &part) == RT_OK);
+    if (half == 0) CHECK(part->driver->split(part, 0, &deeper) == RT_OK);
+    CHECK(comm->driver->split(comm, 0, &late) == RT_OK);
+    for (int round = 0; round < 20; round++) {
+        if (deeper && check_sum(context, deeper, in_part, round, round % 2 == 0)) return 1;
+        if (round % 4 == 0 && check_sum(context, late, all, round, false)) return 1;
+        if (check_sum(context, part, in_part, round, round % 2 == 1)) return 1;
+    }
+    if (deeper) deeper->driver->close(deeper);
+    part->driver->close(part);
+    late->driver->close(late);
+    return 0;
+}
+
+/* Failure */
 
 static double seconds(void) {
     struct timespec now;
@@ -394,26 +412,18 @@ static int crowd_case(struct rank_context *context) {
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------
- */
-
 struct test_case {
     const char *name;
     rank_fn *function;
 };
 
 static const struct test_case cases[] = {
-    {"all-reduce", all_reduce_case},
-    {"all-gather", all_gather_case},
-    {"reduce-scatter", reduce_scatter_case},
-    {"all-to-all", all_to_all_case},
-    {"broadcast", broadcast_case},
-    {"send and receive", ring_case},
-    {"split", split_case},
-    {"split again", split_again_case},
-    {"abort", abort_case},
-    {"different calls", mismatch_case},
-    {"nan", nan_case},
+    {"all-reduce", all_reduce_case},         {"all-gather", all_gather_case},
+    {"reduce-scatter", reduce_scatter_case}, {"all-to-all", all_to_all_case},
+    {"broadcast", broadcast_case},           {"send and receive", ring_case},
+    {"split unevenly", split_unevenly_case}, {"split", split_case},
+    {"split again", split_again_case},       {"abort", abort_case},
+    {"different calls", mismatch_case},      {"nan", nan_case},
 };
 #define CASES (sizeof cases / sizeof *cases)
 

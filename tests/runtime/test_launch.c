@@ -113,8 +113,7 @@ static void assert_ok(const struct result *result) {
     if (result->exit != 0 || result->err[0]) fail_msg("exit %d: %s", result->exit, result->err);
 }
 
-/* Results
- * ---------------------------------------------------------------------------------------------------------- */
+/* Results */
 
 static void one_rank_prints_a_summary(void **state) {
     (void)state;
@@ -158,8 +157,7 @@ static void json_reports_times_and_memory(void **state) {
     assert_non_null(strstr(result.out, "\"peak_rss\": ["));
 }
 
-/* Usage and data
- * --------------------------------------------------------------------------------------------------- */
+/* Usage and data */
 
 static void options_are_checked(void **state) {
     (void)state;
@@ -218,8 +216,7 @@ static void results_that_cannot_be_written_are_an_error(void **state) {
     assert_error(&result, 6, "error[E0611]");
 }
 
-/* Ranks that fail
- * -------------------------------------------------------------------------------------------------- */
+/* Ranks that fail */
 
 static void bad_data_on_one_rank_is_reported_once(void **state) {
     (void)state;
@@ -301,9 +298,6 @@ static void a_program_that_is_not_there_is_an_error(void **state) {
     free(before);
     assert_error(&result, 6, "cannot run '/no/such/program'");
 }
-
-/* ------------------------------------------------------------------------------------------------------------------
- */
 
 static int write_inputs(const char *ids, const char *who) {
     setenv("TINY_WRITE", directory, 1);

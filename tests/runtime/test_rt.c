@@ -95,8 +95,7 @@ static void a_failing_rank_fails_the_step_everywhere(void **state) {
     }
 }
 
-/* Opening
- * ---------------------------------------------------------------------------------------------------------- */
+/* Opening */
 
 static int open_alone(const struct rt_program *program) {
     struct rt *rt;
@@ -145,8 +144,7 @@ static void programs_that_do_not_fit_are_refused(void **state) {
                      RT_ERROR_USAGE);
 }
 
-/* Weights
- * ---------------------------------------------------------------------------------------------------------- */
+/* Weights */
 
 static void touch(const char *path, int64_t seconds) {
     assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){{seconds, 0}, {seconds, 0}}, 0), 0);
@@ -271,8 +269,7 @@ static void strided_cuts_are_loaded(void **state) {
     assert_int_equal(run_ranks(LOOPBACK, 2, 0, strided_case, NULL), 0);
 }
 
-/* Redistribution
- * --------------------------------------------------------------------------------------------------- */
+/* Redistribution */
 
 /* Chunk and all-gather are inverse, and reduce-scatter of equal tensors is `ways` chunks, for cuts of every kind.
  */
@@ -310,9 +307,6 @@ static void redistribution_handles_every_cut(void **state) {
     for (int ranks = 1; ranks <= 5; ranks++)
         assert_int_equal(run_ranks(LOOPBACK, ranks, 512, redistribution_case, NULL), 0);
 }
-
-/* ------------------------------------------------------------------------------------------------------------------
- */
 
 static int make_directory(void **state) {
     (void)state;

@@ -17,8 +17,7 @@
 
 #include <cmocka.h>
 
-/* .npy
- * ------------------------------------------------------------------------------------------------------------- */
+/* .npy */
 
 /* A file of version `major` with that dictionary and `data` bytes behind it. */
 static size_t make_npy(unsigned char *out, int major, const char *dict, size_t data) {
@@ -130,8 +129,7 @@ static void npy_files_round_trip(void **state) {
     assert_int_equal(rt_npy_format(header, RT_F32, 8, widest) % 64, 0);
 }
 
-/* TensorProto
- * ------------------------------------------------------------------------------------------------------ */
+/* TensorProto */
 
 /* Field numbers of TensorProto as tags: dims 1, data_type 2, float_data 4, int32_data 5, int64_data 7, name 8,
  * raw_data 9, double_data 10, uint64_data 11, data_location 14; wire types: 0 varint, 1 64 bits, 2 bytes, 5 32
@@ -233,8 +231,7 @@ static void tensor_pb_survives_every_truncation_and_byte(void **state) {
         }
 }
 
-/* Element types
- * ---------------------------------------------------------------------------------------------------- */
+/* Element types */
 
 static void halves_survive_f32(void **state) {
     (void)state;
@@ -322,8 +319,7 @@ static void types_have_names(void **state) {
     assert_int_equal(rt_dtype_by_name("f8"), RT_DTYPE_NONE);
 }
 
-/* Cuts
- * ------------------------------------------------------------------------------------------------------------- */
+/* Cuts */
 
 /* Every index is in one part, larger parts come first, and parts differ by at most one unit. */
 static void cuts_cover_larger_first(void **state) {

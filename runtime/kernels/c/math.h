@@ -9,6 +9,8 @@
  * floats.
  *
  * Integer arithmetic never traps: quotients by 0 are 0, overflow wraps.
+ *
+ * Include it by its path: this directory must not be on a search path, or <math.h> would be this file.
  */
 #ifndef RT_KERNELS_C_MATH_H
 #define RT_KERNELS_C_MATH_H

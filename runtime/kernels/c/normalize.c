@@ -4,6 +4,7 @@
 #include "math.h"
 
 #include <math.h>
+#include <string.h>
 
 #define CHUNK 512 /* exponentials computed before they are summed; a multiple of LANES */
 
