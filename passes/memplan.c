@@ -163,26 +163,67 @@ void memplan_make(struct rankplan *plan) {
     }
 }
 
-/* Walks the order as a rank does and keeps who owns each byte range: a value must still own its range when it is
- * read. */
+/* Verification: walks the order as a rank does and keeps which value each address range holds.
+ * ------------------------- */
+
+struct walk {
+    const struct rankplan *plan;
+    const struct plan_class *class;
+    VEC(int) holding; /* roots whose bytes are intact */
+};
+
+static bool overlap(const struct walk *w, int a, int b) {
+    const struct plan_place *x = &w->class->place[a], *y = &w->class->place[b];
+    int64_t end_x = x->offset + rankplan_bytes(w->class, w->plan->graph, a);
+    int64_t end_y = y->offset + rankplan_bytes(w->class, w->plan->graph, b);
+    return x->arena == y->arena && x->offset < end_y && y->offset < end_x;
+}
+
+/* Writing a value destroys what it overlaps. */
+static void write_value(struct walk *w, int root) {
+    int kept = 0;
+    for (int i = 0; i < w->holding.n; i++)
+        if (!overlap(w, w->holding.at[i], root)) w->holding.at[kept++] = w->holding.at[i];
+    w->holding.n = kept;
+    VEC_PUSH(w->plan->graph->arena, &w->holding, root);
+}
+
+static bool is_intact(const struct walk *w, int tensor) {
+    int root = w->plan->root[tensor];
+    if (tensor_is_stored(&w->plan->graph->tensors.at[root])) return true;
+    for (int i = 0; i < w->holding.n; i++)
+        if (w->holding.at[i] == root) return true;
+    return false;
+}
+
+static int lost(const struct walk *w, struct diags *diags, const char *where, int tensor) {
+    return diag_error(diags, 1103, EXIT_INTERNAL, where, "memory plan: '%s' is overwritten before it is read",
+                      w->plan->graph->tensors.at[tensor].name);
+}
+
+static int walk_class(struct walk *w, struct diags *diags) {
+    const struct graph *graph = w->plan->graph;
+    for (int i = 0; i < graph->inputs.n; i++) write_value(w, graph->inputs.at[i]);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (node->op->class != OP_VIEW) write_value(w, w->plan->root[node->outputs[0]]);
+        for (int k = 0; k < node->ninputs;
+             k++) /* after the write: a kernel's result must not lie on its operands */
+            if (node->inputs[k] >= 0 && !is_intact(w, node->inputs[k]))
+                return lost(w, diags, node_place(graph, graph->order.at[i]), node->inputs[k]);
+    }
+    for (int i = 0; i < graph->outputs.n; i++)
+        if (!is_intact(w, graph->outputs.at[i])) return lost(w, diags, graph->name, graph->outputs.at[i]);
+    for (int i = 0; i < graph->updates.n; i++)
+        if (!is_intact(w, graph->updates.at[i].value))
+            return lost(w, diags, graph->name, graph->updates.at[i].value);
+    return 0;
+}
+
 int memplan_verify(const struct rankplan *plan, struct diags *diags) {
-    const struct graph *graph = plan->graph;
     for (int c = 0; c < plan->nclasses; c++) {
-        const struct plan_class *class = &plan->classes[c];
-        for (int i = 0; i < graph->order.n; i++) {
-            const struct node *node = &graph->nodes.at[graph->order.at[i]];
-            for (int k = 0; k < node->ninputs; k++) {
-                int id = node->inputs[k];
-                if (id < 0 || tensor_is_stored(&graph->tensors.at[id])) continue;
-                const struct plan_place *in = &class->place[id], *out = &class->place[node->outputs[0]];
-                int64_t end_in = in->offset + rankplan_bytes(class, graph, id);
-                int64_t end_out = out->offset + rankplan_bytes(class, graph, node->outputs[0]);
-                bool overlap = in->arena == out->arena && in->offset < end_out && out->offset < end_in;
-                if (in->offset < 0 || (overlap && plan->root[id] != plan->root[node->outputs[0]]))
-                    return diag_error(diags, 1103, EXIT_INTERNAL, node_place(graph, graph->order.at[i]),
-                                      "memory plan: '%s' is not where it is read", graph->tensors.at[id].name);
-            }
-        }
+        struct walk walk = {.plan = plan, .class = &plan->classes[c]};
+        if (walk_class(&walk, diags) < 0) return -1;
     }
     return 0;
 }

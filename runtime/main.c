@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -87,10 +86,20 @@ static int run_steps(struct rank *self, struct rt *rt) {
     return RT_OK;
 }
 
+/* Most bytes this process had in memory. Not getrusage: its number survives exec, so it may be the parent's. */
+static int64_t peak_resident(void) {
+    char line[128];
+    long long kib = 0;
+    FILE *status = fopen("/proc/self/status", "re");
+    if (!status) return 0;
+    while (fgets(line, sizeof line, status))
+        if (sscanf(line, "VmHWM: %lld kB", &kib) == 1) break;
+    fclose(status);
+    return kib * 1024;
+}
+
 static int gather_memory(struct rank *self, struct rt *rt) {
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    const int64_t peak = (int64_t)usage.ru_maxrss * 1024;
+    const int64_t peak = peak_resident();
     int64_t *all = calloc((size_t)rt->world, sizeof *all);
     for (int r = 0; r < rt->world; r++) rt->private->counts[r] = sizeof peak;
     int status = all ? rt->comm->driver->all_gather(rt->comm, all, &peak, rt->private->counts) : RT_ERROR_SYSTEM;

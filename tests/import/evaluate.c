@@ -6,10 +6,9 @@
 #include "ir/eval.h"
 #include "ir/op.h"
 
-/* Which nodes the outputs depend on, by walking the order backwards. */
-static bool *find_live(const struct graph *graph, struct arena *arena) {
+/* Which nodes the outputs depend on, and which tensors those and the outputs read. */
+static bool *find_live(const struct graph *graph, struct arena *arena, bool *read) {
     bool *live = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
-    bool *read = ARENA_ARRAY(arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->outputs.n; i++) read[graph->outputs.at[i]] = true;
     for (int i = graph->order.n - 1; i >= 0; i--) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -24,7 +23,7 @@ static bool *find_live(const struct graph *graph, struct arena *arena) {
 int count_live(const struct graph *graph) {
     struct arena arena;
     arena_init(&arena, 0, NULL);
-    const bool *live = find_live(graph, &arena);
+    const bool *live = find_live(graph, &arena, ARENA_ARRAY(&arena, bool, graph->tensors.n + 1));
     int count = 0;
     for (int i = 0; i < graph->order.n; i++) count += live[graph->order.at[i]];
     arena_free(&arena);
@@ -161,8 +160,10 @@ static const char *set_input(struct graph *graph, int id, int n, const struct gi
 }
 
 const char *evaluate(struct graph *graph, int n, const struct given *given) {
-    const bool *live = find_live(graph, graph->arena);
+    bool *read = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    const bool *live = find_live(graph, graph->arena, read);
     for (int i = 0; i < graph->inputs.n; i++) {
+        if (!read[graph->inputs.at[i]]) continue;
         const char *why = set_input(graph, graph->inputs.at[i], n, given);
         if (why) return why;
     }
