@@ -102,14 +102,26 @@ static int job_plan(struct job *job) {
     return rankplan_verify(&job->plan, job->diags);
 }
 
+/* How many ranks there are in all: as the options say, in units of the mesh's size where text IR brought the mesh. */
+static int job_ranks(const struct job *job, int *ranks) {
+    const struct options *options = job->options;
+    int unit = mesh_size(&job->graph->mesh);
+    *ranks = job->model || options->given[OPT_RUNTIME_NGPUS] ? (int)options->runtime_ngpus : unit;
+    if (*ranks % unit == 0) return 0;
+    return diag_error(job->diags, 204, EXIT_USAGE, NULL, "the mesh of %s has %d devices, --runtime-ngpus %d is no multiple",
+                      diag_quote(job->diags, options->operand), unit, *ranks);
+}
+
 static int job_describe(struct job *job) {
     const struct options *options = job->options;
+    int ranks;
+    if (job_ranks(job, &ranks) < 0) return -1;
     job->info = (struct program_info){
         .model = options_model(options, job->arena),
         .instance = options_instance(options, job->arena),
         .version = RANKC_VERSION,
         .pas = options_text(options, OPT_PAS, job->arena),
-        .runtime_ngpus = (int)options->runtime_ngpus,
+        .runtime_ngpus = ranks,
         .nfiles = job->model ? job->model->files.n : 1};
     if (reuse_make_keys(&job->keys, options, job->model, job->arena, job->diags) < 0) return -1;
     job->info.key = job->keys.plan.hex;

@@ -42,6 +42,7 @@ struct launch {
     size_t segment_bytes;
     int memfd, signals;
     sigset_t mask_before;
+    struct sigaction child_before;
     char **environment;
     char variable[48];
     int alive;
@@ -101,6 +102,9 @@ static void catch_signals(struct launch *job) {
     sigaddset(&caught, SIGTERM);
     sigaddset(&caught, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &caught, &job->mask_before);
+    /* A parent may have left SIGCHLD ignored, and then there would be nothing to wait for. */
+    const struct sigaction usual = {.sa_handler = SIG_DFL};
+    sigaction(SIGCHLD, &usual, &job->child_before);
     job->signals = signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
@@ -263,6 +267,7 @@ static void clean_up(struct launch *job) {
         struct signalfd_siginfo info; /* what came last is the job's, too */
         while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) job->exit = EXIT_SIGNAL;
         close(job->signals);
+        sigaction(SIGCHLD, &job->child_before, NULL);
         pthread_sigmask(SIG_SETMASK, &job->mask_before, NULL);
     }
     if (job->segment) munmap(job->segment, job->segment_bytes);

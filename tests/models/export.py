@@ -18,17 +18,15 @@ the graph an exporter makes of such code: masks from buffers, shapes computed at
 small, often prime or not divisible by the number of ranks, and no weight, bias or norm scale keeps a default of 0 or 1.
 """
 
-import argparse
 import math
-import pathlib
-import warnings
-from dataclasses import dataclass, field
-from typing import Callable, Dict
+from dataclasses import dataclass
 
 import numpy
 import torch
 from torch import nn
 from torch.nn import functional
+
+from exporting import Spec, main
 
 # ---- mlp ------------------------------------------------------------------------------------------------------------
 
@@ -374,19 +372,6 @@ class LlamaForCausalLM(nn.Module):
 # ---- the models -----------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Spec:
-    """One exported model: how to make it and its inputs (by name, in forward's order), and how to export it."""
-
-    build: Callable[[], nn.Module]
-    inputs: Callable[[numpy.random.Generator], Dict[str, numpy.ndarray]]
-    output: str
-    opset: int
-    fold: bool = True
-    # Dynamic axes: tensor name -> {axis: dimension name}. Empty: all shapes are static.
-    dynamic: Dict[str, Dict[int, str]] = field(default_factory=dict)
-
-
 def vectors(batch, size):
     return lambda random: {"x": random.standard_normal((batch, size)).astype(numpy.float32)}
 
@@ -412,19 +397,19 @@ DYNAMIC_LM = {"input_ids": BATCH_SEQ, "logits": BATCH_SEQ}
 
 
 def gpt2(config=Gpt2Config(), attention=Gpt2Attention, mlp=Gpt2Mlp, **options):
-    return Spec(lambda: Gpt2LmHead(config, attention, mlp), tokens(2, 11, config.vocab), "logits", **options)
+    return Spec(lambda: Gpt2LmHead(config, attention, mlp), tokens(2, 11, config.vocab), ("logits",), **options)
 
 
 def llama(config=LlamaConfig(), make_inputs=tokens, **options):
-    return Spec(lambda: LlamaForCausalLM(config), make_inputs(2, 9, config.vocab), "logits", **options)
+    return Spec(lambda: LlamaForCausalLM(config), make_inputs(2, 9, config.vocab), ("logits",), **options)
 
 
 MODELS = {
-    "mlp": Spec(lambda: Mlp([13, 29, 31, 7, 5]), vectors(5, 13), "y", opset=13),
+    "mlp": Spec(lambda: Mlp([13, 29, 31, 7, 5]), vectors(5, 13), ("y",), opset=13),
     "mlp_dyn": Spec(
         lambda: Mlp([13, 29, 31, 7, 5], bias=False),
         vectors(7, 13),
-        "y",
+        ("y",),
         opset=13,
         dynamic={"x": {0: "batch"}, "y": {0: "batch"}},
     ),
@@ -440,74 +425,5 @@ MODELS = {
 }
 
 
-def randomize(module, random):
-    """Draw every parameter (tied ones once): matrices keep the size of what passes through them, norm scales lie
-    around 1, biases around 0."""
-    norms = (nn.LayerNorm, LlamaRMSNorm)
-    scales = {id(m.weight) for m in module.modules() if isinstance(m, norms)}
-    for parameter in module.parameters():
-        values = random.standard_normal(tuple(parameter.shape))
-        if id(parameter) in scales:
-            values = 1.0 + 0.25 * values
-        elif parameter.dim() == 1:
-            values = 0.25 * values
-        else:
-            values = values * 1.5 / math.sqrt(min(parameter.shape))
-        parameter.data = torch.from_numpy(values.astype(numpy.float32))
-
-
-def dimension_sizes(spec, inputs):
-    """Dynamic dimension name -> its size in the reference inputs."""
-    return {dim: inputs[name].shape[axis] for name in inputs for axis, dim in spec.dynamic.get(name, {}).items()}
-
-
-def save_tensors(folder, tensors):
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, value in tensors.items():
-        numpy.save(folder / f"{name}.npy", numpy.ascontiguousarray(value))
-
-
-def export(name, spec, folder):
-    # Seeded by the name, so that adding a model changes no other one.
-    random = numpy.random.default_rng(list(name.encode()))
-    module = spec.build().eval()
-    randomize(module, random)
-    inputs = spec.inputs(random)
-    arguments = tuple(torch.from_numpy(value) for value in inputs.values())
-
-    save_tensors(folder / "inputs", inputs)
-    with torch.no_grad():
-        save_tensors(folder / "outputs", {spec.output: module(*arguments).numpy()})
-    torch.onnx.export(
-        module,
-        arguments,
-        str(folder / "model.onnx"),
-        input_names=list(inputs),
-        output_names=[spec.output],
-        opset_version=spec.opset,
-        do_constant_folding=spec.fold,
-        dynamic_axes=spec.dynamic,
-    )
-    if spec.dynamic:
-        sizes = dimension_sizes(spec, inputs)
-        (folder / "dims").write_text("".join(f"{dim}={size}\n" for dim, size in sizes.items()))
-
-
-def main():
-    parser = argparse.ArgumentParser(description="Export the test models with reference inputs and outputs.")
-    here = pathlib.Path(__file__).parent
-    parser.add_argument("--out", type=pathlib.Path, default=here, help="where the model folders go (default: here)")
-    parser.add_argument("names", metavar="NAME", nargs="*", help=f"models to export (default: all): {', '.join(MODELS)}")
-    options = parser.parse_args()
-    for name in options.names:
-        if name not in MODELS:
-            parser.error(f"no model named '{name}'; there are {', '.join(MODELS)}")
-    warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)
-    for name in options.names or MODELS:
-        folder = options.out / name
-        export(name, MODELS[name], folder)
-        print(f"{name}: {(folder / 'model.onnx').stat().st_size} bytes")
-
-
 if __name__ == "__main__":
-    main()
+    main(MODELS, "Export the test models with reference inputs and outputs.")

@@ -289,6 +289,18 @@ static void no_rank_outlives_the_launcher(void **state) {
     assert_true(result.seconds < 2);
 }
 
+/* As under a parent that never waits: ranks must be waited for all the same. */
+static void ignored_child_signals_do_not_matter(void **state) {
+    (void)state;
+    const double since = seconds();
+    struct result result;
+    signal(SIGCHLD, SIG_IGN);
+    pid_t pid = start(LAUNCHED, 2, (const char *const[]){INPUTS, NULL});
+    signal(SIGCHLD, SIG_DFL);
+    finish(&result, pid, since);
+    assert_ok(&result);
+}
+
 static void a_program_that_is_not_there_is_an_error(void **state) {
     (void)state;
     char *before = strdup(getenv("TINY_PROGRAM"));
@@ -358,6 +370,7 @@ int main(void) {
         cmocka_unit_test(bad_data_on_one_rank_is_reported_once),
         cmocka_unit_test(dead_ranks_are_noticed),
         cmocka_unit_test(no_rank_outlives_the_launcher),
+        cmocka_unit_test(ignored_child_signals_do_not_matter),
         cmocka_unit_test(a_program_that_is_not_there_is_an_error),
     };
     if (!getenv("TINY_PROGRAM")) return 77;

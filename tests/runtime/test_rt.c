@@ -151,7 +151,7 @@ static void touch(const char *path, int64_t seconds) {
 }
 
 static void flip_byte(const char *path, off_t at) {
-    unsigned char byte;
+    unsigned char byte = 0;
     int fd = open(path, O_RDWR);
     assert_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);
     byte ^= 1;
