@@ -7,6 +7,7 @@
 
 #include "codegen/elementwise.h"
 #include "ir/base/str.h"
+#include "passes/stage.h"
 
 enum { HOLE_TENSOR = 1, HOLE_SITE = 2 };
 
@@ -91,6 +92,11 @@ static void put_ndim(struct local *l, const char *name, const char *argument) {
 static void put_size(struct local *l, const char *name, const char *argument) {
     (void)name;
     strbuf_printf(&l->out, "%lld", (long long)rankplan_elements(l->class, l->graph, operand_tensor(l, argument)));
+}
+
+static void put_local_bytes(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    strbuf_printf(&l->out, "%lld", (long long)rankplan_bytes(l->class, l->graph, operand_tensor(l, argument)));
 }
 
 static void put_aligned(struct local *l, const char *name, const char *argument) {
@@ -205,12 +211,13 @@ static void put_scratch(struct local *l, const char *name, const char *argument)
 static const struct {
     const char *name;
     void (*put)(struct local *l, const char *name, const char *argument);
-} variables[] = {{"y", put_pointer},       {"x0", put_pointer},    {"x1", put_pointer},     {"x2", put_pointer},
-                 {"list", put_list},       {"shape", put_shape},   {"ndim", put_ndim},      {"size", put_size},
-                 {"aligned", put_aligned}, {"outer", put_outer},   {"runs", put_runs},      {"extent", put_extent},
-                 {"T", put_type},          {"T0", put_type},       {"B", put_bytes},        {"dtype", put_dtype},
-                 {"count", put_count},     {"depth", put_depth},   {"is64", put_is64},      {"site", put_site},
-                 {"around", put_around},   {"reduce", put_reduce}, {"scratch", put_scratch}};
+} variables[] = {
+    {"y", put_pointer},         {"x0", put_pointer},      {"x1", put_pointer},    {"x2", put_pointer},
+    {"list", put_list},         {"shape", put_shape},     {"ndim", put_ndim},     {"size", put_size},
+    {"bytes", put_local_bytes}, {"aligned", put_aligned}, {"outer", put_outer},   {"runs", put_runs},
+    {"extent", put_extent},     {"T", put_type},          {"T0", put_type},       {"B", put_bytes},
+    {"dtype", put_dtype},       {"count", put_count},     {"depth", put_depth},   {"is64", put_is64},
+    {"site", put_site},         {"around", put_around},   {"reduce", put_reduce}, {"scratch", put_scratch}};
 
 /* $[p]: the product of the part's extents of factors so named. */
 static void put_product(struct local *l, char first) {
@@ -293,10 +300,17 @@ static const char *alternative(const char *call, int index) {
     return call;
 }
 
+/* Which alternative of the call: that of the annotation; of a transfer, the rank's side of it. */
+static int alternative_of(const struct local *l) {
+    int part = rankplan_part(l->class, &l->node);
+    return part == STAGE_WRITES ? 1 : l->dims.alternative;
+}
+
 static void put_call(struct local *l, const char *prefix) {
-    const char *s = alternative(l->node.op->call, l->dims.alternative);
+    const char *s = alternative(l->node.op->call, alternative_of(l));
     bool status = *s == '!';
-    strbuf_puts(&l->out, status ? "RT_TRY(" : "");
+    bool sited = l->node.op->class == OP_COMM; /* communication records its site itself */
+    if (status) strbuf_puts(&l->out, sited ? "RT_TRY(" : "RT_TRY_AT(\002, ");
     strbuf_puts(&l->out, prefix);
     size_t from = l->out.length;
     for (s += status; *s && *s != '|';) {
@@ -339,7 +353,7 @@ bool kernel_instruction(const struct rankplan *plan, const struct plan_class *cl
                         int id, struct instruction *out) {
     struct local l = {
         .plan = plan, .class = class, .graph = plan->graph, .node = plan->graph->nodes.at[id], .instruction = out};
-    *out = (struct instruction){.node = id};
+    *out = (struct instruction){.node = id, .site = out->site};
     if (l.node.op->class == OP_VIEW) return false;
     strbuf_init(&l.out, plan->graph->arena);
     if (l.node.op->class == OP_ELEMENTWISE) {

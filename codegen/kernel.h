@@ -22,7 +22,7 @@
 /* A call with holes: in `text`, byte 1 stands for the next of `tensors`, byte 2 for the instruction's site. Calls
  * of equal text are the same code on other addresses. */
 struct instruction {
-    int node;
+    int node, site;
     const char *text;
     VEC(int) tensors;
 };

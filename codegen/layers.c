@@ -8,7 +8,7 @@ enum {
     MAX_PERIOD = 1024
 };
 
-/* Equal numbers for alike instructions. */
+/* Equal numbers for alike instructions at equal distance from the one before (sites, Note [Sites] in rank.c). */
 static int *kinds_of(struct arena *arena, const struct rankplan *plan, const struct plan_class *class,
                      const struct instruction *instructions, int n) {
     int *kinds = ARENA_ARRAY(arena, int, n + 1);
@@ -18,6 +18,7 @@ static int *kinds_of(struct arena *arena, const struct rankplan *plan, const str
     strbuf_init(&key, arena);
     for (int i = 0; i < n; i++) {
         key.length = 0;
+        strbuf_printf(&key, "%d ", i ? instructions[i].site - instructions[i - 1].site : 1);
         strbuf_puts(&key, instructions[i].text);
         for (int t = 0; t < instructions[i].tensors.n; t++) {
             int tensor = instructions[i].tensors.at[t];

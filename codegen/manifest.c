@@ -92,7 +92,11 @@ static void put_ranks(json *w, const struct manifest *m) {
 
 static const struct {
     const char *op, *kind;
-} kinds[] = {{"AllReduce", "all_reduce"}, {"AllGather", "all_gather"}, {"ReduceScatter", "reduce_scatter"}};
+} kinds[] = {{"AllReduce", "all_reduce"},
+             {"AllGather", "all_gather"},
+             {"ReduceScatter", "reduce_scatter"},
+             {"Transfer", "send_recv"},
+             {"Broadcast", "broadcast"}};
 enum { NKINDS = sizeof kinds / sizeof *kinds };
 
 static void put_group(json *w, const struct manifest *m, int kind, int64_t count, int64_t bytes, const int *shards,
@@ -183,12 +187,19 @@ static void put_partition(json *w, const struct graph *graph, const struct node 
     rt_json_close(w, ']');
 }
 
+/* The ranks that compute the node. */
+static void put_ranks_of(json *w, const struct rankplan *plan, const struct program_info *info,
+                         const struct node *node) {
+    int shards = mesh_size(&plan->graph->mesh);
+    for (int r = 0; r < info->runtime_ngpus; r++)
+        if (rankplan_part(&plan->classes[plan->class_of[r % shards]], node)) rt_json_put_int(w, r);
+}
+
 static void put_nodes(json *w, const struct rankplan *plan, const struct program_info *info, bool exact) {
     const struct graph *graph = plan->graph;
     open_list(w, "nodes");
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (node->op->class == OP_COMM) continue;
+    for (int i = 0; i < graph->placed.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->placed.at[i]];
         rt_json_open(w, '{', RT_JSON_INLINE);
         put(w, "name", node->name);
         put(w, "op", node->op->name);
@@ -196,7 +207,7 @@ static void put_nodes(json *w, const struct rankplan *plan, const struct program
         if (!exact) {
             rt_json_key(w, "ranks");
             rt_json_open(w, '[', RT_JSON_INLINE);
-            for (int r = 0; r < info->runtime_ngpus; r++) rt_json_put_int(w, r);
+            put_ranks_of(w, plan, info, node);
             rt_json_close(w, ']');
         }
         put_int(w, "stage", node->stage);

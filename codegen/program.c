@@ -98,7 +98,10 @@ static const char *places(const struct rankplan *plan, const struct plan_class *
     strbuf_init(&out, plan->graph->arena);
     for (int i = 0; i < n; i++) {
         const struct plan_place *place = &class->place[tensors[i]];
-        strbuf_printf(&out, "%s{%s, %lld}", i ? ", " : "", arenas[place->arena], (long long)place->offset);
+        if (place->offset < 0)
+            strbuf_printf(&out, "%s{RT_ACTIVATIONS, RT_ABSENT}", i ? ", " : "");
+        else
+            strbuf_printf(&out, "%s{%s, %lld}", i ? ", " : "", arenas[place->arena], (long long)place->offset);
     }
     return n ? strbuf_text(&out) : "{0, 0}";
 }
@@ -106,8 +109,14 @@ static const char *places(const struct rankplan *plan, const struct plan_class *
 static const char *weight_offsets(const struct rankplan *plan, const struct plan_class *class) {
     struct strbuf out;
     strbuf_init(&out, plan->graph->arena);
-    for (int i = 0; i < plan->weights.n; i++)
-        strbuf_printf(&out, "%s%lld", i % 12 ? ", " : i ? ",\n" : "", (long long)class->place[plan->weights.at[i]].offset);
+    for (int i = 0; i < plan->weights.n; i++) {
+        int64_t offset = class->place[plan->weights.at[i]].offset;
+        strbuf_puts(&out, i % 12 ? ", " : i ? ",\n" : "");
+        if (offset < 0)
+            strbuf_puts(&out, "RT_ABSENT");
+        else
+            strbuf_printf(&out, "%lld", (long long)offset);
+    }
     return plan->weights.n ? strbuf_text(&out) : "0";
 }
 

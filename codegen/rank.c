@@ -100,7 +100,8 @@ static const struct role *role_of(struct function *f, int i, int slot) {
 static void put_call(struct function *f, int i, const char *site, int number) {
     const struct instruction *instruction = &f->instructions[i];
     int slot = 0;
-    for (int s = 1; s <= instruction->tensors.n; s++) role_of(f, i, s % instruction->tensors.n); /* the result last */
+    for (int s = 1; s <= instruction->tensors.n; s++)
+        role_of(f, i, s % instruction->tensors.n); /* the result last */
     for (const char *c = instruction->text; *c; c++) {
         if (*c == 1)
             strbuf_puts(&f->body, role_of(f, i, slot++)->name);
@@ -174,7 +175,8 @@ static void write_layer(const struct rankplan *plan, const struct plan_class *cl
     struct function f = new_function(plan, class, instructions, stretch->times, stretch->period);
     for (int j = 0; j < stretch->period; j++) {
         put_node_comment(&f, stretch->first + j);
-        put_call(&f, stretch->first + j, "site + ", j);
+        put_call(&f, stretch->first + j, "site + ",
+                 instructions[stretch->first + j].site - instructions[stretch->first].site);
     }
     tmpl_setf(env, "layer", "layer_%d", number);
     tmpl_setf(env, "times", "%d", stretch->times);
@@ -188,9 +190,11 @@ static void write_layer(const struct rankplan *plan, const struct plan_class *cl
  * --------------------------------------------------------------------------------------------------------- */
 
 static void put_loop(struct function *step, const struct stretch *stretch, int number) {
+    const struct instruction *first = &step->instructions[stretch->first];
+    int sites = first[stretch->period].site - first->site;
     strbuf_printf(&step->body, "%sfor (int i = 0; i < %d; i++)\n", step->body.length ? "\n" : "", stretch->times);
     strbuf_printf(&step->body, "    RT_TRY(layer_%d(rt, &layer_%d_at[i], %d + %d * i));\n", number, number,
-                  stretch->first, stretch->period);
+                  first->site, sites);
     step->said = NULL;
 }
 
@@ -207,6 +211,21 @@ static void put_updates(struct function *step) {
     }
 }
 
+/* What ranks of the class execute, in order; returns how many. */
+static int instructions_of(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels,
+                           struct instruction *out) {
+    const struct graph *graph = plan->graph;
+    int n = 0, site = 0;
+    for (int i = 0; i < graph->order.n; i++) {
+        int id = graph->order.at[i];
+        if (graph->nodes.at[id].op->class == OP_VIEW) continue;
+        out[n].site = site++;
+        if (rankplan_part(class, &graph->nodes.at[id]) && kernel_instruction(plan, class, kernels, id, &out[n]))
+            n++;
+    }
+    return n;
+}
+
 const char *rank_source(const struct rankplan *plan, int class, const struct target *target,
                         const struct tmpl_env *program) {
     const struct graph *graph = plan->graph;
@@ -215,9 +234,7 @@ const char *rank_source(const struct rankplan *plan, int class, const struct tar
     struct kernels *kernels = kernels_new(graph->arena, target);
     struct instruction *instructions = ARENA_ARRAY(graph->arena, struct instruction, graph->order.n + 1);
     struct stretches stretches;
-    int n = 0, layers = 0;
-    for (int i = 0; i < graph->order.n; i++)
-        if (kernel_instruction(plan, c, kernels, graph->order.at[i], &instructions[n])) n++;
+    int n = instructions_of(plan, c, kernels, instructions), layers = 0;
     layers_find(graph->arena, plan, c, instructions, n, &stretches);
     struct function step = new_function(plan, c, instructions, 1, 0);
     tmpl_list(env, "layers");
@@ -225,7 +242,7 @@ const char *rank_source(const struct rankplan *plan, int class, const struct tar
         const struct stretch *stretch = &stretches.all.at[s];
         if (stretch->times == 1) {
             put_node_comment(&step, stretch->first);
-            put_call(&step, stretch->first, "", stretch->first);
+            put_call(&step, stretch->first, "", instructions[stretch->first].site);
         } else {
             write_layer(plan, c, instructions, stretch, tmpl_entry(env, "layers"), layers);
             put_loop(&step, stretch, layers++);

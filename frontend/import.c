@@ -29,7 +29,9 @@ static struct scope *scope_new(struct arena *arena, const struct scope *outer) {
     return scope;
 }
 
-const char *lower_where(const struct lower *l) { return onnx_where_node(l->import->model, l->node, l->index); }
+const char *lower_where(const struct lower *l) {
+    return onnx_where_node(l->import->model, l->node, l->index);
+}
 
 /* Attributes that refer to one of the function call the node is part of ------------------------------------------- */
 
@@ -52,7 +54,9 @@ const Onnx__AttributeProto *lower_attribute(const struct lower *l, const char *n
 
 /* Sequences ------------------------------------------------------------------------------------------------------- */
 
-bool lower_is_sequence(int id) { return id >= SEQUENCES; }
+bool lower_is_sequence(int id) {
+    return id >= SEQUENCES;
+}
 
 int lower_sequence(struct lower *l, int n, const int *items) {
     struct import *import = l->import;
@@ -68,13 +72,15 @@ const int *lower_items(const struct lower *l, int sequence, int *n) {
 }
 
 int lower_proto(struct lower *l, const Onnx__TensorProto *proto) {
-    return import_tensor(l->import, proto, arena_printf(l->import->arena, "%s.%d", l->b.node, l->b.graph->tensors.n), false);
+    return import_tensor(l->import, proto,
+                         arena_printf(l->import->arena, "%s.%d", l->b.node, l->b.graph->tensors.n), false);
 }
 
 /* Finishing a node ------------------------------------------------------------------------------------------------ */
 
 /* The tensor that is an ONNX value bears its name, if it was made for it. */
-static void name_result(struct import *import, const struct frame *frame, const struct lower *l, const char *name, int id) {
+static void name_result(struct import *import, const struct frame *frame, const struct lower *l, const char *name,
+                        int id) {
     if (id < l->first_tensor || lower_is_sequence(id)) return;
     import->graph->tensors.at[id].name = arena_printf(import->arena, "%s%s", frame->prefix, name);
 }
@@ -89,7 +95,8 @@ static void finish_node(struct import *import, const struct frame *frame, struct
             id = POISONED;
         }
         if (id >= 0) name_result(import, frame, l, name, id);
-        if (id >= 0 && !frame->up && !lower_is_sequence(id) && import_check_declared(import, name, id) < 0) id = POISONED;
+        if (id >= 0 && !frame->up && !lower_is_sequence(id) && import_check_declared(import, name, id) < 0)
+            id = POISONED;
         scope_define(frame->scope, name, id);
     }
 }
@@ -123,7 +130,8 @@ int lower_enter(struct lower *l, const struct subgraph *subgraph) {
     const Onnx__GraphProto *graph = subgraph->graph;
     struct scope *scope = scope_new(import->arena, l->frame->scope);
     if ((int)graph->n_input != subgraph->ninputs)
-        return lower_error(l, 331, EXIT_MALFORMED, "the subgraph takes %zu inputs, %d given", graph->n_input, subgraph->ninputs);
+        return lower_error(l, 331, EXIT_MALFORMED, "the subgraph takes %zu inputs, %d given", graph->n_input,
+                           subgraph->ninputs);
     for (size_t i = 0; i < graph->n_initializer; i++) {
         const char *name = onnx_text(graph->initializer[i]->name);
         scope_define(scope, name, import_tensor(import, graph->initializer[i], name, true));
@@ -164,7 +172,8 @@ static void bind_attributes(struct frame *frame, struct lower *l, const Onnx__Fu
 static int enter_function(struct lower *l, const Onnx__FunctionProto *function) {
     struct import *import = l->import;
     if (l->node->n_input > function->n_input || l->node->n_output > function->n_output)
-        return lower_error(l, 331, EXIT_MALFORMED, "function %s has %zu input(s) and %zu output(s), %zu and %zu given",
+        return lower_error(l, 331, EXIT_MALFORMED,
+                           "function %s has %zu input(s) and %zu output(s), %zu and %zu given",
                            diag_quote(l->b.diags, onnx_text(function->name)), function->n_input, function->n_output,
                            l->node->n_input, l->node->n_output);
     struct scope *scope = scope_new(import->arena, NULL);
@@ -189,7 +198,8 @@ static void leave(struct import *import, struct frame *frame) {
     for (int i = 0; i < frame->nresults; i++) {
         values[i] = scope_find(frame->scope, onnx_text(frame->results[i]));
         if (values[i] == UNDEFINED)
-            lower_error(l, 325, EXIT_MALFORMED, "result %s is not computed", diag_quote(import->diags, frame->results[i]));
+            lower_error(l, 325, EXIT_MALFORMED, "result %s is not computed",
+                        diag_quote(import->diags, frame->results[i]));
         if (values[i] < LEFT_OUT) status = -1;
     }
     l->entered = false;
@@ -244,15 +254,16 @@ static const char *count_text(struct lower *l, int least, int most) {
     return arena_printf(arena, "%d to %d inputs", least, most);
 }
 
+/* Inputs left out at the end are not counted, here and in the lowering. In a function, a name may stand for one. */
 static int check_counts(struct lower *l) {
     const struct onnx_op *op = l->op;
-    int given = l->ninputs;
-    while (given > 0 && !*onnx_text(l->node->input[given - 1])) given--;
-    if (given < op->in_min || given > op->in_max)
+    while (l->ninputs > 0 && l->inputs[l->ninputs - 1] == LEFT_OUT) l->ninputs--;
+    if (l->ninputs < op->in_min || l->ninputs > op->in_max)
         return lower_error(l, 331, EXIT_MALFORMED, "%s takes %s, %d given", op->name,
-                           count_text(l, op->in_min, op->in_max), given);
-    for (int i = 0; i < op->in_min; i++)
-        if (!*onnx_text(l->node->input[i])) return lower_error(l, 331, EXIT_MALFORMED, "input %d is left out", i);
+                           count_text(l, op->in_min, op->in_max), l->ninputs);
+    int required = op->in_max == ONNX_MANY && !op->sequences ? l->ninputs : op->in_min;
+    for (int i = 0; i < required; i++)
+        if (l->inputs[i] == LEFT_OUT) return lower_error(l, 331, EXIT_MALFORMED, "input %d is left out", i);
     if (!l->noutputs || l->noutputs > op->out_max)
         return lower_error(l, 331, EXIT_MALFORMED, "%s has %d output%s, %d given", op->name, op->out_max,
                            op->out_max == 1 ? "" : "s", l->noutputs);
@@ -275,7 +286,8 @@ static int lower_map(struct lower *l) {
     if (l->ninputs == 2) {
         struct tensor a = lower_input(l, 0), b = lower_input(l, 1);
         int64_t dims[MAX_NDIM];
-        if (!broadcast_dims(a.ndim, a.dims, b.ndim, b.dims, &ndim, dims)) return lower_misfit(l, l->inputs[0], l->inputs[1]);
+        if (!broadcast_dims(a.ndim, a.dims, b.ndim, b.dims, &ndim, dims))
+            return lower_misfit(l, l->inputs[0], l->inputs[1]);
     }
     for (const char *rest = l->op->attrs; (rest = onnx_next_attr(rest, &attr)); n++) {
         const char *name = arena_copy(l->import->arena, attr.name, attr.length);
@@ -294,6 +306,7 @@ static int lower_node(struct lower *l, const Onnx__FunctionProto *function) {
     int status = check_counts(l);
     if (lower_check_attributes(l) < 0 || status < 0 || check_sequences(l) < 0) return -1;
     status = l->op->core ? lower_map(l) : l->op->lower(l);
+    if (status < 0 && l->b.diags->all.n == before) BUG("%s failed without a reason", l->op->name);
     if (status < 0) place_errors(l->import, l, before);
     return status;
 }
@@ -334,7 +347,8 @@ static void walk(struct import *import) {
             continue;
         }
         if (import->walked++ == ONNX_NODES) {
-            diag_error(import->diags, 504, EXIT_LIMIT, import->model->place, "more than %d nodes after expansion", ONNX_NODES);
+            diag_error(import->diags, 504, EXIT_LIMIT, import->model->place, "more than %d nodes after expansion",
+                       ONNX_NODES);
             return;
         }
         import_node(import, frame);
@@ -376,7 +390,8 @@ static int check_opset(struct import *import) {
     for (size_t i = 0; i < proto->n_opset_import; i++)
         if (!*onnx_domain(proto->opset_import[i]->domain) && proto->opset_import[i]->version < OLDEST_OPSET)
             return diag_error(import->diags, 401, EXIT_UNSUPPORTED, import->model->place,
-                              "opset %lld is not supported: the oldest is %d", (long long)proto->opset_import[i]->version, OLDEST_OPSET);
+                              "opset %lld is not supported: the oldest is %d",
+                              (long long)proto->opset_import[i]->version, OLDEST_OPSET);
     return 0;
 }
 

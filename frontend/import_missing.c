@@ -15,7 +15,8 @@ static const struct reason {
     {404, EXIT_UNSUPPORTED, "operator %s works on types that are not supported",
      "operators %s work on types that are not supported"},
     {405, EXIT_UNSUPPORTED, "control flow is not supported: %s", "control flow is not supported: %s"},
-    {410, EXIT_UNSUPPORTED, "the shape of the result depends on data: %s", "the shapes of the results depend on data: %s"},
+    {410, EXIT_UNSUPPORTED, "the shape of the result depends on data: %s",
+     "the shapes of the results depend on data: %s"},
 };
 
 void import_missing(struct import *import, const Onnx__NodeProto *node, const struct onnx_op *row, int version,
@@ -60,7 +61,8 @@ static void report(struct import *import, const struct reason *reason) {
         if (missing->code != reason->code) continue;
         if (!first) first = missing;
         if (count++ < MOST_NAMED)
-            strbuf_printf(&names, "%s%s", count > 1 ? ", " : "", str_escape(import->arena, missing->name, strlen(missing->name), 120));
+            strbuf_printf(&names, "%s%s", count > 1 ? ", " : "",
+                          str_escape(import->arena, missing->name, strlen(missing->name), 120));
     }
     if (!first) return;
     if (count > MOST_NAMED) strbuf_printf(&names, " and %d more", count - MOST_NAMED);

@@ -126,7 +126,8 @@ static void report_open(struct sizes *sizes) {
     for (int i = 0; i < sizes->open.n; i++) {
         const struct map_entry *entry = &sizes->open.entries[i];
         strbuf_printf(&names, "%s%s", i ? ", " : "", diag_quote(import->diags, entry->key));
-        strbuf_printf(&help, "%s--dim %s=8", i ? " " : "", str_escape(import->arena, entry->key, entry->length, 120));
+        strbuf_printf(&help, "%s--dim %s=8", i ? " " : "",
+                      str_escape(import->arena, entry->key, entry->length, 120));
     }
     bool one = sizes->open.n == 1;
     diag_error(import->diags, 343, EXIT_USAGE, import->model->place, "the size%s of dimension%s %s %s not given",
@@ -156,7 +157,8 @@ static int input_dims(struct sizes *sizes, const Onnx__ValueInfoProto *info, int
             return diag_error(import->diags, 352, EXIT_MALFORMED, place_of(import, "input", info->name),
                               "dimension %zu is negative", d);
         } else if (!rt_mul(bytes, dims[d] ? dims[d] : 1, &bytes) || bytes >> 46) {
-            return diag_error(import->diags, 505, EXIT_LIMIT, place_of(import, "input", info->name), "the input is too large");
+            return diag_error(import->diags, 505, EXIT_LIMIT, place_of(import, "input", info->name),
+                              "the input is too large");
         }
     }
     return status;
@@ -167,11 +169,17 @@ static bool input_type(struct import *import, const Onnx__ValueInfoProto *info, 
     const Onnx__TypeProto__Tensor *type = tensor_type_of(info);
     const char *where = place_of(import, "input", info->name);
     *dtype = type ? rt_dtype_by_onnx(type->elem_type) : RT_DTYPE_NONE;
-    if (!type) diag_error(import->diags, 404, EXIT_UNSUPPORTED, where, "the input is not a tensor");
-    else if (!type->shape) diag_error(import->diags, 344, EXIT_UNSUPPORTED, where, "the input has no shape");
-    else if (type->shape->n_dim > MAX_NDIM) diag_error(import->diags, 506, EXIT_LIMIT, where, "the input has %zu dimensions, at most %d are supported", type->shape->n_dim, MAX_NDIM);
-    else if (*dtype == RT_DTYPE_NONE) diag_error(import->diags, 407, EXIT_UNSUPPORTED, where, "the input's type is not supported");
-    else return true;
+    if (!type)
+        diag_error(import->diags, 404, EXIT_UNSUPPORTED, where, "the input is not a tensor");
+    else if (!type->shape)
+        diag_error(import->diags, 344, EXIT_UNSUPPORTED, where, "the input has no shape");
+    else if (type->shape->n_dim > MAX_NDIM)
+        diag_error(import->diags, 506, EXIT_LIMIT, where, "the input has %zu dimensions, at most %d are supported",
+                   type->shape->n_dim, MAX_NDIM);
+    else if (*dtype == RT_DTYPE_NONE)
+        diag_error(import->diags, 407, EXIT_UNSUPPORTED, where, "the input's type is not supported");
+    else
+        return true;
     return false;
 }
 
@@ -193,8 +201,10 @@ static int bind_input(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
     for (int d = 0; type->shape && fits && d < given->ndim; d++) {
         const char *name = is_number(type->shape->dim[d]) ? NULL : dim_name(import, info, (size_t)d);
         int64_t size = name ? size_of(sizes, name) : type->shape->dim[d]->dim_value;
-        if (name && size == OPEN) size_set(sizes, name, given->dims[d]);
-        else fits = size == given->dims[d];
+        if (name && size == OPEN)
+            size_set(sizes, name, given->dims[d]);
+        else
+            fits = size == given->dims[d];
     }
     if (fits) return 0;
     return diag_error(import->diags, 342, EXIT_MALFORMED, where, "--bind gives values of another shape");
@@ -216,7 +226,8 @@ static void import_binds(struct sizes *sizes, struct scope *scope) {
         const struct rt_tensor *given = &bind->tensor;
         bool fits = bind_input(sizes, proto->input[k], given) == 0;
         scope_define(scope, bind->input,
-                     fits ? add_const(import, bind->input, given->dtype, given->ndim, given->dims, given->data) : POISONED);
+                     fits ? add_const(import, bind->input, given->dtype, given->ndim, given->dims, given->data)
+                          : POISONED);
     }
 }
 
@@ -261,14 +272,17 @@ static const char *declared_type(struct import *import, const Onnx__TypeProto__T
     strbuf_puts(&out, dtype == RT_DTYPE_NONE ? "another type" : rt_dtypes[dtype].name);
     for (size_t d = 0; type->shape && d < type->shape->n_dim; d++) {
         strbuf_puts(&out, d ? "," : "[");
-        if (is_number(type->shape->dim[d])) strbuf_printf(&out, "%lld", (long long)type->shape->dim[d]->dim_value);
-        else strbuf_puts(&out, "?");
+        if (is_number(type->shape->dim[d]))
+            strbuf_printf(&out, "%lld", (long long)type->shape->dim[d]->dim_value);
+        else
+            strbuf_puts(&out, "?");
     }
     if (type->shape) strbuf_puts(&out, type->shape->n_dim ? "]" : "[]");
     return strbuf_text(&out);
 }
 
-static bool fits_declared(const struct import *import, const Onnx__TypeProto__Tensor *type, const struct tensor *tensor) {
+static bool fits_declared(const struct import *import, const Onnx__TypeProto__Tensor *type,
+                          const struct tensor *tensor) {
     enum rt_dtype dtype = rt_dtype_by_onnx(type->elem_type);
     if (dtype == RT_DTYPE_NONE || imported_type(import, dtype) != tensor->dtype) return false;
     if (!type->shape) return true;
@@ -284,8 +298,9 @@ int import_check_declared(struct import *import, const char *name, int id) {
     const Onnx__TypeProto__Tensor *type = tensor_type_of(import->infos.at[at]);
     struct tensor tensor = import->graph->tensors.at[id];
     if (fits_declared(import, type, &tensor)) return 0;
-    return diag_error(import->diags, 342, EXIT_MALFORMED, place_of(import, "value", name), "declared as %s, but it is %s",
-                      declared_type(import, type), tensor_type(import->arena, &tensor));
+    return diag_error(import->diags, 342, EXIT_MALFORMED, place_of(import, "value", name),
+                      "declared as %s, but it is %s", declared_type(import, type),
+                      tensor_type(import->arena, &tensor));
 }
 
 int import_values(struct import *import, struct scope *scope) {
@@ -300,7 +315,8 @@ int import_values(struct import *import, struct scope *scope) {
     import_binds(&sizes, scope);
     for (size_t i = 0; i < proto->n_initializer; i++) {
         const char *name = onnx_text(proto->initializer[i]->name);
-        if (!find_bind(import, name)) scope_define(scope, name, import_tensor(import, proto->initializer[i], name, true));
+        if (!find_bind(import, name))
+            scope_define(scope, name, import_tensor(import, proto->initializer[i], name, true));
     }
     import_inputs(&sizes, scope);
     report_open(&sizes);
@@ -312,8 +328,10 @@ int import_outputs(struct import *import, const struct scope *scope) {
     for (size_t i = 0; i < proto->n_output; i++) {
         const char *name = onnx_text(proto->output[i]->name), *where = place_of(import, "output", name);
         int id = scope_find(scope, name);
-        if (id == UNDEFINED) diag_error(import->diags, 325, EXIT_MALFORMED, where, "the graph output is not produced");
-        else if (lower_is_sequence(id)) diag_error(import->diags, 404, EXIT_UNSUPPORTED, where, "the output is a sequence");
+        if (id == UNDEFINED)
+            diag_error(import->diags, 325, EXIT_MALFORMED, where, "the graph output is not produced");
+        else if (lower_is_sequence(id))
+            diag_error(import->diags, 404, EXIT_UNSUPPORTED, where, "the output is a sequence");
         if (id < 0 || lower_is_sequence(id)) continue;
         VEC_PUSH(import->arena, &import->graph->outputs, id);
         VEC_PUSH(import->arena, &import->graph->output_names, arena_strdup(import->arena, name));

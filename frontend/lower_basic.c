@@ -6,7 +6,9 @@
 #include "ir/eval.h"
 #include "runtime/base/checked.h"
 
-int lower_identity(struct lower *l) { return lower_result(l, l->inputs[0]); }
+int lower_identity(struct lower *l) {
+    return lower_result(l, l->inputs[0]);
+}
 
 /* ONNX Dropout-13: the identity outside of training. Mask: which elements were kept, all. */
 int lower_dropout(struct lower *l) {
@@ -27,15 +29,19 @@ int lower_cast(struct lower *l) {
     enum rt_dtype dtype = to == (int)to ? rt_dtype_by_onnx((int)to) : RT_DTYPE_NONE;
     bool exists = to > 0 && to <= ONNX__TENSOR_PROTO__DATA_TYPE__INT2;
     if (!exists) return lower_error(l, 388, EXIT_MALFORMED, "no data type %lld to cast to", (long long)to);
-    if (dtype == RT_DTYPE_NONE) return lower_error(l, 388, EXIT_UNSUPPORTED, "cast to data type %lld: not supported", (long long)to);
+    if (dtype == RT_DTYPE_NONE)
+        return lower_error(l, 388, EXIT_UNSUPPORTED, "cast to data type %lld: not supported", (long long)to);
     return lower_result(l, emit_cast(l, l->inputs[0], lower_float_type(l, dtype)));
 }
 
-int lower_cast_like(struct lower *l) { return lower_result(l, emit_cast(l, l->inputs[0], lower_dtype(l, l->inputs[1]))); }
+int lower_cast_like(struct lower *l) {
+    return lower_result(l, emit_cast(l, l->inputs[0], lower_dtype(l, l->inputs[1])));
+}
 
 /* Constants ------------------------------------------------------------------------------------------------------- */
 
-static int constant(struct lower *l, enum rt_dtype dtype, int ndim, int64_t n, const void *values, enum rt_dtype from) {
+static int constant(struct lower *l, enum rt_dtype dtype, int ndim, int64_t n, const void *values,
+                    enum rt_dtype from) {
     enum rt_dtype to = lower_float_type(l, dtype);
     void *bytes = arena_alloc(l->b.graph->arena, (size_t)n + 1, rt_dtype_bytes(to));
     if (n) rt_convert(bytes, to, values, from, (size_t)n);
@@ -68,7 +74,8 @@ static int fill(struct lower *l, int value, int n, const int64_t *shape) {
     if (n > MAX_NDIM) return lower_error(l, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d", n, MAX_NDIM);
     for (int d = 0; d < n; d++)
         if (shape[d] < 0) return lower_error(l, 377, EXIT_MALFORMED, "negative extent %lld", (long long)shape[d]);
-    if (!rt_product(shape, n, &elements) || elements >> 43) return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
+    if (!rt_product(shape, n, &elements) || elements >> 43)
+        return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
     return emit_expand(l, emit_reshape(l, value, 0, NULL), n, shape);
 }
 
@@ -109,7 +116,8 @@ static int range_of_floats(struct lower *l, enum rt_dtype dtype) {
     for (int i = 0; i < 3; i++)
         if (lower_known_float(l, i, what[i], &bound[i]) < 0) return -1;
     double count = ceil((bound[1] - bound[0]) / bound[2]);
-    if (!(bound[2] != 0) || isnan(count)) return lower_error(l, 383, EXIT_MALFORMED, "no range from %g to %g by %g", bound[0], bound[1], bound[2]);
+    if (!(bound[2] != 0) || isnan(count))
+        return lower_error(l, 383, EXIT_MALFORMED, "no range from %g to %g by %g", bound[0], bound[1], bound[2]);
     if (count > 1 << 28) return lower_error(l, 505, EXIT_LIMIT, "a range of %g elements", count);
     int64_t n = count < 0 ? 0 : (int64_t)count;
     double *values = ARENA_ARRAY(l->b.graph->arena, double, n + 1);
@@ -123,7 +131,8 @@ static int range_of_ints(struct lower *l, enum rt_dtype dtype) {
         lower_known_int(l, 2, "delta", &delta) < 0)
         return -1;
     if (delta == 0) return lower_error(l, 383, EXIT_MALFORMED, "delta is 0");
-    if (__builtin_sub_overflow(limit, start, &span)) return lower_error(l, 505, EXIT_LIMIT, "the range is too long");
+    if (__builtin_sub_overflow(limit, start, &span))
+        return lower_error(l, 505, EXIT_LIMIT, "the range is too long");
     int64_t n = (span > 0) == (delta > 0) && span ? (span > 0 ? span - 1 : span + 1) / delta + 1 : 0;
     if (n > 1 << 28) return lower_error(l, 505, EXIT_LIMIT, "a range of %lld elements", (long long)n);
     int64_t *values = ARENA_ARRAY(l->b.graph->arena, int64_t, n + 1);
@@ -160,9 +169,15 @@ static int fold_inputs(struct lower *l, const char *op) {
     return x;
 }
 
-int lower_sum(struct lower *l) { return lower_result(l, fold_inputs(l, "Add")); }
-int lower_max(struct lower *l) { return lower_result(l, fold_inputs(l, "Max")); }
-int lower_min(struct lower *l) { return lower_result(l, fold_inputs(l, "Min")); }
+int lower_sum(struct lower *l) {
+    return lower_result(l, fold_inputs(l, "Add"));
+}
+int lower_max(struct lower *l) {
+    return lower_result(l, fold_inputs(l, "Max"));
+}
+int lower_min(struct lower *l) {
+    return lower_result(l, fold_inputs(l, "Min"));
+}
 
 int lower_mean(struct lower *l) {
     int sum = fold_inputs(l, "Add");
@@ -184,8 +199,10 @@ int lower_clip(struct lower *l) {
 int lower_pow(struct lower *l) {
     int base = l->inputs[0], exponent = l->inputs[1];
     enum rt_dtype result = lower_dtype(l, base), type = lower_dtype(l, exponent);
-    if (!rt_dtype_is_float(result) && rt_dtype_is_float(type)) base = emit_cast(l, base, type);
-    else exponent = emit_cast(l, exponent, result);
+    if (!rt_dtype_is_float(result) && rt_dtype_is_float(type))
+        base = emit_cast(l, base, type);
+    else
+        exponent = emit_cast(l, exponent, result);
     return lower_result(l, emit_cast(l, emit2(l, "Pow", base, exponent), result));
 }
 
@@ -193,9 +210,9 @@ int lower_pow(struct lower *l) {
 int lower_aligned(struct lower *l) {
     struct tensor a = lower_input(l, 0), b = lower_input(l, 1);
     int64_t axis = lower_given(l, "axis") ? lower_int(l, "axis") : a.ndim - b.ndim, shape[MAX_NDIM];
-    if (axis < 0) axis += a.ndim;
     if (!lower_int(l, "broadcast")) axis = 0;
-    if (axis < 0 || axis + b.ndim > a.ndim) return lower_misfit(l, l->inputs[0], l->inputs[1]);
+    if (axis < 0) axis += a.ndim;
+    if (axis < 0 || axis > a.ndim - b.ndim) return lower_misfit(l, l->inputs[0], l->inputs[1]);
     for (int d = 0; d < a.ndim; d++) shape[d] = d < axis || d >= axis + b.ndim ? 1 : b.dims[d - axis];
     return lower_result(l, emit2(l, l->op->name, l->inputs[0], emit_reshape(l, l->inputs[1], a.ndim, shape)));
 }

@@ -14,7 +14,8 @@ static int want(struct lower *l, int input, bool sequence) {
 
 static int if_done(struct lower *l, void *state, int n, const int *values) {
     (void)state;
-    if (n < l->noutputs) return lower_error(l, 331, EXIT_MALFORMED, "the branch has %d results, %d needed", n, l->noutputs);
+    if (n < l->noutputs)
+        return lower_error(l, 331, EXIT_MALFORMED, "the branch has %d results, %d needed", n, l->noutputs);
     for (int i = 0; i < l->noutputs; i++) l->outputs[i] = values[i];
     return 0;
 }
@@ -24,7 +25,8 @@ int lower_if(struct lower *l) {
     if (want(l, 0, false) < 0) return -1;
     const int64_t *condition = build_known_ints(l->b.graph, l->inputs[0], &n);
     if (!condition || n != 1)
-        return lower_error(l, 405, EXIT_UNSUPPORTED, "control flow is not supported unless its condition is a constant");
+        return lower_error(l, 405, EXIT_UNSUPPORTED,
+                           "control flow is not supported unless its condition is a constant");
     const char *branch = condition[0] ? "then_branch" : "else_branch";
     return lower_enter(l, &(struct subgraph){.graph = lower_attribute(l, branch)->g, .done = if_done});
 }
@@ -48,7 +50,8 @@ static int loop_finish(struct lower *l, const struct loop *loop) {
         if (!loop->trip) return lower_unsupported(l, "a scan output of no iterations");
         int *items = ARENA_ARRAY(l->b.graph->arena, int, loop->trip);
         for (int64_t t = 0; t < loop->trip; t++) {
-            if (lower_is_sequence(loop->scans[t][k])) return lower_error(l, 341, EXIT_MALFORMED, "a scan output is a sequence");
+            if (lower_is_sequence(loop->scans[t][k]))
+                return lower_error(l, 341, EXIT_MALFORMED, "a scan output is a sequence");
             items[t] = emit_unsqueeze(l, loop->scans[t][k], 0);
         }
         l->outputs[loop->ncarried + k] = emit_concat(l, 0, (int)loop->trip, items);
@@ -64,18 +67,23 @@ static int loop_done(struct lower *l, void *state, int n, const int *values) {
     struct loop *loop = state;
     int count;
     l->b.node = loop->name;
-    if (n != 1 + loop->ncarried + loop->nscans) return lower_error(l, 331, EXIT_MALFORMED, "the body has %d results", n);
-    const int64_t *condition = lower_is_sequence(values[0]) ? NULL : build_known_ints(l->b.graph, values[0], &count);
+    if (n != 1 + loop->ncarried + loop->nscans)
+        return lower_error(l, 331, EXIT_MALFORMED, "the body has %d results", n);
+    const int64_t *condition =
+        lower_is_sequence(values[0]) ? NULL : build_known_ints(l->b.graph, values[0], &count);
     if (!condition || count != 1)
-        return lower_error(l, 405, EXIT_UNSUPPORTED, "control flow is not supported: the loop's condition is computed at run time");
+        return lower_error(l, 405, EXIT_UNSUPPORTED,
+                           "control flow is not supported: the loop's condition is computed at run time");
     for (int i = 0; i < loop->ncarried; i++) loop->carried[i] = values[1 + i];
-    loop->scans[loop->trip++] = arena_copy(l->b.graph->arena, values + 1 + loop->ncarried, (size_t)loop->nscans * sizeof *values);
+    loop->scans[loop->trip++] =
+        arena_copy(l->b.graph->arena, values + 1 + loop->ncarried, (size_t)loop->nscans * sizeof *values);
     return loop_step(l, loop, condition[0] != 0);
 }
 
 static int loop_step(struct lower *l, struct loop *loop, bool condition) {
     if (!condition || loop->trip >= loop->trips) return loop_finish(l, loop);
-    if (loop->trip == MAX_TRIPS) return lower_error(l, 405, EXIT_UNSUPPORTED, "a loop of more than %d iterations", MAX_TRIPS);
+    if (loop->trip == MAX_TRIPS)
+        return lower_error(l, 405, EXIT_UNSUPPORTED, "a loop of more than %d iterations", MAX_TRIPS);
     int *inputs = ARENA_ARRAY(l->b.graph->arena, int, loop->ncarried + 2);
     inputs[0] = emit_ints(l, 1, &loop->trip, 0, NULL);
     inputs[1] = build_scalar(&l->b, RT_BOOL, 1);
@@ -92,9 +100,11 @@ static int loop_step(struct lower *l, struct loop *loop, bool condition) {
 static int loop_bound(struct lower *l, int input, int64_t *value) {
     int n;
     if (!lower_has(l, input)) return 0;
-    const int64_t *known = lower_is_sequence(l->inputs[input]) ? NULL : build_known_ints(l->b.graph, l->inputs[input], &n);
+    const int64_t *known =
+        lower_is_sequence(l->inputs[input]) ? NULL : build_known_ints(l->b.graph, l->inputs[input], &n);
     if (!known || n != 1)
-        return lower_error(l, 405, EXIT_UNSUPPORTED, "control flow is not supported unless its trip count is a constant");
+        return lower_error(l, 405, EXIT_UNSUPPORTED,
+                           "control flow is not supported unless its trip count is a constant");
     *value = known[0];
     return 0;
 }
@@ -103,11 +113,14 @@ int lower_loop(struct lower *l) {
     struct arena *arena = l->b.graph->arena;
     struct loop *loop = ARENA_NEW(arena, struct loop);
     int64_t condition = 1;
-    if (l->ninputs < 2) return lower_error(l, 331, EXIT_MALFORMED, "Loop takes at least 2 inputs, %d given", l->ninputs);
+    if (l->ninputs < 2)
+        return lower_error(l, 331, EXIT_MALFORMED, "Loop takes at least 2 inputs, %d given", l->ninputs);
     *loop = (struct loop){.name = l->b.node, .trips = INT64_MAX, .ncarried = l->ninputs - 2};
     loop->body = lower_attribute(l, "body")->g;
     loop->nscans = (int)loop->body->n_output - 1 - loop->ncarried;
-    if (loop->nscans < 0) return lower_error(l, 331, EXIT_MALFORMED, "the body has %zu results for %d carried values", loop->body->n_output, loop->ncarried);
+    if (loop->nscans < 0)
+        return lower_error(l, 331, EXIT_MALFORMED, "the body has %zu results for %d carried values",
+                           loop->body->n_output, loop->ncarried);
     if (loop_bound(l, 0, &loop->trips) < 0 || loop_bound(l, 1, &condition) < 0) return -1;
     loop->carried = arena_copy(arena, l->inputs + 2, (size_t)loop->ncarried * sizeof(int));
     loop->scans = ARENA_ARRAY(arena, int *, MAX_TRIPS);
@@ -116,11 +129,15 @@ int lower_loop(struct lower *l) {
 
 /* Sequences ------------------------------------------------------------------------------------------------------- */
 
-int lower_sequence_empty(struct lower *l) { return lower_result(l, lower_sequence(l, 0, NULL)); }
+int lower_sequence_empty(struct lower *l) {
+    return lower_result(l, lower_sequence(l, 0, NULL));
+}
 
 int lower_sequence_construct(struct lower *l) {
-    for (int i = 0; i < l->ninputs; i++)
+    for (int i = 0; i < l->ninputs; i++) {
+        if (!lower_has(l, i)) return lower_error(l, 331, EXIT_MALFORMED, "input %d is left out", i);
         if (want(l, i, false) < 0) return -1;
+    }
     return lower_result(l, lower_sequence(l, l->ninputs, l->inputs));
 }
 
@@ -138,7 +155,8 @@ static int position(struct lower *l, int input, int n, int fallback, int *at) {
     int64_t value = fallback;
     if (want(l, input, false) < 0) return -1;
     if (lower_has(l, input) && lower_known_int(l, input, "position", &value) < 0) return -1;
-    if (value < -n || value >= n) return lower_error(l, 382, EXIT_MALFORMED, "position %lld in a sequence of %d", (long long)value, n);
+    if (value < -n || value >= n)
+        return lower_error(l, 382, EXIT_MALFORMED, "position %lld in a sequence of %d", (long long)value, n);
     *at = (int)(value < 0 ? value + n : value);
     return 0;
 }
@@ -156,7 +174,8 @@ int lower_sequence_insert(struct lower *l) {
     if (!items || want(l, 1, false) < 0) return -1;
     int64_t value = n;
     if (lower_has(l, 2) && (want(l, 2, false) < 0 || lower_known_int(l, 2, "position", &value) < 0)) return -1;
-    if (value < -n || value > n) return lower_error(l, 382, EXIT_MALFORMED, "position %lld in a sequence of %d", (long long)value, n);
+    if (value < -n || value > n)
+        return lower_error(l, 382, EXIT_MALFORMED, "position %lld in a sequence of %d", (long long)value, n);
     at = (int)(value < 0 ? value + n : value);
     memmove(items + at + 1, items + at, (size_t)(n - at) * sizeof *items);
     items[at] = l->inputs[1];
@@ -197,17 +216,20 @@ static int piece_sizes(struct lower *l, int64_t extent, int64_t **sizes) {
     int64_t total = 0;
     bool each = !lower_has(l, 1) || lower_ndim(l, l->inputs[1]) == 0;
     if (lower_has(l, 1) && !(given = lower_known(l, 1, "split", &n))) return -1;
-    int64_t count = each ? (given[0] > 0 ? (extent + given[0] - 1) / given[0] : -1) : n;
-    if (count < 0 || count > ONNX_NODES) return lower_error(l, 381, EXIT_MALFORMED, "a split into %lld pieces", (long long)count);
+    int64_t count = !each ? n : given[0] > 0 ? extent / given[0] + (extent % given[0] != 0) : -1;
+    if (count < 0 || count > ONNX_NODES)
+        return lower_error(l, 381, EXIT_MALFORMED, "a split into %lld pieces", (long long)count);
     *sizes = ARENA_ARRAY(l->b.graph->arena, int64_t, count + 1);
     for (int64_t i = 0; i < count; i++) {
         int64_t size = each ? given[0] : given[i], rest = extent - total;
         if (each && size > rest) size = rest;
-        if (size < 0 || size > rest) return lower_error(l, 381, EXIT_MALFORMED, "the sizes do not sum up to %lld", (long long)extent);
+        if (size < 0 || size > rest)
+            return lower_error(l, 381, EXIT_MALFORMED, "the sizes do not sum up to %lld", (long long)extent);
         total += (*sizes)[i] = size;
     }
     if (total == extent) return (int)count;
-    return lower_error(l, 381, EXIT_MALFORMED, "the sizes sum up to %lld, the dimension has %lld", (long long)total, (long long)extent);
+    return lower_error(l, 381, EXIT_MALFORMED, "the sizes sum up to %lld, the dimension has %lld", (long long)total,
+                       (long long)extent);
 }
 
 /* ONNX SplitToSequence-11 */

@@ -19,9 +19,13 @@ struct part {
     struct term term;
 };
 
-static int malformed(struct lower *l, const char *what) { return lower_error(l, 386, EXIT_MALFORMED, "equation: %s", what); }
+static int malformed(struct lower *l, const char *what) {
+    return lower_error(l, 386, EXIT_MALFORMED, "equation: %s", what);
+}
 
-static int letter_label(char c) { return isupper((unsigned char)c) ? c - 'A' : 26 + c - 'a'; }
+static int letter_label(char c) {
+    return isupper((unsigned char)c) ? c - 'A' : 26 + c - 'a';
+}
 
 static bool has_label(const struct term *term, int label) {
     for (int i = 0; i < term->n; i++)
@@ -42,7 +46,9 @@ static const char *parse_term(struct lower *l, const char *s, struct term *term)
             continue;
         }
         if (!isalpha((unsigned char)*s) || term->n == MAX_NDIM) {
-            malformed(l, *s == '.' ? "more than one ellipsis" : term->n == MAX_NDIM ? "too many dimensions" : "a character that is no letter");
+            malformed(l, *s == '.'             ? "more than one ellipsis"
+                         : term->n == MAX_NDIM ? "too many dimensions"
+                                               : "a character that is no letter");
             return NULL;
         }
         term->label[term->n++] = letter_label(*s);
@@ -55,7 +61,8 @@ static int open_ellipsis(struct lower *l, struct term *term, int count) {
     if (count < 0 || term->n + count > MAX_NDIM || (count && term->ellipsis == NO_ELLIPSIS))
         return malformed(l, "an operand has another number of dimensions");
     if (term->ellipsis == NO_ELLIPSIS) return 0;
-    memmove(&term->label[term->ellipsis + count], &term->label[term->ellipsis], sizeof(int) * (size_t)(term->n - term->ellipsis));
+    memmove(&term->label[term->ellipsis + count], &term->label[term->ellipsis],
+            sizeof(int) * (size_t)(term->n - term->ellipsis));
     for (int i = 0; i < count; i++) term->label[term->ellipsis + i] = LETTERS + count - 1 - i;
     term->n += count;
     return 0;
@@ -176,7 +183,9 @@ static struct roles find_roles(const struct part *a, const struct part *b, const
     struct roles roles = {0};
     for (int i = 0; i < a->term.n; i++) {
         int label = a->term.label[i];
-        struct term *to = !has_label(&b->term, label) ? &roles.only_a : needed[label] ? &roles.batch : &roles.summed;
+        struct term *to = !has_label(&b->term, label) ? &roles.only_a
+                          : needed[label]             ? &roles.batch
+                                                      : &roles.summed;
         to->label[to->n++] = label;
     }
     for (int i = 0; i < b->term.n; i++)
@@ -185,7 +194,8 @@ static struct roles find_roles(const struct part *a, const struct part *b, const
 }
 
 /* Extents of the operand's dimensions with these labels: appended to dims, and multiplied. */
-static int64_t extents(const struct lower *l, const struct part *part, const struct term *labels, int64_t *dims, int *n) {
+static int64_t extents(const struct lower *l, const struct part *part, const struct term *labels, int64_t *dims,
+                       int *n) {
     struct tensor tensor = lower_tensor(l, part->id);
     int64_t all = 1;
     for (int i = 0; i < labels->n; i++)
@@ -239,8 +249,10 @@ static int contract(struct lower *l, struct part *a, struct part *b, const struc
     int64_t k = extents(l, a, &roles->summed, NULL, NULL), columns = extents(l, b, &roles->only_b, NULL, NULL);
     if (k != extents(l, b, &roles->summed, NULL, NULL)) return lower_misfit(l, a->id, b->id);
     extents(l, a, &roles->batch, da, &na);
-    if (roles->batch.n || !roles->only_a.n) da[na++] = extents(l, a, &roles->only_a, NULL, NULL);
-    else extents(l, a, &roles->only_a, da, &na);
+    if (roles->batch.n || !roles->only_a.n)
+        da[na++] = extents(l, a, &roles->only_a, NULL, NULL);
+    else
+        extents(l, a, &roles->only_a, da, &na);
     da[na++] = k;
     extents(l, b, &roles->batch, db, &nb);
     db[nb++] = trans_b ? columns : k;
@@ -265,7 +277,8 @@ static int combine(struct lower *l, struct part *a, struct part *b, const bool *
     sum_unneeded(l, b, also_b);
     struct roles roles = find_roles(a, b, needed);
     if (a->id < 0 || b->id < 0) return -1;
-    if (roles.batch.n + roles.only_a.n + roles.only_b.n > MAX_NDIM) return lower_unsupported(l, "this many dimensions");
+    if (roles.batch.n + roles.only_a.n + roles.only_b.n > MAX_NDIM)
+        return lower_unsupported(l, "this many dimensions");
     int y = roles.summed.n ? contract(l, a, b, &roles) : multiply(l, a, b, &roles);
     a->id = y;
     a->term = roles.batch;
@@ -277,8 +290,6 @@ static int combine(struct lower *l, struct part *a, struct part *b, const bool *
 int lower_einsum(struct lower *l) {
     struct part *parts = ARENA_ARRAY(l->b.graph->arena, struct part, l->ninputs);
     struct term result;
-    for (int i = 0; i < l->ninputs; i++)
-        if (!lower_has(l, i)) return lower_error(l, 331, EXIT_MALFORMED, "input %d is left out", i);
     if (parse(l, parts, &result) < 0) return -1;
     int uses[LABELS] = {0};
     for (int i = 0; i < result.n; i++) uses[result.label[i]]++;

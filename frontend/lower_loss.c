@@ -3,7 +3,9 @@
 #include "frontend/onnx_lower.h"
 
 /* (n, d..) -> (n, 1, d..) */
-static int beside_classes(struct lower *l, int x) { return emit_unsqueeze(l, x, 1); }
+static int beside_classes(struct lower *l, int x) {
+    return emit_unsqueeze(l, x, 1);
+}
 
 /* True where a class, (1, c, 1..), is the target's, (n, 1, d..). */
 static int is_class(struct lower *l, int target, int64_t classes, int ndim) {
@@ -47,7 +49,8 @@ static int check_shapes(struct lower *l, const struct tensor *x) {
     for (int d = 0; fits && d < target.ndim; d++) fits = target.dims[d] == x->dims[d ? d + 1 : 0];
     if (!fits) return lower_misfit(l, l->inputs[0], l->inputs[1]);
     if (x->dims[1] > 1 << 28) return lower_error(l, 505, EXIT_LIMIT, "too many classes");
-    if (rt_dtype_is_float(target.dtype)) return lower_error(l, 379, EXIT_MALFORMED, "targets have type %s", rt_dtypes[target.dtype].name);
+    if (rt_dtype_is_float(target.dtype))
+        return lower_error(l, 379, EXIT_MALFORMED, "targets have type %s", rt_dtypes[target.dtype].name);
     if (!lower_has(l, 2)) return 0;
     struct tensor weights = lower_input(l, 2);
     return weights.ndim == 1 && weights.dims[0] == x->dims[1] ? 0 : lower_misfit(l, l->inputs[0], l->inputs[2]);
@@ -59,7 +62,8 @@ static int emit_nll(struct lower *l, int log_probability) {
     struct tensor x = lower_tensor(l, log_probability);
     const char *reduction = lower_text(l, "reduction");
     bool mean = strcmp(reduction, "mean") == 0, none = strcmp(reduction, "none") == 0;
-    if (!mean && !none && strcmp(reduction, "sum") != 0) return lower_error(l, 335, EXIT_MALFORMED, "no reduction of that name");
+    if (!mean && !none && strcmp(reduction, "sum") != 0)
+        return lower_error(l, 335, EXIT_MALFORMED, "no reduction of that name");
     if (check_shapes(l, &x) < 0) return -1;
     int target = emit_cast(l, l->inputs[1], RT_I64), hot = is_class(l, target, x.dims[1], x.ndim);
     int weights = element_weights(l, target, hot, &x);
@@ -70,11 +74,14 @@ static int emit_nll(struct lower *l, int log_probability) {
     if (none) return loss;
     int sum = sum_all(l, loss);
     if (!mean) return sum;
-    if (weights >= 0) return emit2(l, "Div", sum, sum_all(l, emit_expand(l, weights, elements.ndim, elements.dims)));
+    if (weights >= 0)
+        return emit2(l, "Div", sum, sum_all(l, emit_expand(l, weights, elements.ndim, elements.dims)));
     return emit_with(l, "Mul", sum, 1 / (double)tensor_elements(&elements));
 }
 
-int lower_nll_loss(struct lower *l) { return lower_result(l, emit_nll(l, l->inputs[0])); }
+int lower_nll_loss(struct lower *l) {
+    return lower_result(l, emit_nll(l, l->inputs[0]));
+}
 
 int lower_cross_entropy(struct lower *l) {
     if (lower_ndim(l, l->inputs[0]) < 2) return lower_misfit(l, l->inputs[0], l->inputs[1]);

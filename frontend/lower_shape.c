@@ -10,11 +10,13 @@ int lower_reshape(struct lower *l) {
     const int64_t *given = lower_known(l, 1, "shape", &n);
     int64_t shape[MAX_NDIM], rest = 0, elements = tensor_elements(&x);
     if (!given) return -1;
-    if (n > MAX_NDIM) return lower_error(l, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d are supported", n, MAX_NDIM);
+    if (n > MAX_NDIM)
+        return lower_error(l, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d are supported", n, MAX_NDIM);
     for (int d = 0; d < n; d++) {
         bool copies = given[d] == 0 && !lower_int(l, "allowzero");
         if (given[d] < -1 || (given[d] == -1 && open >= 0) || (copies && d >= x.ndim))
-            return lower_error(l, 377, EXIT_MALFORMED, "extent %lld in dimension %d of the shape", (long long)given[d], d);
+            return lower_error(l, 377, EXIT_MALFORMED, "extent %lld in dimension %d of the shape",
+                               (long long)given[d], d);
         shape[d] = copies ? x.dims[d] : given[d];
         if (given[d] == -1) open = d;
     }
@@ -25,15 +27,16 @@ int lower_reshape(struct lower *l) {
         fits = rt_product(shape, n, &rest);
     }
     if (fits && rest == elements) return lower_result(l, emit_reshape(l, l->inputs[0], n, shape));
-    return lower_error(l, 377, EXIT_MALFORMED, "the shape does not have the %lld elements of %s", (long long)elements,
-                       tensor_type(l->b.graph->arena, &x));
+    return lower_error(l, 377, EXIT_MALFORMED, "the shape does not have the %lld elements of %s",
+                       (long long)elements, tensor_type(l->b.graph->arena, &x));
 }
 
 int lower_flatten(struct lower *l) {
     struct tensor x = lower_input(l, 0);
     int64_t axis = lower_int(l, "axis");
     if (axis < -x.ndim || axis > x.ndim)
-        return lower_error(l, 375, EXIT_MALFORMED, "axis %lld is out of range for %d dimensions", (long long)axis, x.ndim);
+        return lower_error(l, 375, EXIT_MALFORMED, "axis %lld is out of range for %d dimensions", (long long)axis,
+                           x.ndim);
     if (axis < 0) axis += x.ndim;
     int64_t shape[] = {extent_between(&x, 0, (int)axis), extent_between(&x, (int)axis, x.ndim)};
     return lower_result(l, emit_reshape(l, l->inputs[0], 2, shape));
@@ -49,7 +52,8 @@ int lower_squeeze(struct lower *l) {
     for (int d = 0; d < x.ndim; d++) {
         bool taken = axes ? flags[d] : x.dims[d] == 1;
         if (taken && x.dims[d] != 1)
-            return lower_error(l, 375, EXIT_MALFORMED, "dimension %d has extent %lld, not 1", d, (long long)x.dims[d]);
+            return lower_error(l, 375, EXIT_MALFORMED, "dimension %d has extent %lld, not 1", d,
+                               (long long)x.dims[d]);
         if (!taken) shape[ndim++] = x.dims[d];
     }
     return lower_result(l, emit_reshape(l, l->inputs[0], ndim, shape));
@@ -63,7 +67,8 @@ int lower_unsqueeze(struct lower *l) {
     int n;
     if (lower_list(l, 1, "axes", &axes, &n) < 0) return -1;
     if (n > MAX_NDIM - x.ndim)
-        return lower_error(l, 506, EXIT_LIMIT, "%d and %d dimensions: at most %d are supported", x.ndim, n, MAX_NDIM);
+        return lower_error(l, 506, EXIT_LIMIT, "%d and %d dimensions: at most %d are supported", x.ndim, n,
+                           MAX_NDIM);
     if (lower_axes(l, axes, n, x.ndim + n, flags) < 0) return -1;
     for (int d = 0, from = 0; d < x.ndim + n; d++) shape[d] = flags[d] ? 1 : x.dims[from++];
     return lower_result(l, emit_reshape(l, l->inputs[0], x.ndim + n, shape));
@@ -93,9 +98,12 @@ int lower_expand(struct lower *l) {
     const int64_t *shape = lower_known(l, 1, "shape", &n);
     if (!shape) return -1;
     for (int d = 0; d < n; d++)
-        if (shape[d] < 0) return lower_error(l, 377, EXIT_MALFORMED, "extent %lld in dimension %d of the shape", (long long)shape[d], d);
+        if (shape[d] < 0)
+            return lower_error(l, 377, EXIT_MALFORMED, "extent %lld in dimension %d of the shape",
+                               (long long)shape[d], d);
     if (!broadcast_dims(x.ndim, x.dims, n, shape, &ndim, dims))
-        return lower_error(l, 378, EXIT_MALFORMED, "%s does not expand to that shape", tensor_type(l->b.graph->arena, &x));
+        return lower_error(l, 378, EXIT_MALFORMED, "%s does not expand to that shape",
+                           tensor_type(l->b.graph->arena, &x));
     return lower_result(l, emit_expand(l, l->inputs[0], ndim, dims));
 }
 
@@ -123,7 +131,8 @@ static int tile_all(struct lower *l, const struct tensor *tensor, const int64_t 
         n++;
         shape[d] = tensor->dims[d] * times[d];
     }
-    return emit_reshape(l, emit_expand(l, emit_reshape(l, l->inputs[0], n, apart), n, repeated), tensor->ndim, shape);
+    return emit_reshape(l, emit_expand(l, emit_reshape(l, l->inputs[0], n, apart), n, repeated), tensor->ndim,
+                        shape);
 }
 
 int lower_tile(struct lower *l) {
@@ -135,10 +144,12 @@ int lower_tile(struct lower *l) {
     if (n != x.ndim) return lower_error(l, 377, EXIT_MALFORMED, "%d repeats for %d dimensions", n, x.ndim);
     for (int d = 0; d < n; d++) {
         if (times[d] < 0) return lower_error(l, 377, EXIT_MALFORMED, "repeats %lld", (long long)times[d]);
-        if (!rt_mul(x.dims[d], times[d], &y.dims[d])) return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
+        if (!rt_mul(x.dims[d], times[d], &y.dims[d]))
+            return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
         more += times[d] != 1;
     }
-    if (!rt_product(y.dims, n, &elements) || elements >> 43) return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
+    if (!rt_product(y.dims, n, &elements) || elements >> 43)
+        return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
     if (n + more <= MAX_NDIM) return lower_result(l, tile_all(l, &x, times));
     int tiled = l->inputs[0];
     for (int d = n - 1; d >= 0; d--)
@@ -153,9 +164,13 @@ static int block_size(struct lower *l, const struct tensor *x, bool to_space, in
     *block = lower_int(l, "blocksize");
     if (x->ndim != 4) return lower_error(l, 378, EXIT_MALFORMED, "the input has %d dimensions, not 4", x->ndim);
     bool fits = *block > 0 && *block <= 1 << 20;
-    if (fits && to_space) fits = x->dims[1] % (*block * *block) == 0;
-    else if (fits) fits = x->dims[2] % *block == 0 && x->dims[3] % *block == 0;
-    return fits ? 0 : lower_error(l, 378, EXIT_MALFORMED, "blocksize %lld does not divide the input", (long long)*block);
+    if (fits && to_space)
+        fits = x->dims[1] % (*block * *block) == 0;
+    else if (fits)
+        fits = x->dims[2] % *block == 0 && x->dims[3] % *block == 0;
+    return fits
+               ? 0
+               : lower_error(l, 378, EXIT_MALFORMED, "blocksize %lld does not divide the input", (long long)*block);
 }
 
 int lower_depth_to_space(struct lower *l) {

@@ -27,8 +27,8 @@ int lower_unsupported(struct lower *l, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return diag_error(l->b.diags, 402, EXIT_UNSUPPORTED, lower_where(l), "%s of %s: not supported", text,
-                      l->op->name);
+    return diag_error(l->b.diags, 402, EXIT_UNSUPPORTED, lower_where(l), "%s of %s is not supported", text,
+                      diag_quote(l->b.diags, onnx_text(l->node->op_type)));
 }
 
 int lower_misfit(struct lower *l, int x, int y) {

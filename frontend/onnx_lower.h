@@ -157,9 +157,9 @@ int64_t extent_between(const struct tensor *tensor, int first, int end);
 
 /* The lowerings, as onnx_ops.def names them. */
 #define MAP(name, since, inputs, core, attrs)
-#define OP(name, since, min, max, outputs, lower_, attrs) int lower_(struct lower *l);
+#define OP(name, since, min, max, outputs, lower_, attrs)  int lower_(struct lower *l);
 #define SEQ(name, since, min, max, outputs, lower_, attrs) int lower_(struct lower *l);
-#define MS(name, min, max, outputs, lower_, attrs) int lower_(struct lower *l);
+#define MS(name, min, max, outputs, lower_, attrs)         int lower_(struct lower *l);
 #define NOT(name, since, code)
 #include "frontend/onnx_ops.def"
 #undef MAP

@@ -1,15 +1,16 @@
 /* The table of ONNX operators, and what is checked by it. */
 #include "frontend/import_state.h"
 
-#define FORM(name_, since_, min_, max_, outputs_, attrs_)                                                             \
+#define FORM(name_, since_, min_, max_, outputs_, attrs_)                                                          \
     .name = #name_, .since = since_, .in_min = min_, .in_max = max_, .out_max = outputs_, .attrs = attrs_
 
-#define MAP(name, since, inputs, core_, attrs) {.domain = "", FORM(name, since, inputs, inputs, 1, attrs), .core = #core_},
-#define OP(name, since, min, max, outputs, lower_, attrs)                                                             \
+#define MAP(name, since, inputs, core_, attrs)                                                                     \
+    {.domain = "", FORM(name, since, inputs, inputs, 1, attrs), .core = #core_},
+#define OP(name, since, min, max, outputs, lower_, attrs)                                                          \
     {.domain = "", FORM(name, since, min, max, outputs, attrs), .lower = lower_},
-#define SEQ(name, since, min, max, outputs, lower_, attrs)                                                            \
+#define SEQ(name, since, min, max, outputs, lower_, attrs)                                                         \
     {.domain = "", FORM(name, since, min, max, outputs, attrs), .lower = lower_, .sequences = true},
-#define MS(name, min, max, outputs, lower_, attrs)                                                                    \
+#define MS(name, min, max, outputs, lower_, attrs)                                                                 \
     {.domain = "com.microsoft", FORM(name, 1, min, max, outputs, attrs), .lower = lower_},
 #define NOT(name, since, code) {.domain = "", FORM(name, since, 0, 0, 0, ""), .refused = code},
 
@@ -93,13 +94,15 @@ static bool holds(const Onnx__AttributeProto *attribute, char kind) {
 static int check_attribute(struct lower *l, const char *name, const Onnx__AttributeProto *attribute) {
     struct onnx_attr attr;
     const char *quoted = diag_quote(l->b.diags, name);
-    if (!find_attr(l->op, name, &attr)) return lower_error(l, 334, EXIT_MALFORMED, "%s has no attribute %s", l->op->name, quoted);
+    if (!find_attr(l->op, name, &attr))
+        return lower_error(l, 334, EXIT_MALFORMED, "%s has no attribute %s", l->op->name, quoted);
     if (!attribute) return 0;
     size_t row = 0;
     while (kinds[row].kind != attr.kind) row++;
     bool right = attribute->has_type ? attribute->type == kinds[row].type : holds(attribute, attr.kind);
     if (right && (kinds[row].kind == 't' || kinds[row].kind == 'g')) right = holds(attribute, attr.kind);
-    if (!right) return lower_error(l, 335, EXIT_MALFORMED, "attribute %s must be of type %s", quoted, kinds[row].name);
+    if (!right)
+        return lower_error(l, 335, EXIT_MALFORMED, "attribute %s must be of type %s", quoted, kinds[row].name);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 
 enum {
     FOLD_RESULT_BYTES = 64 << 20, /* a larger constant is better computed */
+    FOLD_POINTS = 1 << 26,        /* more work than this is for run time */
     FOLD_WEIGHT_BYTES = 64 << 10  /* larger weights stay as they are stored, mapped and shared */
 };
 
@@ -17,13 +18,19 @@ static bool is_known(const struct graph *graph, int id) {
            tensor_bytes(tensor) <= FOLD_WEIGHT_BYTES;
 }
 
+static double points_of(const struct graph *graph, const struct node *node) {
+    struct dims dims;
+    const char *why;
+    return dims_bind(graph->arena, graph, node, &dims, &why) < 0 ? 0 : dims_flops(&dims, 1);
+}
+
 int build_fold(struct graph *graph, int id) {
     const struct node *node = &graph->nodes.at[id];
     if (node->noutputs != 1 || !eval_can(node->op)) return -1;
     for (int i = 0; i < node->ninputs; i++)
         if (!is_known(graph, node->inputs[i])) return -1;
     struct tensor out = graph->tensors.at[node->outputs[0]];
-    if (tensor_bytes(&out) > FOLD_RESULT_BYTES) return -1;
+    if (tensor_bytes(&out) > FOLD_RESULT_BYTES || points_of(graph, node) > FOLD_POINTS) return -1;
     const void *data = eval_node(graph, id);
     return data ? graph_add_const(graph, out.name, out.dtype, out.ndim, out.dims, data) : -1;
 }

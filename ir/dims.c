@@ -384,7 +384,8 @@ struct holding dims_holding(const struct dims *dims, int operand, const struct n
 }
 
 double dims_flops(const struct dims *dims, double per_point) {
-    for (int i = 0; i < dims->nfactors; i++) per_point *= (double)dims->factor[i].extent;
+    for (int i = 0; i < dims->nfactors; i++)
+        if (dims->factor[i].kind != FACTOR_HALO) per_point *= (double)dims->factor[i].extent;
     return per_point;
 }
 

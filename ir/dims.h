@@ -98,7 +98,8 @@ bool dims_can_split(const struct dims *dims, const struct node_split *split, int
  * of a reduced factor, a partial value; else whole. */
 struct holding dims_holding(const struct dims *dims, int operand, const struct node_split *split);
 
-/* Floating-point operations of the node: `per_point` for each combination of all factors. */
+/* Floating-point operations of the node: `per_point` for each combination of all factors, without halos: what a window
+ * reads follows from where it is. */
 double dims_flops(const struct dims *dims, double per_point);
 
 /* "a+ b, b c -> a c {a=2, b=3, c=4}" */

@@ -39,6 +39,8 @@ int mesh_axis_by_name(const struct mesh *mesh, const char *name) {
     return -1;
 }
 
+int mesh_pipeline_axis(const struct mesh *mesh) { return mesh_axis_by_name(mesh, "pipeline"); }
+
 void graph_init(struct graph *graph, struct arena *arena, const char *name) {
     *graph = (struct graph){.arena = arena, .name = arena_strdup(arena, name)};
 }

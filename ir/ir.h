@@ -44,6 +44,8 @@ int mesh_size(const struct mesh *mesh);
 void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[MAX_AXES]);
 /* The shards that differ from `shard` only on `axis`, in order; returns their number (the axis' size). */
 int mesh_group(const struct mesh *mesh, int shard, int axis, int *shards);
+/* The axis along which the model is divided into stages, -1 if the mesh has none. */
+int mesh_pipeline_axis(const struct mesh *mesh);
 int mesh_axis_by_name(const struct mesh *mesh, const char *name);
 
 enum reduce { REDUCE_SUM, REDUCE_MAX, REDUCE_MIN };
@@ -115,8 +117,10 @@ struct node {
     int nattrs;
     struct attr *attrs;
     struct node_split split[MAX_AXES];
-    int stage;
+    int stage; /* place on the pipeline axis of the ranks that compute it, or STAGE_ALL */
 };
+
+enum { STAGE_ALL = -1 };
 
 /* After each step `weight` becomes `value`: parameters in training, state carried across steps. */
 struct update {
@@ -132,6 +136,7 @@ struct graph {
     VEC(struct tensor) tensors;
     VEC(struct node) nodes;
     VEC(int) order;   /* live nodes */
+    VEC(int) placed;  /* from PLACED on: the nodes a plan is about, before redistribution and fusion */
     VEC(int) inputs;  /* tensors, in the model's order */
     VEC(int) outputs; /* likewise; one tensor may be listed twice */
     VEC(const char *) output_names;

@@ -37,6 +37,9 @@ struct op {
     double flops; /* per point of the annotation */
     const char *expr, *call;
     enum op_linear linear;
+    /* Of operators with weights (input 1): factors of both weights and result that tensor parallelism cuts, the first that
+     * the node has and that can be cut; separated by blanks. NULL: none. */
+    const char *columns;
     int (*dims_fn)(struct dims *dims, const struct graph *graph, const struct node *node, const char **why);
     /* Attributes of the part that one rank computes, where a cut changes them. local[o] are the extents of operand
      * o on that rank; the node is a copy to be edited. NULL: none change. */

@@ -198,6 +198,35 @@ static bool part_is(const struct node *node, const struct holding *held) {
             held->unit == attr_int(node, "unit", 0));
 }
 
+/* Stages: what a node reads is on its stage; what moves between stages keeps its layout. */
+static int home_of(const struct verifier *v, int tensor) {
+    const struct tensor *t = tensor_at(v, tensor);
+    return t->kind == TENSOR_VALUE ? v->graph->nodes.at[t->producer].stage : STAGE_ALL;
+}
+
+static void check_crossing(struct verifier *v, const struct node *node) {
+    const struct tensor *from = tensor_at(v, node->inputs[0]), *to = tensor_at(v, node->outputs[0]);
+    bool transfer = strcmp(node->op->name, "Transfer") == 0;
+    if (!layout_equal(&from->layout, &to->layout)) fail(v, "changes the layout of '%s'", from->name);
+    if (home_of(v, node->inputs[0]) != attr_int(node, "from", -2))
+        fail(v, "'%s' is not on the stage that sends it", from->name);
+    if (node->stage != (transfer ? attr_int(node, "to", -2) : STAGE_ALL)) fail(v, "arrives on another stage");
+    if (attr_int(node, "mesh", -1) != mesh_pipeline_axis(&v->graph->mesh))
+        fail(v, "is not along the pipeline axis");
+}
+
+static void check_stage(struct verifier *v, const struct node *node) {
+    for (int k = 0; k < node->ninputs; k++) {
+        int home = node->inputs[k] < 0 ? STAGE_ALL : home_of(v, node->inputs[k]);
+        if (home != STAGE_ALL && home != node->stage)
+            fail(v, "reads '%s' of another stage", tensor_at(v, node->inputs[k])->name);
+    }
+}
+
+static bool crosses(const struct node *node) {
+    return strcmp(node->op->name, "Transfer") == 0 || strcmp(node->op->name, "Broadcast") == 0;
+}
+
 static void check_move(struct verifier *v, const struct node *node) {
     const struct tensor *from = tensor_at(v, node->inputs[0]), *to = tensor_at(v, node->outputs[0]);
     int mesh = (int)attr_int(node, "mesh", -1);
@@ -221,6 +250,8 @@ static void check_node(struct verifier *v, int id) {
     struct dims dims;
     v->node = id;
     if (!check_ids(v, node) || !check_shapes(v, node, &dims) || v->graph->level < PLACED) return;
+    if (crosses(node)) return check_crossing(v, node);
+    if (v->graph->level >= SCHEDULED) check_stage(v, node);
     if (node->op->class == OP_COMM) return check_move(v, node);
     for (int axis = 0; axis < v->graph->mesh.naxes; axis++)
         if (node->split[axis].factor >= 0)

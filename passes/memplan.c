@@ -1,4 +1,5 @@
 #include "passes/memplan.h"
+#include "passes/stage.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,25 +15,23 @@ struct block {
 
 /* When each root is first written and last read. Inputs live from before the first instruction; outputs, and values
  * that become weights after the step, until after the last. */
-static void lifetimes(const struct rankplan *plan, int *first, int *last) {
+static void lifetimes(const struct rankplan *plan, const struct plan_class *class, int *first, int *last) {
     const struct graph *graph = plan->graph;
     for (int t = 0; t < graph->tensors.n; t++) first[t] = last[t] = -1;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        for (int k = 0; k < node->noutputs; k++) {
+        int part = rankplan_part(class, node);
+        for (int k = 0; k < node->noutputs && part & STAGE_WRITES; k++) {
             int root = plan->root[node->outputs[k]];
             if (first[root] < 0) first[root] = i;
             last[root] = i;
         }
-        for (int k = 0; k < node->ninputs; k++)
+        for (int k = 0; k < node->ninputs && part & STAGE_READS; k++)
             if (node->inputs[k] >= 0) last[plan->root[node->inputs[k]]] = i;
     }
-    for (int i = 0; i < graph->inputs.n; i++) {
-        int t = graph->inputs.at[i];
-        first[t] = 0;
-        if (last[t] < 0) last[t] = 0;
-    }
     for (int i = 0; i < graph->outputs.n; i++) last[plan->root[graph->outputs.at[i]]] = graph->order.n;
+    for (int i = 0; i < graph->inputs.n; i++) /* one that the class does not read has no place */
+        if (last[graph->inputs.at[i]] >= 0) first[graph->inputs.at[i]] = 0;
     for (int i = 0; i < graph->updates.n; i++) last[plan->root[graph->updates.at[i].value]] = graph->order.n;
 }
 
@@ -79,7 +78,7 @@ static int64_t padded(int64_t bytes) {
     return rt_align(bytes ? bytes : 1, PLAN_ALIGNMENT);
 }
 
-/* Roots that live in the arena, as blocks of the class' sizes, or of the largest of all classes if `all`. */
+/* Roots that live in the arena, as blocks of the class' sizes; of the largest of all classes of the stage if shared. */
 static int collect(const struct rankplan *plan, const struct plan_class *class, bool shared, const int *first,
                    const int *last, struct block *blocks) {
     int n = 0;
@@ -89,7 +88,7 @@ static int collect(const struct rankplan *plan, const struct plan_class *class, 
             continue;
         int64_t bytes = 0;
         for (int c = 0; c < plan->nclasses; c++) {
-            if (!shared && &plan->classes[c] != class) continue;
+            if (shared ? plan->classes[c].stage != class->stage : &plan->classes[c] != class) continue;
             int64_t own = padded(rankplan_bytes(&plan->classes[c], plan->graph, t));
             if (own > bytes) bytes = own;
         }
@@ -98,10 +97,24 @@ static int collect(const struct rankplan *plan, const struct plan_class *class, 
     return n;
 }
 
+static bool *read_by(const struct rankplan *plan, const struct plan_class *class) {
+    const struct graph *graph = plan->graph;
+    bool *read = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs && rankplan_part(class, node) & STAGE_READS; k++)
+            if (node->inputs[k] >= 0) read[node->inputs[k]] = true;
+    }
+    for (int i = 0; i < graph->outputs.n; i++) read[graph->outputs.at[i]] = true;
+    return read;
+}
+
 static void place_weights(const struct rankplan *plan, struct plan_class *class) {
+    const bool *read = read_by(plan, class);
     int64_t offset = 0;
     for (int i = 0; i < plan->weights.n; i++) {
         int t = plan->weights.at[i];
+        if (!read[t]) continue;
         class->place[t] = (struct plan_place){PLAN_WEIGHTS, offset};
         offset += padded(rankplan_bytes(class, plan->graph, t));
     }
@@ -145,9 +158,9 @@ void memplan_make(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
-    lifetimes(plan, first, last);
     for (int c = 0; c < plan->nclasses; c++) {
         struct plan_class *class = &plan->classes[c];
+        lifetimes(plan, class, first, last);
         class->place = ARENA_ARRAY(graph->arena, struct plan_place, graph->tensors.n + 1);
         for (int t = 0; t < graph->tensors.n; t++) class->place[t].offset = -1;
         place_weights(plan, class);
@@ -156,7 +169,8 @@ void memplan_make(struct rankplan *plan) {
         for (int t = 0; t < graph->tensors.n; t++)
             if (plan->root[t] != t) class->place[t] = class->place[plan->root[t]];
         for (int i = 0; i < graph->order.n; i++) {
-            int64_t scratch = scratch_of(plan, class, &graph->nodes.at[graph->order.at[i]]);
+            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+            int64_t scratch = rankplan_part(class, node) ? scratch_of(plan, class, node) : 0;
             if (scratch > class->bytes[PLAN_SCRATCH]) class->bytes[PLAN_SCRATCH] = scratch;
         }
         class->bytes[PLAN_SCRATCH] = class->bytes[PLAN_SCRATCH] ? padded(class->bytes[PLAN_SCRATCH]) : 0;
@@ -203,12 +217,14 @@ static int lost(const struct walk *w, struct diags *diags, const char *where, in
 
 static int walk_class(struct walk *w, struct diags *diags) {
     const struct graph *graph = w->plan->graph;
-    for (int i = 0; i < graph->inputs.n; i++) write_value(w, graph->inputs.at[i]);
+    for (int i = 0; i < graph->inputs.n; i++)
+        if (w->class->place[graph->inputs.at[i]].offset >= 0) write_value(w, graph->inputs.at[i]);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (node->op->class != OP_VIEW) write_value(w, w->plan->root[node->outputs[0]]);
-        for (int k = 0; k < node->ninputs;
-             k++) /* after the write: a kernel's result must not lie on its operands */
+        int part = rankplan_part(w->class, node);
+        if (node->op->class != OP_VIEW && part & STAGE_WRITES) write_value(w, w->plan->root[node->outputs[0]]);
+        /* Read after the write: a kernel's result must not lie on its operands. */
+        for (int k = 0; k < node->ninputs && part & STAGE_READS; k++)
             if (node->inputs[k] >= 0 && !is_intact(w, node->inputs[k]))
                 return lost(w, diags, node_place(graph, graph->order.at[i]), node->inputs[k]);
     }

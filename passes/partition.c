@@ -34,6 +34,7 @@ static bool passes_partial(const struct graph *graph, const struct node *node, i
 int pass_partition(struct graph *graph, const struct pass_context *context) {
     const char *why;
     (void)context;
+    for (int i = 0; i < graph->order.n; i++) VEC_PUSH(graph->arena, &graph->placed, graph->order.at[i]);
     for (int i = 0; i < graph->order.n; i++) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
         struct dims dims;

@@ -32,6 +32,6 @@ int pass_dce(struct graph *graph, const struct pass_context *context);
 int pass_policy(struct graph *graph, const struct pass_context *context);
 int pass_partition(struct graph *graph, const struct pass_context *context);
 int pass_redist(struct graph *graph, const struct pass_context *context);
-int pass_schedule(struct graph *graph, const struct pass_context *context);
+int pass_stage(struct graph *graph, const struct pass_context *context);
 
 #endif

@@ -77,9 +77,19 @@ static int apply_cut(const struct reader *r, int id, const struct rt_json *entry
                       diag_quote(r->diags, cut.tensor), (long long)cut.ways);
 }
 
+static int stages(const struct graph *graph) {
+    int axis = mesh_pipeline_axis(&graph->mesh);
+    return axis < 0 ? 1 : graph->mesh.axis[axis].size;
+}
+
 static int apply_partition(const struct reader *r, int id, const struct rt_json *entry) {
     const struct rt_json *partition = rt_json_member(entry, "partition");
     const char *text = rt_json_text(partition);
+    int64_t stage = 0;
+    if (rt_json_member(entry, "stage") && !rt_json_int(rt_json_member(entry, "stage"), &stage))
+        return malformed(r, entry, "stage is no number");
+    if (stage < 0 || stage >= stages(r->graph)) return malformed(r, entry, "no such stage");
+    r->graph->nodes.at[id].stage = (int)stage;
     if (text && strcmp(text, "replicate") == 0) return 0;
     if (!partition || partition->kind != RT_JSON_ARRAY)
         return malformed(r, entry, "partition is neither \"replicate\" nor a list");

@@ -20,5 +20,7 @@ const struct policy *policy_find(const char *name);
 int policy_dp(struct graph *graph, struct diags *diags);
 int policy_data(struct graph *graph, struct diags *diags);
 int policy_tp(struct graph *graph, struct diags *diags);
+int policy_pp(struct graph *graph, struct diags *diags);
+int policy_hybrid(struct graph *graph, struct diags *diags);
 
 #endif

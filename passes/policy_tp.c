@@ -1,11 +1,12 @@
 /* Tensor parallelism, found from the graph (Megatron-LM's column and row splits, without its names).
  *
- * In order of execution, each product with a stored operand that is still undecided is cut by columns, and the cut
+ * In order of execution, each product or convolution with stored weights that is still undecided is cut by columns, and the cut
  * is spread (Note [Flood]): through activations and attention heads until a product sums over it (the row split),
  * or to an output. Where that cannot be, the product alone is cut by columns and its result gathered. Embeddings of
  * the model's inputs are cut by vocabulary. What stays whole is reported. */
 #include "passes/policy.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool is_op(const struct graph *graph, int node, const char *op) {
@@ -33,14 +34,28 @@ static bool is_embedding(const struct graph *graph, int id) {
 }
 
 static bool is_linear(const struct graph *graph, int id) {
-    return is_op(graph, id, "MatMul") && is_stored(graph, graph->nodes.at[id].inputs[1]);
+    const struct node *node = &graph->nodes.at[id];
+    return node->op->columns && is_stored(graph, node->inputs[1]);
+}
+
+/* Tries the operator's column factors in turn, with what follows from the cut, or the node alone. */
+static bool decide_columns(struct flood *flood, int id, bool spread) {
+    char name[8];
+    for (const char *at = flood->graph->nodes.at[id].op->columns; *at; at += strspn(at, " ")) {
+        size_t length = strcspn(at, " ");
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        at += length;
+        int factor = dims_find(flood_dims(flood, id), name);
+        if (factor < 0) continue;
+        if (spread ? flood_node(flood, id, factor, FLOOD_STRICT) : flood_alone(flood, id, factor)) return true;
+    }
+    return false;
 }
 
 /* Cuts the node as far as it can be cut; false if it stays whole. */
 static bool decide(struct flood *flood, int id) {
     if (is_embedding(flood->graph, id)) return flood_alone(flood, id, dims_find(flood_dims(flood, id), "v"));
-    int columns = dims_find(flood_dims(flood, id), "n");
-    return flood_node(flood, id, columns, FLOOD_STRICT) || flood_alone(flood, id, columns);
+    return decide_columns(flood, id, true) || decide_columns(flood, id, false);
 }
 
 static void report(const struct graph *graph, int id, int ways, struct diags *diags) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "passes/memplan.h"
+#include "passes/stage.h"
 #include "runtime/base/checked.h"
 
 const char *const plan_arena_names[PLAN_ARENAS] = {"weights",     "gradients",     "optimizer",
@@ -52,7 +53,8 @@ static void list_weights(struct rankplan *plan) {
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         for (int k = 0; k < node->ninputs; k++)
-            if (node->inputs[k] >= 0 && !rankplan_is_literal(graph, node, k)) load_weight(plan, listed, node->inputs[k]);
+            if (node->inputs[k] >= 0 && !rankplan_is_literal(graph, node, k))
+                load_weight(plan, listed, node->inputs[k]);
     }
     for (int i = 0; i < graph->outputs.n; i++) load_weight(plan, listed, graph->outputs.at[i]);
 }
@@ -71,6 +73,16 @@ static void mark_shared(struct rankplan *plan) {
         if (graph->tensors.at[t].kind != TENSOR_VALUE) plan->shared[t] = false;
 }
 
+int rankplan_part(const struct plan_class *class, const struct node *node) {
+    return stage_part(node, class->stage);
+}
+
+static int stage_of(const struct graph *graph, int shard) {
+    int coordinate[MAX_AXES], axis = mesh_pipeline_axis(&graph->mesh);
+    mesh_coordinate(&graph->mesh, shard, coordinate);
+    return axis < 0 ? 0 : coordinate[axis];
+}
+
 static void local_dims(const struct graph *graph, int shard, int64_t (*dims)[MAX_NDIM]) {
     int coordinate[MAX_AXES];
     mesh_coordinate(&graph->mesh, shard, coordinate);
@@ -86,9 +98,12 @@ static void find_classes(struct rankplan *plan) {
     for (int s = 0; s < shards; s++) {
         int64_t(*dims)[MAX_NDIM] = arena_alloc(graph->arena, 1, bytes + 1);
         local_dims(graph, s, dims);
-        int c = 0;
-        while (c < plan->nclasses && memcmp(plan->classes[c].dims, dims, bytes) != 0) c++;
-        if (c == plan->nclasses) plan->classes[plan->nclasses++] = (struct plan_class){.shard = s, .dims = dims};
+        int c = 0, stage = stage_of(graph, s);
+        while (c < plan->nclasses &&
+               (plan->classes[c].stage != stage || memcmp(plan->classes[c].dims, dims, bytes) != 0))
+            c++;
+        if (c == plan->nclasses)
+            plan->classes[plan->nclasses++] = (struct plan_class){.shard = s, .stage = stage, .dims = dims};
         plan->class_of[s] = c;
     }
 }
@@ -106,24 +121,41 @@ void rankplan_make(struct rankplan *plan, struct graph *graph) {
 /* Verification ----------------------------------------------------------------------------------------------------
  */
 
-/* One stage: every shard runs the same order, so communication agrees where all members of a group are in it. With
- * stages the lists differ, and this comparison is what keeps them from waiting for each other. */
+/* The next collective or transfer at or after position `i` of the order that a shard takes part in; the order's length if
+ * there is none. */
+static int next_meeting(const struct rankplan *plan, int shard, int i) {
+    const struct graph *graph = plan->graph;
+    for (; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (communicates(node->op) && rankplan_part(&plan->classes[plan->class_of[shard]], node)) break;
+    }
+    return i;
+}
+
+/* Everyone a shard meets there must be there too: the members of its group, or the other end of a transfer. */
+static bool all_meet(const struct rankplan *plan, int shard, int position, int *group) {
+    const struct graph *graph = plan->graph;
+    const struct node *node = &graph->nodes.at[graph->order.at[position]];
+    int n = mesh_group(&graph->mesh, shard, (int)attr_int(node, "mesh", 0), group), ends = 0;
+    bool transfer = strcmp(node->op->name, "Transfer") == 0;
+    for (int m = 0; m < n; m++) {
+        int part = rankplan_part(&plan->classes[plan->class_of[group[m]]], node);
+        if (!transfer && !part) return false;
+        ends += part == STAGE_READS ? 1 : part == STAGE_WRITES ? 2 : 0;
+    }
+    return !transfer || ends == 3;
+}
+
+/* Each shard executes a part of one order. If all who meet at a node execute it, then the first node that anyone waits at
+ * has everyone there at last: no shard waits for ever, and all meet in the same order. */
 static int verify_order(const struct rankplan *plan, struct diags *diags) {
     const struct graph *graph = plan->graph;
-    int shards = mesh_size(&graph->mesh), group[1 << 12];
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (!communicates(node->op)) continue;
-        int axis = (int)attr_int(node, "mesh", -1);
-        for (int s = 0; s < shards; s++) {
-            int members = mesh_group(&graph->mesh, s, axis, group);
-            bool found = false;
-            for (int m = 0; m < members; m++) found = found || group[m] == s;
-            if (!found)
+    int shards = mesh_size(&graph->mesh), *group = ARENA_ARRAY(graph->arena, int, shards + 1);
+    for (int s = 0; s < shards; s++)
+        for (int i = next_meeting(plan, s, 0); i < graph->order.n; i = next_meeting(plan, s, i + 1))
+            if (!all_meet(plan, s, i, group))
                 return diag_error(diags, 1102, EXIT_MISMATCH, node_place(graph, graph->order.at[i]),
-                                  "shard %d is not in its own group", s);
-        }
-    }
+                                  "rank %d would wait for a rank that never comes", s);
     return 0;
 }
 

@@ -32,6 +32,7 @@ struct plan_place {
 
 struct plan_class {
     int shard;                 /* the first shard of the class */
+    int stage;                 /* its place on the pipeline axis, 0 without one */
     int64_t (*dims)[MAX_NDIM]; /* per tensor: extents of the part */
     struct plan_place *place;  /* per tensor */
     int64_t bytes[PLAN_ARENAS];
@@ -52,6 +53,9 @@ void rankplan_make(struct rankplan *plan, struct graph *graph);
 
 /* A constant of one element, read by elementwise operators only as a number in the code. */
 bool rankplan_is_literal(const struct graph *graph, const struct node *node, int operand);
+
+/* stage_part() for ranks of the class. */
+int rankplan_part(const struct plan_class *class, const struct node *node);
 
 int64_t rankplan_elements(const struct plan_class *class, const struct graph *graph, int tensor);
 int64_t rankplan_bytes(const struct plan_class *class, const struct graph *graph, int tensor);

@@ -83,7 +83,8 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
     int out = graph_add_tensor(graph, TENSOR_VALUE, label, from.dtype, from.ndim, from.dims);
     graph->tensors.at[out].layout = from.layout;
     graph->tensors.at[out].layout.axis[axis] = move->to == HOLD_PART ? *wanted : (struct holding){HOLD_WHOLE};
-    graph_add_node(graph, op_named(move->op), name, 1, &id, 1, &out, n, attrs);
+    int node = graph_add_node(graph, op_named(move->op), name, 1, &id, 1, &out, n, attrs);
+    graph->nodes.at[node].stage = from.producer < 0 ? 0 : graph->nodes.at[from.producer].stage;
     return out;
 }
 

@@ -113,3 +113,19 @@ int rt_all_reduce(struct rt *rt, int site, int axis, void *dst, const void *src,
     struct rt_comm *comm = enter_site(rt, site, axis);
     return leave_site(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, reduce));
 }
+
+int rt_send(struct rt *rt, int site, int axis, const void *src, int64_t bytes, int to) {
+    struct rt_comm *comm = enter_site(rt, site, axis);
+    return leave_site(rt, comm, comm->driver->send(comm, src, (size_t)bytes, to));
+}
+
+int rt_receive(struct rt *rt, int site, int axis, void *dst, int64_t bytes, int from) {
+    struct rt_comm *comm = enter_site(rt, site, axis);
+    return leave_site(rt, comm, comm->driver->receive(comm, dst, (size_t)bytes, from));
+}
+
+int rt_broadcast(struct rt *rt, int site, int axis, void *dst, const void *src, int64_t bytes, int root) {
+    struct rt_comm *comm = enter_site(rt, site, axis);
+    if (comm->rank == root) memcpy(dst, src, (size_t)bytes);
+    return leave_site(rt, comm, comm->driver->broadcast(comm, dst, (size_t)bytes, root));
+}

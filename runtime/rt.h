@@ -56,19 +56,19 @@ struct rt_weight {
     struct rt_split split[RT_MAX_AXES];
 };
 
+#define RT_ABSENT ((size_t)-1) /* offset of a weight or port that a class does not hold */
+
 struct rt_place {
     enum rt_arena arena;
     size_t offset;
 };
-
-#define RT_ABSENT ((size_t)-1) /* a weight that a class does not hold */
 
 struct rt;
 
 /* Ranks whose code is the same. */
 struct rt_class {
     size_t bytes[RT_ARENAS];
-    const struct rt_place *inputs, *outputs; /* where the step reads and writes complete ports */
+    const struct rt_place *inputs, *outputs; /* where the step reads and writes complete ports; RT_ABSENT: nowhere */
     const size_t *weights;                   /* offset in RT_WEIGHTS of each weight, or RT_ABSENT */
     int (*infer_step)(struct rt *rt);
 };
@@ -134,6 +134,13 @@ int rt_main(int argc, char **argv, const struct rt_program *program);
         if (rt_try_status) return rt_try_status;                                                                      \
     } while (0)
 
+/* The same for a call that may fail, made by instruction `number` (index into "instructions" of manifest.json). */
+#define RT_TRY_AT(number, call)                                                                                       \
+    do {                                                                                                              \
+        rt->site = (number);                                                                                          \
+        RT_TRY(call);                                                                                                 \
+    } while (0)
+
 /* Start and length, within a block, of this rank's part of a dimension cut along mesh axis `axis`. */
 int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t unit);
 
@@ -149,6 +156,12 @@ int rt_reduce_scatter(struct rt *rt, int site, int axis, void *dst, const void *
                       enum rt_reduce reduce);
 int rt_all_reduce(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count,
                   enum rt_reduce reduce);
+
+/* Between the ranks along one mesh axis, by their place on it: `bytes` bytes to rank `to`, from rank `from`, or from
+ * rank `root` to all (whose own dst is a copy of its src; the others' src is not read). */
+int rt_send(struct rt *rt, int site, int axis, const void *src, int64_t bytes, int to);
+int rt_receive(struct rt *rt, int site, int axis, void *dst, int64_t bytes, int from);
+int rt_broadcast(struct rt *rt, int site, int axis, void *dst, const void *src, int64_t bytes, int root);
 
 /* A kernel met data that no plan can foresee (an index out of range): records the text and stops the step. */
 int rt_fail(struct rt *rt, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -20,12 +20,14 @@ static int run_class(struct rt *rt, const void *const *inputs, void *const *outp
     const struct rt_program *program = rt->program;
     for (int i = 0; i < program->ninputs; i++) {
         const size_t bytes = port_bytes(&program->inputs[i]);
-        if (bytes > 0) memcpy(place_address(rt, &rt->class->inputs[i]), inputs[i], bytes);
+        if (bytes > 0 && rt->class->inputs[i].offset != RT_ABSENT)
+            memcpy(place_address(rt, &rt->class->inputs[i]), inputs[i], bytes);
     }
     RT_TRY(rt->class->infer_step(rt));
     for (int i = 0; i < program->noutputs; i++) {
         const size_t bytes = port_bytes(&program->outputs[i]);
-        if (outputs[i] && bytes > 0) memcpy(outputs[i], place_address(rt, &rt->class->outputs[i]), bytes);
+        if (outputs[i] && bytes > 0 && rt->class->outputs[i].offset != RT_ABSENT)
+            memcpy(outputs[i], place_address(rt, &rt->class->outputs[i]), bytes);
     }
     return RT_OK;
 }

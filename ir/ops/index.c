@@ -11,8 +11,10 @@ static const struct tensor *input(const struct graph *graph, const struct node *
 static int check_elements(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
     const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1);
     int64_t axis = attr_int(node, "axis", 0);
-    if (axis < 0 || axis >= x->ndim) return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, x->ndim);
-    if (index->ndim != x->ndim) return refuse(dims, why, "indices of %d and data of %d dimensions", index->ndim, x->ndim);
+    if (axis < 0 || axis >= x->ndim)
+        return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, x->ndim);
+    if (index->ndim != x->ndim)
+        return refuse(dims, why, "indices of %d and data of %d dimensions", index->ndim, x->ndim);
     for (int d = 0; d < x->ndim; d++)
         if (d != axis && index->dims[d] > x->dims[d])
             return refuse(dims, why, "dimension %d has %lld indices for extent %lld", d, (long long)index->dims[d],
@@ -38,7 +40,8 @@ DIMS_FN(dims_scatter_elements) {
 
 /* index (i.., depth), updates (i.., the data's dimensions from depth on). */
 DIMS_FN(dims_scatter_nd) {
-    const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1), *updates = input(graph, node, 2);
+    const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1),
+                        *updates = input(graph, node, 2);
     int64_t depth = attr_int(node, "depth", 0);
     int rows = index->ndim - 1;
     if (depth < 1 || depth > x->ndim || rows < 0 || index->dims[rows] != depth)
@@ -65,7 +68,12 @@ DIMS_FN(dims_gather_nd) {
     in->ndim = x->ndim;
     at->ndim = index->ndim;
     for (int d = 0; d < x->ndim; d++)
-        dims_set(in, d, dims_factor(dims, d < batch ? "b" : d < batch + depth ? "v" : "q", d, x->dims[d], FACTOR_WHOLE));
+        dims_set(in, d,
+                 dims_factor(dims,
+                             d < batch           ? "b"
+                             : d < batch + depth ? "v"
+                                                 : "q",
+                             d, x->dims[d], FACTOR_WHOLE));
     for (int d = 0; d < batch; d++) at->dim[d] = in->dim[d];
     for (int d = (int)batch; d < index->ndim; d++)
         dims_set(at, d, dims_factor(dims, d < index->ndim - 1 ? "i" : "n", d, index->dims[d], FACTOR_WHOLE));
@@ -78,7 +86,9 @@ DIMS_FN(dims_gather_nd) {
 
 static void copy_elements(struct eval *eval, int64_t to, int from_input, int64_t from, int64_t count) {
     size_t size = rt_dtype_bytes(eval->out->dtype);
-    if (count) memcpy(eval->y + (size_t)to * size, (const char *)eval->x[from_input] + (size_t)from * size, (size_t)count * size);
+    if (count)
+        memcpy(eval->y + (size_t)to * size, (const char *)eval->x[from_input] + (size_t)from * size,
+               (size_t)count * size);
 }
 
 /* Element i of the index operand for a dimension of that extent, -1 if it is out of range. */

@@ -26,12 +26,17 @@ DIMS_FN(dims_gather_nd);
 DIMS_FN(dims_gather_elements);
 DIMS_FN(dims_scatter_elements);
 DIMS_FN(dims_scatter_nd);
+DIMS_FN(dims_conv);
+DIMS_FN(dims_conv_transpose);
+DIMS_FN(dims_pool);
 DIMS_FN(dims_whole_like_0); /* result shaped as input 0, nothing may be cut */
 DIMS_FN(dims_whole_like_1);
 DIMS_FN(dims_same); /* "* -> *" for any number of dimensions, without broadcasting */
 
 SPLIT_ATTR(split_shape); /* shape := the local shape of the output */
 SPLIT_ATTR(split_slice);
+SPLIT_ATTR(split_conv); /* group := groups of the part */
+SPLIT_ATTR(split_conv_transpose);
 
 EVAL(eval_matmul);
 EVAL(eval_reduce);
@@ -44,6 +49,10 @@ EVAL(eval_scatter_nd);
 EVAL(eval_gather_elements);
 EVAL(eval_gather_nd);
 EVAL(eval_scatter_elements);
+EVAL(eval_conv);
+EVAL(eval_conv_transpose);
+EVAL(eval_max_pool);
+EVAL(eval_average_pool);
 
 /* Reason text for *why; returns -1. */
 int refuse(struct dims *dims, const char **why, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -18,7 +18,8 @@
 enum { MAX_TENSORS = 32 };
 
 enum verdict { PASSED, PASSED_BOUND, UNSUPPORTED, FAILED, VERDICTS };
-static const char *const verdict_names[VERDICTS] = {"passed", "passed with bound inputs", "not supported", "failed"};
+static const char *const verdict_names[VERDICTS] = {"passed", "passed with bound inputs", "not supported",
+                                                    "failed"};
 
 /* Which inputs become constants: tried in this order, while the import says that something must be known. */
 enum binding { BIND_NONE, BIND_INTEGERS, BIND_ALL, BINDINGS };
@@ -42,7 +43,8 @@ static bool read_tensor(const char *path, const Onnx__ValueInfoProto *info, stru
     if (!rt_tensor_pb_read(out, path, &why)) return false;
     const Onnx__TypeProto *type = info->type;
     bool is_tensor = type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
-    if (is_tensor && rt_dtype_by_onnx(type->tensor_type->elem_type) == RT_BF16 && out->dtype == RT_U16) out->dtype = RT_BF16;
+    if (is_tensor && rt_dtype_by_onnx(type->tensor_type->elem_type) == RT_BF16 && out->dtype == RT_U16)
+        out->dtype = RT_BF16;
     return true;
 }
 
@@ -53,11 +55,13 @@ static bool read_inputs(struct test *test, const char *dir, int set) {
     for (size_t i = 0; i < graph->n_input; i++) {
         bool has_default = false;
         for (size_t k = 0; k < graph->n_initializer; k++)
-            has_default = has_default || strcmp(onnx_text(graph->initializer[k]->name), onnx_text(graph->input[i]->name)) == 0;
+            has_default = has_default ||
+                          strcmp(onnx_text(graph->initializer[k]->name), onnx_text(graph->input[i]->name)) == 0;
         if (has_default || test->ninputs == MAX_TENSORS) continue;
         struct given *given = &test->inputs[test->ninputs];
         given->name = onnx_text(graph->input[i]->name);
-        if (!read_tensor(data_path(test, dir, set, "input", test->ninputs), graph->input[i], &given->tensor)) return false;
+        if (!read_tensor(data_path(test, dir, set, "input", test->ninputs), graph->input[i], &given->tensor))
+            return false;
         test->ninputs++;
     }
     return true;
@@ -177,7 +181,8 @@ int main(int argc, char **argv) {
         arena_free(&test.arena);
     }
     for (int i = 0; i < tally.index.n; i++) printf("%5d %s\n", tally.counts.at[i], tally.index.entries[i].key);
-    for (int v = 0; v < VERDICTS; v++) printf("%d %s%s", counts[v], verdict_names[v], v + 1 < VERDICTS ? ", " : "\n");
+    for (int v = 0; v < VERDICTS; v++)
+        printf("%d %s%s", counts[v], verdict_names[v], v + 1 < VERDICTS ? ", " : "\n");
     arena_free(&tally.arena);
     return counts[FAILED] != 0;
 }

@@ -82,7 +82,8 @@ static void softmax_line(const double *x, double *y, int64_t n, int64_t stride, 
 
 static void run_softmax(struct call *call) {
     int axis = (int)attr_int(call->node, "axis", 0);
-    int64_t outer = product(call->x, 0, axis), n = call->x->dims[axis], inner = product(call->x, axis + 1, call->x->ndim);
+    int64_t outer = product(call->x, 0, axis), n = call->x->dims[axis],
+            inner = product(call->x, axis + 1, call->x->ndim);
     for (int64_t o = 0; o < outer; o++)
         for (int64_t q = 0; q < inner; q++)
             softmax_line(call->in[0] + o * n * inner + q, call->out + o * n * inner + q, n, inner,
@@ -98,8 +99,9 @@ static void run_norm(struct call *call) {
         for (int64_t i = 0; i < n && centre; i++) mean += x[i] / (double)n;
         for (int64_t i = 0; i < n; i++) square += (x[i] - mean) * (x[i] - mean) / (double)n;
         for (int64_t i = 0; i < n; i++)
-            call->out[r * n + i] = (x[i] - mean) / sqrt(square + attr_float(call->node, "epsilon", 0)) * call->in[1][i] +
-                                   (call->in[2] ? call->in[2][i] : 0);
+            call->out[r * n + i] =
+                (x[i] - mean) / sqrt(square + attr_float(call->node, "epsilon", 0)) * call->in[1][i] +
+                (call->in[2] ? call->in[2][i] : 0);
     }
 }
 
@@ -107,7 +109,8 @@ static void run_arg(struct call *call) {
     int n;
     int axis = (int)attr_ints(call->node, "axes", &n)[0];
     bool last = attr_int(call->node, "select_last", 0), most = strcmp(call->node->op->name, "ArgMax") == 0;
-    int64_t outer = product(call->x, 0, axis), extent = call->x->dims[axis], inner = product(call->x, axis + 1, call->x->ndim);
+    int64_t outer = product(call->x, 0, axis), extent = call->x->dims[axis],
+            inner = product(call->x, axis + 1, call->x->ndim);
     for (int64_t o = 0; o < outer * inner; o++) {
         const double *x = call->in[0] + o / inner * extent * inner + o % inner;
         int64_t at = 0;
@@ -122,8 +125,8 @@ static void run_arg(struct call *call) {
 static const struct {
     const char *op;
     void (*run)(struct call *call);
-} runs[] = {{"MatMul", run_matmul},  {"Softmax", run_softmax}, {"LogSoftmax", run_softmax}, {"LayerNorm", run_norm},
-            {"RMSNorm", run_norm},   {"ArgMax", run_arg},      {"ArgMin", run_arg}};
+} runs[] = {{"MatMul", run_matmul}, {"Softmax", run_softmax}, {"LogSoftmax", run_softmax}, {"LayerNorm", run_norm},
+            {"RMSNorm", run_norm},  {"ArgMax", run_arg},      {"ArgMin", run_arg}};
 
 static const void *run_node(struct graph *graph, int id) {
     struct call call = {.graph = graph, .node = &graph->nodes.at[id]};
@@ -149,7 +152,8 @@ static const char *set_input(struct graph *graph, int id, int n, const struct gi
     for (int i = 0; i < n; i++) {
         const struct rt_tensor *from = &given[i].tensor;
         if (strcmp(given[i].name, tensor->name) != 0) continue;
-        if (from->count != tensor_elements(tensor)) return arena_printf(graph->arena, "input %s has another size", tensor->name);
+        if (from->count != tensor_elements(tensor))
+            return arena_printf(graph->arena, "input %s has another size", tensor->name);
         void *bytes = arena_alloc(graph->arena, (size_t)from->count + 1, rt_dtype_bytes(tensor->dtype));
         if (from->count) rt_convert(bytes, tensor->dtype, from->data, from->dtype, (size_t)from->count);
         tensor->data = bytes;
@@ -191,12 +195,16 @@ const char *compare(struct arena *arena, const struct tensor *tensor, const stru
     bool floats = rt_dtype_is_float(tensor->dtype) && rt_dtype_is_float(expected->dtype);
     bool same = tensor->ndim == expected->ndim && (floats || tensor->dtype == expected->dtype);
     for (int d = 0; same && d < tensor->ndim; d++) same = tensor->dims[d] == expected->dims[d];
-    if (!same) return arena_printf(arena, "%s is %s, expected %s of %lld elements", tensor->name, tensor_type(arena, tensor), rt_dtypes[expected->dtype].name, (long long)expected->count);
+    if (!same)
+        return arena_printf(arena, "%s is %s, expected %s of %lld elements", tensor->name,
+                            tensor_type(arena, tensor), rt_dtypes[expected->dtype].name,
+                            (long long)expected->count);
     enum rt_dtype stored = tensor->kind == TENSOR_WEIGHT ? tensor->stored.dtype : tensor->dtype;
     for (int64_t i = 0; i < expected->count; i++) {
         double a, b;
         rt_convert(&a, RT_F64, (const char *)tensor->data + (size_t)i * rt_dtype_bytes(stored), stored, 1);
-        rt_convert(&b, RT_F64, (const char *)expected->data + (size_t)i * rt_dtype_bytes(expected->dtype), expected->dtype, 1);
+        rt_convert(&b, RT_F64, (const char *)expected->data + (size_t)i * rt_dtype_bytes(expected->dtype),
+                   expected->dtype, 1);
         if (!close_to(a, b, rtol, atol))
             return arena_printf(arena, "%s: element %lld is %.9g, expected %.9g", tensor->name, (long long)i, a, b);
     }

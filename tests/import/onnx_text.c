@@ -38,8 +38,12 @@ static void put_data(struct wire *w, unsigned field, const void *bytes, size_t c
     for (size_t i = 0; i < count; i++) VEC_PUSH(w->arena, &w->data, ((const unsigned char *)bytes)[i]);
 }
 
-static void put_text(struct wire *w, unsigned field, const char *text) { put_data(w, field, text, strlen(text)); }
-static void put(struct wire *w, unsigned field, const struct wire *inner) { put_data(w, field, inner->data.at, (size_t)inner->data.n); }
+static void put_text(struct wire *w, unsigned field, const char *text) {
+    put_data(w, field, text, strlen(text));
+}
+static void put(struct wire *w, unsigned field, const struct wire *inner) {
+    put_data(w, field, inner->data.at, (size_t)inner->data.n);
+}
 
 static void put_float(struct wire *w, unsigned field, float value) {
     put_varint(w, field << 3 | 5);
@@ -82,8 +86,10 @@ static void *parse_values(struct arena *arena, enum rt_dtype dtype, int64_t coun
         double number = strtod(words[i], NULL);
         int64_t integer = strtoll(words[i], NULL, 10);
         void *to = bytes + (size_t)i * rt_dtype_bytes(dtype);
-        if (rt_dtype_is_float(dtype)) rt_convert(to, dtype, &number, RT_F64, 1);
-        else rt_convert(to, dtype, &integer, RT_I64, 1);
+        if (rt_dtype_is_float(dtype))
+            rt_convert(to, dtype, &number, RT_F64, 1);
+        else
+            rt_convert(to, dtype, &integer, RT_I64, 1);
     }
     return bytes;
 }
@@ -120,8 +126,10 @@ static struct wire *value_info(struct arena *arena, const struct words *words) {
     for (int i = 3; i < words->n; i++) {
         struct wire *dim = message(arena);
         const char *text = words->at[i];
-        if (isdigit((unsigned char)*text) || *text == '-') put_int(dim, 1, strtoll(text, NULL, 10));
-        else if (*text != '?') put_text(dim, 2, text);
+        if (isdigit((unsigned char)*text) || *text == '-')
+            put_int(dim, 1, strtoll(text, NULL, 10));
+        else if (*text != '?')
+            put_text(dim, 2, text);
         put(shape, 1, dim);
     }
     put_int(type, 1, rt_dtypes[dtype_of(words->at[2])].onnx);
@@ -144,15 +152,19 @@ struct text {
 
 enum { TYPE_FLOAT = 1, TYPE_INT, TYPE_STRING, TYPE_TENSOR, TYPE_GRAPH, TYPE_FLOATS, TYPE_INTS };
 
-static bool is_float(const char *text) { return strpbrk(text, ".ni") != NULL; }
+static bool is_float(const char *text) {
+    return strpbrk(text, ".ni") != NULL;
+}
 
 /* "[1,2]" */
 static int put_list(struct text *text, struct wire *w, const char *list) {
     struct words items = split(text->arena, list, "[],");
     bool floats = is_float(list);
     for (int i = 0; i < items.n; i++) {
-        if (floats) put_float(w, 7, strtof(items.at[i], NULL));
-        else put_int(w, 8, strtoll(items.at[i], NULL, 10));
+        if (floats)
+            put_float(w, 7, strtof(items.at[i], NULL));
+        else
+            put_int(w, 8, strtoll(items.at[i], NULL, 10));
     }
     return floats ? TYPE_FLOATS : TYPE_INTS;
 }
@@ -163,7 +175,8 @@ static void put_tensor(struct text *text, struct wire *w, const char *value) {
     for (char *c = copy; *c; c++)
         if (strchr("[],", *c)) *c = ' ';
     char *colon = strchr(copy, ':');
-    const char *spaced = !colon ? copy : arena_printf(text->arena, "%.*s : %s", (int)(colon - copy), copy, colon + 1);
+    const char *spaced =
+        !colon ? copy : arena_printf(text->arena, "%.*s : %s", (int)(colon - copy), copy, colon + 1);
     struct rt_tensor tensor = onnx_text_tensor(text->arena, spaced);
     put(w, 5, tensor_proto(text->arena, NULL, &tensor));
 }
@@ -219,8 +232,10 @@ static struct wire *node(struct text *text, const struct words *words) {
             continue;
         }
         *value++ = 0;
-        if (strcmp(words->at[i], "name") == 0) put_data(w, 3, value + 1, strlen(value) - 2);
-        else put(w, 5, attribute(text, words->at[i], value));
+        if (strcmp(words->at[i], "name") == 0)
+            put_data(w, 3, value + 1, strlen(value) - 2);
+        else
+            put(w, 5, attribute(text, words->at[i], value));
     }
     return w;
 }
@@ -245,12 +260,16 @@ static struct wire *inner(struct text *text, const struct words *head, unsigned 
         if (i == arrow) continue;
         struct words one = {2, {head->at[0], head->at[i]}};
         unsigned field = named_values ? (i < arrow ? 4 : 5) : i < arrow ? 11 : 12;
-        if (named_values) put_text(w, field, head->at[i]);
-        else put(w, field, value_info(text->arena, &one));
+        if (named_values)
+            put_text(w, field, head->at[i]);
+        else
+            put(w, field, value_info(text->arena, &one));
     }
     while (next_line(text, &words) && strcmp(words.at[0], "end") != 0) {
-        if (named_values && strcmp(words.at[0], "attribute") == 0) put_text(w, 6, words.at[1]);
-        else put(w, node_field, node(text, &words));
+        if (named_values && strcmp(words.at[0], "attribute") == 0)
+            put_text(w, 6, words.at[1]);
+        else
+            put(w, node_field, node(text, &words));
     }
     return w;
 }
@@ -281,7 +300,8 @@ static bool statement(struct text *text, struct words *words, struct wire *model
     const char *first = words->at[0];
     if (find_word(words, "=") < words->n) return put(graph, 1, node(text, words)), true;
     for (int i = 0; i < 3; i++)
-        if (strcmp(first, values[i].word) == 0) return put(graph, values[i].field, value_info(text->arena, words)), true;
+        if (strcmp(first, values[i].word) == 0)
+            return put(graph, values[i].field, value_info(text->arena, words)), true;
     if (strcmp(first, "opset") == 0) return put(model, 8, opset_import(text->arena, words)), true;
     if (strcmp(first, "function") == 0) return put(model, 25, function(text, words)), true;
     if (strcmp(first, "graph") != 0) return false;
@@ -305,7 +325,8 @@ const void *onnx_text_model(struct arena *arena, const char *source, size_t *byt
             continue;
         }
         char line[512] = "";
-        for (int i = 2; i < words.n; i++) snprintf(line + strlen(line), sizeof line - strlen(line), " %s", words.at[i]);
+        for (int i = 2; i < words.n; i++)
+            snprintf(line + strlen(line), sizeof line - strlen(line), " %s", words.at[i]);
         struct rt_tensor tensor = onnx_text_tensor(arena, line);
         put(graph, 5, tensor_proto(arena, words.at[1], &tensor));
     }

@@ -38,7 +38,8 @@ int sample_import(struct sample *sample, const char *dir, enum rt_dtype dtype, b
     return 0;
 }
 
-static const char *read_npy(struct sample *sample, const char *dir, const char *kind, const char *name, struct rt_tensor *out) {
+static const char *read_npy(struct sample *sample, const char *dir, const char *kind, const char *name,
+                            struct rt_tensor *out) {
     const char *file = str_filename(&sample->arena, name, strlen(name));
     const char *path = arena_printf(&sample->arena, "%s/%s/%s.npy", dir, kind, file);
     struct rt_reason why;

@@ -7,6 +7,7 @@ random is seeded by the model's name, so adding or changing one model leaves the
 import argparse
 import math
 import pathlib
+import re
 import warnings
 from dataclasses import dataclass, field
 from typing import Callable, Dict, Sequence
@@ -32,7 +33,7 @@ class Spec:
 
 
 def is_norm(module):
-    return "Norm" in type(module).__name__
+    return re.search(r"Norm(\dd)?$", type(module).__name__)
 
 
 def weight_scale(shape):
@@ -117,6 +118,7 @@ def main(models, description):
         if name not in models:
             parser.error(f"no model named '{name}'; there are {', '.join(models)}")
     warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\.onnx")
     for name in options.names or models:
         folder = options.out / name
         export(name, models[name], folder)

@@ -1,14 +1,14 @@
 #!/usr/bin/python3
 """Compiles and runs models under plans, and compares what the ranks give.
 
-    sweep.py --rankc RANKC [--plans P,P...] [--work DIR] [--comm shm|loopback] MODEL_DIR...
+    sweep.py --rankc RANKC [--plans "P P..."] [--work DIR] [--comm shm|loopback] MODEL_DIR...
 
 A model directory holds model.onnx, inputs/<name>.npy, outputs/<name>.npy as PyTorch gave them, and dims ("batch=2" a
 line). Every plan is checked twice:
   - against PyTorch's saved outputs: rtol 1e-4, atol 1e-5;
   - against one rank, by DESIGN 8's bound per tensor: max|p - ref| <= 2 max|one - ref| + 8 eps max|ref|, ref = the graph in
     f64 on one rank with reference kernels.
-Plans are "one", "dp2", "data2", "tp3": policy and ranks. Prints a line per model and plan, and exits 1 if any fails.
+Plans are "one", "dp2", "data2", "tp3": policy and ranks; or a mesh, "tensor=2,pipeline=2". Prints a line per model and plan, and exits 1 if any fails.
 """
 import argparse
 import os
@@ -25,6 +25,8 @@ def plan_options(plan):
     """Options of `rankc compile` for a plan's name."""
     if plan == "one":
         return []
+    if "=" in plan:
+        return ["--pas", "hybrid:" + plan]
     policy, ranks = re.fullmatch(r"([a-z]+)(\d+)", plan).groups()
     return ["--pas", policy, "--runtime-ngpus" if policy == "dp" else "--plan-ngpus", ranks]
 
@@ -114,14 +116,14 @@ class Sweep:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
-    parser.add_argument("--plans", default="one,dp2,data2,tp2,tp3,tp4")
+    parser.add_argument("--plans", default="one dp2 data2 tp2 tp3 tp4")
     parser.add_argument("--work")
     parser.add_argument("--comm")
     parser.add_argument("models", nargs="+")
     args = parser.parse_args()
     work = args.work or tempfile.mkdtemp(prefix="rankc-sweep-")
     sweep = Sweep(args, work)
-    failures = sum(sweep.check(model, args.plans.split(",")) for model in args.models)
+    failures = sum(sweep.check(model, args.plans.split()) for model in args.models)
     if not args.work:
         shutil.rmtree(work)
     return 1 if failures else 0

@@ -1,0 +1,328 @@
+/* Convolutions and pooling: operators that slide a window over the dimensions behind batch and channels.
+ *
+ * Note [Windows]
+ * Attributes stride, dilation, begin, end (and window, for pooling) have one number per spatial dimension. Output index
+ * o reads input indices o * stride + k * dilation - begin for each k of the window; those outside the input count as
+ * zero, or are left out (pooling). begin and end are how far the window may start before and end behind the input.
+ * With ceil, the last window may also hang over the end, if it starts before it.
+ *
+ * A spatial dimension passes if its window is 1, its stride 1, and nothing is padded: each output reads one input.
+ * Any other needs neighbours from other ranks if it is cut: it has factor i (FACTOR_HALO) in the input and o (whole) in
+ * the output. An exchange of halos would give both one factor; parts then overlap, which the layouts of ir.h cannot say
+ * yet. */
+#include "ir/ops/ops.h"
+
+#include <math.h>
+
+#include "runtime/base/checked.h"
+
+enum { SPATIAL = 2 }; /* the first spatial dimension */
+
+struct window {
+    int n; /* spatial dimensions */
+    bool ceil;
+    int64_t extent[MAX_NDIM];
+    const int64_t *stride, *dilation, *begin, *end;
+};
+
+static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
+    return &graph->tensors.at[node->inputs[i]];
+}
+
+/* Reads the window of a node, `extent` apart; NULL, or what is wrong. All numbers are bounded, so that arithmetic on them
+ * cannot overflow. */
+static const char *read_window(const struct node *node, int n, struct window *w) {
+    static const char *const keys[] = {"stride", "dilation", "begin", "end"};
+    const int64_t *lists[4], most = (int64_t)1 << 30;
+    for (int i = 0; i < 4; i++) {
+        int length;
+        lists[i] = attr_ints(node, keys[i], &length);
+        if (length != n) return "needs stride, dilation, begin and end per spatial dimension";
+        for (int d = 0; d < n; d++)
+            if (lists[i][d] > most || lists[i][d] < (i < 2 ? 1 : -most)) return "a stride, dilation or padding is out of range";
+    }
+    *w = (struct window){.n = n, .stride = lists[0], .dilation = lists[1], .begin = lists[2], .end = lists[3]};
+    w->ceil = attr_int(node, "ceil", 0) != 0;
+    return n < 1 ? "needs a spatial dimension" : NULL;
+}
+
+static bool passes(const struct window *w, int d) {
+    return w->extent[d] == 1 && w->stride[d] == 1 && !w->begin[d] && !w->end[d];
+}
+
+/* Elements from the first to the last that the window reads. */
+static bool span(const struct window *w, int d, int64_t *span) {
+    if (w->extent[d] < 1 || w->extent[d] > (int64_t)1 << 30) return false;
+    *span = (w->extent[d] - 1) * w->dilation[d] + 1;
+    return *span <= (int64_t)1 << 40;
+}
+
+/* Positions of the window over `in` elements; false if there is none. */
+static bool positions(const struct window *w, int d, int64_t in, int64_t *out) {
+    int64_t covers, room;
+    if (!span(w, d, &covers) || in > (int64_t)1 << 48) return false;
+    room = in + w->begin[d] + w->end[d] - covers;
+    if (room < 0) return false;
+    *out = room / w->stride[d] + 1;
+    if (w->ceil && room % w->stride[d] && *out * w->stride[d] < in + w->begin[d]) ++*out;
+    return true;
+}
+
+/* The inverse: what `in` positions write, without what begin and end cut off. */
+static bool covered(const struct window *w, int d, int64_t in, int64_t *out) {
+    int64_t covers;
+    if (!span(w, d, &covers) || in < 1 || in > (int64_t)1 << 32) return false;
+    if (!rt_mul(in - 1, w->stride[d], out)) return false;
+    *out += covers - w->begin[d] - w->end[d];
+    return *out > 0;
+}
+
+typedef bool extent_fn(const struct window *w, int d, int64_t in, int64_t *out);
+
+/* Factors of the spatial dimensions of input and output, by `extent_of`. */
+static int bind_spatial(struct dims *dims, const struct window *w, const struct tensor *x, extent_fn *extent_of,
+                        const char **why) {
+    struct operand *in = &dims->operand[0], *out = &dims->operand[dims->ninputs];
+    in->ndim = out->ndim = x->ndim;
+    for (int d = 0; d < w->n; d++) {
+        int64_t extent, own = x->dims[SPATIAL + d];
+        if (!extent_of(w, d, own, &extent))
+            return refuse(dims, why, "the window leaves nothing of dimension %d of extent %lld", SPATIAL + d, (long long)own);
+        int i = dims_factor(dims, "i", d, own, passes(w, d) ? FACTOR_PASS : FACTOR_HALO);
+        dims_set(in, SPATIAL + d, i);
+        dims_set(out, SPATIAL + d, passes(w, d) ? i : dims_factor(dims, "o", d, extent, FACTOR_WHOLE));
+    }
+    return 0;
+}
+
+/* Dimension `dim` is (g f), or f where there is one group. */
+static void set_grouped(struct operand *operand, int dim, int g, int f) {
+    struct dim_factors *to = &operand->dim[dim];
+    if (g >= 0) to->factor[to->n++] = (signed char)g;
+    to->factor[to->n++] = (signed char)f;
+}
+
+/* x (n, (g c+), i..) and w, whose dimension `grouped` is (g m) or (g c), the other c or m, -> y (n, (g m), o..). So cutting
+ * g cuts whole groups, of input and output channels alike. */
+static int bind_convolution(struct dims *dims, const struct graph *graph, const struct node *node, bool transposed,
+                            const char **why) {
+    const struct tensor *x = input(graph, node, 0), *w = input(graph, node, 1);
+    int64_t groups = attr_int(node, "group", 1);
+    struct window window;
+    if (x->ndim < 3 || w->ndim != x->ndim)
+        return refuse(dims, why, "input and weights have %d and %d dimensions", x->ndim, w->ndim);
+    if ((*why = read_window(node, x->ndim - SPATIAL, &window))) return -1;
+    int64_t channels = transposed ? w->dims[0] : w->dims[1];
+    if (groups < 1 || w->dims[0] % groups || (transposed ? x->dims[1] != channels : x->dims[1] / groups != channels) || x->dims[1] % groups)
+        return refuse(dims, why, "weights %s for %lld channels in %lld groups", tensor_type(dims->arena, w), (long long)x->dims[1],
+                      (long long)groups);
+    struct operand *in = &dims->operand[0], *weights = &dims->operand[1], *out = &dims->operand[2];
+    int n = dims_factor(dims, "n", -1, x->dims[0], FACTOR_PASS);
+    int g = groups == 1 ? -1 : dims_factor(dims, "g", -1, groups, FACTOR_PASS);
+    int c = dims_factor(dims, "c", -1, x->dims[1] / groups, FACTOR_SUM);
+    int m = dims_factor(dims, "m", -1, transposed ? w->dims[1] : w->dims[0] / groups, FACTOR_PASS);
+    dims_set(in, 0, n);
+    dims_set(out, 0, n);
+    set_grouped(in, 1, g, c);
+    set_grouped(out, 1, g, m);
+    set_grouped(weights, 0, g, transposed ? c : m);
+    dims_set(weights, 1, transposed ? m : c);
+    weights->ndim = w->ndim;
+    for (int d = 0; d < window.n; d++) {
+        window.extent[d] = w->dims[SPATIAL + d];
+        dims_set(weights, SPATIAL + d, dims_factor(dims, "k", d, window.extent[d], FACTOR_WHOLE));
+    }
+    return bind_spatial(dims, &window, x, transposed ? covered : positions, why);
+}
+
+DIMS_FN(dims_conv) {
+    return bind_convolution(dims, graph, node, false, why);
+}
+
+DIMS_FN(dims_conv_transpose) {
+    return bind_convolution(dims, graph, node, true, why);
+}
+
+/* Groups on this rank: every operand's channels are cut alike. */
+void split_conv(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM], struct node *node) {
+    (void)dims;
+    if (local[1][1]) attr_set(graph, node, attr_of_int("group", local[0][1] / local[1][1]));
+}
+
+void split_conv_transpose(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM],
+                          struct node *node) {
+    if (local[1][1]) attr_set(graph, node, attr_of_int("group", local[dims->ninputs][1] / local[1][1]));
+}
+
+DIMS_FN(dims_pool) {
+    const struct tensor *x = input(graph, node, 0);
+    struct window window;
+    int n;
+    const int64_t *extents = attr_ints(node, "window", &n);
+    if (x->ndim != n + SPATIAL) return refuse(dims, why, "a window of %d dimensions over %s", n, tensor_type(dims->arena, x));
+    if ((*why = read_window(node, n, &window))) return -1;
+    for (int d = 0; d < n; d++) window.extent[d] = extents[d];
+    for (int d = 0; d < SPATIAL; d++) {
+        dims_set(&dims->operand[0], d, dims_factor(dims, d ? "c" : "n", -1, x->dims[d], FACTOR_PASS));
+        dims->operand[1].dim[d] = dims->operand[0].dim[d];
+    }
+    return bind_spatial(dims, &window, x, positions, why);
+}
+
+/* Folding: plain loops over every window --------------------------------------------------------------------------- */
+
+/* Numbers of an operand as doubles. */
+static double *as_doubles(struct eval *eval, int operand) {
+    const struct tensor *tensor = eval->in[operand];
+    int64_t n = tensor_elements(tensor);
+    double *values = ARENA_ARRAY(eval->graph->arena, double, n + 1);
+    rt_convert(values, RT_F64, eval->x[operand], tensor->dtype, (size_t)n);
+    return values;
+}
+
+static void store_all(struct eval *eval, const double *values) {
+    rt_convert(eval->y, eval->out->dtype, values, RT_F64, (size_t)tensor_elements(eval->out));
+}
+
+/* The spatial index that position `o` and window element `k` read; false if it lies outside. */
+static bool read_at(const struct window *w, const int64_t *o, const int64_t *k, const int64_t *extent, int64_t *i) {
+    for (int d = 0; d < w->n; d++) {
+        i[d] = o[d] * w->stride[d] + k[d] * w->dilation[d] - w->begin[d];
+        if (i[d] < 0 || i[d] >= extent[d]) return false;
+    }
+    return true;
+}
+
+static int64_t spatial_elements(const struct tensor *tensor) {
+    int64_t n = 1;
+    for (int d = SPATIAL; d < tensor->ndim; d++) n *= tensor->dims[d];
+    return n;
+}
+
+/* Sizes of a convolution. A plane is one channel of one sample. */
+struct planes {
+    struct window window;
+    const int64_t *positions, *values; /* spatial extents of what the window is at, and of what it is over */
+    int64_t groups, batch, c, m;       /* channels per group */
+    int64_t at, over, weights;         /* elements of a plane of each, and of a window */
+};
+
+/* One plane on the side of the window's positions with one on the other side, by one window of weights. */
+typedef void plane_fn(const struct planes *p, double *out, const double *in, const double *weights);
+
+static void correlate(const struct planes *p, double *y, const double *x, const double *weights) {
+    int64_t o[MAX_NDIM] = {0}, i[MAX_NDIM], at = 0;
+    do {
+        int64_t k[MAX_NDIM] = {0}, tap = 0;
+        do {
+            if (read_at(&p->window, o, k, p->values, i)) y[at] += x[eval_offset(i, p->values, p->window.n)] * weights[tap];
+            tap++;
+        } while (eval_next(k, p->window.extent, p->window.n));
+        at++;
+    } while (eval_next(o, p->positions, p->window.n));
+}
+
+static void spread(const struct planes *p, double *y, const double *x, const double *weights) {
+    int64_t o[MAX_NDIM] = {0}, i[MAX_NDIM], at = 0;
+    do {
+        int64_t k[MAX_NDIM] = {0}, tap = 0;
+        do {
+            if (read_at(&p->window, o, k, p->values, i)) y[eval_offset(i, p->values, p->window.n)] += x[at] * weights[tap];
+            tap++;
+        } while (eval_next(k, p->window.extent, p->window.n));
+        at++;
+    } while (eval_next(o, p->positions, p->window.n));
+}
+
+/* All planes; weights are (m, c) in each group if by_output, else (c, m). */
+static void each_plane(const struct planes *p, double *y, const double *x, const double *w, int64_t y_plane, int64_t x_plane,
+                       bool by_output, plane_fn *fn) {
+    for (int64_t n = 0; n < p->batch; n++)
+        for (int64_t g = 0; g < p->groups; g++)
+            for (int64_t m = 0; m < p->m; m++)
+                for (int64_t c = 0; c < p->c; c++) {
+                    int64_t window = by_output ? (g * p->m + m) * p->c + c : (g * p->c + c) * p->m + m;
+                    fn(p, y + ((n * p->groups + g) * p->m + m) * y_plane, x + ((n * p->groups + g) * p->c + c) * x_plane,
+                       w + window * p->weights);
+                }
+}
+
+static int eval_planes(struct eval *eval, bool transposed) {
+    const struct tensor *x = eval->in[0], *w = eval->in[1], *y = eval->out;
+    struct planes p = {.groups = attr_int(eval->node, "group", 1), .batch = x->dims[0], .weights = spatial_elements(w)};
+    if (read_window(eval->node, x->ndim - SPATIAL, &p.window)) return -1;
+    for (int d = 0; d < p.window.n; d++) p.window.extent[d] = w->dims[SPATIAL + d];
+    p.positions = (transposed ? x : y)->dims + SPATIAL;
+    p.values = (transposed ? y : x)->dims + SPATIAL;
+    p.c = x->dims[1] / p.groups;
+    p.m = y->dims[1] / p.groups;
+    double *sums = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(y) + 1);
+    if (tensor_elements(y) && tensor_elements(x))
+        each_plane(&p, sums, as_doubles(eval, 0), as_doubles(eval, 1), spatial_elements(y), spatial_elements(x), !transposed,
+                   transposed ? spread : correlate);
+    store_all(eval, sums);
+    return 0;
+}
+
+EVAL(eval_conv) {
+    return eval_planes(eval, false);
+}
+
+EVAL(eval_conv_transpose) {
+    return eval_planes(eval, true);
+}
+
+/* Elements of the window that lie inside the padded input: what count_include_pad divides by. */
+static int64_t padded_elements(const struct window *w, const int64_t *o, const int64_t *extent) {
+    int64_t count = 1;
+    for (int d = 0; d < w->n; d++) {
+        int64_t inside = 0;
+        for (int64_t k = 0; k < w->extent[d]; k++)
+            inside += o[d] * w->stride[d] + k * w->dilation[d] - w->begin[d] < extent[d] + w->end[d];
+        count *= inside;
+    }
+    return count;
+}
+
+static double pool_at(const struct window *w, const double *x, const int64_t *o, const int64_t *extent, bool largest,
+                      bool padded) {
+    int64_t k[MAX_NDIM] = {0}, i[MAX_NDIM], count = 0;
+    double result = largest ? -INFINITY : 0;
+    do {
+        if (!read_at(w, o, k, extent, i)) continue;
+        double value = x[eval_offset(i, extent, w->n)];
+        if (!largest)
+            result += value;
+        else if (value > result || isnan(value))
+            result = value;
+        count++;
+    } while (eval_next(k, w->extent, w->n));
+    return largest ? result : result / (double)(padded ? padded_elements(w, o, extent) : count);
+}
+
+static int eval_pool(struct eval *eval, bool largest) {
+    const struct tensor *x = eval->in[0], *y = eval->out;
+    struct window w;
+    int n;
+    const int64_t *extents = attr_ints(eval->node, "window", &n);
+    if (read_window(eval->node, n, &w)) return -1;
+    for (int d = 0; d < n; d++) w.extent[d] = extents[d];
+    double *values = as_doubles(eval, 0), *results = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(y) + 1);
+    int64_t planes = y->dims[0] * y->dims[1], at = 0;
+    bool padded = attr_int(eval->node, "count_include_pad", 0) != 0;
+    for (int64_t plane = 0; plane < planes && tensor_elements(y); plane++) {
+        int64_t o[MAX_NDIM] = {0};
+        do results[at++] = pool_at(&w, values + plane * spatial_elements(x), o, x->dims + SPATIAL, largest, padded);
+        while (eval_next(o, y->dims + SPATIAL, n));
+    }
+    store_all(eval, results);
+    return 0;
+}
+
+EVAL(eval_max_pool) {
+    return eval_pool(eval, true);
+}
+
+EVAL(eval_average_pool) {
+    return eval_pool(eval, false);
+}

@@ -1,0 +1,181 @@
+#include "passes/stage.h"
+
+#include <string.h>
+
+#include "ir/base/map.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite.h"
+
+enum { CHEAP_FLOPS = 16, CHEAP_BYTES = 1 << 20 };
+
+int stage_part(const struct node *node, int stage) {
+    if (strcmp(node->op->name, "Transfer") == 0)
+        return attr_int(node, "from", -1) == stage ? STAGE_READS
+               : attr_int(node, "to", -1) == stage ? STAGE_WRITES
+                                                   : STAGE_NONE;
+    if (strcmp(node->op->name, "Broadcast") == 0)
+        return attr_int(node, "from", -1) == stage ? STAGE_READS | STAGE_WRITES : STAGE_WRITES;
+    return node->stage == STAGE_ALL || node->stage == stage ? STAGE_READS | STAGE_WRITES : STAGE_NONE;
+}
+
+/* An operand that every stage has, or can make without much ado. */
+static bool is_everywhere(const struct graph *graph, const bool *remade, int tensor) {
+    if (tensor < 0) return true;
+    const struct tensor *t = &graph->tensors.at[tensor];
+    if (t->kind == TENSOR_VALUE) return remade[t->producer];
+    return t->kind == TENSOR_INPUT || tensor_bytes(t) <= CHEAP_BYTES;
+}
+
+/* Sums (products, norms, reductions) and collectives are not made twice. */
+static bool is_cheap(const struct graph *graph, const struct node *node) {
+    struct dims dims;
+    const char *why;
+    bool collective = node->op->class == OP_COMM && strcmp(node->op->name, "Chunk") != 0;
+    if (collective || node->op->flops > CHEAP_FLOPS || dims_bind(graph->arena, graph, node, &dims, &why) < 0)
+        return false;
+    for (int f = 0; f < dims.nfactors; f++)
+        if (dims.factor[f].kind != FACTOR_PASS && dims.factor[f].kind != FACTOR_WHOLE) return false;
+    return tensor_bytes(&graph->tensors.at[node->outputs[0]]) <= CHEAP_BYTES;
+}
+
+bool *stage_remade(const struct graph *graph) {
+    bool *remade = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        bool all = is_cheap(graph, node);
+        for (int k = 0; k < node->ninputs && all; k++) all = is_everywhere(graph, remade, node->inputs[k]);
+        remade[id] = all;
+    }
+    return remade;
+}
+
+/* The pass ---------------------------------------------------------------------------------------------------------- */
+
+struct staging {
+    struct graph *graph;
+    struct rewrite rewrite;
+    int axis, stages, nodes; /* nodes: as many as there were */
+    const bool *remade;
+    bool *needed;     /* [node * stages + stage]: a remade node that the stage reads */
+    struct map there; /* "tensor stage" -> the tensor of that stage that holds the value */
+};
+
+static const char *key_of(const struct staging *s, int tensor, int stage) {
+    return arena_printf(s->graph->arena, "%d %d", tensor, stage);
+}
+
+/* Backward: a remade node is needed where its readers are. */
+static void mark_needed(struct staging *s) {
+    s->needed = ARENA_ARRAY(s->graph->arena, bool, s->nodes * s->stages + 1);
+    for (int i = s->graph->order.n - 1; i >= 0; i--) {
+        int id = s->graph->order.at[i];
+        const struct node *node = &s->graph->nodes.at[id];
+        for (int k = 0; k < node->ninputs; k++) {
+            int producer = node->inputs[k] < 0 ? -1 : s->graph->tensors.at[node->inputs[k]].producer;
+            if (producer < 0 || !s->remade[producer]) continue;
+            for (int stage = 0; stage < s->stages; stage++)
+                if (s->remade[id] ? s->needed[id * s->stages + stage] : node->stage == stage)
+                    s->needed[producer * s->stages + stage] = true;
+        }
+    }
+}
+
+/* The value as `stage` has it; sent there if need be. */
+static int bring(struct staging *s, int tensor, int stage, const char *name) {
+    struct graph *graph = s->graph;
+    const struct tensor *t = &graph->tensors.at[tensor];
+    const char *key = key_of(s, tensor, stage);
+    int there = map_get(&s->there, key, strlen(key));
+    if (t->kind != TENSOR_VALUE) return tensor;
+    if (there >= 0) return there;
+    int home = graph->nodes.at[t->producer].stage;
+    if (home == stage || home == STAGE_ALL) return tensor;
+    struct attr attrs[] = {attr_of_int("mesh", s->axis), attr_of_int("from", home), attr_of_int("to", stage)};
+    int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.stage%d", t->name, stage),
+                               t->dtype, t->ndim, t->dims);
+    graph->tensors.at[out].layout = graph->tensors.at[tensor].layout;
+    int id = graph_add_node(graph, op_named("Transfer"), name, 1, &tensor, 1, &out, 3, attrs);
+    graph->nodes.at[id].stage = stage;
+    map_put(&s->there, key, strlen(key), out);
+    return out;
+}
+
+/* A copy of the node for another stage. */
+static void remake(struct staging *s, int id, int stage) {
+    struct graph *graph = s->graph;
+    struct node node = graph->nodes.at[id];
+    const struct tensor *t = &graph->tensors.at[node.outputs[0]];
+    int *inputs = ARENA_ARRAY(graph->arena, int, node.ninputs + 1);
+    for (int k = 0; k < node.ninputs; k++)
+        inputs[k] = node.inputs[k] < 0 ? -1 : bring(s, node.inputs[k], stage, node.name);
+    int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.stage%d", t->name, stage),
+                               t->dtype, t->ndim, t->dims);
+    graph->tensors.at[out].layout = graph->tensors.at[node.outputs[0]].layout;
+    int copy = graph_add_node(graph, node.op, node.name, node.ninputs, inputs, 1, &out, node.nattrs, node.attrs);
+    memcpy(graph->nodes.at[copy].split, node.split, sizeof node.split);
+    graph->nodes.at[copy].stage = stage;
+    const char *key = key_of(s, node.outputs[0], stage);
+    map_put(&s->there, key, strlen(key), out);
+}
+
+/* A remade node goes to the first stage that needs it, copies to the others. */
+static void place_remade(struct staging *s, int id) {
+    bool placed = false;
+    for (int stage = 0; stage < s->stages; stage++) {
+        if (!s->needed[id * s->stages + stage]) continue;
+        if (placed) {
+            remake(s, id, stage);
+            continue;
+        }
+        struct node *node = &s->graph->nodes.at[id];
+        node->stage = stage;
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0)
+                s->graph->nodes.at[id].inputs[k] = bring(s, node->inputs[k], stage, node->name);
+        rewrite_keep(&s->rewrite, id);
+        placed = true;
+    }
+    if (!placed) rewrite_keep(&s->rewrite, id); /* read by an output alone */
+}
+
+static int broadcast(struct staging *s, int tensor, const char *name) {
+    struct graph *graph = s->graph;
+    const struct tensor *t = &graph->tensors.at[tensor];
+    if (t->kind != TENSOR_VALUE || graph->nodes.at[t->producer].stage == STAGE_ALL) return tensor;
+    struct attr attrs[] = {attr_of_int("mesh", s->axis), attr_of_int("from", graph->nodes.at[t->producer].stage)};
+    int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.all", t->name), t->dtype,
+                               t->ndim, t->dims);
+    graph->tensors.at[out].layout = graph->tensors.at[tensor].layout;
+    int id = graph_add_node(graph, op_named("Broadcast"), name, 1, &tensor, 1, &out, 2, attrs);
+    graph->nodes.at[id].stage = STAGE_ALL;
+    return out;
+}
+
+int pass_stage(struct graph *graph, const struct pass_context *context) {
+    struct staging s = {.graph = graph, .axis = mesh_pipeline_axis(&graph->mesh), .nodes = graph->nodes.n};
+    (void)context;
+    if (s.axis < 0 || graph->mesh.axis[s.axis].size == 1) return 0;
+    s.stages = graph->mesh.axis[s.axis].size;
+    s.remade = stage_remade(graph);
+    map_init(&s.there, graph->arena);
+    mark_needed(&s);
+    rewrite_begin(&s.rewrite, graph);
+    for (int i = 0; i < s.rewrite.order_n; i++) {
+        int id = rewrite_next(&s.rewrite, i);
+        if (s.remade[id]) {
+            place_remade(&s, id);
+            continue;
+        }
+        for (int k = 0; k < graph->nodes.at[id].ninputs; k++) {
+            const struct node *node = &graph->nodes.at[id];
+            int tensor = node->inputs[k] < 0 ? -1 : bring(&s, node->inputs[k], node->stage, node->name);
+            graph->nodes.at[id].inputs[k] = tensor;
+        }
+        rewrite_keep(&s.rewrite, id);
+    }
+    rewrite_end(&s.rewrite);
+    for (int i = 0; i < graph->outputs.n; i++)
+        graph->outputs.at[i] = broadcast(&s, graph->outputs.at[i], graph->output_names.at[i]);
+    return 0;
+}

@@ -1,0 +1,320 @@
+/* Writes the programs of the operator check: graphs of many one-node samples, whole and cut in every way.
+ *
+ *     generate DIR       writes DIR/whole.rir, cut2.rir, cut3.rir and DIR/samples.json, which opcheck.py reads
+ *
+ * Samples are the rows of samples.def; an operator of ir/ops.def without one is an error. From a sample's annotation
+ * follow all its cuts: every factor that may be cut, in several units and blocks. The graphs are TYPED, so no pass merges
+ * or drops what they hold. In a cut graph every cut is a node of its own on the same inputs, its result an output. Where
+ * the cut gives a partial value two more outputs are made from it: one through a reader that wants a part (which makes a
+ * ReduceScatter), and for sums one through an Add of partial values. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/base/map.h"
+#include "ir/base/str.h"
+#include "ir/op.h"
+#include "ir/text.h"
+
+enum { MIN_WAYS = 2, MAX_WAYS = 3, MAX_INPUTS = 8, MAX_VARIANTS = 4, MAX_BLOCKS = 3, MAX_UNIT = 3 };
+
+static const struct sample {
+    const char *op, *inputs, *attributes;
+} samples[] = {
+#define SAMPLE(op, inputs, attributes) {#op, inputs, attributes},
+#include "tests/programs/opcheck/samples.def"
+#undef SAMPLE
+};
+enum { NSAMPLES = sizeof samples / sizeof *samples };
+
+static const struct {
+    char letter;
+    int n;
+    const char *types[MAX_VARIANTS];
+} letters[] = {{'F', 2, {"f32", "f64"}},
+               {'I', 2, {"i32", "i64"}},
+               {'N', 4, {"f32", "f64", "i32", "i64"}},
+               {'A', 4, {"f32", "f64", "fp16", "bool"}}};
+
+/* A graph being written. Inputs are shared by all nodes that name them. */
+struct text {
+    struct strbuf out;
+    struct map numbers; /* of sources */
+    int next;           /* number of the next tensor */
+};
+
+struct generator {
+    struct arena arena;
+    struct text whole, cut[MAX_WAYS + 1];
+    struct strbuf inputs, nodes, cuts; /* of samples.json */
+    int nnodes, ncuts;
+};
+
+/* One sample with its types chosen. */
+struct choice {
+    const struct sample *sample;
+    int id, ninputs;
+    const char *inputs[MAX_INPUTS]; /* as in samples.def, with types spelled out; "_" */
+};
+
+/* Samples ------------------------------------------------------------------------------------------------------- */
+
+static int variants_of(const char *inputs) {
+    int n = 1;
+    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
+        for (const char *at = strchr(inputs, letters[i].letter); at; at = strchr(at + 1, letters[i].letter))
+            if (letters[i].n > n) n = letters[i].n;
+    return n;
+}
+
+static const char *spelled(struct arena *arena, const char *word, size_t length, int variant) {
+    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
+        if (letters[i].letter == *word)
+            return arena_printf(arena, "%s%.*s", letters[i].types[variant % letters[i].n], (int)length - 1, word + 1);
+    return arena_printf(arena, "%.*s", (int)length, word);
+}
+
+static void choose(struct choice *choice, struct arena *arena, const struct sample *sample, int variant, int id) {
+    *choice = (struct choice){.sample = sample, .id = id};
+    for (const char *at = sample->inputs; *at;) {
+        size_t length = strcspn(at, " ");
+        if (choice->ninputs == MAX_INPUTS) BUG("%s: too many inputs", sample->op);
+        choice->inputs[choice->ninputs++] = spelled(arena, at, length, variant);
+        at += length + strspn(at + length, " ");
+    }
+}
+
+/* Text of graphs ------------------------------------------------------------------------------------------------ */
+
+static void text_start(struct text *text, struct arena *arena, int ways) {
+    strbuf_init(&text->out, arena);
+    map_init(&text->numbers, arena);
+    text->next = 0;
+    strbuf_puts(&text->out, "rankc-ir 1\ngraph \"opcheck\" level=TYPED\n");
+    if (ways > 1) strbuf_printf(&text->out, "mesh tensor=%d\n", ways);
+}
+
+/* The number of the source, defined at its first use. The same values may not stand for two operands, so the operand's
+ * place is part of an input's name. */
+static int text_source(struct text *text, struct generator *g, const char *input, int operand) {
+    const char *name = arena_printf(&g->arena, "%s.%d", input, operand), *value = strchr(input, '=');
+    int known = map_get(&text->numbers, name, strlen(name));
+    if (known >= 0) return known;
+    int number = text->next++, length = (int)strcspn(input, ":=");
+    map_put(&text->numbers, arena_strdup(&g->arena, name), strlen(name), number);
+    strbuf_printf(&text->out, "%s %%%d \"%s\" %.*s", value ? "const" : "input", number, name, length, input);
+    if (value) strbuf_printf(&text->out, " = [%s]", value + 1);
+    strbuf_putc(&text->out, '\n');
+    if (text == &g->whole && !value) strbuf_printf(&g->inputs, "%s\"%s\"", g->inputs.length ? ", " : "", name);
+    return number;
+}
+
+/* The sample's node; the number of its result. `split` is its text, or "". */
+static int text_node(struct text *text, struct generator *g, const struct choice *choice, const char *split) {
+    int numbers[MAX_INPUTS];
+    for (int i = 0; i < choice->ninputs; i++)
+        numbers[i] = *choice->inputs[i] == '_' ? -1 : text_source(text, g, choice->inputs[i], i);
+    int number = text->next++;
+    strbuf_printf(&text->out, "%%%d \"y\" = %s(", number, choice->sample->op);
+    for (int i = 0; i < choice->ninputs; i++) {
+        strbuf_puts(&text->out, i ? ", " : "");
+        if (numbers[i] < 0)
+            strbuf_putc(&text->out, '_');
+        else
+            strbuf_printf(&text->out, "%%%d", numbers[i]);
+    }
+    strbuf_printf(&text->out, ")%s%s%s\n", *choice->sample->attributes ? " " : "", choice->sample->attributes, split);
+    return number;
+}
+
+/* Cuts ---------------------------------------------------------------------------------------------------------- */
+
+/* A cut of a node in the making. */
+struct cut {
+    const struct choice *choice;
+    const struct node *node;
+    const struct tensor *result;
+    const struct dims *dims;
+    struct node_split split;
+    int ways;
+};
+
+static enum factor_kind kind_of(const struct cut *cut) {
+    return cut->dims->factor[cut->split.factor].kind;
+}
+
+/* How the cut's result compares with the whole node's (DESIGN 8). "exact": bit for bit. "equal": the same values, though a
+ * zero or NaN may have other bits: maxima, and sums in which all but one term are 0 (a row of Gather is in one part).
+ * "bounded": other sums of floats. */
+static const char *class_of(const struct cut *cut) {
+    enum factor_kind kind = kind_of(cut);
+    if (kind == FACTOR_PASS || !rt_dtype_is_float(cut->result->dtype)) return "exact";
+    return kind != FACTOR_SUM || strcmp(cut->node->op->name, "Gather") == 0 ? "equal" : "bounded";
+}
+
+static void write_cut(struct generator *g, const struct cut *cut, int number, const char *class, int times) {
+    const struct factor *factor = &cut->dims->factor[cut->split.factor];
+    strbuf_printf(&g->cut[cut->ways].out, "output %%%d \"c%d\"\n", number, g->ncuts);
+    strbuf_printf(&g->cuts, "%s\n  {\"output\": \"c%d\", \"of\": \"s%d\", \"ways\": %d, \"cut\": \"%s/%lld/%lld\", ",
+                  g->ncuts ? "," : "", g->ncuts, cut->choice->id, cut->ways, factor->name,
+                  (long long)cut->split.blocks, (long long)cut->split.unit);
+    strbuf_printf(&g->cuts, "\"class\": \"%s\", \"times\": %d}", class, times);
+    g->ncuts++;
+}
+
+/* A reader of the partial value that wants a part of it. */
+static void write_reader(struct generator *g, const struct cut *cut, int y) {
+    struct text *text = &g->cut[cut->ways];
+    const struct tensor *result = cut->result;
+    int along = result->ndim - 1;
+    while (along >= 0 && result->dims[along] < cut->ways) along--;
+    if (along < 0) return;
+    int number = text->next++;
+    strbuf_printf(&text->out, "%%%d \"r\" = Transpose(%%%d) perm=[", number, y);
+    for (int d = 0; d < result->ndim; d++) strbuf_printf(&text->out, "%s%d", d ? "," : "", d);
+    strbuf_printf(&text->out, "] split(tensor:d%d/1/1)\n", along);
+    write_cut(g, cut, number, class_of(cut), 1);
+}
+
+/* An Add of partial values, which stays partial. Not of small floats: their own sum is rounded to less than they hold. */
+static void write_sum(struct generator *g, const struct cut *cut, int y) {
+    struct text *text = &g->cut[cut->ways];
+    enum rt_kind kind = rt_dtypes[cut->result->dtype].kind;
+    if (kind_of(cut) != FACTOR_SUM || kind == RT_KIND_HALF) return;
+    int number = text->next++;
+    strbuf_printf(&text->out, "%%%d \"t\" = Add(%%%d, %%%d)\n", number, y, y);
+    write_cut(g, cut, number, class_of(cut), 2);
+}
+
+static void try_cut(struct generator *g, const struct cut *cut) {
+    const struct factor *factor = &cut->dims->factor[cut->split.factor];
+    if (factor->extent % (cut->split.blocks * cut->split.unit) || !dims_can_split(cut->dims, &cut->split, cut->ways) ||
+        !op_can_split(cut->node->op, cut->dims, &cut->split))
+        return;
+    const char *split = arena_printf(&g->arena, " split(tensor:%s/%lld/%lld)", factor->name,
+                                     (long long)cut->split.blocks, (long long)cut->split.unit);
+    int y = text_node(&g->cut[cut->ways], g, cut->choice, split);
+    write_cut(g, cut, y, class_of(cut), 1);
+    if (factor->kind == FACTOR_PASS) return;
+    write_reader(g, cut, y);
+    write_sum(g, cut, y);
+}
+
+static void try_cuts(struct generator *g, const struct choice *choice, const struct graph *graph) {
+    const struct node *node = &graph->nodes.at[graph->nodes.n - 1];
+    struct dims dims;
+    const char *why;
+    if (dims_bind(&g->arena, graph, node, &dims, &why) < 0) BUG("%s: %s", choice->sample->op, why);
+    struct cut cut = {choice, node, &graph->tensors.at[node->outputs[0]], &dims, {0}, 0};
+    for (int factor = 0; factor < dims.nfactors; factor++)
+        for (int blocks = 1; blocks <= MAX_BLOCKS; blocks++)
+            for (int unit = 1; unit <= MAX_UNIT; unit++)
+                for (cut.ways = MIN_WAYS; cut.ways <= MAX_WAYS; cut.ways++) {
+                    cut.split = (struct node_split){factor, blocks, unit};
+                    try_cut(g, &cut);
+                }
+}
+
+/* The sample as a graph of its own, for its types. */
+static struct graph *parse_sample(struct generator *g, const struct choice *choice) {
+    struct text text;
+    struct diags diags;
+    struct graph *graph;
+    text_start(&text, &g->arena, 1);
+    text_node(&text, g, choice, "");
+    diags_init(&diags, &g->arena);
+    const char *bytes = strbuf_text(&text.out);
+    if (text_parse(&g->arena, &diags, choice->sample->op, bytes, strlen(bytes), &graph) == 0) return graph;
+    diags_print(&diags, stderr, DIAG_PLAIN, DIAG_ERROR);
+    exit(1);
+}
+
+static void write_inputs(struct generator *g, const struct choice *choice) {
+    for (int i = 0; i < choice->ninputs; i++) {
+        strbuf_puts(&g->nodes, i ? ", " : "");
+        if (*choice->inputs[i] == '_')
+            strbuf_puts(&g->nodes, "null");
+        else
+            strbuf_printf(&g->nodes, "\"%s.%d\"", choice->inputs[i], i);
+    }
+}
+
+static void write_choice(struct generator *g, const struct choice *choice) {
+    const struct graph *graph = parse_sample(g, choice);
+    int y = text_node(&g->whole, g, choice, "");
+    strbuf_printf(&g->whole.out, "output %%%d \"s%d\"\n", y, choice->id);
+    strbuf_printf(&g->nodes, "%s\n  {\"output\": \"s%d\", \"op\": \"%s\", \"inputs\": [", choice->id ? "," : "",
+                  choice->id, choice->sample->op);
+    write_inputs(g, choice);
+    strbuf_puts(&g->nodes, "], \"attributes\": \"");
+    for (const char *c = choice->sample->attributes; *c; c++) strbuf_printf(&g->nodes, *c == '"' ? "\\%c" : "%c", *c);
+    strbuf_puts(&g->nodes, "\"}");
+    try_cuts(g, choice, graph);
+}
+
+/* Every operator that has a form at run time has a sample; communication is made by the cuts. */
+static int count_missing(void) {
+    int missing = 0;
+    for (int i = 0; i < nops; i++) {
+        int k = 0;
+        while (k < NSAMPLES && strcmp(samples[k].op, ops[i].name) != 0) k++;
+        if (k < NSAMPLES || ops[i].class == OP_COMM || ops[i].class == OP_SOURCE) continue;
+        fprintf(stderr, "operator %s has no sample in samples.def\n", ops[i].name);
+        missing++;
+    }
+    return missing;
+}
+
+/* Names of the calls that move data between ranks, as JSON: the cuts must bring about all of them. */
+static const char *communication(struct arena *arena) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    for (int i = 0; i < nops; i++) {
+        if (ops[i].class != OP_COMM) continue;
+        const char *stem = ops[i].call + (*ops[i].call == '!');
+        strbuf_printf(&out, "%s\"%.*s\"", out.length ? ", " : "", (int)strcspn(stem, "("), stem);
+    }
+    return strbuf_text(&out);
+}
+
+/* Files --------------------------------------------------------------------------------------------------------- */
+
+static void write_file(struct arena *arena, const char *dir, const char *name, const char *text) {
+    const char *path = arena_printf(arena, "%s/%s", dir, name);
+    FILE *file = fopen(path, "w");
+    if (!file || fputs(text, file) < 0 || fclose(file) != 0) {
+        perror(path);
+        exit(1);
+    }
+}
+
+static void write_files(struct generator *g, const char *dir) {
+    write_file(&g->arena, dir, "whole.rir", strbuf_text(&g->whole.out));
+    for (int ways = MIN_WAYS; ways <= MAX_WAYS; ways++)
+        write_file(&g->arena, dir, arena_printf(&g->arena, "cut%d.rir", ways), strbuf_text(&g->cut[ways].out));
+    write_file(&g->arena, dir, "samples.json",
+               arena_printf(&g->arena, "{\"inputs\": [%s],\n\"communication\": [%s],\n\"nodes\": [%s],\n\"cuts\": [%s]}\n",
+                            strbuf_text(&g->inputs), communication(&g->arena), strbuf_text(&g->nodes), strbuf_text(&g->cuts)));
+}
+
+int main(int argc, char **argv) {
+    struct generator g = {0};
+    if (argc != 2) return 2;
+    if (count_missing()) return 1;
+    arena_init(&g.arena, 0, NULL);
+    text_start(&g.whole, &g.arena, 1);
+    for (int ways = MIN_WAYS; ways <= MAX_WAYS; ways++) text_start(&g.cut[ways], &g.arena, ways);
+    strbuf_init(&g.inputs, &g.arena);
+    strbuf_init(&g.nodes, &g.arena);
+    strbuf_init(&g.cuts, &g.arena);
+    for (int i = 0; i < NSAMPLES; i++)
+        for (int variant = 0; variant < variants_of(samples[i].inputs); variant++) {
+            struct choice choice;
+            choose(&choice, &g.arena, &samples[i], variant, g.nnodes++);
+            write_choice(&g, &choice);
+        }
+    write_files(&g, argv[1]);
+    printf("%d nodes, %d cuts\n", g.nnodes, g.ncuts);
+    arena_free(&g.arena);
+    return 0;
+}

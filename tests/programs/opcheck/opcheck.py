@@ -1,0 +1,231 @@
+#!/usr/bin/python3
+"""Checks every row of the operator table as compiled programs (DESIGN 7.1).
+
+    opcheck.py --rankc RANKC --generate GENERATE [--work DIR]
+
+GENERATE (generate.c) writes the samples of all operators as one program, and every cut of every sample as nodes of two
+more, on 2 and on 3 ranks. All run with reference kernels. Then
+  - the results of the one-rank program are compared with NumPy's and PyTorch's in f64 (reference.py);
+  - every cut's result is compared with the whole node's, as the cut's class in samples.json says: bit for bit, by value, or
+    within DESIGN 8's bound.
+Prints a line per failure and the counts; the exit status is 1 if there is a failure, 77 without NumPy or PyTorch."""
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zlib
+
+try:
+    import numpy as np
+    from reference import REFERENCE
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+DTYPES = {"f32": "f4", "f64": "f8", "fp16": "f2", "i64": "i8", "i32": "i4", "bool": "?"}
+
+# Of the largest result, in units of the type's precision. Elementwise functions are made of up to four, each within 4
+# ulp; sums here have at most 64 terms, which with the signs of random terms come to less than 8 ulp.
+FORWARD_BOUND = 16
+
+
+# Inputs
+
+def distinct(rng, extent, shape, axis):
+    """Indices that differ along `axis`, the sign of some turned."""
+    other = shape[1 - axis]
+    columns = [rng.permutation(extent)[:shape[axis]] for _ in range(other)]
+    index = np.stack(columns, 1 - axis)
+    return index - extent * rng.integers(0, 2, shape)
+
+
+def tops(rng, extents, shape):
+    """Rows of indices into the first dimensions of a shape, all different."""
+    flat = rng.permutation(int(np.prod(extents)))[:shape[0]]
+    return np.stack(np.unravel_index(flat, extents), -1).reshape(shape)
+
+
+def floats(rng, kind, shape):
+    if kind == "unit":
+        return rng.uniform(-0.95, 0.95, shape)
+    if kind == "pos":
+        return rng.uniform(0.1, 4, shape)
+    if kind == "ge1":
+        return rng.uniform(1, 4, shape)
+    if kind == "nonzero":
+        return rng.uniform(0.25, 4, shape) * rng.choice([-1, 1], shape)
+    if kind == "halves":
+        return rng.integers(-6, 7, shape) / 2
+    values = rng.standard_normal(shape) * 1.5
+    if kind == "special":
+        flat = values.reshape(-1)
+        flat[rng.permutation(flat.size)[:8]] = [np.nan, np.nan, np.inf, np.inf, -np.inf, -np.inf, -0.0, 0.0]
+    return values
+
+
+def integers(rng, kind, shape):
+    if kind.startswith("at"):
+        extent = int(kind[2:])
+        return rng.integers(-extent, extent, shape)
+    if kind.startswith("rows") or kind.startswith("cols"):
+        return distinct(rng, int(kind[4:]), shape, 0 if kind.startswith("rows") else 1)
+    if kind.startswith("tops"):
+        return tops(rng, [int(n) for n in kind[4:].split("x")], shape)
+    if kind == "nonzero":
+        return rng.integers(1, 6, shape) * rng.choice([-1, 1], shape)
+    return rng.integers(-6, 7, shape)
+
+
+def values_of(name):
+    """The values of an input, which follow from its name: "type[shape]:kind.operand" or "type[shape]=value.operand"."""
+    dtype, shape, mark, rest = re.fullmatch(r"(\w+)\[([\d,]*)\](?:([:=])(.+))?\.\d", name).groups()
+    shape = tuple(int(n) for n in shape.split(",")) if shape else ()
+    if mark == "=":
+        return np.full(shape, float(rest), DTYPES[dtype])
+    rng, kind = np.random.default_rng(zlib.crc32(name.encode())), rest or ""
+    if dtype == "bool":
+        return np.array(rng.integers(0, 2, shape), "?")
+    make = integers if dtype[0] == "i" else floats
+    return np.array(make(rng, kind, shape), DTYPES[dtype])
+
+
+def attributes_of(text):
+    return {key: json.loads(value) for key, value in re.findall(r'(\w+)=(\[[^]]*\]|\S+)', text)}
+
+
+# Programs
+
+def call(command, **more):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, **more)
+    if done.returncode:
+        raise SystemExit(f"exit {done.returncode}: {' '.join(command[:4])}\n{done.stderr.strip()}")
+    return done.stdout
+
+
+class Programs:
+    def __init__(self, args, work):
+        self.args, self.work = args, work
+        call([args.generate, work])
+        self.samples = json.load(open(os.path.join(work, "samples.json")))
+        self.arguments = os.path.join(work, "arguments")
+        with open(self.arguments, "w") as out:
+            for i, name in enumerate(self.samples["inputs"]):
+                path = os.path.join(work, f"input{i}.npy")
+                np.save(path, values_of(name))
+                out.write(f"--input {name}={path}\n")
+
+    def run(self, name):
+        """Outputs of a generated program by name, and the source of its ranks."""
+        out = os.path.join(self.work, "out")
+        # the compiler's -O3 is for users; what is checked is the same
+        call([self.args.rankc, "compile", os.path.join(self.work, name + ".rir"), "-o", out, "-q"],
+             env=dict(os.environ, CFLAGS="-O1"))
+        directory = os.path.join(out, name, "_")
+        inputs = self.inputs_of(directory)
+        call([self.args.rankc, "run", directory, "--output-dir", directory + "/out", "--kernels", "reference",
+              "--threads", "1", "--comm", "loopback", "@" + inputs])
+        listed = json.load(open(directory + "/out/outputs.json"))["outputs"]
+        values = {entry["name"]: np.load(os.path.join(directory, "out", entry["file"])) for entry in listed}
+        sources = [open(os.path.join(directory, f)).read() for f in os.listdir(directory) if f.startswith("rank_")]
+        return values, "".join(sources)
+
+    def inputs_of(self, directory):
+        """The --input arguments of a program; not every program has all inputs."""
+        names = {port["name"] for port in json.load(open(directory + "/manifest.json"))["inputs"]}
+        path = os.path.join(directory, "build", "arguments")
+        with open(path, "w") as out:
+            out.writelines(line for line in open(self.arguments) if re.match(r"--input (.*\.\d)=", line)[1] in names)
+        return path
+
+
+# Comparisons
+
+def error_of(value, reference):
+    """The largest error and the largest value, over what is finite; infinite error where NaN or infinities differ."""
+    value, reference = np.asarray(value, "f8"), np.asarray(reference, "f8")
+    finite = np.isfinite(reference)
+    if not np.array_equal(value[~finite], reference[~finite], equal_nan=True):
+        return np.inf, 0.0
+    distance = np.abs(value - reference)[finite]
+    return distance.max(initial=0), np.abs(reference[finite]).max(initial=0)
+
+
+def forward_failure(node, value, reference):
+    """What is wrong with a result of one rank, None if nothing is."""
+    if value.shape != np.shape(reference):
+        return f"shape {value.shape}, expected {np.shape(reference)}"
+    if value.dtype.kind != "f":
+        return None if np.array_equal(value, reference) else "other values"
+    error, largest = error_of(value, reference.astype(value.dtype) if value.dtype == "f2" else reference)
+    bound = FORWARD_BOUND * np.finfo(value.dtype).eps * largest
+    return None if error <= bound else f"error {error:g} above {bound:g}"
+
+
+def cut_failure(cut, value, one, reference):
+    """What is wrong with a cut's result, given the whole node's and the f64 reference."""
+    if cut["times"] != 1:
+        with np.errstate(over="ignore"):
+            one, reference = one * one.dtype.type(cut["times"]), reference * cut["times"]
+    if value.shape != one.shape or value.dtype != one.dtype:
+        return f"{value.dtype}{value.shape}, the whole is {one.dtype}{one.shape}"
+    if cut["class"] == "exact":
+        return None if value.tobytes() == one.tobytes() else "other bits"
+    if cut["class"] == "equal":
+        return None if np.array_equal(value, one, equal_nan=value.dtype.kind == "f") else "other values"
+    error, largest = error_of(value, reference)
+    bound = 2 * error_of(one, reference)[0] + 8 * np.finfo(value.dtype).eps * largest
+    return None if error <= bound else f"error {error:g} above {bound:g}"
+
+
+def reference_of(node):
+    inputs = [None if name is None else values_of(name) for name in node["inputs"]]
+    inputs = [x.astype("f8") if x is not None and x.dtype.kind == "f" else x for x in inputs]
+    with np.errstate(all="ignore"):
+        return np.asarray(REFERENCE[node["op"]](*inputs, attributes_of(node["attributes"])))
+
+
+def check(programs):
+    samples, failures = programs.samples, []
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        (cut2, source2), (cut3, source3), (whole, _) = pool.map(programs.run, ["cut2", "cut3", "whole"])
+    nodes = {node["output"]: node for node in samples["nodes"]}
+    references = {name: reference_of(node) for name, node in nodes.items()}
+    for name, node in nodes.items():
+        why = forward_failure(node, whole[name], references[name])
+        if why:
+            failures.append(f"{node['op']} {node['inputs']} {node['attributes']}: {why}")
+    for cut in samples["cuts"]:
+        node, values = nodes[cut["of"]], cut2 if cut["ways"] == 2 else cut3
+        why = cut_failure(cut, values[cut["output"]], whole[cut["of"]], references[cut["of"]])
+        if why:
+            failures.append(f"{node['op']} {node['inputs']} {node['attributes']} cut {cut['cut']} in {cut['ways']} "
+                            f"({cut['output']}): {why}")
+    failures += [f"no cut made a call of {stem}" for stem in samples["communication"]
+                 if f"rt_{stem}(" not in source2 + source3]
+    print("".join(line + "\n" for line in failures), end="")
+    print(f"{len(nodes)} nodes, {len(samples['cuts'])} cuts, {len(failures)} failures")
+    return 1 if failures else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--generate", required=True)
+    parser.add_argument("--work")
+    args = parser.parse_args()
+    work = args.work or tempfile.mkdtemp(prefix="rankc-opcheck-")
+    try:
+        os.makedirs(work, exist_ok=True)
+        return check(Programs(args, work))
+    finally:
+        if not args.work:
+            shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""What every core operator computes, by NumPy and PyTorch: a row per operator of ir/ops.def.
+
+A function takes the inputs (floats as f64, whatever the sample's type; None where left out) and the attributes, and gives
+the result. Where a result would depend on the type, the sample's own is in attributes["dtype"]."""
+import numpy as np
+import torch
+
+
+def by_torch(function):
+    return lambda x, a: function(torch.from_numpy(np.array(x))).numpy()
+
+
+def activation(name, **renamed):
+    """A function of torch.nn.functional; renamed: its arguments by the names of our attributes."""
+    def call(x, a):
+        arguments = {theirs: a[ours] for theirs, ours in renamed.items()}
+        return getattr(torch.nn.functional, name)(torch.from_numpy(np.array(x)), **arguments).numpy()
+    return call
+
+
+def divide(a, b, _):
+    if a.dtype.kind == "f":
+        return a / b
+    return torch.div(torch.from_numpy(a), torch.from_numpy(np.array(b)), rounding_mode="trunc").numpy()
+
+
+def is_infinite(x, a):
+    return (np.isposinf(x) & bool(a["positive"])) | (np.isneginf(x) & bool(a["negative"]))
+
+
+def cast(x, a):
+    # f64 holds every f32 and f16, so going through it rounds once
+    return x.astype({"fp16": "f2", "f32": "f4", "f64": "f8", "bool": "?"}.get(a["to"], a["to"]))
+
+
+def matmul(a, b, attributes):
+    if attributes.get("trans_a"):
+        a = np.swapaxes(a, -1, -2)
+    if attributes.get("trans_b"):
+        b = np.swapaxes(b, -1, -2)
+    return np.matmul(a, b)
+
+
+def softmax(x, a):
+    return torch.softmax(torch.from_numpy(x), a["axis"]).numpy()
+
+
+def log_softmax(x, a):
+    return torch.log_softmax(torch.from_numpy(x), a["axis"]).numpy()
+
+
+def cumsum(x, a):
+    axis = a["axis"]
+    if a["reverse"]:
+        x = np.flip(x, axis)
+    y = np.cumsum(x, axis, dtype=x.dtype)
+    if a["exclusive"]:
+        y = y - x
+    return np.flip(y, axis) if a["reverse"] else y
+
+
+def layer_norm(x, scale, bias, a):
+    x, scale = torch.from_numpy(x), torch.from_numpy(scale)
+    bias = None if bias is None else torch.from_numpy(bias)
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], scale, bias, a["epsilon"]).numpy()
+
+
+def rms_norm(x, scale, a):
+    return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + a["epsilon"]) * scale
+
+
+def reduction(function):
+    def call(x, a):
+        extra = {"dtype": x.dtype} if function in (np.sum, np.prod) else {}
+        return function(x, tuple(a["axes"]), keepdims=bool(a["keepdims"]), **extra)
+    return call
+
+
+def argument(function):
+    def call(x, a):
+        axis = a["axes"][0]
+        if not a["select_last"]:
+            return function(x, axis, keepdims=bool(a["keepdims"]))
+        return x.shape[axis] - 1 - function(np.flip(x, axis), axis, keepdims=bool(a["keepdims"]))
+    return call
+
+
+def slice_of(x, a):
+    for axis, (start, step, size) in enumerate(zip(a["start"], a["step"], a["size"])):
+        x = np.take(x, [start + i * step for i in range(size)], axis)
+    return x
+
+
+def pad(x, value, a):
+    for axis, (begin, end) in enumerate(zip(a["begin"], a["end"])):
+        x = np.take(x, range(max(0, -begin), x.shape[axis] - max(0, -end)), axis)
+    amounts = [(max(0, b), max(0, e)) for b, e in zip(a["begin"], a["end"])]
+    return np.pad(x, amounts, constant_values=value)
+
+
+def trilu(x, a):
+    return np.triu(x, a["k"]) if a["upper"] else np.tril(x, a["k"])
+
+
+def counted(index, extent):
+    """Indices from the end counted from the start."""
+    return np.where(index < 0, index + extent, index)
+
+
+def gather_elements(x, index, a):
+    return np.take_along_axis(x, counted(index, x.shape[a["axis"]]), a["axis"])
+
+
+def gather_nd(x, index, a):
+    batch, depth = a["batch_dims"], a["depth"]
+    y = np.empty(index.shape[:-1] + x.shape[batch + depth:], x.dtype)
+    for at in np.ndindex(index.shape[:-1]):
+        y[at] = x[at[:batch] + tuple(index[at])]
+    return y
+
+
+def scatter_elements(x, index, updates, a):
+    y = x.copy()
+    np.put_along_axis(y, counted(index, x.shape[a["axis"]]), updates, a["axis"])
+    return y
+
+
+def scatter_nd(x, index, updates, a):
+    y = x.copy()
+    for at in np.ndindex(index.shape[:-1]):
+        y[tuple(index[at])] = updates[at]
+    return y
+
+
+REFERENCE = {
+    "Abs": lambda x, a: np.abs(x),
+    "Acos": lambda x, a: np.arccos(x),
+    "Acosh": lambda x, a: np.arccosh(x),
+    "Asin": lambda x, a: np.arcsin(x),
+    "Asinh": lambda x, a: np.arcsinh(x),
+    "Atan": lambda x, a: np.arctan(x),
+    "Atanh": lambda x, a: np.arctanh(x),
+    "Ceil": lambda x, a: np.ceil(x),
+    "Celu": activation("celu", alpha="alpha"),
+    "Cos": lambda x, a: np.cos(x),
+    "Cosh": lambda x, a: np.cosh(x),
+    "Elu": activation("elu", alpha="alpha"),
+    "Erf": by_torch(torch.erf),
+    "Exp": lambda x, a: np.exp(x),
+    "Floor": lambda x, a: np.floor(x),
+    "HardSigmoid": lambda x, a: np.clip(a["alpha"] * x + a["beta"], 0, 1),
+    "HardSwish": activation("hardswish"),
+    "LeakyRelu": activation("leaky_relu", negative_slope="alpha"),
+    "Log": lambda x, a: np.log(x),
+    "Mish": activation("mish"),
+    "Neg": lambda x, a: -x,
+    "Reciprocal": lambda x, a: 1 / x,
+    "Relu": by_torch(torch.relu),
+    "Round": lambda x, a: np.rint(x),
+    "Selu": activation("selu"),
+    "Shrink": lambda x, a: np.where(x < -a["lambd"], x + a["bias"], np.where(x > a["lambd"], x - a["bias"], 0)),
+    "Sigmoid": by_torch(torch.sigmoid),
+    "Sign": lambda x, a: np.sign(x),
+    "Sin": lambda x, a: np.sin(x),
+    "Sinh": lambda x, a: np.sinh(x),
+    "Softplus": lambda x, a: np.logaddexp(x, 0),
+    "Softsign": activation("softsign"),
+    "Sqrt": lambda x, a: np.sqrt(x),
+    "Swish": lambda x, a: x / (1 + np.exp(-a["alpha"] * x)),
+    "Tan": lambda x, a: np.tan(x),
+    "Tanh": lambda x, a: np.tanh(x),
+    "ThresholdedRelu": lambda x, a: np.where(x > a["alpha"], x, 0),
+    "Gelu": activation("gelu"),
+    "GeluTanh": lambda x, a: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))),
+    "IsNaN": lambda x, a: np.isnan(x),
+    "IsInf": is_infinite,
+    "Not": lambda x, a: ~x,
+    "Cast": cast,
+    "Add": lambda x, y, a: x + y,
+    "Sub": lambda x, y, a: x - y,
+    "Mul": lambda x, y, a: x * y,
+    "Div": divide,
+    "Max": lambda x, y, a: np.maximum(x, y),
+    "Min": lambda x, y, a: np.minimum(x, y),
+    "Pow": lambda x, y, a: np.power(x, y),
+    "Mod": lambda x, y, a: np.mod(x, y),
+    "Fmod": lambda x, y, a: np.fmod(x, y),
+    "PRelu": lambda x, slope, a: np.where(x < 0, slope * x, x),
+    "Equal": lambda x, y, a: x == y,
+    "Less": lambda x, y, a: x < y,
+    "LessOrEqual": lambda x, y, a: x <= y,
+    "Greater": lambda x, y, a: x > y,
+    "GreaterOrEqual": lambda x, y, a: x >= y,
+    "And": lambda x, y, a: x & y,
+    "Or": lambda x, y, a: x | y,
+    "Xor": lambda x, y, a: x ^ y,
+    "Where": lambda c, x, y, a: np.where(c, x, y),
+    "MatMul": matmul,
+    "Softmax": softmax,
+    "LogSoftmax": log_softmax,
+    "CumSum": cumsum,
+    "LayerNorm": layer_norm,
+    "RMSNorm": rms_norm,
+    "ReduceSum": reduction(np.sum),
+    "ReduceMax": reduction(np.max),
+    "ReduceMin": reduction(np.min),
+    "ReduceProd": reduction(np.prod),
+    "ArgMax": argument(np.argmax),
+    "ArgMin": argument(np.argmin),
+    "Reshape": lambda x, a: x.reshape(a["shape"]),
+    "Transpose": lambda x, a: x.transpose(a["perm"]),
+    "Expand": lambda x, a: np.broadcast_to(x, a["shape"]),
+    "Slice": slice_of,
+    "Concat": lambda *x: np.concatenate(x[:-1], x[-1]["axis"]),
+    "Pad": pad,
+    "Trilu": trilu,
+    "Gather": lambda x, index, a: np.take(x, counted(index, x.shape[a["axis"]]), a["axis"]),
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
+    "ScatterElements": scatter_elements,
+    "ScatterND": scatter_nd,
+}
