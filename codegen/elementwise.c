@@ -9,7 +9,10 @@
 #include "ir/base/map.h"
 #include "ir/eval.h"
 
-enum { PARALLEL_ELEMENTS = 1 << 15 }; /* below, starting threads costs more than it gives */
+enum {
+    PARALLEL_ELEMENTS = 1 << 15, /* below, starting threads costs more than it gives */
+    MAX_OPERANDS = 8
+};
 
 struct kernels {
     struct arena *arena;
@@ -44,8 +47,8 @@ struct loops {
     const struct plan_class *class;
     struct arena *arena;
     int n;
-    int64_t extent[MAX_NDIM], stride[3][MAX_NDIM];
-    const char *operand[3]; /* as it is spelled in the expression */
+    int64_t extent[MAX_NDIM], stride[MAX_OPERANDS][MAX_NDIM];
+    const char *operand[MAX_OPERANDS]; /* as it is spelled in the expression */
 };
 
 /* Strides of an input in the output's loops; 0 where it is repeated. */
@@ -69,7 +72,7 @@ static bool merges(const struct loops *l, int d) {
 static void remove_loop(struct loops *l, int d) {
     for (int e = d; e + 1 < l->n; e++) {
         l->extent[e] = l->extent[e + 1];
-        for (int k = 0; k < 3; k++) l->stride[k][e] = l->stride[k][e + 1];
+        for (int k = 0; k < MAX_OPERANDS; k++) l->stride[k][e] = l->stride[k][e + 1];
     }
     l->n--;
 }
@@ -105,12 +108,12 @@ static const char *literal_of(const struct loops *l, int tensor) {
     return expr_literal(l->arena, t->dtype, value.f, value.i);
 }
 
+/* Inputs are x, or a b c ..; v0, v1 .. are names of the expression; the rest are attributes. */
 static const char *spell(const void *env, const char *name) {
     const struct loops *l = env;
-    static const char *const names[] = {"a", "b", "c"};
-    if (strcmp(name, "x") == 0) return l->operand[0];
-    for (int k = 0; k < l->node->ninputs; k++)
-        if (strcmp(name, names[k]) == 0) return l->operand[k];
+    int k = strcmp(name, "x") == 0 ? 0 : *name - 'a';
+    if (!name[1] && k >= 0 && k < l->node->ninputs) return l->operand[k];
+    if (name[0] == 'v' && isdigit((unsigned char)name[1])) return name;
     const struct attr *attr = attr_find(l->node, name);
     if (!attr) BUG("%s has no input or attribute '%s'", l->node->op->name, name);
     enum rt_dtype dtype = l->graph->tensors.at[l->node->inputs[0]].dtype;
@@ -119,8 +122,28 @@ static const char *spell(const void *env, const char *name) {
 
 /* The type the expression is computed in: the result's, or that of the operands of a comparison. */
 static enum rt_dtype computed_in(const struct loops *l) {
-    enum rt_dtype out = l->graph->tensors.at[l->node->outputs[0]].dtype;
-    return out == RT_BOOL ? l->graph->tensors.at[l->node->inputs[0]].dtype : out;
+    enum rt_dtype dtype = l->graph->tensors.at[l->node->outputs[0]].dtype;
+    for (int k = 0; k < l->node->ninputs && dtype == RT_BOOL; k++)
+        dtype = l->graph->tensors.at[l->node->inputs[k]].dtype;
+    return dtype;
+}
+
+/* Binds the value of an element, and the names it is made from; true if they need a block. */
+static bool bind_chain(const struct loops *l, const struct target *target, struct tmpl_env *env) {
+    const struct expr_chain *chain = expr_parse_chain(l->arena, attr_text(l->node, "expr", ""), l->node->ninputs);
+    struct strbuf value;
+    for (int i = 0; i < chain->nnamed; i++) {
+        struct tmpl_env *named = tmpl_entry(env, "named");
+        struct strbuf out;
+        strbuf_init(&out, l->arena);
+        expr_print(&out, target, chain->named[i], computed_in(l), spell, l);
+        tmpl_setf(named, "v", "const %s v%d", rt_dtypes[computed_in(l)].c_type, i);
+        tmpl_set(named, "value", strbuf_text(&out));
+    }
+    strbuf_init(&value, l->arena);
+    expr_print(&value, target, chain->value, computed_in(l), spell, l);
+    tmpl_set(env, "value", strbuf_text(&value));
+    return chain->nnamed && l->n;
 }
 
 static const char *value_text(const struct loops *l, const struct target *target) {
@@ -142,7 +165,7 @@ static const char *type_name(const struct loops *l, int tensor) {
 
 /* Parameters of the function, and how each input is spelled in the expression. */
 static void bind_operands(struct loops *l, struct tmpl_env *env) {
-    static const char *const names[] = {"a", "b", "c"};
+    static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
     struct strbuf parameters;
     strbuf_init(&parameters, l->arena);
     strbuf_printf(&parameters, "%s *restrict y", type_name(l, l->node->outputs[0]));
@@ -159,7 +182,7 @@ static void bind_operands(struct loops *l, struct tmpl_env *env) {
     tmpl_set(env, "parameters", strbuf_text(&parameters));
 }
 
-static void bind_loops(struct loops *l, struct tmpl_env *env) {
+static void bind_loops(struct loops *l, struct tmpl_env *env, bool block) {
     int64_t stride[MAX_NDIM], elements = 1;
     for (int d = l->n - 1; d >= 0; d--) {
         stride[d] = elements;
@@ -171,7 +194,9 @@ static void bind_loops(struct loops *l, struct tmpl_env *env) {
         tmpl_setf(loop, "index", "i%d", d);
         tmpl_setf(loop, "extent", "%lld", (long long)l->extent[d]);
         tmpl_setf(loop, "indent", "%*s", 4 * d, "");
+        tmpl_set(loop, "open", block && d == l->n - 1 ? " {" : "");
     }
+    tmpl_setf(env, "close", "%*s", l->n ? 4 * (l->n - 1) : 0, "");
     tmpl_setf(env, "depth", "%*s", 4 * l->n, "");
     tmpl_set(env, "at", index_text(l, stride));
     tmpl_set(env, "parallel", elements >= PARALLEL_ELEMENTS ? "yes" : "");
@@ -189,8 +214,11 @@ static int function_of(struct kernels *kernels, struct loops *l) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
     make_loops(l);
     bind_operands(l, env);
-    bind_loops(l, env);
-    tmpl_set(env, "value", value_text(l, kernels->target));
+    tmpl_list(env, "named");
+    bool block = !l->node->op->expr && bind_chain(l, kernels->target, env);
+    if (l->node->op->expr) tmpl_set(env, "value", value_text(l, kernels->target));
+    tmpl_set(env, "block", block ? "yes" : "");
+    bind_loops(l, env, block);
     tmpl_set(env, "name", l->node->op->name);
     const char *template = kernels->target->elementwise_template;
     const char *body = tmpl_fill(kernels->arena, template, template_text(template), env);

@@ -1,6 +1,7 @@
 #include "codegen/kernel.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,10 @@ static void put_aligned(struct local *l, const char *name, const char *argument)
     (void)name;
     int64_t dims[MAX_NDIM];
     int tensor = operand_tensor(l, argument), ndim = tensor_of(l, l->node.outputs[0])->ndim;
+    if (tensor < 0) {
+        strbuf_puts(&l->out, "NULL");
+        return;
+    }
     int missing = ndim - tensor_of(l, tensor)->ndim;
     for (int d = 0; d < ndim; d++) dims[d] = d < missing ? 1 : shape_of(l, tensor)[d - missing];
     put_array(l, "int64_t", ndim, dims);
@@ -213,6 +218,7 @@ static const struct {
     void (*put)(struct local *l, const char *name, const char *argument);
 } variables[] = {
     {"y", put_pointer},         {"x0", put_pointer},      {"x1", put_pointer},    {"x2", put_pointer},
+                 {"x3", put_pointer}, {"x4", put_pointer},
     {"list", put_list},         {"shape", put_shape},     {"ndim", put_ndim},     {"size", put_size},
     {"bytes", put_local_bytes}, {"aligned", put_aligned}, {"outer", put_outer},   {"runs", put_runs},
     {"extent", put_extent},     {"T", put_type},          {"T0", put_type},       {"B", put_bytes},
@@ -233,6 +239,8 @@ static void put_attr(struct local *l, const char *name) {
         strbuf_putc(&l->out, '0'); /* an absent flag */
     else if (attr->kind == ATTR_INTS)
         put_array(l, strcmp(name, "perm") == 0 ? "int" : "int64_t", attr->n, attr->ints);
+    else if (attr->kind == ATTR_FLOAT && isinf(attr->number))
+        strbuf_puts(&l->out, attr->number < 0 ? "-INFINITY" : "INFINITY");
     else if (attr->kind == ATTR_FLOAT)
         strbuf_printf(&l->out, "%.17g", attr->number);
     else

@@ -226,7 +226,7 @@ int lower_channel_slope(struct lower *l) {
 }
 
 int lower_mod(struct lower *l) {
-    bool fmod = lower_int(l, "fmod") || rt_dtype_is_float(lower_dtype(l, l->inputs[0]));
+    bool fmod = lower_int(l, "fmod");
     return lower_result(l, emit2(l, fmod ? "Fmod" : "Mod", l->inputs[0], l->inputs[1]));
 }
 
@@ -242,4 +242,10 @@ int lower_gelu(struct lower *l) {
     if (!tanh && strcmp(approximate, "none") != 0)
         return lower_error(l, 335, EXIT_MALFORMED, "approximate is neither 'none' nor 'tanh'");
     return lower_result(l, emit1(l, tanh ? "GeluTanh" : "Gelu", l->inputs[0]));
+}
+
+/* ONNX SwiGLU-28: swish(a) b. */
+int lower_swiglu(struct lower *l) {
+    struct attr alpha = attr_of_float("alpha", lower_float(l, "alpha"));
+    return lower_result(l, emit2(l, "Mul", emit(l, "Swish", 1, l->inputs, 1, &alpha), l->inputs[1]));
 }

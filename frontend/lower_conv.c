@@ -173,12 +173,17 @@ int lower_conv_transpose(struct lower *l) {
     if (read_list(l, "output_padding", w.n, 0, more) < 0) return -1;
     for (int d = 0; d < w.n; d++)
         if (check_range(l, "output_padding", 374, more[d], 0) < 0) return -1;
+    for (int d = 0; d < w.n; d++) {
+        int64_t covers;
+        if (!rt_mul(lower_input(l, 0).dims[SPATIAL + d], w.stride[d], &covers) || covers >> 43)
+            return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
+    }
     bool fit = how >= SAME_UPPER || lower_given(l, "output_shape");
     if (fit ? fit_result(l, &w, more, how) < 0 : how == NOTSET && read_pads(l, &w) < 0) return -1;
     for (int d = 0; d < w.n; d++) {
-        int64_t in = lower_input(l, 0).dims[SPATIAL + d], covers;
+        int64_t in = lower_input(l, 0).dims[SPATIAL + d];
         w.end[d] -= more[d];
-        if (in < 1 || !rt_mul(in - 1, w.stride[d], &covers) || covers + span(&w, d) - w.begin[d] - w.end[d] < 1)
+        if (in < 1 || (in - 1) * w.stride[d] + span(&w, d) - w.begin[d] - w.end[d] < 1)
             return lower_error(l, 374, EXIT_MALFORMED, "nothing is left of dimension %d", SPATIAL + d);
     }
     return convolve(l, "ConvTranspose", &w, groups);
@@ -241,7 +246,7 @@ static int root(struct lower *l, int x, double p) {
 }
 
 static int read_p(struct lower *l, double *p) {
-    *p = l->version < 2 ? lower_float(l, "p") : (double)lower_int(l, "p");
+    *p = (double)lower_int(l, "p");
     return *p > 0 ? 0 : lower_error(l, 335, EXIT_MALFORMED, "p is %g", *p);
 }
 

@@ -33,14 +33,13 @@ static int flat_parameter(struct lower *l, int parameter, const struct tensor *x
     return emit_reshape(l, emit_expand(l, parameter, n, dims), 1, &extent);
 }
 
-/* LayerNorm and RMSNorm over the dimensions from `axis` on, which become one. */
-static int normalise(struct lower *l, const char *op, int axis, bool bias) {
+int emit_normalised(struct lower *l, const char *op, int axis) {
     struct tensor x = lower_input(l, 0), flat = x;
     int64_t extent = extent_between(&x, axis, x.ndim);
     struct attr epsilon = attr_of_float("epsilon", lower_float(l, "epsilon"));
     int inputs[3] = {l->inputs[0], flat_parameter(l, l->inputs[1], &x, axis, extent), -1};
     if (inputs[1] < 0) return -1;
-    if (bias && (inputs[2] = flat_parameter(l, l->inputs[2], &x, axis, extent)) < 0) return -1;
+    if (lower_has(l, 2) && (inputs[2] = flat_parameter(l, l->inputs[2], &x, axis, extent)) < 0) return -1;
     flat.dims[axis] = extent;
     inputs[0] = emit_reshape(l, inputs[0], axis + 1, flat.dims);
     if (inputs[0] < 0) return -1;
@@ -62,14 +61,14 @@ int lower_layer_norm(struct lower *l) {
     int *mean = lower_wants(l, 1) ? &l->outputs[1] : NULL, *inverse = lower_wants(l, 2) ? &l->outputs[2] : NULL;
     if ((mean || inverse) && standardise(l, l->inputs[0], axes, lower_float(l, "epsilon"), mean, inverse) < 0)
         return -1;
-    return lower_result(l, normalise(l, "LayerNorm", axis, lower_has(l, 2)));
+    return lower_result(l, emit_normalised(l, "LayerNorm", axis));
 }
 
 int lower_rms_norm(struct lower *l) {
     int axis;
     if (check_epsilon(l) < 0 || lower_axis(l, lower_int(l, "axis"), lower_ndim(l, l->inputs[0]), &axis) < 0)
         return -1;
-    return lower_result(l, normalise(l, "RMSNorm", axis, false));
+    return lower_result(l, emit_normalised(l, "RMSNorm", axis));
 }
 
 /* A parameter of C values as (C, 1, ..) along dimension 1 of x. */
@@ -146,6 +145,7 @@ int lower_mean_variance(struct lower *l) {
     return lower_result(l, emit2(l, "Div", centred, emit_with(l, "Add", emit1(l, "Sqrt", variance), 1e-9)));
 }
 
+/* ONNX LpNormalization-22: where all elements are zero, so are the results. */
 int lower_lp_norm(struct lower *l) {
     bool axes[MAX_NDIM] = {false};
     int axis, x = l->inputs[0];
@@ -154,8 +154,9 @@ int lower_lp_norm(struct lower *l) {
     if (p != 1 && p != 2) return lower_error(l, 335, EXIT_MALFORMED, "p is %lld, not 1 or 2", (long long)p);
     axes[axis] = true;
     int terms = p == 1 ? emit1(l, "Abs", x) : emit2(l, "Mul", x, x);
-    int norm = emit_reduce(l, "ReduceSum", terms, axes, true);
-    return lower_result(l, emit2(l, "Div", x, p == 1 ? norm : emit1(l, "Sqrt", norm)));
+    int norm = emit_reduce(l, "ReduceSum", terms, axes, true), zero = emit_like(l, x, 0);
+    if (p == 2) norm = emit1(l, "Sqrt", norm);
+    return lower_result(l, emit3(l, "Where", emit2(l, "Equal", norm, zero), zero, emit2(l, "Div", x, norm)));
 }
 
 /* ONNX LRN-13: x / (bias + alpha / size * sum of squares over `size` neighbouring channels) ^ beta; the sum is one of

@@ -88,8 +88,10 @@ int lower_reduce(struct lower *l) {
     if (lower_axes(l, list, n, x.ndim, axes) < 0) return -1;
     bool nothing = l->op->in_max > 1 && lower_int(l, "noop_with_empty_axes");
     for (int d = 0; d < x.ndim && n == 0; d++) axes[d] = !nothing;
-    int cast = emit_cast(l, l->inputs[0], work_type(row, x.dtype));
-    return lower_result(l, emit_cast(l, reduce_by(l, row, cast, axes, keepdims), x.dtype));
+    int y = reduce_by(l, row, emit_cast(l, l->inputs[0], work_type(row, x.dtype)), axes, keepdims);
+    if (x.dtype == RT_BOOL)
+        y = emit_with(l, "Max", emit_with(l, "Min", y, 1), 0); /* of no elements it may be neither */
+    return lower_result(l, emit_cast(l, y, x.dtype));
 }
 
 /* ONNX ArgMax-13, ArgMin-13. */

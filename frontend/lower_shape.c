@@ -190,7 +190,8 @@ int lower_space_to_depth(struct lower *l) {
     int64_t b;
     if (block_size(l, &x, false, &b) < 0) return -1;
     int64_t n = x.dims[0], c = x.dims[1], h = x.dims[2] / b, w = x.dims[3] / b;
+    bool crd = l->op->since >= 28 && strcmp(lower_text(l, "mode"), "CRD") == 0;
     int y = emit_reshape(l, l->inputs[0], 6, (int64_t[]){n, c, h, b, w, b});
-    y = emit_transpose(l, y, (int64_t[]){0, 3, 5, 1, 2, 4});
+    y = emit_transpose(l, y, crd ? (int64_t[]){0, 1, 3, 5, 2, 4} : (int64_t[]){0, 3, 5, 1, 2, 4});
     return lower_result(l, emit_reshape(l, y, 4, (int64_t[]){n, c * b * b, h, w}));
 }

@@ -149,6 +149,9 @@ int emit_mean(struct lower *l, int x, const bool *axes, bool keepdims);
 /* Matrix product of operands of 2 or more dimensions (lower_matmul.c), broadcasting the others. */
 int emit_matmul(struct lower *l, int a, int b, bool trans_a, bool trans_b);
 int emit_softmax(struct lower *l, const char *op, int x, int axis);
+/* LayerNorm or RMSNorm (lower_norm.c) of inputs 0, 1 (scale) and 2 (bias, if there) over the dimensions from `axis` on,
+ * which become one; attribute epsilon. */
+int emit_normalised(struct lower *l, const char *op, int axis);
 
 /* Extent of each dimension of the broadcast of two shapes; false if they do not fit or there are too many. */
 bool broadcast_dims(int nx, const int64_t *x, int ny, const int64_t *y, int *n, int64_t *dims);

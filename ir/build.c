@@ -68,8 +68,18 @@ static bool does_nothing(const struct graph *graph, const char *op, const int *i
     return true;
 }
 
+/* What a reshaped tensor was before it was reshaped first: only the last shape matters. */
+static int before_reshapes(const struct graph *graph, int tensor) {
+    for (int p;
+         (p = graph->tensors.at[tensor].producer) >= 0 && strcmp(graph->nodes.at[p].op->name, "Reshape") == 0;)
+        tensor = graph->nodes.at[p].inputs[0];
+    return tensor;
+}
+
 int build(struct build *b, const char *op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
     struct graph *graph = b->graph;
+    int source = strcmp(op, "Reshape") == 0 ? before_reshapes(graph, inputs[0]) : -1;
+    if (source >= 0) inputs = &source;
     if (does_nothing(graph, op, inputs, ninputs, attrs, nattrs)) return inputs[0];
     const char *name = arena_printf(graph->arena, "%s.%d", b->node, graph->tensors.n);
     int out = graph_add_tensor(graph, TENSOR_VALUE, name, RT_F32, 0, NULL);

@@ -384,6 +384,7 @@ struct holding dims_holding(const struct dims *dims, int operand, const struct n
 }
 
 double dims_flops(const struct dims *dims, double per_point) {
+    if (dims->points > 0) return per_point * dims->points;
     for (int i = 0; i < dims->nfactors; i++)
         if (dims->factor[i].kind != FACTOR_HALO) per_point *= (double)dims->factor[i].extent;
     return per_point;

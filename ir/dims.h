@@ -52,6 +52,7 @@ struct dims {
     struct factor factor[MAX_FACTORS];
     int ninputs, noutputs;
     struct operand *operand;
+    double points; /* of the iteration space; 0: all factors' product */
 };
 
 /* Binds the node's operator to its input shapes (outputs need none yet): 0, or -1 with the reason in *why. */

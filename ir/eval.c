@@ -5,7 +5,7 @@
 #include "ir/op.h"
 
 bool eval_can(const struct op *op) {
-    return op->class == OP_ELEMENTWISE || op->eval;
+    return (op->class == OP_ELEMENTWISE && op->expr) || op->eval;
 }
 
 struct number eval_load(const void *data, enum rt_dtype dtype, int64_t index) {

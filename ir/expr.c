@@ -2,14 +2,20 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ir/base/diag.h"
+#include "ir/base/str.h"
+
+enum { MAX_DEPTH = 64 };
 
 struct parser {
     struct arena *arena;
     const char *at;
+    int depth;
+    bool failed; /* the result is then of no use, but well formed */
 };
 
 /* Binary operators by precedence, loosest first; longer spellings before their prefixes. */
@@ -18,6 +24,7 @@ static const char *const operators[][5] = {{"||"},     {"&&"},    {"==", "!="}, 
 enum { LEVELS_OF_OPERATORS = sizeof operators / sizeof *operators };
 
 static const struct expr *parse_choice(struct parser *p);
+static const struct expr *parse_primary(struct parser *p);
 
 static bool take(struct parser *p, const char *token) {
     while (*p->at == ' ') p->at++;
@@ -28,7 +35,7 @@ static bool take(struct parser *p, const char *token) {
 }
 
 static void expect(struct parser *p, const char *token) {
-    if (!take(p, token)) BUG("expression: '%s' expected at '%s'", token, p->at);
+    if (!take(p, token)) p->failed = true;
 }
 
 static struct expr *make(struct parser *p, enum expr_kind kind, const char *name, const struct expr *a,
@@ -41,20 +48,25 @@ static struct expr *make(struct parser *p, enum expr_kind kind, const char *name
 static const struct expr *parse_name(struct parser *p) {
     size_t length = 0;
     while (isalnum((unsigned char)p->at[length]) || p->at[length] == '_') length++;
-    if (!length) BUG("expression: operand expected at '%s'", p->at);
+    if (!length) {
+        p->failed = true;
+        return make(p, EXPR_NUMBER, NULL, NULL, NULL, NULL);
+    }
     const char *name = arena_copy(p->arena, p->at, length);
     p->at += length;
     if (!take(p, "(")) return make(p, EXPR_NAME, name, NULL, NULL, NULL);
     struct expr *call = make(p, EXPR_CALL, name, NULL, NULL, NULL);
     do {
-        if (call->nargs == 3) BUG("expression: too many arguments of '%s'", name);
-        call->arg[call->nargs++] = parse_choice(p);
-    } while (take(p, ","));
+        if (call->nargs == 2)
+            p->failed = true;
+        else
+            call->arg[call->nargs++] = parse_choice(p);
+    } while (!p->failed && take(p, ","));
     expect(p, ")");
     return call;
 }
 
-static const struct expr *parse_primary(struct parser *p) {
+static const struct expr *parse_operand(struct parser *p) {
     if (take(p, "-")) return make(p, EXPR_UNARY, "-", parse_primary(p), NULL, NULL);
     if (take(p, "!")) return make(p, EXPR_UNARY, "!", parse_primary(p), NULL, NULL);
     if (take(p, "(")) {
@@ -70,6 +82,14 @@ static const struct expr *parse_primary(struct parser *p) {
     return number;
 }
 
+/* Nesting is bounded: texts may be hostile. */
+static const struct expr *parse_primary(struct parser *p) {
+    if (++p->depth > MAX_DEPTH) p->failed = true;
+    const struct expr *e = p->failed ? make(p, EXPR_NUMBER, NULL, NULL, NULL, NULL) : parse_operand(p);
+    p->depth--;
+    return e;
+}
+
 static const char *take_operator(struct parser *p, int level) {
     for (int i = 0; i < 5 && operators[level][i]; i++)
         if (take(p, operators[level][i])) return operators[level][i];
@@ -79,7 +99,7 @@ static const char *take_operator(struct parser *p, int level) {
 static const struct expr *parse_binary(struct parser *p, int level) {
     if (level == LEVELS_OF_OPERATORS) return parse_primary(p);
     const struct expr *left = parse_binary(p, level + 1);
-    for (const char *op; (op = take_operator(p, level));)
+    for (const char *op; !p->failed && (op = take_operator(p, level));)
         left = make(p, EXPR_BINARY, op, left, parse_binary(p, level + 1), NULL);
     return left;
 }
@@ -93,11 +113,36 @@ static const struct expr *parse_choice(struct parser *p) {
 }
 
 const struct expr *expr_parse(struct arena *arena, const char *text) {
-    struct parser p = {arena, text};
+    struct parser p = {.arena = arena, .at = text};
     const struct expr *e = parse_choice(&p);
     while (*p.at == ' ') p.at++;
-    if (*p.at) BUG("expression: '%s' left over", p.at);
+    if (p.failed || *p.at) BUG("expression '%s': syntax error at '%s'", text, p.at);
     return e;
+}
+
+/* Printing: operands that are not simple stand in parentheses. */
+static void format_expr(struct strbuf *out, const struct expr *e, bool nested) {
+    bool wrap =
+        nested && (e->kind == EXPR_BINARY || e->kind == EXPR_CHOICE || (e->kind == EXPR_NUMBER && e->number < 0));
+    strbuf_puts(out, wrap ? "(" : "");
+    if (e->kind == EXPR_NUMBER) strbuf_printf(out, "%.17g", e->number);
+    if (e->kind == EXPR_NAME || e->kind == EXPR_CALL || e->kind == EXPR_UNARY) strbuf_puts(out, e->name);
+    strbuf_puts(out, e->kind == EXPR_CALL ? "(" : "");
+    for (int i = 0; i < e->nargs; i++) {
+        if (i && e->kind == EXPR_BINARY) strbuf_printf(out, " %s ", e->name);
+        if (i && e->kind == EXPR_CHOICE) strbuf_puts(out, i == 1 ? " ? " : " : ");
+        if (i && e->kind == EXPR_CALL) strbuf_puts(out, ", ");
+        format_expr(out, e->arg[i], e->kind != EXPR_CALL);
+    }
+    strbuf_puts(out, e->kind == EXPR_CALL ? ")" : "");
+    strbuf_puts(out, wrap ? ")" : "");
+}
+
+const char *expr_format(struct arena *arena, const struct expr *expr) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    format_expr(&out, expr, false);
+    return strbuf_text(&out);
 }
 
 /* Evaluation ------------------------------------------------------------------------------------------------------
@@ -274,4 +319,56 @@ struct number expr_eval(const struct expr *e, expr_lookup lookup, const void *en
     if (strcmp(e->name, "||") == 0)
         return is_true(a) ? of_int(1) : of_int(is_true(expr_eval(e->arg[1], lookup, env)));
     return apply_binary(e->name, a, expr_eval(e->arg[1], lookup, env));
+}
+
+/* Chains ---------------------------------------------------------------------------------------------------------- */
+
+static bool known_function(const struct expr *e) {
+    if (e->nargs == 1 && (strcmp(e->name, "isnan") == 0 || strcmp(e->name, "isinf") == 0)) return true;
+    for (size_t i = 0; e->nargs == 1 && i < sizeof unary / sizeof *unary; i++)
+        if (strcmp(unary[i].name, e->name) == 0) return true;
+    for (size_t i = 0; e->nargs == 2 && i < sizeof binary / sizeof *binary; i++)
+        if (strcmp(binary[i].name, e->name) == 0) return true;
+    return false;
+}
+
+static bool known_name(const char *name, int ninputs, int nnamed) {
+    if (name[0] >= 'a' && name[0] < 'a' + ninputs && !name[1]) return true;
+    if (name[0] != 'v' || !isdigit((unsigned char)name[1]) || strlen(name) > 3) return false;
+    return atoi(name + 1) < nnamed;
+}
+
+static bool is_valid(const struct expr *e, int ninputs, int nnamed) {
+    if (e->kind == EXPR_NAME) return known_name(e->name, ninputs, nnamed);
+    if (e->kind == EXPR_CALL && !known_function(e)) return false;
+    for (int i = 0; i < e->nargs; i++)
+        if (!is_valid(e->arg[i], ninputs, nnamed)) return false;
+    return true;
+}
+
+/* "v<n> =", where n is the number of names before it. */
+static bool take_name(struct parser *p, int n) {
+    char name[16];
+    snprintf(name, sizeof name, "v%d", n);
+    const char *start = p->at;
+    if (take(p, name) && take(p, "=") && *p->at != '=') return true;
+    p->at = start;
+    return false;
+}
+
+const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text, int ninputs) {
+    struct parser p = {.arena = arena, .at = text};
+    struct expr_chain *chain = ARENA_NEW(arena, struct expr_chain);
+    while (!chain->value && !p.failed) {
+        bool named = chain->nnamed < EXPR_NAMED && take_name(&p, chain->nnamed);
+        const struct expr *e = parse_choice(&p);
+        if (p.failed || !is_valid(e, ninputs, chain->nnamed)) return NULL;
+        if (named)
+            chain->named[chain->nnamed++] = e;
+        else
+            chain->value = e;
+        if (named) expect(&p, ";");
+    }
+    while (*p.at == ' ') p.at++;
+    return p.failed || *p.at ? NULL : chain;
 }

@@ -26,6 +26,19 @@ struct expr {
 /* The parsed text; BUG at a syntax error, since expressions are in the source. */
 const struct expr *expr_parse(struct arena *arena, const char *text);
 
+/* Several expressions in one text, "v0 = a + b; v1 = exp(v0); v0 * v1": each but the last is named v0, v1, ... in order, and
+ * may be read by later ones. For texts that may be hostile: NULL if anything is wrong, an unknown function or a name other
+ * than inputs a, b, .. (ninputs of them) and earlier v's included. */
+enum { EXPR_NAMED = 32 };
+struct expr_chain {
+    int nnamed;
+    const struct expr *named[EXPR_NAMED], *value;
+};
+const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text, int ninputs);
+
+/* The expression as text that parses back. */
+const char *expr_format(struct arena *arena, const struct expr *expr);
+
 /* A value of either kind of arithmetic: integers (also bool) stay exact. */
 struct number {
     bool is_float;

@@ -71,7 +71,8 @@ enum tensor_kind {
     TENSOR_CONST,  /* known at compile time, bytes in `data` */
 };
 
-/* Where the bytes of a weight lie. file 0 is the model itself, others are its external data. */
+/* Where the bytes of a weight lie. file 0 is the model itself, others are its external data; of IR text, those that it
+ * names (graph.files). */
 struct stored {
     int file;
     uint64_t offset;
@@ -141,6 +142,7 @@ struct graph {
     VEC(int) outputs; /* likewise; one tensor may be listed twice */
     VEC(const char *) output_names;
     VEC(struct update) updates;
+    VEC(const char *) files; /* names in IR text of the files with weights: [0] is stored.file 1 */
 };
 
 /* graph.c --------------------------------------------------------------------------------------------------------

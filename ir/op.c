@@ -58,6 +58,7 @@ int refuse(struct dims *dims, const char **why, const char *format, ...) {
 
 static bool type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound) {
     switch (letter) {
+    case '.': return true;
     case 'b': return dtype == RT_BOOL;
     case 'l': return dtype == RT_I64;
     case 'I': return dtype == RT_I64 || dtype == RT_I32;

@@ -4,6 +4,7 @@
  *   rankc-ir 1
  *   graph "gpt2" level=TYPED train                         train: weights may change
  *   mesh tensor=2 data=3                                   first axis fastest; none: one device
+ *   file "gpt2.bin"                                        beside the text: has the weights @1; the next file @2
  *   input %0 "ids" i64[2,8]
  *   weight %1 "wte.weight" f32[101,32] @0+1234 as f32 {tensor:part(0,1,1)}
  *   const %2 "shape" i64[3] = [2, 8*2]                     8*2: two eights

@@ -337,6 +337,16 @@ static bool read_mesh(struct reader *r) {
     return true;
 }
 
+/* A name without directories: what the text may refer to lies beside it. */
+static bool read_file(struct reader *r) {
+    const char *name, *start = place(r);
+    if (!read_string(r, &name)) return false;
+    if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return fail_at(r, start, "the name of a file beside this one expected");
+    VEC_PUSH(r->arena, &r->graph->files, name);
+    return true;
+}
+
 /* Adds the one tensor of an input, weight or const statement, type given. */
 static struct tensor *add_source(struct reader *r, enum tensor_kind kind) {
     struct definition *d = read_definition(r);
@@ -609,7 +619,7 @@ static bool read_node(struct reader *r) {
 static const struct {
     const char *keyword;
     bool (*read)(struct reader *r);
-} statements[] = {{"mesh", read_mesh},   {"input", read_input},   {"weight", read_weight},
+} statements[] = {{"mesh", read_mesh},     {"file", read_file},   {"input", read_input},  {"weight", read_weight},
                   {"const", read_const}, {"output", read_output}, {"update", read_update}};
 
 static bool read_statement(struct reader *r) {

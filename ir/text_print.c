@@ -88,6 +88,14 @@ static void print_mesh(struct printer *p) {
     strbuf_putc(&p->out, '\n');
 }
 
+static void print_files(struct printer *p) {
+    for (int i = 0; i < p->graph->files.n; i++) {
+        strbuf_puts(&p->out, "file ");
+        print_string(&p->out, p->graph->files.at[i]);
+        strbuf_putc(&p->out, '\n');
+    }
+}
+
 /* The definition of a tensor that no node computes, where it first appears. */
 static void print_source(struct printer *p, int id) {
     static const char *const keyword[] = {
@@ -200,6 +208,7 @@ const char *text_print(struct arena *arena, const struct graph *graph) {
     print_string(&p.out, graph->name);
     strbuf_printf(&p.out, " level=%s%s\n", level_names[graph->level], graph->train ? " train" : "");
     print_mesh(&p);
+    print_files(&p);
     for (int i = 0; i < graph->inputs.n; i++) print_source(&p, graph->inputs.at[i]);
     for (int i = 0; i < graph->order.n; i++) print_node(&p, &graph->nodes.at[graph->order.at[i]]);
     print_ends(&p);

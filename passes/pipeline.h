@@ -32,6 +32,8 @@ int pass_dce(struct graph *graph, const struct pass_context *context);
 int pass_policy(struct graph *graph, const struct pass_context *context);
 int pass_partition(struct graph *graph, const struct pass_context *context);
 int pass_redist(struct graph *graph, const struct pass_context *context);
+int pass_fuse_elementwise(struct graph *graph, const struct pass_context *context);
+int pass_sink(struct graph *graph, const struct pass_context *context);
 int pass_stage(struct graph *graph, const struct pass_context *context);
 
 #endif

@@ -65,9 +65,19 @@ static const char *key_of(const struct staging *s, int tensor, int stage) {
     return arena_printf(s->graph->arena, "%d %d", tensor, stage);
 }
 
+/* What leaves the step is needed on its own stage. */
+static void mark_kept(struct staging *s, int tensor) {
+    int producer = s->graph->tensors.at[tensor].producer;
+    if (producer < 0 || !s->remade[producer]) return;
+    int stage = s->graph->nodes.at[producer].stage;
+    if (stage >= 0) s->needed[producer * s->stages + stage] = true;
+}
+
 /* Backward: a remade node is needed where its readers are. */
 static void mark_needed(struct staging *s) {
     s->needed = ARENA_ARRAY(s->graph->arena, bool, s->nodes * s->stages + 1);
+    for (int i = 0; i < s->graph->outputs.n; i++) mark_kept(s, s->graph->outputs.at[i]);
+    for (int i = 0; i < s->graph->updates.n; i++) mark_kept(s, s->graph->updates.at[i].value);
     for (int i = s->graph->order.n - 1; i >= 0; i--) {
         int id = s->graph->order.at[i];
         const struct node *node = &s->graph->nodes.at[id];
@@ -136,7 +146,7 @@ static void place_remade(struct staging *s, int id) {
         rewrite_keep(&s->rewrite, id);
         placed = true;
     }
-    if (!placed) rewrite_keep(&s->rewrite, id); /* read by an output alone */
+    if (!placed) rewrite_keep(&s->rewrite, id); /* nothing reads it */
 }
 
 static int broadcast(struct staging *s, int tensor, const char *name) {

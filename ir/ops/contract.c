@@ -4,6 +4,14 @@
 #include <math.h>
 #include <string.h>
 
+/* A batch of products takes as many of each operand: kernels do not repeat one, so Expand does where they differ. */
+static bool same_batches(const struct tensor *a, const struct tensor *b) {
+    if (a->ndim != b->ndim) return false;
+    for (int d = 0; d < a->ndim - 2; d++)
+        if (a->dims[d] != b->dims[d]) return false;
+    return true;
+}
+
 /* trans_a with leading dimensions in the first operand only occurs batched; "*" in the second operand makes a
  * batch. */
 DIMS_FN(dims_matmul) {
@@ -11,7 +19,10 @@ DIMS_FN(dims_matmul) {
         {"* m k+, k n -> * m n | * m k+, * k n -> * m n", "* m k+, n k -> * m n | * m k+, * n k -> * m n"},
         {"k+ m, k n -> m n | * k+ m, * k n -> * m n", "k+ m, n k -> m n | * k+ m, * n k -> * m n"}};
     bool trans_a = attr_int(node, "trans_a", 0), trans_b = attr_int(node, "trans_b", 0);
-    return dims_bind_text(dims, text[trans_a][trans_b], graph, node, why);
+    const struct tensor *a = &graph->tensors.at[node->inputs[0]], *b = &graph->tensors.at[node->inputs[1]];
+    if (dims_bind_text(dims, text[trans_a][trans_b], graph, node, why) < 0) return -1;
+    if (dims->alternative == 0 || same_batches(a, b)) return 0;
+    return refuse(dims, why, "batches %s and %s differ", tensor_type(dims->arena, a), tensor_type(dims->arena, b));
 }
 
 /* The sum over k of products, for small constants such as rotary tables. */

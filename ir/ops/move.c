@@ -23,6 +23,23 @@ DIMS_FN(dims_same) {
     return 0;
 }
 
+/* "*, *, .. -> *". */
+DIMS_FN(dims_fused) {
+    static const char *const text[] = {NULL,
+                                       "* -> *",
+                                       "*, * -> *",
+                                       "*, *, * -> *",
+                                       "*, *, *, * -> *",
+                                       "*, *, *, *, * -> *",
+                                       "*, *, *, *, *, * -> *",
+                                       "*, *, *, *, *, *, * -> *",
+                                       "*, *, *, *, *, *, *, * -> *"};
+    if (node->ninputs < 1 || node->ninputs > 8) return refuse(dims, why, "takes 1 to 8 inputs");
+    if (!expr_parse_chain(dims->arena, attr_text(node, "expr", ""), node->ninputs))
+        return refuse(dims, why, "expr is no expression of its inputs");
+    return dims_bind_text(dims, text[node->ninputs], graph, node, why);
+}
+
 static int bind_whole(struct dims *dims, const struct graph *graph, const struct node *node, int like) {
     static const char *const names[] = {"a", "b", "c"};
     for (int i = 0; i < node->ninputs; i++)

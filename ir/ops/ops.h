@@ -15,6 +15,8 @@ DIMS_FN(dims_matmul);
 DIMS_FN(dims_along);
 DIMS_FN(dims_reduce);
 DIMS_FN(dims_arg);
+DIMS_FN(dims_attention);
+DIMS_FN(dims_rope);
 DIMS_FN(dims_reshape);
 DIMS_FN(dims_transpose);
 DIMS_FN(dims_expand);
@@ -31,6 +33,7 @@ DIMS_FN(dims_conv_transpose);
 DIMS_FN(dims_pool);
 DIMS_FN(dims_whole_like_0); /* result shaped as input 0, nothing may be cut */
 DIMS_FN(dims_whole_like_1);
+DIMS_FN(dims_fused);
 DIMS_FN(dims_same); /* "* -> *" for any number of dimensions, without broadcasting */
 
 SPLIT_ATTR(split_shape); /* shape := the local shape of the output */

@@ -12,6 +12,7 @@
 
 #include "ir/base/str.h"
 #include "ir/text.h"
+#include "ir/verify.h"
 #include "tests/import/evaluate.h"
 #include "tests/import/onnx_text.h"
 #include "tests/import/sample.h"
@@ -52,6 +53,8 @@ static void check_models(enum rt_dtype dtype, bool train) {
     for (int i = 0; i < n; i++) {
         struct sample sample;
         if (sample_import(&sample, dirs[i], dtype, train) < 0)
+            fail_msg("%s: %s", dirs[i], golden_diags(&arena, &sample.diags));
+        if (verify_graph(sample.graph, &sample.diags) < 0)
             fail_msg("%s: %s", dirs[i], golden_diags(&arena, &sample.diags));
         const char *why = sample_check(&sample, dirs[i], 1e-4, 1e-5);
         if (why) fail_msg("%s: %s", dirs[i], why);
@@ -149,6 +152,7 @@ static const char *imported(struct arena *arena, const char *text) {
     char path[] = "/tmp/rankc-import-XXXXXX";
     int status = open_bytes(arena, &diags, file, bytes, path, &model);
     if (!status) status = import_model(arena, &diags, model, &options, &graph);
+    if (!status) status = verify_graph(graph, &diags);
     const char *result = status ? golden_diags(arena, &diags) : text_print(arena, graph);
     if (status) result = arena_printf(arena, "%sexit %d\n", result, diags_exit(&diags));
     onnx_close(model);

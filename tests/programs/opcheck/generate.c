@@ -1,12 +1,13 @@
 /* Writes the programs of the operator check: graphs of many one-node samples, whole and cut in every way.
  *
- *     generate DIR       writes DIR/whole.rir, cut2.rir, cut3.rir and DIR/samples.json, which opcheck.py reads
+ *     generate DIR       writes DIR/whole.rir, cut2.rir, cut3.rir, stages.rir and samples.json, which opcheck.py reads
  *
  * Samples are the rows of samples.def; an operator of ir/ops.def without one is an error. From a sample's annotation
  * follow all its cuts: every factor that may be cut, in several units and blocks. The graphs are TYPED, so no pass merges
  * or drops what they hold. In a cut graph every cut is a node of its own on the same inputs, its result an output. Where
  * the cut gives a partial value two more outputs are made from it: one through a reader that wants a part (which makes a
- * ReduceScatter), and for sums one through an Add of partial values. */
+ * ReduceScatter), and for sums one through an Add of partial values. In the graph of stages every node is in the first of
+ * two, and its result is read in the second. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,7 @@ struct text {
 
 struct generator {
     struct arena arena;
-    struct text whole, cut[MAX_WAYS + 1];
+    struct text whole, stages, cut[MAX_WAYS + 1];
     struct strbuf inputs, nodes, cuts; /* of samples.json */
     int nnodes, ncuts;
 };
@@ -86,12 +87,12 @@ static void choose(struct choice *choice, struct arena *arena, const struct samp
 
 /* Text of graphs ------------------------------------------------------------------------------------------------ */
 
-static void text_start(struct text *text, struct arena *arena, int ways) {
+static void text_start(struct text *text, struct arena *arena, const char *axis, int ways) {
     strbuf_init(&text->out, arena);
     map_init(&text->numbers, arena);
     text->next = 0;
     strbuf_puts(&text->out, "rankc-ir 1\ngraph \"opcheck\" level=TYPED\n");
-    if (ways > 1) strbuf_printf(&text->out, "mesh tensor=%d\n", ways);
+    if (ways > 1) strbuf_printf(&text->out, "mesh %s=%d\n", axis, ways);
 }
 
 /* The number of the source, defined at its first use. The same values may not stand for two operands, so the operand's
@@ -107,6 +108,14 @@ static int text_source(struct text *text, struct generator *g, const char *input
     strbuf_putc(&text->out, '\n');
     if (text == &g->whole && !value) strbuf_printf(&g->inputs, "%s\"%s\"", g->inputs.length ? ", " : "", name);
     return number;
+}
+
+/* A node that copies the tensor; the number of its result. */
+static int text_copy(struct text *text, const struct tensor *tensor, int number, const char *more) {
+    strbuf_printf(&text->out, "%%%d \"copy\" = Transpose(%%%d) perm=[", text->next, number);
+    for (int d = 0; d < tensor->ndim; d++) strbuf_printf(&text->out, "%s%d", d ? "," : "", d);
+    strbuf_printf(&text->out, "]%s\n", more);
+    return text->next++;
 }
 
 /* The sample's node; the number of its result. `split` is its text, or "". */
@@ -152,14 +161,20 @@ static const char *class_of(const struct cut *cut) {
     return kind != FACTOR_SUM || strcmp(cut->node->op->name, "Gather") == 0 ? "equal" : "bounded";
 }
 
-static void write_cut(struct generator *g, const struct cut *cut, int number, const char *class, int times) {
-    const struct factor *factor = &cut->dims->factor[cut->split.factor];
-    strbuf_printf(&g->cut[cut->ways].out, "output %%%d \"c%d\"\n", number, g->ncuts);
-    strbuf_printf(&g->cuts, "%s\n  {\"output\": \"c%d\", \"of\": \"s%d\", \"ways\": %d, \"cut\": \"%s/%lld/%lld\", ",
-                  g->ncuts ? "," : "", g->ncuts, cut->choice->id, cut->ways, factor->name,
-                  (long long)cut->split.blocks, (long long)cut->split.unit);
-    strbuf_printf(&g->cuts, "\"class\": \"%s\", \"times\": %d}", class, times);
+/* Lists output "c<n>" of a program, made from the sample's node. */
+static void list_cut(struct generator *g, const struct choice *choice, const char *program, const char *cut,
+                     const char *class, int times) {
+    strbuf_printf(&g->cuts, "%s\n  {\"output\": \"c%d\", \"of\": \"s%d\", \"program\": \"%s\", ", g->ncuts ? "," : "",
+                  g->ncuts, choice->id, program);
+    strbuf_printf(&g->cuts, "\"cut\": \"%s\", \"class\": \"%s\", \"times\": %d}", cut, class, times);
     g->ncuts++;
+}
+
+static void write_cut(struct generator *g, const struct cut *cut, int number, int times) {
+    const char *name = arena_printf(&g->arena, "%s/%lld/%lld", cut->dims->factor[cut->split.factor].name,
+                                    (long long)cut->split.blocks, (long long)cut->split.unit);
+    strbuf_printf(&g->cut[cut->ways].out, "output %%%d \"c%d\"\n", number, g->ncuts);
+    list_cut(g, cut->choice, arena_printf(&g->arena, "cut%d", cut->ways), name, class_of(cut), times);
 }
 
 /* A reader of the partial value that wants a part of it. */
@@ -169,11 +184,8 @@ static void write_reader(struct generator *g, const struct cut *cut, int y) {
     int along = result->ndim - 1;
     while (along >= 0 && result->dims[along] < cut->ways) along--;
     if (along < 0) return;
-    int number = text->next++;
-    strbuf_printf(&text->out, "%%%d \"r\" = Transpose(%%%d) perm=[", number, y);
-    for (int d = 0; d < result->ndim; d++) strbuf_printf(&text->out, "%s%d", d ? "," : "", d);
-    strbuf_printf(&text->out, "] split(tensor:d%d/1/1)\n", along);
-    write_cut(g, cut, number, class_of(cut), 1);
+    const char *split = arena_printf(&g->arena, " split(tensor:d%d/1/1)", along);
+    write_cut(g, cut, text_copy(text, result, y, split), 1);
 }
 
 /* An Add of partial values, which stays partial. Not of small floats: their own sum is rounded to less than they hold. */
@@ -183,7 +195,7 @@ static void write_sum(struct generator *g, const struct cut *cut, int y) {
     if (kind_of(cut) != FACTOR_SUM || kind == RT_KIND_HALF) return;
     int number = text->next++;
     strbuf_printf(&text->out, "%%%d \"t\" = Add(%%%d, %%%d)\n", number, y, y);
-    write_cut(g, cut, number, class_of(cut), 2);
+    write_cut(g, cut, number, 2);
 }
 
 static void try_cut(struct generator *g, const struct cut *cut) {
@@ -194,10 +206,18 @@ static void try_cut(struct generator *g, const struct cut *cut) {
     const char *split = arena_printf(&g->arena, " split(tensor:%s/%lld/%lld)", factor->name,
                                      (long long)cut->split.blocks, (long long)cut->split.unit);
     int y = text_node(&g->cut[cut->ways], g, cut->choice, split);
-    write_cut(g, cut, y, class_of(cut), 1);
+    write_cut(g, cut, y, 1);
     if (factor->kind == FACTOR_PASS) return;
     write_reader(g, cut, y);
     write_sum(g, cut, y);
+}
+
+static void write_stages(struct generator *g, const struct choice *choice, const struct graph *graph) {
+    struct text *text = &g->stages;
+    const struct tensor *result = &graph->tensors.at[graph->nodes.at[graph->nodes.n - 1].outputs[0]];
+    int y = text_copy(text, result, text_node(text, g, choice, " stage=0"), " stage=1");
+    strbuf_printf(&text->out, "output %%%d \"c%d\"\n", y, g->ncuts);
+    list_cut(g, choice, "stages", "into stages", "exact", 1);
 }
 
 static void try_cuts(struct generator *g, const struct choice *choice, const struct graph *graph) {
@@ -220,7 +240,7 @@ static struct graph *parse_sample(struct generator *g, const struct choice *choi
     struct text text;
     struct diags diags;
     struct graph *graph;
-    text_start(&text, &g->arena, 1);
+    text_start(&text, &g->arena, "", 1);
     text_node(&text, g, choice, "");
     diags_init(&diags, &g->arena);
     const char *bytes = strbuf_text(&text.out);
@@ -250,6 +270,7 @@ static void write_choice(struct generator *g, const struct choice *choice) {
     for (const char *c = choice->sample->attributes; *c; c++) strbuf_printf(&g->nodes, *c == '"' ? "\\%c" : "%c", *c);
     strbuf_puts(&g->nodes, "\"}");
     try_cuts(g, choice, graph);
+    write_stages(g, choice, graph);
 }
 
 /* Every operator that has a form at run time has a sample; communication is made by the cuts. */
@@ -290,6 +311,7 @@ static void write_file(struct arena *arena, const char *dir, const char *name, c
 
 static void write_files(struct generator *g, const char *dir) {
     write_file(&g->arena, dir, "whole.rir", strbuf_text(&g->whole.out));
+    write_file(&g->arena, dir, "stages.rir", strbuf_text(&g->stages.out));
     for (int ways = MIN_WAYS; ways <= MAX_WAYS; ways++)
         write_file(&g->arena, dir, arena_printf(&g->arena, "cut%d.rir", ways), strbuf_text(&g->cut[ways].out));
     write_file(&g->arena, dir, "samples.json",
@@ -302,8 +324,9 @@ int main(int argc, char **argv) {
     if (argc != 2) return 2;
     if (count_missing()) return 1;
     arena_init(&g.arena, 0, NULL);
-    text_start(&g.whole, &g.arena, 1);
-    for (int ways = MIN_WAYS; ways <= MAX_WAYS; ways++) text_start(&g.cut[ways], &g.arena, ways);
+    text_start(&g.whole, &g.arena, "", 1);
+    text_start(&g.stages, &g.arena, "pipeline", 2);
+    for (int ways = MIN_WAYS; ways <= MAX_WAYS; ways++) text_start(&g.cut[ways], &g.arena, "tensor", ways);
     strbuf_init(&g.inputs, &g.arena);
     strbuf_init(&g.nodes, &g.arena);
     strbuf_init(&g.cuts, &g.arena);

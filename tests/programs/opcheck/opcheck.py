@@ -3,8 +3,8 @@
 
     opcheck.py --rankc RANKC --generate GENERATE [--work DIR]
 
-GENERATE (generate.c) writes the samples of all operators as one program, and every cut of every sample as nodes of two
-more, on 2 and on 3 ranks. All run with reference kernels. Then
+GENERATE (generate.c) writes the samples of all operators as one program, every cut of every sample as nodes of two more,
+on 2 and on 3 ranks, and all in stages as one more. All run with reference kernels. Then
   - the results of the one-rank program are compared with NumPy's and PyTorch's in f64 (reference.py);
   - every cut's result is compared with the whole node's, as the cut's class in samples.json says: bit for bit, by value, or
     within DESIGN 8's bound.
@@ -22,12 +22,12 @@ import zlib
 
 try:
     import numpy as np
-    from reference import REFERENCE
+    from reference import DTYPES, REFERENCE
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
-DTYPES = {"f32": "f4", "f64": "f8", "fp16": "f2", "i64": "i8", "i32": "i4", "bool": "?"}
+PROGRAMS = ["cut3", "cut2", "stages", "whole"]
 
 # Of the largest result, in units of the type's precision. Elementwise functions are made of up to four, each within 4
 # ulp; sums here have at most 64 terms, which with the signs of random terms come to less than 8 ulp.
@@ -151,7 +151,7 @@ def error_of(value, reference):
     finite = np.isfinite(reference)
     if not np.array_equal(value[~finite], reference[~finite], equal_nan=True):
         return np.inf, 0.0
-    distance = np.abs(value - reference)[finite]
+    distance = np.abs(value[finite] - reference[finite])
     return distance.max(initial=0), np.abs(reference[finite]).max(initial=0)
 
 
@@ -192,7 +192,8 @@ def reference_of(node):
 def check(programs):
     samples, failures = programs.samples, []
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        (cut2, source2), (cut3, source3), (whole, _) = pool.map(programs.run, ["cut2", "cut3", "whole"])
+        made = dict(zip(PROGRAMS, pool.map(programs.run, PROGRAMS)))
+    whole, sources = made["whole"][0], "".join(source for _, source in made.values())
     nodes = {node["output"]: node for node in samples["nodes"]}
     references = {name: reference_of(node) for name, node in nodes.items()}
     for name, node in nodes.items():
@@ -200,13 +201,13 @@ def check(programs):
         if why:
             failures.append(f"{node['op']} {node['inputs']} {node['attributes']}: {why}")
     for cut in samples["cuts"]:
-        node, values = nodes[cut["of"]], cut2 if cut["ways"] == 2 else cut3
-        why = cut_failure(cut, values[cut["output"]], whole[cut["of"]], references[cut["of"]])
+        node, value = nodes[cut["of"]], made[cut["program"]][0][cut["output"]]
+        why = cut_failure(cut, value, whole[cut["of"]], references[cut["of"]])
         if why:
-            failures.append(f"{node['op']} {node['inputs']} {node['attributes']} cut {cut['cut']} in {cut['ways']} "
-                            f"({cut['output']}): {why}")
+            failures.append(f"{node['op']} {node['inputs']} {node['attributes']} cut {cut['cut']} "
+                            f"({cut['program']} {cut['output']}): {why}")
     failures += [f"no cut made a call of {stem}" for stem in samples["communication"]
-                 if f"rt_{stem}(" not in source2 + source3]
+                 if f"rt_{stem}(" not in sources]
     print("".join(line + "\n" for line in failures), end="")
     print(f"{len(nodes)} nodes, {len(samples['cuts'])} cuts, {len(failures)} failures")
     return 1 if failures else 0
@@ -216,7 +217,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     parser.add_argument("--generate", required=True)
-    parser.add_argument("--work")
+    parser.add_argument("--work", help="keep the programs in this directory")
     args = parser.parse_args()
     work = args.work or tempfile.mkdtemp(prefix="rankc-opcheck-")
     try:

@@ -1,9 +1,11 @@
 """What every core operator computes, by NumPy and PyTorch: a row per operator of ir/ops.def.
 
 A function takes the inputs (floats as f64, whatever the sample's type; None where left out) and the attributes, and gives
-the result. Where a result would depend on the type, the sample's own is in attributes["dtype"]."""
+the result."""
 import numpy as np
 import torch
+
+DTYPES = {"f32": "f4", "f64": "f8", "fp16": "f2", "i64": "i8", "i32": "i4", "bool": "?"}
 
 
 def by_torch(function):
@@ -29,8 +31,7 @@ def is_infinite(x, a):
 
 
 def cast(x, a):
-    # f64 holds every f32 and f16, so going through it rounds once
-    return x.astype({"fp16": "f2", "f32": "f4", "f64": "f8", "bool": "?"}.get(a["to"], a["to"]))
+    return x.astype(DTYPES[a["to"]])
 
 
 def matmul(a, b, attributes):
@@ -39,6 +40,43 @@ def matmul(a, b, attributes):
     if attributes.get("trans_b"):
         b = np.swapaxes(b, -1, -2)
     return np.matmul(a, b)
+
+
+def padded(x, a, value):
+    """The input with begin and end, which may cut off, put on its spatial dimensions."""
+    zeros = [0] * (x.ndim - len(a["begin"]))
+    return pad(x, value, {"begin": zeros + a["begin"], "end": zeros + a["end"]})
+
+
+def conv(x, w, a):
+    function = [torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d][x.ndim - 3]
+    x, w = torch.from_numpy(padded(x, a, 0)), torch.from_numpy(w)
+    return function(x, w, None, a["stride"], 0, a["dilation"], a["group"]).numpy()
+
+
+def conv_transpose(x, w, a):
+    function = [torch.nn.functional.conv_transpose1d, torch.nn.functional.conv_transpose2d][x.ndim - 3]
+    y = function(torch.from_numpy(x), torch.from_numpy(w), None, a["stride"], 0, 0, a["group"], a["dilation"]).numpy()
+    return padded(y, {"begin": [-b for b in a["begin"]], "end": [-e for e in a["end"]]}, 0)
+
+
+def windows(x, a, value):
+    """All windows, their elements in the last dimensions."""
+    x, n = padded(x, a, value), len(a["window"])
+    spans = [(w - 1) * d + 1 for w, d in zip(a["window"], a["dilation"])]
+    views = np.lib.stride_tricks.sliding_window_view(x, spans, tuple(range(x.ndim - n, x.ndim)))
+    return views[(...,) + tuple(slice(None, None, s) for s in a["stride"]) +
+                 tuple(slice(None, None, d) for d in a["dilation"])]
+
+
+def max_pool(x, a):
+    return windows(x, a, -np.inf).max(tuple(range(-len(a["window"]), 0)))
+
+
+def average_pool(x, a):
+    axes = tuple(range(-len(a["window"]), 0))
+    counted_ones = windows(np.ones_like(x), a, a["count_include_pad"]).sum(axes)
+    return windows(x, a, 0).sum(axes) / counted_ones
 
 
 def softmax(x, a):
@@ -196,6 +234,10 @@ REFERENCE = {
     "Xor": lambda x, y, a: x ^ y,
     "Where": lambda c, x, y, a: np.where(c, x, y),
     "MatMul": matmul,
+    "Conv": conv,
+    "ConvTranspose": conv_transpose,
+    "MaxPool": max_pool,
+    "AveragePool": average_pool,
     "Softmax": softmax,
     "LogSoftmax": log_softmax,
     "CumSum": cumsum,

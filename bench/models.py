@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Writes the ONNX models of the benchmarks: models.py NAME DIRECTORY makes DIRECTORY/NAME.onnx and NAME.x.npy, its input.
+
+Weights are random, the structure is what exporters write: GPT-2 with its decomposed tanh GELU and a fused or decomposed
+LayerNormalization, ResNet-50 with separate BatchNormalization. Needs onnx and numpy."""
+import sys
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+OPSET = 17
+
+
+class Model:
+    """A graph under construction. Methods that add a node return the name of its output."""
+
+    def __init__(self):
+        self.nodes, self.weights = [], []
+        self.random = np.random.default_rng(0)
+
+    def constant(self, value, name=None):
+        name = name or f"constant{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def scalar(self, value):
+        return self.constant(np.array(value, np.float32))
+
+    def integers(self, *values):
+        return self.constant(np.array(values, np.int64))
+
+    def weight(self, name, shape, scale):
+        return self.constant(self.random.standard_normal(shape, dtype=np.float32) * np.float32(scale), name)
+
+    def add(self, op, *inputs, outputs=1, **attributes):
+        number = len(self.nodes)
+        names = [f"{op}{number}_{i}" for i in range(outputs)]
+        self.nodes.append(helper.make_node(op, inputs, names, name=f"{op}{number}", **attributes))
+        return names[0] if outputs == 1 else names
+
+    def save(self, directory, name, x, output, shape):
+        """x: the model's one input, named "x", as an array; output: the node output that is the model's."""
+        kind = TensorProto.INT64 if x.dtype == np.int64 else TensorProto.FLOAT
+        graph = helper.make_graph(
+            self.nodes, name, [helper.make_tensor_value_info("x", kind, x.shape)],
+            [helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)], self.weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
+        model.ir_version = 8
+        np.save(f"{directory}/{name}.x.npy", x)
+        onnx.save(model, f"{directory}/{name}.onnx")
+
+
+def linear(model, x, name, rows, columns):
+    product = model.add("MatMul", x, model.weight(f"{name}.w", (rows, columns), 0.02))
+    return model.add("Add", product, model.weight(f"{name}.b", (columns,), 0.01))
+
+
+def layer_norm(model, x, name, width):
+    scale = model.constant(np.ones(width, np.float32), f"{name}.g")
+    return model.add("LayerNormalization", x, scale, model.weight(f"{name}.b", (width,), 0.01), axis=-1, epsilon=1e-5)
+
+
+def layer_norm_decomposed(model, x, name, width):
+    scale = model.constant(np.ones(width, np.float32), f"{name}.g")
+    centred = model.add("Sub", x, model.add("ReduceMean", x, axes=[-1], keepdims=1))
+    square = model.add("Pow", centred, model.scalar(2))
+    variance = model.add("ReduceMean", square, axes=[-1], keepdims=1)
+    deviation = model.add("Sqrt", model.add("Add", variance, model.scalar(1e-5)))
+    normal = model.add("Mul", model.add("Div", centred, deviation), scale)
+    return model.add("Add", normal, model.weight(f"{name}.b", (width,), 0.01))
+
+
+def tanh_gelu(model, x):
+    cube = model.add("Mul", model.add("Pow", x, model.scalar(3)), model.scalar(0.044715))
+    inner = model.add("Mul", model.add("Add", x, cube), model.scalar(np.sqrt(2 / np.pi)))
+    half = model.add("Mul", x, model.scalar(0.5))
+    return model.add("Mul", half, model.add("Add", model.add("Tanh", inner), model.scalar(1)))
+
+
+def attention(model, x, name, batch, length, width, heads):
+    def split_heads(part, order):
+        return model.add("Transpose", model.add("Reshape", part, by_head), perm=order)
+
+    size = width // heads
+    by_head = model.integers(batch, length, heads, size)
+    qkv = linear(model, x, f"{name}.qkv", width, 3 * width)
+    q, k, v = model.add("Split", qkv, model.integers(width, width, width), outputs=3, axis=2)
+    scores = model.add("MatMul", split_heads(q, [0, 2, 1, 3]), split_heads(k, [0, 2, 3, 1]))
+    scaled = model.add("Mul", scores, model.scalar(1 / np.sqrt(size)))
+    weights = model.add("Softmax", model.add("Add", scaled, "mask"), axis=-1)
+    mixed = model.add("Transpose", model.add("MatMul", weights, split_heads(v, [0, 2, 1, 3])), perm=[0, 2, 1, 3])
+    joined = model.add("Reshape", mixed, model.integers(batch, length, width))
+    return linear(model, joined, f"{name}.proj", width, width)
+
+
+def gpt2(directory, name, layers, vocabulary=0, batch=1, length=128, width=768, heads=12, norm=layer_norm):
+    """The transformer stack of GPT-2 small; with a vocabulary, token ids go in and logits come out (tied weights)."""
+    model = Model()
+    model.constant(np.triu(np.full((length, length), -1e9, np.float32), 1)[None, None], "mask")
+    if vocabulary:
+        given = model.random.integers(0, vocabulary, (batch, length))
+        tokens = model.add("Gather", model.weight("wte", (vocabulary, width), 0.02), "x", axis=0)
+        x = model.add("Add", tokens, model.weight("wpe", (length, width), 0.02))
+    else:
+        given = model.random.standard_normal((batch, length, width), dtype=np.float32)
+        x = "x"
+    for layer in range(layers):
+        block = f"h{layer}"
+        normal = norm(model, x, f"{block}.ln1", width)
+        x = model.add("Add", x, attention(model, normal, block, batch, length, width, heads))
+        normal = norm(model, x, f"{block}.ln2", width)
+        hidden = tanh_gelu(model, linear(model, normal, f"{block}.fc", width, 4 * width))
+        x = model.add("Add", x, linear(model, hidden, f"{block}.fc2", 4 * width, width))
+    x = norm(model, x, "lnf", width)
+    if vocabulary:
+        x = model.add("MatMul", x, model.add("Transpose", "wte", perm=[1, 0]))
+    model.save(directory, name, given, x, (batch, length, vocabulary or width))
+
+
+def resnet50(directory, name, batch=1):
+    model = Model()
+
+    def convolution(x, label, inputs, outputs, kernel, stride, relu=True):
+        filters = model.weight(f"{label}.w", (outputs, inputs, kernel, kernel), (2 / (inputs * kernel**2)) ** 0.5)
+        x = model.add("Conv", x, filters, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[kernel // 2] * 4)
+        one, zero = np.ones(outputs, np.float32), np.zeros(outputs, np.float32)
+        statistics = [model.constant(v, f"{label}.{s}") for s, v in
+                      (("g", one), ("b", zero), ("m", zero), ("v", one))]
+        x = model.add("BatchNormalization", x, *statistics, epsilon=1e-5)
+        return model.add("Relu", x) if relu else x
+
+    def bottleneck(x, label, inputs, width, stride, projected):
+        skip = convolution(x, f"{label}.skip", inputs, 4 * width, 1, stride, relu=False) if projected else x
+        y = convolution(x, f"{label}.1", inputs, width, 1, 1)
+        y = convolution(y, f"{label}.2", width, width, 3, stride)
+        y = convolution(y, f"{label}.3", width, 4 * width, 1, 1, relu=False)
+        return model.add("Relu", model.add("Add", y, skip))
+
+    x = convolution("x", "stem", 3, 64, 7, 2)
+    x = model.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    channels = 64
+    for stage, (blocks, width) in enumerate([(3, 64), (4, 128), (6, 256), (3, 512)]):
+        for block in range(blocks):
+            stride = 2 if stage > 0 and block == 0 else 1
+            x = bottleneck(x, f"s{stage}.{block}", channels, width, stride, block == 0)
+            channels = 4 * width
+    x = model.add("Flatten", model.add("GlobalAveragePool", x), axis=1)
+    x = model.add("Gemm", x, model.weight("fc.w", (1000, 2048), 0.02), model.weight("fc.b", (1000,), 0.01), transB=1)
+    model.save(directory, name, model.random.standard_normal((batch, 3, 224, 224), dtype=np.float32), x, (batch, 1000))
+
+
+def one_block(directory, name, body, shape=(4096, 1024)):
+    model = Model()
+    x = model.random.standard_normal(shape, dtype=np.float32)
+    model.save(directory, name, x, body(model, shape[-1]), shape)
+
+
+def chain(model, width):
+    """20 elementwise operators, all but Relu with a vector as second operand."""
+    x = "x"
+    for i in range(20):
+        op = ("Add", "Mul", "Sub", "Relu")[i % 4]
+        x = model.add(op, x) if op == "Relu" else model.add(op, x, model.weight(f"w{i}", (width,), 0.1))
+    return x
+
+
+MODELS = {
+    "gpt2_2": lambda *at: gpt2(*at, layers=2),
+    "gpt2_12": lambda *at: gpt2(*at, layers=12),
+    "gpt2_24": lambda *at: gpt2(*at, layers=24),
+    "gpt2_lm": lambda *at: gpt2(*at, layers=12, vocabulary=50257),
+    "gpt2_decomposed": lambda *at: gpt2(*at, layers=12, norm=layer_norm_decomposed),
+    "resnet50": resnet50,
+    "chain20": lambda *at: one_block(*at, chain),
+    "gelu": lambda *at: one_block(*at, lambda model, width: tanh_gelu(model, "x")),
+    "layernorm": lambda *at: one_block(*at, lambda model, width: layer_norm_decomposed(model, "x", "ln", width)),
+    "softmax": lambda *at: one_block(*at, lambda model, width: model.add("Softmax", "x", axis=-1)),
+}
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[1] not in MODELS:
+        sys.exit(f"usage: models.py {'|'.join(MODELS)} DIRECTORY")
+    MODELS[sys.argv[1]](sys.argv[2], sys.argv[1])

@@ -1,0 +1,126 @@
+"""Writes the page of results."""
+import os
+from statistics import median
+
+INTRODUCTION = """# Benchmarks
+
+Written by `bench/bench.py`; do not edit. To repeat: build with `--buildtype release`, then `bench/bench.py --build BUILD`.
+
+Two programs are compared by running them in turn, A, B, A, B, and so on; a *ratio* is B's time by A's in one such round,
+quoted as the median of the rounds (smallest to largest): **above 1, A is faster**. Times are medians of many steps in one
+process, after warming up; absolute ones move by a third with the machine's clock and neighbours, ratios by a few hundredths.
+*Others* is the largest load, in processors, that other processes put on the machine during a round that counts; rounds above
+the limit are made up for. *Peak* is what a loop of fused multiply-adds reached just before each round, with as many threads.
+"""
+
+GROUPS = {
+    "model": ("Models", "Forward passes in f32, batch 1 (GPT-2: 128 tokens), random weights, inputs and outputs in memory. "
+              "% of peak: floating-point operations of the products and convolutions. Memory: peak resident size; for Python "
+              "programs without what the interpreter and its modules take before the model is loaded."),
+    "memory": ("Memory-bound graphs", "One tensor of 4096 x 1024 f32 in, one out."),
+    "ranks": ("Several ranks", "The same model on two ranks, one thread each, against one rank with one thread."),
+    "allreduce": ("All-reduce", "Sum of f32, out of place, from a barrier to the slowest rank's end. *symmetric*: buffers where "
+                  "compiled programs keep communicated tensors; *staged*: in memory of the rank's own. Four ranks share two "
+                  "cores on the machine below if that is what it has."),
+    "compile": ("Compilation", "Wall time of `rankc compile` into an empty directory, hashing of the model's weights included."),
+}
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "| " + " | ".join("---" if i == 0 else "---:" for i in range(len(header))) + " |"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def middle(rounds, side, figure):
+    return median(r[side][figure] for r in rounds)
+
+
+def time_text(ms):
+    return f"{ms * 1e3:.3g} µs" if ms < 1 else f"{ms:.3g} ms" if ms < 1000 else f"{ms:.0f} ms"
+
+
+def ratio_text(rounds, figure):
+    ratios = [r["b"][figure] / r["a"][figure] for r in rounds]
+    return f"**{median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def foreign_text(rounds):
+    return f"{max(r[s]['foreign'] for r in rounds for s in 'ab' if r[s]):.2f}"
+
+
+def rounds_text(result):
+    clean, noisy = len(result["clean"]), len(result["noisy"])
+    return f"{clean} of {clean + noisy}"
+
+
+def share_text(rounds, case, side, figure):
+    return f"{100 * median(case.gflop / r[side][figure] * 1e3 / r['peak'] for r in rounds):.0f}%" if case.gflop else "-"
+
+
+def memory_text(rounds, side):
+    return f"{middle(rounds, side, 'rss') / (1 << 20):.0f}" if "rss" in rounds[0][side] else "-"
+
+
+COMPARED = ["what", "A", "B", "A, time", "B, time", "B / A", "A, % of peak", "B, % of peak", "A, MiB", "B, MiB",
+            "largest difference", "others", "rounds"]
+
+
+def compared_row(case, result):
+    rounds = result["clean"]
+    difference = result.get("difference")
+    return [case.title, result["a_label"], result["b_label"], time_text(middle(rounds, "a", case.figure)),
+            time_text(middle(rounds, "b", case.figure)), ratio_text(rounds, case.figure),
+            share_text(rounds, case, "a", case.figure), share_text(rounds, case, "b", case.figure),
+            memory_text(rounds, "a"), memory_text(rounds, "b"), "-" if difference is None else f"{difference:.0e}",
+            foreign_text(rounds), rounds_text(result)]
+
+
+COMPILED = ["what", "sources", "sources and programs", "difference: C compiler", "size of sources", "others", "rounds"]
+
+
+def compiled_row(case, result):
+    rounds = result["clean"]
+    build = median(r["b"]["wall_ms"] - r["a"]["wall_ms"] for r in rounds)
+    return [case.title, time_text(middle(rounds, "a", "wall_ms")), time_text(middle(rounds, "b", "wall_ms")),
+            time_text(build), f"{result['source_bytes'] / 1024:.0f} KiB", foreign_text(rounds), rounds_text(result)]
+
+
+def without_empty_columns(header, rows):
+    kept = [i for i in range(len(header)) if any(row[i] != "-" for row in rows)]
+    return [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
+def group_text(group, cases, results):
+    title, text = GROUPS[group]
+    measured = [(c, results[c.name]) for c in cases if c.group == group and c.name in results]
+    header, row = (COMPILED, compiled_row) if group == "compile" else (COMPARED, compared_row)
+    rows = [row(c, r) for c, r in measured if r.get("clean")]
+    parts = [f"## {title}", text]
+    if rows:
+        parts.append(table(*without_empty_columns(header, rows)))
+    left_out = [f"- {c.title}: {r['skipped']}" for c, r in measured if "skipped" in r]
+    left_out += [f"- {c.title}: others kept the machine busy in all {len(r['noisy'])} rounds" for c, r in measured
+                 if "skipped" not in r and not r["clean"]]
+    if left_out:
+        parts.append("Not measured:\n\n" + "\n".join(left_out))
+    return "\n\n".join(parts) if measured else None
+
+
+def machine_text(machine, results):
+    rounds = [(c, r) for result in results.values() for c, r in [(result, x) for x in result.get("clean", [])]]
+    peaks = [r["peak"] for _, r in rounds]
+    lines = [f"{machine['cpu']}, {machine['cores']} cores ({', '.join(machine['vectors'])}), {machine['memory_gib']} GiB; "
+             f"{machine['date']}, revision {machine['revision'] or 'unknown'}."]
+    if peaks:
+        lines.append(f"Peak of fused multiply-adds over all rounds: {min(peaks):.0f} to {max(peaks):.0f} GFLOP/s.")
+    versions = [f"- {name}: {version or 'not installed'}" for name, version in machine["versions"].items()]
+    return "## Machine\n\n" + "\n".join(lines) + "\n\n" + "\n".join(versions)
+
+
+def write_report(path, results, cases):
+    parts = [INTRODUCTION.strip()]
+    parts += [text for group in GROUPS if (text := group_text(group, cases, results["cases"]))]
+    parts.append(machine_text(results["machine"], results["cases"]))
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as file:
+        file.write("\n\n".join(parts) + "\n")

@@ -1,0 +1,88 @@
+/* Attention and what goes with it. */
+#include "ir/ops/ops.h"
+
+static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
+    return i < node->ninputs && node->inputs[i] >= 0 ? &graph->tensors.at[node->inputs[i]] : NULL;
+}
+
+/* The shapes of q, k and v, and the attributes. */
+static int check_heads(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
+    const struct tensor *q = input(graph, node, 0), *k = input(graph, node, 1), *v = input(graph, node, 2);
+    int n = q->ndim;
+    if (n < 3 || k->ndim != n || v->ndim != n)
+        return refuse(dims, why, "q, k and v have %d, %d and %d dimensions, need 3 or more alike", n, k->ndim, v->ndim);
+    for (int d = 0; d < n - 3; d++)
+        if (k->dims[d] != q->dims[d] || v->dims[d] != q->dims[d])
+            return refuse(dims, why, "batches of q, k and v differ in dimension %d", d);
+    if (v->dims[n - 3] != k->dims[n - 3] || v->dims[n - 2] != k->dims[n - 2] || q->dims[n - 1] != k->dims[n - 1])
+        return refuse(dims, why, "q %s, k %s and v %s do not fit", tensor_type(dims->arena, q),
+                      tensor_type(dims->arena, k), tensor_type(dims->arena, v));
+    if (k->dims[n - 3] < 1 || q->dims[n - 3] % k->dims[n - 3])
+        return refuse(dims, why, "%lld heads do not share %lld", (long long)q->dims[n - 3], (long long)k->dims[n - 3]);
+    if (!attr_find(node, "scale")) return refuse(dims, why, "needs attribute 'scale'");
+    if ((input(graph, node, 3) || attr_int(node, "causal", 0)) && !attr_find(node, "fill"))
+        return refuse(dims, why, "needs attribute 'fill'");
+    return 0;
+}
+
+/* A mask is aligned at the right to the scores, and repeated where its extent is 1. */
+static int bind_mask(struct dims *dims, const struct tensor *mask, struct operand *operand,
+                     const struct operand *scores, const char **why) {
+    operand->ndim = mask->ndim;
+    if (mask->ndim > scores->ndim) return refuse(dims, why, "a mask of %d dimensions", mask->ndim);
+    for (int d = 0; d < mask->ndim; d++) {
+        const struct dim_factors *to = &scores->dim[scores->ndim - mask->ndim + d];
+        int64_t extent = 1;
+        for (int i = 0; i < to->n; i++) extent *= dims->factor[to->factor[i]].extent;
+        if (mask->dims[d] == 1) continue;
+        if (mask->dims[d] != extent)
+            return refuse(dims, why, "mask %s has %lld in dimension %d, not %lld", tensor_type(dims->arena, mask),
+                          (long long)mask->dims[d], d, (long long)extent);
+        operand->dim[d] = *to;
+    }
+    return 0;
+}
+
+/* q (b.., (kv g), t, d), k (b.., kv, s, d), v (b.., kv, s, e), masks (b.., (kv g), t, s) -> (b.., (kv g), t, e). */
+DIMS_FN(dims_attention) {
+    if (check_heads(dims, graph, node, why) < 0) return -1;
+    const struct tensor *q = input(graph, node, 0), *k = input(graph, node, 1), *v = input(graph, node, 2);
+    struct operand *o = dims->operand, scores = {0};
+    int n = q->ndim;
+    int64_t group = q->dims[n - 3] / k->dims[n - 3], batch = 1;
+    for (int d = 0; d < n - 3; d++) {
+        dims_set(&scores, d, dims_factor(dims, "b", d, q->dims[d], FACTOR_PASS));
+        batch *= q->dims[d];
+    }
+    int kv = dims_factor(dims, "kv", -1, k->dims[n - 3], FACTOR_PASS);
+    dims_set(&scores, n - 3, kv);
+    if (group != 1)
+        scores.dim[n - 3].factor[scores.dim[n - 3].n++] =
+            (signed char)dims_factor(dims, "g", -1, group, FACTOR_PASS);
+    dims_set(&scores, n - 2, dims_factor(dims, "t", -1, q->dims[n - 2], FACTOR_PASS));
+    dims_set(&scores, n - 1, dims_factor(dims, "s", -1, k->dims[n - 2], FACTOR_WHOLE));
+    int size = dims_factor(dims, "d", -1, q->dims[n - 1], FACTOR_WHOLE);
+    int e = dims_factor(dims, "e", -1, v->dims[n - 1], FACTOR_PASS);
+    scores.ndim = n;
+    for (int i = 3; i < node->ninputs; i++)
+        if (input(graph, node, i) && bind_mask(dims, input(graph, node, i), &o[i], &scores, why) < 0) return -1;
+    struct operand *out = &o[node->ninputs];
+    o[0] = o[1] = *out = scores;
+    dims_set(&o[0], n - 1, size);
+    dims_set(out, n - 1, e);
+    dims_set(&o[1], n - 3, kv);
+    o[1].dim[n - 2] = scores.dim[n - 1];
+    o[2] = o[1];
+    dims_set(&o[1], n - 1, size);
+    dims_set(&o[2], n - 1, e);
+    dims->points = (double)(batch * q->dims[n - 3]) * (double)(q->dims[n - 2] * k->dims[n - 2]) *
+                   (double)(q->dims[n - 1] + v->dims[n - 1]);
+    return 0;
+}
+
+/* x, cos and sin broadcast but for the last dimension, which is even. */
+DIMS_FN(dims_rope) {
+    const struct tensor *x = input(graph, node, 0);
+    if (x->ndim < 1 || x->dims[x->ndim - 1] % 2) return refuse(dims, why, "the last dimension must be even");
+    return dims_bind_text(dims, "* c^, * c, * c -> * c", graph, node, why);
+}

@@ -1,0 +1,308 @@
+/* Chains of elementwise operators become one: one loop over the elements, no tensor between them.
+ *
+ * Runs last, on the nodes of every rank, so that policies and plans see the model's own operators. A node takes in the
+ * producer of an operand if it is the only reader, both compute parts of one shape on one stage, and in one float type.
+ * What a chain reads several times is named: "v0 = a + b; v0 * sigmoid(v0)". */
+#include <stdio.h>
+#include <string.h>
+
+#include "ir/base/str.h"
+#include "ir/eval.h"
+#include "ir/op.h"
+#include "passes/pipeline.h"
+
+enum { MAX_INPUTS = 8, MAX_NAMED = EXPR_NAMED };
+
+/* The expression of a node with all that it took in. Leaves are numbers, inputs "#<tensor>", and names "v<i>". */
+struct chain {
+    int ninputs, inputs[MAX_INPUTS];
+    int nnamed;
+    const struct expr *named[MAX_NAMED], *value;
+    int nodes;
+};
+
+struct fuser {
+    struct graph *graph;
+    struct uses uses;
+    bool *kept;            /* per tensor: an output or an update */
+    struct chain **chains; /* per node, NULL: not elementwise in floats */
+    int *root;             /* per node: the node whose chain it is in, itself if it heads one */
+};
+
+static enum rt_dtype type_of(const struct fuser *f, int tensor) {
+    return f->graph->tensors.at[tensor].dtype;
+}
+
+/* The type a node computes in; comparisons in that of their operands. */
+static enum rt_dtype computes_in(const struct fuser *f, const struct node *node) {
+    enum rt_dtype out = type_of(f, node->outputs[0]);
+    return out == RT_BOOL ? type_of(f, node->inputs[0]) : out;
+}
+
+static bool is_fusible(const struct fuser *f, const struct node *node) {
+    if (node->op->class != OP_ELEMENTWISE || !node->op->expr || strcmp(node->op->name, "Cast") == 0) return false;
+    for (int a = 0; a < MAX_AXES; a++)
+        if (node->split[a].factor < -1) return false;
+    enum rt_dtype dtype = computes_in(f, node);
+    return dtype == RT_F32 || dtype == RT_F64 || dtype == RT_BOOL;
+}
+
+static bool same_part(const struct tensor *a, const struct tensor *b) {
+    bool same = a->ndim == b->ndim && layout_equal(&a->layout, &b->layout);
+    for (int d = 0; same && d < a->ndim; d++) same = a->dims[d] == b->dims[d];
+    return same;
+}
+
+/* The producer of the tensor, if `reader` may take it in; else -1. */
+static int takes(const struct fuser *f, int reader, int tensor) {
+    const struct tensor *t = &f->graph->tensors.at[tensor];
+    const struct node *node = &f->graph->nodes.at[reader];
+    int p = t->producer;
+    if (p < 0 || !f->chains[p] || f->kept[tensor] || f->graph->nodes.at[p].stage != node->stage) return -1;
+    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
+        if (f->uses.users[u] != reader) return -1;
+    enum rt_dtype mine = computes_in(f, node), its = computes_in(f, &f->graph->nodes.at[p]);
+    if (mine != its && its != RT_BOOL && mine != RT_BOOL) return -1;
+    return same_part(t, &f->graph->tensors.at[node->outputs[0]]) ? p : -1;
+}
+
+/* Building expressions ---------------------------------------------------------------------------------------------- */
+
+static struct expr *leaf(const struct fuser *f, const char *name) {
+    struct expr *e = ARENA_NEW(f->graph->arena, struct expr);
+    *e = (struct expr){.kind = EXPR_NAME, .name = name};
+    return e;
+}
+
+static struct expr *number_leaf(const struct fuser *f, double number) {
+    struct expr *e = ARENA_NEW(f->graph->arena, struct expr);
+    *e = (struct expr){.kind = EXPR_NUMBER, .number = number};
+    return e;
+}
+
+/* What each name of an expression becomes. */
+struct renaming {
+    const char *names[MAX_INPUTS + MAX_NAMED];
+    const struct expr *by[MAX_INPUTS + MAX_NAMED];
+    int n;
+};
+
+static const struct expr *substitute(const struct fuser *f, const struct expr *e, const struct renaming *r) {
+    if (e->kind == EXPR_NAME) {
+        for (int i = 0; i < r->n; i++)
+            if (strcmp(r->names[i], e->name) == 0) return r->by[i];
+        return e;
+    }
+    struct expr *copy = ARENA_NEW(f->graph->arena, struct expr);
+    *copy = *e;
+    for (int i = 0; i < e->nargs; i++) copy->arg[i] = substitute(f, e->arg[i], r);
+    return copy;
+}
+
+static int count_name(const struct expr *e, const char *name) {
+    int count = e->kind == EXPR_NAME && strcmp(e->name, name) == 0;
+    for (int i = 0; i < e->nargs; i++) count += count_name(e->arg[i], name);
+    return count;
+}
+
+static bool add_input(struct chain *chain, int tensor) {
+    for (int i = 0; i < chain->ninputs; i++)
+        if (chain->inputs[i] == tensor) return true;
+    if (chain->ninputs == MAX_INPUTS) return false;
+    chain->inputs[chain->ninputs++] = tensor;
+    return true;
+}
+
+static const char *input_name(const struct fuser *f, int tensor) {
+    return arena_printf(f->graph->arena, "#%d", tensor);
+}
+static const char *value_name(const struct fuser *f, int i) {
+    return arena_printf(f->graph->arena, "v%d", i);
+}
+
+/* A scalar constant as a number; NULL if it is none, or has no digits (infinities). */
+static const struct expr *as_number(const struct fuser *f, int tensor) {
+    const struct tensor *t = &f->graph->tensors.at[tensor];
+    if (t->kind != TENSOR_CONST || tensor_elements(t) != 1 || !rt_dtype_is_float(t->dtype)) return NULL;
+    double value = eval_load(t->data, t->dtype, 0).f;
+    return value - value == 0 ? number_leaf(f, value) : NULL;
+}
+
+/* Takes the producer's chain into `chain`, leaving room for `reserve` more inputs; its value becomes a name if it is read
+ * `times` > 1. NULL: no room. */
+static const struct expr *take_in(const struct fuser *f, struct chain *chain, const struct chain *from, int times,
+                                  int reserve) {
+    struct chain grown = *chain;
+    struct renaming renaming = {.n = 0};
+    if (grown.nnamed + from->nnamed + (times > 1) > MAX_NAMED) return NULL;
+    for (int i = 0; i < from->ninputs; i++)
+        if (!add_input(&grown, from->inputs[i])) return NULL;
+    if (grown.ninputs + reserve > MAX_INPUTS) return NULL;
+    for (int i = 0; i < from->nnamed; i++) {
+        grown.named[grown.nnamed] = substitute(f, from->named[i], &renaming);
+        renaming.names[renaming.n] = value_name(f, i);
+        renaming.by[renaming.n++] = leaf(f, value_name(f, grown.nnamed++));
+    }
+    const struct expr *value = substitute(f, from->value, &renaming);
+    if (times > 1) {
+        grown.named[grown.nnamed] = value;
+        value = leaf(f, value_name(f, grown.nnamed++));
+    }
+    grown.nodes += from->nodes;
+    *chain = grown;
+    return value;
+}
+
+/* The node's own expression with attributes as numbers, names of inputs as `names`. */
+static const struct expr *own_expression(const struct fuser *f, const struct node *node) {
+    struct renaming renaming = {.n = 0};
+    for (int i = 0; i < node->nattrs && renaming.n < MAX_INPUTS; i++) {
+        if (node->attrs[i].kind != ATTR_INT && node->attrs[i].kind != ATTR_FLOAT) continue;
+        renaming.names[renaming.n] = node->attrs[i].key;
+        renaming.by[renaming.n++] = number_leaf(f, attr_float(node, node->attrs[i].key, 0));
+    }
+    return substitute(f, expr_parse(f->graph->arena, node->op->expr), &renaming);
+}
+
+/* One operand: a number, a producer taken in, or an input. NULL: the chain has no room. */
+static const struct expr *operand_expression(struct fuser *f, int id, struct chain *chain, int tensor, int times,
+                                             int reserve) {
+    const struct expr *number = as_number(f, tensor);
+    if (number) return number;
+    int producer = takes(f, id, tensor);
+    bool named_bool = times > 1 && type_of(f, tensor) == RT_BOOL; /* names are of the chain's float type */
+    if (producer >= 0 && !named_bool) {
+        const struct expr *value = take_in(f, chain, f->chains[producer], times, reserve);
+        if (value) f->root[producer] = id;
+        if (value) return value;
+    }
+    return add_input(chain, tensor) ? leaf(f, input_name(f, tensor)) : NULL;
+}
+
+static void make_chain(struct fuser *f, int id) {
+    static const char *const letters[] = {"a", "b", "c"};
+    const struct node *node = &f->graph->nodes.at[id];
+    struct chain *chain = ARENA_NEW(f->graph->arena, struct chain);
+    const struct expr *own = own_expression(f, node);
+    struct renaming renaming = {.n = 0};
+    chain->nodes = 1;
+    for (int k = 0; k < node->ninputs; k++) {
+        const char *name = node->ninputs == 1 ? "x" : letters[k];
+        bool again = k > 0 && node->inputs[k] == node->inputs[k - 1];
+        int times =
+            count_name(own, name) + (again || (k + 1 < node->ninputs && node->inputs[k + 1] == node->inputs[k]));
+        renaming.names[renaming.n] = name;
+        renaming.by[renaming.n] =
+            again ? renaming.by[renaming.n - 1]
+                  : operand_expression(f, id, chain, node->inputs[k], times, node->ninputs - 1 - k);
+        if (!renaming.by[renaming.n++]) BUG("an elementwise node with more than %d inputs", MAX_INPUTS);
+    }
+    chain->value = substitute(f, own, &renaming);
+    f->chains[id] = chain;
+}
+
+/* Values with several readers --------------------------------------------------------------------------------------- */
+
+static int root_of(const struct fuser *f, int node) {
+    while (f->root[node] != node) node = f->root[node];
+    return node;
+}
+
+/* The producer of an input of chain `id`, if all its readers are in that chain by now; else -1. */
+static int encloses(const struct fuser *f, int id, int tensor) {
+    const struct tensor *t = &f->graph->tensors.at[tensor];
+    const struct node *node = &f->graph->nodes.at[id];
+    int p = t->producer;
+    if (p < 0 || !f->chains[p] || f->root[p] != p || f->kept[tensor] || t->dtype == RT_BOOL) return -1;
+    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
+        if (!f->chains[f->uses.users[u]] || root_of(f, f->uses.users[u]) != id) return -1;
+    bool alike = f->graph->nodes.at[p].stage == node->stage &&
+                 computes_in(f, &f->graph->nodes.at[p]) == computes_in(f, node);
+    return alike && same_part(t, &f->graph->tensors.at[node->outputs[0]]) ? p : -1;
+}
+
+/* Puts the producer's chain before the chain of `id`, its value under a name. False: no room. */
+static bool put_before(struct fuser *f, int id, int producer, int tensor) {
+    const struct chain *tail = f->chains[id], *head = f->chains[producer];
+    struct chain *joined = ARENA_NEW(f->graph->arena, struct chain);
+    struct renaming renaming = {.n = 0};
+    if (head->nnamed + 1 + tail->nnamed > MAX_NAMED) return false;
+    *joined = *head;
+    joined->nodes += tail->nodes;
+    joined->named[joined->nnamed] = head->value;
+    renaming.names[renaming.n] = input_name(f, tensor);
+    renaming.by[renaming.n++] = leaf(f, value_name(f, joined->nnamed++));
+    for (int i = 0; i < tail->ninputs; i++)
+        if (tail->inputs[i] != tensor && !add_input(joined, tail->inputs[i])) return false;
+    for (int i = 0; i < tail->nnamed; i++) {
+        joined->named[joined->nnamed] = substitute(f, tail->named[i], &renaming);
+        renaming.names[renaming.n] = value_name(f, i);
+        renaming.by[renaming.n++] = leaf(f, value_name(f, joined->nnamed++));
+    }
+    joined->value = substitute(f, tail->value, &renaming);
+    f->chains[id] = joined;
+    f->root[producer] = id;
+    return true;
+}
+
+static void enclose(struct fuser *f, int id) {
+    for (int i = 0; i < f->chains[id]->ninputs; i++) {
+        int tensor = f->chains[id]->inputs[i], producer = encloses(f, id, tensor);
+        if (producer >= 0 && put_before(f, id, producer, tensor)) i = -1; /* its inputs may be enclosed in turn */
+    }
+}
+
+/* Writing ----------------------------------------------------------------------------------------------------------- */
+
+/* Inputs by letters in order: a, b, c ... */
+static struct renaming letters_of(const struct fuser *f, const struct chain *chain) {
+    struct renaming renaming = {.n = 0};
+    for (int i = 0; i < chain->ninputs; i++) {
+        renaming.names[renaming.n] = input_name(f, chain->inputs[i]);
+        renaming.by[renaming.n++] = leaf(f, arena_printf(f->graph->arena, "%c", 'a' + i));
+    }
+    return renaming;
+}
+
+static void replace_node(const struct fuser *f, int id, const struct chain *chain) {
+    struct node *node = &f->graph->nodes.at[id];
+    struct renaming letters = letters_of(f, chain);
+    struct strbuf text;
+    strbuf_init(&text, f->graph->arena);
+    for (int i = 0; i < chain->nnamed; i++)
+        strbuf_printf(&text, "v%d = %s; ", i,
+                      expr_format(f->graph->arena, substitute(f, chain->named[i], &letters)));
+    strbuf_puts(&text, expr_format(f->graph->arena, substitute(f, chain->value, &letters)));
+    node->nattrs = 0;
+    attr_set(f->graph, node, attr_of_text("expr", strbuf_text(&text)));
+    attr_set(f->graph, node, attr_of_text("to", rt_dtypes[type_of(f, node->outputs[0])].name));
+    node->op = op_named("Fused");
+    node->ninputs = chain->ninputs;
+    node->inputs = arena_copy(f->graph->arena, chain->inputs, (size_t)chain->ninputs * sizeof(int));
+}
+
+int pass_fuse_elementwise(struct graph *graph, const struct pass_context *context) {
+    struct fuser f = {.graph = graph};
+    int live = 0;
+    (void)context;
+    graph_uses(graph, graph->arena, &f.uses);
+    f.kept = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    f.chains = ARENA_ARRAY(graph->arena, struct chain *, graph->nodes.n + 1);
+    f.root = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
+    for (int id = 0; id < graph->nodes.n; id++) f.root[id] = id;
+    for (int i = 0; i < graph->outputs.n; i++) f.kept[graph->outputs.at[i]] = true;
+    for (int i = 0; i < graph->updates.n; i++) f.kept[graph->updates.at[i].value] = true;
+    for (int i = 0; i < graph->order.n; i++)
+        if (is_fusible(&f, &graph->nodes.at[graph->order.at[i]])) make_chain(&f, graph->order.at[i]);
+    for (int i = graph->order.n - 1; i >= 0; i--)
+        if (f.chains[graph->order.at[i]] && f.root[graph->order.at[i]] == graph->order.at[i])
+            enclose(&f, graph->order.at[i]);
+    for (int i = 0; i < graph->order.n; i++) {
+        int id = graph->order.at[i];
+        if (f.root[id] != id) continue;
+        if (f.chains[id] && f.chains[id]->nodes > 1) replace_node(&f, id, f.chains[id]);
+        graph->order.at[live++] = id;
+    }
+    graph->order.n = live;
+    return 0;
+}
