@@ -161,7 +161,7 @@ static void bind_arenas(struct tmpl_env *env, const char *text) {
     tmpl_list(env, "arenas");
     for (int a = 0; a < PLAN_ARENAS; a++) {
         char use[40];
-        snprintf(use, sizeof use, "(%s + ", plan_arena_names[a]);
+        snprintf(use, sizeof use, "%s + ", plan_arena_names[a]);
         if (!strstr(text, use)) continue;
         struct tmpl_env *entry = tmpl_entry(env, "arenas");
         tmpl_set(entry, "arena", plan_arena_names[a]);

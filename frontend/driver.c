@@ -11,10 +11,12 @@
 #include "frontend/build_program.h"
 #include "frontend/import.h"
 #include "frontend/reuse.h"
+#include "frontend/side_files.h"
 #include "ir/base/str.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "passes/pipeline.h"
+#include "runtime/base/checked.h"
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
@@ -26,6 +28,8 @@ struct job {
     struct diags *diags;
     struct onnx_model *model; /* NULL where the input is text IR */
     struct graph *graph;
+    struct side_files side;
+    VEC(const char *) files; /* that stored tensors lie in, by stored.file */
     struct rankplan plan;
     struct program_info info;
     struct reuse_keys keys;
@@ -37,6 +41,47 @@ struct job {
 static bool has_suffix(const char *text, const char *suffix) {
     size_t n = strlen(text), m = strlen(suffix);
     return n >= m && strcmp(text + n - m, suffix) == 0;
+}
+
+/* Files that IR text names lie beside it; the text itself comes first, as a model does. */
+static int list_text_files(struct job *job) {
+    const char *text = job->options->operand, *slash = strrchr(text, '/');
+    VEC_PUSH(job->arena, &job->files, text);
+    for (int i = 0; i < job->graph->files.n; i++) {
+        const char *name = job->graph->files.at[i];
+        const char *path = arena_printf(job->arena, "%.*s%s", slash ? (int)(slash - text) + 1 : 0, text, name);
+        struct stat info;
+        if (lstat(path, &info) < 0)
+            return diag_error(job->diags, 601, EXIT_SYSTEM, text, "cannot open %s: %s",
+                              diag_quote(job->diags, path), strerror(errno));
+        if (S_ISLNK(info.st_mode) && !job->options->allow_links)
+            return diag_error(job->diags, 362, EXIT_MALFORMED, text, "%s is a symbolic link",
+                              diag_quote(job->diags, name));
+        VEC_PUSH(job->arena, &job->files, path);
+    }
+    return 0;
+}
+
+/* The bytes of every weight are in a file that the text names. Text that was printed from a model has them in the model,
+ * which it does not name: it can be planned, not compiled. */
+static int check_text_weights(const struct job *job) {
+    for (int t = 0; t < job->graph->tensors.n; t++) {
+        const struct tensor *tensor = &job->graph->tensors.at[t];
+        int64_t bytes, end;
+        if (tensor->kind != TENSOR_WEIGHT) continue;
+        if (tensor->stored.file < 1 || tensor->stored.file > job->graph->files.n)
+            return diag_error(job->diags, 345, EXIT_MALFORMED, job->options->operand,
+                              "weight %s lies in no file that the text names",
+                              diag_quote(job->diags, tensor->name));
+        int64_t has = job->keys.files.at[tensor->stored.file].bytes,
+                size = (int64_t)rt_dtype_bytes(tensor->stored.dtype);
+        if (tensor->stored.offset > INT64_MAX || !rt_mul(tensor_elements(tensor), size, &bytes) ||
+            !rt_add((int64_t)tensor->stored.offset, bytes, &end) || end > has)
+            return diag_error(job->diags, 353, EXIT_MALFORMED, job->options->operand,
+                              "weight %s lies outside of %s", diag_quote(job->diags, tensor->name),
+                              diag_quote(job->diags, job->graph->files.at[tensor->stored.file - 1]));
+    }
+    return 0;
 }
 
 /* Text IR is taken as a model too: for tests, and for graphs written by hand or edited. */
@@ -62,22 +107,25 @@ static int read_onnx(struct job *job) {
     for (int i = 0; i < import.ndims; i++)
         dims[i] = (struct import_dim){options->dims.all.at[i].name, options->dims.all.at[i].size};
     import.dims = dims;
+    import.nbinds = job->side.nbinds;
+    import.binds = job->side.binds;
     if (onnx_open(job->arena, job->diags, options->operand, options->allow_links, &job->model) < 0) return -1;
-    return import_model(job->arena, job->diags, job->model, &import, &job->graph);
+    if (import_model(job->arena, job->diags, job->model, &import, &job->graph) < 0) return -1;
+    for (int i = 0; i < job->model->files.n; i++) VEC_PUSH(job->arena, &job->files, job->model->files.at[i].path);
+    return 0;
 }
 
 /* The mesh of the options; text that brings its own keeps it. */
 static void set_mesh(struct job *job) {
-    if (job->graph->mesh.naxes) return;
-    for (int a = 0; a < job->options->naxes; a++) {
-        job->graph->mesh.axis[a].name = job->options->mesh[a].name;
-        job->graph->mesh.axis[a].size = job->options->mesh[a].size;
-    }
-    job->graph->mesh.naxes = job->options->naxes;
+    if (job->graph->mesh.naxes)
+        job->side.own_mesh = true;
+    else
+        job->graph->mesh = job->side.mesh;
 }
 
 static int job_read(struct job *job) {
     int before = job->diags->errors;
+    if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
     int status = has_suffix(job->options->operand, ".rir") ? read_text(job) : read_onnx(job);
     if (status < 0 || job->diags->errors > before) return -1;
     if (job->graph->level < PLACED) set_mesh(job);
@@ -86,10 +134,15 @@ static int job_read(struct job *job) {
 
 static void job_close(struct job *job) {
     onnx_close(job->model);
+    side_files_free(&job->side);
 }
 
 static struct pass_context pass_context(const struct job *job) {
-    return (struct pass_context){.policy = choice_word(job->options->pas.word), .diags = job->diags};
+    return (struct pass_context){.policy = job->side.policy,
+                                 .rules = job->side.rules,
+                                 .plan = job->side.plan ? rt_json_root(job->side.plan) : NULL,
+                                 .plan_file = job->options->load_plan,
+                                 .diags = job->diags};
 }
 
 /* Planning --------------------------------------------------------------------------------------------------------
@@ -106,24 +159,31 @@ static int job_plan(struct job *job) {
 static int job_ranks(const struct job *job, int *ranks) {
     const struct options *options = job->options;
     int unit = mesh_size(&job->graph->mesh);
-    *ranks = job->model || options->given[OPT_RUNTIME_NGPUS] ? (int)options->runtime_ngpus : unit;
+    *ranks = options->given[OPT_RUNTIME_NGPUS] || !job->side.own_mesh ? (int)options->runtime_ngpus : unit;
     if (*ranks % unit == 0) return 0;
-    return diag_error(job->diags, 204, EXIT_USAGE, NULL, "the mesh of %s has %d devices, --runtime-ngpus %d is no multiple",
+    return diag_error(job->diags, 204, EXIT_USAGE, NULL,
+                      "the mesh of %s has %d devices, --runtime-ngpus %d is no multiple",
                       diag_quote(job->diags, options->operand), unit, *ranks);
+}
+
+/* What the plan came from, for titles; file names stay out of what is written. */
+static const char *pas_text(const struct job *job) {
+    if (job->side.plan) return "plan";
+    return job->side.rules ? job->side.policy : options_text(job->options, OPT_PAS, job->arena);
 }
 
 static int job_describe(struct job *job) {
     const struct options *options = job->options;
     int ranks;
-    if (job_ranks(job, &ranks) < 0) return -1;
-    job->info = (struct program_info){
-        .model = options_model(options, job->arena),
-        .instance = options_instance(options, job->arena),
-        .version = RANKC_VERSION,
-        .pas = options_text(options, OPT_PAS, job->arena),
-        .runtime_ngpus = ranks,
-        .nfiles = job->model ? job->model->files.n : 1};
-    if (reuse_make_keys(&job->keys, options, job->model, job->arena, job->diags) < 0) return -1;
+    if (job_ranks(job, &ranks) < 0 || (!job->model && list_text_files(job) < 0)) return -1;
+    job->info = (struct program_info){.model = options_model(options, job->arena),
+                                      .instance = options_instance(options, job->arena),
+                                      .version = RANKC_VERSION,
+                                      .pas = pas_text(job),
+                                      .runtime_ngpus = ranks,
+                                      .nfiles = job->files.n};
+    if (reuse_make_keys(&job->keys, options, &job->side, job->files.n, job->files.at, job->arena, job->diags) < 0)
+        return -1;
     job->info.key = job->keys.plan.hex;
     return 0;
 }
@@ -154,7 +214,6 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
 
 int driver_dump(const struct options *options, struct arena *arena, struct diags *diags, const char **text) {
     struct job job = {.options = options, .arena = arena, .diags = diags};
-    struct pass_context context = pass_context(&job);
     const struct pass *last = pass_find(options->dump_after);
     if (!last) {
         const char **names = ARENA_ARRAY(arena, const char *, npasses + 1);
@@ -165,6 +224,7 @@ int driver_dump(const struct options *options, struct arena *arena, struct diags
         return -1;
     }
     int status = job_read(&job);
+    struct pass_context context = pass_context(&job);
     if (!status) status = pipeline_run(job.graph, &context, last);
     if (!status) *text = text_print(arena, job.graph);
     job_close(&job);
@@ -218,6 +278,13 @@ static int write_all(struct job *job, struct output *output, const struct progra
     return output_commit(output);
 }
 
+static int save_plan(const struct job *job, const char *plan) {
+    struct rt_reason why;
+    struct rt_piece piece = {plan, strlen(plan)};
+    if (!job->options->save_plan || rt_file_write(job->options->save_plan, &piece, 1, &why)) return 0;
+    return diag_error(job->diags, 611, EXIT_SYSTEM, NULL, "%s", why.text);
+}
+
 static int generate(struct job *job, struct output *output, const char *imported) {
     struct program program;
     if (program_make(&program, &job->plan, target_find(choice_word(job->options->target)), &job->info, job->diags) <
@@ -225,6 +292,7 @@ static int generate(struct job *job, struct output *output, const char *imported
         return -1;
     const char *plan = manifest_plan_text(&job->plan, &job->info);
     if (!plan) return diag_error(job->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    if (save_plan(job, plan) < 0) return -1;
     add_text(job, &program, "graph.rir", imported);
     add_text(job, &program, "plan.json", plan);
     return write_all(job, output, &program);
@@ -232,7 +300,7 @@ static int generate(struct job *job, struct output *output, const char *imported
 
 /* Reads, plans and writes; or finds that what is there can stay. */
 static int compile(struct job *job, struct output *output) {
-    if (job_read(job) < 0 || job_describe(job) < 0) return -1;
+    if (job_read(job) < 0 || job_describe(job) < 0 || (!job->model && check_text_weights(job) < 0)) return -1;
     if (output_open(output, job->arena, job->diags, job->options->output, job->info.model, job->info.instance,
                     (long)job->options->lock_timeout) < 0)
         return -1;

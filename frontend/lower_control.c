@@ -162,7 +162,7 @@ static int position(struct lower *l, int input, int n, int fallback, int *at) {
 }
 
 int lower_sequence_at(struct lower *l) {
-    int n, at;
+    int n, at = 0;
     const int *items = copy_items(l, &n);
     if (!items || position(l, 1, n, 0, &at) < 0) return -1;
     return lower_result(l, items[at]);
@@ -183,7 +183,7 @@ int lower_sequence_insert(struct lower *l) {
 }
 
 int lower_sequence_erase(struct lower *l) {
-    int n, at;
+    int n, at = 0;
     int *items = copy_items(l, &n);
     if (!items || position(l, 1, n, -1, &at) < 0) return -1;
     memmove(items + at, items + at + 1, (size_t)(n - at - 1) * sizeof *items);

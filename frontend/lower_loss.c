@@ -16,9 +16,8 @@ static int is_class(struct lower *l, int target, int64_t classes, int ndim) {
 }
 
 /* Sum over the classes of x where the class is the target's. */
-static int pick(struct lower *l, int hot, int x, int ndim) {
+static int pick(struct lower *l, int hot, int x) {
     bool axes[MAX_NDIM] = {false, true};
-    (void)ndim;
     return emit_reduce(l, "ReduceSum", emit3(l, "Where", hot, x, emit_like(l, x, 0)), axes, false);
 }
 
@@ -28,19 +27,15 @@ static int sum_all(struct lower *l, int x) {
     return emit_reduce(l, "ReduceSum", x, axes, false);
 }
 
-/* Weight of each element: its class', zero where it is ignored; -1 if all are one. */
-static int element_weights(struct lower *l, int target, int hot, const struct tensor *x) {
-    int weights = -1;
-    if (lower_has(l, 2)) {
-        int per_class = emit_per_channel(l, l->inputs[2], x->ndim);
-        weights = pick(l, hot, per_class, x->ndim);
-        if (weights < 0) return -2;
-    }
-    if (!lower_given(l, "ignore_index")) return weights;
+/* Weight of each element: its class', zero where it is ignored. *weights = -1 if all are one. */
+static int element_weights(struct lower *l, int target, int hot, const struct tensor *x, int *weights) {
+    *weights = -1;
+    if (lower_has(l, 2) && (*weights = pick(l, hot, emit_per_channel(l, l->inputs[2], x->ndim))) < 0) return -1;
+    if (!lower_given(l, "ignore_index")) return 0;
     int ignored = emit_with(l, "Equal", target, (double)lower_int(l, "ignore_index"));
-    int zero = build_scalar(&l->b, x->dtype, 0), one = weights < 0 ? build_scalar(&l->b, x->dtype, 1) : weights;
-    weights = emit3(l, "Where", ignored, zero, one);
-    return weights < 0 ? -2 : weights;
+    int zero = build_scalar(&l->b, x->dtype, 0), kept = *weights < 0 ? build_scalar(&l->b, x->dtype, 1) : *weights;
+    *weights = emit3(l, "Where", ignored, zero, kept);
+    return *weights < 0 ? -1 : 0;
 }
 
 static int check_shapes(struct lower *l, const struct tensor *x) {
@@ -66,9 +61,8 @@ static int emit_nll(struct lower *l, int log_probability) {
         return lower_error(l, 335, EXIT_MALFORMED, "no reduction of that name");
     if (check_shapes(l, &x) < 0) return -1;
     int target = emit_cast(l, l->inputs[1], RT_I64), hot = is_class(l, target, x.dims[1], x.ndim);
-    int weights = element_weights(l, target, hot, &x);
-    int loss = emit1(l, "Neg", pick(l, hot, log_probability, x.ndim));
-    if (weights == -2 || loss < 0) return -1;
+    int weights, loss = emit1(l, "Neg", pick(l, hot, log_probability));
+    if (loss < 0 || element_weights(l, target, hot, &x, &weights) < 0) return -1;
     struct tensor elements = lower_tensor(l, loss);
     if (weights >= 0) loss = emit2(l, "Mul", loss, weights);
     if (none) return loss;

@@ -238,7 +238,12 @@ static int set_spec(struct parser *p, const struct value *value) {
     size_t length = strcspn(value->text, ":");
     const char *colon = value->text[length] ? value->text + length : NULL;
     if (find_choice(p, value, arena_copy(p->arena, value->text, length), &spec.word)) return -1;
-    if (colon) {
+    bool file = strcmp(choice_rows[spec.word].keys, "FILE") == 0;
+    if (file && (!colon || !colon[1]))
+        return diag_error(p->diags, 202, EXIT_USAGE, NULL, "%s %s needs a file: %s:FILE", value->typed, quoted(p, value->text), choice_word(spec.word));
+    if (file) {
+        VEC_PUSH(p->arena, &spec.settings, (struct option_setting){"FILE", colon + 1});
+    } else if (colon) {
         const char **settings = split_list(p->arena, colon + 1);
         if (!*settings)
             return diag_error(p->diags, 200, EXIT_USAGE, NULL, "nothing follows the colon of %s %s", value->typed,
@@ -441,9 +446,13 @@ static int axis_error(struct parser *p, const struct option_setting *setting) {
                       quoted(p, setting->value));
 }
 
+/* "manual:FILE": the mesh is in the file. */
+static bool takes_file(const struct options *o) { return strcmp(choice_rows[o->pas.word].keys, "FILE") == 0; }
+
 static int named_mesh(struct parser *p, int64_t *product) {
     struct options *o = p->options;
     *product = 1;
+    if (takes_file(o)) return 0;
     for (int i = 0; i < o->pas.settings.n; i++) {
         const struct option_setting *setting = &o->pas.settings.at[i];
         int64_t size;
@@ -461,7 +470,7 @@ static int named_mesh(struct parser *p, int64_t *product) {
 static void default_mesh(struct parser *p) {
     struct options *o = p->options;
     const char *axis = choice_rows[o->pas.word].keys;
-    if (!*axis || strchr(axis, ',')) return;
+    if (!*axis || strchr(axis, ',') || takes_file(o)) return;
     o->mesh[o->naxes++] = (struct mesh_axis){axis, (int)o->plan_ngpus};
     const char *size = arena_printf(p->arena, "%lld", (long long)o->plan_ngpus);
     VEC_PUSH(p->arena, &o->pas.settings, (struct option_setting){axis, size});

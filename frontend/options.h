@@ -104,7 +104,8 @@ struct options {
     int naxes;
     int64_t plan_ngpus, runtime_ngpus;
     struct option_sizes dims;
-    const char *dump_after;
+    struct option_files binds;
+    const char *dump_after, *load_plan, *save_plan;
     bool no_build, allow_links;
     int64_t lock_timeout; /* seconds */
 

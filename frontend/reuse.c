@@ -53,21 +53,22 @@ static int add_build(struct key *key, struct arena *arena, struct diags *diags) 
     return 0;
 }
 
-int reuse_make_keys(struct reuse_keys *keys, const struct options *options, const struct onnx_model *model,
-                    struct arena *arena, struct diags *diags) {
+int reuse_make_keys(struct reuse_keys *keys, const struct options *options, const struct side_files *side,
+                    int nfiles, const char *const *files, struct arena *arena, struct diags *diags) {
     *keys = (struct reuse_keys){0};
-    int nfiles = model ? model->files.n : 1;
     for (int i = 0; i < nfiles; i++) {
-        if (add_file(keys, arena, diags, model ? model->files.at[i].path : options->operand) < 0) return -1;
+        if (add_file(keys, arena, diags, files[i]) < 0) return -1;
         add_part(&keys->graph, arena, i ? arena_printf(arena, "external data %d", i) : "model",
                  keys->files.at[i].hash);
     }
     for (int id = 0; id < OPTIONS; id++) {
         const struct option *row = &option_rows[id];
-        if (row->later || row->key == KEY_NONE) continue;
+        if (row->later || row->key == KEY_NONE || (id == OPT_PAS && side->rules)) continue;
         add_part(row->key == KEY_GRAPH ? &keys->graph : &keys->plan, arena, row->name,
                  options_text(options, (enum option_id)id, arena));
     }
+    add_part(&keys->graph, arena, "bound inputs", side->binds_hash);
+    add_part(&keys->plan, arena, "plan file", side->plan_hash);
     if (add_build(&keys->graph, arena, diags) < 0) return -1;
     seal(&keys->graph, arena);
     add_part(&keys->plan, arena, "graph", keys->graph.hex);

@@ -13,8 +13,8 @@
 
 #include "codegen/manifest.h"
 #include "codegen/output.h"
-#include "frontend/onnx_read.h"
 #include "frontend/options.h"
+#include "frontend/side_files.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
 
@@ -29,9 +29,9 @@ struct reuse_keys {
     VEC(struct reuse_file) files; /* of the model */
 };
 
-/* Hashes the model's files and the options. model NULL: options->operand is the only file. */
-int reuse_make_keys(struct reuse_keys *keys, const struct options *options, const struct onnx_model *model, struct arena *arena,
-                    struct diags *diags);
+/* Hashes the model's files, the model itself first, and the options. */
+int reuse_make_keys(struct reuse_keys *keys, const struct options *options, const struct side_files *side, int nfiles,
+                    const char *const *files, struct arena *arena, struct diags *diags);
 
 /* 1: what is in `directory` stays; 0: generate; -1: error E0801 or E0802 that says what differs. */
 int reuse_decide(const char *directory, const struct options *options, const struct reuse_keys *keys, struct arena *arena,

@@ -81,7 +81,7 @@ int build(struct build *b, const char *op, int ninputs, const int *inputs, int n
     int source = strcmp(op, "Reshape") == 0 ? before_reshapes(graph, inputs[0]) : -1;
     if (source >= 0) inputs = &source;
     if (does_nothing(graph, op, inputs, ninputs, attrs, nattrs)) return inputs[0];
-    const char *name = arena_printf(graph->arena, "%s.%d", b->node, graph->tensors.n);
+    const char *name = arena_printf(graph->arena, "%s.%s", b->node, op);
     int out = graph_add_tensor(graph, TENSOR_VALUE, name, RT_F32, 0, NULL);
     int id = graph_add_node(graph, op_named(op), b->node, ninputs, inputs, 1, &out, nattrs, attrs);
     if (op_infer(graph, id, b->diags) < 0) return -1;
@@ -130,7 +130,7 @@ int build_cast(struct build *b, int x, enum rt_dtype dtype) {
 int build_scalar(struct build *b, enum rt_dtype dtype, double value) {
     unsigned char bytes[8];
     rt_convert(bytes, dtype, &value, RT_F64, 1);
-    return graph_add_const(b->graph, arena_printf(b->graph->arena, "%s.%d", b->node, b->graph->tensors.n), dtype, 0,
+    return graph_add_const(b->graph, arena_printf(b->graph->arena, "%s.number", b->node), dtype, 0,
                            NULL, bytes);
 }
 

@@ -101,7 +101,9 @@ struct attr {
     const char *text;
 };
 
-/* How the ranks along one mesh axis share a node: factor `factor` of its annotation is cut, or -1: all do all. */
+/* How the ranks along one mesh axis share a node: factor `factor` of its annotation is cut; or they all do all; or, of
+ * linear operators, each computes on partial values and gives a partial value. */
+enum { SPLIT_NONE = -1, SPLIT_PARTIAL = -2 };
 struct node_split {
     int factor;
     int64_t blocks, unit;

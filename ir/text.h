@@ -22,6 +22,7 @@
  *   attribute  key=7 | key=[1, -2] | key=0.5 | key="text"     a float has one of . e nan inf
  *   layout     {axis:part(dim,blocks,unit), axis:partial(sum|max|min)}   whole on the axes not named
  *   split      split(axis:factor/blocks/unit)      factors by their names in the node's bound annotation
+ *              split(axis:partial)                 of partial values a partial value (linear operators)
  *   text       printable ASCII; \xNN for any other byte, quotes and backslashes
  *   numbers    the shortest text that reads back as the same bits; nan:0x7fc00001: a NaN by its bits
  *

@@ -527,7 +527,7 @@ static bool read_property(struct reader *r, struct call *call) {
     if (strcmp(key, "split") == 0 && take(r, "(")) return skip_splits(r, call, start);
     if (!expect(r, "=")) return false;
     if (strcmp(key, "node") == 0) return read_string(r, &call->name);
-    if (strcmp(key, "stage") == 0) return read_int(r, 0, MAX_STAGE, "the stage", &call->stage);
+    if (strcmp(key, "stage") == 0) return read_int(r, STAGE_ALL, MAX_STAGE, "the stage", &call->stage);
     for (int i = 0; i < call->nattrs; i++)
         if (strcmp(call->attrs[i].key, key) == 0) return fail_at(r, start, "attribute '%s' is given twice", key);
     if (call->nattrs == MAX_ATTRS) return fail_at(r, start, "more than %d attributes", MAX_ATTRS);
@@ -542,7 +542,8 @@ static bool read_split(struct reader *r, const struct dims *dims, struct node *n
     if (!read_axis(r, &axis)) return false;
     struct node_split *split = &node->split[axis];
     const char *start = r->at;
-    if (split->factor >= 0) return fail_at(r, start, "that axis is named twice");
+    if (split->factor != SPLIT_NONE) return fail_at(r, start, "that axis is named twice");
+    if (take(r, "partial")) return split->factor = SPLIT_PARTIAL, true;
     if (!read_word(r, "_*", "a factor", word)) return false;
     int factor = dims_find(dims, word);
     if (factor < 0) return fail_at(r, start, "the factors are %s", dims_print(r->arena, dims));

@@ -136,16 +136,21 @@ static void print_attr(struct strbuf *out, const struct attr *attr) {
     }
 }
 
-static void print_splits(struct printer *p, const struct node *node) {
+static void print_split(struct printer *p, const struct node *node, const struct node_split *split) {
     struct dims dims;
-    const char *why, *before = " split(";
+    const char *why;
+    if (split->factor == SPLIT_PARTIAL) return strbuf_puts(&p->out, "partial");
+    if (dims_bind(p->out.arena, p->graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
+    strbuf_printf(&p->out, "%s/%lld/%lld", dims.factor[split->factor].name, (long long)split->blocks,
+                  (long long)split->unit);
+}
+
+static void print_splits(struct printer *p, const struct node *node) {
+    const char *before = " split(";
     for (int a = 0; a < p->graph->mesh.naxes; a++) {
-        const struct node_split *split = &node->split[a];
-        if (split->factor < 0) continue;
-        if (*before == ' ' && dims_bind(p->out.arena, p->graph, node, &dims, &why) < 0)
-            BUG("%s: %s", node->name, why);
-        strbuf_printf(&p->out, "%s%s:%s/%lld/%lld", before, p->graph->mesh.axis[a].name,
-                      dims.factor[split->factor].name, (long long)split->blocks, (long long)split->unit);
+        if (node->split[a].factor == SPLIT_NONE) continue;
+        strbuf_printf(&p->out, "%s%s:", before, p->graph->mesh.axis[a].name);
+        print_split(p, node, &node->split[a]);
         before = ", ";
     }
     if (*before == ',') strbuf_putc(&p->out, ')');

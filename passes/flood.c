@@ -209,10 +209,11 @@ static bool try_cut(struct flood *flood, const struct origin *origin, int64_t bl
 }
 
 /* Depth-first over the cuts that failures ask for. */
-static bool search(struct flood *flood, const struct origin *origin, bool keep_sources) {
+static bool search(struct flood *flood, const struct origin *origin, int64_t first_blocks, int64_t first_unit,
+                   bool keep_sources) {
     struct {
         int64_t blocks, unit;
-    } stack[64] = {{1, 1}};
+    } stack[64] = {{first_blocks, first_unit}};
     int n = 1;
     for (int tries = 0; n && tries < MAX_RESTARTS; tries++) {
         int64_t blocks = stack[--n].blocks, unit = stack[n].unit;
@@ -229,18 +230,27 @@ static bool search(struct flood *flood, const struct origin *origin, bool keep_s
 
 bool flood_node(struct flood *flood, int node, int factor, enum flood_end end) {
     struct origin origin = {.node = node, .factor = factor, .end = end};
-    return search(flood, &origin, false) || search(flood, &origin, true);
+    return search(flood, &origin, 1, 1, false) || search(flood, &origin, 1, 1, true);
 }
 
 bool flood_input(struct flood *flood, int tensor, int dim, enum flood_end end) {
     struct origin origin = {.node = -1, .tensor = tensor, .dim = dim, .end = end};
-    return search(flood, &origin, true);
+    return search(flood, &origin, 1, 1, true);
+}
+
+static bool cut_alone(struct flood *flood, int node, const struct node_split *split) {
+    if (flood->decided[node] || !may_split(flood, node, split)) return false;
+    *split_of(flood, node) = *split;
+    flood->decided[node] = true;
+    return true;
 }
 
 bool flood_alone(struct flood *flood, int node, int factor) {
-    struct node_split split = {factor, 1, 1};
-    if (flood->decided[node] || !may_split(flood, node, &split)) return false;
-    *split_of(flood, node) = split;
-    flood->decided[node] = true;
-    return true;
+    return cut_alone(flood, node, &(struct node_split){factor, 1, 1});
+}
+
+bool flood_from(struct flood *flood, int node, const struct node_split *split) {
+    struct origin origin = {.node = node, .factor = split->factor, .end = FLOOD_STRICT};
+    return search(flood, &origin, split->blocks, split->unit, false) ||
+           search(flood, &origin, split->blocks, split->unit, true) || cut_alone(flood, node, split);
 }

@@ -43,6 +43,10 @@ bool flood_node(struct flood *flood, int node, int factor, enum flood_end end);
 /* Cuts dimension `dim` of a graph input and spreads from there. */
 bool flood_input(struct flood *flood, int tensor, int dim, enum flood_end end);
 
+/* Cuts the node as given, or in larger units or more blocks, and spreads; where that cannot be, cuts it alone. False if it
+ * cannot be cut at all. */
+bool flood_from(struct flood *flood, int node, const struct node_split *split);
+
 /* Cuts the factor of the node alone, readers gather; true if it can be. */
 bool flood_alone(struct flood *flood, int node, int factor);
 

@@ -264,21 +264,24 @@ static struct renaming letters_of(const struct fuser *f, const struct chain *cha
     return renaming;
 }
 
-static void replace_node(const struct fuser *f, int id, const struct chain *chain) {
-    struct node *node = &f->graph->nodes.at[id];
+/* A new node: the old one stays as plans know it. Returns its id. */
+static int fused_node(const struct fuser *f, int id, const struct chain *chain) {
+    struct graph *graph = f->graph;
+    const struct node node = graph->nodes.at[id];
     struct renaming letters = letters_of(f, chain);
     struct strbuf text;
-    strbuf_init(&text, f->graph->arena);
+    strbuf_init(&text, graph->arena);
     for (int i = 0; i < chain->nnamed; i++)
-        strbuf_printf(&text, "v%d = %s; ", i,
-                      expr_format(f->graph->arena, substitute(f, chain->named[i], &letters)));
-    strbuf_puts(&text, expr_format(f->graph->arena, substitute(f, chain->value, &letters)));
-    node->nattrs = 0;
-    attr_set(f->graph, node, attr_of_text("expr", strbuf_text(&text)));
-    attr_set(f->graph, node, attr_of_text("to", rt_dtypes[type_of(f, node->outputs[0])].name));
-    node->op = op_named("Fused");
-    node->ninputs = chain->ninputs;
-    node->inputs = arena_copy(f->graph->arena, chain->inputs, (size_t)chain->ninputs * sizeof(int));
+        strbuf_printf(&text, "v%d = %s; ", i, expr_format(graph->arena, substitute(f, chain->named[i], &letters)));
+    strbuf_puts(&text, expr_format(graph->arena, substitute(f, chain->value, &letters)));
+    struct attr attrs[] = {attr_of_text("expr", strbuf_text(&text)),
+                           attr_of_text("to", rt_dtypes[type_of(f, node.outputs[0])].name)};
+    int fused = graph_add_node(graph, op_named("Fused"), node.name, chain->ninputs, chain->inputs, 1, node.outputs,
+                               2, attrs);
+    memcpy(graph->nodes.at[fused].split, node.split, sizeof node.split);
+    graph->nodes.at[fused].stage = node.stage;
+    graph->order.n--; /* it takes the old one's place */
+    return fused;
 }
 
 int pass_fuse_elementwise(struct graph *graph, const struct pass_context *context) {
@@ -300,8 +303,7 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];
         if (f.root[id] != id) continue;
-        if (f.chains[id] && f.chains[id]->nodes > 1) replace_node(&f, id, f.chains[id]);
-        graph->order.at[live++] = id;
+        graph->order.at[live++] = f.chains[id] && f.chains[id]->nodes > 1 ? fused_node(&f, id, f.chains[id]) : id;
     }
     graph->order.n = live;
     return 0;

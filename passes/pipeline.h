@@ -6,6 +6,9 @@
 
 struct pass_context {
     const char *policy; /* name of a row of policies.def */
+    const struct rules *rules; /* of policy manual */
+    const struct rt_json *plan; /* a plan file's: takes the place of a policy; NULL: none */
+    const char *plan_file;
     struct diags *diags;
 };
 
@@ -28,6 +31,7 @@ int pipeline_run(struct graph *graph, const struct pass_context *context, const 
 int pass_fold(struct graph *graph, const struct pass_context *context);
 int pass_cse(struct graph *graph, const struct pass_context *context);
 int pass_fuse(struct graph *graph, const struct pass_context *context);
+int pass_recognise(struct graph *graph, const struct pass_context *context);
 int pass_dce(struct graph *graph, const struct pass_context *context);
 int pass_policy(struct graph *graph, const struct pass_context *context);
 int pass_partition(struct graph *graph, const struct pass_context *context);

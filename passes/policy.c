@@ -1,4 +1,5 @@
 #include "passes/policy.h"
+#include "passes/plan_file.h"
 
 #include <string.h>
 
@@ -16,13 +17,14 @@ const struct policy *policy_find(const char *name) {
 }
 
 int pass_policy(struct graph *graph, const struct pass_context *context) {
+    if (context->plan) return plan_apply(graph, context->plan_file, context->plan, context->diags);
     const struct policy *policy = policy_find(context->policy);
     if (!policy) return diag_error(context->diags, 202, EXIT_USAGE, NULL, "unknown policy '%s'", context->policy);
-    return policy->decide(graph, context->diags);
+    return policy->decide(graph, context);
 }
 
-int policy_dp(struct graph *graph, struct diags *diags) {
+int policy_dp(struct graph *graph, const struct pass_context *context) {
     (void)graph;
-    (void)diags;
+    (void)context;
     return 0;
 }

@@ -8,7 +8,7 @@
 struct policy {
     const char *name;
     const char *axes; /* names of mesh axes it uses, separated by blanks */
-    int (*decide)(struct graph *graph, struct diags *diags);
+    int (*decide)(struct graph *graph, const struct pass_context *context);
     const char *help;
 };
 
@@ -17,10 +17,11 @@ extern const int npolicies;
 
 const struct policy *policy_find(const char *name);
 
-int policy_dp(struct graph *graph, struct diags *diags);
-int policy_data(struct graph *graph, struct diags *diags);
-int policy_tp(struct graph *graph, struct diags *diags);
-int policy_pp(struct graph *graph, struct diags *diags);
-int policy_hybrid(struct graph *graph, struct diags *diags);
+int policy_dp(struct graph *graph, const struct pass_context *context);
+int policy_data(struct graph *graph, const struct pass_context *context);
+int policy_tp(struct graph *graph, const struct pass_context *context);
+int policy_pp(struct graph *graph, const struct pass_context *context);
+int policy_manual(struct graph *graph, const struct pass_context *context);
+int policy_hybrid(struct graph *graph, const struct pass_context *context);
 
 #endif

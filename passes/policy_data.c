@@ -22,7 +22,8 @@ static void report_whole(const struct flood *flood, struct diags *diags) {
                     graph->order.n, 100 * flops / all);
 }
 
-int policy_data(struct graph *graph, struct diags *diags) {
+int policy_data(struct graph *graph, const struct pass_context *context) {
+    struct diags *diags = context->diags;
     int axis = mesh_axis_by_name(&graph->mesh, "data");
     if (axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
     struct flood flood;

@@ -2,7 +2,7 @@
  * do not disturb each other: no dimension is cut along two of them. */
 #include "passes/policy.h"
 
-int policy_hybrid(struct graph *graph, struct diags *diags) {
-    if (policy_pp(graph, diags) < 0 || policy_tp(graph, diags) < 0) return -1;
-    return policy_data(graph, diags);
+int policy_hybrid(struct graph *graph, const struct pass_context *context) {
+    if (policy_pp(graph, context) < 0 || policy_tp(graph, context) < 0) return -1;
+    return policy_data(graph, context);
 }

@@ -89,7 +89,8 @@ static void balance(const struct places *p, int stages, struct arena *arena, int
     cuts[0] = 0;
 }
 
-int policy_pp(struct graph *graph, struct diags *diags) {
+int policy_pp(struct graph *graph, const struct pass_context *context) {
+    struct diags *diags = context->diags;
     int axis = mesh_pipeline_axis(&graph->mesh), stages = axis < 0 ? 1 : graph->mesh.axis[axis].size;
     if (stages == 1) return 0;
     if (graph->order.n < stages)

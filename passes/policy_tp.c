@@ -67,7 +67,8 @@ static void report(const struct graph *graph, int id, int ways, struct diags *di
         diag_quote(diags, weight->name), tensor_type(graph->arena, weight), (long long)tensor_bytes(weight));
 }
 
-int policy_tp(struct graph *graph, struct diags *diags) {
+int policy_tp(struct graph *graph, const struct pass_context *context) {
+    struct diags *diags = context->diags;
     int axis = mesh_axis_by_name(&graph->mesh, "tensor");
     if (axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
     struct flood flood;

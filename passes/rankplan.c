@@ -57,6 +57,7 @@ static void list_weights(struct rankplan *plan) {
                 load_weight(plan, listed, node->inputs[k]);
     }
     for (int i = 0; i < graph->outputs.n; i++) load_weight(plan, listed, graph->outputs.at[i]);
+    for (int i = 0; i < graph->updates.n; i++) load_weight(plan, listed, graph->updates.at[i].value);
 }
 
 /* What peers read or write. Inputs and stored tensors keep their own arena. */

@@ -36,11 +36,17 @@ static const struct move *first_move(enum holding_kind from, enum holding_kind t
     return first[from];
 }
 
+/* A stored tensor loaded in a layout that nodes want. */
+struct copy {
+    int of, tensor;
+};
+
 struct redist {
     struct rewrite rewrite;
     struct graph *graph;
     struct diags *diags;
     struct map made; /* "tensor layout" -> tensor that holds it so */
+    VEC(struct copy) copies;
 };
 
 static const char *layout_key(struct redist *redist, int tensor, const struct layout *layout) {
@@ -61,6 +67,7 @@ static int load_as(struct redist *redist, int id, const struct layout *layout) {
     struct tensor tensor = redist->graph->tensors.at[id];
     tensor.layout = *layout;
     VEC_PUSH(redist->graph->arena, &redist->graph->tensors, tensor);
+    VEC_PUSH(redist->graph->arena, &redist->copies, (struct copy){id, redist->graph->tensors.n - 1});
     return redist->graph->tensors.n - 1;
 }
 
@@ -133,26 +140,44 @@ static int serve_inputs(struct redist *redist, int id) {
     return 0;
 }
 
-/* A weight that is updated may be loaded in several layouts; each gets the new value in its own. */
+static int add_update(struct redist *redist, int weight, int value) {
+    const struct layout layout = redist->graph->tensors.at[weight].layout;
+    int tensor = convert(redist, value, &layout, redist->graph->tensors.at[weight].name);
+    if (tensor < 0) return -1;
+    VEC_PUSH(redist->graph->arena, &redist->graph->updates, (struct update){weight, tensor});
+    return 0;
+}
+
+/* Per tensor: a node reads it, or it is an output. */
+static const bool *read_tensors(const struct graph *graph) {
+    bool *read = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) read[node->inputs[k]] = true;
+    }
+    for (int i = 0; i < graph->outputs.n; i++) read[graph->outputs.at[i]] = true;
+    return read;
+}
+
+/* A weight that is updated may be loaded in several layouts; each gets the new value in its own. Where all are copies,
+ * what was asked for in the first place is not loaded. */
 static int serve_updates(struct redist *redist) {
     struct graph *graph = redist->graph;
-    int n = graph->updates.n, ntensors = graph->tensors.n;
+    const struct update *updates = graph->updates.at;
+    const bool *read = read_tensors(graph);
+    int n = graph->updates.n, ncopies = redist->copies.n;
+    graph->updates.at = NULL;
+    graph->updates.n = graph->updates.capacity = 0;
     for (int i = 0; i < n; i++) {
-        struct update update = graph->updates.at[i];
-        const struct tensor *weight = &graph->tensors.at[update.weight];
-        bool first = true;
-        for (int t = 0; t < ntensors; t++) {
-            const struct tensor *other = &graph->tensors.at[t];
-            if (other->kind != TENSOR_WEIGHT || strcmp(other->name, weight->name) != 0) continue;
-            struct layout layout = other->layout;
-            int value = convert(redist, update.value, &layout, weight->name);
-            if (value < 0) return -1;
-            if (first)
-                graph->updates.at[i] = (struct update){t, value};
-            else
-                VEC_PUSH(graph->arena, &graph->updates, (struct update){t, value});
-            first = false;
+        int copies = 0;
+        for (int c = 0; c < ncopies; c++) {
+            if (redist->copies.at[c].of != updates[i].weight) continue;
+            if (add_update(redist, redist->copies.at[c].tensor, updates[i].value) < 0) return -1;
+            copies++;
         }
+        if (copies && !read[updates[i].weight]) continue;
+        if (add_update(redist, updates[i].weight, updates[i].value) < 0) return -1;
     }
     return 0;
 }

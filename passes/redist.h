@@ -7,9 +7,6 @@
 
 #include "ir/op.h"
 
-/* Node marked in split[].factor: it computes on partial values and gives a partial value (op.h: linear). */
-enum { SPLIT_PARTIAL = -2 };
-
 /* What the node wants of input operand `operand` along `axis`, and gives as its output. */
 struct holding redist_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
                              int operand, int axis);

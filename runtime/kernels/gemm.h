@@ -26,10 +26,23 @@ RT_DECLARE_GEMM(double, f64)
 RT_DECLARE_GEMM(int64_t, i64)
 RT_DECLARE_GEMM(int32_t, i32)
 
+/* y(m,n) = a(m,k) b(k,n), added to y unless `first`: one block of a longer product, of which k is cut at multiples of
+ * RT_GEMM_DEPTH; together the blocks give the bits of the whole product. k >= 1. */
+#define RT_GEMM_DEPTH 384
+#define RT_DECLARE_GEMM_ADD(T, s)                                                                                  \
+    void rt_gemm_reference_add_##s(T *y, int64_t y_row, const T *a, int64_t a_row, const T *b, int64_t b_row,      \
+                                   int64_t m, int64_t k, int64_t n, int first);
+
+RT_DECLARE_GEMM_ADD(float, f32)
+RT_DECLARE_GEMM_ADD(double, f64)
+
 /* By the library this was built with; k >= 1. 0, or -1 when it refused. Where there is none (present is 0), not to
  * be called. */
 int rt_gemm_library_present(void);
 int rt_gemm_library_f32(float *y, int64_t y_row, const float *a, int64_t a_row, int trans_a, const float *b,
                         int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
+/* One block, as above; n >= 2 and k <= RT_GEMM_DEPTH. */
+int rt_gemm_library_add_f32(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row,
+                            int64_t m, int64_t k, int64_t n, int first);
 
 #endif

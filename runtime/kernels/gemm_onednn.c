@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Note [Products and cuts] in gemm.h says why a product is done in these pieces. */
-#define GEMM_K      384  /* of k at a time: oneDNN's own block; partial sums meet in y */
+#define GEMM_K      RT_GEMM_DEPTH /* of k at a time: oneDNN's own block; partial sums meet in y */
 #define GEMM_N      64   /* columns of a transposed b at a time; the last block may have one more */
 #define GEMM_NARROW 32   /* most columns of a right side that is copied whole */
 #define GEMM_ROWS   256  /* rows of a narrow result at a time */
@@ -129,10 +129,26 @@ int rt_gemm_library_f32(float *y, int64_t y_row, const float *a, int64_t a_row, 
     return status;
 }
 
+int rt_gemm_library_add_f32(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row,
+                            int64_t m, int64_t k, int64_t n, int first) {
+    struct left left = {a, a_row, 0};
+    int threads = omp_get_max_threads();
+    omp_set_num_threads(1);
+    int status = product(y, y_row, left, b, b_row, m, k, n, !first);
+    omp_set_num_threads(threads);
+    return status;
+}
+
 #else
 
 int rt_gemm_library_present(void) {
     return 0;
+}
+
+int rt_gemm_library_add_f32(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row,
+                            int64_t m, int64_t k, int64_t n, int first) {
+    (void)y, (void)y_row, (void)a, (void)a_row, (void)b, (void)b_row, (void)m, (void)k, (void)n, (void)first;
+    return -1;
 }
 
 int rt_gemm_library_f32(float *y, int64_t y_row, const float *a, int64_t a_row, int trans_a, const float *b,

@@ -540,6 +540,11 @@ static void test_products_and_reductions(void **state) {
     golden_each(&golden, "tests/dims/contract.txt", check_case);
 }
 
+static void test_windows(void **state) {
+    (void)state;
+    golden_each(&golden, "tests/dims/conv.txt", check_case);
+}
+
 static void test_movement(void **state) {
     (void)state;
     golden_each(&golden, "tests/dims/move.txt", check_case);
@@ -648,7 +653,7 @@ static int say_where(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        TEST(test_products_and_reductions), TEST(test_movement),        TEST(test_broadcasting),
+        TEST(test_products_and_reductions), TEST(test_windows), TEST(test_movement),        TEST(test_broadcasting),
         TEST(test_every_elementwise_row),   TEST(test_random_reshapes), TEST(test_enough_was_tried),
     };
     golden = golden_options(argc, argv);

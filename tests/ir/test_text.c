@@ -71,6 +71,7 @@ static void test_every_row_round_trips(void **state) {
     (void)state;
     golden_each(&golden, "tests/dims/elementwise.txt", round_trip_case);
     golden_each(&golden, "tests/dims/contract.txt", round_trip_case);
+    golden_each(&golden, "tests/dims/conv.txt", round_trip_case);
     golden_each(&golden, "tests/dims/move.txt", round_trip_case);
 }
 

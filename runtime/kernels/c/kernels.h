@@ -84,6 +84,47 @@ RT_DECLARE_PRODUCT(int32_t, i32)
 RT_DECLARE_NORMALIZE(float, f32)
 RT_DECLARE_NORMALIZE(double, f64)
 
+/* --- Attention --- */
+
+/* softmax(scores) v, where scores = scale q k^T, and then, in this order:
+ *   bias, if bias_first    is added
+ *   keep, causal           scores that are masked become `fill`: where keep is 0 (nonzero if `drop`); where the key is
+ *                          beyond start + t + offset if causal
+ *   bias, else             is added
+ *   clamp                  scores below the lowest finite f32 become that
+ * Each head of k and v serves q's heads / kv neighbouring heads. A row whose scores are all equal weighs its keys alike,
+ * one of only -inf gives NaN, as softmax does. Sums are chains over d and over s for each row on its own: cuts of any
+ * other dimension change no bit. Note [Attention] in attention.c. */
+struct rt_attention {
+    int ndim;
+    const int64_t *q;           /* extents (b.., heads, t, d) */
+    const int64_t *keep, *bias; /* as many (b.., heads, t, s), 1 where repeated; NULL without that mask */
+    int64_t kv, s, e;           /* heads of k and v, keys, size of a head of v */
+    int64_t start;              /* of the part of t */
+    int causal;
+    int64_t offset;
+    int drop, bias_first, clamp;
+    double scale, fill;
+};
+
+#define RT_DECLARE_ATTENTION(T, s)                                                                                 \
+    int rt_attention_##s(struct rt *rt, T *y /* (b..,heads,t,e) */, const T *q /* (b..,heads,t,d) */,              \
+                         const T *k /* (b..,kv,s,d) */, const T *v /* (b..,kv,s,e) */, const uint8_t *keep,        \
+                         const T *bias, const struct rt_attention *shape);
+
+RT_DECLARE_ATTENTION(float, f32)
+RT_DECLARE_ATTENTION(double, f64)
+
+/* Rotary position embedding over the last dimension c (Su et al., "RoFormer", 2021): y = x cos + rotated(x) sin, where
+ * rotated is (-x[c/2..], x[..c/2]), or with `interleaved` (-x[1], x[0], -x[3], x[2], ..). x, cos and sin are aligned to
+ * y's dimensions, with 1 where they are repeated, but for the last; it is even. Not in place. */
+#define RT_DECLARE_ROPE(T, s)                                                                                      \
+    void rt_rope_##s(T *y /* (y_dims) */, const T *x, const T *cos, const T *sin, int ndim, const int64_t *y_dims, \
+                     const int64_t *x_dims, const int64_t *cos_dims, const int64_t *sin_dims, int interleaved);
+
+RT_DECLARE_ROPE(float, f32)
+RT_DECLARE_ROPE(double, f64)
+
 /* --- Reductions --- */
 
 /* ONNX ReduceSum-13, ReduceMax-20, ReduceMin-20, ReduceProd-18 over the middle dimension. Over nothing (r = 0) they
@@ -200,5 +241,9 @@ RT_DECLARE_INDEX(1)
 RT_DECLARE_INDEX(2)
 RT_DECLARE_INDEX(4)
 RT_DECLARE_INDEX(8)
+
+/* --- Convolutions and pooling --- */
+
+#include "conv.h"
 
 #endif

@@ -1,0 +1,28 @@
+/* Files beside the model that say how to compile it: rules (--pas manual:FILE), a plan (--load-plan), and inputs made
+ * constant (--bind). Their content, never their names, enters the reuse keys. */
+#ifndef FRONTEND_SIDE_FILES_H
+#define FRONTEND_SIDE_FILES_H
+
+#include "frontend/import.h"
+#include "frontend/options.h"
+#include "passes/pipeline.h"
+#include "passes/rules.h"
+#include "runtime/base/hash.h"
+#include "runtime/base/json.h"
+
+struct side_files {
+    const char *policy;              /* "" where a plan is loaded */
+    struct rules *rules;             /* NULL: none */
+    struct rt_json_document *plan;   /* NULL: none */
+    struct mesh mesh;                /* of the rules, the plan, or the options */
+    bool own_mesh;                   /* not of the options */
+    int nbinds;
+    struct import_bind *binds;
+    char plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX]; /* "" where there are none */
+};
+
+/* 0, or -1 with diagnostics; side_files_free in any case. */
+int side_files_read(struct side_files *files, const struct options *options, struct arena *arena, struct diags *diags);
+void side_files_free(struct side_files *files);
+
+#endif

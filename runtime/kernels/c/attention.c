@@ -1,0 +1,199 @@
+#include "kernels.h"
+
+#include "../../rt.h"
+#include "internal.h"
+#include "math.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+/* Note [Attention]
+ * Keys are taken KEYS at a time, with the softmax's maximum and sum carried along (Milakov and Gimelshein, "Online
+ * normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022): scores never leave the stack. The
+ * rows of q lie across the lanes of vectors, ROWS at a time, so that every sum is one chain per row: over the head's
+ * size for a score, over keys in order for the result. Nothing depends on a row's neighbours, on where the block
+ * begins, or on threads; k and v are read as they lie. Wider vectors give the same bits; instruction sets with fused
+ * multiply-add are another rounding, and the reference does without.
+ *
+ * Note [Keys that weigh nothing]
+ * A tile whose scores are all so far below a row's maximum that e^x is 0 (x <= -CUTOFF) adds zeros, and is left out:
+ * the half above the diagonal of a causal mask, or padding. How large scores can be is known where all of them are
+ * replaced, and bounded by d max|q| max|k| where a mask is added. If v holds an infinity or a NaN there the tile is
+ * computed, so leaving out changes no bit. (It may turn -0 to 0, where all results so far were -0.) */
+enum {
+    ROWS = 32,
+    KEYS = 64,
+    DEPTH = 256, /* most of a head's size at a time */
+    SCAN = 16,   /* elements looked at together */
+    PARALLEL_PRODUCTS = 1 << 18
+};
+#undef NAME
+#define LOWEST     (-(double)FLT_MAX)
+#define ATT_(a, b) a##_##b
+#define ATT(a, b)  ATT_(a, b)
+
+/* One call, with extents multiplied out. */
+struct call {
+    const struct rt_attention *shape;
+    int64_t batch, kv, t, s, d, e;
+    int64_t rows;    /* of q for each head of k: group x t */
+    const uint8_t *keep;
+    int64_t keep_stride[RT_MAX_NDIM], bias_stride[RT_MAX_NDIM]; /* per dimension of q but the last; 0: repeated */
+    int64_t keep_key, bias_key;                                 /* between keys */
+    int causal, drop, bias_first, clamp;
+    double scale, fill;
+};
+
+/* Where the masks of rows begin, and the last key a causal row sees. Idle rows repeat the last. */
+static void place_rows(const struct call *call, int64_t head, int64_t first, int count, int64_t *keep_at,
+                       int64_t *bias_at, int64_t *limit) {
+    const struct rt_attention *shape = call->shape;
+    int heads = shape->ndim - 3; /* the dimension of q that counts heads */
+    int64_t keep = 0, bias = 0, rest = head / call->kv, group = call->rows / call->t;
+    for (int d = heads - 1; d >= 0; d--) {
+        keep += rest % shape->q[d] * call->keep_stride[d];
+        bias += rest % shape->q[d] * call->bias_stride[d];
+        rest /= shape->q[d];
+    }
+    for (int r = 0; r < ROWS; r++) {
+        int64_t row = first + (r < count ? r : count - 1), h = head % call->kv * group + row / call->t;
+        int64_t t = row % call->t;
+        keep_at[r] = keep + h * call->keep_stride[heads] + t * call->keep_stride[heads + 1];
+        bias_at[r] = bias + h * call->bias_stride[heads] + t * call->bias_stride[heads + 1];
+        limit[r] = shape->start + t + shape->offset;
+    }
+}
+
+#define SCALAR_MADD(a, x, sum) ((sum) + (a) * (x))
+
+#define T      float
+#define SUFFIX f32
+#define NAME   attention_f32
+#define TARGET
+#define BYTES  16
+#define STEP   4
+#define MADD   SCALAR_MADD
+#define CUTOFF 120.0
+#include "attention.inc"
+
+#define T      double
+#define SUFFIX f64
+#define NAME   attention_f64
+#define TARGET
+#define BYTES  16
+#define STEP   4
+#define MADD   SCALAR_MADD
+#define CUTOFF 800.0
+#include "attention.inc"
+
+#ifdef __x86_64__
+
+#define T                float
+#define SUFFIX           f32
+#define NAME             attention_f32_avx2
+#define TARGET           __attribute__((target("avx2,fma")))
+#define BYTES            32
+#define STEP             4
+#define MADD(a, x, sum)  _mm256_fmadd_ps(_mm256_set1_ps(a), x, sum)
+#define CUTOFF           120.0
+#include "attention.inc"
+
+#define T                double
+#define SUFFIX           f64
+#define NAME             attention_f64_avx2
+#define TARGET           __attribute__((target("avx2,fma")))
+#define BYTES            32
+#define STEP             4
+#define MADD(a, x, sum)  _mm256_fmadd_pd(_mm256_set1_pd(a), x, sum)
+#define CUTOFF           800.0
+#include "attention.inc"
+
+#define T                float
+#define SUFFIX           f32
+#define NAME             attention_f32_avx512
+#define TARGET           __attribute__((target("avx512f,fma")))
+#define BYTES            64
+#define STEP             8
+#define MADD(a, x, sum)  _mm512_fmadd_ps(_mm512_set1_ps(a), x, sum)
+#define CUTOFF           120.0
+#include "attention.inc"
+
+#define T                double
+#define SUFFIX           f64
+#define NAME             attention_f64_avx512
+#define TARGET           __attribute__((target("avx512f,fma")))
+#define BYTES            64
+#define STEP             8
+#define MADD(a, x, sum)  _mm512_fmadd_pd(_mm512_set1_pd(a), x, sum)
+#define CUTOFF           800.0
+#include "attention.inc"
+
+#define BEST(s, reference)                                                                                         \
+    ((reference)                                                         ? attention_##s                           \
+     : __builtin_cpu_supports("avx512f")                                 ? attention_##s##_avx512                  \
+     : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")   ? attention_##s##_avx2                    \
+                                                                         : attention_##s)
+#else
+#define BEST(s, reference) attention_##s
+#endif
+
+/* Distances in elements between neighbours of a mask's dimensions, 0 where it is repeated. */
+static int64_t mask_strides(const int64_t *mask, int ndim, int64_t *stride) {
+    int64_t step = 1, key = 0;
+    for (int d = ndim - 1; d >= 0; d--) {
+        int64_t own = !mask || mask[d] == 1 ? 0 : step;
+        if (d == ndim - 1) key = own;
+        stride[d] = own;
+        if (mask) step *= mask[d];
+    }
+    return key;
+}
+
+static struct call call_of(const struct rt_attention *shape, const uint8_t *keep) {
+    int ndim = shape->ndim;
+    struct call call = {.shape = shape,
+                        .batch = 1,
+                        .kv = shape->kv,
+                        .t = shape->q[ndim - 2],
+                        .s = shape->s,
+                        .d = shape->q[ndim - 1],
+                        .e = shape->e,
+                        .keep = keep,
+                        .causal = shape->causal,
+                        .drop = shape->drop,
+                        .bias_first = shape->bias_first,
+                        .clamp = shape->clamp,
+                        .scale = shape->scale,
+                        .fill = shape->fill};
+    for (int d = 0; d < ndim - 3; d++) call.batch *= shape->q[d];
+    call.rows = call.kv ? shape->q[ndim - 3] / call.kv * call.t : 0;
+    call.keep_key = mask_strides(shape->keep, ndim, call.keep_stride);
+    call.bias_key = mask_strides(shape->bias, ndim, call.bias_stride);
+    return call;
+}
+
+#define DEFINE_ATTENTION(T, suffix)                                                                                     \
+    int rt_attention_##suffix(struct rt *rt, T *y, const T *q, const T *k, const T *v, const uint8_t *keep,             \
+                         const T *bias, const struct rt_attention *shape) {                                        \
+        struct call call = call_of(shape, keep);                                                                   \
+        int64_t blocks = (call.rows + ROWS - 1) / ROWS, heads = call.batch * call.kv;                              \
+        int parallel = (double)heads * (double)call.rows * (double)call.s * (double)(call.d + call.e) >=           \
+                       PARALLEL_PRODUCTS;                                                                          \
+        void (*run)(const struct call *, T *, const T *, const T *, const T *, const T *, int64_t, int64_t, int) = \
+            BEST(suffix, rt->reference_kernels);                                                                        \
+        if (heads == 0 || call.rows == 0 || call.e == 0) return RT_OK;                                             \
+        if (call.s == 0) return memset(y, 0, (size_t)(heads * call.rows * call.e) * sizeof *y), RT_OK;             \
+        _Pragma("omp parallel for schedule(dynamic) if (parallel)")                                                \
+        for (int64_t i = 0; i < heads * blocks; i++) {                                                             \
+            int64_t first = (blocks - 1 - i % blocks) * ROWS; /* causal: long rows first */                        \
+            run(&call, y, q, k, v, bias, i / blocks, first, (int)min_i64(ROWS, call.rows - first));                \
+        }                                                                                                          \
+        return RT_OK;                                                                                              \
+    }
+
+DEFINE_ATTENTION(float, f32)
+DEFINE_ATTENTION(double, f64)

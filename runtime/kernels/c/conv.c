@@ -1,0 +1,114 @@
+#include "kernels.h"
+
+#include "../../rt.h"
+#include "../gemm.h"
+#include "conv_shape.h"
+#include "internal.h"
+
+#include <string.h>
+
+/* Note [Convolution as product]
+ * y(m, pixels) = w(m, depth) columns(depth, pixels), where row (c, k) of columns is what window element k reads of channel
+ * c. The columns are never there as a whole: a thread collects a block of RT_GEMM_DEPTH rows by TILE pixels on its stack
+ * and adds its product to y, block after block of depth. So nothing is allocated, and a sum has the same order for every
+ * tile. A pointwise convolution reads the columns from x. */
+#define BLOCK_BYTES    (RT_GEMM_DEPTH * 128 * 4)
+#define PIECE          32      /* output channels at least, where threads share them out */
+#define PARALLEL_FLOPS 1048576 /* multiply-adds below which threads do not pay */
+#define SCATTER_ROWS   64      /* of a transposed convolution's products at a time */
+#define SCATTER_TILE   128     /* input positions at a time; part of the order of the sums */
+#define NARROW_ROWS    256
+
+struct rt_window rt_window_of(int ndim, const int64_t *x_dims, const int64_t *k, const int64_t *y_dims,
+                              const int64_t *stride, const int64_t *dilation, const int64_t *begin) {
+    struct rt_window w = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, 1, 1, 1};
+    for (int i = 0, spatial = ndim - 2; i < spatial; i++) {
+        int d = 3 - spatial + i;
+        w.x[d] = x_dims[2 + i];
+        w.y[d] = y_dims[2 + i];
+        w.k[d] = k[i];
+        w.stride[d] = stride[i];
+        w.dilation[d] = dilation[i];
+        w.begin[d] = begin[i];
+        w.x_plane *= w.x[d];
+        w.y_plane *= w.y[d];
+        w.taps *= w.k[d];
+    }
+    return w;
+}
+
+/* The least o with o * stride >= at, but in [0, most]. */
+static int64_t first_at(int64_t at, int64_t stride, int64_t most) {
+    if (at <= 0) return 0;
+    return min_i64((at + stride - 1) / stride, most);
+}
+
+void rt_window_reach(const struct rt_window *w, int64_t k, int64_t *first, int64_t *end) {
+    int64_t offset = w->begin[2] - k * w->dilation[2];
+    *first = first_at(offset, w->stride[2], w->y[2]);
+    *end = max_i64(*first, first_at(w->x[2] + offset, w->stride[2], w->y[2]));
+}
+
+static struct rt_conv shape_of(struct rt_window window, const int64_t *x_dims, const int64_t *y_dims, int64_t groups) {
+    struct rt_conv conv = {.window = window, .batch = x_dims[0], .groups = groups};
+    conv.c = x_dims[1] / groups;
+    conv.m = y_dims[1] / groups;
+    conv.depth = conv.c * window.taps;
+    conv.pointwise = window.taps == 1;
+    for (int d = 0; d < 3; d++)
+        conv.pointwise = conv.pointwise && window.stride[d] == 1 && !window.begin[d] && window.x[d] == window.y[d];
+    return conv;
+}
+
+/* How the work is shared out: tiles of `width` pixels by pieces of `rows` output channels. */
+struct shares {
+    int64_t tiles, width, pieces, rows;
+};
+
+static struct shares share_out(const struct rt_conv *conv, int64_t most) {
+    int64_t pixels = conv->window.y_plane, threads = omp_get_max_threads();
+    struct shares s = {.tiles = (pixels + most - 1) / most, .pieces = 1, .rows = conv->m};
+    s.width = ((pixels + s.tiles - 1) / s.tiles + 15) / 16 * 16;
+    s.tiles = (pixels + s.width - 1) / s.width;
+    int64_t items = conv->batch * conv->groups * s.tiles;
+    if (items % threads == 0 || items >= 8 * threads || conv->m < 2 * PIECE) return s;
+    s.rows = max_i64(((conv->m + threads - 1) / threads + PIECE - 1) / PIECE * PIECE, PIECE);
+    s.pieces = (conv->m + s.rows - 1) / s.rows;
+    return s;
+}
+
+static int pays(const struct rt_conv *conv) {
+    double sums = (double)conv->batch * (double)conv->groups * (double)conv->m * (double)conv->window.y_plane;
+    return sums * (double)conv->depth >= PARALLEL_FLOPS;
+}
+
+static int refuse(struct rt *rt, const struct rt_conv *conv) {
+    return rt_fail(rt, RT_ERROR_SYSTEM, "the library of matrix products refused a convolution of %lld by %lld channels",
+                   (long long)conv->c, (long long)conv->m);
+}
+
+/* rt_gemm_library_add_f32 for one column too, which gets a column of zeros beside it. */
+static int library_add(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row, int64_t m,
+                       int64_t k, int64_t n, int first) {
+    float right[RT_GEMM_DEPTH * 2] = {0}, result[NARROW_ROWS * 2] = {0};
+    if (n > 1) return rt_gemm_library_add_f32(y, y_row, a, a_row, b, b_row, m, k, n, first);
+    for (int64_t p = 0; p < k; p++) right[2 * p] = b[p * b_row];
+    for (int64_t i0 = 0; i0 < m; i0 += NARROW_ROWS) {
+        int64_t rows = min_i64(m - i0, NARROW_ROWS);
+        for (int64_t i = 0; i < rows && !first; i++) result[2 * i] = y[(i0 + i) * y_row];
+        if (rt_gemm_library_add_f32(result, 2, a + i0 * a_row, a_row, right, 2, rows, k, 2, first)) return -1;
+        for (int64_t i = 0; i < rows; i++) y[(i0 + i) * y_row] = result[2 * i];
+    }
+    return 0;
+}
+
+/* LIBRARY_ADD, LIBRARY: the library's products of that dtype. */
+#define T           float
+#define SUFFIX      f32
+#define LIBRARY_ADD library_add
+#define LIBRARY     rt_gemm_library_f32
+#include "conv.inc"
+
+#define T      double
+#define SUFFIX f64
+#include "conv.inc"

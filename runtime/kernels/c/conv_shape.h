@@ -1,0 +1,48 @@
+/* What convolution and pooling kernels share: a window over three spatial dimensions. Not for programs. */
+#ifndef RT_KERNELS_C_CONV_SHAPE_H
+#define RT_KERNELS_C_CONV_SHAPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Fewer spatial dimensions are the last of three; the others have extent 1. */
+struct rt_window {
+    int64_t x[3], y[3], k[3], stride[3], dilation[3], begin[3];
+    int64_t x_plane, y_plane, taps; /* elements of one channel of x and y, and of the window */
+};
+
+struct rt_conv {
+    struct rt_window window;
+    int64_t batch, groups, c, m; /* channels of one group */
+    int64_t depth;               /* terms of a sum: c * taps */
+    int pointwise;               /* a window of one element that visits every element of x, in order */
+};
+
+/* The spatial dimensions of x_dims, k (without batch and channels) and y_dims. */
+struct rt_window rt_window_of(int ndim, const int64_t *x_dims, const int64_t *k, const int64_t *y_dims,
+                              const int64_t *stride, const int64_t *dilation, const int64_t *begin);
+
+/* Index into x of output index o and window element k in one dimension; outside where it is below 0 or >= x[dim]. */
+static inline int64_t rt_window_at(const struct rt_window *w, int dim, int64_t o, int64_t k) {
+    return o * w->stride[dim] + k * w->dilation[dim] - w->begin[dim];
+}
+
+static inline int rt_window_inside(const struct rt_window *w, int dim, int64_t at) {
+    return at >= 0 && at < w->x[dim];
+}
+
+/* The output indices [*first, *end) along the last dimension that window element k reads from inside of x. */
+void rt_window_reach(const struct rt_window *w, int64_t k, int64_t *first, int64_t *end);
+
+/* For few channels in a group (conv_direct.c): rows [first, first + rows) of all m output channels of a two-dimensional
+ * convolution of one group. */
+#define RT_DECLARE_DIRECT(T, s)                                                                                    \
+    void rt_conv_direct_##s(T *y, const T *x, const T *w, const struct rt_conv *conv, int64_t first, int64_t rows);
+
+RT_DECLARE_DIRECT(float, f32)
+RT_DECLARE_DIRECT(double, f64)
+
+/* Most rows at a time; 0: not a convolution for rt_conv_direct. The answer is the same for every cut. */
+int64_t rt_conv_direct_rows(const struct rt_conv *conv, size_t element);
+
+#endif

@@ -1,0 +1,79 @@
+/* Passes by example: graphs in, graphs out, as text.
+ *
+ *     test_passes [--bless] [ROOT]
+ *
+ * tests/pass/<pass>.txt has cases of one pass (tests/ir/golden.h). A case is the statements of a graph of the pass' level,
+ * without the first two; its result is the statements after the pass, or the diagnostics of the pass or of the verifier
+ * after it. What is printed must be read back as the same text. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "passes/pipeline.h"
+#include "tests/ir/golden.h"
+
+static struct golden golden;
+static const struct pass *pass;
+
+static struct graph *parse(struct arena *arena, struct diags *diags, const char *text) {
+    struct graph *graph;
+    return text_parse(arena, diags, "case", text, strlen(text), &graph) < 0 ? NULL : graph;
+}
+
+/* The text behind the two statements that open it. */
+static const char *body(const char *text) {
+    return strchr(strchr(text, '\n') + 1, '\n') + 1;
+}
+
+static const char *apply(struct arena *arena, const char *statements) {
+    struct diags diags;
+    struct pass_context context = {.diags = &diags};
+    diags_init(&diags, arena);
+    struct graph *graph = parse(
+        arena, &diags, arena_printf(arena, "rankc-ir 1\ngraph \"case\" level=%s\n%s", level_names[pass->from], statements));
+    if (!graph || pass->run(graph, &context) < 0) return golden_diags(arena, &diags);
+    graph->level = pass->to;
+    if (verify_graph(graph, &diags) < 0) return golden_diags(arena, &diags);
+    const char *text = text_print(arena, graph);
+    struct graph *again = parse(arena, &diags, text);
+    if (!again) return golden_diags(arena, &diags);
+    assert_string_equal(text_print(arena, again), text);
+    return body(text);
+}
+
+static void run(const char *name) {
+    pass = pass_find(name);
+    assert_non_null(pass);
+    struct arena arena;
+    arena_init(&arena, 0, NULL);
+    assert_int_equal(golden_run(&golden, arena_printf(&arena, "tests/pass/%s.txt", name), apply), 0);
+    arena_free(&arena);
+}
+
+#define PASS_TEST(name)                                                                                                \
+    static void test_##name(void **state) {                                                                            \
+        (void)state;                                                                                                   \
+        run(#name);                                                                                                    \
+    }
+PASS_TEST(fold)
+PASS_TEST(cse)
+PASS_TEST(fuse)
+PASS_TEST(dce)
+PASS_TEST(partition)
+PASS_TEST(redist)
+PASS_TEST(stage)
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fold),      cmocka_unit_test(test_cse),    cmocka_unit_test(test_fuse),
+        cmocka_unit_test(test_dce),       cmocka_unit_test(test_partition), cmocka_unit_test(test_redist),
+        cmocka_unit_test(test_stage),
+    };
+    golden = golden_options(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

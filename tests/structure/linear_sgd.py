@@ -1,0 +1,97 @@
+#!/usr/bin/python3
+"""Training as a graph: linear_sgd.rir on one rank and several, step after step, against NumPy.
+
+    linear_sgd.py --rankc RANKC
+
+Updates are applied between steps, in every layout a weight is loaded in (plan "mixed" loads it whole and in parts), and the
+plan is proven by `rankc verify`. Gradient
+descent computed in f64 is the reference; the bound is DESIGN 8's, with one rank's error as the error of f32."""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+STEPS, BATCH, INPUTS, OUTPUTS = 7, 12, 5, 3
+HEAD = b"8 bytes."  # the weight lies behind them in its file
+PLANS = {"one": [], "dp2": ["--runtime-ngpus", "2"], "data2": ["--pas", "data", "--plan-ngpus", "2"],
+         "data3": ["--pas", "data", "--plan-ngpus", "3"], "tp2": ["--pas", "tp", "--plan-ngpus", "2"],
+         "tp3": ["--pas", "tp", "--plan-ngpus", "3"], "mixed": []}
+
+
+def call(*command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        raise SystemExit(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
+
+
+def write_inputs(work):
+    rng = np.random.default_rng(1)
+    x, t, w = (rng.standard_normal(shape).astype("f4") for shape in
+               ((BATCH, INPUTS), (BATCH, OUTPUTS), (INPUTS, OUTPUTS)))
+    np.save(os.path.join(work, "x.npy"), x)
+    np.save(os.path.join(work, "t.npy"), t)
+    with open(os.path.join(work, "linear_sgd.bin"), "wb") as file:
+        file.write(HEAD + w.tobytes())
+    text = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "linear_sgd.rir")).read()
+    mixed = text.replace(" train\n", " train\nmesh tensor=2\n").replace('"forward"', '"forward" split(tensor:n/1/1)')
+    for name, content in ("linear_sgd", text), ("mixed", mixed):
+        with open(os.path.join(work, name + ".rir"), "w") as file:
+            file.write(content)
+    return x.astype("f8"), t.astype("f8"), w.astype("f8")
+
+
+def descend(x, t, w, steps):
+    """Loss of the last step and the weight after it."""
+    for _ in range(steps):
+        d = x @ w - t
+        loss, w = (d * d).sum() / BATCH, w - x.T @ d / 96
+    return loss, w
+
+
+def run(rankc, work, plan, steps, comm):
+    out = os.path.join(work, plan)
+    if not os.path.isdir(out):
+        model = "mixed" if plan == "mixed" else "linear_sgd"
+        call(rankc, "compile", os.path.join(work, model + ".rir"), "-o", out, "-q", *PLANS[plan])
+        call(rankc, "verify", out, "-q")
+    call(rankc, "run", out, "--input", f"x={work}/x.npy", "--input", f"t={work}/t.npy", "--kernels", "reference",
+         "--threads", "1", "--comm", comm, "--repeat", str(steps), "--output-dir", out + "/out")
+    return np.load(out + "/out/loss.npy"), np.load(out + "/out/w_new.npy")
+
+
+def check(rankc, work):
+    x, t, w = write_inputs(work)
+    for steps in (1, STEPS):
+        reference = descend(x, t, w, steps)
+        one = run(rankc, work, "one", steps, "auto")
+        for plan in PLANS:
+            for comm in ("loopback", "shm") if plan == "data2" else ("loopback",):
+                values = run(rankc, work, plan, steps, comm)
+                for name, value, mine, ref in zip(("loss", "w_new"), values, one, reference):
+                    error = np.abs(value - ref).max()
+                    bound = 2 * np.abs(mine - ref).max() + 8 * np.finfo("f4").eps * np.abs(ref).max()
+                    if error > bound:
+                        raise SystemExit(f"{plan} after {steps} steps: {name} is off by {error:g}, bound {bound:g}")
+        if steps == 1 and np.abs(one[1] - w).max() < 0.01:
+            raise SystemExit("the step changes too little to prove anything")
+    print(f"{len(PLANS)} plans, {STEPS} steps")
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rankc-linear-") as work:
+        return check(args.rankc, work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
