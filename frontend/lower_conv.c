@@ -17,22 +17,25 @@ static int read_list(struct lower *l, const char *name, int count, int64_t fallb
     int n;
     const int64_t *list = lower_ints(l, name, &n);
     if (list && n != count)
-        return lower_error(l, 372, EXIT_MALFORMED, "%s has %d values, %d spatial dimensions need %d", name, n, lower_ndim(l, l->inputs[0]) - SPATIAL, count);
+        return lower_error(l, 372, EXIT_MALFORMED, "%s has %d values, %d spatial dimensions need %d", name, n,
+                           lower_ndim(l, l->inputs[0]) - SPATIAL, count);
     for (int i = 0; i < count; i++) values[i] = list ? list[i] : fallback;
     return 0;
 }
 
 static int check_range(struct lower *l, const char *name, int code, int64_t value, int64_t least) {
     if (value >= least && value <= MOST) return 0;
-    return lower_error(l, code, EXIT_MALFORMED, "%s %lld: must be %lld or more, and at most %d", name, (long long)value, (long long)least, MOST);
+    return lower_error(l, code, EXIT_MALFORMED, "%s %lld: must be %lld or more, and at most %d", name,
+                       (long long)value, (long long)least, MOST);
 }
 
 /* Spatial dimensions of the input: 1 to 3. */
 static int check_input(struct lower *l, struct window *w) {
     struct tensor x = lower_input(l, 0);
     w->n = x.ndim - SPATIAL;
-    if (w->n < 1) return lower_error(l, 372, EXIT_MALFORMED, "the input has %d dimensions, needs 3 or more", x.ndim);
-    if (w->n > MAX_SPATIAL) return lower_unsupported(l, "%d spatial dimensions", w->n);
+    if (w->n < 1)
+        return lower_error(l, 372, EXIT_MALFORMED, "the input has %d dimensions, needs 3 or more", x.ndim);
+    if (w->n > MAX_SPATIAL) return lower_unsupported(l, "an input of %d spatial dimensions", w->n);
     return 0;
 }
 
@@ -58,7 +61,8 @@ static int read_auto_pad(struct lower *l, enum auto_pad *how) {
     static const char *const names[] = {"NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"};
     const char *text = lower_text(l, "auto_pad");
     for (*how = 0; *how < AUTO_PADS && strcmp(text, names[*how]) != 0;) ++*how;
-    if (*how == AUTO_PADS) return lower_error(l, 335, EXIT_MALFORMED, "no auto_pad %s", diag_quote(l->b.diags, text));
+    if (*how == AUTO_PADS)
+        return lower_error(l, 335, EXIT_MALFORMED, "no auto_pad %s", diag_quote(l->b.diags, text));
     return 0;
 }
 
@@ -73,7 +77,8 @@ static int read_pads(struct lower *l, struct window *w) {
     int64_t pads[2 * MAX_SPATIAL];
     if (read_list(l, "pads", 2 * w->n, 0, pads) < 0) return -1;
     for (int d = 0; d < w->n; d++) {
-        if (check_range(l, "padding", 374, pads[d], 0) < 0 || check_range(l, "padding", 374, pads[w->n + d], 0) < 0) return -1;
+        if (check_range(l, "padding", 374, pads[d], 0) < 0 || check_range(l, "padding", 374, pads[w->n + d], 0) < 0)
+            return -1;
         w->begin[d] = pads[d];
         w->end[d] = pads[w->n + d];
     }
@@ -87,10 +92,13 @@ static int read_padding(struct lower *l, struct window *w) {
     if (read_auto_pad(l, &how) < 0 || (how == NOTSET && read_pads(l, w) < 0)) return -1;
     for (int d = 0; d < w->n; d++) {
         int64_t in = x.dims[SPATIAL + d];
-        if (how >= SAME_UPPER) share_padding(w, d, ((in + w->stride[d] - 1) / w->stride[d] - 1) * w->stride[d] + span(w, d) - in, how);
+        if (how >= SAME_UPPER)
+            share_padding(w, d, ((in + w->stride[d] - 1) / w->stride[d] - 1) * w->stride[d] + span(w, d) - in, how);
         if (in + w->begin[d] + w->end[d] < span(w, d))
-            return lower_error(l, 374, EXIT_MALFORMED, "nothing is left of dimension %d: extent %lld, padding %lld and %lld, a window over %lld",
-                               SPATIAL + d, (long long)in, (long long)w->begin[d], (long long)w->end[d], (long long)span(w, d));
+            return lower_error(
+                l, 374, EXIT_MALFORMED,
+                "nothing is left of dimension %d: extent %lld, padding %lld and %lld, a window over %lld",
+                SPATIAL + d, (long long)in, (long long)w->begin[d], (long long)w->end[d], (long long)span(w, d));
     }
     return 0;
 }
@@ -111,18 +119,20 @@ static int check_weights(struct lower *l, struct window *w, bool transposed, int
     int64_t given[MAX_SPATIAL];
     if (check_input(l, w) < 0) return -1;
     if (weights.ndim != x.ndim)
-        return lower_error(l, 372, EXIT_MALFORMED, "the input has %d dimensions, the weights %d", x.ndim, weights.ndim);
+        return lower_error(l, 372, EXIT_MALFORMED, "the input has %d dimensions, the weights %d", x.ndim,
+                           weights.ndim);
     *groups = lower_int(l, "group");
     if (*groups < 1 || x.dims[1] % *groups || weights.dims[0] % *groups)
-        return lower_error(l, 373, EXIT_MALFORMED, "%lld groups of %lld channels and weights %s", (long long)*groups, (long long)x.dims[1],
-                           tensor_type(l->b.graph->arena, &weights));
-    if (transposed ? weights.dims[0] != x.dims[1] : weights.dims[1] != x.dims[1] / *groups) return lower_misfit(l, l->inputs[0], l->inputs[1]);
+        return lower_error(l, 373, EXIT_MALFORMED, "%lld groups of %lld channels and weights %s",
+                           (long long)*groups, (long long)x.dims[1], tensor_type(l->b.graph->arena, &weights));
+    if (transposed ? weights.dims[0] != x.dims[1] : weights.dims[1] != x.dims[1] / *groups)
+        return lower_misfit(l, l->inputs[0], l->inputs[1]);
     if (read_list(l, "kernel_shape", w->n, 0, given) < 0) return -1;
     for (int d = 0; d < w->n; d++) {
         w->extent[d] = weights.dims[SPATIAL + d];
         if (lower_given(l, "kernel_shape") && given[d] != w->extent[d])
-            return lower_error(l, 372, EXIT_MALFORMED, "kernel_shape says %lld in dimension %d, the weights are %s", (long long)given[d],
-                               SPATIAL + d, tensor_type(l->b.graph->arena, &weights));
+            return lower_error(l, 372, EXIT_MALFORMED, "kernel_shape says %lld in dimension %d, the weights are %s",
+                               (long long)given[d], SPATIAL + d, tensor_type(l->b.graph->arena, &weights));
     }
     return 0;
 }
@@ -152,7 +162,8 @@ static int fit_result(struct lower *l, struct window *w, const int64_t *more, en
     struct tensor x = lower_input(l, 0);
     int n;
     const int64_t *shape = lower_ints(l, "output_shape", &n);
-    if (shape && n != w->n && n != x.ndim) return lower_error(l, 372, EXIT_MALFORMED, "output_shape has %d values", n);
+    if (shape && n != w->n && n != x.ndim)
+        return lower_error(l, 372, EXIT_MALFORMED, "output_shape has %d values", n);
     if (shape && n == x.ndim) shape += SPATIAL;
     for (int d = 0; d < w->n; d++) {
         int64_t in = x.dims[SPATIAL + d], want = shape ? shape[d] : in * w->stride[d];
@@ -214,7 +225,8 @@ static int pool(struct lower *l, const char *op, int x, const struct window *w, 
 static int check_reach(struct lower *l, const struct window *w) {
     for (int d = 0; d < w->n; d++)
         if (w->begin[d] >= span(w, d) || w->end[d] >= span(w, d))
-            return lower_error(l, 374, EXIT_MALFORMED, "padding %lld and %lld of dimension %d: a window over %lld must reach the input",
+            return lower_error(l, 374, EXIT_MALFORMED,
+                               "padding %lld and %lld of dimension %d: a window over %lld must reach the input",
                                (long long)w->begin[d], (long long)w->end[d], SPATIAL + d, (long long)span(w, d));
     return 0;
 }
@@ -265,7 +277,8 @@ int lower_global_lp_pool(struct lower *l) {
     bool axes[MAX_NDIM];
     double p;
     if (read_p(l, &p) < 0) return -1;
-    if (lower_ndim(l, l->inputs[0]) < SPATIAL) return lower_error(l, 372, EXIT_MALFORMED, "the input has fewer than 2 dimensions");
+    if (lower_ndim(l, l->inputs[0]) < SPATIAL)
+        return lower_error(l, 372, EXIT_MALFORMED, "the input has fewer than 2 dimensions");
     for (int d = 0; d < MAX_NDIM; d++) axes[d] = d >= SPATIAL;
     int sum = emit_reduce(l, "ReduceSum", power(l, emit1(l, "Abs", l->inputs[0]), p), axes, true);
     return lower_result(l, root(l, sum, p));

@@ -9,7 +9,8 @@
 
 enum { MAX_TAPS = 4 };
 
-/* How the elements of one dimension are found: result o lies at (o + shift) * num / den - shift + offset of the input. */
+/* One dimension: results lie num / den apart in the input. Sizes give in / out, a scale 1 / scale, so that no quotient is
+ * rounded before it is multiplied. */
 struct axis {
     int64_t in, out;
     double num, den;
@@ -41,15 +42,25 @@ static double half_pixel_symmetric(const struct axis *axis, double o) {
 static const struct {
     const char *name;
     coordinate_fn *at;
-} coordinates[] = {{"half_pixel", half_pixel}, {"pytorch_half_pixel", pytorch_half_pixel}, {"align_corners", align_corners}, {"asymmetric", asymmetric}, {"tf_half_pixel_for_nn", tf_half_pixel}, {"half_pixel_symmetric", half_pixel_symmetric}};
+} coordinates[] = {{"half_pixel", half_pixel},
+                   {"pytorch_half_pixel", pytorch_half_pixel},
+                   {"align_corners", align_corners},
+                   {"asymmetric", asymmetric},
+                   {"tf_half_pixel_for_nn", tf_half_pixel},
+                   {"half_pixel_symmetric", half_pixel_symmetric}};
 
-static double prefer_floor(double x) { return ceil(x - 0.5); }
-static double prefer_ceil(double x) { return floor(x + 0.5); }
+static double prefer_floor(double x) {
+    return ceil(x - 0.5);
+}
+static double prefer_ceil(double x) {
+    return floor(x + 0.5);
+}
 
 static const struct {
     const char *name;
     double (*round)(double x);
-} roundings[] = {{"round_prefer_floor", prefer_floor}, {"round_prefer_ceil", prefer_ceil}, {"floor", floor}, {"ceil", ceil}};
+} roundings[] = {
+    {"round_prefer_floor", prefer_floor}, {"round_prefer_ceil", prefer_ceil}, {"floor", floor}, {"ceil", ceil}};
 
 /* The elements that one result is made of: `n` neighbours from `first` on, perhaps outside of the input. */
 struct taps {
@@ -159,7 +170,8 @@ static int resample(struct lower *l, int x, int dim, const struct resize *resize
     for (int t = 0; t < picks.n; t++) {
         if (picks.n > 1 && all_are(picks.weight[t], axis->out, 0)) continue;
         int picked = emit_gather(l, x, emit_ints(l, (int)axis->out, picks.index[t], 1, &axis->out), dim);
-        if (!all_are(picks.weight[t], axis->out, 1)) picked = emit2(l, "Mul", picked, emit_weights(l, &tensor, dim, axis->out, picks.weight[t]));
+        if (!all_are(picks.weight[t], axis->out, 1))
+            picked = emit2(l, "Mul", picked, emit_weights(l, &tensor, dim, axis->out, picks.weight[t]));
         sum = sum < 0 ? picked : emit2(l, "Add", sum, picked);
         if (sum < 0) return -1;
     }
@@ -173,7 +185,8 @@ static const double *known_floats(struct lower *l, int input, const char *what, 
     struct tensor tensor = lower_input(l, input);
     const void *bytes = tensor_is_stored(&tensor) ? eval_bytes(l->b.graph, &tensor) : NULL;
     if (!bytes || tensor_elements(&tensor) > 2 * MAX_NDIM) {
-        lower_error(l, 409, EXIT_UNSUPPORTED, "%s are not known at compile time (%s)", what, diag_quote(l->b.diags, tensor.name));
+        lower_error(l, 409, EXIT_UNSUPPORTED, "%s are not known at compile time (%s)", what,
+                    diag_quote(l->b.diags, tensor.name));
         return NULL;
     }
     *n = (int)tensor_elements(&tensor);
@@ -208,7 +221,8 @@ static int set_scales(struct lower *l, const struct tensor *x, int n, const doub
     if (read_axes(l, x->ndim, n, axes) < 0) return -1;
     for (int i = 0; i < n; i++) {
         struct axis *a = &axis[axes[i]];
-        if (!(scales[i] > 0)) return lower_error(l, 384, EXIT_MALFORMED, "scale %g in dimension %d", scales[i], axes[i]);
+        if (!(scales[i] > 0))
+            return lower_error(l, 384, EXIT_MALFORMED, "scale %g in dimension %d", scales[i], axes[i]);
         if ((double)a->in * scales[i] > 1 << 24) return too_large(l);
         *a = (struct axis){a->in, (int64_t)floor((double)a->in * scales[i]), 1, scales[i]};
     }
@@ -220,7 +234,8 @@ static int set_sizes(struct lower *l, const struct tensor *x, int n, const int64
     if (read_axes(l, x->ndim, n, axes) < 0) return -1;
     for (int i = 0; i < n; i++) {
         struct axis *a = &axis[axes[i]];
-        if (sizes[i] < 0) return lower_error(l, 384, EXIT_MALFORMED, "size %lld in dimension %d", (long long)sizes[i], axes[i]);
+        if (sizes[i] < 0)
+            return lower_error(l, 384, EXIT_MALFORMED, "size %lld in dimension %d", (long long)sizes[i], axes[i]);
         if (sizes[i] > 1 << 24) return too_large(l);
         *a = (struct axis){a->in, sizes[i], (double)a->in, (double)sizes[i]};
     }
@@ -233,11 +248,15 @@ static int run(struct lower *l, const struct resize *resize, const struct axis *
     int y = l->inputs[0];
     for (int d = 0; d < x.ndim; d++) {
         out[d] = axis[d].out;
-        if (x.dims[d] == 0 && axis[d].out) return lower_error(l, 384, EXIT_MALFORMED, "dimension %d has no elements to pick", d);
+        if (x.dims[d] == 0 && axis[d].out)
+            return lower_error(l, 384, EXIT_MALFORMED, "dimension %d has no elements to pick", d);
     }
     if (!rt_product(out, x.ndim, &elements) || elements >> 43) return too_large(l);
-    if (resize->taps != nearest_taps && !rt_dtype_is_float(x.dtype)) return lower_unsupported(l, "mode other than nearest, of integers,");
-    for (int d = x.ndim - 1; d >= 0; d--) y = resample(l, y, d, resize, &axis[d]);
+    if (resize->taps != nearest_taps && !rt_dtype_is_float(x.dtype))
+        return lower_unsupported(l, "a mode other than nearest, for integers,");
+    for (int grows = 0; grows < 2; grows++) /* fewer elements first */
+        for (int d = 0; d < x.ndim; d++)
+            if ((axis[d].out >= axis[d].in) == grows) y = resample(l, y, d, resize, &axis[d]);
     return lower_result(l, y);
 }
 
@@ -277,15 +296,20 @@ int lower_upsample(struct lower *l) {
 
 static int read_manner(struct lower *l, struct resize *resize) {
     const char *at = lower_text(l, "coordinate_transformation_mode"), *round = lower_text(l, "nearest_mode");
-    *resize = (struct resize){.cubic = lower_float(l, "cubic_coeff_a"), .exclude_outside = lower_int(l, "exclude_outside") != 0};
+    *resize = (struct resize){.cubic = lower_float(l, "cubic_coeff_a"),
+                              .exclude_outside = lower_int(l, "exclude_outside") != 0};
     if (read_mode(l, resize) < 0) return -1;
-    if (strcmp(at, "tf_crop_and_resize") == 0) return lower_unsupported(l, "coordinate_transformation_mode tf_crop_and_resize");
+    if (strcmp(at, "tf_crop_and_resize") == 0)
+        return lower_unsupported(l, "coordinate_transformation_mode tf_crop_and_resize");
     for (size_t i = 0; i < sizeof coordinates / sizeof *coordinates; i++)
         if (strcmp(coordinates[i].name, at) == 0) resize->at = coordinates[i].at;
     for (size_t i = 0; i < sizeof roundings / sizeof *roundings; i++)
         if (strcmp(roundings[i].name, round) == 0) resize->round = roundings[i].round;
-    if (!resize->at) return lower_error(l, 335, EXIT_MALFORMED, "no coordinate_transformation_mode %s", diag_quote(l->b.diags, at));
-    if (!resize->round) return lower_error(l, 335, EXIT_MALFORMED, "no nearest_mode %s", diag_quote(l->b.diags, round));
+    if (!resize->at)
+        return lower_error(l, 335, EXIT_MALFORMED, "no coordinate_transformation_mode %s",
+                           diag_quote(l->b.diags, at));
+    if (!resize->round)
+        return lower_error(l, 335, EXIT_MALFORMED, "no nearest_mode %s", diag_quote(l->b.diags, round));
     return 0;
 }
 
@@ -294,8 +318,10 @@ static int check_new_forms(struct lower *l, const struct resize *resize, const s
     bool smaller = false;
     for (int d = 0; d < ndim; d++) smaller = smaller || axis[d].out < axis[d].in;
     if (l->op->since < 18) return 0;
-    if (strcmp(lower_text(l, "keep_aspect_ratio_policy"), "stretch") != 0 && !is_empty(l, 3)) return lower_unsupported(l, "keep_aspect_ratio_policy");
-    if (smaller && resize->taps != nearest_taps && lower_int(l, "antialias")) return lower_unsupported(l, "antialias");
+    if (strcmp(lower_text(l, "keep_aspect_ratio_policy"), "stretch") != 0 && !is_empty(l, 3))
+        return lower_unsupported(l, "keep_aspect_ratio_policy");
+    if (smaller && resize->taps != nearest_taps && lower_int(l, "antialias"))
+        return lower_unsupported(l, "antialias");
     return 0;
 }
 
@@ -306,7 +332,8 @@ int lower_resize(struct lower *l) {
     struct axis axis[MAX_NDIM];
     int n;
     if (read_manner(l, &resize) < 0) return -1;
-    if (is_empty(l, 2) == is_empty(l, 3)) return lower_error(l, 384, EXIT_MALFORMED, "needs either scales or sizes");
+    if (is_empty(l, 2) == is_empty(l, 3))
+        return lower_error(l, 384, EXIT_MALFORMED, "needs either scales or sizes");
     begin_axes(&x, axis);
     if (!is_empty(l, 3)) {
         const int64_t *sizes = lower_known(l, 3, "sizes", &n);

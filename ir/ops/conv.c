@@ -39,7 +39,8 @@ static const char *read_window(const struct node *node, int n, struct window *w)
         lists[i] = attr_ints(node, keys[i], &length);
         if (length != n) return "needs stride, dilation, begin and end per spatial dimension";
         for (int d = 0; d < n; d++)
-            if (lists[i][d] > most || lists[i][d] < (i < 2 ? 1 : -most)) return "a stride, dilation or padding is out of range";
+            if (lists[i][d] > most || lists[i][d] < (i < 2 ? 1 : -most))
+                return "a stride, dilation or padding is out of range";
     }
     *w = (struct window){.n = n, .stride = lists[0], .dilation = lists[1], .begin = lists[2], .end = lists[3]};
     w->ceil = attr_int(node, "ceil", 0) != 0;
@@ -87,7 +88,8 @@ static int bind_spatial(struct dims *dims, const struct window *w, const struct 
     for (int d = 0; d < w->n; d++) {
         int64_t extent, own = x->dims[SPATIAL + d];
         if (!extent_of(w, d, own, &extent))
-            return refuse(dims, why, "the window leaves nothing of dimension %d of extent %lld", SPATIAL + d, (long long)own);
+            return refuse(dims, why, "the window leaves nothing of dimension %d of extent %lld", SPATIAL + d,
+                          (long long)own);
         int i = dims_factor(dims, "i", d, own, passes(w, d) ? FACTOR_PASS : FACTOR_HALO);
         dims_set(in, SPATIAL + d, i);
         dims_set(out, SPATIAL + d, passes(w, d) ? i : dims_factor(dims, "o", d, extent, FACTOR_WHOLE));
@@ -113,9 +115,10 @@ static int bind_convolution(struct dims *dims, const struct graph *graph, const 
         return refuse(dims, why, "input and weights have %d and %d dimensions", x->ndim, w->ndim);
     if ((*why = read_window(node, x->ndim - SPATIAL, &window))) return -1;
     int64_t channels = transposed ? w->dims[0] : w->dims[1];
-    if (groups < 1 || w->dims[0] % groups || (transposed ? x->dims[1] != channels : x->dims[1] / groups != channels) || x->dims[1] % groups)
-        return refuse(dims, why, "weights %s for %lld channels in %lld groups", tensor_type(dims->arena, w), (long long)x->dims[1],
-                      (long long)groups);
+    if (groups < 1 || w->dims[0] % groups ||
+        (transposed ? x->dims[1] != channels : x->dims[1] / groups != channels) || x->dims[1] % groups)
+        return refuse(dims, why, "weights %s for %lld channels in %lld groups", tensor_type(dims->arena, w),
+                      (long long)x->dims[1], (long long)groups);
     struct operand *in = &dims->operand[0], *weights = &dims->operand[1], *out = &dims->operand[2];
     int n = dims_factor(dims, "n", -1, x->dims[0], FACTOR_PASS);
     int g = groups == 1 ? -1 : dims_factor(dims, "g", -1, groups, FACTOR_PASS);
@@ -159,7 +162,8 @@ DIMS_FN(dims_pool) {
     struct window window;
     int n;
     const int64_t *extents = attr_ints(node, "window", &n);
-    if (x->ndim != n + SPATIAL) return refuse(dims, why, "a window of %d dimensions over %s", n, tensor_type(dims->arena, x));
+    if (x->ndim != n + SPATIAL)
+        return refuse(dims, why, "a window of %d dimensions over %s", n, tensor_type(dims->arena, x));
     if ((*why = read_window(node, n, &window))) return -1;
     for (int d = 0; d < n; d++) window.extent[d] = extents[d];
     for (int d = 0; d < SPATIAL; d++) {
@@ -215,7 +219,8 @@ static void correlate(const struct planes *p, double *y, const double *x, const 
     do {
         int64_t k[MAX_NDIM] = {0}, tap = 0;
         do {
-            if (read_at(&p->window, o, k, p->values, i)) y[at] += x[eval_offset(i, p->values, p->window.n)] * weights[tap];
+            if (read_at(&p->window, o, k, p->values, i))
+                y[at] += x[eval_offset(i, p->values, p->window.n)] * weights[tap];
             tap++;
         } while (eval_next(k, p->window.extent, p->window.n));
         at++;
@@ -227,7 +232,8 @@ static void spread(const struct planes *p, double *y, const double *x, const dou
     do {
         int64_t k[MAX_NDIM] = {0}, tap = 0;
         do {
-            if (read_at(&p->window, o, k, p->values, i)) y[eval_offset(i, p->values, p->window.n)] += x[at] * weights[tap];
+            if (read_at(&p->window, o, k, p->values, i))
+                y[eval_offset(i, p->values, p->window.n)] += x[at] * weights[tap];
             tap++;
         } while (eval_next(k, p->window.extent, p->window.n));
         at++;
@@ -235,21 +241,22 @@ static void spread(const struct planes *p, double *y, const double *x, const dou
 }
 
 /* All planes; weights are (m, c) in each group if by_output, else (c, m). */
-static void each_plane(const struct planes *p, double *y, const double *x, const double *w, int64_t y_plane, int64_t x_plane,
-                       bool by_output, plane_fn *fn) {
+static void each_plane(const struct planes *p, double *y, const double *x, const double *w, int64_t y_plane,
+                       int64_t x_plane, bool by_output, plane_fn *fn) {
     for (int64_t n = 0; n < p->batch; n++)
         for (int64_t g = 0; g < p->groups; g++)
             for (int64_t m = 0; m < p->m; m++)
                 for (int64_t c = 0; c < p->c; c++) {
                     int64_t window = by_output ? (g * p->m + m) * p->c + c : (g * p->c + c) * p->m + m;
-                    fn(p, y + ((n * p->groups + g) * p->m + m) * y_plane, x + ((n * p->groups + g) * p->c + c) * x_plane,
-                       w + window * p->weights);
+                    fn(p, y + ((n * p->groups + g) * p->m + m) * y_plane,
+                       x + ((n * p->groups + g) * p->c + c) * x_plane, w + window * p->weights);
                 }
 }
 
 static int eval_planes(struct eval *eval, bool transposed) {
     const struct tensor *x = eval->in[0], *w = eval->in[1], *y = eval->out;
-    struct planes p = {.groups = attr_int(eval->node, "group", 1), .batch = x->dims[0], .weights = spatial_elements(w)};
+    struct planes p = {
+        .groups = attr_int(eval->node, "group", 1), .batch = x->dims[0], .weights = spatial_elements(w)};
     if (read_window(eval->node, x->ndim - SPATIAL, &p.window)) return -1;
     for (int d = 0; d < p.window.n; d++) p.window.extent[d] = w->dims[SPATIAL + d];
     p.positions = (transposed ? x : y)->dims + SPATIAL;
@@ -258,8 +265,8 @@ static int eval_planes(struct eval *eval, bool transposed) {
     p.m = y->dims[1] / p.groups;
     double *sums = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(y) + 1);
     if (tensor_elements(y) && tensor_elements(x))
-        each_plane(&p, sums, as_doubles(eval, 0), as_doubles(eval, 1), spatial_elements(y), spatial_elements(x), !transposed,
-                   transposed ? spread : correlate);
+        each_plane(&p, sums, as_doubles(eval, 0), as_doubles(eval, 1), spatial_elements(y), spatial_elements(x),
+                   !transposed, transposed ? spread : correlate);
     store_all(eval, sums);
     return 0;
 }
@@ -284,8 +291,8 @@ static int64_t padded_elements(const struct window *w, const int64_t *o, const i
     return count;
 }
 
-static double pool_at(const struct window *w, const double *x, const int64_t *o, const int64_t *extent, bool largest,
-                      bool padded) {
+static double pool_at(const struct window *w, const double *x, const int64_t *o, const int64_t *extent,
+                      bool largest, bool padded) {
     int64_t k[MAX_NDIM] = {0}, i[MAX_NDIM], count = 0;
     double result = largest ? -INFINITY : 0;
     do {
@@ -307,7 +314,8 @@ static int eval_pool(struct eval *eval, bool largest) {
     const int64_t *extents = attr_ints(eval->node, "window", &n);
     if (read_window(eval->node, n, &w)) return -1;
     for (int d = 0; d < n; d++) w.extent[d] = extents[d];
-    double *values = as_doubles(eval, 0), *results = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(y) + 1);
+    double *values = as_doubles(eval, 0),
+           *results = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(y) + 1);
     int64_t planes = y->dims[0] * y->dims[1], at = 0;
     bool padded = attr_int(eval->node, "count_include_pad", 0) != 0;
     for (int64_t plane = 0; plane < planes && tensor_elements(y); plane++) {

@@ -29,23 +29,25 @@ static void narrow(float *to, const double *from, int64_t count) {
 }
 
 /* One recorded case with kernels of both types; sums are exact, quotients are rounded. */
-#define RUN(s, out, in, by)                                                                                               \
-    switch (r->kind) {                                                                                                \
-    case RECORDED_CONV:                                                                                               \
-        assert_int_equal(rt_conv_##s(rt, out, in, by, r->ndim, r->x, r->w, r->y, r->group, r->stride, r->dilation,        \
-                                     r->begin),                                                                       \
-                         RT_OK);                                                                                      \
-        break;                                                                                                        \
-    case RECORDED_TRANSPOSE:                                                                                          \
-        assert_int_equal(rt_conv_transpose_##s(rt, out, in, by, r->ndim, r->x, r->w, r->y, r->group, r->stride,           \
-                                               r->dilation, r->begin),                                                \
-                         RT_OK);                                                                                      \
-        break;                                                                                                        \
-    case RECORDED_MAX: rt_max_pool_##s(out, in, r->ndim, r->x, r->y, r->w + 2, r->stride, r->dilation, r->begin); break; \
-    case RECORDED_AVERAGE:                                                                                            \
-        rt_average_pool_##s(out, in, r->ndim, r->x, r->y, r->w + 2, r->stride, r->dilation, r->begin, r->end,            \
-                            r->count_include_pad);                                                                    \
-        break;                                                                                                        \
+#define RUN(s, out, in, by)                                                                                        \
+    switch (r->kind) {                                                                                             \
+    case RECORDED_CONV:                                                                                            \
+        assert_int_equal(                                                                                          \
+            rt_conv_##s(rt, out, in, by, r->ndim, r->x, r->w, r->y, r->group, r->stride, r->dilation, r->begin),   \
+            RT_OK);                                                                                                \
+        break;                                                                                                     \
+    case RECORDED_TRANSPOSE:                                                                                       \
+        assert_int_equal(rt_conv_transpose_##s(rt, out, in, by, r->ndim, r->x, r->w, r->y, r->group, r->stride,    \
+                                               r->dilation, r->begin),                                             \
+                         RT_OK);                                                                                   \
+        break;                                                                                                     \
+    case RECORDED_MAX:                                                                                             \
+        rt_max_pool_##s(out, in, r->ndim, r->x, r->y, r->w + 2, r->stride, r->dilation, r->begin);                 \
+        break;                                                                                                     \
+    case RECORDED_AVERAGE:                                                                                         \
+        rt_average_pool_##s(out, in, r->ndim, r->x, r->y, r->w + 2, r->stride, r->dilation, r->begin, r->end,      \
+                            r->count_include_pad);                                                                 \
+        break;                                                                                                     \
     }
 
 static void check_recorded(struct rt *rt, const struct recorded *r) {
@@ -151,7 +153,8 @@ static struct trial make(const struct shape *s) {
 static void convolve(struct rt *rt, float *y, const struct trial *t) {
     const struct shape *s = t->shape;
     assert_int_equal(
-        rt_conv_f32(rt, y, t->x32, t->w32, t->ndim, t->x, t->w, t->y, s->groups, s->stride, s->dilation, s->begin), RT_OK);
+        rt_conv_f32(rt, y, t->x32, t->w32, t->ndim, t->x, t->w, t->y, s->groups, s->stride, s->dilation, s->begin),
+        RT_OK);
 }
 
 /* Element `at` of y by definition: in f32 rounded after every step, in f64, and the sum of the terms' sizes. */
@@ -173,7 +176,8 @@ static struct element define(const struct trial *t, const int64_t *at) {
             outside |= x[d] < 0 || x[d] >= t->x[d];
         }
         if (outside) continue;
-        int64_t w[5] = {at[1], k[1], k[2], k[3], k[4]}, ix = test_offset(x, t->x, t->ndim), iw = test_offset(w, t->w, t->ndim);
+        int64_t w[5] = {at[1], k[1], k[2], k[3], k[4]}, ix = test_offset(x, t->x, t->ndim),
+                iw = test_offset(w, t->w, t->ndim);
         volatile float term = t->x32[ix] * t->w32[iw]; /* volatile: neither fused nor reordered */
         e.rounded = e.rounded + term;
         e.sum += t->x64[ix] * t->w64[iw];
@@ -189,7 +193,8 @@ static void check_definition(struct rt *reference, struct rt *library, const str
     double *wide = test_new(t.ny, 8);
     convolve(reference, y, &t);
     convolve(library, fast, &t);
-    assert_int_equal(rt_conv_f64(library, wide, t.x64, t.w64, t.ndim, t.x, t.w, t.y, s->groups, s->stride, s->dilation, s->begin),
+    assert_int_equal(rt_conv_f64(library, wide, t.x64, t.w64, t.ndim, t.x, t.w, t.y, s->groups, s->stride,
+                                 s->dilation, s->begin),
                      RT_OK);
     int64_t at[5] = {0}, i = 0;
     double terms = (double)(t.nw / (s->groups * s->m));
@@ -239,7 +244,8 @@ static void test_transpose_is_adjoint(void **state) {
 /* Sample by sample, group by group, and in two parts of a group's output channels: the same bits as all at once. */
 static void check_cuts(struct rt *rt, const struct shape *s) {
     struct trial t = make(s);
-    int64_t x_group = t.nx / (s->batch * s->groups), y_group = t.ny / (s->batch * s->groups), w_group = t.nw / s->groups;
+    int64_t x_group = t.nx / (s->batch * s->groups), y_group = t.ny / (s->batch * s->groups),
+            w_group = t.nw / s->groups;
     float *y = test_new(t.ny, 4), *parts = test_new(t.ny, 4);
     convolve(rt, y, &t);
     for (int64_t i = 0; i < s->batch * s->groups; i++)
@@ -297,7 +303,8 @@ static void test_threads(void **state) {
 
 static void test_empty(void **state) {
     (void)state;
-    static const int64_t one[] = {1, 1}, zero[] = {0, 0}, none[] = {0, 3, 4, 5}, w[] = {2, 3, 1, 1}, no_y[] = {0, 2, 4, 5};
+    static const int64_t one[] = {1, 1}, zero[] = {0, 0}, none[] = {0, 3, 4, 5}, w[] = {2, 3, 1, 1},
+                         no_y[] = {0, 2, 4, 5};
     static const int64_t x[] = {1, 0, 2, 2}, no_w[] = {2, 0, 1, 1}, y[] = {1, 2, 2, 2};
     static const int64_t row[] = {1, 3, 0, 2}, pad[] = {1, 0};
     static const int64_t w_row[] = {2, 3, 1, 1}, y_row[] = {1, 2, 2, 2};
@@ -316,8 +323,12 @@ static void test_empty(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded), cmocka_unit_test(test_definition), cmocka_unit_test(test_transpose_is_adjoint),
-        cmocka_unit_test(test_cuts),     cmocka_unit_test(test_threads),    cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_definition),
+        cmocka_unit_test(test_transpose_is_adjoint),
+        cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -195,8 +195,8 @@ class InceptionBranches(nn.Module):
 
 
 class Inception(nn.Module):
-    """Poolings of every kind: padding counted or not, sizes rounded up or down, uneven kernels, dilation, a stride above
-    the kernel, an adaptive pool to more than one element. Sizes below are for an image of 25 by 23."""
+    """Poolings of every kind: padding counted or not, sizes rounded up or down, uneven kernels, dilation, a stride
+    above the kernel, an adaptive pool to more than one element. Sizes below are for an image of 25 by 23."""
 
     def __init__(self, classes=10):
         super().__init__()
@@ -339,7 +339,7 @@ def classifier(build, shape, **options):
 
 def swin(depths, version=1, **options):
     """Tokens are 8 by 7, then 4 by 4: windows of 3 by 4 need padding, and in the second stage no shift along the width.
-    A stage's second block is the one with a shift and a mask, built at run time by some 1000 nodes."""
+    A stage's second block has the shift and its mask, which hundreds of nodes build at run time."""
     # With a bias for qkv, version 2 clears its middle third in place, which cannot be exported.
     attention = partial(swin_transformer.ShiftedWindowAttentionV2, qkv_bias=False)
     block2 = partial(swin_transformer.SwinTransformerBlockV2, attn_layer=attention)

@@ -49,7 +49,8 @@ void rt_window_reach(const struct rt_window *w, int64_t k, int64_t *first, int64
     *end = max_i64(*first, first_at(w->x[2] + offset, w->stride[2], w->y[2]));
 }
 
-static struct rt_conv shape_of(struct rt_window window, const int64_t *x_dims, const int64_t *y_dims, int64_t groups) {
+static struct rt_conv shape_of(struct rt_window window, const int64_t *x_dims, const int64_t *y_dims,
+                               int64_t groups) {
     struct rt_conv conv = {.window = window, .batch = x_dims[0], .groups = groups};
     conv.c = x_dims[1] / groups;
     conv.m = y_dims[1] / groups;
@@ -83,13 +84,14 @@ static int pays(const struct rt_conv *conv) {
 }
 
 static int refuse(struct rt *rt, const struct rt_conv *conv) {
-    return rt_fail(rt, RT_ERROR_SYSTEM, "the library of matrix products refused a convolution of %lld by %lld channels",
+    return rt_fail(rt, RT_ERROR_SYSTEM,
+                   "the library of matrix products refused a convolution of %lld by %lld channels",
                    (long long)conv->c, (long long)conv->m);
 }
 
 /* rt_gemm_library_add_f32 for one column too, which gets a column of zeros beside it. */
-static int library_add(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row, int64_t m,
-                       int64_t k, int64_t n, int first) {
+static int library_add(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row,
+                       int64_t m, int64_t k, int64_t n, int first) {
     float right[RT_GEMM_DEPTH * 2] = {0}, result[NARROW_ROWS * 2] = {0};
     if (n > 1) return rt_gemm_library_add_f32(y, y_row, a, a_row, b, b_row, m, k, n, first);
     for (int64_t p = 0; p < k; p++) right[2 * p] = b[p * b_row];

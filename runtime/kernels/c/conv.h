@@ -25,20 +25,20 @@ struct rt;
  * max_pool        ONNX MaxPool-12: a NaN in the window gives NaN (so does PyTorch); a window outside of x gives -inf.
  * average_pool    ONNX AveragePool-19: the sum divided by the number of elements inside of x or, with count_include_pad,
  *                 inside of x with begin and end elements around it. Windows are summed in row-major order. */
-#define RT_DECLARE_CONV(T, s)                                                                                         \
-    int rt_conv_##s(struct rt *rt, T *y /* (y_dims) */, const T *x /* (x_dims) */, const T *w /* (w_dims) */,         \
-                    int ndim, const int64_t *x_dims, const int64_t *w_dims, const int64_t *y_dims, int64_t group,     \
-                    const int64_t *stride, const int64_t *dilation, const int64_t *begin);                            \
-    int rt_conv_transpose_##s(struct rt *rt, T *y /* (y_dims) */, const T *x /* (x_dims) */,                          \
-                              const T *w /* (w_dims) */, int ndim, const int64_t *x_dims, const int64_t *w_dims,      \
-                              const int64_t *y_dims, int64_t group, const int64_t *stride, const int64_t *dilation,   \
-                              const int64_t *begin);                                                                  \
-    void rt_max_pool_##s(T *y /* (y_dims) */, const T *x /* (x_dims) */, int ndim, const int64_t *x_dims,             \
-                         const int64_t *y_dims, const int64_t *window, const int64_t *stride,                         \
-                         const int64_t *dilation, const int64_t *begin);                                              \
-    void rt_average_pool_##s(T *y /* (y_dims) */, const T *x /* (x_dims) */, int ndim, const int64_t *x_dims,         \
-                             const int64_t *y_dims, const int64_t *window, const int64_t *stride,                     \
-                             const int64_t *dilation, const int64_t *begin, const int64_t *end,                       \
+#define RT_DECLARE_CONV(T, s)                                                                                      \
+    int rt_conv_##s(struct rt *rt, T *y /* (y_dims) */, const T *x /* (x_dims) */, const T *w /* (w_dims) */,      \
+                    int ndim, const int64_t *x_dims, const int64_t *w_dims, const int64_t *y_dims, int64_t group,  \
+                    const int64_t *stride, const int64_t *dilation, const int64_t *begin);                         \
+    int rt_conv_transpose_##s(struct rt *rt, T *y /* (y_dims) */, const T *x /* (x_dims) */,                       \
+                              const T *w /* (w_dims) */, int ndim, const int64_t *x_dims, const int64_t *w_dims,   \
+                              const int64_t *y_dims, int64_t group, const int64_t *stride,                         \
+                              const int64_t *dilation, const int64_t *begin);                                      \
+    void rt_max_pool_##s(T *y /* (y_dims) */, const T *x /* (x_dims) */, int ndim, const int64_t *x_dims,          \
+                         const int64_t *y_dims, const int64_t *window, const int64_t *stride,                      \
+                         const int64_t *dilation, const int64_t *begin);                                           \
+    void rt_average_pool_##s(T *y /* (y_dims) */, const T *x /* (x_dims) */, int ndim, const int64_t *x_dims,      \
+                             const int64_t *y_dims, const int64_t *window, const int64_t *stride,                  \
+                             const int64_t *dilation, const int64_t *begin, const int64_t *end,                    \
                              int count_include_pad);
 
 RT_DECLARE_CONV(float, f32)

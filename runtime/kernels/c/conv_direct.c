@@ -21,8 +21,8 @@
 
 /* How the band of a given number of rows of y is laid out; extents in elements. */
 struct band {
-    int64_t phases[2];     /* by row and by column */
-    int64_t rows, width;   /* of a phase's plane */
+    int64_t phases[2];      /* by row and by column */
+    int64_t rows, width;    /* of a phase's plane */
     int64_t plane, channel; /* from one phase, one channel to the next */
 };
 
@@ -56,7 +56,8 @@ static int64_t rows_that_fit(const struct rt_conv *conv, size_t element) {
 
 int64_t rt_conv_direct_rows(const struct rt_conv *conv, size_t element) {
     const struct rt_window *w = &conv->window;
-    if (conv->c > FEW || conv->pointwise || w->taps > MAX_TAPS || w->k[0] > 1 || w->x[0] > 1 || w->begin[0]) return 0;
+    if (conv->c > FEW || conv->pointwise || w->taps > MAX_TAPS || w->k[0] > 1 || w->x[0] > 1 || w->begin[0])
+        return 0;
     for (int d = 1; d < 3; d++)
         if (w->y[d] > 1 << 16 || w->stride[d] > 64 || w->dilation[d] > 1 << 16) return 0;
     return rows_that_fit(conv, element);
@@ -65,13 +66,13 @@ int64_t rt_conv_direct_rows(const struct rt_conv *conv, size_t element) {
 #define T      float
 #define PREFIX direct_f32
 #define TARGET
-#define BYTES  16
+#define BYTES 16
 #include "conv_direct.inc"
 
 #define T      double
 #define PREFIX direct_f64
 #define TARGET
-#define BYTES  16
+#define BYTES 16
 #include "conv_direct.inc"
 
 #ifdef __x86_64__
