@@ -23,7 +23,7 @@ static int *kinds_of(struct arena *arena, const struct rankplan *plan, const str
         for (int t = 0; t < instructions[i].tensors.n; t++) {
             int tensor = instructions[i].tensors.at[t];
             const struct tensor *type = &plan->graph->tensors.at[tensor];
-            strbuf_printf(&key, "|%d:%d:%d:", (int)type->dtype, (int)type->kind, (int)class->place[tensor].arena);
+            strbuf_printf(&key, "|%d:%d:%d:", (int)type->dtype, (int)tensor_is_stored(type), (int)class->place[tensor].arena);
             strbuf_add(&key, (const char *)class->dims[tensor], (size_t)type->ndim * sizeof(int64_t));
         }
         if (map_get(&seen, key.text, key.length) < 0) map_put(&seen, key.text, key.length, seen.n);

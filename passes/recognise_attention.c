@@ -444,7 +444,6 @@ static void add_flag(struct attention *a, const char *name, int64_t value) {
 
 static bool make_masks(struct attention *a) {
     struct recognition *r = a->r;
-    if (a->masked && a->before && a->nbias > a->before) return false;
     r->inputs[3] = a->keep.tensor < 0 ? -1 : mask_tensor(a, &a->keep);
     r->inputs[4] = sum_of_biases(a);
     if ((a->keep.tensor >= 0 && r->inputs[3] < 0) || r->inputs[4] < -1) return false;
@@ -485,7 +484,7 @@ static bool accept_root(void *env, const struct match *match) {
     if (!alike(weights, tensor_at(a, score), true) || !matcher_sole(match->matcher, score)) return false;
     a->v = match_tensor(match, "v");
     a->lead = lead_of(weights);
-    if (!follow(a, match->matcher, score)) return false;
+    if (!follow(a, match->matcher, score) || (a->masked && a->before && a->nbias > a->before)) return false;
     found = *a;
     if (!make_operands(a, true) && (*a = found, !make_operands(a, false))) return false;
     if (!make_masks(a)) return false;

@@ -79,8 +79,20 @@ static bool is_arg(const struct op *op) {
     return strncmp(op->name, "Arg", 3) == 0;
 }
 
+static const struct {
+    const char *op;
+    const void *(*eval)(struct graph *graph, const struct node *node);
+} others[] = {{"Attention", reference_attention}, {"Rope", reference_rope}};
+enum { OTHERS = sizeof others / sizeof *others };
+
+static int other_of(const struct op *op) {
+    for (int i = 0; i < OTHERS; i++)
+        if (strcmp(others[i].op, op->name) == 0) return i;
+    return -1;
+}
+
 bool reference_can(const struct op *op) {
-    return row_of(op) >= 0 || is_arg(op);
+    return row_of(op) >= 0 || other_of(op) >= 0 || is_arg(op);
 }
 
 static const void *data_of(const struct graph *graph, const struct node *node, int i) {
@@ -139,5 +151,6 @@ static const void *eval_arg(struct graph *graph, const struct node *node) {
 }
 
 const void *reference_eval(struct graph *graph, const struct node *node) {
+    if (other_of(node->op) >= 0) return others[other_of(node->op)].eval(graph, node);
     return is_arg(node->op) ? eval_arg(graph, node) : eval_along(graph, node, row_of(node->op));
 }

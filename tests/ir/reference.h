@@ -10,4 +10,8 @@ bool reference_can(const struct op *op);
 /* The node's only result, of constants (f64 for those that compute), in memory of the graph's arena. */
 const void *reference_eval(struct graph *graph, const struct node *node);
 
+/* Those of reference_attention.c. */
+const void *reference_attention(struct graph *graph, const struct node *node);
+const void *reference_rope(struct graph *graph, const struct node *node);
+
 #endif

@@ -19,7 +19,7 @@
 
 static struct golden golden;
 
-static const char *const files[] = {"tests/dims/elementwise.txt", "tests/dims/contract.txt", "tests/dims/conv.txt", "tests/dims/move.txt"};
+static const char *const files[] = {"tests/dims/elementwise.txt", "tests/dims/contract.txt", "tests/dims/attention.txt", "tests/dims/conv.txt", "tests/dims/move.txt"};
 enum { FILES = sizeof files / sizeof *files };
 
 static void print_place(struct strbuf *out, const struct dims *dims, int operand, int dim) {

@@ -147,6 +147,12 @@ static void offset_trilu(const struct trial *t, struct graph *part, struct node 
     attr_set(part, node, attr_of_int("k", attr_int(node, "k", 0) + moved));
 }
 
+/* A causal mask compares global indices too. */
+static void offset_attention(const struct trial *t, struct graph *part, struct node *node, const int *coordinate) {
+    int64_t moved = start_of(t, "t", coordinate);
+    attr_set(part, node, attr_of_int("offset", attr_int(node, "offset", 0) + moved));
+}
+
 /* Gather gives zeros for rows that are not in its part: a row of zeros at the end stands for all of them. */
 static void offset_gather(const struct trial *t, struct graph *part, struct node *node, const int *coordinate) {
     struct tensor *x = &part->tensors.at[node->inputs[0]], *index = &part->tensors.at[node->inputs[1]];
@@ -172,7 +178,7 @@ static void offset_gather(const struct trial *t, struct graph *part, struct node
 static const struct {
     const char *op;
     void (*apply)(const struct trial *t, struct graph *part, struct node *node, const int *coordinate);
-} offsets[] = {{"Trilu", offset_trilu}, {"Gather", offset_gather}};
+} offsets[] = {{"Trilu", offset_trilu}, {"Gather", offset_gather}, {"Attention", offset_attention}};
 
 /* Evaluation --------------------------------------------------------------------------------------------------- */
 
@@ -550,6 +556,11 @@ static void test_movement(void **state) {
     golden_each(&golden, "tests/dims/move.txt", check_case);
 }
 
+static void test_attention(void **state) {
+    (void)state;
+    golden_each(&golden, "tests/dims/attention.txt", check_case);
+}
+
 static void test_broadcasting(void **state) {
     (void)state;
     golden_each(&golden, "tests/dims/elementwise.txt", check_case);
@@ -653,7 +664,7 @@ static int say_where(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        TEST(test_products_and_reductions), TEST(test_windows), TEST(test_movement),        TEST(test_broadcasting),
+        TEST(test_products_and_reductions), TEST(test_windows), TEST(test_movement), TEST(test_attention),        TEST(test_broadcasting),
         TEST(test_every_elementwise_row),   TEST(test_random_reshapes), TEST(test_enough_was_tried),
     };
     golden = golden_options(argc, argv);

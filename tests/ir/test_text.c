@@ -72,6 +72,7 @@ static void test_every_row_round_trips(void **state) {
     golden_each(&golden, "tests/dims/elementwise.txt", round_trip_case);
     golden_each(&golden, "tests/dims/contract.txt", round_trip_case);
     golden_each(&golden, "tests/dims/conv.txt", round_trip_case);
+    golden_each(&golden, "tests/dims/attention.txt", round_trip_case);
     golden_each(&golden, "tests/dims/move.txt", round_trip_case);
 }
 

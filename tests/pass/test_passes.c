@@ -46,31 +46,38 @@ static const char *apply(struct arena *arena, const char *statements) {
     return body(text);
 }
 
-static void run(const char *name) {
+static void run_file(const char *name, const char *file) {
     pass = pass_find(name);
     assert_non_null(pass);
     struct arena arena;
     arena_init(&arena, 0, NULL);
-    assert_int_equal(golden_run(&golden, arena_printf(&arena, "tests/pass/%s.txt", name), apply), 0);
+    assert_int_equal(golden_run(&golden, arena_printf(&arena, "tests/pass/%s.txt", file), apply), 0);
     arena_free(&arena);
 }
 
 #define PASS_TEST(name)                                                                                                \
     static void test_##name(void **state) {                                                                            \
         (void)state;                                                                                                   \
-        run(#name);                                                                                                    \
+        run_file(#name, #name);                                                                                                    \
     }
 PASS_TEST(fold)
 PASS_TEST(cse)
 PASS_TEST(fuse)
+PASS_TEST(recognise)
 PASS_TEST(dce)
 PASS_TEST(partition)
 PASS_TEST(redist)
 PASS_TEST(stage)
 
+static void test_recognise_attention(void **state) {
+    (void)state;
+    run_file("recognise", "recognise_attention");
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fold),      cmocka_unit_test(test_cse),    cmocka_unit_test(test_fuse),
+        cmocka_unit_test(test_recognise), cmocka_unit_test(test_recognise_attention),
         cmocka_unit_test(test_dce),       cmocka_unit_test(test_partition), cmocka_unit_test(test_redist),
         cmocka_unit_test(test_stage),
     };

@@ -40,11 +40,15 @@ static const char sample[] = "rankc-ir 1\n"
                              "%8 \"b\" = MatMul(%7, %1) node=\"1/product2\" split(tensor:k/1/1)\n"
                              "%9 \"c\" = Exp(%8) node=\"1/exp\"\n"
                              "%10 \"d\" = Softmax(%9) axis=1 node=\"1/softmax\"\n"
-                             "%11 \"e\" = Expand(%10) shape=[30,300,5]\n"
-                             "%12 \"f\" = Mul(%11, %2)\n"
-                             "%13 \"next\" = Tanh(%1)\n"
-                             "output %12 \"f\"\n"
-                             "update %1 <- %13\n";
+                             "%11 \"a\" = MatMul(%10, %1) node=\"2/product\" split(tensor:n/1/1)\n"
+                             "%12 \"b\" = MatMul(%11, %1) node=\"2/product2\" split(tensor:k/1/1)\n"
+                             "%13 \"c\" = Exp(%12) node=\"2/exp\"\n"
+                             "%14 \"d\" = Softmax(%13) axis=1 node=\"2/softmax\"\n"
+                             "%15 \"e\" = Expand(%14) shape=[30,300,5]\n"
+                             "%16 \"f\" = Mul(%15, %2)\n"
+                             "%17 \"next\" = Tanh(%1)\n"
+                             "output %16 \"f\"\n"
+                             "update %1 <- %17\n";
 
 static struct program make_program(struct arena *arena, const struct target *target) {
     struct program program;

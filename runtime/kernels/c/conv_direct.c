@@ -14,53 +14,50 @@
  * depends on k alone, whatever the stride; and f runs over whole bands: the few columns beyond y's are computed and dropped.
  *
  * Terms are added in the order of a product's, with the same roundings: the results are the same bits. */
-#define FEW          8   /* input channels */
-#define MAX_TAPS     128 /* elements of a window */
+#define FEW          8 /* input channels */
 #define BAND_BYTES   65536
 #define MOST_VECTORS 8
 
-/* How the band of a given number of rows of y is laid out; extents in elements. */
-struct band {
-    int64_t phases[2];      /* by row and by column */
-    int64_t rows, width;    /* of a phase's plane */
-    int64_t plane, channel; /* from one phase, one channel to the next */
-};
-
-static struct band band_of(const struct rt_conv *conv, int64_t rows, int64_t slack) {
+/* Layout but for what depends on the number of rows: a plane has room for a tile behind its last row. */
+static struct rt_direct layout(const struct rt_conv *conv) {
     const struct rt_window *w = &conv->window;
-    struct band band;
+    struct rt_direct direct;
     int64_t far[2];
     for (int d = 0; d < 2; d++) {
         int64_t reach = (w->k[1 + d] - 1) * w->dilation[1 + d];
-        band.phases[d] = min_i64(w->stride[1 + d], reach + 1);
+        direct.phases[d] = min_i64(w->stride[1 + d], reach + 1);
         far[d] = reach / w->stride[1 + d];
     }
-    band.rows = rows + far[0];
-    band.width = w->y[2] + far[1];
-    band.plane = band.rows * band.width + slack;
-    band.channel = band.phases[0] * band.phases[1] * band.plane;
-    return band;
+    direct.below = far[0];
+    direct.width = w->y[2] + far[1];
+    return direct;
 }
 
-static int64_t slack_of(size_t element) {
-    return MOST_VECTORS * 64 / (int64_t)element;
-}
-
-/* Rows of y whose band fits; the same for every cut. */
-static int64_t rows_that_fit(const struct rt_conv *conv, size_t element) {
-    int64_t room = BAND_BYTES / (int64_t)element, slack = slack_of(element);
-    struct band one = band_of(conv, 1, slack);
-    int64_t left = room - conv->c * one.channel, more = conv->c * one.phases[0] * one.phases[1] * one.width;
-    return left < 0 ? 0 : min_i64(1 + left / more, conv->window.y[1]);
-}
-
-int64_t rt_conv_direct_rows(const struct rt_conv *conv, size_t element) {
+static int is_direct(const struct rt_conv *conv) {
     const struct rt_window *w = &conv->window;
-    if (conv->c > FEW || conv->pointwise || w->taps > MAX_TAPS || w->k[0] > 1 || w->x[0] > 1 || w->begin[0])
-        return 0;
+    if (conv->c > FEW || conv->pointwise || w->taps > RT_DIRECT_TAPS) return 0;
+    if (w->k[0] > 1 || w->x[0] > 1 || w->begin[0]) return 0; /* three dimensions */
     for (int d = 1; d < 3; d++)
         if (w->y[d] > 1 << 16 || w->stride[d] > 64 || w->dilation[d] > 1 << 16) return 0;
-    return rows_that_fit(conv, element);
+    return 1;
+}
+
+int rt_conv_direct_plan(struct rt_direct *direct, const struct rt_conv *conv, size_t element) {
+    const struct rt_window *w = &conv->window;
+    if (!is_direct(conv)) return 0;
+    *direct = layout(conv);
+    int64_t planes = conv->c * direct->phases[0] * direct->phases[1], slack = MOST_VECTORS * 64 / (int64_t)element;
+    int64_t room = BAND_BYTES / (int64_t)element / planes - slack;
+    direct->most = min_i64(room / direct->width - direct->below, w->y[1]);
+    if (direct->most < 1) return 0;
+    direct->plane = (direct->most + direct->below) * direct->width + slack;
+    direct->channel = planes / conv->c * direct->plane;
+    for (int64_t k = 0; k < w->taps; k++) {
+        int64_t row = k / w->k[2] * w->dilation[1], column = k % w->k[2] * w->dilation[2];
+        int64_t phase = row % w->stride[1] * direct->phases[1] + column % w->stride[2];
+        direct->offset[k] = phase * direct->plane + row / w->stride[1] * direct->width + column / w->stride[2];
+    }
+    return 1;
 }
 
 #define T      float
@@ -110,9 +107,9 @@ int64_t rt_conv_direct_rows(const struct rt_conv *conv, size_t element) {
 #endif
 
 #define DEFINE_DIRECT(T, s)                                                                                        \
-    void rt_conv_direct_##s(T *y, const T *x, const T *w, const struct rt_conv *conv, int64_t first,               \
-                            int64_t rows) {                                                                        \
-        (WIDEST(s))(y, x, w, conv, first, rows);                                                                   \
+    void rt_conv_direct_##s(T *y, const T *x, const T *w, const struct rt_conv *conv,                              \
+                            const struct rt_direct *direct, int64_t first, int64_t rows) {                         \
+        (WIDEST(s))(y, x, w, conv, direct, first, rows);                                                           \
     }
 
 DEFINE_DIRECT(float, f32)

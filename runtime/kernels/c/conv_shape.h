@@ -34,15 +34,26 @@ static inline int rt_window_inside(const struct rt_window *w, int dim, int64_t a
 /* The output indices [*first, *end) along the last dimension that window element k reads from inside of x. */
 void rt_window_reach(const struct rt_window *w, int64_t k, int64_t *first, int64_t *end);
 
-/* For few channels in a group (conv_direct.c): rows [first, first + rows) of all m output channels of a two-dimensional
- * convolution of one group. */
+/* For few channels in a group (conv_direct.c): how a band of x is laid out for at most `most` rows of y; in elements. */
+enum { RT_DIRECT_TAPS = 128 };
+struct rt_direct {
+    int64_t most;
+    int64_t phases[2];              /* by row and by column */
+    int64_t below;                  /* rows of a phase's plane beyond those of y */
+    int64_t width;                  /* columns */
+    int64_t plane, channel;         /* from one phase, one channel to the next */
+    int64_t offset[RT_DIRECT_TAPS]; /* of each window element */
+};
+
+/* 0: not a convolution for rt_conv_direct. The answer is the same for every cut. */
+int rt_conv_direct_plan(struct rt_direct *direct, const struct rt_conv *conv, size_t element);
+
+/* Rows [first, first + rows) of all m output channels of one group. */
 #define RT_DECLARE_DIRECT(T, s)                                                                                    \
-    void rt_conv_direct_##s(T *y, const T *x, const T *w, const struct rt_conv *conv, int64_t first, int64_t rows);
+    void rt_conv_direct_##s(T *y, const T *x, const T *w, const struct rt_conv *conv,                              \
+                            const struct rt_direct *direct, int64_t first, int64_t rows);
 
 RT_DECLARE_DIRECT(float, f32)
 RT_DECLARE_DIRECT(double, f64)
-
-/* Most rows at a time; 0: not a convolution for rt_conv_direct. The answer is the same for every cut. */
-int64_t rt_conv_direct_rows(const struct rt_conv *conv, size_t element);
 
 #endif

@@ -95,7 +95,8 @@ def values_of(name):
 
 
 def attributes_of(text):
-    return {key: json.loads(value) for key, value in re.findall(r'(\w+)=(\[[^]]*\]|\S+)', text)}
+    pairs = re.findall(r'(\w+)=(\[[^]]*\]|"[^"]*"|\S+)', text)
+    return {key: float(value) if value.endswith("inf") else json.loads(value) for key, value in pairs}
 
 
 # Programs

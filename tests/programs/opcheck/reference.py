@@ -2,6 +2,8 @@
 
 A function takes the inputs (floats as f64, whatever the sample's type; None where left out) and the attributes, and gives
 the result."""
+import re
+
 import numpy as np
 import torch
 
@@ -107,6 +109,51 @@ def rms_norm(x, scale, a):
     return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + a["epsilon"]) * scale
 
 
+def attention(*inputs):
+    (q, k, v, keep, bias), a = (list(inputs[:-1]) + [None, None])[:5], inputs[-1]
+    heads = q.shape[-3] // k.shape[-3]
+    scores = a["scale"] * q @ np.swapaxes(np.repeat(k, heads, -3), -1, -2)
+    t, s = scores.shape[-2:]
+    masked = np.zeros_like(scores, "?")
+    if keep is not None:
+        masked = masked | (keep if a.get("drop") else ~keep)
+    if a.get("causal"):
+        masked = masked | (np.arange(s) > np.arange(t)[:, None] + a.get("offset", 0))
+    if bias is not None and a.get("bias_first"):
+        scores = scores + bias
+    scores = np.where(masked, a.get("fill", 0), scores)
+    if bias is not None and not a.get("bias_first"):
+        scores = scores + bias
+    if a.get("clamp"):
+        scores = np.maximum(scores, np.finfo("f4").min)
+    return softmax(scores, {"axis": -1}) @ np.repeat(v, heads, -3)
+
+
+def rope(x, cos, sin, a):
+    rotated = np.empty_like(x)
+    if a["interleaved"]:
+        rotated[..., 0::2], rotated[..., 1::2] = -x[..., 1::2], x[..., 0::2]
+    else:
+        half = x.shape[-1] // 2
+        rotated[..., :half], rotated[..., half:] = -x[..., half:], x[..., :half]
+    return x * cos + rotated * sin
+
+
+def fused(*inputs):
+    """The chain "v0 = a + b; v0 * exp(c)" as Python: of the functions, those that samples use."""
+    names = dict(zip("abcdefgh", inputs[:-1]), exp=np.exp, sigmoid=by_sigmoid)
+    *named, value = inputs[-1]["expr"].split(";")
+    for statement in named:
+        name, text = statement.split("=", 1)
+        names[name.strip()] = eval(text.strip(), names)  # of samples.def, which is ours
+    choice = re.fullmatch(r"(.*)\?(.*):(.*)", value)
+    return np.where(*(eval(part.strip(), names) for part in choice.groups())) if choice else eval(value.strip(), names)
+
+
+def by_sigmoid(x):
+    return torch.sigmoid(torch.from_numpy(x)).numpy()
+
+
 def reduction(function):
     def call(x, a):
         extra = {"dtype": x.dtype} if function in (np.sum, np.prod) else {}
@@ -199,6 +246,7 @@ REFERENCE = {
     "Shrink": lambda x, a: np.where(x < -a["lambd"], x + a["bias"], np.where(x > a["lambd"], x - a["bias"], 0)),
     "Sigmoid": by_torch(torch.sigmoid),
     "Sign": lambda x, a: np.sign(x),
+    "Silu": activation("silu"),
     "Sin": lambda x, a: np.sin(x),
     "Sinh": lambda x, a: np.sinh(x),
     "Softplus": lambda x, a: np.logaddexp(x, 0),
@@ -233,6 +281,7 @@ REFERENCE = {
     "Or": lambda x, y, a: x | y,
     "Xor": lambda x, y, a: x ^ y,
     "Where": lambda c, x, y, a: np.where(c, x, y),
+    "Fused": fused,
     "MatMul": matmul,
     "Conv": conv,
     "ConvTranspose": conv_transpose,
@@ -243,6 +292,8 @@ REFERENCE = {
     "CumSum": cumsum,
     "LayerNorm": layer_norm,
     "RMSNorm": rms_norm,
+    "Attention": attention,
+    "Rope": rope,
     "ReduceSum": reduction(np.sum),
     "ReduceMax": reduction(np.max),
     "ReduceMin": reduction(np.min),
