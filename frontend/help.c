@@ -57,7 +57,8 @@ static void put_words(struct strbuf *out, const struct option *row) {
     for (int i = 1; i < CHOICES; i++) {
         const struct choice_row *word = &choice_rows[i];
         if (word->group != row->choices || word->later || !*word->help) continue;
-        const char *keys = *word->keys ? arena_printf(out->arena, "[:%s=N]", word->keys) : "";
+        bool file = strcmp(word->keys, "FILE") == 0;
+        const char *keys = file ? ":FILE" : *word->keys ? arena_printf(out->arena, "[:%s=N]", word->keys) : "";
         put_item(out, arena_printf(out->arena, "          %s%s", word->word, keys), word->help);
     }
 }

@@ -1,11 +1,12 @@
 #include "ir/eval.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/op.h"
 
 bool eval_can(const struct op *op) {
-    return (op->class == OP_ELEMENTWISE && op->expr) || op->eval;
+    return op->class == OP_ELEMENTWISE || op->eval;
 }
 
 struct number eval_load(const void *data, enum rt_dtype dtype, int64_t index) {
@@ -52,21 +53,32 @@ const void *eval_bytes(struct graph *graph, const struct tensor *tensor) {
 /* Elementwise -----------------------------------------------------------------------------------------------------
  */
 
+enum { MAX_OPERANDS = 8 };
+
+/* One element: the inputs there, and the values named so far. */
 struct point {
     const struct eval *eval;
-    struct number value[3];
+    struct number value[MAX_OPERANDS], named[EXPR_NAMED];
 };
 
 static struct number look_up(const void *env, const char *name) {
-    static const char *const inputs[] = {"a", "b", "c"};
     const struct point *point = env;
     if (strcmp(name, "x") == 0) return point->value[0];
-    for (int i = 0; i < 3; i++)
-        if (strcmp(name, inputs[i]) == 0) return point->value[i];
+    if (!name[1] && *name >= 'a' && *name < 'a' + point->eval->node->ninputs) return point->value[*name - 'a'];
+    if (*name == 'v' && name[1] >= '0' && name[1] <= '9') return point->named[atoi(name + 1)];
     const struct attr *attr = attr_find(point->eval->node, name);
     if (!attr) BUG("expression of %s: no input or attribute '%s'", point->eval->node->op->name, name);
     if (attr->kind == ATTR_INT) return (struct number){false, 0, attr->value};
     return (struct number){true, attr->number, 0};
+}
+
+/* The expression of a row, or the chain of a Fused node. */
+static const struct expr_chain *chain_of(const struct eval *eval) {
+    struct arena *arena = eval->graph->arena;
+    if (!eval->node->op->expr) return expr_parse_chain(arena, attr_text(eval->node, "expr", ""), eval->node->ninputs);
+    struct expr_chain *chain = ARENA_NEW(arena, struct expr_chain);
+    chain->value = expr_parse(arena, eval->node->op->expr);
+    return chain;
 }
 
 /* Where the output's index lies in a broadcast input. */
@@ -80,7 +92,7 @@ static int64_t broadcast_offset(const struct tensor *in, const struct tensor *ou
 }
 
 static void eval_elementwise(struct eval *eval) {
-    const struct expr *expr = expr_parse(eval->graph->arena, eval->node->op->expr);
+    const struct expr_chain *chain = chain_of(eval);
     struct point point = {.eval = eval};
     int64_t at[MAX_NDIM] = {0}, i = 0;
     if (!tensor_elements(eval->out)) return;
@@ -88,7 +100,8 @@ static void eval_elementwise(struct eval *eval) {
         for (int k = 0; k < eval->node->ninputs; k++)
             point.value[k] =
                 eval_load(eval->x[k], eval->in[k]->dtype, broadcast_offset(eval->in[k], eval->out, at));
-        eval_store(eval->y, eval->out->dtype, i++, expr_eval(expr, look_up, &point));
+        for (int v = 0; v < chain->nnamed; v++) point.named[v] = expr_eval(chain->named[v], look_up, &point);
+        eval_store(eval->y, eval->out->dtype, i++, expr_eval(chain->value, look_up, &point));
     } while (eval_next(at, eval->out->dims, eval->out->ndim));
 }
 

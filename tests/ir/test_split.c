@@ -599,7 +599,7 @@ static void test_every_elementwise_row(void **state) {
     static const char *const dtypes[] = {"f64", "i64", "f32"};
     (void)state;
     for (int i = 0; i < nops; i++) {
-        if (ops[i].class != OP_ELEMENTWISE) continue;
+        if (ops[i].class != OP_ELEMENTWISE || !ops[i].expr) continue;
         for (int k = 0; k < 3; k++) {
             struct arena arena;
             arena_init(&arena, 0, NULL);
@@ -607,6 +607,12 @@ static void test_every_elementwise_row(void **state) {
             arena_free(&arena);
         }
     }
+}
+
+static void test_fused_chains(void **state) {
+    (void)state;
+    check_case("Fused", "input %0 \"x\" f64[2,3,4]\ninput %1 \"x\" f64[3,1]\ninput %2 \"x\" bool[4]\n"
+                        "%9 \"y\" = Fused(%0, %1, %2) expr=\"v0 = a + b; v1 = c ? v0 : 2 * a; v0 * v1 + b\" to=\"f64\"\n");
 }
 
 /* Random reshapes of a fixed product: the factoring of every pair of shapes must be right. */
@@ -665,7 +671,7 @@ static int say_where(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         TEST(test_products_and_reductions), TEST(test_windows), TEST(test_movement), TEST(test_attention),        TEST(test_broadcasting),
-        TEST(test_every_elementwise_row),   TEST(test_random_reshapes), TEST(test_enough_was_tried),
+        TEST(test_every_elementwise_row), TEST(test_fused_chains),   TEST(test_random_reshapes), TEST(test_enough_was_tried),
     };
     golden = golden_options(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

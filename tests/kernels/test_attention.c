@@ -1,0 +1,337 @@
+/* Attention and rotary embedding: against their definitions in long double, and bit for bit where rows are computed
+ * elsewhere: in other blocks, on other threads, or with keys that weigh nothing. */
+#include "kernel_test.h"
+
+#include <float.h>
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+/* A case: extents, and which masks there are with which extents (0: none, 1: repeated, 2: whole) for batch, heads,
+ * queries and keys. */
+struct trial {
+    int64_t b, kv, g, t, s, d, e;
+    int keep[4], bias[4];
+    int causal, offset, drop, bias_first, clamp;
+    double scale, fill;
+};
+
+#define NONE {0}
+static const struct trial trials[] = {
+    {1, 1, 1, 1, 1, 1, 1, NONE, NONE, .scale = 1},
+    {2, 3, 1, 5, 7, 4, 3, NONE, NONE, .scale = 0.5},
+    {1, 2, 3, 11, 64, 8, 9, NONE, NONE, .scale = 0.25},
+    {1, 2, 1, 33, 65, 64, 64, NONE, NONE, .scale = 0.125},
+    {1, 1, 1, 3, 5, 300, 270, NONE, NONE, .scale = 0.05},
+    {1, 4, 1, 1, 130, 16, 16, NONE, NONE, .scale = 0.25},
+    {2, 2, 2, 37, 70, 8, 8, {2, 1, 1, 2}, NONE, .scale = 0.3, .fill = -FLT_MAX},
+    {2, 2, 2, 37, 70, 8, 8, {1, 2, 2, 2}, NONE, .scale = 0.3, .fill = -3, .drop = 1},
+    {2, 2, 2, 37, 70, 8, 8, {2, 2, 2, 1}, NONE, .scale = 0.3, .fill = -2},
+    {2, 2, 2, 37, 70, 8, 8, NONE, {2, 2, 2, 2}, .scale = 0.3},
+    {2, 2, 2, 37, 70, 8, 8, NONE, {1, 2, 1, 2}, .scale = 0.3, .clamp = 1},
+    {1, 2, 2, 70, 70, 8, 8, NONE, NONE, .causal = 1, .scale = 0.3, .fill = -INFINITY},
+    {1, 2, 1, 150, 200, 8, 8, NONE, NONE, .causal = 1, .offset = 50, .scale = 0.3, .fill = -FLT_MAX},
+    {1, 2, 1, 150, 150, 8, 8, NONE, NONE, .causal = 1, .scale = 0.3, .fill = -1},
+    {2, 1, 2, 70, 140, 8, 8, {2, 1, 2, 2}, {1, 1, 2, 2}, .causal = 1, .offset = 70, .scale = 0.3, .fill = -5},
+    {2, 1, 2, 70, 140, 8, 8, {2, 1, 2, 2}, {1, 1, 2, 2}, .bias_first = 1, .scale = 0.3, .fill = -5},
+};
+#define TRIALS (int)(sizeof trials / sizeof *trials)
+
+/* Operands in both types, and shapes as the kernel takes them. */
+struct operands {
+    int64_t q_dims[4], keep_dims[4], bias_dims[4], rows, results;
+    float *q, *k, *v, *bias;
+    double *q64, *k64, *v64, *bias64;
+    uint8_t *keep;
+    struct rt_attention shape;
+};
+
+static int64_t mask_dims(const int *which, const int64_t *full, int64_t *dims) {
+    for (int d = 0; d < 4; d++) dims[d] = which[d] == 2 ? full[d] : 1;
+    return which[0] ? test_count(dims, 4) : 0;
+}
+
+static void both(float **narrow, double **wide, int64_t n) {
+    *narrow = test_new(n, 4);
+    *wide = test_new(n, 8);
+    test_f32(*narrow, n);
+    for (int64_t i = 0; i < n; i++) (*wide)[i] = (double)(*narrow)[i];
+}
+
+static void make(struct operands *o, const struct trial *c) {
+    const int64_t q_dims[] = {c->b, c->kv * c->g, c->t, c->d}, scores[] = {c->b, c->kv * c->g, c->t, c->s};
+    memcpy(o->q_dims, q_dims, sizeof q_dims);
+    int64_t nkeep = mask_dims(c->keep, scores, o->keep_dims), nbias = mask_dims(c->bias, scores, o->bias_dims);
+    o->rows = c->b * c->kv * c->g * c->t;
+    o->results = o->rows * c->e;
+    both(&o->q, &o->q64, o->rows * c->d);
+    both(&o->k, &o->k64, c->b * c->kv * c->s * c->d);
+    both(&o->v, &o->v64, c->b * c->kv * c->s * c->e);
+    both(&o->bias, &o->bias64, nbias);
+    o->keep = test_new(nkeep, 1);
+    for (int64_t i = 0; i < nkeep; i++) o->keep[i] = test_random(3) > 0;
+    o->shape = (struct rt_attention){.ndim = 4, .q = o->q_dims, .kv = c->kv, .s = c->s, .e = c->e,
+                                     .keep = nkeep ? o->keep_dims : NULL, .bias = nbias ? o->bias_dims : NULL,
+                                     .causal = c->causal, .offset = c->offset, .drop = c->drop,
+                                     .bias_first = c->bias_first, .clamp = c->clamp, .scale = c->scale, .fill = c->fill};
+}
+
+static int run_f32(struct rt *rt, float *y, const struct operands *o, const struct rt_attention *shape) {
+    return rt_attention_f32(rt, y, o->q, o->k, o->v, shape->keep ? o->keep : NULL, shape->bias ? o->bias : NULL, shape);
+}
+
+static int run_f64(struct rt *rt, double *y, const struct operands *o, const struct rt_attention *shape) {
+    return rt_attention_f64(rt, y, o->q64, o->k64, o->v64, shape->keep ? o->keep : NULL,
+                            shape->bias ? o->bias64 : NULL, shape);
+}
+
+/* Definition ---------------------------------------------------------------------------------------------------- */
+
+static int64_t mask_at(const int64_t *dims, const int64_t *at) {
+    int64_t index[4];
+    for (int d = 0; d < 4; d++) index[d] = dims[d] == 1 ? 0 : at[d];
+    return test_offset(index, dims, 4);
+}
+
+/* at: batch, head, query, key. */
+static long double score(const struct operands *o, const struct trial *c, const int64_t *at) {
+    int64_t head = at[0] * c->kv + at[1] / c->g;
+    const double *q = o->q64 + ((at[0] * c->kv * c->g + at[1]) * c->t + at[2]) * c->d;
+    const double *k = o->k64 + (head * c->s + at[3]) * c->d;
+    long double sum = 0, bias = o->shape.bias ? (long double)o->bias64[mask_at(o->bias_dims, at)] : 0;
+    for (int64_t p = 0; p < c->d; p++) sum += (long double)q[p] * (long double)k[p];
+    sum *= (long double)c->scale;
+    int masked = c->causal && at[3] > at[2] + c->offset;
+    if (o->shape.keep && (o->keep[mask_at(o->keep_dims, at)] != 0) == c->drop) masked = 1;
+    sum = masked ? (long double)c->fill + (c->bias_first ? 0 : bias) : sum + bias;
+    return c->clamp ? fmaxl(sum, -(long double)FLT_MAX) : sum;
+}
+
+static void define(long double *y, const struct operands *o, const struct trial *c) {
+    for (int64_t row = 0; row < o->rows; row++) {
+        int64_t at[] = {row / (c->t * c->kv * c->g), row / c->t % (c->kv * c->g), row % c->t, 0};
+        const double *v = o->v64 + (at[0] * c->kv + at[1] / c->g) * c->s * c->e;
+        long double high = -INFINITY, sum = 0;
+        for (at[3] = 0; at[3] < c->s; at[3]++) high = fmaxl(high, score(o, c, at));
+        for (int64_t j = 0; j < c->e; j++) y[row * c->e + j] = 0;
+        for (at[3] = 0; at[3] < c->s; at[3]++) {
+            long double weight = expl(score(o, c, at) - high);
+            sum += weight;
+            for (int64_t j = 0; j < c->e; j++) y[row * c->e + j] += weight * (long double)v[at[3] * c->e + j];
+        }
+        for (int64_t j = 0; j < c->e; j++) y[row * c->e + j] /= sum;
+    }
+}
+
+/* A score of factors below 1 is wrong by at most d eps sum|q k| scale and some eps, a weight by as much relatively;
+ * numerator and denominator have that, and s roundings each. */
+static double bound(const struct trial *c, double epsilon) {
+    return epsilon * (2 * ((double)(c->d * c->d) * c->scale + 16) + 2 * (double)c->s);
+}
+
+static void test_definition(void **state) {
+    (void)state;
+    static const char *const kernels[] = {"auto", "reference"};
+    for (int i = 0; i < 2 * TRIALS; i++) {
+        const struct trial *c = &trials[i / 2];
+        struct rt *rt = test_open(kernels[i % 2]);
+        struct operands o;
+        make(&o, c);
+        float *y = test_new(o.results, 4);
+        double *y64 = test_new(o.results, 8);
+        long double *expected = test_new(o.results, sizeof *expected);
+        define(expected, &o, c);
+        assert_int_equal(run_f32(rt, y, &o, &o.shape), RT_OK);
+        assert_int_equal(run_f64(rt, y64, &o, &o.shape), RT_OK);
+        for (int64_t j = 0; j < o.results; j++) {
+            test_near((double)y[j], (double)expected[j], bound(c, FLT_EPSILON), "attention f32", j);
+            test_near(y64[j], (double)expected[j], bound(c, DBL_EPSILON), "attention f64", j);
+        }
+        test_close(rt);
+        test_free_all();
+    }
+}
+
+/* Bits ---------------------------------------------------------------------------------------------------------- */
+
+/* Rows [from, from + n) of the queries of each head, as a rank that holds them computes them. */
+static void run_part(struct rt *rt, float *y, const struct operands *o, const struct trial *c, int64_t from, int64_t n) {
+    int64_t heads = c->b * c->kv * c->g, dims[] = {c->b, c->kv * c->g, n, c->d}, keep[4], bias[4];
+    struct operands part = *o;
+    part.shape.q = dims;
+    part.shape.start = from;
+    part.q = test_new(heads * n * c->d, 4);
+    for (int64_t h = 0; h < heads; h++)
+        memcpy(part.q + h * n * c->d, o->q + (h * c->t + from) * c->d, (size_t)(n * c->d) * 4);
+    memcpy(keep, o->keep_dims, sizeof keep);
+    memcpy(bias, o->bias_dims, sizeof bias);
+    if (o->shape.keep && keep[2] > 1) {
+        int64_t outer = keep[0] * keep[1];
+        part.keep = test_new(outer * n * keep[3], 1);
+        for (int64_t i = 0; i < outer; i++)
+            memcpy(part.keep + i * n * keep[3], o->keep + (i * c->t + from) * keep[3], (size_t)(n * keep[3]));
+        keep[2] = n;
+    }
+    if (o->shape.bias && bias[2] > 1) {
+        int64_t outer = bias[0] * bias[1];
+        part.bias = test_new(outer * n * bias[3], 4);
+        for (int64_t i = 0; i < outer; i++)
+            memcpy(part.bias + i * n * bias[3], o->bias + (i * c->t + from) * bias[3], (size_t)(n * bias[3]) * 4);
+        bias[2] = n;
+    }
+    if (o->shape.keep) part.shape.keep = keep;
+    if (o->shape.bias) part.shape.bias = bias;
+    assert_int_equal(run_f32(rt, y, &part, &part.shape), RT_OK);
+}
+
+static void test_cuts_change_nothing(void **state) {
+    (void)state;
+    struct rt *rt = test_open("auto");
+    for (int i = 0; i < TRIALS; i++) {
+        const struct trial *c = &trials[i];
+        struct operands o;
+        make(&o, c);
+        float *y = test_new(o.results, 4), *part = test_new(o.results, 4);
+        run_f32(rt, y, &o, &o.shape);
+        for (int64_t from = 0, n; from < c->t; from += n) {
+            n = from + 1 + from / 2 > c->t ? c->t - from : 1 + from / 2;
+            run_part(rt, part, &o, c, from, n);
+            for (int64_t h = 0; h < c->b * c->kv * c->g; h++)
+                test_same_f32(part + h * n * c->e, y + (h * c->t + from) * c->e, n * c->e, "part of the queries");
+        }
+        omp_set_num_threads(5);
+        run_f32(rt, part, &o, &o.shape);
+        omp_set_num_threads(1);
+        test_same_f32(part, y, o.results, "threads");
+        test_free_all();
+    }
+    test_close(rt);
+}
+
+/* A mask of values that leave nothing of a score gives the bits of the causal flag, which leaves keys out; so does
+ * the other mask. */
+static void test_masks_agree(void **state) {
+    (void)state;
+    struct rt *rt = test_open("auto");
+    enum { T = 300 };
+    const struct trial flag = {1, 2, 1, T, T, 16, 16, NONE, NONE, .causal = 1, .scale = 0.25, .fill = -FLT_MAX};
+    struct operands o;
+    make(&o, &flag);
+    int64_t dims[] = {1, 1, T, T};
+    float *causal = test_new(o.results, 4), *kept = test_new(o.results, 4), *added = test_new(o.results, 4);
+    o.keep = test_new(T * T, 1);
+    o.bias = test_new(T * T, 4);
+    for (int64_t i = 0; i < T * T; i++) o.keep[i] = i % T <= i / T;
+    for (int64_t i = 0; i < T * T; i++) o.bias[i] = o.keep[i] ? 0 : -FLT_MAX;
+    run_f32(rt, causal, &o, &o.shape);
+    struct rt_attention shape = o.shape;
+    shape.causal = 0;
+    shape.keep = dims;
+    run_f32(rt, kept, &o, &shape);
+    shape.keep = NULL;
+    shape.bias = dims;
+    run_f32(rt, added, &o, &shape);
+    test_same_f32(kept, causal, o.results, "keep");
+    test_same_f32(added, causal, o.results, "bias");
+    test_close(rt);
+    test_free_all();
+}
+
+/* Special values ------------------------------------------------------------------------------------------------ */
+
+enum { KEYS = 150, LAST = 140 }; /* more than one tile, and a key in the last */
+
+/* One query, one head of size 1. */
+static float one(struct rt *rt, const float *k, const float *v, const uint8_t *keep, const float *bias, double fill) {
+    const int64_t q_dims[] = {1, 1, 1}, mask[] = {1, 1, KEYS};
+    struct rt_attention shape = {.ndim = 3, .q = q_dims, .kv = 1, .s = KEYS, .e = 1, .scale = 1, .fill = fill};
+    const float q = 1;
+    float y;
+    if (keep) shape.keep = mask;
+    if (bias) shape.bias = mask;
+    assert_int_equal(rt_attention_f32(rt, &y, &q, k, v, keep, bias, &shape), RT_OK);
+    return y;
+}
+
+static void test_special_values(void **state) {
+    (void)state;
+    struct rt *rt = test_open("auto");
+    float k[KEYS] = {0}, v[KEYS] = {0}, bias[KEYS];
+    uint8_t nothing[KEYS] = {0}, first[KEYS] = {1}, last[KEYS] = {0};
+    v[0] = KEYS;
+    v[LAST] = 2 * KEYS;
+    last[LAST] = 1;
+    assert_true(fabsf(one(rt, k, v, nothing, NULL, -FLT_MAX) - 3) < 1e-5f); /* all alike: the mean */
+    assert_true(isnan(one(rt, k, v, nothing, NULL, -INFINITY)));
+    assert_true(one(rt, k, v, first, NULL, -INFINITY) == KEYS);
+    assert_true(one(rt, k, v, last, NULL, -INFINITY) == 2 * KEYS); /* tiles of -inf come first */
+    assert_true(one(rt, k, v, last, NULL, -FLT_MAX) == 2 * KEYS);
+    v[LAST] = NAN;
+    assert_true(isnan(one(rt, k, v, first, NULL, -INFINITY))); /* 0 x NaN, as the product has it */
+    v[LAST] = 0;
+    k[LAST] = NAN;
+    assert_true(isnan(one(rt, k, v, NULL, NULL, 0)));
+    assert_true(one(rt, k, v, first, NULL, -INFINITY) == KEYS); /* replaced */
+    for (int j = 0; j < KEYS; j++) bias[j] = j ? -FLT_MAX : 0;
+    assert_true(isnan(one(rt, k, v, NULL, bias, 0))); /* added to a NaN */
+    k[LAST] = FLT_MAX;
+    v[LAST] = 7;
+    assert_true(one(rt, k, v, NULL, bias, 0) == (KEYS + 7) / 2.0f); /* -FLT_MAX + FLT_MAX = 0, as the first score */
+    bias[LAST] = NAN;
+    assert_true(isnan(one(rt, k, v, NULL, bias, 0)));
+    test_close(rt);
+}
+
+static void test_nothing(void **state) {
+    (void)state;
+    struct rt *rt = test_open("auto");
+    const int64_t none[] = {0, 2, 3, 4}, some[] = {1, 1, 1, 4};
+    struct rt_attention shape = {.ndim = 4, .q = none, .kv = 2, .s = 3, .e = 4, .scale = 1};
+    float x[4] = {1, 1, 1, 1}, y[4] = {5, 5, 5, 5};
+    assert_int_equal(rt_attention_f32(rt, y, x, x, x, NULL, NULL, &shape), RT_OK);
+    assert_true(y[0] == 5);
+    shape.q = some;
+    shape.kv = 1;
+    shape.s = 0; /* no keys: an empty sum */
+    assert_int_equal(rt_attention_f32(rt, y, x, x, x, NULL, NULL, &shape), RT_OK);
+    assert_true(y[0] == 0 && y[3] == 0);
+    test_close(rt);
+}
+
+/* Rotary embedding ---------------------------------------------------------------------------------------------- */
+
+#define CHECK_ROPE(T, s, interleaved, fill)                                                                        \
+    do {                                                                                                           \
+        enum { B = 2, H = 3, N = 5, C = 6 };                                                                       \
+        const int64_t y_dims[] = {B, H, N, C}, t_dims[] = {1, 1, N, C};                                            \
+        T *y = test_new(B * H * N * C, sizeof(T)), *x = test_new(B * H * N * C, sizeof(T));                        \
+        T *c = test_new(N * C, sizeof(T)), *sn = test_new(N * C, sizeof(T));                                       \
+        fill(x, B * H * N * C);                                                                                    \
+        fill(c, N * C);                                                                                            \
+        fill(sn, N * C);                                                                                           \
+        rt_rope_##s(y, x, c, sn, 4, y_dims, y_dims, t_dims, t_dims, interleaved);                                  \
+        for (int i = 0; i < B * H * N * C; i++) {                                                                  \
+            int at = i % (N * C), p = i % C, first = interleaved ? p % 2 == 0 : p < C / 2;                         \
+            int other = i + (interleaved ? 1 : C / 2) * (first ? 1 : -1);                                          \
+            T turned = first ? -x[other] : x[other];                                                               \
+            assert_true(y[i] == x[i] * c[at] + turned * sn[at]);                                                   \
+        }                                                                                                          \
+        test_free_all();                                                                                           \
+    } while (0)
+
+static void test_rope(void **state) {
+    (void)state;
+    CHECK_ROPE(float, f32, 0, test_f32);
+    CHECK_ROPE(float, f32, 1, test_f32);
+    CHECK_ROPE(double, f64, 0, test_f64);
+    CHECK_ROPE(double, f64, 1, test_f64);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_definition),     cmocka_unit_test(test_cuts_change_nothing),
+        cmocka_unit_test(test_masks_agree),    cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_nothing),        cmocka_unit_test(test_rope),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
