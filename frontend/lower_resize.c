@@ -24,6 +24,7 @@ static double half_pixel(const struct axis *axis, double o) {
 static double pytorch_half_pixel(const struct axis *axis, double o) {
     return axis->out > 1 ? half_pixel(axis, o) : 0;
 }
+/* By the result's extent, as PyTorch and ONNX Runtime have it; the reference in ONNX takes in * scale, not rounded. */
 static double align_corners(const struct axis *axis, double o) {
     return axis->out > 1 ? o * (double)(axis->in - 1) / (double)(axis->out - 1) : 0;
 }

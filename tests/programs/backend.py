@@ -9,6 +9,7 @@ bounds. Outcomes:
   passed        also "passed, bound": where an operand must be known to compile, it is given with --bind
   unsupported   exit status 4 with a reason
   needs --bind  as above, while rankc has no --bind
+  bad data      the test's own tensors are not of the model's shapes
   failed        anything else: wrong values, any other exit status, a crash
 Prints what failed and the counts; --table writes them as a document. The exit status is 1 if a test failed, 77 without the data
 or python3-onnx."""
@@ -33,7 +34,7 @@ except ImportError as missing:
 DATA = "/usr/share/libonnx-testdata/data"
 GROUPS = ["node", "simple", "pytorch-operator", "pytorch-converted"]
 RTOL, ATOL = 1e-3, 1e-7
-OUTCOMES = ["passed", "passed, bound", "unsupported", "needs --bind", "failed"]
+OUTCOMES = ["passed", "passed, bound", "unsupported", "needs --bind", "bad data", "failed"]
 
 # Diagnostics that say: this must be known at compile time.
 MUST_BE_KNOWN = {"E0343", "E0405", "E0409", "E0410"}
@@ -89,12 +90,29 @@ class Test:
                 continue
             dims = value.type.tensor_type.shape.dim
             for dim, size in zip(dims, self.tensor(0, "input", i, value).shape if dims else ()):
+                if dim.dim_param and size == 0:
+                    raise Outcome("unsupported", f"dimension '{dim.dim_param}' of size 0")
                 if dim.dim_param:
                     sizes.setdefault(dim.dim_param, size)
         return [option for name, size in sizes.items() for option in ("--dim", f"{name}={size}")]
 
     def files(self, number):
-        return [(value, self.data(number, "input", i)) for i, value in enumerate(self.inputs)]
+        return [(value, self.file(number, i, value)) for i, value in enumerate(self.inputs)]
+
+    def file(self, number, i, value):
+        """The input's file. ONNX 1.12 wrote bf16 as u16, which NumPy has: such a tensor is written anew."""
+        path = self.data(number, "input", i)
+        if value.type.WhichOneof("value") != "tensor_type":
+            return path
+        tensor, declared = self.tensor(number, "input", i, value), value.type.tensor_type
+        sizes = [dim.dim_value for dim in declared.shape.dim]
+        if declared.HasField("shape") and (len(sizes) != tensor.ndim or
+                                           any(size and size != has for size, has in zip(sizes, tensor.shape))):
+            raise Outcome("bad data", f"{value.name} is {list(tensor.shape)}, the model has {sizes}")
+        if declared.elem_type == onnx.TensorProto.BFLOAT16 and tensor.dtype == np.uint16:
+            path = os.path.join(self.work, f"input_{i}.npy")
+            np.save(path, tensor.view("V2"))
+        return path
 
     def compile(self):
         """Compiles; returns the names that had to be bound."""
