@@ -19,6 +19,7 @@ import glob
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -142,28 +143,33 @@ def first_line(command):
         return None
 
 
+def onednn_version():
+    try:
+        macros = run(["cc", "-E", "-dM", "-include", "dnnl_version.h", "-xc", os.devnull], 60)
+    except Failed:
+        return None
+    return ".".join(re.search(rf"DNNL_VERSION_{part} (\d+)", macros)[1] for part in ("MAJOR", "MINOR", "PATCH"))
+
+
 def machine(bench):
     """What the figures depend on besides the code."""
     cpu = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
     flags = next(line for line in open("/proc/cpuinfo") if line.startswith("flags")).split()
-    memory = int(open("/proc/meminfo").readline().split()[1]) / MEBI
+    memory = int(open("/proc/meminfo").readline().split()[1]) / (1 << 20)
     versions = {"rankc": first_line([bench.rankc, "--version"]), "cc": first_line(["cc", "--version"]),
-                "Linux": platform.release(), "oneDNN": first_line(["pkg-config", "--modversion", "dnnl"])}
+                "Linux": platform.release(), "oneDNN": onednn_version()}
     for module in ("onnxruntime", "torch"):
         try:
             versions[module] = first_line([bench.python(module), "-c", f"import {module}; print({module}.__version__)"])
         except Failed:
             versions[module] = None
     versions["Open MPI"] = first_line(["mpirun.openmpi", "--version"])
-    versions["MPICH"] = first_line(["mpichversion"]) or first_line(["mpiexec.mpich", "--version"])
+    versions["MPICH"] = first_line(["mpichversion"])
     revision = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL).stdout.strip()
     return {"cpu": cpu[0], "cores": len(cpu), "memory_gib": round(memory),
             "vectors": [f for f in ("avx2", "avx512f", "amx_tile") if f in flags], "versions": versions,
             "date": datetime.date.today().isoformat(), "revision": revision}
-
-
-MEBI = 1 << 20
 
 
 def options_parse():

@@ -107,13 +107,13 @@ def add(*row, **fields):
 
 
 for name, what, layers, head, repeat in (
-        ("gpt2_12", "GPT-2 small without embeddings, 12 layers", 12, 0, 10), ("gpt2_2", "the same, 2 layers", 2, 0, 60),
-        ("gpt2_decomposed", "the same, 12 layers, LayerNormalization decomposed", 12, 0, 10),
+        ("gpt2_12", "GPT-2 stack, 12 layers", 12, 0, 10), ("gpt2_2", "GPT-2 stack, 2 layers", 2, 0, 60),
+        ("gpt2_decomposed", "GPT-2 stack, 12 layers, LayerNormalization decomposed", 12, 0, 10),
         ("gpt2_lm", "GPT-2 124M, token ids to logits", 12, HEAD, 8)):
     for cores in (1, 2):
         add(f"{name}-{cores}t", "model", f"{what}, {cores} thread{'s'[:cores > 1]}", rankc(name, cores, repeat * cores),
             ort(name, cores, repeat * cores), cores=cores, gflop=layers * BLOCK + head)
-add("gpt2_12-torch-2t", "model", "GPT-2 small without embeddings, 12 layers, 2 threads", rankc("gpt2_12", 2, 20),
+add("gpt2_12-torch-2t", "model", "GPT-2 stack, 12 layers, 2 threads", rankc("gpt2_12", 2, 20),
     torch(2, 20), cores=2, gflop=12 * BLOCK)
 for cores in (1, 2):
     add(f"resnet50-{cores}t", "model", f"ResNet-50, {cores} thread{'s'[:cores > 1]}", rankc("resnet50", cores, 30 * cores),
@@ -127,9 +127,8 @@ for name, what, repeat in (
             ort(name, cores, repeat), cores=cores)
 
 for name, layers, repeat in (("gpt2_12", 12, 10), ("gpt2_2", 2, 60)):
-    for pas in ("tp:tensor=2", "pp:pipeline=2"):
-        add(f"{name}-{pas[:2]}2", "ranks", f"GPT-2 small, {layers} layers, `{pas}`, 1 thread per rank",
-            rankc(name, 1, repeat, pas=pas), rankc(name, 1, repeat), cores=2, gflop=layers * BLOCK)
+    add(f"{name}-tp2", "ranks", f"GPT-2 stack, {layers} layers", rankc(name, 1, repeat, pas="tp:tensor=2"),
+        rankc(name, 1, repeat), cores=2, gflop=layers * BLOCK)
 
 for ranks, sizes in ((2, (4 * KB, 64 * KB, 384 * KB, MB, 16 * MB, 64 * MB)), (4, (4 * KB, MB, 64 * MB))):
     for size in sizes:
@@ -143,5 +142,5 @@ for ranks, sizes in ((2, (4 * KB, 64 * KB, 384 * KB, MB, 16 * MB, 64 * MB)), (4,
                 mpi_all_reduce(library, ranks, size, repeat), cores=2)
 
 for layers in (2, 12, 24):
-    add(f"compile-{layers}", "compile", f"GPT-2 small, {layers} layers", compilation(f"gpt2_{layers}", False),
+    add(f"compile-{layers}", "compile", f"GPT-2 stack, {layers} layers", compilation(f"gpt2_{layers}", False),
         compilation(f"gpt2_{layers}", True), figure="wall_ms", cores=1)

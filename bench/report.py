@@ -14,7 +14,8 @@ the limit are made up for. *Peak* is what a loop of fused multiply-adds reached 
 """
 
 GROUPS = {
-    "model": ("Models", "Forward passes in f32, batch 1 (GPT-2: 128 tokens), random weights, inputs and outputs in memory. "
+    "model": ("Models", "Forward passes in f32, batch 1, random weights, inputs and outputs in memory. GPT-2 has 128 tokens and the "
+              "sizes of the 124M model; its *stack* is without embeddings and logits. "
               "% of peak: floating-point operations of the products and convolutions. Memory: peak resident size; for Python "
               "programs without what the interpreter and its modules take before the model is loaded."),
     "memory": ("Memory-bound graphs", "One tensor of 4096 x 1024 f32 in, one out."),
