@@ -126,8 +126,7 @@ def measure_case(case, bench, options):
         case = prepared(case, bench)
         result = {"a_label": case.a.label, "b_label": case.b.label if case.b else None, "figure": case.figure,
                   "difference": largest_difference(case.a, case.b)}
-        result["clean"], result["noisy"] = pair(case, options.max_foreign, options.rounds, options.attempts,
-                                                bench.c_program("fma", ("-fopenmp",)), say)
+        result["clean"], result["noisy"] = pair(case, options, bench.c_program("fma", ("-fopenmp",)), say)
         if case.group == "compile":
             result["source_bytes"] = source_bytes(case.a)
         return result
@@ -165,7 +164,7 @@ def machine(bench):
             versions[module] = None
     versions["Open MPI"] = first_line(["mpirun.openmpi", "--version"])
     versions["MPICH"] = first_line(["mpichversion"])
-    revision = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], text=True, stdout=subprocess.PIPE,
+    revision = subprocess.run(["git", "-C", HERE, "describe", "--always", "--dirty", "--exclude=*"], text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL).stdout.strip()
     return {"cpu": cpu[0], "cores": len(cpu), "memory_gib": round(memory),
             "vectors": [f for f in ("avx2", "avx512f", "amx_tile") if f in flags], "versions": versions,
@@ -181,6 +180,7 @@ def options_parse():
     parser.add_argument("--rounds", type=int, default=5, help="clean rounds of A, B wanted [%(default)s]")
     parser.add_argument("--attempts", type=int, help="rounds at most [3 x rounds]")
     parser.add_argument("--max-foreign", type=float, default=0.15, help="processors' worth of others' load [%(default)s]")
+    parser.add_argument("--patience", type=float, default=60, help="seconds to wait for a quiet machine before a round [%(default)s]")
     parser.add_argument("--ort-python", help="interpreter with onnxruntime")
     parser.add_argument("--torch-python", help="interpreter with torch")
     parser.add_argument("--docs", default=f"{HERE}/../docs/benchmarks.md", help="the page to write")

@@ -114,7 +114,7 @@ for name, what, layers, head, repeat in (
         add(f"{name}-{cores}t", "model", f"{what}, {cores} thread{'s'[:cores > 1]}", rankc(name, cores, repeat * cores),
             ort(name, cores, repeat * cores), cores=cores, gflop=layers * BLOCK + head)
 add("gpt2_12-torch-2t", "model", "GPT-2 stack, 12 layers, 2 threads", rankc("gpt2_12", 2, 20),
-    torch(2, 20), cores=2, gflop=12 * BLOCK)
+    torch(2, 10), cores=2, gflop=12 * BLOCK)
 for cores in (1, 2):
     add(f"resnet50-{cores}t", "model", f"ResNet-50, {cores} thread{'s'[:cores > 1]}", rankc("resnet50", cores, 30 * cores),
         ort("resnet50", cores, 30 * cores), cores=cores, gflop=8.2)
@@ -132,11 +132,11 @@ for name, layers, repeat in (("gpt2_12", 12, 10), ("gpt2_2", 2, 60)):
 
 for ranks, sizes in ((2, (4 * KB, 64 * KB, 384 * KB, MB, 16 * MB, 64 * MB)), (4, (4 * KB, MB, 64 * MB))):
     for size in sizes:
-        repeat = max(12, min(20000, 400 * MB // size)) // (1 if ranks == 2 else 4)
+        repeat = max(12, min(200000, 2000 * MB // size) // (1 if ranks == 2 else 8))
         text = f"{size // MB} MB" if size >= MB else f"{size // KB} KB"
         for memory, library in (("symmetric", "Open MPI"), ("symmetric", "MPICH"), ("staged", "Open MPI")):
             if ranks == 4 and library == "MPICH":
-                repeat = min(repeat, 100)  # its waits spin: milliseconds where ranks share a core
+                repeat = min(repeat, 50)  # its waits spin: milliseconds where ranks share a core
             add(f"allreduce-{ranks}-{text.replace(' ', '').lower()}-{memory}-{library.lower().replace(' ', '')}",
                 "allreduce", f"{ranks} ranks, {text}, {memory}", all_reduce(ranks, size, repeat, memory),
                 mpi_all_reduce(library, ranks, size, repeat), cores=2)

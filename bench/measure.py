@@ -2,10 +2,12 @@
 import json
 import os
 import resource
+import signal
 import subprocess
 import time
 
 TICKS = os.sysconf("SC_CLK_TCK")
+LOOK = 0.5  # seconds over which others' load is judged before a round
 
 
 class Failed(Exception):
@@ -24,23 +26,30 @@ def own_seconds():
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
-def last_line(text):
-    lines = text.strip().splitlines()
-    errors = [line for line in lines if "error" in line]
-    return (errors or lines or ["no message"])[-1 if not errors else 0].strip()
+def complaint(text):
+    """The first line of stderr that speaks of an error, else the last one."""
+    lines = text.strip().splitlines() or ["no message"]
+    return next((line for line in lines if "error" in line.lower()), lines[-1]).strip()
 
 
 def run(command, timeout):
-    """stdout of a command that must succeed."""
+    """stdout of a command that must succeed. One that takes too long is ended with all that it started."""
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", LC_ALL="C")
+    name = os.path.basename(command[0])
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              text=True, timeout=timeout, env=environment)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Failed(f"{os.path.basename(command[0])}: {type(error).__name__}") from None
-    if done.returncode != 0:
-        raise Failed(f"{os.path.basename(command[0])} ended with {done.returncode}: {last_line(done.stderr)}")
-    return done.stdout
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, env=environment, start_new_session=True)
+    except OSError as error:
+        raise Failed(f"{name}: {error.strerror}") from None
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise Failed(f"{name} took more than {timeout} s") from None
+    if process.returncode != 0:
+        raise Failed(f"{name} ended with {process.returncode}: {complaint(errors)}")
+    return output
 
 
 def sample(side, timeout=300):
@@ -66,24 +75,35 @@ def flatten(result):
     return figures
 
 
+def wait_for_quiet(limit, patience):
+    """Returns when others leave the machine alone, or after `patience` seconds at most."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        busy = busy_seconds()
+        time.sleep(LOOK)
+        if (busy_seconds() - busy) / LOOK <= limit:
+            return
+
+
 def peak(program, threads):
     """GFLOP/s of fused multiply-adds that this machine gives at the moment."""
     return float(run([program, str(threads)], 60))
 
 
-def pair(case, limit, rounds, attempts, peak_program, say):
-    """Rounds of A, B, each with the machine's peak of that minute; a round with foreign load above `limit` is kept
-    apart and made up for, up to `attempts` in all."""
+def pair(case, options, peak_program, say):
+    """Rounds of A, B, each with the machine's peak of that minute; a round with foreign load above the limit is kept
+    apart and made up for, up to so many attempts in all."""
     clean, noisy = [], []
-    for _ in range(attempts):
+    for _ in range(options.attempts):
+        wait_for_quiet(options.max_foreign, options.patience)
         before = peak(peak_program, case.cores)
         a = sample(case.a)
         b = sample(case.b) if case.b else None
         row = {"peak": before, "a": a, "b": b}
         loads = [s["foreign"] for s in (a, b) if s]
-        (clean if max(loads) <= limit else noisy).append(row)
+        (clean if max(loads) <= options.max_foreign else noisy).append(row)
         say(f"  a {a[case.figure]:.4g} " + (f"b {b[case.figure]:.4g} " if b else "") +
             f"peak {before:.0f} foreign {' '.join(f'{v:.2f}' for v in loads)}")
-        if len(clean) == rounds:
+        if len(clean) == options.rounds:
             break
     return clean, noisy

@@ -40,9 +40,13 @@ def time_text(ms):
     return f"{ms * 1e3:.3g} µs" if ms < 1 else f"{ms:.3g} ms" if ms < 1000 else f"{ms:.0f} ms"
 
 
+def short(ratio):
+    return f"{ratio:.2f}" if ratio < 100 else f"{ratio:.0f}"
+
+
 def ratio_text(rounds, figure):
     ratios = [r["b"][figure] / r["a"][figure] for r in rounds]
-    return f"**{median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
+    return f"**{short(median(ratios))}** ({short(min(ratios))} to {short(max(ratios))})"
 
 
 def foreign_text(rounds):

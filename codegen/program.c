@@ -65,10 +65,12 @@ static void bind_splits(struct tmpl_env *env, const struct graph *graph, const s
     tmpl_set(env, "splits", n ? strbuf_text(&out) : "{0}");
 }
 
-/* Binds every loaded tensor; constants are collected into one file, in order, aligned. */
-static void bind_weights(struct tmpl_env *env, const struct rankplan *plan, const struct program_info *info,
+/* Binds every loaded tensor; constants are collected into one file, in order, aligned. True if there are any, be they of
+ * no elements. */
+static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, const struct program_info *info,
                          struct strbuf *constants) {
     const struct graph *graph = plan->graph;
+    bool any = false;
     tmpl_list(env, "weights");
     for (int i = 0; i < plan->weights.n; i++) {
         const struct tensor *tensor = &graph->tensors.at[plan->weights.at[i]];
@@ -84,8 +86,10 @@ static void bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(weight, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));
         bind_splits(weight, graph, tensor);
         if (constant) strbuf_add(constants, tensor->data, (size_t)tensor_bytes(tensor));
+        any = any || constant;
     }
     tmpl_setf(env, "nweights", "%d", plan->weights.n);
+    return any;
 }
 
 /* Classes ---------------------------------------------------------------------------------------------------------
@@ -212,7 +216,7 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     bind_ports(env, graph, "outputs", graph->outputs.n, graph->outputs.at);
     tmpl_setf(env, "ninputs", "%d", graph->inputs.n);
     tmpl_setf(env, "noutputs", "%d", graph->outputs.n);
-    bind_weights(env, plan, info, &constants);
+    bool has_constants = bind_weights(env, plan, info, &constants);
     bind_classes(env, plan);
     bind_mesh(env, plan);
     tmpl_set(env, "sources", source_names(plan, target));
@@ -225,6 +229,7 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     }
     for (const struct target_file *file = target->files; file->template; file++)
         add_text(program, arena, file->name, tmpl_fill(arena, file->template, template_text(file->template), env));
-    if (constants.length) add_file(program, arena, "weights/constants.bin", constants.text, constants.length);
+    if (has_constants)
+        add_file(program, arena, "weights/constants.bin", strbuf_text(&constants), constants.length);
     return 0;
 }

@@ -41,7 +41,7 @@ static void find_runtime(struct arena *arena, const char **cflags, const char **
         const char *include = arena_printf(arena, "%s/%s", self, places[i].include);
         const char *library = arena_printf(arena, "%s/%s", self, places[i].library);
         if (!exists(arena_printf(arena, "%s/rankc/rt.h", include)) || !exists(library)) continue;
-        *cflags = arena_printf(arena, "RANKC_CFLAGS=-I'%s'", include);
+        *cflags = arena_printf(arena, "RANKC_CFLAGS=-I'%s' %s", include, RANKC_RT_CFLAGS);
         *libs = arena_printf(arena, "RANKC_LIBS='%s' %s", library, RANKC_RT_LIBS);
         return;
     }

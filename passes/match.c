@@ -27,7 +27,8 @@ bool about(double a, double b) {
 
 bool constant_number(const struct graph *graph, int id, double *value) {
     const struct tensor *tensor = &graph->tensors.at[id];
-    if (tensor->kind != TENSOR_CONST || tensor_elements(tensor) != 1 || !rt_dtype_is_float(tensor->dtype)) return false;
+    if (tensor->kind != TENSOR_CONST || tensor_elements(tensor) != 1 || !rt_dtype_is_float(tensor->dtype))
+        return false;
     *value = eval_load(tensor->data, tensor->dtype, 0).f;
     return true;
 }
@@ -54,9 +55,11 @@ static bool test_mean(const struct graph *graph, const struct node *node) {
         int naxes = 0;
         double value;
         const int64_t *axes = sum ? attr_ints(sum, "axes", &naxes) : NULL;
-        if (naxes != 1 || !attr_int(sum, "keepdims", 1) || !constant_number(graph, node->inputs[1 - i], &value)) continue;
+        if (naxes != 1 || !attr_int(sum, "keepdims", 1) || !constant_number(graph, node->inputs[1 - i], &value))
+            continue;
         const struct tensor *x = input(graph, sum);
-        if (axes[0] == x->ndim - 1 && about(divides ? 1 / value : value, 1 / (double)x->dims[x->ndim - 1])) return true;
+        if (axes[0] == x->ndim - 1 && about(divides ? 1 / value : value, 1 / (double)x->dims[x->ndim - 1]))
+            return true;
     }
     return false;
 }
@@ -346,8 +349,8 @@ static bool solve_node(struct match *match, const struct goal *goal, const struc
         if (match->nnodes == MATCH_NODES) BUG("pattern: too many nodes");
         match->node[match->nnodes++] = id;
     }
-    bool solved = solve_operands(match, goal, node, false) ||
-                  (commutes(node->op) && solve_operands(match, goal, node, true));
+    bool solved =
+        solve_operands(match, goal, node, false) || (commutes(node->op) && solve_operands(match, goal, node, true));
     if (!solved) match->nnodes = before;
     return solved;
 }

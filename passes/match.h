@@ -26,7 +26,7 @@ const struct pattern *pattern_parse(struct arena *arena, const char *text);
 struct matcher {
     struct graph *graph;
     struct uses uses;
-    bool *kept; /* per tensor: an output of the graph or an update */
+    bool *kept;  /* per tensor: an output of the graph or an update */
     int tensors; /* made later are read by what is made later */
 };
 
@@ -42,7 +42,7 @@ struct match {
     int nnames, nnodes;
     struct {
         const char *name;
-        int tensor;    /* -1: a number */
+        int tensor; /* -1: a number */
         double number;
     } name[MATCH_NAMES];
     int node[MATCH_NODES]; /* the first is the root */

@@ -28,7 +28,8 @@ void recognition_replace(struct recognition *r, const char *op) {
 }
 
 void recognise_each(struct graph *graph, const struct pass_context *context,
-                    bool (*find)(struct matcher *matcher, struct build *b, int node, const void *env), const void *env) {
+                    bool (*find)(struct matcher *matcher, struct build *b, int node, const void *env),
+                    const void *env) {
     struct matcher matcher;
     struct rewrite rewrite;
     bool found = false;
@@ -78,7 +79,8 @@ static int make_ones(struct recognition *r, enum rt_dtype dtype, int64_t n) {
     size_t size = rt_dtype_bytes(dtype);
     unsigned char *ones = arena_alloc(graph->arena, (size_t)n, size);
     for (int64_t i = 0; i < n; i++) eval_store(ones, dtype, i, (struct number){true, 1, 0});
-    return graph_add_const(graph, arena_printf(graph->arena, "%s.%d", r->b.node, graph->tensors.n), dtype, 1, &n, ones);
+    return graph_add_const(graph, arena_printf(graph->arena, "%s.%d", r->b.node, graph->tensors.n), dtype, 1, &n,
+                           ones);
 }
 
 /* The input called `name`, of the last dimension's size, in that shape; -1 if there is none, -2 if it does not fit. */

@@ -25,7 +25,8 @@ void recognition_replace(struct recognition *r, const char *op);
 
 /* Runs `find` for every node, inputs before readers; what it leaves unread is dropped at the end. */
 void recognise_each(struct graph *graph, const struct pass_context *context,
-                    bool (*find)(struct matcher *matcher, struct build *b, int node, const void *env), const void *env);
+                    bool (*find)(struct matcher *matcher, struct build *b, int node, const void *env),
+                    const void *env);
 
 void recognise_attention(struct graph *graph, const struct pass_context *context);
 

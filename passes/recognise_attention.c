@@ -18,7 +18,7 @@
 #include "ir/eval.h"
 #include "passes/recognise.h"
 
-enum { MAX_MASKS = 4 };
+enum { MAX_MASKS = 4, STEPS = 9, MAX_STEPS = 32 /* on the way from a softmax to its product */ };
 
 /* Leading dimensions, before the last two. */
 struct lead {
@@ -33,7 +33,8 @@ struct mask {
 
 struct attention {
     struct recognition *r;
-    const struct patterns *patterns;
+    struct patterns *patterns;
+    int depth; /* steps taken */
     int q, k, v;
     bool k_upright; /* k is (.., s, d), not (.., d, s) */
     struct lead lead;
@@ -41,9 +42,29 @@ struct attention {
     bool masked, causal, drop, clamp; /* masked: scores are replaced, by fill */
     double fill;
     int64_t offset;
-    struct mask keep;                /* tensor -1: none */
-    int nbias, before;               /* of them, `before` are added before scores are replaced */
+    struct mask keep, factor; /* tensor -1: none; factor: of scores, alike for all keys */
+    int nbias, before;        /* of them, `before` are added before scores are replaced */
     struct mask bias[MAX_MASKS];
+};
+
+/* What a mask of known values does: nothing, or hide what is after i + offset, where its value is `fill`. */
+struct known_mask {
+    enum { MASK_ANY, MASK_NOTHING, MASK_CAUSAL } kind;
+    int64_t offset;
+    double fill;
+};
+
+/* What was found of a tensor, `seen` being its value where a score stays: layers share masks. */
+struct looked_at {
+    int tensor;
+    double seen;
+    struct known_mask known;
+};
+
+/* What lasts for a run of the pass. */
+struct patterns {
+    const struct pattern *root, *step[STEPS];
+    VEC(struct looked_at) looked;
 };
 
 static const struct tensor *tensor_at(const struct attention *a, int id) {
@@ -70,38 +91,42 @@ static int with_lead(const struct attention *a, int64_t rows, int64_t columns, i
 
 /* Constant masks ------------------------------------------------------------------------------------------------ */
 
-/* What a constant mask does: nothing, or hide what is after i + offset, adding `fill` there. */
-struct known_mask {
-    enum { MASK_ANY, MASK_NOTHING, MASK_CAUSAL } kind;
-    int64_t offset;
-    double fill;
+struct values {
+    const void *data;
+    enum rt_dtype dtype;
 };
 
-static double element(const struct tensor *t, int64_t i) {
-    struct number value = eval_load(t->data, t->dtype, i);
+/* Values that are known and stay: constants, and weights that nothing trains. */
+static struct values values_of(const struct graph *graph, const struct tensor *t) {
+    if (t->kind == TENSOR_CONST) return (struct values){t->data, t->dtype};
+    if (t->kind != TENSOR_WEIGHT || graph->train) return (struct values){NULL, RT_DTYPE_NONE};
+    return (struct values){t->data, t->stored.dtype};
+}
+
+static double value_at(const struct values *values, int64_t i) {
+    struct number value = eval_load(values->data, values->dtype, i);
     return value.is_float ? value.f : (double)value.i;
 }
 
 /* How many keys the row sees, -1 if not its first ones; hidden ones all hold one value, kept in *hidden. */
-static int64_t seen_of_row(const struct tensor *t, int64_t row, double seen, double *hidden) {
-    int64_t keys = t->dims[t->ndim - 1], n = 0;
-    while (n < keys && element(t, row * keys + n) == seen) n++;
+static int64_t seen_of_row(const struct values *values, int64_t row, int64_t keys, double seen, double *hidden) {
+    int64_t n = 0;
+    while (n < keys && value_at(values, row * keys + n) == seen) n++;
     for (int64_t j = n; j < keys; j++) {
-        double value = element(t, row * keys + j);
+        double value = value_at(values, row * keys + j);
         if (isnan(*hidden)) *hidden = value;
         if (value != *hidden || value == seen) return -1;
     }
     return n;
 }
 
-/* A mask of `score`; `seen`: its value where a score stays. */
-static struct known_mask known_mask(const struct tensor *t, const struct tensor *score, double seen) {
+static struct known_mask look_at(const struct values *values, const struct tensor *t, double seen) {
     struct known_mask known = {MASK_ANY, 0, NAN}, any = known;
-    if (t->kind != TENSOR_CONST || t->ndim < 1 || !tensor_elements(t)) return any;
-    int64_t keys = t->dims[t->ndim - 1], rows = tensor_elements(t) / keys, period = t->ndim < 2 ? 1 : t->dims[t->ndim - 2];
-    bool all = true, steps = keys == score->dims[score->ndim - 1] && period == score->dims[score->ndim - 2];
+    int64_t keys = t->dims[t->ndim - 1], rows = tensor_elements(t) / keys;
+    int64_t period = t->ndim < 2 ? 1 : t->dims[t->ndim - 2];
+    bool all = true, steps = true;
     for (int64_t row = 0; row < rows; row++) {
-        int64_t n = seen_of_row(t, row, seen, &known.fill), i = row % period;
+        int64_t n = seen_of_row(values, row, keys, seen, &known.fill), i = row % period;
         if (n < 0) return any;
         if (row == 0) known.offset = n - 1;
         int64_t wanted = known.offset + i + 1;
@@ -110,6 +135,25 @@ static struct known_mask known_mask(const struct tensor *t, const struct tensor 
     }
     known.kind = all ? MASK_NOTHING : steps && known.offset >= 0 ? MASK_CAUSAL : MASK_ANY;
     return known;
+}
+
+/* A mask of `score`. What is repeated over queries or keys is not causal. */
+static struct known_mask known_mask(const struct attention *a, int mask, const struct tensor *score, double seen) {
+    struct known_mask any = {MASK_ANY, 0, NAN}, known = any;
+    struct patterns *patterns = a->patterns;
+    const struct tensor *t = tensor_at(a, mask);
+    struct values values = values_of(a->r->b.graph, t);
+    int i = 0;
+    if (!values.data || t->ndim < 1 || !tensor_elements(t)) return any;
+    while (i < patterns->looked.n && (patterns->looked.at[i].tensor != mask || patterns->looked.at[i].seen != seen))
+        i++;
+    if (i == patterns->looked.n)
+        VEC_PUSH(a->r->b.graph->arena, &patterns->looked,
+                 (struct looked_at){mask, seen, look_at(&values, t, seen)});
+    known = patterns->looked.at[i].known;
+    bool whole = t->ndim >= 2 && t->dims[t->ndim - 1] == score->dims[score->ndim - 1] &&
+                 t->dims[t->ndim - 2] == score->dims[score->ndim - 2];
+    return known.kind == MASK_CAUSAL && !whole ? any : known;
 }
 
 /* A mask before it was repeated: masks broadcast. */
@@ -136,6 +180,16 @@ static bool take_divisor(struct attention *a, const struct match *match) {
     return take_scale_by(a, 1 / match_number(match, "n"));
 }
 
+/* Factors that are alike for all keys, such as one for each head, go to q. */
+static bool take_factors(struct attention *a, const struct match *match) {
+    int factor = match_tensor(match, "factor");
+    const struct tensor *t = tensor_at(a, factor);
+    if (a->nbias || a->masked || a->clamp || a->factor.tensor >= 0 || t->ndim < 1 || t->dims[t->ndim - 1] != 1)
+        return false;
+    a->factor = (struct mask){factor, lead_of(tensor_at(a, match_tensor(match, "score")))};
+    return true;
+}
+
 /* Replacing some scores by fill; again only by the same, with nothing added in between. */
 static bool take_fill(struct attention *a, double fill) {
     if (a->clamp || isnan(fill) || (a->masked && (a->fill != fill || a->nbias > a->before))) return false;
@@ -156,7 +210,7 @@ static bool take_where(struct attention *a, const struct match *match, bool drop
     int mask = unrepeated_mask(a, match_tensor(match, "mask"));
     double fill = match_number(match, "n");
     const struct tensor *score = tensor_at(a, match_tensor(match, "score"));
-    struct known_mask known = known_mask(tensor_at(a, mask), score, !drop);
+    struct known_mask known = known_mask(a, mask, score, !drop);
     if (known.kind == MASK_NOTHING) return true;
     if (known.kind == MASK_CAUSAL) return take_causal(a, &known, fill);
     if (a->keep.tensor >= 0 || !take_fill(a, fill)) return false;
@@ -181,7 +235,7 @@ static bool replaces(double value) {
 static bool take_bias(struct attention *a, const struct match *match) {
     int bias = unrepeated_mask(a, match_tensor(match, "bias"));
     const struct tensor *score = tensor_at(a, match_tensor(match, "score"));
-    struct known_mask known = known_mask(tensor_at(a, bias), score, 0);
+    struct known_mask known = known_mask(a, bias, score, 0);
     if (known.kind == MASK_NOTHING) return true;
     if (a->clamp || a->nbias == MAX_MASKS) return false;
     if (known.kind == MASK_CAUSAL && replaces(known.fill)) {
@@ -217,15 +271,11 @@ static const struct {
     const char *text;
     bool (*take)(struct attention *a, const struct match *match);
 } steps[] = {
-    {"MatMul(q, k)", take_product},         {"Add(score, bias)", take_bias},       {"Mul(score, n#)", take_factor},
-    {"Div(score, n#)", take_divisor},       {"Where(mask, score, n#)", take_keep}, {"Where(mask, n#, score)", take_drop},
-    {"Max(score, n#)", take_clamp},         {"Reshape(score)", take_reshape},
+    {"MatMul(q, k)", take_product},   {"Add(score, bias)", take_bias},       {"Mul(score, n#)", take_factor},
+    {"Div(score, n#)", take_divisor}, {"Where(mask, score, n#)", take_keep}, {"Where(mask, n#, score)", take_drop},
+    {"Max(score, n#)", take_clamp},   {"Mul(score, factor)", take_factors},  {"Reshape(score)", take_reshape},
 };
-enum { STEPS = sizeof steps / sizeof *steps };
-
-struct patterns {
-    const struct pattern *root, *step[STEPS];
-};
+_Static_assert(sizeof steps / sizeof *steps == STEPS, "a pattern per step");
 
 /* The way in ---------------------------------------------------------------------------------------------------- */
 
@@ -260,7 +310,7 @@ static bool accept_step(void *env, const struct match *match) {
 /* Describes the scores in `tensor`. The finest leading dimensions met on the way are everybody's. */
 static bool follow(struct attention *a, const struct matcher *matcher, int tensor) {
     struct lead lead = lead_of(tensor_at(a, tensor));
-    if (lead.n < 1) return false;
+    if (lead.n < 1 || ++a->depth > MAX_STEPS) return false;
     if (lead.n > a->lead.n) a->lead = lead;
     for (int i = 0; i < STEPS; i++) {
         struct way way = {a, i, tensor};
@@ -383,19 +433,6 @@ static bool fits(const struct attention *a, const struct tensor *t, int64_t head
            memcmp(t->dims, a->lead.dims, (size_t)(n - 1) * sizeof *t->dims) == 0;
 }
 
-static bool make_operands(struct attention *a, bool share) {
-    struct recognition *r = a->r;
-    int64_t heads = a->lead.dims[a->lead.n - 1];
-    r->inputs[0] = bring(a, unscaled(a, a->q));
-    r->inputs[1] = keys(a, share);
-    r->inputs[2] = values(a, share);
-    const struct tensor *q = tensor_at(a, r->inputs[0]), *k = tensor_at(a, r->inputs[1]), *v = tensor_at(a, r->inputs[2]);
-    int64_t kv = k->ndim == a->lead.n + 2 ? k->dims[a->lead.n - 1] : 0;
-    r->ninputs = 3;
-    return kv > 0 && heads % kv == 0 && (kv == heads || mesh_allows(a, kv)) && fits(a, q, heads) && fits(a, k, kv) &&
-           fits(a, v, kv);
-}
-
 /* Masks --------------------------------------------------------------------------------------------------------- */
 
 /* The extent of a mask in dimension `dim` of scores that have n. */
@@ -416,8 +453,10 @@ static int mask_tensor(struct attention *a, const struct mask *mask) {
         int first = j;
         do {
             bool reads = j == to->n || (i < from->n && have <= want);
-            if (reads) own *= mask_extent(t, (int)n, i), have *= from->dims[i++];
-            else want *= to->dims[j++];
+            if (reads)
+                own *= mask_extent(t, (int)n, i), have *= from->dims[i++];
+            else
+                want *= to->dims[j++];
         } while (have != want);
         if (own != 1 && own != have) return -1;
         for (int d = first; d < j; d++) shape[d] = own == 1 ? 1 : to->dims[d];
@@ -458,6 +497,28 @@ static bool make_masks(struct attention *a) {
     return true;
 }
 
+static int queries(struct attention *a) {
+    int id = bring(a, unscaled(a, a->q));
+    if (a->factor.tensor < 0) return id;
+    int factor = mask_tensor(a, &a->factor);
+    return factor < 0 ? -1 : build2(&a->r->b, "Mul", id, factor);
+}
+
+static bool make_operands(struct attention *a, bool share) {
+    struct recognition *r = a->r;
+    int64_t heads = a->lead.dims[a->lead.n - 1];
+    r->inputs[0] = queries(a);
+    r->inputs[1] = keys(a, share);
+    r->inputs[2] = values(a, share);
+    if (r->inputs[0] < 0) return false;
+    const struct tensor *q = tensor_at(a, r->inputs[0]), *k = tensor_at(a, r->inputs[1]),
+                        *v = tensor_at(a, r->inputs[2]);
+    int64_t kv = k->ndim == a->lead.n + 2 ? k->dims[a->lead.n - 1] : 0;
+    r->ninputs = 3;
+    return kv > 0 && heads % kv == 0 && (kv == heads || mesh_allows(a, kv)) && fits(a, q, heads) &&
+           fits(a, k, kv) && fits(a, v, kv);
+}
+
 /* The match ------------------------------------------------------------------------------------------------------ */
 
 /* The root becomes attention; where it has one leading dimension for several, a Reshape after it. */
@@ -475,6 +536,16 @@ static void replace(struct attention *a) {
     recognition_replace(r, "Reshape");
 }
 
+/* Less than replaces() wants will do where a constant mask is alone: no row is hidden as a whole, so what is hidden weighs
+ * nothing unless scores are as large as the mask. */
+static void see_causal(struct attention *a, const struct tensor *weights) {
+    if (a->nbias != 1 || a->masked || a->clamp) return;
+    struct known_mask known = known_mask(a, a->bias[0].tensor, weights, 0);
+    if (known.kind != MASK_CAUSAL || known.fill > -1e9) return;
+    a->nbias = 0;
+    take_causal(a, &known, known.fill);
+}
+
 static bool accept_root(void *env, const struct match *match) {
     struct attention *a = env, found;
     const struct node *root = &a->r->b.graph->nodes.at[a->r->root];
@@ -485,6 +556,7 @@ static bool accept_root(void *env, const struct match *match) {
     a->v = match_tensor(match, "v");
     a->lead = lead_of(weights);
     if (!follow(a, match->matcher, score) || (a->masked && a->before && a->nbias > a->before)) return false;
+    see_causal(a, weights);
     found = *a;
     if (!make_operands(a, true) && (*a = found, !make_operands(a, false))) return false;
     if (!make_masks(a)) return false;
@@ -493,18 +565,20 @@ static bool accept_root(void *env, const struct match *match) {
 }
 
 static bool find(struct matcher *matcher, struct build *b, int node, const void *env) {
-    const struct patterns *patterns = env;
+    struct patterns *patterns = *(struct patterns *const *)env;
     int result = b->graph->nodes.at[node].outputs[0];
     enum rt_dtype dtype = b->graph->tensors.at[result].dtype;
     struct recognition r = {.b = *b, .root = node};
-    struct attention a = {.r = &r, .patterns = patterns, .scale = 1, .keep = {.tensor = -1}};
+    struct attention a = {
+        .r = &r, .patterns = patterns, .scale = 1, .keep = {.tensor = -1}, .factor = {.tensor = -1}};
     if (dtype != RT_F32 && dtype != RT_F64) return false;
     return matcher_find(matcher, patterns->root, result, accept_root, &a);
 }
 
 void recognise_attention(struct graph *graph, const struct pass_context *context) {
-    struct patterns patterns;
-    patterns.root = pattern_parse(graph->arena, "MatMul({Softmax[last](score) | Reshape(Softmax[last](score))}, v)");
+    struct patterns patterns = {.root = NULL}, *shared = &patterns;
+    patterns.root =
+        pattern_parse(graph->arena, "MatMul({Softmax[last](score) | Reshape(Softmax[last](score))}, v)");
     for (int i = 0; i < STEPS; i++) patterns.step[i] = pattern_parse(graph->arena, steps[i].text);
-    recognise_each(graph, context, find, &patterns);
+    recognise_each(graph, context, find, &shared);
 }

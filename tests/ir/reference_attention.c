@@ -49,8 +49,9 @@ static double score(const struct scores *s, int64_t *at) {
 }
 
 const void *reference_attention(struct graph *graph, const struct node *node) {
-    struct scores s = {operand(graph, node, 0), operand(graph, node, 1), operand(graph, node, 2),
-                       operand(graph, node, 3), operand(graph, node, 4), node, operand(graph, node, 0)->ndim};
+    struct scores s = {operand(graph, node, 0),      operand(graph, node, 1), operand(graph, node, 2),
+                       operand(graph, node, 3),      operand(graph, node, 4), node,
+                       operand(graph, node, 0)->ndim};
     const struct tensor *y = &graph->tensors.at[node->outputs[0]];
     int n = s.n;
     int64_t at[MAX_NDIM] = {0}, i = 0, keys = s.k->dims[n - 2], group = s.q->dims[n - 3] / s.k->dims[n - 3];

@@ -16,7 +16,8 @@ struct trial {
     double scale, fill;
 };
 
-#define NONE {0}
+#define NONE                                                                                                       \
+    { 0 }
 static const struct trial trials[] = {
     {1, 1, 1, 1, 1, 1, 1, NONE, NONE, .scale = 1},
     {2, 3, 1, 5, 7, 4, 3, NONE, NONE, .scale = 0.5},
@@ -70,14 +71,25 @@ static void make(struct operands *o, const struct trial *c) {
     both(&o->bias, &o->bias64, nbias);
     o->keep = test_new(nkeep, 1);
     for (int64_t i = 0; i < nkeep; i++) o->keep[i] = test_random(3) > 0;
-    o->shape = (struct rt_attention){.ndim = 4, .q = o->q_dims, .kv = c->kv, .s = c->s, .e = c->e,
-                                     .keep = nkeep ? o->keep_dims : NULL, .bias = nbias ? o->bias_dims : NULL,
-                                     .causal = c->causal, .offset = c->offset, .drop = c->drop,
-                                     .bias_first = c->bias_first, .clamp = c->clamp, .scale = c->scale, .fill = c->fill};
+    o->shape = (struct rt_attention){.ndim = 4,
+                                     .q = o->q_dims,
+                                     .kv = c->kv,
+                                     .s = c->s,
+                                     .e = c->e,
+                                     .keep = nkeep ? o->keep_dims : NULL,
+                                     .bias = nbias ? o->bias_dims : NULL,
+                                     .causal = c->causal,
+                                     .offset = c->offset,
+                                     .drop = c->drop,
+                                     .bias_first = c->bias_first,
+                                     .clamp = c->clamp,
+                                     .scale = c->scale,
+                                     .fill = c->fill};
 }
 
 static int run_f32(struct rt *rt, float *y, const struct operands *o, const struct rt_attention *shape) {
-    return rt_attention_f32(rt, y, o->q, o->k, o->v, shape->keep ? o->keep : NULL, shape->bias ? o->bias : NULL, shape);
+    return rt_attention_f32(rt, y, o->q, o->k, o->v, shape->keep ? o->keep : NULL, shape->bias ? o->bias : NULL,
+                            shape);
 }
 
 static int run_f64(struct rt *rt, double *y, const struct operands *o, const struct rt_attention *shape) {
@@ -155,7 +167,8 @@ static void test_definition(void **state) {
 /* Bits ---------------------------------------------------------------------------------------------------------- */
 
 /* Rows [from, from + n) of the queries of each head, as a rank that holds them computes them. */
-static void run_part(struct rt *rt, float *y, const struct operands *o, const struct trial *c, int64_t from, int64_t n) {
+static void run_part(struct rt *rt, float *y, const struct operands *o, const struct trial *c, int64_t from,
+                     int64_t n) {
     int64_t heads = c->b * c->kv * c->g, dims[] = {c->b, c->kv * c->g, n, c->d}, keep[4], bias[4];
     struct operands part = *o;
     part.shape.q = dims;
@@ -242,7 +255,8 @@ static void test_masks_agree(void **state) {
 enum { KEYS = 150, LAST = 140 }; /* more than one tile, and a key in the last */
 
 /* One query, one head of size 1. */
-static float one(struct rt *rt, const float *k, const float *v, const uint8_t *keep, const float *bias, double fill) {
+static float one(struct rt *rt, const float *k, const float *v, const uint8_t *keep, const float *bias,
+                 double fill) {
     const int64_t q_dims[] = {1, 1, 1}, mask[] = {1, 1, KEYS};
     struct rt_attention shape = {.ndim = 3, .q = q_dims, .kv = 1, .s = KEYS, .e = 1, .scale = 1, .fill = fill};
     const float q = 1;
@@ -306,9 +320,9 @@ static void test_nothing(void **state) {
         const int64_t y_dims[] = {B, H, N, C}, t_dims[] = {1, 1, N, C};                                            \
         T *y = test_new(B * H * N * C, sizeof(T)), *x = test_new(B * H * N * C, sizeof(T));                        \
         T *c = test_new(N * C, sizeof(T)), *sn = test_new(N * C, sizeof(T));                                       \
-        fill(x, B * H * N * C);                                                                                    \
-        fill(c, N * C);                                                                                            \
-        fill(sn, N * C);                                                                                           \
+        fill(x, B *H *N *C);                                                                                       \
+        fill(c, N *C);                                                                                             \
+        fill(sn, N *C);                                                                                            \
         rt_rope_##s(y, x, c, sn, 4, y_dims, y_dims, t_dims, t_dims, interleaved);                                  \
         for (int i = 0; i < B * H * N * C; i++) {                                                                  \
             int at = i % (N * C), p = i % C, first = interleaved ? p % 2 == 0 : p < C / 2;                         \
@@ -329,9 +343,9 @@ static void test_rope(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_definition),     cmocka_unit_test(test_cuts_change_nothing),
-        cmocka_unit_test(test_masks_agree),    cmocka_unit_test(test_special_values),
-        cmocka_unit_test(test_nothing),        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_definition),  cmocka_unit_test(test_cuts_change_nothing),
+        cmocka_unit_test(test_masks_agree), cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_nothing),     cmocka_unit_test(test_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

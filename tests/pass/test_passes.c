@@ -34,8 +34,9 @@ static const char *apply(struct arena *arena, const char *statements) {
     struct diags diags;
     struct pass_context context = {.diags = &diags};
     diags_init(&diags, arena);
-    struct graph *graph = parse(
-        arena, &diags, arena_printf(arena, "rankc-ir 1\ngraph \"case\" level=%s\n%s", level_names[pass->from], statements));
+    struct graph *graph =
+        parse(arena, &diags,
+              arena_printf(arena, "rankc-ir 1\ngraph \"case\" level=%s\n%s", level_names[pass->from], statements));
     if (!graph || pass->run(graph, &context) < 0) return golden_diags(arena, &diags);
     graph->level = pass->to;
     if (verify_graph(graph, &diags) < 0) return golden_diags(arena, &diags);
@@ -55,10 +56,10 @@ static void run_file(const char *name, const char *file) {
     arena_free(&arena);
 }
 
-#define PASS_TEST(name)                                                                                                \
-    static void test_##name(void **state) {                                                                            \
-        (void)state;                                                                                                   \
-        run_file(#name, #name);                                                                                                    \
+#define PASS_TEST(name)                                                                                            \
+    static void test_##name(void **state) {                                                                        \
+        (void)state;                                                                                               \
+        run_file(#name, #name);                                                                                    \
     }
 PASS_TEST(fold)
 PASS_TEST(cse)
@@ -76,9 +77,14 @@ static void test_recognise_attention(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fold),      cmocka_unit_test(test_cse),    cmocka_unit_test(test_fuse),
-        cmocka_unit_test(test_recognise), cmocka_unit_test(test_recognise_attention),
-        cmocka_unit_test(test_dce),       cmocka_unit_test(test_partition), cmocka_unit_test(test_redist),
+        cmocka_unit_test(test_fold),
+        cmocka_unit_test(test_cse),
+        cmocka_unit_test(test_fuse),
+        cmocka_unit_test(test_recognise),
+        cmocka_unit_test(test_recognise_attention),
+        cmocka_unit_test(test_dce),
+        cmocka_unit_test(test_partition),
+        cmocka_unit_test(test_redist),
         cmocka_unit_test(test_stage),
     };
     golden = golden_options(argc, argv);

@@ -9,7 +9,7 @@ bounds. Outcomes:
   passed        also "passed, bound": where an operand must be known to compile, it is given with --bind
   unsupported   exit status 4 with a reason
   needs --bind  as above, while rankc has no --bind
-  bad data      the test's own tensors are not of the model's shapes
+  bad data      the test's own tensors are not of the model's shapes, or not what the operator's text says
   failed        anything else: wrong values, any other exit status, a crash
 Prints what failed and the counts; --table writes them as a document. The exit status is 1 if a test failed, 77 without the data
 or python3-onnx."""
@@ -35,6 +35,9 @@ DATA = "/usr/share/libonnx-testdata/data"
 GROUPS = ["node", "simple", "pytorch-operator", "pytorch-converted"]
 RTOL, ATOL = 1e-3, 1e-7
 OUTCOMES = ["passed", "passed, bound", "unsupported", "needs --bind", "bad data", "failed"]
+
+# ONNX 1.12 computed these with an output length that is no whole number (2.4 for 0.6 x 4); ONNX Runtime excludes them too.
+UNROUNDED = {"node/test_resize_downsample_scales_cubic_align_corners", "node/test_resize_downsample_scales_linear_align_corners"}
 
 # Diagnostics that say: this must be known at compile time.
 MUST_BE_KNOWN = {"E0343", "E0405", "E0409", "E0410"}
@@ -146,8 +149,7 @@ class Test:
             got = np.load(os.path.join(out, listed[value.name]))
             self.compare_output(value, got, expected)
 
-    @staticmethod
-    def compare_output(value, got, expected):
+    def compare_output(self, value, got, expected):
         rtol = RTOL
         if value.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16:
             # NumPy has no such type: the upper halves of f32. ONNX 1.12 wrote the expected ones cut off, not rounded.
@@ -159,6 +161,8 @@ class Test:
             same = np.allclose(got, expected, rtol=rtol, atol=ATOL, equal_nan=True)
         else:
             same = np.array_equal(got, expected)
+        if not same and self.name in UNROUNDED:
+            raise Outcome("bad data", f"{value.name}: of a length that is no whole number")
         if not same:
             raise Outcome("failed", f"{value.name}: other values")
 

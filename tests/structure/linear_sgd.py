@@ -66,6 +66,24 @@ def run(rankc, work, plan, steps, comm):
     return np.load(out + "/out/loss.npy"), np.load(out + "/out/w_new.npy")
 
 
+def check_refusals(rankc, work):
+    """A weight must lie in a file beside the text, all of it, and not behind a link."""
+    text, binary = os.path.join(work, "linear_sgd.rir"), os.path.join(work, "linear_sgd.bin")
+    content = open(text).read()
+    os.symlink(binary, os.path.join(work, "link.bin"))
+    cases = [(3, content.replace("@1+8", "@0+8")), (3, content.replace("@1+8", "@2+8")),
+             (3, content.replace("@1+8", "@1+9")), (3, content.replace("linear_sgd.bin", "link.bin")),
+             (6, content.replace("linear_sgd.bin", "absent.bin")), (0, content)]
+    for expected, case in cases:
+        path = os.path.join(work, "refused.rir")
+        with open(path, "w") as file:
+            file.write(case)
+        status = subprocess.run([rankc, "compile", path, "-o", work + "/refused", "--no-build", "-q", "--reuse", "override"],
+                                capture_output=True, timeout=60).returncode
+        if status != expected:
+            raise SystemExit(f"exit {status}, expected {expected}, for\n{case}")
+
+
 def check(rankc, work):
     x, t, w = write_inputs(work)
     for steps in (1, STEPS):
@@ -81,6 +99,7 @@ def check(rankc, work):
                         raise SystemExit(f"{plan} after {steps} steps: {name} is off by {error:g}, bound {bound:g}")
         if steps == 1 and np.abs(one[1] - w).max() < 0.01:
             raise SystemExit("the step changes too little to prove anything")
+    check_refusals(rankc, work)
     print(f"{len(PLANS)} plans, {STEPS} steps")
     return 0
 

@@ -154,10 +154,11 @@ static void test_templates_are_c(void **state) {
     assert_non_null(strstr(source, "#pragma omp parallel for"));
     assert_non_null(strstr(source, "struct layer_0"));
     assert_non_null(strstr(source, "// update"));
-    const char *check = arena_printf(&arena,
-                                     "cd %s && %s -std=gnu11 -fsyntax-only -fopenmp -Wall -Wextra -Wshadow -Wvla -Werror "
-                                     "-I'%s' *.c && make -s -n build/run RANKC_CFLAGS= RANKC_LIBS= >make.log",
-                                     dir, compiler, runtime_include);
+    const char *check =
+        arena_printf(&arena,
+                     "cd %s && %s -std=gnu11 -fsyntax-only -fopenmp -Wall -Wextra -Wshadow -Wvla -Werror "
+                     "-I'%s' *.c && make -s -n build/run RANKC_CFLAGS= RANKC_LIBS= >make.log",
+                     dir, compiler, runtime_include);
     int status = system(check); /* of our own words and the build's paths */
     assert_int_equal(system(arena_printf(&arena, "rm -r %s", dir)), 0);
     assert_int_equal(status, 0);

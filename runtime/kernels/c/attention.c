@@ -40,7 +40,7 @@ enum {
 struct call {
     const struct rt_attention *shape;
     int64_t batch, kv, t, s, d, e;
-    int64_t rows;    /* of q for each head of k: group x t */
+    int64_t rows; /* of q for each head of k: group x t */
     const uint8_t *keep;
     int64_t keep_stride[RT_MAX_NDIM], bias_stride[RT_MAX_NDIM]; /* per dimension of q but the last; 0: repeated */
     int64_t keep_key, bias_key;                                 /* between keys */
@@ -92,51 +92,51 @@ static void place_rows(const struct call *call, int64_t head, int64_t first, int
 
 #ifdef __x86_64__
 
-#define T                float
-#define SUFFIX           f32
-#define NAME             attention_f32_avx2
-#define TARGET           __attribute__((target("avx2,fma")))
-#define BYTES            32
-#define STEP             4
-#define MADD(a, x, sum)  _mm256_fmadd_ps(_mm256_set1_ps(a), x, sum)
-#define CUTOFF           120.0
+#define T               float
+#define SUFFIX          f32
+#define NAME            attention_f32_avx2
+#define TARGET          __attribute__((target("avx2,fma")))
+#define BYTES           32
+#define STEP            4
+#define MADD(a, x, sum) _mm256_fmadd_ps(_mm256_set1_ps(a), x, sum)
+#define CUTOFF          120.0
 #include "attention.inc"
 
-#define T                double
-#define SUFFIX           f64
-#define NAME             attention_f64_avx2
-#define TARGET           __attribute__((target("avx2,fma")))
-#define BYTES            32
-#define STEP             4
-#define MADD(a, x, sum)  _mm256_fmadd_pd(_mm256_set1_pd(a), x, sum)
-#define CUTOFF           800.0
+#define T               double
+#define SUFFIX          f64
+#define NAME            attention_f64_avx2
+#define TARGET          __attribute__((target("avx2,fma")))
+#define BYTES           32
+#define STEP            4
+#define MADD(a, x, sum) _mm256_fmadd_pd(_mm256_set1_pd(a), x, sum)
+#define CUTOFF          800.0
 #include "attention.inc"
 
-#define T                float
-#define SUFFIX           f32
-#define NAME             attention_f32_avx512
-#define TARGET           __attribute__((target("avx512f,fma")))
-#define BYTES            64
-#define STEP             8
-#define MADD(a, x, sum)  _mm512_fmadd_ps(_mm512_set1_ps(a), x, sum)
-#define CUTOFF           120.0
+#define T               float
+#define SUFFIX          f32
+#define NAME            attention_f32_avx512
+#define TARGET          __attribute__((target("avx512f,fma")))
+#define BYTES           64
+#define STEP            8
+#define MADD(a, x, sum) _mm512_fmadd_ps(_mm512_set1_ps(a), x, sum)
+#define CUTOFF          120.0
 #include "attention.inc"
 
-#define T                double
-#define SUFFIX           f64
-#define NAME             attention_f64_avx512
-#define TARGET           __attribute__((target("avx512f,fma")))
-#define BYTES            64
-#define STEP             8
-#define MADD(a, x, sum)  _mm512_fmadd_pd(_mm512_set1_pd(a), x, sum)
-#define CUTOFF           800.0
+#define T               double
+#define SUFFIX          f64
+#define NAME            attention_f64_avx512
+#define TARGET          __attribute__((target("avx512f,fma")))
+#define BYTES           64
+#define STEP            8
+#define MADD(a, x, sum) _mm512_fmadd_pd(_mm512_set1_pd(a), x, sum)
+#define CUTOFF          800.0
 #include "attention.inc"
 
 #define BEST(s, reference)                                                                                         \
-    ((reference)                                                         ? attention_##s                           \
-     : __builtin_cpu_supports("avx512f")                                 ? attention_##s##_avx512                  \
-     : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")   ? attention_##s##_avx2                    \
-                                                                         : attention_##s)
+    ((reference)                                                       ? attention_##s                             \
+     : __builtin_cpu_supports("avx512f")                               ? attention_##s##_avx512                    \
+     : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? attention_##s##_avx2                      \
+                                                                       : attention_##s)
 #else
 #define BEST(s, reference) attention_##s
 #endif
@@ -176,19 +176,18 @@ static struct call call_of(const struct rt_attention *shape, const uint8_t *keep
     return call;
 }
 
-#define DEFINE_ATTENTION(T, suffix)                                                                                     \
-    int rt_attention_##suffix(struct rt *rt, T *y, const T *q, const T *k, const T *v, const uint8_t *keep,             \
-                         const T *bias, const struct rt_attention *shape) {                                        \
+#define DEFINE_ATTENTION(T, suffix)                                                                                \
+    int rt_attention_##suffix(struct rt *rt, T *y, const T *q, const T *k, const T *v, const uint8_t *keep,        \
+                              const T *bias, const struct rt_attention *shape) {                                   \
         struct call call = call_of(shape, keep);                                                                   \
         int64_t blocks = (call.rows + ROWS - 1) / ROWS, heads = call.batch * call.kv;                              \
-        int parallel = (double)heads * (double)call.rows * (double)call.s * (double)(call.d + call.e) >=           \
-                       PARALLEL_PRODUCTS;                                                                          \
+        int parallel =                                                                                             \
+            (double)heads * (double)call.rows * (double)call.s * (double)(call.d + call.e) >= PARALLEL_PRODUCTS;   \
         void (*run)(const struct call *, T *, const T *, const T *, const T *, const T *, int64_t, int64_t, int) = \
-            BEST(suffix, rt->reference_kernels);                                                                        \
+            BEST(suffix, rt->reference_kernels);                                                                   \
         if (heads == 0 || call.rows == 0 || call.e == 0) return RT_OK;                                             \
         if (call.s == 0) return memset(y, 0, (size_t)(heads * call.rows * call.e) * sizeof *y), RT_OK;             \
-        _Pragma("omp parallel for schedule(dynamic) if (parallel)")                                                \
-        for (int64_t i = 0; i < heads * blocks; i++) {                                                             \
+        _Pragma("omp parallel for schedule(dynamic) if (parallel)") for (int64_t i = 0; i < heads * blocks; i++) { \
             int64_t first = (blocks - 1 - i % blocks) * ROWS; /* causal: long rows first */                        \
             run(&call, y, q, k, v, bias, i / blocks, first, (int)min_i64(ROWS, call.rows - first));                \
         }                                                                                                          \

@@ -51,8 +51,9 @@ static void walk_row(const struct walk *walk, int64_t row, int64_t at[3]) {
         int64_t c = y_dims[ndim - 1];                                                                              \
         void (*run)(T *, const T *, const T *, const T *, int64_t) =                                               \
             interleaved ? rope_pairs_##s : rope_halves_##s;                                                        \
-        _Pragma("omp parallel for schedule(static) if (walk.rows * c >= PARALLEL_WORK)")                           \
-        for (int64_t row = 0; row < walk.rows; row++) {                                                            \
+        _Pragma("omp parallel for schedule(static) if (walk.rows * c >= PARALLEL_WORK)") for (int64_t row = 0;     \
+                                                                                              row < walk.rows;     \
+                                                                                              row++) {             \
             int64_t at[3];                                                                                         \
             walk_row(&walk, row, at);                                                                              \
             run(y + row * c, x + at[0] * c, cos + at[1] * c, sin + at[2] * c, c / 2);                              \

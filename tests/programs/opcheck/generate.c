@@ -71,7 +71,8 @@ static int variants_of(const char *inputs) {
 static const char *spelled(struct arena *arena, const char *word, size_t length, int variant) {
     for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
         if (letters[i].letter == *word)
-            return arena_printf(arena, "%s%.*s", letters[i].types[variant % letters[i].n], (int)length - 1, word + 1);
+            return arena_printf(arena, "%s%.*s", letters[i].types[variant % letters[i].n], (int)length - 1,
+                                word + 1);
     return arena_printf(arena, "%.*s", (int)length, word);
 }
 
@@ -132,7 +133,8 @@ static int text_node(struct text *text, struct generator *g, const struct choice
         else
             strbuf_printf(&text->out, "%%%d", numbers[i]);
     }
-    strbuf_printf(&text->out, ")%s%s%s\n", *choice->sample->attributes ? " " : "", choice->sample->attributes, split);
+    strbuf_printf(&text->out, ")%s%s%s\n", *choice->sample->attributes ? " " : "", choice->sample->attributes,
+                  split);
     return number;
 }
 
@@ -164,8 +166,8 @@ static const char *class_of(const struct cut *cut) {
 /* Lists output "c<n>" of a program, made from the sample's node. */
 static void list_cut(struct generator *g, const struct choice *choice, const char *program, const char *cut,
                      const char *class, int times) {
-    strbuf_printf(&g->cuts, "%s\n  {\"output\": \"c%d\", \"of\": \"s%d\", \"program\": \"%s\", ", g->ncuts ? "," : "",
-                  g->ncuts, choice->id, program);
+    strbuf_printf(&g->cuts, "%s\n  {\"output\": \"c%d\", \"of\": \"s%d\", \"program\": \"%s\", ",
+                  g->ncuts ? "," : "", g->ncuts, choice->id, program);
     strbuf_printf(&g->cuts, "\"cut\": \"%s\", \"class\": \"%s\", \"times\": %d}", cut, class, times);
     g->ncuts++;
 }
@@ -200,8 +202,8 @@ static void write_sum(struct generator *g, const struct cut *cut, int y) {
 
 static void try_cut(struct generator *g, const struct cut *cut) {
     const struct factor *factor = &cut->dims->factor[cut->split.factor];
-    if (factor->extent % (cut->split.blocks * cut->split.unit) || !dims_can_split(cut->dims, &cut->split, cut->ways) ||
-        !op_can_split(cut->node->op, cut->dims, &cut->split))
+    if (factor->extent % (cut->split.blocks * cut->split.unit) ||
+        !dims_can_split(cut->dims, &cut->split, cut->ways) || !op_can_split(cut->node->op, cut->dims, &cut->split))
         return;
     const char *split = arena_printf(&g->arena, " split(tensor:%s/%lld/%lld)", factor->name,
                                      (long long)cut->split.blocks, (long long)cut->split.unit);
@@ -267,7 +269,8 @@ static void write_choice(struct generator *g, const struct choice *choice) {
                   choice->id, choice->sample->op);
     write_inputs(g, choice);
     strbuf_puts(&g->nodes, "], \"attributes\": \"");
-    for (const char *c = choice->sample->attributes; *c; c++) strbuf_printf(&g->nodes, *c == '"' ? "\\%c" : "%c", *c);
+    for (const char *c = choice->sample->attributes; *c; c++)
+        strbuf_printf(&g->nodes, *c == '"' ? "\\%c" : "%c", *c);
     strbuf_puts(&g->nodes, "\"}");
     try_cuts(g, choice, graph);
     write_stages(g, choice, graph);
@@ -315,8 +318,10 @@ static void write_files(struct generator *g, const char *dir) {
     for (int ways = MIN_WAYS; ways <= MAX_WAYS; ways++)
         write_file(&g->arena, dir, arena_printf(&g->arena, "cut%d.rir", ways), strbuf_text(&g->cut[ways].out));
     write_file(&g->arena, dir, "samples.json",
-               arena_printf(&g->arena, "{\"inputs\": [%s],\n\"communication\": [%s],\n\"nodes\": [%s],\n\"cuts\": [%s]}\n",
-                            strbuf_text(&g->inputs), communication(&g->arena), strbuf_text(&g->nodes), strbuf_text(&g->cuts)));
+               arena_printf(&g->arena,
+                            "{\"inputs\": [%s],\n\"communication\": [%s],\n\"nodes\": [%s],\n\"cuts\": [%s]}\n",
+                            strbuf_text(&g->inputs), communication(&g->arena), strbuf_text(&g->nodes),
+                            strbuf_text(&g->cuts)));
 }
 
 int main(int argc, char **argv) {

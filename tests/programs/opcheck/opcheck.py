@@ -125,7 +125,7 @@ class Programs:
         out = os.path.join(self.work, "out")
         # the compiler's -O3 is for users; what is checked is the same
         call([self.args.rankc, "compile", os.path.join(self.work, name + ".rir"), "-o", out, "-q"],
-             env=dict(os.environ, CFLAGS="-O1"))
+             env={"CFLAGS": "-O1", **os.environ})
         directory = os.path.join(out, name, "_")
         inputs = self.inputs_of(directory)
         call([self.args.rankc, "run", directory, "--output-dir", directory + "/out", "--kernels", "reference",
