@@ -276,12 +276,9 @@ static struct number compare(const char *op, struct number a, struct number b) {
     bool less = f ? as_float(a) < as_float(b) : a.i < b.i;
     bool more = f ? as_float(a) > as_float(b) : a.i > b.i;
     bool same = f ? as_float(a) == as_float(b) : a.i == b.i;
-    switch (op[0]) {
-    case '<': return of_int(less || (op[1] && same));
-    case '>': return of_int(more || (op[1] && same));
-    case '=': return of_int(same);
-    default: return of_int(!same);
-    }
+    if (op[0] == '<') return of_int(less || (op[1] && same));
+    if (op[0] == '>') return of_int(more || (op[1] && same));
+    return of_int(op[0] == '=' ? same : !same);
 }
 
 static struct number apply_binary(const char *name, struct number a, struct number b) {

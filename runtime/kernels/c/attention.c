@@ -28,7 +28,6 @@ enum {
     ROWS = 32,
     KEYS = 64,
     DEPTH = 256, /* most of a head's size at a time */
-    SCAN = 16,   /* elements looked at together */
     PARALLEL_PRODUCTS = 1 << 18
 };
 #undef NAME

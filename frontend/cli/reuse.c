@@ -1,4 +1,4 @@
-#include "frontend/reuse.h"
+#include "frontend/cli/reuse.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -8,13 +8,13 @@
  *
  * Keys are hashes of content, never of names or times: the graph key of the model's bytes and the options that shape the
  * graph, the plan key of the rest. */
-#ifndef FRONTEND_REUSE_H
-#define FRONTEND_REUSE_H
+#ifndef FRONTEND_CLI_REUSE_H
+#define FRONTEND_CLI_REUSE_H
 
 #include "codegen/manifest.h"
 #include "codegen/output.h"
 #include "frontend/options.h"
-#include "frontend/side_files.h"
+#include "frontend/cli/side_files.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
 

@@ -1,4 +1,4 @@
-#include "frontend/side_files.h"
+#include "frontend/cli/side_files.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Files beside the model that say how to compile it: rules (--pas manual:FILE), a plan (--load-plan), and inputs made
  * constant (--bind). Their content, never their names, enters the reuse keys. */
-#ifndef FRONTEND_SIDE_FILES_H
-#define FRONTEND_SIDE_FILES_H
+#ifndef FRONTEND_CLI_SIDE_FILES_H
+#define FRONTEND_CLI_SIDE_FILES_H
 
 #include "frontend/import.h"
 #include "frontend/options.h"
