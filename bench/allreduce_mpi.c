@@ -26,7 +26,8 @@ int main(int argc, char **argv) {
     if (argc != 3) MPI_Abort(MPI_COMM_WORLD, 2);
     int count = (int)(strtoull(argv[1], NULL, 10) / 4096 * 4096 / sizeof(float)), repeat = atoi(argv[2]);
     if (count < 1 || repeat < 1) MPI_Abort(MPI_COMM_WORLD, 2);
-    float *src = aligned_alloc(4096, (size_t)count * sizeof *src), *dst = aligned_alloc(4096, (size_t)count * sizeof *dst);
+    size_t bytes = (size_t)count * sizeof(float);
+    float *src = aligned_alloc(4096, bytes), *dst = aligned_alloc(4096, bytes);
     double *ms = malloc((size_t)repeat * sizeof *ms);
     if (!src || !dst || !ms) MPI_Abort(MPI_COMM_WORLD, 6);
     for (int i = 0; i < count; i++) src[i] = (float)(rank + 1), dst[i] = 0;

@@ -21,7 +21,6 @@ import os
 import platform
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -53,8 +52,8 @@ class Bench:
     @functools.lru_cache(None)
     def python(self, module):
         """An interpreter that has the module."""
-        candidates = [self.given.get(module)] if self.given.get(module) else [sys.executable, "python3", "/usr/bin/python3"]
-        for python in candidates:
+        given = self.given.get(module)
+        for python in [given] if given else [sys.executable, "python3", "/usr/bin/python3"]:
             try:
                 run([python, "-c", f"import {module}"], 60)
                 return python
@@ -98,10 +97,10 @@ class Bench:
 
 
 def largest_difference(a, b):
-    """Between the outputs of both sides, relative to the largest value; None where a side has none to compare."""
+    """Between the outputs of both sides, relative to the largest value; None where there is nothing to compare."""
     outputs = []
     for side in (a, b):
-        if not side or not side.check:
+        if not side.check:
             return None
         run(side.check, 300)
         files = [side.output] if side.output.endswith(".npy") else glob.glob(f"{side.output}/*.npy")
@@ -117,16 +116,16 @@ def source_bytes(side):
 
 def prepared(case, bench):
     case.a = case.a(bench)
-    case.b = case.b(bench) if case.b else None
+    case.b = case.b(bench)
     return case
 
 
 def measure_case(case, bench, options):
     try:
         case = prepared(case, bench)
-        result = {"a_label": case.a.label, "b_label": case.b.label if case.b else None, "figure": case.figure,
+        result = {"a_label": case.a.label, "b_label": case.b.label, "figure": case.figure,
                   "difference": largest_difference(case.a, case.b)}
-        result["clean"], result["noisy"] = pair(case, options, bench.c_program("fma", ("-fopenmp",)), say)
+        result["rounds"] = pair(case, options, bench.c_program("fma", ("-fopenmp",)), say)
         if case.group == "compile":
             result["source_bytes"] = source_bytes(case.a)
         return result
@@ -159,13 +158,13 @@ def machine(bench):
                 "Linux": platform.release(), "oneDNN": onednn_version()}
     for module in ("onnxruntime", "torch"):
         try:
-            versions[module] = first_line([bench.python(module), "-c", f"import {module}; print({module}.__version__)"])
+            command = [bench.python(module), "-c", f"import {module}; print({module}.__version__)"]
+            versions[module] = first_line(command)
         except Failed:
             versions[module] = None
     versions["Open MPI"] = first_line(["mpirun.openmpi", "--version"])
     versions["MPICH"] = first_line(["mpichversion"])
-    revision = subprocess.run(["git", "-C", HERE, "describe", "--always", "--dirty", "--exclude=*"], text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL).stdout.strip()
+    revision = first_line(["git", "-C", HERE, "describe", "--always", "--dirty", "--exclude=*"])
     return {"cpu": cpu[0], "cores": len(cpu), "memory_gib": round(memory),
             "vectors": [f for f in ("avx2", "avx512f", "amx_tile") if f in flags], "versions": versions,
             "date": datetime.date.today().isoformat(), "revision": revision}
@@ -174,13 +173,16 @@ def machine(bench):
 def options_parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=f"{HERE}/../build", help="meson's build directory, buildtype release")
-    parser.add_argument("--work", default=f"{tempfile.gettempdir()}/rankc-bench", help="models, programs and results [%(default)s]")
+    parser.add_argument("--work", default=f"{tempfile.gettempdir()}/rankc-bench",
+                        help="models, programs and results [%(default)s]")
     parser.add_argument("--only", default="*", help="cases whose name or group matches GLOB[,GLOB...]")
     parser.add_argument("--list", action="store_true", help="list the cases")
-    parser.add_argument("--rounds", type=int, default=5, help="clean rounds of A, B wanted [%(default)s]")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of A, B that count [%(default)s]")
     parser.add_argument("--attempts", type=int, help="rounds at most [3 x rounds]")
-    parser.add_argument("--max-foreign", type=float, default=0.15, help="processors' worth of others' load [%(default)s]")
-    parser.add_argument("--patience", type=float, default=60, help="seconds to wait for a quiet machine before a round [%(default)s]")
+    parser.add_argument("--max-foreign", type=float, default=0.15,
+                        help="processors' worth of others' load in a round that counts [%(default)s]")
+    parser.add_argument("--patience", type=float, default=60,
+                        help="seconds to wait for a quiet machine before a round [%(default)s]")
     parser.add_argument("--ort-python", help="interpreter with onnxruntime")
     parser.add_argument("--torch-python", help="interpreter with torch")
     parser.add_argument("--docs", default=f"{HERE}/../docs/benchmarks.md", help="the page to write")
@@ -211,7 +213,7 @@ def main():
             results["cases"][case.name] = measure_case(case, bench, options)
             with open(path, "w") as file:
                 json.dump(results, file, indent=1)
-    write_report(options.docs, results, CASES)
+    write_report(options.docs, results, CASES, options.max_foreign)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The benchmarks: one row per case. A case has a side A, which is rankc, and mostly a side B, what it is compared with.
+"""The benchmarks: one row per case. A case has a side A, which is rankc, and a side B, what it is compared with.
 
 Sides are functions of a Bench (bench.py), which knows where things are, and raise Failed when they cannot be had."""
 import os
@@ -27,7 +27,7 @@ class Case:
     group: str
     title: str
     a: Callable
-    b: Optional[Callable] = None
+    b: Callable
     figure: str = "ms"   # of the sample: what is compared
     cores: int = 1       # busy in both sides: for the peak
     gflop: float = 0     # in one step, multiply-adds of products and convolutions counted as two
@@ -116,8 +116,8 @@ for name, what, layers, head, repeat in (
 add("gpt2_12-torch-2t", "model", "GPT-2 stack, 12 layers, 2 threads", rankc("gpt2_12", 2, 20),
     torch(2, 10), cores=2, gflop=12 * BLOCK)
 for cores in (1, 2):
-    add(f"resnet50-{cores}t", "model", f"ResNet-50, {cores} thread{'s'[:cores > 1]}", rankc("resnet50", cores, 30 * cores),
-        ort("resnet50", cores, 30 * cores), cores=cores, gflop=8.2)
+    add(f"resnet50-{cores}t", "model", f"ResNet-50, {cores} thread{'s'[:cores > 1]}",
+        rankc("resnet50", cores, 30 * cores), ort("resnet50", cores, 30 * cores), cores=cores, gflop=8.2)
 
 for name, what, repeat in (
         ("chain20", "20 elementwise operators", 60), ("gelu", "tanh GELU, 8 operators", 60),

@@ -90,20 +90,20 @@ def peak(program, threads):
     return float(run([program, str(threads)], 60))
 
 
+def largest_load(row):
+    """Of the two samples of a round."""
+    return max(row["a"]["foreign"], row["b"]["foreign"])
+
+
 def pair(case, options, peak_program, say):
-    """Rounds of A, B, each with the machine's peak of that minute; a round with foreign load above the limit is kept
-    apart and made up for, up to so many attempts in all."""
-    clean, noisy = [], []
-    for _ in range(options.attempts):
+    """Rounds of A, B, each with the machine's peak of that minute. Those with foreign load above the limit are made up
+    for, up to so many attempts in all; all are returned."""
+    rows, clean = [], 0
+    while clean < options.rounds and len(rows) < options.attempts:
         wait_for_quiet(options.max_foreign, options.patience)
-        before = peak(peak_program, case.cores)
-        a = sample(case.a)
-        b = sample(case.b) if case.b else None
-        row = {"peak": before, "a": a, "b": b}
-        loads = [s["foreign"] for s in (a, b) if s]
-        (clean if max(loads) <= options.max_foreign else noisy).append(row)
-        say(f"  a {a[case.figure]:.4g} " + (f"b {b[case.figure]:.4g} " if b else "") +
-            f"peak {before:.0f} foreign {' '.join(f'{v:.2f}' for v in loads)}")
-        if len(clean) == options.rounds:
-            break
-    return clean, noisy
+        row = {"peak": peak(peak_program, case.cores), "a": sample(case.a), "b": sample(case.b)}
+        rows.append(row)
+        clean += largest_load(row) <= options.max_foreign
+        say(f"  a {row['a'][case.figure]:.4g} b {row['b'][case.figure]:.4g} ms, peak {row['peak']:.0f} GFLOP/s, "
+            f"others {row['a']['foreign']:.2f} {row['b']['foreign']:.2f}")
+    return rows

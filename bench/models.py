@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the ONNX models of the benchmarks: models.py NAME DIRECTORY makes DIRECTORY/NAME.onnx and NAME.x.npy, its input.
+"""Writes the ONNX models of the benchmarks: models.py NAME DIRECTORY makes DIRECTORY/NAME.onnx and its input NAME.x.npy.
 
 Weights are random, the structure is what exporters write: GPT-2 with its decomposed tanh GELU and a fused or decomposed
 LayerNormalization, ResNet-50 with separate BatchNormalization. Needs onnx and numpy."""

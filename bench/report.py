@@ -1,35 +1,43 @@
 """Writes the page of results."""
 import os
+import textwrap
 from statistics import median
+
+from measure import largest_load
 
 INTRODUCTION = """# Benchmarks
 
-Written by `bench/bench.py`; do not edit. To repeat: build with `--buildtype release`, then `bench/bench.py --build BUILD`.
+Written by `bench/bench.py`; do not edit. To repeat: build with `--buildtype release`, then
+`bench/bench.py --build BUILD`.
 
-Two programs are compared by running them in turn, A, B, A, B, and so on; a *ratio* is B's time by A's in one such round,
-quoted as the median of the rounds (smallest to largest): **above 1, A is faster**. Times are medians of many steps in one
-process, after warming up; absolute ones move by a third with the machine's clock and neighbours, ratios by a few hundredths.
-*Others* is the largest load, in processors, that other processes put on the machine during a round that counts; rounds above
-the limit are made up for. *Peak* is what a loop of fused multiply-adds reached just before each round, with as many threads.
+Two programs are compared by running them in turn, A, B, A, B, and so on. *B / A* is the ratio of their times in one such
+round, quoted as the median of the rounds (smallest to largest): **above 1, A is faster**. Times are medians of many
+steps in one process, after warming up; absolute ones move by a third with the machine's clock and neighbours, ratios by
+a few hundredths. *% of peak* is of what a loop of fused multiply-adds reached just before each round, with as many
+threads. *Others* is the largest load, in processors, that other processes put on the machine during a round; a round
+above a limit does not count and is made up for. *Rounds* are those that count, of all.
 """
 
+WIDTH = 120
+
 GROUPS = {
-    "model": ("Models", "Forward passes in f32, batch 1, random weights, inputs and outputs in memory. GPT-2 has 128 tokens and the "
-              "sizes of the 124M model; its *stack* is without embeddings and logits. "
-              "% of peak: floating-point operations of the products and convolutions. Memory: peak resident size; for Python "
-              "programs without what the interpreter and its modules take before the model is loaded."),
+    "model": ("Models", """Forward passes in f32, batch 1, random weights, inputs and outputs in memory. GPT-2 has 128
+        tokens and the sizes of the 124M model; its *stack* is without embeddings and logits. The share of peak counts
+        products and convolutions only. Memory: peak resident size; for Python programs without what the interpreter
+        and its modules take before the model is loaded."""),
     "memory": ("Memory-bound graphs", "One tensor of 4096 x 1024 f32 in, one out."),
     "ranks": ("Several ranks", "The same model on two ranks, one thread each, against one rank with one thread."),
-    "allreduce": ("All-reduce", "Sum of f32, out of place, from a barrier to the slowest rank's end. *symmetric*: buffers where "
-                  "compiled programs keep communicated tensors; *staged*: in memory of the rank's own. Four ranks share two "
-                  "cores on the machine below if that is what it has."),
-    "compile": ("Compilation", "Wall time of `rankc compile` into an empty directory, hashing of the model's weights included."),
+    "allreduce": ("All-reduce", """Sum of f32, out of place, from a barrier to the slowest rank's end. *symmetric*:
+        buffers where compiled programs keep communicated tensors; *staged*: in memory of the rank's own. On a machine
+        with fewer cores than ranks, ranks take turns."""),
+    "compile": ("Compilation", """Wall time of `rankc compile` into an empty directory, hashing of the model's weights
+        included."""),
 }
 
 
 def table(header, rows):
-    lines = ["| " + " | ".join(header) + " |", "| " + " | ".join("---" if i == 0 else "---:" for i in range(len(header))) + " |"]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+    rule = ["---"] + ["---:"] * (len(header) - 1)
+    return "\n".join("| " + " | ".join(row) + " |" for row in [header, rule, *rows])
 
 
 def middle(rounds, side, figure):
@@ -50,12 +58,11 @@ def ratio_text(rounds, figure):
 
 
 def foreign_text(rounds):
-    return f"{max(r[s]['foreign'] for r in rounds for s in 'ab' if r[s]):.2f}"
+    return f"{max(map(largest_load, rounds)):.2f}"
 
 
 def rounds_text(result):
-    clean, noisy = len(result["clean"]), len(result["noisy"])
-    return f"{clean} of {clean + noisy}"
+    return f"{len(result['clean'])} of {len(result['rounds'])}"
 
 
 def share_text(rounds, case, side, figure):
@@ -100,11 +107,11 @@ def group_text(group, cases, results):
     measured = [(c, results[c.name]) for c in cases if c.group == group and c.name in results]
     header, row = (COMPILED, compiled_row) if group == "compile" else (COMPARED, compared_row)
     rows = [row(c, r) for c, r in measured if r.get("clean")]
-    parts = [f"## {title}", text]
+    parts = [f"## {title}", textwrap.fill(" ".join(text.split()), WIDTH)]
     if rows:
         parts.append(table(*without_empty_columns(header, rows)))
-    left_out = [f"- {c.title}: {r['skipped']}" for c, r in measured if "skipped" in r]
-    left_out += [f"- {c.title}: others kept the machine busy in all {len(r['noisy'])} rounds" for c, r in measured
+    left_out = [f"- `{c.name}`: {r['skipped']}" for c, r in measured if "skipped" in r]
+    left_out += [f"- `{c.name}`: others kept the machine busy in all {len(r['rounds'])} rounds" for c, r in measured
                  if "skipped" not in r and not r["clean"]]
     if left_out:
         parts.append("Not measured:\n\n" + "\n".join(left_out))
@@ -112,17 +119,18 @@ def group_text(group, cases, results):
 
 
 def machine_text(machine, results):
-    rounds = [(c, r) for result in results.values() for c, r in [(result, x) for x in result.get("clean", [])]]
-    peaks = [r["peak"] for _, r in rounds]
-    lines = [f"{machine['cpu']}, {machine['cores']} cores ({', '.join(machine['vectors'])}), {machine['memory_gib']} GiB; "
-             f"{machine['date']}, revision {machine['revision'] or 'unknown'}."]
+    peaks = [r["peak"] for result in results.values() for r in result.get("clean", [])]
+    lines = [f"{machine['cpu']}, {machine['cores']} cores ({', '.join(machine['vectors'])}), "
+             f"{machine['memory_gib']} GiB; {machine['date']}, revision {machine['revision'] or 'unknown'}."]
     if peaks:
-        lines.append(f"Peak of fused multiply-adds over all rounds: {min(peaks):.0f} to {max(peaks):.0f} GFLOP/s.")
+        lines.append(f"Peak in all rounds that count: {min(peaks):.0f} to {max(peaks):.0f} GFLOP/s.")
     versions = [f"- {name}: {version or 'not installed'}" for name, version in machine["versions"].items()]
     return "## Machine\n\n" + "\n".join(lines) + "\n\n" + "\n".join(versions)
 
 
-def write_report(path, results, cases):
+def write_report(path, results, cases, max_foreign):
+    for result in results["cases"].values():
+        result["clean"] = [r for r in result.get("rounds", []) if largest_load(r) <= max_foreign]
     parts = [INTRODUCTION.strip()]
     parts += [text for group in GROUPS if (text := group_text(group, cases, results["cases"]))]
     parts.append(machine_text(results["machine"], results["cases"]))

@@ -27,6 +27,7 @@ struct job {
     struct arena *arena;
     struct diags *diags;
     struct onnx_model *model; /* NULL where the input is text IR */
+    const char *location;     /* location.json of a compiled model whose graph.rir is the input, else NULL */
     struct graph *graph;
     struct side_files side;
     VEC(const char *) files; /* that stored tensors lie in, by stored.file */
@@ -44,7 +45,22 @@ static bool has_suffix(const char *text, const char *suffix) {
 }
 
 /* Files that IR text names lie beside it; the text itself comes first, as a model does. */
+/* The files that a compiled model's weights lie in. */
+static int list_located_files(struct job *job) {
+    struct rt_reason why;
+    struct rt_json_document *document = rt_json_read(job->location, &why);
+    if (!document) return diag_error(job->diags, 803, EXIT_MALFORMED, job->location, "%s", why.text);
+    const struct rt_json *files = rt_json_member(rt_json_root(document), "files");
+    for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f; f = f->next) {
+        const char *path = rt_json_text(rt_json_member(f, "path"));
+        if (path && path[0] == '/') VEC_PUSH(job->arena, &job->files, arena_strdup(job->arena, path));
+    }
+    rt_json_free(document);
+    return 0;
+}
+
 static int list_text_files(struct job *job) {
+    if (job->location) return list_located_files(job);
     const char *text = job->options->operand, *slash = strrchr(text, '/');
     VEC_PUSH(job->arena, &job->files, text);
     for (int i = 0; i < job->graph->files.n; i++) {
@@ -128,7 +144,8 @@ static int job_read(struct job *job) {
     if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
     int status = has_suffix(job->options->operand, ".rir") ? read_text(job) : read_onnx(job);
     if (status < 0 || job->diags->errors > before) return -1;
-    if (job->graph->level < PLACED) set_mesh(job);
+    if (job->location) job->graph->mesh.naxes = 0; /* the whole model on one rank */
+    else if (job->graph->level < PLACED) set_mesh(job);
     return 0;
 }
 
@@ -300,7 +317,9 @@ static int generate(struct job *job, struct output *output, const char *imported
 
 /* Reads, plans and writes; or finds that what is there can stay. */
 static int compile(struct job *job, struct output *output) {
-    if (job_read(job) < 0 || job_describe(job) < 0 || (!job->model && check_text_weights(job) < 0)) return -1;
+    if (job_read(job) < 0 || job_describe(job) < 0 ||
+        (!job->model && !job->location && check_text_weights(job) < 0))
+        return -1;
     if (output_open(output, job->arena, job->diags, job->options->output, job->info.model, job->info.instance,
                     (long)job->options->lock_timeout) < 0)
         return -1;
@@ -317,6 +336,22 @@ int driver_compile(const struct options *options, struct arena *arena, struct di
     struct output output = {.lock = -1};
     int status = compile(&job, &output);
     if (!status && !options->no_build) status = build_program(arena, diags, output.directory);
+    output_close(&output);
+    job_close(&job);
+    return status;
+}
+
+int driver_compile_whole(const char *dir, const char *out, struct arena *arena, struct diags *diags) {
+    char *words[] = {"compile", arena_printf(arena, "%s/graph.rir", dir), "-o", arena_strdup(arena, out), "-q"};
+    struct options options;
+    struct output output = {.lock = -1};
+    if (options_parse(&options, 5, words, arena, diags) < 0) return -1;
+    struct job job = {.options = &options,
+                      .arena = arena,
+                      .diags = diags,
+                      .location = arena_printf(arena, "%s/location.json", dir)};
+    int status = compile(&job, &output);
+    if (!status) status = build_program(arena, diags, output.directory);
     output_close(&output);
     job_close(&job);
     return status;

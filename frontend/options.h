@@ -107,6 +107,9 @@ struct options {
     struct option_files binds;
     const char *dump_after, *load_plan, *save_plan;
     bool no_build, allow_links;
+
+    /* verify */
+    bool numeric;
     int64_t lock_timeout; /* seconds */
 
     /* run */

@@ -3,12 +3,14 @@
 
 #include "frontend/cli/cli.h"
 #include "frontend/cli/manifest.h"
+#include "frontend/cli/numeric.h"
 #include "frontend/driver.h"
 
 int cli_verify(struct cli *cli) {
     struct compiled compiled;
     if (compiled_open(&compiled, cli->options->operand, cli)) return -1;
     int status = driver_verify(compiled.directory, cli->options, cli->arena, cli->diags);
+    if (!status && cli->options->numeric) status = numeric_compare(&compiled, cli);
     const char *name = diag_quote(cli->diags, compiled.directory);
     if (!status && cli->options->json)
         puts("{\"format\":1,\"verified\":true}");

@@ -57,7 +57,7 @@ def call(command):
 
 class Sweep:
     def __init__(self, args, work):
-        self.args, self.work = args, work
+        self.args, self.work, self.results = args, work, {}
 
     def run(self, model, plan, *extra, kernels="auto"):
         """Outputs of the model under a plan, by name."""
@@ -75,6 +75,21 @@ class Sweep:
         call(run)
         return load(out + "/out")
 
+    def note(self, model, plan, result):
+        self.results[os.path.basename(os.path.normpath(model)), plan] = result
+
+    def write_table(self, path):
+        """The results as a table of Markdown: the largest error as a share of the bound, per model and plan."""
+        plans = list(dict.fromkeys(plan for _, plan in self.results))
+        models = list(dict.fromkeys(model for model, _ in self.results))
+        with open(path, "w") as table:
+            table.write("# Models under plans\n\nWritten by `tests/programs/sweep.py --table`. Every entry: outputs equal "
+                        "PyTorch's (rtol 1e-4, atol 1e-5), and\nthe largest error as a share of the bound "
+                        "2 max|one - ref| + 8 eps max|ref|, ref = the graph in f64 on one rank.\n\n")
+            table.write("| model | " + " | ".join(plans) + " |\n|" + "---|" * (len(plans) + 1) + "\n")
+            for model in models:
+                table.write(f"| {model} | " + " | ".join(self.results.get((model, p), "") for p in plans) + " |\n")
+
     def check(self, model, plans):
         want = load(os.path.join(model, "outputs"))
         exact = one = None
@@ -84,9 +99,11 @@ class Sweep:
                 if exact is None:
                     exact, one = self.run(model, "one", "--dtype=f64", kernels="reference"), self.run(model, "one")
                 worst = self.compare(want, exact, one, one if plan == "one" else self.run(model, plan))
+                self.note(model, plan, f"{worst:.2f}")
                 print(f"ok   {model} {plan}  {worst:.2f} of the bound")
             except Failure as failure:
                 failures += 1
+                self.note(model, plan, "**failed**")
                 print(f"FAIL {model} {plan}: {failure}")
             except subprocess.TimeoutExpired as failure:
                 failures += 1
@@ -123,11 +140,14 @@ def main():
     parser.add_argument("--plans", default="one dp2 data2 tp2 tp3 tp4")
     parser.add_argument("--work")
     parser.add_argument("--comm")
+    parser.add_argument("--table", help="write the results to this file, as Markdown")
     parser.add_argument("models", nargs="+")
     args = parser.parse_args()
     work = args.work or tempfile.mkdtemp(prefix="rankc-sweep-")
     sweep = Sweep(args, work)
     failures = sum(sweep.check(model, args.plans.split()) for model in args.models)
+    if args.table:
+        sweep.write_table(args.table)
     if not args.work:
         shutil.rmtree(work)
     return 1 if failures else 0
