@@ -95,9 +95,17 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
 /* Classes ---------------------------------------------------------------------------------------------------------
  */
 
+/* Steps read inputs where the caller has them: nothing is copied in. */
+static const char *input_places(const struct graph *graph) {
+    struct strbuf out;
+    strbuf_init(&out, graph->arena);
+    for (int i = 0; i < graph->inputs.n; i++) strbuf_printf(&out, "%s{RT_CALLER, RT_ABSENT}", i ? ", " : "");
+    return graph->inputs.n ? strbuf_text(&out) : "{0, 0}";
+}
+
 static const char *places(const struct rankplan *plan, const struct plan_class *class, int n, const int *tensors) {
-    static const char *const arenas[] = {"RT_WEIGHTS",     "RT_GRADIENTS",     "RT_OPTIMIZER",
-                                         "RT_ACTIVATIONS", "RT_COMMUNICATION", "RT_SCRATCH"};
+    static const char *const arenas[] = {"RT_WEIGHTS",       "RT_GRADIENTS", "RT_OPTIMIZER", "RT_ACTIVATIONS",
+                                         "RT_COMMUNICATION", "RT_SCRATCH",   "RT_CALLER"};
     struct strbuf out;
     strbuf_init(&out, plan->graph->arena);
     for (int i = 0; i < n; i++) {
@@ -142,7 +150,7 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan) {
         struct tmpl_env *entry = tmpl_entry(env, "classes");
         tmpl_setf(entry, "class", "%d", c);
         tmpl_set(entry, "ranks_of_class", shards_text(plan, c));
-        tmpl_set(entry, "input_places", places(plan, class, graph->inputs.n, graph->inputs.at));
+        tmpl_set(entry, "input_places", input_places(graph));
         tmpl_set(entry, "output_places", places(plan, class, graph->outputs.n, graph->outputs.at));
         tmpl_set(entry, "weight_offsets", weight_offsets(plan, class));
         tmpl_set(entry, "bytes", list_of(graph->arena, class->bytes, PLAN_ARENAS));
@@ -229,7 +237,6 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     }
     for (const struct target_file *file = target->files; file->template; file++)
         add_text(program, arena, file->name, tmpl_fill(arena, file->template, template_text(file->template), env));
-    if (has_constants)
-        add_file(program, arena, "weights/constants.bin", strbuf_text(&constants), constants.length);
+    if (has_constants) add_file(program, arena, "weights/constants.bin", strbuf_text(&constants), constants.length);
     return 0;
 }

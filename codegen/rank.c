@@ -69,15 +69,20 @@ static void put_shape_comment(struct function *f, int tensor) {
     strbuf_putc(&f->body, '\n');
 }
 
+/* Where the role's tensor is: an offset in an arena, of the function or of the call, or an input of the step. */
+static const char *address_of(const struct function *f, const struct role *role) {
+    const struct plan_place *place = &f->class->place[role->tensors[0]];
+    if (place->arena == PLAN_CALLER) return arena_printf(f->arena, "rt->inputs[%lld]", (long long)place->offset);
+    const char *arena = plan_arena_names[place->arena];
+    if (!role->fixed) return arena_printf(f->arena, "(%s + at->%s)", arena, role->name);
+    return arena_printf(f->arena, "(%s + %lld)", arena, (long long)place->offset);
+}
+
 static void declare(struct function *f, const struct role *role) {
     int tensor = role->tensors[0];
-    const char *arena = plan_arena_names[f->class->place[tensor].arena], *constant = role->written ? "" : "const ";
-    strbuf_printf(&f->body, "%s%s *%s = (%s%s *)(%s + ", constant, type_name(f, tensor), role->name, constant,
-                  type_name(f, tensor), arena);
-    if (role->fixed)
-        strbuf_printf(&f->body, "%lld);", (long long)f->class->place[tensor].offset);
-    else
-        strbuf_printf(&f->body, "at->%s);", role->name);
+    bool constant = !role->written || f->class->place[tensor].arena == PLAN_CALLER;
+    const char *type = arena_printf(f->arena, "%s%s", constant ? "const " : "", type_name(f, tensor));
+    strbuf_printf(&f->body, "%s *%s = (%s *)%s;", type, role->name, type, address_of(f, role));
     put_shape_comment(f, tensor);
 }
 
@@ -142,7 +147,7 @@ static void bind_offsets(const struct function *f, struct tmpl_env *env) {
     tmpl_list(env, "rows");
     for (int r = 0; r < f->roles.n; r++)
         if (!f->roles.at[r].fixed) strbuf_printf(&fields, "%s%s", fields.length ? ", " : "", f->roles.at[r].name);
-    tmpl_set(env, "fields_text", fields.length ? strbuf_text(&fields) : "none");
+    tmpl_set(env, "fields_text", strbuf_text(&fields));
     for (int call = 0; call < f->times; call++) {
         struct strbuf row;
         strbuf_init(&row, f->arena);
@@ -150,7 +155,7 @@ static void bind_offsets(const struct function *f, struct tmpl_env *env) {
             if (!f->roles.at[r].fixed)
                 strbuf_printf(&row, "%s%lld", row.length ? ", " : "",
                               (long long)f->class->place[f->roles.at[r].tensors[call]].offset);
-        tmpl_set(tmpl_entry(env, "rows"), "row", row.length ? strbuf_text(&row) : "0");
+        tmpl_set(tmpl_entry(env, "rows"), "row", strbuf_text(&row));
     }
 }
 
@@ -169,7 +174,8 @@ static void bind_arenas(struct tmpl_env *env, const char *text) {
     }
 }
 
-static void write_layer(const struct rankplan *plan, const struct plan_class *class,
+/* True if its calls differ in addresses. */
+static bool write_layer(const struct rankplan *plan, const struct plan_class *class,
                         const struct instruction *instructions, const struct stretch *stretch, struct tmpl_env *env,
                         int number) {
     struct function f = new_function(plan, class, instructions, stretch->times, stretch->period);
@@ -184,17 +190,21 @@ static void write_layer(const struct rankplan *plan, const struct plan_class *cl
     tmpl_set(env, "uses_site", strstr(strbuf_text(&f.body), "site + ") ? "yes" : "");
     bind_offsets(&f, env);
     bind_arenas(env, strbuf_text(&f.body));
+    bool differ = false;
+    for (int r = 0; r < f.roles.n; r++) differ = differ || !f.roles.at[r].fixed;
+    tmpl_set(env, "differ", differ ? "yes" : "");
+    return differ;
 }
 
 /* The step
  * --------------------------------------------------------------------------------------------------------- */
 
-static void put_loop(struct function *step, const struct stretch *stretch, int number) {
+static void put_loop(struct function *step, const struct stretch *stretch, int number, bool differ) {
     const struct instruction *first = &step->instructions[stretch->first];
     int sites = first[stretch->period].site - first->site;
     strbuf_printf(&step->body, "%sfor (int i = 0; i < %d; i++)\n", step->body.length ? "\n" : "", stretch->times);
-    strbuf_printf(&step->body, "    RT_TRY(layer_%d(rt, &layer_%d_at[i], %d + %d * i));\n", number, number,
-                  first->site, sites);
+    const char *at = differ ? arena_printf(step->arena, "&layer_%d_at[i], ", number) : "";
+    strbuf_printf(&step->body, "    RT_TRY(layer_%d(rt, %s%d + %d * i));\n", number, at, first->site, sites);
     step->said = NULL;
 }
 
@@ -244,8 +254,8 @@ const char *rank_source(const struct rankplan *plan, int class, const struct tar
             put_node_comment(&step, stretch->first);
             put_call(&step, stretch->first, "", instructions[stretch->first].site);
         } else {
-            write_layer(plan, c, instructions, stretch, tmpl_entry(env, "layers"), layers);
-            put_loop(&step, stretch, layers++);
+            bool differ = write_layer(plan, c, instructions, stretch, tmpl_entry(env, "layers"), layers);
+            put_loop(&step, stretch, layers++, differ);
         }
     }
     put_updates(&step);

@@ -13,8 +13,8 @@ struct block {
     int64_t bytes, offset;
 };
 
-/* When each root is first written and last read. Inputs live from before the first instruction; outputs, and values
- * that become weights after the step, until after the last. */
+/* When each root is first written and last read. Outputs, and values that become weights after the step, live until
+ * after the last instruction. Inputs are the caller's. */
 static void lifetimes(const struct rankplan *plan, const struct plan_class *class, int *first, int *last) {
     const struct graph *graph = plan->graph;
     for (int t = 0; t < graph->tensors.n; t++) first[t] = last[t] = -1;
@@ -30,8 +30,6 @@ static void lifetimes(const struct rankplan *plan, const struct plan_class *clas
             if (node->inputs[k] >= 0) last[plan->root[node->inputs[k]]] = i;
     }
     for (int i = 0; i < graph->outputs.n; i++) last[plan->root[graph->outputs.at[i]]] = graph->order.n;
-    for (int i = 0; i < graph->inputs.n; i++) /* one that the class does not read has no place */
-        if (last[graph->inputs.at[i]] >= 0) first[graph->inputs.at[i]] = 0;
     for (int i = 0; i < graph->updates.n; i++) last[plan->root[graph->updates.at[i].value]] = graph->order.n;
 }
 
@@ -83,7 +81,7 @@ static int collect(const struct rankplan *plan, const struct plan_class *class, 
                    const int *last, struct block *blocks) {
     int n = 0;
     for (int t = 0; t < plan->graph->tensors.n; t++) {
-        if (plan->root[t] != t || tensor_is_stored(&plan->graph->tensors.at[t]) || first[t] < 0 ||
+        if (plan->root[t] != t || plan->graph->tensors.at[t].kind != TENSOR_VALUE || first[t] < 0 ||
             plan->shared[t] != shared)
             continue;
         int64_t bytes = 0;
@@ -166,6 +164,8 @@ void memplan_make(struct rankplan *plan) {
         place_weights(plan, class);
         place_values(plan, class, false, first, last);
         place_values(plan, class, true, first, last);
+        for (int i = 0; i < graph->inputs.n; i++)
+            class->place[graph->inputs.at[i]] = (struct plan_place){PLAN_CALLER, i};
         for (int t = 0; t < graph->tensors.n; t++)
             if (plan->root[t] != t) class->place[t] = class->place[plan->root[t]];
         for (int i = 0; i < graph->order.n; i++) {
@@ -204,7 +204,7 @@ static void write_value(struct walk *w, int root) {
 
 static bool is_intact(const struct walk *w, int tensor) {
     int root = w->plan->root[tensor];
-    if (tensor_is_stored(&w->plan->graph->tensors.at[root])) return true;
+    if (w->plan->graph->tensors.at[root].kind != TENSOR_VALUE) return true;
     for (int i = 0; i < w->holding.n; i++)
         if (w->holding.at[i] == root) return true;
     return false;
@@ -217,8 +217,6 @@ static int lost(const struct walk *w, struct diags *diags, const char *where, in
 
 static int walk_class(struct walk *w, struct diags *diags) {
     const struct graph *graph = w->plan->graph;
-    for (int i = 0; i < graph->inputs.n; i++)
-        if (w->class->place[graph->inputs.at[i]].offset >= 0) write_value(w, graph->inputs.at[i]);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         int part = rankplan_part(w->class, node);

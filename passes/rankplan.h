@@ -21,13 +21,14 @@ enum plan_arena {
     PLAN_ACTIVATIONS,
     PLAN_COMMUNICATION,
     PLAN_SCRATCH,
-    PLAN_ARENAS
+    PLAN_ARENAS,
+    PLAN_CALLER = PLAN_ARENAS /* an input, where the caller has it */
 };
 extern const char *const plan_arena_names[PLAN_ARENAS];
 
 struct plan_place {
     enum plan_arena arena;
-    int64_t offset; /* -1: not held */
+    int64_t offset; /* -1: not held; of an input: its index */
 };
 
 struct plan_class {

@@ -28,7 +28,8 @@ enum rt_arena {
     RT_ACTIVATIONS,
     RT_COMMUNICATION,
     RT_SCRATCH,
-    RT_ARENAS
+    RT_ARENAS,
+    RT_CALLER = RT_ARENAS /* the caller's memory: the offset is the index of an input */
 };
 
 /* An input or output of the model, complete (not this rank's part). Names are in manifest.json, in this order. */
@@ -68,7 +69,7 @@ struct rt;
 /* Ranks whose code is the same. */
 struct rt_class {
     size_t bytes[RT_ARENAS];
-    const struct rt_place *inputs, *outputs; /* where the step reads and writes complete ports; RT_ABSENT: nowhere */
+    const struct rt_place *inputs, *outputs; /* where complete ports are copied to and from; RT_ABSENT: nowhere */
     const size_t *weights;                   /* offset in RT_WEIGHTS of each weight, or RT_ABSENT */
     int (*infer_step)(struct rt *rt);
 };
@@ -97,6 +98,7 @@ struct rt {
     unsigned char *arena[RT_ARENAS]; /* zero-filled at open */
     struct rt_comm *comm;            /* all ranks */
     struct rt_comm *axis[RT_MAX_AXES]; /* ranks that differ from this one only on that mesh axis */
+    const void *const *inputs;       /* of the step under way, the caller's */
     int64_t step;                    /* steps begun */
     int site;                        /* instruction under way: index into "instructions" of manifest.json */
     struct rt_private *private;
@@ -118,6 +120,10 @@ void rt_close(struct rt *rt);
 /* One step. `inputs` and `outputs` are one pointer per port: complete tensors, row-major, of the port's dtype, the
  * caller's, and alive until the call returns. An output pointer may be NULL. Collective over the job's ranks. */
 int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs);
+
+/* Output `index` of the last step, complete, in memory of the rank (or of the caller, if it is an input): valid until the
+ * next step. NULL where this rank does not hold it. Saves the copy of rt_infer_step. */
+const void *rt_output(const struct rt *rt, int index);
 
 /* Text of the last failure of this rank (also of a failed rt_open, then with rt NULL: of this thread). */
 const char *rt_error(const struct rt *rt);

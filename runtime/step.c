@@ -13,11 +13,18 @@ static size_t port_bytes(const struct rt_port *port) {
 }
 
 static unsigned char *place_address(const struct rt *rt, const struct rt_place *place) {
+    if (place->arena == RT_CALLER) return (unsigned char *)(uintptr_t)rt->inputs[place->offset];
     return rt->arena[place->arena] + place->offset;
+}
+
+const void *rt_output(const struct rt *rt, int index) {
+    const struct rt_place *place = &rt->class->outputs[index];
+    return place->offset == RT_ABSENT ? NULL : place_address(rt, place);
 }
 
 static int run_class(struct rt *rt, const void *const *inputs, void *const *outputs) {
     const struct rt_program *program = rt->program;
+    rt->inputs = inputs;
     for (int i = 0; i < program->ninputs; i++) {
         const size_t bytes = port_bytes(&program->inputs[i]);
         if (bytes > 0 && rt->class->inputs[i].offset != RT_ABSENT)
@@ -26,8 +33,10 @@ static int run_class(struct rt *rt, const void *const *inputs, void *const *outp
     RT_TRY(rt->class->infer_step(rt));
     for (int i = 0; i < program->noutputs; i++) {
         const size_t bytes = port_bytes(&program->outputs[i]);
-        if (outputs[i] && bytes > 0 && rt->class->outputs[i].offset != RT_ABSENT)
-            memcpy(outputs[i], place_address(rt, &rt->class->outputs[i]), bytes);
+        const struct rt_place *place = &rt->class->outputs[i];
+        if (!outputs[i] || bytes == 0 || place->offset == RT_ABSENT) continue;
+        const void *at = place_address(rt, place);
+        if (at != outputs[i]) memcpy(outputs[i], at, bytes);
     }
     return RT_OK;
 }
