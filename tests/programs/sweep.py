@@ -73,6 +73,8 @@ class Sweep:
         for f in sorted(os.listdir(inputs)):
             run += ["--input", f"{f[:-4]}={os.path.join(inputs, f)}"]
         call(run)
+        if self.args.verify and plan != "one":
+            call([self.args.rankc, "verify", "--numeric", "-q", out])
         return load(out + "/out")
 
     def note(self, model, plan, result):
@@ -140,6 +142,7 @@ def main():
     parser.add_argument("--plans", default="one dp2 data2 tp2 tp3 tp4")
     parser.add_argument("--work")
     parser.add_argument("--comm")
+    parser.add_argument("--verify", action="store_true", help="also run `rankc verify --numeric` on every plan")
     parser.add_argument("--table", help="write the results to this file, as Markdown")
     parser.add_argument("models", nargs="+")
     args = parser.parse_args()
