@@ -102,7 +102,7 @@ static bool is_text(struct scan_source *source, const unsigned char **text, size
         unsigned char c = (*text)[i];
         if ((c < 0x20 || c > 0x7e) && c != '\n' && c != '\r' && c != '\t') return false;
     }
-    return *got > 0;
+    return *text && *got > 0;
 }
 
 static bool is_text_onnx(const unsigned char *text, size_t bytes) {

@@ -28,16 +28,9 @@ const struct pass *pass_find(const char *name);
  * is past a pass's `from` skips it. Returns -1 after diagnostics. */
 int pipeline_run(struct graph *graph, const struct pass_context *context, const struct pass *last);
 
-int pass_fold(struct graph *graph, const struct pass_context *context);
-int pass_cse(struct graph *graph, const struct pass_context *context);
-int pass_fuse(struct graph *graph, const struct pass_context *context);
-int pass_recognise(struct graph *graph, const struct pass_context *context);
-int pass_dce(struct graph *graph, const struct pass_context *context);
-int pass_policy(struct graph *graph, const struct pass_context *context);
-int pass_partition(struct graph *graph, const struct pass_context *context);
-int pass_redist(struct graph *graph, const struct pass_context *context);
-int pass_fuse_elementwise(struct graph *graph, const struct pass_context *context);
-int pass_sink(struct graph *graph, const struct pass_context *context);
-int pass_stage(struct graph *graph, const struct pass_context *context);
+/* The functions of the rows. Each returns -1 after diagnostics. */
+#define PASS(name, from, to, run, help) int run(struct graph *graph, const struct pass_context *context);
+#include "passes/passes.def"
+#undef PASS
 
 #endif

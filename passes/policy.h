@@ -17,11 +17,9 @@ extern const int npolicies;
 
 const struct policy *policy_find(const char *name);
 
-int policy_dp(struct graph *graph, const struct pass_context *context);
-int policy_data(struct graph *graph, const struct pass_context *context);
-int policy_tp(struct graph *graph, const struct pass_context *context);
-int policy_pp(struct graph *graph, const struct pass_context *context);
-int policy_manual(struct graph *graph, const struct pass_context *context);
-int policy_hybrid(struct graph *graph, const struct pass_context *context);
+/* Sets the splits of nodes, and with pipelines their stages. Returns -1 after diagnostics. */
+#define POLICY(name, axes, decide, help) int decide(struct graph *graph, const struct pass_context *context);
+#include "passes/policies.def"
+#undef POLICY
 
 #endif

@@ -64,11 +64,13 @@ static void run_file(const char *name, const char *file) {
 PASS_TEST(fold)
 PASS_TEST(cse)
 PASS_TEST(fuse)
+PASS_TEST(sink)
 PASS_TEST(recognise)
 PASS_TEST(dce)
 PASS_TEST(partition)
 PASS_TEST(redist)
 PASS_TEST(stage)
+PASS_TEST(fuse_elementwise)
 
 static void test_recognise_attention(void **state) {
     (void)state;
@@ -80,12 +82,14 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_fold),
         cmocka_unit_test(test_cse),
         cmocka_unit_test(test_fuse),
+        cmocka_unit_test(test_sink),
         cmocka_unit_test(test_recognise),
         cmocka_unit_test(test_recognise_attention),
         cmocka_unit_test(test_dce),
         cmocka_unit_test(test_partition),
         cmocka_unit_test(test_redist),
         cmocka_unit_test(test_stage),
+        cmocka_unit_test(test_fuse_elementwise),
     };
     golden = golden_options(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
