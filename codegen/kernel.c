@@ -208,6 +208,14 @@ static void put_reduce(struct local *l, const char *name, const char *argument) 
     for (; *reduce; reduce++) strbuf_putc(&l->out, (char)toupper((unsigned char)*reduce));
 }
 
+/* Of a transfer: how many places further along the axis the other end is. */
+static void put_distance(struct local *l, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    int64_t distance = attr_int(&l->node, "to", 0) - attr_int(&l->node, "from", 0);
+    bool sends = rankplan_part(l->class, &l->node) == STAGE_READS;
+    strbuf_printf(&l->out, "%+lld", (long long)(sends ? distance : -distance));
+}
+
 static void put_scratch(struct local *l, const char *name, const char *argument) {
     (void)name, (void)argument;
     strbuf_puts(&l->out, "rt->arena[RT_SCRATCH]");
@@ -217,13 +225,13 @@ static const struct {
     const char *name;
     void (*put)(struct local *l, const char *name, const char *argument);
 } variables[] = {
-    {"y", put_pointer},     {"x0", put_pointer},     {"x1", put_pointer},        {"x2", put_pointer},
-    {"x3", put_pointer},    {"x4", put_pointer},     {"list", put_list},         {"shape", put_shape},
-    {"ndim", put_ndim},     {"size", put_size},      {"bytes", put_local_bytes}, {"aligned", put_aligned},
-    {"outer", put_outer},   {"runs", put_runs},      {"extent", put_extent},     {"T", put_type},
-    {"T0", put_type},       {"B", put_bytes},        {"dtype", put_dtype},       {"count", put_count},
-    {"depth", put_depth},   {"is64", put_is64},      {"site", put_site},         {"around", put_around},
-    {"reduce", put_reduce}, {"scratch", put_scratch}};
+    {"y", put_pointer},     {"x0", put_pointer},      {"x1", put_pointer},        {"x2", put_pointer},
+    {"x3", put_pointer},    {"x4", put_pointer},      {"list", put_list},         {"shape", put_shape},
+    {"ndim", put_ndim},     {"size", put_size},       {"bytes", put_local_bytes}, {"aligned", put_aligned},
+    {"outer", put_outer},   {"runs", put_runs},       {"extent", put_extent},     {"T", put_type},
+    {"T0", put_type},       {"B", put_bytes},         {"dtype", put_dtype},       {"count", put_count},
+    {"depth", put_depth},   {"is64", put_is64},       {"site", put_site},         {"around", put_around},
+    {"reduce", put_reduce}, {"scratch", put_scratch}, {"distance", put_distance}};
 
 /* $[p]: the product of the part's extents of factors so named. */
 static void put_product(struct local *l, char first) {

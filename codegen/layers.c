@@ -19,13 +19,7 @@ static int *kinds_of(struct arena *arena, const struct rankplan *plan, const str
     for (int i = 0; i < n; i++) {
         key.length = 0;
         strbuf_printf(&key, "%d ", i ? instructions[i].site - instructions[i - 1].site : 1);
-        strbuf_puts(&key, instructions[i].text);
-        for (int t = 0; t < instructions[i].tensors.n; t++) {
-            int tensor = instructions[i].tensors.at[t];
-            const struct tensor *type = &plan->graph->tensors.at[tensor];
-            strbuf_printf(&key, "|%d:%d:%d:", (int)type->dtype, (int)tensor_is_stored(type), (int)class->place[tensor].arena);
-            strbuf_add(&key, (const char *)class->dims[tensor], (size_t)type->ndim * sizeof(int64_t));
-        }
+        instruction_kind(&key, plan, class, &instructions[i]);
         if (map_get(&seen, key.text, key.length) < 0) map_put(&seen, key.text, key.length, seen.n);
         kinds[i] = map_get(&seen, key.text, key.length);
     }
@@ -49,9 +43,10 @@ static struct stretch best_from(const int *kinds, int n, int first) {
     return best;
 }
 
-void layers_find(struct arena *arena, const struct rankplan *plan, const struct plan_class *class,
-                 const struct instruction *instructions, int n, struct stretches *out) {
-    const int *kinds = kinds_of(arena, plan, class, instructions, n);
+void layers_find(const struct rankplan *plan, const struct source *source, struct stretches *out) {
+    struct arena *arena = plan->graph->arena;
+    const int n = source->n,
+              *kinds = kinds_of(arena, plan, &plan->classes[source->classes[0]], source->instructions[0], n);
     *out = (struct stretches){0};
     for (int i = 0; i < n;) {
         struct stretch stretch = best_from(kinds, n, i);

@@ -8,7 +8,7 @@
 #ifndef CODEGEN_LAYERS_H
 #define CODEGEN_LAYERS_H
 
-#include "codegen/kernel.h"
+#include "codegen/source.h"
 
 struct stretch {
     int first, period, times; /* instructions [first, first + period * times); times = 1: written in place */
@@ -18,7 +18,6 @@ struct stretches {
     VEC(struct stretch) all;
 };
 
-void layers_find(struct arena *arena, const struct rankplan *plan, const struct plan_class *class,
-                 const struct instruction *instructions, int n, struct stretches *out);
+void layers_find(const struct rankplan *plan, const struct source *source, struct stretches *out);
 
 #endif

@@ -73,7 +73,8 @@ static void put_ranks(json *w, const struct manifest *m) {
         int64_t peak = 0;
         rt_json_open(w, '{', RT_JSON_INLINE);
         put_int(w, "rank", rank);
-        put(w, "source", program_source(plan->graph->arena, m->target, plan->class_of[rank % shards]));
+        put(w, "source",
+            source_name(plan->graph->arena, m->target, m->sources->of_class[plan->class_of[rank % shards]]));
         rt_json_key(w, "memory");
         rt_json_open(w, '{', RT_JSON_INLINE);
         for (int a = 0; a < PLAN_ARENAS; a++) {

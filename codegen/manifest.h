@@ -15,6 +15,7 @@ struct key {
 
 struct manifest {
     const struct rankplan *plan;
+    const struct sources *sources;
     const struct program_info *info;
     const struct target *target;
     const struct key *graph_key, *plan_key;

@@ -132,24 +132,27 @@ static const char *weight_offsets(const struct rankplan *plan, const struct plan
     return plan->weights.n ? strbuf_text(&out) : "0";
 }
 
-/* "shards 0, 1", of every unit. */
-static const char *shards_text(const struct rankplan *plan, int class) {
+/* "ranks 0, 1", of every unit: those of the classes. */
+static const char *ranks_text(const struct rankplan *plan, int nclasses, const int *classes) {
     struct strbuf out;
     int n = 0, shards = mesh_size(&plan->graph->mesh);
     strbuf_init(&out, plan->graph->arena);
     for (int s = 0; s < shards; s++)
-        if (plan->class_of[s] == class) strbuf_printf(&out, "%s%d", n++ ? ", " : "", s);
+        for (int c = 0; c < nclasses; c++)
+            if (plan->class_of[s] == classes[c]) strbuf_printf(&out, "%s%d", n++ ? ", " : "", s);
     return arena_printf(plan->graph->arena, "rank%s %s", n == 1 ? "" : "s", strbuf_text(&out));
 }
 
-static void bind_classes(struct tmpl_env *env, const struct rankplan *plan) {
+static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, const struct sources *sources) {
     struct graph *graph = plan->graph;
     tmpl_list(env, "classes");
     for (int c = 0; c < plan->nclasses; c++) {
         const struct plan_class *class = &plan->classes[c];
         struct tmpl_env *entry = tmpl_entry(env, "classes");
         tmpl_setf(entry, "class", "%d", c);
-        tmpl_set(entry, "ranks_of_class", shards_text(plan, c));
+        tmpl_setf(entry, "source", "%d", sources->of_class[c]);
+        tmpl_setf(entry, "row", "%d", sources->row[c]);
+        tmpl_set(entry, "ranks", ranks_text(plan, 1, &c));
         tmpl_set(entry, "input_places", input_places(graph));
         tmpl_set(entry, "output_places", places(plan, class, graph->outputs.n, graph->outputs.at));
         tmpl_set(entry, "weight_offsets", weight_offsets(plan, class));
@@ -189,10 +192,6 @@ static void bind_names(struct tmpl_env *env, struct arena *arena, const struct p
 /* Files
  * ------------------------------------------------------------------------------------------------------------ */
 
-const char *program_source(struct arena *arena, const struct target *target, int class) {
-    return arena_printf(arena, "rank_%d%s", class, target->source_suffix);
-}
-
 static void add_file(struct program *program, struct arena *arena, const char *path, const void *bytes,
                      size_t count) {
     VEC_PUSH(arena, &program->files, (struct program_file){path, bytes, count});
@@ -202,16 +201,29 @@ static void add_text(struct program *program, struct arena *arena, const char *p
     add_file(program, arena, path, text, strlen(text));
 }
 
-static const char *source_names(const struct rankplan *plan, const struct target *target) {
-    struct strbuf out;
-    strbuf_init(&out, plan->graph->arena);
-    for (int c = 0; c < plan->nclasses; c++)
-        strbuf_printf(&out, "%s%s", c ? " " : "", program_source(plan->graph->arena, target, c));
-    return strbuf_text(&out);
+/* The sources' texts, their names in the build file, and the prototypes of their steps. */
+static void add_sources(struct program *program, struct tmpl_env *env, const struct rankplan *plan,
+                        const struct sources *sources, const struct target *target) {
+    struct arena *arena = plan->graph->arena;
+    struct strbuf names;
+    strbuf_init(&names, arena);
+    tmpl_list(env, "steps");
+    for (int s = 0; s < sources->n; s++) {
+        const struct source *source = &sources->at[s];
+        const char *name = source_name(arena, target, s);
+        struct tmpl_env *own = tmpl_env(arena, env);
+        const char *ranks = ranks_text(plan, source->nclasses, source->classes);
+        tmpl_set(own, "ranks", ranks);
+        tmpl_set(own, "execute", strncmp(ranks, "ranks", 5) == 0 ? "execute" : "executes");
+        add_text(program, arena, name, rank_source(plan, source, s, target, own));
+        strbuf_printf(&names, "%s%s", s ? " " : "", name);
+        tmpl_setf(tmpl_entry(env, "steps"), "source", "%d", s);
+    }
+    tmpl_set(env, "sources", strbuf_text(&names));
 }
 
-int program_make(struct program *program, const struct rankplan *plan, const struct target *target,
-                 const struct program_info *info, struct diags *diags) {
+int program_make(struct program *program, const struct rankplan *plan, const struct sources *sources,
+                 const struct target *target, const struct program_info *info, struct diags *diags) {
     struct graph *graph = plan->graph;
     struct arena *arena = graph->arena;
     struct tmpl_env *env = tmpl_env(arena, NULL);
@@ -225,16 +237,9 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     tmpl_setf(env, "ninputs", "%d", graph->inputs.n);
     tmpl_setf(env, "noutputs", "%d", graph->outputs.n);
     bool has_constants = bind_weights(env, plan, info, &constants);
-    bind_classes(env, plan);
+    bind_classes(env, plan, sources);
     bind_mesh(env, plan);
-    tmpl_set(env, "sources", source_names(plan, target));
-    for (int c = 0; c < plan->nclasses; c++) {
-        struct tmpl_env *own = tmpl_env(arena, env);
-        const char *shards = shards_text(plan, c);
-        tmpl_set(own, "ranks_of_class", shards);
-        tmpl_set(own, "execute", strncmp(shards, "ranks", 5) == 0 ? "execute" : "executes");
-        add_text(program, arena, program_source(arena, target, c), rank_source(plan, c, target, own));
-    }
+    add_sources(program, env, plan, sources, target);
     for (const struct target_file *file = target->files; file->template; file++)
         add_text(program, arena, file->name, tmpl_fill(arena, file->template, template_text(file->template), env));
     if (has_constants) add_file(program, arena, "weights/constants.bin", strbuf_text(&constants), constants.length);

@@ -2,8 +2,7 @@
 #ifndef CODEGEN_PROGRAM_H
 #define CODEGEN_PROGRAM_H
 
-#include "codegen/target.h"
-#include "passes/rankplan.h"
+#include "codegen/source.h"
 
 /* What the program is called and made with; for titles, identifiers and the manifest. */
 struct program_info {
@@ -24,11 +23,8 @@ struct program {
 };
 
 /* The sources of all rank classes, the tables, the build file, and weights/constants.bin if there are constants. */
-int program_make(struct program *program, const struct rankplan *plan, const struct target *target,
-                 const struct program_info *info, struct diags *diags);
-
-/* "rank_0.c": the source of a class. */
-const char *program_source(struct arena *arena, const struct target *target, int class);
+int program_make(struct program *program, const struct rankplan *plan, const struct sources *sources,
+                 const struct target *target, const struct program_info *info, struct diags *diags);
 
 enum { CONSTANTS_ALIGNMENT = 64 };
 

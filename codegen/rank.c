@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "codegen/layers.h"
+#include "passes/stage.h"
 
 /* Note [Sites]
  * Every instruction of a step has a number, its site: its place in the order, the same on all ranks that run it,
@@ -12,7 +13,7 @@
 
 /* A pointer of a function: the tensor it stands for in each call of the function. */
 struct role {
-    const int *tensors;
+    const int *tensors; /* per call */
     const char *name;
     bool fixed, written;
 };
@@ -20,10 +21,11 @@ struct role {
 /* One function in the making: the step itself, or a layer. */
 struct function {
     const struct rankplan *plan;
-    const struct plan_class *class;
+    const struct source *source;
+    const struct plan_class *class; /* the source's first */
     struct arena *arena;
-    const struct instruction *instructions;
-    int times, period; /* calls, and instructions from one call to the next */
+    int times, period; /* calls in a step, and instructions from one call to the next */
+    int calls;         /* in all classes: times of the first class, times of the next, .. */
     VEC(struct role) roles;
     int counts[3]; /* names given, per prefix */
     struct strbuf body;
@@ -34,23 +36,33 @@ static const struct tensor *tensor_at(const struct function *f, int id) {
     return &f->plan->graph->tensors.at[id];
 }
 
+static const struct node *node_at(const struct function *f, int i) {
+    return &f->plan->graph->nodes.at[f->source->instructions[0][i].node];
+}
+
 static const char *type_name(const struct function *f, int tensor) {
     return rt_dtypes[tensor_at(f, tensor)->dtype].c_type;
 }
 
 /* The tensors that slot `slot` of instruction `i` stands for in the function's calls. */
 static const int *slot_tensors(struct function *f, int i, int slot) {
-    int *tensors = ARENA_ARRAY(f->arena, int, f->times);
-    for (int call = 0; call < f->times; call++)
-        tensors[call] = f->instructions[i + call * f->period].tensors.at[slot];
+    int *tensors = ARENA_ARRAY(f->arena, int, f->calls);
+    for (int call = 0; call < f->calls; call++) {
+        const struct instruction *instructions = f->source->instructions[call / f->times];
+        tensors[call] = instructions[i + call % f->times * f->period].tensors.at[slot];
+    }
     return tensors;
 }
 
+static const struct plan_place *place_in(const struct function *f, const int *tensors, int call) {
+    return &f->plan->classes[f->source->classes[call / f->times]].place[tensors[call]];
+}
+
 static bool one_address(const struct function *f, const int *tensors) {
-    const struct plan_place *place = f->class->place;
-    for (int call = 1; call < f->times; call++)
-        if (place[tensors[call]].offset != place[tensors[0]].offset ||
-            place[tensors[call]].arena != place[tensors[0]].arena)
+    const struct plan_place *first = place_in(f, tensors, 0);
+    for (int call = 1; call < f->calls; call++)
+        if (place_in(f, tensors, call)->offset != first->offset ||
+            place_in(f, tensors, call)->arena != first->arena)
             return false;
     return true;
 }
@@ -65,17 +77,17 @@ static void put_shape_comment(struct function *f, int tensor) {
     for (int d = 0; d < t->ndim; d++)
         strbuf_printf(&f->body, "%s%lld", d ? "," : "", (long long)f->class->dims[tensor][d]);
     strbuf_puts(&f->body, ")");
-    if (t->kind != TENSOR_VALUE && f->times == 1 && str_is_plain(t->name)) strbuf_printf(&f->body, " %s", t->name);
+    if (t->kind != TENSOR_VALUE && f->calls == 1 && str_is_plain(t->name)) strbuf_printf(&f->body, " %s", t->name);
     strbuf_putc(&f->body, '\n');
 }
 
-/* Where the role's tensor is: an offset in an arena, of the function or of the call, or an input of the step. */
+/* Where the role's tensor is: an offset in an arena, or an input of the step; of the function or of the call. */
 static const char *address_of(const struct function *f, const struct role *role) {
-    const struct plan_place *place = &f->class->place[role->tensors[0]];
-    if (place->arena == PLAN_CALLER) return arena_printf(f->arena, "rt->inputs[%lld]", (long long)place->offset);
-    const char *arena = plan_arena_names[place->arena];
-    if (!role->fixed) return arena_printf(f->arena, "(%s + at->%s)", arena, role->name);
-    return arena_printf(f->arena, "(%s + %lld)", arena, (long long)place->offset);
+    const struct plan_place *place = place_in(f, role->tensors, 0);
+    const char *offset = role->fixed ? arena_printf(f->arena, "%lld", (long long)place->offset)
+                                     : arena_printf(f->arena, "at->%s", role->name);
+    if (place->arena == PLAN_CALLER) return arena_printf(f->arena, "rt->inputs[%s]", offset);
+    return arena_printf(f->arena, "(%s + %s)", plan_arena_names[place->arena], offset);
 }
 
 static void declare(struct function *f, const struct role *role) {
@@ -90,7 +102,7 @@ static void declare(struct function *f, const struct role *role) {
 static const struct role *role_of(struct function *f, int i, int slot) {
     const int *tensors = slot_tensors(f, i, slot);
     for (int r = 0; r < f->roles.n; r++)
-        if (memcmp(f->roles.at[r].tensors, tensors, (size_t)f->times * sizeof *tensors) == 0)
+        if (memcmp(f->roles.at[r].tensors, tensors, (size_t)f->calls * sizeof *tensors) == 0)
             return &f->roles.at[r];
     enum tensor_kind kind = tensor_at(f, tensors[0])->kind;
     int prefix = kind == TENSOR_VALUE ? 0 : kind == TENSOR_INPUT ? 1 : 2;
@@ -103,7 +115,7 @@ static const struct role *role_of(struct function *f, int i, int slot) {
 
 /* The call with its holes filled; `site` is written before the instruction's own number. */
 static void put_call(struct function *f, int i, const char *site, int number) {
-    const struct instruction *instruction = &f->instructions[i];
+    const struct instruction *instruction = &f->source->instructions[0][i];
     int slot = 0;
     for (int s = 1; s <= instruction->tensors.n; s++)
         role_of(f, i, s % instruction->tensors.n); /* the result last */
@@ -119,45 +131,52 @@ static void put_call(struct function *f, int i, const char *site, int number) {
 }
 
 static void put_node_comment(struct function *f, int i) {
-    const struct node *node = &f->plan->graph->nodes.at[f->instructions[i].node];
+    const struct node *node = node_at(f, i);
     if (f->said && strcmp(f->said, node->name) == 0) return;
     strbuf_printf(&f->body, "%s// %s %s\n", f->body.length ? "\n" : "", node->op->name,
                   str_is_plain(node->name) ? node->name : "");
     f->said = node->name;
 }
 
-static struct function new_function(const struct rankplan *plan, const struct plan_class *class,
-                                    const struct instruction *instructions, int times, int period) {
+static struct function new_function(const struct rankplan *plan, const struct source *source, int times,
+                                    int period) {
     struct function f = {.plan = plan,
-                         .class = class,
+                         .source = source,
+                         .class = &plan->classes[source->classes[0]],
                          .arena = plan->graph->arena,
-                         .instructions = instructions,
                          .times = times,
-                         .period = period};
+                         .period = period,
+                         .calls = times * source->nclasses};
     strbuf_init(&f.body, f.arena);
     return f;
 }
 
-/* Layers ----------------------------------------------------------------------------------------------------------
- */
-
-static void bind_offsets(const struct function *f, struct tmpl_env *env) {
+/* Tables of offsets: the fields, and a row per call. True if there is anything in which the calls differ. */
+static bool bind_offsets(const struct function *f, struct tmpl_env *env) {
     struct strbuf fields;
     strbuf_init(&fields, f->arena);
     tmpl_list(env, "rows");
     for (int r = 0; r < f->roles.n; r++)
         if (!f->roles.at[r].fixed) strbuf_printf(&fields, "%s%s", fields.length ? ", " : "", f->roles.at[r].name);
     tmpl_set(env, "fields_text", strbuf_text(&fields));
-    for (int call = 0; call < f->times; call++) {
+    for (int call = 0; call < f->calls; call++) {
         struct strbuf row;
         strbuf_init(&row, f->arena);
         for (int r = 0; r < f->roles.n; r++)
             if (!f->roles.at[r].fixed)
                 strbuf_printf(&row, "%s%lld", row.length ? ", " : "",
-                              (long long)f->class->place[f->roles.at[r].tensors[call]].offset);
-        tmpl_set(tmpl_entry(env, "rows"), "row", strbuf_text(&row));
+                              (long long)place_in(f, f->roles.at[r].tensors, call)->offset);
+        struct tmpl_env *entry = tmpl_entry(env, "rows");
+        tmpl_set(entry, "row", strbuf_text(&row));
+        tmpl_setf(entry, "site", "%d", f->source->instructions[call / f->times][0].site);
     }
+    tmpl_setf(env, "calls", "%d", f->calls);
+    tmpl_set(env, "differ", fields.length ? "yes" : "");
+    return fields.length;
 }
+
+/* Layers ----------------------------------------------------------------------------------------------------------
+ */
 
 /* Names of the arenas the text uses, declared at the top of the function. */
 static void bind_arenas(struct tmpl_env *env, const char *text) {
@@ -175,36 +194,45 @@ static void bind_arenas(struct tmpl_env *env, const char *text) {
 }
 
 /* True if its calls differ in addresses. */
-static bool write_layer(const struct rankplan *plan, const struct plan_class *class,
-                        const struct instruction *instructions, const struct stretch *stretch, struct tmpl_env *env,
-                        int number) {
-    struct function f = new_function(plan, class, instructions, stretch->times, stretch->period);
+static bool write_layer(const struct rankplan *plan, const struct source *source, const struct stretch *stretch,
+                        struct tmpl_env *env, int number) {
+    const struct instruction *instructions = source->instructions[0] + stretch->first;
+    struct function f = new_function(plan, source, stretch->times, stretch->period);
     for (int j = 0; j < stretch->period; j++) {
         put_node_comment(&f, stretch->first + j);
-        put_call(&f, stretch->first + j, "site + ",
-                 instructions[stretch->first + j].site - instructions[stretch->first].site);
+        put_call(&f, stretch->first + j, "site + ", instructions[j].site - instructions[0].site);
     }
     tmpl_setf(env, "layer", "layer_%d", number);
-    tmpl_setf(env, "times", "%d", stretch->times);
     tmpl_set(env, "body", strbuf_text(&f.body));
     tmpl_set(env, "uses_site", strstr(strbuf_text(&f.body), "site + ") ? "yes" : "");
-    bind_offsets(&f, env);
     bind_arenas(env, strbuf_text(&f.body));
-    bool differ = false;
-    for (int r = 0; r < f.roles.n; r++) differ = differ || !f.roles.at[r].fixed;
-    tmpl_set(env, "differ", differ ? "yes" : "");
-    return differ;
+    return bind_offsets(&f, env);
 }
 
 /* The step
  * --------------------------------------------------------------------------------------------------------- */
 
+/* Classes count the sites of their stage from their first, in the table; what all stages run has one site. */
+static bool site_is_of_class(const struct function *step, int i) {
+    return step->calls > 1 && node_at(step, i)->stage != STAGE_ALL;
+}
+
+static const char *site_base(const struct function *step, int i) {
+    return site_is_of_class(step, i) ? "at->site + " : "";
+}
+
+static int site_of(const struct function *step, int i) {
+    const struct instruction *instructions = step->source->instructions[0];
+    return instructions[i].site - (site_is_of_class(step, i) ? instructions[0].site : 0);
+}
+
 static void put_loop(struct function *step, const struct stretch *stretch, int number, bool differ) {
-    const struct instruction *first = &step->instructions[stretch->first];
-    int sites = first[stretch->period].site - first->site;
+    int first = site_of(step, stretch->first), sites = site_of(step, stretch->first + stretch->period) - first;
+    const char *row = step->calls > 1 ? arena_printf(step->arena, "rt->class->row * %d + i", stretch->times) : "i";
+    const char *at = differ ? arena_printf(step->arena, "&layer_%d_at[%s], ", number, row) : "";
     strbuf_printf(&step->body, "%sfor (int i = 0; i < %d; i++)\n", step->body.length ? "\n" : "", stretch->times);
-    const char *at = differ ? arena_printf(step->arena, "&layer_%d_at[i], ", number) : "";
-    strbuf_printf(&step->body, "    RT_TRY(layer_%d(rt, %s%d + %d * i));\n", number, at, first->site, sites);
+    strbuf_printf(&step->body, "    RT_TRY(layer_%d(rt, %s%s%d + %d * i));\n", number, at,
+                  site_base(step, stretch->first), first, sites);
     step->said = NULL;
 }
 
@@ -221,47 +249,31 @@ static void put_updates(struct function *step) {
     }
 }
 
-/* What ranks of the class execute, in order; returns how many. */
-static int instructions_of(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels,
-                           struct instruction *out) {
+const char *rank_source(const struct rankplan *plan, const struct source *source, int number,
+                        const struct target *target, const struct tmpl_env *program) {
     const struct graph *graph = plan->graph;
-    int n = 0, site = 0;
-    for (int i = 0; i < graph->order.n; i++) {
-        int id = graph->order.at[i];
-        if (graph->nodes.at[id].op->class == OP_VIEW) continue;
-        out[n].site = site++;
-        if (rankplan_part(class, &graph->nodes.at[id]) && kernel_instruction(plan, class, kernels, id, &out[n]))
-            n++;
-    }
-    return n;
-}
-
-const char *rank_source(const struct rankplan *plan, int class, const struct target *target,
-                        const struct tmpl_env *program) {
-    const struct graph *graph = plan->graph;
-    const struct plan_class *c = &plan->classes[class];
     struct tmpl_env *env = tmpl_env(graph->arena, program);
-    struct kernels *kernels = kernels_new(graph->arena, target);
-    struct instruction *instructions = ARENA_ARRAY(graph->arena, struct instruction, graph->order.n + 1);
     struct stretches stretches;
-    int n = instructions_of(plan, c, kernels, instructions), layers = 0;
-    layers_find(graph->arena, plan, c, instructions, n, &stretches);
-    struct function step = new_function(plan, c, instructions, 1, 0);
+    int layers = 0;
+    layers_find(plan, source, &stretches);
+    struct function step = new_function(plan, source, 1, 0);
     tmpl_list(env, "layers");
     for (int s = 0; s < stretches.all.n; s++) {
         const struct stretch *stretch = &stretches.all.at[s];
         if (stretch->times == 1) {
             put_node_comment(&step, stretch->first);
-            put_call(&step, stretch->first, "", instructions[stretch->first].site);
+            put_call(&step, stretch->first, site_base(&step, stretch->first), site_of(&step, stretch->first));
         } else {
-            bool differ = write_layer(plan, c, instructions, stretch, tmpl_entry(env, "layers"), layers);
+            bool differ = write_layer(plan, source, stretch, tmpl_entry(env, "layers"), layers);
             put_loop(&step, stretch, layers++, differ);
         }
     }
     put_updates(&step);
-    tmpl_setf(env, "class", "%d", class);
-    tmpl_set(env, "kernels", kernels_text(kernels));
+    tmpl_setf(env, "source", "%d", number);
+    tmpl_set(env, "kernels", kernels_text(source->kernels));
     tmpl_set(env, "body", strbuf_text(&step.body));
+    tmpl_set(env, "shared", step.calls > 1 ? "yes" : "");
+    bind_offsets(&step, env);
     bind_arenas(env, strbuf_text(&step.body));
     return tmpl_fill(graph->arena, target->rank_template, template_text(target->rank_template), env);
 }

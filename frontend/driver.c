@@ -32,6 +32,7 @@ struct job {
     struct side_files side;
     VEC(const char *) files; /* that stored tensors lie in, by stored.file */
     struct rankplan plan;
+    struct sources sources;
     struct program_info info;
     struct reuse_keys keys;
 };
@@ -44,7 +45,6 @@ static bool has_suffix(const char *text, const char *suffix) {
     return n >= m && strcmp(text + n - m, suffix) == 0;
 }
 
-/* Files that IR text names lie beside it; the text itself comes first, as a model does. */
 /* The files that a compiled model's weights lie in. */
 static int list_located_files(struct job *job) {
     struct rt_reason why;
@@ -59,6 +59,7 @@ static int list_located_files(struct job *job) {
     return 0;
 }
 
+/* Files that IR text names lie beside it; the text itself comes first, as a model does. */
 static int list_text_files(struct job *job) {
     if (job->location) return list_located_files(job);
     const char *text = job->options->operand, *slash = strrchr(text, '/');
@@ -144,14 +145,20 @@ static int job_read(struct job *job) {
     if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
     int status = has_suffix(job->options->operand, ".rir") ? read_text(job) : read_onnx(job);
     if (status < 0 || job->diags->errors > before) return -1;
-    if (job->location) job->graph->mesh.naxes = 0; /* the whole model on one rank */
-    else if (job->graph->level < PLACED) set_mesh(job);
+    if (job->location)
+        job->graph->mesh.naxes = 0; /* the whole model on one rank */
+    else if (job->graph->level < PLACED)
+        set_mesh(job);
     return 0;
 }
 
 static void job_close(struct job *job) {
     onnx_close(job->model);
     side_files_free(&job->side);
+}
+
+static const struct target *target_of(const struct job *job) {
+    return target_find(choice_word(job->options->target));
 }
 
 static struct pass_context pass_context(const struct job *job) {
@@ -169,7 +176,9 @@ static int job_plan(struct job *job) {
     struct pass_context context = pass_context(job);
     if (pipeline_run(job->graph, &context, NULL) < 0) return -1;
     rankplan_make(&job->plan, job->graph);
-    return rankplan_verify(&job->plan, job->diags);
+    if (rankplan_verify(&job->plan, job->diags) < 0) return -1;
+    sources_find(&job->sources, &job->plan, target_of(job));
+    return 0;
 }
 
 /* How many ranks there are in all: as the options say, in units of the mesh's size where text IR brought the mesh. */
@@ -207,8 +216,9 @@ static int job_describe(struct job *job) {
 
 static struct manifest manifest_of(const struct job *job, const struct program *program) {
     return (struct manifest){.plan = &job->plan,
+                             .sources = &job->sources,
                              .info = &job->info,
-                             .target = target_find(choice_word(job->options->target)),
+                             .target = target_of(job),
                              .graph_key = &job->keys.graph,
                              .plan_key = &job->keys.plan,
                              .program = program};
@@ -304,9 +314,7 @@ static int save_plan(const struct job *job, const char *plan) {
 
 static int generate(struct job *job, struct output *output, const char *imported) {
     struct program program;
-    if (program_make(&program, &job->plan, target_find(choice_word(job->options->target)), &job->info, job->diags) <
-        0)
-        return -1;
+    if (program_make(&program, &job->plan, &job->sources, target_of(job), &job->info, job->diags) < 0) return -1;
     const char *plan = manifest_plan_text(&job->plan, &job->info);
     if (!plan) return diag_error(job->diags, 500, EXIT_LIMIT, NULL, "out of memory");
     if (save_plan(job, plan) < 0) return -1;

@@ -1,17 +1,27 @@
 /* Pipeline stages: the order of the graph is cut into as many runs as the pipeline axis has ranks, so that the slowest
- * stage, with what crosses into it, is as fast as can be. */
+ * stage, with what crosses into it, is as fast as can be. Where cuts at the same place of repeated layers are nearly as
+ * good they are taken: stages of equal layers then have equal code (Note [Sources] in codegen/source.h). */
 #include "passes/policy.h"
 
+#include <string.h>
+
+#include "ir/base/map.h"
+#include "ir/base/str.h"
 #include "passes/cost.h"
 #include "passes/stage.h"
 
-enum { MAX_CUTS = 1024 }; /* places considered: those where least crosses */
+enum {
+    MAX_CUTS = 1024, /* places considered: those where least crosses */
+    AROUND = 4       /* nodes before and behind a place that make its kind */
+};
+static const double nearly = 1.02; /* times the best */
 
 struct places {
     int n;
     int at[MAX_CUTS + 2];      /* position in the order before which a cut may be; 0 and the end included */
     double cost[MAX_CUTS + 2]; /* seconds of all before it */
     double crossing[MAX_CUTS + 2];
+    int kind[MAX_CUTS + 2]; /* equal where the nodes around are alike */
 };
 
 /* Seconds that the values live across each position of the order take to cross. Values that are made again are free. */
@@ -53,6 +63,29 @@ static double threshold(const double *cross, int n) {
     return low;
 }
 
+/* Operators and results of the nodes around a place of the order. */
+static const char *surroundings(const struct graph *graph, int place) {
+    struct strbuf out;
+    strbuf_init(&out, graph->arena);
+    for (int i = place - AROUND; i < place + AROUND; i++) {
+        if (i < 0 || i >= graph->order.n) continue;
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        strbuf_printf(&out, "%s %s\n", node->op->name,
+                      tensor_type(graph->arena, &graph->tensors.at[node->outputs[0]]));
+    }
+    return strbuf_text(&out);
+}
+
+static void find_kinds(struct places *places, const struct graph *graph) {
+    struct map seen;
+    map_init(&seen, graph->arena);
+    for (int p = 0; p < places->n; p++) {
+        const char *around = surroundings(graph, places->at[p]);
+        if (map_get(&seen, around, strlen(around)) < 0) map_put(&seen, around, strlen(around), seen.n);
+        places->kind[p] = map_get(&seen, around, strlen(around));
+    }
+}
+
 static void list_places(struct places *places, const struct graph *graph, const bool *remade) {
     int n = graph->order.n;
     const double *cross = crossings(graph, remade);
@@ -67,11 +100,12 @@ static void list_places(struct places *places, const struct graph *graph, const 
         }
         if (i < n) cost += cost_node(graph, &graph->nodes.at[graph->order.at[i]], &machine_default);
     }
+    find_kinds(places, graph);
 }
 
 /* best[s][j]: the slowest of s stages that end at place j, at its fastest; from[s][j]: where the last of them begins.
- * Every stage has at least one node. */
-static void balance(const struct places *p, int stages, struct arena *arena, int *cuts) {
+ * Every stage has at least one node. Returns the slowest of all. */
+static double balance(const struct places *p, int stages, struct arena *arena, int *cuts) {
     double *best = ARENA_ARRAY(arena, double, (stages + 1) * p->n);
     int *from = ARENA_ARRAY(arena, int, (stages + 1) * p->n);
     for (int i = 0; i < (stages + 1) * p->n; i++) best[i] = 1e300;
@@ -85,8 +119,37 @@ static void balance(const struct places *p, int stages, struct arena *arena, int
                 best[s * p->n + j] = slowest;
                 from[s * p->n + j] = i;
             }
-    for (int s = stages, j = p->n - 1; s > 0; s--) cuts[s] = j, j = from[s * p->n + j];
-    cuts[0] = 0;
+    for (int s = stages, j = p->n - 1; s >= 0; s--) cuts[s] = p->at[j], j = from[s * p->n + j];
+    return best[stages * p->n + p->n - 1];
+}
+
+/* The ends, and the places of one kind. */
+static struct places *of_kind(const struct places *all, int kind, struct arena *arena) {
+    struct places *some = ARENA_NEW(arena, struct places);
+    for (int p = 0; p < all->n; p++) {
+        if (p > 0 && p < all->n - 1 && all->kind[p] != kind) continue;
+        some->at[some->n] = all->at[p];
+        some->cost[some->n] = all->cost[p];
+        some->crossing[some->n++] = all->crossing[p];
+    }
+    return some;
+}
+
+/* Positions of the order at which stages begin, and its end. */
+static void choose_cuts(const struct places *places, int stages, struct arena *arena, int *cuts) {
+    double limit = balance(places, stages, arena, cuts) * nearly;
+    int *alike = ARENA_ARRAY(arena, int, stages + 1);
+    for (int p = 1; p < places->n - 1; p++) {
+        bool tried = false;
+        for (int q = 1; q < p; q++) tried = tried || places->kind[q] == places->kind[p];
+        if (tried) continue;
+        const struct places *some = of_kind(places, places->kind[p], arena);
+        if (some->n - 1 < stages) continue;
+        double slowest = balance(some, stages, arena, alike);
+        if (slowest >= limit) continue;
+        limit = slowest;
+        memcpy(cuts, alike, (size_t)(stages + 1) * sizeof *cuts);
+    }
 }
 
 int policy_pp(struct graph *graph, const struct pass_context *context) {
@@ -102,9 +165,8 @@ int policy_pp(struct graph *graph, const struct pass_context *context) {
     if (places->n - 1 < stages)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name, "%d stages, but only %d places to cut", stages,
                           places->n - 1);
-    balance(places, stages, graph->arena, cuts);
+    choose_cuts(places, stages, graph->arena, cuts);
     for (int s = 0; s < stages; s++)
-        for (int i = places->at[cuts[s]]; i < places->at[cuts[s + 1]]; i++)
-            graph->nodes.at[graph->order.at[i]].stage = s;
+        for (int i = cuts[s]; i < cuts[s + 1]; i++) graph->nodes.at[graph->order.at[i]].stage = s;
     return 0;
 }

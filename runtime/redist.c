@@ -114,14 +114,14 @@ int rt_all_reduce(struct rt *rt, int site, int axis, void *dst, const void *src,
     return leave_site(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, reduce));
 }
 
-int rt_send(struct rt *rt, int site, int axis, const void *src, int64_t bytes, int to) {
+int rt_send(struct rt *rt, int site, int axis, const void *src, int64_t bytes, int distance) {
     struct rt_comm *comm = enter_site(rt, site, axis);
-    return leave_site(rt, comm, comm->driver->send(comm, src, (size_t)bytes, to));
+    return leave_site(rt, comm, comm->driver->send(comm, src, (size_t)bytes, comm->rank + distance));
 }
 
-int rt_receive(struct rt *rt, int site, int axis, void *dst, int64_t bytes, int from) {
+int rt_receive(struct rt *rt, int site, int axis, void *dst, int64_t bytes, int distance) {
     struct rt_comm *comm = enter_site(rt, site, axis);
-    return leave_site(rt, comm, comm->driver->receive(comm, dst, (size_t)bytes, from));
+    return leave_site(rt, comm, comm->driver->receive(comm, dst, (size_t)bytes, comm->rank + distance));
 }
 
 int rt_broadcast(struct rt *rt, int site, int axis, void *dst, const void *src, int64_t bytes, int root) {

@@ -14,7 +14,7 @@
 #include "base/part.h"
 #include "comm.h"
 
-#define RT_FORMAT    1 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
+#define RT_FORMAT    2 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
 #define RT_MAX_NDIM  8
 #define RT_MAX_AXES  4
 #define RT_ALIGNMENT 64 /* of every arena and of every offset in it */
@@ -71,6 +71,7 @@ struct rt_class {
     size_t bytes[RT_ARENAS];
     const struct rt_place *inputs, *outputs; /* where complete ports are copied to and from; RT_ABSENT: nowhere */
     const size_t *weights;                   /* offset in RT_WEIGHTS of each weight, or RT_ABSENT */
+    int row;                                 /* in the tables of a source that classes share */
     int (*infer_step)(struct rt *rt);
 };
 
@@ -163,10 +164,10 @@ int rt_reduce_scatter(struct rt *rt, int site, int axis, void *dst, const void *
 int rt_all_reduce(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count,
                   enum rt_reduce reduce);
 
-/* Between the ranks along one mesh axis, by their place on it: `bytes` bytes to rank `to`, from rank `from`, or from
- * rank `root` to all (whose own dst is a copy of its src; the others' src is not read). */
-int rt_send(struct rt *rt, int site, int axis, const void *src, int64_t bytes, int to);
-int rt_receive(struct rt *rt, int site, int axis, void *dst, int64_t bytes, int from);
+/* Between the ranks along one mesh axis: `bytes` bytes to or from the rank `distance` places further along it (negative:
+ * before), or from the rank at place `root` to all (whose own dst is a copy of its src; the others' src is not read). */
+int rt_send(struct rt *rt, int site, int axis, const void *src, int64_t bytes, int distance);
+int rt_receive(struct rt *rt, int site, int axis, void *dst, int64_t bytes, int distance);
 int rt_broadcast(struct rt *rt, int site, int axis, void *dst, const void *src, int64_t bytes, int root);
 
 /* A kernel met data that no plan can foresee (an index out of range): records the text and stops the step. */

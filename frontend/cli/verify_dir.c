@@ -88,9 +88,11 @@ static int check_sources(const struct check *c, const struct rankplan *plan) {
     const char *target = rt_json_text(rt_json_member(rt_json_root(c->manifest), "target"));
     struct program_info info = info_of(c);
     struct program program;
+    struct sources sources;
     if (!target || !target_find(target) || !info.model || !info.instance || !info.version || !info.pas || !info.key)
         return diag_error(c->diags, 803, EXIT_MALFORMED, c->dir, "manifest.json is incomplete");
-    if (program_make(&program, plan, target_find(target), &info, c->diags) < 0) return -1;
+    sources_find(&sources, plan, target_find(target));
+    if (program_make(&program, plan, &sources, target_find(target), &info, c->diags) < 0) return -1;
     for (int i = 0; i < program.files.n; i++) {
         const struct program_file *file = &program.files.at[i];
         void *bytes;

@@ -53,6 +53,7 @@ static const char sample[] = "rankc-ir 1\n"
 static struct program make_program(struct arena *arena, const struct target *target) {
     struct program program;
     struct rankplan plan;
+    struct sources sources;
     struct diags diags;
     struct graph *graph;
     struct pass_context context = {.policy = "dp", .diags = &diags};
@@ -68,7 +69,8 @@ static struct program make_program(struct arena *arena, const struct target *tar
     if (!status) status = pipeline_run(graph, &context, NULL);
     if (!status) {
         rankplan_make(&plan, graph);
-        status = program_make(&program, &plan, target, &info, &diags);
+        sources_find(&sources, &plan, target);
+        status = program_make(&program, &plan, &sources, target, &info, &diags);
     }
     diags_print(&diags, stderr, DIAG_PLAIN, DIAG_ERROR);
     assert_int_equal(status, 0);

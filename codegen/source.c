@@ -1,0 +1,78 @@
+#include "codegen/source.h"
+
+#include "ir/base/map.h"
+#include "ir/base/str.h"
+
+const char *source_name(struct arena *arena, const struct target *target, int source) {
+    return arena_printf(arena, "rank_%d%s", source, target->source_suffix);
+}
+
+void instruction_kind(struct strbuf *out, const struct rankplan *plan, const struct plan_class *class,
+                      const struct instruction *instruction) {
+    strbuf_puts(out, instruction->text);
+    for (int t = 0; t < instruction->tensors.n; t++) {
+        int tensor = instruction->tensors.at[t];
+        const struct tensor *type = &plan->graph->tensors.at[tensor];
+        strbuf_printf(out, "|%d:%d:%d:", (int)type->dtype, (int)type->kind, (int)class->place[tensor].arena);
+        for (int d = 0; d < type->ndim; d++) strbuf_printf(out, "%lld ", (long long)class->dims[tensor][d]);
+    }
+}
+
+/* What ranks of the class execute, in order. */
+static void find_instructions(struct source *source, const struct rankplan *plan, const struct plan_class *class) {
+    const struct graph *graph = plan->graph;
+    struct instruction *all = ARENA_ARRAY(graph->arena, struct instruction, graph->order.n + 1);
+    int site = 0;
+    for (int i = 0; i < graph->order.n; i++) {
+        int id = graph->order.at[i];
+        if (graph->nodes.at[id].op->class == OP_VIEW) continue;
+        all[source->n].site = site++;
+        if (rankplan_part(class, &graph->nodes.at[id]) &&
+            kernel_instruction(plan, class, source->kernels, id, &all[source->n]))
+            source->n++;
+    }
+    source->instructions[0] = all;
+}
+
+/* Classes of equal text are alike. Updates are copies between fixed addresses. */
+static const char *kind_of(const struct source *source, const struct rankplan *plan,
+                           const struct plan_class *class) {
+    const struct graph *graph = plan->graph;
+    struct strbuf out;
+    strbuf_init(&out, graph->arena);
+    for (int i = 0; i < source->n; i++) {
+        const struct instruction *all = source->instructions[0];
+        bool all_stages = graph->nodes.at[all[i].node].stage == STAGE_ALL;
+        strbuf_printf(&out, "\n%s%d ", all_stages ? "=" : "+", all[i].site - (all_stages ? 0 : all[0].site));
+        instruction_kind(&out, plan, class, &all[i]);
+    }
+    for (int i = 0; i < graph->updates.n; i++)
+        strbuf_printf(&out, "\n%lld <- %lld", (long long)class->place[graph->updates.at[i].weight].offset,
+                      (long long)class->place[graph->updates.at[i].value].offset);
+    strbuf_puts(&out, kernels_text(source->kernels));
+    return strbuf_text(&out);
+}
+
+void sources_find(struct sources *sources, const struct rankplan *plan, const struct target *target) {
+    struct arena *arena = plan->graph->arena;
+    struct map known;
+    map_init(&known, arena);
+    *sources = (struct sources){.at = ARENA_ARRAY(arena, struct source, plan->nclasses),
+                                .of_class = ARENA_ARRAY(arena, int, plan->nclasses),
+                                .row = ARENA_ARRAY(arena, int, plan->nclasses)};
+    for (int c = 0; c < plan->nclasses; c++) {
+        struct source *source = &sources->at[sources->n];
+        *source = (struct source){.classes = ARENA_ARRAY(arena, int, plan->nclasses),
+                                  .instructions = ARENA_ARRAY(arena, struct instruction *, plan->nclasses),
+                                  .kernels = kernels_new(arena, target)};
+        find_instructions(source, plan, &plan->classes[c]);
+        const char *kind = kind_of(source, plan, &plan->classes[c]);
+        int s = map_get(&known, kind, strlen(kind));
+        if (s < 0) map_put(&known, kind, strlen(kind), s = sources->n++);
+        struct source *shared = &sources->at[s];
+        shared->instructions[shared->nclasses] = source->instructions[0];
+        sources->of_class[c] = s;
+        sources->row[c] = shared->nclasses;
+        shared->classes[shared->nclasses++] = c;
+    }
+}
