@@ -167,10 +167,15 @@ static const char *type_name(const struct loops *l, int tensor) {
 static void bind_operands(struct loops *l, struct tmpl_env *env) {
     static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
     struct strbuf parameters;
+    int in_place = rankplan_in_place(l->class, l->graph, l->node);
     strbuf_init(&parameters, l->arena);
     strbuf_printf(&parameters, "%s *restrict y", type_name(l, l->node->outputs[0]));
     for (int k = 0; k < l->node->ninputs; k++) {
         int tensor = l->node->inputs[k];
+        if (in_place >= 0 && tensor == l->node->inputs[in_place]) {
+            l->operand[k] = arena_printf(l->arena, "y[%s]", index_text(l, l->stride[k]));
+            continue;
+        }
         if (rankplan_is_literal(l->graph, l->node, k)) {
             l->operand[k] = literal_of(l, tensor);
             continue;
@@ -244,8 +249,10 @@ const char *elementwise_call(struct kernels *kernels, const struct rankplan *pla
     (*tensors)[0] = l.node->outputs[0];
     *n = 1;
     strbuf_printf(&out, "%s(\001", kernels->names.at[function]);
+    int in_place = rankplan_in_place(class, plan->graph, l.node);
     for (int k = 0; k < l.node->ninputs; k++) {
         if (rankplan_is_literal(plan->graph, l.node, k)) continue;
+        if (in_place >= 0 && l.node->inputs[k] == l.node->inputs[in_place]) continue;
         (*tensors)[(*n)++] = l.node->inputs[k];
         strbuf_puts(&out, ", \001");
     }

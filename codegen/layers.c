@@ -43,14 +43,15 @@ static struct stretch best_from(const int *kinds, int n, int first) {
     return best;
 }
 
-void layers_find(const struct rankplan *plan, const struct source *source, struct stretches *out) {
+void layers_find(const struct rankplan *plan, const struct source *source, int first, int end, struct stretches *out) {
     struct arena *arena = plan->graph->arena;
-    const int n = source->n,
-              *kinds = kinds_of(arena, plan, &plan->classes[source->classes[0]], source->instructions[0], n);
+    const struct plan_class *class = &plan->classes[source->classes[0]];
+    const int n = end - first, *kinds = kinds_of(arena, plan, class, source->instructions[0] + first, n);
     *out = (struct stretches){0};
     for (int i = 0; i < n;) {
         struct stretch stretch = best_from(kinds, n, i);
-        VEC_PUSH(arena, &out->all, stretch);
         i += stretch.period * stretch.times;
+        stretch.first += first;
+        VEC_PUSH(arena, &out->all, stretch);
     }
 }

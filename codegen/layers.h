@@ -18,6 +18,7 @@ struct stretches {
     VEC(struct stretch) all;
 };
 
-void layers_find(const struct rankplan *plan, const struct source *source, struct stretches *out);
+/* In instructions [first, end) of the source. */
+void layers_find(const struct rankplan *plan, const struct source *source, int first, int end, struct stretches *out);
 
 #endif

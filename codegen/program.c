@@ -222,6 +222,15 @@ static void add_sources(struct program *program, struct tmpl_env *env, const str
     tmpl_set(env, "sources", strbuf_text(&names));
 }
 
+/* Training programs have a second function per source, and controls. */
+static void bind_training(struct tmpl_env *env, const struct graph *graph, const struct training *training) {
+    tmpl_set(env, "trains", graph->controls.n ? "yes" : "");
+    if (!graph->controls.n) return;
+    tmpl_setf(env, "accumulate", "%d", training->accumulate);
+    tmpl_setf(env, "units", "%d", training->units);
+    tmpl_setf(env, "lr", "%.17g", optimizer_option(&training->optimizer, "lr", 0));
+}
+
 int program_make(struct program *program, const struct rankplan *plan, const struct sources *sources,
                  const struct target *target, const struct program_info *info, struct diags *diags) {
     struct graph *graph = plan->graph;
@@ -233,9 +242,10 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     strbuf_init(&constants, arena);
     bind_names(env, arena, info);
     bind_ports(env, graph, "inputs", graph->inputs.n, graph->inputs.at);
-    bind_ports(env, graph, "outputs", graph->outputs.n, graph->outputs.at);
+    bind_ports(env, graph, "outputs", graph->outputs.n - graph->nmetrics, graph->outputs.at);
     tmpl_setf(env, "ninputs", "%d", graph->inputs.n);
-    tmpl_setf(env, "noutputs", "%d", graph->outputs.n);
+    tmpl_setf(env, "noutputs", "%d", graph->outputs.n - graph->nmetrics);
+    bind_training(env, graph, info->training);
     bool has_constants = bind_weights(env, plan, info, &constants);
     bind_classes(env, plan, sources);
     bind_mesh(env, plan);

@@ -3,12 +3,14 @@
 #define CODEGEN_PROGRAM_H
 
 #include "codegen/source.h"
+#include "passes/optimizer.h"
 
 /* What the program is called and made with; for titles, identifiers and the manifest. */
 struct program_info {
     const char *model, *instance; /* safe as file names */
     const char *version, *pas, *key;
     int runtime_ngpus;
+    const struct training *training; /* NULL: inference */
     int nfiles; /* of the model; the file of constants comes after them */
 };
 

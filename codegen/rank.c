@@ -236,44 +236,66 @@ static void put_loop(struct function *step, const struct stretch *stretch, int n
     step->said = NULL;
 }
 
-/* Weights that become other values after the step. */
-static void put_updates(struct function *step) {
+static enum phase phase_of(const struct graph *graph, int tensor) {
+    int producer = graph->tensors.at[tensor].producer;
+    return producer < 0 ? PHASE_MICRO : graph->nodes.at[producer].phase;
+}
+
+/* Weights that become other values after the phase, unless these were written in their place. */
+static void put_updates(struct function *step, enum phase phase) {
     const struct graph *graph = step->plan->graph;
     for (int i = 0; i < graph->updates.n; i++) {
         struct update u = graph->updates.at[i];
         const struct plan_place *to = &step->class->place[u.weight], *from = &step->class->place[u.value];
-        if (to->offset < 0) continue;
+        bool in_place = to->arena == from->arena && to->offset == from->offset;
+        if (to->offset < 0 || in_place || phase_of(graph, u.value) != phase) continue;
         strbuf_printf(&step->body, "\nmemcpy(%s + %lld, %s + %lld, %lld);  // update\n",
                       plan_arena_names[to->arena], (long long)to->offset, plan_arena_names[from->arena],
                       (long long)from->offset, (long long)rankplan_bytes(step->class, graph, u.weight));
     }
 }
 
-const char *rank_source(const struct rankplan *plan, const struct source *source, int number,
-                        const struct target *target, const struct tmpl_env *program) {
-    const struct graph *graph = plan->graph;
-    struct tmpl_env *env = tmpl_env(graph->arena, program);
+/* A source in the making. */
+struct writer {
+    const struct rankplan *plan;
+    const struct source *source;
+    struct tmpl_env *env;
+    int number, layers; /* of the source; functions of layers written */
+};
+
+/* The function of a phase. */
+static void write_phase(struct writer *w, enum phase phase, const char *name) {
+    const struct source *source = w->source;
+    struct function step = new_function(w->plan, source, 1, 0);
+    struct tmpl_env *env = tmpl_entry(w->env, "phases");
     struct stretches stretches;
-    int layers = 0;
-    layers_find(plan, source, &stretches);
-    struct function step = new_function(plan, source, 1, 0);
-    tmpl_list(env, "layers");
+    layers_find(w->plan, source, phase ? source->phase_end[phase - 1] : 0, source->phase_end[phase], &stretches);
     for (int s = 0; s < stretches.all.n; s++) {
         const struct stretch *stretch = &stretches.all.at[s];
         if (stretch->times == 1) {
             put_node_comment(&step, stretch->first);
             put_call(&step, stretch->first, site_base(&step, stretch->first), site_of(&step, stretch->first));
         } else {
-            bool differ = write_layer(plan, source, stretch, tmpl_entry(env, "layers"), layers);
-            put_loop(&step, stretch, layers++, differ);
+            bool differ = write_layer(w->plan, source, stretch, tmpl_entry(w->env, "layers"), w->layers);
+            put_loop(&step, stretch, w->layers++, differ);
         }
     }
-    put_updates(&step);
-    tmpl_setf(env, "source", "%d", number);
-    tmpl_set(env, "kernels", kernels_text(source->kernels));
+    put_updates(&step, phase);
+    tmpl_setf(env, "function", "%s_%d", name, w->number);
     tmpl_set(env, "body", strbuf_text(&step.body));
     tmpl_set(env, "shared", step.calls > 1 ? "yes" : "");
     bind_offsets(&step, env);
     bind_arenas(env, strbuf_text(&step.body));
-    return tmpl_fill(graph->arena, target->rank_template, template_text(target->rank_template), env);
+}
+
+const char *rank_source(const struct rankplan *plan, const struct source *source, int number,
+                        const struct target *target, const struct tmpl_env *program) {
+    struct arena *arena = plan->graph->arena;
+    struct writer w = {.plan = plan, .source = source, .env = tmpl_env(arena, program), .number = number};
+    tmpl_list(w.env, "layers");
+    tmpl_list(w.env, "phases");
+    write_phase(&w, PHASE_MICRO, "rank");
+    if (plan->graph->controls.n) write_phase(&w, PHASE_UPDATE, "update");
+    tmpl_set(w.env, "kernels", kernels_text(source->kernels));
+    return tmpl_fill(arena, target->rank_template, template_text(target->rank_template), w.env);
 }

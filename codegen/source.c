@@ -29,8 +29,9 @@ static void find_instructions(struct source *source, const struct rankplan *plan
         all[source->n].site = site++;
         if (rankplan_part(class, &graph->nodes.at[id]) &&
             kernel_instruction(plan, class, source->kernels, id, &all[source->n]))
-            source->n++;
+            source->phase_end[graph->nodes.at[id].phase] = ++source->n;
     }
+    source->phase_end[PHASE_UPDATE] = source->n;
     source->instructions[0] = all;
 }
 
@@ -40,6 +41,7 @@ static const char *kind_of(const struct source *source, const struct rankplan *p
     const struct graph *graph = plan->graph;
     struct strbuf out;
     strbuf_init(&out, graph->arena);
+    strbuf_printf(&out, "%d", source->phase_end[PHASE_MICRO]);
     for (int i = 0; i < source->n; i++) {
         const struct instruction *all = source->instructions[0];
         bool all_stages = graph->nodes.at[all[i].node].stage == STAGE_ALL;

@@ -33,6 +33,7 @@ struct job {
     VEC(const char *) files; /* that stored tensors lie in, by stored.file */
     struct rankplan plan;
     struct sources sources;
+    struct training training;
     struct program_info info;
     struct reuse_keys keys;
 };
@@ -124,6 +125,7 @@ static int read_onnx(struct job *job) {
     for (int i = 0; i < import.ndims; i++)
         dims[i] = (struct import_dim){options->dims.all.at[i].name, options->dims.all.at[i].size};
     import.dims = dims;
+    import.train = options->train;
     import.nbinds = job->side.nbinds;
     import.binds = job->side.binds;
     if (onnx_open(job->arena, job->diags, options->operand, options->allow_links, &job->model) < 0) return -1;
@@ -161,27 +163,6 @@ static const struct target *target_of(const struct job *job) {
     return target_find(choice_word(job->options->target));
 }
 
-static struct pass_context pass_context(const struct job *job) {
-    return (struct pass_context){.policy = job->side.policy,
-                                 .rules = job->side.rules,
-                                 .plan = job->side.plan ? rt_json_root(job->side.plan) : NULL,
-                                 .plan_file = job->options->load_plan,
-                                 .diags = job->diags};
-}
-
-/* Planning --------------------------------------------------------------------------------------------------------
- */
-
-static int job_plan(struct job *job) {
-    struct pass_context context = pass_context(job);
-    if (pipeline_run(job->graph, &context, NULL) < 0) return -1;
-    rankplan_make(&job->plan, job->graph);
-    if (rankplan_verify(&job->plan, job->diags) < 0) return -1;
-    sources_find(&job->sources, &job->plan, target_of(job));
-    return 0;
-}
-
-/* How many ranks there are in all: as the options say, in units of the mesh's size where text IR brought the mesh. */
 static int job_ranks(const struct job *job, int *ranks) {
     const struct options *options = job->options;
     int unit = mesh_size(&job->graph->mesh);
@@ -192,6 +173,46 @@ static int job_ranks(const struct job *job, int *ranks) {
                       diag_quote(job->diags, options->operand), unit, *ranks);
 }
 
+/* How the graph is trained, where it is. */
+static int read_training(struct job *job) {
+    const struct options *options = job->options;
+    int ranks;
+    char *end = "";
+    if (!job->graph->train) return 0;
+    if (job_ranks(job, &ranks) < 0 ||
+        optimizer_parse(&job->training.optimizer, options->optimizer, job->arena, job->diags) < 0)
+        return -1;
+    job->training.accumulate = (int)options->accumulate;
+    job->training.units = ranks / mesh_size(&job->graph->mesh);
+    if (options->clip_grad_norm) job->training.clip_grad_norm = strtod(options->clip_grad_norm, &end);
+    if (*end || (options->clip_grad_norm && !(job->training.clip_grad_norm > 0)))
+        return diag_error(job->diags, 205, EXIT_USAGE, "--clip-grad-norm", "%s is no number above 0",
+                          diag_quote(job->diags, options->clip_grad_norm));
+    return 0;
+}
+
+static struct pass_context pass_context(const struct job *job) {
+    return (struct pass_context){.policy = job->side.policy,
+                                 .rules = job->side.rules,
+                                 .plan = job->side.plan ? rt_json_root(job->side.plan) : NULL,
+                                 .plan_file = job->options->load_plan,
+                                 .training = job->graph->train ? &job->training : NULL,
+                                 .diags = job->diags};
+}
+
+/* Planning --------------------------------------------------------------------------------------------------------
+ */
+
+static int job_plan(struct job *job) {
+    struct pass_context context = pass_context(job);
+    if (read_training(job) < 0 || pipeline_run(job->graph, &context, NULL) < 0) return -1;
+    rankplan_make(&job->plan, job->graph);
+    if (rankplan_verify(&job->plan, job->diags) < 0) return -1;
+    sources_find(&job->sources, &job->plan, target_of(job));
+    return 0;
+}
+
+/* How many ranks there are in all: as the options say, in units of the mesh's size where text IR brought the mesh. */
 /* What the plan came from, for titles; file names stay out of what is written. */
 static const char *pas_text(const struct job *job) {
     if (job->side.plan) return "plan";
@@ -207,6 +228,7 @@ static int job_describe(struct job *job) {
                                       .version = RANKC_VERSION,
                                       .pas = pas_text(job),
                                       .runtime_ngpus = ranks,
+                                      .training = job->graph->train ? &job->training : NULL,
                                       .nfiles = job->files.n};
     if (reuse_make_keys(&job->keys, options, &job->side, job->files.n, job->files.at, job->arena, job->diags) < 0)
         return -1;
@@ -251,6 +273,7 @@ int driver_dump(const struct options *options, struct arena *arena, struct diags
         return -1;
     }
     int status = job_read(&job);
+    if (!status) status = read_training(&job);
     struct pass_context context = pass_context(&job);
     if (!status) status = pipeline_run(job.graph, &context, last);
     if (!status) *text = text_print(arena, job.graph);

@@ -107,6 +107,9 @@ struct options {
     struct option_files binds;
     const char *dump_after, *load_plan, *save_plan;
     bool no_build, allow_links;
+    bool train;
+    const char *optimizer, *clip_grad_norm;
+    int64_t accumulate;
 
     /* verify */
     bool numeric;

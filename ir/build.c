@@ -7,7 +7,8 @@
 enum {
     FOLD_RESULT_BYTES = 64 << 20, /* a larger constant is better computed */
     FOLD_POINTS = 1 << 26,        /* more work than this is for run time */
-    FOLD_WEIGHT_BYTES = 64 << 10  /* larger weights stay as they are stored, mapped and shared */
+    FOLD_REPEATED_BYTES = 64 << 10, /* a larger constant of one repeated value is better repeated by its readers */
+    FOLD_WEIGHT_BYTES = 64 << 10    /* larger weights stay as they are stored, mapped and shared */
 };
 
 static bool is_known(const struct graph *graph, int id) {
@@ -30,7 +31,8 @@ int build_fold(struct graph *graph, int id) {
     for (int i = 0; i < node->ninputs; i++)
         if (!is_known(graph, node->inputs[i])) return -1;
     struct tensor out = graph->tensors.at[node->outputs[0]];
-    if (tensor_bytes(&out) > FOLD_RESULT_BYTES || points_of(graph, node) > FOLD_POINTS) return -1;
+    int64_t most = strcmp(node->op->name, "Expand") == 0 ? FOLD_REPEATED_BYTES : FOLD_RESULT_BYTES;
+    if (tensor_bytes(&out) > most || points_of(graph, node) > FOLD_POINTS) return -1;
     const void *data = eval_node(graph, id);
     return data ? graph_add_const(graph, out.name, out.dtype, out.ndim, out.dims, data) : -1;
 }

@@ -29,6 +29,23 @@ int build_cast(struct build *b, int x, enum rt_dtype dtype);
 /* A scalar constant of the given type. */
 int build_scalar(struct build *b, enum rt_dtype dtype, double value);
 
+/* Expressions (ir/expr.h) as core operators: names stand for tensors or numbers. "d = a + b; d * d" gives the last value, and
+ * adds d to the scope; a name given again hides the earlier one. What is made of numbers alone is computed in double and takes the scope's dtype. Every operator and function
+ * of the text must be an elementwise row of its own; BUG if not, or if a name is unknown: texts are in the source. */
+enum { BUILD_NAMES = 64 };
+struct build_scope {
+    enum rt_dtype dtype;
+    int n;
+    struct {
+        const char *name;
+        int tensor; /* -1: the number */
+        double number;
+    } names[BUILD_NAMES];
+};
+void build_scope_tensor(struct build_scope *scope, const char *name, int tensor);
+void build_scope_number(struct build_scope *scope, const char *name, double number);
+int build_expr(struct build *b, struct build_scope *scope, const char *text);
+
 /* Folds the node if it can be: returns the constant's tensor, -1 if not. Used by build() and the fold pass. */
 int build_fold(struct graph *graph, int node);
 

@@ -103,7 +103,7 @@ int64_t tensor_bytes(const struct tensor *tensor) {
 }
 
 bool tensor_is_stored(const struct tensor *tensor) {
-    return tensor->kind == TENSOR_WEIGHT || tensor->kind == TENSOR_CONST;
+    return tensor->kind == TENSOR_WEIGHT || tensor->kind == TENSOR_CONST || tensor->kind == TENSOR_STATE;
 }
 
 const char *tensor_type(struct arena *arena, const struct tensor *tensor) {

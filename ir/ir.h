@@ -69,6 +69,8 @@ enum tensor_kind {
     TENSOR_INPUT,  /* given to each step, complete */
     TENSOR_WEIGHT, /* stored in the model or beside it; loaded once */
     TENSOR_CONST,  /* known at compile time, bytes in `data` */
+    TENSOR_STATE,  /* kept from step to step, zero at first: sums of gradients, moments of an optimizer */
+    TENSOR_CONTROL /* a number that the runtime gives to each step: learning rate, number of the step .. */
 };
 
 /* Where the bytes of a weight lie. file 0 is the model itself, others are its external data; of IR text, those that it
@@ -88,6 +90,7 @@ struct tensor {
     int producer;           /* node id of a VALUE, else -1 */
     const void *data;       /* CONST: its bytes; WEIGHT: its stored bytes if mapped, unaligned, else NULL */
     struct stored stored;   /* WEIGHT */
+    bool gradient;          /* STATE: a sum of gradients, cleared before each step */
     struct layout layout;   /* from PLACED on */
 };
 
@@ -109,6 +112,10 @@ struct node_split {
     int64_t blocks, unit;
 };
 
+/* A training step runs the nodes of the micro phase for each micro-batch, then those of the update phase once. What the
+ * update reads of the micro phase is of the last micro-batch, or was summed up in a STATE. */
+enum phase { PHASE_MICRO, PHASE_UPDATE };
+
 struct op;
 
 struct node {
@@ -121,13 +128,20 @@ struct node {
     struct attr *attrs;
     struct node_split split[MAX_AXES];
     int stage; /* place on the pipeline axis of the ranks that compute it, or STAGE_ALL */
+    enum phase phase;
 };
 
 enum { STAGE_ALL = -1 };
 
-/* After each step `weight` becomes `value`: parameters in training, state carried across steps. */
+/* At the end of the phase of `value`'s node, `weight` (a WEIGHT or STATE) becomes `value`: parameters in training, state
+ * carried across steps. */
 struct update {
     int weight, value;
+};
+
+/* Of a graph between autodiff and optimizer: the gradient of the loss with respect to a weight. */
+struct parameter {
+    int weight, gradient;
 };
 
 struct graph {
@@ -143,7 +157,10 @@ struct graph {
     VEC(int) inputs;  /* tensors, in the model's order */
     VEC(int) outputs; /* likewise; one tensor may be listed twice */
     VEC(const char *) output_names;
+    int nmetrics; /* outputs at the end that are not the model's: norm of the gradient */
     VEC(struct update) updates;
+    VEC(struct parameter) parameters;
+    VEC(int) controls; /* tensors, in the order in which the runtime numbers them */
     VEC(const char *) files; /* names in IR text of the files with weights: [0] is stored.file 1 */
 };
 
@@ -165,7 +182,7 @@ int64_t tensor_elements(const struct tensor *tensor);
 int64_t tensor_bytes(const struct tensor *tensor);
 /* False if the extents are negative or no tensor of that shape could be held: products of sizes below are safe then. */
 bool tensor_shape_fits(int ndim, const int64_t *dims);
-bool tensor_is_stored(const struct tensor *tensor); /* WEIGHT or CONST */
+bool tensor_is_stored(const struct tensor *tensor); /* WEIGHT, CONST or STATE: any rank may hold any part from the start */
 
 /* Text such as "f32[2,8,96]". */
 const char *tensor_type(struct arena *arena, const struct tensor *tensor);

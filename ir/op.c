@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ir/base/str.h"
+#include "ir/ops/grad.h"
 #include "ir/ops/ops.h"
 #include "runtime/base/checked.h"
 

@@ -18,6 +18,7 @@ enum op_class {
     OP_KERNEL,      /* call */
     OP_VIEW,        /* the same bytes under another shape: no code */
     OP_COMM,        /* moves data between ranks: only redist.c makes these */
+    OP_UNITS,       /* call; exchanges with the same ranks of other units */
     OP_SOURCE       /* only ever folded: has no run-time form */
 };
 
@@ -25,7 +26,8 @@ enum op_class {
  * whole; LINEAR_ALL, if all are. Sums only. */
 enum op_linear { LINEAR_NO, LINEAR_EACH, LINEAR_ALL };
 
-struct eval; /* ir/eval.h */
+struct eval;     /* ir/eval.h */
+struct gradient; /* ir/gradient.h */
 
 /* Attributes a part of the operator needs: rewrites what the split changes (Slice's start ...). `local` are the
  * extents of the operands' parts on one rank. */
@@ -47,6 +49,10 @@ struct op {
                        struct node *node);
     /* Computes the outputs of a node of constants. NULL: elementwise is by expr, others do not fold. */
     int (*eval)(struct eval *eval);
+    /* Where changes of the result come from (ir/gradient.h): of elementwise operators a text, of others a function. Neither:
+     * not differentiable. The function returns -1 after a diagnostic. */
+    const char *gradient;
+    int (*grad)(struct gradient *gradient);
 };
 
 extern const struct op ops[];

@@ -369,6 +369,20 @@ static bool read_input(struct reader *r) {
     return read_source_layout(r, tensor);
 }
 
+static bool read_control(struct reader *r) {
+    struct tensor *tensor = add_source(r, TENSOR_CONTROL);
+    if (!tensor) return false;
+    VEC_PUSH(r->arena, &r->graph->controls, r->defined[0].tensor);
+    return read_source_layout(r, tensor);
+}
+
+static bool read_state(struct reader *r) {
+    struct tensor *tensor = add_source(r, TENSOR_STATE);
+    if (!tensor) return false;
+    tensor->gradient = take(r, "gradient");
+    return read_source_layout(r, tensor);
+}
+
 static bool read_stored(struct reader *r, struct stored *stored) {
     int64_t file, offset;
     if (!read_int(r, 0, INT_MAX, "the file", &file) || !expect(r, "+")) return false;
@@ -428,10 +442,14 @@ static bool read_const(struct reader *r) {
 
 static bool read_output(struct reader *r) {
     int tensor;
-    const char *name;
+    const char *name, *start;
     if (!read_use(r, &tensor) || !read_string(r, &name)) return false;
     VEC_PUSH(r->arena, &r->graph->outputs, tensor);
     VEC_PUSH(r->arena, &r->graph->output_names, name);
+    start = place(r);
+    bool metric = take(r, "metric");
+    if (!metric && r->graph->nmetrics) return fail_at(r, start, "metrics come after all other outputs");
+    r->graph->nmetrics += metric;
     return true;
 }
 
@@ -444,9 +462,23 @@ static bool read_update(struct reader *r) {
     const char *start = place(r);
     if (!read_use(r, &update.weight) || !expect(r, "<-") || !read_use(r, &update.value)) return false;
     const struct tensor *tensors = r->graph->tensors.at;
-    if (tensors[update.weight].kind != TENSOR_WEIGHT) return fail_at(r, start, "only weights are updated");
+    enum tensor_kind kind = tensors[update.weight].kind;
+    if (kind != TENSOR_WEIGHT && kind != TENSOR_STATE)
+        return fail_at(r, start, "only weights and states are updated");
     if (!same_type(&tensors[update.weight], &tensors[update.value])) return fail_at(r, start, "the types differ");
     VEC_PUSH(r->arena, &r->graph->updates, update);
+    return true;
+}
+
+static bool read_parameter(struct reader *r) {
+    struct parameter parameter;
+    const char *start = place(r);
+    if (!read_use(r, &parameter.weight) || !read_use(r, &parameter.gradient)) return false;
+    const struct tensor *tensors = r->graph->tensors.at;
+    if (tensors[parameter.weight].kind != TENSOR_WEIGHT) return fail_at(r, start, "only weights have gradients");
+    if (!same_type(&tensors[parameter.weight], &tensors[parameter.gradient]))
+        return fail_at(r, start, "the types differ");
+    VEC_PUSH(r->arena, &r->graph->parameters, parameter);
     return true;
 }
 
@@ -460,6 +492,7 @@ struct call {
     struct attr attrs[MAX_ATTRS];
     int nattrs;
     int64_t stage;
+    enum phase phase;
 };
 
 static bool read_results(struct reader *r) {
@@ -519,7 +552,12 @@ static bool skip_splits(struct reader *r, struct call *call, const char *start) 
     return expect(r, ")");
 }
 
-/* key=value, split(...), node="name" or stage=2. */
+static bool read_phase(struct reader *r, enum phase *phase) {
+    *phase = PHASE_UPDATE;
+    return expect(r, "update");
+}
+
+/* key=value, split(...), node="name", stage=2 or phase=update. */
 static bool read_property(struct reader *r, struct call *call) {
     char key[MAX_WORD];
     const char *start = place(r);
@@ -527,6 +565,7 @@ static bool read_property(struct reader *r, struct call *call) {
     if (strcmp(key, "split") == 0 && take(r, "(")) return skip_splits(r, call, start);
     if (!expect(r, "=")) return false;
     if (strcmp(key, "node") == 0) return read_string(r, &call->name);
+    if (strcmp(key, "phase") == 0) return read_phase(r, &call->phase);
     if (strcmp(key, "stage") == 0) return read_int(r, STAGE_ALL, MAX_STAGE, "the stage", &call->stage);
     for (int i = 0; i < call->nattrs; i++)
         if (strcmp(call->attrs[i].key, key) == 0) return fail_at(r, start, "attribute '%s' is given twice", key);
@@ -595,6 +634,7 @@ static bool add_node(struct reader *r, const struct call *call) {
     int node = graph_add_node(r->graph, call->op, call->name, call->inputs.n, call->inputs.at, r->ndefined, outputs,
                               call->nattrs, call->attrs);
     r->graph->nodes.at[node].stage = (int)call->stage;
+    r->graph->nodes.at[node].phase = call->phase;
     const char *end = r->at;
     if (!infer(r, node)) return false;
     if (call->splits && !read_splits(r, call->splits, &r->graph->nodes.at[node])) return false;
@@ -620,8 +660,10 @@ static bool read_node(struct reader *r) {
 static const struct {
     const char *keyword;
     bool (*read)(struct reader *r);
-} statements[] = {{"mesh", read_mesh},     {"file", read_file},   {"input", read_input},  {"weight", read_weight},
-                  {"const", read_const}, {"output", read_output}, {"update", read_update}};
+} statements[] = {{"mesh", read_mesh},          {"file", read_file},   {"input", read_input},
+                  {"weight", read_weight},      {"const", read_const}, {"output", read_output},
+                  {"update", read_update},      {"state", read_state}, {"control", read_control},
+                  {"parameter", read_parameter}};
 
 static bool read_statement(struct reader *r) {
     char word[MAX_WORD];

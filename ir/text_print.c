@@ -99,7 +99,8 @@ static void print_files(struct printer *p) {
 /* The definition of a tensor that no node computes, where it first appears. */
 static void print_source(struct printer *p, int id) {
     static const char *const keyword[] = {
-        [TENSOR_INPUT] = "input", [TENSOR_WEIGHT] = "weight", [TENSOR_CONST] = "const"};
+        [TENSOR_INPUT] = "input", [TENSOR_WEIGHT] = "weight",   [TENSOR_CONST] = "const",
+        [TENSOR_STATE] = "state", [TENSOR_CONTROL] = "control"};
     if (id < 0 || p->number[id] >= 0) return;
     const struct tensor *tensor = &p->graph->tensors.at[id];
     if (tensor->kind == TENSOR_VALUE) BUG("%s: '%s' is used before it is computed", p->graph->name, tensor->name);
@@ -108,6 +109,7 @@ static void print_source(struct printer *p, int id) {
     if (tensor->kind == TENSOR_WEIGHT && tensor->stored.file >= 0)
         strbuf_printf(&p->out, " @%d+%llu as %s", tensor->stored.file, (unsigned long long)tensor->stored.offset,
                       rt_dtypes[tensor->stored.dtype].name);
+    if (tensor->kind == TENSOR_STATE && tensor->gradient) strbuf_puts(&p->out, " gradient");
     print_layout(p, &tensor->layout);
     if (tensor->kind == TENSOR_CONST) print_values(&p->out, tensor);
     strbuf_putc(&p->out, '\n');
@@ -170,6 +172,7 @@ static void print_call(struct printer *p, const struct node *node) {
     }
     print_splits(p, node);
     if (node->stage) strbuf_printf(&p->out, " stage=%d", node->stage);
+    if (node->phase == PHASE_UPDATE) strbuf_puts(&p->out, " phase=update");
     strbuf_putc(&p->out, '\n');
 }
 
@@ -195,6 +198,7 @@ static void print_ends(struct printer *p) {
         print_use(p, graph->outputs.at[i]);
         strbuf_putc(&p->out, ' ');
         print_string(&p->out, graph->output_names.at[i]);
+        if (i >= graph->outputs.n - graph->nmetrics) strbuf_puts(&p->out, " metric");
         strbuf_putc(&p->out, '\n');
     }
     for (int i = 0; i < graph->updates.n; i++) {
@@ -202,6 +206,12 @@ static void print_ends(struct printer *p) {
         print_source(p, update->weight);
         print_source(p, update->value);
         strbuf_printf(&p->out, "update %%%d <- %%%d\n", p->number[update->weight], p->number[update->value]);
+    }
+    for (int i = 0; i < graph->parameters.n; i++) {
+        const struct parameter *parameter = &graph->parameters.at[i];
+        print_source(p, parameter->weight);
+        print_source(p, parameter->gradient);
+        strbuf_printf(&p->out, "parameter %%%d %%%d\n", p->number[parameter->weight], p->number[parameter->gradient]);
     }
 }
 
@@ -215,6 +225,7 @@ const char *text_print(struct arena *arena, const struct graph *graph) {
     print_mesh(&p);
     print_files(&p);
     for (int i = 0; i < graph->inputs.n; i++) print_source(&p, graph->inputs.at[i]);
+    for (int i = 0; i < graph->controls.n; i++) print_source(&p, graph->controls.at[i]);
     for (int i = 0; i < graph->order.n; i++) print_node(&p, &graph->nodes.at[graph->order.at[i]]);
     print_ends(&p);
     return strbuf_text(&p.out);

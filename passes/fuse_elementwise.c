@@ -58,7 +58,9 @@ static int takes(const struct fuser *f, int reader, int tensor) {
     const struct tensor *t = &f->graph->tensors.at[tensor];
     const struct node *node = &f->graph->nodes.at[reader];
     int p = t->producer;
-    if (p < 0 || !f->chains[p] || f->kept[tensor] || f->graph->nodes.at[p].stage != node->stage) return -1;
+    if (p < 0 || !f->chains[p] || f->kept[tensor] || f->graph->nodes.at[p].stage != node->stage ||
+        f->graph->nodes.at[p].phase != node->phase)
+        return -1;
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
         if (f->uses.users[u] != reader) return -1;
     enum rt_dtype mine = computes_in(f, node), its = computes_in(f, &f->graph->nodes.at[p]);
@@ -216,7 +218,7 @@ static int encloses(const struct fuser *f, int id, int tensor) {
     if (p < 0 || !f->chains[p] || f->root[p] != p || f->kept[tensor] || t->dtype == RT_BOOL) return -1;
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
         if (!f->chains[f->uses.users[u]] || root_of(f, f->uses.users[u]) != id) return -1;
-    bool alike = f->graph->nodes.at[p].stage == node->stage &&
+    bool alike = f->graph->nodes.at[p].stage == node->stage && f->graph->nodes.at[p].phase == node->phase &&
                  computes_in(f, &f->graph->nodes.at[p]) == computes_in(f, node);
     return alike && same_part(t, &f->graph->tensors.at[node->outputs[0]]) ? p : -1;
 }
@@ -280,6 +282,7 @@ static int fused_node(const struct fuser *f, int id, const struct chain *chain) 
                                2, attrs);
     memcpy(graph->nodes.at[fused].split, node.split, sizeof node.split);
     graph->nodes.at[fused].stage = node.stage;
+    graph->nodes.at[fused].phase = node.phase;
     graph->order.n--; /* it takes the old one's place */
     return fused;
 }

@@ -82,7 +82,7 @@ static int collect(const struct rankplan *plan, const struct plan_class *class, 
     int n = 0;
     for (int t = 0; t < plan->graph->tensors.n; t++) {
         if (plan->root[t] != t || plan->graph->tensors.at[t].kind != TENSOR_VALUE || first[t] < 0 ||
-            plan->shared[t] != shared)
+            plan->shared[t] != shared || class->place[t].offset >= 0)
             continue;
         int64_t bytes = 0;
         for (int c = 0; c < plan->nclasses; c++) {
@@ -117,6 +117,55 @@ static void place_weights(const struct rankplan *plan, struct plan_class *class)
         offset += padded(rankplan_bytes(class, plan->graph, t));
     }
     class->bytes[PLAN_WEIGHTS] = offset;
+}
+
+/* Sums of gradients, moments: one after the other, of those that the class reads. */
+static void place_states(const struct rankplan *plan, struct plan_class *class) {
+    const bool *read = read_by(plan, class);
+    for (int t = 0; t < plan->graph->tensors.n; t++) {
+        if (plan->graph->tensors.at[t].kind != TENSOR_STATE || !read[t]) continue;
+        enum plan_arena arena = plan->graph->tensors.at[t].gradient ? PLAN_GRADIENTS : PLAN_OPTIMIZER;
+        class->place[t] = (struct plan_place){arena, class->bytes[arena]};
+        class->bytes[arena] += padded(rankplan_bytes(class, plan->graph, t));
+    }
+}
+
+/* Updates in place ------------------------------------------------------------------------------------------------
+ *
+ * Note [In place]
+ * A new value lies where the old one was if an elementwise node makes it from the old one, element by element, and nothing
+ * reads the old one afterwards. So an update needs no memory of its own and no copy. */
+
+static bool reads_after(const struct rankplan *plan, const struct plan_class *class, int tensor, int position) {
+    const struct graph *graph = plan->graph;
+    for (int i = position + 1; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs && rankplan_part(class, node) & STAGE_READS; k++)
+            if (node->inputs[k] >= 0 && plan->root[node->inputs[k]] == tensor) return true;
+    }
+    return false;
+}
+
+static bool is_in_place(const struct rankplan *plan, const struct plan_class *class, const struct update *update,
+                        const int *position) {
+    const struct graph *graph = plan->graph;
+    int producer = graph->tensors.at[update->value].producer, reads = 0;
+    if (producer < 0 || class->place[update->weight].offset < 0 || plan->shared[update->value] ||
+        plan->root[update->value] != update->value)
+        return false;
+    const struct node *node = &graph->nodes.at[producer];
+    if (node->op->class != OP_ELEMENTWISE || !rankplan_part(class, node)) return false;
+    for (int k = 0; k < node->ninputs; k++) reads += node->inputs[k] == update->weight;
+    return reads && !reads_after(plan, class, update->weight, position[producer]);
+}
+
+static void place_updates(const struct rankplan *plan, struct plan_class *class) {
+    const struct graph *graph = plan->graph;
+    int *position = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
+    for (int i = 0; i < graph->order.n; i++) position[graph->order.at[i]] = i;
+    for (int i = 0; i < graph->updates.n; i++)
+        if (is_in_place(plan, class, &graph->updates.at[i], position))
+            class->place[graph->updates.at[i].value] = class->place[graph->updates.at[i].weight];
 }
 
 /* Room that a communication node needs beside its operands: one complete tensor, as far as its axis cuts it. */
@@ -162,10 +211,14 @@ void memplan_make(struct rankplan *plan) {
         class->place = ARENA_ARRAY(graph->arena, struct plan_place, graph->tensors.n + 1);
         for (int t = 0; t < graph->tensors.n; t++) class->place[t].offset = -1;
         place_weights(plan, class);
+        place_states(plan, class);
+        place_updates(plan, class);
         place_values(plan, class, false, first, last);
         place_values(plan, class, true, first, last);
         for (int i = 0; i < graph->inputs.n; i++)
             class->place[graph->inputs.at[i]] = (struct plan_place){PLAN_CALLER, i};
+        for (int i = 0; i < graph->controls.n; i++)
+            class->place[graph->controls.at[i]] = (struct plan_place){PLAN_CALLER, graph->inputs.n + i};
         for (int t = 0; t < graph->tensors.n; t++)
             if (plan->root[t] != t) class->place[t] = class->place[plan->root[t]];
         for (int i = 0; i < graph->order.n; i++) {
@@ -202,9 +255,13 @@ static void write_value(struct walk *w, int root) {
     VEC_PUSH(w->plan->graph->arena, &w->holding, root);
 }
 
+/* What is stored is intact until a value is written over it. */
 static bool is_intact(const struct walk *w, int tensor) {
     int root = w->plan->root[tensor];
-    if (w->plan->graph->tensors.at[root].kind != TENSOR_VALUE) return true;
+    bool stored = w->plan->graph->tensors.at[root].kind != TENSOR_VALUE;
+    for (int i = 0; stored && i < w->holding.n; i++)
+        if (overlap(w, w->holding.at[i], root)) return false;
+    if (stored) return true;
     for (int i = 0; i < w->holding.n; i++)
         if (w->holding.at[i] == root) return true;
     return false;
@@ -220,11 +277,14 @@ static int walk_class(struct walk *w, struct diags *diags) {
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         int part = rankplan_part(w->class, node);
-        if (node->op->class != OP_VIEW && part & STAGE_WRITES) write_value(w, w->plan->root[node->outputs[0]]);
-        /* Read after the write: a kernel's result must not lie on its operands. */
+        bool writes = node->op->class != OP_VIEW && part & STAGE_WRITES;
+        bool in_place = writes && rankplan_in_place(w->class, graph, node) >= 0;
+        /* Read after the write, but in place: a kernel's result must not lie on its operands. */
+        if (writes && !in_place) write_value(w, w->plan->root[node->outputs[0]]);
         for (int k = 0; k < node->ninputs && part & STAGE_READS; k++)
             if (node->inputs[k] >= 0 && !is_intact(w, node->inputs[k]))
                 return lost(w, diags, node_place(graph, graph->order.at[i]), node->inputs[k]);
+        if (in_place) write_value(w, w->plan->root[node->outputs[0]]);
     }
     for (int i = 0; i < graph->outputs.n; i++)
         if (!is_intact(w, graph->outputs.at[i])) return lost(w, diags, graph->name, graph->outputs.at[i]);

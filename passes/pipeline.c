@@ -17,14 +17,15 @@ const struct pass *pass_find(const char *name) {
     return NULL;
 }
 
-/* TRAINING is TYPED with more in it: passes that take TYPED take it too. */
-static bool applies(const struct pass *pass, enum level level) {
-    return pass->from == level || (pass->from == TYPED && level == TRAINING);
+/* TRAINING is TYPED with more in it: passes that take TYPED take it too. Only graphs that train get there. */
+static bool applies(const struct pass *pass, const struct graph *graph) {
+    if (pass->to == TRAINING) return graph->train && pass->from == graph->level;
+    return pass->from == graph->level || (pass->from == TYPED && graph->level == TRAINING);
 }
 
 int pipeline_run(struct graph *graph, const struct pass_context *context, const struct pass *last) {
     for (int i = 0; i < npasses; i++) {
-        if (applies(&passes[i], graph->level)) {
+        if (applies(&passes[i], graph)) {
             if (passes[i].run(graph, context) < 0) return -1;
             if (passes[i].to != passes[i].from) graph->level = passes[i].to;
             if (verify_graph(graph, context->diags) < 0) return -1;

@@ -37,12 +37,14 @@ static void find_roots(struct rankplan *plan) {
     }
 }
 
+/* With other ranks of the plan. */
 static bool communicates(const struct op *op) {
     return op->class == OP_COMM && strcmp(op->name, "Chunk") != 0;
 }
 
 static void load_weight(struct rankplan *plan, bool *listed, int tensor) {
-    if (listed[tensor] || !tensor_is_stored(&plan->graph->tensors.at[tensor])) return;
+    enum tensor_kind kind = plan->graph->tensors.at[tensor].kind;
+    if (listed[tensor] || (kind != TENSOR_WEIGHT && kind != TENSOR_CONST)) return;
     listed[tensor] = true;
     VEC_PUSH(plan->graph->arena, &plan->weights, tensor);
 }
@@ -66,12 +68,24 @@ static void mark_shared(struct rankplan *plan) {
     plan->shared = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (!communicates(node->op)) continue;
+        if (!communicates(node->op) && node->op->class != OP_UNITS) continue;
         plan->shared[plan->root[node->inputs[0]]] = true;
         plan->shared[plan->root[node->outputs[0]]] = true;
     }
     for (int t = 0; t < graph->tensors.n; t++)
         if (graph->tensors.at[t].kind != TENSOR_VALUE) plan->shared[t] = false;
+}
+
+int rankplan_in_place(const struct plan_class *class, const struct graph *graph, const struct node *node) {
+    const struct plan_place *out = &class->place[node->outputs[0]];
+    if (node->op->class != OP_ELEMENTWISE) return -1;
+    for (int k = 0; k < node->ninputs; k++) {
+        const struct plan_place *in = &class->place[node->inputs[k]];
+        if (tensor_is_stored(&graph->tensors.at[node->inputs[k]]) && in->offset >= 0 && in->arena == out->arena &&
+            in->offset == out->offset)
+            return k;
+    }
+    return -1;
 }
 
 int rankplan_part(const struct plan_class *class, const struct node *node) {

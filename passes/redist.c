@@ -45,6 +45,7 @@ struct redist {
     struct rewrite rewrite;
     struct graph *graph;
     struct diags *diags;
+    enum phase phase; /* of who wants what is converted */
     struct map made; /* "tensor layout" -> tensor that holds it so */
     VEC(struct copy) copies;
 };
@@ -92,7 +93,14 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
     graph->tensors.at[out].layout.axis[axis] = move->to == HOLD_PART ? *wanted : (struct holding){HOLD_WHOLE};
     int node = graph_add_node(graph, op_named(move->op), name, 1, &id, 1, &out, n, attrs);
     graph->nodes.at[node].stage = from.producer < 0 ? 0 : graph->nodes.at[from.producer].stage;
+    graph->nodes.at[node].phase = redist->phase;
     return out;
+}
+
+/* When a tensor is there. */
+static enum phase phase_of(const struct graph *graph, int tensor) {
+    int producer = graph->tensors.at[tensor].producer;
+    return producer < 0 ? PHASE_MICRO : graph->nodes.at[producer].phase;
 }
 
 /* The tensor in the wanted layout: itself, one made before, or a new one by moves on one axis after another.
@@ -127,6 +135,7 @@ static int serve_inputs(struct redist *redist, int id) {
     struct dims dims;
     const char *why;
     if (dims_bind(graph->arena, graph, &graph->nodes.at[id], &dims, &why) < 0) BUG("%s", why);
+    redist->phase = graph->nodes.at[id].phase;
     for (int k = 0; k < graph->nodes.at[id].ninputs; k++) {
         const struct node *node = &graph->nodes.at[id];
         struct layout wanted = {0};
@@ -142,6 +151,7 @@ static int serve_inputs(struct redist *redist, int id) {
 
 static int add_update(struct redist *redist, int weight, int value) {
     const struct layout layout = redist->graph->tensors.at[weight].layout;
+    redist->phase = phase_of(redist->graph, value);
     int tensor = convert(redist, value, &layout, redist->graph->tensors.at[weight].name);
     if (tensor < 0) return -1;
     VEC_PUSH(redist->graph->arena, &redist->graph->updates, (struct update){weight, tensor});
@@ -193,6 +203,7 @@ int pass_redist(struct graph *graph, const struct pass_context *context) {
     }
     const struct layout whole = {0};
     for (int i = 0; i < graph->outputs.n; i++) {
+        redist.phase = phase_of(graph, graph->outputs.at[i]);
         int tensor = convert(&redist, graph->outputs.at[i], &whole, graph->output_names.at[i]);
         if (tensor < 0) return -1;
         graph->outputs.at[i] = tensor;

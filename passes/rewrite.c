@@ -40,4 +40,6 @@ void rewrite_end(struct rewrite *rewrite) {
     for (int i = 0; i < graph->outputs.n; i++) graph->outputs.at[i] = rewrite_read(rewrite, graph->outputs.at[i]);
     for (int i = 0; i < graph->updates.n; i++)
         graph->updates.at[i].value = rewrite_read(rewrite, graph->updates.at[i].value);
+    for (int i = 0; i < graph->parameters.n; i++)
+        graph->parameters.at[i].gradient = rewrite_read(rewrite, graph->parameters.at[i].gradient);
 }

@@ -107,6 +107,7 @@ static int bring(struct staging *s, int tensor, int stage, const char *name) {
     graph->tensors.at[out].layout = graph->tensors.at[tensor].layout;
     int id = graph_add_node(graph, op_named("Transfer"), name, 1, &tensor, 1, &out, 3, attrs);
     graph->nodes.at[id].stage = stage;
+    graph->nodes.at[id].phase = graph->nodes.at[t->producer].phase;
     map_put(&s->there, key, strlen(key), out);
     return out;
 }
@@ -125,6 +126,7 @@ static void remake(struct staging *s, int id, int stage) {
     int copy = graph_add_node(graph, node.op, node.name, node.ninputs, inputs, 1, &out, node.nattrs, node.attrs);
     memcpy(graph->nodes.at[copy].split, node.split, sizeof node.split);
     graph->nodes.at[copy].stage = stage;
+    graph->nodes.at[copy].phase = node.phase;
     const char *key = key_of(s, node.outputs[0], stage);
     map_put(&s->there, key, strlen(key), out);
 }

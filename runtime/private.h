@@ -30,6 +30,9 @@ struct rt_private {
     void *mapping; /* of the segment, where this rank mapped it */
     size_t mapping_bytes;
     size_t *counts;         /* by rank: arguments of collectives */
+    const void **given;     /* inputs of the step under way, and controls */
+    double control[RT_CONTROLS];
+    int64_t trained;        /* training steps begun */
     void *owned[RT_ARENAS]; /* arenas that rt_close frees */
 };
 

@@ -125,6 +125,22 @@ static int open_axes(struct rt *rt) {
     return RT_OK;
 }
 
+/* Ranks of the same shard. */
+static int open_units(struct rt *rt) {
+    if (rt->world == rt->program->plan_ngpus) return rt_comm_open_self(&rt->units) ? RT_ERROR_SYSTEM : RT_OK;
+    int status = rt->comm->driver->split(rt->comm, rt->shard, &rt->units);
+    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+}
+
+static int open_controls(struct rt *rt) {
+    struct rt_private *private = rt->private;
+    private->given = calloc((size_t)rt->program->ninputs + RT_CONTROLS, sizeof *private->given);
+    if (!private->given) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    for (int c = 0; c < RT_CONTROLS; c++) private->given[rt->program->ninputs + c] = &private->control[c];
+    if (rt->program->training) private->control[RT_LR] = rt->program->training->lr;
+    return RT_OK;
+}
+
 static int open_arena(struct rt *rt, enum rt_arena arena) {
     const size_t bytes = rt->class->bytes[arena];
     if (arena == RT_COMMUNICATION && bytes > 0 && rt_comm_segment_bytes(rt->comm) >= bytes) {
@@ -161,6 +177,8 @@ static int open_rank(struct rt *rt, const struct rt_options *options) {
     RT_TRY(place_shard(rt));
     RT_TRY(shake_hands(rt));
     RT_TRY(open_axes(rt));
+    RT_TRY(open_units(rt));
+    RT_TRY(open_controls(rt));
     RT_TRY(set_threads(rt, options->threads));
     RT_TRY(select_kernels(rt, options->kernels));
     for (int a = 0; a < RT_ARENAS; a++) RT_TRY(open_arena(rt, (enum rt_arena)a));
@@ -202,9 +220,11 @@ void rt_close(struct rt *rt) {
     for (int a = 0; a < RT_ARENAS; a++) free(private->owned[a]);
     for (int a = 0; a < RT_MAX_AXES; a++)
         if (rt->axis[a]) rt->axis[a]->driver->close(rt->axis[a]);
+    if (rt->units) rt->units->driver->close(rt->units);
     if (rt->comm && private->owns_comm) rt->comm->driver->close(rt->comm);
     if (private->mapping) munmap(private->mapping, private->mapping_bytes);
     free(private->counts);
+    free(private->given);
     free(private);
     free(rt);
 }

@@ -72,7 +72,17 @@ struct rt_class {
     const struct rt_place *inputs, *outputs; /* where complete ports are copied to and from; RT_ABSENT: nowhere */
     const size_t *weights;                   /* offset in RT_WEIGHTS of each weight, or RT_ABSENT */
     int row;                                 /* in the tables of a source that classes share */
-    int (*infer_step)(struct rt *rt);
+    int (*infer_step)(struct rt *rt);        /* forward; of a training program also backward: one micro-batch */
+    int (*update)(struct rt *rt);            /* what ends a training step; NULL: the program does not train */
+};
+
+/* What the runtime gives to each training step: f64 numbers behind the inputs (passes/optimizer.h says what for). */
+enum rt_control { RT_LR, RT_STEP, RT_SHARE, RT_REAL, RT_CONTROLS };
+
+struct rt_training {
+    int accumulate; /* micro-batches of a unit in a step */
+    int units;      /* data parallel copies of the plan */
+    double lr;
 };
 
 struct rt_program {
@@ -86,6 +96,7 @@ struct rt_program {
     const struct rt_weight *weights;
     const struct rt_class *classes;
     const unsigned char *class_of_shard; /* plan_ngpus entries */
+    const struct rt_training *training;  /* NULL: the program does not train */
 };
 
 /* A rank at work. Generated code reads rt->arena and rt->coordinate and calls the functions below. */
@@ -99,6 +110,7 @@ struct rt {
     unsigned char *arena[RT_ARENAS]; /* zero-filled at open */
     struct rt_comm *comm;            /* all ranks */
     struct rt_comm *axis[RT_MAX_AXES]; /* ranks that differ from this one only on that mesh axis */
+    struct rt_comm *units;           /* the same rank of every unit */
     const void *const *inputs;       /* of the step under way, the caller's */
     int64_t step;                    /* steps begun */
     int site;                        /* instruction under way: index into "instructions" of manifest.json */
@@ -121,6 +133,18 @@ void rt_close(struct rt *rt);
 /* One step. `inputs` and `outputs` are one pointer per port: complete tensors, row-major, of the port's dtype, the
  * caller's, and alive until the call returns. An output pointer may be NULL. Collective over the job's ranks. */
 int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs);
+
+/* One training step of the rank's unit: `accumulate` micro-batches, samples[j] being inputs as of rt_infer_step, then the
+ * update. is_dummy[j] (NULL: none is) says that micro-batch j counts for nothing; it must hold legal values all the same.
+ * losses[j] (losses may be NULL) gets the loss of micro-batch j, of this unit. Collective over the job's ranks. A step with
+ * dummies alone changes no parameter's gradient; the mean is over the real micro-batches of all units. */
+int rt_train_step(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy, double *losses);
+
+/* The learning rate of the steps to come; at first that of the program. */
+void rt_set_learning_rate(struct rt *rt, double lr);
+
+/* Norm of the gradient of the last training step, before clipping. */
+double rt_gradient_norm(const struct rt *rt);
 
 /* Output `index` of the last step, complete, in memory of the rank (or of the caller, if it is an input): valid until the
  * next step. NULL where this rank does not hold it. Saves the copy of rt_infer_step. */
@@ -168,6 +192,8 @@ int rt_all_reduce(struct rt *rt, int site, int axis, void *dst, const void *src,
  * before), or from the rank at place `root` to all (whose own dst is a copy of its src; the others' src is not read). */
 int rt_send(struct rt *rt, int site, int axis, const void *src, int64_t bytes, int distance);
 int rt_receive(struct rt *rt, int site, int axis, void *dst, int64_t bytes, int distance);
+/* The sum over the units, in their order. */
+int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
 int rt_broadcast(struct rt *rt, int site, int axis, void *dst, const void *src, int64_t bytes, int root);
 
 /* A kernel met data that no plan can foresee (an index out of range): records the text and stops the step. */

@@ -111,6 +111,26 @@ DIMS_FN(dims_reduce) {
     return bind_reduce(dims, graph, node, why, kind);
 }
 
+/* Every dimension is summed. */
+DIMS_FN(dims_sum_all) {
+    const struct tensor *x = &graph->tensors.at[node->inputs[0]];
+    (void)why;
+    dims->operand[0].ndim = x->ndim;
+    for (int d = 0; d < x->ndim; d++)
+        dims_set(&dims->operand[0], d, dims_factor(dims, "r", d, x->dims[d], FACTOR_SUM));
+    return 0;
+}
+
+EVAL(eval_sum_squares) {
+    struct number sum = {true, 0, 0};
+    for (int64_t i = 0; i < tensor_elements(eval->in[0]); i++) {
+        double x = eval_load(eval->x[0], eval->in[0]->dtype, i).f;
+        sum.f += x * x;
+    }
+    eval_store(eval->y, eval->out->dtype, 0, sum);
+    return 0;
+}
+
 DIMS_FN(dims_arg) {
     return bind_reduce(dims, graph, node, why, FACTOR_WHOLE);
 }

@@ -142,3 +142,56 @@ EVAL(eval_gather_nd) {
     }
     return 0;
 }
+
+/* The gradient of Gather. dy (p.., i+.., q..), index (i+..) -> (p.., v, q..): ranks that hold some of the indices sum what
+ * they add; a rank that holds some of the rows takes what falls there. */
+DIMS_FN(dims_gather_grad) {
+    const struct tensor *dy = input(graph, node, 0), *index = input(graph, node, 1);
+    int64_t axis = attr_int(node, "axis", 0), size = attr_int(node, "size", -1);
+    struct operand *in = &dims->operand[0], *at = &dims->operand[1], *out = &dims->operand[2];
+    if (axis < 0 || axis > dy->ndim - index->ndim || size < 0 ||
+        !same_dims(dy->dims + axis, index->dims, index->ndim) || dy->ndim - index->ndim + 1 > MAX_NDIM)
+        return refuse(dims, why, "indices %s from dimension %lld of %s on", tensor_type(dims->arena, index),
+                      (long long)axis, tensor_type(dims->arena, dy));
+    in->ndim = dy->ndim;
+    at->ndim = index->ndim;
+    for (int d = 0; d < dy->ndim; d++) {
+        bool indexed = d >= axis && d < axis + index->ndim;
+        dims_set(in, d,
+                 dims_factor(dims,
+                             indexed    ? "i"
+                             : d < axis ? "p"
+                                        : "q",
+                             d, dy->dims[d], indexed ? FACTOR_SUM : FACTOR_PASS));
+        if (indexed) at->dim[d - axis] = in->dim[d];
+    }
+    for (int d = 0; d < axis; d++) out->dim[out->ndim++] = in->dim[d];
+    dims_set(out, out->ndim++, dims_factor(dims, "v", -1, size, FACTOR_PASS));
+    for (int d = (int)axis + index->ndim; d < dy->ndim; d++) out->dim[out->ndim++] = in->dim[d];
+    return 0;
+}
+
+SPLIT_ATTR(split_gather_grad) {
+    attr_set(graph, node, attr_of_int("size", local[dims->ninputs][attr_int(node, "axis", 0)]));
+}
+
+EVAL(eval_gather_grad) {
+    const struct tensor *dy = eval->in[0], *y = eval->out;
+    int64_t axis = attr_int(eval->node, "axis", 0), extent = y->dims[axis], count = tensor_elements(eval->in[1]);
+    int64_t outer = 1, inner = 1;
+    for (int d = 0; d < axis; d++) outer *= y->dims[d];
+    for (int d = (int)axis + 1; d < y->ndim; d++) inner *= y->dims[d];
+    memset(eval->y, 0, (size_t)tensor_bytes(y));
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t i = 0; i < count; i++) {
+            int64_t at = index_at(eval, i, extent);
+            if (at < 0) return -1;
+            for (int64_t q = 0; q < inner; q++) {
+                int64_t to = (o * extent + at) * inner + q;
+                struct number sum = eval_load(eval->y, y->dtype, to);
+                sum.f += eval_load(eval->x[0], dy->dtype, (o * count + i) * inner + q).f;
+                eval_store(eval->y, y->dtype, to, sum);
+            }
+        }
+    return 0;
+}

@@ -14,6 +14,7 @@
 DIMS_FN(dims_matmul);
 DIMS_FN(dims_along);
 DIMS_FN(dims_reduce);
+DIMS_FN(dims_sum_all);
 DIMS_FN(dims_arg);
 DIMS_FN(dims_attention);
 DIMS_FN(dims_rope);
@@ -24,6 +25,7 @@ DIMS_FN(dims_slice);
 DIMS_FN(dims_concat);
 DIMS_FN(dims_pad);
 DIMS_FN(dims_gather);
+DIMS_FN(dims_gather_grad);
 DIMS_FN(dims_gather_nd);
 DIMS_FN(dims_gather_elements);
 DIMS_FN(dims_scatter_elements);
@@ -38,16 +40,19 @@ DIMS_FN(dims_same); /* "* -> *" for any number of dimensions, without broadcasti
 
 SPLIT_ATTR(split_shape); /* shape := the local shape of the output */
 SPLIT_ATTR(split_slice);
+SPLIT_ATTR(split_gather_grad); /* size := rows of the part */
 SPLIT_ATTR(split_conv); /* group := groups of the part */
 SPLIT_ATTR(split_conv_transpose);
 
 EVAL(eval_matmul);
 EVAL(eval_reduce);
+EVAL(eval_sum_squares);
 EVAL(eval_cumsum);
 EVAL(eval_copy);
 EVAL(eval_mapped);
 EVAL(eval_concat);
 EVAL(eval_gather);
+EVAL(eval_gather_grad);
 EVAL(eval_scatter_nd);
 EVAL(eval_gather_elements);
 EVAL(eval_gather_nd);

@@ -175,10 +175,35 @@ static void offset_gather(const struct trial *t, struct graph *part, struct node
     index->data = moved;
 }
 
+/* Its gradient leaves out what falls on rows of other parts: zeros added to row 0 stand for that. */
+static void offset_gather_grad(const struct trial *t, struct graph *part, struct node *node,
+                               const int *coordinate) {
+    struct tensor *dy = &part->tensors.at[node->inputs[0]], *index = &part->tensors.at[node->inputs[1]];
+    int64_t start = start_of(t, "v", coordinate), all = t->dims.factor[dims_find(&t->dims, "v")].extent;
+    int64_t here = attr_int(node, "size", 0), count = tensor_elements(index), outer = 1;
+    for (int d = 0; d < attr_int(node, "axis", 0); d++) outer *= dy->dims[d];
+    size_t row = (size_t)(tensor_bytes(dy) / (outer * count));
+    char *data = arena_copy(part->arena, dy->data, (size_t)tensor_bytes(dy));
+    char *moved = arena_copy(part->arena, index->data, (size_t)tensor_bytes(index));
+    for (int64_t i = 0; i < count; i++) {
+        struct number at = eval_load(index->data, index->dtype, i);
+        at.i += (at.i < 0 ? all : 0) - start;
+        bool elsewhere = at.i < 0 || at.i >= here;
+        for (int64_t o = 0; o < outer && elsewhere; o++) memset(data + (size_t)(o * count + i) * row, 0, row);
+        if (elsewhere) at.i = 0;
+        eval_store(moved, index->dtype, i, at);
+    }
+    dy->data = data;
+    index->data = moved;
+}
+
 static const struct {
     const char *op;
     void (*apply)(const struct trial *t, struct graph *part, struct node *node, const int *coordinate);
-} offsets[] = {{"Trilu", offset_trilu}, {"Gather", offset_gather}, {"Attention", offset_attention}};
+} offsets[] = {{"Trilu", offset_trilu},
+               {"Gather", offset_gather},
+               {"GatherGrad", offset_gather_grad},
+               {"Attention", offset_attention}};
 
 /* Evaluation --------------------------------------------------------------------------------------------------- */
 
@@ -611,8 +636,9 @@ static void test_every_elementwise_row(void **state) {
 
 static void test_fused_chains(void **state) {
     (void)state;
-    check_case("Fused", "input %0 \"x\" f64[2,3,4]\ninput %1 \"x\" f64[3,1]\ninput %2 \"x\" bool[4]\n"
-                        "%9 \"y\" = Fused(%0, %1, %2) expr=\"v0 = a + b; v1 = c ? v0 : 2 * a; v0 * v1 + b\" to=\"f64\"\n");
+    check_case("Fused",
+               "input %0 \"x\" f64[2,3,4]\ninput %1 \"x\" f64[3,1]\ninput %2 \"x\" bool[4]\n"
+               "%9 \"y\" = Fused(%0, %1, %2) expr=\"v0 = a + b; v1 = c ? v0 : 2 * a; v0 * v1 + b\" to=\"f64\"\n");
 }
 
 /* Random reshapes of a fixed product: the factoring of every pair of shapes must be right. */
@@ -670,8 +696,15 @@ static int say_where(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        TEST(test_products_and_reductions), TEST(test_windows), TEST(test_movement), TEST(test_attention),        TEST(test_broadcasting),
-        TEST(test_every_elementwise_row), TEST(test_fused_chains),   TEST(test_random_reshapes), TEST(test_enough_was_tried),
+        TEST(test_products_and_reductions),
+        TEST(test_windows),
+        TEST(test_movement),
+        TEST(test_attention),
+        TEST(test_broadcasting),
+        TEST(test_every_elementwise_row),
+        TEST(test_fused_chains),
+        TEST(test_random_reshapes),
+        TEST(test_enough_was_tried),
     };
     golden = golden_options(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

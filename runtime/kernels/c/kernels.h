@@ -135,6 +135,11 @@ RT_DECLARE_ROPE(double, f64)
  *
  * ONNX CumSum-14: sums of elements 0..i of the middle dimension, one after the other, f32 in f64; exclusive leaves
  * out element i; reverse begins at the end. In place. */
+
+/* The sum of the squares of all n elements, in f64: blocks of 2^14 elements in the order above, then block after block. */
+void rt_sum_squares_f32(double *y, const float *x, int64_t n);
+void rt_sum_squares_f64(double *y, const double *x, int64_t n);
+
 #define RT_DECLARE_REDUCE(T, s)                                                                                    \
     void rt_reduce_sum_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,   \
                            int64_t inner);                                                                         \
@@ -241,6 +246,16 @@ RT_DECLARE_INDEX(1)
 RT_DECLARE_INDEX(2)
 RT_DECLARE_INDEX(4)
 RT_DECLARE_INDEX(8)
+
+/* The gradient of gather's x: y(outer,extent,inner) = 0, then row index[i] of the middle dimension += dy(outer,i,inner), in
+ * order of i. y is the part [start, start + extent) of a dimension of `total` elements; other rows are left out. */
+#define RT_DECLARE_GATHER_GRAD(T, s)                                                                               \
+    int rt_gather_grad_##s(struct rt *rt, T *y /* (outer,extent,inner) */, const T *dy /* (outer,count,inner) */,  \
+                           const void *index /* (count) */, int index_is_64, int64_t outer, int64_t extent,        \
+                           int64_t inner, int64_t count, int64_t start, int64_t total);
+
+RT_DECLARE_GATHER_GRAD(float, f32)
+RT_DECLARE_GATHER_GRAD(double, f64)
 
 /* --- Convolutions and pooling --- */
 

@@ -192,6 +192,15 @@ def counted(index, extent):
     return np.where(index < 0, index + extent, index)
 
 
+def gather_grad(dy, index, a):
+    """PyTorch's index_add: rows of dy added where the indices say."""
+    axis, indices = a["axis"], counted(index, a["size"])
+    shape = dy.shape[:axis] + (a["size"],) + dy.shape[axis + index.ndim:]
+    rows = dy.reshape(dy.shape[:axis] + (-1,) + dy.shape[axis + index.ndim:])
+    return torch.zeros(shape, dtype=torch.float64).index_add_(
+        axis, torch.from_numpy(np.ravel(indices).astype("i8")), torch.from_numpy(np.array(rows))).numpy()
+
+
 def gather_elements(x, index, a):
     return np.take_along_axis(x, counted(index, x.shape[a["axis"]]), a["axis"])
 
@@ -298,6 +307,7 @@ REFERENCE = {
     "ReduceMax": reduction(np.max),
     "ReduceMin": reduction(np.min),
     "ReduceProd": reduction(np.prod),
+    "SumSquares": lambda x, a: np.square(x).sum(),
     "ArgMax": argument(np.argmax),
     "ArgMin": argument(np.argmin),
     "Reshape": lambda x, a: x.reshape(a["shape"]),
@@ -308,8 +318,10 @@ REFERENCE = {
     "Pad": pad,
     "Trilu": trilu,
     "Gather": lambda x, index, a: np.take(x, counted(index, x.shape[a["axis"]]), a["axis"]),
+    "GatherGrad": gather_grad,
     "GatherElements": gather_elements,
     "GatherND": gather_nd,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,
+    "UnitSum": lambda x, a: x,  # of one unit
 }

@@ -1,0 +1,79 @@
+#include "ir/build.h"
+
+#include <string.h>
+
+#include "ir/expr.h"
+
+static void add_name(struct build_scope *scope, const char *name, int tensor, double number) {
+    if (scope->n == BUILD_NAMES) BUG("more than %d names in an expression", BUILD_NAMES);
+    scope->names[scope->n].name = name;
+    scope->names[scope->n].tensor = tensor;
+    scope->names[scope->n++].number = number;
+}
+
+void build_scope_tensor(struct build_scope *scope, const char *name, int tensor) {
+    add_name(scope, name, tensor, 0);
+}
+
+void build_scope_number(struct build_scope *scope, const char *name, double number) {
+    add_name(scope, name, -1, number);
+}
+
+/* The row that is this operator or function of its inputs and nothing else: "a + b", "exp(x)". */
+static const struct op *row_of(struct arena *arena, const struct expr *e) {
+    static const char *const one[] = {"x"}, *const more[] = {"a", "b", "c"};
+    struct expr leaf[3], shape = *e;
+    for (int i = 0; i < e->nargs; i++) {
+        leaf[i] = (struct expr){.kind = EXPR_NAME, .name = (e->nargs == 1 ? one : more)[i]};
+        shape.arg[i] = &leaf[i];
+    }
+    const char *text = expr_format(arena, &shape);
+    for (int i = 0; i < nops; i++)
+        if (ops[i].expr && strcmp(ops[i].name, "Cast") != 0 &&
+            strcmp(expr_format(arena, expr_parse(arena, ops[i].expr)), text) == 0)
+            return &ops[i];
+    BUG("no operator is '%s'", text);
+}
+
+static int find_name(const struct build_scope *scope, const char *name) {
+    for (int i = scope->n - 1; i >= 0; i--)
+        if (strcmp(scope->names[i].name, name) == 0) return i;
+    BUG("an expression reads '%s', which nothing is called", name);
+}
+
+/* Made of numbers alone. */
+static bool is_number(const struct build_scope *scope, const struct expr *e) {
+    if (e->kind == EXPR_NAME) return scope->names[find_name(scope, e->name)].tensor < 0;
+    bool numbers = true;
+    for (int i = 0; i < e->nargs; i++) numbers = numbers && is_number(scope, e->arg[i]);
+    return numbers;
+}
+
+static struct number look_up(const void *env, const char *name) {
+    const struct build_scope *scope = env;
+    return (struct number){true, scope->names[find_name(scope, name)].number, 0};
+}
+
+static int make(struct build *b, const struct build_scope *scope, const struct expr *e) {
+    int args[3];
+    if (is_number(scope, e)) {
+        struct number value = expr_eval(e, look_up, scope);
+        return build_scalar(b, scope->dtype, value.is_float ? value.f : (double)value.i);
+    }
+    if (e->kind == EXPR_NAME) return scope->names[find_name(scope, e->name)].tensor;
+    for (int i = 0; i < e->nargs; i++)
+        if ((args[i] = make(b, scope, e->arg[i])) < 0) return -1;
+    return build(b, row_of(b->graph->arena, e)->name, e->nargs, args, 0, NULL);
+}
+
+int build_expr(struct build *b, struct build_scope *scope, const char *text) {
+    struct arena *arena = b->graph->arena;
+    for (const char *end; (end = strchr(text, ';')); text = end + 1) {
+        text += strspn(text, " ");
+        const char *name = arena_copy(arena, text, strcspn(text, " =")), *value = strchr(text, '=') + 1;
+        int tensor = make(b, scope, expr_parse(arena, arena_copy(arena, value, (size_t)(end - value))));
+        if (tensor < 0) return -1;
+        build_scope_tensor(scope, name, tensor);
+    }
+    return make(b, scope, expr_parse(arena, text));
+}

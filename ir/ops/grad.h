@@ -1,0 +1,28 @@
+/* Gradients of operators, by family: the functions of column `grad` of ops.def (ir/gradient.h). */
+#ifndef IR_OPS_GRAD_H
+#define IR_OPS_GRAD_H
+
+#include "ir/gradient.h"
+
+#define GRAD(name) int name(struct gradient *g)
+
+GRAD(grad_matmul);
+GRAD(grad_softmax);
+GRAD(grad_log_softmax);
+GRAD(grad_cumsum);
+GRAD(grad_layernorm);
+GRAD(grad_rmsnorm);
+GRAD(grad_rope);
+GRAD(grad_reduce_sum);
+GRAD(grad_reduce_extreme); /* maximum and minimum */
+GRAD(grad_reshape);
+GRAD(grad_transpose);
+GRAD(grad_expand);
+GRAD(grad_slice);
+GRAD(grad_concat);
+GRAD(grad_pad);
+GRAD(grad_trilu);
+GRAD(grad_cast);
+GRAD(grad_gather);
+
+#endif

@@ -1,0 +1,181 @@
+/* Gradients of products, norms and reductions. */
+#include "ir/ops/grad.h"
+
+#include <string.h>
+
+/* Products -------------------------------------------------------------------------------------------------------- */
+
+/* A gradient as a product again: which of dy, a and b are its operands, and which of them it reads transposed. */
+struct product {
+    enum { DY, A, B } first, second;
+    int trans_first, trans_second;
+};
+
+static int make_product(struct gradient *g, const struct product *p, const int *operands) {
+    struct attr attrs[] = {attr_of_int("trans_a", p->trans_first), attr_of_int("trans_b", p->trans_second)};
+    return build(&g->b, "MatMul", 2, (int[]){operands[p->first], operands[p->second]}, 2, attrs);
+}
+
+/* Leading dimensions become rows: the weight of many rows is one product. */
+static int as_rows(struct gradient *g, int tensor) {
+    struct tensor t = g->b.graph->tensors.at[tensor];
+    int64_t rows = 1;
+    for (int d = 0; d < t.ndim - 1; d++) rows *= t.dims[d];
+    return build_reshape(&g->b, tensor, 2, (int64_t[]){rows, t.dims[t.ndim - 1]});
+}
+
+/* By trans_a and trans_b of the forward product y = op(a) op(b): da and db. */
+GRAD(grad_matmul) {
+    static const struct product rows[2][2][2] = {{{{DY, B, 0, 1}, {A, DY, 1, 0}}, {{DY, B, 0, 0}, {DY, A, 1, 0}}},
+                                                 {{{B, DY, 0, 1}, {A, DY, 0, 0}}, {{B, DY, 1, 1}, {DY, A, 1, 1}}}};
+    const struct product *row = rows[attr_int(&g->node, "trans_a", 0)][attr_int(&g->node, "trans_b", 0)];
+    int operands[] = {g->dy, g->node.inputs[0], g->node.inputs[1]};
+    if (g->wanted[0] && (g->dx[0] = make_product(g, &row[0], operands)) < 0) return -1;
+    if (!g->wanted[1]) return 0;
+    if (gradient_input(g, 0)->ndim > gradient_input(g, 1)->ndim) {
+        operands[DY] = as_rows(g, operands[DY]);
+        operands[A] = as_rows(g, operands[A]);
+    }
+    return operands[DY] < 0 || operands[A] < 0 ? -1 : (g->dx[1] = make_product(g, &row[1], operands));
+}
+
+/* Along one dimension --------------------------------------------------------------------------------------------- */
+
+/* Sum over the last `n` dimensions from `axis` on, kept with extent 1. */
+static int sum_along(struct gradient *g, int tensor, int64_t axis) {
+    return gradient_sum(g, tensor, 1, &axis, true);
+}
+
+/* The expression over dy, y and one more tensor named s. */
+static int with_sum(struct gradient *g, const char *text, int sum) {
+    static const char *const names[] = {"dy", "y", "s"};
+    return sum < 0 ? -1 : gradient_expr(g, text, 3, names, (int[]){g->dy, g->node.outputs[0], sum});
+}
+
+GRAD(grad_softmax) {
+    int weighted = build2(&g->b, "Mul", g->dy, g->node.outputs[0]);
+    int sum = weighted < 0 ? -1 : sum_along(g, weighted, attr_int(&g->node, "axis", -1));
+    return g->dx[0] = with_sum(g, "(dy - s) * y", sum);
+}
+
+GRAD(grad_log_softmax) {
+    return g->dx[0] = with_sum(g, "dy - exp(y) * s", sum_along(g, g->dy, attr_int(&g->node, "axis", -1)));
+}
+
+GRAD(grad_cumsum) {
+    struct attr attrs[] = {attr_of_int("axis", attr_int(&g->node, "axis", 0)),
+                           attr_of_int("exclusive", attr_int(&g->node, "exclusive", 0)),
+                           attr_of_int("reverse", !attr_int(&g->node, "reverse", 0))};
+    return g->dx[0] = build(&g->b, "CumSum", 1, &g->dy, 3, attrs);
+}
+
+/* Norms: y = z scale + bias with z = (x - mean) r, r = 1 / sqrt(variance + epsilon); RMSNorm has no mean. With
+ * u = dy scale: dx = r (u - mean(u) - z mean(u z)), dscale = sum(dy z), dbias = sum(dy) (Ba et al. 2016). ------------- */
+
+struct norm {
+    int64_t axis;
+    int count; /* a scalar: elements of a row */
+    int r, z;
+};
+
+/* The expression of up to three tensors called a, b and c. */
+static int of(struct gradient *g, const char *text, int a, int b, int c) {
+    static const char *const names[] = {"a", "b", "c"};
+    return a < 0 || b < 0 || c < 0 ? -1 : gradient_expr(g, text, 3, names, (int[]){a, b, c});
+}
+
+static int mean(struct gradient *g, const struct norm *n, int tensor) {
+    int sum = tensor < 0 ? -1 : sum_along(g, tensor, n->axis);
+    return of(g, "a / b", sum, n->count, n->count);
+}
+
+static int normalize(struct gradient *g, struct norm *n, bool centered) {
+    struct tensor x = *gradient_input(g, 0);
+    int centre = g->node.inputs[0];
+    n->axis = x.ndim - 1;
+    n->count = build_scalar(&g->b, x.dtype, (double)x.dims[x.ndim - 1]);
+    if (centered) centre = of(g, "a - b", centre, mean(g, n, centre), n->count);
+    n->r = of(g, "1 / sqrt(a + epsilon)", mean(g, n, of(g, "a * a", centre, centre, centre)), n->count, n->count);
+    return n->z = of(g, "a * b", centre, n->r, n->r);
+}
+
+static int norm_input(struct gradient *g, const struct norm *n, bool centered) {
+    int u = build2(&g->b, "Mul", g->dy, g->node.inputs[1]), along = mean(g, n, of(g, "a * b", u, n->z, n->z));
+    int inner = of(g, "a - b * c", u, n->z, along);
+    if (centered) inner = of(g, "a - b", inner, mean(g, n, u), u);
+    return of(g, "a * b", n->r, inner, inner);
+}
+
+static int grad_norm(struct gradient *g, bool centered) {
+    struct norm norm;
+    if (normalize(g, &norm, centered) < 0) return -1;
+    if (g->wanted[0] && (g->dx[0] = norm_input(g, &norm, centered)) < 0) return -1;
+    if (g->wanted[1]) {
+        int full = build2(&g->b, "Mul", g->dy, norm.z);
+        if (full < 0 || (g->dx[1] = gradient_sum_to(g, full, gradient_input(g, 1))) < 0) return -1;
+    }
+    if (g->node.ninputs > 2 && g->wanted[2] && (g->dx[2] = gradient_sum_to(g, g->dy, gradient_input(g, 2))) < 0)
+        return -1;
+    return 0;
+}
+
+GRAD(grad_layernorm) {
+    return grad_norm(g, true);
+}
+
+GRAD(grad_rmsnorm) {
+    return grad_norm(g, false);
+}
+
+/* The table with the two elements of every rotated pair exchanged. */
+static int exchange_pairs(struct gradient *g, int table, bool interleaved) {
+    const struct tensor t = g->b.graph->tensors.at[table];
+    int64_t dims[MAX_NDIM + 1], start[MAX_NDIM + 1] = {0}, step[MAX_NDIM + 1];
+    int pair = interleaved ? t.ndim : t.ndim - 1;
+    if (t.ndim == MAX_NDIM) return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->b.node, "too many dimensions");
+    for (int d = 0; d <= t.ndim; d++) dims[d] = d < t.ndim ? t.dims[d] : 0, step[d] = 1;
+    dims[t.ndim - 1] = dims[t.ndim] = t.dims[t.ndim - 1] / 2;
+    dims[pair] = 2;
+    start[pair] = 1;
+    step[pair] = -1;
+    table = build_reshape(&g->b, table, t.ndim + 1, dims);
+    if (table >= 0) table = build_slice(&g->b, table, start, step, dims);
+    return table < 0 ? -1 : build_reshape(&g->b, table, t.ndim, t.dims);
+}
+
+/* y0 = x0 cos0 - x1 sin0, y1 = x1 cos1 + x0 sin1: so dx0 = dy0 cos0 + dy1 sin1, dx1 = dy1 cos1 - dy0 sin0. */
+GRAD(grad_rope) {
+    if (g->wanted[1] || g->wanted[2])
+        return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->b.node, "no gradient of rotary angles");
+    int back = exchange_pairs(g, g->node.inputs[2], attr_int(&g->node, "interleaved", 0));
+    if (back >= 0) back = build1(&g->b, "Neg", back);
+    if (back < 0) return -1;
+    int turned = build(&g->b, "Rope", 3, (int[]){g->dy, g->node.inputs[1], back}, g->node.nattrs, g->node.attrs);
+    return g->dx[0] = turned < 0 ? -1 : gradient_sum_to(g, turned, gradient_input(g, 0));
+}
+
+/* Reductions ------------------------------------------------------------------------------------------------------ */
+
+/* A tensor of the result's shape with the reduced dimensions put back, of extent 1. */
+static int unreduced(struct gradient *g, int tensor) {
+    struct tensor x = *gradient_input(g, 0);
+    int n;
+    const int64_t *axes = attr_ints(&g->node, "axes", &n);
+    for (int i = 0; i < n; i++) x.dims[axes[i]] = 1;
+    return build_reshape(&g->b, tensor, x.ndim, x.dims);
+}
+
+GRAD(grad_reduce_sum) {
+    struct tensor x = *gradient_input(g, 0);
+    int dy = unreduced(g, g->dy);
+    return g->dx[0] = dy < 0 ? -1 : build_expand(&g->b, dy, x.ndim, x.dims);
+}
+
+/* Equal elements share (PyTorch's amax and amin). */
+GRAD(grad_reduce_extreme) {
+    int n, x = g->node.inputs[0], y = unreduced(g, g->node.outputs[0]), dy = unreduced(g, g->dy);
+    const int64_t *axes = attr_ints(&g->node, "axes", &n);
+    int chosen = of(g, "a == b ? 1 : 0", x, y, y);
+    int count = chosen < 0 ? -1 : gradient_sum(g, chosen, n, axes, true);
+    return g->dx[0] = of(g, "a * (b / c)", chosen, dy, count);
+}

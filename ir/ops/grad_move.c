@@ -1,0 +1,129 @@
+/* Gradients of operators that move elements: the elements go back where they came from. */
+#include "ir/ops/grad.h"
+
+#include <string.h>
+
+GRAD(grad_reshape) {
+    const struct tensor *x = gradient_input(g, 0);
+    return g->dx[0] = build_reshape(&g->b, g->dy, x->ndim, x->dims);
+}
+
+GRAD(grad_transpose) {
+    int n;
+    const int64_t *perm = attr_ints(&g->node, "perm", &n);
+    int64_t inverse[MAX_NDIM];
+    for (int d = 0; d < n; d++) inverse[perm[d]] = d;
+    return g->dx[0] = build_transpose(&g->b, g->dy, inverse);
+}
+
+GRAD(grad_expand) {
+    return g->dx[0] = gradient_sum_to(g, g->dy, gradient_input(g, 0));
+}
+
+GRAD(grad_trilu) {
+    return g->dx[0] = build(&g->b, "Trilu", 1, &g->dy, g->node.nattrs, g->node.attrs);
+}
+
+GRAD(grad_cast) {
+    const struct tensor *x = gradient_input(g, 0);
+    if (!rt_dtype_is_float(x->dtype)) return 0;
+    return g->dx[0] = build_cast(&g->b, g->dy, x->dtype);
+}
+
+/* Slices and padding ---------------------------------------------------------------------------------------------- */
+
+/* The tensor with zeros before and behind. */
+static int pad(struct gradient *g, int tensor, const int64_t *begin, const int64_t *end) {
+    struct tensor t = g->b.graph->tensors.at[tensor];
+    int inputs[] = {tensor, build_scalar(&g->b, t.dtype, 0)};
+    struct attr attrs[] = {attr_of_ints("begin", t.ndim, begin), attr_of_ints("end", t.ndim, end)};
+    return build(&g->b, "Pad", 2, inputs, 2, attrs);
+}
+
+/* step - 1 zeros behind each index of dimension d, but the last. */
+static int spread(struct gradient *g, int tensor, int d, int64_t step) {
+    struct tensor t = g->b.graph->tensors.at[tensor];
+    int64_t dims[MAX_NDIM + 1], zero[MAX_NDIM + 1] = {0}, end[MAX_NDIM + 1] = {0}, size[MAX_NDIM], ones[MAX_NDIM];
+    if (step == 1 || t.dims[d] < 2) return tensor;
+    if (t.ndim == MAX_NDIM)
+        return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->b.node,
+                          "no gradient of a strided slice of %d dimensions", t.ndim);
+    for (int i = 0; i < t.ndim; i++) ones[i] = 1, size[i] = t.dims[i], dims[i + (i > d)] = t.dims[i];
+    dims[d + 1] = 1;
+    end[d + 1] = step - 1;
+    tensor = build_reshape(&g->b, tensor, t.ndim + 1, dims);
+    if (tensor >= 0) tensor = pad(g, tensor, zero, end);
+    t.dims[d] *= step;
+    if (tensor >= 0) tensor = build_reshape(&g->b, tensor, t.ndim, t.dims);
+    size[d] = t.dims[d] - (step - 1);
+    return tensor < 0 ? -1 : build_slice(&g->b, tensor, zero, ones, size);
+}
+
+/* Indices in the opposite order where `reversed`. */
+static int reverse(struct gradient *g, int tensor, const bool *reversed) {
+    struct tensor t = g->b.graph->tensors.at[tensor];
+    int64_t start[MAX_NDIM], step[MAX_NDIM];
+    for (int d = 0; d < t.ndim; d++) {
+        step[d] = reversed[d] ? -1 : 1;
+        start[d] = reversed[d] ? t.dims[d] - 1 : 0;
+    }
+    return build_slice(&g->b, tensor, start, step, t.dims);
+}
+
+GRAD(grad_slice) {
+    struct tensor x = *gradient_input(g, 0), y = *gradient_output(g);
+    int n, dx = g->dy;
+    const int64_t *start = attr_ints(&g->node, "start", &n), *step = attr_ints(&g->node, "step", &n);
+    int64_t begin[MAX_NDIM], end[MAX_NDIM];
+    bool reversed[MAX_NDIM];
+    for (int d = 0; d < x.ndim; d++) {
+        int64_t stride = step[d] < 0 ? -step[d] : step[d], covers = y.dims[d] ? (y.dims[d] - 1) * stride + 1 : 0;
+        reversed[d] = step[d] < 0;
+        begin[d] = reversed[d] ? start[d] - (covers - 1) : start[d];
+        end[d] = x.dims[d] - begin[d] - covers;
+    }
+    dx = reverse(g, dx, reversed);
+    for (int d = 0; d < x.ndim && dx >= 0; d++) dx = spread(g, dx, d, step[d] < 0 ? -step[d] : step[d]);
+    return g->dx[0] = dx < 0 ? -1 : pad(g, dx, begin, end);
+}
+
+GRAD(grad_pad) {
+    struct tensor x = *gradient_input(g, 0);
+    int n;
+    const int64_t *begin = attr_ints(&g->node, "begin", &n), *end = attr_ints(&g->node, "end", &n);
+    int64_t start[MAX_NDIM], ones[MAX_NDIM], size[MAX_NDIM], before[MAX_NDIM], behind[MAX_NDIM];
+    for (int d = 0; d < n; d++) { /* what negative padding cut off gets zeros */
+        before[d] = begin[d] < 0 ? -begin[d] : 0;
+        behind[d] = end[d] < 0 ? -end[d] : 0;
+        start[d] = begin[d] > 0 ? begin[d] : 0;
+        size[d] = x.dims[d] - before[d] - behind[d];
+        ones[d] = 1;
+    }
+    if (g->wanted[1])
+        return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->b.node, "no gradient of what is padded with");
+    int inner = build_slice(&g->b, g->dy, start, ones, size);
+    return g->dx[0] = inner < 0 ? -1 : pad(g, inner, before, behind);
+}
+
+GRAD(grad_concat) {
+    struct tensor y = *gradient_output(g);
+    int64_t axis = attr_int(&g->node, "axis", 0), start[MAX_NDIM] = {0}, ones[MAX_NDIM];
+    for (int d = 0; d < y.ndim; d++) ones[d] = 1;
+    for (int k = 0; k < g->node.ninputs; k++) {
+        int64_t size[MAX_NDIM];
+        memcpy(size, gradient_input(g, k)->dims, sizeof size);
+        if (g->wanted[k] && (g->dx[k] = build_slice(&g->b, g->dy, start, ones, size)) < 0) return -1;
+        start[axis] += size[axis];
+    }
+    return 0;
+}
+
+/* Rows ------------------------------------------------------------------------------------------------------------ */
+
+/* A row that was picked several times gets the sum. */
+GRAD(grad_gather) {
+    const struct tensor *x = gradient_input(g, 0);
+    int64_t axis = attr_int(&g->node, "axis", 0);
+    struct attr attrs[] = {attr_of_int("axis", axis), attr_of_int("size", x->dims[axis])};
+    return g->dx[0] = build(&g->b, "GatherGrad", 2, (int[]){g->dy, g->node.inputs[1]}, 2, attrs);
+}

@@ -1,0 +1,269 @@
+/* Parameters and their gradients become updates, and the step is divided into its phases.
+ *
+ * Note [Phases]
+ * The forward and backward nodes are the micro phase: they run once per micro-batch. Where a step has several, each adds
+ * its gradients to states; a dummy micro-batch adds nothing. The update phase runs once: gradients are summed over units,
+ * divided by the number of real micro-batches, clipped by their global norm, and given to the optimizer. All of this is
+ * nodes like any others, so a plan cuts and reduces them as it does the forward pass: a norm over cut parameters is a
+ * partial sum, counted once. */
+#include "passes/optimizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/build.h"
+#include "passes/pipeline.h"
+
+const struct optimizer optimizers[] = {
+#define OPTIMIZER(name, ...) {#name, __VA_ARGS__},
+#include "passes/optimizers.def"
+#undef OPTIMIZER
+};
+const int noptimizers = sizeof optimizers / sizeof *optimizers;
+
+/* Choosing -------------------------------------------------------------------------------------------------------- */
+
+double optimizer_option(const struct optimizer_choice *choice, const char *name, double fallback) {
+    for (int i = 0; i < choice->n; i++)
+        if (strcmp(choice->option[i].name, name) == 0) return choice->option[i].value;
+    return fallback;
+}
+
+static const struct optimizer *find_row(const char *name, size_t length) {
+    for (int i = 0; i < noptimizers; i++)
+        if (strlen(optimizers[i].name) == length && strncmp(optimizers[i].name, name, length) == 0)
+            return &optimizers[i];
+    return NULL;
+}
+
+static void add_defaults(struct optimizer_choice *choice, struct arena *arena) {
+    for (const char *at = choice->row->options; *at; at += strspn(at, " ")) {
+        size_t name = strcspn(at, "=");
+        char *end;
+        choice->option[choice->n].name = arena_copy(arena, at, name);
+        choice->option[choice->n++].value = strtod(at + name + 1, &end);
+        at = end;
+    }
+}
+
+/* One "name=number" of the user's. */
+static int set_option(struct optimizer_choice *choice, const char *text, size_t length, struct diags *diags) {
+    const size_t name = strcspn(text, "=");
+    char *end;
+    for (int i = 0; i < choice->n && name < length; i++) {
+        if (strlen(choice->option[i].name) != name || strncmp(choice->option[i].name, text, name) != 0) continue;
+        double value = strtod(text + name + 1, &end);
+        if (end != text + length || !(value >= 0 && value < 1e300)) break;
+        choice->option[i].value = value;
+        return 0;
+    }
+    diag_error(diags, 205, EXIT_USAGE, "--optimizer", "'%.*s' is no option of %s with a number", (int)length, text,
+               choice->row->name);
+    return diag_note(diags, "it takes %s", choice->row->options), -1;
+}
+
+static const char *names_of_all(struct arena *arena) {
+    const char *all = "";
+    for (int i = 0; i < noptimizers; i++)
+        if (!*optimizers[i].when) all = arena_printf(arena, "%s %s", all, optimizers[i].name);
+    return all;
+}
+
+int optimizer_parse(struct optimizer_choice *choice, const char *text, struct arena *arena, struct diags *diags) {
+    size_t name = strcspn(text, ":");
+    *choice = (struct optimizer_choice){.row = find_row(text, name)};
+    if (!choice->row)
+        return diag_error(diags, 202, EXIT_USAGE, "--optimizer", "no optimizer is called '%.*s'; there are%s",
+                          (int)name, text, names_of_all(arena));
+    add_defaults(choice, arena);
+    for (const char *at = text + name; *at;) {
+        size_t length = strcspn(++at, ",");
+        if (set_option(choice, at, length, diags) < 0) return -1;
+        at += length;
+    }
+    for (int i = 0; i < noptimizers; i++) /* the last row whose condition holds */
+        if (strcmp(optimizers[i].name, choice->row->name) == 0 && *optimizers[i].when &&
+            optimizer_option(choice, optimizers[i].when, 0) != 0)
+            choice->row = &optimizers[i];
+    return 0;
+}
+
+/* The pass -------------------------------------------------------------------------------------------------------- */
+
+struct optimizing {
+    struct graph *graph;
+    const struct training *training;
+    struct build b;
+    struct build_scope numbers; /* options, controls and scalars of the step, f64 */
+    int clip;                   /* what gradients are multiplied with, f64; -1: nothing */
+};
+
+enum control {
+#define CONTROL(name) CONTROL_##name,
+    TRAINING_CONTROLS(CONTROL)
+#undef CONTROL
+};
+
+static void add_controls(struct optimizing *o) {
+    static const char *const names[] = {
+#define CONTROL(name) #name,
+        TRAINING_CONTROLS(CONTROL)
+#undef CONTROL
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int control = graph_add_tensor(o->graph, TENSOR_CONTROL, names[i], RT_F64, 0, NULL);
+        VEC_PUSH(o->graph->arena, &o->graph->controls, control);
+    }
+}
+
+static int add_state(struct optimizing *o, const char *name, int like, bool gradient) {
+    const struct tensor t = o->graph->tensors.at[like];
+    int state = graph_add_tensor(o->graph, TENSOR_STATE, arena_printf(o->graph->arena, "%s.%s", t.name, name),
+                                 t.dtype, t.ndim, t.dims);
+    o->graph->tensors.at[state].gradient = gradient;
+    return state;
+}
+
+static void add_update(struct optimizing *o, int weight, int value) {
+    VEC_PUSH(o->graph->arena, &o->graph->updates, (struct update){weight, value});
+}
+
+static int control_as(struct optimizing *o, enum control control, enum rt_dtype dtype) {
+    return build_cast(&o->b, o->graph->controls.at[control], dtype);
+}
+
+/* Micro phase: gradients of several micro-batches are summed in a state, those of dummies left out. */
+static int accumulate(struct optimizing *o, struct parameter *p) {
+    if (o->training->accumulate * o->training->units == 1) return 0;
+    struct build_scope scope = {.dtype = o->graph->tensors.at[p->gradient].dtype};
+    int real = control_as(o, CONTROL_real, scope.dtype), sum = -1;
+    if (o->training->accumulate > 1) sum = add_state(o, "gradient", p->weight, true);
+    build_scope_tensor(&scope, "g", p->gradient);
+    build_scope_tensor(&scope, "real", real);
+    if (sum >= 0) build_scope_tensor(&scope, "sum", sum);
+    p->gradient = build_expr(&o->b, &scope, sum >= 0 ? "real > 0 ? sum + g : sum" : "real > 0 ? g : 0");
+    if (p->gradient >= 0 && sum >= 0) add_update(o, sum, p->gradient);
+    return p->gradient < 0 ? -1 : 0;
+}
+
+/* Update phase: the mean over the real micro-batches of all units. */
+static int average(struct optimizing *o, struct parameter *p) {
+    if (o->training->accumulate * o->training->units == 1) return 0;
+    if (o->training->units > 1) p->gradient = build1(&o->b, "UnitSum", p->gradient);
+    int share = control_as(o, CONTROL_share, o->graph->tensors.at[p->gradient].dtype);
+    return p->gradient = build2(&o->b, "Mul", p->gradient, share);
+}
+
+/* sqrt of the sum of the squares of all gradients, in f64. */
+static int global_norm(struct optimizing *o) {
+    struct attr to = attr_of_text("to", "f64");
+    int total = build_scalar(&o->b, RT_F64, 0);
+    for (int i = 0; i < o->graph->parameters.n && total >= 0; i++) {
+        int squares = build(&o->b, "SumSquares", 1, &o->graph->parameters.at[i].gradient, 1, &to);
+        total = squares < 0 ? -1 : build2(&o->b, "Add", total, squares);
+    }
+    return total < 0 ? -1 : build1(&o->b, "Sqrt", total);
+}
+
+/* The norm before clipping is given out after the model's outputs. */
+static int clip(struct optimizing *o) {
+    int norm = global_norm(o);
+    if (norm < 0) return -1;
+    VEC_PUSH(o->graph->arena, &o->graph->outputs, norm);
+    VEC_PUSH(o->graph->arena, &o->graph->output_names, "gradient norm");
+    o->graph->nmetrics = 1;
+    if (o->training->clip_grad_norm == 0) return o->clip = -1, 0;
+    struct build_scope scope = {.dtype = RT_F64};
+    build_scope_tensor(&scope, "norm", norm);
+    build_scope_number(&scope, "most", o->training->clip_grad_norm);
+    o->clip = build_expr(&o->b, &scope, "min(1, most / (norm + 1e-6))");
+    return o->clip < 0 ? -1 : 0;
+}
+
+/* Options, lr and step, and what the row computes from them once. */
+static int find_numbers(struct optimizing *o) {
+    const struct optimizer_choice *choice = &o->training->optimizer;
+    o->numbers = (struct build_scope){.dtype = RT_F64};
+    for (int i = 0; i < choice->n; i++)
+        build_scope_number(&o->numbers, choice->option[i].name, choice->option[i].value);
+    build_scope_tensor(&o->numbers, "lr", o->graph->controls.at[CONTROL_lr]);
+    build_scope_tensor(&o->numbers, "step", o->graph->controls.at[CONTROL_step]);
+    return build_expr(&o->b, &o->numbers, arena_printf(o->graph->arena, "%s lr", choice->row->scalars));
+}
+
+/* The same names for a parameter's type. */
+static int names_for(struct optimizing *o, enum rt_dtype dtype, struct build_scope *scope) {
+    *scope = (struct build_scope){.dtype = dtype};
+    for (int i = 0; i < o->numbers.n; i++) {
+        int tensor = o->numbers.names[i].tensor;
+        if (tensor < 0) {
+            build_scope_number(scope, o->numbers.names[i].name, o->numbers.names[i].number);
+            continue;
+        }
+        if ((tensor = build_cast(&o->b, tensor, dtype)) < 0) return -1;
+        build_scope_tensor(scope, o->numbers.names[i].name, tensor);
+    }
+    return 0;
+}
+
+static int value_of(const struct build_scope *scope, const char *name) {
+    for (int i = scope->n - 1; i >= 0; i--)
+        if (strcmp(scope->names[i].name, name) == 0) return scope->names[i].tensor;
+    BUG("the optimizer gives no %s", name);
+}
+
+/* New values of the parameter and its states. */
+static int update(struct optimizing *o, struct parameter *p) {
+    const struct optimizer *row = o->training->optimizer.row;
+    const char *states[OPTIMIZER_OPTIONS];
+    int state[OPTIMIZER_OPTIONS], n = 0, gradient = p->gradient;
+    struct build_scope scope;
+    enum rt_dtype dtype = o->graph->tensors.at[p->weight].dtype;
+    if (names_for(o, dtype, &scope) < 0) return -1;
+    if (o->clip >= 0) gradient = build2(&o->b, "Mul", gradient, build_cast(&o->b, o->clip, dtype));
+    build_scope_tensor(&scope, "p", p->weight);
+    build_scope_tensor(&scope, "g", gradient);
+    for (const char *at = row->states; *at; at += strspn(at, " ")) {
+        states[n] = arena_copy(o->graph->arena, at, strcspn(at, " "));
+        build_scope_tensor(&scope, states[n], state[n] = add_state(o, states[n], p->weight, false));
+        at += strlen(states[n++]);
+    }
+    bool decays = optimizer_option(&o->training->optimizer, "weight_decay", 0) != 0;
+    const char *text = arena_printf(o->graph->arena, "%s %s p", decays ? row->decay : "", row->update);
+    if (gradient < 0 || build_expr(&o->b, &scope, text) < 0) return -1;
+    for (int i = 0; i < n; i++) add_update(o, state[i], value_of(&scope, states[i]));
+    add_update(o, p->weight, value_of(&scope, "p"));
+    return 0;
+}
+
+/* The nodes added from `first` on are of the update phase, and are called as what they update. */
+static void set_phase(struct graph *graph, int first) {
+    for (int i = first; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].phase = PHASE_UPDATE;
+}
+
+static const char *name_for(const struct optimizing *o, const struct parameter *p, const char *what) {
+    return arena_printf(o->graph->arena, "%s.%s", o->graph->tensors.at[p->weight].name, what);
+}
+
+static int each(struct optimizing *o, const char *what, int (*make)(struct optimizing *o, struct parameter *p)) {
+    for (int i = 0; i < o->graph->parameters.n; i++) {
+        o->b.node = name_for(o, &o->graph->parameters.at[i], what);
+        if (make(o, &o->graph->parameters.at[i]) < 0) return -1;
+    }
+    return 0;
+}
+
+int pass_optimizer(struct graph *graph, const struct pass_context *context) {
+    struct optimizing o = {
+        .graph = graph, .training = context->training, .b = {graph, context->diags, "optimizer"}};
+    if (!graph->parameters.n || !context->training) return 0;
+    add_controls(&o);
+    if (each(&o, "accumulate", accumulate) < 0) return -1;
+    int first = graph->order.n;
+    if (each(&o, "average", average) < 0) return -1;
+    o.b.node = "optimizer";
+    if (clip(&o) < 0 || find_numbers(&o) < 0 || each(&o, "update", update) < 0) return -1;
+    set_phase(graph, first);
+    graph->parameters.n = 0;
+    return 0;
+}

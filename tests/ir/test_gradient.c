@@ -1,0 +1,270 @@
+/* Gradients against finite differences, for every differentiable row.
+ *
+ * The nodes are those of tests/programs/opcheck/samples.def, in f64. With r random, the change of sum(y r) as an input
+ * element moves by h is, by the central difference, what the gradient of that element must be for dy = r. Its own error is
+ * about h^2 (the third derivative) plus eps / h (cancellation): with h = 1e-5 both are near 1e-10 of the values at hand, and
+ * the bound is a thousand times that. */
+#include <ctype.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ir/base/str.h"
+#include "ir/eval.h"
+#include "ir/gradient.h"
+#include "ir/text.h"
+#include "tests/ir/random.h"
+#include "tests/ir/reference.h"
+
+static const double step = 1e-5, bound = 1e-7;
+
+struct sample {
+    const char *op, *inputs, *attributes;
+};
+
+static const struct sample samples[] = {
+#define SAMPLE(op, inputs, attributes) {#op, inputs, attributes},
+#include "tests/programs/opcheck/samples.def"
+#undef SAMPLE
+};
+enum { NSAMPLES = sizeof samples / sizeof *samples, MAX_INPUTS = 8 };
+
+/* Operands whose gradient an operator refuses: a bit per operand. */
+static const struct {
+    const char *op;
+    unsigned operands;
+} refused[] = {{"Pad", 2}, {"Rope", 6}};
+
+/* The node on inputs that are constants of the test's own. */
+struct trial {
+    struct arena arena;
+    struct graph *graph;
+    struct diags diags;
+    int node, output, ninputs, inputs[MAX_INPUTS];
+};
+
+/* The sample as IR text, floats as f64; false if a part of it is not for gradients. */
+static bool write_text(struct strbuf *out, const struct sample *sample) {
+    char arguments[128] = "";
+    int n = 0;
+    if (strstr(sample->inputs, ":special") || strcmp(sample->op, "Cast") == 0) return false;
+    strbuf_puts(out, "rankc-ir 1\ngraph \"gradient\" level=TYPED\n");
+    for (const char *at = sample->inputs; *at; n++) {
+        size_t length = strcspn(at, " "), type = strcspn(at, "["), shape = strcspn(at, ":= ");
+        bool index = strncmp(at, "i64", 3) == 0 || strncmp(at, "i32", 3) == 0 || *at == 'I',
+             flag = strncmp(at, "bool", 4) == 0;
+        sprintf(arguments + strlen(arguments), *at == '_' ? "%s_" : "%s%%%d", n ? ", " : "", n);
+        if (*at != '_')
+            strbuf_printf(out, "input %%%d \"%.*s\" %s%.*s\n", n, (int)length, at,
+                          index  ? "i64"
+                          : flag ? "bool"
+                                 : "f64",
+                          (int)(shape - type), at + type);
+        at += length + strspn(at + length, " ");
+    }
+    strbuf_printf(out, "%%%d \"y\" = %s(%s) %s\noutput %%%d \"y\"\n", n, sample->op, arguments, sample->attributes,
+                  n);
+    return true;
+}
+
+/* A value as the qualifier of the input ("F[3]:pos") wants it. */
+static double value_for(const char *spec, struct random *random) {
+    double u = (double)(random_bits(random) >> 11) / 9007199254740992.0; /* [0, 1) */
+    const char *at = strstr(spec, ":at"), *equals = strchr(spec, '=');
+    if (equals) return strtod(equals + 1, NULL);
+    if (at) return floor(u * 2 * atoi(at + 3)) - atoi(at + 3);
+    if (strstr(spec, ":unit")) return 1.8 * u - 0.9;
+    if (strstr(spec, ":pos")) return 0.1 + 3 * u;
+    if (strstr(spec, ":ge1")) return 1.1 + 3 * u;
+    if (strstr(spec, ":nonzero")) return (u < 0.5 ? -1 : 1) * (0.5 + u);
+    if (strncmp(spec, "bool", 4) == 0) return u < 0.5;
+    return 4 * u - 2;
+}
+
+static void fill(struct tensor *tensor, struct arena *arena, struct random *random) {
+    unsigned char *data = arena_alloc(arena, (size_t)tensor_bytes(tensor) + 1, 1);
+    for (int64_t i = 0; i < tensor_elements(tensor); i++) {
+        double value = value_for(tensor->name, random);
+        eval_store(data, tensor->dtype, i,
+                   (struct number){rt_dtype_is_float(tensor->dtype), value, (int64_t)value});
+    }
+    tensor->data = data;
+    tensor->kind = TENSOR_CONST;
+}
+
+static bool open_trial(struct trial *t, const struct sample *sample, struct random *random) {
+    struct strbuf text;
+    arena_init(&t->arena, 0, NULL);
+    diags_init(&t->diags, &t->arena);
+    strbuf_init(&text, &t->arena);
+    if (!write_text(&text, sample)) return false;
+    if (text_parse(&t->arena, &t->diags, sample->op, strbuf_text(&text), text.length, &t->graph) < 0) {
+        diags_print(&t->diags, stderr, DIAG_PLAIN, DIAG_ERROR);
+        fail_msg("%s %s", sample->op, sample->inputs);
+    }
+    t->ninputs = t->graph->inputs.n;
+    for (int i = 0; i < t->ninputs; i++) {
+        t->inputs[i] = t->graph->inputs.at[i];
+        fill(&t->graph->tensors.at[t->inputs[i]], &t->arena, random);
+    }
+    t->node = t->graph->order.at[0];
+    t->output = t->graph->nodes.at[t->node].outputs[0];
+    return rt_dtype_is_float(t->graph->tensors.at[t->output].dtype);
+}
+
+/* Bytes of a tensor, its producers evaluated first. */
+static const double *values_of(struct trial *t, int tensor) {
+    int producer = t->graph->tensors.at[tensor].producer;
+    if (t->graph->tensors.at[tensor].kind != TENSOR_VALUE) return t->graph->tensors.at[tensor].data;
+    const struct node node = t->graph->nodes.at[producer];
+    for (int k = 0; k < node.ninputs; k++) {
+        if (node.inputs[k] < 0 || t->graph->tensors.at[node.inputs[k]].kind != TENSOR_VALUE) continue;
+        const double *values = values_of(t, node.inputs[k]);
+        t->graph->tensors.at[node.inputs[k]].data = values;
+        t->graph->tensors.at[node.inputs[k]].kind = TENSOR_CONST;
+    }
+    const void *data = eval_can(node.op) ? eval_node(t->graph, producer) : reference_eval(t->graph, &node);
+    assert_non_null(data);
+    return data;
+}
+
+static double weighted_sum(struct trial *t, const double *weights) {
+    const struct node node = t->graph->nodes.at[t->node];
+    const double *y = eval_can(node.op) ? eval_node(t->graph, t->node) : reference_eval(t->graph, &node);
+    double sum = 0;
+    assert_non_null(y);
+    for (int64_t i = 0; i < tensor_elements(&t->graph->tensors.at[t->output]); i++) sum += y[i] * weights[i];
+    return sum;
+}
+
+static void check_input(struct trial *t, const struct sample *sample, int input, const double *dx,
+                        const double *weights) {
+    struct tensor *x = &t->graph->tensors.at[input];
+    double *data = (double *)(uintptr_t)x->data;
+    for (int64_t i = 0; i < tensor_elements(x); i++) {
+        const double old = data[i];
+        data[i] = old + step;
+        double more = weighted_sum(t, weights);
+        data[i] = old - step;
+        double difference = (more - weighted_sum(t, weights)) / (2 * step), gradient = dx ? dx[i] : 0;
+        data[i] = old;
+        if (fabs(difference - gradient) <= bound * (1 + fabs(difference))) continue;
+        fail_msg("%s %s %s: element %lld of %s has gradient %.12g, differences give %.12g", sample->op,
+                 sample->inputs, sample->attributes, (long long)i, x->name, gradient, difference);
+    }
+}
+
+static unsigned refused_of(const char *op) {
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (strcmp(refused[i].op, op) == 0) return refused[i].operands;
+    return 0;
+}
+
+static void check_sample(const struct sample *sample, struct random *random) {
+    struct trial t = {0};
+    if (!open_trial(&t, sample, random)) return arena_free(&t.arena);
+    bool wanted[MAX_INPUTS] = {false};
+    int dx[MAX_INPUTS];
+    const struct node node = t.graph->nodes.at[t.node];
+    struct tensor dy = t.graph->tensors.at[t.output];
+    dy.name = "dy";
+    fill(&dy, &t.arena, random);
+    /* The forward result is a constant too, so that all of the gradient can be evaluated. */
+    t.graph->tensors.at[t.output].data = values_of(&t, t.output);
+    t.graph->tensors.at[t.output].kind = TENSOR_CONST;
+    for (int k = 0; k < node.ninputs; k++)
+        wanted[k] = node.inputs[k] >= 0 && t.graph->tensors.at[node.inputs[k]].dtype == RT_F64 &&
+                    !strchr(t.graph->tensors.at[node.inputs[k]].name, '=') && !(refused_of(sample->op) >> k & 1);
+    struct gradient g = {.node = node, .wanted = wanted, .dx = dx, .b = {t.graph, &t.diags, "gradient"}};
+    g.dy = graph_add_const(t.graph, "dy", RT_F64, dy.ndim, dy.dims, dy.data);
+    if (gradient_make(&g) < 0) {
+        diags_print(&t.diags, stderr, DIAG_PLAIN, DIAG_ERROR);
+        fail_msg("%s", sample->op);
+    }
+    for (int k = 0; k < node.ninputs; k++)
+        if (wanted[k]) check_input(&t, sample, node.inputs[k], dx[k] < 0 ? NULL : values_of(&t, dx[k]), dy.data);
+    arena_free(&t.arena);
+}
+
+static bool differentiates(const struct op *op) {
+    return op->gradient || op->grad;
+}
+
+static void test_gradients_are_the_limits_of_differences(void **state) {
+    struct random random = {7};
+    (void)state;
+    for (int i = 0; i < NSAMPLES; i++)
+        if (differentiates(op_named(samples[i].op))) check_sample(&samples[i], &random);
+}
+
+static void test_every_differentiable_row_has_a_sample(void **state) {
+    (void)state;
+    for (int i = 0; i < nops; i++) {
+        int k = 0;
+        while (k < NSAMPLES && strcmp(samples[k].op, ops[i].name) != 0) k++;
+        if (differentiates(&ops[i]) && k == NSAMPLES) fail_msg("no sample of %s", ops[i].name);
+    }
+}
+
+/* What sums to whole gradients where others saw it fail: relu at 0, equal operands of Max, repeated indices. */
+static void check_value(const char *text, const double *x, int n, const double *expected) {
+    struct trial t = {0};
+    bool wanted[MAX_INPUTS] = {true, false};
+    int dx[MAX_INPUTS];
+    arena_init(&t.arena, 0, NULL);
+    diags_init(&t.diags, &t.arena);
+    assert_int_equal(text_parse(&t.arena, &t.diags, "value", text, strlen(text), &t.graph), 0);
+    t.node = t.graph->order.at[0];
+    const struct node node = t.graph->nodes.at[t.node];
+    struct tensor *in = &t.graph->tensors.at[node.inputs[0]];
+    in->kind = TENSOR_CONST;
+    in->data = x;
+    t.output = node.outputs[0];
+    t.graph->tensors.at[t.output].data = values_of(&t, t.output);
+    t.graph->tensors.at[t.output].kind = TENSOR_CONST;
+    struct tensor y = t.graph->tensors.at[t.output];
+    double *ones = ARENA_ARRAY(&t.arena, double, tensor_elements(&y));
+    for (int64_t i = 0; i < tensor_elements(&y); i++) ones[i] = 1;
+    struct gradient g = {.node = node, .wanted = wanted, .dx = dx, .b = {t.graph, &t.diags, "gradient"}};
+    g.dy = graph_add_const(t.graph, "dy", RT_F64, y.ndim, y.dims, ones);
+    assert_int_equal(gradient_make(&g), 0);
+    const double *got = values_of(&t, dx[0]);
+    for (int i = 0; i < n; i++)
+        if (got[i] != expected[i]) fail_msg("%s: element %d is %g, not %g", text, i, got[i], expected[i]);
+    arena_free(&t.arena);
+}
+
+#define HEAD "rankc-ir 1\ngraph \"g\" level=TYPED\n"
+
+/* PyTorch 1.13: relu(0)' = 0, abs(0)' = 0, maximum(x, x) halves, amax shares among equals, and rows of an embedding sum. */
+static void test_kinks_are_those_of_pytorch(void **state) {
+    (void)state;
+    check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = Relu(%0)\noutput %1 \"y\"\n", (double[]){-1, 0, 2}, 3,
+                (double[]){0, 0, 1});
+    check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = Abs(%0)\noutput %1 \"y\"\n", (double[]){-1, 0, 2}, 3,
+                (double[]){-1, 0, 1});
+    check_value(
+        HEAD "input %0 \"x\" f64[3]\nconst %1 \"b\" f64[3] = [-1, 0, 3]\n%2 \"y\" = Max(%0, %1)\noutput %2 \"y\"\n",
+        (double[]){-1, 2, 2}, 3, (double[]){0.5, 1, 0});
+    check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = ReduceMax(%0) axes=[0] keepdims=0\noutput %1 \"y\"\n",
+                (double[]){4, 2, 4}, 3, (double[]){0.5, 0, 0.5});
+    check_value(HEAD
+                "input %0 \"x\" f64[2,1]\nconst %1 \"i\" i64[3] = [1, -1, 1]\n%2 \"y\" = Gather(%0, %1) axis=0\n"
+                "output %2 \"y\"\n",
+                (double[]){5, 6}, 2, (double[]){0, 3});
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients_are_the_limits_of_differences),
+        cmocka_unit_test(test_every_differentiable_row_has_a_sample),
+        cmocka_unit_test(test_kinks_are_those_of_pytorch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
