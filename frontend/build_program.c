@@ -90,7 +90,7 @@ int build_program(struct arena *arena, struct diags *diags, const char *director
     const char *cflags, *libs;
     find_runtime(arena, &cflags, &libs);
     const char *jobs = arena_printf(arena, "-j%ld", sysconf(_SC_NPROCESSORS_ONLN));
-    const char *argv[] = {"make", "-s", jobs, "-C", directory, "build/run", cflags, libs, NULL};
+    const char *argv[] = {"make", "-s", jobs, "-C", directory, "all", cflags, libs, NULL};
     struct strbuf said;
     int fds[2], status;
     pid_t pid;

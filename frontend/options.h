@@ -119,6 +119,13 @@ struct options {
     struct option_files inputs;
     const char *output_dir; /* NULL: outputs are not written */
     enum choice comm, kernels;
+
+    /* train */
+    struct option_files data;
+    const char *log;
+    int64_t steps;
+
+    /* run and train */
     int64_t threads, repeat, warmup; /* threads 0: cores / ranks */
 
     /* every verb */

@@ -17,31 +17,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-/* What the ranks of this process share. */
-struct job {
-    const struct rt_program *program;
-    struct main_options options;
-    struct manifest manifest;
-    struct rt_tensor *inputs, *outputs;
-    const void **input_data;
-    double *step_ms;   /* of each timed step, by rank 0 */
-    int64_t *peak_rss; /* of each rank, by rank 0 */
-    double load_ms;
-    int threads;
-};
-
-/* One rank of this process. */
-struct rank {
-    struct job *job;
-    struct rt_comm *joined; /* loopback */
-    void **output_data;     /* rank 0: where outputs go; others: NULLs */
-    void **no_outputs;      /* NULLs */
-    bool first;             /* rank 0 of the job */
-    int status;
-    struct failure failure;
-};
-
-static double now_ms(void) {
+double now_ms(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
@@ -62,7 +38,7 @@ static int exit_of(int status, int code) {
 
 /* One rank */
 
-static int fail_rank(struct rank *self, const struct rt *rt, int status) {
+int fail_rank(struct rank *self, const struct rt *rt, int status) {
     const char *place = rt ? manifest_instruction(&self->job->manifest, rt->site) : NULL;
     const int code = rt_error_code(rt);
     self->status = status;
@@ -146,7 +122,7 @@ static void *run_rank(void *argument) {
         self->job->load_ms = now_ms() - start;
         self->job->threads = rt->threads;
     }
-    status = run_steps(self, rt);
+    status = options->steps ? train_steps(self, rt) : run_steps(self, rt);
     if (!status) status = gather_memory(self, rt);
     if (status) rt->comm->driver->abort(rt->comm);
     rt_close(rt);
@@ -262,7 +238,7 @@ static int give_results(const struct job *job, struct failure *failure) {
     const struct main_options *options = &job->options;
     int exit = RT_EXIT_OK;
     bool ok = true;
-    if (options->rank != 0) return RT_EXIT_OK;
+    if (options->rank != 0 || options->steps) return RT_EXIT_OK;
     if (options->output_dir)
         exit = outputs_write(job->outputs, job->program, &job->manifest, options->output_dir, failure);
     if (exit) return exit;
@@ -307,7 +283,8 @@ static void free_job(struct job *job, struct rank *ranks, int nranks) {
 
 static int run_ranks(struct job *job, struct rank *ranks, struct failure *failure) {
     const struct rt_program *program = job->program;
-    int exit = inputs_read(job->inputs, program, &job->manifest, &job->options, failure);
+    int exit =
+        job->options.steps ? RT_EXIT_OK : inputs_read(job->inputs, program, &job->manifest, &job->options, failure);
     if (!exit && ranks[0].first) exit = outputs_allocate(job->outputs, program, failure);
     if (exit) return exit;
     for (int i = 0; i < program->ninputs; i++) job->input_data[i] = job->inputs[i].data;
@@ -365,7 +342,7 @@ int rt_main(int argc, char **argv, const struct rt_program *program) {
     if (!exit && job.options.help) {
         options_print_help(job.options.program);
         exit = fflush(stdout) == 0 ? RT_EXIT_OK : RT_EXIT_SYSTEM;
-        free(job.options.inputs);
+        options_free(&job.options);
         return exit;
     }
     if (!exit) exit = settle_world(&job, &failure);
@@ -373,6 +350,6 @@ int rt_main(int argc, char **argv, const struct rt_program *program) {
     if (!exit) exit = run_job(&job, &failure);
     end_rank(&job.options, &failure, is_loopback(&job));
     manifest_free(&job.manifest);
-    free(job.options.inputs);
+    options_free(&job.options);
     return exit;
 }

@@ -41,14 +41,15 @@ void failure_print(const struct failure *failure);
 
 struct main_options {
     const char *program;
-    const char **inputs; /* NAME=FILE, as given */
-    int ninputs;
-    const char *output_dir, *comm, *kernels, *directory;
-    int threads, repeat, warmup, rank, world;
+    const char **inputs, **data; /* NAME=FILE, as given */
+    int ninputs, ndata;
+    const char *output_dir, *comm, *kernels, *directory, *log;
+    int threads, repeat, warmup, rank, world, steps;
     bool json, help;
 };
 
 int options_parse(struct main_options *options, int argc, char **argv, struct failure *failure);
+void options_free(struct main_options *options);
 void options_print_help(const char *program);
 
 /* The candidate nearest to `word`, if it is near enough to be meant, else NULL. */
@@ -88,5 +89,40 @@ int outputs_write(const struct rt_tensor *outputs, const struct rt_program *prog
                   const struct manifest *manifest, const char *directory, struct failure *failure);
 void outputs_print(const struct rt_tensor *outputs, const struct rt_program *program,
                    const struct manifest *manifest);
+
+/* Ranks */
+
+/* What the ranks of this process share. */
+struct job {
+    const struct rt_program *program;
+    struct main_options options;
+    struct manifest manifest;
+    struct rt_tensor *inputs, *outputs;
+    const void **input_data;
+    double *step_ms;   /* of each timed step, by rank 0 */
+    int64_t *peak_rss; /* of each rank, by rank 0 */
+    double load_ms;
+    int threads;
+};
+
+/* One rank of this process. */
+struct rank {
+    struct job *job;
+    struct rt_comm *joined; /* loopback */
+    void **output_data;     /* rank 0: where outputs go; others: NULLs */
+    void **no_outputs;      /* NULLs */
+    bool first;             /* rank 0 of the job */
+    int status;
+    struct failure failure;
+};
+
+/* Monotonic time. */
+double now_ms(void);
+
+/* Records that a call failed; returns `status`. */
+int fail_rank(struct rank *self, const struct rt *rt, int status);
+
+/* Trains on --data for --steps; RT_OK or a status that fail_rank has recorded. Collective over the job's ranks. */
+int train_steps(struct rank *self, struct rt *rt);
 
 #endif

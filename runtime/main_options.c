@@ -57,7 +57,7 @@ void failure_print(const struct failure *failure) {
 
 /* Options */
 
-enum option_kind { OPTION_INPUT, OPTION_TEXT, OPTION_COUNT, OPTION_FLAG };
+enum option_kind { OPTION_INPUT, OPTION_DATA, OPTION_TEXT, OPTION_COUNT, OPTION_FLAG };
 
 struct option_row {
     const char *name, *argument;
@@ -72,6 +72,10 @@ struct option_row {
 static const struct option_row rows[] = {
     {"--input", "NAME=FILE", OPTION_INPUT, 0, 0,
      "tensor for an input: .npy, or .pb (ONNX TensorProto); repeatable"},
+    {"--data", "NAME=FILE", OPTION_DATA, 0, 0,
+     "train: samples of an input, X.npy or X.bin:u16[:shift=1]; repeatable"},
+    {"--steps", "S", OPTION_COUNT, FIELD(steps), 1, "train for so many steps"},
+    {"--log", "FILE", OPTION_TEXT, FIELD(log), 0, "train: write metrics to FILE, a line of JSON per step"},
     {"--output-dir", "OUT", OPTION_TEXT, FIELD(output_dir), 0,
      "write outputs as OUT/<name>.npy and OUT/outputs.json"},
     {"--comm", "NAME", OPTION_TEXT, FIELD(comm), 0, "auto, self, loopback (ranks are threads), shm (processes)"},
@@ -150,6 +154,7 @@ static int set_option(struct main_options *options, const struct option_row *row
     char *field = (char *)options + row->field;
     switch (row->kind) {
     case OPTION_INPUT: options->inputs[options->ninputs++] = text; break;
+    case OPTION_DATA: options->data[options->ndata++] = text; break;
     case OPTION_TEXT: *(const char **)(void *)field = text; break;
     case OPTION_FLAG: *(bool *)(void *)field = true; break;
     case OPTION_COUNT: return parse_count(row, text, (int *)(void *)field, failure);
@@ -171,7 +176,7 @@ static int parse_option(struct main_options *options, int argc, char **argv, int
     const struct option_row *row = find_row(word, length);
     if (!row) return unknown_option(word, failure);
     const unsigned bit = 1u << (row - rows);
-    if ((*seen & bit) && row->kind != OPTION_INPUT)
+    if ((*seen & bit) && row->kind != OPTION_INPUT && row->kind != OPTION_DATA)
         return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s is given twice", row->name);
     *seen |= bit;
     const char *text = word[length] == '=' ? word + length + 1 : NULL;
@@ -183,12 +188,18 @@ static int parse_option(struct main_options *options, int argc, char **argv, int
     return set_option(options, row, text, failure);
 }
 
+void options_free(struct main_options *options) {
+    free(options->inputs);
+    free(options->data);
+}
+
 int options_parse(struct main_options *options, int argc, char **argv, struct failure *failure) {
     unsigned seen = 0;
     *options = (struct main_options){
         .program = argc > 0 ? argv[0] : "run", .comm = "auto", .kernels = "auto", .repeat = 1, .rank = -1};
     options->inputs = calloc((size_t)argc + 1, sizeof(*options->inputs));
-    if (!options->inputs) return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    options->data = calloc((size_t)argc + 1, sizeof(*options->data));
+    if (!options->inputs || !options->data) return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
     for (int i = 1; i < argc; i++) {
         int exit = parse_option(options, argc, argv, &i, &seen, failure);
         if (exit) return exit;

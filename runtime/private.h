@@ -19,6 +19,7 @@ enum rt_code {
     RT_CODE_SEGMENT = 905,
     RT_CODE_RANK = 911,
     RT_CODE_CALLS = 913,
+    RT_CODE_LOSS = 914,
     RT_CODE_INPUT = 915,
 };
 

@@ -1,4 +1,4 @@
-/* rankc run DIR|MODEL.onnx: starts the ranks of a compiled model. */
+/* rankc run DIR|MODEL.onnx, rankc train DIR: start the ranks of a compiled model. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -91,6 +91,13 @@ static int64_t default_threads(int64_t ranks) {
     return count > ranks ? count / ranks : 1;
 }
 
+static void add_training(struct command *command, const struct options *o, struct arena *arena) {
+    for (int i = 0; i < o->data.all.n; i++)
+        add_option(command, arena, "data", arena_printf(arena, "%s=%s", o->data.all.at[i].name, o->data.all.at[i].path));
+    add_option(command, arena, "steps", arena_printf(arena, "%" PRId64, o->steps));
+    if (o->log) add_option(command, arena, "log", o->log);
+}
+
 static void build_command(struct command *command, const char *program, int64_t ranks, struct cli *cli) {
     const struct options *o = cli->options;
     struct arena *arena = cli->arena;
@@ -99,11 +106,12 @@ static void build_command(struct command *command, const char *program, int64_t 
     for (int i = 0; i < o->inputs.all.n; i++)
         add_option(command, arena, "input",
                    arena_printf(arena, "%s=%s", o->inputs.all.at[i].name, o->inputs.all.at[i].path));
-    if (o->output_dir) add_option(command, arena, "output-dir", o->output_dir);
     add_option(command, arena, "threads", arena_printf(arena, "%" PRId64, threads));
+    add_option(command, arena, "kernels", choice_word(o->kernels));
+    if (o->verb == VERB_TRAIN) return add_training(command, o, arena);
+    if (o->output_dir) add_option(command, arena, "output-dir", o->output_dir);
     add_option(command, arena, "repeat", arena_printf(arena, "%" PRId64, o->repeat));
     add_option(command, arena, "warmup", arena_printf(arena, "%" PRId64, o->warmup));
-    add_option(command, arena, "kernels", choice_word(o->kernels));
     if (o->json) add_word(command, arena, "--json");
 }
 
@@ -142,6 +150,14 @@ static int run_compiled(const struct compiled *compiled, struct cli *cli) {
     build_command(&command, program, compiled->runtime_ngpus, cli);
     if (cli->options->comm == OPT_COMM_LOOPBACK) return become_program(&command, compiled->lock, cli);
     return launch_ranks(&command, compiled->runtime_ngpus, cli);
+}
+
+int cli_train(struct cli *cli) {
+    struct compiled compiled;
+    if (compiled_open(&compiled, cli->options->operand, cli)) return -1;
+    int status = run_compiled(&compiled, cli);
+    compiled_close(&compiled);
+    return status;
 }
 
 int cli_run(struct cli *cli) {
