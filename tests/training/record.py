@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Export models that end in a loss, and record how PyTorch trains them.
+
+    record.py [--out DIR] [NAME...]
+
+writes, per case (all of them if no NAME is given),
+
+    DIR/NAME/model.onnx       the forward pass and the loss, with the initial weights
+    DIR/NAME/<input>.npy      SAMPLES samples
+    DIR/NAME/reference.json   the options of `rankc compile`, and for each number of micro-batches per step the losses and
+                              gradient norms (before clipping) of STEPS steps, in f32 and in f64
+
+A step's micro-batches are taken in order, going on from the start when the samples end. The gradient is that of the mean
+loss of the micro-batches. It needs PyTorch (written for 1.13, Debian's python3-torch) and numpy."""
+import argparse
+import copy
+import json
+import pathlib
+import sys
+import warnings
+from unittest import mock
+
+import numpy
+import torch
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "models"))
+from export import Gpt2Config, Gpt2LmHead, LlamaConfig, LlamaForCausalLM, Mlp  # noqa: E402
+from exporting import randomize  # noqa: E402
+
+STEPS, SAMPLES, MICRO_BATCHES = 20, 14, (1, 4)
+
+
+class LanguageModelLoss(nn.Module):
+    """The mean cross entropy of every next token."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, labels):
+        logits = self.model(input_ids)
+        return nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1))
+
+
+class RegressionLoss(nn.Module):
+    """The mean squared error, written out: this exporter does not know mse_loss."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x, target):
+        return ((self.model(x) - target) ** 2).mean()
+
+
+def token_data(batch, length, vocab):
+    def make(random):
+        tokens = random.integers(0, vocab, (SAMPLES, length + 1), dtype=numpy.int64)
+        return {"input_ids": tokens[:, :-1], "labels": tokens[:, 1:]}
+
+    return batch, make
+
+
+def vector_data(batch, inputs, outputs):
+    def make(random):
+        x = random.standard_normal((SAMPLES, inputs)).astype("f4")
+        return {"x": x, "target": numpy.tanh(x[:, :outputs] * 2).astype("f4")}
+
+    return batch, make
+
+
+# Name: module, (samples of a micro-batch, data), opset, optimizer as rankc takes it, PyTorch's, clipping.
+CASES = {
+    "mlp": (lambda: RegressionLoss(Mlp([13, 29, 31, 5])), vector_data(3, 13, 5), 13, "sgd:lr=0.01,momentum=0.9",
+            lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9), 0),
+    "mlp_nesterov": (lambda: RegressionLoss(Mlp([13, 29, 5])), vector_data(2, 13, 5), 13,
+                     "sgd:lr=0.01,momentum=0.8,nesterov=1,weight_decay=0.01",
+                     lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.8, nesterov=True, weight_decay=0.01), 0),
+    "mlp_adagrad": (lambda: RegressionLoss(Mlp([13, 29, 5])), vector_data(2, 13, 5), 13,
+                    "adagrad:lr=0.02,lr_decay=0.1,weight_decay=0.01",
+                    lambda p: torch.optim.Adagrad(p, lr=0.02, lr_decay=0.1, weight_decay=0.01), 0.5),
+    "gpt2": (lambda: LanguageModelLoss(Gpt2LmHead(Gpt2Config(layers=2))), token_data(2, 11, 101), 14,
+             "adamw:lr=0.003,weight_decay=0.1", lambda p: torch.optim.AdamW(p, lr=0.003, weight_decay=0.1), 1.0),
+    "llama": (lambda: LanguageModelLoss(LlamaForCausalLM(LlamaConfig())), token_data(2, 9, 97), 14,
+              "adam:lr=0.0002,beta2=0.95", lambda p: torch.optim.Adam(p, lr=0.0002, betas=(0.9, 0.95)), 0),
+}
+
+def train(module, make_optimizer, data, batch, micro_batches, clip):
+    """Losses and gradient norms of STEPS steps."""
+    module = copy.deepcopy(module)
+    optimizer = make_optimizer(module.parameters())
+    dtype = next(module.parameters()).dtype
+    losses, norms, at = [], [], 0
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        step = 0.0
+        for _ in range(micro_batches):
+            rows = [(at + i) % SAMPLES for i in range(batch)]
+            at += batch
+            arguments = [torch.from_numpy(value[rows]) for value in data.values()]
+            loss = module(*[a.to(dtype) if a.is_floating_point() else a for a in arguments]) / micro_batches
+            loss.backward()
+            step += loss.item()
+        norms.append(nn.utils.clip_grad_norm_(module.parameters(), clip or float("inf")).item())
+        losses.append(step)
+        optimizer.step()
+    return {"loss": losses, "grad_norm": norms}
+
+
+def record(name, folder):
+    build, (batch, make_data), opset, optimizer, make_optimizer, clip = CASES[name]
+    random = numpy.random.default_rng(list(name.encode()))
+    module = build()
+    randomize(module, random)
+    data = {key: numpy.ascontiguousarray(value) for key, value in make_data(random).items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    for key, value in data.items():
+        numpy.save(folder / f"{key}.npy", value)
+    arguments = tuple(torch.from_numpy(value[:batch]) for value in data.values())
+    torch.onnx.export(module, arguments, str(folder / "model.onnx"), input_names=list(data), output_names=["loss"],
+                      opset_version=opset, do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
+    reference = {"inputs": list(data), "optimizer": optimizer, "clip_grad_norm": clip, "steps": {}}
+    for count in MICRO_BATCHES:
+        runs = reference["steps"][count] = {"f32": train(module, make_optimizer, data, batch, count, clip)}
+        with mock.patch.object(torch, "float32", torch.float64):  # modules that compute in float32 by name
+            runs["f64"] = train(copy.deepcopy(module).double(), make_optimizer, data, batch, count, clip)
+    (folder / "reference.json").write_text(json.dumps(reference) + "\n")
+    print(f"{name}: {(folder / 'model.onnx').stat().st_size} bytes")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent)
+    parser.add_argument("names", metavar="NAME", nargs="*", choices=[*CASES, []])
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    for name in options.names or CASES:
+        record(name, options.out / name)
+
+
+if __name__ == "__main__":
+    main()
