@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#define SUMS  16  /* partial results of Note [Order of sums]: additions take long, so two vectors of them */
-#define CHUNK 512 /* terms computed before they are summed; a multiple of SUMS */
+#define SUMS  16    /* partial results of Note [Order of sums]: additions take long, so two vectors of them */
+#define CHUNK 512   /* terms computed before they are summed; a multiple of SUMS */
+#define AHEAD 16384 /* bytes at most of a next row that is asked for early */
 
 /* Note [Terms of softmax]
  * e^x for x <= 0, in units of 2^-64: then even the least that counts, 2^-150, is a normal number, and a power of two is
