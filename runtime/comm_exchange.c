@@ -8,6 +8,9 @@
  * barrier follows, and members read the slots. Half k % 2 is next written after the barrier of window k + 1, when
  * all have finished reading window k. A barrier at the end frees sources and slots.
  *
+ * A source outside of symmetric memory is staged in any case, so its first window is copied before the first barrier,
+ * which spares another one.
+ *
  * Which way is taken is decided from what all members said, so all decide alike. */
 #include "comm_shared_private.h"
 
@@ -37,6 +40,7 @@ struct entry {
 struct exchange {
     uint64_t longest; /* stream */
     bool symmetric, symmetric_targets;
+    bool begun; /* all have staged their first window */
 };
 
 static uint64_t load(const _Atomic uint64_t *word) {
@@ -67,6 +71,37 @@ static int check_same_call(struct shared *c) {
     return RT_OK;
 }
 
+/* The part of bytes [first, last) of a stream that lies in the window [start, end). */
+struct overlap {
+    uint64_t first, last;
+};
+
+static struct overlap overlap_of(uint64_t first, uint64_t last, uint64_t start, uint64_t end) {
+    return (struct overlap){first > start ? first : start, last < end ? last : end};
+}
+
+/* Bytes [first, last) of `bytes` that member `rank` reduces for all: whole cache lines, so that members do not
+ * write to the same one. */
+static struct overlap slice_of(uint64_t bytes, int rank, int size) {
+    uint64_t lines = (bytes + RT_CACHE_LINE - 1) / RT_CACHE_LINE,
+             share = (lines + (unsigned)size - 1) / (unsigned)size;
+    uint64_t first = share * (unsigned)rank * RT_CACHE_LINE, last = first + share * RT_CACHE_LINE;
+    return (struct overlap){first < bytes ? first : bytes, last < bytes ? last : bytes};
+}
+
+/* Copies window `piece` of the caller's stream into its slot: in an all-reduce, all but what the caller reduces. */
+static void stage(const struct shared *c, const struct entry *entry, uint64_t piece) {
+    const uint64_t start = piece * RT_SHARED_STAGE;
+    if (start >= entry->bytes) return;
+    const uint64_t left = entry->bytes - start, bytes = left < RT_SHARED_STAGE ? left : RT_SHARED_STAGE;
+    const unsigned char *source = (const unsigned char *)entry->source + start;
+    unsigned char *slot = shared_slot(c, c->base.rank, piece);
+    struct overlap own = {bytes, bytes};
+    if (entry->kind == ALL_REDUCE && bytes > SMALL_REDUCTION) own = slice_of(bytes, c->base.rank, c->base.size);
+    memcpy(slot, source, own.first);
+    memcpy(slot + own.last, source + own.last, bytes - own.last);
+}
+
 static int enter(struct shared *c, const struct entry *entry, struct exchange *out) {
     struct call *mine = &c->control[c->base.rank]->call;
     shared_count_call(c);
@@ -76,16 +111,19 @@ static int enter(struct shared *c, const struct entry *entry, struct exchange *o
     store(&mine->bytes, entry->bytes);
     store(&mine->source, shared_offset(c, entry->source, entry->bytes));
     store(&mine->target, shared_offset(c, entry->target, entry->target_bytes));
+    if (entry->source && load(&mine->source) == NOT_SYMMETRIC) stage(c, entry, 0);
     int status = shared_barrier(c);
     if (!status) status = check_same_call(c);
     if (status) return status;
 
-    *out = (struct exchange){0, true, true};
+    *out = (struct exchange){0, true, true, true};
     for (int r = 0; r < c->base.size; r++) {
         const struct call *call = &c->control[r]->call;
         const uint64_t bytes = load(&call->bytes);
         if (bytes > out->longest) out->longest = bytes;
-        if (bytes > 0 && load(&call->source) == NOT_SYMMETRIC) out->symmetric = false;
+        const bool symmetric = load(&call->source) != NOT_SYMMETRIC;
+        if (bytes > 0 && !symmetric) out->symmetric = false;
+        if (bytes > 0 && symmetric) out->begun = false;
         if (load(&call->target) == NOT_SYMMETRIC) out->symmetric_targets = false;
     }
     return RT_OK;
@@ -116,17 +154,18 @@ static void view_sources(struct shared *c) {
     }
 }
 
-static int stage_window(struct shared *c, const void *source, uint64_t bytes, uint64_t start, uint64_t end,
+static int stage_window(struct shared *c, const struct exchange *exchange, const struct entry *entry,
                         uint64_t piece) {
-    if (end > bytes) end = bytes;
-    if (start < end)
-        memcpy(shared_slot(c, c->base.rank, piece), (const unsigned char *)source + start, end - start);
-    int status = shared_barrier(c);
+    int status = RT_OK;
+    if (piece > 0 || !exchange->begun) {
+        stage(c, entry, piece);
+        status = shared_barrier(c);
+    }
     for (int r = 0; r < c->base.size; r++) c->view[r] = shared_slot(c, r, piece);
     return status;
 }
 
-static int exchange_windows(struct shared *c, const struct exchange *exchange, const void *source, uint64_t bytes,
+static int exchange_windows(struct shared *c, const struct exchange *exchange, const struct entry *entry,
                             take_fn *take, void *context) {
     int status = RT_OK;
     if (exchange->symmetric) {
@@ -135,20 +174,11 @@ static int exchange_windows(struct shared *c, const struct exchange *exchange, c
     }
     for (uint64_t start = 0, piece = 0; !exchange->symmetric && start < exchange->longest && !status; piece++) {
         uint64_t left = exchange->longest - start, end = start + (left < RT_SHARED_STAGE ? left : RT_SHARED_STAGE);
-        status = stage_window(c, source, bytes, start, end, piece);
+        status = stage_window(c, exchange, entry, piece);
         if (!status) status = take(c, context, start, end);
         start = end;
     }
     return status ? status : shared_barrier(c);
-}
-
-/* The part of bytes [first, last) of a stream that lies in the window [start, end). */
-struct overlap {
-    uint64_t first, last;
-};
-
-static struct overlap overlap_of(uint64_t first, uint64_t last, uint64_t start, uint64_t end) {
-    return (struct overlap){first > start ? first : start, last < end ? last : end};
 }
 
 /* Copies bytes [first, last) of member r's stream, as far as they are in the window, to dst. */
@@ -188,12 +218,13 @@ int shared_all_gather(struct rt_comm *comm, void *dst, const void *src, const si
     struct entry entry = {
         .kind = ALL_GATHER, .amount = total(bytes, comm->size), .bytes = bytes[comm->rank], .source = src};
     int status = enter(c, &entry, &exchange);
-    return status ? status : exchange_windows(c, &exchange, src, entry.bytes, take_gather, &gather);
+    return status ? status : exchange_windows(c, &exchange, &entry, take_gather, &gather);
 }
 
-/* A reduction of bytes [first, last) of all streams. */
+/* A reduction of bytes [first, last) of all streams; src is the caller's. */
 struct reduction {
     unsigned char *dst;
+    const unsigned char *src;
     uint64_t first, last;
     enum rt_dtype dtype;
     enum rt_reduce reduce;
@@ -221,21 +252,12 @@ int shared_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, cons
     struct shared *c = shared_of(comm);
     const size_t element = rt_dtype_bytes(dtype);
     const uint64_t first = total(counts, comm->rank) * element, bytes = total(counts, comm->size) * element;
-    struct reduction what = {dst, first, first + counts[comm->rank] * element, dtype, reduce};
+    struct reduction what = {dst, src, first, first + counts[comm->rank] * element, dtype, reduce};
     struct exchange exchange;
     struct entry entry = {
         .kind = REDUCE_SCATTER, .dtype = dtype, .detail = reduce, .amount = bytes, .bytes = bytes, .source = src};
     int status = enter(c, &entry, &exchange);
-    return status ? status : exchange_windows(c, &exchange, src, bytes, take_reduction, &what);
-}
-
-/* Bytes [first, last) of `bytes` that member `rank` reduces for all: whole cache lines, so that members do not
- * write to the same one. */
-static struct overlap slice_of(uint64_t bytes, int rank, int size) {
-    uint64_t lines = (bytes + RT_CACHE_LINE - 1) / RT_CACHE_LINE,
-             share = (lines + (unsigned)size - 1) / (unsigned)size;
-    uint64_t first = share * (unsigned)rank * RT_CACHE_LINE, last = first + share * RT_CACHE_LINE;
-    return (struct overlap){first < bytes ? first : bytes, last < bytes ? last : bytes};
+    return status ? status : exchange_windows(c, &exchange, &entry, take_reduction, &what);
 }
 
 /* Each member reduces its slice from all sources and stores it to all targets. In place this is safe: a slice of
@@ -250,21 +272,22 @@ static int all_reduce_in_place(struct shared *c, uint64_t bytes, const struct re
     return shared_barrier(c);
 }
 
-/* Small windows, and all of two ranks: everyone reduces everything. Others: each member reduces its slice into its
- * own slot, where only it reads that slice, and everyone collects the slices. */
+/* Small windows: everyone reduces everything. Others: each member reduces its slice, of which its own part lies in its
+ * source, into its target and its slot, and everyone collects the slices. */
 static int take_all_reduce(struct shared *c, void *context, uint64_t start, uint64_t end) {
     const struct reduction *what = context;
-    unsigned char *dst = what->dst + start;
-    if (c->base.size <= 2 || end - start <= SMALL_REDUCTION) return take_reduction(c, context, start, end);
+    unsigned char *dst = what->dst + start, *slot = shared_slot(c, c->base.rank, start / RT_SHARED_STAGE);
+    if (end - start <= SMALL_REDUCTION) return take_reduction(c, context, start, end);
 
     struct overlap slice = slice_of(end - start, c->base.rank, c->base.size);
-    void *target = (unsigned char *)(uintptr_t)c->view[c->base.rank] + slice.first; /* slots are writable */
-    if (slice.first < slice.last) reduce_views(c, slice.first, &target, 1, slice.last - slice.first, what);
+    void *const targets[] = {dst + slice.first, slot + slice.first};
+    c->view[c->base.rank] = what->src + start;
+    if (slice.first < slice.last) reduce_views(c, slice.first, targets, 2, slice.last - slice.first, what);
     int status = shared_barrier(c);
     for (int r = 0; r < c->base.size && !status; r++) {
         struct overlap part = slice_of(end - start, r, c->base.size);
-        const unsigned char *slot = c->view[r];
-        if (part.first < part.last) memcpy(dst + part.first, slot + part.first, part.last - part.first);
+        if (r != c->base.rank && part.first < part.last)
+            memcpy(dst + part.first, (const unsigned char *)c->view[r] + part.first, part.last - part.first);
     }
     return status;
 }
@@ -273,7 +296,7 @@ int shared_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t c
                       enum rt_reduce reduce) {
     struct shared *c = shared_of(comm);
     const uint64_t bytes = count * rt_dtype_bytes(dtype);
-    struct reduction what = {dst, 0, bytes, dtype, reduce};
+    struct reduction what = {dst, src, 0, bytes, dtype, reduce};
     struct exchange exchange;
     struct entry entry = {.kind = ALL_REDUCE,
                           .dtype = dtype,
@@ -287,7 +310,7 @@ int shared_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t c
     if (status) return status;
     if (exchange.symmetric && exchange.symmetric_targets) return all_reduce_in_place(c, bytes, &what);
     exchange.symmetric = false;
-    return exchange_windows(c, &exchange, src, bytes, take_all_reduce, &what);
+    return exchange_windows(c, &exchange, &entry, take_all_reduce, &what);
 }
 
 struct trade {
@@ -324,7 +347,7 @@ int shared_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, co
     }
     struct entry entry = {.kind = ALL_TO_ALL, .bytes = bytes, .source = src};
     int status = enter(c, &entry, &exchange);
-    if (!status) status = exchange_windows(c, &exchange, src, bytes, take_trade, &trade);
+    if (!status) status = exchange_windows(c, &exchange, &entry, take_trade, &trade);
     if (status || !trade.mismatch) return status;
     return shared_fail(c, RT_ERROR_USAGE, "all-to-all: a rank sends another number of bytes than is received");
 }
@@ -352,7 +375,7 @@ int shared_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {
                           .bytes = comm->rank == root ? bytes : 0,
                           .source = data};
     int status = enter(c, &entry, &exchange);
-    return status ? status : exchange_windows(c, &exchange, data, entry.bytes, take_broadcast, &cast);
+    return status ? status : exchange_windows(c, &exchange, &entry, take_broadcast, &cast);
 }
 
 /* Messages. One is a single piece where its source is symmetric, else pieces staged in the sender's slot, at most

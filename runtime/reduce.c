@@ -1,7 +1,9 @@
 #include "reduce.h"
 
+#include "base/clones.h"
 #include "base/half.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 /* Elements reduced at a time: the accumulator stays in the first-level cache while the sources stream by. */
@@ -13,17 +15,18 @@ union accumulator {
     uint64_t align;
 };
 
-/* acc[i] = acc[i] op src[i]. The accumulator of a half is f32, of any other type the type itself. */
-typedef void fold_fn(void *acc, const void *src, size_t count);
+/* out[i] = left[i] op right[i]; out may be either. left and out of a half are f32, of any other type the type itself. */
+typedef void fold_fn(void *out, const void *left, const void *right, size_t count);
 
 #define FOLD(name, acc_type, src_type, expression)                                                                 \
-    static void name(void *acc_bytes, const void *src_bytes, size_t count) {                                       \
-        acc_type *restrict acc = acc_bytes;                                                                        \
-        const src_type *restrict src = src_bytes;                                                                  \
-        for (size_t i = 0; i < count; i++) {                                                                       \
-            const acc_type a = acc[i];                                                                             \
-            const src_type b = src[i];                                                                             \
-            acc[i] = expression;                                                                                   \
+    CLONES static void name(void *out_bytes, const void *left_bytes, const void *right_bytes, size_t count) {      \
+        acc_type *out = out_bytes;                                                                                 \
+        const acc_type *left = left_bytes;                                                                         \
+        const src_type *right = right_bytes;                                                                       \
+        _Pragma("GCC ivdep") for (size_t i = 0; i < count; i++) {                                                  \
+            const acc_type a = left[i];                                                                            \
+            const src_type b = right[i];                                                                           \
+            out[i] = expression;                                                                                   \
         }                                                                                                          \
     }
 
@@ -59,32 +62,40 @@ static fold_fn *const folds[RT_DTYPE_COUNT][3] = {
 #undef DTYPE
 };
 
-/* Halves are widened into the accumulator and rounded once on the way out. */
-static void load_first(union accumulator *acc, const void *src, size_t count, enum rt_dtype dtype) {
-    if (rt_dtypes[dtype].kind == RT_KIND_HALF)
-        rt_convert(acc, RT_F32, src, dtype, count);
-    else
-        memcpy(acc, src, count * rt_dtype_bytes(dtype));
+static void round_halves(void *dst, const float *acc, size_t count, enum rt_dtype dtype) {
+    uint16_t *half = dst;
+    for (size_t i = 0; i < count; i++) half[i] = dtype == RT_F16 ? rt_f32_to_f16(acc[i]) : rt_f32_to_bf16(acc[i]);
 }
 
-static void round_halves(union accumulator *acc, size_t count, enum rt_dtype dtype) {
-    for (size_t i = 0; i < count; i++) { /* element i is read before byte 2i is overwritten */
-        float wide;
-        memcpy(&wide, acc->bytes + i * sizeof wide, sizeof wide);
-        uint16_t half = dtype == RT_F16 ? rt_f32_to_f16(wide) : rt_f32_to_bf16(wide);
-        memcpy(acc->bytes + i * sizeof half, &half, sizeof half);
+/* At most CHUNK elements, at `offset` bytes of all sources: their result is stored to dst, which only the last step
+ * writes, since it may be a source. Halves are widened into the accumulator and rounded once on the way out. */
+static void reduce_chunk(void *dst, const void *const *src, int nsrc, size_t offset, size_t count,
+                         enum rt_dtype dtype, fold_fn *fold) {
+    union accumulator acc;
+    const bool half = rt_dtypes[dtype].kind == RT_KIND_HALF;
+    const void *left = (const unsigned char *)src[0] + offset;
+    if (half) {
+        rt_convert(&acc, RT_F32, left, dtype, count);
+        left = &acc;
     }
+    for (int r = 1; r < nsrc; r++) {
+        void *out = r == nsrc - 1 && !half ? dst : &acc;
+        fold(out, left, (const unsigned char *)src[r] + offset, count);
+        left = out;
+    }
+    if (half)
+        round_halves(dst, acc.f32, count, dtype);
+    else if (left != dst)
+        memcpy(dst, left, count * rt_dtype_bytes(dtype));
 }
 
 void rt_reduce_ordered(void *const *dst, int ndst, const void *const *src, int nsrc, size_t count,
                        enum rt_dtype dtype, enum rt_reduce reduce) {
-    union accumulator acc;
     const size_t element = rt_dtype_bytes(dtype);
     for (size_t done = 0; done < count; done += CHUNK) {
         const size_t piece = count - done < CHUNK ? count - done : CHUNK, offset = done * element;
-        load_first(&acc, (const unsigned char *)src[0] + offset, piece, dtype);
-        for (int r = 1; r < nsrc; r++) folds[dtype][reduce](&acc, (const unsigned char *)src[r] + offset, piece);
-        if (rt_dtypes[dtype].kind == RT_KIND_HALF) round_halves(&acc, piece, dtype);
-        for (int r = 0; r < ndst; r++) memcpy((unsigned char *)dst[r] + offset, &acc, piece * element);
+        void *first = (unsigned char *)dst[0] + offset;
+        reduce_chunk(first, src, nsrc, offset, piece, dtype, folds[dtype][reduce]);
+        for (int r = 1; r < ndst; r++) memcpy((unsigned char *)dst[r] + offset, first, piece * element);
     }
 }

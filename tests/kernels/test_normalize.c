@@ -185,12 +185,34 @@ static void test_special_values(void **state) {
     assert_true(isnan(y[0]) && isnan(y[1]) && isnan(y[2]));
 }
 
+/* Wherever it stands, in a whole vector or in a tail, in a row or in a column. */
+static void test_one_nan_spoils_all(void **state) {
+    (void)state;
+    enum { LENGTH = 533, COUNT = 3 * LENGTH };
+    static void (*const kernels[])(float *, const float *, int64_t, int64_t, int64_t) = {rt_softmax_f32,
+                                                                                         rt_log_softmax_f32};
+    static const float values[] = {NAN, INFINITY};
+    static const int places[] = {0, 17, 511, 512, 520, LENGTH - 1};
+    float x[COUNT] = {0}, y[COUNT];
+    for (int n = 0; n < 2 * 2 * 6; n++) {
+        const int at = places[n / 4];
+        x[LENGTH + at] = values[n % 2];
+        kernels[n / 2 % 2](y, x, 3, LENGTH, 1);
+        for (int i = 0; i < COUNT; i++) assert_int_equal(isnan(y[i]) != 0, i / LENGTH == 1);
+        x[LENGTH + at] = 0;
+        x[at * 3 + 1] = values[n % 2];
+        kernels[n / 2 % 2](y, x, 1, LENGTH, 3);
+        for (int i = 0; i < COUNT; i++) assert_int_equal(isnan(y[i]) != 0, i % 3 == 1);
+        x[at * 3 + 1] = 0;
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recorded),       cmocka_unit_test(test_recorded_norms),
         cmocka_unit_test(test_softmax_shapes), cmocka_unit_test(test_norm_shapes),
         cmocka_unit_test(test_f64_precision),  cmocka_unit_test(test_layout_changes_nothing),
-        cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_special_values), cmocka_unit_test(test_one_nan_spoils_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,7 +88,7 @@ static void make_expected(int ranks) {
 
 /* Buffers */
 
-enum placement { PRIVATE, PRIVATE_IN_PLACE, SEGMENT, SEGMENT_IN_PLACE, SOURCE_IN_SEGMENT, PLACEMENTS };
+enum placement { PRIVATE, PRIVATE_IN_PLACE, SEGMENT, SEGMENT_IN_PLACE, SOURCE_IN_SEGMENT, MIXED, PLACEMENTS };
 
 struct buffers {
     unsigned char *dst, *src, *owned;
@@ -97,6 +97,7 @@ struct buffers {
 static struct buffers place(struct rt_comm *comm, enum placement placement) {
     struct buffers b;
     unsigned char *segment = rt_comm_segment(comm);
+    if (placement == MIXED) placement = comm->rank % 2 ? SEGMENT : PRIVATE;
     b.owned = calloc(2, BUFFER);
     b.src = b.owned;
     b.dst = b.owned + BUFFER;

@@ -2,6 +2,8 @@
 #ifndef RT_KERNELS_C_INTERNAL_H
 #define RT_KERNELS_C_INTERNAL_H
 
+#include "../../base/clones.h"
+
 #include <omp.h>
 #include <stdint.h>
 
@@ -24,14 +26,5 @@ static inline int64_t min_i64(int64_t a, int64_t b) {
 static inline int64_t max_i64(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
-
-/* Row kernels are compiled for several instruction sets, and the loader takes the best one. The bits are the same: sums
- * have a fixed order, and no clone contracts products into fused operations. Sanitizers do not stand the resolvers. */
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define CLONES
-#endif
-#define IN_CLONE static inline __attribute__((always_inline)) /* a helper that each clone has its own copy of */
 
 #endif

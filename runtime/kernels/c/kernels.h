@@ -16,9 +16,10 @@
  *
  * Note [Order of sums]
  * A reduction over r elements keeps 8 partial results: number l takes elements l, l + 8, l + 16, ... in that order,
- * beginning with the identity, and they are combined as ((0+4)+(2+6))+((1+5)+(3+7)). f32 is summed in f64 and
- * rounded once. The order is the same for every (outer, inner), instruction set and number of threads, so cutting a
- * dimension that is not reduced changes no bit. Integers wrap.
+ * beginning with the identity, and they are combined as ((0+4)+(2+6))+((1+5)+(3+7)). Normalisations keep 16, which are
+ * halved in the same way: l and l + 8, then l and l + 4, and so on. f32 is summed in f64 and rounded once. The order is
+ * the same for every (outer, inner), instruction set and number of threads, so cutting a dimension that is not reduced
+ * changes no bit. Integers wrap.
  *
  * Floats follow IEEE 754: NaN and infinities pass. Where a NaN meets a NaN it is not said which one's payload
  * stays.

@@ -163,18 +163,25 @@ RT_INLINE double rt_round_f64(double x) {
  * Coefficients are minimax fits of this project (tests/kernels/fit_math.py prints them), evaluated by Horner's
  * rule. */
 
-/* e^x = 2^n e^r with |r| <= ln(2) / 2; n is found in the last places of a sum and applied in two factors, so that
- * results below 2^-126 are rounded once and those beyond the largest float are inf. */
-RT_INLINE float rt_exp_f32(float x) {
-    float low = x < -104.0f ? -104.0f : x, bounded = low > 89.0f ? 89.0f : low;
-    float shifted = bounded * 1.44269504f + 0x1.8p23f, n = shifted - 0x1.8p23f;
-    float r = (bounded - n * 0.693359375f) - n * -2.12194440e-4f;
+/* e^x = 2^n e^r with |r| <= ln(2) / 2, for finite |x| < 2^20: e^r, and in `shifted` n + 0x1.8p23, so that n stands in
+ * the last places of its bits. */
+RT_INLINE float rt_exp_reduced_f32(float x, float *shifted) {
+    *shifted = x * 1.44269504f + 0x1.8p23f;
+    float n = *shifted - 0x1.8p23f;
+    float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
     float p = 0.0013814431f;
     p = p * r + 0.0083683967f;
     p = p * r + 0.041668396f;
     p = p * r + 0.1666652f;
     p = p * r + 0.49999994f;
-    float value = (p * (r * r) + r) + 1.0f;
+    return (p * (r * r) + r) + 1.0f;
+}
+
+/* n is applied in two factors, so that results below 2^-126 are rounded once and those beyond the largest float are
+ * inf. */
+RT_INLINE float rt_exp_f32(float x) {
+    float low = x < -104.0f ? -104.0f : x, bounded = low > 89.0f ? 89.0f : low, shifted;
+    float value = rt_exp_reduced_f32(bounded, &shifted);
     uint32_t exponent = rt_f32_bits(shifted) - 0x4b400000u; /* of a NaN anything: the product is a NaN */
     uint32_t half = (uint32_t)((int32_t)exponent >> 1);
     return value * rt_f32_of_bits((half + 127) << 23) * rt_f32_of_bits((exponent - half + 127) << 23);

@@ -6,10 +6,30 @@
 #include <math.h>
 #include <string.h>
 
-#define CHUNK 512 /* exponentials computed before they are summed; a multiple of LANES */
+#define SUMS  16    /* partial results of Note [Order of sums]: additions take long, so two vectors of them */
+#define CHUNK 512   /* terms computed before they are summed; a multiple of SUMS */
+#define AHEAD 16384 /* bytes at most of a next row that is asked for early */
 
-static inline double lanes_sum(const double *part) {
-    return ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
+/* Note [Terms of softmax]
+ * e^x for x <= 0, in units of 2^-64: then even the least that counts, 2^-150, is a normal number, and a power of two is
+ * one factor. Below -104 it is what it is there, which adds nothing to a sum of at least 1 and is 0 after division. */
+#define UNIT_f32 0x1p-64
+#define UNIT_f64 1.0
+
+static inline float term_f32(float x) {
+    float shifted, value = rt_exp_reduced_f32(x < -104.0f ? -104.0f : x, &shifted);
+    return value * rt_f32_of_bits((rt_f32_bits(shifted) << 23) + ((127 + 64) << 23));
+}
+
+static inline double term_f64(double x) {
+    return exp(x);
+}
+
+static inline double sum_up(double *part) {
+#pragma GCC unroll 4
+    for (int half = SUMS / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++) part[l] += part[l + half];
+    return part[0];
 }
 
 #define T      float
