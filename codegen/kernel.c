@@ -1,6 +1,7 @@
 #include "codegen/kernel.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -308,16 +309,13 @@ static void multiply_out(struct strbuf *out, size_t from) {
 }
 
 static const char *alternative(const char *call, int index) {
-    for (; index > 0; index--) {
-        const char *bar = strchr(call, '|');
-        if (!bar) return call;
-        call = bar + 1;
-    }
+    for (const char *bar; index > 0 && (bar = strchr(call, '|')); index--) call = bar + 1;
     return call;
 }
 
-/* Which alternative of the call: that of the annotation; of a transfer, the rank's side of it. */
+/* Which alternative of the call: that of the annotation; of a transfer, the rank's side of it; the last, if packed. */
 static int alternative_of(const struct local *l) {
+    if (attr_int(&l->node, "packed", 0)) return INT_MAX;
     int part = rankplan_part(l->class, &l->node);
     return part == STAGE_WRITES ? 1 : l->dims.alternative;
 }

@@ -36,6 +36,20 @@ RT_DECLARE_GEMM(int32_t, i32)
 RT_DECLARE_GEMM_ADD(float, f32)
 RT_DECLARE_GEMM_ADD(double, f64)
 
+/* y(m,n) = a(m,k) b(k,n) on one thread, b packed (Note [Panels] in base/panel.h; columns may begin at any panel). One
+ * row per instruction set, the best first: all with fused multiply-adds (Note [Products with panels]) but for the last,
+ * which gives the reference's bits and is always there (is_present is NULL). m, n >= 1; k >= 0. Needs 20 KB of stack. */
+struct rt_gemm_packed {
+    const char *name;
+    int (*is_present)(void);
+    void (*multiply)(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t m, int64_t k,
+                     int64_t n);
+};
+extern const struct rt_gemm_packed rt_gemm_packed[];
+
+/* The best row of this processor, or the reference. */
+const struct rt_gemm_packed *rt_gemm_packed_choose(int reference);
+
 /* By the library this was built with; k >= 1. 0, or -1 when it refused. Where there is none (present is 0), not to
  * be called. */
 int rt_gemm_library_present(void);

@@ -1,6 +1,9 @@
 /* Matrix products: against a loop in long double within k eps, and bit for bit where kernels.h promises it. */
 #include "kernel_test.h"
 
+#include "../../runtime/base/panel.h"
+#include "../../runtime/kernels/gemm.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -273,6 +276,117 @@ static void test_selection(void **state) {
     test_close(rt);
 }
 
+/* Packed right sides ------------------------------------------------------------------------------------------------ */
+
+static float *pack(const float *b, int64_t k, int64_t n) {
+    float *panels = test_new(rt_panel_elements(k, n), 4);
+    memset(panels, 0, (size_t)rt_panel_elements(k, n) * sizeof *panels);
+    for (int64_t p = 0; p < k; p++)
+        for (int64_t j = 0; j < n; j++) panels[rt_panel_place(k, p, j)] = b[p * n + j];
+    return panels;
+}
+
+/* What Note [Products with panels] says: C's fmaf in order of k; the reference rounds each product. */
+static float *chain(const struct operands *o, int fused) {
+    struct shape s = o->shape;
+    float *y = test_new(s.m * s.n, 4);
+    for (int64_t i = 0; i < s.m; i++)
+        for (int64_t j = 0; j < s.n; j++) {
+            volatile float sum = 0; /* volatile: neither fused nor reordered */
+            for (int64_t p = 0; p < s.k; p++) {
+                float left = o->a[0][i * s.k + p], right = o->b[0][p * s.n + j];
+                volatile float term = left * right;
+                sum = fused ? fmaf(left, right, sum) : sum + term;
+            }
+            y[i * s.n + j] = sum;
+        }
+    return y;
+}
+
+static const struct shape packed_shapes[] = {
+    {3, 0, 40},    {1, 1, 1},    {1, 300, 33}, {2, 17, 31},   {5, 256, 32},   {6, 257, 64}, {7, 512, 65},
+    {13, 40, 290}, {14, 4, 256}, {15, 1, 257}, {29, 513, 47}, {43, 259, 100}, {85, 7, 9}};
+#define PACKED_SHAPES (int)(sizeof packed_shapes / sizeof *packed_shapes)
+
+static void test_packed_sets_are_chains(void **state) {
+    (void)state;
+    for (int s = 0; s < PACKED_SHAPES; s++) {
+        struct operands o = make(packed_shapes[s]);
+        struct shape d = o.shape;
+        float *b = pack(o.b[0], d.k, d.n), *y = test_new(d.m * d.n, 4);
+        for (const struct rt_gemm_packed *set = rt_gemm_packed;; set++) {
+            int fused = set->is_present != NULL;
+            if (!fused || set->is_present()) {
+                memset(y, 0xff, (size_t)(d.m * d.n) * sizeof *y);
+                set->multiply(y, d.n, o.a[0], d.k, b, d.m, d.k, d.n);
+                test_same_f32(y, chain(&o, fused), d.m * d.n, set->name);
+            }
+            if (!fused) break;
+        }
+        test_free_all();
+    }
+}
+
+/* Nothing is written beside the rows of y. */
+static void test_packed_stays_in_its_rows(void **state) {
+    (void)state;
+    enum { M = 16, K = 300, N = 37, ROW = 64 };
+    struct operands o = make((struct shape){M, K, N});
+    float *b = pack(o.b[0], K, N), *y = test_new(M * ROW, 4), *before = test_new(ROW, 4);
+    const struct rt_gemm_packed *set = rt_gemm_packed_choose(0);
+    float *expected = chain(&o, set->is_present != NULL);
+    set->multiply(y, ROW, o.a[0], K, b, M, K, N);
+    for (int i = 0; i < M; i++) {
+        test_same_f32(y + i * ROW, expected + i * N, N, "row");
+        test_same_bytes(y + i * ROW + N, before, ROW - N, 4, "beside the row");
+    }
+    test_free_all();
+}
+
+static void test_packed_threads_and_cuts_change_nothing(void **state) {
+    (void)state;
+    static const struct shape large[] = {{130, 300, 200}, {900, 70, 31}, {1, 1100, 1000}, {3, 4000, 97}};
+    for (int kind = 0; kind < 2; kind++)
+        for (int s = 0; s < 4; s++) {
+            struct rt *rt = test_open(kind ? "reference" : "auto");
+            struct operands o = make(large[s]);
+            struct shape d = o.shape;
+            float *b = pack(o.b[0], d.k, d.n), *y = test_new(d.m * d.n, 4), *part = test_new(d.m * d.n, 4);
+            float *expected = chain(&o, !kind && rt_gemm_packed_choose(0)->is_present);
+            for (int threads = 1; threads <= 5; threads++) {
+                rt_kernels_threads(threads);
+                assert_int_equal(rt_matmul_packed_f32(rt, y, o.a[0], b, d.m, d.k, d.n), RT_OK);
+                test_same_f32(y, expected, d.m * d.n, "threads");
+            }
+            int64_t first = d.n / 3, n = d.n - first, row = d.m / 2;
+            float *columns = test_new(d.k * n, 4);
+            for (int64_t p = 0; p < d.k; p++)
+                memcpy(columns + p * n, o.b[0] + p * d.n + first, (size_t)n * sizeof *columns);
+            rt_matmul_packed_f32(rt, part, o.a[0] + row * d.k, pack(columns, d.k, n), d.m - row, d.k, n);
+            for (int64_t i = row; i < d.m; i++)
+                test_same_f32(part + (i - row) * n, expected + i * d.n + first, n, "part");
+            test_free_all();
+            test_close(rt);
+        }
+}
+
+static void test_packed_special_values(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        struct rt *rt = test_open(kind ? "reference" : "auto");
+        const float a[] = {0, 1, INFINITY, 1, NAN, 0}, b[] = {INFINITY, 0, 1, 2};
+        float y[6] = {1, 1, 1, 1, 1, 1}, *panels = pack(b, 2, 2);
+        assert_int_equal(rt_matmul_packed_f32(rt, y, a, panels, 3, 2, 2), RT_OK);
+        assert_true(isnan(y[0]) && y[1] == 2 && y[2] == INFINITY && isnan(y[3]) && isnan(y[4]) && isnan(y[5]));
+        assert_int_equal(rt_matmul_packed_f32(rt, y, a, panels, 3, 0, 2), RT_OK); /* over nothing */
+        for (int i = 0; i < 6; i++) assert_true(y[i] == 0);
+        assert_int_equal(rt_matmul_packed_f32(rt, NULL, a, panels, 0, 2, 2), RT_OK);
+        assert_int_equal(rt_matmul_packed_f32(rt, NULL, a, panels, 3, 2, 0), RT_OK);
+        test_free_all();
+        test_close(rt);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),
@@ -285,6 +399,10 @@ int main(void) {
         cmocka_unit_test(test_nan_and_infinity_pass),
         cmocka_unit_test(test_integers_wrap),
         cmocka_unit_test(test_selection),
+        cmocka_unit_test(test_packed_sets_are_chains),
+        cmocka_unit_test(test_packed_stays_in_its_rows),
+        cmocka_unit_test(test_packed_threads_and_cuts_change_nothing),
+        cmocka_unit_test(test_packed_special_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,6 +71,7 @@ PASS_TEST(partition)
 PASS_TEST(redist)
 PASS_TEST(stage)
 PASS_TEST(fuse_elementwise)
+PASS_TEST(pack)
 
 static void test_recognise_attention(void **state) {
     (void)state;
@@ -90,6 +91,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_redist),
         cmocka_unit_test(test_stage),
         cmocka_unit_test(test_fuse_elementwise),
+        cmocka_unit_test(test_pack),
     };
     golden = golden_options(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

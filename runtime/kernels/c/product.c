@@ -1,5 +1,6 @@
 #include "kernels.h"
 
+#include "../../base/panel.h"
 #include "../../rt.h"
 #include "../gemm.h"
 #include "internal.h"
@@ -47,3 +48,26 @@ static struct shares share_out(int64_t batch, int64_t m, int64_t k, int64_t n) {
 #define T      int32_t
 #define SUFFIX i32
 #include "product.inc"
+
+/* Columns are shared out by panels, and rows where there are fewer panels than threads. */
+static struct shares share_panels(int64_t m, int64_t k, int64_t n) {
+    int64_t threads = pays(1, m, k, n) ? omp_get_max_threads() : 1, panels = rt_panels(n);
+    int64_t columns = min_i64(threads, panels), rows = min_i64(max_i64(threads / columns, 1), m);
+    struct shares shares = {(m + rows - 1) / rows, (panels + columns - 1) / columns * RT_PANEL, rows, columns};
+    return shares;
+}
+
+int rt_matmul_packed_f32(struct rt *rt, float *y, const float *a, const float *b, int64_t m, int64_t k, int64_t n) {
+    if (m == 0 || n == 0) return RT_OK;
+    struct shares shares = share_panels(m, k, n);
+    int64_t blocks = shares.rows * shares.columns;
+    const struct rt_gemm_packed *set = rt_gemm_packed_choose(rt->reference_kernels);
+#pragma omp parallel for schedule(static) if (blocks > 1)
+    for (int64_t block = 0; block < blocks; block++) {
+        int64_t column = block % shares.columns * shares.n, row = block / shares.columns * shares.m;
+        int64_t height = min_i64(shares.m, m - row), width = min_i64(shares.n, n - column);
+        if (height <= 0 || width <= 0) continue;
+        set->multiply(y + row * n + column, n, a + row * k, k, b + rt_panel_place(k, 0, column), height, k, width);
+    }
+    return RT_OK;
+}
