@@ -12,6 +12,7 @@
  *   $outer(axis) $runs(axis)   extents before attribute axis; elements of each input per index before it
  *   $T $T0 $B          names of the output's and first input's type; bytes of an element, as b4
  *   $count $count(x1) $depth $is64(x1) $dtype     number of inputs; ... see kernel.c
+ *   $epilogue          of a packed product: what finishes its result, or NULL
  *   $site $mesh $around $reduce $scratch $distance of communication: Note [Sites] in rank.c
  */
 #ifndef CODEGEN_KERNEL_H

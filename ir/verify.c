@@ -281,6 +281,7 @@ static void check_packing(struct verifier *v) {
         const struct node *node = &v->graph->nodes.at[v->node = v->graph->order.at[i]];
         if (!attr_int(node, "packed", 0)) continue;
         int weight = packed_operand(v->graph, node);
+        if (v->graph->level < SCHEDULED) fail(v, "is packed before its place is known");
         if (weight < 0 || packing_possible(v->graph, &uses, weight) == PACK_NONE)
             fail(v, "reads panels where there are none");
         else if (!all_packed(v->graph, &uses, weight))

@@ -29,6 +29,10 @@ struct tile {
     int first;
 };
 
+static inline int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
 static inline void copy_rows(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t rows,
                              int64_t n) {
     for (int64_t i = 0; i < rows; i++) memcpy(to + i * to_row, from + i * from_row, (size_t)n * sizeof *to);
@@ -40,13 +44,18 @@ static inline const float *slice_ahead(const float *next, int64_t slice, const f
     return slice < slices ? next + slice * (DEPTH / FETCH) * LINE : now;
 }
 
+static inline void finish(const struct rt_packed_product *product, struct rt_block block) {
+    if (product->epilogue) product->epilogue->apply(product->y, product->epilogue->x, block);
+}
+
 /* Each panel is a matrix of its own. */
-static void packed_reference(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t m,
-                             int64_t k, int64_t n) {
-    for (int64_t j = 0; j < n; j += RT_PANEL) {
-        int64_t width = n - j < RT_PANEL ? n - j : RT_PANEL;
-        rt_gemm_reference_f32(y + j, y_row, a, a_row, 0, b + rt_panel_place(k, 0, j), RT_PANEL, 0, m, k, width);
-    }
+static void packed_reference(const struct rt_packed_product *product, struct rt_block block) {
+    int64_t k = product->k, n = product->n;
+    for (int64_t j = block.column; j < block.column + block.columns; j += RT_PANEL)
+        rt_gemm_reference_f32(product->y + block.row * n + j, n, product->a + block.row * k, k, 0,
+                              product->b + rt_panel_place(k, 0, j), RT_PANEL, 0, block.rows, k,
+                              smaller(block.column + block.columns - j, RT_PANEL));
+    finish(product, block);
 }
 
 #ifdef __x86_64__

@@ -28,6 +28,8 @@
 
 #include <stdint.h>
 
+#include "epilogue.h"
+
 struct rt;
 
 /* --- Settings --- */
@@ -64,9 +66,10 @@ RT_DECLARE_PRODUCT(int32_t, i32)
 
 /* matmul of a packed b (Note [Panels] in base/panel.h), which may have been stored either way. The reference gives the
  * bits of rt_matmul_f32's; else products are added to the sum in order of k by fused operations, without a library, and
- * m and n may be cut without changing a bit. Allocates nothing. */
+ * m and n may be cut without changing a bit. Allocates nothing. The epilogue, unless NULL, sees each block of y once. */
 int rt_matmul_packed_f32(struct rt *rt, float *y /* (m,n) */, const float *a /* (m,k) */,
-                         const float *b /* panels of (k,n) */, int64_t m, int64_t k, int64_t n);
+                         const float *b /* panels of (k,n) */, int64_t m, int64_t k, int64_t n,
+                         const struct rt_epilogue *epilogue);
 
 /* --- Normalisation --- */
 

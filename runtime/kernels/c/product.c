@@ -57,17 +57,18 @@ static struct shares share_panels(int64_t m, int64_t k, int64_t n) {
     return shares;
 }
 
-int rt_matmul_packed_f32(struct rt *rt, float *y, const float *a, const float *b, int64_t m, int64_t k, int64_t n) {
+int rt_matmul_packed_f32(struct rt *rt, float *y, const float *a, const float *b, int64_t m, int64_t k, int64_t n,
+                         const struct rt_epilogue *epilogue) {
     if (m == 0 || n == 0) return RT_OK;
+    const struct rt_packed_product product = {y, a, b, m, k, n, epilogue};
+    const struct rt_gemm_packed *set = rt_gemm_packed_choose(rt->reference_kernels);
     struct shares shares = share_panels(m, k, n);
     int64_t blocks = shares.rows * shares.columns;
-    const struct rt_gemm_packed *set = rt_gemm_packed_choose(rt->reference_kernels);
 #pragma omp parallel for schedule(static) if (blocks > 1)
     for (int64_t block = 0; block < blocks; block++) {
         int64_t column = block % shares.columns * shares.n, row = block / shares.columns * shares.m;
-        int64_t height = min_i64(shares.m, m - row), width = min_i64(shares.n, n - column);
-        if (height <= 0 || width <= 0) continue;
-        set->multiply(y + row * n + column, n, a + row * k, k, b + rt_panel_place(k, 0, column), height, k, width);
+        int64_t rows = min_i64(shares.m, m - row), columns = min_i64(shares.n, n - column);
+        if (rows > 0 && columns > 0) set->multiply(&product, (struct rt_block){row, rows, column, columns});
     }
     return RT_OK;
 }
