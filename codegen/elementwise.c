@@ -215,6 +215,20 @@ static const char *function_name(struct kernels *kernels, const char *op) {
 }
 
 /* The function's index. Its text is made with a place holder first: functions that differ only by name are one. */
+static int shared_function(struct kernels *kernels, struct tmpl_env *env, const char *template, const char *stem) {
+    tmpl_set(env, "name", stem);
+    const char *body = tmpl_fill(kernels->arena, template, template_text(template), env);
+    int known = map_get(&kernels->by_body, body, strlen(body));
+    if (known >= 0) return known;
+    int index = kernels->names.n;
+    const char *name = function_name(kernels, stem);
+    map_put(&kernels->by_body, body, strlen(body), index);
+    tmpl_set(env, "name", name);
+    VEC_PUSH(kernels->arena, &kernels->names, name);
+    VEC_PUSH(kernels->arena, &kernels->texts, tmpl_fill(kernels->arena, template, template_text(template), env));
+    return index;
+}
+
 static int function_of(struct kernels *kernels, struct loops *l) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
     make_loops(l);
@@ -224,18 +238,7 @@ static int function_of(struct kernels *kernels, struct loops *l) {
     if (l->node->op->expr) tmpl_set(env, "value", value_text(l, kernels->target));
     tmpl_set(env, "block", block ? "yes" : "");
     bind_loops(l, env, block);
-    tmpl_set(env, "name", l->node->op->name);
-    const char *template = kernels->target->elementwise_template;
-    const char *body = tmpl_fill(kernels->arena, template, template_text(template), env);
-    int known = map_get(&kernels->by_body, body, strlen(body));
-    if (known >= 0) return known;
-    int index = kernels->names.n;
-    const char *name = function_name(kernels, l->node->op->name);
-    map_put(&kernels->by_body, body, strlen(body), index);
-    tmpl_set(env, "name", name);
-    VEC_PUSH(kernels->arena, &kernels->names, name);
-    VEC_PUSH(kernels->arena, &kernels->texts, tmpl_fill(kernels->arena, template, template_text(template), env));
-    return index;
+    return shared_function(kernels, env, kernels->target->elementwise_template, l->node->op->name);
 }
 
 const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
@@ -258,4 +261,50 @@ const char *elementwise_call(struct kernels *kernels, const struct rankplan *pla
     }
     strbuf_puts(&out, ");");
     return strbuf_text(&out);
+}
+
+/* Epilogues of products: the loops are over a block of rows i and columns j -------------------------------------- */
+
+/* Where an operand has the element of row i, column j: it has all rows or one, and all columns or one. */
+static const char *block_index(const struct loops *l, int tensor) {
+    const int64_t *dims = l->class->dims[tensor];
+    int last = l->graph->tensors.at[tensor].ndim - 1;
+    int64_t columns = last < 0 ? 1 : dims[last], elements = rankplan_elements(l->class, l->graph, tensor);
+    int64_t rows = columns ? elements / columns : 0;
+    const char *row = columns == 1 ? "i" : arena_printf(l->arena, "i * %lld", (long long)columns);
+    if (rows == 1) return columns == 1 ? "0" : "j";
+    return columns == 1 ? row : arena_printf(l->arena, "%s + j", row);
+}
+
+/* Letter `result` is the product, the others are its further inputs in order. */
+static void bind_beside(struct loops *l, struct tmpl_env *env) {
+    int result = (int)attr_int(l->node, "result", 0);
+    tmpl_list(env, "operands");
+    for (int k = 0; k + 1 < l->node->ninputs; k++) {
+        char letter = (char)('a' + k);
+        l->operand[k] = arena_printf(l->arena, "%c", letter);
+        if (k == result) continue;
+        int index = k - (k > result), tensor = l->node->inputs[2 + index];
+        struct tmpl_env *operand = tmpl_entry(env, "operands");
+        tmpl_set(operand, "operand", l->operand[k]);
+        tmpl_set(operand, "type", type_name(l, tensor));
+        tmpl_setf(operand, "index", "%d", index);
+        l->operand[k] = arena_printf(l->arena, "%c[%s]", letter, block_index(l, tensor));
+    }
+    tmpl_set(env, "result", l->operand[result]);
+    tmpl_set(env, "unused", l->node->ninputs == 2 ? "yes" : "");
+}
+
+const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan,
+                                 const struct plan_class *class, int node) {
+    struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
+    struct loops l = {
+        .graph = plan->graph, .node = &plan->graph->nodes.at[node], .class = class, .arena = kernels->arena};
+    int y = l.node->outputs[0];
+    bind_beside(&l, env);
+    tmpl_list(env, "named");
+    bind_chain(&l, kernels->target, env);
+    tmpl_setf(env, "columns", "%lld", (long long)class->dims[y][plan->graph->tensors.at[y].ndim - 1]);
+    int function = shared_function(kernels, env, kernels->target->epilogue_template, "epilogue");
+    return kernels->names.at[function];
 }

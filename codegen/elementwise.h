@@ -11,4 +11,9 @@ const struct target *kernels_target(const struct kernels *kernels);
 const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
                              int node, int **tensors, int *n);
 
+/* The name of the function that finishes the product `node` (kernels.h, struct rt_epilogue), made now or shared. Its
+ * operands are the node's inputs from the third on. */
+const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan,
+                                 const struct plan_class *class, int node);
+
 #endif

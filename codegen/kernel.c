@@ -1,6 +1,7 @@
 #include "codegen/kernel.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ struct local {
     int64_t extent[MAX_FACTORS]; /* of the part, per factor */
     struct strbuf out;
     struct instruction *instruction;
+    struct kernels *kernels;
 };
 
 static int operand_tensor(const struct local *l, const char *operand) {
@@ -69,14 +71,20 @@ static void put_pointer(struct local *l, const char *name, const char *argument)
     put_tensor(l, operand_tensor(l, name));
 }
 
-static void put_list(struct local *l, const char *name, const char *argument) {
-    (void)name, (void)argument;
+/* The inputs from `first` on as an array. */
+static void put_pointers(struct local *l, int first) {
+    if (first == l->node.ninputs) return strbuf_puts(&l->out, "NULL");
     strbuf_puts(&l->out, "(const void *const[]){");
-    for (int k = 0; k < l->node.ninputs; k++) {
-        strbuf_puts(&l->out, k ? ", " : "");
+    for (int k = first; k < l->node.ninputs; k++) {
+        strbuf_puts(&l->out, k > first ? ", " : "");
         put_tensor(l, l->node.inputs[k]);
     }
     strbuf_putc(&l->out, '}');
+}
+
+static void put_list(struct local *l, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    put_pointers(l, 0);
 }
 
 static void put_shape(struct local *l, const char *name, const char *argument) {
@@ -221,6 +229,15 @@ static void put_scratch(struct local *l, const char *name, const char *argument)
     strbuf_puts(&l->out, "rt->arena[RT_SCRATCH]");
 }
 
+static void put_epilogue(struct local *l, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    if (!attr_find(&l->node, "expr")) return strbuf_puts(&l->out, "NULL");
+    strbuf_printf(&l->out, "&(struct rt_epilogue){%s, ",
+                  elementwise_epilogue(l->kernels, l->plan, l->class, l->instruction->node));
+    put_pointers(l, 2);
+    strbuf_putc(&l->out, '}');
+}
+
 static const struct {
     const char *name;
     void (*put)(struct local *l, const char *name, const char *argument);
@@ -231,7 +248,7 @@ static const struct {
     {"outer", put_outer},   {"runs", put_runs},       {"extent", put_extent},     {"T", put_type},
     {"T0", put_type},       {"B", put_bytes},         {"dtype", put_dtype},       {"count", put_count},
     {"depth", put_depth},   {"is64", put_is64},       {"site", put_site},         {"around", put_around},
-    {"reduce", put_reduce}, {"scratch", put_scratch}, {"distance", put_distance}};
+    {"reduce", put_reduce}, {"scratch", put_scratch}, {"distance", put_distance}, {"epilogue", put_epilogue}};
 
 /* $[p]: the product of the part's extents of factors so named. */
 static void put_product(struct local *l, char first) {
@@ -308,16 +325,13 @@ static void multiply_out(struct strbuf *out, size_t from) {
 }
 
 static const char *alternative(const char *call, int index) {
-    for (; index > 0; index--) {
-        const char *bar = strchr(call, '|');
-        if (!bar) return call;
-        call = bar + 1;
-    }
+    for (const char *bar; index > 0 && (bar = strchr(call, '|')); index--) call = bar + 1;
     return call;
 }
 
-/* Which alternative of the call: that of the annotation; of a transfer, the rank's side of it. */
+/* Which alternative of the call: that of the annotation; of a transfer, the rank's side of it; the last, if packed. */
 static int alternative_of(const struct local *l) {
+    if (attr_int(&l->node, "packed", 0)) return INT_MAX;
     int part = rankplan_part(l->class, &l->node);
     return part == STAGE_WRITES ? 1 : l->dims.alternative;
 }
@@ -367,8 +381,12 @@ static void localize(struct local *l) {
 
 bool kernel_instruction(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels,
                         int id, struct instruction *out) {
-    struct local l = {
-        .plan = plan, .class = class, .graph = plan->graph, .node = plan->graph->nodes.at[id], .instruction = out};
+    struct local l = {.plan = plan,
+                      .class = class,
+                      .graph = plan->graph,
+                      .node = plan->graph->nodes.at[id],
+                      .instruction = out,
+                      .kernels = kernels};
     *out = (struct instruction){.node = id, .site = out->site};
     if (l.node.op->class == OP_VIEW) return false;
     strbuf_init(&l.out, plan->graph->arena);

@@ -1,7 +1,8 @@
 /* Instructions: the calls a rank makes, one for each node that is more than a view.
  *
  * The call column of ops.def is written in this language. Alternatives are separated by "|" in the order of the
- * annotation's alternatives; "!" marks a call that returns a status. Then, everything being the rank's own part:
+ * annotation's alternatives, and the last is of nodes with attribute packed (ir/packing.h);
+ * "!" marks a call that returns a status. Then, everything being the rank's own part:
  *
  *   $y $x0 $x1 ..      pointers to output and inputs (NULL for one left out)     $list(x)   array of all inputs
  *   $m $[p] $[*]       extent of factor m; product of those of all factors whose name begins with p
@@ -11,6 +12,7 @@
  *   $outer(axis) $runs(axis)   extents before attribute axis; elements of each input per index before it
  *   $T $T0 $B          names of the output's and first input's type; bytes of an element, as b4
  *   $count $count(x1) $depth $is64(x1) $dtype     number of inputs; ... see kernel.c
+ *   $epilogue          of a packed product: what finishes its result, or NULL
  *   $site $mesh $around $reduce $scratch $distance of communication: Note [Sites] in rank.c
  */
 #ifndef CODEGEN_KERNEL_H

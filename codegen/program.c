@@ -69,6 +69,8 @@ static void bind_splits(struct tmpl_env *env, const struct graph *graph, const s
  * no elements. */
 static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, const struct program_info *info,
                          struct strbuf *constants) {
+    static const char *const packings[] = {
+        [PACK_NONE] = "RT_PLAIN", [PACK_ROWS] = "RT_PACK_ROWS", [PACK_COLUMNS] = "RT_PACK_COLUMNS"};
     const struct graph *graph = plan->graph;
     bool any = false;
     tmpl_list(env, "weights");
@@ -84,6 +86,7 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(weight, "dtype", dtype_id(tensor->dtype));
         tmpl_setf(weight, "ndim", "%d", tensor->ndim);
         tmpl_set(weight, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));
+        tmpl_set(weight, "packing", packings[plan->packing[plan->weights.at[i]]]);
         bind_splits(weight, graph, tensor);
         if (constant) strbuf_add(constants, tensor->data, (size_t)tensor_bytes(tensor));
         any = any || constant;

@@ -76,7 +76,7 @@ static void put_shape_comment(struct function *f, int tensor) {
     strbuf_puts(&f->body, "  // (");
     for (int d = 0; d < t->ndim; d++)
         strbuf_printf(&f->body, "%s%lld", d ? "," : "", (long long)f->class->dims[tensor][d]);
-    strbuf_puts(&f->body, ")");
+    strbuf_puts(&f->body, f->plan->packing[tensor] == PACK_NONE ? ")" : ") in panels");
     if (t->kind != TENSOR_VALUE && f->calls == 1 && str_is_plain(t->name)) strbuf_printf(&f->body, " %s", t->name);
     strbuf_putc(&f->body, '\n');
 }

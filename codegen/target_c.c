@@ -30,6 +30,7 @@ const struct target target_c = {.name = "c",
                                 .source_suffix = ".c",
                                 .rank_template = "c/rank.c.in",
                                 .elementwise_template = "c/elementwise.c.in",
+                                .epilogue_template = "c/epilogue.c.in",
                                 .files = files,
                                 .functions = functions,
                                 .call_prefix = "rt_"};

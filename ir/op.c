@@ -72,10 +72,14 @@ static bool type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound) {
     return *bound == dtype;
 }
 
+static bool repeats(const char *letter) {
+    return letter[letter[1] == '?' ? 2 : 1] == '*';
+}
+
 /* The letter of input `i`, which the row has. */
 static const char *input_letter(const struct op *op, int i) {
     const char *letter = op->types;
-    for (; i > 0 && letter[1] != '*'; i--) letter += letter[1] == '?' ? 2 : 1;
+    for (; i > 0 && !repeats(letter); i--) letter += letter[1] == '?' ? 2 : 1;
     return letter;
 }
 
@@ -127,9 +131,11 @@ static int check_names(const struct graph *graph, int id, struct diags *diags) {
         size_t length = 0;
         while (isalnum((unsigned char)at[length]) || at[length] == '_') length++;
         snprintf(name, sizeof name, "%.*s", (int)length, at);
-        bool is_input = length == 1 && strchr("xabc", *name), is_name = isalpha((unsigned char)*name) && at[length] != '(';
+        bool is_input = length == 1 && strchr("xabc", *name),
+             is_name = isalpha((unsigned char)*name) && at[length] != '(';
         if (is_name && !is_input && !is_number_attr(node, name))
-            return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, id), "needs attribute '%s', a number", name);
+            return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, id), "needs attribute '%s', a number",
+                              name);
         at += length ? length : 1;
     }
     return 0;

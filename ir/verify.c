@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ir/op.h"
+#include "ir/packing.h"
 
 /* Note [Equivalence]
  * Take any node and any index of its iteration space (one value for each factor of its annotation). One device
@@ -260,6 +261,34 @@ static void check_node(struct verifier *v, int id) {
             check_unsplit(v, node, axis);
 }
 
+static int packed_operand(const struct graph *graph, const struct node *node) {
+    for (int k = 0; k < node->ninputs; k++)
+        if (node->inputs[k] >= 0 && packing_read(graph, node, k) != PACK_NONE) return node->inputs[k];
+    return -1;
+}
+
+static bool all_packed(const struct graph *graph, const struct uses *uses, int tensor) {
+    for (int u = uses->first[tensor]; u < uses->first[tensor + 1]; u++)
+        if (!attr_int(&graph->nodes.at[uses->users[u]], "packed", 0)) return false;
+    return true;
+}
+
+/* Panels are read as panels, by all. */
+static void check_packing(struct verifier *v) {
+    struct uses uses;
+    graph_uses(v->graph, v->graph->arena, &uses);
+    for (int i = 0; i < v->graph->order.n; i++) {
+        const struct node *node = &v->graph->nodes.at[v->node = v->graph->order.at[i]];
+        if (!attr_int(node, "packed", 0)) continue;
+        int weight = packed_operand(v->graph, node);
+        if (v->graph->level < SCHEDULED) fail(v, "is packed before its place is known");
+        if (weight < 0 || packing_possible(v->graph, &uses, weight) == PACK_NONE)
+            fail(v, "reads panels where there are none");
+        else if (!all_packed(v->graph, &uses, weight))
+            fail(v, "'%s' is read in panels by some and not by others", tensor_at(v, weight)->name);
+    }
+}
+
 static void check_ends(struct verifier *v) {
     v->node = -1;
     for (int i = 0; i < v->graph->outputs.n; i++) {
@@ -281,5 +310,6 @@ int verify_graph(struct graph *graph, struct diags *diags) {
     for (int t = 0; t < graph->tensors.n; t++) v.written[t] = graph->tensors.at[t].kind != TENSOR_VALUE;
     for (int i = 0; i < graph->order.n; i++) check_node(&v, graph->order.at[i]);
     check_ends(&v);
+    if (diags->errors == before) check_packing(&v);
     return diags->errors == before ? 0 : -1;
 }

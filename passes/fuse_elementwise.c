@@ -287,6 +287,17 @@ static int fused_node(const struct fuser *f, int id, const struct chain *chain) 
     return fused;
 }
 
+/* A single node becomes a chain where passes/fuse_epilogue.c may take it into a product. */
+static bool follows_product(const struct fuser *f, int id) {
+    const struct node *node = &f->graph->nodes.at[id];
+    for (int k = 0; k < node->ninputs; k++) {
+        int p = f->graph->tensors.at[node->inputs[k]].producer;
+        const struct node *product = p < 0 ? NULL : &f->graph->nodes.at[p];
+        if (product && strcmp(product->op->name, "MatMul") == 0 && attr_int(product, "packed", 0)) return true;
+    }
+    return false;
+}
+
 int pass_fuse_elementwise(struct graph *graph, const struct pass_context *context) {
     struct fuser f = {.graph = graph};
     int live = 0;
@@ -306,7 +317,8 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];
         if (f.root[id] != id) continue;
-        graph->order.at[live++] = f.chains[id] && f.chains[id]->nodes > 1 ? fused_node(&f, id, f.chains[id]) : id;
+        bool chain = f.chains[id] && (f.chains[id]->nodes > 1 || follows_product(&f, id));
+        graph->order.at[live++] = chain ? fused_node(&f, id, f.chains[id]) : id;
     }
     graph->order.n = live;
     return 0;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/checked.h"
+#include "runtime/base/panel.h"
 
 /* A block of memory wanted during [first, last], instructions counted along the order. */
 struct block {
@@ -107,6 +108,15 @@ static bool *read_by(const struct rankplan *plan, const struct plan_class *class
     return read;
 }
 
+/* Of a stored tensor as it is loaded: panels are padded. */
+static int64_t loaded_bytes(const struct rankplan *plan, const struct plan_class *class, int tensor) {
+    const int64_t *dims = class->dims[tensor];
+    enum packing packing = plan->packing[tensor];
+    if (packing == PACK_NONE) return rankplan_bytes(class, plan->graph, tensor);
+    bool rows = packing == PACK_ROWS;
+    return rt_panel_elements(dims[rows ? 0 : 1], dims[rows ? 1 : 0]) * (int64_t)sizeof(float);
+}
+
 static void place_weights(const struct rankplan *plan, struct plan_class *class) {
     const bool *read = read_by(plan, class);
     int64_t offset = 0;
@@ -114,7 +124,7 @@ static void place_weights(const struct rankplan *plan, struct plan_class *class)
         int t = plan->weights.at[i];
         if (!read[t]) continue;
         class->place[t] = (struct plan_place){PLAN_WEIGHTS, offset};
-        offset += padded(rankplan_bytes(class, plan->graph, t));
+        offset += padded(loaded_bytes(plan, class, t));
     }
     class->bytes[PLAN_WEIGHTS] = offset;
 }

@@ -62,6 +62,18 @@ static void list_weights(struct rankplan *plan) {
     for (int i = 0; i < graph->updates.n; i++) load_weight(plan, listed, graph->updates.at[i].value);
 }
 
+static void find_packed(struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    plan->packing = ARENA_ARRAY(graph->arena, enum packing, graph->tensors.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++) {
+            enum packing packing = node->inputs[k] < 0 ? PACK_NONE : packing_of(graph, node, k);
+            if (packing != PACK_NONE) plan->packing[node->inputs[k]] = packing;
+        }
+    }
+}
+
 /* What peers read or write. Inputs and stored tensors keep their own arena. */
 static void mark_shared(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
@@ -127,6 +139,7 @@ void rankplan_make(struct rankplan *plan, struct graph *graph) {
     *plan = (struct rankplan){.graph = graph};
     find_roots(plan);
     list_weights(plan);
+    find_packed(plan);
     mark_shared(plan);
     find_classes(plan);
     memplan_make(plan);

@@ -10,6 +10,7 @@
 #define PASSES_RANKPLAN_H
 
 #include "ir/op.h"
+#include "ir/packing.h"
 
 enum { PLAN_ALIGNMENT = 64 };
 
@@ -42,9 +43,10 @@ struct plan_class {
 
 struct rankplan {
     struct graph *graph;
-    int *root;    /* per tensor: the tensor whose bytes it shares (views) */
-    VEC(int) weights; /* stored tensors that nodes or outputs read as memory, not as literals, by first use */
-    bool *shared; /* per tensor (root): lies in COMMUNICATION */
+    int *root;             /* per tensor: the tensor whose bytes it shares (views) */
+    VEC(int) weights;      /* stored tensors that nodes or outputs read as memory, not as literals, by first use */
+    enum packing *packing; /* per tensor: how a stored matrix lies that is read in panels */
+    bool *shared;          /* per tensor (root): lies in COMMUNICATION */
     int nclasses, *class_of; /* per shard */
     struct plan_class *classes;
 };

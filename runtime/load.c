@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/panel.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,19 +125,51 @@ struct box {
     const struct rt_weight *weight;
     const unsigned char *src;
     unsigned char *dst;
-    int depth;    /* dimensions up to the last one that is cut; what is behind is contiguous */
-    int64_t tail; /* elements behind */
+    int depth;                   /* dimensions up to the last one that is cut; what is behind is contiguous */
+    int64_t tail;                /* elements behind */
+    int64_t rows, columns, done; /* of a packed part: extents, and elements that are in place */
     struct {
         int64_t extent, blocks, block, start, length;
     } dim[RT_MAX_NDIM];
 };
 
+/* Where an element of the part lies in its panels. */
+static float *packed_place(const struct box *box, int64_t row, int64_t column) {
+    float *panels = (float *)(void *)box->dst;
+    if (box->weight->packing == RT_PACK_ROWS) return panels + rt_panel_place(box->rows, row, column);
+    return panels + rt_panel_place(box->columns, column, row);
+}
+
+/* Packs the next `run` elements of the part, which do not leave its row. */
+static void pack_run(struct box *box, const unsigned char *src, int64_t run) {
+    const struct rt_weight *weight = box->weight;
+    const int64_t row = box->done / box->columns, column = box->done % box->columns;
+    const int64_t step = weight->packing == RT_PACK_ROWS ? 1 : RT_PANEL;
+    float values[RT_PANEL];
+    for (int64_t j = 0, n; j < run; j += n) {
+        n = RT_PANEL - (column + j) % RT_PANEL;
+        n = n < run - j ? n : run - j;
+        rt_convert(values, RT_F32, src + (size_t)j * rt_dtype_bytes(weight->stored), weight->stored, (size_t)n);
+        float *to = packed_place(box, row, column + j);
+        for (int64_t i = 0; i < n; i++) to[i * step] = values[i];
+    }
+    box->done += run;
+}
+
 static void copy_run(struct box *box, int64_t first, int64_t length) {
     const struct rt_weight *weight = box->weight;
-    const size_t run = (size_t)(length * box->tail);
-    rt_convert(box->dst, weight->dtype, box->src + (size_t)(first * box->tail) * rt_dtype_bytes(weight->stored),
-               weight->stored, run);
-    box->dst += run * rt_dtype_bytes(weight->dtype);
+    const unsigned char *src = box->src + (size_t)(first * box->tail) * rt_dtype_bytes(weight->stored);
+    const int64_t run = length * box->tail;
+    if (weight->packing == RT_PLAIN) {
+        rt_convert(box->dst, weight->dtype, src, weight->stored, (size_t)run);
+        box->dst += (size_t)run * rt_dtype_bytes(weight->dtype);
+        return;
+    }
+    for (int64_t j = 0, n; j < run; j += n) {
+        n = box->columns - box->done % box->columns;
+        n = n < run - j ? n : run - j;
+        pack_run(box, src + (size_t)j * rt_dtype_bytes(weight->stored), n);
+    }
 }
 
 /* Copies the part within dimensions d and up; `at` is the index of the dimensions before d, taken together. */
@@ -157,7 +190,18 @@ static bool cut_is_valid(const struct rt *rt, const struct rt_weight *weight, co
            weight->dims[split->dim] % step == 0;
 }
 
-/* Describes the part; false where the table makes no sense. *elements is its size. */
+/* *elements becomes the size of the panels. */
+static bool lay_out_panels(struct box *box, int64_t *elements) {
+    const struct rt_weight *weight = box->weight;
+    if (weight->ndim != 2 || weight->dtype != RT_F32) return false;
+    box->rows = box->dim[0].blocks * box->dim[0].length;
+    box->columns = box->dim[1].blocks * box->dim[1].length;
+    const bool rows = weight->packing == RT_PACK_ROWS;
+    *elements = rt_panel_elements(rows ? box->rows : box->columns, rows ? box->columns : box->rows);
+    return true;
+}
+
+/* Describes the part; false where the table makes no sense. *elements is its size in memory. */
 static bool lay_out_box(const struct rt *rt, struct box *box, const struct rt_weight *weight, int64_t *elements) {
     if (weight->ndim < 0 || weight->ndim > RT_MAX_NDIM || weight->nsplits > RT_MAX_AXES) return false;
     *box = (struct box){.weight = weight, .depth = 1};
@@ -180,6 +224,7 @@ static bool lay_out_box(const struct rt *rt, struct box *box, const struct rt_we
     if (weight->ndim == 0) box->dim[0].extent = box->dim[0].block = box->dim[0].length = box->dim[0].blocks = 1;
     *elements = 1;
     for (int d = 0; d < weight->ndim; d++) *elements *= box->dim[d].blocks * box->dim[d].length;
+    if (weight->packing != RT_PLAIN && !lay_out_panels(box, elements)) return false;
     const int tail_dims = weight->ndim - box->depth;
     return rt_product(weight->dims + box->depth, tail_dims > 0 ? tail_dims : 0, &box->tail);
 }

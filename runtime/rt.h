@@ -45,8 +45,13 @@ struct rt_split {
     int64_t blocks, unit;
 };
 
+/* How a part of a matrix lies in memory: as it is stored, or in panels (Note [Panels] in base/panel.h) of (k,n), being
+ * stored as (k,n) or as (n,k). */
+enum rt_packing { RT_PLAIN, RT_PACK_ROWS, RT_PACK_COLUMNS };
+
 /* A tensor that is loaded at open: a part of a stored tensor, converted to `dtype`. dims are those of the stored,
- * complete, row-major tensor; `nsplits` cuts select the part, at most one per mesh axis, on distinct dimensions. */
+ * complete, row-major tensor; `nsplits` cuts select the part, at most one per mesh axis, on distinct dimensions. Only
+ * f32 matrices are packed. */
 struct rt_weight {
     int file;        /* index into "files" of location.json */
     uint64_t offset; /* of its first byte in that file; any alignment */
@@ -55,6 +60,7 @@ struct rt_weight {
     int64_t dims[RT_MAX_NDIM];
     int nsplits;
     struct rt_split split[RT_MAX_AXES];
+    enum rt_packing packing;
 };
 
 #define RT_ABSENT ((size_t)-1) /* offset of a weight or port that a class does not hold */
@@ -115,7 +121,7 @@ struct rt {
     int64_t step;                    /* steps begun */
     int site;                        /* instruction under way: index into "instructions" of manifest.json */
     struct rt_private *private;
-    int reference_kernels; /* products in plain C rather than by a library; set by rt_kernels_select */
+    int reference_kernels; /* kernels in plain C, without a library; set by rt_kernels_select */
 };
 
 struct rt_options {

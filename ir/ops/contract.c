@@ -12,6 +12,40 @@ static bool same_batches(const struct tensor *a, const struct tensor *b) {
     return true;
 }
 
+/* An operand of an epilogue, aligned to the right of y: it has all rows of y or one, and all columns or one. */
+static int bind_beside(struct dims *dims, int k, const struct tensor *t, const char **why) {
+    const int y = dims->ninputs, ndim = dims->operand[y].ndim, missing = ndim - t->ndim;
+    struct operand *operand = &dims->operand[k];
+    bool all = true, one = true, fits = missing >= 0;
+    operand->ndim = t->ndim;
+    for (int d = 0; d < ndim && fits; d++) {
+        int64_t extent = dims_extent(dims, y, d), own = d < missing ? 1 : t->dims[d - missing];
+        fits = own == extent || own == 1;
+        if (d < ndim - 1) all = all && own == extent, one = one && own == 1;
+        if (own == extent && d >= missing) operand->dim[d - missing] = dims->operand[y].dim[d];
+    }
+    return fits && (all || one) ? 0 : refuse(dims, why, "input %d does not fit the rows of the product", k);
+}
+
+/* What is behind the second operand (ops.def, MatMul): `dims` are bound to the product alone. */
+static int bind_epilogue(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
+    const struct operand *product = dims->operand;
+    int beside = node->ninputs - 2;
+    int64_t result = attr_int(node, "result", -1);
+    if (!attr_int(node, "packed", 0)) return refuse(dims, why, "only packed products have an expression");
+    if (result < 0 || result > beside || !expr_parse_chain(dims->arena, attr_text(node, "expr", ""), beside + 1))
+        return refuse(dims, why, "expr is no expression of the product and %d more inputs", beside);
+    dims->ninputs = node->ninputs;
+    dims->operand = ARENA_ARRAY(dims->arena, struct operand, node->ninputs + 1);
+    memcpy(dims->operand, product, 2 * sizeof *product);
+    dims->operand[node->ninputs] = product[2];
+    for (int k = 2; k < node->ninputs; k++)
+        if (node->inputs[k] < 0) return refuse(dims, why, "input %d is left out", k);
+    for (int k = 2; k < node->ninputs; k++)
+        if (bind_beside(dims, k, &graph->tensors.at[node->inputs[k]], why) < 0) return -1;
+    return 0;
+}
+
 /* trans_a with leading dimensions in the first operand only occurs batched; "*" in the second operand makes a
  * batch. */
 DIMS_FN(dims_matmul) {
@@ -20,7 +54,10 @@ DIMS_FN(dims_matmul) {
         {"k+ m, k n -> m n | * k+ m, * k n -> * m n", "k+ m, n k -> m n | * k+ m, * n k -> * m n"}};
     bool trans_a = attr_int(node, "trans_a", 0), trans_b = attr_int(node, "trans_b", 0);
     const struct tensor *a = &graph->tensors.at[node->inputs[0]], *b = &graph->tensors.at[node->inputs[1]];
-    if (dims_bind_text(dims, text[trans_a][trans_b], graph, node, why) < 0) return -1;
+    struct node product = *node;
+    product.ninputs = 2;
+    if (dims_bind_text(dims, text[trans_a][trans_b], graph, &product, why) < 0) return -1;
+    if (node->ninputs > 2 || attr_find(node, "expr")) return bind_epilogue(dims, graph, node, why);
     if (dims->alternative == 0 || same_batches(a, b)) return 0;
     return refuse(dims, why, "batches %s and %s differ", tensor_type(dims->arena, a), tensor_type(dims->arena, b));
 }

@@ -14,6 +14,8 @@
 
 #include <stdint.h>
 
+#include "c/epilogue.h"
+
 /* y(m,n) = a(m,k) b(k,n) on one thread; trans_a: a is stored as (k,m); trans_b: b is stored as (n,k). *_row is the
  * distance between stored rows in elements. m, n >= 1; k >= 0. Needs some ten KB of stack, the library 100 KB more.
  */
@@ -35,6 +37,27 @@ RT_DECLARE_GEMM(int32_t, i32)
 
 RT_DECLARE_GEMM_ADD(float, f32)
 RT_DECLARE_GEMM_ADD(double, f64)
+
+/* y(m,n) = epilogue(a(m,k) b(k,n)), b packed (Note [Panels] in base/panel.h); no epilogue: NULL. */
+struct rt_packed_product {
+    float *y;
+    const float *a, *b;
+    int64_t m, k, n;
+    const struct rt_epilogue *epilogue;
+};
+
+/* Computes a block of the product on one thread; it begins at a panel, and is not empty. One row per instruction set, the
+ * best first: all with fused multiply-adds (Note [Products with panels]) but for the last, which gives the reference's
+ * bits and is always there (is_present is NULL). Needs 20 KB of stack. */
+struct rt_gemm_packed {
+    const char *name;
+    int (*is_present)(void);
+    void (*multiply)(const struct rt_packed_product *product, struct rt_block block);
+};
+extern const struct rt_gemm_packed rt_gemm_packed[];
+
+/* The best row of this processor, or the reference. */
+const struct rt_gemm_packed *rt_gemm_packed_choose(int reference);
 
 /* By the library this was built with; k >= 1. 0, or -1 when it refused. Where there is none (present is 0), not to
  * be called. */

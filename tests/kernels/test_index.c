@@ -1,6 +1,8 @@
 /* Gather and scatter against their definitions, for every element size; indices out of range. */
 #include "kernel_test.h"
 
+#include "../../runtime/base/panel.h"
+
 #include <string.h>
 
 struct kernels {
@@ -280,13 +282,42 @@ static void test_empty(void **state) {
     assert_int_equal(y[0], 5);
 }
 
+/* Rows of a matrix that lies in panels of its transpose are the rows of the matrix. */
+static void test_gather_from_panels(void **state) {
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        int64_t total = 1 + (int64_t)test_random(90), inner = (int64_t)test_random(70),
+                count = (int64_t)test_random(9);
+        int64_t start = (int64_t)test_random((uint64_t)total),
+                extent = (int64_t)test_random((uint64_t)(total - start) + 1);
+        struct indices index = random_indices(count, total);
+        unsigned char *x = random_tensor(extent * inner, 4), *expected = test_new(count * inner, 4),
+                      *y = test_new(count * inner, 4), *panels = test_new(rt_panel_elements(inner, extent), 4);
+        for (int64_t j = 0; j < extent; j++)
+            for (int64_t p = 0; p < inner; p++)
+                memcpy(panels + 4 * rt_panel_place(inner, p, j), x + 4 * (j * inner + p), 4);
+        assert_int_equal(rt_gather_b4(rt, expected, x, index.wide, 1, 1, extent, inner, count, start, total),
+                         RT_OK);
+        assert_int_equal(rt_gather_packed_b4(rt, y, panels, index.wide, 1, extent, inner, count, start, total),
+                         RT_OK);
+        test_same_bytes(y, expected, count * inner, 4, "from panels");
+        assert_int_equal(rt_gather_packed_b4(rt, y, panels, index.narrow, 0, extent, inner, count, start, total),
+                         RT_OK);
+        test_same_bytes(y, expected, count * inner, 4, "from panels, narrow indices");
+        int64_t outside = total;
+        assert_int_equal(rt_gather_packed_b4(rt, y, panels, &outside, 1, extent, inner, 1, start, total),
+                         RT_ERROR_INPUT);
+        test_free_all();
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gather),       cmocka_unit_test(test_gather_elements),
         cmocka_unit_test(test_gather_nd),    cmocka_unit_test(test_scatter_elements),
         cmocka_unit_test(test_scatter_nd),   cmocka_unit_test(test_parts_of_a_gather_sum_to_the_whole),
         cmocka_unit_test(test_out_of_range), cmocka_unit_test(test_the_first_bad_index_is_named_by_any_threads),
-        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_empty),        cmocka_unit_test(test_gather_from_panels),
     };
     return cmocka_run_group_tests(tests, open_rank, close_rank);
 }

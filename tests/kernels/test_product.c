@@ -1,6 +1,9 @@
 /* Matrix products: against a loop in long double within k eps, and bit for bit where kernels.h promises it. */
 #include "kernel_test.h"
 
+#include "../../runtime/base/panel.h"
+#include "../../runtime/kernels/gemm.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -273,6 +276,162 @@ static void test_selection(void **state) {
     test_close(rt);
 }
 
+/* Packed right sides ------------------------------------------------------------------------------------------------ */
+
+static float *pack(const float *b, int64_t k, int64_t n) {
+    float *panels = test_new(rt_panel_elements(k, n), 4);
+    memset(panels, 0, (size_t)rt_panel_elements(k, n) * sizeof *panels);
+    for (int64_t p = 0; p < k; p++)
+        for (int64_t j = 0; j < n; j++) panels[rt_panel_place(k, p, j)] = b[p * n + j];
+    return panels;
+}
+
+/* What Note [Products with panels] says: C's fmaf in order of k; the reference rounds each product. */
+static float *chain(const struct operands *o, int fused) {
+    struct shape s = o->shape;
+    float *y = test_new(s.m * s.n, 4);
+    for (int64_t i = 0; i < s.m; i++)
+        for (int64_t j = 0; j < s.n; j++) {
+            volatile float sum = 0; /* volatile: neither fused nor reordered */
+            for (int64_t p = 0; p < s.k; p++) {
+                float left = o->a[0][i * s.k + p], right = o->b[0][p * s.n + j];
+                volatile float term = left * right;
+                sum = fused ? fmaf(left, right, sum) : sum + term;
+            }
+            y[i * s.n + j] = sum;
+        }
+    return y;
+}
+
+static const struct shape packed_shapes[] = {
+    {3, 0, 40},    {1, 1, 1},    {1, 300, 33}, {2, 17, 31},   {5, 256, 32},   {6, 257, 64}, {7, 512, 65},
+    {13, 40, 290}, {14, 4, 256}, {15, 1, 257}, {29, 513, 47}, {43, 259, 100}, {85, 7, 9}};
+#define PACKED_SHAPES (int)(sizeof packed_shapes / sizeof *packed_shapes)
+
+static void test_packed_sets_are_chains(void **state) {
+    (void)state;
+    for (int s = 0; s < PACKED_SHAPES; s++) {
+        struct operands o = make(packed_shapes[s]);
+        struct shape d = o.shape;
+        float *b = pack(o.b[0], d.k, d.n), *y = test_new(d.m * d.n, 4);
+        for (const struct rt_gemm_packed *set = rt_gemm_packed;; set++) {
+            int fused = set->is_present != NULL;
+            if (!fused || set->is_present()) {
+                memset(y, 0xff, (size_t)(d.m * d.n) * sizeof *y);
+                struct rt_packed_product product = {y, o.a[0], b, d.m, d.k, d.n, NULL};
+                set->multiply(&product, (struct rt_block){0, d.m, 0, d.n});
+                test_same_f32(y, chain(&o, fused), d.m * d.n, set->name);
+            }
+            if (!fused) break;
+        }
+        test_free_all();
+    }
+}
+
+/* A block is computed, and nothing is written beside it. */
+static void test_packed_blocks(void **state) {
+    (void)state;
+    enum { M = 40, K = 300, N = 197 };
+    static const struct rt_block blocks[] = {
+        {0, M, 0, N}, {3, 1, 32, 1}, {5, 16, 64, 37}, {39, 1, 192, 5}, {0, 29, 32, 64}};
+    struct operands o = make((struct shape){M, K, N});
+    float *b = pack(o.b[0], K, N), *y = test_new(M * N, 4), *before = test_new(M * N, 4);
+    const struct rt_gemm_packed *set = rt_gemm_packed_choose(0);
+    const float *expected = chain(&o, set->is_present != NULL);
+    for (size_t t = 0; t < sizeof blocks / sizeof *blocks; t++) {
+        const struct rt_block at = blocks[t];
+        const struct rt_packed_product product = {y, o.a[0], b, M, K, N, NULL};
+        memcpy(y, before, M * N * sizeof *y);
+        set->multiply(&product, at);
+        for (int i = 0; i < M; i++)
+            for (int j = 0; j < N; j++) {
+                int inside = i >= at.row && i < at.row + at.rows && j >= at.column && j < at.column + at.columns;
+                test_same_bytes(y + i * N + j, (inside ? expected : before) + i * N + j, 1, 4, "block");
+            }
+    }
+    test_free_all();
+}
+
+/* y = max(y + bias, 0) - residual, as separate loops would compute it. */
+static void bias_and_more(float *y, const void *const *x, struct rt_block at) {
+    const float *bias = x[0], *residual = x[1];
+    int64_t n = *(const int64_t *)x[2];
+    for (int64_t i = at.row; i < at.row + at.rows; i++)
+        for (int64_t j = at.column; j < at.column + at.columns; j++) {
+            float sum = y[i * n + j] + bias[j];
+            y[i * n + j] = (sum < 0 ? 0 : sum) - residual[i * n + j];
+        }
+}
+
+static void test_epilogue_sees_every_element_once(void **state) {
+    (void)state;
+    static const struct shape some[] = {{1, 1, 1}, {3, 0, 40}, {130, 300, 290}, {29, 513, 47}, {900, 64, 31}};
+    for (int kind = 0; kind < 2; kind++)
+        for (int s = 0; s < 5; s++)
+            for (int threads = 1; threads <= 3; threads++) {
+                struct rt *rt = test_open(kind ? "reference" : "auto");
+                struct operands o = make(some[s]);
+                struct shape d = o.shape;
+                float *y = test_new(d.m * d.n, 4), *expected = test_new(d.m * d.n, 4), *bias = test_new(d.n, 4);
+                float *residual = test_new(d.m * d.n, 4), *b = pack(o.b[0], d.k, d.n);
+                test_f32(bias, d.n);
+                test_f32(residual, d.m * d.n);
+                const void *const x[] = {bias, residual, &d.n};
+                const struct rt_epilogue epilogue = {bias_and_more, x};
+                rt_kernels_threads(threads);
+                assert_int_equal(rt_matmul_packed_f32(rt, expected, o.a[0], b, d.m, d.k, d.n, NULL), RT_OK);
+                bias_and_more(expected, x, (struct rt_block){0, d.m, 0, d.n});
+                assert_int_equal(rt_matmul_packed_f32(rt, y, o.a[0], b, d.m, d.k, d.n, &epilogue), RT_OK);
+                test_same_f32(y, expected, d.m * d.n, "epilogue");
+                test_free_all();
+                test_close(rt);
+            }
+}
+
+static void test_packed_threads_and_cuts_change_nothing(void **state) {
+    (void)state;
+    static const struct shape large[] = {{130, 300, 200}, {900, 70, 31}, {1, 1100, 1000}, {3, 4000, 97}};
+    for (int kind = 0; kind < 2; kind++)
+        for (int s = 0; s < 4; s++) {
+            struct rt *rt = test_open(kind ? "reference" : "auto");
+            struct operands o = make(large[s]);
+            struct shape d = o.shape;
+            float *b = pack(o.b[0], d.k, d.n), *y = test_new(d.m * d.n, 4), *part = test_new(d.m * d.n, 4);
+            float *expected = chain(&o, !kind && rt_gemm_packed_choose(0)->is_present);
+            for (int threads = 1; threads <= 5; threads++) {
+                rt_kernels_threads(threads);
+                assert_int_equal(rt_matmul_packed_f32(rt, y, o.a[0], b, d.m, d.k, d.n, NULL), RT_OK);
+                test_same_f32(y, expected, d.m * d.n, "threads");
+            }
+            int64_t first = d.n / 3, n = d.n - first, row = d.m / 2;
+            float *columns = test_new(d.k * n, 4);
+            for (int64_t p = 0; p < d.k; p++)
+                memcpy(columns + p * n, o.b[0] + p * d.n + first, (size_t)n * sizeof *columns);
+            rt_matmul_packed_f32(rt, part, o.a[0] + row * d.k, pack(columns, d.k, n), d.m - row, d.k, n, NULL);
+            for (int64_t i = row; i < d.m; i++)
+                test_same_f32(part + (i - row) * n, expected + i * d.n + first, n, "part");
+            test_free_all();
+            test_close(rt);
+        }
+}
+
+static void test_packed_special_values(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        struct rt *rt = test_open(kind ? "reference" : "auto");
+        const float a[] = {0, 1, INFINITY, 1, NAN, 0}, b[] = {INFINITY, 0, 1, 2};
+        float y[6] = {1, 1, 1, 1, 1, 1}, *panels = pack(b, 2, 2);
+        assert_int_equal(rt_matmul_packed_f32(rt, y, a, panels, 3, 2, 2, NULL), RT_OK);
+        assert_true(isnan(y[0]) && y[1] == 2 && y[2] == INFINITY && isnan(y[3]) && isnan(y[4]) && isnan(y[5]));
+        assert_int_equal(rt_matmul_packed_f32(rt, y, a, panels, 3, 0, 2, NULL), RT_OK); /* over nothing */
+        for (int i = 0; i < 6; i++) assert_true(y[i] == 0);
+        assert_int_equal(rt_matmul_packed_f32(rt, NULL, a, panels, 0, 2, 2, NULL), RT_OK);
+        assert_int_equal(rt_matmul_packed_f32(rt, NULL, a, panels, 3, 2, 0, NULL), RT_OK);
+        test_free_all();
+        test_close(rt);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),
@@ -285,6 +444,11 @@ int main(void) {
         cmocka_unit_test(test_nan_and_infinity_pass),
         cmocka_unit_test(test_integers_wrap),
         cmocka_unit_test(test_selection),
+        cmocka_unit_test(test_packed_sets_are_chains),
+        cmocka_unit_test(test_packed_blocks),
+        cmocka_unit_test(test_epilogue_sees_every_element_once),
+        cmocka_unit_test(test_packed_threads_and_cuts_change_nothing),
+        cmocka_unit_test(test_packed_special_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,6 +71,8 @@ PASS_TEST(partition)
 PASS_TEST(redist)
 PASS_TEST(stage)
 PASS_TEST(fuse_elementwise)
+PASS_TEST(pack)
+PASS_TEST(fuse_epilogue)
 
 static void test_recognise_attention(void **state) {
     (void)state;
@@ -90,6 +92,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_redist),
         cmocka_unit_test(test_stage),
         cmocka_unit_test(test_fuse_elementwise),
+        cmocka_unit_test(test_pack),
+        cmocka_unit_test(test_fuse_epilogue),
     };
     golden = golden_options(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

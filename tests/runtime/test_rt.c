@@ -5,6 +5,7 @@
 #include "tiny.h"
 
 #include "base/file.h"
+#include "base/panel.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -222,6 +223,8 @@ static void weights_outside_of_file_or_arena_are_refused(void **state) {
     TRY(weights[0].split[0].axis = 1);
     TRY(weights[0].split[0].unit = 0);
     TRY(weights[0].split[0].blocks = 3);
+    TRY(weights[0].packing = RT_PACK_ROWS); /* larger than the arena */
+    TRY(weights[0].packing = RT_PACK_ROWS; weights[0].ndim = 1);
     TRY(weights[0].stored = RT_U8; weights[0].dims[0] = 40);
 }
 
@@ -267,6 +270,71 @@ static int strided_case(struct rank_context *context) {
 static void strided_cuts_are_loaded(void **state) {
     (void)state;
     assert_int_equal(run_ranks(LOOPBACK, 2, 0, strided_case, NULL), 0);
+}
+
+/* The bytes of the file as matrices of u8, of which each rank packs its part: of two blocks of 48 the first or second 24. */
+enum { LONG = 96, SHORT = 2, BLOCK = LONG / 2, SHARE = BLOCK / 2, ROOM = 3 * RT_PANEL * LONG * 4 };
+static const struct rt_weight packed_weights[] = {
+    {0, 8, RT_U8, RT_F32, 2, {SHORT, LONG}, 1, {{1, 0, 2, 3}}, RT_PACK_ROWS},
+    {0, 8, RT_U8, RT_F32, 2, {SHORT, LONG}, 1, {{1, 0, 2, 3}}, RT_PACK_COLUMNS},
+    {0, 8, RT_U8, RT_F32, 2, {LONG, SHORT}, 1, {{0, 0, 2, 3}}, RT_PACK_ROWS},
+    {0, 8, RT_U8, RT_F32, 2, {LONG, SHORT}, 1, {{0, 0, 2, 3}}, RT_PACK_COLUMNS},
+    {0, 8, RT_U8, RT_F32, 2, {LONG, SHORT}, 0, {{0}}, RT_PACK_COLUMNS}};
+enum { PACKED = sizeof packed_weights / sizeof *packed_weights };
+
+/* Element (p, j) of what the rank packed, zero in the columns beyond. */
+static float packed_expected(const unsigned char *stored, const struct rt_weight *weight, int shard, int64_t p,
+                             int64_t j) {
+    int64_t at[2] = {p, j};
+    if (weight->packing == RT_PACK_COLUMNS) at[0] = j, at[1] = p;
+    for (int s = 0; s < weight->nsplits; s++) {
+        int64_t *cut = &at[weight->split[s].dim];
+        *cut = *cut / SHARE * BLOCK + shard * SHARE + *cut % SHARE;
+    }
+    return at[0] < weight->dims[0] && at[1] < weight->dims[1] ? (float)stored[at[0] * weight->dims[1] + at[1]] : 0;
+}
+
+static int check_panels(struct rank_context *context, const struct rt *rt, const unsigned char *stored, int w) {
+    const struct rt_weight *weight = &packed_weights[w];
+    const float *panels = (const float *)(const void *)(rt->arena[RT_WEIGHTS] + w * ROOM);
+    const bool rows = weight->packing == RT_PACK_ROWS;
+    int64_t extent[2] = {weight->dims[0], weight->dims[1]};
+    if (weight->nsplits) extent[weight->split[0].dim] /= 2;
+    const int64_t k = extent[rows ? 0 : 1], n = extent[rows ? 1 : 0];
+    for (int64_t p = 0; p < k; p++)
+        for (int64_t j = 0; j < rt_panels(n) * RT_PANEL; j++) {
+            const float expected = j < n ? packed_expected(stored, weight, rt->shard, p, j) : 0;
+            CHECK(panels[rt_panel_place(k, p, j)] == expected, "weight %d, element (%d,%d)", w, (int)p, (int)j);
+        }
+    return 0;
+}
+
+static int packed_case(struct rank_context *context) {
+    static const size_t offsets[PACKED] = {0, ROOM, 2 * ROOM, 3 * ROOM, 4 * ROOM};
+    const struct rt_class class = {
+        .bytes = {[RT_WEIGHTS] = PACKED * ROOM}, .weights = offsets, .infer_step = noop_step};
+    const struct rt_options options = {.directory = directory, .joined = context->comm};
+    struct rt_program program;
+    unsigned char bytes[8 + LONG * SHORT];
+    char path[64];
+    struct rt *rt;
+    tiny_program(&program, 2, 1);
+    program.nweights = PACKED, program.weights = packed_weights, program.classes = &class;
+    program.ninputs = program.noutputs = 0;
+    in_directory(path, sizeof path, "weights.bin");
+    FILE *file = fopen(path, "rb");
+    CHECK(file && fread(bytes, 1, sizeof bytes, file) == sizeof bytes);
+    fclose(file);
+    CHECK(rt_open(&rt, &program, &options) == RT_OK, "%s", rt_error(NULL));
+    for (int w = 0; w < PACKED; w++)
+        if (check_panels(context, rt, bytes + 8, w)) return 1;
+    rt_close(rt);
+    return 0;
+}
+
+static void weights_are_packed(void **state) {
+    (void)state;
+    assert_int_equal(run_ranks(LOOPBACK, 2, 512, packed_case, NULL), 0);
 }
 
 /* Redistribution */
@@ -337,6 +405,7 @@ int main(void) {
         cmocka_unit_test(malformed_locations_are_refused),
         cmocka_unit_test(weights_outside_of_file_or_arena_are_refused),
         cmocka_unit_test(strided_cuts_are_loaded),
+        cmocka_unit_test(weights_are_packed),
         cmocka_unit_test(redistribution_handles_every_cut),
     };
     return cmocka_run_group_tests_name("rt", tests, make_directory, remove_directory);

@@ -94,6 +94,7 @@ static const struct target mine = {.name = "mine",
                                    .source_suffix = ".mine",
                                    .rank_template = "c/rank.c.in",
                                    .elementwise_template = "c/elementwise.c.in",
+                                   .epilogue_template = "c/epilogue.c.in",
                                    .files = my_files,
                                    .functions = my_functions,
                                    .call_prefix = "my_"};
@@ -132,7 +133,9 @@ static void write_program(struct arena *arena, const struct program *program, co
 }
 
 static bool names_template(const struct target *target, const char *path) {
-    if (strcmp(path, target->rank_template) == 0 || strcmp(path, target->elementwise_template) == 0) return true;
+    const char *const own[] = {target->rank_template, target->elementwise_template, target->epilogue_template};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (strcmp(path, own[i]) == 0) return true;
     for (const struct target_file *file = target->files; file->template; file++)
         if (strcmp(file->template, path) == 0) return true;
     return false;

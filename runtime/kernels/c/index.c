@@ -1,5 +1,6 @@
 #include "kernels.h"
 
+#include "../../base/panel.h"
 #include "../../rt.h"
 #include "internal.h"
 
@@ -105,3 +106,19 @@ static int64_t walk_row(const struct walk *walk, int64_t row) {
 
 DEFINE_GATHER_GRAD(float, f32)
 DEFINE_GATHER_GRAD(double, f64)
+
+int rt_gather_packed_b4(struct rt *rt, void *y, const void *x, const void *index, int index_is_64, int64_t extent,
+                        int64_t inner, int64_t count, int64_t start, int64_t total) {
+    uint32_t *to = y;
+    const uint32_t *from = x;
+    RT_TRY(check(rt, index, index_is_64, count, &total, 1));
+#pragma omp parallel for schedule(static) if (count * inner >= PARALLEL_WORK)
+    for (int64_t row = 0; row < count; row++) {
+        int64_t place = from_front(index_at(index, index_is_64, row), total) - start;
+        if (place < 0 || place >= extent)
+            memset(to + row * inner, 0, (size_t)inner * sizeof *to);
+        else
+            for (int64_t p = 0; p < inner; p++) to[row * inner + p] = from[rt_panel_place(inner, p, place)];
+    }
+    return RT_OK;
+}

@@ -29,6 +29,8 @@
 
 #include <stdint.h>
 
+#include "epilogue.h"
+
 struct rt;
 
 /* --- Settings --- */
@@ -62,6 +64,13 @@ RT_DECLARE_PRODUCT(float, f32)
 RT_DECLARE_PRODUCT(double, f64)
 RT_DECLARE_PRODUCT(int64_t, i64)
 RT_DECLARE_PRODUCT(int32_t, i32)
+
+/* matmul of a packed b (Note [Panels] in base/panel.h), which may have been stored either way. The reference gives the
+ * bits of rt_matmul_f32's; else products are added to the sum in order of k by fused operations, without a library, and
+ * m and n may be cut without changing a bit. Allocates nothing. The epilogue, unless NULL, sees each block of y once. */
+int rt_matmul_packed_f32(struct rt *rt, float *y /* (m,n) */, const float *a /* (m,k) */,
+                         const float *b /* panels of (k,n) */, int64_t m, int64_t k, int64_t n,
+                         const struct rt_epilogue *epilogue);
 
 /* --- Normalisation --- */
 
@@ -257,6 +266,12 @@ RT_DECLARE_INDEX(8)
 
 RT_DECLARE_GATHER_GRAD(float, f32)
 RT_DECLARE_GATHER_GRAD(double, f64)
+
+/* gather of whole rows of a matrix (extent,inner) that lies in panels of its transpose (Note [Panels] in
+ * base/panel.h), as the right side of a product with it does. */
+int rt_gather_packed_b4(struct rt *rt, void *y /* (count,inner) */, const void *x /* panels of (inner,extent) */,
+                        const void *index /* (count) */, int index_is_64, int64_t extent, int64_t inner,
+                        int64_t count, int64_t start, int64_t total);
 
 /* --- Convolutions and pooling --- */
 

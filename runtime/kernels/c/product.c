@@ -1,5 +1,6 @@
 #include "kernels.h"
 
+#include "../../base/panel.h"
 #include "../../rt.h"
 #include "../gemm.h"
 #include "internal.h"
@@ -47,3 +48,27 @@ static struct shares share_out(int64_t batch, int64_t m, int64_t k, int64_t n) {
 #define T      int32_t
 #define SUFFIX i32
 #include "product.inc"
+
+/* Columns are shared out by panels, and rows where there are fewer panels than threads. */
+static struct shares share_panels(int64_t m, int64_t k, int64_t n) {
+    int64_t threads = pays(1, m, k, n) ? omp_get_max_threads() : 1, panels = rt_panels(n);
+    int64_t columns = min_i64(threads, panels), rows = min_i64(max_i64(threads / columns, 1), m);
+    struct shares shares = {(m + rows - 1) / rows, (panels + columns - 1) / columns * RT_PANEL, rows, columns};
+    return shares;
+}
+
+int rt_matmul_packed_f32(struct rt *rt, float *y, const float *a, const float *b, int64_t m, int64_t k, int64_t n,
+                         const struct rt_epilogue *epilogue) {
+    if (m == 0 || n == 0) return RT_OK;
+    const struct rt_packed_product product = {y, a, b, m, k, n, epilogue};
+    const struct rt_gemm_packed *set = rt_gemm_packed_choose(rt->reference_kernels);
+    struct shares shares = share_panels(m, k, n);
+    int64_t blocks = shares.rows * shares.columns;
+#pragma omp parallel for schedule(static) if (blocks > 1)
+    for (int64_t block = 0; block < blocks; block++) {
+        int64_t column = block % shares.columns * shares.n, row = block / shares.columns * shares.m;
+        int64_t rows = min_i64(shares.m, m - row), columns = min_i64(shares.n, n - column);
+        if (rows > 0 && columns > 0) set->multiply(&product, (struct rt_block){row, rows, column, columns});
+    }
+    return RT_OK;
+}

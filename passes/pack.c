@@ -1,0 +1,15 @@
+/* Marks the readers of stored matrices that only products read: those are packed once, when they are loaded. */
+#include "ir/packing.h"
+#include "passes/pipeline.h"
+
+int pass_pack(struct graph *graph, const struct pass_context *context) {
+    struct uses uses;
+    (void)context;
+    graph_uses(graph, graph->arena, &uses);
+    for (int t = 0; t < graph->tensors.n; t++) {
+        if (packing_possible(graph, &uses, t) == PACK_NONE) continue;
+        for (int u = uses.first[t]; u < uses.first[t + 1]; u++)
+            attr_set(graph, &graph->nodes.at[uses.users[u]], attr_of_int("packed", 1));
+    }
+    return 0;
+}

@@ -1,0 +1,104 @@
+#include "gemm.h"
+
+#include "../base/panel.h"
+
+#include <string.h>
+
+/* Note [Products with panels]
+ * Every element of y is the chain fma(a, b, ... fma(a, b, 0)) in order of k: the loops below only decide when a partial
+ * sum rests in y. So m and n may be cut anywhere, among ranks, threads and tiles, and no bit changes.
+ *
+ * A block of b, DEPTH rows of CHUNK columns, stays in the second-level cache while all rows of a pass by, ROWS at a
+ * time: these are copied side by side, at a distance that no cache maps to few places, since rows of 12 KiB would push
+ * each other out. While a block is worked on, the next one is fetched a few lines at a time: weights come from memory
+ * in every step. */
+#define DEPTH    256
+#define CHUNK    256
+#define LEFT_ROW (DEPTH + 16) /* elements from one copied row of a to the next */
+#define FETCH    4            /* rows of b for each line that is fetched ahead */
+#define LINE     16           /* elements of a cache line */
+
+#define PASTE_(a, b) a##b
+#define PASTE(a, b)  PASTE_(a, b)
+
+/* y(rows,width) = a(rows,depth) b(depth,width), added to y unless `first`; meanwhile what is at `ahead` is fetched. */
+struct tile {
+    float *y;
+    const float *a, *b, *ahead; /* rows of a are LEFT_ROW apart, those of b RT_PANEL */
+    int64_t y_row, depth;
+    int first;
+};
+
+static inline int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static inline void copy_rows(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t rows,
+                             int64_t n) {
+    for (int64_t i = 0; i < rows; i++) memcpy(to + i * to_row, from + i * from_row, (size_t)n * sizeof *to);
+}
+
+/* Slice number `slice` of a panel's next DEPTH rows; all slices fetched, what the tile reads anyway. */
+static inline const float *slice_ahead(const float *next, int64_t slice, const float *now) {
+    int64_t slices = FETCH * RT_PANEL / LINE;
+    return slice < slices ? next + slice * (DEPTH / FETCH) * LINE : now;
+}
+
+static inline void finish(const struct rt_packed_product *product, struct rt_block block) {
+    if (product->epilogue) product->epilogue->apply(product->y, product->epilogue->x, block);
+}
+
+/* Each panel is a matrix of its own. */
+static void packed_reference(const struct rt_packed_product *product, struct rt_block block) {
+    int64_t k = product->k, n = product->n;
+    for (int64_t j = block.column; j < block.column + block.columns; j += RT_PANEL)
+        rt_gemm_reference_f32(product->y + block.row * n + j, n, product->a + block.row * k, k, 0,
+                              product->b + rt_panel_place(k, 0, j), RT_PANEL, 0, block.rows, k,
+                              smaller(block.column + block.columns - j, RT_PANEL));
+    finish(product, block);
+}
+
+#ifdef __x86_64__
+#include <immintrin.h>
+
+#define NAME          packed_avx512
+#define TARGET        __attribute__((target("avx512f,fma")))
+#define VECTOR        __m512
+#define LANES         16
+#define LOAD          _mm512_loadu_ps
+#define STORE         _mm512_storeu_ps
+#define MADD(a, x, s) _mm512_fmadd_ps(_mm512_set1_ps(a), x, s)
+#define ROWS          14
+#include "gemm_packed.inc"
+
+#define NAME          packed_avx2
+#define TARGET        __attribute__((target("avx2,fma")))
+#define VECTOR        __m256
+#define LANES         8
+#define LOAD          _mm256_loadu_ps
+#define STORE         _mm256_storeu_ps
+#define MADD(a, x, s) _mm256_fmadd_ps(_mm256_set1_ps(a), x, s)
+#define ROWS          6
+#include "gemm_packed.inc"
+
+static int has_avx512(void) {
+    return __builtin_cpu_supports("avx512f");
+}
+
+static int has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+#endif
+
+const struct rt_gemm_packed rt_gemm_packed[] = {
+#ifdef __x86_64__
+    {"avx512", has_avx512, packed_avx512},
+    {"avx2", has_avx2, packed_avx2},
+#endif
+    {"reference", NULL, packed_reference}};
+
+const struct rt_gemm_packed *rt_gemm_packed_choose(int reference) {
+    const struct rt_gemm_packed *set = rt_gemm_packed;
+    while (set->is_present && (reference || !set->is_present())) set++;
+    return set;
+}
