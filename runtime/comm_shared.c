@@ -165,12 +165,12 @@ int shared_barrier(struct shared *c) {
     return RT_OK;
 }
 
-/* The word lies in the segment and has not reached its value. A rank that was stopped in a wait may not have seen
- * that the wait is over. */
-static bool is_waiting(unsigned char *segment, int size, const struct rt_progress *progress, uint32_t wait) {
+bool rt_shared_waits(void *segment, int rank) {
+    const struct rt_progress *progress = rt_shared_progress(segment, rank);
+    const int size = (int)atomic_load(&rt_shared_header(segment)->size);
     const uint64_t at = atomic_load(&progress->awaited);
-    if (!wait || at % sizeof(uint64_t) != 0 || at >= layout_of(size).slot) return false;
-    const _Atomic uint64_t *word = (const _Atomic uint64_t *)(void *)(segment + at);
+    if (!atomic_load(&progress->wait) || at % sizeof(uint64_t) != 0 || at >= layout_of(size).slot) return false;
+    const _Atomic uint64_t *word = (const _Atomic uint64_t *)(void *)((unsigned char *)segment + at);
     return atomic_load(word) < atomic_load(&progress->value);
 }
 
@@ -185,12 +185,12 @@ bool rt_shared_waits_for(void *segment, int waiter, int other) {
     const int size = (int)atomic_load(&rt_shared_header(segment)->size);
     const struct rt_progress *mine = rt_shared_progress(segment, waiter),
                              *theirs = rt_shared_progress(segment, other);
-    const uint32_t wait = atomic_load(&mine->wait), detail = wait & WAIT_DETAIL, their = atomic_load(&theirs->wait);
-    if (waiter == other || !is_waiting(segment, size, mine, wait)) return false;
+    const uint32_t wait = atomic_load(&mine->wait), detail = wait & WAIT_DETAIL;
+    if (waiter == other || !rt_shared_waits(segment, waiter)) return false;
     if (wait & WAIT_FOR_ONE) return detail == (uint32_t)other;
     const uint32_t group = group_of(segment, size, detail, waiter);
     if (!group || group_of(segment, size, detail, other) != group) return false;
-    const bool arrived = is_waiting(segment, size, theirs, their) &&
+    const bool arrived = rt_shared_waits(segment, other) &&
                          atomic_load(&theirs->awaited) == atomic_load(&mine->awaited) &&
                          atomic_load(&theirs->value) == atomic_load(&mine->value);
     return !arrived;

@@ -48,8 +48,8 @@ struct rt_progress {
     _Atomic uint64_t awaited, value; /* offset of the word it waits for in the segment, until that is >= value */
     _Atomic uint32_t wait;           /* whose word that is, see shared_wait; 0: it does not wait */
     _Atomic int operation;           /* the last call: enum rt_operation */
-    _Atomic int site;     /* the last instruction that said so, see rt_at in rt.h; -1: none of them */
-    _Atomic int finished; /* the rank has done all it was started for */
+    _Atomic int site;                /* the last instruction that said so, see rt_at in rt.h; -1: none of them */
+    _Atomic int finished;            /* the rank has done all it was started for */
 };
 
 /* Words of a segment that outsiders use: its launcher, and ranks before they join. */
@@ -65,7 +65,9 @@ static inline struct rt_shared_header *rt_shared_header(void *segment) {
 }
 struct rt_progress *rt_shared_progress(void *segment, int rank);
 
-/* True if rank `waiter` is in a call that cannot return before rank `other` does something. */
+/* True if the rank is in a call that cannot return before another rank does something; then, before rank `other` does.
+ * A rank that was stopped in a wait that is over meanwhile does not wait. */
+bool rt_shared_waits(void *segment, int rank);
 bool rt_shared_waits_for(void *segment, int waiter, int other);
 
 /* "all-reduce"; "?" for what is none. */

@@ -83,7 +83,6 @@ void relay_close(struct relay *relay, int rank);                /* the rank has 
 int stall_open(struct launch *job);                           /* 0, or -1 without memory */
 int64_t stall_wait_ms(const struct launch *job);              /* until the next look; -1: for ever */
 bool stall_look(struct launch *job, struct verdict *verdict); /* true: a rank is stuck */
-bool rank_waits(const struct launch *job, int rank);          /* for any other */
 
 /* Reports; each is the job's one error, or nothing where another was printed before. */
 void report_dead(struct launch *job, int rank, const char *how);

@@ -69,7 +69,7 @@ static void put_rank(const struct launch *job, int rank) {
     if (calls > 0)
         fprintf(stderr, ", call %" PRId64 " (%s)", calls,
                 rt_shared_operation_name(atomic_load(&progress->operation)));
-    if (rank_waits(job, rank)) {
+    if (rt_shared_waits(job->segment, rank)) {
         fputs(": waits", stderr);
         put_peers(job, rank);
     } else {

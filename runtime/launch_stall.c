@@ -6,9 +6,10 @@
  * Unless it waits for another rank, which then is to blame, or which waits in turn: ranks that all wait for each other
  * are stuck together. How long an instruction may take only the user can know, hence the limit is the user's.
  *
- * Time counts against a rank only if it could have used it. While it is runnable that is the CPU time it got, so that
- * other programs on the machine make it slow but not stuck; while it sleeps or is stopped, the time that passed, as far
- * as the launcher was there to see it: it may have been stopped together with its ranks, by Ctrl-Z. */
+ * Time counts against a rank only if it could have used it. While it is runnable and waits for none, that is the CPU
+ * time it got, so that other programs on the machine make it slow but not stuck; while it sleeps, waits or is stopped,
+ * the time that passed, as far as the launcher was there to see it: it may have been stopped together with its ranks, by
+ * Ctrl-Z. */
 #define _GNU_SOURCE 1
 
 #include "launch_private.h"
@@ -75,13 +76,13 @@ char process_state(pid_t pid, int64_t *cpu_ms) {
 }
 
 /* What `passed` milliseconds without a move count. */
-static void count_still(struct standstill *rank, pid_t pid, int64_t passed) {
+static void count_still(struct standstill *rank, pid_t pid, bool waits, int64_t passed) {
     int64_t cpu;
     const char state = process_state(pid, &cpu);
     if (rank->begun) {
         const int64_t used = cpu > rank->cpu ? cpu - rank->cpu : 0;
         rank->used += used;
-        rank->still += state == 'R' && used < passed ? used : passed;
+        rank->still += state == 'R' && !waits && used < passed ? used : passed;
     }
     rank->begun = true;
     rank->cpu = cpu;
@@ -93,13 +94,7 @@ static void look_at(struct launch *job, int r, int64_t passed) {
     if (moves != rank->moves)
         *rank = (struct standstill){.moves = moves};
     else
-        count_still(rank, job->child[r].pid, passed);
-}
-
-bool rank_waits(const struct launch *job, int rank) {
-    for (int r = 0; r < job->what->ranks; r++)
-        if (rt_shared_waits_for(job->segment, rank, r)) return true;
-    return false;
+        count_still(rank, job->child[r].pid, rt_shared_waits(job->segment, r), passed);
 }
 
 static enum conduct conduct_of(const struct launch *job, int rank) {
@@ -108,7 +103,7 @@ static enum conduct conduct_of(const struct launch *job, int rank) {
     if (job->stall.rank[rank].still < job->stall.limit) return MOVING;
     const char state = process_state(job->child[rank].pid, &cpu);
     if (state == 'T' || state == 't') return STOPPED;
-    return rank_waits(job, rank) ? WAITING : BUSY;
+    return rt_shared_waits(job->segment, rank) ? WAITING : BUSY;
 }
 
 /* The first of those to blame; of those that wait for each other, if nobody moves. */
