@@ -31,11 +31,12 @@ struct child {
 
 /* Since when a rank got nothing done; Note [Standstill]. */
 struct standstill {
-    int64_t moves; /* at the last look */
-    int64_t still; /* ms that count against it */
-    bool begun;    /* cpu is known */
-    int64_t cpu;   /* ms of CPU time at the last look */
-    int64_t used;  /* of it, since the standstill began */
+    int64_t moves;  /* at the last look */
+    int64_t still;  /* ms that count against it */
+    int64_t waited; /* ms that count only if all wait */
+    bool begun;     /* cpu is known */
+    int64_t cpu;    /* ms of CPU time at the last look */
+    int64_t used;   /* of it, since the standstill began */
 };
 
 struct stall {

@@ -95,7 +95,8 @@ void report_dead(struct launch *job, int rank, const char *how) {
 }
 
 static void put_headline(const struct launch *job, int rank, enum conduct conduct) {
-    const double still = (double)job->stall.rank[rank].still / 1e3;
+    const struct standstill *standstill = &job->stall.rank[rank];
+    const double still = (double)(conduct == WAITING ? standstill->waited : standstill->still) / 1e3;
     const long pid = (long)job->child[rank].pid;
     const bool absent = atomic_load(&progress_of(job, rank)->moves) == 0;
     if (conduct == WAITING) {

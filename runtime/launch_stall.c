@@ -6,10 +6,10 @@
  * Unless it waits for another rank, which then is to blame, or which waits in turn: ranks that all wait for each other
  * are stuck together. How long an instruction may take only the user can know, hence the limit is the user's.
  *
- * Time counts against a rank only if it could have used it. While it is runnable and waits for none, that is the CPU
- * time it got, so that other programs on the machine make it slow but not stuck; while it sleeps, waits or is stopped,
- * the time that passed, as far as the launcher was there to see it: it may have been stopped together with its ranks, by
- * Ctrl-Z. */
+ * Time counts against a rank only if it could have used it. While it is runnable that is the CPU time it got, so that
+ * other programs on the machine make it slow but not stuck; while it sleeps or is stopped, the time that passed, as far
+ * as the launcher was there to see it: it may have been stopped together with its ranks, by Ctrl-Z. While it waits for
+ * another rank, none. */
 #define _GNU_SOURCE 1
 
 #include "launch_private.h"
@@ -75,16 +75,22 @@ char process_state(pid_t pid, int64_t *cpu_ms) {
     return state;
 }
 
+static bool is_stopped(char state) {
+    return state == 'T' || state == 't';
+}
+
 /* What `passed` milliseconds without a move count. */
 static void count_still(struct standstill *rank, pid_t pid, bool waits, int64_t passed) {
     int64_t cpu;
     const char state = process_state(pid, &cpu);
-    if (rank->begun) {
-        const int64_t used = cpu > rank->cpu ? cpu - rank->cpu : 0;
-        rank->used += used;
-        rank->still += state == 'R' && !waits && used < passed ? used : passed;
-    }
-    rank->begun = true;
+    const int64_t used = rank->begun && cpu > rank->cpu ? cpu - rank->cpu : 0;
+    if (!rank->begun)
+        rank->begun = true;
+    else if (waits && !is_stopped(state))
+        rank->waited += passed;
+    else
+        rank->still += state == 'R' && used < passed ? used : passed;
+    rank->used += used;
     rank->cpu = cpu;
 }
 
@@ -99,11 +105,11 @@ static void look_at(struct launch *job, int r, int64_t passed) {
 
 static enum conduct conduct_of(const struct launch *job, int rank) {
     int64_t cpu;
+    const struct standstill *standstill = &job->stall.rank[rank];
     if (!job->child[rank].alive) return ENDED;
-    if (job->stall.rank[rank].still < job->stall.limit) return MOVING;
-    const char state = process_state(job->child[rank].pid, &cpu);
-    if (state == 'T' || state == 't') return STOPPED;
-    return rt_shared_waits(job->segment, rank) ? WAITING : BUSY;
+    if (standstill->still >= job->stall.limit)
+        return is_stopped(process_state(job->child[rank].pid, &cpu)) ? STOPPED : BUSY;
+    return standstill->waited >= job->stall.limit ? WAITING : MOVING;
 }
 
 /* The first of those to blame; of those that wait for each other, if nobody moves. */
@@ -126,7 +132,7 @@ bool stall_look(struct launch *job, struct verdict *verdict) {
     for (int r = 0; r < job->what->ranks; r++) {
         if (!job->child[r].alive) continue;
         look_at(job, r, passed < most ? passed : most);
-        reached = reached || stall->rank[r].still >= stall->limit;
+        reached = reached || stall->rank[r].still + stall->rank[r].waited >= stall->limit;
     }
     return reached && find_stuck(job, verdict);
 }

@@ -34,6 +34,7 @@ static void pause_ms(struct rt *rt, int ms) {
 static void make_another_call(struct rt *rt, int bytes) {
     char data[64] = {0};
     rt->axis[0]->driver->broadcast(rt->axis[0], data, (size_t)bytes, 0);
+    rt->axis[0]->driver->barrier(rt->axis[0]); /* until the others have seen it */
 }
 
 /* The others are in a call of their axis, which is another communicator. */
