@@ -158,9 +158,9 @@ static int allocate(struct launch *job) {
     const size_t ranks = (size_t)job->what->ranks;
     job->child = calloc(ranks, sizeof *job->child);
     job->poll = calloc((size_t)poll_count(job), sizeof *job->poll);
+    for (size_t r = 0; job->child && r < ranks; r++) job->child[r].pidfd = job->child[r].relay.fd = -1;
+    for (nfds_t i = 0; job->poll && i < poll_count(job); i++) job->poll[i].fd = -1;
     if (!job->child || !job->poll || stall_open(job) < 0) return report(job, 500, "out of memory", 0);
-    for (size_t r = 0; r < ranks; r++) job->child[r].pidfd = job->child[r].relay.fd = -1;
-    for (nfds_t i = 0; i < poll_count(job); i++) job->poll[i].fd = -1;
     return 0;
 }
 

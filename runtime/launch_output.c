@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define PREFIX_BYTES 16
+#define MOST_READS   16 /* at a time: as much as a pipe holds; a rank that prints without end must not keep us here */
 
 int relay_open(struct relay *relay, int ends[2]) {
     if (pipe2(ends, O_CLOEXEC) != 0) return -1;
@@ -64,7 +65,7 @@ static void take(struct relay *relay, int rank, const char *text, size_t count) 
 
 void relay_read(struct relay *relay, int rank) {
     char text[LINE_BYTES];
-    while (relay->fd >= 0) {
+    for (int reads = 0; relay->fd >= 0 && reads < MOST_READS; reads++) {
         const ssize_t count = read(relay->fd, text, sizeof text);
         if (count > 0) {
             take(relay, rank, text, (size_t)count);
