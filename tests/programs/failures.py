@@ -1,16 +1,17 @@
 #!/usr/bin/python3
 """Kills, stops and crowds the ranks of running jobs, and checks what `rankc run` makes of it.
 
-    failures.py --rankc RANKC [--table docs/reliability.md] kills|stops|load [--cases N] [--seconds S]
+    failures.py --rankc RANKC [--table docs/reliability.md] kills|stops|load [--cases N] [--seconds S] [--late S]
 
 A case is a job of 4 ranks (GPT-2, two ways tensor and two ways pipeline parallel) that would go on for hours:
-  kills  a random rank gets SIGKILL at a random time after its start: the report names that rank within 0.1 s, the job ends
-         within 1 s with exit code 9, and no process is left;
-  stops  the same with SIGSTOP and --stall-timeout 1: the report names the rank within 1.1 s (the rank may have stood
-         still before);
+  kills  a random rank gets SIGKILL at a random time after its start: the report names that rank at most --late seconds
+         (0.1) later, the job ends within 1 s with exit code 9, and no process is left;
+  stops  the same with SIGSTOP and --stall-timeout 1: the report names the rank after 1 s, at most --late seconds later, or
+         earlier if the rank has stood still before;
   load   --stall-timeout 1 while 8 to 32 foreign processes compute, copy, write and fork, for S seconds (60): nothing is
          reported, and SIGTERM then ends the job with exit code 130.
-Case i of a sweep is the same in every run. With --table the counts of the sources under test (the git tree of runtime/)
+Victim and launcher need the processor for that: where dozens of others queue for it, 0.1 s is not enough. Case i of a sweep
+is the same in every run. With --table the counts of the sources under test (the git tree of runtime/)
 are kept in a row of the table in that file: a sweep that is stopped at any point goes on behind the last case of its row.
 Prints a line per case that is not as promised, and exits 1 if there is any.
 """
@@ -83,7 +84,7 @@ class Job:
             raise Failure(f"processes are left: {left}")
 
 
-def strike(sweep, case, number, report, most, *options):
+def strike(sweep, case, number, report, limit, *options):
     """A case of kills or stops: seconds until it was found."""
     dice = random.Random(f"{sweep.name} {case}")
     rank, delay = dice.randrange(RANKS), 10 ** dice.uniform(-4, -0.3)
@@ -96,7 +97,7 @@ def strike(sweep, case, number, report, most, *options):
         if job.process.returncode != 9:
             raise Failure(f"exit {job.process.returncode}")
         job.check_gone()
-    if found > most:
+    if found > limit + sweep.late:
         raise Failure(f"rank {rank} after {delay:.4f} s: found after {found:.3f} s")
     if ended > found + 1:
         raise Failure(f"rank {rank} after {delay:.4f} s: the job ended after {ended:.3f} s")
@@ -104,11 +105,11 @@ def strike(sweep, case, number, report, most, *options):
 
 
 def kill(sweep, case):
-    return strike(sweep, case, signal.SIGKILL, r"rankc: error\[E0911\]: {rank} was killed by signal 9 \(Killed\)\n", 0.1)
+    return strike(sweep, case, signal.SIGKILL, r"rankc: error\[E0911\]: {rank} was killed by signal 9 \(Killed\)\n", 0)
 
 
 def stop(sweep, case):
-    return strike(sweep, case, signal.SIGSTOP, r"rankc: error\[E09(12|03)\]: {rank} .* for 1\.\d s: it is stopped .*\n", 1.1,
+    return strike(sweep, case, signal.SIGSTOP, r"rankc: error\[E09(12|03)\]: {rank} .* for 1\.\d s: it is stopped .*\n", 1,
                   "--stall-timeout", "1")
 
 
@@ -167,7 +168,7 @@ class Sweep:
 
     def __init__(self, args, directory):
         self.rankc, self.table, self.seconds, self.name = args.rankc, args.table, args.seconds, args.sweep
-        self.directory = directory
+        self.directory, self.late = directory, args.late
         self.case, most = self.CASES[self.name]
         self.most = args.cases or most
         self.cases = self.good = 0
@@ -222,6 +223,7 @@ def main():
     parser.add_argument("--table")
     parser.add_argument("--cases", type=int)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--late", type=float, default=0.1)
     parser.add_argument("sweep", choices=Sweep.CASES)
     args = parser.parse_args()
     args.rankc = os.path.abspath(args.rankc)
