@@ -137,10 +137,15 @@ def fork():
         subprocess.run(["true"], check=False)
 
 
+def foreign(work):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever stops the sweep kills them
+    work()
+
+
 def crowd(sweep, case):
     """Seconds for which the job was watched."""
     dice = random.Random(f"{sweep.name} {case}")
-    others = [multiprocessing.Process(target=dice.choice([compute, compute, copy, write, fork]), daemon=True)
+    others = [multiprocessing.Process(target=foreign, args=[dice.choice([compute, compute, copy, write, fork])], daemon=True)
               for _ in range(dice.randrange(8, 33))]
     for other in others:
         other.start()
