@@ -240,7 +240,8 @@ static int set_spec(struct parser *p, const struct value *value) {
     if (find_choice(p, value, arena_copy(p->arena, value->text, length), &spec.word)) return -1;
     bool file = strcmp(choice_rows[spec.word].keys, "FILE") == 0;
     if (file && (!colon || !colon[1]))
-        return diag_error(p->diags, 202, EXIT_USAGE, NULL, "%s %s needs a file: %s:FILE", value->typed, quoted(p, value->text), choice_word(spec.word));
+        return diag_error(p->diags, 202, EXIT_USAGE, NULL, "%s %s needs a file: %s:FILE", value->typed,
+                          quoted(p, value->text), choice_word(spec.word));
     if (file) {
         VEC_PUSH(p->arena, &spec.settings, (struct option_setting){"FILE", colon + 1});
     } else if (colon) {
@@ -447,7 +448,9 @@ static int axis_error(struct parser *p, const struct option_setting *setting) {
 }
 
 /* "manual:FILE": the mesh is in the file. */
-static bool takes_file(const struct options *o) { return strcmp(choice_rows[o->pas.word].keys, "FILE") == 0; }
+static bool takes_file(const struct options *o) {
+    return strcmp(choice_rows[o->pas.word].keys, "FILE") == 0;
+}
 
 static int named_mesh(struct parser *p, int64_t *product) {
     struct options *o = p->options;
@@ -508,6 +511,8 @@ static int finish(struct parser *p) {
     const char *operand = verb_rows[o->verb].operand;
     if (p->diags->errors) return -1;
     if (o->verbose && o->quiet) return usage_error(p, "-v and -q contradict each other");
+    if (o->given[OPT_STALL_TIMEOUT] && o->comm == OPT_COMM_LOOPBACK)
+        return usage_error(p, "--stall-timeout watches processes; --comm loopback makes ranks threads of one");
     if (o->help) return 0;
     if (*operand && *operand != '[' && !o->operand)
         return usage_error(p, arena_printf(p->arena, "%s is missing", operand));

@@ -127,6 +127,7 @@ struct options {
 
     /* run and train */
     int64_t threads, repeat, warmup; /* threads 0: cores / ranks */
+    int64_t stall_timeout;           /* seconds; 0: never */
 
     /* every verb */
     bool json, verbose, quiet, help, man, version;

@@ -61,7 +61,8 @@ struct rt_comm_driver {
     void (*close)(struct rt_comm *comm);
     /* The caller's symmetric memory and its size; NULL where the transport has none. */
     void *(*segment)(struct rt_comm *comm, size_t *bytes);
-    /* Tells whoever watches the job what this rank does: steps begun, instruction under way. NULL: nobody watches. */
+    /* Tells whoever watches the job what this rank does, and that it does something: steps begun, instruction under
+     * way. NULL: nobody watches. */
     void (*report)(struct rt_comm *comm, int64_t step, int site);
 };
 

@@ -21,14 +21,9 @@
 #define SMALL_REDUCTION                                                                                            \
     ((size_t)16 << 10) /* bytes up to which everyone reducing everything beats one more barrier */
 
-enum kind { BARRIER = 1, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, SPLIT };
-
-static const char *const kind_names[] = {"nothing",        "barrier",    "all-reduce", "all-gather",
-                                         "reduce-scatter", "all-to-all", "broadcast",  "split"};
-
 /* What the caller says about its call; see struct call. */
 struct entry {
-    enum kind kind;
+    enum rt_operation kind;
     unsigned dtype, detail; /* detail: reduction or root */
     uint64_t amount, bytes;
     const void *source;
@@ -51,7 +46,7 @@ static void store(_Atomic uint64_t *word, uint64_t value) {
 }
 
 static const char *kind_name(uint64_t what) {
-    return (what & 0xff) < sizeof kind_names / sizeof *kind_names ? kind_names[what & 0xff] : "?";
+    return rt_shared_operation_name((int)(what & 0xff));
 }
 
 static int check_same_call(struct shared *c) {
@@ -97,14 +92,14 @@ static void stage(const struct shared *c, const struct entry *entry, uint64_t pi
     const unsigned char *source = (const unsigned char *)entry->source + start;
     unsigned char *slot = shared_slot(c, c->base.rank, piece);
     struct overlap own = {bytes, bytes};
-    if (entry->kind == ALL_REDUCE && bytes > SMALL_REDUCTION) own = slice_of(bytes, c->base.rank, c->base.size);
+    if (entry->kind == RT_ALL_REDUCE && bytes > SMALL_REDUCTION) own = slice_of(bytes, c->base.rank, c->base.size);
     memcpy(slot, source, own.first);
     memcpy(slot + own.last, source + own.last, bytes - own.last);
 }
 
 static int enter(struct shared *c, const struct entry *entry, struct exchange *out) {
     struct call *mine = &c->control[c->base.rank]->call;
-    shared_count_call(c);
+    shared_begin_call(c, entry->kind);
     store(&mine->sequence, ++c->sequence);
     store(&mine->what, (uint64_t)entry->kind | (uint64_t)entry->dtype << 8 | (uint64_t)entry->detail << 16);
     store(&mine->amount, entry->amount);
@@ -131,13 +126,13 @@ static int enter(struct shared *c, const struct entry *entry, struct exchange *o
 
 int shared_enter_split(struct shared *c, int color) {
     struct exchange exchange;
-    struct entry entry = {.kind = SPLIT, .bytes = (unsigned)color};
+    struct entry entry = {.kind = RT_SPLIT, .bytes = (unsigned)color};
     return enter(c, &entry, &exchange);
 }
 
 int shared_barrier_call(struct rt_comm *comm) {
     struct shared *c = shared_of(comm);
-    shared_count_call(c);
+    shared_begin_call(c, RT_BARRIER);
     c->sequence++;
     return shared_barrier(c);
 }
@@ -216,7 +211,7 @@ int shared_all_gather(struct rt_comm *comm, void *dst, const void *src, const si
     struct gather gather = {dst, bytes};
     struct exchange exchange;
     struct entry entry = {
-        .kind = ALL_GATHER, .amount = total(bytes, comm->size), .bytes = bytes[comm->rank], .source = src};
+        .kind = RT_ALL_GATHER, .amount = total(bytes, comm->size), .bytes = bytes[comm->rank], .source = src};
     int status = enter(c, &entry, &exchange);
     return status ? status : exchange_windows(c, &exchange, &entry, take_gather, &gather);
 }
@@ -254,8 +249,12 @@ int shared_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, cons
     const uint64_t first = total(counts, comm->rank) * element, bytes = total(counts, comm->size) * element;
     struct reduction what = {dst, src, first, first + counts[comm->rank] * element, dtype, reduce};
     struct exchange exchange;
-    struct entry entry = {
-        .kind = REDUCE_SCATTER, .dtype = dtype, .detail = reduce, .amount = bytes, .bytes = bytes, .source = src};
+    struct entry entry = {.kind = RT_REDUCE_SCATTER,
+                          .dtype = dtype,
+                          .detail = reduce,
+                          .amount = bytes,
+                          .bytes = bytes,
+                          .source = src};
     int status = enter(c, &entry, &exchange);
     return status ? status : exchange_windows(c, &exchange, &entry, take_reduction, &what);
 }
@@ -298,7 +297,7 @@ int shared_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t c
     const uint64_t bytes = count * rt_dtype_bytes(dtype);
     struct reduction what = {dst, src, 0, bytes, dtype, reduce};
     struct exchange exchange;
-    struct entry entry = {.kind = ALL_REDUCE,
+    struct entry entry = {.kind = RT_ALL_REDUCE,
                           .dtype = dtype,
                           .detail = reduce,
                           .amount = bytes,
@@ -345,7 +344,7 @@ int shared_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, co
         store(&box->bytes, send[r]);
         bytes += send[r];
     }
-    struct entry entry = {.kind = ALL_TO_ALL, .bytes = bytes, .source = src};
+    struct entry entry = {.kind = RT_ALL_TO_ALL, .bytes = bytes, .source = src};
     int status = enter(c, &entry, &exchange);
     if (!status) status = exchange_windows(c, &exchange, &entry, take_trade, &trade);
     if (status || !trade.mismatch) return status;
@@ -369,7 +368,7 @@ int shared_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {
     struct cast cast = {data, bytes, root};
     struct exchange exchange;
     if (root < 0 || root >= comm->size) return shared_fail(c, RT_ERROR_USAGE, "broadcast from rank %d", root);
-    struct entry entry = {.kind = BROADCAST,
+    struct entry entry = {.kind = RT_BROADCAST,
                           .detail = (unsigned)root,
                           .amount = bytes,
                           .bytes = comm->rank == root ? bytes : 0,
@@ -387,17 +386,17 @@ static bool bad_peer(struct shared *c, int peer, const char *what) {
     return true;
 }
 
-static int send_staged(struct shared *c, struct mailbox *box, const unsigned char *src, uint64_t bytes) {
+static int send_staged(struct shared *c, struct mailbox *box, const unsigned char *src, uint64_t bytes, int to) {
     uint64_t posted = load(&box->posted);
     for (uint64_t sent = 0; sent < bytes;) {
         const uint64_t piece = bytes - sent < RT_SHARED_STAGE ? bytes - sent : RT_SHARED_STAGE;
-        int status = shared_wait(c, &box->taken, posted > 0 ? posted - 1 : 0);
+        int status = shared_wait(c, &box->taken, posted > 0 ? posted - 1 : 0, to);
         if (status) return status;
         memcpy(shared_slot(c, c->base.rank, posted), src + sent, piece);
         atomic_store_explicit(&box->posted, ++posted, memory_order_release);
         sent += piece;
     }
-    return shared_wait(c, &box->taken, posted);
+    return shared_wait(c, &box->taken, posted, to);
 }
 
 int shared_send(struct rt_comm *comm, const void *src, size_t bytes, int to) {
@@ -405,18 +404,18 @@ int shared_send(struct rt_comm *comm, const void *src, size_t bytes, int to) {
     if (bad_peer(c, to, "send to")) return RT_ERROR_USAGE;
     struct mailbox *box = shared_mailbox(c, comm->rank, to);
     const uint64_t posted = load(&box->posted), offset = bytes > 0 ? shared_offset(c, src, bytes) : 0;
-    shared_count_call(c);
+    shared_begin_call(c, RT_SEND);
     store(&box->bytes, bytes);
     store(&box->source, offset);
     atomic_store_explicit(&box->level, (uint32_t)c->level, memory_order_relaxed);
-    if (offset == NOT_SYMMETRIC) return send_staged(c, box, src, bytes);
+    if (offset == NOT_SYMMETRIC) return send_staged(c, box, src, bytes, to);
     atomic_store_explicit(&box->posted, posted + 1, memory_order_release);
-    return shared_wait(c, &box->taken, posted + 1);
+    return shared_wait(c, &box->taken, posted + 1, to);
 }
 
 static int receive_piece(struct shared *c, struct mailbox *box, unsigned char *dst, uint64_t piece, int from) {
     const uint64_t taken = load(&box->taken), offset = load(&box->source);
-    int status = shared_wait(c, &box->posted, taken + 1);
+    int status = shared_wait(c, &box->posted, taken + 1, from);
     if (status) return status;
     const unsigned char *src =
         offset == NOT_SYMMETRIC ? shared_slot(c, from, taken) : shared_symmetric(c, from) + offset;
@@ -429,8 +428,8 @@ int shared_receive(struct rt_comm *comm, void *dst, size_t bytes, int from) {
     struct shared *c = shared_of(comm);
     if (bad_peer(c, from, "receive from")) return RT_ERROR_USAGE;
     struct mailbox *box = shared_mailbox(c, from, comm->rank);
-    shared_count_call(c);
-    int status = shared_wait(c, &box->posted, load(&box->taken) + 1); /* then the header is this message's */
+    shared_begin_call(c, RT_RECEIVE);
+    int status = shared_wait(c, &box->posted, load(&box->taken) + 1, from); /* then the header is this message's */
     if (status) return status;
     if (load(&box->bytes) != bytes || atomic_load_explicit(&box->level, memory_order_relaxed) != (uint32_t)c->level)
         return shared_fail(c, RT_ERROR_USAGE, "receive of %zu bytes from rank %d meets a send of %llu bytes", bytes,

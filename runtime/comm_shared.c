@@ -112,10 +112,38 @@ bool shared_aborted(const struct shared *c) {
     return atomic_load_explicit(&rt_shared_header(c->segment)->aborted, memory_order_relaxed) != 0;
 }
 
-int shared_wait(struct shared *c, const _Atomic uint64_t *word, uint64_t value) {
+/* Only this rank writes its progress. */
+static void count_move(struct shared *c) {
+    const int64_t moves = atomic_load_explicit(&c->progress->moves, memory_order_relaxed);
+    atomic_store_explicit(&c->progress->moves, moves + 1, memory_order_relaxed);
+}
+
+/* A wait as others see it: level and kind, or the world rank waited for. */
+#define WAIT_FOR_ALL (UINT32_C(1) << 31)
+#define WAIT_FOR_ONE (UINT32_C(1) << 30)
+#define WAIT_DETAIL  (WAIT_FOR_ONE - 1)
+
+static void publish_wait(struct shared *c, const _Atomic uint64_t *word, uint64_t value, int whose) {
+    const uint32_t wait =
+        whose == SHARED_ALL ? WAIT_FOR_ALL | (uint32_t)c->level : WAIT_FOR_ONE | (uint32_t)c->world[whose];
+    struct rt_progress *progress = c->progress;
+    atomic_store_explicit(&progress->awaited, (uint64_t)((const unsigned char *)word - c->segment),
+                          memory_order_relaxed);
+    atomic_store_explicit(&progress->value, value, memory_order_relaxed);
+    atomic_store_explicit(&progress->wait, wait, memory_order_release);
+}
+
+static int end_wait(struct shared *c, int status) {
+    atomic_store_explicit(&c->progress->wait, 0, memory_order_relaxed);
+    if (!status) count_move(c);
+    return status;
+}
+
+int shared_wait(struct shared *c, const _Atomic uint64_t *word, uint64_t value, int whose) {
     for (int64_t turn = 0;; turn++) {
-        if (atomic_load_explicit(word, memory_order_acquire) >= value) return RT_OK;
-        if (shared_aborted(c)) return RT_ERROR_PEER;
+        if (atomic_load_explicit(word, memory_order_acquire) >= value) return end_wait(c, RT_OK);
+        if (shared_aborted(c)) return end_wait(c, RT_ERROR_PEER);
+        if (turn == c->spins) publish_wait(c, word, value, whose);
         if (turn < c->spins)
             relax();
         else if (turn < c->spins + YIELDS_TO_SLEEP)
@@ -130,10 +158,42 @@ int shared_barrier(struct shared *c) {
     const uint64_t generation = atomic_load_explicit(&first->generation, memory_order_relaxed);
     if (shared_aborted(c)) return RT_ERROR_PEER;
     const uint32_t before = atomic_fetch_add_explicit(&first->arrived, 1, memory_order_acq_rel);
-    if (before + 1 < (uint32_t)c->base.size) return shared_wait(c, &first->generation, generation + 1);
+    if (before + 1 < (uint32_t)c->base.size) return shared_wait(c, &first->generation, generation + 1, SHARED_ALL);
+    count_move(c);
     atomic_store_explicit(&first->arrived, 0, memory_order_relaxed);
     atomic_store_explicit(&first->generation, generation + 1, memory_order_release);
     return RT_OK;
+}
+
+bool rt_shared_waits(void *segment, int rank) {
+    const struct rt_progress *progress = rt_shared_progress(segment, rank);
+    const int size = (int)atomic_load(&rt_shared_header(segment)->size);
+    const uint64_t at = atomic_load(&progress->awaited);
+    if (!atomic_load(&progress->wait) || at % sizeof(uint64_t) != 0 || at >= layout_of(size).slot) return false;
+    const _Atomic uint64_t *word = (const _Atomic uint64_t *)(void *)((unsigned char *)segment + at);
+    return atomic_load(word) < atomic_load(&progress->value);
+}
+
+/* The communicator of that level that the rank is in. The lowest is everyone's, also of those who have not joined. */
+static uint32_t group_of(unsigned char *segment, int size, uint32_t level, int rank) {
+    const struct control *control = (const struct control *)(void *)(segment + layout_of(size).control);
+    if (level == 0) return 1;
+    return level < RT_SHARED_LEVELS ? atomic_load(&control[(size_t)level * (size_t)size + rank].first) : 0;
+}
+
+bool rt_shared_waits_for(void *segment, int waiter, int other) {
+    const int size = (int)atomic_load(&rt_shared_header(segment)->size);
+    const struct rt_progress *mine = rt_shared_progress(segment, waiter),
+                             *theirs = rt_shared_progress(segment, other);
+    const uint32_t wait = atomic_load(&mine->wait), detail = wait & WAIT_DETAIL;
+    if (waiter == other || !rt_shared_waits(segment, waiter)) return false;
+    if (wait & WAIT_FOR_ONE) return detail == (uint32_t)other;
+    const uint32_t group = group_of(segment, size, detail, waiter);
+    if (!group || group_of(segment, size, detail, other) != group) return false;
+    const bool arrived = rt_shared_waits(segment, other) &&
+                         atomic_load(&theirs->awaited) == atomic_load(&mine->awaited) &&
+                         atomic_load(&theirs->value) == atomic_load(&mine->value);
+    return !arrived;
 }
 
 /* Membership */
@@ -160,6 +220,7 @@ static struct shared *new_shared(void *segment, size_t symmetric, int world_size
     c->base.driver = &shared_driver;
     c->base.size = size;
     c->segment = segment;
+    c->progress = rt_shared_progress(segment, world_rank);
     c->symmetric = symmetric;
     c->world_size = world_size;
     c->world_rank = world_rank;
@@ -181,6 +242,7 @@ static void set_member(struct shared *c, int member, int world_rank) {
 
 static void use_level(struct shared *c, int level) {
     c->level = level;
+    atomic_store(&control_of(c, level, c->world_rank)->first, (uint32_t)c->world[0] + 1);
     atomic_fetch_or(levels_of(c, c->world_rank), (uint32_t)1 << level);
 }
 
@@ -198,8 +260,10 @@ int rt_comm_open_shared(struct rt_comm **out, void *segment, int rank, int size,
     if (!agree_on_size(rt_shared_header(segment), size, symmetric)) return RT_ERROR_MISMATCH;
     struct shared *c = new_shared(segment, symmetric, size, rank, size);
     if (!c) return RT_ERROR_SYSTEM;
-    use_level(c, 0);
     for (int r = 0; r < size; r++) set_member(c, r, r);
+    use_level(c, 0);
+    atomic_store(&c->progress->site, -1);
+    count_move(c);
     *out = &c->base;
     return RT_OK;
 }
@@ -247,6 +311,7 @@ static void shared_abort(struct rt_comm *comm) {
 
 static void shared_close(struct rt_comm *comm) {
     struct shared *c = shared_of(comm);
+    atomic_store(&control_of(c, c->level, c->world_rank)->first, 0);
     atomic_fetch_and(levels_of(c, c->world_rank), ~((uint32_t)1 << c->level));
     free_shared(c);
 }
@@ -257,20 +322,25 @@ static void *shared_segment(struct rt_comm *comm, size_t *bytes) {
     return symmetric_of(c, c->world_rank);
 }
 
-static struct rt_progress *progress_of(struct shared *c) {
-    return (struct rt_progress *)(void *)(c->segment + layout_of(c->world_size).progress) + c->world_rank;
-}
-
 static void shared_report(struct rt_comm *comm, int64_t step, int site) {
-    struct rt_progress *progress = progress_of(shared_of(comm));
-    atomic_store_explicit(&progress->step, step, memory_order_relaxed);
-    atomic_store_explicit(&progress->site, site, memory_order_relaxed);
+    struct shared *c = shared_of(comm);
+    atomic_store_explicit(&c->progress->step, step, memory_order_relaxed);
+    atomic_store_explicit(&c->progress->site, site, memory_order_relaxed);
+    count_move(c);
 }
 
-void shared_count_call(struct shared *c) {
-    struct rt_progress *progress = progress_of(c); /* only this rank writes it */
-    int64_t calls = atomic_load_explicit(&progress->calls, memory_order_relaxed);
-    atomic_store_explicit(&progress->calls, calls + 1, memory_order_relaxed);
+void shared_begin_call(struct shared *c, enum rt_operation operation) {
+    const int64_t calls = atomic_load_explicit(&c->progress->calls, memory_order_relaxed);
+    atomic_store_explicit(&c->progress->calls, calls + 1, memory_order_relaxed);
+    atomic_store_explicit(&c->progress->operation, operation, memory_order_relaxed);
+    count_move(c);
+}
+
+const char *rt_shared_operation_name(int operation) {
+    static const char *const names[RT_OPERATIONS] = {"nothing",        "barrier",    "all-reduce", "all-gather",
+                                                     "reduce-scatter", "all-to-all", "broadcast",  "split",
+                                                     "send",           "receive"};
+    return operation >= 0 && operation < RT_OPERATIONS ? names[operation] : "?";
 }
 
 static const struct rt_comm_driver shared_driver = {

@@ -24,12 +24,32 @@
 #define RT_SHARED_MAX      4096                /* ranks */
 #define RT_CACHE_LINE      64
 
-/* What a rank does, for whoever finds it stuck or dead. */
+/* What a call of a communicator is. */
+enum rt_operation {
+    RT_NO_OPERATION,
+    RT_BARRIER,
+    RT_ALL_REDUCE,
+    RT_ALL_GATHER,
+    RT_REDUCE_SCATTER,
+    RT_ALL_TO_ALL,
+    RT_BROADCAST,
+    RT_SPLIT,
+    RT_SEND,
+    RT_RECEIVE,
+    RT_OPERATIONS
+};
+
+/* What a rank does, for whoever finds it stuck or dead; only the rank writes it. A rank that lives but gets nothing
+ * done does not move: neither time nor signs of life are progress. */
 struct rt_progress {
-    _Alignas(RT_CACHE_LINE) _Atomic int64_t step; /* steps begun */
-    _Atomic int64_t calls;                        /* collectives and messages begun */
-    _Atomic int site;                             /* instruction under way, see rt.h */
-    _Atomic int finished;                         /* the rank has done all it was started for */
+    _Alignas(RT_CACHE_LINE) _Atomic int64_t moves; /* instructions, calls and waits done; 0 until the rank joins */
+    _Atomic int64_t step;                          /* steps begun */
+    _Atomic int64_t calls;                         /* collectives and messages begun */
+    _Atomic uint64_t awaited, value; /* offset of the word it waits for in the segment, until that is >= value */
+    _Atomic uint32_t wait;           /* whose word that is, see shared_wait; 0: it does not wait */
+    _Atomic int operation;           /* the last call: enum rt_operation */
+    _Atomic int site;                /* the last instruction that said so, see rt_at in rt.h; -1: none of them */
+    _Atomic int finished;            /* the rank has done all it was started for */
 };
 
 /* Words of a segment that outsiders use: its launcher, and ranks before they join. */
@@ -44,6 +64,14 @@ static inline struct rt_shared_header *rt_shared_header(void *segment) {
     return segment;
 }
 struct rt_progress *rt_shared_progress(void *segment, int rank);
+
+/* True if the rank is in a call that cannot return before another rank does something; then, before rank `other` does.
+ * A rank that was stopped in a wait that is over meanwhile does not wait. */
+bool rt_shared_waits(void *segment, int rank);
+bool rt_shared_waits_for(void *segment, int waiter, int other);
+
+/* "all-reduce"; "?" for what is none. */
+const char *rt_shared_operation_name(int operation);
 
 /* Bytes of a segment before its symmetric part; a launcher maps these. */
 size_t rt_shared_control_bytes(int size);

@@ -18,6 +18,7 @@ struct call {
 /* One per level and rank. A communicator's barrier lies in the block of its member 0. */
 struct control {
     _Alignas(RT_CACHE_LINE) _Atomic uint32_t arrived;
+    _Atomic uint32_t first; /* of the rank's own communicator of that level: member 0, as world rank + 1; 0: none */
     _Alignas(RT_CACHE_LINE) _Atomic uint64_t generation;
     _Alignas(RT_CACHE_LINE) struct call call;
 };
@@ -32,6 +33,7 @@ struct mailbox {
 struct shared {
     struct rt_comm base;
     unsigned char *segment;
+    struct rt_progress *progress;
     size_t symmetric; /* bytes per rank, as asked for */
     int world_size, world_rank, level, spins;
     uint64_t sequence;
@@ -47,8 +49,10 @@ static inline struct shared *shared_of(struct rt_comm *comm) {
 
 int shared_fail(struct shared *c, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Waits until *word >= value: RT_OK, or RT_ERROR_PEER once the job is aborted. */
-int shared_wait(struct shared *c, const _Atomic uint64_t *word, uint64_t value);
+/* Waits until *word, of the segment, is >= value: RT_OK, or RT_ERROR_PEER once the job is aborted. `whose` says who
+ * moves the word: a member of the communicator, or all of them. */
+enum { SHARED_ALL = -1 };
+int shared_wait(struct shared *c, const _Atomic uint64_t *word, uint64_t value, int whose);
 int shared_barrier(struct shared *c);
 bool shared_aborted(const struct shared *c);
 
@@ -59,7 +63,8 @@ unsigned char *shared_symmetric(const struct shared *c, int member);
 /* Offset of a buffer in the caller's symmetric memory, or NOT_SYMMETRIC. */
 uint64_t shared_offset(const struct shared *c, const void *buffer, size_t bytes);
 
-void shared_count_call(struct shared *c);
+/* Records that a call begins. */
+void shared_begin_call(struct shared *c, enum rt_operation operation);
 
 /* Collectives, in comm_exchange.c. */
 int shared_enter_split(struct shared *c, int color);

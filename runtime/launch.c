@@ -1,13 +1,9 @@
 #define _GNU_SOURCE 1
 
-#include "launch.h"
-
-#include "comm_shared.h"
+#include "launch_private.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,30 +24,21 @@
 
 extern char **environ;
 
-struct child {
-    pid_t pid;
-    int pidfd; /* -1: none */
-    bool alive;
-};
+/* Places in job->poll. */
+static struct pollfd *poll_end(const struct launch *job, int rank) {
+    return &job->poll[rank];
+}
+static struct pollfd *poll_output(const struct launch *job, int rank) {
+    return &job->poll[job->what->ranks + rank];
+}
+static struct pollfd *poll_signals(const struct launch *job) {
+    return &job->poll[2 * job->what->ranks];
+}
+static nfds_t poll_count(const struct launch *job) {
+    return 2 * (nfds_t)job->what->ranks + 1;
+}
 
-struct launch {
-    const struct rt_launch *what;
-    struct child *child;
-    struct pollfd *poll; /* of the children, and of the signals */
-    void *segment;
-    size_t segment_bytes;
-    int memfd, signals;
-    sigset_t mask_before;
-    struct sigaction child_before;
-    char **environment;
-    char variable[48];
-    int alive;
-    int exit;          /* of the job so far */
-    bool exit_is_weak; /* it says only that another rank failed */
-    int64_t deadline;  /* ms; 0: none is set */
-};
-
-static int64_t now_ms(void) {
+int64_t launch_now_ms(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
@@ -103,16 +90,19 @@ static void catch_signals(struct launch *job) {
     sigaddset(&caught, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &caught, &job->mask_before);
     /* A parent may have left SIGCHLD ignored, and then there would be nothing to wait for. */
-    const struct sigaction usual = {.sa_handler = SIG_DFL};
+    const struct sigaction usual = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
     sigaction(SIGCHLD, &usual, &job->child_before);
+    sigaction(SIGPIPE, &ignored, &job->pipe_before); /* that nobody reads what ranks print is no reason to die */
     job->signals = signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 /* In the child, between fork and exec: nothing that allocates. */
-static void become_rank(struct launch *job, char *const *argv, pid_t parent) {
+static void become_rank(struct launch *job, int rank, int output, char *const *argv, pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(EXIT_NO_EXEC); /* it died before it could be watched */
     fcntl(job->memfd, F_SETFD, 0);
+    relay_become(job, rank, output);
+    sigaction(SIGPIPE, &job->pipe_before, NULL);
     pthread_sigmask(SIG_SETMASK, &job->mask_before, NULL);
     execve(job->what->program, argv, job->environment);
     _exit(EXIT_NO_EXEC);
@@ -132,38 +122,59 @@ static char **make_arguments(const struct rt_launch *what, char *rank_text, char
     return (char **)(uintptr_t)argv;
 }
 
+/* Forks; what the rank prints comes through its relay, unless it is alone. */
+static pid_t fork_rank(struct launch *job, int rank, char *const *argv) {
+    int ends[2] = {-1, -1};
+    if (job->what->ranks > 1 && relay_open(&job->child[rank].relay, ends) != 0) return -1;
+    const pid_t parent = getpid(), pid = fork();
+    if (pid == 0) become_rank(job, rank, ends[1], argv, parent);
+    const int error = errno;
+    if (ends[1] >= 0) close(ends[1]);
+    errno = error;
+    return pid;
+}
+
 static int start_rank(struct launch *job, int rank) {
     char rank_text[16], world_text[16];
+    struct child *child = &job->child[rank];
     snprintf(rank_text, sizeof rank_text, "%d", rank);
     snprintf(world_text, sizeof world_text, "%d", job->what->ranks);
     char **argv = make_arguments(job->what, rank_text, world_text);
     if (!argv) return report(job, 500, "out of memory", 0);
-    const pid_t parent = getpid(), pid = fork();
-    if (pid == 0) become_rank(job, argv, parent);
+    const pid_t pid = fork_rank(job, rank, argv);
     const int error = errno;
     free(argv);
     if (pid < 0) return report(job, 906, "cannot start a rank", error);
-    const int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    job->child[rank] = (struct child){pid, pidfd, true};
-    job->poll[rank] = (struct pollfd){.fd = pidfd, .events = POLLIN};
+    child->pid = pid;
+    child->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    child->alive = true;
+    *poll_end(job, rank) = (struct pollfd){.fd = child->pidfd, .events = POLLIN};
+    *poll_output(job, rank) = (struct pollfd){.fd = child->relay.fd, .events = POLLIN};
     job->alive++;
     return 0;
 }
 
-static int start_all(struct launch *job) {
+static int allocate(struct launch *job) {
     const size_t ranks = (size_t)job->what->ranks;
+    job->child = calloc(ranks, sizeof *job->child);
+    job->poll = calloc((size_t)poll_count(job), sizeof *job->poll);
+    for (size_t r = 0; job->child && r < ranks; r++) job->child[r].pidfd = job->child[r].relay.fd = -1;
+    for (nfds_t i = 0; job->poll && i < poll_count(job); i++) job->poll[i].fd = -1;
+    if (!job->child || !job->poll || stall_open(job) < 0) return report(job, 500, "out of memory", 0);
+    return 0;
+}
+
+static int start_all(struct launch *job) {
     if (access(job->what->program, X_OK) != 0) {
         fprintf(stderr, "rankc: error[E0601]: cannot run '%s': %s\n", job->what->program, strerror(errno));
         return EXIT_SYSTEM;
     }
-    job->child = calloc(ranks, sizeof *job->child);
-    job->poll = calloc(ranks + 1, sizeof *job->poll);
-    if (!job->child || !job->poll) return report(job, 500, "out of memory", 0);
-    int exit = make_segment(job);
+    int exit = allocate(job);
+    if (!exit) exit = make_segment(job);
     if (!exit) exit = make_environment(job);
     if (exit) return exit;
     catch_signals(job);
-    job->poll[ranks] = (struct pollfd){.fd = job->signals, .events = POLLIN};
+    *poll_signals(job) = (struct pollfd){.fd = job->signals, .events = POLLIN};
     fflush(NULL); /* or children would print what is buffered again */
     for (int r = 0; r < job->what->ranks && !exit; r++) exit = start_rank(job, r);
     return exit;
@@ -183,18 +194,8 @@ static void begin_end(struct launch *job, int exit, bool weak) {
         job->exit = exit;
         job->exit_is_weak = weak;
     }
-    if (!job->deadline) job->deadline = now_ms() + (job->what->grace_ms > 0 ? job->what->grace_ms : GRACE_MS);
-}
-
-static void report_rank(struct launch *job, int rank, const char *how, int number) {
-    if (!rt_shared_claim_report(job->segment)) return;
-    const struct rt_progress *progress = rt_shared_progress(job->segment, rank);
-    fprintf(stderr, "rankc: error[E0911]: rank %d (pid %ld) %s %d\n", rank, (long)job->child[rank].pid, how,
-            number);
-    const int64_t step = atomic_load(&progress->step);
-    if (step > 0)
-        fprintf(stderr, "  note: in step %lld, instruction %d, after %lld calls\n", (long long)step,
-                atomic_load(&progress->site), (long long)atomic_load(&progress->calls));
+    if (!job->deadline)
+        job->deadline = launch_now_ms() + (job->what->grace_ms > 0 ? job->what->grace_ms : GRACE_MS);
 }
 
 /* Exit codes that a rank gives after it has said why; rt_main's table. */
@@ -205,15 +206,18 @@ static bool explains_itself(int code) {
 static void judge_rank(struct launch *job, int rank, int status) {
     const bool ending = job->deadline != 0;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    char how[96];
     if (code == 0 && atomic_load(&rt_shared_progress(job->segment, rank)->finished)) return;
     if (WIFSIGNALED(status)) {
-        if (!ending) report_rank(job, rank, "killed by signal", WTERMSIG(status));
+        const int number = WTERMSIG(status);
+        snprintf(how, sizeof how, "was killed by signal %d (%s)", number, strsignal(number));
+        if (!ending) report_dead(job, rank, how);
         begin_end(job, EXIT_RANK, ending); /* while the job ends, signals are our own */
     } else if (explains_itself(code)) {
         begin_end(job, code, code == EXIT_RANK);
     } else {
-        report_rank(job, rank, code == 0 ? "ended before it had finished, with exit code" : "ended with exit code",
-                    code);
+        snprintf(how, sizeof how, "ended %swith exit code %d", code == 0 ? "before it had finished, " : "", code);
+        report_dead(job, rank, how);
         begin_end(job, EXIT_RANK, false);
     }
 }
@@ -225,7 +229,8 @@ static void reap(struct launch *job) {
         if (!child->alive || waitpid(child->pid, &status, WNOHANG) != child->pid) continue;
         child->alive = false;
         if (child->pidfd >= 0) close(child->pidfd);
-        job->poll[r].fd = -1;
+        poll_end(job, r)->fd = poll_output(job, r)->fd = -1;
+        relay_close(&child->relay, r); /* what it said comes before what is said of it */
         job->alive--;
         judge_rank(job, r, status);
     }
@@ -243,19 +248,35 @@ static void forward_signals(struct launch *job) {
 static int poll_timeout(const struct launch *job) {
     for (int r = 0; r < job->what->ranks; r++)
         if (job->child[r].alive && job->child[r].pidfd < 0) return NO_PIDFD_MS;
-    if (!job->deadline) return -1;
-    const int64_t left = job->deadline - now_ms();
+    if (!job->deadline) return (int)stall_wait_ms(job);
+    const int64_t left = job->deadline - launch_now_ms();
     return left > 0 ? (int)left : 0;
+}
+
+static void pass_output(struct launch *job) {
+    for (int r = 0; r < job->what->ranks; r++) {
+        if (!poll_output(job, r)->revents) continue;
+        relay_read(&job->child[r].relay, r);
+        poll_output(job, r)->fd = job->child[r].relay.fd;
+    }
+}
+
+static void look_for_standstill(struct launch *job) {
+    struct verdict verdict;
+    if (job->alive == 0 || job->deadline || !stall_look(job, &verdict)) return;
+    report_stuck(job, verdict);
+    begin_end(job, EXIT_RANK, false);
 }
 
 static void watch(struct launch *job) {
     while (job->alive > 0) {
-        poll(job->poll, (nfds_t)job->what->ranks + 1, poll_timeout(job));
+        if (poll(job->poll, poll_count(job), poll_timeout(job)) > 0) pass_output(job);
         forward_signals(job);
         reap(job);
-        if (!job->deadline || now_ms() < job->deadline) continue;
+        look_for_standstill(job);
+        if (!job->deadline || launch_now_ms() < job->deadline) continue;
         signal_all(job, SIGKILL);
-        job->deadline = now_ms() + 100; /* until they are reaped */
+        job->deadline = launch_now_ms() + 100; /* until they are reaped */
     }
     /* A rank ended with "another rank failed", but none did and none spoke: someone has to. */
     if (job->exit_is_weak && job->exit == EXIT_RANK && rt_shared_claim_report(job->segment))
@@ -268,10 +289,14 @@ static void clean_up(struct launch *job) {
         while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) job->exit = EXIT_SIGNAL;
         close(job->signals);
         sigaction(SIGCHLD, &job->child_before, NULL);
+        sigaction(SIGPIPE, &job->pipe_before, NULL);
         pthread_sigmask(SIG_SETMASK, &job->mask_before, NULL);
     }
     if (job->segment) munmap(job->segment, job->segment_bytes);
     if (job->memfd >= 0) close(job->memfd);
+    for (int r = 0; job->child && r < job->what->ranks; r++)
+        if (job->child[r].relay.fd >= 0) close(job->child[r].relay.fd); /* of one that could not be started */
+    free(job->stall.rank);
     free(job->environment);
     free(job->poll);
     free(job->child);

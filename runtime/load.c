@@ -244,6 +244,7 @@ static int load_weight(struct loader *loader, int w, size_t offset) {
         (uint64_t)part * rt_dtype_bytes(weight->dtype) > rt->class->bytes[RT_WEIGHTS] - offset)
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "weight %d of the program does not fit", w);
     if (part == 0) return RT_OK;
+    rt_at(rt, -1); /* weights may take long, and each is progress */
     box.src = source->bytes + weight->offset;
     box.dst = rt->arena[RT_WEIGHTS] + offset;
     copy_box(&box, 0, 0);

@@ -60,8 +60,7 @@ static bool parts_are_the_tensor(const struct view *view) {
 }
 
 static struct rt_comm *enter_site(struct rt *rt, int site, int axis) {
-    rt->site = site;
-    if (rt->comm->driver->report) rt->comm->driver->report(rt->comm, rt->step, site);
+    rt_at(rt, site);
     return rt->axis[axis];
 }
 
@@ -72,7 +71,7 @@ static int leave_site(struct rt *rt, const struct rt_comm *comm, int status) {
 int rt_chunk(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t outer,
              int64_t extent, int64_t inner, int64_t blocks, int64_t unit) {
     const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, unit);
-    rt->site = site;
+    rt_at(rt, site);
     pack_part(&view, rt->coordinate[axis], dst, src);
     return RT_OK;
 }
@@ -126,7 +125,7 @@ int rt_receive(struct rt *rt, int site, int axis, void *dst, int64_t bytes, int 
 
 int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count) {
     struct rt_comm *comm = rt->units;
-    if (rt->comm->driver->report) rt->comm->driver->report(rt->comm, rt->step, rt->site);
+    rt_at(rt, rt->site);
     return leave_site(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, RT_SUM));
 }
 

@@ -171,10 +171,14 @@ int rt_main(int argc, char **argv, const struct rt_program *program);
         if (rt_try_status) return rt_try_status;                                                                      \
     } while (0)
 
-/* The same for a call that may fail, made by instruction `number` (index into "instructions" of manifest.json). */
+/* Instruction `site` (index into "instructions" of manifest.json) begins; -1: none of them. What is said of a rank that
+ * fails, dies or is stuck names it, and a rank that never says so is taken for stuck. */
+void rt_at(struct rt *rt, int site);
+
+/* The same as RT_TRY for a call that may fail or take long, made by instruction `number`. */
 #define RT_TRY_AT(number, call)                                                                                       \
     do {                                                                                                              \
-        rt->site = (number);                                                                                          \
+        rt_at(rt, (number));                                                                                          \
         RT_TRY(call);                                                                                                 \
     } while (0)
 

@@ -53,17 +53,24 @@ static int run_inference(struct rt *rt, const void *const *inputs, void *const *
     return RT_OK;
 }
 
+void rt_at(struct rt *rt, int site) {
+    rt->site = site;
+    if (rt->comm->driver->report) rt->comm->driver->report(rt->comm, rt->step, site);
+}
+
 static int begin_step(struct rt *rt) {
     rt->step++;
-    rt->site = -1;
     rt->private->error[0] = 0;
-    if (rt->comm->driver->report) rt->comm->driver->report(rt->comm, rt->step, rt->site);
+    rt_at(rt, -1);
     return rt_kernels_threads(rt->threads);
 }
 
 static int end_step(struct rt *rt, int threads, int status) {
     rt_kernels_threads(threads);
-    if (!status) return RT_OK;
+    if (!status) {
+        rt_at(rt, -1);
+        return RT_OK;
+    }
     if (!rt->private->error[0]) rt_fail(rt, status, "step %lld failed", (long long)rt->step);
     rt->comm->driver->abort(rt->comm); /* the others must not wait for this rank */
     return status;

@@ -129,12 +129,32 @@ static int become_program(struct command *command, int lock, struct cli *cli) {
                       diag_quote(cli->diags, command->words.at[0]), strerror(errno));
 }
 
+/* What the launcher's reports call instructions by. */
+struct names {
+    const struct compiled *compiled;
+    struct cli *cli;
+};
+
+static const char *instruction_name(void *context, int site) {
+    const struct names *names = context;
+    const struct rt_json *list = rt_json_member(names->compiled->root, "instructions");
+    const struct rt_json *entry = list ? list->first : NULL;
+    for (int i = 0; entry && i < site; i++) entry = entry->next;
+    const char *node = rt_json_text(rt_json_member(entry, "node")), *op = rt_json_text(rt_json_member(entry, "op"));
+    if (!node || !op) return NULL;
+    return arena_printf(names->cli->arena, "node %s (%s)", diag_quote(names->cli->diags, node), op);
+}
+
 /* A process per rank; the launcher and the ranks print what goes wrong. */
-static int launch_ranks(struct command *command, int64_t ranks, struct cli *cli) {
+static int launch_ranks(struct command *command, const struct compiled *compiled, struct cli *cli) {
+    struct names names = {compiled, cli};
     VEC_PUSH(cli->arena, &command->words, NULL);
     const struct rt_launch launch = {.program = command->words.at[0],
                                      .arguments = (const char *const *)command->words.at + 1,
-                                     .ranks = (int)ranks};
+                                     .ranks = (int)compiled->runtime_ngpus,
+                                     .stall_ms = cli->options->stall_timeout * 1000,
+                                     .instruction = instruction_name,
+                                     .context = &names};
     return rt_launch(&launch);
 }
 
@@ -149,7 +169,7 @@ static int run_compiled(const struct compiled *compiled, struct cli *cli) {
     }
     build_command(&command, program, compiled->runtime_ngpus, cli);
     if (cli->options->comm == OPT_COMM_LOOPBACK) return become_program(&command, compiled->lock, cli);
-    return launch_ranks(&command, compiled->runtime_ngpus, cli);
+    return launch_ranks(&command, compiled, cli);
 }
 
 int cli_train(struct cli *cli) {

@@ -180,7 +180,7 @@ static void what_is_not_there_yet_is_refused_with_4(void **state) {
     REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: --loss", "compile", "m", "--loss", "mse");
     REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: --target cuda", "compile", "m", "--target=cuda");
     REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: --pas fsdp", "compile", "m", "--pas", "fsdp");
-    REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: rankc train", "train", "d", "--steps=3");
+    REFUSES(400, EXIT_UNSUPPORTED, "not supported yet: rankc ckpt", "ckpt", "info");
 }
 
 /* Every option of every verb: either it has a field and a setter that takes some value, or it is refused with 4. */

@@ -17,6 +17,10 @@
 /* Describes a program for `units` times `shards` ranks. */
 void tiny_program(struct rt_program *program, int shards, int units);
 
+/* TINY_DO=RANK:WHAT@STEP in the environment makes a rank misbehave in that step, in instruction 1 after its call; in
+ * step 0, before it joins. WHAT is a row of the table in tiny_misbehave.c. Does nothing for others. */
+void tiny_misbehave(int rank, int64_t step, struct rt *rt);
+
 /* Writes manifest.json, location.json and the weights' file below `directory`, which exists. */
 void tiny_write(const char *directory);
 

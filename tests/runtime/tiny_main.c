@@ -1,16 +1,14 @@
 /* The tiny program as an executable, for tests that start processes: TINY_SHARDS and TINY_UNITS say for how many.
- * With TINY_WRITE=DIR it writes its files and inputs there instead. TINY_DIE=RANK:HOW makes a rank end badly. */
+ * With TINY_WRITE=DIR it writes its files and inputs there instead. */
 #define _GNU_SOURCE 1
 
 #include "tiny.h"
 
 #include "base/npy.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static int env_int(const char *name, int otherwise) {
     return getenv(name) ? atoi(getenv(name)) : otherwise;
@@ -27,20 +25,14 @@ static int write_files(const char *directory) {
     return ok && rt_npy_write(path, RT_I64, 1, (int64_t[]){3}, ids, &why) ? 0 : 1;
 }
 
-static void die_if_asked(int argc, char **argv) {
-    const char *how = getenv("TINY_DIE");
-    for (int i = 1; how && i + 1 < argc; i++) {
-        if (strcmp(argv[i], "--rank") != 0 || atoi(argv[i + 1]) != atoi(how)) continue;
-        if (strstr(how, ":kill")) raise(SIGKILL);
-        if (strstr(how, ":stop")) raise(SIGSTOP);
-        if (strstr(how, ":exit0")) _exit(0);
-        if (strstr(how, ":exit1")) _exit(1);
-    }
+static void misbehave_before_joining(int argc, char **argv) {
+    for (int i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], "--rank") == 0) tiny_misbehave(atoi(argv[i + 1]), 0, NULL);
 }
 
 int main(int argc, char **argv) {
     if (getenv("TINY_WRITE")) return write_files(getenv("TINY_WRITE"));
-    die_if_asked(argc, argv);
+    misbehave_before_joining(argc, argv);
     struct rt_program program;
     tiny_program(&program, env_int("TINY_SHARDS", 1), env_int("TINY_UNITS", 1));
     return rt_main(argc, argv, &program);
