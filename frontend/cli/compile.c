@@ -7,7 +7,13 @@
 #include "frontend/cli/units.h"
 #include "frontend/driver.h"
 
-static void print_json(const struct compiled *compiled, const char *program) {
+/* By enum driver_made: for programs, and for people. */
+static const struct {
+    const char *word, *text;
+} kept[] = {
+    [MADE_ALL] = {"nothing", ""}, [MADE_CODE] = {"graph", " (graph kept)"}, [MADE_NOTHING] = {"all", " (reused)"}};
+
+static void print_json(const struct compiled *compiled, const char *program, enum driver_made made) {
     struct rt_json_writer w;
     struct rt_reason why;
     rt_json_start(&w);
@@ -16,6 +22,7 @@ static void print_json(const struct compiled *compiled, const char *program) {
     rt_json_key(&w, "directory"), rt_json_put_text(&w, compiled->directory);
     rt_json_key(&w, "plan_ngpus"), rt_json_put_int(&w, compiled->plan_ngpus);
     rt_json_key(&w, "runtime_ngpus"), rt_json_put_int(&w, compiled->runtime_ngpus);
+    rt_json_key(&w, "reused"), rt_json_put_text(&w, kept[made].word);
     rt_json_key(&w, "program");
     if (program)
         rt_json_put_text(&w, program);
@@ -27,7 +34,8 @@ static void print_json(const struct compiled *compiled, const char *program) {
 }
 
 /* Where it is, what a rank of it needs, and what to do next. */
-static void print_text(const struct compiled *compiled, const char *program, struct cli *cli) {
+static void print_text(const struct compiled *compiled, const char *program, enum driver_made made,
+                       struct cli *cli) {
     int64_t ranks = compiled->runtime_ngpus, largest = 0;
     const struct rt_json *all = rt_json_member(compiled->root, "ranks");
     for (const struct rt_json *rank = all ? all->first : NULL; rank; rank = rank->next) {
@@ -36,7 +44,8 @@ static void print_text(const struct compiled *compiled, const char *program, str
         if (peak > largest) largest = peak;
     }
     const char *directory = str_escape(cli->arena, compiled->directory, strlen(compiled->directory), 0);
-    printf("%s: %" PRId64 " rank%s, %s each\n", directory, ranks, ranks == 1 ? "" : "s", units_bytes(largest).text);
+    printf("%s: %" PRId64 " rank%s, %s each%s\n", directory, ranks, ranks == 1 ? "" : "s",
+           units_bytes(largest).text, kept[made].text);
     if (program) printf("run it with: rankc run %s\n", directory);
 }
 
@@ -50,16 +59,17 @@ int cli_dump(struct cli *cli) {
 int cli_compile(struct cli *cli) {
     const struct options *options = cli->options;
     struct compiled compiled;
+    enum driver_made made;
     if (options->dump_after) return cli_dump(cli);
-    if (driver_compile(options, cli->arena, cli->diags)) return -1;
+    if (driver_compile(options, cli->arena, cli->diags, &made)) return -1;
     if (options->quiet && !options->json) return 0;
     const char *directory = options_directory(options, cli->arena);
     if (compiled_open(&compiled, directory, cli)) return -1;
     const char *program = options->no_build ? NULL : arena_printf(cli->arena, "%s/build/run", directory);
     if (options->json)
-        print_json(&compiled, program);
+        print_json(&compiled, program, made);
     else
-        print_text(&compiled, program, cli);
+        print_text(&compiled, program, made, cli);
     compiled_close(&compiled);
     return 0;
 }

@@ -65,8 +65,9 @@ static const char *compile_into_cache(struct cli *cli) {
     options.output = cache_directory(cli);
     options.instance_name = cache_instance(model, cli);
     options.reuse = OPT_REUSE_MOO;
+    enum driver_made made;
     free(model);
-    if (!options.output || driver_compile(&options, cli->arena, cli->diags)) return NULL;
+    if (!options.output || driver_compile(&options, cli->arena, cli->diags, &made)) return NULL;
     return options_directory(&options, cli->arena);
 }
 
