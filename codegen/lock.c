@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TRIES_PER_SECOND = 20, NAME_BYTES = 256, TIME_BYTES = 32 };
+enum { TRIES_PER_SECOND = 100, NAME_BYTES = 256, TIME_BYTES = 32 };
 
 static const int operations[] = {[LOCK_READING] = LOCK_SH, [LOCK_WRITING] = LOCK_EX};
 

@@ -81,7 +81,7 @@ int output_open(struct output *output, struct arena *arena, struct diags *diags,
 /* A compile that was killed between two renames (swap_by_renaming) left the old result aside. */
 static int restore_old(struct output *output) {
     struct stat info;
-    if (lstat(output->directory, &info) == 0 || lstat(output->old, &info) < 0) return 0;
+    if (lstat(output->directory, &info) == 0 || lstat(output->old, &info) < 0 || !S_ISDIR(info.st_mode)) return 0;
     return rename(output->old, output->directory) < 0 ? fail(output, "restore", output->directory) : 0;
 }
 

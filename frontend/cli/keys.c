@@ -85,6 +85,12 @@ static void add_options(struct keys *keys, const struct options *options, const 
     }
 }
 
+/* The graph and what is made of it carry the model's name, not its directory's. */
+static const char *file_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 int keys_make(struct keys *keys, const struct options *options, const struct side_files *side, int nfiles,
               const char *const *files, struct arena *arena, struct diags *diags) {
     *keys = (struct keys){0};
@@ -93,12 +99,12 @@ int keys_make(struct keys *keys, const struct options *options, const struct sid
         add_part(&keys->graph, arena, i ? arena_printf(arena, "external data %d", i) : "model",
                  keys->files.at[i].hash);
     }
+    add_part(&keys->graph, arena, "file name", file_name(options->operand));
     add_options(keys, options, side, arena);
     add_part(&keys->graph, arena, "bound inputs", side->binds_hash);
     if (add_build(&keys->graph, arena, diags) < 0) return -1;
     seal(&keys->graph, arena);
     add_part(&keys->plan, arena, "plan file", side->plan_hash);
-    add_part(&keys->plan, arena, "model name", options_model(options, arena));
     add_part(&keys->plan, arena, "instance name", options_instance(options, arena));
     add_part(&keys->plan, arena, "graph", keys->graph.hex);
     seal(&keys->plan, arena);

@@ -1,8 +1,9 @@
-/* Reuse keys: hashes of content, never of names of files or times.
+/* Reuse keys: hashes of content, never of directories or times.
  *
- * The graph key is made of the bytes of the model and its external data, the options that shape the graph, bound inputs
- * and this build of rankc (which holds the templates); the plan key of the graph key, all other options that reach what
- * is generated, the content of a rule or plan file, and the names that generated code carries. Both keep their parts, so
+ * The graph key is made of the bytes of the model and its external data, the model's file name (the graph carries it),
+ * the options that shape the graph, bound inputs and this build of rankc (which holds the templates); the plan key of the
+ * graph key, all other options that reach what is generated, the content of a rule or plan file, and the instance's name
+ * (generated code carries it). Both keep their parts, so
  * that a difference can be named. */
 #ifndef FRONTEND_CLI_KEYS_H
 #define FRONTEND_CLI_KEYS_H
