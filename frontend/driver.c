@@ -10,6 +10,7 @@
 #include "codegen/output.h"
 #include "frontend/build_program.h"
 #include "frontend/import.h"
+#include "frontend/cli/attach.h"
 #include "frontend/cli/keys.h"
 #include "frontend/cli/location.h"
 #include "frontend/cli/reuse.h"
@@ -160,10 +161,18 @@ static int job_open(struct job *job) {
     return 0;
 }
 
+static int read_kept(struct job *job, const char *path) {
+    int nfiles = job->model->files.n;
+    struct attach_file *files = ARENA_ARRAY(job->arena, struct attach_file, nfiles + 1);
+    for (int i = 0; i < nfiles; i++)
+        files[i] = (struct attach_file){job->model->files.at[i].data, job->model->files.at[i].bytes};
+    return read_text(job, path) < 0 ? -1 : attach_weights(job->graph, nfiles, files, job->diags);
+}
+
 /* The graph of an ONNX model; `kept`: that of an earlier compile, as graph.rir. */
 static int job_import(struct job *job, const char *kept) {
     if (!job->model) return 0;
-    int status = kept ? read_text(job, kept) : import_onnx(job);
+    int status = kept ? read_kept(job, kept) : import_onnx(job);
     if (status < 0 || job->diags->errors) return -1;
     job->graph->mesh.naxes = 0;
     set_mesh(job);

@@ -13,6 +13,28 @@ static const struct {
 } kept[] = {
     [MADE_ALL] = {"nothing", ""}, [MADE_CODE] = {"graph", " (graph kept)"}, [MADE_NOTHING] = {"all", " (reused)"}};
 
+/* {"graph": {"key", "parts"}, "plan": ..}, as in manifest.json. */
+static void put_keys(struct rt_json_writer *w, const struct rt_json *keys) {
+    static const char *const names[] = {"graph", "plan"};
+    rt_json_open(w, '{', RT_JSON_LINES);
+    for (int i = 0; i < 2; i++) {
+        const struct rt_json *key = rt_json_member(keys, names[i]), *parts = rt_json_member(key, "parts");
+        const char *hex = rt_json_text(rt_json_member(key, "key"));
+        rt_json_key(w, names[i]);
+        rt_json_open(w, '{', RT_JSON_LINES);
+        rt_json_key(w, "key"), rt_json_put_text(w, hex ? hex : "");
+        rt_json_key(w, "parts"), rt_json_open(w, '{', RT_JSON_LINES);
+        bool listed = parts && parts->kind == RT_JSON_OBJECT;
+        for (const struct rt_json *part = listed ? parts->first : NULL; part; part = part->next) {
+            const char *value = rt_json_text(part);
+            rt_json_key_bytes(w, part->key, part->key_bytes), rt_json_put_text(w, value ? value : "");
+        }
+        rt_json_close(w, '}');
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, '}');
+}
+
 static void print_json(const struct compiled *compiled, const char *program, enum driver_made made) {
     struct rt_json_writer w;
     struct rt_reason why;
@@ -23,6 +45,7 @@ static void print_json(const struct compiled *compiled, const char *program, enu
     rt_json_key(&w, "plan_ngpus"), rt_json_put_int(&w, compiled->plan_ngpus);
     rt_json_key(&w, "runtime_ngpus"), rt_json_put_int(&w, compiled->runtime_ngpus);
     rt_json_key(&w, "reused"), rt_json_put_text(&w, kept[made].word);
+    rt_json_key(&w, "keys"), put_keys(&w, rt_json_member(compiled->root, "keys"));
     rt_json_key(&w, "program");
     if (program)
         rt_json_put_text(&w, program);
