@@ -488,9 +488,11 @@ static int compile_job(struct job *job, enum driver_made *made) {
 }
 
 int driver_compile(const struct options *options, struct arena *arena, struct diags *diags,
-                   enum driver_made *made) {
+                   struct driver_result *result) {
     struct job job = {.options = options, .arena = arena, .diags = diags};
-    return compile_job(&job, made);
+    int status = compile_job(&job, &result->made);
+    result->key = job.keys.plan.hex;
+    return status;
 }
 
 int driver_compile_whole(const char *dir, const char *out, struct arena *arena, struct diags *diags) {

@@ -82,17 +82,17 @@ int cli_dump(struct cli *cli) {
 int cli_compile(struct cli *cli) {
     const struct options *options = cli->options;
     struct compiled compiled;
-    enum driver_made made;
+    struct driver_result result;
     if (options->dump_after) return cli_dump(cli);
-    if (driver_compile(options, cli->arena, cli->diags, &made)) return -1;
+    if (driver_compile(options, cli->arena, cli->diags, &result)) return -1;
     if (options->quiet && !options->json) return 0;
     const char *directory = options_directory(options, cli->arena);
     if (compiled_open(&compiled, directory, cli)) return -1;
     const char *program = options->no_build ? NULL : arena_printf(cli->arena, "%s/build/run", directory);
     if (options->json)
-        print_json(&compiled, program, made);
+        print_json(&compiled, program, result.made);
     else
-        print_text(&compiled, program, made, cli);
+        print_text(&compiled, program, result.made, cli);
     compiled_close(&compiled);
     return 0;
 }
