@@ -192,6 +192,7 @@ static const struct target *target_of(const struct job *job) {
     return target_find(choice_word(job->options->target));
 }
 
+/* How many ranks there are in all: as the options say, in units of the mesh's size where text IR brought the mesh. */
 static int job_ranks(const struct job *job, int *ranks) {
     const struct options *options = job->options;
     int unit = mesh_size(job->graph ? &job->graph->mesh : &job->side.mesh);
@@ -220,12 +221,17 @@ static int read_training(struct job *job) {
     return 0;
 }
 
+/* NULL where the graph is not trained, or not imported yet. */
+static const struct training *training_of(const struct job *job) {
+    return job->graph && job->graph->train ? &job->training : NULL;
+}
+
 static struct pass_context pass_context(const struct job *job) {
     return (struct pass_context){.policy = job->side.policy,
                                  .rules = job->side.rules,
                                  .plan = job->side.plan ? rt_json_root(job->side.plan) : NULL,
                                  .plan_file = job->options->load_plan,
-                                 .training = job->graph->train ? &job->training : NULL,
+                                 .training = training_of(job),
                                  .diags = job->diags};
 }
 
@@ -241,7 +247,6 @@ static int job_plan(struct job *job) {
     return 0;
 }
 
-/* How many ranks there are in all: as the options say, in units of the mesh's size where text IR brought the mesh. */
 /* What the plan came from, for titles; file names stay out of what is written. */
 static const char *pas_text(const struct job *job) {
     if (job->side.plan) return "plan";
@@ -268,7 +273,7 @@ static int job_describe(struct job *job) {
                                       .version = RANKC_VERSION,
                                       .pas = pas_text(job),
                                       .runtime_ngpus = ranks,
-                                      .training = job->graph->train ? &job->training : NULL,
+                                      .training = training_of(job),
                                       .nfiles = job->files.n};
     if (keys_make(&job->keys, options, &job->side, job->files.n, job->files.at, job->arena, job->diags) < 0)
         return -1;
@@ -380,6 +385,7 @@ static int save_plan(const struct job *job, const char *plan, size_t bytes) {
 static int generate(struct job *job, struct output *output) {
     struct program program;
     const char *imported = text_print(job->arena, job->graph);
+    job->info.training = training_of(job);
     if (job_plan(job) < 0 ||
         program_make(&program, &job->plan, &job->sources, target_of(job), &job->info, job->diags) < 0)
         return -1;
