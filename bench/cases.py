@@ -56,6 +56,20 @@ def ort(model, threads, repeat, warmup=3):
     return side
 
 
+def restart(model, threads, whole):
+    """A process that starts with a model compiled before and gives its first result; `whole`: it is given the model, and
+    finds by itself that it was compiled before."""
+    def side(bench):
+        cache = f"{bench.work}/cache"
+        given = bench.model(model) if whole else bench.compiled(model, None)
+        command = ["env", f"XDG_CACHE_HOME={cache}", bench.rankc, "run", given, "--input", f"x={bench.input(model)}",
+                   "--threads", str(threads), "--json"]
+        os.makedirs(cache, exist_ok=True)
+        run(command, 300)
+        return Side("rankc run " + ("MODEL" if whole else "DIR"), command)
+    return side
+
+
 def torch(threads, repeat, warmup=2):
     def side(bench):
         return Side("PyTorch", [bench.python("torch"), f"{bench.here}/peer_torch.py", str(threads), str(repeat),
@@ -140,6 +154,10 @@ for ranks, sizes in ((2, (4 * KB, 64 * KB, 384 * KB, MB, 16 * MB, 64 * MB)), (4,
             add(f"allreduce-{ranks}-{text.replace(' ', '').lower()}-{memory}-{library.lower().replace(' ', '')}",
                 "allreduce", f"{ranks} ranks, {text}, {memory}", all_reduce(ranks, size, repeat, memory),
                 mpi_all_reduce(library, ranks, size, repeat), cores=2)
+
+for what, whole in (("the compiled directory", False), ("the model file", True)):
+    add(f"restart-{'model' if whole else 'dir'}", "restart", f"GPT-2 124M, 2 threads, from {what}",
+        restart("gpt2_lm", 2, whole), ort("gpt2_lm", 2, 1, warmup=0), figure="first_ms", cores=2)
 
 for layers in (2, 12, 24):
     add(f"compile-{layers}", "compile", f"GPT-2 stack, {layers} layers", compilation(f"gpt2_{layers}", False),

@@ -61,8 +61,9 @@ def sample(side, timeout=300):
     output = run(side.command, timeout)
     wall = time.monotonic() - begin
     foreign = (busy_seconds() - busy - (own_seconds() - own)) / wall
-    figures = flatten(json.loads(output)) if side.json else {}
-    return dict(figures, wall_ms=wall * 1e3, foreign=round(max(foreign, 0.0), 3))
+    result = json.loads(output) if side.json else {}
+    figures = flatten(result) if side.json else {}
+    return dict(figures, wall_ms=wall * 1e3, first_ms=result.get("first_ms", wall * 1e3), foreign=round(max(foreign, 0.0), 3))
 
 
 def flatten(result):

@@ -2,7 +2,8 @@
 """Times ONNX Runtime: peer_ort.py MODEL.onnx INPUT.npy THREADS REPEAT WARMUP [OUTPUT.npy].
 
 The model's one input is read from INPUT.npy. Prints what `rankc run --json` prints, so that both are read alike;
-"idle_rss" is the memory in use before the model was loaded (Python and its modules)."""
+"idle_rss" is the memory in use before the model was loaded (Python and its modules), "first_ms" the time of creating the
+session and of the first run, without the start of Python."""
 import json
 import sys
 import time
@@ -31,13 +32,14 @@ def main(model, given, threads, repeat, warmup, output=None):
         begin = time.perf_counter()
         result = session.run(None, feed)
         steps.append((time.perf_counter() - begin) * 1e3)
+    first = load * 1e3 + steps[0]
     steps = steps[int(warmup):]
     if output:
         np.save(output, result[0])
     print(json.dumps({
         "version": onnxruntime.__version__,
         "step_ms": {"min": min(steps), "median": float(np.median(steps)), "max": max(steps)},
-        "load_ms": load * 1e3, "peak_rss": [peak_rss()], "idle_rss": idle}))
+        "load_ms": load * 1e3, "first_ms": first, "peak_rss": [peak_rss()], "idle_rss": idle}))
 
 
 if __name__ == "__main__":

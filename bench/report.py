@@ -30,6 +30,9 @@ GROUPS = {
     "allreduce": ("All-reduce", """Sum of f32, out of place, from a barrier to the slowest rank's end. *symmetric*:
         buffers where compiled programs keep communicated tensors; *staged*: in memory of the rank's own. On a machine
         with fewer cores than ranks, ranks take turns."""),
+    "restart": ("Restart", """From nothing but files in the page cache to the first result: rankc from the start of the
+        process to its end, ONNX Runtime from `InferenceSession` to the end of the first run, without the start of Python.
+        *the model file*: `rankc run MODEL.onnx`, which hashes the model to see that it was compiled before."""),
     "compile": ("Compilation", """Wall time of `rankc compile` into an empty directory, hashing of the model's weights
         included."""),
 }

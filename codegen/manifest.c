@@ -281,7 +281,7 @@ static void put_files(json *w, const struct program *program) {
 static void start(json *w) {
     rt_json_start(w);
     rt_json_open(w, '{', RT_JSON_LINES);
-    put_int(w, "format", 1);
+    put_int(w, "format", MANIFEST_FORMAT);
 }
 
 static const char *finish(json *w, struct arena *arena) {
@@ -290,6 +290,22 @@ static const char *finish(json *w, struct arena *arena) {
     const char *text = rt_json_end(w, &why) ? arena_copy(arena, w->text, w->bytes) : NULL;
     rt_json_discard(w);
     return text;
+}
+
+#define OWN_HASH ",\n  \"hash_above\": \"" /* in no string: its quotes would be escaped */
+
+static void put_own_hash(json *w) {
+    char hex[RT_HASH_HEX];
+    rt_hash_bytes(w->text, w->bytes, hex);
+    put(w, "hash_above", hex);
+}
+
+bool manifest_text_is_intact(const char *text, size_t bytes) {
+    const char *at = memmem(text, bytes, OWN_HASH, strlen(OWN_HASH));
+    char hex[RT_HASH_HEX];
+    if (!at || bytes - (size_t)(at - text) < strlen(OWN_HASH) + RT_HASH_HEX) return false;
+    rt_hash_bytes(text, (size_t)(at - text), hex);
+    return memcmp(at + strlen(OWN_HASH), hex, RT_HASH_HEX - 1) == 0;
 }
 
 const char *manifest_text(const struct manifest *m) {
@@ -316,7 +332,7 @@ const char *manifest_text(const struct manifest *m) {
     put_nodes(&w, m->plan, m->info, false);
     put_instructions(&w, m->plan);
     put_tensors(&w, m->plan);
-    if (m->program) put_files(&w, m->program);
+    if (m->program) put_own_hash(&w), put_files(&w, m->program);
     return finish(&w, graph->arena);
 }
 

@@ -5,12 +5,10 @@
 #include <ftw.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { TRIES_PER_SECOND = 20, MAX_OPEN = 16 };
+enum { MAX_OPEN = 16 };
 
 static int fail(struct output *output, const char *what, const char *path) {
     int reason = errno;
@@ -38,31 +36,64 @@ static int make_directories(struct output *output, const char *path) {
     return make_directory(output, copy);
 }
 
-static int take_lock(struct output *output, const char *path, long timeout) {
-    const struct timespec pause = {.tv_nsec = 1000000000 / TRIES_PER_SECOND};
-    output->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (output->lock < 0) return fail(output, "open lock", path);
-    for (long tries = 0; flock(output->lock, LOCK_EX | LOCK_NB); tries++) {
-        if (errno != EWOULDBLOCK && errno != EINTR) return fail(output, "lock", path);
-        if (tries >= timeout * TRIES_PER_SECOND) {
-            diag_error(output->diags, 701, EXIT_BUSY, NULL, "%s is locked by another rankc",
-                       diag_quote(output->diags, path));
-            diag_help(output->diags, "waited %ld s (--lock-timeout)", timeout);
-            return -1;
-        }
-        nanosleep(&pause, NULL);
-    }
+/* What is at `path`, if anything, must be a directory and no link to one. */
+static int check_place(struct output *output, const char *path) {
+    struct stat info;
+    if (lstat(path, &info) < 0) return errno == ENOENT ? 0 : fail(output, "look at", path);
+    if (S_ISDIR(info.st_mode)) return 0;
+    if (S_ISLNK(info.st_mode))
+        return diag_error(output->diags, 613, EXIT_SYSTEM, NULL, "%s is a symbolic link, which is not followed",
+                          diag_quote(output->diags, path));
+    errno = ENOTDIR;
+    return fail(output, "use", path);
+}
+
+/* Without the right to write, the lock is only good for reading. */
+static int open_lock(struct output *output) {
+    const char *path = output->lock_path;
+    output->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (output->lock >= 0) return 0;
+    if (errno == ELOOP)
+        return diag_error(output->diags, 613, EXIT_SYSTEM, NULL, "%s is a symbolic link, which is not followed",
+                          diag_quote(output->diags, path));
+    if (errno != EACCES && errno != EROFS && errno != EPERM) return fail(output, "open lock", path);
+    output->unwritable = errno;
+    output->lock = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     return 0;
 }
 
 int output_open(struct output *output, struct arena *arena, struct diags *diags, const char *root,
                 const char *model, const char *instance, long timeout) {
-    *output = (struct output){.arena = arena, .diags = diags, .lock = -1};
-    const char *parent = arena_printf(arena, "%s/%s", root, model);
-    output->directory = arena_printf(arena, "%s/%s", parent, instance);
-    output->staging = arena_printf(arena, "%s/.%s.new", parent, instance);
-    if (make_directories(output, parent) < 0) return -1;
-    return take_lock(output, arena_printf(arena, "%s/.lock-%s-%s", root, model, instance), timeout);
+    *output = (struct output){.arena = arena, .diags = diags, .lock = -1, .timeout = timeout};
+    output->parent = arena_printf(arena, "%s/%s", root, model);
+    output->directory = arena_printf(arena, "%s/%s", output->parent, instance);
+    output->staging = arena_printf(arena, "%s/.%s.new", output->parent, instance);
+    output->old = arena_printf(arena, "%s/.%s.old", output->parent, instance);
+    output->lock_path = arena_printf(arena, "%s/.lock-%s-%s", root, model, instance);
+    if (check_place(output, output->parent) < 0 || make_directories(output, output->parent) < 0 ||
+        open_lock(output) < 0)
+        return -1;
+    if (output->lock >= 0 && lock_take(output->lock, output->lock_path, LOCK_READING, timeout, diags) < 0)
+        return -1;
+    return check_place(output, output->directory);
+}
+
+/* A compile that was killed between two renames (swap_by_renaming) left the old result aside. */
+static int restore_old(struct output *output) {
+    struct stat info;
+    if (lstat(output->directory, &info) == 0 || lstat(output->old, &info) < 0 || !S_ISDIR(info.st_mode)) return 0;
+    return rename(output->old, output->directory) < 0 ? fail(output, "restore", output->directory) : 0;
+}
+
+int output_own(struct output *output) {
+    if (output->unwritable) {
+        errno = output->unwritable;
+        return fail(output, "write", output->lock_path);
+    }
+    if (lock_take(output->lock, output->lock_path, LOCK_WRITING, output->timeout, output->diags) < 0) return -1;
+    output->mode = LOCK_WRITING;
+    if (check_place(output, output->directory) < 0) return -1;
+    return restore_old(output);
 }
 
 /* Removal ---------------------------------------------------------------------------------------------------------
@@ -87,6 +118,7 @@ static int remove_tree(struct output *output, const char *path) {
 int output_begin(struct output *output) {
     if (remove_tree(output, output->staging) < 0) return -1;
     if (mkdir(output->staging, 0777) < 0) return fail(output, "make directory", output->staging);
+    output->staged = true;
     return 0;
 }
 
@@ -122,11 +154,11 @@ int output_write(struct output *output, const char *path, const void *bytes, siz
     return write_file(output, full, bytes, count);
 }
 
+/* The new file is written beside the result: a compile that is killed leaves nothing in it. */
 int output_replace(struct output *output, const char *path, const void *bytes, size_t count) {
     const char *full = arena_printf(output->arena, "%s/%s", output->directory, path);
-    const char *fresh = arena_printf(output->arena, "%s.new", full);
-    unlink(fresh);
-    if (write_file(output, fresh, bytes, count) < 0) return -1;
+    if (output_begin(output) < 0 || output_write(output, path, bytes, count) < 0) return -1;
+    const char *fresh = arena_printf(output->arena, "%s/%s", output->staging, path);
     return rename(fresh, full) < 0 ? fail(output, "write", full) : 0;
 }
 
@@ -138,33 +170,47 @@ static int sync_directory(const char *path) {
     return status;
 }
 
-/* The exchange puts the old result where the new one was staged; where the file system cannot exchange, two
- * renames. */
+static int rename_into_place(struct output *output) {
+    if (rename(output->staging, output->directory) == 0) return 0;
+    return fail(output, "create", output->directory);
+}
+
+/* Two renames, for file systems that cannot exchange. */
+static int swap_by_renaming(struct output *output) {
+    if (remove_tree(output, output->old) < 0) return -1;
+    if (rename(output->directory, output->old) < 0) return fail(output, "replace", output->directory);
+    if (rename_into_place(output) < 0) {
+        rename(output->old, output->directory);
+        return -1;
+    }
+    return remove_tree(output, output->old);
+}
+
+/* The exchange puts the old result where the new one was staged. */
 int output_commit(struct output *output) {
     struct stat info;
     bool exists = lstat(output->directory, &info) == 0;
+    int status;
     sync_directory(output->staging);
-    if (exists && !S_ISDIR(info.st_mode)) {
-        errno = ENOTDIR;
-        return fail(output, "replace", output->directory);
-    }
     if (!exists)
-        return rename(output->staging, output->directory) < 0 ? fail(output, "create", output->directory) : 0;
-    if (renameat2(AT_FDCWD, output->staging, AT_FDCWD, output->directory, RENAME_EXCHANGE) == 0)
-        return remove_tree(output, output->staging);
-    const char *old = arena_printf(output->arena, "%s.old", output->staging);
-    if (remove_tree(output, old) < 0) return -1;
-    if (rename(output->directory, old) < 0) return fail(output, "replace", output->directory);
-    if (rename(output->staging, output->directory) < 0) {
-        int reason = errno;
-        rename(old, output->directory);
-        errno = reason;
-        return fail(output, "create", output->directory);
-    }
-    return remove_tree(output, old);
+        status = rename_into_place(output);
+    else if (renameat2(AT_FDCWD, output->staging, AT_FDCWD, output->directory, RENAME_EXCHANGE) == 0)
+        status = remove_tree(output, output->staging);
+    else
+        status = swap_by_renaming(output);
+    sync_directory(output->parent);
+    if (!status) output->staged = false;
+    return status;
+}
+
+/* The reason for giving up is known already; what cannot be removed is cleared by the next compile. */
+static void drop_staged(struct output *output) {
+    if (output->staged) nftw(output->staging, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS);
+    output->staged = false;
 }
 
 void output_close(struct output *output) {
-    if (output->lock >= 0) close(output->lock);
+    drop_staged(output);
+    lock_release(output->lock, output->mode);
     output->lock = -1;
 }

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +14,8 @@
 #include <unistd.h>
 
 #include "ir/base/str.h"
+#include "runtime/base/file.h"
+#include "runtime/base/hash.h"
 
 extern char **environ;
 
@@ -28,24 +31,100 @@ static bool exists(const char *path) {
     return access(path, R_OK) == 0;
 }
 
-/* "RANKC_CFLAGS=..." and "RANKC_LIBS=..." for make's command line; NULLs where no runtime is beside the executable.
- */
-static void find_runtime(struct arena *arena, const char **cflags, const char **libs) {
+/* Of the runtime, what reaches a program, relative to `include`. */
+static const char *const headers[] = {"rankc/rt.h", "rankc/kernels/c/kernels.h", "rankc/kernels/c/math.h"};
+/* Variables that the Makefile takes from the environment. */
+static const char *const variables[] = {"CC", "ARCH", "CFLAGS", "LDFLAGS"};
+
+enum { NHEADERS = sizeof headers / sizeof *headers, NVARIABLES = sizeof variables / sizeof *variables };
+
+struct runtime {
+    const char *include, *library; /* NULL: none beside the executable */
+};
+
+static struct runtime find_runtime(struct arena *arena) {
     char self[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    *cflags = *libs = NULL;
-    if (length <= 0) return;
+    if (length <= 0) return (struct runtime){0};
     self[length] = 0;
     *strrchr(self, '/') = 0;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        const char *include = arena_printf(arena, "%s/%s", self, places[i].include);
-        const char *library = arena_printf(arena, "%s/%s", self, places[i].library);
-        if (!exists(arena_printf(arena, "%s/rankc/rt.h", include)) || !exists(library)) continue;
-        *cflags = arena_printf(arena, "RANKC_CFLAGS=-I'%s' %s", include, RANKC_RT_CFLAGS);
-        *libs = arena_printf(arena, "RANKC_LIBS='%s' %s", library, RANKC_RT_LIBS);
-        return;
+        struct runtime found = {arena_printf(arena, "%s/%s", self, places[i].include),
+                                arena_printf(arena, "%s/%s", self, places[i].library)};
+        if (exists(arena_printf(arena, "%s/%s", found.include, headers[0])) && exists(found.library)) return found;
     }
+    return (struct runtime){0};
 }
+
+/* Stamp
+ * ------------------------------------------------------------------------------------------------------------- */
+
+/* What -march=native goes by, as the kernel tells it: the first line of features. */
+static void hash_processor(struct rt_hash *hash) {
+    char *line = NULL;
+    size_t room = 0;
+    FILE *info = fopen("/proc/cpuinfo", "re");
+    while (info && getline(&line, &room, info) > 0) {
+        if (strncmp(line, "flags", 5) != 0 && strncmp(line, "Features", 8) != 0) continue;
+        rt_hash_text(hash, line);
+        break;
+    }
+    if (info) fclose(info);
+    free(line);
+}
+
+static void hash_file(struct rt_hash *hash, const char *path) {
+    struct rt_reason why;
+    char hex[RT_HASH_HEX];
+    rt_hash_text(hash, rt_hash_file(path, hex, &why) ? hex : "");
+}
+
+/* What a program is made of besides its sources. Without a runtime beside the executable pkg-config chooses one, which is
+ * not looked at. */
+static const char *stamp_text(struct arena *arena) {
+    struct runtime runtime = find_runtime(arena);
+    struct rt_hash hash;
+    char hex[RT_HASH_HEX];
+    rt_hash_start(&hash);
+    for (int i = 0; i < NVARIABLES; i++) {
+        const char *value = getenv(variables[i]);
+        rt_hash_text(&hash, value ? value : "");
+    }
+    hash_processor(&hash);
+    rt_hash_text(&hash, RANKC_RT_CFLAGS " " RANKC_RT_LIBS);
+    if (runtime.library) hash_file(&hash, runtime.library);
+    for (int i = 0; i < NHEADERS && runtime.include; i++)
+        hash_file(&hash, arena_printf(arena, "%s/%s", runtime.include, headers[i]));
+    rt_hash_hex(&hash, hex);
+    return arena_printf(arena, "%s\n", hex);
+}
+
+static const char *stamp_path(struct arena *arena, const char *directory) {
+    return arena_printf(arena, "%s/build/stamp", directory);
+}
+
+bool build_is_current(struct arena *arena, const char *directory) {
+    const char *wanted = stamp_text(arena);
+    struct rt_reason why;
+    void *bytes;
+    size_t count;
+    if (access(arena_printf(arena, "%s/build/run", directory), X_OK) != 0) return false;
+    if (!rt_file_read(stamp_path(arena, directory), 4096, &bytes, &count, &why)) return false;
+    bool current = count == strlen(wanted) && memcmp(bytes, wanted, count) == 0;
+    free(bytes);
+    return current;
+}
+
+static int put_stamp(struct arena *arena, struct diags *diags, const char *directory) {
+    const char *text = stamp_text(arena);
+    struct rt_piece piece = {text, strlen(text)};
+    struct rt_reason why;
+    if (rt_file_write(stamp_path(arena, directory), &piece, 1, &why)) return 0;
+    return diag_error(diags, 611, EXIT_SYSTEM, NULL, "%s", why.text);
+}
+
+/* Make
+ * -------------------------------------------------------------------------------------------------------------- */
 
 /* What the child says, up to KEPT_BYTES; more is read and dropped, so that it does not block. */
 static void collect(int fd, struct strbuf *said) {
@@ -86,11 +165,7 @@ static int spawn(char *const *argv, int out, pid_t *pid) {
     return status;
 }
 
-int build_program(struct arena *arena, struct diags *diags, const char *directory) {
-    const char *cflags, *libs;
-    find_runtime(arena, &cflags, &libs);
-    const char *jobs = arena_printf(arena, "-j%ld", sysconf(_SC_NPROCESSORS_ONLN));
-    const char *argv[] = {"make", "-s", jobs, "-C", directory, "all", cflags, libs, NULL};
+static int run_make(struct arena *arena, struct diags *diags, const char *directory, const char *const *argv) {
     struct strbuf said;
     int fds[2], status;
     pid_t pid;
@@ -107,4 +182,20 @@ int build_program(struct arena *arena, struct diags *diags, const char *director
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR) return diag_error(diags, 601, EXIT_SYSTEM, NULL, "waitpid: %s", strerror(errno));
     return report(diags, directory, status, &said);
+}
+
+/* Everything is made anew: times of files say nothing about a runtime or flags that changed, and an object may be that of
+ * a make that was killed. */
+int build_program(struct arena *arena, struct diags *diags, const char *directory) {
+    struct runtime runtime = find_runtime(arena);
+    const char *cflags = NULL, *libs = NULL;
+    if (runtime.include) {
+        cflags = arena_printf(arena, "RANKC_CFLAGS=-I'%s' %s", runtime.include, RANKC_RT_CFLAGS);
+        libs = arena_printf(arena, "RANKC_LIBS='%s' %s", runtime.library, RANKC_RT_LIBS);
+    }
+    const char *jobs = arena_printf(arena, "-j%ld", sysconf(_SC_NPROCESSORS_ONLN));
+    const char *argv[] = {"make", "-s", "-B", jobs, "-C", directory, "all", cflags, libs, NULL};
+    unlink(stamp_path(arena, directory));
+    if (run_make(arena, diags, directory, argv) < 0) return -1;
+    return put_stamp(arena, diags, directory);
 }

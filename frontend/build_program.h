@@ -2,10 +2,16 @@
 #ifndef FRONTEND_BUILD_PROGRAM_H
 #define FRONTEND_BUILD_PROGRAM_H
 
+#include <stdbool.h>
+
 #include "ir/base/diag.h"
 
 /* Runs make in `directory`, with the runtime that belongs to this rankc: the installed one beside it, or that of its
  * build tree; else the Makefile asks pkg-config. E0621 with the first lines of what failed. */
 int build_program(struct arena *arena, struct diags *diags, const char *directory);
+
+/* The program in `directory` was built by build_program from the same runtime, with the same flags, for this processor:
+ * build/stamp says so. The sources are not looked at. */
+bool build_is_current(struct arena *arena, const char *directory);
 
 #endif

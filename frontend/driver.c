@@ -10,6 +10,9 @@
 #include "codegen/output.h"
 #include "frontend/build_program.h"
 #include "frontend/import.h"
+#include "frontend/cli/attach.h"
+#include "frontend/cli/keys.h"
+#include "frontend/cli/location.h"
 #include "frontend/cli/reuse.h"
 #include "frontend/cli/side_files.h"
 #include "ir/base/str.h"
@@ -35,7 +38,7 @@ struct job {
     struct sources sources;
     struct training training;
     struct program_info info;
-    struct reuse_keys keys;
+    struct keys keys;
 };
 
 /* Reading ---------------------------------------------------------------------------------------------------------
@@ -103,13 +106,13 @@ static int check_text_weights(const struct job *job) {
 }
 
 /* Text IR is taken as a model too: for tests, and for graphs written by hand or edited. */
-static int read_text(struct job *job) {
+static int read_text(struct job *job, const char *path) {
     struct rt_reason why;
     void *bytes;
     size_t count;
-    if (!rt_file_read(job->options->operand, (size_t)1 << 30, &bytes, &count, &why))
+    if (!rt_file_read(path, (size_t)1 << 30, &bytes, &count, &why))
         return diag_error(job->diags, 601, EXIT_SYSTEM, NULL, "%s", why.text);
-    int status = text_parse(job->arena, job->diags, job->options->operand, bytes, count, &job->graph);
+    int status = text_parse(job->arena, job->diags, path, bytes, count, &job->graph);
     free(bytes);
     return status;
 }
@@ -118,7 +121,14 @@ static enum rt_dtype wanted_dtype(const struct options *options) {
     return options->dtype == CHOICE_NONE ? RT_DTYPE_NONE : rt_dtype_by_name(choice_word(options->dtype));
 }
 
-static int read_onnx(struct job *job) {
+static int open_onnx(struct job *job) {
+    const struct options *options = job->options;
+    if (onnx_open(job->arena, job->diags, options->operand, options->allow_links, &job->model) < 0) return -1;
+    for (int i = 0; i < job->model->files.n; i++) VEC_PUSH(job->arena, &job->files, job->model->files.at[i].path);
+    return 0;
+}
+
+static int import_onnx(struct job *job) {
     const struct options *options = job->options;
     struct import_options import = {.ndims = options->dims.all.n, .dtype = wanted_dtype(options)};
     struct import_dim *dims = ARENA_ARRAY(job->arena, struct import_dim, import.ndims + 1);
@@ -128,10 +138,7 @@ static int read_onnx(struct job *job) {
     import.train = options->train;
     import.nbinds = job->side.nbinds;
     import.binds = job->side.binds;
-    if (onnx_open(job->arena, job->diags, options->operand, options->allow_links, &job->model) < 0) return -1;
-    if (import_model(job->arena, job->diags, job->model, &import, &job->graph) < 0) return -1;
-    for (int i = 0; i < job->model->files.n; i++) VEC_PUSH(job->arena, &job->files, job->model->files.at[i].path);
-    return 0;
+    return import_model(job->arena, job->diags, job->model, &import, &job->graph);
 }
 
 /* The mesh of the options; text that brings its own keeps it. */
@@ -142,16 +149,38 @@ static void set_mesh(struct job *job) {
         job->graph->mesh = job->side.mesh;
 }
 
-static int job_read(struct job *job) {
-    int before = job->diags->errors;
+/* Opens the model, with all that is reported of it before its operators are looked at. Text is read at once. */
+static int job_open(struct job *job) {
     if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
-    int status = has_suffix(job->options->operand, ".rir") ? read_text(job) : read_onnx(job);
-    if (status < 0 || job->diags->errors > before) return -1;
+    if (!has_suffix(job->options->operand, ".rir")) return open_onnx(job);
+    if (read_text(job, job->options->operand) < 0) return -1;
     if (job->location)
         job->graph->mesh.naxes = 0; /* the whole model on one rank */
     else if (job->graph->level < PLACED)
         set_mesh(job);
     return 0;
+}
+
+static int read_kept(struct job *job, const char *path) {
+    int nfiles = job->model->files.n;
+    struct attach_file *files = ARENA_ARRAY(job->arena, struct attach_file, nfiles + 1);
+    for (int i = 0; i < nfiles; i++)
+        files[i] = (struct attach_file){job->model->files.at[i].data, job->model->files.at[i].bytes};
+    return read_text(job, path) < 0 ? -1 : attach_weights(job->graph, nfiles, files, job->diags);
+}
+
+/* The graph of an ONNX model; `kept`: that of an earlier compile, as graph.rir. */
+static int job_import(struct job *job, const char *kept) {
+    if (!job->model) return 0;
+    int status = kept ? read_kept(job, kept) : import_onnx(job);
+    if (status < 0 || job->diags->errors) return -1;
+    job->graph->mesh.naxes = 0;
+    set_mesh(job);
+    return 0;
+}
+
+static int job_read(struct job *job) {
+    return job_open(job) < 0 || job_import(job, NULL) < 0 ? -1 : 0;
 }
 
 static void job_close(struct job *job) {
@@ -163,9 +192,10 @@ static const struct target *target_of(const struct job *job) {
     return target_find(choice_word(job->options->target));
 }
 
+/* How many ranks there are in all: as the options say, in units of the mesh's size where text IR brought the mesh. */
 static int job_ranks(const struct job *job, int *ranks) {
     const struct options *options = job->options;
-    int unit = mesh_size(&job->graph->mesh);
+    int unit = mesh_size(job->graph ? &job->graph->mesh : &job->side.mesh);
     *ranks = options->given[OPT_RUNTIME_NGPUS] || !job->side.own_mesh ? (int)options->runtime_ngpus : unit;
     if (*ranks % unit == 0) return 0;
     return diag_error(job->diags, 204, EXIT_USAGE, NULL,
@@ -191,12 +221,17 @@ static int read_training(struct job *job) {
     return 0;
 }
 
+/* NULL where the graph is not trained, or not imported yet. */
+static const struct training *training_of(const struct job *job) {
+    return job->graph && job->graph->train ? &job->training : NULL;
+}
+
 static struct pass_context pass_context(const struct job *job) {
     return (struct pass_context){.policy = job->side.policy,
                                  .rules = job->side.rules,
                                  .plan = job->side.plan ? rt_json_root(job->side.plan) : NULL,
                                  .plan_file = job->options->load_plan,
-                                 .training = job->graph->train ? &job->training : NULL,
+                                 .training = training_of(job),
                                  .diags = job->diags};
 }
 
@@ -212,11 +247,21 @@ static int job_plan(struct job *job) {
     return 0;
 }
 
-/* How many ranks there are in all: as the options say, in units of the mesh's size where text IR brought the mesh. */
 /* What the plan came from, for titles; file names stay out of what is written. */
 static const char *pas_text(const struct job *job) {
     if (job->side.plan) return "plan";
     return job->side.rules ? job->side.policy : options_text(job->options, OPT_PAS, job->arena);
+}
+
+/* What was hashed is what was opened. */
+static int check_opened(const struct job *job) {
+    for (int i = 0; i < job->model->files.n; i++) {
+        const struct onnx_file *opened = &job->model->files.at[i];
+        const struct keys_file *hashed = &job->keys.files.at[i];
+        if (opened->bytes != hashed->bytes || opened->mtime_ns != hashed->mtime_ns)
+            return diag_error(job->diags, 604, EXIT_SYSTEM, job->model->place, "file changed while reading");
+    }
+    return 0;
 }
 
 static int job_describe(struct job *job) {
@@ -228,12 +273,12 @@ static int job_describe(struct job *job) {
                                       .version = RANKC_VERSION,
                                       .pas = pas_text(job),
                                       .runtime_ngpus = ranks,
-                                      .training = job->graph->train ? &job->training : NULL,
+                                      .training = training_of(job),
                                       .nfiles = job->files.n};
-    if (reuse_make_keys(&job->keys, options, &job->side, job->files.n, job->files.at, job->arena, job->diags) < 0)
+    if (keys_make(&job->keys, options, &job->side, job->files.n, job->files.at, job->arena, job->diags) < 0)
         return -1;
     job->info.key = job->keys.plan.hex;
-    return 0;
+    return job->model ? check_opened(job) : 0;
 }
 
 static struct manifest manifest_of(const struct job *job, const struct program *program) {
@@ -284,37 +329,30 @@ int driver_dump(const struct options *options, struct arena *arena, struct diags
 /* Writing
  * ---------------------------------------------------------------------------------------------------------- */
 
-/* The model's files and, after them, the constants; paths are absolute but for our own. */
-static const char *location_text(struct job *job, const struct program *program) {
-    struct rt_json_writer w;
-    struct rt_reason why;
-    rt_json_start(&w);
-    rt_json_open(&w, '{', RT_JSON_LINES);
-    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
-    rt_json_key(&w, "files");
-    rt_json_open(&w, '[', RT_JSON_LINES);
-    for (int i = 0; i < job->keys.files.n; i++) reuse_put_file(&w, &job->keys.files.at[i]);
+static const char *location_of(const struct job *job, const struct program *program) {
+    struct keys_file constants = {.path = CONSTANTS_FILE};
     for (int i = 0; i < program->files.n; i++) {
         const struct program_file *file = &program->files.at[i];
-        if (strcmp(file->path, "weights/constants.bin") != 0) continue;
-        struct reuse_file own = {.path = file->path, .bytes = (int64_t)file->count};
-        rt_hash_bytes(file->bytes, file->count, own.hash);
-        reuse_put_file(&w, &own);
+        if (strcmp(file->path, CONSTANTS_FILE) != 0) continue;
+        constants.bytes = (int64_t)file->count;
+        rt_hash_bytes(file->bytes, file->count, constants.hash);
+        return location_text(&job->keys, &constants, job->arena);
     }
-    rt_json_close(&w, ']');
-    rt_json_close(&w, '}');
-    const char *text = rt_json_end(&w, &why) ? arena_copy(job->arena, w.text, w.bytes) : NULL;
-    rt_json_discard(&w);
-    return text;
+    return location_text(&job->keys, NULL, job->arena);
 }
 
 static void add_text(struct job *job, struct program *program, const char *path, const char *text) {
     VEC_PUSH(job->arena, &program->files, (struct program_file){path, text, strlen(text)});
 }
 
-static int write_all(struct job *job, struct output *output, const struct program *program) {
+static int out_of_memory(const struct job *job) {
+    return diag_error(job->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+}
+
+/* Everything into the staging directory. */
+static int stage_all(struct job *job, struct output *output, const struct program *program) {
     struct manifest manifest = manifest_of(job, program);
-    const char *texts[] = {manifest_text(&manifest), location_text(job, program)};
+    const char *texts[] = {manifest_text(&manifest), location_of(job, program)};
     static const char *const names[] = {"manifest.json", "location.json"};
     if (output_begin(output) < 0) return -1;
     for (int i = 0; i < program->files.n; i++)
@@ -322,68 +360,155 @@ static int write_all(struct job *job, struct output *output, const struct progra
                          program->files.at[i].count) < 0)
             return -1;
     for (int i = 0; i < 2; i++) {
-        if (!texts[i]) return diag_error(job->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+        if (!texts[i]) return out_of_memory(job);
         if (output_write(output, names[i], texts[i], strlen(texts[i])) < 0) return -1;
     }
-    return output_commit(output);
+    return 0;
 }
 
-static int save_plan(const struct job *job, const char *plan) {
+/* Programs are built before the exchange, so that what was there runs until what is new can. */
+static int build_staged(struct job *job, struct output *output) {
+    if (job->options->no_build || build_program(job->arena, job->diags, output->staging) == 0) return 0;
+    output->staged = false;
+    diag_help(job->diags, "the sources stay in %s until the next compile; --no-build writes them and stops",
+              diag_quote(job->diags, output->staging));
+    return -1;
+}
+
+static int save_plan(const struct job *job, const char *plan, size_t bytes) {
     struct rt_reason why;
-    struct rt_piece piece = {plan, strlen(plan)};
+    struct rt_piece piece = {plan, bytes};
     if (!job->options->save_plan || rt_file_write(job->options->save_plan, &piece, 1, &why)) return 0;
     return diag_error(job->diags, 611, EXIT_SYSTEM, NULL, "%s", why.text);
 }
 
-static int generate(struct job *job, struct output *output, const char *imported) {
+static int generate(struct job *job, struct output *output) {
     struct program program;
-    if (program_make(&program, &job->plan, &job->sources, target_of(job), &job->info, job->diags) < 0) return -1;
+    const char *imported = text_print(job->arena, job->graph);
+    job->info.training = training_of(job);
+    if (job_plan(job) < 0 ||
+        program_make(&program, &job->plan, &job->sources, target_of(job), &job->info, job->diags) < 0)
+        return -1;
     const char *plan = manifest_plan_text(&job->plan, &job->info);
-    if (!plan) return diag_error(job->diags, 500, EXIT_LIMIT, NULL, "out of memory");
-    if (save_plan(job, plan) < 0) return -1;
+    if (!plan) return out_of_memory(job);
+    if (save_plan(job, plan, strlen(plan)) < 0) return -1;
     add_text(job, &program, "graph.rir", imported);
     add_text(job, &program, "plan.json", plan);
-    return write_all(job, output, &program);
+    if (stage_all(job, output, &program) < 0 || build_staged(job, output) < 0 ||
+        keys_check_files(&job->keys, job->diags) < 0)
+        return -1;
+    return output_commit(output);
 }
 
-/* Reads, plans and writes; or finds that what is there can stay. */
-static int compile(struct job *job, struct output *output) {
-    if (job_read(job) < 0 || job_describe(job) < 0 ||
-        (!job->model && !job->location && check_text_weights(job) < 0))
-        return -1;
+/* Reuse
+ * ----------------------------------------------------------------------------------------------------------- */
+
+static enum reuse_action decide(const struct job *job, const struct output *output) {
+    return reuse_decide(output->directory, job->options, &job->keys, job->arena, job->diags);
+}
+
+/* What location.json of the result there is must become; NULL: it is so. The model may lie elsewhere now. */
+static int new_location(const struct job *job, const struct output *output, const char **text) {
+    struct rt_reason why;
+    void *bytes;
+    size_t count;
+    *text = reuse_location(output->directory, &job->keys, job->arena);
+    if (!*text) return out_of_memory(job);
+    const char *path = arena_printf(job->arena, "%s/location.json", output->directory);
+    if (!rt_file_read(path, (size_t)1 << 30, &bytes, &count, &why)) return 0;
+    if (count == strlen(*text) && memcmp(bytes, *text, count) == 0) *text = NULL;
+    free(bytes);
+    return 0;
+}
+
+static bool is_built(const struct job *job, const struct output *output) {
+    return job->options->no_build || build_is_current(job->arena, output->directory);
+}
+
+/* --save-plan of a result that stays. */
+static int copy_plan(const struct job *job, const struct output *output) {
+    struct rt_reason why;
+    void *bytes;
+    size_t count;
+    if (!job->options->save_plan) return 0;
+    const char *path = arena_printf(job->arena, "%s/plan.json", output->directory);
+    if (!rt_file_read(path, (size_t)1 << 30, &bytes, &count, &why))
+        return diag_error(job->diags, 601, EXIT_SYSTEM, NULL, "%s", why.text);
+    int status = save_plan(job, bytes, count);
+    free(bytes);
+    return status;
+}
+
+/* Brings up to date what is outside of the keys. With the lock for writing. */
+static int refresh(const struct job *job, struct output *output) {
+    const char *location;
+    if (new_location(job, output, &location) < 0) return -1;
+    if (location && output_replace(output, "location.json", location, strlen(location)) < 0) return -1;
+    return is_built(job, output) ? 0 : build_program(job->arena, job->diags, output->directory);
+}
+
+/* The result that is there stays as it is: nothing to write, so that others may read it meanwhile, and nothing need be
+ * writable. 1: it does, 0: not, -1: refused. */
+static int stays(const struct job *job, const struct output *output) {
+    const char *location;
+    enum reuse_action action = decide(job, output);
+    if (action == REUSE_REFUSE) return -1;
+    if (action != REUSE_ALL) return 0;
+    if (new_location(job, output, &location) < 0) return -1;
+    return !location && is_built(job, output);
+}
+
+/* With the lock for writing, which another compile may have had first. */
+static int write_or_refresh(struct job *job, struct output *output, enum driver_made *made) {
+    static const enum driver_made mades[] = {
+        [REUSE_NOTHING] = MADE_ALL, [REUSE_GRAPH] = MADE_CODE, [REUSE_ALL] = MADE_NOTHING};
+    enum reuse_action action = decide(job, output);
+    if (action == REUSE_REFUSE) return -1;
+    *made = mades[action];
+    if (action == REUSE_ALL) return refresh(job, output);
+    const char *kept = arena_printf(job->arena, "%s/graph.rir", output->directory);
+    if (job_import(job, action == REUSE_GRAPH ? kept : NULL) < 0) return -1;
+    return generate(job, output);
+}
+
+static int compile(struct job *job, struct output *output, enum driver_made *made) {
+    if (job_open(job) < 0) return -1;
+    if (job->diags->errors) return job_import(job, NULL); /* reports what else is wrong */
+    if (job_describe(job) < 0 || (!job->model && !job->location && check_text_weights(job) < 0)) return -1;
     if (output_open(output, job->arena, job->diags, job->options->output, job->info.model, job->info.instance,
                     (long)job->options->lock_timeout) < 0)
         return -1;
-    int stays = reuse_decide(output->directory, job->options, &job->keys, job->arena, job->diags);
-    if (stays < 0) return -1;
-    if (stays) return reuse_relocate(output, &job->keys, job->arena);
-    const char *imported = text_print(job->arena, job->graph);
-    if (job_plan(job) < 0) return -1;
-    return generate(job, output, imported);
+    int as_it_is = stays(job, output);
+    if (as_it_is < 0) return -1;
+    *made = MADE_NOTHING;
+    if (!as_it_is && (output_own(output) < 0 || write_or_refresh(job, output, made) < 0)) return -1;
+    return *made == MADE_NOTHING ? copy_plan(job, output) : 0;
 }
 
-int driver_compile(const struct options *options, struct arena *arena, struct diags *diags) {
-    struct job job = {.options = options, .arena = arena, .diags = diags};
+static int compile_job(struct job *job, enum driver_made *made) {
     struct output output = {.lock = -1};
-    int status = compile(&job, &output);
-    if (!status && !options->no_build) status = build_program(arena, diags, output.directory);
+    int status = compile(job, &output, made);
     output_close(&output);
-    job_close(&job);
+    job_close(job);
+    return status;
+}
+
+int driver_compile(const struct options *options, struct arena *arena, struct diags *diags,
+                   struct driver_result *result) {
+    struct job job = {.options = options, .arena = arena, .diags = diags};
+    int status = compile_job(&job, &result->made);
+    result->key = job.keys.plan.hex;
     return status;
 }
 
 int driver_compile_whole(const char *dir, const char *out, struct arena *arena, struct diags *diags) {
     char *words[] = {"compile", arena_printf(arena, "%s/graph.rir", dir), "-o", arena_strdup(arena, out), "-q"};
     struct options options;
-    struct output output = {.lock = -1};
+    enum driver_made made;
     if (options_parse(&options, 5, words, arena, diags) < 0) return -1;
     struct job job = {.options = &options,
                       .arena = arena,
                       .diags = diags,
                       .location = arena_printf(arena, "%s/location.json", dir)};
-    int status = compile(&job, &output);
-    if (!status) status = build_program(arena, diags, output.directory);
-    output_close(&output);
-    job_close(&job);
-    return status;
+    return compile_job(&job, &made);
 }

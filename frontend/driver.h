@@ -7,12 +7,22 @@
 
 #include "frontend/options.h"
 
+/* What a compile had to do: all of it, the code for a graph that was kept, or nothing since all was there. */
+enum driver_made { MADE_ALL, MADE_CODE, MADE_NOTHING };
+
+struct driver_result {
+    enum driver_made made;
+    const char *key; /* the plan key, as in the manifest */
+};
+
 /* Compiles options->operand into options_directory(options), and builds it unless no_build. */
-int driver_compile(const struct options *options, struct arena *arena, struct diags *diags);
+int driver_compile(const struct options *options, struct arena *arena, struct diags *diags,
+                   struct driver_result *result);
 
 /* Plans options->operand as driver_compile would; *manifest_json, in the arena, is the manifest it would write,
  * without "files". Writes nothing. */
-int driver_plan(const struct options *options, struct arena *arena, struct diags *diags, const char **manifest_json);
+int driver_plan(const struct options *options, struct arena *arena, struct diags *diags,
+                const char **manifest_json);
 
 /* The graph of options->operand after the pass options->dump_after, as text. */
 int driver_dump(const struct options *options, struct arena *arena, struct diags *diags, const char **text);

@@ -79,8 +79,7 @@ static int make_ones(struct recognition *r, enum rt_dtype dtype, int64_t n) {
     size_t size = rt_dtype_bytes(dtype);
     unsigned char *ones = arena_alloc(graph->arena, (size_t)n, size);
     for (int64_t i = 0; i < n; i++) eval_store(ones, dtype, i, (struct number){true, 1, 0});
-    return graph_add_const(graph, arena_printf(graph->arena, "%s.%d", r->b.node, graph->tensors.n), dtype, 1, &n,
-                           ones);
+    return graph_add_const(graph, arena_printf(graph->arena, "%s.ones", r->b.node), dtype, 1, &n, ones);
 }
 
 /* The input called `name`, of the last dimension's size, in that shape; -1 if there is none, -2 if it does not fit. */

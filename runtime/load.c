@@ -56,10 +56,10 @@ static int fail_changed(struct rt *rt, const char *path) {
                         "'%s' has changed since the program was generated", rt_quote_text(path).text);
 }
 
-/* A touched file is still the same if its hash is. */
+/* A touched file is still the same if its hash is. The change time (0: unknown) is what nobody can set back. */
 static int check_source(struct rt *rt, const char *path, const struct rt_json *entry, const struct source *source,
-                        int64_t mtime_ns) {
-    int64_t bytes, mtime;
+                        const struct rt_file_info *info) {
+    int64_t bytes, mtime, ctime = 0;
     const char *hash = rt_json_text(rt_json_member(entry, "hash"));
     char found[RT_HASH_HEX];
     if (!rt_json_int(rt_json_member(entry, "bytes"), &bytes) ||
@@ -67,7 +67,8 @@ static int check_source(struct rt *rt, const char *path, const struct rt_json *e
         return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_MANIFEST,
                             "location.json: bytes, mtime_ns or hash is missing");
     if (bytes != source->count) return fail_changed(rt, path);
-    if (mtime == mtime_ns) return RT_OK;
+    rt_json_int(rt_json_member(entry, "ctime_ns"), &ctime);
+    if (mtime == info->mtime_ns && ctime == info->ctime_ns) return RT_OK;
     rt_hash_bytes(source->bytes, (size_t)source->count, found);
     return strcmp(found, hash) == 0 ? RT_OK : fail_changed(rt, path);
 }
@@ -84,7 +85,7 @@ static int open_source(struct rt *rt, struct source *source, const struct rt_jso
     if (rt_file_map(path, &bytes, &info, &why)) {
         source->bytes = bytes;
         source->count = info.bytes;
-        status = check_source(rt, path, entry, source, info.mtime_ns);
+        status = check_source(rt, path, entry, source, &info);
     } else {
         status = fail_reason(rt, path, &why);
     }

@@ -34,7 +34,7 @@ struct rt_private {
     const void **given;     /* inputs of the step under way, and controls */
     double control[RT_CONTROLS];
     int64_t trained;        /* training steps begun */
-    void *owned[RT_ARENAS]; /* arenas that rt_close frees */
+    void *owned[RT_ARENAS]; /* arenas that rt_close unmaps */
 };
 
 /* rt_fail with the code of its diagnostic. */

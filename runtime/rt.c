@@ -141,18 +141,29 @@ static int open_controls(struct rt *rt) {
     return RT_OK;
 }
 
+/* Never 0: an arena without bytes has an address too. */
+static size_t mapped_bytes(const struct rt *rt, int arena) {
+    return rt->class->bytes[arena] + 1;
+}
+
+/* Zeros. All pages are there from the start: touching them one by one takes as long as copying the weights, and a step
+ * should not. */
+static void *map_arena(const struct rt *rt, enum rt_arena arena) {
+    void *memory = mmap(NULL, mapped_bytes(rt, arena), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
 static int open_arena(struct rt *rt, enum rt_arena arena) {
     const size_t bytes = rt->class->bytes[arena];
     if (arena == RT_COMMUNICATION && bytes > 0 && rt_comm_segment_bytes(rt->comm) >= bytes) {
         rt->arena[arena] = rt_comm_segment(rt->comm);
+        memset(rt->arena[arena], 0, bytes);
     } else {
-        rt->private->owned[arena] = aligned_alloc(RT_ALIGNMENT, (size_t)rt_align((int64_t)bytes + 1, RT_ALIGNMENT));
-        rt->arena[arena] = rt->private->owned[arena];
+        rt->arena[arena] = rt->private->owned[arena] = map_arena(rt, arena);
     }
-    if (!rt->arena[arena])
-        return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory: an arena needs %zu bytes", bytes);
-    memset(rt->arena[arena], 0, bytes);
-    return RT_OK;
+    if (rt->arena[arena]) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory: an arena needs %zu bytes", bytes);
 }
 
 static int set_threads(struct rt *rt, int threads) {
@@ -217,7 +228,8 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
 void rt_close(struct rt *rt) {
     if (!rt) return;
     struct rt_private *private = rt->private;
-    for (int a = 0; a < RT_ARENAS; a++) free(private->owned[a]);
+    for (int a = 0; a < RT_ARENAS; a++)
+        if (private->owned[a]) munmap(private->owned[a], mapped_bytes(rt, a));
     for (int a = 0; a < RT_MAX_AXES; a++)
         if (rt->axis[a]) rt->axis[a]->driver->close(rt->axis[a]);
     if (rt->units) rt->units->driver->close(rt->units);

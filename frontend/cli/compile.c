@@ -7,7 +7,35 @@
 #include "frontend/cli/units.h"
 #include "frontend/driver.h"
 
-static void print_json(const struct compiled *compiled, const char *program) {
+/* By enum driver_made: for programs, and for people. */
+static const struct {
+    const char *word, *text;
+} kept[] = {
+    [MADE_ALL] = {"nothing", ""}, [MADE_CODE] = {"graph", " (graph kept)"}, [MADE_NOTHING] = {"all", " (reused)"}};
+
+/* {"graph": {"key", "parts"}, "plan": ..}, as in manifest.json. */
+static void put_keys(struct rt_json_writer *w, const struct rt_json *keys) {
+    static const char *const names[] = {"graph", "plan"};
+    rt_json_open(w, '{', RT_JSON_LINES);
+    for (int i = 0; i < 2; i++) {
+        const struct rt_json *key = rt_json_member(keys, names[i]), *parts = rt_json_member(key, "parts");
+        const char *hex = rt_json_text(rt_json_member(key, "key"));
+        rt_json_key(w, names[i]);
+        rt_json_open(w, '{', RT_JSON_LINES);
+        rt_json_key(w, "key"), rt_json_put_text(w, hex ? hex : "");
+        rt_json_key(w, "parts"), rt_json_open(w, '{', RT_JSON_LINES);
+        bool listed = parts && parts->kind == RT_JSON_OBJECT;
+        for (const struct rt_json *part = listed ? parts->first : NULL; part; part = part->next) {
+            const char *value = rt_json_text(part);
+            rt_json_key_bytes(w, part->key, part->key_bytes), rt_json_put_text(w, value ? value : "");
+        }
+        rt_json_close(w, '}');
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, '}');
+}
+
+static void print_json(const struct compiled *compiled, const char *program, enum driver_made made) {
     struct rt_json_writer w;
     struct rt_reason why;
     rt_json_start(&w);
@@ -16,6 +44,8 @@ static void print_json(const struct compiled *compiled, const char *program) {
     rt_json_key(&w, "directory"), rt_json_put_text(&w, compiled->directory);
     rt_json_key(&w, "plan_ngpus"), rt_json_put_int(&w, compiled->plan_ngpus);
     rt_json_key(&w, "runtime_ngpus"), rt_json_put_int(&w, compiled->runtime_ngpus);
+    rt_json_key(&w, "reused"), rt_json_put_text(&w, kept[made].word);
+    rt_json_key(&w, "keys"), put_keys(&w, rt_json_member(compiled->root, "keys"));
     rt_json_key(&w, "program");
     if (program)
         rt_json_put_text(&w, program);
@@ -27,7 +57,8 @@ static void print_json(const struct compiled *compiled, const char *program) {
 }
 
 /* Where it is, what a rank of it needs, and what to do next. */
-static void print_text(const struct compiled *compiled, const char *program, struct cli *cli) {
+static void print_text(const struct compiled *compiled, const char *program, enum driver_made made,
+                       struct cli *cli) {
     int64_t ranks = compiled->runtime_ngpus, largest = 0;
     const struct rt_json *all = rt_json_member(compiled->root, "ranks");
     for (const struct rt_json *rank = all ? all->first : NULL; rank; rank = rank->next) {
@@ -36,7 +67,8 @@ static void print_text(const struct compiled *compiled, const char *program, str
         if (peak > largest) largest = peak;
     }
     const char *directory = str_escape(cli->arena, compiled->directory, strlen(compiled->directory), 0);
-    printf("%s: %" PRId64 " rank%s, %s each\n", directory, ranks, ranks == 1 ? "" : "s", units_bytes(largest).text);
+    printf("%s: %" PRId64 " rank%s, %s each%s\n", directory, ranks, ranks == 1 ? "" : "s",
+           units_bytes(largest).text, kept[made].text);
     if (program) printf("run it with: rankc run %s\n", directory);
 }
 
@@ -50,16 +82,17 @@ int cli_dump(struct cli *cli) {
 int cli_compile(struct cli *cli) {
     const struct options *options = cli->options;
     struct compiled compiled;
+    struct driver_result result;
     if (options->dump_after) return cli_dump(cli);
-    if (driver_compile(options, cli->arena, cli->diags)) return -1;
+    if (driver_compile(options, cli->arena, cli->diags, &result)) return -1;
     if (options->quiet && !options->json) return 0;
     const char *directory = options_directory(options, cli->arena);
     if (compiled_open(&compiled, directory, cli)) return -1;
     const char *program = options->no_build ? NULL : arena_printf(cli->arena, "%s/build/run", directory);
     if (options->json)
-        print_json(&compiled, program);
+        print_json(&compiled, program, result.made);
     else
-        print_text(&compiled, program, cli);
+        print_text(&compiled, program, result.made, cli);
     compiled_close(&compiled);
     return 0;
 }

@@ -5,10 +5,10 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "codegen/lock.h"
 
 /* ---- finding it ---- */
 
@@ -103,24 +103,12 @@ static const char *lock_path(const char *directory, struct arena *arena) {
     return model ? arena_printf(arena, "%s/.lock-%s-%s", real, model, instance) : NULL;
 }
 
-static int busy(const char *path, struct cli *cli) {
-    diag_error(cli->diags, 701, EXIT_BUSY, NULL, "%s is locked by another rankc", diag_quote(cli->diags, path));
-    diag_help(cli->diags, "waited %lld s (--lock-timeout)", (long long)cli->options->lock_timeout);
-    return -1;
-}
-
 /* Takes the shared lock. A directory without lock file was copied here, and nothing replaces it. */
 static int lock_shared(struct compiled *compiled, struct cli *cli) {
     const char *path = lock_path(compiled->directory, cli->arena);
     compiled->lock = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
     if (compiled->lock < 0) return 0;
-    enum { TRIES_PER_SECOND = 20 };
-    const struct timespec pause = {.tv_nsec = 1000000000 / TRIES_PER_SECOND};
-    for (int64_t tries = 0; flock(compiled->lock, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK; tries++) {
-        if (tries >= cli->options->lock_timeout * TRIES_PER_SECOND) return busy(path, cli);
-        nanosleep(&pause, NULL);
-    }
-    return 0;
+    return lock_take(compiled->lock, path, LOCK_READING, (long)cli->options->lock_timeout, cli->diags);
 }
 
 /* ---- reading it ---- */
@@ -184,7 +172,7 @@ int compiled_parse(struct compiled *out, const char *text, struct cli *cli) {
 
 void compiled_close(struct compiled *compiled) {
     rt_json_free(compiled->document);
-    if (compiled->lock >= 0) close(compiled->lock);
+    lock_release(compiled->lock, LOCK_READING);
     *compiled = (struct compiled){.lock = -1};
 }
 

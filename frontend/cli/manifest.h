@@ -2,10 +2,9 @@
 #ifndef FRONTEND_CLI_MANIFEST_H
 #define FRONTEND_CLI_MANIFEST_H
 
+#include "codegen/manifest.h"
 #include "frontend/cli/cli.h"
 #include "runtime/base/json.h"
-
-enum { MANIFEST_FORMAT = 1 };
 
 struct compiled {
     const char *directory;             /* of manifest.json */

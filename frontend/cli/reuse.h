@@ -1,46 +1,26 @@
-/* Reuse of an earlier result: keys, and what `--reuse` makes of them (nnScaler's ReuseType matrix).
+/* Reuse of an earlier result: what `--reuse` makes of it (nnScaler's ReuseType matrix).
  *
  *             | empty    | all keys equal, files intact | only graph key equal | else
  *   match     | generate | reuse                        | error                | error
- *   override  | generate | regenerate                   | regenerate           | regenerate
- *   moo       | generate | reuse                        | regenerate           | regenerate
- *   graph     | generate | regenerate                   | regenerate           | regenerate
+ *   override  | generate | generate                     | generate             | generate
+ *   moo       | generate | reuse                        | keep graph           | generate
+ *   graph     | generate | keep graph                   | keep graph           | generate
  *
- * Keys are hashes of content, never of names or times: the graph key of the model's bytes and the options that shape the
- * graph, the plan key of the rest. */
+ * A graph is kept by reading graph.rir in the model's place; that file must be intact. */
 #ifndef FRONTEND_CLI_REUSE_H
 #define FRONTEND_CLI_REUSE_H
 
-#include "codegen/manifest.h"
-#include "codegen/output.h"
+#include "frontend/cli/keys.h"
 #include "frontend/options.h"
-#include "frontend/cli/side_files.h"
-#include "runtime/base/hash.h"
-#include "runtime/base/json.h"
 
-struct reuse_file {
-    const char *path; /* absolute, or below the instance directory */
-    int64_t bytes, mtime_ns;
-    char hash[RT_HASH_HEX];
-};
+enum reuse_action { REUSE_NOTHING, REUSE_GRAPH, REUSE_ALL, REUSE_REFUSE };
 
-struct reuse_keys {
-    struct key graph, plan;
-    VEC(struct reuse_file) files; /* of the model */
-};
+/* What to do about what is in `directory`. REUSE_REFUSE comes with an error that says what differs: E0801 another model,
+ * options or rankc, E0802 a file is not as it was generated, E0803 another format. */
+enum reuse_action reuse_decide(const char *directory, const struct options *options, const struct keys *keys,
+                               struct arena *arena, struct diags *diags);
 
-/* Hashes the model's files, the model itself first, and the options. */
-int reuse_make_keys(struct reuse_keys *keys, const struct options *options, const struct side_files *side, int nfiles,
-                    const char *const *files, struct arena *arena, struct diags *diags);
-
-/* 1: what is in `directory` stays; 0: generate; -1: error E0801 or E0802 that says what differs. */
-int reuse_decide(const char *directory, const struct options *options, const struct reuse_keys *keys, struct arena *arena,
-                 struct diags *diags);
-
-/* Rewrites location.json of a result that stays: the model may lie elsewhere now. */
-int reuse_relocate(struct output *output, const struct reuse_keys *keys, struct arena *arena);
-
-/* An entry of location.json. */
-void reuse_put_file(struct rt_json_writer *w, const struct reuse_file *file);
+/* What location.json of an intact result must say now; NULL: out of memory. */
+const char *reuse_location(const char *directory, const struct keys *keys, struct arena *arena);
 
 #endif

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,7 +54,7 @@ static const char *cache_instance(const char *model, struct cli *cli) {
 }
 
 /* Compiles the operand unless it was before; its directory, or NULL with diagnostics. */
-static const char *compile_into_cache(struct cli *cli) {
+static const char *compile_into_cache(struct cli *cli, struct driver_result *result) {
     struct options options = *cli->options;
     char *model = realpath(options.operand, NULL);
     if (!model) {
@@ -66,8 +67,25 @@ static const char *compile_into_cache(struct cli *cli) {
     options.instance_name = cache_instance(model, cli);
     options.reuse = OPT_REUSE_MOO;
     free(model);
-    if (!options.output || driver_compile(&options, cli->arena, cli->diags)) return NULL;
+    if (!options.output || driver_compile(&options, cli->arena, cli->diags, result)) return NULL;
     return options_directory(&options, cli->arena);
+}
+
+static bool has_key(const struct compiled *compiled, const char *wanted) {
+    const struct rt_json *keys = rt_json_member(compiled->root, "keys");
+    const char *key = rt_json_text(rt_json_member(rt_json_member(keys, "plan"), "key"));
+    return key && strcmp(key, wanted) == 0;
+}
+
+/* Between compiling and opening, another rankc may have compiled the model with other rules under the same name. */
+static int open_cached(struct compiled *compiled, struct cli *cli) {
+    for (;;) {
+        struct driver_result result;
+        const char *directory = compile_into_cache(cli, &result);
+        if (!directory || compiled_open(compiled, directory, cli)) return -1;
+        if (has_key(compiled, result.key)) return 0;
+        compiled_close(compiled);
+    }
 }
 
 /* ---- the program's command line ---- */
@@ -182,11 +200,9 @@ int cli_train(struct cli *cli) {
 
 int cli_run(struct cli *cli) {
     struct compiled compiled;
-    const char *directory = cli->options->operand;
-    bool is_compiled = is_directory(directory);
+    bool is_compiled = is_directory(cli->options->operand);
     if (is_compiled && compiled_refuses_options(cli)) return -1;
-    if (!is_compiled && !(directory = compile_into_cache(cli))) return -1;
-    if (compiled_open(&compiled, directory, cli)) return -1;
+    if (is_compiled ? compiled_open(&compiled, cli->options->operand, cli) : open_cached(&compiled, cli)) return -1;
     int status = run_compiled(&compiled, cli);
     compiled_close(&compiled);
     return status;

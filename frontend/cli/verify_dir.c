@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "codegen/manifest.h"
+#include "frontend/cli/attach.h"
 #include "frontend/driver.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
@@ -19,6 +20,7 @@ struct check {
     struct diags *diags;
     struct rt_json_document *manifest, *plan;
     struct graph *graph;
+    VEC(struct attach_file) files; /* of the model */
 };
 
 static const char *path_in(const struct check *c, const char *name) {
@@ -46,6 +48,39 @@ static int check_files(const struct check *c) {
             diag_error(c->diags, 802, EXIT_MISMATCH, path_in(c, path), "the file is not as it was generated");
     }
     return c->diags->errors ? -1 : 0;
+}
+
+/* A file of location.json; one that is gone or another now is left out. */
+static struct attach_file map_file(const struct rt_json *entry) {
+    const char *path = rt_json_text(rt_json_member(entry, "path")),
+               *hash = rt_json_text(rt_json_member(entry, "hash"));
+    struct attach_file file = {NULL, 0};
+    struct rt_file_info info;
+    struct rt_reason why;
+    const void *bytes;
+    char hex[RT_HASH_HEX];
+    if (!path || path[0] != '/' || !hash || !rt_file_map(path, &bytes, &info, &why)) return file;
+    rt_hash_bytes(bytes, (size_t)info.bytes, hex);
+    if (strcmp(hex, hash) == 0)
+        file = (struct attach_file){bytes, info.bytes};
+    else
+        rt_file_unmap(bytes, info.bytes);
+    return file;
+}
+
+/* Some passes look at small weights, such as masks. */
+static int attach_model(struct check *c) {
+    struct rt_reason why;
+    struct rt_json_document *document = rt_json_read(path_in(c, "location.json"), &why);
+    const struct rt_json *files = document ? rt_json_member(rt_json_root(document), "files") : NULL;
+    for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f; f = f->next)
+        VEC_PUSH(c->arena, &c->files, map_file(f));
+    rt_json_free(document);
+    return attach_weights(c->graph, c->files.n, c->files.at, c->diags);
+}
+
+static void unmap_model(const struct check *c) {
+    for (int i = 0; i < c->files.n; i++) rt_file_unmap(c->files.at[i].bytes, c->files.at[i].count);
 }
 
 static int read_graph(struct check *c) {
@@ -120,8 +155,10 @@ int driver_verify(const char *dir, const struct options *options, struct arena *
     int status = c.plan ? 0 : unreadable(&c, &why);
     if (!status) status = check_files(&c);
     if (!status) status = read_graph(&c);
+    if (!status) status = attach_model(&c);
     if (!status) status = check_plan(&c, &plan);
     if (!status) status = check_sources(&c, &plan);
+    unmap_model(&c);
     rt_json_free(c.plan);
     rt_json_free(c.manifest);
     return status;

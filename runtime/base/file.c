@@ -65,12 +65,17 @@ bool rt_file_read(const char *path, size_t limit, void **bytes, size_t *count, s
     return true;
 }
 
+static int64_t nanoseconds(const struct timespec *time) {
+    return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
+}
+
 bool rt_file_map(const char *path, const void **bytes, struct rt_file_info *info, struct rt_reason *why) {
     struct stat status;
     int fd = open_regular(path, &status, why);
     if (fd < 0) return false;
     info->bytes = status.st_size;
-    info->mtime_ns = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
+    info->mtime_ns = nanoseconds(&status.st_mtim);
+    info->ctime_ns = nanoseconds(&status.st_ctim);
     void *mapped = NULL;
     if (status.st_size > 0) mapped = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     int error = errno;

@@ -13,7 +13,7 @@
 bool rt_file_read(const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why);
 
 struct rt_file_info {
-    int64_t bytes, mtime_ns;
+    int64_t bytes, mtime_ns, ctime_ns;
 };
 
 /* A private read-only mapping; an empty file gives NULL. */

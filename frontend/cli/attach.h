@@ -1,0 +1,16 @@
+/* Weights of a graph that was read as text: text says where they lie, passes may look at what they are (a mask). */
+#ifndef FRONTEND_CLI_ATTACH_H
+#define FRONTEND_CLI_ATTACH_H
+
+#include "ir/base/diag.h"
+#include "ir/ir.h"
+
+struct attach_file {
+    const unsigned char *bytes; /* NULL: not at hand, its weights stay without values */
+    int64_t count;
+};
+
+/* Sets `data` of the weights, by stored.file. E0353 where one lies outside of its file. */
+int attach_weights(struct graph *graph, int nfiles, const struct attach_file *files, struct diags *diags);
+
+#endif
