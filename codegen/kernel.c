@@ -209,6 +209,36 @@ static void put_around(struct local *l, const char *name, const char *argument) 
                   (long long)attr_int(&l->node, "blocks", 1), (long long)attr_int(&l->node, "unit", 1));
 }
 
+/* Number of dimensions and extents of the tensor: complete in those that the move is about, the part's in the others. */
+static void put_complete(struct local *l, const char *name, const char *argument) {
+    (void)name, (void)argument;
+    int axis = (int)attr_int(&l->node, "mesh", 0), from = l->node.inputs[0], to = l->node.outputs[0];
+    const int operands[] = {from, to};
+    int64_t dims[MAX_NDIM];
+    memcpy(dims, shape_of(l, to), sizeof dims);
+    for (int i = 0; i < 2; i++) {
+        const struct holding *holding = &tensor_of(l, operands[i])->layout.axis[axis];
+        if (holding_divides(holding)) dims[holding->dim] = tensor_of(l, to)->dims[holding->dim];
+    }
+    strbuf_printf(&l->out, "%d, ", tensor_of(l, to)->ndim);
+    put_array(l, "int64_t", tensor_of(l, to)->ndim, dims);
+}
+
+/* $held, $wanted: what ranks hold of a move's input or output: the dimension, and how. */
+static void put_holding(struct local *l, const char *name, const char *argument) {
+    (void)argument;
+    int axis = (int)attr_int(&l->node, "mesh", 0);
+    const struct tensor *tensor = tensor_of(l, *name == 'h' ? l->node.inputs[0] : l->node.outputs[0]);
+    const struct rt_holding held = holding_of_ranks(l->graph, tensor, axis);
+    strbuf_printf(&l->out, "%d, &(struct rt_holding){.cut = {%lld, %lld, %lld, %d}, .extent = %lld",
+                  tensor->layout.axis[axis].dim, (long long)held.cut.extent, (long long)held.cut.blocks,
+                  (long long)held.cut.unit, held.cut.ways, (long long)held.extent);
+    if (held.span)
+        strbuf_printf(&l->out, ", .stride = %lld, .before = %lld, .span = %lld", (long long)held.stride,
+                      (long long)held.before, (long long)held.span);
+    strbuf_putc(&l->out, '}');
+}
+
 static void put_reduce(struct local *l, const char *name, const char *argument) {
     (void)name, (void)argument;
     const char *reduce = attr_text(&l->node, "reduce", "sum");
@@ -248,7 +278,8 @@ static const struct {
     {"outer", put_outer},   {"runs", put_runs},       {"extent", put_extent},     {"T", put_type},
     {"T0", put_type},       {"B", put_bytes},         {"dtype", put_dtype},       {"count", put_count},
     {"depth", put_depth},   {"is64", put_is64},       {"site", put_site},         {"around", put_around},
-    {"reduce", put_reduce}, {"scratch", put_scratch}, {"distance", put_distance}, {"epilogue", put_epilogue}};
+    {"reduce", put_reduce}, {"scratch", put_scratch}, {"complete", put_complete}, {"held", put_holding},
+    {"wanted", put_holding}, {"distance", put_distance}, {"epilogue", put_epilogue}};
 
 /* $[p]: the product of the part's extents of factors so named. */
 static void put_product(struct local *l, char first) {

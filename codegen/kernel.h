@@ -13,7 +13,7 @@
  *   $T $T0 $B          names of the output's and first input's type; bytes of an element, as b4
  *   $count $count(x1) $depth $is64(x1) $dtype     number of inputs; ... see kernel.c
  *   $epilogue          of a packed product: what finishes its result, or NULL
- *   $site $mesh $around $reduce $scratch $distance of communication: Note [Sites] in rank.c
+ *   $site $mesh $around $reduce $scratch $distance $complete $held $wanted   of communication: Note [Sites] in rank.c
  */
 #ifndef CODEGEN_KERNEL_H
 #define CODEGEN_KERNEL_H

@@ -96,6 +96,8 @@ static const struct {
 } kinds[] = {{"AllReduce", "all_reduce"},
              {"AllGather", "all_gather"},
              {"ReduceScatter", "reduce_scatter"},
+             {"AllToAll", "all_to_all"},
+             {"HaloExchange", "halo_exchange"},
              {"Transfer", "send_recv"},
              {"Broadcast", "broadcast"}};
 enum { NKINDS = sizeof kinds / sizeof *kinds };

@@ -39,7 +39,9 @@ int mesh_axis_by_name(const struct mesh *mesh, const char *name) {
     return -1;
 }
 
-int mesh_pipeline_axis(const struct mesh *mesh) { return mesh_axis_by_name(mesh, "pipeline"); }
+int mesh_pipeline_axis(const struct mesh *mesh) {
+    return mesh_axis_by_name(mesh, "pipeline");
+}
 
 void graph_init(struct graph *graph, struct arena *arena, const char *name) {
     *graph = (struct graph){.arena = arena, .name = arena_strdup(arena, name)};
@@ -206,7 +208,15 @@ void attr_set(struct graph *graph, struct node *node, struct attr attr) {
 bool holding_equal(const struct holding *a, const struct holding *b) {
     if (a->kind != b->kind) return false;
     if (a->kind == HOLD_PARTIAL) return a->reduce == b->reduce;
-    return a->kind == HOLD_WHOLE || (a->dim == b->dim && a->blocks == b->blocks && a->unit == b->unit);
+    if (a->kind == HOLD_WHOLE) return true;
+    if (a->dim != b->dim || a->blocks != b->blocks || a->unit != b->unit) return false;
+    return a->kind == HOLD_PART ||
+           (a->reach.positions == b->reach.positions && a->reach.stride == b->reach.stride &&
+            a->reach.before == b->reach.before && a->reach.span == b->reach.span);
+}
+
+bool holding_divides(const struct holding *holding) {
+    return holding->kind == HOLD_PART || holding->kind == HOLD_WINDOW;
 }
 
 bool layout_equal(const struct layout *a, const struct layout *b) {
@@ -220,13 +230,24 @@ struct rt_cut holding_cut(const struct graph *graph, const struct tensor *tensor
     return (struct rt_cut){tensor->dims[holding->dim], holding->blocks, holding->unit, graph->mesh.axis[axis].size};
 }
 
+struct rt_holding holding_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis) {
+    const struct holding *holding = &tensor->layout.axis[axis];
+    struct rt_holding ranks = {.cut = holding_cut(graph, tensor, axis), .extent = tensor->dims[holding->dim]};
+    if (holding->kind != HOLD_WINDOW) return ranks;
+    ranks.cut.extent = holding->reach.positions;
+    ranks.stride = holding->reach.stride;
+    ranks.before = holding->reach.before;
+    ranks.span = holding->reach.span;
+    return ranks;
+}
+
 void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate,
                        int64_t *dims) {
     for (int d = 0; d < tensor->ndim; d++) dims[d] = tensor->dims[d];
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
         const struct holding *holding = &tensor->layout.axis[axis];
-        if (holding->kind != HOLD_PART) continue;
-        struct rt_cut cut = holding_cut(graph, tensor, axis);
-        dims[holding->dim] = rt_cut_extent(&cut, coordinate[axis]);
+        if (!holding_divides(holding)) continue;
+        struct rt_holding ranks = holding_of_ranks(graph, tensor, axis);
+        dims[holding->dim] = rt_holding_extent(&ranks, coordinate[axis]);
     }
 }

@@ -51,13 +51,20 @@ int mesh_axis_by_name(const struct mesh *mesh, const char *name);
 enum reduce { REDUCE_SUM, REDUCE_MAX, REDUCE_MIN };
 extern const char *const reduce_names[3];
 
-/* What the ranks along one mesh axis hold of a tensor: all of it, a part of one dimension (Note [Cuts] in
- * runtime/base/part.h), or a value that only their sum (max, min) makes whole. */
+/* What the positions of an operator read of a dimension: position p the indices [p * stride - before, + span). */
+struct reach {
+    int64_t positions, stride, before, span;
+};
+
+/* What the ranks along one mesh axis hold of a tensor: all of it; a part of one dimension (Note [Cuts] in
+ * runtime/base/part.h); a value that only their sum (max, min) makes whole; or a window of one dimension: what their parts
+ * of an operator's positions reach (Note [Windows in parts] there). Only redistribution makes windows. */
 struct holding {
-    enum holding_kind { HOLD_WHOLE, HOLD_PART, HOLD_PARTIAL } kind;
-    int dim;              /* of a PART */
-    int64_t blocks, unit; /* of a PART */
+    enum holding_kind { HOLD_WHOLE, HOLD_PART, HOLD_PARTIAL, HOLD_WINDOW } kind;
+    int dim;              /* of a PART or WINDOW */
+    int64_t blocks, unit; /* of a PART; of the positions of a WINDOW, in one block */
     enum reduce reduce;   /* of a PARTIAL */
+    struct reach reach;   /* of a WINDOW */
 };
 
 struct layout {
@@ -214,7 +221,11 @@ void attr_set(struct graph *graph, struct node *node, struct attr attr);
 
 bool holding_equal(const struct holding *a, const struct holding *b);
 bool layout_equal(const struct layout *a, const struct layout *b);
+/* The holding is of one dimension. */
+bool holding_divides(const struct holding *holding);
 struct rt_cut holding_cut(const struct graph *graph, const struct tensor *tensor, int axis);
+/* A PART or WINDOW as the ranks of the axis hold it. */
+struct rt_holding holding_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis);
 /* Extents of what the shard at `coordinate` holds of the tensor. */
 void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate,
                        int64_t *dims);

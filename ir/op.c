@@ -34,6 +34,10 @@ const struct op *op_named(const char *name) {
     return op;
 }
 
+bool op_communicates(const struct op *op) {
+    return op->class == OP_COMM && !op->local;
+}
+
 int op_arity(const struct op *op) {
     return (int)strcspn(op->types, "-");
 }

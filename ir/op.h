@@ -38,6 +38,7 @@ struct op {
     const char *types;
     double flops; /* per point of the annotation */
     const char *expr, *call;
+    bool local; /* of OP_COMM: a rank takes it from what it has, nothing moves between ranks */
     enum op_linear linear;
     /* Of operators with weights (input 1): factors of both weights and result that tensor parallelism cuts, the first that
      * the node has and that can be cut; separated by blanks. NULL: none. */
@@ -61,6 +62,9 @@ extern const int nops;
 const struct op *op_find(const char *name);
 /* BUG if there is none: for names in the source. */
 const struct op *op_named(const char *name);
+
+/* Ranks meet to execute it. */
+bool op_communicates(const struct op *op);
 
 /* Number of inputs an elementwise operator takes, by its types. */
 int op_arity(const struct op *op);

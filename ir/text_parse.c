@@ -236,16 +236,36 @@ static bool read_part(struct reader *r, struct holding *holding) {
     return read_cut(r, ",", &holding->blocks, &holding->unit);
 }
 
-/* {axis:part(dim,blocks,unit), axis:partial(sum)} after its "{". */
+/* Numbers so bounded that what the positions reach can be computed. */
+static bool read_window(struct reader *r, struct holding *holding) {
+    const int64_t most = (int64_t)1 << 30;
+    struct reach *reach = &holding->reach;
+    int64_t dim;
+    *holding = (struct holding){.kind = HOLD_WINDOW, .blocks = 1};
+    bool done = read_int(r, 0, MAX_NDIM - 1, "the dimension", &dim) && expect(r, ",") &&
+                read_int(r, 1, most, "unit", &holding->unit) && expect(r, ",") &&
+                read_int(r, 1, most, "positions", &reach->positions) && expect(r, ",") &&
+                read_int(r, 1, most, "stride", &reach->stride) && expect(r, ",") &&
+                read_int(r, -most, most, "before", &reach->before) && expect(r, ",") &&
+                read_int(r, 1, (int64_t)1 << 40, "span", &reach->span);
+    if (done) holding->dim = (int)dim;
+    return done;
+}
+
+static bool read_holding(struct reader *r, struct holding *holding) {
+    if (take(r, "partial(")) return read_reduce(r, holding);
+    if (take(r, "window(")) return read_window(r, holding);
+    return expect(r, "part(") && read_part(r, holding);
+}
+
+/* {axis:part(dim,blocks,unit), axis:partial(sum), axis:window(dim,unit,positions,stride,before,span)} after its "{". */
 static bool read_layout(struct reader *r, struct layout *layout) {
     int axis;
     do {
         if (!read_axis(r, &axis)) return false;
         struct holding *holding = &layout->axis[axis];
         if (holding->kind != HOLD_WHOLE) return fail_at(r, r->at, "that axis is named twice");
-        if (take(r, "partial(") ? !read_reduce(r, holding) : !(expect(r, "part(") && read_part(r, holding)))
-            return false;
-        if (!expect(r, ")")) return false;
+        if (!read_holding(r, holding) || !expect(r, ")")) return false;
     } while (take(r, ","));
     return expect(r, "}");
 }
@@ -259,10 +279,12 @@ static bool cut_fits(int64_t extent, int64_t blocks, int64_t unit) {
 static bool check_layout(struct reader *r, const struct definition *definition, const struct tensor *tensor) {
     for (int a = 0; a < r->graph->mesh.naxes; a++) {
         const struct holding *holding = &tensor->layout.axis[a];
-        if (holding->kind != HOLD_PART) continue;
+        if (!holding_divides(holding)) continue;
         if (holding->dim >= tensor->ndim) return fail_at(r, definition->at, "it has %d dimensions", tensor->ndim);
-        if (!cut_fits(tensor->dims[holding->dim], holding->blocks, holding->unit))
-            return fail_at(r, definition->at, "blocks times unit does not divide dimension %d", holding->dim);
+        bool part = holding->kind == HOLD_PART;
+        if (!cut_fits(part ? tensor->dims[holding->dim] : holding->reach.positions, holding->blocks, holding->unit))
+            return fail_at(r, definition->at, "blocks times unit does not divide %s",
+                           part ? arena_printf(r->arena, "dimension %d", holding->dim) : "the positions");
     }
     return true;
 }

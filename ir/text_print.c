@@ -31,6 +31,10 @@ static void print_holding(struct strbuf *out, const struct holding *holding) {
     if (holding->kind == HOLD_PART)
         strbuf_printf(out, "part(%d,%lld,%lld)", holding->dim, (long long)holding->blocks,
                       (long long)holding->unit);
+    else if (holding->kind == HOLD_WINDOW)
+        strbuf_printf(out, "window(%d,%lld,%lld,%lld,%lld,%lld)", holding->dim, (long long)holding->unit,
+                      (long long)holding->reach.positions, (long long)holding->reach.stride,
+                      (long long)holding->reach.before, (long long)holding->reach.span);
     else
         strbuf_printf(out, "partial(%s)", reduce_names[holding->reduce]);
 }

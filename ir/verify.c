@@ -188,15 +188,35 @@ static void check_unsplit(struct verifier *v, const struct node *node, int axis)
 static const struct {
     const char *op;
     enum holding_kind from, to;
-} transitions[] = {{"Chunk", HOLD_WHOLE, HOLD_PART},
-                   {"AllGather", HOLD_PART, HOLD_WHOLE},
-                   {"AllReduce", HOLD_PARTIAL, HOLD_WHOLE},
+} transitions[] = {{"Chunk", HOLD_WHOLE, HOLD_PART},          {"Chunk", HOLD_WHOLE, HOLD_WINDOW},
+                   {"AllGather", HOLD_PART, HOLD_WHOLE},      {"AllToAll", HOLD_PART, HOLD_PART},
+                   {"HaloExchange", HOLD_PART, HOLD_WINDOW},  {"AllReduce", HOLD_PARTIAL, HOLD_WHOLE},
                    {"ReduceScatter", HOLD_PARTIAL, HOLD_PART}};
+enum { TRANSITIONS = sizeof transitions / sizeof *transitions };
+
+static bool moves_between(const struct op *op, const struct holding *from, const struct holding *to) {
+    for (int i = 0; i < TRANSITIONS; i++)
+        if (strcmp(transitions[i].op, op->name) == 0 && transitions[i].from == from->kind &&
+            transitions[i].to == to->kind)
+            return true;
+    return false;
+}
+
+static bool is_move(const struct op *op) {
+    for (int i = 0; i < TRANSITIONS; i++)
+        if (strcmp(transitions[i].op, op->name) == 0) return true;
+    return false;
+}
 
 static bool part_is(const struct node *node, const struct holding *held) {
-    return held->kind != HOLD_PART ||
-           (held->dim == attr_int(node, "dim", -1) && held->blocks == attr_int(node, "blocks", 0) &&
-            held->unit == attr_int(node, "unit", 0));
+    return held->dim == attr_int(node, "dim", -1) && held->blocks == attr_int(node, "blocks", 0) &&
+           held->unit == attr_int(node, "unit", 0);
+}
+
+/* Moves between a part and what is none name the part; an exchange has nothing but the layouts. */
+static bool names_its_part(const struct node *node, const struct holding *from, const struct holding *to) {
+    if (to->kind == HOLD_WINDOW || (from->kind == HOLD_PART) == (to->kind == HOLD_PART)) return true;
+    return part_is(node, from->kind == HOLD_PART ? from : to);
 }
 
 /* Stages: what a node reads is on its stage; what moves between stages keeps its layout. */
@@ -231,14 +251,12 @@ static bool crosses(const struct node *node) {
 static void check_move(struct verifier *v, const struct node *node) {
     const struct tensor *from = tensor_at(v, node->inputs[0]), *to = tensor_at(v, node->outputs[0]);
     int mesh = (int)attr_int(node, "mesh", -1);
-    size_t row = 0;
-    while (row < 4 && strcmp(transitions[row].op, node->op->name) != 0) row++;
-    if (row == 4 || mesh < 0 || mesh >= v->graph->mesh.naxes) return fail(v, "is no move along a mesh axis");
+    if (!is_move(node->op) || mesh < 0 || mesh >= v->graph->mesh.naxes)
+        return fail(v, "is no move along a mesh axis");
     for (int axis = 0; axis < v->graph->mesh.naxes; axis++) {
         const struct holding *a = &from->layout.axis[axis], *b = &to->layout.axis[axis];
         if (axis != mesh && !holding_equal(a, b)) fail(v, "changes the layout along another axis");
-        if (axis == mesh && (a->kind != transitions[row].from || b->kind != transitions[row].to ||
-                             !part_is(node, a) || !part_is(node, b)))
+        if (axis == mesh && (!moves_between(node->op, a, b) || !names_its_part(node, a, b)))
             fail(v, "does not turn the layout of '%s' into that of '%s'", from->name, to->name);
         if (axis == mesh && a->kind == HOLD_PARTIAL &&
             strcmp(attr_text(node, "reduce", ""), reduce_names[a->reduce]) != 0)

@@ -178,9 +178,48 @@ static void place_updates(const struct rankplan *plan, struct plan_class *class)
             class->place[graph->updates.at[i].value] = class->place[graph->updates.at[i].weight];
 }
 
-/* Room that a communication node needs beside its operands: one complete tensor, as far as its axis cuts it. */
+/* Elements that rank `sender` of the axis has for `receiver`: what one holds of one dimension by what the other wants of
+ * another; or, of one dimension, what both do. */
+static int64_t exchanged(const struct graph *graph, const struct plan_class *class, const struct node *node,
+                         int sender, int receiver) {
+    const struct tensor *from = &graph->tensors.at[node->inputs[0]], *to = &graph->tensors.at[node->outputs[0]];
+    int axis = (int)attr_int(node, "mesh", 0), from_dim = from->layout.axis[axis].dim,
+        to_dim = to->layout.axis[axis].dim;
+    const struct rt_holding held = holding_of_ranks(graph, from, axis), wanted = holding_of_ranks(graph, to, axis);
+    struct rt_overlap overlap = {0};
+    int64_t elements = 1, both = 0;
+    for (int d = 0; d < to->ndim; d++)
+        if (d != from_dim && d != to_dim) elements *= class->dims[node->outputs[0]][d];
+    if (from_dim != to_dim)
+        return elements * rt_holding_extent(&held, sender) * rt_holding_extent(&wanted, receiver);
+    while (rt_overlap_next(&overlap, &held, sender, &wanted, receiver)) both += overlap.length;
+    return elements * both;
+}
+
+/* The most that a rank of the class sends to others and receives from them. */
+static int64_t exchange_bytes(const struct rankplan *plan, const struct plan_class *class,
+                              const struct node *node) {
+    const struct graph *graph = plan->graph;
+    int coordinate[MAX_AXES], axis = (int)attr_int(node, "mesh", 0);
+    int64_t most = 0;
+    for (int shard = 0; shard < mesh_size(&graph->mesh); shard++) {
+        int64_t elements = 0;
+        if (&plan->classes[plan->class_of[shard]] != class) continue;
+        mesh_coordinate(&graph->mesh, shard, coordinate);
+        for (int r = 0; r < graph->mesh.axis[axis].size; r++)
+            if (r != coordinate[axis])
+                elements += exchanged(graph, class, node, coordinate[axis], r) +
+                            exchanged(graph, class, node, r, coordinate[axis]);
+        if (elements > most) most = elements;
+    }
+    return most * (int64_t)rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype);
+}
+
+/* Room that a communication node needs beside its operands: what an exchange moves; of the others one complete tensor, as far
+ * as their axis cuts it. */
 static int64_t scratch_of(const struct rankplan *plan, const struct plan_class *class, const struct node *node) {
     if (!node->op->call || !strstr(node->op->call, "$scratch")) return 0;
+    if (strstr(node->op->call, "$held")) return exchange_bytes(plan, class, node);
     int64_t in = rankplan_bytes(class, plan->graph, node->inputs[0]),
             out = rankplan_bytes(class, plan->graph, node->outputs[0]);
     return in > out ? in : out;

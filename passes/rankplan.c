@@ -37,11 +37,6 @@ static void find_roots(struct rankplan *plan) {
     }
 }
 
-/* With other ranks of the plan. */
-static bool communicates(const struct op *op) {
-    return op->class == OP_COMM && strcmp(op->name, "Chunk") != 0;
-}
-
 static void load_weight(struct rankplan *plan, bool *listed, int tensor) {
     enum tensor_kind kind = plan->graph->tensors.at[tensor].kind;
     if (listed[tensor] || (kind != TENSOR_WEIGHT && kind != TENSOR_CONST)) return;
@@ -80,7 +75,7 @@ static void mark_shared(struct rankplan *plan) {
     plan->shared = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (!communicates(node->op) && node->op->class != OP_UNITS) continue;
+        if (!op_communicates(node->op) && node->op->class != OP_UNITS) continue;
         plan->shared[plan->root[node->inputs[0]]] = true;
         plan->shared[plan->root[node->outputs[0]]] = true;
     }
@@ -155,7 +150,7 @@ static int next_meeting(const struct rankplan *plan, int shard, int i) {
     const struct graph *graph = plan->graph;
     for (; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (communicates(node->op) && rankplan_part(&plan->classes[plan->class_of[shard]], node)) break;
+        if (op_communicates(node->op) && rankplan_part(&plan->classes[plan->class_of[shard]], node)) break;
     }
     return i;
 }

@@ -7,32 +7,35 @@
 #include "passes/pipeline.h"
 #include "passes/rewrite.h"
 
-/* One move between states along one mesh axis: the node that makes it, and bytes sent per byte of the whole tensor
- * by each of n ranks times n (its cost). */
+/* One move between states along one mesh axis of n ranks: the node that makes it, and what of the tensor reaches each rank:
+ * parts from each of the n - 1 others, or nth parts of those. */
 static const struct move {
     enum holding_kind from, to;
     const char *op;
-    int cost; /* in parts of the tensor that cross a rank's link */
-} moves[] = {{HOLD_WHOLE, HOLD_PART, "Chunk", 0},
-             {HOLD_PART, HOLD_WHOLE, "AllGather", 1},
-             {HOLD_PARTIAL, HOLD_WHOLE, "AllReduce", 2},
-             {HOLD_PARTIAL, HOLD_PART, "ReduceScatter", 1}};
-enum { NMOVES = sizeof moves / sizeof *moves, NSTATES = 3 };
+    int parts, shares;
+} moves[] = {{HOLD_WHOLE, HOLD_PART, "Chunk", 0, 0},         {HOLD_WHOLE, HOLD_WINDOW, "Chunk", 0, 0},
+             {HOLD_PART, HOLD_WHOLE, "AllGather", 1, 0},     {HOLD_PART, HOLD_PART, "AllToAll", 0, 1},
+             {HOLD_PART, HOLD_WINDOW, "HaloExchange", 0, 1}, /* at most, unless windows are larger than parts */
+             {HOLD_PARTIAL, HOLD_WHOLE, "AllReduce", 2, 0},  {HOLD_PARTIAL, HOLD_PART, "ReduceScatter", 1, 0}};
+enum { NMOVES = sizeof moves / sizeof *moves, NSTATES = 4 };
 
-/* The first move of a cheapest path, NULL if there is none. A part that is to become another part goes through a
- * state that is not a part. */
-static const struct move *first_move(enum holding_kind from, enum holding_kind to) {
-    int cost[NSTATES];
+/* In nth parts of parts. What another reader wants whole is made whole in any case. */
+static int64_t cost_of(const struct move *move, int64_t n, bool made_whole) {
+    if (made_whole && move->to == HOLD_WHOLE) return 0;
+    return (move->parts * n + move->shares) * (n - 1);
+}
+
+/* The first move of a cheapest path, NULL if there is none. A part may become another part. */
+static const struct move *first_move(enum holding_kind from, enum holding_kind to, int n, bool made_whole) {
+    int64_t cost[NSTATES];
     const struct move *first[NSTATES] = {NULL};
-    for (int s = 0; s < NSTATES; s++) cost[s] = s == (int)to && from != to ? 0 : 1 << 20;
-    if (from == to) /* the last move leads into `to` */
-        for (int m = 0; m < NMOVES; m++)
-            if (moves[m].to == to && cost[moves[m].from] > moves[m].cost)
-                cost[moves[m].from] = moves[m].cost, first[moves[m].from] = &moves[m];
-    for (int round = 0; round < NSTATES; round++)
-        for (int m = 0; m < NMOVES; m++)
-            if (cost[moves[m].to] + moves[m].cost < cost[moves[m].from])
-                cost[moves[m].from] = cost[moves[m].to] + moves[m].cost, first[moves[m].from] = &moves[m];
+    for (int s = 0; s < NSTATES; s++) cost[s] = s == (int)to && from != to ? 0 : INT64_MAX / 2;
+    for (int round = 0; round <= NSTATES; round++)
+        for (int m = 0; m < NMOVES; m++) {
+            bool last = round == 0 && moves[m].to == to; /* leads into `to`, also from another part */
+            int64_t total = cost_of(&moves[m], n, made_whole) + (last ? 0 : cost[moves[m].to]);
+            if (total < cost[moves[m].from]) cost[moves[m].from] = total, first[moves[m].from] = &moves[m];
+        }
     return first[from];
 }
 
@@ -41,12 +44,20 @@ struct copy {
     int of, tensor;
 };
 
+/* What an input of a node is to be. */
+struct want {
+    int node, operand;
+    struct layout layout;
+};
+
 struct redist {
     struct rewrite rewrite;
     struct graph *graph;
     struct diags *diags;
     enum phase phase; /* of who wants what is converted */
-    struct map made; /* "tensor layout" -> tensor that holds it so */
+    struct map made;   /* "tensor layout" -> tensor that holds it so */
+    struct map wanted; /* the keys that some reader wants */
+    VEC(struct want) wants;
     VEC(struct copy) copies;
 };
 
@@ -56,31 +67,53 @@ static const char *layout_key(struct redist *redist, int tensor, const struct la
     strbuf_printf(&key, "%d", tensor);
     for (int a = 0; a < redist->graph->mesh.naxes; a++) {
         const struct holding *h = &layout->axis[a];
-        bool part = h->kind == HOLD_PART;
-        strbuf_printf(&key, " %d/%d/%lld/%lld/%d", (int)h->kind, part ? h->dim : 0, part ? (long long)h->blocks : 0,
-                      part ? (long long)h->unit : 0, h->kind == HOLD_PARTIAL ? (int)h->reduce : 0);
+        const struct reach *reach = &h->reach;
+        strbuf_printf(&key, " %d", (int)h->kind);
+        if (h->kind == HOLD_PARTIAL) strbuf_printf(&key, "/%d", (int)h->reduce);
+        if (holding_divides(h))
+            strbuf_printf(&key, "/%d/%lld/%lld", h->dim, (long long)h->blocks, (long long)h->unit);
+        if (h->kind == HOLD_WINDOW)
+            strbuf_printf(&key, "/%lld/%lld/%lld/%lld", (long long)reach->positions, (long long)reach->stride,
+                          (long long)reach->before, (long long)reach->span);
     }
     return strbuf_text(&key);
 }
 
-/* The same stored tensor, loaded in another layout. */
-static int load_as(struct redist *redist, int id, const struct layout *layout) {
+static int find(struct map *map, const char *key) {
+    return map_get(map, key, strlen(key));
+}
+
+/* The same stored tensor, loaded in another layout. Windows are taken from what is loaded whole. */
+static int load_as(struct redist *redist, int id, struct layout layout) {
     struct tensor tensor = redist->graph->tensors.at[id];
-    tensor.layout = *layout;
+    for (int axis = 0; axis < redist->graph->mesh.naxes; axis++)
+        if (layout.axis[axis].kind == HOLD_WINDOW) layout.axis[axis] = (struct holding){HOLD_WHOLE};
+    if (layout_equal(&layout, &tensor.layout)) return id;
+    const char *key = layout_key(redist, id, &layout);
+    if (find(&redist->made, key) >= 0) return find(&redist->made, key);
+    tensor.layout = layout;
     VEC_PUSH(redist->graph->arena, &redist->graph->tensors, tensor);
     VEC_PUSH(redist->graph->arena, &redist->copies, (struct copy){id, redist->graph->tensors.n - 1});
+    map_put(&redist->made, key, strlen(key), redist->graph->tensors.n - 1);
     return redist->graph->tensors.n - 1;
 }
 
+/* What a move leaves along its axis. On the way to a window a sum is scattered in plain parts. */
+static struct holding after_move(const struct move *move, const struct holding *wanted) {
+    if (move->to == wanted->kind) return *wanted;
+    if (move->to == HOLD_WHOLE) return (struct holding){HOLD_WHOLE};
+    return (struct holding){.kind = HOLD_PART, .dim = wanted->dim, .blocks = 1, .unit = 1};
+}
+
 /* Adds the node of one move along `axis`; returns the tensor it makes. */
-static int add_move(struct redist *redist, int id, int axis, const struct move *move, const struct holding *wanted,
+static int add_move(struct redist *redist, int id, int axis, const struct move *move, const struct layout *layout,
                     const char *name) {
     struct graph *graph = redist->graph;
     struct tensor from = graph->tensors.at[id];
-    const struct holding *part = move->from == HOLD_PART ? &from.layout.axis[axis] : wanted;
+    const struct holding *part = move->from == HOLD_PART ? &from.layout.axis[axis] : &layout->axis[axis];
     struct attr attrs[5] = {attr_of_int("mesh", axis)};
     int n = 1;
-    if (move->from == HOLD_PART || move->to == HOLD_PART) {
+    if ((move->from == HOLD_PART) != (move->to == HOLD_PART) && move->to != HOLD_WINDOW) {
         attrs[n++] = attr_of_int("dim", part->dim);
         attrs[n++] = attr_of_int("blocks", part->blocks);
         attrs[n++] = attr_of_int("unit", part->unit);
@@ -89,8 +122,7 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
         attrs[n++] = attr_of_text("reduce", reduce_names[from.layout.axis[axis].reduce]);
     const char *label = arena_printf(graph->arena, "%s.%s", from.name, move->op);
     int out = graph_add_tensor(graph, TENSOR_VALUE, label, from.dtype, from.ndim, from.dims);
-    graph->tensors.at[out].layout = from.layout;
-    graph->tensors.at[out].layout.axis[axis] = move->to == HOLD_PART ? *wanted : (struct holding){HOLD_WHOLE};
+    graph->tensors.at[out].layout = *layout;
     int node = graph_add_node(graph, op_named(move->op), name, 1, &id, 1, &out, n, attrs);
     graph->nodes.at[node].stage = from.producer < 0 ? 0 : graph->nodes.at[from.producer].stage;
     graph->nodes.at[node].phase = redist->phase;
@@ -103,48 +135,97 @@ static enum phase phase_of(const struct graph *graph, int tensor) {
     return producer < 0 ? PHASE_MICRO : graph->nodes.at[producer].phase;
 }
 
-/* The tensor in the wanted layout: itself, one made before, or a new one by moves on one axis after another.
- * Reductions come first, slices last, so that no move handles more than it must. */
-static int convert(struct redist *redist, int id, const struct layout *wanted, const char *name) {
+/* Another axis divides the dimension that is wanted along this one. */
+static bool must_wait(const struct graph *graph, const struct layout *have, const struct layout *wanted, int axis) {
+    const struct holding *want = &wanted->axis[axis];
+    for (int a = 0; a < graph->mesh.naxes; a++)
+        if (a != axis && holding_divides(want) && holding_divides(&have->axis[a]) && have->axis[a].dim == want->dim)
+            return true;
+    return false;
+}
+
+/* The axis along which to move next, and to what: reductions come first, slices last, so that no move handles more than it
+ * must. Where all must wait for each other, one becomes whole. -1: the layout cannot be. */
+static int next_axis(const struct graph *graph, const struct layout *have, const struct layout *wanted,
+                     struct holding *target) {
     static const enum holding_kind turn[] = {HOLD_PARTIAL, HOLD_PART, HOLD_WHOLE};
-    struct graph *graph = redist->graph;
-    if (layout_equal(&graph->tensors.at[id].layout, wanted)) return id;
-    const char *key = layout_key(redist, id, wanted);
-    int made = map_get(&redist->made, key, strlen(key));
-    if (made >= 0) return made;
-    int now = id;
-    if (tensor_is_stored(&graph->tensors.at[id])) now = load_as(redist, id, wanted);
-    for (int t = 0; t < 3; t++)
-        for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-            if (graph->tensors.at[now].layout.axis[axis].kind != turn[t]) continue;
-            while (!holding_equal(&graph->tensors.at[now].layout.axis[axis], &wanted->axis[axis])) {
-                const struct move *move =
-                    first_move(graph->tensors.at[now].layout.axis[axis].kind, wanted->axis[axis].kind);
-                if (!move)
-                    return diag_error(redist->diags, 420, EXIT_LIMIT, name, "no way to redistribute '%s'",
-                                      graph->tensors.at[id].name);
-                now = add_move(redist, now, axis, move, &wanted->axis[axis], name);
+    for (int waiting = 0; waiting < 2; waiting++)
+        for (int t = 0; t < 3; t++)
+            for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+                if (have->axis[axis].kind != turn[t] || holding_equal(&have->axis[axis], &wanted->axis[axis]) ||
+                    must_wait(graph, have, wanted, axis) != waiting || (waiting && turn[t] == HOLD_WHOLE))
+                    continue;
+                *target = waiting ? (struct holding){HOLD_WHOLE} : wanted->axis[axis];
+                return axis;
             }
-        }
-    map_put(&redist->made, key, strlen(key), now);
+    return -1;
+}
+
+/* One move from tensor `now`, which is `id` in some layout, towards the wanted one. */
+static int move_once(struct redist *redist, int id, int now, const struct layout *wanted, const char *name) {
+    struct graph *graph = redist->graph;
+    struct layout layout = graph->tensors.at[now].layout, whole = layout;
+    struct holding target;
+    int axis = next_axis(graph, &layout, wanted, &target);
+    if (axis < 0) return -1;
+    whole.axis[axis] = (struct holding){HOLD_WHOLE};
+    bool made_whole = target.kind != HOLD_WHOLE && find(&redist->wanted, layout_key(redist, id, &whole)) >= 0;
+    const struct move *move =
+        first_move(layout.axis[axis].kind, target.kind, graph->mesh.axis[axis].size, made_whole);
+    if (!move) return -1;
+    layout.axis[axis] = after_move(move, &target);
+    const char *key = layout_key(redist, id, &layout);
+    int made = find(&redist->made, key);
+    if (made >= 0) return made;
+    made = add_move(redist, now, axis, move, &layout, name);
+    map_put(&redist->made, key, strlen(key), made);
+    return made;
+}
+
+/* The tensor in the wanted layout: itself, one made before, or a new one by moves on one axis after another. */
+static int convert(struct redist *redist, int id, const struct layout *wanted, const char *name) {
+    struct graph *graph = redist->graph;
+    int now = find(&redist->made, layout_key(redist, id, wanted));
+    if (now >= 0) return now;
+    now = tensor_is_stored(&graph->tensors.at[id]) ? load_as(redist, id, *wanted) : id;
+    while (now >= 0 && !layout_equal(&graph->tensors.at[now].layout, wanted))
+        now = move_once(redist, id, now, wanted, name);
+    if (now < 0)
+        diag_error(redist->diags, 420, EXIT_LIMIT, name, "no way to redistribute '%s'", graph->tensors.at[id].name);
     return now;
 }
 
-static int serve_inputs(struct redist *redist, int id) {
+static void note_wanted(struct redist *redist, int tensor, const struct layout *layout) {
+    const char *key = layout_key(redist, tensor, layout);
+    map_put(&redist->wanted, key, strlen(key), 1);
+}
+
+static void note_wants(struct redist *redist, int id) {
     struct graph *graph = redist->graph;
+    const struct node *node = &graph->nodes.at[id];
     struct dims dims;
     const char *why;
-    if (dims_bind(graph->arena, graph, &graph->nodes.at[id], &dims, &why) < 0) BUG("%s", why);
-    redist->phase = graph->nodes.at[id].phase;
-    for (int k = 0; k < graph->nodes.at[id].ninputs; k++) {
-        const struct node *node = &graph->nodes.at[id];
-        struct layout wanted = {0};
+    if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("%s", why);
+    for (int k = 0; k < node->ninputs; k++) {
+        struct want want = {.node = id, .operand = k};
         if (node->inputs[k] < 0) continue;
         for (int axis = 0; axis < graph->mesh.naxes; axis++)
-            wanted.axis[axis] = redist_wanted(graph, &dims, node, k, axis);
-        int tensor = convert(redist, node->inputs[k], &wanted, node->name);
+            want.layout.axis[axis] = redist_wanted(graph, &dims, node, k, axis);
+        VEC_PUSH(graph->arena, &redist->wants, want);
+        note_wanted(redist, node->inputs[k], &want.layout);
+    }
+}
+
+/* Serves the wants of one node, from number `*next` on. */
+static int serve_inputs(struct redist *redist, int id, int *next) {
+    struct graph *graph = redist->graph;
+    redist->phase = graph->nodes.at[id].phase;
+    for (; *next < redist->wants.n && redist->wants.at[*next].node == id; ++*next) {
+        const struct want *want = &redist->wants.at[*next];
+        const struct node *node = &graph->nodes.at[id];
+        int tensor = convert(redist, node->inputs[want->operand], &want->layout, node->name);
         if (tensor < 0) return -1;
-        graph->nodes.at[id].inputs[k] = tensor;
+        graph->nodes.at[id].inputs[want->operand] = tensor;
     }
     return 0;
 }
@@ -194,14 +275,18 @@ static int serve_updates(struct redist *redist) {
 
 int pass_redist(struct graph *graph, const struct pass_context *context) {
     struct redist redist = {.graph = graph, .diags = context->diags};
+    const struct layout whole = {0};
+    int next = 0;
     map_init(&redist.made, graph->arena);
+    map_init(&redist.wanted, graph->arena);
+    for (int i = 0; i < graph->order.n; i++) note_wants(&redist, graph->order.at[i]);
+    for (int i = 0; i < graph->outputs.n; i++) note_wanted(&redist, graph->outputs.at[i], &whole);
     rewrite_begin(&redist.rewrite, graph);
     for (int i = 0; i < redist.rewrite.order_n; i++) {
         int id = rewrite_next(&redist.rewrite, i);
-        if (serve_inputs(&redist, id) < 0) return -1;
+        if (serve_inputs(&redist, id, &next) < 0) return -1;
         rewrite_keep(&redist.rewrite, id);
     }
-    const struct layout whole = {0};
     for (int i = 0; i < graph->outputs.n; i++) {
         redist.phase = phase_of(graph, graph->outputs.at[i]);
         int tensor = convert(&redist, graph->outputs.at[i], &whole, graph->output_names.at[i]);

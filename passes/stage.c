@@ -30,8 +30,7 @@ static bool is_everywhere(const struct graph *graph, const bool *remade, int ten
 static bool is_cheap(const struct graph *graph, const struct node *node) {
     struct dims dims;
     const char *why;
-    bool collective = node->op->class == OP_COMM && strcmp(node->op->name, "Chunk") != 0;
-    if (collective || node->op->flops > CHEAP_FLOPS || dims_bind(graph->arena, graph, node, &dims, &why) < 0)
+    if (op_communicates(node->op) || node->op->flops > CHEAP_FLOPS || dims_bind(graph->arena, graph, node, &dims, &why) < 0)
         return false;
     for (int f = 0; f < dims.nfactors; f++)
         if (dims.factor[f].kind != FACTOR_PASS && dims.factor[f].kind != FACTOR_WHOLE) return false;

@@ -30,7 +30,7 @@ struct rt_private {
     bool owns_comm;
     void *mapping; /* of the segment, where this rank mapped it */
     size_t mapping_bytes;
-    size_t *counts;         /* by rank: arguments of collectives */
+    size_t *counts;         /* by rank, twice: arguments of collectives */
     const void **given;     /* inputs of the step under way, and controls */
     double control[RT_CONTROLS];
     int64_t trained;        /* training steps begun */
@@ -65,5 +65,10 @@ int rt_load_weights(struct rt *rt);
 
 /* The cut of a dimension along a mesh axis. */
 struct rt_cut rt_cut_along(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t unit);
+
+/* Around every collective: tells who watches where this rank is, and gives the axis' communicator; records why it failed.
+ */
+struct rt_comm *rt_enter_site(struct rt *rt, int site, int axis);
+int rt_leave_site(struct rt *rt, const struct rt_comm *comm, int status);
 
 #endif

@@ -59,41 +59,33 @@ static bool parts_are_the_tensor(const struct view *view) {
     return view->cut.blocks == 1 && (view->outer == 1 || view->cut.ways == 1);
 }
 
-static struct rt_comm *enter_site(struct rt *rt, int site, int axis) {
+struct rt_comm *rt_enter_site(struct rt *rt, int site, int axis) {
     rt_at(rt, site);
     return rt->axis[axis];
 }
 
-static int leave_site(struct rt *rt, const struct rt_comm *comm, int status) {
+int rt_leave_site(struct rt *rt, const struct rt_comm *comm, int status) {
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
-}
-
-int rt_chunk(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t outer,
-             int64_t extent, int64_t inner, int64_t blocks, int64_t unit) {
-    const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, unit);
-    rt_at(rt, site);
-    pack_part(&view, rt->coordinate[axis], dst, src);
-    return RT_OK;
 }
 
 int rt_all_gather(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
                   int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit) {
     const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, unit);
-    struct rt_comm *comm = enter_site(rt, site, axis);
+    struct rt_comm *comm = rt_enter_site(rt, site, axis);
     const bool direct = parts_are_the_tensor(&view);
     size_t *bytes = rt->private->counts;
     for (int r = 0; r < comm->size; r++) bytes[r] = part_bytes(&view, r);
     int status = comm->driver->all_gather(comm, direct ? dst : scratch, src, bytes);
     const unsigned char *part = scratch;
     for (int r = 0; r < comm->size && !direct && !status; part += bytes[r], r++) unpack_part(&view, r, dst, part);
-    return leave_site(rt, comm, status);
+    return rt_leave_site(rt, comm, status);
 }
 
 int rt_reduce_scatter(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch,
                       enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks,
                       int64_t unit, enum rt_reduce reduce) {
     const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, unit);
-    struct rt_comm *comm = enter_site(rt, site, axis);
+    struct rt_comm *comm = rt_enter_site(rt, site, axis);
     const bool direct = parts_are_the_tensor(&view);
     size_t *counts = rt->private->counts;
     unsigned char *part = scratch;
@@ -103,34 +95,34 @@ int rt_reduce_scatter(struct rt *rt, int site, int axis, void *dst, const void *
         part += direct ? 0 : bytes;
         counts[r] = bytes / rt_dtype_bytes(dtype);
     }
-    return leave_site(rt, comm,
-                      comm->driver->reduce_scatter(comm, dst, direct ? src : scratch, counts, dtype, reduce));
+    return rt_leave_site(rt, comm,
+                         comm->driver->reduce_scatter(comm, dst, direct ? src : scratch, counts, dtype, reduce));
 }
 
 int rt_all_reduce(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count,
                   enum rt_reduce reduce) {
-    struct rt_comm *comm = enter_site(rt, site, axis);
-    return leave_site(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, reduce));
+    struct rt_comm *comm = rt_enter_site(rt, site, axis);
+    return rt_leave_site(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, reduce));
 }
 
 int rt_send(struct rt *rt, int site, int axis, const void *src, int64_t bytes, int distance) {
-    struct rt_comm *comm = enter_site(rt, site, axis);
-    return leave_site(rt, comm, comm->driver->send(comm, src, (size_t)bytes, comm->rank + distance));
+    struct rt_comm *comm = rt_enter_site(rt, site, axis);
+    return rt_leave_site(rt, comm, comm->driver->send(comm, src, (size_t)bytes, comm->rank + distance));
 }
 
 int rt_receive(struct rt *rt, int site, int axis, void *dst, int64_t bytes, int distance) {
-    struct rt_comm *comm = enter_site(rt, site, axis);
-    return leave_site(rt, comm, comm->driver->receive(comm, dst, (size_t)bytes, comm->rank + distance));
+    struct rt_comm *comm = rt_enter_site(rt, site, axis);
+    return rt_leave_site(rt, comm, comm->driver->receive(comm, dst, (size_t)bytes, comm->rank + distance));
 }
 
 int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count) {
     struct rt_comm *comm = rt->units;
     rt_at(rt, rt->site);
-    return leave_site(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, RT_SUM));
+    return rt_leave_site(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, RT_SUM));
 }
 
 int rt_broadcast(struct rt *rt, int site, int axis, void *dst, const void *src, int64_t bytes, int root) {
-    struct rt_comm *comm = enter_site(rt, site, axis);
+    struct rt_comm *comm = rt_enter_site(rt, site, axis);
     if (comm->rank == root) memcpy(dst, src, (size_t)bytes);
-    return leave_site(rt, comm, comm->driver->broadcast(comm, dst, (size_t)bytes, root));
+    return rt_leave_site(rt, comm, comm->driver->broadcast(comm, dst, (size_t)bytes, root));
 }

@@ -90,7 +90,7 @@ static int place_shard(struct rt *rt) {
         rt->coordinate[a] = rest % program->mesh[a];
         rest /= program->mesh[a];
     }
-    rt->private->counts = calloc((size_t)rt->world, sizeof(*rt->private->counts));
+    rt->private->counts = calloc(2 * (size_t)rt->world, sizeof(*rt->private->counts));
     return rt->private->counts ? RT_OK : rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
 }
 

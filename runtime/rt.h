@@ -187,9 +187,7 @@ int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blo
 
 /* Redistribution along one mesh axis. A tensor is seen as (outer, extent, inner) around the dimension that is cut into
  * (blocks, unit); `site` names the instruction. `scratch` has room for one complete tensor; dst, src and scratch do
- * not overlap. rt_chunk communicates nothing. */
-int rt_chunk(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t outer,
-             int64_t extent, int64_t inner, int64_t blocks, int64_t unit);
+ * not overlap. */
 int rt_all_gather(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
                   int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit);
 int rt_reduce_scatter(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch,
@@ -197,6 +195,19 @@ int rt_reduce_scatter(struct rt *rt, int site, int axis, void *dst, const void *
                       enum rt_reduce reduce);
 int rt_all_reduce(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count,
                   enum rt_reduce reduce);
+
+/* From a holding of one dimension to one of another, or of the same one (base/part.h), as dims gives the tensor: complete in
+ * both dimensions, this rank's part in the others. rt_chunk takes its part or window of what it has whole and communicates
+ * nothing; rt_all_to_all goes from parts to parts; rt_halo_exchange to windows. `scratch` has room for all that the rank sends
+ * to others and all that it receives from them. */
+int rt_chunk(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
+             const int64_t *dims, int dim, const struct rt_holding *to);
+int rt_all_to_all(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
+                  int ndim, const int64_t *dims, int from_dim, const struct rt_holding *from, int to_dim,
+                  const struct rt_holding *to);
+int rt_halo_exchange(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
+                     int ndim, const int64_t *dims, int from_dim, const struct rt_holding *from, int to_dim,
+                     const struct rt_holding *window);
 
 /* Between the ranks along one mesh axis: `bytes` bytes to or from the rank `distance` places further along it (negative:
  * before), or from the rank at place `root` to all (whose own dst is a copy of its src; the others' src is not read). */

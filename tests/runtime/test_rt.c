@@ -357,7 +357,9 @@ static int redistribution_case(struct rank_context *context) {
         const struct rt_cut cut = {extent, rows[i].blocks, rows[i].unit, context->comm->size};
         const int64_t count = outer * extent * inner, mine = outer * rt_cut_extent(&cut, rt->shard) * inner;
         for (int64_t e = 0; e < count; e++) whole[e] = (int32_t)(e * 7 + (int64_t)i), back[e] = -1;
-        CHECK(rt_chunk(rt, 0, 0, part, whole, RT_I32, outer, extent, inner, cut.blocks, cut.unit) == RT_OK);
+        const struct rt_holding held = {.cut = cut, .extent = extent};
+        const int64_t dims[] = {outer, extent, inner};
+        CHECK(rt_chunk(rt, 0, 0, part, whole, RT_I32, 3, dims, 1, &held) == RT_OK);
         if (mine > 0) CHECK(part[0] == whole[rt_part_start(rt, 0, extent, cut.blocks, cut.unit) * inner]);
         CHECK(rt_all_gather(rt, 0, 0, back, part, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.unit) ==
               0);
@@ -374,6 +376,91 @@ static void redistribution_handles_every_cut(void **state) {
     (void)state;
     for (int ranks = 1; ranks <= 5; ranks++)
         assert_int_equal(run_ranks(LOOPBACK, ranks, 512, redistribution_case, NULL), 0);
+}
+
+/* From any holding to any other, of one dimension or of two: every rank gets what the definition says, element by element.
+ */
+enum { SIDES = 9, EXCHANGED = 2 * 12 * 3 * 8 * 2 };
+
+static const struct side {
+    int dim;
+    struct rt_holding holding; /* ways: those of the job */
+} sides[SIDES] = {
+    {1, {{12, 1, 1, 0}, 12, 0, 0, 0}}, {1, {{12, 1, 3, 0}, 12, 0, 0, 0}},
+    {1, {{12, 2, 2, 0}, 12, 0, 0, 0}}, {3, {{8, 1, 1, 0}, 8, 0, 0, 0}},
+    {3, {{8, 4, 1, 0}, 8, 0, 0, 0}},   {1, {{12, 1, 1, 0}, 12, 1, 1, 3}}, /* 3 indices, one of them before */
+    {1, {{6, 1, 1, 0}, 12, 2, 3, 7}}, /* every other index, and more than neighbours have */
+    {1, {{4, 1, 1, 0}, 12, 3, 0, 1}}, /* leaves out two of three */
+    {3, {{5, 1, 1, 0}, 8, 1, 0, 4}},
+};
+
+static bool side_holds(const struct side *side, int rank, int64_t index) {
+    const struct rt_cut *cut = &side->holding.cut;
+    if (!side->holding.span) {
+        const int64_t within = index % (cut->extent / cut->blocks);
+        return within >= rt_cut_start(cut, rank) && within < rt_cut_start(cut, rank + 1);
+    }
+    int64_t first = side->holding.extent, last = -1; /* read by some position of the rank */
+    for (int64_t p = rt_cut_start(cut, rank); p < rt_cut_start(cut, rank + 1); p++)
+        for (int64_t k = 0; k < side->holding.span; k++) {
+            const int64_t at = p * side->holding.stride - side->holding.before + k;
+            if (at < 0 || at >= side->holding.extent) continue;
+            first = at < first ? at : first;
+            last = at > last ? at : last;
+        }
+    return index >= first && index <= last;
+}
+
+/* The elements that a rank holds, in order, each by its place in the tensor. */
+static int64_t list_held(const int64_t *dims, const struct side *side, int rank, int16_t *out) {
+    int64_t n = 0, count = 1, inner = 1;
+    for (int d = 0; d < 5; d++) count *= dims[d];
+    for (int d = side->dim + 1; d < 5; d++) inner *= dims[d];
+    for (int64_t e = 0; e < count; e++)
+        if (side_holds(side, rank, e / inner % dims[side->dim])) out[n++] = (int16_t)e;
+    return n;
+}
+
+static int exchange_case(struct rank_context *context) {
+    static const int64_t dims[] = {2, 12, 3, 8, 2};
+    struct rt_program program;
+    struct rt *rt;
+    tiny_program(&program, context->comm->size, 1);
+    const struct rt_options options = {.directory = directory, .joined = context->comm};
+    CHECK(rt_open(&rt, &program, &options) == RT_OK, "%s", rt_error(NULL));
+    const size_t bytes = EXCHANGED * sizeof(int16_t);
+    int16_t *own = malloc(bytes * 16), *mine = own + EXCHANGED, *wanted = mine + EXCHANGED,
+            *result = wanted + EXCHANGED, *scratch = result + EXCHANGED;
+    CHECK(own);
+    for (int i = 0; i < EXCHANGED; i++) own[i] = (int16_t)i;
+    for (int f = 0; f < SIDES; f++)
+        for (int t = 0; t < SIDES; t++) {
+            struct side from = sides[f], to = sides[t];
+            from.holding.cut.ways = to.holding.cut.ways = context->comm->size;
+            const int64_t n = list_held(dims, &to, rt->shard, wanted);
+            memset(result, -1, bytes);
+            CHECK(rt_chunk(rt, 0, 0, result, own, RT_F16, 5, dims, to.dim, &to.holding) == RT_OK);
+            CHECK(memcmp(result, wanted, (size_t)n * 2) == 0, "chunk %d", t);
+            CHECK(n == EXCHANGED || result[n] == -1, "chunk %d", t);
+            if (from.holding.span) continue; /* windows leave indices out */
+            list_held(dims, &from, rt->shard, mine);
+            memset(result, -1, bytes);
+            CHECK(rt_all_to_all(rt, 0, 0, result, mine, scratch, RT_F16, 5, dims, from.dim, &from.holding, to.dim,
+                                &to.holding) == RT_OK);
+            CHECK(memcmp(result, wanted, (size_t)n * 2) == 0, "%d to %d", f, t);
+            CHECK(n == EXCHANGED || result[n] == -1, "%d to %d", f, t);
+        }
+    free(own);
+    rt_close(rt);
+    return 0;
+}
+
+static void exchanges_give_what_is_wanted(void **state) {
+    (void)state;
+    for (int transport = SELF; transport < TRANSPORTS; transport++)
+        for (int ranks = 1; ranks <= 5; ranks++) /* five: some ranks have nothing of an extent of 4 */
+            if (transport != SELF || ranks == 1)
+                assert_int_equal(run_ranks((enum transport)transport, ranks, 512, exchange_case, NULL), 0);
 }
 
 static int make_directory(void **state) {
@@ -407,6 +494,7 @@ int main(void) {
         cmocka_unit_test(strided_cuts_are_loaded),
         cmocka_unit_test(weights_are_packed),
         cmocka_unit_test(redistribution_handles_every_cut),
+        cmocka_unit_test(exchanges_give_what_is_wanted),
     };
     return cmocka_run_group_tests_name("rt", tests, make_directory, remove_directory);
 }

@@ -6,7 +6,8 @@
  * follow all its cuts: every factor that may be cut, in several units and blocks. The graphs are TYPED, so no pass merges
  * or drops what they hold. In a cut graph every cut is a node of its own on the same inputs, its result an output. Where
  * the cut gives a partial value two more outputs are made from it: one through a reader that wants a part (which makes a
- * ReduceScatter), and for sums one through an Add of partial values. In the graph of stages every node is in the first of
+ * ReduceScatter), and for sums one through an Add of partial values. Where it gives a part one more is made, of a sample's first types, through a reader
+ * that wants another (which makes an AllToAll); the node of such a reader has no other, as what is an output is made whole. In the graph of stages every node is in the first of
  * two, and its result is read in the second. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +55,7 @@ struct generator {
 /* One sample with its types chosen. */
 struct choice {
     const struct sample *sample;
-    int id, ninputs;
+    int id, variant, ninputs;
     const char *inputs[MAX_INPUTS]; /* as in samples.def, with types spelled out; "_" */
 };
 
@@ -77,7 +78,7 @@ static const char *spelled(struct arena *arena, const char *word, size_t length,
 }
 
 static void choose(struct choice *choice, struct arena *arena, const struct sample *sample, int variant, int id) {
-    *choice = (struct choice){.sample = sample, .id = id};
+    *choice = (struct choice){.sample = sample, .id = id, .variant = variant};
     for (const char *at = sample->inputs; *at;) {
         size_t length = strcspn(at, " ");
         if (choice->ninputs == MAX_INPUTS) BUG("%s: too many inputs", sample->op);
@@ -179,15 +180,18 @@ static void write_cut(struct generator *g, const struct cut *cut, int number, in
     list_cut(g, cut->choice, arena_printf(&g->arena, "cut%d", cut->ways), name, class_of(cut), times);
 }
 
-/* A reader of the partial value that wants a part of it. */
-static void write_reader(struct generator *g, const struct cut *cut, int y) {
+/* A reader of the partial value, or part, that wants a part of another dimension. */
+static void write_reader(struct generator *g, const struct cut *cut, const char *split) {
     struct text *text = &g->cut[cut->ways];
     const struct tensor *result = cut->result;
+    struct holding given = dims_holding(cut->dims, cut->dims->ninputs, &cut->split);
     int along = result->ndim - 1;
-    while (along >= 0 && result->dims[along] < cut->ways) along--;
+    while (along >= 0 && (result->dims[along] < cut->ways || (given.kind == HOLD_PART && given.dim == along)))
+        along--;
     if (along < 0) return;
-    const char *split = arena_printf(&g->arena, " split(tensor:d%d/1/1)", along);
-    write_cut(g, cut, text_copy(text, result, y, split), 1);
+    int y = text_node(text, g, cut->choice, split);
+    const char *part = arena_printf(&g->arena, " split(tensor:d%d/1/1)", along);
+    write_cut(g, cut, text_copy(text, result, y, part), 1);
 }
 
 /* An Add of partial values, which stays partial. Not of small floats: their own sum is rounded to less than they hold. */
@@ -209,9 +213,10 @@ static void try_cut(struct generator *g, const struct cut *cut) {
                                      (long long)cut->split.blocks, (long long)cut->split.unit);
     int y = text_node(&g->cut[cut->ways], g, cut->choice, split);
     write_cut(g, cut, y, 1);
-    if (factor->kind == FACTOR_PASS) return;
-    write_reader(g, cut, y);
-    write_sum(g, cut, y);
+    bool partial = factor->kind != FACTOR_PASS;
+    if (partial || (cut->choice->variant == 0 && cut->split.blocks * cut->split.unit == 1))
+        write_reader(g, cut, split);
+    if (partial) write_sum(g, cut, y);
 }
 
 static void write_stages(struct generator *g, const struct choice *choice, const struct graph *graph) {
