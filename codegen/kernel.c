@@ -135,6 +135,25 @@ static void put_runs(struct local *l, const char *name, const char *argument) {
     put_array(l, "int64_t", l->node.ninputs, runs);
 }
 
+/* How the ranks of the axis hold an operand of a move, or the windows of a node. */
+static void put_ranks_holding(struct local *l, int tensor, int axis) {
+    const struct rt_holding held = holding_of_ranks(l->graph, tensor_of(l, tensor), axis);
+    strbuf_printf(&l->out, "&(struct rt_holding){.cut = {%lld, %lld, %lld, %d}, .extent = %lld",
+                  (long long)held.cut.extent, (long long)held.cut.blocks, (long long)held.cut.unit, held.cut.ways,
+                  (long long)held.extent);
+    if (held.span)
+        strbuf_printf(&l->out, ", .stride = %lld, .before = %lld, .span = %lld", (long long)held.stride,
+                      (long long)held.before, (long long)held.span);
+    strbuf_putc(&l->out, '}');
+}
+
+static void put_own_padding(struct local *l, int axis, bool before, int64_t padding) {
+    strbuf_printf(&l->out, "rt_window_%s(rt, %d, ", before ? "before" : "behind", axis);
+    put_ranks_holding(l, l->node.inputs[0], axis);
+    if (!before) strbuf_printf(&l->out, ", %lld", (long long)padding);
+    strbuf_putc(&l->out, ')');
+}
+
 /* Where the part of a factor begins: known only to the rank, from its place on the mesh. */
 static void put_start(struct local *l, const char *name, const char *argument) {
     (void)name;
@@ -147,6 +166,29 @@ static void put_start(struct local *l, const char *name, const char *argument) {
         return;
     }
     strbuf_putc(&l->out, '0');
+}
+
+/* $before, $behind: attributes begin and end of the part: those of the node, except in a dimension that is read through
+ * windows. There they are known only to the rank. */
+static void put_padding(struct local *l, const char *name, const char *argument) {
+    (void)argument;
+    bool before = strcmp(name, "before") == 0;
+    int n, windowed[MAX_NDIM];
+    const int64_t *padding = attr_ints(&l->node, before ? "begin" : "end", &n);
+    for (int d = 0; d < n; d++) windowed[d] = -1;
+    for (int axis = 0; axis < l->graph->mesh.naxes; axis++) {
+        int dim = dims_window_dim(&l->dims, 0, l->node.split[axis].factor);
+        if (dim >= 0) windowed[dim + n - l->dims.operand[0].ndim] = axis;
+    }
+    strbuf_puts(&l->out, "(const int64_t[]){");
+    for (int d = 0; d < n; d++) {
+        strbuf_puts(&l->out, d ? ", " : "");
+        if (windowed[d] < 0)
+            strbuf_printf(&l->out, "%lld", (long long)padding[d]);
+        else
+            put_own_padding(l, windowed[d], before, padding[d]);
+    }
+    strbuf_putc(&l->out, '}');
 }
 
 static void put_extent(struct local *l, const char *name, const char *argument) {
@@ -228,15 +270,9 @@ static void put_complete(struct local *l, const char *name, const char *argument
 static void put_holding(struct local *l, const char *name, const char *argument) {
     (void)argument;
     int axis = (int)attr_int(&l->node, "mesh", 0);
-    const struct tensor *tensor = tensor_of(l, *name == 'h' ? l->node.inputs[0] : l->node.outputs[0]);
-    const struct rt_holding held = holding_of_ranks(l->graph, tensor, axis);
-    strbuf_printf(&l->out, "%d, &(struct rt_holding){.cut = {%lld, %lld, %lld, %d}, .extent = %lld",
-                  tensor->layout.axis[axis].dim, (long long)held.cut.extent, (long long)held.cut.blocks,
-                  (long long)held.cut.unit, held.cut.ways, (long long)held.extent);
-    if (held.span)
-        strbuf_printf(&l->out, ", .stride = %lld, .before = %lld, .span = %lld", (long long)held.stride,
-                      (long long)held.before, (long long)held.span);
-    strbuf_putc(&l->out, '}');
+    int tensor = *name == 'h' ? l->node.inputs[0] : l->node.outputs[0];
+    strbuf_printf(&l->out, "%d, ", tensor_of(l, tensor)->layout.axis[axis].dim);
+    put_ranks_holding(l, tensor, axis);
 }
 
 static void put_reduce(struct local *l, const char *name, const char *argument) {
@@ -272,14 +308,15 @@ static const struct {
     const char *name;
     void (*put)(struct local *l, const char *name, const char *argument);
 } variables[] = {
-    {"y", put_pointer},     {"x0", put_pointer},      {"x1", put_pointer},        {"x2", put_pointer},
-    {"x3", put_pointer},    {"x4", put_pointer},      {"list", put_list},         {"shape", put_shape},
-    {"ndim", put_ndim},     {"size", put_size},       {"bytes", put_local_bytes}, {"aligned", put_aligned},
-    {"outer", put_outer},   {"runs", put_runs},       {"extent", put_extent},     {"T", put_type},
-    {"T0", put_type},       {"B", put_bytes},         {"dtype", put_dtype},       {"count", put_count},
-    {"depth", put_depth},   {"is64", put_is64},       {"site", put_site},         {"around", put_around},
-    {"reduce", put_reduce}, {"scratch", put_scratch}, {"complete", put_complete}, {"held", put_holding},
-    {"wanted", put_holding}, {"distance", put_distance}, {"epilogue", put_epilogue}};
+    {"y", put_pointer},      {"x0", put_pointer},      {"x1", put_pointer},        {"x2", put_pointer},
+    {"x3", put_pointer},     {"x4", put_pointer},      {"list", put_list},         {"shape", put_shape},
+    {"ndim", put_ndim},      {"size", put_size},       {"bytes", put_local_bytes}, {"aligned", put_aligned},
+    {"outer", put_outer},    {"runs", put_runs},       {"extent", put_extent},     {"T", put_type},
+    {"T0", put_type},        {"B", put_bytes},         {"dtype", put_dtype},       {"count", put_count},
+    {"depth", put_depth},    {"is64", put_is64},       {"site", put_site},         {"around", put_around},
+    {"reduce", put_reduce},  {"scratch", put_scratch}, {"complete", put_complete}, {"held", put_holding},
+    {"wanted", put_holding}, {"before", put_padding},  {"behind", put_padding},    {"distance", put_distance},
+    {"epilogue", put_epilogue}};
 
 /* $[p]: the product of the part's extents of factors so named. */
 static void put_product(struct local *l, char first) {

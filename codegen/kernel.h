@@ -8,6 +8,7 @@
  *   $m $[p] $[*]       extent of factor m; product of those of all factors whose name begins with p
  *   $start(v) $extent(v)   where the rank's part of factor v begins, and the whole extent of v
  *   $k $epsilon $perm  an attribute (after split_attr): a number, or an array
+ *   $before $behind    attributes begin and end of the part, in rows that a rank reads through windows its own
  *   $shape(x0) $ndim(x0) $size(x0) $aligned(x0)   extents, their number, elements, extents aligned to the output's
  *   $outer(axis) $runs(axis)   extents before attribute axis; elements of each input per index before it
  *   $T $T0 $B          names of the output's and first input's type; bytes of an element, as b4

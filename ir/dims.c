@@ -35,7 +35,7 @@ void dims_init(struct dims *dims, struct arena *arena, int ninputs, int noutputs
 int dims_factor(struct dims *dims, const char *name, int index, int64_t extent, enum factor_kind kind) {
     if (dims->nfactors == MAX_FACTORS) return -1;
     struct factor *factor = &dims->factor[dims->nfactors];
-    *factor = (struct factor){.extent = extent, .kind = kind};
+    *factor = (struct factor){.extent = extent, .kind = kind, .over = -1};
     if (index < 0)
         snprintf(factor->name, sizeof factor->name, "%s", name);
     else
@@ -322,6 +322,16 @@ int dims_dim_cut(const struct dims *dims, int operand, const struct node_split *
     return -1;
 }
 
+int dims_window_dim(const struct dims *dims, int operand, int factor) {
+    const struct operand *o = &dims->operand[operand];
+    for (int d = 0; d < o->ndim; d++)
+        for (int i = 0; i < o->dim[d].n && factor >= 0; i++) {
+            const struct factor *held = &dims->factor[o->dim[d].factor[i]];
+            if (held->kind == FACTOR_HALO && held->over == factor) return d;
+        }
+    return -1;
+}
+
 static int64_t gcd(int64_t a, int64_t b) {
     while (b) {
         int64_t r = a % b;
@@ -340,6 +350,10 @@ static bool cut_option(const struct dims *dims, const struct dim_factors *d, int
                        struct cut_option *option) {
     const struct factor *factor = &dims->factor[d->factor[at]];
     int64_t before, after;
+    if (factor->kind == FACTOR_HALO && factor->over >= 0 && blocks == 1) {
+        *option = (struct cut_option){{factor->over, 1, 1}, 1, 1};
+        return true;
+    }
     if (!may_split(factor)) return false;
     around(dims, d, at, &before, &after);
     if (!before || !after) return false;
@@ -364,9 +378,27 @@ int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t bloc
     return n;
 }
 
+/* Every rank's positions, in one block, read something. */
+static bool windows_fit(const struct factor *halo, const struct node_split *split, int ways) {
+    const struct reach *reach = &halo->reach;
+    const struct rt_holding window = {.cut = {reach->positions, 1, split->unit, ways},
+                                      .extent = halo->extent,
+                                      .stride = reach->stride,
+                                      .before = reach->before,
+                                      .span = reach->span};
+    bool fit = split->blocks == 1;
+    for (int r = 0; r < ways && fit; r++) fit = rt_holding_extent(&window, r) > 0;
+    return fit;
+}
+
 bool dims_can_split(const struct dims *dims, const struct node_split *split, int ways) {
     if (split->factor < 0 || !may_split(&dims->factor[split->factor])) return false;
-    return dims->factor[split->factor].extent / (split->blocks * split->unit) >= ways;
+    if (dims->factor[split->factor].extent / (split->blocks * split->unit) < ways) return false;
+    for (int f = 0; f < dims->nfactors; f++)
+        if (dims->factor[f].kind == FACTOR_HALO && dims->factor[f].over == split->factor &&
+            !windows_fit(&dims->factor[f], split, ways))
+            return false;
+    return true;
 }
 
 struct holding dims_holding(const struct dims *dims, int operand, const struct node_split *split) {
@@ -376,6 +408,12 @@ struct holding dims_holding(const struct dims *dims, int operand, const struct n
     int64_t blocks, unit;
     int dim = dims_dim_cut(dims, operand, split, &blocks, &unit);
     if (dim >= 0) return (struct holding){.kind = HOLD_PART, .dim = dim, .blocks = blocks, .unit = unit};
+    dim = dims_window_dim(dims, operand, split->factor);
+    if (dim >= 0) {
+        const struct factor *halo = &dims->factor[dims->operand[operand].dim[dim].factor[0]];
+        return (struct holding){
+            .kind = HOLD_WINDOW, .dim = dim, .blocks = split->blocks, .unit = split->unit, .reach = halo->reach};
+    }
     bool reduced = kind == FACTOR_SUM || kind == FACTOR_MAX || kind == FACTOR_MIN;
     if (operand < dims->ninputs || !reduced) return holding;
     holding.kind = HOLD_PARTIAL;
@@ -400,7 +438,9 @@ static void print_operand(struct strbuf *out, const struct dims *dims, int opera
         if (f->n > 1) strbuf_puts(out, "(");
         for (int i = 0; i < f->n; i++) {
             const struct factor *factor = &dims->factor[f->factor[i]];
-            strbuf_printf(out, "%s%s%s", i ? " " : "", factor->name, mark[factor->kind]);
+            bool windows = factor->kind == FACTOR_HALO && factor->over >= 0;
+            strbuf_printf(out, "%s%s%s%s", i ? " " : "", factor->name, mark[factor->kind],
+                          windows ? dims->factor[factor->over].name : "");
         }
         if (f->n > 1) strbuf_puts(out, ")");
     }

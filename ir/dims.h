@@ -10,7 +10,8 @@
  *   alternative := tensor ("," tensor)* "->" tensor ("," tensor)*
  *   tensor  := dim*
  *   dim     := name kind? | "(" name+ ")" | "*" | "1"
- *   kind    := "+" summed | "+max" | "+min" | "^" stays whole | "~" needs neighbours (convolution)
+ *   kind    := "+" summed | "+max" | "+min" | "^" stays whole | "~" needs neighbours (convolution; bound, "i~o": those
+ *              that positions o reach)
  *
  * Equal names have equal extents. "*" stands for all other dimensions, the same ones in every operand that has it,
  * aligned at the right and broadcast (extent 1 or missing where an operand repeats). "(h d)" is a dimension that is
@@ -26,10 +27,13 @@ enum { MAX_FACTORS = 32 };
 
 enum factor_kind { FACTOR_PASS, FACTOR_SUM, FACTOR_MAX, FACTOR_MIN, FACTOR_WHOLE, FACTOR_HALO };
 
+/* A HALO factor is not cut itself; a cut of the factor `over` makes a window of it (Note [Windows] in ops/conv.c). */
 struct factor {
     char name[8];
     int64_t extent;
     enum factor_kind kind;
+    int over; /* of HALO: the factor of the positions, -1 if there is none and it stays whole */
+    struct reach reach;
 };
 
 /* A dimension of an operand: the product of n factors, the first slowest; n = 0: extent 1, or repeated (broadcast).
@@ -81,22 +85,25 @@ int dims_find(const struct dims *dims, const char *name);
 int dims_dim_cut(const struct dims *dims, int operand, const struct node_split *split, int64_t *blocks,
                  int64_t *unit);
 
+/* The dimension of `operand` of which positions of the factor read windows; -1 if there is none. */
+int dims_window_dim(const struct dims *dims, int operand, int factor);
+
 /* A factor of which cutting dimension `dim` of `operand` in (blocks * more_blocks, unit * more_unit) is a cut. */
 struct cut_option {
     struct node_split split;
     int64_t more_blocks, more_unit; /* 1, 1: the cut as asked for */
 };
 
-/* The options for that dimension, those that need no change first, else in order of the factors; returns how many.
- */
+/* The options for that dimension, those that need no change first, else in order of the factors; returns how many. To cut a
+ * dimension that windows read is to cut their positions, evenly: the windows are not the parts asked for. */
 int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t blocks, int64_t unit,
                      struct cut_option options[MAX_NDIM]);
 
-/* True if `ways` ranks can share the factor so cut: it may be cut, and no part is empty. */
+/* True if `ways` ranks can share the factor so cut: it may be cut, and no part or window is empty. */
 bool dims_can_split(const struct dims *dims, const struct node_split *split, int ways);
 
-/* The layout an operand has on one mesh axis when the node is split so: a part where it has the factor; for outputs
- * of a reduced factor, a partial value; else whole. */
+/* The layout an operand has on one mesh axis when the node is split so: a part where it has the factor, a window where
+ * positions of the factor read one; for outputs of a reduced factor, a partial value; else whole. */
 struct holding dims_holding(const struct dims *dims, int operand, const struct node_split *split);
 
 /* Floating-point operations of the node: `per_point` for each combination of all factors, without halos: what a window

@@ -230,15 +230,19 @@ struct rt_cut holding_cut(const struct graph *graph, const struct tensor *tensor
     return (struct rt_cut){tensor->dims[holding->dim], holding->blocks, holding->unit, graph->mesh.axis[axis].size};
 }
 
-struct rt_holding holding_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis) {
-    const struct holding *holding = &tensor->layout.axis[axis];
-    struct rt_holding ranks = {.cut = holding_cut(graph, tensor, axis), .extent = tensor->dims[holding->dim]};
+struct rt_holding holding_among(const struct tensor *tensor, const struct holding *holding, int ways) {
+    const int64_t extent = tensor->dims[holding->dim];
+    struct rt_holding ranks = {.cut = {extent, holding->blocks, holding->unit, ways}, .extent = extent};
     if (holding->kind != HOLD_WINDOW) return ranks;
     ranks.cut.extent = holding->reach.positions;
     ranks.stride = holding->reach.stride;
     ranks.before = holding->reach.before;
     ranks.span = holding->reach.span;
     return ranks;
+}
+
+struct rt_holding holding_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis) {
+    return holding_among(tensor, &tensor->layout.axis[axis], graph->mesh.axis[axis].size);
 }
 
 void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate,

@@ -224,7 +224,8 @@ bool layout_equal(const struct layout *a, const struct layout *b);
 /* The holding is of one dimension. */
 bool holding_divides(const struct holding *holding);
 struct rt_cut holding_cut(const struct graph *graph, const struct tensor *tensor, int axis);
-/* A PART or WINDOW as the ranks of the axis hold it. */
+/* A PART or WINDOW as `ways` ranks, or those of the axis, hold it. */
+struct rt_holding holding_among(const struct tensor *tensor, const struct holding *holding, int ways);
 struct rt_holding holding_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis);
 /* Extents of what the shard at `coordinate` holds of the tensor. */
 void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate,

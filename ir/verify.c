@@ -17,7 +17,9 @@
  * factor, before anything but a linear operator reads them;
  *   4. redistributions change where elements are and not what they are: from and to agree with the states they
  * claim. The check enumerates the indices of each cut dimension, so it does not trust the arithmetic of dims.c: it
- * asks who owns an index once through the factor, once through the tensor's layout, and compares. */
+ * asks who owns an index once through the factor, once through the tensor's layout, and compares. Of a window it asks,
+ * for every position and everything it reaches, whether the rank that owns the position holds that at the place where
+ * its operator, which counts its own positions from 0 and begins before the window as it was told, will look. */
 
 struct verifier {
     struct graph *graph;
@@ -115,6 +117,38 @@ static bool same_ownership(struct verifier *v, const struct dims *dims, const st
     return true;
 }
 
+/* Position `at`, which is the rank's number `local`, reaches the same elements in the whole tensor and in the window. */
+static bool same_reach(struct verifier *v, const struct factor *halo, const struct rt_holding *window, int rank,
+                       int64_t at, int64_t local) {
+    const struct reach *reach = &halo->reach;
+    int64_t start, length = rt_holding_run(window, rank, 0, &start), before = rt_holding_before(window, rank);
+    for (int64_t k = 0; k < reach->span; k++) {
+        int64_t index = at * reach->stride - reach->before + k, place = local * reach->stride - before + k;
+        bool there = index >= 0 && index < halo->extent, held = place >= 0 && place < length;
+        if (there != held || (there && start + place != index))
+            return fail(v, "position %lld reads index %lld, which its rank does not have there", (long long)at,
+                        (long long)index),
+                   false;
+    }
+    return true;
+}
+
+/* An operand of which positions of the cut factor read windows. */
+static void check_window(struct verifier *v, const struct factor *halo, const struct tensor *tensor, int axis,
+                         int dim, const struct rt_cut *by_factor) {
+    const struct holding *held = &tensor->layout.axis[axis];
+    if (held->kind != HOLD_WINDOW || held->dim != dim)
+        return fail(v, "'%s' is not held by windows of dimension %d", tensor->name, dim);
+    const struct rt_holding window = holding_of_ranks(v->graph, tensor, axis);
+    if (!cut_is_sound(&window.cut) || window.cut.blocks != 1)
+        return fail(v, "'%s' is cut where it cannot be", tensor->name);
+    for (int64_t at = 0; at < by_factor->extent; at++) {
+        int64_t local;
+        int rank = owner(by_factor, at, &local);
+        if (rank < 0 || !same_reach(v, halo, &window, rank, at, local)) return;
+    }
+}
+
 static int dim_of_factor(const struct operand *operand, int factor) {
     for (int d = 0; d < operand->ndim; d++)
         for (int i = 0; i < operand->dim[d].n; i++)
@@ -131,8 +165,12 @@ static void check_operand(struct verifier *v, const struct dims *dims, const str
     const struct factor *factor = &dims->factor[split->factor];
     int ways = v->graph->mesh.axis[axis].size, dim = dim_of_factor(&dims->operand[o], split->factor);
     bool reduced = factor->kind == FACTOR_SUM || factor->kind == FACTOR_MAX || factor->kind == FACTOR_MIN;
-    if (dim >= 0) {
-        struct rt_cut by_factor = {factor->extent, split->blocks, split->unit, ways};
+    struct rt_cut by_factor = {factor->extent, split->blocks, split->unit, ways};
+    int window = is_input ? dims_window_dim(dims, o, split->factor) : -1;
+    if (window >= 0) {
+        const struct factor *halo = &dims->factor[dims->operand[o].dim[window].factor[0]];
+        check_window(v, halo, tensor, axis, window, &by_factor);
+    } else if (dim >= 0) {
         if (held->kind != HOLD_PART || held->dim != dim)
             return fail(v, "'%s' is not cut in dimension %d", tensor->name, dim);
         struct rt_cut by_layout = holding_cut(v->graph, tensor, axis);
@@ -264,11 +302,25 @@ static void check_move(struct verifier *v, const struct node *node) {
     }
 }
 
+/* A part is what one axis leaves of a dimension: two would each have to know of the other. */
+static void check_layouts(struct verifier *v, const struct node *node) {
+    for (int k = 0; k < node->noutputs; k++) {
+        const struct tensor *out = tensor_at(v, node->outputs[k]);
+        for (int a = 0; a < v->graph->mesh.naxes; a++)
+            for (int b = 0; b < a; b++) {
+                const struct holding *x = &out->layout.axis[a], *y = &out->layout.axis[b];
+                if (holding_divides(x) && holding_divides(y) && x->dim == y->dim)
+                    fail(v, "two axes divide dimension %d of '%s'", x->dim, out->name);
+            }
+    }
+}
+
 static void check_node(struct verifier *v, int id) {
     const struct node *node = &v->graph->nodes.at[id];
     struct dims dims;
     v->node = id;
     if (!check_ids(v, node) || !check_shapes(v, node, &dims) || v->graph->level < PLACED) return;
+    check_layouts(v, node);
     if (crosses(node)) return check_crossing(v, node);
     if (v->graph->level >= SCHEDULED) check_stage(v, node);
     if (node->op->class == OP_COMM) return check_move(v, node);

@@ -27,6 +27,7 @@ void flood_init(struct flood *flood, struct graph *graph, struct arena *arena, i
     graph_uses(graph, arena, &flood->uses);
     flood->dims = ARENA_ARRAY(arena, struct dims *, graph->nodes.n + 1);
     flood->decided = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
+    flood->closed = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
 }
 
 const struct dims *flood_dims(struct flood *flood, int node) {
@@ -49,6 +50,12 @@ static bool cut_by_other_axis(struct flood *flood, int node, int factor) {
     return false;
 }
 
+/* The dimension of the operand that ranks divide among them where the node is so split, -1 if they do not. */
+static int divided_dim(const struct dims *dims, int operand, const struct node_split *split) {
+    struct holding holding = dims_holding(dims, operand, split);
+    return holding_divides(&holding) ? holding.dim : -1;
+}
+
 /* Two axes must not cut one dimension of any operand either. */
 static bool shares_dimension(struct flood *flood, int node, const struct node_split *split) {
     const struct dims *dims = flood_dims(flood, node);
@@ -56,9 +63,8 @@ static bool shares_dimension(struct flood *flood, int node, const struct node_sp
         const struct node_split *other = &flood->graph->nodes.at[node].split[a];
         if (a == flood->axis || other->factor < 0) continue;
         for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
-            int64_t blocks, unit;
-            int dim = dims_dim_cut(dims, o, split, &blocks, &unit);
-            if (dim >= 0 && dim == dims_dim_cut(dims, o, other, &blocks, &unit)) return true;
+            int dim = divided_dim(dims, o, split);
+            if (dim >= 0 && dim == divided_dim(dims, o, other)) return true;
         }
     }
     return false;
@@ -91,6 +97,12 @@ static void wish_for(struct attempt *attempt, int tensor, const struct holding *
     attempt->failed = attempt->end == FLOOD_STRICT;
 }
 
+/* Windows can be had from any parts of the dimension; plain ones are wished for where nothing else was. */
+static void wish_for_source(struct attempt *attempt, int tensor, const struct holding *window) {
+    const struct holding part = {.kind = HOLD_PART, .dim = window->dim, .blocks = 1, .unit = 1};
+    if (!attempt->wished[tensor]) wish_for(attempt, tensor, &part);
+}
+
 /* Cuts the node, and wishes for all its computed operands that hold the factor. */
 static void split_node(struct attempt *attempt, int node, const struct node_split *split) {
     struct flood *flood = attempt->flood;
@@ -104,9 +116,9 @@ static void split_node(struct attempt *attempt, int node, const struct node_spli
         if (o < dims->ninputs ? k >= n->ninputs : k >= n->noutputs) continue;
         int tensor = o < dims->ninputs ? n->inputs[k] : n->outputs[k];
         struct holding holding = dims_holding(dims, o, split);
-        if (tensor < 0 || holding.kind != HOLD_PART || tensor_is_stored(&flood->graph->tensors.at[tensor]))
-            continue;
-        wish_for(attempt, tensor, &holding);
+        if (tensor < 0 || tensor_is_stored(&flood->graph->tensors.at[tensor])) continue;
+        if (holding.kind == HOLD_PART) wish_for(attempt, tensor, &holding);
+        if (holding.kind == HOLD_WINDOW) wish_for_source(attempt, tensor, &holding);
     }
 }
 
@@ -116,9 +128,11 @@ static bool follow(struct attempt *attempt, int node, int operand, const struct 
     const struct dims *dims = flood_dims(flood, node);
     if (flood->decided[node]) {
         struct holding held = dims_holding(dims, operand, split_of(flood, node));
+        if (held.kind == HOLD_WINDOW) return held.dim == wish->dim;
         return held.kind == HOLD_PART && held.dim == wish->dim && held.blocks == wish->blocks &&
                held.unit == wish->unit;
     }
+    if (attempt->end == FLOOD_GATHER && flood->closed[node]) return false;
     struct cut_option options[MAX_NDIM];
     int n = dims_cut_options(dims, operand, wish->dim, wish->blocks, wish->unit, options);
     for (int i = 0; i < n; i++) {
@@ -182,7 +196,8 @@ struct origin {
 static bool start(struct attempt *attempt, const struct origin *origin, int64_t blocks, int64_t unit) {
     struct flood *flood = attempt->flood;
     if (origin->node < 0) {
-        wish_for(attempt, origin->tensor, &(struct holding){HOLD_PART, origin->dim, blocks, unit, REDUCE_SUM});
+        wish_for(attempt, origin->tensor,
+                 &(struct holding){.kind = HOLD_PART, .dim = origin->dim, .blocks = blocks, .unit = unit});
         return true;
     }
     struct node_split split = {origin->factor, blocks, unit};
@@ -230,7 +245,7 @@ static bool search(struct flood *flood, const struct origin *origin, int64_t fir
 
 bool flood_node(struct flood *flood, int node, int factor, enum flood_end end) {
     struct origin origin = {.node = node, .factor = factor, .end = end};
-    return search(flood, &origin, 1, 1, false) || search(flood, &origin, 1, 1, true);
+    return (end == FLOOD_STRICT && search(flood, &origin, 1, 1, false)) || search(flood, &origin, 1, 1, true);
 }
 
 bool flood_input(struct flood *flood, int tensor, int dim, enum flood_end end) {
@@ -250,7 +265,9 @@ bool flood_alone(struct flood *flood, int node, int factor) {
 }
 
 bool flood_from(struct flood *flood, int node, const struct node_split *split) {
-    struct origin origin = {.node = node, .factor = split->factor, .end = FLOOD_STRICT};
-    return search(flood, &origin, split->blocks, split->unit, false) ||
-           search(flood, &origin, split->blocks, split->unit, true) || cut_alone(flood, node, split);
+    struct origin strict = {.node = node, .factor = split->factor, .end = FLOOD_STRICT}, far = strict;
+    far.end = FLOOD_GATHER;
+    return search(flood, &strict, split->blocks, split->unit, false) ||
+           search(flood, &strict, split->blocks, split->unit, true) ||
+           search(flood, &far, split->blocks, split->unit, true) || cut_alone(flood, node, split);
 }

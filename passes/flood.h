@@ -24,6 +24,7 @@ struct flood {
     struct uses uses;
     struct dims **dims; /* per node, bound on demand */
     bool *decided;      /* per node: has a split on this axis, or is to stay as it is */
+    bool *closed;       /* per node: is to be cut on its own account; a flood that may gather ends there */
 };
 
 void flood_init(struct flood *flood, struct graph *graph, struct arena *arena, int axis);
@@ -37,14 +38,14 @@ enum flood_end {
     FLOOD_GATHER  /* they read the whole tensor */
 };
 
-/* Cuts `factor` of `node` and spreads from its results; true if the splits stand. False: the graph is unchanged. */
+/* Cuts `factor` of `node` and spreads; true if the splits stand. False: the graph is unchanged. */
 bool flood_node(struct flood *flood, int node, int factor, enum flood_end end);
 
 /* Cuts dimension `dim` of a graph input and spreads from there. */
 bool flood_input(struct flood *flood, int tensor, int dim, enum flood_end end);
 
-/* Cuts the node as given, or in larger units or more blocks, and spreads; where that cannot be, cuts it alone. False if it
- * cannot be cut at all. */
+/* Cuts the node as given, or in larger units or more blocks, and spreads to all that it touches; where that cannot be, as far
+ * as it can; or cuts it alone. False if it cannot be cut at all. */
 bool flood_from(struct flood *flood, int node, const struct node_split *split);
 
 /* Cuts the factor of the node alone, readers gather; true if it can be. */

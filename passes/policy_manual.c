@@ -128,6 +128,15 @@ static void check_applied(const struct manual *m) {
     }
 }
 
+/* Nodes with rules of their own do not follow others half-way. */
+static void close_ruled(struct manual *m) {
+    for (int i = 0; i < m->graph->order.n; i++) {
+        const struct rule *rule = rule_for(m, m->graph->order.at[i], false);
+        for (int axis = 0; axis < m->graph->mesh.naxes && rule; axis++)
+            m->flood[axis].closed[m->graph->order.at[i]] = rule->kind == RULE_SPLIT;
+    }
+}
+
 int policy_manual(struct graph *graph, const struct pass_context *context) {
     struct manual m = {.graph = graph, .rules = context->rules, .diags = context->diags};
     int before = m.diags->errors;
@@ -139,6 +148,7 @@ int policy_manual(struct graph *graph, const struct pass_context *context) {
         for (int axis = 0; axis < graph->mesh.naxes && rule && rule->kind == RULE_REPLICATE; axis++)
             m.flood[axis].decided[graph->order.at[i]] = true;
     }
+    close_ruled(&m);
     for (int i = 0; i < graph->order.n; i++) {
         const struct rule *rule = rule_for(&m, graph->order.at[i], false);
         if (rule && rule->kind == RULE_SPLIT) apply_split(&m, graph->order.at[i], rule);

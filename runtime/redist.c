@@ -28,6 +28,14 @@ int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blo
     return rt_cut_start(&cut, rt->coordinate[axis]);
 }
 
+int64_t rt_window_before(const struct rt *rt, int axis, const struct rt_holding *window) {
+    return rt_holding_before(window, rt->coordinate[axis]);
+}
+
+int64_t rt_window_behind(const struct rt *rt, int axis, const struct rt_holding *window, int64_t behind) {
+    return rt_holding_behind(window, rt->coordinate[axis], behind);
+}
+
 static size_t part_bytes(const struct view *view, int index) {
     return (size_t)view->outer * (size_t)rt_cut_extent(&view->cut, index) * view->row;
 }

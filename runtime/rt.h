@@ -185,6 +185,10 @@ void rt_at(struct rt *rt, int site);
 /* Start and length, within a block, of this rank's part of a dimension cut along mesh axis `axis`. */
 int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t unit);
 
+/* How far this rank's operator over a window reaches before and behind it (rt_holding_before, _behind in base/part.h). */
+int64_t rt_window_before(const struct rt *rt, int axis, const struct rt_holding *window);
+int64_t rt_window_behind(const struct rt *rt, int axis, const struct rt_holding *window, int64_t behind);
+
 /* Redistribution along one mesh axis. A tensor is seen as (outer, extent, inner) around the dimension that is cut into
  * (blocks, unit); `site` names the instruction. `scratch` has room for one complete tensor; dst, src and scratch do
  * not overlap. */

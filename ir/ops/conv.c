@@ -7,9 +7,14 @@
  * With ceil, the last window may also hang over the end, if it starts before it.
  *
  * A spatial dimension passes if its window is 1, its stride 1, and nothing is padded: each output reads one input.
- * Any other needs neighbours from other ranks if it is cut: it has factor i (FACTOR_HALO) in the input and o (whole) in
- * the output. An exchange of halos would give both one factor; parts then overlap, which the layouts of ir.h cannot say
- * yet. */
+ * Any other has factor o in the output and i (FACTOR_HALO) in the input. A cut of o gives each rank a part of the output
+ * positions, and of the input what these reach: a window, which overlaps its neighbours' (HOLD_WINDOW). So ranks read rows
+ * of others, however the producer cut them; that is the exchange of halos. No padding is moved: a rank's operator pads as
+ * the whole one does, but only where its own window ends with the input. Its begin and end are therefore its own
+ * (rt_holding_before and _behind in runtime/base/part.h; $before and $behind in calls); with them it reads the same
+ * elements in the same order, counts the same ones into a mean, and gives the same bits.
+ *
+ * Transposed convolutions write windows instead, which would have to be added where they overlap: o stays whole. */
 #include "ir/ops/ops.h"
 
 #include <math.h>
@@ -63,10 +68,11 @@ static bool positions(const struct window *w, int d, int64_t in, int64_t *out) {
     int64_t covers, room;
     if (!span(w, d, &covers) || in > (int64_t)1 << 48) return false;
     room = in + w->begin[d] + w->end[d] - covers;
+    if (w->ceil) room += w->stride[d] - 1;
     if (room < 0) return false;
     *out = room / w->stride[d] + 1;
-    if (w->ceil && room % w->stride[d] && *out * w->stride[d] < in + w->begin[d]) ++*out;
-    return true;
+    if (w->ceil && (*out - 1) * w->stride[d] >= in + w->begin[d]) --*out;
+    return *out > 0;
 }
 
 /* The inverse: what `in` positions write, without what begin and end cut off. */
@@ -80,6 +86,19 @@ static bool covered(const struct window *w, int d, int64_t in, int64_t *out) {
 
 typedef bool extent_fn(const struct window *w, int d, int64_t in, int64_t *out);
 
+/* Factor i of `in`, factor o of `out`, of spatial dimension d; o reads windows of i unless it writes them. */
+static void bind_windows(struct dims *dims, const struct window *w, int d, int64_t in, int64_t out, bool writes) {
+    int i = dims_factor(dims, "i", d, in, FACTOR_HALO),
+        o = dims_factor(dims, "o", d, out, writes ? FACTOR_WHOLE : FACTOR_PASS);
+    dims_set(&dims->operand[0], SPATIAL + d, i);
+    dims_set(&dims->operand[dims->ninputs], SPATIAL + d, o);
+    if (writes) return;
+    struct reach reach = {.positions = out, .stride = w->stride[d], .before = w->begin[d]};
+    if (!span(w, d, &reach.span)) BUG("a window that was bound has no span");
+    dims->factor[i].over = o;
+    dims->factor[i].reach = reach;
+}
+
 /* Factors of the spatial dimensions of input and output, by `extent_of`. */
 static int bind_spatial(struct dims *dims, const struct window *w, const struct tensor *x, extent_fn *extent_of,
                         const char **why) {
@@ -90,9 +109,13 @@ static int bind_spatial(struct dims *dims, const struct window *w, const struct 
         if (!extent_of(w, d, own, &extent))
             return refuse(dims, why, "the window leaves nothing of dimension %d of extent %lld", SPATIAL + d,
                           (long long)own);
-        int i = dims_factor(dims, "i", d, own, passes(w, d) ? FACTOR_PASS : FACTOR_HALO);
+        if (!passes(w, d)) {
+            bind_windows(dims, w, d, own, extent, extent_of == covered);
+            continue;
+        }
+        int i = dims_factor(dims, "i", d, own, FACTOR_PASS);
         dims_set(in, SPATIAL + d, i);
-        dims_set(out, SPATIAL + d, passes(w, d) ? i : dims_factor(dims, "o", d, extent, FACTOR_WHOLE));
+        dims_set(out, SPATIAL + d, i);
     }
     return 0;
 }

@@ -5,6 +5,7 @@
  *   k+ m, k n -> m n {..}          the bound annotation
  *   -> f32[4,8]                    the inferred types
  *   k: x0[0] x1[0] -> sum          cut of factor k: what each operand is then; operands not named stay whole
+ *   o0: x0[2]~ -> y0[2]            x0 is a window of dimension 2
  *   x0[2]: 1/1 r2/1/1 | 2/1 ...    for dimensions of several factors: the options for cuts in blocks/unit */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,8 +39,9 @@ static void print_factor(struct strbuf *out, const struct dims *dims, int factor
         struct holding holding = dims_holding(dims, i, &split);
         if (i == dims->ninputs) strbuf_puts(out, " ->");
         if (holding.kind == HOLD_PARTIAL) strbuf_printf(out, " %s", reduce_names[holding.reduce]);
-        if (holding.kind != HOLD_PART) continue;
+        if (!holding_divides(&holding)) continue;
         print_place(out, dims, i, holding.dim);
+        if (holding.kind == HOLD_WINDOW) strbuf_putc(out, '~');
         if (holding.blocks != 1 || holding.unit != 1)
             strbuf_printf(out, "/%lld/%lld", (long long)holding.blocks, (long long)holding.unit);
     }

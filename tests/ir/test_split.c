@@ -2,7 +2,7 @@
  *
  * For each case of tests/dims/ and each elementwise row, on small integers: each factor that may be cut, in several
  * blocks, units and numbers of ranks, and each pair of factors on a two-dimensional mesh. Every rank's inputs are
- * cut out with Note [Cuts] of part.h, its node is evaluated on its own by ir/eval, and the results are put together
+ * cut out with Note [Cuts] of part.h - windows by listing what the rank's positions read -, its node is evaluated on its own by ir/eval, and the results are put together
  * as the layouts say: parts side by side, partial values reduced, whole values equal. That must be the unsplit
  * result, bit for bit. So must the sum of the results of partial inputs where a row is marked linear. */
 #include <ctype.h>
@@ -94,6 +94,25 @@ static void cut_share(struct arena *arena, struct share *share, const struct hol
     share->n[d] = n;
 }
 
+/* Keeps the indices from the first to the last that positions of the rank read. */
+static void cut_window(struct arena *arena, struct share *share, const struct holding *holding, int64_t extent,
+                       int ways, int rank) {
+    const struct reach *reach = &holding->reach;
+    struct rt_cut cut = {reach->positions, 1, holding->unit, ways};
+    bool *read = ARENA_ARRAY(arena, bool, extent + 1);
+    int64_t n = 0, last = -1, *kept = ARENA_ARRAY(arena, int64_t, extent + 1);
+    assert_int_equal(holding->blocks, 1);
+    assert_int_equal(share->n[holding->dim], extent);
+    for (int64_t p = rt_cut_start(&cut, rank); p < rt_cut_start(&cut, rank + 1); p++)
+        for (int64_t at = p * reach->stride - reach->before, k = 0; k < reach->span; k++, at++)
+            if (at >= 0 && at < extent) read[at] = true, last = at > last ? at : last;
+    for (int64_t at = 0; at <= last; at++)
+        if (n || read[at]) kept[n++] = at;
+    assert_true(n > 0);
+    share->index[holding->dim] = kept;
+    share->n[holding->dim] = n;
+}
+
 static struct share share_of(const struct trial *t, int operand, const int *coordinate) {
     const struct tensor *tensor = tensor_of(t, operand);
     struct share share = {0};
@@ -104,9 +123,10 @@ static struct share share_of(const struct trial *t, int operand, const int *coor
     }
     for (int a = 0; a < AXES; a++) {
         struct holding holding = dims_holding(&t->dims, operand, &t->split[a]);
-        if (holding.kind != HOLD_PART) continue;
+        if (!holding_divides(&holding)) continue;
         assert_in_range(holding.dim, 0, tensor->ndim - 1);
-        cut_share(t->arena, &share, &holding, tensor->dims[holding.dim], t->ways[a], coordinate[a]);
+        (holding.kind == HOLD_WINDOW ? cut_window : cut_share)(
+            t->arena, &share, &holding, tensor->dims[holding.dim], t->ways[a], coordinate[a]);
     }
     return share;
 }
@@ -197,13 +217,38 @@ static void offset_gather_grad(const struct trial *t, struct graph *part, struct
     index->data = moved;
 }
 
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* An operator over a window begins where its first position does, and ends where the last one or the padding does. */
+static void offset_window(const struct trial *t, struct graph *part, struct node *node, const int *coordinate) {
+    struct share x = share_of(t, 0, coordinate), y = share_of(t, t->dims.ninputs, coordinate);
+    const struct tensor *whole = tensor_of(t, 0);
+    int n, taps;
+    const int64_t *stride = attr_ints(node, "stride", &n), *dilation = attr_ints(node, "dilation", &n),
+                  *pad[] = {attr_ints(node, "begin", &n), attr_ints(node, "end", &n)};
+    const int64_t *window = attr_ints(node, "window", &taps);
+    int64_t begin[MAX_NDIM], end[MAX_NDIM];
+    for (int d = 0; d < n; d++) {
+        const int64_t *in = x.index[2 + d], *out = y.index[2 + d], held = x.n[2 + d], made = y.n[2 + d];
+        const int64_t span = ((window ? window[d] : tensor_of(t, 1)->dims[2 + d]) - 1) * dilation[d] + 1;
+        begin[d] = pad[0][d], end[d] = pad[1][d];
+        if (made == tensor_of(t, t->dims.ninputs)->dims[2 + d] || stride[d] + span == 2) continue;
+        begin[d] = in[0] - (out[0] * stride[d] - pad[0][d]);
+        end[d] =
+            least(out[made - 1] * stride[d] - pad[0][d] + span, whole->dims[2 + d] + pad[1][d]) - in[held - 1] - 1;
+    }
+    attr_set(part, node, attr_of_ints("begin", n, begin));
+    attr_set(part, node, attr_of_ints("end", n, end));
+}
+
 static const struct {
     const char *op;
     void (*apply)(const struct trial *t, struct graph *part, struct node *node, const int *coordinate);
-} offsets[] = {{"Trilu", offset_trilu},
-               {"Gather", offset_gather},
-               {"GatherGrad", offset_gather_grad},
-               {"Attention", offset_attention}};
+} offsets[] = {{"Trilu", offset_trilu},         {"Gather", offset_gather}, {"GatherGrad", offset_gather_grad},
+               {"Attention", offset_attention}, {"Conv", offset_window},   {"MaxPool", offset_window},
+               {"AveragePool", offset_window}};
 
 /* Evaluation --------------------------------------------------------------------------------------------------- */
 
@@ -393,7 +438,7 @@ static void try_factor(struct trial *t, int factor) {
 static bool collide(const struct dims *dims, const struct node_split *a, const struct node_split *b) {
     for (int o = 0; o <= dims->ninputs; o++) {
         struct holding x = dims_holding(dims, o, a), y = dims_holding(dims, o, b);
-        if (x.kind == HOLD_PART && y.kind == HOLD_PART && x.dim == y.dim) return true;
+        if (holding_divides(&x) && holding_divides(&y) && x.dim == y.dim) return true;
     }
     return false;
 }
@@ -506,6 +551,7 @@ static void check_refinements(const struct dims *dims, int operand, int dim, int
     for (int k = 0; k < n; k++) {
         struct holding holding = dims_holding(dims, operand, &options[k].split);
         assert_int_equal(holding.dim, dim);
+        if (holding.kind == HOLD_WINDOW) continue;
         assert_int_equal(holding.blocks, blocks * options[k].more_blocks);
         assert_int_equal(holding.unit, unit * options[k].more_unit);
     }

@@ -88,7 +88,7 @@ static const char *random_name(struct arena *arena, struct random *random) {
 static void random_layout(struct graph *graph, struct random *random, struct tensor *tensor) {
     for (int a = 0; a < graph->mesh.naxes; a++) {
         struct holding *holding = &tensor->layout.axis[a];
-        switch (random_below(random, 3)) {
+        switch (random_below(random, 4)) {
         case 0:
             *holding = (struct holding){.kind = HOLD_PARTIAL, .reduce = (enum reduce)random_below(random, 3)};
             break;
@@ -98,6 +98,17 @@ static void random_layout(struct graph *graph, struct random *random, struct ten
             int64_t unit = tensor->dims[dim] % 2 ? 1 : 2;
             *holding =
                 (struct holding){.kind = HOLD_PART, .dim = dim, .blocks = tensor->dims[dim] / unit, .unit = unit};
+            break;
+        case 2:
+            if (!tensor->ndim) break;
+            *holding = (struct holding){.kind = HOLD_WINDOW,
+                                        .dim = (int)random_below(random, tensor->ndim),
+                                        .blocks = 1,
+                                        .unit = 3,
+                                        .reach = {.positions = 3 * (1 + random_below(random, 9)),
+                                                  .stride = 1 + random_below(random, 4),
+                                                  .before = random_below(random, 9) - 4,
+                                                  .span = 1 + random_below(random, 5)}};
             break;
         default: break;
         }

@@ -8,9 +8,13 @@ line). Every plan is checked twice:
   - against PyTorch's saved outputs: rtol 1e-4, atol 1e-5;
   - against one rank, by DESIGN 8's bound per tensor: max|p - ref| <= 2 max|one - ref| + 8 eps max|ref|, ref = the graph in
     f64 on one rank with reference kernels.
-Plans are "one", "dp2", "data2", "tp3": policy and ranks; or a mesh, "tensor=2,pipeline=2". Prints a line per model and plan, and exits 1 if any fails.
+Plans are "one", "dp2", "data2", "tp3": policy and ranks; a mesh, "tensor=2,pipeline=2"; or "rows2", the rule that cuts the
+first convolution by rows and with it what follows, but for reductions: no sum is cut, so reference kernels must give one
+rank's bits. Prints a line per model and plan, and exits 1 if any fails.
 """
 import argparse
+import glob
+import json
 import os
 import re
 import shutil
@@ -25,13 +29,29 @@ except ImportError as missing:
     sys.exit(77)
 
 
-def plan_options(plan):
-    """Options of `rankc compile` for a plan's name."""
+def row_rule(one, plan, ranks):
+    """A rule file beside the one-rank program `one`: its first convolution in parts of rows; reductions stay whole."""
+    nodes = json.load(open(glob.glob(one + "/*/_/plan.json")[0]))["nodes"]
+    first = next((node["name"] for node in nodes if node["op"] == "Conv"), None)
+    if first is None:
+        raise Failure("the model has no convolution")
+    path = f"{one}/{plan}.rules"
+    with open(path, "w") as rules:
+        rules.write(f'mesh tensor={ranks}\nmatch "{first}" split out0.2\n')
+        rules.writelines(f'match "{name}" replicate\n'
+                         for name in dict.fromkeys(node["name"] for node in nodes if node["op"].startswith("Reduce")))
+    return ["--pas", "manual:" + path]
+
+
+def plan_options(plan, one):
+    """Options of `rankc compile` for a plan's name; `one` is the directory of the program of one rank."""
     if plan == "one":
         return []
     if "=" in plan:
         return ["--pas", "hybrid:" + plan]
     policy, ranks = re.fullmatch(r"([a-z]+)(\d+)", plan).groups()
+    if policy == "rows":
+        return row_rule(one, plan, ranks)
     return ["--pas", policy, "--runtime-ngpus" if policy == "dp" else "--plan-ngpus", ranks]
 
 
@@ -65,7 +85,7 @@ class Sweep:
         out = os.path.join(self.work, name, plan + "".join(extra))
         shutil.rmtree(out, ignore_errors=True)
         call([self.args.rankc, "compile", os.path.join(model, "model.onnx"), "-o", out, "-q",
-              *dims_of(model), *plan_options(plan), *extra])
+              *dims_of(model), *plan_options(plan, os.path.join(self.work, name, "one")), *extra])
         run = [self.args.rankc, "run", out, "--output-dir", out + "/out", "--kernels", kernels, "--threads", "1"]
         if self.args.comm and plan != "one":
             run += ["--comm", self.args.comm]
@@ -101,6 +121,8 @@ class Sweep:
                 if exact is None:
                     exact, one = self.run(model, "one", "--dtype=f64", kernels="reference"), self.run(model, "one")
                 worst = self.compare(want, exact, one, one if plan == "one" else self.run(model, plan))
+                if plan.startswith("rows"):
+                    self.compare_bits(model, plan)
                 self.note(model, plan, f"{worst:.2f}")
                 print(f"ok   {model} {plan}  {worst:.2f} of the bound")
             except Failure as failure:
@@ -112,6 +134,13 @@ class Sweep:
                 print(f"FAIL {model} {plan}: {failure}")
             sys.stdout.flush()
         return failures
+
+    def compare_bits(self, model, plan):
+        """One rank's bits, with reference kernels."""
+        one, got = (self.run(model, p, kernels="reference") for p in ("one", plan))
+        for name in one:
+            if one[name].tobytes() != got[name].tobytes():
+                raise Failure(f"{name}: other bits than one rank's")
 
     @staticmethod
     def compare(want, exact, one, got):

@@ -6,9 +6,11 @@
  * follow all its cuts: every factor that may be cut, in several units and blocks. The graphs are TYPED, so no pass merges
  * or drops what they hold. In a cut graph every cut is a node of its own on the same inputs, its result an output. Where
  * the cut gives a partial value two more outputs are made from it: one through a reader that wants a part (which makes a
- * ReduceScatter), and for sums one through an Add of partial values. Where it gives a part one more is made, of a sample's first types, through a reader
- * that wants another (which makes an AllToAll); the node of such a reader has no other, as what is an output is made whole. In the graph of stages every node is in the first of
- * two, and its result is read in the second. */
+ * ReduceScatter), and for sums one through an Add of partial values. Where it gives a part one more is made, of a sample's
+ * first types, through a reader that wants another (which makes an AllToAll). Such readers have nodes of their own: what is
+ * an output too would be made whole for both. Where the cut makes a node read windows more are made, of inputs in parts
+ * (which make a HaloExchange). In the graph of stages every node is in the first of two, and its result is
+ * read in the second. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,10 +122,11 @@ static int text_copy(struct text *text, const struct tensor *tensor, int number,
     return text->next++;
 }
 
-/* The sample's node; the number of its result. `split` is its text, or "". */
-static int text_node(struct text *text, struct generator *g, const struct choice *choice, const char *split) {
-    int numbers[MAX_INPUTS];
-    for (int i = 0; i < choice->ninputs; i++)
+/* The sample's node, of tensor `first` as its first input; the number of its result. `split` is its text, or "". */
+static int text_node_of(struct text *text, struct generator *g, const struct choice *choice, int first,
+                        const char *split) {
+    int numbers[MAX_INPUTS] = {first};
+    for (int i = 1; i < choice->ninputs; i++)
         numbers[i] = *choice->inputs[i] == '_' ? -1 : text_source(text, g, choice->inputs[i], i);
     int number = text->next++;
     strbuf_printf(&text->out, "%%%d \"y\" = %s(", number, choice->sample->op);
@@ -139,13 +142,17 @@ static int text_node(struct text *text, struct generator *g, const struct choice
     return number;
 }
 
+static int text_node(struct text *text, struct generator *g, const struct choice *choice, const char *split) {
+    return text_node_of(text, g, choice, text_source(text, g, choice->inputs[0], 0), split);
+}
+
 /* Cuts ---------------------------------------------------------------------------------------------------------- */
 
 /* A cut of a node in the making. */
 struct cut {
     const struct choice *choice;
     const struct node *node;
-    const struct tensor *result;
+    const struct tensor *input, *result; /* the first */
     const struct dims *dims;
     struct node_split split;
     int ways;
@@ -204,6 +211,19 @@ static void write_sum(struct generator *g, const struct cut *cut, int y) {
     write_cut(g, cut, number, 2);
 }
 
+/* A node that reads windows, of a tensor that ranks have in parts: of the same dimension, and of others. */
+static void write_sources(struct generator *g, const struct cut *cut, const char *split) {
+    struct text *text = &g->cut[cut->ways];
+    const struct tensor *x = cut->input;
+    if (dims_holding(cut->dims, 0, &cut->split).kind != HOLD_WINDOW) return;
+    for (int d = 0; d < x->ndim; d++) {
+        if (x->dims[d] < cut->ways) continue;
+        int source = text_source(text, g, cut->choice->inputs[0], 0);
+        const char *part = arena_printf(&g->arena, " split(tensor:d%d/1/1)", d);
+        write_cut(g, cut, text_node_of(text, g, cut->choice, text_copy(text, x, source, part), split), 1);
+    }
+}
+
 static void try_cut(struct generator *g, const struct cut *cut) {
     const struct factor *factor = &cut->dims->factor[cut->split.factor];
     if (factor->extent % (cut->split.blocks * cut->split.unit) ||
@@ -216,6 +236,7 @@ static void try_cut(struct generator *g, const struct cut *cut) {
     bool partial = factor->kind != FACTOR_PASS;
     if (partial || (cut->choice->variant == 0 && cut->split.blocks * cut->split.unit == 1))
         write_reader(g, cut, split);
+    write_sources(g, cut, split);
     if (partial) write_sum(g, cut, y);
 }
 
@@ -232,7 +253,8 @@ static void try_cuts(struct generator *g, const struct choice *choice, const str
     struct dims dims;
     const char *why;
     if (dims_bind(&g->arena, graph, node, &dims, &why) < 0) BUG("%s: %s", choice->sample->op, why);
-    struct cut cut = {choice, node, &graph->tensors.at[node->outputs[0]], &dims, {0}, 0};
+    struct cut cut = {
+        choice, node, &graph->tensors.at[node->inputs[0]], &graph->tensors.at[node->outputs[0]], &dims, {0}, 0};
     for (int factor = 0; factor < dims.nfactors; factor++)
         for (int blocks = 1; blocks <= MAX_BLOCKS; blocks++)
             for (int unit = 1; unit <= MAX_UNIT; unit++)

@@ -62,23 +62,33 @@ def conv_transpose(x, w, a):
     return padded(y, {"begin": [-b for b in a["begin"]], "end": [-e for e in a["end"]]}, 0)
 
 
-def windows(x, a, value):
-    """All windows, their elements in the last dimensions."""
-    x, n = padded(x, a, value), len(a["window"])
-    spans = [(w - 1) * d + 1 for w, d in zip(a["window"], a["dilation"])]
+def overhang(x, a, spans):
+    """With ceil: what the last window of each dimension may take beyond the padding, if it starts before that."""
+    ends = []
+    for extent, begin, end, span, stride in zip(x.shape[-len(spans):], a["begin"], a["end"], spans, a["stride"]):
+        room = extent + begin + end - span
+        starts = (room // stride + 1) * stride < extent + begin
+        ends.append(-room % stride if a["ceil"] and starts else 0)
+    return {"begin": [0] * x.ndim, "end": [0] * (x.ndim - len(spans)) + ends}
+
+
+def windows(x, a, value, beyond):
+    """All windows, their elements in the last dimensions; `beyond` is what lies behind the padding."""
+    spans, n = [(w - 1) * d + 1 for w, d in zip(a["window"], a["dilation"])], len(a["window"])
+    x = pad(padded(x, a, value), beyond, overhang(x, a, spans))
     views = np.lib.stride_tricks.sliding_window_view(x, spans, tuple(range(x.ndim - n, x.ndim)))
     return views[(...,) + tuple(slice(None, None, s) for s in a["stride"]) +
                  tuple(slice(None, None, d) for d in a["dilation"])]
 
 
 def max_pool(x, a):
-    return windows(x, a, -np.inf).max(tuple(range(-len(a["window"]), 0)))
+    return windows(x, a, -np.inf, -np.inf).max(tuple(range(-len(a["window"]), 0)))
 
 
 def average_pool(x, a):
     axes = tuple(range(-len(a["window"]), 0))
-    counted_ones = windows(np.ones_like(x), a, a["count_include_pad"]).sum(axes)
-    return windows(x, a, 0).sum(axes) / counted_ones
+    counted_ones = windows(np.ones_like(x), a, a["count_include_pad"], 0).sum(axes)
+    return windows(x, a, 0, 0).sum(axes) / counted_ones
 
 
 def softmax(x, a):
