@@ -234,9 +234,9 @@ static void try_cut(struct generator *g, const struct cut *cut) {
     int y = text_node(&g->cut[cut->ways], g, cut->choice, split);
     write_cut(g, cut, y, 1);
     bool partial = factor->kind != FACTOR_PASS;
-    if (partial || (cut->choice->variant == 0 && cut->split.blocks * cut->split.unit == 1))
-        write_reader(g, cut, split);
-    write_sources(g, cut, split);
+    bool plain = cut->choice->variant == 0 && cut->split.blocks * cut->split.unit == 1;
+    if (partial || (plain && cut->node->op->class == OP_KERNEL)) write_reader(g, cut, split);
+    if (plain) write_sources(g, cut, split);
     if (partial) write_sum(g, cut, y);
 }
 
