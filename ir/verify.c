@@ -226,10 +226,10 @@ static void check_unsplit(struct verifier *v, const struct node *node, int axis)
 static const struct {
     const char *op;
     enum holding_kind from, to;
-} transitions[] = {{"Chunk", HOLD_WHOLE, HOLD_PART},          {"Chunk", HOLD_WHOLE, HOLD_WINDOW},
-                   {"AllGather", HOLD_PART, HOLD_WHOLE},      {"AllToAll", HOLD_PART, HOLD_PART},
-                   {"HaloExchange", HOLD_PART, HOLD_WINDOW},  {"AllReduce", HOLD_PARTIAL, HOLD_WHOLE},
-                   {"ReduceScatter", HOLD_PARTIAL, HOLD_PART}};
+} transitions[] = {{"Chunk", HOLD_WHOLE, HOLD_PART},        {"Chunk", HOLD_WHOLE, HOLD_WINDOW},
+                   {"AllGather", HOLD_PART, HOLD_WHOLE},    {"AllToAll", HOLD_PART, HOLD_PART},
+                   {"Crop", HOLD_PART, HOLD_WINDOW},        {"HaloExchange", HOLD_PART, HOLD_WINDOW},
+                   {"AllReduce", HOLD_PARTIAL, HOLD_WHOLE}, {"ReduceScatter", HOLD_PARTIAL, HOLD_PART}};
 enum { TRANSITIONS = sizeof transitions / sizeof *transitions };
 
 static bool moves_between(const struct op *op, const struct holding *from, const struct holding *to) {
@@ -286,11 +286,29 @@ static bool crosses(const struct node *node) {
     return strcmp(node->op->name, "Transfer") == 0 || strcmp(node->op->name, "Broadcast") == 0;
 }
 
+/* Nothing is sent to a rank that crops: it owns every index of its window. */
+static void check_crop(struct verifier *v, const struct tensor *from, const struct tensor *to, int axis) {
+    const struct rt_holding part = holding_of_ranks(v->graph, from, axis),
+                            window = holding_of_ranks(v->graph, to, axis);
+    if (from->layout.axis[axis].dim != to->layout.axis[axis].dim)
+        return fail(v, "crops '%s' in another dimension", from->name);
+    for (int r = 0; r < window.cut.ways; r++) {
+        int64_t start, place, length = rt_holding_run(&window, r, 0, &start);
+        for (int64_t index = start; index < start + length; index++)
+            if (owner(&part.cut, index, &place) != r)
+                return fail(v, "index %lld of '%s' is not in the part it is cropped from", (long long)index,
+                            from->name);
+    }
+}
+
 static void check_move(struct verifier *v, const struct node *node) {
     const struct tensor *from = tensor_at(v, node->inputs[0]), *to = tensor_at(v, node->outputs[0]);
     int mesh = (int)attr_int(node, "mesh", -1);
     if (!is_move(node->op) || mesh < 0 || mesh >= v->graph->mesh.naxes)
         return fail(v, "is no move along a mesh axis");
+    if (strcmp(node->op->name, "Crop") == 0 &&
+        moves_between(node->op, &from->layout.axis[mesh], &to->layout.axis[mesh]))
+        check_crop(v, from, to, mesh);
     for (int axis = 0; axis < v->graph->mesh.naxes; axis++) {
         const struct holding *a = &from->layout.axis[axis], *b = &to->layout.axis[axis];
         if (axis != mesh && !holding_equal(a, b)) fail(v, "changes the layout along another axis");

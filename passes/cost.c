@@ -59,10 +59,7 @@ static double share_lacking(const struct tensor *tensor, const struct holding *f
     if (from->dim != to->dim) return wanted * (ways - 1) / ways;
     const struct rt_holding held = holding_among(tensor, from, ways), want = holding_among(tensor, to, ways);
     for (int r = 0; r < ways; r++) {
-        struct rt_overlap overlap = {0};
-        int64_t lacking = rt_holding_extent(&want, r);
-        while (rt_overlap_next(&overlap, &held, r, &want, r)) lacking -= overlap.length;
-        double share = (double)lacking / (double)tensor->dims[to->dim];
+        double share = (double)rt_holding_lacks(&want, &held, r) / (double)tensor->dims[to->dim];
         if (share > most) most = share;
     }
     return most;
@@ -79,5 +76,6 @@ double cost_move(const struct tensor *tensor, const struct holding *from, const 
         return to->kind == HOLD_PART ? scattered : scattered + cost_move(tensor, &part, to, ways, machine);
     }
     if (to->kind == HOLD_WHOLE) return machine->latency + others * seconds;
-    return machine->latency + share_lacking(tensor, from, to, ways) * seconds;
+    double lacking = share_lacking(tensor, from, to, ways);
+    return lacking > 0 ? machine->latency + lacking * seconds : 0;
 }

@@ -15,25 +15,36 @@ static const struct move {
     int parts, shares;
 } moves[] = {{HOLD_WHOLE, HOLD_PART, "Chunk", 0, 0},         {HOLD_WHOLE, HOLD_WINDOW, "Chunk", 0, 0},
              {HOLD_PART, HOLD_WHOLE, "AllGather", 1, 0},     {HOLD_PART, HOLD_PART, "AllToAll", 0, 1},
+             {HOLD_PART, HOLD_WINDOW, "Crop", 0, 0},         /* only if every part has all of its window */
              {HOLD_PART, HOLD_WINDOW, "HaloExchange", 0, 1}, /* at most, unless windows are larger than parts */
              {HOLD_PARTIAL, HOLD_WHOLE, "AllReduce", 2, 0},  {HOLD_PARTIAL, HOLD_PART, "ReduceScatter", 1, 0}};
 enum { NMOVES = sizeof moves / sizeof *moves, NSTATES = 4 };
 
+/* What is known of a tensor that is to be moved along an axis of n ranks. */
+struct situation {
+    int64_t n;
+    bool made_whole; /* another reader wants it whole */
+    bool has_window; /* every rank's part has all of the window it wants */
+};
+
+enum { NEVER = 1 << 30 };
+
 /* In nth parts of parts. What another reader wants whole is made whole in any case. */
-static int64_t cost_of(const struct move *move, int64_t n, bool made_whole) {
-    if (made_whole && move->to == HOLD_WHOLE) return 0;
-    return (move->parts * n + move->shares) * (n - 1);
+static int64_t cost_of(const struct move *move, const struct situation *at) {
+    if (at->made_whole && move->to == HOLD_WHOLE) return 0;
+    if (strcmp(move->op, "Crop") == 0 && !at->has_window) return NEVER;
+    return (move->parts * at->n + move->shares) * (at->n - 1);
 }
 
 /* The first move of a cheapest path, NULL if there is none. A part may become another part. */
-static const struct move *first_move(enum holding_kind from, enum holding_kind to, int n, bool made_whole) {
+static const struct move *first_move(enum holding_kind from, enum holding_kind to, const struct situation *at) {
     int64_t cost[NSTATES];
     const struct move *first[NSTATES] = {NULL};
-    for (int s = 0; s < NSTATES; s++) cost[s] = s == (int)to && from != to ? 0 : INT64_MAX / 2;
+    for (int s = 0; s < NSTATES; s++) cost[s] = s == (int)to && from != to ? 0 : NEVER;
     for (int round = 0; round <= NSTATES; round++)
         for (int m = 0; m < NMOVES; m++) {
             bool last = round == 0 && moves[m].to == to; /* leads into `to`, also from another part */
-            int64_t total = cost_of(&moves[m], n, made_whole) + (last ? 0 : cost[moves[m].to]);
+            int64_t total = cost_of(&moves[m], at) + (last ? 0 : cost[moves[m].to]);
             if (total < cost[moves[m].from]) cost[moves[m].from] = total, first[moves[m].from] = &moves[m];
         }
     return first[from];
@@ -161,6 +172,15 @@ static int next_axis(const struct graph *graph, const struct layout *have, const
     return -1;
 }
 
+static bool has_window(const struct tensor *tensor, const struct holding *part, const struct holding *window,
+                       int ways) {
+    if (part->kind != HOLD_PART || window->kind != HOLD_WINDOW || part->dim != window->dim) return false;
+    const struct rt_holding have = holding_among(tensor, part, ways), want = holding_among(tensor, window, ways);
+    for (int r = 0; r < ways; r++)
+        if (rt_holding_lacks(&want, &have, r)) return false;
+    return true;
+}
+
 /* One move from tensor `now`, which is `id` in some layout, towards the wanted one. */
 static int move_once(struct redist *redist, int id, int now, const struct layout *wanted, const char *name) {
     struct graph *graph = redist->graph;
@@ -169,9 +189,12 @@ static int move_once(struct redist *redist, int id, int now, const struct layout
     int axis = next_axis(graph, &layout, wanted, &target);
     if (axis < 0) return -1;
     whole.axis[axis] = (struct holding){HOLD_WHOLE};
-    bool made_whole = target.kind != HOLD_WHOLE && find(&redist->wanted, layout_key(redist, id, &whole)) >= 0;
-    const struct move *move =
-        first_move(layout.axis[axis].kind, target.kind, graph->mesh.axis[axis].size, made_whole);
+    const struct situation situation = {
+        .n = graph->mesh.axis[axis].size,
+        .made_whole = target.kind != HOLD_WHOLE && find(&redist->wanted, layout_key(redist, id, &whole)) >= 0,
+        .has_window =
+            has_window(&graph->tensors.at[now], &layout.axis[axis], &target, graph->mesh.axis[axis].size)};
+    const struct move *move = first_move(layout.axis[axis].kind, target.kind, &situation);
     if (!move) return -1;
     layout.axis[axis] = after_move(move, &target);
     const char *key = layout_key(redist, id, &layout);

@@ -169,6 +169,15 @@ int rt_halo_exchange(struct rt *rt, int site, int axis, void *dst, const void *s
     return rt_all_to_all(rt, site, axis, dst, src, scratch, dtype, ndim, dims, from_dim, from, to_dim, window);
 }
 
+int rt_crop(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
+            const int64_t *dims, int from_dim, const struct rt_holding *from, int to_dim,
+            const struct rt_holding *window) {
+    const struct exchange x = exchange_of(dtype, ndim, dims, from_dim, from, to_dim, window);
+    rt->site = site;
+    keep_own(&x, rt->coordinate[axis], dst, src);
+    return RT_OK;
+}
+
 int rt_chunk(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
              const int64_t *dims, int dim, const struct rt_holding *to) {
     const struct rt_holding whole = {.cut = {to->extent, 1, 1, 1}, .extent = to->extent};

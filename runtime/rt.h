@@ -201,11 +201,14 @@ int rt_all_reduce(struct rt *rt, int site, int axis, void *dst, const void *src,
                   enum rt_reduce reduce);
 
 /* From a holding of one dimension to one of another, or of the same one (base/part.h), as dims gives the tensor: complete in
- * both dimensions, this rank's part in the others. rt_chunk takes its part or window of what it has whole and communicates
- * nothing; rt_all_to_all goes from parts to parts; rt_halo_exchange to windows. `scratch` has room for all that the rank sends
+ * both dimensions, this rank's part in the others. rt_chunk takes its part or window of what it has whole, rt_crop its window
+ * of a part that has all of it; they communicate nothing. rt_all_to_all goes from parts to parts; rt_halo_exchange to windows. `scratch` has room for all that the rank sends
  * to others and all that it receives from them. */
 int rt_chunk(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
              const int64_t *dims, int dim, const struct rt_holding *to);
+int rt_crop(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
+            const int64_t *dims, int from_dim, const struct rt_holding *from, int to_dim,
+            const struct rt_holding *window);
 int rt_all_to_all(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
                   int ndim, const int64_t *dims, int from_dim, const struct rt_holding *from, int to_dim,
                   const struct rt_holding *to);

@@ -130,4 +130,12 @@ static inline int rt_overlap_next(struct rt_overlap *walk, const struct rt_holdi
     return 0;
 }
 
+/* Indices of `wanted` that rank `index` does not have in `held`, of the same dimension. */
+static inline int64_t rt_holding_lacks(const struct rt_holding *wanted, const struct rt_holding *held, int index) {
+    struct rt_overlap overlap = {0, 0, 0, 0, 0};
+    int64_t lacks = rt_holding_extent(wanted, index);
+    while (rt_overlap_next(&overlap, held, index, wanted, index)) lacks -= overlap.length;
+    return lacks;
+}
+
 #endif

@@ -9,8 +9,8 @@ line). Every plan is checked twice:
   - against one rank, by DESIGN 8's bound per tensor: max|p - ref| <= 2 max|one - ref| + 8 eps max|ref|, ref = the graph in
     f64 on one rank with reference kernels.
 Plans are "one", "dp2", "data2", "tp3": policy and ranks; a mesh, "tensor=2,pipeline=2"; or "rows2", the rule that cuts the
-first convolution by rows and with it what follows, but for reductions: no sum is cut, so reference kernels must give one
-rank's bits. Prints a line per model and plan, and exits 1 if any fails.
+first convolution by rows and with it what follows, but for reductions and products: no sum is cut, so reference kernels
+must give one rank's bits. Prints a line per model and plan, and exits 1 if any fails.
 """
 import argparse
 import glob
@@ -30,7 +30,7 @@ except ImportError as missing:
 
 
 def row_rule(one, plan, ranks):
-    """A rule file beside the one-rank program `one`: its first convolution in parts of rows; reductions stay whole."""
+    """A rule file beside the one-rank program `one`: its first convolution in parts of rows; sums over rows stay whole."""
     nodes = json.load(open(glob.glob(one + "/*/_/plan.json")[0]))["nodes"]
     first = next((node["name"] for node in nodes if node["op"] == "Conv"), None)
     if first is None:
@@ -39,7 +39,7 @@ def row_rule(one, plan, ranks):
     with open(path, "w") as rules:
         rules.write(f'mesh tensor={ranks}\nmatch "{first}" split out0.2\n')
         rules.writelines(f'match "{name}" replicate\n'
-                         for name in dict.fromkeys(node["name"] for node in nodes if node["op"].startswith("Reduce")))
+                         for name in dict.fromkeys(node["name"] for node in nodes if re.match("Reduce|MatMul", node["op"])))
     return ["--pas", "manual:" + path]
 
 

@@ -449,6 +449,11 @@ static int exchange_case(struct rank_context *context) {
                                 &to.holding) == RT_OK);
             CHECK(memcmp(result, wanted, (size_t)n * 2) == 0, "%d to %d", f, t);
             CHECK(n == EXCHANGED || result[n] == -1, "%d to %d", f, t);
+            if (from.dim != to.dim || rt_holding_lacks(&to.holding, &from.holding, rt->shard)) continue;
+            memset(result, -1, bytes);
+            CHECK(rt_crop(rt, 0, 0, result, mine, RT_F16, 5, dims, from.dim, &from.holding, to.dim, &to.holding) ==
+                  RT_OK);
+            CHECK(memcmp(result, wanted, (size_t)n * 2) == 0, "%d cropped to %d", f, t);
         }
     free(own);
     rt_close(rt);
