@@ -173,7 +173,7 @@ int rt_crop(struct rt *rt, int site, int axis, void *dst, const void *src, enum 
             const int64_t *dims, int from_dim, const struct rt_holding *from, int to_dim,
             const struct rt_holding *window) {
     const struct exchange x = exchange_of(dtype, ndim, dims, from_dim, from, to_dim, window);
-    rt->site = site;
+    rt_at(rt, site);
     keep_own(&x, rt->coordinate[axis], dst, src);
     return RT_OK;
 }
