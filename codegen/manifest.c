@@ -35,6 +35,17 @@ static void put_mesh(json *w, const struct mesh *mesh) {
     rt_json_close(w, ']');
 }
 
+static void put_training(json *w, const struct training *training) {
+    rt_json_key(w, "training");
+    rt_json_open(w, '{', RT_JSON_INLINE);
+    put(w, "optimizer", training->optimizer.text);
+    put_int(w, "accumulate", training->accumulate);
+    put_int(w, "units", training->units);
+    rt_json_key(w, "clip_grad_norm");
+    rt_json_put_real(w, training->clip_grad_norm);
+    rt_json_close(w, '}');
+}
+
 static void put_key(json *w, const char *name, const struct key *key) {
     rt_json_key(w, name);
     rt_json_open(w, '{', RT_JSON_LINES);
@@ -319,6 +330,7 @@ const char *manifest_text(const struct manifest *m) {
     put(&w, "instance", m->info->instance);
     put(&w, "target", m->target->name);
     put(&w, "pas", m->info->pas);
+    if (m->info->training) put_training(&w, m->info->training);
     put_int(&w, "plan_ngpus", mesh_size(&graph->mesh));
     put_int(&w, "runtime_ngpus", m->info->runtime_ngpus);
     put_mesh(&w, &graph->mesh);

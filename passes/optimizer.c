@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/base/map.h"
 #include "ir/build.h"
 #include "passes/pipeline.h"
 
@@ -71,7 +72,7 @@ static const char *names_of_all(struct arena *arena) {
 
 int optimizer_parse(struct optimizer_choice *choice, const char *text, struct arena *arena, struct diags *diags) {
     size_t name = strcspn(text, ":");
-    *choice = (struct optimizer_choice){.row = find_row(text, name)};
+    *choice = (struct optimizer_choice){.text = text, .row = find_row(text, name)};
     if (!choice->row)
         return diag_error(diags, 202, EXIT_USAGE, "--optimizer", "no optimizer is called '%.*s'; there are%s",
                           (int)name, text, names_of_all(arena));
@@ -253,6 +254,19 @@ static int each(struct optimizing *o, const char *what, int (*make)(struct optim
     return 0;
 }
 
+/* Plans tell the operands of a node by their names: every value made here gets one of its own. */
+static void name_apart(struct graph *graph) {
+    struct map seen;
+    map_init(&seen, graph->arena);
+    for (int t = 0; t < graph->tensors.n; t++) {
+        const char *own = graph->tensors.at[t].name, *name = own;
+        for (int i = 2; map_get(&seen, name, strlen(name)) >= 0; i++)
+            name = arena_printf(graph->arena, "%s.%d", own, i);
+        map_put(&seen, name, strlen(name), t);
+        if (graph->tensors.at[t].kind == TENSOR_VALUE) graph->tensors.at[t].name = name;
+    }
+}
+
 int pass_optimizer(struct graph *graph, const struct pass_context *context) {
     struct optimizing o = {
         .graph = graph, .training = context->training, .b = {graph, context->diags, "optimizer"}};
@@ -265,5 +279,6 @@ int pass_optimizer(struct graph *graph, const struct pass_context *context) {
     if (clip(&o) < 0 || find_numbers(&o) < 0 || each(&o, "update", update) < 0) return -1;
     set_phase(graph, first);
     graph->parameters.n = 0;
+    name_apart(graph);
     return 0;
 }

@@ -15,6 +15,7 @@ enum { OPTIMIZER_OPTIONS = 8 };
 
 /* An optimizer with its numbers, in the order of its row's options. */
 struct optimizer_choice {
+    const char *text; /* as it was given */
     const struct optimizer *row;
     int n;
     struct {

@@ -20,6 +20,7 @@ struct check {
     struct diags *diags;
     struct rt_json_document *manifest, *plan;
     struct graph *graph;
+    struct training training;      /* of a graph that trains */
     VEC(struct attach_file) files; /* of the model */
 };
 
@@ -93,9 +94,25 @@ static int read_graph(struct check *c) {
     return status;
 }
 
+static int read_training(struct check *c) {
+    const struct rt_json *training = rt_json_member(rt_json_root(c->manifest), "training");
+    const char *optimizer = rt_json_text(rt_json_member(training, "optimizer"));
+    const struct rt_json *clip = rt_json_member(training, "clip_grad_norm");
+    int64_t accumulate, units;
+    if (!c->graph->train || !training) return 0;
+    if (!optimizer || !clip || !rt_json_int(rt_json_member(training, "accumulate"), &accumulate) ||
+        !rt_json_int(rt_json_member(training, "units"), &units) || accumulate < 1 || units < 1 ||
+        !rt_json_real(clip, &c->training.clip_grad_norm))
+        return diag_error(c->diags, 803, EXIT_MALFORMED, c->dir, "manifest.json: training is incomplete");
+    c->training.accumulate = (int)accumulate;
+    c->training.units = (int)units;
+    return optimizer_parse(&c->training.optimizer, optimizer, c->arena, c->diags);
+}
+
 /* The passes that clean the graph; the plan in the place of a policy; the passes after it, each verified. */
 static int check_plan(struct check *c, struct rankplan *plan) {
-    struct pass_context context = {.policy = "dp", .diags = c->diags};
+    struct pass_context context = {
+        .policy = "dp", .diags = c->diags, .training = c->training.optimizer.row ? &c->training : NULL};
     if (pipeline_run(c->graph, &context, pass_find("policy")) < 0) return -1;
     if (plan_apply(c->graph, path_in(c, "plan.json"), rt_json_root(c->plan), c->diags) < 0) return -1;
     if (pipeline_run(c->graph, &context, NULL) < 0) return -1;
@@ -115,6 +132,7 @@ static struct program_info info_of(const struct check *c) {
         .nfiles = 1};
     rt_json_int(rt_json_member(root, "runtime_ngpus"), &ranks);
     info.runtime_ngpus = (int)ranks;
+    info.training = c->training.optimizer.row ? &c->training : NULL;
     return info;
 }
 
@@ -155,6 +173,7 @@ int driver_verify(const char *dir, const struct options *options, struct arena *
     int status = c.plan ? 0 : unreadable(&c, &why);
     if (!status) status = check_files(&c);
     if (!status) status = read_graph(&c);
+    if (!status) status = read_training(&c);
     if (!status) status = attach_model(&c);
     if (!status) status = check_plan(&c, &plan);
     if (!status) status = check_sources(&c, &plan);

@@ -3,7 +3,7 @@
 
     train.py --rankc RANKC [--plans PLAN,...] [CASE...]
 
-Losses and gradient norms are within 1e-5 of PyTorch's in f64 at every step, whatever the plan. A plan
+Losses and gradient norms are within 1e-5 of PyTorch's in f64 at every step, whatever the plan, which `rankc verify` proves. A plan
 is "policy@units"; a step has 1 or 4 micro-batches in all, which units share."""
 import argparse
 import json
@@ -41,6 +41,7 @@ def train(rankc, case, policy, units, accumulate, reference, work):
     call(rankc, "compile", os.path.join(folder, "model.onnx"), "-o", out, "-q", "--reuse", "override", "--train", "--pas", policy,
          "--runtime-ngpus", str(ranks_of(policy) * units), "--optimizer", reference["optimizer"],
          "--accumulate", str(accumulate), *clip)
+    call(rankc, "verify", out, "-q")
     data = [word for name in reference["inputs"] for word in ("--data", f"{name}={folder}/{name}.npy")]
     steps = len(next(iter(reference["steps"].values()))["f32"]["loss"])
     call(rankc, "train", out, *data, "--steps", str(steps), "--log", log, "--threads", "1")
