@@ -72,7 +72,7 @@ static struct program make_program(struct arena *arena, const struct target *tar
         sources_find(&sources, &plan, target);
         status = program_make(&program, &plan, &sources, target, &info, &diags);
     }
-    diags_print(&diags, stderr, DIAG_PLAIN, DIAG_ERROR);
+    diags_print(&diags, stderr, RT_DIAGNOSTIC_PLAIN, RT_SEVERITY_ERROR);
     assert_int_equal(status, 0);
     return program;
 }
