@@ -33,9 +33,10 @@ static int compile_probe(struct cli *cli, const char *work) {
     char *words[] = {"compile", arena_printf(cli->arena, "%s/probe.rir", work),
                      "-o",      arena_strdup(cli->arena, work),
                      "--pas",   "tp:tensor=2"};
+    struct driver_result result;
     struct options options;
     if (options_parse(&options, sizeof words / sizeof *words, words, cli->arena, cli->diags)) return -1;
-    return driver_compile(&options, cli->arena, cli->diags);
+    return driver_compile(&options, cli->arena, cli->diags, &result);
 }
 
 static int run_probe(struct cli *cli, const char *work) {
