@@ -7,10 +7,10 @@ copy=$1
 cd "$(dirname "$0")/../.."
 git ls-files -z | xargs -0 cp --parents -t "$(mkdir -p "$copy" && realpath "$copy")"
 cd "$copy"
-for patch in operator policy backend; do patch -p1 -s -F3 <docs/patches/$patch.patch; done
+for patch in operator policy backend; do patch -p1 -s -F0 <docs/patches/$patch.patch; done
 sed -i "s/'policy.c',/'policy.c', 'policy_columns.c',/" passes/meson.build
 sed -i "s/'target_c.c',/'target_c.c', 'target_serial.c',/; s|^  '../templates/model.h.in',|&\n  '../templates/serial/elementwise.c.in',|" codegen/meson.build
-meson setup build >/dev/null
+meson setup build --buildtype plain -Dwerror=true >setup.log || { cat setup.log; exit 1; }
 ninja -C build --quiet
 PATH=$PWD/build/frontend:$PATH
 cp samples/models/* .

@@ -83,7 +83,7 @@ def is_needless(guide):
 def patch_faults(source):
     found = []
     for patch in sorted((source / "docs" / "patches").glob("*.patch")):
-        done = subprocess.run(["patch", "-p1", "--dry-run", "-F3", "-s", "-i", patch], cwd=source, capture_output=True,
+        done = subprocess.run(["patch", "-p1", "--dry-run", "-F0", "-s", "-i", patch], cwd=source, capture_output=True,
                               text=True)
         if done.returncode:
             found.append(f"{patch.name} does not apply:\n{done.stdout}")
