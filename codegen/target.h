@@ -27,6 +27,8 @@ struct target {
 };
 
 extern const struct target target_c;
+extern const struct target_function target_c_functions[]; /* for targets that are C too */
+extern const struct target *const targets[]; /* ends with NULL */
 const struct target *target_find(const char *name);
 
 #endif

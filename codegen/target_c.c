@@ -3,7 +3,7 @@
 #include <string.h>
 
 /* Functions of the C library by type, and of runtime/kernels/c/math.h. */
-static const struct target_function functions[] = {
+const struct target_function target_c_functions[] = {
     {"abs", "rt_abs_%", NULL},     {"acos", "acosf", "acos"},
     {"asin", "asinf", "asin"},     {"atan", "atanf", "atan"},
     {"ceil", "ceilf", "ceil"},     {"cos", "cosf", "cos"},
@@ -32,12 +32,13 @@ const struct target target_c = {.name = "c",
                                 .elementwise_template = "c/elementwise.c.in",
                                 .epilogue_template = "c/epilogue.c.in",
                                 .files = files,
-                                .functions = functions,
+                                .functions = target_c_functions,
                                 .call_prefix = "rt_"};
 
+const struct target *const targets[] = {&target_c, NULL};
+
 const struct target *target_find(const char *name) {
-    static const struct target *const targets[] = {&target_c};
-    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+    for (int i = 0; targets[i]; i++)
         if (strcmp(targets[i]->name, name) == 0) return targets[i];
     return NULL;
 }

@@ -1,25 +1,18 @@
 #include "frontend/build_program.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ir/base/str.h"
+#include "frontend/child.h"
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
 
-extern char **environ;
-
-enum { QUOTED_LINES = 5, KEPT_BYTES = 64 << 10 };
+enum { QUOTED_LINES = 5 };
 
 /* Headers and library of the runtime, relative to the directory of the rankc executable. */
 static const struct {
@@ -38,22 +31,18 @@ static const char *const variables[] = {"CC", "ARCH", "CFLAGS", "LDFLAGS"};
 
 enum { NHEADERS = sizeof headers / sizeof *headers, NVARIABLES = sizeof variables / sizeof *variables };
 
-struct runtime {
-    const char *include, *library; /* NULL: none beside the executable */
-};
-
-static struct runtime find_runtime(struct arena *arena) {
+struct build_runtime build_runtime(struct arena *arena) {
     char self[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length <= 0) return (struct runtime){0};
+    if (length <= 0) return (struct build_runtime){0};
     self[length] = 0;
     *strrchr(self, '/') = 0;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        struct runtime found = {arena_printf(arena, "%s/%s", self, places[i].include),
+        struct build_runtime found = {arena_printf(arena, "%s/%s", self, places[i].include),
                                 arena_printf(arena, "%s/%s", self, places[i].library)};
         if (exists(arena_printf(arena, "%s/%s", found.include, headers[0])) && exists(found.library)) return found;
     }
-    return (struct runtime){0};
+    return (struct build_runtime){0};
 }
 
 /* Stamp
@@ -82,7 +71,7 @@ static void hash_file(struct rt_hash *hash, const char *path) {
 /* What a program is made of besides its sources. Without a runtime beside the executable pkg-config chooses one, which is
  * not looked at. */
 static const char *stamp_text(struct arena *arena) {
-    struct runtime runtime = find_runtime(arena);
+    struct build_runtime runtime = build_runtime(arena);
     struct rt_hash hash;
     char hex[RT_HASH_HEX];
     rt_hash_start(&hash);
@@ -126,14 +115,6 @@ static int put_stamp(struct arena *arena, struct diags *diags, const char *direc
 /* Make
  * -------------------------------------------------------------------------------------------------------------- */
 
-/* What the child says, up to KEPT_BYTES; more is read and dropped, so that it does not block. */
-static void collect(int fd, struct strbuf *said) {
-    char bytes[4096];
-    ssize_t n;
-    while ((n = read(fd, bytes, sizeof bytes)) > 0 || (n < 0 && errno == EINTR))
-        if (n > 0 && said->length < KEPT_BYTES) strbuf_add(said, bytes, (size_t)n);
-}
-
 static void quote_lines(struct diags *diags, const char *text) {
     for (int i = 0; i < QUOTED_LINES && *text; i++) {
         size_t length = strcspn(text, "\n");
@@ -154,40 +135,19 @@ static int report(struct diags *diags, const char *directory, int status, const 
     return -1;
 }
 
-static int spawn(char *const *argv, int out, pid_t *pid) {
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, out, 1);
-    posix_spawn_file_actions_adddup2(&actions, out, 2);
-    int status = posix_spawnp(pid, argv[0], &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    return status;
-}
-
 static int run_make(struct arena *arena, struct diags *diags, const char *directory, const char *const *argv) {
     struct strbuf said;
-    int fds[2], status;
-    pid_t pid;
+    int status;
     strbuf_init(&said, arena);
-    if (pipe2(fds, O_CLOEXEC) < 0) return diag_error(diags, 601, EXIT_SYSTEM, NULL, "pipe: %s", strerror(errno));
-    int failed = spawn((char *const *)argv, fds[1], &pid);
-    close(fds[1]);
-    if (failed) {
-        close(fds[0]);
-        return diag_error(diags, 621, EXIT_SYSTEM, NULL, "cannot run make: %s", strerror(failed));
-    }
-    collect(fds[0], &said);
-    close(fds[0]);
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR) return diag_error(diags, 601, EXIT_SYSTEM, NULL, "waitpid: %s", strerror(errno));
+    int error = child_read(argv, &said, &status);
+    if (error) return diag_error(diags, 621, EXIT_SYSTEM, NULL, "cannot run make: %s", strerror(error));
     return report(diags, directory, status, &said);
 }
 
 /* Everything is made anew: times of files say nothing about a runtime or flags that changed, and an object may be that of
  * a make that was killed. */
 int build_program(struct arena *arena, struct diags *diags, const char *directory) {
-    struct runtime runtime = find_runtime(arena);
+    struct build_runtime runtime = build_runtime(arena);
     const char *cflags = NULL, *libs = NULL;
     if (runtime.include) {
         cflags = arena_printf(arena, "RANKC_CFLAGS=-I'%s' %s", runtime.include, RANKC_RT_CFLAGS);

@@ -6,8 +6,15 @@
 
 #include "ir/base/diag.h"
 
-/* Runs make in `directory`, with the runtime that belongs to this rankc: the installed one beside it, or that of its
- * build tree; else the Makefile asks pkg-config. E0621 with the first lines of what failed. */
+/* The runtime that belongs to this rankc: the installed one, found relative to the executable, or that of its build
+ * tree. */
+struct build_runtime {
+    const char *include, *library; /* directory; archive; NULL: none beside the executable */
+};
+
+struct build_runtime build_runtime(struct arena *arena);
+
+/* Runs make in `directory`, with the runtime that belongs to this rankc; without one the Makefile asks pkg-config. E0621 with the first lines of what failed. */
 int build_program(struct arena *arena, struct diags *diags, const char *directory);
 
 /* The program in `directory` was built by build_program from the same runtime, with the same flags, for this processor:

@@ -59,6 +59,9 @@ static void put_lines(struct strbuf *out, const char *const *lines) {
 static const char *const bash_start[] = {
     "_rankc() {",
     "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options='' operands='' words=''",
+    "    [ \"$word\" != = ] || word=''", /* bash cuts --name=value in three */
+    "    [ \"$before\" != = ] || before=${COMP_WORDS[COMP_CWORD-2]}",
+    "    [ \"${COMP_WORDS[COMP_CWORD]}\" != = ] || before=${COMP_WORDS[COMP_CWORD-1]}",
     "    COMPREPLY=()",
     "    case ${COMP_WORDS[1]} in",
     NULL,

@@ -291,6 +291,20 @@ static struct manifest manifest_of(const struct job *job, const struct program *
                              .program = program};
 }
 
+static int save_plan(const struct job *job, const char *plan, size_t bytes) {
+    struct rt_reason why;
+    struct rt_piece piece = {plan, bytes};
+    if (!job->options->save_plan || rt_file_write(job->options->save_plan, &piece, 1, &why)) return 0;
+    return diag_error(job->diags, 611, EXIT_SYSTEM, NULL, "%s", why.text);
+}
+
+/* The plan where --save-plan says, of a model that is only planned. */
+static int save_planned(const struct job *job) {
+    const char *plan = job->options->save_plan ? manifest_plan_text(&job->plan, &job->info) : "";
+    if (!plan) return diag_error(job->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    return save_plan(job, plan, strlen(plan));
+}
+
 int driver_plan(const struct options *options, struct arena *arena, struct diags *diags,
                 const char **manifest_json) {
     struct job job = {.options = options, .arena = arena, .diags = diags};
@@ -302,6 +316,7 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
         *manifest_json = manifest_text(&manifest);
         if (!*manifest_json) status = diag_error(diags, 500, EXIT_LIMIT, NULL, "out of memory");
     }
+    if (!status) status = save_planned(&job);
     job_close(&job);
     return status;
 }
@@ -373,13 +388,6 @@ static int build_staged(struct job *job, struct output *output) {
     diag_help(job->diags, "the sources stay in %s until the next compile; --no-build writes them and stops",
               diag_quote(job->diags, output->staging));
     return -1;
-}
-
-static int save_plan(const struct job *job, const char *plan, size_t bytes) {
-    struct rt_reason why;
-    struct rt_piece piece = {plan, bytes};
-    if (!job->options->save_plan || rt_file_write(job->options->save_plan, &piece, 1, &why)) return 0;
-    return diag_error(job->diags, 611, EXIT_SYSTEM, NULL, "%s", why.text);
 }
 
 static int generate(struct job *job, struct output *output) {

@@ -20,7 +20,7 @@ int driver_compile(const struct options *options, struct arena *arena, struct di
                    struct driver_result *result);
 
 /* Plans options->operand as driver_compile would; *manifest_json, in the arena, is the manifest it would write,
- * without "files". Writes nothing. */
+ * without "files". Writes nothing but --save-plan. */
 int driver_plan(const struct options *options, struct arena *arena, struct diags *diags,
                 const char **manifest_json);
 

@@ -6,7 +6,6 @@
 #include "runtime/base/checked.h"
 
 enum {
-    OLDEST_OPSET = 6,
     MAX_ERRORS = 50 /* then the walk ends: the rest is likely to follow from them */
 };
 
@@ -388,10 +387,10 @@ static const char *base_name(const char *path) {
 static int check_opset(struct import *import) {
     const Onnx__ModelProto *proto = import->model->proto;
     for (size_t i = 0; i < proto->n_opset_import; i++)
-        if (!*onnx_domain(proto->opset_import[i]->domain) && proto->opset_import[i]->version < OLDEST_OPSET)
+        if (!*onnx_domain(proto->opset_import[i]->domain) && proto->opset_import[i]->version < ONNX_OPSET_OLDEST)
             return diag_error(import->diags, 401, EXIT_UNSUPPORTED, import->model->place,
                               "opset %lld is not supported: the oldest is %d",
-                              (long long)proto->opset_import[i]->version, OLDEST_OPSET);
+                              (long long)proto->opset_import[i]->version, ONNX_OPSET_OLDEST);
     return 0;
 }
 

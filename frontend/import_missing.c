@@ -8,16 +8,23 @@ enum { MOST_NAMED = 16, MOST_NOTES = 8 }; /* how many the text names, how many g
 static const struct reason {
     int code;
     enum exit_code exit;
-    const char *one, *many;
+    const char *one, *many, *because;
 } reasons[] = {
-    {403, EXIT_MALFORMED, "no operator %s", "no operators %s"},
-    {402, EXIT_UNSUPPORTED, "operator %s is not supported", "operators %s are not supported"},
+    {403, EXIT_MALFORMED, "no operator %s", "no operators %s", "there is no such operator"},
+    {402, EXIT_UNSUPPORTED, "operator %s is not supported", "operators %s are not supported", "not written yet"},
     {404, EXIT_UNSUPPORTED, "operator %s works on types that are not supported",
-     "operators %s work on types that are not supported"},
-    {405, EXIT_UNSUPPORTED, "control flow is not supported: %s", "control flow is not supported: %s"},
+     "operators %s work on types that are not supported", "works on types that are not supported"},
+    {405, EXIT_UNSUPPORTED, "control flow is not supported: %s", "control flow is not supported: %s",
+     "control flow that depends on data"},
     {410, EXIT_UNSUPPORTED, "the shape of the result depends on data: %s",
-     "the shapes of the results depend on data: %s"},
+     "the shapes of the results depend on data: %s", "the shape of the result depends on data"},
 };
+
+const char *onnx_refusal(int code) {
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (reasons[i].code == code) return reasons[i].because;
+    BUG("no reason E%04d", code);
+}
 
 void import_missing(struct import *import, const Onnx__NodeProto *node, const struct onnx_op *row, int version,
                     const char *where) {

@@ -110,6 +110,11 @@ struct onnx_attr {
 
 /* Takes the first attribute off `text`; what follows it, NULL if there was none. */
 const char *onnx_next_attr(const char *text, struct onnx_attr *attr);
+/* What an attribute's kind is called: "INT", "FLOATS", ... */
+const char *onnx_attr_kind(char kind);
+
+/* Why there is no such operator: what a row's `refused` stands for. */
+const char *onnx_refusal(int code);
 
 /* The row for an operator in a version of its domain's set; NULL if there is none. *first: the name's first row, also
  * where all are newer. */

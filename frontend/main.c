@@ -61,15 +61,10 @@ static void prepare_process(void) {
 
 /* ---- diagnostics ---- */
 
-/* Something to say when there may be no memory left. */
+/* Something to say where the arena may have no memory left. */
 static void print_plainly(const struct session *session, int code, const char *text) {
-    if (session->options.json)
-        fprintf(stderr,
-                "{\"format\":1,\"severity\":\"error\",\"code\":\"E%04d\",\"text\":\"%s\",\"where\":null,\"notes\":["
-                "]}\n",
-                code, text);
-    else
-        fprintf(stderr, "rankc: error[E%04d]: %s\n", code, text);
+    const struct rt_diagnostic item = {.severity = RT_SEVERITY_ERROR, .code = code, .text = text};
+    rt_diagnostic_print(&item, stderr, session->options.json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
 }
 
 /* ---- running ---- */

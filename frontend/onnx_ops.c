@@ -79,6 +79,12 @@ static const struct {
              {'S', ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS, "STRINGS"},
              {'x', ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__SPARSE_TENSOR, "SPARSE_TENSOR"}};
 
+const char *onnx_attr_kind(char kind) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (kinds[i].kind == kind) return kinds[i].name;
+    BUG("no attribute kind '%c'", kind);
+}
+
 /* What the attribute holds, also where a model of an old IR version does not say. */
 static bool holds(const Onnx__AttributeProto *attribute, char kind) {
     switch (kind) {

@@ -519,15 +519,22 @@ static int finish(struct parser *p) {
     return finish_mesh(p);
 }
 
+/* Where parsing ends before it comes to --json, which says how to print why. */
+static int give_up(struct options *out, int n, const char *const *arguments) {
+    for (int i = 0; i < n && strcmp(arguments[i], "--") != 0; i++)
+        if (!strcmp(arguments[i], "--json")) out->json = true;
+    return -1;
+}
+
 int options_parse(struct options *out, int argc, char **argv, struct arena *arena, struct diags *diags) {
     struct parser p = {out, arena, diags};
     struct arguments arguments = {0};
     *out = (struct options){.verb = VERB_HELP};
     set_defaults(&p);
-    if (response_expand(&arguments, argc, argv, arena, diags)) return -1;
+    if (response_expand(&arguments, argc, argv, arena, diags)) return give_up(out, argc, (const char *const *)argv);
     if (!arguments.all.n) return usage_error(&p, "what shall it do?");
     bool named = arguments.all.at[0][0] != '-';
-    if (named && find_verb(&p, arguments.all.at[0])) return -1;
+    if (named && find_verb(&p, arguments.all.at[0])) return give_up(out, arguments.all.n, arguments.all.at);
     parse_arguments(&p, arguments.all.at + named, arguments.all.n - named);
     return finish(&p);
 }

@@ -67,6 +67,9 @@ static bool type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound) {
     case 'b': return dtype == RT_BOOL;
     case 'l': return dtype == RT_I64;
     case 'I': return dtype == RT_I64 || dtype == RT_I32;
+    case 'N':
+        if (dtype == RT_BOOL) return false;
+        break;
     case 'f':
         if (!rt_dtype_is_float(dtype)) return false;
         break;
@@ -85,6 +88,20 @@ static const char *input_letter(const struct op *op, int i) {
     const char *letter = op->types;
     for (; i > 0 && !repeats(letter); i--) letter += letter[1] == '?' ? 2 : 1;
     return letter;
+}
+
+int op_typed_input(const struct op *op) {
+    int input = 0;
+    for (const char *letter = op->types; *letter != '-'; letter++) {
+        if (strchr("TNf.", *letter)) return input;
+        input += isalpha((unsigned char)*letter) != 0;
+    }
+    return 0;
+}
+
+bool op_takes(const struct op *op, enum rt_dtype dtype) {
+    enum rt_dtype bound = RT_DTYPE_NONE;
+    return type_fits(*input_letter(op, op_typed_input(op)), dtype, &bound);
 }
 
 /* How many inputs the row's types ask for. */

@@ -3,8 +3,9 @@
  * ONNX's operators are mostly compositions of these (frontend/onnx_ops.def). A row states its annotation
  * (ir/dims.h), its types, and either an expression (elementwise) or the call of a runtime kernel:
  *
- *   types   one letter per operand, "TT->T": equal letters are equal types; b bool, I index (i32 or i64), f any float, . any;
- *           "*" repeats the letter before it, "?" lets that input be left out ("?*": any number); "@" the type named by attribute "to"
+ *   types   one letter per operand, "TT->T": equal letters are equal types; T any type, N any number, f any float; b bool,
+ *           l i64, I index (i32 or i64), . any; "*" repeats the letter before it, "?" lets that input be left out ("?*": any
+ *           number); "@" the type named by attribute "to"
  *   expr    C expression of inputs x (one), a b (two), a b c (three), attributes by name, and functions (ir/expr.h)
  *   call    kernel and arguments, in the language of codegen/kernel.h: $y $x0 $m $[*] $start(v) ...
  */
@@ -68,6 +69,12 @@ bool op_communicates(const struct op *op);
 
 /* Number of inputs an elementwise operator takes, by its types. */
 int op_arity(const struct op *op);
+
+/* The input by whose type an operator is known: the first that may have several, else input 0. */
+int op_typed_input(const struct op *op);
+
+/* True if that input may be of this type. Whether there is a kernel is another question: kernel_of. */
+bool op_takes(const struct op *op, enum rt_dtype dtype);
 
 /* False where the operator's kernel needs the start of its part of that factor and the cut is strided. */
 bool op_can_split(const struct op *op, const struct dims *dims, const struct node_split *split);

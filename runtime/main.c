@@ -330,7 +330,8 @@ static void end_rank(const struct main_options *options, const struct failure *f
         atomic_store(&rt_shared_progress(control, options->rank)->finished, 1);
     if (control && failure->exit) atomic_store(&rt_shared_header(control)->aborted, 1);
     const bool peer = failure->exit == RT_EXIT_RANK && failure->code == RT_CODE_RANK;
-    if (failure->exit && (!control || (!peer && rt_shared_claim_report(control)))) failure_print(failure);
+    if (failure->exit && (!control || (!peer && rt_shared_claim_report(control))))
+        failure_print(failure, options->json);
     if (control) munmap(control, bytes);
 }
 

@@ -35,7 +35,8 @@ int failure_help(struct failure *failure, const char *format, ...) __attribute__
 
 /* Of a base/ function that refused a file; content is of `code`. */
 int failure_reason(struct failure *failure, int code, const struct rt_reason *why);
-void failure_print(const struct failure *failure);
+/* To stderr, in one piece; with --json as an object. */
+void failure_print(const struct failure *failure, bool json);
 
 /* Options */
 

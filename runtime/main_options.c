@@ -3,6 +3,8 @@
 
 #include "main.h"
 
+#include "base/diagnostic.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -49,10 +51,17 @@ int failure_reason(struct failure *failure, int code, const struct rt_reason *wh
     return failure_set(failure, RT_EXIT_INPUT, code, "%s", why->text);
 }
 
-void failure_print(const struct failure *failure) {
-    fprintf(stderr, "rankc: error[E%04d]: %s\n", failure->code, failure->text);
-    if (failure->where[0]) fprintf(stderr, "  --> %s\n", failure->where);
-    if (failure->help[0]) fprintf(stderr, "  help: %s\n", failure->help);
+void failure_print(const struct failure *failure, bool json) {
+    char help[sizeof failure->help + 8];
+    const char *const notes[] = {help};
+    snprintf(help, sizeof help, "help: %s", failure->help);
+    const struct rt_diagnostic item = {.severity = RT_SEVERITY_ERROR,
+                                       .code = failure->code,
+                                       .text = failure->text,
+                                       .where = failure->where[0] ? failure->where : NULL,
+                                       .notes = notes,
+                                       .nnotes = failure->help[0] != 0};
+    rt_diagnostic_print(&item, stderr, json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
 }
 
 /* Options */

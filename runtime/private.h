@@ -54,9 +54,6 @@ int rt_join(struct rt *rt, const struct rt_options *options);
  * *status where what is set makes no sense. */
 bool rt_rank_from_environment(int *rank, int *world, int *status);
 
-/* Bytes of the symmetric memory each rank of the program needs. */
-size_t rt_program_symmetric(const struct rt_program *program);
-
 /* Cores this process may run on. */
 int rt_cores(void);
 

@@ -133,6 +133,10 @@ struct rt_options {
     const char *kernels;     /* "auto" or "reference" (plain C products, no library) */
 };
 
+/* Bytes of symmetric memory that each rank of the program needs: for rt_comm_open_shared, where ranks are threads of the
+ * caller's (samples/embed). */
+size_t rt_program_symmetric(const struct rt_program *program);
+
 int rt_open(struct rt **out, const struct rt_program *program, const struct rt_options *options);
 void rt_close(struct rt *rt);
 

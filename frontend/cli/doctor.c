@@ -1,28 +1,32 @@
 /* rankc doctor: what this machine has of what compiling and running need. */
-#include <inttypes.h>
-#include <sched.h>
+#include "frontend/cli/doctor.h"
+
+#include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include "frontend/cli/cli.h"
-#include "frontend/cli/units.h"
+#include "frontend/build_program.h"
+#include "frontend/child.h"
 #include "runtime/base/json.h"
-
-struct finding {
-    const char *what, *found; /* found: NULL if missing */
-    const char *why;          /* what a missing one is needed for */
-};
 
 struct findings {
     VEC(struct finding) all;
 };
 
-/* The program's path, as execvp would find it. */
-static const char *find_program(const char *name, struct arena *arena) {
+static const char *const verdicts[] = {
+    [FOUND] = "ok", [LIMITED] = "limited", [ABSENT] = "absent", [FAILED] = "failed"};
+
+/* ---- programs ---- */
+
+const char *doctor_find_program(const char *name, struct arena *arena) {
     const char *path = getenv("PATH");
+    if (strchr(name, '/')) return access(name, X_OK) ? NULL : name;
     for (size_t length; path && *path; path += length + (path[length] == ':')) {
         struct stat info;
         length = strcspn(path, ":");
@@ -32,33 +36,138 @@ static const char *find_program(const char *name, struct arena *arena) {
     return NULL;
 }
 
-static const char *count_cores(struct arena *arena) {
-    cpu_set_t cores;
-    if (sched_getaffinity(0, sizeof cores, &cores)) return NULL;
-    return arena_printf(arena, "%d", CPU_COUNT(&cores));
+/* The first line of what `program --version` says; NULL if it does not run. */
+static const char *version_of(const char *program, struct arena *arena) {
+    const char *argv[] = {program, "--version", NULL};
+    struct strbuf said;
+    int status;
+    strbuf_init(&said, arena);
+    if (child_read(argv, &said, &status) || !WIFEXITED(status) || WEXITSTATUS(status)) return NULL;
+    const char *text = strbuf_text(&said);
+    return str_escape(arena, text, strcspn(text, "\n"), 100);
 }
 
-static const char *measure_memory(struct arena *arena) {
-    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? arena_strdup(arena, units_bytes((int64_t)pages * size).text) : NULL;
+static const char *with_version(const char *path, struct arena *arena) {
+    const char *version = path ? version_of(path, arena) : NULL;
+    return version ? arena_printf(arena, "%s: %s", path, version) : path;
 }
 
-static const char *try_memfd(void) {
+static struct finding find_make(struct arena *arena) {
+    const char *make = doctor_find_program("make", arena);
+    return (struct finding){make ? FOUND : FAILED, "make", with_version(make, arena),
+                            make ? NULL : "install make: it builds compiled programs"};
+}
+
+/* What make takes: $CC, of which the first word is the program, or cc. */
+static struct finding find_compiler(struct arena *arena) {
+    const char *set = getenv("CC"),
+               *word = set && *set ? arena_printf(arena, "%.*s", (int)strcspn(set, " "), set) : "cc";
+    const char *compiler = doctor_find_program(word, arena);
+    return (struct finding){compiler ? FOUND : FAILED, "C compiler", with_version(compiler, arena),
+                            compiler ? NULL : "install gcc or clang, or set CC: it builds compiled programs"};
+}
+
+static struct finding find_pkg_config(struct arena *arena) {
+    const char *program = doctor_find_program("pkg-config", arena);
+    return (struct finding){program ? FOUND : ABSENT, "pkg-config", program,
+                            program ? NULL : "only for programs that embed a model, or are built by make alone"};
+}
+
+/* ---- libraries ---- */
+
+static struct finding find_runtime(struct arena *arena) {
+    struct build_runtime runtime = build_runtime(arena);
+    if (runtime.library) {
+        char *path = realpath(runtime.library, NULL);
+        const char *found = arena_strdup(arena, path ? path : runtime.library);
+        free(path);
+        return (struct finding){FOUND, "runtime", found, NULL};
+    }
+    return (struct finding){LIMITED, "runtime", NULL, "not beside this rankc: pkg-config is asked for rankc-rt"};
+}
+
+static struct finding find_products(struct arena *arena) {
+    (void)arena;
+    if (strstr(RANKC_RT_LIBS, "-ldnnl"))
+        return (struct finding){FOUND, "oneDNN", "products and convolutions use it", NULL};
+    return (struct finding){LIMITED, "oneDNN", NULL, "built without it: products run in plain C"};
+}
+
+static struct finding find_memfd(struct arena *arena) {
     int fd = memfd_create("rankc", MFD_CLOEXEC);
-    if (fd < 0) return NULL;
+    if (fd < 0)
+        return (struct finding){FAILED, "shared memory", arena_strdup(arena, strerror(errno)),
+                                "memfd_create is needed by ranks that are processes"};
     close(fd);
-    return "yes";
+    return (struct finding){FOUND, "shared memory", "memfd", NULL};
 }
 
-static void examine(struct findings *findings, struct arena *arena) {
-    const struct finding all[] = {
-        {"make", find_program("make", arena), "to build compiled programs"},
-        {"C compiler (cc)", find_program("cc", arena), "to build compiled programs"},
-        {"cores", count_cores(arena), "to choose the number of threads"},
-        {"memory", measure_memory(arena), "to know its size"},
-        {"shared memory (memfd)", try_memfd(), "for ranks that are processes"},
-    };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) VEC_PUSH(arena, &findings->all, all[i]);
+/* ---- what is not used yet ---- */
+
+static struct finding find_mpi(struct arena *arena) {
+    const char *path = doctor_find_program("mpirun", arena);
+    if (!path) path = doctor_find_program("mpiexec", arena);
+    return (struct finding){path ? FOUND : ABSENT, "MPI", with_version(path, arena),
+                            "not used yet: --comm mpi is not there"};
+}
+
+static const char *const not_used = "not used yet: the CUDA target is not there";
+
+static struct finding find_library(const char *what, const char *name) {
+    void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+    if (library) dlclose(library);
+    return (struct finding){library ? FOUND : ABSENT, what, library ? name : NULL, not_used};
+}
+
+static struct finding find_gpu(struct arena *arena) {
+    bool device = !access("/dev/nvidia0", F_OK);
+    struct finding driver = find_library("GPU", "libcuda.so.1");
+    (void)arena;
+    driver.found =
+        device ? driver.verdict == FOUND ? "a device and its driver" : "a device, no libcuda.so.1" : NULL;
+    driver.verdict = device && driver.verdict == FOUND ? FOUND : ABSENT;
+    return driver;
+}
+
+static struct finding find_nvcc(struct arena *arena) {
+    const char *path = doctor_find_program("nvcc", arena);
+    if (!path) path = doctor_find_program("/usr/local/cuda/bin/nvcc", arena);
+    return (struct finding){path ? FOUND : ABSENT, "nvcc", path, not_used};
+}
+
+static struct finding find_nccl(struct arena *arena) {
+    (void)arena;
+    return find_library("NCCL", "libnccl.so.2");
+}
+
+static struct finding find_cudnn(struct arena *arena) {
+    struct finding finding = find_library("cuDNN", "libcudnn.so.9");
+    (void)arena;
+    return finding.verdict == FOUND ? finding : find_library("cuDNN", "libcudnn.so.8");
+}
+
+/* ---- the examination ---- */
+
+static struct finding (*const examinations[])(struct arena *arena) = {
+    doctor_processor, doctor_cores, doctor_memory, find_make, find_compiler, find_pkg_config, find_runtime,
+    find_products,    find_memfd,   find_mpi,      find_gpu,  find_nvcc,     find_nccl,       find_cudnn};
+
+static void examine(struct findings *findings, struct cli *cli) {
+    bool failed = false;
+    for (size_t i = 0; i < sizeof examinations / sizeof *examinations; i++) {
+        struct finding finding = examinations[i](cli->arena);
+        failed |= finding.verdict == FAILED;
+        VEC_PUSH(cli->arena, &findings->all, finding);
+    }
+    if (!failed) VEC_PUSH(cli->arena, &findings->all, doctor_probe(cli));
+}
+
+static void put_text(struct rt_json_writer *w, const char *key, const char *text) {
+    rt_json_key(w, key);
+    if (text)
+        rt_json_put_text(w, text);
+    else
+        rt_json_put_null(w);
 }
 
 static void print_json(const struct findings *findings) {
@@ -67,16 +176,18 @@ static void print_json(const struct findings *findings) {
     rt_json_start(&w);
     rt_json_open(&w, '{', RT_JSON_LINES);
     rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
-    rt_json_key(&w, "found");
-    rt_json_open(&w, '{', RT_JSON_LINES);
+    rt_json_key(&w, "findings");
+    rt_json_open(&w, '[', RT_JSON_LINES);
     for (int i = 0; i < findings->all.n; i++) {
-        rt_json_key(&w, findings->all.at[i].what);
-        if (findings->all.at[i].found)
-            rt_json_put_text(&w, findings->all.at[i].found);
-        else
-            rt_json_put_null(&w);
+        const struct finding *item = &findings->all.at[i];
+        rt_json_open(&w, '{', RT_JSON_INLINE);
+        put_text(&w, "what", item->what);
+        put_text(&w, "verdict", verdicts[item->verdict]);
+        put_text(&w, "found", item->found);
+        put_text(&w, "hint", item->hint);
+        rt_json_close(&w, '}');
     }
-    rt_json_close(&w, '}');
+    rt_json_close(&w, ']');
     rt_json_close(&w, '}');
     if (rt_json_end(&w, &why)) fputs(w.text, stdout);
     rt_json_discard(&w);
@@ -85,21 +196,27 @@ static void print_json(const struct findings *findings) {
 static void print_text(const struct findings *findings) {
     for (int i = 0; i < findings->all.n; i++) {
         const struct finding *item = &findings->all.at[i];
-        printf("%-24s%s\n", item->what, item->found ? item->found : "missing");
+        printf("%-17s %-8s %s%s%s\n", item->what, verdicts[item->verdict], item->found ? item->found : "",
+               item->found && item->hint ? "; " : "", item->hint ? item->hint : "");
     }
+}
+
+/* What the probe reported needs no second error. */
+static int report_failures(struct cli *cli, const struct findings *findings) {
+    if (cli->diags->errors) return -1;
+    for (int i = 0; i < findings->all.n; i++)
+        if (findings->all.at[i].verdict == FAILED)
+            diag_error(cli->diags, 620, EXIT_SYSTEM, NULL, "%s: compiled programs cannot run here",
+                       findings->all.at[i].what);
+    return cli->diags->errors ? -1 : 0;
 }
 
 int cli_doctor(struct cli *cli) {
     struct findings findings = {0};
-    int status = 0;
-    examine(&findings, cli->arena);
+    examine(&findings, cli);
     if (cli->options->json)
         print_json(&findings);
     else
         print_text(&findings);
-    for (int i = 0; i < findings.all.n; i++)
-        if (!findings.all.at[i].found)
-            status = diag_error(cli->diags, 620, EXIT_SYSTEM, NULL, "%s is missing; it is needed %s",
-                                findings.all.at[i].what, findings.all.at[i].why);
-    return status;
+    return report_failures(cli, &findings);
 }

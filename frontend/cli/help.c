@@ -12,7 +12,7 @@ static int help_on(struct cli *cli, struct strbuf *text) {
         if (strcmp(names[i], word)) continue;
         if (verb_rows[i].later)
             return diag_error(cli->diags, 400, EXIT_UNSUPPORTED, NULL, "not supported yet: rankc %s", word);
-        help_verb(text, (enum verb)i);
+        (cli->options->man ? help_man_verb : help_verb)(text, (enum verb)i);
         return 0;
     }
     diag_error(cli->diags, 200, EXIT_USAGE, NULL, "unknown verb %s", diag_quote(cli->diags, word));
@@ -26,10 +26,10 @@ int cli_help(struct cli *cli) {
     strbuf_init(&text, cli->arena);
     if (cli->options->version)
         strbuf_puts(&text, "rankc " RANKC_VERSION "\n");
-    else if (cli->options->man)
-        help_man(&text);
     else if (cli->options->operand)
         status = help_on(cli, &text);
+    else if (cli->options->man)
+        help_man(&text);
     else
         help_overview(&text);
     fputs(strbuf_text(&text), stdout);

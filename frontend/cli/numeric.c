@@ -1,17 +1,16 @@
 #include "frontend/cli/numeric.h"
 
-#include <errno.h>
 #include <float.h>
-#include <ftw.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/cli/temporary.h"
 #include "frontend/driver.h"
 #include "runtime/base/npy.h"
 #include "runtime/launch.h"
 
-enum { MAX_OPEN = 16, EPS_ALLOWED = 1024 };
+enum { EPS_ALLOWED = 1024 };
 
 struct comparison {
     const struct compiled *compiled;
@@ -159,19 +158,11 @@ static int compare(const struct comparison *c) {
     return status ? status : compare_outputs(c);
 }
 
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at) {
-    (void)info, (void)type, (void)at;
-    return remove(path);
-}
-
 int numeric_compare(const struct compiled *compiled, struct cli *cli) {
-    const char *base = getenv("TMPDIR");
-    char *work = arena_printf(cli->arena, "%s/rankc-verify-XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(work))
-        return diag_error(cli->diags, 611, EXIT_SYSTEM, NULL, "cannot make a directory in %s: %s",
-                          diag_quote(cli->diags, base ? base : "/tmp"), strerror(errno));
+    const char *work = temporary_make(cli, "verify");
+    if (!work) return -1;
     struct comparison c = {compiled, cli, work};
     int status = compare(&c);
-    nftw(work, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS);
+    temporary_remove(work);
     return status;
 }

@@ -15,6 +15,6 @@ static bool wants_color(enum choice choice) {
 
 void cli_report(struct cli *cli) {
     const struct options *options = cli->options;
-    enum diag_style style = options->json ? DIAG_JSON : wants_color(options->color) ? DIAG_COLOR : DIAG_PLAIN;
-    diags_print(cli->diags, stderr, style, options->quiet ? DIAG_WARNING : DIAG_NOTE);
+    enum rt_diagnostic_style style = options->json ? RT_DIAGNOSTIC_JSON : wants_color(options->color) ? RT_DIAGNOSTIC_COLOR : RT_DIAGNOSTIC_PLAIN;
+    diags_print(cli->diags, stderr, style, options->quiet ? RT_SEVERITY_WARNING : RT_SEVERITY_NOTE);
 }

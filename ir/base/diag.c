@@ -21,12 +21,12 @@ static char *format_text(struct arena *arena, const char *format, va_list args) 
     return text;
 }
 
-static void record(struct diags *diags, enum severity severity, int code, enum exit_code exit, const char *where,
+static void record(struct diags *diags, enum rt_severity severity, int code, enum exit_code exit, const char *where,
                    const char *text) {
     struct diagnostic item = {.severity = severity, .code = code, .exit = exit, .text = text};
     if (where) item.where = arena_strdup(diags->arena, where);
     VEC_PUSH(diags->arena, &diags->all, item);
-    if (severity == DIAG_ERROR) diags->errors++;
+    if (severity == RT_SEVERITY_ERROR) diags->errors++;
 }
 
 #define FORMATTED(text, diags, format)                                                                             \
@@ -37,18 +37,18 @@ static void record(struct diags *diags, enum severity severity, int code, enum e
 
 int diag_error(struct diags *diags, int code, enum exit_code exit, const char *where, const char *format, ...) {
     FORMATTED(text, diags, format);
-    record(diags, DIAG_ERROR, code, exit, where, text);
+    record(diags, RT_SEVERITY_ERROR, code, exit, where, text);
     return -1;
 }
 
 void diag_warning(struct diags *diags, int code, const char *where, const char *format, ...) {
     FORMATTED(text, diags, format);
-    record(diags, DIAG_WARNING, code, EXIT_OK, where, text);
+    record(diags, RT_SEVERITY_WARNING, code, EXIT_OK, where, text);
 }
 
 void diag_remark(struct diags *diags, const char *where, const char *format, ...) {
     FORMATTED(text, diags, format);
-    record(diags, DIAG_NOTE, 0, EXIT_OK, where, text);
+    record(diags, RT_SEVERITY_NOTE, 0, EXIT_OK, where, text);
 }
 
 static void add_line(struct diags *diags, const char *kind, const char *text) {
@@ -73,67 +73,16 @@ const char *diag_quote(struct diags *diags, const char *name) {
 
 enum exit_code diags_exit(const struct diags *diags) {
     for (int i = 0; i < diags->all.n; i++)
-        if (diags->all.at[i].severity == DIAG_ERROR) return diags->all.at[i].exit;
+        if (diags->all.at[i].severity == RT_SEVERITY_ERROR) return diags->all.at[i].exit;
     return EXIT_OK;
 }
 
-static const struct {
-    const char *name, *color;
-} severities[] = {[DIAG_ERROR] = {"error", "\033[1;31m"},
-                  [DIAG_WARNING] = {"warning", "\033[1;33m"},
-                  [DIAG_NOTE] = {"note", "\033[1;36m"}};
-
-static void print_text(const struct diagnostic *item, FILE *out, bool color) {
-    fprintf(out, "rankc: %s%s", color ? severities[item->severity].color : "", severities[item->severity].name);
-    if (item->code) fprintf(out, "[E%04d]", item->code);
-    fprintf(out, "%s: %s\n", color ? "\033[0m" : "", item->text);
-    if (item->where) fprintf(out, "  --> %s\n", item->where);
-    for (int i = 0; i < item->notes.n; i++) fprintf(out, "  %s\n", item->notes.at[i]);
-}
-
-static void print_json_string(FILE *out, const char *text) {
-    putc('"', out);
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c < 0x20 || c >= 0x7f)
-            fprintf(out, "\\u%04x", c);
-        else
-            putc(c, out);
-    }
-    putc('"', out);
-}
-
-static void print_json(const struct diagnostic *item, FILE *out) {
-    fprintf(out, "{\"format\":1,\"severity\":\"%s\",\"code\":", severities[item->severity].name);
-    if (item->code)
-        fprintf(out, "\"E%04d\"", item->code);
-    else
-        fputs("null", out);
-    fputs(",\"text\":", out);
-    print_json_string(out, item->text);
-    fputs(",\"where\":", out);
-    if (item->where)
-        print_json_string(out, item->where);
-    else
-        fputs("null", out);
-    fputs(",\"notes\":[", out);
-    for (int i = 0; i < item->notes.n; i++) {
-        if (i) putc(',', out);
-        print_json_string(out, item->notes.at[i]);
-    }
-    fputs("]}\n", out);
-}
-
-void diags_print(const struct diags *diags, FILE *out, enum diag_style style, enum severity least) {
+void diags_print(const struct diags *diags, FILE *out, enum rt_diagnostic_style style, enum rt_severity least) {
     for (int i = 0; i < diags->all.n; i++) {
         const struct diagnostic *item = &diags->all.at[i];
-        if (item->severity > least) continue;
-        if (style == DIAG_JSON)
-            print_json(item, out);
-        else
-            print_text(item, out, style == DIAG_COLOR);
+        const struct rt_diagnostic line = {item->severity, item->code, item->text, item->where, item->notes.at,
+                                           item->notes.n};
+        if (item->severity <= least) rt_diagnostic_print(&line, out, style);
     }
 }
 

@@ -1,8 +1,5 @@
 /* Diagnostics: what the user is told. They are collected, and printed by whoever owns the terminal.
- *
- *   rankc: error[E0331]: Relu takes 1 input, 3 given
- *     --> model.onnx: node 17 'layer0/act' (Relu)
- *     help: ...
+ * How they look: runtime/base/diagnostic.h.
  *
  * A function that reports an error returns -1 up to the driver; it goes on where it can, so that one run shows all
  * that is wrong. Names from a model pass through str_escape (diag_quote).
@@ -14,6 +11,7 @@
 
 #include "ir/base/arena.h"
 #include "ir/base/vec.h"
+#include "runtime/base/diagnostic.h"
 
 /* Exit codes of every rankc program. */
 enum exit_code {
@@ -30,10 +28,8 @@ enum exit_code {
     EXIT_INTERRUPTED = 130
 };
 
-enum severity { DIAG_ERROR, DIAG_WARNING, DIAG_NOTE };
-
 struct diagnostic {
-    enum severity severity;
+    enum rt_severity severity;
     int code; /* 331 prints as E0331; 0: none */
     enum exit_code exit;
     const char *text, *where; /* where: NULL if nowhere in particular */
@@ -66,10 +62,8 @@ const char *diag_quote(struct diags *diags, const char *name);
 /* The exit code of the first error, EXIT_OK if there is none. */
 enum exit_code diags_exit(const struct diags *diags);
 
-enum diag_style { DIAG_PLAIN, DIAG_COLOR, DIAG_JSON };
-/* Prints those of at most `least` severity (DIAG_WARNING: errors and warnings), in order. JSON: one object a line.
- */
-void diags_print(const struct diags *diags, FILE *out, enum diag_style style, enum severity least);
+/* Prints those of at most `least` severity (RT_SEVERITY_WARNING: errors and warnings), in order. */
+void diags_print(const struct diags *diags, FILE *out, enum rt_diagnostic_style style, enum rt_severity least);
 
 /* A broken invariant of rankc itself: says where and what, and ends the process with EXIT_INTERNAL. */
 #define BUG(...) diag_bug(__FILE__, __LINE__, __VA_ARGS__)

@@ -214,7 +214,7 @@ static inline void release(struct opened *o) {
 static inline const struct diagnostic *only_error(const struct opened *o) {
     const struct diagnostic *found = NULL;
     for (int i = 0; i < o->diags.all.n; i++)
-        if (o->diags.all.at[i].severity == DIAG_ERROR && !found) found = &o->diags.all.at[i];
+        if (o->diags.all.at[i].severity == RT_SEVERITY_ERROR && !found) found = &o->diags.all.at[i];
     return found;
 }
 

@@ -128,7 +128,7 @@ const char *golden_diags(struct arena *arena, const struct diags *diags) {
     size_t length;
     FILE *file = open_memstream(&text, &length);
     if (!file) give_up("no memory", "golden");
-    diags_print(diags, file, DIAG_PLAIN, DIAG_NOTE);
+    diags_print(diags, file, RT_DIAGNOSTIC_PLAIN, RT_SEVERITY_NOTE);
     fclose(file);
     const char *copy = arena_strdup(arena, text);
     free(text);

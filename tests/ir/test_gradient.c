@@ -105,7 +105,7 @@ static bool open_trial(struct trial *t, const struct sample *sample, struct rand
     strbuf_init(&text, &t->arena);
     if (!write_text(&text, sample)) return false;
     if (text_parse(&t->arena, &t->diags, sample->op, strbuf_text(&text), text.length, &t->graph) < 0) {
-        diags_print(&t->diags, stderr, DIAG_PLAIN, DIAG_ERROR);
+        diags_print(&t->diags, stderr, RT_DIAGNOSTIC_PLAIN, RT_SEVERITY_ERROR);
         fail_msg("%s %s", sample->op, sample->inputs);
     }
     t->ninputs = t->graph->inputs.n;
@@ -184,7 +184,7 @@ static void check_sample(const struct sample *sample, struct random *random) {
     struct gradient g = {.node = node, .wanted = wanted, .dx = dx, .b = {t.graph, &t.diags, "gradient"}};
     g.dy = graph_add_const(t.graph, "dy", RT_F64, dy.ndim, dy.dims, dy.data);
     if (gradient_make(&g) < 0) {
-        diags_print(&t.diags, stderr, DIAG_PLAIN, DIAG_ERROR);
+        diags_print(&t.diags, stderr, RT_DIAGNOSTIC_PLAIN, RT_SEVERITY_ERROR);
         fail_msg("%s", sample->op);
     }
     for (int k = 0; k < node.ninputs; k++)

@@ -667,14 +667,16 @@ static const char *elementwise_case(struct arena *arena, const struct op *op, co
 }
 
 static void test_every_elementwise_row(void **state) {
-    static const char *const dtypes[] = {"f64", "i64", "f32"};
+    static const enum rt_dtype dtypes[] = {RT_F64, RT_I64, RT_F32};
     (void)state;
     for (int i = 0; i < nops; i++) {
         if (ops[i].class != OP_ELEMENTWISE || !ops[i].expr) continue;
         for (int k = 0; k < 3; k++) {
             struct arena arena;
+            bool only_bool = op_takes(&ops[i], RT_BOOL) && !op_takes(&ops[i], RT_F32);
+            if (!only_bool && !op_takes(&ops[i], dtypes[k])) continue;
             arena_init(&arena, 0, NULL);
-            check_case(ops[i].name, elementwise_case(&arena, &ops[i], dtypes[k]));
+            check_case(ops[i].name, elementwise_case(&arena, &ops[i], rt_dtypes[dtypes[k]].name));
             arena_free(&arena);
         }
     }

@@ -169,6 +169,7 @@ static void random_node(struct graph *graph, struct random *random, struct diags
     for (int i = 0; i < nattrs; i++) attrs[i] = random_attr(graph, random, i);
     if (strcmp(op->name, "Concat") == 0) attrs[nattrs++] = attr_of_int("axis", 0);
     if (strcmp(op->name, "Concat") == 0 && !graph->tensors.at[x].ndim) return;
+    if (!op_takes(op, graph->tensors.at[x].dtype)) return;
     out = graph_add_tensor(graph, TENSOR_VALUE, random_name(graph->arena, random), RT_F32, 0, NULL);
     int node = graph_add_node(graph, op, random_below(random, 3) ? random_name(graph->arena, random) : "", ninputs,
                               inputs, 1, &out, nattrs, attrs);

@@ -15,7 +15,7 @@ check() {
             rule("^passes/", "^passes/|^ir/|^runtime/base/")
             rule("^codegen/", "^codegen/|^passes/|^ir/|^runtime/base/")
             rule("^frontend/cli/", "^frontend/|^codegen/|^passes/|^ir/|^runtime/base/|^runtime/launch[.]h$")
-            rule("^frontend/(options|response|help|completions)[.]", "^frontend/(options|response|help)[.]|^ir/base/|^runtime/base/")
+            rule("^frontend/(options|response|help|man|completions)[.]", "^frontend/(options|response|help)[.]|^ir/base/|^runtime/base/")
             rule("^frontend/(onnx|import|lower)", "^frontend/(onnx|import|lower)|^ir/|^runtime/base/")
             rule("^frontend/", "^frontend/|^codegen/|^passes/|^ir/|^runtime/base/") # the driver and what it is made of
             rule("^runtime/base/", "^runtime/base/")

@@ -72,7 +72,7 @@ static struct program make_program(struct arena *arena, const struct target *tar
         sources_find(&sources, &plan, target);
         status = program_make(&program, &plan, &sources, target, &info, &diags);
     }
-    diags_print(&diags, stderr, DIAG_PLAIN, DIAG_ERROR);
+    diags_print(&diags, stderr, RT_DIAGNOSTIC_PLAIN, RT_SEVERITY_ERROR);
     assert_int_equal(status, 0);
     return program;
 }
@@ -143,8 +143,11 @@ static bool names_template(const struct target *target, const char *path) {
 
 static void test_every_template_has_a_target(void **state) {
     (void)state;
-    for (const struct embedded *template = embedded; template->path; template ++)
-        if (!names_template(&target_c, template->path)) fail_msg("no target uses templates/%s", template->path);
+    for (const struct embedded *template = embedded; template->path; template ++) {
+        bool named = false;
+        for (int i = 0; targets[i]; i++) named |= names_template(targets[i], template->path);
+        if (!named) fail_msg("no target uses templates/%s", template->path);
+    }
 }
 
 static void test_templates_are_c(void **state) {

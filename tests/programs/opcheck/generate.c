@@ -274,7 +274,7 @@ static struct graph *parse_sample(struct generator *g, const struct choice *choi
     diags_init(&diags, &g->arena);
     const char *bytes = strbuf_text(&text.out);
     if (text_parse(&g->arena, &diags, choice->sample->op, bytes, strlen(bytes), &graph) == 0) return graph;
-    diags_print(&diags, stderr, DIAG_PLAIN, DIAG_ERROR);
+    diags_print(&diags, stderr, RT_DIAGNOSTIC_PLAIN, RT_SEVERITY_ERROR);
     exit(1);
 }
 

@@ -1,0 +1,24 @@
+#!/bin/sh
+# Walks "add an operator", "add a policy" and "add a backend" as the guides say, in a copy of the tree: docs/patches/walk.sh
+# DIR, where DIR does not exist yet. Builds everything once; takes minutes.
+set -eu
+
+copy=$1
+cd "$(dirname "$0")/../.."
+git ls-files -z | xargs -0 cp --parents -t "$(mkdir -p "$copy" && realpath "$copy")"
+cd "$copy"
+for patch in operator policy backend; do patch -p1 -s -F0 <docs/patches/$patch.patch; done
+sed -i "s/'policy.c',/'policy.c', 'policy_columns.c',/" passes/meson.build
+sed -i "s/'target_c.c',/'target_c.c', 'target_serial.c',/; s|^  '../templates/model.h.in',|&\n  '../templates/serial/elementwise.c.in',|" codegen/meson.build
+meson setup build --buildtype plain -Dwerror=true >setup.log || { cat setup.log; exit 1; }
+ninja -C build --quiet
+PATH=$PWD/build/frontend:$PATH
+cp samples/models/* .
+rankc ops CumProd
+for how in '--pas dp' '--pas columns --plan-ngpus 2' '--target serial'; do
+    # shellcheck disable=SC2086 # words
+    rankc compile gpt2.onnx $how --reuse override -q
+    rankc run .rankc --input input_ids=gpt2.input_ids.npy
+    rankc verify .rankc --numeric
+done
+meson test -C build --no-rebuild operators target dependencies

@@ -1,0 +1,43 @@
+#include "frontend/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { KEPT_BYTES = 64 << 10 };
+
+/* What the child says; more than is kept is read and dropped, so that it does not block. */
+static void collect(int fd, struct strbuf *said) {
+    char bytes[4096];
+    ssize_t n;
+    while ((n = read(fd, bytes, sizeof bytes)) > 0 || (n < 0 && errno == EINTR))
+        if (n > 0 && said->length < KEPT_BYTES) strbuf_add(said, bytes, (size_t)n);
+}
+
+static int start(char *const *argv, int out, pid_t *pid) {
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, out, 1);
+    posix_spawn_file_actions_adddup2(&actions, out, 2);
+    int error = posix_spawnp(pid, argv[0], &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    return error;
+}
+
+int child_read(const char *const *argv, struct strbuf *said, int *status) {
+    int fds[2];
+    pid_t pid;
+    if (pipe2(fds, O_CLOEXEC) < 0) return errno;
+    int error = start((char *const *)argv, fds[1], &pid);
+    close(fds[1]);
+    if (!error) collect(fds[0], said);
+    close(fds[0]);
+    while (!error && waitpid(pid, status, 0) < 0)
+        if (errno != EINTR) error = errno;
+    return error;
+}

@@ -1,0 +1,11 @@
+/* Other programs, started without a shell. */
+#ifndef FRONTEND_CHILD_H
+#define FRONTEND_CHILD_H
+
+#include "ir/base/str.h"
+
+/* Runs argv[0] (looked up in PATH) to its end, with nothing to read. What it prints on both streams, the first 64 KiB, is
+ * appended to `said`; *status is waitpid's. 0, or the errno of what could not be done. */
+int child_read(const char *const *argv, struct strbuf *said, int *status);
+
+#endif

@@ -1,0 +1,274 @@
+/* rankc ops [OPERATOR]: the ONNX operators that models may have. All of it is read off frontend/onnx_ops.def and
+ * ir/ops.def. */
+#include <ctype.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "codegen/kernel.h"
+#include "frontend/cli/cli.h"
+#include "frontend/import_state.h"
+#include "frontend/onnx_check.h"
+#include "runtime/base/json.h"
+
+/* An operator: its rows, one for each form, oldest first. */
+struct family {
+    const char *name; /* with its domain, unless that is ONNX's: "com.microsoft::Gelu" */
+    const struct onnx_op *forms;
+    int nforms;
+    const struct op *core; /* the core operator that it is or is mostly made of; NULL: a composition, or refused */
+};
+
+struct families {
+    VEC(struct family) all;
+};
+
+/* ---- the tables ---- */
+
+static bool is_default_domain(const struct family *family) {
+    return !*family->forms->domain;
+}
+
+/* Code of the reason why there is no such operator, 0 if there is. */
+static int refused(const struct family *family) {
+    return family->forms[family->nforms - 1].refused;
+}
+
+/* The first row of an operator stands for all versions down to the oldest that is imported. */
+static int form_since(const struct family *family, int form) {
+    int since = family->forms[form].since;
+    return is_default_domain(family) && since < ONNX_OPSET_OLDEST ? ONNX_OPSET_OLDEST : since;
+}
+
+/* The row's own, or the one of the same name. */
+static const struct op *core_of(const struct onnx_op *row) {
+    const struct op *op = row->refused ? NULL : op_find(row->core ? row->core : row->name);
+    return op && op->class != OP_COMM ? op : NULL;
+}
+
+static int compare_families(const void *left, const void *right) {
+    const struct family *a = left, *b = right;
+    int domains = strcmp(a->forms->domain, b->forms->domain);
+    return domains ? domains : strcmp(a->name, b->name);
+}
+
+static void collect(struct families *families, struct arena *arena) {
+    for (int i = 0, n; i < onnx_nops; i += n) {
+        const struct onnx_op *first = &onnx_ops[i];
+        for (n = 1;
+             i + n < onnx_nops && !strcmp(first[n].name, first->name) && !strcmp(first[n].domain, first->domain);)
+            n++;
+        const char *name = *first->domain ? arena_printf(arena, "%s::%s", first->domain, first->name) : first->name;
+        VEC_PUSH(arena, &families->all, (struct family){name, first, n, core_of(&first[n - 1])});
+    }
+    qsort(families->all.at, (size_t)families->all.n, sizeof *families->all.at, compare_families);
+}
+
+/* "f32 f64 i64": what the core operator computes with; "" of a composition, whose parts decide. */
+static const char *dtypes_text(const struct family *family, struct arena *arena) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    for (int t = 0; family->core && t < RT_DTYPE_COUNT; t++)
+        if (op_takes(family->core, (enum rt_dtype)t) && kernel_of(family->core, (enum rt_dtype)t))
+            strbuf_printf(&text, "%s%s", text.length ? " " : "", rt_dtypes[t].name);
+    return strbuf_text(&text);
+}
+
+static const char *becomes_text(const struct family *family) {
+    return refused(family) ? "-" : family->core ? family->core->name : "composition";
+}
+
+/* ---- choosing ---- */
+
+static bool matches(const struct family *family, const char *pattern) {
+    return !fnmatch(pattern, family->name, 0) || !fnmatch(pattern, family->forms->name, 0);
+}
+
+static int refuse_pattern(struct cli *cli, const struct families *families, const char *pattern) {
+    const char **names = ARENA_ARRAY(cli->arena, const char *, families->all.n + 1);
+    for (int i = 0; i < families->all.n; i++) names[i] = families->all.at[i].forms->name;
+    diag_error(cli->diags, 202, EXIT_USAGE, NULL, "no operator %s", diag_quote(cli->diags, pattern));
+    if (str_nearest(pattern, names)) diag_help(cli->diags, "did you mean '%s'?", str_nearest(pattern, names));
+    return -1;
+}
+
+/* Those that the operand names, all without one. */
+static int choose(struct cli *cli, struct families *chosen) {
+    const char *pattern = cli->options->operand;
+    struct families all = {0};
+    collect(&all, cli->arena);
+    for (int i = 0; i < all.all.n; i++)
+        if (!pattern || matches(&all.all.at[i], pattern)) VEC_PUSH(cli->arena, &chosen->all, all.all.at[i]);
+    return chosen->all.n ? 0 : refuse_pattern(cli, &all, pattern);
+}
+
+/* ---- text ---- */
+
+static const char *forms_text(const struct family *family, struct arena *arena) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    for (int i = 0; i < family->nforms; i++) strbuf_printf(&text, "%s%d", i ? " " : "", form_since(family, i));
+    return strbuf_text(&text);
+}
+
+static void print_row(const struct family *family, struct arena *arena) {
+    const char *what = refused(family) ? onnx_refusal(refused(family)) : dtypes_text(family, arena);
+    const char *becomes = becomes_text(family);
+    printf("%-34s %-11s %-*s%s\n", family->name, forms_text(family, arena), *what ? 17 : 0, becomes, what);
+}
+
+static void print_table(const struct families *families, struct arena *arena) {
+    printf("%-34s %-11s %-16s %s\n", "operator", "opsets", "becomes", "types");
+    for (int i = 0; i < families->all.n; i++) print_row(&families->all.at[i], arena);
+}
+
+static const char *count_text(int least, int most, const char *what, struct arena *arena) {
+    if (most >= ONNX_MANY) return arena_printf(arena, "%d or more %ss", least, what);
+    if (least == most) return arena_printf(arena, "%d %s%s", most, what, most == 1 ? "" : "s");
+    return arena_printf(arena, "%d to %d %ss", least, most, what);
+}
+
+static const char *lower_case(const char *text, struct arena *arena) {
+    char *lower = arena_strdup(arena, text);
+    for (char *c = lower; *c; c++) *c = (char)tolower((unsigned char)*c);
+    return lower;
+}
+
+static void print_attributes(const struct onnx_op *form, struct arena *arena) {
+    struct onnx_attr attr;
+    for (const char *rest = form->attrs; (rest = onnx_next_attr(rest, &attr));) {
+        printf("    %.*s  %s", (int)attr.length, attr.name, lower_case(onnx_attr_kind(attr.kind), arena));
+        if (attr.fallback) printf(" = %.*s", (int)attr.fallback_length, attr.fallback);
+        printf("%s\n", attr.required ? ", required" : "");
+    }
+}
+
+static void print_form(const struct family *family, int i, struct arena *arena) {
+    const struct onnx_op *form = &family->forms[i];
+    printf("from %s %d: %s, %s%s\n", is_default_domain(family) ? "opset" : "version", form_since(family, i),
+           count_text(form->in_min, form->in_max, "input", arena),
+           count_text(form->out_max, form->out_max, "output", arena),
+           form->sequences ? "; takes or gives sequences" : "");
+    print_attributes(form, arena);
+}
+
+static void print_one(const struct family *family, struct arena *arena) {
+    printf("%s\n", family->name);
+    if (refused(family)) {
+        printf("not supported: %s (E%04d)\n", onnx_refusal(refused(family)), refused(family));
+        return;
+    }
+    printf("becomes: %s\n", family->core ? arena_printf(arena, "core operator %s", family->core->name)
+                                         : "a composition of core operators");
+    if (family->core) printf("types: %s\n", dtypes_text(family, arena));
+    for (int i = 0; i < family->nforms; i++) print_form(family, i, arena);
+}
+
+/* ---- --json ---- */
+
+static void put_attributes(struct rt_json_writer *w, const struct onnx_op *form) {
+    struct onnx_attr attr;
+    rt_json_key(w, "attributes"), rt_json_open(w, '[', RT_JSON_INLINE);
+    for (const char *rest = form->attrs; (rest = onnx_next_attr(rest, &attr));) {
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        rt_json_key(w, "name"), rt_json_put_bytes(w, attr.name, attr.length);
+        rt_json_key(w, "kind"), rt_json_put_text(w, onnx_attr_kind(attr.kind));
+        rt_json_key(w, "required"), rt_json_put_bool(w, attr.required);
+        rt_json_key(w, "default");
+        if (attr.fallback)
+            rt_json_put_bytes(w, attr.fallback, attr.fallback_length);
+        else
+            rt_json_put_null(w);
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
+/* `most` or null where there is no limit. */
+static void put_limit(struct rt_json_writer *w, const char *key, int most) {
+    rt_json_key(w, key);
+    if (most >= ONNX_MANY)
+        rt_json_put_null(w);
+    else
+        rt_json_put_int(w, most);
+}
+
+static void put_forms(struct rt_json_writer *w, const struct family *family) {
+    rt_json_key(w, "forms"), rt_json_open(w, '[', RT_JSON_LINES);
+    for (int i = 0; i < family->nforms; i++) {
+        const struct onnx_op *form = &family->forms[i];
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        rt_json_key(w, "since"), rt_json_put_int(w, form_since(family, i));
+        put_limit(w, "least_inputs", form->in_min);
+        put_limit(w, "most_inputs", form->in_max);
+        put_limit(w, "most_outputs", form->out_max);
+        rt_json_key(w, "sequences"), rt_json_put_bool(w, form->sequences);
+        put_attributes(w, form);
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
+static void put_core(struct rt_json_writer *w, const struct family *family) {
+    rt_json_key(w, "core");
+    if (!family->core) {
+        rt_json_put_null(w);
+        rt_json_key(w, "dtypes"), rt_json_put_null(w);
+        return;
+    }
+    rt_json_put_text(w, family->core->name);
+    rt_json_key(w, "dtypes"), rt_json_open(w, '[', RT_JSON_INLINE);
+    for (int t = 0; t < RT_DTYPE_COUNT; t++)
+        if (op_takes(family->core, (enum rt_dtype)t) && kernel_of(family->core, (enum rt_dtype)t))
+            rt_json_put_text(w, rt_dtypes[t].name);
+    rt_json_close(w, ']');
+}
+
+static void put_family(struct rt_json_writer *w, const struct family *family, struct arena *arena) {
+    rt_json_open(w, '{', RT_JSON_LINES);
+    rt_json_key(w, "domain"), rt_json_put_text(w, family->forms->domain);
+    rt_json_key(w, "name"), rt_json_put_text(w, family->forms->name);
+    rt_json_key(w, "refused");
+    if (refused(family)) {
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        rt_json_key(w, "code"), rt_json_put_text(w, arena_printf(arena, "E%04d", refused(family)));
+        rt_json_key(w, "because"), rt_json_put_text(w, onnx_refusal(refused(family)));
+        rt_json_close(w, '}');
+    } else {
+        rt_json_put_null(w);
+        put_core(w, family);
+        put_forms(w, family);
+    }
+    rt_json_close(w, '}');
+}
+
+static int print_json(struct cli *cli, const struct families *families) {
+    struct rt_json_writer w;
+    struct rt_reason why;
+    int status = 0;
+    rt_json_start(&w);
+    rt_json_open(&w, '{', RT_JSON_LINES);
+    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
+    rt_json_key(&w, "opsets"), rt_json_put_dims(&w, (int64_t[]){ONNX_OPSET_OLDEST, ONNX_OPSET_MAX}, 2);
+    rt_json_key(&w, "operators"), rt_json_open(&w, '[', RT_JSON_LINES);
+    for (int i = 0; i < families->all.n; i++) put_family(&w, &families->all.at[i], cli->arena);
+    rt_json_close(&w, ']');
+    rt_json_close(&w, '}');
+    if (rt_json_end(&w, &why))
+        fputs(w.text, stdout);
+    else
+        status = diag_error(cli->diags, 500, EXIT_LIMIT, NULL, "%s", why.text);
+    rt_json_discard(&w);
+    return status;
+}
+
+int cli_ops(struct cli *cli) {
+    struct families families = {0};
+    if (choose(cli, &families)) return -1;
+    if (cli->options->json) return print_json(cli, &families);
+    if (cli->options->operand && families.all.n == 1)
+        print_one(&families.all.at[0], cli->arena);
+    else
+        print_table(&families, cli->arena);
+    return 0;
+}

@@ -1,0 +1,28 @@
+#include "frontend/cli/temporary.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_OPEN = 16 };
+
+const char *temporary_make(struct cli *cli, const char *what) {
+    const char *base = getenv("TMPDIR");
+    if (!base || !*base) base = "/tmp";
+    char *path = arena_printf(cli->arena, "%s/rankc-%s-XXXXXX", base, what);
+    if (mkdtemp(path)) return path;
+    diag_error(cli->diags, 611, EXIT_SYSTEM, NULL, "cannot make a directory in %s: %s",
+               diag_quote(cli->diags, base), strerror(errno));
+    return NULL;
+}
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at) {
+    (void)info, (void)type, (void)at;
+    return remove(path);
+}
+
+void temporary_remove(const char *path) {
+    nftw(path, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS);
+}

@@ -1,0 +1,54 @@
+#include "diagnostic.h"
+
+#include "json.h"
+
+static const struct {
+    const char *name, *color;
+} severities[] = {[RT_SEVERITY_ERROR] = {"error", "\033[1;31m"},
+                  [RT_SEVERITY_WARNING] = {"warning", "\033[1;33m"},
+                  [RT_SEVERITY_NOTE] = {"note", "\033[1;36m"}};
+
+static void print_text(const struct rt_diagnostic *item, FILE *out, bool color) {
+    fprintf(out, "rankc: %s%s", color ? severities[item->severity].color : "", severities[item->severity].name);
+    if (item->code) fprintf(out, "[E%04d]", item->code);
+    fprintf(out, "%s: %s\n", color ? "\033[0m" : "", item->text);
+    if (item->where) fprintf(out, "  --> %s\n", item->where);
+    for (int i = 0; i < item->nnotes; i++) fprintf(out, "  %s\n", item->notes[i]);
+}
+
+static void put_text(struct rt_json_writer *w, const char *key, const char *text) {
+    rt_json_key(w, key);
+    if (text)
+        rt_json_put_text(w, text);
+    else
+        rt_json_put_null(w);
+}
+
+static void print_json(const struct rt_diagnostic *item, FILE *out) {
+    static const char last_resort[] = "{\"format\": 1, \"severity\": \"error\", \"code\": \"E0500\", \"text\": "
+                                      "\"out of memory\", \"where\": null, \"notes\": []}\n";
+    struct rt_json_writer w;
+    struct rt_reason why;
+    char code[16];
+    snprintf(code, sizeof code, "E%04d", item->code);
+    rt_json_start(&w);
+    rt_json_open(&w, '{', RT_JSON_INLINE);
+    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
+    put_text(&w, "severity", severities[item->severity].name);
+    put_text(&w, "code", item->code ? code : NULL);
+    put_text(&w, "text", item->text);
+    put_text(&w, "where", item->where);
+    rt_json_key(&w, "notes"), rt_json_open(&w, '[', RT_JSON_INLINE);
+    for (int i = 0; i < item->nnotes; i++) rt_json_put_text(&w, item->notes[i]);
+    rt_json_close(&w, ']');
+    rt_json_close(&w, '}');
+    fputs(rt_json_end(&w, &why) ? w.text : last_resort, out);
+    rt_json_discard(&w);
+}
+
+void rt_diagnostic_print(const struct rt_diagnostic *item, FILE *out, enum rt_diagnostic_style style) {
+    if (style == RT_DIAGNOSTIC_JSON)
+        print_json(item, out);
+    else
+        print_text(item, out, style == RT_DIAGNOSTIC_COLOR);
+}

@@ -1,0 +1,10 @@
+"""compare.py A.npy B.npy: the largest difference, in units of the largest magnitude of B. Exit status 1 if above 1e-5."""
+import sys
+
+import numpy as np
+
+a, b = (np.load(name) for name in sys.argv[1:3])
+assert a.shape == b.shape and a.dtype == b.dtype, (a.shape, b.shape, a.dtype, b.dtype)
+worst = abs(a - b).max() / abs(b).max()
+print("equal to rounding" if worst <= 1e-5 else f"they differ: {worst:.2g}")
+sys.exit(int(worst > 1e-5))

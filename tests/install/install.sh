@@ -1,0 +1,79 @@
+#!/bin/sh
+# An installation that was moved after it was made: rankc must find its runtime beside itself, and a program of one's own
+# must build with its pkg-config file.
+#
+#   install.sh MESON BUILD SOURCE
+set -eu
+
+meson=$1 build=$2 source=$3 here=$(realpath "$(dirname "$0")")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset PKG_CONFIG_PATH RANKC_CFLAGS RANKC_LIBS
+fail() {
+    printf 'install.sh: %s\n' "$*" >&2
+    exit 1
+}
+
+"$meson" install -C "$build" --no-rebuild --quiet --destdir "$work/staged"
+rankc=$(find "$work/staged" -path '*/bin/rankc' -type f)
+prefix="$work/moved elsewhere"
+mv "$(dirname "$(dirname "$rankc")")" "$prefix"
+rm -rf "$work/staged"
+PATH=$prefix/bin:$PATH
+[ "$(command -v rankc)" = "$prefix/bin/rankc" ] || fail 'another rankc comes first'
+
+cd "$work"
+tokens=$source/samples/models/gpt2.input_ids.npy
+rankc doctor | grep '^runtime' | grep -q "ok *$prefix/" || fail 'the runtime is not the installed one'
+for ranks in 1 2; do
+    rankc compile "$source/samples/models/gpt2.onnx" --instance-name $ranks --pas tp --plan-ngpus $ranks -q
+    rankc run .rankc/gpt2/$ranks --input input_ids="$tokens" --output-dir out$ranks
+done
+
+# make alone, which asks pkg-config; then a program with a main() of its own, of one rank and of two.
+pc=$(dirname "$(find "$prefix" -name rankc-rt.pc)")
+export PKG_CONFIG_PATH="$pc"
+grep -q '^prefix=.*pcfiledir' "$pc/rankc-rt.pc" || fail 'rankc-rt.pc is not relocatable: meson configure -Dpkgconfig.relocatable=true'
+make -s -C .rankc/gpt2/2 clean build/run
+rankc run .rankc/gpt2/2 --input input_ids="$tokens" --output-dir again
+cmp out2/logits.npy again/logits.npy
+cp -r "$source/samples/embed" .
+for instance in one two; do
+    [ $instance = one ] && ranks=1 || ranks=2
+    rankc compile "$source/samples/models/gpt2.onnx" -o embedded-$instance --pas tp --plan-ngpus "$ranks" -q --no-build
+    make -s -C embed clean embed MODEL="$work/embedded-$instance/gpt2/_"
+    embed/embed embedded-$instance/gpt2/_ "$tokens" "out$ranks/logits.npy" >said || fail "embedded on $ranks ranks"
+    grep -q "^$ranks ranks: " said || fail "$(cat said)"
+done
+
+# What must fail does: other numbers, a missing weight file.
+embed/embed embedded-two/gpt2/_ "$tokens" "$tokens" >/dev/null 2>&1 && fail 'tokens were taken for logits'
+rm embedded-two/gpt2/_/location.json
+embed/embed embedded-two/gpt2/_ "$tokens" 2>said && fail 'it ran without its weights'
+grep -q 'location.json' said || fail "$(cat said)"
+
+# Manual pages: one for each verb, which groff takes without a warning.
+for verb in $(rankc help | sed -n '/^Verbs:/,/^Options:/s/^  \([a-z][a-z]*\) .*/\1/p'); do
+    [ -f "$prefix/share/man/man1/rankc-$verb.1" ] || fail "no manual page of $verb"
+done
+if command -v groff >/dev/null; then
+    for page in "$prefix"/share/man/man1/*.1; do
+        [ -z "$(groff -ww -man -Tutf8 -z "$page" 2>&1)" ] || fail "groff warns of $page"
+    done
+fi
+
+# Completions, by the shells that are there.
+complete_bash() { bash --norc -c ". '$prefix/share/bash-completion/completions/rankc'; complete -p rankc >/dev/null && COMP_WORDS=($1) && COMP_CWORD=$2 && _rankc && echo \${COMPREPLY[@]}"; }
+[ "$(complete_bash 'rankc sh' 1)" = show ] || fail 'bash: verbs'
+[ "$(complete_bash 'rankc compile m.onnx --reuse mo' 4)" = moo ] || fail 'bash: words of an option'
+[ "$(complete_bash 'rankc compile m.onnx --reuse = mo' 5)" = moo ] || fail 'bash: words after ='
+[ "$(complete_bash 'rankc compile m.onnx --reuse =' 4)" = 'match override moo graph' ] || fail 'bash: all words after ='
+if command -v fish >/dev/null; then
+    complete_fish() { HOME=$work fish --no-config -c "source '$prefix/share/fish/vendor_completions.d/rankc.fish'; complete -C '$1'" | cut -f 1 | tr '\n' ' '; }
+    [ "$(complete_fish 'rankc sh')" = 'show ' ] || fail 'fish: verbs'
+    [ "$(complete_fish 'rankc compile --reuse m')" = 'match moo ' ] || fail 'fish: words of an option'
+fi
+if command -v zsh >/dev/null; then
+    zsh -f "$here/complete.zsh" "$prefix/share/zsh/site-functions" 'rankc sho' | grep -q 'rankc show' || fail 'zsh: verbs'
+    zsh -f "$here/complete.zsh" "$prefix/share/zsh/site-functions" 'rankc compile --reuse=mo' | grep -q 'reuse=moo' || fail 'zsh: words of an option'
+fi
