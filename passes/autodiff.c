@@ -59,11 +59,19 @@ static int find_loss(const struct graph *graph, struct diags *diags) {
                       loss ? tensor_type(graph->arena, loss) : "missing");
 }
 
-static int list_parameters(struct autodiff *a) {
+/* In the order of their first readers, which a graph read back from its text has too. */
+static int list_parameters(struct autodiff *a, int nodes) {
     struct graph *graph = a->graph;
-    for (int t = 0; t < a->tensors; t++)
-        if (is_parameter(&graph->tensors.at[t]) && a->gradient[t] >= 0)
+    bool *listed = ARENA_ARRAY(graph->arena, bool, a->tensors + 1);
+    for (int i = 0; i < nodes; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++) {
+            int t = node->inputs[k];
+            if (t < 0 || listed[t] || !is_parameter(&graph->tensors.at[t]) || a->gradient[t] < 0) continue;
+            listed[t] = true;
             VEC_PUSH(graph->arena, &graph->parameters, (struct parameter){t, a->gradient[t]});
+        }
+    }
     if (graph->parameters.n) return 0;
     return diag_error(a->diags, 413, EXIT_USAGE, graph->name, "the loss depends on no parameter");
 }
@@ -84,5 +92,5 @@ int pass_autodiff(struct graph *graph, const struct pass_context *context) {
         int id = graph->order.at[i], out = graph->nodes.at[id].outputs[0];
         if (a.gradient[out] >= 0 && a.depends[out] && differentiate(&a, id) < 0) return -1;
     }
-    return list_parameters(&a);
+    return list_parameters(&a, nodes);
 }

@@ -155,14 +155,20 @@ static int average(struct optimizing *o, struct parameter *p) {
     return p->gradient = build2(&o->b, "Mul", p->gradient, share);
 }
 
+static const char *name_for(const struct optimizing *o, const struct parameter *p, const char *what) {
+    return arena_printf(o->graph->arena, "%s.%s", o->graph->tensors.at[p->weight].name, what);
+}
+
 /* sqrt of the sum of the squares of all gradients, in f64. */
 static int global_norm(struct optimizing *o) {
     struct attr to = attr_of_text("to", "f64");
     int total = build_scalar(&o->b, RT_F64, 0);
     for (int i = 0; i < o->graph->parameters.n && total >= 0; i++) {
+        o->b.node = name_for(o, &o->graph->parameters.at[i], "norm");
         int squares = build(&o->b, "SumSquares", 1, &o->graph->parameters.at[i].gradient, 1, &to);
         total = squares < 0 ? -1 : build2(&o->b, "Add", total, squares);
     }
+    o->b.node = "optimizer";
     return total < 0 ? -1 : build1(&o->b, "Sqrt", total);
 }
 
@@ -240,10 +246,6 @@ static int update(struct optimizing *o, struct parameter *p) {
 /* The nodes added from `first` on are of the update phase, and are called as what they update. */
 static void set_phase(struct graph *graph, int first) {
     for (int i = first; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].phase = PHASE_UPDATE;
-}
-
-static const char *name_for(const struct optimizing *o, const struct parameter *p, const char *what) {
-    return arena_printf(o->graph->arena, "%s.%s", o->graph->tensors.at[p->weight].name, what);
 }
 
 static int each(struct optimizing *o, const char *what, int (*make)(struct optimizing *o, struct parameter *p)) {
