@@ -291,6 +291,25 @@ static struct manifest manifest_of(const struct job *job, const struct program *
                              .program = program};
 }
 
+/* --save-plan. */
+static int save_plan(const struct job *job, const char *plan, size_t bytes) {
+    struct rt_reason why;
+    struct rt_piece piece = {plan, bytes};
+    if (!job->options->save_plan || rt_file_write(job->options->save_plan, &piece, 1, &why)) return 0;
+    return diag_error(job->diags, 611, EXIT_SYSTEM, NULL, "%s", why.text);
+}
+
+static int out_of_memory(const struct job *job) {
+    return diag_error(job->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+}
+
+/* plan.json, saved where the user wants a copy; NULL after a diagnostic. */
+static const char *make_plan_text(const struct job *job) {
+    const char *plan = manifest_plan_text(&job->plan, &job->info);
+    if (!plan) out_of_memory(job);
+    return plan && save_plan(job, plan, strlen(plan)) == 0 ? plan : NULL;
+}
+
 int driver_plan(const struct options *options, struct arena *arena, struct diags *diags,
                 const char **manifest_json) {
     struct job job = {.options = options, .arena = arena, .diags = diags};
@@ -300,8 +319,9 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
     if (!status) {
         struct manifest manifest = manifest_of(&job, NULL);
         *manifest_json = manifest_text(&manifest);
-        if (!*manifest_json) status = diag_error(diags, 500, EXIT_LIMIT, NULL, "out of memory");
+        if (!*manifest_json) status = out_of_memory(&job);
     }
+    if (!status && !make_plan_text(&job)) status = -1;
     job_close(&job);
     return status;
 }
@@ -345,10 +365,6 @@ static void add_text(struct job *job, struct program *program, const char *path,
     VEC_PUSH(job->arena, &program->files, (struct program_file){path, text, strlen(text)});
 }
 
-static int out_of_memory(const struct job *job) {
-    return diag_error(job->diags, 500, EXIT_LIMIT, NULL, "out of memory");
-}
-
 /* Everything into the staging directory. */
 static int stage_all(struct job *job, struct output *output, const struct program *program) {
     struct manifest manifest = manifest_of(job, program);
@@ -375,13 +391,6 @@ static int build_staged(struct job *job, struct output *output) {
     return -1;
 }
 
-static int save_plan(const struct job *job, const char *plan, size_t bytes) {
-    struct rt_reason why;
-    struct rt_piece piece = {plan, bytes};
-    if (!job->options->save_plan || rt_file_write(job->options->save_plan, &piece, 1, &why)) return 0;
-    return diag_error(job->diags, 611, EXIT_SYSTEM, NULL, "%s", why.text);
-}
-
 static int generate(struct job *job, struct output *output) {
     struct program program;
     const char *imported = text_print(job->arena, job->graph);
@@ -389,9 +398,8 @@ static int generate(struct job *job, struct output *output) {
     if (job_plan(job) < 0 ||
         program_make(&program, &job->plan, &job->sources, target_of(job), &job->info, job->diags) < 0)
         return -1;
-    const char *plan = manifest_plan_text(&job->plan, &job->info);
-    if (!plan) return out_of_memory(job);
-    if (save_plan(job, plan, strlen(plan)) < 0) return -1;
+    const char *plan = make_plan_text(job);
+    if (!plan) return -1;
     add_text(job, &program, "graph.rir", imported);
     add_text(job, &program, "plan.json", plan);
     if (stage_all(job, output, &program) < 0 || build_staged(job, output) < 0 ||
