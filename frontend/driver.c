@@ -53,7 +53,7 @@ static bool has_suffix(const char *text, const char *suffix) {
 static int list_located_files(struct job *job) {
     struct rt_reason why;
     struct rt_json_document *document = rt_json_read(job->location, &why);
-    if (!document) return diag_error(job->diags, 803, EXIT_MALFORMED, job->location, "%s", why.text);
+    if (!document) return diag_refusal(job->diags, 803, EXIT_MALFORMED, job->location, &why);
     const struct rt_json *files = rt_json_member(rt_json_root(document), "files");
     for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f; f = f->next) {
         const char *path = rt_json_text(rt_json_member(f, "path"));
@@ -111,7 +111,7 @@ static int read_text(struct job *job, const char *path) {
     void *bytes;
     size_t count;
     if (!rt_file_read(path, (size_t)1 << 30, &bytes, &count, &why))
-        return diag_error(job->diags, 601, EXIT_SYSTEM, NULL, "%s", why.text);
+        return diag_refusal(job->diags, 302, EXIT_MALFORMED, NULL, &why);
     int status = text_parse(job->arena, job->diags, path, bytes, count, &job->graph);
     free(bytes);
     return status;
@@ -296,7 +296,7 @@ static int save_plan(const struct job *job, const char *plan, size_t bytes) {
     struct rt_reason why;
     struct rt_piece piece = {plan, bytes};
     if (!job->options->save_plan || rt_file_write(job->options->save_plan, &piece, 1, &why)) return 0;
-    return diag_error(job->diags, 611, EXIT_SYSTEM, NULL, "%s", why.text);
+    return diag_refusal(job->diags, 611, EXIT_SYSTEM, NULL, &why);
 }
 
 static int out_of_memory(const struct job *job) {

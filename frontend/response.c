@@ -84,7 +84,7 @@ static int expand_file(struct expansion *e, const char *path, int depth) {
     size_t count;
     struct rt_reason why;
     if (!rt_file_read(path, RESPONSE_BYTES, &bytes, &count, &why))
-        return diag_error(e->diags, 601, EXIT_SYSTEM, NULL, "%s", why.text);
+        return diag_refusal(e->diags, 206, EXIT_USAGE, NULL, &why);
     const char *text = arena_copy(e->arena, bytes, count);
     free(bytes);
     struct source source = {

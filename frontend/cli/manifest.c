@@ -114,11 +114,7 @@ static int lock_shared(struct compiled *compiled, struct cli *cli) {
 /* ---- reading it ---- */
 
 static int refuse(struct cli *cli, const char *where, const struct rt_reason *why) {
-    switch (why->kind) {
-    case RT_REASON_SYSTEM: return diag_error(cli->diags, 601, EXIT_SYSTEM, NULL, "%s", why->text);
-    case RT_REASON_MEMORY: return diag_error(cli->diags, 500, EXIT_LIMIT, where, "%s", why->text);
-    case RT_REASON_CONTENT: break;
-    }
+    if (why->kind != RT_REASON_CONTENT) return diag_refusal(cli->diags, 804, EXIT_MALFORMED, where, why);
     return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "this is no manifest of rankc's: %s", why->text);
 }
 

@@ -16,10 +16,7 @@ struct reader {
 };
 
 static int refuse(const struct reader *r, int code, const char *path, const struct rt_reason *why) {
-    bool system = why->kind == RT_REASON_SYSTEM;
-    if (why->kind == RT_REASON_MEMORY) return diag_error(r->diags, 500, EXIT_LIMIT, NULL, "%s", why->text);
-    if (system) return diag_error(r->diags, 601, EXIT_SYSTEM, NULL, "%s", why->text);
-    return diag_error(r->diags, code, EXIT_MALFORMED, diag_quote(r->diags, path), "%s", why->text);
+    return diag_refusal(r->diags, code, EXIT_MALFORMED, diag_quote(r->diags, path), why);
 }
 
 static int read_rules(struct reader *r, const char *path) {

@@ -29,8 +29,7 @@ static const char *path_in(const struct check *c, const char *name) {
 }
 
 static int unreadable(const struct check *c, const struct rt_reason *why) {
-    return diag_error(c->diags, why->kind == RT_REASON_SYSTEM ? 601 : 803,
-                      why->kind == RT_REASON_SYSTEM ? EXIT_SYSTEM : EXIT_MALFORMED, NULL, "%s", why->text);
+    return diag_refusal(c->diags, 803, EXIT_MALFORMED, NULL, why);
 }
 
 static int check_files(const struct check *c) {

@@ -1,0 +1,202 @@
+#!/usr/bin/python3
+"""Compiles what is bad, and checks how it is refused.
+
+    tests/bad/run.py --rankc BUILD/frontend/rankc [--all] [--times N] [--sanitized] [--record] [ROW...]
+
+A row (case.py) is one input. It must end by itself with its exit code, in its time and memory; say what its text says,
+with a place, on lines of printable ASCII that are diagnostics; and leave everything as it was: the result of an earlier
+compile to the byte and the time, and no file beside it. ROW is the beginning of ids: "A13", "F". The quick run leaves out
+the large inputs, which --all has; --times N compares the diagnostics of N runs. --record appends to docs/robustness.md.
+Exits with 77 (skip) without Python's onnx."""
+import argparse
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+try:
+    import onnx  # noqa: F401
+except ImportError:
+    print("Python has no onnx")
+    sys.exit(77)
+
+import external
+import framing
+import models
+import operators
+import plans
+import structure
+import tensors
+from record import record
+
+ROWS = [row for family in (framing, structure, tensors, external, operators, plans) for row in family.ROWS]
+LINE = re.compile(rb"rankc: (error|warning|note)(\[E\d{4}\])?: [ -~]+|  --> [ -~]+|  (note|help): [ -~]+")
+WAY_SLOWER = 30  # with sanitizers
+
+
+def snapshot(directory):
+    """Every file with its kind, size, content and time."""
+    found = {}
+    for root, dirs, files in os.walk(directory):
+        for name in dirs + files:
+            path = os.path.join(root, name)
+            s = os.lstat(path)
+            content = None
+            if os.path.isfile(path) and not os.path.islink(path) and s.st_size < 1 << 26 and os.access(path, os.R_OK):
+                with open(path, "rb") as f:
+                    content = f.read()
+            found[os.path.relpath(path, directory)] = (s.st_mode, s.st_size, s.st_mtime_ns, content)
+    return found
+
+
+class Failure(Exception):
+    pass
+
+
+def expect(good, what):
+    if not good:
+        raise Failure(what)
+
+
+class Runner:
+    def __init__(self, arguments, own):
+        self.rankc, self.sanitized, self.times = os.path.abspath(arguments.rankc), arguments.sanitized, arguments.times
+        self.own = own
+        self.earlier = own / "earlier"
+        self.earlier.mkdir()
+        (self.earlier / "m.onnx").write_bytes(models.model([models.node("Neg", "x", "y")]).SerializeToString())
+        subprocess.run([self.rankc, "compile", "m.onnx", "--no-build", "-o", "out", "-q"], cwd=self.earlier, check=True)
+
+    def prepare(self, row):
+        """The directory of the case: an earlier result of m.onnx, then what the row makes."""
+        d = Path(tempfile.mkdtemp(dir=self.own))
+        (d / "tmp").mkdir()
+        shutil.copytree(self.earlier / "out", d / "out", copy_function=shutil.copy2)
+        made = row.make(d)
+        if made is not None:
+            (d / "m.onnx").write_bytes(made if isinstance(made, bytes) else made.SerializeToString())
+        return d
+
+    def compile(self, row, d):
+        """exit status, stderr, seconds, resident MiB."""
+        command = [self.rankc, *(["compile", row.model] if row.verb is None else row.verb), *row.args]
+        if row.verb is None:
+            command += ["--no-build", "-o", "out", "--reuse", "override", "-q"]
+        environment = {**os.environ, "HOME": str(d / "tmp"), "TMPDIR": str(d / "tmp"), "LC_ALL": "C"}
+        limit = row.seconds * (WAY_SLOWER if self.sanitized else 1)
+        restore = row.before(d) if row.before else None
+        start = time.monotonic()
+        with open(self.own / "stderr", "wb") as err:
+            child = subprocess.Popen(command, cwd=d, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                     stderr=err, user=row.uid)
+            try:
+                status, usage = wait(child, 10 * limit)
+            finally:
+                if restore:
+                    restore()
+        seconds = time.monotonic() - start
+        expect(status is not None, f"runs for more than {10 * limit} s")
+        # Of the CPU's time: others may be loud.
+        used = usage.ru_utime + usage.ru_stime
+        expect(used <= limit, f"takes {used:.1f} s, at most {limit} s are allowed")
+        expect(self.sanitized or usage.ru_maxrss <= row.mebibytes << 10, f"has {usage.ru_maxrss >> 10} MiB resident")
+        return status, (self.own / "stderr").read_bytes(), seconds
+
+    def check_text(self, row, status, text):
+        lines = text.splitlines()
+        for line in lines:
+            expect(LINE.fullmatch(line), f"this is no diagnostic: {line!r}")
+        errors = sum(line.startswith(b"rankc: error") for line in lines)
+        if status == 0:
+            expect(errors == 0, "an error, and exit 0")
+            return
+        expect(errors == row.errors if row.errors is not None else errors >= 1, f"{errors} errors")
+        places = [line[6:].decode() for line in lines if line.startswith(b"  --> ")]
+        expect(row.place is None or (places and all(re.match(row.place, p) for p in places)), "no place")
+        expect(len(lines) <= 6 * errors, "too many lines")
+        expect(re.search(row.text, text.decode()), f"the text is not {row.text!r}")
+
+    def run(self, row):
+        d = self.prepare(row)
+        if row.uid is not None:
+            os.chmod(self.own, 0o755)
+            subprocess.run(["chown", "-R", str(row.uid), d], check=True)
+        before = snapshot(d)
+        status, text, _ = self.compile(row, d)
+        try:
+            expect(status in (row.exit if isinstance(row.exit, tuple) else (row.exit,)), f"exit {status}, not {row.exit}")
+            self.check_text(row, status, text)
+            for _ in range(self.times - 1):
+                again = self.compile(row, d)
+                expect(again[0] == status and (again[1] == text or row.before), "another run says something else")
+            after = snapshot(d)
+            if row.before:  # changes the model itself
+                before.pop(row.model), after.pop(row.model)
+            beside = {p for p in after if p not in before and not p.startswith("out/m/_/")}
+            expect(not beside, f"makes {sorted(beside)}")
+            changed = {p for p in before if after.get(p) != before[p] and not (status == 0 and re.match("out($|/m)", p))}
+            expect(not changed, f"changes {sorted(changed)}")
+        except Failure as failure:
+            raise Failure(f"{failure}\n{text.decode(errors='replace')[:2000]}") from None
+        shutil.rmtree(d)
+
+
+def wait(child, limit):
+    """Status (negative: the signal) and resource usage; None after `limit` seconds."""
+    end = time.monotonic() + limit
+    pause = 0.001
+    while True:
+        pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+        if pid:
+            child.returncode = os.waitstatus_to_exitcode(status)
+            return child.returncode, usage
+        if time.monotonic() > end:
+            child.kill()
+            os.wait4(child.pid, 0)
+            child.returncode = -9
+            return None, None
+        time.sleep(pause)
+        pause = min(2 * pause, 0.02)
+
+
+def chosen(arguments):
+    for row in ROWS:
+        if any(row.id.startswith(s) for s in arguments.rows) or (not arguments.rows and (arguments.all or not row.slow)):
+            if row.uid is None or os.geteuid() == 0:
+                yield row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--sanitized", action="store_true", help="rankc is built with sanitizers: slower, larger")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("rows", nargs="*")
+    arguments = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    failed = count = 0
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="rankc-bad-") as own:
+        runner = Runner(arguments, Path(own))
+        for row in chosen(arguments):
+            count += 1
+            try:
+                runner.run(row)
+            except Failure as failure:
+                failed += 1
+                print(f"{row.id}: {failure}")
+    print(f"{count} bad inputs, {failed} failed")
+    if arguments.record:
+        record("bad inputs" + (", sanitized" if arguments.sanitized else ""), count * arguments.times, time.monotonic() - start, failed)
+    return 1 if failed or not count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
