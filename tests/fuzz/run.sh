@@ -21,6 +21,7 @@ cd "$(dirname "$0")/../.."
 build=${FUZZ_BUILD:-build-fuzz}
 own=$build/fuzzing/$target
 chunk=200000
+case $target in onnx | text) most_bytes=16384 ;; *) most_bytes=4096 ;; esac
 
 [ -f "$build/build.ninja" ] || CC=clang meson setup "$build" -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false \
     --buildtype=debugoptimized -Dc_args='-fsanitize=fuzzer-no-link -fno-sanitize-recover=undefined -DARENA_MALLOC'
@@ -56,7 +57,7 @@ while [ "$done" -lt "$wanted" ]; do
     set -- "$own/corpus" "tests/fuzz/corpus/$target"
     [ ! -d "$own/suite" ] || set -- "$@" "$own/suite"
     status=0
-    "$build/tests/fuzz/fuzz_$target" -runs=$runs -max_len=16384 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+    "$build/tests/fuzz/fuzz_$target" -runs=$runs -max_len=$most_bytes -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="$own/findings/" "$@" >"$own/log" 2>&1 || status=$?
     executed=$(sed -n 's/^stat::number_of_executed_units: *//p' "$own/log")
     done=$((done + ${executed:-0}))
