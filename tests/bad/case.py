@@ -18,4 +18,5 @@ class Row:
     seconds: float = 2  # that it may take
     mebibytes: int = 512  # and that it may have resident
     uid: Optional[int] = None  # run as this user
+    twin: bool = False  # with hostile names; the runner makes these
     before: Optional[Callable] = None  # called with the directory while the compile starts; ends it with the function it gives

@@ -5,10 +5,13 @@
 
 A row (case.py) is one input. It must end by itself with its exit code, in its time and memory; say what its text says,
 with a place, on lines of printable ASCII that are diagnostics; and leave everything as it was: the result of an earlier
-compile to the byte and the time, and no file beside it. ROW is the beginning of ids: "A13", "F". The quick run leaves out
-the large inputs, which --all has; --times N compares the diagnostics of N runs. --record appends to docs/robustness.md.
+compile to the byte and the time, and no file beside it. Its twin, the same with hostile names (hostile.py), must end the
+same way and say so in JSON of printable ASCII. ROW is the beginning of ids: "A13", "F". The quick run leaves out the large
+inputs, which --all has; --times N compares the diagnostics of N runs. --record appends to docs/robustness.md.
 Exits with 77 (skip) without Python's onnx."""
 import argparse
+import dataclasses
+import json
 import os
 import re
 import resource
@@ -16,7 +19,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 try:
@@ -27,6 +32,7 @@ except ImportError:
 
 import external
 import framing
+import hostile
 import models
 import operators
 import plans
@@ -78,20 +84,26 @@ class Runner:
         (d / "tmp").mkdir()
         shutil.copytree(self.earlier / "out", d / "out", copy_function=shutil.copy2)
         made = row.make(d)
+        if row.twin:
+            if isinstance(made, bytes) or made is None:
+                return None
+            made = hostile.twin(made)
         if made is not None:
             (d / "m.onnx").write_bytes(made if isinstance(made, bytes) else made.SerializeToString())
         return d
 
     def compile(self, row, d):
-        """exit status, stderr, seconds, resident MiB."""
+        """Exit status and stderr."""
         command = [self.rankc, *(["compile", row.model] if row.verb is None else row.verb), *row.args]
         if row.verb is None:
             command += ["--no-build", "-o", "out", "--reuse", "override", "-q"]
+        if row.twin:
+            command.append("--json")
         environment = {**os.environ, "HOME": str(d / "tmp"), "TMPDIR": str(d / "tmp"), "LC_ALL": "C"}
         limit = row.seconds * (WAY_SLOWER if self.sanitized else 1)
         restore = row.before(d) if row.before else None
-        start = time.monotonic()
-        with open(self.own / "stderr", "wb") as err:
+        said = self.own / f"{d.name}.stderr"
+        with open(said, "wb") as err:
             child = subprocess.Popen(command, cwd=d, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                      stderr=err, user=row.uid)
             try:
@@ -99,15 +111,17 @@ class Runner:
             finally:
                 if restore:
                     restore()
-        seconds = time.monotonic() - start
         expect(status is not None, f"runs for more than {10 * limit} s")
         # Of the CPU's time: others may be loud.
         used = usage.ru_utime + usage.ru_stime
         expect(used <= limit, f"takes {used:.1f} s, at most {limit} s are allowed")
         expect(self.sanitized or usage.ru_maxrss <= row.mebibytes << 10, f"has {usage.ru_maxrss >> 10} MiB resident")
-        return status, (self.own / "stderr").read_bytes(), seconds
+        return status, said.read_bytes()
 
     def check_text(self, row, status, text):
+        if row.twin:
+            self.check_json(row, text)
+            return
         lines = text.splitlines()
         for line in lines:
             expect(LINE.fullmatch(line), f"this is no diagnostic: {line!r}")
@@ -121,13 +135,32 @@ class Runner:
         expect(len(lines) <= 6 * errors, "too many lines")
         expect(re.search(row.text, text.decode()), f"the text is not {row.text!r}")
 
+    def check_json(self, row, text):
+        expect(re.fullmatch(rb"[\n -~]*", text), "this is not printable")
+        errors = 0
+        for line in text.splitlines():
+            item = json.loads(line)
+            errors += item["severity"] == "error"
+            for words in [item["text"], item["where"] or "", *item["notes"]]:
+                expect(re.fullmatch(r"[ -~]*", words), f"this is not printable: {words!r}")
+        expect(errors == row.errors if row.errors is not None else errors >= 1, f"{errors} errors")
+
+    def judge(self, row):
+        """Whether there was anything to run, and what is wrong with it, or None."""
+        try:
+            return self.run(row), None
+        except Failure as failure:
+            return True, f"{row.id}: {failure}"
+
     def run(self, row):
         d = self.prepare(row)
+        if d is None:
+            return False
         if row.uid is not None:
             os.chmod(self.own, 0o755)
             subprocess.run(["chown", "-R", str(row.uid), d], check=True)
         before = snapshot(d)
-        status, text, _ = self.compile(row, d)
+        status, text = self.compile(row, d)
         try:
             expect(status in (row.exit if isinstance(row.exit, tuple) else (row.exit,)), f"exit {status}, not {row.exit}")
             self.check_text(row, status, text)
@@ -144,24 +177,18 @@ class Runner:
         except Failure as failure:
             raise Failure(f"{failure}\n{text.decode(errors='replace')[:2000]}") from None
         shutil.rmtree(d)
+        return True
 
 
 def wait(child, limit):
-    """Status (negative: the signal) and resource usage; None after `limit` seconds."""
-    end = time.monotonic() + limit
-    pause = 0.001
-    while True:
-        pid, status, usage = os.wait4(child.pid, os.WNOHANG)
-        if pid:
-            child.returncode = os.waitstatus_to_exitcode(status)
-            return child.returncode, usage
-        if time.monotonic() > end:
-            child.kill()
-            os.wait4(child.pid, 0)
-            child.returncode = -9
-            return None, None
-        time.sleep(pause)
-        pause = min(2 * pause, 0.02)
+    """Status (negative: the signal) and resource usage; (None, None) after `limit` seconds."""
+    late = threading.Event()
+    timer = threading.Timer(limit, lambda: (late.set(), child.kill()))
+    timer.start()
+    _, status, usage = os.wait4(child.pid, 0)
+    timer.cancel()
+    child.returncode = os.waitstatus_to_exitcode(status)
+    return (None, None) if late.is_set() else (child.returncode, usage)
 
 
 def chosen(arguments):
@@ -169,6 +196,8 @@ def chosen(arguments):
         if any(row.id.startswith(s) for s in arguments.rows) or (not arguments.rows and (arguments.all or not row.slow)):
             if row.uid is None or os.geteuid() == 0:
                 yield row
+                if row.exit and row.verb is None:
+                    yield dataclasses.replace(row, id=row.id + " twin", twin=True)
 
 
 def main():
@@ -185,13 +214,12 @@ def main():
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="rankc-bad-") as own:
         runner = Runner(arguments, Path(own))
-        for row in chosen(arguments):
-            count += 1
-            try:
-                runner.run(row)
-            except Failure as failure:
-                failed += 1
-                print(f"{row.id}: {failure}")
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for done, failure in pool.map(runner.judge, chosen(arguments)):
+                count += done
+                failed += failure is not None
+                if failure:
+                    print(failure, flush=True)
     print(f"{count} bad inputs, {failed} failed")
     if arguments.record:
         record("bad inputs" + (", sanitized" if arguments.sanitized else ""), count * arguments.times, time.monotonic() - start, failed)
