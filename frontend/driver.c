@@ -15,6 +15,7 @@
 #include "frontend/cli/location.h"
 #include "frontend/cli/reuse.h"
 #include "frontend/cli/side_files.h"
+#include "ir/base/own.h"
 #include "ir/base/str.h"
 #include "ir/text.h"
 #include "ir/verify.h"
@@ -52,14 +53,14 @@ static bool has_suffix(const char *text, const char *suffix) {
 /* The files that a compiled model's weights lie in. */
 static int list_located_files(struct job *job) {
     struct rt_reason why;
-    struct rt_json_document *document = rt_json_read(job->location, &why);
+    struct rt_json_document *document = own_json(job->arena, job->location, &why);
     if (!document) return diag_refusal(job->diags, 803, EXIT_MALFORMED, job->location, &why);
     const struct rt_json *files = rt_json_member(rt_json_root(document), "files");
     for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f; f = f->next) {
         const char *path = rt_json_text(rt_json_member(f, "path"));
         if (path && path[0] == '/') VEC_PUSH(job->arena, &job->files, arena_strdup(job->arena, path));
     }
-    rt_json_free(document);
+    arena_release(job->arena, document);
     return 0;
 }
 
@@ -110,10 +111,10 @@ static int read_text(struct job *job, const char *path) {
     struct rt_reason why;
     void *bytes;
     size_t count;
-    if (!rt_file_read(path, (size_t)1 << 30, &bytes, &count, &why))
+    if (!own_file(job->arena, path, (size_t)1 << 30, &bytes, &count, &why))
         return diag_refusal(job->diags, 302, EXIT_MALFORMED, NULL, &why);
     int status = text_parse(job->arena, job->diags, path, bytes, count, &job->graph);
-    free(bytes);
+    arena_release(job->arena, bytes);
     return status;
 }
 
@@ -181,11 +182,6 @@ static int job_import(struct job *job, const char *kept) {
 
 static int job_read(struct job *job) {
     return job_open(job) < 0 || job_import(job, NULL) < 0 ? -1 : 0;
-}
-
-static void job_close(struct job *job) {
-    onnx_close(job->model);
-    side_files_free(&job->side);
 }
 
 static const struct target *target_of(const struct job *job) {
@@ -322,7 +318,6 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
         if (!*manifest_json) status = out_of_memory(&job);
     }
     if (!status && !make_plan_text(&job)) status = -1;
-    job_close(&job);
     return status;
 }
 
@@ -342,7 +337,6 @@ int driver_dump(const struct options *options, struct arena *arena, struct diags
     struct pass_context context = pass_context(&job);
     if (!status) status = pipeline_run(job.graph, &context, last);
     if (!status) *text = text_print(arena, job.graph);
-    job_close(&job);
     return status;
 }
 
@@ -423,9 +417,9 @@ static int new_location(const struct job *job, const struct output *output, cons
     *text = reuse_location(output->directory, &job->keys, job->arena);
     if (!*text) return out_of_memory(job);
     const char *path = arena_printf(job->arena, "%s/location.json", output->directory);
-    if (!rt_file_read(path, (size_t)1 << 30, &bytes, &count, &why)) return 0;
+    if (!own_file(job->arena, path, (size_t)1 << 30, &bytes, &count, &why)) return 0;
     if (count == strlen(*text) && memcmp(bytes, *text, count) == 0) *text = NULL;
-    free(bytes);
+    arena_release(job->arena, bytes);
     return 0;
 }
 
@@ -440,10 +434,10 @@ static int copy_plan(const struct job *job, const struct output *output) {
     size_t count;
     if (!job->options->save_plan) return 0;
     const char *path = arena_printf(job->arena, "%s/plan.json", output->directory);
-    if (!rt_file_read(path, (size_t)1 << 30, &bytes, &count, &why))
-        return diag_error(job->diags, 601, EXIT_SYSTEM, NULL, "%s", why.text);
+    if (!own_file(job->arena, path, (size_t)1 << 30, &bytes, &count, &why))
+        return diag_refusal(job->diags, 803, EXIT_MALFORMED, NULL, &why);
     int status = save_plan(job, bytes, count);
-    free(bytes);
+    arena_release(job->arena, bytes);
     return status;
 }
 
@@ -494,10 +488,9 @@ static int compile(struct job *job, struct output *output, enum driver_made *mad
 }
 
 static int compile_job(struct job *job, enum driver_made *made) {
-    struct output output = {.lock = -1};
-    int status = compile(job, &output, made);
-    output_close(&output);
-    job_close(job);
+    struct output *output = ARENA_NEW(job->arena, struct output);
+    int status = compile(job, output, made);
+    output_close(output);
     return status;
 }
 

@@ -61,25 +61,22 @@ static void examine(struct findings *findings, struct arena *arena) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) VEC_PUSH(arena, &findings->all, all[i]);
 }
 
-static void print_json(const struct findings *findings) {
-    struct rt_json_writer w;
-    struct rt_reason why;
-    rt_json_start(&w);
-    rt_json_open(&w, '{', RT_JSON_LINES);
-    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
-    rt_json_key(&w, "found");
-    rt_json_open(&w, '{', RT_JSON_LINES);
+static int print_json(const struct findings *findings, struct cli *cli) {
+    struct rt_json_writer *w = own_json_writer(cli->arena);
+    rt_json_open(w, '{', RT_JSON_LINES);
+    rt_json_key(w, "format"), rt_json_put_int(w, 1);
+    rt_json_key(w, "found");
+    rt_json_open(w, '{', RT_JSON_LINES);
     for (int i = 0; i < findings->all.n; i++) {
-        rt_json_key(&w, findings->all.at[i].what);
+        rt_json_key(w, findings->all.at[i].what);
         if (findings->all.at[i].found)
-            rt_json_put_text(&w, findings->all.at[i].found);
+            rt_json_put_text(w, findings->all.at[i].found);
         else
-            rt_json_put_null(&w);
+            rt_json_put_null(w);
     }
-    rt_json_close(&w, '}');
-    rt_json_close(&w, '}');
-    if (rt_json_end(&w, &why)) fputs(w.text, stdout);
-    rt_json_discard(&w);
+    rt_json_close(w, '}');
+    rt_json_close(w, '}');
+    return cli_print_json(cli, w);
 }
 
 static void print_text(const struct findings *findings) {
@@ -94,7 +91,7 @@ int cli_doctor(struct cli *cli) {
     int status = 0;
     examine(&findings, cli->arena);
     if (cli->options->json)
-        print_json(&findings);
+        status = print_json(&findings, cli);
     else
         print_text(&findings);
     for (int i = 0; i < findings.all.n; i++)

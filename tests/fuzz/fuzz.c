@@ -1,7 +1,10 @@
 #include "tests/fuzz/fuzz.h"
 
 #include <setjmp.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "ir/text.h"
 #include "runtime/base/file.h"
@@ -17,6 +20,15 @@ void fuzz_in_arena(size_t budget, void (*run)(struct arena *arena, const unsigne
     arena_init(&arena, budget, &failed);
     if (setjmp(failed) == 0) run(&arena, data, size);
     arena_free(&arena);
+}
+
+const char *fuzz_file(const unsigned char *data, size_t size) {
+    static int file = -1;
+    static char path[64];
+    if (file < 0) file = memfd_create("fuzz", 0);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    fuzz_check(ftruncate(file, 0) == 0 && pwrite(file, data, size, 0) == (ssize_t)size);
+    return path;
 }
 
 struct graph *fuzz_graph(struct arena *arena) {

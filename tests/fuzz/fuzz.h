@@ -22,6 +22,9 @@ void fuzz_check(bool good);
 void fuzz_in_arena(size_t budget, void (*run)(struct arena *arena, const unsigned char *data, size_t size),
                    const unsigned char *data, size_t size);
 
+/* A regular file that holds the bytes, until the next call. */
+const char *fuzz_file(const unsigned char *data, size_t size);
+
 /* The graph that plans and rules are for (graph.rir), made anew. */
 struct graph *fuzz_graph(struct arena *arena);
 

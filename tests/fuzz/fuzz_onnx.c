@@ -3,11 +3,6 @@
  *
  * The file lies in memory (memfd), so that the reader's own way of opening is what runs. A model is refused with
  * diagnostics, or becomes a graph that passes the verifier. Run with a small stack to notice recursion. */
-#include <setjmp.h>
-#include <stdio.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "frontend/import.h"
 #include "ir/verify.h"
 #include "tests/fuzz/fuzz.h"
@@ -44,32 +39,20 @@ static void import(struct arena *arena, struct onnx_model *model) {
     if (good) fuzz_check(verify_graph(graph, model->diags) == 0);
 }
 
-static void run(struct arena *arena, const char *path, struct onnx_model **model) {
+static void run(struct arena *arena, const unsigned char *data, size_t size) {
     static volatile unsigned sink;
+    struct onnx_model *model;
     struct diags diags;
     diags_init(&diags, arena);
-    int status = onnx_open(arena, &diags, path, false, model);
+    int status = onnx_open(arena, &diags, fuzz_file(data, size), false, &model);
     fuzz_check((status != 0) == (diags_exit(&diags) != EXIT_OK) || diags_exit(&diags) == EXIT_UNSUPPORTED);
     if (status != 0) return;
-    sink = decode_tensors(*model);
+    sink = decode_tensors(model);
     (void)sink;
-    import(arena, *model);
+    import(arena, model);
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
-    static int file = -1;
-    static char path[64];
-    if (file < 0) {
-        file = memfd_create("model.onnx", 0);
-        snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    }
-    fuzz_check(ftruncate(file, 0) == 0 && pwrite(file, data, size, 0) == (ssize_t)size);
-    struct arena arena;
-    jmp_buf failed;
-    struct onnx_model *volatile model = NULL;
-    arena_init(&arena, BUDGET, &failed);
-    if (!setjmp(failed)) run(&arena, path, (struct onnx_model **)&model);
-    onnx_close(model);
-    arena_free(&arena);
+    fuzz_in_arena(BUDGET, run, data, size);
     return 0;
 }
