@@ -40,7 +40,8 @@ import structure
 import tensors
 from record import record
 
-ROWS = [row for family in (framing, structure, tensors, external, operators, plans) for row in family.ROWS]
+NAMED = structure.ROWS + tensors.ROWS + operators.ROWS  # models, whose names can be changed
+ROWS = framing.ROWS + external.ROWS + plans.ROWS + NAMED
 LINE = re.compile(rb"rankc: (error|warning|note)(\[E\d{4}\])?: [ -~]+|  --> [ -~]+|  (note|help): [ -~]+")
 WAY_SLOWER = 30  # with sanitizers
 
@@ -196,7 +197,7 @@ def chosen(arguments):
         if any(row.id.startswith(s) for s in arguments.rows) or (not arguments.rows and (arguments.all or not row.slow)):
             if row.uid is None or os.geteuid() == 0:
                 yield row
-                if row.exit and row.verb is None:
+                if row in NAMED and row.exit:
                     yield dataclasses.replace(row, id=row.id + " twin", twin=True)
 
 

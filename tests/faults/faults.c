@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <stdio.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -109,6 +110,10 @@ int close(int fd) {
     if (!fails) return status;
     errno = error;
     return -1;
+}
+
+void *mmap(void *at, size_t bytes, int access, int flags, int fd, off_t offset) {
+    return call_fails(NULL) ? MAP_FAILED : (void *)syscall(SYS_mmap, at, bytes, access, flags, fd, offset);
 }
 
 int rename(const char *from, const char *to) {
