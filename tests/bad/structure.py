@@ -191,6 +191,8 @@ ROWS = [
     Row("B30 quantized", changed(quantized), 0),
     Row("B31 100000", chain(100000), 0, seconds=60, mebibytes=4096, slow=True),
     Row("B31 2000000", chain(2000000), 5, r"E050[24]\]", seconds=60, mebibytes=2048, slow=True),
+    Row("B32 100", wide("Sum", 100), 0),
+    Row("B32 concat 1000", wide("Concat", 1000, axis=0), 0),
     Row("B32", wide("Sum", 100000), 0, seconds=60, mebibytes=4096, slow=True),
     Row("B32 concat", wide("Concat", 100000, axis=0), 0, seconds=60, mebibytes=4096, slow=True),
     Row("B33", fan(100000), 0, seconds=60, mebibytes=4096, slow=True),
