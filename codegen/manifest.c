@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "codegen/kernel.h"
+#include "ir/base/own.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
 
@@ -291,18 +292,16 @@ static void put_files(json *w, const struct program *program) {
 /* Texts -----------------------------------------------------------------------------------------------------------
  */
 
-static void start(json *w) {
-    rt_json_start(w);
+static json *start(struct arena *arena) {
+    json *w = own_json_writer(arena);
     rt_json_open(w, '{', RT_JSON_LINES);
     put_int(w, "format", MANIFEST_FORMAT);
+    return w;
 }
 
 static const char *finish(json *w, struct arena *arena) {
-    struct rt_reason why;
     rt_json_close(w, '}');
-    const char *text = rt_json_end(w, &why) ? arena_copy(arena, w->text, w->bytes) : NULL;
-    rt_json_discard(w);
-    return text;
+    return own_json_end(arena, w);
 }
 
 #define OWN_HASH ",\n  \"hash_above\": \"" /* in no string: its quotes would be escaped */
@@ -323,38 +322,36 @@ bool manifest_text_is_intact(const char *text, size_t bytes) {
 
 const char *manifest_text(const struct manifest *m) {
     const struct graph *graph = m->plan->graph;
-    json w;
-    start(&w);
-    put(&w, "rankc", m->info->version);
-    put(&w, "model", m->info->model);
-    put(&w, "instance", m->info->instance);
-    put(&w, "target", m->target->name);
-    put(&w, "pas", m->info->pas);
-    if (m->info->training) put_training(&w, m->info->training);
-    put_int(&w, "plan_ngpus", mesh_size(&graph->mesh));
-    put_int(&w, "runtime_ngpus", m->info->runtime_ngpus);
-    put_mesh(&w, &graph->mesh);
-    rt_json_key(&w, "keys");
-    rt_json_open(&w, '{', RT_JSON_LINES);
-    put_key(&w, "graph", m->graph_key);
-    put_key(&w, "plan", m->plan_key);
-    rt_json_close(&w, '}');
-    put_ports(&w, "inputs", graph, graph->inputs.n, graph->inputs.at, NULL);
-    put_ports(&w, "outputs", graph, graph->outputs.n - graph->nmetrics, graph->outputs.at, graph->output_names.at);
-    put_ranks(&w, m);
-    put_communication(&w, m);
-    put_nodes(&w, m->plan, m->info, false);
-    put_instructions(&w, m->plan);
-    put_tensors(&w, m->plan);
-    if (m->program) put_own_hash(&w), put_files(&w, m->program);
-    return finish(&w, graph->arena);
+    json *w = start(graph->arena);
+    put(w, "rankc", m->info->version);
+    put(w, "model", m->info->model);
+    put(w, "instance", m->info->instance);
+    put(w, "target", m->target->name);
+    put(w, "pas", m->info->pas);
+    if (m->info->training) put_training(w, m->info->training);
+    put_int(w, "plan_ngpus", mesh_size(&graph->mesh));
+    put_int(w, "runtime_ngpus", m->info->runtime_ngpus);
+    put_mesh(w, &graph->mesh);
+    rt_json_key(w, "keys");
+    rt_json_open(w, '{', RT_JSON_LINES);
+    put_key(w, "graph", m->graph_key);
+    put_key(w, "plan", m->plan_key);
+    rt_json_close(w, '}');
+    put_ports(w, "inputs", graph, graph->inputs.n, graph->inputs.at, NULL);
+    put_ports(w, "outputs", graph, graph->outputs.n - graph->nmetrics, graph->outputs.at, graph->output_names.at);
+    put_ranks(w, m);
+    put_communication(w, m);
+    put_nodes(w, m->plan, m->info, false);
+    put_instructions(w, m->plan);
+    put_tensors(w, m->plan);
+    if (m->program) put_own_hash(w), put_files(w, m->program);
+    return finish(w, graph->arena);
 }
 
 const char *manifest_plan_text(const struct rankplan *plan, const struct program_info *info) {
-    json w;
-    start(&w);
-    put(&w, "pas", info->pas);
-    put_mesh(&w, &plan->graph->mesh);
-    put_nodes(&w, plan, info, true);
-    return finish(&w, plan->graph->arena);
+    json *w = start(plan->graph->arena);
+    put(w, "pas", info->pas);
+    put_mesh(w, &plan->graph->mesh);
+    put_nodes(w, plan, info, true);
+    return finish(w, plan->graph->arena);
 }

@@ -12,6 +12,7 @@ enum { MAX_OPEN = 16 };
 
 static int fail(struct output *output, const char *what, const char *path) {
     int reason = errno;
+    if (reason == ENOMEM) return diag_error(output->diags, 500, EXIT_LIMIT, NULL, "out of memory");
     return diag_error(output->diags, 611, EXIT_SYSTEM, NULL, "cannot %s %s: %s", what,
                       diag_quote(output->diags, path), strerror(reason));
 }
@@ -35,6 +36,25 @@ static int make_directories(struct output *output, const char *path) {
     }
     return make_directory(output, copy);
 }
+
+/* Removal ---------------------------------------------------------------------------------------------------------
+ */
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at) {
+    (void)info, (void)type, (void)at;
+    return remove(path);
+}
+
+/* Links are removed, not followed. Something that is not there is removed already. */
+static int remove_tree(struct output *output, const char *path) {
+    struct stat info;
+    if (lstat(path, &info) < 0) return errno == ENOENT ? 0 : fail(output, "look at", path);
+    if (nftw(path, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS) != 0) return fail(output, "remove", path);
+    return 0;
+}
+
+/* Opening ---------------------------------------------------------------------------------------------------------
+ */
 
 /* What is at `path`, if anything, must be a directory and no link to one. */
 static int check_place(struct output *output, const char *path) {
@@ -62,9 +82,23 @@ static int open_lock(struct output *output) {
     return 0;
 }
 
+/* The reason for giving up is known already; what cannot be removed is cleared by the next compile. */
+static void drop_staged(struct output *output) {
+    if (output->staged) nftw(output->staging, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS);
+    output->staged = false;
+}
+
+static void give_up(void *opened) {
+    struct output *output = opened;
+    drop_staged(output);
+    lock_release(output->lock, output->mode);
+    output->lock = -1;
+}
+
 int output_open(struct output *output, struct arena *arena, struct diags *diags, const char *root,
                 const char *model, const char *instance, long timeout) {
     *output = (struct output){.arena = arena, .diags = diags, .lock = -1, .timeout = timeout};
+    arena_own(arena, output, give_up);
     output->parent = arena_printf(arena, "%s/%s", root, model);
     output->directory = arena_printf(arena, "%s/%s", output->parent, instance);
     output->staging = arena_printf(arena, "%s/.%s.new", output->parent, instance);
@@ -78,10 +112,11 @@ int output_open(struct output *output, struct arena *arena, struct diags *diags,
     return check_place(output, output->directory);
 }
 
-/* A compile that was killed between two renames (swap_by_renaming) left the old result aside. */
+/* A compile that was killed between two renames (swap_by_renaming) left the old result aside; after them, it is of no use. */
 static int restore_old(struct output *output) {
     struct stat info;
-    if (lstat(output->directory, &info) == 0 || lstat(output->old, &info) < 0 || !S_ISDIR(info.st_mode)) return 0;
+    if (lstat(output->directory, &info) == 0) return remove_tree(output, output->old);
+    if (lstat(output->old, &info) < 0 || !S_ISDIR(info.st_mode)) return 0;
     return rename(output->old, output->directory) < 0 ? fail(output, "restore", output->directory) : 0;
 }
 
@@ -94,22 +129,6 @@ int output_own(struct output *output) {
     output->mode = LOCK_WRITING;
     if (check_place(output, output->directory) < 0) return -1;
     return restore_old(output);
-}
-
-/* Removal ---------------------------------------------------------------------------------------------------------
- */
-
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at) {
-    (void)info, (void)type, (void)at;
-    return remove(path);
-}
-
-/* Links are removed, not followed. Something that is not there is removed already. */
-static int remove_tree(struct output *output, const char *path) {
-    struct stat info;
-    if (lstat(path, &info) < 0) return errno == ENOENT ? 0 : fail(output, "look at", path);
-    if (nftw(path, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS) != 0) return fail(output, "remove", path);
-    return 0;
 }
 
 /* Writing ---------------------------------------------------------------------------------------------------------
@@ -203,14 +222,6 @@ int output_commit(struct output *output) {
     return status;
 }
 
-/* The reason for giving up is known already; what cannot be removed is cleared by the next compile. */
-static void drop_staged(struct output *output) {
-    if (output->staged) nftw(output->staging, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS);
-    output->staged = false;
-}
-
 void output_close(struct output *output) {
-    drop_staged(output);
-    lock_release(output->lock, output->mode);
-    output->lock = -1;
+    if (output->arena) arena_release(output->arena, output);
 }

@@ -26,8 +26,9 @@ struct output {
     bool staged;    /* the staging directory is ours and unfinished */
 };
 
-/* Makes the directories above and takes the lock for reading, waiting at most `timeout` seconds (E0701, EXIT_BUSY). E0613:
- * a symbolic link is in the way. */
+/* Makes `output`, which must live as long as the arena: that closes it where an allocation fails. Makes the directories
+ * above and takes the lock for reading, waiting at most `timeout` seconds (E0701, EXIT_BUSY). E0613: a symbolic link is in
+ * the way. */
 int output_open(struct output *output, struct arena *arena, struct diags *diags, const char *root,
                 const char *model, const char *instance, long timeout);
 

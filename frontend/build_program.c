@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "frontend/child.h"
+#include "ir/base/str.h"
+#include "ir/base/own.h"
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
 
@@ -98,9 +100,9 @@ bool build_is_current(struct arena *arena, const char *directory) {
     void *bytes;
     size_t count;
     if (access(arena_printf(arena, "%s/build/run", directory), X_OK) != 0) return false;
-    if (!rt_file_read(stamp_path(arena, directory), 4096, &bytes, &count, &why)) return false;
+    if (!own_file(arena, stamp_path(arena, directory), 4096, &bytes, &count, &why)) return false;
     bool current = count == strlen(wanted) && memcmp(bytes, wanted, count) == 0;
-    free(bytes);
+    arena_release(arena, bytes);
     return current;
 }
 

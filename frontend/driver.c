@@ -15,6 +15,7 @@
 #include "frontend/cli/location.h"
 #include "frontend/cli/reuse.h"
 #include "frontend/cli/side_files.h"
+#include "ir/base/own.h"
 #include "ir/base/str.h"
 #include "ir/text.h"
 #include "ir/verify.h"
@@ -52,14 +53,14 @@ static bool has_suffix(const char *text, const char *suffix) {
 /* The files that a compiled model's weights lie in. */
 static int list_located_files(struct job *job) {
     struct rt_reason why;
-    struct rt_json_document *document = rt_json_read(job->location, &why);
-    if (!document) return diag_error(job->diags, 803, EXIT_MALFORMED, job->location, "%s", why.text);
+    struct rt_json_document *document = own_json(job->arena, job->location, &why);
+    if (!document) return diag_refusal(job->diags, 803, EXIT_MALFORMED, job->location, &why);
     const struct rt_json *files = rt_json_member(rt_json_root(document), "files");
     for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f; f = f->next) {
         const char *path = rt_json_text(rt_json_member(f, "path"));
         if (path && path[0] == '/') VEC_PUSH(job->arena, &job->files, arena_strdup(job->arena, path));
     }
-    rt_json_free(document);
+    arena_release(job->arena, document);
     return 0;
 }
 
@@ -110,10 +111,10 @@ static int read_text(struct job *job, const char *path) {
     struct rt_reason why;
     void *bytes;
     size_t count;
-    if (!rt_file_read(path, (size_t)1 << 30, &bytes, &count, &why))
-        return diag_error(job->diags, 601, EXIT_SYSTEM, NULL, "%s", why.text);
+    if (!own_file(job->arena, path, (size_t)1 << 30, &bytes, &count, &why))
+        return diag_refusal(job->diags, 302, EXIT_MALFORMED, NULL, &why);
     int status = text_parse(job->arena, job->diags, path, bytes, count, &job->graph);
-    free(bytes);
+    arena_release(job->arena, bytes);
     return status;
 }
 
@@ -181,11 +182,6 @@ static int job_import(struct job *job, const char *kept) {
 
 static int job_read(struct job *job) {
     return job_open(job) < 0 || job_import(job, NULL) < 0 ? -1 : 0;
-}
-
-static void job_close(struct job *job) {
-    onnx_close(job->model);
-    side_files_free(&job->side);
 }
 
 static const struct target *target_of(const struct job *job) {
@@ -291,18 +287,23 @@ static struct manifest manifest_of(const struct job *job, const struct program *
                              .program = program};
 }
 
+/* --save-plan. */
 static int save_plan(const struct job *job, const char *plan, size_t bytes) {
     struct rt_reason why;
     struct rt_piece piece = {plan, bytes};
     if (!job->options->save_plan || rt_file_write(job->options->save_plan, &piece, 1, &why)) return 0;
-    return diag_error(job->diags, 611, EXIT_SYSTEM, NULL, "%s", why.text);
+    return diag_refusal(job->diags, 611, EXIT_SYSTEM, NULL, &why);
 }
 
-/* The plan where --save-plan says, of a model that is only planned. */
-static int save_planned(const struct job *job) {
-    const char *plan = job->options->save_plan ? manifest_plan_text(&job->plan, &job->info) : "";
-    if (!plan) return diag_error(job->diags, 500, EXIT_LIMIT, NULL, "out of memory");
-    return save_plan(job, plan, strlen(plan));
+static int out_of_memory(const struct job *job) {
+    return diag_error(job->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+}
+
+/* plan.json, saved where the user wants a copy; NULL after a diagnostic. */
+static const char *make_plan_text(const struct job *job) {
+    const char *plan = manifest_plan_text(&job->plan, &job->info);
+    if (!plan) out_of_memory(job);
+    return plan && save_plan(job, plan, strlen(plan)) == 0 ? plan : NULL;
 }
 
 int driver_plan(const struct options *options, struct arena *arena, struct diags *diags,
@@ -314,10 +315,9 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
     if (!status) {
         struct manifest manifest = manifest_of(&job, NULL);
         *manifest_json = manifest_text(&manifest);
-        if (!*manifest_json) status = diag_error(diags, 500, EXIT_LIMIT, NULL, "out of memory");
+        if (!*manifest_json) status = out_of_memory(&job);
     }
-    if (!status) status = save_planned(&job);
-    job_close(&job);
+    if (!status && !make_plan_text(&job)) status = -1;
     return status;
 }
 
@@ -337,7 +337,6 @@ int driver_dump(const struct options *options, struct arena *arena, struct diags
     struct pass_context context = pass_context(&job);
     if (!status) status = pipeline_run(job.graph, &context, last);
     if (!status) *text = text_print(arena, job.graph);
-    job_close(&job);
     return status;
 }
 
@@ -358,10 +357,6 @@ static const char *location_of(const struct job *job, const struct program *prog
 
 static void add_text(struct job *job, struct program *program, const char *path, const char *text) {
     VEC_PUSH(job->arena, &program->files, (struct program_file){path, text, strlen(text)});
-}
-
-static int out_of_memory(const struct job *job) {
-    return diag_error(job->diags, 500, EXIT_LIMIT, NULL, "out of memory");
 }
 
 /* Everything into the staging directory. */
@@ -397,9 +392,8 @@ static int generate(struct job *job, struct output *output) {
     if (job_plan(job) < 0 ||
         program_make(&program, &job->plan, &job->sources, target_of(job), &job->info, job->diags) < 0)
         return -1;
-    const char *plan = manifest_plan_text(&job->plan, &job->info);
-    if (!plan) return out_of_memory(job);
-    if (save_plan(job, plan, strlen(plan)) < 0) return -1;
+    const char *plan = make_plan_text(job);
+    if (!plan) return -1;
     add_text(job, &program, "graph.rir", imported);
     add_text(job, &program, "plan.json", plan);
     if (stage_all(job, output, &program) < 0 || build_staged(job, output) < 0 ||
@@ -423,9 +417,9 @@ static int new_location(const struct job *job, const struct output *output, cons
     *text = reuse_location(output->directory, &job->keys, job->arena);
     if (!*text) return out_of_memory(job);
     const char *path = arena_printf(job->arena, "%s/location.json", output->directory);
-    if (!rt_file_read(path, (size_t)1 << 30, &bytes, &count, &why)) return 0;
+    if (!own_file(job->arena, path, (size_t)1 << 30, &bytes, &count, &why)) return 0;
     if (count == strlen(*text) && memcmp(bytes, *text, count) == 0) *text = NULL;
-    free(bytes);
+    arena_release(job->arena, bytes);
     return 0;
 }
 
@@ -440,10 +434,10 @@ static int copy_plan(const struct job *job, const struct output *output) {
     size_t count;
     if (!job->options->save_plan) return 0;
     const char *path = arena_printf(job->arena, "%s/plan.json", output->directory);
-    if (!rt_file_read(path, (size_t)1 << 30, &bytes, &count, &why))
-        return diag_error(job->diags, 601, EXIT_SYSTEM, NULL, "%s", why.text);
+    if (!own_file(job->arena, path, (size_t)1 << 30, &bytes, &count, &why))
+        return diag_refusal(job->diags, 803, EXIT_MALFORMED, NULL, &why);
     int status = save_plan(job, bytes, count);
-    free(bytes);
+    arena_release(job->arena, bytes);
     return status;
 }
 
@@ -494,10 +488,9 @@ static int compile(struct job *job, struct output *output, enum driver_made *mad
 }
 
 static int compile_job(struct job *job, enum driver_made *made) {
-    struct output output = {.lock = -1};
-    int status = compile(job, &output, made);
-    output_close(&output);
-    job_close(job);
+    struct output *output = ARENA_NEW(job->arena, struct output);
+    int status = compile(job, output, made);
+    output_close(output);
     return status;
 }
 

@@ -3,11 +3,10 @@
 #include <limits.h>
 
 #include "frontend/import_state.h"
+#include "frontend/onnx_check.h"
 #include "runtime/base/checked.h"
 
-enum {
-    MAX_ERRORS = 50 /* then the walk ends: the rest is likely to follow from them */
-};
+enum { MAX_ERRORS = 50 }; /* then the walk ends: the rest is likely to follow from them */
 
 int scope_find(const struct scope *scope, const char *name) {
     for (; scope; scope = scope->outer) {
@@ -332,7 +331,7 @@ static void import_node(struct import *import, struct frame *frame) {
     const struct onnx_op *row = NULL;
     if (!function) l.op = onnx_op_find(&import->rows, domain, onnx_text(node->op_type), version, &row);
     bool missing = !function && (!l.op || l.op->refused);
-    if (missing) import_missing(import, node, row, l.version, lower_where(&l));
+    if (missing) import_missing(import, node, l.op ? l.op : row, l.version, lower_where(&l));
     int status = missing ? -1 : lower_node(&l, function);
     if (!l.entered) finish_node(import, frame, &l, status);
 }
@@ -383,15 +382,14 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* The forms that operators had before are not in the table. */
-static int check_opset(struct import *import) {
-    const Onnx__ModelProto *proto = import->model->proto;
-    for (size_t i = 0; i < proto->n_opset_import; i++)
-        if (!*onnx_domain(proto->opset_import[i]->domain) && proto->opset_import[i]->version < ONNX_OPSET_OLDEST)
-            return diag_error(import->diags, 401, EXIT_UNSUPPORTED, import->model->place,
-                              "opset %lld is not supported: the oldest is %d",
-                              (long long)proto->opset_import[i]->version, ONNX_OPSET_OLDEST);
-    return 0;
+/* False for operator sets that E401 was reported for: what is in them is not known. */
+static bool opset_is_known(const Onnx__ModelProto *proto) {
+    for (size_t i = 0; i < proto->n_opset_import; i++) {
+        const Onnx__OperatorSetIdProto *set = proto->opset_import[i];
+        if (!*onnx_domain(set->domain) && (set->version < ONNX_OPSET_MIN || set->version > ONNX_OPSET_MAX))
+            return false;
+    }
+    return true;
 }
 
 int import_model(struct arena *arena, struct diags *diags, struct onnx_model *model,
@@ -404,8 +402,8 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     onnx_op_index(&import.rows, arena);
     map_init(&import.missing_index, arena);
     index_functions(&import);
+    if (!opset_is_known(model->proto)) return -1;
     struct frame *frame = ARENA_NEW(arena, struct frame);
-    if (check_opset(&import) < 0) return -1;
     *frame = (struct frame){.scope = scope_new(arena, NULL),
                             .nodes = proto->node,
                             .nnodes = (int64_t)proto->n_node,

@@ -170,7 +170,8 @@ static bool input_type(struct import *import, const Onnx__ValueInfoProto *info, 
     const char *where = place_of(import, "input", info->name);
     *dtype = type ? rt_dtype_by_onnx(type->elem_type) : RT_DTYPE_NONE;
     if (!type)
-        diag_error(import->diags, 404, EXIT_UNSUPPORTED, where, "the input is not a tensor");
+        diag_error(import->diags, 404, EXIT_UNSUPPORTED, where, "type %s is not supported",
+                   onnx_type_text(import->model, info->type));
     else if (!type->shape)
         diag_error(import->diags, 344, EXIT_UNSUPPORTED, where, "the input has no shape");
     else if (type->shape->n_dim > MAX_NDIM)

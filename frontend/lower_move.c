@@ -273,12 +273,16 @@ int lower_compress(struct lower *l) {
     return lower_result(l, emit_gather(l, data, emit_ints(l, (int)count, index, 1, &count), axis));
 }
 
+enum { MOST_CLASSES = 1 << 24 }; /* of OneHot: their numbers are a constant */
+
 /* ONNX OneHot-11: 1 where an index equals the place along the new dimension; outside of [-depth, depth) nothing is. */
 int lower_one_hot(struct lower *l) {
     int index = l->inputs[0], ndim = lower_ndim(l, index), axis;
     double depth;
     if (lower_known_float(l, 1, "depth", &depth) < 0) return -1;
-    if (!(depth > 0 && depth < 1 << 28)) return lower_error(l, 384, EXIT_MALFORMED, "depth is %g", depth);
+    if (!(depth > 0)) return lower_error(l, 384, EXIT_MALFORMED, "depth is %g", depth);
+    if (depth > MOST_CLASSES)
+        return lower_error(l, 505, EXIT_LIMIT, "depth is %g, at most %d", depth, MOST_CLASSES);
     if (lower_axis(l, lower_int(l, "axis"), ndim + 1, &axis) < 0) return -1;
     struct tensor values = lower_input(l, 2);
     if (values.ndim != 1 || values.dims[0] != 2) return lower_error(l, 384, EXIT_MALFORMED, "values must be two");
@@ -340,7 +344,9 @@ static int pad_amounts(struct lower *l, int ndim, int64_t *begin, int64_t *end) 
         if (axes && lower_axis(l, axes[i], ndim, &axis) < 0) return -1;
         begin[axis] = pads[i];
         end[axis] = pads[count + i];
-        if (begin[axis] >> 46 > 0 || end[axis] >> 46 > 0 || begin[axis] >> 46 < -1 || end[axis] >> 46 < -1)
+        if (begin[axis] >> 46 < -1 || end[axis] >> 46 < -1)
+            return lower_error(l, 374, EXIT_MALFORMED, "the pads of dimension %d take more than there is", axis);
+        if (begin[axis] >> 46 > 0 || end[axis] >> 46 > 0)
             return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
     }
     return 0;

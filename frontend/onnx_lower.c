@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "frontend/import_state.h"
+#include "ir/base/str.h"
 #include "ir/eval.h"
 #include "runtime/base/checked.h"
 
@@ -73,7 +74,8 @@ static int unknown(struct lower *l, int input, const char *what) {
     const char *name = diag_quote(l->b.diags, tensor.name);
     lower_error(l, 409, EXIT_UNSUPPORTED, "%s is computed at run time (%s): it must be a constant", what, name);
     if (tensor.kind == TENSOR_INPUT)
-        diag_help(l->b.diags, "--bind %s=FILE.npy makes the input a constant", tensor.name);
+        diag_help(l->b.diags, "--bind %s=FILE.npy makes the input a constant",
+                  str_escape(l->b.diags->arena, tensor.name, strlen(tensor.name), 120));
     else
         diag_help(l->b.diags, "--bind INPUT=FILE.npy makes a graph input that it depends on a constant");
     return -1;
@@ -97,6 +99,8 @@ int lower_known_int(struct lower *l, int input, const char *what, int64_t *value
     const int64_t *values = lower_known(l, input, what, &n);
     if (!values) return -1;
     if (n != 1) return lower_error(l, 384, EXIT_MALFORMED, "%s must be one value, %d given", what, n);
+    if (lower_ndim(l, l->inputs[input]) > 1)
+        return lower_error(l, 384, EXIT_MALFORMED, "%s has more than one dimension", what);
     *value = values[0];
     return 0;
 }

@@ -33,7 +33,7 @@ struct onnx_op {
 extern const struct onnx_op onnx_ops[];
 extern const int onnx_nops;
 
-enum { ONNX_MANY = 1 << 24, ONNX_OPSET_OLDEST = 6 /* that is imported */ };
+enum { ONNX_MANY = 1 << 24 };
 
 struct import;
 struct frame;

@@ -129,11 +129,16 @@ static void close_fd(int *fd) {
     *fd = -1;
 }
 
+static void close_model(void *model) {
+    onnx_close(model);
+}
+
 int onnx_open(struct arena *arena, struct diags *diags, const char *path, bool allow_links,
               struct onnx_model **out) {
     struct onnx_model *model = *out = ARENA_NEW(arena, struct onnx_model);
     *model =
         (struct onnx_model){.arena = arena, .diags = diags, .fd = -1, .directory = -1, .allow_links = allow_links};
+    arena_own(arena, model, close_model);
     model->path = arena_strdup(arena, path);
     model->place = str_escape(arena, path, strlen(path), 120);
     arena_init(&model->scratch, arena->budget, arena->failed);

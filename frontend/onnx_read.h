@@ -82,8 +82,7 @@ struct onnx_model {
  * in `diags`. Returns 0 when it is sound; then diags->errors may still have grown, by errors of EXIT_UNSUPPORTED
  * (E312 ir_version, E401 opset, E406 sparse_initializer), so that the caller can add the operators and types (E404,
  * E344, E407) that it does not know and report all at once.
- * `*out` is set before anything is opened or allocated for it: onnx_close it in every case, also after the arena
- * failed. `allow_links`: external data may be a symbolic link (model caches are made of them) or have several hard
+ * The arena owns the model: arena_free closes it; onnx_close does so earlier. `allow_links`: external data may be a symbolic link (model caches are made of them) or have several hard
  * links. */
 int onnx_open(struct arena *arena, struct diags *diags, const char *path, bool allow_links,
               struct onnx_model **out);

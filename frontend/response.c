@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/base/own.h"
 #include "ir/base/str.h"
-#include "runtime/base/file.h"
 
 struct expansion {
     struct arguments *out;
@@ -83,10 +83,10 @@ static int expand_file(struct expansion *e, const char *path, int depth) {
     void *bytes;
     size_t count;
     struct rt_reason why;
-    if (!rt_file_read(path, RESPONSE_BYTES, &bytes, &count, &why))
-        return diag_error(e->diags, 601, EXIT_SYSTEM, NULL, "%s", why.text);
+    if (!own_file(e->arena, path, RESPONSE_BYTES, &bytes, &count, &why))
+        return diag_refusal(e->diags, 206, EXIT_USAGE, NULL, &why);
     const char *text = arena_copy(e->arena, bytes, count);
-    free(bytes);
+    arena_release(e->arena, bytes);
     struct source source = {
         .path = path, .at = text, .end = text + count, .line_start = text, .line = 1, .depth = depth};
     return read_arguments(e, &source);

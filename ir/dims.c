@@ -349,7 +349,7 @@ static bool may_split(const struct factor *factor) {
 static bool cut_option(const struct dims *dims, const struct dim_factors *d, int at, int64_t blocks, int64_t unit,
                        struct cut_option *option) {
     const struct factor *factor = &dims->factor[d->factor[at]];
-    int64_t before, after;
+    int64_t before, after, pieces;
     if (factor->kind == FACTOR_HALO && factor->over >= 0 && blocks == 1) {
         *option = (struct cut_option){{factor->over, 1, 1}, 1, 1};
         return true;
@@ -359,10 +359,9 @@ static bool cut_option(const struct dims *dims, const struct dim_factors *d, int
     if (!before || !after) return false;
     option->more_blocks = before / gcd(blocks, before);
     option->more_unit = after / gcd(unit, after);
-    option->split = (struct node_split){.factor = d->factor[at],
-                                        .blocks = blocks * option->more_blocks / before,
-                                        .unit = unit * option->more_unit / after};
-    return factor->extent % (option->split.blocks * option->split.unit) == 0;
+    if (!rt_mul(blocks, option->more_blocks, &blocks) || !rt_mul(unit, option->more_unit, &unit)) return false;
+    option->split = (struct node_split){.factor = d->factor[at], .blocks = blocks / before, .unit = unit / after};
+    return rt_mul(option->split.blocks, option->split.unit, &pieces) && factor->extent % pieces == 0;
 }
 
 int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t blocks, int64_t unit,

@@ -9,8 +9,6 @@
 #include "ir/base/diag.h"
 #include "ir/base/str.h"
 
-enum { MAX_DEPTH = 64 };
-
 struct parser {
     struct arena *arena;
     const char *at;
@@ -84,7 +82,7 @@ static const struct expr *parse_operand(struct parser *p) {
 
 /* Nesting is bounded: texts may be hostile. */
 static const struct expr *parse_primary(struct parser *p) {
-    if (++p->depth > MAX_DEPTH) p->failed = true;
+    if (++p->depth > EXPR_DEPTH) p->failed = true;
     const struct expr *e = p->failed ? make(p, EXPR_NUMBER, NULL, NULL, NULL, NULL) : parse_operand(p);
     p->depth--;
     return e;
@@ -368,4 +366,13 @@ const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text,
     }
     while (*p.at == ' ') p.at++;
     return p.failed || *p.at ? NULL : chain;
+}
+
+int expr_height(const struct expr *expr) {
+    int highest = 0;
+    for (int i = 0; i < expr->nargs; i++) {
+        int height = 1 + expr_height(expr->arg[i]);
+        if (height > highest) highest = height;
+    }
+    return highest;
 }

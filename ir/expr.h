@@ -36,6 +36,10 @@ struct expr_chain {
 };
 const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text, int ninputs);
 
+/* Operators and calls around the innermost operand. Texts nested deeper than EXPR_DEPTH are refused. */
+enum { EXPR_DEPTH = 64 };
+int expr_height(const struct expr *expr);
+
 /* The expression as text that parses back. */
 const char *expr_format(struct arena *arena, const struct expr *expr);
 

@@ -11,7 +11,8 @@
 #include "ir/op.h"
 #include "passes/pipeline.h"
 
-enum { MAX_INPUTS = 8, MAX_NAMED = EXPR_NAMED };
+/* MAX_HEIGHT: of what a node takes in; its own expression and the text's depth must have room above it. */
+enum { MAX_INPUTS = 8, MAX_NAMED = EXPR_NAMED, MAX_HEIGHT = EXPR_DEPTH / 2 };
 
 /* The expression of a node with all that it took in. Leaves are numbers, inputs "#<tensor>", and names "v<i>". */
 struct chain {
@@ -136,7 +137,7 @@ static const struct expr *take_in(const struct fuser *f, struct chain *chain, co
                                   int reserve) {
     struct chain grown = *chain;
     struct renaming renaming = {.n = 0};
-    if (grown.nnamed + from->nnamed + (times > 1) > MAX_NAMED) return NULL;
+    if (grown.nnamed + from->nnamed + (times > 1) > MAX_NAMED || expr_height(from->value) > MAX_HEIGHT) return NULL;
     for (int i = 0; i < from->ninputs; i++)
         if (!add_input(&grown, from->inputs[i])) return NULL;
     if (grown.ninputs + reserve > MAX_INPUTS) return NULL;

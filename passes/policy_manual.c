@@ -28,6 +28,7 @@ static const struct rule *rule_for(const struct manual *m, int id, bool stage) {
     return NULL;
 }
 
+/* Every rule matches a node, and cuts along an axis that there is. */
 static int check_matches(const struct manual *m) {
     int before = m->diags->errors;
     for (int i = 0; i < m->rules->all.n; i++) {
@@ -38,6 +39,9 @@ static int check_matches(const struct manual *m) {
         if (!matched)
             diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule), "rules: no node matches %s",
                        diag_quote(m->diags, rule->pattern));
+        else if (rule->kind == RULE_SPLIT && mesh_axis_by_name(&m->graph->mesh, rule->axis) < 0)
+            diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule), "rules: the mesh has no axis '%s'",
+                       rule->axis);
     }
     return m->diags->errors == before ? 0 : -1;
 }
@@ -72,9 +76,6 @@ static int refuse_split(const struct manual *m, int id, const struct rule *rule,
 static int apply_split(struct manual *m, int id, const struct rule *rule) {
     const struct node *node = &m->graph->nodes.at[id];
     int axis = mesh_axis_by_name(&m->graph->mesh, rule->axis);
-    if (axis < 0)
-        return diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule), "rules: the mesh has no axis '%s'",
-                          rule->axis);
     struct flood *flood = &m->flood[axis];
     const struct dims *dims = flood_dims(flood, id);
     int operand = operand_of(m, node, dims, rule->tensor);

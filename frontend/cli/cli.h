@@ -4,6 +4,7 @@
 #define FRONTEND_CLI_CLI_H
 
 #include "frontend/options.h"
+#include "ir/base/own.h"
 #include "ir/base/str.h"
 
 struct cli {
@@ -18,6 +19,9 @@ struct cli {
 
 /* Prints the diagnostics. main does so after the verb; a verb only where it does not return. */
 void cli_report(struct cli *cli);
+
+/* Ends the text and prints it to stdout; 0, or -1 with a diagnostic. */
+int cli_print_json(struct cli *cli, struct rt_json_writer *writer);
 
 /* --dump-after: prints the graph after that pass. */
 int cli_dump(struct cli *cli);

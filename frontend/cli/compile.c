@@ -35,25 +35,23 @@ static void put_keys(struct rt_json_writer *w, const struct rt_json *keys) {
     rt_json_close(w, '}');
 }
 
-static void print_json(const struct compiled *compiled, const char *program, enum driver_made made) {
-    struct rt_json_writer w;
-    struct rt_reason why;
-    rt_json_start(&w);
-    rt_json_open(&w, '{', RT_JSON_LINES);
-    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
-    rt_json_key(&w, "directory"), rt_json_put_text(&w, compiled->directory);
-    rt_json_key(&w, "plan_ngpus"), rt_json_put_int(&w, compiled->plan_ngpus);
-    rt_json_key(&w, "runtime_ngpus"), rt_json_put_int(&w, compiled->runtime_ngpus);
-    rt_json_key(&w, "reused"), rt_json_put_text(&w, kept[made].word);
-    rt_json_key(&w, "keys"), put_keys(&w, rt_json_member(compiled->root, "keys"));
-    rt_json_key(&w, "program");
+static int print_json(const struct compiled *compiled, const char *program, enum driver_made made,
+                      struct cli *cli) {
+    struct rt_json_writer *w = own_json_writer(cli->arena);
+    rt_json_open(w, '{', RT_JSON_LINES);
+    rt_json_key(w, "format"), rt_json_put_int(w, 1);
+    rt_json_key(w, "directory"), rt_json_put_text(w, compiled->directory);
+    rt_json_key(w, "plan_ngpus"), rt_json_put_int(w, compiled->plan_ngpus);
+    rt_json_key(w, "runtime_ngpus"), rt_json_put_int(w, compiled->runtime_ngpus);
+    rt_json_key(w, "reused"), rt_json_put_text(w, kept[made].word);
+    rt_json_key(w, "keys"), put_keys(w, rt_json_member(compiled->root, "keys"));
+    rt_json_key(w, "program");
     if (program)
-        rt_json_put_text(&w, program);
+        rt_json_put_text(w, program);
     else
-        rt_json_put_null(&w);
-    rt_json_close(&w, '}');
-    if (rt_json_end(&w, &why)) fputs(w.text, stdout);
-    rt_json_discard(&w);
+        rt_json_put_null(w);
+    rt_json_close(w, '}');
+    return cli_print_json(cli, w);
 }
 
 /* Where it is, what a rank of it needs, and what to do next. */
@@ -89,10 +87,11 @@ int cli_compile(struct cli *cli) {
     const char *directory = options_directory(options, cli->arena);
     if (compiled_open(&compiled, directory, cli)) return -1;
     const char *program = options->no_build ? NULL : arena_printf(cli->arena, "%s/build/run", directory);
+    int status = 0;
     if (options->json)
-        print_json(&compiled, program, result.made);
+        status = print_json(&compiled, program, result.made, cli);
     else
         print_text(&compiled, program, result.made, cli);
     compiled_close(&compiled);
-    return 0;
+    return status;
 }

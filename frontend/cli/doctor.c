@@ -170,27 +170,24 @@ static void put_text(struct rt_json_writer *w, const char *key, const char *text
         rt_json_put_null(w);
 }
 
-static void print_json(const struct findings *findings) {
-    struct rt_json_writer w;
-    struct rt_reason why;
-    rt_json_start(&w);
-    rt_json_open(&w, '{', RT_JSON_LINES);
-    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
-    rt_json_key(&w, "findings");
-    rt_json_open(&w, '[', RT_JSON_LINES);
+static int print_json(const struct findings *findings, struct cli *cli) {
+    struct rt_json_writer *w = own_json_writer(cli->arena);
+    rt_json_open(w, '{', RT_JSON_LINES);
+    rt_json_key(w, "format"), rt_json_put_int(w, 1);
+    rt_json_key(w, "findings");
+    rt_json_open(w, '[', RT_JSON_LINES);
     for (int i = 0; i < findings->all.n; i++) {
         const struct finding *item = &findings->all.at[i];
-        rt_json_open(&w, '{', RT_JSON_INLINE);
-        put_text(&w, "what", item->what);
-        put_text(&w, "verdict", verdicts[item->verdict]);
-        put_text(&w, "found", item->found);
-        put_text(&w, "hint", item->hint);
-        rt_json_close(&w, '}');
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put_text(w, "what", item->what);
+        put_text(w, "verdict", verdicts[item->verdict]);
+        put_text(w, "found", item->found);
+        put_text(w, "hint", item->hint);
+        rt_json_close(w, '}');
     }
-    rt_json_close(&w, ']');
-    rt_json_close(&w, '}');
-    if (rt_json_end(&w, &why)) fputs(w.text, stdout);
-    rt_json_discard(&w);
+    rt_json_close(w, ']');
+    rt_json_close(w, '}');
+    return cli_print_json(cli, w);
 }
 
 static void print_text(const struct findings *findings) {
@@ -213,10 +210,11 @@ static int report_failures(struct cli *cli, const struct findings *findings) {
 
 int cli_doctor(struct cli *cli) {
     struct findings findings = {0};
+    int status = 0;
     examine(&findings, cli);
     if (cli->options->json)
-        print_json(&findings);
+        status = print_json(&findings, cli);
     else
         print_text(&findings);
-    return report_failures(cli, &findings);
+    return report_failures(cli, &findings) ? -1 : status;
 }

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "codegen/manifest.h"
-#include "runtime/base/file.h"
+#include "ir/base/own.h"
 #include "runtime/base/hash.h"
 
 enum { DEPTH = 8 /* of directories that a result may have */ };
@@ -44,9 +44,9 @@ static bool manifest_is_intact(const struct walk *walk) {
     void *bytes;
     size_t count;
     const char *path = arena_printf(walk->arena, "%s/manifest.json", walk->directory);
-    if (!rt_file_read(path, (size_t)1 << 30, &bytes, &count, &why)) return false;
+    if (!own_file(walk->arena, path, (size_t)1 << 30, &bytes, &count, &why)) return false;
     bool intact = manifest_text_is_intact(bytes, count);
-    free(bytes);
+    arena_release(walk->arena, bytes);
     return intact;
 }
 
@@ -55,9 +55,14 @@ static bool is_known(const struct walk *walk, const char *name) {
            intact_entry(walk->manifest, name);
 }
 
+static void close_stream(void *stream) {
+    closedir(stream);
+}
+
 /* The first thing below `name` ("" for all) that nobody generated. */
 static const char *find_extra(const struct walk *walk, const char *name, int depth) {
     DIR *stream = opendir(arena_printf(walk->arena, "%s/%s", walk->directory, name));
+    if (stream) arena_own(walk->arena, stream, close_stream);
     const char *extra = stream && depth ? NULL : name;
     for (struct dirent *entry; !extra && stream && (entry = readdir(stream));) {
         struct stat info;
@@ -70,7 +75,7 @@ static const char *find_extra(const struct walk *walk, const char *name, int dep
         else if (!S_ISREG(info.st_mode) || !is_known(walk, path))
             extra = path;
     }
-    if (stream) closedir(stream);
+    arena_release(walk->arena, stream);
     return extra;
 }
 

@@ -46,7 +46,7 @@ static int add_file(struct keys *keys, struct arena *arena, struct diags *diags,
     if (!realpath(path, real) || !look_at(&file))
         return diag_error(diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(diags, path),
                           strerror(errno));
-    if (!rt_hash_file(real, file.hash, &why)) return diag_error(diags, 601, EXIT_SYSTEM, NULL, "%s", why.text);
+    if (!rt_hash_file(real, file.hash, &why)) return diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
     file.path = arena_strdup(arena, real);
     VEC_PUSH(arena, &keys->files, file);
     return 0;
@@ -69,8 +69,7 @@ int keys_check_files(const struct keys *keys, struct diags *diags) {
 static int add_build(struct key *key, struct arena *arena, struct diags *diags) {
     struct rt_reason why;
     char hex[RT_HASH_HEX];
-    if (!rt_hash_file("/proc/self/exe", hex, &why))
-        return diag_error(diags, 601, EXIT_SYSTEM, NULL, "%s", why.text);
+    if (!rt_hash_file("/proc/self/exe", hex, &why)) return diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
     add_part(key, arena, "rankc", arena_printf(arena, "%s, build %s", RANKC_VERSION, hex));
     return 0;
 }

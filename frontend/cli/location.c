@@ -1,6 +1,6 @@
 #include "frontend/cli/location.h"
 
-#include "runtime/base/json.h"
+#include "ir/base/own.h"
 
 static void put_file(struct rt_json_writer *w, const struct keys_file *file) {
     rt_json_open(w, '{', RT_JSON_INLINE);
@@ -13,18 +13,14 @@ static void put_file(struct rt_json_writer *w, const struct keys_file *file) {
 }
 
 const char *location_text(const struct keys *keys, const struct keys_file *constants, struct arena *arena) {
-    struct rt_json_writer w;
-    struct rt_reason why;
-    rt_json_start(&w);
-    rt_json_open(&w, '{', RT_JSON_LINES);
-    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
-    rt_json_key(&w, "files");
-    rt_json_open(&w, '[', RT_JSON_LINES);
-    for (int i = 0; i < keys->files.n; i++) put_file(&w, &keys->files.at[i]);
-    if (constants) put_file(&w, constants);
-    rt_json_close(&w, ']');
-    rt_json_close(&w, '}');
-    const char *text = rt_json_end(&w, &why) ? arena_copy(arena, w.text, w.bytes) : NULL;
-    rt_json_discard(&w);
-    return text;
+    struct rt_json_writer *w = own_json_writer(arena);
+    rt_json_open(w, '{', RT_JSON_LINES);
+    rt_json_key(w, "format"), rt_json_put_int(w, 1);
+    rt_json_key(w, "files");
+    rt_json_open(w, '[', RT_JSON_LINES);
+    for (int i = 0; i < keys->files.n; i++) put_file(w, &keys->files.at[i]);
+    if (constants) put_file(w, constants);
+    rt_json_close(w, ']');
+    rt_json_close(w, '}');
+    return own_json_end(arena, w);
 }

@@ -108,17 +108,14 @@ static int lock_shared(struct compiled *compiled, struct cli *cli) {
     const char *path = lock_path(compiled->directory, cli->arena);
     compiled->lock = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
     if (compiled->lock < 0) return 0;
+    arena_own_fd(cli->arena, compiled->lock);
     return lock_take(compiled->lock, path, LOCK_READING, (long)cli->options->lock_timeout, cli->diags);
 }
 
 /* ---- reading it ---- */
 
 static int refuse(struct cli *cli, const char *where, const struct rt_reason *why) {
-    switch (why->kind) {
-    case RT_REASON_SYSTEM: return diag_error(cli->diags, 601, EXIT_SYSTEM, NULL, "%s", why->text);
-    case RT_REASON_MEMORY: return diag_error(cli->diags, 500, EXIT_LIMIT, where, "%s", why->text);
-    case RT_REASON_CONTENT: break;
-    }
+    if (why->kind != RT_REASON_CONTENT) return diag_refusal(cli->diags, 804, EXIT_MALFORMED, where, why);
     return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "this is no manifest of rankc's: %s", why->text);
 }
 
@@ -145,13 +142,13 @@ static int read_manifest(struct compiled *compiled, struct cli *cli) {
     const char *path = arena_printf(cli->arena, "%s/manifest.json", compiled->directory);
     const char *where = str_escape(cli->arena, path, strlen(path), 0);
     struct rt_reason why;
-    compiled->document = rt_json_read(path, &why);
+    compiled->document = own_json(cli->arena, path, &why);
     return compiled->document ? check(compiled, where, cli) : refuse(cli, where, &why);
 }
 
 int compiled_open(struct compiled *out, const char *path, struct cli *cli) {
     struct stat info;
-    *out = (struct compiled){.lock = -1};
+    *out = (struct compiled){.arena = cli->arena, .lock = -1};
     if (stat(path, &info))
         return diag_error(cli->diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(cli->diags, path),
                           strerror(errno));
@@ -163,7 +160,9 @@ int compiled_open(struct compiled *out, const char *path, struct cli *cli) {
 
 int compiled_parse(struct compiled *out, const char *text, struct cli *cli) {
     struct rt_reason why;
-    *out = (struct compiled){.lock = -1, .document = rt_json_parse(text, strlen(text), &why)};
+    *out = (struct compiled){.arena = cli->arena, .lock = -1, .document = own_json_text(cli->arena, text, &why)};
+    if (!out->document && why.kind == RT_REASON_MEMORY)
+        return diag_refusal(cli->diags, 500, EXIT_LIMIT, NULL, &why);
     if (!out->document) BUG("the driver's manifest: %s", why.text);
     if (!check(out, "plan", cli)) return 0;
     compiled_close(out);
@@ -171,8 +170,8 @@ int compiled_parse(struct compiled *out, const char *text, struct cli *cli) {
 }
 
 void compiled_close(struct compiled *compiled) {
-    rt_json_free(compiled->document);
-    lock_release(compiled->lock, LOCK_READING);
+    arena_release(compiled->arena, compiled->document);
+    arena_close_fd(compiled->arena, compiled->lock); /* as lock_release does for readers */
     *compiled = (struct compiled){.lock = -1};
 }
 

@@ -10,6 +10,7 @@ struct compiled {
     const char *directory;             /* of manifest.json */
     const struct rt_json *root;        /* of the manifest, an object of format MANIFEST_FORMAT */
     int64_t plan_ngpus, runtime_ngpus; /* at least 1 */
+    struct arena *arena;               /* owns what follows */
     struct rt_json_document *document;
     int lock; /* shared, against a compile that replaces it meanwhile; -1: none needed */
 };

@@ -136,7 +136,7 @@ static int compare_file(const struct comparison *c, const char *name, const char
 static int compare_outputs(const struct comparison *c) {
     struct rt_reason why;
     struct rt_json_document *document =
-        rt_json_read(arena_printf(c->cli->arena, "%s/one/outputs.json", c->work), &why);
+        own_json(c->cli->arena, arena_printf(c->cli->arena, "%s/one/outputs.json", c->work), &why);
     if (!document) return fail_reason(c, &why);
     const struct rt_json *outputs = rt_json_member(rt_json_root(document), "outputs");
     int status = 0;
@@ -144,7 +144,7 @@ static int compare_outputs(const struct comparison *c) {
         const char *name = rt_json_text(rt_json_member(o, "name")), *file = rt_json_text(rt_json_member(o, "file"));
         if (!name || !file || compare_file(c, name, file) < 0) status = -1;
     }
-    rt_json_free(document);
+    arena_release(c->cli->arena, document);
     return status;
 }
 

@@ -37,7 +37,7 @@ static int refused(const struct family *family) {
 /* The first row of an operator stands for all versions down to the oldest that is imported. */
 static int form_since(const struct family *family, int form) {
     int since = family->forms[form].since;
-    return is_default_domain(family) && since < ONNX_OPSET_OLDEST ? ONNX_OPSET_OLDEST : since;
+    return is_default_domain(family) && since < ONNX_OPSET_MIN ? ONNX_OPSET_MIN : since;
 }
 
 /* The row's own, or the one of the same name. */
@@ -249,7 +249,7 @@ static int print_json(struct cli *cli, const struct families *families) {
     rt_json_start(&w);
     rt_json_open(&w, '{', RT_JSON_LINES);
     rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
-    rt_json_key(&w, "opsets"), rt_json_put_dims(&w, (int64_t[]){ONNX_OPSET_OLDEST, ONNX_OPSET_MAX}, 2);
+    rt_json_key(&w, "opsets"), rt_json_put_dims(&w, (int64_t[]){ONNX_OPSET_MIN, ONNX_OPSET_MAX}, 2);
     rt_json_key(&w, "operators"), rt_json_open(&w, '[', RT_JSON_LINES);
     for (int i = 0; i < families->all.n; i++) put_family(&w, &families->all.at[i], cli->arena);
     rt_json_close(&w, ']');

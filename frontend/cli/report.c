@@ -1,4 +1,4 @@
-/* Printing diagnostics the way the user and the terminal want them. */
+/* Printing diagnostics the way the user and the terminal want them, and results as JSON. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,4 +17,11 @@ void cli_report(struct cli *cli) {
     const struct options *options = cli->options;
     enum rt_diagnostic_style style = options->json ? RT_DIAGNOSTIC_JSON : wants_color(options->color) ? RT_DIAGNOSTIC_COLOR : RT_DIAGNOSTIC_PLAIN;
     diags_print(cli->diags, stderr, style, options->quiet ? RT_SEVERITY_WARNING : RT_SEVERITY_NOTE);
+}
+
+int cli_print_json(struct cli *cli, struct rt_json_writer *writer) {
+    const char *text = own_json_end(cli->arena, writer);
+    if (!text) return diag_error(cli->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    fputs(text, stdout);
+    return 0;
 }

@@ -7,7 +7,7 @@
 
 #include "frontend/cli/intact.h"
 #include "frontend/cli/location.h"
-#include "runtime/base/json.h"
+#include "ir/base/own.h"
 
 enum found { FOUND_EMPTY, FOUND_EQUAL, FOUND_GRAPH, FOUND_OTHER, FOUNDS };
 
@@ -120,12 +120,16 @@ enum reuse_action reuse_decide(const char *directory, const struct options *opti
     struct rt_json_document *document = NULL;
     if (!is_empty(directory)) {
         earlier = (struct earlier){.found = FOUND_OTHER, .damaged = "manifest.json"};
-        document = rt_json_read(arena_printf(arena, "%s/manifest.json", directory), &why);
+        document = own_json(arena, arena_printf(arena, "%s/manifest.json", directory), &why);
+        if (!document && why.kind == RT_REASON_MEMORY) {
+            diag_refusal(diags, 500, EXIT_LIMIT, NULL, &why);
+            return REUSE_REFUSE;
+        }
         if (document) earlier = look(directory, rt_json_root(document), keys, arena);
     }
     enum reuse_action action = action_for(options->reuse, earlier.found);
     if (action == REUSE_REFUSE) refuse(directory, &earlier, keys, diags);
-    rt_json_free(document);
+    arena_release(arena, document);
     return action;
 }
 
@@ -134,13 +138,13 @@ enum reuse_action reuse_decide(const char *directory, const struct options *opti
 
 const char *reuse_location(const char *directory, const struct keys *keys, struct arena *arena) {
     struct rt_reason why;
-    struct rt_json_document *document = rt_json_read(arena_printf(arena, "%s/manifest.json", directory), &why);
+    struct rt_json_document *document = own_json(arena, arena_printf(arena, "%s/manifest.json", directory), &why);
     const struct rt_json *entry = document ? intact_entry(rt_json_root(document), CONSTANTS_FILE) : NULL;
     const char *hash = rt_json_text(rt_json_member(entry, "hash"));
     struct keys_file constants = {.path = CONSTANTS_FILE};
     rt_json_int(rt_json_member(entry, "bytes"), &constants.bytes);
     if (hash && strlen(hash) < RT_HASH_HEX) memcpy(constants.hash, hash, strlen(hash) + 1);
     const char *text = document ? location_text(keys, hash ? &constants : NULL, arena) : NULL;
-    rt_json_free(document);
+    arena_release(arena, document);
     return text;
 }

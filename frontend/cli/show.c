@@ -93,26 +93,18 @@ static void copy_value(struct rt_json_writer *w, const struct rt_json *value, en
 static int show_json(const struct compiled *compiled, struct cli *cli) {
     static const char *const keys[] = {"format",        "model", "target",        "plan_ngpus",
                                        "runtime_ngpus", "ranks", "communication", "nodes"};
-    struct rt_json_writer w;
-    struct rt_reason why;
-    rt_json_start(&w);
-    rt_json_open(&w, '{', RT_JSON_LINES);
+    struct rt_json_writer *w = own_json_writer(cli->arena);
+    rt_json_open(w, '{', RT_JSON_LINES);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const struct rt_json *value = rt_json_member(compiled->root, keys[i]);
-        rt_json_key(&w, keys[i]);
+        rt_json_key(w, keys[i]);
         if (value)
-            copy_value(&w, value, RT_JSON_LINES);
+            copy_value(w, value, RT_JSON_LINES);
         else
-            rt_json_put_null(&w);
+            rt_json_put_null(w);
     }
-    rt_json_close(&w, '}');
-    int status = 0;
-    if (rt_json_end(&w, &why))
-        fputs(w.text, stdout);
-    else
-        status = diag_error(cli->diags, 500, EXIT_LIMIT, NULL, "%s", why.text);
-    rt_json_discard(&w);
-    return status;
+    rt_json_close(w, '}');
+    return cli_print_json(cli, w);
 }
 
 /* ---- text ---- */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/file.h"
+#include "ir/base/own.h"
 #include "runtime/base/tensor_pb.h"
 
 enum { MAX_TEXT = 64 << 20 };
@@ -16,20 +16,17 @@ struct reader {
 };
 
 static int refuse(const struct reader *r, int code, const char *path, const struct rt_reason *why) {
-    bool system = why->kind == RT_REASON_SYSTEM;
-    if (why->kind == RT_REASON_MEMORY) return diag_error(r->diags, 500, EXIT_LIMIT, NULL, "%s", why->text);
-    if (system) return diag_error(r->diags, 601, EXIT_SYSTEM, NULL, "%s", why->text);
-    return diag_error(r->diags, code, EXIT_MALFORMED, diag_quote(r->diags, path), "%s", why->text);
+    return diag_refusal(r->diags, code, EXIT_MALFORMED, diag_quote(r->diags, path), why);
 }
 
 static int read_rules(struct reader *r, const char *path) {
     struct rt_reason why;
     void *bytes;
     size_t count;
-    if (!rt_file_read(path, MAX_TEXT, &bytes, &count, &why)) return refuse(r, 424, path, &why);
+    if (!own_file(r->arena, path, MAX_TEXT, &bytes, &count, &why)) return refuse(r, 424, path, &why);
     rt_hash_bytes(bytes, count, r->files->plan_hash);
     int status = rules_parse(r->arena, r->diags, path, bytes, count, &r->files->rules);
-    free(bytes);
+    arena_release(r->arena, bytes);
     if (!status) r->files->mesh = r->files->rules->mesh;
     return status;
 }
@@ -57,7 +54,7 @@ static int read_plan_mesh(struct reader *r, const char *path) {
 static int read_plan(struct reader *r, const char *path) {
     struct rt_reason why;
     int64_t format = 0;
-    r->files->plan = rt_json_read(path, &why);
+    r->files->plan = own_json(r->arena, path, &why);
     if (!r->files->plan) return refuse(r, 424, path, &why);
     if (!rt_hash_file(path, r->files->plan_hash, &why)) return refuse(r, 424, path, &why);
     rt_json_int(rt_json_member(rt_json_root(r->files->plan), "format"), &format);
@@ -93,6 +90,10 @@ static bool has_suffix(const char *text, const char *suffix) {
     return n >= m && strcmp(text + n - m, suffix) == 0;
 }
 
+static void free_tensor(void *tensor) {
+    rt_tensor_free(tensor);
+}
+
 static int read_binds(struct reader *r) {
     const struct option_files *given = &r->options->binds;
     struct rt_hash hash;
@@ -106,6 +107,7 @@ static int read_binds(struct reader *r) {
         bool pb = has_suffix(path, ".pb");
         if (!(pb ? rt_tensor_pb_read(&bind->tensor, path, &why) : rt_npy_read(&bind->tensor, path, &why)))
             return refuse(r, 915, path, &why);
+        arena_own(r->arena, &bind->tensor, free_tensor);
         bind->input = given->all.at[i].name;
         r->files->nbinds++;
         rt_hash_text(&hash, bind->input);
@@ -132,11 +134,4 @@ int side_files_read(struct side_files *files, const struct options *options, str
     else if (check_mesh(&r) < 0)
         return -1;
     return read_binds(&r);
-}
-
-void side_files_free(struct side_files *files) {
-    for (int i = 0; i < files->nbinds; i++) rt_tensor_free(&files->binds[i].tensor);
-    rt_json_free(files->plan);
-    files->plan = NULL;
-    files->nbinds = 0;
 }

@@ -11,18 +11,18 @@
 #include "runtime/base/json.h"
 
 struct side_files {
-    const char *policy;              /* "" where a plan is loaded */
-    struct rules *rules;             /* NULL: none */
-    struct rt_json_document *plan;   /* NULL: none */
-    struct mesh mesh;                /* of the rules, the plan, or the options */
-    bool own_mesh;                   /* not of the options */
+    const char *policy;            /* "" where a plan is loaded */
+    struct rules *rules;           /* NULL: none */
+    struct rt_json_document *plan; /* NULL: none */
+    struct mesh mesh;              /* of the rules, the plan, or the options */
+    bool own_mesh;                 /* not of the options */
     int nbinds;
     struct import_bind *binds;
     char plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX]; /* "" where there are none */
 };
 
-/* 0, or -1 with diagnostics; side_files_free in any case. */
-int side_files_read(struct side_files *files, const struct options *options, struct arena *arena, struct diags *diags);
-void side_files_free(struct side_files *files);
+/* 0, or -1 with diagnostics. What was read is the arena's. */
+int side_files_read(struct side_files *files, const struct options *options, struct arena *arena,
+                    struct diags *diags);
 
 #endif

@@ -10,6 +10,7 @@
 #include "ir/text.h"
 #include "passes/pipeline.h"
 #include "passes/plan_file.h"
+#include "ir/base/own.h"
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
@@ -29,8 +30,7 @@ static const char *path_in(const struct check *c, const char *name) {
 }
 
 static int unreadable(const struct check *c, const struct rt_reason *why) {
-    return diag_error(c->diags, why->kind == RT_REASON_SYSTEM ? 601 : 803,
-                      why->kind == RT_REASON_SYSTEM ? EXIT_SYSTEM : EXIT_MALFORMED, NULL, "%s", why->text);
+    return diag_refusal(c->diags, 803, EXIT_MALFORMED, NULL, why);
 }
 
 static int check_files(const struct check *c) {
@@ -72,11 +72,11 @@ static struct attach_file map_file(const struct rt_json *entry) {
 /* Some passes look at small weights, such as masks. */
 static int attach_model(struct check *c) {
     struct rt_reason why;
-    struct rt_json_document *document = rt_json_read(path_in(c, "location.json"), &why);
+    struct rt_json_document *document = own_json(c->arena, path_in(c, "location.json"), &why);
     const struct rt_json *files = document ? rt_json_member(rt_json_root(document), "files") : NULL;
     for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f; f = f->next)
         VEC_PUSH(c->arena, &c->files, map_file(f));
-    rt_json_free(document);
+    arena_release(c->arena, document);
     return attach_weights(c->graph, c->files.n, c->files.at, c->diags);
 }
 
@@ -88,9 +88,10 @@ static int read_graph(struct check *c) {
     struct rt_reason why;
     void *bytes;
     size_t count;
-    if (!rt_file_read(path_in(c, "graph.rir"), (size_t)1 << 32, &bytes, &count, &why)) return unreadable(c, &why);
+    if (!own_file(c->arena, path_in(c, "graph.rir"), (size_t)1 << 32, &bytes, &count, &why))
+        return unreadable(c, &why);
     int status = text_parse(c->arena, c->diags, path_in(c, "graph.rir"), bytes, count, &c->graph);
-    free(bytes);
+    arena_release(c->arena, bytes);
     return status;
 }
 
@@ -152,12 +153,12 @@ static int check_sources(const struct check *c, const struct rankplan *plan) {
         size_t count;
         struct rt_reason why;
         if (strncmp(file->path, "rank_", 5) != 0) continue;
-        if (!rt_file_read(path_in(c, file->path), (size_t)1 << 32, &bytes, &count, &why))
+        if (!own_file(c->arena, path_in(c, file->path), (size_t)1 << 32, &bytes, &count, &why))
             return unreadable(c, &why);
         if (count != file->count || memcmp(bytes, file->bytes, count) != 0)
             diag_error(c->diags, 804, EXIT_MISMATCH, path_in(c, file->path),
                        "the source is not what the verified plan gives");
-        free(bytes);
+        arena_release(c->arena, bytes);
     }
     return c->diags->errors ? -1 : 0;
 }
@@ -167,9 +168,9 @@ int driver_verify(const char *dir, const struct options *options, struct arena *
     struct rt_reason why;
     struct rankplan plan;
     (void)options;
-    c.manifest = rt_json_read(path_in(&c, "manifest.json"), &why);
+    c.manifest = own_json(arena, path_in(&c, "manifest.json"), &why);
     if (!c.manifest) return unreadable(&c, &why);
-    c.plan = rt_json_read(path_in(&c, "plan.json"), &why);
+    c.plan = own_json(arena, path_in(&c, "plan.json"), &why);
     int status = c.plan ? 0 : unreadable(&c, &why);
     if (!status) status = check_files(&c);
     if (!status) status = read_graph(&c);
@@ -178,7 +179,5 @@ int driver_verify(const char *dir, const struct options *options, struct arena *
     if (!status) status = check_plan(&c, &plan);
     if (!status) status = check_sources(&c, &plan);
     unmap_model(&c);
-    rt_json_free(c.plan);
-    rt_json_free(c.manifest);
     return status;
 }

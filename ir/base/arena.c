@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { CHUNK_BYTES = 1 << 16, ALIGN = 16 };
 
@@ -17,7 +18,23 @@ void arena_init(struct arena *arena, size_t budget, jmp_buf *failed) {
     *arena = (struct arena){.budget = budget, .failed = failed};
 }
 
+/* An object that arena_own was told of. */
+struct arena_owned {
+    struct arena_owned *next;
+    void *object;
+    void (*release)(void *object);
+};
+
+static void release_all(struct arena *arena) {
+    while (arena->owned) {
+        struct arena_owned *owned = arena->owned;
+        arena->owned = owned->next;
+        owned->release(owned->object);
+    }
+}
+
 void arena_free(struct arena *arena) {
+    release_all(arena);
     for (struct arena_chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
         next = chunk->next;
         free(chunk);
@@ -40,7 +57,7 @@ static struct arena_chunk *chunk_for(struct arena *arena, size_t bytes) {
     size_t size = bytes > CHUNK_BYTES / 4 ? bytes : CHUNK_BYTES;
 #endif
     struct arena_chunk *chunk = malloc(sizeof *chunk + size);
-    if (!chunk) out_of_memory(arena);
+    if (!chunk) return NULL;
     chunk->used = 0;
     chunk->size = size;
     chunk->next = arena->chunks;
@@ -48,16 +65,56 @@ static struct arena_chunk *chunk_for(struct arena *arena, size_t bytes) {
     return chunk;
 }
 
-void *arena_alloc(struct arena *arena, size_t count, size_t size) {
+/* NULL if there is no memory. */
+static void *try_alloc(struct arena *arena, size_t count, size_t size) {
     size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 2) out_of_memory(arena);
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 2) return NULL;
     bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    if (arena->budget && bytes > arena->budget - arena->used) out_of_memory(arena);
+    if (arena->budget && bytes > arena->budget - arena->used) return NULL;
     struct arena_chunk *chunk = chunk_for(arena, bytes);
+    if (!chunk) return NULL;
     void *object = chunk->data + chunk->used;
     chunk->used += bytes;
     arena->used += bytes;
     return memset(object, 0, bytes);
+}
+
+void *arena_alloc(struct arena *arena, size_t count, size_t size) {
+    void *object = try_alloc(arena, count, size);
+    if (!object) out_of_memory(arena);
+    return object;
+}
+
+void arena_own(struct arena *arena, void *object, void (*release)(void *object)) {
+    struct arena_owned *owned = try_alloc(arena, 1, sizeof *owned);
+    if (!owned) {
+        release(object);
+        out_of_memory(arena);
+    }
+    *owned = (struct arena_owned){arena->owned, object, release};
+    arena->owned = owned;
+}
+
+void arena_release(struct arena *arena, void *object) {
+    for (struct arena_owned **at = &arena->owned; *at; at = &(*at)->next) {
+        struct arena_owned *owned = *at;
+        if (owned->object != object) continue;
+        *at = owned->next;
+        owned->release(owned->object);
+        return;
+    }
+}
+
+static void close_descriptor(void *object) {
+    close((int)(intptr_t)object);
+}
+
+void arena_own_fd(struct arena *arena, int fd) {
+    if (fd >= 0) arena_own(arena, (void *)(intptr_t)fd, close_descriptor);
+}
+
+void arena_close_fd(struct arena *arena, int fd) {
+    if (fd >= 0) arena_release(arena, (void *)(intptr_t)fd);
 }
 
 void *arena_copy(struct arena *arena, const void *data, size_t bytes) {

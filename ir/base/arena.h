@@ -12,11 +12,13 @@
 #include <stdint.h>
 
 struct arena_chunk;
+struct arena_owned;
 
 struct arena {
     struct arena_chunk *chunks;
-    size_t used, budget; /* bytes handed out; at most `budget`, 0: no limit */
-    jmp_buf *failed;     /* NULL: abort */
+    struct arena_owned *owned; /* latest first */
+    size_t used, budget;       /* bytes handed out; at most `budget`, 0: no limit */
+    jmp_buf *failed;           /* NULL: abort */
 };
 
 void arena_init(struct arena *arena, size_t budget, jmp_buf *failed);
@@ -28,6 +30,16 @@ void *arena_alloc(struct arena *arena, size_t count, size_t size);
 void *arena_copy(struct arena *arena, const void *data, size_t bytes);
 char *arena_strdup(struct arena *arena, const char *text);
 char *arena_printf(struct arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* For what lives as long as the arena but is not in it: malloc'ed blocks, mappings, descriptors. release(object) is called
+ * by arena_release or else by arena_free, latest first; and at once where memory runs out in the call itself. So nothing is
+ * lost when an allocation jumps. */
+void arena_own(struct arena *arena, void *object, void (*release)(void *object));
+/* Releases an owned object now. NULL is fine. */
+void arena_release(struct arena *arena, void *object);
+/* The same for a file descriptor, which is closed. -1 is fine. */
+void arena_own_fd(struct arena *arena, int fd);
+void arena_close_fd(struct arena *arena, int fd);
 
 #define ARENA_NEW(arena, type)          ((type *)arena_alloc(arena, 1, sizeof(type)))
 #define ARENA_ARRAY(arena, type, count) ((type *)arena_alloc(arena, (size_t)(count), sizeof(type)))

@@ -41,6 +41,13 @@ int diag_error(struct diags *diags, int code, enum exit_code exit, const char *w
     return -1;
 }
 
+int diag_refusal(struct diags *diags, int code, enum exit_code exit, const char *where,
+                 const struct rt_reason *why) {
+    if (why->kind == RT_REASON_MEMORY) return diag_error(diags, 500, EXIT_LIMIT, NULL, "%s", why->text);
+    if (why->kind == RT_REASON_SYSTEM && exit != EXIT_SYSTEM) code = 601, exit = EXIT_SYSTEM, where = NULL;
+    return diag_error(diags, code, exit, where, "%s", why->text);
+}
+
 void diag_warning(struct diags *diags, int code, const char *where, const char *format, ...) {
     FORMATTED(text, diags, format);
     record(diags, RT_SEVERITY_WARNING, code, EXIT_OK, where, text);

@@ -12,6 +12,7 @@
 #include "ir/base/arena.h"
 #include "ir/base/vec.h"
 #include "runtime/base/diagnostic.h"
+#include "runtime/base/reason.h"
 
 /* Exit codes of every rankc program. */
 enum exit_code {
@@ -49,6 +50,10 @@ int diag_error(struct diags *diags, int code, enum exit_code exit, const char *w
     __attribute__((format(printf, 5, 6)));
 void diag_warning(struct diags *diags, int code, const char *where, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* What base/ refused: E0500 where memory was short, E0601 where the file or the system was (but a code of EXIT_SYSTEM
+ * stays), else as given. */
+int diag_refusal(struct diags *diags, int code, enum exit_code exit, const char *where,
+                 const struct rt_reason *why);
 /* A remark of its own, such as what a policy could not split. */
 void diag_remark(struct diags *diags, const char *where, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

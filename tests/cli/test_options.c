@@ -350,7 +350,7 @@ static void hostile_response_files_end_soon(void **state) {
     write_bytes("big", big, BIG);
     write_bytes("many", big, BIG - 1);
     free(big);
-    REFUSES(601, EXIT_SYSTEM, "at most 1048576", "@big");
+    REFUSES(206, EXIT_USAGE, "at most 1048576", "@big");
     REFUSES(206, EXIT_USAGE, "more than 65536 arguments", "@many");
 }
 

@@ -1,21 +1,13 @@
-/* libFuzzer target: an ONNX model in any state, scanned, unpacked, checked, and every tensor of it decoded.
+/* Fuzz target: an ONNX model in any state, scanned, unpacked, checked, every tensor of it decoded, and imported: shapes
+ * inferred, constants folded.
  *
- * The file lies in memory (memfd), so that the reader's own way of opening is what runs. Build with
- * clang -fsanitize=fuzzer,address,undefined; run with a small stack (ulimit -s 1024) to notice recursion. An arena
- * budget stands for "memory is bounded": running out of it is not a finding.
- */
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
+ * The file lies in memory (memfd), so that the reader's own way of opening is what runs. A model is refused with
+ * diagnostics, or becomes a graph that passes the verifier. Run with a small stack to notice recursion. */
+#include "frontend/import.h"
+#include "ir/verify.h"
+#include "tests/fuzz/fuzz.h"
 
-#include "frontend/onnx_read.h"
-
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes);
-
-static void write_all(int file, const unsigned char *data, size_t bytes) {
-    if (ftruncate(file, 0) != 0 || pwrite(file, data, bytes, 0) != (ssize_t)bytes) abort();
-}
+enum { BUDGET = 128 << 20 };
 
 /* A sum over the bytes, so that a wrong pointer is touched. */
 static unsigned touch(const struct onnx_tensor *tensor) {
@@ -39,30 +31,28 @@ static unsigned decode_tensors(struct onnx_model *model) {
     return sum;
 }
 
-static void open_and_decode(const char *path, struct arena *arena, struct onnx_model **model) {
-    struct diags diags;
-    diags_init(&diags, arena);
-    int status = onnx_open(arena, &diags, path, false, model);
-    if ((status != 0) != (diags_exit(&diags) != EXIT_OK) && diags_exit(&diags) != EXIT_UNSUPPORTED) abort();
-    static volatile unsigned sink;
-    if (status == 0) sink += decode_tensors(*model);
-    (void)sink;
+static void import(struct arena *arena, struct onnx_model *model) {
+    struct import_options options = {.ndims = 0};
+    struct graph *graph;
+    bool good = import_model(arena, model->diags, model, &options, &graph) == 0;
+    fuzz_check(good || diags_exit(model->diags) != EXIT_OK);
+    if (good) fuzz_check(verify_graph(graph, model->diags) == 0);
 }
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes) {
-    static int file = -1;
-    static char path[64];
-    if (file < 0) {
-        file = memfd_create("model.onnx", 0);
-        snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    }
-    write_all(file, data, bytes);
-    struct arena arena;
-    jmp_buf failed;
-    struct onnx_model *volatile model = NULL;
-    arena_init(&arena, 1u << 30, &failed);
-    if (!setjmp(failed)) open_and_decode(path, &arena, (struct onnx_model **)&model);
-    onnx_close(model);
-    arena_free(&arena);
+static void run(struct arena *arena, const unsigned char *data, size_t size) {
+    static volatile unsigned sink;
+    struct onnx_model *model;
+    struct diags diags;
+    diags_init(&diags, arena);
+    int status = onnx_open(arena, &diags, fuzz_file(data, size), false, &model);
+    fuzz_check((status != 0) == (diags_exit(&diags) != EXIT_OK) || diags_exit(&diags) == EXIT_UNSUPPORTED);
+    if (status != 0) return;
+    sink = decode_tensors(model);
+    (void)sink;
+    import(arena, model);
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
+    fuzz_in_arena(BUDGET, run, data, size);
     return 0;
 }

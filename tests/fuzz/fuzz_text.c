@@ -1,26 +1,15 @@
-/* libFuzzer target: the text IR, and what stands behind it, against hostile texts.
- *
- *   clang -g -O1 -fsanitize=fuzzer,address,undefined -I. tests/fuzz/fuzz_text.c ir/[a-z]*.c ir/base/[a-z]*.c \
- *         ir/ops/[a-z]*.c runtime/base/dtype.c -lm -o fuzz_text
+/* Fuzz target: the text IR, and what stands behind it.
  *
  * Any text must give diagnostics or a graph. A graph must print to a text that gives itself back, its nodes must
- * bind and be cut as their factors say, and nodes of small constants must evaluate. Built with -DARENA_MALLOC every
- * object has red zones of its own. */
-#include <setjmp.h>
-#include <stdlib.h>
+ * bind and be cut as their factors say, and nodes of small constants must evaluate. */
 #include <string.h>
 
 #include "ir/eval.h"
 #include "ir/op.h"
 #include "ir/text.h"
-
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
+#include "tests/fuzz/fuzz.h"
 
 enum { BUDGET = 64 << 20, MOST_ELEMENTS = 4096, MOST_ERRORS = 20 };
-
-static void check(bool good) {
-    if (!good) abort();
-}
 
 /* A graph that was read must print to a text that gives itself back. */
 static void check_round_trip(struct arena *arena, const struct graph *graph) {
@@ -28,8 +17,8 @@ static void check_round_trip(struct arena *arena, const struct graph *graph) {
     struct graph *again;
     const char *once = text_print(arena, graph);
     diags_init(&diags, arena);
-    check(text_parse(arena, &diags, "again", once, strlen(once), &again) == 0);
-    check(strcmp(text_print(arena, again), once) == 0);
+    fuzz_check(text_parse(arena, &diags, "again", once, strlen(once), &again) == 0);
+    fuzz_check(strcmp(text_print(arena, again), once) == 0);
 }
 
 /* Extents of the parts of a legal cut add up to the whole. */
@@ -39,14 +28,14 @@ static void check_cut(const struct dims *dims, int operand, const struct node_sp
     struct rt_cut cut = {dims_extent(dims, operand, holding.dim), holding.blocks, holding.unit, ways};
     int64_t sum = 0;
     for (int i = 0; i < ways; i++) sum += rt_cut_extent(&cut, i);
-    check(sum == cut.extent);
+    fuzz_check(sum == cut.extent);
 }
 
 static void check_cuts(struct arena *arena, const struct graph *graph, const struct node *node) {
     struct dims dims;
     struct cut_option options[MAX_NDIM];
     const char *why;
-    check(dims_bind(arena, graph, node, &dims, &why) == 0);
+    fuzz_check(dims_bind(arena, graph, node, &dims, &why) == 0);
     for (int f = 0; f < dims.nfactors; f++) {
         struct node_split split = {f, 1, 1};
         if (!dims_can_split(&dims, &split, 2)) continue;
@@ -67,12 +56,13 @@ static void evaluate(struct graph *graph, int id) {
     if (node->outputs[0] >= 0 && is_small(graph, node->outputs[0])) eval_node(graph, id);
 }
 
-static void run(struct arena *arena, const char *text, size_t size) {
+static void run(struct arena *arena, const unsigned char *data, size_t size) {
+    const char *text = (const char *)data;
     struct diags diags;
     struct graph *graph;
     diags_init(&diags, arena);
     bool good = text_parse(arena, &diags, "fuzz", text, size, &graph) == 0;
-    check(good == (diags.errors == 0) && diags.errors <= MOST_ERRORS);
+    fuzz_check(good == (diags.errors == 0) && diags.errors <= MOST_ERRORS);
     if (!good) return;
     check_round_trip(arena, graph);
     for (int i = 0; i < graph->nodes.n; i++) {
@@ -82,10 +72,6 @@ static void run(struct arena *arena, const char *text, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
-    struct arena arena;
-    jmp_buf failed;
-    arena_init(&arena, BUDGET, &failed);
-    if (setjmp(failed) == 0) run(&arena, (const char *)data, size);
-    arena_free(&arena);
+    fuzz_in_arena(BUDGET, run, data, size);
     return 0;
 }

@@ -1,0 +1,48 @@
+#include "ir/base/own.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/file.h"
+
+bool own_file(struct arena *arena, const char *path, size_t limit, void **bytes, size_t *count,
+              struct rt_reason *why) {
+    if (!rt_file_read(path, limit, bytes, count, why)) return false;
+    arena_own(arena, *bytes, free);
+    return true;
+}
+
+static void free_document(void *document) {
+    rt_json_free(document);
+}
+
+static struct rt_json_document *own_document(struct arena *arena, struct rt_json_document *document) {
+    if (document) arena_own(arena, document, free_document);
+    return document;
+}
+
+struct rt_json_document *own_json(struct arena *arena, const char *path, struct rt_reason *why) {
+    return own_document(arena, rt_json_read(path, why));
+}
+
+struct rt_json_document *own_json_text(struct arena *arena, const char *text, struct rt_reason *why) {
+    return own_document(arena, rt_json_parse(text, strlen(text), why));
+}
+
+static void discard_writer(void *writer) {
+    rt_json_discard(writer);
+}
+
+struct rt_json_writer *own_json_writer(struct arena *arena) {
+    struct rt_json_writer *writer = ARENA_NEW(arena, struct rt_json_writer);
+    rt_json_start(writer);
+    arena_own(arena, writer, discard_writer);
+    return writer;
+}
+
+const char *own_json_end(struct arena *arena, struct rt_json_writer *writer) {
+    struct rt_reason why;
+    const char *text = rt_json_end(writer, &why) ? arena_copy(arena, writer->text, writer->bytes) : NULL;
+    arena_release(arena, writer);
+    return text;
+}

@@ -1,0 +1,172 @@
+#!/usr/bin/python3
+"""Models whose names are hostile compile and compute what they should, and nothing of the names gets out.
+
+    tests/bad/names.py --rankc BUILD/frontend/rankc [--random N [--seed S]] [--record]
+
+A model adds a different weight at each node; nodes, values and weights are called as hostile.py says, by every single byte,
+or (--random) by random bytes. It is compiled, built, and run on one rank and on two: the sums must be exact, the generated
+files printable ASCII, no symbol and no file foreign, manifest.json and plan.json must have the names. Then: output
+directories, instances and model files with such names."""
+import argparse
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+try:
+    import numpy
+    import onnx  # noqa: F401
+except ImportError:
+    print("Python has no numpy or onnx")
+    sys.exit(77)
+
+import models as m
+from hostile import NAMES
+from record import record
+
+BITS = numpy.array([0x7FC00001, 0xFFC12345, 0x7F800000, 0xFF800000, 0x00000001, 0x80000000, 0x7F7FFFFF], "<u4")
+GENERATED = re.compile(r"[\t\n -~]*")
+
+
+class Failure(Exception):
+    pass
+
+
+def expect(good, what):
+    if not good:
+        raise Failure(what)
+
+
+def byte_names():
+    """Every byte but NUL, as three bytes: the library takes text alone, so that bytes are put in its place later."""
+    return [chr(0xE000 + b) for b in range(1, 256)]
+
+
+def put_bytes(serialized):
+    for b in range(1, 256):
+        serialized = serialized.replace(chr(0xE000 + b).encode(), bytes([b, 0xFF, b]))
+    return serialized
+
+
+def random_names(n, seed):
+    rng = random.Random(seed)
+    parts = NAMES + [chr(rng.randrange(1, 0xD800)) for _ in range(200)] + [chr(c) for c in range(1, 128)]
+    return list(dict.fromkeys("v" + "".join(rng.choices(parts, k=rng.randrange(1, 6))) for _ in range(n)))
+
+
+def adder(names):
+    """y = x + the sum of i * (-1)^i for the i-th name, by one Add for each; and the special floats as they are."""
+    nodes, weights, value = [], [], "x"
+    for i, name in enumerate(names):
+        weights.append(m.tensor("w:" + name, [4], [i * (-1) ** i] * 4))
+        result = "y" if i == len(names) - 1 else name
+        nodes.append(m.node("Add", "", "", name="n:" + name))
+        nodes[-1].input[:] = [value, "w:" + name]
+        nodes[-1].output[:] = [result]
+        value = result
+    nodes.append(m.node("Concat", "bits bits", "b", name=names[0] + "?", axis=0))
+    weights.append(m.raw("bits", [len(BITS)], BITS.tobytes()))
+    made = m.model(nodes, outputs=[m.value("y"), m.value("b", (2 * len(BITS),))], initializers=weights)
+    made.producer_name = "x\nint evil4=4;"
+    made.doc_string = made.graph.doc_string = "*/ int evil5=5; /*"
+    made.graph.name = "g*/ int evil6=6; /*"
+    return made
+
+
+def run(command, cwd, **how):
+    done = subprocess.run(command, cwd=cwd, capture_output=True, stdin=subprocess.DEVNULL, **how)
+    expect(done.returncode == 0, f"{command} ends with {done.returncode}: {done.stderr.decode(errors='replace')[:800]}")
+    return done.stdout.decode()
+
+
+def check_files(result, names):
+    """What was generated is text of ASCII without the names; manifest and plan have them all."""
+    for path in result.rglob("*"):
+        if path.suffix in (".c", ".h") or path.name == "Makefile":
+            text = path.read_text("latin-1")
+            expect(GENERATED.fullmatch(text), f"{path.name} is not printable ASCII")
+            expect("evil" not in text and "pwn" not in text, f"{path.name} has a name's text")
+    for name in ("manifest.json", "plan.json"):
+        listed = {n["name"] for n in json.loads((result / name).read_text("ascii"))["nodes"]}
+        missing = {"n:" + put_bytes(n.encode()).decode("utf-8", "surrogateescape") for n in names} - listed
+        expect(not missing, f"{name} lacks {sorted(missing)[:3]}")
+    symbols = subprocess.run(["nm", result / "build" / "run"], capture_output=True, text=True, check=False).stdout
+    expect(symbols and "evil" not in symbols, "the program has a foreign symbol")
+
+
+def check_values(directory, n):
+    want = numpy.arange(4, dtype="f4") + sum(i * (-1) ** i for i in range(n))
+    listed = {o["name"]: o["file"] for o in json.loads((directory / "outputs.json").read_text())["outputs"]}
+    got = numpy.load(directory / listed["y"])
+    expect((got == want).all(), f"y is {got}, not {want}")
+    bits = numpy.load(directory / listed["b"]).view("<u4")
+    expect((bits == numpy.concatenate([BITS, BITS])).all(), f"constants are {[hex(b) for b in bits]}")
+
+
+def check_model(rankc, d, names, plans):
+    (d / "m.onnx").write_bytes(put_bytes(adder(names).SerializeToString()))
+    numpy.save(d / "x.npy", numpy.arange(4, dtype="f4"))
+    for plan in plans:
+        run([rankc, "compile", "m.onnx", "-o", "out", "--reuse", "override", *plan], d)
+        check_files(d / "out" / "m" / "_", names)
+        run([rankc, "run", "out/m/_", "--input", "x=x.npy", "--output-dir", "got"], d)
+        check_values(d / "got", len(names))
+        run([rankc, "show", "out"], d)
+        run([rankc, "verify", "out"], d)
+    expect(sorted(p.name for p in d.iterdir()) == ["got", "m.onnx", "out", "x.npy"], "files beside the output")
+
+
+def check_paths(rankc, d):
+    """Model file, output directory and instance, each called worse than the one before."""
+    for i, name in enumerate(["a b", "it's", 'say "x"', "$HOME $(touch pwn)", "-o", "a#b%c;d&e|f", "\u00e4\U0001f4a9", "\\", "x" * 200, "a=b:c"]):
+        at = d / str(i)
+        at.mkdir()
+        model = at / (name + ".onnx")
+        model.write_bytes(m.relu().SerializeToString())
+        numpy.save(at / "x.npy", numpy.array([-1, 0, 1, 2], "f4"))
+        out = "./" + name
+        run([rankc, "compile", "./" + name + ".onnx", "-o", out, "--instance-name", "i" + re.sub(r"[^A-Za-z0-9_.-]", "_", name[:20]),
+             *(["--no-build"] if i not in BUILT else [])], at)
+        if i in BUILT:
+            run([rankc, "run", out, "--input", "x=x.npy", "--output-dir", "got " + name], at)
+            expect((numpy.load(at / ("got " + name) / "y.npy") == [0, 0, 1, 2]).all(), f"wrong values in {name!r}")
+    expect(not list(d.rglob("pwn")), "a command in a name was run")
+
+
+BUILT = (1, 3, 7)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--random", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--record", action="store_true")
+    arguments = parser.parse_args()
+    rankc = os.path.abspath(arguments.rankc)
+    os.environ["CFLAGS"] = "-O1 -Wall -Werror -Wno-unused-variable -Wno-unused-function"
+    names = random_names(arguments.random, arguments.seed) if arguments.random else NAMES + byte_names()
+    start, failed = time.monotonic(), 0
+    with tempfile.TemporaryDirectory(prefix="rankc-names-") as own:
+        try:
+            (Path(own) / "m").mkdir()
+            check_model(rankc, Path(own) / "m", names, [[], ["--pas", "hybrid:tensor=2"]])
+            if not arguments.random:
+                (Path(own) / "p").mkdir()
+                check_paths(rankc, Path(own) / "p")
+        except Failure as failure:
+            failed = 1
+            print(failure)
+    print(f"{len(names)} names{', failed' if failed else ''}")
+    if arguments.record:
+        record(f"hostile names{', random' if arguments.random else ''}", len(names), time.monotonic() - start, failed)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

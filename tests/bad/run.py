@@ -1,0 +1,232 @@
+#!/usr/bin/python3
+"""Compiles what is bad, and checks how it is refused.
+
+    tests/bad/run.py --rankc BUILD/frontend/rankc [--all] [--times N] [--sanitized] [--record] [ROW...]
+
+A row (case.py) is one input. It must end by itself with its exit code, in its time and memory; say what its text says,
+with a place, on lines of printable ASCII that are diagnostics; and leave everything as it was: the result of an earlier
+compile to the byte and the time, and no file beside it. Its twin, the same with hostile names (hostile.py), must end the
+same way and say so in JSON of printable ASCII. ROW is the beginning of ids: "A13", "F". The quick run leaves out the large
+inputs, which --all has; --times N compares the diagnostics of N runs. --record appends to docs/robustness.md.
+Exits with 77 (skip) without Python's onnx."""
+import argparse
+import dataclasses
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+try:
+    import onnx  # noqa: F401
+except ImportError:
+    print("Python has no onnx")
+    sys.exit(77)
+
+import external
+import framing
+import hostile
+import models
+import operators
+import plans
+import structure
+import tensors
+from record import record
+
+NAMED = structure.ROWS + tensors.ROWS + operators.ROWS  # models, whose names can be changed
+ROWS = framing.ROWS + external.ROWS + plans.ROWS + NAMED
+LINE = re.compile(rb"rankc: (error|warning|note)(\[E\d{4}\])?: [ -~]+|  --> [ -~]+|  (note|help): [ -~]+")
+WAY_SLOWER = 30  # with sanitizers
+
+
+def snapshot(directory):
+    """Every file with its kind, size, content and time; a lock is signed and wiped clean again, which takes time."""
+    found = {}
+    for root, dirs, files in os.walk(directory):
+        for name in dirs + files:
+            path = os.path.join(root, name)
+            s = os.lstat(path)
+            content = None
+            if os.path.isfile(path) and not os.path.islink(path) and s.st_size < 1 << 26 and os.access(path, os.R_OK):
+                with open(path, "rb") as f:
+                    content = f.read()
+            found[os.path.relpath(path, directory)] = (
+                s.st_mode, s.st_size, 0 if name.startswith(".lock-") else s.st_mtime_ns, content)
+    return found
+
+
+class Failure(Exception):
+    pass
+
+
+def expect(good, what):
+    if not good:
+        raise Failure(what)
+
+
+class Runner:
+    def __init__(self, arguments, own):
+        self.rankc, self.sanitized, self.times = os.path.abspath(arguments.rankc), arguments.sanitized, arguments.times
+        self.own = own
+        self.earlier = own / "earlier"
+        self.earlier.mkdir()
+        (self.earlier / "m.onnx").write_bytes(models.model([models.node("Neg", "x", "y")]).SerializeToString())
+        subprocess.run([self.rankc, "compile", "m.onnx", "--no-build", "-o", "out", "-q"], cwd=self.earlier, check=True)
+
+    def prepare(self, row):
+        """The directory of the case: an earlier result of m.onnx, then what the row makes."""
+        d = Path(tempfile.mkdtemp(dir=self.own))
+        (d / "tmp").mkdir()
+        shutil.copytree(self.earlier / "out", d / "out", copy_function=shutil.copy2)
+        made = row.make(d)
+        if row.twin:
+            if isinstance(made, bytes) or made is None:
+                return None
+            made = hostile.twin(made)
+        if made is not None:
+            (d / "m.onnx").write_bytes(made if isinstance(made, bytes) else made.SerializeToString())
+        return d
+
+    def compile(self, row, d):
+        """Exit status and stderr."""
+        command = [self.rankc, *(["compile", row.model] if row.verb is None else row.verb), *row.args]
+        if row.verb is None:
+            command += ["--no-build", "-o", "out", "--reuse", "override", "-q"]
+        if row.twin:
+            command.append("--json")
+        environment = {**os.environ, "HOME": str(d / "tmp"), "TMPDIR": str(d / "tmp"), "LC_ALL": "C"}
+        limit = row.seconds * (WAY_SLOWER if self.sanitized else 1)
+        restore = row.before(d) if row.before else None
+        said = self.own / f"{d.name}.stderr"
+        with open(said, "wb") as err:
+            child = subprocess.Popen(command, cwd=d, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                     stderr=err, user=row.uid)
+            try:
+                status, usage = wait(child, 10 * limit)
+            finally:
+                if restore:
+                    restore()
+        expect(status is not None, f"runs for more than {10 * limit} s")
+        # Of the CPU's time: others may be loud.
+        used = usage.ru_utime + usage.ru_stime
+        expect(used <= limit, f"takes {used:.1f} s, at most {limit} s are allowed")
+        expect(self.sanitized or usage.ru_maxrss <= row.mebibytes << 10, f"has {usage.ru_maxrss >> 10} MiB resident")
+        return status, said.read_bytes()
+
+    def check_text(self, row, status, text):
+        if row.twin:
+            self.check_json(row, text)
+            return
+        lines = text.splitlines()
+        for line in lines:
+            expect(LINE.fullmatch(line), f"this is no diagnostic: {line!r}")
+        errors = sum(line.startswith(b"rankc: error") for line in lines)
+        if status == 0:
+            expect(errors == 0, "an error, and exit 0")
+            return
+        expect(errors == row.errors if row.errors is not None else errors >= 1, f"{errors} errors")
+        places = [line[6:].decode() for line in lines if line.startswith(b"  --> ")]
+        expect(row.place is None or (places and all(re.match(row.place, p) for p in places)), "no place")
+        expect(len(lines) <= 6 * errors, "too many lines")
+        expect(re.search(row.text, text.decode()), f"the text is not {row.text!r}")
+
+    def check_json(self, row, text):
+        expect(re.fullmatch(rb"[\n -~]*", text), "this is not printable")
+        errors = 0
+        for line in text.splitlines():
+            item = json.loads(line)
+            errors += item["severity"] == "error"
+            for words in [item["text"], item["where"] or "", *item["notes"]]:
+                expect(re.fullmatch(r"[ -~]*", words), f"this is not printable: {words!r}")
+        expect(errors == row.errors if row.errors is not None else errors >= 1, f"{errors} errors")
+
+    def judge(self, row):
+        """Whether there was anything to run, and what is wrong with it, or None."""
+        try:
+            return self.run(row), None
+        except Failure as failure:
+            return True, f"{row.id}: {failure}"
+
+    def run(self, row):
+        d = self.prepare(row)
+        if d is None:
+            return False
+        if row.uid is not None:
+            os.chmod(self.own, 0o755)
+            subprocess.run(["chown", "-R", str(row.uid), d], check=True)
+        before = snapshot(d)
+        status, text = self.compile(row, d)
+        try:
+            expect(status in (row.exit if isinstance(row.exit, tuple) else (row.exit,)), f"exit {status}, not {row.exit}")
+            self.check_text(row, status, text)
+            for _ in range(self.times - 1):
+                again = self.compile(row, d)
+                expect(again[0] == status and (again[1] == text or row.before), "another run says something else")
+            after = snapshot(d)
+            if row.before:  # changes the model itself
+                before.pop(row.model), after.pop(row.model)
+            beside = {p for p in after if p not in before and not p.startswith("out/m/_/")}
+            expect(not beside, f"makes {sorted(beside)}")
+            changed = {p for p in before if after.get(p) != before[p] and not (status == 0 and re.match("out($|/m)", p))}
+            expect(not changed, f"changes {sorted(changed)}")
+        except Failure as failure:
+            raise Failure(f"{failure}\n{text.decode(errors='replace')[:2000]}") from None
+        shutil.rmtree(d)
+        return True
+
+
+def wait(child, limit):
+    """Status (negative: the signal) and resource usage; (None, None) after `limit` seconds."""
+    late = threading.Event()
+    timer = threading.Timer(limit, lambda: (late.set(), child.kill()))
+    timer.start()
+    _, status, usage = os.wait4(child.pid, 0)
+    timer.cancel()
+    child.returncode = os.waitstatus_to_exitcode(status)
+    return (None, None) if late.is_set() else (child.returncode, usage)
+
+
+def chosen(arguments):
+    for row in ROWS:
+        if any(row.id.startswith(s) for s in arguments.rows) or (not arguments.rows and (arguments.all or not row.slow)):
+            if row.uid is None or os.geteuid() == 0:
+                yield row
+                if row in NAMED and row.exit:
+                    yield dataclasses.replace(row, id=row.id + " twin", twin=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--sanitized", action="store_true", help="rankc is built with sanitizers: slower, larger")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("rows", nargs="*")
+    arguments = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    failed = count = 0
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="rankc-bad-") as own:
+        runner = Runner(arguments, Path(own))
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for done, failure in pool.map(runner.judge, chosen(arguments)):
+                count += done
+                failed += failure is not None
+                if failure:
+                    print(failure, flush=True)
+    print(f"{count} bad inputs, {failed} failed")
+    if arguments.record:
+        record("bad inputs" + (", sanitized" if arguments.sanitized else ""), count * arguments.times, time.monotonic() - start, failed)
+    return 1 if failed or not count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

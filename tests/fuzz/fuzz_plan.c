@@ -1,0 +1,28 @@
+/* Fuzz target: plan files (--load-plan), read as the driver does and applied.
+ *
+ * A file is refused with diagnostics, or the graph that follows it passes the verifier after every pass. */
+#include "frontend/cli/side_files.h"
+#include "passes/pipeline.h"
+#include "tests/fuzz/fuzz.h"
+
+enum { BUDGET = 64 << 20 };
+
+static void run(struct arena *arena, const unsigned char *data, size_t size) {
+    struct options options = {.load_plan = fuzz_file(data, size)};
+    struct side_files files;
+    struct diags diags;
+    diags_init(&diags, arena);
+    bool good = side_files_read(&files, &options, arena, &diags) == 0;
+    fuzz_check(good == (diags.errors == 0));
+    if (!good) return;
+    struct graph *graph = fuzz_graph(arena);
+    graph->mesh = files.mesh;
+    struct pass_context context = {.plan = rt_json_root(files.plan), .plan_file = "fuzz", .diags = &diags};
+    bool planned = pipeline_run(graph, &context, NULL) == 0;
+    fuzz_check(planned == (diags.errors == 0));
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
+    fuzz_in_arena(BUDGET, run, data, size);
+    return 0;
+}

@@ -1,0 +1,66 @@
+#!/bin/sh
+# Fuzzes one target under the address and undefined-behaviour sanitizers, with a stack of 1 MiB.
+#
+#   tests/fuzz/run.sh onnx|text|rules|plan|template EXECUTIONS
+#
+# Builds with clang in build-fuzz (or $FUZZ_BUILD). Goes on from where it was stopped: the corpus it found and the number of
+# executions are kept in the build directory. When it ends, at the number, by a signal or by a finding, it appends a row to
+# docs/robustness.md. Findings are left in the build directory; each goes, minimized, into tests/fuzz/corpus.
+set -eu
+
+target=${1-} wanted=${2-}
+case $target:$wanted in
+onnx:[1-9]* | text:[1-9]* | rules:[1-9]* | plan:[1-9]* | template:[1-9]*) ;;
+*)
+    sed -n 's/^# \{0,1\}//; 2,8p' "$0" >&2
+    exit 2
+    ;;
+esac
+
+cd "$(dirname "$0")/../.."
+build=${FUZZ_BUILD:-build-fuzz}
+own=$build/fuzzing/$target
+chunk=200000
+case $target in onnx | text) most_bytes=16384 ;; *) most_bytes=4096 ;; esac
+
+[ -f "$build/build.ninja" ] || CC=clang meson setup "$build" -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false \
+    --buildtype=debugoptimized -Dc_args='-fsanitize=fuzzer-no-link -fno-sanitize-recover=undefined -DARENA_MALLOC'
+ninja -C "$build" "tests/fuzz/fuzz_$target"
+mkdir -p "$own/corpus" "$own/findings"
+
+# Models of the ONNX test suite are seeds too.
+if [ "$target" = onnx ] && [ ! -d "$own/suite" ]; then
+    mkdir "$own/suite"
+    find /usr/share/libonnx-testdata -name model.onnx -size -16k 2>/dev/null | while read -r model; do
+        cp "$model" "$own/suite/$(printf '%s' "$model" | cksum | cut -d ' ' -f 1)"
+    done
+fi
+
+done=$(cat "$own/executions" 2>/dev/null || echo 0)
+before=$done
+start=$(date +%s)
+
+report() {
+    table=docs/robustness.md
+    printf '| %s | %s | %s | %d | %d | %d | %d |\n' "$(date +%Y-%m-%d)" "$(git rev-parse --short HEAD)" "fuzz $target" \
+        $((done - before)) $(($(date +%s) - start)) "$(find "$own/corpus" -type f | wc -l)" \
+        "$(find "$own/findings" -type f | wc -l)" >>"$table"
+    tail -n 1 "$table"
+}
+trap report EXIT
+trap 'exit 130' INT TERM
+
+ulimit -s 1024
+while [ "$done" -lt "$wanted" ]; do
+    runs=$((wanted - done))
+    [ "$runs" -le "$chunk" ] || runs=$chunk
+    set -- "$own/corpus" "tests/fuzz/corpus/$target"
+    [ ! -d "$own/suite" ] || set -- "$@" "$own/suite"
+    status=0
+    "$build/tests/fuzz/fuzz_$target" -runs=$runs -max_len=$most_bytes -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+        -artifact_prefix="$own/findings/" "$@" >"$own/log" 2>&1 || status=$?
+    executed=$(sed -n 's/^stat::number_of_executed_units: *//p' "$own/log")
+    done=$((done + ${executed:-0}))
+    echo "$done" >"$own/executions"
+    [ "$status" = 0 ] || { tail -n 60 "$own/log" >&2; exit 1; }
+done
