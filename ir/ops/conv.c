@@ -86,34 +86,42 @@ static bool covered(const struct window *w, int d, int64_t in, int64_t *out) {
 
 typedef bool extent_fn(const struct window *w, int d, int64_t in, int64_t *out);
 
-/* Factor i of `in`, factor o of `out`, of spatial dimension d; o reads windows of i unless it writes them. */
-static void bind_windows(struct dims *dims, const struct window *w, int d, int64_t in, int64_t out, bool writes) {
-    int i = dims_factor(dims, "i", d, in, FACTOR_HALO),
-        o = dims_factor(dims, "o", d, out, writes ? FACTOR_WHOLE : FACTOR_PASS);
+/* What an operator does with the spatial dimensions of input 0: the operand `at` has an index for each of the others' that
+ * `extent_of` gives. It may be cut as `kind` says; unless it is whole, it is of positions, which read windows of input 0. */
+struct sliding {
+    extent_fn *extent_of;
+    int at;
+    enum factor_kind kind;
+};
+
+/* Factor i of `in`, factor o of `out`, of spatial dimension d. */
+static void bind_windows(struct dims *dims, const struct window *w, const struct sliding *how, int d, int64_t in,
+                         int64_t out) {
+    int i = dims_factor(dims, "i", d, in, FACTOR_HALO), o = dims_factor(dims, "o", d, out, how->kind);
     dims_set(&dims->operand[0], SPATIAL + d, i);
-    dims_set(&dims->operand[dims->ninputs], SPATIAL + d, o);
-    if (writes) return;
+    dims_set(&dims->operand[how->at], SPATIAL + d, o);
+    if (how->kind == FACTOR_WHOLE) return;
     struct reach reach = {.positions = out, .stride = w->stride[d], .before = w->begin[d]};
     if (!span(w, d, &reach.span)) BUG("a window that was bound has no span");
     dims->factor[i].over = o;
     dims->factor[i].reach = reach;
 }
 
-/* Factors of the spatial dimensions of input and output, by `extent_of`. */
-static int bind_spatial(struct dims *dims, const struct window *w, const struct tensor *x, extent_fn *extent_of,
+/* Factors of the spatial dimensions of input 0 and of the other operand. */
+static int bind_spatial(struct dims *dims, const struct window *w, const struct tensor *x, struct sliding how,
                         const char **why) {
-    struct operand *in = &dims->operand[0], *out = &dims->operand[dims->ninputs];
+    struct operand *in = &dims->operand[0], *out = &dims->operand[how.at];
     in->ndim = out->ndim = x->ndim;
     for (int d = 0; d < w->n; d++) {
         int64_t extent, own = x->dims[SPATIAL + d];
-        if (!extent_of(w, d, own, &extent))
+        if (!how.extent_of(w, d, own, &extent))
             return refuse(dims, why, "the window leaves nothing of dimension %d of extent %lld", SPATIAL + d,
                           (long long)own);
         if (!passes(w, d)) {
-            bind_windows(dims, w, d, own, extent, extent_of == covered);
+            bind_windows(dims, w, &how, d, own, extent);
             continue;
         }
-        int i = dims_factor(dims, "i", d, own, FACTOR_PASS);
+        int i = dims_factor(dims, "i", d, own, how.kind == FACTOR_SUM ? FACTOR_SUM : FACTOR_PASS);
         dims_set(in, SPATIAL + d, i);
         dims_set(out, SPATIAL + d, i);
     }
@@ -158,7 +166,8 @@ static int bind_convolution(struct dims *dims, const struct graph *graph, const 
         window.extent[d] = w->dims[SPATIAL + d];
         dims_set(weights, SPATIAL + d, dims_factor(dims, "k", d, window.extent[d], FACTOR_WHOLE));
     }
-    return bind_spatial(dims, &window, x, transposed ? covered : positions, why);
+    const struct sliding reads = {positions, 2, FACTOR_PASS}, writes = {covered, 2, FACTOR_WHOLE};
+    return bind_spatial(dims, &window, x, transposed ? writes : reads, why);
 }
 
 DIMS_FN(dims_conv) {
@@ -180,20 +189,84 @@ void split_conv_transpose(struct graph *graph, const struct dims *dims, const in
     if (local[1][1]) attr_set(graph, node, attr_of_int("group", local[dims->ninputs][1] / local[1][1]));
 }
 
-DIMS_FN(dims_pool) {
-    const struct tensor *x = input(graph, node, 0);
-    struct window window;
+/* Of a node that has the window's extents as an attribute. */
+static int read_extents(struct dims *dims, const struct node *node, const struct tensor *x, struct window *window,
+                        const char **why) {
     int n;
     const int64_t *extents = attr_ints(node, "window", &n);
     if (x->ndim != n + SPATIAL)
         return refuse(dims, why, "a window of %d dimensions over %s", n, tensor_type(dims->arena, x));
-    if ((*why = read_window(node, n, &window))) return -1;
-    for (int d = 0; d < n; d++) window.extent[d] = extents[d];
+    if ((*why = read_window(node, n, window))) return -1;
+    for (int d = 0; d < n; d++) window->extent[d] = extents[d];
+    return 0;
+}
+
+/* The gradient of a result: as the result would be. */
+static int check_positions(struct dims *dims, const struct tensor *dy, const char **why) {
+    bool same = dy->ndim == dims->operand[1].ndim;
+    for (int d = 0; d < dy->ndim && same; d++) same = dy->dims[d] == dims_extent(dims, 1, d);
+    return same ? 0 : refuse(dims, why, "the gradient %s is of another result", tensor_type(dims->arena, dy));
+}
+
+/* x (n+, (g c), i..) and the gradient (n+, (g m), o+..) -> weights ((g m), c, k..), all sums over samples and positions:
+ * ranks that hold some of these have partial sums. */
+DIMS_FN(dims_conv_weight_grad) {
+    const struct tensor *x = input(graph, node, 0), *dy = input(graph, node, 1);
+    struct operand *in = &dims->operand[0], *out = &dims->operand[1], *weights = &dims->operand[2];
+    int64_t groups = attr_int(node, "group", 1);
+    struct window window;
+    if (read_extents(dims, node, x, &window, why) < 0) return -1;
+    if (groups < 1 || x->dims[1] % groups || dy->ndim < SPATIAL || dy->dims[1] % groups)
+        return refuse(dims, why, "%lld groups of the channels of %s and %s", (long long)groups,
+                      tensor_type(dims->arena, x), tensor_type(dims->arena, dy));
+    int n = dims_factor(dims, "n", -1, x->dims[0], FACTOR_SUM);
+    int g = groups == 1 ? -1 : dims_factor(dims, "g", -1, groups, FACTOR_PASS);
+    int c = dims_factor(dims, "c", -1, x->dims[1] / groups, FACTOR_PASS);
+    int m = dims_factor(dims, "m", -1, dy->dims[1] / groups, FACTOR_PASS);
+    dims_set(in, 0, n);
+    dims_set(out, 0, n);
+    set_grouped(in, 1, g, c);
+    set_grouped(out, 1, g, m);
+    set_grouped(weights, 0, g, m);
+    dims_set(weights, 1, c);
+    weights->ndim = x->ndim;
+    for (int d = 0; d < window.n; d++)
+        dims_set(weights, SPATIAL + d, dims_factor(dims, "k", d, window.extent[d], FACTOR_WHOLE));
+    if (bind_spatial(dims, &window, x, (struct sliding){positions, 1, FACTOR_SUM}, why) < 0) return -1;
+    return check_positions(dims, dy, why);
+}
+
+void split_conv_weight_grad(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM],
+                            struct node *node) {
+    (void)dims;
+    if (local[2][1]) attr_set(graph, node, attr_of_int("group", local[0][1] / local[2][1]));
+}
+
+/* Samples and channels, the same ones in operands 0 and 1. */
+static void bind_planes(struct dims *dims, const struct tensor *x) {
     for (int d = 0; d < SPATIAL; d++) {
         dims_set(&dims->operand[0], d, dims_factor(dims, d ? "c" : "n", -1, x->dims[d], FACTOR_PASS));
         dims->operand[1].dim[d] = dims->operand[0].dim[d];
     }
-    return bind_spatial(dims, &window, x, positions, why);
+}
+
+DIMS_FN(dims_pool) {
+    const struct tensor *x = input(graph, node, 0);
+    struct window window;
+    if (read_extents(dims, node, x, &window, why) < 0) return -1;
+    bind_planes(dims, x);
+    return bind_spatial(dims, &window, x, (struct sliding){positions, 1, FACTOR_PASS}, why);
+}
+
+/* x (n, c, i..) and the gradient (n, c, o..) -> (n, c, i..). Windows may overlap in the result, so it is not cut there. */
+DIMS_FN(dims_max_pool_grad) {
+    const struct tensor *x = input(graph, node, 0), *dy = input(graph, node, 1);
+    struct window window;
+    if (read_extents(dims, node, x, &window, why) < 0) return -1;
+    bind_planes(dims, x);
+    if (bind_spatial(dims, &window, x, (struct sliding){positions, 1, FACTOR_WHOLE}, why) < 0) return -1;
+    dims->operand[2] = dims->operand[0];
+    return check_positions(dims, dy, why);
 }
 
 /* Folding: plain loops over every window --------------------------------------------------------------------------- */
@@ -276,16 +349,24 @@ static void each_plane(const struct planes *p, double *y, const double *x, const
                 }
 }
 
+/* Of a convolution of x by w to y; false if the window is none. */
+static bool planes_of(const struct eval *eval, const struct tensor *x, const struct tensor *w,
+                      const struct tensor *y, bool transposed, struct planes *p) {
+    *p = (struct planes){
+        .groups = attr_int(eval->node, "group", 1), .batch = x->dims[0], .weights = spatial_elements(w)};
+    if (read_window(eval->node, x->ndim - SPATIAL, &p->window)) return false;
+    for (int d = 0; d < p->window.n; d++) p->window.extent[d] = w->dims[SPATIAL + d];
+    p->positions = (transposed ? x : y)->dims + SPATIAL;
+    p->values = (transposed ? y : x)->dims + SPATIAL;
+    p->c = x->dims[1] / p->groups;
+    p->m = y->dims[1] / p->groups;
+    return true;
+}
+
 static int eval_planes(struct eval *eval, bool transposed) {
     const struct tensor *x = eval->in[0], *w = eval->in[1], *y = eval->out;
-    struct planes p = {
-        .groups = attr_int(eval->node, "group", 1), .batch = x->dims[0], .weights = spatial_elements(w)};
-    if (read_window(eval->node, x->ndim - SPATIAL, &p.window)) return -1;
-    for (int d = 0; d < p.window.n; d++) p.window.extent[d] = w->dims[SPATIAL + d];
-    p.positions = (transposed ? x : y)->dims + SPATIAL;
-    p.values = (transposed ? y : x)->dims + SPATIAL;
-    p.c = x->dims[1] / p.groups;
-    p.m = y->dims[1] / p.groups;
+    struct planes p;
+    if (!planes_of(eval, x, w, y, transposed, &p)) return -1;
     double *sums = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(y) + 1);
     if (tensor_elements(y) && tensor_elements(x))
         each_plane(&p, sums, as_doubles(eval, 0), as_doubles(eval, 1), spatial_elements(y), spatial_elements(x),
@@ -302,6 +383,36 @@ EVAL(eval_conv_transpose) {
     return eval_planes(eval, true);
 }
 
+/* The window of weights that each element of a plane of x meets, times the plane of the result's gradient. */
+static void weigh(const struct planes *p, double *dw, const double *x, const double *dy) {
+    int64_t o[MAX_NDIM] = {0}, i[MAX_NDIM], at = 0;
+    do {
+        int64_t k[MAX_NDIM] = {0}, tap = 0;
+        do {
+            if (read_at(&p->window, o, k, p->values, i))
+                dw[tap] += x[eval_offset(i, p->values, p->window.n)] * dy[at];
+            tap++;
+        } while (eval_next(k, p->window.extent, p->window.n));
+        at++;
+    } while (eval_next(o, p->positions, p->window.n));
+}
+
+EVAL(eval_conv_weight_grad) {
+    const struct tensor *x = eval->in[0], *dy = eval->in[1], *w = eval->out;
+    struct planes p;
+    if (!planes_of(eval, x, w, dy, false, &p)) return -1;
+    double *sums = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(w) + 1);
+    const double *values = as_doubles(eval, 0), *gradients = as_doubles(eval, 1);
+    for (int64_t n = 0; n < p.batch && tensor_elements(x) && tensor_elements(dy); n++)
+        for (int64_t m = 0; m < p.groups * p.m; m++)
+            for (int64_t c = 0; c < p.c; c++)
+                weigh(&p, sums + (m * p.c + c) * p.weights,
+                      values + (n * p.groups * p.c + m / p.m * p.c + c) * spatial_elements(x),
+                      gradients + (n * p.groups * p.m + m) * spatial_elements(dy));
+    store_all(eval, sums);
+    return 0;
+}
+
 /* Elements of the window that lie inside the padded input: what count_include_pad divides by. */
 static int64_t padded_elements(const struct window *w, const int64_t *o, const int64_t *extent) {
     int64_t count = 1;
@@ -314,46 +425,86 @@ static int64_t padded_elements(const struct window *w, const int64_t *o, const i
     return count;
 }
 
-static double pool_at(const struct window *w, const double *x, const int64_t *o, const int64_t *extent,
-                      bool largest, bool padded) {
-    int64_t k[MAX_NDIM] = {0}, i[MAX_NDIM], count = 0;
-    double result = largest ? -INFINITY : 0;
+/* Where the largest element is, the first of equal ones but the last of NaNs, as in PyTorch; -1 outside of the plane. */
+static int64_t place_of_largest(const struct window *w, const double *x, const int64_t *o, const int64_t *extent) {
+    int64_t k[MAX_NDIM] = {0}, i[MAX_NDIM], largest = -1;
     do {
         if (!read_at(w, o, k, extent, i)) continue;
-        double value = x[eval_offset(i, extent, w->n)];
-        if (!largest)
-            result += value;
-        else if (value > result || isnan(value))
-            result = value;
-        count++;
+        int64_t at = eval_offset(i, extent, w->n);
+        if (largest < 0 || x[at] > x[largest] || isnan(x[at])) largest = at;
     } while (eval_next(k, w->extent, w->n));
-    return largest ? result : result / (double)(padded ? padded_elements(w, o, extent) : count);
+    return largest;
 }
 
-static int eval_pool(struct eval *eval, bool largest) {
+static double largest_of(const struct window *w, const double *x, const int64_t *o, const int64_t *extent,
+                         bool padded) {
+    int64_t place = place_of_largest(w, x, o, extent);
+    (void)padded;
+    return place < 0 ? -INFINITY : x[place];
+}
+
+static double mean_of(const struct window *w, const double *x, const int64_t *o, const int64_t *extent,
+                      bool padded) {
+    int64_t k[MAX_NDIM] = {0}, i[MAX_NDIM], count = 0;
+    double sum = 0;
+    do {
+        if (!read_at(w, o, k, extent, i)) continue;
+        sum += x[eval_offset(i, extent, w->n)];
+        count++;
+    } while (eval_next(k, w->extent, w->n));
+    return sum / (double)(padded ? padded_elements(w, o, extent) : count);
+}
+
+static bool window_of(const struct node *node, struct window *w) {
+    int n;
+    const int64_t *extents = attr_ints(node, "window", &n);
+    if (read_window(node, n, w)) return false;
+    for (int d = 0; d < n; d++) w->extent[d] = extents[d];
+    return true;
+}
+
+typedef double result_fn(const struct window *w, const double *x, const int64_t *o, const int64_t *extent,
+                         bool padded);
+
+static int eval_pool(struct eval *eval, result_fn *result_of) {
     const struct tensor *x = eval->in[0], *y = eval->out;
     struct window w;
-    int n;
-    const int64_t *extents = attr_ints(eval->node, "window", &n);
-    if (read_window(eval->node, n, &w)) return -1;
-    for (int d = 0; d < n; d++) w.extent[d] = extents[d];
+    if (!window_of(eval->node, &w)) return -1;
     double *values = as_doubles(eval, 0),
            *results = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(y) + 1);
     int64_t planes = y->dims[0] * y->dims[1], at = 0;
     bool padded = attr_int(eval->node, "count_include_pad", 0) != 0;
     for (int64_t plane = 0; plane < planes && tensor_elements(y); plane++) {
         int64_t o[MAX_NDIM] = {0};
-        do results[at++] = pool_at(&w, values + plane * spatial_elements(x), o, x->dims + SPATIAL, largest, padded);
-        while (eval_next(o, y->dims + SPATIAL, n));
+        do results[at++] = result_of(&w, values + plane * spatial_elements(x), o, x->dims + SPATIAL, padded);
+        while (eval_next(o, y->dims + SPATIAL, w.n));
     }
     store_all(eval, results);
     return 0;
 }
 
 EVAL(eval_max_pool) {
-    return eval_pool(eval, true);
+    return eval_pool(eval, largest_of);
 }
 
 EVAL(eval_average_pool) {
-    return eval_pool(eval, false);
+    return eval_pool(eval, mean_of);
+}
+
+EVAL(eval_max_pool_grad) {
+    const struct tensor *x = eval->in[0], *dy = eval->in[1];
+    struct window w;
+    if (!window_of(eval->node, &w)) return -1;
+    const double *values = as_doubles(eval, 0), *gradients = as_doubles(eval, 1);
+    double *sums = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(x) + 1);
+    for (int64_t plane = 0; plane < x->dims[0] * x->dims[1] && tensor_elements(dy); plane++) {
+        int64_t o[MAX_NDIM] = {0}, first = plane * spatial_elements(x);
+        do {
+            int64_t place = place_of_largest(&w, values + first, o, x->dims + SPATIAL);
+            if (place >= 0) sums[first + place] += *gradients;
+            gradients++;
+        } while (eval_next(o, dy->dims + SPATIAL, w.n));
+    }
+    store_all(eval, sums);
+    return 0;
 }

@@ -7,6 +7,10 @@
 #define GRAD(name) int name(struct gradient *g)
 
 GRAD(grad_matmul);
+GRAD(grad_conv);
+GRAD(grad_conv_transpose);
+GRAD(grad_max_pool);
+GRAD(grad_average_pool);
 GRAD(grad_softmax);
 GRAD(grad_log_softmax);
 GRAD(grad_cumsum);

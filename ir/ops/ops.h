@@ -32,7 +32,9 @@ DIMS_FN(dims_scatter_elements);
 DIMS_FN(dims_scatter_nd);
 DIMS_FN(dims_conv);
 DIMS_FN(dims_conv_transpose);
+DIMS_FN(dims_conv_weight_grad);
 DIMS_FN(dims_pool);
+DIMS_FN(dims_max_pool_grad);
 DIMS_FN(dims_whole_like_0); /* result shaped as input 0, nothing may be cut */
 DIMS_FN(dims_whole_like_1);
 DIMS_FN(dims_fused);
@@ -43,6 +45,7 @@ SPLIT_ATTR(split_slice);
 SPLIT_ATTR(split_gather_grad); /* size := rows of the part */
 SPLIT_ATTR(split_conv); /* group := groups of the part */
 SPLIT_ATTR(split_conv_transpose);
+SPLIT_ATTR(split_conv_weight_grad);
 
 EVAL(eval_matmul);
 EVAL(eval_reduce);
@@ -59,7 +62,9 @@ EVAL(eval_gather_nd);
 EVAL(eval_scatter_elements);
 EVAL(eval_conv);
 EVAL(eval_conv_transpose);
+EVAL(eval_conv_weight_grad);
 EVAL(eval_max_pool);
+EVAL(eval_max_pool_grad);
 EVAL(eval_average_pool);
 
 /* Reason text for *why; returns -1. */

@@ -223,7 +223,8 @@ static int64_t least(int64_t a, int64_t b) {
 
 /* An operator over a window begins where its first position does, and ends where the last one or the padding does. */
 static void offset_window(const struct trial *t, struct graph *part, struct node *node, const int *coordinate) {
-    struct share x = share_of(t, 0, coordinate), y = share_of(t, t->dims.ninputs, coordinate);
+    const int positions = strcmp(node->op->name, "ConvWeightGrad") == 0 ? 1 : t->dims.ninputs;
+    struct share x = share_of(t, 0, coordinate), y = share_of(t, positions, coordinate);
     const struct tensor *whole = tensor_of(t, 0);
     int n, taps;
     const int64_t *stride = attr_ints(node, "stride", &n), *dilation = attr_ints(node, "dilation", &n),
@@ -234,7 +235,7 @@ static void offset_window(const struct trial *t, struct graph *part, struct node
         const int64_t *in = x.index[2 + d], *out = y.index[2 + d], held = x.n[2 + d], made = y.n[2 + d];
         const int64_t span = ((window ? window[d] : tensor_of(t, 1)->dims[2 + d]) - 1) * dilation[d] + 1;
         begin[d] = pad[0][d], end[d] = pad[1][d];
-        if (made == tensor_of(t, t->dims.ninputs)->dims[2 + d] || stride[d] + span == 2) continue;
+        if (made == tensor_of(t, positions)->dims[2 + d] || stride[d] + span == 2) continue;
         begin[d] = in[0] - (out[0] * stride[d] - pad[0][d]);
         end[d] =
             least(out[made - 1] * stride[d] - pad[0][d] + span, whole->dims[2 + d] + pad[1][d]) - in[held - 1] - 1;
@@ -246,9 +247,10 @@ static void offset_window(const struct trial *t, struct graph *part, struct node
 static const struct {
     const char *op;
     void (*apply)(const struct trial *t, struct graph *part, struct node *node, const int *coordinate);
-} offsets[] = {{"Trilu", offset_trilu},         {"Gather", offset_gather}, {"GatherGrad", offset_gather_grad},
-               {"Attention", offset_attention}, {"Conv", offset_window},   {"MaxPool", offset_window},
-               {"AveragePool", offset_window}};
+} offsets[] = {
+    {"Trilu", offset_trilu},         {"Gather", offset_gather},        {"GatherGrad", offset_gather_grad},
+    {"Attention", offset_attention}, {"Conv", offset_window},          {"MaxPool", offset_window},
+    {"AveragePool", offset_window},  {"ConvWeightGrad", offset_window}};
 
 /* Evaluation --------------------------------------------------------------------------------------------------- */
 

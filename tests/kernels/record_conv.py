@@ -1,13 +1,15 @@
 #!/usr/bin/python3
 """Records what PyTorch computes for convolutions and pooling: ./record_conv.py > recorded_conv.h
 
-Inputs are not recorded: element i of x is (7 i mod 23 - 11) / 8, of w (5 i mod 19 - 9) / 8, so that sums are exact in f32.
+Inputs are not recorded: element i of x is (7 i mod 23 - 11) / 8, of w, or of the gradient dy, (5 i mod 19 - 9) / 8, so that
+sums are exact in f32.
 Needs python3-torch; the tests do not.
 """
 import torch
 from torch.nn import functional as F
 
 CONV, TRANSPOSE, MAX, AVERAGE = "RECORDED_CONV", "RECORDED_TRANSPOSE", "RECORDED_MAX", "RECORDED_AVERAGE"
+WEIGHTS, MAX_GRAD = "RECORDED_WEIGHTS", "RECORDED_MAX_GRAD"
 cases = []
 
 
@@ -28,9 +30,10 @@ def braces(values):
     return "{" + ", ".join(str(v) for v in values) + "}"
 
 
-def record(kind, x, w, y, group, stride, dilation, begin, end, flag=0):
+def record(kind, x, w, y, group, stride, dilation, begin, end, flag=0, expected=None):
+    """`expected` is what is computed, of y's shape if that is not y."""
     name = "recorded_%d" % len(cases)
-    values = [{"nan": "NAN", "-inf": "-INFINITY"}.get(str(v), v.hex()) for v in y.flatten().tolist()]
+    values = [{"nan": "NAN", "-inf": "-INFINITY"}.get(str(v), v.hex()) for v in (y if expected is None else expected).flatten().tolist()]
     lines = [", ".join(values[i:i + 6]) for i in range(0, len(values), 6)]
     print("static const double %s[] = {\n    %s,\n};" % (name, ",\n    ".join(lines)))
     cases.append("{%s, %d, %s, %s, %s, %d, %s, %s, %s, %s, %d, %s}" % (kind, y.dim(), braces(x), braces(w), braces(y.shape), group,
@@ -44,6 +47,13 @@ def conv(x, w, group, stride, dilation, begin, end):
     record(CONV, x, w, y, group, stride, dilation, begin, end)
 
 
+def weights(x, w, group, stride, dilation, pad):
+    by = w_of(w).requires_grad_()
+    y = (F.conv1d, F.conv2d, F.conv3d)[len(stride) - 1](x_of(x), by, None, stride, pad, dilation, group)
+    dw = torch.autograd.grad(y, by, w_of(list(y.shape)))[0]
+    record(WEIGHTS, x, w, y, group, stride, dilation, pad, pad, expected=dw)
+
+
 def transpose(x, w, group, stride, dilation, pad, more):
     f = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(stride) - 1]
     y = f(x_of(x), w_of(w), None, stride, pad, more, group, dilation)
@@ -55,7 +65,11 @@ def max_pool(x, window, stride, dilation, pad, ceil):
     values = x_of(x)
     values.view(-1)[5] = float("nan")
     values.view(-1)[17] = float("-inf")
-    record(MAX, x, [0, 0] + window, f(values, window, stride, pad, dilation, ceil_mode=ceil), 1, stride, dilation, pad, pad)
+    values.requires_grad_()
+    y = f(values, window, stride, pad, dilation, ceil_mode=ceil)
+    record(MAX, x, [0, 0] + window, y, 1, stride, dilation, pad, pad)
+    dx = torch.autograd.grad(y, values, w_of(list(y.shape)))[0]
+    record(MAX_GRAD, x, [0, 0] + window, y, 1, stride, dilation, pad, pad, expected=dx)
 
 
 def average_pool(x, window, stride, pad, ceil, include):
@@ -74,6 +88,11 @@ conv([1, 2, 3, 4, 5], [3, 2, 2, 1, 3], 1, [1, 2, 1], [1, 1, 2], [1, 0, 2], [0, 1
 transpose([2, 3, 5], [3, 2, 4], 1, [3], [1], [1], [2])
 transpose([1, 4, 3, 4], [4, 3, 3, 2], 2, [2, 1], [1, 2], [1, 0], [1, 0])
 transpose([1, 2, 2, 3, 2], [2, 2, 2, 2, 3], 1, [2, 1, 2], [1, 2, 1], [0, 1, 1], [0, 0, 1])
+weights([2, 3, 9], [4, 3, 3], 1, [2], [1], [1])
+weights([3, 4, 5, 6], [6, 2, 3, 2], 2, [1, 2], [2, 1], [2, 0])
+weights([2, 5, 4, 7], [5, 1, 3, 3], 5, [1, 1], [1, 1], [1, 1])
+weights([2, 4, 3, 3], [3, 4, 1, 1], 1, [1, 1], [1, 1], [0, 0])
+weights([1, 2, 3, 4, 5], [3, 2, 2, 1, 3], 1, [1, 2, 1], [1, 1, 2], [1, 0, 2])
 max_pool([2, 1, 11], [3], [2], [1], [1], True)
 max_pool([1, 2, 7, 6], [3, 2], [2, 2], [1, 2], [1, 1], True)
 max_pool([1, 1, 4, 5, 6], [2, 3, 2], [1, 2, 2], [1, 1, 1], [0, 1, 1], False)

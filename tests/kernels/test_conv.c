@@ -6,7 +6,14 @@
 #include <math.h>
 #include <string.h>
 
-enum recorded_kind { RECORDED_CONV, RECORDED_TRANSPOSE, RECORDED_MAX, RECORDED_AVERAGE };
+enum recorded_kind {
+    RECORDED_CONV,
+    RECORDED_TRANSPOSE,
+    RECORDED_WEIGHTS,
+    RECORDED_MAX,
+    RECORDED_MAX_GRAD,
+    RECORDED_AVERAGE
+};
 
 struct recorded {
     enum recorded_kind kind;
@@ -41,6 +48,14 @@ static void narrow(float *to, const double *from, int64_t count) {
                                                r->dilation, r->begin),                                             \
                          RT_OK);                                                                                   \
         break;                                                                                                     \
+    case RECORDED_WEIGHTS:                                                                                         \
+        assert_int_equal(rt_conv_weight_grad_##s(rt, out, in, by, r->ndim, r->x, r->w, r->y, r->group, r->stride,  \
+                                                 r->dilation, r->begin),                                           \
+                         RT_OK);                                                                                   \
+        break;                                                                                                     \
+    case RECORDED_MAX_GRAD:                                                                                        \
+        rt_max_pool_grad_##s(out, in, by, r->ndim, r->x, r->y, r->w + 2, r->stride, r->dilation, r->begin);        \
+        break;                                                                                                     \
     case RECORDED_MAX:                                                                                             \
         rt_max_pool_##s(out, in, r->ndim, r->x, r->y, r->w + 2, r->stride, r->dilation, r->begin);                 \
         break;                                                                                                     \
@@ -50,13 +65,23 @@ static void narrow(float *to, const double *from, int64_t count) {
         break;                                                                                                     \
     }
 
+/* The shapes of the second operand, and of what is computed: a gradient is given, or is the result. */
+static const int64_t *operand_dims(const struct recorded *r) {
+    return r->kind == RECORDED_WEIGHTS || r->kind == RECORDED_MAX_GRAD ? r->y : r->w;
+}
+
+static const int64_t *result_dims(const struct recorded *r) {
+    return r->kind == RECORDED_WEIGHTS ? r->w : r->kind == RECORDED_MAX_GRAD ? r->x : r->y;
+}
+
 static void check_recorded(struct rt *rt, const struct recorded *r) {
-    int64_t nx = test_count(r->x, r->ndim), nw = test_count(r->w, r->ndim), ny = test_count(r->y, r->ndim);
+    int64_t nx = test_count(r->x, r->ndim), nw = test_count(operand_dims(r), r->ndim),
+            ny = test_count(result_dims(r), r->ndim);
     double *x = test_new(nx, 8), *w = test_new(nw, 8), *y = test_new(ny, 8);
     float *x32 = test_new(nx, 4), *w32 = test_new(nw, 4), *y32 = test_new(ny, 4);
     fill(x, nx, 7, 23, 11);
     fill(w, nw, 5, 19, 9);
-    if (r->kind == RECORDED_MAX) x[5] = NAN, x[17] = -INFINITY;
+    if (r->kind == RECORDED_MAX || r->kind == RECORDED_MAX_GRAD) x[5] = NAN, x[17] = -INFINITY;
     narrow(x32, x, nx);
     narrow(w32, w, nw);
     RUN(f64, y, x, w)
@@ -157,6 +182,13 @@ static void convolve(struct rt *rt, float *y, const struct trial *t) {
         RT_OK);
 }
 
+static void weigh(struct rt *rt, float *dw, const float *dy, const struct trial *t) {
+    const struct shape *s = t->shape;
+    assert_int_equal(rt_conv_weight_grad_f32(rt, dw, t->x32, dy, t->ndim, t->x, t->w, t->y, s->groups, s->stride,
+                                             s->dilation, s->begin),
+                     RT_OK);
+}
+
 /* Element `at` of y by definition: in f32 rounded after every step, in f64, and the sum of the terms' sizes. */
 struct element {
     float rounded;
@@ -239,6 +271,32 @@ static void test_transpose_is_adjoint(void **state) {
     test_close(rt);
 }
 
+/* <conv(x, w), g> = <w, conv_weight_grad(x, g)>, exact on small whole numbers whatever the order of the sums. */
+static void check_weights_are_adjoint(struct rt *rt, const struct shape *s) {
+    struct trial t = make(s);
+    float *y = test_new(t.ny, 4), *g = test_new(t.ny, 4), *back = test_new(t.nw, 4);
+    double left = 0, right = 0;
+    for (int64_t i = 0; i < t.nx; i++) t.x32[i] = (float)test_random(9) - 4;
+    for (int64_t i = 0; i < t.nw; i++) t.w32[i] = (float)test_random(9) - 4;
+    for (int64_t i = 0; i < t.ny; i++) g[i] = (float)test_random(9) - 4;
+    convolve(rt, y, &t);
+    weigh(rt, back, g, &t);
+    for (int64_t i = 0; i < t.ny; i++) left += (double)y[i] * (double)g[i];
+    for (int64_t i = 0; i < t.nw; i++) right += (double)back[i] * (double)t.w32[i];
+    assert_true(left == right);
+    test_free_all();
+}
+
+static void test_weight_gradient_is_adjoint(void **state) {
+    (void)state;
+    static const char *const kernels[] = {"reference", "auto"};
+    for (int i = 0; i < 2; i++) {
+        struct rt *rt = test_open(kernels[i]);
+        for (int s = 0; s < SHAPES; s++) check_weights_are_adjoint(rt, &shapes[s]);
+        test_close(rt);
+    }
+}
+
 /* Cuts and threads ------------------------------------------------------------------------------------------------ */
 
 /* Sample by sample, group by group, and in two parts of a group's output channels: the same bits as all at once. */
@@ -266,12 +324,34 @@ static void check_cuts(struct rt *rt, const struct shape *s) {
     test_free_all();
 }
 
+/* The weights of a part of all samples' output channels, by the gradient of that part. */
+static void check_weight_cuts(struct rt *rt, const struct shape *s) {
+    struct trial t = make(s), part = t;
+    int64_t plane = t.ny / (s->batch * s->groups * s->m), window = t.nw / (s->groups * s->m);
+    float *g = test_new(t.ny, 4), *some = test_new(t.ny, 4), *dw = test_new(t.nw, 4), *parts = test_new(t.nw, 4);
+    if (s->groups > 1 || s->m == 1) return test_free_all();
+    test_f32(g, t.ny);
+    weigh(rt, dw, g, &t);
+    for (int64_t m = 0; m < s->m; m += part.y[1]) {
+        part.y[1] = part.w[0] = m ? s->m - m : (s->m + 1) / 2;
+        for (int64_t i = 0; i < s->batch; i++)
+            memcpy(some + i * part.y[1] * plane, g + (i * s->m + m) * plane,
+                   (size_t)(part.y[1] * plane) * sizeof *g);
+        weigh(rt, parts + m * window, some, &part);
+    }
+    test_same_f32(parts, dw, t.nw, "cut");
+    test_free_all();
+}
+
 static void test_cuts(void **state) {
     (void)state;
     static const char *const kernels[] = {"reference", "auto"};
     for (int i = 0; i < 2; i++) {
         struct rt *rt = test_open(kernels[i]);
-        for (int s = 0; s < SHAPES && rt_kernels_invariant(rt); s++) check_cuts(rt, &shapes[s]);
+        for (int s = 0; s < SHAPES && rt_kernels_invariant(rt); s++) {
+            check_cuts(rt, &shapes[s]);
+            check_weight_cuts(rt, &shapes[s]);
+        }
         test_close(rt);
     }
 }
@@ -294,6 +374,13 @@ static void test_threads(void **state) {
             convolve(rt, many, &t);
             rt_kernels_threads(before);
             if (rt_kernels_invariant(rt)) test_same_f32(many, one, t.ny, "3 threads");
+            float *dw = test_new(t.nw, 4), *shared = test_new(t.nw, 4);
+            before = rt_kernels_threads(1);
+            weigh(rt, dw, one, &t);
+            rt_kernels_threads(3);
+            weigh(rt, shared, one, &t);
+            rt_kernels_threads(before);
+            if (rt_kernels_invariant(rt)) test_same_f32(shared, dw, t.nw, "weights, 3 threads");
             test_free_all();
             test_close(rt);
         }
@@ -318,6 +405,9 @@ static void test_empty(void **state) {
     assert_int_equal(rt_conv_f32(rt, out, in, weights, 4, row, w_row, y_row, 1, one, one, pad), RT_OK);
     for (int i = 0; i < 8; i++) assert_true(out[i] == 0);
     rt_max_pool_f32(out, in, 4, none, no_y, one, one, one, zero);
+    rt_max_pool_grad_f32(out, in, in, 4, none, no_y, one, one, one, zero);
+    assert_int_equal(rt_conv_weight_grad_f32(rt, out, in, in, 4, none, w, no_y, 1, one, one, zero), RT_OK);
+    for (int i = 0; i < 6; i++) assert_true(out[i] == 0);
     test_close(rt);
 }
 
@@ -326,6 +416,7 @@ int main(void) {
         cmocka_unit_test(test_recorded),
         cmocka_unit_test(test_definition),
         cmocka_unit_test(test_transpose_is_adjoint),
+        cmocka_unit_test(test_weight_gradient_is_adjoint),
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_empty),

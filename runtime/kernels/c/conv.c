@@ -11,13 +11,17 @@
  * y(m, pixels) = w(m, depth) columns(depth, pixels), where row (c, k) of columns is what window element k reads of channel
  * c. The columns are never there as a whole: a thread collects a block of RT_GEMM_DEPTH rows by TILE pixels on its stack
  * and adds its product to y, block after block of depth. So nothing is allocated, and a sum has the same order for every
- * tile. A pointwise convolution reads the columns from x. */
+ * tile. A pointwise convolution reads the columns from x.
+ *
+ * The gradient of the weights is the sum over samples of dy(m, pixels) columns(depth, pixels)': there a block is
+ * RT_GEMM_DEPTH pixels by TILE rows of the columns, turned. */
 #define BLOCK_BYTES    (RT_GEMM_DEPTH * 128 * 4)
 #define PIECE          32      /* output channels at least, where threads share them out */
 #define PARALLEL_FLOPS 1048576 /* multiply-adds below which threads do not pay */
 #define SCATTER_ROWS   64      /* of a transposed convolution's products at a time */
 #define SCATTER_TILE   128     /* input positions at a time; part of the order of the sums */
 #define NARROW_ROWS    256
+#define TURNED         16 /* columns of a weight gradient's operand that are turned at a time: a cache line */
 
 struct rt_window rt_window_of(int ndim, const int64_t *x_dims, const int64_t *k, const int64_t *y_dims,
                               const int64_t *stride, const int64_t *dilation, const int64_t *begin) {
@@ -61,17 +65,18 @@ static struct rt_conv shape_of(struct rt_window window, const int64_t *x_dims, c
     return conv;
 }
 
-/* How the work is shared out: tiles of `width` pixels by pieces of `rows` output channels. */
+/* How the work is shared out: tiles of `width` columns by pieces of `rows` output channels. */
 struct shares {
     int64_t tiles, width, pieces, rows;
 };
 
-static struct shares share_out(const struct rt_conv *conv, int64_t most) {
-    int64_t pixels = conv->window.y_plane, threads = omp_get_max_threads();
-    struct shares s = {.tiles = (pixels + most - 1) / most, .pieces = 1, .rows = conv->m};
-    s.width = ((pixels + s.tiles - 1) / s.tiles + 15) / 16 * 16;
-    s.tiles = (pixels + s.width - 1) / s.width;
-    int64_t items = conv->batch * conv->groups * s.tiles;
+/* So many products, each of all output channels of a group by `columns`; `most` fit a tile. */
+static struct shares share_out(const struct rt_conv *conv, int64_t products, int64_t columns, int64_t most) {
+    int64_t threads = omp_get_max_threads();
+    struct shares s = {.tiles = (columns + most - 1) / most, .pieces = 1, .rows = conv->m};
+    s.width = ((columns + s.tiles - 1) / s.tiles + 15) / 16 * 16;
+    s.tiles = (columns + s.width - 1) / s.width;
+    int64_t items = products * s.tiles;
     if (items % threads == 0 || items >= 8 * threads || conv->m < 2 * PIECE) return s;
     s.rows = max_i64(((conv->m + threads - 1) / threads + PIECE - 1) / PIECE * PIECE, PIECE);
     s.pieces = (conv->m + s.rows - 1) / s.rows;

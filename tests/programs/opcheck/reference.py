@@ -50,16 +50,26 @@ def padded(x, a, value):
     return pad(x, value, {"begin": zeros + a["begin"], "end": zeros + a["end"]})
 
 
+def convolution(ndim):
+    return [torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d][ndim - 3]
+
+
 def conv(x, w, a):
-    function = [torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d][x.ndim - 3]
     x, w = torch.from_numpy(padded(x, a, 0)), torch.from_numpy(w)
-    return function(x, w, None, a["stride"], 0, a["dilation"], a["group"]).numpy()
+    return convolution(x.ndim)(x, w, None, a["stride"], 0, a["dilation"], a["group"]).numpy()
 
 
 def conv_transpose(x, w, a):
     function = [torch.nn.functional.conv_transpose1d, torch.nn.functional.conv_transpose2d][x.ndim - 3]
     y = function(torch.from_numpy(x), torch.from_numpy(w), None, a["stride"], 0, 0, a["group"], a["dilation"]).numpy()
     return padded(y, {"begin": [-b for b in a["begin"]], "end": [-e for e in a["end"]]}, 0)
+
+
+def conv_weight_grad(x, dy, a):
+    """By PyTorch's autograd."""
+    w = torch.zeros((dy.shape[1], x.shape[1] // a["group"], *a["window"]), dtype=torch.float64, requires_grad=True)
+    y = convolution(x.ndim)(torch.from_numpy(padded(x, a, 0)), w, None, a["stride"], 0, a["dilation"], a["group"])
+    return torch.autograd.grad(y, w, torch.from_numpy(dy))[0].numpy()
 
 
 def overhang(x, a, spans):
@@ -83,6 +93,16 @@ def windows(x, a, value, beyond):
 
 def max_pool(x, a):
     return windows(x, a, -np.inf, -np.inf).max(tuple(range(-len(a["window"]), 0)))
+
+
+def max_pool_grad(x, dy, a):
+    """By PyTorch's autograd, which knows equal elements and NaN; what is around x is smaller than all of it."""
+    function = [torch.nn.functional.max_pool1d, torch.nn.functional.max_pool2d][x.ndim - 3]
+    behind = overhang(x, a, [(w - 1) * d + 1 for w, d in zip(a["window"], a["dilation"])])["end"][2:]
+    around = [n for b, e, more in zip(a["begin"], a["end"], behind) for n in (e + more, b)][::-1]
+    x = torch.from_numpy(np.array(x)).requires_grad_()
+    y = function(torch.nn.functional.pad(x, around, value=-np.inf), a["window"], a["stride"], 0, a["dilation"])
+    return torch.autograd.grad(y, x, torch.from_numpy(dy))[0].numpy()
 
 
 def average_pool(x, a):
@@ -304,7 +324,9 @@ REFERENCE = {
     "MatMul": matmul,
     "Conv": conv,
     "ConvTranspose": conv_transpose,
+    "ConvWeightGrad": conv_weight_grad,
     "MaxPool": max_pool,
+    "MaxPoolGrad": max_pool_grad,
     "AveragePool": average_pool,
     "Softmax": softmax,
     "LogSoftmax": log_softmax,
