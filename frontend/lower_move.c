@@ -172,6 +172,14 @@ int lower_gather_elements(struct lower *l) {
     return lower_result(l, at < 0 ? -1 : emit(l, "GatherElements", 2, (int[]){l->inputs[0], at}, 1, &attr));
 }
 
+/* The core operator for attribute reduction, NULL after a diagnostic. */
+static const char *scatter_of(struct lower *l, const char *replaces, const char *adds) {
+    const char *reduction = lower_text(l, "reduction");
+    if (strcmp(reduction, "none") == 0) return replaces;
+    if (strcmp(reduction, "add") == 0 && rt_dtype_is_float(lower_dtype(l, l->inputs[0]))) return adds;
+    return lower_unsupported(l, "reduction"), NULL;
+}
+
 int lower_scatter_elements(struct lower *l) {
     struct tensor x = lower_input(l, 0), index = lower_input(l, 1), updates = lower_input(l, 2);
     const int64_t *values;
@@ -181,12 +189,13 @@ int lower_scatter_elements(struct lower *l) {
     for (int d = 0; same && d < index.ndim; d++) same = updates.dims[d] == index.dims[d];
     if (!same) return lower_misfit(l, l->inputs[1], l->inputs[2]);
     if (!fits_elements(&x, &index, axis)) return lower_misfit(l, l->inputs[0], l->inputs[1]);
-    if (strcmp(lower_text(l, "reduction"), "none") != 0) return lower_unsupported(l, "reduction");
+    const char *op = scatter_of(l, "ScatterElements", "ScatterElementsAdd");
+    if (!op) return -1;
     if (check_indices(l, l->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
     struct attr attr = attr_of_int("axis", axis);
     int at = index_type(l, l->inputs[1]);
     int inputs[] = {l->inputs[0], at, l->inputs[2]};
-    return lower_result(l, at < 0 ? -1 : emit(l, "ScatterElements", 3, inputs, 1, &attr));
+    return lower_result(l, at < 0 ? -1 : emit(l, op, 3, inputs, 1, &attr));
 }
 
 /* Known indices of GatherND and ScatterND, each row of `depth` into dimensions from `first` on. */
@@ -225,11 +234,12 @@ int lower_scatter_nd(struct lower *l) {
     for (int d = 0; fits && d < updates.ndim; d++)
         fits = updates.dims[d] == (d < index.ndim - 1 ? index.dims[d] : x.dims[d - (index.ndim - 1) + depth]);
     if (!fits) return lower_misfit(l, l->inputs[1], l->inputs[2]);
-    if (strcmp(lower_text(l, "reduction"), "none") != 0) return lower_unsupported(l, "reduction");
+    const char *op = scatter_of(l, "ScatterND", "ScatterNDAdd");
+    if (!op) return -1;
     if (check_rows(l, &x, 0, depth) < 0) return -1;
     struct attr attr = attr_of_int("depth", depth);
     int inputs[] = {l->inputs[0], emit_cast(l, l->inputs[1], RT_I64), l->inputs[2]};
-    return lower_result(l, inputs[1] < 0 ? -1 : emit(l, "ScatterND", 3, inputs, 1, &attr));
+    return lower_result(l, inputs[1] < 0 ? -1 : emit(l, op, 3, inputs, 1, &attr));
 }
 
 /* Picks by a condition: the shape of the result is the data's, so it must be known -------------------------------- */

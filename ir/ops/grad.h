@@ -19,6 +19,7 @@ GRAD(grad_rmsnorm);
 GRAD(grad_rope);
 GRAD(grad_reduce_sum);
 GRAD(grad_reduce_extreme); /* maximum and minimum */
+GRAD(grad_reduce_prod);
 GRAD(grad_reshape);
 GRAD(grad_transpose);
 GRAD(grad_expand);
@@ -28,5 +29,9 @@ GRAD(grad_pad);
 GRAD(grad_trilu);
 GRAD(grad_cast);
 GRAD(grad_gather);
+GRAD(grad_gather_elements);
+GRAD(grad_gather_nd);
+GRAD(grad_scatter_elements); /* those that add too */
+GRAD(grad_scatter_nd);
 
 #endif

@@ -179,3 +179,17 @@ GRAD(grad_reduce_extreme) {
     int count = chosen < 0 ? -1 : gradient_sum(g, chosen, n, axes, true);
     return g->dx[0] = of(g, "a * (b / c)", chosen, dy, count);
 }
+
+/* The product of the other elements: without zeros the whole by this one; the only zero has that of the rest. */
+GRAD(grad_reduce_prod) {
+    static const char *const names[] = {"dy", "x", "zeros", "rest"};
+    static const char text[] = "dy * (x == 0 ? (zeros == 1 ? rest : 0) : (zeros == 0 ? rest / x : 0))";
+    int n, x = g->node.inputs[0], dy = unreduced(g, g->dy);
+    const int64_t *axes = attr_ints(&g->node, "axes", &n);
+    struct attr attrs[] = {attr_of_ints("axes", n, axes), attr_of_int("keepdims", 1)};
+    int zero = of(g, "a == 0 ? 1 : 0", x, x, x), zeros = zero < 0 ? -1 : gradient_sum(g, zero, n, axes, true);
+    int others = of(g, "a == 0 ? 1 : a", x, x, x),
+        rest = others < 0 ? -1 : build(&g->b, "ReduceProd", 1, &others, 2, attrs);
+    if (dy < 0 || zeros < 0 || rest < 0) return -1;
+    return g->dx[0] = gradient_expr(g, text, 4, names, (int[]){dy, x, zeros, rest});
+}

@@ -127,3 +127,46 @@ GRAD(grad_gather) {
     struct attr attrs[] = {attr_of_int("axis", axis), attr_of_int("size", x->dims[axis])};
     return g->dx[0] = build(&g->b, "GatherGrad", 2, (int[]){g->dy, g->node.inputs[1]}, 2, attrs);
 }
+
+static int zeros(struct gradient *g, const struct tensor *like) {
+    const struct tensor t = *like;
+    return build_expand(&g->b, build_scalar(&g->b, t.dtype, 0), t.ndim, t.dims);
+}
+
+/* A node of up to three inputs with the attributes of the forward node. */
+static int like_forward(struct gradient *g, const char *op, int n, int a, int b, int c) {
+    if (a < 0 || c < 0) return -1;
+    return build(&g->b, op, n, (int[]){a, b, c}, g->node.nattrs, g->node.attrs);
+}
+
+/* Elements that were picked several times get the sum. */
+GRAD(grad_gather_elements) {
+    int none = zeros(g, gradient_input(g, 0));
+    return g->dx[0] = like_forward(g, "ScatterElementsAdd", 3, none, g->node.inputs[1], g->dy);
+}
+
+GRAD(grad_gather_nd) {
+    int none = zeros(g, gradient_input(g, 0));
+    return g->dx[0] = like_forward(g, "ScatterNDAdd", 3, none, g->node.inputs[1], g->dy);
+}
+
+/* The updates get what `gather` picks. Where they replaced the data, that gets nothing there. */
+static int grad_scatter(struct gradient *g, const char *scatter, const char *gather) {
+    const int index = g->node.inputs[1];
+    bool replaces = strcmp(g->node.op->name, scatter) == 0;
+    if (g->wanted[0]) {
+        g->dx[0] = g->dy;
+        if (replaces) g->dx[0] = like_forward(g, scatter, 3, g->dy, index, zeros(g, gradient_input(g, 2)));
+        if (g->dx[0] < 0) return -1;
+    }
+    if (g->wanted[2]) g->dx[2] = like_forward(g, gather, 2, g->dy, index, index);
+    return g->wanted[2] ? g->dx[2] : 0;
+}
+
+GRAD(grad_scatter_elements) {
+    return grad_scatter(g, "ScatterElements", "GatherElements");
+}
+
+GRAD(grad_scatter_nd) {
+    return grad_scatter(g, "ScatterND", "GatherND");
+}

@@ -26,8 +26,23 @@ static bool same_dims(const int64_t *a, const int64_t *b, int n) {
     return n <= 0 || memcmp(a, b, (size_t)n * sizeof *a) == 0;
 }
 
+/* Data and indices share the dimensions that no index is about, where they are as long in both: these may be cut. */
+static void bind_elements(struct dims *dims, const struct tensor *x, const struct tensor *index, int64_t axis) {
+    struct operand *in = &dims->operand[0], *at = &dims->operand[1];
+    in->ndim = at->ndim = x->ndim;
+    for (int d = 0; d < x->ndim; d++) {
+        bool shared = d != axis && x->dims[d] == index->dims[d];
+        dims_set(in, d, dims_factor(dims, "d", d, x->dims[d], shared ? FACTOR_PASS : FACTOR_WHOLE));
+        at->dim[d] = in->dim[d];
+        if (!shared) dims_set(at, d, dims_factor(dims, "i", d, index->dims[d], FACTOR_WHOLE));
+    }
+}
+
 DIMS_FN(dims_gather_elements) {
-    return check_elements(dims, graph, node, why) < 0 ? -1 : dims_whole_like_1(dims, graph, node, why);
+    if (check_elements(dims, graph, node, why) < 0) return -1;
+    bind_elements(dims, input(graph, node, 0), input(graph, node, 1), attr_int(node, "axis", 0));
+    dims->operand[2] = dims->operand[1];
+    return 0;
 }
 
 DIMS_FN(dims_scatter_elements) {
@@ -35,50 +50,56 @@ DIMS_FN(dims_scatter_elements) {
     if (check_elements(dims, graph, node, why) < 0) return -1;
     if (updates->ndim != index->ndim || !same_dims(updates->dims, index->dims, index->ndim))
         return refuse(dims, why, "updates are not shaped as the indices");
-    return dims_whole_like_0(dims, graph, node, why);
+    bind_elements(dims, input(graph, node, 0), index, attr_int(node, "axis", 0));
+    dims->operand[2] = dims->operand[1];
+    dims->operand[3] = dims->operand[0];
+    return 0;
 }
 
-/* index (i.., depth), updates (i.., the data's dimensions from depth on). */
-DIMS_FN(dims_scatter_nd) {
-    const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1),
-                        *updates = input(graph, node, 2);
-    int64_t depth = attr_int(node, "depth", 0);
-    int rows = index->ndim - 1;
-    if (depth < 1 || depth > x->ndim || rows < 0 || index->dims[rows] != depth)
-        return refuse(dims, why, "%lld indices into %d dimensions", (long long)depth, x->ndim);
-    int rest = x->ndim - (int)depth;
-    if (updates->ndim != rows + rest || !same_dims(updates->dims, index->dims, rows) ||
-        !same_dims(updates->dims + rows, x->dims + depth, rest))
-        return refuse(dims, why, "updates do not fit the indices and the data");
-    return dims_whole_like_0(dims, graph, node, why);
-}
-
-/* data (b.., v.., q..), index (b.., i.., depth) -> (b.., i.., q..): nothing but the dimensions that pass may be cut, and
- * kernels take them all whole so far. */
-DIMS_FN(dims_gather_nd) {
-    const struct tensor *x = &graph->tensors.at[node->inputs[0]], *index = &graph->tensors.at[node->inputs[1]];
+/* data (b.., v.., q..) and index (b.., i.., depth); the picks (b.., i.., q..) become operand `picks`. All but the indexed
+ * dimensions and the row of an index may be cut; of a scatter, whose picks are an input, i stays whole too. */
+static int bind_rows(struct dims *dims, const struct graph *graph, const struct node *node, int picks,
+                     const char **why) {
+    const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1);
     int64_t batch = attr_int(node, "batch_dims", 0), depth = attr_int(node, "depth", 0);
-    if (batch < 0 || depth < 1 || batch >= index->ndim || batch + depth > x->ndim)
+    int rows = index->ndim - 1;
+    if (batch < 0 || depth < 1 || batch > rows || batch + depth > x->ndim)
         return refuse(dims, why, "%lld indices after %lld dimensions", (long long)depth, (long long)batch);
-    if (index->dims[index->ndim - 1] != depth || !same_dims(index->dims, x->dims, (int)batch))
+    if (index->dims[rows] != depth || !same_dims(index->dims, x->dims, (int)batch))
         return refuse(dims, why, "the indices fit neither depth nor data");
-    if (index->ndim - 1 + x->ndim - batch - depth > MAX_NDIM)
+    if (rows + x->ndim - batch - depth > MAX_NDIM)
         return refuse(dims, why, "the result has more than %d dimensions", MAX_NDIM);
-    struct operand *in = &dims->operand[0], *at = &dims->operand[1], *out = &dims->operand[2];
-    in->ndim = x->ndim;
-    at->ndim = index->ndim;
-    for (int d = 0; d < x->ndim; d++)
-        dims_set(in, d,
+    struct operand *in = &dims->operand[0], *at = &dims->operand[1], *out = &dims->operand[picks];
+    enum factor_kind row = picks < dims->ninputs ? FACTOR_WHOLE : FACTOR_PASS;
+    for (int d = 0; d < x->ndim; d++) {
+        bool indexed = d >= batch && d < batch + depth;
+        dims_set(in, in->ndim++,
                  dims_factor(dims,
-                             d < batch           ? "b"
-                             : d < batch + depth ? "v"
-                                                 : "q",
-                             d, x->dims[d], FACTOR_WHOLE));
-    for (int d = 0; d < batch; d++) at->dim[d] = in->dim[d];
-    for (int d = (int)batch; d < index->ndim; d++)
-        dims_set(at, d, dims_factor(dims, d < index->ndim - 1 ? "i" : "n", d, index->dims[d], FACTOR_WHOLE));
-    for (int d = 0; d < index->ndim - 1; d++) out->dim[out->ndim++] = at->dim[d];
+                             indexed     ? "v"
+                             : d < batch ? "b"
+                                         : "q",
+                             d, x->dims[d], indexed ? FACTOR_WHOLE : FACTOR_PASS));
+    }
+    for (int d = 0; d < batch; d++) at->dim[at->ndim++] = in->dim[d];
+    for (int d = (int)batch; d < rows; d++)
+        dims_set(at, at->ndim++, dims_factor(dims, "i", d, index->dims[d], row));
+    for (int d = 0; d < rows; d++) out->dim[out->ndim++] = at->dim[d];
     for (int d = (int)(batch + depth); d < x->ndim; d++) out->dim[out->ndim++] = in->dim[d];
+    dims_set(at, at->ndim++, dims_factor(dims, "n", rows, depth, FACTOR_WHOLE));
+    return 0;
+}
+
+DIMS_FN(dims_gather_nd) {
+    return bind_rows(dims, graph, node, 2, why);
+}
+
+DIMS_FN(dims_scatter_nd) {
+    const struct tensor *updates = input(graph, node, 2);
+    if (bind_rows(dims, graph, node, 2, why) < 0) return -1;
+    bool fit = updates->ndim == dims->operand[2].ndim;
+    for (int d = 0; d < updates->ndim && fit; d++) fit = updates->dims[d] == dims_extent(dims, 2, d);
+    if (!fit) return refuse(dims, why, "updates do not fit the indices and the data");
+    dims->operand[3] = dims->operand[0];
     return 0;
 }
 
@@ -111,7 +132,17 @@ EVAL(eval_gather_elements) {
     return 0;
 }
 
-EVAL(eval_scatter_elements) {
+typedef void put_fn(struct eval *eval, int64_t to, int from_input, int64_t from, int64_t count);
+
+static void add_elements(struct eval *eval, int64_t to, int from_input, int64_t from, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        struct number sum = eval_load(eval->y, eval->out->dtype, to + i);
+        sum.f += eval_load(eval->x[from_input], eval->out->dtype, from + i).f;
+        eval_store(eval->y, eval->out->dtype, to + i, sum);
+    }
+}
+
+static int put_elements(struct eval *eval, put_fn *put) {
     const struct tensor *x = eval->in[0], *index = eval->in[1];
     int64_t axis = attr_int(eval->node, "axis", 0), at[MAX_NDIM] = {0}, i = 0;
     copy_elements(eval, 0, 0, 0, tensor_elements(x));
@@ -120,27 +151,72 @@ EVAL(eval_scatter_elements) {
         int64_t to[MAX_NDIM];
         memcpy(to, at, sizeof to);
         if ((to[axis] = index_at(eval, i, x->dims[axis])) < 0) return -1;
-        copy_elements(eval, eval_offset(to, x->dims, x->ndim), 2, i++, 1);
+        put(eval, eval_offset(to, x->dims, x->ndim), 2, i++, 1);
     } while (eval_next(at, index->dims, index->ndim));
     return 0;
 }
 
-EVAL(eval_gather_nd) {
+EVAL(eval_scatter_elements) {
+    return put_elements(eval, copy_elements);
+}
+
+EVAL(eval_scatter_elements_add) {
+    return put_elements(eval, add_elements);
+}
+
+/* Rows of indices, each into `depth` dimensions of data behind the `batch` dimensions that both have; a row picks `inner`
+ * elements. */
+struct rows {
+    int64_t batch, depth, count, picks, inner; /* picks: rows per index of the batch */
+};
+
+static struct rows rows_of(const struct eval *eval) {
     const struct tensor *x = eval->in[0], *index = eval->in[1];
-    int64_t batch = attr_int(eval->node, "batch_dims", 0), depth = attr_int(eval->node, "depth", 1);
-    int64_t picks = 1, inner = 1, rows = tensor_elements(index) / depth;
-    for (int d = (int)batch; d < index->ndim - 1; d++) picks *= index->dims[d];
-    for (int d = (int)(batch + depth); d < x->ndim; d++) inner *= x->dims[d];
-    for (int64_t row = 0; row < rows; row++) {
-        int64_t offset = row / picks;
-        for (int64_t d = 0; d < depth; d++) {
-            int64_t extent = x->dims[batch + d], at = index_at(eval, row * depth + d, extent);
-            if (at < 0) return -1;
-            offset = offset * extent + at;
-        }
-        copy_elements(eval, row * inner, 0, offset * inner, inner);
+    struct rows rows = {attr_int(eval->node, "batch_dims", 0), attr_int(eval->node, "depth", 1), 0, 1, 1};
+    rows.count = tensor_elements(index) / rows.depth;
+    for (int d = (int)rows.batch; d < index->ndim - 1; d++) rows.picks *= index->dims[d];
+    for (int d = (int)(rows.batch + rows.depth); d < x->ndim; d++) rows.inner *= x->dims[d];
+    return rows;
+}
+
+/* Where in the data what the row picks begins, -1 if an index is out of range. */
+static int64_t place_of_row(const struct eval *eval, const struct rows *rows, int64_t row) {
+    int64_t place = row / rows->picks;
+    for (int64_t d = 0; d < rows->depth; d++) {
+        int64_t extent = eval->in[0]->dims[rows->batch + d], at = index_at(eval, row * rows->depth + d, extent);
+        if (at < 0) return -1;
+        place = place * extent + at;
+    }
+    return place * rows->inner;
+}
+
+EVAL(eval_gather_nd) {
+    const struct rows rows = rows_of(eval);
+    for (int64_t row = 0; row < rows.count; row++) {
+        int64_t place = place_of_row(eval, &rows, row);
+        if (place < 0) return -1;
+        copy_elements(eval, row * rows.inner, 0, place, rows.inner);
     }
     return 0;
+}
+
+static int put_rows(struct eval *eval, put_fn *put) {
+    const struct rows rows = rows_of(eval);
+    copy_elements(eval, 0, 0, 0, tensor_elements(eval->out));
+    for (int64_t row = 0; row < rows.count; row++) {
+        int64_t place = place_of_row(eval, &rows, row);
+        if (place < 0) return -1;
+        put(eval, place, 2, row * rows.inner, rows.inner);
+    }
+    return 0;
+}
+
+EVAL(eval_scatter_nd) {
+    return put_rows(eval, copy_elements);
+}
+
+EVAL(eval_scatter_nd_add) {
+    return put_rows(eval, add_elements);
 }
 
 /* The gradient of Gather. dy (p.., i+.., q..), index (i+..) -> (p.., v, q..): ranks that hold some of the indices sum what

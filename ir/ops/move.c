@@ -40,24 +40,6 @@ DIMS_FN(dims_fused) {
     return dims_bind_text(dims, text[node->ninputs], graph, node, why);
 }
 
-static int bind_whole(struct dims *dims, const struct graph *graph, const struct node *node, int like) {
-    static const char *const names[] = {"a", "b", "c"};
-    for (int i = 0; i < node->ninputs; i++)
-        bind_each(dims, &dims->operand[i], input(graph, node, i), names[i], FACTOR_WHOLE);
-    dims->operand[node->ninputs] = dims->operand[like];
-    return 0;
-}
-
-DIMS_FN(dims_whole_like_0) {
-    (void)why;
-    return bind_whole(dims, graph, node, 0);
-}
-
-DIMS_FN(dims_whole_like_1) {
-    (void)why;
-    return bind_whole(dims, graph, node, 1);
-}
-
 /* Reshape: the finest factors both shapes agree on ----------------------------------------------------------------
  */
 
@@ -452,24 +434,5 @@ EVAL(eval_gather) {
             for (int64_t q = 0; q < inner; q++)
                 copy_element(eval, (o * count + i) * inner + q, 0, (o * extent + at) * inner + q);
         }
-    return 0;
-}
-
-/* index (.., depth) names slices of data; updates holds one slice for each. */
-EVAL(eval_scatter_nd) {
-    const struct tensor *x = eval->in[0], *index = eval->in[1];
-    int64_t depth = index->ndim ? index->dims[index->ndim - 1] : 0, slice = 1;
-    if (depth > x->ndim) return -1;
-    for (int d = (int)depth; d < x->ndim; d++) slice *= x->dims[d];
-    eval_copy(eval);
-    for (int64_t i = 0; depth && i < tensor_elements(index) / depth; i++) {
-        int64_t offset = 0;
-        for (int d = 0; d < depth; d++) {
-            int64_t at = eval_load(eval->x[1], index->dtype, i * depth + d).i;
-            if (at < -x->dims[d] || at >= x->dims[d]) return -1;
-            offset = offset * x->dims[d] + (at < 0 ? at + x->dims[d] : at);
-        }
-        for (int64_t q = 0; q < slice; q++) copy_element(eval, offset * slice + q, 2, i * slice + q);
-    }
     return 0;
 }

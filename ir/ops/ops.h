@@ -35,8 +35,6 @@ DIMS_FN(dims_conv_transpose);
 DIMS_FN(dims_conv_weight_grad);
 DIMS_FN(dims_pool);
 DIMS_FN(dims_max_pool_grad);
-DIMS_FN(dims_whole_like_0); /* result shaped as input 0, nothing may be cut */
-DIMS_FN(dims_whole_like_1);
 DIMS_FN(dims_fused);
 DIMS_FN(dims_same); /* "* -> *" for any number of dimensions, without broadcasting */
 
@@ -56,10 +54,12 @@ EVAL(eval_mapped);
 EVAL(eval_concat);
 EVAL(eval_gather);
 EVAL(eval_gather_grad);
-EVAL(eval_scatter_nd);
 EVAL(eval_gather_elements);
 EVAL(eval_gather_nd);
 EVAL(eval_scatter_elements);
+EVAL(eval_scatter_elements_add);
+EVAL(eval_scatter_nd);
+EVAL(eval_scatter_nd_add);
 EVAL(eval_conv);
 EVAL(eval_conv_transpose);
 EVAL(eval_conv_weight_grad);

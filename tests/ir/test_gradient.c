@@ -87,10 +87,33 @@ static double value_for(const char *spec, struct random *random) {
     return 4 * u - 2;
 }
 
+/* Indices that differ: along both dimensions (":rows5", ":cols7"), or as rows into the first dimensions of a shape
+ * (":tops3x5"). NULL if the input does not say so. */
+static const char *differing(const char *spec) {
+    const char *mark = strchr(spec, ':');
+    bool differ = mark && (!strncmp(mark, ":rows", 5) || !strncmp(mark, ":cols", 5) || !strncmp(mark, ":tops", 5));
+    return differ ? mark + 1 : NULL;
+}
+
+static int64_t differing_index(const char *how, int64_t row, int64_t column) {
+    int64_t extent[MAX_NDIM], total = 1, n = 0;
+    for (const char *at = how + 4; *at; at += *at == 'x') {
+        char *end;
+        total *= extent[n++] = strtol(at, &end, 10);
+        at = end;
+    }
+    if (*how != 't') return (row + column) % total;
+    int64_t place = row * 7 % total; /* 7 divides none of the shapes */
+    while (--n > column) place /= extent[n];
+    return place % extent[n];
+}
+
 static void fill(struct tensor *tensor, struct arena *arena, struct random *random) {
     unsigned char *data = arena_alloc(arena, (size_t)tensor_bytes(tensor) + 1, 1);
+    const char *how = differing(tensor->name);
     for (int64_t i = 0; i < tensor_elements(tensor); i++) {
-        double value = value_for(tensor->name, random);
+        double value = how ? (double)differing_index(how, i / tensor->dims[1], i % tensor->dims[1])
+                           : value_for(tensor->name, random);
         eval_store(data, tensor->dtype, i,
                    (struct number){rt_dtype_is_float(tensor->dtype), value, (int64_t)value});
     }
@@ -242,7 +265,8 @@ static void check_value(const char *text, const double *x, int n, const double *
 
 #define HEAD "rankc-ir 1\ngraph \"g\" level=TYPED\n"
 
-/* PyTorch 1.13: relu(0)' = 0, abs(0)' = 0, maximum(x, x) halves, amax shares among equals, and rows of an embedding sum. */
+/* PyTorch 1.13: relu(0)' = 0, abs(0)' = 0, maximum(x, x) halves, amax shares among equals, max_pool takes the first of equals,
+ * a product without its only zero is that of the rest, and rows of an embedding sum. */
 static void test_kinks_are_those_of_pytorch(void **state) {
     (void)state;
     check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = Relu(%0)\noutput %1 \"y\"\n", (double[]){-1, 0, 2}, 3,
@@ -254,6 +278,14 @@ static void test_kinks_are_those_of_pytorch(void **state) {
         (double[]){-1, 2, 2}, 3, (double[]){0.5, 1, 0});
     check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = ReduceMax(%0) axes=[0] keepdims=0\noutput %1 \"y\"\n",
                 (double[]){4, 2, 4}, 3, (double[]){0.5, 0, 0.5});
+    check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = ReduceProd(%0) axes=[0] keepdims=0\noutput %1 \"y\"\n",
+                (double[]){2, 0, 3}, 3, (double[]){0, 6, 0});
+    check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = ReduceProd(%0) axes=[0] keepdims=0\noutput %1 \"y\"\n",
+                (double[]){0, 5, 0}, 3, (double[]){0, 0, 0});
+    check_value(HEAD
+                "input %0 \"x\" f64[1,1,5]\n%1 \"y\" = MaxPool(%0) window=[3] stride=[1] dilation=[1] begin=[0] "
+                "end=[0]\noutput %1 \"y\"\n",
+                (double[]){2, 3, 3, 1, 3}, 5, (double[]){0, 2, 1, 0, 0});
     check_value(HEAD
                 "input %0 \"x\" f64[2,1]\nconst %1 \"i\" i64[3] = [1, -1, 1]\n%2 \"y\" = Gather(%0, %1) axis=0\n"
                 "output %2 \"y\"\n",

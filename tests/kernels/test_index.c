@@ -15,8 +15,8 @@ struct kernels {
                      int64_t);
     int (*scatter_elements)(struct rt *, void *, const void *, const void *, int, const void *, int,
                             const int64_t *, const int64_t *, int);
-    int (*scatter_nd)(struct rt *, void *, const void *, const int64_t *, const void *, int, const int64_t *, int,
-                      int64_t);
+    int (*scatter_nd)(struct rt *, void *, const void *, const int64_t *, const void *, int64_t, int64_t, int,
+                      const int64_t *, int64_t);
 };
 
 #define KERNELS(N)                                                                                                 \
@@ -180,23 +180,45 @@ static void gather_nd_once(const struct kernels *kernel, int round) {
 }
 
 static void scatter_nd_once(const struct kernels *kernel, int round) {
-    int ndim = 1 + (int)test_random(4), depth = (int)test_random((uint64_t)ndim + 1);
-    int64_t dims[4], count = (int64_t)test_random(7);
+    int depth = (int)test_random(4);
+    int64_t batch = 1 + (int64_t)test_random(3), count = (int64_t)test_random(7), dims[3];
+    int64_t inner = 1 + (int64_t)test_random(4);
     (void)round;
-    for (int d = 0; d < ndim; d++) dims[d] = 1 + (int64_t)test_random(5);
-    int64_t inner = test_count(dims + depth, ndim - depth), elements = test_count(dims, ndim);
-    size_t size = kernel->size, row = (size_t)inner * size;
-    int64_t *block = test_new(count, 8), *index = random_rows(block, count, depth, dims);
-    unsigned char *x = random_tensor(elements, size), *updates = random_tensor(count, row);
-    unsigned char *y = test_new(elements, size), *expected = test_new(elements, size);
-    memcpy(expected, x, (size_t)elements * size);
-    for (int64_t i = 0; i < count; i++) memcpy(expected + (size_t)block[i] * row, updates + (size_t)i * row, row);
+    for (int d = 0; d < 3; d++) dims[d] = 1 + (int64_t)test_random(5);
+    size_t row = (size_t)inner * kernel->size;
+    int64_t blocks = test_count(dims, depth), *block = test_new(batch * count, 8);
+    int64_t *index = random_rows(block, batch * count, depth, dims);
+    unsigned char *x = random_tensor(batch * blocks, row), *updates = random_tensor(batch * count, row);
+    unsigned char *y = test_new(batch * blocks, row), *expected = test_new(batch * blocks, row);
+    memcpy(expected, x, (size_t)(batch * blocks) * row);
+    for (int64_t i = 0; i < batch * count; i++)
+        memcpy(expected + (size_t)(i / count * blocks + block[i]) * row, updates + (size_t)i * row, row);
     for (int in_place = 0; in_place < 2; in_place++) {
         unsigned char *to = in_place ? x : y;
-        assert_int_equal(kernel->scatter_nd(rt, to, x, index, updates, ndim, dims, depth, count), RT_OK);
-        test_same_bytes(to, expected, elements, size, "scatter_nd");
+        assert_int_equal(kernel->scatter_nd(rt, to, x, index, updates, batch, count, depth, dims, inner), RT_OK);
+        test_same_bytes(to, expected, batch * blocks, row, "scatter_nd");
     }
     test_free_all();
+}
+
+/* Adding is scattering one update after the other, each on top of what it falls on. */
+static void test_adding(void **state) {
+    (void)state;
+    const float x[] = {1, 2, 3, 4, 5, 6}, updates[] = {10, 20, 30, 40}, nothing[6] = {0};
+    const int64_t index[] = {2, -1, 0, 2}, rows[] = {1, -2, 2, 2}, dims[] = {2, 3}, index_dims[] = {2, 2},
+                  three[] = {3};
+    float y[6], sums[6];
+    assert_int_equal(rt_scatter_elements_add_f32(rt, y, x, index, 1, updates, 2, dims, index_dims, 1), RT_OK);
+    test_same_f32(y, (const float[]){1, 2, 33, 34, 5, 46}, 6, "elements");
+    memcpy(sums, x, sizeof x);
+    assert_int_equal(rt_scatter_nd_add_f32(rt, sums, sums, rows, updates, 2, 2, 1, three, 1), RT_OK);
+    test_same_f32(sums, (const float[]){1, 32, 3, 4, 5, 76}, 6, "rows, in place");
+    assert_int_equal(rt_scatter_nd_add_f32(rt, y, nothing, rows, nothing, 1, 0, 1, three, 2), RT_OK);
+    test_same_f32(y, nothing, 6, "no row");
+    assert_int_equal(rt_scatter_elements_add_f32(rt, y, x, rows, 1, updates, 2, index_dims, index_dims, 1),
+                     RT_ERROR_INPUT);
+    assert_int_equal(rt_scatter_nd_add_f32(rt, y, x, rows, updates, 1, 4, 1, index_dims, 1), RT_ERROR_INPUT);
+    test_same_f32(y, nothing, 6, "after an error");
 }
 
 static void run(void (*once)(const struct kernels *, int)) {
@@ -248,7 +270,7 @@ static void test_out_of_range(void **state) {
     assert_int_equal(rt_gather_elements_b4(rt, y, x, high, 1, 1, dims, two, 0), RT_ERROR_INPUT);
     assert_int_equal(rt_gather_nd_b4(rt, y, x, high, 1, 2, 1, dims, 1), RT_ERROR_INPUT);
     assert_int_equal(rt_scatter_elements_b4(rt, y, x, high, 1, x, 1, dims, two, 0), RT_ERROR_INPUT);
-    assert_int_equal(rt_scatter_nd_b4(rt, y, x, high, x, 1, dims, 1, 2), RT_ERROR_INPUT);
+    assert_int_equal(rt_scatter_nd_b4(rt, y, x, high, x, 1, 2, 1, dims, 1), RT_ERROR_INPUT);
     assert_true(y[0] == 7 && y[1] == 8 && y[2] == 9);
 }
 
@@ -277,7 +299,7 @@ static void test_empty(void **state) {
     assert_int_equal(rt_gather_b1(rt, NULL, NULL, index, 1, 1, 3, 0, 1, 0, 3), RT_OK);
     assert_int_equal(rt_gather_elements_b1(rt, y, x, NULL, 1, 1, none, none, 0), RT_OK);
     assert_int_equal(rt_scatter_elements_b1(rt, y, x, NULL, 1, NULL, 1, none, none, 0), RT_OK);
-    assert_int_equal(rt_scatter_nd_b1(rt, NULL, NULL, index, NULL, 2, dims, 1, 1), RT_OK);
+    assert_int_equal(rt_scatter_nd_b1(rt, NULL, NULL, index, NULL, 1, 1, 1, dims, 0), RT_OK);
     assert_int_equal(rt_gather_b1(rt, y, x, index, 1, 1, 0, 1, 1, 0, 0), RT_ERROR_INPUT);
     assert_int_equal(y[0], 5);
 }
@@ -313,11 +335,17 @@ static void test_gather_from_panels(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gather),       cmocka_unit_test(test_gather_elements),
-        cmocka_unit_test(test_gather_nd),    cmocka_unit_test(test_scatter_elements),
-        cmocka_unit_test(test_scatter_nd),   cmocka_unit_test(test_parts_of_a_gather_sum_to_the_whole),
-        cmocka_unit_test(test_out_of_range), cmocka_unit_test(test_the_first_bad_index_is_named_by_any_threads),
-        cmocka_unit_test(test_empty),        cmocka_unit_test(test_gather_from_panels),
+        cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_gather_elements),
+        cmocka_unit_test(test_gather_nd),
+        cmocka_unit_test(test_scatter_elements),
+        cmocka_unit_test(test_scatter_nd),
+        cmocka_unit_test(test_adding),
+        cmocka_unit_test(test_parts_of_a_gather_sum_to_the_whole),
+        cmocka_unit_test(test_out_of_range),
+        cmocka_unit_test(test_the_first_bad_index_is_named_by_any_threads),
+        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_gather_from_panels),
     };
     return cmocka_run_group_tests(tests, open_rank, close_rank);
 }

@@ -80,32 +80,13 @@ static int64_t walk_row(const struct walk *walk, int64_t row) {
 #define SUFFIX b8
 #include "index.inc"
 
-/* Threads share out the rows of y, so that each adds what its rows get, in the order of the indices. */
-#define DEFINE_GATHER_GRAD(T, s)                                                                                   \
-    static void add_rows_##s(T *y, const T *dy, const void *index, int is_64, int64_t count, int64_t inner,        \
-                             int64_t first, int64_t end, int64_t start, int64_t total) {                           \
-        memset(y + first * inner, 0, (size_t)((end - first) * inner) * sizeof *y);                                 \
-        for (int64_t i = 0; i < count; i++) {                                                                      \
-            const int64_t place = from_front(index_at(index, is_64, i), total) - start;                            \
-            if (place < first || place >= end) continue;                                                           \
-            for (int64_t q = 0; q < inner; q++) y[place * inner + q] += dy[i * inner + q];                         \
-        }                                                                                                          \
-    }                                                                                                              \
-    int rt_gather_grad_##s(struct rt *rt, T *y, const T *dy, const void *index, int index_is_64, int64_t outer,    \
-                           int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {           \
-        const int64_t shares = extent * inner >= PARALLEL_WORK ? min_i64(extent, GRAD_SHARES) : 1;                 \
-        int status = check(rt, index, index_is_64, count, &total, 1);                                              \
-        if (status) return status;                                                                                 \
-        _Pragma("omp parallel for schedule(static) collapse(2) if (shares > 1)")                                   \
-        for (int64_t o = 0; o < outer; o++)                                                                        \
-            for (int64_t part = 0; part < shares; part++)                                                          \
-                add_rows_##s(y + o * extent * inner, dy + o * count * inner, index, index_is_64, count, inner,     \
-                             extent * part / shares, extent * (part + 1) / shares, start, total);                  \
-        return RT_OK;                                                                                              \
-    }
+#define T      float
+#define SUFFIX f32
+#include "index_add.inc"
 
-DEFINE_GATHER_GRAD(float, f32)
-DEFINE_GATHER_GRAD(double, f64)
+#define T      double
+#define SUFFIX f64
+#include "index_add.inc"
 
 int rt_gather_packed_b4(struct rt *rt, void *y, const void *x, const void *index, int index_is_64, int64_t extent,
                         int64_t inner, int64_t count, int64_t start, int64_t total) {

@@ -227,12 +227,13 @@ RT_DECLARE_MOVE(8)
  *                  dimension. x is the part [start, start + extent) of a dimension of `total` elements: an index
  * that is valid but not in this part gives zeros, so the sum of all parts' results is the whole result.
  * gather_elements  ONNX GatherElements-13: y[i] = x[i, with i[axis] replaced by index[i]].
- * gather_nd        ONNX GatherND-13, batch_dims batch: y(batch,count,inner); each row of index(batch,count,depth)
- * picks from x(batch, dims[0], .., dims[depth-1], inner). scatter_elements ONNX ScatterElements-18, reduction none:
- * y = x, then y[i, with i[axis] replaced by index[i]] = updates[i] in row-major order of i, so the last of equal
- * places stays. In place. scatter_nd       ONNX ScatterND-18, reduction none: y = x, then row j of
- * index(count,depth) names the block y[index[j], ...] that updates[j] (shape dims[depth:]) replaces, in order of j.
- * In place. */
+ * gather_nd        ONNX GatherND-13, batch_dims batch: y(batch,count,inner); each row of index(batch,count,depth) picks
+ *                  from x(batch, dims[0], .., dims[depth-1], inner).
+ * scatter_elements ONNX ScatterElements-18, reduction none: y = x, then y[i, with i[axis] replaced by index[i]] =
+ *                  updates[i] in row-major order of i, so the last of equal places stays. In place.
+ * scatter_nd       ONNX ScatterND-18, reduction none, in batches: y = x, then row j of index(batch,count,depth) names the
+ *                  block of y(batch, dims.., inner) that row j of updates(batch,count,inner) replaces, in order of j. In
+ *                  place. */
 #define RT_DECLARE_INDEX(N)                                                                                        \
     int rt_gather_b##N(struct rt *rt, void *y /* (outer,count,inner) */, const void *x /* (outer,extent,inner) */, \
                        const void *index /* (count) */, int index_is_64, int64_t outer, int64_t extent,            \
@@ -248,24 +249,35 @@ RT_DECLARE_MOVE(8)
                                  const void *index /* (index_dims) */, int index_is_64,                            \
                                  const void *updates /* (index_dims) */, int ndim, const int64_t *x_dims,          \
                                  const int64_t *index_dims, int axis);                                             \
-    int rt_scatter_nd_b##N(                                                                                        \
-        struct rt *rt, void *y /* (dims) */, const void *x /* (dims) */, const int64_t *index /* (count,depth) */, \
-        const void *updates /* (count,dims[depth:]) */, int ndim, const int64_t *dims, int depth, int64_t count);
+    int rt_scatter_nd_b##N(struct rt *rt, void *y /* (batch,dims,inner) */,                                        \
+                           const void *x /* (batch,dims,inner) */, const int64_t *index /* (batch,count,depth) */, \
+                           const void *updates /* (batch,count,inner) */, int64_t batch, int64_t count, int depth, \
+                           const int64_t *dims /* (depth) */, int64_t inner);
 
 RT_DECLARE_INDEX(1)
 RT_DECLARE_INDEX(2)
 RT_DECLARE_INDEX(4)
 RT_DECLARE_INDEX(8)
 
-/* The gradient of gather's x: y(outer,extent,inner) = 0, then row index[i] of the middle dimension += dy(outer,i,inner), in
- * order of i. y is the part [start, start + extent) of a dimension of `total` elements; other rows are left out. */
-#define RT_DECLARE_GATHER_GRAD(T, s)                                                                               \
+/* gather_grad       the gradient of gather's x: y(outer,extent,inner) = 0, then row index[i] of the middle dimension +=
+ *                   dy(outer,i,inner), in order of i. y is the part [start, start + extent) of a dimension of `total`
+ *                   elements; other rows are left out.
+ * scatter_*_add     scatter_elements and scatter_nd with reduction add: in the same order, each update is added. In place. */
+#define RT_DECLARE_INDEX_ADD(T, s)                                                                                 \
     int rt_gather_grad_##s(struct rt *rt, T *y /* (outer,extent,inner) */, const T *dy /* (outer,count,inner) */,  \
                            const void *index /* (count) */, int index_is_64, int64_t outer, int64_t extent,        \
-                           int64_t inner, int64_t count, int64_t start, int64_t total);
+                           int64_t inner, int64_t count, int64_t start, int64_t total);                            \
+    int rt_scatter_elements_add_##s(struct rt *rt, T *y /* (x_dims) */, const T *x /* (x_dims) */,                 \
+                                    const void *index /* (index_dims) */, int index_is_64,                         \
+                                    const T *updates /* (index_dims) */, int ndim, const int64_t *x_dims,          \
+                                    const int64_t *index_dims, int axis);                                          \
+    int rt_scatter_nd_add_##s(struct rt *rt, T *y /* (batch,dims,inner) */, const T *x /* (batch,dims,inner) */,   \
+                              const int64_t *index /* (batch,count,depth) */,                                      \
+                              const T *updates /* (batch,count,inner) */, int64_t batch, int64_t count, int depth, \
+                              const int64_t *dims /* (depth) */, int64_t inner);
 
-RT_DECLARE_GATHER_GRAD(float, f32)
-RT_DECLARE_GATHER_GRAD(double, f64)
+RT_DECLARE_INDEX_ADD(float, f32)
+RT_DECLARE_INDEX_ADD(double, f64)
 
 /* gather of whole rows of a matrix (extent,inner) that lies in panels of its transpose (Note [Panels] in
  * base/panel.h), as the right side of a product with it does. */

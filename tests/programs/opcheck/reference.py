@@ -256,6 +256,20 @@ def scatter_nd(x, index, updates, a):
     return y
 
 
+def scatter_elements_add(x, index, updates, a):
+    places = torch.from_numpy(counted(index, x.shape[a["axis"]]).astype("i8"))
+    return torch.from_numpy(x).scatter_add(a["axis"], places, torch.from_numpy(updates)).numpy()
+
+
+def scatter_nd_add(x, index, updates, a):
+    """PyTorch's index_put; the dimensions of the batch become indices of their own."""
+    batch, depth = a.get("batch_dims", 0), a["depth"]
+    where = np.indices(index.shape[:-1])[:batch]
+    places = [counted(index[..., d], x.shape[batch + d]) for d in range(depth)]
+    indices = [torch.from_numpy(np.array(i)) for i in [*where, *places]]
+    return torch.from_numpy(x).index_put(indices, torch.from_numpy(updates), accumulate=True).numpy()
+
+
 REFERENCE = {
     "Abs": lambda x, a: np.abs(x),
     "Acos": lambda x, a: np.arccos(x),
@@ -355,5 +369,7 @@ REFERENCE = {
     "GatherND": gather_nd,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,
+    "ScatterElementsAdd": scatter_elements_add,
+    "ScatterNDAdd": scatter_nd_add,
     "UnitSum": lambda x, a: x,  # of one unit
 }
