@@ -142,6 +142,21 @@ static int import_onnx(struct job *job) {
     return import_model(job->arena, job->diags, job->model, &import, &job->graph);
 }
 
+/* Options that text answers for itself. */
+static int check_text_options(const struct job *job) {
+    static const struct {
+        enum option_id id;
+        const char *name;
+    } own[] = {{OPT_DIM, "--dim"}, {OPT_BIND, "--bind"}, {OPT_DTYPE, "--dtype"}};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (job->options->given[own[i].id])
+            return diag_error(job->diags, 201, EXIT_USAGE, job->options->operand,
+                              "%s: sizes, constants and types of text IR are as it says", own[i].name);
+    if (job->options->train && !job->graph->train)
+        return diag_error(job->diags, 412, EXIT_USAGE, job->options->operand, "--train: the text's graph does not train");
+    return 0;
+}
+
 /* The mesh of the options; text that brings its own keeps it. */
 static void set_mesh(struct job *job) {
     if (job->graph->mesh.naxes)
@@ -154,7 +169,7 @@ static void set_mesh(struct job *job) {
 static int job_open(struct job *job) {
     if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
     if (!has_suffix(job->options->operand, ".rir")) return open_onnx(job);
-    if (read_text(job, job->options->operand) < 0) return -1;
+    if (read_text(job, job->options->operand) < 0 || check_text_options(job) < 0) return -1;
     if (job->location)
         job->graph->mesh.naxes = 0; /* the whole model on one rank */
     else if (job->graph->level < PLACED)

@@ -45,11 +45,7 @@ static int print_json(const struct compiled *compiled, const char *program, enum
     rt_json_key(w, "runtime_ngpus"), rt_json_put_int(w, compiled->runtime_ngpus);
     rt_json_key(w, "reused"), rt_json_put_text(w, kept[made].word);
     rt_json_key(w, "keys"), put_keys(w, rt_json_member(compiled->root, "keys"));
-    rt_json_key(w, "program");
-    if (program)
-        rt_json_put_text(w, program);
-    else
-        rt_json_put_null(w);
+    rt_json_key(w, "program"), rt_json_put_text(w, program);
     rt_json_close(w, '}');
     return cli_print_json(cli, w);
 }

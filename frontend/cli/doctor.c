@@ -162,14 +162,6 @@ static void examine(struct findings *findings, struct cli *cli) {
     if (!failed) VEC_PUSH(cli->arena, &findings->all, doctor_probe(cli));
 }
 
-static void put_text(struct rt_json_writer *w, const char *key, const char *text) {
-    rt_json_key(w, key);
-    if (text)
-        rt_json_put_text(w, text);
-    else
-        rt_json_put_null(w);
-}
-
 static int print_json(const struct findings *findings, struct cli *cli) {
     struct rt_json_writer *w = own_json_writer(cli->arena);
     rt_json_open(w, '{', RT_JSON_LINES);
@@ -179,10 +171,10 @@ static int print_json(const struct findings *findings, struct cli *cli) {
     for (int i = 0; i < findings->all.n; i++) {
         const struct finding *item = &findings->all.at[i];
         rt_json_open(w, '{', RT_JSON_INLINE);
-        put_text(w, "what", item->what);
-        put_text(w, "verdict", verdicts[item->verdict]);
-        put_text(w, "found", item->found);
-        put_text(w, "hint", item->hint);
+        rt_json_key(w, "what"), rt_json_put_text(w, item->what);
+        rt_json_key(w, "verdict"), rt_json_put_text(w, verdicts[item->verdict]);
+        rt_json_key(w, "found"), rt_json_put_text(w, item->found);
+        rt_json_key(w, "hint"), rt_json_put_text(w, item->hint);
         rt_json_close(w, '}');
     }
     rt_json_close(w, ']');

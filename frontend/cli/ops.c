@@ -11,7 +11,7 @@
 #include "frontend/onnx_check.h"
 #include "runtime/base/json.h"
 
-/* An operator: its rows, one for each form, oldest first. */
+/* An operator: its rows, one for each form, oldest first. One that was withdrawn is two: as it was, and refused since. */
 struct family {
     const char *name; /* with its domain, unless that is ONNX's: "com.microsoft::Gelu" */
     const struct onnx_op *forms;
@@ -31,7 +31,7 @@ static bool is_default_domain(const struct family *family) {
 
 /* Code of the reason why there is no such operator, 0 if there is. */
 static int refused(const struct family *family) {
-    return family->forms[family->nforms - 1].refused;
+    return family->forms->refused;
 }
 
 /* The first row of an operator stands for all versions down to the oldest that is imported. */
@@ -48,16 +48,18 @@ static const struct op *core_of(const struct onnx_op *row) {
 
 static int compare_families(const void *left, const void *right) {
     const struct family *a = left, *b = right;
-    int domains = strcmp(a->forms->domain, b->forms->domain);
-    return domains ? domains : strcmp(a->name, b->name);
+    int domains = strcmp(a->forms->domain, b->forms->domain), names = strcmp(a->name, b->name);
+    return domains ? domains : names ? names : a->forms->since - b->forms->since;
+}
+
+static bool is_same_family(const struct onnx_op *a, const struct onnx_op *b) {
+    return !strcmp(a->name, b->name) && !strcmp(a->domain, b->domain) && a->refused == b->refused;
 }
 
 static void collect(struct families *families, struct arena *arena) {
     for (int i = 0, n; i < onnx_nops; i += n) {
         const struct onnx_op *first = &onnx_ops[i];
-        for (n = 1;
-             i + n < onnx_nops && !strcmp(first[n].name, first->name) && !strcmp(first[n].domain, first->domain);)
-            n++;
+        for (n = 1; i + n < onnx_nops && is_same_family(&first[n], first);) n++;
         const char *name = *first->domain ? arena_printf(arena, "%s::%s", first->domain, first->name) : first->name;
         VEC_PUSH(arena, &families->all, (struct family){name, first, n, core_of(&first[n - 1])});
     }
@@ -233,6 +235,7 @@ static void put_family(struct rt_json_writer *w, const struct family *family, st
         rt_json_open(w, '{', RT_JSON_INLINE);
         rt_json_key(w, "code"), rt_json_put_text(w, arena_printf(arena, "E%04d", refused(family)));
         rt_json_key(w, "because"), rt_json_put_text(w, onnx_refusal(refused(family)));
+        rt_json_key(w, "since"), rt_json_put_int(w, form_since(family, 0));
         rt_json_close(w, '}');
     } else {
         rt_json_put_null(w);

@@ -16,14 +16,6 @@ static void print_text(const struct rt_diagnostic *item, FILE *out, bool color) 
     for (int i = 0; i < item->nnotes; i++) fprintf(out, "  %s\n", item->notes[i]);
 }
 
-static void put_text(struct rt_json_writer *w, const char *key, const char *text) {
-    rt_json_key(w, key);
-    if (text)
-        rt_json_put_text(w, text);
-    else
-        rt_json_put_null(w);
-}
-
 static void print_json(const struct rt_diagnostic *item, FILE *out) {
     static const char last_resort[] = "{\"format\": 1, \"severity\": \"error\", \"code\": \"E0500\", \"text\": "
                                       "\"out of memory\", \"where\": null, \"notes\": []}\n";
@@ -34,10 +26,10 @@ static void print_json(const struct rt_diagnostic *item, FILE *out) {
     rt_json_start(&w);
     rt_json_open(&w, '{', RT_JSON_INLINE);
     rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
-    put_text(&w, "severity", severities[item->severity].name);
-    put_text(&w, "code", item->code ? code : NULL);
-    put_text(&w, "text", item->text);
-    put_text(&w, "where", item->where);
+    rt_json_key(&w, "severity"), rt_json_put_text(&w, severities[item->severity].name);
+    rt_json_key(&w, "code"), rt_json_put_text(&w, item->code ? code : NULL);
+    rt_json_key(&w, "text"), rt_json_put_text(&w, item->text);
+    rt_json_key(&w, "where"), rt_json_put_text(&w, item->where);
     rt_json_key(&w, "notes"), rt_json_open(&w, '[', RT_JSON_INLINE);
     for (int i = 0; i < item->nnotes; i++) rt_json_put_text(&w, item->notes[i]);
     rt_json_close(&w, ']');

@@ -208,7 +208,10 @@ void rt_json_put_bytes(struct rt_json_writer *w, const char *text, size_t bytes)
 }
 
 void rt_json_put_text(struct rt_json_writer *w, const char *text) {
-    rt_json_put_bytes(w, text, strlen(text));
+    if (text)
+        rt_json_put_bytes(w, text, strlen(text));
+    else
+        rt_json_put_null(w);
 }
 
 void rt_json_put_dims(struct rt_json_writer *w, const int64_t *dims, int ndim) {

@@ -1,0 +1,152 @@
+#include "load_part.h"
+
+#include "base/checked.h"
+
+/* Where the next element goes. */
+struct target {
+    const struct load_part *part;
+    unsigned char *dst;   /* of a part that is stored row by row */
+    int64_t row, column; /* of a packed part */
+};
+
+static size_t stored_size(const struct load_part *part) {
+    return rt_dtype_bytes(part->weight->stored);
+}
+
+/* Packing -------------------------------------------------------------------------------------------------------- */
+
+/* Where an element of the part lies in its panels. */
+static float *packed_place(const struct load_part *part, int64_t row, int64_t column) {
+    float *panels = (float *)(void *)part->dst;
+    if (part->weight->packing == RT_PACK_ROWS) return panels + rt_panel_place(part->packed_rows, row, column);
+    return panels + rt_panel_place(part->packed_columns, column, row);
+}
+
+/* The next `run` elements, which do not leave their row. */
+static void pack_run(struct target *at, const unsigned char *src, int64_t run) {
+    const struct load_part *part = at->part;
+    const int64_t step = part->weight->packing == RT_PACK_ROWS ? 1 : RT_PANEL;
+    float values[RT_PANEL];
+    for (int64_t j = 0, n; j < run; j += n) {
+        n = RT_PANEL - (at->column + j) % RT_PANEL;
+        n = n < run - j ? n : run - j;
+        rt_convert(values, RT_F32, src + (size_t)j * stored_size(part), part->weight->stored, (size_t)n);
+        float *to = packed_place(part, at->row, at->column + j);
+        for (int64_t i = 0; i < n; i++) to[i * step] = values[i];
+    }
+    at->column += run;
+    if (at->column == part->packed_columns) at->row++, at->column = 0;
+}
+
+static void pack(struct target *at, const unsigned char *src, int64_t count) {
+    for (int64_t j = 0, n; j < count; j += n) {
+        n = at->part->packed_columns - at->column;
+        n = n < count - j ? n : count - j;
+        pack_run(at, src + (size_t)j * stored_size(at->part), n);
+    }
+}
+
+/* Copying -------------------------------------------------------------------------------------------------------- */
+
+/* `length` indices of the dimensions up to `depth`, taken together, from `first` on. */
+static void copy_run(struct target *at, int64_t first, int64_t length) {
+    const struct load_part *part = at->part;
+    const unsigned char *src = part->src + (size_t)(first * part->tail) * stored_size(part);
+    const int64_t count = length * part->tail;
+    if (part->weight->packing != RT_PLAIN) {
+        pack(at, src, count);
+        return;
+    }
+    rt_convert(at->dst, part->weight->dtype, src, part->weight->stored, (size_t)count);
+    at->dst += (size_t)count * rt_dtype_bytes(part->weight->dtype);
+}
+
+/* What the part has of dimensions d and up; `above` is the index of the dimensions before d, taken together. */
+static void copy_box(struct target *at, int d, int64_t above) {
+    const struct load_part *part = at->part;
+    for (int64_t b = 0; b < part->dim[d].blocks; b++) {
+        const int64_t first = above * part->dim[d].extent + b * part->dim[d].block + part->dim[d].start;
+        if (d == part->depth - 1)
+            copy_run(at, first, part->dim[d].length);
+        else
+            for (int64_t i = 0; i < part->dim[d].length; i++) copy_box(at, d + 1, first + i);
+    }
+}
+
+/* The stored index of a row. */
+static int64_t row_stored(const struct load_part *part, int64_t row) {
+    return row / part->dim[0].length * part->dim[0].block + part->dim[0].start + row % part->dim[0].length;
+}
+
+struct load_span load_part_copy(const struct load_part *part, int64_t from, int64_t to) {
+    struct target at = {part, part->dst + (size_t)(from * part->row_bytes), from, 0};
+    const int64_t first = row_stored(part, from), end = row_stored(part, to - 1) + 1;
+    for (int64_t row = from, run; row < to; row += run) {
+        run = part->dim[0].length - row % part->dim[0].length;
+        run = part->depth > 1 ? 1 : run < to - row ? run : to - row;
+        if (part->depth > 1)
+            copy_box(&at, 1, row_stored(part, row));
+        else
+            copy_run(&at, row_stored(part, row), run);
+    }
+    const int64_t stored_row = part->stored_bytes / part->dim[0].extent;
+    return (struct load_span){part->src + first * stored_row, (end - first) * stored_row};
+}
+
+/* Finding -------------------------------------------------------------------------------------------------------- */
+
+static bool cut_is_valid(const struct rt *rt, const struct rt_weight *weight, const struct rt_split *split) {
+    int64_t step;
+    return split->dim >= 0 && split->dim < weight->ndim && split->axis >= 0 && split->axis < rt->program->naxes &&
+           split->blocks > 0 && split->unit > 0 && rt_mul(split->blocks, split->unit, &step) &&
+           weight->dims[split->dim] % step == 0;
+}
+
+static bool cut_dims(struct load_part *part, const struct rt *rt) {
+    const struct rt_weight *weight = part->weight;
+    for (int s = 0; s < weight->nsplits; s++) {
+        const struct rt_split *split = &weight->split[s];
+        if (!cut_is_valid(rt, weight, split)) return false;
+        const struct rt_cut cut =
+            rt_cut_along(rt, split->axis, weight->dims[split->dim], split->blocks, split->unit);
+        part->dim[split->dim].blocks = cut.blocks;
+        part->dim[split->dim].block = cut.extent / cut.blocks;
+        part->dim[split->dim].start = rt_cut_start(&cut, rt->coordinate[split->axis]);
+        part->dim[split->dim].length = rt_cut_length(&cut, rt->coordinate[split->axis]);
+        if (split->dim + 1 > part->depth) part->depth = split->dim + 1;
+    }
+    return true;
+}
+
+/* *elements becomes the size of the panels. */
+static bool lay_out_panels(struct load_part *part, int64_t *elements) {
+    const struct rt_weight *weight = part->weight;
+    if (weight->ndim != 2 || weight->dtype != RT_F32) return false;
+    part->packed_rows = part->dim[0].blocks * part->dim[0].length;
+    part->packed_columns = part->dim[1].blocks * part->dim[1].length;
+    const bool rows = weight->packing == RT_PACK_ROWS;
+    *elements = rt_panel_elements(rows ? part->packed_rows : part->packed_columns,
+                                  rows ? part->packed_columns : part->packed_rows);
+    return true;
+}
+
+bool load_part_find(struct load_part *part, const struct rt *rt, const struct rt_weight *weight, int64_t *elements) {
+    int64_t stored, row = 1;
+    if (weight->ndim < 0 || weight->ndim > RT_MAX_NDIM || weight->nsplits > RT_MAX_AXES) return false;
+    *part = (struct load_part){.weight = weight, .depth = 1, .dim[0] = {1, 1, 1, 0, 1}};
+    for (int d = 0; d < weight->ndim; d++) {
+        const int64_t extent = weight->dims[d];
+        part->dim[d].extent = part->dim[d].block = part->dim[d].length = extent;
+        part->dim[d].blocks = 1;
+    }
+    if (!rt_product(weight->dims, weight->ndim, &stored) ||
+        !rt_mul(stored, (int64_t)rt_dtype_bytes(weight->stored), &part->stored_bytes) || !cut_dims(part, rt))
+        return false;
+    for (int d = 1; d < weight->ndim; d++) row *= part->dim[d].blocks * part->dim[d].length;
+    part->rows = part->dim[0].blocks * part->dim[0].length;
+    part->row_bytes = row * (int64_t)rt_dtype_bytes(weight->dtype);
+    *elements = part->rows * row;
+    if (weight->packing != RT_PLAIN && !lay_out_panels(part, elements)) return false;
+    const int tail_dims = weight->ndim - part->depth;
+    return rt_product(weight->dims + part->depth, tail_dims > 0 ? tail_dims : 0, &part->tail);
+}
