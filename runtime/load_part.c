@@ -25,14 +25,14 @@ static float *packed_place(const struct load_part *part, int64_t row, int64_t co
 /* The next `run` elements, which do not leave their row. */
 static void pack_run(struct target *at, const unsigned char *src, int64_t run) {
     const struct load_part *part = at->part;
-    const int64_t step = part->weight->packing == RT_PACK_ROWS ? 1 : RT_PANEL;
+    const bool rows = part->weight->packing == RT_PACK_ROWS;
     float values[RT_PANEL];
     for (int64_t j = 0, n; j < run; j += n) {
         n = RT_PANEL - (at->column + j) % RT_PANEL;
         n = n < run - j ? n : run - j;
-        rt_convert(values, RT_F32, src + (size_t)j * stored_size(part), part->weight->stored, (size_t)n);
         float *to = packed_place(part, at->row, at->column + j);
-        for (int64_t i = 0; i < n; i++) to[i * step] = values[i];
+        rt_convert(rows ? to : values, RT_F32, src + (size_t)j * stored_size(part), part->weight->stored, (size_t)n);
+        for (int64_t i = 0; i < n && !rows; i++) to[i * RT_PANEL] = values[i];
     }
     at->column += run;
     if (at->column == part->packed_columns) at->row++, at->column = 0;
@@ -61,15 +61,14 @@ static void copy_run(struct target *at, int64_t first, int64_t length) {
     at->dst += (size_t)count * rt_dtype_bytes(part->weight->dtype);
 }
 
-/* What the part has of dimensions d and up; `above` is the index of the dimensions before d, taken together. */
-static void copy_box(struct target *at, int d, int64_t above) {
-    const struct load_part *part = at->part;
-    for (int64_t b = 0; b < part->dim[d].blocks; b++) {
-        const int64_t first = above * part->dim[d].extent + b * part->dim[d].block + part->dim[d].start;
-        if (d == part->depth - 1)
-            copy_run(at, first, part->dim[d].length);
+/* What the part has of `dim` and the `behind` cut dimensions behind it; `above` is the index of those before, taken together. */
+static void copy_box(struct target *at, const struct load_dim *dim, int behind, int64_t above) {
+    for (int64_t b = 0; b < dim->blocks; b++) {
+        const int64_t first = above * dim->extent + b * dim->block + dim->start;
+        if (behind == 0)
+            copy_run(at, first, dim->length);
         else
-            for (int64_t i = 0; i < part->dim[d].length; i++) copy_box(at, d + 1, first + i);
+            for (int64_t i = 0; i < dim->length; i++) copy_box(at, dim + 1, behind - 1, first + i);
     }
 }
 
@@ -85,7 +84,7 @@ struct load_span load_part_copy(const struct load_part *part, int64_t from, int6
         run = part->dim[0].length - row % part->dim[0].length;
         run = part->depth > 1 ? 1 : run < to - row ? run : to - row;
         if (part->depth > 1)
-            copy_box(&at, 1, row_stored(part, row));
+            copy_box(&at, &part->dim[1], part->depth - 2, row_stored(part, row));
         else
             copy_run(&at, row_stored(part, row), run);
     }

@@ -9,6 +9,11 @@
 
 #include "base/panel.h"
 
+/* A dimension of the stored tensor and what the rank holds of it; uncut, it is one block of all of it. */
+struct load_dim {
+    int64_t extent, blocks, block, start, length;
+};
+
 struct load_part {
     const struct rt_weight *weight;
     const unsigned char *src;        /* the complete tensor, any alignment; the caller sets it */
@@ -18,9 +23,7 @@ struct load_part {
     int depth;                       /* dimensions up to the last one that is cut; what is behind is contiguous */
     int64_t tail;                    /* elements behind */
     int64_t packed_rows, packed_columns; /* of a matrix that is packed */
-    struct {
-        int64_t extent, blocks, block, start, length;
-    } dim[RT_MAX_NDIM]; /* a dimension that is not cut is one block of all of it */
+    struct load_dim dim[RT_MAX_NDIM];
 };
 
 /* Describes the rank's part and sets *elements to its size in memory (with the padding of panels); false where the program's

@@ -146,11 +146,12 @@ static size_t mapped_bytes(const struct rt *rt, int arena) {
     return rt->class->bytes[arena] + 1;
 }
 
-/* Zeros. All pages are there from the start: touching them one by one takes as long as copying the weights, and a step
- * should not. */
+/* Zeros. All pages are there from the start, since a step should not wait for them; those of weights come as they are loaded,
+ * by several threads. */
 static void *map_arena(const struct rt *rt, enum rt_arena arena) {
-    void *memory = mmap(NULL, mapped_bytes(rt, arena), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    const int populate = arena == RT_WEIGHTS ? 0 : MAP_POPULATE;
+    void *memory =
+        mmap(NULL, mapped_bytes(rt, arena), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | populate, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
