@@ -40,6 +40,11 @@ static void put_training(json *w, const struct training *training) {
     rt_json_key(w, "training");
     rt_json_open(w, '{', RT_JSON_INLINE);
     put(w, "optimizer", training->optimizer.text);
+    put(w, "lr_schedule", training->lr_schedule);
+    rt_json_key(w, "params");
+    rt_json_open(w, '[', RT_JSON_INLINE);
+    for (int i = 0; i < training->rules.n; i++) rt_json_put_text(w, training->rules.at[i].text);
+    rt_json_close(w, ']');
     put_int(w, "accumulate", training->accumulate);
     put_int(w, "units", training->units);
     rt_json_key(w, "clip_grad_norm");
@@ -246,29 +251,32 @@ static void put_instructions(json *w, const struct rankplan *plan) {
     rt_json_close(w, ']');
 }
 
-static void put_tensors(json *w, const struct rankplan *plan) {
-    const struct graph *graph = plan->graph;
-    open_list(w, "tensors");
-    for (int i = 0; i < plan->weights.n; i++) {
-        const struct tensor *tensor = &graph->tensors.at[plan->weights.at[i]];
+static void put_slices(json *w, const struct graph *graph, const struct tensor *tensor) {
+    rt_json_key(w, "slices");
+    rt_json_open(w, '[', RT_JSON_INLINE);
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+        const struct holding *h = &tensor->layout.axis[axis];
+        if (h->kind != HOLD_PART) continue;
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put(w, "axis", graph->mesh.axis[axis].name);
+        put_int(w, "dim", h->dim);
+        put_int(w, "blocks", h->blocks);
+        put_int(w, "unit", h->unit);
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
+static void put_tensors(json *w, const char *key, const struct graph *graph, int n, const int *tensors) {
+    open_list(w, key);
+    for (int i = 0; i < n; i++) {
+        const struct tensor *tensor = &graph->tensors.at[tensors[i]];
         rt_json_open(w, '{', RT_JSON_INLINE);
         put(w, "name", tensor->name);
         put(w, "dtype", rt_dtypes[tensor->dtype].name);
         rt_json_key(w, "shape");
         rt_json_put_dims(w, tensor->dims, tensor->ndim);
-        rt_json_key(w, "slices");
-        rt_json_open(w, '[', RT_JSON_INLINE);
-        for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-            const struct holding *h = &tensor->layout.axis[axis];
-            if (h->kind != HOLD_PART) continue;
-            rt_json_open(w, '{', RT_JSON_INLINE);
-            put(w, "axis", graph->mesh.axis[axis].name);
-            put_int(w, "dim", h->dim);
-            put_int(w, "blocks", h->blocks);
-            put_int(w, "unit", h->unit);
-            rt_json_close(w, '}');
-        }
-        rt_json_close(w, ']');
+        put_slices(w, graph, tensor);
         rt_json_close(w, '}');
     }
     rt_json_close(w, ']');
@@ -343,7 +351,8 @@ const char *manifest_text(const struct manifest *m) {
     put_communication(w, m);
     put_nodes(w, m->plan, m->info, false);
     put_instructions(w, m->plan);
-    put_tensors(w, m->plan);
+    put_tensors(w, "tensors", graph, m->plan->weights.n, m->plan->weights.at);
+    if (m->info->training) put_tensors(w, "states", graph, m->plan->states.n, m->plan->states.at);
     if (m->program) put_own_hash(w), put_files(w, m->program);
     return finish(w, graph->arena);
 }

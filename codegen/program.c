@@ -72,7 +72,8 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
     static const char *const packings[] = {
         [PACK_NONE] = "RT_PLAIN", [PACK_ROWS] = "RT_PACK_ROWS", [PACK_COLUMNS] = "RT_PACK_COLUMNS"};
     const struct graph *graph = plan->graph;
-    bool any = false;
+    bool any = false, *trained = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->updates.n; i++) trained[graph->updates.at[i].weight] = true;
     tmpl_list(env, "weights");
     for (int i = 0; i < plan->weights.n; i++) {
         const struct tensor *tensor = &graph->tensors.at[plan->weights.at[i]];
@@ -87,12 +88,27 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_setf(weight, "ndim", "%d", tensor->ndim);
         tmpl_set(weight, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));
         tmpl_set(weight, "packing", packings[plan->packing[plan->weights.at[i]]]);
+        tmpl_set(weight, "trained", trained[plan->weights.at[i]] ? "true" : "false");
         bind_splits(weight, graph, tensor);
         if (constant) strbuf_add(constants, tensor->data, (size_t)tensor_bytes(tensor));
         any = any || constant;
     }
     tmpl_setf(env, "nweights", "%d", plan->weights.n);
     return any;
+}
+
+static void bind_states(struct tmpl_env *env, const struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    tmpl_list(env, "states");
+    for (int i = 0; i < plan->states.n; i++) {
+        const struct tensor *tensor = &graph->tensors.at[plan->states.at[i]];
+        struct tmpl_env *state = tmpl_entry(env, "states");
+        tmpl_set(state, "dtype", dtype_id(tensor->dtype));
+        tmpl_setf(state, "ndim", "%d", tensor->ndim);
+        tmpl_set(state, "dims", list_of(graph->arena, tensor->dims, tensor->ndim));
+        bind_splits(state, graph, tensor);
+    }
+    tmpl_setf(env, "nstates", "%d", plan->states.n);
 }
 
 /* Classes ---------------------------------------------------------------------------------------------------------
@@ -121,18 +137,18 @@ static const char *places(const struct rankplan *plan, const struct plan_class *
     return n ? strbuf_text(&out) : "{0, 0}";
 }
 
-static const char *weight_offsets(const struct rankplan *plan, const struct plan_class *class) {
+static const char *offsets_of(const struct rankplan *plan, const struct plan_class *class, int n, const int *tensors) {
     struct strbuf out;
     strbuf_init(&out, plan->graph->arena);
-    for (int i = 0; i < plan->weights.n; i++) {
-        int64_t offset = class->place[plan->weights.at[i]].offset;
+    for (int i = 0; i < n; i++) {
+        int64_t offset = class->place[tensors[i]].offset;
         strbuf_puts(&out, i % 12 ? ", " : i ? ",\n" : "");
         if (offset < 0)
             strbuf_puts(&out, "RT_ABSENT");
         else
             strbuf_printf(&out, "%lld", (long long)offset);
     }
-    return plan->weights.n ? strbuf_text(&out) : "0";
+    return n ? strbuf_text(&out) : "0";
 }
 
 /* "ranks 0, 1", of every unit: those of the classes. */
@@ -158,7 +174,8 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(entry, "ranks", ranks_text(plan, 1, &c));
         tmpl_set(entry, "input_places", input_places(graph));
         tmpl_set(entry, "output_places", places(plan, class, graph->outputs.n, graph->outputs.at));
-        tmpl_set(entry, "weight_offsets", weight_offsets(plan, class));
+        tmpl_set(entry, "weight_offsets", offsets_of(plan, class, plan->weights.n, plan->weights.at));
+        tmpl_set(entry, "state_offsets", offsets_of(plan, class, plan->states.n, plan->states.at));
         tmpl_set(entry, "bytes", list_of(graph->arena, class->bytes, PLAN_ARENAS));
     }
 }
@@ -231,7 +248,9 @@ static void bind_training(struct tmpl_env *env, const struct graph *graph, const
     if (!graph->controls.n) return;
     tmpl_setf(env, "accumulate", "%d", training->accumulate);
     tmpl_setf(env, "units", "%d", training->units);
-    tmpl_setf(env, "lr", "%.17g", optimizer_option(&training->optimizer, "lr", 0));
+    tmpl_setf(env, "lr", "%.17g", numbers_value(&training->optimizer.numbers, "lr", 0));
+    tmpl_setf(env, "schedule", "%s, %lld, %lld, %.17g", rt_schedule_rows[training->schedule.kind].id,
+              (long long)training->schedule.warmup, (long long)training->schedule.steps, training->schedule.min);
 }
 
 int program_make(struct program *program, const struct rankplan *plan, const struct sources *sources,
@@ -250,6 +269,7 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     tmpl_setf(env, "noutputs", "%d", graph->outputs.n - graph->nmetrics);
     bind_training(env, graph, info->training);
     bool has_constants = bind_weights(env, plan, info, &constants);
+    bind_states(env, plan);
     bind_classes(env, plan, sources);
     bind_mesh(env, plan);
     add_sources(program, env, plan, sources, target);

@@ -100,7 +100,7 @@ static void put_zsh_text(struct strbuf *out, const char *text) {
 
 static void put_zsh_option(struct strbuf *out, const struct option *row) {
     const char *words = words_of(row, out->arena);
-    bool repeats = row->kind == OPTION_SIZES || row->kind == OPTION_FILES;
+    bool repeats = option_is_repeatable(row);
     strbuf_printf(out, "            '%s--%s%s[", repeats ? "*" : "", row->name,
                   row->kind == OPTION_FLAG ? "" : "=");
     put_zsh_text(out, row->help);

@@ -214,21 +214,30 @@ static int job_ranks(const struct job *job, int *ranks) {
                       diag_quote(job->diags, options->operand), unit, *ranks);
 }
 
+static int read_clip(struct job *job) {
+    const char *text = job->options->clip_grad_norm;
+    char *end = "";
+    if (text) job->training.clip_grad_norm = strtod(text, &end);
+    if (!*end && (!text || job->training.clip_grad_norm > 0)) return 0;
+    return diag_error(job->diags, 205, EXIT_USAGE, "--clip-grad-norm", "%s is no number above 0",
+                      diag_quote(job->diags, text));
+}
+
 /* How the graph is trained, where it is. */
 static int read_training(struct job *job) {
     const struct options *options = job->options;
+    struct training *training = &job->training;
     int ranks;
-    char *end = "";
     if (!job->graph->train) return 0;
-    if (job_ranks(job, &ranks) < 0 ||
-        optimizer_parse(&job->training.optimizer, options->optimizer, job->arena, job->diags) < 0)
+    if (job_ranks(job, &ranks) < 0) return -1;
+    *training = (struct training){.accumulate = options->accumulate ? (int)options->accumulate : 1,
+                                  .units = ranks / mesh_size(&job->graph->mesh),
+                                  .lr_schedule = options->lr_schedule};
+    if (optimizer_parse(&training->optimizer, options->optimizer, job->arena, job->diags) < 0 ||
+        schedule_parse(&training->schedule, options->lr_schedule, job->arena, job->diags) < 0 || read_clip(job) < 0)
         return -1;
-    job->training.accumulate = (int)options->accumulate;
-    job->training.units = ranks / mesh_size(&job->graph->mesh);
-    if (options->clip_grad_norm) job->training.clip_grad_norm = strtod(options->clip_grad_norm, &end);
-    if (*end || (options->clip_grad_norm && !(job->training.clip_grad_norm > 0)))
-        return diag_error(job->diags, 205, EXIT_USAGE, "--clip-grad-norm", "%s is no number above 0",
-                          diag_quote(job->diags, options->clip_grad_norm));
+    for (int i = 0; i < options->params.all.n; i++)
+        if (parameter_rule_add(training, options->params.all.at[i], job->arena, job->diags) < 0) return -1;
     return 0;
 }
 

@@ -61,6 +61,7 @@ static const char *const group_nouns[GROUPS] = {
 #define OPTION_SPEC_TYPE   struct option_spec
 #define OPTION_SIZES_TYPE  struct option_sizes
 #define OPTION_FILES_TYPE  struct option_files
+#define OPTION_TEXTS_TYPE  struct option_texts
 #define OPTION(ID, FIELD, NAME, KIND, ...)                                                                         \
     _Static_assert(_Generic(((struct options *)0)->FIELD, OPTION_##KIND##_TYPE : 1, default : 0),                  \
                    "field of --" NAME);
@@ -133,12 +134,23 @@ static int set_text(struct parser *p, const struct value *value) {
     return 0;
 }
 
+static int refuse_line_break(struct parser *p, const struct value *value) {
+    if (!strpbrk(value->text, "\r\n")) return 0;
+    return diag_error(p->diags, 203, EXIT_USAGE, NULL, "a line break in the value of %s: %s", value->typed,
+                      quoted(p, value->text));
+}
+
 /* Make, which builds the programs, has no way to write a line break in a file name. */
 static int set_path(struct parser *p, const struct value *value) {
-    if (strpbrk(value->text, "\r\n"))
-        return diag_error(p->diags, 203, EXIT_USAGE, NULL, "a line break in the value of %s: %s", value->typed,
-                          quoted(p, value->text));
-    return set_text(p, value);
+    return refuse_line_break(p, value) ? -1 : set_text(p, value);
+}
+
+static int set_texts(struct parser *p, const struct value *value) {
+    struct option_texts *texts = value->field;
+    if (refuse_line_break(p, value)) return -1;
+    if (!*value->text) return diag_error(p->diags, 200, EXIT_USAGE, NULL, "%s needs a value", value->typed);
+    VEC_PUSH(p->arena, &texts->all, arena_strdup(p->arena, value->text));
+    return 0;
 }
 
 static int set_count(struct parser *p, const struct value *value) {
@@ -291,6 +303,7 @@ static int (*const setters[])(struct parser *, const struct value *) = {
     [OPTION_FLAG] = set_flag,   [OPTION_TEXT] = set_text,   [OPTION_PATH] = set_path,
     [OPTION_COUNT] = set_count, [OPTION_BYTES] = set_bytes, [OPTION_CHOICE] = set_choice,
     [OPTION_SPEC] = set_spec,   [OPTION_SIZES] = set_sizes, [OPTION_FILES] = set_files,
+    [OPTION_TEXTS] = set_texts,
 };
 
 static int set_field(struct parser *p, const struct option *row, const char *typed, const char *text) {
@@ -345,15 +358,11 @@ static const struct option *find_letter(enum verb verb, char letter) {
     return NULL;
 }
 
-static bool is_repeatable(const struct option *row) {
-    return row->kind == OPTION_SIZES || row->kind == OPTION_FILES;
-}
-
 /* Sets an option of the user's. */
 static int give(struct parser *p, const struct option *row, const char *typed, const char *text) {
     if (row->later) return not_yet(p, typed, "");
     bool *given = &p->options->given[row - option_rows];
-    if (*given && !is_repeatable(row)) return usage_error(p, arena_printf(p->arena, "%s given twice", typed));
+    if (*given && !option_is_repeatable(row)) return usage_error(p, arena_printf(p->arena, "%s given twice", typed));
     *given = true;
     return set_field(p, row, typed, text);
 }
@@ -620,6 +629,14 @@ static const char *files_text(const struct option_files *files, struct arena *ar
     return pairs_text(pairs, files->all.n, arena);
 }
 
+/* One per line, which they have no breaks for. */
+static const char *texts_text(const struct option_texts *texts, struct arena *arena) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    for (int i = 0; i < texts->all.n; i++) strbuf_printf(&text, "%s%s", i ? "\n" : "", texts->all.at[i]);
+    return strbuf_text(&text);
+}
+
 const char *options_text(const struct options *options, enum option_id id, struct arena *arena) {
     const struct option *row = &option_rows[id];
     const void *field = (const char *)options + row->offset;
@@ -634,6 +651,7 @@ const char *options_text(const struct options *options, enum option_id id, struc
     case OPTION_SPEC: return spec_text(field, arena);
     case OPTION_SIZES: return sizes_text(field, arena);
     case OPTION_FILES: return files_text(field, arena);
+    case OPTION_TEXTS: return texts_text(field, arena);
     }
     BUG("option kind %d", (int)row->kind);
 }

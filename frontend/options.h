@@ -59,6 +59,7 @@ enum option_kind {
     OPTION_SPEC,   /* struct option_spec: word[:key=value,...] */
     OPTION_SIZES,  /* struct option_sizes: NAME=SIZE, repeatable, every name once */
     OPTION_FILES,  /* struct option_files: NAME=FILE, repeatable, every name once */
+    OPTION_TEXTS,  /* struct option_texts: not empty, no line break; repeatable, in order */
 };
 
 struct option_setting {
@@ -82,6 +83,10 @@ struct option_file {
 };
 struct option_files {
     VEC(struct option_file) all;
+};
+
+struct option_texts {
+    VEC(const char *) all;
 };
 
 struct mesh_axis {
@@ -108,7 +113,8 @@ struct options {
     const char *dump_after, *load_plan, *save_plan;
     bool no_build, allow_links;
     bool train;
-    const char *optimizer, *clip_grad_norm;
+    const char *optimizer, *lr_schedule, *clip_grad_norm;
+    struct option_texts params;
     int64_t accumulate;
 
     /* verify */
@@ -121,9 +127,9 @@ struct options {
     enum choice comm, kernels;
 
     /* train */
-    struct option_files data;
-    const char *log;
-    int64_t steps;
+    struct option_files data, eval_data;
+    const char *log, *lr, *checkpoint_dir, *resume; /* lr: NULL keeps the program's */
+    int64_t steps, shuffle, checkpoint_every, eval_every, eval_steps; /* but steps: 0, or not given */
 
     /* run and train */
     int64_t threads, repeat, warmup; /* threads 0: cores / ranks */
@@ -190,6 +196,11 @@ extern const struct choice_row choice_rows[CHOICES];
 /* True if `verb` takes the option. */
 static inline bool option_of_verb(const struct option *option, enum verb verb) {
     return option->verbs >> verb & 1;
+}
+
+/* True if the option may be given several times. */
+static inline bool option_is_repeatable(const struct option *option) {
+    return option->kind == OPTION_SIZES || option->kind == OPTION_FILES || option->kind == OPTION_TEXTS;
 }
 
 /* What stands for the option's value in help: its metavar, or its words: "match|override|moo|graph". */

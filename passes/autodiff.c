@@ -1,11 +1,12 @@
 /* Reverse-mode differentiation: nodes that give the gradient of the loss with respect to every parameter.
  *
- * The loss is output 0, one float. Parameters are the float weights it depends on. The walk goes back from the loss; a
- * tensor that is read several times sums what comes from its readers, the last reader first, so the order of sums is that of
- * PyTorch's autograd for a chain. */
+ * The loss is output 0, one float. Parameters are the float weights it depends on, but for those that a rule freezes. The
+ * walk goes back from the loss; a tensor that is read several times sums what comes from its readers, the last reader first,
+ * so the order of sums is that of PyTorch's autograd for a chain. */
 #include <string.h>
 
 #include "ir/gradient.h"
+#include "passes/optimizer.h"
 #include "passes/pipeline.h"
 
 /* What comes from each reader of a tensor, the last reader first. */
@@ -16,19 +17,22 @@ struct parts {
 struct autodiff {
     struct graph *graph;
     struct diags *diags;
+    const struct training *training;
     int tensors;         /* of the forward graph */
     bool *depends;       /* per tensor: on a parameter, differentiably */
     struct parts *parts; /* per tensor */
     int *gradient;       /* per tensor: once all its readers gave their parts; -1: none, or not yet */
 };
 
-static bool is_parameter(const struct tensor *tensor) {
-    return tensor->kind == TENSOR_WEIGHT && rt_dtype_is_float(tensor->dtype);
+static bool is_parameter(const struct autodiff *a, const struct tensor *tensor) {
+    if (tensor->kind != TENSOR_WEIGHT || !rt_dtype_is_float(tensor->dtype)) return false;
+    const struct parameter_rule *rule = parameter_rule_of(a->training, tensor->name);
+    return !rule || !rule->frozen;
 }
 
 static void mark_dependent(struct autodiff *a) {
     const struct graph *graph = a->graph;
-    for (int t = 0; t < a->tensors; t++) a->depends[t] = is_parameter(&graph->tensors.at[t]);
+    for (int t = 0; t < a->tensors; t++) a->depends[t] = is_parameter(a, &graph->tensors.at[t]);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         if (!rt_dtype_is_float(graph->tensors.at[node->outputs[0]].dtype)) continue;
@@ -128,7 +132,7 @@ static int list_parameters(struct autodiff *a, int nodes) {
         const struct node node = graph->nodes.at[graph->order.at[i]];
         for (int k = 0; k < node.ninputs; k++) {
             int t = node.inputs[k];
-            if (t < 0 || listed[t] || !is_parameter(&graph->tensors.at[t]) || !a->parts[t].all.n) continue;
+            if (t < 0 || listed[t] || !is_parameter(a, &graph->tensors.at[t]) || !a->parts[t].all.n) continue;
             struct build b = {graph, a->diags, arena_printf(graph->arena, "%s.grad", graph->tensors.at[t].name)};
             listed[t] = true;
             if (settle(a, &b, t) < 0) return -1;
@@ -140,9 +144,12 @@ static int list_parameters(struct autodiff *a, int nodes) {
 }
 
 int pass_autodiff(struct graph *graph, const struct pass_context *context) {
-    struct autodiff a = {.graph = graph, .diags = context->diags, .tensors = graph->tensors.n};
+    struct autodiff a = {.graph = graph,
+                         .diags = context->diags,
+                         .training = context->training,
+                         .tensors = graph->tensors.n};
     int loss = find_loss(graph, context->diags), nodes = graph->order.n;
-    if (loss < 0) return -1;
+    if (loss < 0 || parameter_rules_check(context->training, graph, context->diags) < 0) return -1;
     a.depends = ARENA_ARRAY(graph->arena, bool, a.tensors + 1);
     a.gradient = ARENA_ARRAY(graph->arena, int, a.tensors + 1);
     a.parts = ARENA_ARRAY(graph->arena, struct parts, a.tensors + 1);

@@ -304,10 +304,11 @@ static void write_value(struct walk *w, int root) {
     VEC_PUSH(w->plan->graph->arena, &w->holding, root);
 }
 
-/* What is stored is intact until a value is written over it. */
+/* What is stored is intact until a value is written over it; what has no place is a number in the code. */
 static bool is_intact(const struct walk *w, int tensor) {
     int root = w->plan->root[tensor];
     bool stored = w->plan->graph->tensors.at[root].kind != TENSOR_VALUE;
+    if (stored && w->class->place[root].offset < 0) return true;
     for (int i = 0; stored && i < w->holding.n; i++)
         if (overlap(w, w->holding.at[i], root)) return false;
     if (stored) return true;

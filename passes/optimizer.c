@@ -8,95 +8,25 @@
  * partial sum, counted once. */
 #include "passes/optimizer.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "ir/base/map.h"
 #include "ir/build.h"
 #include "passes/pipeline.h"
 
-const struct optimizer optimizers[] = {
-#define OPTIMIZER(name, ...) {#name, __VA_ARGS__},
-#include "passes/optimizers.def"
-#undef OPTIMIZER
-};
-const int noptimizers = sizeof optimizers / sizeof *optimizers;
-
-/* Choosing -------------------------------------------------------------------------------------------------------- */
-
-double optimizer_option(const struct optimizer_choice *choice, const char *name, double fallback) {
-    for (int i = 0; i < choice->n; i++)
-        if (strcmp(choice->option[i].name, name) == 0) return choice->option[i].value;
-    return fallback;
-}
-
-static const struct optimizer *find_row(const char *name, size_t length) {
-    for (int i = 0; i < noptimizers; i++)
-        if (strlen(optimizers[i].name) == length && strncmp(optimizers[i].name, name, length) == 0)
-            return &optimizers[i];
-    return NULL;
-}
-
-static void add_defaults(struct optimizer_choice *choice, struct arena *arena) {
-    for (const char *at = choice->row->options; *at; at += strspn(at, " ")) {
-        size_t name = strcspn(at, "=");
-        char *end;
-        choice->option[choice->n].name = arena_copy(arena, at, name);
-        choice->option[choice->n++].value = strtod(at + name + 1, &end);
-        at = end;
-    }
-}
-
-/* One "name=number" of the user's. */
-static int set_option(struct optimizer_choice *choice, const char *text, size_t length, struct diags *diags) {
-    const size_t name = strcspn(text, "=");
-    char *end;
-    for (int i = 0; i < choice->n && name < length; i++) {
-        if (strlen(choice->option[i].name) != name || strncmp(choice->option[i].name, text, name) != 0) continue;
-        double value = strtod(text + name + 1, &end);
-        if (end != text + length || !(value >= 0 && value < 1e300)) break;
-        choice->option[i].value = value;
-        return 0;
-    }
-    diag_error(diags, 205, EXIT_USAGE, "--optimizer", "'%.*s' is no option of %s with a number", (int)length, text,
-               choice->row->name);
-    return diag_note(diags, "it takes %s", choice->row->options), -1;
-}
-
-static const char *names_of_all(struct arena *arena) {
-    const char *all = "";
-    for (int i = 0; i < noptimizers; i++)
-        if (!*optimizers[i].when) all = arena_printf(arena, "%s %s", all, optimizers[i].name);
-    return all;
-}
-
-int optimizer_parse(struct optimizer_choice *choice, const char *text, struct arena *arena, struct diags *diags) {
-    size_t name = strcspn(text, ":");
-    *choice = (struct optimizer_choice){.text = text, .row = find_row(text, name)};
-    if (!choice->row)
-        return diag_error(diags, 202, EXIT_USAGE, "--optimizer", "no optimizer is called '%.*s'; there are%s",
-                          (int)name, text, names_of_all(arena));
-    add_defaults(choice, arena);
-    for (const char *at = text + name; *at;) {
-        size_t length = strcspn(++at, ",");
-        if (set_option(choice, at, length, diags) < 0) return -1;
-        at += length;
-    }
-    for (int i = 0; i < noptimizers; i++) /* the last row whose condition holds */
-        if (strcmp(optimizers[i].name, choice->row->name) == 0 && *optimizers[i].when &&
-            optimizer_option(choice, optimizers[i].when, 0) != 0)
-            choice->row = &optimizers[i];
-    return 0;
-}
-
-/* The pass -------------------------------------------------------------------------------------------------------- */
-
 struct optimizing {
     struct graph *graph;
     const struct training *training;
     struct build b;
-    struct build_scope numbers; /* options, controls and scalars of the step, f64 */
-    int clip;                   /* what gradients are multiplied with, f64; -1: nothing */
+    struct group *groups; /* [0] for parameters without a rule, [1 + i] for those of rule i */
+    int clip;             /* what gradients are multiplied with, f64; -1: nothing */
+};
+
+/* Parameters that are updated alike. */
+struct group {
+    const struct optimizer_choice *optimizer;
+    bool own_lr;
+    struct build_scope numbers; /* options, controls and scalars of the step, f64; n 0: not made yet */
 };
 
 enum control {
@@ -187,28 +117,57 @@ static int clip(struct optimizing *o) {
     return o->clip < 0 ? -1 : 0;
 }
 
+static void list_groups(struct optimizing *o) {
+    const struct training *training = o->training;
+    o->groups = ARENA_ARRAY(o->graph->arena, struct group, training->rules.n + 1);
+    o->groups[0].optimizer = &training->optimizer;
+    for (int i = 0; i < training->rules.n; i++)
+        o->groups[i + 1] = (struct group){&training->rules.at[i].optimizer, training->rules.at[i].own_lr, {0}};
+}
+
+static struct group *group_of(const struct optimizing *o, const struct parameter *p) {
+    const struct parameter_rule *rule = parameter_rule_of(o->training, o->graph->tensors.at[p->weight].name);
+    return &o->groups[rule ? rule - o->training->rules.at + 1 : 0];
+}
+
+/* A run may change the learning rate, which the control gives as scheduled; one of a rule's own stays, and is scheduled too. */
+static int learning_rate(struct optimizing *o, const struct group *group) {
+    if (!group->own_lr) return o->graph->controls.at[CONTROL_lr];
+    int own = build_scalar(&o->b, RT_F64, numbers_value(&group->optimizer->numbers, "lr", 0));
+    return build2(&o->b, "Mul", own, o->graph->controls.at[CONTROL_factor]);
+}
+
 /* Options, lr and step, and what the row computes from them once. */
-static int find_numbers(struct optimizing *o) {
-    const struct optimizer_choice *choice = &o->training->optimizer;
-    o->numbers = (struct build_scope){.dtype = RT_F64};
-    for (int i = 0; i < choice->n; i++)
-        build_scope_number(&o->numbers, choice->option[i].name, choice->option[i].value);
-    build_scope_tensor(&o->numbers, "lr", o->graph->controls.at[CONTROL_lr]);
-    build_scope_tensor(&o->numbers, "step", o->graph->controls.at[CONTROL_step]);
-    return build_expr(&o->b, &o->numbers, arena_printf(o->graph->arena, "%s lr", choice->row->scalars));
+static int find_numbers(struct optimizing *o, struct group *group) {
+    const struct numbers *numbers = &group->optimizer->numbers;
+    const char *node = o->b.node;
+    if (group->numbers.n) return 0;
+    o->b.node = "optimizer";
+    group->numbers.dtype = RT_F64;
+    for (int i = 0; i < numbers->n; i++)
+        build_scope_number(&group->numbers, numbers->at[i].name, numbers->at[i].value);
+    int lr = learning_rate(o, group);
+    if (lr < 0) return -1;
+    build_scope_tensor(&group->numbers, "lr", lr);
+    build_scope_tensor(&group->numbers, "step", o->graph->controls.at[CONTROL_step]);
+    const char *text = arena_printf(o->graph->arena, "%s lr", group->optimizer->row->scalars);
+    if (build_expr(&o->b, &group->numbers, text) < 0) return -1;
+    o->b.node = node;
+    return 0;
 }
 
 /* The same names for a parameter's type. */
-static int names_for(struct optimizing *o, enum rt_dtype dtype, struct build_scope *scope) {
+static int names_for(struct optimizing *o, const struct build_scope *numbers, enum rt_dtype dtype,
+                     struct build_scope *scope) {
     *scope = (struct build_scope){.dtype = dtype};
-    for (int i = 0; i < o->numbers.n; i++) {
-        int tensor = o->numbers.names[i].tensor;
+    for (int i = 0; i < numbers->n; i++) {
+        int tensor = numbers->names[i].tensor;
         if (tensor < 0) {
-            build_scope_number(scope, o->numbers.names[i].name, o->numbers.names[i].number);
+            build_scope_number(scope, numbers->names[i].name, numbers->names[i].number);
             continue;
         }
         if ((tensor = build_cast(&o->b, tensor, dtype)) < 0) return -1;
-        build_scope_tensor(scope, o->numbers.names[i].name, tensor);
+        build_scope_tensor(scope, numbers->names[i].name, tensor);
     }
     return 0;
 }
@@ -221,12 +180,13 @@ static int value_of(const struct build_scope *scope, const char *name) {
 
 /* New values of the parameter and its states. */
 static int update(struct optimizing *o, struct parameter *p) {
-    const struct optimizer *row = o->training->optimizer.row;
-    const char *states[OPTIMIZER_OPTIONS];
-    int state[OPTIMIZER_OPTIONS], n = 0, gradient = p->gradient;
+    struct group *group = group_of(o, p);
+    const struct optimizer *row = group->optimizer->row;
+    const char *states[NUMBERS_MAX];
+    int state[NUMBERS_MAX], n = 0, gradient = p->gradient;
     struct build_scope scope;
     enum rt_dtype dtype = o->graph->tensors.at[p->weight].dtype;
-    if (names_for(o, dtype, &scope) < 0) return -1;
+    if (find_numbers(o, group) < 0 || names_for(o, &group->numbers, dtype, &scope) < 0) return -1;
     if (o->clip >= 0) gradient = build2(&o->b, "Mul", gradient, build_cast(&o->b, o->clip, dtype));
     build_scope_tensor(&scope, "p", p->weight);
     build_scope_tensor(&scope, "g", gradient);
@@ -235,7 +195,7 @@ static int update(struct optimizing *o, struct parameter *p) {
         build_scope_tensor(&scope, states[n], state[n] = add_state(o, states[n], p->weight, false));
         at += strlen(states[n++]);
     }
-    bool decays = optimizer_option(&o->training->optimizer, "weight_decay", 0) != 0;
+    bool decays = numbers_value(&group->optimizer->numbers, "weight_decay", 0) != 0;
     const char *text = arena_printf(o->graph->arena, "%s %s p", decays ? row->decay : "", row->update);
     if (gradient < 0 || build_expr(&o->b, &scope, text) < 0) return -1;
     for (int i = 0; i < n; i++) add_update(o, state[i], value_of(&scope, states[i]));
@@ -278,7 +238,8 @@ int pass_optimizer(struct graph *graph, const struct pass_context *context) {
     int first = graph->order.n;
     if (each(&o, "average", average) < 0) return -1;
     o.b.node = "optimizer";
-    if (clip(&o) < 0 || find_numbers(&o) < 0 || each(&o, "update", update) < 0) return -1;
+    list_groups(&o);
+    if (clip(&o) < 0 || each(&o, "update", update) < 0) return -1;
     set_phase(graph, first);
     graph->parameters.n = 0;
     name_apart(graph);

@@ -3,6 +3,8 @@
 #define PASSES_OPTIMIZER_H
 
 #include "ir/ir.h"
+#include "passes/numbers.h"
+#include "runtime/base/schedule.h"
 
 struct optimizer {
     const char *name, *when, *options, *states, *scalars, *decay, *update, *help;
@@ -11,37 +13,52 @@ struct optimizer {
 extern const struct optimizer optimizers[];
 extern const int noptimizers;
 
-enum { OPTIMIZER_OPTIONS = 8 };
-
-/* An optimizer with its numbers, in the order of its row's options. */
+/* An optimizer with its numbers. */
 struct optimizer_choice {
     const char *text; /* as it was given */
     const struct optimizer *row;
-    int n;
-    struct {
-        const char *name;
-        double value;
-    } option[OPTIMIZER_OPTIONS];
+    struct numbers numbers;
 };
 
 /* Reads "adamw:lr=0.0003,weight_decay=0.1" (name, then any of its options): 0, or -1 after a diagnostic. */
 int optimizer_parse(struct optimizer_choice *choice, const char *text, struct arena *arena, struct diags *diags);
 
-/* The value of an option, `fallback` if the optimizer has none of that name. */
-double optimizer_option(const struct optimizer_choice *choice, const char *name, double fallback);
+/* Reads "cosine:warmup=100,steps=1000,min=0.1": a row of runtime/base/schedules.def, and any of its numbers. */
+int schedule_parse(struct rt_schedule *schedule, const char *text, struct arena *arena, struct diags *diags);
+
+/* What some parameters have of their own: --param 'GLOB:lr=0.001,weight_decay=0' or 'GLOB:frozen'. */
+struct parameter_rule {
+    const char *text, *pattern; /* a glob over names of initializers */
+    bool frozen;                /* they do not change: no gradient, no state of the optimizer */
+    bool own_lr;                /* scheduled like the others', but not changed with theirs */
+    struct optimizer_choice optimizer;
+};
 
 struct training {
     struct optimizer_choice optimizer;
     double clip_grad_norm; /* 0: none; torch.nn.utils.clip_grad_norm_ */
     int accumulate;        /* micro-batches of a unit in a step */
     int units;             /* data parallel copies of the plan */
+    const char *lr_schedule; /* as it was given */
+    struct rt_schedule schedule;
+    VEC(struct parameter_rule) rules;
 };
+
+/* Adds a rule to training, whose optimizer it starts from: 0, or -1 after a diagnostic. */
+int parameter_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags);
+
+/* The last rule that matches the name, NULL if none does. */
+const struct parameter_rule *parameter_rule_of(const struct training *training, const char *name);
+
+/* Every rule must match a parameter of the graph: 0, or -1 after diagnostics that name those that do not. */
+int parameter_rules_check(const struct training *training, const struct graph *graph, struct diags *diags);
 
 /* Numbers that the runtime gives to each step, in this order: enum rt_control of runtime/rt.h. */
 #define TRAINING_CONTROLS(C)                                                                                       \
-    C(lr)    /* learning rate */                                                                                   \
-    C(step)  /* 1 for the first */                                                                                 \
-    C(share) /* 1 / number of real micro-batches of the step, of all units */                                      \
-    C(real)  /* 1, or 0 while a micro-batch is a dummy: it takes part and counts for nothing */
+    C(lr)     /* learning rate, as scheduled */                                                                    \
+    C(step)   /* 1 for the first */                                                                                \
+    C(share)  /* 1 / number of real micro-batches of the step, of all units */                                     \
+    C(real)   /* 1, or 0 while a micro-batch is a dummy: it takes part and counts for nothing */                   \
+    C(factor) /* what the schedule multiplies learning rates with that are not lr */
 
 #endif

@@ -44,14 +44,23 @@ static void load_weight(struct rankplan *plan, bool *listed, int tensor) {
     VEC_PUSH(plan->graph->arena, &plan->weights, tensor);
 }
 
-static void list_weights(struct rankplan *plan) {
+static void keep_state(struct rankplan *plan, bool *listed, int tensor) {
+    const struct tensor *state = &plan->graph->tensors.at[tensor];
+    if (listed[tensor] || state->kind != TENSOR_STATE || state->gradient) return;
+    listed[tensor] = true;
+    VEC_PUSH(plan->graph->arena, &plan->states, tensor);
+}
+
+static void list_stored(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     bool *listed = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        for (int k = 0; k < node->ninputs; k++)
-            if (node->inputs[k] >= 0 && !rankplan_is_literal(graph, node, k))
-                load_weight(plan, listed, node->inputs[k]);
+        for (int k = 0; k < node->ninputs; k++) {
+            if (node->inputs[k] < 0 || rankplan_is_literal(graph, node, k)) continue;
+            load_weight(plan, listed, node->inputs[k]);
+            keep_state(plan, listed, node->inputs[k]);
+        }
     }
     for (int i = 0; i < graph->outputs.n; i++) load_weight(plan, listed, graph->outputs.at[i]);
     for (int i = 0; i < graph->updates.n; i++) load_weight(plan, listed, graph->updates.at[i].value);
@@ -133,7 +142,7 @@ static void find_classes(struct rankplan *plan) {
 void rankplan_make(struct rankplan *plan, struct graph *graph) {
     *plan = (struct rankplan){.graph = graph};
     find_roots(plan);
-    list_weights(plan);
+    list_stored(plan);
     find_packed(plan);
     mark_shared(plan);
     find_classes(plan);

@@ -45,6 +45,7 @@ struct rankplan {
     struct graph *graph;
     int *root;             /* per tensor: the tensor whose bytes it shares (views) */
     VEC(int) weights;      /* stored tensors that nodes or outputs read as memory, not as literals, by first use */
+    VEC(int) states;       /* of the optimizer, that nodes read, by first use */
     enum packing *packing; /* per tensor: how a stored matrix lies that is read in panels */
     bool *shared;          /* per tensor (root): lies in COMMUNICATION */
     int nclasses, *class_of; /* per shard */

@@ -54,6 +54,7 @@ static bool read_spec(struct spec *spec, const char *text, struct rt_reason *why
 
 static bool open_tokens(struct rt_data *data, const struct spec *spec, struct rt_reason *why) {
     const int64_t size = (int64_t)rt_dtype_bytes(spec->tokens), tokens = data->file_bytes / size - spec->shift;
+    data->tokens = true;
     data->dtype = spec->tokens;
     data->first = (const unsigned char *)data->file + (tokens > 0 ? spec->shift * size : 0);
     data->samples = tokens > 0 && data->per_sample ? tokens / data->per_sample : 0;
@@ -70,26 +71,29 @@ static bool open_array(struct rt_data *data, const struct spec *spec, struct rt_
     for (int d = 1; d < port->ndim && fits; d++) fits = array.dims[d] == port->dims[d];
     data->dtype = array.dtype;
     data->first = array.data;
-    data->samples = fits ? array.dims[0] : 0;
+    data->samples = fits ? array.dims[0] / (port->dims[0] / data->batch) : 0;
     if (!fits) return rt_refuse(why, "%s: a sample has another shape than the input behind its batch", spec->path);
     if (rt_dtype_is_float(array.dtype) == rt_dtype_is_float(port->dtype)) return true;
     return rt_refuse(why, "%s holds %s, the input is %s", spec->path, rt_dtypes[array.dtype].name,
                      rt_dtypes[port->dtype].name);
 }
 
-bool rt_data_open(struct rt_data *data, const struct rt_port *port, const char *text, struct rt_reason *why) {
+bool rt_data_open(struct rt_data *data, const struct rt_port *port, int64_t batch, const char *text,
+                  struct rt_reason *why) {
     struct spec spec;
     struct rt_file_info info;
-    *data = (struct rt_data){.port = port};
+    *data = (struct rt_data){.port = port, .batch = batch};
     if (!read_spec(&spec, text, why)) return false;
-    if (port->ndim < 1 || port->dims[0] < 1) return rt_refuse(why, "the input has no batch for samples");
-    rt_product(port->dims + 1, port->ndim - 1, &data->per_sample); /* a port's shape fits */
+    if (port->ndim < 1 || port->dims[0] < 1 || port->dims[0] % batch != 0)
+        return rt_refuse(why, "the input has no batch for samples");
+    rt_product(port->dims, port->ndim, &data->per_sample); /* a port's shape fits */
+    data->per_sample /= batch;
     if (!rt_file_map(spec.path, &data->file, &info, why)) return false;
     data->file_bytes = info.bytes;
     if (!(spec.tokens == RT_DTYPE_NONE ? open_array : open_tokens)(data, &spec, why)) return false;
-    if (data->samples >= port->dims[0]) return true;
+    if (data->samples >= batch) return true;
     return rt_refuse(why, "%s is too short: %lld samples, a micro-batch has %lld", spec.path,
-                     (long long)data->samples, (long long)port->dims[0]);
+                     (long long)data->samples, (long long)batch);
 }
 
 void rt_data_close(struct rt_data *data) {
@@ -97,15 +101,17 @@ void rt_data_close(struct rt_data *data) {
     data->file = NULL;
 }
 
-/* Runs of samples that follow each other are one copy; the last run of the data is followed by the first. */
-void rt_data_read(const struct rt_data *data, int64_t index, void *dst) {
-    const int64_t batch = data->port->dims[0];
+/* Samples that follow each other are one copy. */
+void rt_data_read(const struct rt_data *data, const struct rt_sampler *sampler, int64_t position, void *dst) {
     const size_t from_row = (size_t)data->per_sample * rt_dtype_bytes(data->dtype),
                  to_row = (size_t)data->per_sample * rt_dtype_bytes(data->port->dtype);
-    int64_t sample = index % data->samples * batch % data->samples;
-    for (int64_t done = 0, run; done < batch; done += run, sample = 0) {
-        run = data->samples - sample < batch - done ? data->samples - sample : batch - done;
+    int64_t next = rt_sampler_at(sampler, position);
+    for (int64_t done = 0, run; done < data->batch; done += run) {
+        const int64_t first = next;
+        run = 0;
+        do next = rt_sampler_at(sampler, position + done + ++run);
+        while (done + run < data->batch && next == first + run);
         rt_convert((unsigned char *)dst + (size_t)done * to_row, data->port->dtype,
-                   data->first + (size_t)sample * from_row, data->dtype, (size_t)(run * data->per_sample));
+                   data->first + (size_t)first * from_row, data->dtype, (size_t)(run * data->per_sample));
     }
 }

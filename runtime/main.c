@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,29 @@ int fail_rank(struct rank *self, const struct rt *rt, int status) {
     failure_set(&self->failure, exit_of(status, code), code, "%s", rt_error(rt));
     if (place) failure_where(&self->failure, "%s", rt_quote_text(place).text);
     return status;
+}
+
+static int status_of(int exit) {
+    switch (exit) {
+    case RT_EXIT_USAGE: return RT_ERROR_USAGE;
+    case RT_EXIT_INPUT: return RT_ERROR_INPUT;
+    case RT_EXIT_MISMATCH: return RT_ERROR_MISMATCH;
+    default: return RT_ERROR_SYSTEM;
+    }
+}
+
+int fail_with(struct rank *self, int exit, int code, const char *format, ...) {
+    char text[sizeof self->failure.text];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    failure_set(&self->failure, exit, code, "%s", text);
+    return self->status = status_of(exit);
+}
+
+int fail_reason(struct rank *self, int code, const struct rt_reason *why) {
+    return self->status = status_of(failure_reason(&self->failure, code, why));
 }
 
 /* What the last step computed, once: steps themselves are timed without a copy of it. */

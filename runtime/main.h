@@ -42,10 +42,13 @@ void failure_print(const struct failure *failure, bool json);
 
 struct main_options {
     const char *program;
-    const char **inputs, **data; /* NAME=FILE, as given */
-    int ninputs, ndata;
-    const char *output_dir, *comm, *kernels, *directory, *log;
-    int threads, repeat, warmup, rank, world, steps;
+    struct words {
+        const char **at;
+        int n;
+    } inputs, data, eval_data; /* NAME=FILE, as given */
+    const char *output_dir, *comm, *kernels, *directory, *log, *checkpoint_dir, *resume;
+    int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, eval_every, eval_steps;
+    double lr;
     bool json, help;
 };
 
@@ -122,6 +125,10 @@ double now_ms(void);
 
 /* Records that a call failed; returns `status`. */
 int fail_rank(struct rank *self, const struct rt *rt, int status);
+
+/* Records a failure of the rank's own, or a file that base/ refused; returns the status that fits the exit code. */
+int fail_with(struct rank *self, int exit, int code, const char *format, ...) __attribute__((format(printf, 4, 5)));
+int fail_reason(struct rank *self, int code, const struct rt_reason *why);
 
 /* Trains on --data for --steps; RT_OK or a status that fail_rank has recorded. Collective over the job's ranks. */
 int train_steps(struct rank *self, struct rt *rt);

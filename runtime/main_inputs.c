@@ -221,8 +221,8 @@ static int missing_input(const struct rt_port *port, const char *name, struct fa
 int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
                 const struct main_options *options, struct failure *failure) {
     const char *const *names = manifest->inputs;
-    for (int i = 0; i < options->ninputs; i++) {
-        const char *argument = options->inputs[i];
+    for (int i = 0; i < options->inputs.n; i++) {
+        const char *argument = options->inputs.at[i];
         const int port = find_port(argument, names, program->ninputs);
         if (port < 0) return unknown_input(argument, names, program->ninputs, failure);
         if (inputs[port].data)

@@ -66,7 +66,7 @@ void failure_print(const struct failure *failure, bool json) {
 
 /* Options */
 
-enum option_kind { OPTION_INPUT, OPTION_DATA, OPTION_TEXT, OPTION_COUNT, OPTION_FLAG };
+enum option_kind { OPTION_WORDS, OPTION_TEXT, OPTION_COUNT, OPTION_RATE, OPTION_FLAG };
 
 struct option_row {
     const char *name, *argument;
@@ -79,11 +79,22 @@ struct option_row {
 #define FIELD(name) offsetof(struct main_options, name)
 
 static const struct option_row rows[] = {
-    {"--input", "NAME=FILE", OPTION_INPUT, 0, 0,
+    {"--input", "NAME=FILE", OPTION_WORDS, FIELD(inputs), 0,
      "tensor for an input: .npy, or .pb (ONNX TensorProto); repeatable"},
-    {"--data", "NAME=FILE", OPTION_DATA, 0, 0,
+    {"--data", "NAME=FILE", OPTION_WORDS, FIELD(data), 0,
      "train: samples of an input, X.npy or X.bin:u16[:shift=1]; repeatable"},
-    {"--steps", "S", OPTION_COUNT, FIELD(steps), 1, "train for so many steps"},
+    {"--steps", "S", OPTION_COUNT, FIELD(steps), 1, "train: up to this step"},
+    {"--lr", "X", OPTION_RATE, FIELD(lr), 0, "train: learning rate; default: as compiled"},
+    {"--accumulate", "A", OPTION_COUNT, FIELD(accumulate), 1,
+     "train: micro-batches per unit and step; default: as compiled"},
+    {"--shuffle", "SEED", OPTION_COUNT, FIELD(shuffle), 0, "train: samples in another order in every epoch"},
+    {"--checkpoint-dir", "D", OPTION_TEXT, FIELD(checkpoint_dir), 0, "train: write D/step-K after the last step"},
+    {"--checkpoint-every", "K", OPTION_COUNT, FIELD(checkpoint_every), 1, "train: and after every K steps"},
+    {"--resume", "latest|STEP", OPTION_TEXT, FIELD(resume), 0, "train: go on from a checkpoint in D"},
+    {"--eval-data", "NAME=FILE", OPTION_WORDS, FIELD(eval_data), 0,
+     "train: samples to evaluate after the last step; repeatable"},
+    {"--eval-every", "K", OPTION_COUNT, FIELD(eval_every), 1, "train: and after every K steps"},
+    {"--eval-steps", "E", OPTION_COUNT, FIELD(eval_steps), 1, "train: micro-batches to evaluate; default: all"},
     {"--log", "FILE", OPTION_TEXT, FIELD(log), 0, "train: write metrics to FILE, a line of JSON per step"},
     {"--output-dir", "OUT", OPTION_TEXT, FIELD(output_dir), 0,
      "write outputs as OUT/<name>.npy and OUT/outputs.json"},
@@ -104,7 +115,7 @@ static const struct option_row rows[] = {
 void options_print_help(const char *program) {
     printf("usage: %s [options]\n\n", program);
     for (size_t i = 0; i < ROWS; i++)
-        printf("  %-13s %-10s %s\n", rows[i].name, rows[i].argument ? rows[i].argument : "", rows[i].help);
+        printf("  %-18s %-11s %s\n", rows[i].name, rows[i].argument ? rows[i].argument : "", rows[i].help);
 }
 
 /* Edits (insert, delete, replace) between two short words: one row of the table at a time. */
@@ -158,15 +169,24 @@ static int parse_count(const struct option_row *row, const char *text, int *out,
                        row->name, row->least, rt_quote_text(text).text);
 }
 
+static int parse_rate(const struct option_row *row, const char *text, double *out, struct failure *failure) {
+    char *end;
+    *out = strtod(text, &end);
+    if (end != text && !*end && *out >= 0 && *out < 1e300) return RT_EXIT_OK;
+    return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s needs a number of at least 0, not '%s'", row->name,
+                       rt_quote_text(text).text);
+}
+
 static int set_option(struct main_options *options, const struct option_row *row, const char *text,
                       struct failure *failure) {
-    char *field = (char *)options + row->field;
+    void *field = (char *)options + row->field;
+    struct words *words = field;
     switch (row->kind) {
-    case OPTION_INPUT: options->inputs[options->ninputs++] = text; break;
-    case OPTION_DATA: options->data[options->ndata++] = text; break;
-    case OPTION_TEXT: *(const char **)(void *)field = text; break;
-    case OPTION_FLAG: *(bool *)(void *)field = true; break;
-    case OPTION_COUNT: return parse_count(row, text, (int *)(void *)field, failure);
+    case OPTION_WORDS: words->at[words->n++] = text; break;
+    case OPTION_TEXT: *(const char **)field = text; break;
+    case OPTION_FLAG: *(bool *)field = true; break;
+    case OPTION_COUNT: return parse_count(row, text, field, failure);
+    case OPTION_RATE: return parse_rate(row, text, field, failure);
     }
     return RT_EXIT_OK;
 }
@@ -185,7 +205,7 @@ static int parse_option(struct main_options *options, int argc, char **argv, int
     const struct option_row *row = find_row(word, length);
     if (!row) return unknown_option(word, failure);
     const unsigned bit = 1u << (row - rows);
-    if ((*seen & bit) && row->kind != OPTION_INPUT && row->kind != OPTION_DATA)
+    if ((*seen & bit) && row->kind != OPTION_WORDS)
         return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s is given twice", row->name);
     *seen |= bit;
     const char *text = word[length] == '=' ? word + length + 1 : NULL;
@@ -198,17 +218,28 @@ static int parse_option(struct main_options *options, int argc, char **argv, int
 }
 
 void options_free(struct main_options *options) {
-    free(options->inputs);
-    free(options->data);
+    free(options->inputs.at);
+    free(options->data.at);
+    free(options->eval_data.at);
+}
+
+static bool allocate_words(struct words *words, int argc) {
+    words->at = calloc((size_t)argc + 1, sizeof(*words->at));
+    return words->at != NULL;
 }
 
 int options_parse(struct main_options *options, int argc, char **argv, struct failure *failure) {
     unsigned seen = 0;
-    *options = (struct main_options){
-        .program = argc > 0 ? argv[0] : "run", .comm = "auto", .kernels = "auto", .repeat = 1, .rank = -1};
-    options->inputs = calloc((size_t)argc + 1, sizeof(*options->inputs));
-    options->data = calloc((size_t)argc + 1, sizeof(*options->data));
-    if (!options->inputs || !options->data) return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    *options = (struct main_options){.program = argc > 0 ? argv[0] : "run",
+                                     .comm = "auto",
+                                     .kernels = "auto",
+                                     .repeat = 1,
+                                     .rank = -1,
+                                     .shuffle = -1,
+                                     .lr = -1};
+    if (!allocate_words(&options->inputs, argc) || !allocate_words(&options->data, argc) ||
+        !allocate_words(&options->eval_data, argc))
+        return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
     for (int i = 1; i < argc; i++) {
         int exit = parse_option(options, argc, argv, &i, &seen, failure);
         if (exit) return exit;

@@ -1,8 +1,8 @@
-/* `rankc train`: steps over files of samples, and a line of metrics for each. */
+/* `rankc train`: steps over files of samples, a line of metrics for each, evaluations and checkpoints between them. */
 #include "main.h"
 
 #include "base/checked.h"
-#include "data.h"
+#include "feed.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,110 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Training data of one rank, and memory for the micro-batches of a step. */
-struct feed {
-    struct rt_data *data; /* per input */
-    void **buffers;       /* [micro-batch][input] */
-    const void *const **samples;
-    double *losses;
-    int micro_batches, inputs;
+/* One rank's run. */
+struct trainer {
+    struct rank *self;
+    struct rt *rt;
+    const struct main_options *options;
+    struct feed feed, eval; /* eval.data NULL: there is nothing to evaluate */
+    double *losses;         /* of the step's micro-batches */
+    FILE *log;              /* of rank 0; NULL: to stdout */
+    int accumulate, units;
 };
-
-/* Options */
-
-static const char *data_of(const struct main_options *options, const char *name) {
-    const size_t length = strlen(name);
-    for (int i = 0; i < options->ndata; i++)
-        if (strncmp(options->data[i], name, length) == 0 && options->data[i][length] == '=')
-            return options->data[i] + length + 1;
-    return NULL;
-}
-
-static int fail_data(struct rank *self, int exit, int code, const char *what, const char *where) {
-    self->status = exit == RT_EXIT_USAGE ? RT_ERROR_USAGE : RT_ERROR_INPUT;
-    failure_set(&self->failure, exit, code, "%s", what);
-    if (where) failure_where(&self->failure, "%s", where);
-    return self->status;
-}
-
-/* Every --data names an input. */
-static int check_names(struct rank *self) {
-    const struct job *job = self->job;
-    for (int d = 0; d < job->options.ndata; d++) {
-        const char *given = job->options.data[d];
-        bool known = false;
-        for (int i = 0; i < job->program->ninputs; i++) {
-            const size_t length = strlen(job->manifest.inputs[i]);
-            known = known || (strncmp(given, job->manifest.inputs[i], length) == 0 && given[length] == '=');
-        }
-        if (!known)
-            return fail_data(self, RT_EXIT_USAGE, RT_CODE_USAGE, "--data names no input of the model",
-                             rt_quote_text(given).text);
-    }
-    return RT_OK;
-}
-
-static int open_input(struct rank *self, struct rt_data *data, int input) {
-    const struct job *job = self->job;
-    const char *name = job->manifest.inputs[input], *spec = data_of(&job->options, name);
-    struct rt_reason why;
-    if (!spec)
-        return fail_data(self, RT_EXIT_USAGE, RT_CODE_USAGE, "an input has no --data", rt_quote_text(name).text);
-    if (rt_data_open(data, &job->program->inputs[input], spec, &why)) return RT_OK;
-    return fail_data(self, why.kind == RT_REASON_CONTENT ? RT_EXIT_INPUT : RT_EXIT_SYSTEM,
-                     why.kind == RT_REASON_CONTENT ? RT_CODE_INPUT : RT_CODE_OPEN, why.text,
-                     rt_quote_text(spec).text);
-}
-
-/* Feeding */
-
-static void close_feed(struct feed *feed) {
-    for (int i = 0; feed->data && i < feed->inputs; i++) rt_data_close(&feed->data[i]);
-    for (int b = 0; feed->buffers && b < feed->micro_batches * feed->inputs; b++) free(feed->buffers[b]);
-    free(feed->data);
-    free(feed->buffers);
-    free(feed->samples);
-    free(feed->losses);
-}
-
-static bool allocate_feed(struct feed *feed, const struct rt_program *program) {
-    feed->inputs = program->ninputs;
-    feed->micro_batches = program->training->accumulate;
-    const size_t batches = (size_t)feed->micro_batches, inputs = (size_t)feed->inputs;
-    feed->data = calloc(inputs + 1, sizeof *feed->data);
-    feed->buffers = calloc(batches * inputs + 1, sizeof *feed->buffers);
-    feed->samples = calloc(batches, sizeof *feed->samples);
-    feed->losses = calloc(batches, sizeof *feed->losses);
-    if (!feed->data || !feed->buffers || !feed->samples || !feed->losses) return false;
-    for (int b = 0; b < feed->micro_batches * feed->inputs; b++) {
-        const struct rt_port *port = &program->inputs[b % feed->inputs];
-        int64_t count = 0;
-        rt_product(port->dims, port->ndim, &count);
-        feed->buffers[b] = malloc((size_t)count * rt_dtype_bytes(port->dtype) + 1);
-        if (!feed->buffers[b]) return false;
-    }
-    for (int j = 0; j < feed->micro_batches; j++)
-        feed->samples[j] = (const void *const *)(feed->buffers + j * feed->inputs);
-    return true;
-}
-
-static int open_feed(struct rank *self, struct feed *feed) {
-    const struct rt_program *program = self->job->program;
-    if (!allocate_feed(feed, program))
-        return fail_data(self, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory", NULL);
-    RT_TRY(check_names(self));
-    for (int i = 0; i < program->ninputs; i++) RT_TRY(open_input(self, &feed->data[i], i));
-    return RT_OK;
-}
-
-/* The micro-batches of a step are dealt out to the units one after the other. */
-static void fill(struct feed *feed, const struct rt *rt, int64_t step) {
-    const int units = rt->program->training->units;
-    for (int j = 0; j < feed->micro_batches; j++)
-        for (int i = 0; i < feed->inputs; i++)
-            rt_data_read(&feed->data[i], (step * feed->micro_batches + j) * units + rt->unit,
-                         feed->buffers[j * feed->inputs + i]);
-}
 
 /* Metrics */
 
@@ -122,90 +28,254 @@ struct metrics {
     double loss, norm, lr, ms;
 };
 
-/* The mean loss over the micro-batches of all units, which every rank gets. */
-static int mean_loss(struct rank *self, struct rt *rt, const struct feed *feed, double *mean) {
-    double mine = 0, all = 0;
-    for (int j = 0; j < feed->micro_batches; j++) mine += feed->losses[j];
-    int status = rt->units->driver->all_reduce(rt->units, &all, &mine, 1, RT_F64, RT_SUM);
-    *mean = all / (feed->micro_batches * rt->program->training->units);
-    return status ? fail_rank(self, rt, rt_fail_comm(rt, rt->units, status)) : RT_OK;
-}
-
-static bool write_metrics(FILE *log, const struct metrics *m) {
-    struct rt_json_writer w;
+static bool end_line(struct rt_json_writer *w, FILE *log) {
     struct rt_reason why;
-    rt_json_start(&w);
-    rt_json_open(&w, '{', RT_JSON_INLINE);
-    rt_json_key(&w, "step"), rt_json_put_int(&w, m->step);
-    rt_json_key(&w, "loss"), rt_json_put_real(&w, m->loss);
-    rt_json_key(&w, "grad_norm"), rt_json_put_real(&w, m->norm);
-    rt_json_key(&w, "lr"), rt_json_put_real(&w, m->lr);
-    rt_json_key(&w, "samples_per_s"), rt_json_put_real(&w, m->ms > 0 ? (double)m->samples / m->ms * 1e3 : 0);
-    rt_json_key(&w, "ms"), rt_json_put_real(&w, m->ms);
-    rt_json_close(&w, '}');
-    bool ok = rt_json_end(&w, &why) && fwrite(w.text, 1, w.bytes, log) == w.bytes && fflush(log) == 0;
-    rt_json_discard(&w);
+    rt_json_close(w, '}');
+    bool ok = rt_json_end(w, &why) && fwrite(w->text, 1, w->bytes, log) == w->bytes && fflush(log) == 0;
+    rt_json_discard(w);
     return ok;
 }
 
-static int report(struct rank *self, FILE *log, const struct metrics *m) {
-    const char *path = self->job->options.log;
-    if (!log)
-        printf("step %lld: loss %.6g, gradient norm %.6g, %.1f ms\n", (long long)m->step, m->loss, m->norm, m->ms);
-    if ((log ? write_metrics(log, m) : fflush(stdout) == 0)) return RT_OK;
-    self->status = RT_ERROR_SYSTEM;
-    failure_set(&self->failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write metrics: %s", strerror(errno));
-    if (path) failure_where(&self->failure, "%s", rt_quote_text(path).text);
-    return self->status;
+static void put_number(struct rt_json_writer *w, const char *key, double value) {
+    rt_json_key(w, key);
+    rt_json_put_real(w, value);
+}
+
+static void start_line(struct rt_json_writer *w, int64_t step) {
+    rt_json_start(w);
+    rt_json_open(w, '{', RT_JSON_INLINE);
+    rt_json_key(w, "step"), rt_json_put_int(w, step);
+}
+
+/* Samples, or where they are rows of tokens those. */
+static double speed_of(const struct trainer *t, const struct metrics *m, const char **unit) {
+    const struct rt_data *data = &t->feed.data[0];
+    *unit = data->tokens ? "tokens" : "samples";
+    return m->ms > 0 ? (double)m->samples * (double)(data->tokens ? data->per_sample : 1) / m->ms * 1e3 : 0;
+}
+
+static bool write_step(const struct trainer *t, const struct metrics *m) {
+    struct rt_json_writer w;
+    const char *unit;
+    const double speed = speed_of(t, m, &unit);
+    start_line(&w, m->step);
+    put_number(&w, "loss", m->loss);
+    put_number(&w, "grad_norm", m->norm);
+    put_number(&w, "lr", m->lr);
+    put_number(&w, unit[0] == 't' ? "tokens_per_s" : "samples_per_s", speed);
+    put_number(&w, "ms", m->ms);
+    return end_line(&w, t->log);
+}
+
+static bool print_step(const struct trainer *t, const struct metrics *m) {
+    const char *unit;
+    const double speed = speed_of(t, m, &unit);
+    printf("step %lld: loss %.6g, gradient norm %.6g, learning rate %.3g, %.1f ms, %.4g %s/s\n", (long long)m->step,
+           m->loss, m->norm, m->lr, m->ms, speed, unit);
+    return fflush(stdout) == 0;
+}
+
+static int check_written(struct trainer *t, bool written) {
+    if (written) return RT_OK;
+    fail_with(t->self, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write metrics: %s", strerror(errno));
+    if (t->options->log) failure_where(&t->self->failure, "%s", rt_quote_text(t->options->log).text);
+    return t->self->status;
 }
 
 /* A loss that is no number ends the run: what follows would be worth nothing. */
-static int check_loss(struct rank *self, const struct metrics *m) {
-    if (isfinite(m->loss)) return RT_OK;
-    self->status = RT_ERROR_INPUT;
-    failure_set(&self->failure, RT_EXIT_RANK, RT_CODE_LOSS, "the loss of step %lld is %s", (long long)m->step,
-                isnan(m->loss) ? "not a number" : "infinite");
-    return self->status;
+static int check_loss(struct trainer *t, int64_t step, double loss) {
+    if (isfinite(loss)) return RT_OK;
+    return fail_with(t->self, RT_EXIT_RANK, RT_CODE_LOSS, "the loss of step %lld is %s", (long long)step,
+                     isnan(loss) ? "not a number" : "infinite");
+}
+
+/* The sum over the units of what each rank of one gives, which every rank gets. */
+static int sum_units(struct trainer *t, double mine, double *all) {
+    int status = t->rt->units->driver->all_reduce(t->rt->units, all, &mine, 1, RT_F64, RT_SUM);
+    return status ? fail_rank(t->self, t->rt, rt_fail_comm(t->rt, t->rt->units, status)) : RT_OK;
 }
 
 /* Steps */
 
-static int train_step(struct rank *self, struct rt *rt, struct feed *feed, FILE *log, int64_t step) {
-    const struct rt_training *training = rt->program->training;
-    struct metrics m = {.step = step + 1, .lr = rt->private->control[RT_LR]};
-    if (rt->program->ninputs && rt->program->inputs[0].ndim)
-        m.samples = rt->program->inputs[0].dims[0] * training->accumulate * training->units;
-    fill(feed, rt, step);
-    const double start = now_ms();
-    int status = rt_train_step(rt, feed->samples, NULL, feed->losses);
-    if (status) return fail_rank(self, rt, status);
-    RT_TRY(mean_loss(self, rt, feed, &m.loss));
-    m.ms = now_ms() - start;
-    m.norm = rt_gradient_norm(rt);
-    if (self->first) RT_TRY(report(self, log, &m));
-    return check_loss(self, &m);
+/* What the kernels say of a value is said of a micro-batch: where it came from. */
+static int fail_step(struct trainer *t, int status, int64_t first) {
+    const int64_t last = first + (int64_t)t->accumulate * t->units;
+    fail_rank(t->self, t->rt, status);
+    if (status == RT_ERROR_INPUT)
+        failure_help(&t->self->failure, "the step reads samples %lld to %lld of the run, of %lld in the data",
+                     (long long)(first * t->feed.batch), (long long)(last * t->feed.batch - 1),
+                     (long long)t->feed.sampler.samples);
+    return status;
 }
 
-static int open_log(struct rank *self, FILE **log) {
-    const char *path = self->job->options.log;
-    if (!path || !self->first || (*log = fopen(path, "we"))) return RT_OK;
-    const int error = errno;
-    self->status = RT_ERROR_SYSTEM;
-    failure_set(&self->failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write '%s': %s", rt_quote_text(path).text,
-                strerror(error));
-    return self->status;
+/* The micro-batches of a step are dealt out to the units one after the other. */
+static int train_step(struct trainer *t) {
+    struct rt *rt = t->rt;
+    struct metrics m = {.step = rt->private->trained + 1, .samples = t->feed.batch * t->accumulate * t->units};
+    const int64_t first = rt->private->micro_batches;
+    double mine = 0;
+    for (int j = 0; j < t->accumulate; j++) feed_read(&t->feed, j, first + (int64_t)j * t->units + rt->unit);
+    const double start = now_ms();
+    int status = rt_train_step(rt, t->feed.samples, NULL, t->losses);
+    if (status) return fail_step(t, status, first);
+    for (int j = 0; j < t->accumulate; j++) mine += t->losses[j];
+    RT_TRY(sum_units(t, mine, &m.loss));
+    m.loss /= (double)t->accumulate * t->units;
+    m.ms = now_ms() - start;
+    m.norm = rt_gradient_norm(rt);
+    m.lr = rt_learning_rate(rt);
+    if (t->self->first) RT_TRY(check_written(t, t->log ? write_step(t, &m) : print_step(t, &m)));
+    return check_loss(t, m.step, m.loss);
+}
+
+/* Evaluation */
+
+static bool report_evaluation(const struct trainer *t, int64_t step, double loss, int64_t samples) {
+    struct rt_json_writer w;
+    printf("step %lld: evaluation loss %.6g, %lld samples\n", (long long)step, loss, (long long)samples);
+    if (!t->log) return fflush(stdout) == 0;
+    start_line(&w, step);
+    put_number(&w, "eval_loss", loss);
+    rt_json_key(&w, "eval_samples"), rt_json_put_int(&w, samples);
+    return end_line(&w, t->log);
+}
+
+/* The mean loss over micro-batches in evaluation mode. Units take them in turn; where some are left over, the others
+ * compute one that does not count. */
+static int evaluate(struct trainer *t) {
+    struct rt *rt = t->rt;
+    const int64_t all = t->options->eval_steps ? t->options->eval_steps : feed_micro_batches(&t->eval);
+    void **outputs = t->self->no_outputs;
+    double mine = 0, loss;
+    for (int64_t first = 0; first < all; first += t->units) {
+        const int64_t index = first + rt->unit < all ? first + rt->unit : first;
+        feed_read(&t->eval, 0, index);
+        int status = rt_infer_step(rt, t->eval.samples[0], outputs);
+        if (status) return fail_rank(t->self, rt, status);
+        if (index == first + rt->unit) mine += rt_loss(rt);
+    }
+    RT_TRY(sum_units(t, mine, &loss));
+    loss /= (double)all;
+    if (t->self->first)
+        RT_TRY(check_written(t, report_evaluation(t, rt->private->trained, loss, all * t->eval.batch)));
+    return RT_OK;
+}
+
+/* Checkpoints */
+
+static int save(struct trainer *t) {
+    const struct rt_sampler *sampler = &t->feed.sampler;
+    const struct rt_position progress = {t->rt->private->trained, t->rt->private->micro_batches,
+                                         sampler->shuffle ? (int64_t)sampler->seed : -1};
+    int status = rt_save(t->rt, t->options->checkpoint_dir, &progress);
+    return status ? fail_rank(t->self, t->rt, status) : RT_OK;
+}
+
+/* A new run leaves the checkpoints of another alone: `latest` would be one of those. */
+static int check_new(struct trainer *t) {
+    const char *directory = t->options->checkpoint_dir;
+    if (!directory || t->options->resume || !rt_checkpoint_exists(directory)) return RT_OK;
+    fail_with(t->self, RT_EXIT_USAGE, RT_CODE_CHECKPOINT, "'%s' has checkpoints of an earlier run",
+              rt_quote_text(directory).text);
+    failure_help(&t->self->failure,
+                 "--resume latest goes on from them; a run from the start needs another directory");
+    return t->self->status;
+}
+
+/* Samples go on in the order they were in. */
+static int resume(struct trainer *t) {
+    struct rt_position progress;
+    RT_TRY(check_new(t));
+    if (!t->options->resume) return RT_OK;
+    int status = rt_load(t->rt, t->options->checkpoint_dir, t->options->resume, &progress);
+    if (status) return fail_rank(t->self, t->rt, status);
+    if (t->options->shuffle >= 0 && t->options->shuffle != progress.seed)
+        return fail_with(t->self, RT_EXIT_MISMATCH, RT_CODE_CHECKPOINT,
+                         "the checkpoint was made with another order of samples than --shuffle %d",
+                         t->options->shuffle);
+    if (progress.step > t->options->steps)
+        return fail_with(t->self, RT_EXIT_USAGE, RT_CODE_USAGE,
+                         "the checkpoint is of step %lld, --steps ends at %d", (long long)progress.step,
+                         t->options->steps);
+    t->feed.sampler.shuffle = progress.seed >= 0;
+    t->feed.sampler.seed = (uint64_t)progress.seed;
+    if (t->self->first && !t->options->log) printf("resumed after step %lld\n", (long long)progress.step);
+    return RT_OK;
+}
+
+/* The run */
+
+static int check_options(struct trainer *t) {
+    const struct main_options *o = t->options;
+    const char *alone = !o->checkpoint_dir && o->checkpoint_every ? "--checkpoint-every needs --checkpoint-dir"
+                        : !o->checkpoint_dir && o->resume         ? "--resume needs --checkpoint-dir"
+                        : !o->eval_data.n && o->eval_every        ? "--eval-every needs --eval-data"
+                        : !o->eval_data.n && o->eval_steps        ? "--eval-steps needs --eval-data"
+                                                                  : NULL;
+    if (!t->rt->program->training)
+        return fail_with(t->self, RT_EXIT_MISMATCH, RT_CODE_FORMAT, "the program was not compiled with --train");
+    return alone ? fail_with(t->self, RT_EXIT_USAGE, RT_CODE_USAGE, "%s", alone) : RT_OK;
+}
+
+/* What the options say otherwise than the program. */
+static int set_numbers(struct trainer *t) {
+    const struct rt_training *training = t->rt->program->training;
+    int status = RT_OK;
+    t->units = training->units;
+    t->accumulate = t->options->accumulate ? t->options->accumulate : training->accumulate;
+    if (t->options->lr >= 0) rt_set_learning_rate(t->rt, t->options->lr);
+    if ((status = rt_set_accumulate(t->rt, t->accumulate))) return fail_rank(t->self, t->rt, status);
+    t->losses = calloc((size_t)t->accumulate, sizeof *t->losses);
+    return t->losses ? RT_OK : fail_with(t->self, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+}
+
+static int open_data(struct trainer *t) {
+    const struct main_options *o = t->options;
+    const struct feed_options data = {"--data", o->data.at, o->data.n},
+                              eval = {"--eval-data", o->eval_data.at, o->eval_data.n};
+    int64_t samples;
+    RT_TRY(feed_open(&t->feed, t->self, &data, t->accumulate));
+    t->feed.sampler.shuffle = o->shuffle >= 0;
+    t->feed.sampler.seed = (uint64_t)o->shuffle;
+    if (!rt_mul((int64_t)t->accumulate * t->units, o->steps, &samples) || !rt_mul(samples, t->feed.batch, &samples))
+        return fail_with(t->self, RT_EXIT_USAGE, RT_CODE_USAGE,
+                         "so many steps have more samples than can be counted");
+    return o->eval_data.n ? feed_open(&t->eval, t->self, &eval, 1) : RT_OK;
+}
+
+static int open_log(struct trainer *t) {
+    const char *path = t->options->log, *mode = t->options->resume ? "ae" : "we";
+    if (!path || !t->self->first || (t->log = fopen(path, mode))) return RT_OK;
+    return fail_with(t->self, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write '%s': %s", rt_quote_text(path).text,
+                     strerror(errno));
+}
+
+/* True after every K steps and after the last. */
+static bool is_due(const struct trainer *t, int every) {
+    const int64_t step = t->rt->private->trained;
+    return step == t->options->steps || (every && step % every == 0);
+}
+
+static int run(struct trainer *t) {
+    RT_TRY(check_options(t));
+    RT_TRY(set_numbers(t));
+    RT_TRY(open_data(t));
+    RT_TRY(resume(t));
+    RT_TRY(open_log(t));
+    while (t->rt->private->trained < t->options->steps) {
+        RT_TRY(train_step(t));
+        if (t->eval.data && is_due(t, t->options->eval_every)) RT_TRY(evaluate(t));
+        if (t->options->checkpoint_dir && is_due(t, t->options->checkpoint_every)) RT_TRY(save(t));
+    }
+    return RT_OK;
 }
 
 int train_steps(struct rank *self, struct rt *rt) {
-    struct feed feed = {0};
-    FILE *log = NULL;
-    if (!rt->program->training)
-        return fail_data(self, RT_EXIT_MISMATCH, RT_CODE_FORMAT, "the program was not compiled with --train", NULL);
-    int status = open_feed(self, &feed);
-    if (!status) status = open_log(self, &log);
-    for (int64_t step = 0; step < self->job->options.steps && !status; step++)
-        status = train_step(self, rt, &feed, log, step);
-    if (log) fclose(log);
-    close_feed(&feed);
+    struct trainer t = {.self = self, .rt = rt, .options = &self->job->options};
+    int status = run(&t);
+    if (t.log) fclose(t.log);
+    if (t.feed.program) feed_close(&t.feed);
+    if (t.eval.program) feed_close(&t.eval);
+    free(t.losses);
     return status;
 }

@@ -14,6 +14,7 @@ enum rt_code {
     RT_CODE_WRITE = 611,
     RT_CODE_SOURCE_CHANGED = 802,
     RT_CODE_FORMAT = 803,
+    RT_CODE_CHECKPOINT = 805,
     RT_CODE_WORLD = 901,
     RT_CODE_KEY = 902,
     RT_CODE_SEGMENT = 905,
@@ -33,7 +34,10 @@ struct rt_private {
     size_t *counts;         /* by rank, twice: arguments of collectives */
     const void **given;     /* inputs of the step under way, and controls */
     double control[RT_CONTROLS];
+    double lr;              /* not scheduled */
     int64_t trained;        /* training steps begun */
+    int64_t micro_batches;  /* that these have had, of all units */
+    int accumulate;         /* micro-batches of this unit in a step */
     void *owned[RT_ARENAS]; /* arenas that rt_close unmaps */
 };
 

@@ -137,7 +137,10 @@ static int open_controls(struct rt *rt) {
     private->given = calloc((size_t)rt->program->ninputs + RT_CONTROLS, sizeof *private->given);
     if (!private->given) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
     for (int c = 0; c < RT_CONTROLS; c++) private->given[rt->program->ninputs + c] = &private->control[c];
-    if (rt->program->training) private->control[RT_LR] = rt->program->training->lr;
+    if (rt->program->training) {
+        private->lr = rt->program->training->lr;
+        private->accumulate = rt->program->training->accumulate;
+    }
     return RT_OK;
 }
 

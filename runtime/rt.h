@@ -12,9 +12,10 @@
 #define RT_RT_H
 
 #include "base/part.h"
+#include "base/schedule.h"
 #include "comm.h"
 
-#define RT_FORMAT    2 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
+#define RT_FORMAT    3 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
 #define RT_MAX_NDIM  8
 #define RT_MAX_AXES  4
 #define RT_ALIGNMENT 64 /* of every arena and of every offset in it */
@@ -61,6 +62,16 @@ struct rt_weight {
     int nsplits;
     struct rt_split split[RT_MAX_AXES];
     enum rt_packing packing;
+    bool trained; /* steps change it */
+};
+
+/* A tensor that is kept from step to step, zero at first: a moment of an optimizer. Cut as a weight is. */
+struct rt_state {
+    enum rt_dtype dtype;
+    int ndim;
+    int64_t dims[RT_MAX_NDIM];
+    int nsplits;
+    struct rt_split split[RT_MAX_AXES];
 };
 
 #define RT_ABSENT ((size_t)-1) /* offset of a weight or port that a class does not hold */
@@ -77,18 +88,20 @@ struct rt_class {
     size_t bytes[RT_ARENAS];
     const struct rt_place *inputs, *outputs; /* where complete ports are copied to and from; RT_ABSENT: nowhere */
     const size_t *weights;                   /* offset in RT_WEIGHTS of each weight, or RT_ABSENT */
+    const size_t *states;                    /* offset in RT_OPTIMIZER of each state, or RT_ABSENT */
     int row;                                 /* in the tables of a source that classes share */
     int (*infer_step)(struct rt *rt);        /* forward; of a training program also backward: one micro-batch */
     int (*update)(struct rt *rt);            /* what ends a training step; NULL: the program does not train */
 };
 
 /* What the runtime gives to each training step: f64 numbers behind the inputs (passes/optimizer.h says what for). */
-enum rt_control { RT_LR, RT_STEP, RT_SHARE, RT_REAL, RT_CONTROLS };
+enum rt_control { RT_LR, RT_STEP, RT_SHARE, RT_REAL, RT_FACTOR, RT_CONTROLS };
 
 struct rt_training {
-    int accumulate; /* micro-batches of a unit in a step */
+    int accumulate; /* micro-batches of a unit in a step; more than 1: sums of gradients have memory */
     int units;      /* data parallel copies of the plan */
-    double lr;
+    double lr;      /* as the schedule has not changed it */
+    struct rt_schedule schedule;
 };
 
 struct rt_program {
@@ -97,9 +110,10 @@ struct rt_program {
     const char *key;  /* content hash of the program: every rank of a job must have the same */
     int plan_ngpus, runtime_ngpus;
     int naxes, mesh[RT_MAX_AXES]; /* sizes of the mesh axes; the first varies fastest with the shard number */
-    int ninputs, noutputs, nweights, nclasses;
+    int ninputs, noutputs, nweights, nstates, nclasses;
     const struct rt_port *inputs, *outputs;
     const struct rt_weight *weights;
+    const struct rt_state *states;
     const struct rt_class *classes;
     const unsigned char *class_of_shard; /* plan_ngpus entries */
     const struct rt_training *training;  /* NULL: the program does not train */
@@ -150,11 +164,44 @@ int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs
  * dummies alone changes no parameter's gradient; the mean is over the real micro-batches of all units. */
 int rt_train_step(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy, double *losses);
 
-/* The learning rate of the steps to come; at first that of the program. */
+/* The learning rate of the steps to come, which the program's schedule multiplies with its factors; at first the
+ * program's. Parameters with one of their own (--param) keep that. */
 void rt_set_learning_rate(struct rt *rt, double lr);
+
+/* The micro-batches of each unit in the steps to come; at first the program's. RT_ERROR_MISMATCH where the program was
+ * compiled for one and has no memory to sum gradients of more. */
+int rt_set_accumulate(struct rt *rt, int micro_batches);
+
+/* The learning rate of the last training step, as scheduled. */
+double rt_learning_rate(const struct rt *rt);
+
+/* The loss of the last micro-batch of this rank's unit, of either kind of step. */
+double rt_loss(const struct rt *rt);
 
 /* Norm of the gradient of the last training step, before clipping. */
 double rt_gradient_norm(const struct rt *rt);
+
+/* Checkpoints. D/step-K/ holds what training has made of the parameters and of the optimizer's states after step K:
+ *
+ *   checkpoint.json              step, program, the complete tensors and how they are cut, and the files with their hashes
+ *   parameters-R.safetensors     the parts of the parameters that rank R writes: those that no rank before it has alike
+ *   optimizer-R.safetensors      likewise of the states; both say of each tensor which part it is
+ *
+ * It is written beside, waits for the disk, and gets its name in one step: whatever happens meanwhile, the checkpoints that
+ * were there stay. Loaded into the same program, the run goes on bit for bit as if it had not been interrupted. */
+struct rt_position {
+    int64_t step, micro_batches; /* taken, of all units */
+    int64_t seed;                /* of the order of the samples; -1: as they lie. The caller's to use */
+};
+
+/* Writes D/step-K for K = position->step. Collective over the job's ranks, which see one file system. */
+int rt_save(struct rt *rt, const char *directory, const struct rt_position *position);
+
+/* Goes on from D/step-K, `which` being "latest" or K. RT_ERROR_MISMATCH: of another program, or damaged. Collective. */
+int rt_load(struct rt *rt, const char *directory, const char *which, struct rt_position *position);
+
+/* True if the directory has checkpoints. */
+bool rt_checkpoint_exists(const char *directory);
 
 /* Output `index` of the last step, complete, in memory of the rank (or of the caller, if it is an input): valid until the
  * next step. NULL where this rank does not hold it. Saves the copy of rt_infer_step. */

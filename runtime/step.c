@@ -84,7 +84,29 @@ int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs
 /* Training */
 
 void rt_set_learning_rate(struct rt *rt, double lr) {
-    rt->private->control[RT_LR] = lr;
+    rt->private->lr = lr;
+}
+
+double rt_learning_rate(const struct rt *rt) {
+    return rt->private->control[RT_LR];
+}
+
+int rt_set_accumulate(struct rt *rt, int micro_batches) {
+    const struct rt_training *training = rt->program->training;
+    if (training && (micro_batches == training->accumulate || (training->accumulate > 1 && micro_batches > 0))) {
+        rt->private->accumulate = micro_batches;
+        return RT_OK;
+    }
+    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
+                        "the program was compiled for steps of one micro-batch: it has no memory for sums of gradients");
+}
+
+static void schedule_step(struct rt *rt) {
+    struct rt_private *private = rt->private;
+    double factor = rt_schedule_factor(&rt->program->training->schedule, ++private->trained);
+    private->control[RT_STEP] = (double)private->trained;
+    private->control[RT_FACTOR] = factor;
+    private->control[RT_LR] = private->lr * factor;
 }
 
 static double number_at(const struct rt *rt, const struct rt_place *place, enum rt_dtype dtype) {
@@ -97,10 +119,14 @@ double rt_gradient_norm(const struct rt *rt) {
     return number_at(rt, &rt->class->outputs[rt->program->noutputs], RT_F64);
 }
 
+double rt_loss(const struct rt *rt) {
+    return number_at(rt, &rt->class->outputs[0], rt->program->outputs[0].dtype);
+}
+
 /* 1 / real micro-batches of all units; 0 if there are none. */
 static int count_real(struct rt *rt, const unsigned char *is_dummy) {
     int64_t mine = 0, all = 0;
-    for (int j = 0; j < rt->program->training->accumulate; j++) mine += !is_dummy || !is_dummy[j];
+    for (int j = 0; j < rt->private->accumulate; j++) mine += !is_dummy || !is_dummy[j];
     int status = rt->units->driver->all_reduce(rt->units, &all, &mine, 1, RT_I64, RT_SUM);
     if (status) return rt_fail_comm(rt, rt->units, status);
     rt->private->control[RT_SHARE] = all ? 1.0 / (double)all : 0;
@@ -109,14 +135,15 @@ static int count_real(struct rt *rt, const unsigned char *is_dummy) {
 
 static int run_training(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                         double *losses) {
-    rt->private->control[RT_STEP] = (double)++rt->private->trained;
+    schedule_step(rt);
     RT_TRY(count_real(rt, is_dummy));
     memset(rt->arena[RT_GRADIENTS], 0, rt->class->bytes[RT_GRADIENTS]);
-    for (int j = 0; j < rt->program->training->accumulate; j++) {
+    for (int j = 0; j < rt->private->accumulate; j++) {
         rt->private->control[RT_REAL] = !is_dummy || !is_dummy[j];
         RT_TRY(run_micro_batch(rt, samples[j]));
-        if (losses) losses[j] = number_at(rt, &rt->class->outputs[0], rt->program->outputs[0].dtype);
+        if (losses) losses[j] = rt_loss(rt);
     }
+    rt->private->micro_batches += (int64_t)rt->private->accumulate * rt->program->training->units;
     return rt->class->update(rt);
 }
 

@@ -109,11 +109,23 @@ static int64_t default_threads(int64_t ranks) {
     return count > ranks ? count / ranks : 1;
 }
 
+static void add_files(struct command *command, struct arena *arena, const char *name,
+                      const struct option_files *files) {
+    for (int i = 0; i < files->all.n; i++)
+        add_option(command, arena, name, arena_printf(arena, "%s=%s", files->all.at[i].name, files->all.at[i].path));
+}
+
+/* The options of a training run that the program has under the same names. */
 static void add_training(struct command *command, const struct options *o, struct arena *arena) {
-    for (int i = 0; i < o->data.all.n; i++)
-        add_option(command, arena, "data", arena_printf(arena, "%s=%s", o->data.all.at[i].name, o->data.all.at[i].path));
-    add_option(command, arena, "steps", arena_printf(arena, "%" PRId64, o->steps));
-    if (o->log) add_option(command, arena, "log", o->log);
+    static const enum option_id passed[] = {OPT_STEPS,      OPT_LR,          OPT_ACCUMULATE,
+                                            OPT_SHUFFLE,    OPT_LOG,         OPT_CHECKPOINT_DIR,
+                                            OPT_RESUME,     OPT_EVAL_EVERY,  OPT_CHECKPOINT_EVERY,
+                                            OPT_EVAL_STEPS};
+    add_files(command, arena, "data", &o->data);
+    add_files(command, arena, "eval-data", &o->eval_data);
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
+        if (o->given[passed[i]] || passed[i] == OPT_STEPS)
+            add_option(command, arena, option_rows[passed[i]].name, options_text(o, passed[i], arena));
 }
 
 static void build_command(struct command *command, const char *program, int64_t ranks, struct cli *cli) {
@@ -121,9 +133,7 @@ static void build_command(struct command *command, const char *program, int64_t 
     struct arena *arena = cli->arena;
     int64_t threads = o->threads ? o->threads : default_threads(ranks);
     add_word(command, arena, program);
-    for (int i = 0; i < o->inputs.all.n; i++)
-        add_option(command, arena, "input",
-                   arena_printf(arena, "%s=%s", o->inputs.all.at[i].name, o->inputs.all.at[i].path));
+    add_files(command, arena, "input", &o->inputs);
     add_option(command, arena, "threads", arena_printf(arena, "%" PRId64, threads));
     add_option(command, arena, "kernels", choice_word(o->kernels));
     if (o->verb == VERB_TRAIN) return add_training(command, o, arena);

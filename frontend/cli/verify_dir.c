@@ -95,19 +95,38 @@ static int read_graph(struct check *c) {
     return status;
 }
 
+static int incomplete_training(const struct check *c) {
+    return diag_error(c->diags, 803, EXIT_MALFORMED, c->dir, "manifest.json: training is incomplete");
+}
+
+static int read_rules(struct check *c, const struct rt_json *rules) {
+    if (!rules || rules->kind != RT_JSON_ARRAY) return incomplete_training(c);
+    for (const struct rt_json *rule = rules->first; rule; rule = rule->next) {
+        const char *text = rt_json_text(rule);
+        if (!text) return incomplete_training(c);
+        if (parameter_rule_add(&c->training, text, c->arena, c->diags) < 0) return -1;
+    }
+    return 0;
+}
+
 static int read_training(struct check *c) {
     const struct rt_json *training = rt_json_member(rt_json_root(c->manifest), "training");
-    const char *optimizer = rt_json_text(rt_json_member(training, "optimizer"));
+    const char *optimizer = rt_json_text(rt_json_member(training, "optimizer")),
+               *schedule = rt_json_text(rt_json_member(training, "lr_schedule"));
     const struct rt_json *clip = rt_json_member(training, "clip_grad_norm");
     int64_t accumulate, units;
     if (!c->graph->train || !training) return 0;
-    if (!optimizer || !clip || !rt_json_int(rt_json_member(training, "accumulate"), &accumulate) ||
+    if (!optimizer || !schedule || !clip || !rt_json_int(rt_json_member(training, "accumulate"), &accumulate) ||
         !rt_json_int(rt_json_member(training, "units"), &units) || accumulate < 1 || units < 1 ||
         !rt_json_real(clip, &c->training.clip_grad_norm))
-        return diag_error(c->diags, 803, EXIT_MALFORMED, c->dir, "manifest.json: training is incomplete");
+        return incomplete_training(c);
     c->training.accumulate = (int)accumulate;
     c->training.units = (int)units;
-    return optimizer_parse(&c->training.optimizer, optimizer, c->arena, c->diags);
+    c->training.lr_schedule = schedule;
+    if (optimizer_parse(&c->training.optimizer, optimizer, c->arena, c->diags) < 0 ||
+        schedule_parse(&c->training.schedule, schedule, c->arena, c->diags) < 0)
+        return -1;
+    return read_rules(c, rt_json_member(training, "params"));
 }
 
 /* The passes that clean the graph; the plan in the place of a policy; the passes after it, each verified. */

@@ -99,18 +99,19 @@ static int write_fully(int fd, const char *bytes, size_t count) {
     return 0;
 }
 
-static int open_temporary(const char *path) {
+static int open_new(const char *path) {
     int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     int fd = open(path, flags, 0666);
     if (fd < 0 && errno == EEXIST && unlink(path) == 0) fd = open(path, flags, 0666); /* of a dead process */
     return fd;
 }
 
-static int write_temporary(const char *path, const struct rt_piece *pieces, int npieces) {
-    int fd = open_temporary(path);
+static int write_new(const char *path, const struct rt_piece *pieces, int64_t npieces, bool durable) {
+    int fd = open_new(path);
     if (fd < 0) return errno;
     int error = 0;
-    for (int i = 0; i < npieces && !error; i++) error = write_fully(fd, pieces[i].bytes, pieces[i].count);
+    for (int64_t i = 0; i < npieces && !error; i++) error = write_fully(fd, pieces[i].bytes, pieces[i].count);
+    if (!error && durable && fsync(fd) != 0) error = errno;
     if (close(fd) != 0 && !error) error = errno;
     if (error) unlink(path);
     return error;
@@ -121,7 +122,7 @@ bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces,
     char *temporary = malloc(room);
     if (!temporary) return rt_refuse_memory(why, room);
     snprintf(temporary, room, "%s.tmp-%ld", path, (long)getpid());
-    int error = write_temporary(temporary, pieces, npieces);
+    int error = write_new(temporary, pieces, npieces, false);
     if (!error && rename(temporary, path) != 0) {
         error = errno;
         unlink(temporary);
@@ -129,4 +130,16 @@ bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces,
     free(temporary);
     if (error) return rt_refuse_errno(why, error, "cannot write '%s'", rt_quote_text(path).text);
     return true;
+}
+
+bool rt_file_create(const char *path, const struct rt_piece *pieces, int64_t npieces, struct rt_reason *why) {
+    int error = write_new(path, pieces, npieces, true);
+    return error ? rt_refuse_errno(why, error, "cannot write '%s'", rt_quote_text(path).text) : true;
+}
+
+bool rt_file_sync_directory(const char *path, struct rt_reason *why) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = fd < 0 || fsync(fd) != 0 ? errno : 0;
+    if (fd >= 0) close(fd);
+    return error ? rt_refuse_errno(why, error, "cannot write '%s'", rt_quote_text(path).text) : true;
 }

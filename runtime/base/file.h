@@ -28,4 +28,10 @@ struct rt_piece {
 };
 bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces, struct rt_reason *why);
 
+/* Writes a new file, and returns when it is on the disk; of one that fails nothing stays. */
+bool rt_file_create(const char *path, const struct rt_piece *pieces, int64_t npieces, struct rt_reason *why);
+
+/* Returns when a directory's entries are on the disk. */
+bool rt_file_sync_directory(const char *path, struct rt_reason *why);
+
 #endif

@@ -7,14 +7,15 @@ writes, per case (all of them if no NAME is given),
 
     DIR/NAME/model.onnx       the forward pass and the loss, with the initial weights
     DIR/NAME/<input>.npy      SAMPLES samples
-    DIR/NAME/reference.json   the options of `rankc compile`, and for each number of micro-batches per step the losses and
-                              gradient norms (before clipping) of STEPS steps, in f32 and in f64
+    DIR/NAME/reference.json   the options of `rankc compile`, and for each number of micro-batches per step the losses,
+                              gradient norms (before clipping) and learning rates of STEPS steps, in f32 and in f64
 
 A step's micro-batches are taken in order, going on from the start when the samples end. The gradient is that of the mean
 loss of the micro-batches. It needs PyTorch (written for 1.13, Debian's python3-torch) and numpy."""
 import argparse
 import copy
 import json
+import math
 import pathlib
 import sys
 import warnings
@@ -70,28 +71,81 @@ def vector_data(batch, inputs, outputs):
     return batch, make
 
 
-# Name: module, (samples of a micro-batch, data), opset, optimizer as rankc takes it, PyTorch's, clipping.
+def groups(module, *rules):
+    """PyTorch's parameter groups for rules (part of a name, options): the last that fits holds; None freezes."""
+    made = []
+    for name, parameter in module.named_parameters():
+        options = next((options for part, options in reversed(rules) if part in name), {})
+        parameter.requires_grad = options is not None
+        if options is not None:
+            made.append({"params": [parameter], **options})
+    return made
+
+
+def cosine(warmup, steps, least):
+    """transformers.get_cosine_with_min_lr_schedule_with_warmup, min_lr_rate = least."""
+    def factor(step):
+        if step < warmup:
+            return step / max(1, warmup)
+        progress = min(1, (step - warmup) / max(1, steps - warmup))
+        return max(0, 0.5 * (1 + math.cos(math.pi * progress)) * (1 - least) + least)
+
+    return lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def linear(warmup, steps):
+    """transformers.get_linear_schedule_with_warmup."""
+    def factor(step):
+        if step < warmup:
+            return step / max(1, warmup)
+        return max(0, (steps - step) / max(1, steps - warmup))
+
+    return lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def pytorch_cosine(steps, rate, least):
+    return lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, rate * least)
+
+
+# Name: module, (samples of a micro-batch, data), opset, optimizer as rankc takes it, PyTorch's, clipping; other options and
+# PyTorch's schedule.
 CASES = {
     "mlp": (lambda: RegressionLoss(Mlp([13, 29, 31, 5])), vector_data(3, 13, 5), 13, "sgd:lr=0.01,momentum=0.9",
-            lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9), 0),
+            lambda m: torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.9), 0),
     "mlp_nesterov": (lambda: RegressionLoss(Mlp([13, 29, 5])), vector_data(2, 13, 5), 13,
                      "sgd:lr=0.01,momentum=0.8,nesterov=1,weight_decay=0.01",
-                     lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.8, nesterov=True, weight_decay=0.01), 0),
+                     lambda m: torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.8, nesterov=True, weight_decay=0.01), 0),
     "mlp_adagrad": (lambda: RegressionLoss(Mlp([13, 29, 5])), vector_data(2, 13, 5), 13,
                     "adagrad:lr=0.02,lr_decay=0.1,weight_decay=0.01",
-                    lambda p: torch.optim.Adagrad(p, lr=0.02, lr_decay=0.1, weight_decay=0.01), 0.5),
+                    lambda m: torch.optim.Adagrad(m.parameters(), lr=0.02, lr_decay=0.1, weight_decay=0.01), 0.5),
     "gpt2": (lambda: LanguageModelLoss(Gpt2LmHead(Gpt2Config(layers=2))), token_data(2, 11, 101), 14,
-             "adamw:lr=0.003,weight_decay=0.1", lambda p: torch.optim.AdamW(p, lr=0.003, weight_decay=0.1), 1.0),
+             "adamw:lr=0.003,weight_decay=0.1", lambda m: torch.optim.AdamW(m.parameters(), lr=0.003, weight_decay=0.1), 1.0),
     "llama": (lambda: LanguageModelLoss(LlamaForCausalLM(LlamaConfig())), token_data(2, 9, 97), 14,
-              "adam:lr=0.0002,beta2=0.95", lambda p: torch.optim.Adam(p, lr=0.0002, betas=(0.9, 0.95)), 0),
+              "adam:lr=0.0002,beta2=0.95", lambda m: torch.optim.Adam(m.parameters(), lr=0.0002, betas=(0.9, 0.95)), 0),
+    "mlp_cosine": (lambda: RegressionLoss(Mlp([13, 29, 31, 5])), vector_data(3, 13, 5), 13,
+                   "adamw:lr=0.01,weight_decay=0.1",
+                   lambda m: torch.optim.AdamW(groups(m, (".bias", {"weight_decay": 0}), ("2.", {"lr": 0.003}),
+                                                      ("2.bias", None)), lr=0.01, weight_decay=0.1), 0,
+                   ["--lr-schedule", "cosine:warmup=4,steps=15,min=0.1", "--param", "*.bias:weight_decay=0",
+                    "--param", "*2.*:lr=0.003", "--param", "*2.bias:lr=7,frozen"], cosine(4, 15, 0.1)),
+    "mlp_linear": (lambda: RegressionLoss(Mlp([13, 29, 5])), vector_data(2, 13, 5), 13, "sgd:lr=0.02",
+                   lambda m: torch.optim.SGD(groups(m, ("0.", {"momentum": 0.9}), (".bias", {"lr": 0.05})), lr=0.02), 0,
+                   ["--lr-schedule", "linear:warmup=3,steps=18", "--param", "*0.*:momentum=0.9",
+                    "--param", "*.bias:lr=0.05"], linear(3, 18)),
+    "mlp_annealed": (lambda: RegressionLoss(Mlp([13, 29, 5])), vector_data(2, 13, 5), 13, "sgd:lr=0.02,momentum=0.9",
+                     lambda m: torch.optim.SGD(m.parameters(), lr=0.02, momentum=0.9), 0,
+                     ["--lr-schedule", "cosine:steps=30,min=0.2"], pytorch_cosine(30, 0.02, 0.2)),
 }
 
-def train(module, make_optimizer, data, batch, micro_batches, clip):
-    """Losses and gradient norms of STEPS steps."""
+
+def train(module, make_optimizer, data, batch, micro_batches, clip, make_schedule):
+    """Losses, gradient norms and learning rates of STEPS steps."""
     module = copy.deepcopy(module)
-    optimizer = make_optimizer(module.parameters())
+    optimizer = make_optimizer(module)
+    schedule = make_schedule(optimizer) if make_schedule else None
     dtype = next(module.parameters()).dtype
-    losses, norms, at = [], [], 0
+    losses, norms, rates, at = [], [], [], 0
+    base = optimizer.defaults["lr"]
     for _ in range(STEPS):
         optimizer.zero_grad()
         step = 0.0
@@ -104,12 +158,17 @@ def train(module, make_optimizer, data, batch, micro_batches, clip):
             step += loss.item()
         norms.append(nn.utils.clip_grad_norm_(module.parameters(), clip or float("inf")).item())
         losses.append(step)
+        factor = optimizer.param_groups[0]["lr"] / optimizer.param_groups[0].get("initial_lr", base)
+        rates.append(base * factor)
         optimizer.step()
-    return {"loss": losses, "grad_norm": norms}
+        if schedule:
+            schedule.step()
+    return {"loss": losses, "grad_norm": norms, "lr": rates}
 
 
 def record(name, folder):
-    build, (batch, make_data), opset, optimizer, make_optimizer, clip = CASES[name]
+    build, (batch, make_data), opset, optimizer, make_optimizer, clip, *others = CASES[name]
+    options, make_schedule = others or ([], None)
     random = numpy.random.default_rng(list(name.encode()))
     module = build()
     randomize(module, random)
@@ -120,11 +179,11 @@ def record(name, folder):
     arguments = tuple(torch.from_numpy(value[:batch]) for value in data.values())
     torch.onnx.export(module, arguments, str(folder / "model.onnx"), input_names=list(data), output_names=["loss"],
                       opset_version=opset, do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
-    reference = {"inputs": list(data), "optimizer": optimizer, "clip_grad_norm": clip, "steps": {}}
+    reference = {"inputs": list(data), "optimizer": optimizer, "clip_grad_norm": clip, "options": options, "steps": {}}
     for count in MICRO_BATCHES:
-        runs = reference["steps"][count] = {"f32": train(module, make_optimizer, data, batch, count, clip)}
+        runs = reference["steps"][count] = {"f32": train(module, make_optimizer, data, batch, count, clip, make_schedule)}
         with mock.patch.object(torch, "float32", torch.float64):  # modules that compute in float32 by name
-            runs["f64"] = train(copy.deepcopy(module).double(), make_optimizer, data, batch, count, clip)
+            runs["f64"] = train(copy.deepcopy(module).double(), make_optimizer, data, batch, count, clip, make_schedule)
     (folder / "reference.json").write_text(json.dumps(reference) + "\n")
     print(f"{name}: {(folder / 'model.onnx').stat().st_size} bytes")
 

@@ -3,7 +3,7 @@
 
     train.py --rankc RANKC [--plans PLAN,...] [CASE...]
 
-Losses and gradient norms are within 1e-5 of PyTorch's in f64 at every step, whatever the plan, which `rankc verify` proves. A plan
+Losses, gradient norms and learning rates are within 1e-5 of PyTorch's in f64 at every step, whatever the plan, which `rankc verify` proves. A plan
 is "policy@units"; a step has 1 or 4 micro-batches in all, which units share."""
 import argparse
 import json
@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-CASES = ["mlp", "mlp_nesterov", "mlp_adagrad", "gpt2", "llama"]
+CASES = ["mlp", "mlp_nesterov", "mlp_adagrad", "mlp_cosine", "mlp_linear", "mlp_annealed", "gpt2", "llama"]
 PLANS = ["dp@1", "dp@2", "tp:tensor=2@1", "tp:tensor=4@1", "data:data=2@1", "hybrid:tensor=2,data=2@1", "tp:tensor=2@2"]
 BOUND = 1e-5
 
@@ -40,7 +40,7 @@ def train(rankc, case, policy, units, accumulate, reference, work):
     clip = ["--clip-grad-norm", str(reference["clip_grad_norm"])] if reference["clip_grad_norm"] else []
     call(rankc, "compile", os.path.join(folder, "model.onnx"), "-o", out, "-q", "--reuse", "override", "--train", "--pas", policy,
          "--runtime-ngpus", str(ranks_of(policy) * units), "--optimizer", reference["optimizer"],
-         "--accumulate", str(accumulate), *clip)
+         "--accumulate", str(accumulate), *clip, *reference["options"])
     call(rankc, "verify", out, "-q")
     data = [word for name in reference["inputs"] for word in ("--data", f"{name}={folder}/{name}.npy")]
     steps = len(next(iter(reference["steps"].values()))["f32"]["loss"])
@@ -60,11 +60,11 @@ def check(rankc, case, plan, work):
             continue
         expected = runs["f64"]
         metrics = train(rankc, case, policy, int(units), int(micro_batches) // int(units), reference, work)
-        for key in ("loss", "grad_norm"):
+        for key in ("loss", "grad_norm", "lr"):
             if len(metrics) != len(expected[key]):
                 raise Wrong(f"{len(metrics)} steps")
             for step, (line, value) in enumerate(zip(metrics, expected[key])):
-                difference = abs(line[key] - value) / abs(value)
+                difference = abs(line[key] - value) / abs(value) if value else abs(line[key])
                 worst = max(worst, difference)
                 if not difference <= BOUND:
                     raise Wrong(f"step {step + 1} of {micro_batches} micro-batches: {key} {line[key]}, PyTorch {value}")

@@ -1,0 +1,37 @@
+/* Philox4x32-10: random numbers as a function of a counter and a key (Salmon, Moraes, Dror and Shaw 2011, "Parallel random
+ * numbers: as easy as 1, 2, 3"; Random123). No state: element i of a tensor has its number whoever asks, in whatever order. */
+#ifndef RT_BASE_PHILOX_H
+#define RT_BASE_PHILOX_H
+
+#include <stdint.h>
+
+struct rt_philox {
+    uint32_t word[4];
+};
+
+static inline struct rt_philox rt_philox(struct rt_philox counter, uint64_t key) {
+    uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
+    for (int round = 0; round < 10; round++) {
+        const uint64_t a = (uint64_t)0xD2511F53 * counter.word[0], b = (uint64_t)0xCD9E8D57 * counter.word[2];
+        counter = (struct rt_philox){{(uint32_t)(b >> 32) ^ counter.word[1] ^ low, (uint32_t)b,
+                                      (uint32_t)(a >> 32) ^ counter.word[3] ^ high, (uint32_t)a}};
+        low += 0x9E3779B9;
+        high += 0xBB67AE85;
+    }
+    return counter;
+}
+
+/* The block of a 64-bit index in one of 2^64 streams. */
+static inline struct rt_philox rt_philox_at(uint64_t index, uint64_t stream, uint64_t key) {
+    const struct rt_philox counter = {
+        {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)}};
+    return rt_philox(counter, key);
+}
+
+/* A double in (0, 1) from 64 bits, never 0 or 1: the middle of one of 2^52 equal parts. */
+static inline double rt_philox_open(uint32_t low, uint32_t high) {
+    const uint64_t bits = ((uint64_t)high << 32 | low) >> 12;
+    return ((double)bits + 0.5) * 0x1p-52;
+}
+
+#endif

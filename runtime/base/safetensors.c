@@ -1,0 +1,181 @@
+#include "safetensors.h"
+
+#include "checked.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEADER_MAX ((int64_t)100000000) /* as the format's own reader has it */
+
+/* Types: those of dtype.h in capitals, but for fp16. */
+
+struct dtype_text {
+    char text[8];
+};
+
+static struct dtype_text text_of(enum rt_dtype dtype) {
+    struct dtype_text out = {"F16"};
+    const char *name = rt_dtypes[dtype].name;
+    for (int i = 0; dtype != RT_F16 && (i == 0 || name[i - 1]); i++)
+        out.text[i] = (char)toupper((unsigned char)name[i]);
+    return out;
+}
+
+static enum rt_dtype dtype_of(const char *text) {
+    for (int t = 0; t < RT_DTYPE_COUNT; t++)
+        if (strcmp(text_of((enum rt_dtype)t).text, text) == 0) return (enum rt_dtype)t;
+    return RT_DTYPE_NONE;
+}
+
+/* Reading */
+
+static bool read_shape(struct rt_safetensor *tensor, const struct rt_json *shape, struct rt_reason *why) {
+    const struct rt_quoted name = rt_quote_text(tensor->name);
+    if (!shape || shape->kind != RT_JSON_ARRAY || shape->count > RT_SAFETENSORS_MAX_NDIM)
+        return rt_refuse(why, "tensor '%s' has no shape of at most %d dimensions", name.text,
+                         RT_SAFETENSORS_MAX_NDIM);
+    for (const struct rt_json *dim = shape->first; dim; dim = dim->next)
+        if (!rt_json_int(dim, &tensor->dims[tensor->ndim++]) || tensor->dims[tensor->ndim - 1] < 0)
+            return rt_refuse(why, "tensor '%s' has a bad dimension", name.text);
+    return true;
+}
+
+/* Where its bytes are, from the end of the header: [*begin, *end). */
+static bool read_offsets(const struct rt_safetensor *tensor, const struct rt_json *offsets, int64_t *begin,
+                         int64_t *end, struct rt_reason *why) {
+    int64_t count, bytes;
+    const bool pair = offsets && offsets->kind == RT_JSON_ARRAY && offsets->count == 2 &&
+                      rt_json_int(offsets->first, begin) && rt_json_int(offsets->first->next, end);
+    if (pair && *begin >= 0 && rt_product(tensor->dims, tensor->ndim, &count) &&
+        rt_mul(count, (int64_t)rt_dtype_bytes(tensor->dtype), &bytes) && *end >= *begin && *end - *begin == bytes)
+        return true;
+    return rt_refuse(why, "the bytes of tensor '%s' are not as many as its shape has",
+                     rt_quote_text(tensor->name).text);
+}
+
+struct place {
+    int64_t begin, end;
+};
+
+static bool read_tensor(struct rt_safetensor *tensor, struct place *place, const struct rt_json *entry,
+                        struct rt_reason *why) {
+    const char *dtype = rt_json_text(rt_json_member(entry, "dtype"));
+    *tensor = (struct rt_safetensor){.name = entry->key};
+    if (strlen(entry->key) != entry->key_bytes) return rt_refuse(why, "the name of a tensor has a NUL in it");
+    tensor->dtype = dtype ? dtype_of(dtype) : RT_DTYPE_NONE;
+    if (tensor->dtype == RT_DTYPE_NONE)
+        return rt_refuse(why, "tensor '%s' has no type that is known", rt_quote_text(tensor->name).text);
+    return read_shape(tensor, rt_json_member(entry, "shape"), why) &&
+           read_offsets(tensor, rt_json_member(entry, "data_offsets"), &place->begin, &place->end, why);
+}
+
+static int by_begin(const void *a, const void *b) {
+    const struct place *x = a, *y = b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return (x->end > y->end) - (x->end < y->end);
+}
+
+/* The tensors cover all bytes behind the header, once. */
+static bool check_cover(struct place *places, int64_t n, int64_t bytes, struct rt_reason *why) {
+    int64_t at = 0;
+    qsort(places, (size_t)n, sizeof *places, by_begin);
+    for (int64_t i = 0; i < n; at = places[i++].end)
+        if (places[i].begin != at) return rt_refuse(why, "the tensors overlap, or leave bytes between them");
+    if (at == bytes) return true;
+    return rt_refuse(why, "the tensors have %lld bytes, the file %lld", (long long)at, (long long)bytes);
+}
+
+static bool read_tensors(struct rt_safetensors *out, const unsigned char *data, int64_t bytes,
+                         struct rt_reason *why) {
+    const struct rt_json *root = rt_json_root(out->header);
+    const size_t room = (size_t)root->count + 1;
+    struct place *places = malloc(room * sizeof *places);
+    bool ok = places != NULL && (out->at = calloc(room, sizeof *out->at)) != NULL;
+    if (!ok) rt_refuse_memory(why, room * sizeof *out->at);
+    for (const struct rt_json *entry = root->first; entry && ok; entry = entry->next) {
+        if (strcmp(entry->key, "__metadata__") == 0) {
+            out->metadata = entry;
+            continue;
+        }
+        struct rt_safetensor *tensor = &out->at[out->n];
+        ok = read_tensor(tensor, &places[out->n], entry, why);
+        if (!ok) break;
+        tensor->data = data + (places[out->n].begin <= bytes ? places[out->n].begin : bytes);
+        tensor->bytes = places[out->n].end - places[out->n].begin;
+        out->n++;
+    }
+    ok = ok && check_cover(places, out->n, bytes, why);
+    free(places);
+    return ok;
+}
+
+bool rt_safetensors_parse(struct rt_safetensors *out, const void *file, size_t bytes, struct rt_reason *why) {
+    const unsigned char *at = file;
+    uint64_t length = 0;
+    *out = (struct rt_safetensors){0};
+    for (int i = 7; i >= 0 && bytes >= 8; i--) length = length << 8 | at[i];
+    if (bytes < 8 || length > (uint64_t)HEADER_MAX || length > bytes - 8)
+        return rt_refuse(why, "the header of the safetensors file is longer than the file, or than any is");
+    out->header = rt_json_parse((const char *)at + 8, (size_t)length, why);
+    if (!out->header) return false;
+    bool ok = rt_json_root(out->header)->kind == RT_JSON_OBJECT;
+    if (!ok) rt_refuse(why, "the header of the safetensors file is no object");
+    ok = ok && read_tensors(out, at + 8 + length, (int64_t)(bytes - 8 - length), why);
+    if (!ok) rt_safetensors_free(out);
+    return ok;
+}
+
+void rt_safetensors_free(struct rt_safetensors *file) {
+    rt_json_free(file->header);
+    free(file->at);
+    *file = (struct rt_safetensors){0};
+}
+
+const struct rt_safetensor *rt_safetensors_find(const struct rt_safetensors *file, const char *name) {
+    for (int64_t i = 0; i < file->n; i++)
+        if (strcmp(file->at[i].name, name) == 0) return &file->at[i];
+    return NULL;
+}
+
+/* Writing */
+
+static void put_tensor(struct rt_json_writer *w, const struct rt_safetensor *tensor, int64_t begin) {
+    rt_json_key(w, tensor->name);
+    rt_json_open(w, '{', RT_JSON_INLINE);
+    rt_json_key(w, "dtype"), rt_json_put_text(w, text_of(tensor->dtype).text);
+    rt_json_key(w, "shape"), rt_json_put_dims(w, tensor->dims, tensor->ndim);
+    rt_json_key(w, "data_offsets"), rt_json_put_dims(w, (int64_t[]){begin, begin + tensor->bytes}, 2);
+    rt_json_close(w, '}');
+}
+
+/* The text with its length before it and blanks behind, so that what follows is aligned. */
+static char *frame(const struct rt_json_writer *w, size_t *bytes, struct rt_reason *why) {
+    const size_t length = (size_t)rt_align((int64_t)w->bytes, 8);
+    char *header = malloc(8 + length);
+    if (!header) return rt_refuse_memory(why, 8 + length), NULL;
+    for (int i = 0; i < 8; i++) header[i] = (char)(length >> 8 * i & 0xff);
+    memcpy(header + 8, w->text, w->bytes);
+    memset(header + 8 + w->bytes, ' ', length - w->bytes);
+    *bytes = 8 + length;
+    return header;
+}
+
+char *rt_safetensors_header(const struct rt_safetensor *tensors, int64_t n,
+                            const struct rt_safetensors_metadata *metadata, size_t *bytes, struct rt_reason *why) {
+    struct rt_json_writer w;
+    int64_t at = 0;
+    rt_json_start(&w);
+    rt_json_open(&w, '{', RT_JSON_INLINE);
+    if (metadata) {
+        rt_json_key(&w, "__metadata__");
+        rt_json_open(&w, '{', RT_JSON_INLINE);
+        metadata->put(&w, metadata->context);
+        rt_json_close(&w, '}');
+    }
+    for (int64_t i = 0; i < n; at += tensors[i++].bytes) put_tensor(&w, &tensors[i], at);
+    rt_json_close(&w, '}');
+    char *header = rt_json_end(&w, why) ? frame(&w, bytes, why) : NULL;
+    rt_json_discard(&w);
+    return header;
+}

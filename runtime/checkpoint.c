@@ -1,0 +1,149 @@
+#include "checkpoint.h"
+
+#include "base/checked.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const kept_stems[KEPT_KINDS] = {"parameters", "optimizer"};
+
+/* Failures */
+
+int checkpoint_refused(struct rt *rt, int content, const char *path, const struct rt_reason *why) {
+    if (why->kind == RT_REASON_MEMORY) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "%s", why->text);
+    if (why->kind == RT_REASON_SYSTEM) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "%s", why->text);
+    return rt_fail_code(rt, content, RT_CODE_CHECKPOINT, "%s: %s", rt_quote_text(path).text, why->text);
+}
+
+static int out_of_memory(struct rt *rt) {
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+}
+
+/* Paths */
+
+static int check_path(struct rt *rt, int length) {
+    if (length < PATH_MAX) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "the name of the checkpoint is too long");
+}
+
+int checkpoint_path(struct rt *rt, struct checkpoint_path *out, const char *directory, const char *prefix,
+                    int64_t step) {
+    return check_path(rt, snprintf(out->text, sizeof out->text, "%s/%s%lld", directory, prefix, (long long)step));
+}
+
+int checkpoint_file(struct rt *rt, struct checkpoint_path *out, const struct checkpoint_path *directory,
+                    enum kept_kind kind, int shard) {
+    return check_path(rt, snprintf(out->text, sizeof out->text, "%s/%s-%d.safetensors", directory->text,
+                                   kept_stems[kind], shard));
+}
+
+int checkpoint_json(struct rt *rt, struct checkpoint_path *out, const struct checkpoint_path *directory) {
+    return check_path(rt, snprintf(out->text, sizeof out->text, "%s/checkpoint.json", directory->text));
+}
+
+/* Parts */
+
+static int64_t part_extent(const struct rt *rt, const struct kept *kept, const struct rt_split *split) {
+    const struct rt_cut cut = rt_cut_along(rt, split->axis, kept->dims[split->dim], split->blocks, split->unit);
+    return rt_cut_extent(&cut, rt->coordinate[split->axis]);
+}
+
+static void find_part(const struct rt *rt, struct kept *kept) {
+    int64_t count = 0;
+    memcpy(kept->part, kept->dims, sizeof kept->part);
+    for (int s = 0; s < kept->nsplits; s++) kept->part[kept->split[s].dim] = part_extent(rt, kept, &kept->split[s]);
+    rt_product(kept->part, kept->ndim, &count);
+    kept->bytes = count * (int64_t)rt_dtype_bytes(kept->dtype);
+}
+
+/* The shard holds the same part as this rank: it has the same place along all axes that cut the tensor. */
+static bool has_same_part(const struct rt *rt, const struct kept *kept, int shard) {
+    for (int a = 0; a < rt->program->naxes; shard /= rt->program->mesh[a++])
+        for (int s = 0; s < kept->nsplits; s++)
+            if (kept->split[s].axis == a && shard % rt->program->mesh[a] != rt->coordinate[a]) return false;
+    return true;
+}
+
+/* Where class of the shard has the tensor. */
+static size_t offset_of(const struct rt *rt, int shard, enum kept_kind kind, int index) {
+    const struct rt_class *class = &rt->program->classes[rt->program->class_of_shard[shard]];
+    return kind == KEPT_PARAMETERS ? class->weights[index] : class->states[index];
+}
+
+static void place(const struct rt *rt, struct kept *kept, enum kept_kind kind, int index) {
+    const enum rt_arena arena = kind == KEPT_PARAMETERS ? RT_WEIGHTS : RT_OPTIMIZER;
+    const size_t offset = offset_of(rt, rt->shard, kind, index);
+    if (offset == RT_ABSENT) return;
+    find_part(rt, kept);
+    kept->at = rt->arena[arena] + offset;
+    while (!has_same_part(rt, kept, kept->owner) || offset_of(rt, kept->owner, kind, index) == RT_ABSENT)
+        kept->owner++;
+}
+
+/* Lists */
+
+static void add_parameter(struct kept_list *list, const struct rt *rt, const char *name, int index) {
+    const struct rt_weight *weight = &rt->program->weights[index];
+    struct kept *kept = &list->at[KEPT_PARAMETERS][list->n[KEPT_PARAMETERS]];
+    if (!weight->trained) return;
+    *kept = (struct kept){.name = name,
+                          .dtype = weight->dtype,
+                          .ndim = weight->ndim,
+                          .nsplits = weight->nsplits,
+                          .dims = weight->dims,
+                          .split = weight->split};
+    place(rt, kept, KEPT_PARAMETERS, index);
+    list->n[KEPT_PARAMETERS]++;
+}
+
+static void add_state(struct kept_list *list, const struct rt *rt, const char *name, int index) {
+    const struct rt_state *state = &rt->program->states[index];
+    struct kept *kept = &list->at[KEPT_OPTIMIZER][list->n[KEPT_OPTIMIZER]++];
+    *kept = (struct kept){.name = name,
+                          .dtype = state->dtype,
+                          .ndim = state->ndim,
+                          .nsplits = state->nsplits,
+                          .dims = state->dims,
+                          .split = state->split};
+    place(rt, kept, KEPT_OPTIMIZER, index);
+}
+
+/* Tensors of the program are told by number; the manifest has their names in the same order. */
+static int list_kind(struct kept_list *list, struct rt *rt, const char *key, int count,
+                     void (*add)(struct kept_list *list, const struct rt *rt, const char *name, int index)) {
+    const struct rt_json *names = rt_json_member(rt_json_root(list->manifest), key);
+    int index = 0;
+    if (names && names->kind == RT_JSON_ARRAY && names->count == count)
+        for (const struct rt_json *entry = names->first; entry; entry = entry->next) {
+            const char *name = rt_json_text(rt_json_member(entry, "name"));
+            if (name) add(list, rt, name, index++);
+        }
+    if (index == count) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json is of another program");
+}
+
+static int read_manifest(struct kept_list *list, struct rt *rt) {
+    struct checkpoint_path path;
+    struct rt_reason why;
+    RT_TRY(check_path(rt, snprintf(path.text, sizeof path.text, "%s/manifest.json", rt->private->directory)));
+    list->manifest = rt_json_read(path.text, &why);
+    return list->manifest ? RT_OK : checkpoint_refused(rt, RT_ERROR_INPUT, path.text, &why);
+}
+
+int kept_find(struct kept_list *list, struct rt *rt) {
+    const int counts[KEPT_KINDS] = {rt->program->nweights, rt->program->nstates};
+    *list = (struct kept_list){0};
+    for (int k = 0; k < KEPT_KINDS; k++) {
+        list->at[k] = calloc((size_t)counts[k] + 1, sizeof *list->at[k]);
+        if (!list->at[k]) return out_of_memory(rt);
+    }
+    RT_TRY(read_manifest(list, rt));
+    RT_TRY(list_kind(list, rt, "tensors", rt->program->nweights, add_parameter));
+    return list_kind(list, rt, "states", rt->program->nstates, add_state);
+}
+
+void kept_free(struct kept_list *list) {
+    rt_json_free(list->manifest);
+    for (int k = 0; k < KEPT_KINDS; k++) free(list->at[k]);
+}

@@ -1,0 +1,211 @@
+/* Reading checkpoints, which are untrusted: every byte that is used is covered by a hash, and fits where it goes. */
+#define _GNU_SOURCE 1
+
+#include "checkpoint.h"
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/safetensors.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct loading {
+    struct rt *rt;
+    struct kept_list kept;
+    struct checkpoint_path path;
+    struct rt_json_document *json;
+};
+
+static int fail_damaged(struct rt *rt, const char *path, const char *what) {
+    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT, "checkpoint '%s' is damaged: %s",
+                        rt_quote_text(path).text, what);
+}
+
+/* Finding */
+
+/* The number behind "step-"; -1: the name is another. */
+static int64_t step_of(const char *name) {
+    const size_t prefix = strlen(CHECKPOINT_DONE), digits = strspn(name + strnlen(name, prefix), "0123456789");
+    if (strncmp(name, CHECKPOINT_DONE, prefix) != 0 || !digits || digits > 18 || name[prefix + digits]) return -1;
+    return strtoll(name + prefix, NULL, 10);
+}
+
+/* The newest checkpoint's step; -1: there is none. */
+static int64_t find_latest(const char *directory) {
+    int64_t latest = -1;
+    DIR *entries = opendir(directory);
+    for (const struct dirent *entry; entries && (entry = readdir(entries));)
+        if (step_of(entry->d_name) > latest) latest = step_of(entry->d_name);
+    if (entries) closedir(entries);
+    return latest;
+}
+
+bool rt_checkpoint_exists(const char *directory) {
+    return find_latest(directory) >= 0;
+}
+
+static int choose(struct rt *rt, const char *directory, const char *which, int64_t *step) {
+    char name[64];
+    if (strcmp(which, "latest") == 0) {
+        *step = rt->rank == 0 ? find_latest(directory) : 0;
+        int status = rt->comm->driver->broadcast(rt->comm, step, sizeof *step, 0);
+        if (status) return rt_fail_comm(rt, rt->comm, status);
+    } else {
+        const int length = snprintf(name, sizeof name, "%s%s", CHECKPOINT_DONE, which);
+        *step = length < (int)sizeof name ? step_of(name) : -1;
+        if (*step < 0)
+            return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
+                                "a checkpoint is 'latest' or the number of its step, not '%s'",
+                                rt_quote_text(which).text);
+    }
+    if (*step >= 0) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "there is no checkpoint in '%s'",
+                        rt_quote_text(directory).text);
+}
+
+/* checkpoint.json */
+
+static bool is_intact(const char *text, size_t bytes) {
+    const char *at = memmem(text, bytes, CHECKPOINT_HASH, strlen(CHECKPOINT_HASH));
+    char hex[RT_HASH_HEX];
+    if (!at || bytes - (size_t)(at - text) < strlen(CHECKPOINT_HASH) + RT_HASH_HEX) return false;
+    rt_hash_bytes(text, (size_t)(at - text), hex);
+    return memcmp(at + strlen(CHECKPOINT_HASH), hex, RT_HASH_HEX - 1) == 0;
+}
+
+static int read_json(struct loading *l) {
+    struct checkpoint_path path;
+    struct rt_reason why;
+    void *text;
+    size_t bytes;
+    RT_TRY(checkpoint_json(l->rt, &path, &l->path));
+    if (!rt_file_read(path.text, (size_t)1 << 30, &text, &bytes, &why))
+        return checkpoint_refused(l->rt, RT_ERROR_MISMATCH, path.text, &why);
+    int status = is_intact(text, bytes) ? RT_OK : fail_damaged(l->rt, path.text, "its hash is another");
+    if (!status && !(l->json = rt_json_parse(text, bytes, &why)))
+        status = checkpoint_refused(l->rt, RT_ERROR_MISMATCH, path.text, &why);
+    free(text);
+    return status;
+}
+
+static int check_program(struct loading *l, int64_t step, struct rt_position *position) {
+    const struct rt_json *root = rt_json_root(l->json);
+    const char *key = rt_json_text(rt_json_member(root, "program")),
+               *name = rt_json_text(rt_json_member(root, "name"));
+    int64_t format = 0;
+    rt_json_int(rt_json_member(root, "format"), &format);
+    if (format != CHECKPOINT_FORMAT || !key || !name ||
+        !rt_json_int(rt_json_member(root, "micro_batches"), &position->micro_batches) ||
+        !rt_json_int(rt_json_member(root, "seed"), &position->seed) ||
+        !rt_json_int(rt_json_member(root, "step"), &position->step) || position->step != step ||
+        position->micro_batches < 0)
+        return fail_damaged(l->rt, l->path.text, "checkpoint.json is not complete, or of another step");
+    if (strcmp(key, l->rt->program->key) == 0) return RT_OK;
+    return rt_fail_code(l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT,
+                        "checkpoint '%s' is of another program, '%s' compiled from another model, plan or options",
+                        rt_quote_text(l->path.text).text, rt_quote_text(name).text);
+}
+
+/* Files of tensors */
+
+/* The file is as checkpoint.json has it. */
+static int check_file(struct loading *l, const char *path, const void *bytes, int64_t count) {
+    const char *name = strrchr(path, '/') + 1;
+    const struct rt_json *files = rt_json_member(rt_json_root(l->json), "files");
+    for (const struct rt_json *file = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; file;
+         file = file->next) {
+        const char *called = rt_json_text(rt_json_member(file, "path")),
+                   *hash = rt_json_text(rt_json_member(file, "hash"));
+        int64_t expected = -1;
+        char found[RT_HASH_HEX];
+        if (!called || strcmp(called, name) != 0) continue;
+        rt_json_int(rt_json_member(file, "bytes"), &expected);
+        if (expected != count) return fail_damaged(l->rt, path, "it has another length");
+        rt_hash_bytes(bytes, (size_t)count, found);
+        return hash && strcmp(hash, found) == 0 ? RT_OK : fail_damaged(l->rt, path, "its hash is another");
+    }
+    return fail_damaged(l->rt, path, "checkpoint.json does not list it");
+}
+
+static int copy_tensor(struct loading *l, const struct checkpoint_path *path, const struct rt_safetensors *file,
+                       const struct kept *kept) {
+    const struct rt_safetensor *tensor = rt_safetensors_find(file, kept->name);
+    if (!tensor || tensor->dtype != kept->dtype || tensor->ndim != kept->ndim ||
+        memcmp(tensor->dims, kept->part, (size_t)kept->ndim * sizeof *kept->part) != 0)
+        return rt_fail_code(l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT,
+                            "'%s' has no tensor '%s' of this rank's shape", rt_quote_text(path->text).text,
+                            rt_quote_text(kept->name).text);
+    if (kept->bytes) memcpy(kept->at, tensor->data, (size_t)kept->bytes);
+    return RT_OK;
+}
+
+static int copy_tensors(struct loading *l, const struct checkpoint_path *path, enum kept_kind kind, int owner,
+                        const void *bytes, int64_t count) {
+    struct rt_safetensors file;
+    struct rt_reason why;
+    if (!rt_safetensors_parse(&file, bytes, (size_t)count, &why))
+        return checkpoint_refused(l->rt, RT_ERROR_MISMATCH, path->text, &why);
+    int status = RT_OK;
+    for (int i = 0; i < l->kept.n[kind] && !status; i++) {
+        const struct kept *kept = &l->kept.at[kind][i];
+        if (kept->at && kept->owner == owner) status = copy_tensor(l, path, &file, kept);
+    }
+    rt_safetensors_free(&file);
+    return status;
+}
+
+static int load_file(struct loading *l, enum kept_kind kind, int owner) {
+    struct checkpoint_path path;
+    struct rt_file_info info;
+    struct rt_reason why;
+    const void *bytes;
+    RT_TRY(checkpoint_file(l->rt, &path, &l->path, kind, owner));
+    if (!rt_file_map(path.text, &bytes, &info, &why))
+        return checkpoint_refused(l->rt, RT_ERROR_MISMATCH, path.text, &why);
+    rt_at(l->rt, -1);
+    int status = check_file(l, path.text, bytes, info.bytes);
+    if (!status) status = copy_tensors(l, &path, kind, owner, bytes, info.bytes);
+    rt_file_unmap(bytes, info.bytes);
+    return status;
+}
+
+static bool owns_mine(const struct loading *l, enum kept_kind kind, int shard) {
+    for (int i = 0; i < l->kept.n[kind]; i++)
+        if (l->kept.at[kind][i].at && l->kept.at[kind][i].owner == shard) return true;
+    return false;
+}
+
+static int load_tensors(struct loading *l) {
+    for (int k = 0; k < KEPT_KINDS; k++)
+        for (int shard = 0; shard < l->rt->program->plan_ngpus; shard++)
+            if (owns_mine(l, (enum kept_kind)k, shard)) RT_TRY(load_file(l, (enum kept_kind)k, shard));
+    return RT_OK;
+}
+
+static int load(struct loading *l, const char *directory, const char *which, struct rt_position *position) {
+    struct rt *rt = l->rt;
+    int64_t step;
+    RT_TRY(kept_find(&l->kept, rt));
+    RT_TRY(choose(rt, directory, which, &step));
+    RT_TRY(checkpoint_path(rt, &l->path, directory, CHECKPOINT_DONE, step));
+    RT_TRY(read_json(l));
+    RT_TRY(check_program(l, step, position));
+    RT_TRY(load_tensors(l));
+    rt->private->trained = position->step;
+    rt->private->micro_batches = position->micro_batches;
+    int status = rt->comm->driver->barrier(rt->comm);
+    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+}
+
+int rt_load(struct rt *rt, const char *directory, const char *which, struct rt_position *position) {
+    struct loading l = {.rt = rt};
+    int status = load(&l, directory, which, position);
+    rt_json_free(l.json);
+    kept_free(&l.kept);
+    if (status) rt->comm->driver->abort(rt->comm); /* the others must not wait for this rank */
+    return status;
+}

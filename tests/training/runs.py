@@ -1,0 +1,325 @@
+#!/usr/bin/python3
+"""Training runs that are stopped, killed, resumed, shuffled, evaluated and told other numbers.
+
+    runs.py --rankc RANKC [--kill-at KILL_AT.so] [NAME...]
+
+Each check is a function here. What is resumed gives the very numbers and files of the run that was not stopped."""
+import argparse
+import filecmp
+import json
+import math
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PLANS = {"one": ("dp", 1), "dp2": ("dp", 2), "tp2": ("tp:tensor=2", 2), "hybrid": ("hybrid:tensor=2,data=2", 4),
+         "tp2dp2": ("tp:tensor=2", 4)}
+ADAMW = ["--optimizer", "adamw:lr=0.01", "--lr-schedule", "cosine:warmup=2,steps=8,min=0.1"]
+
+
+class Wrong(Exception):
+    pass
+
+
+def expect(condition, text):
+    if not condition:
+        raise Wrong(text)
+
+
+class Bench:
+    """A working directory, and rankc in it."""
+
+    def __init__(self, rankc, kill_at, work):
+        self.rankc, self.kill_at, self.work, self.logs = rankc, kill_at, work, 0
+
+    def path(self, name):
+        return os.path.join(self.work, name)
+
+    def call(self, *words, env=None, status=0):
+        done = subprocess.run([self.rankc, *words], capture_output=True, text=True, timeout=300,
+                              env={**os.environ, **(env or {})})
+        if status is not None and done.returncode != status:
+            raise Wrong(f"exit {done.returncode}, not {status}: {' '.join(words)}\n{done.stderr.strip()}")
+        return done
+
+    def compile(self, name, plan="one", case="mlp", options=ADAMW, accumulate=1):
+        policy, ranks = PLANS[plan]
+        model = os.path.join(HERE, case, "model.onnx")
+        self.call("compile", model, "-o", self.path(name), "-q", "--train", "--pas", policy, "--runtime-ngpus", str(ranks),
+                  "--accumulate", str(accumulate), *options)
+        return Program(self, name, case)
+
+
+class Program:
+    def __init__(self, bench, name, case):
+        self.bench, self.directory = bench, bench.path(name)
+        with open(os.path.join(HERE, case, "reference.json")) as file:
+            self.inputs = json.load(file)["inputs"]
+        self.folder = os.path.join(HERE, case)
+
+    def data(self, option="--data"):
+        return [word for name in self.inputs for word in (option, f"{name}={self.folder}/{name}.npy")]
+
+    def train(self, steps, *options, status=0, env=None, data=None):
+        """The lines of the log; of a run that fails, what it says."""
+        self.bench.logs += 1
+        log = self.bench.path(f"{self.bench.logs}.jsonl")
+        done = self.bench.call("train", self.directory, *(data or self.data()), "--steps", str(steps), "--log", log,
+                               "--threads", "1", *options, status=status, env=env)
+        if status or not os.path.exists(log):
+            return done.stderr
+        with open(log) as lines:
+            return [json.loads(line) for line in lines]
+
+
+def numbers(lines):
+    """What does not depend on the time."""
+    return [{key: value for key, value in line.items() if key != "ms" and not key.endswith("_per_s")} for line in lines]
+
+
+def equal_folders(one, other):
+    names = sorted(os.listdir(one))
+    expect(names == sorted(os.listdir(other)), f"{names} and {os.listdir(other)}")
+    for name in names:
+        expect(filecmp.cmp(os.path.join(one, name), os.path.join(other, name), shallow=False), f"{name} differs")
+
+
+def checkpoints(directory):
+    return sorted(os.listdir(directory)) if os.path.isdir(directory) else []
+
+
+def resume(bench):
+    """A run that goes on from a checkpoint is the run that was not stopped, bit for bit."""
+    for plan, accumulate, shuffle in (("one", 1, []), ("one", 2, ["--shuffle", "7"]), ("hybrid", 1, []),
+                                      ("tp2dp2", 2, ["--shuffle", "7"])):
+        program = bench.compile(f"{plan}{accumulate}", plan, accumulate=accumulate)
+        whole, parts = bench.path(f"whole-{plan}{accumulate}"), bench.path(f"parts-{plan}{accumulate}")
+        expected = program.train(8, *shuffle, "--checkpoint-dir", whole, "--checkpoint-every", "3")
+        expect(checkpoints(whole) == ["step-3", "step-6", "step-8"], f"{checkpoints(whole)}")
+        first = program.train(3, *shuffle, "--checkpoint-dir", parts)
+        second = program.train(6, "--checkpoint-dir", parts, "--resume", "latest")
+        third = program.train(8, *shuffle, "--checkpoint-dir", parts, "--resume", "6")
+        expect(numbers(first + second + third) == numbers(expected), f"{plan}: other numbers after resuming")
+        for step in ("step-3", "step-6", "step-8"):
+            equal_folders(os.path.join(whole, step), os.path.join(parts, step))
+        again = program.train(8, *shuffle, "--checkpoint-dir", parts, "--resume", "3")
+        expect(numbers(again) == numbers(expected[3:]), f"{plan}: other numbers after going back")
+        equal_folders(os.path.join(whole, "step-8"), os.path.join(parts, "step-8"))
+
+
+def parts(bench):
+    """The parts in the files, put together as their metadata says, are the parameters of one rank after as many steps."""
+    bound = 1e-5  # cuts change the order of sums; SGD keeps the difference at rounding
+    options = ["--optimizer", "sgd:lr=0.01,momentum=0.9"]
+    expected = {}
+    for plan in ("one", "tp2", "hybrid"):
+        program, directory = bench.compile(f"parts-{plan}", plan, options=options), bench.path(f"parts-{plan}.ckpt")
+        program.train(3, "--checkpoint-dir", directory)
+        for kind in ("parameters", "optimizer"):
+            tensors = merge(os.path.join(directory, "step-3"), kind)
+            expect(len(tensors) == 6, f"{plan}: {len(tensors)} {kind}")
+            for name, (shape, values) in tensors.items():
+                reference = expected.setdefault((kind, name), (shape, values))
+                worst = max(abs(a - b) for a, b in zip(values, reference[1]))
+                expect(shape == reference[0] and worst <= bound * max(map(abs, reference[1])), f"{plan}: {name} {worst}")
+
+
+def merge(directory, kind):
+    """Complete f32 tensors from the files of a checkpoint: {name: (shape, values)}. Not rankc's reader."""
+    tensors = {}
+    for file in sorted(os.listdir(directory)):
+        if not file.startswith(kind):
+            continue
+        with open(os.path.join(directory, file), "rb") as stream:
+            content = stream.read()
+        length, = struct.unpack("<Q", content[:8])
+        header = json.loads(content[8:8 + length])
+        for name, text in header.pop("__metadata__").items():
+            part, entry = json.loads(text), header[name]
+            begin, end = (8 + length + offset for offset in entry["data_offsets"])
+            values = struct.unpack(f"<{(end - begin) // 4}f", content[begin:end])
+            shape, whole = tensors.setdefault(name, (part["shape"], [math.nan] * math.prod(part["shape"])))
+            for at, value in zip(indices(shape, part["slices"]), values):
+                whole[at] = value
+            expect(len(values) == math.prod(entry["shape"]), name)
+    for name, (_, values) in tensors.items():
+        expect(not any(map(math.isnan, values)), f"{name} is not complete")
+    return tensors
+
+
+def indices(shape, slices):
+    """Places of a part's elements in the complete tensor, in the part's order."""
+    chosen = [list(range(extent)) for extent in shape]
+    for cut in slices:
+        extent, blocks, unit = shape[cut["dim"]], cut["blocks"], cut["unit"]
+        units = extent // (blocks * unit)
+        start = [p * (units // cut["parts"]) + min(p, units % cut["parts"]) for p in (cut["part"], cut["part"] + 1)]
+        chosen[cut["dim"]] = [block * (extent // blocks) + i for block in range(blocks)
+                              for i in range(start[0] * unit, start[1] * unit)]
+    places = [0]
+    for extent, keep in zip(shape, chosen):
+        places = [place * extent + index for place in places for index in keep]
+    return places
+
+
+def killed(bench):
+    """Killed at any call that changes a file of a checkpoint, a run goes on from one that is complete: of one that is
+    written again, the old or the new."""
+    for plan, comm, there in (("one", "auto", 4), ("tp2", "loopback", 2)):
+        program = bench.compile(f"killed-{plan}", plan)
+        start, directory = bench.path(f"{plan}.ckpt"), bench.path("victim.ckpt")
+        program.train(there, "--checkpoint-dir", start, "--checkpoint-every", "2")
+        expected = program.train(5, "--checkpoint-dir", bench.path(f"{plan}.whole"))
+        for call in range(1, 200):
+            shutil.rmtree(directory, ignore_errors=True)
+            shutil.copytree(start, directory)
+            env = {"LD_PRELOAD": bench.kill_at, "KILL_AT": str(call), "KILL_BELOW": "victim.ckpt"}
+            options = ["--checkpoint-dir", directory, "--resume", "2", "--comm", comm]
+            done = bench.call("train", program.directory, *program.data(), "--steps", "4", "--threads", "1", *options,
+                              env=env, status=None)
+            if done.returncode == 0:
+                break
+            expect(set(checkpoints(start)) <= set(checkpoints(directory)), f"call {call}: {checkpoints(directory)}")
+            lines = program.train(5, "--checkpoint-dir", directory, "--resume", "latest")
+            expect(numbers(lines) == numbers(expected[-len(lines):]), f"call {call}: other numbers")
+            equal_folders(bench.path(f"{plan}.whole/step-5"), os.path.join(directory, "step-5"))
+            expect(not any(name.startswith(".") for name in checkpoints(directory)), "something is left over")
+        expect(10 < call < 199, f"{call} calls")
+
+
+def damaged(bench):
+    """What is not a whole checkpoint of the program is refused."""
+    program, other = bench.compile("damaged"), bench.compile("other", options=["--optimizer", "adamw:lr=0.02"])
+    good = bench.path("good")
+    program.train(2, "--checkpoint-dir", good)
+    for name in sorted(os.listdir(os.path.join(good, "step-2"))):
+        for change in ("flip", "cut", "remove"):
+            bad = bench.path("bad")
+            shutil.rmtree(bad, ignore_errors=True)
+            shutil.copytree(good, bad)
+            path = os.path.join(bad, "step-2", name)
+            with open(path, "rb") as file:
+                content = bytearray(file.read())
+            content[len(content) // 2] ^= 1
+            with open(path, "wb") as file:
+                file.write(content[:-1] if change == "cut" else content)
+            if change == "remove":
+                os.unlink(path)
+            said = program.train(4, "--checkpoint-dir", bad, "--resume", "latest", status=6 if change == "remove" else 8)
+            expect(name in said, f"{name} {change}: {said}")
+    said = other.train(4, "--checkpoint-dir", good, "--resume", "latest", status=8)
+    expect("another program" in said, said)
+    said = program.train(4, "--checkpoint-dir", good, "--resume", "latest", "--shuffle", "1", status=8)
+    expect("another order" in said, said)
+    said = program.train(4, "--checkpoint-dir", good, status=2)
+    expect("earlier run" in said, said)
+    said = program.train(1, "--checkpoint-dir", good, "--resume", "2", status=2)
+    expect("--steps ends at 1" in said, said)
+    said = program.train(4, "--checkpoint-dir", bench.path("nothing"), "--resume", "latest", status=6)
+    expect("no checkpoint" in said, said)
+    said = program.train(4, "--checkpoint-dir", good, "--resume", "newest", status=2)
+    expect("'newest'" in said, said)
+    for options in (["--resume", "latest"], ["--checkpoint-every", "2"], ["--eval-every", "2"], ["--eval-steps", "2"]):
+        said = program.train(4, *options, status=2)
+        expect(f"{options[0]} needs" in said, said)
+
+
+def shuffled(bench):
+    """However many units share the micro-batches of a step, they are the same samples in the same order."""
+    one = bench.compile("units1", "one", accumulate=4).train(10, "--shuffle", "3")
+    two = bench.compile("units2", "dp2", accumulate=2).train(10, "--shuffle", "3")
+    for a, b in zip(one, two):
+        expect(abs(a["loss"] - b["loss"]) <= 1e-6 * a["loss"], f"step {a['step']}: {a['loss']} and {b['loss']}")
+    program = bench.compile("orders", accumulate=2)
+    plain, again = program.train(10), program.train(10, "--shuffle", "3")
+    expect(numbers(plain) != numbers(again), "--shuffle changes nothing")
+    expect(numbers(program.train(10, "--shuffle", "3")) == numbers(again), "--shuffle is not the same every time")
+    expect(numbers(program.train(10, "--shuffle", "4")) != numbers(again), "seeds are the same")
+
+
+def evaluated(bench):
+    """The evaluation loss is the mean over the micro-batches, and training goes on as if there had been none."""
+    for plan in ("one", "dp2", "tp2"):
+        program = bench.compile(f"evaluated-{plan}", plan)
+        still = program.train(4, "--lr", "0")  # 14 samples: 4 micro-batches of 3
+        units = 2 if plan == "dp2" else 1
+        expected = sum(line["loss"] for line in still[:4 // units]) / (4 // units)
+        lines = program.train(4, "--lr", "0", *program.data("--eval-data"), "--eval-every", "3")
+        found = [line for line in lines if "eval_loss" in line]
+        expect([line["step"] for line in found] == [3, 4], f"{found}")
+        for line in found:
+            expect(line["eval_samples"] == 12 and abs(line["eval_loss"] - expected) <= 1e-6 * expected, f"{line} {expected}")
+        plain = program.train(5)
+        lines = program.train(5, *program.data("--eval-data"), "--eval-every", "1", "--eval-steps", "3")
+        expect(numbers([line for line in lines if "loss" in line]) == numbers(plain), "evaluating changes training")
+
+
+def told(bench):
+    """--lr and --accumulate of a run do what they do to a compile, as far as the program can."""
+    plain = bench.compile("plain", options=["--optimizer", "sgd:lr=0.02"])
+    other = bench.compile("slow", options=["--optimizer", "sgd:lr=0.01"])
+    expect(numbers(plain.train(5, "--lr", "0.01")) == numbers(other.train(5)), "--lr")
+    two, four = bench.compile("two-of", accumulate=2), bench.compile("four-of", accumulate=4)
+    expect(numbers(two.train(5, "--accumulate", "4")) == numbers(four.train(5)), "--accumulate")
+    said = plain.train(5, "--accumulate", "2", status=8)
+    expect("one micro-batch" in said, said)
+
+
+def refused(bench):
+    """Data and rules that do not fit."""
+    program = bench.compile("refused")
+    x, target = (f"{program.folder}/{name}.npy" for name in program.inputs)
+    rows = open(x, "rb").read()
+    short = bench.path("short.npy")
+    with open(short, "wb") as file:  # 5 of 14 rows of 13 floats
+        file.write(rows[:128].replace(b"(14, 13)", b"(5, 13) ") + rows[128:128 + 5 * 52])
+    said = program.train(2, status=3, data=["--data", f"x={short}", "--data", f"target={target}"])
+    expect("input 'target' has 14 samples, input 'x' 5" in said, said)
+    said = program.train(2, status=2, data=["--data", f"x={x}"])
+    expect("an input has no --data" in said, said)
+    said = program.train(2, *program.data("--eval-data")[:2], status=2)
+    expect("an input has no --eval-data" in said, said)
+    model = os.path.join(HERE, "mlp", "model.onnx")
+    for option, text, status, expected in (
+            ("--param", "h.*:lr=1", 2, "no parameter is called 'h.*'"),
+            ("--param", "*:rate=1", 2, "'rate=1' is no option of adamw"),
+            ("--param", "lr=1", 2, "is not GLOB:frozen"),
+            ("--param", "*:frozen", 2, "depends on no parameter"),
+            ("--lr-schedule", "cosine", 2, "cosine needs steps"),
+            ("--lr-schedule", "cosine:steps=5,warmup=5", 2, "warmup must be less"),
+            ("--lr-schedule", "linear:steps=2.5", 2, "no whole number"),
+            ("--lr-schedule", "linear:steps=5,min=2", 2, "at most 1"),
+            ("--lr-schedule", "step", 2, "no schedule is called 'step'")):
+        said = bench.call("compile", model, "-o", bench.path("never"), "--no-build", "--train", option, text, status=status)
+        expect(expected in said.stderr, f"{option} {text}: {said.stderr}")
+
+
+CHECKS = [resume, parts, killed, damaged, shuffled, evaluated, told, refused]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--kill-at")
+    parser.add_argument("names", nargs="*", default=[check.__name__ for check in CHECKS])
+    options = parser.parse_args()
+    failed = 0
+    for check in CHECKS:
+        if check.__name__ not in options.names:
+            continue
+        with tempfile.TemporaryDirectory(prefix="rankc-runs-") as work:
+            try:
+                check(Bench(options.rankc, options.kill_at, work))
+                print(f"{check.__name__}: ok", flush=True)
+            except Wrong as wrong:
+                failed += 1
+                print(f"{check.__name__}: FAILED: {wrong}", flush=True)
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
