@@ -45,6 +45,10 @@ static void put_training(json *w, const struct training *training) {
     rt_json_open(w, '[', RT_JSON_INLINE);
     for (int i = 0; i < training->rules.n; i++) rt_json_put_text(w, training->rules.at[i].text);
     rt_json_close(w, ']');
+    rt_json_key(w, "inits");
+    rt_json_open(w, '[', RT_JSON_INLINE);
+    for (int i = 0; i < training->inits.n; i++) rt_json_put_text(w, training->inits.at[i].text);
+    rt_json_close(w, ']');
     put_int(w, "accumulate", training->accumulate);
     put_int(w, "units", training->units);
     rt_json_key(w, "clip_grad_norm");

@@ -65,6 +65,19 @@ static void bind_splits(struct tmpl_env *env, const struct graph *graph, const s
     tmpl_set(env, "splits", n ? strbuf_text(&out) : "{0}");
 }
 
+/* Values that are made in the place of the stored ones. */
+static void bind_init(struct tmpl_env *env, const struct graph *graph, const struct training *training,
+                      const struct tensor *tensor) {
+    const struct init_rule *rule = rt_dtype_is_float(tensor->dtype) ? init_rule_of(training, tensor->name) : NULL;
+    if (!rule) {
+        tmpl_set(env, "init", "RT_INIT_STORED");
+        return;
+    }
+    const struct init_values values = init_values_of(rule, tensor, graph->arena);
+    tmpl_setf(env, "init", "%s, %.17g, %.17g, 0x%llx", rule->row->kind, values.a, values.b,
+              (unsigned long long)values.key);
+}
+
 /* Binds every loaded tensor; constants are collected into one file, in order, aligned. True if there are any, be they of
  * no elements. */
 static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, const struct program_info *info,
@@ -90,6 +103,7 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(weight, "packing", packings[plan->packing[plan->weights.at[i]]]);
         tmpl_set(weight, "trained", trained[plan->weights.at[i]] ? "true" : "false");
         bind_splits(weight, graph, tensor);
+        bind_init(weight, graph, constant ? NULL : info->training, tensor);
         if (constant) strbuf_add(constants, tensor->data, (size_t)tensor_bytes(tensor));
         any = any || constant;
     }

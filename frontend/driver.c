@@ -223,12 +223,23 @@ static int read_clip(struct job *job) {
                       diag_quote(job->diags, text));
 }
 
+/* Nothing that is said of training is dropped. */
+static int refuse_training(const struct job *job) {
+    static const enum option_id of_training[] = {OPT_OPTIMIZER, OPT_LR_SCHEDULE,    OPT_PARAM,
+                                                 OPT_INIT,      OPT_CLIP_GRAD_NORM, OPT_ACCUMULATE};
+    for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
+        if (job->options->given[of_training[i]])
+            return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--%s needs --train",
+                              option_rows[of_training[i]].name);
+    return 0;
+}
+
 /* How the graph is trained, where it is. */
 static int read_training(struct job *job) {
     const struct options *options = job->options;
     struct training *training = &job->training;
     int ranks;
-    if (!job->graph->train) return 0;
+    if (!job->graph->train) return refuse_training(job);
     if (job_ranks(job, &ranks) < 0) return -1;
     *training = (struct training){.accumulate = options->accumulate ? (int)options->accumulate : 1,
                                   .units = ranks / mesh_size(&job->graph->mesh),
@@ -238,6 +249,8 @@ static int read_training(struct job *job) {
         return -1;
     for (int i = 0; i < options->params.all.n; i++)
         if (parameter_rule_add(training, options->params.all.at[i], job->arena, job->diags) < 0) return -1;
+    for (int i = 0; i < options->inits.all.n; i++)
+        if (init_rule_add(training, options->inits.all.at[i], job->arena, job->diags) < 0) return -1;
     return 0;
 }
 

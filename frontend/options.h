@@ -114,7 +114,7 @@ struct options {
     bool no_build, allow_links;
     bool train;
     const char *optimizer, *lr_schedule, *clip_grad_norm;
-    struct option_texts params;
+    struct option_texts params, inits;
     int64_t accumulate;
 
     /* verify */

@@ -10,6 +10,10 @@ struct optimizer {
     const char *name, *when, *options, *states, *scalars, *decay, *update, *help;
 };
 
+struct init {
+    const char *name, *kind, *options, *a, *b, *help;
+};
+
 extern const struct optimizer optimizers[];
 extern const int noptimizers;
 
@@ -34,6 +38,13 @@ struct parameter_rule {
     struct optimizer_choice optimizer;
 };
 
+/* Initial values of some parameters: --init 'GLOB=normal:std=0.02', a row of inits.def. */
+struct init_rule {
+    const char *text, *pattern;
+    const struct init *row;
+    struct numbers numbers;
+};
+
 struct training {
     struct optimizer_choice optimizer;
     double clip_grad_norm; /* 0: none; torch.nn.utils.clip_grad_norm_ */
@@ -42,6 +53,7 @@ struct training {
     const char *lr_schedule; /* as it was given */
     struct rt_schedule schedule;
     VEC(struct parameter_rule) rules;
+    VEC(struct init_rule) inits;
 };
 
 /* Adds a rule to training, whose optimizer it starts from: 0, or -1 after a diagnostic. */
@@ -50,7 +62,18 @@ int parameter_rule_add(struct training *training, const char *text, struct arena
 /* The last rule that matches the name, NULL if none does. */
 const struct parameter_rule *parameter_rule_of(const struct training *training, const char *name);
 
-/* Every rule must match a parameter of the graph: 0, or -1 after diagnostics that name those that do not. */
+/* Likewise of initial values: adds a rule; the last one that matches the name. */
+int init_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags);
+const struct init_rule *init_rule_of(const struct training *training, const char *name);
+
+/* The numbers a and b of the rule for a tensor, and the key of its random numbers. */
+struct init_values {
+    double a, b;
+    uint64_t key;
+};
+struct init_values init_values_of(const struct init_rule *rule, const struct tensor *tensor, struct arena *arena);
+
+/* Every rule of either kind must match a parameter of the graph: 0, or -1 after diagnostics that name those that do not. */
 int parameter_rules_check(const struct training *training, const struct graph *graph, struct diags *diags);
 
 /* Numbers that the runtime gives to each step, in this order: enum rt_control of runtime/rt.h. */

@@ -1,9 +1,12 @@
 /* What is said of training on the command line: optimizer, schedule, and rules for some parameters. */
 #include <fnmatch.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "ir/expr.h"
 #include "passes/optimizer.h"
+#include "runtime/base/hash.h"
 
 const struct optimizer optimizers[] = {
 #define OPTIMIZER(name, ...) {#name, __VA_ARGS__},
@@ -130,11 +133,110 @@ static bool matches_any(const char *pattern, const struct graph *graph) {
     return false;
 }
 
+static int check_pattern(const char *option, const char *pattern, const struct graph *graph, struct diags *diags) {
+    if (matches_any(pattern, graph)) return 0;
+    return diag_error(diags, 414, EXIT_USAGE, option, "no parameter is called %s", diag_quote(diags, pattern));
+}
+
 int parameter_rules_check(const struct training *training, const struct graph *graph, struct diags *diags) {
     int status = 0;
     for (int i = 0; training && i < training->rules.n; i++)
-        if (!matches_any(training->rules.at[i].pattern, graph))
-            status = diag_error(diags, 414, EXIT_USAGE, "--param", "no parameter is called %s",
-                                diag_quote(diags, training->rules.at[i].pattern));
+        if (check_pattern("--param", training->rules.at[i].pattern, graph, diags) < 0) status = -1;
+    for (int i = 0; training && i < training->inits.n; i++)
+        if (check_pattern("--init", training->inits.at[i].pattern, graph, diags) < 0) status = -1;
     return status;
+}
+
+/* Initial values -------------------------------------------------------------------------------------------------- */
+
+static const struct init inits[] = {
+#define INIT(name, kind, ...) {#name, "RT_INIT_" #kind, __VA_ARGS__},
+#include "passes/inits.def"
+#undef INIT
+};
+enum { NINITS = sizeof inits / sizeof *inits };
+
+static const char *inits_text(struct arena *arena) {
+    const char *all = "";
+    for (int i = 0; i < NINITS; i++) all = arena_printf(arena, "%s %s", all, inits[i].name);
+    return all;
+}
+
+/* Numbers may be negative, but not a standard deviation, nor a range that is none. */
+static int check_numbers(const struct init_rule *rule, struct diags *diags) {
+    const struct numbers *n = &rule->numbers;
+    const double seed = numbers_value(n, "seed", 0);
+    if (numbers_value(n, "std", 0) >= 0 && numbers_value(n, "low", 0) <= numbers_value(n, "high", 0) && seed >= 0 &&
+        seed == floor(seed) && seed < 0x1p53)
+        return 0;
+    return diag_error(diags, 205, EXIT_USAGE, "--init",
+                      "%s: std and seed are at least 0, seed is whole, low is not above high",
+                      diag_quote(diags, rule->text));
+}
+
+int init_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags) {
+    const char *equals = strchr(text, '=');
+    struct init_rule rule = {.text = text};
+    if (!equals || equals == text)
+        return diag_error(diags, 205, EXIT_USAGE, "--init", "%s is not GLOB=normal:std=..",
+                          diag_quote(diags, text));
+    rule.pattern = arena_copy(arena, text, (size_t)(equals - text));
+    for (int i = 0; i < NINITS; i++)
+        if (is_called(equals + 1, inits[i].name)) rule.row = &inits[i];
+    if (!rule.row)
+        return diag_error(diags, 202, EXIT_USAGE, "--init", "no initial values are called %s; there are%s",
+                          diag_quote(diags, arena_copy(arena, equals + 1, strcspn(equals + 1, ":"))),
+                          inits_text(arena));
+    numbers_start(&rule.numbers, "--init", rule.row->name, rule.row->options, arena);
+    if (numbers_set_all(&rule.numbers, list_of(equals), -1e300, diags) < 0 || check_numbers(&rule, diags) < 0)
+        return -1;
+    VEC_PUSH(arena, &training->inits, rule);
+    return 0;
+}
+
+const struct init_rule *init_rule_of(const struct training *training, const char *name) {
+    for (int i = training ? training->inits.n - 1 : -1; i >= 0; i--)
+        if (fnmatch(training->inits.at[i].pattern, name, 0) == 0) return &training->inits.at[i];
+    return NULL;
+}
+
+/* What the expressions of a row read. */
+struct init_scope {
+    const struct numbers *numbers;
+    double fan_in, fan_out;
+};
+
+static struct number look_up(const void *env, const char *name) {
+    const struct init_scope *scope = env;
+    double value = strcmp(name, "fan_in") == 0    ? scope->fan_in
+                   : strcmp(name, "fan_out") == 0 ? scope->fan_out
+                                                  : numbers_value(scope->numbers, name, 0);
+    return (struct number){true, value, 0};
+}
+
+static double evaluate(const char *text, const struct init_scope *scope, struct arena *arena) {
+    struct number value = expr_eval(expr_parse(arena, text), look_up, scope);
+    return value.is_float ? value.f : (double)value.i;
+}
+
+/* torch.nn.init._calculate_fan_in_and_fan_out; of a vector, its length. */
+static struct init_scope scope_of(const struct init_rule *rule, const struct tensor *tensor) {
+    double kernel = 1, first = tensor->ndim ? (double)tensor->dims[0] : 1;
+    for (int d = 2; d < tensor->ndim; d++) kernel *= (double)tensor->dims[d];
+    double second = tensor->ndim > 1 ? (double)tensor->dims[1] : first;
+    return (struct init_scope){&rule->numbers, second * kernel, first * kernel};
+}
+
+struct init_values init_values_of(const struct init_rule *rule, const struct tensor *tensor, struct arena *arena) {
+    const struct init_scope scope = scope_of(rule, tensor);
+    struct init_values values = {evaluate(rule->row->a, &scope, arena), evaluate(rule->row->b, &scope, arena), 0};
+    struct rt_hash hash;
+    char hex[RT_HASH_HEX];
+    rt_hash_start(&hash);
+    rt_hash_text(&hash, tensor->name);
+    rt_hash_int(&hash, (int64_t)numbers_value(&rule->numbers, "seed", 0));
+    rt_hash_hex(&hash, hex);
+    hex[16] = 0;
+    values.key = strtoull(hex, NULL, 16);
+    return values;
 }

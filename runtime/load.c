@@ -118,6 +118,10 @@ static void drop_pages(const unsigned char *bytes, int64_t count) {
     if (end > first) madvise((void *)first, end - first, MADV_DONTNEED);
 }
 
+static bool is_stored(const struct rt_weight *weight) {
+    return weight->init.kind == RT_INIT_STORED;
+}
+
 static int check_weight(const struct loader *loader, struct load_part *part, int w, size_t offset) {
     struct rt *rt = loader->rt;
     const struct rt_weight *weight = &rt->program->weights[w];
@@ -126,11 +130,12 @@ static int check_weight(const struct loader *loader, struct load_part *part, int
     if (!load_part_find(part, rt, weight, &elements) || offset > rt->class->bytes[RT_WEIGHTS] ||
         (uint64_t)elements * rt_dtype_bytes(weight->dtype) > rt->class->bytes[RT_WEIGHTS] - offset)
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "weight %d of the program does not fit", w);
+    part->dst = rt->arena[RT_WEIGHTS] + offset;
+    if (!is_stored(weight)) return RT_OK;
     if (part->stored_bytes > source->count || weight->offset > (uint64_t)(source->count - part->stored_bytes))
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
                             "weight %d lies outside of file %d of location.json", w, weight->file);
     part->src = source->bytes + weight->offset;
-    part->dst = rt->arena[RT_WEIGHTS] + offset;
     return RT_OK;
 }
 
@@ -175,7 +180,8 @@ int rt_load_weights(struct rt *rt) {
     loader.source = calloc((size_t)loader.nsources, sizeof(*loader.source));
     if (!loader.source) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
     for (int w = 0; w < program->nweights; w++)
-        if (rt->class->weights[w] != RT_ABSENT) loader.source[program->weights[w].file].wanted = true;
+        if (rt->class->weights[w] != RT_ABSENT && is_stored(&program->weights[w]))
+            loader.source[program->weights[w].file].wanted = true;
     int status = load_all(&loader);
     close_sources(&loader);
     return status;

@@ -1,16 +1,26 @@
 #include "load_part.h"
 
 #include "base/checked.h"
+#include "init.h"
 
 /* Where the next element goes. */
 struct target {
     const struct load_part *part;
-    unsigned char *dst;   /* of a part that is stored row by row */
+    unsigned char *dst;  /* of a part that is stored row by row */
     int64_t row, column; /* of a packed part */
 };
 
 static size_t stored_size(const struct load_part *part) {
     return rt_dtype_bytes(part->weight->stored);
+}
+
+/* `count` elements of the complete tensor from `index` on, from the file or made. */
+static void fetch(const struct load_part *part, int64_t index, int64_t count, void *dst, enum rt_dtype dtype) {
+    const struct rt_weight *weight = part->weight;
+    if (weight->init.kind != RT_INIT_STORED)
+        rt_init_fill(&weight->init, index, count, dst, dtype);
+    else
+        rt_convert(dst, dtype, part->src + (size_t)index * stored_size(part), weight->stored, (size_t)count);
 }
 
 /* Packing -------------------------------------------------------------------------------------------------------- */
@@ -23,7 +33,7 @@ static float *packed_place(const struct load_part *part, int64_t row, int64_t co
 }
 
 /* The next `run` elements, which do not leave their row. */
-static void pack_run(struct target *at, const unsigned char *src, int64_t run) {
+static void pack_run(struct target *at, int64_t index, int64_t run) {
     const struct load_part *part = at->part;
     const bool rows = part->weight->packing == RT_PACK_ROWS;
     float values[RT_PANEL];
@@ -31,18 +41,18 @@ static void pack_run(struct target *at, const unsigned char *src, int64_t run) {
         n = RT_PANEL - (at->column + j) % RT_PANEL;
         n = n < run - j ? n : run - j;
         float *to = packed_place(part, at->row, at->column + j);
-        rt_convert(rows ? to : values, RT_F32, src + (size_t)j * stored_size(part), part->weight->stored, (size_t)n);
+        fetch(part, index + j, n, rows ? to : values, RT_F32);
         for (int64_t i = 0; i < n && !rows; i++) to[i * RT_PANEL] = values[i];
     }
     at->column += run;
     if (at->column == part->packed_columns) at->row++, at->column = 0;
 }
 
-static void pack(struct target *at, const unsigned char *src, int64_t count) {
+static void pack(struct target *at, int64_t index, int64_t count) {
     for (int64_t j = 0, n; j < count; j += n) {
         n = at->part->packed_columns - at->column;
         n = n < count - j ? n : count - j;
-        pack_run(at, src + (size_t)j * stored_size(at->part), n);
+        pack_run(at, index + j, n);
     }
 }
 
@@ -51,13 +61,12 @@ static void pack(struct target *at, const unsigned char *src, int64_t count) {
 /* `length` indices of the dimensions up to `depth`, taken together, from `first` on. */
 static void copy_run(struct target *at, int64_t first, int64_t length) {
     const struct load_part *part = at->part;
-    const unsigned char *src = part->src + (size_t)(first * part->tail) * stored_size(part);
-    const int64_t count = length * part->tail;
+    const int64_t index = first * part->tail, count = length * part->tail;
     if (part->weight->packing != RT_PLAIN) {
-        pack(at, src, count);
+        pack(at, index, count);
         return;
     }
-    rt_convert(at->dst, part->weight->dtype, src, part->weight->stored, (size_t)count);
+    fetch(part, index, count, at->dst, part->weight->dtype);
     at->dst += (size_t)count * rt_dtype_bytes(part->weight->dtype);
 }
 
@@ -88,6 +97,7 @@ struct load_span load_part_copy(const struct load_part *part, int64_t from, int6
         else
             copy_run(&at, row_stored(part, row), run);
     }
+    if (!part->src) return (struct load_span){NULL, 0};
     const int64_t stored_row = part->stored_bytes / part->dim[0].extent;
     return (struct load_span){part->src + first * stored_row, (end - first) * stored_row};
 }
@@ -129,7 +139,8 @@ static bool lay_out_panels(struct load_part *part, int64_t *elements) {
     return true;
 }
 
-bool load_part_find(struct load_part *part, const struct rt *rt, const struct rt_weight *weight, int64_t *elements) {
+bool load_part_find(struct load_part *part, const struct rt *rt, const struct rt_weight *weight,
+                    int64_t *elements) {
     int64_t stored, row = 1;
     if (weight->ndim < 0 || weight->ndim > RT_MAX_NDIM || weight->nsplits > RT_MAX_AXES) return false;
     *part = (struct load_part){.weight = weight, .depth = 1, .dim[0] = {1, 1, 1, 0, 1}};

@@ -16,7 +16,7 @@ struct load_dim {
 
 struct load_part {
     const struct rt_weight *weight;
-    const unsigned char *src;        /* the complete tensor, any alignment; the caller sets it */
+    const unsigned char *src;        /* the complete tensor, any alignment; the caller sets it. NULL: values are made */
     unsigned char *dst;              /* the part; the caller sets it */
     int64_t stored_bytes;            /* of the complete tensor */
     int64_t rows, row_bytes;         /* of the part: their number, bytes of one in memory */

@@ -50,6 +50,14 @@ struct rt_split {
  * stored as (k,n) or as (n,k). */
 enum rt_packing { RT_PLAIN, RT_PACK_ROWS, RT_PACK_COLUMNS };
 
+/* Values that a weight has instead of those in the model (init.h). */
+enum rt_init_kind { RT_INIT_STORED, RT_INIT_NORMAL, RT_INIT_UNIFORM, RT_INIT_CONSTANT };
+struct rt_init {
+    enum rt_init_kind kind;
+    double a, b;  /* mean and standard deviation; least and most; value */
+    uint64_t key; /* of the weight's random numbers */
+};
+
 /* A tensor that is loaded at open: a part of a stored tensor, converted to `dtype`. dims are those of the stored,
  * complete, row-major tensor; `nsplits` cuts select the part, at most one per mesh axis, on distinct dimensions. Only
  * f32 matrices are packed. */
@@ -63,6 +71,7 @@ struct rt_weight {
     struct rt_split split[RT_MAX_AXES];
     enum rt_packing packing;
     bool trained; /* steps change it */
+    struct rt_init init;
 };
 
 /* A tensor that is kept from step to step, zero at first: a moment of an optimizer. Cut as a weight is. */

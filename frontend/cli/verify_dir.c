@@ -99,12 +99,14 @@ static int incomplete_training(const struct check *c) {
     return diag_error(c->diags, 803, EXIT_MALFORMED, c->dir, "manifest.json: training is incomplete");
 }
 
-static int read_rules(struct check *c, const struct rt_json *rules) {
+typedef int add_rule(struct training *training, const char *text, struct arena *arena, struct diags *diags);
+
+static int read_rules(struct check *c, const struct rt_json *rules, add_rule *add) {
     if (!rules || rules->kind != RT_JSON_ARRAY) return incomplete_training(c);
     for (const struct rt_json *rule = rules->first; rule; rule = rule->next) {
         const char *text = rt_json_text(rule);
         if (!text) return incomplete_training(c);
-        if (parameter_rule_add(&c->training, text, c->arena, c->diags) < 0) return -1;
+        if (add(&c->training, text, c->arena, c->diags) < 0) return -1;
     }
     return 0;
 }
@@ -126,7 +128,8 @@ static int read_training(struct check *c) {
     if (optimizer_parse(&c->training.optimizer, optimizer, c->arena, c->diags) < 0 ||
         schedule_parse(&c->training.schedule, schedule, c->arena, c->diags) < 0)
         return -1;
-    return read_rules(c, rt_json_member(training, "params"));
+    if (read_rules(c, rt_json_member(training, "params"), parameter_rule_add) < 0) return -1;
+    return read_rules(c, rt_json_member(training, "inits"), init_rule_add);
 }
 
 /* The passes that clean the graph; the plan in the place of a policy; the passes after it, each verified. */

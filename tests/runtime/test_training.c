@@ -2,8 +2,10 @@
 #include "base/philox.h"
 #include "base/safetensors.h"
 #include "base/schedule.h"
+#include "init.h"
 #include "sampler.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -42,6 +44,53 @@ static void open_interval_has_no_ends(void **state) {
     assert_true(rt_philox_open(0, 0) > 0);
     assert_true(rt_philox_open(0xffffffff, 0xffffffff) < 1);
     assert_true(rt_philox_open(0, 0x80000000) > 0.5 && rt_philox_open(0xffffffff, 0x7fffffff) < 0.5);
+}
+
+/* Initial values */
+
+/* Of key 0, elements 0 and 1 come from the known answer above: u = 0.8805202..., v = 0.6054818...; Box and Muller. */
+static void initial_values_are_those_of_the_formula(void **state) {
+    (void)state;
+    const struct rt_init uniform = {RT_INIT_UNIFORM, 0, 1, 0}, normal = {RT_INIT_NORMAL, 0, 1, 0},
+                         constant = {RT_INIT_CONSTANT, 0.25, 0, 0};
+    double got[2];
+    float single[3];
+    rt_init_fill(&uniform, 0, 2, got, RT_F64);
+    assert_true(fabs(got[0] - 0.8805201978886142) < 1e-15 && fabs(got[1] - 0.6054818538799213) < 1e-15);
+    rt_init_fill(&normal, 0, 2, got, RT_F64);
+    assert_true(fabs(got[0] - -0.3976675384441824) < 1e-14 && fabs(got[1] - -0.3103954788017382) < 1e-14);
+    rt_init_fill(&constant, 5, 3, single, RT_F32);
+    assert_true(single[0] == 0.25f && single[2] == 0.25f);
+}
+
+static void an_element_is_the_same_whoever_asks(void **state) {
+    (void)state;
+    const struct rt_init normal = {RT_INIT_NORMAL, 1, 2, 77};
+    double all[1000], part[1000];
+    rt_init_fill(&normal, 0, 1000, all, RT_F64);
+    for (int first = 0; first < 999; first += 7)
+        for (int count = 1; count < 1000 - first; count += 331) {
+            rt_init_fill(&normal, first, count, part, RT_F64);
+            assert_memory_equal(part, all + first, (size_t)count * sizeof *part);
+        }
+}
+
+/* Mean and variance of a million elements: within five standard errors. */
+static void initial_values_have_their_moments(void **state) {
+    (void)state;
+    enum { N = 1000000 };
+    const struct rt_init inits[] = {{RT_INIT_NORMAL, 3, 0.5, 1}, {RT_INIT_UNIFORM, -1, 2, 2}};
+    const double mean[] = {3, 0.5}, variance[] = {0.25, 0.75},
+                 fourth[] = {2, 0.8}; /* fourth: of (x^2 - 1), scaled */
+    double *values = malloc(N * sizeof *values);
+    for (int k = 0; k < 2; k++) {
+        double sum = 0, squares = 0;
+        rt_init_fill(&inits[k], 0, N, values, RT_F64);
+        for (int i = 0; i < N; i++) sum += values[i], squares += (values[i] - mean[k]) * (values[i] - mean[k]);
+        assert_true(fabs(sum / N - mean[k]) < 5 * sqrt(variance[k] / N));
+        assert_true(fabs(squares / N / variance[k] - 1) < 5 * sqrt(fourth[k] / N));
+    }
+    free(values);
 }
 
 /* Samples */
@@ -184,10 +233,17 @@ static void what_is_written_reads_back(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(philox_gives_the_known_answers), cmocka_unit_test(open_interval_has_no_ends),
-        cmocka_unit_test(an_epoch_has_every_sample_once), cmocka_unit_test(without_shuffling_samples_are_in_order),
-        cmocka_unit_test(all_orders_are_alike),           cmocka_unit_test(huge_data_needs_no_memory),
-        cmocka_unit_test(schedules_end_where_they_say),   cmocka_unit_test(bad_files_are_refused),
+        cmocka_unit_test(philox_gives_the_known_answers),
+        cmocka_unit_test(open_interval_has_no_ends),
+        cmocka_unit_test(initial_values_are_those_of_the_formula),
+        cmocka_unit_test(an_element_is_the_same_whoever_asks),
+        cmocka_unit_test(initial_values_have_their_moments),
+        cmocka_unit_test(an_epoch_has_every_sample_once),
+        cmocka_unit_test(without_shuffling_samples_are_in_order),
+        cmocka_unit_test(all_orders_are_alike),
+        cmocka_unit_test(huge_data_needs_no_memory),
+        cmocka_unit_test(schedules_end_where_they_say),
+        cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(what_is_written_reads_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

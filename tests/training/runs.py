@@ -289,6 +289,11 @@ def refused(bench):
             ("--param", "*:rate=1", 2, "'rate=1' is no option of adamw"),
             ("--param", "lr=1", 2, "is not GLOB:frozen"),
             ("--param", "*:frozen", 2, "depends on no parameter"),
+            ("--init", "h.*=zeros", 2, "no parameter is called 'h.*'"),
+            ("--init", "*=normal:width=1", 2, "'width=1' is no option of normal"),
+            ("--init", "*=normal:std=-1", 2, "std and seed are at least 0"),
+            ("--init", "*=constant", 2, "constant needs value"),
+            ("--init", "*=gauss", 2, "no initial values are called 'gauss'"),
             ("--lr-schedule", "cosine", 2, "cosine needs steps"),
             ("--lr-schedule", "cosine:steps=5,warmup=5", 2, "warmup must be less"),
             ("--lr-schedule", "linear:steps=2.5", 2, "no whole number"),
@@ -296,9 +301,33 @@ def refused(bench):
             ("--lr-schedule", "step", 2, "no schedule is called 'step'")):
         said = bench.call("compile", model, "-o", bench.path("never"), "--no-build", "--train", option, text, status=status)
         expect(expected in said.stderr, f"{option} {text}: {said.stderr}")
+    said = bench.call("compile", model, "-o", bench.path("never"), "--no-build", "--init", "*=zeros", status=2)
+    expect("--init needs --train" in said.stderr, said.stderr)
 
 
-CHECKS = [resume, parts, killed, damaged, shuffled, evaluated, told, refused]
+def initial(bench):
+    """Initial values are the same bits under every plan, and of the size that is asked for."""
+    options = ["--init", "*=uniform:low=-0.3,high=0.1", "--init", "*.weight=normal:std=0.02", "--init", "*1.weight=xavier_uniform",
+               "--init", "*.0.bias=constant:value=0.5", "--init", "*.2.weight=kaiming_normal:seed=3"]
+    expected = None
+    for plan in ("one", "dp2", "tp2", "hybrid"):
+        program, directory = bench.compile(f"initial-{plan}", plan, options=options), bench.path(f"initial-{plan}.ckpt")
+        bench.call("verify", program.directory, "-q")
+        program.train(1, "--lr", "0", "--checkpoint-dir", directory)
+        tensors = merge(os.path.join(directory, "step-1"), "parameters")
+        expected = expected or tensors
+        expect(tensors == expected, f"{plan}: other values")
+    for name, deviation in (("0.weight", 0.02), ("2.weight", math.sqrt(2 / 31)), ("1.weight", math.sqrt(2 / (29 + 31)))):
+        _, values = next(value for key, value in expected.items() if key.endswith(name))
+        found = math.sqrt(sum(value * value for value in values) / len(values))
+        expect(abs(found / deviation - 1) < 5 / math.sqrt(2 * len(values)), f"{name}: {found}, not {deviation}")
+    bias = [value for key, (_, values) in expected.items() if key.endswith("bias") and "0.bias" not in key for value in values]
+    expect(-0.3 <= min(bias) < -0.25 and 0.05 < max(bias) <= 0.1, f"{min(bias)} to {max(bias)}")
+    expect(len(set(bias)) == len(bias), "parameters are alike")
+    expect(set(next(values for key, (_, values) in expected.items() if "0.bias" in key)) == {0.5}, "a constant")
+
+
+CHECKS = [resume, parts, killed, damaged, shuffled, evaluated, told, initial, refused]
 
 
 def main():
