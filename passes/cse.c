@@ -23,25 +23,32 @@ static void describe(struct strbuf *key, const struct node *node) {
     }
 }
 
-/* Constants of equal type and bytes become one. */
+/* A constant becomes the first that was read of those with its type and bytes. */
+static void merge_constant(struct rewrite *rewrite, struct map *seen, struct strbuf *key, int id) {
+    const struct tensor *tensor = id < 0 ? NULL : &rewrite->graph->tensors.at[id];
+    if (!tensor || tensor->kind != TENSOR_CONST) return;
+    key->length = 0;
+    strbuf_puts(key, tensor_type(rewrite->graph->arena, tensor));
+    strbuf_add(key, tensor->data, (size_t)tensor_bytes(tensor));
+    int same = map_get(seen, key->text, key->length);
+    if (same >= 0)
+        rewrite_replace(rewrite, id, same);
+    else
+        map_put(seen, key->text, key->length, id);
+}
+
+/* In the order of their readers, which a graph read back from its text has too. */
 static void merge_constants(struct rewrite *rewrite) {
-    struct graph *graph = rewrite->graph;
+    const struct graph *graph = rewrite->graph;
     struct strbuf key;
     struct map seen;
     strbuf_init(&key, graph->arena);
     map_init(&seen, graph->arena);
-    for (int t = 0; t < graph->tensors.n; t++) {
-        const struct tensor *tensor = &graph->tensors.at[t];
-        if (tensor->kind != TENSOR_CONST) continue;
-        key.length = 0;
-        strbuf_puts(&key, tensor_type(graph->arena, tensor));
-        strbuf_add(&key, tensor->data, (size_t)tensor_bytes(tensor));
-        int same = map_get(&seen, key.text, key.length);
-        if (same >= 0)
-            rewrite_replace(rewrite, t, same);
-        else
-            map_put(&seen, key.text, key.length, t);
+    for (int i = 0; i < rewrite->order_n; i++) {
+        const struct node *node = &graph->nodes.at[rewrite->order[i]];
+        for (int k = 0; k < node->ninputs; k++) merge_constant(rewrite, &seen, &key, node->inputs[k]);
     }
+    for (int i = 0; i < graph->outputs.n; i++) merge_constant(rewrite, &seen, &key, graph->outputs.at[i]);
 }
 
 int pass_cse(struct graph *graph, const struct pass_context *context) {

@@ -288,8 +288,10 @@ struct walk {
     VEC(int) holding; /* roots whose bytes are intact */
 };
 
+/* What has no place is a number in the source. */
 static bool overlap(const struct walk *w, int a, int b) {
     const struct plan_place *x = &w->class->place[a], *y = &w->class->place[b];
+    if (x->offset < 0 || y->offset < 0) return false;
     int64_t end_x = x->offset + rankplan_bytes(w->class, w->plan->graph, a);
     int64_t end_y = y->offset + rankplan_bytes(w->class, w->plan->graph, b);
     return x->arena == y->arena && x->offset < end_y && y->offset < end_x;

@@ -11,7 +11,8 @@ writes, per case (all of them if no NAME is given),
                               gradient norms (before clipping) and learning rates of STEPS steps, in f32 and in f64
 
 A step's micro-batches are taken in order, going on from the start when the samples end. The gradient is that of the mean
-loss of the micro-batches. It needs PyTorch (written for 1.13, Debian's python3-torch) and numpy."""
+loss of the micro-batches. It needs PyTorch and torchvision (written for 1.13 and 0.14, Debian's python3-torch and
+python3-torchvision) and numpy."""
 import argparse
 import copy
 import json
@@ -24,12 +25,14 @@ from unittest import mock
 import numpy
 import torch
 from torch import nn
+from torchvision.models.vision_transformer import VisionTransformer
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "models"))
 from export import Gpt2Config, Gpt2LmHead, LlamaConfig, LlamaForCausalLM, Mlp  # noqa: E402
 from exporting import randomize  # noqa: E402
 
-STEPS, SAMPLES, MICRO_BATCHES = 20, 14, (1, 4)
+STEPS, SAMPLES = 20, 14
+MICRO_BATCHES = (1, 2, 3, 4, 8, 12)  # of 1 to 3 units that accumulate 1 or 4
 
 
 class LanguageModelLoss(nn.Module):
@@ -42,6 +45,44 @@ class LanguageModelLoss(nn.Module):
     def forward(self, input_ids, labels):
         logits = self.model(input_ids)
         return nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1))
+
+
+class ClassifierLoss(nn.Module):
+    """The mean cross entropy of every image."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images, labels):
+        return nn.functional.cross_entropy(self.model(images), labels)
+
+
+class NormedConv(nn.Sequential):
+    def __init__(self, channels, width, kernel, norm_groups=4, **options):
+        super().__init__(nn.Conv2d(channels, width, kernel, bias=False, **options), nn.GroupNorm(norm_groups, width))
+
+
+class GroupNormNet(nn.Module):
+    """What convolutional networks are made of: a stem with overlapping pooling, a residual block that halves the image, a
+    depthwise and a pointwise convolution, and pooling to means."""
+
+    def __init__(self, width=8, classes=5):
+        super().__init__()
+        self.stem = NormedConv(3, width, 3, padding=1)
+        self.first = NormedConv(width, 2 * width, 3, stride=2, padding=1)
+        self.second = NormedConv(2 * width, 2 * width, 3, padding=1)
+        self.shortcut = NormedConv(width, 2 * width, 1, stride=2)
+        self.depthwise = nn.Conv2d(2 * width, 2 * width, 3, padding=1, groups=2 * width)
+        self.pointwise = NormedConv(2 * width, 4 * width, 1, norm_groups=8)
+        self.fc = nn.Linear(4 * width, classes)
+
+    def forward(self, x):
+        x = nn.functional.max_pool2d(torch.relu(self.stem(x)), 3, stride=2, padding=1)
+        x = torch.relu(self.second(torch.relu(self.first(x))) + self.shortcut(x))
+        x = nn.functional.silu(self.pointwise(self.depthwise(x)))
+        x = nn.functional.avg_pool2d(x, 2, stride=1, padding=1, count_include_pad=False)
+        return self.fc(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
 class RegressionLoss(nn.Module):
@@ -59,6 +100,15 @@ def token_data(batch, length, vocab):
     def make(random):
         tokens = random.integers(0, vocab, (SAMPLES, length + 1), dtype=numpy.int64)
         return {"input_ids": tokens[:, :-1], "labels": tokens[:, 1:]}
+
+    return batch, make
+
+
+def image_data(batch, height, width, classes):
+    def make(random):
+        labels = random.integers(0, classes, SAMPLES, dtype=numpy.int64)
+        noise = random.standard_normal((SAMPLES, 3, height, width))
+        return {"images": (noise + labels[:, None, None, None] / 2).astype("f4"), "labels": labels}
 
     return batch, make
 
@@ -118,6 +168,11 @@ CASES = {
     "mlp_adagrad": (lambda: RegressionLoss(Mlp([13, 29, 5])), vector_data(2, 13, 5), 13,
                     "adagrad:lr=0.02,lr_decay=0.1,weight_decay=0.01",
                     lambda m: torch.optim.Adagrad(m.parameters(), lr=0.02, lr_decay=0.1, weight_decay=0.01), 0.5),
+    "cnn": (lambda: ClassifierLoss(GroupNormNet()), image_data(3, 13, 10, 5), 13, "adamw:lr=0.002",
+            lambda m: torch.optim.AdamW(m.parameters(), lr=0.002), 0),
+    "vit": (lambda: ClassifierLoss(VisionTransformer(image_size=12, patch_size=4, num_layers=2, num_heads=4, hidden_dim=24,
+                                                     mlp_dim=44, num_classes=5)),
+            image_data(3, 12, 12, 5), 14, "adamw:lr=0.0003", lambda m: torch.optim.AdamW(m.parameters(), lr=0.0003), 1.0),
     "gpt2": (lambda: LanguageModelLoss(Gpt2LmHead(Gpt2Config(layers=2))), token_data(2, 11, 101), 14,
              "adamw:lr=0.003,weight_decay=0.1", lambda m: torch.optim.AdamW(m.parameters(), lr=0.003, weight_decay=0.1), 1.0),
     "llama": (lambda: LanguageModelLoss(LlamaForCausalLM(LlamaConfig())), token_data(2, 9, 97), 14,
