@@ -155,9 +155,7 @@ static void put_own_padding(struct local *l, int axis, bool before, int64_t padd
 }
 
 /* Where the part of a factor begins: known only to the rank, from its place on the mesh. */
-static void put_start(struct local *l, const char *name, const char *argument) {
-    (void)name;
-    int factor = dims_find(&l->dims, argument);
+static void put_factor_start(struct local *l, int factor) {
     for (int axis = 0; axis < l->graph->mesh.naxes; axis++) {
         const struct node_split *split = &l->node.split[axis];
         if (split->factor != factor) continue;
@@ -166,6 +164,33 @@ static void put_start(struct local *l, const char *name, const char *argument) {
         return;
     }
     strbuf_putc(&l->out, '0');
+}
+
+static void put_start(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    put_factor_start(l, dims_find(&l->dims, argument));
+}
+
+/* Of an operand each of whose dimensions is one factor, or has extent 1. */
+static void put_starts(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    const struct operand *operand = &l->dims.operand[*argument == 'y' ? l->dims.ninputs : atoi(argument + 1)];
+    if (!operand->ndim) return strbuf_puts(&l->out, "NULL");
+    strbuf_puts(&l->out, "(const int64_t[]){");
+    for (int d = 0; d < operand->ndim; d++) {
+        strbuf_puts(&l->out, d ? ", " : "");
+        if (operand->dim[d].n)
+            put_factor_start(l, operand->dim[d].factor[0]);
+        else
+            strbuf_putc(&l->out, '0');
+    }
+    strbuf_putc(&l->out, '}');
+}
+
+static void put_whole(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    const struct tensor *tensor = tensor_of(l, operand_tensor(l, argument));
+    put_array(l, "int64_t", tensor->ndim, tensor->dims);
 }
 
 /* $before, $behind: attributes begin and end of the part: those of the node, except in a dimension that is read through
@@ -316,7 +341,7 @@ static const struct {
     {"depth", put_depth},    {"is64", put_is64},       {"site", put_site},         {"around", put_around},
     {"reduce", put_reduce},  {"scratch", put_scratch}, {"complete", put_complete}, {"held", put_holding},
     {"wanted", put_holding}, {"before", put_padding},  {"behind", put_padding},    {"distance", put_distance},
-    {"epilogue", put_epilogue}};
+    {"epilogue", put_epilogue}, {"starts", put_starts}, {"whole", put_whole}};
 
 /* $[p]: the product of the part's extents of factors so named. */
 static void put_product(struct local *l, char first) {

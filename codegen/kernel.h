@@ -7,6 +7,7 @@
  *   $y $x0 $x1 ..      pointers to output and inputs (NULL for one left out)     $list(x)   array of all inputs
  *   $m $[p] $[*]       extent of factor m; product of those of all factors whose name begins with p
  *   $start(v) $extent(v)   where the rank's part of factor v begins, and the whole extent of v
+ *   $starts(y) $whole(y)   where the part begins in every dimension, and the extents of the whole
  *   $k $epsilon $perm  an attribute (after split_attr): a number, or an array
  *   $before $behind    attributes begin and end of the part, in rows that a rank reads through windows its own
  *   $shape(x0) $ndim(x0) $size(x0) $aligned(x0)   extents, their number, elements, extents aligned to the output's

@@ -137,6 +137,7 @@ static int import_onnx(struct job *job) {
         dims[i] = (struct import_dim){options->dims.all.at[i].name, options->dims.all.at[i].size};
     import.dims = dims;
     import.train = options->train;
+    import.loss = options->loss;
     import.nbinds = job->side.nbinds;
     import.binds = job->side.binds;
     return import_model(job->arena, job->diags, job->model, &import, &job->graph);
@@ -147,11 +148,11 @@ static int check_text_options(const struct job *job) {
     static const struct {
         enum option_id id;
         const char *name;
-    } own[] = {{OPT_DIM, "--dim"}, {OPT_BIND, "--bind"}, {OPT_DTYPE, "--dtype"}};
+    } own[] = {{OPT_DIM, "--dim"}, {OPT_BIND, "--bind"}, {OPT_DTYPE, "--dtype"}, {OPT_LOSS, "--loss"}};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (job->options->given[own[i].id])
             return diag_error(job->diags, 201, EXIT_USAGE, job->options->operand,
-                              "%s: sizes, constants and types of text IR are as it says", own[i].name);
+                              "%s: sizes, constants, types and loss of text IR are as it says", own[i].name);
     if (job->options->train && !job->graph->train)
         return diag_error(job->diags, 412, EXIT_USAGE, job->options->operand, "--train: the text's graph does not train");
     return 0;

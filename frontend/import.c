@@ -415,7 +415,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     import_values(&import, frame->scope);
     walk(&import);
     import_report_missing(&import);
-    if (!import.frame) import_outputs(&import, frame->scope);
+    if (!import.frame && import_outputs(&import, frame->scope) == 0) import_loss(&import, frame->scope);
     *out = graph;
     return diags->errors ? -1 : 0;
 }

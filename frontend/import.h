@@ -36,6 +36,7 @@ struct import_options {
     const struct import_bind *binds;
     enum rt_dtype dtype; /* every float tensor becomes this; RT_DTYPE_NONE: all keep the model's types */
     bool train;          /* weights may change: nothing computed from them is folded */
+    const char *loss;    /* --loss: what is added to the model, and alone given out; NULL: nothing */
 };
 
 /* 0 and *out, or -1 with the reasons in `diags`: it goes on after an error, so that all operators that are not supported

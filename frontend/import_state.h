@@ -70,6 +70,7 @@ struct import {
     VEC(const Onnx__ValueInfoProto *) infos;
     struct frame *frame;
     int64_t walked; /* nodes so far */
+    int random_operators; /* likewise */
     VEC(struct sequence) sequences;
     VEC(struct missing) missing;
     struct map missing_index;
@@ -88,6 +89,9 @@ int import_tensor(struct import *import, const Onnx__TensorProto *proto, const c
 int import_check_declared(struct import *import, const char *name, int tensor);
 /* Notes the graph's results. */
 int import_outputs(struct import *import, const struct scope *scope);
+
+/* import_loss.c: options->loss, if it is given, takes the place of the graph's results. ---------------------------- */
+int import_loss(struct import *import, struct scope *scope);
 
 /* import_missing.c: operators that are not there. ------------------------------------------------------------------ */
 

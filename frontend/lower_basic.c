@@ -10,16 +10,50 @@ int lower_identity(struct lower *l) {
     return lower_result(l, l->inputs[0]);
 }
 
-/* ONNX Dropout-13: the identity outside of training. Mask: which elements were kept, all. */
-int lower_dropout(struct lower *l) {
-    double training = 0, ratio = 0.5;
+/* Dropout ---------------------------------------------------------------------------------------------------------- */
+
+static int dropped(struct lower *l, int x, double ratio, int64_t key) {
+    struct graph *graph = l->b.graph;
+    struct attr attrs[] = {attr_of_float("ratio", ratio), attr_of_int("key", key)};
+    int inputs[] = {x, graph_control(graph, CONTROL_training), graph_control(graph, CONTROL_step),
+                    graph_control(graph, CONTROL_micro)};
+    return x < 0 ? -1 : emit(l, "Dropout", 4, inputs, 2, attrs);
+}
+
+/* The ratio, and whether the node drops elements. Before opset 12 a model does not say so: all do that are trained. */
+static int read_dropout(struct lower *l, double *ratio, bool *drops) {
+    double training = 0;
+    *ratio = 0.5;
+    if (l->op->since < 12) {
+        *ratio = lower_float(l, "ratio");
+        training = l->train && (l->op->since > 1 || !lower_int(l, "is_test"));
+    }
     if (lower_has(l, 2) && lower_known_float(l, 2, "training_mode", &training) < 0) return -1;
-    if (lower_has(l, 1) && lower_known_float(l, 1, "ratio", &ratio) < 0) return -1;
-    if (!(ratio >= 0 && ratio < 1)) return lower_error(l, 387, EXIT_MALFORMED, "ratio %g is not in [0, 1)", ratio);
-    if (training != 0 && ratio != 0) return lower_unsupported(l, "training mode");
+    if (lower_has(l, 1) && lower_known_float(l, 1, "ratio", ratio) < 0) return -1;
+    if (!(*ratio >= 0 && *ratio < 1))
+        return lower_error(l, 387, EXIT_MALFORMED, "ratio %g is not in [0, 1)", *ratio);
+    *drops = training != 0 && *ratio != 0;
+    if (!*drops || l->train) return 0;
+    lower_unsupported(l, "training mode without --train");
+    return diag_help(l->b.diags, "export the model for evaluation, or compile it with --train"), -1;
+}
+
+/* ONNX Dropout-13: the identity where it does not drop, and in evaluation. Mask: which elements were kept. */
+int lower_dropout(struct lower *l) {
     struct tensor x = lower_input(l, 0);
-    if (lower_wants(l, 1)) l->outputs[1] = emit_expand(l, build_scalar(&l->b, RT_BOOL, 1), x.ndim, x.dims);
-    return lower_result(l, l->inputs[0]);
+    double ratio;
+    bool drops = false;
+    if (read_dropout(l, &ratio, &drops) < 0) return -1;
+    if (!drops) {
+        if (lower_wants(l, 1)) l->outputs[1] = emit_expand(l, build_scalar(&l->b, RT_BOOL, 1), x.ndim, x.dims);
+        return lower_result(l, l->inputs[0]);
+    }
+    int64_t key = lower_random_key(l, l->op->since >= 12 ? lower_int(l, "seed") : 0);
+    if (lower_wants(l, 1)) {
+        int ones = emit_expand(l, emit_like(l, l->inputs[0], 1), x.ndim, x.dims);
+        l->outputs[1] = emit_with(l, "Greater", dropped(l, ones, ratio, key), 0);
+    }
+    return lower_result(l, dropped(l, l->inputs[0], ratio, key));
 }
 
 /* Types ----------------------------------------------------------------------------------------------------------- */

@@ -1,49 +1,198 @@
-/* Losses. The class of each element is picked by comparing with all classes and summing: elementwise and a reduction, so
- * that gradients and cuts of the class dimension need nothing of their own. */
+#include "frontend/lower_loss.h"
+
 #include "frontend/onnx_lower.h"
 
-/* (n, d..) -> (n, 1, d..) */
-static int beside_classes(struct lower *l, int x) {
-    return emit_unsqueeze(l, x, 1);
+enum loss_reduction loss_reduction(const char *word) {
+    static const char *const words[LOSS_REDUCTIONS] = {"none", "sum", "mean"};
+    int i = 0;
+    while (i < LOSS_REDUCTIONS && strcmp(words[i], word) != 0) i++;
+    return (enum loss_reduction)i;
 }
 
-/* True where a class, (1, c, 1..), is the target's, (n, 1, d..). */
-static int is_class(struct lower *l, int target, int64_t classes, int ndim) {
-    int64_t shape[MAX_NDIM], *places = ARENA_ARRAY(l->b.graph->arena, int64_t, classes + 1);
-    for (int64_t i = 0; i < classes; i++) places[i] = i;
-    for (int d = 0; d < ndim; d++) shape[d] = d == 1 ? classes : 1;
-    return emit2(l, "Equal", beside_classes(l, target), emit_ints(l, (int)classes, places, ndim, shape));
+bool loss_target_fits(const struct tensor *prediction, int axis, const struct tensor *target) {
+    bool fits = target->ndim == prediction->ndim - 1;
+    for (int d = 0; fits && d < target->ndim; d++) fits = target->dims[d] == prediction->dims[d + (d >= axis)];
+    return fits;
 }
 
-/* Sum over the classes of x where the class is the target's. */
-static int pick(struct lower *l, int hot, int x) {
-    bool axes[MAX_NDIM] = {false, true};
-    return emit_reduce(l, "ReduceSum", emit3(l, "Where", hot, x, emit_like(l, x, 0)), axes, false);
+/* Pieces. An operand of -1 failed, and so does what is made of it. ------------------------------------------------- */
+
+/* The expression of up to three tensors called a, b and c (0 where there is none), and a number n. */
+static int of(struct build *b, const char *text, int x, int y, int z, double number) {
+    struct build_scope scope = {.dtype = RT_F32};
+    if (x < 0 || y < 0 || z < 0) return -1;
+    scope.dtype = b->graph->tensors.at[z].dtype;
+    build_scope_tensor(&scope, "a", x);
+    build_scope_tensor(&scope, "b", y);
+    build_scope_tensor(&scope, "c", z);
+    build_scope_number(&scope, "n", number);
+    return build_expr(b, &scope, text);
 }
 
-static int sum_all(struct lower *l, int x) {
-    bool axes[MAX_NDIM];
-    for (int d = 0; d < MAX_NDIM; d++) axes[d] = true;
-    return emit_reduce(l, "ReduceSum", x, axes, false);
+static int sum_from(struct build *b, int x, int first, int end) {
+    int64_t axes[MAX_NDIM];
+    if (x < 0 || first == end) return x;
+    for (int d = first; d < end; d++) axes[d - first] = d;
+    struct attr attrs[] = {attr_of_ints("axes", end - first, axes), attr_of_int("keepdims", 0)};
+    return build(b, "ReduceSum", 1, &x, 2, attrs);
 }
 
-/* Weight of each element: its class', zero where it is ignored. *weights = -1 if all are one. */
-static int element_weights(struct lower *l, int target, int hot, const struct tensor *x, int *weights) {
-    *weights = -1;
-    if (lower_has(l, 2) && (*weights = pick(l, hot, emit_per_channel(l, l->inputs[2], x->ndim))) < 0) return -1;
-    if (!lower_given(l, "ignore_index")) return 0;
-    int ignored = emit_with(l, "Equal", target, (double)lower_int(l, "ignore_index"));
-    int zero = build_scalar(&l->b, x->dtype, 0), kept = *weights < 0 ? build_scalar(&l->b, x->dtype, 1) : *weights;
-    *weights = emit3(l, "Where", ignored, zero, kept);
-    return *weights < 0 ? -1 : 0;
+static int sum_all(struct build *b, int x) {
+    return x < 0 ? -1 : sum_from(b, x, 0, b->graph->tensors.at[x].ndim);
 }
+
+/* The values along dimension `axis` of a tensor of ndim dimensions: extent 1 elsewhere. */
+static int along(struct build *b, int values, int axis, int ndim) {
+    int64_t shape[MAX_NDIM];
+    for (int d = 0; d < ndim; d++) shape[d] = d == axis ? tensor_elements(&b->graph->tensors.at[values]) : 1;
+    return values < 0 ? -1 : build_reshape(b, values, ndim, shape);
+}
+
+/* Of class targets ------------------------------------------------------------------------------------------------- */
+
+/* What the pieces are made of. */
+struct classes {
+    struct build *b;
+    const struct class_loss *loss;
+    struct tensor x; /* of the scores */
+    int scores;      /* with the largest of each element taken off, of logits */
+    int norm;        /* per element: what the scores are above log-probabilities; -1: nothing */
+    int weights;     /* beside the classes; -1: all are 1 */
+    int hot;         /* per element and class: it is the target's */
+    int hidden;      /* per element: it counts for nothing; -1: all count */
+};
+
+static int sum_classes(const struct classes *c, int x) {
+    return sum_from(c->b, x, c->loss->axis, c->loss->axis + 1);
+}
+
+/* log(sum(exp)) of the logits, where the largest is a constant: its changes cancel. Reductions, unlike LogSoftmax, can be
+ * cut along the classes. */
+static int read_logits(struct classes *c) {
+    int64_t axis = c->loss->axis;
+    struct attr attrs[] = {attr_of_ints("axes", 1, &axis), attr_of_int("keepdims", 1)};
+    int most = build(c->b, "ReduceMax", 1, &c->scores, 2, attrs);
+    if (most >= 0) most = build1(c->b, "Detach", most);
+    c->scores = of(c->b, "a - b", c->scores, most, c->scores, 0);
+    int sum = sum_classes(c, of(c->b, "exp(a)", c->scores, c->scores, c->scores, 0));
+    return c->norm = of(c->b, "log(a)", sum, sum, sum, 0);
+}
+
+static int log_probabilities(const struct classes *c) {
+    struct tensor beside = c->x;
+    if (c->norm < 0) return c->scores;
+    beside.dims[c->loss->axis] = 1;
+    int norm = build_reshape(c->b, c->norm, beside.ndim, beside.dims);
+    return of(c->b, "a - b", c->scores, norm, norm, 0);
+}
+
+static int start(struct classes *c, struct build *b, const struct class_loss *loss) {
+    *c = (struct classes){.b = b, .loss = loss, .scores = loss->scores, .norm = -1, .weights = -1, .hidden = -1};
+    c->x = b->graph->tensors.at[loss->scores];
+    if (loss->logits && read_logits(c) < 0) return -1;
+    if (loss->weights < 0) return 0;
+    int weights = build1(b, "Detach", loss->weights);
+    return c->weights = weights < 0 ? -1 : along(b, weights, loss->axis, c->x.ndim);
+}
+
+static int mark_target(struct classes *c, int target) {
+    struct arena *arena = c->b->graph->arena;
+    const int axis = c->loss->axis;
+    int64_t n = c->x.dims[axis], *places = ARENA_ARRAY(arena, int64_t, n + 1);
+    struct tensor beside = c->x, list = {.ndim = c->x.ndim};
+    for (int64_t i = 0; i < n; i++) places[i] = i;
+    for (int d = 0; d < list.ndim; d++) list.dims[d] = d == axis ? n : 1;
+    beside.dims[axis] = 1;
+    target = build_reshape(c->b, target, beside.ndim, beside.dims);
+    if (target < 0) return -1;
+    const char *name = arena_printf(arena, "%s.classes", c->b->node);
+    return c->hot = build2(c->b, "Equal", target,
+                           graph_add_const(c->b->graph, name, RT_I64, list.ndim, list.dims, places));
+}
+
+/* Checks the targets and marks what they stand for. */
+static int read_target(struct classes *c) {
+    const struct class_loss *loss = c->loss;
+    struct attr attrs[] = {attr_of_int("classes", c->x.dims[loss->axis]), attr_of_int("ignores", loss->ignores),
+                           attr_of_int("ignored", loss->ignores ? loss->ignored : 0)};
+    int target = loss->target;
+    if (c->b->graph->tensors.at[target].dtype != RT_I32) target = build_cast(c->b, target, RT_I64);
+    if (target >= 0) target = build(c->b, "ClassIndex", 1, &target, 3, attrs);
+    if (target < 0 || mark_target(c, target) < 0) return -1;
+    if (!loss->ignores) return 0;
+    const char *name = arena_printf(c->b->graph->arena, "%s.ignored", c->b->node);
+    return c->hidden =
+               build2(c->b, "Equal", target, graph_add_const(c->b->graph, name, RT_I64, 0, NULL, &loss->ignored));
+}
+
+/* 0 where an element is ignored. */
+static int masked(const struct classes *c, int x) {
+    return c->hidden < 0 ? x : of(c->b, "a ? 0 : b", c->hidden, x, x, 0);
+}
+
+/* Of the values of all classes, those of the targets. */
+static int pick(const struct classes *c, int values) {
+    return sum_classes(c, of(c->b, "a ? b : 0", c->hot, values, values, 0));
+}
+
+/* What smoothing makes of the elements: a part of them becomes the mean over classes of their weighted terms. */
+static int smoothed(const struct classes *c, int elements) {
+    int terms = log_probabilities(c);
+    if (c->weights >= 0) terms = of(c->b, "a * b", terms, c->weights, terms, 0);
+    int uniform = sum_classes(c, terms);
+    double share = c->loss->smoothing / (double)c->x.dims[c->loss->axis];
+    elements = of(c->b, "a * n", elements, elements, elements, 1 - c->loss->smoothing);
+    return of(c->b, "a - b * n", elements, uniform, uniform, share);
+}
+
+static int reduce(struct build *b, int loss, int weights, enum loss_reduction reduction) {
+    if (loss < 0 || reduction == LOSS_NONE) return loss;
+    double elements = (double)tensor_elements(&b->graph->tensors.at[loss]);
+    int sum = sum_all(b, loss);
+    if (reduction == LOSS_SUM) return sum;
+    int total = weights < 0 ? sum : sum_all(b, weights);
+    return of(b, weights < 0 ? "a * n" : "a / b", sum, total, sum, 1 / elements);
+}
+
+int loss_of_classes(struct build *b, const struct class_loss *loss) {
+    struct classes c;
+    int weights = -1;
+    if (start(&c, b, loss) < 0 || read_target(&c) < 0) return -1;
+    int picked = pick(&c, c.scores),
+        elements = of(b, c.norm < 0 ? "-a" : "b - a", picked, c.norm < 0 ? picked : c.norm, picked, 0);
+    if (c.weights >= 0) {
+        weights = pick(&c, c.weights);
+        elements = of(b, "a * b", elements, weights, elements, 0);
+    }
+    if (loss->smoothing > 0) elements = smoothed(&c, elements);
+    if (loss->ignores) weights = masked(&c, weights < 0 ? build_scalar(b, c.x.dtype, 1) : weights);
+    return reduce(b, masked(&c, elements), weights, loss->reduction);
+}
+
+/* Of other targets ------------------------------------------------------------------------------------------------- */
+
+int loss_of_probabilities(struct build *b, const struct class_loss *loss) {
+    struct classes c;
+    if (start(&c, b, loss) < 0) return -1;
+    double smoothing = loss->smoothing, uniform = smoothing / (double)c.x.dims[loss->axis];
+    int target = of(b, "a * n", loss->target, loss->target, loss->target, 1 - smoothing);
+    target = of(b, "a + n", target, target, target, uniform);
+    if (c.weights >= 0) target = of(b, "a * b", target, c.weights, target, 0);
+    int terms = of(b, "-a * b", target, log_probabilities(&c), target, 0);
+    return reduce(b, sum_classes(&c, terms), -1, loss->reduction);
+}
+
+int loss_of_elements(struct build *b, struct build_scope *scope, const char *element,
+                     enum loss_reduction reduction) {
+    return reduce(b, build_expr(b, scope, element), -1, reduction);
+}
+
+/* ONNX's operators ------------------------------------------------------------------------------------------------ */
 
 static int check_shapes(struct lower *l, const struct tensor *x) {
     struct tensor target = lower_input(l, 1);
-    bool fits = x->ndim >= 2 && target.ndim == x->ndim - 1;
-    for (int d = 0; fits && d < target.ndim; d++) fits = target.dims[d] == x->dims[d ? d + 1 : 0];
-    if (!fits) return lower_misfit(l, l->inputs[0], l->inputs[1]);
-    if (x->dims[1] > 1 << 28) return lower_error(l, 505, EXIT_LIMIT, "too many classes");
+    if (x->ndim < 2 || !loss_target_fits(x, 1, &target)) return lower_misfit(l, l->inputs[0], l->inputs[1]);
+    if (x->dims[1] > LOSS_CLASSES) return lower_error(l, 505, EXIT_LIMIT, "too many classes");
     if (rt_dtype_is_float(target.dtype))
         return lower_error(l, 379, EXIT_MALFORMED, "targets have type %s", rt_dtypes[target.dtype].name);
     if (!lower_has(l, 2)) return 0;
@@ -51,35 +200,28 @@ static int check_shapes(struct lower *l, const struct tensor *x) {
     return weights.ndim == 1 && weights.dims[0] == x->dims[1] ? 0 : lower_misfit(l, l->inputs[0], l->inputs[2]);
 }
 
-/* ONNX NegativeLogLikelihoodLoss-13 of the logarithms of probabilities. */
-static int emit_nll(struct lower *l, int log_probability) {
-    if (log_probability < 0) return -1;
-    struct tensor x = lower_tensor(l, log_probability);
-    const char *reduction = lower_text(l, "reduction");
-    bool mean = strcmp(reduction, "mean") == 0, none = strcmp(reduction, "none") == 0;
-    if (!mean && !none && strcmp(reduction, "sum") != 0)
-        return lower_error(l, 335, EXIT_MALFORMED, "no reduction of that name");
+/* ONNX NegativeLogLikelihoodLoss-13; of logits SoftmaxCrossEntropyLoss-13. */
+static int emit_class_loss(struct lower *l, bool logits) {
+    struct tensor x = lower_input(l, 0);
+    struct class_loss loss = {.scores = l->inputs[0],
+                              .logits = logits,
+                              .axis = 1,
+                              .target = l->inputs[1],
+                              .weights = lower_has(l, 2) ? l->inputs[2] : -1,
+                              .ignores = lower_given(l, "ignore_index"),
+                              .reduction = loss_reduction(lower_text(l, "reduction"))};
+    if (loss.reduction == LOSS_REDUCTIONS) return lower_error(l, 335, EXIT_MALFORMED, "no reduction of that name");
     if (check_shapes(l, &x) < 0) return -1;
-    int target = emit_cast(l, l->inputs[1], RT_I64), hot = is_class(l, target, x.dims[1], x.ndim);
-    int weights, loss = emit1(l, "Neg", pick(l, hot, log_probability));
-    if (loss < 0 || element_weights(l, target, hot, &x, &weights) < 0) return -1;
-    struct tensor elements = lower_tensor(l, loss);
-    if (weights >= 0) loss = emit2(l, "Mul", loss, weights);
-    if (none) return loss;
-    int sum = sum_all(l, loss);
-    if (!mean) return sum;
-    if (weights >= 0)
-        return emit2(l, "Div", sum, sum_all(l, emit_expand(l, weights, elements.ndim, elements.dims)));
-    return emit_with(l, "Mul", sum, 1 / (double)tensor_elements(&elements));
+    if (loss.ignores) loss.ignored = lower_int(l, "ignore_index");
+    return loss_of_classes(&l->b, &loss);
 }
 
 int lower_nll_loss(struct lower *l) {
-    return lower_result(l, emit_nll(l, l->inputs[0]));
+    return lower_result(l, emit_class_loss(l, false));
 }
 
 int lower_cross_entropy(struct lower *l) {
-    if (lower_ndim(l, l->inputs[0]) < 2) return lower_misfit(l, l->inputs[0], l->inputs[1]);
-    int log_probability = emit_softmax(l, "LogSoftmax", l->inputs[0], 1);
-    if (lower_wants(l, 1)) l->outputs[1] = log_probability;
-    return lower_result(l, emit_nll(l, log_probability));
+    int loss = emit_class_loss(l, true);
+    if (loss >= 0 && lower_wants(l, 1)) l->outputs[1] = emit_softmax(l, "LogSoftmax", l->inputs[0], 1);
+    return lower_result(l, loss);
 }

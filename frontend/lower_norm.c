@@ -3,7 +3,7 @@
 
 #include "runtime/base/checked.h"
 
-static int check_epsilon(struct lower *l) {
+int lower_epsilon(struct lower *l) {
     double epsilon = lower_float(l, "epsilon");
     return epsilon >= 0 ? 0 : lower_error(l, 385, EXIT_MALFORMED, "epsilon is %g", epsilon);
 }
@@ -55,7 +55,7 @@ static void flag_from(bool *axes, int axis) {
 int lower_layer_norm(struct lower *l) {
     int axis;
     bool axes[MAX_NDIM];
-    if (check_epsilon(l) < 0 || lower_axis(l, lower_int(l, "axis"), lower_ndim(l, l->inputs[0]), &axis) < 0)
+    if (lower_epsilon(l) < 0 || lower_axis(l, lower_int(l, "axis"), lower_ndim(l, l->inputs[0]), &axis) < 0)
         return -1;
     flag_from(axes, axis);
     int *mean = lower_wants(l, 1) ? &l->outputs[1] : NULL, *inverse = lower_wants(l, 2) ? &l->outputs[2] : NULL;
@@ -66,13 +66,12 @@ int lower_layer_norm(struct lower *l) {
 
 int lower_rms_norm(struct lower *l) {
     int axis;
-    if (check_epsilon(l) < 0 || lower_axis(l, lower_int(l, "axis"), lower_ndim(l, l->inputs[0]), &axis) < 0)
+    if (lower_epsilon(l) < 0 || lower_axis(l, lower_int(l, "axis"), lower_ndim(l, l->inputs[0]), &axis) < 0)
         return -1;
     return lower_result(l, emit_normalised(l, "RMSNorm", axis));
 }
 
-/* A parameter of C values as (C, 1, ..) along dimension 1 of x. */
-static int per_channel(struct lower *l, int input, const struct tensor *x) {
+int emit_channels(struct lower *l, int input, const struct tensor *x) {
     struct tensor tensor = lower_input(l, input);
     if (tensor.ndim != 1 || x->ndim < 2 || tensor.dims[0] != x->dims[1])
         return lower_error(l, 385, EXIT_MALFORMED, "input %d %s does not have one value per channel of %s", input,
@@ -80,34 +79,16 @@ static int per_channel(struct lower *l, int input, const struct tensor *x) {
     return emit_per_channel(l, l->inputs[input], x->ndim);
 }
 
-/* ONNX BatchNormalization-15 for inference: x a + b with a = scale / sqrt(variance + epsilon), b = bias - mean a, known at
- * compile time where the parameters are. */
-int lower_batch_norm(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
-    if (check_epsilon(l) < 0) return -1;
-    if (l->op->since == 14 ? lower_int(l, "training_mode") != 0 : lower_wants(l, 1))
-        return lower_unsupported(l, "training mode");
-    if (l->op->since < 9 && !lower_int(l, "spatial")) return lower_unsupported(l, "spatial = 0");
-    int p[5];
-    for (int i = 1; i < 5; i++)
-        if ((p[i] = per_channel(l, i, &x)) < 0) return -1;
-    int deviation = emit1(l, "Sqrt", emit_with(l, "Add", p[4], lower_float(l, "epsilon")));
-    int a = emit2(l, "Div", emit_cast(l, p[1], lower_dtype(l, p[4])), deviation);
-    int b = emit2(l, "Sub", emit_cast(l, p[2], lower_dtype(l, p[4])), emit2(l, "Mul", p[3], a));
-    int y = emit2(l, "Mul", l->inputs[0], emit_cast(l, a, x.dtype));
-    return lower_result(l, emit2(l, "Add", y, emit_cast(l, b, x.dtype)));
-}
-
 /* y scale + bias, both of one value per channel. */
 static int scale_channels(struct lower *l, int y, const struct tensor *x) {
-    int scale = per_channel(l, 1, x), bias = scale < 0 ? -1 : per_channel(l, 2, x);
+    int scale = emit_channels(l, 1, x), bias = scale < 0 ? -1 : emit_channels(l, 2, x);
     return emit2(l, "Add", emit2(l, "Mul", y, scale), bias);
 }
 
 int lower_instance_norm(struct lower *l) {
     struct tensor x = lower_input(l, 0);
     bool axes[MAX_NDIM];
-    if (check_epsilon(l) < 0) return -1;
+    if (lower_epsilon(l) < 0) return -1;
     flag_from(axes, 2);
     int y = standardise(l, l->inputs[0], axes, lower_float(l, "epsilon"), NULL, NULL);
     return lower_result(l, scale_channels(l, y, &x));
@@ -118,7 +99,7 @@ int lower_group_norm(struct lower *l) {
     struct tensor x = lower_input(l, 0);
     int64_t groups = lower_int(l, "num_groups");
     bool axes[MAX_NDIM];
-    if (check_epsilon(l) < 0) return -1;
+    if (lower_epsilon(l) < 0) return -1;
     if (x.ndim < 2 || groups < 1 || x.dims[1] % groups)
         return lower_error(l, 385, EXIT_MALFORMED, "%lld groups of %s", (long long)groups,
                            tensor_type(l->b.graph->arena, &x));

@@ -108,7 +108,7 @@ int lower_known_int(struct lower *l, int input, const char *what, int64_t *value
 int lower_known_float(struct lower *l, int input, const char *what, double *value) {
     struct tensor tensor = lower_input(l, input);
     const void *bytes = tensor.kind == TENSOR_CONST ? tensor.data : NULL;
-    if (tensor.kind == TENSOR_WEIGHT && !l->train) bytes = eval_bytes(l->b.graph, &tensor);
+    if (tensor.kind == TENSOR_WEIGHT) bytes = eval_bytes(l->b.graph, &tensor);
     if (!bytes) return unknown(l, input, what);
     if (tensor_elements(&tensor) != 1) return lower_error(l, 384, EXIT_MALFORMED, "%s must be one value", what);
     struct number number = eval_load(bytes, tensor.dtype, 0);
@@ -141,6 +141,14 @@ int lower_axes(struct lower *l, const int64_t *axes, int n, int ndim, bool flags
         flags[axis] = true;
     }
     return 0;
+}
+
+bool lower_made_by(const struct lower *l, const char *producer) {
+    return strcmp(onnx_text(l->import->model->proto->producer_name), producer) == 0;
+}
+
+int64_t lower_random_key(struct lower *l, int64_t seed) {
+    return (int64_t)((uint64_t)seed << 32 | (uint32_t)l->import->random_operators++);
 }
 
 enum rt_dtype lower_float_type(const struct lower *l, enum rt_dtype dtype) {

@@ -84,7 +84,7 @@ const Onnx__AttributeProto *lower_attribute(const struct lower *l, const char *n
 
 /* Values of an operand that must be known at compile time; NULL after E409. `what` names it: "shape". */
 const int64_t *lower_known(struct lower *l, int input, const char *what, int *n);
-/* Likewise a single value, of any number type. */
+/* Likewise a single value, of any number type; a weight that is asked for so is no parameter. */
 int lower_known_int(struct lower *l, int input, const char *what, int64_t *value);
 int lower_known_float(struct lower *l, int input, const char *what, double *value);
 /* The values of operand `input` if given, else of attribute `name`: axes, pads, splits moved from one to the other.
@@ -95,6 +95,15 @@ int lower_list(struct lower *l, int input, const char *name, const int64_t **lis
 int lower_axis(struct lower *l, int64_t axis, int ndim, int *out);
 /* A set of axes, each at most once, as flags; E375. */
 int lower_axes(struct lower *l, const int64_t *axes, int n, int ndim, bool flags[MAX_NDIM]);
+
+/* E385 unless attribute epsilon is a number from 0 on (lower_norm.c). */
+int lower_epsilon(struct lower *l);
+
+/* The model says that it comes from that program. */
+bool lower_made_by(const struct lower *l, const char *producer);
+
+/* The key of one more random operator: Philox's, of its number in the model and the seed it is given. */
+int64_t lower_random_key(struct lower *l, int64_t seed);
 
 /* A float type after --dtype. */
 enum rt_dtype lower_float_type(const struct lower *l, enum rt_dtype dtype);
@@ -143,6 +152,8 @@ int emit_unsqueeze(struct lower *l, int x, int axis);
 int emit_squeeze(struct lower *l, int x, int axis);
 /* 1-D x of C elements as (C, 1, ..) so that it broadcasts along dimension 1 of a tensor of ndim dimensions. */
 int emit_per_channel(struct lower *l, int x, int ndim);
+/* Input `input`, one value for each channel of x, likewise (lower_norm.c); E385 if it is not that. */
+int emit_channels(struct lower *l, int input, const struct tensor *x);
 /* Reduction (lower_reduce.c) over the flagged dimensions. */
 int emit_reduce(struct lower *l, const char *op, int x, const bool *axes, bool keepdims);
 int emit_mean(struct lower *l, int x, const bool *axes, bool keepdims);

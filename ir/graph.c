@@ -91,6 +91,19 @@ bool tensor_shape_fits(int ndim, const int64_t *dims) {
     return rt_product(dims, ndim, &elements) && rt_mul(elements, 8, &bytes) && bytes < (int64_t)1 << 46;
 }
 
+int graph_control(struct graph *graph, enum control control) {
+    static const char *const names[CONTROLS] = {
+#define CONTROL(name) #name,
+        TRAINING_CONTROLS(CONTROL)
+#undef CONTROL
+    };
+    for (int c = graph->controls.n; c < CONTROLS; c++) {
+        int tensor = graph_add_tensor(graph, TENSOR_CONTROL, names[c], RT_F64, 0, NULL);
+        VEC_PUSH(graph->arena, &graph->controls, tensor);
+    }
+    return graph->controls.at[control];
+}
+
 int64_t tensor_elements(const struct tensor *tensor) {
     int64_t elements;
     if (!rt_product(tensor->dims, tensor->ndim, &elements)) BUG("tensor '%s' is too large", tensor->name);

@@ -185,6 +185,24 @@ int graph_add_const(struct graph *graph, const char *name, enum rt_dtype dtype, 
 int graph_add_node(struct graph *graph, const struct op *op, const char *name, int ninputs, const int *inputs,
                    int noutputs, const int *outputs, int nattrs, const struct attr *attrs);
 
+/* Numbers that the runtime gives to each step, in this order: enum rt_control of runtime/rt.h. */
+#define TRAINING_CONTROLS(C)                                                                                       \
+    C(lr)       /* learning rate, as scheduled */                                                                  \
+    C(step)     /* 1 for the first */                                                                              \
+    C(share)    /* 1 / number of real micro-batches of the step, of all units */                                   \
+    C(real)     /* 1, or 0 while a micro-batch is a dummy: it takes part and counts for nothing */                 \
+    C(factor)   /* what the schedule multiplies learning rates with that are not lr */                             \
+    C(training) /* 1, or 0 in evaluation: nothing is dropped, running statistics are used */                       \
+    C(micro)    /* number of the micro-batch in its step, among those of all units */
+enum control {
+#define CONTROL(name) CONTROL_##name,
+    TRAINING_CONTROLS(CONTROL)
+#undef CONTROL
+    CONTROLS
+};
+/* The tensor of a control. The first call adds them all. */
+int graph_control(struct graph *graph, enum control control);
+
 int64_t tensor_elements(const struct tensor *tensor);
 int64_t tensor_bytes(const struct tensor *tensor);
 /* False if the extents are negative or no tensor of that shape could be held: products of sizes below are safe then. */

@@ -45,7 +45,7 @@ int op_arity(const struct op *op) {
 bool op_can_split(const struct op *op, const struct dims *dims, const struct node_split *split) {
     char needs_start[32];
     snprintf(needs_start, sizeof needs_start, "$start(%s)", dims->factor[split->factor].name);
-    return split->blocks == 1 || !op->call || !strstr(op->call, needs_start);
+    return split->blocks == 1 || !op->call || (!strstr(op->call, needs_start) && !strstr(op->call, "$starts("));
 }
 
 int refuse(struct dims *dims, const char **why, const char *format, ...) {
@@ -65,6 +65,7 @@ static bool type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound) {
     switch (letter) {
     case '.': return true;
     case 'b': return dtype == RT_BOOL;
+    case 'd': return dtype == RT_F64;
     case 'l': return dtype == RT_I64;
     case 'I': return dtype == RT_I64 || dtype == RT_I32;
     case 'N':

@@ -392,8 +392,11 @@ static bool read_input(struct reader *r) {
 }
 
 static bool read_control(struct reader *r) {
+    const char *start = place(r);
     struct tensor *tensor = add_source(r, TENSOR_CONTROL);
     if (!tensor) return false;
+    if (!r->graph->train || r->graph->controls.n == CONTROLS || tensor->dtype != RT_F64 || tensor->ndim)
+        return fail_at(r, start, "a control is f64[], and a graph that trains has at most %d", CONTROLS);
     VEC_PUSH(r->arena, &r->graph->controls, r->defined[0].tensor);
     return read_source_layout(r, tensor);
 }

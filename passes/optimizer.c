@@ -29,24 +29,6 @@ struct group {
     struct build_scope numbers; /* options, controls and scalars of the step, f64; n 0: not made yet */
 };
 
-enum control {
-#define CONTROL(name) CONTROL_##name,
-    TRAINING_CONTROLS(CONTROL)
-#undef CONTROL
-};
-
-static void add_controls(struct optimizing *o) {
-    static const char *const names[] = {
-#define CONTROL(name) #name,
-        TRAINING_CONTROLS(CONTROL)
-#undef CONTROL
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        int control = graph_add_tensor(o->graph, TENSOR_CONTROL, names[i], RT_F64, 0, NULL);
-        VEC_PUSH(o->graph->arena, &o->graph->controls, control);
-    }
-}
-
 static int add_state(struct optimizing *o, const char *name, int like, bool gradient) {
     const struct tensor t = o->graph->tensors.at[like];
     int state = graph_add_tensor(o->graph, TENSOR_STATE, arena_printf(o->graph->arena, "%s.%s", t.name, name),
@@ -60,7 +42,7 @@ static void add_update(struct optimizing *o, int weight, int value) {
 }
 
 static int control_as(struct optimizing *o, enum control control, enum rt_dtype dtype) {
-    return build_cast(&o->b, o->graph->controls.at[control], dtype);
+    return build_cast(&o->b, graph_control(o->graph, control), dtype);
 }
 
 /* Micro phase: gradients of several micro-batches are summed in a state, those of dummies left out. */
@@ -132,9 +114,9 @@ static struct group *group_of(const struct optimizing *o, const struct parameter
 
 /* A run may change the learning rate, which the control gives as scheduled; one of a rule's own stays, and is scheduled too. */
 static int learning_rate(struct optimizing *o, const struct group *group) {
-    if (!group->own_lr) return o->graph->controls.at[CONTROL_lr];
+    if (!group->own_lr) return graph_control(o->graph, CONTROL_lr);
     int own = build_scalar(&o->b, RT_F64, numbers_value(&group->optimizer->numbers, "lr", 0));
-    return build2(&o->b, "Mul", own, o->graph->controls.at[CONTROL_factor]);
+    return build2(&o->b, "Mul", own, graph_control(o->graph, CONTROL_factor));
 }
 
 /* Options, lr and step, and what the row computes from them once. */
@@ -149,7 +131,7 @@ static int find_numbers(struct optimizing *o, struct group *group) {
     int lr = learning_rate(o, group);
     if (lr < 0) return -1;
     build_scope_tensor(&group->numbers, "lr", lr);
-    build_scope_tensor(&group->numbers, "step", o->graph->controls.at[CONTROL_step]);
+    build_scope_tensor(&group->numbers, "step", graph_control(o->graph, CONTROL_step));
     const char *text = arena_printf(o->graph->arena, "%s lr", group->optimizer->row->scalars);
     if (build_expr(&o->b, &group->numbers, text) < 0) return -1;
     o->b.node = node;
@@ -233,7 +215,6 @@ int pass_optimizer(struct graph *graph, const struct pass_context *context) {
     struct optimizing o = {
         .graph = graph, .training = context->training, .b = {graph, context->diags, "optimizer"}};
     if (!graph->parameters.n || !context->training) return 0;
-    add_controls(&o);
     if (each(&o, "accumulate", accumulate) < 0) return -1;
     int first = graph->order.n;
     if (each(&o, "average", average) < 0) return -1;

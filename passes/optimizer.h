@@ -76,12 +76,4 @@ struct init_values init_values_of(const struct init_rule *rule, const struct ten
 /* Every rule of either kind must match a parameter of the graph: 0, or -1 after diagnostics that name those that do not. */
 int parameter_rules_check(const struct training *training, const struct graph *graph, struct diags *diags);
 
-/* Numbers that the runtime gives to each step, in this order: enum rt_control of runtime/rt.h. */
-#define TRAINING_CONTROLS(C)                                                                                       \
-    C(lr)     /* learning rate, as scheduled */                                                                    \
-    C(step)   /* 1 for the first */                                                                                \
-    C(share)  /* 1 / number of real micro-batches of the step, of all units */                                     \
-    C(real)   /* 1, or 0 while a micro-batch is a dummy: it takes part and counts for nothing */                   \
-    C(factor) /* what the schedule multiplies learning rates with that are not lr */
-
 #endif

@@ -103,8 +103,8 @@ struct rt_class {
     int (*update)(struct rt *rt);            /* what ends a training step; NULL: the program does not train */
 };
 
-/* What the runtime gives to each training step: f64 numbers behind the inputs (passes/optimizer.h says what for). */
-enum rt_control { RT_LR, RT_STEP, RT_SHARE, RT_REAL, RT_FACTOR, RT_CONTROLS };
+/* What the runtime gives to each training step: f64 numbers behind the inputs (TRAINING_CONTROLS of ir/ir.h says what for). */
+enum rt_control { RT_LR, RT_STEP, RT_SHARE, RT_REAL, RT_FACTOR, RT_TRAINING, RT_MICRO, RT_CONTROLS };
 
 struct rt_training {
     int accumulate; /* micro-batches of a unit in a step; more than 1: sums of gradients have memory */

@@ -42,6 +42,7 @@ static int run_micro_batch(struct rt *rt, const void *const *inputs) {
 static int run_inference(struct rt *rt, const void *const *inputs, void *const *outputs) {
     const struct rt_program *program = rt->program;
     rt->private->control[RT_REAL] = 0;
+    rt->private->control[RT_TRAINING] = 0;
     RT_TRY(run_micro_batch(rt, inputs));
     for (int i = 0; i < program->noutputs; i++) {
         const size_t bytes = port_bytes(&program->outputs[i]);
@@ -137,9 +138,11 @@ static int run_training(struct rt *rt, const void *const *const *samples, const 
                         double *losses) {
     schedule_step(rt);
     RT_TRY(count_real(rt, is_dummy));
+    rt->private->control[RT_TRAINING] = 1;
     memset(rt->arena[RT_GRADIENTS], 0, rt->class->bytes[RT_GRADIENTS]);
     for (int j = 0; j < rt->private->accumulate; j++) {
         rt->private->control[RT_REAL] = !is_dummy || !is_dummy[j];
+        rt->private->control[RT_MICRO] = (double)(j * rt->program->training->units + rt->unit);
         RT_TRY(run_micro_batch(rt, samples[j]));
         if (losses) losses[j] = rt_loss(rt);
     }

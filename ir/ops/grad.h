@@ -6,6 +6,7 @@
 
 #define GRAD(name) int name(struct gradient *g)
 
+GRAD(grad_none); /* nothing flows */
 GRAD(grad_matmul);
 GRAD(grad_conv);
 GRAD(grad_conv_transpose);
@@ -27,6 +28,7 @@ GRAD(grad_slice);
 GRAD(grad_concat);
 GRAD(grad_pad);
 GRAD(grad_trilu);
+GRAD(grad_dropout);
 GRAD(grad_cast);
 GRAD(grad_gather);
 GRAD(grad_gather_elements);

@@ -3,6 +3,11 @@
 
 #include <string.h>
 
+GRAD(grad_none) {
+    (void)g;
+    return 0;
+}
+
 GRAD(grad_reshape) {
     const struct tensor *x = gradient_input(g, 0);
     return g->dx[0] = build_reshape(&g->b, g->dy, x->ndim, x->dims);
@@ -22,6 +27,13 @@ GRAD(grad_expand) {
 
 GRAD(grad_trilu) {
     return g->dx[0] = build(&g->b, "Trilu", 1, &g->dy, g->node.nattrs, g->node.attrs);
+}
+
+/* The same elements are dropped. */
+GRAD(grad_dropout) {
+    const int *in = g->node.inputs;
+    return g->dx[0] =
+               build(&g->b, "Dropout", 4, (int[]){g->dy, in[1], in[2], in[3]}, g->node.nattrs, g->node.attrs);
 }
 
 GRAD(grad_cast) {

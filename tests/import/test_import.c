@@ -111,6 +111,7 @@ static void read_options(struct arena *arena, const char *text, struct import_op
     line = onnx_text_option(arena, text, "dtype", 0);
     options->dtype = line ? rt_dtype_by_name(line) : RT_DTYPE_NONE;
     options->train = onnx_text_option(arena, text, "train", 0) != NULL;
+    options->loss = onnx_text_option(arena, text, "loss", 0);
 }
 
 /* The text with every `from` replaced. */

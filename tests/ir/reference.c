@@ -79,10 +79,19 @@ static bool is_arg(const struct op *op) {
     return strncmp(op->name, "Arg", 3) == 0;
 }
 
+/* Which elements are dropped follows from their places in the whole, which parts are not told here: none are. */
+static const void *reference_dropout(struct graph *graph, const struct node *node) {
+    const struct tensor *x = &graph->tensors.at[node->inputs[0]];
+    const double *from = x->data, scale = 1 / (1 - attr_float(node, "ratio", 0));
+    double *y = ARENA_ARRAY(graph->arena, double, tensor_elements(x) + 1);
+    for (int64_t i = 0; i < tensor_elements(x); i++) y[i] = from[i] * scale;
+    return y;
+}
+
 static const struct {
     const char *op;
     const void *(*eval)(struct graph *graph, const struct node *node);
-} others[] = {{"Attention", reference_attention}, {"Rope", reference_rope}};
+} others[] = {{"Attention", reference_attention}, {"Rope", reference_rope}, {"Dropout", reference_dropout}};
 enum { OTHERS = sizeof others / sizeof *others };
 
 static int other_of(const struct op *op) {

@@ -290,6 +290,22 @@ static void test_the_first_bad_index_is_named_by_any_threads(void **state) {
     test_free_all();
 }
 
+static void test_classes(void **state) {
+    (void)state;
+    const int64_t wide[] = {0, 4, -100, 2}, dims[] = {2, 2}, starts[] = {0, 0}, behind[] = {3, 10};
+    const int32_t narrow[] = {0, 4, 5, -1};
+    int64_t y[4];
+    assert_int_equal(rt_class_index(rt, y, wide, 1, 2, dims, starts, 5, 1, -100), RT_OK);
+    assert_memory_equal(y, wide, sizeof wide);
+    assert_int_equal(rt_class_index(rt, y, wide, 1, 2, dims, starts, 5, 0, -100), RT_ERROR_INPUT);
+    assert_string_equal(rt_error(rt), "target -100 at [1, 0] is outside of the 5 classes");
+    assert_int_equal(rt_class_index(rt, y, narrow, 0, 2, dims, behind, 5, 1, 7), RT_ERROR_INPUT);
+    assert_string_equal(rt_error(rt), "target 5 at [4, 10] is outside of the 5 classes");
+    assert_int_equal(rt_class_index(rt, y, narrow + 3, 0, 0, NULL, NULL, 5, 0, 0), RT_ERROR_INPUT);
+    assert_string_equal(rt_error(rt), "target -1 at [] is outside of the 5 classes");
+    assert_int_equal(rt_class_index(rt, NULL, NULL, 1, 1, (int64_t[]){0}, starts, 0, 0, 0), RT_OK);
+}
+
 static void test_empty(void **state) {
     (void)state;
     const int64_t none[] = {0}, dims[] = {3, 0};
@@ -344,6 +360,7 @@ int main(void) {
         cmocka_unit_test(test_parts_of_a_gather_sum_to_the_whole),
         cmocka_unit_test(test_out_of_range),
         cmocka_unit_test(test_the_first_bad_index_is_named_by_any_threads),
+        cmocka_unit_test(test_classes),
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_gather_from_panels),
     };

@@ -4,6 +4,7 @@
 #include "../../rt.h"
 #include "internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { GRAD_SHARES = 16 }; /* of the rows of a table, for threads; each goes through all indices */
@@ -102,4 +103,31 @@ int rt_gather_packed_b4(struct rt *rt, void *y, const void *x, const void *index
             for (int64_t p = 0; p < inner; p++) to[row * inner + p] = from[rt_panel_place(inner, p, place)];
     }
     return RT_OK;
+}
+
+/* "[1, 3]" */
+static void format_index(char *text, size_t size, int64_t position, int ndim, const int64_t *dims,
+                         const int64_t *starts) {
+    int64_t at[RT_MAX_NDIM];
+    size_t length = (size_t)snprintf(text, size, "[");
+    for (int d = ndim - 1; d >= 0; d--) at[d] = position % dims[d] + starts[d], position /= dims[d];
+    for (int d = 0; d < ndim; d++)
+        length += (size_t)snprintf(text + length, size - length, "%s%lld", d ? ", " : "", (long long)at[d]);
+    snprintf(text + length, size - length, "]");
+}
+
+int rt_class_index(struct rt *rt, int64_t *y, const void *x, int x_is_64, int ndim, const int64_t *dims,
+                   const int64_t *starts, int64_t classes, int ignores, int64_t ignored) {
+    const int64_t count = product(dims, ndim);
+    int64_t bad = count;
+    char place[RT_MAX_NDIM * 22 + 2];
+#pragma omp parallel for schedule(static) reduction(min : bad) if (count >= PARALLEL_WORK)
+    for (int64_t p = 0; p < count; p++) {
+        y[p] = index_at(x, x_is_64, p);
+        if ((y[p] < 0 || y[p] >= classes) && !(ignores && y[p] == ignored)) bad = min_i64(bad, p);
+    }
+    if (bad == count) return RT_OK;
+    format_index(place, sizeof place, bad, ndim, dims, starts);
+    return rt_fail(rt, RT_ERROR_INPUT, "target %lld at %s is outside of the %lld classes",
+                   (long long)index_at(x, x_is_64, bad), place, (long long)classes);
 }

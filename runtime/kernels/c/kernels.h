@@ -259,6 +259,11 @@ RT_DECLARE_INDEX(2)
 RT_DECLARE_INDEX(4)
 RT_DECLARE_INDEX(8)
 
+/* Classes as int64_t, shape dims: y = x. One that is not in [0, classes), and not `ignored` where `ignores`, is
+ * RT_ERROR_INPUT; its index is told as in the whole tensor, in which this part begins at starts. */
+int rt_class_index(struct rt *rt, int64_t *y /* (dims) */, const void *x /* (dims) */, int x_is_64, int ndim,
+                   const int64_t *dims, const int64_t *starts, int64_t classes, int ignores, int64_t ignored);
+
 /* gather_grad       the gradient of gather's x: y(outer,extent,inner) = 0, then row index[i] of the middle dimension +=
  *                   dy(outer,i,inner), in order of i. y is the part [start, start + extent) of a dimension of `total`
  *                   elements; other rows are left out.
@@ -284,6 +289,24 @@ RT_DECLARE_INDEX_ADD(double, f64)
 int rt_gather_packed_b4(struct rt *rt, void *y /* (count,inner) */, const void *x /* panels of (inner,extent) */,
                         const void *index /* (count) */, int index_is_64, int64_t extent, int64_t inner,
                         int64_t count, int64_t start, int64_t total);
+
+/* --- Random numbers --- */
+
+/* The part of a tensor of extents `whole` that begins at `starts` and has extents dims. */
+struct rt_region {
+    int ndim;
+    const int64_t *dims, *starts, *whole;
+};
+
+/* ONNX Dropout-13, and its gradient of dy: y = x with each element dropped (times 0) with probability `ratio`, in [0, 1),
+ * and the others times 1 / (1 - ratio); which, follows from key, step, micro-batch and place alone (Note [Masks] in
+ * random.c). y = x where *training is 0. In place. */
+#define RT_DECLARE_DROPOUT(T, s)                                                                                   \
+    void rt_dropout_##s(T *y, const T *x, const double *training, const double *step, const double *micro,         \
+                        const struct rt_region *region, double ratio, int64_t key);
+
+RT_DECLARE_DROPOUT(float, f32)
+RT_DECLARE_DROPOUT(double, f64)
 
 /* --- Convolutions and pooling --- */
 

@@ -72,6 +72,8 @@ def integers(rng, kind, shape):
     if kind.startswith("at"):
         extent = int(kind[2:])
         return rng.integers(-extent, extent, shape)
+    if kind.startswith("classes"):
+        return rng.integers(0, int(kind[7:]), shape)
     if kind.startswith("rows") or kind.startswith("cols"):
         return distinct(rng, int(kind[4:]), shape, 0 if kind.startswith("rows") else 1)
     if kind.startswith("tops"):

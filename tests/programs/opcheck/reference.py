@@ -217,6 +217,25 @@ def trilu(x, a):
     return np.triu(x, a["k"]) if a["upper"] else np.tril(x, a["k"])
 
 
+def philox(counter, key):
+    """Philox4x32-10 of arrays of four counter words and of two key words (Salmon et al. 2011)."""
+    c, k = [np.asarray(word, "u8") for word in counter], [np.uint64(word) for word in key]
+    low, bits = np.uint64(0xFFFFFFFF), np.uint64(32)
+    for _ in range(10):
+        a, b = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
+        c = [(b >> bits) ^ c[1] ^ k[0], b & low, (a >> bits) ^ c[3] ^ k[1], a & low]
+        k = [(word + np.uint64(bump)) & low for word, bump in zip(k, (0x9E3779B9, 0xBB67AE85))]
+    return c
+
+
+def dropout(x, training, step, micro, a):
+    place, key = np.arange(x.size), a["key"]
+    words = philox([place // 4, 0 * place, 0 * place + int(micro), 0 * place + int(step)],
+                   [key & 0xFFFFFFFF, key >> 32])
+    kept = np.choose(place % 4, words).reshape(x.shape) >= a["ratio"] * 2**32
+    return x * kept / (1 - a["ratio"]) if training else x
+
+
 def counted(index, extent):
     """Indices from the end counted from the start."""
     return np.where(index < 0, index + extent, index)
@@ -371,5 +390,8 @@ REFERENCE = {
     "ScatterND": scatter_nd,
     "ScatterElementsAdd": scatter_elements_add,
     "ScatterNDAdd": scatter_nd_add,
+    "ClassIndex": lambda x, a: x.astype("i8"),
+    "Dropout": dropout,
+    "Detach": lambda x, a: x,
     "UnitSum": lambda x, a: x,  # of one unit
 }

@@ -1,0 +1,234 @@
+#!/usr/bin/python3
+"""Losses against PyTorch's: --loss, and ONNX's loss operators.
+
+    losses.py --rankc RANKC [--plans PLAN;...] [NAME...]
+
+Each case is a linear layer, or one with a loss of PyTorch's behind it, exported here; it is trained for three steps by SGD
+under several plans. Loss and gradient norm of every step are within 1e-5 of PyTorch's in f64."""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+
+try:
+    import numpy as np
+    import torch
+    from torch.nn import functional
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+BOUND, STEPS, BATCH, INPUTS, RATE = 1e-5, 3, 6, 5, 0.05
+PLANS = ["dp", "tp:tensor=3", "data:data=2", "hybrid:tensor=2,data=2"]
+
+
+class Layer(torch.nn.Module):
+    """x (batch, INPUTS) to (batch, ...shape), and a function of the result."""
+
+    def __init__(self, shape, after=lambda y: y):
+        super().__init__()
+        self.shape, self.after = shape, after
+        self.layer = torch.nn.Linear(INPUTS, int(np.prod(shape)))
+
+    def forward(self, x):
+        return self.after(self.layer(x).reshape(x.shape[0], *self.shape))
+
+
+class WithLoss(torch.nn.Module):
+    def __init__(self, layer, loss, weight=None):
+        super().__init__()
+        self.inner, self.loss = layer, loss
+        self.register_buffer("weight", None if weight is None else torch.tensor(weight))
+
+    def forward(self, x, labels):
+        more = {} if self.weight is None else {"weight": self.weight}
+        return self.loss(self.inner(x), labels, **more)
+
+
+def classes(*shape, ignored=None, of=7):
+    def make(random):
+        labels = random.integers(0, of, (BATCH * STEPS, *shape))
+        if ignored is not None:
+            labels[random.random(labels.shape) < 0.3] = ignored
+        return labels
+    return make
+
+
+def values(*shape, low=-1.0, high=1.0):
+    return lambda random: random.uniform(low, high, (BATCH * STEPS, *shape)).astype("f4")
+
+
+def distributions(*shape):
+    def make(random):
+        p = random.random((BATCH * STEPS, *shape)) + 0.1
+        return (p / p.sum(1, keepdims=True)).astype("f4")
+    return make
+
+
+def call(name, **options):
+    return lambda x, labels, **more: getattr(functional, name)(x, labels, **options, **more)
+
+
+def last(name, **options):
+    """Classes in the last dimension, which PyTorch wants in dimension 1."""
+    return lambda x, labels: getattr(functional, name)(x.movedim(-1, 1), labels, **options)
+
+
+WEIGHT = [0.5, 1.0, 2.0, 0.25, 1.5, 0.0, 1.0]
+
+# Name: layer, labels, PyTorch's loss, --loss.
+OPTION_CASES = {
+    "default": (Layer([7]), classes(), call("cross_entropy"), "cross_entropy"),
+    "named": (Layer([7]), classes(), call("cross_entropy"), "cross_entropy:logits=y,labels=labels"),
+    "sum": (Layer([7]), classes(), call("cross_entropy", reduction="sum"), "cross_entropy:reduction=sum"),
+    "ignore": (Layer([7]), classes(ignored=3), call("cross_entropy", ignore_index=3), "cross_entropy:ignore_index=3"),
+    "ignore by default": (Layer([7]), classes(ignored=-100), call("cross_entropy"), "cross_entropy"),
+    "smooth": (Layer([7]), classes(ignored=-100), call("cross_entropy", label_smoothing=0.2),
+               "cross_entropy:label_smoothing=0.2"),
+    "weight": (Layer([7]), classes(ignored=2), call("cross_entropy", weight=torch.tensor(WEIGHT), ignore_index=2,
+                                                    label_smoothing=0.1),
+               "cross_entropy:weight=given,ignore_index=2,label_smoothing=0.1"),
+    "segments": (Layer([7, 3]), classes(3), call("cross_entropy"), "cross_entropy:axis=1"),
+    "images": (Layer([7, 3, 2]), classes(3, 2), call("cross_entropy"), "cross_entropy"),
+    "language": (Layer([4, 7]), classes(4, ignored=-100), last("cross_entropy"), "cross_entropy:logits=y"),
+    "probabilities": (Layer([7]), distributions(7), call("cross_entropy", label_smoothing=0.1),
+                      "cross_entropy:labels=target,soft=1,label_smoothing=0.1"),
+    "nll": (Layer([7], lambda y: torch.log_softmax(y, 1)), classes(ignored=-100), call("nll_loss"), "nll:input=y"),
+    "mse": (Layer([3, 2]), values(3, 2), call("mse_loss"), "mse"),
+    "mse sum": (Layer([3]), values(3), call("mse_loss", reduction="sum"), "mse:input=y,target=wanted,reduction=sum"),
+    "l1": (Layer([3]), values(3), call("l1_loss"), "l1"),
+    "huber": (Layer([3]), values(3), call("huber_loss", delta=0.4), "huber:delta=0.4"),
+    "bce": (Layer([3], torch.sigmoid), values(3, low=0), call("binary_cross_entropy"), "bce"),
+    "bce saturated": (Layer([3], lambda y: torch.clamp(y * 1e6, 0, 1)), lambda random: classes(3, of=2)(random).astype("f4"),
+                      call("binary_cross_entropy"), "bce"),
+    "bce with logits": (Layer([3]), values(3, low=0), call("binary_cross_entropy_with_logits"), "bce_with_logits"),
+    "bce pos_weight": (Layer([3]), values(3, low=0),
+                       call("binary_cross_entropy_with_logits", pos_weight=torch.tensor(2.5)),
+                       "bce_with_logits:pos_weight=2.5"),
+}
+
+# Name: layer, labels, PyTorch's loss, weights of the classes.
+OPERATOR_CASES = {
+    "operator": (Layer([7]), classes(), call("cross_entropy"), None),
+    "operator weight": (Layer([7]), classes(ignored=2), call("cross_entropy", ignore_index=2), WEIGHT),
+    "operator sum": (Layer([7, 3]), classes(3, ignored=-1),
+                     call("cross_entropy", reduction="sum", ignore_index=-1), WEIGHT),
+    "operator none": (Layer([7, 3]), classes(3, ignored=-100),
+                      lambda x, t, **more: (functional.cross_entropy(x, t, reduction="none", **more) ** 2).mean(), WEIGHT),
+    "operator nll": (Layer([7], lambda y: torch.log_softmax(y, 1)), classes(ignored=4),
+                     call("nll_loss", ignore_index=4), WEIGHT),
+}
+
+
+class Wrong(Exception):
+    pass
+
+
+def run(*command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise Wrong(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
+
+
+def reference(layer, loss, x, labels):
+    """Losses and gradient norms of STEPS steps, in f64."""
+    module, result = WithLoss(layer, loss).double(), []
+    optimizer = torch.optim.SGD(layer.parameters(), lr=RATE)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        rows = slice(step * BATCH, (step + 1) * BATCH)
+        value = module(x[rows].double(), labels[rows].double() if labels.is_floating_point() else labels[rows])
+        value.backward()
+        norm = torch.sqrt(sum((p.grad ** 2).sum() for p in layer.parameters()))
+        result.append((value.item(), norm.item()))
+        optimizer.step()
+    return result
+
+
+def in_f64(loss, weight):
+    """The loss with its tensors in f64."""
+    if weight is None:
+        return lambda x, labels: loss(x, labels)
+    return lambda x, labels: loss(x, labels, weight=torch.tensor(np.float32(weight)).double())
+
+
+def add_initializer(path, name, values_):
+    """PyTorch exports no value that nothing reads."""
+    import onnx.numpy_helper
+    model = onnx.load(path)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(values_, "f4"), name))
+    onnx.save(model, path)
+
+
+def prepare(name, work):
+    """Exports the case; returns what to give to the compiler, the name of the labels, and what PyTorch gets."""
+    option = name in OPTION_CASES
+    layer, make, loss, last_word = (OPTION_CASES if option else OPERATOR_CASES)[name]
+    random = np.random.default_rng(list(name.encode()))
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(torch.from_numpy(random.uniform(-0.5, 0.5, parameter.shape)))
+    layer.float()
+    x, labels = torch.from_numpy(values(INPUTS)(random)), torch.from_numpy(make(random))
+    weight = None if option else last_word
+    module, given = (layer, (x[:BATCH],)) if option else (WithLoss(layer, loss, weight), (x[:BATCH], labels[:BATCH]))
+    target = "labels" if not labels.is_floating_point() else "target"
+    if option and last_word.partition(":")[0] not in ("cross_entropy", "nll"):
+        target = "wanted" if "wanted" in last_word else "target"
+    model = os.path.join(work, "model.onnx")
+    torch.onnx.export(module, given, model, input_names=["x"] + [target] * (not option), output_names=["y"],
+                      opset_version=13, training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)
+    if option and "weight=given" in last_word:
+        add_initializer(model, "given", WEIGHT)
+        loss = call("cross_entropy", weight=torch.tensor(np.float32(WEIGHT)).double(), ignore_index=2, label_smoothing=0.1)
+    if name == "bce pos_weight":
+        loss = call("binary_cross_entropy_with_logits", pos_weight=torch.tensor(2.5).double())
+    np.save(os.path.join(work, "x.npy"), x.numpy())
+    np.save(os.path.join(work, target + ".npy"), labels.numpy())
+    arguments = ["--loss", last_word] if option else []
+    return model, arguments, target, reference(layer, in_f64(loss, weight), x, labels)
+
+
+def check(rankc, name, plans, work):
+    model, arguments, target, expected = prepare(name, work)
+    out, log, worst = os.path.join(work, "out"), os.path.join(work, "log.jsonl"), 0
+    for plan in plans:
+        run(rankc, "compile", model, "-o", out, "-q", "--reuse", "override", "--train", "--pas", plan,
+            "--optimizer", f"sgd:lr={RATE}", *arguments)
+        run(rankc, "train", out, "--data", f"x={work}/x.npy", "--data", f"{target}={work}/{target}.npy",
+            "--steps", str(STEPS), "--log", log, "--threads", "1")
+        with open(log) as lines:
+            metrics = [json.loads(line) for line in lines]
+        for step, (line, values_) in enumerate(zip(metrics, expected)):
+            for key, value in zip(("loss", "grad_norm"), values_):
+                difference = abs(line[key] - value) / (abs(value) or 1)
+                worst = max(worst, difference)
+                if not difference <= BOUND:
+                    raise Wrong(f"{plan}: step {step + 1}: {key} {line[key]}, PyTorch {value}")
+    return worst
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
+    parser.add_argument("names", nargs="*", default=[*OPTION_CASES, *OPERATOR_CASES])
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    failed = 0
+    for name in options.names:
+        with tempfile.TemporaryDirectory(prefix="rankc-loss-") as work:
+            try:
+                worst = check(options.rankc, name, options.plans.split(";"), work)
+                print(f"{name}: {worst:.1e}", flush=True)
+            except Wrong as wrong:
+                failed += 1
+                print(f"{name}: FAILED: {wrong}", flush=True)
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
