@@ -144,14 +144,32 @@ static int exchange_pairs(struct gradient *g, int table, bool interleaved) {
 }
 
 /* y0 = x0 cos0 - x1 sin0, y1 = x1 cos1 + x0 sin1: so dx0 = dy0 cos0 + dy1 sin1, dx1 = dy1 cos1 - dy0 sin0. */
-GRAD(grad_rope) {
-    if (g->wanted[1] || g->wanted[2])
-        return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->b.node, "no gradient of rotary angles");
+static int unturned(struct gradient *g) {
     int back = exchange_pairs(g, g->node.inputs[2], attr_int(&g->node, "interleaved", 0));
     if (back >= 0) back = build1(&g->b, "Neg", back);
     if (back < 0) return -1;
-    int turned = build(&g->b, "Rope", 3, (int[]){g->dy, g->node.inputs[1], back}, g->node.nattrs, g->node.attrs);
-    return g->dx[0] = turned < 0 ? -1 : gradient_sum_to(g, turned, gradient_input(g, 0));
+    return build(&g->b, "Rope", 3, (int[]){g->dy, g->node.inputs[1], back}, g->node.nattrs, g->node.attrs);
+}
+
+/* What sin is multiplied with: x turned by a right angle, (-x1, x0). */
+static int right_angle(struct gradient *g) {
+    const struct tensor x = *gradient_input(g, 0);
+    int zeros = build_expand(&g->b, build_scalar(&g->b, x.dtype, 0), 1, &x.dims[x.ndim - 1]);
+    int ones = build_expand(&g->b, build_scalar(&g->b, x.dtype, 1), 1, &x.dims[x.ndim - 1]);
+    if (zeros < 0 || ones < 0) return -1;
+    return build(&g->b, "Rope", 3, (int[]){g->node.inputs[0], zeros, ones}, g->node.nattrs, g->node.attrs);
+}
+
+static int sum_for(struct gradient *g, int input, int full) {
+    return g->dx[input] = full < 0 ? -1 : gradient_sum_to(g, full, gradient_input(g, input));
+}
+
+GRAD(grad_rope) {
+    if (g->wanted[0] && sum_for(g, 0, unturned(g)) < 0) return -1;
+    if (g->wanted[1] && sum_for(g, 1, build2(&g->b, "Mul", g->dy, g->node.inputs[0])) < 0) return -1;
+    if (!g->wanted[2]) return 0;
+    int turned = right_angle(g);
+    return turned < 0 ? -1 : sum_for(g, 2, build2(&g->b, "Mul", g->dy, turned));
 }
 
 /* Reductions ------------------------------------------------------------------------------------------------------ */

@@ -99,6 +99,17 @@ GRAD(grad_slice) {
     return g->dx[0] = dx < 0 ? -1 : pad(g, dx, begin, end);
 }
 
+/* Of what is padded with: the sum of all but `inner`, which comes from x. */
+static int pad_value(struct gradient *g, int inner, const int64_t *begin, const int64_t *end) {
+    int64_t before[MAX_NDIM], behind[MAX_NDIM];
+    for (int d = 0; d < gradient_input(g, 0)->ndim; d++) {
+        before[d] = begin[d] > 0 ? begin[d] : 0;
+        behind[d] = end[d] > 0 ? end[d] : 0;
+    }
+    int own = pad(g, inner, before, behind), rest = own < 0 ? -1 : build2(&g->b, "Sub", g->dy, own);
+    return g->dx[1] = rest < 0 ? -1 : gradient_sum_to(g, rest, gradient_input(g, 1));
+}
+
 GRAD(grad_pad) {
     struct tensor x = *gradient_input(g, 0);
     int n;
@@ -111,10 +122,9 @@ GRAD(grad_pad) {
         size[d] = x.dims[d] - before[d] - behind[d];
         ones[d] = 1;
     }
-    if (g->wanted[1])
-        return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->b.node, "no gradient of what is padded with");
     int inner = build_slice(&g->b, g->dy, start, ones, size);
-    return g->dx[0] = inner < 0 ? -1 : pad(g, inner, before, behind);
+    if (inner < 0 || (g->wanted[0] && (g->dx[0] = pad(g, inner, before, behind)) < 0)) return -1;
+    return g->wanted[1] ? pad_value(g, inner, begin, end) : 0;
 }
 
 GRAD(grad_concat) {
