@@ -44,7 +44,8 @@ struct rt_window rt_window_of(int ndim, const int64_t *x_dims, const int64_t *k,
 /* The least o with o * stride >= at, but in [0, most]. */
 static int64_t first_at(int64_t at, int64_t stride, int64_t most) {
     if (at <= 0) return 0;
-    return min_i64((at + stride - 1) / stride, most);
+    return min_i64(stride == 1 ? at : (at + stride - 1) / stride,
+                   most); /* a division costs as much as a short line */
 }
 
 void rt_window_reach(const struct rt_window *w, int64_t k, int64_t *first, int64_t *end) {
