@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the ONNX models of the benchmarks: models.py NAME DIRECTORY makes DIRECTORY/NAME.onnx and its input NAME.x.npy.
+"""Writes the ONNX models of the benchmarks: models.py NAME DIRECTORY makes DIRECTORY/NAME.onnx and its
+inputs, NAME.x.npy and for training NAME.labels.npy.
 
 Weights are random, the structure is what exporters write: GPT-2 with its decomposed tanh GELU and a fused or decomposed
 LayerNormalization, ResNet-50 with separate BatchNormalization. Needs onnx and numpy."""
@@ -19,10 +20,13 @@ class Model:
         self.nodes, self.weights = [], []
         self.random = np.random.default_rng(0)
 
-    def constant(self, value, name=None):
-        name = name or f"constant{len(self.weights)}"
+    def parameter(self, value, name):
         self.weights.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
+
+    def constant(self, value):
+        """A node, as exporters write them: initializers are what training changes."""
+        return self.add("Constant", value=numpy_helper.from_array(np.ascontiguousarray(value)))
 
     def scalar(self, value):
         return self.constant(np.array(value, np.float32))
@@ -31,7 +35,7 @@ class Model:
         return self.constant(np.array(values, np.int64))
 
     def weight(self, name, shape, scale):
-        return self.constant(self.random.standard_normal(shape, dtype=np.float32) * np.float32(scale), name)
+        return self.parameter(self.random.standard_normal(shape, dtype=np.float32) * np.float32(scale), name)
 
     def add(self, op, *inputs, outputs=1, **attributes):
         number = len(self.nodes)
@@ -39,15 +43,18 @@ class Model:
         self.nodes.append(helper.make_node(op, inputs, names, name=f"{op}{number}", **attributes))
         return names[0] if outputs == 1 else names
 
-    def save(self, directory, name, x, output, shape):
-        """x: the model's one input, named "x", as an array; output: the node output that is the model's."""
-        kind = TensorProto.INT64 if x.dtype == np.int64 else TensorProto.FLOAT
-        graph = helper.make_graph(
-            self.nodes, name, [helper.make_tensor_value_info("x", kind, x.shape)],
-            [helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)], self.weights)
+    def save(self, directory, name, output, shape, batch=None, **inputs):
+        """inputs: an array each, of which the model takes `batch` samples at a time (None: all); output: the node output
+        that is the model's, of that shape."""
+        kinds = {np.dtype("i8"): TensorProto.INT64, np.dtype("f4"): TensorProto.FLOAT}
+        infos = [helper.make_tensor_value_info(key, kinds[value.dtype], (batch or len(value),) + value.shape[1:])
+                 for key, value in inputs.items()]
+        graph = helper.make_graph(self.nodes, name, infos,
+                                  [helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)], self.weights)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
         model.ir_version = 8
-        np.save(f"{directory}/{name}.x.npy", x)
+        for key, value in inputs.items():
+            np.save(f"{directory}/{name}.{key}.npy", value)
         onnx.save(model, f"{directory}/{name}.onnx")
 
 
@@ -57,12 +64,12 @@ def linear(model, x, name, rows, columns):
 
 
 def layer_norm(model, x, name, width):
-    scale = model.constant(np.ones(width, np.float32), f"{name}.g")
+    scale = model.parameter(np.ones(width, np.float32), f"{name}.g")
     return model.add("LayerNormalization", x, scale, model.weight(f"{name}.b", (width,), 0.01), axis=-1, epsilon=1e-5)
 
 
 def layer_norm_decomposed(model, x, name, width):
-    scale = model.constant(np.ones(width, np.float32), f"{name}.g")
+    scale = model.parameter(np.ones(width, np.float32), f"{name}.g")
     centred = model.add("Sub", x, model.add("ReduceMean", x, axes=[-1], keepdims=1))
     square = model.add("Pow", centred, model.scalar(2))
     variance = model.add("ReduceMean", square, axes=[-1], keepdims=1)
@@ -78,7 +85,7 @@ def tanh_gelu(model, x):
     return model.add("Mul", half, model.add("Add", model.add("Tanh", inner), model.scalar(1)))
 
 
-def attention(model, x, name, batch, length, width, heads):
+def attention(model, x, mask, name, batch, length, width, heads):
     def split_heads(part, order):
         return model.add("Transpose", model.add("Reshape", part, by_head), perm=order)
 
@@ -88,18 +95,19 @@ def attention(model, x, name, batch, length, width, heads):
     q, k, v = model.add("Split", qkv, model.integers(width, width, width), outputs=3, axis=2)
     scores = model.add("MatMul", split_heads(q, [0, 2, 1, 3]), split_heads(k, [0, 2, 3, 1]))
     scaled = model.add("Mul", scores, model.scalar(1 / np.sqrt(size)))
-    weights = model.add("Softmax", model.add("Add", scaled, "mask"), axis=-1)
+    weights = model.add("Softmax", model.add("Add", scaled, mask), axis=-1)
     mixed = model.add("Transpose", model.add("MatMul", weights, split_heads(v, [0, 2, 1, 3])), perm=[0, 2, 1, 3])
     joined = model.add("Reshape", mixed, model.integers(batch, length, width))
     return linear(model, joined, f"{name}.proj", width, width)
 
 
-def gpt2(directory, name, layers, vocabulary=0, batch=1, length=128, width=768, heads=12, norm=layer_norm):
-    """The transformer stack of GPT-2 small; with a vocabulary, token ids go in and logits come out (tied weights)."""
+def gpt2(directory, name, layers, vocabulary=0, batch=1, length=128, width=768, heads=12, norm=layer_norm, samples=0):
+    """The transformer stack of GPT-2 small; with a vocabulary, token ids go in and logits come out (tied weights); with
+    samples to train on, labels go in too and the mean cross entropy comes out."""
     model = Model()
-    model.constant(np.triu(np.full((length, length), -1e9, np.float32), 1)[None, None], "mask")
+    mask = model.constant(np.triu(np.full((length, length), -1e9, np.float32), 1)[None, None])
     if vocabulary:
-        given = model.random.integers(0, vocabulary, (batch, length))
+        given = model.random.integers(0, vocabulary, (samples or batch, length))
         tokens = model.add("Gather", model.weight("wte", (vocabulary, width), 0.02), "x", axis=0)
         x = model.add("Add", tokens, model.weight("wpe", (length, width), 0.02))
     else:
@@ -108,14 +116,19 @@ def gpt2(directory, name, layers, vocabulary=0, batch=1, length=128, width=768, 
     for layer in range(layers):
         block = f"h{layer}"
         normal = norm(model, x, f"{block}.ln1", width)
-        x = model.add("Add", x, attention(model, normal, block, batch, length, width, heads))
+        x = model.add("Add", x, attention(model, normal, mask, block, batch, length, width, heads))
         normal = norm(model, x, f"{block}.ln2", width)
         hidden = tanh_gelu(model, linear(model, normal, f"{block}.fc", width, 4 * width))
         x = model.add("Add", x, linear(model, hidden, f"{block}.fc2", 4 * width, width))
     x = norm(model, x, "lnf", width)
     if vocabulary:
         x = model.add("MatMul", x, model.add("Transpose", "wte", perm=[1, 0]))
-    model.save(directory, name, given, x, (batch, length, vocabulary or width))
+    if not samples:
+        model.save(directory, name, x, (batch, length, vocabulary or width), x=given)
+        return
+    logits = model.add("Reshape", x, model.integers(-1, vocabulary))
+    loss = model.add("SoftmaxCrossEntropyLoss", logits, model.add("Reshape", "labels", model.integers(-1)))
+    model.save(directory, name, loss, (), batch, x=given, labels=np.roll(given, -1))
 
 
 def resnet50(directory, name, batch=1):
@@ -125,7 +138,7 @@ def resnet50(directory, name, batch=1):
         filters = model.weight(f"{label}.w", (outputs, inputs, kernel, kernel), (2 / (inputs * kernel**2)) ** 0.5)
         x = model.add("Conv", x, filters, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[kernel // 2] * 4)
         one, zero = np.ones(outputs, np.float32), np.zeros(outputs, np.float32)
-        statistics = [model.constant(v, f"{label}.{s}") for s, v in
+        statistics = [model.parameter(v, f"{label}.{s}") for s, v in
                       (("g", one), ("b", zero), ("m", zero), ("v", one))]
         x = model.add("BatchNormalization", x, *statistics, epsilon=1e-5)
         return model.add("Relu", x) if relu else x
@@ -147,13 +160,13 @@ def resnet50(directory, name, batch=1):
             channels = 4 * width
     x = model.add("Flatten", model.add("GlobalAveragePool", x), axis=1)
     x = model.add("Gemm", x, model.weight("fc.w", (1000, 2048), 0.02), model.weight("fc.b", (1000,), 0.01), transB=1)
-    model.save(directory, name, model.random.standard_normal((batch, 3, 224, 224), dtype=np.float32), x, (batch, 1000))
+    model.save(directory, name, x, (batch, 1000), x=model.random.standard_normal((batch, 3, 224, 224), dtype=np.float32))
 
 
 def one_block(directory, name, body, shape=(4096, 1024)):
     model = Model()
     x = model.random.standard_normal(shape, dtype=np.float32)
-    model.save(directory, name, x, body(model, shape[-1]), shape)
+    model.save(directory, name, body(model, shape[-1]), shape, x=x)
 
 
 def chain(model, width):
@@ -170,6 +183,8 @@ MODELS = {
     "gpt2_12": lambda *at: gpt2(*at, layers=12),
     "gpt2_24": lambda *at: gpt2(*at, layers=24),
     "gpt2_lm": lambda *at: gpt2(*at, layers=12, vocabulary=50257),
+    "gpt2_train": lambda *at: gpt2(*at, layers=12, vocabulary=50257, batch=4, length=64, samples=64),
+    "gpt2_train_half": lambda *at: gpt2(*at, layers=12, vocabulary=50257, batch=2, length=64, samples=64),
     "gpt2_decomposed": lambda *at: gpt2(*at, layers=12, norm=layer_norm_decomposed),
     "resnet50": resnet50,
     "chain20": lambda *at: one_block(*at, chain),
