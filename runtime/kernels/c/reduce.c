@@ -50,14 +50,18 @@ DEFINE_RANGE(double, f64, double)
 DEFINE_RANGE(int64_t, i64, uint64_t)
 DEFINE_RANGE(int32_t, i32, uint32_t)
 
+enum { SQUARE_BLOCK = 1 << 14, SQUARE_PARTS = 256, SQUARE_LANES = 32 };
+
 /* Blocks of one size are summed apart, then in order: the result does not depend on how many threads share them. */
 #define DEFINE_SUM_SQUARES(T, s)                                                                                   \
-    static double square_block_##s(const T *x, int64_t n) {                                                        \
-        double sum[8] = {0};                                                                                       \
-        for (int64_t i = 0; i + 8 <= n; i += 8)                                                                    \
-            for (int l = 0; l < 8; l++) sum[l] = fma((double)x[i + l], (double)x[i + l], sum[l]);                  \
-        for (int64_t i = n - n % 8; i < n; i++) sum[i % 8] = fma((double)x[i], (double)x[i], sum[i % 8]);          \
-        return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));                  \
+    CLONES static double square_block_##s(const T *x, int64_t n) {                                                 \
+        double sum[SQUARE_LANES] = {0};                                                                            \
+        for (int64_t i = 0; i + SQUARE_LANES <= n; i += SQUARE_LANES)                                              \
+            for (int l = 0; l < SQUARE_LANES; l++) sum[l] += (double)x[i + l] * (double)x[i + l];                  \
+        for (int64_t i = n - n % SQUARE_LANES; i < n; i++) sum[i % SQUARE_LANES] += (double)x[i] * (double)x[i];   \
+        for (int width = SQUARE_LANES / 2; width > 0; width /= 2)                                                  \
+            for (int l = 0; l < width; l++) sum[l] += sum[l + width];                                              \
+        return sum[0];                                                                                             \
     }                                                                                                              \
     void rt_sum_squares_##s(double *y, const T *x, int64_t n) {                                                    \
         double part[SQUARE_PARTS], total = 0;                                                                      \
@@ -71,8 +75,6 @@ DEFINE_RANGE(int32_t, i32, uint32_t)
         }                                                                                                          \
         *y = total;                                                                                                \
     }
-
-enum { SQUARE_BLOCK = 1 << 14, SQUARE_PARTS = 256 };
 
 DEFINE_SUM_SQUARES(float, f32)
 DEFINE_SUM_SQUARES(double, f64)
