@@ -11,7 +11,7 @@
 
 enum {
     PARALLEL_ELEMENTS = 1 << 15, /* below, starting threads costs more than it gives */
-    MAX_OPERANDS = 8
+    MAX_OPERANDS = EXPR_INPUTS
 };
 
 struct kernels {
@@ -49,6 +49,7 @@ struct loops {
     int n;
     int64_t extent[MAX_NDIM], stride[MAX_OPERANDS][MAX_NDIM];
     const char *operand[MAX_OPERANDS]; /* as it is spelled in the expression */
+    const char *result[EXPR_VALUES];   /* parameters */
 };
 
 /* Strides of an input in the output's loops; 0 where it is repeated. */
@@ -128,21 +129,33 @@ static enum rt_dtype computed_in(const struct loops *l) {
     return dtype;
 }
 
-/* Binds the value of an element, and the names it is made from; true if they need a block. */
+static void name_value(const struct loops *l, struct tmpl_env *env, const char *name, const char *value) {
+    struct tmpl_env *named = tmpl_entry(env, "named");
+    tmpl_setf(named, "v", "const %s %s", rt_dtypes[computed_in(l)].c_type, name);
+    tmpl_set(named, "value", value);
+}
+
+static const char *expression_text(const struct loops *l, const struct target *target, const struct expr *e) {
+    struct strbuf out;
+    strbuf_init(&out, l->arena);
+    expr_print(&out, target, e, computed_in(l), spell, l);
+    return strbuf_text(&out);
+}
+
+/* Binds the values of an element, and the names they are made from; true if they need a block. Several values are all known
+ * before the first is stored: it may lie on an operand. */
 static bool bind_chain(const struct loops *l, const struct target *target, struct tmpl_env *env) {
     const struct expr_chain *chain = expr_parse_chain(l->arena, attr_text(l->node, "expr", ""), l->node->ninputs);
-    struct strbuf value;
-    for (int i = 0; i < chain->nnamed; i++) {
-        struct tmpl_env *named = tmpl_entry(env, "named");
-        struct strbuf out;
-        strbuf_init(&out, l->arena);
-        expr_print(&out, target, chain->named[i], computed_in(l), spell, l);
-        tmpl_setf(named, "v", "const %s v%d", rt_dtypes[computed_in(l)].c_type, i);
-        tmpl_set(named, "value", strbuf_text(&out));
+    for (int i = 0; i < chain->nnamed; i++)
+        name_value(l, env, arena_printf(l->arena, "v%d", i), expression_text(l, target, chain->named[i]));
+    const char *value = expression_text(l, target, chain->value[0]);
+    if (chain->nvalues > 1) name_value(l, env, "y0", value);
+    tmpl_set(env, "value", chain->nvalues > 1 ? "y0" : value);
+    for (int i = 1; i < chain->nvalues; i++) {
+        struct tmpl_env *other = tmpl_entry(env, "others");
+        tmpl_set(other, "other", l->result[i]);
+        tmpl_set(other, "is", expression_text(l, target, chain->value[i]));
     }
-    strbuf_init(&value, l->arena);
-    expr_print(&value, target, chain->value, computed_in(l), spell, l);
-    tmpl_set(env, "value", strbuf_text(&value));
     return chain->nnamed && l->n;
 }
 
@@ -163,17 +176,31 @@ static const char *type_name(const struct loops *l, int tensor) {
     return rt_dtypes[l->graph->tensors.at[tensor].dtype].c_type;
 }
 
+/* The output that lies where input `k` does, -1 if none. */
+static int output_at(const struct plan_class *class, const struct graph *graph, const struct node *node, int k) {
+    for (int o = 0; o < node->noutputs; o++) {
+        int in_place = rankplan_in_place(class, graph, node, o);
+        if (in_place >= 0 && node->inputs[in_place] == node->inputs[k]) return o;
+    }
+    return -1;
+}
+
 /* Parameters of the function, and how each input is spelled in the expression. */
 static void bind_operands(struct loops *l, struct tmpl_env *env) {
-    static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"};
+    static const char *const results[] = {"y", "y1", "y2", "y3"};
+    _Static_assert(sizeof names / sizeof *names == EXPR_INPUTS, "a name for each input");
+    _Static_assert(sizeof results / sizeof *results == EXPR_VALUES, "a name for each result");
     struct strbuf parameters;
-    int in_place = rankplan_in_place(l->class, l->graph, l->node);
     strbuf_init(&parameters, l->arena);
-    strbuf_printf(&parameters, "%s *restrict y", type_name(l, l->node->outputs[0]));
+    for (int o = 0; o < l->node->noutputs; o++) {
+        l->result[o] = results[o];
+        strbuf_printf(&parameters, "%s%s *restrict %s", o ? ", " : "", type_name(l, l->node->outputs[o]), results[o]);
+    }
     for (int k = 0; k < l->node->ninputs; k++) {
-        int tensor = l->node->inputs[k];
-        if (in_place >= 0 && tensor == l->node->inputs[in_place]) {
-            l->operand[k] = arena_printf(l->arena, "y[%s]", index_text(l, l->stride[k]));
+        int tensor = l->node->inputs[k], output = output_at(l->class, l->graph, l->node, k);
+        if (output >= 0) {
+            l->operand[k] = arena_printf(l->arena, "%s[%s]", results[output], index_text(l, l->stride[k]));
             continue;
         }
         if (rankplan_is_literal(l->graph, l->node, k)) {
@@ -234,6 +261,7 @@ static int function_of(struct kernels *kernels, struct loops *l) {
     make_loops(l);
     bind_operands(l, env);
     tmpl_list(env, "named");
+    tmpl_list(env, "others");
     bool block = !l->node->op->expr && bind_chain(l, kernels->target, env);
     if (l->node->op->expr) tmpl_set(env, "value", value_text(l, kernels->target));
     tmpl_set(env, "block", block ? "yes" : "");
@@ -248,14 +276,16 @@ const char *elementwise_call(struct kernels *kernels, const struct rankplan *pla
     int function = function_of(kernels, &l);
     struct strbuf out;
     strbuf_init(&out, kernels->arena);
-    *tensors = ARENA_ARRAY(kernels->arena, int, l.node->ninputs + 1);
-    (*tensors)[0] = l.node->outputs[0];
-    *n = 1;
-    strbuf_printf(&out, "%s(\001", kernels->names.at[function]);
-    int in_place = rankplan_in_place(class, plan->graph, l.node);
+    *tensors = ARENA_ARRAY(kernels->arena, int, l.node->ninputs + l.node->noutputs);
+    *n = 0;
+    strbuf_printf(&out, "%s(", kernels->names.at[function]);
+    for (int o = 0; o < l.node->noutputs; o++) {
+        (*tensors)[(*n)++] = l.node->outputs[o];
+        strbuf_puts(&out, o ? ", \001" : "\001");
+    }
     for (int k = 0; k < l.node->ninputs; k++) {
         if (rankplan_is_literal(plan->graph, l.node, k)) continue;
-        if (in_place >= 0 && l.node->inputs[k] == l.node->inputs[in_place]) continue;
+        if (output_at(class, plan->graph, l.node, k) >= 0) continue;
         (*tensors)[(*n)++] = l.node->inputs[k];
         strbuf_puts(&out, ", \001");
     }
@@ -303,6 +333,7 @@ const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan 
     int y = l.node->outputs[0];
     bind_beside(&l, env);
     tmpl_list(env, "named");
+    tmpl_list(env, "others");
     bind_chain(&l, kernels->target, env);
     tmpl_setf(env, "columns", "%lld", (long long)class->dims[y][plan->graph->tensors.at[y].ndim - 1]);
     int function = shared_function(kernels, env, kernels->target->epilogue_template, "epilogue");

@@ -22,9 +22,11 @@ struct pattern_tensor {
     struct pattern_dim dim[MAX_NDIM + 1];
 };
 
+enum { MAX_TENSORS = 16 };
+
 struct pattern {
     int ninputs, ntensors;
-    struct pattern_tensor tensor[12];
+    struct pattern_tensor tensor[MAX_TENSORS];
 };
 
 void dims_init(struct dims *dims, struct arena *arena, int ninputs, int noutputs) {
@@ -115,7 +117,7 @@ static const char *parse_alternative(const char *s, struct pattern *pattern) {
         if (arrow) pattern->ninputs = pattern->ntensors;
         if (arrow || *s == ',') {
             s += arrow ? 2 : 1;
-            if (pattern->ntensors == 12) BUG("too many tensors in an annotation");
+            if (pattern->ntensors == MAX_TENSORS) BUG("too many tensors in an annotation");
             tensor = &pattern->tensor[pattern->ntensors++];
             continue;
         }

@@ -53,12 +53,11 @@ const void *eval_bytes(struct graph *graph, const struct tensor *tensor) {
 /* Elementwise -----------------------------------------------------------------------------------------------------
  */
 
-enum { MAX_OPERANDS = 8 };
 
 /* One element: the inputs there, and the values named so far. */
 struct point {
     const struct eval *eval;
-    struct number value[MAX_OPERANDS], named[EXPR_NAMED];
+    struct number value[EXPR_INPUTS], named[EXPR_NAMED];
 };
 
 static struct number look_up(const void *env, const char *name) {
@@ -77,7 +76,7 @@ static const struct expr_chain *chain_of(const struct eval *eval) {
     struct arena *arena = eval->graph->arena;
     if (!eval->node->op->expr) return expr_parse_chain(arena, attr_text(eval->node, "expr", ""), eval->node->ninputs);
     struct expr_chain *chain = ARENA_NEW(arena, struct expr_chain);
-    chain->value = expr_parse(arena, eval->node->op->expr);
+    chain->value[chain->nvalues++] = expr_parse(arena, eval->node->op->expr);
     return chain;
 }
 
@@ -101,7 +100,7 @@ static void eval_elementwise(struct eval *eval) {
             point.value[k] =
                 eval_load(eval->x[k], eval->in[k]->dtype, broadcast_offset(eval->in[k], eval->out, at));
         for (int v = 0; v < chain->nnamed; v++) point.named[v] = expr_eval(chain->named[v], look_up, &point);
-        eval_store(eval->y, eval->out->dtype, i++, expr_eval(chain->value, look_up, &point));
+        eval_store(eval->y, eval->out->dtype, i++, expr_eval(chain->value[0], look_up, &point));
     } while (eval_next(at, eval->out->dims, eval->out->ndim));
 }
 

@@ -354,15 +354,16 @@ static bool take_name(struct parser *p, int n) {
 const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text, int ninputs) {
     struct parser p = {.arena = arena, .at = text};
     struct expr_chain *chain = ARENA_NEW(arena, struct expr_chain);
-    while (!chain->value && !p.failed) {
-        bool named = chain->nnamed < EXPR_NAMED && take_name(&p, chain->nnamed);
+    for (bool more = true; more && !p.failed;) {
+        bool named = !chain->nvalues && chain->nnamed < EXPR_NAMED && take_name(&p, chain->nnamed);
         const struct expr *e = parse_choice(&p);
-        if (p.failed || !is_valid(e, ninputs, chain->nnamed)) return NULL;
+        if (p.failed || chain->nvalues == EXPR_VALUES || !is_valid(e, ninputs, chain->nnamed)) return NULL;
         if (named)
             chain->named[chain->nnamed++] = e;
         else
-            chain->value = e;
+            chain->value[chain->nvalues++] = e;
         if (named) expect(&p, ";");
+        more = named || take(&p, ",");
     }
     while (*p.at == ' ') p.at++;
     return p.failed || *p.at ? NULL : chain;

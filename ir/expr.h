@@ -26,13 +26,13 @@ struct expr {
 /* The parsed text; BUG at a syntax error, since expressions are in the source. */
 const struct expr *expr_parse(struct arena *arena, const char *text);
 
-/* Several expressions in one text, "v0 = a + b; v1 = exp(v0); v0 * v1": each but the last is named v0, v1, ... in order, and
- * may be read by later ones. For texts that may be hostile: NULL if anything is wrong, an unknown function or a name other
- * than inputs a, b, .. (ninputs of them) and earlier v's included. */
-enum { EXPR_NAMED = 32 };
+/* Several expressions in one text, "v0 = a + b; v1 = exp(v0); v0 * v1, v0": those before the semicolons are named v0, v1, ...
+ * in order, and may be read by later ones; then comes the value, or several. For texts that may be hostile: NULL if anything
+ * is wrong, an unknown function or a name other than inputs a, b, .. (ninputs of them) and earlier v's included. */
+enum { EXPR_NAMED = 32, EXPR_VALUES = 4, EXPR_INPUTS = 12 };
 struct expr_chain {
-    int nnamed;
-    const struct expr *named[EXPR_NAMED], *value;
+    int nnamed, nvalues;
+    const struct expr *named[EXPR_NAMED], *value[EXPR_VALUES];
 };
 const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text, int ninputs);
 

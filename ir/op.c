@@ -127,12 +127,13 @@ static int refuse_count(const struct graph *graph, int node, struct diags *diags
 /* Checks that there are as many operands as the row says, which dims_fn hooks rely on. */
 static int check_operands(const struct graph *graph, int id, struct diags *diags) {
     const struct node *node = &graph->nodes.at[id];
-    int least, most, results = (int)strlen(strchr(node->op->types, '>') + 1);
+    const char *letters = strchr(node->op->types, '>') + 1;
+    int least, most, results = (int)strcspn(letters, "*");
     count_inputs(node->op, &least, &most);
     if (node->ninputs < least)
         return refuse_count(graph, id, diags, "takes at least", least, "input", node->ninputs);
     if (node->ninputs > most) return refuse_count(graph, id, diags, "takes at most", most, "input", node->ninputs);
-    if (node->noutputs != results)
+    if (letters[results] ? node->noutputs < results : node->noutputs != results)
         return refuse_count(graph, id, diags, "gives", results, "output", node->noutputs);
     for (int i = 0; i < node->ninputs; i++)
         if (node->inputs[i] < 0 && input_letter(node->op, i)[1] != '?')
@@ -172,7 +173,7 @@ static enum rt_dtype result_type(const struct graph *graph, const struct node *n
         *bad = i;
         return RT_DTYPE_NONE;
     }
-    char result = node->op->types[strlen(node->op->types) - 1];
+    char result = strchr(node->op->types, '>')[1];
     if (result == 'b') return RT_BOOL;
     if (result == 'l') return RT_I64;
     if (result == '@') return rt_dtype_by_name(attr_text(node, "to", "f32"));

@@ -12,13 +12,17 @@
 #include "passes/pipeline.h"
 
 /* MAX_HEIGHT: of what a node takes in; its own expression and the text's depth must have room above it. */
-enum { MAX_INPUTS = 8, MAX_NAMED = EXPR_NAMED, MAX_HEIGHT = EXPR_DEPTH / 2 };
+enum { MAX_INPUTS = EXPR_INPUTS, MAX_NAMED = EXPR_NAMED, MAX_HEIGHT = EXPR_DEPTH / 2 };
 
 /* The expression of a node with all that it took in. Leaves are numbers, inputs "#<tensor>", and names "v<i>". */
 struct chain {
     int ninputs, inputs[MAX_INPUTS];
     int nnamed;
     const struct expr *named[MAX_NAMED], *value;
+    int nresults; /* values that are wanted beside its own: which tensors, and their names */
+    struct {
+        int tensor, name;
+    } results[EXPR_VALUES - 1];
     int nodes;
 };
 
@@ -26,6 +30,7 @@ struct fuser {
     struct graph *graph;
     struct uses uses;
     bool *kept;            /* per tensor: an output or an update */
+    bool *updates;         /* per tensor: an update, and no output */
     struct chain **chains; /* per node, NULL: not elementwise in floats */
     int *root;             /* per node: the node whose chain it is in, itself if it heads one */
 };
@@ -204,7 +209,11 @@ static void make_chain(struct fuser *f, int id) {
     f->chains[id] = chain;
 }
 
-/* Values with several readers --------------------------------------------------------------------------------------- */
+/* Values with several readers ----------------------------------------------------------------------------------------
+ *
+ * Note [One pass]
+ * A value whose readers are all in one chain is computed there, under a name. If it is also what a state becomes, it is a
+ * further result of the chain: so the moments of an optimizer and the parameter are updated in one loop. */
 
 static int root_of(const struct fuser *f, int node) {
     while (f->root[node] != node) node = f->root[node];
@@ -216,7 +225,8 @@ static int encloses(const struct fuser *f, int id, int tensor) {
     const struct tensor *t = &f->graph->tensors.at[tensor];
     const struct node *node = &f->graph->nodes.at[id];
     int p = t->producer;
-    if (p < 0 || !f->chains[p] || f->root[p] != p || f->kept[tensor] || t->dtype == RT_BOOL) return -1;
+    if (p < 0 || !f->chains[p] || f->root[p] != p || t->dtype == RT_BOOL) return -1;
+    if (f->kept[tensor] && !f->updates[tensor]) return -1;
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
         if (!f->chains[f->uses.users[u]] || root_of(f, f->uses.users[u]) != id) return -1;
     bool alike = f->graph->nodes.at[p].stage == node->stage && f->graph->nodes.at[p].phase == node->phase &&
@@ -224,14 +234,23 @@ static int encloses(const struct fuser *f, int id, int tensor) {
     return alike && same_part(t, &f->graph->tensors.at[node->outputs[0]]) ? p : -1;
 }
 
+static void add_result(struct chain *chain, int tensor, int name) {
+    chain->results[chain->nresults].tensor = tensor;
+    chain->results[chain->nresults++].name = name;
+}
+
 /* Puts the producer's chain before the chain of `id`, its value under a name. False: no room. */
 static bool put_before(struct fuser *f, int id, int producer, int tensor) {
     const struct chain *tail = f->chains[id], *head = f->chains[producer];
     struct chain *joined = ARENA_NEW(f->graph->arena, struct chain);
     struct renaming renaming = {.n = 0};
-    if (head->nnamed + 1 + tail->nnamed > MAX_NAMED) return false;
+    int nresults = head->nresults + f->updates[tensor] + tail->nresults;
+    if (head->nnamed + 1 + tail->nnamed > MAX_NAMED || nresults >= EXPR_VALUES) return false;
     *joined = *head;
     joined->nodes += tail->nodes;
+    if (f->updates[tensor]) add_result(joined, tensor, head->nnamed);
+    for (int i = 0; i < tail->nresults; i++)
+        add_result(joined, tail->results[i].tensor, tail->results[i].name + head->nnamed + 1);
     joined->named[joined->nnamed] = head->value;
     renaming.names[renaming.n] = input_name(f, tensor);
     renaming.by[renaming.n++] = leaf(f, value_name(f, joined->nnamed++));
@@ -277,10 +296,15 @@ static int fused_node(const struct fuser *f, int id, const struct chain *chain) 
     for (int i = 0; i < chain->nnamed; i++)
         strbuf_printf(&text, "v%d = %s; ", i, expr_format(graph->arena, substitute(f, chain->named[i], &letters)));
     strbuf_puts(&text, expr_format(graph->arena, substitute(f, chain->value, &letters)));
+    int outputs[EXPR_VALUES] = {node.outputs[0]};
+    for (int i = 0; i < chain->nresults; i++) {
+        strbuf_printf(&text, ", v%d", chain->results[i].name);
+        outputs[1 + i] = chain->results[i].tensor;
+    }
     struct attr attrs[] = {attr_of_text("expr", strbuf_text(&text)),
                            attr_of_text("to", rt_dtypes[type_of(f, node.outputs[0])].name)};
-    int fused = graph_add_node(graph, op_named("Fused"), node.name, chain->ninputs, chain->inputs, 1, node.outputs,
-                               2, attrs);
+    int fused = graph_add_node(graph, op_named("Fused"), node.name, chain->ninputs, chain->inputs,
+                               1 + chain->nresults, outputs, 2, attrs);
     memcpy(graph->nodes.at[fused].split, node.split, sizeof node.split);
     graph->nodes.at[fused].stage = node.stage;
     graph->nodes.at[fused].phase = node.phase;
@@ -308,8 +332,13 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
     f.chains = ARENA_ARRAY(graph->arena, struct chain *, graph->nodes.n + 1);
     f.root = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
     for (int id = 0; id < graph->nodes.n; id++) f.root[id] = id;
-    for (int i = 0; i < graph->outputs.n; i++) f.kept[graph->outputs.at[i]] = true;
+    f.updates = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->updates.n; i++) f.kept[graph->updates.at[i].value] = true;
+    for (int i = 0; i < graph->updates.n; i++) f.updates[graph->updates.at[i].value] = true;
+    for (int i = 0; i < graph->outputs.n; i++) {
+        f.kept[graph->outputs.at[i]] = true;
+        f.updates[graph->outputs.at[i]] = false;
+    }
     for (int i = 0; i < graph->order.n; i++)
         if (is_fusible(&f, &graph->nodes.at[graph->order.at[i]])) make_chain(&f, graph->order.at[i]);
     for (int i = graph->order.n - 1; i >= 0; i--)

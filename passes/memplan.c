@@ -329,14 +329,15 @@ static int walk_class(struct walk *w, struct diags *diags) {
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         int part = rankplan_part(w->class, node);
-        bool writes = node->op->class != OP_VIEW && part & STAGE_WRITES;
-        bool in_place = writes && rankplan_in_place(w->class, graph, node) >= 0;
+        int results = node->op->class != OP_VIEW && part & STAGE_WRITES ? node->noutputs : 0;
         /* Read after the write, but in place: a kernel's result must not lie on its operands. */
-        if (writes && !in_place) write_value(w, w->plan->root[node->outputs[0]]);
+        for (int o = 0; o < results; o++)
+            if (rankplan_in_place(w->class, graph, node, o) < 0) write_value(w, w->plan->root[node->outputs[o]]);
         for (int k = 0; k < node->ninputs && part & STAGE_READS; k++)
             if (node->inputs[k] >= 0 && !is_intact(w, node->inputs[k]))
                 return lost(w, diags, node_place(graph, graph->order.at[i]), node->inputs[k]);
-        if (in_place) write_value(w, w->plan->root[node->outputs[0]]);
+        for (int o = 0; o < results; o++)
+            if (rankplan_in_place(w->class, graph, node, o) >= 0) write_value(w, w->plan->root[node->outputs[o]]);
     }
     for (int i = 0; i < graph->outputs.n; i++)
         if (!is_intact(w, graph->outputs.at[i])) return lost(w, diags, graph->name, graph->outputs.at[i]);

@@ -92,8 +92,8 @@ static void mark_shared(struct rankplan *plan) {
         if (graph->tensors.at[t].kind != TENSOR_VALUE) plan->shared[t] = false;
 }
 
-int rankplan_in_place(const struct plan_class *class, const struct graph *graph, const struct node *node) {
-    const struct plan_place *out = &class->place[node->outputs[0]];
+int rankplan_in_place(const struct plan_class *class, const struct graph *graph, const struct node *node, int output) {
+    const struct plan_place *out = &class->place[node->outputs[output]];
     if (node->op->class != OP_ELEMENTWISE) return -1;
     for (int k = 0; k < node->ninputs; k++) {
         const struct plan_place *in = &class->place[node->inputs[k]];

@@ -58,8 +58,8 @@ void rankplan_make(struct rankplan *plan, struct graph *graph);
 /* A constant of one element, read by elementwise operators only as a number in the code. */
 bool rankplan_is_literal(const struct graph *graph, const struct node *node, int operand);
 
-/* The operand where an elementwise node's result lies, on ranks of the class (Note [In place] in memplan.c); -1: none. */
-int rankplan_in_place(const struct plan_class *class, const struct graph *graph, const struct node *node);
+/* The operand where output `output` of an elementwise node lies, on ranks of the class (Note [In place] in memplan.c); -1: none. */
+int rankplan_in_place(const struct plan_class *class, const struct graph *graph, const struct node *node, int output);
 
 /* stage_part() for ranks of the class. */
 int rankplan_part(const struct plan_class *class, const struct node *node);

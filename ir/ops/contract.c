@@ -33,7 +33,8 @@ static int bind_epilogue(struct dims *dims, const struct graph *graph, const str
     int beside = node->ninputs - 2;
     int64_t result = attr_int(node, "result", -1);
     if (!attr_int(node, "packed", 0)) return refuse(dims, why, "only packed products have an expression");
-    if (result < 0 || result > beside || !expr_parse_chain(dims->arena, attr_text(node, "expr", ""), beside + 1))
+    const struct expr_chain *chain = expr_parse_chain(dims->arena, attr_text(node, "expr", ""), beside + 1);
+    if (result < 0 || result > beside || !chain || chain->nvalues != 1)
         return refuse(dims, why, "expr is no expression of the product and %d more inputs", beside);
     dims->ninputs = node->ninputs;
     dims->operand = ARENA_ARRAY(dims->arena, struct operand, node->ninputs + 1);

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "ir/base/str.h"
+#include "ir/expr.h"
 #include "runtime/base/checked.h"
 
 static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
@@ -23,21 +25,18 @@ DIMS_FN(dims_same) {
     return 0;
 }
 
-/* "*, *, .. -> *". */
+/* "*, *, .. -> *, ..". */
 DIMS_FN(dims_fused) {
-    static const char *const text[] = {NULL,
-                                       "* -> *",
-                                       "*, * -> *",
-                                       "*, *, * -> *",
-                                       "*, *, *, * -> *",
-                                       "*, *, *, *, * -> *",
-                                       "*, *, *, *, *, * -> *",
-                                       "*, *, *, *, *, *, * -> *",
-                                       "*, *, *, *, *, *, *, * -> *"};
-    if (node->ninputs < 1 || node->ninputs > 8) return refuse(dims, why, "takes 1 to 8 inputs");
-    if (!expr_parse_chain(dims->arena, attr_text(node, "expr", ""), node->ninputs))
-        return refuse(dims, why, "expr is no expression of its inputs");
-    return dims_bind_text(dims, text[node->ninputs], graph, node, why);
+    struct strbuf text;
+    if (node->ninputs < 1 || node->ninputs > EXPR_INPUTS)
+        return refuse(dims, why, "takes 1 to %d inputs", EXPR_INPUTS);
+    const struct expr_chain *chain = expr_parse_chain(dims->arena, attr_text(node, "expr", ""), node->ninputs);
+    if (!chain || chain->nvalues != node->noutputs)
+        return refuse(dims, why, "expr is no expression of its inputs for each output");
+    strbuf_init(&text, dims->arena);
+    for (int k = 0; k < node->ninputs; k++) strbuf_puts(&text, k ? ", *" : "*");
+    for (int o = 0; o < node->noutputs; o++) strbuf_puts(&text, o ? ", *" : " -> *");
+    return dims_bind_text(dims, strbuf_text(&text), graph, node, why);
 }
 
 /* Reshape: the finest factors both shapes agree on ----------------------------------------------------------------
