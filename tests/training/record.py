@@ -8,7 +8,11 @@ writes, per case (all of them if no NAME is given),
     DIR/NAME/model.onnx       the forward pass and the loss, with the initial weights
     DIR/NAME/<input>.npy      SAMPLES samples
     DIR/NAME/reference.json   the options of `rankc compile`, and for each number of micro-batches per step the losses,
-                              gradient norms (before clipping) and learning rates of STEPS steps, in f32 and in f64
+                              gradient norms (before clipping) and learning rates of STEPS steps, in f32 and in f64; of
+                              models that know training from evaluation, also what they are in evaluation after them:
+                              the mean loss over whole micro-batches, and running statistics
+
+Dropout is done by masks of Philox, as rankc's are (opcheck/reference.py).
 
 A step's micro-batches are taken in order, going on from the start when the samples end. The gradient is that of the mean
 loss of the micro-batches. It needs PyTorch and torchvision (written for 1.13 and 0.14, Debian's python3-torch and
@@ -30,6 +34,9 @@ from torchvision.models.vision_transformer import VisionTransformer
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "models"))
 from export import Gpt2Config, Gpt2LmHead, LlamaConfig, LlamaForCausalLM, Mlp  # noqa: E402
 from exporting import randomize  # noqa: E402
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs" / "opcheck"))
+from reference import dropout  # noqa: E402
 
 STEPS, SAMPLES = 20, 14
 MICRO_BATCHES = (1, 2, 3, 4, 8, 12)  # of 1 to 3 units that accumulate 1 or 4
@@ -83,6 +90,44 @@ class GroupNormNet(nn.Module):
         x = nn.functional.silu(self.pointwise(self.depthwise(x)))
         x = nn.functional.avg_pool2d(x, 2, stride=1, padding=1, count_include_pad=False)
         return self.fc(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+class BatchNormNet(nn.Module):
+    """Normalised images and vectors; one layer is used twice, and updates its statistics twice."""
+
+    def __init__(self, width=6, classes=5):
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(width, momentum=0.3)
+        self.conv = nn.Conv2d(width, width, 3, padding=1, groups=2)
+        self.hidden = nn.Linear(6 * width, 16)
+        self.hidden_norm = nn.BatchNorm1d(16)
+        self.instance = nn.InstanceNorm2d(width, affine=True)
+        self.fc = nn.Linear(16, classes)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.stem(x)))
+        x = nn.functional.silu(self.instance(self.norm(self.conv(x))))
+        x = self.hidden_norm(self.hidden(nn.functional.avg_pool2d(x, 3).flatten(1)))
+        return self.fc(torch.relu(x))
+
+
+class Dropout(nn.Module):
+    """The number-th dropout of a model, at a place that training sets."""
+    place = {"step": 0, "micro": 0}
+
+    def __init__(self, number, ratio):
+        super().__init__()
+        self.number, self.ratio = number, ratio
+
+    def forward(self, x):
+        if torch.onnx.is_in_onnx_export():
+            return nn.functional.dropout(x, self.ratio, True)
+        if not self.training:
+            return x
+        ones, place = numpy.ones(x.shape), self.place
+        mask = dropout(ones, 1, place["step"], place["micro"], {"key": self.number, "ratio": self.ratio})
+        return x * torch.from_numpy(mask).to(x.dtype)
 
 
 class RegressionLoss(nn.Module):
@@ -170,6 +215,14 @@ CASES = {
                     lambda m: torch.optim.Adagrad(m.parameters(), lr=0.02, lr_decay=0.1, weight_decay=0.01), 0.5),
     "cnn": (lambda: ClassifierLoss(GroupNormNet()), image_data(3, 13, 10, 5), 13, "adamw:lr=0.002",
             lambda m: torch.optim.AdamW(m.parameters(), lr=0.002), 0),
+    "cnn_bn": (lambda: ClassifierLoss(BatchNormNet()), image_data(6, 9, 8, 5), 15, "sgd:lr=0.002,momentum=0.9",
+               lambda m: torch.optim.SGD(m.parameters(), lr=0.002, momentum=0.9), 0),
+    "cnn_bn_13": (lambda: ClassifierLoss(BatchNormNet()), image_data(6, 9, 8, 5), 13, "sgd:lr=0.005",
+                  lambda m: torch.optim.SGD(m.parameters(), lr=0.005), 0),
+    "mlp_dropout": (lambda: RegressionLoss(nn.Sequential(Dropout(0, 0.2), nn.Linear(13, 29), nn.ReLU(), Dropout(1, 0.5),
+                                                         nn.Linear(29, 31), nn.Tanh(), Dropout(2, 0.1), nn.Linear(31, 5))),
+                    vector_data(3, 13, 5), 13, "sgd:lr=0.02",
+                    lambda m: torch.optim.SGD(m.parameters(), lr=0.02), 0),
     "vit": (lambda: ClassifierLoss(VisionTransformer(image_size=12, patch_size=4, num_layers=2, num_heads=4, hidden_dim=24,
                                                      mlp_dim=44, num_classes=5)),
             image_data(3, 12, 12, 5), 14, "adamw:lr=0.0003", lambda m: torch.optim.AdamW(m.parameters(), lr=0.0003), 1.0),
@@ -201,10 +254,11 @@ def train(module, make_optimizer, data, batch, micro_batches, clip, make_schedul
     dtype = next(module.parameters()).dtype
     losses, norms, rates, at = [], [], [], 0
     base = optimizer.defaults["lr"]
-    for _ in range(STEPS):
+    for number in range(STEPS):
         optimizer.zero_grad()
         step = 0.0
-        for _ in range(micro_batches):
+        for micro in range(micro_batches):
+            Dropout.place.update(step=number + 1, micro=micro)
             rows = [(at + i) % SAMPLES for i in range(batch)]
             at += batch
             arguments = [torch.from_numpy(value[rows]) for value in data.values()]
@@ -218,7 +272,20 @@ def train(module, make_optimizer, data, batch, micro_batches, clip, make_schedul
         optimizer.step()
         if schedule:
             schedule.step()
-    return {"loss": losses, "grad_norm": norms, "lr": rates}
+    return {"loss": losses, "grad_norm": norms, "lr": rates, **evaluation(module, data, batch, dtype)}
+
+
+def evaluation(module, data, batch, dtype):
+    """The loss in evaluation and the running statistics, of a model that has a mode of evaluation."""
+    if not any(isinstance(part, (nn.BatchNorm1d, nn.BatchNorm2d, Dropout)) for part in module.modules()):
+        return {}
+    module.eval()
+    losses = []
+    for at in range(0, SAMPLES - batch + 1, batch):
+        arguments = [torch.from_numpy(value[at:at + batch]) for value in data.values()]
+        losses.append(module(*[a.to(dtype) if a.is_floating_point() else a for a in arguments]).item())
+    running = {name: value.tolist() for name, value in module.named_buffers() if "running" in name}
+    return {"eval_loss": sum(losses) / len(losses), "running": running}
 
 
 def record(name, folder):

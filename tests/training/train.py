@@ -4,16 +4,20 @@
     train.py --rankc RANKC [--plans PLAN,...] [CASE...]
 
 Losses, gradient norms and learning rates are within 1e-5 of PyTorch's in f64 at every step, whatever the plan, which `rankc
-verify` proves. A plan is "policy@units"; each unit has 1 or 4 micro-batches a step."""
+verify` proves. So is the loss in evaluation after the last step, and so are running statistics, where the case has them and
+there is one unit: others have statistics of their own. A plan is "policy@units"; each unit has 1 or 4 micro-batches a step."""
 import argparse
+import glob
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-CASES = ["mlp", "mlp_nesterov", "mlp_adagrad", "mlp_cosine", "mlp_linear", "mlp_annealed", "cnn", "vit", "gpt2", "llama"]
+CASES = ["mlp", "mlp_nesterov", "mlp_adagrad", "mlp_cosine", "mlp_linear", "mlp_annealed", "mlp_dropout", "cnn", "cnn_bn",
+         "cnn_bn_13", "vit", "gpt2", "llama"]
 PLANS = ["dp@1", "dp@2", "dp@3", "tp:tensor=2@1", "tp:tensor=4@1", "data:data=2@1",
          "hybrid:tensor=2,data=2@1", "tp:tensor=2@2"]
 ACCUMULATE, BOUND = (1, 4), 1e-5
@@ -45,9 +49,48 @@ def train(rankc, case, policy, units, accumulate, reference, work):
     call(rankc, "verify", out, "-q")
     data = [word for name in reference["inputs"] for word in ("--data", f"{name}={folder}/{name}.npy")]
     steps = len(next(iter(reference["steps"].values()))["f32"]["loss"])
+    if "eval_loss" in next(iter(reference["steps"].values()))["f64"]:
+        data += [word for name in reference["inputs"] for word in ("--eval-data", f"{name}={folder}/{name}.npy")]
+        data += ["--eval-every", str(steps), "--checkpoint-dir", os.path.join(work, f"checkpoints{accumulate}")]
     call(rankc, "train", out, *data, "--steps", str(steps), "--log", log, "--threads", "1")
     with open(log) as lines:
         return [json.loads(line) for line in lines]
+
+
+def tensors_of(path):
+    """The f32 tensors of a safetensors file."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        data = file.read()
+    header.pop("__metadata__", None)
+    return {name: struct.unpack(f"<{(e['data_offsets'][1] - e['data_offsets'][0]) // 4}f", data[slice(*e["data_offsets"])])
+            for name, e in header.items()}
+
+
+def kept(work, accumulate):
+    """What the last checkpoint has of the parameters."""
+    tensors = {}
+    for path in glob.glob(os.path.join(work, f"checkpoints{accumulate}", "step-*", "parameters-*.safetensors")):
+        tensors.update(tensors_of(path))
+    return tensors
+
+
+def differences(metrics, expected, whole, tensors):
+    """What is compared: the name, our number, PyTorch's, and what the difference is relative to."""
+    steps = [line for line in metrics if "loss" in line]
+    for key in ("loss", "grad_norm", "lr"):
+        if len(steps) != len(expected[key]):
+            raise Wrong(f"{len(steps)} steps")
+        for step, (line, value) in enumerate(zip(steps, expected[key])):
+            yield f"step {step + 1}: {key}", line[key], value, value
+    if "eval_loss" not in expected or (expected["running"] and not whole):
+        return
+    loss = [line["eval_loss"] for line in metrics if "eval_loss" in line][-1]
+    yield "evaluation", loss, expected["eval_loss"], expected["eval_loss"]
+    for name, values in expected["running"].items():
+        found = tensors[name]
+        if len(found) == len(values):  # not a part
+            yield from ((f"{name}[{i}]", a, b, max(map(abs, values))) for i, (a, b) in enumerate(zip(found, values)))
 
 
 def check(rankc, case, plan, work):
@@ -60,14 +103,11 @@ def check(rankc, case, plan, work):
         micro_batches = int(units) * accumulate
         expected = reference["steps"][str(micro_batches)]["f64"]
         metrics = train(rankc, case, policy, int(units), accumulate, reference, work)
-        for key in ("loss", "grad_norm", "lr"):
-            if len(metrics) != len(expected[key]):
-                raise Wrong(f"{len(metrics)} steps")
-            for step, (line, value) in enumerate(zip(metrics, expected[key])):
-                difference = abs(line[key] - value) / abs(value) if value else abs(line[key])
-                worst = max(worst, difference)
-                if not difference <= BOUND:
-                    raise Wrong(f"step {step + 1} of {micro_batches} micro-batches: {key} {line[key]}, PyTorch {value}")
+        for name, ours, value, scale in differences(metrics, expected, units == "1", kept(work, accumulate)):
+            difference = abs(ours - value) / (abs(scale) or 1)
+            worst = max(worst, difference)
+            if not difference <= BOUND:
+                raise Wrong(f"{micro_batches} micro-batches: {name} {ours}, PyTorch {value}")
     return worst
 
 
