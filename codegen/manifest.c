@@ -349,7 +349,7 @@ const char *manifest_text(const struct manifest *m) {
     put_key(w, "graph", m->graph_key);
     put_key(w, "plan", m->plan_key);
     rt_json_close(w, '}');
-    put_ports(w, "inputs", graph, graph->inputs.n, graph->inputs.at, NULL);
+    put_ports(w, "inputs", graph, graph->inputs.n - graph_gradient_inputs(graph), graph->inputs.at, NULL);
     put_ports(w, "outputs", graph, graph->outputs.n - graph->nmetrics, graph->outputs.at, graph->output_names.at);
     put_ranks(w, m);
     put_communication(w, m);

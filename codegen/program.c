@@ -263,6 +263,7 @@ static void bind_training(struct tmpl_env *env, const struct graph *graph, const
     tmpl_setf(env, "accumulate", "%d", training->accumulate);
     tmpl_setf(env, "units", "%d", training->units);
     tmpl_setf(env, "lr", "%.17g", numbers_value(&training->optimizer.numbers, "lr", 0));
+    tmpl_setf(env, "clip_grad_norm", "%.17g", training->clip_grad_norm);
     tmpl_setf(env, "schedule", "%s, %lld, %lld, %.17g", rt_schedule_rows[training->schedule.kind].id,
               (long long)training->schedule.warmup, (long long)training->schedule.steps, training->schedule.min);
 }
@@ -273,14 +274,21 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     struct arena *arena = graph->arena;
     struct tmpl_env *env = tmpl_env(arena, NULL);
     struct strbuf constants;
+    const int ninputs = graph->inputs.n - graph_gradient_inputs(graph), noutputs = graph->outputs.n - graph->nmetrics,
+              ngradients = graph->nmetrics ? graph->nmetrics - 1 : 0; /* the norm is last */
     *program = (struct program){0};
     if (kernel_check(graph, diags) < 0) return -1;
     strbuf_init(&constants, arena);
     bind_names(env, arena, info);
-    bind_ports(env, graph, "inputs", graph->inputs.n, graph->inputs.at);
-    bind_ports(env, graph, "outputs", graph->outputs.n - graph->nmetrics, graph->outputs.at);
-    tmpl_setf(env, "ninputs", "%d", graph->inputs.n);
-    tmpl_setf(env, "noutputs", "%d", graph->outputs.n - graph->nmetrics);
+    bind_ports(env, graph, "inputs", ninputs, graph->inputs.at);
+    bind_ports(env, graph, "seeds", graph->inputs.n - ninputs, graph->inputs.at + ninputs);
+    bind_ports(env, graph, "outputs", noutputs, graph->outputs.at);
+    bind_ports(env, graph, "gradients", ngradients, graph->outputs.at + noutputs);
+    tmpl_setf(env, "ninputs", "%d", ninputs);
+    tmpl_setf(env, "noutputs", "%d", noutputs);
+    tmpl_setf(env, "nseeds", "%d", graph->inputs.n - ninputs);
+    tmpl_setf(env, "ngradients", "%d", ngradients);
+    tmpl_set(env, "module", graph->inputs.n > ninputs ? "yes" : "");
     bind_training(env, graph, info->training);
     bool has_constants = bind_weights(env, plan, info, &constants);
     bind_states(env, plan);

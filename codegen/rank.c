@@ -236,9 +236,10 @@ static void put_loop(struct function *step, const struct stretch *stretch, int n
     step->said = NULL;
 }
 
-static enum phase phase_of(const struct graph *graph, int tensor) {
-    int producer = graph->tensors.at[tensor].producer;
-    return producer < 0 ? PHASE_MICRO : graph->nodes.at[producer].phase;
+/* The phase at whose end a value becomes what is kept: what is computed forward may still be read backward. */
+static enum phase update_phase(const struct graph *graph, int value) {
+    enum phase phase = graph_phase_of(graph, value);
+    return phase == PHASE_FORWARD && graph->controls.n ? PHASE_BACKWARD : phase;
 }
 
 /* Weights that become other values after the phase, unless these were written in their place. */
@@ -248,7 +249,7 @@ static void put_updates(struct function *step, enum phase phase) {
         struct update u = graph->updates.at[i];
         const struct plan_place *to = &step->class->place[u.weight], *from = &step->class->place[u.value];
         bool in_place = to->arena == from->arena && to->offset == from->offset;
-        if (to->offset < 0 || in_place || phase_of(graph, u.value) != phase) continue;
+        if (to->offset < 0 || in_place || update_phase(graph, u.value) != phase) continue;
         strbuf_printf(&step->body, "\nmemcpy(%s + %lld, %s + %lld, %lld);  // update\n",
                       plan_arena_names[to->arena], (long long)to->offset, plan_arena_names[from->arena],
                       (long long)from->offset, (long long)rankplan_bytes(step->class, graph, u.weight));
@@ -294,8 +295,9 @@ const char *rank_source(const struct rankplan *plan, const struct source *source
     struct writer w = {.plan = plan, .source = source, .env = tmpl_env(arena, program), .number = number};
     tmpl_list(w.env, "layers");
     tmpl_list(w.env, "phases");
-    write_phase(&w, PHASE_MICRO, "rank");
-    if (plan->graph->controls.n) write_phase(&w, PHASE_UPDATE, "update");
+    write_phase(&w, PHASE_FORWARD, "rank");
+    for (int p = PHASE_BACKWARD; p < PHASES && plan->graph->controls.n; p++)
+        write_phase(&w, (enum phase)p, phase_names[p]);
     tmpl_set(w.env, "kernels", kernels_text(source->kernels));
     return tmpl_fill(arena, target->rank_template, template_text(target->rank_template), w.env);
 }

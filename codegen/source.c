@@ -31,7 +31,8 @@ static void find_instructions(struct source *source, const struct rankplan *plan
             kernel_instruction(plan, class, source->kernels, id, &all[source->n]))
             source->phase_end[graph->nodes.at[id].phase] = ++source->n;
     }
-    source->phase_end[PHASE_UPDATE] = source->n;
+    for (int p = 1; p < PHASES; p++) /* a phase may have none */
+        if (source->phase_end[p] < source->phase_end[p - 1]) source->phase_end[p] = source->phase_end[p - 1];
     source->instructions[0] = all;
 }
 
@@ -41,7 +42,7 @@ static const char *kind_of(const struct source *source, const struct rankplan *p
     const struct graph *graph = plan->graph;
     struct strbuf out;
     strbuf_init(&out, graph->arena);
-    strbuf_printf(&out, "%d", source->phase_end[PHASE_MICRO]);
+    for (int p = 0; p < PHASES; p++) strbuf_printf(&out, "%d ", source->phase_end[p]);
     for (int i = 0; i < source->n; i++) {
         const struct instruction *all = source->instructions[0];
         bool all_stages = graph->nodes.at[all[i].node].stage == STAGE_ALL;

@@ -13,7 +13,7 @@
 struct source {
     int nclasses, *classes;            /* that share it: indices into the plan's */
     int n;                             /* instructions of each class */
-    int phase_end[PHASE_UPDATE + 1];   /* those of the micro phase come first */
+    int phase_end[PHASES];             /* instructions up to the end of each phase */
     struct instruction **instructions; /* per class of the source */
     struct kernels *kernels;
 };

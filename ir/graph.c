@@ -9,6 +9,7 @@
 
 const char *const level_names[LEVELS] = {"IMPORTED",      "TYPED",     "TRAINING", "PLACED",
                                          "COMMUNICATING", "SCHEDULED", "PLANNED"};
+const char *const phase_names[PHASES] = {"forward", "backward", "reduce", "update"};
 const char *const reduce_names[3] = {"sum", "max", "min"};
 
 int mesh_size(const struct mesh *mesh) {
@@ -102,6 +103,25 @@ int graph_control(struct graph *graph, enum control control) {
         VEC_PUSH(graph->arena, &graph->controls, tensor);
     }
     return graph->controls.at[control];
+}
+
+void graph_sort_phases(struct graph *graph) {
+    int *sorted = ARENA_ARRAY(graph->arena, int, graph->order.n + 1), n = 0;
+    for (int phase = 0; phase < PHASES; phase++)
+        for (int i = 0; i < graph->order.n; i++)
+            if ((int)graph->nodes.at[graph->order.at[i]].phase == phase) sorted[n++] = graph->order.at[i];
+    if (n) memcpy(graph->order.at, sorted, (size_t)n * sizeof *sorted);
+}
+
+enum phase graph_phase_of(const struct graph *graph, int tensor) {
+    int producer = graph->tensors.at[tensor].producer;
+    return producer < 0 ? PHASE_FORWARD : graph->nodes.at[producer].phase;
+}
+
+int graph_gradient_inputs(const struct graph *graph) {
+    int n = 0;
+    for (int i = 0; i < graph->inputs.n; i++) n += graph->tensors.at[graph->inputs.at[i]].gradient;
+    return n;
 }
 
 int64_t tensor_elements(const struct tensor *tensor) {

@@ -97,7 +97,7 @@ struct tensor {
     int producer;           /* node id of a VALUE, else -1 */
     const void *data;       /* CONST: its bytes; WEIGHT: its stored bytes if mapped, unaligned, else NULL */
     struct stored stored;   /* WEIGHT */
-    bool gradient;          /* STATE: a sum of gradients, cleared before each step */
+    bool gradient;          /* STATE: a sum of gradients, cleared before each step; INPUT: the gradient of an output */
     struct layout layout;   /* from PLACED on */
 };
 
@@ -119,9 +119,11 @@ struct node_split {
     int64_t blocks, unit;
 };
 
-/* A training step runs the nodes of the micro phase for each micro-batch, then those of the update phase once. What the
- * update reads of the micro phase is of the last micro-batch, or was summed up in a STATE. */
-enum phase { PHASE_MICRO, PHASE_UPDATE };
+/* A training step runs the nodes of the forward and the backward phase for each micro-batch, then once those that reduce
+ * gradients over units and those of the update. What these read of a micro-batch is of the last one, or was summed up in a
+ * STATE. Nodes of a phase come before those of the next. Evaluation and inference run the forward phase alone. */
+enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_REDUCE, PHASE_UPDATE, PHASES };
+extern const char *const phase_names[PHASES];
 
 struct op;
 
@@ -141,7 +143,7 @@ struct node {
 enum { STAGE_ALL = -1 };
 
 /* At the end of the phase of `value`'s node, `weight` (a WEIGHT or STATE) becomes `value`: parameters in training, state
- * carried across steps. */
+ * carried across steps. Where the graph trains, what the forward phase makes waits for the end of the backward phase. */
 struct update {
     int weight, value;
 };
@@ -164,7 +166,7 @@ struct graph {
     VEC(int) inputs;  /* tensors, in the model's order */
     VEC(int) outputs; /* likewise; one tensor may be listed twice */
     VEC(const char *) output_names;
-    int nmetrics; /* outputs at the end that are not the model's: norm of the gradient */
+    int nmetrics; /* outputs at the end that are not the model's: gradients of its inputs, norm of the gradient */
     VEC(struct update) updates;
     VEC(struct parameter) parameters;
     VEC(int) controls; /* tensors, in the order in which the runtime numbers them */
@@ -193,7 +195,10 @@ int graph_add_node(struct graph *graph, const struct op *op, const char *name, i
     C(real)     /* 1, or 0 while a micro-batch is a dummy: it takes part and counts for nothing */                 \
     C(factor)   /* what the schedule multiplies learning rates with that are not lr */                             \
     C(training) /* 1, or 0 in evaluation: nothing is dropped, running statistics are used */                       \
-    C(micro)    /* number of the micro-batch in its step, among those of all units */
+    C(micro)    /* number of the micro-batch in its step, among those of all units */                 \
+    C(seed)     /* gradient of the loss: what it is scaled with */                                                 \
+    C(rescale)  /* what gradients are multiplied with before they are clipped */                                   \
+    C(most)     /* norm to which they are clipped; infinite: not at all */
 enum control {
 #define CONTROL(name) CONTROL_##name,
     TRAINING_CONTROLS(CONTROL)
@@ -202,6 +207,14 @@ enum control {
 };
 /* The tensor of a control. The first call adds them all. */
 int graph_control(struct graph *graph, enum control control);
+
+/* Brings the nodes of each phase before those of the next. */
+void graph_sort_phases(struct graph *graph);
+/* The phase in which a tensor comes to be; the first, if no node makes it. */
+enum phase graph_phase_of(const struct graph *graph, int tensor);
+
+/* Inputs at the end that are not the model's: gradients of its outputs, of a graph that is trained without a loss. */
+int graph_gradient_inputs(const struct graph *graph);
 
 int64_t tensor_elements(const struct tensor *tensor);
 int64_t tensor_bytes(const struct tensor *tensor);

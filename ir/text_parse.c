@@ -387,6 +387,9 @@ static bool read_source_layout(struct reader *r, struct tensor *tensor) {
 static bool read_input(struct reader *r) {
     struct tensor *tensor = add_source(r, TENSOR_INPUT);
     if (!tensor) return false;
+    const char *start = place(r);
+    tensor->gradient = take(r, "gradient");
+    if (!tensor->gradient && graph_gradient_inputs(r->graph)) return fail_at(r, start, "gradients come after all other inputs");
     VEC_PUSH(r->arena, &r->graph->inputs, r->defined[0].tensor);
     return read_source_layout(r, tensor);
 }
@@ -578,11 +581,15 @@ static bool skip_splits(struct reader *r, struct call *call, const char *start) 
 }
 
 static bool read_phase(struct reader *r, enum phase *phase) {
-    *phase = PHASE_UPDATE;
-    return expect(r, "update");
+    char word[MAX_WORD];
+    const char *start = place(r);
+    if (!read_name(r, "a phase", word)) return false;
+    for (int p = 0; p < PHASES; p++)
+        if (strcmp(word, phase_names[p]) == 0) return *phase = (enum phase)p, true;
+    return fail_at(r, start, "no phase is called '%s'", word);
 }
 
-/* key=value, split(...), node="name", stage=2 or phase=update. */
+/* key=value, split(...), node="name", stage=2 or phase=backward. */
 static bool read_property(struct reader *r, struct call *call) {
     char key[MAX_WORD];
     const char *start = place(r);

@@ -113,7 +113,7 @@ static void print_source(struct printer *p, int id) {
     if (tensor->kind == TENSOR_WEIGHT && tensor->stored.file >= 0)
         strbuf_printf(&p->out, " @%d+%llu as %s", tensor->stored.file, (unsigned long long)tensor->stored.offset,
                       rt_dtypes[tensor->stored.dtype].name);
-    if (tensor->kind == TENSOR_STATE && tensor->gradient) strbuf_puts(&p->out, " gradient");
+    if ((tensor->kind == TENSOR_STATE || tensor->kind == TENSOR_INPUT) && tensor->gradient) strbuf_puts(&p->out, " gradient");
     print_layout(p, &tensor->layout);
     if (tensor->kind == TENSOR_CONST) print_values(&p->out, tensor);
     strbuf_putc(&p->out, '\n');
@@ -176,7 +176,7 @@ static void print_call(struct printer *p, const struct node *node) {
     }
     print_splits(p, node);
     if (node->stage) strbuf_printf(&p->out, " stage=%d", node->stage);
-    if (node->phase == PHASE_UPDATE) strbuf_puts(&p->out, " phase=update");
+    if (node->phase) strbuf_printf(&p->out, " phase=%s", phase_names[node->phase]);
     strbuf_putc(&p->out, '\n');
 }
 

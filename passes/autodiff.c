@@ -1,6 +1,6 @@
 /* Reverse-mode differentiation: nodes that give the gradient of the loss with respect to every parameter.
  *
- * The loss is output 0, one float. Parameters are the float weights it depends on, but for those that a rule freezes. The
+ * Parameters are the float weights that the loss depends on, but for those that a rule freezes. The
  * walk goes back from the loss; a tensor that is read several times sums what comes from its readers, the last reader first,
  * so the order of sums is that of PyTorch's autograd for a chain. */
 #include <string.h>
@@ -18,6 +18,7 @@ struct autodiff {
     struct graph *graph;
     struct diags *diags;
     const struct training *training;
+    bool module; /* without a loss: gradients of outputs are given */
     int tensors;         /* of the forward graph */
     bool *depends;       /* per tensor: on a parameter, differentiably */
     struct parts *parts; /* per tensor */
@@ -30,9 +31,15 @@ static bool is_parameter(const struct autodiff *a, const struct tensor *tensor) 
     return !rule || !rule->frozen;
 }
 
+/* Of a module also its float inputs have gradients, for what comes before it. */
+static bool wants_gradient(const struct autodiff *a, const struct tensor *tensor) {
+    return is_parameter(a, tensor) ||
+           (a->module && tensor->kind == TENSOR_INPUT && rt_dtype_is_float(tensor->dtype));
+}
+
 static void mark_dependent(struct autodiff *a) {
     const struct graph *graph = a->graph;
-    for (int t = 0; t < a->tensors; t++) a->depends[t] = is_parameter(a, &graph->tensors.at[t]);
+    for (int t = 0; t < a->tensors; t++) a->depends[t] = wants_gradient(a, &graph->tensors.at[t]);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         if (!rt_dtype_is_float(graph->tensors.at[node->outputs[0]].dtype)) continue;
@@ -116,12 +123,59 @@ static int differentiate(struct autodiff *a, int id) {
     return 0;
 }
 
-static int find_loss(const struct graph *graph, struct diags *diags) {
+/* Where the walk begins --------------------------------------------------------------------------------------------
+ *
+ * Output 0 is the loss if it is one float: its gradient is what the runtime scales it with, usually 1. Other models are
+ * modules of a larger one: the gradient of each output is an input more, and those of the inputs are outputs. */
+
+static bool has_loss(const struct graph *graph) {
     const struct tensor *loss = graph->outputs.n ? &graph->tensors.at[graph->outputs.at[0]] : NULL;
-    if (loss && tensor_elements(loss) == 1 && rt_dtype_is_float(loss->dtype)) return graph->outputs.at[0];
-    return diag_error(diags, 412, EXIT_USAGE, graph->name,
-                      "the model has no loss: output 0 is %s, not one float; say --loss",
-                      loss ? tensor_type(graph->arena, loss) : "missing");
+    return loss && tensor_elements(loss) == 1 && rt_dtype_is_float(loss->dtype);
+}
+
+static int seed_loss(struct autodiff *a) {
+    struct graph *graph = a->graph;
+    const struct tensor loss = graph->tensors.at[graph->outputs.at[0]];
+    struct build b = {graph, a->diags, graph->output_names.at[0]};
+    int seed = build_cast(&b, graph_control(graph, CONTROL_seed), loss.dtype);
+    if (seed < 0 || (seed = build_reshape(&b, seed, loss.ndim, loss.dims)) < 0) return -1;
+    return a->gradient[graph->outputs.at[0]] = seed;
+}
+
+static int seed_outputs(struct autodiff *a) {
+    struct graph *graph = a->graph;
+    for (int i = 0; i < graph->outputs.n; i++) {
+        int output = graph->outputs.at[i];
+        const struct tensor t = graph->tensors.at[output];
+        if (output >= a->tensors || !rt_dtype_is_float(t.dtype)) continue;
+        const char *name = arena_printf(graph->arena, "%s.gradient", graph->output_names.at[i]);
+        int seed = graph_add_tensor(graph, TENSOR_INPUT, name, t.dtype, t.ndim, t.dims);
+        graph->tensors.at[seed].gradient = true;
+        VEC_PUSH(graph->arena, &graph->inputs, seed);
+        VEC_PUSH(graph->arena, &a->parts[output].all, seed);
+    }
+    if (graph_gradient_inputs(graph)) return 0;
+    return diag_error(a->diags, 412, EXIT_USAGE, graph->name, "the model has no output that is differentiable");
+}
+
+/* What is handed to whatever comes before the module; zeros where nothing depends on an input. */
+static int give_input_gradients(struct autodiff *a) {
+    struct graph *graph = a->graph;
+    for (int i = 0; a->module && i < graph->inputs.n; i++) {
+        int input = graph->inputs.at[i];
+        const struct tensor t = graph->tensors.at[input];
+        if (t.gradient || !rt_dtype_is_float(t.dtype)) continue;
+        const char *name = arena_printf(graph->arena, "%s.gradient", t.name);
+        struct build b = {graph, a->diags, name};
+        int gradient = settle(a, &b, input);
+        if (gradient < 0 && a->diags->errors) return -1;
+        if (gradient < 0) gradient = build_expand(&b, build_scalar(&b, t.dtype, 0), t.ndim, t.dims);
+        if (gradient < 0) return -1;
+        VEC_PUSH(graph->arena, &graph->outputs, gradient);
+        VEC_PUSH(graph->arena, &graph->output_names, name);
+        graph->nmetrics++;
+    }
+    return 0;
 }
 
 /* In the order of their first readers, which a graph read back from its text has too. */
@@ -143,25 +197,33 @@ static int list_parameters(struct autodiff *a, int nodes) {
     return diag_error(a->diags, 413, EXIT_USAGE, graph->name, "the loss depends on no parameter");
 }
 
+/* The nodes made since there were `nodes`. */
+static void set_backward(struct graph *graph, int nodes) {
+    for (int i = nodes; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].phase = PHASE_BACKWARD;
+}
+
 int pass_autodiff(struct graph *graph, const struct pass_context *context) {
     struct autodiff a = {.graph = graph,
                          .diags = context->diags,
                          .training = context->training,
+                         .module = !has_loss(graph),
                          .tensors = graph->tensors.n};
-    int loss = find_loss(graph, context->diags), nodes = graph->order.n;
-    if (loss < 0 || parameter_rules_check(context->training, graph, context->diags) < 0) return -1;
+    int nodes = graph->order.n;
+    if (parameter_rules_check(context->training, graph, context->diags) < 0) return -1;
     a.depends = ARENA_ARRAY(graph->arena, bool, a.tensors + 1);
     a.gradient = ARENA_ARRAY(graph->arena, int, a.tensors + 1);
     a.parts = ARENA_ARRAY(graph->arena, struct parts, a.tensors + 1);
-    mark_dependent(&a);
     for (int t = 0; t < a.tensors; t++) a.gradient[t] = -1;
-    struct build b = {graph, context->diags, graph->output_names.at[0]};
-    int one = build_scalar(&b, graph->tensors.at[loss].dtype, 1);
-    a.gradient[loss] = build_reshape(&b, one, graph->tensors.at[loss].ndim, graph->tensors.at[loss].dims);
-    if (a.gradient[loss] < 0) return -1;
+    mark_dependent(&a);
+    if ((a.module ? seed_outputs(&a) : seed_loss(&a)) < 0) return -1;
     for (int i = nodes - 1; i >= 0; i--) {
         int id = graph->order.at[i], out = graph->nodes.at[id].outputs[0];
         if (a.depends[out] && differentiate(&a, id) < 0) return -1;
     }
-    return list_parameters(&a, nodes);
+    if (a.module)
+        diag_remark(a.diags, graph->name,
+                    "the model has no loss: its forward and backward are for a program that calls them (model.h)");
+    if (list_parameters(&a, nodes) < 0 || give_input_gradients(&a) < 0) return -1;
+    set_backward(graph, nodes);
+    return 0;
 }

@@ -1,11 +1,11 @@
 /* Parameters and their gradients become updates, and the step is divided into its phases.
  *
  * Note [Phases]
- * The forward and backward nodes are the micro phase: they run once per micro-batch. Where a step has several, each adds
- * its gradients to states; a dummy micro-batch adds nothing. The update phase runs once: gradients are summed over units,
- * divided by the number of real micro-batches, clipped by their global norm, and given to the optimizer. All of this is
- * nodes like any others, so a plan cuts and reduces them as it does the forward pass: a norm over cut parameters is a
- * partial sum, counted once. */
+ * Forward and backward nodes run once per micro-batch. Where a step has several, each adds its gradients to states; a dummy
+ * micro-batch adds nothing. Then, once, gradients are summed over units and divided by the number of real micro-batches, and
+ * their global norm is found; this is the reduce phase. The update clips them and gives them to the optimizer. All of this
+ * is nodes like any others, so a plan cuts and reduces them as it does the forward pass: a norm over cut parameters is a
+ * partial sum, counted once. The runtime calls the phases, so that a program of the user's may do so one by one. */
 #include "passes/optimizer.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ struct optimizing {
     const struct training *training;
     struct build b;
     struct group *groups; /* [0] for parameters without a rule, [1 + i] for those of rule i */
-    int clip;             /* what gradients are multiplied with, f64; -1: nothing */
+    int clip;             /* what gradients are multiplied with, f64 */
 };
 
 /* Parameters that are updated alike. */
@@ -45,12 +45,17 @@ static int control_as(struct optimizing *o, enum control control, enum rt_dtype 
     return build_cast(&o->b, graph_control(o->graph, control), dtype);
 }
 
-/* Micro phase: gradients of several micro-batches are summed in a state, those of dummies left out. */
+/* Gradients of several micro-batches are summed in a state. A module is called as often as its user likes. */
+static bool sums(const struct optimizing *o) {
+    return o->training->accumulate > 1 || graph_gradient_inputs(o->graph);
+}
+
+/* After each micro-batch; what dummies give is left out. */
 static int accumulate(struct optimizing *o, struct parameter *p) {
-    if (o->training->accumulate * o->training->units == 1) return 0;
+    if (!sums(o) && o->training->units == 1) return 0;
     struct build_scope scope = {.dtype = o->graph->tensors.at[p->gradient].dtype};
     int real = control_as(o, CONTROL_real, scope.dtype), sum = -1;
-    if (o->training->accumulate > 1) sum = add_state(o, "gradient", p->weight, true);
+    if (sums(o)) sum = add_state(o, "gradient", p->weight, true);
     build_scope_tensor(&scope, "g", p->gradient);
     build_scope_tensor(&scope, "real", real);
     if (sum >= 0) build_scope_tensor(&scope, "sum", sum);
@@ -59,9 +64,9 @@ static int accumulate(struct optimizing *o, struct parameter *p) {
     return p->gradient < 0 ? -1 : 0;
 }
 
-/* Update phase: the mean over the real micro-batches of all units. */
+/* The mean over the real micro-batches of all units; of a module the sum, if its user says nothing else. */
 static int average(struct optimizing *o, struct parameter *p) {
-    if (o->training->accumulate * o->training->units == 1) return 0;
+    if (!sums(o) && o->training->units == 1) return 0;
     if (o->training->units > 1) p->gradient = build1(&o->b, "UnitSum", p->gradient);
     int share = control_as(o, CONTROL_share, o->graph->tensors.at[p->gradient].dtype);
     return p->gradient = build2(&o->b, "Mul", p->gradient, share);
@@ -85,18 +90,22 @@ static int global_norm(struct optimizing *o) {
 }
 
 /* The norm before clipping is given out after the model's outputs. */
-static int clip(struct optimizing *o) {
+static int give_norm(struct optimizing *o) {
     int norm = global_norm(o);
     if (norm < 0) return -1;
     VEC_PUSH(o->graph->arena, &o->graph->outputs, norm);
     VEC_PUSH(o->graph->arena, &o->graph->output_names, "gradient norm");
-    o->graph->nmetrics = 1;
-    if (o->training->clip_grad_norm == 0) return o->clip = -1, 0;
+    o->graph->nmetrics++;
+    return norm;
+}
+
+/* torch.nn.utils.clip_grad_norm_. */
+static int clip(struct optimizing *o, int norm) {
     struct build_scope scope = {.dtype = RT_F64};
     build_scope_tensor(&scope, "norm", norm);
-    build_scope_number(&scope, "most", o->training->clip_grad_norm);
-    o->clip = build_expr(&o->b, &scope, "min(1, most / (norm + 1e-6))");
-    return o->clip < 0 ? -1 : 0;
+    build_scope_tensor(&scope, "most", graph_control(o->graph, CONTROL_most));
+    build_scope_tensor(&scope, "rescale", graph_control(o->graph, CONTROL_rescale));
+    return o->clip = build_expr(&o->b, &scope, "rescale * min(1, most / (norm * rescale + 1e-6))");
 }
 
 static void list_groups(struct optimizing *o) {
@@ -169,7 +178,7 @@ static int update(struct optimizing *o, struct parameter *p) {
     struct build_scope scope;
     enum rt_dtype dtype = o->graph->tensors.at[p->weight].dtype;
     if (find_numbers(o, group) < 0 || names_for(o, &group->numbers, dtype, &scope) < 0) return -1;
-    if (o->clip >= 0) gradient = build2(&o->b, "Mul", gradient, build_cast(&o->b, o->clip, dtype));
+    gradient = build2(&o->b, "Mul", gradient, build_cast(&o->b, o->clip, dtype));
     build_scope_tensor(&scope, "p", p->weight);
     build_scope_tensor(&scope, "g", gradient);
     for (const char *at = row->states; *at; at += strspn(at, " ")) {
@@ -185,9 +194,9 @@ static int update(struct optimizing *o, struct parameter *p) {
     return 0;
 }
 
-/* The nodes added from `first` on are of the update phase, and are called as what they update. */
-static void set_phase(struct graph *graph, int first) {
-    for (int i = first; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].phase = PHASE_UPDATE;
+/* The nodes added from `first` on. */
+static void set_phase(struct graph *graph, int first, enum phase phase) {
+    for (int i = first; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].phase = phase;
 }
 
 static int each(struct optimizing *o, const char *what, int (*make)(struct optimizing *o, struct parameter *p)) {
@@ -215,13 +224,18 @@ int pass_optimizer(struct graph *graph, const struct pass_context *context) {
     struct optimizing o = {
         .graph = graph, .training = context->training, .b = {graph, context->diags, "optimizer"}};
     if (!graph->parameters.n || !context->training) return 0;
+    int micro = graph->order.n;
     if (each(&o, "accumulate", accumulate) < 0) return -1;
-    int first = graph->order.n;
+    set_phase(graph, micro, PHASE_BACKWARD);
+    int reduce = graph->order.n, norm;
     if (each(&o, "average", average) < 0) return -1;
     o.b.node = "optimizer";
+    if ((norm = give_norm(&o)) < 0) return -1;
+    set_phase(graph, reduce, PHASE_REDUCE);
+    int update_first = graph->order.n;
     list_groups(&o);
-    if (clip(&o) < 0 || each(&o, "update", update) < 0) return -1;
-    set_phase(graph, first);
+    if (clip(&o, norm) < 0 || each(&o, "update", update) < 0) return -1;
+    set_phase(graph, update_first, PHASE_UPDATE);
     graph->parameters.n = 0;
     name_apart(graph);
     return 0;

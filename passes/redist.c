@@ -140,12 +140,6 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
     return out;
 }
 
-/* When a tensor is there. */
-static enum phase phase_of(const struct graph *graph, int tensor) {
-    int producer = graph->tensors.at[tensor].producer;
-    return producer < 0 ? PHASE_MICRO : graph->nodes.at[producer].phase;
-}
-
 /* Another axis divides the dimension that is wanted along this one. */
 static bool must_wait(const struct graph *graph, const struct layout *have, const struct layout *wanted, int axis) {
     const struct holding *want = &wanted->axis[axis];
@@ -255,7 +249,7 @@ static int serve_inputs(struct redist *redist, int id, int *next) {
 
 static int add_update(struct redist *redist, int weight, int value) {
     const struct layout layout = redist->graph->tensors.at[weight].layout;
-    redist->phase = phase_of(redist->graph, value);
+    redist->phase = graph_phase_of(redist->graph, value);
     int tensor = convert(redist, value, &layout, redist->graph->tensors.at[weight].name);
     if (tensor < 0) return -1;
     VEC_PUSH(redist->graph->arena, &redist->graph->updates, (struct update){weight, tensor});
@@ -311,10 +305,12 @@ int pass_redist(struct graph *graph, const struct pass_context *context) {
         rewrite_keep(&redist.rewrite, id);
     }
     for (int i = 0; i < graph->outputs.n; i++) {
-        redist.phase = phase_of(graph, graph->outputs.at[i]);
+        redist.phase = graph_phase_of(graph, graph->outputs.at[i]);
         int tensor = convert(&redist, graph->outputs.at[i], &whole, graph->output_names.at[i]);
         if (tensor < 0) return -1;
         graph->outputs.at[i] = tensor;
     }
-    return serve_updates(&redist);
+    if (serve_updates(&redist) < 0) return -1;
+    graph_sort_phases(graph);
+    return 0;
 }

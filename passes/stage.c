@@ -160,6 +160,7 @@ static int broadcast(struct staging *s, int tensor, const char *name) {
     graph->tensors.at[out].layout = graph->tensors.at[tensor].layout;
     int id = graph_add_node(graph, op_named("Broadcast"), name, 1, &tensor, 1, &out, 2, attrs);
     graph->nodes.at[id].stage = STAGE_ALL;
+    graph->nodes.at[id].phase = graph->nodes.at[t->producer].phase;
     return out;
 }
 
@@ -188,5 +189,6 @@ int pass_stage(struct graph *graph, const struct pass_context *context) {
     rewrite_end(&s.rewrite);
     for (int i = 0; i < graph->outputs.n; i++)
         graph->outputs.at[i] = broadcast(&s, graph->outputs.at[i], graph->output_names.at[i]);
+    graph_sort_phases(graph);
     return 0;
 }

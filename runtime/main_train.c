@@ -116,7 +116,7 @@ static int train_step(struct trainer *t) {
     double mine = 0;
     for (int j = 0; j < t->accumulate; j++) feed_read(&t->feed, j, first + (int64_t)j * t->units + rt->unit);
     const double start = now_ms();
-    int status = rt_train_step(rt, t->feed.samples, NULL, t->losses);
+    int status = rt_train_step(rt, t->feed.samples, NULL, NULL, t->losses);
     if (status) return fail_step(t, status, first);
     for (int j = 0; j < t->accumulate; j++) mine += t->losses[j];
     RT_TRY(sum_units(t, mine, &m.loss));
@@ -214,6 +214,9 @@ static int check_options(struct trainer *t) {
                                                                   : NULL;
     if (!t->rt->program->training)
         return fail_with(t->self, RT_EXIT_MISMATCH, RT_CODE_FORMAT, "the program was not compiled with --train");
+    if (t->rt->program->training->seeds)
+        return fail_with(t->self, RT_EXIT_USAGE, RT_CODE_USAGE,
+                         "the model has no loss: compile it with --loss, or call its forward and backward (model.h)");
     return alone ? fail_with(t->self, RT_EXIT_USAGE, RT_CODE_USAGE, "%s", alone) : RT_OK;
 }
 

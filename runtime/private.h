@@ -35,6 +35,10 @@ struct rt_private {
     const void **given;     /* inputs of the step under way, and controls */
     double control[RT_CONTROLS];
     double lr;              /* not scheduled */
+    double norm;            /* of the gradients of the last update */
+    int64_t passes;         /* forward, in training, since gradients were zero */
+    bool reduced;           /* gradients were, since the last backward */
+    struct rt_reduce_hooks hooks;
     int64_t trained;        /* training steps begun */
     int64_t micro_batches;  /* that these have had, of all units */
     int accumulate;         /* micro-batches of this unit in a step */
@@ -63,6 +67,18 @@ int rt_cores(void);
 
 /* Fills RT_WEIGHTS from the files of location.json. */
 int rt_load_weights(struct rt *rt);
+
+/* Around every call that executes instructions: counts it for who watches, sets the threads; ends it with its status, and
+ * the job if it failed. Returns what rt_end_step puts back. */
+int rt_begin_step(struct rt *rt);
+int rt_end_step(struct rt *rt, int threads, int status);
+
+/* The forward phase over the caller's inputs, and output ports [first, first + n) to the caller's memory. */
+int rt_run_forward(struct rt *rt, const void *const *inputs);
+void rt_give_outputs(const struct rt *rt, int first, int n, void *const *outputs);
+
+/* Gradients are neither scaled nor clipped but as the program says. */
+void rt_reset_gradients(struct rt *rt);
 
 /* The cut of a dimension along a mesh axis. */
 struct rt_cut rt_cut_along(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t unit);

@@ -134,12 +134,15 @@ static int open_units(struct rt *rt) {
 
 static int open_controls(struct rt *rt) {
     struct rt_private *private = rt->private;
-    private->given = calloc((size_t)rt->program->ninputs + RT_CONTROLS, sizeof *private->given);
+    const struct rt_training *training = rt->program->training;
+    const int ports = rt->program->ninputs + (training ? training->seeds : 0);
+    private->given = calloc((size_t)ports + RT_CONTROLS, sizeof *private->given);
     if (!private->given) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
-    for (int c = 0; c < RT_CONTROLS; c++) private->given[rt->program->ninputs + c] = &private->control[c];
-    if (rt->program->training) {
-        private->lr = rt->program->training->lr;
-        private->accumulate = rt->program->training->accumulate;
+    for (int c = 0; c < RT_CONTROLS; c++) private->given[ports + c] = &private->control[c];
+    if (training) {
+        private->lr = training->lr;
+        private->accumulate = training->accumulate;
+        rt_reset_gradients(rt);
     }
     return RT_OK;
 }

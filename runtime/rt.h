@@ -15,7 +15,7 @@
 #include "base/schedule.h"
 #include "comm.h"
 
-#define RT_FORMAT    3 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
+#define RT_FORMAT    4 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
 #define RT_MAX_NDIM  8
 #define RT_MAX_AXES  4
 #define RT_ALIGNMENT 64 /* of every arena and of every offset in it */
@@ -99,17 +99,34 @@ struct rt_class {
     const size_t *weights;                   /* offset in RT_WEIGHTS of each weight, or RT_ABSENT */
     const size_t *states;                    /* offset in RT_OPTIMIZER of each state, or RT_ABSENT */
     int row;                                 /* in the tables of a source that classes share */
-    int (*infer_step)(struct rt *rt);        /* forward; of a training program also backward: one micro-batch */
-    int (*update)(struct rt *rt);            /* what ends a training step; NULL: the program does not train */
+    int (*infer_step)(struct rt *rt);        /* forward, of one micro-batch */
+    int (*backward)(struct rt *rt);          /* and backward; NULL, and the next two: the program does not train */
+    int (*reduce)(struct rt *rt);            /* gradients, over units, and their norm */
+    int (*update)(struct rt *rt);            /* parameters and the optimizer's states */
 };
 
 /* What the runtime gives to each training step: f64 numbers behind the inputs (TRAINING_CONTROLS of ir/ir.h says what for). */
-enum rt_control { RT_LR, RT_STEP, RT_SHARE, RT_REAL, RT_FACTOR, RT_TRAINING, RT_MICRO, RT_CONTROLS };
+enum rt_control {
+    RT_LR,
+    RT_STEP,
+    RT_SHARE,
+    RT_REAL,
+    RT_FACTOR,
+    RT_TRAINING,
+    RT_MICRO,
+    RT_SEED,
+    RT_RESCALE,
+    RT_MOST,
+    RT_CONTROLS
+};
 
 struct rt_training {
     int accumulate; /* micro-batches of a unit in a step; more than 1: sums of gradients have memory */
     int units;      /* data parallel copies of the plan */
-    double lr;      /* as the schedule has not changed it */
+    int seeds;      /* gradients of outputs, which are given; 0: output 0 is the loss. Ports behind the inputs */
+    int gradients;  /* of inputs, which a program without a loss gives. Ports behind the outputs */
+    double clip_grad_norm; /* 0: none */
+    double lr;             /* as the schedule has not changed it */
     struct rt_schedule schedule;
 };
 
@@ -167,11 +184,60 @@ void rt_close(struct rt *rt);
  * caller's, and alive until the call returns. An output pointer may be NULL. Collective over the job's ranks. */
 int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs);
 
+/* Training ---------------------------------------------------------------------------------------------------------
+ *
+ * Of a program with a loss, rt_train_step does all of a step. Or step by step: rt_gradients, then in this order what is
+ * wanted of rt_sync_shard_grad, rt_scale_grads, rt_clip_gnorm, then rt_optimizer_step. Of one without: rt_zero_grad,
+ * rt_forward and rt_backward in turns, once per micro-batch, then the same. All are collective over the job's ranks. */
+
+/* Called before the backward of micro-batch j with its loss: what the loss is multiplied with, and so its gradient. */
+struct rt_scale {
+    double (*factor)(void *context, int micro_batch, double loss);
+    void *context;
+};
+
 /* One training step of the rank's unit: `accumulate` micro-batches, samples[j] being inputs as of rt_infer_step, then the
  * update. is_dummy[j] (NULL: none is) says that micro-batch j counts for nothing; it must hold legal values all the same.
- * losses[j] (losses may be NULL) gets the loss of micro-batch j, of this unit. Collective over the job's ranks. A step with
- * dummies alone changes no parameter's gradient; the mean is over the real micro-batches of all units. */
-int rt_train_step(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy, double *losses);
+ * losses[j] (losses may be NULL) gets the loss of micro-batch j, of this unit, not scaled. A step with dummies alone changes
+ * no parameter's gradient; the mean is over the real micro-batches of all units. scale may be NULL. */
+int rt_train_step(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
+                  const struct rt_scale *scale, double *losses);
+
+/* The same without the update: leaves gradients. */
+int rt_gradients(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
+                 const struct rt_scale *scale, double *losses);
+
+/* Of a program without a loss. Forward is rt_infer_step whose inputs stay where they are until the backward that follows it.
+ * Backward takes the gradients of the float outputs (complete, in their order), adds those of the parameters to their sums
+ * and gives those of the float inputs; a pointer there, or all of them, may be NULL. */
+int rt_forward(struct rt *rt, const void *const *inputs, void *const *outputs);
+int rt_backward(struct rt *rt, const void *const *output_gradients, void *const *input_gradients);
+
+/* Sums of gradients become zero. rt_gradients does so itself. */
+int rt_zero_grad(struct rt *rt);
+
+/* Gradients are reduced over the units: of a program with a loss to the mean over all real micro-batches, else to the sum.
+ * A second call before the next backward does nothing; the functions below call it where it was not. */
+int rt_sync_shard_grad(struct rt *rt);
+
+/* Gradients are multiplied with `factor`, the norm of what follows too. */
+int rt_scale_grads(struct rt *rt, double factor);
+
+/* Clips gradients to the norm `most` over all parameters (torch.nn.utils.clip_grad_norm_; INFINITY: not), in place of the
+ * program's. *norm (norm may be NULL) gets the norm before. */
+int rt_clip_gnorm(struct rt *rt, double most, double *norm);
+
+/* Updates the parameters. */
+int rt_optimizer_step(struct rt *rt);
+
+/* Called on every rank right before and after gradients are reduced; either may be NULL. A status other than RT_OK ends the
+ * step with it. */
+struct rt_reduce_hooks {
+    int (*before)(void *context, struct rt *rt);
+    int (*after)(void *context, struct rt *rt);
+    void *context;
+};
+void rt_set_reduce_hooks(struct rt *rt, const struct rt_reduce_hooks *hooks);
 
 /* The learning rate of the steps to come, which the program's schedule multiplies with its factors; at first the
  * program's. Parameters with one of their own (--param) keep that. */
@@ -187,7 +253,7 @@ double rt_learning_rate(const struct rt *rt);
 /* The loss of the last micro-batch of this rank's unit, of either kind of step. */
 double rt_loss(const struct rt *rt);
 
-/* Norm of the gradient of the last training step, before clipping. */
+/* Norm of the gradient of the last training step, scaled and before clipping. */
 double rt_gradient_norm(const struct rt *rt);
 
 /* Checkpoints. D/step-K/ holds what training has made of the parameters and of the optimizer's states after step K:
