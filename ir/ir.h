@@ -195,7 +195,7 @@ int graph_add_node(struct graph *graph, const struct op *op, const char *name, i
     C(real)     /* 1, or 0 while a micro-batch is a dummy: it takes part and counts for nothing */                 \
     C(factor)   /* what the schedule multiplies learning rates with that are not lr */                             \
     C(training) /* 1, or 0 in evaluation: nothing is dropped, running statistics are used */                       \
-    C(micro)    /* number of the micro-batch in its step, among those of all units */                 \
+    C(micro)    /* number of the micro-batch in its step, among those of all units */                              \
     C(seed)     /* gradient of the loss: what it is scaled with */                                                 \
     C(rescale)  /* what gradients are multiplied with before they are clipped */                                   \
     C(most)     /* norm to which they are clipped; infinite: not at all */

@@ -50,7 +50,7 @@ void rt_give_outputs(const struct rt *rt, int first, int n, void *const *outputs
 }
 
 static int run_inference(struct rt *rt, const void *const *inputs, void *const *outputs) {
-    rt->private->control[RT_TRAINING] = 0;
+    rt->private->control[RT_REAL] = rt->private->control[RT_TRAINING] = 0; /* nothing that is kept changes */
     RT_TRY(rt_run_forward(rt, inputs));
     rt_give_outputs(rt, 0, rt->program->noutputs, outputs);
     return RT_OK;

@@ -20,8 +20,9 @@ int rt_set_accumulate(struct rt *rt, int micro_batches) {
         rt->private->accumulate = micro_batches;
         return RT_OK;
     }
-    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
-                        "the program was compiled for steps of one micro-batch: it has no memory for sums of gradients");
+    return rt_fail_code(
+        rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
+        "the program was compiled for steps of one micro-batch: it has no memory for sums of gradients");
 }
 
 void rt_set_reduce_hooks(struct rt *rt, const struct rt_reduce_hooks *hooks) {
@@ -167,6 +168,7 @@ int rt_train_step(struct rt *rt, const void *const *const *samples, const unsign
 
 int rt_forward(struct rt *rt, const void *const *inputs, void *const *outputs) {
     RT_TRY(check_kind(rt, true));
+    rt->private->control[RT_REAL] = rt->private->control[RT_SHARE] = 1;
     begin_micro_batch(rt);
     const int threads = rt_begin_step(rt);
     int status = rt_run_forward(rt, inputs);
@@ -179,7 +181,6 @@ int rt_backward(struct rt *rt, const void *const *output_gradients, void *const 
     const struct rt_training *training = rt->program->training;
     const int threads = rt_begin_step(rt);
     for (int i = 0; i < training->seeds; i++) rt->private->given[rt->program->ninputs + i] = output_gradients[i];
-    rt->private->control[RT_REAL] = rt->private->control[RT_SHARE] = 1;
     rt->private->reduced = false;
     int status = rt->class->backward(rt);
     if (!status && input_gradients)
