@@ -135,9 +135,10 @@ int lower_lp_norm(struct lower *l) {
     if (p != 1 && p != 2) return lower_error(l, 335, EXIT_MALFORMED, "p is %lld, not 1 or 2", (long long)p);
     axes[axis] = true;
     int terms = p == 1 ? emit1(l, "Abs", x) : emit2(l, "Mul", x, x);
-    int norm = emit_reduce(l, "ReduceSum", terms, axes, true), zero = emit_like(l, x, 0);
-    if (p == 2) norm = emit1(l, "Sqrt", norm);
-    return lower_result(l, emit3(l, "Where", emit2(l, "Equal", norm, zero), zero, emit2(l, "Div", x, norm)));
+    int norm = emit_reduce(l, "ReduceSum", terms, axes, true);
+    if (p == 2) norm = emit_root(l, norm);
+    int none = emit2(l, "Equal", norm, emit_like(l, x, 0));
+    return lower_result(l, emit2(l, "Div", x, emit3(l, "Where", none, emit_like(l, x, 1), norm)));
 }
 
 /* ONNX LRN-13: x / (bias + alpha / size * sum of squares over `size` neighbouring channels) ^ beta; the sum is one of

@@ -66,7 +66,8 @@ static int reduce_by(struct lower *l, const struct reduction *row, int x, const 
     if (row->compose) return row->compose(l, x, axes, keepdims);
     if (row->before) x = *row->before == 's' ? emit2(l, "Mul", x, x) : emit1(l, row->before, x);
     x = emit_reduce(l, row->core, x, axes, keepdims);
-    return row->after ? emit1(l, row->after, x) : x;
+    if (!row->after) return x;
+    return *row->after == 'S' ? emit_root(l, x) : emit1(l, row->after, x);
 }
 
 /* Integers under a square root or logarithm are computed as floats; bool has no order of its own in the kernels. */

@@ -237,6 +237,13 @@ int emit_with(struct lower *l, const char *op, int x, double value) {
     return emit2(l, op, x, emit_like(l, x, value));
 }
 
+int emit_root(struct lower *l, int x) {
+    if (!l->b.graph->train) return emit1(l, "Sqrt", x);
+    int zero = emit_like(l, x, 0), none = emit2(l, "Equal", x, zero);
+    int root = emit1(l, "Sqrt", emit3(l, "Where", none, emit_like(l, x, 1), x));
+    return emit3(l, "Where", none, zero, root);
+}
+
 int emit_ints(struct lower *l, int n, const int64_t *values, int ndim, const int64_t *dims) {
     int64_t elements;
     if (!rt_product(dims, ndim, &elements) || elements != n) BUG("%d values for another shape", n);

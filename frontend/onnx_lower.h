@@ -139,6 +139,8 @@ int emit_cast(struct lower *l, int x, enum rt_dtype dtype);
 int emit_like(struct lower *l, int x, double value);
 /* op(x, value): "Mul" by 0.5 ... */
 int emit_with(struct lower *l, const char *op, int x, double value);
+/* The square root; in training one whose slope at 0 is 0, as that of PyTorch's norms. */
+int emit_root(struct lower *l, int x);
 int emit_ints(struct lower *l, int n, const int64_t *values, int ndim, const int64_t *dims);
 int emit_reshape(struct lower *l, int x, int ndim, const int64_t *shape);
 int emit_transpose(struct lower *l, int x, const int64_t *perm);

@@ -1,0 +1,93 @@
+#!/usr/bin/python3
+"""The gradients of whole models against differences, in f64.
+
+    descent.py --rankc RANKC [--plans PLAN;...] MODEL_DIR...
+
+A model directory is one of tests/models: model.onnx, inputs/<name>.npy, outputs/<name>.npy, dims. The loss is the mean squared
+error of the first output. A step of plain gradient descent with rate r lowers it by r |g|^2 - r^2 g'Hg / 2 + .., with g the
+gradient, the norm of which the step reports: so twice the slope of a step half as long less that of the step is |g|^2, but
+for terms of r^2. The step lowers the loss by a millionth, so these, and rounding, are below 1e-9; the bound is 1e-6."""
+import argparse
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+STEP, BOUND = 1e-6, 1e-6
+
+
+class Wrong(Exception):
+    pass
+
+
+def call(*command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise Wrong(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
+
+
+def compile_model(rankc, model, plan, work):
+    """Compiles the model with a loss of its own; the options that give its data."""
+    output = sorted(glob.glob(os.path.join(model, "outputs", "*.npy")))[0]
+    values, noise = np.load(output), np.random.default_rng(0)
+    np.save(os.path.join(work, "target.npy"),
+            (values + values.std() * noise.standard_normal(values.shape)).astype(values.dtype))
+    dims = os.path.join(model, "dims")
+    sizes = [option for line in (open(dims).read().split() if os.path.exists(dims) else []) for option in ("--dim", line)]
+    call(rankc, "compile", os.path.join(model, "model.onnx"), "-o", os.path.join(work, "out"), "-q", "--train", "--dtype", "f64",
+         "--loss", f"mse:input={os.path.basename(output)[:-4]},target=target", "--optimizer", "sgd:lr=0", "--pas", plan, *sizes)
+    inputs = {os.path.basename(path)[:-4]: path for path in glob.glob(os.path.join(model, "inputs", "*.npy"))}
+    return [word for name, path in {**inputs, "target": os.path.join(work, "target.npy")}.items()
+            for word in ("--data", f"{name}={path}")]
+
+
+def step(rankc, work, data, rate):
+    """Loss and norm of the gradient, and how much a step of that rate lowers the loss."""
+    log = os.path.join(work, "log.jsonl")
+    call(rankc, "train", os.path.join(work, "out"), *data, "--steps", "2", "--lr", repr(rate), "--log", log, "--threads", "1",
+         "--kernels", "reference")
+    with open(log) as lines:
+        first, second = (json.loads(line) for line in lines)
+    return first["loss"], first["grad_norm"], first["loss"] - second["loss"]
+
+
+def check(rankc, model, plan, work):
+    data = compile_model(rankc, model, plan, work)
+    loss, norm, _ = step(rankc, work, data, 0.0)
+    rate = STEP * loss / norm ** 2
+    whole, half = (step(rankc, work, data, r)[2] / r for r in (rate, rate / 2))
+    difference = abs(2 * half - whole - norm ** 2) / norm ** 2
+    if not difference <= BOUND:
+        raise Wrong(f"|g|^2 is {norm ** 2}, the slope {2 * half - whole}")
+    return difference
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--plans", default="dp;tp:tensor=2;data:data=2", help="separated by semicolons")
+    parser.add_argument("models", metavar="MODEL_DIR", nargs="+")
+    options = parser.parse_args()
+    failed = 0
+    for model in options.models:
+        for plan in options.plans.split(";"):
+            with tempfile.TemporaryDirectory(prefix="rankc-descent-") as work:
+                try:
+                    said = f"{check(options.rankc, model, plan, work):.1e}"
+                except Wrong as wrong:
+                    failed += 1
+                    said = f"FAILED: {wrong}"
+                print(f"{os.path.basename(model.rstrip('/'))} {plan}: {said}", flush=True)
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
