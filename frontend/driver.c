@@ -227,12 +227,22 @@ static int read_clip(struct job *job) {
 /* Nothing that is said of training is dropped. */
 static int refuse_training(const struct job *job) {
     static const enum option_id of_training[] = {OPT_OPTIMIZER, OPT_LR_SCHEDULE,    OPT_PARAM,
-                                                 OPT_INIT,      OPT_CLIP_GRAD_NORM, OPT_ACCUMULATE};
+                                                 OPT_INIT,      OPT_CLIP_GRAD_NORM, OPT_ACCUMULATE, OPT_LOSS};
     for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
         if (job->options->given[of_training[i]])
             return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--%s needs --train",
                               option_rows[of_training[i]].name);
     return 0;
+}
+
+/* --optimizer, else what the model says, else the default. */
+static int read_optimizer(struct job *job) {
+    const char *text = NULL;
+    if (!job->options->given[OPT_OPTIMIZER] && job->model &&
+        import_optimizer(job->arena, job->diags, job->model, &text) < 0)
+        return -1;
+    if (text) diag_remark(job->diags, job->model->place, "training_info: --optimizer %s", text);
+    return optimizer_parse(&job->training.optimizer, text ? text : job->options->optimizer, job->arena, job->diags);
 }
 
 /* How the graph is trained, where it is. */
@@ -245,7 +255,7 @@ static int read_training(struct job *job) {
     *training = (struct training){.accumulate = options->accumulate ? (int)options->accumulate : 1,
                                   .units = ranks / mesh_size(&job->graph->mesh),
                                   .lr_schedule = options->lr_schedule};
-    if (optimizer_parse(&training->optimizer, options->optimizer, job->arena, job->diags) < 0 ||
+    if (read_optimizer(job) < 0 ||
         schedule_parse(&training->schedule, options->lr_schedule, job->arena, job->diags) < 0 || read_clip(job) < 0)
         return -1;
     for (int i = 0; i < options->params.all.n; i++)

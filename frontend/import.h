@@ -44,4 +44,8 @@ struct import_options {
 int import_model(struct arena *arena, struct diags *diags, struct onnx_model *model,
                  const struct import_options *options, struct graph **out);
 
+/* How the model's training_info updates parameters, as --optimizer says it; *text is NULL if the model has none. 0, or -1 with
+ * E402 where no optimizer of ours does the same (import_training.c). */
+int import_optimizer(struct arena *arena, struct diags *diags, struct onnx_model *model, const char **text);
+
 #endif

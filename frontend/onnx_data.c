@@ -236,6 +236,12 @@ static int64_t span_count(const unsigned char *bytes, const struct onnx_span *sp
 
 static const unsigned char *bytes_at(struct onnx_model *model, int file, uint64_t offset, uint64_t bytes);
 
+/* Packed floats lie in the file as raw data would. */
+static bool is_plain(const struct look *look) {
+    return look->nspans == 1 && !look->spans[0].tagged && look->out->bytes == look->spans[0].bytes &&
+           fixed_bytes(look->spans[0].field) == rt_dtype_bytes(look->out->dtype);
+}
+
 static int look_at_typed(struct look *look) {
     const struct typed *row = &typed[look->out->dtype];
     int64_t count = 0;
@@ -250,7 +256,10 @@ static int look_at_typed(struct look *look) {
         if (more < 0) return FAIL(look, 302, "%s: bad packed field", quoted(look));
         count += more;
     }
-    return count == look->out->count ? 0 : wrong_size(look, (uint64_t)count * rt_dtype_bytes(look->out->dtype));
+    if (count != look->out->count) return wrong_size(look, (uint64_t)count * rt_dtype_bytes(look->out->dtype));
+    look->out->in_file = is_plain(look);
+    if (look->out->in_file) look->out->offset = look->spans[0].offset;
+    return 0;
 }
 
 static int look_at_spans(struct look *look) {

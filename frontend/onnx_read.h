@@ -100,7 +100,7 @@ struct onnx_tensor {
     /* The elements, unaligned, little endian; NULL only if bytes is 0. In a file that is mapped or read, or in the
      * arena; valid until onnx_close. */
     const void *data;
-    bool in_file; /* the same bytes lie at `offset` of files[file]; false: decoded from float_data and the like */
+    bool in_file; /* the same bytes lie at `offset` of files[file]; false: decoded from int32_data and the like */
     int file;     /* 0: the model itself */
     uint64_t offset; /* 0 unless in_file */
 };

@@ -523,7 +523,6 @@ static int finish(struct parser *p) {
     if (o->given[OPT_STALL_TIMEOUT] && o->comm == OPT_COMM_LOOPBACK)
         return usage_error(p, "--stall-timeout watches processes; --comm loopback makes ranks threads of one");
     if (o->help) return 0;
-    if (o->loss && !o->train) return usage_error(p, "--loss is of training: it goes with --train");
     if (*operand && *operand != '[' && !o->operand)
         return usage_error(p, arena_printf(p->arena, "%s is missing", operand));
     return finish_mesh(p);

@@ -99,11 +99,11 @@ static int sum_units(struct trainer *t, double mine, double *all) {
 
 /* What the kernels say of a value is said of a micro-batch: where it came from. */
 static int fail_step(struct trainer *t, int status, int64_t first) {
-    const int64_t last = first + (int64_t)t->accumulate * t->units;
+    const int64_t sample = (first + (int64_t)t->rt->private->control[RT_MICRO]) * t->feed.batch;
     fail_rank(t->self, t->rt, status);
     if (status == RT_ERROR_INPUT)
-        failure_help(&t->self->failure, "the step reads samples %lld to %lld of the run, of %lld in the data",
-                     (long long)(first * t->feed.batch), (long long)(last * t->feed.batch - 1),
+        failure_help(&t->self->failure, "step %lld had read samples %lld to %lld of the run, of %lld in the data",
+                     (long long)t->rt->private->trained, (long long)sample, (long long)(sample + t->feed.batch - 1),
                      (long long)t->feed.sampler.samples);
     return status;
 }

@@ -63,9 +63,11 @@ static void typed_data_is_decoded(void **state) {
     struct opened *o = open_wire(model_of(graph));
     struct onnx_tensor t;
     assert_tensor(o, 0, &t);
-    assert_false(t.in_file);
+    assert_true(t.in_file); /* packed floats are as raw data would be */
     assert_memory_equal(t.data, ((const float[]){1.5f, -2}), 8);
+    assert_memory_equal(o->model->files.at[0].data + t.offset, ((const float[]){1.5f, -2}), 8);
     assert_tensor(o, 1, &t);
+    assert_false(t.in_file);
     assert_memory_equal(t.data, ((const int64_t[]){7, -1, INT64_MIN}), 24);
     assert_tensor(o, 2, &t);
     assert_memory_equal(t.data, ((const uint16_t[]){0x3c00, 0xffff}), 4);
@@ -88,6 +90,7 @@ static void data_may_be_unpacked_and_in_pieces(void **state) {
     struct opened *o = open_wire(model_of(graph));
     struct onnx_tensor t;
     assert_tensor(o, 0, &t);
+    assert_false(t.in_file);
     assert_memory_equal(t.data, ((const float[]){1, 2, 3, 4}), 16);
     assert_tensor(o, 1, &t);
     assert_memory_equal(t.data, ((const int32_t[]){-5, 1 << 30, 6}), 12);
