@@ -73,11 +73,11 @@ class Bench:
         return f"{self.work}/{name}.x.npy"
 
     @functools.lru_cache(None)
-    def compiled(self, name, pas):
+    def compiled(self, name, pas, options=()):
         """The directory of a compiled model, built for the rankc of today."""
         instance = pas.replace(":", "_").replace("=", "") if pas else "_"
         command = [self.rankc, "compile", self.model(name), "-o", f"{self.work}/compiled", "--instance-name", instance,
-                   "--reuse", "override", "-q"]
+                   "--reuse", "override", "-q", *options]
         run(command + (["--pas", pas] if pas else []), 300)
         return f"{self.work}/compiled/{name}/{instance}"
 

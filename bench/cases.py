@@ -77,6 +77,29 @@ def torch(threads, repeat, warmup=2):
     return side
 
 
+def rankc_train(model, threads, steps, units=1):
+    """A model compiled with --train, trained by `rankc train`; steps with the first ones, whose pages are new."""
+    def side(bench):
+        directory = bench.compiled(model, None, ("--train", "--optimizer", "adamw:lr=1e-4,weight_decay=0",
+                                                 "--runtime-ngpus", str(units)))
+        data = [word for name in ("x", "labels") for word in ("--data", f"{name}={bench.work}/{model}.{name}.npy")]
+        return Side(f"rankc, {units} units" if units > 1 else "rankc",
+                    [bench.rankc, "train", directory, *data, "--steps", str(steps), "--threads", str(threads), "--json"])
+    return side
+
+
+def torch_train(threads, steps, batch, processes=1):
+    """PyTorch with glibc told to keep what is freed, which makes it a third faster."""
+    def side(bench):
+        keep = ["env", "MALLOC_MMAP_THRESHOLD_=4294967296", "MALLOC_TRIM_THRESHOLD_=17179869184",
+                "MALLOC_TOP_PAD_=268435456"]
+        launch = ["-m", "torch.distributed.run", f"--nproc_per_node={processes}"] if processes > 1 else []
+        return Side("PyTorch DDP, gloo" if processes > 1 else "PyTorch",
+                    [*keep, bench.python("torch"), *launch, f"{bench.here}/peer_torch_train.py", str(threads), str(steps),
+                     str(batch)])
+    return side
+
+
 def all_reduce(ranks, size, repeat, memory):
     def side(bench):
         program = bench.c_program("allreduce", bench.runtime_flags())
@@ -143,6 +166,13 @@ for name, what, repeat in (
 for name, layers, repeat in (("gpt2_12", 12, 10), ("gpt2_2", 2, 60)):
     add(f"{name}-tp2", "ranks", f"GPT-2 stack, {layers} layers", rankc(name, 1, repeat, pas="tp:tensor=2"),
         rankc(name, 1, repeat), cores=2, gflop=layers * BLOCK)
+
+TOKENS = 4 * 64
+STEP = 3 * 12 * 2 * TOKENS * 768 * (12 * 768 + 2 * 64) / 1e9 + 3 * 2 * TOKENS * 768 * 50257 / 1e9
+add("train-2t", "training", "GPT-2 124M, 2 threads", rankc_train("gpt2_train", 2, 8), torch_train(2, 8, 4), cores=2,
+    gflop=STEP)
+add("train-dp2", "training", "GPT-2 124M, data parallel on 2 ranks", rankc_train("gpt2_train_half", 1, 8, 2),
+    torch_train(1, 8, 2, 2), cores=2, gflop=STEP)
 
 for ranks, sizes in ((2, (4 * KB, 64 * KB, 384 * KB, MB, 16 * MB, 64 * MB)), (4, (4 * KB, MB, 64 * MB))):
     for size in sizes:

@@ -27,6 +27,8 @@ GROUPS = {
         and its modules take before the model is loaded."""),
     "memory": ("Memory-bound graphs", "One tensor of 4096 x 1024 f32 in, one out."),
     "ranks": ("Several ranks", "The same model on two ranks, one thread each, against one rank with one thread."),
+    "training": ("Training", """Steps in f32 of GPT-2 124M: forward, backward and AdamW on 4 samples of 64 tokens; on two ranks
+        each has 2. PyTorch runs eagerly, with OpenBLAS, and with glibc told to keep memory. The share of peak counts products."""),
     "allreduce": ("All-reduce", """Sum of f32, out of place, from a barrier to the slowest rank's end. *symmetric*:
         buffers where compiled programs keep communicated tensors; *staged*: in memory of the rank's own. On a machine
         with fewer cores than ranks, ranks take turns."""),

@@ -95,7 +95,7 @@ static int run_steps(struct rank *self, struct rt *rt) {
             rt_fail_comm(rt, rt->comm, status);
         if (!status && (status = rt->comm->driver->barrier(rt->comm))) rt_fail_comm(rt, rt->comm, status);
         if (status) return fail_rank(self, rt, status);
-        if (self->first && i >= 0) self->job->step_ms[i] = now_ms() - start;
+        if (self->first && i >= 0) self->job->step_ms[self->job->nsteps++] = now_ms() - start;
     }
     copy_outputs(self, rt);
     return RT_OK;
@@ -235,11 +235,11 @@ static void put_ms(struct rt_json_writer *w, const char *key, double ms) {
 }
 
 static bool print_json(const struct job *job) {
-    const int count = job->options.repeat;
+    const int count = job->nsteps;
     struct rt_json_writer w;
     struct rt_reason why;
     qsort(job->step_ms, (size_t)count, sizeof *job->step_ms, compare_doubles);
-    const double *ms = job->step_ms, median = (ms[(count - 1) / 2] + ms[count / 2]) / 2;
+    const double *ms = job->step_ms; /* none were taken by a run that was resumed at its end: zeros */
     rt_json_start(&w);
     rt_json_open(&w, '{', RT_JSON_INLINE);
     rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
@@ -247,8 +247,8 @@ static bool print_json(const struct job *job) {
     rt_json_key(&w, "threads"), rt_json_put_int(&w, job->threads);
     rt_json_key(&w, "step_ms"), rt_json_open(&w, '{', RT_JSON_INLINE);
     put_ms(&w, "min", ms[0]);
-    put_ms(&w, "median", median);
-    put_ms(&w, "max", ms[count - 1]);
+    put_ms(&w, "median", count ? (ms[(count - 1) / 2] + ms[count / 2]) / 2 : 0);
+    put_ms(&w, "max", count ? ms[count - 1] : 0);
     rt_json_close(&w, '}');
     put_ms(&w, "load_ms", job->load_ms);
     rt_json_key(&w, "peak_rss"), rt_json_put_dims(&w, job->peak_rss, job->options.world);
@@ -262,12 +262,12 @@ static int give_results(const struct job *job, struct failure *failure) {
     const struct main_options *options = &job->options;
     int exit = RT_EXIT_OK;
     bool ok = true;
-    if (options->rank != 0 || options->steps) return RT_EXIT_OK;
+    if (options->rank != 0) return RT_EXIT_OK;
     if (options->output_dir)
         exit = outputs_write(job->outputs, job->program, &job->manifest, options->output_dir, failure);
     if (exit) return exit;
     if (options->json) ok = print_json(job);
-    if (!options->json && !options->output_dir) outputs_print(job->outputs, job->program, &job->manifest);
+    if (!options->json && !options->output_dir && !options->steps) outputs_print(job->outputs, job->program, &job->manifest);
     if (ok && fflush(stdout) == 0 && !ferror(stdout)) return RT_EXIT_OK;
     return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write the results to standard output");
 }
@@ -279,7 +279,8 @@ static int allocate_job(struct job *job, struct rank **ranks, int nranks, struct
     job->inputs = calloc((size_t)program->ninputs + 1, sizeof *job->inputs);
     job->outputs = calloc((size_t)program->noutputs + 1, sizeof *job->outputs);
     job->input_data = calloc((size_t)program->ninputs + 1, sizeof(*job->input_data));
-    job->step_ms = calloc((size_t)job->options.repeat, sizeof *job->step_ms);
+    const int steps = job->options.steps ? job->options.steps : job->options.repeat;
+    job->step_ms = calloc((size_t)steps, sizeof *job->step_ms);
     job->peak_rss = calloc((size_t)job->options.world, sizeof *job->peak_rss);
     *ranks = calloc((size_t)nranks, sizeof **ranks);
     bool ok = job->inputs && job->outputs && job->input_data && job->step_ms && job->peak_rss && *ranks;

@@ -103,7 +103,8 @@ struct job {
     struct manifest manifest;
     struct rt_tensor *inputs, *outputs;
     const void **input_data;
-    double *step_ms;   /* of each timed step, by rank 0 */
+    double *step_ms;   /* of each timed step, by rank 0; there are nsteps */
+    int nsteps;
     int64_t *peak_rss; /* of each rank, by rank 0 */
     double load_ms;
     int threads;

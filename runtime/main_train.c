@@ -75,6 +75,13 @@ static bool print_step(const struct trainer *t, const struct metrics *m) {
     return fflush(stdout) == 0;
 }
 
+/* --json keeps stdout for the summary. */
+static bool report_step(struct trainer *t, const struct metrics *m) {
+    struct job *job = t->self->job;
+    job->step_ms[job->nsteps++] = m->ms;
+    return t->log ? write_step(t, m) : job->options.json || print_step(t, m);
+}
+
 static int check_written(struct trainer *t, bool written) {
     if (written) return RT_OK;
     fail_with(t->self, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write metrics: %s", strerror(errno));
@@ -124,7 +131,7 @@ static int train_step(struct trainer *t) {
     m.ms = now_ms() - start;
     m.norm = rt_gradient_norm(rt);
     m.lr = rt_learning_rate(rt);
-    if (t->self->first) RT_TRY(check_written(t, t->log ? write_step(t, &m) : print_step(t, &m)));
+    if (t->self->first) RT_TRY(check_written(t, report_step(t, &m)));
     return check_loss(t, m.step, m.loss);
 }
 
@@ -132,7 +139,8 @@ static int train_step(struct trainer *t) {
 
 static bool report_evaluation(const struct trainer *t, int64_t step, double loss, int64_t samples) {
     struct rt_json_writer w;
-    printf("step %lld: evaluation loss %.6g, %lld samples\n", (long long)step, loss, (long long)samples);
+    if (!t->options->json)
+        printf("step %lld: evaluation loss %.6g, %lld samples\n", (long long)step, loss, (long long)samples);
     if (!t->log) return fflush(stdout) == 0;
     start_line(&w, step);
     put_number(&w, "eval_loss", loss);
@@ -199,7 +207,7 @@ static int resume(struct trainer *t) {
                          t->options->steps);
     t->feed.sampler.shuffle = progress.seed >= 0;
     t->feed.sampler.seed = (uint64_t)progress.seed;
-    if (t->self->first && !t->options->log) printf("resumed after step %lld\n", (long long)progress.step);
+    if (t->self->first && !t->options->log && !t->options->json) printf("resumed after step %lld\n", (long long)progress.step);
     return RT_OK;
 }
 
