@@ -267,7 +267,8 @@ static int give_results(const struct job *job, struct failure *failure) {
         exit = outputs_write(job->outputs, job->program, &job->manifest, options->output_dir, failure);
     if (exit) return exit;
     if (options->json) ok = print_json(job);
-    if (!options->json && !options->output_dir && !options->steps) outputs_print(job->outputs, job->program, &job->manifest);
+    if (!options->json && !options->output_dir && !options->steps)
+        outputs_print(job->outputs, job->program, &job->manifest);
     if (ok && fflush(stdout) == 0 && !ferror(stdout)) return RT_EXIT_OK;
     return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write the results to standard output");
 }

@@ -136,11 +136,11 @@ static void build_command(struct command *command, const char *program, int64_t 
     add_files(command, arena, "input", &o->inputs);
     add_option(command, arena, "threads", arena_printf(arena, "%" PRId64, threads));
     add_option(command, arena, "kernels", choice_word(o->kernels));
+    if (o->json) add_word(command, arena, "--json");
     if (o->verb == VERB_TRAIN) return add_training(command, o, arena);
     if (o->output_dir) add_option(command, arena, "output-dir", o->output_dir);
     add_option(command, arena, "repeat", arena_printf(arena, "%" PRId64, o->repeat));
     add_option(command, arena, "warmup", arena_printf(arena, "%" PRId64, o->warmup));
-    if (o->json) add_word(command, arena, "--json");
 }
 
 /* ---- starting ---- */

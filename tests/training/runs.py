@@ -265,6 +265,9 @@ def told(bench):
     expect(numbers(plain.train(5, "--lr", "0.01")) == numbers(other.train(5)), "--lr")
     two, four = bench.compile("two-of", accumulate=2), bench.compile("four-of", accumulate=4)
     expect(numbers(two.train(5, "--accumulate", "4")) == numbers(four.train(5)), "--accumulate")
+    done = bench.call("train", plain.directory, *plain.data(), "--steps", "5", "--json")
+    summary = json.loads(done.stdout)
+    expect(summary["ranks"] == 1 and 0 < summary["step_ms"]["min"] <= summary["step_ms"]["median"], done.stdout)
     said = plain.train(5, "--accumulate", "2", status=8)
     expect("one micro-batch" in said, said)
 
