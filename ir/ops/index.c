@@ -63,7 +63,7 @@ static int bind_rows(struct dims *dims, const struct graph *graph, const struct 
     const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1);
     int64_t batch = attr_int(node, "batch_dims", 0), depth = attr_int(node, "depth", 0);
     int rows = index->ndim - 1;
-    if (batch < 0 || depth < 1 || batch > rows || batch + depth > x->ndim)
+    if (batch < 0 || depth < 1 || batch > rows || depth > x->ndim - batch)
         return refuse(dims, why, "%lld indices after %lld dimensions", (long long)depth, (long long)batch);
     if (index->dims[rows] != depth || !same_dims(index->dims, x->dims, (int)batch))
         return refuse(dims, why, "the indices fit neither depth nor data");
