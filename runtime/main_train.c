@@ -110,7 +110,7 @@ static int fail_step(struct trainer *t, int status, int64_t first) {
     fail_rank(t->self, t->rt, status);
     if (status == RT_ERROR_INPUT)
         failure_help(&t->self->failure, "step %lld had read samples %lld to %lld of the run, of %lld in the data",
-                     (long long)t->rt->private->trained, (long long)sample, (long long)(sample + t->feed.batch - 1),
+                     (long long)(t->rt->private->trained + 1), (long long)sample, (long long)(sample + t->feed.batch - 1),
                      (long long)t->feed.sampler.samples);
     return status;
 }

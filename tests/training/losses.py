@@ -211,18 +211,39 @@ def check(rankc, name, plans, work):
     return worst
 
 
+def check_target_out_of_range(rankc, work):
+    """A target that is no class ends the run, with its place in the tensor and in the data."""
+    model, arguments, target, _ = prepare("default", work)
+    labels = np.load(f"{work}/{target}.npy")
+    labels[BATCH + 3] = 7
+    np.save(f"{work}/{target}.npy", labels)
+    for plan in ("dp", "data:data=2"):
+        run(rankc, "compile", model, "-o", f"{work}/out", "-q", "--reuse", "override", "--train", "--pas", plan,
+            "--accumulate", "3", *arguments)
+        done = subprocess.run([rankc, "train", f"{work}/out", "--data", f"x={work}/x.npy", "--data",
+                               f"{target}={work}/{target}.npy"], capture_output=True, text=True, timeout=300)
+        expected = ("error[E0382]: target 7 at [3] is outside of the 7 classes",
+                    f"step 1 had read samples {BATCH} to {2 * BATCH - 1} of the run, of {STEPS * BATCH} in the data")
+        if done.returncode != 3 or not all(text in done.stderr for text in expected):
+            raise Wrong(f"{plan}: exit {done.returncode}: {done.stderr.strip()}")
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
-    parser.add_argument("names", nargs="*", default=[*OPTION_CASES, *OPERATOR_CASES])
+    parser.add_argument("names", nargs="*", default=[*OPTION_CASES, *OPERATOR_CASES, "out of range"])
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     failed = 0
     for name in options.names:
         with tempfile.TemporaryDirectory(prefix="rankc-loss-") as work:
             try:
-                worst = check(options.rankc, name, options.plans.split(";"), work)
+                if name == "out of range":
+                    worst = check_target_out_of_range(options.rankc, work)
+                else:
+                    worst = check(options.rankc, name, options.plans.split(";"), work)
                 print(f"{name}: {worst:.1e}", flush=True)
             except Wrong as wrong:
                 failed += 1
