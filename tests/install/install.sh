@@ -46,6 +46,24 @@ for instance in one two; do
     grep -q "^$ranks ranks: " said || fail "$(cat said)"
 done
 
+# A program that trains the model with a loss of its own, of one rank, of two that share its weights, and of two units:
+# losses and norms of samples/train/reference.py, by PyTorch in f64.
+cp -r "$source/samples/train" .
+for plan in one:dp two:tp:tensor=2 units:dp; do
+    instance=${plan%%:*} pas=${plan#*:} units=
+    [ $instance != units ] || units='--runtime-ngpus 2'
+    rankc compile "$source/samples/models/gpt2.onnx" -o trained-$instance --train --pas "$pas" $units -q --no-build \
+        --optimizer sgd:lr=0.5
+    make -s -C train clean train MODEL="$work/trained-$instance/gpt2/_"
+    train/train trained-$instance/gpt2/_ "$tokens" 4 checkpoints-$instance >said || fail "trained on $instance"
+    awk '
+        BEGIN { split("5.69871757 3.9612601 2.65874845 1.75198015", loss); split("4.28266423 3.2989233 2.62779248 3.53602082", norm) }
+        function off(a, b) { return a > b ? (a - b) / b : (b - a) / b }
+        off($4 + 0, loss[NR]) > 1e-5 || off($7, norm[NR]) > 1e-5 { bad = 1 }
+        END { exit bad || NR != 4 }' said || fail "$instance: $(cat said)"
+    [ -f checkpoints-$instance/step-4/checkpoint.json ] || fail "no checkpoint of $instance"
+done
+
 # What must fail does: other numbers, a missing weight file.
 embed/embed embedded-two/gpt2/_ "$tokens" "$tokens" >/dev/null 2>&1 && fail 'tokens were taken for logits'
 rm embedded-two/gpt2/_/location.json

@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+"""What train.c prints, by PyTorch (written for 1.13, Debian's python3-torch) from the weights in samples/models/gpt2.onnx:
+
+    samples/train/reference.py [STEPS]
+
+tests/install/install.sh has the losses."""
+import sys
+from pathlib import Path
+
+import numpy
+import onnx.numpy_helper
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "models"))
+from export import Gpt2Config, Gpt2LmHead  # noqa: E402
+
+weights = {tensor.name: torch.from_numpy(onnx.numpy_helper.to_array(tensor).copy())
+           for tensor in onnx.load(ROOT / "samples/models/gpt2.onnx").graph.initializer}
+tokens = torch.from_numpy(numpy.load(ROOT / "samples/models/gpt2.input_ids.npy"))
+model = Gpt2LmHead(Gpt2Config(hidden=48, heads=6, layers=2))
+model.load_state_dict(weights, strict=False)
+# The export folded the transpose of the embeddings that lm_head shares: in the file they are two parameters.
+model.lm_head.weight = torch.nn.Parameter(weights["onnx::MatMul_505"].T.clone())
+model.double()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for step in range(int(sys.argv[1]) if len(sys.argv) > 1 else 4):
+    optimizer.zero_grad()
+    logits = model(tokens)[:, :-1]
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1))
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    print(f"step {step + 1}: loss {loss.item():.9g}, gradient norm {norm.item():.9g}")

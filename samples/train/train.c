@@ -1,0 +1,140 @@
+/* A program of its own that trains samples/models/gpt2.onnx with a loss of its own: the model gives logits, this file knows
+ * what they should be. Compiled with --train for any number of ranks; each rank is a thread here.
+ *
+ *     train DIR TOKENS.npy STEPS [CHECKPOINTS]
+ *
+ * DIR is what rankc wrote. Prints the loss of every step; with CHECKPOINTS it writes one there at the end. */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <rankc/base/npy.h>
+
+#include "model.h"
+
+struct job {
+    const char *directory, *checkpoints;
+    const int64_t *tokens; /* (batch, length) */
+    int steps;
+};
+
+struct rank {
+    struct job *job;
+    struct rt_comm *comm;
+    pthread_t thread;
+    int status;
+    char error[256];
+};
+
+/* The mean cross entropy of every next token of a row, and its gradient. Both are (batch, length, vocabulary). */
+static double loss_of(const int64_t *tokens, const float *logits, float *gradient, const int64_t *dims) {
+    const int64_t length = dims[1], vocabulary = dims[2], terms = dims[0] * (length - 1);
+    double loss = 0;
+    for (int64_t row = 0; row < dims[0] * length; row++, logits += vocabulary, gradient += vocabulary) {
+        const int last = row % length == length - 1; /* nothing follows it here */
+        double most = logits[0], sum = 0;
+        for (int64_t v = 0; v < vocabulary; v++) most = logits[v] > most ? logits[v] : most;
+        for (int64_t v = 0; v < vocabulary; v++) sum += exp(logits[v] - most);
+        for (int64_t v = 0; v < vocabulary; v++)
+            gradient[v] = last ? 0 : (float)(exp(logits[v] - most) / sum / (double)terms);
+        if (last) continue;
+        gradient[tokens[row + 1]] -= (float)(1 / (double)terms);
+        loss += (most + log(sum) - logits[tokens[row + 1]]) / (double)terms;
+    }
+    return loss;
+}
+
+/* Every rank sees complete tensors, whatever it holds. Units have the same tokens here: their gradients' mean is wanted. */
+static int step(struct rt *rt, const struct job *job, float *logits, float *gradient, double *loss, double *norm) {
+    const int64_t *dims = gpt2_program.outputs[0].dims;
+    RT_TRY(gpt2_zero_grad(rt));
+    RT_TRY(gpt2_forward(rt, (const void *[]){job->tokens}, (void *[]){logits}));
+    *loss = loss_of(job->tokens, logits, gradient, dims);
+    RT_TRY(gpt2_backward(rt, (const void *[]){gradient}, NULL));
+    RT_TRY(gpt2_scale_grads(rt, 1.0 / gpt2_program.training->units));
+    RT_TRY(gpt2_clip_gnorm(rt, 1, norm));
+    return gpt2_step(rt);
+}
+
+static int train(struct rt *rt, const struct job *job) {
+    const int64_t *dims = gpt2_program.outputs[0].dims, count = dims[0] * dims[1] * dims[2];
+    float *logits = malloc((size_t)count * sizeof *logits), *gradient = malloc((size_t)count * sizeof *gradient);
+    int status = logits && gradient ? RT_OK : RT_ERROR_SYSTEM;
+    for (int s = 1; s <= job->steps && !status; s++) {
+        double loss, norm;
+        status = step(rt, job, logits, gradient, &loss, &norm);
+        if (!status && rt->rank == 0) printf("step %d: loss %.9g, gradient norm %.9g\n", s, loss, norm);
+    }
+    const struct rt_position position = {job->steps, job->steps, -1};
+    if (!status && job->checkpoints) status = gpt2_save(rt, job->checkpoints, &position);
+    free(logits);
+    free(gradient);
+    return status;
+}
+
+static void *run_rank(void *argument) {
+    struct rank *rank = argument;
+    const struct rt_options options = {.directory = rank->job->directory, .joined = rank->comm, .threads = 1};
+    struct rt *rt = NULL;
+    rank->status = gpt2_open(&rt, &options);
+    if (!rank->status) rank->status = train(rt, rank->job);
+    if (rank->status) snprintf(rank->error, sizeof rank->error, "%s", rt_error(rt));
+    if (rank->status) rank->comm->driver->abort(rank->comm); /* or the others would wait for this rank */
+    if (rt) gpt2_close(rt);
+    return NULL;
+}
+
+/* The ranks communicate through one piece of memory, zero before they start. 0, or 1 after a message. */
+static int run_ranks(struct job *job) {
+    const int world = gpt2_program.runtime_ngpus;
+    const size_t symmetric = rt_program_symmetric(&gpt2_program), bytes = rt_comm_shared_bytes(world, symmetric);
+    void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct rank *ranks = calloc((size_t)world, sizeof *ranks);
+    int failed = segment == MAP_FAILED || !ranks;
+    for (int r = 0; !failed && r < world; r++) {
+        ranks[r].job = job;
+        failed = rt_comm_open_shared(&ranks[r].comm, segment, r, world, symmetric);
+    }
+    if (failed) {
+        fprintf(stderr, "train: no memory for %d ranks\n", world);
+        return 1;
+    }
+    for (int r = 0; r < world; r++) pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]);
+    for (int r = 0; r < world; r++) {
+        pthread_join(ranks[r].thread, NULL);
+        if (ranks[r].status && ranks[r].status != RT_ERROR_PEER)
+            fprintf(stderr, "train: rank %d: %s\n", r, ranks[r].error);
+        failed |= ranks[r].status;
+        ranks[r].comm->driver->close(ranks[r].comm);
+    }
+    munmap(segment, bytes);
+    free(ranks);
+    return failed != 0;
+}
+
+int main(int argc, char **argv) {
+    struct rt_tensor tokens = {0};
+    struct rt_reason why;
+    const struct rt_port *input = &gpt2_program.inputs[0];
+    if (argc < 4) {
+        fprintf(stderr, "usage: train DIR TOKENS.npy STEPS [CHECKPOINTS]\n");
+        return 2;
+    }
+    if (!rt_npy_read(&tokens, argv[2], &why)) {
+        fprintf(stderr, "train: %s\n", why.text);
+        return 1;
+    }
+    int status = tokens.dtype != RT_I64 || tokens.count != input->dims[0] * input->dims[1];
+    if (status) fprintf(stderr, "train: %s has another type or shape than the model's\n", argv[2]);
+    for (int64_t i = 0; i < tokens.count && !status; i++) {
+        const int64_t token = ((const int64_t *)tokens.data)[i];
+        status = token < 0 || token >= gpt2_program.outputs[0].dims[2];
+        if (status) fprintf(stderr, "train: token %lld is not in the vocabulary\n", (long long)token);
+    }
+    struct job job = {argv[1], argc > 4 ? argv[4] : NULL, tokens.data, atoi(argv[3])};
+    if (!status) status = run_ranks(&job);
+    rt_tensor_free(&tokens);
+    return status;
+}
