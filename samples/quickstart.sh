@@ -1,6 +1,6 @@
 #!/bin/sh
 # From nothing to a transformer on two ranks: installs what is missing, builds rankc, compiles an ONNX model for one rank
-# and for two that share its weights (tensor parallel), runs both on this machine, and compares.
+# and for two that share its weights (tensor parallel), runs both on this machine, and compares; then trains it on two ranks.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -48,3 +48,8 @@ paste $out/one.txt $out/two.txt | awk '
 
 say 'the plan, and the exact memory of each rank'
 $rankc show $out/gpt2/two
+
+say 'training it for ten steps on two ranks: the input to the model is what it shall say next'
+$rankc compile $model -o $out --reuse moo --instance-name train --pas tp --plan-ngpus 2 --train \
+    --loss cross_entropy:logits=logits,labels=labels --optimizer adamw:lr=0.003 --lr-schedule cosine:warmup=2,steps=10
+$rankc train $out/gpt2/train --data $input --data labels=samples/models/gpt2.input_ids.npy --steps 10
