@@ -123,6 +123,20 @@ static int list_kind(struct kept_list *list, struct rt *rt, const char *key, int
     return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json is of another program");
 }
 
+/* Every copy of a tensor gets a key of its own. */
+static int tell_copies(struct kept_list *list, struct rt *rt, enum kept_kind kind) {
+    struct kept *all = list->at[kind];
+    for (int i = 0; i < list->n[kind]; i++) {
+        const size_t room = strlen(all[i].name) + 16;
+        int copies = 1;
+        for (int j = 0; j < i; j++) copies += strcmp(all[j].name, all[i].name) == 0;
+        if (copies == 1) continue;
+        if (!(all[i].copy = malloc(room))) return out_of_memory(rt);
+        snprintf(all[i].copy, room, "%s#%d", all[i].name, copies);
+    }
+    return RT_OK;
+}
+
 static int read_manifest(struct kept_list *list, struct rt *rt) {
     struct checkpoint_path path;
     struct rt_reason why;
@@ -140,10 +154,15 @@ int kept_find(struct kept_list *list, struct rt *rt) {
     }
     RT_TRY(read_manifest(list, rt));
     RT_TRY(list_kind(list, rt, "tensors", rt->program->nweights, add_parameter));
-    return list_kind(list, rt, "states", rt->program->nstates, add_state);
+    RT_TRY(list_kind(list, rt, "states", rt->program->nstates, add_state));
+    RT_TRY(tell_copies(list, rt, KEPT_PARAMETERS));
+    return tell_copies(list, rt, KEPT_OPTIMIZER);
 }
 
 void kept_free(struct kept_list *list) {
     rt_json_free(list->manifest);
-    for (int k = 0; k < KEPT_KINDS; k++) free(list->at[k]);
+    for (int k = 0; k < KEPT_KINDS; k++) {
+        for (int i = 0; i < list->n[k]; i++) free(list->at[k][i].copy);
+        free(list->at[k]);
+    }
 }

@@ -18,6 +18,7 @@ extern const char *const kept_stems[KEPT_KINDS]; /* of file names */
 /* A tensor that training changes. */
 struct kept {
     const char *name;
+    char *copy; /* "NAME#2" in files, where a plan keeps a tensor cut in two ways; NULL: under its name */
     enum rt_dtype dtype;
     int ndim, nsplits;
     const int64_t *dims; /* complete */
@@ -32,6 +33,11 @@ struct kept_list {
     struct kept *at[KEPT_KINDS];
     int n[KEPT_KINDS];
 };
+
+/* What files call it. */
+static inline const char *kept_key(const struct kept *kept) {
+    return kept->copy ? kept->copy : kept->name;
+}
 
 /* RT_OK, or a status that is recorded; kept_free is due in both cases. */
 int kept_find(struct kept_list *list, struct rt *rt);

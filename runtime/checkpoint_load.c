@@ -133,12 +133,12 @@ static int check_file(struct loading *l, const char *path, const void *bytes, in
 
 static int copy_tensor(struct loading *l, const struct checkpoint_path *path, const struct rt_safetensors *file,
                        const struct kept *kept) {
-    const struct rt_safetensor *tensor = rt_safetensors_find(file, kept->name);
+    const struct rt_safetensor *tensor = rt_safetensors_find(file, kept_key(kept));
     if (!tensor || tensor->dtype != kept->dtype || tensor->ndim != kept->ndim ||
         memcmp(tensor->dims, kept->part, (size_t)kept->ndim * sizeof *kept->part) != 0)
         return rt_fail_code(l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT,
                             "'%s' has no tensor '%s' of this rank's shape", rt_quote_text(path->text).text,
-                            rt_quote_text(kept->name).text);
+                            rt_quote_text(kept_key(kept)).text);
     if (kept->bytes) memcpy(kept->at, tensor->data, (size_t)kept->bytes);
     return RT_OK;
 }

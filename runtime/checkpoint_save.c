@@ -73,8 +73,9 @@ static void put_part(struct rt_json_writer *w, const struct rt *rt, const struct
     rt_json_open(&text, '{', RT_JSON_INLINE);
     rt_json_key(&text, "shape"), rt_json_put_dims(&text, kept->dims, kept->ndim);
     put_slices(&text, rt, kept, true);
+    if (kept->copy) put_text(&text, "copy_of", kept->name);
     rt_json_close(&text, '}');
-    rt_json_key(w, kept->name);
+    rt_json_key(w, kept_key(kept));
     if (rt_json_end(&text, &why))
         rt_json_put_bytes(w, text.text, text.bytes - 1);
     else
@@ -126,7 +127,7 @@ static int write_kind(struct saving *s, enum kept_kind kind, struct rt_safetenso
         const struct kept *kept = &s->kept.at[kind][i];
         if (!is_mine(s->rt, kept)) continue;
         tensors[n] = (struct rt_safetensor){
-            .name = kept->name, .dtype = kept->dtype, .ndim = kept->ndim, .bytes = kept->bytes};
+            .name = kept_key(kept), .dtype = kept->dtype, .ndim = kept->ndim, .bytes = kept->bytes};
         memcpy(tensors[n].dims, kept->part, sizeof tensors[n].dims);
         pieces[++n] = (struct rt_piece){kept->at, (size_t)kept->bytes};
     }
@@ -161,7 +162,8 @@ static void put_tensors(struct rt_json_writer *w, const struct saving *s, enum k
     for (int i = 0; i < s->kept.n[kind]; i++) {
         const struct kept *kept = &s->kept.at[kind][i];
         rt_json_open(w, '{', RT_JSON_INLINE);
-        put_text(w, "name", kept->name);
+        put_text(w, "name", kept_key(kept));
+        if (kept->copy) put_text(w, "copy_of", kept->name);
         put_text(w, "dtype", rt_dtypes[kept->dtype].name);
         rt_json_key(w, "shape"), rt_json_put_dims(w, kept->dims, kept->ndim);
         put_slices(w, s->rt, kept, false);

@@ -260,7 +260,8 @@ double rt_gradient_norm(const struct rt *rt);
  *
  *   checkpoint.json              step, program, the complete tensors and how they are cut, and the files with their hashes
  *   parameters-R.safetensors     the parts of the parameters that rank R writes: those that no rank before it has alike
- *   optimizer-R.safetensors      likewise of the states; both say of each tensor which part it is
+ *   optimizer-R.safetensors      likewise of the states; both say of each tensor which part it is. NAME#2 is NAME cut in
+ *                                another way, where the plan has it so too
  *
  * It is written beside, waits for the disk, and gets its name in one step: whatever happens meanwhile, the checkpoints that
  * were there stay. Loaded into the same program, the run goes on bit for bit as if it had not been interrupted. */

@@ -94,9 +94,9 @@ def checkpoints(directory):
 
 def resume(bench):
     """A run that goes on from a checkpoint is the run that was not stopped, bit for bit."""
-    for plan, accumulate, shuffle in (("one", 1, []), ("one", 2, ["--shuffle", "7"]), ("hybrid", 1, []),
-                                      ("tp2dp2", 2, ["--shuffle", "7"])):
-        program = bench.compile(f"{plan}{accumulate}", plan, accumulate=accumulate)
+    for plan, accumulate, shuffle, case in (("one", 1, [], "mlp"), ("one", 2, ["--shuffle", "7"], "mlp"),
+                                            ("hybrid", 1, [], "gpt2"), ("tp2dp2", 2, ["--shuffle", "7"], "mlp")):
+        program = bench.compile(f"{plan}{accumulate}", plan, accumulate=accumulate, case=case)
         whole, parts = bench.path(f"whole-{plan}{accumulate}"), bench.path(f"parts-{plan}{accumulate}")
         expected = program.train(8, *shuffle, "--checkpoint-dir", whole, "--checkpoint-every", "3")
         expect(checkpoints(whole) == ["step-3", "step-6", "step-8"], f"{checkpoints(whole)}")

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""The parameters of a checkpoint, complete, whatever the plan: into one safetensors file, or back into the model.
+
+    weights.py CHECKPOINT OUT.safetensors
+    weights.py CHECKPOINT MODEL.onnx OUT.onnx
+
+CHECKPOINT is a directory step-K that `rankc train --checkpoint-dir` wrote. The second form needs the onnx package."""
+import json
+import math
+import struct
+import sys
+from pathlib import Path
+
+
+def read(path):
+    """(metadata, tensors, bytes of the tensors) of a safetensors file."""
+    content = path.read_bytes()
+    length, = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8:8 + length])
+    return header.pop("__metadata__", {}), header, content[8 + length:]
+
+
+def indices(extent, cut):
+    """What a part has of a dimension: its share of each block, in whole units, larger shares first."""
+    block, unit = extent // cut["blocks"], cut["unit"]
+    share, larger = divmod(block // unit, cut["parts"])
+    first, end = (i * share + min(i, larger) for i in (cut["part"], cut["part"] + 1))
+    return [b * block + i for b in range(cut["blocks"]) for i in range(first * unit, end * unit)]
+
+
+def place(whole, part, shape, chosen, size):
+    """Copies the elements of a part, row by row of its last dimension, to where they are in the complete tensor."""
+    rows, last = [0], chosen[-1] if chosen else [0]
+    for extent, keep in zip(shape[:-1], chosen[:-1]):
+        rows = [row * extent + index for row in rows for index in keep]
+    at = 0
+    for row in rows:
+        for index in last:
+            to = (row * (shape[-1] if shape else 1) + index) * size
+            whole[to:to + size] = part[at:at + size]
+            at += size
+
+
+def merge(checkpoint):
+    """{name: (dtype, shape, bytes)} of all parameters."""
+    tensors = {}
+    for file in sorted(Path(checkpoint).glob("parameters-*.safetensors")):
+        metadata, header, content = read(file)
+        for name, text in metadata.items():
+            described, entry = json.loads(text), header[name]
+            if "copy_of" in described:  # cut in another way
+                continue
+            begin, end = entry["data_offsets"]
+            shape, part = described["shape"], content[begin:end]
+            size = len(part) // max(1, math.prod(entry["shape"]))
+            _, _, whole = tensors.setdefault(name, (entry["dtype"], shape, bytearray(math.prod(shape) * size)))
+            chosen = [range(extent) for extent in shape]
+            for cut in described["slices"]:
+                chosen[cut["dim"]] = indices(shape[cut["dim"]], cut)
+            place(whole, part, shape, chosen, size)
+    return tensors
+
+
+def write_safetensors(tensors, path):
+    header, at = {}, 0
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(content)]}
+        at += len(content)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(content for _, _, content in tensors.values()))
+
+
+def write_onnx(tensors, model, path):
+    import onnx
+
+    loaded = onnx.load(model)
+    for initializer in loaded.graph.initializer:
+        if initializer.name not in tensors:
+            continue
+        dims, name, dtype = list(initializer.dims), initializer.name, initializer.data_type
+        initializer.Clear()
+        initializer.name, initializer.data_type, initializer.raw_data = name, dtype, bytes(tensors[name][2])
+        initializer.dims.extend(dims)
+    onnx.save(loaded, path)
+
+
+def main():
+    if len(sys.argv) not in (3, 4):
+        sys.exit(__doc__)
+    tensors = merge(sys.argv[1])
+    if len(sys.argv) == 3:
+        write_safetensors(tensors, Path(sys.argv[2]))
+    else:
+        write_onnx(tensors, sys.argv[2], sys.argv[3])
+    print(f"{len(tensors)} parameters")
+
+
+if __name__ == "__main__":
+    main()
