@@ -49,6 +49,7 @@ static void put_training(json *w, const struct training *training) {
     rt_json_open(w, '[', RT_JSON_INLINE);
     for (int i = 0; i < training->inits.n; i++) rt_json_put_text(w, training->inits.at[i].text);
     rt_json_close(w, ']');
+    if (training->recompute.text) put(w, "recompute", training->recompute.text);
     put_int(w, "accumulate", training->accumulate);
     put_int(w, "units", training->units);
     rt_json_key(w, "clip_grad_norm");

@@ -256,7 +256,8 @@ static int read_training(struct job *job) {
                                   .units = ranks / mesh_size(&job->graph->mesh),
                                   .lr_schedule = options->lr_schedule};
     if (read_optimizer(job) < 0 ||
-        schedule_parse(&training->schedule, options->lr_schedule, job->arena, job->diags) < 0 || read_clip(job) < 0)
+        schedule_parse(&training->schedule, options->lr_schedule, job->arena, job->diags) < 0 || read_clip(job) < 0 ||
+        recompute_parse(&training->recompute, options->recompute, job->diags) < 0)
         return -1;
     for (int i = 0; i < options->params.all.n; i++)
         if (parameter_rule_add(training, options->params.all.at[i], job->arena, job->diags) < 0) return -1;

@@ -3,6 +3,7 @@
 #define PASSES_OPTIMIZER_H
 
 #include "ir/ir.h"
+#include "passes/recompute.h"
 #include "passes/numbers.h"
 #include "runtime/base/schedule.h"
 
@@ -54,6 +55,7 @@ struct training {
     struct rt_schedule schedule;
     VEC(struct parameter_rule) rules;
     VEC(struct init_rule) inits;
+    struct recompute recompute;
 };
 
 /* Adds a rule to training, whose optimizer it starts from: 0, or -1 after a diagnostic. */

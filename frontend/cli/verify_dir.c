@@ -126,7 +126,8 @@ static int read_training(struct check *c) {
     c->training.units = (int)units;
     c->training.lr_schedule = schedule;
     if (optimizer_parse(&c->training.optimizer, optimizer, c->arena, c->diags) < 0 ||
-        schedule_parse(&c->training.schedule, schedule, c->arena, c->diags) < 0)
+        schedule_parse(&c->training.schedule, schedule, c->arena, c->diags) < 0 ||
+        recompute_parse(&c->training.recompute, rt_json_text(rt_json_member(training, "recompute")), c->diags) < 0)
         return -1;
     if (read_rules(c, rt_json_member(training, "params"), parameter_rule_add) < 0) return -1;
     return read_rules(c, rt_json_member(training, "inits"), init_rule_add);

@@ -64,6 +64,10 @@ class Program:
     def data(self, option="--data"):
         return [word for name in self.inputs for word in (option, f"{name}={self.folder}/{name}.npy")]
 
+    def activations(self):
+        """Planned bytes of rank 0."""
+        return json.loads(self.bench.call("show", self.directory, "--json").stdout)["ranks"][0]["memory"]["activations"]
+
     def train(self, steps, *options, status=0, env=None, data=None):
         """The lines of the log; of a run that fails, what it says."""
         self.bench.logs += 1
@@ -272,6 +276,22 @@ def told(bench):
     expect("one micro-batch" in said, said)
 
 
+def recomputed(bench):
+    """Every way to recompute gives the bits of none, and takes less memory where layers are kept."""
+    ways = ["full", "selective", "first:1", "names:*MatMul*", "budget:40K"]
+    for case, plan, some in ("vit", "one", ways), ("vit", "tp2", ways[:1]), ("gpt2", "dp2", ways[:2]):
+        plain = bench.compile(f"{case}-{plan}-none", plan, case)
+        for way in some:
+            program = bench.compile(f"{case}-{plan}-{way[:5]}", plan, case, options=[*ADAMW, "--recompute", way])
+            expect(numbers(program.train(3)) == numbers(plain.train(3)), f"{case}, {plan}: {way}")
+            bench.call("verify", program.directory, "-q")
+            less = program.activations() < plain.activations()
+            expect(less or case != "vit" or way != "full", f"{case}, {plan}: {way} keeps as much")
+    for way, text in ("most", "is none of"), ("first:99", "layers"), ("names:nobody", "matches"), ("budget:1", "are kept"):
+        done = bench.call("plan", os.path.join(HERE, "vit", "model.onnx"), "--train", "--recompute", way, status=None)
+        expect(done.returncode in (2, 5) and text in done.stderr, f"{way}: {done.stderr}")
+
+
 def refused(bench):
     """Data and rules that do not fit."""
     program = bench.compile("refused")
@@ -330,7 +350,7 @@ def initial(bench):
     expect(set(next(values for key, (_, values) in expected.items() if "0.bias" in key)) == {0.5}, "a constant")
 
 
-CHECKS = [resume, parts, killed, damaged, shuffled, evaluated, told, initial, refused]
+CHECKS = [resume, parts, killed, damaged, shuffled, evaluated, told, recomputed, initial, refused]
 
 
 def main():
