@@ -64,6 +64,19 @@ for plan in one:dp two:tp:tensor=2 units:dp; do
     [ -f checkpoints-$instance/step-4/checkpoint.json ] || fail "no checkpoint of $instance"
 done
 
+# The C interface of training, function by function: of a module, and of a model with a loss.
+cp "$source/tests/models/mlp/model.onnx" mlp.onnx
+cp "$source/tests/training/mlp/model.onnx" steps.onnx
+rankc compile mlp.onnx -o interface --dtype f64 --train -q --no-build --optimizer sgd:lr=1
+rankc compile steps.onnx -o interface --train -q --no-build --optimizer sgd:lr=0.001 --accumulate 3
+for program in mlp:module steps:steps; do
+    model=interface/${program%:*}/_ name=${program#*:}
+    make -s -C $model build/model.a
+    eval "${CC:-cc} -std=gnu11 -O1 -Wall -Wextra -I $model $(pkg-config --cflags rankc-rt) -o check-$name" \
+        '"$source/tests/install/$name.c"' "$model/build/model.a $(pkg-config --static --libs rankc-rt) -lm"
+    ./check-$name $model >said 2>&1 || fail "$(cat said)"
+done
+
 # What must fail does: other numbers, a missing weight file.
 embed/embed embedded-two/gpt2/_ "$tokens" "$tokens" >/dev/null 2>&1 && fail 'tokens were taken for logits'
 rm embedded-two/gpt2/_/location.json
