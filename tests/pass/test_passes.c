@@ -67,6 +67,7 @@ PASS_TEST(fuse)
 PASS_TEST(sink)
 PASS_TEST(recognise)
 PASS_TEST(dce)
+PASS_TEST(repeat)
 PASS_TEST(partition)
 PASS_TEST(redist)
 PASS_TEST(stage)
@@ -88,6 +89,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_recognise),
         cmocka_unit_test(test_recognise_attention),
         cmocka_unit_test(test_dce),
+        cmocka_unit_test(test_repeat),
         cmocka_unit_test(test_partition),
         cmocka_unit_test(test_redist),
         cmocka_unit_test(test_stage),
