@@ -1,4 +1,5 @@
 #include "ir/build.h"
+#include "ir/eval.h"
 
 #include <string.h>
 
@@ -54,6 +55,15 @@ static struct number look_up(const void *env, const char *name) {
     return (struct number){true, scope->names[find_name(scope, name)].number, 0};
 }
 
+/* The branch of a choice that is made already, unless the other would spread it; else -1. */
+static int chosen(const struct build *b, const int *args) {
+    const struct tensor *condition = &b->graph->tensors.at[args[0]];
+    if (condition->kind != TENSOR_CONST || tensor_elements(condition) != 1) return -1;
+    const int by = eval_load(condition->data, condition->dtype, 0).i ? 1 : 2;
+    const struct tensor *taken = &b->graph->tensors.at[args[by]], *other = &b->graph->tensors.at[args[3 - by]];
+    return tensor_elements(other) == 1 && other->ndim <= taken->ndim && condition->ndim <= taken->ndim ? args[by] : -1;
+}
+
 static int make(struct build *b, const struct build_scope *scope, const struct expr *e) {
     int args[3];
     if (is_number(scope, e)) {
@@ -63,6 +73,7 @@ static int make(struct build *b, const struct build_scope *scope, const struct e
     if (e->kind == EXPR_NAME) return scope->names[find_name(scope, e->name)].tensor;
     for (int i = 0; i < e->nargs; i++)
         if ((args[i] = make(b, scope, e->arg[i])) < 0) return -1;
+    if (e->kind == EXPR_CHOICE && chosen(b, args) >= 0) return chosen(b, args);
     return build(b, row_of(b->graph->arena, e)->name, e->nargs, args, 0, NULL);
 }
 
