@@ -252,6 +252,9 @@ static int read_training(struct job *job) {
     int ranks;
     if (!job->graph->train) return refuse_training(job);
     if (job_ranks(job, &ranks) < 0) return -1;
+    if (mesh_pipeline_axis(&job->graph->mesh) >= 0)
+        return diag_error(job->diags, 415, EXIT_UNSUPPORTED, job->graph->name,
+                          "training in stages is not supported yet: the mesh has a pipeline axis");
     *training = (struct training){.accumulate = options->accumulate ? (int)options->accumulate : 1,
                                   .units = ranks / mesh_size(&job->graph->mesh),
                                   .lr_schedule = options->lr_schedule};
