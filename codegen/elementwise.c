@@ -45,6 +45,7 @@ struct loops {
     const struct graph *graph;
     const struct node *node;
     const struct plan_class *class;
+    const struct target *target;
     struct arena *arena;
     int n;
     int64_t extent[MAX_NDIM], stride[MAX_OPERANDS][MAX_NDIM];
@@ -121,12 +122,37 @@ static const char *spell(const void *env, const char *name) {
     return expr_literal(l->arena, dtype, attr->kind == ATTR_INT ? (double)attr->value : attr->number, attr->value);
 }
 
-/* The type the expression is computed in: the result's, or that of the operands of a comparison. */
+static bool is_half(const struct loops *l, int tensor) {
+    return rt_dtypes[l->graph->tensors.at[tensor].dtype].kind == RT_KIND_HALF;
+}
+
+/* The type the expression is computed in: the result's, or that of the operands of a comparison; f32 for halves. */
 static enum rt_dtype computed_in(const struct loops *l) {
     enum rt_dtype dtype = l->graph->tensors.at[l->node->outputs[0]].dtype;
     for (int k = 0; k < l->node->ninputs && dtype == RT_BOOL; k++)
         dtype = l->graph->tensors.at[l->node->inputs[k]].dtype;
-    return dtype;
+    return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
+}
+
+static const char *cast_text(const struct loops *l, enum rt_dtype from, enum rt_dtype to, const char *value) {
+    return arena_printf(l->arena, "%scast_%s_%s(%s)", l->target->call_prefix, rt_dtypes[from].name,
+                        rt_dtypes[to].name, value);
+}
+
+static bool is_cast(const struct loops *l) {
+    return strcmp(l->node->op->name, "Cast") == 0;
+}
+
+/* An element as an operand of the expression; a Cast itself takes it as it is stored. */
+static const char *loaded(const struct loops *l, int tensor, const char *element) {
+    if (!is_half(l, tensor) || is_cast(l)) return element;
+    return cast_text(l, l->graph->tensors.at[tensor].dtype, RT_F32, element);
+}
+
+/* The value of the expression as an element of that result. */
+static const char *stored(const struct loops *l, int result, const char *value) {
+    int y = l->node->outputs[result];
+    return is_half(l, y) ? cast_text(l, RT_F32, l->graph->tensors.at[y].dtype, value) : value;
 }
 
 static void name_value(const struct loops *l, struct tmpl_env *env, const char *name, const char *value) {
@@ -135,41 +161,35 @@ static void name_value(const struct loops *l, struct tmpl_env *env, const char *
     tmpl_set(named, "value", value);
 }
 
-static const char *expression_text(const struct loops *l, const struct target *target, const struct expr *e) {
+static const char *expression_text(const struct loops *l, const struct expr *e) {
     struct strbuf out;
     strbuf_init(&out, l->arena);
-    expr_print(&out, target, e, computed_in(l), spell, l);
+    expr_print(&out, l->target, e, computed_in(l), spell, l);
     return strbuf_text(&out);
 }
 
 /* Binds the values of an element, and the names they are made from; true if they need a block. Several values are all known
  * before the first is stored: it may lie on an operand. */
-static bool bind_chain(const struct loops *l, const struct target *target, struct tmpl_env *env) {
+static bool bind_chain(const struct loops *l, struct tmpl_env *env) {
     const struct expr_chain *chain = expr_parse_chain(l->arena, attr_text(l->node, "expr", ""), l->node->ninputs);
     for (int i = 0; i < chain->nnamed; i++)
-        name_value(l, env, arena_printf(l->arena, "v%d", i), expression_text(l, target, chain->named[i]));
-    const char *value = expression_text(l, target, chain->value[0]);
+        name_value(l, env, arena_printf(l->arena, "v%d", i), expression_text(l, chain->named[i]));
+    const char *value = expression_text(l, chain->value[0]);
     if (chain->nvalues > 1) name_value(l, env, "y0", value);
-    tmpl_set(env, "value", chain->nvalues > 1 ? "y0" : value);
+    tmpl_set(env, "value", stored(l, 0, chain->nvalues > 1 ? "y0" : value));
     for (int i = 1; i < chain->nvalues; i++) {
         struct tmpl_env *other = tmpl_entry(env, "others");
         tmpl_set(other, "other", l->result[i]);
-        tmpl_set(other, "is", expression_text(l, target, chain->value[i]));
+        tmpl_set(other, "is", stored(l, i, expression_text(l, chain->value[i])));
     }
     return chain->nnamed && l->n;
 }
 
-static const char *value_text(const struct loops *l, const struct target *target) {
-    struct strbuf out;
-    strbuf_init(&out, l->arena);
-    if (strcmp(l->node->op->name, "Cast") == 0) {
-        const struct tensor *from = &l->graph->tensors.at[l->node->inputs[0]],
-                            *to = &l->graph->tensors.at[l->node->outputs[0]];
-        return arena_printf(l->arena, "%scast_%s_%s(%s)", target->call_prefix, rt_dtypes[from->dtype].name,
-                            rt_dtypes[to->dtype].name, l->operand[0]);
-    }
-    expr_print(&out, target, expr_parse(l->arena, l->node->op->expr), computed_in(l), spell, l);
-    return strbuf_text(&out);
+static const char *value_text(const struct loops *l) {
+    if (is_cast(l))
+        return cast_text(l, l->graph->tensors.at[l->node->inputs[0]].dtype,
+                         l->graph->tensors.at[l->node->outputs[0]].dtype, l->operand[0]);
+    return stored(l, 0, expression_text(l, expr_parse(l->arena, l->node->op->expr)));
 }
 
 static const char *type_name(const struct loops *l, int tensor) {
@@ -200,7 +220,8 @@ static void bind_operands(struct loops *l, struct tmpl_env *env) {
     for (int k = 0; k < l->node->ninputs; k++) {
         int tensor = l->node->inputs[k], output = output_at(l->class, l->graph, l->node, k);
         if (output >= 0) {
-            l->operand[k] = arena_printf(l->arena, "%s[%s]", results[output], index_text(l, l->stride[k]));
+            const char *element = arena_printf(l->arena, "%s[%s]", results[output], index_text(l, l->stride[k]));
+            l->operand[k] = loaded(l, tensor, element);
             continue;
         }
         if (rankplan_is_literal(l->graph, l->node, k)) {
@@ -209,7 +230,7 @@ static void bind_operands(struct loops *l, struct tmpl_env *env) {
         }
         const char *name = l->node->ninputs == 1 ? "x" : names[k];
         strbuf_printf(&parameters, ", const %s *%s", type_name(l, tensor), name);
-        l->operand[k] = arena_printf(l->arena, "%s[%s]", name, index_text(l, l->stride[k]));
+        l->operand[k] = loaded(l, tensor, arena_printf(l->arena, "%s[%s]", name, index_text(l, l->stride[k])));
     }
     tmpl_set(env, "parameters", strbuf_text(&parameters));
 }
@@ -262,8 +283,8 @@ static int function_of(struct kernels *kernels, struct loops *l) {
     bind_operands(l, env);
     tmpl_list(env, "named");
     tmpl_list(env, "others");
-    bool block = !l->node->op->expr && bind_chain(l, kernels->target, env);
-    if (l->node->op->expr) tmpl_set(env, "value", value_text(l, kernels->target));
+    bool block = !l->node->op->expr && bind_chain(l, env);
+    if (l->node->op->expr) tmpl_set(env, "value", value_text(l));
     tmpl_set(env, "block", block ? "yes" : "");
     bind_loops(l, env, block);
     return shared_function(kernels, env, kernels->target->elementwise_template, l->node->op->name);
@@ -272,7 +293,8 @@ static int function_of(struct kernels *kernels, struct loops *l) {
 const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
                              int node, int **tensors, int *n) {
     struct loops l = {
-        .graph = plan->graph, .node = &plan->graph->nodes.at[node], .class = class, .arena = kernels->arena};
+        .graph = plan->graph, .node = &plan->graph->nodes.at[node], .class = class, .target = kernels->target,
+        .arena = kernels->arena};
     int function = function_of(kernels, &l);
     struct strbuf out;
     strbuf_init(&out, kernels->arena);
@@ -319,7 +341,7 @@ static void bind_beside(struct loops *l, struct tmpl_env *env) {
         tmpl_set(operand, "operand", l->operand[k]);
         tmpl_set(operand, "type", type_name(l, tensor));
         tmpl_setf(operand, "index", "%d", index);
-        l->operand[k] = arena_printf(l->arena, "%c[%s]", letter, block_index(l, tensor));
+        l->operand[k] = loaded(l, tensor, arena_printf(l->arena, "%c[%s]", letter, block_index(l, tensor)));
     }
     tmpl_set(env, "result", l->operand[result]);
     tmpl_set(env, "unused", l->node->ninputs == 2 ? "yes" : "");
@@ -329,12 +351,13 @@ const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan 
                                  const struct plan_class *class, int node) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
     struct loops l = {
-        .graph = plan->graph, .node = &plan->graph->nodes.at[node], .class = class, .arena = kernels->arena};
+        .graph = plan->graph, .node = &plan->graph->nodes.at[node], .class = class, .target = kernels->target,
+        .arena = kernels->arena};
     int y = l.node->outputs[0];
     bind_beside(&l, env);
     tmpl_list(env, "named");
     tmpl_list(env, "others");
-    bind_chain(&l, kernels->target, env);
+    bind_chain(&l, env);
     tmpl_setf(env, "columns", "%lld", (long long)class->dims[y][plan->graph->tensors.at[y].ndim - 1]);
     int function = shared_function(kernels, env, kernels->target->epilogue_template, "epilogue");
     return kernels->names.at[function];

@@ -496,21 +496,12 @@ bool kernel_instruction(const struct rankplan *plan, const struct plan_class *cl
 /* What can be called ----------------------------------------------------------------------------------------------
  */
 
-/* By what a call's name is made with: $T for arithmetic, $B for movement. Halves are stored, not computed with. */
-bool kernel_of(const struct op *op, enum rt_dtype dtype) {
-    bool floats = dtype == RT_F32 || dtype == RT_F64, ints = dtype == RT_I64 || dtype == RT_I32;
-    if (op->class == OP_ELEMENTWISE)
-        return rt_dtypes[dtype].kind != RT_KIND_HALF || strcmp(op->name, "Cast") == 0;
-    if (!op->call || !strstr(op->call, "_$T")) return true;
-    return floats || (ints && op->types[0] != 'f');
-}
-
 int kernel_check(const struct graph *graph, struct diags *diags) {
     int before = diags->errors;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         enum rt_dtype dtype = graph->tensors.at[node->inputs[op_typed_input(node->op)]].dtype;
-        if (!kernel_of(node->op, dtype))
+        if (!op_has_kernel(node->op, dtype))
             diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
                        "no kernel of %s for %s", node->op->name, rt_dtypes[dtype].name);
     }

@@ -42,9 +42,6 @@ const char *kernels_text(const struct kernels *kernels);
 bool kernel_instruction(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels,
                         int node, struct instruction *out);
 
-/* True if the operator, known by that type (op_typed_input), has a kernel or an expression for it. */
-bool kernel_of(const struct op *op, enum rt_dtype dtype);
-
 /* A diagnostic for each node without a kernel for its types. */
 int kernel_check(const struct graph *graph, struct diags *diags);
 

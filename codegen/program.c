@@ -256,12 +256,23 @@ static void add_sources(struct program *program, struct tmpl_env *env, const str
     tmpl_set(env, "sources", strbuf_text(&names));
 }
 
+/* Of a module, the first of the outputs that are not the model's are the gradients of its inputs. */
+static int count_input_gradients(const struct graph *graph) {
+    int n = 0;
+    for (int i = 0; i < graph->inputs.n && graph_gradient_inputs(graph); i++) {
+        const struct tensor *input = &graph->tensors.at[graph->inputs.at[i]];
+        n += rt_dtype_is_float(input->dtype) && !input->gradient;
+    }
+    return n;
+}
+
 /* Training programs have a second function per source, and controls. */
 static void bind_training(struct tmpl_env *env, const struct graph *graph, const struct training *training) {
     tmpl_set(env, "trains", graph->controls.n ? "yes" : "");
     if (!graph->controls.n) return;
     tmpl_setf(env, "accumulate", "%d", training->accumulate);
     tmpl_setf(env, "units", "%d", training->units);
+    tmpl_setf(env, "metrics", "%d", graph->nmetrics - count_input_gradients(graph));
     tmpl_setf(env, "lr", "%.17g", numbers_value(&training->optimizer.numbers, "lr", 0));
     tmpl_setf(env, "clip_grad_norm", "%.17g", training->clip_grad_norm);
     tmpl_setf(env, "schedule", "%s, %lld, %lld, %.17g", rt_schedule_rows[training->schedule.kind].id,
@@ -275,7 +286,7 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     struct tmpl_env *env = tmpl_env(arena, NULL);
     struct strbuf constants;
     const int ninputs = graph->inputs.n - graph_gradient_inputs(graph), noutputs = graph->outputs.n - graph->nmetrics,
-              ngradients = graph->nmetrics ? graph->nmetrics - 1 : 0; /* the norm is last */
+              ngradients = count_input_gradients(graph);
     *program = (struct program){0};
     if (kernel_check(graph, diags) < 0) return -1;
     strbuf_init(&constants, arena);

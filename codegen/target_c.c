@@ -17,7 +17,8 @@ const struct target_function target_c_functions[] = {
     {"sign", "rt_sign_%", NULL},   {"sin", "sinf", "sin"},
     {"sinh", "sinhf", "sinh"},     {"softplus", "rt_softplus_%", NULL},
     {"sqrt", "sqrtf", "sqrt"},     {"tan", "tanf", "tan"},
-    {"tanh", "rt_tanh_%", NULL},   {NULL, NULL, NULL}};
+    {"tanh", "rt_tanh_%", NULL},   {"bf16", "rt_round_bf16", NULL},
+    {"fp16", "rt_round_fp16", NULL}, {NULL, NULL, NULL}};
 
 static const struct target_file files[] = {{"model.h.in", "model.h"},
                                            {"c/model.c.in", "model.c"},

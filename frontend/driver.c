@@ -227,7 +227,7 @@ static int read_clip(struct job *job) {
 /* Nothing that is said of training is dropped. */
 static int refuse_training(const struct job *job) {
     static const enum option_id of_training[] = {OPT_OPTIMIZER, OPT_LR_SCHEDULE,    OPT_PARAM,
-                                                 OPT_INIT,      OPT_CLIP_GRAD_NORM, OPT_ACCUMULATE, OPT_LOSS};
+                                                 OPT_INIT,      OPT_CLIP_GRAD_NORM, OPT_ACCUMULATE, OPT_LOSS, OPT_AMP};
     for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
         if (job->options->given[of_training[i]])
             return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--%s needs --train",
@@ -260,6 +260,7 @@ static int read_training(struct job *job) {
                                   .lr_schedule = options->lr_schedule};
     if (read_optimizer(job) < 0 ||
         schedule_parse(&training->schedule, options->lr_schedule, job->arena, job->diags) < 0 || read_clip(job) < 0 ||
+        amp_parse(&training->amp, options->amp, job->arena, job->diags) < 0 ||
         recompute_parse(&training->recompute, options->recompute, job->diags) < 0)
         return -1;
     for (int i = 0; i < options->params.all.n; i++)

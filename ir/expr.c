@@ -8,6 +8,7 @@
 
 #include "ir/base/diag.h"
 #include "ir/base/str.h"
+#include "runtime/base/dtype.h"
 
 struct parser {
     struct arena *arena;
@@ -231,6 +232,19 @@ static double softplus(double a) {
     return max_float(a, 0) + log1p(exp(-fabs(a)));
 }
 
+static double through(double a, enum rt_dtype dtype) {
+    uint16_t half;
+    rt_convert(&half, dtype, &a, RT_F64, 1);
+    rt_convert(&a, RT_F64, &half, dtype, 1);
+    return a;
+}
+static double to_bf16(double a) {
+    return through(a, RT_BF16);
+}
+static double to_fp16(double a) {
+    return through(a, RT_F16);
+}
+
 static double mod_float(double a, double b) {
     double r = fmod(a, b);
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
@@ -267,7 +281,9 @@ static const struct {
              {"acos", acos, NULL},
              {"asin", asin, NULL},
              {"sinh", sinh, NULL},
-             {"cosh", cosh, NULL}};
+             {"cosh", cosh, NULL},
+             {"bf16", to_bf16, NULL},
+             {"fp16", to_fp16, NULL}};
 
 static struct number compare(const char *op, struct number a, struct number b) {
     bool f = a.is_float || b.is_float;

@@ -45,11 +45,23 @@ static void add_attributes(struct gradient *g, struct build_scope *scope) {
     }
 }
 
+static bool is_half(const struct gradient *g, int tensor) {
+    return rt_dtypes[g->b.graph->tensors.at[tensor].dtype].kind == RT_KIND_HALF;
+}
+
+/* Of halves, what the operator's kernel does to its result is done to the formula's: computed in f32 and rounded once. */
 int gradient_expr(struct gradient *g, const char *text, int n, const char *const *names, const int *tensors) {
-    struct build_scope scope = {.dtype = g->b.graph->tensors.at[tensors[0]].dtype};
-    for (int i = 0; i < n; i++) build_scope_tensor(&scope, names[i], tensors[i]);
+    enum rt_dtype dtype = g->b.graph->tensors.at[tensors[0]].dtype;
+    bool half = is_half(g, tensors[0]);
+    struct build_scope scope = {.dtype = half ? RT_F32 : dtype};
+    for (int i = 0; i < n; i++) {
+        int tensor = is_half(g, tensors[i]) ? build_cast(&g->b, tensors[i], RT_F32) : tensors[i];
+        if (tensor < 0) return -1;
+        build_scope_tensor(&scope, names[i], tensor);
+    }
     add_attributes(g, &scope);
-    return build_expr(&g->b, &scope, text);
+    int value = build_expr(&g->b, &scope, text);
+    return value < 0 || !half ? value : build_cast(&g->b, value, dtype);
 }
 
 /* The expression of input k of a column "of the first | of the second". */

@@ -105,6 +105,14 @@ bool op_takes(const struct op *op, enum rt_dtype dtype) {
     return type_fits(*input_letter(op, op_typed_input(op)), dtype, &bound);
 }
 
+/* By what a call's name is made with: $T for arithmetic, $B for movement. */
+bool op_has_kernel(const struct op *op, enum rt_dtype dtype) {
+    bool floats = dtype == RT_F32 || dtype == RT_F64, ints = dtype == RT_I64 || dtype == RT_I32;
+    if (op->class == OP_ELEMENTWISE || !op->call || !strstr(op->call, "_$T")) return true;
+    if (rt_dtypes[dtype].kind == RT_KIND_HALF) return op->halves;
+    return floats || (ints && op->types[0] != 'f');
+}
+
 /* How many inputs the row's types ask for. */
 static void count_inputs(const struct op *op, int *least, int *most) {
     *least = *most = 0;

@@ -40,6 +40,7 @@ struct op {
     double flops; /* per point of the annotation */
     const char *expr, *call;
     bool local; /* of OP_COMM: a rank takes it from what it has, nothing moves between ranks */
+    bool halves; /* the kernel takes 16-bit floats too; where it does not, passes/widen.c has f32 computed */
     enum op_linear linear;
     /* Of operators with weights (input 1): factors of both weights and result that tensor parallelism cuts, the first that
      * the node has and that can be cut; separated by blanks. NULL: none. */
@@ -73,8 +74,11 @@ int op_arity(const struct op *op);
 /* The input by whose type an operator is known: the first that may have several, else input 0. */
 int op_typed_input(const struct op *op);
 
-/* True if that input may be of this type. Whether there is a kernel is another question: kernel_of. */
+/* True if that input may be of this type. Whether there is a kernel is another question: op_has_kernel. */
 bool op_takes(const struct op *op, enum rt_dtype dtype);
+
+/* True if the operator, known by that type (op_typed_input), has a kernel or an expression for it. */
+bool op_has_kernel(const struct op *op, enum rt_dtype dtype);
 
 /* False where the operator's kernel needs the start of its part of that factor and the cut is strided. */
 bool op_can_split(const struct op *op, const struct dims *dims, const struct node_split *split);

@@ -133,11 +133,20 @@ static bool has_loss(const struct graph *graph) {
     return loss && tensor_elements(loss) == 1 && rt_dtype_is_float(loss->dtype);
 }
 
+/* With a loss scale, the gradient of the loss begins with that. */
+static int scaled_seed(struct autodiff *a, struct build *b) {
+    int seed = graph_control(a->graph, CONTROL_seed), errors = a->diags->errors;
+    int scale = a->training ? loss_scale_begin(b, &a->training->amp) : -1;
+    if (a->diags->errors > errors) return -1;
+    return scale < 0 ? seed : build2(b, "Mul", seed, scale);
+}
+
 static int seed_loss(struct autodiff *a) {
     struct graph *graph = a->graph;
     const struct tensor loss = graph->tensors.at[graph->outputs.at[0]];
     struct build b = {graph, a->diags, graph->output_names.at[0]};
-    int seed = build_cast(&b, graph_control(graph, CONTROL_seed), loss.dtype);
+    int seed = scaled_seed(a, &b);
+    if (seed >= 0) seed = build_cast(&b, seed, loss.dtype);
     if (seed < 0 || (seed = build_reshape(&b, seed, loss.ndim, loss.dims)) < 0) return -1;
     return a->gradient[graph->outputs.at[0]] = seed;
 }

@@ -39,14 +39,26 @@ static enum rt_dtype type_of(const struct fuser *f, int tensor) {
     return f->graph->tensors.at[tensor].dtype;
 }
 
-/* The type a node computes in; comparisons in that of their operands. */
+static bool is_half(enum rt_dtype dtype) {
+    return rt_dtypes[dtype].kind == RT_KIND_HALF;
+}
+
+/* The type a node computes in; comparisons in that of their operands, halves in f32. */
 static enum rt_dtype computes_in(const struct fuser *f, const struct node *node) {
     enum rt_dtype out = type_of(f, node->outputs[0]);
-    return out == RT_BOOL ? type_of(f, node->inputs[0]) : out;
+    if (out == RT_BOOL) out = type_of(f, node->inputs[0]);
+    return is_half(out) ? RT_F32 : out;
+}
+
+/* Casts between types that are computed in f32 join chains: they round, or do nothing. */
+static bool is_other_cast(const struct fuser *f, const struct node *node) {
+    enum rt_dtype from = type_of(f, node->inputs[0]), to = type_of(f, node->outputs[0]);
+    if (strcmp(node->op->name, "Cast") != 0) return false;
+    return (from != RT_F32 && !is_half(from)) || (to != RT_F32 && !is_half(to));
 }
 
 static bool is_fusible(const struct fuser *f, const struct node *node) {
-    if (node->op->class != OP_ELEMENTWISE || !node->op->expr || strcmp(node->op->name, "Cast") == 0) return false;
+    if (node->op->class != OP_ELEMENTWISE || !node->op->expr || is_other_cast(f, node)) return false;
     for (int a = 0; a < MAX_AXES; a++)
         if (node->split[a].factor < -1) return false;
     enum rt_dtype dtype = computes_in(f, node);
@@ -85,6 +97,16 @@ static struct expr *leaf(const struct fuser *f, const char *name) {
 static struct expr *number_leaf(const struct fuser *f, double number) {
     struct expr *e = ARENA_NEW(f->graph->arena, struct expr);
     *e = (struct expr){.kind = EXPR_NUMBER, .number = number};
+    return e;
+}
+
+/* Note [Rounding in chains]
+ * A half is rounded where the graph has it, even if nothing is stored there: bits do not depend on where chains end, so
+ * stages, recomputation and cuts stay exact. The chain's own value is rounded as it is stored. */
+static const struct expr *rounded(const struct fuser *f, enum rt_dtype dtype, const struct expr *value) {
+    if (!is_half(dtype)) return value;
+    struct expr *e = ARENA_NEW(f->graph->arena, struct expr);
+    *e = (struct expr){.kind = EXPR_CALL, .name = rt_dtypes[dtype].name, .nargs = 1, .arg = {value}};
     return e;
 }
 
@@ -138,8 +160,8 @@ static const struct expr *as_number(const struct fuser *f, int tensor) {
 
 /* Takes the producer's chain into `chain`, leaving room for `reserve` more inputs; its value becomes a name if it is read
  * `times` > 1. NULL: no room. */
-static const struct expr *take_in(const struct fuser *f, struct chain *chain, const struct chain *from, int times,
-                                  int reserve) {
+static const struct expr *take_in(const struct fuser *f, struct chain *chain, int producer, int times, int reserve) {
+    const struct chain *from = f->chains[producer];
     struct chain grown = *chain;
     struct renaming renaming = {.n = 0};
     if (grown.nnamed + from->nnamed + (times > 1) > MAX_NAMED || expr_height(from->value) > MAX_HEIGHT) return NULL;
@@ -151,7 +173,8 @@ static const struct expr *take_in(const struct fuser *f, struct chain *chain, co
         renaming.names[renaming.n] = value_name(f, i);
         renaming.by[renaming.n++] = leaf(f, value_name(f, grown.nnamed++));
     }
-    const struct expr *value = substitute(f, from->value, &renaming);
+    enum rt_dtype dtype = type_of(f, f->graph->nodes.at[producer].outputs[0]);
+    const struct expr *value = rounded(f, dtype, substitute(f, from->value, &renaming));
     if (times > 1) {
         grown.named[grown.nnamed] = value;
         value = leaf(f, value_name(f, grown.nnamed++));
@@ -180,7 +203,7 @@ static const struct expr *operand_expression(struct fuser *f, int id, struct cha
     int producer = takes(f, id, tensor);
     bool named_bool = times > 1 && type_of(f, tensor) == RT_BOOL; /* names are of the chain's float type */
     if (producer >= 0 && !named_bool) {
-        const struct expr *value = take_in(f, chain, f->chains[producer], times, reserve);
+        const struct expr *value = take_in(f, chain, producer, times, reserve);
         if (value) f->root[producer] = id;
         if (value) return value;
     }
@@ -226,7 +249,7 @@ static int encloses(const struct fuser *f, int id, int tensor) {
     const struct node *node = &f->graph->nodes.at[id];
     int p = t->producer;
     if (p < 0 || !f->chains[p] || f->root[p] != p || t->dtype == RT_BOOL) return -1;
-    if (f->kept[tensor] && !f->updates[tensor]) return -1;
+    if (f->kept[tensor] && (!f->updates[tensor] || t->dtype != type_of(f, node->outputs[0]))) return -1;
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
         if (!f->chains[f->uses.users[u]] || root_of(f, f->uses.users[u]) != id) return -1;
     bool alike = f->graph->nodes.at[p].stage == node->stage && f->graph->nodes.at[p].phase == node->phase &&
@@ -251,7 +274,7 @@ static bool put_before(struct fuser *f, int id, int producer, int tensor) {
     if (f->updates[tensor]) add_result(joined, tensor, head->nnamed);
     for (int i = 0; i < tail->nresults; i++)
         add_result(joined, tail->results[i].tensor, tail->results[i].name + head->nnamed + 1);
-    joined->named[joined->nnamed] = head->value;
+    joined->named[joined->nnamed] = rounded(f, type_of(f, tensor), head->value);
     renaming.names[renaming.n] = input_name(f, tensor);
     renaming.by[renaming.n++] = leaf(f, value_name(f, joined->nnamed++));
     for (int i = 0; i < tail->ninputs; i++)

@@ -19,7 +19,9 @@ struct optimizing {
     const struct training *training;
     struct build b;
     struct group *groups; /* [0] for parameters without a rule, [1 + i] for those of rule i */
-    int clip;             /* what gradients are multiplied with, f64 */
+    struct loss_scale scale;
+    int mean; /* what summed gradients are multiplied with, f64; -1: nothing */
+    int clip; /* and in the update */
 };
 
 /* Parameters that are updated alike. */
@@ -64,12 +66,25 @@ static int accumulate(struct optimizing *o, struct parameter *p) {
     return p->gradient < 0 ? -1 : 0;
 }
 
-/* The mean over the real micro-batches of all units; of a module the sum, if its user says nothing else. */
+/* The mean over the real micro-batches of all units, without the loss scale; of a module the sum, if its user says nothing
+ * else. */
+static int find_mean(struct optimizing *o) {
+    bool several = sums(o) || o->training->units > 1;
+    int share = graph_control(o->graph, CONTROL_share);
+    struct build_scope scope = {.dtype = RT_F64};
+    build_scope_tensor(&scope, "share", share);
+    o->mean = several ? share : -1;
+    if (o->scale.scale < 0) return 0;
+    build_scope_tensor(&scope, "scale", o->scale.scale);
+    o->mean = build_expr(&o->b, &scope, several ? "share / scale" : "1 / scale");
+    return o->mean < 0 ? -1 : 0;
+}
+
 static int average(struct optimizing *o, struct parameter *p) {
-    if (!sums(o) && o->training->units == 1) return 0;
     if (o->training->units > 1) p->gradient = build1(&o->b, "UnitSum", p->gradient);
-    int share = control_as(o, CONTROL_share, o->graph->tensors.at[p->gradient].dtype);
-    return p->gradient = build2(&o->b, "Mul", p->gradient, share);
+    if (o->mean < 0 || p->gradient < 0) return p->gradient;
+    int mean = build_cast(&o->b, o->mean, o->graph->tensors.at[p->gradient].dtype);
+    return p->gradient = build2(&o->b, "Mul", p->gradient, mean);
 }
 
 static const char *name_for(const struct optimizing *o, const struct parameter *p, const char *what) {
@@ -128,6 +143,12 @@ static int learning_rate(struct optimizing *o, const struct group *group) {
     return build2(&o->b, "Mul", own, graph_control(o->graph, CONTROL_factor));
 }
 
+/* The number of the step, but for those that were skipped. */
+static int count_step(struct optimizing *o) {
+    int step = graph_control(o->graph, CONTROL_step);
+    return o->scale.skipped < 0 ? step : build2(&o->b, "Sub", step, o->scale.skipped);
+}
+
 /* Options, lr and step, and what the row computes from them once. */
 static int find_numbers(struct optimizing *o, struct group *group) {
     const struct numbers *numbers = &group->optimizer->numbers;
@@ -137,10 +158,10 @@ static int find_numbers(struct optimizing *o, struct group *group) {
     group->numbers.dtype = RT_F64;
     for (int i = 0; i < numbers->n; i++)
         build_scope_number(&group->numbers, numbers->at[i].name, numbers->at[i].value);
-    int lr = learning_rate(o, group);
-    if (lr < 0) return -1;
+    int lr = learning_rate(o, group), step = count_step(o);
+    if (lr < 0 || step < 0) return -1;
     build_scope_tensor(&group->numbers, "lr", lr);
-    build_scope_tensor(&group->numbers, "step", graph_control(o->graph, CONTROL_step));
+    build_scope_tensor(&group->numbers, "step", step);
     const char *text = arena_printf(o->graph->arena, "%s lr", group->optimizer->row->scalars);
     if (build_expr(&o->b, &group->numbers, text) < 0) return -1;
     o->b.node = node;
@@ -169,6 +190,26 @@ static int value_of(const struct build_scope *scope, const char *name) {
     BUG("the optimizer gives no %s", name);
 }
 
+/* What becomes of a parameter or state, unless the step is skipped. */
+static int change(struct optimizing *o, int stored, int value) {
+    value = build_cast(&o->b, value, o->graph->tensors.at[stored].dtype);
+    if (o->scale.good >= 0 && value >= 0)
+        value = build(&o->b, "Where", 3, (int[]){o->scale.good, value, stored}, 0, NULL);
+    if (value >= 0) add_update(o, stored, value);
+    return value < 0 ? -1 : 0;
+}
+
+/* Halves are updated in f32: 0.999 is 1 as a bf16. */
+static enum rt_dtype updated_in(enum rt_dtype dtype) {
+    return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
+}
+
+static bool add_name(struct optimizing *o, struct build_scope *scope, const char *name, int tensor) {
+    int cast = tensor < 0 ? -1 : build_cast(&o->b, tensor, scope->dtype);
+    build_scope_tensor(scope, name, cast);
+    return cast >= 0;
+}
+
 /* New values of the parameter and its states. */
 static int update(struct optimizing *o, struct parameter *p) {
     struct group *group = group_of(o, p);
@@ -176,22 +217,22 @@ static int update(struct optimizing *o, struct parameter *p) {
     const char *states[NUMBERS_MAX];
     int state[NUMBERS_MAX], n = 0, gradient = p->gradient;
     struct build_scope scope;
-    enum rt_dtype dtype = o->graph->tensors.at[p->weight].dtype;
+    enum rt_dtype dtype = updated_in(o->graph->tensors.at[p->weight].dtype);
     if (find_numbers(o, group) < 0 || names_for(o, &group->numbers, dtype, &scope) < 0) return -1;
-    gradient = build2(&o->b, "Mul", gradient, build_cast(&o->b, o->clip, dtype));
-    build_scope_tensor(&scope, "p", p->weight);
-    build_scope_tensor(&scope, "g", gradient);
+    gradient = build_cast(&o->b, gradient, dtype);
+    if (gradient >= 0) gradient = build2(&o->b, "Mul", gradient, build_cast(&o->b, o->clip, dtype));
+    if (!add_name(o, &scope, "p", p->weight) || !add_name(o, &scope, "g", gradient)) return -1;
     for (const char *at = row->states; *at; at += strspn(at, " ")) {
         states[n] = arena_copy(o->graph->arena, at, strcspn(at, " "));
-        build_scope_tensor(&scope, states[n], state[n] = add_state(o, states[n], p->weight, false));
+        if (!add_name(o, &scope, states[n], state[n] = add_state(o, states[n], p->weight, false))) return -1;
         at += strlen(states[n++]);
     }
     bool decays = numbers_value(&group->optimizer->numbers, "weight_decay", 0) != 0;
     const char *text = arena_printf(o->graph->arena, "%s %s p", decays ? row->decay : "", row->update);
-    if (gradient < 0 || build_expr(&o->b, &scope, text) < 0) return -1;
-    for (int i = 0; i < n; i++) add_update(o, state[i], value_of(&scope, states[i]));
-    add_update(o, p->weight, value_of(&scope, "p"));
-    return 0;
+    if (build_expr(&o->b, &scope, text) < 0) return -1;
+    for (int i = 0; i < n; i++)
+        if (change(o, state[i], value_of(&scope, states[i])) < 0) return -1;
+    return change(o, p->weight, value_of(&scope, "p"));
 }
 
 /* The nodes added from `first` on. */
@@ -228,13 +269,18 @@ int pass_optimizer(struct graph *graph, const struct pass_context *context) {
     if (each(&o, "accumulate", accumulate) < 0) return -1;
     set_phase(graph, micro, PHASE_BACKWARD);
     int reduce = graph->order.n, norm;
-    if (each(&o, "average", average) < 0) return -1;
+    o.scale = loss_scale_find(&o.b, &context->training->amp);
+    if (find_mean(&o) < 0 || each(&o, "average", average) < 0) return -1;
     o.b.node = "optimizer";
     if ((norm = give_norm(&o)) < 0) return -1;
     set_phase(graph, reduce, PHASE_REDUCE);
     int update_first = graph->order.n;
     list_groups(&o);
-    if (clip(&o, norm) < 0 || each(&o, "update", update) < 0) return -1;
+    if (loss_scale_judge(&o.b, &context->training->amp, &o.scale, norm) < 0 || clip(&o, norm) < 0 ||
+        each(&o, "update", update) < 0)
+        return -1;
+    o.b.node = "loss_scale";
+    if (loss_scale_end(&o.b, &context->training->amp, &o.scale) < 0) return -1;
     set_phase(graph, update_first, PHASE_UPDATE);
     graph->parameters.n = 0;
     name_apart(graph);

@@ -2,7 +2,7 @@
 #ifndef PASSES_OPTIMIZER_H
 #define PASSES_OPTIMIZER_H
 
-#include "ir/ir.h"
+#include "passes/amp.h"
 #include "passes/recompute.h"
 #include "passes/numbers.h"
 #include "runtime/base/schedule.h"
@@ -48,6 +48,7 @@ struct init_rule {
 
 struct training {
     struct optimizer_choice optimizer;
+    struct amp amp;
     double clip_grad_norm; /* 0: none; torch.nn.utils.clip_grad_norm_ */
     int accumulate;        /* micro-batches of a unit in a step */
     int units;             /* data parallel copies of the plan */

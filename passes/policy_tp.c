@@ -23,8 +23,17 @@ static bool is_op(const struct graph *graph, int node, const char *op) {
     return strcmp(graph->nodes.at[node].op->name, op) == 0;
 }
 
+/* What is stored and read under another type, -1 if the tensor is computed. */
+static int stored_behind(const struct graph *graph, int tensor) {
+    while (tensor >= 0 && graph->tensors.at[tensor].kind == TENSOR_VALUE) {
+        const struct node *node = &graph->nodes.at[graph->tensors.at[tensor].producer];
+        tensor = strcmp(node->op->name, "Cast") == 0 ? node->inputs[0] : -1;
+    }
+    return tensor >= 0 && tensor_is_stored(&graph->tensors.at[tensor]) ? tensor : -1;
+}
+
 static bool is_stored(const struct graph *graph, int tensor) {
-    return tensor >= 0 && tensor_is_stored(&graph->tensors.at[tensor]);
+    return stored_behind(graph, tensor) >= 0;
 }
 
 /* The tensor is an input of the model, or that under another shape or type. */
@@ -71,7 +80,7 @@ static bool decide(struct flood *flood, int id) {
 static void report(const struct graph *graph, int id, int ways, struct diags *diags) {
     const struct node *node = &graph->nodes.at[id];
     int stored = is_op(graph, id, "Gather") ? node->inputs[0] : node->inputs[1];
-    const struct tensor *weight = &graph->tensors.at[stored];
+    const struct tensor *weight = &graph->tensors.at[stored_behind(graph, stored)];
     diag_remark(
         diags, node_place(graph, id), "policy tp: stays whole on all %d ranks: weight %s %s, %lld bytes each", ways,
         diag_quote(diags, weight->name), tensor_type(graph->arena, weight), (long long)tensor_bytes(weight));
@@ -142,7 +151,7 @@ static void report_rows(struct flood *flood, struct diags *diags) {
         int id = graph->order.at[i], factor = rows_of(flood, id);
         const struct node *node = &graph->nodes.at[id];
         if (factor < 0 || node->split[flood->axis].factor != factor) continue;
-        bytes += tensor_bytes(&graph->tensors.at[node->inputs[1]]);
+        bytes += tensor_bytes(&graph->tensors.at[stored_behind(graph, node->inputs[1])]);
         n++;
     }
     if (n)

@@ -26,6 +26,7 @@ struct trainer {
 struct metrics {
     int64_t step, samples; /* the step's, of all units */
     double loss, norm, lr, ms;
+    double skipped, scale; /* NaN: no step is skipped, no loss is scaled */
 };
 
 static bool end_line(struct rt_json_writer *w, FILE *log) {
@@ -62,6 +63,8 @@ static bool write_step(const struct trainer *t, const struct metrics *m) {
     put_number(&w, "loss", m->loss);
     put_number(&w, "grad_norm", m->norm);
     put_number(&w, "lr", m->lr);
+    if (!isnan(m->scale)) put_number(&w, "loss_scale", m->scale);
+    if (!isnan(m->skipped)) rt_json_key(&w, "skipped"), rt_json_put_bool(&w, m->skipped != 0);
     put_number(&w, unit[0] == 't' ? "tokens_per_s" : "samples_per_s", speed);
     put_number(&w, "ms", m->ms);
     return end_line(&w, t->log);
@@ -70,8 +73,8 @@ static bool write_step(const struct trainer *t, const struct metrics *m) {
 static bool print_step(const struct trainer *t, const struct metrics *m) {
     const char *unit;
     const double speed = speed_of(t, m, &unit);
-    printf("step %lld: loss %.6g, gradient norm %.6g, learning rate %.3g, %.1f ms, %.4g %s/s\n", (long long)m->step,
-           m->loss, m->norm, m->lr, m->ms, speed, unit);
+    printf("step %lld: loss %.6g, gradient norm %.6g, learning rate %.3g, %.1f ms, %.4g %s/s%s\n", (long long)m->step,
+           m->loss, m->norm, m->lr, m->ms, speed, unit, m->skipped > 0 ? ", skipped" : "");
     return fflush(stdout) == 0;
 }
 
@@ -130,9 +133,11 @@ static int train_step(struct trainer *t) {
     m.loss /= (double)t->accumulate * t->units;
     m.ms = now_ms() - start;
     m.norm = rt_gradient_norm(rt);
+    m.skipped = rt_metric(rt, RT_SKIPPED);
+    m.scale = rt_metric(rt, RT_LOSS_SCALE);
     m.lr = rt_learning_rate(rt);
     if (t->self->first) RT_TRY(check_written(t, report_step(t, &m)));
-    return check_loss(t, m.step, m.loss);
+    return m.skipped > 0 ? RT_OK : check_loss(t, m.step, m.loss);
 }
 
 /* Evaluation */

@@ -120,9 +120,14 @@ enum rt_control {
     RT_CONTROLS
 };
 
+/* Numbers that a step gives beside its outputs: global norm of the reduced gradients; 1 if the step was skipped because that was
+ * not finite; the loss scale it was computed with. */
+enum rt_metric { RT_NORM, RT_SKIPPED, RT_LOSS_SCALE };
+
 struct rt_training {
     int accumulate; /* micro-batches of a unit in a step; more than 1: sums of gradients have memory */
     int units;      /* data parallel copies of the plan */
+    int metrics;    /* of enum rt_metric, how many the program has: RT_SKIPPED where steps may be skipped .. */
     int seeds;      /* gradients of outputs, which are given; 0: output 0 is the loss. Ports behind the inputs */
     int gradients;  /* of inputs, which a program without a loss gives. Ports behind the outputs */
     double clip_grad_norm; /* 0: none */
@@ -255,6 +260,9 @@ double rt_loss(const struct rt *rt);
 
 /* Norm of the gradient of the last training step, scaled and before clipping. */
 double rt_gradient_norm(const struct rt *rt);
+
+/* A number of the last training step; NaN if the program has it not. */
+double rt_metric(const struct rt *rt, enum rt_metric metric);
 
 /* Checkpoints. D/step-K/ holds what training has made of the parameters and of the optimizer's states after step K:
  *

@@ -51,10 +51,15 @@ double rt_gradient_norm(const struct rt *rt) {
     return rt->private->norm;
 }
 
+double rt_metric(const struct rt *rt, enum rt_metric metric) {
+    const struct rt_training *training = rt->program->training;
+    if ((int)metric >= training->metrics) return NAN;
+    return number_at(rt, rt->program->noutputs + training->gradients + (int)metric, RT_F64);
+}
+
 /* Of the reduced gradients. */
 static double norm_of(const struct rt *rt) {
-    const int output = rt->program->noutputs + rt->program->training->gradients;
-    return number_at(rt, output, RT_F64) * rt->private->control[RT_RESCALE];
+    return rt_metric(rt, RT_NORM) * rt->private->control[RT_RESCALE];
 }
 
 /* Calls */

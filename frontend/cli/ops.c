@@ -66,12 +66,17 @@ static void collect(struct families *families, struct arena *arena) {
     qsort(families->all.at, (size_t)families->all.n, sizeof *families->all.at, compare_families);
 }
 
+/* Where there is no kernel for halves, passes/widen.c takes that of f32. */
+static bool computes(const struct op *op, enum rt_dtype dtype) {
+    return op_takes(op, dtype) && op_has_kernel(op, rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype);
+}
+
 /* "f32 f64 i64": what the core operator computes with; "" of a composition, whose parts decide. */
 static const char *dtypes_text(const struct family *family, struct arena *arena) {
     struct strbuf text;
     strbuf_init(&text, arena);
     for (int t = 0; family->core && t < RT_DTYPE_COUNT; t++)
-        if (op_takes(family->core, (enum rt_dtype)t) && kernel_of(family->core, (enum rt_dtype)t))
+        if (computes(family->core, (enum rt_dtype)t))
             strbuf_printf(&text, "%s%s", text.length ? " " : "", rt_dtypes[t].name);
     return strbuf_text(&text);
 }
@@ -221,7 +226,7 @@ static void put_core(struct rt_json_writer *w, const struct family *family) {
     rt_json_put_text(w, family->core->name);
     rt_json_key(w, "dtypes"), rt_json_open(w, '[', RT_JSON_INLINE);
     for (int t = 0; t < RT_DTYPE_COUNT; t++)
-        if (op_takes(family->core, (enum rt_dtype)t) && kernel_of(family->core, (enum rt_dtype)t))
+        if (computes(family->core, (enum rt_dtype)t))
             rt_json_put_text(w, rt_dtypes[t].name);
     rt_json_close(w, ']');
 }

@@ -114,11 +114,13 @@ static int read_rules(struct check *c, const struct rt_json *rules, add_rule *ad
 static int read_training(struct check *c) {
     const struct rt_json *training = rt_json_member(rt_json_root(c->manifest), "training");
     const char *optimizer = rt_json_text(rt_json_member(training, "optimizer")),
-               *schedule = rt_json_text(rt_json_member(training, "lr_schedule"));
+               *schedule = rt_json_text(rt_json_member(training, "lr_schedule")),
+               *amp = rt_json_text(rt_json_member(training, "amp"));
     const struct rt_json *clip = rt_json_member(training, "clip_grad_norm");
     int64_t accumulate, units;
     if (!c->graph->train || !training) return 0;
-    if (!optimizer || !schedule || !clip || !rt_json_int(rt_json_member(training, "accumulate"), &accumulate) ||
+    if (!optimizer || !schedule || !amp || !clip ||
+        !rt_json_int(rt_json_member(training, "accumulate"), &accumulate) ||
         !rt_json_int(rt_json_member(training, "units"), &units) || accumulate < 1 || units < 1 ||
         !rt_json_real(clip, &c->training.clip_grad_norm))
         return incomplete_training(c);
@@ -127,6 +129,7 @@ static int read_training(struct check *c) {
     c->training.lr_schedule = schedule;
     if (optimizer_parse(&c->training.optimizer, optimizer, c->arena, c->diags) < 0 ||
         schedule_parse(&c->training.schedule, schedule, c->arena, c->diags) < 0 ||
+        amp_parse(&c->training.amp, *amp ? amp : NULL, c->arena, c->diags) < 0 ||
         recompute_parse(&c->training.recompute, rt_json_text(rt_json_member(training, "recompute")), c->diags) < 0)
         return -1;
     if (read_rules(c, rt_json_member(training, "params"), parameter_rule_add) < 0) return -1;

@@ -1,4 +1,5 @@
-/* Bits of 16-bit floats to f32 and back, rounding to nearest even; NaN stays NaN. */
+/* Bits of 16-bit floats to f32 and back, rounding to nearest even; NaN stays NaN. Values are chosen, not branched to, so that
+ * loops around these functions vectorise. */
 #ifndef RT_BASE_HALF_H
 #define RT_BASE_HALF_H
 
@@ -22,27 +23,26 @@ static inline float rt_bf16_to_f32(uint16_t half) {
 }
 
 static inline uint16_t rt_f32_to_bf16(float value) {
-    uint32_t bits = rt_f32_bits(value);
-    if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    uint32_t bits = rt_f32_bits(value), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 0x40;
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
 }
 
 static inline float rt_f16_to_f32(uint16_t half) {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
-    if (magnitude >= 0x7c00) return rt_f32_of_bits(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
-    if (magnitude >= 0x400) return rt_f32_of_bits(sign | ((magnitude << 13) + (112u << 23)));
-    return rt_f32_of_bits(sign | rt_f32_bits((float)magnitude * 0x1p-24f));
+    uint32_t normal = (magnitude << 13) + (112u << 23), special = 0x7f800000 | (magnitude & 0x3ff) << 13;
+    uint32_t subnormal = rt_f32_bits((float)(int32_t)magnitude * 0x1p-24f);
+    return rt_f32_of_bits(sign | (magnitude >= 0x7c00 ? special : magnitude >= 0x400 ? normal : subnormal));
 }
 
+/* 65520 and above round to infinity. Subnormal: the sum's last place is 2^-24, so the addition rounds. */
 static inline uint16_t rt_f32_to_f16(float value) {
     uint32_t bits = rt_f32_bits(value), magnitude = bits & 0x7fffffff;
-    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
-    if (magnitude > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
-    if (magnitude >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* 65520 and above round to infinity */
-    if (magnitude < 0x38800000) /* subnormal: the sum's last place is 2^-24, so the addition rounds */
-        return (uint16_t)(sign | (rt_f32_bits(rt_f32_of_bits(magnitude) + 0.5f) - rt_f32_bits(0.5f)));
-    magnitude += 0xfff + (magnitude >> 13 & 1);
-    return (uint16_t)(sign | (magnitude - (112u << 23)) >> 13);
+    uint32_t normal = (magnitude + 0xfff + (magnitude >> 13 & 1) - (112u << 23)) >> 13;
+    uint32_t subnormal = rt_f32_bits(rt_f32_of_bits(magnitude) + 0.5f) - rt_f32_bits(0.5f);
+    uint32_t nan = 0x7e00 | (magnitude >> 13 & 0x3ff);
+    uint32_t finite = magnitude < 0x38800000 ? subnormal : normal;
+    uint32_t half = magnitude > 0x7f800000 ? nan : magnitude >= 0x477ff000 ? 0x7c00 : finite;
+    return (uint16_t)((bits >> 16 & 0x8000) | half);
 }
 
 #endif

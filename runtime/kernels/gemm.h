@@ -27,6 +27,9 @@ RT_DECLARE_GEMM(float, f32)
 RT_DECLARE_GEMM(double, f64)
 RT_DECLARE_GEMM(int64_t, i64)
 RT_DECLARE_GEMM(int32_t, i32)
+/* Halves: summed in f32 and rounded once. Needs 500 KB of stack. */
+RT_DECLARE_GEMM(uint16_t, bf16)
+RT_DECLARE_GEMM(uint16_t, fp16)
 
 /* y(m,n) = a(m,k) b(k,n), added to y unless `first`: one block of a longer product, of which k is cut at multiples of
  * RT_GEMM_DEPTH; together the blocks give the bits of the whole product. k >= 1. */
@@ -64,6 +67,10 @@ const struct rt_gemm_packed *rt_gemm_packed_choose(int reference);
 int rt_gemm_library_present(void);
 int rt_gemm_library_f32(float *y, int64_t y_row, const float *a, int64_t a_row, int trans_a, const float *b,
                         int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
+int rt_gemm_library_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
+                         int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
+int rt_gemm_library_fp16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
+                         int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
 /* One block, as above; n >= 2 and k <= RT_GEMM_DEPTH. */
 int rt_gemm_library_add_f32(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row,
                             int64_t m, int64_t k, int64_t n, int first);

@@ -80,7 +80,7 @@ def commands(work):
         yield [b"doctor", name]
     yield [b"train", b"x"]
     yield [b"ckpt", b"info"]
-    yield [b"compile", b"g.rir", b"--amp=bf16"]
+    yield [b"compile", b"g.rir", b"--use-zero=1"]
     yield [b"run", b"out/g/_"]
     yield [b"run", b"out/g/_", b"--comm", b"loopback"]
     yield [b"run", b"out/g/_", b"--input", b"a\x01\"b=bad.npy"]

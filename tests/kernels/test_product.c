@@ -1,6 +1,7 @@
 /* Matrix products: against a loop in long double within k eps, and bit for bit where kernels.h promises it. */
 #include "kernel_test.h"
 
+#include "../../runtime/base/half.h"
 #include "../../runtime/base/panel.h"
 #include "../../runtime/kernels/gemm.h"
 
@@ -238,6 +239,75 @@ static void test_batches(void **state) {
             }
 }
 
+/* Halves: rounded once from f32 ------------------------------------------------------------------------------------- */
+
+static const struct half {
+    const char *name;
+    int (*matmul)(struct rt *rt, uint16_t *y, const uint16_t *a, const uint16_t *b, int64_t m, int64_t k, int64_t n,
+                  int trans_a, int trans_b);
+    enum rt_dtype dtype;
+    double eps;
+} halves[] = {{"bf16", rt_matmul_bf16, RT_BF16, 0x1p-8}, {"fp16", rt_matmul_fp16, RT_F16, 0x1p-11}};
+
+static uint16_t *halved(const struct half *half, const float *x, int64_t n) {
+    uint16_t *y = test_new(n, 2);
+    rt_convert(y, half->dtype, x, RT_F32, (size_t)n);
+    return y;
+}
+
+static float *widened(const struct half *half, const uint16_t *x, int64_t n) {
+    float *y = test_new(n, 4);
+    rt_convert(y, RT_F32, x, half->dtype, (size_t)n);
+    return y;
+}
+
+/* The product of one rank with itself, cut in four at odd places: no bit changes. */
+static void half_cuts_change_nothing(struct rt *rt, const struct half *half, struct shape s, const uint16_t *a,
+                                     const uint16_t *b, const uint16_t *whole) {
+    int64_t m0 = s.m / 2, n0 = s.n / 3;
+    for (int part = 0; part < 4; part++) {
+        int64_t i0 = part & 1 ? m0 : 0, m = part & 1 ? s.m - m0 : m0, j0 = part & 2 ? n0 : 0,
+                n = part & 2 ? s.n - n0 : n0;
+        uint16_t *right = test_new(s.k * n, 2), *y = test_new(m * n, 2);
+        for (int64_t p = 0; p < s.k; p++)
+            for (int64_t j = 0; j < n; j++) right[p * n + j] = b[p * s.n + j0 + j];
+        assert_int_equal(half->matmul(rt, y, a + i0 * s.k, right, m, s.k, n, 0, 0), RT_OK);
+        for (int64_t i = 0; i < m; i++)
+            test_same_bytes(y + i * n, whole + (i0 + i) * s.n + j0, n, 2, "part of halves");
+    }
+}
+
+static void half_products(struct rt *rt, const struct half *half, struct shape s, int exact) {
+    struct operands o = make(s);
+    uint16_t *a[2], *b[2], *y = test_new(s.m * s.n, 2);
+    float *sum = test_new(s.m * s.n, 4);
+    for (int t = 0; t < 2; t++) a[t] = halved(half, o.a[t], s.m * s.k), b[t] = halved(half, o.b[t], s.k * s.n);
+    float *left = widened(half, a[0], s.m * s.k), *right = widened(half, b[0], s.k * s.n);
+    assert_int_equal(rt_matmul_f32(rt, sum, left, right, s.m, s.k, s.n, 0, 0), RT_OK);
+    for (int trans = 0; trans < 4; trans++) {
+        assert_int_equal(half->matmul(rt, y, a[trans & 1], b[trans >> 1], s.m, s.k, s.n, trans & 1, trans >> 1), RT_OK);
+        if (exact) test_same_bytes(y, halved(half, sum, s.m * s.n), s.m * s.n, 2, half->name);
+        float *wide = widened(half, y, s.m * s.n);
+        for (int64_t i = 0; i < s.m * s.n; i++)
+            test_near((double)wide[i], (double)sum[i],
+                      half->eps * fabs((double)sum[i]) + (double)s.k * FLT_EPSILON * (double)s.k, half->name, i);
+        if (rt_kernels_invariant(rt)) half_cuts_change_nothing(rt, half, s, a[0], b[0], y);
+    }
+    test_free_all();
+}
+
+static void test_halves(void **state) {
+    (void)state;
+    static const struct shape large[] = {{129, 385, 131}, {260, 40, 257}};
+    for (int kind = 0; kind < 2; kind++)
+        for (int h = 0; h < 2; h++) {
+            struct rt *rt = test_open(kind ? "reference" : "auto");
+            for (int s = 0; s < SHAPES; s++) half_products(rt, &halves[h], shapes[s], kind);
+            for (int s = 0; s < 2; s++) half_products(rt, &halves[h], large[s], kind);
+            test_close(rt);
+        }
+}
+
 static void test_nan_and_infinity_pass(void **state) {
     (void)state;
     for (int kind = 0; kind < 2; kind++) {
@@ -441,6 +511,7 @@ int main(void) {
         cmocka_unit_test(test_library_cuts),
         cmocka_unit_test(test_threads_change_nothing),
         cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_halves),
         cmocka_unit_test(test_nan_and_infinity_pass),
         cmocka_unit_test(test_integers_wrap),
         cmocka_unit_test(test_selection),

@@ -14,6 +14,7 @@
 
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "passes/optimizer.h"
 #include "passes/pipeline.h"
 #include "tests/ir/golden.h"
 
@@ -32,7 +33,8 @@ static const char *body(const char *text) {
 
 static const char *apply(struct arena *arena, const char *statements) {
     struct diags diags;
-    struct pass_context context = {.diags = &diags};
+    const struct training training = {.amp = {.text = "bf16", .dtype = RT_BF16}};
+    struct pass_context context = {.diags = &diags, .training = strcmp(pass->name, "amp") == 0 ? &training : NULL};
     diags_init(&diags, arena);
     struct graph *graph =
         parse(arena, &diags,
@@ -71,6 +73,8 @@ PASS_TEST(repeat)
 PASS_TEST(partition)
 PASS_TEST(redist)
 PASS_TEST(stage)
+PASS_TEST(amp)
+PASS_TEST(widen)
 PASS_TEST(fuse_elementwise)
 PASS_TEST(pack)
 PASS_TEST(fuse_epilogue)
@@ -92,6 +96,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_repeat),
         cmocka_unit_test(test_partition),
         cmocka_unit_test(test_redist),
+        cmocka_unit_test(test_amp),
+        cmocka_unit_test(test_widen),
         cmocka_unit_test(test_stage),
         cmocka_unit_test(test_fuse_elementwise),
         cmocka_unit_test(test_pack),

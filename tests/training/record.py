@@ -288,13 +288,19 @@ def evaluation(module, data, batch, dtype):
     return {"eval_loss": sum(losses) / len(losses), "running": running}
 
 
-def record(name, folder):
-    build, (batch, make_data), opset, optimizer, make_optimizer, clip, *others = CASES[name]
-    options, make_schedule = others or ([], None)
+def make(name):
+    """The module of a case with its initial weights, and its data."""
+    build, (_, make_data), *_ = CASES[name]
     random = numpy.random.default_rng(list(name.encode()))
     module = build()
     randomize(module, random)
-    data = {key: numpy.ascontiguousarray(value) for key, value in make_data(random).items()}
+    return module, {key: numpy.ascontiguousarray(value) for key, value in make_data(random).items()}
+
+
+def record(name, folder):
+    _, (batch, _), opset, optimizer, make_optimizer, clip, *others = CASES[name]
+    options, make_schedule = others or ([], None)
+    module, data = make(name)
     folder.mkdir(parents=True, exist_ok=True)
     for key, value in data.items():
         numpy.save(folder / f"{key}.npy", value)

@@ -64,6 +64,8 @@ RT_DECLARE_PRODUCT(float, f32)
 RT_DECLARE_PRODUCT(double, f64)
 RT_DECLARE_PRODUCT(int64_t, i64)
 RT_DECLARE_PRODUCT(int32_t, i32)
+RT_DECLARE_PRODUCT(uint16_t, bf16) /* summed in f32, as rt_matmul_f32 does it, and rounded once */
+RT_DECLARE_PRODUCT(uint16_t, fp16)
 
 /* matmul of a packed b (Note [Panels] in base/panel.h), which may have been stored either way. The reference gives the
  * bits of rt_matmul_f32's; else products are added to the sum in order of k by fused operations, without a library, and

@@ -334,6 +334,13 @@ RT_INLINE uint16_t rt_cast_f32_fp16(float x) {
 RT_INLINE uint16_t rt_cast_f32_bf16(float x) {
     return rt_f32_to_bf16(x);
 }
+/* To the nearest half, as an f32. */
+RT_INLINE float rt_round_fp16(float x) {
+    return rt_f16_to_f32(rt_f32_to_f16(x));
+}
+RT_INLINE float rt_round_bf16(float x) {
+    return rt_bf16_to_f32(rt_f32_to_bf16(x));
+}
 RT_INLINE uint16_t rt_cast_fp16_fp16(uint16_t x) {
     return x;
 }

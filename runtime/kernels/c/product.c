@@ -37,6 +37,16 @@ static struct shares share_out(int64_t batch, int64_t m, int64_t k, int64_t n) {
 #define LIBRARY rt_gemm_library_f32
 #include "product.inc"
 
+#define T       uint16_t
+#define SUFFIX  bf16
+#define LIBRARY rt_gemm_library_bf16
+#include "product.inc"
+
+#define T       uint16_t
+#define SUFFIX  fp16
+#define LIBRARY rt_gemm_library_fp16
+#include "product.inc"
+
 #define T      double
 #define SUFFIX f64
 #include "product.inc"

@@ -1,0 +1,171 @@
+#!/usr/bin/python3
+"""Trains recorded models in mixed precision under plans (record_amp.py).
+
+    amp.py --rankc RANKC [--plans PLAN;...] [CHECK...]
+
+  bf16    losses and gradient norms differ from PyTorch's in f32 by at most twice as much as those of its autocast: the largest
+          difference of all steps and numbers of micro-batches, since Adam makes a few steps' rounding grow by chance
+  fp16    they are near PyTorch's in f64, by DESIGN 8 with half's precision: the largest difference of a plan is at most twice that
+          of one rank and 8 eps; and the scale grows as it should
+  scaled  GradScaler's sequence of scales and skipped steps, where some losses overflow; everything is computed in f32, so losses
+          and norms are within 1e-5 of PyTorch's
+  pure    --dtype bf16 and fp16, by DESIGN 8 against --dtype f64
+  static  a static scale changes f32 by rounding alone; a bf16 run without scaling goes on after skip_if_nonfinite"""
+import argparse
+import json
+import os
+import sys
+import tempfile
+
+from train import HERE, Wrong, call, ranks_of
+
+PLANS = ["dp@1", "dp@2", "tp:tensor=2@1", "hybrid:tensor=2,data=2@1"]
+MODELS, MICRO_BATCHES = ["gpt2", "llama"], ["1", "4"]
+EPS = {"fp16": 2.0 ** -10, "bf16": 2.0 ** -7}
+
+
+def read(case, name):
+    with open(os.path.join(HERE, case, name)) as file:
+        return json.load(file)
+
+
+class Run:
+    """Compiles and trains a case under a plan, with further options."""
+
+    def __init__(self, rankc, work):
+        self.rankc, self.work = rankc, work
+
+    def __call__(self, case, plan, micro_batches, *options, steps=20, optimizer=None):
+        policy, _, units = plan.partition("@")
+        folder, reference = os.path.join(HERE, case), read(case, "reference.json")
+        out, log = os.path.join(self.work, "out"), os.path.join(self.work, "log.jsonl")
+        clip = ["--clip-grad-norm", str(reference["clip_grad_norm"])] if reference["clip_grad_norm"] else []
+        call(self.rankc, "compile", os.path.join(folder, "model.onnx"), "-o", out, "-q", "--reuse", "override", "--train",
+             "--pas", policy, "--runtime-ngpus", str(ranks_of(policy) * int(units)), "--optimizer", optimizer or reference["optimizer"],
+             "--accumulate", str(int(micro_batches) // int(units)), *clip, *(options or reference["options"]))
+        call(self.rankc, "verify", out, "-q")
+        data = [word for name in reference["inputs"] for word in ("--data", f"{name}={folder}/{name}.npy")]
+        call(self.rankc, "train", out, *data, "--steps", str(steps), "--log", log, "--threads", "1")
+        with open(log) as lines:
+            return [json.loads(line) for line in lines]
+
+
+def column(metrics, key):
+    return [line[key] for line in metrics]
+
+
+def apart(a, b):
+    return max(abs(x - y) for x, y in zip(a, b))
+
+
+def fits(plans, micro_batches):
+    return [plan for plan in plans if int(micro_batches) % int(plan.partition("@")[2]) == 0]
+
+
+def check_bf16(run, plans):
+    worst = 0
+    for case in MODELS:
+        recorded, halves = read(case, "reference.json")["steps"], read(case, "amp.json")
+        theirs_of = {key: max(apart(halves[count]["bf16"][key], recorded[count]["f32"][key]) for count in MICRO_BATCHES)
+                     for key in ("loss", "grad_norm")}
+        for count in MICRO_BATCHES:
+            for plan in fits(plans, count):
+                metrics = run(case, plan, count, "--amp", "bf16")
+                for key, theirs in theirs_of.items():
+                    ours = apart(column(metrics, key), recorded[count]["f32"][key])
+                    worst = max(worst, ours / theirs)
+                    if not ours <= 2 * theirs:
+                        raise Wrong(f"{case} {plan}, {count} micro-batches: {key} differs by {ours:g}, autocast's by {theirs:g}")
+    return f"at most {worst:.2f} times autocast's difference"
+
+
+def check_fp16(run, plans):
+    worst = 0
+    for case in MODELS:
+        recorded = read(case, "reference.json")["steps"]
+        for count, runs in ((count, recorded[count]) for count in MICRO_BATCHES):
+            one = run(case, "dp@1", count, "--amp", "fp16:init_scale=256,growth_interval=4")
+            if column(one, "loss_scale") != [256.0 * 2 ** (step // 4) for step in range(len(one))] or any(column(one, "skipped")):
+                raise Wrong(f"{case}: scales {column(one, 'loss_scale')}")
+            for plan in fits(plans, count):
+                metrics = run(case, plan, count, "--amp", "fp16:init_scale=256,growth_interval=4")
+                for key in ("loss", "grad_norm"):
+                    reference = runs["f64"][key]
+                    of_one = apart(column(one, key), reference)
+                    bound = 8 * EPS["fp16"] * max(reference)
+                    ours = apart(column(metrics, key), reference)
+                    worst = max(worst, ours / bound)
+                    if not (of_one <= bound and ours <= 2 * of_one + bound):
+                        raise Wrong(f"{case} {plan}, {count} micro-batches: {key} differs by {ours:g}, one rank's by {of_one:g}")
+    return f"at most {worst:.2f} of 8 eps"
+
+
+def check_scaled(run, plans):
+    for count, expected in read("mlp_scaled", "reference.json")["steps"].items():
+        for plan in fits(plans, count):
+            metrics = run("mlp_scaled", plan, count)
+            for key in ("loss_scale", "skipped"):
+                if column(metrics, key) != expected[key]:
+                    raise Wrong(f"{plan}, {count} micro-batches: {key} {column(metrics, key)}, PyTorch {expected[key]}")
+            for key in ("loss", "grad_norm"):
+                for step, (ours, value) in enumerate(zip(column(metrics, key), expected[key])):
+                    if (ours is None) != (value is None) or (ours is not None and abs(ours - value) > 1e-5 * abs(value)):
+                        raise Wrong(f"{plan}, {count} micro-batches: step {step + 1}: {key} {ours}, PyTorch {value}")
+    return "as GradScaler"
+
+
+def check_pure(run, plans):
+    """By SGD: fp16 cannot hold Adam's second moments, neither here nor in PyTorch."""
+    worst = 0
+    for case in MODELS:
+        def losses(plan, dtype):
+            return column(run(case, plan, "4", "--dtype", dtype, optimizer="sgd:lr=0.02", steps=8), "loss")
+        reference = losses("dp@1", "f64")
+        for dtype, eps in EPS.items():
+            one, bound = losses("dp@1", dtype), 8 * eps * max(reference)
+            for plan in plans:
+                ours = losses(plan, dtype)
+                worst = max(worst, apart(ours, reference) / bound)
+                if not (apart(one, reference) <= bound and apart(ours, reference) <= 2 * apart(one, reference) + bound):
+                    raise Wrong(f"{case} {plan} {dtype}: {ours}, in f64 {reference}")
+    return f"at most {worst:.2f} of 8 eps"
+
+
+def check_static(run, plans):
+    expected = read("mlp", "reference.json")["steps"]["4"]["f64"]
+    for plan in plans:
+        metrics = run("mlp", plan, "4", "--amp", "fp16:loss_scale=256,deny=*")
+        for key in ("loss", "grad_norm"):
+            if apart(column(metrics, key), expected[key]) > 1e-5 * max(expected[key]):
+                raise Wrong(f"{plan}: {key} {column(metrics, key)}")
+        if set(column(metrics, "loss_scale")) != {256.0}:
+            raise Wrong(f"{plan}: scales {column(metrics, 'loss_scale')}")
+    expected = read("mlp_scaled", "reference.json")["steps"]["1"]
+    metrics = run("mlp_scaled", "dp@1", "1", "--amp", "bf16:skip_if_nonfinite,deny=*")
+    if column(metrics, "skipped") != expected["skipped"] or "loss_scale" in metrics[0]:
+        raise Wrong(f"skipped {column(metrics, 'skipped')}")
+    return "within 1e-5; skipped as often"
+
+
+CHECKS = {name[6:]: check for name, check in list(globals().items()) if name.startswith("check_")}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
+    parser.add_argument("checks", nargs="*", default=list(CHECKS))
+    options = parser.parse_args()
+    failed = 0
+    for name in options.checks:
+        with tempfile.TemporaryDirectory(prefix="rankc-amp-") as work:
+            try:
+                print(f"{name}: {CHECKS[name](Run(options.rankc, work), options.plans.split(';'))}", flush=True)
+            except Wrong as wrong:
+                failed += 1
+                print(f"{name}: FAILED: {wrong}", flush=True)
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
