@@ -10,7 +10,7 @@ absolute times change with the machine's clock and neighbours. A round in which 
 cases can be run one after the other (--only) and the page be written again (--report).
 
 Needs numpy here, onnx to write the models, and for the peers onnxruntime, torch (any interpreter that has them:
---ort-python, --torch-python), Open MPI and MPICH. A peer that is missing is skipped, and the page says so."""
+--ort-python, --torch-python; Debian's with libopenblas0-openmp, without which its products are a plain loop), Open MPI and MPICH. A peer that is missing is skipped, and the page says so."""
 import argparse
 import datetime
 import fnmatch
