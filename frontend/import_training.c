@@ -71,8 +71,10 @@ static int describe(const struct reading *r, const struct form *form, const Onnx
     if (!read_number(r, r->algorithm, rate, &lr) && !read_number(r, r->model->proto->graph, rate, &lr))
         return refuse(r, "the learning rate is no number that the model has:", rate);
     *text = arena_printf(r->arena, "%s:lr=%.9g", form->optimizer, lr);
-    for (const char *at = form->options; *at; at += strcspn(at, " "), at += strspn(at, " "))
-        *text = arena_printf(r->arena, "%s,%.*s=%.9g", *text, (int)strcspn(at, "="), at, option_of(r, node, at));
+    for (const char *at = form->options; *at; at += strcspn(at, " "), at += strspn(at, " ")) {
+        const char *name = arena_copy(r->arena, at, strcspn(at, "="));
+        *text = arena_printf(r->arena, "%s,%s=%.9g", *text, name, option_of(r, node, at));
+    }
     if (attribute_is(node, "mode", "nesterov")) *text = arena_printf(r->arena, "%s,nesterov=1", *text);
     return 0;
 }
