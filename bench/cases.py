@@ -93,10 +93,9 @@ def torch_train(threads, steps, batch, processes=1):
     def side(bench):
         keep = ["env", "MALLOC_MMAP_THRESHOLD_=4294967296", "MALLOC_TRIM_THRESHOLD_=17179869184",
                 "MALLOC_TOP_PAD_=268435456"]
-        launch = ["-m", "torch.distributed.run", f"--nproc_per_node={processes}"] if processes > 1 else []
         return Side("PyTorch DDP, gloo" if processes > 1 else "PyTorch",
-                    [*keep, bench.python("torch"), *launch, f"{bench.here}/peer_torch_train.py", str(threads), str(steps),
-                     str(batch)])
+                    [*keep, bench.python("torch"), f"{bench.here}/peer_torch_train.py", str(threads), str(steps), str(batch),
+                     str(processes)])
     return side
 
 

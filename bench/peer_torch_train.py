@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Times PyTorch on training steps of models.py's gpt2_train: peer_torch_train.py THREADS STEPS BATCH. Prints like peer_ort.py.
+"""Times PyTorch on training steps of models.py's gpt2_train: peer_torch_train.py THREADS STEPS BATCH [PROCESSES]. Prints like
+peer_ort.py.
 
-With RANK and WORLD_SIZE in the environment it is one process of DistributedDataParallel over gloo, and rank 0 prints. AdamW,
-eager mode, buckets as views of gradients; run it with glibc's malloc told to keep memory (cases.py), or it is a third slower."""
+Several processes train with DistributedDataParallel over gloo, and rank 0 prints. AdamW, eager mode, buckets as views of
+gradients; run it with glibc's malloc told to keep memory (cases.py), or it is a third slower."""
 import json
 import os
+import socket
+import subprocess
 import sys
 import time
 
@@ -36,7 +39,19 @@ class Gpt2(nn.Module):
         return functional.cross_entropy(logits.view(-1, VOCABULARY), labels.view(-1))
 
 
-def main(threads, steps, batch):
+def launch(processes):
+    """This program, once per rank."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = dict(os.environ, WORLD_SIZE=str(processes), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    ranks = [subprocess.Popen([sys.executable, *sys.argv], env=dict(shared, RANK=str(r))) for r in range(processes)]
+    return max(rank.wait() for rank in ranks)
+
+
+def main(threads, steps, batch, processes=1):
+    if processes > 1 and "RANK" not in os.environ:
+        sys.exit(launch(processes))
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     world, rank, idle = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0)), peak_rss()
