@@ -48,6 +48,7 @@ static int add_file(struct keys *keys, struct arena *arena, struct diags *diags,
                           strerror(errno));
     if (!rt_hash_file(real, file.hash, &why)) return diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
     file.path = arena_strdup(arena, real);
+    file.given = str_escape(arena, path, strlen(path), 0);
     VEC_PUSH(arena, &keys->files, file);
     return 0;
 }
@@ -59,8 +60,7 @@ int keys_check_files(const struct keys *keys, struct diags *diags) {
         if (look_at(&now) && now.bytes == then->bytes && now.mtime_ns == then->mtime_ns &&
             now.ctime_ns == then->ctime_ns)
             continue;
-        return diag_error(diags, 604, EXIT_SYSTEM, str_escape(diags->arena, then->path, strlen(then->path), 0),
-                          "file changed while reading");
+        return diag_error(diags, 604, EXIT_SYSTEM, then->given, "file changed while reading");
     }
     return 0;
 }

@@ -14,7 +14,8 @@
 #include "runtime/base/hash.h"
 
 struct keys_file {
-    const char *path; /* absolute, or below the instance directory */
+    const char *path;  /* absolute, or below the instance directory */
+    const char *given; /* as the user or the model names it; only for diagnostics */
     int64_t bytes, mtime_ns, ctime_ns;
     char hash[RT_HASH_HEX];
 };
