@@ -6,7 +6,27 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 1 << 16, ALIGN = 16 };
+/* Under the address sanitizer only the bytes of objects may be touched: not the gaps between them, nor what is not handed out
+ * yet. */
+#if defined __has_feature
+#if __has_feature(address_sanitizer)
+#define GUARDED
+#endif
+#elif defined __SANITIZE_ADDRESS__
+#define GUARDED
+#endif
+#ifdef GUARDED
+#include <sanitizer/asan_interface.h>
+enum { GAP = 16, CHUNK_BYTES = 1 << 14 }; /* closing takes time */
+#define CLOSE ASAN_POISON_MEMORY_REGION
+#define OPEN  ASAN_UNPOISON_MEMORY_REGION
+#else
+enum { GAP = 0, CHUNK_BYTES = 1 << 16 };
+#define CLOSE(at, bytes) (void)(at), (void)(bytes)
+#define OPEN(at, bytes)  (void)(at), (void)(bytes)
+#endif
+
+enum { ALIGN = 16 };
 
 struct arena_chunk {
     struct arena_chunk *next;
@@ -50,18 +70,19 @@ static _Noreturn void out_of_memory(struct arena *arena) {
 
 static struct arena_chunk *chunk_for(struct arena *arena, size_t bytes) {
 #ifdef ARENA_MALLOC
-    size_t size = bytes;
+    size_t size = bytes + GAP;
 #else
     struct arena_chunk *top = arena->chunks;
     if (top && top->size - top->used >= bytes) return top;
-    size_t size = bytes > CHUNK_BYTES / 4 ? bytes : CHUNK_BYTES;
+    size_t size = bytes > CHUNK_BYTES / 4 ? bytes + GAP : CHUNK_BYTES;
 #endif
     struct arena_chunk *chunk = malloc(sizeof *chunk + size);
     if (!chunk) return NULL;
-    chunk->used = 0;
+    chunk->used = GAP;
     chunk->size = size;
     chunk->next = arena->chunks;
     arena->chunks = chunk;
+    CLOSE(chunk->data, size);
     return chunk;
 }
 
@@ -69,13 +90,14 @@ static struct arena_chunk *chunk_for(struct arena *arena, size_t bytes) {
 static void *try_alloc(struct arena *arena, size_t count, size_t size) {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 2) return NULL;
-    bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    if (arena->budget && bytes > arena->budget - arena->used) return NULL;
-    struct arena_chunk *chunk = chunk_for(arena, bytes);
+    const size_t room = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    if (arena->budget && room > arena->budget - arena->used) return NULL;
+    struct arena_chunk *chunk = chunk_for(arena, room + GAP);
     if (!chunk) return NULL;
     void *object = chunk->data + chunk->used;
-    chunk->used += bytes;
-    arena->used += bytes;
+    chunk->used += room + GAP;
+    arena->used += room;
+    OPEN(object, bytes);
     return memset(object, 0, bytes);
 }
 

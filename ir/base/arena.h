@@ -2,7 +2,8 @@
  *
  * arena_alloc never returns NULL. When memory or the arena's budget runs out it jumps to the arena's `failed`
  * point, which the owner set with setjmp: the one place that turns "out of memory" into a diagnostic. Objects are
- * zero-filled. Built with -DARENA_MALLOC every object is a malloc of its own, so that memory tools see each one.
+ * zero-filled. The address sanitizer sees each one, and what runs over its end. Built with -DARENA_MALLOC every object is a
+ * malloc of its own, for other memory tools.
  */
 #ifndef IR_BASE_ARENA_H
 #define IR_BASE_ARENA_H

@@ -5,7 +5,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-enum { MAX_FIELDS = 4096, MAX_DEPTH = 24, VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5, VARINT_MOST = 10 };
+enum { MAX_DEPTH = 24, VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5, VARINT_MOST = 10 };
 
 struct field {
     const unsigned char *start, *payload, *end; /* payload: behind tag and length */
@@ -61,12 +61,20 @@ static bool take_field(const unsigned char *at, const unsigned char *end, struct
     return at != NULL;
 }
 
-/* The fields of a message; 0 if the bytes are none, or empty. */
-static int take_fields(const unsigned char *at, const unsigned char *end, struct field *fields) {
+/* How many fields a message has; 0 if the bytes are none, or empty. */
+static int count_fields(const unsigned char *at, const unsigned char *end) {
+    struct field field;
     int n = 0;
-    for (; at < end && n < MAX_FIELDS; at = fields[n++].end)
-        if (!take_field(at, end, &fields[n])) return 0;
-    return at == end ? n : 0;
+    for (; at < end; at = field.end, n++)
+        if (!take_field(at, end, &field)) return 0;
+    return n;
+}
+
+/* The i-th field of a message that has it. */
+static struct field nth_field(const unsigned char *at, const unsigned char *end, int i) {
+    struct field field = {0};
+    for (; i >= 0 && take_field(at, end, &field); i--) at = field.end;
+    return field;
 }
 
 static void put(struct out *out, const void *bytes, size_t n) {
@@ -142,24 +150,21 @@ static void put_changed(struct out *out, const struct field *field, unsigned *se
 /* The message with one change; false if the bytes are no message. */
 static bool put_mutated(struct out *out, const unsigned char *at, const unsigned char *end, unsigned *seed,
                         int depth) {
-    struct field *fields = malloc(MAX_FIELDS * sizeof *fields);
-    fuzz_check(fields != NULL);
-    int n = take_fields(at, end, fields);
+    int n = count_fields(at, end);
     int chosen = n ? (int)pick(seed, (size_t)n) : 0, other = n ? (int)pick(seed, (size_t)n) : 0;
     unsigned kind = pick(seed, 24);
-    for (int i = 0; i < n; i++) {
-        const struct field *field = &fields[i];
+    struct field field, twin = nth_field(at, end, other);
+    for (int i = 0; i < n; i++, at = field.end) {
+        take_field(at, end, &field);
         if (i == chosen && kind == 0) continue; /* dropped */
-        if (i == chosen && kind == 1)
-            put(out, fields[other].start, (size_t)(fields[other].end - fields[other].start));
+        if (i == chosen && kind == 1) put(out, twin.start, (size_t)(twin.end - twin.start));
         if (i == chosen && kind == 2)
-            put_other_number(out, field, seed);
+            put_other_number(out, &field, seed);
         else if (i == chosen && kind > 2)
-            put_changed(out, field, seed, depth);
+            put_changed(out, &field, seed, depth);
         else
-            put(out, field->start, (size_t)(field->end - field->start));
+            put(out, field.start, (size_t)(field.end - field.start));
     }
-    free(fields);
     return n && !out->full;
 }
 

@@ -67,6 +67,23 @@ static void test_sizes_that_overflow_jump(void **state) {
     assert_false(allocation_jumps(0, SIZE_MAX));
 }
 
+#ifdef __SANITIZE_ADDRESS__
+int __asan_address_is_poisoned(const volatile void *address);
+
+static void test_only_objects_may_be_touched(void **state) {
+    struct arena arena;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    for (size_t size = 0; size < 100; size++) {
+        const char *object = arena_alloc(&arena, size, 1);
+        assert_true(__asan_address_is_poisoned(object + size));
+        assert_true(__asan_address_is_poisoned(object - 1));
+        for (size_t i = 0; i < size; i++) assert_false(__asan_address_is_poisoned(object + i));
+    }
+    arena_free(&arena);
+}
+#endif
+
 static void test_copies_end_with_a_zero(void **state) {
     struct arena arena;
     (void)state;
@@ -225,6 +242,9 @@ static void test_diagnostics_as_json(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+#ifdef __SANITIZE_ADDRESS__
+        cmocka_unit_test(test_only_objects_may_be_touched),
+#endif
         cmocka_unit_test(test_objects_are_zero_aligned_and_apart),
         cmocka_unit_test(test_budget_jumps),
         cmocka_unit_test(test_sizes_that_overflow_jump),
