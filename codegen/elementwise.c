@@ -207,7 +207,8 @@ static int output_at(const struct plan_class *class, const struct graph *graph, 
 
 /* Parameters of the function, and how each input is spelled in the expression. */
 static void bind_operands(struct loops *l, struct tmpl_env *env) {
-    static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"};
+    static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j",
+                                        "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"};
     static const char *const results[] = {"y", "y1", "y2", "y3"};
     _Static_assert(sizeof names / sizeof *names == EXPR_INPUTS, "a name for each input");
     _Static_assert(sizeof results / sizeof *results == EXPR_VALUES, "a name for each result");
@@ -235,6 +236,13 @@ static void bind_operands(struct loops *l, struct tmpl_env *env) {
     tmpl_set(env, "parameters", strbuf_text(&parameters));
 }
 
+/* The outermost loop is shared by threads, the innermost is vectors: a result lies on no operand but element by element, which
+ * the compiler cannot see. */
+static const char *pragma_of(const struct loops *l, int d, int64_t elements) {
+    bool threads = d == 0 && elements >= PARALLEL_ELEMENTS, vectors = d == l->n - 1;
+    return threads ? vectors ? "parallel for simd" : "parallel for" : vectors ? "simd" : "";
+}
+
 static void bind_loops(struct loops *l, struct tmpl_env *env, bool block) {
     int64_t stride[MAX_NDIM], elements = 1;
     for (int d = l->n - 1; d >= 0; d--) {
@@ -248,11 +256,11 @@ static void bind_loops(struct loops *l, struct tmpl_env *env, bool block) {
         tmpl_setf(loop, "extent", "%lld", (long long)l->extent[d]);
         tmpl_setf(loop, "indent", "%*s", 4 * d, "");
         tmpl_set(loop, "open", block && d == l->n - 1 ? " {" : "");
+        tmpl_set(loop, "pragma", pragma_of(l, d, elements));
     }
     tmpl_setf(env, "close", "%*s", l->n ? 4 * (l->n - 1) : 0, "");
     tmpl_setf(env, "depth", "%*s", 4 * l->n, "");
     tmpl_set(env, "at", index_text(l, stride));
-    tmpl_set(env, "parallel", elements >= PARALLEL_ELEMENTS ? "yes" : "");
 }
 
 /* "add_3": the operator in lower case, and a number. */
@@ -315,17 +323,17 @@ const char *elementwise_call(struct kernels *kernels, const struct rankplan *pla
     return strbuf_text(&out);
 }
 
-/* Epilogues of products: the loops are over a block of rows i and columns j -------------------------------------- */
+/* Epilogues of products: the loops are over rows and columns of a block ------------------------------------------ */
 
-/* Where an operand has the element of row i, column j: it has all rows or one, and all columns or one. */
+/* Where an operand has the element of a row and column: it has all rows or one, and all columns or one. */
 static const char *block_index(const struct loops *l, int tensor) {
     const int64_t *dims = l->class->dims[tensor];
     int last = l->graph->tensors.at[tensor].ndim - 1;
     int64_t columns = last < 0 ? 1 : dims[last], elements = rankplan_elements(l->class, l->graph, tensor);
     int64_t rows = columns ? elements / columns : 0;
-    const char *row = columns == 1 ? "i" : arena_printf(l->arena, "i * %lld", (long long)columns);
-    if (rows == 1) return columns == 1 ? "0" : "j";
-    return columns == 1 ? row : arena_printf(l->arena, "%s + j", row);
+    const char *row = columns == 1 ? "row" : arena_printf(l->arena, "row * %lld", (long long)columns);
+    if (rows == 1) return columns == 1 ? "0" : "column";
+    return columns == 1 ? row : arena_printf(l->arena, "%s + column", row);
 }
 
 /* Letter `result` is the product, the others are its further inputs in order. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "ir/base/str.h"
+#include "ir/expr.h"
 #include "ir/op.h"
 #include "runtime/base/checked.h"
 
@@ -22,7 +23,7 @@ struct pattern_tensor {
     struct pattern_dim dim[MAX_NDIM + 1];
 };
 
-enum { MAX_TENSORS = 16 };
+enum { MAX_TENSORS = EXPR_INPUTS + EXPR_VALUES }; /* a fused chain has the most */
 
 struct pattern {
     int ninputs, ntensors;

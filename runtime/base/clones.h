@@ -6,7 +6,7 @@
  * sums have a fixed order, and no clone contracts products into fused operations. Sanitizers do not stand the
  * resolvers. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
 #else
 #define CLONES
 #endif

@@ -16,8 +16,10 @@
  *
  * Note [Order of sums]
  * A reduction over r elements keeps 8 partial results: number l takes elements l, l + 8, l + 16, ... in that order,
- * beginning with the identity, and they are combined as ((0+4)+(2+6))+((1+5)+(3+7)). Normalisations keep 16, which are
- * halved in the same way: l and l + 8, then l and l + 4, and so on. f32 is summed in f64 and rounded once. The order is
+ * beginning with the identity, and they are combined as ((0+4)+(2+6))+((1+5)+(3+7)); f32 is summed in f64 and rounded
+ * once. Normalisations are mostly waiting for memory, and must not keep it waiting: they sum blocks of 512 elements in
+ * the type of the elements, with 32 partial results which are halved in the same way, l and l + 16, then l and l + 8,
+ * and so on, and the blocks one after the other in f64; squares are f64 from the first. The order is
  * the same for every (outer, inner), instruction set and number of threads, so cutting a dimension that is not reduced
  * changes no bit. Integers wrap.
  *

@@ -161,27 +161,28 @@ RT_INLINE double rt_round_f64(double x) {
 
 /* Note [Polynomials]
  * Coefficients are minimax fits of this project (tests/kernels/fit_math.py prints them), evaluated by Horner's
- * rule. */
+ * rule with fused multiply-adds, which are written: the compiler makes none (and calls libm's where the processor has
+ * none). */
 
 /* e^x = 2^n e^r with |r| <= ln(2) / 2, for finite |x| < 2^20: e^r, and in `shifted` n + 0x1.8p23, so that n stands in
  * the last places of its bits. */
 RT_INLINE float rt_exp_reduced_f32(float x, float *shifted) {
-    *shifted = x * 1.44269504f + 0x1.8p23f;
+    *shifted = fmaf(x, 1.44269504f, 0x1.8p23f);
     float n = *shifted - 0x1.8p23f;
-    float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+    float r = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, x));
     float p = 0.0013814431f;
-    p = p * r + 0.0083683967f;
-    p = p * r + 0.041668396f;
-    p = p * r + 0.1666652f;
-    p = p * r + 0.49999994f;
-    return (p * (r * r) + r) + 1.0f;
+    p = fmaf(p, r, 0.0083683967f);
+    p = fmaf(p, r, 0.041668396f);
+    p = fmaf(p, r, 0.1666652f);
+    p = fmaf(p, r, 0.49999994f);
+    return fmaf(p, r * r, r) + 1.0f;
 }
 
 /* n is applied in two factors, so that results below 2^-126 are rounded once and those beyond the largest float are
  * inf. */
 RT_INLINE float rt_exp_f32(float x) {
-    float low = x < -104.0f ? -104.0f : x, bounded = low > 89.0f ? 89.0f : low, shifted;
-    float value = rt_exp_reduced_f32(bounded, &shifted);
+    float magnitude = fabsf(x), shifted;
+    float value = rt_exp_reduced_f32(copysignf(magnitude > 104.0f ? 104.0f : magnitude, x), &shifted);
     uint32_t exponent = rt_f32_bits(shifted) - 0x4b400000u; /* of a NaN anything: the product is a NaN */
     uint32_t half = (uint32_t)((int32_t)exponent >> 1);
     return value * rt_f32_of_bits((half + 127) << 23) * rt_f32_of_bits((exponent - half + 127) << 23);
@@ -195,15 +196,15 @@ RT_INLINE float rt_log_f32(float x) {
     float e = (float)((int32_t)bits >> 23) - (subnormal ? 25.0f : 0.0f);
     float f = rt_f32_of_bits((bits & 0x7fffff) + 0x3f3504f3u) - 1.0f;
     float p = -0.0763443f;
-    p = p * f + 0.1276155f;
-    p = p * f + -0.13160194f;
-    p = p * f + 0.14201762f;
-    p = p * f + -0.16623357f;
-    p = p * f + 0.20001227f;
-    p = p * f + -0.25000823f;
-    p = p * f + 0.3333333f;
-    float square = f * f, tail = (p * f) * square + e * -2.12194440e-4f;
-    float value = e * 0.693359375f + (f + (tail - 0.5f * square));
+    p = fmaf(p, f, 0.1276155f);
+    p = fmaf(p, f, -0.13160194f);
+    p = fmaf(p, f, 0.14201762f);
+    p = fmaf(p, f, -0.16623357f);
+    p = fmaf(p, f, 0.20001227f);
+    p = fmaf(p, f, -0.25000823f);
+    p = fmaf(p, f, 0.3333333f);
+    float square = f * f, tail = fmaf(p * f, square, e * -2.12194440e-4f);
+    float value = fmaf(e, 0.693359375f, f + fmaf(-0.5f, square, tail));
     float positive = x < (float)INFINITY ? value : x;
     float known = x == 0 ? (float)-INFINITY : positive;
     return x < 0 ? (float)NAN : known;
@@ -218,11 +219,11 @@ RT_INLINE float rt_log1p_unit_f32(float e) {
 /* ONNX Tanh-13: x + x^3 P(x^2) near 0, else 1 - 2 / (e^2|x| + 1). */
 RT_INLINE float rt_tanh_f32(float x) {
     float square = x * x, p = -0.005704522f;
-    p = p * square + 0.020638688f;
-    p = p * square + -0.053739596f;
-    p = p * square + 0.13331442f;
-    p = p * square + -0.3333328f;
-    float near = x + x * (square * p);
+    p = fmaf(p, square, 0.020638688f);
+    p = fmaf(p, square, -0.053739596f);
+    p = fmaf(p, square, 0.13331442f);
+    p = fmaf(p, square, -0.3333328f);
+    float near = fmaf(x, square * p, x);
     float far = 1.0f - 2.0f / (rt_exp_f32(2.0f * fabsf(x)) + 1.0f);
     return copysignf(fabsf(x) < 0.625f ? near : far, x);
 }
@@ -230,19 +231,19 @@ RT_INLINE float rt_tanh_f32(float x) {
 /* ONNX Erf-13: x + x P(x^2) near 0, else 1 - e^-(|x| + |x| Q(|x|)), which is 1 from 4 on. */
 RT_INLINE float rt_erf_f32(float x) {
     float magnitude = fabsf(x), square = x * x, p = -0.0005953739f;
-    p = p * square + 0.00498594f;
-    p = p * square + -0.02676172f;
-    p = p * square + 0.11281683f;
-    p = p * square + -0.3761248f;
-    p = p * square + 0.12837915f;
-    float near = x + x * p;
+    p = fmaf(p, square, 0.00498594f);
+    p = fmaf(p, square, -0.02676172f);
+    p = fmaf(p, square, 0.11281683f);
+    p = fmaf(p, square, -0.3761248f);
+    p = fmaf(p, square, 0.12837915f);
+    float near = fmaf(x, p, x);
     float t = magnitude > 4.0f ? 4.0f : magnitude, q = -0.00021398593f;
-    q = q * t + 0.003214963f;
-    q = q * t + -0.022889987f;
-    q = q * t + 0.10526188f;
-    q = q * t + 0.6357183f;
-    q = q * t + 0.12851436f;
-    float far = 1.0f - rt_exp_f32(-(t + t * q));
+    q = fmaf(q, t, 0.003214963f);
+    q = fmaf(q, t, -0.022889987f);
+    q = fmaf(q, t, 0.10526188f);
+    q = fmaf(q, t, 0.6357183f);
+    q = fmaf(q, t, 0.12851436f);
+    float far = 1.0f - rt_exp_f32(-fmaf(t, q, t));
     return copysignf(magnitude < 0.92f ? near : far, x);
 }
 

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#define SUMS  16    /* partial results of Note [Order of sums]: additions take long, so two vectors of them */
-#define CHUNK 512   /* terms computed before they are summed; a multiple of SUMS */
+#define SUMS  32    /* partial results of Note [Order of sums]: additions take long, so two vectors of them */
+#define BLOCK 512   /* elements whose sum is of their type; a multiple of SUMS */
 #define AHEAD 16384 /* bytes at most of a next row that is asked for early */
 
 /* Note [Terms of softmax]
@@ -25,17 +25,10 @@ static inline double term_f64(double x) {
     return exp(x);
 }
 
-static inline double sum_up(double *part) {
-#pragma GCC unroll 4
-    for (int half = SUMS / 2; half > 0; half /= 2)
-        for (int l = 0; l < half; l++) part[l] += part[l + half];
-    return part[0];
-}
+#define T      double
+#define SUFFIX f64
+#include "normalize.inc"
 
 #define T      float
 #define SUFFIX f32
-#include "normalize.inc"
-
-#define T      double
-#define SUFFIX f64
 #include "normalize.inc"
