@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 static void assert_tensor(struct opened *o, int index, struct onnx_tensor *out) {
@@ -587,6 +588,46 @@ static void external_data_in_an_attribute(void **state) {
     refused(model_of(graph), 361, EXIT_MALFORMED, "leaves the model directory");
 }
 
+/* A process that puts `one` in the place of `other` and back, until it is killed. */
+static pid_t start_swapping(const char *one, const char *other) {
+    pid_t child = fork();
+    if (child != 0) return child;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (renameat2(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE) == 0) {
+    }
+    _exit(1);
+}
+
+/* D18: what was looked at is what is read, whatever lies there a moment later. */
+static void file_that_becomes_a_link_and_back(void **state) {
+    (void)state;
+    enum { ROUNDS = 10000 };
+    static const char data[] = "0123456789abcdef", secret[] = "secretsecretsecr";
+    const struct wire *w = EXTERNAL("location", "w.bin");
+    int read = 0, links = 0;
+    write_file("model.onnx", w->data.at, (size_t)w->data.n);
+    write_file("w.bin", data, 16);
+    write_file("secret", secret, 16);
+    assert_int_equal(symlink("secret", in_directory("link")), 0);
+    pid_t other = start_swapping(in_directory("w.bin"), in_directory("link"));
+    assert_true(other > 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        struct opened *o = open_path(in_directory("model.onnx"), false);
+        const struct diagnostic *error = only_error(o);
+        struct onnx_tensor t;
+        if (!error) {
+            assert_tensor(o, 0, &t);
+            assert_memory_equal(t.data, data, 16);
+        } else if (o->diags.errors != 1 || error->code != 362)
+            fail_msg("E%04d: %s", error->code, error->text);
+        *(error ? &links : &read) += 1;
+        release(o);
+    }
+    kill(other, SIGKILL);
+    waitpid(other, NULL, 0);
+    assert_true(read > 0 && links > 0); /* or nothing was swapped */
+}
+
 static void one_bad_file_is_one_error(void **state) {
     (void)state;
     struct wire *graph = graph_relu();
@@ -707,6 +748,7 @@ int main(void) {
         WIRE_TEST(external_keys),
         WIRE_TEST(checksums_of_external_data),
         WIRE_TEST(external_data_in_an_attribute),
+        WIRE_TEST(file_that_becomes_a_link_and_back),
         WIRE_TEST(one_bad_file_is_one_error),
         WIRE_TEST(memory_may_run_out_anywhere),
         WIRE_TEST(no_model_of_the_suite_is_malformed),
