@@ -2,8 +2,11 @@
 
 #include "launch_private.h"
 
+#include "base/reason.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,10 +47,25 @@ int64_t launch_now_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+void launch_print(const struct launch *job, const struct rt_diagnostic *item) {
+    rt_diagnostic_print(item, stderr, job->what->json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
+}
+
+static void print_error(const struct launch *job, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void print_error(const struct launch *job, int code, const char *format, ...) {
+    char text[512];
+    const struct rt_diagnostic item = {.code = code, .text = text};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    launch_print(job, &item);
+}
+
 static int report(struct launch *job, int code, const char *text, int error) {
     if (!job->segment || rt_shared_claim_report(job->segment))
-        fprintf(stderr, "rankc: error[E%04d]: %s%s%s\n", code, text, error ? ": " : "",
-                error ? strerror(error) : "");
+        print_error(job, code, "%s%s%s", text, error ? ": " : "", error ? strerror(error) : "");
     return EXIT_SYSTEM;
 }
 
@@ -125,7 +143,7 @@ static char **make_arguments(const struct rt_launch *what, char *rank_text, char
 /* Forks; what the rank prints comes through its relay, unless it is alone. */
 static pid_t fork_rank(struct launch *job, int rank, char *const *argv) {
     int ends[2] = {-1, -1};
-    if (job->what->ranks > 1 && relay_open(&job->child[rank].relay, ends) != 0) return -1;
+    if (job->what->ranks > 1 && relay_open(&job->child[rank].relay, ends, job->what->json) != 0) return -1;
     const pid_t parent = getpid(), pid = fork();
     if (pid == 0) become_rank(job, rank, ends[1], argv, parent);
     const int error = errno;
@@ -166,7 +184,7 @@ static int allocate(struct launch *job) {
 
 static int start_all(struct launch *job) {
     if (access(job->what->program, X_OK) != 0) {
-        fprintf(stderr, "rankc: error[E0601]: cannot run '%s': %s\n", job->what->program, strerror(errno));
+        print_error(job, 601, "cannot run %s: %s", rt_quote_text(job->what->program).text, strerror(errno));
         return EXIT_SYSTEM;
     }
     int exit = allocate(job);
@@ -280,7 +298,7 @@ static void watch(struct launch *job) {
     }
     /* A rank ended with "another rank failed", but none did and none spoke: someone has to. */
     if (job->exit_is_weak && job->exit == EXIT_RANK && rt_shared_claim_report(job->segment))
-        fprintf(stderr, "rankc: error[E0911]: a rank failed without saying why\n");
+        print_error(job, 911, "a rank failed without saying why");
 }
 
 static void clean_up(struct launch *job) {
@@ -305,7 +323,7 @@ static void clean_up(struct launch *job) {
 int rt_launch(const struct rt_launch *what) {
     struct launch job = {.what = what, .memfd = -1, .signals = -1};
     if (what->ranks < 1 || what->ranks > RT_SHARED_MAX) {
-        fprintf(stderr, "rankc: error[E0901]: cannot start %d ranks\n", what->ranks);
+        print_error(&job, 901, "cannot start %d ranks", what->ranks);
         return 2;
     }
     int exit = start_all(&job);

@@ -10,6 +10,7 @@
 #ifndef RT_LAUNCH_H
 #define RT_LAUNCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct rt_launch {
@@ -22,6 +23,7 @@ struct rt_launch {
      * The text is good until the next call. May be NULL. */
     const char *(*instruction)(void *context, int site);
     void *context;
+    bool json; /* diagnostics are objects (base/diagnostic.h), the ranks' too: the caller gives them --json */
 };
 
 /* Runs the job to its end. Blocks SIGINT, SIGTERM and SIGHUP in the calling thread meanwhile: they are passed on to

@@ -12,10 +12,11 @@
 #define PREFIX_BYTES 16
 #define MOST_READS   16 /* at a time: as much as a pipe holds; a rank that prints without end must not keep us here */
 
-int relay_open(struct relay *relay, int ends[2]) {
+int relay_open(struct relay *relay, int ends[2], bool json) {
     if (pipe2(ends, O_CLOEXEC) != 0) return -1;
     fcntl(ends[0], F_SETFL, O_NONBLOCK); /* our end only: the rank's writes wait for us */
     relay->fd = ends[0];
+    relay->json = json;
     return 0;
 }
 
@@ -34,12 +35,14 @@ static void write_all(const char *text, size_t count) {
     }
 }
 
-/* "rankc: error[E0382]: ..." and the indented lines after it. */
+static bool begins(const struct relay *relay, const char *text) {
+    return relay->used >= strlen(text) && memcmp(relay->line, text, strlen(text)) == 0;
+}
+
+/* "rankc: error[E0382]: ..." and the indented lines after it; or an object. */
 static bool is_diagnostic(const struct relay *relay) {
-    static const char first[] = "rankc: ", next[] = "  ";
-    const bool begins = relay->used >= strlen(first) && memcmp(relay->line, first, strlen(first)) == 0;
-    return begins ||
-           (relay->diagnostic && relay->used >= strlen(next) && memcmp(relay->line, next, strlen(next)) == 0);
+    if (relay->json) return begins(relay, "{\"format\": 1, \"severity\": ");
+    return begins(relay, "rankc: ") || (relay->diagnostic && begins(relay, "  "));
 }
 
 /* In one write, so that lines of different origin do not mix. */

@@ -5,6 +5,7 @@
 
 #include "launch.h"
 
+#include "base/diagnostic.h"
 #include "comm_shared.h"
 
 #include <poll.h>
@@ -18,6 +19,7 @@ struct relay {
     int fd; /* -1: none, or at its end */
     char line[LINE_BYTES];
     size_t used;
+    bool json;       /* diagnostics are objects */
     bool continues;  /* the line's beginning was passed on */
     bool diagnostic; /* the last line was of a diagnostic of ours, which is the job's rather than the rank's */
 };
@@ -73,9 +75,12 @@ struct launch {
 
 int64_t launch_now_ms(void);
 
+/* To stderr, as the caller wants it. */
+void launch_print(const struct launch *job, const struct rt_diagnostic *item);
+
 /* Output. A rank alone keeps our own stdout and stderr. Of several, the first keeps stdout, which is for results;
  * all else comes line by line on stderr, behind "[RANK] ". */
-int relay_open(struct relay *relay, int ends[2]);               /* ends[1] is for the rank; 0, or -1 with errno */
+int relay_open(struct relay *relay, int ends[2], bool json);    /* ends[1] is for the rank; 0, or -1 with errno */
 void relay_become(const struct launch *job, int rank, int end); /* in the rank's process */
 void relay_read(struct relay *relay, int rank);                 /* what is there */
 void relay_close(struct relay *relay, int rank);                /* the rank has ended: what is left, and no more */

@@ -182,7 +182,8 @@ static int launch_ranks(struct command *command, const struct compiled *compiled
                                      .ranks = (int)compiled->runtime_ngpus,
                                      .stall_ms = cli->options->stall_timeout * 1000,
                                      .instruction = instruction_name,
-                                     .context = &names};
+                                     .context = &names,
+                                     .json = cli->options->json};
     return rt_launch(&launch);
 }
 

@@ -69,7 +69,8 @@ pid_t start(enum start how, int ranks, const char *const *arguments) {
                                      .arguments = argv + 1,
                                      .ranks = ranks,
                                      .stall_ms = getenv("TINY_STALL_MS") ? atoi(getenv("TINY_STALL_MS")) : 0,
-                                     .instruction = instruction_name};
+                                     .instruction = instruction_name,
+                                     .json = getenv("TINY_JSON") != NULL};
     if (how == LAUNCHED) _exit(rt_launch(&launch));
     execv(program, (char **)(uintptr_t)argv);
     _exit(98);

@@ -33,6 +33,13 @@ static void assert_says(const struct result *result, const char *text) {
     if (!strstr(result->err, text)) fail_msg("no '%s' in:\n%s", text, result->err);
 }
 
+/* One line, an object that contains `text`. */
+static void assert_json_line(const char *err, const char *text) {
+    const char *end = strchr(err, '\n');
+    if (err[0] != '{' || !end || end[1] || end[-1] != '}' || !strstr(err, text))
+        fail_msg("no object with '%s':\n%s", text, err);
+}
+
 static void bad_data_on_one_rank_is_reported_once(void **state) {
     (void)state;
     char bad[64];
@@ -43,6 +50,24 @@ static void bad_data_on_one_rank_is_reported_once(void **state) {
     assert_error(&result, 3, "index 12 is out of range");
     result = RUN(ALONE, 3, "--input", x_option, "--input", option, "--comm", "loopback");
     assert_error(&result, 3, "index 12 is out of range");
+}
+
+/* With --json all that is on stderr are objects, one a line: the launcher's and the ranks' own. */
+static void diagnostics_are_objects_if_asked_for(void **state) {
+    (void)state;
+    char bad[64], option[80];
+    in_directory(bad, sizeof bad, "ids12.npy");
+    snprintf(option, sizeof option, "ids=%s", bad);
+    setenv("TINY_JSON", "1", 1);
+    struct result own = RUN(LAUNCHED, 3, "--json", "--input", x_option, "--input", option);
+    struct result dead = run_badly("1:kill@3", "0"), stuck = run_badly("1:spin@3", "300");
+    unsetenv("TINY_JSON");
+    assert_int_equal(own.exit, 3);
+    assert_json_line(own.err, "\"code\": \"E0382\", \"text\": \"index 12 is out of range\"");
+    assert_int_equal(dead.exit, 9);
+    assert_json_line(dead.err, "\"notes\": [\"note: rank 1, step 3, call ");
+    assert_int_equal(stuck.exit, 9);
+    assert_json_line(stuck.err, "\"help: --stall-timeout sets");
 }
 
 /* Dead */
@@ -276,6 +301,7 @@ static void closed_pipes_kill_nobody(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_data_on_one_rank_is_reported_once),
+        cmocka_unit_test(diagnostics_are_objects_if_asked_for),
         cmocka_unit_test(a_dead_rank_is_named_with_its_cause),
         cmocka_unit_test(ranks_that_make_different_calls_are_named),
         cmocka_unit_test(ranks_as_threads_fail_alike),
