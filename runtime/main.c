@@ -40,11 +40,10 @@ static int exit_of(int status, int code) {
 /* One rank */
 
 int fail_rank(struct rank *self, const struct rt *rt, int status) {
-    const char *place = rt ? manifest_instruction(&self->job->manifest, rt->site) : NULL;
     const int code = rt_error_code(rt);
     self->status = status;
     failure_set(&self->failure, exit_of(status, code), code, "%s", rt_error(rt));
-    if (place) failure_where(&self->failure, "%s", rt_quote_text(place).text);
+    if (rt) manifest_place(&self->job->manifest, rt->site, &self->failure);
     return status;
 }
 

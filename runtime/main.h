@@ -72,8 +72,8 @@ int manifest_read(struct manifest *manifest, const struct rt_program *program, c
                   struct failure *failure);
 void manifest_free(struct manifest *manifest);
 
-/* Where an instruction comes from, for messages: text or NULL. */
-const char *manifest_instruction(const struct manifest *manifest, int site);
+/* The node that an instruction comes from becomes the failure's place, if it is known. */
+void manifest_place(const struct manifest *manifest, int site, struct failure *failure);
 
 /* Tensors */
 

@@ -97,16 +97,13 @@ void manifest_free(struct manifest *manifest) {
     rt_json_free(manifest->document);
 }
 
-const char *manifest_instruction(const struct manifest *manifest, int site) {
+void manifest_place(const struct manifest *manifest, int site, struct failure *failure) {
     const struct rt_json *list = rt_json_member(rt_json_root(manifest->document), "instructions");
-    if (!list || list->kind != RT_JSON_ARRAY || site < 0) return NULL;
+    if (!list || list->kind != RT_JSON_ARRAY || site < 0) return;
     const struct rt_json *entry = list->first;
     for (int i = 0; entry && i < site; i++) entry = entry->next;
-    static const char *const keys[] = {"where", "node", "name", "text"};
-    const char *text = rt_json_text(entry);
-    for (size_t k = 0; k < sizeof keys / sizeof *keys && !text; k++)
-        text = rt_json_text(rt_json_member(entry, keys[k]));
-    return text;
+    const char *node = rt_json_text(rt_json_member(entry, "node")), *op = rt_json_text(rt_json_member(entry, "op"));
+    if (node && op) failure_where(failure, "node '%s' (%s)", rt_quote_text(node).text, rt_quote_text(op).text);
 }
 
 /* Inputs */

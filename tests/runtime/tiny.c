@@ -135,7 +135,9 @@ static const char manifest[] = "{\"format\": 1,\n"
                                " \"outputs\": [{\"name\": \"y\", \"dtype\": \"f32\", \"shape\": [2, 5]},\n"
                                "             {\"name\": \"a/z\", \"dtype\": \"f32\", \"shape\": [2, 4]},\n"
                                "             {\"name\": \"a.z\", \"dtype\": \"i64\", \"shape\": []}],\n"
-                               " \"instructions\": [\"MatMul 'first'\", \"all-gather\", \"all-reduce\"]}\n";
+                               " \"instructions\": [{\"node\": \"first\", \"op\": \"MatMul\"},\n"
+                               "                  {\"node\": \"second\", \"op\": \"AllGather\"},\n"
+                               "                  {\"node\": \"third\", \"op\": \"AllReduce\"}]}\n";
 
 void tiny_write(const char *directory) {
     unsigned char file[FILE_BYTES] = {0};
