@@ -76,8 +76,7 @@ static int print_help(struct cli *cli) {
         help_overview(&text);
     else
         help_verb(&text, cli->options->verb);
-    fputs(strbuf_text(&text), stdout);
-    return EXIT_OK;
+    return cli_print_text(cli, strbuf_text(&text));
 }
 
 static int run(struct session *session, int argc, char **argv) {

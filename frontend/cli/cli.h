@@ -23,6 +23,10 @@ void cli_report(struct cli *cli);
 /* Ends the text and prints it to stdout; 0, or -1 with a diagnostic. */
 int cli_print_json(struct cli *cli, struct rt_json_writer *writer);
 
+/* Prints a result that is a text for people or other programs; with --json {"format": 1, "text": ".."}. 0, or -1 with a
+ * diagnostic. */
+int cli_print_text(struct cli *cli, const char *text);
+
 /* --dump-after: prints the graph after that pass. */
 int cli_dump(struct cli *cli);
 

@@ -69,8 +69,7 @@ static void print_text(const struct compiled *compiled, const char *program, enu
 int cli_dump(struct cli *cli) {
     const char *text;
     if (driver_dump(cli->options, cli->arena, cli->diags, &text)) return -1;
-    fputs(text, stdout);
-    return 0;
+    return cli_print_text(cli, text);
 }
 
 int cli_compile(struct cli *cli) {

@@ -1,6 +1,4 @@
 /* rankc completions SHELL. */
-#include <stdio.h>
-
 #include "frontend/cli/cli.h"
 #include "frontend/help.h"
 
@@ -11,6 +9,5 @@ int cli_completions(struct cli *cli) {
     if (!help_completions(&text, shell))
         return diag_error(cli->diags, 202, EXIT_USAGE, NULL, "unknown shell %s (%s)", diag_quote(cli->diags, shell),
                           verb_rows[VERB_COMPLETIONS].operand);
-    fputs(strbuf_text(&text), stdout);
-    return 0;
+    return cli_print_text(cli, strbuf_text(&text));
 }

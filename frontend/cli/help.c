@@ -1,5 +1,4 @@
 /* rankc help [VERB]; also rankc --help, --version. */
-#include <stdio.h>
 #include <string.h>
 
 #include "frontend/cli/cli.h"
@@ -20,18 +19,18 @@ static int help_on(struct cli *cli, struct strbuf *text) {
     return -1;
 }
 
+static int put_help(struct cli *cli, struct strbuf *text) {
+    if (cli->options->operand) return help_on(cli, text);
+    (cli->options->man ? help_man : help_overview)(text);
+    return 0;
+}
+
 int cli_help(struct cli *cli) {
     struct strbuf text;
-    int status = 0;
     strbuf_init(&text, cli->arena);
     if (cli->options->version)
         strbuf_puts(&text, "rankc " RANKC_VERSION "\n");
-    else if (cli->options->operand)
-        status = help_on(cli, &text);
-    else if (cli->options->man)
-        help_man(&text);
-    else
-        help_overview(&text);
-    fputs(strbuf_text(&text), stdout);
-    return status;
+    else if (put_help(cli, &text) < 0)
+        return -1;
+    return cli_print_text(cli, strbuf_text(&text));
 }

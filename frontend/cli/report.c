@@ -25,3 +25,13 @@ int cli_print_json(struct cli *cli, struct rt_json_writer *writer) {
     fputs(text, stdout);
     return 0;
 }
+
+int cli_print_text(struct cli *cli, const char *text) {
+    if (!cli->options->json) return fputs(text, stdout), 0; /* main checks the stream */
+    struct rt_json_writer *w = own_json_writer(cli->arena);
+    rt_json_open(w, '{', RT_JSON_LINES);
+    rt_json_key(w, "format"), rt_json_put_int(w, 1);
+    rt_json_key(w, "text"), rt_json_put_text(w, text);
+    rt_json_close(w, '}');
+    return cli_print_json(cli, w);
+}
