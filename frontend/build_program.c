@@ -94,12 +94,16 @@ static const char *stamp_path(struct arena *arena, const char *directory) {
     return arena_printf(arena, "%s/build/stamp", directory);
 }
 
-bool build_is_current(struct arena *arena, const char *directory) {
+static bool has_program(struct arena *arena, const char *directory, const char *name) {
+    return access(arena_printf(arena, "%s/build/%s", directory, name), X_OK) == 0;
+}
+
+bool build_is_current(struct arena *arena, const char *directory, bool trains) {
     const char *wanted = stamp_text(arena);
     struct rt_reason why;
     void *bytes;
     size_t count;
-    if (access(arena_printf(arena, "%s/build/run", directory), X_OK) != 0) return false;
+    if (!has_program(arena, directory, "run") || (trains && !has_program(arena, directory, "train"))) return false;
     if (!own_file(arena, stamp_path(arena, directory), 4096, &bytes, &count, &why)) return false;
     bool current = count == strlen(wanted) && memcmp(bytes, wanted, count) == 0;
     arena_release(arena, bytes);

@@ -17,8 +17,8 @@ struct build_runtime build_runtime(struct arena *arena);
 /* Runs make in `directory`, with the runtime that belongs to this rankc; without one the Makefile asks pkg-config. E0621 with the first lines of what failed. */
 int build_program(struct arena *arena, struct diags *diags, const char *directory);
 
-/* The program in `directory` was built by build_program from the same runtime, with the same flags, for this processor:
- * build/stamp says so. The sources are not looked at. */
-bool build_is_current(struct arena *arena, const char *directory);
+/* The programs in `directory`, build/train among them if it trains, were built by build_program from the same runtime, with
+ * the same flags, for this processor: build/stamp says so. The sources are not looked at. */
+bool build_is_current(struct arena *arena, const char *directory, bool trains);
 
 #endif

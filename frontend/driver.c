@@ -467,8 +467,8 @@ static int new_location(const struct job *job, const struct output *output, cons
     struct rt_reason why;
     void *bytes;
     size_t count;
-    *text = reuse_location(output->directory, &job->keys, job->arena);
-    if (!*text) return out_of_memory(job);
+    *text = reuse_location(output->directory, &job->keys, job->diags);
+    if (!*text) return -1;
     const char *path = arena_printf(job->arena, "%s/location.json", output->directory);
     if (!own_file(job->arena, path, (size_t)1 << 30, &bytes, &count, &why)) return 0;
     if (count == strlen(*text) && memcmp(bytes, *text, count) == 0) *text = NULL;
@@ -476,8 +476,10 @@ static int new_location(const struct job *job, const struct output *output, cons
     return 0;
 }
 
+/* The graph of a model is not there yet; text says for itself that it trains. */
 static bool is_built(const struct job *job, const struct output *output) {
-    return job->options->no_build || build_is_current(job->arena, output->directory);
+    bool trains = job->options->train || training_of(job);
+    return job->options->no_build || build_is_current(job->arena, output->directory, trains);
 }
 
 /* --save-plan of a result that stays. */

@@ -1,6 +1,7 @@
 #include "frontend/cli/intact.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@ struct walk {
     const char *directory;
     const struct rt_json *manifest;
     struct arena *arena;
+    struct diags *diags;
 };
 
 const struct rt_json *intact_entry(const struct rt_json *manifest, const char *name) {
@@ -27,24 +29,34 @@ const struct rt_json *intact_entry(const struct rt_json *manifest, const char *n
     return NULL;
 }
 
-static bool is_as_listed(const struct walk *walk, const struct rt_json *entry) {
+static int cannot_look(const struct walk *walk, const char *path) {
+    int error = errno;
+    if (error == ENOMEM) return diag_error(walk->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    return diag_error(walk->diags, 601, EXIT_SYSTEM, NULL, "cannot look at %s: %s", diag_quote(walk->diags, path),
+                      strerror(error));
+}
+
+static int is_as_listed(const struct walk *walk, const struct rt_json *entry) {
     const char *path = rt_json_text(rt_json_member(entry, "path")),
                *hash = rt_json_text(rt_json_member(entry, "hash"));
     char hex[RT_HASH_HEX];
     struct rt_reason why;
     struct stat info;
-    if (!path || !hash || strstr(path, "..") || path[0] == '/') return false;
+    if (!path || !hash || strstr(path, "..") || path[0] == '/') return 0;
     const char *full = arena_printf(walk->arena, "%s/%s", walk->directory, path);
-    return lstat(full, &info) == 0 && S_ISREG(info.st_mode) && rt_hash_file(full, hex, &why) &&
-           strcmp(hex, hash) == 0;
+    if (lstat(full, &info) < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : cannot_look(walk, full);
+    if (!S_ISREG(info.st_mode)) return 0;
+    if (!rt_hash_file(full, hex, &why)) return diag_refusal(walk->diags, 601, EXIT_SYSTEM, NULL, &why);
+    return strcmp(hex, hash) == 0;
 }
 
-static bool manifest_is_intact(const struct walk *walk) {
+static int manifest_is_intact(const struct walk *walk) {
     struct rt_reason why;
     void *bytes;
     size_t count;
     const char *path = arena_printf(walk->arena, "%s/manifest.json", walk->directory);
-    if (!own_file(walk->arena, path, (size_t)1 << 30, &bytes, &count, &why)) return false;
+    if (!own_file(walk->arena, path, (size_t)1 << 30, &bytes, &count, &why))
+        return why.kind == RT_REASON_CONTENT ? 0 : diag_refusal(walk->diags, 601, EXIT_SYSTEM, NULL, &why);
     bool intact = manifest_text_is_intact(bytes, count);
     arena_release(walk->arena, bytes);
     return intact;
@@ -59,39 +71,54 @@ static void close_stream(void *stream) {
     closedir(stream);
 }
 
-/* The first thing below `name` ("" for all) that nobody generated. */
-static const char *find_extra(const struct walk *walk, const char *name, int depth) {
-    DIR *stream = opendir(arena_printf(walk->arena, "%s/%s", walk->directory, name));
-    if (stream) arena_own(walk->arena, stream, close_stream);
-    const char *extra = stream && depth ? NULL : name;
-    for (struct dirent *entry; !extra && stream && (entry = readdir(stream));) {
-        struct stat info;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        const char *path = arena_printf(walk->arena, "%s%s%s", name, *name ? "/" : "", entry->d_name);
-        if (fstatat(dirfd(stream), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0)
-            extra = path;
-        else if (S_ISDIR(info.st_mode))
-            extra = strcmp(path, "build") == 0 ? NULL : find_extra(walk, path, depth - 1);
-        else if (!S_ISREG(info.st_mode) || !is_known(walk, path))
-            extra = path;
+static int find_extra(const struct walk *walk, const char *name, int depth, const char **extra);
+
+/* An entry of the directory `stream`, which is `name`. */
+static int judge_entry(const struct walk *walk, DIR *stream, const char *name, const char *entry, int depth,
+                       const char **extra) {
+    struct stat info;
+    if (strcmp(entry, ".") == 0 || strcmp(entry, "..") == 0) return 1;
+    const char *path = *extra = arena_printf(walk->arena, "%s%s%s", name, *name ? "/" : "", entry);
+    if (fstatat(dirfd(stream), entry, &info, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : cannot_look(walk, path);
+    if (S_ISDIR(info.st_mode)) {
+        if (strcmp(path, "build") == 0) return 1;
+        return depth ? find_extra(walk, path, depth - 1, extra) : 0;
     }
+    return S_ISREG(info.st_mode) && is_known(walk, path);
+}
+
+/* The first thing below `name` ("" for all) that nobody generated: 0; 1: there is none; or -1. */
+static int find_extra(const struct walk *walk, const char *name, int depth, const char **extra) {
+    const char *path = arena_printf(walk->arena, "%s/%s", walk->directory, name);
+    DIR *stream = opendir(path);
+    int good = 1;
+    if (!stream) return cannot_look(walk, path);
+    arena_own(walk->arena, stream, close_stream);
+    for (struct dirent *entry; good == 1 && (errno = 0, entry = readdir(stream));)
+        good = judge_entry(walk, stream, name, entry->d_name, depth, extra);
+    if (good == 1 && errno) good = cannot_look(walk, path);
     arena_release(walk->arena, stream);
-    return extra;
+    return good;
 }
 
-const char *intact_fault(const char *directory, const struct rt_json *manifest, struct arena *arena) {
-    const struct walk walk = {directory, manifest, arena};
+int intact_result(const char *directory, const struct rt_json *manifest, const char **fault, struct diags *diags) {
+    const struct walk walk = {directory, manifest, diags->arena, diags};
     const struct rt_json *files = rt_json_member(manifest, "files");
-    if (!files || files->kind != RT_JSON_ARRAY || !manifest_is_intact(&walk)) return "manifest.json";
-    for (const struct rt_json *file = files->first; file; file = file->next) {
+    *fault = "manifest.json";
+    if (!files || files->kind != RT_JSON_ARRAY) return 0;
+    int good = manifest_is_intact(&walk);
+    for (const struct rt_json *file = files->first; file && good == 1; file = file->next) {
         const char *path = rt_json_text(rt_json_member(file, "path"));
-        if (!is_as_listed(&walk, file)) return path ? arena_strdup(arena, path) : "manifest.json";
+        if (path) *fault = arena_strdup(walk.arena, path);
+        good = is_as_listed(&walk, file);
     }
-    return find_extra(&walk, "", DEPTH);
+    return good == 1 ? find_extra(&walk, "", DEPTH, fault) : good;
 }
 
-bool intact_file(const char *directory, const struct rt_json *manifest, const char *name, struct arena *arena) {
-    const struct walk walk = {directory, manifest, arena};
+int intact_file(const char *directory, const struct rt_json *manifest, const char *name, struct diags *diags) {
+    const struct walk walk = {directory, manifest, diags->arena, diags};
     const struct rt_json *entry = intact_entry(manifest, name);
-    return entry && manifest_is_intact(&walk) && is_as_listed(&walk, entry);
+    int good = entry ? manifest_is_intact(&walk) : 0;
+    return good == 1 ? is_as_listed(&walk, entry) : good;
 }

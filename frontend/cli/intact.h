@@ -2,17 +2,16 @@
 #ifndef FRONTEND_CLI_INTACT_H
 #define FRONTEND_CLI_INTACT_H
 
-#include <stdbool.h>
-
-#include "ir/base/arena.h"
+#include "ir/base/diag.h"
 #include "runtime/base/json.h"
 
-/* The first file of the result that is not as the manifest says, or that it does not know; NULL if there is none.
- * location.json and build/ may be anything. */
-const char *intact_fault(const char *directory, const struct rt_json *manifest, struct arena *arena);
+/* Whether the result is as the manifest says: 1; 0 where *fault is the first file that is not, or that it does not know;
+ * -1 where memory or the system failed before that was known, after a diagnostic. location.json and build/ may be
+ * anything. */
+int intact_result(const char *directory, const struct rt_json *manifest, const char **fault, struct diags *diags);
 
-/* The named file of the manifest's is as it was generated. */
-bool intact_file(const char *directory, const struct rt_json *manifest, const char *name, struct arena *arena);
+/* The same of one file that the manifest names. */
+int intact_file(const char *directory, const struct rt_json *manifest, const char *name, struct diags *diags);
 
 /* The manifest's entry for a file; NULL: none. */
 const struct rt_json *intact_entry(const struct rt_json *manifest, const char *name);

@@ -42,29 +42,53 @@ static bool same_key(const struct rt_json *stored, const struct key *key) {
     return hex && strcmp(hex, key->hex) == 0;
 }
 
-static bool is_empty(const char *directory) {
+static int cannot_open(const char *path, struct diags *diags) {
+    int error = errno;
+    if (error == ENOMEM) return diag_error(diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    return diag_error(diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(diags, path), strerror(error));
+}
+
+/* 1, 0, or -1 after a diagnostic. */
+static int is_empty(const char *directory, struct diags *diags) {
     DIR *stream = opendir(directory);
-    if (!stream) return errno == ENOENT;
+    if (!stream && (errno == ENOENT || errno == ENOTDIR)) return errno == ENOENT;
+    if (!stream) return cannot_open(directory, diags);
     int entries = 0;
     while (entries <= 2 && readdir(stream)) entries++;
     closedir(stream);
     return entries <= 2; /* "." and ".." */
 }
 
-static struct earlier look(const char *directory, const struct rt_json *root, const struct keys *keys,
-                           struct arena *arena) {
+/* What is in a directory with a manifest: 0, or -1 after a diagnostic. */
+static int look(struct earlier *earlier, const char *directory, const struct rt_json *root, const struct keys *keys,
+                struct diags *diags) {
     const struct rt_json *stored = rt_json_member(root, "keys");
-    struct earlier earlier = {.found = FOUND_OTHER, .root = root};
+    *earlier = (struct earlier){.found = FOUND_OTHER, .root = root};
     bool graph = same_key(rt_json_member(stored, "graph"), &keys->graph),
          plan = same_key(rt_json_member(stored, "plan"), &keys->plan);
-    if (!rt_json_int(rt_json_member(root, "format"), &earlier.format) || earlier.format != MANIFEST_FORMAT)
-        return earlier;
-    if (graph && plan) earlier.damaged = intact_fault(directory, root, arena);
-    if (graph && plan && !earlier.damaged)
-        earlier.found = FOUND_EQUAL;
-    else if (graph && intact_file(directory, root, "graph.rir", arena))
-        earlier.found = FOUND_GRAPH;
-    return earlier;
+    if (!rt_json_int(rt_json_member(root, "format"), &earlier->format) || earlier->format != MANIFEST_FORMAT ||
+        !graph)
+        return 0;
+    int all = plan ? intact_result(directory, root, &earlier->damaged, diags) : 0;
+    int kept = all == 0 ? intact_file(directory, root, "graph.rir", diags) : all;
+    if (all == 1)
+        earlier->found = FOUND_EQUAL, earlier->damaged = NULL;
+    else if (kept == 1)
+        earlier->found = FOUND_GRAPH;
+    return all < 0 || kept < 0 ? -1 : 0;
+}
+
+/* The manifest there, if it can be read: 0, or -1 after a diagnostic. */
+static int read_manifest(struct rt_json_document **document, const char *directory, struct diags *diags) {
+    const char *path = arena_printf(diags->arena, "%s/manifest.json", directory);
+    struct rt_reason why;
+    struct stat info;
+    *document = NULL;
+    if (lstat(path, &info) < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : cannot_open(path, diags);
+    if (!S_ISREG(info.st_mode)) return 0;
+    *document = own_json(diags->arena, path, &why);
+    if (*document || why.kind == RT_REASON_CONTENT) return 0;
+    return diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
 }
 
 /* Refusal
@@ -115,17 +139,16 @@ static void refuse(const char *directory, const struct earlier *earlier, const s
 
 enum reuse_action reuse_decide(const char *directory, const struct options *options, const struct keys *keys,
                                struct arena *arena, struct diags *diags) {
-    struct rt_reason why;
     struct earlier earlier = {.found = FOUND_EMPTY};
     struct rt_json_document *document = NULL;
-    if (!is_empty(directory)) {
+    if (options->reuse == OPT_REUSE_OVERRIDE) return REUSE_NOTHING; /* nor does it matter whether it can be read */
+    int empty = is_empty(directory, diags);
+    if (empty < 0) return REUSE_REFUSE;
+    if (!empty) {
         earlier = (struct earlier){.found = FOUND_OTHER, .damaged = "manifest.json"};
-        document = own_json(arena, arena_printf(arena, "%s/manifest.json", directory), &why);
-        if (!document && why.kind == RT_REASON_MEMORY) {
-            diag_refusal(diags, 500, EXIT_LIMIT, NULL, &why);
+        if (read_manifest(&document, directory, diags) < 0 ||
+            (document && look(&earlier, directory, rt_json_root(document), keys, diags) < 0))
             return REUSE_REFUSE;
-        }
-        if (document) earlier = look(directory, rt_json_root(document), keys, arena);
     }
     enum reuse_action action = action_for(options->reuse, earlier.found);
     if (action == REUSE_REFUSE) refuse(directory, &earlier, keys, diags);
@@ -136,15 +159,18 @@ enum reuse_action reuse_decide(const char *directory, const struct options *opti
 /* Location
  * ---------------------------------------------------------------------------------------------------------- */
 
-const char *reuse_location(const char *directory, const struct keys *keys, struct arena *arena) {
+const char *reuse_location(const char *directory, const struct keys *keys, struct diags *diags) {
+    struct arena *arena = diags->arena;
     struct rt_reason why;
     struct rt_json_document *document = own_json(arena, arena_printf(arena, "%s/manifest.json", directory), &why);
-    const struct rt_json *entry = document ? intact_entry(rt_json_root(document), CONSTANTS_FILE) : NULL;
+    if (!document) return diag_refusal(diags, 804, EXIT_MALFORMED, NULL, &why), NULL;
+    const struct rt_json *entry = intact_entry(rt_json_root(document), CONSTANTS_FILE);
     const char *hash = rt_json_text(rt_json_member(entry, "hash"));
     struct keys_file constants = {.path = CONSTANTS_FILE};
     rt_json_int(rt_json_member(entry, "bytes"), &constants.bytes);
     if (hash && strlen(hash) < RT_HASH_HEX) memcpy(constants.hash, hash, strlen(hash) + 1);
-    const char *text = document ? location_text(keys, hash ? &constants : NULL, arena) : NULL;
+    const char *text = location_text(keys, hash ? &constants : NULL, arena);
+    if (!text) diag_error(diags, 500, EXIT_LIMIT, NULL, "out of memory");
     arena_release(arena, document);
     return text;
 }

@@ -20,7 +20,7 @@ enum reuse_action { REUSE_NOTHING, REUSE_GRAPH, REUSE_ALL, REUSE_REFUSE };
 enum reuse_action reuse_decide(const char *directory, const struct options *options, const struct keys *keys,
                                struct arena *arena, struct diags *diags);
 
-/* What location.json of an intact result must say now; NULL: out of memory. */
-const char *reuse_location(const char *directory, const struct keys *keys, struct arena *arena);
+/* What location.json of an intact result must say now; NULL after a diagnostic. */
+const char *reuse_location(const char *directory, const struct keys *keys, struct diags *diags);
 
 #endif

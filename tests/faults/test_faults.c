@@ -6,6 +6,8 @@
  *   - no block of memory and no file descriptor is left
  *   - the next compile succeeds, and writes what it would have without the fault before
  *
+ * then the same of a compile that reuses what is there, which must stay as it is.
+ *
  * KIND: memory, no-memory, EIO, ENOSPC, EINTR, short, kill, kill-without-exchange. */
 #include <dirent.h>
 #include <errno.h>
@@ -167,14 +169,14 @@ static void check_exit(int code, const char *said, bool hit) {
 }
 
 /* In this process: false when no fault was met. */
-static bool compile_badly(int *code) {
+static bool compile_badly(char *const *more, int *code) {
     char said[4096];
     bool hit;
     struct fault fault = kind->fault;
     fault.at = k;
     long blocks = faults_live_blocks();
     int descriptors = open_descriptors();
-    *code = compile(&fault, later, said, sizeof said, &hit);
+    *code = compile(&fault, more, said, sizeof said, &hit);
     check_exit(*code, said, hit);
     if (faults_live_blocks() != blocks) fail("%ld blocks are left", faults_live_blocks() - blocks);
     if (open_descriptors() != descriptors) fail("%d descriptors are left", open_descriptors() - descriptors);
@@ -182,7 +184,7 @@ static bool compile_badly(int *code) {
 }
 
 /* In a child, which is killed: false when it was not. */
-static bool compile_until_killed(int *code) {
+static bool compile_until_killed(char *const *more, int *code) {
     int status;
     pid_t child = fork();
     if (child < 0) fail("fork");
@@ -191,7 +193,7 @@ static bool compile_until_killed(int *code) {
         bool hit;
         struct fault fault = kind->fault;
         fault.at = k;
-        _exit(compile(&fault, later, said, sizeof said, &hit));
+        _exit(compile(&fault, more, said, sizeof said, &hit));
     }
     waitpid(child, &status, 0);
     *code = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
@@ -211,10 +213,13 @@ static void check_beside(bool killed) {
     closedir(all);
 }
 
+static bool go_wrong(char *const *more, int *code) {
+    return kind->exit == KILLED ? compile_until_killed(more, code) : compile_badly(more, code);
+}
+
 static bool try_point(struct digest before, struct digest after) {
     int code;
-    bool killed = kind->exit == KILLED;
-    bool hit = killed ? compile_until_killed(&code) : compile_badly(&code);
+    bool killed = kind->exit == KILLED, hit = go_wrong(later, &code);
     struct digest now = digest_of("out/m/_");
     check_beside(killed && code);
     if (!code && !is_same(now, after)) fail("exit 0, and the result is not complete");
@@ -224,6 +229,14 @@ static bool try_point(struct digest before, struct digest after) {
     }
     if (code && !is_same(now, before) && !is_same(now, after)) fail("the earlier result is gone");
     if (!is_same(compile_well(earlier), before)) fail("the next compile gives something else");
+    check_beside(false);
+    return hit;
+}
+
+static bool try_reuse(struct digest there) {
+    int code;
+    bool hit = go_wrong(again, &code);
+    if (!is_same(digest_of("out/m/_"), there)) fail("exit %d, and what was to be reused has changed", code);
     check_beside(false);
     return hit;
 }
@@ -275,6 +288,8 @@ int main(int argc, char **argv) {
     struct digest before = compile_well(earlier), after = compile_well(later);
     compile_well(earlier);
     for (k = from; try_point(before, after); k += every) points++;
+    compile_well(later);
+    for (k = from; try_reuse(after); k += every) points++;
     printf("%ld points\n", points);
     return 0;
 }

@@ -13,6 +13,7 @@ import subprocess
 from harness import MODELS, Skipped, compile_command, dims_of, expect, instance, parse, rankc, snapshot, sweep
 
 MODEL = os.path.join(MODELS, "gpt2", "model.onnx")
+TRAINED = os.path.join(os.path.dirname(MODELS), "training", "mlp", "model.onnx")
 DIMS = dims_of(MODEL)
 WANTED = [*DIMS, "--pas", "tp", "--plan-ngpus", "2", "--no-build"]
 EARLIER = {  # options of the result that is there
@@ -162,24 +163,27 @@ def save_plan(program, work):
         os.remove(plan)
 
 
-def build_again(program, work):
-    """A program that is missing is built again; one that is there is left alone."""
-    out = os.path.join(work, "out")
-    model = os.path.join(MODELS, "mlp", "model.onnx")
-    options = dims_of(model)
-    rankc(program, *compile_command(model, out, *options)).must(0, reused="nothing")
-    run = os.path.join(instance(out), "build", "run")
-    built = os.stat(run).st_mtime_ns
-    rankc(program, *compile_command(model, out, *options)).must(0, reused="all")
-    expect(os.stat(run).st_mtime_ns == built, "built again for nothing")
-    os.remove(run)
-    rankc(program, *compile_command(model, out, *options)).must(0, reused="all")
-    expect(os.path.exists(run), "not built again")
+def build_again(model, names, *more):
+    """A program that is missing is built again; those that are there are left alone."""
+    def case(program, work):
+        out = os.path.join(work, "out")
+        command = compile_command(model, out, *dims_of(model), *more)
+        rankc(program, *command).must(0, reused="nothing")
+        for name in names:
+            path = os.path.join(instance(out), "build", name)
+            built = os.stat(path).st_mtime_ns
+            rankc(program, *command).must(0, reused="all")
+            expect(os.stat(path).st_mtime_ns == built, "built again for nothing")
+            os.remove(path)
+            rankc(program, *command).must(0, reused="all")
+            expect(os.path.exists(path), "not built again")
+    return case
 
 
 def cases(hash_file):
     table = {"E0801 names what differs": names_difference, "a kept graph is read": graph_is_read(hash_file),
-             "--save-plan": save_plan, "the program": build_again}
+             "--save-plan": save_plan, "the program": build_again(os.path.join(MODELS, "mlp", "model.onnx"), ["run"]),
+             "programs that train": build_again(TRAINED, ["run", "train"], "--train")}
     for mode in ACTIONS:
         table[f"{mode}, no directory"] = nothing(mode, lambda out: None)
         table[f"{mode}, empty directory"] = nothing(mode, lambda out: os.makedirs(f"{out}/model/_"))
