@@ -15,10 +15,12 @@ struct numbers {
     struct {
         const char *name;
         double value; /* NAN: not given, and without a default */
+        double below; /* what it must be less than */
     } at[NUMBERS_MAX];
 };
 
-/* The defaults of a row: names with "=default", separated by blanks; a name without one must be given. */
+/* The defaults of a row: names with "=default", separated by blanks; a name without one must be given. "=default<bound":
+ * values must be less. */
 void numbers_start(struct numbers *numbers, const char *option, const char *row, const char *takes,
                    struct arena *arena);
 
