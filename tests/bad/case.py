@@ -19,4 +19,5 @@ class Row:
     mebibytes: int = 512  # and that it may have resident
     uid: Optional[int] = None  # run as this user
     twin: bool = False  # with hostile names; the runner makes these
+    makes: Optional[str] = None  # a regular expression for files that it may make or change
     before: Optional[Callable] = None  # called with the directory while the compile starts; ends it with the function it gives

@@ -192,6 +192,10 @@ ROWS = [
     Row("F24 compress", lambda d: model([node("Compress", "x c", "y")], [value("x"), value("c", (4,), m.BOOL)],
                                         [value("y", None)]), 4, r"E0409\]|E0410\]"),
     Row("F25", op("SoftmaxCrossEntropyLoss", "x t", ((2, 3),), ints("t", 0, 1, 2)), 3, r"E0378\]"),
+    Row("F26 path", lambda d: model([node("Mul", "x x", "s"), node("ReduceMean", "s", "y", keepdims=0)], None, [value("y", ())],
+                                    [tensor("w", [4], [1] * 4)]), 2, r"E0413\]", ["--train"], place=None),
+    Row("F26 integers", lambda d: model([node("ArgMax", "x", "y", keepdims=0)], None, [value("y", (), INT64)]), 2, r"E0412\]",
+        ["--train"], place=None),
     Row("F ints", lambda d: with_attributes(one("Transpose", "x", ((2, 3),)), attribute("perm", ints=[0] * 100000, type=7)), 3,
         r"E0376\]"),
 ]

@@ -14,15 +14,28 @@ def mlp(d):
     (d / "m.onnx").write_bytes(made.SerializeToString())
 
 
-def rules(text):
+def learner(d):
+    """Its mean square, for training."""
+    weights = [tensor("w1", [4, 8], [0.1] * 32)]
+    return model([node("MatMul", "x w1", "h", name="fc1"), node("Mul", "h h", "s"), node("ReduceMean", "s", "y", keepdims=0)],
+                 [value("x", (5, 4))], [value("y", ())], weights)
+
+
+def training(id, text, *args, exit=2, **how):
+    return Row(id, learner, exit, text, ["--train", *args], place=None, **how)
+
+
+def beside(name, content):
+    """The model, and a file beside it: text, bytes, or what JSON is made of."""
     def make(d):
         mlp(d)
-        (d / "p.rules").write_bytes(text if isinstance(text, bytes) else text.encode())
+        text = content if isinstance(content, (bytes, str)) else json.dumps({"format": 1, "mesh": MESH, **content})
+        (d / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     return make
 
 
-def by_rules(id, text, exit, message, place=r"p\.rules:\d+:\d+", **how):
-    return Row(f"G08 rules {id}", rules(text), exit, message, ["--pas", "manual:p.rules"], place=place, **how)
+def by_rules(id, text, exit=3, says=r"E0424\]", place=r"p\.rules:\d+:\d+", **how):
+    return Row(f"G08 rules {id}", beside("p.rules", text), exit, says, ["--pas", "manual:p.rules"], place=place, **how)
 
 
 CUT = {"tensor": "w1", "dim": 1, "ways": 2, "axis": "tensor"}
@@ -30,27 +43,19 @@ MESH = [{"axis": "tensor", "size": 2}]
 
 
 def nodes(**changes):
-    """Entries of the model's nodes; of those in `changes` other keys."""
+    """Entries of the model's nodes; of the first with other keys."""
     made = [{"name": "fc1", "op": "MatMul", "partition": [CUT]}, {"name": "fc1", "op": "Add", "partition": "replicate"},
             {"name": "act", "op": "Relu", "partition": "replicate"}, {"name": "fc2", "op": "MatMul", "partition": "replicate"}]
     made[0].update(changes)
     return made
 
 
-def plan(content):
-    def make(d):
-        mlp(d)
-        text = content if isinstance(content, (bytes, str)) else json.dumps({"format": 1, "mesh": MESH, **content})
-        (d / "p.json").write_bytes(text if isinstance(text, bytes) else text.encode())
-    return make
-
-
-def by_plan(id, content, exit, message, place=r"'?p\.json", **how):
-    return Row(f"G08 plan {id}", plan(content), exit, message, ["--load-plan", "p.json"], place=place, **how)
-
-
 def cut(**changes):
     return {"nodes": nodes(partition=[{**CUT, **changes}])}
+
+
+def by_plan(id, content, exit=3, says=r"E0424\]", place=r"p\.json:\d+:\d+", **how):
+    return Row(f"G08 plan {id}", beside("p.json", content), exit, says, ["--load-plan", "p.json"], place=place, **how)
 
 
 def usage(id, code, *args, text="", **how):
@@ -68,8 +73,8 @@ def response(id, content, text=r"E0206\]", place=r"a\.args:\d+:\d+", errors=1):
     return Row(f"G13 {id}", make, 2, text, ["@a.args"], place=place, errors=errors)
 
 
-def reading(name, exit, text, content=None):
-    """--bind of a file."""
+def reading(name, content, exit=3, text=r"E0915\]"):
+    """--bind of a file; None: there is none."""
     def make(d):
         made = m.one("Reshape", "x s", ((2, 6), (2,)))
         made.graph.input[1].type.tensor_type.elem_type = m.INT64
@@ -87,6 +92,70 @@ def npy(shape, data, header=SHAPE):
     return HEADER + (header % shape if b"%" in header else header).ljust(69) + b"\n" + data
 
 
+BAD_RULES = {
+    "mesh": "mesh tensor=2\nmesh data=2\n",
+    "mesh size": "mesh tensor=5000\n",
+    "mesh twice": "mesh tensor=2 tensor=2\n",
+    "mesh none": "mesh\n",
+    "mesh many": "mesh a=1 b=1 c=1 d=1 e=1\n",
+    "word": 'mach "fc1" replicate\n',
+    "action": 'match "fc1" frobnicate\n',
+    "rest": 'match "fc1" replicate now\n',
+    "number": 'match "fc1" split in1.99999999999\n',
+    "stride": 'match "fc1" split in1.1 stride=0\n',
+}
+
+RULES_OF_OTHERS = {  # that do not fit the model or the mesh
+    "whole": 'mesh tensor=2\nmatch "fc1" split in0.7\n',
+    "axis": 'mesh tensor=2\nmatch "fc1" split in1.1 axis=data\n',
+    "stage": 'mesh pipeline=2\nmatch "fc2" stage 2\n',
+    "escapes": b'match "\x1b]0;title\x07" replicate\n',
+    "glob": 'match "' + "*a" * 2000 + '" replicate\n',
+}
+
+BAD_PLANS = {
+    "unassigned": {"nodes": nodes()[:3]},
+    "twice": {"nodes": nodes() + nodes()[:1]},
+    "dim": cut(dim=2),
+    "dim negative": cut(dim=-1),
+    "dim least": cut(dim=-(1 << 63)),
+    "tensor": cut(tensor="w9"),
+    "axis": cut(axis="data"),
+    "ways": cut(ways=3),
+    "blocks": cut(blocks=0),
+    "partition": {"nodes": nodes(partition="cut")},
+    "stage": {"nodes": nodes(stage=1)},
+    "stage text": {"nodes": nodes(stage="x")},
+    "escapes": {"nodes": nodes(name="\x1b]0;title\x07")},
+    "long": {"nodes": nodes(name="x" * 1000000)},
+}
+
+NO_PLANS = {
+    "no nodes": {},
+    "list": "[]",
+    "format": {"format": 99, "nodes": nodes()},
+    "mesh": {"mesh": [{"axis": "tensor", "size": 0}], "nodes": nodes()},
+    "mesh huge": {"mesh": [{"axis": "tensor", "size": 1 << 62}], "nodes": nodes()},
+    "mesh missing": '{"format": 1, "nodes": []}',
+    "empty": "",
+    "duplicate": '{"format": 1, "format": 1}',
+    "number": '{"format": 99999999999999999999999}',
+    "nan": '{"format": NaN}',
+    "deep": "[" * 100000,
+    "utf8": b'{"\xff": 1}',
+}
+
+BAD_ARRAYS = {
+    "empty.npy": b"",
+    "text.npy": b"no array\n" * 20,
+    "short.npy": npy(b"2,", bytes(8)),
+    "huge.npy": npy(b"4611686018427387904, 4", bytes(16)),
+    "negative.npy": npy(b"-2,", bytes(16)),
+    "object.npy": npy(b"", bytes(16), b"{'descr': '|O', 'fortran_order': False, 'shape': (2,), }"),
+    "code.npy": npy(b"", bytes(16), b"__import__('os').system('touch pwn')"),
+    "other.pb": b"\x08\x02\x10\xff",
+}
+
 ROWS = [
     verb("G01", 2, r"E0200\]"),
     verb("G01 verb", 2, r"E0200\].*(.|\n)*did you mean 'compile'", "compil", "m.onnx"),
@@ -100,69 +169,49 @@ ROWS = [
     usage("G03 mesh", 204, "--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "3"),
     *[usage(f"G02 {k}", r"20\d", "--pas", k) for k in ("tp:", "tp:tensor", "tp:tensor=0", "tp:tensor=x", "tp:data=2",
                                                   "hybrid:tensor=2,tensor=2", "hybrid:tensor=5000", "dp:x=1")],
+    *[by_rules(id, text) for id, text in BAD_RULES.items()],
+    *[by_rules(id, text, place=r"p\.rules:\d+") for id, text in RULES_OF_OTHERS.items()],
     by_rules("ways", 'mesh tensor=9\nmatch "fc1" split in1.1\n', 5, r"E0420\].*dimension 1 of 'in1'(.|\n)*fc1", place=".*fc1"),
-    by_rules("whole", 'mesh tensor=2\nmatch "fc1" split in0.7\n', 3, r"E0424\]", place=r"p\.rules:2"),
-    by_rules("node", 'match "nothing" replicate\n', 3, r"E0424\].*no node matches 'nothing'", place=r"p\.rules:1"),
-    by_rules("axis", 'mesh tensor=2\nmatch "fc1" split in1.1 axis=data\n', 3, r"E0424\]", place=r"p\.rules:2"),
-    by_rules("stage", 'mesh pipeline=2\nmatch "fc2" stage 2\n', 3, r"E0424\]", place=r"p\.rules:2"),
-    by_rules("mesh", "mesh tensor=2\nmesh data=2\n", 3, r"E0424\]"),
-    by_rules("mesh size", "mesh tensor=5000\n", 3, r"E0424\]"),
-    by_rules("mesh twice", "mesh tensor=2 tensor=2\n", 3, r"E0424\]"),
-    by_rules("mesh none", "mesh\n", 3, r"E0424\]"),
-    by_rules("mesh many", "mesh a=1 b=1 c=1 d=1 e=1\n", 3, r"E0424\]"),
-    by_rules("quotes", 'match "fc1 replicate\n', 3, r"E0424\].*quotes"),
-    by_rules("word", 'mach "fc1" replicate\n', 3, r"E0424\]"),
-    by_rules("action", 'match "fc1" frobnicate\n', 3, r"E0424\]"),
-    by_rules("rest", 'match "fc1" replicate now\n', 3, r"E0424\]"),
-    by_rules("number", 'match "fc1" split in1.99999999999\n', 3, r"E0424\]"),
-    by_rules("stride", 'match "fc1" split in1.1 stride=0\n', 3, r"E0424\]"),
     by_rules("stride wraps", 'mesh tensor=2\nmatch "fc1" split in1.1 stride=999999999\n', 5, r"E0420\]", place=".*fc1"),
-    by_rules("nul", b'match "fc1" replicate\n\0', 3, r"E0424\].*no text"),
-    by_rules("escapes", b'match "\x1b]0;title\x07" replicate\n', 3, r"E0424\]", place=r"p\.rules:1"),
-    by_rules("many", 'bad\n' * 1000, 3, r"E0424\]", errors=20),
-    by_rules("long", '#' * 5000000 + '\nmatch "fc1" bad\n', 3, r"E0424\]", place=r"p\.rules:2:"),
-    by_rules("glob", 'match "' + "*a" * 2000 + '" replicate\n', 3, r"E0424\]", place=r"p\.rules:1"),
+    by_rules("node", 'match "nothing" replicate\n', says=r"E0424\].*no node matches 'nothing'", place=r"p\.rules:1"),
+    by_rules("quotes", 'match "fc1 replicate\n', says=r"E0424\].*quotes"),
+    by_rules("nul", b'match "fc1" replicate\n\0', says=r"E0424\].*no text"),
+    by_rules("many", 'bad\n' * 1000, errors=20),
+    by_rules("long", '#' * 5000000 + '\nmatch "fc1" bad\n', place=r"p\.rules:2:"),
     by_rules("crlf", 'mesh tensor=2\r\nmatch "fc1" split in1.1\r\n', 0, ""),
     by_rules("empty", "", 0, ""),
     Row("G08 rules missing", mlp, 6, r"E0601\]", ["--pas", "manual:none.rules"], place=None),
     Row("G08 rules directory", mlp, 6, r"E0601\]", ["--pas", "manual:out"], place=None),
+    *[by_plan(id, content) for id, content in BAD_PLANS.items()],
+    *[by_plan(id, content, place=r"'?p\.json") for id, content in NO_PLANS.items()],
     by_plan("right", {"nodes": nodes()}, 0, ""),
-    by_plan("unknown", {"nodes": nodes(name="fc9")}, 3, r"E0424\].*no node 'fc9'", place=r"p\.json:1:\d+"),
-    by_plan("unassigned", {"nodes": nodes()[:3]}, 3, r"E0424\]", place=r"p\.json:\d+:\d+"),
-    by_plan("twice", {"nodes": nodes() + nodes()[:1]}, 3, r"E0424\]", place=r"p\.json:\d+:\d+"),
-    by_plan("dim", cut(dim=2), 3, r"E0424\]", place=r"p\.json:\d+:\d+"),
-    by_plan("dim negative", cut(dim=-1), 3, r"E0424\]"),
-    by_plan("dim least", cut(dim=-(1 << 63)), 3, r"E0424\]"),
-    by_plan("tensor", cut(tensor="w9"), 3, r"E0424\]"),
-    by_plan("axis", cut(axis="data"), 3, r"E0424\]"),
-    by_plan("ways", cut(ways=3), 3, r"E0424\]"),
-    by_plan("blocks", cut(blocks=0), 3, r"E0424\]"),
+    by_plan("unknown", {"nodes": nodes(name="fc9")}, says=r"E0424\].*no node 'fc9'", place=r"p\.json:1:\d+"),
     by_plan("blocks huge", cut(blocks=(1 << 63) - 1, unit=(1 << 63) - 1), 5, r"E0420\]", place=".*fc1"),
     by_plan("unit", cut(unit=3), 5, r"E0420\]", place=".*fc1"),
     by_plan("few", {"mesh": [{"axis": "tensor", "size": 16}], **cut(ways=16)}, 5, r"E0420\].*dimension 1 of 'w1'", place=".*fc1"),
-    by_plan("partition", {"nodes": nodes(partition="cut")}, 3, r"E0424\]"),
-    by_plan("stage", {"nodes": nodes(stage=1)}, 3, r"E0424\]"),
-    by_plan("stage text", {"nodes": nodes(stage="x")}, 3, r"E0424\]"),
-    by_plan("no nodes", {}, 3, r"E0424\]"),
-    by_plan("list", "[]", 3, r"E0424\]"),
-    by_plan("format", {"format": 99, "nodes": nodes()}, 3, r"E0424\]"),
-    by_plan("mesh", {"mesh": [{"axis": "tensor", "size": 0}], "nodes": nodes()}, 3, r"E0424\]"),
-    by_plan("mesh huge", {"mesh": [{"axis": "tensor", "size": 1 << 62}], "nodes": nodes()}, 3, r"E0424\]"),
-    by_plan("mesh missing", '{"format": 1, "nodes": []}', 3, r"E0424\]"),
-    by_plan("syntax", '{"format": 1,\n  "mesh": [}', 3, r"E0424\].*line 2, column 12"),
-    by_plan("empty", "", 3, r"E0424\]"),
-    by_plan("duplicate", '{"format": 1, "format": 1}', 3, r"E0424\]"),
-    by_plan("number", '{"format": 99999999999999999999999}', 3, r"E0424\]"),
-    by_plan("nan", '{"format": NaN}', 3, r"E0424\]"),
-    by_plan("deep", "[" * 100000, 3, r"E0424\]"),
-    by_plan("utf8", b'{"\xff": 1}', 3, r"E0424\]"),
-    by_plan("escapes", {"nodes": nodes(name="\x1b]0;title\x07")}, 3, r"E0424\]"),
-    by_plan("long", {"nodes": nodes(name="x" * 1000000)}, 3, r"E0424\]"),
+    by_plan("syntax", '{"format": 1,\n  "mesh": [}', says=r"E0424\].*line 2, column 12", place=r"'?p\.json"),
     Row("G08 plan missing", mlp, 6, r"E0601\]", ["--load-plan", "none.json"], place=None),
     usage("G08 both", 200, "--load-plan", "p.json", "--pas", "tp"),
     Row("G05 stages", mlp, 5, r"E0421\]|E0420\]", ["--pas", "pp:pipeline=64"], errors=None, place=None),
     Row("G05 batch", mlp, (0, 5), r"E042\d\]", ["--pas", "data:data=6"], place=None),
     Row("G04 policy", mlp, 0, args=["--pas", "tp:tensor=7"]),
+    # Until rankc has them: training in stages, the search for a plan, limits of memory and ZeRO.
+    training("G06", r"E0415\]", "--pas", "pp:pipeline=2", exit=4),
+    *[usage(f"{id} {words[0][2:]}", 400, *words, exit=4)
+      for id, *words in (("G09", "--pas", "autodist"), ("G09", "--mem-limit", "1G"), ("G11", "--use-zero", "1"),
+                         ("G11", "--zero-ngroups", "2"))],
+    training("G12 right", "", "--optimizer", "adamw:lr=0.1,beta1=0,beta2=0.5,eps=0,weight_decay=0", exit=0),
+    *[training(f"G12 {o}", r"E0205\]", "--optimizer", o)
+      for o in ("sgd:lr=nan", "sgd:lr=-1", "sgd:lr=inf", "sgd:lr=", "sgd:lr", "sgd:lr=1x", "adam:beta1=1", "adamw:beta2=1.5",
+                "adam:beta1=-0.1", "adam:eps=nan", "adamw:weight_decay=-1", "sgd:momentum=1e999", "adagrad:beta1=0.5", "adam:=1")],
+    *[training(f"G12 param {o}", r"E0205\]", "--param", f"*:{o}") for o in ("lr=nan", "weight_decay=-1", "beta1=1", "")],
+    training("G12 unknown", r"E0202\]", "--optimizer", "adamz"),
+    *[training(f"G12 schedule {s}", r"E020[25]\]", "--lr-schedule", s)
+      for s in ("sine", "cosine", "cosine:steps=nan", "cosine:steps=1.5", "cosine:steps=10,warmup=10", "cosine:steps=10,min=2")],
+    *[training(f"G12 clip {x}", r"E0205\]", "--clip-grad-norm", x) for x in ("0", "nan", "-1", "1x")],
+    training("G12 accumulate", r"E0205\]", "--accumulate", "0"),
+    verb("G12 steps", 2, r"E0205\]", "train", "out", "--steps", "0"),
+    usage("G12 without", 200, "--optimizer", "adam", text=".*--train"),
     response("quote", b"--pas 'tp\n"),
     response("nul", b"--pas\0tp"),
     response("backslash", b"--pas \\"),
@@ -170,14 +219,7 @@ ROWS = [
     response("bom", b"\xef\xbb\xbf--pas tp", text=r"E0200\]", place=None, errors=2),
     response("large", b"x" * (100 << 20), text=r"E0\d\d\d\]", place=None),
     response("unknown", b"--pas\r\nfoo", text=r"E0202\]", place=None),
-    reading("none.npy", 6, r"E0601\]"),
-    reading("empty.npy", 3, r"E0915\]", b""),
-    reading("text.npy", 3, r"E0915\]", b"no array\n" * 20),
-    reading("short.npy", 3, r"E0915\]", npy(b"2,", bytes(8))),
-    reading("huge.npy", 3, r"E0915\]", npy(b"4611686018427387904, 4", bytes(16))),
-    reading("negative.npy", 3, r"E0915\]", npy(b"-2,", bytes(16))),
-    reading("object.npy", 3, r"E0915\]", npy(b"", bytes(16), b"{'descr': '|O', 'fortran_order': False, 'shape': (2,), }")),
-    reading("code.npy", 3, r"E0915\]", npy(b"", bytes(16), b"__import__('os').system('touch pwn')")),
-    reading("other.pb", 3, r"E0915\]", b"\x08\x02\x10\xff"),
-    reading("wrong.npy", 3, r"E0915\]|E0342\]", npy(b"3,", bytes(24))),
+    *[reading(name, content) for name, content in BAD_ARRAYS.items()],
+    reading("none.npy", None, 6, r"E0601\]"),
+    reading("wrong.npy", npy(b"3,", bytes(24)), text=r"E0915\]|E0342\]"),
 ]

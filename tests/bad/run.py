@@ -36,12 +36,14 @@ import hostile
 import models
 import operators
 import plans
+import running
 import structure
 import tensors
+from launch import Launcher
 from record import record
 
 NAMED = structure.ROWS + tensors.ROWS + operators.ROWS  # models, whose names can be changed
-ROWS = framing.ROWS + external.ROWS + plans.ROWS + NAMED
+ROWS = framing.ROWS + external.ROWS + plans.ROWS + running.ROWS + NAMED
 LINE = re.compile(rb"rankc: (error|warning|note)(\[E\d{4}\])?: [ -~]+|  --> [ -~]+|  (note|help): [ -~]+")
 WAY_SLOWER = 30  # with sanitizers
 
@@ -73,12 +75,23 @@ def expect(good, what):
 
 class Runner:
     def __init__(self, arguments, own):
+        self.of_thread = threading.local()
+        self.launchers = []
         self.rankc, self.sanitized, self.times = os.path.abspath(arguments.rankc), arguments.sanitized, arguments.times
         self.own = own
         self.earlier = own / "earlier"
         self.earlier.mkdir()
         (self.earlier / "m.onnx").write_bytes(models.model([models.node("Neg", "x", "y")]).SerializeToString())
         subprocess.run([self.rankc, "compile", "m.onnx", "--no-build", "-o", "out", "-q"], cwd=self.earlier, check=True)
+
+    def start_launcher(self):
+        """Once in every thread that compiles."""
+        self.of_thread.launcher = Launcher()
+        self.launchers.append(self.of_thread.launcher)
+
+    def close(self):
+        for launcher in self.launchers:
+            launcher.close()
 
     def prepare(self, row):
         """The directory of the case: an earlier result of m.onnx, then what the row makes."""
@@ -101,24 +114,21 @@ class Runner:
             command += ["--no-build", "-o", "out", "--reuse", "override", "-q"]
         if row.twin:
             command.append("--json")
-        environment = {**os.environ, "HOME": str(d / "tmp"), "TMPDIR": str(d / "tmp"), "LC_ALL": "C"}
+        environment = {**os.environ, "HOME": str(d / "tmp"), "TMPDIR": str(d / "tmp"), "XDG_CACHE_HOME": str(d / "cache"),
+                       "LC_ALL": "C"}
         limit = row.seconds * (WAY_SLOWER if self.sanitized else 1)
         restore = row.before(d) if row.before else None
         said = self.own / f"{d.name}.stderr"
-        with open(said, "wb") as err:
-            child = subprocess.Popen(command, cwd=d, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                     stderr=err, user=row.uid)
-            try:
-                status, usage = wait(child, 10 * limit)
-            finally:
-                if restore:
-                    restore()
-        expect(status is not None, f"runs for more than {10 * limit} s")
+        try:
+            done = self.of_thread.launcher.run(command, d, environment, row.uid, said, 10 * limit)
+        finally:
+            if restore:
+                restore()
+        expect(done["status"] is not None, f"runs for more than {10 * limit} s")
         # Of the CPU's time: others may be loud.
-        used = usage.ru_utime + usage.ru_stime
-        expect(used <= limit, f"takes {used:.1f} s, at most {limit} s are allowed")
-        expect(self.sanitized or usage.ru_maxrss <= row.mebibytes << 10, f"has {usage.ru_maxrss >> 10} MiB resident")
-        return status, said.read_bytes()
+        expect(done["seconds"] <= limit, f"takes {done['seconds']:.1f} s, at most {limit} s are allowed")
+        expect(self.sanitized or done["mebibytes"] <= row.mebibytes, f"has {done['mebibytes']} MiB resident")
+        return done["status"], said.read_bytes()
 
     def check_text(self, row, status, text):
         if row.twin:
@@ -172,25 +182,16 @@ class Runner:
             after = snapshot(d)
             if row.before:  # changes the model itself
                 before.pop(row.model), after.pop(row.model)
-            beside = {p for p in after if p not in before and not p.startswith("out/m/_/")}
+            may = re.compile(row.makes or "$.")
+            beside = {p for p in after if p not in before and not p.startswith("out/m/_/") and not may.match(p)}
             expect(not beside, f"makes {sorted(beside)}")
-            changed = {p for p in before if after.get(p) != before[p] and not (status == 0 and re.match("out($|/m)", p))}
+            changed = {p for p in before if after.get(p) != before[p] and not (status == 0 and re.match("out($|/m)", p))
+                       and not may.match(p)}
             expect(not changed, f"changes {sorted(changed)}")
         except Failure as failure:
             raise Failure(f"{failure}\n{text.decode(errors='replace')[:2000]}") from None
         shutil.rmtree(d)
         return True
-
-
-def wait(child, limit):
-    """Status (negative: the signal) and resource usage; (None, None) after `limit` seconds."""
-    late = threading.Event()
-    timer = threading.Timer(limit, lambda: (late.set(), child.kill()))
-    timer.start()
-    _, status, usage = os.wait4(child.pid, 0)
-    timer.cancel()
-    child.returncode = os.waitstatus_to_exitcode(status)
-    return (None, None) if late.is_set() else (child.returncode, usage)
 
 
 def chosen(arguments):
@@ -216,12 +217,13 @@ def main():
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="rankc-bad-") as own:
         runner = Runner(arguments, Path(own))
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(os.cpu_count(), initializer=runner.start_launcher) as pool:
             for done, failure in pool.map(runner.judge, chosen(arguments)):
                 count += done
                 failed += failure is not None
                 if failure:
                     print(failure, flush=True)
+        runner.close()
     print(f"{count} bad inputs, {failed} failed")
     if arguments.record:
         record("bad inputs" + (", sanitized" if arguments.sanitized else ""), count * arguments.times, time.monotonic() - start, failed)

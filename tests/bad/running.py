@@ -1,0 +1,66 @@
+"""F at run time: indices and targets that no compile can know. The model is compiled into the cache, and run."""
+import numpy as np
+
+import models as m
+from case import Row
+from models import model, node, value
+
+HUGE, LEAST = (1 << 63) - 1, -(1 << 63)
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def running(id, made, says, arrays, **how):
+    """`made` on these arrays, by input."""
+    def make(d):
+        for name, array in arrays.items():
+            np.save(d / f"{name}.npy", array)
+        return made
+    inputs = [word for name in arrays for word in ("--input", f"{name}={name}.npy")]
+    return Row(id, make, 3, says, verb=["run", "m.onnx", *inputs], place=r"node ", makes="(cache|tmp)($|/)", seconds=60, **how)
+
+
+def indexed(op, index, shape=(1,), update=None, **attributes):
+    """y = op(x, i), or of scatters op(x, i, u)."""
+    inputs = [value("x", X.shape), value("i", shape, m.INT64)]
+    arrays = {"x": X, "i": np.full(shape, index, np.int64)}
+    if update is not None:
+        inputs.append(value("u", update))
+        arrays["u"] = np.zeros(update, np.float32)
+    n = node(op, " ".join(arrays), "y", **attributes)
+    return model([n], inputs, [value("y", None)]), arrays
+
+
+def row(id, op, index, *how, slow=True, **attributes):
+    made, arrays = indexed(op, index, *how, **attributes)
+    return running(f"F13 run {id} {index}", made, rf"E0382\].*index {index} ", arrays, slow=slow)
+
+
+def loss(op, target, **attributes):
+    """Scores of 3 samples in 4 classes."""
+    made = model([node(op, "x t", "y", **attributes)], [value("x", X.shape), value("t", (3,), m.INT64)], [value("y", ())])
+    return made, {"x": X, "t": np.array([0, target, 1])}
+
+
+def target_row(id, op, target, slow=True, **attributes):
+    made, arrays = loss(op, target, **attributes)
+    return running(f"F25 run {id} {target}", made, rf"E0382\].*target {target} ", arrays, slow=slow)
+
+
+ROWS = [
+    row("gather", "Gather", 3, slow=False),
+    *[row("gather", "Gather", i) for i in (-4, HUGE, LEAST)],
+    row("gather axis", "Gather", 4, axis=1),
+    row("elements", "GatherElements", 3, (1, 4)),
+    row("elements", "GatherElements", -4, (1, 4)),
+    row("nd", "GatherND", 3, (2, 1)),
+    row("nd", "GatherND", -4, (1, 2)),
+    row("scatter", "ScatterElements", -4, (1, 4), (1, 4), slow=False),
+    row("scatter", "ScatterElements", HUGE, (1, 4), (1, 4)),
+    row("scatter nd", "ScatterND", 3, (1, 1), (1, 4)),
+    row("scatter nd", "ScatterND", LEAST, (1, 1), (1, 4)),
+    target_row("loss", "SoftmaxCrossEntropyLoss", 4, slow=False),
+    target_row("loss", "SoftmaxCrossEntropyLoss", -1),
+    target_row("ignored", "SoftmaxCrossEntropyLoss", 4, ignore_index=-7),
+    target_row("ignored", "SoftmaxCrossEntropyLoss", -100, ignore_index=2),
+    target_row("likelihood", "NegativeLogLikelihoodLoss", HUGE),
+]
