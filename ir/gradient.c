@@ -94,5 +94,5 @@ int gradient_make(struct gradient *g) {
     for (int k = 0; k < g->node.ninputs; k++) g->dx[k] = -1;
     if (g->node.op->gradient) return make_elementwise(g);
     if (g->node.op->grad) return g->node.op->grad(g) < 0 ? -1 : 0;
-    return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->b.node, "%s has no gradient", g->node.op->name);
+    return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->place, "%s has no gradient", g->node.op->name);
 }

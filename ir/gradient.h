@@ -13,6 +13,7 @@
 struct gradient {
     struct build b;     /* the forward node's name goes to the nodes made */
     struct node node;   /* the forward node, a copy */
+    const char *place;  /* node_place of it, for diagnostics */
     const bool *wanted; /* per input */
     int dy, *dx;        /* tensors: of the result; per wanted input, to be set, -1: zero */
 };

@@ -18,7 +18,7 @@ struct autodiff {
     struct graph *graph;
     struct diags *diags;
     const struct training *training;
-    bool module; /* without a loss: gradients of outputs are given */
+    bool module;         /* without a loss: gradients of outputs are given */
     int tensors;         /* of the forward graph */
     bool *depends;       /* per tensor: on a parameter, differentiably */
     struct parts *parts; /* per tensor */
@@ -109,13 +109,13 @@ static int settle(struct autodiff *a, struct build *b, int tensor) {
 static int differentiate(struct autodiff *a, int id) {
     const struct node node = a->graph->nodes.at[id];
     bool *wanted = ARENA_ARRAY(a->graph->arena, bool, node.ninputs + 1);
-    struct gradient g = {.node = node, .wanted = wanted};
+    struct gradient g = {.node = node, .place = node_place(a->graph, id), .wanted = wanted};
     g.b = (struct build){a->graph, a->diags, arena_printf(a->graph->arena, "%s.grad", node.name)};
     if ((g.dy = settle(a, &g.b, node.outputs[0])) < 0) return a->diags->errors ? -1 : 0;
     g.dx = ARENA_ARRAY(a->graph->arena, int, node.ninputs + 1);
     for (int k = 0; k < node.ninputs; k++) wanted[k] = node.inputs[k] >= 0 && a->depends[node.inputs[k]];
     if (gradient_make(&g) < 0) {
-        diag_note(a->diags, "of %s, between the loss and its parameters", node_place(a->graph, id));
+        diag_note(a->diags, "it lies between the loss and its parameters");
         return -1;
     }
     for (int k = 0; k < node.ninputs; k++)

@@ -151,6 +151,7 @@ void report_stuck(struct launch *job, struct verdict verdict) {
     for (int r = 0; r < ranks; r++)
         if (r != culprit && job->child[r].alive && others++ < MOST_RANKS) note_rank(&report, job, r);
     if (others > MOST_RANKS) put(report.notes[report.nnotes++], "note: and %d more ranks", others - MOST_RANKS);
-    put(report.notes[report.nnotes++], "help: --stall-timeout sets how long a rank may get nothing done; 0: for ever");
+    put(report.notes[report.nnotes++],
+        "help: --stall-timeout sets how long a rank may get nothing done; 0: for ever");
     print(job, &report);
 }

@@ -45,7 +45,8 @@ static bool same_key(const struct rt_json *stored, const struct key *key) {
 static int cannot_open(const char *path, struct diags *diags) {
     int error = errno;
     if (error == ENOMEM) return diag_error(diags, 500, EXIT_LIMIT, NULL, "out of memory");
-    return diag_error(diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(diags, path), strerror(error));
+    return diag_error(diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(diags, path),
+                      strerror(error));
 }
 
 /* 1, 0, or -1 after a diagnostic. */

@@ -21,10 +21,18 @@ static char *format_text(struct arena *arena, const char *format, va_list args) 
     return text;
 }
 
+/* What callers quote is printable. This is for what one forgot to. */
+static const char *printable(struct arena *arena, const char *text) {
+    for (const char *at = text; *at; at++)
+        if (*at < ' ' || *at > '~') return str_escape(arena, text, strlen(text), 0);
+    return text;
+}
+
 static void record(struct diags *diags, enum rt_severity severity, int code, enum exit_code exit, const char *where,
                    const char *text) {
-    struct diagnostic item = {.severity = severity, .code = code, .exit = exit, .text = text};
-    if (where) item.where = arena_strdup(diags->arena, where);
+    struct diagnostic item = {
+        .severity = severity, .code = code, .exit = exit, .text = printable(diags->arena, text)};
+    if (where) item.where = printable(diags->arena, arena_strdup(diags->arena, where));
     VEC_PUSH(diags->arena, &diags->all, item);
     if (severity == RT_SEVERITY_ERROR) diags->errors++;
 }
@@ -61,7 +69,7 @@ void diag_remark(struct diags *diags, const char *where, const char *format, ...
 static void add_line(struct diags *diags, const char *kind, const char *text) {
     if (!diags->all.n) BUG("a %s without a diagnostic", kind);
     struct diagnostic *last = &diags->all.at[diags->all.n - 1];
-    VEC_PUSH(diags->arena, &last->notes, arena_printf(diags->arena, "%s: %s", kind, text));
+    VEC_PUSH(diags->arena, &last->notes, arena_printf(diags->arena, "%s: %s", kind, printable(diags->arena, text)));
 }
 
 void diag_note(struct diags *diags, const char *format, ...) {
@@ -87,8 +95,8 @@ enum exit_code diags_exit(const struct diags *diags) {
 void diags_print(const struct diags *diags, FILE *out, enum rt_diagnostic_style style, enum rt_severity least) {
     for (int i = 0; i < diags->all.n; i++) {
         const struct diagnostic *item = &diags->all.at[i];
-        const struct rt_diagnostic line = {item->severity, item->code, item->text, item->where, item->notes.at,
-                                           item->notes.n};
+        const struct rt_diagnostic line = {item->severity, item->code,     item->text,
+                                           item->where,    item->notes.at, item->notes.n};
         if (item->severity <= least) rt_diagnostic_print(&line, out, style);
     }
 }

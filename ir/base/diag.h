@@ -45,7 +45,8 @@ struct diags {
 
 void diags_init(struct diags *diags, struct arena *arena);
 
-/* Records an error; returns -1, so that `return diag_error(...)` reads well. `where` is copied. */
+/* Records an error; returns -1, so that `return diag_error(...)` reads well. `where` is copied. Whatever is
+ * not printable ASCII in the end is escaped, but names ought to be quoted (diag_quote), which also bounds them. */
 int diag_error(struct diags *diags, int code, enum exit_code exit, const char *where, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 void diag_warning(struct diags *diags, int code, const char *where, const char *format, ...)

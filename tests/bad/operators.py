@@ -74,6 +74,14 @@ def integer_divide(d):
                  [ints("z", 1, 0, 2, 0)])
 
 
+def strided(d):
+    """A loss through every other element of a parameter of 8 dimensions, which has no gradient."""
+    shape = [1] * 7 + [8]
+    nodes = [node("Slice", "w b e a s", "p", name="slice"), node("Mul", "p x", "q"), node("ReduceMean", "q", "y", keepdims=0)]
+    weights = [tensor("w", shape, [1] * 8), ints("b", 0), ints("e", 8), ints("a", 7), ints("s", 2)]
+    return model(nodes, [value("x", (1,))], [value("y", ())], weights)
+
+
 ROWS = [
     Row("F01", conv(strides=[0, 0]), 3, r"E0371\]"),
     Row("F01 negative", conv(strides=[-1, 1]), 3, r"E0371\]"),
@@ -192,6 +200,7 @@ ROWS = [
     Row("F24 compress", lambda d: model([node("Compress", "x c", "y")], [value("x"), value("c", (4,), m.BOOL)],
                                         [value("y", None)]), 4, r"E0409\]|E0410\]"),
     Row("F25", op("SoftmaxCrossEntropyLoss", "x t", ((2, 3),), ints("t", 0, 1, 2)), 3, r"E0378\]"),
+    Row("F26 gradient", strided, 4, r"E0411\]", ["--train"]),
     Row("F26 path", lambda d: model([node("Mul", "x x", "s"), node("ReduceMean", "s", "y", keepdims=0)], None, [value("y", ())],
                                     [tensor("w", [4], [1] * 4)]), 2, r"E0413\]", ["--train"], place=None),
     Row("F26 integers", lambda d: model([node("ArgMax", "x", "y", keepdims=0)], None, [value("y", (), INT64)]), 2, r"E0412\]",

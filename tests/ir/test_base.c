@@ -228,15 +228,15 @@ static void test_diagnostics_as_json(void **state) {
     (void)state;
     arena_init(&arena, 0, NULL);
     diags_init(&diags, &arena);
-    diag_error(&diags, 7, EXIT_MALFORMED, NULL, "\"quoted\"\n");
-    diag_help(&diags, "h");
+    diag_error(&diags, 7, EXIT_MALFORMED, "a\x1b", "\"quoted\"\n"); /* forgotten to be quoted */
+    diag_help(&diags, "\xe2h");
     diag_remark(&diags, NULL, "not printed");
     FILE *out = fmemopen(text, sizeof text, "w");
     diags_print(&diags, out, RT_DIAGNOSTIC_JSON, RT_SEVERITY_WARNING);
     fclose(out);
     assert_string_equal(
-        text, "{\"format\": 1, \"severity\": \"error\", \"code\": \"E0007\", \"text\": \"\\\"quoted\\\"\\n\", "
-              "\"where\": null, \"notes\": [\"help: h\"]}\n");
+        text, "{\"format\": 1, \"severity\": \"error\", \"code\": \"E0007\", \"text\": \"\\\"quoted\\\"\\\\x0a\", "
+              "\"where\": \"a\\\\x1b\", \"notes\": [\"help: \\\\xe2h\"]}\n");
     arena_free(&arena);
 }
 
