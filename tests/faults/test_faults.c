@@ -45,9 +45,20 @@ static const struct kind {
 
 static const struct kind *kind;
 static char directory[64];
+static pid_t owner;             /* of the directory */
 static char *words[MOST_WORDS]; /* of the compile whose result is to be kept */
 static int nwords;
 static long k;
+
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *at) {
+    (void)status, (void)type, (void)at;
+    return remove(path);
+}
+
+/* Children that are to be killed share the directory. */
+static void leave(void) {
+    if (getpid() == owner && chdir("/") == 0) nftw(directory, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
 
 static _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static _Noreturn void fail(const char *format, ...) {
@@ -58,6 +69,7 @@ static _Noreturn void fail(const char *format, ...) {
     printf("\n");
     va_end(args);
     fflush(stdout);
+    leave();
     _exit(1);
 }
 
@@ -241,15 +253,6 @@ static bool try_reuse(struct digest there) {
     return hit;
 }
 
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *at) {
-    (void)status, (void)type, (void)at;
-    return remove(path);
-}
-
-static void leave(void) {
-    if (chdir("/") == 0) nftw(directory, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
-}
-
 /* A directory of our own with a copy of the model. */
 static void enter(const char *model) {
     char bytes[1 << 16];
@@ -258,6 +261,7 @@ static void enter(const char *model) {
     snprintf(directory, sizeof directory, "%.40s/faults-XXXXXX", temporary);
     FILE *from = fopen(model, "rb");
     if (!from || !mkdtemp(directory) || chdir(directory)) fail("%s: %s", model, strerror(errno));
+    owner = getpid();
     atexit(leave);
     FILE *to = fopen("m.onnx", "wb");
     for (size_t n; (n = fread(bytes, 1, sizeof bytes, from)) > 0;) fwrite(bytes, 1, n, to);
