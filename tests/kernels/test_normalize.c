@@ -8,7 +8,7 @@
 
 #include "recorded_normalize.h"
 
-/* An e^x is right to 1.01 ulp, its argument is rounded where |x - max| is large (eps |x - max| relative), and the
+/* An e^x is right to 1.05 ulp, its argument is rounded where |x - max| is large (eps |x - max| relative), and the
  * quotient is rounded twice. */
 static double softmax_bound(double expected, double distance, double epsilon) {
     return expected * epsilon * (4 + distance) + (double)FLT_TRUE_MIN;
