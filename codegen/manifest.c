@@ -53,6 +53,7 @@ static void put_training(json *w, const struct training *training) {
     if (training->recompute.text) put(w, "recompute", training->recompute.text);
     put_int(w, "accumulate", training->accumulate);
     put_int(w, "units", training->units);
+    put_int(w, "bucket_bytes", training->bucket_bytes);
     rt_json_key(w, "clip_grad_norm");
     rt_json_put_real(w, training->clip_grad_norm);
     rt_json_close(w, '}');
@@ -139,6 +140,50 @@ static void put_group(json *w, const struct manifest *m, int kind, int64_t count
     rt_json_close(w, '}');
 }
 
+/* Buckets that ranks of the class fill with gradients, as runtime/unit_sum.c does. */
+static int count_buckets(const struct rankplan *plan, const struct plan_class *class, int64_t bucket_bytes) {
+    const struct graph *graph = plan->graph;
+    int64_t first = 0, bytes = 0;
+    int dtype = -1, n = 0;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (strcmp(node->op->name, "UnitSumStart") != 0 || !rankplan_part(class, node)) continue;
+        const int tensor = node->outputs[0], type = (int)graph->tensors.at[tensor].dtype;
+        const int64_t at = class->place[tensor].offset;
+        if (!bytes || type != dtype || at < first + bytes) first = at, dtype = type, n++;
+        bytes = at - first + rankplan_bytes(class, graph, tensor);
+        if (bytes >= bucket_bytes) bytes = 0;
+    }
+    return bucket_bytes ? n : 0;
+}
+
+/* What the ranks of each shard do over the units. */
+static void put_unit_sums(json *w, const struct manifest *m) {
+    const struct graph *graph = m->plan->graph;
+    const int shards = mesh_size(&graph->mesh);
+    for (int shard = 0; shard < shards && m->info->training; shard++) {
+        const struct plan_class *class = &m->plan->classes[m->plan->class_of[shard]];
+        int64_t count = 0, bytes = 0;
+        for (int i = 0; i < graph->order.n; i++) {
+            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+            if (strcmp(node->op->name, "UnitSum") != 0 || !rankplan_part(class, node)) continue;
+            count++;
+            bytes += tensor_bytes(&graph->tensors.at[node->outputs[0]]);
+        }
+        if (!count) continue;
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put(w, "kind", "unit_sum");
+        put_int(w, "count", count);
+        put_int(w, "bytes", bytes);
+        put_int(w, "buckets", count_buckets(m->plan, class, m->info->training->bucket_bytes));
+        rt_json_key(w, "group");
+        rt_json_open(w, '[', RT_JSON_INLINE);
+        for (int rank = shard; rank < m->info->runtime_ngpus; rank += shards) rt_json_put_int(w, rank);
+        rt_json_close(w, ']');
+        rt_json_close(w, '}');
+    }
+}
+
 /* One row per kind, mesh axis and group of ranks along it. */
 static void put_communication(json *w, const struct manifest *m) {
     const struct graph *graph = m->plan->graph;
@@ -158,16 +203,22 @@ static void put_communication(json *w, const struct manifest *m) {
                 if (group[0] == rank % shards) put_group(w, m, kind, count, bytes, group, n, rank / shards);
             }
         }
+    put_unit_sums(w, m);
     rt_json_close(w, ']');
 }
 
 /* Nodes -----------------------------------------------------------------------------------------------------------
  */
 
-/* The tensor of the model that an operand is: what redistributed it is not part of a plan. */
+/* What hands a tensor on as another is not part of a plan. */
+static bool hands_on(const struct op *op) {
+    return op->class == OP_COMM || strcmp(op->name, "UnitSumStart") == 0;
+}
+
+/* The tensor of the model that an operand is. */
 static const char *origin_name(const struct graph *graph, int tensor) {
     for (int producer; (producer = graph->tensors.at[tensor].producer) >= 0;) {
-        if (graph->nodes.at[producer].op->class != OP_COMM) break;
+        if (!hands_on(graph->nodes.at[producer].op)) break;
         tensor = graph->nodes.at[producer].inputs[0];
     }
     return graph->tensors.at[tensor].name;

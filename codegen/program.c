@@ -272,6 +272,7 @@ static void bind_training(struct tmpl_env *env, const struct graph *graph, const
     if (!graph->controls.n) return;
     tmpl_setf(env, "accumulate", "%d", training->accumulate);
     tmpl_setf(env, "units", "%d", training->units);
+    tmpl_setf(env, "bucket_bytes", "%lld", (long long)training->bucket_bytes);
     tmpl_setf(env, "metrics", "%d", graph->nmetrics - count_input_gradients(graph));
     tmpl_setf(env, "lr", "%.17g", numbers_value(&training->optimizer.numbers, "lr", 0));
     tmpl_setf(env, "clip_grad_norm", "%.17g", training->clip_grad_norm);

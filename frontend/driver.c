@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -215,19 +216,32 @@ static int job_ranks(const struct job *job, int *ranks) {
                       diag_quote(job->diags, options->operand), unit, *ranks);
 }
 
-static int read_clip(struct job *job) {
-    const char *text = job->options->clip_grad_norm;
+/* A number above 0; NULL keeps what *value is. */
+static int read_positive(struct job *job, const char *option, const char *text, double *value) {
     char *end = "";
-    if (text) job->training.clip_grad_norm = strtod(text, &end);
-    if (!*end && (!text || job->training.clip_grad_norm > 0)) return 0;
-    return diag_error(job->diags, 205, EXIT_USAGE, "--clip-grad-norm", "%s is no number above 0",
-                      diag_quote(job->diags, text));
+    if (text) *value = strtod(text, &end);
+    if (!text || (end != text && !*end && *value > 0)) return 0;
+    return diag_error(job->diags, 205, EXIT_USAGE, option, "%s is no number above 0", diag_quote(job->diags, text));
+}
+
+static int read_clip(struct job *job) {
+    return read_positive(job, "--clip-grad-norm", job->options->clip_grad_norm, &job->training.clip_grad_norm);
+}
+
+/* nnScaler's use_async_reducer and reducer_bucket_cap_mb. */
+static int read_buckets(struct job *job) {
+    double mb = 0;
+    if (read_positive(job, "--reducer-bucket-cap-mb", job->options->reducer_bucket_cap_mb, &mb) < 0) return -1;
+    const double bytes = fmin(ceil(mb * 0x1p20), 0x1p60);
+    job->training.bucket_bytes = job->options->use_async_reducer ? (int64_t)bytes : 0;
+    return 0;
 }
 
 /* Nothing that is said of training is dropped. */
 static int refuse_training(const struct job *job) {
     static const enum option_id of_training[] = {OPT_OPTIMIZER, OPT_LR_SCHEDULE,    OPT_PARAM,
-                                                 OPT_INIT,      OPT_CLIP_GRAD_NORM, OPT_ACCUMULATE, OPT_LOSS, OPT_AMP};
+                                                 OPT_INIT,      OPT_CLIP_GRAD_NORM, OPT_ACCUMULATE, OPT_LOSS, OPT_AMP,
+                                                 OPT_USE_ASYNC_REDUCER, OPT_REDUCER_BUCKET_CAP_MB};
     for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
         if (job->options->given[of_training[i]])
             return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--%s needs --train",
@@ -260,7 +274,7 @@ static int read_training(struct job *job) {
                                   .lr_schedule = options->lr_schedule};
     if (read_optimizer(job) < 0 ||
         schedule_parse(&training->schedule, options->lr_schedule, job->arena, job->diags) < 0 || read_clip(job) < 0 ||
-        amp_parse(&training->amp, options->amp, job->arena, job->diags) < 0 ||
+        read_buckets(job) < 0 || amp_parse(&training->amp, options->amp, job->arena, job->diags) < 0 ||
         recompute_parse(&training->recompute, options->recompute, job->diags) < 0)
         return -1;
     for (int i = 0; i < options->params.all.n; i++)

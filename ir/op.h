@@ -40,6 +40,7 @@ struct op {
     double flops; /* per point of the annotation */
     const char *expr, *call;
     bool local; /* of OP_COMM: a rank takes it from what it has, nothing moves between ranks */
+    bool in_place; /* output 0 is made where input 0 lies, unless something else reads that (Note [On the operand] in rankplan.c) */
     bool halves; /* the kernel takes 16-bit floats too; where it does not, passes/widen.c has f32 computed */
     enum op_linear linear;
     /* Of operators with weights (input 1): factors of both weights and result that tensor parallelism cuts, the first that

@@ -239,14 +239,54 @@ static void note_peak(struct rankplan *plan, struct plan_class *class, const str
             VEC_PUSH(plan->graph->arena, &class->peak_live, blocks[b].tensor);
 }
 
+/* Note [Gradients side by side]
+ * What is summed over units while the backward phase goes on lies in one block, in the order in which it is complete: so the
+ * runtime can take as much of it at once as it likes. */
+
+/* The block of a tensor, taken out of those there are; false if there is none. */
+static bool take_block(struct block *blocks, int *n, int tensor, struct block *out) {
+    for (int i = 0; i < *n; i++) {
+        if (blocks[i].tensor != tensor) continue;
+        *out = blocks[i];
+        blocks[i] = blocks[--*n];
+        return true;
+    }
+    return false;
+}
+
+/* Makes the blocks of sums over units one, which has the first one's tensor; returns how many there are, in `row`, their
+ * offsets counted from the first. */
+static int join_sums(const struct rankplan *plan, struct block *blocks, int *n, struct block *row) {
+    const struct graph *graph = plan->graph;
+    struct block whole = {0};
+    int joined = 0;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        struct block *part = &row[joined];
+        if (strcmp(node->op->name, "UnitSumStart") != 0 || !take_block(blocks, n, plan->root[node->outputs[0]], part))
+            continue;
+        if (!joined++) whole = (struct block){part->tensor, part->first, part->last, 0, 0};
+        if (part->first < whole.first) whole.first = part->first;
+        if (part->last > whole.last) whole.last = part->last;
+        part->offset = whole.bytes;
+        whole.bytes += part->bytes;
+    }
+    if (joined) blocks[(*n)++] = whole;
+    return joined;
+}
+
 static void place_values(struct rankplan *plan, struct plan_class *class, bool shared, const int *first,
                          const int *last) {
     struct arena *arena = plan->graph->arena;
     enum plan_arena arena_id = shared ? PLAN_COMMUNICATION : PLAN_ACTIVATIONS;
     struct block *blocks = ARENA_ARRAY(arena, struct block, plan->graph->tensors.n + 1);
-    int n = collect(plan, class, shared, first, last, blocks);
+    struct block *row = ARENA_ARRAY(arena, struct block, plan->graph->tensors.n + 1);
+    int n = collect(plan, class, shared, first, last, blocks), nrow = shared ? join_sums(plan, blocks, &n, row) : 0;
     class->bytes[arena_id] = assign(arena, blocks, n);
     for (int i = 0; i < n; i++) class->place[blocks[i].tensor] = (struct plan_place){arena_id, blocks[i].offset};
+    for (int i = nrow - 1; i >= 0; i--) /* the first last: the others are counted from it */
+        class->place[row[i].tensor] =
+            (struct plan_place){arena_id, class->place[row[0].tensor].offset + row[i].offset};
     if (!shared) note_peak(plan, class, blocks, n);
 }
 
@@ -324,6 +364,12 @@ static int lost(const struct walk *w, struct diags *diags, const char *where, in
                       w->plan->graph->tensors.at[tensor].name);
 }
 
+/* The result lies on an operand, which is read as it is written (Notes [In place], [On the operand]). */
+static bool is_on_operand(const struct walk *w, const struct node *node, int output) {
+    if (rankplan_in_place(w->class, w->plan->graph, node, output) >= 0) return true;
+    return node->op->in_place && w->plan->root[node->outputs[output]] == w->plan->root[node->inputs[0]];
+}
+
 static int walk_class(struct walk *w, struct diags *diags) {
     const struct graph *graph = w->plan->graph;
     for (int i = 0; i < graph->order.n; i++) {
@@ -332,12 +378,12 @@ static int walk_class(struct walk *w, struct diags *diags) {
         int results = node->op->class != OP_VIEW && part & STAGE_WRITES ? node->noutputs : 0;
         /* Read after the write, but in place: a kernel's result must not lie on its operands. */
         for (int o = 0; o < results; o++)
-            if (rankplan_in_place(w->class, graph, node, o) < 0) write_value(w, w->plan->root[node->outputs[o]]);
+            if (!is_on_operand(w, node, o)) write_value(w, w->plan->root[node->outputs[o]]);
         for (int k = 0; k < node->ninputs && part & STAGE_READS; k++)
             if (node->inputs[k] >= 0 && !is_intact(w, node->inputs[k]))
                 return lost(w, diags, node_place(graph, graph->order.at[i]), node->inputs[k]);
         for (int o = 0; o < results; o++)
-            if (rankplan_in_place(w->class, graph, node, o) >= 0) write_value(w, w->plan->root[node->outputs[o]]);
+            if (is_on_operand(w, node, o)) write_value(w, w->plan->root[node->outputs[o]]);
     }
     for (int i = 0; i < graph->outputs.n; i++)
         if (!is_intact(w, graph->outputs.at[i])) return lost(w, diags, graph->name, graph->outputs.at[i]);

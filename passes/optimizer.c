@@ -2,9 +2,9 @@
  *
  * Note [Phases]
  * Forward and backward nodes run once per micro-batch. Where a step has several, each adds its gradients to states; a dummy
- * micro-batch adds nothing. Then, once, gradients are summed over units and divided by the number of real micro-batches, and
- * their global norm is found; this is the reduce phase. The update clips them and gives them to the optimizer. All of this
- * is nodes like any others, so a plan cuts and reduces them as it does the forward pass: a norm over cut parameters is a
+ * micro-batch adds nothing. Then, once, gradients are summed over units (which leave out those of dummies), and the global
+ * norm of the means over the real micro-batches is found; this is the reduce phase. The update takes means and clips by one
+ * factor, and gives the gradients to the optimizer. All of this is nodes like any others, so a plan cuts and reduces them as it does the forward pass: a norm over cut parameters is a
  * partial sum, counted once. The runtime calls the phases, so that a program of the user's may do so one by one. */
 #include "passes/optimizer.h"
 
@@ -20,8 +20,8 @@ struct optimizing {
     struct build b;
     struct group *groups; /* [0] for parameters without a rule, [1 + i] for those of rule i */
     struct loss_scale scale;
-    int mean; /* what summed gradients are multiplied with, f64; -1: nothing */
-    int clip; /* and in the update */
+    int mean; /* what makes sums of gradients means, f64; -1: nothing */
+    int clip; /* what the update multiplies sums of gradients with, f64 */
 };
 
 /* Parameters that are updated alike. */
@@ -54,15 +54,14 @@ static bool sums(const struct optimizing *o) {
 
 /* After each micro-batch; what dummies give is left out. */
 static int accumulate(struct optimizing *o, struct parameter *p) {
-    if (!sums(o) && o->training->units == 1) return 0;
+    if (!sums(o)) return 0;
     struct build_scope scope = {.dtype = o->graph->tensors.at[p->gradient].dtype};
-    int real = control_as(o, CONTROL_real, scope.dtype), sum = -1;
-    if (sums(o)) sum = add_state(o, "gradient", p->weight, true);
+    int real = control_as(o, CONTROL_real, scope.dtype), sum = add_state(o, "gradient", p->weight, true);
     build_scope_tensor(&scope, "g", p->gradient);
     build_scope_tensor(&scope, "real", real);
-    if (sum >= 0) build_scope_tensor(&scope, "sum", sum);
-    p->gradient = build_expr(&o->b, &scope, sum >= 0 ? "real > 0 ? sum + g : sum" : "real > 0 ? g : 0");
-    if (p->gradient >= 0 && sum >= 0) add_update(o, sum, p->gradient);
+    build_scope_tensor(&scope, "sum", sum);
+    p->gradient = build_expr(&o->b, &scope, "real > 0 ? sum + g : sum");
+    if (p->gradient >= 0) add_update(o, sum, p->gradient);
     return p->gradient < 0 ? -1 : 0;
 }
 
@@ -80,18 +79,16 @@ static int find_mean(struct optimizing *o) {
     return o->mean < 0 ? -1 : 0;
 }
 
-static int average(struct optimizing *o, struct parameter *p) {
+static int sum_units(struct optimizing *o, struct parameter *p) {
     if (o->training->units > 1) p->gradient = build1(&o->b, "UnitSum", p->gradient);
-    if (o->mean < 0 || p->gradient < 0) return p->gradient;
-    int mean = build_cast(&o->b, o->mean, o->graph->tensors.at[p->gradient].dtype);
-    return p->gradient = build2(&o->b, "Mul", p->gradient, mean);
+    return p->gradient;
 }
 
 static const char *name_for(const struct optimizing *o, const struct parameter *p, const char *what) {
     return arena_printf(o->graph->arena, "%s.%s", o->graph->tensors.at[p->weight].name, what);
 }
 
-/* sqrt of the sum of the squares of all gradients, in f64. */
+/* Norm of the mean gradients, in f64: sqrt of the sum of the squares of all sums, multiplied afterwards. */
 static int global_norm(struct optimizing *o) {
     struct attr to = attr_of_text("to", "f64");
     int total = build_scalar(&o->b, RT_F64, 0);
@@ -101,7 +98,8 @@ static int global_norm(struct optimizing *o) {
         total = squares < 0 ? -1 : build2(&o->b, "Add", total, squares);
     }
     o->b.node = "optimizer";
-    return total < 0 ? -1 : build1(&o->b, "Sqrt", total);
+    total = total < 0 ? -1 : build1(&o->b, "Sqrt", total);
+    return total < 0 || o->mean < 0 ? total : build2(&o->b, "Mul", total, o->mean);
 }
 
 /* The norm before clipping is given out after the model's outputs. */
@@ -114,13 +112,15 @@ static int give_norm(struct optimizing *o) {
     return norm;
 }
 
-/* torch.nn.utils.clip_grad_norm_. */
+/* What summed gradients are multiplied with in the update: torch.nn.utils.clip_grad_norm_ of their means. */
 static int clip(struct optimizing *o, int norm) {
     struct build_scope scope = {.dtype = RT_F64};
     build_scope_tensor(&scope, "norm", norm);
     build_scope_tensor(&scope, "most", graph_control(o->graph, CONTROL_most));
     build_scope_tensor(&scope, "rescale", graph_control(o->graph, CONTROL_rescale));
-    return o->clip = build_expr(&o->b, &scope, "rescale * min(1, most / (norm * rescale + 1e-6))");
+    o->clip = build_expr(&o->b, &scope, "rescale * min(1, most / (norm * rescale + 1e-6))");
+    if (o->clip >= 0 && o->mean >= 0) o->clip = build2(&o->b, "Mul", o->clip, o->mean);
+    return o->clip;
 }
 
 static void list_groups(struct optimizing *o) {
@@ -270,7 +270,7 @@ int pass_optimizer(struct graph *graph, const struct pass_context *context) {
     set_phase(graph, micro, PHASE_BACKWARD);
     int reduce = graph->order.n, norm;
     o.scale = loss_scale_find(&o.b, &context->training->amp);
-    if (find_mean(&o) < 0 || each(&o, "average", average) < 0) return -1;
+    if (find_mean(&o) < 0 || each(&o, "sum", sum_units) < 0) return -1;
     o.b.node = "optimizer";
     if ((norm = give_norm(&o)) < 0) return -1;
     set_phase(graph, reduce, PHASE_REDUCE);

@@ -52,6 +52,7 @@ struct training {
     double clip_grad_norm; /* 0: none; torch.nn.utils.clip_grad_norm_ */
     int accumulate;        /* micro-batches of a unit in a step */
     int units;             /* data parallel copies of the plan */
+    int64_t bucket_bytes;  /* of gradients that are reduced over units at once, while backward goes on; 0: none are */
     const char *lr_schedule; /* as it was given */
     struct rt_schedule schedule;
     VEC(struct parameter_rule) rules;

@@ -26,6 +26,25 @@ int64_t rankplan_bytes(const struct plan_class *class, const struct graph *graph
     return rankplan_elements(class, graph, tensor) * (int64_t)rt_dtype_bytes(graph->tensors.at[tensor].dtype);
 }
 
+/* Note [On the operand]
+ * An operator that can work in place is given its operand's bytes for its result, unless these are read afterwards, or kept.
+ * Its kernel takes both, apart or one: where they are apart it copies. */
+static bool is_last_reader(const struct rankplan *plan, int position) {
+    const struct graph *graph = plan->graph;
+    const int root = plan->root[graph->nodes.at[graph->order.at[position]].inputs[0]];
+    if (graph->tensors.at[root].kind != TENSOR_VALUE) return false;
+    for (int i = position + 1; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0 && plan->root[node->inputs[k]] == root) return false;
+    }
+    for (int i = 0; i < graph->outputs.n; i++)
+        if (plan->root[graph->outputs.at[i]] == root) return false;
+    for (int i = 0; i < graph->updates.n; i++)
+        if (plan->root[graph->updates.at[i].value] == root) return false;
+    return true;
+}
+
 /* A view shares the bytes of what it views. */
 static void find_roots(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
@@ -33,7 +52,8 @@ static void find_roots(struct rankplan *plan) {
     for (int t = 0; t < graph->tensors.n; t++) plan->root[t] = t;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (node->op->class == OP_VIEW) plan->root[node->outputs[0]] = plan->root[node->inputs[0]];
+        if (node->op->class == OP_VIEW || (node->op->in_place && is_last_reader(plan, i)))
+            plan->root[node->outputs[0]] = plan->root[node->inputs[0]];
     }
 }
 
@@ -78,15 +98,14 @@ static void find_packed(struct rankplan *plan) {
     }
 }
 
-/* What peers read or write. Inputs and stored tensors keep their own arena. */
+/* What peers read or write. Inputs and stored tensors keep their own arena. Sums over units are made where they are given out. */
 static void mark_shared(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     plan->shared = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (!op_communicates(node->op) && node->op->class != OP_UNITS) continue;
-        plan->shared[plan->root[node->inputs[0]]] = true;
-        plan->shared[plan->root[node->outputs[0]]] = true;
+        if (op_communicates(node->op)) plan->shared[plan->root[node->inputs[0]]] = true;
+        if (op_communicates(node->op) || node->op->class == OP_UNITS) plan->shared[plan->root[node->outputs[0]]] = true;
     }
     for (int t = 0; t < graph->tensors.n; t++)
         if (graph->tensors.at[t].kind != TENSOR_VALUE) plan->shared[t] = false;

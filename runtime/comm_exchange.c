@@ -67,20 +67,14 @@ static int check_same_call(struct shared *c) {
 }
 
 /* The part of bytes [first, last) of a stream that lies in the window [start, end). */
-struct overlap {
-    uint64_t first, last;
-};
-
 static struct overlap overlap_of(uint64_t first, uint64_t last, uint64_t start, uint64_t end) {
     return (struct overlap){first > start ? first : start, last < end ? last : end};
 }
 
-/* Bytes [first, last) of `bytes` that member `rank` reduces for all: whole cache lines, so that members do not
- * write to the same one. */
-static struct overlap slice_of(uint64_t bytes, int rank, int size) {
+struct overlap shared_slice(uint64_t bytes, int member, int size) {
     uint64_t lines = (bytes + RT_CACHE_LINE - 1) / RT_CACHE_LINE,
              share = (lines + (unsigned)size - 1) / (unsigned)size;
-    uint64_t first = share * (unsigned)rank * RT_CACHE_LINE, last = first + share * RT_CACHE_LINE;
+    uint64_t first = share * (unsigned)member * RT_CACHE_LINE, last = first + share * RT_CACHE_LINE;
     return (struct overlap){first < bytes ? first : bytes, last < bytes ? last : bytes};
 }
 
@@ -92,7 +86,7 @@ static void stage(const struct shared *c, const struct entry *entry, uint64_t pi
     const unsigned char *source = (const unsigned char *)entry->source + start;
     unsigned char *slot = shared_slot(c, c->base.rank, piece);
     struct overlap own = {bytes, bytes};
-    if (entry->kind == RT_ALL_REDUCE && bytes > SMALL_REDUCTION) own = slice_of(bytes, c->base.rank, c->base.size);
+    if (entry->kind == RT_ALL_REDUCE && bytes > SMALL_REDUCTION) own = shared_slice(bytes, c->base.rank, c->base.size);
     memcpy(slot, source, own.first);
     memcpy(slot + own.last, source + own.last, bytes - own.last);
 }
@@ -262,7 +256,7 @@ int shared_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, cons
 /* Each member reduces its slice from all sources and stores it to all targets. In place this is safe: a slice of
  * any buffer is read and written by one member only. */
 static int all_reduce_in_place(struct shared *c, uint64_t bytes, const struct reduction *what) {
-    struct overlap slice = slice_of(bytes, c->base.rank, c->base.size);
+    struct overlap slice = shared_slice(bytes, c->base.rank, c->base.size);
     view_sources(c);
     for (int r = 0; r < c->base.size; r++)
         c->target[r] = shared_symmetric(c, r) + load(&c->control[r]->call.target) + slice.first;
@@ -278,13 +272,13 @@ static int take_all_reduce(struct shared *c, void *context, uint64_t start, uint
     unsigned char *dst = what->dst + start, *slot = shared_slot(c, c->base.rank, start / RT_SHARED_STAGE);
     if (end - start <= SMALL_REDUCTION) return take_reduction(c, context, start, end);
 
-    struct overlap slice = slice_of(end - start, c->base.rank, c->base.size);
+    struct overlap slice = shared_slice(end - start, c->base.rank, c->base.size);
     void *const targets[] = {dst + slice.first, slot + slice.first};
     c->view[c->base.rank] = what->src + start;
     if (slice.first < slice.last) reduce_views(c, slice.first, targets, 2, slice.last - slice.first, what);
     int status = shared_barrier(c);
     for (int r = 0; r < c->base.size && !status; r++) {
-        struct overlap part = slice_of(end - start, r, c->base.size);
+        struct overlap part = shared_slice(end - start, r, c->base.size);
         if (r != c->base.rank && part.first < part.last)
             memcpy(dst + part.first, (const unsigned char *)c->view[r] + part.first, part.last - part.first);
     }

@@ -240,6 +240,13 @@ static void set_member(struct shared *c, int member, int world_rank) {
     if (world_rank == c->world_rank) c->base.rank = member;
 }
 
+/* Before any member can look: none is in a communicator of that level yet. */
+static void forget_sums(const struct shared *c, int level) {
+    struct control *mine = control_of(c, level, c->world_rank);
+    atomic_store(&mine->begun, 0);
+    atomic_store(&mine->added, 0);
+}
+
 static void use_level(struct shared *c, int level) {
     c->level = level;
     atomic_store(&control_of(c, level, c->world_rank)->first, (uint32_t)c->world[0] + 1);
@@ -261,6 +268,7 @@ int rt_comm_open_shared(struct rt_comm **out, void *segment, int rank, int size,
     struct shared *c = new_shared(segment, symmetric, size, rank, size);
     if (!c) return RT_ERROR_SYSTEM;
     for (int r = 0; r < size; r++) set_member(c, r, r);
+    forget_sums(c, 0);
     use_level(c, 0);
     atomic_store(&c->progress->site, -1);
     count_move(c);
@@ -281,6 +289,7 @@ static struct shared *new_part(struct shared *c, int color, int level) {
     struct shared *part = new_shared(c->segment, c->symmetric, c->world_size, c->world_rank, size);
     if (!part) return NULL;
     part->level = level;
+    forget_sums(part, level);
     for (int r = 0, member = 0; r < c->base.size; r++)
         if ((int)c->control[r]->call.bytes == color) set_member(part, member++, c->world[r]);
     return part;
@@ -339,7 +348,7 @@ void shared_begin_call(struct shared *c, enum rt_operation operation) {
 const char *rt_shared_operation_name(int operation) {
     static const char *const names[RT_OPERATIONS] = {"nothing",        "barrier",    "all-reduce", "all-gather",
                                                      "reduce-scatter", "all-to-all", "broadcast",  "split",
-                                                     "send",           "receive"};
+                                                     "send",           "receive",    "begin of a sum", "end of sums"};
     return operation >= 0 && operation < RT_OPERATIONS ? names[operation] : "?";
 }
 
@@ -347,6 +356,9 @@ static const struct rt_comm_driver shared_driver = {
     .name = "shared",
     .barrier = shared_barrier_call,
     .all_reduce = shared_all_reduce,
+    .sum_begin = shared_sum_begin,
+    .sum_progress = shared_sum_progress,
+    .sum_finish = shared_sum_finish,
     .all_gather = shared_all_gather,
     .reduce_scatter = shared_reduce_scatter,
     .all_to_all = shared_all_to_all,

@@ -22,6 +22,7 @@
 #define RT_SHARED_LEVELS   32                  /* communicators a rank can be in at once */
 #define RT_SHARED_STAGE    ((size_t)128 << 10) /* bytes staged at a time; a slot holds two such pieces */
 #define RT_SHARED_MAX      4096                /* ranks */
+#define RT_SHARED_SUMS     32                  /* of a communicator, begun and not added up (comm_sum.c) */
 #define RT_CACHE_LINE      64
 
 /* What a call of a communicator is. */
@@ -36,6 +37,8 @@ enum rt_operation {
     RT_SPLIT,
     RT_SEND,
     RT_RECEIVE,
+    RT_BEGIN_SUM,
+    RT_FINISH_SUMS,
     RT_OPERATIONS
 };
 

@@ -15,12 +15,19 @@ struct call {
 
 #define NOT_SYMMETRIC UINT64_MAX
 
+/* A sum that a member has begun: where its data lies in its symmetric memory. */
+struct sum {
+    _Atomic uint64_t offset, count, dtype;
+};
+
 /* One per level and rank. A communicator's barrier lies in the block of its member 0. */
 struct control {
     _Alignas(RT_CACHE_LINE) _Atomic uint32_t arrived;
     _Atomic uint32_t first; /* of the rank's own communicator of that level: member 0, as world rank + 1; 0: none */
     _Alignas(RT_CACHE_LINE) _Atomic uint64_t generation;
     _Alignas(RT_CACHE_LINE) struct call call;
+    _Alignas(RT_CACHE_LINE) _Atomic uint64_t begun, added; /* sums, by this member: Note [Sums meanwhile] in comm_sum.c */
+    struct sum sum[RT_SHARED_SUMS];                        /* the latest ones, number n at n % RT_SHARED_SUMS */
 };
 
 /* From one rank to another. Only the sender writes `posted`, only the receiver `taken`: pieces so far. */
@@ -37,6 +44,7 @@ struct shared {
     size_t symmetric; /* bytes per rank, as asked for */
     int world_size, world_rank, level, spins;
     uint64_t sequence;
+    uint64_t begun, added; /* as the rank's own control block says */
     struct control **control; /* by member */
     int *world;               /* world rank by member */
     const void **view;        /* by member: where this call finds the member's data */
@@ -63,6 +71,13 @@ unsigned char *shared_symmetric(const struct shared *c, int member);
 /* Offset of a buffer in the caller's symmetric memory, or NOT_SYMMETRIC. */
 uint64_t shared_offset(const struct shared *c, const void *buffer, size_t bytes);
 
+/* Bytes [first, last) of `bytes` that a member reduces for all: whole cache lines, so that members do not write to the same
+ * one. */
+struct overlap {
+    uint64_t first, last;
+};
+struct overlap shared_slice(uint64_t bytes, int member, int size);
+
 /* Records that a call begins. */
 void shared_begin_call(struct shared *c, enum rt_operation operation);
 
@@ -78,5 +93,10 @@ int shared_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root);
 int shared_send(struct rt_comm *comm, const void *src, size_t bytes, int to);
 int shared_receive(struct rt_comm *comm, void *dst, size_t bytes, int from);
 int shared_barrier_call(struct rt_comm *comm);
+
+/* Sums in the background, in comm_sum.c. */
+int shared_sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype);
+int shared_sum_progress(struct rt_comm *comm);
+int shared_sum_finish(struct rt_comm *comm);
 
 #endif

@@ -24,6 +24,13 @@ enum rt_code {
     RT_CODE_INPUT = 915,
 };
 
+/* Gradients that are complete, the sum of which has not begun. */
+struct rt_bucket {
+    unsigned char *first;
+    size_t bytes;
+    enum rt_dtype dtype;
+};
+
 struct rt_private {
     char error[512];
     int code; /* enum rt_code of that error */
@@ -38,6 +45,9 @@ struct rt_private {
     double norm;            /* of the gradients of the last update */
     int64_t passes;         /* forward, in training, since gradients were zero */
     bool reduced;           /* gradients were, since the last backward */
+    bool last;              /* the backward phase under way is, or may be, the last before that */
+    bool overlaps;          /* sums over units begin in it */
+    struct rt_bucket bucket;
     struct rt_reduce_hooks hooks;
     int64_t trained;        /* training steps begun */
     int64_t micro_batches;  /* that these have had, of all units */
@@ -76,6 +86,12 @@ int rt_end_step(struct rt *rt, int threads, int status);
 /* The forward phase over the caller's inputs, and output ports [first, first + n) to the caller's memory. */
 int rt_run_forward(struct rt *rt, const void *const *inputs);
 void rt_give_outputs(const struct rt *rt, int first, int n, void *const *outputs);
+
+/* Before a backward phase: whether it is the last before gradients are reduced, as far as is known. */
+void rt_backward_begins(struct rt *rt, bool last, bool known);
+
+/* Waits for sums over units that have begun. */
+int rt_end_unit_sums(struct rt *rt);
 
 /* Gradients are neither scaled nor clipped but as the program says. */
 void rt_reset_gradients(struct rt *rt);

@@ -123,12 +123,6 @@ int rt_receive(struct rt *rt, int site, int axis, void *dst, int64_t bytes, int 
     return rt_leave_site(rt, comm, comm->driver->receive(comm, dst, (size_t)bytes, comm->rank + distance));
 }
 
-int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count) {
-    struct rt_comm *comm = rt->units;
-    rt_at(rt, rt->site);
-    return rt_leave_site(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, RT_SUM));
-}
-
 int rt_broadcast(struct rt *rt, int site, int axis, void *dst, const void *src, int64_t bytes, int root) {
     struct rt_comm *comm = rt_enter_site(rt, site, axis);
     if (comm->rank == root) memcpy(dst, src, (size_t)bytes);

@@ -139,6 +139,7 @@ static int open_controls(struct rt *rt) {
     private->given = calloc((size_t)ports + RT_CONTROLS, sizeof *private->given);
     if (!private->given) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
     for (int c = 0; c < RT_CONTROLS; c++) private->given[ports + c] = &private->control[c];
+    private->last = true;
     if (training) {
         private->lr = training->lr;
         private->accumulate = training->accumulate;

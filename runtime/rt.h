@@ -15,7 +15,7 @@
 #include "base/schedule.h"
 #include "comm.h"
 
-#define RT_FORMAT    4 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
+#define RT_FORMAT    5 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
 #define RT_MAX_NDIM  8
 #define RT_MAX_AXES  4
 #define RT_ALIGNMENT 64 /* of every arena and of every offset in it */
@@ -130,6 +130,7 @@ struct rt_training {
     int metrics;    /* of enum rt_metric, how many the program has: RT_SKIPPED where steps may be skipped .. */
     int seeds;      /* gradients of outputs, which are given; 0: output 0 is the loss. Ports behind the inputs */
     int gradients;  /* of inputs, which a program without a loss gives. Ports behind the outputs */
+    int64_t bucket_bytes;  /* of gradients, whose sum over the units begins while backward goes on; 0: none does */
     double clip_grad_norm; /* 0: none */
     double lr;             /* as the schedule has not changed it */
     struct rt_schedule schedule;
@@ -355,9 +356,12 @@ int rt_halo_exchange(struct rt *rt, int site, int axis, void *dst, const void *s
  * before), or from the rank at place `root` to all (whose own dst is a copy of its src; the others' src is not read). */
 int rt_send(struct rt *rt, int site, int axis, const void *src, int64_t bytes, int distance);
 int rt_receive(struct rt *rt, int site, int axis, void *dst, int64_t bytes, int distance);
-/* The sum over the units, in their order. */
-int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
 int rt_broadcast(struct rt *rt, int site, int axis, void *dst, const void *src, int64_t bytes, int root);
+
+/* The sum over the units, in their order, of what dst has after rt_unit_sum_start; dst may be src. _start says that the rank's own
+ * value, at src, is complete: dst gets it, and the sum may begin. */
+int rt_unit_sum_start(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
+int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
 
 /* A kernel met data that no plan can foresee (an index out of range): records the text and stops the step. */
 int rt_fail(struct rt *rt, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -83,10 +83,14 @@ static int check_trains(struct rt *rt) {
 
 /* Phases */
 
-static void zero_gradients(struct rt *rt) {
+/* Sums that have begun end, though nobody wants them. */
+static int zero_gradients(struct rt *rt) {
+    RT_TRY(rt_end_unit_sums(rt));
+    rt->private->overlaps = false;
     memset(rt->arena[RT_GRADIENTS], 0, rt->class->bytes[RT_GRADIENTS]);
     rt->private->passes = 0;
     rt_reset_gradients(rt);
+    return RT_OK;
 }
 
 /* What the forward phase of the rank's next micro-batch in the step is told. */
@@ -110,7 +114,7 @@ static int count_real(struct rt *rt, const unsigned char *is_dummy) {
 static int run_gradients(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                          const struct rt_scale *scale, double *losses) {
     double *control = rt->private->control;
-    zero_gradients(rt);
+    RT_TRY(zero_gradients(rt));
     RT_TRY(count_real(rt, is_dummy));
     for (int j = 0; j < rt->private->accumulate; j++) {
         control[RT_REAL] = !is_dummy || !is_dummy[j];
@@ -118,6 +122,7 @@ static int run_gradients(struct rt *rt, const void *const *const *samples, const
         RT_TRY(rt_run_forward(rt, samples[j]));
         const double loss = control[RT_REAL] > 0 ? rt_loss(rt) : 0;
         control[RT_SEED] = scale ? scale->factor(scale->context, j, loss) : 1;
+        rt_backward_begins(rt, j == rt->private->accumulate - 1, true);
         RT_TRY(rt->class->backward(rt));
         if (losses) losses[j] = loss;
     }
@@ -131,6 +136,7 @@ static int run_reduce(struct rt *rt) {
     if (hooks->before) RT_TRY(hooks->before(hooks->context, rt));
     RT_TRY(rt->class->reduce(rt));
     rt->private->reduced = true;
+    rt->private->overlaps = false;
     return hooks->after ? hooks->after(hooks->context, rt) : RT_OK;
 }
 
@@ -187,6 +193,7 @@ int rt_backward(struct rt *rt, const void *const *output_gradients, void *const 
     const int threads = rt_begin_step(rt);
     for (int i = 0; i < training->seeds; i++) rt->private->given[rt->program->ninputs + i] = output_gradients[i];
     rt->private->reduced = false;
+    rt_backward_begins(rt, true, false);
     int status = rt->class->backward(rt);
     if (!status && input_gradients)
         rt_give_outputs(rt, rt->program->noutputs, training->gradients, input_gradients);
@@ -197,8 +204,7 @@ int rt_backward(struct rt *rt, const void *const *output_gradients, void *const 
 
 int rt_zero_grad(struct rt *rt) {
     RT_TRY(check_trains(rt));
-    zero_gradients(rt);
-    return RT_OK;
+    return zero_gradients(rt);
 }
 
 int rt_sync_shard_grad(struct rt *rt) {

@@ -155,6 +155,12 @@ static bool same_traffic(const struct rt_json *left, const struct rt_json *right
            !strcmp(show_text(rt_json_member(left, "kind"), arena), show_text(rt_json_member(right, "kind"), arena));
 }
 
+/* Sums over units that go on during the backward phase. */
+static void put_buckets(struct strbuf *out, const struct rt_json *item) {
+    const int64_t n = integer(item, "buckets");
+    if (n) strbuf_printf(out, ", during backward, in %" PRId64 " bucket%s", n, n == 1 ? "" : "s");
+}
+
 /* What several groups do alike is one line. */
 static void put_communication(struct strbuf *out, const struct compiled *compiled) {
     const struct rt_json *item = elements(rt_json_member(compiled->root, "communication"));
@@ -169,6 +175,7 @@ static void put_communication(struct strbuf *out, const struct compiled *compile
                       units_bytes(integer(item, "bytes")).text,
                       show_ranks(rt_json_member(item, "group"), out->arena));
         if (others) strbuf_printf(out, ", and %d more group%s", others, others == 1 ? "" : "s");
+        put_buckets(out, item);
         strbuf_putc(out, '\n');
     }
 }

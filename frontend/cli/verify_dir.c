@@ -117,15 +117,17 @@ static int read_training(struct check *c) {
                *schedule = rt_json_text(rt_json_member(training, "lr_schedule")),
                *amp = rt_json_text(rt_json_member(training, "amp"));
     const struct rt_json *clip = rt_json_member(training, "clip_grad_norm");
-    int64_t accumulate, units;
+    int64_t accumulate, units, bucket_bytes;
     if (!c->graph->train || !training) return 0;
     if (!optimizer || !schedule || !amp || !clip ||
         !rt_json_int(rt_json_member(training, "accumulate"), &accumulate) ||
         !rt_json_int(rt_json_member(training, "units"), &units) || accumulate < 1 || units < 1 ||
+        !rt_json_int(rt_json_member(training, "bucket_bytes"), &bucket_bytes) || bucket_bytes < 0 ||
         !rt_json_real(clip, &c->training.clip_grad_norm))
         return incomplete_training(c);
     c->training.accumulate = (int)accumulate;
     c->training.units = (int)units;
+    c->training.bucket_bytes = bucket_bytes;
     c->training.lr_schedule = schedule;
     if (optimizer_parse(&c->training.optimizer, optimizer, c->arena, c->diags) < 0 ||
         schedule_parse(&c->training.schedule, schedule, c->arena, c->diags) < 0 ||

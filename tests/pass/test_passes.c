@@ -77,6 +77,7 @@ PASS_TEST(amp)
 PASS_TEST(widen)
 PASS_TEST(fuse_elementwise)
 PASS_TEST(pack)
+PASS_TEST(overlap)
 PASS_TEST(fuse_epilogue)
 
 static void test_recognise_attention(void **state) {
@@ -101,6 +102,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_stage),
         cmocka_unit_test(test_fuse_elementwise),
         cmocka_unit_test(test_pack),
+        cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_fuse_epilogue),
     };
     golden = golden_options(argc, argv);

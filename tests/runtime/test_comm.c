@@ -241,6 +241,37 @@ static int run_instances(struct rank_context *context, instance_fn *function, bo
     return 0;
 }
 
+/* More sums than a transport may keep open, begun by some ranks earlier than by others, and looked after here and there. */
+static int sums_of(struct rank_context *context, enum rt_dtype dtype, size_t count) {
+    struct rt_comm *comm = context->comm;
+    const size_t bytes = count * rt_dtype_bytes(dtype), room = (bytes + 63) / 64 * 64;
+    const int n = count == MOST ? 2 : 70;
+    unsigned char *segment = rt_comm_segment(comm);
+    for (int i = 0; i < n; i++) {
+        memcpy(segment + (size_t)i * room, input[dtype][comm->rank], bytes);
+        if (i % 9 == comm->rank) usleep(100);
+        int status = comm->driver->sum_begin(comm, segment + (size_t)i * room, count, dtype);
+        CHECK(status == RT_OK, "sum %d: status %d (%s)", i, status, comm->why);
+        if (i % 5 == comm->rank) CHECK(comm->driver->sum_progress(comm) == RT_OK);
+    }
+    CHECK(comm->driver->sum_finish(comm) == RT_OK, "%s", comm->why);
+    for (int i = 0; i < n; i++)
+        CHECK(memcmp(segment + (size_t)i * room, expected[dtype][RT_SUM], bytes) == 0, "%s x %zu, sum %d",
+              rt_dtypes[dtype].name, count, i);
+    return 0;
+}
+
+/* Between other calls, which know nothing of them. */
+static int sums_case(struct rank_context *context) {
+    if (!context->comm->driver->sum_begin) return 0;
+    for (int t = 0; t < RT_DTYPE_COUNT; t++)
+        for (size_t s = 0; s < SIZES; s++) {
+            if (sums_of(context, (enum rt_dtype)t, sizes[s])) return 1;
+            CHECK(context->comm->driver->barrier(context->comm) == RT_OK);
+        }
+    return 0;
+}
+
 static int all_reduce_case(struct rank_context *context) {
     return run_instances(context, all_reduce, true);
 }
@@ -420,6 +451,7 @@ struct test_case {
 
 static const struct test_case cases[] = {
     {"all-reduce", all_reduce_case},         {"all-gather", all_gather_case},
+    {"sums", sums_case},
     {"reduce-scatter", reduce_scatter_case}, {"all-to-all", all_to_all_case},
     {"broadcast", broadcast_case},           {"send and receive", ring_case},
     {"split unevenly", split_unevenly_case}, {"split", split_case},

@@ -12,21 +12,14 @@
   pure    --dtype bf16 and fp16, by DESIGN 8 against --dtype f64
   static  a static scale changes f32 by rounding alone; a bf16 run without scaling goes on after skip_if_nonfinite"""
 import argparse
-import json
 import os
 import sys
-import tempfile
 
-from train import HERE, Wrong, call, ranks_of
+from harness import Wrong, call, compile_case, data_of, lines_of, recorded, report, split_plan
 
 PLANS = ["dp@1", "dp@2", "tp:tensor=2@1", "hybrid:tensor=2,data=2@1"]
 MODELS, MICRO_BATCHES = ["gpt2", "llama"], ["1", "4"]
 EPS = {"fp16": 2.0 ** -10, "bf16": 2.0 ** -7}
-
-
-def read(case, name):
-    with open(os.path.join(HERE, case, name)) as file:
-        return json.load(file)
 
 
 class Run:
@@ -36,18 +29,12 @@ class Run:
         self.rankc, self.work = rankc, work
 
     def __call__(self, case, plan, micro_batches, *options, steps=20, optimizer=None):
-        policy, _, units = plan.partition("@")
-        folder, reference = os.path.join(HERE, case), read(case, "reference.json")
         out, log = os.path.join(self.work, "out"), os.path.join(self.work, "log.jsonl")
-        clip = ["--clip-grad-norm", str(reference["clip_grad_norm"])] if reference["clip_grad_norm"] else []
-        call(self.rankc, "compile", os.path.join(folder, "model.onnx"), "-o", out, "-q", "--reuse", "override", "--train",
-             "--pas", policy, "--runtime-ngpus", str(ranks_of(policy) * int(units)), "--optimizer", optimizer or reference["optimizer"],
-             "--accumulate", str(int(micro_batches) // int(units)), *clip, *(options or reference["options"]))
-        call(self.rankc, "verify", out, "-q")
-        data = [word for name in reference["inputs"] for word in ("--data", f"{name}={folder}/{name}.npy")]
-        call(self.rankc, "train", out, *data, "--steps", str(steps), "--log", log, "--threads", "1")
-        with open(log) as lines:
-            return [json.loads(line) for line in lines]
+        accumulate = int(micro_batches) // split_plan(plan)[1]
+        compile_case(self.rankc, case, plan, accumulate, out, options or None, optimizer)
+        call(self.rankc, "train", out, *data_of(case, recorded(case)["inputs"]), "--steps", str(steps), "--log", log, "--threads",
+             "1")
+        return lines_of(log)
 
 
 def column(metrics, key):
@@ -59,20 +46,20 @@ def apart(a, b):
 
 
 def fits(plans, micro_batches):
-    return [plan for plan in plans if int(micro_batches) % int(plan.partition("@")[2]) == 0]
+    return [plan for plan in plans if int(micro_batches) % split_plan(plan)[1] == 0]
 
 
 def check_bf16(run, plans):
     worst = 0
     for case in MODELS:
-        recorded, halves = read(case, "reference.json")["steps"], read(case, "amp.json")
-        theirs_of = {key: max(apart(halves[count]["bf16"][key], recorded[count]["f32"][key]) for count in MICRO_BATCHES)
+        steps, halves = recorded(case)["steps"], recorded(case, "amp.json")
+        theirs_of = {key: max(apart(halves[count]["bf16"][key], steps[count]["f32"][key]) for count in MICRO_BATCHES)
                      for key in ("loss", "grad_norm")}
         for count in MICRO_BATCHES:
             for plan in fits(plans, count):
                 metrics = run(case, plan, count, "--amp", "bf16")
                 for key, theirs in theirs_of.items():
-                    ours = apart(column(metrics, key), recorded[count]["f32"][key])
+                    ours = apart(column(metrics, key), steps[count]["f32"][key])
                     worst = max(worst, ours / theirs)
                     if not ours <= 2 * theirs:
                         raise Wrong(f"{case} {plan}, {count} micro-batches: {key} differs by {ours:g}, autocast's by {theirs:g}")
@@ -82,8 +69,8 @@ def check_bf16(run, plans):
 def check_fp16(run, plans):
     worst = 0
     for case in MODELS:
-        recorded = read(case, "reference.json")["steps"]
-        for count, runs in ((count, recorded[count]) for count in MICRO_BATCHES):
+        steps = recorded(case)["steps"]
+        for count, runs in ((count, steps[count]) for count in MICRO_BATCHES):
             one = run(case, "dp@1", count, "--amp", "fp16:init_scale=256,growth_interval=4")
             if column(one, "loss_scale") != [256.0 * 2 ** (step // 4) for step in range(len(one))] or any(column(one, "skipped")):
                 raise Wrong(f"{case}: scales {column(one, 'loss_scale')}")
@@ -101,7 +88,7 @@ def check_fp16(run, plans):
 
 
 def check_scaled(run, plans):
-    for count, expected in read("mlp_scaled", "reference.json")["steps"].items():
+    for count, expected in recorded("mlp_scaled")["steps"].items():
         for plan in fits(plans, count):
             metrics = run("mlp_scaled", plan, count)
             for key in ("loss_scale", "skipped"):
@@ -132,7 +119,7 @@ def check_pure(run, plans):
 
 
 def check_static(run, plans):
-    expected = read("mlp", "reference.json")["steps"]["4"]["f64"]
+    expected = recorded("mlp")["steps"]["4"]["f64"]
     for plan in plans:
         metrics = run("mlp", plan, "4", "--amp", "fp16:loss_scale=256,deny=*")
         for key in ("loss", "grad_norm"):
@@ -140,7 +127,7 @@ def check_static(run, plans):
                 raise Wrong(f"{plan}: {key} {column(metrics, key)}")
         if set(column(metrics, "loss_scale")) != {256.0}:
             raise Wrong(f"{plan}: scales {column(metrics, 'loss_scale')}")
-    expected = read("mlp_scaled", "reference.json")["steps"]["1"]
+    expected = recorded("mlp_scaled")["steps"]["1"]
     metrics = run("mlp_scaled", "dp@1", "1", "--amp", "bf16:skip_if_nonfinite,deny=*")
     if column(metrics, "skipped") != expected["skipped"] or "loss_scale" in metrics[0]:
         raise Wrong(f"skipped {column(metrics, 'skipped')}")
@@ -156,15 +143,8 @@ def main():
     parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
     parser.add_argument("checks", nargs="*", default=list(CHECKS))
     options = parser.parse_args()
-    failed = 0
-    for name in options.checks:
-        with tempfile.TemporaryDirectory(prefix="rankc-amp-") as work:
-            try:
-                print(f"{name}: {CHECKS[name](Run(options.rankc, work), options.plans.split(';'))}", flush=True)
-            except Wrong as wrong:
-                failed += 1
-                print(f"{name}: FAILED: {wrong}", flush=True)
-    return failed > 0
+    plans = options.plans.split(";")
+    return report((name, lambda work, name=name: CHECKS[name](Run(options.rankc, work), plans)) for name in options.checks)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ error of the first output. A step of plain gradient descent with rate r lowers i
 gradient, the norm of which the step reports: so twice the slope of a step half as long less that of the step is |g|^2, but
 for terms of r^2. The step lowers the loss by a millionth, so these, and rounding, are below 1e-9; the bound is 1e-6."""
 import argparse
+import functools
 import glob
-import json
 import os
-import subprocess
 import sys
-import tempfile
+
+from harness import Wrong, call, lines_of, report
 
 try:
     import numpy as np
@@ -22,16 +22,6 @@ except ImportError as missing:
     sys.exit(77)
 
 STEP, BOUND = 1e-6, 1e-6
-
-
-class Wrong(Exception):
-    pass
-
-
-def call(*command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    if done.returncode:
-        raise Wrong(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
 
 
 def compile_model(rankc, model, plan, work):
@@ -54,8 +44,7 @@ def step(rankc, work, data, rate):
     log = os.path.join(work, "log.jsonl")
     call(rankc, "train", os.path.join(work, "out"), *data, "--steps", "2", "--lr", repr(rate), "--log", log, "--threads", "1",
          "--kernels", "reference")
-    with open(log) as lines:
-        first, second = (json.loads(line) for line in lines)
+    first, second = lines_of(log)
     return first["loss"], first["grad_norm"], first["loss"] - second["loss"]
 
 
@@ -67,7 +56,7 @@ def check(rankc, model, plan, work):
     difference = abs(2 * half - whole - norm ** 2) / norm ** 2
     if not difference <= BOUND:
         raise Wrong(f"|g|^2 is {norm ** 2}, the slope {2 * half - whole}")
-    return difference
+    return f"{difference:.1e}"
 
 
 def main():
@@ -76,17 +65,8 @@ def main():
     parser.add_argument("--plans", default="dp;tp:tensor=2;data:data=2", help="separated by semicolons")
     parser.add_argument("models", metavar="MODEL_DIR", nargs="+")
     options = parser.parse_args()
-    failed = 0
-    for model in options.models:
-        for plan in options.plans.split(";"):
-            with tempfile.TemporaryDirectory(prefix="rankc-descent-") as work:
-                try:
-                    said = f"{check(options.rankc, model, plan, work):.1e}"
-                except Wrong as wrong:
-                    failed += 1
-                    said = f"FAILED: {wrong}"
-                print(f"{os.path.basename(model.rstrip('/'))} {plan}: {said}", flush=True)
-    return failed > 0
+    return report((f"{os.path.basename(model.rstrip('/'))} {plan}", functools.partial(check, options.rankc, model, plan))
+                  for model in options.models for plan in options.plans.split(";"))
 
 
 if __name__ == "__main__":

@@ -7,11 +7,10 @@ Models whose training algorithm has Momentum or Adagrad of ai.onnx.preview.train
 losses are those of the pseudo code in the operators' documentation, here in NumPy and f64. What is not exactly an optimizer of
 rankc's is refused by name. Weights are stored as float_data, as onnx.helper does."""
 import argparse
-import json
-import os
-import subprocess
+import functools
 import sys
-import tempfile
+
+from harness import call, expect, lines_of, report
 
 try:
     import numpy as np
@@ -85,10 +84,6 @@ def expected(w, x, t, update, attributes):
     return losses
 
 
-def call(*command):
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-
 def trains(rankc, name, work):
     op, attributes, update = TRAINED[name]
     random = np.random.default_rng(5)
@@ -99,38 +94,29 @@ def trains(rankc, name, work):
     for command in ([rankc, "compile", f"{work}/model.onnx", "-o", f"{work}/out", "-q", "--train"],
                     [rankc, "train", f"{work}/out", "--data", f"x={work}/x.npy", "--data", f"t={work}/t.npy", "--steps", str(STEPS),
                      "--log", f"{work}/log"]):
-        done = call(*command)
-        if done.returncode:
-            return done.stderr.strip()
-    with open(f"{work}/log") as lines:
-        losses = [json.loads(line)["loss"] for line in lines]
+        call(*command)
+    losses = [line["loss"] for line in lines_of(f"{work}/log")]
     wanted = expected(w, x.astype("f8"), t.astype("f8"), update, attributes)
     worst = max(abs(a - b) / b for a, b in zip(losses, wanted))
-    return None if len(losses) == STEPS and worst <= BOUND else f"losses {losses}, expected {wanted}"
+    expect(len(losses) == STEPS and worst <= BOUND, f"losses {losses}, expected {wanted}")
+    return "ok"
 
 
 def refuses(rankc, name, work):
     op, attributes, differentiated, text = REFUSED[name]
     write_model(f"{work}/model.onnx", np.ones((3, 2), "f4"), op, dict(attributes), differentiated)
-    done = call(rankc, "plan", f"{work}/model.onnx", "--train")
-    if done.returncode != 4 or text not in done.stderr:
-        return f"exit {done.returncode}: {done.stderr.strip()}"
-    told = call(rankc, "plan", f"{work}/model.onnx", "--train", "--optimizer", "sgd")
-    return told.stderr.strip() if told.returncode else None
+    said = call(rankc, "plan", f"{work}/model.onnx", "--train", status=4).stderr
+    expect(text in said, said.strip())
+    call(rankc, "plan", f"{work}/model.onnx", "--train", "--optimizer", "sgd")
+    return "ok"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     options = parser.parse_args()
-    failed = 0
-    for check, names in ((trains, TRAINED), (refuses, REFUSED)):
-        for name in names:
-            with tempfile.TemporaryDirectory(prefix="rankc-info-") as work:
-                wrong = check(options.rankc, name, work)
-            failed += wrong is not None
-            print(f"{check.__name__} {name}: {wrong or 'ok'}", flush=True)
-    return failed > 0
+    return report((f"{check.__name__} {name}", functools.partial(check, options.rankc, name))
+                  for check, names in ((trains, TRAINED), (refuses, REFUSED)) for name in names)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,13 @@
 Each case is a linear layer, or one with a loss of PyTorch's behind it, exported here; it is trained for three steps by SGD
 under several plans. Loss and gradient norm of every step are within 1e-5 of PyTorch's in f64."""
 import argparse
-import json
+import functools
 import os
-import subprocess
 import sys
-import tempfile
 import warnings
+
+import harness
+from harness import Wrong, lines_of, report
 
 try:
     import numpy as np
@@ -123,16 +124,6 @@ OPERATOR_CASES = {
 }
 
 
-class Wrong(Exception):
-    pass
-
-
-def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    if done.returncode:
-        raise Wrong(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
-
-
 def reference(layer, loss, x, labels):
     """Losses and gradient norms of STEPS steps, in f64."""
     module, result = WithLoss(layer, loss).double(), []
@@ -196,19 +187,17 @@ def check(rankc, name, plans, work):
     model, arguments, target, expected = prepare(name, work)
     out, log, worst = os.path.join(work, "out"), os.path.join(work, "log.jsonl"), 0
     for plan in plans:
-        run(rankc, "compile", model, "-o", out, "-q", "--reuse", "override", "--train", "--pas", plan,
+        harness.call(rankc, "compile", model, "-o", out, "-q", "--reuse", "override", "--train", "--pas", plan,
             "--optimizer", f"sgd:lr={RATE}", *arguments)
-        run(rankc, "train", out, "--data", f"x={work}/x.npy", "--data", f"{target}={work}/{target}.npy",
+        harness.call(rankc, "train", out, "--data", f"x={work}/x.npy", "--data", f"{target}={work}/{target}.npy",
             "--steps", str(STEPS), "--log", log, "--threads", "1")
-        with open(log) as lines:
-            metrics = [json.loads(line) for line in lines]
-        for step, (line, values_) in enumerate(zip(metrics, expected)):
+        for step, (line, values_) in enumerate(zip(lines_of(log), expected)):
             for key, value in zip(("loss", "grad_norm"), values_):
                 difference = abs(line[key] - value) / (abs(value) or 1)
                 worst = max(worst, difference)
                 if not difference <= BOUND:
                     raise Wrong(f"{plan}: step {step + 1}: {key} {line[key]}, PyTorch {value}")
-    return worst
+    return f"{worst:.1e}"
 
 
 def check_target_out_of_range(rankc, work):
@@ -218,15 +207,15 @@ def check_target_out_of_range(rankc, work):
     labels[BATCH + 3] = 7
     np.save(f"{work}/{target}.npy", labels)
     for plan in ("dp", "data:data=2"):
-        run(rankc, "compile", model, "-o", f"{work}/out", "-q", "--reuse", "override", "--train", "--pas", plan,
+        harness.call(rankc, "compile", model, "-o", f"{work}/out", "-q", "--reuse", "override", "--train", "--pas", plan,
             "--accumulate", "3", *arguments)
-        done = subprocess.run([rankc, "train", f"{work}/out", "--data", f"x={work}/x.npy", "--data",
-                               f"{target}={work}/{target}.npy"], capture_output=True, text=True, timeout=300)
+        done = harness.call(rankc, "train", f"{work}/out", "--data", f"x={work}/x.npy", "--data",
+                            f"{target}={work}/{target}.npy", status=3)
         expected = ("error[E0382]: target 7 at [3] is outside of the 7 classes",
                     f"step 1 had read samples {BATCH} to {2 * BATCH - 1} of the run, of {STEPS * BATCH} in the data")
-        if done.returncode != 3 or not all(text in done.stderr for text in expected):
-            raise Wrong(f"{plan}: exit {done.returncode}: {done.stderr.strip()}")
-    return 0
+        if not all(text in done.stderr for text in expected):
+            raise Wrong(f"{plan}: {done.stderr.strip()}")
+    return "ok"
 
 
 def main():
@@ -236,19 +225,8 @@ def main():
     parser.add_argument("names", nargs="*", default=[*OPTION_CASES, *OPERATOR_CASES, "out of range"])
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
-    failed = 0
-    for name in options.names:
-        with tempfile.TemporaryDirectory(prefix="rankc-loss-") as work:
-            try:
-                if name == "out of range":
-                    worst = check_target_out_of_range(options.rankc, work)
-                else:
-                    worst = check(options.rankc, name, options.plans.split(";"), work)
-                print(f"{name}: {worst:.1e}", flush=True)
-            except Wrong as wrong:
-                failed += 1
-                print(f"{name}: FAILED: {wrong}", flush=True)
-    return failed > 0
+    plans, special = options.plans.split(";"), {"out of range": functools.partial(check_target_out_of_range, options.rankc)}
+    return report((name, special.get(name) or functools.partial(check, options.rankc, name, plans)) for name in options.names)
 
 
 if __name__ == "__main__":

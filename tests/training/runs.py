@@ -6,28 +6,19 @@
 Each check is a function here. What is resumed gives the very numbers and files of the run that was not stopped."""
 import argparse
 import filecmp
+import functools
 import json
 import math
 import os
 import shutil
 import struct
-import subprocess
 import sys
-import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+from harness import call, data_of, expect, folder_of, lines_of, model_of, recorded, report
+
 PLANS = {"one": ("dp", 1), "dp2": ("dp", 2), "tp2": ("tp:tensor=2", 2), "hybrid": ("hybrid:tensor=2,data=2", 4),
          "tp2dp2": ("tp:tensor=2", 4)}
 ADAMW = ["--optimizer", "adamw:lr=0.01", "--lr-schedule", "cosine:warmup=2,steps=8,min=0.1"]
-
-
-class Wrong(Exception):
-    pass
-
-
-def expect(condition, text):
-    if not condition:
-        raise Wrong(text)
 
 
 class Bench:
@@ -40,33 +31,29 @@ class Bench:
         return os.path.join(self.work, name)
 
     def call(self, *words, env=None, status=0):
-        done = subprocess.run([self.rankc, *words], capture_output=True, text=True, timeout=300,
-                              env={**os.environ, **(env or {})})
-        if status is not None and done.returncode != status:
-            raise Wrong(f"exit {done.returncode}, not {status}: {' '.join(words)}\n{done.stderr.strip()}")
-        return done
+        return call(self.rankc, *words, env=env, status=status)
 
     def compile(self, name, plan="one", case="mlp", options=ADAMW, accumulate=1):
         policy, ranks = PLANS[plan]
-        model = os.path.join(HERE, case, "model.onnx")
-        self.call("compile", model, "-o", self.path(name), "-q", "--train", "--pas", policy, "--runtime-ngpus", str(ranks),
+        self.call("compile", model_of(case), "-o", self.path(name), "-q", "--train", "--pas", policy, "--runtime-ngpus", str(ranks),
                   "--accumulate", str(accumulate), *options)
         return Program(self, name, case)
 
 
 class Program:
     def __init__(self, bench, name, case):
-        self.bench, self.directory = bench, bench.path(name)
-        with open(os.path.join(HERE, case, "reference.json")) as file:
-            self.inputs = json.load(file)["inputs"]
-        self.folder = os.path.join(HERE, case)
+        self.bench, self.directory, self.case = bench, bench.path(name), case
+        self.inputs = recorded(case)["inputs"]
 
     def data(self, option="--data"):
-        return [word for name in self.inputs for word in (option, f"{name}={self.folder}/{name}.npy")]
+        return data_of(self.case, self.inputs, option)
+
+    def show(self):
+        return json.loads(self.bench.call("show", self.directory, "--json").stdout)
 
     def activations(self):
         """Planned bytes of rank 0."""
-        return json.loads(self.bench.call("show", self.directory, "--json").stdout)["ranks"][0]["memory"]["activations"]
+        return self.show()["ranks"][0]["memory"]["activations"]
 
     def train(self, steps, *options, status=0, env=None, data=None):
         """The lines of the log; of a run that fails, what it says."""
@@ -74,10 +61,7 @@ class Program:
         log = self.bench.path(f"{self.bench.logs}.jsonl")
         done = self.bench.call("train", self.directory, *(data or self.data()), "--steps", str(steps), "--log", log,
                                "--threads", "1", *options, status=status, env=env)
-        if status or not os.path.exists(log):
-            return done.stderr
-        with open(log) as lines:
-            return [json.loads(line) for line in lines]
+        return done.stderr if status or not os.path.exists(log) else lines_of(log)
 
 
 def numbers(lines):
@@ -178,21 +162,21 @@ def killed(bench):
         start, directory = bench.path(f"{plan}.ckpt"), bench.path("victim.ckpt")
         program.train(there, "--checkpoint-dir", start, "--checkpoint-every", "2")
         expected = program.train(5, "--checkpoint-dir", bench.path(f"{plan}.whole"))
-        for call in range(1, 200):
+        for moment in range(1, 200):
             shutil.rmtree(directory, ignore_errors=True)
             shutil.copytree(start, directory)
-            env = {"LD_PRELOAD": bench.kill_at, "KILL_AT": str(call), "KILL_BELOW": "victim.ckpt"}
+            env = {"LD_PRELOAD": bench.kill_at, "KILL_AT": str(moment), "KILL_BELOW": "victim.ckpt"}
             options = ["--checkpoint-dir", directory, "--resume", "2", "--comm", comm]
             done = bench.call("train", program.directory, *program.data(), "--steps", "4", "--threads", "1", *options,
                               env=env, status=None)
             if done.returncode == 0:
                 break
-            expect(set(checkpoints(start)) <= set(checkpoints(directory)), f"call {call}: {checkpoints(directory)}")
+            expect(set(checkpoints(start)) <= set(checkpoints(directory)), f"call {moment}: {checkpoints(directory)}")
             lines = program.train(5, "--checkpoint-dir", directory, "--resume", "latest")
-            expect(numbers(lines) == numbers(expected[-len(lines):]), f"call {call}: other numbers")
+            expect(numbers(lines) == numbers(expected[-len(lines):]), f"call {moment}: other numbers")
             equal_folders(bench.path(f"{plan}.whole/step-5"), os.path.join(directory, "step-5"))
             expect(not any(name.startswith(".") for name in checkpoints(directory)), "something is left over")
-        expect(10 < call < 199, f"{call} calls")
+        expect(10 < moment < 199, f"{moment} calls")
 
 
 def damaged(bench):
@@ -288,14 +272,14 @@ def recomputed(bench):
             less = program.activations() < plain.activations()
             expect(less or case != "vit" or way != "full", f"{case}, {plan}: {way} keeps as much")
     for way, text in ("most", "is none of"), ("first:99", "layers"), ("names:nobody", "matches"), ("budget:1", "are kept"):
-        done = bench.call("plan", os.path.join(HERE, "vit", "model.onnx"), "--train", "--recompute", way, status=None)
+        done = bench.call("plan", model_of("vit"), "--train", "--recompute", way, status=None)
         expect(done.returncode in (2, 5) and text in done.stderr, f"{way}: {done.stderr}")
 
 
 def refused(bench):
     """Data and rules that do not fit."""
     program = bench.compile("refused")
-    x, target = (f"{program.folder}/{name}.npy" for name in program.inputs)
+    x, target = (f"{folder_of('mlp')}/{name}.npy" for name in program.inputs)
     rows = open(x, "rb").read()
     short = bench.path("short.npy")
     with open(short, "wb") as file:  # 5 of 14 rows of 13 floats
@@ -306,7 +290,7 @@ def refused(bench):
     expect("an input has no --data" in said, said)
     said = program.train(2, *program.data("--eval-data")[:2], status=2)
     expect("an input has no --eval-data" in said, said)
-    model = os.path.join(HERE, "mlp", "model.onnx")
+    model = model_of("mlp")
     for option, text, status, expected in (
             ("--param", "h.*:lr=1", 2, "no parameter is called 'h.*'"),
             ("--param", "*:rate=1", 2, "'rate=1' is no option of adamw"),
@@ -350,7 +334,24 @@ def initial(bench):
     expect(set(next(values for key, (_, values) in expected.items() if "0.bias" in key)) == {0.5}, "a constant")
 
 
-CHECKS = [resume, parts, killed, damaged, shuffled, evaluated, told, recomputed, initial, refused]
+def overlapped(bench):
+    """Reduced while backward goes on, in buckets of any size, gradients have the bits they have when reduced after it; and those of
+    one rank that has the micro-batches of both units."""
+    for case, plan, one in ("gpt2", "dp2", "one"), ("mlp", "tp2dp2", "tp2"):
+        after = bench.compile(f"{case}-after", plan, case, options=[*ADAMW, "--use-async-reducer", "0"])
+        expected = numbers(after.train(4))
+        alone = bench.compile(f"{case}-alone", one, case, accumulate=2)
+        expect(numbers(alone.train(4)) == expected, f"{case}: one unit gives other numbers")
+        for cap, several in ("0.001", True), ("25", False):
+            program = bench.compile(f"{case}-{cap}", plan, case, options=[*ADAMW, "--reducer-bucket-cap-mb", cap])
+            expect(numbers(program.train(4)) == expected, f"{case}, {cap} MB: other numbers")
+            buckets = [item["buckets"] for item in program.show()["communication"] if item["kind"] == "unit_sum"]
+            expect(buckets and all((n > 1) == several for n in buckets), f"{case}, {cap} MB: {buckets} buckets")
+    for option, value in ("--reducer-bucket-cap-mb", "0"), ("--use-async-reducer", "2"):
+        bench.call("plan", model_of("mlp"), "--train", option, value, status=2)
+
+
+CHECKS = [resume, parts, killed, damaged, shuffled, evaluated, told, recomputed, initial, overlapped, refused]
 
 
 def main():
@@ -359,18 +360,11 @@ def main():
     parser.add_argument("--kill-at")
     parser.add_argument("names", nargs="*", default=[check.__name__ for check in CHECKS])
     options = parser.parse_args()
-    failed = 0
-    for check in CHECKS:
-        if check.__name__ not in options.names:
-            continue
-        with tempfile.TemporaryDirectory(prefix="rankc-runs-") as work:
-            try:
-                check(Bench(options.rankc, options.kill_at, work))
-                print(f"{check.__name__}: ok", flush=True)
-            except Wrong as wrong:
-                failed += 1
-                print(f"{check.__name__}: FAILED: {wrong}", flush=True)
-    return failed > 0
+
+    def run(check, work):
+        check(Bench(options.rankc, options.kill_at, work))
+        return "ok"
+    return report((check.__name__, functools.partial(run, check)) for check in CHECKS if check.__name__ in options.names)
 
 
 if __name__ == "__main__":

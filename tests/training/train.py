@@ -7,15 +7,15 @@ Losses, gradient norms and learning rates are within 1e-5 of PyTorch's in f64 at
 verify` proves. So is the loss in evaluation after the last step, and so are running statistics, where the case has them and
 there is one unit: others have statistics of their own. A plan is "policy@units"; each unit has 1 or 4 micro-batches a step."""
 import argparse
+import functools
 import glob
 import json
 import os
 import struct
-import subprocess
 import sys
-import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+from harness import Wrong, call, compile_case, data_of, lines_of, recorded, report, split_plan
+
 CASES = ["mlp", "mlp_nesterov", "mlp_adagrad", "mlp_cosine", "mlp_linear", "mlp_annealed", "mlp_dropout", "cnn", "cnn_bn",
          "cnn_bn_13", "vit", "gpt2", "llama"]
 PLANS = ["dp@1", "dp@2", "dp@3", "tp:tensor=2@1", "tp:tensor=4@1", "data:data=2@1",
@@ -23,38 +23,16 @@ PLANS = ["dp@1", "dp@2", "dp@3", "tp:tensor=2@1", "tp:tensor=4@1", "data:data=2@
 ACCUMULATE, BOUND = (1, 4), 1e-5
 
 
-class Wrong(Exception):
-    pass
-
-
-def call(*command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    if done.returncode:
-        raise Wrong(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
-
-
-def ranks_of(policy):
-    product = 1
-    for axis in policy.partition(":")[2].split(","):
-        product *= int(axis.partition("=")[2] or 1)
-    return product
-
-
-def train(rankc, case, policy, units, accumulate, reference, work):
-    folder, out, log = os.path.join(HERE, case), os.path.join(work, "out"), os.path.join(work, "log.jsonl")
-    clip = ["--clip-grad-norm", str(reference["clip_grad_norm"])] if reference["clip_grad_norm"] else []
-    call(rankc, "compile", os.path.join(folder, "model.onnx"), "-o", out, "-q", "--reuse", "override", "--train", "--pas", policy,
-         "--runtime-ngpus", str(ranks_of(policy) * units), "--optimizer", reference["optimizer"],
-         "--accumulate", str(accumulate), *clip, *reference["options"])
-    call(rankc, "verify", out, "-q")
-    data = [word for name in reference["inputs"] for word in ("--data", f"{name}={folder}/{name}.npy")]
+def train(rankc, case, plan, accumulate, reference, work):
+    out, log = os.path.join(work, "out"), os.path.join(work, "log.jsonl")
+    compile_case(rankc, case, plan, accumulate, out)
+    data = data_of(case, reference["inputs"])
     steps = len(next(iter(reference["steps"].values()))["f32"]["loss"])
     if "eval_loss" in next(iter(reference["steps"].values()))["f64"]:
-        data += [word for name in reference["inputs"] for word in ("--eval-data", f"{name}={folder}/{name}.npy")]
+        data += data_of(case, reference["inputs"], "--eval-data")
         data += ["--eval-every", str(steps), "--checkpoint-dir", os.path.join(work, f"checkpoints{accumulate}")]
     call(rankc, "train", out, *data, "--steps", str(steps), "--log", log, "--threads", "1")
-    with open(log) as lines:
-        return [json.loads(line) for line in lines]
+    return lines_of(log)
 
 
 def tensors_of(path):
@@ -95,20 +73,17 @@ def differences(metrics, expected, whole, tensors):
 
 def check(rankc, case, plan, work):
     """Largest relative difference of any step."""
-    with open(os.path.join(HERE, case, "reference.json")) as file:
-        reference = json.load(file)
-    policy, _, units = plan.partition("@")
-    worst = 0
+    reference, (_, units), worst = recorded(case), split_plan(plan), 0
     for accumulate in ACCUMULATE:
-        micro_batches = int(units) * accumulate
+        micro_batches = units * accumulate
         expected = reference["steps"][str(micro_batches)]["f64"]
-        metrics = train(rankc, case, policy, int(units), accumulate, reference, work)
-        for name, ours, value, scale in differences(metrics, expected, units == "1", kept(work, accumulate)):
+        metrics = train(rankc, case, plan, accumulate, reference, work)
+        for name, ours, value, scale in differences(metrics, expected, units == 1, kept(work, accumulate)):
             difference = abs(ours - value) / (abs(scale) or 1)
             worst = max(worst, difference)
             if not difference <= BOUND:
                 raise Wrong(f"{micro_batches} micro-batches: {name} {ours}, PyTorch {value}")
-    return worst
+    return f"{worst:.1e}"
 
 
 def main():
@@ -117,16 +92,8 @@ def main():
     parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
     parser.add_argument("cases", nargs="*", default=CASES)
     options = parser.parse_args()
-    failed = 0
-    for case in options.cases:
-        for plan in options.plans.split(";"):
-            with tempfile.TemporaryDirectory(prefix="rankc-train-") as work:
-                try:
-                    print(f"{case} {plan}: {check(options.rankc, case, plan, work):.1e}", flush=True)
-                except Wrong as wrong:
-                    failed += 1
-                    print(f"{case} {plan}: FAILED: {wrong}", flush=True)
-    return failed > 0
+    return report((f"{case} {plan}", functools.partial(check, options.rankc, case, plan))
+                  for case in options.cases for plan in options.plans.split(";"))
 
 
 if __name__ == "__main__":

@@ -394,4 +394,5 @@ REFERENCE = {
     "Dropout": dropout,
     "Detach": lambda x, a: x,
     "UnitSum": lambda x, a: x,  # of one unit
+    "UnitSumStart": lambda x, a: x,
 }
