@@ -17,7 +17,7 @@
 #include "c/epilogue.h"
 
 /* y(m,n) = a(m,k) b(k,n) on one thread; trans_a: a is stored as (k,m); trans_b: b is stored as (n,k). *_row is the
- * distance between stored rows in elements. m, n >= 1; k >= 0. Needs some ten KB of stack, the library 100 KB more.
+ * distance between stored rows in elements. m, n >= 1; k >= 0. Needs some ten KB of stack, the library 500 KB more.
  */
 #define RT_DECLARE_GEMM(T, s)                                                                                      \
     void rt_gemm_reference_##s(T *y, int64_t y_row, const T *a, int64_t a_row, int trans_a, const T *b,            \
@@ -49,13 +49,22 @@ struct rt_packed_product {
     const struct rt_epilogue *epilogue;
 };
 
-/* Computes a block of the product on one thread; it begins at a panel, and is not empty. One row per instruction set, the
- * best first: all with fused multiply-adds (Note [Products with panels]) but for the last, which gives the reference's
- * bits and is always there (is_present is NULL). Needs 20 KB of stack. */
+/* y(m,n) = a(m,k) b(k,n), b stored as (n,k), not packed. *_row as above. m, k, n >= 1. */
+struct rt_turned_product {
+    float *y;
+    const float *a, *b;
+    int64_t y_row, a_row, b_row, m, k, n;
+};
+
+/* multiply computes a block of the product on one thread; it begins at a panel, and is not empty. One row per instruction set,
+ * the best first: all with fused multiply-adds (Note [Products with panels]) but for the last, which gives the reference's
+ * bits and is always there (is_present is NULL). Needs 20 KB of stack. multiply_turned sums
+ * as the library does, in blocks of k (Note [Products and cuts]), on one thread; NULL: the row has none. Needs 500 KB of stack. */
 struct rt_gemm_packed {
     const char *name;
     int (*is_present)(void);
     void (*multiply)(const struct rt_packed_product *product, struct rt_block block);
+    void (*multiply_turned)(const struct rt_turned_product *product);
 };
 extern const struct rt_gemm_packed rt_gemm_packed[];
 

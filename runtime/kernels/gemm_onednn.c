@@ -12,6 +12,9 @@
 #define GEMM_NARROW 32   /* most columns of a right side that is copied whole */
 #define GEMM_ROWS   256  /* rows of a narrow result at a time */
 #define GEMM_VECTOR 1024 /* columns of a single row at a time */
+#define GEMM_APART  1024 /* elements: rows of b at multiples of this fall on the same places of a cache */
+#define GEMM_COPIED 256  /* columns of such a b that are copied at a time .. */
+#define GEMM_WORTH  16   /* .. if so many rows of y are to be made with them; where a is transposed it did not help */
 
 int rt_gemm_library_present(void) {
     return 1;
@@ -56,8 +59,24 @@ static int64_t depth_at(int64_t k0, int64_t k) {
     return k - k0 < GEMM_K ? k - k0 : GEMM_K;
 }
 
+/* The same with rows of b moved to where they do not push each other out of the cache. */
+static int copied(float *y, int64_t y_row, struct left a, const float *b, int64_t b_row, int64_t m, int64_t k, int64_t n) {
+    float right[GEMM_K * (GEMM_COPIED + 17)];
+    for (int64_t j = 0, width; j < n; j += width) {
+        width = n - j <= GEMM_COPIED + 1 ? n - j : GEMM_COPIED; /* never a single column */
+        for (int64_t k0 = 0; k0 < k; k0 += GEMM_K) {
+            int64_t depth = depth_at(k0, k), row = width + 16;
+            for (int64_t p = 0; p < depth; p++)
+                memcpy(right + p * row, b + (k0 + p) * b_row + j, (size_t)width * sizeof *b);
+            if (product(y + j, y_row, left_at(a, 0, k0), right, row, m, depth, width, k0)) return -1;
+        }
+    }
+    return 0;
+}
+
 static int plain(float *y, int64_t y_row, struct left a, const float *b, int64_t b_row, int64_t m, int64_t k,
                  int64_t n) {
+    if (b_row % GEMM_APART == 0 && m >= GEMM_WORTH && !a.trans) return copied(y, y_row, a, b, b_row, m, k, n);
     for (int64_t k0 = 0; k0 < k; k0 += GEMM_K)
         if (product(y, y_row, left_at(a, 0, k0), b + k0 * b_row, b_row, m, depth_at(k0, k), n, k0)) return -1;
     return 0;
@@ -92,9 +111,16 @@ static int narrow(float *y, int64_t y_m, int64_t y_n, struct left a, const float
     return 0;
 }
 
-/* b(n,k), transposed block by block. n >= 2. */
+/* b(n,k), transposed block by block. n >= 2. With panels, where the processor has instructions for these, the same sums are
+ * made in much larger blocks; on other processors than those of Note [Products and cuts] they may differ in the last bit. */
 static int transposed(float *y, int64_t y_row, struct left a, const float *b, int64_t b_row, int64_t m, int64_t k,
                       int64_t n) {
+    const struct rt_gemm_packed *set = rt_gemm_packed_choose(0);
+    const struct rt_turned_product turned = {y, a.data, b, y_row, a.row, b_row, m, k, n};
+    if (!a.trans && set->multiply_turned) {
+        set->multiply_turned(&turned);
+        return 0;
+    }
     float right[GEMM_K * (GEMM_N + 1)];
     for (int64_t j = 0, width; j < n; j += width) {
         width = n - j <= GEMM_N + 1 ? n - j : GEMM_N;

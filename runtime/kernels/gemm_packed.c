@@ -11,22 +11,25 @@
  * A block of b, DEPTH rows of CHUNK columns, stays in the second-level cache while all rows of a pass by, ROWS at a
  * time: these are copied side by side, at a distance that no cache maps to few places, since rows of 12 KiB would push
  * each other out. While a block is worked on, the next one is fetched a few lines at a time: weights come from memory
- * in every step. */
+ * in every step. What is not stored in panels is packed block by block
+ * of RT_GEMM_DEPTH rows, each of which is summed up alone, as the library does. */
 #define DEPTH    256
 #define CHUNK    256
-#define LEFT_ROW (DEPTH + 16) /* elements from one copied row of a to the next */
+#define LEFT_ROW (RT_GEMM_DEPTH + 16) /* elements from one copied row of a to the next */
 #define FETCH    4            /* rows of b for each line that is fetched ahead */
 #define LINE     16           /* elements of a cache line */
+#define TURNED   64           /* rows of a panel that are transposed at a time */
 
 #define PASTE_(a, b) a##b
 #define PASTE(a, b)  PASTE_(a, b)
 
-/* y(rows,width) = a(rows,depth) b(depth,width), added to y unless `first`; meanwhile what is at `ahead` is fetched. */
+/* y(rows,width) = a(rows,depth) b(depth,width), added to y unless `first`: y is where the sum begins, or it `adds` what is summed
+ * up from 0. Meanwhile what is at `ahead` is fetched. */
 struct tile {
     float *y;
     const float *a, *b, *ahead; /* rows of a are LEFT_ROW apart, those of b RT_PANEL */
     int64_t y_row, depth;
-    int first;
+    int first, adds;
 };
 
 static inline int64_t smaller(int64_t a, int64_t b) {
@@ -48,6 +51,43 @@ static inline void finish(const struct rt_packed_product *product, struct rt_blo
     if (product->epilogue) product->epilogue->apply(product->y, product->epilogue->x, block);
 }
 
+typedef float quad __attribute__((vector_size(16)));
+typedef int32_t order __attribute__((vector_size(16)));
+
+static inline quad load_quad(const float *from) {
+    quad q;
+    memcpy(&q, from, sizeof q);
+    return q;
+}
+
+/* to[i][c] = from[c][i] for i and c < 4. */
+static inline void turn_quads(float *to, const float *from, int64_t from_row) {
+    const quad a = load_quad(from), b = load_quad(from + from_row), c = load_quad(from + 2 * from_row),
+               d = load_quad(from + 3 * from_row);
+    const quad ab_low = __builtin_shuffle(a, b, (order){0, 4, 1, 5}), ab_high = __builtin_shuffle(a, b, (order){2, 6, 3, 7}),
+               cd_low = __builtin_shuffle(c, d, (order){0, 4, 1, 5}), cd_high = __builtin_shuffle(c, d, (order){2, 6, 3, 7});
+    const quad rows[] = {__builtin_shuffle(ab_low, cd_low, (order){0, 1, 4, 5}),
+                         __builtin_shuffle(ab_low, cd_low, (order){2, 3, 6, 7}),
+                         __builtin_shuffle(ab_high, cd_high, (order){0, 1, 4, 5}),
+                         __builtin_shuffle(ab_high, cd_high, (order){2, 3, 6, 7})};
+    for (int i = 0; i < 4; i++) memcpy(to + i * RT_PANEL, &rows[i], sizeof rows[i]);
+}
+
+/* Rows [p, p + depth) and columns [j, j + width) of b as a panel of depth rows: TURNED of them at a time, which stay in the
+ * first-level cache. Columns beyond b's are zeros. */
+static inline void pack_turned(float *to, const struct rt_turned_product *t, int64_t p, int64_t depth, int64_t j,
+                               int64_t width) {
+    const float *from = t->b + j * t->b_row + p;
+    if (width < RT_PANEL) memset(to, 0, (size_t)(depth * RT_PANEL) * sizeof *to);
+    for (int64_t first = 0; first < depth; first += TURNED) {
+        const int64_t end = smaller(first + TURNED, depth), quads = first + (end - first) / 4 * 4, whole = width / 4 * 4;
+        for (int64_t c = 0; c < whole; c += 4)
+            for (int64_t q = first; q < quads; q += 4) turn_quads(to + q * RT_PANEL + c, from + c * t->b_row + q, t->b_row);
+        for (int64_t c = 0; c < width; c++)
+            for (int64_t q = c < whole ? quads : first; q < end; q++) to[q * RT_PANEL + c] = from[c * t->b_row + q];
+    }
+}
+
 /* Each panel is a matrix of its own. */
 static void packed_reference(const struct rt_packed_product *product, struct rt_block block) {
     int64_t k = product->k, n = product->n;
@@ -62,6 +102,7 @@ static void packed_reference(const struct rt_packed_product *product, struct rt_
 #include <immintrin.h>
 
 #define NAME          packed_avx512
+#define ADDING        turned_avx512
 #define TARGET        __attribute__((target("avx512f,fma")))
 #define VECTOR        __m512
 #define LANES         16
@@ -72,6 +113,7 @@ static void packed_reference(const struct rt_packed_product *product, struct rt_
 #include "gemm_packed.inc"
 
 #define NAME          packed_avx2
+#define ADDING        turned_avx2
 #define TARGET        __attribute__((target("avx2,fma")))
 #define VECTOR        __m256
 #define LANES         8
@@ -92,10 +134,10 @@ static int has_avx2(void) {
 
 const struct rt_gemm_packed rt_gemm_packed[] = {
 #ifdef __x86_64__
-    {"avx512", has_avx512, packed_avx512},
-    {"avx2", has_avx2, packed_avx2},
+    {"avx512", has_avx512, packed_avx512, turned_avx512},
+    {"avx2", has_avx2, packed_avx2, turned_avx2},
 #endif
-    {"reference", NULL, packed_reference}};
+    {"reference", NULL, packed_reference, NULL}};
 
 const struct rt_gemm_packed *rt_gemm_packed_choose(int reference) {
     const struct rt_gemm_packed *set = rt_gemm_packed;
