@@ -5,27 +5,18 @@
  *
  * DIR is what rankc wrote. Prints the loss of every step; with CHECKPOINTS it writes one there at the end. */
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include <rankc/base/npy.h>
 
+#include "../ranks.h"
 #include "model.h"
 
 struct job {
     const char *directory, *checkpoints;
     const int64_t *tokens; /* (batch, length) */
     int steps;
-};
-
-struct rank {
-    struct job *job;
-    struct rt_comm *comm;
-    pthread_t thread;
-    int status;
-    char error[256];
 };
 
 /* The mean cross entropy of every next token of a row, and its gradient. Both are (batch, length, vocabulary). */
@@ -76,42 +67,15 @@ static int train(struct rt *rt, const struct job *job) {
 
 static void *run_rank(void *argument) {
     struct rank *rank = argument;
-    const struct rt_options options = {.directory = rank->job->directory, .joined = rank->comm, .threads = 1};
+    struct job *job = rank->job;
+    const struct rt_options options = {.directory = job->directory, .joined = rank->comm, .threads = 1};
     struct rt *rt = NULL;
     rank->status = gpt2_open(&rt, &options);
-    if (!rank->status) rank->status = train(rt, rank->job);
+    if (!rank->status) rank->status = train(rt, job);
     if (rank->status) snprintf(rank->error, sizeof rank->error, "%s", rt_error(rt));
     if (rank->status) rank->comm->driver->abort(rank->comm); /* or the others would wait for this rank */
     if (rt) gpt2_close(rt);
     return NULL;
-}
-
-/* The ranks communicate through one piece of memory, zero before they start. 0, or 1 after a message. */
-static int run_ranks(struct job *job) {
-    const int world = gpt2_program.runtime_ngpus;
-    const size_t symmetric = rt_program_symmetric(&gpt2_program), bytes = rt_comm_shared_bytes(world, symmetric);
-    void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    struct rank *ranks = calloc((size_t)world, sizeof *ranks);
-    int failed = segment == MAP_FAILED || !ranks;
-    for (int r = 0; !failed && r < world; r++) {
-        ranks[r].job = job;
-        failed = rt_comm_open_shared(&ranks[r].comm, segment, r, world, symmetric);
-    }
-    if (failed) {
-        fprintf(stderr, "train: no memory for %d ranks\n", world);
-        return 1;
-    }
-    for (int r = 0; r < world; r++) pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]);
-    for (int r = 0; r < world; r++) {
-        pthread_join(ranks[r].thread, NULL);
-        if (ranks[r].status && ranks[r].status != RT_ERROR_PEER)
-            fprintf(stderr, "train: rank %d: %s\n", r, ranks[r].error);
-        failed |= ranks[r].status;
-        ranks[r].comm->driver->close(ranks[r].comm);
-    }
-    munmap(segment, bytes);
-    free(ranks);
-    return failed != 0;
 }
 
 int main(int argc, char **argv) {
@@ -134,7 +98,7 @@ int main(int argc, char **argv) {
         if (status) fprintf(stderr, "train: token %lld is not in the vocabulary\n", (long long)token);
     }
     struct job job = {argv[1], argc > 4 ? argv[4] : NULL, tokens.data, atoi(argv[3])};
-    if (!status) status = run_ranks(&job);
+    if (!status) status = run_ranks(&gpt2_program, run_rank, &job);
     rt_tensor_free(&tokens);
     return status;
 }
