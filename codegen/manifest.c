@@ -126,13 +126,14 @@ static const struct {
              {"Broadcast", "broadcast"}};
 enum { NKINDS = sizeof kinds / sizeof *kinds };
 
-static void put_group(json *w, const struct manifest *m, int kind, int64_t count, int64_t bytes, const int *shards,
-                      int n, int unit) {
+static void put_group(json *w, const struct manifest *m, int kind, int64_t count, int64_t begun, int64_t bytes,
+                      const int *shards, int n, int unit) {
     int plan_ngpus = mesh_size(&m->plan->graph->mesh);
     rt_json_open(w, '{', RT_JSON_INLINE);
     put(w, "kind", kinds[kind].kind);
     put_int(w, "count", count);
     put_int(w, "bytes", bytes);
+    if (begun) put_int(w, "begun", begun);
     rt_json_key(w, "group");
     rt_json_open(w, '[', RT_JSON_INLINE);
     for (int i = 0; i < n; i++) rt_json_put_int(w, unit * plan_ngpus + shards[i]);
@@ -140,7 +141,7 @@ static void put_group(json *w, const struct manifest *m, int kind, int64_t count
     rt_json_close(w, '}');
 }
 
-/* Buckets that ranks of the class fill with gradients, as runtime/unit_sum.c does. */
+/* Buckets that ranks of the class fill with gradients of units, as runtime/sums.c does. */
 static int count_buckets(const struct rankplan *plan, const struct plan_class *class, int64_t bucket_bytes) {
     const struct graph *graph = plan->graph;
     int64_t first = 0, bytes = 0;
@@ -150,7 +151,8 @@ static int count_buckets(const struct rankplan *plan, const struct plan_class *c
         if (strcmp(node->op->name, "UnitSumStart") != 0 || !rankplan_part(class, node)) continue;
         const int tensor = node->outputs[0], type = (int)graph->tensors.at[tensor].dtype;
         const int64_t at = class->place[tensor].offset;
-        if (!bytes || type != dtype || at < first + bytes) first = at, dtype = type, n++;
+        if (!bytes || type != dtype || at < first + bytes || at >= first + bytes + PLAN_ALIGNMENT)
+            first = at, dtype = type, n++;
         bytes = at - first + rankplan_bytes(class, graph, tensor);
         if (bytes >= bucket_bytes) bytes = 0;
     }
@@ -191,16 +193,17 @@ static void put_communication(json *w, const struct manifest *m) {
     open_list(w, "communication");
     for (int kind = 0; kind < NKINDS; kind++)
         for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-            int64_t count = 0, bytes = 0;
+            int64_t count = 0, begun = 0, bytes = 0;
             for (int i = 0; i < graph->order.n; i++) {
                 const struct node *node = &graph->nodes.at[graph->order.at[i]];
                 if (strcmp(node->op->name, kinds[kind].op) != 0 || attr_int(node, "mesh", -1) != axis) continue;
                 count++;
+                begun += attr_int(node, "begun", 0);
                 bytes += tensor_bytes(&graph->tensors.at[node->outputs[0]]);
             }
             for (int rank = 0; count && rank < m->info->runtime_ngpus; rank++) {
                 int n = mesh_group(&graph->mesh, rank % shards, axis, group);
-                if (group[0] == rank % shards) put_group(w, m, kind, count, bytes, group, n, rank / shards);
+                if (group[0] == rank % shards) put_group(w, m, kind, count, begun, bytes, group, n, rank / shards);
             }
         }
     put_unit_sums(w, m);

@@ -8,7 +8,7 @@
 /* What the program is called and made with; for titles, identifiers and the manifest. */
 struct program_info {
     const char *model, *instance; /* safe as file names */
-    const char *version, *pas, *key;
+    const char *version, *pas, *key, *work;
     int runtime_ngpus;
     const struct training *training; /* NULL: inference */
     int nfiles; /* of the model; the file of constants comes after them */

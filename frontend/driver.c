@@ -341,6 +341,7 @@ static int job_describe(struct job *job) {
     if (keys_make(&job->keys, options, &job->side, job->files.n, job->files.at, job->arena, job->diags) < 0)
         return -1;
     job->info.key = job->keys.plan.hex;
+    job->info.work = job->keys.work;
     return job->model ? check_opened(job) : 0;
 }
 

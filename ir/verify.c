@@ -229,7 +229,8 @@ static const struct {
 } transitions[] = {{"Chunk", HOLD_WHOLE, HOLD_PART},        {"Chunk", HOLD_WHOLE, HOLD_WINDOW},
                    {"AllGather", HOLD_PART, HOLD_WHOLE},    {"AllToAll", HOLD_PART, HOLD_PART},
                    {"Crop", HOLD_PART, HOLD_WINDOW},        {"HaloExchange", HOLD_PART, HOLD_WINDOW},
-                   {"AllReduce", HOLD_PARTIAL, HOLD_WHOLE}, {"ReduceScatter", HOLD_PARTIAL, HOLD_PART}};
+                   {"AllReduce", HOLD_PARTIAL, HOLD_WHOLE}, {"ReduceScatter", HOLD_PARTIAL, HOLD_PART},
+                   {"AllReduceStart", HOLD_PARTIAL, HOLD_PARTIAL}};
 enum { TRANSITIONS = sizeof transitions / sizeof *transitions };
 
 static bool moves_between(const struct op *op, const struct holding *from, const struct holding *to) {

@@ -240,8 +240,8 @@ static void note_peak(struct rankplan *plan, struct plan_class *class, const str
 }
 
 /* Note [Gradients side by side]
- * What is summed over units while the backward phase goes on lies in one block, in the order in which it is complete: so the
- * runtime can take as much of it at once as it likes. */
+ * What is summed over units, or along a mesh axis, while the backward phase goes on lies in one block, in the order in which it is
+ * complete: so the runtime can take as much of it at once as it likes. */
 
 /* The block of a tensor, taken out of those there are; false if there is none. */
 static bool take_block(struct block *blocks, int *n, int tensor, struct block *out) {
@@ -254,25 +254,46 @@ static bool take_block(struct block *blocks, int *n, int tensor, struct block *o
     return false;
 }
 
-/* Makes the blocks of sums over units one, which has the first one's tensor; returns how many there are, in `row`, their
- * offsets counted from the first. */
-static int join_sums(const struct rankplan *plan, struct block *blocks, int *n, struct block *row) {
+/* The node begins a sum along the mesh axis; or over units, which are the last. */
+static bool begins_sum(const struct graph *graph, const struct node *node, int axis) {
+    if (axis == graph->mesh.naxes) return strcmp(node->op->name, "UnitSumStart") == 0;
+    return strcmp(node->op->name, "AllReduceStart") == 0 && attr_int(node, "mesh", -1) == axis;
+}
+
+/* Blocks that became one, with their offsets in it. */
+struct row {
+    struct block *parts;
+    int n;
+    int64_t offset; /* of the one */
+};
+
+/* What stands for the tensor of the block that row number i became. */
+static int row_tensor(int i) {
+    return -1 - i;
+}
+
+/* Takes the blocks of what begins sums along the axis out of those there are, and adds the one they become. */
+static struct row join_sums(const struct rankplan *plan, int axis, struct block *blocks, int *n) {
     const struct graph *graph = plan->graph;
-    struct block whole = {0};
-    int joined = 0;
+    struct row row = {ARENA_ARRAY(graph->arena, struct block, *n + 1), 0, 0};
+    struct block whole = {row_tensor(axis), graph->order.n, -1, 0, 0};
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        struct block *part = &row[joined];
-        if (strcmp(node->op->name, "UnitSumStart") != 0 || !take_block(blocks, n, plan->root[node->outputs[0]], part))
-            continue;
-        if (!joined++) whole = (struct block){part->tensor, part->first, part->last, 0, 0};
+        struct block *part = &row.parts[row.n];
+        if (!begins_sum(graph, node, axis) || !take_block(blocks, n, plan->root[node->outputs[0]], part)) continue;
         if (part->first < whole.first) whole.first = part->first;
         if (part->last > whole.last) whole.last = part->last;
         part->offset = whole.bytes;
         whole.bytes += part->bytes;
+        row.n++;
     }
-    if (joined) blocks[(*n)++] = whole;
-    return joined;
+    if (row.n) blocks[(*n)++] = whole;
+    return row;
+}
+
+static void place_row(struct plan_class *class, const struct row *row) {
+    for (int i = 0; i < row->n; i++)
+        class->place[row->parts[i].tensor] = (struct plan_place){PLAN_COMMUNICATION, row->offset + row->parts[i].offset};
 }
 
 static void place_values(struct rankplan *plan, struct plan_class *class, bool shared, const int *first,
@@ -280,13 +301,17 @@ static void place_values(struct rankplan *plan, struct plan_class *class, bool s
     struct arena *arena = plan->graph->arena;
     enum plan_arena arena_id = shared ? PLAN_COMMUNICATION : PLAN_ACTIVATIONS;
     struct block *blocks = ARENA_ARRAY(arena, struct block, plan->graph->tensors.n + 1);
-    struct block *row = ARENA_ARRAY(arena, struct block, plan->graph->tensors.n + 1);
-    int n = collect(plan, class, shared, first, last, blocks), nrow = shared ? join_sums(plan, blocks, &n, row) : 0;
+    struct row rows[MAX_AXES + 1] = {{0}};
+    const int nrows = shared ? plan->graph->mesh.naxes + 1 : 0;
+    int n = collect(plan, class, shared, first, last, blocks);
+    for (int r = 0; r < nrows; r++) rows[r] = join_sums(plan, r, blocks, &n);
     class->bytes[arena_id] = assign(arena, blocks, n);
-    for (int i = 0; i < n; i++) class->place[blocks[i].tensor] = (struct plan_place){arena_id, blocks[i].offset};
-    for (int i = nrow - 1; i >= 0; i--) /* the first last: the others are counted from it */
-        class->place[row[i].tensor] =
-            (struct plan_place){arena_id, class->place[row[0].tensor].offset + row[i].offset};
+    for (int i = 0; i < n; i++)
+        if (blocks[i].tensor < 0)
+            rows[row_tensor(blocks[i].tensor)].offset = blocks[i].offset;
+        else
+            class->place[blocks[i].tensor] = (struct plan_place){arena_id, blocks[i].offset};
+    for (int r = 0; r < nrows; r++) place_row(class, &rows[r]);
     if (!shared) note_peak(plan, class, blocks, n);
 }
 

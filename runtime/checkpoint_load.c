@@ -104,7 +104,7 @@ static int check_program(struct loading *l, int64_t step, struct rt_position *po
         !rt_json_int(rt_json_member(root, "step"), &position->step) || position->step != step ||
         position->micro_batches < 0)
         return fail_damaged(l->rt, l->path.text, "checkpoint.json is not complete, or of another step");
-    if (strcmp(key, l->rt->program->key) == 0) return RT_OK;
+    if (strcmp(key, l->rt->program->work) == 0) return RT_OK;
     return rt_fail_code(l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT,
                         "checkpoint '%s' is of another program, '%s' compiled from another model, plan or options",
                         rt_quote_text(l->path.text).text, rt_quote_text(name).text);

@@ -195,7 +195,7 @@ static void put_checkpoint(struct rt_json_writer *w, const struct saving *s) {
     rt_json_open(w, '{', RT_JSON_LINES);
     put_int(w, "format", CHECKPOINT_FORMAT);
     put_text(w, "name", program->name);
-    put_text(w, "program", program->key);
+    put_text(w, "program", program->work);
     put_int(w, "step", s->position->step);
     put_int(w, "micro_batches", s->position->micro_batches);
     put_int(w, "seed", s->position->seed);

@@ -24,11 +24,12 @@ enum rt_code {
     RT_CODE_INPUT = 915,
 };
 
-/* Gradients that are complete, the sum of which has not begun. */
+/* Of a communicator: gradients that are complete, the sum of which has not begun; whether others' has. */
 struct rt_bucket {
     unsigned char *first;
     size_t bytes;
     enum rt_dtype dtype;
+    bool begun;
 };
 
 struct rt_private {
@@ -47,7 +48,7 @@ struct rt_private {
     bool reduced;           /* gradients were, since the last backward */
     bool last;              /* the backward phase under way is, or may be, the last before that */
     bool overlaps;          /* sums over units begin in it */
-    struct rt_bucket bucket;
+    struct rt_bucket bucket[RT_MAX_AXES + 1]; /* of each axis, and of the units */
     struct rt_reduce_hooks hooks;
     int64_t trained;        /* training steps begun */
     int64_t micro_batches;  /* that these have had, of all units */
@@ -90,8 +91,8 @@ void rt_give_outputs(const struct rt *rt, int first, int n, void *const *outputs
 /* Before a backward phase: whether it is the last before gradients are reduced, as far as is known. */
 void rt_backward_begins(struct rt *rt, bool last, bool known);
 
-/* Waits for sums over units that have begun. */
-int rt_end_unit_sums(struct rt *rt);
+/* Waits for all sums that have begun. */
+int rt_end_sums(struct rt *rt);
 
 /* Gradients are neither scaled nor clipped but as the program says. */
 void rt_reset_gradients(struct rt *rt);

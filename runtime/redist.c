@@ -107,12 +107,6 @@ int rt_reduce_scatter(struct rt *rt, int site, int axis, void *dst, const void *
                          comm->driver->reduce_scatter(comm, dst, direct ? src : scratch, counts, dtype, reduce));
 }
 
-int rt_all_reduce(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count,
-                  enum rt_reduce reduce) {
-    struct rt_comm *comm = rt_enter_site(rt, site, axis);
-    return rt_leave_site(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, reduce));
-}
-
 int rt_send(struct rt *rt, int site, int axis, const void *src, int64_t bytes, int distance) {
     struct rt_comm *comm = rt_enter_site(rt, site, axis);
     return rt_leave_site(rt, comm, comm->driver->send(comm, src, (size_t)bytes, comm->rank + distance));

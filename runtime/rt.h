@@ -130,7 +130,7 @@ struct rt_training {
     int metrics;    /* of enum rt_metric, how many the program has: RT_SKIPPED where steps may be skipped .. */
     int seeds;      /* gradients of outputs, which are given; 0: output 0 is the loss. Ports behind the inputs */
     int gradients;  /* of inputs, which a program without a loss gives. Ports behind the outputs */
-    int64_t bucket_bytes;  /* of gradients, whose sum over the units begins while backward goes on; 0: none does */
+    int64_t bucket_bytes;  /* of gradients, whose sum begins while backward goes on; 0: none does */
     double clip_grad_norm; /* 0: none */
     double lr;             /* as the schedule has not changed it */
     struct rt_schedule schedule;
@@ -140,6 +140,7 @@ struct rt_program {
     int format;       /* RT_FORMAT */
     const char *name; /* of model and instance, for messages */
     const char *key;  /* content hash of the program: every rank of a job must have the same */
+    const char *work; /* of model, plan and options alone, whatever rankc compiled them: checkpoints are of that */
     int plan_ngpus, runtime_ngpus;
     int naxes, mesh[RT_MAX_AXES]; /* sizes of the mesh axes; the first varies fastest with the shard number */
     int ninputs, noutputs, nweights, nstates, nclasses;
@@ -327,14 +328,17 @@ int64_t rt_window_behind(const struct rt *rt, int axis, const struct rt_holding 
 
 /* Redistribution along one mesh axis. A tensor is seen as (outer, extent, inner) around the dimension that is cut into
  * (blocks, unit); `site` names the instruction. `scratch` has room for one complete tensor; dst, src and scratch do
- * not overlap. */
+ * not overlap, but for rt_all_reduce, whose dst may be src. */
 int rt_all_gather(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
                   int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit);
 int rt_reduce_scatter(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch,
                       enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit,
                       enum rt_reduce reduce);
 int rt_all_reduce(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count,
-                  enum rt_reduce reduce);
+                  enum rt_reduce reduce, int begun);
+
+/* What an rt_all_reduce that has `begun` is going to sum is complete: dst, which may be src, gets it, and the sum may begin. */
+int rt_all_reduce_start(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
 
 /* From a holding of one dimension to one of another, or of the same one (base/part.h), as dims gives the tensor: complete in
  * both dimensions, this rank's part in the others. rt_chunk takes its part or window of what it has whole, rt_crop its window
@@ -358,10 +362,10 @@ int rt_send(struct rt *rt, int site, int axis, const void *src, int64_t bytes, i
 int rt_receive(struct rt *rt, int site, int axis, void *dst, int64_t bytes, int distance);
 int rt_broadcast(struct rt *rt, int site, int axis, void *dst, const void *src, int64_t bytes, int root);
 
-/* The sum over the units, in their order, of what dst has after rt_unit_sum_start; dst may be src. _start says that the rank's own
- * value, at src, is complete: dst gets it, and the sum may begin. */
+/* The sum over the units, in their order; dst may be src. Where it has `begun`, _start has said that the rank's own value, at src,
+ * is complete: dst gets it, which is the other's src, and the sum may begin. */
 int rt_unit_sum_start(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
-int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
+int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count, int begun);
 
 /* A kernel met data that no plan can foresee (an index out of range): records the text and stops the step. */
 int rt_fail(struct rt *rt, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -85,7 +85,7 @@ static int check_trains(struct rt *rt) {
 
 /* Sums that have begun end, though nobody wants them. */
 static int zero_gradients(struct rt *rt) {
-    RT_TRY(rt_end_unit_sums(rt));
+    RT_TRY(rt_end_sums(rt));
     rt->private->overlaps = false;
     memset(rt->arena[RT_GRADIENTS], 0, rt->class->bytes[RT_GRADIENTS]);
     rt->private->passes = 0;

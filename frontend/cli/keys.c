@@ -9,18 +9,27 @@
 #include "ir/base/str.h"
 #include "runtime/base/file.h"
 
+#define PART_BUILD "rankc"
+#define PART_GRAPH "graph"
+
 static void add_part(struct key *key, struct arena *arena, const char *name, const char *value) {
     VEC_PUSH(arena, &key->parts, (struct key_part){name, arena_strdup(arena, value)});
+}
+
+/* All parts but one; NULL: all. */
+static void hash_parts(struct rt_hash *hash, const struct key *key, const char *but) {
+    for (int i = 0; i < key->parts.n; i++) {
+        if (but && strcmp(key->parts.at[i].name, but) == 0) continue;
+        rt_hash_text(hash, key->parts.at[i].name);
+        rt_hash_text(hash, key->parts.at[i].value);
+    }
 }
 
 static void seal(struct key *key, struct arena *arena) {
     struct rt_hash hash;
     char hex[RT_HASH_HEX];
     rt_hash_start(&hash);
-    for (int i = 0; i < key->parts.n; i++) {
-        rt_hash_text(&hash, key->parts.at[i].name);
-        rt_hash_text(&hash, key->parts.at[i].value);
-    }
+    hash_parts(&hash, key, NULL);
     rt_hash_hex(&hash, hex);
     key->hex = arena_strdup(arena, hex);
 }
@@ -70,7 +79,7 @@ static int add_build(struct key *key, struct arena *arena, struct diags *diags) 
     struct rt_reason why;
     char hex[RT_HASH_HEX];
     if (!rt_hash_file("/proc/self/exe", hex, &why)) return diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
-    add_part(key, arena, "rankc", arena_printf(arena, "%s, build %s", RANKC_VERSION, hex));
+    add_part(key, arena, PART_BUILD, arena_printf(arena, "%s, build %s", RANKC_VERSION, hex));
     return 0;
 }
 
@@ -90,6 +99,16 @@ static const char *file_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+static const char *hash_of_work(const struct keys *keys, struct arena *arena) {
+    struct rt_hash hash;
+    char hex[RT_HASH_HEX];
+    rt_hash_start(&hash);
+    hash_parts(&hash, &keys->graph, PART_BUILD);
+    hash_parts(&hash, &keys->plan, PART_GRAPH); /* which has the build in it */
+    rt_hash_hex(&hash, hex);
+    return arena_strdup(arena, hex);
+}
+
 int keys_make(struct keys *keys, const struct options *options, const struct side_files *side, int nfiles,
               const char *const *files, struct arena *arena, struct diags *diags) {
     *keys = (struct keys){0};
@@ -105,7 +124,8 @@ int keys_make(struct keys *keys, const struct options *options, const struct sid
     seal(&keys->graph, arena);
     add_part(&keys->plan, arena, "plan file", side->plan_hash);
     add_part(&keys->plan, arena, "instance name", options_instance(options, arena));
-    add_part(&keys->plan, arena, "graph", keys->graph.hex);
+    add_part(&keys->plan, arena, PART_GRAPH, keys->graph.hex);
     seal(&keys->plan, arena);
+    keys->work = hash_of_work(keys, arena);
     return 0;
 }

@@ -22,6 +22,7 @@ struct keys_file {
 
 struct keys {
     struct key graph, plan;
+    const char *work; /* hash of the parts of both but for the build: what programs compute, whoever compiled them */
     VEC(struct keys_file) files; /* of the model */
 };
 

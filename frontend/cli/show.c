@@ -152,12 +152,14 @@ static void put_header(struct strbuf *out, const struct compiled *compiled) {
 
 static bool same_traffic(const struct rt_json *left, const struct rt_json *right, struct arena *arena) {
     return integer(left, "count") == integer(right, "count") && integer(left, "bytes") == integer(right, "bytes") &&
+           integer(left, "begun") == integer(right, "begun") &&
            !strcmp(show_text(rt_json_member(left, "kind"), arena), show_text(rt_json_member(right, "kind"), arena));
 }
 
-/* Sums over units that go on during the backward phase. */
-static void put_buckets(struct strbuf *out, const struct rt_json *item) {
-    const int64_t n = integer(item, "buckets");
+/* Sums of gradients that go on during the backward phase. */
+static void put_overlap(struct strbuf *out, const struct rt_json *item) {
+    const int64_t n = integer(item, "buckets"), begun = integer(item, "begun");
+    if (begun) strbuf_printf(out, ", %" PRId64 " during backward", begun);
     if (n) strbuf_printf(out, ", during backward, in %" PRId64 " bucket%s", n, n == 1 ? "" : "s");
 }
 
@@ -175,7 +177,7 @@ static void put_communication(struct strbuf *out, const struct compiled *compile
                       units_bytes(integer(item, "bytes")).text,
                       show_ranks(rt_json_member(item, "group"), out->arena));
         if (others) strbuf_printf(out, ", and %d more group%s", others, others == 1 ? "" : "s");
-        put_buckets(out, item);
+        put_overlap(out, item);
         strbuf_putc(out, '\n');
     }
 }

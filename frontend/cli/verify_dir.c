@@ -158,6 +158,7 @@ static struct program_info info_of(const struct check *c) {
         .version = rt_json_text(rt_json_member(root, "rankc")),
         .pas = rt_json_text(rt_json_member(root, "pas")),
         .key = rt_json_text(rt_json_member(rt_json_member(rt_json_member(root, "keys"), "plan"), "key")),
+        .work = "", /* of no rank's source */
         .nfiles = 1};
     rt_json_int(rt_json_member(root, "runtime_ngpus"), &ranks);
     info.runtime_ngpus = (int)ranks;

@@ -58,7 +58,7 @@ static int tiny_step(struct rt *rt) {
             for (int64_t n = 0; n < columns; n++) sum += y[m * TINY_N + first + n] * v[n * TINY_P + p];
             z[m * TINY_P + p] = sum;
         }
-    RT_TRY(rt_all_reduce(rt, 2, 0, z, z, RT_F32, TINY_M * TINY_P, RT_SUM));
+    RT_TRY(rt_all_reduce(rt, 2, 0, z, z, RT_F32, TINY_M * TINY_P, RT_SUM, 0));
     memcpy(rt->arena[RT_ACTIVATIONS] + FIRST_AT, ids, 8);
     return RT_OK;
 }

@@ -62,6 +62,7 @@ static struct program make_program(struct arena *arena, const struct target *tar
                                       .version = "0",
                                       .pas = "dp",
                                       .key = "00000000000000000000000000000000",
+                                      .work = "00000000000000000000000000000000",
                                       .runtime_ngpus = 2,
                                       .nfiles = 1};
     diags_init(&diags, arena);

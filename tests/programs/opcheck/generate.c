@@ -316,12 +316,13 @@ static int count_missing(void) {
     return missing;
 }
 
-/* Names of the calls that move data between ranks, as JSON: the cuts must bring about all of them. */
+/* Names of the calls that move data between ranks, as JSON: the cuts must bring about all of them, but for what begins early,
+ * in training. */
 static const char *communication(struct arena *arena) {
     struct strbuf out;
     strbuf_init(&out, arena);
     for (int i = 0; i < nops; i++) {
-        if (ops[i].class != OP_COMM) continue;
+        if (ops[i].class != OP_COMM || (ops[i].local && ops[i].in_place)) continue;
         const char *stem = ops[i].call + (*ops[i].call == '!');
         strbuf_printf(&out, "%s\"%.*s\"", out.length ? ", " : "", (int)strcspn(stem, "("), stem);
     }
