@@ -212,11 +212,14 @@ static void bind_operands(struct loops *l, struct tmpl_env *env) {
     static const char *const results[] = {"y", "y1", "y2", "y3"};
     _Static_assert(sizeof names / sizeof *names == EXPR_INPUTS, "a name for each input");
     _Static_assert(sizeof results / sizeof *results == EXPR_VALUES, "a name for each result");
-    struct strbuf parameters;
+    struct strbuf parameters, arguments;
     strbuf_init(&parameters, l->arena);
+    strbuf_init(&arguments, l->arena);
     for (int o = 0; o < l->node->noutputs; o++) {
         l->result[o] = results[o];
-        strbuf_printf(&parameters, "%s%s *restrict %s", o ? ", " : "", type_name(l, l->node->outputs[o]), results[o]);
+        strbuf_printf(&parameters, "%s%s *%s %s", o ? ", " : "", type_name(l, l->node->outputs[o]),
+                      l->target->restricted, results[o]);
+        strbuf_printf(&arguments, "%s%s", o ? ", " : "", results[o]);
     }
     for (int k = 0; k < l->node->ninputs; k++) {
         int tensor = l->node->inputs[k], output = output_at(l->class, l->graph, l->node, k);
@@ -231,9 +234,17 @@ static void bind_operands(struct loops *l, struct tmpl_env *env) {
         }
         const char *name = l->node->ninputs == 1 ? "x" : names[k];
         strbuf_printf(&parameters, ", const %s *%s", type_name(l, tensor), name);
+        strbuf_printf(&arguments, ", %s", name);
         l->operand[k] = loaded(l, tensor, arena_printf(l->arena, "%s[%s]", name, index_text(l, l->stride[k])));
     }
     tmpl_set(env, "parameters", strbuf_text(&parameters));
+    tmpl_set(env, "arguments", strbuf_text(&arguments));
+}
+
+/* Index d of the element number `point`. */
+static const char *of_point(const struct loops *l, int d, int64_t stride) {
+    const char *quotient = stride == 1 ? "point" : arena_printf(l->arena, "point / %lld", (long long)stride);
+    return d ? arena_printf(l->arena, "%s %% %lld", quotient, (long long)l->extent[d]) : quotient;
 }
 
 /* The outermost loop is shared by threads, the innermost is vectors: a result lies on no operand but element by element, which
@@ -254,6 +265,7 @@ static void bind_loops(struct loops *l, struct tmpl_env *env, bool block) {
         struct tmpl_env *loop = tmpl_entry(env, "loops");
         tmpl_setf(loop, "index", "i%d", d);
         tmpl_setf(loop, "extent", "%lld", (long long)l->extent[d]);
+        tmpl_set(loop, "of_point", of_point(l, d, stride[d]));
         tmpl_setf(loop, "indent", "%*s", 4 * d, "");
         tmpl_set(loop, "open", block && d == l->n - 1 ? " {" : "");
         tmpl_set(loop, "pragma", pragma_of(l, d, elements));
@@ -261,6 +273,8 @@ static void bind_loops(struct loops *l, struct tmpl_env *env, bool block) {
     tmpl_setf(env, "close", "%*s", l->n ? 4 * (l->n - 1) : 0, "");
     tmpl_setf(env, "depth", "%*s", 4 * l->n, "");
     tmpl_set(env, "at", index_text(l, stride));
+    tmpl_setf(env, "elements", "%lld", (long long)elements);
+    tmpl_set(env, "points", elements < INT64_C(1) << 31 ? "RT_POINTS32" : "RT_POINTS");
 }
 
 /* "add_3": the operator in lower case, and a number. */
@@ -308,7 +322,7 @@ const char *elementwise_call(struct kernels *kernels, const struct rankplan *pla
     strbuf_init(&out, kernels->arena);
     *tensors = ARENA_ARRAY(kernels->arena, int, l.node->ninputs + l.node->noutputs);
     *n = 0;
-    strbuf_printf(&out, "%s(", kernels->names.at[function]);
+    strbuf_printf(&out, "%s(%s", kernels->names.at[function], kernels->target->names_rank ? "rt, " : "");
     for (int o = 0; o < l.node->noutputs; o++) {
         (*tensors)[(*n)++] = l.node->outputs[o];
         strbuf_puts(&out, o ? ", \001" : "\001");

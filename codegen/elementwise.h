@@ -4,8 +4,6 @@
 
 #include "codegen/kernel.h"
 
-const struct target *kernels_target(const struct kernels *kernels);
-
 /* The call of the node's function, made now or shared with an equal one before; its tensors (output first) in
  * *tensors, *n. */
 const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,

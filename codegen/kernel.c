@@ -49,12 +49,23 @@ static void put_tensor(struct local *l, int tensor) {
     VEC_PUSH(l->out.arena, &l->instruction->tensors, tensor);
 }
 
+/* The target's text with a name in the place of %. */
+static void open_argument(struct local *l, const char *text, const char *name) {
+    int before = (int)strcspn(text, "%");
+    strbuf_printf(&l->out, "%.*s%s%s", before, text, text[before] ? name : "", text + before + !!text[before]);
+}
+
+static void open_array(struct local *l, const char *type) {
+    open_argument(l, kernels_target(l->kernels)->array, type);
+}
+
+static void put_no_array(struct local *l) {
+    strbuf_puts(&l->out, kernels_target(l->kernels)->no_array);
+}
+
 static void put_array(struct local *l, const char *type, int n, const int64_t *values) {
-    if (!n) {
-        strbuf_puts(&l->out, "NULL");
-        return;
-    }
-    strbuf_printf(&l->out, "(const %s[]){", type);
+    if (!n) return put_no_array(l);
+    open_array(l, type);
     for (int i = 0; i < n; i++) strbuf_printf(&l->out, "%s%lld", i ? ", " : "", (long long)values[i]);
     strbuf_putc(&l->out, '}');
 }
@@ -73,8 +84,8 @@ static void put_pointer(struct local *l, const char *name, const char *argument)
 
 /* The inputs from `first` on as an array. */
 static void put_pointers(struct local *l, int first) {
-    if (first == l->node.ninputs) return strbuf_puts(&l->out, "NULL");
-    strbuf_puts(&l->out, "(const void *const[]){");
+    if (first == l->node.ninputs) return put_no_array(l);
+    open_array(l, "void *const");
     for (int k = first; k < l->node.ninputs; k++) {
         strbuf_puts(&l->out, k > first ? ", " : "");
         put_tensor(l, l->node.inputs[k]);
@@ -112,10 +123,7 @@ static void put_aligned(struct local *l, const char *name, const char *argument)
     (void)name;
     int64_t dims[MAX_NDIM];
     int tensor = operand_tensor(l, argument), ndim = tensor_of(l, l->node.outputs[0])->ndim;
-    if (tensor < 0) {
-        strbuf_puts(&l->out, "NULL");
-        return;
-    }
+    if (tensor < 0) return put_no_array(l);
     int missing = ndim - tensor_of(l, tensor)->ndim;
     for (int d = 0; d < ndim; d++) dims[d] = d < missing ? 1 : shape_of(l, tensor)[d - missing];
     put_array(l, "int64_t", ndim, dims);
@@ -138,8 +146,8 @@ static void put_runs(struct local *l, const char *name, const char *argument) {
 /* How the ranks of the axis hold an operand of a move, or the windows of a node. */
 static void put_ranks_holding(struct local *l, int tensor, int axis) {
     const struct rt_holding held = holding_of_ranks(l->graph, tensor_of(l, tensor), axis);
-    strbuf_printf(&l->out, "&(struct rt_holding){.cut = {%lld, %lld, %lld, %d}, .extent = %lld",
-                  (long long)held.cut.extent, (long long)held.cut.blocks, (long long)held.cut.unit, held.cut.ways,
+    open_argument(l, kernels_target(l->kernels)->structure, "rt_holding");
+    strbuf_printf(&l->out, ".cut = {%lld, %lld, %lld, %d}, .extent = %lld", (long long)held.cut.extent, (long long)held.cut.blocks, (long long)held.cut.unit, held.cut.ways,
                   (long long)held.extent);
     if (held.span)
         strbuf_printf(&l->out, ", .stride = %lld, .before = %lld, .span = %lld", (long long)held.stride,
@@ -175,8 +183,8 @@ static void put_start(struct local *l, const char *name, const char *argument) {
 static void put_starts(struct local *l, const char *name, const char *argument) {
     (void)name;
     const struct operand *operand = &l->dims.operand[*argument == 'y' ? l->dims.ninputs : atoi(argument + 1)];
-    if (!operand->ndim) return strbuf_puts(&l->out, "NULL");
-    strbuf_puts(&l->out, "(const int64_t[]){");
+    if (!operand->ndim) return put_no_array(l);
+    open_array(l, "int64_t");
     for (int d = 0; d < operand->ndim; d++) {
         strbuf_puts(&l->out, d ? ", " : "");
         if (operand->dim[d].n)
@@ -205,7 +213,7 @@ static void put_padding(struct local *l, const char *name, const char *argument)
         int dim = dims_window_dim(&l->dims, 0, l->node.split[axis].factor);
         if (dim >= 0) windowed[dim + n - l->dims.operand[0].ndim] = axis;
     }
-    strbuf_puts(&l->out, "(const int64_t[]){");
+    open_array(l, "int64_t");
     for (int d = 0; d < n; d++) {
         strbuf_puts(&l->out, d ? ", " : "");
         if (windowed[d] < 0)
@@ -240,6 +248,18 @@ static void put_dtype(struct local *l, const char *name, const char *argument) {
     };
     (void)name, (void)argument;
     strbuf_puts(&l->out, ids[tensor_of(l, l->node.outputs[0])->dtype]);
+}
+
+/* $indexed(x0): the extents behind attribute batch_dims. */
+static void put_indexed(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    int tensor = operand_tensor(l, argument), batch = (int)attr_int(&l->node, "batch_dims", 0);
+    put_array(l, "int64_t", tensor_of(l, tensor)->ndim - batch, shape_of(l, tensor) + batch);
+}
+
+static void put_struct(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    open_argument(l, kernels_target(l->kernels)->structure, argument);
 }
 
 /* $count: inputs; $count(x1): rows of an index tensor of (.., depth). */
@@ -323,7 +343,8 @@ static void put_scratch(struct local *l, const char *name, const char *argument)
 static void put_epilogue(struct local *l, const char *name, const char *argument) {
     (void)name, (void)argument;
     if (!attr_find(&l->node, "expr")) return strbuf_puts(&l->out, "NULL");
-    strbuf_printf(&l->out, "&(struct rt_epilogue){%s, ",
+    open_argument(l, kernels_target(l->kernels)->structure, "rt_epilogue");
+    strbuf_printf(&l->out, "%s, ",
                   elementwise_epilogue(l->kernels, l->plan, l->class, l->instruction->node));
     put_pointers(l, 2);
     strbuf_putc(&l->out, '}');
@@ -341,7 +362,8 @@ static const struct {
     {"depth", put_depth},    {"is64", put_is64},       {"site", put_site},         {"around", put_around},
     {"reduce", put_reduce},  {"scratch", put_scratch}, {"complete", put_complete}, {"held", put_holding},
     {"wanted", put_holding}, {"before", put_padding},  {"behind", put_padding},    {"distance", put_distance},
-    {"epilogue", put_epilogue}, {"starts", put_starts}, {"whole", put_whole}};
+    {"epilogue", put_epilogue}, {"starts", put_starts}, {"whole", put_whole}, {"indexed", put_indexed},
+    {"struct", put_struct}};
 
 /* $[p]: the product of the part's extents of factors so named. */
 static void put_product(struct local *l, char first) {
@@ -429,18 +451,22 @@ static int alternative_of(const struct local *l) {
     return part == STAGE_WRITES ? 1 : l->dims.alternative;
 }
 
-static void put_call(struct local *l, const char *prefix) {
+static void put_call(struct local *l) {
+    const struct target *target = kernels_target(l->kernels);
     const char *s = alternative(l->node.op->call, alternative_of(l));
     bool status = *s == '!';
     bool sited = l->node.op->class == OP_COMM; /* communication records its site itself */
     if (status) strbuf_puts(&l->out, sited ? "RT_TRY(" : "RT_TRY_AT(\002, ");
-    strbuf_puts(&l->out, prefix);
+    strbuf_puts(&l->out, target->call_prefix);
     size_t from = l->out.length;
+    const char *open = strchr(s, '(');
+    bool add_rank = target->names_rank && strncmp(open, "(rt, ", 5) != 0;
     for (s += status; *s && *s != '|';) {
         if (*s == '$')
             s = read_variable(l, s + 1);
         else
             strbuf_putc(&l->out, *s++);
+        if (s == open + 1 && add_rank) strbuf_puts(&l->out, "rt, ");
     }
     multiply_out(&l->out, from);
     strbuf_puts(&l->out, status ? ");" : ";");
@@ -488,7 +514,7 @@ bool kernel_instruction(const struct rankplan *plan, const struct plan_class *cl
         return true;
     }
     localize(&l);
-    put_call(&l, kernels_target(kernels)->call_prefix);
+    put_call(&l);
     out->text = strbuf_text(&l.out);
     return true;
 }

@@ -13,6 +13,7 @@
  *   $shape(x0) $ndim(x0) $size(x0) $aligned(x0)   extents, their number, elements, extents aligned to the output's
  *   $outer(axis) $runs(axis)   extents before attribute axis; elements of each input per index before it
  *   $T $T0 $B          names of the output's and first input's type; bytes of an element, as b4
+ *   $indexed(x0)       extents behind attribute batch_dims       $struct(S)   opens a struct S as an argument: $struct(S)..}
  *   $count $count(x1) $depth $is64(x1) $dtype     number of inputs; ... see kernel.c
  *   $epilogue          of a packed product: what finishes its result, or NULL
  *   $site $mesh $around $reduce $scratch $distance $complete $held $wanted   of communication: Note [Sites] in rank.c
@@ -34,6 +35,7 @@ struct instruction {
 struct kernels; /* elementwise functions a source needs; equal ones are shared */
 
 struct kernels *kernels_new(struct arena *arena, const struct target *target);
+const struct target *kernels_target(const struct kernels *kernels);
 /* The functions' text, in order of first use. */
 const char *kernels_text(const struct kernels *kernels);
 

@@ -128,23 +128,17 @@ static void bind_states(struct tmpl_env *env, const struct rankplan *plan) {
 /* Classes ---------------------------------------------------------------------------------------------------------
  */
 
-/* Steps read inputs where the caller has them: nothing is copied in. */
-static const char *input_places(const struct graph *graph) {
-    struct strbuf out;
-    strbuf_init(&out, graph->arena);
-    for (int i = 0; i < graph->inputs.n; i++) strbuf_printf(&out, "%s{RT_CALLER, RT_ABSENT}", i ? ", " : "");
-    return graph->inputs.n ? strbuf_text(&out) : "{0, 0}";
-}
-
-static const char *places(const struct rankplan *plan, const struct plan_class *class, int n, const int *tensors) {
+static const char *places(const struct rankplan *plan, const struct plan_class *class, bool inputs, int n,
+                          const int *tensors) {
     static const char *const arenas[] = {"RT_WEIGHTS",       "RT_GRADIENTS", "RT_OPTIMIZER", "RT_ACTIVATIONS",
                                          "RT_COMMUNICATION", "RT_SCRATCH",   "RT_CALLER"};
     struct strbuf out;
     strbuf_init(&out, plan->graph->arena);
     for (int i = 0; i < n; i++) {
         const struct plan_place *place = &class->place[tensors[i]];
-        if (place->offset < 0)
-            strbuf_printf(&out, "%s{RT_ACTIVATIONS, RT_ABSENT}", i ? ", " : "");
+        bool given = inputs && place->arena == PLAN_CALLER; /* read where the caller has it: nothing is copied in */
+        if (place->offset < 0 || given)
+            strbuf_printf(&out, "%s{%s, RT_ABSENT}", i ? ", " : "", given ? "RT_CALLER" : "RT_ACTIVATIONS");
         else
             strbuf_printf(&out, "%s{%s, %lld}", i ? ", " : "", arenas[place->arena], (long long)place->offset);
     }
@@ -186,11 +180,15 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_setf(entry, "source", "%d", sources->of_class[c]);
         tmpl_setf(entry, "row", "%d", sources->row[c]);
         tmpl_set(entry, "ranks", ranks_text(plan, 1, &c));
-        tmpl_set(entry, "input_places", input_places(graph));
-        tmpl_set(entry, "output_places", places(plan, class, graph->outputs.n, graph->outputs.at));
+        tmpl_set(entry, "input_places", places(plan, class, true, graph->inputs.n, graph->inputs.at));
+        tmpl_set(entry, "output_places", places(plan, class, false, graph->outputs.n, graph->outputs.at));
         tmpl_set(entry, "weight_offsets", offsets_of(plan, class, plan->weights.n, plan->weights.at));
         tmpl_set(entry, "state_offsets", offsets_of(plan, class, plan->states.n, plan->states.at));
         tmpl_set(entry, "bytes", list_of(graph->arena, class->bytes, PLAN_ARENAS));
+        if (class->controls < 0)
+            tmpl_set(entry, "controls", "RT_ABSENT");
+        else
+            tmpl_setf(entry, "controls", "%lld", (long long)class->controls);
     }
 }
 
@@ -293,6 +291,8 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     if (kernel_check(graph, diags) < 0) return -1;
     strbuf_init(&constants, arena);
     bind_names(env, arena, info);
+    tmpl_set(env, "device", target->device);
+    tmpl_set(env, "arch", info->arch ? info->arch : "");
     bind_ports(env, graph, "inputs", ninputs, graph->inputs.at);
     bind_ports(env, graph, "seeds", graph->inputs.n - ninputs, graph->inputs.at + ninputs);
     bind_ports(env, graph, "outputs", noutputs, graph->outputs.at);

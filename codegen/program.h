@@ -9,6 +9,7 @@
 struct program_info {
     const char *model, *instance; /* safe as file names */
     const char *version, *pas, *key, *work;
+    const char *arch; /* of GPUs, for the build file; NULL: none */
     int runtime_ngpus;
     const struct training *training; /* NULL: inference */
     int nfiles; /* of the model; the file of constants comes after them */

@@ -228,7 +228,7 @@ static int site_of(const struct function *step, int i) {
 
 static void put_loop(struct function *step, const struct stretch *stretch, int number, bool differ) {
     int first = site_of(step, stretch->first), sites = site_of(step, stretch->first + stretch->period) - first;
-    const char *row = step->calls > 1 ? arena_printf(step->arena, "rt->class->row * %d + i", stretch->times) : "i";
+    const char *row = step->calls > 1 ? arena_printf(step->arena, "rt->kind->row * %d + i", stretch->times) : "i";
     const char *at = differ ? arena_printf(step->arena, "&layer_%d_at[%s], ", number, row) : "";
     strbuf_printf(&step->body, "%sfor (int i = 0; i < %d; i++)\n", step->body.length ? "\n" : "", stretch->times);
     strbuf_printf(&step->body, "    RT_TRY(layer_%d(rt, %s%s%d + %d * i));\n", number, at,
@@ -250,8 +250,8 @@ static void put_updates(struct function *step, enum phase phase) {
         const struct plan_place *to = &step->class->place[u.weight], *from = &step->class->place[u.value];
         bool in_place = to->arena == from->arena && to->offset == from->offset;
         if (to->offset < 0 || in_place || update_phase(graph, u.value) != phase) continue;
-        strbuf_printf(&step->body, "\nmemcpy(%s + %lld, %s + %lld, %lld);  // update\n",
-                      plan_arena_names[to->arena], (long long)to->offset, plan_arena_names[from->arena],
+        strbuf_printf(&step->body, "\n%s%s + %lld, %s + %lld, %lld);  // update\n",
+                      kernels_target(step->source->kernels)->copy, plan_arena_names[to->arena], (long long)to->offset, plan_arena_names[from->arena],
                       (long long)from->offset, (long long)rankplan_bytes(step->class, graph, u.weight));
     }
 }

@@ -4,7 +4,7 @@
 #ifndef CODEGEN_TARGET_H
 #define CODEGEN_TARGET_H
 
-#include "ir/ir.h"
+#include "passes/rankplan.h"
 
 /* How a function of ir/expr.h is written. `spelling` has one % for the dtype's name, or none. */
 struct target_function {
@@ -24,9 +24,17 @@ struct target {
     const struct target_file *files;         /* other files, once each; ends with NULLs */
     const struct target_function *functions; /* ends with NULLs */
     const char *call_prefix;                 /* of kernels and redistributions: "rt_" */
+    bool names_rank;                         /* all kernels take the rank first, for its stream */
+    const char *restricted;                  /* of a pointer: nothing else points there */
+    const char *array, *no_array;            /* opens an array argument, % being its type; one that is left out */
+    const char *structure;                   /* opens a struct argument, % being its name */
+    const char *copy;                        /* opens a copy (to, from, bytes) of bytes in arenas */
+    const char *device;                      /* the struct rt_device of its programs */
+    bool unpacked;                           /* products read stored matrices as they are */
+    struct plan_kernels kernels;
 };
 
-extern const struct target target_c;
+extern const struct target target_c, target_cuda;
 extern const struct target_function target_c_functions[]; /* for targets that are C too */
 extern const struct target *const targets[]; /* ends with NULL */
 const struct target *target_find(const char *name);

@@ -34,9 +34,15 @@ const struct target target_c = {.name = "c",
                                 .epilogue_template = "c/epilogue.c.in",
                                 .files = files,
                                 .functions = target_c_functions,
-                                .call_prefix = "rt_"};
+                                .call_prefix = "rt_",
+                                .restricted = "restrict",
+                                .array = "(const %[]){",
+                                .no_array = "NULL",
+                                .structure = "&(struct %){",
+                                .copy = "memcpy(",
+                                .device = "rt_host"};
 
-const struct target *const targets[] = {&target_c, NULL};
+const struct target *const targets[] = {&target_c, &target_cuda, NULL};
 
 const struct target *target_find(const char *name) {
     for (int i = 0; targets[i]; i++)

@@ -294,6 +294,7 @@ static struct pass_context pass_context(const struct job *job) {
                                  .rules = job->side.rules,
                                  .plan = job->side.plan ? rt_json_root(job->side.plan) : NULL,
                                  .plan_file = job->options->load_plan,
+                                 .unpacked = target_of(job)->unpacked,
                                  .training = training_of(job),
                                  .diags = job->diags};
 }
@@ -304,7 +305,7 @@ static struct pass_context pass_context(const struct job *job) {
 static int job_plan(struct job *job) {
     struct pass_context context = pass_context(job);
     if (read_training(job) < 0 || pipeline_run(job->graph, &context, NULL) < 0) return -1;
-    rankplan_make(&job->plan, job->graph);
+    rankplan_make(&job->plan, job->graph, &target_of(job)->kernels);
     if (rankplan_verify(&job->plan, job->diags) < 0) return -1;
     sources_find(&job->sources, &job->plan, target_of(job));
     return 0;
@@ -327,14 +328,27 @@ static int check_opened(const struct job *job) {
     return 0;
 }
 
+/* Words of letters, digits and "_": they go into a build file. */
+static int check_arch(const struct job *job) {
+    const char *arch = job->options->arch;
+    if (!arch) return 0; /* a verb that writes no build file */
+    if (job->options->given[OPT_ARCH] && job->options->target != OPT_TARGET_CUDA)
+        return diag_error(job->diags, 201, EXIT_USAGE, "--arch", "only --target cuda is for GPUs");
+    if (*arch && !arch[strspn(arch, "abcdefghijklmnopqrstuvwxyz0123456789_,")]) return 0;
+    return diag_error(job->diags, 201, EXIT_USAGE, "--arch", "%s is no list of GPUs: sm_80,sm_90a",
+                      diag_quote(job->diags, arch));
+}
+
 static int job_describe(struct job *job) {
     const struct options *options = job->options;
     int ranks;
+    if (check_arch(job) < 0) return -1;
     if (job_ranks(job, &ranks) < 0 || (!job->model && list_text_files(job) < 0)) return -1;
     job->info = (struct program_info){.model = options_model(options, job->arena),
                                       .instance = options_instance(options, job->arena),
                                       .version = RANKC_VERSION,
                                       .pas = pas_text(job),
+                                      .arch = options->arch,
                                       .runtime_ngpus = ranks,
                                       .training = training_of(job),
                                       .nfiles = job->files.n};

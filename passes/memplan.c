@@ -218,6 +218,7 @@ static int64_t exchange_bytes(const struct rankplan *plan, const struct plan_cla
 /* Room that a communication node needs beside its operands: what an exchange moves; of the others one complete tensor, as far
  * as their axis cuts it. */
 static int64_t scratch_of(const struct rankplan *plan, const struct plan_class *class, const struct node *node) {
+    if (node->op->class == OP_KERNEL && plan->kernels.scratch) return plan->kernels.scratch(plan->graph, class, node);
     if (!node->op->call || !strstr(node->op->call, "$scratch")) return 0;
     if (strstr(node->op->call, "$held")) return exchange_bytes(plan, class, node);
     int64_t in = rankplan_bytes(class, plan->graph, node->inputs[0]),
@@ -315,6 +316,26 @@ static void place_values(struct rankplan *plan, struct plan_class *class, bool s
     if (!shared) note_peak(plan, class, blocks, n);
 }
 
+/* Inputs where the caller has them, or in ACTIVATIONS behind the values: what is copied there stays for the whole step. */
+static void place_inputs(const struct rankplan *plan, struct plan_class *class) {
+    const struct graph *graph = plan->graph;
+    const bool *read = read_by(plan, class);
+    int64_t *end = &class->bytes[PLAN_ACTIVATIONS];
+    for (int i = 0; i < graph->inputs.n; i++) {
+        int t = graph->inputs.at[i];
+        if (plan->kernels.holds_inputs && !read[t]) continue;
+        class->place[t] = plan->kernels.holds_inputs ? (struct plan_place){PLAN_ACTIVATIONS, *end}
+                                                     : (struct plan_place){PLAN_CALLER, i};
+        *end += plan->kernels.holds_inputs ? padded(rankplan_bytes(class, graph, t)) : 0;
+    }
+    class->controls = plan->kernels.holds_inputs && graph->controls.n ? *end : -1;
+    for (int i = 0; i < graph->controls.n; i++)
+        class->place[graph->controls.at[i]] =
+            class->controls < 0 ? (struct plan_place){PLAN_CALLER, graph->inputs.n + i}
+                                : (struct plan_place){PLAN_ACTIVATIONS, *end + i * (int64_t)sizeof(double)};
+    if (class->controls >= 0) *end += padded(graph->controls.n * (int64_t)sizeof(double));
+}
+
 void memplan_make(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
@@ -329,10 +350,7 @@ void memplan_make(struct rankplan *plan) {
         place_updates(plan, class);
         place_values(plan, class, false, first, last);
         place_values(plan, class, true, first, last);
-        for (int i = 0; i < graph->inputs.n; i++)
-            class->place[graph->inputs.at[i]] = (struct plan_place){PLAN_CALLER, i};
-        for (int i = 0; i < graph->controls.n; i++)
-            class->place[graph->controls.at[i]] = (struct plan_place){PLAN_CALLER, graph->inputs.n + i};
+        place_inputs(plan, class);
         for (int t = 0; t < graph->tensors.n; t++)
             if (plan->root[t] != t) class->place[t] = class->place[plan->root[t]];
         for (int i = 0; i < graph->order.n; i++) {

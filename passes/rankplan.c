@@ -158,8 +158,9 @@ static void find_classes(struct rankplan *plan) {
     }
 }
 
-void rankplan_make(struct rankplan *plan, struct graph *graph) {
+void rankplan_make(struct rankplan *plan, struct graph *graph, const struct plan_kernels *kernels) {
     *plan = (struct rankplan){.graph = graph};
+    if (kernels) plan->kernels = *kernels;
     find_roots(plan);
     list_stored(plan);
     find_packed(plan);

@@ -38,7 +38,15 @@ struct plan_class {
     int64_t (*dims)[MAX_NDIM]; /* per tensor: extents of the part */
     struct plan_place *place;  /* per tensor */
     int64_t bytes[PLAN_ARENAS];
+    int64_t controls; /* offset in ACTIVATIONS where the controls lie one after the other; -1: behind the caller's inputs */
     VEC(int) peak_live; /* tensors live when most activations are */
+};
+
+/* What a set of kernels needs beyond what the graph says. */
+struct plan_kernels {
+    bool holds_inputs; /* inputs and controls lie in ACTIVATIONS: kernels cannot read the caller's memory */
+    /* Bytes of SCRATCH that the node's kernel wants; NULL: none does. */
+    int64_t (*scratch)(const struct graph *graph, const struct plan_class *class, const struct node *node);
 };
 
 struct rankplan {
@@ -48,12 +56,13 @@ struct rankplan {
     VEC(int) states;       /* of the optimizer, that nodes read, by first use */
     enum packing *packing; /* per tensor: how a stored matrix lies that is read in panels */
     bool *shared;          /* per tensor (root): lies in COMMUNICATION */
+    struct plan_kernels kernels;
     int nclasses, *class_of; /* per shard */
     struct plan_class *classes;
 };
 
-/* Plans a SCHEDULED graph, which becomes PLANNED. */
-void rankplan_make(struct rankplan *plan, struct graph *graph);
+/* Plans a SCHEDULED graph, which becomes PLANNED, for kernels that need no more than it says (NULL) or what they say. */
+void rankplan_make(struct rankplan *plan, struct graph *graph, const struct plan_kernels *kernels);
 
 /* A constant of one element, read by elementwise operators only as a number in the code. */
 bool rankplan_is_literal(const struct graph *graph, const struct node *node, int operand);

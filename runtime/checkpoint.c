@@ -140,7 +140,7 @@ static int tell_copies(struct kept_list *list, struct rt *rt, enum kept_kind kin
 static int read_manifest(struct kept_list *list, struct rt *rt) {
     struct checkpoint_path path;
     struct rt_reason why;
-    RT_TRY(check_path(rt, snprintf(path.text, sizeof path.text, "%s/manifest.json", rt->private->directory)));
+    RT_TRY(check_path(rt, snprintf(path.text, sizeof path.text, "%s/manifest.json", rt->internal->directory)));
     list->manifest = rt_json_read(path.text, &why);
     return list->manifest ? RT_OK : checkpoint_refused(rt, RT_ERROR_INPUT, path.text, &why);
 }

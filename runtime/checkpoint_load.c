@@ -195,8 +195,8 @@ static int load(struct loading *l, const char *directory, const char *which, str
     RT_TRY(read_json(l));
     RT_TRY(check_program(l, step, position));
     RT_TRY(load_tensors(l));
-    rt->private->trained = position->step;
-    rt->private->micro_batches = position->micro_batches;
+    rt->internal->trained = position->step;
+    rt->internal->micro_batches = position->micro_batches;
     int status = rt->comm->driver->barrier(rt->comm);
     return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
 }

@@ -276,8 +276,8 @@ static int gather_files(struct saving *s) {
     struct rt *rt = s->rt;
     s->all = calloc((size_t)rt->world, sizeof s->own);
     if (!s->all) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
-    for (int r = 0; r < rt->world; r++) rt->private->counts[r] = sizeof s->own;
-    int status = rt->comm->driver->all_gather(rt->comm, s->all, s->own, rt->private->counts);
+    for (int r = 0; r < rt->world; r++) rt->internal->counts[r] = sizeof s->own;
+    int status = rt->comm->driver->all_gather(rt->comm, s->all, s->own, rt->internal->counts);
     return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
 }
 

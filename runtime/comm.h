@@ -20,6 +20,10 @@
 
 #include "base/dtype.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum rt_reduce { RT_SUM, RT_MAX, RT_MIN };
 
 enum rt_status {
@@ -29,6 +33,7 @@ enum rt_status {
     RT_ERROR_SYSTEM,   /* file, memory or operating system */
     RT_ERROR_MISMATCH, /* belongs to another program, model or world size */
     RT_ERROR_PEER,     /* another rank failed, or the job was aborted */
+    RT_ERROR_DEVICE,   /* no GPU, or its driver or a library of it failed */
 };
 
 struct rt_comm;
@@ -92,5 +97,9 @@ int rt_comm_open_shared(struct rt_comm **out, void *segment, int rank, int size,
 /* The caller's symmetric memory, NULL where the transport has none; its size. */
 void *rt_comm_segment(struct rt_comm *comm);
 size_t rt_comm_segment_bytes(struct rt_comm *comm);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

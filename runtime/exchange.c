@@ -10,8 +10,6 @@
  * The tensor is seen as (outer, high, middle, low, inner): high and low are the two dimensions; of one alone, low. */
 #include "private.h"
 
-#include <string.h>
-
 struct exchange {
     const struct rt_holding *from, *to;
     bool same;      /* from and to are of one dimension */
@@ -102,44 +100,56 @@ static struct region packed(const struct piece *piece, void *bytes) {
     return (struct region){bytes, piece->high, piece->low, 0, 0};
 }
 
-static unsigned char *row_at(const struct exchange *x, const struct region *region, int64_t outer, int64_t high,
-                             int64_t middle) {
-    const int64_t row = (outer * region->high + region->at_high + high) * x->middle + middle;
-    return region->bytes + (size_t)(row * region->low + region->at_low) * x->inner;
+/* Where the rows of a piece lie in a region: the first, and the strides of (outer, high, middle). */
+static unsigned char *rows_in(const struct exchange *x, const struct region *region, int64_t stride[3]) {
+    const int64_t inner = (int64_t)x->inner;
+    stride[2] = region->low * inner;
+    stride[1] = x->middle * stride[2];
+    stride[0] = region->high * stride[1];
+    return region->bytes + region->at_high * stride[1] + region->at_low * inner;
 }
 
-static void copy_piece(const struct exchange *x, const struct piece *piece, struct region to, struct region from) {
-    if (!piece_bytes(x, piece)) return;
-    for (int64_t outer = 0; outer < x->outer; outer++)
-        for (int64_t high = 0; high < piece->high; high++)
-            for (int64_t middle = 0; middle < x->middle; middle++)
-                memcpy(row_at(x, &to, outer, high, middle), row_at(x, &from, outer, high, middle),
-                       (size_t)piece->low * x->inner);
+static int copy_piece(struct rt *rt, const struct exchange *x, const struct piece *piece, struct region to,
+                      struct region from) {
+    struct rt_copies rows = {.bytes = (size_t)piece->low * x->inner, .count = {x->outer, piece->high, x->middle}};
+    if (!piece_bytes(x, piece)) return RT_OK;
+    rows.to = rows_in(x, &to, rows.to_stride);
+    rows.from = rows_in(x, &from, rows.from_stride);
+    return rt->program->device->copy(rt, &rows);
 }
 
-/* Writes what `sender` has for `receiver` to `to`, if that is not NULL; returns its bytes. */
-static size_t pack(const struct exchange *x, int sender, int receiver, const void *src, unsigned char *to) {
+/* Bytes that `sender` has for `receiver`. */
+static size_t bytes_for(const struct exchange *x, int sender, int receiver) {
     struct pieces at = {.sender = sender, .receiver = receiver};
     struct piece piece;
     size_t bytes = 0;
-    while (next_piece(x, &at, &piece, (void *)(uintptr_t)src, NULL)) {
-        if (to) copy_piece(x, &piece, packed(&piece, to + bytes), piece.held);
-        bytes += piece_bytes(x, &piece);
-    }
+    while (next_piece(x, &at, &piece, NULL, NULL)) bytes += piece_bytes(x, &piece);
     return bytes;
 }
 
-static void unpack(const struct exchange *x, int sender, int receiver, void *dst, unsigned char *from) {
+static int pack(struct rt *rt, const struct exchange *x, int sender, int receiver, const void *src,
+                unsigned char *to) {
+    struct pieces at = {.sender = sender, .receiver = receiver};
+    struct piece piece;
+    for (; next_piece(x, &at, &piece, (void *)(uintptr_t)src, NULL); to += piece_bytes(x, &piece))
+        RT_TRY(copy_piece(rt, x, &piece, packed(&piece, to), piece.held));
+    return RT_OK;
+}
+
+static int unpack(struct rt *rt, const struct exchange *x, int sender, int receiver, void *dst, unsigned char *from) {
     struct pieces at = {.sender = sender, .receiver = receiver};
     struct piece piece;
     for (; next_piece(x, &at, &piece, NULL, dst); from += piece_bytes(x, &piece))
-        copy_piece(x, &piece, piece.wanted, packed(&piece, from));
+        RT_TRY(copy_piece(rt, x, &piece, piece.wanted, packed(&piece, from)));
+    return RT_OK;
 }
 
-static void keep_own(const struct exchange *x, int rank, void *dst, const void *src) {
+static int keep_own(struct rt *rt, const struct exchange *x, int rank, void *dst, const void *src) {
     struct pieces at = {.sender = rank, .receiver = rank};
     struct piece piece;
-    while (next_piece(x, &at, &piece, (void *)(uintptr_t)src, dst)) copy_piece(x, &piece, piece.wanted, piece.held);
+    while (next_piece(x, &at, &piece, (void *)(uintptr_t)src, dst))
+        RT_TRY(copy_piece(rt, x, &piece, piece.wanted, piece.held));
+    return RT_OK;
 }
 
 int rt_all_to_all(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
@@ -147,20 +157,18 @@ int rt_all_to_all(struct rt *rt, int site, int axis, void *dst, const void *src,
                   const struct rt_holding *to) {
     const struct exchange x = exchange_of(dtype, ndim, dims, from_dim, from, to_dim, to);
     struct rt_comm *comm = rt_enter_site(rt, site, axis);
-    size_t *send = rt->private->counts, *receive = send + rt->world;
+    size_t *send = rt->internal->counts, *receive = send + rt->world;
     unsigned char *end = scratch;
     for (int r = 0; r < comm->size; end += send[r], r++) {
         const bool other = r != comm->rank;
-        send[r] = other ? pack(&x, comm->rank, r, src, end) : 0;
-        receive[r] = other ? pack(&x, r, comm->rank, NULL, NULL) : 0;
+        send[r] = other ? bytes_for(&x, comm->rank, r) : 0;
+        receive[r] = other ? bytes_for(&x, r, comm->rank) : 0;
+        if (other) RT_TRY(pack(rt, &x, comm->rank, r, src, end));
     }
-    int status = comm->driver->all_to_all(comm, end, receive, scratch, send);
-    for (int r = 0; r < comm->size && !status; end += receive[r], r++)
-        if (r == comm->rank)
-            keep_own(&x, r, dst, src);
-        else
-            unpack(&x, r, comm->rank, dst, end);
-    return rt_leave_site(rt, comm, status);
+    RT_TRY(rt_leave_site(rt, comm, comm->driver->all_to_all(comm, end, receive, scratch, send)));
+    for (int r = 0; r < comm->size; end += receive[r], r++)
+        RT_TRY(r == comm->rank ? keep_own(rt, &x, r, dst, src) : unpack(rt, &x, r, comm->rank, dst, end));
+    return RT_OK;
 }
 
 int rt_halo_exchange(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch,
@@ -174,8 +182,7 @@ int rt_crop(struct rt *rt, int site, int axis, void *dst, const void *src, enum 
             const struct rt_holding *window) {
     const struct exchange x = exchange_of(dtype, ndim, dims, from_dim, from, to_dim, window);
     rt_at(rt, site);
-    keep_own(&x, rt->coordinate[axis], dst, src);
-    return RT_OK;
+    return keep_own(rt, &x, rt->coordinate[axis], dst, src);
 }
 
 int rt_chunk(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
@@ -186,6 +193,6 @@ int rt_chunk(struct rt *rt, int site, int axis, void *dst, const void *src, enum
     struct piece piece;
     rt_at(rt, site);
     while (next_piece(&x, &at, &piece, (void *)(uintptr_t)src, dst))
-        copy_piece(&x, &piece, piece.wanted, piece.held);
+        RT_TRY(copy_piece(rt, &x, &piece, piece.wanted, piece.held));
     return RT_OK;
 }

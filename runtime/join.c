@@ -51,7 +51,7 @@ int rt_cores(void) {
 
 size_t rt_program_symmetric(const struct rt_program *program) {
     size_t most = 0;
-    for (int c = 0; c < program->nclasses; c++)
+    for (int c = 0; c < program->nclasses && !program->device->remote; c++)
         if (program->classes[c].bytes[RT_COMMUNICATION] > most) most = program->classes[c].bytes[RT_COMMUNICATION];
     return most;
 }
@@ -80,7 +80,7 @@ static int grow_segment(struct rt *rt, int fd, size_t bytes) {
 }
 
 static int join_shm(struct rt *rt, const char *fd_text) {
-    struct rt_private *private = rt->private;
+    struct rt_private *private = rt->internal;
     const size_t symmetric = rt_program_symmetric(rt->program), bytes = rt_comm_shared_bytes(rt->world, symmetric);
     int fd;
     if (!parse_int(fd_text, &fd))
@@ -127,6 +127,6 @@ int rt_join(struct rt *rt, const struct rt_options *options) {
                             "'%s' was generated for %d ranks, started with %d", rt->program->name,
                             rt->program->runtime_ngpus, rt->world);
     if (options->joined) return RT_OK;
-    rt->private->owns_comm = true;
+    rt->internal->owns_comm = true;
     return join_by_name(rt, name);
 }

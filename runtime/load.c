@@ -30,6 +30,7 @@ struct loader {
     struct rt *rt;
     struct source *source;
     int nsources;
+    unsigned char *staging; /* where parts are made that a device gets; as large as the largest */
 };
 
 static int fail_reason(struct rt *rt, const char *what, const struct rt_reason *why) {
@@ -74,7 +75,7 @@ static int check_source(struct rt *rt, const char *path, const struct rt_json *e
 static int open_source(struct rt *rt, struct source *source, const struct rt_json *entry) {
     const char *name = rt_json_text(rt_json_member(entry, "path"));
     if (!name) return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_MANIFEST, "location.json: a file has no path");
-    char *path = join_path(rt->private->directory, name);
+    char *path = join_path(rt->internal->directory, name);
     if (!path) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
     struct rt_reason why;
     struct rt_file_info info;
@@ -127,16 +128,22 @@ static int check_weight(const struct loader *loader, struct load_part *part, int
     const struct rt_weight *weight = &rt->program->weights[w];
     const struct source *source = &loader->source[weight->file];
     int64_t elements;
-    if (!load_part_find(part, rt, weight, &elements) || offset > rt->class->bytes[RT_WEIGHTS] ||
-        (uint64_t)elements * rt_dtype_bytes(weight->dtype) > rt->class->bytes[RT_WEIGHTS] - offset)
+    if (!load_part_find(part, rt, weight, &elements) || offset > rt->kind->bytes[RT_WEIGHTS] ||
+        (uint64_t)elements * rt_dtype_bytes(weight->dtype) > rt->kind->bytes[RT_WEIGHTS] - offset)
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "weight %d of the program does not fit", w);
-    part->dst = rt->arena[RT_WEIGHTS] + offset;
+    part->dst = loader->staging ? loader->staging : rt->arena[RT_WEIGHTS] + offset;
     if (!is_stored(weight)) return RT_OK;
     if (part->stored_bytes > source->count || weight->offset > (uint64_t)(source->count - part->stored_bytes))
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
                             "weight %d lies outside of file %d of location.json", w, weight->file);
     part->src = source->bytes + weight->offset;
     return RT_OK;
+}
+
+static int give_part(struct rt *rt, const struct load_part *part, size_t offset) {
+    RT_TRY(rt->program->device->put(rt, rt->arena[RT_WEIGHTS] + offset, part->dst,
+                                    (size_t)(part->rows * part->row_bytes)));
+    return rt->program->device->finish(rt);
 }
 
 static int load_weight(const struct loader *loader, int w, size_t offset) {
@@ -151,20 +158,42 @@ static int load_weight(const struct loader *loader, int w, size_t offset) {
         struct load_span span = load_part_copy(&part, row, end);
         drop_pages(span.bytes, span.count);
     }
-    return RT_OK;
+    return loader->staging ? give_part(loader->rt, &part, offset) : RT_OK;
+}
+
+/* Bytes of the largest part that the rank holds. */
+static size_t largest_part(const struct rt *rt) {
+    size_t most = 0;
+    for (int w = 0; w < rt->program->nweights; w++) {
+        struct load_part part;
+        int64_t elements;
+        if (rt->kind->weights[w] == RT_ABSENT || !load_part_find(&part, rt, &rt->program->weights[w], &elements))
+            continue;
+        const size_t bytes = (size_t)elements * rt_dtype_bytes(rt->program->weights[w].dtype);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* Parts of a device's weights are made here first. */
+static int open_staging(struct loader *loader) {
+    struct rt *rt = loader->rt;
+    if (!rt->program->device->remote) return RT_OK;
+    loader->staging = malloc(largest_part(rt) + 1);
+    return loader->staging ? RT_OK : rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
 }
 
 static int load_all(struct loader *loader) {
     struct rt *rt = loader->rt;
     struct rt_reason why;
-    char *path = join_path(rt->private->directory, "location.json");
+    char *path = join_path(rt->internal->directory, "location.json");
     if (!path) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
     struct rt_json_document *location = rt_json_read(path, &why);
     int status = location ? open_sources(loader, rt_json_root(location)) : fail_reason(rt, "location.json", &why);
     rt_json_free(location);
     free(path);
     for (int w = 0; w < rt->program->nweights && !status; w++)
-        if (rt->class->weights[w] != RT_ABSENT) status = load_weight(loader, w, rt->class->weights[w]);
+        if (rt->kind->weights[w] != RT_ABSENT) status = load_weight(loader, w, rt->kind->weights[w]);
     return status;
 }
 
@@ -174,15 +203,17 @@ int rt_load_weights(struct rt *rt) {
     bool any = false;
     for (int w = 0; w < program->nweights; w++) {
         if (program->weights[w].file >= loader.nsources) loader.nsources = program->weights[w].file + 1;
-        if (rt->class->weights[w] != RT_ABSENT) any = true;
+        if (rt->kind->weights[w] != RT_ABSENT) any = true;
     }
     if (!any) return RT_OK;
     loader.source = calloc((size_t)loader.nsources, sizeof(*loader.source));
     if (!loader.source) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
     for (int w = 0; w < program->nweights; w++)
-        if (rt->class->weights[w] != RT_ABSENT && is_stored(&program->weights[w]))
+        if (rt->kind->weights[w] != RT_ABSENT && is_stored(&program->weights[w]))
             loader.source[program->weights[w].file].wanted = true;
-    int status = load_all(&loader);
+    int status = open_staging(&loader);
+    if (!status) status = load_all(&loader);
+    free(loader.staging);
     close_sources(&loader);
     return status;
 }

@@ -30,7 +30,8 @@ static int exit_of(int status, int code) {
     case RT_OK: return RT_EXIT_OK;
     case RT_ERROR_USAGE: return code == RT_CODE_CALLS ? RT_EXIT_RANK : RT_EXIT_USAGE;
     case RT_ERROR_INPUT: return RT_EXIT_INPUT;
-    case RT_ERROR_SYSTEM: return RT_EXIT_SYSTEM;
+    case RT_ERROR_SYSTEM:
+    case RT_ERROR_DEVICE: return RT_EXIT_SYSTEM;
     case RT_ERROR_MISMATCH: return RT_EXIT_MISMATCH;
     case RT_ERROR_PEER: return RT_EXIT_RANK;
     default: return RT_EXIT_BUG;
@@ -71,15 +72,10 @@ int fail_reason(struct rank *self, int code, const struct rt_reason *why) {
 }
 
 /* What the last step computed, once: steps themselves are timed without a copy of it. */
-static void copy_outputs(struct rank *self, const struct rt *rt) {
-    const struct rt_program *program = self->job->program;
-    for (int i = 0; i < program->noutputs; i++) {
-        int64_t count = 0;
-        rt_product(program->outputs[i].dims, program->outputs[i].ndim, &count);
-        const size_t bytes = (size_t)count * rt_dtype_bytes(program->outputs[i].dtype);
-        const void *at = self->output_data[i] ? rt_output(rt, i) : NULL;
-        if (at && bytes > 0) memcpy(self->output_data[i], at, bytes);
-    }
+static int copy_outputs(struct rank *self, struct rt *rt) {
+    int status = rt_give_outputs(rt, 0, rt->program->noutputs, self->output_data);
+    if (!status) status = rt->program->device->finish(rt);
+    return status ? fail_rank(self, rt, status) : RT_OK;
 }
 
 /* A step is barrier to barrier, so what rank 0 measures is the slowest rank's. */
@@ -96,8 +92,7 @@ static int run_steps(struct rank *self, struct rt *rt) {
         if (status) return fail_rank(self, rt, status);
         if (self->first && i >= 0) self->job->step_ms[self->job->nsteps++] = now_ms() - start;
     }
-    copy_outputs(self, rt);
-    return RT_OK;
+    return copy_outputs(self, rt);
 }
 
 /* Most bytes this process had in memory. Not getrusage: its number survives exec, so it may be the parent's. */
@@ -115,8 +110,8 @@ static int64_t peak_resident(void) {
 static int gather_memory(struct rank *self, struct rt *rt) {
     const int64_t peak = peak_resident();
     int64_t *all = calloc((size_t)rt->world, sizeof *all);
-    for (int r = 0; r < rt->world; r++) rt->private->counts[r] = sizeof peak;
-    int status = all ? rt->comm->driver->all_gather(rt->comm, all, &peak, rt->private->counts) : RT_ERROR_SYSTEM;
+    for (int r = 0; r < rt->world; r++) rt->internal->counts[r] = sizeof peak;
+    int status = all ? rt->comm->driver->all_gather(rt->comm, all, &peak, rt->internal->counts) : RT_ERROR_SYSTEM;
     if (!status && self->first) memcpy(self->job->peak_rss, all, (size_t)rt->world * sizeof *all);
     free(all);
     if (!status) return RT_OK;

@@ -109,11 +109,11 @@ static int sum_units(struct trainer *t, double mine, double *all) {
 
 /* What the kernels say of a value is said of a micro-batch: where it came from. */
 static int fail_step(struct trainer *t, int status, int64_t first) {
-    const int64_t sample = (first + (int64_t)t->rt->private->control[RT_MICRO]) * t->feed.batch;
+    const int64_t sample = (first + (int64_t)t->rt->internal->control[RT_MICRO]) * t->feed.batch;
     fail_rank(t->self, t->rt, status);
     if (status == RT_ERROR_INPUT)
         failure_help(&t->self->failure, "step %lld had read samples %lld to %lld of the run, of %lld in the data",
-                     (long long)(t->rt->private->trained + 1), (long long)sample, (long long)(sample + t->feed.batch - 1),
+                     (long long)(t->rt->internal->trained + 1), (long long)sample, (long long)(sample + t->feed.batch - 1),
                      (long long)t->feed.sampler.samples);
     return status;
 }
@@ -121,8 +121,8 @@ static int fail_step(struct trainer *t, int status, int64_t first) {
 /* The micro-batches of a step are dealt out to the units one after the other. */
 static int train_step(struct trainer *t) {
     struct rt *rt = t->rt;
-    struct metrics m = {.step = rt->private->trained + 1, .samples = t->feed.batch * t->accumulate * t->units};
-    const int64_t first = rt->private->micro_batches;
+    struct metrics m = {.step = rt->internal->trained + 1, .samples = t->feed.batch * t->accumulate * t->units};
+    const int64_t first = rt->internal->micro_batches;
     double mine = 0;
     for (int j = 0; j < t->accumulate; j++) feed_read(&t->feed, j, first + (int64_t)j * t->units + rt->unit);
     const double start = now_ms();
@@ -170,7 +170,7 @@ static int evaluate(struct trainer *t) {
     RT_TRY(sum_units(t, mine, &loss));
     loss /= (double)all;
     if (t->self->first)
-        RT_TRY(check_written(t, report_evaluation(t, rt->private->trained, loss, all * t->eval.batch)));
+        RT_TRY(check_written(t, report_evaluation(t, rt->internal->trained, loss, all * t->eval.batch)));
     return RT_OK;
 }
 
@@ -178,7 +178,7 @@ static int evaluate(struct trainer *t) {
 
 static int save(struct trainer *t) {
     const struct rt_sampler *sampler = &t->feed.sampler;
-    const struct rt_position progress = {t->rt->private->trained, t->rt->private->micro_batches,
+    const struct rt_position progress = {t->rt->internal->trained, t->rt->internal->micro_batches,
                                          sampler->shuffle ? (int64_t)sampler->seed : -1};
     int status = rt_save(t->rt, t->options->checkpoint_dir, &progress);
     return status ? fail_rank(t->self, t->rt, status) : RT_OK;
@@ -268,7 +268,7 @@ static int open_log(struct trainer *t) {
 
 /* True after every K steps and after the last. */
 static bool is_due(const struct trainer *t, int every) {
-    const int64_t step = t->rt->private->trained;
+    const int64_t step = t->rt->internal->trained;
     return step == t->options->steps || (every && step % every == 0);
 }
 
@@ -278,7 +278,7 @@ static int run(struct trainer *t) {
     RT_TRY(open_data(t));
     RT_TRY(resume(t));
     RT_TRY(open_log(t));
-    while (t->rt->private->trained < t->options->steps) {
+    while (t->rt->internal->trained < t->options->steps) {
         RT_TRY(train_step(t));
         if (t->eval.data && is_due(t, t->options->eval_every)) RT_TRY(evaluate(t));
         if (t->options->checkpoint_dir && is_due(t, t->options->checkpoint_every)) RT_TRY(save(t));

@@ -18,6 +18,7 @@ enum rt_code {
     RT_CODE_WORLD = 901,
     RT_CODE_KEY = 902,
     RT_CODE_SEGMENT = 905,
+    RT_CODE_DEVICE = 906,
     RT_CODE_RANK = 911,
     RT_CODE_CALLS = 913,
     RT_CODE_LOSS = 914,
@@ -37,13 +38,14 @@ struct rt_private {
     int code; /* enum rt_code of that error */
     const char *directory;
     bool owns_comm;
+    struct rt_comm *split[RT_MAX_AXES]; /* the ranks of rt->axis, for memory of the process */
     void *mapping; /* of the segment, where this rank mapped it */
     size_t mapping_bytes;
     size_t *counts;         /* by rank, twice: arguments of collectives */
     const void **given;     /* inputs of the step under way, and controls */
     double control[RT_CONTROLS];
     double lr;              /* not scheduled */
-    double norm;            /* of the gradients of the last update */
+    double norm, norm_scale; /* of the gradients of the last update, and what they were multiplied with */
     int64_t passes;         /* forward, in training, since gradients were zero */
     bool reduced;           /* gradients were, since the last backward */
     bool last;              /* the backward phase under way is, or may be, the last before that */
@@ -53,7 +55,7 @@ struct rt_private {
     int64_t trained;        /* training steps begun */
     int64_t micro_batches;  /* that these have had, of all units */
     int accumulate;         /* micro-batches of this unit in a step */
-    void *owned[RT_ARENAS]; /* arenas that rt_close unmaps */
+    void *owned[RT_ARENAS]; /* arenas that rt_close releases */
 };
 
 /* rt_fail with the code of its diagnostic. */
@@ -84,9 +86,22 @@ int rt_load_weights(struct rt *rt);
 int rt_begin_step(struct rt *rt);
 int rt_end_step(struct rt *rt, int threads, int status);
 
-/* The forward phase over the caller's inputs, and output ports [first, first + n) to the caller's memory. */
+/* Never 0: an arena without bytes has an address too. */
+size_t rt_arena_bytes(const struct rt *rt, int arena);
+
+/* From one place in arenas to another, or to the same. */
+int rt_copy_bytes(struct rt *rt, void *dst, const void *src, size_t bytes);
+
+/* Executes a phase with the controls as they are. */
+int rt_run_phase(struct rt *rt, int (*phase)(struct rt *rt));
+
+/* What the caller gives as input port `port`: where phases find it, or a copy of it there. */
+int rt_take_input(struct rt *rt, int port, const void *input);
+
+/* The forward phase over the caller's inputs, and output ports [first, first + n) to the caller's memory, where they are
+ * once the device has finished. */
 int rt_run_forward(struct rt *rt, const void *const *inputs);
-void rt_give_outputs(const struct rt *rt, int first, int n, void *const *outputs);
+int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs);
 
 /* Before a backward phase: whether it is the last before gradients are reduced, as far as is known. */
 void rt_backward_begins(struct rt *rt, bool last, bool known);

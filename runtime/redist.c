@@ -4,8 +4,6 @@
  * outer and blocks are 1 that is the tensor itself; otherwise parts are packed or unpacked through `scratch`. */
 #include "private.h"
 
-#include <string.h>
-
 /* A tensor seen around the dimension that is cut. */
 struct view {
     struct rt_cut cut;
@@ -40,27 +38,41 @@ static size_t part_bytes(const struct view *view, int index) {
     return (size_t)view->outer * (size_t)rt_cut_extent(&view->cut, index) * view->row;
 }
 
-/* Copies the part of rank `index` between the complete tensor `whole` and the dense `part`. */
-static void copy_part(const struct view *view, int index, unsigned char *whole, unsigned char *part,
-                      bool out_of_whole) {
-    const int64_t block = view->cut.extent / view->cut.blocks, start = rt_cut_start(&view->cut, index);
-    const size_t bytes = (size_t)rt_cut_length(&view->cut, index) * view->row;
-    for (int64_t o = 0; o < view->outer && bytes > 0; o++)
-        for (int64_t b = 0; b < view->cut.blocks; b++, part += bytes) {
-            unsigned char *at = whole + (size_t)(o * view->cut.extent + b * block + start) * view->row;
-            if (out_of_whole)
-                memcpy(part, at, bytes);
-            else
-                memcpy(at, part, bytes);
-        }
+/* Where the part of rank `index` begins in the complete tensor, and how its blocks lie there; `strides` are also those of
+ * the dense part. */
+static size_t find_part(const struct view *view, int index, struct rt_copies *rows, int64_t whole[3], int64_t part[3]) {
+    const int64_t row = (int64_t)view->row, length = rt_cut_length(&view->cut, index) * row,
+                  block = view->cut.extent / view->cut.blocks * row;
+    *rows = (struct rt_copies){.bytes = (size_t)length, .count = {1, view->outer, view->cut.blocks}};
+    whole[0] = part[0] = 0;
+    whole[1] = view->cut.extent * row, whole[2] = block;
+    part[1] = view->cut.blocks * length, part[2] = length;
+    return (size_t)(rt_cut_start(&view->cut, index) * row);
 }
 
-static void pack_part(const struct view *view, int index, void *part, const void *whole) {
-    copy_part(view, index, (unsigned char *)(uintptr_t)whole, part, true);
+static int copy_rows(struct rt *rt, const struct rt_copies *rows) {
+    return rows->bytes ? rt->program->device->copy(rt, rows) : RT_OK;
 }
 
-static void unpack_part(const struct view *view, int index, void *whole, const void *part) {
-    copy_part(view, index, whole, (unsigned char *)(uintptr_t)part, false);
+int rt_copy_bytes(struct rt *rt, void *dst, const void *src, size_t bytes) {
+    const struct rt_copies rows = {.to = dst, .from = src, .bytes = bytes, .count = {1, 1, 1}};
+    return dst == src ? RT_OK : copy_rows(rt, &rows);
+}
+
+static int pack_part(struct rt *rt, const struct view *view, int index, void *part, const void *whole) {
+    struct rt_copies rows;
+    size_t start = find_part(view, index, &rows, rows.from_stride, rows.to_stride);
+    rows.to = part;
+    rows.from = (const unsigned char *)whole + start;
+    return copy_rows(rt, &rows);
+}
+
+static int unpack_part(struct rt *rt, const struct view *view, int index, void *whole, const void *part) {
+    struct rt_copies rows;
+    size_t start = find_part(view, index, &rows, rows.to_stride, rows.from_stride);
+    rows.to = (unsigned char *)whole + start;
+    rows.from = part;
+    return copy_rows(rt, &rows);
 }
 
 static bool parts_are_the_tensor(const struct view *view) {
@@ -81,12 +93,13 @@ int rt_all_gather(struct rt *rt, int site, int axis, void *dst, const void *src,
     const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, unit);
     struct rt_comm *comm = rt_enter_site(rt, site, axis);
     const bool direct = parts_are_the_tensor(&view);
-    size_t *bytes = rt->private->counts;
+    size_t *bytes = rt->internal->counts;
     for (int r = 0; r < comm->size; r++) bytes[r] = part_bytes(&view, r);
     int status = comm->driver->all_gather(comm, direct ? dst : scratch, src, bytes);
     const unsigned char *part = scratch;
-    for (int r = 0; r < comm->size && !direct && !status; part += bytes[r], r++) unpack_part(&view, r, dst, part);
-    return rt_leave_site(rt, comm, status);
+    RT_TRY(rt_leave_site(rt, comm, status));
+    for (int r = 0; r < comm->size && !direct; part += bytes[r], r++) RT_TRY(unpack_part(rt, &view, r, dst, part));
+    return RT_OK;
 }
 
 int rt_reduce_scatter(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch,
@@ -95,11 +108,11 @@ int rt_reduce_scatter(struct rt *rt, int site, int axis, void *dst, const void *
     const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, unit);
     struct rt_comm *comm = rt_enter_site(rt, site, axis);
     const bool direct = parts_are_the_tensor(&view);
-    size_t *counts = rt->private->counts;
+    size_t *counts = rt->internal->counts;
     unsigned char *part = scratch;
     for (int r = 0; r < comm->size; r++) {
         const size_t bytes = part_bytes(&view, r);
-        if (!direct) pack_part(&view, r, part, src);
+        if (!direct) RT_TRY(pack_part(rt, &view, r, part, src));
         part += direct ? 0 : bytes;
         counts[r] = bytes / rt_dtype_bytes(dtype);
     }
@@ -119,6 +132,6 @@ int rt_receive(struct rt *rt, int site, int axis, void *dst, int64_t bytes, int 
 
 int rt_broadcast(struct rt *rt, int site, int axis, void *dst, const void *src, int64_t bytes, int root) {
     struct rt_comm *comm = rt_enter_site(rt, site, axis);
-    if (comm->rank == root) memcpy(dst, src, (size_t)bytes);
+    if (comm->rank == root) RT_TRY(rt_copy_bytes(rt, dst, src, (size_t)bytes));
     return rt_leave_site(rt, comm, comm->driver->broadcast(comm, dst, (size_t)bytes, root));
 }

@@ -27,13 +27,14 @@ static int default_code(int status) {
     case RT_ERROR_SYSTEM: return RT_CODE_OPEN;
     case RT_ERROR_MISMATCH: return RT_CODE_FORMAT;
     case RT_ERROR_PEER: return RT_CODE_RANK;
+    case RT_ERROR_DEVICE: return RT_CODE_DEVICE;
     default: return RT_CODE_USAGE;
     }
 }
 
 static int record(struct rt *rt, int status, int code, const char *format, va_list arguments) {
-    vsnprintf(rt->private->error, sizeof rt->private->error, format, arguments);
-    rt->private->code = code;
+    vsnprintf(rt->internal->error, sizeof rt->internal->error, format, arguments);
+    rt->internal->code = code;
     return status;
 }
 
@@ -60,10 +61,10 @@ int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status) {
 }
 
 const char *rt_error(const struct rt *rt) {
-    return rt ? rt->private->error : open_error.text;
+    return rt ? rt->internal->error : open_error.text;
 }
 int rt_error_code(const struct rt *rt) {
-    return rt ? rt->private->code : open_error.code;
+    return rt ? rt->internal->code : open_error.code;
 }
 
 /* Opening */
@@ -85,13 +86,13 @@ static int place_shard(struct rt *rt) {
     const struct rt_program *program = rt->program;
     rt->unit = rt->rank / program->plan_ngpus;
     rt->shard = rt->rank % program->plan_ngpus;
-    rt->class = &program->classes[program->class_of_shard[rt->shard]];
+    rt->kind = &program->classes[program->class_of_shard[rt->shard]];
     for (int a = 0, rest = rt->shard; a < program->naxes; a++) {
         rt->coordinate[a] = rest % program->mesh[a];
         rest /= program->mesh[a];
     }
-    rt->private->counts = calloc(2 * (size_t)rt->world, sizeof(*rt->private->counts));
-    return rt->private->counts ? RT_OK : rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    rt->internal->counts = calloc(2 * (size_t)rt->world, sizeof(*rt->internal->counts));
+    return rt->internal->counts ? RT_OK : rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
 }
 
 /* All ranks run the same program, or none goes on. */
@@ -101,8 +102,8 @@ static int shake_hands(struct rt *rt) {
     char *all = malloc((size_t)rt->world * bytes);
     if (!all) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
     rt_hash_bytes(rt->program->key, strlen(rt->program->key), mine);
-    for (int r = 0; r < rt->world; r++) rt->private->counts[r] = bytes;
-    int status = rt->comm->driver->all_gather(rt->comm, all, mine, rt->private->counts);
+    for (int r = 0; r < rt->world; r++) rt->internal->counts[r] = bytes;
+    int status = rt->comm->driver->all_gather(rt->comm, all, mine, rt->internal->counts);
     if (status) rt_fail_comm(rt, rt->comm, status);
     for (int r = 1; r < rt->world && !status; r++)
         if (memcmp(all, all + (size_t)r * bytes, bytes) != 0)
@@ -115,25 +116,29 @@ static int shake_hands(struct rt *rt) {
 static int open_axes(struct rt *rt) {
     const struct rt_program *program = rt->program;
     for (int a = 0, stride = 1; a < program->naxes; stride *= program->mesh[a], a++) {
+        const int color = rt->rank - rt->coordinate[a] * stride;
+        struct rt_comm **split = &rt->internal->split[a];
         int status;
         if (program->mesh[a] == 1)
-            status = rt_comm_open_self(&rt->axis[a]);
+            status = rt_comm_open_self(split);
         else
-            status = rt->comm->driver->split(rt->comm, rt->rank - rt->coordinate[a] * stride, &rt->axis[a]);
+            status = rt->comm->driver->split(rt->comm, color, split);
         if (status) return rt_fail_comm(rt, rt->comm, status);
+        RT_TRY(program->device->connect(rt, *split, color, &rt->axis[a]));
     }
     return RT_OK;
 }
 
 /* Ranks of the same shard. */
 static int open_units(struct rt *rt) {
-    if (rt->world == rt->program->plan_ngpus) return rt_comm_open_self(&rt->units) ? RT_ERROR_SYSTEM : RT_OK;
-    int status = rt->comm->driver->split(rt->comm, rt->shard, &rt->units);
-    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+    const bool alone = rt->world == rt->program->plan_ngpus;
+    int status = alone ? rt_comm_open_self(&rt->units) : rt->comm->driver->split(rt->comm, rt->shard, &rt->units);
+    if (status) return rt_fail_comm(rt, rt->comm, status);
+    return rt->program->device->connect(rt, rt->units, rt->shard, &rt->unit_arenas);
 }
 
 static int open_controls(struct rt *rt) {
-    struct rt_private *private = rt->private;
+    struct rt_private *private = rt->internal;
     const struct rt_training *training = rt->program->training;
     const int ports = rt->program->ninputs + (training ? training->seeds : 0);
     private->given = calloc((size_t)ports + RT_CONTROLS, sizeof *private->given);
@@ -148,27 +153,18 @@ static int open_controls(struct rt *rt) {
     return RT_OK;
 }
 
-/* Never 0: an arena without bytes has an address too. */
-static size_t mapped_bytes(const struct rt *rt, int arena) {
-    return rt->class->bytes[arena] + 1;
-}
-
-/* Zeros. All pages are there from the start, since a step should not wait for them; those of weights come as they are loaded,
- * by several threads. */
-static void *map_arena(const struct rt *rt, enum rt_arena arena) {
-    const int populate = arena == RT_WEIGHTS ? 0 : MAP_POPULATE;
-    void *memory =
-        mmap(NULL, mapped_bytes(rt, arena), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | populate, -1, 0);
-    return memory == MAP_FAILED ? NULL : memory;
+size_t rt_arena_bytes(const struct rt *rt, int arena) {
+    return rt->kind->bytes[arena] + 1;
 }
 
 static int open_arena(struct rt *rt, enum rt_arena arena) {
-    const size_t bytes = rt->class->bytes[arena];
-    if (arena == RT_COMMUNICATION && bytes > 0 && rt_comm_segment_bytes(rt->comm) >= bytes) {
+    const struct rt_device *device = rt->program->device;
+    const size_t bytes = rt->kind->bytes[arena];
+    if (arena == RT_COMMUNICATION && !device->remote && bytes > 0 && rt_comm_segment_bytes(rt->comm) >= bytes) {
         rt->arena[arena] = rt_comm_segment(rt->comm);
         memset(rt->arena[arena], 0, bytes);
     } else {
-        rt->arena[arena] = rt->private->owned[arena] = map_arena(rt, arena);
+        rt->arena[arena] = rt->internal->owned[arena] = device->allocate(rt, arena, rt_arena_bytes(rt, arena));
     }
     if (rt->arena[arena]) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory: an arena needs %zu bytes", bytes);
@@ -195,6 +191,7 @@ static int open_rank(struct rt *rt, const struct rt_options *options) {
     RT_TRY(rt_join(rt, options));
     RT_TRY(place_shard(rt));
     RT_TRY(shake_hands(rt));
+    RT_TRY(rt->program->device->open(rt));
     RT_TRY(open_axes(rt));
     RT_TRY(open_units(rt));
     RT_TRY(open_controls(rt));
@@ -206,8 +203,8 @@ static int open_rank(struct rt *rt, const struct rt_options *options) {
 }
 
 static int fail_open(struct rt *rt, int status) {
-    memcpy(open_error.text, rt->private->error, sizeof open_error.text);
-    open_error.code = rt->private->code;
+    memcpy(open_error.text, rt->internal->error, sizeof open_error.text);
+    open_error.code = rt->internal->code;
     if (rt->comm) rt->comm->driver->abort(rt->comm);
     rt_close(rt);
     return status;
@@ -224,7 +221,7 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
         return RT_ERROR_SYSTEM;
     }
     rt->program = program;
-    rt->private = private;
+    rt->internal = private;
     rt->site = -1;
     private->directory = options->directory ? options->directory : ".";
     int status = open_rank(rt, options);
@@ -233,14 +230,20 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
     return RT_OK;
 }
 
+/* A communicator for arenas, and the one for memory of the process, which may be the same. */
+static void close_both(struct rt_comm *arenas, struct rt_comm *host) {
+    if (arenas && arenas != host) arenas->driver->close(arenas);
+    if (host) host->driver->close(host);
+}
+
 void rt_close(struct rt *rt) {
     if (!rt) return;
-    struct rt_private *private = rt->private;
+    struct rt_private *private = rt->internal;
     for (int a = 0; a < RT_ARENAS; a++)
-        if (private->owned[a]) munmap(private->owned[a], mapped_bytes(rt, a));
-    for (int a = 0; a < RT_MAX_AXES; a++)
-        if (rt->axis[a]) rt->axis[a]->driver->close(rt->axis[a]);
-    if (rt->units) rt->units->driver->close(rt->units);
+        if (private->owned[a]) rt->program->device->release(rt, private->owned[a], rt_arena_bytes(rt, a));
+    for (int a = 0; a < RT_MAX_AXES; a++) close_both(rt->axis[a], private->split[a]);
+    close_both(rt->unit_arenas, rt->units);
+    if (rt->internal->counts) rt->program->device->close(rt);
     if (rt->comm && private->owns_comm) rt->comm->driver->close(rt->comm);
     if (private->mapping) munmap(private->mapping, private->mapping_bytes);
     free(private->counts);

@@ -15,7 +15,11 @@
 #include "base/schedule.h"
 #include "comm.h"
 
-#define RT_FORMAT    5 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RT_FORMAT    6 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
 #define RT_MAX_NDIM  8
 #define RT_MAX_AXES  4
 #define RT_ALIGNMENT 64 /* of every arena and of every offset in it */
@@ -98,12 +102,48 @@ struct rt_class {
     const struct rt_place *inputs, *outputs; /* where complete ports are copied to and from; RT_ABSENT: nowhere */
     const size_t *weights;                   /* offset in RT_WEIGHTS of each weight, or RT_ABSENT */
     const size_t *states;                    /* offset in RT_OPTIMIZER of each state, or RT_ABSENT */
+    size_t controls;                         /* offset in RT_ACTIVATIONS of the controls, or RT_ABSENT: behind the inputs */
     int row;                                 /* in the tables of a source that classes share */
     int (*infer_step)(struct rt *rt);        /* forward, of one micro-batch */
     int (*backward)(struct rt *rt);          /* and backward; NULL, and the next two: the program does not train */
     int (*reduce)(struct rt *rt);            /* gradients, over units, and their norm */
     int (*update)(struct rt *rt);            /* parameters and the optimizer's states */
 };
+
+/* Rows of `bytes` bytes, count[0] x count[1] x count[2] of them, that are copied with strides in bytes. */
+struct rt_copies {
+    void *to;
+    const void *from;
+    size_t bytes;
+    int64_t count[3], to_stride[3], from_stride[3];
+};
+
+/* Where arenas lie and phases run: the host (host.c), or a GPU (cuda/device.cu). Calls take effect in their order, and on a
+ * device whose memory is not the process' (`remote`) some time after they return: `finish` waits for all of them. */
+struct rt_device {
+    const char *name;
+    bool remote;
+    /* Called once the rank is known, and at the end, also after a failed open. */
+    int (*open)(struct rt *rt);
+    void (*close)(struct rt *rt);
+    /* An arena of zeros; NULL: there is no room. */
+    void *(*allocate)(struct rt *rt, enum rt_arena arena, size_t bytes);
+    void (*release)(struct rt *rt, void *memory, size_t bytes);
+    /* From and to the process' memory. `src` of put may be changed as soon as it returns; `dst` of get has the bytes after
+     * finish. */
+    int (*put)(struct rt *rt, void *dst, const void *src, size_t bytes);
+    int (*get)(struct rt *rt, void *dst, const void *src, size_t bytes);
+    int (*zero)(struct rt *rt, void *memory, size_t bytes);
+    int (*copy)(struct rt *rt, const struct rt_copies *rows);
+    /* A communicator for memory of the device, of the ranks that the given one of the process' memory joins (which it does
+     * not own); `color` tells it from others that are split off at the same time. */
+    int (*connect)(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out);
+    /* Executes a phase of the rank's class. */
+    int (*run)(struct rt *rt, int (*phase)(struct rt *rt));
+    /* What a phase met that it cannot compute is found here at the latest. */
+    int (*finish)(struct rt *rt);
+};
+extern const struct rt_device rt_host, rt_cuda_device;
 
 /* What the runtime gives to each training step: f64 numbers behind the inputs (TRAINING_CONTROLS of ir/ir.h says what for). */
 enum rt_control {
@@ -150,24 +190,27 @@ struct rt_program {
     const struct rt_class *classes;
     const unsigned char *class_of_shard; /* plan_ngpus entries */
     const struct rt_training *training;  /* NULL: the program does not train */
+    const struct rt_device *device;
 };
 
 /* A rank at work. Generated code reads rt->arena and rt->coordinate and calls the functions below. */
 struct rt {
     const struct rt_program *program;
-    const struct rt_class *class;
+    const struct rt_class *kind;      /* what ranks like this one run */
     int rank, world;                 /* of the whole job */
     int unit, shard;                 /* rank / plan_ngpus, rank % plan_ngpus */
     int coordinate[RT_MAX_AXES];     /* of the shard on the mesh */
     int threads;                     /* of this rank, for products and kernels */
     unsigned char *arena[RT_ARENAS]; /* zero-filled at open */
-    struct rt_comm *comm;            /* all ranks */
-    struct rt_comm *axis[RT_MAX_AXES]; /* ranks that differ from this one only on that mesh axis */
+    struct rt_comm *comm;            /* all ranks; for memory of the process, as `units` is */
     struct rt_comm *units;           /* the same rank of every unit */
+    struct rt_comm *axis[RT_MAX_AXES]; /* ranks that differ from this one only on that mesh axis; for arenas */
+    struct rt_comm *unit_arenas;     /* `units`, for arenas */
+    void *device;                    /* what the program's device keeps */
     const void *const *inputs;       /* of the step under way, the caller's */
     int64_t step;                    /* steps begun */
     int site;                        /* instruction under way: index into "instructions" of manifest.json */
-    struct rt_private *private;
+    struct rt_private *internal;
     int reference_kernels; /* kernels in plain C, without a library; set by rt_kernels_select */
 };
 
@@ -258,13 +301,13 @@ int rt_set_accumulate(struct rt *rt, int micro_batches);
 double rt_learning_rate(const struct rt *rt);
 
 /* The loss of the last micro-batch of this rank's unit, of either kind of step. */
-double rt_loss(const struct rt *rt);
+double rt_loss(struct rt *rt);
 
 /* Norm of the gradient of the last training step, scaled and before clipping. */
 double rt_gradient_norm(const struct rt *rt);
 
 /* A number of the last training step; NaN if the program has it not. */
-double rt_metric(const struct rt *rt, enum rt_metric metric);
+double rt_metric(struct rt *rt, enum rt_metric metric);
 
 /* Checkpoints. D/step-K/ holds what training has made of the parameters and of the optimizer's states after step K:
  *
@@ -289,8 +332,8 @@ int rt_load(struct rt *rt, const char *directory, const char *which, struct rt_p
 /* True if the directory has checkpoints. */
 bool rt_checkpoint_exists(const char *directory);
 
-/* Output `index` of the last step, complete, in memory of the rank (or of the caller, if it is an input): valid until the
- * next step. NULL where this rank does not hold it. Saves the copy of rt_infer_step. */
+/* Output `index` of the last step, complete, in memory of the rank, which is its device's (or of the caller, if it is an
+ * input): valid until the next step. NULL where this rank does not hold it. Saves the copy of rt_infer_step. */
 const void *rt_output(const struct rt *rt, int index);
 
 /* Text of the last failure of this rank (also of a failed rt_open, then with rt NULL: of this thread). */
@@ -369,5 +412,9 @@ int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, 
 
 /* A kernel met data that no plan can foresee (an index out of range): records the text and stops the step. */
 int rt_fail(struct rt *rt, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

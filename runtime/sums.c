@@ -10,25 +10,23 @@
  * reduced, and before the backward phase that is known to be the last before the reduction; then rt_unit_sum does all of it. */
 #include "private.h"
 
-#include <string.h>
-
 static bool can_begin(const struct rt *rt, const struct rt_comm *comm) {
     const struct rt_training *training = rt->program->training;
-    const bool in_segment = !rt->private->owned[RT_COMMUNICATION];
+    const bool in_segment = !rt->internal->owned[RT_COMMUNICATION];
     return in_segment && comm->driver->sum_begin && training && training->bucket_bytes > 0;
 }
 
 void rt_backward_begins(struct rt *rt, bool last, bool known) {
-    const struct rt_reduce_hooks *hooks = &rt->private->hooks;
-    rt->private->last = last;
-    rt->private->overlaps = last && known && can_begin(rt, rt->units) && !hooks->before && !hooks->after;
+    const struct rt_reduce_hooks *hooks = &rt->internal->hooks;
+    rt->internal->last = last;
+    rt->internal->overlaps = last && known && can_begin(rt, rt->unit_arenas) && !hooks->before && !hooks->after;
 }
 
 /* The bucket of a communicator: the units' is the last. */
 static struct rt_bucket *bucket_of(struct rt *rt, const struct rt_comm *comm) {
     int axis = 0;
     while (axis < RT_MAX_AXES && rt->axis[axis] != comm) axis++;
-    return &rt->private->bucket[axis];
+    return &rt->internal->bucket[axis];
 }
 
 /* Hands the bucket over. */
@@ -69,7 +67,7 @@ static int finish(struct rt *rt, struct rt_comm *comm) {
 
 int rt_end_sums(struct rt *rt) {
     for (int axis = 0; axis < rt->program->naxes; axis++) RT_TRY(finish(rt, rt->axis[axis]));
-    return finish(rt, rt->units);
+    return finish(rt, rt->unit_arenas);
 }
 
 /* Over the units -------------------------------------------------------------------------------------------------- */
@@ -77,26 +75,23 @@ int rt_end_sums(struct rt *rt) {
 /* Where gradients of several micro-batches are summed, dummies are left out already. */
 static bool is_dummy(const struct rt *rt) {
     const struct rt_training *training = rt->program->training;
-    return training && training->accumulate == 1 && !(rt->private->control[RT_REAL] > 0);
+    return training && training->accumulate == 1 && !(rt->internal->control[RT_REAL] > 0);
 }
 
 int rt_unit_sum_start(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count) {
     const size_t bytes = (size_t)count * rt_dtype_bytes(dtype);
-    if (!rt->private->last) return RT_OK;
-    if (is_dummy(rt))
-        memset(dst, 0, bytes);
-    else if (dst != src)
-        memcpy(dst, src, bytes);
-    return rt->private->overlaps ? put_in_bucket(rt, rt->units, dst, dtype, bytes) : RT_OK;
+    if (!rt->internal->last) return RT_OK;
+    RT_TRY(is_dummy(rt) ? rt->program->device->zero(rt, dst, bytes) : rt_copy_bytes(rt, dst, src, bytes));
+    return rt->internal->overlaps ? put_in_bucket(rt, rt->unit_arenas, dst, dtype, bytes) : RT_OK;
 }
 
 int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count, int begun) {
-    const bool early = begun && rt->private->overlaps;
-    if (early) RT_TRY(finish(rt, rt->units));
-    if (dst != src) memcpy(dst, src, (size_t)count * rt_dtype_bytes(dtype));
+    const bool early = begun && rt->internal->overlaps;
+    if (early) RT_TRY(finish(rt, rt->unit_arenas));
+    RT_TRY(rt_copy_bytes(rt, dst, src, (size_t)count * rt_dtype_bytes(dtype)));
     if (early) return RT_OK;
-    int status = rt->units->driver->all_reduce(rt->units, dst, dst, (size_t)count, dtype, RT_SUM);
-    return status ? rt_fail_comm(rt, rt->units, status) : RT_OK;
+    int status = rt->unit_arenas->driver->all_reduce(rt->unit_arenas, dst, dst, (size_t)count, dtype, RT_SUM);
+    return status ? rt_fail_comm(rt, rt->unit_arenas, status) : RT_OK;
 }
 
 /* Along an axis --------------------------------------------------------------------------------------------------- */
@@ -104,7 +99,7 @@ int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, 
 int rt_all_reduce_start(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count) {
     struct rt_comm *comm = rt_enter_site(rt, site, axis);
     const size_t bytes = (size_t)count * rt_dtype_bytes(dtype);
-    if (dst != src) memcpy(dst, src, bytes);
+    RT_TRY(rt_copy_bytes(rt, dst, src, bytes));
     return can_begin(rt, comm) ? put_in_bucket(rt, comm, dst, dtype, bytes) : RT_OK;
 }
 
@@ -114,6 +109,5 @@ int rt_all_reduce(struct rt *rt, int site, int axis, void *dst, const void *src,
     if (!begun || !can_begin(rt, comm))
         return rt_leave_site(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, reduce));
     RT_TRY(finish(rt, comm));
-    if (dst != src) memcpy(dst, src, (size_t)count * rt_dtype_bytes(dtype));
-    return RT_OK;
+    return rt_copy_bytes(rt, dst, src, (size_t)count * rt_dtype_bytes(dtype));
 }

@@ -2,22 +2,21 @@
 #include "private.h"
 
 #include <math.h>
-#include <string.h>
 
 /* Numbers */
 
 void rt_set_learning_rate(struct rt *rt, double lr) {
-    rt->private->lr = lr;
+    rt->internal->lr = lr;
 }
 
 double rt_learning_rate(const struct rt *rt) {
-    return rt->private->control[RT_LR];
+    return rt->internal->control[RT_LR];
 }
 
 int rt_set_accumulate(struct rt *rt, int micro_batches) {
     const struct rt_training *training = rt->program->training;
     if (training && (micro_batches == training->accumulate || (training->accumulate > 1 && micro_batches > 0))) {
-        rt->private->accumulate = micro_batches;
+        rt->internal->accumulate = micro_batches;
         return RT_OK;
     }
     return rt_fail_code(
@@ -26,40 +25,57 @@ int rt_set_accumulate(struct rt *rt, int micro_batches) {
 }
 
 void rt_set_reduce_hooks(struct rt *rt, const struct rt_reduce_hooks *hooks) {
-    rt->private->hooks = *hooks;
+    rt->internal->hooks = *hooks;
 }
 
 void rt_reset_gradients(struct rt *rt) {
     const double most = rt->program->training->clip_grad_norm;
-    rt->private->reduced = false;
-    rt->private->control[RT_RESCALE] = 1;
-    rt->private->control[RT_MOST] = most > 0 ? most : INFINITY;
+    rt->internal->reduced = false;
+    rt->internal->control[RT_RESCALE] = 1;
+    rt->internal->control[RT_MOST] = most > 0 ? most : INFINITY;
 }
 
-static double number_at(const struct rt *rt, int output, enum rt_dtype dtype) {
-    const struct rt_place *place = &rt->class->outputs[output];
-    double number = 0;
-    if (place->offset != RT_ABSENT) rt_convert(&number, RT_F64, rt_output(rt, output), dtype, 1);
+/* Begins to bring a number of the step here: `to` has the output's bytes once the device has finished. */
+static int fetch(struct rt *rt, double *to, int output, enum rt_dtype dtype) {
+    *to = 0;
+    if (rt->kind->outputs[output].offset == RT_ABSENT) return RT_OK;
+    return rt->program->device->get(rt, to, rt_output(rt, output), rt_dtype_bytes(dtype));
+}
+
+/* What fetch has brought, as a number. */
+static double fetched(double bytes, enum rt_dtype dtype) {
+    double number;
+    rt_convert(&number, RT_F64, &bytes, dtype, 1);
     return number;
 }
 
-double rt_loss(const struct rt *rt) {
+/* NaN where the device has failed, which the next call reports. */
+static double number_at(struct rt *rt, int output, enum rt_dtype dtype) {
+    double bytes;
+    if (fetch(rt, &bytes, output, dtype) || rt->program->device->finish(rt)) return NAN;
+    return fetched(bytes, dtype);
+}
+
+double rt_loss(struct rt *rt) {
     return number_at(rt, 0, rt->program->outputs[0].dtype);
 }
 
 double rt_gradient_norm(const struct rt *rt) {
-    return rt->private->norm;
+    return rt->internal->norm * rt->internal->norm_scale;
 }
 
-double rt_metric(const struct rt *rt, enum rt_metric metric) {
-    const struct rt_training *training = rt->program->training;
-    if ((int)metric >= training->metrics) return NAN;
-    return number_at(rt, rt->program->noutputs + training->gradients + (int)metric, RT_F64);
+static int output_of_metric(const struct rt *rt, enum rt_metric metric) {
+    return rt->program->noutputs + rt->program->training->gradients + (int)metric;
+}
+
+double rt_metric(struct rt *rt, enum rt_metric metric) {
+    if ((int)metric >= rt->program->training->metrics) return NAN;
+    return number_at(rt, output_of_metric(rt, metric), RT_F64);
 }
 
 /* Of the reduced gradients. */
-static double norm_of(const struct rt *rt) {
-    return rt_metric(rt, RT_NORM) * rt->private->control[RT_RESCALE];
+static double norm_of(struct rt *rt) {
+    return rt_metric(rt, RT_NORM) * rt->internal->control[RT_RESCALE];
 }
 
 /* Calls */
@@ -86,16 +102,15 @@ static int check_trains(struct rt *rt) {
 /* Sums that have begun end, though nobody wants them. */
 static int zero_gradients(struct rt *rt) {
     RT_TRY(rt_end_sums(rt));
-    rt->private->overlaps = false;
-    memset(rt->arena[RT_GRADIENTS], 0, rt->class->bytes[RT_GRADIENTS]);
-    rt->private->passes = 0;
+    rt->internal->overlaps = false;
+    rt->internal->passes = 0;
     rt_reset_gradients(rt);
-    return RT_OK;
+    return rt->program->device->zero(rt, rt->arena[RT_GRADIENTS], rt->kind->bytes[RT_GRADIENTS]);
 }
 
 /* What the forward phase of the rank's next micro-batch in the step is told. */
 static void begin_micro_batch(struct rt *rt) {
-    struct rt_private *private = rt->private;
+    struct rt_private *private = rt->internal;
     private->control[RT_TRAINING] = 1;
     private->control[RT_STEP] = (double)(private->trained + 1);
     private->control[RT_MICRO] = (double)(private->passes++ * rt->program->training->units + rt->unit);
@@ -104,62 +119,72 @@ static void begin_micro_batch(struct rt *rt) {
 /* 1 / real micro-batches of all units; 0 if there are none. */
 static int count_real(struct rt *rt, const unsigned char *is_dummy) {
     int64_t mine = 0, all = 0;
-    for (int j = 0; j < rt->private->accumulate; j++) mine += !is_dummy || !is_dummy[j];
+    for (int j = 0; j < rt->internal->accumulate; j++) mine += !is_dummy || !is_dummy[j];
     int status = rt->units->driver->all_reduce(rt->units, &all, &mine, 1, RT_I64, RT_SUM);
     if (status) return rt_fail_comm(rt, rt->units, status);
-    rt->private->control[RT_SHARE] = all ? 1.0 / (double)all : 0;
+    rt->internal->control[RT_SHARE] = all ? 1.0 / (double)all : 0;
     return RT_OK;
 }
 
+/* Of a micro-batch whose loss nobody scales, the loss is fetched by the way: losses[j] has its bytes until read_losses. */
 static int run_gradients(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                          const struct rt_scale *scale, double *losses) {
-    double *control = rt->private->control;
+    double *control = rt->internal->control;
     RT_TRY(zero_gradients(rt));
     RT_TRY(count_real(rt, is_dummy));
-    for (int j = 0; j < rt->private->accumulate; j++) {
+    for (int j = 0; j < rt->internal->accumulate; j++) {
         control[RT_REAL] = !is_dummy || !is_dummy[j];
         begin_micro_batch(rt);
         RT_TRY(rt_run_forward(rt, samples[j]));
-        const double loss = control[RT_REAL] > 0 ? rt_loss(rt) : 0;
-        control[RT_SEED] = scale ? scale->factor(scale->context, j, loss) : 1;
-        rt_backward_begins(rt, j == rt->private->accumulate - 1, true);
-        RT_TRY(rt->class->backward(rt));
-        if (losses) losses[j] = loss;
+        if (losses) RT_TRY(fetch(rt, &losses[j], 0, rt->program->outputs[0].dtype));
+        control[RT_SEED] =
+            scale ? scale->factor(scale->context, j, control[RT_REAL] > 0 ? rt_loss(rt) : 0) : 1;
+        rt_backward_begins(rt, j == rt->internal->accumulate - 1, true);
+        RT_TRY(rt_run_phase(rt, rt->kind->backward));
     }
-    rt->private->micro_batches += (int64_t)rt->private->accumulate * rt->program->training->units;
+    rt->internal->micro_batches += (int64_t)rt->internal->accumulate * rt->program->training->units;
     return RT_OK;
 }
 
 static int run_reduce(struct rt *rt) {
-    const struct rt_reduce_hooks *hooks = &rt->private->hooks;
-    if (rt->private->reduced) return RT_OK;
+    const struct rt_reduce_hooks *hooks = &rt->internal->hooks;
+    if (rt->internal->reduced) return RT_OK;
     if (hooks->before) RT_TRY(hooks->before(hooks->context, rt));
-    RT_TRY(rt->class->reduce(rt));
-    rt->private->reduced = true;
-    rt->private->overlaps = false;
+    RT_TRY(rt_run_phase(rt, rt->kind->reduce));
+    rt->internal->reduced = true;
+    rt->internal->overlaps = false;
     return hooks->after ? hooks->after(hooks->context, rt) : RT_OK;
 }
 
 static int run_update(struct rt *rt) {
-    struct rt_private *private = rt->private;
+    struct rt_private *private = rt->internal;
     RT_TRY(run_reduce(rt));
     const double factor = rt_schedule_factor(&rt->program->training->schedule, ++private->trained);
     private->control[RT_STEP] = (double)private->trained;
     private->control[RT_FACTOR] = factor;
     private->control[RT_LR] = private->lr * factor;
-    private->norm = norm_of(rt);
-    RT_TRY(rt->class->update(rt));
+    private->norm_scale = private->control[RT_RESCALE];
+    RT_TRY(fetch(rt, &private->norm, output_of_metric(rt, RT_NORM), RT_F64));
+    RT_TRY(rt_run_phase(rt, rt->kind->update));
     rt_reset_gradients(rt);
     return RT_OK;
 }
 
 /* Programs with a loss */
 
+/* The device has finished: what was fetched becomes numbers. */
+static void read_losses(const struct rt *rt, const unsigned char *is_dummy, double *losses) {
+    for (int j = 0; j < rt->internal->accumulate && losses; j++)
+        losses[j] = is_dummy && is_dummy[j] ? 0 : fetched(losses[j], rt->program->outputs[0].dtype);
+}
+
 int rt_gradients(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                  const struct rt_scale *scale, double *losses) {
     RT_TRY(check_kind(rt, false));
     const int threads = rt_begin_step(rt);
-    return rt_end_step(rt, threads, run_gradients(rt, samples, is_dummy, scale, losses));
+    RT_TRY(rt_end_step(rt, threads, run_gradients(rt, samples, is_dummy, scale, losses)));
+    read_losses(rt, is_dummy, losses);
+    return RT_OK;
 }
 
 static int run_step(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
@@ -172,18 +197,20 @@ int rt_train_step(struct rt *rt, const void *const *const *samples, const unsign
                   const struct rt_scale *scale, double *losses) {
     RT_TRY(check_kind(rt, false));
     const int threads = rt_begin_step(rt);
-    return rt_end_step(rt, threads, run_step(rt, samples, is_dummy, scale, losses));
+    RT_TRY(rt_end_step(rt, threads, run_step(rt, samples, is_dummy, scale, losses)));
+    read_losses(rt, is_dummy, losses);
+    return RT_OK;
 }
 
 /* Modules */
 
 int rt_forward(struct rt *rt, const void *const *inputs, void *const *outputs) {
     RT_TRY(check_kind(rt, true));
-    rt->private->control[RT_REAL] = rt->private->control[RT_SHARE] = 1;
+    rt->internal->control[RT_REAL] = rt->internal->control[RT_SHARE] = 1;
     begin_micro_batch(rt);
     const int threads = rt_begin_step(rt);
     int status = rt_run_forward(rt, inputs);
-    if (!status) rt_give_outputs(rt, 0, rt->program->noutputs, outputs);
+    if (!status) status = rt_give_outputs(rt, 0, rt->program->noutputs, outputs);
     return rt_end_step(rt, threads, status);
 }
 
@@ -191,12 +218,14 @@ int rt_backward(struct rt *rt, const void *const *output_gradients, void *const 
     RT_TRY(check_kind(rt, true));
     const struct rt_training *training = rt->program->training;
     const int threads = rt_begin_step(rt);
-    for (int i = 0; i < training->seeds; i++) rt->private->given[rt->program->ninputs + i] = output_gradients[i];
-    rt->private->reduced = false;
+    int status = RT_OK;
+    for (int i = 0; i < training->seeds && !status; i++)
+        status = rt_take_input(rt, rt->program->ninputs + i, output_gradients[i]);
+    rt->internal->reduced = false;
     rt_backward_begins(rt, true, false);
-    int status = rt->class->backward(rt);
+    if (!status) status = rt_run_phase(rt, rt->kind->backward);
     if (!status && input_gradients)
-        rt_give_outputs(rt, rt->program->noutputs, training->gradients, input_gradients);
+        status = rt_give_outputs(rt, rt->program->noutputs, training->gradients, input_gradients);
     return rt_end_step(rt, threads, status);
 }
 
@@ -215,13 +244,13 @@ int rt_sync_shard_grad(struct rt *rt) {
 
 int rt_scale_grads(struct rt *rt, double factor) {
     RT_TRY(check_trains(rt));
-    rt->private->control[RT_RESCALE] *= factor;
+    rt->internal->control[RT_RESCALE] *= factor;
     return RT_OK;
 }
 
 int rt_clip_gnorm(struct rt *rt, double most, double *norm) {
     RT_TRY(rt_sync_shard_grad(rt));
-    rt->private->control[RT_MOST] = most;
+    rt->internal->control[RT_MOST] = most;
     if (norm) *norm = norm_of(rt);
     return RT_OK;
 }

@@ -145,7 +145,7 @@ static int check_plan(struct check *c, struct rankplan *plan) {
     if (pipeline_run(c->graph, &context, pass_find("policy")) < 0) return -1;
     if (plan_apply(c->graph, path_in(c, "plan.json"), rt_json_root(c->plan), c->diags) < 0) return -1;
     if (pipeline_run(c->graph, &context, NULL) < 0) return -1;
-    rankplan_make(plan, c->graph);
+    rankplan_make(plan, c->graph, NULL);
     return rankplan_verify(plan, c->diags);
 }
 

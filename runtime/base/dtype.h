@@ -49,6 +49,10 @@ struct rt_dtype_info {
     enum rt_kind kind;
 };
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 extern const struct rt_dtype_info rt_dtypes[RT_DTYPE_COUNT];
 
 static inline size_t rt_dtype_bytes(enum rt_dtype t) { return rt_dtypes[t].bytes; }
@@ -62,5 +66,9 @@ enum rt_dtype rt_dtype_by_npy(const char *descr);
 /* Converts `count` elements, C semantics: float to integer truncates (NaN and out of range give 0 and the nearest
  * bound), to bool is "not zero", halves round to nearest even. `dst` and `src` are unaligned and do not overlap. */
 void rt_convert(void *dst, enum rt_dtype to, const void *src, enum rt_dtype from, size_t count);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

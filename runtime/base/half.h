@@ -6,28 +6,30 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t rt_f32_bits(float value) {
+#include "inline.h"
+
+RT_INLINE uint32_t rt_f32_bits(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
-static inline float rt_f32_of_bits(uint32_t bits) {
+RT_INLINE float rt_f32_of_bits(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static inline float rt_bf16_to_f32(uint16_t half) {
+RT_INLINE float rt_bf16_to_f32(uint16_t half) {
     return rt_f32_of_bits((uint32_t)half << 16);
 }
 
-static inline uint16_t rt_f32_to_bf16(float value) {
+RT_INLINE uint16_t rt_f32_to_bf16(float value) {
     uint32_t bits = rt_f32_bits(value), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 0x40;
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
 }
 
-static inline float rt_f16_to_f32(uint16_t half) {
+RT_INLINE float rt_f16_to_f32(uint16_t half) {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
     uint32_t normal = (magnitude << 13) + (112u << 23), special = 0x7f800000 | (magnitude & 0x3ff) << 13;
     uint32_t subnormal = rt_f32_bits((float)(int32_t)magnitude * 0x1p-24f);
@@ -35,7 +37,7 @@ static inline float rt_f16_to_f32(uint16_t half) {
 }
 
 /* 65520 and above round to infinity. Subnormal: the sum's last place is 2^-24, so the addition rounds. */
-static inline uint16_t rt_f32_to_f16(float value) {
+RT_INLINE uint16_t rt_f32_to_f16(float value) {
     uint32_t bits = rt_f32_bits(value), magnitude = bits & 0x7fffffff;
     uint32_t normal = (magnitude + 0xfff + (magnitude >> 13 & 1) - (112u << 23)) >> 13;
     uint32_t subnormal = rt_f32_bits(rt_f32_of_bits(magnitude) + 0.5f) - rt_f32_bits(0.5f);

@@ -5,16 +5,19 @@
 
 #include <stdint.h>
 
+#include "inline.h"
+
 struct rt_philox {
     uint32_t word[4];
 };
 
-static inline struct rt_philox rt_philox(struct rt_philox counter, uint64_t key) {
+RT_INLINE struct rt_philox rt_philox(struct rt_philox counter, uint64_t key) {
     uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
     for (int round = 0; round < 10; round++) {
         const uint64_t a = (uint64_t)0xD2511F53 * counter.word[0], b = (uint64_t)0xCD9E8D57 * counter.word[2];
-        counter = (struct rt_philox){{(uint32_t)(b >> 32) ^ counter.word[1] ^ low, (uint32_t)b,
-                                      (uint32_t)(a >> 32) ^ counter.word[3] ^ high, (uint32_t)a}};
+        const struct rt_philox next = {{(uint32_t)(b >> 32) ^ counter.word[1] ^ low, (uint32_t)b,
+                                        (uint32_t)(a >> 32) ^ counter.word[3] ^ high, (uint32_t)a}};
+        counter = next;
         low += 0x9E3779B9;
         high += 0xBB67AE85;
     }
@@ -22,14 +25,14 @@ static inline struct rt_philox rt_philox(struct rt_philox counter, uint64_t key)
 }
 
 /* The block of a 64-bit index in one of 2^64 streams. */
-static inline struct rt_philox rt_philox_at(uint64_t index, uint64_t stream, uint64_t key) {
+RT_INLINE struct rt_philox rt_philox_at(uint64_t index, uint64_t stream, uint64_t key) {
     const struct rt_philox counter = {
         {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)}};
     return rt_philox(counter, key);
 }
 
 /* A double in (0, 1) from 64 bits, never 0 or 1: the middle of one of 2^52 equal parts. */
-static inline double rt_philox_open(uint32_t low, uint32_t high) {
+RT_INLINE double rt_philox_open(uint32_t low, uint32_t high) {
     const uint64_t bits = ((uint64_t)high << 32 | low) >> 12;
     return ((double)bits + 0.5) * 0x1p-52;
 }

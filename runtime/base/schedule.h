@@ -14,6 +14,10 @@ enum rt_schedule_kind {
 struct rt_schedule_row {
     const char *id, *name, *options, *help;
 };
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 extern const struct rt_schedule_row rt_schedule_rows[RT_SCHEDULES];
 
 struct rt_schedule {
@@ -24,5 +28,9 @@ struct rt_schedule {
 
 /* What step `step` (1 for the first) multiplies learning rates with. */
 double rt_schedule_factor(const struct rt_schedule *schedule, int64_t step);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -20,7 +20,8 @@ struct rt *test_open(const char *kernels) {
                                               .runtime_ngpus = 1,
                                               .nclasses = 1,
                                               .classes = &class,
-                                              .class_of_shard = class_of_shard};
+                                              .class_of_shard = class_of_shard,
+                                              .device = &rt_host};
     const struct rt_options options = {
         .directory = ".", .comm = "self", .world = 1, .threads = 1, .kernels = kernels};
     struct rt *rt = NULL;

@@ -251,7 +251,8 @@ static int strided_case(struct rank_context *context) {
                                        .nclasses = 1,
                                        .weights = &weight,
                                        .classes = &class,
-                                       .class_of_shard = class_of_shard};
+                                       .class_of_shard = class_of_shard,
+                                       .device = &rt_host};
     const struct rt_options options = {.directory = directory, .joined = context->comm};
     struct rt *rt;
     CHECK(rt_open(&rt, &program, &options) == RT_OK, "%s", rt_error(NULL));

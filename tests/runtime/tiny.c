@@ -117,7 +117,8 @@ void tiny_program(struct rt_program *program, int shards, int units) {
                                    .outputs = outputs,
                                    .weights = weights,
                                    .classes = &the_class,
-                                   .class_of_shard = class_of_shard};
+                                   .class_of_shard = class_of_shard,
+                                   .device = &rt_host};
 }
 
 static void put_text(const char *directory, const char *name, const char *text, size_t bytes) {

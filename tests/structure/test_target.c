@@ -69,7 +69,7 @@ static struct program make_program(struct arena *arena, const struct target *tar
     int status = text_parse(arena, &diags, "sample", sample, strlen(sample), &graph);
     if (!status) status = pipeline_run(graph, &context, NULL);
     if (!status) {
-        rankplan_make(&plan, graph);
+        rankplan_make(&plan, graph, &target->kernels);
         sources_find(&sources, &plan, target);
         status = program_make(&program, &plan, &sources, target, &info, &diags);
     }
@@ -98,7 +98,13 @@ static const struct target mine = {.name = "mine",
                                    .epilogue_template = "c/epilogue.c.in",
                                    .files = my_files,
                                    .functions = my_functions,
-                                   .call_prefix = "my_"};
+                                   .call_prefix = "my_",
+                                   .restricted = "restrict",
+                                   .array = "(const %[]){",
+                                   .no_array = "NULL",
+                                   .structure = "&(struct %){",
+                                   .copy = "my_copy(",
+                                   .device = "my_device"};
 
 static void test_a_target_is_one_struct(void **state) {
     struct arena arena;
@@ -136,7 +142,7 @@ static void write_program(struct arena *arena, const struct program *program, co
 static bool names_template(const struct target *target, const char *path) {
     const char *const own[] = {target->rank_template, target->elementwise_template, target->epilogue_template};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (strcmp(path, own[i]) == 0) return true;
+        if (own[i] && strcmp(path, own[i]) == 0) return true;
     for (const struct target_file *file = target->files; file->template; file++)
         if (strcmp(file->template, path) == 0) return true;
     return false;

@@ -21,12 +21,6 @@
 #include "../../base/dtype.h"
 #include "../../base/half.h"
 
-#ifdef __CUDACC__
-#define RT_INLINE static inline __host__ __device__
-#else
-#define RT_INLINE static inline
-#endif
-
 /* --- Of any number type --- */
 
 /* max, min: ONNX Max-13, Min-13; a NaN on either side is the result. div: ONNX Div-14, integers truncate. fmod,
@@ -432,25 +426,35 @@ RT_CAST_NARROW_HALF(uint16_t, u16)
 RT_CAST_NARROW_HALF(uint8_t, u8)
 RT_CAST_NARROW_HALF(uint8_t, bool)
 
-#ifndef __CUDACC__
-/* The others would be rounded twice: rt_convert knows how to do it once. */
-#define RT_CAST_WIDE_HALF(T, t, T_ID)                                                                              \
+/* The others go by way of an f32 that is rounded to odd: to the neighbour whose last bit is 1, unless it is exact. That keeps
+ * what decides how a half is rounded (Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums"). */
+RT_INLINE float rt_odd_f32(double x) {
+    const float near = (float)x;
+    const uint32_t bits = rt_f32_bits(near);
+    if ((double)near == x || x != x) return near;
+    return rt_f32_of_bits((bits - (fabs((double)near) > fabs(x))) | 1);
+}
+
+/* Integers become doubles of at most 53 bits in the same way. */
+RT_INLINE double rt_odd_u64(uint64_t x) {
+    return x >> 53 ? (double)((x >> 11 | ((x & 0x7ff) != 0)) << 11) : (double)x;
+}
+RT_INLINE double rt_odd_i64(int64_t x) {
+    return x < 0 ? -rt_odd_u64(0 - (uint64_t)x) : rt_odd_u64((uint64_t)x);
+}
+
+#define RT_CAST_WIDE_HALF(T, t, WIDE)                                                                              \
     RT_INLINE uint16_t rt_cast_##t##_fp16(T x) {                                                                   \
-        uint16_t y;                                                                                                \
-        rt_convert(&y, RT_F16, &x, T_ID, 1);                                                                       \
-        return y;                                                                                                  \
+        return rt_f32_to_f16(rt_odd_f32(WIDE(x)));                                                                 \
     }                                                                                                              \
     RT_INLINE uint16_t rt_cast_##t##_bf16(T x) {                                                                   \
-        uint16_t y;                                                                                                \
-        rt_convert(&y, RT_BF16, &x, T_ID, 1);                                                                      \
-        return y;                                                                                                  \
+        return rt_f32_to_bf16(rt_odd_f32(WIDE(x)));                                                                \
     }
 
-RT_CAST_WIDE_HALF(double, f64, RT_F64)
-RT_CAST_WIDE_HALF(int64_t, i64, RT_I64)
-RT_CAST_WIDE_HALF(int32_t, i32, RT_I32)
-RT_CAST_WIDE_HALF(uint64_t, u64, RT_U64)
-RT_CAST_WIDE_HALF(uint32_t, u32, RT_U32)
-#endif
+RT_CAST_WIDE_HALF(double, f64, (double))
+RT_CAST_WIDE_HALF(int64_t, i64, rt_odd_i64)
+RT_CAST_WIDE_HALF(int32_t, i32, (double))
+RT_CAST_WIDE_HALF(uint64_t, u64, rt_odd_u64)
+RT_CAST_WIDE_HALF(uint32_t, u32, (double))
 
 #endif

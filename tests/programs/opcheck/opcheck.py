@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Checks every row of the operator table as compiled programs (DESIGN 7.1).
 
-    opcheck.py --rankc RANKC --generate GENERATE [--work DIR]
+    opcheck.py --rankc RANKC --generate GENERATE [--target T] [--work DIR]
 
 GENERATE (generate.c) writes the samples of all operators as one program, every cut of every sample as nodes of two more,
 on 2 and on 3 ranks, and all in stages as one more. All run with reference kernels. Then
@@ -126,8 +126,8 @@ class Programs:
         """Outputs of a generated program by name, and the source of its ranks."""
         out = os.path.join(self.work, "out")
         # the compiler's -O3 is for users; what is checked is the same
-        call([self.args.rankc, "compile", os.path.join(self.work, name + ".rir"), "-o", out, "-q"],
-             env={"CFLAGS": "-O1", **os.environ})
+        call([self.args.rankc, "compile", os.path.join(self.work, name + ".rir"), "-o", out, "-q",
+              "--target", self.args.target], env={"CFLAGS": "-O1", **os.environ})
         directory = os.path.join(out, name, "_")
         inputs = self.inputs_of(directory)
         call([self.args.rankc, "run", directory, "--output-dir", directory + "/out", "--kernels", "reference",
@@ -220,6 +220,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     parser.add_argument("--generate", required=True)
+    parser.add_argument("--target", default="c")
     parser.add_argument("--work", help="keep the programs in this directory")
     args = parser.parse_args()
     work = args.work or tempfile.mkdtemp(prefix="rankc-opcheck-")

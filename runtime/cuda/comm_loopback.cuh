@@ -1,0 +1,273 @@
+/* Ranks that are threads of one process: they read each other's arenas, in the order of rank. So one GPU runs any plan.
+ *
+ * Every call meets twice. First each rank offers what others read, and an event behind what makes it; streams wait for all of
+ * these. Then each offers an event behind what it reads; streams wait for those too before they go on, and may overwrite what
+ * was read. Only the host threads meet each other; the GPU waits for events alone. */
+#ifndef RT_CUDA_COMM_LOOPBACK_CUH
+#define RT_CUDA_COMM_LOOPBACK_CUH
+
+#include "device.cuh"
+
+enum { RT_LOOPBACK_RANKS = 64 };
+
+/* What a rank lets the others see during a call. */
+struct rt_offer {
+    const void *src;
+    const size_t *sizes; /* of an all-to-all: bytes for each rank */
+    cudaEvent_t ready, done;
+};
+
+struct rt_loopback {
+    struct rt_comm comm;
+    struct rt *rt;
+    struct rt_comm *host;
+    cudaEvent_t ready, done;
+    size_t bytes[RT_LOOPBACK_RANKS]; /* sizeof(rt_offer), by rank */
+    rt_offer offers[RT_LOOPBACK_RANKS];
+};
+
+static cudaStream_t loopback_stream(const rt_loopback *loop) {
+    return rt_cuda_of(loop->rt)->stream;
+}
+
+static int loopback_wait(rt_loopback *loop, cudaError_t error) {
+    if (error == cudaSuccess) return RT_OK;
+    snprintf(loop->comm.why, sizeof loop->comm.why, "%s", cudaGetErrorString(error));
+    return RT_ERROR_SYSTEM;
+}
+
+/* All ranks' offers are known, and what they offer is ready for what the stream does next. */
+static int loopback_begin(rt_loopback *loop, const void *src, const size_t *sizes) {
+    const rt_offer mine = {src, sizes, loop->ready, loop->done};
+    RT_TRY(loopback_wait(loop, cudaEventRecord(loop->ready, loopback_stream(loop))));
+    RT_TRY(loop->host->driver->all_gather(loop->host, loop->offers, &mine, loop->bytes));
+    for (int r = 0; r < loop->comm.size; r++)
+        RT_TRY(loopback_wait(loop, cudaStreamWaitEvent(loopback_stream(loop), loop->offers[r].ready, 0)));
+    return RT_OK;
+}
+
+static int loopback_end(rt_loopback *loop) {
+    RT_TRY(loopback_wait(loop, cudaEventRecord(loop->done, loopback_stream(loop))));
+    RT_TRY(loop->host->driver->barrier(loop->host));
+    for (int r = 0; r < loop->comm.size; r++)
+        RT_TRY(loopback_wait(loop, cudaStreamWaitEvent(loopback_stream(loop), loop->offers[r].done, 0)));
+    return RT_OK;
+}
+
+static int loopback_copy(rt_loopback *loop, void *dst, const void *src, size_t bytes) {
+    if (!bytes || dst == src) return RT_OK;
+    return loopback_wait(loop,
+                         cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, loopback_stream(loop)));
+}
+
+/* Reductions */
+
+struct rt_sources {
+    const void *at[RT_LOOPBACK_RANKS];
+    int n;
+};
+
+/* How elements are reduced: as reduce.c does it. */
+template <class T> struct rt_fold_float {
+    using type = T;
+    using sum = T;
+    static __device__ T load(T x) { return x; }
+    static __device__ T store(T x) { return x; }
+    static __device__ T add(T a, T b) { return a + b; }
+};
+template <class T> struct rt_fold_whole {
+    using type = T;
+    using sum = T;
+    static __device__ T load(T x) { return x; }
+    static __device__ T store(T x) { return x; }
+    static __device__ T add(T a, T b) { return (T)((uint64_t)a + (uint64_t)b); }
+};
+struct rt_fold_truth : rt_fold_whole<uint8_t> {
+    static __device__ uint8_t add(uint8_t a, uint8_t b) { return a || b; }
+};
+struct rt_fold_bf16 {
+    using type = uint16_t;
+    using sum = float;
+    static __device__ float load(uint16_t x) { return rt_bf16_to_f32(x); }
+    static __device__ uint16_t store(float x) { return rt_f32_to_bf16(x); }
+    static __device__ float add(float a, float b) { return a + b; }
+};
+struct rt_fold_f16 : rt_fold_bf16 {
+    static __device__ float load(uint16_t x) { return rt_f16_to_f32(x); }
+    static __device__ uint16_t store(float x) { return rt_f32_to_f16(x); }
+};
+
+template <class E>
+static int loopback_fold(struct rt *rt, void *dst, const rt_sources &given, int64_t start, int64_t count,
+                         enum rt_reduce reduce) {
+    using T = typename E::type;
+    using A = typename E::sum;
+    const rt_sources sources = given;
+    T *to = (T *)dst;
+    return rt_points(rt, count, [=] __device__(int64_t p) {
+        A a = E::load(((const T *)sources.at[0])[start + p]);
+        for (int r = 1; r < sources.n; r++) {
+            const A b = E::load(((const T *)sources.at[r])[start + p]);
+            if (reduce == RT_SUM)
+                a = E::add(a, b);
+            else
+                a = (reduce == RT_MAX ? b > a : b < a) || b != b ? b : a;
+        }
+        to[p] = E::store(a);
+    });
+}
+
+typedef int rt_fold_function(struct rt *, void *, const rt_sources &, int64_t, int64_t, enum rt_reduce);
+static rt_fold_function *const loopback_folds[RT_DTYPE_COUNT] = {
+#define RT_FOLD_FLOAT(id, T) rt_fold_float<T>
+#define RT_FOLD_INT(id, T)   rt_fold_whole<T>
+#define RT_FOLD_UINT(id, T)  rt_fold_whole<T>
+#define RT_FOLD_BOOL(id, T)  rt_fold_truth
+#define RT_FOLD_HALF(id, T)  RT_FOLD_##id
+#define RT_FOLD_F16          rt_fold_f16
+#define RT_FOLD_BF16         rt_fold_bf16
+#define DTYPE(id, name, onnx, bytes, kind, T, npy) loopback_fold<RT_FOLD_##kind(id, T)>,
+    RT_DTYPES(DTYPE)
+#undef DTYPE
+};
+
+/* dst = the reduction of elements [start, start + count) of all ranks' sources. */
+static int loopback_reduce(rt_loopback *loop, void *dst, int64_t start, size_t count, enum rt_dtype dtype,
+                           enum rt_reduce reduce) {
+    rt_sources sources = {};
+    sources.n = loop->comm.size;
+    for (int r = 0; r < sources.n; r++) sources.at[r] = loop->offers[r].src;
+    return loopback_folds[dtype](loop->rt, dst, sources, start, (int64_t)count, reduce);
+}
+
+/* The vtable: comm.h. dst of a reduction must not be its src. */
+
+static rt_loopback *loopback_of(struct rt_comm *comm) {
+    return (rt_loopback *)comm;
+}
+
+static int loopback_barrier(struct rt_comm *comm) {
+    RT_TRY(loopback_begin(loopback_of(comm), NULL, NULL));
+    return loopback_end(loopback_of(comm));
+}
+
+static int loopback_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
+                               enum rt_reduce reduce) {
+    rt_loopback *loop = loopback_of(comm);
+    RT_TRY(loopback_begin(loop, src, NULL));
+    RT_TRY(loopback_reduce(loop, dst, 0, count, dtype, reduce));
+    return loopback_end(loop);
+}
+
+static int loopback_all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
+    rt_loopback *loop = loopback_of(comm);
+    unsigned char *to = (unsigned char *)dst;
+    RT_TRY(loopback_begin(loop, src, NULL));
+    for (int r = 0; r < comm->size; to += bytes[r], r++) RT_TRY(loopback_copy(loop, to, loop->offers[r].src, bytes[r]));
+    return loopback_end(loop);
+}
+
+static int loopback_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
+                                   enum rt_dtype dtype, enum rt_reduce reduce) {
+    rt_loopback *loop = loopback_of(comm);
+    int64_t start = 0;
+    for (int r = 0; r < comm->rank; r++) start += (int64_t)counts[r];
+    RT_TRY(loopback_begin(loop, src, NULL));
+    RT_TRY(loopback_reduce(loop, dst, start, counts[comm->rank], dtype, reduce));
+    return loopback_end(loop);
+}
+
+static int loopback_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src,
+                               const size_t *send) {
+    rt_loopback *loop = loopback_of(comm);
+    unsigned char *to = (unsigned char *)dst;
+    RT_TRY(loopback_begin(loop, src, send));
+    for (int r = 0; r < comm->size; to += receive[r], r++) {
+        size_t start = 0;
+        for (int before = 0; before < comm->rank; before++) start += loop->offers[r].sizes[before];
+        RT_TRY(loopback_copy(loop, to, (const unsigned char *)loop->offers[r].src + start, receive[r]));
+    }
+    return loopback_end(loop);
+}
+
+static int loopback_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {
+    rt_loopback *loop = loopback_of(comm);
+    RT_TRY(loopback_begin(loop, data, NULL));
+    RT_TRY(loopback_copy(loop, data, loop->offers[root].src, bytes));
+    return loopback_end(loop);
+}
+
+/* Only the two ends meet: the sender offers, and waits for the receiver to have read. */
+static int loopback_send(struct rt_comm *comm, const void *src, size_t, int to) {
+    rt_loopback *loop = loopback_of(comm);
+    const rt_offer mine = {src, NULL, loop->ready, loop->done};
+    cudaEvent_t done;
+    RT_TRY(loopback_wait(loop, cudaEventRecord(loop->ready, loopback_stream(loop))));
+    RT_TRY(loop->host->driver->send(loop->host, &mine, sizeof mine, to));
+    RT_TRY(loop->host->driver->receive(loop->host, &done, sizeof done, to));
+    return loopback_wait(loop, cudaStreamWaitEvent(loopback_stream(loop), done, 0));
+}
+
+static int loopback_receive(struct rt_comm *comm, void *dst, size_t bytes, int from) {
+    rt_loopback *loop = loopback_of(comm);
+    rt_offer offer;
+    RT_TRY(loop->host->driver->receive(loop->host, &offer, sizeof offer, from));
+    RT_TRY(loopback_wait(loop, cudaStreamWaitEvent(loopback_stream(loop), offer.ready, 0)));
+    RT_TRY(loopback_copy(loop, dst, offer.src, bytes));
+    RT_TRY(loopback_wait(loop, cudaEventRecord(loop->done, loopback_stream(loop))));
+    return loop->host->driver->send(loop->host, &loop->done, sizeof loop->done, from);
+}
+
+static int loopback_split(struct rt_comm *, int, struct rt_comm **) {
+    return RT_ERROR_USAGE; /* communicators of the host are split, and then connected */
+}
+
+static void loopback_abort(struct rt_comm *comm) {
+    loopback_of(comm)->host->driver->abort(loopback_of(comm)->host);
+}
+
+static void loopback_close(struct rt_comm *comm) {
+    rt_loopback *loop = loopback_of(comm);
+    if (loop->ready) cudaEventDestroy(loop->ready);
+    if (loop->done) cudaEventDestroy(loop->done);
+    free(loop);
+}
+
+static void *loopback_segment(struct rt_comm *, size_t *bytes) {
+    *bytes = 0;
+    return NULL;
+}
+
+static const struct rt_comm_driver loopback_driver = {"cuda loopback",
+                                                      loopback_barrier,
+                                                      loopback_all_reduce,
+                                                      loopback_all_gather,
+                                                      loopback_reduce_scatter,
+                                                      loopback_all_to_all,
+                                                      loopback_broadcast,
+                                                      loopback_send,
+                                                      loopback_receive,
+                                                      loopback_split,
+                                                      loopback_abort,
+                                                      loopback_close,
+                                                      loopback_segment,
+                                                      NULL};
+
+int rt_cuda_open_loopback(struct rt *rt, struct rt_comm *host, struct rt_comm **out) {
+    if (host->size > RT_LOOPBACK_RANKS)
+        return rt_fail(rt, RT_ERROR_USAGE, "loopback joins at most %d ranks of one axis", RT_LOOPBACK_RANKS);
+    rt_loopback *loop = (rt_loopback *)calloc(1, sizeof *loop);
+    if (!loop) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
+    loop->comm.driver = &loopback_driver;
+    loop->comm.rank = host->rank;
+    loop->comm.size = host->size;
+    loop->rt = rt;
+    loop->host = host;
+    for (int r = 0; r < host->size; r++) loop->bytes[r] = sizeof(rt_offer);
+    *out = &loop->comm;
+    RT_CUDA_TRY(rt, cudaEventCreateWithFlags(&loop->ready, cudaEventDisableTiming));
+    RT_CUDA_TRY(rt, cudaEventCreateWithFlags(&loop->done, cudaEventDisableTiming));
+    return RT_OK;
+}
+
+#endif

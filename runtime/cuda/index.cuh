@@ -1,0 +1,241 @@
+/* Indexing; the manual is kernels/c/kernels.h. An index out of range is noted as a fault, and its element is 0 or left out.
+ * Where several updates meet in one place, one thread makes them in their order: results do not depend on timing. */
+#ifndef RT_CUDA_INDEX_CUH
+#define RT_CUDA_INDEX_CUH
+
+#include "move.cuh"
+
+/* An index tensor and who is told about what is wrong in it. */
+struct rt_index {
+    const void *at;
+    int is_64, site;
+    rt_fault *fault;
+};
+
+static inline rt_index rt_index_of(struct rt *rt, const void *index, int is_64) {
+    return rt_index{index, is_64, rt->site, rt_cuda_of(rt)->fault};
+}
+
+static inline __device__ void rt_note_fault(rt_fault *fault, int kind, int site, int64_t value, int64_t position,
+                                            int64_t total) {
+    if (atomicCAS(&fault->kind, RT_FAULT_NONE, kind) != RT_FAULT_NONE) return;
+    fault->site = site;
+    fault->value = value;
+    fault->position = position;
+    fault->total = total;
+}
+
+static inline __device__ int64_t rt_index_value(const rt_index &index, int64_t position) {
+    return index.is_64 ? ((const int64_t *)index.at)[position] : ((const int32_t *)index.at)[position];
+}
+
+/* The place from the front that the index at `position` names, -1 after a fault. */
+static inline __device__ int64_t rt_place(const rt_index &index, int64_t position, int64_t total) {
+    const int64_t value = rt_index_value(index, position);
+    if (value >= -total && value < total) return value < 0 ? value + total : value;
+    rt_note_fault(index.fault, RT_FAULT_INDEX, index.site, value, position, total);
+    return -1;
+}
+
+/* The block that row `row` of `depth` indices names, -1 after a fault. */
+static inline __device__ int64_t rt_block_of(const rt_index &index, int64_t row, int depth, const rt_dims &dims) {
+    int64_t block = 0;
+    for (int d = 0; d < depth; d++) {
+        const int64_t place = rt_place(index, row * depth + d, dims[d]);
+        if (place < 0) return -1;
+        block = block * dims[d] + place;
+    }
+    return block;
+}
+
+template <class T>
+static inline int rt_gather(struct rt *rt, void *y, const void *x, const void *indices, int is_64, int64_t outer,
+                            int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {
+    T *to = (T *)y;
+    const T *from = (const T *)x;
+    const rt_index index = rt_index_of(rt, indices, is_64);
+    return rt_points(rt, outer * count * inner, [=] __device__(int64_t p) {
+        int64_t o = p;
+        const int64_t q = rt_take(&o, inner), i = rt_take(&o, count), place = rt_place(index, i, total) - start;
+        to[p] = place >= 0 && place < extent ? from[(o * extent + place) * inner + q] : (T)0;
+    });
+}
+
+/* Sums of the rows of dy by the row of y that their index names, in order. */
+template <class T>
+static inline int rt_gather_grad(struct rt *rt, T *y, const T *dy, const void *indices, int is_64, int64_t outer,
+                                 int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {
+    const rt_index index = rt_index_of(rt, indices, is_64);
+    rt_points(rt, outer * extent * inner, [=] __device__(int64_t p) { y[p] = 0; });
+    return rt_points(rt, outer * inner, [=] __device__(int64_t p) {
+        int64_t o = p;
+        const int64_t q = rt_take(&o, inner);
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t place = rt_place(index, i, total) - start;
+            if (place >= 0 && place < extent) y[(o * extent + place) * inner + q] += dy[(o * count + i) * inner + q];
+        }
+    });
+}
+
+/* Elements of index_dims that differ along `axis` alone: where the first is in it and in x, and how far neighbours are. */
+struct rt_lines {
+    int ndim, axis;
+    rt_dims x_dims, index_dims;
+    int64_t count, length, x_step, index_step;
+};
+
+static inline rt_lines rt_lines_of(int ndim, const rt_dims &x_dims, const rt_dims &index_dims, int axis) {
+    return rt_lines{ndim,
+                    axis,
+                    x_dims,
+                    index_dims,
+                    rt_count(index_dims, 0, axis) * rt_count(index_dims, axis + 1, ndim),
+                    index_dims[axis],
+                    rt_count(x_dims, axis + 1, ndim),
+                    rt_count(index_dims, axis + 1, ndim)};
+}
+
+static inline __device__ void rt_line_at(const rt_lines &lines, int64_t line, int64_t *in_x, int64_t *in_index) {
+    int64_t x_stride = 1, index_stride = 1;
+    *in_x = *in_index = 0;
+    for (int d = lines.ndim - 1; d >= 0; d--) {
+        const int64_t i = d == lines.axis ? 0 : rt_take(&line, lines.index_dims[d]);
+        *in_x += i * x_stride;
+        *in_index += i * index_stride;
+        x_stride *= lines.x_dims[d];
+        index_stride *= lines.index_dims[d];
+    }
+}
+
+template <class T>
+static inline int rt_gather_elements(struct rt *rt, void *y, const void *x, const void *indices, int is_64, int ndim,
+                                     const rt_dims &x_dims, const rt_dims &index_dims, int axis) {
+    T *to = (T *)y;
+    const T *from = (const T *)x;
+    const rt_index index = rt_index_of(rt, indices, is_64);
+    const rt_lines lines = rt_lines_of(ndim, x_dims, index_dims, axis);
+    return rt_points(rt, lines.count * lines.length, [=] __device__(int64_t p) {
+        int64_t line = p, in_x, in_index;
+        const int64_t i = rt_take(&line, lines.length);
+        rt_line_at(lines, line, &in_x, &in_index);
+        in_index += i * lines.index_step;
+        const int64_t place = rt_place(index, in_index, lines.x_dims[lines.axis]);
+        to[in_index] = place < 0 ? (T)0 : from[in_x + place * lines.x_step];
+    });
+}
+
+struct rt_replace {
+    template <class T> __device__ void operator()(T *at, T value) const { *at = value; }
+};
+struct rt_add {
+    template <class T> __device__ void operator()(T *at, T value) const { *at += value; }
+};
+
+template <class T, class Op>
+static inline int rt_scatter_elements(struct rt *rt, T *y, const T *x, const void *indices, int is_64, const T *updates,
+                                      int ndim, const rt_dims &x_dims, const rt_dims &index_dims, int axis, Op op) {
+    const rt_index index = rt_index_of(rt, indices, is_64);
+    const rt_lines lines = rt_lines_of(ndim, x_dims, index_dims, axis);
+    if (y != x) rt_copy(rt, y, x, (size_t)rt_count(x_dims, 0, ndim) * sizeof(T));
+    return rt_points(rt, lines.count, [=] __device__(int64_t line) {
+        int64_t in_x, in_index;
+        rt_line_at(lines, line, &in_x, &in_index);
+        for (int64_t i = 0; i < lines.length; i++, in_index += lines.index_step) {
+            const int64_t place = rt_place(index, in_index, lines.x_dims[lines.axis]);
+            if (place >= 0) op(y + in_x + place * lines.x_step, updates[in_index]);
+        }
+    });
+}
+
+template <class T>
+static inline int rt_gather_nd(struct rt *rt, void *y, const void *x, const int64_t *indices, int64_t batch, int64_t count,
+                               int depth, const rt_dims &dims, int64_t inner) {
+    T *to = (T *)y;
+    const T *from = (const T *)x;
+    const rt_index index = rt_index_of(rt, indices, 1);
+    const int64_t blocks = rt_count(dims, 0, depth);
+    return rt_points(rt, batch * count * inner, [=] __device__(int64_t p) {
+        int64_t row = p;
+        const int64_t q = rt_take(&row, inner), block = rt_block_of(index, row, depth, dims);
+        to[p] = block < 0 ? (T)0 : from[(row / count * blocks + block) * inner + q];
+    });
+}
+
+template <class T, class Op>
+static inline int rt_scatter_nd(struct rt *rt, T *y, const T *x, const int64_t *indices, const T *updates, int64_t batch,
+                                int64_t count, int depth, const rt_dims &dims, int64_t inner, Op op) {
+    const rt_index index = rt_index_of(rt, indices, 1);
+    const int64_t blocks = rt_count(dims, 0, depth);
+    if (y != x) rt_copy(rt, y, x, (size_t)(batch * blocks * inner) * sizeof(T));
+    return rt_points(rt, batch * inner, [=] __device__(int64_t p) {
+        int64_t b = p;
+        const int64_t q = rt_take(&b, inner);
+        for (int64_t row = b * count; row < (b + 1) * count; row++) {
+            const int64_t block = rt_block_of(index, row, depth, dims);
+            if (block >= 0) op(y + (b * blocks + block) * inner + q, updates[row * inner + q]);
+        }
+    });
+}
+
+RT_ON_CALL int rt_class_index(struct rt *rt, int64_t *y, const void *x, int x_is_64, int ndim, const rt_dims &dims,
+                              const rt_dims &, int64_t classes, int ignores, int64_t ignored) {
+    const rt_index index = rt_index_of(rt, x, x_is_64);
+    return rt_points(rt, rt_count(dims, 0, ndim), [=] __device__(int64_t p) {
+        const int64_t value = rt_index_value(index, p);
+        y[p] = value;
+        if ((value < 0 || value >= classes) && !(ignores && value == ignored))
+            rt_note_fault(index.fault, RT_FAULT_CLASS, index.site, value, p, classes);
+    });
+}
+
+#define RT_CUDA_INDEX(N, T)                                                                                            \
+    RT_ON_CALL int rt_gather_b##N(struct rt *rt, void *y, const void *x, const void *index, int is_64, int64_t outer,  \
+                                  int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {        \
+        return rt_gather<T>(rt, y, x, index, is_64, outer, extent, inner, count, start, total);                        \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_gather_elements_b##N(struct rt *rt, void *y, const void *x, const void *index, int is_64,        \
+                                           int ndim, const rt_dims &x_dims, const rt_dims &index_dims, int axis) {     \
+        return rt_gather_elements<T>(rt, y, x, index, is_64, ndim, x_dims, index_dims, axis);                          \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_gather_nd_b##N(struct rt *rt, void *y, const void *x, const int64_t *index, int64_t batch,       \
+                                     int64_t count, int depth, const rt_dims &dims, int64_t inner) {                   \
+        return rt_gather_nd<T>(rt, y, x, index, batch, count, depth, dims, inner);                                     \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_scatter_elements_b##N(struct rt *rt, void *y, const void *x, const void *index, int is_64,       \
+                                            const void *updates, int ndim, const rt_dims &x_dims,                      \
+                                            const rt_dims &index_dims, int axis) {                                     \
+        return rt_scatter_elements(rt, (T *)y, (const T *)x, index, is_64, (const T *)updates, ndim, x_dims,           \
+                                   index_dims, axis, rt_replace());                                                    \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_scatter_nd_b##N(struct rt *rt, void *y, const void *x, const int64_t *index,                     \
+                                      const void *updates, int64_t batch, int64_t count, int depth,                    \
+                                      const rt_dims &dims, int64_t inner) {                                            \
+        return rt_scatter_nd(rt, (T *)y, (const T *)x, index, (const T *)updates, batch, count, depth, dims, inner,    \
+                             rt_replace());                                                                            \
+    }
+
+RT_CUDA_INDEX(1, uint8_t)
+RT_CUDA_INDEX(2, uint16_t)
+RT_CUDA_INDEX(4, uint32_t)
+RT_CUDA_INDEX(8, uint64_t)
+
+#define RT_CUDA_INDEX_ADD(T, s)                                                                                        \
+    RT_ON_CALL int rt_gather_grad_##s(struct rt *rt, T *y, const T *dy, const void *index, int is_64, int64_t outer,   \
+                                      int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {    \
+        return rt_gather_grad(rt, y, dy, index, is_64, outer, extent, inner, count, start, total);                     \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_scatter_elements_add_##s(struct rt *rt, T *y, const T *x, const void *index, int is_64,          \
+                                               const T *updates, int ndim, const rt_dims &x_dims,                      \
+                                               const rt_dims &index_dims, int axis) {                                  \
+        return rt_scatter_elements(rt, y, x, index, is_64, updates, ndim, x_dims, index_dims, axis, rt_add());         \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_scatter_nd_add_##s(struct rt *rt, T *y, const T *x, const int64_t *index, const T *updates,      \
+                                         int64_t batch, int64_t count, int depth, const rt_dims &dims,                 \
+                                         int64_t inner) {                                                              \
+        return rt_scatter_nd(rt, y, x, index, updates, batch, count, depth, dims, inner, rt_add());                    \
+    }
+
+RT_CUDA_INDEX_ADD(float, f32)
+RT_CUDA_INDEX_ADD(double, f64)
+
+#endif

@@ -1,0 +1,170 @@
+/* How kernels are written and launched.
+ *
+ * A kernel is either over points, each computed by one thread, or over rows, each computed by one block of RT_BLOCK threads
+ * that meet in rt_block_fold. Nothing else is cooperative, so a program's kernels also run as loops on a CPU, where
+ * tests/cuda/host stands in for the toolkit's headers.
+ *
+ * Launches go to the rank's stream, return at once and may be captured into a graph. The first that fails is remembered,
+ * and ends the phase; what a kernel meets in its data (an index out of range) it notes as a fault, for the end of the step. */
+#ifndef RT_CUDA_LAUNCH_CUH
+#define RT_CUDA_LAUNCH_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#include <initializer_list>
+
+#include "../kernels/c/math.h"
+#include "../rt.h"
+
+#ifndef RT_BLOCK
+#define RT_BLOCK 256 /* threads; a power of two */
+#endif
+#ifndef RT_MOST_BLOCKS
+#define RT_MOST_BLOCKS (1 << 16) /* of a launch: what is more, each block takes in turn */
+#endif
+
+/* Numbers of an argument "{2, 3}": extents, strides. */
+struct rt_dims {
+    int64_t at[RT_MAX_NDIM];
+    __host__ __device__ int64_t operator[](int d) const { return at[d]; }
+    __host__ __device__ int64_t &operator[](int d) { return at[d]; }
+};
+
+static inline __host__ __device__ int64_t rt_count(const rt_dims &dims, int from, int to) {
+    int64_t count = 1;
+    for (int d = from; d < to; d++) count *= dims[d];
+    return count;
+}
+
+/* What a kernel met. Memory of the host that devices write to. */
+enum rt_fault_kind { RT_FAULT_NONE, RT_FAULT_INDEX, RT_FAULT_CLASS };
+struct rt_fault {
+    int kind, site;
+    long long value, position, total;
+};
+
+/* A product y(batch,m,n) = a(batch,m,k) b(batch,k,n); trans_a: a is stored as (k,m), trans_b: b as (n,k). */
+struct rt_product {
+    enum rt_dtype dtype;
+    void *y;
+    const void *a, *b;
+    int64_t batch, m, k, n;
+    int trans_a, trans_b;
+    void *workspace; /* RT_PRODUCT_WORKSPACE bytes */
+};
+#define RT_PRODUCT_WORKSPACE ((size_t)32 << 20) /* planned by codegen/target_cuda.c */
+
+/* rt->device of a rank. */
+struct rt_cuda {
+    cudaStream_t stream;
+    cudaError_t error; /* of the first launch that failed in this phase */
+    rt_fault *fault;
+    /* A library's products: RT_OK, or -1 for what it does not take. NULL: none is used. */
+    int (*product)(struct rt *rt, const rt_product *product);
+    struct rt_cuda_private *own; /* device.cu's */
+};
+
+static inline rt_cuda *rt_cuda_of(struct rt *rt) {
+    return (rt_cuda *)rt->device;
+}
+
+static inline int rt_note(struct rt *rt, cudaError_t error) {
+    if (error != cudaSuccess && rt_cuda_of(rt)->error == cudaSuccess) rt_cuda_of(rt)->error = error;
+    return RT_OK;
+}
+
+/* At most RT_MOST_BLOCKS blocks of RT_BLOCK threads. */
+template <class... P, class... A>
+static inline int rt_launch(struct rt *rt, void (*kernel)(P...), int64_t blocks, A... arguments) {
+    cudaLaunchConfig_t config = {};
+    if (blocks <= 0) return RT_OK;
+    config.gridDim = dim3((unsigned)(blocks < RT_MOST_BLOCKS ? blocks : RT_MOST_BLOCKS));
+    config.blockDim = dim3(RT_BLOCK);
+    config.stream = rt_cuda_of(rt)->stream;
+    return rt_note(rt, cudaLaunchKernelEx(&config, kernel, arguments...));
+}
+
+/* --- Points --- */
+
+/* The thread's points of [0, count). Counts below 2^31 are walked in 32 bits, in which division is cheap. */
+#define RT_POINTS_OF(type, point, count)                                                                               \
+    for (type point = (type)blockIdx.x * (type)blockDim.x + (type)threadIdx.x; point < (type)(count);                  \
+         point += (type)gridDim.x * (type)blockDim.x)
+#define RT_POINTS(point, count)   RT_POINTS_OF(int64_t, point, count)
+#define RT_POINTS32(point, count) RT_POINTS_OF(uint32_t, point, count)
+
+template <class... P, class... A>
+static inline int rt_launch_points(struct rt *rt, void (*kernel)(P...), int64_t count, A... arguments) {
+    return rt_launch(rt, kernel, (count + RT_BLOCK - 1) / RT_BLOCK, arguments...);
+}
+
+template <class F> static __global__ void rt_points_kernel(int64_t count, F body) {
+    RT_POINTS(point, count) body(point);
+}
+
+/* body(point) for each of `count` points, in any order. */
+template <class F> static inline int rt_points(struct rt *rt, int64_t count, F body) {
+    return rt_launch_points(rt, rt_points_kernel<F>, count, count, body);
+}
+
+/* --- Rows --- */
+
+template <class F> static __global__ void rt_rows_kernel(int64_t rows, F body) {
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) body(row);
+}
+
+/* body(row) by all threads of a block, for each of `rows` rows. */
+template <class F> static inline int rt_rows(struct rt *rt, int64_t rows, F body) {
+    return rt_launch(rt, rt_rows_kernel<F>, rows, rows, body);
+}
+
+/* The thread's share of a row. */
+#define RT_EACH(i, count) for (int64_t i = threadIdx.x; i < (count); i += blockDim.x)
+
+/* op over the values of all threads of the block, which all get it; in an order that depends on nothing but RT_BLOCK. */
+template <class T, class Op> static __device__ inline T rt_block_fold(T value, Op op) {
+    __shared__ T part[RT_BLOCK];
+    const int thread = (int)threadIdx.x;
+    __syncthreads(); /* the last result has been read */
+    part[thread] = value;
+    for (int half = RT_BLOCK / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (thread < half) part[thread] = op(part[thread], part[thread + half]);
+    }
+    __syncthreads();
+    return part[0];
+}
+
+struct rt_sum_of {
+    template <class T> __host__ __device__ T operator()(T a, T b) const { return a + b; }
+};
+struct rt_product_of {
+    template <class T> __host__ __device__ T operator()(T a, T b) const { return a * b; }
+};
+
+/* --- Types --- */
+
+/* What sums of T are kept in. */
+template <class T> struct rt_sum_type;
+template <> struct rt_sum_type<float> { using type = float; };
+template <> struct rt_sum_type<double> { using type = double; };
+template <> struct rt_sum_type<int64_t> { using type = uint64_t; }; /* wraps */
+template <> struct rt_sum_type<int32_t> { using type = uint32_t; };
+
+static inline __device__ float rt_exp_of(float x) {
+    return rt_exp_f32(x);
+}
+static inline __device__ double rt_exp_of(double x) {
+    return rt_exp_f64(x);
+}
+
+/* Whether a NaN: of integers none is. */
+template <class T> static inline __host__ __device__ bool rt_is_nan(T x) {
+    return x != x;
+}
+
+/* A function that is compiled only where it is called. */
+#define RT_ON_CALL template <int used = 0> static inline
+
+#endif

@@ -1,0 +1,184 @@
+/* Movement of elements; the manual is kernels/c/kernels.h. */
+#ifndef RT_CUDA_MOVE_CUH
+#define RT_CUDA_MOVE_CUH
+
+#include "launch.cuh"
+
+/* Where the elements of a dense tensor are in another: extents as the dense one has them, strides of the other. Neighbours
+ * that are walked like one dimension are made one. */
+struct rt_view {
+    int ndim;
+    int64_t count, start;
+    int64_t extent[RT_MAX_NDIM], stride[RT_MAX_NDIM];
+};
+
+static inline void rt_view_push(rt_view *view, int64_t extent, int64_t stride) {
+    const int last = view->ndim - 1;
+    view->count *= extent;
+    if (extent == 1) return;
+    if (last >= 0 && view->stride[last] == stride * extent) {
+        view->extent[last] *= extent;
+        view->stride[last] = stride;
+        return;
+    }
+    view->extent[view->ndim] = extent;
+    view->stride[view->ndim++] = stride;
+}
+
+static inline rt_view rt_view_of(int64_t start) {
+    rt_view view = {};
+    view.count = 1;
+    view.start = start;
+    return view;
+}
+
+/* Takes point % extent off the point; in 32 bits where that is enough. */
+static inline __host__ __device__ int64_t rt_take(int64_t *point, int64_t extent) {
+    if (((*point | extent) >> 32) == 0) {
+        const uint32_t p = (uint32_t)*point, e = (uint32_t)extent;
+        *point = p / e;
+        return p % e;
+    }
+    const int64_t rest = *point % extent;
+    *point /= extent;
+    return rest;
+}
+
+static inline __host__ __device__ int64_t rt_view_at(const rt_view &view, int64_t point) {
+    int64_t at = view.start;
+    for (int d = view.ndim - 1; d >= 0; d--) at += rt_take(&point, view.extent[d]) * view.stride[d];
+    return at;
+}
+
+static inline rt_dims rt_dense(const rt_dims &dims, int ndim) {
+    rt_dims stride = {};
+    int64_t count = 1;
+    for (int d = ndim - 1; d >= 0; d--) {
+        stride[d] = count;
+        count *= dims[d];
+    }
+    return stride;
+}
+
+/* y = the elements of x that the view names. */
+template <class T> static inline int rt_read_view(struct rt *rt, void *y, const void *x, const rt_view &view) {
+    T *to = (T *)y;
+    const T *from = (const T *)x;
+    return rt_points(rt, view.count, [=] __device__(int64_t p) { to[p] = from[rt_view_at(view, p)]; });
+}
+
+template <class T>
+static inline int rt_transpose(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims,
+                               const rt_dims &perm) {
+    const rt_dims stride = rt_dense(x_dims, ndim);
+    rt_view view = rt_view_of(0);
+    for (int d = 0; d < ndim; d++) rt_view_push(&view, x_dims[(int)perm[d]], stride[(int)perm[d]]);
+    return rt_read_view<T>(rt, y, x, view);
+}
+
+template <class T>
+static inline int rt_slice(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims, const rt_dims &start,
+                           const rt_dims &step, const rt_dims &y_dims) {
+    const rt_dims stride = rt_dense(x_dims, ndim);
+    rt_view view = rt_view_of(0);
+    for (int d = 0; d < ndim; d++) {
+        view.start += start[d] * stride[d];
+        rt_view_push(&view, y_dims[d], stride[d] * step[d]);
+    }
+    return rt_read_view<T>(rt, y, x, view);
+}
+
+template <class T>
+static inline int rt_expand(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims,
+                            const rt_dims &y_dims) {
+    const rt_dims stride = rt_dense(x_dims, ndim);
+    rt_view view = rt_view_of(0);
+    for (int d = 0; d < ndim; d++) rt_view_push(&view, y_dims[d], x_dims[d] == 1 ? 0 : stride[d]);
+    return rt_read_view<T>(rt, y, x, view);
+}
+
+template <class T>
+static inline int rt_pad(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims, const rt_dims &begin,
+                         const rt_dims &y_dims, const void *value) {
+    T *to = (T *)y;
+    const T *from = (const T *)x, *outside = (const T *)value;
+    return rt_points(rt, rt_count(y_dims, 0, ndim), [=] __device__(int64_t p) {
+        int64_t rest = p, at = 0, stride = 1;
+        bool inside = true;
+        for (int d = ndim - 1; d >= 0; d--) {
+            const int64_t i = rt_take(&rest, y_dims[d]) - begin[d];
+            inside = inside && i >= 0 && i < x_dims[d];
+            at += i * stride;
+            stride *= x_dims[d];
+        }
+        to[p] = inside ? from[at] : *outside;
+    });
+}
+
+template <class T>
+static inline int rt_concat(struct rt *rt, void *y, int count, std::initializer_list<const void *> x, int64_t outer,
+                            std::initializer_list<int64_t> extents) {
+    int64_t sum = 0, start = 0;
+    for (int j = 0; j < count; j++) sum += extents.begin()[j];
+    for (int j = 0; j < count; j++) {
+        const int64_t extent = extents.begin()[j];
+        T *to = (T *)y + start;
+        const T *from = (const T *)x.begin()[j];
+        rt_points(rt, outer * extent, [=] __device__(int64_t p) {
+            int64_t row = p;
+            const int64_t i = rt_take(&row, extent);
+            to[row * sum + i] = from[p];
+        });
+        start += extent;
+    }
+    return RT_OK;
+}
+
+template <class T>
+static inline int rt_trilu(struct rt *rt, void *y, const void *x, int64_t outer, int64_t rows, int64_t columns, int64_t k,
+                           int upper, int64_t row_start, int64_t column_start) {
+    T *to = (T *)y;
+    const T *from = (const T *)x;
+    return rt_points(rt, outer * rows * columns, [=] __device__(int64_t p) {
+        int64_t row = p;
+        const int64_t j = rt_take(&row, columns) + column_start, edge = rt_take(&row, rows) + row_start + k;
+        to[p] = (upper ? j >= edge : j <= edge) ? from[p] : (T)0;
+    });
+}
+
+static inline int rt_copy(struct rt *rt, void *y, const void *x, size_t bytes) {
+    return rt_note(rt, cudaMemcpyAsync(y, x, bytes, cudaMemcpyDeviceToDevice, rt_cuda_of(rt)->stream));
+}
+
+#define RT_CUDA_MOVE(N, T)                                                                                             \
+    RT_ON_CALL int rt_transpose_b##N(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims,           \
+                                     const rt_dims &perm) {                                                            \
+        return rt_transpose<T>(rt, y, x, ndim, x_dims, perm);                                                          \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_slice_b##N(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims,               \
+                                 const rt_dims &start, const rt_dims &step, const rt_dims &y_dims) {                   \
+        return rt_slice<T>(rt, y, x, ndim, x_dims, start, step, y_dims);                                               \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_expand_b##N(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims,              \
+                                  const rt_dims &y_dims) {                                                             \
+        return rt_expand<T>(rt, y, x, ndim, x_dims, y_dims);                                                           \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_pad_b##N(struct rt *rt, void *y, const void *x, int ndim, const rt_dims &x_dims,                 \
+                               const rt_dims &begin, const rt_dims &y_dims, const void *value) {                       \
+        return rt_pad<T>(rt, y, x, ndim, x_dims, begin, y_dims, value);                                                \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_concat_b##N(struct rt *rt, void *y, int count, std::initializer_list<const void *> x,            \
+                                  int64_t outer, std::initializer_list<int64_t> extents) {                             \
+        return rt_concat<T>(rt, y, count, x, outer, extents);                                                          \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_trilu_b##N(struct rt *rt, void *y, const void *x, int64_t outer, int64_t rows, int64_t columns,  \
+                                 int64_t k, int upper, int64_t row_start, int64_t column_start) {                      \
+        return rt_trilu<T>(rt, y, x, outer, rows, columns, k, upper, row_start, column_start);                         \
+    }
+
+RT_CUDA_MOVE(1, uint8_t)
+RT_CUDA_MOVE(2, uint16_t)
+RT_CUDA_MOVE(4, uint32_t)
+RT_CUDA_MOVE(8, uint64_t)
+
+#endif

@@ -1,0 +1,190 @@
+/* Products and attention; the manual is kernels/c/kernels.h. A library does them where it takes the types (product.cu); the
+ * kernels here do all others, and everything with --kernels reference: one thread per element, in order of k. */
+#ifndef RT_CUDA_PRODUCT_CUH
+#define RT_CUDA_PRODUCT_CUH
+
+#include "reduce.cuh"
+
+/* --- Products --- */
+
+/* How an element type is read and written: summed in A. */
+template <class T> struct rt_plain {
+    using type = T;
+    using sum = typename rt_sum_type<T>::type;
+    static __device__ sum load(T x) { return (sum)x; }
+    static __device__ T store(sum x) { return (T)x; }
+};
+struct rt_bf16 {
+    using type = uint16_t;
+    using sum = float;
+    static __device__ float load(uint16_t x) { return rt_bf16_to_f32(x); }
+    static __device__ uint16_t store(float x) { return rt_f32_to_bf16(x); }
+};
+struct rt_fp16 {
+    using type = uint16_t;
+    using sum = float;
+    static __device__ float load(uint16_t x) { return rt_f16_to_f32(x); }
+    static __device__ uint16_t store(float x) { return rt_f32_to_f16(x); }
+};
+
+template <class E> static inline int rt_plain_product(struct rt *rt, const rt_product &product) {
+    using T = typename E::type;
+    using A = typename E::sum;
+    const int64_t m = product.m, k = product.k, n = product.n;
+    const int64_t a_row = product.trans_a ? 1 : k, a_column = product.trans_a ? m : 1;
+    const int64_t b_row = product.trans_b ? 1 : n, b_column = product.trans_b ? k : 1;
+    T *y = (T *)product.y;
+    const T *a = (const T *)product.a, *b = (const T *)product.b;
+    return rt_points(rt, product.batch * m * n, [=] __device__(int64_t p) {
+        int64_t which = p;
+        const int64_t j = rt_take(&which, n), i = rt_take(&which, m);
+        const T *left = a + which * m * k + i * a_row, *right = b + which * k * n + j * b_column;
+        A sum = 0;
+        for (int64_t q = 0; q < k; q++) sum += E::load(left[q * a_column]) * E::load(right[q * b_row]);
+        y[p] = E::store(sum);
+    });
+}
+
+template <class E> static inline int rt_multiply(struct rt *rt, const rt_product &product) {
+    int (*library)(struct rt *, const rt_product *) = rt_cuda_of(rt)->product;
+    const bool empty = product.batch * product.m * product.n * product.k == 0;
+    const int status = library && !rt->reference_kernels && !empty ? library(rt, &product) : -1;
+    return status < 0 ? rt_plain_product<E>(rt, product) : status;
+}
+
+#define RT_CUDA_PRODUCT(T, s, id, E)                                                                                   \
+    RT_ON_CALL int rt_bmm_##s(struct rt *rt, T *y, const T *a, const T *b, int64_t batch, int64_t m, int64_t k,        \
+                              int64_t n, int trans_a, int trans_b) {                                                   \
+        return rt_multiply<E>(                                                                                         \
+            rt, rt_product{id, y, a, b, batch, m, k, n, trans_a, trans_b, rt->arena[RT_SCRATCH]});                     \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_matmul_##s(struct rt *rt, T *y, const T *a, const T *b, int64_t m, int64_t k, int64_t n,         \
+                                 int trans_a, int trans_b) {                                                           \
+        return rt_bmm_##s(rt, y, a, b, 1, m, k, n, trans_a, trans_b);                                                  \
+    }
+
+RT_CUDA_PRODUCT(float, f32, RT_F32, rt_plain<float>)
+RT_CUDA_PRODUCT(double, f64, RT_F64, rt_plain<double>)
+RT_CUDA_PRODUCT(int64_t, i64, RT_I64, rt_plain<int64_t>)
+RT_CUDA_PRODUCT(int32_t, i32, RT_I32, rt_plain<int32_t>)
+RT_CUDA_PRODUCT(uint16_t, bf16, RT_BF16, rt_bf16)
+RT_CUDA_PRODUCT(uint16_t, fp16, RT_F16, rt_fp16)
+
+/* --- Attention --- */
+
+/* struct rt_attention of kernels.h, with extents in it. */
+struct rt_attention {
+    int ndim;
+    rt_dims q, keep, bias;
+    int64_t kv, s, e, start;
+    int causal;
+    int64_t offset;
+    int drop, bias_first, clamp;
+    double scale, fill;
+};
+
+/* Scores lie in SCRATCH, and behind them, from the next multiple of this on, the workspace of products. */
+#define RT_SCORES_ALIGNMENT 256 /* planned by codegen/target_cuda.c */
+
+/* Where row `row` of (b.., heads, t) begins in a mask of aligned extents; *step: from one key to the next. */
+static inline __device__ int64_t rt_mask_row(const rt_dims &dims, const rt_dims &q, int ndim, int64_t row, int64_t *step) {
+    int64_t at = 0, stride = dims[ndim - 1];
+    *step = dims[ndim - 1] == 1 ? 0 : 1;
+    for (int d = ndim - 2; d >= 0; d--) {
+        const int64_t i = rt_take(&row, q[d]);
+        if (dims[d] != 1) at += i * stride;
+        stride *= dims[d];
+    }
+    return at;
+}
+
+/* softmax of the scores in place, with scale and masks. */
+template <class T>
+static inline int rt_attend(struct rt *rt, T *scores, const uint8_t *keep, const T *bias, const rt_attention &shape) {
+    const int ndim = shape.ndim;
+    return rt_rows(rt, rt_count(shape.q, 0, ndim - 1), [=] __device__(int64_t row) {
+        T *x = scores + row * shape.s;
+        int64_t keep_step = 0, bias_step = 0;
+        const uint8_t *kept = keep ? keep + rt_mask_row(shape.keep, shape.q, ndim, row, &keep_step) : nullptr;
+        const T *added = bias ? bias + rt_mask_row(shape.bias, shape.q, ndim, row, &bias_step) : nullptr;
+        const int64_t last = shape.causal ? shape.start + row % shape.q[ndim - 2] + shape.offset : shape.s;
+        RT_EACH(j, shape.s) {
+            T score = x[j] * (T)shape.scale;
+            if (added && shape.bias_first) score += added[j * bias_step];
+            if (j > last || (kept && (kept[j * keep_step] != 0) == (shape.drop != 0))) score = (T)shape.fill;
+            if (added && !shape.bias_first) score += added[j * bias_step];
+            if (shape.clamp && score < (T)-3.402823466e38f) score = (T)-3.402823466e38f;
+            x[j] = score;
+        }
+        rt_softmax_row(x, shape.s, 1, [=](int64_t j) { return x[j]; });
+    });
+}
+
+/* The query heads that share a head of k and v are rows of one product. */
+template <class E>
+static inline int rt_attention_by_products(struct rt *rt, enum rt_dtype dtype, typename E::type *y,
+                                           const typename E::type *q, const typename E::type *k,
+                                           const typename E::type *v, const uint8_t *keep, const typename E::type *bias,
+                                           const rt_attention &shape) {
+    using T = typename E::type;
+    const int ndim = shape.ndim;
+    const int64_t heads = rt_count(shape.q, 0, ndim - 3) * shape.kv, d = shape.q[ndim - 1];
+    const int64_t rows = heads ? rt_count(shape.q, 0, ndim - 1) / heads : 0;
+    const size_t bytes = (size_t)(heads * rows * shape.s) * sizeof(T);
+    T *scores = (T *)rt->arena[RT_SCRATCH];
+    void *workspace =
+        rt->arena[RT_SCRATCH] + (bytes + RT_SCORES_ALIGNMENT - 1) / RT_SCORES_ALIGNMENT * RT_SCORES_ALIGNMENT;
+    RT_TRY(rt_multiply<E>(rt, rt_product{dtype, scores, q, k, heads, rows, d, shape.s, 0, 1, workspace}));
+    rt_attend(rt, scores, keep, bias, shape);
+    return rt_multiply<E>(rt, rt_product{dtype, y, scores, v, heads, rows, shape.s, shape.e, 0, 0, workspace});
+}
+
+#define RT_CUDA_ATTENTION(T, s, id)                                                                                    \
+    RT_ON_CALL int rt_attention_##s(struct rt *rt, T *y, const T *q, const T *k, const T *v, const uint8_t *keep,      \
+                                    const T *bias, const rt_attention &shape) {                                        \
+        return rt_attention_by_products<rt_plain<T>>(rt, id, y, q, k, v, keep, bias, shape);                           \
+    }
+
+RT_CUDA_ATTENTION(float, f32, RT_F32)
+RT_CUDA_ATTENTION(double, f64, RT_F64)
+
+/* --- Rotary embedding --- */
+
+/* Which row of an operand of aligned extents makes row `row` of y. */
+static inline __device__ int64_t rt_aligned_row(const rt_dims &dims, const rt_dims &y_dims, int ndim, int64_t row) {
+    int64_t at = 0, stride = 1;
+    for (int d = ndim - 2; d >= 0; d--) {
+        const int64_t i = rt_take(&row, y_dims[d]);
+        if (dims[d] != 1) at += i * stride;
+        stride *= dims[d];
+    }
+    return at;
+}
+
+template <class T>
+static inline int rt_rope(struct rt *rt, T *y, const T *x, const T *cosine, const T *sine, int ndim, const rt_dims &y_dims,
+                          const rt_dims &x_dims, const rt_dims &cos_dims, const rt_dims &sin_dims, int interleaved) {
+    const int64_t c = y_dims[ndim - 1];
+    return rt_points(rt, rt_count(y_dims, 0, ndim), [=] __device__(int64_t p) {
+        int64_t row = p;
+        const int64_t i = rt_take(&row, c);
+        const T *from = x + rt_aligned_row(x_dims, y_dims, ndim, row) * c;
+        const bool first = interleaved ? i % 2 == 0 : i < c / 2;
+        const int64_t far = interleaved ? 1 : c / 2;
+        const T rotated = first ? -from[i + far] : from[i - far];
+        y[p] = from[i] * cosine[rt_aligned_row(cos_dims, y_dims, ndim, row) * c + i] +
+               rotated * sine[rt_aligned_row(sin_dims, y_dims, ndim, row) * c + i];
+    });
+}
+
+#define RT_CUDA_ROPE(T, s)                                                                                             \
+    RT_ON_CALL int rt_rope_##s(struct rt *rt, T *y, const T *x, const T *cosine, const T *sine, int ndim,              \
+                               const rt_dims &y_dims, const rt_dims &x_dims, const rt_dims &cos_dims,                  \
+                               const rt_dims &sin_dims, int interleaved) {                                             \
+        return rt_rope(rt, y, x, cosine, sine, ndim, y_dims, x_dims, cos_dims, sin_dims, interleaved);                 \
+    }
+
+RT_CUDA_ROPE(float, f32)
+RT_CUDA_ROPE(double, f64)
+
+#endif

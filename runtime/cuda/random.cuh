@@ -1,0 +1,45 @@
+/* Random numbers that follow from where an element is: Note [Masks] in kernels/c/random.c. */
+#ifndef RT_CUDA_RANDOM_CUH
+#define RT_CUDA_RANDOM_CUH
+
+#include "../base/philox.h"
+#include "move.cuh"
+
+/* The part of a tensor of extents `whole` that begins at `starts`. */
+struct rt_region {
+    int ndim;
+    rt_dims dims, starts, whole;
+};
+
+template <class T>
+static inline int rt_dropout(struct rt *rt, T *y, const T *x, const double *training, const double *step,
+                             const double *micro, const rt_region &region, double ratio, int64_t key) {
+    const uint64_t least = (uint64_t)(ratio * 4294967296.0); /* a word below drops its element */
+    const T scale = (T)(1 / (1 - ratio));
+    return rt_points(rt, rt_count(region.dims, 0, region.ndim), [=] __device__(int64_t p) {
+        int64_t rest = p, stride = 1;
+        uint64_t place = 0;
+        if (*training == 0 || ratio == 0) {
+            y[p] = x[p];
+            return;
+        }
+        for (int d = region.ndim - 1; d >= 0; d--) {
+            place += (uint64_t)((rt_take(&rest, region.dims[d]) + region.starts[d]) * stride);
+            stride *= region.whole[d];
+        }
+        const uint64_t stream = (uint64_t)*step << 32 | (uint32_t)*micro;
+        const struct rt_philox block = rt_philox_at(place / 4, stream, (uint64_t)key);
+        y[p] = x[p] * (block.word[place % 4] < least ? (T)0 : scale);
+    });
+}
+
+#define RT_CUDA_RANDOM(T, s)                                                                                           \
+    RT_ON_CALL int rt_dropout_##s(struct rt *rt, T *y, const T *x, const double *training, const double *step,         \
+                                  const double *micro, const rt_region &region, double ratio, int64_t key) {           \
+        return rt_dropout(rt, y, x, training, step, micro, region, ratio, key);                                        \
+    }
+
+RT_CUDA_RANDOM(float, f32)
+RT_CUDA_RANDOM(double, f64)
+
+#endif

@@ -1,0 +1,245 @@
+/* The toolkit's header as far as programs of rankc use it, on a CPU: so their kernels run, and their numbers are checked, where
+ * there is no GPU.
+ *
+ * The memory of the device is the process'. A launch runs its blocks one after the other; the threads of a block are
+ * coroutines of the calling thread, which __syncthreads lets run on in turn, once forwards and once backwards: what depends on
+ * an order that a GPU does not promise shows. Streams do at once what they are told; while one is captured, what it is told is
+ * kept, and done at each launch of the graph. */
+#ifndef TESTS_CUDA_RUNTIME_H
+#define TESTS_CUDA_RUNTIME_H
+
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static thread_local
+
+using std::isinf;
+using std::isnan;
+
+struct uint4 {
+    uint32_t x, y, z, w;
+};
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+
+inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation };
+inline const char *cudaGetErrorString(cudaError_t error) {
+    return error == cudaSuccess ? "no error" : error == cudaErrorInvalidValue ? "invalid value" : "out of memory";
+}
+inline cudaError_t cudaGetLastError() {
+    return cudaSuccess;
+}
+
+/* --- Blocks --- */
+
+namespace host {
+
+enum { STACK = 64 << 10, MOST_THREADS = 1024 };
+
+/* The block under way on this thread of the process. */
+struct block {
+    ucontext_t scheduler, thread[MOST_THREADS];
+    bool done[MOST_THREADS];
+    char *stacks = nullptr;
+    unsigned current = 0;
+    const std::function<void()> *body = nullptr;
+    ~block() { free(stacks); }
+};
+inline thread_local block at;
+
+inline void run_thread() {
+    (*at.body)();
+    at.done[at.current] = true;
+}
+
+inline void switch_to(unsigned thread) {
+    at.current = thread;
+    threadIdx = dim3(thread);
+    swapcontext(&at.scheduler, &at.thread[thread]);
+}
+
+inline void start(unsigned thread) {
+    ucontext_t *context = &at.thread[thread];
+    getcontext(context);
+    context->uc_stack.ss_sp = at.stacks + (size_t)thread * STACK;
+    context->uc_stack.ss_size = STACK;
+    context->uc_link = &at.scheduler;
+    makecontext(context, run_thread, 0);
+    at.done[thread] = false;
+}
+
+/* Every thread up to its next barrier or its end, until all have ended. */
+inline void run_block(unsigned threads, const std::function<void()> &body) {
+    if (!at.stacks) at.stacks = (char *)malloc((size_t)MOST_THREADS * STACK);
+    at.body = &body;
+    for (unsigned t = 0; t < threads; t++) start(t);
+    bool left = true;
+    for (bool forwards = true; left; forwards = !forwards) {
+        left = false;
+        for (unsigned i = 0; i < threads; i++) {
+            const unsigned t = forwards ? i : threads - 1 - i;
+            if (!at.done[t]) switch_to(t);
+            left = left || !at.done[t];
+        }
+    }
+}
+
+inline void run_grid(dim3 grid, dim3 threads, const std::function<void()> &body) {
+    gridDim = grid;
+    blockDim = threads;
+    for (unsigned b = 0; b < grid.x; b++) {
+        blockIdx = dim3(b);
+        run_block(threads.x, body);
+    }
+}
+
+/* --- Streams --- */
+
+struct graph {
+    std::vector<std::function<void()>> steps;
+};
+struct stream {
+    graph *captured = nullptr;
+};
+struct event {};
+
+inline cudaError_t submit(stream *to, std::function<void()> step) {
+    if (to->captured)
+        to->captured->steps.push_back(std::move(step));
+    else
+        step();
+    return cudaSuccess;
+}
+
+} /* namespace host */
+
+inline void __syncthreads() {
+    swapcontext(&host::at.thread[host::at.current], &host::at.scheduler);
+}
+
+inline int atomicCAS(int *at, int expected, int value) {
+    __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return expected;
+}
+
+typedef host::stream *cudaStream_t;
+typedef host::event *cudaEvent_t;
+typedef host::graph *cudaGraph_t;
+typedef host::graph *cudaGraphExec_t;
+
+struct cudaLaunchConfig_t {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+};
+
+template <class... P, class... A>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...), A... arguments) {
+    const dim3 grid = config->gridDim, threads = config->blockDim;
+    if (grid.x < 1 || threads.x < 1 || threads.x > host::MOST_THREADS) return cudaErrorInvalidValue;
+    return host::submit(config->stream, [=] { host::run_grid(grid, threads, [&] { kernel(arguments...); }); });
+}
+
+/* --- Memory --- */
+
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum { cudaHostAllocDefault, cudaHostAllocMapped, cudaStreamNonBlocking, cudaEventDisableTiming };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
+
+inline cudaError_t cudaGetDeviceCount(int *count) {
+    *count = 1;
+    return cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int) {
+    return cudaSuccess;
+}
+/* What is not written has no value that would do. */
+inline cudaError_t cudaMalloc(void **out, size_t bytes) {
+    *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (*out) memset(*out, 0xA5, bytes);
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+inline cudaError_t cudaFree(void *memory) {
+    free(memory);
+    return cudaSuccess;
+}
+inline cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned) {
+    return cudaMalloc(out, bytes);
+}
+inline cudaError_t cudaFreeHost(void *memory) {
+    return cudaFree(memory);
+}
+inline cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+    return host::submit(stream, [=] { memcpy(dst, src, bytes); });
+}
+inline cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {
+    return host::submit(stream, [=] { memset(memory, value, bytes); });
+}
+
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned) {
+    *out = new host::stream;
+    return cudaSuccess;
+}
+inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    delete stream;
+    return cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    return stream->captured ? cudaErrorInvalidValue : cudaSuccess;
+}
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+    return cudaSuccess;
+}
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned) {
+    *out = new host::event;
+    return cudaSuccess;
+}
+inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    delete event;
+    return cudaSuccess;
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
+    return cudaSuccess;
+}
+
+inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+    stream->captured = new host::graph;
+    return cudaSuccess;
+}
+inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out) {
+    *out = stream->captured;
+    stream->captured = nullptr;
+    return cudaSuccess;
+}
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long) {
+    *out = new host::graph(*graph);
+    return cudaSuccess;
+}
+inline cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    delete graph;
+    return cudaSuccess;
+}
+inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+    delete graph;
+    return cudaSuccess;
+}
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t) {
+    for (const std::function<void()> &step : graph->steps) step();
+    return cudaSuccess;
+}
+
+#endif
