@@ -71,14 +71,40 @@ static size_t offset_of(const struct rt *rt, int shard, enum kept_kind kind, int
     return kind == KEPT_PARAMETERS ? class->weights[index] : class->states[index];
 }
 
-static void place(const struct rt *rt, struct kept *kept, enum kept_kind kind, int index) {
-    const enum rt_arena arena = kind == KEPT_PARAMETERS ? RT_WEIGHTS : RT_OPTIMIZER;
+static void place(const struct kept_list *list, const struct rt *rt, struct kept *kept, enum kept_kind kind,
+                  int index) {
     const size_t offset = offset_of(rt, rt->shard, kind, index);
     if (offset == RT_ABSENT) return;
     find_part(rt, kept);
-    kept->at = rt->arena[arena] + offset;
+    kept->at = list->arena[kind] + offset;
     while (!has_same_part(rt, kept, kept->owner) || offset_of(rt, kept->owner, kind, index) == RT_ABSENT)
         kept->owner++;
+}
+
+/* Arenas */
+
+static enum rt_arena arena_of(int kind) {
+    return kind == KEPT_PARAMETERS ? RT_WEIGHTS : RT_OPTIMIZER;
+}
+
+/* Of a device, arenas are copied here. */
+static int find_arenas(struct kept_list *list, struct rt *rt) {
+    const struct rt_device *device = rt->program->device;
+    list->copied = device->remote;
+    for (int k = 0; k < KEPT_KINDS; k++) {
+        unsigned char *arena = rt->arena[arena_of(k)];
+        list->arena[k] = list->copied ? malloc(rt_arena_bytes(rt, arena_of(k))) : arena;
+        if (!list->arena[k]) return out_of_memory(rt);
+        if (list->copied) RT_TRY(device->get(rt, list->arena[k], arena, rt->kind->bytes[arena_of(k)]));
+    }
+    return device->finish(rt);
+}
+
+int kept_give(struct kept_list *list, struct rt *rt) {
+    const struct rt_device *device = rt->program->device;
+    for (int k = 0; k < KEPT_KINDS && list->copied; k++)
+        RT_TRY(device->put(rt, rt->arena[arena_of(k)], list->arena[k], rt->kind->bytes[arena_of(k)]));
+    return device->finish(rt);
 }
 
 /* Lists */
@@ -93,7 +119,7 @@ static void add_parameter(struct kept_list *list, const struct rt *rt, const cha
                           .nsplits = weight->nsplits,
                           .dims = weight->dims,
                           .split = weight->split};
-    place(rt, kept, KEPT_PARAMETERS, index);
+    place(list, rt, kept, KEPT_PARAMETERS, index);
     list->n[KEPT_PARAMETERS]++;
 }
 
@@ -106,7 +132,7 @@ static void add_state(struct kept_list *list, const struct rt *rt, const char *n
                           .nsplits = state->nsplits,
                           .dims = state->dims,
                           .split = state->split};
-    place(rt, kept, KEPT_OPTIMIZER, index);
+    place(list, rt, kept, KEPT_OPTIMIZER, index);
 }
 
 /* Tensors of the program are told by number; the manifest has their names in the same order. */
@@ -152,6 +178,7 @@ int kept_find(struct kept_list *list, struct rt *rt) {
         list->at[k] = calloc((size_t)counts[k] + 1, sizeof *list->at[k]);
         if (!list->at[k]) return out_of_memory(rt);
     }
+    RT_TRY(find_arenas(list, rt));
     RT_TRY(read_manifest(list, rt));
     RT_TRY(list_kind(list, rt, "tensors", rt->program->nweights, add_parameter));
     RT_TRY(list_kind(list, rt, "states", rt->program->nstates, add_state));
@@ -164,5 +191,6 @@ void kept_free(struct kept_list *list) {
     for (int k = 0; k < KEPT_KINDS; k++) {
         for (int i = 0; i < list->n[k]; i++) free(list->at[k][i].copy);
         free(list->at[k]);
+        if (list->copied) free(list->arena[k]);
     }
 }

@@ -32,6 +32,8 @@ struct kept_list {
     struct rt_json_document *manifest; /* owns the names */
     struct kept *at[KEPT_KINDS];
     int n[KEPT_KINDS];
+    unsigned char *arena[KEPT_KINDS]; /* where the tensors of a kind lie: the rank's arena, or a copy of a device's */
+    bool copied;
 };
 
 /* What files call it. */
@@ -41,6 +43,8 @@ static inline const char *kept_key(const struct kept *kept) {
 
 /* RT_OK, or a status that is recorded; kept_free is due in both cases. */
 int kept_find(struct kept_list *list, struct rt *rt);
+/* What has been written to the tensors becomes the rank's. */
+int kept_give(struct kept_list *list, struct rt *rt);
 void kept_free(struct kept_list *list);
 
 struct checkpoint_path {

@@ -195,6 +195,7 @@ static int load(struct loading *l, const char *directory, const char *which, str
     RT_TRY(read_json(l));
     RT_TRY(check_program(l, step, position));
     RT_TRY(load_tensors(l));
+    RT_TRY(kept_give(&l->kept, rt));
     rt->internal->trained = position->step;
     rt->internal->micro_batches = position->micro_batches;
     int status = rt->comm->driver->barrier(rt->comm);

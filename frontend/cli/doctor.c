@@ -111,39 +111,54 @@ static struct finding find_mpi(struct arena *arena) {
                             "not used yet: --comm mpi is not there"};
 }
 
-static const char *const not_used = "not used yet: the CUDA target is not there";
-
-static struct finding find_library(const char *what, const char *name) {
-    void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+static struct finding find_cudnn(struct arena *arena) {
+    void *library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_LOCAL);
+    (void)arena;
     if (library) dlclose(library);
-    return (struct finding){library ? FOUND : ABSENT, what, library ? name : NULL, not_used};
+    return (struct finding){library ? FOUND : ABSENT, "cuDNN", library ? "libcudnn.so.9" : NULL,
+                            "not used yet: convolutions for GPUs are kernels of rankc"};
+}
+
+/* ---- GPUs: what --target cuda needs ---- */
+
+/* The first GPU and how many there are, as the driver says. */
+static const char *gpu_text(void *driver, struct arena *arena) {
+    int (*start)(unsigned) = (int (*)(unsigned))dlsym(driver, "cuInit");
+    int (*count_of)(int *) = (int (*)(int *))dlsym(driver, "cuDeviceGetCount");
+    int (*name_of)(char *, int, int) = (int (*)(char *, int, int))dlsym(driver, "cuDeviceGetName");
+    int (*get_version)(int *) = (int (*)(int *))dlsym(driver, "cuDriverGetVersion");
+    char name[128] = "";
+    int count = 0, version = 0;
+    if (!start || !count_of || !name_of || !get_version || start(0) || count_of(&count) || count < 1 ||
+        name_of(name, sizeof name, 0) || get_version(&version))
+        return NULL;
+    return arena_printf(arena, "%d x %s, driver for CUDA %d.%d", count, name, version / 1000, version % 1000 / 10);
 }
 
 static struct finding find_gpu(struct arena *arena) {
-    bool device = !access("/dev/nvidia0", F_OK);
-    struct finding driver = find_library("GPU", "libcuda.so.1");
-    (void)arena;
-    driver.found =
-        device ? driver.verdict == FOUND ? "a device and its driver" : "a device, no libcuda.so.1" : NULL;
-    driver.verdict = device && driver.verdict == FOUND ? FOUND : ABSENT;
-    return driver;
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    const char *text = driver ? gpu_text(driver, arena) : NULL;
+    if (driver) dlclose(driver);
+    return (struct finding){text ? FOUND : ABSENT, "GPU", text,
+                            driver ? "the driver lists none; programs of --target cuda need one"
+                                   : "no driver; programs of --target cuda need one"};
 }
 
 static struct finding find_nvcc(struct arena *arena) {
     const char *path = doctor_find_program("nvcc", arena);
     if (!path) path = doctor_find_program("/usr/local/cuda/bin/nvcc", arena);
-    return (struct finding){path ? FOUND : ABSENT, "nvcc", path, not_used};
+    return (struct finding){path ? FOUND : ABSENT, "nvcc", path, "it builds programs of --target cuda"};
 }
 
 static struct finding find_nccl(struct arena *arena) {
-    (void)arena;
-    return find_library("NCCL", "libnccl.so.2");
-}
-
-static struct finding find_cudnn(struct arena *arena) {
-    struct finding finding = find_library("cuDNN", "libcudnn.so.9");
-    (void)arena;
-    return finding.verdict == FOUND ? finding : find_library("cuDNN", "libcudnn.so.8");
+    void *library = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
+    int (*get_version)(int *) = library ? (int (*)(int *))dlsym(library, "ncclGetVersion") : NULL;
+    int version = 0;
+    const char *text = NULL;
+    if (get_version && get_version(&version) == 0)
+        text = arena_printf(arena, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+    if (library) dlclose(library);
+    return (struct finding){text ? FOUND : ABSENT, "NCCL", text, "ranks on several GPUs need it"};
 }
 
 /* ---- the examination ---- */

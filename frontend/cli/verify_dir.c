@@ -16,6 +16,7 @@
 #include "runtime/base/json.h"
 
 struct check {
+    const struct target *target;
     const char *dir;
     struct arena *arena;
     struct diags *diags;
@@ -95,6 +96,16 @@ static int read_graph(struct check *c) {
     return status;
 }
 
+static int incomplete_manifest(const struct check *c) {
+    return diag_error(c->diags, 803, EXIT_MALFORMED, c->dir, "manifest.json is incomplete");
+}
+
+static int read_target(struct check *c) {
+    const char *target = rt_json_text(rt_json_member(rt_json_root(c->manifest), "target"));
+    c->target = target ? target_find(target) : NULL;
+    return c->target ? 0 : incomplete_manifest(c);
+}
+
 static int incomplete_training(const struct check *c) {
     return diag_error(c->diags, 803, EXIT_MALFORMED, c->dir, "manifest.json: training is incomplete");
 }
@@ -141,11 +152,11 @@ static int read_training(struct check *c) {
 /* The passes that clean the graph; the plan in the place of a policy; the passes after it, each verified. */
 static int check_plan(struct check *c, struct rankplan *plan) {
     struct pass_context context = {
-        .policy = "dp", .diags = c->diags, .training = c->training.optimizer.row ? &c->training : NULL};
+        .policy = "dp", .unpacked = c->target->unpacked, .diags = c->diags, .training = c->training.optimizer.row ? &c->training : NULL};
     if (pipeline_run(c->graph, &context, pass_find("policy")) < 0) return -1;
     if (plan_apply(c->graph, path_in(c, "plan.json"), rt_json_root(c->plan), c->diags) < 0) return -1;
     if (pipeline_run(c->graph, &context, NULL) < 0) return -1;
-    rankplan_make(plan, c->graph, NULL);
+    rankplan_make(plan, c->graph, &c->target->kernels);
     return rankplan_verify(plan, c->diags);
 }
 
@@ -168,14 +179,12 @@ static struct program_info info_of(const struct check *c) {
 
 /* The rank sources this plan gives are those in DIR, byte for byte. */
 static int check_sources(const struct check *c, const struct rankplan *plan) {
-    const char *target = rt_json_text(rt_json_member(rt_json_root(c->manifest), "target"));
     struct program_info info = info_of(c);
     struct program program;
     struct sources sources;
-    if (!target || !target_find(target) || !info.model || !info.instance || !info.version || !info.pas || !info.key)
-        return diag_error(c->diags, 803, EXIT_MALFORMED, c->dir, "manifest.json is incomplete");
-    sources_find(&sources, plan, target_find(target));
-    if (program_make(&program, plan, &sources, target_find(target), &info, c->diags) < 0) return -1;
+    if (!info.model || !info.instance || !info.version || !info.pas || !info.key) return incomplete_manifest(c);
+    sources_find(&sources, plan, c->target);
+    if (program_make(&program, plan, &sources, c->target, &info, c->diags) < 0) return -1;
     for (int i = 0; i < program.files.n; i++) {
         const struct program_file *file = &program.files.at[i];
         void *bytes;
@@ -203,6 +212,7 @@ int driver_verify(const char *dir, const struct options *options, struct arena *
     int status = c.plan ? 0 : unreadable(&c, &why);
     if (!status) status = check_files(&c);
     if (!status) status = read_graph(&c);
+    if (!status) status = read_target(&c);
     if (!status) status = read_training(&c);
     if (!status) status = attach_model(&c);
     if (!status) status = check_plan(&c, &plan);

@@ -13,6 +13,7 @@ enum { RT_LOOPBACK_RANKS = 64 };
 /* What a rank lets the others see during a call. */
 struct rt_offer {
     const void *src;
+    void *dst; /* of an all-reduce */
     const size_t *sizes; /* of an all-to-all: bytes for each rank */
     cudaEvent_t ready, done;
 };
@@ -37,8 +38,8 @@ static int loopback_wait(rt_loopback *loop, cudaError_t error) {
 }
 
 /* All ranks' offers are known, and what they offer is ready for what the stream does next. */
-static int loopback_begin(rt_loopback *loop, const void *src, const size_t *sizes) {
-    const rt_offer mine = {src, sizes, loop->ready, loop->done};
+static int loopback_begin(rt_loopback *loop, const void *src, void *dst, const size_t *sizes) {
+    const rt_offer mine = {src, dst, sizes, loop->ready, loop->done};
     RT_TRY(loopback_wait(loop, cudaEventRecord(loop->ready, loopback_stream(loop))));
     RT_TRY(loop->host->driver->all_gather(loop->host, loop->offers, &mine, loop->bytes));
     for (int r = 0; r < loop->comm.size; r++)
@@ -64,6 +65,12 @@ static int loopback_copy(rt_loopback *loop, void *dst, const void *src, size_t b
 
 struct rt_sources {
     const void *at[RT_LOOPBACK_RANKS];
+    int n;
+};
+
+/* Where a result goes. */
+struct rt_results {
+    void *at[RT_LOOPBACK_RANKS];
     int n;
 };
 
@@ -98,12 +105,12 @@ struct rt_fold_f16 : rt_fold_bf16 {
 };
 
 template <class E>
-static int loopback_fold(struct rt *rt, void *dst, const rt_sources &given, int64_t start, int64_t count,
+static int loopback_fold(struct rt *rt, const rt_results &to, const rt_sources &from, int64_t start, int64_t count,
                          enum rt_reduce reduce) {
     using T = typename E::type;
     using A = typename E::sum;
-    const rt_sources sources = given;
-    T *to = (T *)dst;
+    const rt_sources sources = from;
+    const rt_results results = to;
     return rt_points(rt, count, [=] __device__(int64_t p) {
         A a = E::load(((const T *)sources.at[0])[start + p]);
         for (int r = 1; r < sources.n; r++) {
@@ -113,11 +120,11 @@ static int loopback_fold(struct rt *rt, void *dst, const rt_sources &given, int6
             else
                 a = (reduce == RT_MAX ? b > a : b < a) || b != b ? b : a;
         }
-        to[p] = E::store(a);
+        for (int r = 0; r < results.n; r++) ((T *)results.at[r])[p] = E::store(a);
     });
 }
 
-typedef int rt_fold_function(struct rt *, void *, const rt_sources &, int64_t, int64_t, enum rt_reduce);
+typedef int rt_fold_function(struct rt *, const rt_results &, const rt_sources &, int64_t, int64_t, enum rt_reduce);
 static rt_fold_function *const loopback_folds[RT_DTYPE_COUNT] = {
 #define RT_FOLD_FLOAT(id, T) rt_fold_float<T>
 #define RT_FOLD_INT(id, T)   rt_fold_whole<T>
@@ -131,38 +138,44 @@ static rt_fold_function *const loopback_folds[RT_DTYPE_COUNT] = {
 #undef DTYPE
 };
 
-/* dst = the reduction of elements [start, start + count) of all ranks' sources. */
-static int loopback_reduce(rt_loopback *loop, void *dst, int64_t start, size_t count, enum rt_dtype dtype,
-                           enum rt_reduce reduce) {
+/* The reduction of elements [start, start + count) of all ranks' sources. */
+static int loopback_reduce(rt_loopback *loop, const rt_results &results, int64_t start, int64_t count,
+                           enum rt_dtype dtype, enum rt_reduce reduce) {
     rt_sources sources = {};
     sources.n = loop->comm.size;
     for (int r = 0; r < sources.n; r++) sources.at[r] = loop->offers[r].src;
-    return loopback_folds[dtype](loop->rt, dst, sources, start, (int64_t)count, reduce);
+    return loopback_folds[dtype](loop->rt, results, sources, start, count, reduce);
 }
 
-/* The vtable: comm.h. dst of a reduction must not be its src. */
+/* The vtable: comm.h. */
 
 static rt_loopback *loopback_of(struct rt_comm *comm) {
     return (rt_loopback *)comm;
 }
 
 static int loopback_barrier(struct rt_comm *comm) {
-    RT_TRY(loopback_begin(loopback_of(comm), NULL, NULL));
+    RT_TRY(loopback_begin(loopback_of(comm), NULL, NULL, NULL));
     return loopback_end(loopback_of(comm));
 }
 
+/* Each rank reduces a share of the elements, and gives it to all: a dst may be its rank's src. */
 static int loopback_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
                                enum rt_reduce reduce) {
     rt_loopback *loop = loopback_of(comm);
-    RT_TRY(loopback_begin(loop, src, NULL));
-    RT_TRY(loopback_reduce(loop, dst, 0, count, dtype, reduce));
+    const int64_t n = (int64_t)count, start = n * comm->rank / comm->size, end = n * (comm->rank + 1) / comm->size;
+    rt_results results = {};
+    RT_TRY(loopback_begin(loop, src, dst, NULL));
+    results.n = comm->size;
+    for (int r = 0; r < comm->size; r++)
+        results.at[r] = (unsigned char *)loop->offers[r].dst + (size_t)start * rt_dtype_bytes(dtype);
+    RT_TRY(loopback_reduce(loop, results, start, end - start, dtype, reduce));
     return loopback_end(loop);
 }
 
 static int loopback_all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
     rt_loopback *loop = loopback_of(comm);
     unsigned char *to = (unsigned char *)dst;
-    RT_TRY(loopback_begin(loop, src, NULL));
+    RT_TRY(loopback_begin(loop, src, NULL, NULL));
     for (int r = 0; r < comm->size; to += bytes[r], r++) RT_TRY(loopback_copy(loop, to, loop->offers[r].src, bytes[r]));
     return loopback_end(loop);
 }
@@ -172,8 +185,11 @@ static int loopback_reduce_scatter(struct rt_comm *comm, void *dst, const void *
     rt_loopback *loop = loopback_of(comm);
     int64_t start = 0;
     for (int r = 0; r < comm->rank; r++) start += (int64_t)counts[r];
-    RT_TRY(loopback_begin(loop, src, NULL));
-    RT_TRY(loopback_reduce(loop, dst, start, counts[comm->rank], dtype, reduce));
+    rt_results results = {};
+    results.n = 1;
+    results.at[0] = dst;
+    RT_TRY(loopback_begin(loop, src, NULL, NULL));
+    RT_TRY(loopback_reduce(loop, results, start, (int64_t)counts[comm->rank], dtype, reduce));
     return loopback_end(loop);
 }
 
@@ -181,7 +197,7 @@ static int loopback_all_to_all(struct rt_comm *comm, void *dst, const size_t *re
                                const size_t *send) {
     rt_loopback *loop = loopback_of(comm);
     unsigned char *to = (unsigned char *)dst;
-    RT_TRY(loopback_begin(loop, src, send));
+    RT_TRY(loopback_begin(loop, src, NULL, send));
     for (int r = 0; r < comm->size; to += receive[r], r++) {
         size_t start = 0;
         for (int before = 0; before < comm->rank; before++) start += loop->offers[r].sizes[before];
@@ -192,7 +208,7 @@ static int loopback_all_to_all(struct rt_comm *comm, void *dst, const size_t *re
 
 static int loopback_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {
     rt_loopback *loop = loopback_of(comm);
-    RT_TRY(loopback_begin(loop, data, NULL));
+    RT_TRY(loopback_begin(loop, data, NULL, NULL));
     RT_TRY(loopback_copy(loop, data, loop->offers[root].src, bytes));
     return loopback_end(loop);
 }
@@ -200,7 +216,7 @@ static int loopback_broadcast(struct rt_comm *comm, void *data, size_t bytes, in
 /* Only the two ends meet: the sender offers, and waits for the receiver to have read. */
 static int loopback_send(struct rt_comm *comm, const void *src, size_t, int to) {
     rt_loopback *loop = loopback_of(comm);
-    const rt_offer mine = {src, NULL, loop->ready, loop->done};
+    const rt_offer mine = {src, NULL, NULL, loop->ready, loop->done};
     cudaEvent_t done;
     RT_TRY(loopback_wait(loop, cudaEventRecord(loop->ready, loopback_stream(loop))));
     RT_TRY(loop->host->driver->send(loop->host, &mine, sizeof mine, to));
@@ -241,6 +257,9 @@ static void *loopback_segment(struct rt_comm *, size_t *bytes) {
 static const struct rt_comm_driver loopback_driver = {"cuda loopback",
                                                       loopback_barrier,
                                                       loopback_all_reduce,
+                                                      NULL, /* sums do not begin early */
+                                                      NULL,
+                                                      NULL,
                                                       loopback_all_gather,
                                                       loopback_reduce_scatter,
                                                       loopback_all_to_all,

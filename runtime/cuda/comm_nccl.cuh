@@ -223,9 +223,23 @@ static void *nccl_segment(struct rt_comm *, size_t *bytes) {
     return NULL;
 }
 
-static const struct rt_comm_driver nccl_driver = {
-    "nccl",         nccl_barrier, nccl_all_reduce, nccl_all_gather, nccl_reduce_scatter, nccl_all_to_all, nccl_broadcast,
-    nccl_send,      nccl_receive, nccl_split,      nccl_abort,      nccl_close,          nccl_segment,    NULL};
+static const struct rt_comm_driver nccl_driver = {"nccl",
+                                                  nccl_barrier,
+                                                  nccl_all_reduce,
+                                                  NULL, /* sums do not begin early */
+                                                  NULL,
+                                                  NULL,
+                                                  nccl_all_gather,
+                                                  nccl_reduce_scatter,
+                                                  nccl_all_to_all,
+                                                  nccl_broadcast,
+                                                  nccl_send,
+                                                  nccl_receive,
+                                                  nccl_split,
+                                                  nccl_abort,
+                                                  nccl_close,
+                                                  nccl_segment,
+                                                  NULL};
 
 static int nccl_open(struct rt *rt, rt_nccl *nccl, struct rt_comm *host, int color, struct rt_comm **out) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

@@ -3,7 +3,8 @@
  *
  * Note [Graphs]
  * A phase is captured when it is executed for the first time, and replayed from then on: its launches are always the same, on
- * the same addresses. What differs from step to step is data: inputs and controls are copied to their places before it. */
+ * the same addresses. What differs from step to step is data: inputs and controls are copied to their places before it. Where
+ * units train together, which gradients are summed differs too (runtime/sums.c): those phases are launched each time. */
 #include "device.cuh"
 
 #include "comm_loopback.cuh"
@@ -180,7 +181,8 @@ static int capture(struct rt *rt, rt_cuda_graph *graph, int (*phase)(struct rt *
 static int run(struct rt *rt, int (*phase)(struct rt *rt)) {
     rt_cuda_graph *graph = own_of(rt)->graphs;
     RT_CUDA_TRY(rt, cudaSetDevice(own_of(rt)->number));
-    if (own_of(rt)->meets_host) return launch_phase(rt, phase);
+    const bool varies = rt->program->training && rt->world > rt->program->plan_ngpus;
+    if (own_of(rt)->meets_host || varies) return launch_phase(rt, phase);
     while (graph->exec && graph->phase != phase) graph++;
     if (!graph->exec) RT_TRY(capture(rt, graph, phase));
     RT_CUDA_TRY(rt, cudaGraphLaunch(graph->exec, rt_cuda_of(rt)->stream));

@@ -30,7 +30,7 @@ static inline __device__ int64_t rt_index_value(const rt_index &index, int64_t p
 }
 
 /* The place from the front that the index at `position` names, -1 after a fault. */
-static inline __device__ int64_t rt_place(const rt_index &index, int64_t position, int64_t total) {
+static inline __device__ int64_t rt_index_place(const rt_index &index, int64_t position, int64_t total) {
     const int64_t value = rt_index_value(index, position);
     if (value >= -total && value < total) return value < 0 ? value + total : value;
     rt_note_fault(index.fault, RT_FAULT_INDEX, index.site, value, position, total);
@@ -41,7 +41,7 @@ static inline __device__ int64_t rt_place(const rt_index &index, int64_t positio
 static inline __device__ int64_t rt_block_of(const rt_index &index, int64_t row, int depth, const rt_dims &dims) {
     int64_t block = 0;
     for (int d = 0; d < depth; d++) {
-        const int64_t place = rt_place(index, row * depth + d, dims[d]);
+        const int64_t place = rt_index_place(index, row * depth + d, dims[d]);
         if (place < 0) return -1;
         block = block * dims[d] + place;
     }
@@ -56,7 +56,7 @@ static inline int rt_gather(struct rt *rt, void *y, const void *x, const void *i
     const rt_index index = rt_index_of(rt, indices, is_64);
     return rt_points(rt, outer * count * inner, [=] __device__(int64_t p) {
         int64_t o = p;
-        const int64_t q = rt_take(&o, inner), i = rt_take(&o, count), place = rt_place(index, i, total) - start;
+        const int64_t q = rt_take(&o, inner), i = rt_take(&o, count), place = rt_index_place(index, i, total) - start;
         to[p] = place >= 0 && place < extent ? from[(o * extent + place) * inner + q] : (T)0;
     });
 }
@@ -71,7 +71,7 @@ static inline int rt_gather_grad(struct rt *rt, T *y, const T *dy, const void *i
         int64_t o = p;
         const int64_t q = rt_take(&o, inner);
         for (int64_t i = 0; i < count; i++) {
-            const int64_t place = rt_place(index, i, total) - start;
+            const int64_t place = rt_index_place(index, i, total) - start;
             if (place >= 0 && place < extent) y[(o * extent + place) * inner + q] += dy[(o * count + i) * inner + q];
         }
     });
@@ -119,7 +119,7 @@ static inline int rt_gather_elements(struct rt *rt, void *y, const void *x, cons
         const int64_t i = rt_take(&line, lines.length);
         rt_line_at(lines, line, &in_x, &in_index);
         in_index += i * lines.index_step;
-        const int64_t place = rt_place(index, in_index, lines.x_dims[lines.axis]);
+        const int64_t place = rt_index_place(index, in_index, lines.x_dims[lines.axis]);
         to[in_index] = place < 0 ? (T)0 : from[in_x + place * lines.x_step];
     });
 }
@@ -141,7 +141,7 @@ static inline int rt_scatter_elements(struct rt *rt, T *y, const T *x, const voi
         int64_t in_x, in_index;
         rt_line_at(lines, line, &in_x, &in_index);
         for (int64_t i = 0; i < lines.length; i++, in_index += lines.index_step) {
-            const int64_t place = rt_place(index, in_index, lines.x_dims[lines.axis]);
+            const int64_t place = rt_index_place(index, in_index, lines.x_dims[lines.axis]);
             if (place >= 0) op(y + in_x + place * lines.x_step, updates[in_index]);
         }
     });

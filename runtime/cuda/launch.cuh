@@ -18,7 +18,10 @@
 #include "../rt.h"
 
 #ifndef RT_BLOCK
-#define RT_BLOCK 256 /* threads; a power of two */
+#define RT_BLOCK 256 /* threads that share a row; a power of two */
+#endif
+#ifndef RT_POINT_BLOCK
+#define RT_POINT_BLOCK 256 /* threads of a block of points */
 #endif
 #ifndef RT_MOST_BLOCKS
 #define RT_MOST_BLOCKS (1 << 16) /* of a launch: what is more, each block takes in turn */
@@ -74,13 +77,13 @@ static inline int rt_note(struct rt *rt, cudaError_t error) {
     return RT_OK;
 }
 
-/* At most RT_MOST_BLOCKS blocks of RT_BLOCK threads. */
+/* At most RT_MOST_BLOCKS blocks. */
 template <class... P, class... A>
-static inline int rt_launch(struct rt *rt, void (*kernel)(P...), int64_t blocks, A... arguments) {
+static inline int rt_launch(struct rt *rt, void (*kernel)(P...), int64_t blocks, int threads, A... arguments) {
     cudaLaunchConfig_t config = {};
     if (blocks <= 0) return RT_OK;
     config.gridDim = dim3((unsigned)(blocks < RT_MOST_BLOCKS ? blocks : RT_MOST_BLOCKS));
-    config.blockDim = dim3(RT_BLOCK);
+    config.blockDim = dim3((unsigned)threads);
     config.stream = rt_cuda_of(rt)->stream;
     return rt_note(rt, cudaLaunchKernelEx(&config, kernel, arguments...));
 }
@@ -96,7 +99,7 @@ static inline int rt_launch(struct rt *rt, void (*kernel)(P...), int64_t blocks,
 
 template <class... P, class... A>
 static inline int rt_launch_points(struct rt *rt, void (*kernel)(P...), int64_t count, A... arguments) {
-    return rt_launch(rt, kernel, (count + RT_BLOCK - 1) / RT_BLOCK, arguments...);
+    return rt_launch(rt, kernel, (count + RT_POINT_BLOCK - 1) / RT_POINT_BLOCK, RT_POINT_BLOCK, arguments...);
 }
 
 template <class F> static __global__ void rt_points_kernel(int64_t count, F body) {
@@ -116,7 +119,7 @@ template <class F> static __global__ void rt_rows_kernel(int64_t rows, F body) {
 
 /* body(row) by all threads of a block, for each of `rows` rows. */
 template <class F> static inline int rt_rows(struct rt *rt, int64_t rows, F body) {
-    return rt_launch(rt, rt_rows_kernel<F>, rows, rows, body);
+    return rt_launch(rt, rt_rows_kernel<F>, rows, RT_BLOCK, rows, body);
 }
 
 /* The thread's share of a row. */

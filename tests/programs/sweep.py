@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 """Compiles and runs models under plans, and compares what the ranks give.
 
-    sweep.py --rankc RANKC [--plans "P P..."] [--work DIR] [--comm shm|loopback] MODEL_DIR...
+    sweep.py --rankc RANKC [--target c|cuda] [--plans "P P..."] [--work DIR] [--comm shm|loopback] MODEL_DIR...
 
 A model directory holds model.onnx, inputs/<name>.npy, outputs/<name>.npy as PyTorch gave them, and dims ("batch=2" a
 line). Every plan is checked twice:
   - against PyTorch's saved outputs: rtol 1e-4, atol 1e-5;
   - against one rank, by DESIGN 8's bound per tensor: max|p - ref| <= 2 max|one - ref| + 8 eps max|ref|, ref = the graph in
-    f64 on one rank with reference kernels.
+    f64 on one rank with reference kernels of target c.
 Plans are "one", "dp2", "data2", "tp3": policy and ranks; a mesh, "tensor=2,pipeline=2"; or "rows2", the rule that cuts the
 first convolution by rows and with it what follows, but for reductions and products: no sum is cut, so reference kernels
 must give one rank's bits. Prints a line per model and plan, and exits 1 if any fails.
@@ -79,13 +79,13 @@ class Sweep:
     def __init__(self, args, work):
         self.args, self.work, self.results = args, work, {}
 
-    def run(self, model, plan, *extra, kernels="auto"):
+    def run(self, model, plan, *extra, kernels="auto", target=None):
         """Outputs of the model under a plan, by name."""
         name = os.path.basename(os.path.normpath(model))
         out = os.path.join(self.work, name, plan + "".join(extra))
         shutil.rmtree(out, ignore_errors=True)
         call([self.args.rankc, "compile", os.path.join(model, "model.onnx"), "-o", out, "-q",
-              *dims_of(model), *plan_options(plan, os.path.join(self.work, name, "one")), *extra])
+              "--target", target or self.args.target, *dims_of(model), *plan_options(plan, os.path.join(self.work, name, "one")), *extra])
         run = [self.args.rankc, "run", out, "--output-dir", out + "/out", "--kernels", kernels, "--threads", "1"]
         if self.args.comm and plan != "one":
             run += ["--comm", self.args.comm]
@@ -119,7 +119,8 @@ class Sweep:
         for plan in plans:
             try:
                 if exact is None:
-                    exact, one = self.run(model, "one", "--dtype=f64", kernels="reference"), self.run(model, "one")
+                    exact = self.run(model, "one", "--dtype=f64", kernels="reference", target="c")
+                    one = self.run(model, "one")
                 worst = self.compare(want, exact, one, one if plan == "one" else self.run(model, plan))
                 if plan.startswith("rows"):
                     self.compare_bits(model, plan)
@@ -168,6 +169,7 @@ class Sweep:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
+    parser.add_argument("--target", default="c")
     parser.add_argument("--plans", default="one dp2 data2 tp2 tp3 tp4")
     parser.add_argument("--work")
     parser.add_argument("--comm")

@@ -8,7 +8,7 @@
 set -eu
 
 check() {
-    find "$1/ir" "$1/passes" "$1/codegen" "$1/frontend" "$1/runtime" -name '*.[ch]' -o -name '*.def' -o -name '*.inc' |
+    find "$1/ir" "$1/passes" "$1/codegen" "$1/frontend" "$1/runtime" -name '*.[ch]' -o -name '*.def' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' |
         LC_ALL=C sort | sed "s|^$1/||" | awk -v root="$1" '
         BEGIN {
             rule("^ir/", "^ir/|^runtime/base/")
@@ -19,6 +19,7 @@ check() {
             rule("^frontend/(onnx|import|lower)", "^frontend/(onnx|import|lower)|^ir/|^runtime/base/")
             rule("^frontend/", "^frontend/|^codegen/|^passes/|^ir/|^runtime/base/") # the driver and what it is made of
             rule("^runtime/base/", "^runtime/base/")
+            rule("^runtime/cuda/", "^runtime/(cuda|base)/|^runtime/kernels/c/math[.]h$|^runtime/rt[.]h$")
             rule("^runtime/kernels/", "^runtime/(kernels|base)/|^runtime/rt[.]h$")
             rule("^runtime/", "^runtime/")
         }

@@ -61,12 +61,12 @@ def split_plan(plan):
     return policy, int(units)
 
 
-def compile_case(rankc, case, plan, accumulate, out, options=None, optimizer=None):
+def compile_case(rankc, case, plan, accumulate, out, options=None, optimizer=None, target="c"):
     """Compiles a recorded case under "policy@units", and proves the plan; `options` and `optimizer` in place of its own."""
     policy, units = split_plan(plan)
     reference = recorded(case)
     clip = ["--clip-grad-norm", str(reference["clip_grad_norm"])] if reference["clip_grad_norm"] else []
-    call(rankc, "compile", model_of(case), "-o", out, "-q", "--reuse", "override", "--train", "--pas", policy, "--runtime-ngpus",
+    call(rankc, "compile", model_of(case), "-o", out, "-q", "--reuse", "override", "--train", "--pas", policy, "--target", target, "--runtime-ngpus",
          str(ranks_of(policy) * units), "--optimizer", optimizer or reference["optimizer"], "--accumulate", str(accumulate), *clip,
          *(reference["options"] if options is None else options))
     call(rankc, "verify", out, "-q")

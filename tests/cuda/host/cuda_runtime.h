@@ -82,8 +82,10 @@ inline void start(unsigned thread) {
     at.done[thread] = false;
 }
 
-/* Every thread up to its next barrier or its end, until all have ended. */
+/* Every thread up to its next barrier or its end, until all have ended. A thread alone has no barrier to wait at. */
 inline void run_block(unsigned threads, const std::function<void()> &body) {
+    threadIdx = dim3(0);
+    if (threads == 1) return body();
     if (!at.stacks) at.stacks = (char *)malloc((size_t)MOST_THREADS * STACK);
     at.body = &body;
     for (unsigned t = 0; t < threads; t++) start(t);
