@@ -218,7 +218,7 @@ static void bind_operands(struct loops *l, struct tmpl_env *env) {
     for (int o = 0; o < l->node->noutputs; o++) {
         l->result[o] = results[o];
         strbuf_printf(&parameters, "%s%s *%s %s", o ? ", " : "", type_name(l, l->node->outputs[o]),
-                      l->target->restricted, results[o]);
+                      l->target->arguments->restricted, results[o]);
         strbuf_printf(&arguments, "%s%s", o ? ", " : "", results[o]);
     }
     for (int k = 0; k < l->node->ninputs; k++) {
@@ -322,7 +322,7 @@ const char *elementwise_call(struct kernels *kernels, const struct rankplan *pla
     strbuf_init(&out, kernels->arena);
     *tensors = ARENA_ARRAY(kernels->arena, int, l.node->ninputs + l.node->noutputs);
     *n = 0;
-    strbuf_printf(&out, "%s(%s", kernels->names.at[function], kernels->target->names_rank ? "rt, " : "");
+    strbuf_printf(&out, "%s(%s", kernels->names.at[function], kernels->target->arguments->names_rank ? "rt, " : "");
     for (int o = 0; o < l.node->noutputs; o++) {
         (*tensors)[(*n)++] = l.node->outputs[o];
         strbuf_puts(&out, o ? ", \001" : "\001");

@@ -56,11 +56,11 @@ static void open_argument(struct local *l, const char *text, const char *name) {
 }
 
 static void open_array(struct local *l, const char *type) {
-    open_argument(l, kernels_target(l->kernels)->array, type);
+    open_argument(l, kernels_target(l->kernels)->arguments->array, type);
 }
 
 static void put_no_array(struct local *l) {
-    strbuf_puts(&l->out, kernels_target(l->kernels)->no_array);
+    strbuf_puts(&l->out, kernels_target(l->kernels)->arguments->no_array);
 }
 
 static void put_array(struct local *l, const char *type, int n, const int64_t *values) {
@@ -146,7 +146,7 @@ static void put_runs(struct local *l, const char *name, const char *argument) {
 /* How the ranks of the axis hold an operand of a move, or the windows of a node. */
 static void put_ranks_holding(struct local *l, int tensor, int axis) {
     const struct rt_holding held = holding_of_ranks(l->graph, tensor_of(l, tensor), axis);
-    open_argument(l, kernels_target(l->kernels)->structure, "rt_holding");
+    open_argument(l, kernels_target(l->kernels)->arguments->structure, "rt_holding");
     strbuf_printf(&l->out, ".cut = {%lld, %lld, %lld, %d}, .extent = %lld", (long long)held.cut.extent, (long long)held.cut.blocks, (long long)held.cut.unit, held.cut.ways,
                   (long long)held.extent);
     if (held.span)
@@ -259,7 +259,7 @@ static void put_indexed(struct local *l, const char *name, const char *argument)
 
 static void put_struct(struct local *l, const char *name, const char *argument) {
     (void)name;
-    open_argument(l, kernels_target(l->kernels)->structure, argument);
+    open_argument(l, kernels_target(l->kernels)->arguments->structure, argument);
 }
 
 /* $count: inputs; $count(x1): rows of an index tensor of (.., depth). */
@@ -343,7 +343,7 @@ static void put_scratch(struct local *l, const char *name, const char *argument)
 static void put_epilogue(struct local *l, const char *name, const char *argument) {
     (void)name, (void)argument;
     if (!attr_find(&l->node, "expr")) return strbuf_puts(&l->out, "NULL");
-    open_argument(l, kernels_target(l->kernels)->structure, "rt_epilogue");
+    open_argument(l, kernels_target(l->kernels)->arguments->structure, "rt_epilogue");
     strbuf_printf(&l->out, "%s, ",
                   elementwise_epilogue(l->kernels, l->plan, l->class, l->instruction->node));
     put_pointers(l, 2);
@@ -460,7 +460,7 @@ static void put_call(struct local *l) {
     strbuf_puts(&l->out, target->call_prefix);
     size_t from = l->out.length;
     const char *open = strchr(s, '(');
-    bool add_rank = target->names_rank && strncmp(open, "(rt, ", 5) != 0;
+    bool add_rank = target->arguments->names_rank && strncmp(open, "(rt, ", 5) != 0;
     for (s += status; *s && *s != '|';) {
         if (*s == '$')
             s = read_variable(l, s + 1);

@@ -11,6 +11,15 @@ struct target_function {
     const char *name, *f32, *other;
 };
 
+/* How arguments of calls are written. */
+struct target_arguments {
+    bool names_rank;        /* all kernels take the rank first, for its stream */
+    const char *array;      /* opens an array, % being its type */
+    const char *no_array;   /* one that is left out */
+    const char *structure;  /* opens a struct, % being its name */
+    const char *restricted; /* of a pointer: nothing else points there */
+};
+
 struct target_file {
     const char *template, *name; /* in templates/; in the output */
 };
@@ -24,10 +33,7 @@ struct target {
     const struct target_file *files;         /* other files, once each; ends with NULLs */
     const struct target_function *functions; /* ends with NULLs */
     const char *call_prefix;                 /* of kernels and redistributions: "rt_" */
-    bool names_rank;                         /* all kernels take the rank first, for its stream */
-    const char *restricted;                  /* of a pointer: nothing else points there */
-    const char *array, *no_array;            /* opens an array argument, % being its type; one that is left out */
-    const char *structure;                   /* opens a struct argument, % being its name */
+    const struct target_arguments *arguments;
     const char *copy;                        /* opens a copy (to, from, bytes) of bytes in arenas */
     const char *device;                      /* the struct rt_device of its programs */
     bool unpacked;                           /* products read stored matrices as they are */
@@ -35,7 +41,9 @@ struct target {
 };
 
 extern const struct target target_c, target_cuda;
-extern const struct target_function target_c_functions[]; /* for targets that are C too */
+/* For targets that are C too. */
+extern const struct target_function target_c_functions[];
+extern const struct target_arguments target_c_arguments;
 extern const struct target *const targets[]; /* ends with NULL */
 const struct target *target_find(const char *name);
 

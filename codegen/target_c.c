@@ -20,6 +20,9 @@ const struct target_function target_c_functions[] = {
     {"tanh", "rt_tanh_%", NULL},   {"bf16", "rt_round_bf16", NULL},
     {"fp16", "rt_round_fp16", NULL}, {NULL, NULL, NULL}};
 
+const struct target_arguments target_c_arguments = {
+    .array = "(const %[]){", .no_array = "NULL", .structure = "&(struct %){", .restricted = "restrict"};
+
 static const struct target_file files[] = {{"model.h.in", "model.h"},
                                            {"c/model.c.in", "model.c"},
                                            {"c/main.c.in", "main.c"},
@@ -35,10 +38,7 @@ const struct target target_c = {.name = "c",
                                 .files = files,
                                 .functions = target_c_functions,
                                 .call_prefix = "rt_",
-                                .restricted = "restrict",
-                                .array = "(const %[]){",
-                                .no_array = "NULL",
-                                .structure = "&(struct %){",
+                                .arguments = &target_c_arguments,
                                 .copy = "memcpy(",
                                 .device = "rt_host"};
 

@@ -27,9 +27,13 @@ static bool exists(const char *path) {
 }
 
 /* Of the runtime, what reaches a program, relative to `include`. */
-static const char *const headers[] = {"rankc/rt.h", "rankc/kernels/c/kernels.h", "rankc/kernels/c/math.h"};
+static const char *const headers[] = {
+    "rankc/rt.h",          "rankc/kernels/c/kernels.h", "rankc/kernels/c/math.h",     "rankc/cuda/comm_loopback.cuh",
+    "rankc/cuda/comm_nccl.cuh", "rankc/cuda/device.cu", "rankc/cuda/device.cuh",      "rankc/cuda/index.cuh",
+    "rankc/cuda/kernels.cuh",   "rankc/cuda/launch.cuh", "rankc/cuda/library.cuh",    "rankc/cuda/move.cuh",
+    "rankc/cuda/product.cuh",   "rankc/cuda/random.cuh", "rankc/cuda/reduce.cuh",     "rankc/cuda/window.cuh"};
 /* Variables that the Makefile takes from the environment. */
-static const char *const variables[] = {"CC", "ARCH", "CFLAGS", "LDFLAGS"};
+static const char *const variables[] = {"CC", "ARCH", "CFLAGS", "LDFLAGS", "NVCC", "NVCCFLAGS"};
 
 enum { NHEADERS = sizeof headers / sizeof *headers, NVARIABLES = sizeof variables / sizeof *variables };
 

@@ -17,10 +17,25 @@ static rt_cuda_private *own_of(struct rt *rt) {
 
 /* Opening */
 
-/* LOCAL_RANK says which of the host's GPUs is the rank's, else its number; ranks that are threads share them. */
+/* Ranks of one process share its memory. */
+static int ask_threads(struct rt *rt, struct rt_comm *host, bool *threads) {
+    int64_t least, most, mine = (int64_t)getpid();
+    int status = host->driver->all_reduce(host, &least, &mine, 1, RT_I64, RT_MIN);
+    if (!status) status = host->driver->all_reduce(host, &most, &mine, 1, RT_I64, RT_MAX);
+    if (status) return rt_fail(rt, status, "another rank failed");
+    *threads = least == most;
+    return RT_OK;
+}
+
+/* Ranks that are threads share the first GPU; others have one each: that of LOCAL_RANK, else of their number. */
 static int choose_gpu(struct rt *rt, int count) {
     const char *local = getenv("LOCAL_RANK");
-    return (local ? atoi(local) : rt->rank) % count;
+    bool threads;
+    RT_TRY(ask_threads(rt, rt->comm, &threads));
+    own_of(rt)->number = threads ? 0 : local ? atoi(local) : rt->rank;
+    if (own_of(rt)->number >= 0 && own_of(rt)->number < count) return RT_OK;
+    return rt_fail(rt, RT_ERROR_DEVICE, "rank %d needs a GPU of its own, and there are %d; --comm loopback shares one",
+                   rt->rank, count);
 }
 
 static int open_gpu(struct rt *rt) {
@@ -29,7 +44,7 @@ static int open_gpu(struct rt *rt) {
     if (error != cudaSuccess || count < 1)
         return rt_fail(rt, RT_ERROR_DEVICE, "this program needs a GPU, and there is none: %s",
                        error != cudaSuccess ? cudaGetErrorString(error) : "the driver lists no device");
-    own_of(rt)->number = choose_gpu(rt, count);
+    RT_TRY(choose_gpu(rt, count));
     RT_CUDA_TRY(rt, cudaSetDevice(own_of(rt)->number));
     RT_CUDA_TRY(rt, cudaStreamCreateWithFlags(&rt_cuda_of(rt)->stream, cudaStreamNonBlocking));
     RT_CUDA_TRY(rt, cudaHostAlloc((void **)&rt_cuda_of(rt)->fault, sizeof(rt_fault), cudaHostAllocMapped));
@@ -142,13 +157,9 @@ static int copy_rows(struct rt *rt, const struct rt_copies *rows) {
     return copy_units<unsigned char>(rt, *rows);
 }
 
-/* Ranks of one process share its memory; each finds out by asking the others for their process. */
 static int connect(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out) {
-    int64_t all[2], mine = (int64_t)getpid();
-    int status = host->driver->all_reduce(host, &all[0], &mine, 1, RT_I64, RT_MIN);
-    if (!status) status = host->driver->all_reduce(host, &all[1], &mine, 1, RT_I64, RT_MAX);
-    if (status) return rt_fail(rt, status, "another rank failed");
-    const bool threads = all[0] == all[1];
+    bool threads;
+    RT_TRY(ask_threads(rt, host, &threads));
     if (threads && host->size > 1) own_of(rt)->meets_host = true;
     return threads ? rt_cuda_open_loopback(rt, host, out) : rt_cuda_open_nccl(rt, host, color, out);
 }

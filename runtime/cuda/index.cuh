@@ -61,18 +61,27 @@ static inline int rt_gather(struct rt *rt, void *y, const void *x, const void *i
     });
 }
 
-/* Sums of the rows of dy by the row of y that their index names, in order. */
+/* Sums of the rows of dy by the row of y that their index names. The block of the first that names a row adds all of them, in
+ * order; the blocks of the others find out that they are not the first. */
 template <class T>
 static inline int rt_gather_grad(struct rt *rt, T *y, const T *dy, const void *indices, int is_64, int64_t outer,
                                  int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {
     const rt_index index = rt_index_of(rt, indices, is_64);
     rt_points(rt, outer * extent * inner, [=] __device__(int64_t p) { y[p] = 0; });
-    return rt_points(rt, outer * inner, [=] __device__(int64_t p) {
-        int64_t o = p;
-        const int64_t q = rt_take(&o, inner);
-        for (int64_t i = 0; i < count; i++) {
-            const int64_t place = rt_index_place(index, i, total) - start;
-            if (place >= 0 && place < extent) y[(o * extent + place) * inner + q] += dy[(o * count + i) * inner + q];
+    return rt_rows(rt, outer * count, [=] __device__(int64_t row) {
+        __shared__ bool same[RT_BLOCK]; /* that name the row, of RT_BLOCK indices */
+        const int64_t o = row / count, mine = row % count, place = rt_index_place(index, mine, total) - start;
+        if (place < 0 || place >= extent) return;
+        for (int64_t from = 0; from < count; from += RT_BLOCK) {
+            const int64_t i = from + threadIdx.x;
+            __syncthreads();
+            same[threadIdx.x] = i < count && rt_index_place(index, i, total) - start == place;
+            __syncthreads();
+            for (int j = 0; j < RT_BLOCK; j++) {
+                if (!same[j]) continue;
+                if (from + j < mine) return;
+                RT_EACH(q, inner) y[(o * extent + place) * inner + q] += dy[(o * count + from + j) * inner + q];
+            }
         }
     });
 }

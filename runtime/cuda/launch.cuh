@@ -14,6 +14,7 @@
 
 #include <initializer_list>
 
+#include "../base/scratch.h"
 #include "../kernels/c/math.h"
 #include "../rt.h"
 
@@ -56,7 +57,6 @@ struct rt_product {
     int trans_a, trans_b;
     void *workspace; /* RT_PRODUCT_WORKSPACE bytes */
 };
-#define RT_PRODUCT_WORKSPACE ((size_t)32 << 20) /* planned by codegen/target_cuda.c */
 
 /* rt->device of a rank. */
 struct rt_cuda {

@@ -48,16 +48,15 @@ static int fail_library(struct rt *rt, cublasStatus_t status, const char *what) 
         if (rt_lt_status != CUBLAS_STATUS_SUCCESS) return fail_library(rt, rt_lt_status, what);                        \
     } while (0)
 
-/* A dense matrix of `rows` rows, `batch` of them. */
+/* Note [Column-major]
+ * The library's matrices are column-major. A dense (rows,columns) of ours is a (columns,rows) of theirs, so that
+ * y = a b of ours is y = b a of theirs: operands change places, each transposed or not as it was. */
 static int make_layout(struct rt *rt, cublasLtMatrixLayout_t *out, const rt_lt_type *type, int64_t rows, int64_t columns,
                        int64_t batch) {
-    const cublasLtOrder_t order = CUBLASLT_ORDER_ROW;
     const int32_t count = (int32_t)batch;
     const int64_t stride = rows * columns;
     RT_LT_TRY(rt, "describe a matrix",
-              cublasLtMatrixLayoutCreate(out, type->element, (uint64_t)rows, (uint64_t)columns, columns));
-    RT_LT_TRY(rt, "describe a matrix",
-              cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_ORDER, &order, sizeof order));
+              cublasLtMatrixLayoutCreate(out, type->element, (uint64_t)columns, (uint64_t)rows, columns));
     RT_LT_TRY(rt, "describe a matrix",
               cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
     RT_LT_TRY(rt, "describe a matrix",
@@ -71,24 +70,42 @@ static int describe(struct rt *rt, rt_lt_plan *plan, const rt_lt_type *type) {
     const cublasOperation_t a = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, b = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     RT_LT_TRY(rt, "describe a product", cublasLtMatmulDescCreate(&plan->operation, type->compute, type->scale));
     RT_LT_TRY(rt, "describe a product",
-              cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a));
+              cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, &b, sizeof b));
     RT_LT_TRY(rt, "describe a product",
-              cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
+              cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB, &a, sizeof a));
     RT_TRY(make_layout(rt, &plan->a, type, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k, p->batch));
     RT_TRY(make_layout(rt, &plan->b, type, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, p->batch));
     return make_layout(rt, &plan->y, type, p->m, p->n, p->batch);
 }
 
+/* What an algorithm may count on: the workspace, and how tensors are aligned in arenas. */
+static cublasStatus_t set_preference(cublasLtMatmulPreference_t preference) {
+    const uint64_t workspace = RT_PRODUCT_WORKSPACE;
+    const uint32_t alignment = RT_ALIGNMENT;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t name;
+        const void *value;
+        size_t bytes;
+    } rows[] = {{CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &alignment, sizeof alignment},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &alignment, sizeof alignment},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment, sizeof alignment},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment}};
+    for (const auto &row : rows) {
+        cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(preference, row.name, row.value, row.bytes);
+        if (status != CUBLAS_STATUS_SUCCESS) return status;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 static int choose(struct rt *rt, cublasLtHandle_t handle, rt_lt_plan *plan) {
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t found;
-    const size_t workspace = RT_PRODUCT_WORKSPACE;
     int n = 0;
     RT_LT_TRY(rt, "choose an algorithm", cublasLtMatmulPreferenceCreate(&preference));
-    cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    cublasStatus_t status = set_preference(preference);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulAlgoGetHeuristic(handle, plan->operation, plan->a, plan->b, plan->y, plan->y, preference,
+        status = cublasLtMatmulAlgoGetHeuristic(handle, plan->operation, plan->b, plan->a, plan->y, plan->y, preference,
                                                 1, &found, &n);
     cublasLtMatmulPreferenceDestroy(preference);
     if (status == CUBLAS_STATUS_SUCCESS && n == 0) status = CUBLAS_STATUS_NOT_SUPPORTED;
@@ -137,8 +154,8 @@ static int library_product(struct rt *rt, const rt_product *product) {
     if (!type) return -1;
     RT_TRY(find_plan(rt, library, product, type, &plan));
     RT_LT_TRY(rt, "multiply",
-              cublasLtMatmul(library->handle, plan->operation, wide ? (const void *)&one64 : &one32, product->a, plan->a,
-                             product->b, plan->b, wide ? (const void *)&zero64 : &zero32, product->y, plan->y,
+              cublasLtMatmul(library->handle, plan->operation, wide ? (const void *)&one64 : &one32, product->b, plan->b,
+                             product->a, plan->a, wide ? (const void *)&zero64 : &zero32, product->y, plan->y,
                              product->y, plan->y, &plan->algorithm, product->workspace, RT_PRODUCT_WORKSPACE,
                              rt_cuda_of(rt)->stream));
     return RT_OK;

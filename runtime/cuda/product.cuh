@@ -83,9 +83,6 @@ struct rt_attention {
     double scale, fill;
 };
 
-/* Scores lie in SCRATCH, and behind them, from the next multiple of this on, the workspace of products. */
-#define RT_SCORES_ALIGNMENT 256 /* planned by codegen/target_cuda.c */
-
 /* Where row `row` of (b.., heads, t) begins in a mask of aligned extents; *step: from one key to the next. */
 static inline __device__ int64_t rt_mask_row(const rt_dims &dims, const rt_dims &q, int ndim, int64_t row, int64_t *step) {
     int64_t at = 0, stride = dims[ndim - 1];
@@ -120,7 +117,7 @@ static inline int rt_attend(struct rt *rt, T *scores, const uint8_t *keep, const
     });
 }
 
-/* The query heads that share a head of k and v are rows of one product. */
+/* Scores lie in SCRATCH (base/scratch.h). The query heads that share a head of k and v are rows of one product. */
 template <class E>
 static inline int rt_attention_by_products(struct rt *rt, enum rt_dtype dtype, typename E::type *y,
                                            const typename E::type *q, const typename E::type *k,

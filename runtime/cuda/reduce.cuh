@@ -108,8 +108,7 @@ static inline int rt_cumsum(struct rt *rt, T *y, const T *x, int64_t outer, int6
     });
 }
 
-#define RT_SQUARE_BLOCKS 1024 /* partial sums of squares, in SCRATCH: planned by codegen/target_cuda.c */
-
+/* Partial sums lie in SCRATCH. */
 template <class T> static inline int rt_sum_squares(struct rt *rt, double *y, const T *x, int64_t n) {
     double *part = (double *)rt->arena[RT_SCRATCH];
     rt_rows(rt, RT_SQUARE_BLOCKS, [=] __device__(int64_t row) {

@@ -99,10 +99,7 @@ static const struct target mine = {.name = "mine",
                                    .files = my_files,
                                    .functions = my_functions,
                                    .call_prefix = "my_",
-                                   .restricted = "restrict",
-                                   .array = "(const %[]){",
-                                   .no_array = "NULL",
-                                   .structure = "&(struct %){",
+                                   .arguments = &target_c_arguments,
                                    .copy = "my_copy(",
                                    .device = "my_device"};
 

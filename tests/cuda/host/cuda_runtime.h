@@ -169,14 +169,27 @@ inline cudaError_t cudaGetDeviceCount(int *count) {
 inline cudaError_t cudaSetDevice(int) {
     return cudaSuccess;
 }
-/* What is not written has no value that would do. */
+/* What is not written has no value that would do; what is written behind the end ends the program when it is freed. */
+enum { GUARD = 4096, BEFORE = 256 };
 inline cudaError_t cudaMalloc(void **out, size_t bytes) {
-    *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
-    if (*out) memset(*out, 0xA5, bytes);
-    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+    char *memory = (char *)aligned_alloc(256, (BEFORE + bytes + GUARD + 255) / 256 * 256);
+    if (!memory) return cudaErrorMemoryAllocation;
+    memcpy(memory, &bytes, sizeof bytes);
+    memset(memory + BEFORE, 0xA5, bytes);
+    memset(memory + BEFORE + bytes, 0x5A, GUARD);
+    *out = memory + BEFORE;
+    return cudaSuccess;
 }
 inline cudaError_t cudaFree(void *memory) {
-    free(memory);
+    size_t bytes;
+    if (!memory) return cudaSuccess;
+    memcpy(&bytes, (char *)memory - BEFORE, sizeof bytes);
+    for (size_t i = 0; i < GUARD; i++)
+        if (((char *)memory)[bytes + i] != 0x5A) {
+            fprintf(stderr, "%zu bytes behind an allocation of %zu were written to\n", i, bytes);
+            abort();
+        }
+    free((char *)memory - BEFORE);
     return cudaSuccess;
 }
 inline cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned) {
