@@ -30,7 +30,7 @@ static int ask_threads(struct rt *rt, struct rt_comm *host, bool *threads) {
 /* Ranks that are threads share the first GPU; others have one each: that of LOCAL_RANK, else of their number. */
 static int choose_gpu(struct rt *rt, int count) {
     const char *local = getenv("LOCAL_RANK");
-    bool threads;
+    bool threads = false;
     RT_TRY(ask_threads(rt, rt->comm, &threads));
     own_of(rt)->number = threads ? 0 : local ? atoi(local) : rt->rank;
     if (own_of(rt)->number >= 0 && own_of(rt)->number < count) return RT_OK;
@@ -158,7 +158,7 @@ static int copy_rows(struct rt *rt, const struct rt_copies *rows) {
 }
 
 static int connect(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out) {
-    bool threads;
+    bool threads = false;
     RT_TRY(ask_threads(rt, host, &threads));
     if (threads && host->size > 1) own_of(rt)->meets_host = true;
     return threads ? rt_cuda_open_loopback(rt, host, out) : rt_cuda_open_nccl(rt, host, color, out);

@@ -53,7 +53,7 @@ def make(args, directory, *goals):
     """Seconds that the compilers took."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     call(["make", "-s", "-C", directory, *goals, f"NVCCFLAGS={FLAGS}", f"RANKC_CFLAGS=-I{args.include}",
-          f"RANKC_LIBS={args.library} {args.libs}"])
+          f"RANKC_LIBS={os.path.abspath(args.library)} {args.libs}"])
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

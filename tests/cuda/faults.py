@@ -1,0 +1,52 @@
+#!/usr/bin/python3
+"""What a kernel for GPUs meets in its data ends the step, and is told as the C target tells it.
+
+    faults.py --rankc RANKC"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+GRAPH = """rankc-ir 1
+graph "rows" level=IMPORTED
+input %0 "index" i64[3]
+const %1 "table" f32[4] = [1, 2, 3, 4]
+%2 "picked" = Gather(%1, %0) axis=0 node="pick"
+output %2 "picked"
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rankc", required=True)
+    rankc = parser.parse_args().rankc
+    with tempfile.TemporaryDirectory(prefix="rankc-faults-") as work:
+        def run(*index):
+            np.save(work + "/index.npy", np.array(index, "i8"))
+            return subprocess.run([rankc, "run", work + "/out", "--input", f"index={work}/index.npy", "--output-dir",
+                                   work + "/got"], capture_output=True, text=True, timeout=300)
+
+        with open(work + "/rows.rir", "w") as text:
+            text.write(GRAPH)
+        subprocess.run([rankc, "compile", work + "/rows.rir", "-o", work + "/out", "-q", "--target", "cuda"], check=True,
+                       timeout=300)
+        good = run(-1, 0, 3)
+        picked = np.load(work + "/got/picked.npy").tolist() if good.returncode == 0 else good.stderr
+        bad = run(1, 4, 0)
+    expected = ["index 4 at position 1 is outside [-4, 4)", "'pick' (Gather)"]
+    wrong = [text for text in expected if text not in bad.stderr]
+    if picked != [4, 1, 4] or bad.returncode != 3 or wrong:
+        print(f"picked {picked}; exit {bad.returncode}, not said: {wrong}\n{bad.stderr}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
