@@ -115,7 +115,7 @@ result() {
 
 build_program() {
     make -s -C "$1/program" all RANKC_CFLAGS="-I$bundle" RANKC_LIBS="$bundle/build/librankc-rt.a -lm -lpthread" \
-        NVCCFLAGS='-O3 -Werror all-warnings'
+        NVCCFLAGS="${NVCCFLAGS:--O3 -Werror all-warnings}"
 }
 
 inputs_of() {
