@@ -93,21 +93,23 @@ pack() {
 
 # The runtime without libraries; its C kernels are not called.
 build_runtime() {
-    mkdir -p build/objects
-    (cd build/objects && cc -std=gnu11 -O2 -ffp-contract=off -fopenmp -I "$bundle/rankc/base" -c \
-        "$bundle"/rankc/*.c "$bundle"/rankc/base/*.c "$bundle"/rankc/kernels/*.c "$bundle"/rankc/kernels/c/*.c)
-    ar rcs build/librankc-rt.a build/objects/*.o
+    for part in . base kernels kernels/c; do
+        mkdir -p "build/$part"
+        (cd "build/$part" && cc -std=gnu11 -O2 -ffp-contract=off -fopenmp -I "$bundle/rankc/base" -c "$bundle/rankc/$part"/*.c)
+    done
+    rm -f build/librankc-rt.a
+    ar qcs build/librankc-rt.a build/*.o build/base/*.o build/kernels/*.o build/kernels/c/*.o
     cc -std=gnu11 -O2 -I "$bundle" -o build/compare compare.c build/librankc-rt.a -lm -lpthread
 }
 
-# result NAME COMMAND...: says whether the command succeeds
+# result WHAT COMMAND...: says whether the command succeeds
 result() {
-    name=$1
+    what=$1
     shift
     if "$@" >build/log 2>&1; then
-        say "$name" ok
+        say "$what" ok
     else
-        say "$name" FAILED
+        say "$what" FAILED
         sed 's/^/    /' build/log | head -20
         failed=1
     fi
