@@ -38,7 +38,7 @@ static int loopback_wait(rt_loopback *loop, cudaError_t error) {
 }
 
 /* All ranks' offers are known, and what they offer is ready for what the stream does next. */
-static int loopback_begin(rt_loopback *loop, const void *src, const size_t *sizes) {
+static int loopback_begin(rt_loopback *loop, const void *src, void *dst, const size_t *sizes) {
     const rt_offer mine = {src, dst, sizes, loop->ready, loop->done};
     loop->offers[0] = mine;
     if (loop->comm.size == 1) return RT_OK;
