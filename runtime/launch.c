@@ -184,7 +184,7 @@ static int allocate(struct launch *job) {
 
 static int start_all(struct launch *job) {
     if (access(job->what->program, X_OK) != 0) {
-        print_error(job, 601, "cannot run %s: %s", rt_quote_text(job->what->program).text, strerror(errno));
+        print_error(job, 601, "cannot run '%s': %s", rt_quote_text(job->what->program).text, strerror(errno));
         return EXIT_SYSTEM;
     }
     int exit = allocate(job);
