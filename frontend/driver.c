@@ -149,13 +149,14 @@ static int check_text_options(const struct job *job) {
     static const struct {
         enum option_id id;
         const char *name;
-    } own[] = {{OPT_DIM, "--dim"}, {OPT_BIND, "--bind"}, {OPT_DTYPE, "--dtype"}, {OPT_LOSS, "--loss"}};
+    } own[] = {{OPT_DIM, "--dim"}, {OPT_BIND, "--bind"}, {OPT_LOSS, "--loss"}};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (job->options->given[own[i].id])
             return diag_error(job->diags, 201, EXIT_USAGE, job->options->operand,
-                              "%s: sizes, constants, types and loss of text IR are as it says", own[i].name);
+                              "%s: sizes, constants and loss of text IR are as it says", own[i].name);
     if (job->options->train && !job->graph->train)
-        return diag_error(job->diags, 412, EXIT_USAGE, job->options->operand, "--train: the text's graph does not train");
+        return diag_error(job->diags, 412, EXIT_USAGE, job->options->operand,
+                          "--train: the text's graph does not train");
     return 0;
 }
 
@@ -172,6 +173,9 @@ static int job_open(struct job *job) {
     if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
     if (!has_suffix(job->options->operand, ".rir")) return open_onnx(job);
     if (read_text(job, job->options->operand) < 0 || check_text_options(job) < 0) return -1;
+    if (wanted_dtype(job->options) != RT_DTYPE_NONE &&
+        graph_retype(job->graph, wanted_dtype(job->options), job->diags) < 0)
+        return -1;
     if (job->location)
         job->graph->mesh.naxes = 0; /* the whole model on one rank */
     else if (job->graph->level < PLACED)
@@ -239,9 +243,10 @@ static int read_buckets(struct job *job) {
 
 /* Nothing that is said of training is dropped. */
 static int refuse_training(const struct job *job) {
-    static const enum option_id of_training[] = {OPT_OPTIMIZER, OPT_LR_SCHEDULE,    OPT_PARAM,
-                                                 OPT_INIT,      OPT_CLIP_GRAD_NORM, OPT_ACCUMULATE, OPT_LOSS, OPT_AMP,
-                                                 OPT_USE_ASYNC_REDUCER, OPT_REDUCER_BUCKET_CAP_MB};
+    static const enum option_id of_training[] = {
+        OPT_OPTIMIZER,         OPT_LR_SCHEDULE,          OPT_PARAM, OPT_INIT,
+        OPT_CLIP_GRAD_NORM,    OPT_ACCUMULATE,           OPT_LOSS,  OPT_AMP,
+        OPT_USE_ASYNC_REDUCER, OPT_REDUCER_BUCKET_CAP_MB};
     for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
         if (job->options->given[of_training[i]])
             return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--%s needs --train",
@@ -273,8 +278,9 @@ static int read_training(struct job *job) {
                                   .units = ranks / mesh_size(&job->graph->mesh),
                                   .lr_schedule = options->lr_schedule};
     if (read_optimizer(job) < 0 ||
-        schedule_parse(&training->schedule, options->lr_schedule, job->arena, job->diags) < 0 || read_clip(job) < 0 ||
-        read_buckets(job) < 0 || amp_parse(&training->amp, options->amp, job->arena, job->diags) < 0 ||
+        schedule_parse(&training->schedule, options->lr_schedule, job->arena, job->diags) < 0 ||
+        read_clip(job) < 0 || read_buckets(job) < 0 ||
+        amp_parse(&training->amp, options->amp, job->arena, job->diags) < 0 ||
         recompute_parse(&training->recompute, options->recompute, job->diags) < 0)
         return -1;
     for (int i = 0; i < options->params.all.n; i++)
@@ -586,11 +592,21 @@ int driver_compile(const struct options *options, struct arena *arena, struct di
     return status;
 }
 
-int driver_compile_whole(const char *dir, const char *out, struct arena *arena, struct diags *diags) {
-    char *words[] = {"compile", arena_printf(arena, "%s/graph.rir", dir), "-o", arena_strdup(arena, out), "-q"};
+int driver_compile_whole(const char *dir, const char *out, const char *instance, const char *dtype,
+                         struct arena *arena, struct diags *diags) {
+    char *words[] = {"compile",
+                     arena_printf(arena, "%s/graph.rir", dir),
+                     "-q",
+                     "-o",
+                     arena_strdup(arena, out),
+                     "--instance-name",
+                     arena_strdup(arena, instance),
+                     "--dtype",
+                     arena_strdup(arena, dtype ? dtype : "")};
+    const int count = sizeof words / sizeof *words;
     struct options options;
     enum driver_made made;
-    if (options_parse(&options, 5, words, arena, diags) < 0) return -1;
+    if (options_parse(&options, dtype ? count : count - 2, words, arena, diags) < 0) return -1;
     struct job job = {.options = &options,
                       .arena = arena,
                       .diags = diags,

@@ -27,8 +27,10 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
 /* The graph of options->operand after the pass options->dump_after, as text. */
 int driver_dump(const struct options *options, struct arena *arena, struct diags *diags, const char **text);
 
-/* Compiles the graph of the compiled model in `dir` for one rank, as out/graph/_, from the same weights. */
-int driver_compile_whole(const char *dir, const char *out, struct arena *arena, struct diags *diags);
+/* Compiles the graph of the compiled model in `dir` for one rank, as out/graph/<instance>, from the same weights; computing
+ * in the type of that name, NULL: the model's. */
+int driver_compile_whole(const char *dir, const char *out, const char *instance, const char *dtype,
+                         struct arena *arena, struct diags *diags);
 
 /* Proves the plan in `dir` (of manifest.json) equal to the one-device graph it was made from: reads graph.rir, applies
  * plan.json, checks every level, and compares the files with their hashes. */

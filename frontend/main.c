@@ -24,9 +24,13 @@ struct session {
 
 /* ---- the process ---- */
 
+/* Ready beforehand, as diagnostics are wanted: a signal handler can only write(). */
+static const char *volatile interrupted = "rankc: error: interrupted\n";
+static const char interrupted_json[] = "{\"format\": 1, \"severity\": \"error\", \"code\": null, \"text\": "
+                                       "\"interrupted\", \"where\": null, \"notes\": []}\n";
+
 static void on_interrupt(int number) {
-    static const char text[] = "rankc: interrupted\n";
-    ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+    ssize_t ignored = write(STDERR_FILENO, interrupted, strlen(interrupted));
     (void)ignored, (void)number;
     _exit(EXIT_INTERRUPTED);
 }
@@ -84,6 +88,7 @@ static int run(struct session *session, int argc, char **argv) {
     struct cli cli = {options, &session->arena, &session->diags};
     diags_init(&session->diags, &session->arena);
     int code = options_parse(&session->options, argc, argv, &session->arena, &session->diags);
+    if (options->json) interrupted = interrupted_json;
     if (!code) code = options->help ? print_help(&cli) : verb_functions[options->verb](&cli);
     cli_report(&cli);
     if (code > 0) return code;

@@ -88,4 +88,8 @@ bool op_can_split(const struct op *op, const struct dims *dims, const struct nod
  */
 int op_infer(struct graph *graph, int node, struct diags *diags);
 
+/* Makes every float tensor of an IMPORTED graph one of `dtype`, and casts to floats casts to it, as importing with --dtype
+ * does. 0, or -1 with a diagnostic. */
+int graph_retype(struct graph *graph, enum rt_dtype dtype, struct diags *diags);
+
 #endif

@@ -23,7 +23,8 @@ struct rt_launch {
      * The text is good until the next call. May be NULL. */
     const char *(*instruction)(void *context, int site);
     void *context;
-    bool json; /* diagnostics are objects (base/diagnostic.h), the ranks' too: the caller gives them --json */
+    bool json;       /* diagnostics are objects (base/diagnostic.h), the ranks' too: the caller gives them --json */
+    bool no_results; /* what the first rank prints on stdout is not wanted */
 };
 
 /* Runs the job to its end. Blocks SIGINT, SIGTERM and SIGHUP in the calling thread meanwhile: they are passed on to

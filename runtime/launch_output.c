@@ -22,6 +22,7 @@ int relay_open(struct relay *relay, int ends[2], bool json) {
 
 /* dup2() leaves the copies open in the program that is to come. */
 void relay_become(const struct launch *job, int rank, int end) {
+    if (job->what->no_results) dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
     if (job->what->ranks == 1) return;
     if (rank > 0) dup2(end, STDOUT_FILENO);
     dup2(end, STDERR_FILENO);

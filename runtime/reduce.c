@@ -52,12 +52,12 @@ typedef void fold_fn(void *out, const void *left, const void *right, size_t coun
     FOLD(max_##id, float, c_type, WIDE(id, b) > a || WIDE(id, b) != WIDE(id, b) ? WIDE(id, b) : a)                 \
     FOLD(min_##id, float, c_type, WIDE(id, b) < a || WIDE(id, b) != WIDE(id, b) ? WIDE(id, b) : a)
 
-#define DTYPE(id, name, onnx, bytes, kind, c_type, npy) FOLD_##kind(id, c_type)
+#define DTYPE(id, name, onnx, bytes, kind, c_type, npy, eps) FOLD_##kind(id, c_type)
 RT_DTYPES(DTYPE)
 #undef DTYPE
 
 static fold_fn *const folds[RT_DTYPE_COUNT][3] = {
-#define DTYPE(id, name, onnx, bytes, kind, c_type, npy) {sum_##id, max_##id, min_##id},
+#define DTYPE(id, name, onnx, bytes, kind, c_type, npy, eps) {sum_##id, max_##id, min_##id},
     RT_DTYPES(DTYPE)
 #undef DTYPE
 };

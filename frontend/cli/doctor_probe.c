@@ -40,9 +40,15 @@ static int compile_probe(struct cli *cli, const char *work) {
 }
 
 static int run_probe(struct cli *cli, const char *work) {
-    const char *words[] = {"--input", arena_printf(cli->arena, "x=%s/x.npy", work), "--output-dir", work, NULL};
-    const struct rt_launch launch = {
-        .program = arena_printf(cli->arena, "%s/probe/_/build/run", work), .arguments = words, .ranks = 2};
+    const bool json = cli->options->json;
+    const char *words[] = {
+        "--input", arena_printf(cli->arena, "x=%s/x.npy", work), "--output-dir", work, json ? "--json" : NULL,
+        NULL};
+    const struct rt_launch launch = {.program = arena_printf(cli->arena, "%s/probe/_/build/run", work),
+                                     .arguments = words,
+                                     .ranks = 2,
+                                     .json = json,
+                                     .no_results = true};
     return rt_launch(&launch) ? fail(cli, "a compiled program does not run") : 0;
 }
 

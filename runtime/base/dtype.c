@@ -6,7 +6,7 @@
 #include <string.h>
 
 const struct rt_dtype_info rt_dtypes[RT_DTYPE_COUNT] = {
-#define DTYPE(id, name, onnx, bytes, kind, c_type, npy) {name, #c_type, npy, onnx, bytes, RT_KIND_##kind},
+#define DTYPE(id, name, onnx, bytes, kind, c_type, npy, eps) {name, #c_type, npy, onnx, bytes, RT_KIND_##kind, eps},
     RT_DTYPES(DTYPE)
 #undef DTYPE
 };
@@ -115,7 +115,7 @@ static uint64_t natural_of_real(double value, uint64_t high) {
 
 static void store_real(unsigned char *to, enum rt_dtype dtype, const double *from, size_t count) {
     switch (dtype) {
-#define DTYPE(id, name, onnx, bytes, kind, c_type, npy) STORE(id, c_type, REAL_##id(from[i]))
+#define DTYPE(id, name, onnx, bytes, kind, c_type, npy, eps) STORE(id, c_type, REAL_##id(from[i]))
         RT_DTYPES(DTYPE)
 #undef DTYPE
     case RT_DTYPE_NONE: break;
@@ -124,7 +124,7 @@ static void store_real(unsigned char *to, enum rt_dtype dtype, const double *fro
 
 static void store_integer(unsigned char *to, enum rt_dtype dtype, const int64_t *from, size_t count) {
     switch (dtype) {
-#define DTYPE(id, name, onnx, bytes, kind, c_type, npy) STORE(id, c_type, WHOLE_##id(from[i], sticky_of_integer))
+#define DTYPE(id, name, onnx, bytes, kind, c_type, npy, eps) STORE(id, c_type, WHOLE_##id(from[i], sticky_of_integer))
         RT_DTYPES(DTYPE)
 #undef DTYPE
     case RT_DTYPE_NONE: break;
@@ -133,7 +133,7 @@ static void store_integer(unsigned char *to, enum rt_dtype dtype, const int64_t 
 
 static void store_natural(unsigned char *to, enum rt_dtype dtype, const uint64_t *from, size_t count) {
     switch (dtype) {
-#define DTYPE(id, name, onnx, bytes, kind, c_type, npy) STORE(id, c_type, WHOLE_##id(from[i], sticky_of_natural))
+#define DTYPE(id, name, onnx, bytes, kind, c_type, npy, eps) STORE(id, c_type, WHOLE_##id(from[i], sticky_of_natural))
         RT_DTYPES(DTYPE)
 #undef DTYPE
     case RT_DTYPE_NONE: break;

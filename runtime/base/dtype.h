@@ -8,6 +8,7 @@
  *   kind    RT_KIND_*: how arithmetic treats it
  *   c_type  type of an element in C
  *   npy     type string of the .npy format, little endian (bf16 has none of its own: "|V2")
+ *   eps     of floats: from 1 to the next number
  */
 #ifndef RT_BASE_DTYPE_H
 #define RT_BASE_DTYPE_H
@@ -16,23 +17,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RT_DTYPES(DTYPE)                                                                                              \
-    DTYPE(F32, "f32", 1, 4, FLOAT, float, "<f4")                                                                     \
-    DTYPE(F64, "f64", 11, 8, FLOAT, double, "<f8")                                                                   \
-    DTYPE(F16, "fp16", 10, 2, HALF, uint16_t, "<f2")                                                                 \
-    DTYPE(BF16, "bf16", 16, 2, HALF, uint16_t, "|V2")                                                                \
-    DTYPE(I64, "i64", 7, 8, INT, int64_t, "<i8")                                                                     \
-    DTYPE(I32, "i32", 6, 4, INT, int32_t, "<i4")                                                                     \
-    DTYPE(I16, "i16", 5, 2, INT, int16_t, "<i2")                                                                     \
-    DTYPE(I8, "i8", 3, 1, INT, int8_t, "|i1")                                                                        \
-    DTYPE(U64, "u64", 13, 8, UINT, uint64_t, "<u8")                                                                  \
-    DTYPE(U32, "u32", 12, 4, UINT, uint32_t, "<u4")                                                                  \
-    DTYPE(U16, "u16", 4, 2, UINT, uint16_t, "<u2")                                                                   \
-    DTYPE(U8, "u8", 2, 1, UINT, uint8_t, "|u1")                                                                      \
-    DTYPE(BOOL, "bool", 9, 1, BOOL, uint8_t, "|b1")
+#define RT_DTYPES(DTYPE)                                                                                             \
+    DTYPE(F32, "f32", 1, 4, FLOAT, float, "<f4", 0x1p-23)                                                            \
+    DTYPE(F64, "f64", 11, 8, FLOAT, double, "<f8", 0x1p-52)                                                          \
+    DTYPE(F16, "fp16", 10, 2, HALF, uint16_t, "<f2", 0x1p-10)                                                        \
+    DTYPE(BF16, "bf16", 16, 2, HALF, uint16_t, "|V2", 0x1p-7)                                                        \
+    DTYPE(I64, "i64", 7, 8, INT, int64_t, "<i8", 0)                                                                  \
+    DTYPE(I32, "i32", 6, 4, INT, int32_t, "<i4", 0)                                                                  \
+    DTYPE(I16, "i16", 5, 2, INT, int16_t, "<i2", 0)                                                                  \
+    DTYPE(I8, "i8", 3, 1, INT, int8_t, "|i1", 0)                                                                     \
+    DTYPE(U64, "u64", 13, 8, UINT, uint64_t, "<u8", 0)                                                               \
+    DTYPE(U32, "u32", 12, 4, UINT, uint32_t, "<u4", 0)                                                               \
+    DTYPE(U16, "u16", 4, 2, UINT, uint16_t, "<u2", 0)                                                                \
+    DTYPE(U8, "u8", 2, 1, UINT, uint8_t, "|u1", 0)                                                                   \
+    DTYPE(BOOL, "bool", 9, 1, BOOL, uint8_t, "|b1", 0)
 
 enum rt_dtype {
-#define DTYPE(id, name, onnx, bytes, kind, c_type, npy) RT_##id,
+#define DTYPE(id, name, onnx, bytes, kind, c_type, npy, eps) RT_##id,
     RT_DTYPES(DTYPE)
 #undef DTYPE
         RT_DTYPE_COUNT,
@@ -47,6 +48,7 @@ struct rt_dtype_info {
     int onnx;
     size_t bytes;
     enum rt_kind kind;
+    double epsilon;
 };
 
 #ifdef __cplusplus

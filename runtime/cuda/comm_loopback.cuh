@@ -136,7 +136,7 @@ static rt_fold_function *const loopback_folds[RT_DTYPE_COUNT] = {
 #define RT_FOLD_HALF(id, T)  RT_FOLD_##id
 #define RT_FOLD_F16          rt_fold_f16
 #define RT_FOLD_BF16         rt_fold_bf16
-#define DTYPE(id, name, onnx, bytes, kind, T, npy) loopback_fold<RT_FOLD_##kind(id, T)>,
+#define DTYPE(id, name, onnx, bytes, kind, T, npy, eps) loopback_fold<RT_FOLD_##kind(id, T)>,
     RT_DTYPES(DTYPE)
 #undef DTYPE
 };

@@ -1,11 +1,15 @@
-"""--json says what the plain diagnostics say: every verb is made to fail, with names of hostile bytes, in both forms. Each line
-of stderr must be an object of format 1, and the objects, printed like a compiler's, must be the plain text."""
+"""--json says what the plain diagnostics say: every verb is made to fail, with names of hostile bytes, in both forms, or is
+interrupted. Each line of stderr must be an object of format 1, and the objects, printed like a compiler's, must be the plain
+text."""
 import argparse
+import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 KEYS = ["format", "severity", "code", "text", "where", "notes"]
@@ -15,6 +19,15 @@ graph "g" level=IMPORTED
 input %0 "a\\x01\\x22b" f32[2]
 %1 "y" = Exp(%0) node="n"
 output %1 "y"
+"""
+
+# Random indices, 0 and 1, of a table of one row: the program that verify runs fails.
+ROWS = """rankc-ir 1
+graph "rows" level=IMPORTED
+input %0 "i" i64[64]
+const %1 "table" f32[1,2] = [1, 2]
+%2 "y" = Gather(%1, %0) axis=0 node="n"
+output %2 "y"
 """
 
 # Bytes that JSON must not have as they are: quotes, control characters, no UTF-8, UTF-8, a backslash, a line break.
@@ -33,13 +46,30 @@ def plain(objects):
     return "".join(line + "\n" for line in lines)
 
 
+def start(rankc, words, cwd):
+    return subprocess.Popen([rankc, *words], cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            env={**os.environ, "TERM": "dumb", "LC_ALL": "C"})
+
+
 def run(rankc, words, cwd):
-    done = subprocess.run([rankc, *words], cwd=cwd, capture_output=True, stdin=subprocess.DEVNULL,
-                          env={**os.environ, "TERM": "dumb", "LC_ALL": "C"})
-    return done.returncode, done.stderr
+    process = start(rankc, words, cwd)
+    text = process.communicate()[1]
+    return process.returncode, text
 
 
-def faults_of(rankc, words, cwd):
+def run_interrupted(rankc, words, cwd):
+    """A compile that waits for a lock gets SIGTERM once it waits."""
+    with open(cwd / "out" / ".lock-g-_", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = start(rankc, words, cwd)
+        while not any(fd.is_symlink() and os.readlink(fd).endswith(".lock-g-_") for fd in Path(f"/proc/{process.pid}/fd").iterdir()):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        text = process.communicate()[1]
+    return process.returncode, text
+
+
+def faults_of(rankc, words, cwd, run=run):
     code, text = run(rankc, words, cwd)
     json_code, lines = run(rankc, [*words, "--json"], cwd)
     try:
@@ -60,6 +90,7 @@ def faults_of(rankc, words, cwd):
 def commands(work):
     """Words that fail, verb by verb."""
     (work / "g.rir").write_text(GRAPH)
+    (work / "rows.rir").write_text(ROWS)
     (work / "bad.npy").write_bytes(b"\x93NUMPY")
     for name in NAMES:
         yield [name]
@@ -84,6 +115,7 @@ def commands(work):
     yield [b"run", b"out/g/_"]
     yield [b"run", b"out/g/_", b"--comm", b"loopback"]
     yield [b"run", b"out/g/_", b"--input", b"a\x01\"b=bad.npy"]
+    yield [b"verify", b"out/rows/_", b"--numeric"]
 
 
 def main():
@@ -94,10 +126,11 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
         todo = list(commands(work))
-        subprocess.run([rankc, "compile", "g.rir", "-o", "out"], cwd=work, check=True, stdout=subprocess.DEVNULL)
-        for words in todo:
+        for graph in "g.rir", "rows.rir":
+            subprocess.run([rankc, "compile", graph, "-o", "out"], cwd=work, check=True, stdout=subprocess.DEVNULL)
+        for words, runner in [(words, run) for words in todo] + [([b"compile", b"g.rir", b"-o", b"out"], run_interrupted)]:
             count += 1
-            for fault in faults_of(rankc, words, work):
+            for fault in faults_of(rankc, words, work, runner):
                 bad += 1
                 print(f"rankc {b' '.join(words)!r}: {fault}")
     print(f"{count} commands, {bad} faults")

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""`rankc verify --numeric` accepts what two ranks compute in every float type, and refuses the same outputs with one element off.
+
+    numeric.py --rankc RANKC MODEL_DIR...    directories of tests/models
+"""
+import argparse
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+DTYPES = ["f32", "f64", "bf16", "fp16"]
+
+# Takes the program's place: runs it, then negates the largest element of the first output that rank 0 wrote.
+SPOILER = """#!{python} -B
+import json, os, subprocess, sys
+import numpy as np
+real = os.path.join(os.path.dirname(os.path.abspath(__file__)), "real")
+code = subprocess.run([real, *sys.argv[1:]], close_fds=False).returncode
+out = sys.argv[sys.argv.index("--output-dir") + 1]
+if code == 0 and sys.argv[sys.argv.index("--rank") + 1] == "0":
+    path = os.path.join(out, json.load(open(os.path.join(out, "outputs.json")))["outputs"][0]["file"])
+    value = np.load(path)
+    flat = value.reshape(-1)
+    if value.dtype.kind == "f":
+        flat[np.argmax(np.abs(flat))] *= -1
+    else:  # bf16: its sign is the highest bit
+        bits = flat.view(np.uint16)
+        bits[np.argmax(bits & 0x7FFF)] ^= 0x8000
+    np.save(path, value)
+sys.exit(code)
+"""
+
+
+def compile_model(rankc, model, dtype, out):
+    dims = [word for dim in (model / "dims").read_text().split() for word in ("--dim", dim)]
+    subprocess.run([rankc, "compile", str(model / "model.onnx"), "-o", out, "-q", "--pas", "tp:tensor=2", "--dtype", dtype, *dims],
+                   check=True)
+
+
+def verify(rankc, out):
+    return subprocess.run([rankc, "verify", out, "--numeric", "-q"], stderr=subprocess.PIPE, text=True)
+
+
+def spoil(out):
+    program = next(Path(out).glob("*/*/build/run"))
+    program.rename(program.parent / "real")
+    program.write_text(SPOILER.format(python=sys.executable))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+
+
+def faults(rankc, model, dtype, out):
+    compile_model(rankc, model, dtype, out)
+    done = verify(rankc, out)
+    if done.returncode:
+        yield f"refused, exit {done.returncode}: {done.stderr}"
+    spoil(out)
+    done = verify(rankc, out)
+    if done.returncode != 8 or "[E1104]" not in done.stderr:
+        yield f"an output that is off: exit {done.returncode}: {done.stderr}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("models", nargs="+", type=Path)
+    args = parser.parse_args()
+    bad = 0
+    for model in args.models:
+        for dtype in DTYPES:
+            with tempfile.TemporaryDirectory() as directory:
+                for fault in faults(os.path.abspath(args.rankc), model, dtype, directory):
+                    bad += 1
+                    print(f"{model.name}, {dtype}: {fault}")
+    print(f"{len(args.models) * len(DTYPES)} pairs, {bad} faults")
+    sys.exit(1 if bad else 0)
+
+
+main()
