@@ -4,6 +4,7 @@
 #include "private.h"
 
 #include "comm_shared.h"
+#include "rendezvous.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -15,13 +16,15 @@
 
 /* What launchers set, in the order in which they are believed. */
 static const struct {
-    const char *rank, *world;
+    const char *rank, *world, *local;
 } launchers[] = {
-    {"RANK", "WORLD_SIZE"},                           /* torchrun */
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, /* Open MPI */
-    {"PMI_RANK", "PMI_SIZE"},                         /* MPICH */
-    {"SLURM_PROCID", "SLURM_NTASKS"},                 /* srun */
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK"},                                           /* torchrun */
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"}, /* Open MPI */
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},                                    /* MPICH */
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},                              /* srun */
 };
+
+#define JOIN_SECONDS 300
 
 static bool parse_int(const char *text, int *out) {
     char *end;
@@ -32,12 +35,13 @@ static bool parse_int(const char *text, int *out) {
     return true;
 }
 
-bool rt_rank_from_environment(int *rank, int *world, int *status) {
+bool rt_seat_from_environment(struct rt_seat *seat, int *status) {
     *status = RT_OK;
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        const char *rank_text = getenv(launchers[i].rank), *world_text = getenv(launchers[i].world);
-        if (!rank_text || !world_text) continue;
-        if (!parse_int(rank_text, rank) || !parse_int(world_text, world) || *rank >= *world)
+        const char *rank = getenv(launchers[i].rank), *world = getenv(launchers[i].world), *local = getenv(launchers[i].local);
+        if (!rank || !world) continue;
+        if (!parse_int(rank, &seat->rank) || !parse_int(world, &seat->world) || seat->rank >= seat->world ||
+            !parse_int(local ? local : rank, &seat->local))
             *status = RT_ERROR_USAGE;
         return true;
     }
@@ -56,11 +60,19 @@ size_t rt_program_symmetric(const struct rt_program *program) {
     return most;
 }
 
+/* What the caller says comes first; of a rank whose launcher says the same, that knows its number on the machine. */
 static int find_rank(struct rt *rt, const struct rt_options *options) {
+    struct rt_seat seat = {0, 1, 0};
     int status = RT_OK;
-    rt->rank = options->rank;
-    rt->world = options->world;
-    if (rt->world == 0 && !rt_rank_from_environment(&rt->rank, &rt->world, &status)) rt->rank = 0, rt->world = 1;
+    bool found = rt_seat_from_environment(&seat, &status);
+    if (options->world > 0) {
+        found = found && !status && seat.rank == options->rank && !getenv(RT_SHM_FD_VARIABLE);
+        seat = (struct rt_seat){options->rank, options->world, found ? seat.local : options->rank};
+        status = RT_OK;
+    }
+    rt->rank = seat.rank;
+    rt->world = seat.world;
+    rt->internal->local_rank = seat.local;
     if (status) return rt_fail_code(rt, status, RT_CODE_WORLD, "the launcher's environment gives no valid rank");
     if (rt->rank >= 0 && rt->rank < rt->world) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "rank %d of %d ranks", rt->rank, rt->world);
@@ -79,12 +91,9 @@ static int grow_segment(struct rt *rt, int fd, size_t bytes) {
                         strerror(error));
 }
 
-static int join_shm(struct rt *rt, const char *fd_text) {
+static int join_segment(struct rt *rt, int fd) {
     struct rt_private *private = rt->internal;
     const size_t symmetric = rt_program_symmetric(rt->program), bytes = rt_comm_shared_bytes(rt->world, symmetric);
-    int fd;
-    if (!parse_int(fd_text, &fd))
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_SEGMENT, RT_SHM_FD_VARIABLE " is no file descriptor");
     RT_TRY(grow_segment(rt, fd, bytes));
     void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (segment == MAP_FAILED)
@@ -99,25 +108,48 @@ static int join_shm(struct rt *rt, const char *fd_text) {
     return status ? rt_fail(rt, status, "cannot open the shared memory of %d ranks", rt->world) : RT_OK;
 }
 
-static int join_by_name(struct rt *rt, const char *name) {
+static int join_launched(struct rt *rt, const char *fd_text) {
+    int fd;
+    if (parse_int(fd_text, &fd)) return join_segment(rt, fd);
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_SEGMENT, RT_SHM_FD_VARIABLE " is no file descriptor");
+}
+
+/* Ranks that were started one by one. */
+static int join_meeting(struct rt *rt, const struct rt_options *options) {
+    int fd = -1;
+    RT_TRY(rt_meet(rt, options->rendezvous, options->join_timeout > 0 ? options->join_timeout : JOIN_SECONDS, &fd));
+    int status = join_segment(rt, fd);
+    if (!status) status = rt_meeting_watch(rt, rt->internal->mapping);
+    if (options->segment && !status)
+        *options->segment = fd;
+    else
+        close(fd);
+    return status;
+}
+
+static int join_by_name(struct rt *rt, const struct rt_options *options, const char *name) {
     const char *fd = getenv(RT_SHM_FD_VARIABLE);
     const bool self = strcmp(name, "self") == 0, shm = strcmp(name, "shm") == 0;
     if (!self && !shm && strcmp(name, "auto") != 0)
         return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "communication '%s' is not available here", name);
-    if (!self && fd) return join_shm(rt, fd);
-    if (rt->world > 1)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD,
-                            "rank %d of %d has no shared memory with the others: ranks are started by `rankc run`",
-                            rt->rank, rt->world);
+    if (!self && fd) return join_launched(rt, fd);
+    if (self && rt->world > 1)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "rank %d of %d is not alone", rt->rank, rt->world);
+    if (rt->world > 1) return join_meeting(rt, options);
     return rt_comm_open_self(&rt->comm) ? rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory")
                                         : RT_OK;
 }
 
+int rt_local_rank(const struct rt *rt) {
+    return rt->internal->local_rank;
+}
+
 int rt_join(struct rt *rt, const struct rt_options *options) {
     const char *name = options->comm ? options->comm : "auto";
+    if (options->segment) *options->segment = -1;
     if (options->joined) {
         rt->comm = options->joined;
-        rt->rank = rt->comm->rank;
+        rt->rank = rt->internal->local_rank = rt->comm->rank;
         rt->world = rt->comm->size;
     } else {
         RT_TRY(find_rank(rt, options));
@@ -128,5 +160,5 @@ int rt_join(struct rt *rt, const struct rt_options *options) {
                             rt->program->runtime_ngpus, rt->world);
     if (options->joined) return RT_OK;
     rt->internal->owns_comm = true;
-    return join_by_name(rt, name);
+    return join_by_name(rt, options, name);
 }

@@ -2,6 +2,7 @@
 
 #include "launch_private.h"
 
+#include "base/clock.h"
 #include "base/reason.h"
 
 #include <errno.h>
@@ -15,7 +16,6 @@
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define GRACE_MS     500
@@ -39,12 +39,6 @@ static struct pollfd *poll_signals(const struct launch *job) {
 }
 static nfds_t poll_count(const struct launch *job) {
     return 2 * (nfds_t)job->what->ranks + 1;
-}
-
-int64_t launch_now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 void launch_print(const struct launch *job, const struct rt_diagnostic *item) {
@@ -213,7 +207,7 @@ static void begin_end(struct launch *job, int exit, bool weak) {
         job->exit_is_weak = weak;
     }
     if (!job->deadline)
-        job->deadline = launch_now_ms() + (job->what->grace_ms > 0 ? job->what->grace_ms : GRACE_MS);
+        job->deadline = rt_now_ms() + (job->what->grace_ms > 0 ? job->what->grace_ms : GRACE_MS);
 }
 
 /* Exit codes that a rank gives after it has said why; rt_main's table. */
@@ -267,7 +261,7 @@ static int poll_timeout(const struct launch *job) {
     for (int r = 0; r < job->what->ranks; r++)
         if (job->child[r].alive && job->child[r].pidfd < 0) return NO_PIDFD_MS;
     if (!job->deadline) return (int)stall_wait_ms(job);
-    const int64_t left = job->deadline - launch_now_ms();
+    const int64_t left = job->deadline - rt_now_ms();
     return left > 0 ? (int)left : 0;
 }
 
@@ -292,9 +286,9 @@ static void watch(struct launch *job) {
         forward_signals(job);
         reap(job);
         look_for_standstill(job);
-        if (!job->deadline || launch_now_ms() < job->deadline) continue;
+        if (!job->deadline || rt_now_ms() < job->deadline) continue;
         signal_all(job, SIGKILL);
-        job->deadline = launch_now_ms() + 100; /* until they are reaped */
+        job->deadline = rt_now_ms() + 100; /* until they are reaped */
     }
     /* A rank ended with "another rank failed", but none did and none spoke: someone has to. */
     if (job->exit_is_weak && job->exit == EXIT_RANK && rt_shared_claim_report(job->segment))

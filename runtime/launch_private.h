@@ -73,8 +73,6 @@ struct launch {
     struct stall stall;
 };
 
-int64_t launch_now_ms(void);
-
 /* To stderr, as the caller wants it. */
 void launch_print(const struct launch *job, const struct rt_diagnostic *item);
 

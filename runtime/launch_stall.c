@@ -14,6 +14,8 @@
 
 #include "launch_private.h"
 
+#include "base/clock.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -31,14 +33,14 @@ int stall_open(struct launch *job) {
     int64_t interval = job->what->stall_ms / LOOKS_PER_LIMIT;
     if (interval < LEAST_INTERVAL) interval = LEAST_INTERVAL;
     if (interval > MOST_INTERVAL) interval = MOST_INTERVAL;
-    *stall = (struct stall){.limit = job->what->stall_ms, .interval = interval, .looked = launch_now_ms()};
+    *stall = (struct stall){.limit = job->what->stall_ms, .interval = interval, .looked = rt_now_ms()};
     stall->rank = calloc((size_t)job->what->ranks, sizeof *stall->rank);
     return stall->rank ? 0 : -1;
 }
 
 int64_t stall_wait_ms(const struct launch *job) {
     if (job->stall.limit <= 0) return -1;
-    const int64_t left = job->stall.looked + job->stall.interval - launch_now_ms();
+    const int64_t left = job->stall.looked + job->stall.interval - rt_now_ms();
     return left > 0 ? left : 0;
 }
 
@@ -124,7 +126,7 @@ static bool find_stuck(const struct launch *job, struct verdict *verdict) {
 
 bool stall_look(struct launch *job, struct verdict *verdict) {
     struct stall *stall = &job->stall;
-    const int64_t now = launch_now_ms(), most = stall->limit / MOST_PER_LOOK + stall->interval;
+    const int64_t now = rt_now_ms(), most = stall->limit / MOST_PER_LOOK + stall->interval;
     const int64_t passed = now - stall->looked;
     bool reached = false;
     if (stall->limit <= 0 || passed < stall->interval) return false;

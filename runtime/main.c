@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 double now_ms(void) {
     struct timespec now;
@@ -44,6 +45,7 @@ int fail_rank(struct rank *self, const struct rt *rt, int status) {
     const int code = rt_error_code(rt);
     self->status = status;
     failure_set(&self->failure, exit_of(status, code), code, "%s", rt_error(rt));
+    self->failure.told = rt_error_told(rt);
     if (rt) manifest_place(&self->job->manifest, rt->site, &self->failure);
     return status;
 }
@@ -127,6 +129,9 @@ static void *run_rank(void *argument) {
                                     .joined = self->joined,
                                     .rank = options->rank,
                                     .world = options->world,
+                                    .rendezvous = options->rendezvous,
+                                    .join_timeout = options->join_timeout,
+                                    .segment = self->joined ? NULL : &self->job->segment,
                                     .threads = options->threads,
                                     .kernels = options->kernels};
     struct rt *rt;
@@ -199,13 +204,15 @@ static bool is_loopback(const struct job *job) {
 static int settle_world(struct job *job, struct failure *failure) {
     struct main_options *options = &job->options;
     const int generated = job->program->runtime_ngpus;
+    struct rt_seat seat = {0, 1, 0};
     int status = RT_OK;
     if (is_loopback(job)) {
         options->rank = 0;
         if (options->world == 0) options->world = generated;
-    } else if (options->rank < 0 && !rt_rank_from_environment(&options->rank, &options->world, &status)) {
-        options->rank = 0;
-        options->world = 1;
+    } else if (options->rank < 0) {
+        rt_seat_from_environment(&seat, &status);
+        options->rank = seat.rank;
+        options->world = seat.world;
     }
     if (status)
         return failure_set(failure, RT_EXIT_USAGE, RT_CODE_WORLD, "the launcher's environment gives no valid rank");
@@ -324,16 +331,22 @@ static int run_job(struct job *job, struct failure *failure) {
     return exit;
 }
 
-/* The launcher's segment, for telling it how this rank ends; NULL without a launcher. */
-static void *map_control(size_t *bytes) {
+/* The launcher's segment, or the ranks' own. */
+static int control_descriptor(const struct job *job) {
     const char *text = getenv(RT_SHM_FD_VARIABLE);
-    struct stat status;
     char *end;
     const long fd = text ? strtol(text, &end, 10) : -1;
-    if (fd < 0 || fd > INT_MAX || end == text || *end || fstat((int)fd, &status) != 0) return NULL;
+    return fd < 0 || fd > INT_MAX || end == text || *end ? job->segment : (int)fd;
+}
+
+/* The ranks' segment, for telling the others how this one ends; NULL where it never had one. */
+static void *map_control(const struct job *job, size_t *bytes) {
+    const int fd = control_descriptor(job);
+    struct stat status;
+    if (fd < 0 || fstat(fd, &status) != 0) return NULL;
     *bytes = (size_t)status.st_size;
     if (*bytes < rt_shared_control_bytes(1)) return NULL;
-    void *control = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
+    void *control = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (control == MAP_FAILED) return NULL;
     const uint32_t world = atomic_load(&rt_shared_header(control)->size);
     if (world > 0 && world <= RT_SHARED_MAX && rt_shared_control_bytes((int)world) <= *bytes) return control;
@@ -343,20 +356,20 @@ static void *map_control(size_t *bytes) {
 
 /* One error per job: ranks that only saw another one fail are silent, and of several that fail alike the first
  * speaks. A failing rank also ends the waits of the others, which may have no other way to notice. */
-static void end_rank(const struct main_options *options, const struct failure *failure, bool loopback) {
+static void end_rank(const struct job *job, const struct failure *failure) {
+    const struct main_options *options = &job->options;
     size_t bytes = 0;
-    void *control = loopback ? NULL : map_control(&bytes);
+    void *control = is_loopback(job) ? NULL : map_control(job, &bytes);
     if (control && !failure->exit && options->rank >= 0)
         atomic_store(&rt_shared_progress(control, options->rank)->finished, 1);
     if (control && failure->exit) atomic_store(&rt_shared_header(control)->aborted, 1);
-    const bool peer = failure->exit == RT_EXIT_RANK && failure->code == RT_CODE_RANK;
-    if (failure->exit && (!control || (!peer && rt_shared_claim_report(control))))
-        failure_print(failure, options->json);
+    const bool told = failure->told && !is_loopback(job);
+    if (failure->exit && !told && (!control || rt_shared_claim_report(control))) failure_print(failure, options->json);
     if (control) munmap(control, bytes);
 }
 
 int rt_main(int argc, char **argv, const struct rt_program *program) {
-    struct job job = {.program = program};
+    struct job job = {.program = program, .segment = -1};
     struct failure failure = {0};
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of write(), reported like a full disk */
     int exit = options_parse(&job.options, argc, argv, &failure);
@@ -369,7 +382,8 @@ int rt_main(int argc, char **argv, const struct rt_program *program) {
     if (!exit) exit = settle_world(&job, &failure);
     if (!exit) exit = manifest_read(&job.manifest, program, job.options.directory, &failure);
     if (!exit) exit = run_job(&job, &failure);
-    end_rank(&job.options, &failure, is_loopback(&job));
+    end_rank(&job, &failure);
+    if (job.segment >= 0) close(job.segment);
     manifest_free(&job.manifest);
     options_free(&job.options);
     return exit;

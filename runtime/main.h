@@ -25,6 +25,7 @@ enum rt_exit {
 struct failure {
     int exit, code;
     char text[512], where[256], help[256];
+    bool told; /* another rank reports it */
 };
 
 /* Describe a failure; return `exit`. */
@@ -46,8 +47,9 @@ struct main_options {
         const char **at;
         int n;
     } inputs, data, eval_data; /* NAME=FILE, as given */
-    const char *output_dir, *comm, *kernels, *directory, *log, *checkpoint_dir, *resume;
-    int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, eval_every, eval_steps;
+    const char *output_dir, *comm, *kernels, *directory, *log, *checkpoint_dir, *resume, *rendezvous;
+    int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, eval_every, eval_steps,
+        join_timeout;
     double lr;
     bool json, help;
 };
@@ -108,6 +110,7 @@ struct job {
     int64_t *peak_rss; /* of each rank, by rank 0 */
     double load_ms;
     int threads;
+    int segment; /* a descriptor of memory that the ranks share, where no launcher made it; -1 */
 };
 
 /* One rank of this process. */

@@ -17,6 +17,8 @@ enum rt_code {
     RT_CODE_CHECKPOINT = 805,
     RT_CODE_WORLD = 901,
     RT_CODE_KEY = 902,
+    RT_CODE_ABSENT = 903, /* a rank that never joined the others */
+    RT_CODE_PLACE = 904,  /* where ranks meet */
     RT_CODE_SEGMENT = 905,
     RT_CODE_DEVICE = 906,
     RT_CODE_RANK = 911,
@@ -35,9 +37,12 @@ struct rt_bucket {
 
 struct rt_private {
     char error[512];
-    int code; /* enum rt_code of that error */
+    int code;  /* enum rt_code of that error */
+    bool told; /* another rank reports it */
     const char *directory;
     bool owns_comm;
+    int local_rank; /* on this machine */
+    struct rt_meeting *meeting; /* with ranks that were started one by one; else NULL */
     struct rt_comm *split[RT_MAX_AXES]; /* the ranks of rt->axis, for memory of the process */
     void *mapping; /* of the segment, where this rank mapped it */
     size_t mapping_bytes;
@@ -62,18 +67,21 @@ struct rt_private {
 int rt_fail_code(struct rt *rt, int status, int code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Records why a collective failed; returns `status`. */
-int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status);
-
 /* The code of the last error of `rt`, or where that is NULL of this thread's last failed rt_open. */
 int rt_error_code(const struct rt *rt);
+
+/* True if another rank reports what made that call fail. */
+bool rt_error_told(const struct rt *rt);
 
 /* Joins the job's communicator: rt->rank, world, comm. */
 int rt_join(struct rt *rt, const struct rt_options *options);
 
-/* Rank and number of ranks from the environment of a launcher; false where none set any. RT_ERROR_USAGE through
- * *status where what is set makes no sense. */
-bool rt_rank_from_environment(int *rank, int *world, int *status);
+/* What the environment of a launcher says of this rank; `local` is its number on its machine, by default `rank`. False where
+ * there is none. RT_ERROR_USAGE through *status where what is set makes no sense. */
+struct rt_seat {
+    int rank, world, local;
+};
+bool rt_seat_from_environment(struct rt_seat *seat, int *status);
 
 /* Cores this process may run on. */
 int rt_cores(void);

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/hash.h"
 #include "kernels/c/kernels.h"
+#include "rendezvous.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 static _Thread_local struct {
     char text[sizeof((struct rt_private *)0)->error];
     int code;
+    bool told;
 } open_error;
 
 /* Errors */
@@ -35,6 +37,7 @@ static int default_code(int status) {
 static int record(struct rt *rt, int status, int code, const char *format, va_list arguments) {
     vsnprintf(rt->internal->error, sizeof rt->internal->error, format, arguments);
     rt->internal->code = code;
+    rt->internal->told = status == RT_ERROR_PEER && code == RT_CODE_RANK && rt_meeting_lost(rt->internal->meeting) < 0;
     return status;
 }
 
@@ -55,6 +58,8 @@ int rt_fail_code(struct rt *rt, int status, int code, const char *format, ...) {
 }
 
 int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status) {
+    const int lost = rt_meeting_lost(rt->internal->meeting);
+    if (status == RT_ERROR_PEER && lost >= 0) return rt_fail(rt, status, "rank %d ended before the job had", lost);
     if (status == RT_ERROR_PEER) return rt_fail(rt, status, "another rank failed");
     return rt_fail_code(rt, status, status == RT_ERROR_USAGE ? RT_CODE_CALLS : RT_CODE_SEGMENT, "%s",
                         comm->why[0] ? comm->why : "communication failed");
@@ -65,6 +70,9 @@ const char *rt_error(const struct rt *rt) {
 }
 int rt_error_code(const struct rt *rt) {
     return rt ? rt->internal->code : open_error.code;
+}
+bool rt_error_told(const struct rt *rt) {
+    return rt ? rt->internal->told : open_error.told;
 }
 
 /* Opening */
@@ -205,6 +213,7 @@ static int open_rank(struct rt *rt, const struct rt_options *options) {
 static int fail_open(struct rt *rt, int status) {
     memcpy(open_error.text, rt->internal->error, sizeof open_error.text);
     open_error.code = rt->internal->code;
+    open_error.told = rt->internal->told;
     if (rt->comm) rt->comm->driver->abort(rt->comm);
     rt_close(rt);
     return status;
@@ -218,6 +227,7 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
         free(private);
         snprintf(open_error.text, sizeof open_error.text, "out of memory");
         open_error.code = RT_CODE_MEMORY;
+        open_error.told = false;
         return RT_ERROR_SYSTEM;
     }
     rt->program = program;
@@ -245,6 +255,7 @@ void rt_close(struct rt *rt) {
     close_both(rt->unit_arenas, rt->units);
     if (rt->internal->counts) rt->program->device->close(rt);
     if (rt->comm && private->owns_comm) rt->comm->driver->close(rt->comm);
+    rt_meeting_close(private->meeting);
     if (private->mapping) munmap(private->mapping, private->mapping_bytes);
     free(private->counts);
     free(private->given);

@@ -219,6 +219,10 @@ struct rt_options {
     const char *comm;        /* "auto", "self", "loopback", "shm" */
     struct rt_comm *joined;  /* the caller's communicator of all ranks (kept open), or NULL: rank, world and comm say */
     int rank, world;         /* used where joined is NULL; world 0: from the environment, else one rank */
+    const char *rendezvous;  /* where ranks that no launcher of rankc started meet: HOST:PORT, file:PATH or mpi. NULL:
+                                MASTER_ADDR and MASTER_PORT, else by the MPI that started them */
+    int join_timeout;        /* seconds that they wait for each other; 0: 300 */
+    int *segment;            /* if not NULL: a descriptor of the memory they then share, the caller's to close; else -1 */
     int threads;             /* 0: cores / ranks on this machine, at least 1 */
     const char *kernels;     /* "auto" or "reference" (plain C products, no library) */
 };
@@ -336,6 +340,9 @@ bool rt_checkpoint_exists(const char *directory);
  * input): valid until the next step. NULL where this rank does not hold it. Saves the copy of rt_infer_step. */
 const void *rt_output(const struct rt *rt, int index);
 
+/* This rank's number among those of its machine, as its launcher says; by default its rank. */
+int rt_local_rank(const struct rt *rt);
+
 /* Text of the last failure of this rank (also of a failed rt_open, then with rt NULL: of this thread). */
 const char *rt_error(const struct rt *rt);
 
@@ -409,6 +416,9 @@ int rt_broadcast(struct rt *rt, int site, int axis, void *dst, const void *src, 
  * is complete: dst gets it, which is the other's src, and the sum may begin. */
 int rt_unit_sum_start(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
 int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count, int begun);
+
+/* Records why a call of a communicator failed; returns `status`. */
+int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status);
 
 /* A kernel met data that no plan can foresee (an index out of range): records the text and stops the step. */
 int rt_fail(struct rt *rt, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -82,7 +82,7 @@ static int nccl_open_world(struct rt *rt, rt_nccl *nccl) {
     if (rt->rank == 0) result = nccl->GetUniqueId(&id);
     if (result != ncclSuccess) return nccl_fail_open(rt, nccl, result);
     const int status = rt->comm->driver->broadcast(rt->comm, &id, sizeof id, 0);
-    if (status) return rt_fail(rt, status, "another rank failed");
+    if (status) return rt_fail_comm(rt, rt->comm, status);
     config.blocking = 0;
     result = nccl->CommInitRankConfig(&nccl->world, rt->world, id, rt->rank, &config);
     result = nccl_settle(nccl, nccl->world, result);

@@ -22,17 +22,16 @@ static int ask_threads(struct rt *rt, struct rt_comm *host, bool *threads) {
     int64_t least, most, mine = (int64_t)getpid();
     int status = host->driver->all_reduce(host, &least, &mine, 1, RT_I64, RT_MIN);
     if (!status) status = host->driver->all_reduce(host, &most, &mine, 1, RT_I64, RT_MAX);
-    if (status) return rt_fail(rt, status, "another rank failed");
+    if (status) return rt_fail_comm(rt, host, status);
     *threads = least == most;
     return RT_OK;
 }
 
-/* Ranks that are threads share the first GPU; others have one each: that of LOCAL_RANK, else of their number. */
+/* Ranks that are threads share the first GPU; others have one each, by their number on the machine. */
 static int choose_gpu(struct rt *rt, int count) {
-    const char *local = getenv("LOCAL_RANK");
     bool threads = false;
     RT_TRY(ask_threads(rt, rt->comm, &threads));
-    own_of(rt)->number = threads ? 0 : local ? atoi(local) : rt->rank;
+    own_of(rt)->number = threads ? 0 : rt_local_rank(rt);
     if (own_of(rt)->number >= 0 && own_of(rt)->number < count) return RT_OK;
     return rt_fail(rt, RT_ERROR_DEVICE, "rank %d needs a GPU of its own, and there are %d; --comm loopback shares one",
                    rt->rank, count);

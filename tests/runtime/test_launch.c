@@ -92,7 +92,7 @@ static void ranks_must_be_what_was_generated(void **state) {
     struct result result = RUN(ALONE, 3, INPUTS);
     assert_error(&result, 8, "error[E0901]: 'tiny' was generated for 3 ranks, started with 1");
     result = RUN(ALONE, 3, INPUTS, "--rank", "1", "--world", "3");
-    assert_error(&result, 2, "ranks are started by `rankc run`");
+    assert_error(&result, 2, "start them with `rankc run`");
     setenv("OMPI_COMM_WORLD_RANK", "1", 1), setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
     result = RUN(ALONE, 3, INPUTS);
     unsetenv("OMPI_COMM_WORLD_RANK"), unsetenv("OMPI_COMM_WORLD_SIZE");

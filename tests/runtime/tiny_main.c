@@ -1,5 +1,5 @@
 /* The tiny program as an executable, for tests that start processes: TINY_SHARDS and TINY_UNITS say for how many.
- * With TINY_WRITE=DIR it writes its files and inputs there instead. */
+ * TINY_KEY makes it another program. With TINY_WRITE=DIR it writes its files and inputs there instead. */
 #define _GNU_SOURCE 1
 
 #include "tiny.h"
@@ -35,5 +35,6 @@ int main(int argc, char **argv) {
     misbehave_before_joining(argc, argv);
     struct rt_program program;
     tiny_program(&program, env_int("TINY_SHARDS", 1), env_int("TINY_UNITS", 1));
+    if (getenv("TINY_KEY")) program.key = getenv("TINY_KEY");
     return rt_main(argc, argv, &program);
 }

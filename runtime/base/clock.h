@@ -1,0 +1,14 @@
+/* Time that goes on whatever is done to the time of day. */
+#ifndef RT_BASE_CLOCK_H
+#define RT_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline int64_t rt_now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+#endif
