@@ -220,11 +220,16 @@ static bool hands_on(const struct op *op) {
 
 /* The tensor of the model that an operand is. */
 static const char *origin_name(const struct graph *graph, int tensor) {
-    for (int producer; (producer = graph->tensors.at[tensor].producer) >= 0;) {
-        if (!hands_on(graph->nodes.at[producer].op)) break;
-        tensor = graph->nodes.at[producer].inputs[0];
+    for (;;) {
+        const struct tensor *t = &graph->tensors.at[tensor];
+        const struct node *maker = t->producer >= 0 ? &graph->nodes.at[t->producer] : NULL;
+        if (t->made_again >= 0)
+            tensor = t->made_again;
+        else if (maker && hands_on(maker->op))
+            tensor = maker->inputs[0];
+        else
+            return t->name;
     }
-    return graph->tensors.at[tensor].name;
 }
 
 /* The first operand that is cut when `split` cuts the node: {tensor, dim, ways, axis}. */

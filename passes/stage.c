@@ -122,6 +122,7 @@ static void remake(struct staging *s, int id, int stage) {
     int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.stage%d", t->name, stage),
                                t->dtype, t->ndim, t->dims);
     graph->tensors.at[out].layout = graph->tensors.at[node.outputs[0]].layout;
+    graph->tensors.at[out].made_again = node.outputs[0];
     int copy = graph_add_node(graph, node.op, node.name, node.ninputs, inputs, 1, &out, node.nattrs, node.attrs);
     memcpy(graph->nodes.at[copy].split, node.split, sizeof node.split);
     graph->nodes.at[copy].stage = stage;
