@@ -39,13 +39,13 @@ def is_norm(module):
 def weight_scale(shape):
     """Keeps the size of what passes through: a convolution's outputs sum over all but the first axis, a matrix is
     [in, out] or [out, in]."""
-    return 1.5 / math.sqrt(math.prod(shape[1:]) if len(shape) > 3 else min(shape))
+    return 1.5 / math.sqrt(math.prod(shape[1:]) if len(shape) > 3 else min(shape, default=1))
 
 
 def randomize(module, random):
     """Draw every parameter (tied ones once) and the statistics of BatchNorm: norm scales and variances lie around 1,
     biases and means around 0."""
-    scales = {id(m.weight) for m in module.modules() if is_norm(m)}
+    scales = {id(getattr(m, "weight", None)) for m in module.modules() if is_norm(m)}
     for parameter in module.parameters():
         values = random.standard_normal(tuple(parameter.shape))
         if id(parameter) in scales:
@@ -54,7 +54,7 @@ def randomize(module, random):
             values = 0.25 * values
         else:
             values = values * weight_scale(parameter.shape)
-        parameter.data = torch.from_numpy(values.astype(numpy.float32))
+        parameter.data = torch.from_numpy(numpy.asarray(values, numpy.float32))
     for norm in module.modules():
         if isinstance(norm, nn.modules.batchnorm._BatchNorm):
             shape = tuple(norm.running_mean.shape)
@@ -107,11 +107,10 @@ def export(name, spec, folder):
     record(module, spec, spec.inputs(random), folder)
 
 
-def main(models, description):
-    """The command line of a script whose table is models."""
+def main(models, description, out=pathlib.Path(__file__).parent):
+    """The command line of a script whose table is models. `out`: where they go unless --out says it; None: it must."""
     parser = argparse.ArgumentParser(description=description)
-    here = pathlib.Path(__file__).parent
-    parser.add_argument("--out", type=pathlib.Path, default=here, help="where the model folders go (default: here)")
+    parser.add_argument("--out", type=pathlib.Path, default=out, required=out is None, help="where the model folders go")
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"models to export (default: all): {', '.join(models)}")
     options = parser.parse_args()
     for name in options.names:

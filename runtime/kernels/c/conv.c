@@ -17,6 +17,8 @@
  * RT_GEMM_DEPTH pixels by TILE rows of the columns, turned. */
 #define BLOCK_BYTES    (RT_GEMM_DEPTH * 128 * 4)
 #define PIECE          32      /* output channels at least, where threads share them out */
+#define VECTOR         16      /* columns between which tiles are cut */
+#define LEAST_VECTORS  4       /* of a tile, where threads share them out */
 #define PARALLEL_FLOPS 1048576 /* multiply-adds below which threads do not pay */
 #define SCATTER_ROWS   64      /* of a transposed convolution's products at a time */
 #define SCATTER_TILE   128     /* input positions at a time; part of the order of the sums */
@@ -66,22 +68,37 @@ static struct rt_conv shape_of(struct rt_window window, const int64_t *x_dims, c
     return conv;
 }
 
-/* How the work is shared out: tiles of `width` columns by pieces of `rows` output channels. */
+/* How the work is shared out: tiles of columns, cut between vectors, by pieces of output channels. */
 struct shares {
-    int64_t tiles, width, pieces, rows;
+    int64_t columns, vectors, tiles, m, rows, pieces;
 };
 
-/* So many products, each of all output channels of a group by `columns`; `most` fit a tile. */
+/* One of them: of product number `product`, `width` columns from `column` on, `rows` output channels from `row` on. */
+struct share {
+    int64_t product, column, width, row, rows;
+};
+
+/* So many products, each of all output channels of a group by `columns`; `most` fit a tile. Threads share out columns: those
+ * who shared out the channels of a tile would collect the same columns each. */
 static struct shares share_out(const struct rt_conv *conv, int64_t products, int64_t columns, int64_t most) {
-    int64_t threads = omp_get_max_threads();
-    struct shares s = {.tiles = (columns + most - 1) / most, .pieces = 1, .rows = conv->m};
-    s.width = ((columns + s.tiles - 1) / s.tiles + 15) / 16 * 16;
-    s.tiles = (columns + s.width - 1) / s.width;
+    struct shares s = {.columns = columns, .m = conv->m, .rows = conv->m, .pieces = 1};
+    int64_t threads = omp_get_max_threads(), even;
+    s.vectors = (columns + VECTOR - 1) / VECTOR;
+    s.tiles = even = (columns + most - 1) / most;
+    while (products * even % threads) even++;
+    if (even * LEAST_VECTORS <= s.vectors) s.tiles = even;
     int64_t items = products * s.tiles;
     if (items % threads == 0 || items >= 8 * threads || conv->m < 2 * PIECE) return s;
     s.rows = max_i64(((conv->m + threads - 1) / threads + PIECE - 1) / PIECE * PIECE, PIECE);
     s.pieces = (conv->m + s.rows - 1) / s.rows;
     return s;
+}
+
+static struct share share_of(const struct shares *s, int64_t item) {
+    int64_t tile = item / s->pieces % s->tiles, row = item % s->pieces * s->rows;
+    int64_t column = tile * s->vectors / s->tiles * VECTOR, end = (tile + 1) * s->vectors / s->tiles * VECTOR;
+    return (struct share){item / (s->pieces * s->tiles), column, min_i64(end, s->columns) - column, row,
+                          min_i64(s->rows, s->m - row)};
 }
 
 static int pays(const struct rt_conv *conv) {
