@@ -192,6 +192,16 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
     }
 }
 
+/* Bit a: something moves along mesh axis a. */
+static unsigned axes_in_use(const struct graph *graph) {
+    unsigned axes = 0;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (op_communicates(node->op)) axes |= 1u << attr_int(node, "mesh", 0);
+    }
+    return axes;
+}
+
 static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
     const struct mesh *mesh = &plan->graph->mesh;
     int64_t sizes[MAX_AXES], shards = mesh_size(mesh);
@@ -200,6 +210,7 @@ static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
     for (int s = 0; s < shards; s++) classes[s] = plan->class_of[s];
     tmpl_setf(env, "naxes", "%d", mesh->naxes);
     tmpl_set(env, "mesh", list_of(plan->graph->arena, sizes, mesh->naxes));
+    tmpl_setf(env, "communicates", "0x%x", axes_in_use(plan->graph));
     tmpl_setf(env, "nclasses", "%d", plan->nclasses);
     tmpl_set(env, "class_of_shard", list_of(plan->graph->arena, classes, (int)shards));
     tmpl_setf(env, "plan_ngpus", "%lld", (long long)shards);

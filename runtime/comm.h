@@ -47,7 +47,7 @@ struct rt_comm_driver {
     int (*all_reduce)(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
                       enum rt_reduce reduce);
     /* Sums that go on while members do other things, in any way that suits the transport. begin: the caller's `count` elements
-     * at `data`, somewhere in its symmetric memory, are complete; until finish returns they are nobody's to touch, and then
+     * at `data`, in its symmetric memory where the transport has such, are complete; until finish returns they are nobody's to touch, and then
      * they are the sums of all_reduce, bit for bit. All members begin the same sums in the same order. progress does what can
      * be done without waiting; finish ends all that have begun. All three are NULL where the transport has none. */
     int (*sum_begin)(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype);
@@ -70,6 +70,8 @@ struct rt_comm_driver {
     int (*split)(struct rt_comm *comm, int color, struct rt_comm **out);
     /* Marks the job as failed: every wait in it, on any rank, returns RT_ERROR_PEER. Callable from any thread. */
     void (*abort)(struct rt_comm *comm);
+    /* RT_OK, or RT_ERROR_PEER once the job is marked so; waits for nothing. */
+    int (*alive)(struct rt_comm *comm);
     void (*close)(struct rt_comm *comm);
     /* The caller's symmetric memory and its size; NULL where the transport has none. */
     void *(*segment)(struct rt_comm *comm, size_t *bytes);

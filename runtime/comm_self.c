@@ -68,6 +68,10 @@ static int self_split(struct rt_comm *comm, int color, struct rt_comm **out) {
 static void self_abort(struct rt_comm *comm) {
     (void)comm;
 }
+static int self_alive(struct rt_comm *comm) {
+    (void)comm;
+    return RT_OK;
+}
 static void self_close(struct rt_comm *comm) {
     free(comm);
 }
@@ -90,6 +94,7 @@ static const struct rt_comm_driver self_driver = {
     .receive = self_receive,
     .split = self_split,
     .abort = self_abort,
+    .alive = self_alive,
     .close = self_close,
     .segment = self_segment,
 };

@@ -318,6 +318,10 @@ static void shared_abort(struct rt_comm *comm) {
     atomic_store(&rt_shared_header(shared_of(comm)->segment)->aborted, 1);
 }
 
+static int shared_alive(struct rt_comm *comm) {
+    return shared_aborted(shared_of(comm)) ? RT_ERROR_PEER : RT_OK;
+}
+
 static void shared_close(struct rt_comm *comm) {
     struct shared *c = shared_of(comm);
     atomic_store(&control_of(c, c->level, c->world_rank)->first, 0);
@@ -367,6 +371,7 @@ static const struct rt_comm_driver shared_driver = {
     .receive = shared_receive,
     .split = shared_split,
     .abort = shared_abort,
+    .alive = shared_alive,
     .close = shared_close,
     .segment = shared_segment,
     .report = shared_report,

@@ -73,7 +73,7 @@ int shared_sum_progress(struct rt_comm *comm) {
         int status = add_up(c);
         if (status) return status;
     }
-    return shared_aborted(c) ? RT_ERROR_PEER : RT_OK;
+    return comm->driver->alive(comm);
 }
 
 int shared_sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype) {

@@ -41,6 +41,11 @@ static int zero(struct rt *rt, void *memory, size_t bytes) {
     return RT_OK;
 }
 
+static int copy_where(struct rt *rt, void *dst, const void *src, size_t bytes, enum rt_control control) {
+    if (!(rt->internal->control[control] > 0)) return zero(rt, dst, bytes);
+    return dst == src ? RT_OK : copy_bytes(rt, dst, src, bytes);
+}
+
 static int copy_rows(struct rt *rt, const struct rt_copies *rows) {
     const int64_t *count = rows->count, *to = rows->to_stride, *from = rows->from_stride;
     (void)rt;
@@ -70,6 +75,7 @@ const struct rt_device rt_host = {.name = "host",
                                   .put = copy_bytes,
                                   .get = copy_bytes,
                                   .zero = zero,
+                                  .copy_where = copy_where,
                                   .copy = copy_rows,
                                   .connect = connect,
                                   .run = run,

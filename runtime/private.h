@@ -114,9 +114,6 @@ int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs);
 /* Before a backward phase: whether it is the last before gradients are reduced, as far as is known. */
 void rt_backward_begins(struct rt *rt, bool last, bool known);
 
-/* Waits for all sums that have begun. */
-int rt_end_sums(struct rt *rt);
-
 /* Gradients are neither scaled nor clipped but as the program says. */
 void rt_reset_gradients(struct rt *rt);
 

@@ -61,8 +61,8 @@ int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status) {
     const int lost = rt_meeting_lost(rt->internal->meeting);
     if (status == RT_ERROR_PEER && lost >= 0) return rt_fail(rt, status, "rank %d ended before the job had", lost);
     if (status == RT_ERROR_PEER) return rt_fail(rt, status, "another rank failed");
-    return rt_fail_code(rt, status, status == RT_ERROR_USAGE ? RT_CODE_CALLS : RT_CODE_SEGMENT, "%s",
-                        comm->why[0] ? comm->why : "communication failed");
+    const int code = status == RT_ERROR_USAGE ? RT_CODE_CALLS : status == RT_ERROR_DEVICE ? RT_CODE_DEVICE : RT_CODE_SEGMENT;
+    return rt_fail_code(rt, status, code, "%s", comm->why[0] ? comm->why : "communication failed");
 }
 
 const char *rt_error(const struct rt *rt) {
@@ -132,7 +132,8 @@ static int open_axes(struct rt *rt) {
         else
             status = rt->comm->driver->split(rt->comm, color, split);
         if (status) return rt_fail_comm(rt, rt->comm, status);
-        RT_TRY(program->device->connect(rt, *split, color, &rt->axis[a]));
+        rt->axis[a] = *split;
+        if (program->communicates & 1u << a) RT_TRY(program->device->connect(rt, *split, color, &rt->axis[a]));
     }
     return RT_OK;
 }
@@ -142,7 +143,8 @@ static int open_units(struct rt *rt) {
     const bool alone = rt->world == rt->program->plan_ngpus;
     int status = alone ? rt_comm_open_self(&rt->units) : rt->comm->driver->split(rt->comm, rt->shard, &rt->units);
     if (status) return rt_fail_comm(rt, rt->comm, status);
-    return rt->program->device->connect(rt, rt->units, rt->shard, &rt->unit_arenas);
+    rt->unit_arenas = rt->units;
+    return rt->program->training ? rt->program->device->connect(rt, rt->units, rt->shard, &rt->unit_arenas) : RT_OK;
 }
 
 static int open_controls(struct rt *rt) {
@@ -249,10 +251,10 @@ static void close_both(struct rt_comm *arenas, struct rt_comm *host) {
 void rt_close(struct rt *rt) {
     if (!rt) return;
     struct rt_private *private = rt->internal;
-    for (int a = 0; a < RT_ARENAS; a++)
-        if (private->owned[a]) rt->program->device->release(rt, private->owned[a], rt_arena_bytes(rt, a));
     for (int a = 0; a < RT_MAX_AXES; a++) close_both(rt->axis[a], private->split[a]);
     close_both(rt->unit_arenas, rt->units);
+    for (int a = 0; a < RT_ARENAS; a++) /* nobody reads or writes them any more */
+        if (private->owned[a]) rt->program->device->release(rt, private->owned[a], rt_arena_bytes(rt, a));
     if (rt->internal->counts) rt->program->device->close(rt);
     if (rt->comm && private->owns_comm) rt->comm->driver->close(rt->comm);
     rt_meeting_close(private->meeting);

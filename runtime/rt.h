@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT    6 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
+#define RT_FORMAT    7 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
 #define RT_MAX_NDIM  8
 #define RT_MAX_AXES  4
 #define RT_ALIGNMENT 64 /* of every arena and of every offset in it */
@@ -118,6 +118,21 @@ struct rt_copies {
     int64_t count[3], to_stride[3], from_stride[3];
 };
 
+/* What the runtime gives to each training step: f64 numbers behind the inputs (TRAINING_CONTROLS of ir/ir.h says what for). */
+enum rt_control {
+    RT_LR,
+    RT_STEP,
+    RT_SHARE,
+    RT_REAL,
+    RT_FACTOR,
+    RT_TRAINING,
+    RT_MICRO,
+    RT_SEED,
+    RT_RESCALE,
+    RT_MOST,
+    RT_CONTROLS
+};
+
 /* Where arenas lie and phases run: the host (host.c), or a GPU (cuda/device.cu). Calls take effect in their order, and on a
  * device whose memory is not the process' (`remote`) some time after they return: `finish` waits for all of them. */
 struct rt_device {
@@ -134,6 +149,8 @@ struct rt_device {
     int (*put)(struct rt *rt, void *dst, const void *src, size_t bytes);
     int (*get)(struct rt *rt, void *dst, const void *src, size_t bytes);
     int (*zero)(struct rt *rt, void *memory, size_t bytes);
+    /* From one place in arenas to another, or the same; zeros where the control is 0 in the step under way. */
+    int (*copy_where)(struct rt *rt, void *dst, const void *src, size_t bytes, enum rt_control control);
     int (*copy)(struct rt *rt, const struct rt_copies *rows);
     /* A communicator for memory of the device, of the ranks that the given one of the process' memory joins (which it does
      * not own); `color` tells it from others that are split off at the same time. */
@@ -144,21 +161,6 @@ struct rt_device {
     int (*finish)(struct rt *rt);
 };
 extern const struct rt_device rt_host, rt_cuda_device;
-
-/* What the runtime gives to each training step: f64 numbers behind the inputs (TRAINING_CONTROLS of ir/ir.h says what for). */
-enum rt_control {
-    RT_LR,
-    RT_STEP,
-    RT_SHARE,
-    RT_REAL,
-    RT_FACTOR,
-    RT_TRAINING,
-    RT_MICRO,
-    RT_SEED,
-    RT_RESCALE,
-    RT_MOST,
-    RT_CONTROLS
-};
 
 /* Numbers that a step gives beside its outputs: global norm of the reduced gradients; 1 if the step was skipped because that was
  * not finite; the loss scale it was computed with. */
@@ -183,6 +185,7 @@ struct rt_program {
     const char *work; /* of model, plan and options alone, whatever rankc compiled them: checkpoints are of that */
     int plan_ngpus, runtime_ngpus;
     int naxes, mesh[RT_MAX_AXES]; /* sizes of the mesh axes; the first varies fastest with the shard number */
+    unsigned communicates;        /* bit a: something moves along axis a */
     int ninputs, noutputs, nweights, nstates, nclasses;
     const struct rt_port *inputs, *outputs;
     const struct rt_weight *weights;
@@ -419,6 +422,12 @@ int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, 
 
 /* Records why a call of a communicator failed; returns `status`. */
 int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status);
+
+/* Hands over what is left of sums that begin early, and waits for all (Note [Buckets] in sums.c): a device calls it at the end of a
+ * phase that it is going to repeat without its function. The variant says how sums begin in the next phase: to be repeated
+ * it must be the same. */
+int rt_end_sums(struct rt *rt);
+int rt_sums_variant(const struct rt *rt);
 
 /* A kernel met data that no plan can foresee (an index out of range): records the text and stops the step. */
 int rt_fail(struct rt *rt, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -12,8 +12,8 @@
 
 static bool can_begin(const struct rt *rt, const struct rt_comm *comm) {
     const struct rt_training *training = rt->program->training;
-    const bool in_segment = !rt->internal->owned[RT_COMMUNICATION];
-    return in_segment && comm->driver->sum_begin && training && training->bucket_bytes > 0;
+    const bool in_reach = rt->program->device->remote || !rt->internal->owned[RT_COMMUNICATION];
+    return comm->size > 1 && in_reach && comm->driver->sum_begin && training && training->bucket_bytes > 0;
 }
 
 void rt_backward_begins(struct rt *rt, bool last, bool known) {
@@ -65,6 +65,10 @@ static int finish(struct rt *rt, struct rt_comm *comm) {
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
+int rt_sums_variant(const struct rt *rt) {
+    return rt->internal->last + 2 * rt->internal->overlaps;
+}
+
 int rt_end_sums(struct rt *rt) {
     for (int axis = 0; axis < rt->program->naxes; axis++) RT_TRY(finish(rt, rt->axis[axis]));
     return finish(rt, rt->unit_arenas);
@@ -73,15 +77,14 @@ int rt_end_sums(struct rt *rt) {
 /* Over the units -------------------------------------------------------------------------------------------------- */
 
 /* Where gradients of several micro-batches are summed, dummies are left out already. */
-static bool is_dummy(const struct rt *rt) {
-    const struct rt_training *training = rt->program->training;
-    return training && training->accumulate == 1 && !(rt->internal->control[RT_REAL] > 0);
+static bool may_be_dummy(const struct rt *rt) {
+    return rt->program->training && rt->program->training->accumulate == 1;
 }
 
 int rt_unit_sum_start(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count) {
     const size_t bytes = (size_t)count * rt_dtype_bytes(dtype);
     if (!rt->internal->last) return RT_OK;
-    RT_TRY(is_dummy(rt) ? rt->program->device->zero(rt, dst, bytes) : rt_copy_bytes(rt, dst, src, bytes));
+    RT_TRY(may_be_dummy(rt) ? rt->program->device->copy_where(rt, dst, src, bytes, RT_REAL) : rt_copy_bytes(rt, dst, src, bytes));
     return rt->internal->overlaps ? put_in_bucket(rt, rt->unit_arenas, dst, dtype, bytes) : RT_OK;
 }
 

@@ -150,91 +150,150 @@ static int loopback_reduce(rt_loopback *loop, const rt_results &results, int64_t
     return loopback_folds[dtype](loop->rt, results, sources, start, count, reduce);
 }
 
-/* The vtable: comm.h. */
+/* Calls, as they are made and made again. */
 
 static rt_loopback *loopback_of(struct rt_comm *comm) {
     return (rt_loopback *)comm;
 }
 
-static int loopback_barrier(struct rt_comm *comm) {
-    RT_TRY(loopback_begin(loopback_of(comm), NULL, NULL, NULL));
-    return loopback_end(loopback_of(comm));
+static int meet_all(const rt_cuda_call *call) {
+    RT_TRY(loopback_begin(loopback_of(call->comm), NULL, NULL, NULL));
+    return loopback_end(loopback_of(call->comm));
 }
 
 /* Each rank reduces a share of the elements, and gives it to all: a dst may be its rank's src. */
-static int loopback_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
-                               enum rt_reduce reduce) {
-    rt_loopback *loop = loopback_of(comm);
-    const int64_t n = (int64_t)count, start = n * comm->rank / comm->size, end = n * (comm->rank + 1) / comm->size;
+static int reduce_all(const rt_cuda_call *call) {
+    rt_loopback *loop = loopback_of(call->comm);
+    const int64_t n = (int64_t)call->count, start = n * call->comm->rank / call->comm->size,
+                  end = n * (call->comm->rank + 1) / call->comm->size;
     rt_results results = {};
-    RT_TRY(loopback_begin(loop, src, dst, NULL));
-    results.n = comm->size;
-    for (int r = 0; r < comm->size; r++)
-        results.at[r] = (unsigned char *)loop->offers[r].dst + (size_t)start * rt_dtype_bytes(dtype);
-    RT_TRY(loopback_reduce(loop, results, start, end - start, dtype, reduce));
+    RT_TRY(loopback_begin(loop, call->src, call->dst, NULL));
+    results.n = call->comm->size;
+    for (int r = 0; r < results.n; r++)
+        results.at[r] = (unsigned char *)loop->offers[r].dst + (size_t)start * rt_dtype_bytes(call->dtype);
+    RT_TRY(loopback_reduce(loop, results, start, end - start, call->dtype, call->reduce));
     return loopback_end(loop);
 }
 
-static int loopback_all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
-    rt_loopback *loop = loopback_of(comm);
-    unsigned char *to = (unsigned char *)dst;
-    RT_TRY(loopback_begin(loop, src, NULL, NULL));
-    for (int r = 0; r < comm->size; to += bytes[r], r++) RT_TRY(loopback_copy(loop, to, loop->offers[r].src, bytes[r]));
+static int begin_sum(const rt_cuda_call *call) {
+    return rt_cuda_beside(call, reduce_all);
+}
+
+static int finish_sums(const rt_cuda_call *call) {
+    return rt_cuda_join(call->rt);
+}
+
+static int gather_all(const rt_cuda_call *call) {
+    rt_loopback *loop = loopback_of(call->comm);
+    unsigned char *to = (unsigned char *)call->dst;
+    RT_TRY(loopback_begin(loop, call->src, NULL, NULL));
+    for (int r = 0; r < call->comm->size; to += call->receive[r], r++)
+        RT_TRY(loopback_copy(loop, to, loop->offers[r].src, call->receive[r]));
     return loopback_end(loop);
 }
 
-static int loopback_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
-                                   enum rt_dtype dtype, enum rt_reduce reduce) {
-    rt_loopback *loop = loopback_of(comm);
+static int reduce_parts(const rt_cuda_call *call) {
+    rt_loopback *loop = loopback_of(call->comm);
     int64_t start = 0;
-    for (int r = 0; r < comm->rank; r++) start += (int64_t)counts[r];
+    for (int r = 0; r < call->comm->rank; r++) start += (int64_t)call->receive[r];
     rt_results results = {};
     results.n = 1;
-    results.at[0] = dst;
-    RT_TRY(loopback_begin(loop, src, NULL, NULL));
-    RT_TRY(loopback_reduce(loop, results, start, (int64_t)counts[comm->rank], dtype, reduce));
+    results.at[0] = call->dst;
+    RT_TRY(loopback_begin(loop, call->src, NULL, NULL));
+    RT_TRY(loopback_reduce(loop, results, start, (int64_t)call->receive[call->comm->rank], call->dtype, call->reduce));
     return loopback_end(loop);
 }
 
-static int loopback_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src,
-                               const size_t *send) {
-    rt_loopback *loop = loopback_of(comm);
-    unsigned char *to = (unsigned char *)dst;
-    RT_TRY(loopback_begin(loop, src, NULL, send));
-    for (int r = 0; r < comm->size; to += receive[r], r++) {
+static int exchange_all(const rt_cuda_call *call) {
+    rt_loopback *loop = loopback_of(call->comm);
+    unsigned char *to = (unsigned char *)call->dst;
+    RT_TRY(loopback_begin(loop, call->src, NULL, call->send));
+    for (int r = 0; r < call->comm->size; to += call->receive[r], r++) {
         size_t start = 0;
-        for (int before = 0; before < comm->rank; before++) start += loop->offers[r].sizes[before];
-        RT_TRY(loopback_copy(loop, to, (const unsigned char *)loop->offers[r].src + start, receive[r]));
+        for (int before = 0; before < call->comm->rank; before++) start += loop->offers[r].sizes[before];
+        RT_TRY(loopback_copy(loop, to, (const unsigned char *)loop->offers[r].src + start, call->receive[r]));
     }
     return loopback_end(loop);
 }
 
-static int loopback_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {
-    rt_loopback *loop = loopback_of(comm);
-    RT_TRY(loopback_begin(loop, data, NULL, NULL));
-    RT_TRY(loopback_copy(loop, data, loop->offers[root].src, bytes));
+static int give_all(const rt_cuda_call *call) {
+    rt_loopback *loop = loopback_of(call->comm);
+    RT_TRY(loopback_begin(loop, call->dst, NULL, NULL));
+    RT_TRY(loopback_copy(loop, call->dst, loop->offers[call->peer].src, call->count));
     return loopback_end(loop);
 }
 
 /* Only the two ends meet: the sender offers, and waits for the receiver to have read. */
-static int loopback_send(struct rt_comm *comm, const void *src, size_t, int to) {
-    rt_loopback *loop = loopback_of(comm);
-    const rt_offer mine = {src, NULL, NULL, loop->ready, loop->done};
+static int send_one(const rt_cuda_call *call) {
+    rt_loopback *loop = loopback_of(call->comm);
+    const rt_offer mine = {call->src, NULL, NULL, loop->ready, loop->done};
     cudaEvent_t done;
     RT_TRY(loopback_wait(loop, cudaEventRecord(loop->ready, loopback_stream(loop))));
-    RT_TRY(loop->host->driver->send(loop->host, &mine, sizeof mine, to));
-    RT_TRY(loop->host->driver->receive(loop->host, &done, sizeof done, to));
+    RT_TRY(loop->host->driver->send(loop->host, &mine, sizeof mine, call->peer));
+    RT_TRY(loop->host->driver->receive(loop->host, &done, sizeof done, call->peer));
     return loopback_wait(loop, cudaStreamWaitEvent(loopback_stream(loop), done, 0));
 }
 
-static int loopback_receive(struct rt_comm *comm, void *dst, size_t bytes, int from) {
-    rt_loopback *loop = loopback_of(comm);
+static int receive_one(const rt_cuda_call *call) {
+    rt_loopback *loop = loopback_of(call->comm);
     rt_offer offer;
-    RT_TRY(loop->host->driver->receive(loop->host, &offer, sizeof offer, from));
+    RT_TRY(loop->host->driver->receive(loop->host, &offer, sizeof offer, call->peer));
     RT_TRY(loopback_wait(loop, cudaStreamWaitEvent(loopback_stream(loop), offer.ready, 0)));
-    RT_TRY(loopback_copy(loop, dst, offer.src, bytes));
+    RT_TRY(loopback_copy(loop, call->dst, offer.src, call->count));
     RT_TRY(loopback_wait(loop, cudaEventRecord(loop->done, loopback_stream(loop))));
-    return loop->host->driver->send(loop->host, &loop->done, sizeof loop->done, from);
+    return loop->host->driver->send(loop->host, &loop->done, sizeof loop->done, call->peer);
+}
+
+/* The vtable: comm.h. A rank alone meets nobody: what it does may be captured. */
+
+static int loopback_call(struct rt_comm *comm, rt_cuda_call call) {
+    call.comm = comm;
+    call.rt = loopback_of(comm)->rt;
+    return comm->size == 1 ? call.perform(&call) : rt_cuda_meet(&call);
+}
+
+static int loopback_barrier(struct rt_comm *comm) {
+    return loopback_call(comm, {.perform = meet_all});
+}
+
+static int loopback_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
+                               enum rt_reduce reduce) {
+    return loopback_call(comm, {.perform = reduce_all, .dst = dst, .src = src, .count = count, .dtype = dtype, .reduce = reduce});
+}
+
+static int loopback_sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype) {
+    return loopback_call(comm, {.perform = begin_sum, .dst = data, .src = data, .count = count, .dtype = dtype, .reduce = RT_SUM});
+}
+
+static int loopback_sum_finish(struct rt_comm *comm) {
+    return loopback_call(comm, {.perform = finish_sums});
+}
+
+static int loopback_all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
+    return loopback_call(comm, {.perform = gather_all, .dst = dst, .src = src, .receive = bytes});
+}
+
+static int loopback_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
+                                   enum rt_dtype dtype, enum rt_reduce reduce) {
+    return loopback_call(
+        comm, {.perform = reduce_parts, .dst = dst, .src = src, .dtype = dtype, .reduce = reduce, .receive = counts});
+}
+
+static int loopback_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src,
+                               const size_t *send) {
+    return loopback_call(comm, {.perform = exchange_all, .dst = dst, .src = src, .receive = receive, .send = send});
+}
+
+static int loopback_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {
+    return loopback_call(comm, {.perform = give_all, .dst = data, .count = bytes, .peer = root});
+}
+
+static int loopback_send(struct rt_comm *comm, const void *src, size_t bytes, int to) {
+    return loopback_call(comm, {.perform = send_one, .src = src, .count = bytes, .peer = to});
+}
+
+static int loopback_receive(struct rt_comm *comm, void *dst, size_t bytes, int from) {
+    return loopback_call(comm, {.perform = receive_one, .dst = dst, .count = bytes, .peer = from});
 }
 
 static int loopback_split(struct rt_comm *, int, struct rt_comm **) {
@@ -243,6 +302,10 @@ static int loopback_split(struct rt_comm *, int, struct rt_comm **) {
 
 static void loopback_abort(struct rt_comm *comm) {
     loopback_of(comm)->host->driver->abort(loopback_of(comm)->host);
+}
+
+static int loopback_alive(struct rt_comm *comm) {
+    return loopback_of(comm)->host->driver->alive(loopback_of(comm)->host);
 }
 
 static void loopback_close(struct rt_comm *comm) {
@@ -257,23 +320,23 @@ static void *loopback_segment(struct rt_comm *, size_t *bytes) {
     return NULL;
 }
 
-static const struct rt_comm_driver loopback_driver = {"cuda loopback",
-                                                      loopback_barrier,
-                                                      loopback_all_reduce,
-                                                      NULL, /* sums do not begin early */
-                                                      NULL,
-                                                      NULL,
-                                                      loopback_all_gather,
-                                                      loopback_reduce_scatter,
-                                                      loopback_all_to_all,
-                                                      loopback_broadcast,
-                                                      loopback_send,
-                                                      loopback_receive,
-                                                      loopback_split,
-                                                      loopback_abort,
-                                                      loopback_close,
-                                                      loopback_segment,
-                                                      NULL};
+static const struct rt_comm_driver loopback_driver = {.name = "cuda loopback",
+                                                      .barrier = loopback_barrier,
+                                                      .all_reduce = loopback_all_reduce,
+                                                      .sum_begin = loopback_sum_begin,
+                                                      .sum_progress = loopback_alive,
+                                                      .sum_finish = loopback_sum_finish,
+                                                      .all_gather = loopback_all_gather,
+                                                      .reduce_scatter = loopback_reduce_scatter,
+                                                      .all_to_all = loopback_all_to_all,
+                                                      .broadcast = loopback_broadcast,
+                                                      .send = loopback_send,
+                                                      .receive = loopback_receive,
+                                                      .split = loopback_split,
+                                                      .abort = loopback_abort,
+                                                      .alive = loopback_alive,
+                                                      .close = loopback_close,
+                                                      .segment = loopback_segment};
 
 int rt_cuda_open_loopback(struct rt *rt, struct rt_comm *host, struct rt_comm **out) {
     if (host->size > RT_LOOPBACK_RANKS)

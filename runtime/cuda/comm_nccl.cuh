@@ -1,6 +1,6 @@
 /* Ranks that are processes with a GPU each: NCCL, which is loaded when it is needed. One communicator joins all ranks; those of
- * the mesh axes and of the units are split from it, as the plan needs them. They are made without blocking and watched: when one
- * fails, all of the process' are aborted. */
+ * the mesh axes along which something moves, and of the units where gradients are summed, are split from it unless they join all
+ * ranks too. They are made without blocking, and watched (Note [Aborts]). */
 #ifndef RT_CUDA_COMM_NCCL_CUH
 #define RT_CUDA_COMM_NCCL_CUH
 
@@ -31,21 +31,30 @@
     F(Send)                                                                                                            \
     F(Recv)
 
+struct rt_nccl_comm;
+
 struct rt_nccl {
     void *library;
 #define F(name) decltype(&nccl##name) name;
     RT_NCCL_FUNCTIONS(F)
 #undef F
     ncclComm_t world;
+    rt_nccl_comm *all; /* that were split from it */
+    bool aborted;
 };
 
 struct rt_nccl_comm {
     struct rt_comm comm;
     struct rt *rt;
-    const rt_nccl *nccl;
+    rt_nccl *nccl;
     struct rt_comm *host;
-    ncclComm_t handle;
+    ncclComm_t handle; /* the world's where it joins all ranks */
+    rt_nccl_comm *next;
 };
+
+static rt_nccl *nccl_of(struct rt *rt) {
+    return (rt_nccl *)rt_cuda_of(rt)->own->nccl;
+}
 
 static int nccl_load(struct rt *rt, rt_nccl *nccl) {
     nccl->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
@@ -58,18 +67,56 @@ static int nccl_load(struct rt *rt, rt_nccl *nccl) {
     return RT_OK;
 }
 
-/* What is under way on a communicator that does not block is done, or has failed. */
-static ncclResult_t nccl_settle(const rt_nccl *nccl, ncclComm_t handle, ncclResult_t result) {
-    while (result == ncclInProgress) {
-        const ncclResult_t asked = nccl->CommGetAsyncError(handle, &result);
-        if (asked != ncclSuccess) return asked;
-        if (result == ncclInProgress) usleep(100);
-    }
-    return result;
+/* Note [Aborts]
+ * What NCCL does on a GPU waits for the other ranks, without end if one of them fails. So whoever waits looks around: at what
+ * NCCL says of its own, and at the host's communicator, which a rank that fails marks. Then all communicators of the process are
+ * aborted, which ends what is under way on the GPU. */
+static void nccl_abort_all(rt_nccl *nccl) {
+    if (nccl->aborted) return;
+    nccl->aborted = true;
+    for (rt_nccl_comm *comm = nccl->all; comm; comm = comm->next)
+        if (comm->handle && comm->handle != nccl->world) nccl->CommAbort(comm->handle);
+    if (nccl->world) nccl->CommAbort(nccl->world);
 }
 
-static int nccl_fail_open(struct rt *rt, const rt_nccl *nccl, ncclResult_t result) {
-    return rt_fail(rt, RT_ERROR_DEVICE, "NCCL cannot join the ranks: %s", nccl->GetErrorString(result));
+static int nccl_fail(struct rt *rt, ncclResult_t result) {
+    rt_nccl *nccl = nccl_of(rt);
+    nccl_abort_all(nccl);
+    rt->comm->driver->abort(rt->comm);
+    return rt_fail(rt, RT_ERROR_DEVICE, "NCCL: %s", nccl->GetErrorString(result));
+}
+
+/* A rank has failed: then not all are alive. */
+static int nccl_check_alive(struct rt *rt) {
+    const int status = rt->comm->driver->alive(rt->comm);
+    if (!status) return RT_OK;
+    nccl_abort_all(nccl_of(rt));
+    return rt_fail_comm(rt, rt->comm, status);
+}
+
+/* Waits until what is under way on a communicator that does not block is done. */
+static int nccl_settle(struct rt *rt, ncclComm_t handle, ncclResult_t result) {
+    while (result == ncclInProgress) {
+        const ncclResult_t asked = nccl_of(rt)->CommGetAsyncError(handle, &result);
+        if (asked != ncclSuccess) return nccl_fail(rt, asked);
+        if (result != ncclInProgress) break;
+        RT_TRY(nccl_check_alive(rt));
+        usleep(RT_NAP_US);
+    }
+    return result == ncclSuccess ? RT_OK : nccl_fail(rt, result);
+}
+
+static int nccl_look_at(struct rt *rt, ncclComm_t handle) {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = nccl_of(rt)->CommGetAsyncError(handle, &state);
+    if (asked != ncclSuccess) return nccl_fail(rt, asked);
+    return state == ncclSuccess || state == ncclInProgress ? RT_OK : nccl_fail(rt, state);
+}
+
+static int nccl_watch(struct rt *rt) {
+    RT_TRY(nccl_check_alive(rt));
+    for (const rt_nccl_comm *comm = nccl_of(rt)->all; comm; comm = comm->next) RT_TRY(nccl_look_at(rt, comm->handle));
+    return RT_OK;
 }
 
 /* The communicator of all ranks; the first rank's identifier goes by way of the host's. */
@@ -80,31 +127,39 @@ static int nccl_open_world(struct rt *rt, rt_nccl *nccl) {
     if (nccl->world) return RT_OK;
     RT_TRY(nccl_load(rt, nccl));
     if (rt->rank == 0) result = nccl->GetUniqueId(&id);
-    if (result != ncclSuccess) return nccl_fail_open(rt, nccl, result);
+    if (result != ncclSuccess) return nccl_fail(rt, result);
     const int status = rt->comm->driver->broadcast(rt->comm, &id, sizeof id, 0);
     if (status) return rt_fail_comm(rt, rt->comm, status);
     config.blocking = 0;
-    result = nccl->CommInitRankConfig(&nccl->world, rt->world, id, rt->rank, &config);
-    result = nccl_settle(nccl, nccl->world, result);
-    return result == ncclSuccess ? RT_OK : nccl_fail_open(rt, nccl, result);
+    rt_cuda_of(rt)->own->watch = nccl_watch;
+    return nccl_settle(rt, nccl->world, nccl->CommInitRankConfig(&nccl->world, rt->world, id, rt->rank, &config));
 }
 
 /* The vtable: comm.h. */
 
-static rt_nccl_comm *nccl_of(struct rt_comm *comm) {
+static rt_nccl_comm *nccl_comm_of(struct rt_comm *comm) {
     return (rt_nccl_comm *)comm;
 }
 
 static cudaStream_t nccl_stream(struct rt_comm *comm) {
-    return rt_cuda_of(nccl_of(comm)->rt)->stream;
+    return rt_cuda_of(nccl_comm_of(comm)->rt)->stream;
 }
 
+/* A call may return before it has put its work on the stream. */
 static int nccl_check(struct rt_comm *comm, ncclResult_t result) {
-    const rt_nccl *nccl = nccl_of(comm)->nccl;
-    result = nccl_settle(nccl, nccl_of(comm)->handle, result);
-    if (result == ncclSuccess) return RT_OK;
-    snprintf(comm->why, sizeof comm->why, "NCCL: %s", nccl->GetErrorString(result));
-    return RT_ERROR_SYSTEM;
+    const int status = nccl_settle(nccl_comm_of(comm)->rt, nccl_comm_of(comm)->handle, result);
+    if (status) snprintf(comm->why, sizeof comm->why, "%s", rt_error(nccl_comm_of(comm)->rt));
+    return status;
+}
+
+/* Of several calls that are one: the first that was refused. Until the group ends none of them is under way. */
+static void nccl_also(ncclResult_t *first, ncclResult_t result) {
+    if (*first == ncclSuccess && result != ncclInProgress) *first = result;
+}
+
+static int nccl_end_group(struct rt_comm *comm, ncclResult_t called) {
+    const ncclResult_t ended = nccl_comm_of(comm)->nccl->GroupEnd();
+    return nccl_check(comm, called == ncclSuccess ? ended : called);
 }
 
 /* How NCCL calls a type, and what stands for a sum of it; bool is "or". */
@@ -130,15 +185,29 @@ static ncclRedOp_t nccl_op(enum rt_dtype dtype, enum rt_reduce reduce) {
 }
 
 static int nccl_barrier(struct rt_comm *comm) {
-    return nccl_of(comm)->host->driver->barrier(nccl_of(comm)->host);
+    return nccl_comm_of(comm)->host->driver->barrier(nccl_comm_of(comm)->host);
+}
+
+static int nccl_reduce_all(const rt_cuda_call *call) {
+    rt_nccl_comm *own = nccl_comm_of(call->comm);
+    return nccl_check(call->comm, own->nccl->AllReduce(call->src, call->dst, call->count, nccl_types[call->dtype].type,
+                                                       nccl_op(call->dtype, call->reduce), own->handle,
+                                                       nccl_stream(call->comm)));
 }
 
 static int nccl_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
                            enum rt_reduce reduce) {
-    if (!nccl_types[dtype].known) return nccl_refuse(comm, dtype);
-    return nccl_check(comm, nccl_of(comm)->nccl->AllReduce(src, dst, count, nccl_types[dtype].type,
-                                                           nccl_op(dtype, reduce), nccl_of(comm)->handle,
-                                                           nccl_stream(comm)));
+    const rt_cuda_call call = {.rt = nccl_comm_of(comm)->rt, .comm = comm, .dst = dst, .src = src, .count = count, .dtype = dtype, .reduce = reduce};
+    return nccl_types[dtype].known ? nccl_reduce_all(&call) : nccl_refuse(comm, dtype);
+}
+
+static int nccl_sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype) {
+    const rt_cuda_call call = {.rt = nccl_comm_of(comm)->rt, .comm = comm, .dst = data, .src = data, .count = count, .dtype = dtype, .reduce = RT_SUM};
+    return nccl_types[dtype].known ? rt_cuda_beside(&call, nccl_reduce_all) : nccl_refuse(comm, dtype);
+}
+
+static int nccl_sum_finish(struct rt_comm *comm) {
+    return rt_cuda_join(nccl_comm_of(comm)->rt);
 }
 
 static bool all_equal(const size_t *sizes, int n) {
@@ -148,59 +217,59 @@ static bool all_equal(const size_t *sizes, int n) {
 }
 
 static int nccl_all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
-    const rt_nccl *nccl = nccl_of(comm)->nccl;
-    ncclComm_t handle = nccl_of(comm)->handle;
+    const rt_nccl *nccl = nccl_comm_of(comm)->nccl;
+    ncclComm_t handle = nccl_comm_of(comm)->handle;
     unsigned char *to = (unsigned char *)dst;
     if (all_equal(bytes, comm->size))
         return nccl_check(comm, nccl->AllGather(src, dst, bytes[0], ncclInt8, handle, nccl_stream(comm)));
-    nccl->GroupStart();
+    ncclResult_t called = nccl->GroupStart();
     for (int r = 0; r < comm->size; to += bytes[r], r++)
-        nccl->Broadcast(src, to, bytes[r], ncclInt8, r, handle, nccl_stream(comm));
-    return nccl_check(comm, nccl->GroupEnd());
+        nccl_also(&called, nccl->Broadcast(src, to, bytes[r], ncclInt8, r, handle, nccl_stream(comm)));
+    return nccl_end_group(comm, called);
 }
 
 static int nccl_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
                                enum rt_dtype dtype, enum rt_reduce reduce) {
-    const rt_nccl *nccl = nccl_of(comm)->nccl;
-    ncclComm_t handle = nccl_of(comm)->handle;
+    const rt_nccl *nccl = nccl_comm_of(comm)->nccl;
+    ncclComm_t handle = nccl_comm_of(comm)->handle;
     const ncclDataType_t type = nccl_types[dtype].type;
     const ncclRedOp_t op = nccl_op(dtype, reduce);
     const unsigned char *from = (const unsigned char *)src;
     if (!nccl_types[dtype].known) return nccl_refuse(comm, dtype);
     if (all_equal(counts, comm->size))
         return nccl_check(comm, nccl->ReduceScatter(src, dst, counts[0], type, op, handle, nccl_stream(comm)));
-    nccl->GroupStart();
+    ncclResult_t called = nccl->GroupStart();
     for (int r = 0; r < comm->size; from += counts[r] * rt_dtype_bytes(dtype), r++)
-        nccl->Reduce(from, dst, counts[r], type, op, r, handle, nccl_stream(comm));
-    return nccl_check(comm, nccl->GroupEnd());
+        nccl_also(&called, nccl->Reduce(from, dst, counts[r], type, op, r, handle, nccl_stream(comm)));
+    return nccl_end_group(comm, called);
 }
 
 static int nccl_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src, const size_t *send) {
-    const rt_nccl *nccl = nccl_of(comm)->nccl;
-    ncclComm_t handle = nccl_of(comm)->handle;
+    const rt_nccl *nccl = nccl_comm_of(comm)->nccl;
+    ncclComm_t handle = nccl_comm_of(comm)->handle;
     const unsigned char *from = (const unsigned char *)src;
     unsigned char *to = (unsigned char *)dst;
-    nccl->GroupStart();
+    ncclResult_t called = nccl->GroupStart();
     for (int r = 0; r < comm->size; from += send[r], to += receive[r], r++) {
-        if (send[r]) nccl->Send(from, send[r], ncclInt8, r, handle, nccl_stream(comm));
-        if (receive[r]) nccl->Recv(to, receive[r], ncclInt8, r, handle, nccl_stream(comm));
+        if (send[r]) nccl_also(&called, nccl->Send(from, send[r], ncclInt8, r, handle, nccl_stream(comm)));
+        if (receive[r]) nccl_also(&called, nccl->Recv(to, receive[r], ncclInt8, r, handle, nccl_stream(comm)));
     }
-    return nccl_check(comm, nccl->GroupEnd());
+    return nccl_end_group(comm, called);
 }
 
 static int nccl_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {
-    return nccl_check(comm, nccl_of(comm)->nccl->Broadcast(data, data, bytes, ncclInt8, root, nccl_of(comm)->handle,
+    return nccl_check(comm, nccl_comm_of(comm)->nccl->Broadcast(data, data, bytes, ncclInt8, root, nccl_comm_of(comm)->handle,
                                                            nccl_stream(comm)));
 }
 
 static int nccl_send(struct rt_comm *comm, const void *src, size_t bytes, int to) {
     return nccl_check(comm,
-                      nccl_of(comm)->nccl->Send(src, bytes, ncclInt8, to, nccl_of(comm)->handle, nccl_stream(comm)));
+                      nccl_comm_of(comm)->nccl->Send(src, bytes, ncclInt8, to, nccl_comm_of(comm)->handle, nccl_stream(comm)));
 }
 
 static int nccl_receive(struct rt_comm *comm, void *dst, size_t bytes, int from) {
     return nccl_check(comm,
-                      nccl_of(comm)->nccl->Recv(dst, bytes, ncclInt8, from, nccl_of(comm)->handle, nccl_stream(comm)));
+                      nccl_comm_of(comm)->nccl->Recv(dst, bytes, ncclInt8, from, nccl_comm_of(comm)->handle, nccl_stream(comm)));
 }
 
 static int nccl_split(struct rt_comm *, int, struct rt_comm **) {
@@ -208,14 +277,28 @@ static int nccl_split(struct rt_comm *, int, struct rt_comm **) {
 }
 
 static void nccl_abort(struct rt_comm *comm) {
-    nccl_of(comm)->nccl->CommAbort(nccl_of(comm)->handle);
-    nccl_of(comm)->handle = NULL;
-    nccl_of(comm)->host->driver->abort(nccl_of(comm)->host);
+    nccl_abort_all(nccl_comm_of(comm)->nccl);
+    nccl_comm_of(comm)->host->driver->abort(nccl_comm_of(comm)->host);
+}
+
+static int nccl_alive(struct rt_comm *comm) {
+    return nccl_comm_of(comm)->host->driver->alive(nccl_comm_of(comm)->host);
+}
+
+/* All ranks of it come here, or some have failed. */
+static void nccl_finalize(struct rt *rt, ncclComm_t handle) {
+    rt_nccl *nccl = nccl_of(rt);
+    if (!handle || nccl->aborted || nccl_check_alive(rt) || nccl_settle(rt, handle, nccl->CommFinalize(handle))) return;
+    nccl->CommDestroy(handle);
 }
 
 static void nccl_close(struct rt_comm *comm) {
-    if (nccl_of(comm)->handle) nccl_of(comm)->nccl->CommDestroy(nccl_of(comm)->handle);
-    free(comm);
+    rt_nccl_comm *own = nccl_comm_of(comm), **at = &own->nccl->all;
+    rt_cuda_forget_phases(own->rt); /* NCCL waits until no graph is left that it has a part in */
+    if (own->handle != own->nccl->world) nccl_finalize(own->rt, own->handle);
+    while (*at != own) at = &(*at)->next;
+    *at = own->next;
+    free(own);
 }
 
 static void *nccl_segment(struct rt_comm *, size_t *bytes) {
@@ -223,26 +306,34 @@ static void *nccl_segment(struct rt_comm *, size_t *bytes) {
     return NULL;
 }
 
-static const struct rt_comm_driver nccl_driver = {"nccl",
-                                                  nccl_barrier,
-                                                  nccl_all_reduce,
-                                                  NULL, /* sums do not begin early */
-                                                  NULL,
-                                                  NULL,
-                                                  nccl_all_gather,
-                                                  nccl_reduce_scatter,
-                                                  nccl_all_to_all,
-                                                  nccl_broadcast,
-                                                  nccl_send,
-                                                  nccl_receive,
-                                                  nccl_split,
-                                                  nccl_abort,
-                                                  nccl_close,
-                                                  nccl_segment,
-                                                  NULL};
+static const struct rt_comm_driver nccl_driver = {.name = "nccl",
+                                                  .barrier = nccl_barrier,
+                                                  .all_reduce = nccl_all_reduce,
+                                                  .sum_begin = nccl_sum_begin,
+                                                  .sum_progress = nccl_alive,
+                                                  .sum_finish = nccl_sum_finish,
+                                                  .all_gather = nccl_all_gather,
+                                                  .reduce_scatter = nccl_reduce_scatter,
+                                                  .all_to_all = nccl_all_to_all,
+                                                  .broadcast = nccl_broadcast,
+                                                  .send = nccl_send,
+                                                  .receive = nccl_receive,
+                                                  .split = nccl_split,
+                                                  .abort = nccl_abort,
+                                                  .alive = nccl_alive,
+                                                  .close = nccl_close,
+                                                  .segment = nccl_segment};
+
+/* The new communicator's handle is there once the world has settled; then it settles itself. */
+static int nccl_split_world(struct rt *rt, rt_nccl_comm *made, int color) {
+    rt_nccl *nccl = made->nccl;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    RT_TRY(nccl_settle(rt, nccl->world, nccl->CommSplit(nccl->world, color, rt->rank, &made->handle, &config)));
+    return nccl_settle(rt, made->handle, ncclInProgress);
+}
 
 static int nccl_open(struct rt *rt, rt_nccl *nccl, struct rt_comm *host, int color, struct rt_comm **out) {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     RT_TRY(nccl_open_world(rt, nccl));
     rt_nccl_comm *made = (rt_nccl_comm *)calloc(1, sizeof *made);
     if (!made) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
@@ -252,12 +343,12 @@ static int nccl_open(struct rt *rt, rt_nccl *nccl, struct rt_comm *host, int col
     made->rt = rt;
     made->nccl = nccl;
     made->host = host;
+    made->next = nccl->all;
+    nccl->all = made;
     *out = &made->comm;
-    config.blocking = 0;
-    ncclResult_t result = nccl->CommSplit(nccl->world, color, rt->rank, &made->handle, &config);
-    result = nccl_settle(nccl, nccl->world, result);
-    if (result == ncclSuccess) result = nccl_settle(nccl, made->handle, ncclInProgress);
-    return result == ncclSuccess ? RT_OK : nccl_fail_open(rt, nccl, result);
+    if (host->size < rt->world) return nccl_split_world(rt, made, color);
+    made->handle = nccl->world;
+    return RT_OK;
 }
 
 int rt_cuda_open_nccl(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out) {
@@ -268,9 +359,10 @@ int rt_cuda_open_nccl(struct rt *rt, struct rt_comm *host, int color, struct rt_
 }
 
 void rt_cuda_close_nccl(struct rt *rt) {
-    rt_nccl *nccl = (rt_nccl *)rt_cuda_of(rt)->own->nccl;
+    rt_nccl *nccl = nccl_of(rt);
     if (!nccl) return;
-    if (nccl->world) nccl->CommDestroy(nccl->world);
+    rt_cuda_of(rt)->own->watch = NULL;
+    nccl_finalize(rt, nccl->world);
     if (nccl->library) dlclose(nccl->library);
     free(nccl);
 }

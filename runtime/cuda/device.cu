@@ -3,13 +3,18 @@
  *
  * Note [Graphs]
  * A phase is captured when it is executed for the first time, and replayed from then on: its launches are always the same, on
- * the same addresses. What differs from step to step is data: inputs and controls are copied to their places before it. Where
- * units train together, which gradients are summed differs too (runtime/sums.c): those phases are launched each time. */
+ * the same addresses. What differs from step to step is data: inputs and controls are copied to their places before it. Which sums
+ * begin early (Note [Buckets] in runtime/sums.c) has a few variants, each of which is captured.
+ *
+ * Where ranks are threads, the host takes part in what they communicate. Then a phase is a graph up to each such call, and the
+ * calls are kept too and made again in between. */
 #include "device.cuh"
 
 #include "comm_loopback.cuh"
 #include "comm_nccl.cuh"
 #include "library.cuh"
+
+#include <sys/random.h>
 
 static rt_cuda_private *own_of(struct rt *rt) {
     return rt_cuda_of(rt)->own;
@@ -17,9 +22,16 @@ static rt_cuda_private *own_of(struct rt *rt) {
 
 /* Opening */
 
+/* Of this process: ranks in containers may all have the same process number. */
+static int64_t make_number(void) {
+    int64_t number;
+    return getrandom(&number, sizeof number, 0) == sizeof number ? number : (int64_t)getpid();
+}
+
 /* Ranks of one process share its memory. */
 static int ask_threads(struct rt *rt, struct rt_comm *host, bool *threads) {
-    int64_t least, most, mine = (int64_t)getpid();
+    static const int64_t mine = make_number();
+    int64_t least, most;
     int status = host->driver->all_reduce(host, &least, &mine, 1, RT_I64, RT_MIN);
     if (!status) status = host->driver->all_reduce(host, &most, &mine, 1, RT_I64, RT_MAX);
     if (status) return rt_fail_comm(rt, host, status);
@@ -60,12 +72,33 @@ static int open_device(struct rt *rt) {
     return open_gpu(rt);
 }
 
+static void free_pieces(rt_cuda_graph *graph) {
+    for (rt_cuda_piece *piece = graph->first, *next; piece; piece = next) {
+        next = piece->next;
+        if (piece->exec) cudaGraphExecDestroy(piece->exec);
+        free((void *)piece->call.send);
+        free((void *)piece->call.receive);
+        free(piece);
+    }
+    graph->first = NULL;
+}
+
+void rt_cuda_forget_phases(struct rt *rt) {
+    for (int i = 0; i < RT_GRAPHS; i++) free_pieces(&own_of(rt)->graphs[i]);
+}
+
+static void close_side(rt_cuda_private *own) {
+    if (own->side) cudaStreamDestroy(own->side);
+    if (own->forked) cudaEventDestroy(own->forked);
+    if (own->joined) cudaEventDestroy(own->joined);
+}
+
 static void close_device(struct rt *rt) {
     rt_cuda *cuda = rt_cuda_of(rt);
     if (cuda && cuda->own) {
-        for (int i = 0; i < RT_PHASES; i++)
-            if (cuda->own->graphs[i].exec) cudaGraphExecDestroy(cuda->own->graphs[i].exec);
+        rt_cuda_forget_phases(rt);
         rt_cuda_close_nccl(rt);
+        close_side(cuda->own);
         rt_cuda_close_library(rt);
         cudaFreeHost(cuda->own->mailbox);
         cudaFreeHost(cuda->fault);
@@ -97,10 +130,24 @@ static int put(struct rt *rt, void *dst, const void *src, size_t bytes) {
     return RT_OK;
 }
 
+/* As cudaStreamSynchronize, but that what fails between ranks ends the wait. */
+static int wait_watching(struct rt *rt) {
+    for (int turn = 0;; turn++) {
+        const cudaError_t state = cudaStreamQuery(rt_cuda_of(rt)->stream);
+        if (state == cudaSuccess) return RT_OK;
+        if (state != cudaErrorNotReady) return rt_fail_cuda(rt, state, "the step failed");
+        if (turn % RT_LOOKS == RT_LOOKS - 1) RT_TRY(own_of(rt)->watch(rt));
+        if (turn >= RT_SPINS) usleep(RT_NAP_US);
+    }
+}
+
 /* The stream has done all it was given. */
 static int drain(struct rt *rt) {
     rt_cuda_private *own = own_of(rt);
-    RT_CUDA_TRY(rt, cudaStreamSynchronize(rt_cuda_of(rt)->stream));
+    if (own->watch)
+        RT_TRY(wait_watching(rt));
+    else
+        RT_CUDA_TRY(rt, cudaStreamSynchronize(rt_cuda_of(rt)->stream));
     for (int i = 0; i < own->nmail; i++) memcpy(own->mail[i].to, &own->mailbox[i], own->mail[i].bytes);
     own->nmail = 0;
     return RT_OK;
@@ -121,6 +168,22 @@ static int get(struct rt *rt, void *dst, const void *src, size_t bytes) {
 static int zero(struct rt *rt, void *memory, size_t bytes) {
     RT_CUDA_TRY(rt, cudaMemsetAsync(memory, 0, bytes, rt_cuda_of(rt)->stream));
     return RT_OK;
+}
+
+template <class T>
+static int copy_units_where(struct rt *rt, void *dst, const void *src, size_t bytes, const double *control) {
+    T *const to = (T *)dst;
+    const T *const from = (const T *)src;
+    return rt_points(rt, (int64_t)(bytes / sizeof(T)),
+                     [=] __device__(int64_t i) { to[i] = *control > 0 ? from[i] : (T)0; });
+}
+
+/* Decided where it runs: the controls of a step are in the GPU's memory before it. */
+static int copy_where(struct rt *rt, void *dst, const void *src, size_t bytes, enum rt_control control) {
+    const double *at = (const double *)(rt->arena[RT_ACTIVATIONS] + rt->kind->controls) + control;
+    const bool words = ((uintptr_t)dst | (uintptr_t)src | bytes) % sizeof(uint32_t) == 0;
+    return words ? copy_units_where<uint32_t>(rt, dst, src, bytes, at)
+                 : copy_units_where<unsigned char>(rt, dst, src, bytes, at);
 }
 
 /* Rows in units of T, which divides all their numbers. */
@@ -159,44 +222,132 @@ static int copy_rows(struct rt *rt, const struct rt_copies *rows) {
 static int connect(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out) {
     bool threads = false;
     RT_TRY(ask_threads(rt, host, &threads));
-    if (threads && host->size > 1) own_of(rt)->meets_host = true;
     return threads ? rt_cuda_open_loopback(rt, host, out) : rt_cuda_open_nccl(rt, host, color, out);
+}
+
+/* Beside */
+
+static int open_side(struct rt *rt) {
+    rt_cuda_private *own = own_of(rt);
+    int least = 0, greatest = 0;
+    if (own->side) return RT_OK;
+    RT_CUDA_TRY(rt, cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    RT_CUDA_TRY(rt, cudaEventCreateWithFlags(&own->forked, cudaEventDisableTiming));
+    RT_CUDA_TRY(rt, cudaEventCreateWithFlags(&own->joined, cudaEventDisableTiming));
+    RT_CUDA_TRY(rt, cudaStreamCreateWithPriority(&own->side, cudaStreamNonBlocking, greatest));
+    return RT_OK;
+}
+
+static int fork(struct rt *rt) {
+    rt_cuda_private *own = own_of(rt);
+    RT_TRY(open_side(rt));
+    RT_CUDA_TRY(rt, cudaEventRecord(own->forked, rt_cuda_of(rt)->stream));
+    RT_CUDA_TRY(rt, cudaStreamWaitEvent(own->side, own->forked, 0));
+    own->beside = true;
+    return RT_OK;
+}
+
+int rt_cuda_beside(const rt_cuda_call *call, int (*perform)(const rt_cuda_call *call)) {
+    rt_cuda *cuda = rt_cuda_of(call->rt);
+    RT_TRY(fork(call->rt));
+    const cudaStream_t stream = cuda->stream;
+    cuda->stream = cuda->own->side;
+    const int status = perform(call);
+    cuda->stream = stream;
+    return status;
+}
+
+int rt_cuda_join(struct rt *rt) {
+    rt_cuda_private *own = own_of(rt);
+    if (!own->beside) return RT_OK;
+    own->beside = false;
+    RT_CUDA_TRY(rt, cudaEventRecord(own->joined, own->side));
+    RT_CUDA_TRY(rt, cudaStreamWaitEvent(rt_cuda_of(rt)->stream, own->joined, 0));
+    return RT_OK;
+}
+
+/* Pieces */
+
+static int begin_piece(struct rt *rt) {
+    rt_cuda_of(rt)->error = cudaSuccess;
+    RT_CUDA_TRY(rt, cudaStreamBeginCapture(rt_cuda_of(rt)->stream, cudaStreamCaptureModeRelaxed));
+    return RT_OK;
+}
+
+/* What has been captured becomes a piece, which is launched. */
+static int launch_piece(struct rt *rt, rt_cuda_piece *piece, cudaGraph_t made) {
+    const cudaError_t launched = rt_cuda_of(rt)->error, error = cudaGraphInstantiate(&piece->exec, made, 0);
+    cudaGraphDestroy(made);
+    if (launched != cudaSuccess) return rt_fail_cuda(rt, launched, "a kernel could not be launched");
+    if (error != cudaSuccess) return rt_fail_cuda(rt, error, "a phase's graph could not be made");
+    RT_CUDA_TRY(rt, cudaGraphLaunch(piece->exec, rt_cuda_of(rt)->stream));
+    return RT_OK;
+}
+
+static int end_piece(struct rt *rt, rt_cuda_piece **out) {
+    rt_cuda_piece *piece = *out = (rt_cuda_piece *)calloc(1, sizeof *piece);
+    cudaGraph_t made = NULL;
+    const cudaError_t error = cudaStreamEndCapture(rt_cuda_of(rt)->stream, &made);
+    if (!piece) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
+    own_of(rt)->next = &piece->next;
+    if (error != cudaSuccess) return rt_fail_cuda(rt, error, "a phase could not be captured");
+    return launch_piece(rt, piece, made);
+}
+
+static int copy_sizes(struct rt *rt, const size_t **sizes, int n) {
+    if (!*sizes) return RT_OK;
+    size_t *copy = (size_t *)malloc((size_t)n * sizeof *copy);
+    if (copy) memcpy(copy, *sizes, (size_t)n * sizeof *copy);
+    *sizes = copy;
+    return copy ? RT_OK : rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
+}
+
+int rt_cuda_meet(const rt_cuda_call *call) {
+    struct rt *rt = call->rt;
+    rt_cuda_piece **next = own_of(rt)->next;
+    if (!next) return call->perform(call);
+    RT_TRY(end_piece(rt, next));
+    rt_cuda_call *kept = &(*next)->call;
+    *kept = *call;
+    RT_TRY(copy_sizes(rt, &kept->receive, call->comm->size));
+    RT_TRY(copy_sizes(rt, &kept->send, call->comm->size));
+    RT_TRY(call->perform(call));
+    return begin_piece(rt);
 }
 
 /* Phases */
 
-/* Makes the launches of a phase. */
-static int launch_phase(struct rt *rt, int (*phase)(struct rt *rt)) {
-    rt_cuda *cuda = rt_cuda_of(rt);
-    cuda->error = cudaSuccess;
-    const int status = phase(rt);
-    if (status || cuda->error == cudaSuccess) return status;
-    return rt_fail_cuda(rt, cuda->error, "a kernel could not be launched");
+/* Executes a phase, and keeps its pieces. */
+static int capture(struct rt *rt, rt_cuda_graph *graph, int (*phase)(struct rt *rt)) {
+    own_of(rt)->next = &graph->first;
+    int status = begin_piece(rt);
+    if (!status) status = phase(rt);
+    if (!status) status = rt_end_sums(rt);
+    const int ended = end_piece(rt, own_of(rt)->next); /* of a phase that failed, too */
+    own_of(rt)->next = NULL;
+    if (!status) status = ended;
+    if (status) {
+        free_pieces(graph);
+        return status;
+    }
+    graph->phase = phase;
+    graph->sums = rt_sums_variant(rt);
+    return RT_OK;
 }
 
-static int capture(struct rt *rt, rt_cuda_graph *graph, int (*phase)(struct rt *rt)) {
-    cudaStream_t stream = rt_cuda_of(rt)->stream;
-    cudaGraph_t made = NULL;
-    RT_CUDA_TRY(rt, cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-    const int status = launch_phase(rt, phase);
-    const cudaError_t error = cudaStreamEndCapture(stream, &made);
-    if (status) return status;
-    if (error != cudaSuccess) return rt_fail_cuda(rt, error, "a phase could not be captured");
-    graph->phase = phase;
-    const cudaError_t instantiated = cudaGraphInstantiate(&graph->exec, made, 0);
-    cudaGraphDestroy(made);
-    return instantiated == cudaSuccess ? RT_OK : rt_fail_cuda(rt, instantiated, "a phase's graph could not be made");
+static int replay(struct rt *rt, const rt_cuda_graph *graph) {
+    for (const rt_cuda_piece *piece = graph->first; piece; piece = piece->next) {
+        RT_CUDA_TRY(rt, cudaGraphLaunch(piece->exec, rt_cuda_of(rt)->stream));
+        if (piece->call.perform) RT_TRY(piece->call.perform(&piece->call));
+    }
+    return RT_OK;
 }
 
 static int run(struct rt *rt, int (*phase)(struct rt *rt)) {
     rt_cuda_graph *graph = own_of(rt)->graphs;
     RT_CUDA_TRY(rt, cudaSetDevice(own_of(rt)->number));
-    const bool varies = rt->program->training && rt->world > rt->program->plan_ngpus;
-    if (own_of(rt)->meets_host || varies) return launch_phase(rt, phase);
-    while (graph->exec && graph->phase != phase) graph++;
-    if (!graph->exec) RT_TRY(capture(rt, graph, phase));
-    RT_CUDA_TRY(rt, cudaGraphLaunch(graph->exec, rt_cuda_of(rt)->stream));
-    return RT_OK;
+    while (graph->phase && (graph->phase != phase || graph->sums != rt_sums_variant(rt))) graph++;
+    return graph->phase ? replay(rt, graph) : capture(rt, graph, phase);
 }
 
 static int report_fault(struct rt *rt) {
@@ -217,16 +368,17 @@ static int finish(struct rt *rt) {
     return report_fault(rt);
 }
 
-extern "C" const struct rt_device rt_cuda_device = {"cuda",
-                                                    true,
-                                                    open_device,
-                                                    close_device,
-                                                    allocate,
-                                                    release,
-                                                    put,
-                                                    get,
-                                                    zero,
-                                                    copy_rows,
-                                                    connect,
-                                                    run,
-                                                    finish};
+extern "C" const struct rt_device rt_cuda_device = {.name = "cuda",
+                                                    .remote = true,
+                                                    .open = open_device,
+                                                    .close = close_device,
+                                                    .allocate = allocate,
+                                                    .release = release,
+                                                    .put = put,
+                                                    .get = get,
+                                                    .zero = zero,
+                                                    .copy_where = copy_where,
+                                                    .copy = copy_rows,
+                                                    .connect = connect,
+                                                    .run = run,
+                                                    .finish = finish};

@@ -3,8 +3,7 @@
  *
  * The memory of the device is the process'. A launch runs its blocks one after the other; the threads of a block are
  * coroutines of the calling thread, which __syncthreads lets run on in turn, once forwards and once backwards: what depends on
- * an order that a GPU does not promise shows. Streams do at once what they are told; while one is captured, what it is told is
- * kept, and done at each launch of the graph. */
+ * an order that a GPU does not promise shows. Streams are in streams.h. */
 #ifndef TESTS_CUDA_RUNTIME_H
 #define TESTS_CUDA_RUNTIME_H
 
@@ -17,6 +16,8 @@
 #include <cstring>
 #include <functional>
 #include <vector>
+
+#include "streams.h"
 
 #define __global__
 #define __device__
@@ -36,9 +37,10 @@ struct dim3 {
 
 inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation };
+enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation, cudaErrorNotReady, cudaErrorStreamCaptureInvalidated };
 inline const char *cudaGetErrorString(cudaError_t error) {
-    return error == cudaSuccess ? "no error" : error == cudaErrorInvalidValue ? "invalid value" : "out of memory";
+    static const char *const texts[] = {"no error", "invalid value", "out of memory", "not ready", "capture not permitted"};
+    return texts[error];
 }
 inline cudaError_t cudaGetLastError() {
     return cudaSuccess;
@@ -109,21 +111,8 @@ inline void run_grid(dim3 grid, dim3 threads, const std::function<void()> &body)
     }
 }
 
-/* --- Streams --- */
-
-struct graph {
-    std::vector<std::function<void()>> steps;
-};
-struct stream {
-    graph *captured = nullptr;
-};
-struct event {};
-
-inline cudaError_t submit(stream *to, std::function<void()> step) {
-    if (to->captured)
-        to->captured->steps.push_back(std::move(step));
-    else
-        step();
+inline cudaError_t submit(stream *to, std::function<void()> work) {
+    to->submit([work] { return work(), true; });
     return cudaSuccess;
 }
 
@@ -163,7 +152,8 @@ enum { cudaHostAllocDefault, cudaHostAllocMapped, cudaStreamNonBlocking, cudaEve
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
 
 inline cudaError_t cudaGetDeviceCount(int *count) {
-    *count = 1;
+    const char *said = getenv("HOST_GPUS");
+    *count = said ? atoi(said) : 1;
     return cudaSuccess;
 }
 inline cudaError_t cudaSetDevice(int) {
@@ -183,6 +173,7 @@ inline cudaError_t cudaMalloc(void **out, size_t bytes) {
 inline cudaError_t cudaFree(void *memory) {
     size_t bytes;
     if (!memory) return cudaSuccess;
+    host::run_all(); /* it waits for the device */
     memcpy(&bytes, (char *)memory - BEFORE, sizeof bytes);
     for (size_t i = 0; i < GUARD; i++)
         if (((char *)memory)[bytes + i] != 0x5A) {
@@ -198,25 +189,44 @@ inline cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned) {
 inline cudaError_t cudaFreeHost(void *memory) {
     return cudaFree(memory);
 }
-inline cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-    return host::submit(stream, [=] { memcpy(dst, src, bytes); });
+/* What is copied to the device is read at once, as the toolkit does with memory that is not pinned; the other way late. */
+inline cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+    if (kind != cudaMemcpyHostToDevice) return host::submit(stream, [=] { memcpy(dst, src, bytes); });
+    if (stream->captured) return cudaErrorStreamCaptureInvalidated;
+    const auto kept = std::make_shared<std::vector<char>>((const char *)src, (const char *)src + bytes);
+    return host::submit(stream, [=] { memcpy(dst, kept->data(), bytes); });
 }
 inline cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {
     return host::submit(stream, [=] { memset(memory, value, bytes); });
 }
 
-inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned) {
-    *out = new host::stream;
+/* --- Streams --- */
+
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+    *least = 0, *greatest = -5;
     return cudaSuccess;
 }
+inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned, int priority) {
+    *out = new host::stream(priority < 0);
+    return cudaSuccess;
+}
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
+    return cudaStreamCreateWithPriority(out, flags, 0);
+}
 inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    host::run_all();
     delete stream;
     return cudaSuccess;
 }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    return stream->captured ? cudaErrorInvalidValue : cudaSuccess;
+inline cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    if (stream->captured) return cudaErrorStreamCaptureInvalidated;
+    if (host::idle(stream)) return cudaSuccess;
+    sched_yield(); /* to the processes that it may need */
+    return cudaErrorNotReady;
 }
-inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    if (stream->captured) return cudaErrorStreamCaptureInvalidated;
+    while (!host::idle(stream)) sched_yield();
     return cudaSuccess;
 }
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned) {
@@ -227,22 +237,26 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
     delete event;
     return cudaSuccess;
 }
-inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
+inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    host::record(event, stream);
     return cudaSuccess;
+}
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    return host::wait(stream, event) ? cudaSuccess : cudaErrorStreamCaptureInvalidated;
 }
 
 inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-    stream->captured = new host::graph;
+    if (stream->captured) return cudaErrorStreamCaptureInvalidated;
+    host::begin_capture(stream);
     return cudaSuccess;
 }
 inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out) {
-    *out = stream->captured;
-    stream->captured = nullptr;
-    return cudaSuccess;
+    *out = stream->captured ? host::end_capture(stream) : nullptr;
+    return *out ? cudaSuccess : cudaErrorStreamCaptureInvalidated;
 }
 inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long) {
-    *out = new host::graph(*graph);
-    return cudaSuccess;
+    *out = graph ? new host::graph(*graph) : nullptr;
+    return graph ? cudaSuccess : cudaErrorInvalidValue;
 }
 inline cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
     delete graph;
@@ -252,8 +266,9 @@ inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
     delete graph;
     return cudaSuccess;
 }
-inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t) {
-    for (const std::function<void()> &step : graph->steps) step();
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+    if (stream->captured) return cudaErrorStreamCaptureInvalidated;
+    host::launch(*graph, stream);
     return cudaSuccess;
 }
 

@@ -1,0 +1,1 @@
+/* nccl.h asks for it, and uses nothing of it. */

@@ -1,0 +1,200 @@
+#!/usr/bin/python3
+"""Ranks that are processes with a GPU each, where neither there need be: the runtime's calls of NCCL go to host/nccl.cpp, which
+refuses what NCCL would refuse, and its streams, events and graphs to host/streams.h, which does everything as late as it may.
+
+    nccl.py --rankc RANKC --include DIR [CASE...]
+
+What processes compute equals, bit for bit, what ranks computed that are threads and read each other's memory, with streams that are
+late and with a side stream that is early. What is called is counted: communicators only where the plan needs them, sums beside
+computation, everything captured. Then one rank fails, or NCCL does, and the job ends, saying so once. Exit status 77 where
+there is no nccl.h."""
+import argparse
+import collections
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TESTS = os.path.dirname(HERE)
+GPT2 = [os.path.join(TESTS, "models", "gpt2", "model.onnx"), "--dim", "batch=2", "--dim", "seq=11"]
+SGD = ["--optimizer", "sgd:lr=0.1"]
+
+
+class Wrong(Exception):
+    pass
+
+
+class Bench:
+    def __init__(self, args, work):
+        self.args, self.work = args, work
+        self.env = {**os.environ, "NVCC": os.path.join(HERE, "host", "nvcc"),
+                    "NVCCFLAGS": "-O0", "HOST_GPUS": "64", "LD_LIBRARY_PATH": work}
+
+    def call(self, *command, status=0, env=None):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**self.env, **(env or {})})
+        if done.returncode != status:
+            raise Wrong(f"exit {done.returncode}, not {status}: {' '.join(command)}\n{done.stderr.strip()[-2000:]}")
+        return done
+
+    def build_library(self):
+        self.call(os.environ.get("CXX", "g++"), "-std=c++20", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror",
+                  "-Wno-missing-field-initializers", "-I", os.path.join(HERE, "host"), "-I", f"{self.args.include}/rankc",
+                  "-o", f"{self.work}/libnccl.so.2", os.path.join(HERE, "host", "nccl.cpp"))
+
+    def compile(self, name, *options):
+        out = os.path.join(self.work, name)
+        self.call(self.args.rankc, "compile", *options, "-o", out, "-q", "--target", "cuda")
+        return out
+
+    def logged(self, run):
+        """What the ranks called in a run, counted, by rank."""
+        for old in glob.glob(f"{self.work}/log/*"):
+            os.remove(old)
+        os.makedirs(f"{self.work}/log", exist_ok=True)
+        run({"FAKE_NCCL_LOG": f"{self.work}/log"})
+        counts = {}
+        for path in sorted(glob.glob(f"{self.work}/log/*")):
+            with open(path) as lines:
+                counts[int(os.path.basename(path))] = collections.Counter(
+                    re.sub(r"^((?:all|reduce|broadcast|send|receive)\S*) \d+$", r"\1", line.strip()) for line in lines)
+        return counts
+
+
+def outputs(folder):
+    found = {}
+    for path in glob.glob(f"{folder}/*.npy"):
+        with open(path, "rb") as file:
+            found[os.path.basename(path)] = file.read()
+    return found
+
+
+def check_counts(counts, **wanted):
+    """Of every rank; a number, or None for some."""
+    for rank, count in counts.items():
+        for what, number in wanted.items():
+            got = count[what.replace("_", " ")]
+            if got != number if number is not None else not got:
+                raise Wrong(f"rank {rank} has {got} of '{what}', not {number if number is not None else 'some'}: {dict(count)}")
+
+
+TIMINGS = {"late": {}, "early beside": {"HOST_EAGER": "1"}}
+
+
+def infer(bench, name, plan, **counts):
+    program = bench.compile(name, *GPT2, "--pas", plan)
+    inputs = ["--input", f"input_ids={TESTS}/models/gpt2/inputs/input_ids.npy", "--repeat", "3", "--output-dir"]
+    bench.call(bench.args.rankc, "run", program, *inputs, f"{program}/threads", "--comm", "loopback")
+    expected = outputs(f"{program}/threads")
+    called = bench.logged(lambda env: bench.call(bench.args.rankc, "run", program, *inputs, f"{program}/processes", env=env))
+    if not expected or outputs(f"{program}/processes") != expected:
+        raise Wrong("processes compute something else than threads")
+    check_counts(called, launched=0, **counts)
+
+
+def train(bench, name, case, plan, options, **counts):
+    folder = os.path.join(TESTS, "training", case)
+    program = bench.compile(name, os.path.join(folder, "model.onnx"), "--train", *SGD, "--pas", plan, *options)
+    data = [word for path in glob.glob(f"{folder}/*.npy") for word in ("--data", f"{os.path.basename(path)[:-4]}={path}")]
+
+    def numbers(log, *more, env=None):
+        bench.call(bench.args.rankc, "train", program, *data, "--steps", "5", "--log", f"{program}/{log}", *more, env=env)
+        with open(f"{program}/{log}") as lines:
+            return [(item["loss"], item["grad_norm"]) for item in map(json.loads, lines)]
+
+    expected = numbers("threads", "--comm", "loopback")
+    if len(expected) != 5 or len(set(expected)) != 5:
+        raise Wrong(f"training goes nowhere: {expected}")
+    for timing, env in TIMINGS.items():
+        if env and numbers("threads-again", "--comm", "loopback", env=env) != expected:
+            raise Wrong(f"threads, {timing}: other numbers")
+        got = []
+        called = bench.logged(lambda log: got.extend(numbers("processes", env={**env, **log})))
+        if got != expected:
+            raise Wrong(f"processes, {timing}: {got}, threads had {expected}")
+        check_counts(called, launched=0, **counts)
+    return program, data
+
+
+def tensor_of_three(bench):
+    """Uneven parts: gathered by broadcasts of one group. The axis joins all ranks, so nothing is split."""
+    infer(bench, "tp3", "tp:tensor=3", captured=None, **{"init of 3": 1, "split into 3": 0, "broadcast": None})
+
+
+def tensor_and_pipeline(bench):
+    infer(bench, "mesh", "hybrid:tensor=2,pipeline=2", captured=None, **{"init of 4": 1, "split into 2": 2})
+
+
+def units(bench):
+    """Sums over units in buckets of one gradient, beside backward."""
+    train(bench, "units", "mlp", "tp:tensor=2", ["--runtime-ngpus", "4", "--reducer-bucket-cap-mb", "0.0001"],
+          **{"init of 4": 1, "split into 2": 2, "beside captured": None})
+
+
+def accumulated(bench):
+    """Two units, two micro-batches each: of the phases that go backward, only the last begins sums."""
+    train(bench, "accumulated", "mlp", "dp", ["--runtime-ngpus", "2", "--accumulate", "2"],
+          **{"init of 2": 1, "split into 2": 0, "beside captured": None})
+
+
+def data_of_three(bench):
+    """Sums along a mesh axis, of which there are three."""
+    train(bench, "data3", "mlp", "data:data=3", ["--reducer-bucket-cap-mb", "0.0001"], **{"init of 3": 1, "beside captured": None})
+
+
+def job_ends(bench, program, data, env, pattern):
+    begin = time.monotonic()
+    done = subprocess.run([bench.args.rankc, "train", program, *data, "--steps", "1000000"], capture_output=True, text=True, timeout=120,
+                          env={**bench.env, **env})
+    if done.returncode not in (6, 9) or len(re.findall("rankc: error", done.stderr)) != 1 or not re.search(pattern, done.stderr):
+        raise Wrong(f"exit {done.returncode}: {done.stderr}")
+    if time.monotonic() - begin > 60:
+        raise Wrong("the job took long to end")
+
+
+def failures(bench):
+    """NCCL fails on one rank in the midst of training: that one says so, and all abort what they wait for."""
+    program, data = train(bench, "failures", "mlp", "data:data=2", [], **{"init of 2": 1})
+    for rank in 0, 1:
+        called = bench.logged(lambda env: job_ends(bench, program, data, {**env, "FAKE_NCCL_FAIL": f"{rank}:8"},
+                                                   r"error\[E0906\]: NCCL: remote process exited"))
+        check_counts(called, abort=1, destroy=0)
+
+
+CASES = [tensor_of_three, tensor_and_pipeline, units, accumulated, data_of_three, failures]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--include", required=True)
+    parser.add_argument("cases", nargs="*", default=[case.__name__ for case in CASES])
+    args = parser.parse_args()
+    probe = subprocess.run([os.environ.get("CXX", "g++"), "-E", "-x", "c++", "-I", os.path.join(HERE, "host"), "-"],
+                           input="#include <nccl.h>\n", capture_output=True, text=True)
+    if probe.returncode:
+        print("skipped: there is no nccl.h")
+        return 77
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="rankc-nccl-") as work:
+        bench = Bench(args, work)
+        bench.build_library()
+        for case in CASES:
+            if case.__name__ not in args.cases:
+                continue
+            begin = time.monotonic()
+            try:
+                case(bench)
+                print(f"{case.__name__}: ok, {time.monotonic() - begin:.1f} s", flush=True)
+            except Wrong as wrong:
+                failed += 1
+                print(f"{case.__name__}: FAILED: {wrong}", flush=True)
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
