@@ -199,6 +199,7 @@ static const char *type_name(const struct loops *l, int tensor) {
 /* The output that lies where input `k` does, -1 if none. */
 static int output_at(const struct plan_class *class, const struct graph *graph, const struct node *node, int k) {
     for (int o = 0; o < node->noutputs; o++) {
+        if (node->outputs[o] == node->inputs[k]) return o; /* a product that is finished */
         int in_place = rankplan_in_place(class, graph, node, o);
         if (in_place >= 0 && node->inputs[in_place] == node->inputs[k]) return o;
     }
@@ -312,11 +313,10 @@ static int function_of(struct kernels *kernels, struct loops *l) {
     return shared_function(kernels, env, kernels->target->elementwise_template, l->node->op->name);
 }
 
-const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
-                             int node, int **tensors, int *n) {
+static const char *call_of(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
+                           const struct node *node, int **tensors, int *n) {
     struct loops l = {
-        .graph = plan->graph, .node = &plan->graph->nodes.at[node], .class = class, .target = kernels->target,
-        .arena = kernels->arena};
+        .graph = plan->graph, .node = node, .class = class, .target = kernels->target, .arena = kernels->arena};
     int function = function_of(kernels, &l);
     struct strbuf out;
     strbuf_init(&out, kernels->arena);
@@ -335,6 +335,24 @@ const char *elementwise_call(struct kernels *kernels, const struct rankplan *pla
     }
     strbuf_puts(&out, ");");
     return strbuf_text(&out);
+}
+
+const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
+                             int node, int **tensors, int *n) {
+    return call_of(kernels, plan, class, &plan->graph->nodes.at[node], tensors, n);
+}
+
+/* The product's result is the operand of its letter, and lies where the value of the expression goes. */
+const char *elementwise_finish(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
+                               int node, int **tensors, int *n) {
+    struct node finish = plan->graph->nodes.at[node];
+    int *inputs = ARENA_ARRAY(kernels->arena, int, finish.ninputs), result = (int)attr_int(&finish, "result", 0);
+    finish.op = op_named("Fused");
+    finish.ninputs--;
+    for (int k = 0; k < finish.ninputs; k++)
+        inputs[k] = k == result ? finish.outputs[0] : finish.inputs[2 + k - (k > result)];
+    finish.inputs = inputs;
+    return call_of(kernels, plan, class, &finish, tensors, n);
 }
 
 /* Epilogues of products: the loops are over rows and columns of a block ------------------------------------------ */

@@ -9,6 +9,7 @@
 
 #include "codegen/elementwise.h"
 #include "ir/base/str.h"
+#include "ir/epilogue.h"
 #include "passes/stage.h"
 
 enum { HOLE_TENSOR = 1, HOLE_SITE = 2 };
@@ -350,6 +351,26 @@ static void put_epilogue(struct local *l, const char *name, const char *argument
     strbuf_putc(&l->out, '}');
 }
 
+/* What is known of the result's finish, and the call that does it where the library of products does not. */
+static void put_finish(struct local *l, const char *name, const char *argument) {
+    static const char *const activations[] = {"RT_NO_ACTIVATION", "RT_GELU", "RT_GELU_GRAD"};
+    const struct target_arguments *arguments = kernels_target(l->kernels)->arguments;
+    struct epilogue epilogue;
+    int *tensors, n;
+    (void)name, (void)argument;
+    if (!epilogue_read(l->out.arena, l->graph, &l->node, &epilogue)) BUG("a library does not finish products so");
+    open_argument(l, arguments->structure, "rt_finish");
+    strbuf_puts(&l->out, activations[epilogue.activation]);
+    const int operands[] = {epilogue.bias, epilogue.residual, epilogue.sum};
+    for (int i = 0; i < 3; i++) {
+        strbuf_puts(&l->out, ", ");
+        put_tensor(l, operands[i]);
+    }
+    strbuf_printf(&l->out, "}, %s%s }", arguments->later,
+                  elementwise_finish(l->kernels, l->plan, l->class, l->instruction->node, &tensors, &n));
+    for (int i = 0; i < n; i++) VEC_PUSH(l->out.arena, &l->instruction->tensors, tensors[i]);
+}
+
 static const struct {
     const char *name;
     void (*put)(struct local *l, const char *name, const char *argument);
@@ -362,7 +383,7 @@ static const struct {
     {"depth", put_depth},    {"is64", put_is64},       {"site", put_site},         {"around", put_around},
     {"reduce", put_reduce},  {"scratch", put_scratch}, {"complete", put_complete}, {"held", put_holding},
     {"wanted", put_holding}, {"before", put_padding},  {"behind", put_padding},    {"distance", put_distance},
-    {"epilogue", put_epilogue}, {"starts", put_starts}, {"whole", put_whole}, {"indexed", put_indexed},
+    {"epilogue", put_epilogue}, {"finish", put_finish}, {"starts", put_starts}, {"whole", put_whole}, {"indexed", put_indexed},
     {"struct", put_struct}};
 
 /* $[p]: the product of the part's extents of factors so named. */
@@ -522,7 +543,12 @@ bool kernel_instruction(const struct rankplan *plan, const struct plan_class *cl
 /* What can be called ----------------------------------------------------------------------------------------------
  */
 
-int kernel_check(const struct graph *graph, struct diags *diags) {
+/* A product of a target without a library finishes its result only if it is packed. */
+static bool is_finished_by_library(const struct node *node) {
+    return strcmp(node->op->name, "MatMul") == 0 && attr_find(node, "expr") && !attr_int(node, "packed", 0);
+}
+
+int kernel_check(const struct graph *graph, const struct target *target, struct diags *diags) {
     int before = diags->errors;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -530,6 +556,9 @@ int kernel_check(const struct graph *graph, struct diags *diags) {
         if (!op_has_kernel(node->op, dtype))
             diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
                        "no kernel of %s for %s", node->op->name, rt_dtypes[dtype].name);
+        if (!target->library_products && is_finished_by_library(node))
+            diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
+                       "no kernel of MatMul that finishes its result, unless it is packed");
     }
     return diags->errors == before ? 0 : -1;
 }

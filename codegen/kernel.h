@@ -16,6 +16,7 @@
  *   $indexed(x0)       extents behind attribute batch_dims       $struct(S)   opens a struct S as an argument: $struct(S)..}
  *   $count $count(x1) $depth $is64(x1) $dtype     number of inputs; ... see kernel.c
  *   $epilogue          of a packed product: what finishes its result, or NULL
+ *   $finish            of another: its form in a library, and the statement that does it where that does not
  *   $site $mesh $around $reduce $scratch $distance $complete $held $wanted   of communication: Note [Sites] in rank.c
  */
 #ifndef CODEGEN_KERNEL_H
@@ -45,6 +46,6 @@ bool kernel_instruction(const struct rankplan *plan, const struct plan_class *cl
                         int node, struct instruction *out);
 
 /* A diagnostic for each node without a kernel for its types. */
-int kernel_check(const struct graph *graph, struct diags *diags);
+int kernel_check(const struct graph *graph, const struct target *target, struct diags *diags);
 
 #endif

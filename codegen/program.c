@@ -299,7 +299,7 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     const int ninputs = graph->inputs.n - graph_gradient_inputs(graph), noutputs = graph->outputs.n - graph->nmetrics,
               ngradients = count_input_gradients(graph);
     *program = (struct program){0};
-    if (kernel_check(graph, diags) < 0) return -1;
+    if (kernel_check(graph, target, diags) < 0) return -1;
     strbuf_init(&constants, arena);
     bind_names(env, arena, info);
     tmpl_set(env, "device", target->device);

@@ -18,6 +18,7 @@ struct target_arguments {
     const char *no_array;   /* one that is left out */
     const char *structure;  /* opens a struct, % being its name */
     const char *restricted; /* of a pointer: nothing else points there */
+    const char *later;      /* opens a statement as an argument, to be made by the kernel */
 };
 
 struct target_file {
@@ -36,7 +37,7 @@ struct target {
     const struct target_arguments *arguments;
     const char *copy;                        /* opens a copy (to, from, bytes) of bytes in arenas */
     const char *device;                      /* the struct rt_device of its programs */
-    bool unpacked;                           /* products read stored matrices as they are */
+    bool library_products;                   /* of pass_context */
     struct plan_kernels kernels;
 };
 

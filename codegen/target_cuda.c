@@ -21,7 +21,8 @@ static int64_t scratch_of(const struct graph *graph, const struct plan_class *cl
 }
 
 static const struct target_arguments arguments = {
-    .names_rank = true, .array = "{", .no_array = "{}", .structure = "{", .restricted = "__restrict__"};
+    .names_rank = true, .array = "{", .no_array = "{}", .structure = "{", .restricted = "__restrict__",
+    .later = "[&] { "};
 
 static const struct target_file files[] = {{"model.h.in", "model.h"},
                                            {"c/model.c.in", "model.c"},
@@ -41,5 +42,5 @@ const struct target target_cuda = {.name = "cuda",
                                    .arguments = &arguments,
                                    .copy = "rt_copy(rt, ",
                                    .device = "rt_cuda_device",
-                                   .unpacked = true,
+                                   .library_products = true,
                                    .kernels = {.holds_inputs = true, .scratch = scratch_of}};

@@ -300,7 +300,7 @@ static struct pass_context pass_context(const struct job *job) {
                                  .rules = job->side.rules,
                                  .plan = job->side.plan ? rt_json_root(job->side.plan) : NULL,
                                  .plan_file = job->options->load_plan,
-                                 .unpacked = target_of(job)->unpacked,
+                                 .library_products = target_of(job)->library_products,
                                  .training = training_of(job),
                                  .diags = job->diags};
 }

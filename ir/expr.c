@@ -385,6 +385,24 @@ const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text,
     return p.failed || *p.at ? NULL : chain;
 }
 
+const struct expr *expr_name(struct arena *arena, const char *name) {
+    struct expr *e = ARENA_NEW(arena, struct expr);
+    *e = (struct expr){.kind = EXPR_NAME, .name = name};
+    return e;
+}
+
+const struct expr *expr_rename(struct arena *arena, const struct expr *e, const struct expr_renaming *r) {
+    if (e->kind == EXPR_NAME) {
+        for (int i = 0; i < r->n; i++)
+            if (strcmp(r->names[i], e->name) == 0) return r->by[i];
+        return e;
+    }
+    struct expr *copy = ARENA_NEW(arena, struct expr);
+    *copy = *e;
+    for (int i = 0; i < e->nargs; i++) copy->arg[i] = expr_rename(arena, e->arg[i], r);
+    return copy;
+}
+
 int expr_height(const struct expr *expr) {
     int highest = 0;
     for (int i = 0; i < expr->nargs; i++) {

@@ -40,6 +40,17 @@ const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text,
 enum { EXPR_DEPTH = 64 };
 int expr_height(const struct expr *expr);
 
+/* What each of some names becomes. */
+struct expr_renaming {
+    const char *names[EXPR_INPUTS + EXPR_NAMED];
+    const struct expr *by[EXPR_INPUTS + EXPR_NAMED];
+    int n;
+};
+/* The expression with names replaced; what has none of them may be shared. */
+const struct expr *expr_rename(struct arena *arena, const struct expr *expr, const struct expr_renaming *renaming);
+/* A name as an expression. */
+const struct expr *expr_name(struct arena *arena, const char *name);
+
 /* The expression as text that parses back. */
 const char *expr_format(struct arena *arena, const struct expr *expr);
 

@@ -88,10 +88,8 @@ static int takes(const struct fuser *f, int reader, int tensor) {
 
 /* Building expressions ---------------------------------------------------------------------------------------------- */
 
-static struct expr *leaf(const struct fuser *f, const char *name) {
-    struct expr *e = ARENA_NEW(f->graph->arena, struct expr);
-    *e = (struct expr){.kind = EXPR_NAME, .name = name};
-    return e;
+static const struct expr *leaf(const struct fuser *f, const char *name) {
+    return expr_name(f->graph->arena, name);
 }
 
 static struct expr *number_leaf(const struct fuser *f, double number) {
@@ -110,23 +108,8 @@ static const struct expr *rounded(const struct fuser *f, enum rt_dtype dtype, co
     return e;
 }
 
-/* What each name of an expression becomes. */
-struct renaming {
-    const char *names[MAX_INPUTS + MAX_NAMED];
-    const struct expr *by[MAX_INPUTS + MAX_NAMED];
-    int n;
-};
-
-static const struct expr *substitute(const struct fuser *f, const struct expr *e, const struct renaming *r) {
-    if (e->kind == EXPR_NAME) {
-        for (int i = 0; i < r->n; i++)
-            if (strcmp(r->names[i], e->name) == 0) return r->by[i];
-        return e;
-    }
-    struct expr *copy = ARENA_NEW(f->graph->arena, struct expr);
-    *copy = *e;
-    for (int i = 0; i < e->nargs; i++) copy->arg[i] = substitute(f, e->arg[i], r);
-    return copy;
+static const struct expr *substitute(const struct fuser *f, const struct expr *e, const struct expr_renaming *r) {
+    return expr_rename(f->graph->arena, e, r);
 }
 
 static int count_name(const struct expr *e, const char *name) {
@@ -163,7 +146,7 @@ static const struct expr *as_number(const struct fuser *f, int tensor) {
 static const struct expr *take_in(const struct fuser *f, struct chain *chain, int producer, int times, int reserve) {
     const struct chain *from = f->chains[producer];
     struct chain grown = *chain;
-    struct renaming renaming = {.n = 0};
+    struct expr_renaming renaming = {.n = 0};
     if (grown.nnamed + from->nnamed + (times > 1) > MAX_NAMED || expr_height(from->value) > MAX_HEIGHT) return NULL;
     for (int i = 0; i < from->ninputs; i++)
         if (!add_input(&grown, from->inputs[i])) return NULL;
@@ -186,7 +169,7 @@ static const struct expr *take_in(const struct fuser *f, struct chain *chain, in
 
 /* The node's own expression with attributes as numbers, names of inputs as `names`. */
 static const struct expr *own_expression(const struct fuser *f, const struct node *node) {
-    struct renaming renaming = {.n = 0};
+    struct expr_renaming renaming = {.n = 0};
     for (int i = 0; i < node->nattrs && renaming.n < MAX_INPUTS; i++) {
         if (node->attrs[i].kind != ATTR_INT && node->attrs[i].kind != ATTR_FLOAT) continue;
         renaming.names[renaming.n] = node->attrs[i].key;
@@ -215,7 +198,7 @@ static void make_chain(struct fuser *f, int id) {
     const struct node *node = &f->graph->nodes.at[id];
     struct chain *chain = ARENA_NEW(f->graph->arena, struct chain);
     const struct expr *own = own_expression(f, node);
-    struct renaming renaming = {.n = 0};
+    struct expr_renaming renaming = {.n = 0};
     chain->nodes = 1;
     for (int k = 0; k < node->ninputs; k++) {
         const char *name = node->ninputs == 1 ? "x" : letters[k];
@@ -266,7 +249,7 @@ static void add_result(struct chain *chain, int tensor, int name) {
 static bool put_before(struct fuser *f, int id, int producer, int tensor) {
     const struct chain *tail = f->chains[id], *head = f->chains[producer];
     struct chain *joined = ARENA_NEW(f->graph->arena, struct chain);
-    struct renaming renaming = {.n = 0};
+    struct expr_renaming renaming = {.n = 0};
     int nresults = head->nresults + f->updates[tensor] + tail->nresults;
     if (head->nnamed + 1 + tail->nnamed > MAX_NAMED || nresults >= EXPR_VALUES) return false;
     *joined = *head;
@@ -300,8 +283,8 @@ static void enclose(struct fuser *f, int id) {
 /* Writing ----------------------------------------------------------------------------------------------------------- */
 
 /* Inputs by letters in order: a, b, c ... */
-static struct renaming letters_of(const struct fuser *f, const struct chain *chain) {
-    struct renaming renaming = {.n = 0};
+static struct expr_renaming letters_of(const struct fuser *f, const struct chain *chain) {
+    struct expr_renaming renaming = {.n = 0};
     for (int i = 0; i < chain->ninputs; i++) {
         renaming.names[renaming.n] = input_name(f, chain->inputs[i]);
         renaming.by[renaming.n++] = leaf(f, arena_printf(f->graph->arena, "%c", 'a' + i));
@@ -313,7 +296,7 @@ static struct renaming letters_of(const struct fuser *f, const struct chain *cha
 static int fused_node(const struct fuser *f, int id, const struct chain *chain) {
     struct graph *graph = f->graph;
     const struct node node = graph->nodes.at[id];
-    struct renaming letters = letters_of(f, chain);
+    struct expr_renaming letters = letters_of(f, chain);
     struct strbuf text;
     strbuf_init(&text, graph->arena);
     for (int i = 0; i < chain->nnamed; i++)
@@ -335,25 +318,29 @@ static int fused_node(const struct fuser *f, int id, const struct chain *chain) 
     return fused;
 }
 
-/* A single node becomes a chain where passes/fuse_epilogue.c may take it into a product. */
-static bool follows_product(const struct fuser *f, int id) {
+/* A single node becomes a chain where passes/fuse_epilogue.c may take it into a product: one that makes an operand, or an
+ * operand of an elementwise node that does. */
+static bool follows_product(const struct fuser *f, const struct pass_context *context, int id, int most) {
     const struct node *node = &f->graph->nodes.at[id];
     for (int k = 0; k < node->ninputs; k++) {
         int p = f->graph->tensors.at[node->inputs[k]].producer;
-        const struct node *product = p < 0 ? NULL : &f->graph->nodes.at[p];
-        if (product && strcmp(product->op->name, "MatMul") == 0 && attr_int(product, "packed", 0)) return true;
+        if (p < 0) continue;
+        const struct node *before = &f->graph->nodes.at[p];
+        bool finishes = context->library_products || attr_int(before, "packed", 0);
+        if (strcmp(before->op->name, "MatMul") == 0 && finishes) return true;
+        if (most > 1 && f->chains[p] && follows_product(f, context, p, most - 1)) return true;
     }
     return false;
 }
 
 int pass_fuse_elementwise(struct graph *graph, const struct pass_context *context) {
     struct fuser f = {.graph = graph};
-    int live = 0;
-    (void)context;
+    int live = 0, most = context->library_products ? 2 : 1;
     graph_uses(graph, graph->arena, &f.uses);
     f.kept = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     f.chains = ARENA_ARRAY(graph->arena, struct chain *, graph->nodes.n + 1);
     f.root = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
+    bool *heads = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1); /* of chains that become nodes */
     for (int id = 0; id < graph->nodes.n; id++) f.root[id] = id;
     f.updates = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->updates.n; i++) f.kept[graph->updates.at[i].value] = true;
@@ -369,9 +356,12 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
             enclose(&f, graph->order.at[i]);
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];
-        if (f.root[id] != id) continue;
-        bool chain = f.chains[id] && (f.chains[id]->nodes > 1 || follows_product(&f, id));
-        graph->order.at[live++] = chain ? fused_node(&f, id, f.chains[id]) : id;
+        heads[id] = f.root[id] == id && f.chains[id] &&
+                    (f.chains[id]->nodes > 1 || follows_product(&f, context, id, most));
+    }
+    for (int i = 0; i < graph->order.n; i++) {
+        int id = graph->order.at[i];
+        if (f.root[id] == id) graph->order.at[live++] = heads[id] ? fused_node(&f, id, f.chains[id]) : id;
     }
     graph->order.n = live;
     return 0;

@@ -4,7 +4,7 @@
 
 int pass_pack(struct graph *graph, const struct pass_context *context) {
     struct uses uses;
-    if (context->unpacked) return 0;
+    if (context->library_products) return 0;
     graph_uses(graph, graph->arena, &uses);
     for (int t = 0; t < graph->tensors.n; t++) {
         if (packing_possible(graph, &uses, t) == PACK_NONE) continue;

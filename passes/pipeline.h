@@ -9,7 +9,7 @@ struct pass_context {
     const struct rules *rules; /* of policy manual */
     const struct rt_json *plan; /* a plan file's: takes the place of a policy; NULL: none */
     const char *plan_file;
-    bool unpacked; /* the kernels' products read stored matrices as they are */
+    bool library_products; /* they read stored matrices as they are, and finish results in the forms of ir/epilogue.h */
     const struct training *training; /* how parameters are updated (optimizer.h); NULL: the graph says it all */
     struct diags *diags;
 };

@@ -108,7 +108,7 @@ static const struct option_row rows[] = {
     {"--rendezvous", "PLACE", OPTION_TEXT, FIELD(rendezvous), 0,
      "where ranks meet that `rankc run` has not started: HOST:PORT, file:PATH or mpi; default: MASTER_ADDR, MASTER_PORT"},
     {"--join-timeout", "S", OPTION_COUNT, FIELD(join_timeout), 1, "seconds that they wait for each other; default 300"},
-    {"--kernels", "NAME", OPTION_TEXT, FIELD(kernels), 0, "auto, or reference: plain C products"},
+    {"--kernels", "NAME", OPTION_TEXT, FIELD(kernels), 0, "auto, reference: plain products, or on GPUs tf32"},
     {"--directory", "DIR", OPTION_TEXT, FIELD(directory), 0, "of manifest.json; default: beside the program"},
     {"--help", NULL, OPTION_FLAG, FIELD(help), 0, "print this"},
 };

@@ -187,8 +187,10 @@ static int set_threads(struct rt *rt, int threads) {
 }
 
 static int select_kernels(struct rt *rt, const char *name) {
-    if (rt_kernels_select(rt, name ? name : "auto") == 0) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "there are no kernels '%s' (auto, reference)", name);
+    if (rt_kernels_select(rt, name) < 0)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "there are no kernels '%s' (auto, reference, tf32)", name);
+    if (!rt->tf32 || rt->program->device->remote) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "kernels tf32 are of GPUs: compile with --target cuda");
 }
 
 static int meet(struct rt *rt) {

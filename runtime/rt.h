@@ -215,6 +215,7 @@ struct rt {
     int site;                        /* instruction under way: index into "instructions" of manifest.json */
     struct rt_private *internal;
     int reference_kernels; /* kernels in plain C, without a library; set by rt_kernels_select */
+    int tf32;              /* likewise: products of f32 on a GPU's tensor cores, operands rounded to 10 bits of mantissa */
 };
 
 struct rt_options {
@@ -227,7 +228,7 @@ struct rt_options {
     int join_timeout;        /* seconds that they wait for each other; 0: 300 */
     int *segment;            /* if not NULL: a descriptor of the memory they then share, the caller's to close; else -1 */
     int threads;             /* 0: cores / ranks on this machine, at least 1 */
-    const char *kernels;     /* "auto" or "reference" (plain C products, no library) */
+    const char *kernels;     /* "auto", "reference" (plain products, no library) or, on GPUs, "tf32" */
 };
 
 /* Bytes of symmetric memory that each rank of the program needs: for rt_comm_open_shared, where ranks are threads of the

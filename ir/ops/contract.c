@@ -32,14 +32,17 @@ static int bind_epilogue(struct dims *dims, const struct graph *graph, const str
     const struct operand *product = dims->operand;
     int beside = node->ninputs - 2;
     int64_t result = attr_int(node, "result", -1);
-    if (!attr_int(node, "packed", 0)) return refuse(dims, why, "only packed products have an expression");
+    bool packed = attr_int(node, "packed", 0);
+    if (dims->alternative != 0) return refuse(dims, why, "products in batches have no expression");
     const struct expr_chain *chain = expr_parse_chain(dims->arena, attr_text(node, "expr", ""), beside + 1);
-    if (result < 0 || result > beside || !chain || chain->nvalues != 1)
+    if (result < 0 || result > beside || !chain || chain->nvalues != node->noutputs || (packed && chain->nvalues != 1))
         return refuse(dims, why, "expr is no expression of the product and %d more inputs", beside);
+    if (!packed) dims->alternative = 2;
     dims->ninputs = node->ninputs;
-    dims->operand = ARENA_ARRAY(dims->arena, struct operand, node->ninputs + 1);
+    dims->noutputs = node->noutputs;
+    dims->operand = ARENA_ARRAY(dims->arena, struct operand, node->ninputs + node->noutputs);
     memcpy(dims->operand, product, 2 * sizeof *product);
-    dims->operand[node->ninputs] = product[2];
+    for (int o = 0; o < node->noutputs; o++) dims->operand[node->ninputs + o] = product[2];
     for (int k = 2; k < node->ninputs; k++)
         if (node->inputs[k] < 0) return refuse(dims, why, "input %d is left out", k);
     for (int k = 2; k < node->ninputs; k++)
@@ -56,9 +59,9 @@ DIMS_FN(dims_matmul) {
     bool trans_a = attr_int(node, "trans_a", 0), trans_b = attr_int(node, "trans_b", 0);
     const struct tensor *a = &graph->tensors.at[node->inputs[0]], *b = &graph->tensors.at[node->inputs[1]];
     struct node product = *node;
-    product.ninputs = 2;
+    product.ninputs = 2, product.noutputs = 1;
     if (dims_bind_text(dims, text[trans_a][trans_b], graph, &product, why) < 0) return -1;
-    if (node->ninputs > 2 || attr_find(node, "expr")) return bind_epilogue(dims, graph, node, why);
+    if (node->ninputs > 2 || node->noutputs > 1 || attr_find(node, "expr")) return bind_epilogue(dims, graph, node, why);
     if (dims->alternative == 0 || same_batches(a, b)) return 0;
     return refuse(dims, why, "batches %s and %s differ", tensor_type(dims->arena, a), tensor_type(dims->arena, b));
 }

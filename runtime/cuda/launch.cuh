@@ -48,6 +48,15 @@ struct rt_fault {
     long long value, position, total;
 };
 
+/* What is done with the result of a product, of one batch; pointers may be NULL. RT_NO_ACTIVATION, RT_GELU:
+ *     s = product + bias(n) + residual(m,n), kept at sum(m,n); y = s, or gelu(s), approximated by tanh
+ * RT_GELU_GRAD: y = product gelu'(sum(m,n)). */
+enum rt_activation { RT_NO_ACTIVATION, RT_GELU, RT_GELU_GRAD };
+struct rt_finish {
+    enum rt_activation activation;
+    const void *bias, *residual, *sum;
+};
+
 /* A product y(batch,m,n) = a(batch,m,k) b(batch,k,n); trans_a: a is stored as (k,m), trans_b: b as (n,k). */
 struct rt_product {
     enum rt_dtype dtype;
@@ -56,6 +65,7 @@ struct rt_product {
     int64_t batch, m, k, n;
     int trans_a, trans_b;
     void *workspace; /* RT_PRODUCT_WORKSPACE bytes */
+    rt_finish finish;
 };
 
 /* rt->device of a rank. */
@@ -63,7 +73,7 @@ struct rt_cuda {
     cudaStream_t stream;
     cudaError_t error; /* of the first launch that failed in this phase */
     rt_fault *fault;
-    /* A library's products: RT_OK, or -1 for what it does not take. NULL: none is used. */
+    /* A library's products: RT_OK, or -1 for what it does not take, which may be the finish alone. NULL: none is used. */
     int (*product)(struct rt *rt, const rt_product *product);
     struct rt_cuda_private *own; /* device.cu's */
 };

@@ -9,7 +9,8 @@
 
 /* A product that has been asked for, ready to run. */
 struct rt_lt_plan {
-    rt_product shape; /* without its pointers */
+    rt_product shape; /* of its pointers only which are NULL */
+    bool refused;     /* the library does not finish it so */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, y;
     cublasLtMatmulAlgo_t algorithm;
@@ -21,16 +22,49 @@ struct rt_lt {
     rt_lt_plan *plans;
 };
 
-/* Types that the library takes: of elements and of sums. Rows of others are left out. */
+/* Types that the library takes: of elements and of factors, and how it sums. */
 struct rt_lt_type {
     enum rt_dtype dtype;
+    bool finishes; /* there are epilogues */
     cudaDataType_t element, scale;
-    cublasComputeType_t compute;
+    cublasComputeType_t compute, tf32; /* with --kernels auto, and tf32 */
 };
-static const rt_lt_type lt_types[] = {{RT_F32, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F},
-                                      {RT_F64, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F},
-                                      {RT_BF16, CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F},
-                                      {RT_F16, CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F}};
+static const rt_lt_type lt_types[] = {{RT_F32, true, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32},
+                                      {RT_F64, false, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_64F},
+                                      {RT_BF16, true, CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F},
+                                      {RT_F16, true, CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F}};
+
+/* Note [Epilogues]
+ * The library's GELU is the approximation by tanh (PyTorch calls it for no other either). Its residual is matrix C with factor
+ * 1. ReLU is not asked for: what the library makes of a NaN is not written anywhere. The forms with aux keep what GELU is of;
+ * its rows are multiples of 8 elements. */
+struct rt_lt_epilogue {
+    enum rt_activation activation;
+    bool bias, sum;
+    cublasLtEpilogue_t epilogue;
+};
+static const rt_lt_epilogue lt_epilogues[] = {{RT_NO_ACTIVATION, false, false, CUBLASLT_EPILOGUE_DEFAULT},
+                                              {RT_NO_ACTIVATION, true, false, CUBLASLT_EPILOGUE_BIAS},
+                                              {RT_GELU, false, false, CUBLASLT_EPILOGUE_GELU},
+                                              {RT_GELU, true, false, CUBLASLT_EPILOGUE_GELU_BIAS},
+                                              {RT_GELU, false, true, CUBLASLT_EPILOGUE_GELU_AUX},
+                                              {RT_GELU, true, true, CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
+                                              {RT_GELU_GRAD, false, true, CUBLASLT_EPILOGUE_DGELU}};
+enum { LT_AUX_ROW = 8 };
+
+static bool is_finished(const rt_product *product) {
+    const rt_finish &finish = product->finish;
+    return finish.activation || finish.bias || finish.residual || finish.sum;
+}
+
+/* The epilogue that finishes the product, NULL if there is none. */
+static const rt_lt_epilogue *lt_epilogue_of(const rt_product *product) {
+    const rt_finish &finish = product->finish;
+    if (finish.sum && product->n % LT_AUX_ROW) return NULL;
+    for (const rt_lt_epilogue &row : lt_epilogues)
+        if (row.activation == finish.activation && row.bias == !!finish.bias && row.sum == !!finish.sum) return &row;
+    return NULL;
+}
 
 static const rt_lt_type *lt_type_of(enum rt_dtype dtype) {
     for (const rt_lt_type &type : lt_types)
@@ -65,14 +99,31 @@ static int make_layout(struct rt *rt, cublasLtMatrixLayout_t *out, const rt_lt_t
     return RT_OK;
 }
 
-static int describe(struct rt *rt, rt_lt_plan *plan, const rt_lt_type *type) {
+template <class T>
+static int set_attribute(struct rt *rt, rt_lt_plan *plan, cublasLtMatmulDescAttributes_t name, const T &value) {
+    RT_LT_TRY(rt, "describe a product", cublasLtMatmulDescSetAttribute(plan->operation, name, &value, sizeof value));
+    return RT_OK;
+}
+
+/* Where the operands of the epilogue lie: an algorithm may count on how they are aligned. */
+static int point_epilogue(struct rt *rt, rt_lt_plan *plan, const rt_finish &finish) {
+    if (finish.bias) RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, finish.bias));
+    return finish.sum ? set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, finish.sum) : RT_OK;
+}
+
+static int describe_epilogue(struct rt *rt, rt_lt_plan *plan, cublasLtEpilogue_t epilogue) {
+    RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
+    if (plan->shape.finish.sum) RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, plan->shape.n));
+    return point_epilogue(rt, plan, plan->shape.finish);
+}
+
+static int describe(struct rt *rt, rt_lt_plan *plan, const rt_lt_type *type, cublasLtEpilogue_t epilogue) {
     const rt_product *p = &plan->shape;
     const cublasOperation_t a = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, b = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    RT_LT_TRY(rt, "describe a product", cublasLtMatmulDescCreate(&plan->operation, type->compute, type->scale));
-    RT_LT_TRY(rt, "describe a product",
-              cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, &b, sizeof b));
-    RT_LT_TRY(rt, "describe a product",
-              cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB, &a, sizeof a));
+    RT_LT_TRY(rt, "describe a product", cublasLtMatmulDescCreate(&plan->operation, rt->tf32 ? type->tf32 : type->compute, type->scale));
+    RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_TRANSA, b));
+    RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_TRANSB, a));
+    if (is_finished(p)) RT_TRY(describe_epilogue(rt, plan, epilogue));
     RT_TRY(make_layout(rt, &plan->a, type, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k, p->batch));
     RT_TRY(make_layout(rt, &plan->b, type, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, p->batch));
     return make_layout(rt, &plan->y, type, p->m, p->n, p->batch);
@@ -109,14 +160,19 @@ static int choose(struct rt *rt, cublasLtHandle_t handle, rt_lt_plan *plan) {
                                                 1, &found, &n);
     cublasLtMatmulPreferenceDestroy(preference);
     if (status == CUBLAS_STATUS_SUCCESS && n == 0) status = CUBLAS_STATUS_NOT_SUPPORTED;
+    plan->refused = status == CUBLAS_STATUS_NOT_SUPPORTED && is_finished(&plan->shape);
+    if (plan->refused) return RT_OK;
     RT_LT_TRY(rt, "choose an algorithm", status);
     plan->algorithm = found.algo;
     return RT_OK;
 }
 
+/* Plans are of shapes and of how results are finished; what lies where is told at each product. */
 static bool same_shape(const rt_product *a, const rt_product *b) {
+    const rt_finish &f = a->finish, &g = b->finish;
     return a->dtype == b->dtype && a->batch == b->batch && a->m == b->m && a->k == b->k && a->n == b->n &&
-           a->trans_a == b->trans_a && a->trans_b == b->trans_b;
+           a->trans_a == b->trans_a && a->trans_b == b->trans_b && f.activation == g.activation && !f.bias == !g.bias &&
+           !f.residual == !g.residual && !f.sum == !g.sum;
 }
 
 static void free_plan(rt_lt_plan *plan) {
@@ -127,14 +183,21 @@ static void free_plan(rt_lt_plan *plan) {
     free(plan);
 }
 
+static int make_plan(struct rt *rt, rt_lt *library, rt_lt_plan *plan, const rt_lt_type *type) {
+    const rt_lt_epilogue *row = type->finishes || !is_finished(&plan->shape) ? lt_epilogue_of(&plan->shape) : NULL;
+    plan->refused = !row;
+    if (!row) return RT_OK;
+    RT_TRY(describe(rt, plan, type, row->epilogue));
+    return choose(rt, library->handle, plan);
+}
+
 static int find_plan(struct rt *rt, rt_lt *library, const rt_product *product, const rt_lt_type *type, rt_lt_plan **out) {
     for (*out = library->plans; *out; *out = (*out)->next)
         if (same_shape(&(*out)->shape, product)) return RT_OK;
     rt_lt_plan *plan = (rt_lt_plan *)calloc(1, sizeof *plan);
     if (!plan) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
     plan->shape = *product;
-    int status = describe(rt, plan, type);
-    if (!status) status = choose(rt, library->handle, plan);
+    const int status = make_plan(rt, library, plan, type);
     if (status) {
         free_plan(plan);
         return status;
@@ -147,17 +210,21 @@ static int find_plan(struct rt *rt, rt_lt *library, const rt_product *product, c
 static int library_product(struct rt *rt, const rt_product *product) {
     rt_lt *library = (rt_lt *)rt_cuda_of(rt)->own->library;
     const rt_lt_type *type = lt_type_of(product->dtype);
-    const double one64 = 1, zero64 = 0;
-    const float one32 = 1, zero32 = 0;
-    const bool wide = product->dtype == RT_F64;
+    const void *residual = product->finish.residual;
+    const double factors64[] = {0, 1};
+    const float factors32[] = {0, 1};
     rt_lt_plan *plan;
     if (!type) return -1;
     RT_TRY(find_plan(rt, library, product, type, &plan));
+    if (plan->refused) return -1;
+    RT_TRY(point_epilogue(rt, plan, product->finish));
+    auto factor = [&](int which) {
+        return type->scale == CUDA_R_64F ? (const void *)&factors64[which] : &factors32[which];
+    };
     RT_LT_TRY(rt, "multiply",
-              cublasLtMatmul(library->handle, plan->operation, wide ? (const void *)&one64 : &one32, product->b, plan->b,
-                             product->a, plan->a, wide ? (const void *)&zero64 : &zero32, product->y, plan->y,
-                             product->y, plan->y, &plan->algorithm, product->workspace, RT_PRODUCT_WORKSPACE,
-                             rt_cuda_of(rt)->stream));
+              cublasLtMatmul(library->handle, plan->operation, factor(1), product->b, plan->b, product->a, plan->a,
+                             factor(residual != NULL), residual ? residual : product->y, plan->y, product->y, plan->y,
+                             &plan->algorithm, product->workspace, RT_PRODUCT_WORKSPACE, rt_cuda_of(rt)->stream));
     return RT_OK;
 }
 

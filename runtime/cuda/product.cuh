@@ -45,22 +45,43 @@ template <class E> static inline int rt_plain_product(struct rt *rt, const rt_pr
     });
 }
 
-template <class E> static inline int rt_multiply(struct rt *rt, const rt_product &product) {
+/* The library's status; -1 where it does not do the product. */
+static inline int rt_library_product(struct rt *rt, const rt_product &product) {
     int (*library)(struct rt *, const rt_product *) = rt_cuda_of(rt)->product;
     const bool empty = product.batch * product.m * product.n * product.k == 0;
-    const int status = library && !rt->reference_kernels && !empty ? library(rt, &product) : -1;
+    return library && !rt->reference_kernels && !empty ? library(rt, &product) : -1;
+}
+
+template <class E> static inline int rt_multiply(struct rt *rt, const rt_product &product) {
+    const int status = rt_library_product(rt, product);
     return status < 0 ? rt_plain_product<E>(rt, product) : status;
+}
+
+/* By the library; or without its finish, which `finish` then does in place. */
+template <class E, class F> static inline int rt_multiply_finished(struct rt *rt, rt_product product, F finish) {
+    const int status = rt_library_product(rt, product);
+    if (status >= 0) return status;
+    product.finish = {};
+    RT_TRY(rt_multiply<E>(rt, product));
+    finish();
+    return RT_OK;
 }
 
 #define RT_CUDA_PRODUCT(T, s, id, E)                                                                                   \
     RT_ON_CALL int rt_bmm_##s(struct rt *rt, T *y, const T *a, const T *b, int64_t batch, int64_t m, int64_t k,        \
                               int64_t n, int trans_a, int trans_b) {                                                   \
         return rt_multiply<E>(                                                                                         \
-            rt, rt_product{id, y, a, b, batch, m, k, n, trans_a, trans_b, rt->arena[RT_SCRATCH]});                     \
+            rt, rt_product{id, y, a, b, batch, m, k, n, trans_a, trans_b, rt->arena[RT_SCRATCH], {}});                 \
     }                                                                                                                  \
     RT_ON_CALL int rt_matmul_##s(struct rt *rt, T *y, const T *a, const T *b, int64_t m, int64_t k, int64_t n,         \
                                  int trans_a, int trans_b) {                                                           \
         return rt_bmm_##s(rt, y, a, b, 1, m, k, n, trans_a, trans_b);                                                  \
+    }                                                                                                                  \
+    template <class F>                                                                                                 \
+    static inline int rt_matmul_finished_##s(struct rt *rt, T *y, const T *a, const T *b, int64_t m, int64_t k,        \
+                                             int64_t n, int trans_a, int trans_b, const rt_finish &form, F finish) {   \
+        return rt_multiply_finished<E>(                                                                                \
+            rt, rt_product{id, y, a, b, 1, m, k, n, trans_a, trans_b, rt->arena[RT_SCRATCH], form}, finish);           \
     }
 
 RT_CUDA_PRODUCT(float, f32, RT_F32, rt_plain<float>)
@@ -131,9 +152,9 @@ static inline int rt_attention_by_products(struct rt *rt, enum rt_dtype dtype, t
     T *scores = (T *)rt->arena[RT_SCRATCH];
     void *workspace =
         rt->arena[RT_SCRATCH] + (bytes + RT_SCORES_ALIGNMENT - 1) / RT_SCORES_ALIGNMENT * RT_SCORES_ALIGNMENT;
-    RT_TRY(rt_multiply<E>(rt, rt_product{dtype, scores, q, k, heads, rows, d, shape.s, 0, 1, workspace}));
+    RT_TRY(rt_multiply<E>(rt, rt_product{dtype, scores, q, k, heads, rows, d, shape.s, 0, 1, workspace, {}}));
     rt_attend(rt, scores, keep, bias, shape);
-    return rt_multiply<E>(rt, rt_product{dtype, y, scores, v, heads, rows, shape.s, shape.e, 0, 0, workspace});
+    return rt_multiply<E>(rt, rt_product{dtype, y, scores, v, heads, rows, shape.s, shape.e, 0, 0, workspace, {}});
 }
 
 #define RT_CUDA_ATTENTION(T, s, id)                                                                                    \

@@ -7,10 +7,17 @@
 #include <string.h>
 
 int rt_kernels_select(struct rt *rt, const char *name) {
-    int reference = name && strcmp(name, "reference") == 0;
-    if (name && !reference && strcmp(name, "auto") != 0) return -1;
-    rt->reference_kernels = reference;
-    return 0;
+    static const struct {
+        const char *name;
+        int reference, tf32;
+    } sets[] = {{"auto", 0, 0}, {"reference", 1, 0}, {"tf32", 0, 1}};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        if (strcmp(sets[i].name, name ? name : "auto") != 0) continue;
+        rt->reference_kernels = sets[i].reference;
+        rt->tf32 = sets[i].tf32;
+        return 0;
+    }
+    return -1;
 }
 
 int rt_kernels_threads(int threads) {

@@ -20,6 +20,7 @@
 
 static struct golden golden;
 static const struct pass *pass;
+static bool library; /* products are one's */
 
 static struct graph *parse(struct arena *arena, struct diags *diags, const char *text) {
     struct graph *graph;
@@ -34,7 +35,8 @@ static const char *body(const char *text) {
 static const char *apply(struct arena *arena, const char *statements) {
     struct diags diags;
     const struct training training = {.amp = {.text = "bf16", .dtype = RT_BF16}};
-    struct pass_context context = {.diags = &diags, .training = strcmp(pass->name, "amp") == 0 ? &training : NULL};
+    struct pass_context context = {.diags = &diags, .library_products = library,
+                                   .training = strcmp(pass->name, "amp") == 0 ? &training : NULL};
     diags_init(&diags, arena);
     struct graph *graph =
         parse(arena, &diags,
@@ -85,6 +87,13 @@ static void test_recognise_attention(void **state) {
     run_file("recognise", "recognise_attention");
 }
 
+static void test_library_epilogue(void **state) {
+    (void)state;
+    library = true;
+    run_file("fuse_epilogue", "library_epilogue");
+    library = false;
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fold),
@@ -104,6 +113,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_pack),
         cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_fuse_epilogue),
+        cmocka_unit_test(test_library_epilogue),
     };
     golden = golden_options(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

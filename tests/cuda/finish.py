@@ -1,0 +1,175 @@
+#!/usr/bin/python3
+"""Products finished by the library (runtime/cuda/library.cuh), and by kernels of their own, are what the C target makes of them.
+
+    finish.py --rankc RANKC
+
+Shapes are odd, of one element, and multiples of 8; operands stored both ways, with NaN and infinities among them. Products in
+tf32 are those of operands rounded to 10 bits of mantissa."""
+import argparse
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+# m, k, n, trans_a, trans_b
+SHAPES = [(5, 7, 9, 0, 0), (1, 1, 1, 0, 1), (6, 3, 8, 0, 1), (17, 33, 16, 1, 0), (3, 5, 24, 0, 0)]
+CHAINS = ["bias", "gelu", "kept", "residual", "both", "slope", "erf"]
+BOUND = {"f32": 2e-6, "f64": 1e-14, "bf16": 2e-2, "fp16": 4e-3} # of the largest: the library rounds a half once, C at every node
+
+
+def graph(dtype):
+    """IR text: every chain on every shape; names and shapes of the inputs."""
+    lines, outputs, inputs = ["rankc-ir 1", 'graph "finish" level=TYPED'], [], {}
+    count = 0
+
+    def value(text):
+        nonlocal count
+        lines.append(f"%{count} {text}")
+        count += 1
+        return f"%{count - 1}"
+
+    def given(name, *dims):
+        nonlocal count
+        inputs[name] = dims
+        lines.append(f'input %{count} "{name}" {dtype}[{",".join(map(str, dims))}]')
+        count += 1
+        return f"%{count - 1}"
+
+    def apply(op, *operands):
+        return value(f'"v" = {op}({", ".join(operands)})')
+
+    def number(x):
+        nonlocal count
+        lines.append(f'const %{count} "c" {dtype}[] = [{x}]')
+        count += 1
+        return f"%{count - 1}"
+
+    def slope(dy, x):
+        """dy times the derivative of GELU by tanh at x, in the order of GeluTanh's row in ir/ops.def."""
+        times = lambda *operands: functools.reduce(lambda a, b: apply("Mul", a, b), operands)
+        inner, one = number(1.59576912160573071176), number(1)
+        v0 = apply("Sigmoid", times(inner, apply("Add", x, times(number(0.044715), x, x, x))))
+        far = apply("Add", inner, times(number(0.21406444881780076), x, x))
+        return times(dy, v0, apply("Add", one, times(x, apply("Sub", one, v0), far)))
+
+    for i, (m, k, n, ta, tb) in enumerate(SHAPES):
+        a, b = given(f"a{i}", *((k, m) if ta else (m, k))), given(f"b{i}", *((n, k) if tb else (k, n)))
+        bias, residual = given(f"c{i}", n), given(f"r{i}", m, n)
+        for chain in CHAINS:
+            last = value(f'"p" = MatMul({a}, {b}) trans_a={ta} trans_b={tb}')
+            if chain in ("bias", "gelu", "kept", "both", "erf"):
+                last = value(f'"s" = Add({last}, {bias})')
+            if chain in ("residual", "both"):
+                last = value(f'"s" = Add({residual}, {last})')
+            if chain == "kept":
+                outputs.append(last)
+            if chain in ("gelu", "kept"):
+                last = value(f'"y" = GeluTanh({last})')
+            if chain == "erf":
+                last = value(f'"y" = Gelu({last})')
+            if chain == "slope":
+                last = slope(last, residual)
+            outputs.append(last)
+    lines += [f'output {o} "y{i}"' for i, o in enumerate(outputs)]
+    return "\n".join(lines) + "\n", inputs, len(outputs)
+
+
+def tf32(x):
+    bits = x.astype("f4").view("u4")
+    return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view("f4")
+
+
+class Program:
+    def __init__(self, rankc, work, dtype):
+        self.rankc, self.work, self.dtype = rankc, work, dtype
+        text, self.inputs, self.outputs = graph(dtype)
+        with open(f"{work}/finish.rir", "w") as out:
+            out.write(text)
+        for target in ("c", "cuda"):
+            self.call("compile", f"{work}/finish.rir", "-o", f"{work}/{target}", "-q", "--target", target)
+
+    def call(self, *arguments):
+        done = subprocess.run([self.rankc, *arguments], capture_output=True, text=True, timeout=600)
+        if done.returncode:
+            raise SystemExit(f"exit {done.returncode}: {arguments[0]}\n{done.stderr}")
+
+    def run(self, target, values, *options):
+        given = []
+        for name, value in values.items():
+            np.save(f"{self.work}/{name}.npy", value)
+            given += ["--input", f"{name}={self.work}/{name}.npy"]
+        self.call("run", f"{self.work}/{target}", *given, "--output-dir", f"{self.work}/out", *options)
+        return [np.load(f"{self.work}/out/y{i}.npy") for i in range(self.outputs)]
+
+    def source(self):
+        return open(f"{self.work}/cuda/finish/_/rank_0.cu").read()
+
+
+def wide(x):
+    """bf16 in .npy is two bytes without a meaning."""
+    return (x.view("u2").astype("u4") << 16).view("f4") if x.dtype.kind == "V" else x
+
+
+def narrow(x, dtype):
+    if dtype == "bf16":
+        return (x.astype("f4").view("u4") >> 16).astype("u2").view("V2")
+    return x.astype({"f32": "f4", "f64": "f8", "fp16": "f2"}[dtype])
+
+
+def distance(got, expected):
+    got, expected = wide(got).astype("f8"), wide(expected).astype("f8")
+    finite = np.isfinite(expected)
+    if not np.array_equal(got[~finite], expected[~finite], equal_nan=True):
+        return np.inf
+    return np.abs(got[finite] - expected[finite]).max(initial=0) / max(np.abs(expected[finite]).max(initial=0), 1e-3)
+
+
+def check(rankc, work, dtype):
+    program = Program(rankc, work, dtype)
+    rng = np.random.default_rng(7)
+    values = {name: rng.standard_normal(dims) for name, dims in program.inputs.items()}
+    values["r3"][2, :3] = [np.nan, np.inf, -np.inf]
+    values["b4"][1, 3] = np.nan
+    values = {name: narrow(x, dtype) for name, x in values.items()}
+    expected = program.run("c", values, "--kernels", "reference")
+    failures = []
+    for options in (["--kernels", "reference"], []):
+        worst = max(map(distance, program.run("cuda", values, *options), expected))
+        print(f"{dtype} {' '.join(options) or 'library'}: {worst:.1e}")
+        if not worst <= BOUND[dtype]:
+            failures.append(f"{dtype} {options}: {worst}")
+    finished = program.source().count("rt_matmul_finished_")
+    # "erf" is one node with its bias, which the library has no form of; in halves the numbers of "slope" are others
+    if finished != len(SHAPES) * (len(CHAINS) - (1 if dtype in ("f32", "f64") else 2)):
+        failures.append(f"{finished} products are finished by the library")
+    if dtype == "f32":
+        rounded = {name: tf32(x) if name[0] in "ab" else x for name, x in values.items()}
+        exact = max(map(distance, program.run("cuda", values, "--kernels", "tf32"), program.run("cuda", rounded)))
+        other = max(map(distance, program.run("cuda", values, "--kernels", "tf32"), expected))
+        print(f"tf32: {exact:.1e} from products of rounded operands, {other:.1e} from f32")
+        if exact > 0 or not 1e-5 < other < 1e-2:
+            failures.append("tf32")
+    return failures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    rankc = os.path.abspath(parser.parse_args().rankc)
+    failures = []
+    for dtype in BOUND:
+        with tempfile.TemporaryDirectory(prefix="rankc-finish-") as work:
+            failures += check(rankc, work, dtype)
+    print("".join(line + "\n" for line in failures), end="")
+    return failures != []
+
+
+if __name__ == "__main__":
+    sys.exit(main())
