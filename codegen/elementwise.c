@@ -11,7 +11,9 @@
 
 enum {
     PARALLEL_ELEMENTS = 1 << 15, /* below, starting threads costs more than it gives */
-    MAX_OPERANDS = EXPR_INPUTS
+    MAX_OPERANDS = EXPR_INPUTS,
+    VECTOR_BYTES = 16, /* of an access */
+    MOST_WIDTH = 8     /* elements at a time */
 };
 
 struct kernels {
@@ -49,6 +51,8 @@ struct loops {
     struct arena *arena;
     int n;
     int64_t extent[MAX_NDIM], stride[MAX_OPERANDS][MAX_NDIM];
+    int width;                         /* elements at a time; 1: no vectors */
+    const char *vector[MAX_OPERANDS];  /* which vector has the input's elements, NULL: none */
     const char *operand[MAX_OPERANDS]; /* as it is spelled in the expression */
     const char *result[EXPR_VALUES];   /* parameters */
 };
@@ -102,6 +106,42 @@ static const char *index_text(const struct loops *l, const int64_t *stride) {
         if (stride[d] != 1) strbuf_printf(&out, " * %lld", (long long)stride[d]);
     }
     return out.length ? strbuf_text(&out) : "0";
+}
+
+/* Note [Vectors]
+ * A target with vectors takes the elements of the innermost loop several at a time: as many as make 16 bytes of the narrowest
+ * operand, bytes apart, or half of that and so on, where every operand has them beside each other, or one for all, and where
+ * they begin at multiples of their number. Tensors lie at multiples of PLAN_ALIGNMENT: extents and strides decide, here. */
+static int narrowest_bytes(const struct loops *l) {
+    size_t bytes = rt_dtype_bytes(l->graph->tensors.at[l->node->outputs[0]].dtype);
+    for (int k = 0; k < l->node->ninputs; k++) {
+        size_t own = rt_dtype_bytes(l->graph->tensors.at[l->node->inputs[k]].dtype);
+        if (l->stride[k][l->n - 1] && own > 1 && own < bytes) bytes = own;
+    }
+    return (int)bytes;
+}
+
+static bool takes_vectors(const struct loops *l, int width) {
+    const int last = l->n - 1;
+    if (l->extent[last] % width) return false;
+    for (int k = 0; k < l->node->ninputs; k++) {
+        if (l->stride[k][last] > 1) return false;
+        for (int d = 0; d < last && l->stride[k][last]; d++)
+            if (l->stride[k][d] % width) return false;
+    }
+    return true;
+}
+
+static int width_of(const struct loops *l) {
+    if (!l->target->vector_template || !l->n || !l->extent[l->n - 1]) return 1;
+    int width = VECTOR_BYTES / narrowest_bytes(l);
+    if (width > MOST_WIDTH) width = MOST_WIDTH;
+    while (width > 1 && !takes_vectors(l, width)) width /= 2;
+    return width;
+}
+
+static bool streams(const struct loops *l, int k) {
+    return l->width > 1 && l->stride[k][l->n - 1] == 1;
 }
 
 static const char *literal_of(const struct loops *l, int tensor) {
@@ -206,6 +246,34 @@ static int output_at(const struct plan_class *class, const struct graph *graph, 
     return -1;
 }
 
+/* An element of input `k`, which lies at pointer `name`: in memory, or in the vector that is read first. */
+static const char *element_text(struct loops *l, struct tmpl_env *env, int k, const char *name, bool in_place) {
+    const char *at = index_text(l, l->stride[k]);
+    bool again = false;
+    if (!streams(l, k)) return arena_printf(l->arena, "%s[%s]", name, at);
+    l->vector[k] = name;
+    for (int before = 0; before < k; before++) again = again || l->vector[before] == name;
+    if (again) return arena_printf(l->arena, "v%s.at[lane]", name);
+    struct tmpl_env *read = tmpl_entry(env, "reads");
+    tmpl_setf(read, "vector", "%s v%s", in_place ? "auto" : "const auto", name);
+    tmpl_setf(read, "from", "%s + %s", name, at);
+    return arena_printf(l->arena, "v%s.at[lane]", name);
+}
+
+/* Results, which are stored at element `at`: those that lie on no operand have a vector of their own. */
+static void bind_results(const struct loops *l, struct tmpl_env *env, const char *at) {
+    for (int o = 0; o < l->node->noutputs; o++) {
+        bool read = false;
+        for (int k = 0; k < l->node->ninputs; k++) read = read || l->vector[k] == l->result[o];
+        struct tmpl_env *write = tmpl_entry(env, "writes"), *make = read ? NULL : tmpl_entry(env, "makes");
+        tmpl_set(write, "vector", l->result[o]);
+        tmpl_setf(write, "to", "%s + %s", l->result[o], at);
+        if (!make) continue;
+        tmpl_set(make, "vector", l->result[o]);
+        tmpl_set(make, "type", type_name(l, l->node->outputs[o]));
+    }
+}
+
 /* Parameters of the function, and how each input is spelled in the expression. */
 static void bind_operands(struct loops *l, struct tmpl_env *env) {
     static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j",
@@ -216,6 +284,7 @@ static void bind_operands(struct loops *l, struct tmpl_env *env) {
     struct strbuf parameters, arguments;
     strbuf_init(&parameters, l->arena);
     strbuf_init(&arguments, l->arena);
+    tmpl_list(env, "reads");
     for (int o = 0; o < l->node->noutputs; o++) {
         l->result[o] = results[o];
         strbuf_printf(&parameters, "%s%s *%s %s", o ? ", " : "", type_name(l, l->node->outputs[o]),
@@ -225,8 +294,7 @@ static void bind_operands(struct loops *l, struct tmpl_env *env) {
     for (int k = 0; k < l->node->ninputs; k++) {
         int tensor = l->node->inputs[k], output = output_at(l->class, l->graph, l->node, k);
         if (output >= 0) {
-            const char *element = arena_printf(l->arena, "%s[%s]", results[output], index_text(l, l->stride[k]));
-            l->operand[k] = loaded(l, tensor, element);
+            l->operand[k] = loaded(l, tensor, element_text(l, env, k, results[output], true));
             continue;
         }
         if (rankplan_is_literal(l->graph, l->node, k)) {
@@ -236,16 +304,19 @@ static void bind_operands(struct loops *l, struct tmpl_env *env) {
         const char *name = l->node->ninputs == 1 ? "x" : names[k];
         strbuf_printf(&parameters, ", const %s *%s", type_name(l, tensor), name);
         strbuf_printf(&arguments, ", %s", name);
-        l->operand[k] = loaded(l, tensor, arena_printf(l->arena, "%s[%s]", name, index_text(l, l->stride[k])));
+        l->operand[k] = loaded(l, tensor, element_text(l, env, k, name, false));
     }
     tmpl_set(env, "parameters", strbuf_text(&parameters));
     tmpl_set(env, "arguments", strbuf_text(&arguments));
 }
 
-/* Index d of the element number `point`. */
+/* Index d of the element number `point`; of the first of vector number `point`. */
 static const char *of_point(const struct loops *l, int d, int64_t stride) {
-    const char *quotient = stride == 1 ? "point" : arena_printf(l->arena, "point / %lld", (long long)stride);
-    return d ? arena_printf(l->arena, "%s %% %lld", quotient, (long long)l->extent[d]) : quotient;
+    const int width = d == l->n - 1 ? l->width : 1;
+    const int64_t points = d == l->n - 1 ? stride : stride / l->width, extent = l->extent[d] / width;
+    const char *index = points == 1 ? "point" : arena_printf(l->arena, "point / %lld", (long long)points);
+    if (d) index = arena_printf(l->arena, "%s %% %lld", index, (long long)extent);
+    return width > 1 ? arena_printf(l->arena, "%s * %d", index, width) : index;
 }
 
 /* The outermost loop is shared by threads, the innermost is vectors: a result lies on no operand but element by element, which
@@ -274,7 +345,12 @@ static void bind_loops(struct loops *l, struct tmpl_env *env, bool block) {
     tmpl_setf(env, "close", "%*s", l->n ? 4 * (l->n - 1) : 0, "");
     tmpl_setf(env, "depth", "%*s", 4 * l->n, "");
     tmpl_set(env, "at", index_text(l, stride));
+    tmpl_list(env, "writes");
+    tmpl_list(env, "makes");
+    if (l->width > 1) bind_results(l, env, index_text(l, stride));
     tmpl_setf(env, "elements", "%lld", (long long)elements);
+    tmpl_setf(env, "width", "%d", l->width);
+    tmpl_setf(env, "vectors", "%lld", (long long)(elements / l->width));
     tmpl_set(env, "points", elements < INT64_C(1) << 31 ? "RT_POINTS32" : "RT_POINTS");
 }
 
@@ -303,6 +379,7 @@ static int shared_function(struct kernels *kernels, struct tmpl_env *env, const 
 static int function_of(struct kernels *kernels, struct loops *l) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
     make_loops(l);
+    l->width = width_of(l);
     bind_operands(l, env);
     tmpl_list(env, "named");
     tmpl_list(env, "others");
@@ -310,7 +387,9 @@ static int function_of(struct kernels *kernels, struct loops *l) {
     if (l->node->op->expr) tmpl_set(env, "value", value_text(l));
     tmpl_set(env, "block", block ? "yes" : "");
     bind_loops(l, env, block);
-    return shared_function(kernels, env, kernels->target->elementwise_template, l->node->op->name);
+    const struct target *target = kernels->target;
+    const char *template = l->width > 1 ? target->vector_template : target->elementwise_template;
+    return shared_function(kernels, env, template, l->node->op->name);
 }
 
 static const char *call_of(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
@@ -390,9 +469,11 @@ static void bind_beside(struct loops *l, struct tmpl_env *env) {
 const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan,
                                  const struct plan_class *class, int node) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
-    struct loops l = {
-        .graph = plan->graph, .node = &plan->graph->nodes.at[node], .class = class, .target = kernels->target,
-        .arena = kernels->arena};
+    struct loops l = {.graph = plan->graph,
+                      .node = &plan->graph->nodes.at[node],
+                      .class = class,
+                      .target = kernels->target,
+                      .arena = kernels->arena};
     int y = l.node->outputs[0];
     bind_beside(&l, env);
     tmpl_list(env, "named");

@@ -30,6 +30,7 @@ struct target {
     const char *source_suffix;               /* of a rank's source */
     const char *rank_template;               /* a rank class' source */
     const char *elementwise_template;        /* one elementwise kernel in it */
+    const char *vector_template;             /* one that takes several elements at a time; NULL: none does */
     const char *epilogue_template;           /* what finishes a product in it */
     const struct target_file *files;         /* other files, once each; ends with NULLs */
     const struct target_function *functions; /* ends with NULLs */

@@ -5,37 +5,74 @@
 #include "runtime/base/checked.h"
 #include "runtime/base/scratch.h"
 
-static int64_t score_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+typedef int64_t scratch_fn(const struct graph *graph, const struct plan_class *class, const struct node *node);
+
+static int64_t dtype_bytes(const struct graph *graph, int tensor) {
+    return (int64_t)rt_dtype_bytes(graph->tensors.at[tensor].dtype);
+}
+
+static int64_t product_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+    (void)graph, (void)class, (void)node;
+    return RT_PRODUCT_WORKSPACE;
+}
+
+static int64_t attention_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
     const int64_t *q = class->dims[node->inputs[0]], *k = class->dims[node->inputs[1]];
     int ndim = graph->tensors.at[node->inputs[0]].ndim;
-    int64_t bytes = k[ndim - 2] * (int64_t)rt_dtype_bytes(graph->tensors.at[node->inputs[0]].dtype);
-    for (int d = 0; d < ndim - 1; d++) bytes *= q[d];
-    return rt_align(bytes, RT_SCORES_ALIGNMENT);
+    int64_t scores = k[ndim - 2] * dtype_bytes(graph, node->inputs[0]);
+    for (int d = 0; d < ndim - 1; d++) scores *= q[d];
+    return rt_align(scores, RT_SCORES_ALIGNMENT) + RT_PRODUCT_WORKSPACE;
+}
+
+static int64_t square_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+    (void)graph, (void)class, (void)node;
+    return RT_SQUARE_BLOCKS * (int64_t)sizeof(double);
+}
+
+static int64_t reduce_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+    const int64_t *x = class->dims[node->inputs[0]];
+    int naxes, ndim = graph->tensors.at[node->inputs[0]].ndim;
+    const int64_t *axes = attr_ints(node, "axes", &naxes);
+    int64_t around[3] = {1, 1, 1}; /* extents before the reduced ones, of those, and behind */
+    for (int d = 0; d < ndim && naxes; d++) around[d < axes[0] ? 0 : d <= axes[naxes - 1] ? 1 : 2] *= x[d];
+    int64_t chunks = rt_reduce_chunks_of(around[0], around[1], around[2]);
+    return chunks > 1 ? chunks * around[0] * around[2] * dtype_bytes(graph, node->inputs[0]) : 0;
+}
+
+static int64_t gather_grad_bytes(const struct graph *graph, const struct plan_class *class,
+                                 const struct node *node) {
+    return rt_sort_bytes(rankplan_elements(class, graph, node->inputs[1]));
 }
 
 static int64_t scratch_of(const struct graph *graph, const struct plan_class *class, const struct node *node) {
-    if (strcmp(node->op->name, "SumSquares") == 0) return RT_SQUARE_BLOCKS * (int64_t)sizeof(double);
-    if (strcmp(node->op->name, "MatMul") == 0) return RT_PRODUCT_WORKSPACE;
-    if (strcmp(node->op->name, "Attention") == 0) return score_bytes(graph, class, node) + RT_PRODUCT_WORKSPACE;
+    static const struct {
+        const char *op;
+        scratch_fn *bytes;
+    } rows[] = {{"MatMul", product_bytes},   {"Attention", attention_bytes},   {"SumSquares", square_bytes},
+                {"ReduceSum", reduce_bytes}, {"ReduceProd", reduce_bytes},     {"ReduceMax", reduce_bytes},
+                {"ReduceMin", reduce_bytes}, {"GatherGrad", gather_grad_bytes}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].op, node->op->name) == 0) return rows[i].bytes(graph, class, node);
     return 0;
 }
 
-static const struct target_arguments arguments = {
-    .names_rank = true, .array = "{", .no_array = "{}", .structure = "{", .restricted = "__restrict__",
-    .later = "[&] { "};
+static const struct target_arguments arguments = {.names_rank = true,
+                                                  .array = "{",
+                                                  .no_array = "{}",
+                                                  .structure = "{",
+                                                  .restricted = "__restrict__",
+                                                  .later = "[&] { "};
 
-static const struct target_file files[] = {{"model.h.in", "model.h"},
-                                           {"c/model.c.in", "model.c"},
-                                           {"c/main.c.in", "main.c"},
-                                           {"cuda/device.cu.in", "device.cu"},
-                                           {"cuda/Makefile.in", "Makefile"},
-                                           {NULL, NULL}};
+static const struct target_file files[] = {{"model.h.in", "model.h"},        {"c/model.c.in", "model.c"},
+                                           {"c/main.c.in", "main.c"},        {"cuda/device.cu.in", "device.cu"},
+                                           {"cuda/Makefile.in", "Makefile"}, {NULL, NULL}};
 
 const struct target target_cuda = {.name = "cuda",
                                    .help = "CUDA for GPUs",
                                    .source_suffix = ".cu",
                                    .rank_template = "cuda/rank.cu.in",
                                    .elementwise_template = "cuda/elementwise.cu.in",
+                                   .vector_template = "cuda/elementwise_vector.cu.in",
                                    .files = files,
                                    .functions = target_c_functions,
                                    .call_prefix = "rt_",

@@ -14,7 +14,8 @@ enum epilogue_activation { EPILOGUE_NONE, EPILOGUE_GELU, EPILOGUE_GELU_GRAD };
 
 struct epilogue {
     enum epilogue_activation activation;
-    int bias, residual, sum; /* tensors, -1: none. bias: one row; sum: s, an operand of the gradient, else a result */
+    int bias, residual,
+        sum; /* tensors, -1: none. bias: one row; sum: s, an operand of the gradient, else a result */
 };
 
 /* Reads what the MatMul `node` does to its result; false if it has another form, or none. */

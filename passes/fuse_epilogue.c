@@ -81,7 +81,8 @@ static int join(struct joiner *j, int id, int result, const struct node *product
 static int join_sole(struct joiner *j, int id) {
     for (int k = 0; k < j->graph->nodes.at[id].ninputs; k++) {
         const struct node *node = &j->graph->nodes.at[id];
-        const struct node *product = is_sole_reader(j, node->inputs[k]) ? product_before(j, node, node->inputs[k]) : NULL;
+        const struct node *product =
+            is_sole_reader(j, node->inputs[k]) ? product_before(j, node, node->inputs[k]) : NULL;
         int made = product && !attr_find(product, "expr") ? join(j, id, k, product) : -1;
         if (made < 0) continue;
         j->gone[j->graph->tensors.at[j->graph->nodes.at[id].inputs[k]].producer] = true;
@@ -97,19 +98,23 @@ static const char *value_name(struct arena *arena, int i) {
 }
 
 /* "v0 = sum; activation of v0, v0". */
-static const char *text_of_both(struct arena *arena, const struct expr_chain *sum, const struct expr_chain *activation) {
-    struct expr_renaming renaming = {.names = {"a"}, .by = {expr_name(arena, value_name(arena, sum->nnamed))}, .n = 1};
+static const char *text_of_both(struct arena *arena, const struct expr_chain *sum,
+                                const struct expr_chain *activation) {
+    struct expr_renaming renaming = {
+        .names = {"a"}, .by = {expr_name(arena, value_name(arena, sum->nnamed))}, .n = 1};
     struct strbuf text;
     strbuf_init(&text, arena);
     for (int i = 0; i < sum->nnamed; i++) strbuf_printf(&text, "v%d = %s; ", i, expr_format(arena, sum->named[i]));
     strbuf_printf(&text, "v%d = %s; ", sum->nnamed, expr_format(arena, sum->value[0]));
     for (int i = 0; i < activation->nnamed; i++) {
         const char *name = value_name(arena, sum->nnamed + 1 + i);
-        strbuf_printf(&text, "%s = %s; ", name, expr_format(arena, expr_rename(arena, activation->named[i], &renaming)));
+        strbuf_printf(&text, "%s = %s; ", name,
+                      expr_format(arena, expr_rename(arena, activation->named[i], &renaming)));
         renaming.names[renaming.n] = value_name(arena, i);
         renaming.by[renaming.n++] = expr_name(arena, name);
     }
-    strbuf_printf(&text, "%s, v%d", expr_format(arena, expr_rename(arena, activation->value[0], &renaming)), sum->nnamed);
+    strbuf_printf(&text, "%s, v%d", expr_format(arena, expr_rename(arena, activation->value[0], &renaming)),
+                  sum->nnamed);
     return strbuf_text(&text);
 }
 
@@ -160,7 +165,8 @@ int pass_fuse_epilogue(struct graph *graph, const struct pass_context *context) 
             join_activation(&j, id, i);
     }
     for (int i = 0; i < graph->order.n; i++)
-        if (graph->order.at[i] >= before || !j.gone[graph->order.at[i]]) graph->order.at[live++] = graph->order.at[i];
+        if (graph->order.at[i] >= before || !j.gone[graph->order.at[i]])
+            graph->order.at[live++] = graph->order.at[i];
     graph->order.n = live;
     return 0;
 }

@@ -1,9 +1,10 @@
 /* Indexing; the manual is kernels/c/kernels.h. An index out of range is noted as a fault, and its element is 0 or left out.
- * Where several updates meet in one place, one thread makes them in their order: results do not depend on timing. */
+ * Where several updates meet in one place, they are made in their order: results do not depend on timing. */
 #ifndef RT_CUDA_INDEX_CUH
 #define RT_CUDA_INDEX_CUH
 
 #include "move.cuh"
+#include "sort.cuh"
 
 /* An index tensor and who is told about what is wrong in it. */
 struct rt_index {
@@ -61,27 +62,34 @@ static inline int rt_gather(struct rt *rt, void *y, const void *x, const void *i
     });
 }
 
-/* Sums of the rows of dy by the row of y that their index names. The block of the first that names a row adds all of them, in
- * order; the blocks of the others find out that they are not the first. */
+/* The row of y that an index names; `extent`, if another rank has it, or after a fault. */
+struct rt_row_of {
+    rt_index index;
+    int64_t extent, start, total;
+    __device__ int64_t operator()(int64_t position) const {
+        const int64_t place = rt_index_place(index, position, total) - start;
+        return place < 0 || place >= extent ? extent : place;
+    }
+};
+
+/* Sums of the rows of dy by the row of y that their index names. Positions are sorted by row, in SCRATCH; the block of the first
+ * of a row adds all of them, in order. */
 template <class T>
 static inline int rt_gather_grad(struct rt *rt, T *y, const T *dy, const void *indices, int is_64, int64_t outer,
                                  int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {
-    const rt_index index = rt_index_of(rt, indices, is_64);
+    const rt_row_of row_of = {rt_index_of(rt, indices, is_64), extent, start, total};
+    const rt_sorted sorted = rt_sort(rt, rt->arena[RT_SCRATCH], count, extent, row_of);
     rt_points(rt, outer * extent * inner, [=] __device__(int64_t p) { y[p] = 0; });
     return rt_rows(rt, outer * count, [=] __device__(int64_t row) {
-        __shared__ bool same[RT_BLOCK]; /* that name the row, of RT_BLOCK indices */
-        const int64_t o = row / count, mine = row % count, place = rt_index_place(index, mine, total) - start;
-        if (place < 0 || place >= extent) return;
-        for (int64_t from = 0; from < count; from += RT_BLOCK) {
-            const int64_t i = from + threadIdx.x;
-            __syncthreads();
-            same[threadIdx.x] = i < count && rt_index_place(index, i, total) - start == place;
-            __syncthreads();
-            for (int j = 0; j < RT_BLOCK; j++) {
-                if (!same[j]) continue;
-                if (from + j < mine) return;
-                RT_EACH(q, inner) y[(o * extent + place) * inner + q] += dy[(o * count + from + j) * inner + q];
-            }
+        const int64_t o = row / count, first = row % count, place = sorted.key[first];
+        if (place == extent || (first > 0 && sorted.key[first - 1] == place)) return;
+        int64_t end = first + 1;
+        while (end < count && sorted.key[end] == place) end++;
+        RT_EACH(q, inner) {
+            T sum = 0;
+#pragma unroll 4
+            for (int64_t i = first; i < end; i++) sum += dy[(o * count + sorted.position[i]) * inner + q];
+            y[(o * extent + place) * inner + q] = sum;
         }
     });
 }

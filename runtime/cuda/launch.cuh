@@ -156,6 +156,44 @@ struct rt_product_of {
     template <class T> __host__ __device__ T operator()(T a, T b) const { return a * b; }
 };
 
+/* --- Vectors --- */
+
+static constexpr size_t RT_VECTOR_BYTES = 16; /* of an access */
+
+/* N neighbours, in accesses of 16 bytes; the first lies at a multiple of that, or of all of them if they are less. */
+template <class T, int N> struct alignas(N * sizeof(T) < RT_VECTOR_BYTES ? N * sizeof(T) : RT_VECTOR_BYTES) rt_vector {
+    T at[N];
+};
+
+template <int N, class T> static inline __device__ rt_vector<T, N> rt_get_vector(const T *from) {
+    return *(const rt_vector<T, N> *)from;
+}
+
+template <class T, int N> static inline __device__ void rt_put_vector(T *to, const rt_vector<T, N> &vector) {
+    *(rt_vector<T, N> *)to = vector;
+}
+
+/* The thread's share of a row, N at a time. */
+#define RT_EACH_VECTOR(i, count, N) for (int64_t i = threadIdx.x * (N); i < (count); i += blockDim.x * (N))
+
+/* body(i, x[i]) for the thread's share of a row of `count`. */
+template <int N, class T, class F> static inline __device__ void rt_each(const T *x, int64_t count, F body) {
+    RT_EACH_VECTOR(i, count, N) {
+        const rt_vector<T, N> vector = rt_get_vector<N>(x + i);
+#pragma unroll
+        for (int lane = 0; lane < N; lane++) body(i + lane, vector.at[lane]);
+    }
+}
+
+#define RT_WIDTH(T) ((int)(RT_VECTOR_BYTES / sizeof(T))) /* elements in an access */
+
+/* Rows of `count` elements of T, at these places one after the other, can be taken RT_WIDTH(T) at a time. */
+template <class T> static inline bool rt_is_wide(int64_t count, std::initializer_list<const void *> places) {
+    bool wide = count % RT_WIDTH(T) == 0;
+    for (const void *place : places) wide = wide && (uintptr_t)place % RT_VECTOR_BYTES == 0;
+    return wide;
+}
+
 /* --- Types --- */
 
 /* What sums of T are kept in. */

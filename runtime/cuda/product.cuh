@@ -122,6 +122,7 @@ static inline int rt_attend(struct rt *rt, T *scores, const uint8_t *keep, const
     const int ndim = shape.ndim;
     return rt_rows(rt, rt_count(shape.q, 0, ndim - 1), [=] __device__(int64_t row) {
         T *x = scores + row * shape.s;
+        rt_exponentials<T> of = {-(T)INFINITY, 0};
         int64_t keep_step = 0, bias_step = 0;
         const uint8_t *kept = keep ? keep + rt_mask_row(shape.keep, shape.q, ndim, row, &keep_step) : nullptr;
         const T *added = bias ? bias + rt_mask_row(shape.bias, shape.q, ndim, row, &bias_step) : nullptr;
@@ -133,8 +134,9 @@ static inline int rt_attend(struct rt *rt, T *scores, const uint8_t *keep, const
             if (added && !shape.bias_first) score += added[j * bias_step];
             if (shape.clamp && score < (T)-3.402823466e38f) score = (T)-3.402823466e38f;
             x[j] = score;
+            of.add(score);
         }
-        rt_softmax_row(x, shape.s, 1, [=](int64_t j) { return x[j]; });
+        rt_softmax_row<1>(x, x, shape.s, rt_fold_exponentials(of));
     });
 }
 

@@ -33,34 +33,53 @@ struct rt_min_of {
     template <class T> __host__ __device__ T operator()(T a, T b) const { return a < b || a != a ? a : b; }
 };
 
-#define RT_COLUMNS 32 /* neighbours that a block reduces together, where the reduced dimension is not the last */
-
-/* y(outer,inner) = op over the middle of x(outer,r,inner), in A. A block takes a row, or RT_COLUMNS neighbouring columns. */
-template <class A, class T, class Op>
-static inline int rt_reduce(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, int64_t inner, A identity,
-                            Op op) {
-    if (inner == 1)
-        return rt_rows(rt, outer, [=] __device__(int64_t o) {
-            A part = identity;
-            RT_EACH(i, r) part = op(part, (A)x[o * r + i]);
-            part = rt_block_fold(part, op);
-            if (threadIdx.x == 0) y[o] = (T)part;
-        });
-    const int64_t groups = (inner + RT_COLUMNS - 1) / RT_COLUMNS;
-    return rt_rows(rt, outer * groups, [=] __device__(int64_t row) {
-        __shared__ A parts[RT_BLOCK];
-        const int64_t o = row / groups, j = row % groups * RT_COLUMNS + threadIdx.x % RT_COLUMNS;
+/* Rows: the last dimension is reduced. */
+template <int N, class A, class T, class Op>
+static inline int rt_reduce_rows(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, A identity, Op op) {
+    return rt_rows(rt, outer, [=] __device__(int64_t o) {
         A part = identity;
-        for (int64_t i = threadIdx.x / RT_COLUMNS; i < r && j < inner; i += blockDim.x / RT_COLUMNS)
+        rt_each<N>(x + o * r, r, [&](int64_t, T value) { part = op(part, (A)value); });
+        part = rt_block_fold(part, op);
+        if (threadIdx.x == 0) y[o] = (T)part;
+    });
+}
+
+/* Chunk by chunk of at most `length`: y(outer,chunks,inner) from x(outer,r,inner). A block takes RT_REDUCE_COLUMNS neighbouring
+ * columns. */
+template <class A, class From, class To, class Op>
+static inline int rt_reduce_chunks(struct rt *rt, To *y, const From *x, int64_t outer, int64_t r, int64_t inner,
+                                   int64_t length, A identity, Op op) {
+    const int64_t groups = (inner + RT_REDUCE_COLUMNS - 1) / RT_REDUCE_COLUMNS, chunks = r ? (r + length - 1) / length : 1;
+    return rt_rows(rt, outer * chunks * groups, [=] __device__(int64_t row) {
+        __shared__ A parts[RT_BLOCK];
+        const int64_t j = row % groups * RT_REDUCE_COLUMNS + threadIdx.x % RT_REDUCE_COLUMNS;
+        const int64_t chunk = row / groups % chunks, o = row / groups / chunks, lane = threadIdx.x / RT_REDUCE_COLUMNS;
+        const int64_t end = (chunk + 1) * length < r ? (chunk + 1) * length : r;
+        A part = identity;
+        for (int64_t i = chunk * length + lane; i < end && j < inner; i += blockDim.x / RT_REDUCE_COLUMNS)
             part = op(part, (A)x[(o * r + i) * inner + j]);
         __syncthreads();
         parts[threadIdx.x] = part;
         __syncthreads();
-        if (threadIdx.x >= RT_COLUMNS || j >= inner) return;
-        for (int lane = RT_COLUMNS; lane < (int)blockDim.x; lane += RT_COLUMNS)
-            part = op(part, parts[threadIdx.x + lane]);
-        y[o * inner + j] = (T)part;
+        if (threadIdx.x >= RT_REDUCE_COLUMNS || j >= inner) return;
+        for (int other = RT_REDUCE_COLUMNS; other < (int)blockDim.x; other += RT_REDUCE_COLUMNS)
+            part = op(part, parts[threadIdx.x + other]);
+        y[(o * chunks + chunk) * inner + j] = (To)part;
     });
+}
+
+/* y(outer,inner) = op over the middle of x(outer,r,inner), in A. Where columns are few and long, a block takes a chunk of them;
+ * partial results lie in SCRATCH. */
+template <class A, class T, class Op>
+static inline int rt_reduce(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, int64_t inner, A identity, Op op) {
+    if (inner == 1 && rt_is_wide<T>(r, {x})) return rt_reduce_rows<RT_WIDTH(T)>(rt, y, x, outer, r, identity, op);
+    if (inner == 1) return rt_reduce_rows<1>(rt, y, x, outer, r, identity, op);
+    const int64_t chunks = rt_reduce_chunks_of(outer, r, inner), length = chunks > 1 ? (r + chunks - 1) / chunks : r;
+    if (chunks == 1) return rt_reduce_chunks(rt, y, x, outer, r, inner, length, identity, op);
+    A *parts = (A *)rt->arena[RT_SCRATCH];
+    const int64_t made = (r + length - 1) / length;
+    rt_reduce_chunks(rt, parts, x, outer, r, inner, length, identity, op);
+    return rt_reduce_chunks(rt, y, parts, outer, made, inner, made, identity, op);
 }
 
 /* An element and where it is; `at` -1: none. */
@@ -108,13 +127,20 @@ static inline int rt_cumsum(struct rt *rt, T *y, const T *x, int64_t outer, int6
     });
 }
 
-/* Partial sums lie in SCRATCH. */
+/* Partial sums lie in SCRATCH. What is left of the last vector, and all of what begins elsewhere, is taken one by one. */
 template <class T> static inline int rt_sum_squares(struct rt *rt, double *y, const T *x, int64_t n) {
+    constexpr int width = RT_WIDTH(T);
+    const int64_t whole = (uintptr_t)x % RT_VECTOR_BYTES ? 0 : n / width * width;
     double *part = (double *)rt->arena[RT_SCRATCH];
     rt_rows(rt, RT_SQUARE_BLOCKS, [=] __device__(int64_t row) {
+        const int64_t first = row * blockDim.x + threadIdx.x, step = (int64_t)RT_SQUARE_BLOCKS * blockDim.x;
         double sum = 0;
-        for (int64_t i = row * blockDim.x + threadIdx.x; i < n; i += (int64_t)RT_SQUARE_BLOCKS * blockDim.x)
-            sum += (double)x[i] * (double)x[i];
+        for (int64_t i = first * width; i < whole; i += step * width) {
+            const rt_vector<T, width> vector = rt_get_vector<width>(x + i);
+#pragma unroll
+            for (int lane = 0; lane < width; lane++) sum += (double)vector.at[lane] * (double)vector.at[lane];
+        }
+        for (int64_t i = whole + first; i < n; i += step) sum += (double)x[i] * (double)x[i];
         sum = rt_block_fold(sum, rt_sum_of());
         if (threadIdx.x == 0) part[row] = sum;
     });
@@ -159,59 +185,110 @@ RT_CUDA_REDUCE(int32_t, i32)
 
 /* --- Normalisation --- */
 
-/* max over the row's elements that are numbers: a NaN shows in the terms that follow. */
-struct rt_most_of {
-    template <class T> __host__ __device__ T operator()(T a, T b) const { return b > a ? b : a; }
+/* The largest of some numbers, NaN apart, and the sum of all e^(x - high), which a NaN or an infinite high makes NaN: the
+ * maximum and the sum of a softmax in one pass (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). */
+template <class T> struct rt_exponentials {
+    T high, sum;
+    /* What to take off: without a number above -inf, nothing, so that terms are 0. */
+    __device__ T base() const { return high == -(T)INFINITY ? (T)0 : high; }
+    __device__ void add(T x) {
+        if (x > high) {
+            sum = sum * rt_exp_of(high - x) + ((T)1 + (x - x));
+            high = x;
+        } else {
+            sum += rt_exp_of(x - base());
+        }
+    }
 };
 
-/* One row of softmax, of the terms that value(i) gives: written as they are, then divided by their sum. */
-template <class T, class F> static __device__ inline void rt_softmax_row(T *y, int64_t c, int64_t stride, F value) {
-    T most = -(T)INFINITY, sum = 0;
-    RT_EACH(i, c) most = rt_most_of()(most, value(i));
-    most = rt_block_fold(most, rt_most_of());
-    RT_EACH(i, c) {
-        const T term = rt_exp_of(value(i) - most);
-        y[i * stride] = term;
-        sum += term;
+struct rt_join_exponentials {
+    template <class T>
+    __device__ rt_exponentials<T> operator()(const rt_exponentials<T> &a, const rt_exponentials<T> &b) const {
+        rt_exponentials<T> both = {b.high > a.high ? b.high : a.high, 0};
+        both.sum = a.sum * rt_exp_of(a.high - both.base()) + b.sum * rt_exp_of(b.high - both.base());
+        return both;
     }
-    const T scale = (T)1 / rt_block_fold(sum, rt_sum_of());
-    RT_EACH(i, c) y[i * stride] *= scale;
+};
+
+/* The block's exponentials of the row's terms, which all its threads get. */
+template <class T> static __device__ inline rt_exponentials<T> rt_fold_exponentials(const rt_exponentials<T> &own) {
+    return rt_block_fold(own, rt_join_exponentials());
+}
+
+/* Softmax of a row, once its exponentials are known. */
+template <int N, class T>
+static __device__ inline void rt_softmax_row(T *y, const T *x, int64_t c, const rt_exponentials<T> &of) {
+    const T base = of.base(), scale = (T)1 / of.sum;
+    RT_EACH_VECTOR(i, c, N) {
+        rt_vector<T, N> vector = rt_get_vector<N>(x + i);
+#pragma unroll
+        for (int lane = 0; lane < N; lane++) vector.at[lane] = rt_exp_of(vector.at[lane] - base) * scale;
+        rt_put_vector(y + i, vector);
+    }
+}
+
+struct rt_softmax_of {
+    template <class T> __device__ T operator()(T x, const rt_exponentials<T> &of) const {
+        return rt_exp_of(x - of.base()) * ((T)1 / of.sum);
+    }
+};
+struct rt_log_softmax_of {
+    template <class T> __device__ T operator()(T x, const rt_exponentials<T> &of) const {
+        return x - of.high - (T)log(of.sum);
+    }
+};
+
+/* y = finish(x, exponentials of x's line) for every line (c) of x(outer,c,inner). */
+template <class T, class F>
+static inline int rt_along(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner, F finish) {
+    return rt_rows(rt, outer * inner, [=] __device__(int64_t row) {
+        const int64_t at = row / inner * c * inner + row % inner;
+        rt_exponentials<T> of = {-(T)INFINITY, 0};
+        RT_EACH(i, c) of.add(x[at + i * inner]);
+        of = rt_fold_exponentials(of);
+        RT_EACH(i, c) y[at + i * inner] = finish(x[at + i * inner], of);
+    });
 }
 
 template <class T>
 static inline int rt_softmax(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner) {
-    return rt_rows(rt, outer * inner, [=] __device__(int64_t row) {
-        const int64_t at = row / inner * c * inner + row % inner;
-        rt_softmax_row(y + at, c, inner, [=](int64_t i) { return x[at + i * inner]; });
-    });
-}
-
-template <class T>
-static inline int rt_log_softmax(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner) {
-    return rt_rows(rt, outer * inner, [=] __device__(int64_t row) {
-        const int64_t at = row / inner * c * inner + row % inner;
-        T most = -(T)INFINITY, sum = 0;
-        RT_EACH(i, c) most = rt_most_of()(most, x[at + i * inner]);
-        most = rt_block_fold(most, rt_most_of());
-        RT_EACH(i, c) sum += rt_exp_of(x[at + i * inner] - most);
-        const T shift = log(rt_block_fold(sum, rt_sum_of()));
-        RT_EACH(i, c) y[at + i * inner] = x[at + i * inner] - most - shift;
+    if (inner > 1 || !rt_is_wide<T>(c, {y, x})) return rt_along(rt, y, x, outer, c, inner, rt_softmax_of());
+    return rt_rows(rt, outer, [=] __device__(int64_t row) {
+        rt_exponentials<T> of = {-(T)INFINITY, 0};
+        rt_each<RT_WIDTH(T)>(x + row * c, c, [&](int64_t, T value) { of.add(value); });
+        rt_softmax_row<RT_WIDTH(T)>(y + row * c, x + row * c, c, rt_fold_exponentials(of));
     });
 }
 
 /* y = (x - mean) / sqrt(mean of squares + epsilon) * scale + bias; `centred` says whether there is a mean. */
+template <int N, class T>
+static inline int rt_norm_rows(struct rt *rt, T *y, const T *x, const T *scale, const T *bias, int64_t outer, int64_t c,
+                               double epsilon, bool centred) {
+    return rt_rows(rt, outer, [=] __device__(int64_t row) {
+        const T *from = x + row * c;
+        T sum = 0, squares = 0;
+        if (centred) rt_each<N>(from, c, [&](int64_t, T value) { sum += value; });
+        const T mean = centred ? rt_block_fold(sum, rt_sum_of()) / (T)c : (T)0;
+        rt_each<N>(from, c, [&](int64_t, T value) { squares += (value - mean) * (value - mean); });
+        const T factor = (T)1 / sqrt(rt_block_fold(squares, rt_sum_of()) / (T)c + (T)epsilon);
+        RT_EACH_VECTOR(i, c, N) {
+            rt_vector<T, N> vector = rt_get_vector<N>(from + i), added = {};
+            const rt_vector<T, N> scales = rt_get_vector<N>(scale + i);
+            if (bias) added = rt_get_vector<N>(bias + i);
+#pragma unroll
+            for (int lane = 0; lane < N; lane++)
+                vector.at[lane] = (vector.at[lane] - mean) * factor * scales.at[lane] + added.at[lane];
+            rt_put_vector(y + row * c + i, vector);
+        }
+    });
+}
+
 template <class T>
 static inline int rt_norm(struct rt *rt, T *y, const T *x, const T *scale, const T *bias, int64_t outer, int64_t c,
                           double epsilon, bool centred) {
-    return rt_rows(rt, outer, [=] __device__(int64_t row) {
-        const T *from = x + row * c;
-        T *to = y + row * c, sum = 0, squares = 0;
-        if (centred) RT_EACH(i, c) sum += from[i];
-        const T mean = centred ? rt_block_fold(sum, rt_sum_of()) / (T)c : (T)0;
-        RT_EACH(i, c) squares += (from[i] - mean) * (from[i] - mean);
-        const T factor = (T)1 / sqrt(rt_block_fold(squares, rt_sum_of()) / (T)c + (T)epsilon);
-        RT_EACH(i, c) to[i] = (from[i] - mean) * factor * scale[i] + (bias ? bias[i] : (T)0);
-    });
+    if (rt_is_wide<T>(c, {y, x, scale, bias}))
+        return rt_norm_rows<RT_WIDTH(T)>(rt, y, x, scale, bias, outer, c, epsilon, centred);
+    return rt_norm_rows<1>(rt, y, x, scale, bias, outer, c, epsilon, centred);
 }
 
 #define RT_CUDA_NORMALIZE(T, s)                                                                                        \
@@ -219,7 +296,7 @@ static inline int rt_norm(struct rt *rt, T *y, const T *x, const T *scale, const
         return rt_softmax(rt, y, x, outer, c, inner);                                                                  \
     }                                                                                                                  \
     RT_ON_CALL int rt_log_softmax_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner) {      \
-        return rt_log_softmax(rt, y, x, outer, c, inner);                                                              \
+        return rt_along(rt, y, x, outer, c, inner, rt_log_softmax_of());                                                              \
     }                                                                                                                  \
     RT_ON_CALL int rt_layernorm_##s(struct rt *rt, T *y, const T *x, const T *scale, const T *bias, int64_t outer,     \
                                     int64_t c, double epsilon) {                                                       \

@@ -1,0 +1,97 @@
+#!/usr/bin/python3
+"""Machine code of generated CUDA, taken apart: elementwise chains, norms, softmax and the optimizer access memory 16 bytes at a time.
+
+    sass.py --rankc RANKC --include DIR --training DIR
+
+Compiles the training of GPT-2, in f32 and in bf16, for the GPUs of ARCHITECTURES. Exit status 77 where there is no nvcc or no
+disassembler (nvdisasm, of the CUDA toolkit, in PATH or named by NVDISASM)."""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ARCHITECTURES = ["sm_80", "sm_90a"]
+BYTES = {"float": 4, "double": 8, "uint16_t": 2, "uint8_t": 1, "int64_t": 8, "int32_t": 4}
+# kernels of the runtime, by what is in their name; f32 in vectors of 4
+WIDE = {"rt_norm_rowsILi4E": ["LDG", "STG"], "rt_softmaxI": ["LDG", "STG"], "rt_reduce_rowsILi4E": ["LDG"], 
+        "rt_sum_squaresIfEEiP2rtPdPKT_lEUllE_": ["LDG"]}
+
+
+def call(*command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise SystemExit(f"exit {done.returncode}: {' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def functions_of(text):
+    """Instructions of every function, by its name."""
+    functions, name = {}, None
+    for line in text.splitlines():
+        label = re.match(r"\.text\.(\S+):", line)
+        name = label[1] if label else name
+        opcode = re.search(r"/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]+)", line)
+        if name and opcode:
+            functions.setdefault(name, []).append(opcode[1])
+    return functions
+
+
+def has(opcodes, kind):
+    return any(re.fullmatch(kind, opcode) for opcode in opcodes)
+
+
+def accesses_of(source):
+    """Of elementwise kernels that take vectors: which accesses have 16 bytes, by name."""
+    wanted = {}
+    for name, parameters, body in re.findall(r"__global__ void (\w+)\(([^)]*)\) \{\n(.*?)\n\}", source, re.S):
+        bytes_of = {p: BYTES[t] for t, p in re.findall(r"(\w+) \*(?:__restrict__ )?(\w+)", parameters)}
+        reads = [int(n) * bytes_of[p] for n, p in re.findall(r"rt_get_vector<(\d)>\((\w+) ", body)]
+        width = re.search(r"lane < (\d)", body)
+        writes = [int(width[1]) * bytes_of[p] for p in re.findall(r"rt_put_vector\((\w+) ", body)]
+        kinds = [kind for kind, sizes in (("LDG", reads), ("STG", writes)) if max(sizes, default=0) >= 16]
+        if kinds:
+            wanted[name] = kinds
+    return wanted
+
+
+def check(source, functions):
+    wanted = {f"{len(name)}{name}": kinds for name, kinds in accesses_of(source).items()}
+    wanted.update(WIDE)
+    missing = []
+    for name, kinds in wanted.items():
+        opcodes = next((opcodes for function, opcodes in functions.items() if name in function), [])
+        missing += [f"{name}: no {kind}.E.128" for kind in kinds if not has(opcodes, kind + r"\.E\.128.*")]
+    return len(wanted), missing
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--include", required=True)
+    parser.add_argument("--training", required=True)
+    args = parser.parse_args()
+    disassembler = os.environ.get("NVDISASM") or shutil.which("nvdisasm")
+    if not shutil.which("nvcc") or not disassembler:
+        print("skipped: there is no", "nvdisasm" if shutil.which("nvcc") else "nvcc")
+        return 77
+    failed = False
+    for options in ([], ["--amp", "bf16"]):
+        with tempfile.TemporaryDirectory(prefix="rankc-sass-") as work:
+            call(args.rankc, "compile", f"{args.training}/gpt2/model.onnx", "-o", work, "-q", "--no-build", "--target", "cuda",
+                 "--train", *options)
+            path = f"{work}/model/_/rank_0.cu"
+            for architecture in ARCHITECTURES:
+                call("nvcc", "-std=c++20", "-O3", "--extended-lambda", "-cubin", f"-arch={architecture}", "-I", args.include,
+                     "-o", f"{work}/rank.cubin", path)
+                functions = functions_of(call(disassembler, "-c", f"{work}/rank.cubin"))
+                n, missing = check(open(path).read(), functions)
+                print(f"{architecture} {' '.join(options) or 'f32'}: {n} kernels with accesses of 16 bytes", *missing, flush=True)
+                failed = failed or n < 20 or missing != []
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
