@@ -202,6 +202,15 @@ static unsigned axes_in_use(const struct graph *graph) {
     return axes;
 }
 
+/* Calls a kernel of convolutions: forward, transposed, or of the weights' gradient. */
+static bool convolves(const struct graph *graph) {
+    for (int i = 0; i < graph->order.n; i++) {
+        const char *call = graph->nodes.at[graph->order.at[i]].op->call;
+        if (call && strncmp(call, "!conv_", 6) == 0) return true;
+    }
+    return false;
+}
+
 static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
     const struct mesh *mesh = &plan->graph->mesh;
     int64_t sizes[MAX_AXES], shards = mesh_size(mesh);
@@ -211,6 +220,7 @@ static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
     tmpl_setf(env, "naxes", "%d", mesh->naxes);
     tmpl_set(env, "mesh", list_of(plan->graph->arena, sizes, mesh->naxes));
     tmpl_setf(env, "communicates", "0x%x", axes_in_use(plan->graph));
+    tmpl_set(env, "convolves", convolves(plan->graph) ? "true" : "false");
     tmpl_setf(env, "nclasses", "%d", plan->nclasses);
     tmpl_set(env, "class_of_shard", list_of(plan->graph->arena, classes, (int)shards));
     tmpl_setf(env, "plan_ngpus", "%lld", (long long)shards);

@@ -50,7 +50,8 @@ static int64_t scratch_of(const struct graph *graph, const struct plan_class *cl
         scratch_fn *bytes;
     } rows[] = {{"MatMul", product_bytes},   {"Attention", attention_bytes},   {"SumSquares", square_bytes},
                 {"ReduceSum", reduce_bytes}, {"ReduceProd", reduce_bytes},     {"ReduceMax", reduce_bytes},
-                {"ReduceMin", reduce_bytes}, {"GatherGrad", gather_grad_bytes}};
+                {"ReduceMin", reduce_bytes}, {"GatherGrad", gather_grad_bytes}, {"Conv", product_bytes},
+                {"ConvTranspose", product_bytes}, {"ConvWeightGrad", product_bytes}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].op, node->op->name) == 0) return rows[i].bytes(graph, class, node);
     return 0;

@@ -108,18 +108,19 @@ static struct finding find_mpi(struct arena *arena) {
     const char *path = doctor_find_program("mpirun", arena);
     if (!path) path = doctor_find_program("mpiexec", arena);
     return (struct finding){path ? FOUND : ABSENT, "MPI", with_version(path, arena),
-                            "not used yet: --comm mpi is not there"};
-}
-
-static struct finding find_cudnn(struct arena *arena) {
-    void *library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_LOCAL);
-    (void)arena;
-    if (library) dlclose(library);
-    return (struct finding){library ? FOUND : ABSENT, "cuDNN", library ? "libcudnn.so.9" : NULL,
-                            "not used yet: convolutions for GPUs are kernels of rankc"};
+                            "it may start ranks; --comm mpi is not there yet"};
 }
 
 /* ---- GPUs: what --target cuda needs ---- */
+
+/* "sm_90" of a GPU; empty where the driver does not say. */
+static const char *gpu_architecture(void *driver, int gpu, struct arena *arena) {
+    enum { MAJOR = 75, MINOR = 76 }; /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_.. */
+    int (*ask)(int *, int, int) = (int (*)(int *, int, int))dlsym(driver, "cuDeviceGetAttribute");
+    int major = 0, minor = 0;
+    if (!ask || ask(&major, MAJOR, gpu) || ask(&minor, MINOR, gpu)) return "";
+    return arena_printf(arena, " (sm_%d%d)", major, minor);
+}
 
 /* The first GPU and how many there are, as the driver says. */
 static const char *gpu_text(void *driver, struct arena *arena) {
@@ -132,7 +133,8 @@ static const char *gpu_text(void *driver, struct arena *arena) {
     if (!start || !count_of || !name_of || !get_version || start(0) || count_of(&count) || count < 1 ||
         name_of(name, sizeof name, 0) || get_version(&version))
         return NULL;
-    return arena_printf(arena, "%d x %s, driver for CUDA %d.%d", count, name, version / 1000, version % 1000 / 10);
+    return arena_printf(arena, "%d x %s%s, driver for CUDA %d.%d", count, name, gpu_architecture(driver, 0, arena),
+                        version / 1000, version % 1000 / 10);
 }
 
 static struct finding find_gpu(struct arena *arena) {
@@ -159,6 +161,18 @@ static struct finding find_nccl(struct arena *arena) {
         text = arena_printf(arena, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
     if (library) dlclose(library);
     return (struct finding){text ? FOUND : ABSENT, "NCCL", text, "ranks on several GPUs need it"};
+}
+
+/* cuDNN counts 10000 for a major version, 100 for a minor one, as NCCL does, and returns the number. */
+static struct finding find_cudnn(struct arena *arena) {
+    void *library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_LOCAL);
+    size_t (*get_version)(void) = library ? (size_t (*)(void))dlsym(library, "cudnnGetVersion") : NULL;
+    const size_t version = get_version ? get_version() : 0;
+    const char *text = NULL;
+    if (version) text = arena_printf(arena, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
+    if (library) dlclose(library);
+    return (struct finding){text ? FOUND : ABSENT, "cuDNN", text,
+                            text ? NULL : "without it convolutions on GPUs are kernels of rankc"};
 }
 
 /* ---- the examination ---- */

@@ -12,6 +12,7 @@
 
 #include "comm_loopback.cuh"
 #include "comm_nccl.cuh"
+#include "convolve.cuh"
 #include "library.cuh"
 
 #include <sys/random.h>
@@ -61,6 +62,7 @@ static int open_gpu(struct rt *rt) {
     RT_CUDA_TRY(rt, cudaHostAlloc((void **)&rt_cuda_of(rt)->fault, sizeof(rt_fault), cudaHostAllocMapped));
     RT_CUDA_TRY(rt, cudaHostAlloc((void **)&own_of(rt)->mailbox, RT_MAIL * sizeof(double), cudaHostAllocDefault));
     memset(rt_cuda_of(rt)->fault, 0, sizeof(rt_fault));
+    RT_TRY(rt_cuda_open_convolutions(rt));
     return rt_cuda_open_library(rt);
 }
 
@@ -99,6 +101,7 @@ static void close_device(struct rt *rt) {
         rt_cuda_forget_phases(rt);
         rt_cuda_close_nccl(rt);
         close_side(cuda->own);
+        rt_cuda_close_convolutions(rt);
         rt_cuda_close_library(rt);
         cudaFreeHost(cuda->own->mailbox);
         cudaFreeHost(cuda->fault);

@@ -68,6 +68,21 @@ struct rt_product {
     rt_finish finish;
 };
 
+/* A convolution of an image (n,c,space) by a filter (m,c/group,window) to a result (n,m,space): the result of image a and filter b,
+ * the image's gradient of result a and filter b, or the filter's of image a and result b. */
+enum rt_convolution_kind { RT_CONVOLVE, RT_CONVOLVE_BACK, RT_CONVOLVE_WEIGHTS };
+struct rt_convolution {
+    enum rt_convolution_kind kind;
+    enum rt_dtype dtype;
+    int ndim;
+    void *y;
+    const void *a, *b;
+    rt_dims image, filter, result;
+    int64_t group;
+    rt_dims stride, dilation, begin;
+    void *workspace; /* RT_PRODUCT_WORKSPACE bytes */
+};
+
 /* rt->device of a rank. */
 struct rt_cuda {
     cudaStream_t stream;
@@ -75,6 +90,7 @@ struct rt_cuda {
     rt_fault *fault;
     /* A library's products: RT_OK, or -1 for what it does not take, which may be the finish alone. NULL: none is used. */
     int (*product)(struct rt *rt, const rt_product *product);
+    int (*convolve)(struct rt *rt, const rt_convolution *convolution); /* likewise */
     struct rt_cuda_private *own; /* device.cu's */
 };
 

@@ -1,5 +1,6 @@
-/* Convolutions and pooling; the manual is kernels/c/conv.h. One thread per element of the result, which sums its window in
- * row-major order. */
+/* Convolutions and pooling; the manual is kernels/c/conv.h. A library convolves where there is one (convolve.cuh); the kernels here do
+ * all else, and everything with --kernels reference: one thread per element of the result, which sums its window in row-major
+ * order. */
 #ifndef RT_CUDA_WINDOW_CUH
 #define RT_CUDA_WINDOW_CUH
 
@@ -219,22 +220,47 @@ static inline int rt_average_pool(struct rt *rt, T *y, const T *x, int ndim, con
     });
 }
 
-#define RT_CUDA_WINDOW(T, s)                                                                                           \
+/* By the library, or as `own` does it. */
+template <class F> static inline int rt_convolve(struct rt *rt, const rt_convolution &convolution, F own) {
+    int (*library)(struct rt *, const rt_convolution *) = rt_cuda_of(rt)->convolve;
+    const int status = library && !rt->reference_kernels ? library(rt, &convolution) : -1;
+    return status < 0 ? own() : status;
+}
+
+#define RT_CUDA_WINDOW(T, s, id)                                                                                           \
     RT_ON_CALL int rt_conv_##s(struct rt *rt, T *y, const T *x, const T *w, int ndim, const rt_dims &x_dims,           \
                                const rt_dims &w_dims, const rt_dims &y_dims, int64_t group, const rt_dims &stride,     \
                                const rt_dims &dilation, const rt_dims &begin) {                                        \
-        return rt_conv(rt, y, x, w, ndim, x_dims, w_dims, y_dims, group, stride, dilation, begin);                     \
+        return rt_convolve(rt,                                                                                         \
+                           {RT_CONVOLVE, id, ndim, y, x, w, x_dims, w_dims, y_dims, group, stride, dilation, begin,    \
+                            rt->arena[RT_SCRATCH]},                                                                    \
+                           [&] {                                                                                       \
+                               return rt_conv(rt, y, x, w, ndim, x_dims, w_dims, y_dims, group, stride, dilation,      \
+                                              begin);                                                                  \
+                           });                                                                                         \
     }                                                                                                                  \
     RT_ON_CALL int rt_conv_transpose_##s(struct rt *rt, T *y, const T *x, const T *w, int ndim, const rt_dims &x_dims, \
                                          const rt_dims &w_dims, const rt_dims &y_dims, int64_t group,                  \
                                          const rt_dims &stride, const rt_dims &dilation, const rt_dims &begin) {       \
-        return rt_conv_transpose(rt, y, x, w, ndim, x_dims, w_dims, y_dims, group, stride, dilation, begin);           \
+        return rt_convolve(rt,                                                                                         \
+                           {RT_CONVOLVE_BACK, id, ndim, y, x, w, y_dims, w_dims, x_dims, group, stride, dilation,      \
+                            begin, rt->arena[RT_SCRATCH]},                                                             \
+                           [&] {                                                                                       \
+                               return rt_conv_transpose(rt, y, x, w, ndim, x_dims, w_dims, y_dims, group, stride,      \
+                                                        dilation, begin);                                              \
+                           });                                                                                         \
     }                                                                                                                  \
     RT_ON_CALL int rt_conv_weight_grad_##s(struct rt *rt, T *dw, const T *x, const T *dy, int ndim,                    \
                                            const rt_dims &x_dims, const rt_dims &w_dims, const rt_dims &y_dims,        \
                                            int64_t group, const rt_dims &stride, const rt_dims &dilation,              \
                                            const rt_dims &begin) {                                                     \
-        return rt_conv_weight_grad(rt, dw, x, dy, ndim, x_dims, w_dims, y_dims, group, stride, dilation, begin);       \
+        return rt_convolve(rt,                                                                                         \
+                           {RT_CONVOLVE_WEIGHTS, id, ndim, dw, x, dy, x_dims, w_dims, y_dims, group, stride, dilation, \
+                            begin, rt->arena[RT_SCRATCH]},                                                             \
+                           [&] {                                                                                       \
+                               return rt_conv_weight_grad(rt, dw, x, dy, ndim, x_dims, w_dims, y_dims, group, stride,  \
+                                                          dilation, begin);                                            \
+                           });                                                                                         \
     }                                                                                                                  \
     RT_ON_CALL int rt_max_pool_##s(struct rt *rt, T *y, const T *x, int ndim, const rt_dims &x_dims,                   \
                                    const rt_dims &y_dims, const rt_dims &window, const rt_dims &stride,                \
@@ -254,7 +280,7 @@ static inline int rt_average_pool(struct rt *rt, T *y, const T *x, int ndim, con
                                count_include_pad);                                                                     \
     }
 
-RT_CUDA_WINDOW(float, f32)
-RT_CUDA_WINDOW(double, f64)
+RT_CUDA_WINDOW(float, f32, RT_F32)
+RT_CUDA_WINDOW(double, f64, RT_F64)
 
 #endif

@@ -17,7 +17,11 @@ enum cublasStatus_t {
     CUBLAS_STATUS_NOT_SUPPORTED = 15
 };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
+#if __has_include(<library_types.h>)
+#include <library_types.h> /* as cudnn.h does */
+#else
 enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_64F = 1, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
+#endif
 typedef cudaDataType_t cudaDataType;
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_64F = 70, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
 enum cublasLtEpilogue_t {

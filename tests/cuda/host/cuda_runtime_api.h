@@ -1,0 +1,1 @@
+#include "cuda_runtime.h" /* cudnn.h asks for this part of it */
