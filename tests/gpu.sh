@@ -75,12 +75,15 @@ pack() {
     pack_model mlp mlp
     pack_model gpt2 gpt2
     pack_model gpt2-tp2 gpt2 --pas tp:tensor=2
+    pack_model gpt2-tp3 gpt2 --pas tp:tensor=3
     pack_model gpt2-pp2 gpt2 --pas pp:pipeline=2
     pack_model gpt2-hybrid gpt2 --pas hybrid:tensor=2,data=2
     pack_model llama llama
     pack_model llama-tp2 llama --pas tp:tensor=2
     pack_model resnet resnet
     pack_training train-mlp mlp --optimizer sgd:lr=0.1
+    pack_training train-mlp-units mlp --optimizer sgd:lr=0.1 --pas tp:tensor=2 --runtime-ngpus 4 --reducer-bucket-cap-mb 0.0001
+    pack_training train-cnn cnn --optimizer sgd:lr=0.1
     pack_training train-gpt2 gpt2 --optimizer sgd:lr=0.1
     pack_training train-gpt2-hybrid gpt2 --optimizer sgd:lr=0.1 --pas hybrid:tensor=2,data=2
     cp -rL "$here/../runtime" "$bundle/rankc"
@@ -99,7 +102,7 @@ build_runtime() {
     done
     rm -f build/librankc-rt.a
     ar qcs build/librankc-rt.a build/*.o build/base/*.o build/kernels/*.o build/kernels/c/*.o
-    cc -std=gnu11 -O2 -I "$bundle" -o build/compare compare.c build/librankc-rt.a -lm -lpthread
+    cc -std=gnu11 -O2 -I "$bundle" -o build/compare compare.c build/librankc-rt.a -lm -lpthread -ldl
 }
 
 # result WHAT COMMAND...: says whether the command succeeds
