@@ -383,6 +383,7 @@ static int abort_case(struct rank_context *context) {
     const int last = comm->size - 1;
     int64_t data[4] = {0};
     if (comm->size == 1) return 0;
+    CHECK(comm->driver->alive(comm) == RT_OK);
     CHECK(comm->driver->barrier(comm) == RT_OK);
     const double start = seconds();
     if (comm->rank == last) {
@@ -398,6 +399,7 @@ static int abort_case(struct rank_context *context) {
     else
         status = comm->driver->send(comm, data, sizeof data, last);
     CHECK(status == RT_ERROR_PEER, "status %d", status);
+    CHECK(comm->driver->alive(comm) == RT_ERROR_PEER);
     CHECK(comm->driver->barrier(comm) == RT_ERROR_PEER);
     CHECK(seconds() - start < 2);
     return 0;
