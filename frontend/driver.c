@@ -255,12 +255,13 @@ static int refuse_training(const struct job *job) {
 }
 
 /* --optimizer, else what the model says, else the default. */
-static int read_optimizer(struct job *job) {
+static int read_optimizer(struct job *job, bool *of_model) {
     const char *text = NULL;
     if (!job->options->given[OPT_OPTIMIZER] && job->model &&
         import_optimizer(job->arena, job->diags, job->model, &text) < 0)
         return -1;
     if (text) diag_remark(job->diags, job->model->place, "training_info: --optimizer %s", text);
+    *of_model = text != NULL;
     return optimizer_parse(&job->training.optimizer, text ? text : job->options->optimizer, job->arena, job->diags);
 }
 
@@ -268,6 +269,7 @@ static int read_optimizer(struct job *job) {
 static int read_training(struct job *job) {
     const struct options *options = job->options;
     struct training *training = &job->training;
+    bool of_model;
     int ranks;
     if (!job->graph->train) return refuse_training(job);
     if (job_ranks(job, &ranks) < 0) return -1;
@@ -277,7 +279,7 @@ static int read_training(struct job *job) {
     *training = (struct training){.accumulate = options->accumulate ? (int)options->accumulate : 1,
                                   .units = ranks / mesh_size(&job->graph->mesh),
                                   .lr_schedule = options->lr_schedule};
-    if (read_optimizer(job) < 0 ||
+    if (read_optimizer(job, &of_model) < 0 ||
         schedule_parse(&training->schedule, options->lr_schedule, job->arena, job->diags) < 0 ||
         read_clip(job) < 0 || read_buckets(job) < 0 ||
         amp_parse(&training->amp, options->amp, job->arena, job->diags) < 0 ||
@@ -287,7 +289,7 @@ static int read_training(struct job *job) {
         if (parameter_rule_add(training, options->params.all.at[i], job->arena, job->diags) < 0) return -1;
     for (int i = 0; i < options->inits.all.n; i++)
         if (init_rule_add(training, options->inits.all.at[i], job->arena, job->diags) < 0) return -1;
-    return 0;
+    return of_model ? 0 : optimizers_check(training, job->arena, job->diags);
 }
 
 /* NULL where the graph is not trained, or not imported yet. */

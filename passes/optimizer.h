@@ -8,7 +8,7 @@
 #include "runtime/base/schedule.h"
 
 struct optimizer {
-    const char *name, *when, *options, *states, *scalars, *decay, *update, *help;
+    const char *name, *when, *needs, *options, *states, *scalars, *decay, *update, *help;
 };
 
 struct init {
@@ -62,6 +62,10 @@ struct training {
 
 /* Adds a rule to training, whose optimizer it starts from: 0, or -1 after a diagnostic. */
 int parameter_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags);
+
+/* What --optimizer and rules say fits together as PyTorch wants it: 0, or -1 after a diagnostic (E0205). Of what a model brings
+ * along ONNX allows more. */
+int optimizers_check(const struct training *training, struct arena *arena, struct diags *diags);
 
 /* The last rule that matches the name, NULL if none does. */
 const struct parameter_rule *parameter_rule_of(const struct training *training, const char *name);

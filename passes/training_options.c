@@ -56,6 +56,29 @@ int optimizer_parse(struct optimizer_choice *choice, const char *text, struct ar
     return settle_row(choice), 0;
 }
 
+static struct number look_up_number(const void *numbers, const char *name) {
+    return (struct number){true, numbers_value(numbers, name, 0), 0};
+}
+
+static double evaluate(const char *text, expr_lookup look_up, const void *env, struct arena *arena) {
+    struct number value = expr_eval(expr_parse(arena, text), look_up, env);
+    return value.is_float ? value.f : (double)value.i;
+}
+
+static int check_options(const struct optimizer_choice *choice, struct arena *arena, struct diags *diags) {
+    const struct optimizer *row = choice->row;
+    if (!*row->needs || evaluate(row->needs, look_up_number, &choice->numbers, arena) != 0) return 0;
+    return diag_error(diags, 205, EXIT_USAGE, choice->numbers.option, "%s with %s needs %s", row->name, row->when,
+                      row->needs);
+}
+
+int optimizers_check(const struct training *training, struct arena *arena, struct diags *diags) {
+    int status = check_options(&training->optimizer, arena, diags);
+    for (int i = 0; i < training->rules.n && !status; i++)
+        status = check_options(&training->rules.at[i].optimizer, arena, diags);
+    return status;
+}
+
 /* Schedules ------------------------------------------------------------------------------------------------------- */
 
 static const char *schedules_text(struct arena *arena) {
@@ -206,17 +229,11 @@ struct init_scope {
     double fan_in, fan_out;
 };
 
-static struct number look_up(const void *env, const char *name) {
+static struct number look_up_init(const void *env, const char *name) {
     const struct init_scope *scope = env;
-    double value = strcmp(name, "fan_in") == 0    ? scope->fan_in
-                   : strcmp(name, "fan_out") == 0 ? scope->fan_out
-                                                  : numbers_value(scope->numbers, name, 0);
-    return (struct number){true, value, 0};
-}
-
-static double evaluate(const char *text, const struct init_scope *scope, struct arena *arena) {
-    struct number value = expr_eval(expr_parse(arena, text), look_up, scope);
-    return value.is_float ? value.f : (double)value.i;
+    if (strcmp(name, "fan_in") == 0) return (struct number){true, scope->fan_in, 0};
+    if (strcmp(name, "fan_out") == 0) return (struct number){true, scope->fan_out, 0};
+    return look_up_number(scope->numbers, name);
 }
 
 /* torch.nn.init._calculate_fan_in_and_fan_out; of a vector, its length. */
@@ -229,7 +246,8 @@ static struct init_scope scope_of(const struct init_rule *rule, const struct ten
 
 struct init_values init_values_of(const struct init_rule *rule, const struct tensor *tensor, struct arena *arena) {
     const struct init_scope scope = scope_of(rule, tensor);
-    struct init_values values = {evaluate(rule->row->a, &scope, arena), evaluate(rule->row->b, &scope, arena), 0};
+    struct init_values values = {evaluate(rule->row->a, look_up_init, &scope, arena),
+                                 evaluate(rule->row->b, look_up_init, &scope, arena), 0};
     struct rt_hash hash;
     char hex[RT_HASH_HEX];
     rt_hash_start(&hash);

@@ -40,6 +40,7 @@ def adagrad(x, g, h, t, decay_factor=0.0, epsilon=1e-6, norm_coefficient=0.0):
 TRAINED = {
     "standard": ("Momentum", {"alpha": 0.9, "beta": 0.7, "norm_coefficient": 0.01, "mode": "standard"}, momentum),
     "nesterov": ("Momentum", {"alpha": 0.8, "beta": 1.0, "norm_coefficient": 0.0, "mode": "nesterov"}, momentum),
+    "dampened": ("Momentum", {"alpha": 0.8, "beta": 0.6, "norm_coefficient": 0.0, "mode": "nesterov"}, momentum),
     "adagrad": ("Adagrad", {"decay_factor": 0.1, "norm_coefficient": 0.02}, adagrad),
 }
 REFUSED = {
