@@ -1,8 +1,9 @@
 /* Writes the programs of the operator check: graphs of many one-node samples, whole and cut in every way.
  *
- *     generate DIR       writes DIR/whole.rir, cut2.rir, cut3.rir, stages.rir and samples.json, which opcheck.py reads
+ *     generate DIR SET   writes DIR/whole.rir, cut2.rir, cut3.rir, stages.rir and samples.json, which opcheck.py reads
  *
- * Samples are the rows of samples.def; an operator of ir/ops.def without one is an error. From a sample's annotation
+ * Samples are the rows of samples.def; an operator of ir/ops.def without one is an error. SET says what the letters for types
+ * stand for: "full", or "halves", which leaves out samples without such a letter. From a sample's annotation
  * follow all its cuts: every factor that may be cut, in several units and blocks. The graphs are TYPED, so no pass merges
  * or drops what they hold. In a cut graph every cut is a node of its own on the same inputs, its result an output. Where
  * the cut gives a partial value two more outputs are made from it: one through a reader that wants a part (which makes a
@@ -31,14 +32,24 @@ static const struct sample {
 };
 enum { NSAMPLES = sizeof samples / sizeof *samples };
 
-static const struct {
-    char letter;
-    int n;
-    const char *types[MAX_VARIANTS];
-} letters[] = {{'F', 2, {"f32", "f64"}},
-               {'I', 2, {"i32", "i64"}},
-               {'N', 4, {"f32", "f64", "i32", "i64"}},
-               {'A', 4, {"f32", "f64", "fp16", "bool"}}};
+enum { NLETTERS = 4 };
+static const struct set {
+    const char *name;
+    int fixed; /* variants of a sample without a letter */
+    struct {
+        char letter;
+        int n;
+        const char *types[MAX_VARIANTS];
+    } letters[NLETTERS];
+} sets[] = {{"full",
+             1,
+             {{'F', 2, {"f32", "f64"}},
+              {'I', 2, {"i32", "i64"}},
+              {'N', 4, {"f32", "f64", "i32", "i64"}},
+              {'A', 4, {"f32", "f64", "fp16", "bool"}}}},
+            {"halves",
+             0,
+             {{'F', 2, {"bf16", "fp16"}}, {'I', 1, {"i64"}}, {'N', 2, {"bf16", "fp16"}}, {'A', 1, {"bf16"}}}}};
 
 /* A graph being written. Inputs are shared by all nodes that name them. */
 struct text {
@@ -49,6 +60,7 @@ struct text {
 
 struct generator {
     struct arena arena;
+    const struct set *set;
     struct text whole, stages, cut[MAX_WAYS + 1];
     struct strbuf inputs, nodes, cuts; /* of samples.json */
     int nnodes, ncuts;
@@ -63,28 +75,27 @@ struct choice {
 
 /* Samples ------------------------------------------------------------------------------------------------------- */
 
-static int variants_of(const char *inputs) {
-    int n = 1;
-    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
-        for (const char *at = strchr(inputs, letters[i].letter); at; at = strchr(at + 1, letters[i].letter))
-            if (letters[i].n > n) n = letters[i].n;
+static int variants_of(const struct set *set, const char *inputs) {
+    int n = set->fixed;
+    for (int i = 0; i < NLETTERS; i++)
+        if (strchr(inputs, set->letters[i].letter) && set->letters[i].n > n) n = set->letters[i].n;
     return n;
 }
 
-static const char *spelled(struct arena *arena, const char *word, size_t length, int variant) {
-    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
-        if (letters[i].letter == *word)
-            return arena_printf(arena, "%s%.*s", letters[i].types[variant % letters[i].n], (int)length - 1,
-                                word + 1);
-    return arena_printf(arena, "%.*s", (int)length, word);
+static const char *spelled(struct generator *g, const char *word, size_t length, int variant) {
+    for (int i = 0; i < NLETTERS; i++)
+        if (g->set->letters[i].letter == *word)
+            return arena_printf(&g->arena, "%s%.*s", g->set->letters[i].types[variant % g->set->letters[i].n],
+                                (int)length - 1, word + 1);
+    return arena_printf(&g->arena, "%.*s", (int)length, word);
 }
 
-static void choose(struct choice *choice, struct arena *arena, const struct sample *sample, int variant, int id) {
-    *choice = (struct choice){.sample = sample, .id = id, .variant = variant};
+static void choose(struct choice *choice, struct generator *g, const struct sample *sample, int variant) {
+    *choice = (struct choice){.sample = sample, .id = g->nnodes++, .variant = variant};
     for (const char *at = sample->inputs; *at;) {
         size_t length = strcspn(at, " ");
         if (choice->ninputs == MAX_INPUTS) BUG("%s: too many inputs", sample->op);
-        choice->inputs[choice->ninputs++] = spelled(arena, at, length, variant);
+        choice->inputs[choice->ninputs++] = spelled(g, at, length, variant);
         at += length + strspn(at + length, " ");
     }
 }
@@ -352,9 +363,15 @@ static void write_files(struct generator *g, const char *dir) {
                             strbuf_text(&g->cuts)));
 }
 
+static const struct set *find_set(const char *name) {
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        if (strcmp(sets[i].name, name) == 0) return &sets[i];
+    return NULL;
+}
+
 int main(int argc, char **argv) {
-    struct generator g = {0};
-    if (argc != 2) return 2;
+    struct generator g = {.set = argc == 3 ? find_set(argv[2]) : NULL};
+    if (!g.set) return 2;
     if (count_missing()) return 1;
     arena_init(&g.arena, 0, NULL);
     text_start(&g.whole, &g.arena, "", 1);
@@ -364,9 +381,9 @@ int main(int argc, char **argv) {
     strbuf_init(&g.nodes, &g.arena);
     strbuf_init(&g.cuts, &g.arena);
     for (int i = 0; i < NSAMPLES; i++)
-        for (int variant = 0; variant < variants_of(samples[i].inputs); variant++) {
+        for (int variant = 0; variant < variants_of(g.set, samples[i].inputs); variant++) {
             struct choice choice;
-            choose(&choice, &g.arena, &samples[i], variant, g.nnodes++);
+            choose(&choice, &g, &samples[i], variant);
             write_choice(&g, &choice);
         }
     write_files(&g, argv[1]);

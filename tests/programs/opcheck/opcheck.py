@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Checks every row of the operator table as compiled programs (DESIGN 7.1).
 
-    opcheck.py --rankc RANKC --generate GENERATE [--target T] [--programs "P P..."] [--work DIR]
+    opcheck.py --rankc RANKC --generate GENERATE [--set full|halves] [--target T] [--programs "P P..."] [--work DIR]
 
-GENERATE (generate.c) writes the samples of all operators as one program, every cut of every sample as nodes of two more,
+GENERATE (generate.c) writes the samples of all operators, or of those that take 16-bit floats in these, as one program, every cut of every sample as nodes of two more,
 on 2 and on 3 ranks, and all in stages as one more. All run with reference kernels. Then
   - the results of the one-rank program are compared with NumPy's and PyTorch's in f64 (reference.py);
   - every cut's result is compared with the whole node's, as the cut's class in samples.json says: bit for bit, by value, or
@@ -18,20 +18,43 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import typing
 import zlib
 
 try:
     import numpy as np
-    from reference import DTYPES, REFERENCE
+    from reference import DTYPES, REFERENCE, bits_of_bf16, round_to_bf16
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
 PROGRAMS = ["cut3", "cut2", "stages", "whole"]
 
+EPS = {"f32": 2.0 ** -23, "f64": 2.0 ** -52, "fp16": 2.0 ** -10, "bf16": 2.0 ** -7}
+
 # Of the largest result, in units of the type's precision. Elementwise functions are made of up to four, each within 4
-# ulp; sums here have at most 64 terms, which with the signs of random terms come to less than 8 ulp.
-FORWARD_BOUND = 16
+# ulp; sums here have at most 64 terms, which with the signs of random terms come to less than 8 ulp. Halves are computed in f32
+# and rounded once: another neighbour of the result at most.
+FORWARD_BOUND = {"f32": 16, "f64": 16, "fp16": 1, "bf16": 1}
+
+
+class Tensor(typing.NamedTuple):
+    """Values of bf16 are held as f32."""
+    dtype: str
+    values: "np.ndarray"
+
+
+def load(path, dtype):
+    values = np.load(path)
+    if dtype == "bf16":
+        values = (values.view("u2").astype("u4") << 16).view("f4")
+    return Tensor(dtype, values)
+
+
+def rounded(values, dtype):
+    """As the type holds them."""
+    values = np.asarray(values).astype(DTYPES[dtype])
+    return round_to_bf16(values) if dtype == "bf16" else values
 
 
 # Inputs
@@ -88,12 +111,12 @@ def values_of(name):
     dtype, shape, mark, rest = re.fullmatch(r"(\w+)\[([\d,]*)\](?:([:=])(.+))?\.\d", name).groups()
     shape = tuple(int(n) for n in shape.split(",")) if shape else ()
     if mark == "=":
-        return np.full(shape, float(rest), DTYPES[dtype])
+        return rounded(np.full(shape, float(rest)), dtype)
     rng, kind = np.random.default_rng(zlib.crc32(name.encode())), rest or ""
     if dtype == "bool":
         return np.array(rng.integers(0, 2, shape), "?")
     make = integers if dtype[0] == "i" else floats
-    return np.array(make(rng, kind, shape), DTYPES[dtype])
+    return rounded(make(rng, kind, shape), dtype)
 
 
 def attributes_of(text):
@@ -113,13 +136,14 @@ def call(command, **more):
 class Programs:
     def __init__(self, args, work):
         self.args, self.work, self.names = args, work, args.programs.split()
-        call([args.generate, work])
+        call([args.generate, work, args.set])
         self.samples = json.load(open(os.path.join(work, "samples.json")))
         self.arguments = os.path.join(work, "arguments")
         with open(self.arguments, "w") as out:
             for i, name in enumerate(self.samples["inputs"]):
                 path = os.path.join(work, f"input{i}.npy")
-                np.save(path, values_of(name))
+                values = values_of(name)
+                np.save(path, bits_of_bf16(values) if name.startswith("bf16") else values)
                 out.write(f"--input {name}={path}\n")
 
     def run(self, name):
@@ -133,7 +157,7 @@ class Programs:
         call([self.args.rankc, "run", directory, "--output-dir", directory + "/out", "--kernels", "reference",
               "--threads", "1", "--comm", "loopback", "@" + inputs])
         listed = json.load(open(directory + "/out/outputs.json"))["outputs"]
-        values = {entry["name"]: np.load(os.path.join(directory, "out", entry["file"])) for entry in listed}
+        values = {entry["name"]: load(os.path.join(directory, "out", entry["file"]), entry["dtype"]) for entry in listed}
         sources = [open(os.path.join(directory, f)).read() for f in os.listdir(directory) if f.startswith("rank_")]
         return values, "".join(sources)
 
@@ -158,30 +182,32 @@ def error_of(value, reference):
     return distance.max(initial=0), np.abs(reference[finite]).max(initial=0)
 
 
-def forward_failure(node, value, reference):
+def forward_failure(result, reference):
     """What is wrong with a result of one rank, None if nothing is."""
+    value, dtype = result.values, result.dtype
     if value.shape != np.shape(reference):
         return f"shape {value.shape}, expected {np.shape(reference)}"
-    if value.dtype.kind != "f":
+    if dtype not in EPS:
         return None if np.array_equal(value, reference) else "other values"
-    error, largest = error_of(value, reference.astype(value.dtype) if value.dtype == "f2" else reference)
-    bound = FORWARD_BOUND * np.finfo(value.dtype).eps * largest
+    error, largest = error_of(value, rounded(reference, dtype) if FORWARD_BOUND[dtype] == 1 else reference)
+    bound = FORWARD_BOUND[dtype] * EPS[dtype] * largest
     return None if error <= bound else f"error {error:g} above {bound:g}"
 
 
-def cut_failure(cut, value, one, reference):
+def cut_failure(cut, result, whole, reference):
     """What is wrong with a cut's result, given the whole node's and the f64 reference."""
+    value, one, dtype = result.values, whole.values, result.dtype
     if cut["times"] != 1:
         with np.errstate(over="ignore"):
             one, reference = one * one.dtype.type(cut["times"]), reference * cut["times"]
-    if value.shape != one.shape or value.dtype != one.dtype:
-        return f"{value.dtype}{value.shape}, the whole is {one.dtype}{one.shape}"
+    if value.shape != one.shape or dtype != whole.dtype:
+        return f"{dtype}{value.shape}, the whole is {whole.dtype}{one.shape}"
     if cut["class"] == "exact":
         return None if value.tobytes() == one.tobytes() else "other bits"
     if cut["class"] == "equal":
-        return None if np.array_equal(value, one, equal_nan=value.dtype.kind == "f") else "other values"
+        return None if np.array_equal(value, one, equal_nan=dtype in EPS) else "other values"
     error, largest = error_of(value, reference)
-    bound = 2 * error_of(one, reference)[0] + 8 * np.finfo(value.dtype).eps * largest
+    bound = 2 * error_of(one, reference)[0] + 8 * EPS[dtype] * largest
     return None if error <= bound else f"error {error:g} above {bound:g}"
 
 
@@ -200,7 +226,7 @@ def check(programs):
     nodes = {node["output"]: node for node in samples["nodes"]}
     references = {name: reference_of(node) for name, node in nodes.items()}
     for name, node in nodes.items():
-        why = forward_failure(node, whole[name], references[name])
+        why = forward_failure(whole[name], references[name])
         if why:
             failures.append(f"{node['op']} {node['inputs']} {node['attributes']}: {why}")
     checked = 0
@@ -213,7 +239,7 @@ def check(programs):
         if why:
             failures.append(f"{node['op']} {node['inputs']} {node['attributes']} cut {cut['cut']} "
                             f"({cut['program']} {cut['output']}): {why}")
-    if len(made) == len(PROGRAMS):
+    if len(made) == len(PROGRAMS) and programs.args.set == "full":
         failures += [f"no cut made a call of {stem}" for stem in samples["communication"]
                      if f"rt_{stem}(" not in sources]
     print("".join(line + "\n" for line in failures), end="")
@@ -225,6 +251,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     parser.add_argument("--generate", required=True)
+    parser.add_argument("--set", default="full", choices=["full", "halves"])
     parser.add_argument("--target", default="c")
     parser.add_argument("--programs", default=" ".join(PROGRAMS), help="those to run; \"whole\" among them")
     parser.add_argument("--work", help="keep the programs in this directory")

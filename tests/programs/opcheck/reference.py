@@ -7,7 +7,17 @@ import re
 import numpy as np
 import torch
 
-DTYPES = {"f32": "f4", "f64": "f8", "fp16": "f2", "i64": "i8", "i32": "i4", "bool": "?"}
+DTYPES = {"f32": "f4", "f64": "f8", "fp16": "f2", "bf16": "f4", "i64": "i8", "i32": "i4", "bool": "?"}  # bf16: what holds it
+
+
+def round_to_bf16(x):
+    """By PyTorch; as f32."""
+    return torch.from_numpy(np.array(x, "f4")).to(torch.bfloat16).float().numpy()
+
+
+def bits_of_bf16(x):
+    """As .npy has them."""
+    return (np.ascontiguousarray(x).reshape(np.shape(x)).view("u4") >> 16).astype("u2").view("V2")
 
 
 def by_torch(function):
