@@ -7,18 +7,23 @@
           difference of all steps and numbers of micro-batches, since Adam makes a few steps' rounding grow by chance
   fp16    they are near PyTorch's in f64, by DESIGN 8 with half's precision: the largest difference of a plan is at most twice that
           of one rank and 8 eps; and the scale grows as it should
+  normed  likewise --amp bf16 of a model with GroupNorm, which PyTorch's autocast does not train on a CPU
   scaled  GradScaler's sequence of scales and skipped steps, where some losses overflow; everything is computed in f32, so losses
           and norms are within 1e-5 of PyTorch's
   pure    --dtype bf16 and fp16, by DESIGN 8 against --dtype f64
   static  a static scale changes f32 by rounding alone; a bf16 run without scaling goes on after skip_if_nonfinite"""
 import argparse
+import itertools
 import os
 import sys
 
 from harness import Wrong, call, compile_case, data_of, lines_of, recorded, report, split_plan
 
 PLANS = ["dp@1", "dp@2", "tp:tensor=2@1", "hybrid:tensor=2,data=2@1"]
-MODELS, MICRO_BATCHES = ["gpt2", "llama"], ["1", "4"]
+MODELS, MICRO_BATCHES = ["gpt2", "llama", "cnn_bn", "mlp_dropout"], ["1", "4"]
+# Of a few images one ReLU that rounding turns on or off moves the gradient as much as all rounding does, and what follows with
+# it: these are compared over the first steps, of several micro-batches.
+IMAGES, IMAGE_STEPS = ["cnn", "cnn_bn"], 5
 EPS = {"fp16": 2.0 ** -10, "bf16": 2.0 ** -7}
 
 
@@ -66,25 +71,38 @@ def check_bf16(run, plans):
     return f"at most {worst:.2f} times autocast's difference"
 
 
-def check_fp16(run, plans):
+def near_f64(run, plans, cases, dtype, amp, check_one=lambda case, metrics: None):
+    """Losses and gradient norms by DESIGN 8."""
     worst = 0
-    for case in MODELS:
-        steps = recorded(case)["steps"]
-        for count, runs in ((count, steps[count]) for count in MICRO_BATCHES):
-            one = run(case, "dp@1", count, "--amp", "fp16:init_scale=256,growth_interval=4")
-            if column(one, "loss_scale") != [256.0 * 2 ** (step // 4) for step in range(len(one))] or any(column(one, "skipped")):
-                raise Wrong(f"{case}: scales {column(one, 'loss_scale')}")
-            for plan in fits(plans, count):
-                metrics = run(case, plan, count, "--amp", "fp16:init_scale=256,growth_interval=4")
-                for key in ("loss", "grad_norm"):
-                    reference = runs["f64"][key]
-                    of_one = apart(column(one, key), reference)
-                    bound = 8 * EPS["fp16"] * max(reference)
-                    ours = apart(column(metrics, key), reference)
-                    worst = max(worst, ours / bound)
-                    if not (of_one <= bound and ours <= 2 * of_one + bound):
-                        raise Wrong(f"{case} {plan}, {count} micro-batches: {key} differs by {ours:g}, one rank's by {of_one:g}")
+    for case, count in itertools.product(cases, MICRO_BATCHES):
+        if case in IMAGES and count == "1":
+            continue
+        steps = IMAGE_STEPS if case in IMAGES else 20
+        reference = {key: values[:steps] for key, values in recorded(case)["steps"][count]["f64"].items()
+                     if key in ("loss", "grad_norm")}
+        one = run(case, "dp@1", count, "--amp", amp, steps=steps)
+        check_one(case, one)
+        for plan in fits(plans, count):
+            metrics = run(case, plan, count, "--amp", amp, steps=steps)
+            for key, expected in reference.items():
+                of_one, ours = apart(column(one, key), expected), apart(column(metrics, key), expected)
+                bound = 8 * EPS[dtype] * max(expected)
+                worst = max(worst, ours / bound)
+                if not (of_one <= bound and ours <= 2 * of_one + bound):
+                    raise Wrong(f"{case} {plan}, {count} micro-batches: {key} differs by {ours:g}, one rank's by {of_one:g}")
     return f"at most {worst:.2f} of 8 eps"
+
+
+def check_fp16(run, plans):
+    def scales(case, metrics):
+        if column(metrics, "loss_scale") != [256.0 * 2 ** (step // 4) for step in range(len(metrics))] or \
+                any(column(metrics, "skipped")):
+            raise Wrong(f"{case}: scales {column(metrics, 'loss_scale')}")
+    return near_f64(run, plans, dict.fromkeys([*MODELS, *IMAGES]), "fp16", "fp16:init_scale=256,growth_interval=4", scales)
+
+
+def check_normed(run, plans):
+    return near_f64(run, plans, ["cnn"], "bf16", "bf16")
 
 
 def check_scaled(run, plans):
@@ -104,9 +122,10 @@ def check_scaled(run, plans):
 def check_pure(run, plans):
     """By SGD: fp16 cannot hold Adam's second moments, neither here nor in PyTorch."""
     worst = 0
-    for case in MODELS:
+    for case in dict.fromkeys([*MODELS, *IMAGES]):
         def losses(plan, dtype):
-            return column(run(case, plan, "4", "--dtype", dtype, optimizer="sgd:lr=0.02", steps=8), "loss")
+            return column(run(case, plan, "4", "--dtype", dtype, optimizer="sgd:lr=0.02",
+                              steps=IMAGE_STEPS if case in IMAGES else 8), "loss")
         reference = losses("dp@1", "f64")
         for dtype, eps in EPS.items():
             one, bound = losses("dp@1", dtype), 8 * eps * max(reference)

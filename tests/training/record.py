@@ -130,6 +130,77 @@ class Dropout(nn.Module):
         return x * torch.from_numpy(mask).to(x.dtype)
 
 
+class EncoderLayer(nn.Module):
+    """BERT's (Devlin et al. 2019): norms behind the residuals, a mask added to the scores, dropouts from number `first` on."""
+
+    def __init__(self, hidden, heads, inner, first):
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.out = (nn.Linear(hidden, hidden) for _ in range(4))
+        self.up, self.down = nn.Linear(hidden, inner), nn.Linear(inner, hidden)
+        self.attention_norm, self.output_norm = (nn.LayerNorm(hidden, eps=1e-12) for _ in range(2))
+        self.drop_scores, self.drop_attention, self.drop_output = (Dropout(first + i, 0.1) for i in range(3))
+
+    def split(self, x):
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+    def forward(self, x, mask):
+        query, key, value = (self.split(part(x)) for part in (self.query, self.key, self.value))
+        scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1]) + mask
+        context = self.drop_scores(scores.softmax(-1)) @ value
+        context = self.out(context.transpose(1, 2).reshape(x.shape))
+        x = self.attention_norm(x + self.drop_attention(context))
+        return self.output_norm(x + self.drop_output(self.down(nn.functional.gelu(self.up(x)))))
+
+
+class TokenClassifier(nn.Module):
+    """An encoder, and the mean cross entropy of the class of every token that is not padding."""
+
+    def __init__(self, vocab=53, length=9, hidden=20, heads=4, inner=44, layers=2, classes=7):
+        super().__init__()
+        self.words, self.positions, self.types = (nn.Embedding(n, hidden) for n in (vocab, length, 2))
+        self.norm, self.drop = nn.LayerNorm(hidden, eps=1e-12), Dropout(0, 0.1)
+        self.layers = nn.ModuleList(EncoderLayer(hidden, heads, inner, 1 + 3 * i) for i in range(layers))
+        self.classifier = nn.Linear(hidden, classes)
+
+    def forward(self, input_ids, token_type_ids, attention_mask, labels):
+        positions = torch.arange(input_ids.shape[1])[None]
+        x = self.drop(self.norm(self.words(input_ids) + self.positions(positions) + self.types(token_type_ids)))
+        mask = (1 - attention_mask[:, None, None, :].to(x.dtype)) * -10000.0
+        for layer in self.layers:
+            x = layer(x, mask)
+        logits = self.classifier(x)
+        return nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1))
+
+
+class Bottleneck(nn.Module):
+    """ResNet's (He et al. 2016), version 1.5: the stride is that of the window of 3."""
+
+    def __init__(self, channels, width, out, stride):
+        super().__init__()
+        self.reduce, self.norm1 = nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv, self.norm2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.expand, self.norm3 = nn.Conv2d(width, out, 1, bias=False), nn.BatchNorm2d(out)
+        self.shortcut = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        y = torch.relu(self.norm1(self.reduce(x)))
+        y = self.norm3(self.expand(torch.relu(self.norm2(self.conv(y)))))
+        return torch.relu(y + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    def __init__(self, classes=5):
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 8, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(8)
+        self.blocks = nn.Sequential(Bottleneck(8, 4, 16, 1), Bottleneck(16, 6, 20, 2))
+        self.fc = nn.Linear(20, classes)
+
+    def forward(self, x):
+        x = nn.functional.max_pool2d(torch.relu(self.norm(self.stem(x))), 3, stride=2, padding=1)
+        return self.fc(nn.functional.adaptive_avg_pool2d(self.blocks(x), 1).flatten(1))
+
+
 class RegressionLoss(nn.Module):
     """The mean squared error, written out: this exporter does not know mse_loss."""
 
@@ -145,6 +216,18 @@ def token_data(batch, length, vocab):
     def make(random):
         tokens = random.integers(0, vocab, (SAMPLES, length + 1), dtype=numpy.int64)
         return {"input_ids": tokens[:, :-1], "labels": tokens[:, 1:]}
+
+    return batch, make
+
+
+def padded_data(batch, length, vocab, classes):
+    def make(random):
+        shape, places = (SAMPLES, length), numpy.arange(length)
+        within = places < random.integers(2, length + 1, (SAMPLES, 1))
+        return {"input_ids": random.integers(0, vocab, shape) * within,
+                "token_type_ids": (places >= random.integers(1, length, (SAMPLES, 1))).astype(numpy.int64) * within,
+                "attention_mask": within.astype(numpy.int64),
+                "labels": numpy.where(within, random.integers(0, classes, shape), -100)}
 
     return batch, make
 
@@ -230,6 +313,10 @@ CASES = {
              "adamw:lr=0.003,weight_decay=0.1", lambda m: torch.optim.AdamW(m.parameters(), lr=0.003, weight_decay=0.1), 1.0),
     "llama": (lambda: LanguageModelLoss(LlamaForCausalLM(LlamaConfig())), token_data(2, 9, 97), 14,
               "adam:lr=0.0002,beta2=0.95", lambda m: torch.optim.Adam(m.parameters(), lr=0.0002, betas=(0.9, 0.95)), 0),
+    "bert": (TokenClassifier, padded_data(3, 9, 53, 7), 14, "adamw:lr=0.001",
+             lambda m: torch.optim.AdamW(m.parameters(), lr=0.001), 1.0),
+    "resnet": (lambda: ClassifierLoss(ResNet()), image_data(4, 19, 17, 5), 17, "sgd:lr=0.01,momentum=0.9,weight_decay=0.0001",
+               lambda m: torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.9, weight_decay=0.0001), 0),
     "mlp_cosine": (lambda: RegressionLoss(Mlp([13, 29, 31, 5])), vector_data(3, 13, 5), 13,
                    "adamw:lr=0.01,weight_decay=0.1",
                    lambda m: torch.optim.AdamW(groups(m, (".bias", {"weight_decay": 0}), ("2.", {"lr": 0.003}),

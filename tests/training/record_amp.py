@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Record how PyTorch trains in mixed precision.
 
-    record_amp.py [--out DIR]
+    record_amp.py [--out DIR] [NAME...]
 
 writes DIR/<case>/amp.json for cases of record.py: losses and gradient norms under torch.autocast on the CPU, bf16, for each number
 of micro-batches per step; and DIR/mlp_scaled/ as record.py does for its cases, but trained with GradScaler: at some steps a target
@@ -16,6 +16,7 @@ import json
 import math
 import pathlib
 import warnings
+from functools import partial
 from unittest import mock
 
 import numpy
@@ -27,7 +28,7 @@ from torch.cuda.amp import grad_scaler
 import record
 from record import CASES, SAMPLES, STEPS
 
-AUTOCAST, MICRO_BATCHES = ["gpt2", "llama"], (1, 4)
+AUTOCAST, MICRO_BATCHES = ["gpt2", "llama", "cnn_bn", "mlp_dropout"], (1, 4)
 SCALE, INTERVAL, HUGE = 1024.0, 3, 7  # first scale, good steps until it grows, the sample that overflows
 
 
@@ -139,11 +140,11 @@ def record_scaled(folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent)
+    parser.add_argument("names", metavar="NAME", nargs="*", default=[*AUTOCAST, "mlp_scaled"])
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
-    for name in AUTOCAST:
-        record_autocast(name, options.out / name)
-    record_scaled(options.out / "mlp_scaled")
+    for name in options.names:
+        (record_scaled if name == "mlp_scaled" else partial(record_autocast, name))(options.out / name)
 
 
 if __name__ == "__main__":
