@@ -17,7 +17,7 @@ import sys
 from harness import call, data_of, expect, folder_of, lines_of, model_of, recorded, report
 
 PLANS = {"one": ("dp", 1), "dp2": ("dp", 2), "tp2": ("tp:tensor=2", 2), "hybrid": ("hybrid:tensor=2,data=2", 4),
-         "tp2dp2": ("tp:tensor=2", 4)}
+         "tp2dp2": ("tp:tensor=2", 4), "data2": ("data:data=2", 2)}
 ADAMW = ["--optimizer", "adamw:lr=0.01", "--lr-schedule", "cosine:warmup=2,steps=8,min=0.1"]
 
 
@@ -336,7 +336,13 @@ def initial(bench):
 
 def overlapped(bench):
     """Reduced while backward goes on, in buckets of any size, gradients have the bits they have when reduced after it; and those of
-    one rank that has the micro-batches of both units."""
+    one rank that has the micro-batches of both units. Along a data axis nearly all begin early."""
+    after = bench.compile("axis-after", "data2", "gpt2", options=[*ADAMW, "--use-async-reducer", "0"])
+    for cap in "0.001", "25":
+        program = bench.compile(f"axis-{cap}", "data2", "gpt2", options=[*ADAMW, "--reducer-bucket-cap-mb", cap])
+        expect(numbers(program.train(4)) == numbers(after.train(4)), f"data axis, {cap} MB: other numbers")
+        (sums,) = program.show()["communication"]
+        expect(sums["count"] - sums["begun"] == 3, f"{sums}")  # two of the loss, and positions, which a GatherGrad picks
     for case, plan, one in ("gpt2", "dp2", "one"), ("mlp", "tp2dp2", "tp2"):
         after = bench.compile(f"{case}-after", plan, case, options=[*ADAMW, "--use-async-reducer", "0"])
         expected = numbers(after.train(4))
