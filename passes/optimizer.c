@@ -190,15 +190,6 @@ static int value_of(const struct build_scope *scope, const char *name) {
     BUG("the optimizer gives no %s", name);
 }
 
-/* What becomes of a parameter or state, unless the step is skipped. */
-static int change(struct optimizing *o, int stored, int value) {
-    value = build_cast(&o->b, value, o->graph->tensors.at[stored].dtype);
-    if (o->scale.good >= 0 && value >= 0)
-        value = build(&o->b, "Where", 3, (int[]){o->scale.good, value, stored}, 0, NULL);
-    if (value >= 0) add_update(o, stored, value);
-    return value < 0 ? -1 : 0;
-}
-
 /* Halves are updated in f32: 0.999 is 1 as a bf16. */
 static enum rt_dtype updated_in(enum rt_dtype dtype) {
     return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
@@ -210,29 +201,82 @@ static bool add_name(struct optimizing *o, struct build_scope *scope, const char
     return cast >= 0;
 }
 
+/* A parameter's states and itself, p, by the names that the row gives them. */
+struct kept {
+    int n;
+    struct {
+        const char *name;
+        int tensor;
+    } at[NUMBERS_MAX];
+};
+
+static void add_kept(struct kept *kept, const char *name, int tensor) {
+    if (kept->n == NUMBERS_MAX) BUG("an optimizer keeps more than %d tensors", NUMBERS_MAX);
+    kept->at[kept->n].name = name;
+    kept->at[kept->n++].tensor = tensor;
+}
+
+static void list_kept(struct optimizing *o, const struct parameter *p, const char *states, struct kept *kept) {
+    kept->n = 0;
+    for (const char *at = states; *at; at += strspn(at, " ")) {
+        const char *name = arena_copy(o->graph->arena, at, strcspn(at, " "));
+        add_kept(kept, name, add_state(o, name, p->weight, false));
+        at += strlen(name);
+    }
+    add_kept(kept, "p", p->weight);
+}
+
+static int kept_tensor(const struct kept *kept, const char *name) {
+    for (int i = 0; i < kept->n; i++)
+        if (strcmp(kept->at[i].name, name) == 0) return kept->at[i].tensor;
+    BUG("the optimizer does not keep %s", name);
+}
+
+/* "name = expression": what something kept becomes; what it was, where the step is skipped. Later statements read that, so all
+ * of an update is one chain (Note [One pass] in fuse_elementwise.c). */
+static int assign(struct optimizing *o, struct build_scope *scope, const struct kept *kept, const char *statement) {
+    const char *name = arena_copy(o->graph->arena, statement, strcspn(statement, " "));
+    int value = build_expr(&o->b, scope, arena_printf(o->graph->arena, "%s; %s", statement, name));
+    if (value < 0 || o->scale.good < 0) return value;
+    int old = build_cast(&o->b, kept_tensor(kept, name), scope->dtype);
+    value = old < 0 ? -1 : build(&o->b, "Where", 3, (int[]){o->scale.good, value, old}, 0, NULL);
+    build_scope_tensor(scope, name, value);
+    return value;
+}
+
+static int assign_all(struct optimizing *o, struct build_scope *scope, const struct kept *kept, const char *text) {
+    for (const char *at = text; *at; at += strspn(at, "; ")) {
+        size_t length = strcspn(at, ";");
+        if (assign(o, scope, kept, arena_copy(o->graph->arena, at, length)) < 0) return -1;
+        at += length;
+    }
+    return 0;
+}
+
 /* New values of the parameter and its states. */
 static int update(struct optimizing *o, struct parameter *p) {
     struct group *group = group_of(o, p);
     const struct optimizer *row = group->optimizer->row;
-    const char *states[NUMBERS_MAX];
-    int state[NUMBERS_MAX], n = 0, gradient = p->gradient;
+    struct kept kept;
     struct build_scope scope;
     enum rt_dtype dtype = updated_in(o->graph->tensors.at[p->weight].dtype);
     if (find_numbers(o, group) < 0 || names_for(o, &group->numbers, dtype, &scope) < 0) return -1;
-    gradient = build_cast(&o->b, gradient, dtype);
+    int gradient = build_cast(&o->b, p->gradient, dtype);
     if (gradient >= 0) gradient = build2(&o->b, "Mul", gradient, build_cast(&o->b, o->clip, dtype));
-    if (!add_name(o, &scope, "p", p->weight) || !add_name(o, &scope, "g", gradient)) return -1;
-    for (const char *at = row->states; *at; at += strspn(at, " ")) {
-        states[n] = arena_copy(o->graph->arena, at, strcspn(at, " "));
-        if (!add_name(o, &scope, states[n], state[n] = add_state(o, states[n], p->weight, false))) return -1;
-        at += strlen(states[n++]);
-    }
+    if (!add_name(o, &scope, "g", gradient)) return -1;
+    list_kept(o, p, row->states, &kept);
+    for (int i = 0; i < kept.n; i++)
+        if (!add_name(o, &scope, kept.at[i].name, kept.at[i].tensor)) return -1;
     bool decays = numbers_value(&group->optimizer->numbers, "weight_decay", 0) != 0;
-    const char *text = arena_printf(o->graph->arena, "%s %s p", decays ? row->decay : "", row->update);
-    if (build_expr(&o->b, &scope, text) < 0) return -1;
-    for (int i = 0; i < n; i++)
-        if (change(o, state[i], value_of(&scope, states[i])) < 0) return -1;
-    return change(o, p->weight, value_of(&scope, "p"));
+    if (decays && build_expr(&o->b, &scope, arena_printf(o->graph->arena, "%s p", row->decay)) < 0) return -1;
+    if (assign_all(o, &scope, &kept, row->update) < 0) return -1;
+    for (int i = 0; i < kept.n; i++) {
+        int stored = kept.at[i].tensor;
+        int value = build_cast(&o->b, value_of(&scope, kept.at[i].name), o->graph->tensors.at[stored].dtype);
+        if (value < 0) return -1;
+        add_update(o, stored, value);
+    }
+    return 0;
 }
 
 /* The nodes added from `first` on. */
