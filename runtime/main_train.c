@@ -74,7 +74,7 @@ static bool print_step(const struct trainer *t, const struct metrics *m) {
     const char *unit;
     const double speed = speed_of(t, m, &unit);
     printf("step %lld: loss %.6g, gradient norm %.6g, learning rate %.3g, %.1f ms, %.4g %s/s%s\n", (long long)m->step,
-           m->loss, m->norm, m->lr, m->ms, speed, unit, m->skipped > 0 ? ", skipped" : "");
+           m->loss, fabs(m->norm) /* a NaN has no sign */, m->lr, m->ms, speed, unit, m->skipped > 0 ? ", skipped" : "");
     return fflush(stdout) == 0;
 }
 
