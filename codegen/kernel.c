@@ -28,7 +28,7 @@ struct local {
 };
 
 static int operand_tensor(const struct local *l, const char *operand) {
-    if (operand[0] == 'y') return l->node.outputs[0];
+    if (operand[0] == 'y') return l->node.outputs[atoi(operand + 1)];
     int k = atoi(operand + 1);
     if (operand[0] != 'x' || k >= l->node.ninputs) return -1;
     return l->node.inputs[k];
@@ -282,6 +282,14 @@ static void put_is64(struct local *l, const char *name, const char *argument) {
     strbuf_puts(&l->out, tensor_of(l, operand_tensor(l, argument))->dtype == RT_I64 ? "1" : "0");
 }
 
+/* $Thead: the type, and the tiles of flash attention (runtime/cuda/flash.cuh) that hold heads of q, k and v. */
+static void put_head(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    put_type(l, "T", argument);
+    int64_t d = l->extent[dims_find(&l->dims, "d")], e = l->extent[dims_find(&l->dims, "e")];
+    strbuf_puts(&l->out, d > 64 || e > 64 ? "_128" : "_64");
+}
+
 static void put_site(struct local *l, const char *name, const char *argument) {
     (void)name, (void)argument;
     strbuf_putc(&l->out, HOLE_SITE);
@@ -376,14 +384,15 @@ static const struct {
     void (*put)(struct local *l, const char *name, const char *argument);
 } variables[] = {
     {"y", put_pointer},      {"x0", put_pointer},      {"x1", put_pointer},        {"x2", put_pointer},
-    {"x3", put_pointer},     {"x4", put_pointer},      {"list", put_list},         {"shape", put_shape},
+    {"x3", put_pointer},     {"x4", put_pointer},      {"x5", put_pointer},        {"x6", put_pointer},
+    {"x7", put_pointer},     {"y1", put_pointer},      {"y2", put_pointer},      {"list", put_list},         {"shape", put_shape},
     {"ndim", put_ndim},      {"size", put_size},       {"bytes", put_local_bytes}, {"aligned", put_aligned},
     {"outer", put_outer},    {"runs", put_runs},       {"extent", put_extent},     {"T", put_type},
     {"T0", put_type},        {"B", put_bytes},         {"dtype", put_dtype},       {"count", put_count},
     {"depth", put_depth},    {"is64", put_is64},       {"site", put_site},         {"around", put_around},
     {"reduce", put_reduce},  {"scratch", put_scratch}, {"complete", put_complete}, {"held", put_holding},
     {"wanted", put_holding}, {"before", put_padding},  {"behind", put_padding},    {"distance", put_distance},
-    {"epilogue", put_epilogue}, {"finish", put_finish}, {"starts", put_starts}, {"whole", put_whole}, {"indexed", put_indexed},
+    {"epilogue", put_epilogue}, {"finish", put_finish}, {"Thead", put_head}, {"starts", put_starts}, {"whole", put_whole}, {"indexed", put_indexed},
     {"struct", put_struct}};
 
 /* $[p]: the product of the part's extents of factors so named. */
@@ -543,6 +552,10 @@ bool kernel_instruction(const struct rankplan *plan, const struct plan_class *cl
 /* What can be called ----------------------------------------------------------------------------------------------
  */
 
+static bool target_takes_half(const struct target *target, const struct op *op, enum rt_dtype dtype) {
+    return rt_dtypes[dtype].kind == RT_KIND_HALF && op_is_listed(op, target->halves);
+}
+
 /* A product of a target without a library finishes its result only if it is packed. */
 static bool is_finished_by_library(const struct node *node) {
     return strcmp(node->op->name, "MatMul") == 0 && attr_find(node, "expr") && !attr_int(node, "packed", 0);
@@ -553,7 +566,8 @@ int kernel_check(const struct graph *graph, const struct target *target, struct 
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         enum rt_dtype dtype = graph->tensors.at[node->inputs[op_typed_input(node->op)]].dtype;
-        if (!op_has_kernel(node->op, dtype))
+        bool missing = op_is_listed(node->op, target->missing);
+        if (missing || (!op_has_kernel(node->op, dtype) && !target_takes_half(target, node->op, dtype)))
             diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
                        "no kernel of %s for %s", node->op->name, rt_dtypes[dtype].name);
         if (!target->library_products && is_finished_by_library(node))

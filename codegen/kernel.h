@@ -4,7 +4,7 @@
  * annotation's alternatives, and the last is of nodes with attribute packed (ir/packing.h);
  * "!" marks a call that returns a status. Then, everything being the rank's own part:
  *
- *   $y $x0 $x1 ..      pointers to output and inputs (NULL for one left out)     $list(x)   array of all inputs
+ *   $y $y1 .. $x0 ..   pointers to outputs and inputs (NULL for one left out)    $list(x)   array of all inputs
  *   $m $[p] $[*]       extent of factor m; product of those of all factors whose name begins with p
  *   $start(v) $extent(v)   where the rank's part of factor v begins, and the whole extent of v
  *   $starts(y) $whole(y)   where the part begins in every dimension, and the extents of the whole
@@ -15,6 +15,7 @@
  *   $T $T0 $B          names of the output's and first input's type; bytes of an element, as b4
  *   $indexed(x0)       extents behind attribute batch_dims       $struct(S)   opens a struct S as an argument: $struct(S)..}
  *   $count $count(x1) $depth $is64(x1) $dtype     number of inputs; ... see kernel.c
+ *   $Thead             $T and _64 or _128: how much of a head the tiles of flash attention hold
  *   $epilogue          of a packed product: what finishes its result, or NULL
  *   $finish            of another: its form in a library, and the statement that does it where that does not
  *   $site $mesh $around $reduce $scratch $distance $complete $held $wanted   of communication: Note [Sites] in rank.c

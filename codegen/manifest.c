@@ -400,6 +400,7 @@ const char *manifest_text(const struct manifest *m) {
     put(w, "model", m->info->model);
     put(w, "instance", m->info->instance);
     put(w, "target", m->target->name);
+    put(w, "attention", m->info->attention);
     put(w, "pas", m->info->pas);
     if (m->info->training) put_training(w, m->info->training);
     put_int(w, "plan_ngpus", mesh_size(&graph->mesh));

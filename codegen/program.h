@@ -8,7 +8,7 @@
 /* What the program is called and made with; for titles, identifiers and the manifest. */
 struct program_info {
     const char *model, *instance; /* safe as file names */
-    const char *version, *pas, *key, *work;
+    const char *version, *attention, *pas, *key, *work;
     const char *arch; /* of GPUs, for the build file; NULL: none */
     int runtime_ngpus;
     const struct training *training; /* NULL: inference */

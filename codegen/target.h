@@ -39,6 +39,8 @@ struct target {
     const char *copy;                        /* opens a copy (to, from, bytes) of bytes in arenas */
     const char *device;                      /* the struct rt_device of its programs */
     bool library_products;                   /* of pass_context */
+    const char *const *missing;              /* operators that it has no kernels of; ends with NULL. NULL: it has all */
+    const char *const *halves;               /* of pass_context */
     struct plan_kernels kernels;
 };
 
@@ -46,6 +48,7 @@ extern const struct target target_c, target_cuda;
 /* For targets that are C too. */
 extern const struct target_function target_c_functions[];
 extern const struct target_arguments target_c_arguments;
+extern const char *const target_c_missing[];
 extern const struct target *const targets[]; /* ends with NULL */
 const struct target *target_find(const char *name);
 

@@ -29,6 +29,8 @@ static const struct target_file files[] = {{"model.h.in", "model.h"},
                                            {"c/Makefile.in", "Makefile"},
                                            {NULL, NULL}};
 
+const char *const target_c_missing[] = {"FlashAttention", "FlashAttentionGrad", NULL};
+
 const struct target target_c = {.name = "c",
                                 .help = "C11 for CPUs",
                                 .source_suffix = ".c",
@@ -39,6 +41,7 @@ const struct target target_c = {.name = "c",
                                 .functions = target_c_functions,
                                 .call_prefix = "rt_",
                                 .arguments = &target_c_arguments,
+                                .missing = target_c_missing,
                                 .copy = "memcpy(",
                                 .device = "rt_host"};
 

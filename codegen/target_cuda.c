@@ -39,6 +39,11 @@ static int64_t reduce_bytes(const struct graph *graph, const struct plan_class *
     return chunks > 1 ? chunks * around[0] * around[2] * dtype_bytes(graph, node->inputs[0]) : 0;
 }
 
+/* A number for each row of queries. */
+static int64_t flash_grad_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+    return rankplan_elements(class, graph, node->inputs[5]) / 2 * (int64_t)sizeof(float);
+}
+
 static int64_t gather_grad_bytes(const struct graph *graph, const struct plan_class *class,
                                  const struct node *node) {
     return rt_sort_bytes(rankplan_elements(class, graph, node->inputs[1]));
@@ -51,7 +56,8 @@ static int64_t scratch_of(const struct graph *graph, const struct plan_class *cl
     } rows[] = {{"MatMul", product_bytes},   {"Attention", attention_bytes},   {"SumSquares", square_bytes},
                 {"ReduceSum", reduce_bytes}, {"ReduceProd", reduce_bytes},     {"ReduceMax", reduce_bytes},
                 {"ReduceMin", reduce_bytes}, {"GatherGrad", gather_grad_bytes}, {"Conv", product_bytes},
-                {"ConvTranspose", product_bytes}, {"ConvWeightGrad", product_bytes}};
+                {"ConvTranspose", product_bytes}, {"ConvWeightGrad", product_bytes},
+                {"FlashAttentionGrad", flash_grad_bytes}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].op, node->op->name) == 0) return rows[i].bytes(graph, class, node);
     return 0;
@@ -63,6 +69,8 @@ static const struct target_arguments arguments = {.names_rank = true,
                                                   .structure = "{",
                                                   .restricted = "__restrict__",
                                                   .later = "[&] { "};
+
+static const char *const halves[] = {"FlashAttention", "FlashAttentionGrad", NULL};
 
 static const struct target_file files[] = {{"model.h.in", "model.h"},        {"c/model.c.in", "model.c"},
                                            {"c/main.c.in", "main.c"},        {"cuda/device.cu.in", "device.cu"},
@@ -81,4 +89,5 @@ const struct target target_cuda = {.name = "cuda",
                                    .copy = "rt_copy(rt, ",
                                    .device = "rt_cuda_device",
                                    .library_products = true,
+                                   .halves = halves,
                                    .kernels = {.holds_inputs = true, .scratch = scratch_of}};

@@ -297,12 +297,18 @@ static const struct training *training_of(const struct job *job) {
     return job->graph && job->graph->train ? &job->training : NULL;
 }
 
+static bool has_flash(const struct job *job) {
+    return !op_is_listed(op_named("FlashAttention"), target_of(job)->missing);
+}
+
 static struct pass_context pass_context(const struct job *job) {
     return (struct pass_context){.policy = job->side.policy,
                                  .rules = job->side.rules,
                                  .plan = job->side.plan ? rt_json_root(job->side.plan) : NULL,
                                  .plan_file = job->options->load_plan,
                                  .library_products = target_of(job)->library_products,
+                                 .flash_attention = has_flash(job) && job->options->attention == OPT_ATTENTION_FLASH,
+                                 .halves = target_of(job)->halves,
                                  .training = training_of(job),
                                  .diags = job->diags};
 }
@@ -337,6 +343,11 @@ static int check_opened(const struct job *job) {
 }
 
 /* Words of letters, digits and "_": they go into a build file. */
+static int check_attention(const struct job *job) {
+    if (job->options->attention != OPT_ATTENTION_FLASH || has_flash(job)) return 0;
+    return diag_error(job->diags, 201, EXIT_USAGE, "--attention", "only --target cuda has flash attention");
+}
+
 static int check_arch(const struct job *job) {
     const char *arch = job->options->arch;
     if (!arch) return 0; /* a verb that writes no build file */
@@ -350,11 +361,12 @@ static int check_arch(const struct job *job) {
 static int job_describe(struct job *job) {
     const struct options *options = job->options;
     int ranks;
-    if (check_arch(job) < 0) return -1;
+    if (check_arch(job) < 0 || check_attention(job) < 0) return -1;
     if (job_ranks(job, &ranks) < 0 || (!job->model && list_text_files(job) < 0)) return -1;
     job->info = (struct program_info){.model = options_model(options, job->arena),
                                       .instance = options_instance(options, job->arena),
                                       .version = RANKC_VERSION,
+                                      .attention = choice_word(options->attention),
                                       .pas = pas_text(job),
                                       .arch = options->arch,
                                       .runtime_ngpus = ranks,

@@ -103,7 +103,7 @@ struct options {
 
     /* compile */
     const char *output, *instance_name;
-    enum choice target, dtype, weights, reuse; /* dtype: CHOICE_NONE keeps the model's */
+    enum choice target, dtype, weights, reuse, attention; /* dtype: CHOICE_NONE keeps the model's */
     struct option_spec pas;           /* complete: a policy's mesh is in it even if only --plan-ngpus was given */
     struct mesh_axis mesh[MESH_AXES]; /* of pas; first axis fastest; the product of the sizes is plan_ngpus */
     int naxes;

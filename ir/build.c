@@ -93,6 +93,18 @@ int build(struct build *b, const char *op, int ninputs, const int *inputs, int n
     return folded;
 }
 
+int build_many(struct build *b, const char *op, int ninputs, const int *inputs, int noutputs, int *outputs, int nattrs,
+               const struct attr *attrs) {
+    struct graph *graph = b->graph;
+    for (int o = 0; o < noutputs; o++) {
+        const char *name = arena_printf(graph->arena, "%s.%s", b->node, op);
+        if (o) name = arena_printf(graph->arena, "%s.%d", name, o);
+        outputs[o] = graph_add_tensor(graph, TENSOR_VALUE, name, RT_F32, 0, NULL);
+    }
+    int id = graph_add_node(graph, op_named(op), b->node, ninputs, inputs, noutputs, outputs, nattrs, attrs);
+    return op_infer(graph, id, b->diags);
+}
+
 int build1(struct build *b, const char *op, int x) {
     return build(b, op, 1, &x, 0, NULL);
 }

@@ -18,6 +18,10 @@ struct build {
 /* The result's tensor id, or -1 after a diagnostic. Inputs may be -1 (left out). */
 int build(struct build *b, const char *op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs);
 
+/* An operator of several results: their tensor ids in `outputs`; 0, or -1 after a diagnostic. It does not fold. */
+int build_many(struct build *b, const char *op, int ninputs, const int *inputs, int noutputs, int *outputs, int nattrs,
+               const struct attr *attrs);
+
 /* Shorthands. */
 int build1(struct build *b, const char *op, int x);
 int build2(struct build *b, const char *op, int x, int y);

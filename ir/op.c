@@ -66,6 +66,7 @@ static bool type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound) {
     case '.': return true;
     case 'b': return dtype == RT_BOOL;
     case 'd': return dtype == RT_F64;
+    case 's': return dtype == RT_F32;
     case 'l': return dtype == RT_I64;
     case 'I': return dtype == RT_I64 || dtype == RT_I32;
     case 'N':
@@ -111,6 +112,12 @@ bool op_has_kernel(const struct op *op, enum rt_dtype dtype) {
     if (op->class == OP_ELEMENTWISE || !op->call || !strstr(op->call, "_$T")) return true;
     if (rt_dtypes[dtype].kind == RT_KIND_HALF) return op->halves;
     return floats || (ints && op->types[0] != 'f');
+}
+
+bool op_is_listed(const struct op *op, const char *const *list) {
+    for (; list && *list; list++)
+        if (strcmp(*list, op->name) == 0) return true;
+    return false;
 }
 
 /* How many inputs the row's types ask for. */
@@ -172,8 +179,15 @@ static int check_names(const struct graph *graph, int id, struct diags *diags) {
     return 0;
 }
 
-/* Checks the inputs against the row's letters and gives the outputs' type, RT_DTYPE_NONE with *bad at a misfit. */
-static enum rt_dtype result_type(const struct graph *graph, const struct node *node, int *bad) {
+/* The letter of output `o`: the last repeats. */
+static char result_letter(const struct op *op, int o) {
+    const char *letters = strchr(op->types, '>') + 1;
+    for (; o > 0 && letters[1] && letters[1] != '*'; o--) letters++;
+    return *letters;
+}
+
+/* Checks the inputs against the row's letters and gives the type of output `o`, RT_DTYPE_NONE with *bad at a misfit. */
+static enum rt_dtype result_type(const struct graph *graph, const struct node *node, int o, int *bad) {
     enum rt_dtype bound = RT_DTYPE_NONE;
     for (int i = 0; i < node->ninputs; i++) {
         const char letter = *input_letter(node->op, i);
@@ -181,8 +195,9 @@ static enum rt_dtype result_type(const struct graph *graph, const struct node *n
         *bad = i;
         return RT_DTYPE_NONE;
     }
-    char result = strchr(node->op->types, '>')[1];
+    char result = result_letter(node->op, o);
     if (result == 'b') return RT_BOOL;
+    if (result == 's') return RT_F32;
     if (result == 'l') return RT_I64;
     if (result == '@') return rt_dtype_by_name(attr_text(node, "to", "f32"));
     return bound;
@@ -205,7 +220,7 @@ int op_infer(struct graph *graph, int id, struct diags *diags) {
     if (check_operands(graph, id, diags) < 0 || check_names(graph, id, diags) < 0) return -1;
     if (dims_bind(graph->arena, graph, node, &dims, &why) < 0)
         return diag_error(diags, 378, EXIT_MALFORMED, node_place(graph, id), "shapes do not fit: %s", why);
-    enum rt_dtype dtype = result_type(graph, node, &bad);
+    enum rt_dtype dtype = result_type(graph, node, 0, &bad);
     if (bad >= 0)
         return diag_error(diags, 379, EXIT_MALFORMED, node_place(graph, id), "input %d has type %s", bad,
                           rt_dtypes[graph->tensors.at[node->inputs[bad]].dtype].name);
@@ -214,7 +229,7 @@ int op_infer(struct graph *graph, int id, struct diags *diags) {
     for (int i = 0; i < node->noutputs; i++) {
         if (node->outputs[i] < 0) continue;
         struct tensor *tensor = &graph->tensors.at[node->outputs[i]];
-        tensor->dtype = dtype;
+        tensor->dtype = result_type(graph, node, i, &bad);
         if (set_output(&dims, dims.ninputs + i, tensor) < 0)
             return diag_error(diags, 505, EXIT_LIMIT, node_place(graph, id), "the result is too large");
     }

@@ -4,7 +4,7 @@
  * (ir/dims.h), its types, and either an expression (elementwise) or the call of a runtime kernel:
  *
  *   types   one letter per operand, "TT->T": equal letters are equal types; T any type, N any number, f any float; b bool,
- *           d f64, l i64, I index (i32 or i64), . any; "*" repeats the letter before it (the last, of results), "?" lets that
+ *           d f64, s f32, l i64, I index (i32 or i64), . any; "*" repeats the letter before it (the last, of results), "?" lets that
  *           input be left out ("?*": any number); "@" the type named by attribute "to"
  *   expr    C expression of inputs x (one), a b (two), a b c (three), attributes by name, and functions (ir/expr.h)
  *   call    kernel and arguments, in the language of codegen/kernel.h: $y $x0 $m $[*] $start(v) ...
@@ -80,6 +80,9 @@ bool op_takes(const struct op *op, enum rt_dtype dtype);
 
 /* True if the operator, known by that type (op_typed_input), has a kernel or an expression for it. */
 bool op_has_kernel(const struct op *op, enum rt_dtype dtype);
+
+/* The operator is one of those of the list, which ends with NULL; NULL: of none. */
+bool op_is_listed(const struct op *op, const char *const *list);
 
 /* False where the operator's kernel needs the start of its part of that factor and the cut is strided. */
 bool op_can_split(const struct op *op, const struct dims *dims, const struct node_split *split);

@@ -18,9 +18,9 @@ struct holding redist_wanted(const struct graph *graph, const struct dims *dims,
     return is_partial_sum(graph, node->inputs[operand], axis) ? partial_sum() : (struct holding){HOLD_WHOLE};
 }
 
-struct holding redist_given(const struct dims *dims, const struct node *node, int axis) {
+struct holding redist_given(const struct dims *dims, const struct node *node, int output, int axis) {
     return node->split[axis].factor == SPLIT_PARTIAL ? partial_sum()
-                                                     : dims_holding(dims, dims->ninputs, &node->split[axis]);
+                                                     : dims_holding(dims, dims->ninputs + output, &node->split[axis]);
 }
 
 /* Nobody but one node reads the tensor. */
@@ -56,7 +56,7 @@ int pass_partition(struct graph *graph, const struct pass_context *context) {
             if (passes_partial(graph, &uses, node, axis)) node->split[axis].factor = SPLIT_PARTIAL;
             for (int k = 0; k < node->noutputs; k++)
                 if (node->outputs[k] >= 0)
-                    graph->tensors.at[node->outputs[k]].layout.axis[axis] = redist_given(&dims, node, axis);
+                    graph->tensors.at[node->outputs[k]].layout.axis[axis] = redist_given(&dims, node, k, axis);
         }
     }
     return 0;

@@ -37,10 +37,11 @@ double plan_cost(struct flood *flood, const struct machine *machine) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         const struct dims *dims = flood_dims(flood, graph->order.at[i]);
         const struct node_split *split = &node->split[flood->axis];
-        struct holding given = dims_holding(dims, dims->ninputs, split);
         seconds += cost_share(graph, node, dims, split, flood->ways, machine);
-        for (int k = 0; k < node->noutputs; k++)
+        for (int k = 0; k < node->noutputs; k++) {
+            struct holding given = dims_holding(dims, dims->ninputs + k, split);
             if (node->outputs[k] >= 0) seconds += cost_of_moves(flood, node->outputs[k], &given, machine);
+        }
     }
     return seconds;
 }

@@ -33,6 +33,7 @@ struct mask {
 
 struct attention {
     struct recognition *r;
+    const struct pass_context *context;
     struct patterns *patterns;
     int depth; /* steps taken */
     int q, k, v;
@@ -63,6 +64,7 @@ struct looked_at {
 
 /* What lasts for a run of the pass. */
 struct patterns {
+    const struct pass_context *context;
     const struct pattern *root, *step[STEPS];
     VEC(struct looked_at) looked;
 };
@@ -521,19 +523,71 @@ static bool make_operands(struct attention *a, bool share) {
 
 /* The match ------------------------------------------------------------------------------------------------------ */
 
-/* The root becomes attention; where it has one leading dimension for several, a Reshape after it. */
-static void replace(struct attention *a) {
+/* Note [Flash attention]
+ * Where the target has it and the user asked for it, attention is FlashAttention: then also in training, since that has a
+ * gradient. It takes f32 and 16-bit floats, heads of up to FLASH_HEAD elements, and masks that no
+ * gradient flows to; what it does not take stays what it is without it. */
+enum { FLASH_HEAD = 128 };
+
+static bool depends_on_weights(const struct attention *a, int id) {
+    const struct graph *graph = a->r->b.graph;
+    bool *seen = ARENA_ARRAY(graph->arena, bool, graph->tensors.n), found = false;
+    int *left = ARENA_ARRAY(graph->arena, int, graph->tensors.n), n = 0;
+    for (left[n++] = id, seen[id] = true; n > 0 && !found;) {
+        const struct tensor *t = &graph->tensors.at[left[--n]];
+        const struct node *node = t->producer < 0 ? NULL : &graph->nodes.at[t->producer];
+        found = t->kind == TENSOR_WEIGHT && rt_dtype_is_float(t->dtype);
+        for (int k = 0; node && k < node->ninputs; k++) {
+            if (node->inputs[k] < 0 || seen[node->inputs[k]]) continue;
+            left[n++] = node->inputs[k];
+            seen[node->inputs[k]] = true;
+        }
+    }
+    return found;
+}
+
+static bool takes_flash(const struct attention *a) {
+    const struct recognition *r = a->r;
+    const struct graph *graph = r->b.graph;
+    const struct tensor *q = tensor_at(a, r->inputs[0]), *v = tensor_at(a, r->inputs[2]);
+    if (!a->context->flash_attention || q->dtype == RT_F64) return false;
+    if (q->dims[q->ndim - 1] > FLASH_HEAD || v->dims[v->ndim - 1] > FLASH_HEAD) return false;
+    return !graph->train || r->ninputs < 5 || !depends_on_weights(a, r->inputs[4]);
+}
+
+/* Of the kernels that there are for it, if any. */
+static const char *operator_of(const struct attention *a) {
+    const bool half = rt_dtypes[recognition_result(a->r)->dtype].kind == RT_KIND_HALF;
+    if (takes_flash(a)) return "FlashAttention";
+    return a->r->b.graph->train || half ? NULL : "Attention";
+}
+
+/* The operator's result, of which it may have further ones. */
+static int make_attention(struct attention *a, const char *op) {
+    struct recognition *r = a->r;
+    int outputs[2];
+    if (build_many(&r->b, op, r->ninputs, r->inputs, strcmp(op, "Attention") == 0 ? 1 : 2, outputs, r->nattrs, r->attrs) < 0)
+        return -1;
+    return outputs[0];
+}
+
+/* The root becomes attention, or a Reshape after it. */
+static bool replace(struct attention *a) {
     struct recognition *r = a->r;
     struct tensor result = *recognition_result(r);
-    if (result.ndim == a->lead.n + 2) {
-        recognition_replace(r, "Attention");
-        return;
+    const char *op = operator_of(a);
+    if (!op) return false;
+    if (result.ndim == a->lead.n + 2 && strcmp(op, "Attention") == 0) {
+        recognition_replace(r, op);
+        return true;
     }
-    r->inputs[0] = build(&r->b, "Attention", r->ninputs, r->inputs, r->nattrs, r->attrs);
+    r->inputs[0] = make_attention(a, op);
+    if (r->inputs[0] < 0) return false;
     r->ninputs = 1;
     r->nattrs = 0;
     recognition_attr(r, attr_of_ints("shape", result.ndim, result.dims));
     recognition_replace(r, "Reshape");
+    return true;
 }
 
 /* Less than replaces() wants will do where a constant mask is alone: no row is hidden as a whole, so what is hidden weighs
@@ -560,8 +614,7 @@ static bool accept_root(void *env, const struct match *match) {
     found = *a;
     if (!make_operands(a, true) && (*a = found, !make_operands(a, false))) return false;
     if (!make_masks(a)) return false;
-    replace(a);
-    return true;
+    return replace(a);
 }
 
 static bool find(struct matcher *matcher, struct build *b, int node, const void *env) {
@@ -570,13 +623,13 @@ static bool find(struct matcher *matcher, struct build *b, int node, const void 
     enum rt_dtype dtype = b->graph->tensors.at[result].dtype;
     struct recognition r = {.b = *b, .root = node};
     struct attention a = {
-        .r = &r, .patterns = patterns, .scale = 1, .keep = {.tensor = -1}, .factor = {.tensor = -1}};
-    if (dtype != RT_F32 && dtype != RT_F64) return false;
+        .r = &r, .context = patterns->context, .patterns = patterns, .scale = 1, .keep = {.tensor = -1}, .factor = {.tensor = -1}};
+    if (!rt_dtype_is_float(dtype)) return false;
     return matcher_find(matcher, patterns->root, result, accept_root, &a);
 }
 
 void recognise_attention(struct graph *graph, const struct pass_context *context) {
-    struct patterns patterns = {.root = NULL}, *shared = &patterns;
+    struct patterns patterns = {.context = context}, *shared = &patterns;
     patterns.root =
         pattern_parse(graph->arena, "MatMul({Softmax[last](score) | Reshape(Softmax[last](score))}, v)");
     for (int i = 0; i < STEPS; i++) patterns.step[i] = pattern_parse(graph->arena, steps[i].text);

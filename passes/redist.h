@@ -7,9 +7,9 @@
 
 #include "ir/op.h"
 
-/* What the node wants of input operand `operand` along `axis`, and gives as its output. */
+/* What the node wants of input operand `operand` along `axis`, and gives as its output number `output`. */
 struct holding redist_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
                              int operand, int axis);
-struct holding redist_given(const struct dims *dims, const struct node *node, int axis);
+struct holding redist_given(const struct dims *dims, const struct node *node, int output, int axis);
 
 #endif

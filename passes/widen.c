@@ -58,7 +58,8 @@ int pass_widen(struct graph *graph, const struct pass_context *context) {
         int id = rewrite_next(&w.rewrite, i);
         const struct node *node = &graph->nodes.at[id];
         int typed = node->ninputs ? node->inputs[op_typed_input(node->op)] : -1;
-        if (!is_half(graph, typed) || op_has_kernel(node->op, graph->tensors.at[typed].dtype))
+        bool has_kernel = typed >= 0 && op_has_kernel(node->op, graph->tensors.at[typed].dtype);
+        if (!is_half(graph, typed) || has_kernel || op_is_listed(node->op, context->halves))
             rewrite_keep(&w.rewrite, id);
         else if (widen(&w, id) < 0)
             return -1;

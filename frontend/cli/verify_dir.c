@@ -149,10 +149,15 @@ static int read_training(struct check *c) {
     return read_rules(c, rt_json_member(training, "inits"), init_rule_add);
 }
 
+static bool is_flash(const struct check *c) {
+    const char *attention = rt_json_text(rt_json_member(rt_json_root(c->manifest), "attention"));
+    return attention && strcmp(attention, "flash") == 0;
+}
+
 /* The passes that clean the graph; the plan in the place of a policy; the passes after it, each verified. */
 static int check_plan(struct check *c, struct rankplan *plan) {
     struct pass_context context = {
-        .policy = "dp", .library_products = c->target->library_products, .diags = c->diags, .training = c->training.optimizer.row ? &c->training : NULL};
+        .policy = "dp", .library_products = c->target->library_products, .halves = c->target->halves, .flash_attention = is_flash(c), .diags = c->diags, .training = c->training.optimizer.row ? &c->training : NULL};
     if (pipeline_run(c->graph, &context, pass_find("policy")) < 0) return -1;
     if (plan_apply(c->graph, path_in(c, "plan.json"), rt_json_root(c->plan), c->diags) < 0) return -1;
     if (pipeline_run(c->graph, &context, NULL) < 0) return -1;
@@ -167,6 +172,7 @@ static struct program_info info_of(const struct check *c) {
         .model = rt_json_text(rt_json_member(root, "model")),
         .instance = rt_json_text(rt_json_member(root, "instance")),
         .version = rt_json_text(rt_json_member(root, "rankc")),
+        .attention = rt_json_text(rt_json_member(root, "attention")),
         .pas = rt_json_text(rt_json_member(root, "pas")),
         .key = rt_json_text(rt_json_member(rt_json_member(rt_json_member(root, "keys"), "plan"), "key")),
         .work = "", /* of no rank's source */

@@ -5,9 +5,15 @@ static const struct tensor *input(const struct graph *graph, const struct node *
     return i < node->ninputs && node->inputs[i] >= 0 ? &graph->tensors.at[node->inputs[i]] : NULL;
 }
 
+/* The operands of attention, by number; those of masks may be left out. */
+struct heads {
+    int q, k, v, keep, bias;
+};
+
 /* The shapes of q, k and v, and the attributes. */
-static int check_heads(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
-    const struct tensor *q = input(graph, node, 0), *k = input(graph, node, 1), *v = input(graph, node, 2);
+static int check_heads(struct dims *dims, const struct graph *graph, const struct node *node, const struct heads *at,
+                       const char **why) {
+    const struct tensor *q = input(graph, node, at->q), *k = input(graph, node, at->k), *v = input(graph, node, at->v);
     int n = q->ndim;
     if (n < 3 || k->ndim != n || v->ndim != n)
         return refuse(dims, why, "q, k and v have %d, %d and %d dimensions, need 3 or more alike", n, k->ndim,
@@ -22,7 +28,7 @@ static int check_heads(struct dims *dims, const struct graph *graph, const struc
         return refuse(dims, why, "%lld heads do not share %lld", (long long)q->dims[n - 3],
                       (long long)k->dims[n - 3]);
     if (!attr_find(node, "scale")) return refuse(dims, why, "needs attribute 'scale'");
-    if ((input(graph, node, 3) || attr_int(node, "causal", 0)) && !attr_find(node, "fill"))
+    if ((input(graph, node, at->keep) || attr_int(node, "causal", 0)) && !attr_find(node, "fill"))
         return refuse(dims, why, "needs attribute 'fill'");
     return 0;
 }
@@ -45,10 +51,15 @@ static int bind_mask(struct dims *dims, const struct tensor *mask, struct operan
     return 0;
 }
 
-/* q (b.., (kv g), t, d), k (b.., kv, s, d), v (b.., kv, s, e), masks (b.., (kv g), t, s) -> (b.., (kv g), t, e). */
-DIMS_FN(dims_attention) {
-    if (check_heads(dims, graph, node, why) < 0) return -1;
-    const struct tensor *q = input(graph, node, 0), *k = input(graph, node, 1), *v = input(graph, node, 2);
+/* How factors may be cut: rows of queries, the heads that share one of k and v, elements of v's. */
+struct head_kinds {
+    enum factor_kind rows, group, elements;
+};
+
+/* q (b.., (kv g), t, d), k (b.., kv, s, d), v (b.., kv, s, e), masks (b.., (kv g), t, s); y (b.., (kv g), t, e) in *out. */
+static int bind_heads(struct dims *dims, const struct graph *graph, const struct node *node, const struct heads *at,
+                      const struct head_kinds *kinds, struct operand *out, const char **why) {
+    const struct tensor *q = input(graph, node, at->q), *k = input(graph, node, at->k), *v = input(graph, node, at->v);
     struct operand *o = dims->operand, scores = {0};
     int n = q->ndim;
     int64_t group = q->dims[n - 3] / k->dims[n - 3], batch = 1;
@@ -59,26 +70,73 @@ DIMS_FN(dims_attention) {
     int kv = dims_factor(dims, "kv", -1, k->dims[n - 3], FACTOR_PASS);
     dims_set(&scores, n - 3, kv);
     if (group != 1)
-        scores.dim[n - 3].factor[scores.dim[n - 3].n++] =
-            (signed char)dims_factor(dims, "g", -1, group, FACTOR_PASS);
-    dims_set(&scores, n - 2, dims_factor(dims, "t", -1, q->dims[n - 2], FACTOR_PASS));
+        scores.dim[n - 3].factor[scores.dim[n - 3].n++] = (signed char)dims_factor(dims, "g", -1, group, kinds->group);
+    dims_set(&scores, n - 2, dims_factor(dims, "t", -1, q->dims[n - 2], kinds->rows));
     dims_set(&scores, n - 1, dims_factor(dims, "s", -1, k->dims[n - 2], FACTOR_WHOLE));
     int size = dims_factor(dims, "d", -1, q->dims[n - 1], FACTOR_WHOLE);
-    int e = dims_factor(dims, "e", -1, v->dims[n - 1], FACTOR_PASS);
+    int e = dims_factor(dims, "e", -1, v->dims[n - 1], kinds->elements);
     scores.ndim = n;
-    for (int i = 3; i < node->ninputs; i++)
-        if (input(graph, node, i) && bind_mask(dims, input(graph, node, i), &o[i], &scores, why) < 0) return -1;
-    struct operand *out = &o[node->ninputs];
-    o[0] = o[1] = *out = scores;
-    dims_set(&o[0], n - 1, size);
+    const int masks[] = {at->keep, at->bias};
+    for (int i = 0; i < 2; i++)
+        if (input(graph, node, masks[i]) &&
+            bind_mask(dims, input(graph, node, masks[i]), &o[masks[i]], &scores, why) < 0)
+            return -1;
+    o[at->q] = o[at->k] = *out = scores;
+    dims_set(&o[at->q], n - 1, size);
     dims_set(out, n - 1, e);
-    dims_set(&o[1], n - 3, kv);
-    o[1].dim[n - 2] = scores.dim[n - 1];
-    o[2] = o[1];
-    dims_set(&o[1], n - 1, size);
-    dims_set(&o[2], n - 1, e);
+    dims_set(&o[at->k], n - 3, kv);
+    o[at->k].dim[n - 2] = scores.dim[n - 1];
+    o[at->v] = o[at->k];
+    dims_set(&o[at->k], n - 1, size);
+    dims_set(&o[at->v], n - 1, e);
     dims->points = (double)(batch * q->dims[n - 3]) * (double)(q->dims[n - 2] * k->dims[n - 2]) *
                    (double)(q->dims[n - 1] + v->dims[n - 1]);
+    return 0;
+}
+
+static const struct heads attention_heads = {0, 1, 2, 3, 4};
+
+DIMS_FN(dims_attention) {
+    static const struct head_kinds kinds = {FACTOR_PASS, FACTOR_PASS, FACTOR_PASS};
+    if (check_heads(dims, graph, node, &attention_heads, why) < 0) return -1;
+    return bind_heads(dims, graph, node, &attention_heads, &kinds, &dims->operand[node->ninputs], why);
+}
+
+/* Two numbers for each row of scores. */
+static void bind_stats(struct dims *dims, const struct operand *y, struct operand *out) {
+    *out = *y;
+    dims_set(out, y->ndim - 1, dims_factor(dims, "stats", -1, 2, FACTOR_WHOLE));
+}
+
+DIMS_FN(dims_flash_attention) {
+    static const struct head_kinds kinds = {FACTOR_PASS, FACTOR_PASS, FACTOR_WHOLE};
+    struct operand *y = &dims->operand[node->ninputs];
+    if (input(graph, node, 0)->dtype == RT_F64) return refuse(dims, why, "scores are summed in f32");
+    if (check_heads(dims, graph, node, &attention_heads, why) < 0) return -1;
+    if (bind_heads(dims, graph, node, &attention_heads, &kinds, y, why) < 0) return -1;
+    bind_stats(dims, y, y + 1);
+    return 0;
+}
+
+/* dy, q, k, v, y, stats, masks -> dq, dk, dv: a key has a gradient from every row of every head that shares it. */
+DIMS_FN(dims_flash_attention_grad) {
+    static const struct heads heads = {1, 2, 3, 6, 7};
+    static const struct head_kinds kinds = {FACTOR_WHOLE, FACTOR_WHOLE, FACTOR_WHOLE};
+    struct operand *o = dims->operand, *out = o + node->ninputs;
+    const struct tensor *q = input(graph, node, 1);
+    if (q->dtype == RT_F64) return refuse(dims, why, "scores are summed in f32");
+    if (check_heads(dims, graph, node, &heads, why) < 0) return -1;
+    for (int i = 0; i < 6; i++)
+        if (input(graph, node, i)->ndim != q->ndim) return refuse(dims, why, "input %d has other dimensions than q", i);
+    if (bind_heads(dims, graph, node, &heads, &kinds, &o[0], why) < 0) return -1;
+    o[4] = o[0];
+    bind_stats(dims, &o[0], &o[5]);
+    for (int i = 0; i < 6; i++)
+        for (int d = 0; d < q->ndim; d++)
+            if (input(graph, node, i)->dims[d] != dims_extent(dims, i, d))
+                return refuse(dims, why, "input %d has %lld in dimension %d, not %lld", i,
+                              (long long)input(graph, node, i)->dims[d], d, (long long)dims_extent(dims, i, d));
+    for (int i = 0; i < 3; i++) out[i] = o[1 + i];
     return 0;
 }
 

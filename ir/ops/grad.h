@@ -18,6 +18,7 @@ GRAD(grad_cumsum);
 GRAD(grad_layernorm);
 GRAD(grad_rmsnorm);
 GRAD(grad_rope);
+GRAD(grad_flash_attention);
 GRAD(grad_reduce_sum);
 GRAD(grad_reduce_extreme); /* maximum and minimum */
 GRAD(grad_reduce_prod);

@@ -172,6 +172,22 @@ GRAD(grad_rope) {
     return turned < 0 ? -1 : sum_for(g, 2, build2(&g->b, "Mul", g->dy, turned));
 }
 
+/* Attention ------------------------------------------------------------------------------------------------------- */
+
+/* Of q, k and v at once. Where a mask is added nothing flows back. */
+GRAD(grad_flash_attention) {
+    const struct node *node = &g->node;
+    const int *in = node->inputs;
+    int keep = node->ninputs > 3 ? in[3] : -1, bias = node->ninputs > 4 ? in[4] : -1;
+    int inputs[] = {g->dy, in[0], in[1], in[2], node->outputs[0], node->outputs[1], keep, bias}, outputs[3];
+    if (bias >= 0 && g->wanted[4])
+        return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->place, "%s has no gradient of its bias", node->op->name);
+    if (build_many(&g->b, "FlashAttentionGrad", 3 + node->ninputs, inputs, 3, outputs, node->nattrs, node->attrs) < 0)
+        return -1;
+    for (int k = 0; k < 3; k++) g->dx[k] = outputs[k];
+    return 0;
+}
+
 /* Reductions ------------------------------------------------------------------------------------------------------ */
 
 /* A tensor of the result's shape with the reduced dimensions put back, of extent 1. */

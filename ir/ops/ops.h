@@ -17,6 +17,8 @@ DIMS_FN(dims_reduce);
 DIMS_FN(dims_sum_all);
 DIMS_FN(dims_arg);
 DIMS_FN(dims_attention);
+DIMS_FN(dims_flash_attention);
+DIMS_FN(dims_flash_attention_grad);
 DIMS_FN(dims_rope);
 DIMS_FN(dims_reshape);
 DIMS_FN(dims_transpose);

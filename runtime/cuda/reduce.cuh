@@ -185,6 +185,11 @@ RT_CUDA_REDUCE(int32_t, i32)
 
 /* --- Normalisation --- */
 
+/* The larger, NaN apart. */
+struct rt_most_of {
+    template <class T> __host__ __device__ T operator()(T a, T b) const { return b > a ? b : a; }
+};
+
 /* The largest of some numbers, NaN apart, and the sum of all e^(x - high), which a NaN or an infinite high makes NaN: the
  * maximum and the sum of a softmax in one pass (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). */
 template <class T> struct rt_exponentials {
@@ -204,7 +209,7 @@ template <class T> struct rt_exponentials {
 struct rt_join_exponentials {
     template <class T>
     __device__ rt_exponentials<T> operator()(const rt_exponentials<T> &a, const rt_exponentials<T> &b) const {
-        rt_exponentials<T> both = {b.high > a.high ? b.high : a.high, 0};
+        rt_exponentials<T> both = {rt_most_of()(a.high, b.high), 0};
         both.sum = a.sum * rt_exp_of(a.high - both.base()) + b.sum * rt_exp_of(b.high - both.base());
         return both;
     }

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""Machine code of generated CUDA, taken apart: elementwise chains, norms, softmax and the optimizer access memory 16 bytes at a time.
+"""Machine code of generated CUDA, taken apart: elementwise chains, norms, softmax and the optimizer access memory 16 bytes at a
+time, and flash attention multiplies on tensor cores.
 
     sass.py --rankc RANKC --include DIR --training DIR
 
-Compiles the training of GPT-2, in f32 and in bf16, for the GPUs of ARCHITECTURES. Exit status 77 where there is no nvcc or no
+Compiles the training of GPT-2, in f32, in bf16, and in bf16 with flash attention, for the GPUs of ARCHITECTURES. Exit status 77 where there is no nvcc or no
 disassembler (nvdisasm, of the CUDA toolkit, in PATH or named by NVDISASM)."""
 import argparse
 import os
@@ -39,6 +40,10 @@ def functions_of(text):
     return functions
 
 
+# kernels that multiply tiles, with --attention flash
+TILES = ["rt_flash_kernelI7rt_bf16Li64E", "rt_flash_grad_q_kernelI7rt_bf16Li64E", "rt_flash_grad_kv_kernelI7rt_bf16Li64E"]
+
+
 def has(opcodes, kind):
     return any(re.fullmatch(kind, opcode) for opcode in opcodes)
 
@@ -59,8 +64,11 @@ def accesses_of(source):
 
 def check(source, functions):
     wanted = {f"{len(name)}{name}": kinds for name, kinds in accesses_of(source).items()}
-    wanted.update(WIDE)
-    missing = []
+    flash, missing = "rt_flash_attention_" in source, []
+    wanted.update({name: kinds for name, kinds in WIDE.items() if not flash or "softmax" not in name})
+    for name in TILES if flash else []:
+        opcodes = next((opcodes for function, opcodes in functions.items() if name in function), [])
+        missing += [] if has(opcodes, r"HMMA\.16816\.F32\.BF16.*") else [f"{name}: no HMMA"]
     for name, kinds in wanted.items():
         opcodes = next((opcodes for function, opcodes in functions.items() if name in function), [])
         missing += [f"{name}: no {kind}.E.128" for kind in kinds if not has(opcodes, kind + r"\.E\.128.*")]
@@ -78,7 +86,7 @@ def main():
         print("skipped: there is no", "nvdisasm" if shutil.which("nvcc") else "nvcc")
         return 77
     failed = False
-    for options in ([], ["--amp", "bf16"]):
+    for options in ([], ["--amp", "bf16"], ["--amp", "bf16", "--attention", "flash"]):
         with tempfile.TemporaryDirectory(prefix="rankc-sass-") as work:
             call(args.rankc, "compile", f"{args.training}/gpt2/model.onnx", "-o", work, "-q", "--no-build", "--target", "cuda",
                  "--train", *options)

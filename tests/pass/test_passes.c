@@ -20,7 +20,7 @@
 
 static struct golden golden;
 static const struct pass *pass;
-static bool library; /* products are one's */
+static bool library, flash; /* products are one's; attention is flash attention */
 
 static struct graph *parse(struct arena *arena, struct diags *diags, const char *text) {
     struct graph *graph;
@@ -36,6 +36,7 @@ static const char *apply(struct arena *arena, const char *statements) {
     struct diags diags;
     const struct training training = {.amp = {.text = "bf16", .dtype = RT_BF16}};
     struct pass_context context = {.diags = &diags, .library_products = library,
+                                   .flash_attention = flash,
                                    .training = strcmp(pass->name, "amp") == 0 ? &training : NULL};
     diags_init(&diags, arena);
     struct graph *graph =
@@ -87,6 +88,13 @@ static void test_recognise_attention(void **state) {
     run_file("recognise", "recognise_attention");
 }
 
+static void test_recognise_flash(void **state) {
+    (void)state;
+    flash = true;
+    run_file("recognise", "recognise_flash");
+    flash = false;
+}
+
 static void test_library_epilogue(void **state) {
     (void)state;
     library = true;
@@ -102,6 +110,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_sink),
         cmocka_unit_test(test_recognise),
         cmocka_unit_test(test_recognise_attention),
+        cmocka_unit_test(test_recognise_flash),
         cmocka_unit_test(test_dce),
         cmocka_unit_test(test_repeat),
         cmocka_unit_test(test_partition),

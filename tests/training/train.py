@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Trains the recorded models under plans and compares every step with PyTorch's (record.py).
 
-    train.py --rankc RANKC [--target c|cuda] [--plans PLAN,...] [CASE...]
+    train.py --rankc RANKC [--target c|cuda] [--options "OPTION..."] [--plans PLAN,...] [CASE...]
 
 Losses, gradient norms and learning rates are within 1e-5 of PyTorch's in f64 at every step, whatever the plan, which `rankc
 verify` proves. So is the loss in evaluation after the last step, and so are running statistics, where the case has them and
@@ -24,9 +24,9 @@ PLANS = ["dp@1", "dp@2", "dp@3", "tp:tensor=2@1", "tp:tensor=4@1", "data:data=2@
 ACCUMULATE, BOUND = (1, 4), 1e-5
 
 
-def train(rankc, target, case, plan, accumulate, reference, work):
+def train(rankc, target, options, case, plan, accumulate, reference, work):
     out, log = os.path.join(work, "out"), os.path.join(work, "log.jsonl")
-    compile_case(rankc, case, plan, accumulate, out, target=target)
+    compile_case(rankc, case, plan, accumulate, out, reference["options"] + options, target=target)
     data = data_of(case, reference["inputs"])
     steps = len(next(iter(reference["steps"].values()))["f32"]["loss"])
     if "eval_loss" in next(iter(reference["steps"].values()))["f64"]:
@@ -72,13 +72,13 @@ def differences(metrics, expected, whole, tensors):
             yield from ((f"{name}[{i}]", a, b, max(map(abs, values))) for i, (a, b) in enumerate(zip(found, values)))
 
 
-def check(rankc, target, case, plan, work):
+def check(rankc, target, options, case, plan, work):
     """Largest relative difference of any step."""
     reference, (_, units), worst = recorded(case), split_plan(plan), 0
     for accumulate in ACCUMULATE:
         micro_batches = units * accumulate
         expected = reference["steps"][str(micro_batches)]["f64"]
-        metrics = train(rankc, target, case, plan, accumulate, reference, work)
+        metrics = train(rankc, target, options, case, plan, accumulate, reference, work)
         for name, ours, value, scale in differences(metrics, expected, units == 1, kept(work, accumulate)):
             difference = abs(ours - value) / (abs(scale) or 1)
             worst = max(worst, difference)
@@ -91,10 +91,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     parser.add_argument("--target", default="c", choices=COMM)
+    parser.add_argument("--options", default="", help="further ones of `rankc compile`")
     parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
     parser.add_argument("cases", nargs="*", default=CASES)
     options = parser.parse_args()
-    return report((f"{case} {plan}", functools.partial(check, options.rankc, options.target, case, plan))
+    return report((f"{case} {plan}", functools.partial(check, options.rankc, options.target, options.options.split(), case, plan))
                   for case in options.cases for plan in options.plans.split(";"))
 
 

@@ -3,7 +3,8 @@
  *
  * The memory of the device is the process'. A launch runs its blocks one after the other; the threads of a block are
  * coroutines of the calling thread, which __syncthreads lets run on in turn, once forwards and once backwards: what depends on
- * an order that a GPU does not promise shows. Streams are in streams.h. */
+ * an order that a GPU does not promise shows. What a warp does together (shuffles, products of tiles) its threads meet for.
+ * Streams are in streams.h. */
 #ifndef TESTS_CUDA_RUNTIME_H
 #define TESTS_CUDA_RUNTIME_H
 
@@ -50,22 +51,63 @@ inline cudaError_t cudaGetLastError() {
 
 namespace host {
 
-enum { STACK = 64 << 10, MOST_THREADS = 1024 };
+enum { STACK = 64 << 10, MOST_THREADS = 1024, WARP = 32 };
 
 /* The block under way on this thread of the process. */
 struct block {
     ucontext_t scheduler, thread[MOST_THREADS];
     bool done[MOST_THREADS];
     char *stacks = nullptr;
-    unsigned current = 0;
+    unsigned current = 0, threads = 0;
+    unsigned alive, waiting, barriers; /* of the barrier under way; barriers before it */
+    unsigned met[MOST_THREADS / WARP]; /* how often threads of a warp came to meet */
+    uint32_t lent[MOST_THREADS][6];    /* what a thread shows to its warp */
     const std::function<void()> *body = nullptr;
     ~block() { free(stacks); }
 };
 inline thread_local block at;
 
+/* The barrier opens when all threads wait at it that have not ended. */
+inline void open_barrier() {
+    if (at.waiting < at.alive) return;
+    at.waiting = 0;
+    at.barriers++;
+}
+
 inline void run_thread() {
     (*at.body)();
     at.done[at.current] = true;
+    at.alive--;
+    open_barrier();
+}
+
+/* Lets the other threads run. */
+inline void yield() {
+    swapcontext(&at.thread[at.current], &at.scheduler);
+}
+
+/* All threads of the warp come here before one goes on. */
+inline void meet_warp() {
+    const unsigned warp = at.current / WARP, left = at.threads - warp * WARP, lanes = left < WARP ? left : (unsigned)WARP;
+    const unsigned enough = (at.met[warp]++ / lanes + 1) * lanes;
+    while (at.met[warp] < enough) yield();
+}
+
+/* mma.sync.m16n8k16, whose fragments are pairs of 16-bit floats: sum += a b, each sum in order. */
+inline void mma_m16n8k16(float (&sum)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], float (*wide)(uint16_t)) {
+    const unsigned lane = at.current % WARP, warp = at.current - lane;
+    memcpy(at.lent[at.current], a, sizeof a);
+    memcpy(at.lent[at.current] + 4, b, sizeof b);
+    meet_warp();
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned row = lane / 4, column = lane % 4 * 2 + i % 2;
+        for (unsigned p = 0; p < 16; p++) {
+            const unsigned pair = p % 8 / 2, shift = p % 2 * 16;
+            const uint32_t left = at.lent[warp + row * 4 + pair][i / 2 + p / 8 * 2], right = at.lent[warp + column * 4 + pair][4 + p / 8];
+            sum[i] += wide((uint16_t)(left >> shift)) * wide((uint16_t)(right >> shift));
+        }
+    }
+    meet_warp();
 }
 
 inline void switch_to(unsigned thread) {
@@ -90,6 +132,9 @@ inline void run_block(unsigned threads, const std::function<void()> &body) {
     if (threads == 1) return body();
     if (!at.stacks) at.stacks = (char *)malloc((size_t)MOST_THREADS * STACK);
     at.body = &body;
+    at.threads = at.alive = threads;
+    at.waiting = 0;
+    memset(at.met, 0, sizeof at.met);
     for (unsigned t = 0; t < threads; t++) start(t);
     bool left = true;
     for (bool forwards = true; left; forwards = !forwards) {
@@ -119,7 +164,24 @@ inline cudaError_t submit(stream *to, std::function<void()> work) {
 } /* namespace host */
 
 inline void __syncthreads() {
-    swapcontext(&host::at.thread[host::at.current], &host::at.scheduler);
+    const unsigned before = host::at.barriers;
+    host::at.waiting++;
+    host::open_barrier();
+    do host::yield();
+    while (host::at.barriers == before);
+}
+
+inline void __syncwarp(unsigned = ~0u) {
+    host::meet_warp();
+}
+
+template <class T> T __shfl_xor_sync(unsigned, T value, int far) {
+    static_assert(sizeof value <= sizeof host::at.lent[0], "small enough to be lent");
+    memcpy(host::at.lent[host::at.current], &value, sizeof value);
+    host::meet_warp();
+    memcpy(&value, host::at.lent[host::at.current ^ (unsigned)far], sizeof value);
+    host::meet_warp();
+    return value;
 }
 
 inline int atomicCAS(int *at, int expected, int value) {

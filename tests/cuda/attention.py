@@ -1,0 +1,170 @@
+#!/usr/bin/python3
+"""Flash attention on the stand-in of a GPU, and its gradient: against PyTorch's autograd in f64.
+
+    attention.py --rankc RANKC
+
+Heads of odd sizes and of 128 elements, one key, one row, several tiles of both, heads that share keys, every kind of mask, rows
+of which every key is masked. In 16-bit floats the bounds are those of their precision."""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+    import torch
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+LOWEST = -3.402823466e38
+# heads, kv heads, t, s, d, e, masks and attributes
+CASES = [
+    (2, 2, 5, 7, 3, 5, {}),
+    (4, 2, 70, 70, 16, 16, {"causal": 1, "fill": -np.inf}),
+    (3, 1, 9, 33, 24, 40, {"causal": 1, "offset": 24, "fill": LOWEST}),
+    (2, 1, 1, 1, 128, 128, {}),
+    (2, 2, 17, 90, 72, 128, {"keep": (17, 90), "fill": LOWEST}),
+    (2, 1, 20, 70, 64, 64, {"bias": (2, 20, 70)}),
+    (2, 2, 65, 130, 8, 8, {"keep": (65, 130), "bias": (1, 1, 130), "bias_first": 1, "drop": 1, "fill": -1e4, "hidden": 3}),
+    (2, 1, 66, 66, 20, 12, {"causal": 1, "keep": (2, 66, 66), "fill": LOWEST, "bias": (66, 66), "hidden": 5}),
+    (1, 1, 3, 4, 6, 6, {"bias": (3, 4), "low": True, "clamp": 1}),
+]
+# of the largest element, or of the inputs' size where that is larger: f32 sums of up to 130 terms; halves round scores' weights
+# and how they change
+BOUNDS = {"f32": 2e-6, "bf16": 1e-2, "fp16": 2e-3}
+NUMPY = {"f32": "f4", "fp16": "f2"}
+
+
+def narrow(x, dtype):
+    if dtype != "bf16":
+        return x.astype(NUMPY[dtype])
+    bits = x.astype("f4").view("u4")
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("u2").view("V2")
+
+
+def wide(x):
+    return (x.view("u2").astype("u4") << 16).view("f4") if x.dtype.kind == "V" else x
+
+
+def attend(q, k, v, keep, bias, more):
+    """In the order of runtime/kernels/c/kernels.h, struct rt_attention."""
+    group, (t, s) = q.shape[0] // k.shape[0], (q.shape[1], k.shape[1])
+    scores = q @ k.repeat_interleave(group, 0).transpose(1, 2) * more["scale"]
+    fill = torch.tensor(more.get("fill", 0.0), dtype=scores.dtype)
+    if bias is not None and more.get("bias_first"):
+        scores = scores + bias
+    if more.get("causal"):
+        scores = torch.where(torch.arange(s) > torch.arange(t)[:, None] + more.get("offset", 0), fill, scores)
+    if keep is not None:
+        scores = torch.where(keep if more.get("drop") else ~keep, fill, scores)
+    if bias is not None and not more.get("bias_first"):
+        scores = scores + bias
+    if more.get("clamp"):
+        scores = torch.where(scores < LOWEST, torch.tensor(LOWEST, dtype=scores.dtype), scores)
+    return torch.softmax(scores, -1) @ v.repeat_interleave(group, 0)
+
+
+def values_of(case, dtype):
+    h, kv, t, s, d, e, more = case
+    rng = np.random.default_rng(h * 1000 + s)
+    shapes = {"q": (h, t, d), "k": (kv, s, d), "v": (kv, s, e), "dy": (h, t, e)}
+    values = {name: narrow(rng.standard_normal(shape), dtype) for name, shape in shapes.items()}
+    if "keep" in more:
+        keep = rng.random(more["keep"]) < 0.7
+        if "hidden" in more:
+            keep[..., more["hidden"] % keep.shape[-2], :] = bool(more.get("drop"))
+        values["keep"] = keep
+    if "bias" in more:
+        bias = rng.standard_normal(more["bias"])
+        if more.get("low"):
+            bias[1] = -np.inf
+        values["bias"] = narrow(bias, dtype)
+    return values
+
+
+def reference(values, more):
+    tensors = {name: torch.tensor(np.array(wide(x), "?" if name == "keep" else "f8")) for name, x in values.items()}
+    inputs = [tensors[name].requires_grad_() for name in "qkv"]
+    y = attend(*inputs, tensors.get("keep"), tensors.get("bias"), more)
+    return [y.detach().numpy(), *(g.numpy() for g in torch.autograd.grad(y, inputs, tensors["dy"]))]
+
+
+def graph(dtype):
+    lines, results, n = ["rankc-ir 1", 'graph "attention" level=TYPED'], [], 0
+    values, mores = {}, []
+    for i, case in enumerate(CASES):
+        more = {"scale": case[4] ** -0.5, **case[6]}
+        given, at = values_of(case, dtype), {}
+        for name, x in given.items():
+            kind = "bool" if name == "keep" else dtype
+            lines.append(f'input %{n} "{name}{i}" {kind}[{",".join(map(str, x.shape))}]')
+            values[f"{name}{i}"], at[name] = x, f"%{n}"
+            n += 1
+        keys = ("scale", "fill", "causal", "offset", "drop", "bias_first", "clamp")
+        attributes = " ".join(f"{key}={more[key]!r}" for key in keys if key in more)
+        masks = [at.get("keep", "_"), at.get("bias", "_")]
+        while masks and masks[-1] == "_":
+            masks.pop()
+        lines.append(f'%{n} "y", %{n + 1} "stats" = FlashAttention({", ".join([at["q"], at["k"], at["v"], *masks])}) {attributes}')
+        operands = [at["dy"], at["q"], at["k"], at["v"], f"%{n}", f"%{n + 1}", *masks]
+        lines.append(f'%{n + 2} "dq", %{n + 3} "dk", %{n + 4} "dv" = FlashAttentionGrad({", ".join(operands)}) {attributes}')
+        results.append([n, n + 2, n + 3, n + 4])
+        mores.append((more, given))
+        n += 5
+    lines += [f'output %{r} "y{i}_{j}"' for i, row in enumerate(results) for j, r in enumerate(row)]
+    return "\n".join(lines) + "\n", values, mores
+
+
+def distance(got, expected):
+    finite = np.isfinite(expected)
+    if not np.array_equal(got[~finite], expected[~finite], equal_nan=True):
+        return np.inf
+    return np.abs(got[finite] - expected[finite]).max(initial=0) / max(np.abs(expected[finite]).max(initial=0), 1)
+
+
+def check(rankc, work, dtype):
+    def call(*arguments):
+        done = subprocess.run([rankc, *arguments], capture_output=True, text=True, timeout=900)
+        if done.returncode:
+            raise SystemExit(f"exit {done.returncode}: {arguments[0]}\n{done.stderr}")
+
+    text, values, mores = graph(dtype)
+    with open(f"{work}/attention.rir", "w") as out:
+        out.write(text)
+    given = []
+    for name, value in values.items():
+        np.save(f"{work}/{name}.npy", value)
+        given += ["--input", f"{name}={work}/{name}.npy"]
+    call("compile", f"{work}/attention.rir", "-o", f"{work}/cuda", "-q", "--target", "cuda")
+    runs = []
+    for out in ("first", "second"):
+        call("run", f"{work}/cuda", *given, "--output-dir", f"{work}/{out}")
+        runs.append([[np.load(f"{work}/{out}/y{i}_{j}.npy") for j in range(4)] for i in range(len(CASES))])
+    failures = []
+    for case, (more, own), got, again in zip(CASES, mores, *runs):
+        expected = reference(own, more)
+        errors = [distance(wide(a), b) for a, b in zip(got, expected)]
+        print(f"{dtype} {case[:6]} {sorted(case[6])}: " + " ".join(f"{name} {e:.1e}" for name, e in zip(("y", "dq", "dk", "dv"), errors)))
+        if not max(errors) <= BOUNDS[dtype]:
+            failures.append(f"{dtype} {case}")
+        if any(a.tobytes() != b.tobytes() for a, b in zip(got, again)):
+            failures.append(f"{dtype} {case}: other bits at another run")
+    return failures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    rankc = os.path.abspath(parser.parse_args().rankc)
+    failures = []
+    for dtype in BOUNDS:
+        with tempfile.TemporaryDirectory(prefix="rankc-attention-") as work:
+            failures += check(rankc, work, dtype)
+    print("".join(line + "\n" for line in failures), end="")
+    return failures != []
+
+
+if __name__ == "__main__":
+    sys.exit(main())
