@@ -70,7 +70,7 @@ class Failure(Exception):
 
 
 def call(command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     if done.returncode:
         raise Failure(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr.strip()}")
 

@@ -127,7 +127,7 @@ def attributes_of(text):
 # Programs
 
 def call(command, **more):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, **more)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, **more)
     if done.returncode:
         raise SystemExit(f"exit {done.returncode}: {' '.join(command[:4])}\n{done.stderr.strip()}")
     return done.stdout
