@@ -98,18 +98,22 @@ static int blended(struct lower *l, int input, int batch, double times) {
     return keep(l, l->inputs[input], emit2(l, "Add", old, emit_with(l, "Mul", batch, times * (1 - momentum))));
 }
 
-static bool is_kept(const struct lower *l, int input) {
-    return !l->train || lower_input(l, input).kind == TENSOR_WEIGHT;
+static bool is_state(const struct lower *l, int input) {
+    return lower_input(l, input).kind == TENSOR_WEIGHT;
 }
 
-/* ONNX BatchNormalization-15 with training_mode: outputs 1 and 2 are the new running statistics, which are kept where they
- * are initializers; before opset 14, 3 and 4 are those of the batch. Units have batches, and statistics, of their own. */
+/* ONNX BatchNormalization-15 with training_mode: outputs 1 and 2 are the new running statistics, which are kept, and used in
+ * evaluation, where they are initializers: else the layer has none (for PyTorch's track_running_stats=False its exporter
+ * computes some), and goes by the batch always. Before opset 14 outputs 3 and 4 are those of the batch. Units have batches,
+ * and statistics, of their own. */
 static int by_batch(struct lower *l, const struct batch_norm *n) {
-    if (!is_kept(l, 3) || !is_kept(l, 4)) return lower_unsupported(l, "running statistics that are no initializer");
+    bool kept = is_state(l, 3) && is_state(l, 4);
     struct statistics s = of_batch(l, n);
-    int y = normalised(l, n, in_training(l, s.mean, n->mean), in_training(l, s.variance, n->variance));
-    int results[] = {y, blended(l, 3, s.mean, 1), blended(l, 4, s.variance, bias_of(l, s.count)),
-                     emit_reshape(l, s.mean, 1, &n->x.dims[1]), emit_reshape(l, s.variance, 1, &n->x.dims[1])};
+    int variance = kept ? in_training(l, s.variance, n->variance) : s.variance;
+    int mean = kept ? in_training(l, s.mean, n->mean) : s.mean;
+    int results[] = {normalised(l, n, mean, variance), blended(l, 3, s.mean, 1),
+                     blended(l, 4, s.variance, bias_of(l, s.count)), emit_reshape(l, s.mean, 1, &n->x.dims[1]),
+                     emit_reshape(l, s.variance, 1, &n->x.dims[1])};
     for (int i = 0; i < 5; i++) {
         if (results[i] < 0) return -1;
         if (i < l->noutputs) l->outputs[i] = results[i];

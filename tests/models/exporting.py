@@ -56,7 +56,7 @@ def randomize(module, random):
             values = values * weight_scale(parameter.shape)
         parameter.data = torch.from_numpy(numpy.asarray(values, numpy.float32))
     for norm in module.modules():
-        if isinstance(norm, nn.modules.batchnorm._BatchNorm):
+        if isinstance(norm, nn.modules.batchnorm._BatchNorm) and norm.track_running_stats:
             shape = tuple(norm.running_mean.shape)
             norm.running_mean = torch.from_numpy((0.25 * random.standard_normal(shape)).astype(numpy.float32))
             norm.running_var = torch.from_numpy(random.uniform(0.5, 2.0, shape).astype(numpy.float32))

@@ -24,6 +24,7 @@ import math
 import pathlib
 import sys
 import warnings
+from typing import Callable, NamedTuple, Optional, Sequence, Tuple
 from unittest import mock
 
 import numpy
@@ -285,8 +286,19 @@ def pytorch_cosine(steps, rate, least):
     return lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, rate * least)
 
 
-# Name: module, (samples of a micro-batch, data), opset, optimizer as rankc takes it, PyTorch's, clipping; other options and
-# PyTorch's schedule.
+class Case(NamedTuple):
+    build: Callable[[], nn.Module]
+    data: Tuple[int, Callable]  # samples of a micro-batch, and what makes SAMPLES of each input, by name
+    opset: int
+    optimizer: str  # as rankc takes it
+    make_optimizer: Callable
+    clip: float
+    options: Sequence[str] = ()  # further ones of rankc
+    make_schedule: Optional[Callable] = None
+    initialize: Callable = randomize
+
+
+# Name: the fields of a Case.
 CASES = {
     "mlp": (lambda: RegressionLoss(Mlp([13, 29, 31, 5])), vector_data(3, 13, 5), 13, "sgd:lr=0.01,momentum=0.9",
             lambda m: torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.9), 0),
@@ -306,6 +318,9 @@ CASES = {
                                                          nn.Linear(29, 31), nn.Tanh(), Dropout(2, 0.1), nn.Linear(31, 5))),
                     vector_data(3, 13, 5), 13, "sgd:lr=0.02",
                     lambda m: torch.optim.SGD(m.parameters(), lr=0.02), 0),
+    "mlp_batch_norm": (lambda: RegressionLoss(nn.Sequential(nn.Linear(13, 29), nn.BatchNorm1d(29, track_running_stats=False),
+                                                            nn.ReLU(), nn.Linear(29, 5))), vector_data(6, 13, 5), 14,
+                       "sgd:lr=0.01,momentum=0.9", lambda m: torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.9), 0),
     "vit": (lambda: ClassifierLoss(VisionTransformer(image_size=12, patch_size=4, num_layers=2, num_heads=4, hidden_dim=24,
                                                      mlp_dim=44, num_classes=5)),
             image_data(3, 12, 12, 5), 14, "adamw:lr=0.0003", lambda m: torch.optim.AdamW(m.parameters(), lr=0.0003), 1.0),
@@ -375,32 +390,32 @@ def evaluation(module, data, batch, dtype):
     return {"eval_loss": sum(losses) / len(losses), "running": running}
 
 
-def make(name):
+def make(name, case=None):
     """The module of a case with its initial weights, and its data."""
-    build, (_, make_data), *_ = CASES[name]
+    case = case or Case(*CASES[name])
     random = numpy.random.default_rng(list(name.encode()))
-    module = build()
-    randomize(module, random)
-    return module, {key: numpy.ascontiguousarray(value) for key, value in make_data(random).items()}
+    module = case.build()
+    case.initialize(module, random)
+    return module, {key: numpy.ascontiguousarray(value) for key, value in case.data[1](random).items()}
 
 
-def record(name, folder):
-    _, (batch, _), opset, optimizer, make_optimizer, clip, *others = CASES[name]
-    options, make_schedule = others or ([], None)
-    module, data = make(name)
+def record(name, case, folder, micro_batches=MICRO_BATCHES):
+    module, data = make(name, case)
+    batch, how = case.data[0], (case.clip, case.make_schedule)
     folder.mkdir(parents=True, exist_ok=True)
     for key, value in data.items():
         numpy.save(folder / f"{key}.npy", value)
     arguments = tuple(torch.from_numpy(value[:batch]) for value in data.values())
     torch.onnx.export(module, arguments, str(folder / "model.onnx"), input_names=list(data), output_names=["loss"],
-                      opset_version=opset, do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
-    reference = {"inputs": list(data), "optimizer": optimizer, "clip_grad_norm": clip, "options": options, "steps": {}}
-    for count in MICRO_BATCHES:
-        runs = reference["steps"][count] = {"f32": train(module, make_optimizer, data, batch, count, clip, make_schedule)}
+                      opset_version=case.opset, do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
+    reference = {"inputs": list(data), "optimizer": case.optimizer, "clip_grad_norm": case.clip, "options": list(case.options),
+                 "steps": {}}
+    for count in micro_batches:
+        runs = reference["steps"][count] = {"f32": train(module, case.make_optimizer, data, batch, count, *how)}
         with mock.patch.object(torch, "float32", torch.float64):  # modules that compute in float32 by name
-            runs["f64"] = train(copy.deepcopy(module).double(), make_optimizer, data, batch, count, clip, make_schedule)
+            runs["f64"] = train(copy.deepcopy(module).double(), case.make_optimizer, data, batch, count, *how)
     (folder / "reference.json").write_text(json.dumps(reference) + "\n")
-    print(f"{name}: {(folder / 'model.onnx').stat().st_size} bytes")
+    print(f"{name}: {(folder / 'model.onnx').stat().st_size} bytes", flush=True)
 
 
 def main():
@@ -410,7 +425,7 @@ def main():
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     for name in options.names or CASES:
-        record(name, options.out / name)
+        record(name, Case(*CASES[name]), options.out / name)
 
 
 if __name__ == "__main__":
