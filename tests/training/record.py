@@ -18,7 +18,6 @@ A step's micro-batches are taken in order, going on from the start when the samp
 loss of the micro-batches. It needs PyTorch and torchvision (written for 1.13 and 0.14, Debian's python3-torch and
 python3-torchvision) and numpy."""
 import argparse
-import copy
 import json
 import math
 import pathlib
@@ -349,8 +348,7 @@ CASES = {
 
 
 def train(module, make_optimizer, data, batch, micro_batches, clip, make_schedule):
-    """Losses, gradient norms and learning rates of STEPS steps."""
-    module = copy.deepcopy(module)
+    """Losses, gradient norms and learning rates of STEPS steps. The module is trained."""
     optimizer = make_optimizer(module)
     schedule = make_schedule(optimizer) if make_schedule else None
     dtype = next(module.parameters()).dtype
@@ -399,6 +397,13 @@ def make(name, case=None):
     return module, {key: numpy.ascontiguousarray(value) for key, value in case.data[1](random).items()}
 
 
+def again(name, case, module):
+    """A module of the case with the module's values. (Not every module can be copied: one with weight_norm cannot.)"""
+    made = make(name, case)[0]
+    made.load_state_dict(module.state_dict())
+    return made
+
+
 def record(name, case, folder, micro_batches=MICRO_BATCHES):
     module, data = make(name, case)
     batch, how = case.data[0], (case.clip, case.make_schedule)
@@ -411,9 +416,11 @@ def record(name, case, folder, micro_batches=MICRO_BATCHES):
     reference = {"inputs": list(data), "optimizer": case.optimizer, "clip_grad_norm": case.clip, "options": list(case.options),
                  "steps": {}}
     for count in micro_batches:
-        runs = reference["steps"][count] = {"f32": train(module, case.make_optimizer, data, batch, count, *how)}
+        f32 = train(again(name, case, module), case.make_optimizer, data, batch, count, *how)
+        runs = reference["steps"][count] = {"f32": f32}
         with mock.patch.object(torch, "float32", torch.float64):  # modules that compute in float32 by name
-            runs["f64"] = train(copy.deepcopy(module).double(), case.make_optimizer, data, batch, count, *how)
+            double = again(name, case, module).double()
+            runs["f64"] = train(double, case.make_optimizer, data, batch, count, *how)
     (folder / "reference.json").write_text(json.dumps(reference) + "\n")
     print(f"{name}: {(folder / 'model.onnx').stat().st_size} bytes", flush=True)
 

@@ -45,7 +45,7 @@ class Autocast(nn.Module):
 def record_autocast(name, folder):
     _, (batch, _), _, _, make_optimizer, clip, *_ = CASES[name]
     module, data = record.make(name)
-    runs = {count: {"bf16": record.train(Autocast(module), make_optimizer, data, batch, count, clip, None)}
+    runs = {count: {"bf16": record.train(Autocast(copy.deepcopy(module)), make_optimizer, data, batch, count, clip, None)}
             for count in MICRO_BATCHES}
     (folder / "amp.json").write_text(json.dumps(runs) + "\n")
     print(name)

@@ -17,6 +17,7 @@ import onnx
 import torch
 import transformers
 from torch import nn
+from transformers.models.ibert.quant_modules import QuantEmbedding
 
 from record import Case, SAMPLES, record  # which also finds tests/models
 from export_transformers import BATCH, FAMILIES, FirstOutput, OPSET
@@ -39,7 +40,7 @@ def without_padding(model):
     """The model with a gradient for every row of its tables: an export does not say which row is that of padding, to which
     PyTorch gives none."""
     for part in model.modules():
-        if isinstance(part, nn.Embedding):
+        if isinstance(part, (nn.Embedding, QuantEmbedding)):
             part.padding_idx = None
     return model
 
