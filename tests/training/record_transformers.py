@@ -77,12 +77,14 @@ def case_of(name):
                 initialize=lambda module, random: None)
 
 
-def freeze_buffers(case, folder):
+def freeze(case, folder):
     """Adds options that freeze what PyTorch does not train: an export has buffers among its initializers, as parameters."""
     initializers = {tensor.name for tensor in onnx.load(folder / "model.onnx").graph.initializer}
-    buffers = {name for name, value in case.build().named_buffers() if value.is_floating_point() and "running_" not in name}
+    module = case.build()
+    still = {name for name, value in module.named_buffers() if value.is_floating_point() and "running_" not in name}
+    still |= {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
     reference = json.loads((folder / "reference.json").read_text())
-    reference["options"] += [word for name in sorted(buffers & initializers) for word in ("--param", f"{name}:frozen")]
+    reference["options"] = [word for name in sorted(still & initializers) for word in ("--param", f"{name}:frozen")]
     (folder / "reference.json").write_text(json.dumps(reference) + "\n")
 
 
@@ -95,7 +97,7 @@ def main():
     for name in options.names or FAMILIES:
         case = case_of(name)
         record(name, case, options.out / name, MICRO_BATCHES)
-        freeze_buffers(case, options.out / name)
+        freeze(case, options.out / name)
 
 
 if __name__ == "__main__":
