@@ -17,7 +17,7 @@ static int add_const(struct import *import, const char *name, enum rt_dtype stor
     int64_t count;
     if (!rt_product(dims, ndim, &count)) return POISONED;
     void *values = arena_alloc(import->arena, (size_t)count + 1, rt_dtype_bytes(dtype));
-    if (count) rt_convert(values, dtype, data, stored, (size_t)count);
+    if (count) rt_retype(values, dtype, data, stored, (size_t)count);
     return graph_add_const(import->graph, name, dtype, ndim, dims, values);
 }
 

@@ -78,7 +78,7 @@ static int constant(struct lower *l, enum rt_dtype dtype, int ndim, int64_t n, c
                     enum rt_dtype from) {
     enum rt_dtype to = lower_float_type(l, dtype);
     void *bytes = arena_alloc(l->b.graph->arena, (size_t)n + 1, rt_dtype_bytes(to));
-    if (n) rt_convert(bytes, to, values, from, (size_t)n);
+    if (n) rt_retype(bytes, to, values, from, (size_t)n);
     return graph_add_const(l->b.graph, l->b.node, to, ndim, &n, bytes);
 }
 

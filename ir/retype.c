@@ -9,7 +9,7 @@ static void retype_tensor(struct graph *graph, struct tensor *tensor, enum rt_dt
     const int64_t count = tensor_elements(tensor);
     if (tensor->kind == TENSOR_CONST) {
         void *values = arena_alloc(graph->arena, (size_t)count + 1, rt_dtype_bytes(dtype));
-        if (count) rt_convert(values, dtype, tensor->data, tensor->dtype, (size_t)count);
+        if (count) rt_retype(values, dtype, tensor->data, tensor->dtype, (size_t)count);
         tensor->data = values;
     }
     tensor->dtype = dtype;

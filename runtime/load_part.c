@@ -20,7 +20,7 @@ static void fetch(const struct load_part *part, int64_t index, int64_t count, vo
     if (weight->init.kind != RT_INIT_STORED)
         rt_init_fill(&weight->init, index, count, dst, dtype);
     else
-        rt_convert(dst, dtype, part->src + (size_t)index * stored_size(part), weight->stored, (size_t)count);
+        rt_retype(dst, dtype, part->src + (size_t)index * stored_size(part), weight->stored, (size_t)count);
 }
 
 /* Packing -------------------------------------------------------------------------------------------------------- */

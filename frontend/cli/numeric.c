@@ -13,6 +13,7 @@ struct comparison {
     const struct compiled *compiled;
     struct cli *cli;
     const char *work; /* a directory of our own */
+    bool rounded;     /* the model has run in f32 as well */
 };
 
 static int fail_reason(const struct comparison *c, const struct rt_reason *why) {
@@ -36,11 +37,11 @@ static void fill(void *data, enum rt_dtype dtype, int64_t count, uint64_t seed) 
     }
 }
 
-/* Writes one entry of the manifest's inputs, random but the same in every program; in f64 for those that compute in it. */
-static int write_input(const struct comparison *c, const struct rt_json *input, int index, bool in_f64,
+/* Writes one entry of the manifest's inputs, random but the same in every program; floats in the type that it computes in. */
+static int write_input(const struct comparison *c, const struct rt_json *input, int index, enum rt_dtype type,
                        const char *path) {
     enum rt_dtype dtype = rt_dtype_by_name(rt_json_text(rt_json_member(input, "dtype")));
-    enum rt_dtype written = in_f64 && rt_dtype_is_float(dtype) ? RT_F64 : dtype;
+    enum rt_dtype written = type != RT_DTYPE_NONE && rt_dtype_is_float(dtype) ? type : dtype;
     const struct rt_json *shape = rt_json_member(input, "shape");
     int64_t dims[RT_TENSOR_MAX_NDIM], count = 1;
     int ndim = 0;
@@ -62,13 +63,13 @@ static void add_word(const struct comparison *c, struct words *words, const char
     VEC_PUSH(c->cli->arena, &words->all, word);
 }
 
-static int write_inputs(const struct comparison *c, const char *name, bool in_f64, struct words *words) {
+static int write_inputs(const struct comparison *c, const char *name, enum rt_dtype type, struct words *words) {
     const struct rt_json *inputs = rt_json_member(c->compiled->root, "inputs");
     int index = 0;
     for (const struct rt_json *input = inputs ? inputs->first : NULL; input; input = input->next, index++) {
         const char *path = arena_printf(c->cli->arena, "%s/%s.input%d.npy", c->work, name, index),
                    *input_name = rt_json_text(rt_json_member(input, "name"));
-        if (!input_name || write_input(c, input, index, in_f64, path) < 0) return -1;
+        if (!input_name || write_input(c, input, index, type, path) < 0) return -1;
         add_word(c, words, "--input");
         add_word(c, words, arena_printf(c->cli->arena, "%s=%s", input_name, path));
     }
@@ -76,9 +77,9 @@ static int write_inputs(const struct comparison *c, const char *name, bool in_f6
 }
 
 /* Runs the program of `dir`, with outputs in work/<name>. */
-static int run(const struct comparison *c, const char *dir, const char *name, bool in_f64, int64_t ranks) {
+static int run(const struct comparison *c, const char *dir, const char *name, enum rt_dtype type, int64_t ranks) {
     struct words words = {0};
-    if (write_inputs(c, name, in_f64, &words) < 0) return -1;
+    if (write_inputs(c, name, type, &words) < 0) return -1;
     add_word(c, &words, "--output-dir");
     add_word(c, &words, arena_printf(c->cli->arena, "%s/%s", c->work, name));
     if (c->cli->options->json) add_word(c, &words, "--json");
@@ -91,18 +92,19 @@ static int run(const struct comparison *c, const char *dir, const char *name, bo
     return rt_launch(&launch);
 }
 
-/* Compiles and runs the model on one device, in a type of its own. */
-static int run_whole(const struct comparison *c, const char *name, const char *dtype) {
+/* Compiles and runs the model on one device; in a type of its own, or RT_DTYPE_NONE. */
+static int run_whole(const struct comparison *c, const char *name, enum rt_dtype type) {
     struct cli *cli = c->cli;
+    const char *dtype = type == RT_DTYPE_NONE ? NULL : rt_dtypes[type].name;
     if (driver_compile_whole(c->compiled->directory, c->work, name, dtype, cli->arena, cli->diags) < 0) return -1;
-    return run(c, arena_printf(cli->arena, "%s/graph/%s", c->work, name), name, dtype != NULL, 1);
+    return run(c, arena_printf(cli->arena, "%s/graph/%s", c->work, name), name, type, 1);
 }
 
 /* Comparison --------------------------------------------------------------------------------------------------------- */
 
-/* An output of the plan, of one device, and of one device in f64. */
-enum { ALL, ONE, EXACT, RUNS };
-static const char *const run_names[RUNS] = {[ALL] = "all", [ONE] = "one", [EXACT] = "exact"};
+/* An output of the plan, of one device, of one device in f64, and of one device in f32 where the program computes in f64. */
+enum { ALL, ONE, EXACT, ROUNDED, RUNS };
+static const char *const run_names[RUNS] = {[ALL] = "all", [ONE] = "one", [EXACT] = "exact", [ROUNDED] = "rounded"};
 
 static double element(const struct rt_tensor *t, int64_t i) {
     double value;
@@ -110,16 +112,20 @@ static double element(const struct rt_tensor *t, int64_t i) {
     return value;
 }
 
-/* DESIGN 8: how far the plan may be from the result in f64. Where one device overflows, the plan does too. */
+/* DESIGN 8: how far the plan may be from the result in f64. Where one device overflows, the plan does too. What f64 loses by
+ * rounding is seen in f32, which loses as many times more as its epsilon is larger. */
 static double allowed(const struct rt_tensor run[RUNS]) {
     double largest = 0, distance = 0;
-    if (!rt_dtype_is_float(run[ONE].dtype)) return 0;
-    for (int64_t i = 0; i < run[ONE].count; i++) {
-        double exact = element(&run[EXACT], i), away = fabs(element(&run[ONE], i) - exact);
+    const enum rt_dtype type = run[ONE].dtype;
+    const struct rt_tensor *one = type == RT_F64 ? &run[ROUNDED] : &run[ONE];
+    if (!rt_dtype_is_float(type)) return 0;
+    const double scale = rt_dtypes[type].epsilon / rt_dtypes[one->dtype].epsilon;
+    for (int64_t i = 0; i < one->count; i++) {
+        double exact = element(&run[EXACT], i), away = fabs(element(one, i) - exact);
         if (isfinite(exact)) largest = fmax(largest, fabs(exact));
         if (isfinite(away)) distance = fmax(distance, away);
     }
-    return 2 * distance + 8 * rt_dtypes[run[ONE].dtype].epsilon * largest;
+    return 2 * scale * distance + 8 * rt_dtypes[type].epsilon * largest;
 }
 
 static int compare_tensors(const struct comparison *c, const char *name, const struct rt_tensor run[RUNS]) {
@@ -135,25 +141,36 @@ static int compare_tensors(const struct comparison *c, const char *name, const s
 }
 
 static int compare_runs(const struct comparison *c, const char *name, const struct rt_tensor run[RUNS]) {
-    if (run[ALL].dtype == run[ONE].dtype && run[ALL].count == run[ONE].count && run[EXACT].count == run[ONE].count)
-        return compare_tensors(c, name, run);
+    bool same = run[ALL].dtype == run[ONE].dtype && run[ALL].count == run[ONE].count && run[EXACT].count == run[ONE].count;
+    if (same && (run[ONE].dtype != RT_F64 || run[ROUNDED].count == run[ONE].count)) return compare_tensors(c, name, run);
     return diag_error(c->cli->diags, 1104, EXIT_MISMATCH, NULL,
                       "output %s has another type or shape than on one rank", diag_quote(c->cli->diags, name));
 }
 
-static int compare_file(const struct comparison *c, const char *name, const char *file) {
-    struct rt_tensor run[RUNS] = {0};
+static int read_output(const struct comparison *c, int run, const char *file, struct rt_tensor *tensor) {
     struct rt_reason why;
+    const char *path = arena_printf(c->cli->arena, "%s/%s/%s", c->work, run_names[run], file);
+    return rt_npy_read(tensor, path, &why) ? 0 : fail_reason(c, &why);
+}
+
+static int run_rounded(struct comparison *c) {
+    if (!c->rounded && run_whole(c, run_names[ROUNDED], RT_F32)) return -1;
+    c->rounded = true;
+    return 0;
+}
+
+static int compare_file(struct comparison *c, const char *name, const char *file) {
+    struct rt_tensor run[RUNS] = {0};
     int status = 0;
-    for (int i = 0; i < RUNS && !status; i++)
-        if (!rt_npy_read(&run[i], arena_printf(c->cli->arena, "%s/%s/%s", c->work, run_names[i], file), &why))
-            status = fail_reason(c, &why);
+    for (int i = 0; i < ROUNDED && !status; i++) status = read_output(c, i, file, &run[i]);
+    if (!status && run[ONE].dtype == RT_F64) status = run_rounded(c);
+    if (!status && run[ONE].dtype == RT_F64) status = read_output(c, ROUNDED, file, &run[ROUNDED]);
     if (!status) status = compare_runs(c, name, run);
     for (int i = 0; i < RUNS; i++) rt_tensor_free(&run[i]);
     return status;
 }
 
-static int compare_outputs(const struct comparison *c) {
+static int compare_outputs(struct comparison *c) {
     struct rt_reason why;
     struct rt_json_document *document =
         own_json(c->cli->arena, arena_printf(c->cli->arena, "%s/one/outputs.json", c->work), &why);
@@ -168,17 +185,17 @@ static int compare_outputs(const struct comparison *c) {
     return status;
 }
 
-static int compare(const struct comparison *c) {
-    int status = run_whole(c, run_names[ONE], NULL);
-    if (!status) status = run_whole(c, run_names[EXACT], "f64");
-    if (!status) status = run(c, c->compiled->directory, run_names[ALL], false, c->compiled->runtime_ngpus);
+static int compare(struct comparison *c) {
+    int status = run_whole(c, run_names[ONE], RT_DTYPE_NONE);
+    if (!status) status = run_whole(c, run_names[EXACT], RT_F64);
+    if (!status) status = run(c, c->compiled->directory, run_names[ALL], RT_DTYPE_NONE, c->compiled->runtime_ngpus);
     return status ? status : compare_outputs(c);
 }
 
 int numeric_compare(const struct compiled *compiled, struct cli *cli) {
     const char *work = temporary_make(cli, "verify");
     if (!work) return -1;
-    struct comparison c = {compiled, cli, work};
+    struct comparison c = {.compiled = compiled, .cli = cli, .work = work};
     int status = compare(&c);
     temporary_remove(work);
     return status;

@@ -2,6 +2,7 @@
 
 #include "half.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -180,18 +181,33 @@ static enum wide wide_of(enum rt_dtype dtype) {
     return WIDE_UNSIGNED;
 }
 
-static void convert_piece(unsigned char *dst, enum rt_dtype to, const unsigned char *src, enum rt_dtype from,
-                          size_t count) {
+/* The largest finite value of the types that others do not fit in. */
+static double most_of(enum rt_dtype dtype) {
+    static const double most[RT_DTYPE_COUNT] = {[RT_F32] = FLT_MAX, [RT_F16] = 65504, [RT_BF16] = 0x1.FEp127};
+    return most[dtype] > 0 ? most[dtype] : DBL_MAX;
+}
+
+static void keep_finite(double *values, double most, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (isfinite(values[i]) && fabs(values[i]) > most) values[i] = copysign(most, values[i]);
+}
+
+/* `most`: what the magnitude of finite values is limited to. */
+static void convert_piece(unsigned char *dst, enum rt_dtype to, const unsigned char *src, enum rt_dtype from, size_t count,
+                          double most) {
     union piece piece;
     load(&piece, src, from, count);
     switch (wide_of(from)) {
-    case WIDE_REAL: store_real(dst, to, piece.real, count); break;
+    case WIDE_REAL:
+        if (most < DBL_MAX) keep_finite(piece.real, most, count);
+        store_real(dst, to, piece.real, count);
+        break;
     case WIDE_SIGNED: store_integer(dst, to, piece.integer, count); break;
     case WIDE_UNSIGNED: store_natural(dst, to, piece.natural, count); break;
     }
 }
 
-void rt_convert(void *dst, enum rt_dtype to, const void *src, enum rt_dtype from, size_t count) {
+static void convert(void *dst, enum rt_dtype to, const void *src, enum rt_dtype from, size_t count, double most) {
     if (count == 0) return;
     if (to == from) {
         memcpy(dst, src, count * rt_dtype_bytes(to));
@@ -201,6 +217,14 @@ void rt_convert(void *dst, enum rt_dtype to, const void *src, enum rt_dtype from
     const unsigned char *in = src;
     for (size_t done = 0; done < count; done += PIECE) {
         size_t piece = count - done < PIECE ? count - done : PIECE;
-        convert_piece(out + done * rt_dtype_bytes(to), to, in + done * rt_dtype_bytes(from), from, piece);
+        convert_piece(out + done * rt_dtype_bytes(to), to, in + done * rt_dtype_bytes(from), from, piece, most);
     }
+}
+
+void rt_convert(void *dst, enum rt_dtype to, const void *src, enum rt_dtype from, size_t count) {
+    convert(dst, to, src, from, count, DBL_MAX);
+}
+
+void rt_retype(void *dst, enum rt_dtype to, const void *src, enum rt_dtype from, size_t count) {
+    convert(dst, to, src, from, count, most_of(to));
 }

@@ -69,6 +69,10 @@ enum rt_dtype rt_dtype_by_npy(const char *descr);
  * bound), to bool is "not zero", halves round to nearest even. `dst` and `src` are unaligned and do not overlap. */
 void rt_convert(void *dst, enum rt_dtype to, const void *src, enum rt_dtype from, size_t count);
 
+/* The same of constants and weights of a model that is made for another type of float: finite values stay finite, at most the
+ * largest that `to` has. An attention mask is often the least float times 0 or 1; an infinity times 0 would be no number. */
+void rt_retype(void *dst, enum rt_dtype to, const void *src, enum rt_dtype from, size_t count);
+
 #ifdef __cplusplus
 }
 #endif
