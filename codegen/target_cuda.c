@@ -11,6 +11,12 @@ static int64_t dtype_bytes(const struct graph *graph, int tensor) {
     return (int64_t)rt_dtype_bytes(graph->tensors.at[tensor].dtype);
 }
 
+/* Of halves in f32. */
+static int64_t sum_bytes(const struct graph *graph, int tensor) {
+    const int64_t bytes = dtype_bytes(graph, tensor);
+    return bytes < (int64_t)sizeof(float) ? (int64_t)sizeof(float) : bytes;
+}
+
 static int64_t product_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
     (void)graph, (void)class, (void)node;
     return RT_PRODUCT_WORKSPACE;
@@ -36,7 +42,7 @@ static int64_t reduce_bytes(const struct graph *graph, const struct plan_class *
     int64_t around[3] = {1, 1, 1}; /* extents before the reduced ones, of those, and behind */
     for (int d = 0; d < ndim && naxes; d++) around[d < axes[0] ? 0 : d <= axes[naxes - 1] ? 1 : 2] *= x[d];
     int64_t chunks = rt_reduce_chunks_of(around[0], around[1], around[2]);
-    return chunks > 1 ? chunks * around[0] * around[2] * dtype_bytes(graph, node->inputs[0]) : 0;
+    return chunks > 1 ? chunks * around[0] * around[2] * sum_bytes(graph, node->inputs[0]) : 0;
 }
 
 /* A number for each row of queries. */

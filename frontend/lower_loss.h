@@ -1,7 +1,8 @@
 /* Losses as core operators: for ONNX's loss operators and for --loss (import_loss.c).
  *
- * The class of an element is picked by comparing its target with all classes and summing: elementwise operators and a
- * reduction, so that gradients and cuts of the classes need nothing of their own. A target that is no class ends the step. */
+ * Cross entropy with logits is of ClassTerms (ir/ops.def): one pass over the logits, and one that makes their gradient where they
+ * lie; log-probabilities that LogSoftmax made are taken back to logits. Of others the class of an element is picked by comparing
+ * its target with all classes and summing. Classes may be cut. A target that is no class ends the step. */
 #ifndef FRONTEND_LOWER_LOSS_H
 #define FRONTEND_LOWER_LOSS_H
 

@@ -61,12 +61,18 @@ int refuse(struct dims *dims, const char **why, const char *format, ...) {
 /* Types -----------------------------------------------------------------------------------------------------------
  */
 
+/* The type of sums of elements of that one: halves are summed in f32. */
+static enum rt_dtype summed_in(enum rt_dtype dtype) {
+    return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
+}
+
 static bool type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound) {
     switch (letter) {
     case '.': return true;
     case 'b': return dtype == RT_BOOL;
     case 'd': return dtype == RT_F64;
     case 's': return dtype == RT_F32;
+    case 'w': return dtype == summed_in(*bound);
     case 'l': return dtype == RT_I64;
     case 'I': return dtype == RT_I64 || dtype == RT_I32;
     case 'N':
@@ -199,6 +205,7 @@ static enum rt_dtype result_type(const struct graph *graph, const struct node *n
     if (result == 'b') return RT_BOOL;
     if (result == 's') return RT_F32;
     if (result == 'l') return RT_I64;
+    if (result == 'w') return summed_in(bound);
     if (result == '@') return rt_dtype_by_name(attr_text(node, "to", "f32"));
     return bound;
 }

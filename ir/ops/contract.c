@@ -92,9 +92,10 @@ EVAL(eval_matmul) {
     return 0;
 }
 
-/* (p.., c, q..): the dimension `axis` stays whole, the others pass. */
+/* (p.., c, q..): the dimension `axis` is of that kind, the others pass. */
 static int bind_along(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
-                      struct operand *in) {
+                      enum factor_kind kind) {
+    struct operand *in = &dims->operand[0];
     const struct tensor *x = &graph->tensors.at[node->inputs[0]];
     int64_t axis = attr_int(node, "axis", -1);
     if (axis < 0 || axis >= x->ndim)
@@ -102,14 +103,48 @@ static int bind_along(struct dims *dims, const struct graph *graph, const struct
     in->ndim = x->ndim;
     for (int d = 0; d < x->ndim; d++)
         dims_set(in, d,
-                 d == axis ? dims_factor(dims, "c", -1, x->dims[d], FACTOR_WHOLE)
+                 d == axis ? dims_factor(dims, "c", -1, x->dims[d], kind)
                            : dims_factor(dims, d < axis ? "p" : "q", d, x->dims[d], FACTOR_PASS));
     return 0;
 }
 
 DIMS_FN(dims_along) {
-    if (bind_along(dims, graph, node, why, &dims->operand[0]) < 0) return -1;
+    if (bind_along(dims, graph, node, why, FACTOR_WHOLE) < 0) return -1;
     dims->operand[1] = dims->operand[0];
+    return 0;
+}
+
+/* Whether the shape of input `k` is that of the operand. */
+static bool input_fits(const struct dims *dims, const struct graph *graph, const struct node *node, int k) {
+    const struct tensor *t = &graph->tensors.at[node->inputs[k]];
+    bool fits = t->ndim == dims->operand[k].ndim;
+    for (int d = 0; fits && d < t->ndim; d++) fits = t->dims[d] == dims_extent(dims, k, d);
+    return fits;
+}
+
+/* Scores, their largest, classes and terms as operands 0, 1, 2 and 3; the scores' gradient would be operand 4. */
+static int bind_class_terms(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
+                            enum factor_kind kind) {
+    struct operand *in = dims->operand;
+    if (bind_along(dims, graph, node, why, kind) < 0) return -1;
+    const int axis = (int)attr_int(node, "axis", -1);
+    in[1] = in[0];
+    in[1].dim[axis].n = 0;
+    dims_set(&in[3], in[3].ndim++, dims_factor(dims, "n", -1, 3, FACTOR_WHOLE));
+    for (int d = 0; d < in[0].ndim; d++)
+        if (d != axis) in[2].dim[in[2].ndim++] = in[3].dim[in[3].ndim++] = in[0].dim[d];
+    for (int k = 1; k < node->ninputs; k++)
+        if (!input_fits(dims, graph, node, k)) return refuse(dims, why, "input %d does not fit the scores", k);
+    return 0;
+}
+
+DIMS_FN(dims_class_terms) {
+    return bind_class_terms(dims, graph, node, why, FACTOR_SUM);
+}
+
+DIMS_FN(dims_class_terms_grad) {
+    if (bind_class_terms(dims, graph, node, why, FACTOR_PASS) < 0) return -1;
+    dims->operand[4] = dims->operand[0];
     return 0;
 }
 

@@ -69,6 +69,16 @@ GRAD(grad_cumsum) {
     return g->dx[0] = build(&g->b, "CumSum", 1, &g->dy, 3, attrs);
 }
 
+/* What is taken off all scores alike gets the sum of their gradients, turned. */
+GRAD(grad_class_terms) {
+    const int *in = g->node.inputs;
+    const int64_t axis = attr_int(&g->node, "axis", 0);
+    g->dx[0] = build(&g->b, "ClassTermsGrad", 4, (int[]){in[0], in[1], in[2], g->dy}, g->node.nattrs, g->node.attrs);
+    if (g->dx[0] < 0 || !g->wanted[1]) return g->dx[0];
+    const int sum = sum_along(g, g->dx[0], axis);
+    return g->dx[1] = sum < 0 ? -1 : build1(&g->b, "Neg", sum);
+}
+
 /* Norms: y = z scale + bias with z = (x - mean) r, r = 1 / sqrt(variance + epsilon); RMSNorm has no mean. With
  * u = dy scale: dx = r (u - mean(u) - z mean(u z)), dscale = sum(dy z), dbias = sum(dy) (Ba et al. 2016). ------------- */
 

@@ -13,6 +13,8 @@
 
 DIMS_FN(dims_matmul);
 DIMS_FN(dims_along);
+DIMS_FN(dims_class_terms);
+DIMS_FN(dims_class_terms_grad);
 DIMS_FN(dims_reduce);
 DIMS_FN(dims_sum_all);
 DIMS_FN(dims_arg);

@@ -3,6 +3,7 @@
 #ifndef RT_CUDA_KERNELS_CUH
 #define RT_CUDA_KERNELS_CUH
 
+#include "classes.cuh"
 #include "flash.cuh"
 #include "index.cuh"
 #include "move.cuh"

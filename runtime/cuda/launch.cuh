@@ -226,6 +226,20 @@ static inline __device__ double rt_exp_of(double x) {
     return rt_exp_f64(x);
 }
 
+/* A half where elements are taken as numbers: of f32. */
+struct rt_element_bf16 {
+    uint16_t bits;
+    rt_element_bf16() = default;
+    explicit __device__ rt_element_bf16(float x) : bits(rt_f32_to_bf16(x)) {}
+    __device__ operator float() const { return rt_bf16_to_f32(bits); }
+};
+struct rt_element_fp16 {
+    uint16_t bits;
+    rt_element_fp16() = default;
+    explicit __device__ rt_element_fp16(float x) : bits(rt_f32_to_f16(x)) {}
+    __device__ operator float() const { return rt_f16_to_f32(bits); }
+};
+
 /* Whether a NaN: of integers none is. */
 template <class T> static inline __host__ __device__ bool rt_is_nan(T x) {
     return x != x;

@@ -183,6 +183,15 @@ RT_CUDA_REDUCE(double, f64)
 RT_CUDA_REDUCE(int64_t, i64)
 RT_CUDA_REDUCE(int32_t, i32)
 
+#define RT_CUDA_REDUCE_HALF(E, s)                                                                                      \
+    RT_ON_CALL int rt_reduce_max_##s(struct rt *rt, uint16_t *y, const uint16_t *x, int64_t outer, int64_t r,          \
+                                     int64_t inner) {                                                                  \
+        return rt_reduce(rt, (E *)y, (const E *)x, outer, r, inner, rt_limits<float>::lowest(), rt_max_of());          \
+    }
+
+RT_CUDA_REDUCE_HALF(rt_element_bf16, bf16)
+RT_CUDA_REDUCE_HALF(rt_element_fp16, fp16)
+
 /* --- Normalisation --- */
 
 /* The larger, NaN apart. */

@@ -88,10 +88,32 @@ static const void *reference_dropout(struct graph *graph, const struct node *nod
     return y;
 }
 
+/* The gradient of a score is of the sum over terms of term times dy. */
+static const void *reference_class_terms(struct graph *graph, const struct node *node) {
+    const struct tensor *x = &graph->tensors.at[node->inputs[0]], *class = &graph->tensors.at[node->inputs[2]];
+    const double *from = x->data, *most = graph->tensors.at[node->inputs[1]].data;
+    const double *dy = node->ninputs > 3 ? graph->tensors.at[node->inputs[3]].data : NULL;
+    const int64_t n = x->dims[attr_int(node, "axis", 0)], plane = tensor_elements(class), all = tensor_elements(x);
+    int64_t inner = 1;
+    for (int d = (int)attr_int(node, "axis", 0) + 1; d < x->ndim; d++) inner *= x->dims[d];
+    double *y = ARENA_ARRAY(graph->arena, double, 3 * plane + 1), *dx = ARENA_ARRAY(graph->arena, double, all + 1);
+    for (int64_t i = 0; i < all; i++) {
+        const int64_t line = i / (n * inner) * inner + i % inner;
+        const bool own = eval_load(class->data, class->dtype, line).i == i / inner % n;
+        const double distance = from[i] - most[line];
+        y[line] += exp(distance);
+        y[plane + line] += own ? distance : 0;
+        y[2 * plane + line] += distance;
+        dx[i] = dy ? exp(distance) * dy[line] + (own ? dy[plane + line] : 0) + dy[2 * plane + line] : 0;
+    }
+    return dy ? dx : y;
+}
+
 static const struct {
     const char *op;
     const void *(*eval)(struct graph *graph, const struct node *node);
-} others[] = {{"Attention", reference_attention}, {"Rope", reference_rope}, {"Dropout", reference_dropout}};
+} others[] = {{"Attention", reference_attention}, {"Rope", reference_rope}, {"Dropout", reference_dropout},
+              {"ClassTerms", reference_class_terms}, {"ClassTermsGrad", reference_class_terms}};
 enum { OTHERS = sizeof others / sizeof *others };
 
 static int other_of(const struct op *op) {

@@ -70,8 +70,9 @@ static bool write_text(struct strbuf *out, const struct sample *sample) {
 /* A value as the qualifier of the input ("F[3]:pos") wants it. */
 static double value_for(const char *spec, struct random *random) {
     double u = (double)(random_bits(random) >> 11) / 9007199254740992.0; /* [0, 1) */
-    const char *at = strstr(spec, ":at"), *equals = strchr(spec, '=');
+    const char *at = strstr(spec, ":at"), *equals = strchr(spec, '='), *classes = strstr(spec, ":classes");
     if (equals) return strtod(equals + 1, NULL);
+    if (classes) return floor(u * atoi(classes + 8));
     if (at) return floor(u * 2 * atoi(at + 3)) - atoi(at + 3);
     if (strstr(spec, ":unit")) return 1.8 * u - 0.9;
     if (strstr(spec, ":pos")) return 0.1 + 3 * u;
@@ -234,7 +235,8 @@ static void test_every_differentiable_row_has_a_sample(void **state) {
 /* Rows without a gradient give no floats, or are made by passes that come after autodiff or with it. */
 static void test_rows_are_differentiable(void **state) {
     static const char *const later[] = {"Fused",       "Attention",  "SumSquares", "ConvWeightGrad",
-                                        "MaxPoolGrad", "GatherGrad", "UnitSum",    "UnitSumStart", "FlashAttentionGrad"};
+                                        "MaxPoolGrad", "GatherGrad", "UnitSum",    "UnitSumStart", "FlashAttentionGrad",
+                                        "ClassTermsGrad"};
     (void)state;
     for (int i = 0; i < nops; i++) {
         size_t k = 0;

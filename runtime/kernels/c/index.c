@@ -9,10 +9,6 @@
 
 enum { GRAD_SHARES = 16 }; /* of the rows of a table, for threads; each goes through all indices */
 
-static inline int64_t index_at(const void *index, int is_64, int64_t position) {
-    return is_64 ? ((const int64_t *)index)[position] : ((const int32_t *)index)[position];
-}
-
 static inline int64_t from_front(int64_t index, int64_t total) {
     return index < 0 ? index + total : index;
 }

@@ -20,6 +20,10 @@
 #define PASTE(a, b)  PASTE_(a, b)
 #define NAME(stem)   PASTE(stem, SUFFIX)
 
+static inline int64_t index_at(const void *index, int is_64, int64_t position) {
+    return is_64 ? ((const int64_t *)index)[position] : ((const int32_t *)index)[position];
+}
+
 static inline int64_t min_i64(int64_t a, int64_t b) {
     return a < b ? a : b;
 }

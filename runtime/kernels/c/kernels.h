@@ -98,6 +98,28 @@ int rt_matmul_packed_f32(struct rt *rt, float *y /* (m,n) */, const float *a /* 
 RT_DECLARE_NORMALIZE(float, f32)
 RT_DECLARE_NORMALIZE(double, f64)
 
+/* --- Cross entropy --- */
+
+/* Of scores x of c classes, those from `start` on, a number `most` about as large as the largest, and the class of each element,
+ * as index says (int64_t, or int32_t where index_is_64 is 0):
+ *   class_terms       y[0] = sum over classes of e^(x - most), y[1] = x - most of the element's class, 0 if x does not have
+ *                     it, y[2] = sum over classes of x - most; of halves in f32. The sum of all parts' results is the whole
+ *                     result. A row with a NaN or an infinite largest score has a NaN for y[0].
+ *   class_terms_grad  dx = e^(x - most) dy[0] + dy[2], and dy[1] more for the element's class. In place of x. */
+#define RT_DECLARE_CLASSES(T, E, s)                                                                                \
+    void rt_class_terms_##s(T *y /* (3,outer,inner) */, const E *x /* (outer,c,inner) */,                          \
+                            const E *most /* (outer,inner) */, const void *index /* (outer,inner) */,              \
+                            int index_is_64, int64_t outer, int64_t c, int64_t inner, int64_t start);              \
+    void rt_class_terms_grad_##s(E *dx /* (outer,c,inner) */, const E *x /* (outer,c,inner) */,                    \
+                                 const E *most /* (outer,inner) */, const void *index /* (outer,inner) */,         \
+                                 int index_is_64, const T *dy /* (3,outer,inner) */, int64_t outer, int64_t c,     \
+                                 int64_t inner, int64_t start);
+
+RT_DECLARE_CLASSES(float, float, f32)
+RT_DECLARE_CLASSES(double, double, f64)
+RT_DECLARE_CLASSES(float, uint16_t, bf16)
+RT_DECLARE_CLASSES(float, uint16_t, fp16)
+
 /* --- Attention --- */
 
 /* softmax(scores) v, where scores = scale q k^T, and then, in this order:
@@ -174,6 +196,13 @@ RT_DECLARE_REDUCE(float, f32)
 RT_DECLARE_REDUCE(double, f64)
 RT_DECLARE_REDUCE(int64_t, i64)
 RT_DECLARE_REDUCE(int32_t, i32)
+
+#define RT_DECLARE_REDUCE_HALF(s)                                                                                  \
+    void rt_reduce_max_##s(uint16_t *y /* (outer,inner) */, const uint16_t *x /* (outer,r,inner) */, int64_t outer, \
+                           int64_t r, int64_t inner);
+
+RT_DECLARE_REDUCE_HALF(bf16)
+RT_DECLARE_REDUCE_HALF(fp16)
 
 /* ONNX Range-11, elements [start, start + count) of it: y[i] = first + (start + i) * delta, floats computed in f64
  * and rounded once. */

@@ -38,6 +38,29 @@
 #define IS_NAN(x) 0
 #include "reduce.inc"
 
+/* The largest of halves is one of them. */
+#define T           uint16_t
+#define A           float
+#define GET(x)      rt_bf16_to_f32(x)
+#define PUT(a)      rt_f32_to_bf16(a)
+#define REDUCE      rt_reduce_max_bf16
+#define IDENTITY    (-INFINITY)
+#define MERGE(a, b) rt_max_f32(a, b)
+#include "fold.inc"
+#undef GET
+#undef PUT
+
+#define A           float
+#define GET(x)      rt_f16_to_f32(x)
+#define PUT(a)      rt_f32_to_f16(a)
+#define REDUCE      rt_reduce_max_fp16
+#define IDENTITY    (-INFINITY)
+#define MERGE(a, b) rt_max_f32(a, b)
+#include "fold.inc"
+#undef GET
+#undef PUT
+#undef T
+
 #define DEFINE_RANGE(T, s, WIDE)                                                                                   \
     void rt_range_##s(T *y, int64_t count, T first, T delta, int64_t start) {                                      \
         _Pragma("omp parallel for schedule(static) if (count >= PARALLEL_WORK)") for (int64_t i = 0; i < count;    \

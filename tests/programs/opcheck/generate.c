@@ -32,7 +32,7 @@ static const struct sample {
 };
 enum { NSAMPLES = sizeof samples / sizeof *samples };
 
-enum { NLETTERS = 4 };
+enum { NLETTERS = 5 };
 static const struct set {
     const char *name;
     int fixed; /* variants of a sample without a letter */
@@ -44,12 +44,13 @@ static const struct set {
 } sets[] = {{"full",
              1,
              {{'F', 2, {"f32", "f64"}},
+              {'W', 2, {"f32", "f64"}},
               {'I', 2, {"i32", "i64"}},
               {'N', 4, {"f32", "f64", "i32", "i64"}},
               {'A', 4, {"f32", "f64", "fp16", "bool"}}}},
             {"halves",
              0,
-             {{'F', 2, {"bf16", "fp16"}}, {'I', 1, {"i64"}}, {'N', 2, {"bf16", "fp16"}}, {'A', 1, {"bf16"}}}}};
+             {{'F', 2, {"bf16", "fp16"}}, {'W', 2, {"f32", "f32"}}, {'I', 1, {"i64"}}, {'N', 2, {"bf16", "fp16"}}, {'A', 1, {"bf16"}}}}};
 
 /* A graph being written. Inputs are shared by all nodes that name them. */
 struct text {

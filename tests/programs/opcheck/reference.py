@@ -238,6 +238,19 @@ def philox(counter, key):
     return c
 
 
+def class_terms(x, most, index, a):
+    """Of tensors, so that the gradient can be taken."""
+    distance, classes = x - most, torch.arange(x.shape[a["axis"]]).reshape([-1] + [1] * (x.ndim - a["axis"] - 1))
+    own = torch.where(index.unsqueeze(a["axis"]) == classes, distance, torch.zeros_like(distance))
+    return torch.stack([of.sum(a["axis"]) for of in (distance.exp(), own, distance)])
+
+
+def class_terms_grad(x, most, index, dy, a):
+    x = torch.from_numpy(x).requires_grad_()
+    class_terms(x, torch.from_numpy(most), torch.from_numpy(np.array(index)), a).backward(torch.from_numpy(dy))
+    return x.grad.numpy()
+
+
 def dropout(x, training, step, micro, a):
     place, key = np.arange(x.size), a["key"]
     words = philox([place // 4, 0 * place, 0 * place + int(micro), 0 * place + int(step)],
@@ -401,6 +414,8 @@ REFERENCE = {
     "ScatterElementsAdd": scatter_elements_add,
     "ScatterNDAdd": scatter_nd_add,
     "ClassIndex": lambda x, a: x.astype("i8"),
+    "ClassTerms": lambda *x: class_terms(*(torch.from_numpy(np.array(t)) for t in x[:-1]), x[-1]).numpy(),
+    "ClassTermsGrad": class_terms_grad,
     "Dropout": dropout,
     "Detach": lambda x, a: x,
     "UnitSum": lambda x, a: x,  # of one unit

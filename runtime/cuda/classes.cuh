@@ -1,0 +1,91 @@
+/* Cross entropy, in one pass over the scores each way; the manual is kernels/c/kernels.h. */
+#ifndef RT_CUDA_CLASSES_CUH
+#define RT_CUDA_CLASSES_CUH
+
+#include "index.cuh"
+#include "reduce.cuh"
+
+/* Element `row` of scores x(outer,c,inner): where its first score lies, and which of them is its class'. */
+struct rt_class_row {
+    int64_t first, own;
+};
+
+static inline __device__ rt_class_row rt_class_row_at(const rt_index &index, int64_t row, int64_t c, int64_t inner, int64_t start) {
+    return rt_class_row{row / inner * c * inner + row % inner, rt_index_value(index, row) - start};
+}
+
+template <int N, class T, class E>
+static inline int rt_class_terms(struct rt *rt, T *y, const E *x, const E *most, const void *indices, int is_64,
+                                 int64_t outer, int64_t c, int64_t inner, int64_t start) {
+    const rt_index index = rt_index_of(rt, indices, is_64);
+    const int64_t plane = outer * inner;
+    return rt_rows(rt, plane, [=] __device__(int64_t row) {
+        const rt_class_row at = rt_class_row_at(index, row, c, inner, start);
+        const T base = (T)most[row];
+        T terms = 0, total = 0;
+        auto add = [&](int64_t, E value) {
+            terms += rt_exp_of((T)value - base);
+            total += (T)value - base;
+        };
+        if (inner == 1)
+            rt_each<N>(x + at.first, c, add);
+        else
+            RT_EACH(i, c) add(i, x[at.first + i * inner]);
+        terms = rt_block_fold(terms, rt_sum_of());
+        total = rt_block_fold(total, rt_sum_of());
+        if (threadIdx.x != 0) return;
+        y[row] = terms;
+        y[plane + row] = at.own >= 0 && at.own < c ? (T)x[at.first + at.own * inner] - base : (T)0;
+        y[2 * plane + row] = total;
+    });
+}
+
+template <int N, class T, class E>
+static inline int rt_class_terms_grad(struct rt *rt, E *dx, const E *x, const E *most, const void *indices, int is_64,
+                                      const T *dy, int64_t outer, int64_t c, int64_t inner, int64_t start) {
+    const rt_index index = rt_index_of(rt, indices, is_64);
+    const int64_t plane = outer * inner;
+    return rt_rows(rt, plane, [=] __device__(int64_t row) {
+        const rt_class_row at = rt_class_row_at(index, row, c, inner, start);
+        const T base = (T)most[row], terms = dy[row], own = dy[plane + row], total = dy[2 * plane + row];
+        auto slope = [=](int64_t i, E value) {
+            return (E)(rt_exp_of((T)value - base) * terms + total + (i == at.own ? own : (T)0));
+        };
+        if (inner > 1) {
+            RT_EACH(i, c) dx[at.first + i * inner] = slope(i, x[at.first + i * inner]);
+            return;
+        }
+        RT_EACH_VECTOR(i, c, N) {
+            rt_vector<E, N> vector = rt_get_vector<N>(x + at.first + i);
+#pragma unroll
+            for (int lane = 0; lane < N; lane++) vector.at[lane] = slope(i + lane, vector.at[lane]);
+            rt_put_vector(dx + at.first + i, vector);
+        }
+    });
+}
+
+/* S is how the generated program has the scores, E the same bytes with conversions. */
+#define RT_CUDA_CLASSES(T, S, E, s)                                                                                    \
+    RT_ON_CALL int rt_class_terms_##s(struct rt *rt, T *y, const S *x, const S *most, const void *index, int is_64,    \
+                                      int64_t outer, int64_t c, int64_t inner, int64_t start) {                        \
+        const E *from = (const E *)x, *base = (const E *)most;                                                         \
+        if (inner == 1 && rt_is_wide<E>(c, {x}))                                                                       \
+            return rt_class_terms<RT_WIDTH(E)>(rt, y, from, base, index, is_64, outer, c, inner, start);               \
+        return rt_class_terms<1>(rt, y, from, base, index, is_64, outer, c, inner, start);                             \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_class_terms_grad_##s(struct rt *rt, S *dx, const S *x, const S *most, const void *index,         \
+                                           int is_64, const T *dy, int64_t outer, int64_t c, int64_t inner,            \
+                                           int64_t start) {                                                            \
+        E *to = (E *)dx;                                                                                               \
+        const E *from = (const E *)x, *base = (const E *)most;                                                         \
+        if (inner == 1 && rt_is_wide<E>(c, {x, dx}))                                                                   \
+            return rt_class_terms_grad<RT_WIDTH(E)>(rt, to, from, base, index, is_64, dy, outer, c, inner, start);     \
+        return rt_class_terms_grad<1>(rt, to, from, base, index, is_64, dy, outer, c, inner, start);                   \
+    }
+
+RT_CUDA_CLASSES(float, float, float, f32)
+RT_CUDA_CLASSES(double, double, double, f64)
+RT_CUDA_CLASSES(float, uint16_t, rt_element_bf16, bf16)
+RT_CUDA_CLASSES(float, uint16_t, rt_element_fp16, fp16)
+
+#endif
