@@ -5,9 +5,13 @@
  * so the order of sums is that of PyTorch's autograd for a chain. */
 #include <string.h>
 
+#include "ir/base/str.h"
 #include "ir/gradient.h"
+#include "ir/ops/grad.h"
 #include "passes/optimizer.h"
 #include "passes/pipeline.h"
+
+enum { MOST_NAMED = 8 }; /* of the weights that a note is about */
 
 /* What comes from each reader of a tensor, the last reader first. */
 struct parts {
@@ -19,7 +23,7 @@ struct autodiff {
     struct diags *diags;
     const struct training *training;
     bool module;         /* without a loss: gradients of outputs are given */
-    int tensors;         /* of the forward graph */
+    int tensors, nodes;  /* of the forward graph, dead ones too */
     bool *depends;       /* per tensor: on a parameter, differentiably */
     struct parts *parts; /* per tensor */
     int *gradient;       /* per tensor: once all its readers gave their parts; -1: none, or not yet */
@@ -42,7 +46,7 @@ static void mark_dependent(struct autodiff *a) {
     for (int t = 0; t < a->tensors; t++) a->depends[t] = wants_gradient(a, &graph->tensors.at[t]);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (!rt_dtype_is_float(graph->tensors.at[node->outputs[0]].dtype)) continue;
+        if (!rt_dtype_is_float(graph->tensors.at[node->outputs[0]].dtype) || node->op->grad == grad_none) continue;
         for (int k = 0; k < node->ninputs; k++)
             if (node->inputs[k] >= 0 && a->depends[node->inputs[k]]) a->depends[node->outputs[0]] = true;
     }
@@ -206,6 +210,39 @@ static int list_parameters(struct autodiff *a, int nodes) {
     return diag_error(a->diags, 413, EXIT_USAGE, graph->name, "the loss depends on no parameter");
 }
 
+/* Weights that the model's nodes read, those that the loss does not depend on too, but where they ask for no gradient. Numbers
+ * are not looked for among dead nodes: what was recognised there had them as constants. */
+static const bool *find_read(const struct autodiff *a) {
+    const struct graph *graph = a->graph;
+    bool *read = ARENA_ARRAY(graph->arena, bool, a->tensors + 1), *live = ARENA_ARRAY(graph->arena, bool, a->nodes + 1);
+    for (int i = 0; i < graph->order.n; i++)
+        if (graph->order.at[i] < a->nodes) live[graph->order.at[i]] = true;
+    for (int id = 0; id < a->nodes; id++) {
+        const struct node *node = &graph->nodes.at[id];
+        for (int k = 0; k < node->ninputs && node->op->grad != grad_none; k++)
+            if (node->inputs[k] >= 0 && (live[id] || tensor_elements(&graph->tensors.at[node->inputs[k]]) > 1))
+                read[node->inputs[k]] = true;
+    }
+    for (int i = 0; i < graph->updates.n; i++) read[graph->updates.at[i].weight] = false; /* running statistics */
+    return read;
+}
+
+/* Says which weights look like parameters, but no gradient reaches them. */
+static void tell_untrained(const struct autodiff *a) {
+    const bool *read = find_read(a);
+    struct strbuf names;
+    int count = 0;
+    strbuf_init(&names, a->graph->arena);
+    for (int t = 0; t < a->tensors; t++) {
+        if (!read[t] || !is_parameter(a, &a->graph->tensors.at[t]) || a->parts[t].all.n) continue;
+        if (count++ < MOST_NAMED)
+            strbuf_printf(&names, "%s%s", count > 1 ? ", " : "", diag_quote(a->diags, a->graph->tensors.at[t].name));
+    }
+    if (!count) return;
+    if (count > MOST_NAMED) strbuf_printf(&names, " and %d more", count - MOST_NAMED);
+    diag_remark(a->diags, a->graph->name, "not trained, since no gradient of the loss reaches them: %s", strbuf_text(&names));
+}
+
 /* The nodes made since there were `nodes`. */
 static void set_backward(struct graph *graph, int nodes) {
     for (int i = nodes; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].phase = PHASE_BACKWARD;
@@ -216,7 +253,8 @@ int pass_autodiff(struct graph *graph, const struct pass_context *context) {
                          .diags = context->diags,
                          .training = context->training,
                          .module = !has_loss(graph),
-                         .tensors = graph->tensors.n};
+                         .tensors = graph->tensors.n,
+                         .nodes = graph->nodes.n};
     int nodes = graph->order.n;
     if (parameter_rules_check(context->training, graph, context->diags) < 0) return -1;
     a.depends = ARENA_ARRAY(graph->arena, bool, a.tensors + 1);
@@ -233,6 +271,7 @@ int pass_autodiff(struct graph *graph, const struct pass_context *context) {
         diag_remark(a.diags, graph->name,
                     "the model has no loss: its forward and backward are for a program that calls them (model.h)");
     if (list_parameters(&a, nodes) < 0 || give_input_gradients(&a) < 0) return -1;
+    tell_untrained(&a);
     set_backward(graph, nodes);
     return 0;
 }

@@ -8,6 +8,7 @@ under several plans. Loss and gradient norm of every step are within 1e-5 of PyT
 import argparse
 import functools
 import os
+import re
 import sys
 import warnings
 
@@ -218,14 +219,47 @@ def check_target_out_of_range(rankc, work):
     return "ok"
 
 
+class Chosen(torch.nn.Module):
+    """A layer of `choice` says only which row of a table is taken; `head` makes another output."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.choice, self.head = (torch.nn.Linear(INPUTS, n) for n in (7, 3, 4))
+        self.table = torch.nn.Embedding(3, 7)
+
+    def forward(self, x):
+        return self.layer(x) + self.table(self.choice(x).argmax(1)), self.head(x)
+
+
+def check_untrained(rankc, work):
+    """The parameters that PyTorch gives no gradient are named, unless they are frozen."""
+    module, model, x = Chosen(), os.path.join(work, "model.onnx"), torch.ones(BATCH, INPUTS)
+    torch.onnx.export(module, (x,), model, input_names=["x"], output_names=["y", "other"], opset_version=13,
+                      training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)
+    functional.cross_entropy(module(x)[0], torch.zeros(BATCH, dtype=torch.int64)).backward()
+    untrained = {name for name, parameter in module.named_parameters() if parameter.grad is None}
+    for frozen in (), ("choice",):
+        rules = [word for layer in frozen for word in ("--param", f"{layer}.*:frozen")]
+        done = harness.call(rankc, "compile", model, "-o", f"{work}/out", "--no-build", "--reuse", "override", "--train",
+                            "--loss", "cross_entropy:logits=y", *rules)
+        notes = [line for line in done.stderr.splitlines() if "not trained, since no gradient" in line]
+        named = {name for note in notes for name in re.findall("'([^']+)'", note.partition("them:")[2])}
+        expected = {name for name in untrained if name.partition(".")[0] not in frozen}
+        if len(notes) != bool(expected) or named != expected:
+            raise Wrong(f"{frozen}: {named}, PyTorch {expected}: {done.stderr}")
+    return "ok"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
-    parser.add_argument("names", nargs="*", default=[*OPTION_CASES, *OPERATOR_CASES, "out of range"])
+    parser.add_argument("names", nargs="*", default=[*OPTION_CASES, *OPERATOR_CASES, "out of range", "untrained"])
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
-    plans, special = options.plans.split(";"), {"out of range": functools.partial(check_target_out_of_range, options.rankc)}
+    plans = options.plans.split(";")
+    special = {"out of range": functools.partial(check_target_out_of_range, options.rankc),
+               "untrained": functools.partial(check_untrained, options.rankc)}
     return report((name, special.get(name) or functools.partial(check, options.rankc, name, plans)) for name in options.names)
 
 
