@@ -186,6 +186,11 @@ static void put_unit_sums(json *w, const struct manifest *m) {
     }
 }
 
+/* How often a step executes the node. */
+static int64_t times_of(const struct manifest *m, const struct node *node) {
+    return node->phase <= PHASE_BACKWARD && m->info->training ? m->info->training->accumulate : 1;
+}
+
 /* One row per kind, mesh axis and group of ranks along it. */
 static void put_communication(json *w, const struct manifest *m) {
     const struct graph *graph = m->plan->graph;
@@ -197,9 +202,9 @@ static void put_communication(json *w, const struct manifest *m) {
             for (int i = 0; i < graph->order.n; i++) {
                 const struct node *node = &graph->nodes.at[graph->order.at[i]];
                 if (strcmp(node->op->name, kinds[kind].op) != 0 || attr_int(node, "mesh", -1) != axis) continue;
-                count++;
+                count += times_of(m, node);
                 begun += attr_int(node, "begun", 0);
-                bytes += tensor_bytes(&graph->tensors.at[node->outputs[0]]);
+                bytes += times_of(m, node) * tensor_bytes(&graph->tensors.at[node->outputs[0]]);
             }
             for (int rank = 0; count && rank < m->info->runtime_ngpus; rank++) {
                 int n = mesh_group(&graph->mesh, rank % shards, axis, group);

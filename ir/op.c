@@ -34,6 +34,17 @@ const struct op *op_named(const char *name) {
     return op;
 }
 
+bool node_is_linear(const struct graph *graph, const struct node *node) {
+    const enum rt_dtype from = graph->tensors.at[node->inputs[0]].dtype, to = graph->tensors.at[node->outputs[0]].dtype;
+    if (node->op->linear == LINEAR_ALL) return true;
+    return strcmp(node->op->name, "Cast") == 0 && rt_dtype_is_float(from) && rt_dtype_is_float(to) &&
+           rt_dtype_bytes(from) < rt_dtype_bytes(to);
+}
+
+bool node_sums_input(const struct node *node, int k) {
+    return k < node->ninputs - node->op->whole;
+}
+
 bool op_communicates(const struct op *op) {
     return op->class == OP_COMM && !op->local;
 }

@@ -43,6 +43,7 @@ struct op {
     bool in_place; /* output 0 is made where input 0 lies, unless something else reads that (Note [On the operand] in rankplan.c) */
     bool halves; /* the kernel takes 16-bit floats too; where it does not, passes/widen.c has f32 computed */
     enum op_linear linear;
+    int whole; /* of LINEAR_ALL: so many of the last inputs are whole beside partial ones: conditions */
     /* Of operators with weights (input 1): factors of both weights and result that tensor parallelism cuts, the first that
      * the node has and that can be cut; separated by blanks. NULL: none. */
     const char *columns;
@@ -65,6 +66,11 @@ extern const int nops;
 const struct op *op_find(const char *name);
 /* BUG if there is none: for names in the source. */
 const struct op *op_named(const char *name);
+
+/* The node is LINEAR_ALL, or a Cast to floats that hold all of its operand's. */
+bool node_is_linear(const struct graph *graph, const struct node *node);
+/* Whether its input k is a partial sum where it takes such. */
+bool node_sums_input(const struct node *node, int k);
 
 /* Ranks meet to execute it. */
 bool op_communicates(const struct op *op);

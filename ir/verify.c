@@ -205,16 +205,18 @@ static void check_split(struct verifier *v, const struct dims *dims, const struc
     }
 }
 
-/* A node that is not cut along the axis: whole in, whole out; or all partial sums, if it is linear. */
+/* A node that is not cut along the axis: whole in, whole out; or all partial sums but for conditions, if it is linear. */
 static void check_unsplit(struct verifier *v, const struct node *node, int axis) {
     bool passes = node->split[axis].factor < -1;
-    if (passes && node->op->linear != LINEAR_ALL) return fail(v, "is not linear, but takes partial values");
+    if (passes && !node_is_linear(v->graph, node)) return fail(v, "is not linear, but takes partial values");
     enum holding_kind wants = passes ? HOLD_PARTIAL : HOLD_WHOLE;
-    for (int k = 0; k < node->ninputs; k++)
-        if (node->inputs[k] >= 0 && tensor_at(v, node->inputs[k])->layout.axis[axis].kind != wants &&
-            v->graph->level >= COMMUNICATING)
-            fail(v, "'%s' is not %s along %s", tensor_at(v, node->inputs[k])->name, passes ? "partial" : "whole",
+    for (int k = 0; k < node->ninputs && v->graph->level >= COMMUNICATING; k++) {
+        bool partial = passes && node_sums_input(node, k);
+        if (node->inputs[k] >= 0 &&
+            tensor_at(v, node->inputs[k])->layout.axis[axis].kind != (partial ? HOLD_PARTIAL : HOLD_WHOLE))
+            fail(v, "'%s' is not %s along %s", tensor_at(v, node->inputs[k])->name, partial ? "partial" : "whole",
                  v->graph->mesh.axis[axis].name);
+    }
     for (int k = 0; k < node->noutputs; k++)
         if (tensor_at(v, node->outputs[k])->layout.axis[axis].kind != wants)
             fail(v, "its result has the wrong layout");

@@ -55,14 +55,46 @@ static bool sums(const struct optimizing *o) {
 /* After each micro-batch; what dummies give is left out. */
 static int accumulate(struct optimizing *o, struct parameter *p) {
     if (!sums(o)) return 0;
-    struct build_scope scope = {.dtype = o->graph->tensors.at[p->gradient].dtype};
-    int real = control_as(o, CONTROL_real, scope.dtype), sum = add_state(o, "gradient", p->weight, true);
-    build_scope_tensor(&scope, "g", p->gradient);
-    build_scope_tensor(&scope, "real", real);
-    build_scope_tensor(&scope, "sum", sum);
-    p->gradient = build_expr(&o->b, &scope, "real > 0 ? sum + g : sum");
+    int real = control_as(o, CONTROL_real, o->graph->tensors.at[p->gradient].dtype);
+    int sum = add_state(o, "gradient", p->weight, true);
+    p->gradient = real < 0 ? -1 : build(&o->b, "Accumulate", 3, (int[]){sum, p->gradient, real}, 0, NULL);
     if (p->gradient >= 0) add_update(o, sum, p->gradient);
     return p->gradient < 0 ? -1 : 0;
+}
+
+/* The gradient that the node adds to a sum, if the backward phase makes it; else -1. */
+static int added_gradient(const struct graph *graph, int id) {
+    const struct node *node = &graph->nodes.at[id];
+    if (strcmp(node->op->name, "Accumulate") != 0) return -1;
+    const int producer = graph->tensors.at[node->inputs[1]].producer;
+    return producer >= 0 && graph->nodes.at[producer].phase == PHASE_BACKWARD ? node->inputs[1] : -1;
+}
+
+/* Gradients are added to their sums as they are made, so that none is kept and reductions of the sums may begin: of the nodes from
+ * place `first` on, those that add move there. What these need beside, controls as another type, goes before the backward phase. */
+static void accumulate_early(struct graph *graph, int first) {
+    const int *order = graph->order.at, n = graph->order.n;
+    int *adds = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: 1 + the first place that adds it */
+    int *next = ARENA_ARRAY(graph->arena, int, n + 1), begins = 0;    /* 1 + the next that does */
+    graph->order.at = NULL;
+    graph->order.n = graph->order.capacity = 0;
+    while (begins < first && graph->nodes.at[order[begins]].phase != PHASE_BACKWARD) begins++;
+    for (int i = n - 1; i >= first; i--) {
+        const int gradient = added_gradient(graph, order[i]);
+        if (gradient < 0) continue;
+        next[i] = adds[gradient];
+        adds[gradient] = i + 1;
+    }
+    for (int i = 0; i < first; i++) {
+        for (int k = first; i == begins && k < n; k++)
+            if (added_gradient(graph, order[k]) < 0) VEC_PUSH(graph->arena, &graph->order, order[k]);
+        VEC_PUSH(graph->arena, &graph->order, order[i]);
+        const struct node *node = &graph->nodes.at[order[i]];
+        for (int o = 0; o < node->noutputs; o++)
+            for (int k = node->outputs[o] < 0 ? 0 : adds[node->outputs[o]]; k > 0; k = next[k - 1])
+                VEC_PUSH(graph->arena, &graph->order, order[k - 1]);
+    }
+    for (int k = first; begins == first && k < n; k++) VEC_PUSH(graph->arena, &graph->order, order[k]);
 }
 
 /* The mean over the real micro-batches of all units, without the loss scale; of a module the sum, if its user says nothing
@@ -312,6 +344,7 @@ int pass_optimizer(struct graph *graph, const struct pass_context *context) {
     int micro = graph->order.n;
     if (each(&o, "accumulate", accumulate) < 0) return -1;
     set_phase(graph, micro, PHASE_BACKWARD);
+    if (graph->order.n > micro) accumulate_early(graph, micro);
     int reduce = graph->order.n, norm;
     o.scale = loss_scale_find(&o.b, &context->training->amp);
     if (find_mean(&o) < 0 || each(&o, "sum", sum_units) < 0) return -1;

@@ -54,7 +54,8 @@ struct rt_private {
     int64_t passes;         /* forward, in training, since gradients were zero */
     bool reduced;           /* gradients were, since the last backward */
     bool last;              /* the backward phase under way is, or may be, the last before that */
-    bool overlaps;          /* sums over units begin in it */
+    bool known;             /* it is, and no other comes after it: sums along axes begin in it */
+    bool overlaps;          /* sums over units do */
     struct rt_bucket bucket[RT_MAX_AXES + 1]; /* of each axis, and of the units */
     struct rt_reduce_hooks hooks;
     int64_t trained;        /* training steps begun */

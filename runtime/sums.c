@@ -6,8 +6,9 @@
  * `bucket_bytes` is handed to the transport as one sum (comm.h). Where a sum is wanted, the rest is handed over, and all are
  * waited for. Where buckets end changes no bit: every element is summed in rank order.
  *
- * Nothing begins early where the transport cannot do so. Nor do sums over units where hooks want to see gradients before they are
- * reduced, and before the backward phase that is known to be the last before the reduction; then rt_unit_sum does all of it. */
+ * Nothing begins early where the transport cannot do so, nor before the backward phase that is known to be the last before the
+ * reduction. Nor do sums over units where hooks want to see gradients before they are reduced. Then rt_unit_sum and rt_all_reduce
+ * do all of it. */
 #include "private.h"
 
 static bool can_begin(const struct rt *rt, const struct rt_comm *comm) {
@@ -19,6 +20,7 @@ static bool can_begin(const struct rt *rt, const struct rt_comm *comm) {
 void rt_backward_begins(struct rt *rt, bool last, bool known) {
     const struct rt_reduce_hooks *hooks = &rt->internal->hooks;
     rt->internal->last = last;
+    rt->internal->known = last && known;
     rt->internal->overlaps = last && known && can_begin(rt, rt->unit_arenas) && !hooks->before && !hooks->after;
 }
 
@@ -66,7 +68,7 @@ static int finish(struct rt *rt, struct rt_comm *comm) {
 }
 
 int rt_sums_variant(const struct rt *rt) {
-    return rt->internal->last + 2 * rt->internal->overlaps;
+    return rt->internal->last + 2 * rt->internal->overlaps + 4 * rt->internal->known;
 }
 
 int rt_end_sums(struct rt *rt) {
@@ -102,14 +104,15 @@ int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, 
 int rt_all_reduce_start(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count) {
     struct rt_comm *comm = rt_enter_site(rt, site, axis);
     const size_t bytes = (size_t)count * rt_dtype_bytes(dtype);
+    if (!rt->internal->last) return RT_OK;
     RT_TRY(rt_copy_bytes(rt, dst, src, bytes));
-    return can_begin(rt, comm) ? put_in_bucket(rt, comm, dst, dtype, bytes) : RT_OK;
+    return rt->internal->known && can_begin(rt, comm) ? put_in_bucket(rt, comm, dst, dtype, bytes) : RT_OK;
 }
 
 int rt_all_reduce(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count,
                   enum rt_reduce reduce, int begun) {
     struct rt_comm *comm = rt_enter_site(rt, site, axis);
-    if (!begun || !can_begin(rt, comm))
+    if (!begun || !rt->internal->known || !can_begin(rt, comm))
         return rt_leave_site(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, reduce));
     RT_TRY(finish(rt, comm));
     return rt_copy_bytes(rt, dst, src, (size_t)count * rt_dtype_bytes(dtype));

@@ -102,7 +102,7 @@ static int check_trains(struct rt *rt) {
 /* Sums that have begun end, though nobody wants them. */
 static int zero_gradients(struct rt *rt) {
     RT_TRY(rt_end_sums(rt));
-    rt->internal->overlaps = false;
+    rt->internal->overlaps = rt->internal->known = false;
     rt->internal->passes = 0;
     rt_reset_gradients(rt);
     return rt->program->device->zero(rt, rt->arena[RT_GRADIENTS], rt->kind->bytes[RT_GRADIENTS]);

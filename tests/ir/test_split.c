@@ -496,6 +496,8 @@ static void check_linear(struct trial *t, int chosen, struct random *random) {
     for (int i = 0; i < y; i++) {
         const struct tensor *x = tensor_of(t, i);
         if (!x) continue;
+        parts[0][i] = parts[1][i] = t->data[i];
+        if (chosen < 0 && !node_sums_input(node_of(t), i)) continue;
         parts[0][i] = random_data(t->arena, x, random);
         char *rest = arena_copy(t->arena, t->data[i], (size_t)tensor_bytes(x));
         for (int64_t k = 0; k < tensor_elements(x); k++) {

@@ -359,6 +359,26 @@ def overlapped(bench):
         bench.call("plan", model_of("mlp"), "--train", option, value, status=2)
 
 
+def accumulated(bench):
+    """Along a data axis gradients are summed once in a step, however many micro-batches it has, and during the last one's backward
+    phase; when changes no bit, and one rank with the same micro-batches gives the numbers but for rounding."""
+    for case, each in ("gpt2", 3), ("mlp", 1):  # sums of each micro-batch: of the loss; positions, which a GatherGrad picks
+        begun = []
+        for count in 1, 4:
+            program = bench.compile(f"{case}-{count}", "data2", case, accumulate=count)
+            (sums,) = program.show()["communication"]
+            begun.append(sums["begun"])
+            expect(sums["count"] == sums["begun"] + each * count, f"{case}, {count}: {sums}")
+        expect(begun[0] == begun[1] > 0, f"{case}: {begun} sums begin early")
+        after = bench.compile(f"{case}-after", "data2", case, options=[*ADAMW, "--use-async-reducer", "0"], accumulate=4)
+        alone = bench.compile(f"{case}-alone", "one", case, accumulate=4)
+        lines = program.train(4)
+        expect(numbers(lines) == numbers(after.train(4)), f"{case}: other numbers where sums do not begin early")
+        for line, one in zip(lines, alone.train(4)):
+            for key in "loss", "grad_norm":
+                expect(abs(line[key] - one[key]) <= 1e-5 * abs(one[key]), f"{case}: {key} {line[key]}, one rank {one[key]}")
+
+
 def other_build(bench):
     """A rankc with a byte more at its end, and its runtime."""
     build, tool = os.path.dirname(os.path.dirname(os.path.abspath(bench.rankc))), bench.path("tool")
@@ -386,7 +406,7 @@ def rebuilt(bench):
     expect(numbers(lines) == numbers(expected[2:]), "other numbers")
 
 
-CHECKS = [resume, rebuilt, parts, killed, damaged, shuffled, evaluated, told, recomputed, initial, overlapped, refused]
+CHECKS = [resume, rebuilt, parts, killed, damaged, shuffled, evaluated, told, recomputed, initial, overlapped, accumulated, refused]
 
 
 def main():

@@ -375,6 +375,7 @@ REFERENCE = {
     "And": lambda x, y, a: x & y,
     "Or": lambda x, y, a: x | y,
     "Xor": lambda x, y, a: x ^ y,
+    "Accumulate": lambda total, x, real, a: total + x if real > 0 else total,
     "Where": lambda c, x, y, a: np.where(c, x, y),
     "Fused": fused,
     "MatMul": matmul,
