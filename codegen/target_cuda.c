@@ -11,15 +11,28 @@ static int64_t dtype_bytes(const struct graph *graph, int tensor) {
     return (int64_t)rt_dtype_bytes(graph->tensors.at[tensor].dtype);
 }
 
-/* Of halves in f32. */
+/* What sums of a type are kept in. */
 static int64_t sum_bytes(const struct graph *graph, int tensor) {
-    const int64_t bytes = dtype_bytes(graph, tensor);
+    int64_t bytes = dtype_bytes(graph, tensor);
     return bytes < (int64_t)sizeof(float) ? (int64_t)sizeof(float) : bytes;
 }
 
-static int64_t product_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+static int64_t chunks_bytes(const struct graph *graph, int tensor, int64_t outer, int64_t r, int64_t inner) {
+    int64_t chunks = rt_reduce_chunks_of(outer, r, inner);
+    return chunks > 1 ? chunks * outer * inner * sum_bytes(graph, tensor) : 0;
+}
+
+static int64_t workspace_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
     (void)graph, (void)class, (void)node;
     return RT_PRODUCT_WORKSPACE;
+}
+
+/* Its workspace; then, where the library does not sum an operand by itself, chunks of that. */
+static int64_t product_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+    int summed = node->inputs[attr_int(node, "sums", 0)];
+    const int64_t *rows = class->dims[summed];
+    int64_t chunks = attr_find(node, "sums") ? chunks_bytes(graph, summed, 1, rows[0], rows[1]) : 0;
+    return chunks > RT_PRODUCT_WORKSPACE ? chunks : RT_PRODUCT_WORKSPACE;
 }
 
 static int64_t attention_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
@@ -41,8 +54,7 @@ static int64_t reduce_bytes(const struct graph *graph, const struct plan_class *
     const int64_t *axes = attr_ints(node, "axes", &naxes);
     int64_t around[3] = {1, 1, 1}; /* extents before the reduced ones, of those, and behind */
     for (int d = 0; d < ndim && naxes; d++) around[d < axes[0] ? 0 : d <= axes[naxes - 1] ? 1 : 2] *= x[d];
-    int64_t chunks = rt_reduce_chunks_of(around[0], around[1], around[2]);
-    return chunks > 1 ? chunks * around[0] * around[2] * sum_bytes(graph, node->inputs[0]) : 0;
+    return chunks_bytes(graph, node->inputs[0], around[0], around[1], around[2]);
 }
 
 /* A number for each row of queries. */
@@ -61,8 +73,8 @@ static int64_t scratch_of(const struct graph *graph, const struct plan_class *cl
         scratch_fn *bytes;
     } rows[] = {{"MatMul", product_bytes},   {"Attention", attention_bytes},   {"SumSquares", square_bytes},
                 {"ReduceSum", reduce_bytes}, {"ReduceProd", reduce_bytes},     {"ReduceMax", reduce_bytes},
-                {"ReduceMin", reduce_bytes}, {"GatherGrad", gather_grad_bytes}, {"Conv", product_bytes},
-                {"ConvTranspose", product_bytes}, {"ConvWeightGrad", product_bytes},
+                {"ReduceMin", reduce_bytes}, {"GatherGrad", gather_grad_bytes}, {"Conv", workspace_bytes},
+                {"ConvTranspose", workspace_bytes}, {"ConvWeightGrad", workspace_bytes},
                 {"FlashAttentionGrad", flash_grad_bytes}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].op, node->op->name) == 0) return rows[i].bytes(graph, class, node);
@@ -76,7 +88,7 @@ static const struct target_arguments arguments = {.names_rank = true,
                                                   .restricted = "__restrict__",
                                                   .later = "[&] { "};
 
-static const char *const halves[] = {"FlashAttention", "FlashAttentionGrad", NULL};
+static const char *const halves[] = {"FlashAttention", "FlashAttentionGrad", "ReduceSum", NULL};
 
 static const struct target_file files[] = {{"model.h.in", "model.h"},        {"c/model.c.in", "model.c"},
                                            {"c/main.c.in", "main.c"},        {"cuda/device.cu.in", "device.cu"},

@@ -87,6 +87,16 @@ int graph_add_node(struct graph *graph, const struct op *op, const char *name, i
     return id;
 }
 
+int graph_add_copy(struct graph *graph, const struct node *node) {
+    const struct node like = *node; /* it may be one of the graph's, which move */
+    int id = graph_add_node(graph, like.op, like.name, like.ninputs, like.inputs, like.noutputs, like.outputs, like.nattrs,
+                            like.attrs);
+    memcpy(graph->nodes.at[id].split, like.split, sizeof like.split);
+    graph->nodes.at[id].stage = like.stage;
+    graph->nodes.at[id].phase = like.phase;
+    return id;
+}
+
 bool tensor_shape_fits(int ndim, const int64_t *dims) {
     int64_t elements, bytes;
     return rt_product(dims, ndim, &elements) && rt_mul(elements, 8, &bytes) && bytes < (int64_t)1 << 46;

@@ -187,6 +187,8 @@ int graph_add_const(struct graph *graph, const char *name, enum rt_dtype dtype, 
 /* A node at the end of `order`. Arrays are copied, outputs become VALUEs produced by it. Shapes are not set. */
 int graph_add_node(struct graph *graph, const struct op *op, const char *name, int ninputs, const int *inputs,
                    int noutputs, const int *outputs, int nattrs, const struct attr *attrs);
+/* Likewise, with all that `node` says: its place and phase too. */
+int graph_add_copy(struct graph *graph, const struct node *node);
 
 /* Numbers that the runtime gives to each step, in this order: enum rt_control of runtime/rt.h. */
 #define TRAINING_CONTROLS(C)                                                                                       \

@@ -45,19 +45,15 @@ static bool is_sole_reader(const struct joiner *j, int tensor) {
     return !j->kept[tensor] && j->uses.first[tensor + 1] - j->uses.first[tensor] == 1;
 }
 
-/* `joined` in place of the node and of `from`, or -1 where a kernel would refuse it. */
-static int add_joined(struct joiner *j, const struct node *joined, const struct node *from) {
+/* Adds the node, or -1 where a kernel would refuse it. */
+static int add_joined(struct joiner *j, const struct node *joined) {
     struct graph *graph = j->graph;
     struct dims dims;
     const char *why;
     struct epilogue epilogue;
     if (dims_bind(graph->arena, graph, joined, &dims, &why) < 0) return -1;
     if (!attr_int(joined, "packed", 0) && !epilogue_read(graph->arena, graph, joined, &epilogue)) return -1;
-    int made = graph_add_node(graph, joined->op, from->name, joined->ninputs, joined->inputs, joined->noutputs,
-                              joined->outputs, joined->nattrs, joined->attrs);
-    memcpy(graph->nodes.at[made].split, from->split, sizeof from->split);
-    graph->nodes.at[made].stage = from->stage;
-    graph->nodes.at[made].phase = from->phase;
+    int made = graph_add_copy(graph, joined);
     graph->order.n--; /* the caller gives it a place */
     return made;
 }
@@ -75,7 +71,7 @@ static int join(struct joiner *j, int id, int result, const struct node *product
     joined.inputs = inputs, joined.ninputs = n, joined.outputs = node.outputs;
     attr_set(graph, &joined, attr_of_text("expr", attr_text(&node, "expr", "")));
     attr_set(graph, &joined, attr_of_int("result", result));
-    return add_joined(j, &joined, &from);
+    return add_joined(j, &joined);
 }
 
 static int join_sole(struct joiner *j, int id) {
@@ -130,7 +126,7 @@ static int join_keeping(struct joiner *j, int id, const struct node *product) {
     joined.outputs = outputs, joined.noutputs = 2;
     attr_set(graph, &joined, attr_of_text("expr", text_of_both(graph->arena, sum, activation)));
     attr_set(graph, &joined, attr_of_int("result", attr_int(&from, "result", 0)));
-    return add_joined(j, &joined, &from);
+    return add_joined(j, &joined);
 }
 
 /* It takes the product's place, for those who read the sum before. */

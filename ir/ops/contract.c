@@ -50,6 +50,23 @@ static int bind_epilogue(struct dims *dims, const struct graph *graph, const str
     return 0;
 }
 
+/* The second result: the operand without k. */
+static int bind_sums(struct dims *dims, const struct node *node, const char **why) {
+    int64_t summed = attr_int(node, "sums", -1);
+    const struct operand *product = dims->operand, *operand = product + (summed == 1);
+    if (summed < 0 || summed > 1 || node->ninputs != 2 || node->noutputs != 2 || dims->alternative != 0 ||
+        attr_find(node, "expr") || attr_int(node, "packed", 0))
+        return refuse(dims, why, "sums is of one of two operands of a product that is no batch and does nothing else");
+    dims->alternative = 3;
+    dims->noutputs = 2;
+    dims->operand = ARENA_ARRAY(dims->arena, struct operand, 4);
+    memcpy(dims->operand, product, 3 * sizeof *product);
+    for (int d = 0; d < operand->ndim; d++)
+        if (operand->dim[d].n != 1 || dims->factor[operand->dim[d].factor[0]].kind != FACTOR_SUM)
+            dims->operand[3].dim[dims->operand[3].ndim++] = operand->dim[d];
+    return 0;
+}
+
 /* trans_a with leading dimensions in the first operand only occurs batched; "*" in the second operand makes a
  * batch. */
 DIMS_FN(dims_matmul) {
@@ -61,6 +78,7 @@ DIMS_FN(dims_matmul) {
     struct node product = *node;
     product.ninputs = 2, product.noutputs = 1;
     if (dims_bind_text(dims, text[trans_a][trans_b], graph, &product, why) < 0) return -1;
+    if (attr_find(node, "sums")) return bind_sums(dims, node, why);
     if (node->ninputs > 2 || node->noutputs > 1 || attr_find(node, "expr")) return bind_epilogue(dims, graph, node, why);
     if (dims->alternative == 0 || same_batches(a, b)) return 0;
     return refuse(dims, why, "batches %s and %s differ", tensor_type(dims->arena, a), tensor_type(dims->arena, b));

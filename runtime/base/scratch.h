@@ -20,7 +20,7 @@
 #define RT_REDUCE_BLOCKS  1024
 
 /* Chunks that the columns of (outer,r,inner) are reduced in; if they are more than 1, partial results (outer,chunks,inner) lie in
- * SCRATCH, in what sums of the type are kept in: as many bytes as an element. */
+ * SCRATCH, in what sums of the type are kept in: f32 for 16-bit floats, else as many bytes as an element. */
 static inline int64_t rt_reduce_chunks_of(int64_t outer, int64_t r, int64_t inner) {
     const int64_t blocks = outer * ((inner + RT_REDUCE_COLUMNS - 1) / RT_REDUCE_COLUMNS);
     const int64_t most = blocks ? RT_REDUCE_BLOCKS / blocks : 1, rows = r / RT_REDUCE_ROWS;

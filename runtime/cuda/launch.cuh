@@ -50,11 +50,14 @@ struct rt_fault {
 
 /* What is done with the result of a product, of one batch; pointers may be NULL. RT_NO_ACTIVATION, RT_GELU:
  *     s = product + bias(n) + residual(m,n), kept at sum(m,n); y = s, or gelu(s), approximated by tanh
- * RT_GELU_GRAD: y = product gelu'(sum(m,n)). */
+ * RT_GELU_GRAD: y = product gelu'(sum(m,n)). And beside it, sums: of an operand over k, a(m,k) or b(k,n). */
 enum rt_activation { RT_NO_ACTIVATION, RT_GELU, RT_GELU_GRAD };
+enum rt_summed { RT_NO_SUMS, RT_SUMS_OF_A, RT_SUMS_OF_B };
 struct rt_finish {
     enum rt_activation activation;
     const void *bias, *residual, *sum;
+    enum rt_summed summed;
+    void *sums;
 };
 
 /* A product y(batch,m,n) = a(batch,m,k) b(batch,k,n); trans_a: a is stored as (k,m), trans_b: b as (n,k). */

@@ -37,24 +37,28 @@ static const rt_lt_type lt_types[] = {{RT_F32, true, CUDA_R_32F, CUDA_R_32F, CUB
 /* Note [Epilogues]
  * The library's GELU is the approximation by tanh (PyTorch calls it for no other either). Its residual is matrix C with factor
  * 1. ReLU is not asked for: what the library makes of a NaN is not written anywhere. The forms with aux keep what GELU is of;
- * its rows are multiples of 8 elements. */
+ * its rows are multiples of 8 elements. Sums of operands (the gradient of a bias, in the library's words) lie where a bias
+ * would; operands change places (Note [Column-major]). */
 struct rt_lt_epilogue {
     enum rt_activation activation;
     bool bias, sum;
+    enum rt_summed summed;
     cublasLtEpilogue_t epilogue;
 };
-static const rt_lt_epilogue lt_epilogues[] = {{RT_NO_ACTIVATION, false, false, CUBLASLT_EPILOGUE_DEFAULT},
-                                              {RT_NO_ACTIVATION, true, false, CUBLASLT_EPILOGUE_BIAS},
-                                              {RT_GELU, false, false, CUBLASLT_EPILOGUE_GELU},
-                                              {RT_GELU, true, false, CUBLASLT_EPILOGUE_GELU_BIAS},
-                                              {RT_GELU, false, true, CUBLASLT_EPILOGUE_GELU_AUX},
-                                              {RT_GELU, true, true, CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
-                                              {RT_GELU_GRAD, false, true, CUBLASLT_EPILOGUE_DGELU}};
+static const rt_lt_epilogue lt_epilogues[] = {{RT_NO_ACTIVATION, false, false, RT_NO_SUMS, CUBLASLT_EPILOGUE_DEFAULT},
+                                              {RT_NO_ACTIVATION, true, false, RT_NO_SUMS, CUBLASLT_EPILOGUE_BIAS},
+                                              {RT_GELU, false, false, RT_NO_SUMS, CUBLASLT_EPILOGUE_GELU},
+                                              {RT_GELU, true, false, RT_NO_SUMS, CUBLASLT_EPILOGUE_GELU_BIAS},
+                                              {RT_GELU, false, true, RT_NO_SUMS, CUBLASLT_EPILOGUE_GELU_AUX},
+                                              {RT_GELU, true, true, RT_NO_SUMS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
+                                              {RT_GELU_GRAD, false, true, RT_NO_SUMS, CUBLASLT_EPILOGUE_DGELU},
+                                              {RT_NO_ACTIVATION, false, false, RT_SUMS_OF_A, CUBLASLT_EPILOGUE_BGRADB},
+                                              {RT_NO_ACTIVATION, false, false, RT_SUMS_OF_B, CUBLASLT_EPILOGUE_BGRADA}};
 enum { LT_AUX_ROW = 8 };
 
 static bool is_finished(const rt_product *product) {
     const rt_finish &finish = product->finish;
-    return finish.activation || finish.bias || finish.residual || finish.sum;
+    return finish.activation || finish.bias || finish.residual || finish.sum || finish.summed;
 }
 
 /* The epilogue that finishes the product, NULL if there is none. */
@@ -62,7 +66,9 @@ static const rt_lt_epilogue *lt_epilogue_of(const rt_product *product) {
     const rt_finish &finish = product->finish;
     if (finish.sum && product->n % LT_AUX_ROW) return NULL;
     for (const rt_lt_epilogue &row : lt_epilogues)
-        if (row.activation == finish.activation && row.bias == !!finish.bias && row.sum == !!finish.sum) return &row;
+        if (row.activation == finish.activation && row.bias == !!finish.bias && row.sum == !!finish.sum &&
+            row.summed == finish.summed)
+            return &row;
     return NULL;
 }
 
@@ -107,7 +113,8 @@ static int set_attribute(struct rt *rt, rt_lt_plan *plan, cublasLtMatmulDescAttr
 
 /* Where the operands of the epilogue lie: an algorithm may count on how they are aligned. */
 static int point_epilogue(struct rt *rt, rt_lt_plan *plan, const rt_finish &finish) {
-    if (finish.bias) RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, finish.bias));
+    const void *bias = finish.summed ? finish.sums : finish.bias;
+    if (bias) RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
     return finish.sum ? set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, finish.sum) : RT_OK;
 }
 
@@ -172,7 +179,7 @@ static bool same_shape(const rt_product *a, const rt_product *b) {
     const rt_finish &f = a->finish, &g = b->finish;
     return a->dtype == b->dtype && a->batch == b->batch && a->m == b->m && a->k == b->k && a->n == b->n &&
            a->trans_a == b->trans_a && a->trans_b == b->trans_b && f.activation == g.activation && !f.bias == !g.bias &&
-           !f.residual == !g.residual && !f.sum == !g.sum;
+           !f.residual == !g.residual && !f.sum == !g.sum && f.summed == g.summed;
 }
 
 static void free_plan(rt_lt_plan *plan) {

@@ -10,18 +10,21 @@
 /* How an element type is read and written: summed in A. */
 template <class T> struct rt_plain {
     using type = T;
+    using element = T;
     using sum = typename rt_sum_type<T>::type;
     static __device__ sum load(T x) { return (sum)x; }
     static __device__ T store(sum x) { return (T)x; }
 };
 struct rt_bf16 {
     using type = uint16_t;
+    using element = rt_element_bf16; /* the same bytes */
     using sum = float;
     static __device__ float load(uint16_t x) { return rt_bf16_to_f32(x); }
     static __device__ uint16_t store(float x) { return rt_f32_to_bf16(x); }
 };
 struct rt_fp16 {
     using type = uint16_t;
+    using element = rt_element_fp16;
     using sum = float;
     static __device__ float load(uint16_t x) { return rt_f16_to_f32(x); }
     static __device__ uint16_t store(float x) { return rt_f32_to_f16(x); }
@@ -67,6 +70,16 @@ template <class E, class F> static inline int rt_multiply_finished(struct rt *rt
     return RT_OK;
 }
 
+/* The sum over k of the operand that the finish asks for, as it lies in memory. */
+template <class E> static inline int rt_sum_operand(struct rt *rt, const rt_product &product) {
+    using T = typename E::element;
+    const bool second = product.finish.summed == RT_SUMS_OF_B;
+    const bool by_rows = second ? !product.trans_b : product.trans_a; /* stored (k,extent) */
+    const int64_t extent = second ? product.n : product.m;
+    return rt_reduce(rt, (T *)product.finish.sums, (const T *)(second ? product.b : product.a), by_rows ? 1 : extent,
+                        product.k, by_rows ? extent : 1, (typename E::sum)0, rt_sum_of());
+}
+
 #define RT_CUDA_PRODUCT(T, s, id, E)                                                                                   \
     RT_ON_CALL int rt_bmm_##s(struct rt *rt, T *y, const T *a, const T *b, int64_t batch, int64_t m, int64_t k,        \
                               int64_t n, int trans_a, int trans_b) {                                                   \
@@ -82,6 +95,12 @@ template <class E, class F> static inline int rt_multiply_finished(struct rt *rt
                                              int64_t n, int trans_a, int trans_b, const rt_finish &form, F finish) {   \
         return rt_multiply_finished<E>(                                                                                \
             rt, rt_product{id, y, a, b, 1, m, k, n, trans_a, trans_b, rt->arena[RT_SCRATCH], form}, finish);           \
+    }                                                                                                                  \
+    RT_ON_CALL int rt_matmul_summed_##s(struct rt *rt, T *y, const T *a, const T *b, int64_t m, int64_t k, int64_t n,  \
+                                        int trans_a, int trans_b, T *sums, int operand) {                              \
+        const rt_finish form = {RT_NO_ACTIVATION, NULL, NULL, NULL, operand ? RT_SUMS_OF_B : RT_SUMS_OF_A, sums};      \
+        const rt_product product = {id, y, a, b, 1, m, k, n, trans_a, trans_b, rt->arena[RT_SCRATCH], form};           \
+        return rt_multiply_finished<E>(rt, product, [&] { rt_sum_operand<E>(rt, product); });                          \
     }
 
 RT_CUDA_PRODUCT(float, f32, RT_F32, rt_plain<float>)

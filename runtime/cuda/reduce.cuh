@@ -184,6 +184,10 @@ RT_CUDA_REDUCE(int64_t, i64)
 RT_CUDA_REDUCE(int32_t, i32)
 
 #define RT_CUDA_REDUCE_HALF(E, s)                                                                                      \
+    RT_ON_CALL int rt_reduce_sum_##s(struct rt *rt, uint16_t *y, const uint16_t *x, int64_t outer, int64_t r,          \
+                                     int64_t inner) {                                                                  \
+        return rt_reduce(rt, (E *)y, (const E *)x, outer, r, inner, 0.0f, rt_sum_of());                                \
+    }                                                                                                                  \
     RT_ON_CALL int rt_reduce_max_##s(struct rt *rt, uint16_t *y, const uint16_t *x, int64_t outer, int64_t r,          \
                                      int64_t inner) {                                                                  \
         return rt_reduce(rt, (E *)y, (const E *)x, outer, r, inner, rt_limits<float>::lowest(), rt_max_of());          \

@@ -4,7 +4,8 @@
     finish.py --rankc RANKC
 
 Shapes are odd, of one element, and multiples of 8; operands stored both ways, with NaN and infinities among them. Products in
-tf32 are those of operands rounded to 10 bits of mantissa."""
+tf32 are those of operands rounded to 10 bits of mantissa. In GPT-2's training the gradient of every bias of a linear layer is a
+result of the product beside it, whatever the plan."""
 import argparse
 import functools
 import os
@@ -19,13 +20,19 @@ except ImportError as missing:
     sys.exit(77)
 
 # m, k, n, trans_a, trans_b
-SHAPES = [(5, 7, 9, 0, 0), (1, 1, 1, 0, 1), (6, 3, 8, 0, 1), (17, 33, 16, 1, 0), (3, 5, 24, 0, 0)]
+SHAPES = [(5, 7, 9, 0, 0), (1, 1, 1, 0, 1), (6, 3, 8, 0, 1), (17, 33, 16, 1, 0), (3, 5, 24, 0, 0),
+          (9, 300, 40, 1, 0)]
 CHAINS = ["bias", "gelu", "kept", "residual", "both", "slope", "erf"]
 BOUND = {"f32": 2e-6, "f64": 1e-14, "bf16": 2e-2, "fp16": 4e-3} # of the largest: the library rounds a half once, C at every node
 
 
+def summed_operands(trans_a, trans_b):
+    """Of which there is a sum over rows beside the product: stored by rows of what that sums over."""
+    return ["a"] * trans_a + ["b"] * (not trans_b)
+
+
 def graph(dtype):
-    """IR text: every chain on every shape; names and shapes of the inputs."""
+    """IR text: every chain and every sum on every shape; names and shapes of the inputs."""
     lines, outputs, inputs = ["rankc-ir 1", 'graph "finish" level=TYPED'], [], {}
     count = 0
 
@@ -77,6 +84,12 @@ def graph(dtype):
             if chain == "slope":
                 last = slope(last, residual)
             outputs.append(last)
+        for operand in summed_operands(ta, tb):
+            columns = m if operand == "a" else n
+            own = given(f"{operand}{i}summed", k, columns)
+            outputs.append(value(f'"p" = MatMul({own if operand == "a" else a}, {own if operand == "b" else b}) trans_a={ta} trans_b={tb}'))
+            row = value(f'"s" = ReduceSum({own}) axes=[0] keepdims={i % 2}')
+            outputs.append(value(f'"row" = Reshape({row}) shape=[{columns}]') if i % 2 else row)
     lines += [f'output {o} "y{i}"' for i, o in enumerate(outputs)]
     return "\n".join(lines) + "\n", inputs, len(outputs)
 
@@ -136,7 +149,7 @@ def check(rankc, work, dtype):
     rng = np.random.default_rng(7)
     values = {name: rng.standard_normal(dims) for name, dims in program.inputs.items()}
     values["r3"][2, :3] = [np.nan, np.inf, -np.inf]
-    values["b4"][1, 3] = np.nan
+    values["b4"][1, 3] = values["b4summed"][1, 3] = np.nan
     values = {name: narrow(x, dtype) for name, x in values.items()}
     expected = program.run("c", values, "--kernels", "reference")
     failures = []
@@ -149,6 +162,9 @@ def check(rankc, work, dtype):
     # "erf" is one node with its bias, which the library has no form of; in halves the numbers of "slope" are others
     if finished != len(SHAPES) * (len(CHAINS) - (1 if dtype in ("f32", "f64") else 2)):
         failures.append(f"{finished} products are finished by the library")
+    summed, pairs = program.source().count("rt_matmul_summed_"), sum(len(summed_operands(ta, tb)) for *_, ta, tb in SHAPES)
+    if summed != pairs:
+        failures.append(f"{summed} products sum an operand, of {pairs}")
     if dtype == "f32":
         rounded = {name: tf32(x) if name[0] in "ab" else x for name, x in values.items()}
         exact = max(map(distance, program.run("cuda", values, "--kernels", "tf32"), program.run("cuda", rounded)))
@@ -159,11 +175,27 @@ def check(rankc, work, dtype):
     return failures
 
 
+GPT2 = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training", "gpt2", "model.onnx")
+GPT2_LAYERS, GPT2_BIASES = 2, 4 # linear layers with a bias, in each
+
+
+def check_biases(rankc):
+    failures = []
+    for options in ([], ["--amp", "bf16"], ["--pas", "tp:tensor=3"], ["--pas", "hybrid:tensor=2,data=2"]):
+        done = subprocess.run([rankc, "compile", GPT2, "--train", "--target", "cuda", *options, "--dump-after", "fuse_sums"],
+                              capture_output=True, text=True, timeout=600)
+        joined = sum(" = MatMul(" in line and " sums=" in line for line in done.stdout.splitlines())
+        print(f"gpt2 {' '.join(options)}: {joined} gradients of biases are results of products")
+        if done.returncode or joined != GPT2_LAYERS * GPT2_BIASES:
+            failures.append(f"gpt2 {options}: {joined}\n{done.stderr}")
+    return failures
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     rankc = os.path.abspath(parser.parse_args().rankc)
-    failures = []
+    failures = check_biases(rankc)
     for dtype in BOUND:
         with tempfile.TemporaryDirectory(prefix="rankc-finish-") as work:
             failures += check(rankc, work, dtype)

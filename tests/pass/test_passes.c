@@ -102,6 +102,13 @@ static void test_library_epilogue(void **state) {
     library = false;
 }
 
+static void test_library_sums(void **state) {
+    (void)state;
+    library = true;
+    run_file("fuse_sums", "library_sums");
+    library = false;
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fold),
@@ -123,6 +130,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_fuse_epilogue),
         cmocka_unit_test(test_library_epilogue),
+        cmocka_unit_test(test_library_sums),
     };
     golden = golden_options(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,7 +31,9 @@ enum cublasLtEpilogue_t {
     CUBLASLT_EPILOGUE_GELU_BIAS = 36,
     CUBLASLT_EPILOGUE_GELU_AUX = 32 | 128,
     CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 36 | 128,
-    CUBLASLT_EPILOGUE_DGELU = 64 | 128
+    CUBLASLT_EPILOGUE_DGELU = 64 | 128,
+    CUBLASLT_EPILOGUE_BGRADA = 256,
+    CUBLASLT_EPILOGUE_BGRADB = 512
 };
 enum cublasLtMatmulDescAttributes_t {
     CUBLASLT_MATMUL_DESC_TRANSA = 3,
@@ -158,10 +160,21 @@ struct product {
         return desc.epilogue & CUBLASLT_EPILOGUE_GELU ? gelu(value) : value;
     }
 
+    /* Sums of lines into what is a bias elsewhere. */
+    void put_sums(const std::vector<double> &lines, int64_t count) const {
+        for (int64_t line = 0; line < count; line++) {
+            float sum = 0;
+            for (int64_t p = 0; p < k(); p++) sum += (float)lines[(size_t)(line * k() + p)];
+            put_element(desc.bias, d.type, line, sum);
+        }
+    }
+
     void run() const {
         for (int64_t i = 0; i < d.batch; i++) {
             const std::vector<double> x = lines_of(a, at_a, desc.trans_a == CUBLAS_OP_T, d.rows, i);
             const std::vector<double> y = lines_of(b, at_b, desc.trans_b == CUBLAS_OP_N, d.columns, i);
+            if (desc.epilogue & CUBLASLT_EPILOGUE_BGRADA) put_sums(x, d.rows);
+            if (desc.epilogue & CUBLASLT_EPILOGUE_BGRADB) put_sums(y, d.columns);
             for (int64_t column = 0; column < d.columns; column++)
                 for (int64_t row = 0; row < d.rows; row++) {
                     const int64_t at = i * d.stride + row + column * d.ld;
@@ -257,6 +270,8 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtM
     const bool plain = desc->epilogue == CUBLASLT_EPILOGUE_DEFAULT, aux = desc->epilogue & 128;
     *found = 0;
     if (!product.fits() || wanted < 1 || (aux && (!desc->aux || desc->aux_ld < d->rows))) return CUBLAS_STATUS_INVALID_VALUE;
+    if (desc->epilogue & (CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB) && (!desc->bias || d->batch > 1))
+        return CUBLAS_STATUS_INVALID_VALUE;
     if ((!plain && d->type == CUDA_R_64F) || (aux && desc->aux_ld % 8)) return CUBLAS_STATUS_NOT_SUPPORTED;
     results->algo.asked = *preference;
     *found = 1;
@@ -275,7 +290,7 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc
     if (!host::aligned(a, alignment[0]) || !host::aligned(b, alignment[1]) || !host::aligned(c, alignment[2]) ||
         !host::aligned(d, alignment[3]))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if ((desc->epilogue & CUBLASLT_EPILOGUE_BIAS && !desc->bias) || (desc->epilogue & 128 && !host::aligned(desc->aux, 16)))
+    if ((desc->epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB) && !desc->bias) || (desc->epilogue & 128 && !host::aligned(desc->aux, 16)))
         return CUBLAS_STATUS_INVALID_VALUE;
     return host::submit(stream, [=] { product.run(); }) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
                                                                        : CUBLAS_STATUS_EXECUTION_FAILED;
