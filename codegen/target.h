@@ -25,6 +25,9 @@ struct target_file {
     const char *template, *name; /* in templates/; in the output */
 };
 
+/* What the host does is C for every target. */
+#define TARGET_HOST_FILES {"model.h.in", "model.h"}, {"c/model.c.in", "model.c"}, {"c/main.c.in", "main.c"}
+
 struct target {
     const char *name, *help;
     const char *source_suffix;               /* of a rank's source */

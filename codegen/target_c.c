@@ -23,11 +23,7 @@ const struct target_function target_c_functions[] = {
 const struct target_arguments target_c_arguments = {
     .array = "(const %[]){", .no_array = "NULL", .structure = "&(struct %){", .restricted = "restrict"};
 
-static const struct target_file files[] = {{"model.h.in", "model.h"},
-                                           {"c/model.c.in", "model.c"},
-                                           {"c/main.c.in", "main.c"},
-                                           {"c/Makefile.in", "Makefile"},
-                                           {NULL, NULL}};
+static const struct target_file files[] = {TARGET_HOST_FILES, {"c/Makefile.in", "Makefile"}, {NULL, NULL}};
 
 const char *const target_c_missing[] = {"FlashAttention", "FlashAttentionGrad", NULL};
 

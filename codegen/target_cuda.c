@@ -90,9 +90,8 @@ static const struct target_arguments arguments = {.names_rank = true,
 
 static const char *const halves[] = {"FlashAttention", "FlashAttentionGrad", "ReduceSum", NULL};
 
-static const struct target_file files[] = {{"model.h.in", "model.h"},        {"c/model.c.in", "model.c"},
-                                           {"c/main.c.in", "main.c"},        {"cuda/device.cu.in", "device.cu"},
-                                           {"cuda/Makefile.in", "Makefile"}, {NULL, NULL}};
+static const struct target_file files[] = {
+    TARGET_HOST_FILES, {"cuda/device.cu.in", "device.cu"}, {"cuda/Makefile.in", "Makefile"}, {NULL, NULL}};
 
 const struct target target_cuda = {.name = "cuda",
                                    .help = "CUDA for GPUs",

@@ -103,7 +103,8 @@ static void find_pairs(struct joiner *j) {
 }
 
 /* The operand of the product that the node sums. */
-static bool find_operand(const struct joiner *j, const struct node *product, const struct node *node, struct sum *out) {
+static bool find_operand(const struct joiner *j, const struct node *product, const struct node *node,
+                         struct sum *out) {
     const int of = node->inputs[0];
     for (out->operand = 0; out->operand < 2; out->operand++) {
         int operand = product->inputs[out->operand];
@@ -146,8 +147,8 @@ static bool join(struct joiner *j, int product_id, int sum_id) {
     struct graph *graph = j->graph;
     const struct node product = graph->nodes.at[product_id], *node = &graph->nodes.at[sum_id];
     struct sum sum;
-    bool together = product.stage == node->stage && product.phase == node->phase && can_be_read(j, product.inputs[0]) &&
-                    can_be_read(j, product.inputs[1]);
+    bool together = product.stage == node->stage && product.phase == node->phase &&
+                    can_be_read(j, product.inputs[0]) && can_be_read(j, product.inputs[1]);
     if (!together || !find_operand(j, &product, node, &sum) || !find_row(j, node, &sum)) return false;
     struct node joined = product;
     joined.outputs = (int[]){product.outputs[0], sum.tensor}, joined.noutputs = 2;

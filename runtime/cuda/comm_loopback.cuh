@@ -2,9 +2,13 @@
  *
  * Every call meets twice. First each rank offers what others read, and an event behind what makes it; streams wait for all of
  * these. Then each offers an event behind what it reads; streams wait for those too before they go on, and may overwrite what
- * was read. Only the host threads meet each other; the GPU waits for events alone. */
+ * was read. Only the host threads meet each other; the GPU waits for events alone.
+ *
+ * A rank that closes keeps its events until the others' threads have told their streams of them. */
 #ifndef RT_CUDA_COMM_LOOPBACK_CUH
 #define RT_CUDA_COMM_LOOPBACK_CUH
+
+#include <atomic>
 
 #include "device.cuh"
 
@@ -16,6 +20,7 @@ struct rt_offer {
     void *dst; /* of an all-reduce */
     const size_t *sizes; /* of an all-to-all: bytes for each rank */
     cudaEvent_t ready, done;
+    std::atomic<int> *behind; /* ranks that have yet to wait for done */
 };
 
 struct rt_loopback {
@@ -23,6 +28,7 @@ struct rt_loopback {
     struct rt *rt;
     struct rt_comm *host;
     cudaEvent_t ready, done;
+    std::atomic<int> behind;
     size_t bytes[RT_LOOPBACK_RANKS]; /* sizeof(rt_offer), by rank */
     rt_offer offers[RT_LOOPBACK_RANKS];
 };
@@ -37,9 +43,29 @@ static int loopback_wait(rt_loopback *loop, cudaError_t error) {
     return RT_ERROR_SYSTEM;
 }
 
+static rt_offer loopback_offer(rt_loopback *loop, const void *src, void *dst, const size_t *sizes) {
+    return {src, dst, sizes, loop->ready, loop->done, &loop->behind};
+}
+
+/* The stream waits for what another rank read; that rank may then destroy the event. */
+static int loopback_wait_done(rt_loopback *loop, const rt_offer &other) {
+    const cudaError_t error = cudaStreamWaitEvent(loopback_stream(loop), other.done, 0);
+    other.behind->fetch_sub(1);
+    return loopback_wait(loop, error);
+}
+
+/* Tells `ranks` others of the event behind what has been read here, by `tell`. */
+template <class F> static int loopback_done(rt_loopback *loop, int ranks, F tell) {
+    RT_TRY(loopback_wait(loop, cudaEventRecord(loop->done, loopback_stream(loop))));
+    loop->behind = ranks;
+    const int status = tell();
+    if (status) loop->behind = 0;
+    return status;
+}
+
 /* All ranks' offers are known, and what they offer is ready for what the stream does next. */
 static int loopback_begin(rt_loopback *loop, const void *src, void *dst, const size_t *sizes) {
-    const rt_offer mine = {src, dst, sizes, loop->ready, loop->done};
+    const rt_offer mine = loopback_offer(loop, src, dst, sizes);
     loop->offers[0] = mine;
     if (loop->comm.size == 1) return RT_OK;
     RT_TRY(loopback_wait(loop, cudaEventRecord(loop->ready, loopback_stream(loop))));
@@ -50,12 +76,14 @@ static int loopback_begin(rt_loopback *loop, const void *src, void *dst, const s
 }
 
 static int loopback_end(rt_loopback *loop) {
+    int failed = RT_OK;
     if (loop->comm.size == 1) return RT_OK;
-    RT_TRY(loopback_wait(loop, cudaEventRecord(loop->done, loopback_stream(loop))));
-    RT_TRY(loop->host->driver->barrier(loop->host));
-    for (int r = 0; r < loop->comm.size; r++)
-        RT_TRY(loopback_wait(loop, cudaStreamWaitEvent(loopback_stream(loop), loop->offers[r].done, 0)));
-    return RT_OK;
+    RT_TRY(loopback_done(loop, loop->comm.size, [&] { return loop->host->driver->barrier(loop->host); }));
+    for (int r = 0; r < loop->comm.size; r++) {
+        const int status = loopback_wait_done(loop, loop->offers[r]);
+        failed = failed ? failed : status;
+    }
+    return failed;
 }
 
 static int loopback_copy(rt_loopback *loop, void *dst, const void *src, size_t bytes) {
@@ -226,12 +254,12 @@ static int give_all(const rt_cuda_call *call) {
 /* Only the two ends meet: the sender offers, and waits for the receiver to have read. */
 static int send_one(const rt_cuda_call *call) {
     rt_loopback *loop = loopback_of(call->comm);
-    const rt_offer mine = {call->src, NULL, NULL, loop->ready, loop->done};
-    cudaEvent_t done;
+    const rt_offer mine = loopback_offer(loop, call->src, NULL, NULL);
+    rt_offer other;
     RT_TRY(loopback_wait(loop, cudaEventRecord(loop->ready, loopback_stream(loop))));
     RT_TRY(loop->host->driver->send(loop->host, &mine, sizeof mine, call->peer));
-    RT_TRY(loop->host->driver->receive(loop->host, &done, sizeof done, call->peer));
-    return loopback_wait(loop, cudaStreamWaitEvent(loopback_stream(loop), done, 0));
+    RT_TRY(loop->host->driver->receive(loop->host, &other, sizeof other, call->peer));
+    return loopback_wait_done(loop, other);
 }
 
 static int receive_one(const rt_cuda_call *call) {
@@ -240,8 +268,8 @@ static int receive_one(const rt_cuda_call *call) {
     RT_TRY(loop->host->driver->receive(loop->host, &offer, sizeof offer, call->peer));
     RT_TRY(loopback_wait(loop, cudaStreamWaitEvent(loopback_stream(loop), offer.ready, 0)));
     RT_TRY(loopback_copy(loop, call->dst, offer.src, call->count));
-    RT_TRY(loopback_wait(loop, cudaEventRecord(loop->done, loopback_stream(loop))));
-    return loop->host->driver->send(loop->host, &loop->done, sizeof loop->done, call->peer);
+    const rt_offer mine = loopback_offer(loop, NULL, NULL, NULL);
+    return loopback_done(loop, 1, [&] { return loop->host->driver->send(loop->host, &mine, sizeof mine, call->peer); });
 }
 
 /* The vtable: comm.h. A rank alone meets nobody: what it does may be captured. */
@@ -310,14 +338,10 @@ static int loopback_alive(struct rt_comm *comm) {
 
 static void loopback_close(struct rt_comm *comm) {
     rt_loopback *loop = loopback_of(comm);
+    while (loop->behind > 0 && !loopback_alive(comm)) usleep(RT_NAP_US);
     if (loop->ready) cudaEventDestroy(loop->ready);
     if (loop->done) cudaEventDestroy(loop->done);
     free(loop);
-}
-
-static void *loopback_segment(struct rt_comm *, size_t *bytes) {
-    *bytes = 0;
-    return NULL;
 }
 
 static const struct rt_comm_driver loopback_driver = {.name = "cuda loopback",
@@ -336,7 +360,7 @@ static const struct rt_comm_driver loopback_driver = {.name = "cuda loopback",
                                                       .abort = loopback_abort,
                                                       .alive = loopback_alive,
                                                       .close = loopback_close,
-                                                      .segment = loopback_segment};
+                                                      .segment = no_segment};
 
 int rt_cuda_open_loopback(struct rt *rt, struct rt_comm *host, struct rt_comm **out) {
     if (host->size > RT_LOOPBACK_RANKS)

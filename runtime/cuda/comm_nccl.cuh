@@ -301,11 +301,6 @@ static void nccl_close(struct rt_comm *comm) {
     free(own);
 }
 
-static void *nccl_segment(struct rt_comm *, size_t *bytes) {
-    *bytes = 0;
-    return NULL;
-}
-
 static const struct rt_comm_driver nccl_driver = {.name = "nccl",
                                                   .barrier = nccl_barrier,
                                                   .all_reduce = nccl_all_reduce,
@@ -322,7 +317,7 @@ static const struct rt_comm_driver nccl_driver = {.name = "nccl",
                                                   .abort = nccl_abort,
                                                   .alive = nccl_alive,
                                                   .close = nccl_close,
-                                                  .segment = nccl_segment};
+                                                  .segment = no_segment};
 
 /* The new communicator's handle is there once the world has settled; then it settles itself. */
 static int nccl_split_world(struct rt *rt, rt_nccl_comm *made, int color) {

@@ -85,6 +85,12 @@ int rt_cuda_meet(const rt_cuda_call *call);
 /* Frees the graphs; no phase is executed any more. */
 void rt_cuda_forget_phases(struct rt *rt);
 
+/* Of communicators of arenas, none of which is symmetric. */
+static inline void *no_segment(struct rt_comm *, size_t *bytes) {
+    *bytes = 0;
+    return NULL;
+}
+
 /* Communicators for arenas. The ranks of `host` are threads of this process (or one), each with a stream of its own ... */
 int rt_cuda_open_loopback(struct rt *rt, struct rt_comm *host, struct rt_comm **out);
 /* ... or processes, each with a GPU of its own. */

@@ -5,11 +5,8 @@
 
 Heads of odd sizes and of 128 elements, one key, one row, several tiles of both, heads that share keys, every kind of mask, rows
 of which every key is masked. In 16-bit floats the bounds are those of their precision."""
-import argparse
 import os
-import subprocess
 import sys
-import tempfile
 
 try:
     import numpy as np
@@ -17,6 +14,8 @@ try:
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
+
+from stand_in import by_type, call # noqa: E402
 
 LOWEST = -3.402823466e38
 # heads, kv heads, t, s, d, e, masks and attributes
@@ -125,11 +124,6 @@ def distance(got, expected):
 
 
 def check(rankc, work, dtype):
-    def call(*arguments):
-        done = subprocess.run([rankc, *arguments], capture_output=True, text=True, timeout=900)
-        if done.returncode:
-            raise SystemExit(f"exit {done.returncode}: {arguments[0]}\n{done.stderr}")
-
     text, values, mores = graph(dtype)
     with open(f"{work}/attention.rir", "w") as out:
         out.write(text)
@@ -137,10 +131,10 @@ def check(rankc, work, dtype):
     for name, value in values.items():
         np.save(f"{work}/{name}.npy", value)
         given += ["--input", f"{name}={work}/{name}.npy"]
-    call("compile", f"{work}/attention.rir", "-o", f"{work}/cuda", "-q", "--target", "cuda")
+    call(rankc, "compile", f"{work}/attention.rir", "-o", f"{work}/cuda", "-q", "--target", "cuda", timeout=900)
     runs = []
     for out in ("first", "second"):
-        call("run", f"{work}/cuda", *given, "--output-dir", f"{work}/{out}")
+        call(rankc, "run", f"{work}/cuda", *given, "--output-dir", f"{work}/{out}", timeout=900)
         runs.append([[np.load(f"{work}/{out}/y{i}_{j}.npy") for j in range(4)] for i in range(len(CASES))])
     failures = []
     for case, (more, own), got, again in zip(CASES, mores, *runs):
@@ -154,17 +148,5 @@ def check(rankc, work, dtype):
     return failures
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    rankc = os.path.abspath(parser.parse_args().rankc)
-    failures = []
-    for dtype in BOUNDS:
-        with tempfile.TemporaryDirectory(prefix="rankc-attention-") as work:
-            failures += check(rankc, work, dtype)
-    print("".join(line + "\n" for line in failures), end="")
-    return failures != []
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(by_type(__doc__, BOUNDS, check))

@@ -6,12 +6,9 @@
 Shapes are odd, of one element, and multiples of 8; operands stored both ways, with NaN and infinities among them. Products in
 tf32 are those of operands rounded to 10 bits of mantissa. In GPT-2's training the gradient of every bias of a linear layer is a
 result of the product beside it, whatever the plan."""
-import argparse
 import functools
 import os
-import subprocess
 import sys
-import tempfile
 
 try:
     import numpy as np
@@ -19,11 +16,15 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
+from stand_in import TESTS, by_type, call # noqa: E402
+
 # m, k, n, trans_a, trans_b
 SHAPES = [(5, 7, 9, 0, 0), (1, 1, 1, 0, 1), (6, 3, 8, 0, 1), (17, 33, 16, 1, 0), (3, 5, 24, 0, 0),
           (9, 300, 40, 1, 0)]
 CHAINS = ["bias", "gelu", "kept", "residual", "both", "slope", "erf"]
 BOUND = {"f32": 2e-6, "f64": 1e-14, "bf16": 2e-2, "fp16": 4e-3} # of the largest: the library rounds a half once, C at every node
+GPT2 = os.path.join(TESTS, "training", "gpt2", "model.onnx")
+GPT2_LAYERS, GPT2_BIASES = 2, 4 # linear layers with a bias, in each
 
 
 def summed_operands(trans_a, trans_b):
@@ -106,19 +107,14 @@ class Program:
         with open(f"{work}/finish.rir", "w") as out:
             out.write(text)
         for target in ("c", "cuda"):
-            self.call("compile", f"{work}/finish.rir", "-o", f"{work}/{target}", "-q", "--target", target)
-
-    def call(self, *arguments):
-        done = subprocess.run([self.rankc, *arguments], capture_output=True, text=True, timeout=600)
-        if done.returncode:
-            raise SystemExit(f"exit {done.returncode}: {arguments[0]}\n{done.stderr}")
+            call(rankc, "compile", f"{work}/finish.rir", "-o", f"{work}/{target}", "-q", "--target", target, timeout=600)
 
     def run(self, target, values, *options):
         given = []
         for name, value in values.items():
             np.save(f"{self.work}/{name}.npy", value)
             given += ["--input", f"{name}={self.work}/{name}.npy"]
-        self.call("run", f"{self.work}/{target}", *given, "--output-dir", f"{self.work}/out", *options)
+        call(self.rankc, "run", f"{self.work}/{target}", *given, "--output-dir", f"{self.work}/out", *options)
         return [np.load(f"{self.work}/out/y{i}.npy") for i in range(self.outputs)]
 
     def source(self):
@@ -144,6 +140,17 @@ def distance(got, expected):
     return np.abs(got[finite] - expected[finite]).max(initial=0) / max(np.abs(expected[finite]).max(initial=0), 1e-3)
 
 
+def check_biases(rankc):
+    failures = []
+    for options in ([], ["--amp", "bf16"], ["--pas", "tp:tensor=3"], ["--pas", "hybrid:tensor=2,data=2"]):
+        text = call(rankc, "compile", GPT2, "--train", "--target", "cuda", *options, "--dump-after", "fuse_sums").stdout
+        joined = sum(" = MatMul(" in line and " sums=" in line for line in text.splitlines())
+        print(f"gpt2 {' '.join(options)}: {joined} gradients of biases are results of products")
+        if joined != GPT2_LAYERS * GPT2_BIASES:
+            failures.append(f"gpt2 {options}: {joined}")
+    return failures
+
+
 def check(rankc, work, dtype):
     program = Program(rankc, work, dtype)
     rng = np.random.default_rng(7)
@@ -152,7 +159,7 @@ def check(rankc, work, dtype):
     values["b4"][1, 3] = values["b4summed"][1, 3] = np.nan
     values = {name: narrow(x, dtype) for name, x in values.items()}
     expected = program.run("c", values, "--kernels", "reference")
-    failures = []
+    failures = check_biases(rankc) if dtype == "f32" else []
     for options in (["--kernels", "reference"], []):
         worst = max(map(distance, program.run("cuda", values, *options), expected))
         print(f"{dtype} {' '.join(options) or 'library'}: {worst:.1e}")
@@ -175,33 +182,5 @@ def check(rankc, work, dtype):
     return failures
 
 
-GPT2 = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training", "gpt2", "model.onnx")
-GPT2_LAYERS, GPT2_BIASES = 2, 4 # linear layers with a bias, in each
-
-
-def check_biases(rankc):
-    failures = []
-    for options in ([], ["--amp", "bf16"], ["--pas", "tp:tensor=3"], ["--pas", "hybrid:tensor=2,data=2"]):
-        done = subprocess.run([rankc, "compile", GPT2, "--train", "--target", "cuda", *options, "--dump-after", "fuse_sums"],
-                              capture_output=True, text=True, timeout=600)
-        joined = sum(" = MatMul(" in line and " sums=" in line for line in done.stdout.splitlines())
-        print(f"gpt2 {' '.join(options)}: {joined} gradients of biases are results of products")
-        if done.returncode or joined != GPT2_LAYERS * GPT2_BIASES:
-            failures.append(f"gpt2 {options}: {joined}\n{done.stderr}")
-    return failures
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    rankc = os.path.abspath(parser.parse_args().rankc)
-    failures = check_biases(rankc)
-    for dtype in BOUND:
-        with tempfile.TemporaryDirectory(prefix="rankc-finish-") as work:
-            failures += check(rankc, work, dtype)
-    print("".join(line + "\n" for line in failures), end="")
-    return failures != []
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(by_type(__doc__, BOUND, check))

@@ -5,17 +5,16 @@
 
 Rows of multiples of 16 bytes and others, with NaN and infinities; columns long enough to be cut; indices of which some are
 many times the same."""
-import argparse
 import os
-import subprocess
 import sys
-import tempfile
 
 try:
     import numpy as np
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
+
+from stand_in import by_type, call # noqa: E402
 
 # operator with attributes, and inputs: shapes of floats, "rows<extent>[count]" of indices
 NODES = [
@@ -79,11 +78,6 @@ def distance(got, expected):
 
 
 def check(rankc, work, dtype):
-    def call(*arguments):
-        done = subprocess.run([rankc, *arguments], capture_output=True, text=True, timeout=600)
-        if done.returncode:
-            raise SystemExit(f"exit {done.returncode}: {arguments[0]}\n{done.stderr}")
-
     text, inputs = graph(dtype)
     rng = np.random.default_rng(11)
     with open(f"{work}/large.rir", "w") as out:
@@ -94,8 +88,8 @@ def check(rankc, work, dtype):
         given += ["--input", f"x{i}={work}/x{i}.npy"]
     results = {}
     for target in ("c", "cuda"):
-        call("compile", f"{work}/large.rir", "-o", f"{work}/{target}", "-q", "--target", target)
-        call("run", f"{work}/{target}", *given, "--output-dir", f"{work}/{target}/out", "--kernels", "reference")
+        call(rankc, "compile", f"{work}/large.rir", "-o", f"{work}/{target}", "-q", "--target", target, timeout=900)
+        call(rankc, "run", f"{work}/{target}", *given, "--output-dir", f"{work}/{target}/out", "--kernels", "reference", timeout=900)
         results[target] = [np.load(f"{work}/{target}/out/y{i}.npy") for i in range(len(NODES))]
     failures = []
     for (node, operands), got, expected in zip(NODES, results["cuda"], results["c"]):
@@ -106,17 +100,5 @@ def check(rankc, work, dtype):
     return failures
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rankc", required=True)
-    rankc = os.path.abspath(parser.parse_args().rankc)
-    failures = []
-    for dtype in BOUND:
-        with tempfile.TemporaryDirectory(prefix="rankc-large-") as work:
-            failures += check(rankc, work, dtype)
-    print("".join(line + "\n" for line in failures), end="")
-    return failures != []
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(by_type(__doc__, BOUND, check))

@@ -17,16 +17,11 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TESTS = os.path.dirname(HERE)
+from stand_in import HERE, TESTS, Wrong, report
+
 GPT2 = [os.path.join(TESTS, "models", "gpt2", "model.onnx"), "--dim", "batch=2", "--dim", "seq=11"]
 SGD = ["--optimizer", "sgd:lr=0.1"]
-
-
-class Wrong(Exception):
-    pass
 
 
 class Bench:
@@ -179,21 +174,10 @@ def main():
     if probe.returncode:
         print("skipped: there is no nccl.h")
         return 77
-    failed = 0
     with tempfile.TemporaryDirectory(prefix="rankc-nccl-") as work:
         bench = Bench(args, work)
         bench.build_library()
-        for case in CASES:
-            if case.__name__ not in args.cases:
-                continue
-            begin = time.monotonic()
-            try:
-                case(bench)
-                print(f"{case.__name__}: ok, {time.monotonic() - begin:.1f} s", flush=True)
-            except Wrong as wrong:
-                failed += 1
-                print(f"{case.__name__}: FAILED: {wrong}", flush=True)
-    return failed > 0
+        return report((case.__name__, lambda _, case=case: case(bench) or "ok") for case in CASES if case.__name__ in args.cases)
 
 
 if __name__ == "__main__":

@@ -5,16 +5,19 @@
 
 Every case is a model under a policy: its ranks' sources compile; the first case's program links, in at most 30 s of nvcc's time
 for GPT-2, and without a GPU says so in one line, with exit code 6. Case "depth" is a small transformer of 2, 12 and 24 layers: the
-compilers take as long for all. Case "sweep" is every model and training case of the tests under the policies of PLANS, and
-the table of docs/cuda.md; it takes an hour and more. Exit status 77 where there is no nvcc."""
+compilers take as long for all. Case "sweep" is every model and training case of the tests under the policies of PLANS, all ranks
+of a model compiled together, and prints the table of docs/cuda-compiles.md; --only GLOB takes some of them. Exit status 77 where
+there is no nvcc."""
 import argparse
+import fnmatch
 import os
 import re
 import resource
 import shutil
 import subprocess
 import sys
-import tempfile
+
+from stand_in import Wrong, call, report
 
 GPT2 = ["gpt2", "--dim", "batch=2", "--dim", "seq=11"]
 CASES = {
@@ -29,20 +32,10 @@ CASES = {
 }
 MOST_SECONDS = 30
 DEPTHS = [2, 12, 24]
-PLANS = ["dp", "tp:tensor=2", "tp:tensor=3", "data:data=2", "hybrid:tensor=2,data=2,pipeline=2"]
+PLANS = ["dp", "tp:tensor=2", "tp:tensor=3", "data:data=2"]
+MESHES = {"infer": "hybrid:tensor=2,data=2,pipeline=2", "train": "hybrid:tensor=2,data=2"}
 FLAGS = ("-O3 -Werror all-warnings "
          "-Xcompiler -Wall,-Wextra,-Wno-missing-field-initializers,-Wno-unused-function,-Werror")
-
-
-class Wrong(Exception):
-    pass
-
-
-def call(command, expected=0):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    if done.returncode != expected:
-        raise Wrong(f"exit {done.returncode}: {' '.join(command)}\n{done.stdout}{done.stderr}")
-    return done.stderr
 
 
 def generate(args, model, out, *options, status=0):
@@ -53,7 +46,8 @@ def generate(args, model, out, *options, status=0):
         return None
     if done.returncode:
         raise Wrong(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr}")
-    return os.path.join(out, os.path.splitext(os.path.basename(model))[0], "_")
+    instance = options[options.index("--instance-name") + 1] if "--instance-name" in options else "_"
+    return os.path.join(out, os.path.splitext(os.path.basename(model))[0], instance)
 
 
 def generate_case(args, case, out):
@@ -62,13 +56,17 @@ def generate_case(args, case, out):
     return generate(args, os.path.join(folder, "model.onnx"), out, *options)
 
 
-def make(args, directory, *goals):
+def timed(*command):
     """Seconds that the compilers took."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    call(["make", "-s", "-C", directory, *goals, f"NVCCFLAGS={FLAGS}", f"RANKC_CFLAGS=-I{args.include}",
-          f"RANKC_LIBS={os.path.abspath(args.library)} {args.libs}"])
+    call(*command, timeout=3600)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def make(args, directory, *goals):
+    return timed("make", "-s", "-C", directory, *goals, f"NVCCFLAGS={FLAGS}", f"RANKC_CFLAGS=-I{args.include}",
+                 f"RANKC_LIBS={os.path.abspath(args.library)} {args.libs}")
 
 
 def check_program(args, directory, seconds):
@@ -77,7 +75,7 @@ def check_program(args, directory, seconds):
         raise Wrong(f"the compilers took {seconds:.1f} s")
     if os.path.exists("/dev/nvidia0"):
         return
-    said = call(run, expected=6)
+    said = call(*run, status=6).stderr
     if not re.fullmatch(r"rankc: error\[E0906\]: this program needs a GPU, and there is none: .*\n", said):
         raise Wrong(f"without a GPU the program says: {said}")
 
@@ -86,12 +84,13 @@ def sources(directory):
     return [f"build/{f[:-3]}.o" for f in sorted(os.listdir(directory)) if re.fullmatch(r"rank_\d+\.cu", f)]
 
 
-def check(args, case, first, work):
+def check_case(args, work, case):
+    first = case == args.cases[0]
     directory = generate_case(args, case, work)
     seconds = make(args, directory, *(["all"] if first else sources(directory)))
     if first:
         check_program(args, directory, seconds)
-    return seconds
+    return f"{seconds:.1f} s"
 
 
 # ---- depth ----
@@ -141,7 +140,7 @@ def write_transformer(path, layers, rows=8, width=16):
         file.write("\n".join([*text.lines, *text.body, f'output {x} "y"']) + "\n")
 
 
-def check_depth(args, work):
+def check_depth(args, work, _):
     seconds = {}
     for layers in DEPTHS:
         write_transformer(work, layers)
@@ -150,40 +149,60 @@ def check_depth(args, work):
         print(f"depth {layers}: {seconds[layers]:.1f} s", flush=True)
     if max(seconds.values()) > 1.25 * seconds[DEPTHS[0]] + 1:
         raise Wrong(f"the compilers' time grows with the layers: {seconds}")
+    return "ok"
 
 
 # ---- sweep ----
 
 def models_of(args):
-    """(name, model, options)"""
-    for folder, name, more in (args.models, "", []), (args.training, "train ", ["--train"]):
+    """(name, model, options, plans)"""
+    for folder, name, more in (args.models, "infer", []), (args.training, "train", ["--train"]):
         for entry in sorted(os.listdir(folder)):
             model = os.path.join(folder, entry, "model.onnx")
             dims = os.path.join(folder, entry, "dims")
             if os.path.exists(model):
                 bound = open(dims).read().split() if os.path.exists(dims) else []
-                yield name + entry, model, [*more, *(word for dim in bound for word in ("--dim", dim))]
+                yield f"{name} {entry}", model, [*more, *(word for dim in bound for word in ("--dim", dim))], [*PLANS, MESHES[name]]
 
 
-def sweep(args, work):
-    """A row per model: the compilers' seconds under every policy; what a policy cannot do is said so by rankc."""
-    print("| model | " + " | ".join(PLANS) + " |\n|---|" + "---|" * len(PLANS), flush=True)
+def rank_sources(directory):
+    return [os.path.join(directory, f) for f in sorted(os.listdir(directory)) if re.fullmatch(r"rank_\d+\.cu", f)]
+
+
+def compile_together(args, programs, work):
+    """Seconds for the ranks of several programs as one source, each in a namespace; headers are most of what a source takes."""
+    lines = ["#include <rankc/cuda/kernels.cuh>"]
+    for number, source in enumerate(source for directory in programs for source in rank_sources(directory)):
+        lines.append(f'namespace source_{number} {{\n#include "{os.path.abspath(source)}"\n}}')
+    with open(os.path.join(work, "all.cu"), "w") as file:
+        file.write("\n".join(lines) + "\n")
+    return timed("nvcc", "-std=c++20", "--extended-lambda", f"-arch={args.arch}", *FLAGS.split(), "-I", args.include, "-c", "-o",
+                 os.path.join(work, "all.o"), os.path.join(work, "all.cu"))
+
+
+def sweep(args, work, _):
+    """A row per model; what a policy cannot do is said so by rankc."""
+    print("| model | sources | seconds | cannot be split by |\n|---|---|---|---|", flush=True)
     failed = 0
-    for number, (name, model, options) in enumerate(models_of(args)):
-        row = []
-        for plan in PLANS:
-            out = os.path.join(work, f"{number}-{len(row)}")
-            try:
-                directory = generate(args, model, out, *options, "--pas", plan, status=5)
-                row.append(f"{make(args, directory, *sources(directory)):.1f}" if directory else "cannot be split")
-            except Wrong as wrong:
-                failed += 1
-                row.append("FAILED")
-                print(wrong, file=sys.stderr)
-            shutil.rmtree(out, ignore_errors=True)
-        print(f"| {name} | " + " | ".join(row) + " |", flush=True)
+    for number, (name, model, options, plans) in enumerate(models_of(args)):
+        if not fnmatch.fnmatch(name, args.only):
+            continue
+        out, programs = os.path.join(work, str(number)), {}
+        try:
+            for plan in plans:
+                instance = f"p{len(programs)}" # part of the names of functions
+                programs[plan] = generate(args, model, out, *options, "--pas", plan, "--instance-name", instance, status=5)
+            made = [directory for directory in programs.values() if directory]
+            seconds = compile_together(args, made, out)
+            refused = " ".join(plan for plan, directory in programs.items() if not directory)
+            print(f"| {name} | {sum(len(rank_sources(d)) for d in made)} | {seconds:.1f} | {refused} |", flush=True)
+        except Wrong as wrong:
+            failed += 1
+            print(f"| {name} | FAILED | | |\n{wrong}", flush=True)
+        shutil.rmtree(out, ignore_errors=True)
     if failed:
         raise Wrong(f"{failed} of them do not compile")
+    return "ok"
 
 
 WHOLE = {"depth": check_depth, "sweep": sweep}
@@ -198,23 +217,13 @@ def main():
     parser.add_argument("--library", required=True)
     parser.add_argument("--libs", default="-lm -lpthread")
     parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--only", default="*", help="of case sweep: a pattern of names")
     parser.add_argument("cases", nargs="*", default=[*CASES, "depth"])
     args = parser.parse_args()
     if not shutil.which("nvcc"):
         print("skipped: there is no nvcc")
         return 77
-    failed = 0
-    for case in args.cases:
-        with tempfile.TemporaryDirectory(prefix="rankc-nvcc-") as work:
-            try:
-                if case in WHOLE:
-                    WHOLE[case](args, work)
-                else:
-                    print(f"{case}: {check(args, case, case == args.cases[0], work):.1f} s", flush=True)
-            except Wrong as wrong:
-                failed += 1
-                print(f"{case}: FAILED: {wrong}", flush=True)
-    return failed > 0
+    return report((case, lambda work, case=case: WHOLE.get(case, check_case)(args, work, case)) for case in args.cases)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ def expect(condition, text):
         raise Wrong(text)
 
 
-def call(*command, status=0, env=None):
+def call(*command, status=0, env=None, timeout=300):
     """Runs a command, which is to exit so; None: however it likes."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, **(env or {})})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})})
     if status is not None and done.returncode != status:
         raise Wrong(f"exit {done.returncode}, not {status}: {' '.join(command)}\n{done.stderr.strip()}")
     return done
@@ -76,7 +76,7 @@ def report(checks):
     """Runs (name, function of a work directory), prints what each returns or why it failed; whether any did."""
     failed = 0
     for name, check in checks:
-        with tempfile.TemporaryDirectory(prefix="rankc-training-") as work:
+        with tempfile.TemporaryDirectory(prefix="rankc-check-") as work:
             try:
                 said = check(work)
             except Wrong as wrong:

@@ -82,6 +82,11 @@ template <class T> cublasStatus_t set(T *field, const void *value, size_t bytes)
     return CUBLAS_STATUS_SUCCESS;
 }
 
+template <class T> cublasStatus_t destroy(T *object) {
+    delete object;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 inline rt_dtype dtype_of(cudaDataType type) {
     return type == CUDA_R_32F ? RT_F32 : type == CUDA_R_64F ? RT_F64 : type == CUDA_R_16F ? RT_F16 : RT_BF16;
 }
@@ -207,8 +212,7 @@ inline cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
     return CUBLAS_STATUS_SUCCESS;
 }
 inline cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
-    delete handle;
-    return CUBLAS_STATUS_SUCCESS;
+    return host::destroy(handle);
 }
 
 inline cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
@@ -217,8 +221,7 @@ inline cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cu
     return CUBLAS_STATUS_SUCCESS;
 }
 inline cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
-    delete layout;
-    return CUBLAS_STATUS_SUCCESS;
+    return host::destroy(layout);
 }
 inline cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t name,
                                                        const void *value, size_t bytes) {
@@ -231,8 +234,7 @@ inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublas
     return CUBLAS_STATUS_SUCCESS;
 }
 inline cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
-    delete desc;
-    return CUBLAS_STATUS_SUCCESS;
+    return host::destroy(desc);
 }
 inline cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t name,
                                                      const void *value, size_t bytes) {
@@ -252,8 +254,7 @@ inline cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t 
     return CUBLAS_STATUS_SUCCESS;
 }
 inline cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
-    delete preference;
-    return CUBLAS_STATUS_SUCCESS;
+    return host::destroy(preference);
 }
 inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                            cublasLtMatmulPreferenceAttributes_t name, const void *value,

@@ -1,0 +1,25 @@
+"""What checks of target cuda where there need not be a GPU share, beside tests/training/harness.py."""
+import argparse
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TESTS = os.path.dirname(HERE)
+sys.path.insert(0, os.path.join(TESTS, "training"))
+
+from harness import Wrong, call, report # noqa: E402, F401
+
+
+def by_type(doc, dtypes, check):
+    """main() of a check of kernels: check(rankc, work, dtype) prints what it measures and returns what is wrong, a line each."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    rankc = os.path.abspath(parser.parse_args().rankc)
+
+    def checked(work, dtype):
+        failures = check(rankc, work, dtype)
+        if failures:
+            raise Wrong("\n".join(failures))
+        return "ok"
+
+    return report((dtype, lambda work, dtype=dtype: checked(work, dtype)) for dtype in dtypes)
