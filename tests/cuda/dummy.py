@@ -30,7 +30,7 @@ def main():
     parser.add_argument("--library", required=True)
     parser.add_argument("--libs", default="-lm -lpthread")
     args = parser.parse_args()
-    cases = [("c", []), ("cuda", []), ("cuda", ["--use-async-reducer"])]
+    cases = [("c", []), ("cuda", []), ("cuda", ["--use-async-reducer", "1"])]
     return report((" ".join([target, *options]), lambda work, case=(target, options): check(args, work, *case)) for target, options in cases)
 
 
