@@ -290,6 +290,12 @@ static void put_head(struct local *l, const char *name, const char *argument) {
     strbuf_puts(&l->out, d > 64 || e > 64 ? "_128" : "_64");
 }
 
+/* $fp8(format): the format of 8-bit floats that the attribute names. */
+static void put_fp8(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    strbuf_puts(&l->out, strcmp(attr_text(&l->node, argument, ""), "e5m2") == 0 ? "RT_E5M2" : "RT_E4M3");
+}
+
 static void put_site(struct local *l, const char *name, const char *argument) {
     (void)name, (void)argument;
     strbuf_putc(&l->out, HOLE_SITE);
@@ -392,7 +398,7 @@ static const struct {
     {"depth", put_depth},    {"is64", put_is64},       {"site", put_site},         {"around", put_around},
     {"reduce", put_reduce},  {"scratch", put_scratch}, {"complete", put_complete}, {"held", put_holding},
     {"wanted", put_holding}, {"before", put_padding},  {"behind", put_padding},    {"distance", put_distance},
-    {"epilogue", put_epilogue}, {"finish", put_finish}, {"Thead", put_head}, {"starts", put_starts}, {"whole", put_whole}, {"indexed", put_indexed},
+    {"epilogue", put_epilogue}, {"finish", put_finish}, {"Thead", put_head}, {"fp8", put_fp8}, {"starts", put_starts}, {"whole", put_whole}, {"indexed", put_indexed},
     {"struct", put_struct}};
 
 /* $[p]: the product of the part's extents of factors so named. */

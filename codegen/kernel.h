@@ -16,6 +16,7 @@
  *   $indexed(x0)       extents behind attribute batch_dims       $struct(S)   opens a struct S as an argument: $struct(S)..}
  *   $count $count(x1) $depth $is64(x1) $dtype     number of inputs; ... see kernel.c
  *   $Thead             $T and _64 or _128: how much of a head the tiles of flash attention hold
+ *   $fp8(format)       the format of 8-bit floats that an attribute names
  *   $epilogue          of a packed product: what finishes its result, or NULL
  *   $finish            of another: its form in a library, and the statement that does it where that does not
  *   $site $mesh $around $reduce $scratch $distance $complete $held $wanted   of communication: Note [Sites] in rank.c

@@ -41,6 +41,7 @@ static void put_training(json *w, const struct training *training) {
     rt_json_open(w, '{', RT_JSON_INLINE);
     put(w, "optimizer", training->optimizer.text);
     put(w, "amp", training->amp.text ? training->amp.text : "");
+    if (training->fp8.text) put(w, "fp8", training->fp8.text);
     put(w, "lr_schedule", training->lr_schedule);
     rt_json_key(w, "params");
     rt_json_open(w, '[', RT_JSON_INLINE);

@@ -75,6 +75,7 @@ static int64_t scratch_of(const struct graph *graph, const struct plan_class *cl
                 {"ReduceSum", reduce_bytes}, {"ReduceProd", reduce_bytes},     {"ReduceMax", reduce_bytes},
                 {"ReduceMin", reduce_bytes}, {"GatherGrad", gather_grad_bytes}, {"Conv", workspace_bytes},
                 {"ConvTranspose", workspace_bytes}, {"ConvWeightGrad", workspace_bytes},
+                {"ScaledMatMul", workspace_bytes},
                 {"FlashAttentionGrad", flash_grad_bytes}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].op, node->op->name) == 0) return rows[i].bytes(graph, class, node);

@@ -245,7 +245,7 @@ static int read_buckets(struct job *job) {
 static int refuse_training(const struct job *job) {
     static const enum option_id of_training[] = {
         OPT_OPTIMIZER,         OPT_LR_SCHEDULE,          OPT_PARAM, OPT_INIT,
-        OPT_CLIP_GRAD_NORM,    OPT_ACCUMULATE,           OPT_LOSS,  OPT_AMP,
+        OPT_CLIP_GRAD_NORM,    OPT_ACCUMULATE,           OPT_LOSS,  OPT_AMP, OPT_FP8,
         OPT_USE_ASYNC_REDUCER, OPT_REDUCER_BUCKET_CAP_MB};
     for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
         if (job->options->given[of_training[i]])
@@ -283,6 +283,7 @@ static int read_training(struct job *job) {
         schedule_parse(&training->schedule, options->lr_schedule, job->arena, job->diags) < 0 ||
         read_clip(job) < 0 || read_buckets(job) < 0 ||
         amp_parse(&training->amp, options->amp, job->arena, job->diags) < 0 ||
+        fp8_parse(&training->fp8, options->fp8, job->arena, job->diags) < 0 ||
         recompute_parse(&training->recompute, options->recompute, job->diags) < 0)
         return -1;
     for (int i = 0; i < options->params.all.n; i++)

@@ -163,7 +163,7 @@ struct graph {
     VEC(struct tensor) tensors;
     VEC(struct node) nodes;
     VEC(int) order;   /* live nodes */
-    VEC(int) placed;  /* from PLACED on: the nodes a plan is about, before redistribution and fusion */
+    VEC(int) placed;  /* from the policy on: the nodes a plan is about, before redistribution and fusion */
     VEC(int) inputs;  /* tensors, in the model's order */
     VEC(int) outputs; /* likewise; one tensor may be listed twice */
     VEC(const char *) output_names;

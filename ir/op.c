@@ -84,6 +84,7 @@ static bool type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound) {
     case 'd': return dtype == RT_F64;
     case 's': return dtype == RT_F32;
     case 'w': return dtype == summed_in(*bound);
+    case 'u': return dtype == RT_U8;
     case 'l': return dtype == RT_I64;
     case 'I': return dtype == RT_I64 || dtype == RT_I32;
     case 'N':
@@ -215,6 +216,7 @@ static enum rt_dtype result_type(const struct graph *graph, const struct node *n
     char result = result_letter(node->op, o);
     if (result == 'b') return RT_BOOL;
     if (result == 's') return RT_F32;
+    if (result == 'u') return RT_U8;
     if (result == 'l') return RT_I64;
     if (result == 'w') return summed_in(bound);
     if (result == '@') return rt_dtype_by_name(attr_text(node, "to", "f32"));

@@ -4,7 +4,7 @@
  * (ir/dims.h), its types, and either an expression (elementwise) or the call of a runtime kernel:
  *
  *   types   one letter per operand, "TT->T": equal letters are equal types; T any type, N any number, f any float; b bool,
- *           d f64, s f32, w what the floats are summed in (f32 of halves), l i64, I index (i32 or i64), . any; "*" repeats the letter before it (the last, of results), "?" lets that
+ *           d f64, s f32, u u8, w what the floats are summed in (f32 of halves), l i64, I index (i32 or i64), . any; "*" repeats the letter before it (the last, of results), "?" lets that
  *           input be left out ("?*": any number); "@" the type named by attribute "to"
  *   expr    C expression of inputs x (one), a b (two), a b c (three), attributes by name, and functions (ir/expr.h)
  *   call    kernel and arguments, in the language of codegen/kernel.h: $y $x0 $m $[*] $start(v) ...

@@ -47,9 +47,12 @@ static int control_as(struct optimizing *o, enum control control, enum rt_dtype 
     return build_cast(&o->b, graph_control(o->graph, control), dtype);
 }
 
-/* Gradients of several micro-batches are summed in a state. A module is called as often as its user likes. */
+bool training_gathers(const struct training *training, const struct graph *graph) {
+    return training->accumulate > 1 || graph_gradient_inputs(graph);
+}
+
 static bool sums(const struct optimizing *o) {
-    return o->training->accumulate > 1 || graph_gradient_inputs(o->graph);
+    return training_gathers(o->training, o->graph);
 }
 
 /* After each micro-batch; what dummies give is left out. */

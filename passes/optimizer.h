@@ -3,6 +3,7 @@
 #define PASSES_OPTIMIZER_H
 
 #include "passes/amp.h"
+#include "passes/fp8.h"
 #include "passes/recompute.h"
 #include "passes/numbers.h"
 #include "runtime/base/schedule.h"
@@ -49,6 +50,7 @@ struct init_rule {
 struct training {
     struct optimizer_choice optimizer;
     struct amp amp;
+    struct fp8 fp8;
     double clip_grad_norm; /* 0: none; torch.nn.utils.clip_grad_norm_ */
     int accumulate;        /* micro-batches of a unit in a step */
     int units;             /* data parallel copies of the plan */
@@ -59,6 +61,9 @@ struct training {
     VEC(struct init_rule) inits;
     struct recompute recompute;
 };
+
+/* What several micro-batches give is gathered in states. A module is called as often as its user likes. */
+bool training_gathers(const struct training *training, const struct graph *graph);
 
 /* Adds a rule to training, whose optimizer it starts from: 0, or -1 after a diagnostic. */
 int parameter_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags);

@@ -91,7 +91,6 @@ int pass_partition(struct graph *graph, const struct pass_context *context) {
     (void)context;
     graph_uses(graph, graph->arena, &p.uses);
     p.gradient = find_gradients(graph, &p.uses);
-    for (int i = 0; i < graph->order.n; i++) VEC_PUSH(graph->arena, &graph->placed, graph->order.at[i]);
     for (int i = 0; i < graph->order.n; i++) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
         struct dims dims;

@@ -16,7 +16,14 @@ const struct policy *policy_find(const char *name) {
     return NULL;
 }
 
+/* The nodes that the plan is about: passes that come later may do them by others. */
+static void list_placed(struct graph *graph) {
+    graph->placed.n = 0;
+    for (int i = 0; i < graph->order.n; i++) VEC_PUSH(graph->arena, &graph->placed, graph->order.at[i]);
+}
+
 int pass_policy(struct graph *graph, const struct pass_context *context) {
+    list_placed(graph);
     if (context->plan) return plan_apply(graph, context->plan_file, context->plan, context->diags);
     const struct policy *policy = policy_find(context->policy);
     if (!policy) return diag_error(context->diags, 202, EXIT_USAGE, NULL, "unknown policy '%s'", context->policy);

@@ -421,6 +421,8 @@ int rt_broadcast(struct rt *rt, int site, int axis, void *dst, const void *src, 
  * is complete: dst gets it, which is the other's src, and the sum may begin. */
 int rt_unit_sum_start(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
 int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count, int begun);
+/* The largest over the units; dst may be src. */
+int rt_unit_max(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
 
 /* Records why a call of a communicator failed; returns `status`. */
 int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status);

@@ -90,13 +90,21 @@ int rt_unit_sum_start(struct rt *rt, void *dst, const void *src, enum rt_dtype d
     return rt->internal->overlaps ? put_in_bucket(rt, rt->unit_arenas, dst, dtype, bytes) : RT_OK;
 }
 
+static int reduce_over_units(struct rt *rt, void *data, enum rt_dtype dtype, int64_t count, enum rt_reduce reduce) {
+    int status = rt->unit_arenas->driver->all_reduce(rt->unit_arenas, data, data, (size_t)count, dtype, reduce);
+    return status ? rt_fail_comm(rt, rt->unit_arenas, status) : RT_OK;
+}
+
 int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count, int begun) {
     const bool early = begun && rt->internal->overlaps;
     if (early) RT_TRY(finish(rt, rt->unit_arenas));
     RT_TRY(rt_copy_bytes(rt, dst, src, (size_t)count * rt_dtype_bytes(dtype)));
-    if (early) return RT_OK;
-    int status = rt->unit_arenas->driver->all_reduce(rt->unit_arenas, dst, dst, (size_t)count, dtype, RT_SUM);
-    return status ? rt_fail_comm(rt, rt->unit_arenas, status) : RT_OK;
+    return early ? RT_OK : reduce_over_units(rt, dst, dtype, count, RT_SUM);
+}
+
+int rt_unit_max(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count) {
+    RT_TRY(rt_copy_bytes(rt, dst, src, (size_t)count * rt_dtype_bytes(dtype)));
+    return reduce_over_units(rt, dst, dtype, count, RT_MAX);
 }
 
 /* Along an axis --------------------------------------------------------------------------------------------------- */

@@ -143,6 +143,7 @@ static int read_training(struct check *c) {
     if (optimizer_parse(&c->training.optimizer, optimizer, c->arena, c->diags) < 0 ||
         schedule_parse(&c->training.schedule, schedule, c->arena, c->diags) < 0 ||
         amp_parse(&c->training.amp, *amp ? amp : NULL, c->arena, c->diags) < 0 ||
+        fp8_parse(&c->training.fp8, rt_json_text(rt_json_member(training, "fp8")), c->arena, c->diags) < 0 ||
         recompute_parse(&c->training.recompute, rt_json_text(rt_json_member(training, "recompute")), c->diags) < 0)
         return -1;
     if (read_rules(c, rt_json_member(training, "params"), parameter_rule_add) < 0) return -1;

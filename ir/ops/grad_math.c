@@ -11,9 +11,21 @@ struct product {
     int trans_first, trans_second;
 };
 
+/* What the forward product is marked with (Note [Marks] in passes/fp8.c), for one with other operands. Returns how many there are. */
+static int pass_marks(const struct gradient *g, const struct product *p, struct attr *attrs) {
+    static const char *const marks[] = {[DY] = "fp8_dy", [A] = "fp8_a", [B] = "fp8_b"};
+    const char *layer = attr_text(&g->node, "fp8_layer", NULL);
+    if (!layer) return 0;
+    attrs[0] = attr_of_text("fp8_layer", layer);
+    attrs[1] = attr_of_text("fp8_a", attr_text(&g->node, marks[p->first], NULL));
+    attrs[2] = attr_of_text("fp8_b", attr_text(&g->node, marks[p->second], NULL));
+    return 3;
+}
+
 static int make_product(struct gradient *g, const struct product *p, const int *operands) {
-    struct attr attrs[] = {attr_of_int("trans_a", p->trans_first), attr_of_int("trans_b", p->trans_second)};
-    return build(&g->b, "MatMul", 2, (int[]){operands[p->first], operands[p->second]}, 2, attrs);
+    struct attr attrs[5] = {attr_of_int("trans_a", p->trans_first), attr_of_int("trans_b", p->trans_second)};
+    const int n = 2 + pass_marks(g, p, attrs + 2);
+    return build(&g->b, "MatMul", 2, (int[]){operands[p->first], operands[p->second]}, n, attrs);
 }
 
 /* Leading dimensions become rows: the weight of many rows is one product. */

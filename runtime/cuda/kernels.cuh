@@ -5,6 +5,7 @@
 
 #include "classes.cuh"
 #include "flash.cuh"
+#include "fp8.cuh"
 #include "index.cuh"
 #include "move.cuh"
 #include "product.cuh"

@@ -14,6 +14,7 @@
 
 #include <initializer_list>
 
+#include "../base/fp8.h"
 #include "../base/scratch.h"
 #include "../kernels/c/math.h"
 #include "../rt.h"
@@ -71,6 +72,19 @@ struct rt_product {
     rt_finish finish;
 };
 
+/* y(m,n) = *unscale_a *unscale_b a(m,k) b(k,n) of codes of 8-bit floats, b stored as (n,k). fast: sums may be kept in fewer bits than
+ * f32 has. */
+struct rt_scaled_product {
+    enum rt_dtype dtype; /* of y */
+    void *y;
+    const uint8_t *a, *b;
+    const float *unscale_a, *unscale_b;
+    int64_t m, k, n;
+    enum rt_fp8 format_a, format_b;
+    int fast;
+    void *workspace; /* RT_PRODUCT_WORKSPACE bytes */
+};
+
 /* A convolution of an image (n,c,space) by a filter (m,c/group,window) to a result (n,m,space): the result of image a and filter b,
  * the image's gradient of result a and filter b, or the filter's of image a and result b. */
 enum rt_convolution_kind { RT_CONVOLVE, RT_CONVOLVE_BACK, RT_CONVOLVE_WEIGHTS };
@@ -93,7 +107,8 @@ struct rt_cuda {
     rt_fault *fault;
     /* A library's products: RT_OK, or -1 for what it does not take, which may be the finish alone. NULL: none is used. */
     int (*product)(struct rt *rt, const rt_product *product);
-    int (*convolve)(struct rt *rt, const rt_convolution *convolution); /* likewise */
+    int (*scaled_product)(struct rt *rt, const rt_scaled_product *product); /* all of them; NULL: none is used */
+    int (*convolve)(struct rt *rt, const rt_convolution *convolution); /* as product */
     struct rt_cuda_private *own; /* device.cu's */
 };
 

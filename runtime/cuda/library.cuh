@@ -10,6 +10,7 @@
 /* A product that has been asked for, ready to run. */
 struct rt_lt_plan {
     rt_product shape; /* of its pointers only which are NULL */
+    rt_scaled_product scaled; /* of one of 8-bit floats */
     bool refused;     /* the library does not finish it so */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, y;
@@ -19,7 +20,7 @@ struct rt_lt_plan {
 
 struct rt_lt {
     cublasLtHandle_t handle;
-    rt_lt_plan *plans;
+    rt_lt_plan *plans, *scaled; /* those of 8-bit floats have a list of their own */
 };
 
 /* Types that the library takes: of elements and of factors, and how it sums. */
@@ -91,12 +92,12 @@ static int fail_library(struct rt *rt, cublasStatus_t status, const char *what) 
 /* Note [Column-major]
  * The library's matrices are column-major. A dense (rows,columns) of ours is a (columns,rows) of theirs, so that
  * y = a b of ours is y = b a of theirs: operands change places, each transposed or not as it was. */
-static int make_layout(struct rt *rt, cublasLtMatrixLayout_t *out, const rt_lt_type *type, int64_t rows, int64_t columns,
+static int make_layout(struct rt *rt, cublasLtMatrixLayout_t *out, cudaDataType_t element, int64_t rows, int64_t columns,
                        int64_t batch) {
     const int32_t count = (int32_t)batch;
     const int64_t stride = rows * columns;
     RT_LT_TRY(rt, "describe a matrix",
-              cublasLtMatrixLayoutCreate(out, type->element, (uint64_t)columns, (uint64_t)rows, columns));
+              cublasLtMatrixLayoutCreate(out, element, (uint64_t)columns, (uint64_t)rows, columns));
     RT_LT_TRY(rt, "describe a matrix",
               cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
     RT_LT_TRY(rt, "describe a matrix",
@@ -131,9 +132,9 @@ static int describe(struct rt *rt, rt_lt_plan *plan, const rt_lt_type *type, cub
     RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_TRANSA, b));
     RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_TRANSB, a));
     if (is_finished(p)) RT_TRY(describe_epilogue(rt, plan, epilogue));
-    RT_TRY(make_layout(rt, &plan->a, type, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k, p->batch));
-    RT_TRY(make_layout(rt, &plan->b, type, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, p->batch));
-    return make_layout(rt, &plan->y, type, p->m, p->n, p->batch);
+    RT_TRY(make_layout(rt, &plan->a, type->element, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k, p->batch));
+    RT_TRY(make_layout(rt, &plan->b, type->element, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, p->batch));
+    return make_layout(rt, &plan->y, type->element, p->m, p->n, p->batch);
 }
 
 /* What an algorithm may count on: the workspace, and how tensors are aligned in arenas. */
@@ -190,6 +191,13 @@ static void free_plan(rt_lt_plan *plan) {
     free(plan);
 }
 
+static void free_plans(rt_lt_plan *plan) {
+    for (rt_lt_plan *next; plan; plan = next) {
+        next = plan->next;
+        free_plan(plan);
+    }
+}
+
 static int make_plan(struct rt *rt, rt_lt *library, rt_lt_plan *plan, const rt_lt_type *type) {
     const rt_lt_epilogue *row = type->finishes || !is_finished(&plan->shape) ? lt_epilogue_of(&plan->shape) : NULL;
     plan->refused = !row;
@@ -235,22 +243,97 @@ static int library_product(struct rt *rt, const rt_product *product) {
     return RT_OK;
 }
 
+/* Note [Products of 8-bit floats]
+ * The library multiplies them where A is transposed and B is not, in columns, so that both lie along k, as ours do in rows; extents
+ * are multiples of 16. Scales are read from the GPU's memory when the product is made. */
+static cudaDataType_t lt_element_of(enum rt_fp8 format) {
+    return format == RT_E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+}
+
+static int check_fp8(struct rt *rt) {
+    int major = 0, minor = 0;
+    RT_CUDA_TRY(rt, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, rt_cuda_of(rt)->own->number));
+    RT_CUDA_TRY(rt, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, rt_cuda_of(rt)->own->number));
+    if (major * 10 + minor >= 89) return RT_OK;
+    return rt_fail(rt, RT_ERROR_DEVICE, "this GPU, of compute capability %d.%d, has no products of 8-bit floats, which begin with 8.9",
+                   major, minor);
+}
+
+static int describe_scaled(struct rt *rt, rt_lt_plan *plan) {
+    const rt_scaled_product *p = &plan->scaled;
+    const cublasOperation_t turned = CUBLAS_OP_T, straight = CUBLAS_OP_N;
+    const int8_t fast = (int8_t)p->fast;
+    const rt_lt_type *type = lt_type_of(p->dtype);
+    RT_LT_TRY(rt, "describe a product", cublasLtMatmulDescCreate(&plan->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_TRANSA, turned));
+    RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_TRANSB, straight));
+    RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast));
+    RT_TRY(make_layout(rt, &plan->a, lt_element_of(p->format_a), p->m, p->k, 1));
+    RT_TRY(make_layout(rt, &plan->b, lt_element_of(p->format_b), p->n, p->k, 1));
+    return make_layout(rt, &plan->y, type->element, p->m, p->n, 1);
+}
+
+static int point_scales(struct rt *rt, rt_lt_plan *plan, const rt_scaled_product *product) {
+    RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, product->unscale_b));
+    return set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, product->unscale_a);
+}
+
+static int make_scaled(struct rt *rt, rt_lt *library, rt_lt_plan *plan) {
+    RT_TRY(check_fp8(rt));
+    RT_TRY(describe_scaled(rt, plan));
+    RT_TRY(point_scales(rt, plan, &plan->scaled));
+    return choose(rt, library->handle, plan);
+}
+
+static bool same_scaled(const rt_scaled_product *a, const rt_scaled_product *b) {
+    return a->dtype == b->dtype && a->m == b->m && a->k == b->k && a->n == b->n && a->format_a == b->format_a &&
+           a->format_b == b->format_b && a->fast == b->fast;
+}
+
+static int find_scaled(struct rt *rt, rt_lt *library, const rt_scaled_product *product, rt_lt_plan **out) {
+    for (*out = library->scaled; *out; *out = (*out)->next)
+        if (same_scaled(&(*out)->scaled, product)) return RT_OK;
+    rt_lt_plan *plan = (rt_lt_plan *)calloc(1, sizeof *plan);
+    if (!plan) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
+    plan->scaled = *product;
+    const int status = make_scaled(rt, library, plan);
+    if (status) {
+        free_plan(plan);
+        return status;
+    }
+    plan->next = library->scaled;
+    *out = library->scaled = plan;
+    return RT_OK;
+}
+
+static int library_scaled(struct rt *rt, const rt_scaled_product *product) {
+    rt_lt *library = (rt_lt *)rt_cuda_of(rt)->own->library;
+    const float one = 1, zero = 0;
+    rt_lt_plan *plan;
+    RT_TRY(find_scaled(rt, library, product, &plan));
+    RT_TRY(point_scales(rt, plan, product));
+    RT_LT_TRY(rt, "multiply",
+              cublasLtMatmul(library->handle, plan->operation, &one, product->b, plan->b, product->a, plan->a, &zero,
+                             product->y, plan->y, product->y, plan->y, &plan->algorithm, product->workspace,
+                             RT_PRODUCT_WORKSPACE, rt_cuda_of(rt)->stream));
+    return RT_OK;
+}
+
 int rt_cuda_open_library(struct rt *rt) {
     rt_lt *library = (rt_lt *)calloc(1, sizeof *library);
     rt_cuda_of(rt)->own->library = library;
     if (!library) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
     RT_LT_TRY(rt, "start", cublasLtCreate(&library->handle));
     rt_cuda_of(rt)->product = library_product;
+    rt_cuda_of(rt)->scaled_product = library_scaled;
     return RT_OK;
 }
 
 void rt_cuda_close_library(struct rt *rt) {
     rt_lt *library = (rt_lt *)rt_cuda_of(rt)->own->library;
     if (!library) return;
-    for (rt_lt_plan *plan = library->plans, *next; plan; plan = next) {
-        next = plan->next;
-        free_plan(plan);
-    }
+    free_plans(library->plans);
+    free_plans(library->scaled);
     if (library->handle) cublasLtDestroy(library->handle);
     free(library);
 }

@@ -14,6 +14,8 @@
 
 #include <stdint.h>
 
+#include "../base/dtype.h"
+#include "../base/fp8.h"
 #include "c/epilogue.h"
 
 /* y(m,n) = a(m,k) b(k,n) on one thread; trans_a: a is stored as (k,m); trans_b: b is stored as (n,k). *_row is the
@@ -80,6 +82,19 @@ int rt_gemm_library_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t 
                          int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
 int rt_gemm_library_fp16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
                          int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
+
+/* A block of y(m,n) = factor a(m,k) b(k,n), b stored as (n,k), from where it begins: codes of 8-bit floats, summed in f32 and rounded
+ * once, to f32 or a half. 0, or -1 where the library refused or the type is none of those. Needs 500 KB of stack. */
+struct rt_fp8_product {
+    void *y;
+    const uint8_t *a, *b;
+    int64_t k, y_row;
+    float factor;
+    enum rt_dtype dtype; /* of y */
+    enum rt_fp8 format_a, format_b;
+};
+int rt_gemm_fp8(const struct rt_fp8_product *product, int64_t m, int64_t n, int library);
+
 /* One block, as above; n >= 2 and k <= RT_GEMM_DEPTH. */
 int rt_gemm_library_add_f32(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row,
                             int64_t m, int64_t k, int64_t n, int first);

@@ -28,6 +28,7 @@ CASES = {
     "train gpt2 hybrid": ["training/gpt2", "--train", "--pas", "hybrid:tensor=2,data=2", "--clip-grad-norm", "1"],
     "train gpt2 bf16": ["training/gpt2", "--train", "--pas", "tp:tensor=2", "--amp", "bf16"],
     "train gpt2 flash": ["training/gpt2", "--train", "--amp", "fp16", "--attention", "flash"],
+    "train gpt2 fp8": ["training/gpt2_fp8", "--train", "--pas", "tp:tensor=2", "--amp", "bf16", "--fp8", "hybrid"],
     "train cnn": ["training/cnn_bn", "--train"],
 }
 MOST_SECONDS = 30

@@ -31,6 +31,8 @@
 
 #include <stdint.h>
 
+#include "../../base/dtype.h"
+#include "../../base/fp8.h"
 #include "epilogue.h"
 
 struct rt;
@@ -75,6 +77,24 @@ RT_DECLARE_PRODUCT(uint16_t, fp16)
 int rt_matmul_packed_f32(struct rt *rt, float *y /* (m,n) */, const float *a /* (m,k) */,
                          const float *b /* panels of (k,n) */, int64_t m, int64_t k, int64_t n,
                          const struct rt_epilogue *epilogue);
+
+/* --- 8-bit floats --- */
+
+/* Codes of x times *scale, as of base/fp8.h, and the largest magnitude of x, which is a NaN where x has one. */
+#define RT_DECLARE_QUANTIZE(T, s)                                                                                  \
+    void rt_quantize_##s(uint8_t *q /* (m,c) */, float *most /* () */, const T *x /* (m,c) */,                     \
+                         const float *scale /* () */, int64_t m, int64_t c, enum rt_fp8 format);
+
+RT_DECLARE_QUANTIZE(float, f32)
+RT_DECLARE_QUANTIZE(double, f64)
+RT_DECLARE_QUANTIZE(uint16_t, bf16)
+RT_DECLARE_QUANTIZE(uint16_t, fp16)
+
+/* y(m,n) = *unscale_a *unscale_b a(m,k) b(k,n) of codes, b stored as (n,k): summed in f32 as rt_matmul_bf16 does it, and rounded
+ * once, to f32, bf16 or fp16. fast is for GPUs. */
+int rt_scaled_matmul(struct rt *rt, void *y /* (m,n) */, enum rt_dtype dtype, const uint8_t *a /* (m,k) */,
+                     const uint8_t *b /* (n,k) */, const float *unscale_a, const float *unscale_b, int64_t m, int64_t k,
+                     int64_t n, enum rt_fp8 format_a, enum rt_fp8 format_b, int fast);
 
 /* --- Normalisation --- */
 

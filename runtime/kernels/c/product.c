@@ -59,6 +59,29 @@ static struct shares share_out(int64_t batch, int64_t m, int64_t k, int64_t n) {
 #define SUFFIX i32
 #include "product.inc"
 
+int rt_scaled_matmul(struct rt *rt, void *y, enum rt_dtype dtype, const uint8_t *a, const uint8_t *b, const float *unscale_a,
+                     const float *unscale_b, int64_t m, int64_t k, int64_t n, enum rt_fp8 format_a, enum rt_fp8 format_b,
+                     int fast) {
+    if (m == 0 || n == 0) return RT_OK;
+    const struct shares shares = share_out(1, m, k, n);
+    const int64_t blocks = shares.rows * shares.columns;
+    const int library = rt_gemm_library_present() && !rt->reference_kernels && k > 0;
+    const float factor = *unscale_a * *unscale_b;
+    (void)fast;
+    int refused = 0;
+#pragma omp parallel for schedule(static) reduction(max : refused) if (blocks > 1)
+    for (int64_t block = 0; block < blocks; block++) {
+        const int64_t column = block % shares.columns * shares.n, row = block / shares.columns * shares.m;
+        unsigned char *to = (unsigned char *)y + (row * n + column) * (int64_t)rt_dtype_bytes(dtype);
+        const struct rt_fp8_product product = {to, a + row * k, b + column * k, k, n, factor, dtype, format_a, format_b};
+        const int64_t height = min_i64(shares.m, m - row), width = min_i64(shares.n, n - column);
+        refused = rt_gemm_fp8(&product, height, width, library) ? 1 : refused;
+    }
+    if (!refused) return RT_OK;
+    return rt_fail(rt, RT_ERROR_SYSTEM, "no product (%lld,%lld) x (%lld,%lld) of 8-bit floats to %s", (long long)m,
+                   (long long)k, (long long)k, (long long)n, rt_dtypes[dtype].name);
+}
+
 /* Columns are shared out by panels, and rows where there are fewer panels than threads. */
 static struct shares share_panels(int64_t m, int64_t k, int64_t n) {
     int64_t threads = pays(1, m, k, n) ? omp_get_max_threads() : 1, panels = rt_panels(n);

@@ -2,13 +2,15 @@
  *
  * Matrices are column-major. Products are D = epilogue(alpha op(A) op(B) + beta C), sums in order of k, in f32, or f64. It is
  * stricter than the library may be: attributes have their size, matrices fit, pointers are aligned as the preference said,
- * and the heuristic takes no epilogue with a matrix aux whose rows are no multiple of 8 elements, nor any in f64. */
+ * and the heuristic takes no epilogue with a matrix aux whose rows are no multiple of 8 elements, nor any in f64. Operands of 8-bit
+ * floats are both, and not both E5M2; A is transposed and B is not; extents are multiples of 16; their scales lie in memory. */
 #ifndef TESTS_CUBLASLT_H
 #define TESTS_CUBLASLT_H
 
 #include "cuda_runtime.h"
 
 #include <rankc/base/dtype.h>
+#include <rankc/base/fp8.h>
 
 enum cublasStatus_t {
     CUBLAS_STATUS_SUCCESS = 0,
@@ -20,7 +22,7 @@ enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 #if __has_include(<library_types.h>)
 #include <library_types.h> /* as cudnn.h does */
 #else
-enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_64F = 1, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
+enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_64F = 1, CUDA_R_16F = 2, CUDA_R_16BF = 14, CUDA_R_8F_E4M3 = 28, CUDA_R_8F_E5M2 = 29 };
 #endif
 typedef cudaDataType_t cudaDataType;
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_64F = 70, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
@@ -41,7 +43,10 @@ enum cublasLtMatmulDescAttributes_t {
     CUBLASLT_MATMUL_DESC_EPILOGUE = 7,
     CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,
     CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11,
-    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12,
+    CUBLASLT_MATMUL_DESC_A_SCALE_POINTER = 17,
+    CUBLASLT_MATMUL_DESC_B_SCALE_POINTER = 18,
+    CUBLASLT_MATMUL_DESC_FAST_ACCUM = 25
 };
 enum cublasLtMatrixLayoutAttribute_t {
     CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5,
@@ -70,6 +75,8 @@ struct product_desc {
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     void *bias = nullptr, *aux = nullptr;
     int64_t aux_ld = 0;
+    const float *scale_a = nullptr, *scale_b = nullptr;
+    int8_t fast = 0;
 };
 struct product_preference {
     uint64_t workspace = 0;
@@ -90,8 +97,13 @@ template <class T> cublasStatus_t destroy(T *object) {
 inline rt_dtype dtype_of(cudaDataType type) {
     return type == CUDA_R_32F ? RT_F32 : type == CUDA_R_64F ? RT_F64 : type == CUDA_R_16F ? RT_F16 : RT_BF16;
 }
+inline bool is_fp8(cudaDataType type) {
+    return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
+}
 inline double element(const void *data, cudaDataType type, int64_t at) {
     double value;
+    if (type == CUDA_R_8F_E4M3) return rt_e4m3_to_f32(((const uint8_t *)data)[at]);
+    if (type == CUDA_R_8F_E5M2) return rt_e5m2_to_f32(((const uint8_t *)data)[at]);
     rt_convert(&value, RT_F64, (const char *)data + at * (int64_t)rt_dtype_bytes(dtype_of(type)), dtype_of(type), 1);
     return value;
 }
@@ -138,6 +150,17 @@ struct product {
                b.batch == d.batch && c.batch == d.batch && a.ld >= a.rows && b.ld >= b.rows && d.ld >= d.rows;
     }
 
+    /* What the manual wants of 8-bit floats on GPUs of compute capability 8.9 and 9. */
+    bool fits_fp8() const {
+        if (!is_fp8(a.type) && !is_fp8(b.type)) return true;
+        for (const product_layout *x : {&a, &b, &c, &d})
+            if (x->rows % 16 || x->columns % 16 || x->ld % 16 || x->batch != 1) return false;
+        return is_fp8(a.type) && is_fp8(b.type) && (a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3) &&
+               desc.trans_a == CUBLAS_OP_T && desc.trans_b == CUBLAS_OP_N && desc.compute == CUBLAS_COMPUTE_32F &&
+               desc.scale == CUDA_R_32F && desc.scale_a && desc.scale_b && desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT &&
+               (d.type == CUDA_R_32F || d.type == CUDA_R_16BF || d.type == CUDA_R_16F) && c.type == d.type;
+    }
+
     /* op(x) of batch i, or its transpose: `lines` lines of k elements. */
     std::vector<double> lines_of(const product_layout &x, const void *at, bool upright, int64_t lines, int64_t i) const {
         std::vector<double> out((size_t)(lines * k()));
@@ -175,6 +198,7 @@ struct product {
     }
 
     void run() const {
+        const double scale = (desc.scale_a ? *desc.scale_a : 1.f) * (desc.scale_b ? *desc.scale_b : 1.f);
         for (int64_t i = 0; i < d.batch; i++) {
             const std::vector<double> x = lines_of(a, at_a, desc.trans_a == CUBLAS_OP_T, d.rows, i);
             const std::vector<double> y = lines_of(b, at_b, desc.trans_b == CUBLAS_OP_N, d.columns, i);
@@ -183,7 +207,7 @@ struct product {
             for (int64_t column = 0; column < d.columns; column++)
                 for (int64_t row = 0; row < d.rows; row++) {
                     const int64_t at = i * d.stride + row + column * d.ld;
-                    double value = alpha * sum(x.data() + row * k(), y.data() + column * k());
+                    double value = alpha * scale * sum(x.data() + row * k(), y.data() + column * k());
                     if (beta != 0) value += beta * element(at_c, c.type, at);
                     put_element(at_d, d.type, at, finished(value, row, column));
                 }
@@ -245,6 +269,9 @@ inline cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, 
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return host::set(&desc->bias, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return host::set(&desc->aux, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return host::set(&desc->aux_ld, value, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: return host::set(&desc->scale_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER: return host::set(&desc->scale_b, value, bytes);
+    case CUBLASLT_MATMUL_DESC_FAST_ACCUM: return host::set(&desc->fast, value, bytes);
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -271,6 +298,7 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtM
     const bool plain = desc->epilogue == CUBLASLT_EPILOGUE_DEFAULT, aux = desc->epilogue & 128;
     *found = 0;
     if (!product.fits() || wanted < 1 || (aux && (!desc->aux || desc->aux_ld < d->rows))) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!product.fits_fp8()) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (desc->epilogue & (CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB) && (!desc->bias || d->batch > 1))
         return CUBLAS_STATUS_INVALID_VALUE;
     if ((!plain && d->type == CUDA_R_64F) || (aux && desc->aux_ld % 8)) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -287,7 +315,7 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc
     const uint32_t *alignment = algorithm->asked.alignment;
     const host::product product = {*desc, *of_a, *of_b, *of_c, *of_d, host::element(alpha, desc->scale, 0),
                                    host::element(beta, desc->scale, 0), a, b, c, d};
-    if (!product.fits() || bytes < algorithm->asked.workspace || !workspace) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!product.fits() || !product.fits_fp8() || bytes < algorithm->asked.workspace || !workspace) return CUBLAS_STATUS_INVALID_VALUE;
     if (!host::aligned(a, alignment[0]) || !host::aligned(b, alignment[1]) || !host::aligned(c, alignment[2]) ||
         !host::aligned(d, alignment[3]))
         return CUBLAS_STATUS_INVALID_VALUE;

@@ -184,6 +184,12 @@ template <class T> T __shfl_xor_sync(unsigned, T value, int far) {
     return value;
 }
 
+inline unsigned atomicMax(unsigned *at, unsigned value) {
+    unsigned before = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+    while (before < value && !__atomic_compare_exchange_n(at, &before, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        ;
+    return before;
+}
 inline int atomicCAS(int *at, int expected, int value) {
     __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return expected;
@@ -216,6 +222,14 @@ enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
 inline cudaError_t cudaGetDeviceCount(int *count) {
     const char *said = getenv("HOST_GPUS");
     *count = said ? atoi(said) : 1;
+    return cudaSuccess;
+}
+enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
+/* Of a GPU of compute capability 9.0, or of what HOST_CAPABILITY says, such as 80. */
+inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
+    const char *text = getenv("HOST_CAPABILITY");
+    const int capability = text ? atoi(text) : 90;
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? capability / 10 : capability % 10;
     return cudaSuccess;
 }
 inline cudaError_t cudaSetDevice(int) {

@@ -95,6 +95,8 @@ def integers(rng, kind, shape):
     if kind.startswith("at"):
         extent = int(kind[2:])
         return rng.integers(-extent, extent, shape)
+    if kind == "codes":
+        return rng.integers(0, 0x60, shape) + 0x80 * rng.integers(0, 2, shape)
     if kind.startswith("classes"):
         return rng.integers(0, int(kind[7:]), shape)
     if kind.startswith("rows") or kind.startswith("cols"):
@@ -115,7 +117,7 @@ def values_of(name):
     rng, kind = np.random.default_rng(zlib.crc32(name.encode())), rest or ""
     if dtype == "bool":
         return np.array(rng.integers(0, 2, shape), "?")
-    make = integers if dtype[0] == "i" else floats
+    make = integers if dtype[0] in "iu" else floats
     return rounded(make(rng, kind, shape), dtype)
 
 

@@ -7,7 +7,8 @@ import re
 import numpy as np
 import torch
 
-DTYPES = {"f32": "f4", "f64": "f8", "fp16": "f2", "bf16": "f4", "i64": "i8", "i32": "i4", "bool": "?"}  # bf16: what holds it
+DTYPES = {"f32": "f4", "f64": "f8", "fp16": "f2", "bf16": "f4", "i64": "i8", "i32": "i4", "u8": "u1",
+          "bool": "?"}  # bf16: what holds it
 
 
 def round_to_bf16(x):
@@ -52,6 +53,19 @@ def matmul(a, b, attributes):
     if attributes.get("trans_b"):
         b = np.swapaxes(b, -1, -2)
     return np.matmul(a, b)
+
+
+def decoded(codes, form):
+    """Numbers of 8-bit floats, by their definition: sign, exponent, mantissa."""
+    mantissa, bias = {"e4m3": (3, 7), "e5m2": (2, 15)}[form]
+    codes = codes.astype("i8")
+    exponent, fraction = codes % 0x80 >> mantissa, codes % (1 << mantissa)
+    size = np.where(exponent == 0, fraction, fraction + (1 << mantissa)) * 2.0 ** (np.maximum(exponent, 1) - bias - mantissa)
+    return np.where(codes < 0x80, size, -size)
+
+
+def scaled_matmul(a, b, unscale_a, unscale_b, attributes):
+    return decoded(a, attributes["a"]) @ decoded(b, attributes["b"]).T * unscale_a * unscale_b
 
 
 def padded(x, a, value):
@@ -421,4 +435,6 @@ REFERENCE = {
     "Detach": lambda x, a: x,
     "UnitSum": lambda x, a: x,  # of one unit
     "UnitSumStart": lambda x, a: x,
+    "UnitMax": lambda x, a: x,
+    "ScaledMatMul": scaled_matmul,
 }

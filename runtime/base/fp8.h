@@ -1,0 +1,49 @@
+/* Bits of 8-bit floats to f32 and back (Micikevicius et al., "FP8 formats for deep learning", 2022): E4M3 has no infinities, and its
+ * largest number is 448; E5M2 is the upper half of an fp16, up to 57344. Rounding is to nearest even. A number that is too large
+ * becomes the largest one; an infinity stays one, or a NaN where there is none: it does not go unnoticed. Values are chosen, not
+ * branched to. */
+#ifndef RT_BASE_FP8_H
+#define RT_BASE_FP8_H
+
+#include "half.h"
+
+enum rt_fp8 { RT_E4M3, RT_E5M2 };
+
+RT_INLINE float rt_e4m3_to_f32(uint8_t code) {
+    uint32_t sign = (uint32_t)(code & 0x80) << 24, magnitude = code & 0x7f;
+    uint32_t normal = (magnitude << 20) + (120u << 23),
+             subnormal = rt_f32_bits((float)(int32_t)magnitude * 0x1p-9f);
+    return rt_f32_of_bits(sign | (magnitude == 0x7f ? 0x7fc00000 : magnitude >= 8 ? normal : subnormal));
+}
+
+RT_INLINE float rt_e5m2_to_f32(uint8_t code) {
+    return rt_f16_to_f32((uint16_t)(code << 8));
+}
+
+/* The number that is added to a subnormal has the format's last place: the addition rounds. */
+RT_INLINE uint8_t rt_f32_to_e4m3(float value) {
+    uint32_t bits = rt_f32_bits(value), magnitude = bits & 0x7fffffff;
+    uint32_t normal = (magnitude + 0x7ffff + (magnitude >> 20 & 1) - (120u << 23)) >> 20;
+    uint32_t subnormal = rt_f32_bits(rt_f32_of_bits(magnitude) + 0x1p14f) - rt_f32_bits(0x1p14f);
+    uint32_t finite = magnitude < 0x3c800000 ? subnormal : normal > 0x7e ? 0x7e : normal;
+    return (uint8_t)((bits >> 24 & 0x80) | (magnitude >= 0x7f800000 ? 0x7f : finite));
+}
+
+RT_INLINE uint8_t rt_f32_to_e5m2(float value) {
+    uint32_t bits = rt_f32_bits(value), magnitude = bits & 0x7fffffff;
+    uint32_t normal = (magnitude + 0xfffff + (magnitude >> 21 & 1) - (112u << 23)) >> 21;
+    uint32_t subnormal = rt_f32_bits(rt_f32_of_bits(magnitude) + 0x1p7f) - rt_f32_bits(0x1p7f);
+    uint32_t finite = magnitude < 0x38800000 ? subnormal : normal > 0x7b ? 0x7b : normal;
+    uint32_t special = magnitude > 0x7f800000 ? 0x7e : 0x7c;
+    return (uint8_t)((bits >> 24 & 0x80) | (magnitude >= 0x7f800000 ? special : finite));
+}
+
+/* x * factor; a number stays a number. */
+RT_INLINE float rt_fp8_scaled(float x, float factor) {
+    const float scaled = x * factor, most = 3.402823466e38f;
+    const uint32_t magnitude = rt_f32_bits(x) & 0x7fffffff;
+    const float finite = scaled > most ? most : scaled < -most ? -most : scaled;
+    return magnitude < 0x7f800000 ? finite : scaled;
+}
+
+#endif

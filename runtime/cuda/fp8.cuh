@@ -1,0 +1,87 @@
+/* 8-bit floats; the manual is kernels/c/kernels.h. Products are the library's (library.cuh); with --kernels reference they are a
+ * kernel of one thread per element. */
+#ifndef RT_CUDA_FP8_CUH
+#define RT_CUDA_FP8_CUH
+
+#include "product.cuh"
+
+static inline __device__ uint8_t rt_fp8_code(float value, enum rt_fp8 format) {
+    return format == RT_E4M3 ? rt_f32_to_e4m3(value) : rt_f32_to_e5m2(value);
+}
+static inline __device__ float rt_fp8_value(uint8_t code, enum rt_fp8 format) {
+    return format == RT_E4M3 ? rt_e4m3_to_f32(code) : rt_e5m2_to_f32(code);
+}
+
+/* Bits of magnitudes are ordered as these are, a NaN's above all. */
+struct rt_largest_of {
+    __host__ __device__ uint32_t operator()(uint32_t a, uint32_t b) const { return a > b ? a : b; }
+};
+
+/* A block takes a stretch of RT_QUANTIZE_STRETCH elements, N at a time, and adds the largest of its magnitudes to those of others: in
+ * any order, which changes no bit. */
+static constexpr int64_t RT_QUANTIZE_STRETCH = 8192;
+
+template <int N, class E>
+static inline int rt_quantize(struct rt *rt, uint8_t *q, float *most, const typename E::type *x, const float *scale,
+                              int64_t count, enum rt_fp8 format) {
+    rt_points(rt, 1, [=] __device__(int64_t) { *most = 0; });
+    return rt_rows(rt, (count + RT_QUANTIZE_STRETCH - 1) / RT_QUANTIZE_STRETCH, [=] __device__(int64_t row) {
+        const int64_t first = row * RT_QUANTIZE_STRETCH;
+        const int64_t length = count - first < RT_QUANTIZE_STRETCH ? count - first : RT_QUANTIZE_STRETCH;
+        const float factor = *scale;
+        uint32_t largest = 0;
+        RT_EACH_VECTOR(i, length, N) {
+            const auto from = rt_get_vector<N>(x + first + i);
+            rt_vector<uint8_t, N> to;
+#pragma unroll
+            for (int lane = 0; lane < N; lane++) {
+                const float value = (float)E::load(from.at[lane]);
+                const uint32_t magnitude = rt_f32_bits(value) & 0x7fffffff;
+                largest = magnitude > largest ? magnitude : largest;
+                to.at[lane] = rt_fp8_code(rt_fp8_scaled(value, factor), format);
+            }
+            rt_put_vector(q + first + i, to);
+        }
+        largest = rt_block_fold(largest, rt_largest_of());
+        if (threadIdx.x == 0) atomicMax((unsigned *)most, largest);
+    });
+}
+
+#define RT_CUDA_QUANTIZE(T, s, E)                                                                                  \
+    RT_ON_CALL int rt_quantize_##s(struct rt *rt, uint8_t *q, float *most, const T *x, const float *scale,         \
+                                   int64_t m, int64_t c, enum rt_fp8 format) {                                     \
+        if (rt_is_wide<T>(m * c, {x, q}))                                                                          \
+            return rt_quantize<RT_WIDTH(T), E>(rt, q, most, x, scale, m * c, format);                              \
+        return rt_quantize<1, E>(rt, q, most, x, scale, m * c, format);                                            \
+    }
+
+RT_CUDA_QUANTIZE(float, f32, rt_plain<float>)
+RT_CUDA_QUANTIZE(double, f64, rt_plain<double>)
+RT_CUDA_QUANTIZE(uint16_t, bf16, rt_bf16)
+RT_CUDA_QUANTIZE(uint16_t, fp16, rt_fp16)
+
+template <class E> static inline int rt_plain_scaled(struct rt *rt, const rt_scaled_product &p) {
+    typename E::type *y = (typename E::type *)p.y;
+    return rt_points(rt, p.m * p.n, [=] __device__(int64_t at) {
+        const int64_t i = at / p.n, j = at % p.n;
+        float sum = 0;
+        for (int64_t q = 0; q < p.k; q++)
+            sum += rt_fp8_value(p.a[i * p.k + q], p.format_a) * rt_fp8_value(p.b[j * p.k + q], p.format_b);
+        y[at] = E::store(sum * (*p.unscale_a * *p.unscale_b));
+    });
+}
+
+/* No kernel of rankc's would be as fast as what 8-bit floats are to replace: none stands in for the library. */
+RT_ON_CALL int rt_scaled_matmul(struct rt *rt, void *y, enum rt_dtype dtype, const uint8_t *a, const uint8_t *b,
+                                const float *unscale_a, const float *unscale_b, int64_t m, int64_t k, int64_t n,
+                                enum rt_fp8 format_a, enum rt_fp8 format_b, int fast) {
+    const rt_scaled_product p = {
+        dtype, y, a, b, unscale_a, unscale_b, m, k, n, format_a, format_b, fast, rt->arena[RT_SCRATCH]};
+    const bool library = rt_cuda_of(rt)->scaled_product && !rt->reference_kernels;
+    if (library && m * k * n > 0) return rt_cuda_of(rt)->scaled_product(rt, &p);
+    return dtype == RT_F32    ? rt_plain_scaled<rt_plain<float>>(rt, p)
+           : dtype == RT_BF16 ? rt_plain_scaled<rt_bf16>(rt, p)
+                              : rt_plain_scaled<rt_fp16>(rt, p);
+}
+
+#endif

@@ -1,0 +1,56 @@
+#!/usr/bin/python3
+"""8-bit floats on target cuda, where the library's stand-in (host/cublasLt.h) checks how it is called.
+
+    fp8.py --rankc RANKC
+
+A model whose losses are PyTorch's emulation's, as of the C target (tests/training/fp8.py): on one rank, and on two with --amp bf16
+beside it; and a GPU without products of 8-bit floats, which the program names."""
+import argparse
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "training"))
+import fp8  # noqa: E402
+from harness import call, data_of, expect, recorded, report  # noqa: E402
+
+CASE = "mlp_fp8"
+
+
+def check_curves(run):
+    metrics, theirs = run(CASE, "dp@1", 1), recorded(CASE)["steps"]["1"]
+    for key in fp8.KEYS:
+        apart = max(fp8.differences(metrics, theirs["f32"], key))
+        expect(apart <= 1e-4, f"{key} differs by {apart:g}")
+    return "PyTorch's"
+
+
+def check_mixed(run):
+    plan, options = "tp:tensor=2@1", ["--amp", "bf16"]
+    ours = run(CASE, plan, 1, *options, steps=8)
+    run.target = "c"
+    theirs = run(CASE, plan, 1, *options, steps=8)
+    apart = max(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(ours, theirs))
+    expect(apart <= 1e-2, f"losses differ from the C target's by {apart:g}")
+    return f"{apart:.1e} from the C target's"
+
+
+def check_old_gpu(run):
+    run.compile(CASE, "dp@1", 1)
+    data = data_of(CASE, recorded(CASE)["inputs"])
+    done = call(run.rankc, "train", run.path("out"), *data, "--steps", "1", status=None, env={"HOST_CAPABILITY": "80"})
+    expect(done.returncode and re.search(r"compute capability 8\.0, has no products of 8-bit floats", done.stderr), done.stderr)
+    return "named"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    options = parser.parse_args()
+    options.target = "cuda"
+    return report((check.__name__[6:], lambda work, check=check: check(fp8.Run(options, work)))
+                  for check in (check_curves, check_mixed, check_old_gpu))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
