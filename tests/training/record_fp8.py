@@ -38,16 +38,17 @@ def rows_data(batch, rows, inputs, outputs):
     return batch, make
 
 
+# The fields of record.Case.
 CASES = {
     "gpt2_fp8": (lambda: LanguageModelLoss(Gpt2LmHead(Gpt2Config(layers=2))), token_data(2, 16, 101), 14,
                  "adamw:lr=0.003,weight_decay=0.1", lambda m: torch.optim.AdamW(m.parameters(), lr=0.003, weight_decay=0.1), 1.0,
-                 ["--fp8", f"hybrid:history={HISTORY}"], None),
+                 ["--fp8", f"hybrid:history={HISTORY}"]),
     "llama_fp8": (lambda: LanguageModelLoss(LlamaForCausalLM(LlamaConfig(hidden=64, heads=4, intermediate=96, layers=1))),
                   token_data(2, 16, 97), 14, "adam:lr=0.0002,beta2=0.95",
                   lambda m: torch.optim.Adam(m.parameters(), lr=0.0002, betas=(0.9, 0.95)), 0,
-                  ["--fp8", f"hybrid:history={HISTORY}"], None),
+                  ["--fp8", f"hybrid:history={HISTORY}"]),
     "mlp_fp8": (lambda: RegressionLoss(Mlp([32, 32, 32, 5])), rows_data(2, 16, 32, 5), 13, "sgd:lr=0.02",
-                lambda m: torch.optim.SGD(m.parameters(), lr=0.02), 0, ["--fp8", f"e4m3:history={HISTORY}"], None),
+                lambda m: torch.optim.SGD(m.parameters(), lr=0.02), 0, ["--fp8", f"e4m3:history={HISTORY}"]),
 }
 
 # Bits of mantissa, exponent of the smallest normal number, largest number.
@@ -141,21 +142,19 @@ def scaled_after_steps(make_optimizer):
 
 
 def train(module, case, data, count, dtype):
-    _, (batch, _), _, _, make_optimizer, clip, options, _ = case
     module, Fp8.micro_batches = copy.deepcopy(module), count
-    if options:
-        convert(module, last_layer(module), "e4m3" if options[1].startswith("e4m3") else "e5m2")
+    if case.options:
+        convert(module, last_layer(module), "e4m3" if case.options[1].startswith("e4m3") else "e5m2")
     with mock.patch.object(torch, "float32", dtype):  # modules that compute in float32 by name
-        return record.train(module.to(dtype), scaled_after_steps(make_optimizer), data, batch, count, clip, None)
+        return record.train(module.to(dtype), scaled_after_steps(case.make_optimizer), data, case.data[0], count, case.clip, None)
 
 
 def record_case(name, folder):
-    case = CASES[name]
-    with mock.patch.dict(record.CASES, CASES), mock.patch.object(record, "MICRO_BATCHES", ()):
-        record.record(name, folder)
-        module, data = record.make(name)
+    case = record.Case(*CASES[name])
+    record.record(name, case, folder, ())
+    module, data = record.make(name, case)
     reference = json.loads((folder / "reference.json").read_text())
-    plain = (*case[:6], [], None)
+    plain = case._replace(options=())
     for count in MICRO_BATCHES:
         reference["steps"][count] = {"f32": train(module, case, data, count, torch.float32),
                                      "f64": train(module, case, data, count, torch.float64),
