@@ -82,6 +82,14 @@ int rt_gemm_library_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t 
                          int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
 int rt_gemm_library_fp16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
                          int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
+/* Products of bf16 by oneDNN's, and whether this processor has instructions for them (AVX512-BF16, AMX): elsewhere they widen
+ * and are slower than rt_gemm_library_bf16. Their bits may depend on how m and n are cut. -1: refused. */
+int rt_gemm_has_bf16(void);
+int rt_gemm_onednn_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
+                        int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
+/* The faster of the two. */
+int rt_gemm_best_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
+                      int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
 
 /* A block of y(m,n) = factor a(m,k) b(k,n), b stored as (n,k), from where it begins: codes of 8-bit floats, summed in f32 and rounded
  * once, to f32 or a half. 0, or -1 where the library refused or the type is none of those. Needs 500 KB of stack. */

@@ -39,7 +39,7 @@ static struct shares share_out(int64_t batch, int64_t m, int64_t k, int64_t n) {
 
 #define T       uint16_t
 #define SUFFIX  bf16
-#define LIBRARY rt_gemm_library_bf16
+#define LIBRARY rt_gemm_best_bf16
 #include "product.inc"
 
 #define T       uint16_t
