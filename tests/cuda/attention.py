@@ -5,7 +5,6 @@
 
 Heads of odd sizes and of 128 elements, one key, one row, several tiles of both, heads that share keys, every kind of mask, rows
 of which every key is masked. In 16-bit floats the bounds are those of their precision."""
-import os
 import sys
 
 try:

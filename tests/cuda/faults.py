@@ -3,7 +3,6 @@
 
     faults.py --rankc RANKC"""
 import argparse
-import os
 import subprocess
 import sys
 import tempfile

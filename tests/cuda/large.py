@@ -5,7 +5,6 @@
 
 Rows of multiples of 16 bytes and others, with NaN and infinities; columns long enough to be cut; indices of which some are
 many times the same."""
-import os
 import sys
 
 try:

@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 from stand_in import HERE, TESTS, Wrong, report
 
