@@ -6,8 +6,7 @@
 Every case is a model under a policy: its ranks' sources compile; the first case's program links, in at most 30 s of nvcc's time
 for GPT-2, and without a GPU says so in one line, with exit code 6. Case "depth" is a small transformer of 2, 12 and 24 layers: the
 compilers take as long for all. Case "sweep" is every model and training case of the tests under the policies of PLANS, all ranks
-of a model compiled together, and prints the table of docs/cuda-compiles.md; --only GLOB takes some of them. Exit status 77 where
-there is no nvcc."""
+of a model compiled together, and prints a table; --only GLOB takes some of them. Exit status 77 where there is no nvcc."""
 import argparse
 import fnmatch
 import os
