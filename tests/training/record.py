@@ -425,15 +425,16 @@ def record(name, case, folder, micro_batches=MICRO_BATCHES):
     print(f"{name}: {(folder / 'model.onnx').stat().st_size} bytes", flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(cases, record_case, description):
+    """The command line of a script that records cases by name, each into a folder of its own."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent)
-    parser.add_argument("names", metavar="NAME", nargs="*", choices=[*CASES, []])
+    parser.add_argument("names", metavar="NAME", nargs="*", choices=[*cases, []])
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
-    for name in options.names or CASES:
-        record(name, Case(*CASES[name]), options.out / name)
+    for name in options.names or cases:
+        record_case(name, options.out / name)
 
 
 if __name__ == "__main__":
-    main()
+    main(CASES, lambda name, folder: record(name, Case(*CASES[name]), folder), __doc__)

@@ -8,11 +8,8 @@ in 8-bit floats, emulated here: operands are rounded, products are PyTorch's, of
 is delayed, as by TransformerEngine's DelayedScaling (margin 0, algorithm max), once a step of the optimizer: of each operand the
 largest magnitudes of the last HISTORY steps are kept, in which all micro-batches of a step are one. The layer that makes the logits
 stays as it is."""
-import argparse
 import copy
 import json
-import pathlib
-import warnings
 from unittest import mock
 
 import numpy
@@ -26,7 +23,6 @@ from export import Conv1D, Gpt2Config, Gpt2LmHead, LlamaConfig, LlamaForCausalLM
 HISTORY = 4
 F32 = torch.float32  # whatever that name stands for later
 MICRO_BATCHES = (1, 2, 4)
-
 
 
 def rows_data(batch, rows, inputs, outputs):
@@ -162,15 +158,5 @@ def record_case(name, folder):
     (folder / "reference.json").write_text(json.dumps(reference) + "\n")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent)
-    parser.add_argument("names", metavar="NAME", nargs="*", choices=[*CASES, []])
-    options = parser.parse_args()
-    warnings.filterwarnings("ignore")
-    for name in options.names or CASES:
-        record_case(name, options.out / name)
-
-
 if __name__ == "__main__":
-    main()
+    record.main(CASES, record_case, __doc__)
