@@ -11,6 +11,7 @@
 #include "ir/base/str.h"
 #include "ir/epilogue.h"
 #include "passes/stage.h"
+#include "passes/views.h"
 
 enum { HOLE_TENSOR = 1, HOLE_SITE = 2 };
 
@@ -103,6 +104,18 @@ static void put_shape(struct local *l, const char *name, const char *argument) {
     (void)name;
     int tensor = operand_tensor(l, argument);
     put_array(l, "int64_t", tensor_of(l, tensor)->ndim, shape_of(l, tensor));
+}
+
+/* $strided(x0): the pointer, and how far elements of each dimension lie apart. */
+static void put_strided(struct local *l, const char *name, const char *argument) {
+    (void)name;
+    const int tensor = operand_tensor(l, argument);
+    const struct strides strides = views_strides(l->plan, l->class, tensor);
+    open_argument(l, kernels_target(l->kernels)->arguments->structure, "rt_strided");
+    put_tensor(l, tensor);
+    strbuf_puts(&l->out, ", ");
+    put_array(l, "int64_t", tensor_of(l, tensor)->ndim, strides.step);
+    strbuf_putc(&l->out, '}');
 }
 
 static void put_ndim(struct local *l, const char *name, const char *argument) {
@@ -399,7 +412,7 @@ static const struct {
     {"reduce", put_reduce},  {"scratch", put_scratch}, {"complete", put_complete}, {"held", put_holding},
     {"wanted", put_holding}, {"before", put_padding},  {"behind", put_padding},    {"distance", put_distance},
     {"epilogue", put_epilogue}, {"finish", put_finish}, {"Thead", put_head}, {"fp8", put_fp8}, {"starts", put_starts}, {"whole", put_whole}, {"indexed", put_indexed},
-    {"struct", put_struct}};
+    {"struct", put_struct}, {"strided", put_strided}};
 
 /* $[p]: the product of the part's extents of factors so named. */
 static void put_product(struct local *l, char first) {
@@ -510,10 +523,9 @@ static void put_call(struct local *l) {
 
 /* Extents of every factor in this rank's share, and attributes rewritten to it. */
 static void localize(struct local *l) {
-    const char *why;
     struct graph *graph = (struct graph *)l->graph;
-    int coordinate[MAX_AXES], operands;
-    if (dims_bind(graph->arena, graph, &l->node, &l->dims, &why) < 0) BUG("%s", why);
+    int coordinate[MAX_AXES];
+    rankplan_localize(graph, l->class, &l->node, &l->dims);
     mesh_coordinate(&graph->mesh, l->class->shard, coordinate);
     for (int f = 0; f < l->dims.nfactors; f++) l->extent[f] = l->dims.factor[f].extent;
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
@@ -523,15 +535,6 @@ static void localize(struct local *l) {
                              graph->mesh.axis[axis].size};
         l->extent[split->factor] = rt_cut_extent(&cut, coordinate[axis]);
     }
-    if (!l->node.op->split_attr) return;
-    operands = l->dims.ninputs + l->dims.noutputs;
-    int64_t(*local)[MAX_NDIM] = arena_alloc(graph->arena, (size_t)operands, sizeof *local);
-    for (int o = 0; o < operands; o++) {
-        int k = o < l->dims.ninputs ? o : o - l->dims.ninputs;
-        int tensor = o < l->dims.ninputs ? (k < l->node.ninputs ? l->node.inputs[k] : -1) : l->node.outputs[k];
-        if (tensor >= 0) memcpy(local[o], l->class->dims[tensor], sizeof *local);
-    }
-    l->node.op->split_attr(graph, &l->dims, local, &l->node);
 }
 
 bool kernel_instruction(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels,
@@ -543,7 +546,7 @@ bool kernel_instruction(const struct rankplan *plan, const struct plan_class *cl
                       .instruction = out,
                       .kernels = kernels};
     *out = (struct instruction){.node = id, .site = out->site};
-    if (l.node.op->class == OP_VIEW) return false;
+    if (plan->moves_nothing[id]) return false;
     strbuf_init(&l.out, plan->graph->arena);
     if (l.node.op->class == OP_ELEMENTWISE) {
         out->text = elementwise_call(kernels, plan, class, id, &out->tensors.at, &out->tensors.n);

@@ -11,6 +11,7 @@
  *   $k $epsilon $perm  an attribute (after split_attr): a number, or an array
  *   $before $behind    attributes begin and end of the part, in rows that a rank reads through windows its own
  *   $shape(x0) $ndim(x0) $size(x0) $aligned(x0)   extents, their number, elements, extents aligned to the output's
+ *   $strided(x0)       pointer and strides, of a kernel that takes them: the tensor may lie in another (Note [Views] in views.h)
  *   $outer(axis) $runs(axis)   extents before attribute axis; elements of each input per index before it
  *   $T $T0 $B          names of the output's and first input's type; bytes of an element, as b4
  *   $indexed(x0)       extents behind attribute batch_dims       $struct(S)   opens a struct S as an argument: $struct(S)..}

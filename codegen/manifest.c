@@ -313,7 +313,7 @@ static void put_instructions(json *w, const struct rankplan *plan) {
     open_list(w, "instructions");
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (node->op->class == OP_VIEW) continue;
+        if (plan->moves_nothing[graph->order.at[i]]) continue;
         rt_json_open(w, '{', RT_JSON_INLINE);
         put(w, "node", node->name);
         put(w, "op", node->op->name);

@@ -25,7 +25,7 @@ static void find_instructions(struct source *source, const struct rankplan *plan
     int site = 0;
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];
-        if (graph->nodes.at[id].op->class == OP_VIEW) continue;
+        if (plan->moves_nothing[id]) continue;
         all[source->n].site = site++;
         if (rankplan_part(class, &graph->nodes.at[id]) &&
             kernel_instruction(plan, class, source->kernels, id, &all[source->n]))

@@ -1,5 +1,6 @@
 #include "passes/memplan.h"
 #include "passes/stage.h"
+#include "passes/views.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -336,6 +337,13 @@ static void place_inputs(const struct rankplan *plan, struct plan_class *class) 
     if (class->controls >= 0) *end += padded(graph->controls.n * (int64_t)sizeof(double));
 }
 
+static struct plan_place place_in_root(const struct rankplan *plan, const struct plan_class *class, int tensor) {
+    struct plan_place place = class->place[plan->root[tensor]];
+    const int64_t bytes = (int64_t)rt_dtype_bytes(plan->graph->tensors.at[tensor].dtype);
+    if (place.offset >= 0) place.offset += views_strides(plan, class, tensor).offset * bytes;
+    return place;
+}
+
 void memplan_make(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
@@ -352,7 +360,7 @@ void memplan_make(struct rankplan *plan) {
         place_values(plan, class, true, first, last);
         place_inputs(plan, class);
         for (int t = 0; t < graph->tensors.n; t++)
-            if (plan->root[t] != t) class->place[t] = class->place[plan->root[t]];
+            if (plan->root[t] != t) class->place[t] = place_in_root(plan, class, t);
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
             int64_t scratch = rankplan_part(class, node) ? scratch_of(plan, class, node) : 0;
@@ -418,7 +426,8 @@ static int walk_class(struct walk *w, struct diags *diags) {
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         int part = rankplan_part(w->class, node);
-        int results = node->op->class != OP_VIEW && part & STAGE_WRITES ? node->noutputs : 0;
+        bool moves = !w->plan->moves_nothing[graph->order.at[i]];
+        int results = moves && part & STAGE_WRITES ? node->noutputs : 0;
         /* Read after the write, but in place: a kernel's result must not lie on its operands. */
         for (int o = 0; o < results; o++)
             if (!is_on_operand(w, node, o)) write_value(w, w->plan->root[node->outputs[o]]);

@@ -5,6 +5,7 @@
 
 #include "passes/memplan.h"
 #include "passes/stage.h"
+#include "passes/views.h"
 #include "runtime/base/checked.h"
 
 const char *const plan_arena_names[PLAN_ARENAS] = {"weights",     "gradients",     "optimizer",
@@ -45,14 +46,20 @@ static bool is_last_reader(const struct rankplan *plan, int position) {
     return true;
 }
 
-/* A view shares the bytes of what it views. */
+/* A view shares the bytes of what it lies in. */
 static void find_roots(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     plan->root = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) plan->root[t] = t;
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs && plan->moves_nothing[graph->order.at[i]]; k++)
+            if (plan->view[node->inputs[k]].kind == VIEW_IN_RESULT && plan->view[node->inputs[k]].node == graph->order.at[i])
+                plan->root[node->inputs[k]] = plan->root[node->outputs[0]];
+    }
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (node->op->class == OP_VIEW || (node->op->in_place && is_last_reader(plan, i)))
+        if (plan->view[node->outputs[0]].kind == VIEW_OF_OPERAND || (node->op->in_place && is_last_reader(plan, i)))
             plan->root[node->outputs[0]] = plan->root[node->inputs[0]];
     }
 }
@@ -123,6 +130,19 @@ int rankplan_in_place(const struct plan_class *class, const struct graph *graph,
     return -1;
 }
 
+void rankplan_localize(struct graph *graph, const struct plan_class *class, struct node *node, struct dims *dims) {
+    const char *why;
+    if (dims_bind(graph->arena, graph, node, dims, &why) < 0) BUG("%s", why);
+    if (!node->op->split_attr) return;
+    int64_t(*local)[MAX_NDIM] = arena_alloc(graph->arena, (size_t)(dims->ninputs + dims->noutputs), sizeof *local);
+    for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
+        const int k = o < dims->ninputs ? o : o - dims->ninputs;
+        const int tensor = o < dims->ninputs ? (k < node->ninputs ? node->inputs[k] : -1) : node->outputs[k];
+        if (tensor >= 0) memcpy(local[o], class->dims[tensor], sizeof *local);
+    }
+    node->op->split_attr(graph, dims, local, node);
+}
+
 int rankplan_part(const struct plan_class *class, const struct node *node) {
     return stage_part(node, class->stage);
 }
@@ -161,11 +181,12 @@ static void find_classes(struct rankplan *plan) {
 void rankplan_make(struct rankplan *plan, struct graph *graph, const struct plan_kernels *kernels) {
     *plan = (struct rankplan){.graph = graph};
     if (kernels) plan->kernels = *kernels;
+    find_classes(plan);
+    views_find(plan);
     find_roots(plan);
     list_stored(plan);
     find_packed(plan);
     mark_shared(plan);
-    find_classes(plan);
     memplan_make(plan);
     graph->level = PLANNED;
 }

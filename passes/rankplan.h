@@ -32,6 +32,13 @@ struct plan_place {
     int64_t offset; /* -1: not held; of an input: its index */
 };
 
+/* A tensor that lies in another (Note [Views] in views.h): the result of a node in its operand, or an operand in its result. */
+enum plan_view_kind { VIEW_NONE, VIEW_OF_OPERAND, VIEW_IN_RESULT };
+struct plan_view {
+    enum plan_view_kind kind;
+    int node;
+};
+
 struct plan_class {
     int shard;                 /* the first shard of the class */
     int stage;                 /* its place on the pipeline axis, 0 without one */
@@ -51,6 +58,8 @@ struct plan_kernels {
 
 struct rankplan {
     struct graph *graph;
+    struct plan_view *view; /* per tensor */
+    bool *moves_nothing;    /* per node: it is not executed, its result and its operands being views */
     int *root;             /* per tensor: the tensor whose bytes it shares (views) */
     VEC(int) weights;      /* stored tensors that nodes or outputs read as memory, not as literals, by first use */
     VEC(int) states;       /* of the optimizer, that nodes read, by first use */
@@ -69,6 +78,9 @@ bool rankplan_is_literal(const struct graph *graph, const struct node *node, int
 
 /* The operand where output `output` of an elementwise node lies, on ranks of the class (Note [In place] in memplan.c); -1: none. */
 int rankplan_in_place(const struct plan_class *class, const struct graph *graph, const struct node *node, int output);
+
+/* The node as ranks of the class execute it: with the attributes of their part. Its annotation in *dims. */
+void rankplan_localize(struct graph *graph, const struct plan_class *class, struct node *node, struct dims *dims);
 
 /* stage_part() for ranks of the class. */
 int rankplan_part(const struct plan_class *class, const struct node *node);

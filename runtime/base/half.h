@@ -1,5 +1,5 @@
 /* Bits of 16-bit floats to f32 and back, rounding to nearest even; NaN stays NaN. Values are chosen, not branched to, so that
- * loops around these functions vectorise. */
+ * loops around these functions vectorise. GPUs have an instruction for each. */
 #ifndef RT_BASE_HALF_H
 #define RT_BASE_HALF_H
 
@@ -7,6 +7,10 @@
 #include <string.h>
 
 #include "inline.h"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define RT_HALF_INSTRUCTIONS
+#endif
 
 RT_INLINE uint32_t rt_f32_bits(float value) {
     uint32_t bits;
@@ -25,19 +29,36 @@ RT_INLINE float rt_bf16_to_f32(uint16_t half) {
 }
 
 RT_INLINE uint16_t rt_f32_to_bf16(float value) {
+#ifdef RT_HALF_INSTRUCTIONS
+    uint16_t half;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+#else
     uint32_t bits = rt_f32_bits(value), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 0x40;
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+#endif
 }
 
 RT_INLINE float rt_f16_to_f32(uint16_t half) {
+#ifdef RT_HALF_INSTRUCTIONS
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+    return value;
+#else
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
     uint32_t normal = (magnitude << 13) + (112u << 23), special = 0x7f800000 | (magnitude & 0x3ff) << 13;
     uint32_t subnormal = rt_f32_bits((float)(int32_t)magnitude * 0x1p-24f);
     return rt_f32_of_bits(sign | (magnitude >= 0x7c00 ? special : magnitude >= 0x400 ? normal : subnormal));
+#endif
 }
 
 /* 65520 and above round to infinity. Subnormal: the sum's last place is 2^-24, so the addition rounds. */
 RT_INLINE uint16_t rt_f32_to_f16(float value) {
+#ifdef RT_HALF_INSTRUCTIONS
+    uint16_t half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+#else
     uint32_t bits = rt_f32_bits(value), magnitude = bits & 0x7fffffff;
     uint32_t normal = (magnitude + 0xfff + (magnitude >> 13 & 1) - (112u << 23)) >> 13;
     uint32_t subnormal = rt_f32_bits(rt_f32_of_bits(magnitude) + 0.5f) - rt_f32_bits(0.5f);
@@ -45,6 +66,7 @@ RT_INLINE uint16_t rt_f32_to_f16(float value) {
     uint32_t finite = magnitude < 0x38800000 ? subnormal : normal;
     uint32_t half = magnitude > 0x7f800000 ? nan : magnitude >= 0x477ff000 ? 0x7c00 : finite;
     return (uint16_t)((bits >> 16 & 0x8000) | half);
+#endif
 }
 
 #endif

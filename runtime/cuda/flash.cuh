@@ -1,12 +1,17 @@
 /* Attention in one pass over the keys, and its gradient (Dao et al., "FlashAttention", 2022; Dao, "FlashAttention-2", 2023):
- * scores stay in registers and shared memory. The manual is kernels/c/kernels.h, struct rt_attention.
+ * scores stay in registers. The manual is kernels/c/kernels.h, struct rt_attention.
  *
- * A block takes the rows of queries, or in the gradient of keys, of one head; each warp 16 of them. Sums are in f32. No two
- * blocks add to one place: dq is made by blocks of queries, dk and dv by blocks of keys, so that results do not depend on timing.
- * Of a row two numbers are kept for the gradient, not their log-sum-exp, which a mask's fill would drown in: the largest score,
- * and the sum of e^(score - that). Elements of v that masks hide are not looked at; elsewhere an infinity times 0 is a NaN. */
+ * A block takes the rows of queries, or in the gradient of keys, of one head; each warp 16 of them. The other operands come in tiles,
+ * the next while one is worked with. Sums are in f32. No two blocks add to one place: dq is made by blocks of queries, dk and dv by
+ * blocks of keys, so that results do not depend on timing. Of a row two numbers are kept for the gradient, not their log-sum-exp,
+ * which a mask's fill would drown in: the largest score, and the sum of e^(score - that). Elements of v that masks hide are not
+ * looked at; elsewhere an infinity times 0 is a NaN. */
 #ifndef RT_CUDA_FLASH_CUH
 #define RT_CUDA_FLASH_CUH
+
+#include <limits.h>
+
+#include <type_traits>
 
 #include "mma.cuh"
 
@@ -14,47 +19,92 @@
 template <class E, int D> struct rt_flash_tiles {
     using T = typename E::type;
     static constexpr bool narrow = sizeof(T) == 2, small = D <= 64;
-    static constexpr int warps = narrow || small ? 4 : 2;
-    static constexpr int threads = warps * RT_WARP;
-    static constexpr int rows = warps * RT_TILE_ROWS;                              /* of a block */
-    static constexpr int keys = narrow ? (small ? 64 : 32) : (small ? 32 : 16);      /* at a time: forward */
-    static constexpr int others = narrow ? (small ? 64 : 16) : 8;                    /* gradient: keys, or rows of queries */
-    static constexpr int pad = 16 / (int)sizeof(T);                                /* lines begin in other banks */
-    static constexpr int pitch = D + pad;
+    static constexpr int head = D;
+    static constexpr int keys = narrow ? (small ? 64 : 32) : (small ? 16 : 8);    /* at a time: forward */
+    static constexpr int others = narrow ? (small ? 32 : 16) : 8;                 /* gradient: keys, or rows of queries */
+    static constexpr int stages = narrow && small ? 2 : 1;                        /* gradient: tiles that are held */
+    static constexpr int warps = narrow || small ? 4 : 2, threads = warps * RT_WARP;
+    static constexpr int rows = warps * RT_TILE_ROWS;                             /* or keys, of a block */
+    static constexpr int blocks = narrow && small ? 3 : 2;                        /* that share a multiprocessor's registers */
+    static constexpr int pitch = D + 16 / (int)sizeof(T);                         /* lines begin in other banks */
+};
+
+/* A tensor (b.., heads, lines, width) whose elements lie so far apart, those of a line side by side. */
+template <class T> struct rt_strided {
+    T *at;
+    rt_dims step;
 };
 
 /* One call, with extents multiplied out: `rows` of q for each of `heads` heads of k and v. */
 template <class T> struct rt_flash {
-    const T *q, *k, *v, *bias;
+    rt_strided<const T> q, k, v;
+    const T *bias;
     const uint8_t *keep;
     rt_attention shape;
-    int64_t heads, group, t, s, d, e;
+    uint32_t heads, group;
+    int t, s, d, e;
     float scale, fill;
 };
 
 template <class T>
-static inline rt_flash<T> rt_flash_of(const T *q, const T *k, const T *v, const uint8_t *keep, const T *bias,
-                                      const rt_attention &shape) {
+static inline rt_flash<T> rt_flash_of(const rt_strided<const T> &q, const rt_strided<const T> &k, const rt_strided<const T> &v,
+                                      const uint8_t *keep, const T *bias, const rt_attention &shape) {
     const int ndim = shape.ndim;
     const int64_t heads = rt_count(shape.q, 0, ndim - 3) * shape.kv;
-    return {q, k, v, bias, keep, shape, heads, heads ? rt_count(shape.q, 0, ndim - 2) / heads : 0, shape.q[ndim - 2],
-            shape.s, shape.q[ndim - 1], shape.e, (float)shape.scale, (float)shape.fill};
+    return {q, k, v, bias, keep, shape, (uint32_t)heads, (uint32_t)(heads ? rt_count(shape.q, 0, ndim - 2) / heads : 0), (int)shape.q[ndim - 2],
+            (int)shape.s, (int)shape.q[ndim - 1], (int)shape.e, (float)shape.scale, (float)shape.fill};
+}
+
+/* The lines of a head. */
+template <class T> struct rt_flash_lines {
+    T *at;
+    int64_t step;
+    __device__ T *operator[](int line) const { return at + line * step; }
+};
+
+/* Head number `head`, counted through the batches, of which each has `heads`. */
+template <class T>
+static inline __device__ rt_flash_lines<T> rt_flash_head(const rt_strided<T> &x, const rt_attention &shape, uint32_t heads, uint32_t head) {
+    const int ndim = shape.ndim;
+    T *at = x.at;
+    if (ndim > 3) {
+        at += head % heads * x.step[ndim - 3];
+        head /= heads;
+        for (int d = ndim - 4; d > 0; d--) {
+            at += head % (uint32_t)shape.q[d] * x.step[d];
+            head /= (uint32_t)shape.q[d];
+        }
+    }
+    return {at + head * x.step[0], x.step[ndim - 2]};
+}
+/* ... of q and what has its heads; of k and what has those. */
+template <class A, class T> static inline __device__ rt_flash_lines<T> rt_flash_of_rows(const A &call, const rt_strided<T> &x, uint32_t head) {
+    return rt_flash_head(x, call.shape, (uint32_t)call.shape.q[call.shape.ndim - 3], head);
+}
+template <class A, class T> static inline __device__ rt_flash_lines<T> rt_flash_of_keys(const A &call, const rt_strided<T> &x, uint32_t head) {
+    return rt_flash_head(x, call.shape, (uint32_t)call.shape.kv, head);
 }
 
 /* --- Scores --- */
 
 /* Where a row of scores has its masks, and the last key that it sees. */
 struct rt_flash_row {
-    int64_t keep, bias, last;
+    int64_t keep, bias;
+    int last;
 };
 
-template <class T> static inline __device__ rt_flash_row rt_flash_row_of(const rt_flash<T> &call, int64_t head, int64_t i) {
+template <class T> static inline __device__ int rt_flash_last(const rt_flash<T> &call, int row) {
+    const int64_t last = call.shape.start + row + call.shape.offset;
+    return !call.shape.causal || last > call.s ? call.s : last < -1 ? -1 : (int)last;
+}
+
+template <class T> static inline __device__ rt_flash_row rt_flash_row_of(const rt_flash<T> &call, uint32_t head, int i) {
     const rt_attention &shape = call.shape;
     int64_t step;
-    rt_flash_row row = {0, 0, shape.causal ? shape.start + i + shape.offset : call.s};
+    rt_flash_row row = {0, 0, rt_flash_last(call, i)};
     if (i >= call.t) return row;
-    if (call.keep) row.keep = rt_mask_row(shape.keep, shape.q, shape.ndim, head * call.t + i, &step);
-    if (call.bias) row.bias = rt_mask_row(shape.bias, shape.q, shape.ndim, head * call.t + i, &step);
+    if (call.keep) row.keep = rt_mask_row(shape.keep, shape.q, shape.ndim, (int64_t)head * call.t + i, &step);
+    if (call.bias) row.bias = rt_mask_row(shape.bias, shape.q, shape.ndim, (int64_t)head * call.t + i, &step);
     return row;
 }
 
@@ -63,11 +113,11 @@ struct rt_score {
 };
 
 template <class E>
-static inline __device__ rt_score rt_flash_score(const rt_flash<typename E::type> &call, const rt_flash_row &row, int64_t j,
+static inline __device__ rt_score rt_flash_score(const rt_flash<typename E::type> &call, const rt_flash_row &row, int j,
                                                  float product) {
     const rt_attention &shape = call.shape;
     const float lowest = -3.402823466e38f;
-    const int64_t keep_step = shape.keep[shape.ndim - 1] == 1 ? 0 : 1, bias_step = shape.bias[shape.ndim - 1] == 1 ? 0 : 1;
+    const int keep_step = shape.keep[shape.ndim - 1] == 1 ? 0 : 1, bias_step = shape.bias[shape.ndim - 1] == 1 ? 0 : 1;
     const float bias = call.bias ? (float)E::load(call.bias[row.bias + j * bias_step]) : 0;
     rt_score score = {product * call.scale, call.scale};
     if (call.bias && shape.bias_first) score.value += bias;
@@ -78,55 +128,73 @@ static inline __device__ rt_score rt_flash_score(const rt_flash<typename E::type
     return score;
 }
 
+/* Nothing but the scale becomes of the scores of rows [first_row, behind_rows) and keys up to last_key: all are there and seen. */
+template <class T>
+static inline __device__ bool rt_flash_is_plain(const rt_flash<T> &call, int first_row, int behind_rows, int last_key) {
+    return !call.keep && !call.bias && !call.shape.clamp && behind_rows <= call.t && last_key < call.s &&
+           last_key <= rt_flash_last(call, first_row);
+}
+
+/* body(is it plain?) with the answer known to the compiler: nearly all tiles are plain. */
+template <class F> static inline __device__ void rt_flash_either(bool plain, F body) {
+    if (plain)
+        body(std::true_type());
+    else
+        body(std::false_type());
+}
+
+/* e^x, for weights of these elements. */
+template <class E> static inline __device__ float rt_flash_exp(float x) {
+#ifdef __CUDA_ARCH__
+    if (sizeof(typename E::type) == 2) return __expf(x);
+#endif
+    return rt_exp_of(x);
+}
+
 /* Keys behind the last that a row sees weigh nothing beside a score of `high`. */
 template <class T> static inline __device__ bool rt_flash_is_far(const rt_flash<T> &call, float high) {
     const float cutoff = 104; /* e^-104 is 0 */
     return call.shape.causal && (!call.bias || call.shape.bias_first) && call.fill - high <= -cutoff;
 }
 
-/* Whether it holds for any thread of the block. */
-static __device__ inline bool rt_block_any(bool mine) {
-    __shared__ int any;
-    __syncthreads();
-    if (threadIdx.x == 0) any = 0;
-    __syncthreads();
-    if (mine) any = 1;
-    __syncthreads();
-    return any != 0;
-}
-
 /* --- Tiles --- */
 
-/* Lines [0, lines) of x(count,width) in shared memory, zeros behind its ends. */
-template <int D, int PITCH, class T>
-static inline __device__ void rt_flash_load(T *to, const T *x, int lines, int64_t count, int64_t width) {
-    constexpr int N = RT_WIDTH(T);
-    const bool wide = width % N == 0 && (uintptr_t)x % RT_VECTOR_BYTES == 0;
-    RT_EACH_VECTOR(p, lines * D, N) {
-        const int64_t line = p / D, c = p % D;
-        rt_vector<T, N> vector = {};
-        if (line < count && c < width && wide) vector = rt_get_vector<N>(x + line * width + c);
+/* Begins to bring COUNT lines from `first` on, of `lines` there are, which are `width` wide, into shared memory; zeros behind the
+ * ends. */
+template <class S, int COUNT, class T>
+static inline __device__ void rt_flash_load(T *to, const rt_flash_lines<const T> &x, int first, int lines, int width) {
+    constexpr int N = RT_WIDTH(T), threads_of_line = S::head / N, at_once = S::threads / threads_of_line;
+    static_assert(COUNT % at_once == 0, "every thread has as many");
+    const int c = (int)threadIdx.x % threads_of_line * N, own = (int)threadIdx.x / threads_of_line;
+    if (width % N == 0 && x.step % N == 0 && (uintptr_t)x.at % RT_VECTOR_BYTES == 0) {
 #pragma unroll
-        for (int lane = 0; lane < N && !wide; lane++)
-            if (line < count && c + lane < width) vector.at[lane] = x[line * width + c + lane];
-        rt_put_vector(to + line * PITCH + c, vector);
+        for (int line = 0; line < COUNT; line += at_once) {
+            const bool there = first + own + line < lines && c < width;
+            rt_copy_begin(to + (own + line) * S::pitch + c, there ? x[first + own + line] + c : x.at, there);
+        }
+        return;
     }
+    for (int line = own; line < COUNT; line += at_once)
+        for (int i = c; i < c + N; i++) to[line * S::pitch + i] = first + line < lines && i < width ? x[first + line][i] : (T)0;
 }
 
-/* sums(16,8 N) += a(16,depth) b(8 N,depth)^T; line n of b is shared memory's. */
-template <class E, int N, class A, class T>
-static inline __device__ void rt_flash_product(float (&sums)[N][4], const A &a, const rt_lines_of_tile<T> &b, int depth) {
+/* A left operand that is read again and again: halves stay in registers, f32 in shared memory. */
+template <class E, int D> struct rt_flash_held {
+    static constexpr bool lends_memory = true;
+    uint32_t at[D / RT_TILE_DEPTH][4];
+    __device__ void take(const rt_lines_of_tile<typename E::type> &lines) {
 #pragma unroll
-    for (int n = 0; n < N; n++)
-        rt_tile_product(E(), sums[n], a, rt_lines_of_tile<T>{b.at + n * RT_TILE_COLUMNS * b.pitch, b.pitch}, depth);
-}
-/* ... or its column. */
-template <class E, int N, class A, class T>
-static inline __device__ void rt_flash_product(float (&sums)[N][4], const A &a, const rt_columns_of_tile<T> &b, int depth) {
+        for (int p = 0; p < D; p += RT_TILE_DEPTH) lines.left(at[p / RT_TILE_DEPTH], p);
+    }
+    __device__ void left(uint32_t (&to)[4], int p) const {
 #pragma unroll
-    for (int n = 0; n < N; n++)
-        rt_tile_product(E(), sums[n], a, rt_columns_of_tile<T>{b.at + n * RT_TILE_COLUMNS, b.pitch}, depth);
-}
+        for (int i = 0; i < 4; i++) to[i] = at[p / RT_TILE_DEPTH][i];
+    }
+};
+template <int D> struct rt_flash_held<rt_plain<float>, D> : rt_lines_of_tile<float> {
+    static constexpr bool lends_memory = false;
+    __device__ void take(const rt_lines_of_tile<float> &lines) { *(rt_lines_of_tile<float> *)this = lines; }
+};
 
 template <int N> static inline __device__ void rt_flash_clear(float (&sums)[N][4]) {
 #pragma unroll
@@ -135,112 +203,160 @@ template <int N> static inline __device__ void rt_flash_clear(float (&sums)[N][4
         for (int i = 0; i < 4; i++) sums[n][i] = 0;
 }
 
-/* The warp's lines of a tile, of its block's. */
+/* The warp's 16 lines of y from `first` on, of `count` there are; factors of the thread's two lines. */
 template <class E, int N>
-static inline __device__ void rt_flash_keep(typename E::type *to, int pitch, const float (&values)[N][4]) {
+static inline __device__ void rt_flash_put(const rt_flash_lines<typename E::type> &y, int first, int count, int width,
+                                           const float (&values)[N][4], float factor0 = 1, float factor1 = 1) {
+    using T = typename E::type;
+    const bool paired = sizeof(T) == 2 && width % 2 == 0 && y.step % 2 == 0 && (uintptr_t)y.at % 4 == 0;
 #pragma unroll
     for (int n = 0; n < N; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            to[rt_tile_row(i) * pitch + n * RT_TILE_COLUMNS + rt_tile_column(i)] = E::store(values[n][i]);
-}
-
-/* y(count,width) = the warp's lines from `first` on. */
-template <class E, int N>
-static inline __device__ void rt_flash_put(typename E::type *y, int64_t first, int64_t count, int64_t width,
-                                           const float (&values)[N][4]) {
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int64_t line = first + rt_tile_row(i), c = n * RT_TILE_COLUMNS + rt_tile_column(i);
-            if (line < count && c < width) y[line * width + c] = E::store(values[n][i]);
+        for (int r = 0; r < 2; r++) {
+            const int line = first + rt_tile_row(2 * r), c = n * RT_TILE_COLUMNS + rt_tile_column(0);
+            const float factor = r ? factor1 : factor0, low = values[n][2 * r] * factor, high = values[n][2 * r + 1] * factor;
+            if (line >= count) continue;
+            if constexpr (sizeof(T) == 2)
+                if (paired && c < width) *(uint32_t *)(y[line] + c) = rt_pair_of(E(), low, high);
+            if (!paired && c < width) y[line][c] = E::store(low);
+            if (!paired && c + 1 < width) y[line][c + 1] = E::store(high);
         }
 }
 
 /* --- Forward --- */
 
+/* What a thread knows of its two rows. */
+struct rt_flash_rows_of {
+    rt_flash_row mask[2];
+    rt_exponentials<float> of[2]; /* sum: of the thread's keys */
+};
+
+/* Weights of the keys from `key` on in the place of their products; the two rows' exponentials; what sums so far are to be multiplied
+ * with. */
+template <class E, int N>
+static inline __device__ void rt_flash_weigh(const rt_flash<typename E::type> &call, float (&score)[N][4], int key, bool plain,
+                                             rt_flash_rows_of &rows, float (&turn)[2]) {
+    float high[2] = {rows.of[0].high, rows.of[1].high};
+    rt_flash_either(plain, [&](auto is_plain) {
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int j = key + n * RT_TILE_COLUMNS + rt_tile_column(i);
+                if constexpr (is_plain.value)
+                    score[n][i] *= call.scale;
+                else
+                    score[n][i] = j < call.s ? rt_flash_score<E>(call, rows.mask[i / 2], j, score[n][i]).value : -INFINITY;
+                high[i / 2] = rt_most_of()(high[i / 2], score[n][i]);
+            }
+    });
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const float before = rows.of[r].high;
+        rows.of[r].high = rt_row_fold(high[r], rt_most_of());
+        turn[r] = rt_flash_exp<E>(before - rows.of[r].base());
+        rows.of[r].sum *= turn[r];
+    }
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            score[n][i] = rt_flash_exp<E>(score[n][i] - rows.of[i / 2].base());
+            rows.of[i / 2].sum += score[n][i];
+        }
+}
+
 template <class E, int D>
-static __global__ void rt_flash_kernel(rt_flash<typename E::type> call, typename E::type *y, float *stats, int64_t blocks) {
+static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash_tiles<E, D>::blocks)
+rt_flash_kernel(rt_flash<typename E::type> call, rt_strided<typename E::type> y, float *stats, uint32_t blocks) {
     using S = rt_flash_tiles<E, D>;
     using T = typename E::type;
-    constexpr int N = S::keys / RT_TILE_COLUMNS, M = D / RT_TILE_COLUMNS, weight_pitch = S::keys + S::pad;
-    alignas(RT_VECTOR_BYTES) __shared__ T q[S::rows * S::pitch], k[S::keys * S::pitch], v[S::keys * S::pitch], weights[S::rows * weight_pitch];
+    using held = rt_flash_held<E, D>;
+    constexpr int N = S::keys / RT_TILE_COLUMNS, M = D / RT_TILE_COLUMNS, most = S::rows, stages = 2;
+    constexpr int own = most * S::pitch, tile = S::keys * S::pitch, tiles_at = held::lends_memory ? 0 : own;
+    constexpr int elements = tiles_at + 2 * stages * tile > own ? tiles_at + 2 * stages * tile : own;
+    alignas(RT_VECTOR_BYTES) __shared__ T memory[elements]; /* q; then k and v, by stages */
     const int first = (int)threadIdx.x / RT_WARP * RT_TILE_ROWS; /* of the warp's rows */
-    const int64_t tiles = (call.t + S::rows - 1) / S::rows;
-    for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-        const int64_t head = block / tiles, row = block % tiles * S::rows, kv = head / call.group;
-        const rt_flash_row own[2] = {rt_flash_row_of(call, head, row + first + rt_tile_row(0)),
-                                     rt_flash_row_of(call, head, row + first + rt_tile_row(2))};
-        rt_exponentials<float> of[2] = {{-INFINITY, 0}, {-INFINITY, 0}}; /* sum: of the thread's keys */
-        float out[M][4], score[N][4];
+    const int tiles = (call.t + most - 1) / most;
+    for (uint32_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+        const uint32_t head = block / (uint32_t)tiles;
+        const int row = (tiles - 1 - (int)(block % (uint32_t)tiles)) * most; /* long ones first */
+        const auto q = rt_flash_of_rows(call, call.q, head);
+        const auto k = rt_flash_of_keys(call, call.k, head / call.group), v = rt_flash_of_keys(call, call.v, head / call.group);
+        const auto load = [&](int j, int stage) {
+            T *to = memory + tiles_at + stage * 2 * tile;
+            if (j < call.s) {
+                rt_flash_load<S, S::keys>(to, k, j, call.s, call.d);
+                rt_flash_load<S, S::keys>(to + tile, v, j, call.s, call.e);
+            }
+            rt_copies_group();
+        };
+        rt_flash_rows_of rows = {{rt_flash_row_of(call, head, row + first + rt_tile_row(0)),
+                                  rt_flash_row_of(call, head, row + first + rt_tile_row(2))},
+                                 {{-INFINITY, 0}, {-INFINITY, 0}}};
+        float out[M][4], score[N][4], turn[2];
+        held queries;
         rt_flash_clear(out);
         __syncthreads(); /* the last block's tiles have been read */
-        rt_flash_load<D, S::pitch>(q, call.q + (head * call.t + row) * call.d, S::rows, call.t - row, call.d);
-        for (int64_t j = 0; j < call.s; j += S::keys) {
-            const int64_t most = call.shape.start + row + S::rows - 1 + call.shape.offset;
-            bool near = false;
-            for (int r = 0; r < 2; r++)
-                near = near || (row + first + rt_tile_row(2 * r) < call.t && !rt_flash_is_far(call, of[r].high));
-            if (call.shape.causal && j > most && !rt_block_any(near)) break;
-            __syncthreads();
-            rt_flash_load<D, S::pitch>(k, call.k + (kv * call.s + j) * call.d, S::keys, call.s - j, call.d);
-            rt_flash_load<D, S::pitch>(v, call.v + (kv * call.s + j) * call.e, S::keys, call.s - j, call.e);
-            __syncthreads();
-            rt_flash_clear(score);
-            rt_flash_product<E>(score, rt_lines_of_tile<T>{q + first * S::pitch, S::pitch}, rt_lines_of_tile<T>{k, S::pitch}, D);
-            float high[2] = {of[0].high, of[1].high};
+        rt_flash_load<S, most>(memory, q, row, call.t, call.d);
+        rt_copies_group();
+        rt_copies_wait<0>();
+        __syncthreads();
+        queries.take(rt_lines_of_tile<T>{memory + first * S::pitch, S::pitch});
+        __syncthreads();
+        const int seen = rt_flash_last(call, row + most - 1) + 1; /* keys, by the last row */
+        int j = 0, end = seen < call.s ? seen : call.s;
+        bool near;
+        do {
+            int stage = 0;
+            load(j, stage);
+            for (; j < end; j += S::keys, stage ^= 1) {
+                const T *tile_k = memory + tiles_at + stage * 2 * tile, *tile_v = tile_k + tile;
+                load(j + S::keys < end ? j + S::keys : call.s, stage ^ 1);
+                rt_copies_wait<1>();
+                __syncthreads();
+                rt_flash_clear(score);
+                rt_tile_product(E(), score, queries, rt_lines_of_tile<T>{tile_k, S::pitch}, D);
+                rt_flash_weigh<E>(call, score, j, rt_flash_is_plain(call, row, row + most, j + S::keys - 1), rows, turn);
 #pragma unroll
-            for (int n = 0; n < N; n++)
+                for (int m = 0; m < M; m++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const int64_t key = j + n * RT_TILE_COLUMNS + rt_tile_column(i);
-                    score[n][i] = key < call.s ? rt_flash_score<E>(call, own[i / 2], key, score[n][i]).value : -INFINITY;
-                    high[i / 2] = rt_most_of()(high[i / 2], score[n][i]);
-                }
-            float turn[2];
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                const float before = of[r].high;
-                of[r].high = rt_row_fold(high[r], rt_most_of());
-                turn[r] = rt_exp_of(before - of[r].base());
-                of[r].sum *= turn[r];
+                    for (int i = 0; i < 4; i++) out[m][i] *= turn[i / 2];
+                rt_tile_product(E(), out, rt_result_of_tile<E, N>{score}, rt_columns_of_tile<T>{tile_v, S::pitch}, S::keys);
+                __syncthreads();
             }
-#pragma unroll
-            for (int n = 0; n < N; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    score[n][i] = rt_exp_of(score[n][i] - of[i / 2].base());
-                    of[i / 2].sum += score[n][i];
-                }
-#pragma unroll
-            for (int m = 0; m < M; m++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) out[m][i] *= turn[i / 2];
-            rt_flash_keep<E>(weights + first * weight_pitch, weight_pitch, score);
-            __syncwarp();
-            rt_flash_product<E>(out, rt_lines_of_tile<T>{weights + first * weight_pitch, weight_pitch},
-                                rt_columns_of_tile<T>{v, S::pitch}, S::keys);
-        }
-#pragma unroll
-        for (int r = 0; r < 2; r++) of[r].sum = rt_row_fold(of[r].sum, rt_sum_of());
-        const float factor[2] = {1 / of[0].sum, 1 / of[1].sum};
-#pragma unroll
-        for (int m = 0; m < M; m++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) out[m][i] *= factor[i / 2];
-        rt_flash_put<E>(y + head * call.t * call.e, row + first, call.t, call.e, out);
+            /* A row that sees no key weighs all alike, those behind too. */
+            near = false;
+            for (int r = 0; r < 2; r++)
+                near = near || (row + first + rt_tile_row(2 * r) < call.t && !rt_flash_is_far(call, rows.of[r].high));
+            rt_copies_wait<0>();
+            near = end < call.s && __syncthreads_or(near);
+            end = call.s;
+        } while (near);
+        float factor[2];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const int64_t line = row + first + rt_tile_row(2 * r);
+            const int line = row + first + rt_tile_row(2 * r);
+            rows.of[r].sum = rt_row_fold(rows.of[r].sum, rt_sum_of());
+            factor[r] = 1 / rows.of[r].sum;
             if (rt_lane() % 4 || line >= call.t) continue;
-            stats[(head * call.t + line) * 2] = of[r].high;
-            stats[(head * call.t + line) * 2 + 1] = of[r].sum;
+            float *const kept = stats + ((int64_t)head * call.t + line) * 2;
+            kept[0] = rows.of[r].high;
+            kept[1] = rows.of[r].sum;
         }
+        rt_flash_put<E>(rt_flash_of_rows(call, y, head), row + first, call.t, call.e, out, factor[0], factor[1]);
     }
 }
 
 /* --- Gradient --- */
+
+/* The results and what they are made of, beside the operands of the call. */
+template <class T> struct rt_flash_grad {
+    rt_strided<T> dq, dk, dv;
+    rt_strided<const T> y, dy;
+    const float *stats;
+    float *deltas; /* (heads,t): sums of dy y */
+};
 
 /* What a row of the gradient is made with. */
 struct rt_flash_known {
@@ -252,174 +368,265 @@ static inline __device__ rt_flash_known rt_flash_known_of(const float *stats, fl
     return {of.base(), 1 / of.sum, delta};
 }
 
+/* The weight of a key, and how the product of q and k changes the loss, from that product and that of v and dy. */
+struct rt_flash_change {
+    float weight, slope;
+};
+
+template <class E, bool plain>
+static inline __device__ rt_flash_change rt_flash_change_of(const rt_flash<typename E::type> &call, const rt_flash_row &row,
+                                                            const rt_flash_known &known, int key, float product, float up) {
+    const rt_score score = plain ? rt_score{product * call.scale, call.scale} : rt_flash_score<E>(call, row, key, product);
+    const float weight = rt_flash_exp<E>(score.value - known.base) * known.scale;
+    return {weight, weight * (up - known.delta) * score.slope};
+}
+
 /* dq, by blocks of rows; also delta(heads,t) for the other. */
 template <class E, int D>
-static __global__ void rt_flash_grad_q_kernel(rt_flash<typename E::type> call, typename E::type *dq, float *deltas,
-                                              const typename E::type *y, const typename E::type *dy, const float *stats,
-                                              int64_t blocks) {
+static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash_tiles<E, D>::blocks)
+rt_flash_grad_q_kernel(rt_flash<typename E::type> call, rt_flash_grad<typename E::type> grad, uint32_t blocks) {
     using S = rt_flash_tiles<E, D>;
     using T = typename E::type;
-    constexpr int N = S::others / RT_TILE_COLUMNS, M = D / RT_TILE_COLUMNS, slope_pitch = S::others + S::pad;
-    alignas(RT_VECTOR_BYTES) __shared__ T q[S::rows * S::pitch], up[S::rows * S::pitch], k[S::others * S::pitch], v[S::others * S::pitch],
-        slopes[S::rows * slope_pitch];
+    constexpr int N = S::others / RT_TILE_COLUMNS, M = D / RT_TILE_COLUMNS, most = S::rows, ahead = S::stages - 1;
+    constexpr int tile = S::others * S::pitch;
+    alignas(RT_VECTOR_BYTES) __shared__ T q[most * S::pitch], up[most * S::pitch], memory[S::stages * 2 * tile];
     const int first = (int)threadIdx.x / RT_WARP * RT_TILE_ROWS;
-    const int64_t tiles = (call.t + S::rows - 1) / S::rows;
-    for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-        const int64_t head = block / tiles, row = block % tiles * S::rows, kv = head / call.group;
+    const int tiles = (call.t + most - 1) / most;
+    for (uint32_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+        const uint32_t head = block / (uint32_t)tiles;
+        const int row = (tiles - 1 - (int)(block % (uint32_t)tiles)) * most;
+        const auto k = rt_flash_of_keys(call, call.k, head / call.group), v = rt_flash_of_keys(call, call.v, head / call.group);
+        const auto y = rt_flash_of_rows(call, grad.y, head);
+        const auto load = [&](int j, int stage) {
+            T *to = memory + stage * 2 * tile;
+            if (j < call.s) {
+                rt_flash_load<S, S::others>(to, k, j, call.s, call.d);
+                rt_flash_load<S, S::others>(to + tile, v, j, call.s, call.e);
+            }
+            rt_copies_group();
+        };
         float out[M][4], score[N][4], weight[N][4];
         rt_flash_known known[2];
         rt_flash_row own[2];
         bool far = true;
         rt_flash_clear(out);
         __syncthreads();
-        rt_flash_load<D, S::pitch>(q, call.q + (head * call.t + row) * call.d, S::rows, call.t - row, call.d);
-        rt_flash_load<D, S::pitch>(up, dy + (head * call.t + row) * call.e, S::rows, call.t - row, call.e);
+        rt_flash_load<S, most>(q, rt_flash_of_rows(call, call.q, head), row, call.t, call.d);
+        rt_flash_load<S, most>(up, rt_flash_of_rows(call, grad.dy, head), row, call.t, call.e);
+        rt_copies_group();
+        rt_copies_wait<0>();
         __syncthreads();
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const int64_t line = row + first + rt_tile_row(2 * r), at = head * call.t + (line < call.t ? line : call.t - 1);
+            const int line = row + first + rt_tile_row(2 * r), there = line < call.t ? line : call.t - 1;
+            const int64_t at = (int64_t)head * call.t + there;
             float delta = 0;
-            for (int64_t c = rt_lane() % 4; c < call.e; c += 4)
-                delta += E::load(up[(first + rt_tile_row(2 * r)) * S::pitch + c]) * E::load(y[at * call.e + c]);
+            for (int c = rt_lane() % 4; c < call.e; c += 4)
+                delta += E::load(up[(first + rt_tile_row(2 * r)) * S::pitch + c]) * E::load(y[there][c]);
             delta = rt_row_fold(delta, rt_sum_of());
             own[r] = rt_flash_row_of(call, head, line);
-            known[r] = rt_flash_known_of(stats + at * 2, delta);
-            far = far && rt_flash_is_far(call, stats[at * 2]);
-            if (rt_lane() % 4 == 0 && line < call.t) deltas[at] = delta;
+            known[r] = rt_flash_known_of(grad.stats + at * 2, delta);
+            far = far && rt_flash_is_far(call, grad.stats[at * 2]);
+            if (rt_lane() % 4 == 0 && line < call.t) grad.deltas[at] = delta;
         }
-        const int64_t behind = call.shape.start + row + S::rows + call.shape.offset;
-        const int64_t end = call.shape.causal && behind < call.s && !rt_block_any(!far) ? behind : call.s;
-        for (int64_t j = 0; j < end; j += S::others) {
-            __syncthreads();
-            rt_flash_load<D, S::pitch>(k, call.k + (kv * call.s + j) * call.d, S::others, call.s - j, call.d);
-            rt_flash_load<D, S::pitch>(v, call.v + (kv * call.s + j) * call.e, S::others, call.s - j, call.e);
+        const int seen = rt_flash_last(call, row + most - 1) + 1;
+        const int end = seen < call.s && !__syncthreads_or(!far) ? seen : call.s;
+        int stage = 0;
+        if (ahead) load(0, 0);
+        for (int j = 0; j < end; j += S::others, stage = (stage + 1) % S::stages) {
+            const T *tile_k = memory + stage * 2 * tile, *tile_v = tile_k + tile;
+            load(j + ahead * S::others < end ? j + ahead * S::others : call.s, (stage + ahead) % S::stages);
+            rt_copies_wait<ahead>();
             __syncthreads();
             rt_flash_clear(score);
             rt_flash_clear(weight);
-            rt_flash_product<E>(score, rt_lines_of_tile<T>{q + first * S::pitch, S::pitch}, rt_lines_of_tile<T>{k, S::pitch}, D);
-            rt_flash_product<E>(weight, rt_lines_of_tile<T>{up + first * S::pitch, S::pitch}, rt_lines_of_tile<T>{v, S::pitch}, D);
+            rt_tile_product(E(), score, rt_lines_of_tile<T>{q + first * S::pitch, S::pitch}, rt_lines_of_tile<T>{tile_k, S::pitch}, D);
+            rt_tile_product(E(), weight, rt_lines_of_tile<T>{up + first * S::pitch, S::pitch}, rt_lines_of_tile<T>{tile_v, S::pitch}, D);
+            const bool plain = rt_flash_is_plain(call, row, row + most, j + S::others - 1);
+            rt_flash_either(plain, [&](auto is_plain) {
 #pragma unroll
-            for (int n = 0; n < N; n++)
+                for (int n = 0; n < N; n++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const int64_t key = j + n * RT_TILE_COLUMNS + rt_tile_column(i);
-                    const rt_flash_known &of = known[i / 2];
-                    if (key < call.s) {
-                        const rt_score got = rt_flash_score<E>(call, own[i / 2], key, score[n][i]);
-                        score[n][i] = rt_exp_of(got.value - of.base) * of.scale * (weight[n][i] - of.delta) * got.slope;
-                    } else {
-                        score[n][i] = 0;
+                    for (int i = 0; i < 4; i++) {
+                        const int key = j + n * RT_TILE_COLUMNS + rt_tile_column(i), r = i / 2;
+                        const auto change = rt_flash_change_of<E, is_plain.value>(call, own[r], known[r], key, score[n][i], weight[n][i]);
+                        score[n][i] = is_plain.value || key < call.s ? change.slope : 0;
                     }
-                }
-            rt_flash_keep<E>(slopes + first * slope_pitch, slope_pitch, score);
-            __syncwarp();
-            rt_flash_product<E>(out, rt_lines_of_tile<T>{slopes + first * slope_pitch, slope_pitch},
-                                rt_columns_of_tile<T>{k, S::pitch}, S::others);
+            });
+            rt_tile_product(E(), out, rt_result_of_tile<E, N>{score}, rt_columns_of_tile<T>{tile_k, S::pitch}, S::others);
+            __syncthreads();
         }
-        rt_flash_put<E>(dq + head * call.t * call.d, row + first, call.t, call.d, out);
+        rt_copies_wait<0>();
+        rt_flash_put<E>(rt_flash_of_rows(call, grad.dq, head), row + first, call.t, call.d, out);
     }
 }
 
+/* Whether a row before `behind`, of any head that shares the keys, weighs keys that it does not see. */
+template <class T>
+static inline __device__ bool rt_flash_any_near(const rt_flash<T> &call, const float *stats, uint32_t kv, int behind) {
+    bool near = false;
+    for (uint32_t head = kv * call.group; head < (kv + 1) * call.group; head++)
+        for (int i = (int)threadIdx.x; i < behind; i += (int)blockDim.x)
+            near = near || !rt_flash_is_far(call, stats[((int64_t)head * call.t + i) * 2]);
+    return __syncthreads_or(near);
+}
+
+/* Through the rows, from `begin` on, of the heads that share keys. */
+template <class T> struct rt_flash_walk {
+    uint32_t head, end;
+    int begin, line;
+    rt_flash_lines<const T> q, dy;
+
+    __device__ rt_flash_walk(const rt_flash<T> &call, const rt_flash_grad<T> &grad, uint32_t kv, int begin)
+        : head(kv * call.group), end(head + (begin < call.t ? call.group : 0)), begin(begin), line(begin) {
+        enter(call, grad);
+    }
+    __device__ void enter(const rt_flash<T> &call, const rt_flash_grad<T> &grad) {
+        q = rt_flash_of_rows(call, call.q, head);
+        dy = rt_flash_of_rows(call, grad.dy, head);
+    }
+    __device__ void go_on(const rt_flash<T> &call, const rt_flash_grad<T> &grad, int lines) {
+        line += lines;
+        if (line < call.t) return;
+        line = begin;
+        head++;
+        if (head < end) enter(call, grad);
+    }
+};
+
 /* dk and dv, by blocks of keys: over the rows of all heads that share them, in order. */
 template <class E, int D>
-static __global__ void rt_flash_grad_kv_kernel(rt_flash<typename E::type> call, typename E::type *dk, typename E::type *dv,
-                                               const typename E::type *dy, const float *stats, const float *deltas,
-                                               int64_t blocks) {
+static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash_tiles<E, D>::blocks)
+rt_flash_grad_kv_kernel(rt_flash<typename E::type> call, rt_flash_grad<typename E::type> grad, uint32_t blocks) {
     using S = rt_flash_tiles<E, D>;
     using T = typename E::type;
-    constexpr int N = S::others / RT_TILE_COLUMNS, M = D / RT_TILE_COLUMNS, weight_pitch = S::others + S::pad;
-    alignas(RT_VECTOR_BYTES) __shared__ T k[S::rows * S::pitch], v[S::rows * S::pitch], q[S::others * S::pitch], up[S::others * S::pitch],
-        weights[S::rows * weight_pitch];
-    __shared__ rt_flash_row masks[S::others];
-    __shared__ rt_flash_known known[S::others];
-    const int first = (int)threadIdx.x / RT_WARP * RT_TILE_ROWS;
-    const rt_lines_of_tile<T> own = {weights + first * weight_pitch, weight_pitch};
-    const int64_t tiles = (call.s + S::rows - 1) / S::rows;
-    for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-        const int64_t kv = block / tiles, key = block % tiles * S::rows;
+    constexpr int N = S::others / RT_TILE_COLUMNS, M = D / RT_TILE_COLUMNS, most = S::rows, ahead = S::stages - 1;
+    constexpr int tile = S::others * S::pitch;
+    alignas(RT_VECTOR_BYTES) __shared__ T k[most * S::pitch], v[most * S::pitch], memory[S::stages * 2 * tile];
+    __shared__ rt_flash_row masks[S::stages][S::others];
+    __shared__ rt_flash_known known[S::stages][S::others];
+    const int first = (int)threadIdx.x / RT_WARP * RT_TILE_ROWS, mine = (int)threadIdx.x; /* of a tile's rows */
+    const uint32_t blocks_of_head = (uint32_t)((call.s + most - 1) / most);
+    for (uint32_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+        const uint32_t kv = block / blocks_of_head;
+        const int key = (int)(block % blocks_of_head) * most;
+        /* Rows that do not see the keys are left out, if all are such that weigh nothing they do not see. */
+        const int64_t behind = call.shape.causal ? key - call.shape.start - call.shape.offset : 0;
+        const int hidden = behind < 0 ? 0 : behind < call.t ? (int)behind : call.t;
+        const int begin = hidden && !rt_flash_any_near(call, grad.stats, kv, hidden) ? hidden / S::others * S::others : 0;
+        rt_flash_walk<T> next(call, grad, kv, begin); /* the tile to be brought */
+        const auto load = [&](int stage) {
+            T *to = memory + stage * 2 * tile;
+            if (next.head < next.end) {
+                rt_flash_load<S, S::others>(to, next.q, next.line, call.t, call.d);
+                rt_flash_load<S, S::others>(to + tile, next.dy, next.line, call.t, call.e);
+            }
+            rt_copies_group();
+        };
+        const auto look = [&](rt_flash_row &mask, rt_flash_known &of) { /* at the thread's row of that tile */
+            const int line = next.line + mine;
+            if (next.head >= next.end || mine >= S::others || line >= call.t) return;
+            const int64_t at = (int64_t)next.head * call.t + line;
+            mask = rt_flash_row_of(call, next.head, line);
+            of = rt_flash_known_of(grad.stats + at * 2, grad.deltas[at]);
+        };
         float out_k[M][4], out_v[M][4], score[N][4], slope[N][4];
         rt_flash_clear(out_k);
         rt_flash_clear(out_v);
         __syncthreads();
-        rt_flash_load<D, S::pitch>(k, call.k + (kv * call.s + key) * call.d, S::rows, call.s - key, call.d);
-        rt_flash_load<D, S::pitch>(v, call.v + (kv * call.s + key) * call.e, S::rows, call.s - key, call.e);
-        for (int64_t line = 0; line < call.group * call.t; line += S::others) {
-            /* Lines of the group's heads lie one after the other. Those of the last tile have been read by all. */
-            const int64_t lines = call.group * call.t - line, at = kv * call.group * call.t + line;
-            bool near = false;
-            __syncthreads();
-            for (int r = (int)threadIdx.x; r < S::others && r < lines; r += S::threads) {
-                masks[r] = rt_flash_row_of(call, kv * call.group + (line + r) / call.t, (line + r) % call.t);
-                known[r] = rt_flash_known_of(stats + (at + r) * 2, deltas[at + r]);
-                near = near || key <= masks[r].last || !rt_flash_is_far(call, stats[(at + r) * 2]);
-            }
-            if (!rt_block_any(near)) continue;
-            rt_flash_load<D, S::pitch>(q, call.q + at * call.d, S::others, lines, call.d);
-            rt_flash_load<D, S::pitch>(up, dy + at * call.e, S::others, lines, call.e);
+        rt_flash_load<S, most>(k, rt_flash_of_keys(call, call.k, kv), key, call.s, call.d);
+        rt_flash_load<S, most>(v, rt_flash_of_keys(call, call.v, kv), key, call.s, call.e);
+        rt_copies_group();
+        int stage = 0, line = begin;
+        if (ahead) {
+            load(0);
+            if (mine < S::others) look(masks[0][mine], known[0][mine]);
+            next.go_on(call, grad, S::others);
+        }
+        for (uint32_t head = kv * call.group; head < next.end; stage = (stage + 1) % S::stages) {
+            const int coming = (stage + ahead) % S::stages;
+            const T *q = memory + stage * 2 * tile, *up = q + tile;
+            rt_flash_row mask = {};
+            rt_flash_known of = {};
+            load(coming);
+            look(mask, of);
+            next.go_on(call, grad, S::others);
+            if (!ahead && mine < S::others) masks[coming][mine] = mask, known[coming][mine] = of;
+            rt_copies_wait<ahead>();
             __syncthreads();
             rt_flash_clear(score);
             rt_flash_clear(slope);
-            rt_flash_product<E>(score, rt_lines_of_tile<T>{k + first * S::pitch, S::pitch}, rt_lines_of_tile<T>{q, S::pitch}, D);
-            rt_flash_product<E>(slope, rt_lines_of_tile<T>{v + first * S::pitch, S::pitch}, rt_lines_of_tile<T>{up, S::pitch}, D);
+            rt_tile_product(E(), score, rt_lines_of_tile<T>{k + first * S::pitch, S::pitch}, rt_lines_of_tile<T>{q, S::pitch}, D);
+            rt_tile_product(E(), slope, rt_lines_of_tile<T>{v + first * S::pitch, S::pitch}, rt_lines_of_tile<T>{up, S::pitch}, D);
+            const bool plain = rt_flash_is_plain(call, line, line + S::others, key + most - 1);
+            rt_flash_either(plain, [&](auto is_plain) {
 #pragma unroll
-            for (int n = 0; n < N; n++)
+                for (int n = 0; n < N; n++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const int64_t j = key + first + rt_tile_row(i), r = n * RT_TILE_COLUMNS + rt_tile_column(i);
-                    float weight = 0, change = 0;
-                    if (j < call.s && r < lines) {
-                        const rt_score got = rt_flash_score<E>(call, masks[r], j, score[n][i]);
-                        weight = rt_exp_of(got.value - known[r].base) * known[r].scale;
-                        change = weight * (slope[n][i] - known[r].delta) * got.slope;
+                    for (int i = 0; i < 4; i++) {
+                        const int j = key + first + rt_tile_row(i), r = n * RT_TILE_COLUMNS + rt_tile_column(i);
+                        rt_flash_change change = {0, 0};
+                        if (is_plain.value || (j < call.s && line + r < call.t))
+                            change = rt_flash_change_of<E, is_plain.value>(call, masks[stage][r], known[stage][r], j, score[n][i], slope[n][i]);
+                        score[n][i] = change.weight;
+                        slope[n][i] = change.slope;
                     }
-                    score[n][i] = weight;
-                    slope[n][i] = change;
-                }
-            rt_flash_keep<E>(weights + first * weight_pitch, weight_pitch, score);
-            __syncwarp();
-            rt_flash_product<E>(out_v, own, rt_columns_of_tile<T>{up, S::pitch}, S::others);
-            __syncwarp();
-            rt_flash_keep<E>(weights + first * weight_pitch, weight_pitch, slope);
-            __syncwarp();
-            rt_flash_product<E>(out_k, own, rt_columns_of_tile<T>{q, S::pitch}, S::others);
-            __syncwarp();
+            });
+            rt_tile_product(E(), out_v, rt_result_of_tile<E, N>{score}, rt_columns_of_tile<T>{up, S::pitch}, S::others);
+            rt_tile_product(E(), out_k, rt_result_of_tile<E, N>{slope}, rt_columns_of_tile<T>{q, S::pitch}, S::others);
+            if (ahead && mine < S::others) masks[coming][mine] = mask, known[coming][mine] = of;
+            __syncthreads();
+            line += S::others;
+            if (line >= call.t) line = begin, head++;
         }
-        rt_flash_put<E>(dk + kv * call.s * call.d, key + first, call.s, call.d, out_k);
-        rt_flash_put<E>(dv + kv * call.s * call.e, key + first, call.s, call.e, out_v);
+        rt_copies_wait<0>();
+        rt_flash_put<E>(rt_flash_of_keys(call, grad.dk, kv), key + first, call.s, call.d, out_k);
+        rt_flash_put<E>(rt_flash_of_keys(call, grad.dv, kv), key + first, call.s, call.e, out_v);
     }
 }
 
 /* --- Calls --- */
 
+/* Rows, keys, and heads by tiles are counted in 32 bits. */
+static inline bool rt_flash_fits(const rt_attention &shape) {
+    const int64_t rows = shape.q[shape.ndim - 2], longest = rows > shape.s ? rows : shape.s;
+    return longest < INT_MAX / 2 && rt_count(shape.q, 0, shape.ndim - 2) * (longest / RT_TILE_ROWS + 1) < INT_MAX;
+}
+
 template <class E, int D>
-static inline int rt_flash_forward(struct rt *rt, const rt_flash<typename E::type> &call, typename E::type *y, float *stats) {
+static inline int rt_flash_forward(struct rt *rt, const rt_flash<typename E::type> &call, const rt_strided<typename E::type> &y,
+                                   float *stats) {
     using S = rt_flash_tiles<E, D>;
-    const int64_t blocks = call.heads * call.group * ((call.t + S::rows - 1) / S::rows);
+    if (!rt_flash_fits(call.shape)) return rt_note(rt, cudaErrorInvalidValue);
+    const uint32_t blocks = call.heads * call.group * (uint32_t)((call.t + S::rows - 1) / S::rows);
     return rt_launch(rt, rt_flash_kernel<E, D>, blocks, S::threads, call, y, stats, blocks);
 }
 
 template <class E, int D>
-static inline int rt_flash_backward(struct rt *rt, const rt_flash<typename E::type> &call, typename E::type *dq,
-                                    typename E::type *dk, typename E::type *dv, const typename E::type *y,
-                                    const typename E::type *dy, const float *stats) {
+static inline int rt_flash_backward(struct rt *rt, const rt_flash<typename E::type> &call, rt_flash_grad<typename E::type> grad) {
     using S = rt_flash_tiles<E, D>;
-    float *deltas = (float *)rt->arena[RT_SCRATCH]; /* as many as rows */
-    const int64_t rows = call.heads * call.group * ((call.t + S::rows - 1) / S::rows);
-    const int64_t keys = call.heads * ((call.s + S::rows - 1) / S::rows);
-    rt_launch(rt, rt_flash_grad_q_kernel<E, D>, rows, S::threads, call, dq, deltas, y, dy, stats, rows);
-    return rt_launch(rt, rt_flash_grad_kv_kernel<E, D>, keys, S::threads, call, dk, dv, dy, stats, (const float *)deltas, keys);
+    if (!rt_flash_fits(call.shape)) return rt_note(rt, cudaErrorInvalidValue);
+    const uint32_t rows = call.heads * call.group * (uint32_t)((call.t + S::rows - 1) / S::rows);
+    const uint32_t keys = call.heads * (uint32_t)((call.s + S::rows - 1) / S::rows);
+    grad.deltas = (float *)rt->arena[RT_SCRATCH]; /* as many as rows */
+    rt_launch(rt, rt_flash_grad_q_kernel<E, D>, rows, S::threads, call, grad, rows);
+    return rt_launch(rt, rt_flash_grad_kv_kernel<E, D>, keys, S::threads, call, grad, keys);
 }
 
 /* By the largest head that tiles hold: what a program calls is what nvcc compiles. */
 #define RT_CUDA_FLASH(T, s, E, D)                                                                                      \
-    RT_ON_CALL int rt_flash_attention_##s##_##D(struct rt *rt, T *y, float *stats, const T *q, const T *k, const T *v, \
-                                                const uint8_t *keep, const T *bias, const rt_attention &shape) {       \
-        return rt_flash_forward<E, D>(rt, rt_flash_of(q, k, v, keep, bias, shape), y, stats);                          \
+    RT_ON_CALL int rt_flash_attention_##s##_##D(                                                                       \
+        struct rt *rt, const rt_strided<T> &y, float *stats, const rt_strided<const T> &q,                             \
+        const rt_strided<const T> &k, const rt_strided<const T> &v, const uint8_t *keep, const T *bias,                \
+        const rt_attention &shape) {                                                                                   \
+        return rt_flash_forward<E, D>(rt, rt_flash_of<T>(q, k, v, keep, bias, shape), y, stats);                       \
     }                                                                                                                  \
     RT_ON_CALL int rt_flash_attention_grad_##s##_##D(                                                                  \
-        struct rt *rt, T *dq, T *dk, T *dv, const T *dy, const T *q, const T *k, const T *v, const T *y,               \
-        const float *stats, const uint8_t *keep, const T *bias, const rt_attention &shape) {                           \
-        return rt_flash_backward<E, D>(rt, rt_flash_of(q, k, v, keep, bias, shape), dq, dk, dv, y, dy, stats);         \
+        struct rt *rt, const rt_strided<T> &dq, const rt_strided<T> &dk, const rt_strided<T> &dv,                      \
+        const rt_strided<const T> &dy, const rt_strided<const T> &q, const rt_strided<const T> &k,                     \
+        const rt_strided<const T> &v, const rt_strided<const T> &y, const float *stats, const uint8_t *keep,           \
+        const T *bias, const rt_attention &shape) {                                                                    \
+        return rt_flash_backward<E, D>(rt, rt_flash_of<T>(q, k, v, keep, bias, shape), {dq, dk, dv, y, dy, stats});    \
     }
 
 RT_CUDA_FLASH(float, f32, rt_plain<float>, 64)

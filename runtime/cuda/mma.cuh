@@ -27,58 +27,161 @@ template <class T, class Op> static inline __device__ T rt_row_fold(T value, Op 
     return value;
 }
 
-/* An operand in shared memory: element p of line i, of those that are summed over. Lines lie one after the other ... */
+#ifdef __CUDACC__
+#define RT_MMA(E, type)                                                                                                \
+    static inline __device__ void rt_mma(E, float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {       \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "    \
+                     "{%8, %9}, {%0, %1, %2, %3};"                                                                     \
+                     : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])                                          \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                                  \
+    }
+RT_MMA(rt_bf16, "bf16")
+RT_MMA(rt_fp16, "f16")
+
+/* Two numbers as a pair of 16-bit floats, the first in the lower half. */
+#define RT_PAIR(E, type)                                                                                               \
+    static inline __device__ uint32_t rt_pair_of(E, float low, float high) {                                           \
+        uint32_t pair;                                                                                                 \
+        asm("cvt.rn." type "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));                                   \
+        return pair;                                                                                                   \
+    }
+RT_PAIR(rt_bf16, "bf16")
+RT_PAIR(rt_fp16, "f16")
+
+/* Four matrices of 8 by 8 elements of 16 bits from shared memory. Thread l names line l % 8 of matrix l / 8, which begins at a
+ * multiple of 16 bytes, and receives of each matrix elements 2 (l % 4) and the next of line l / 4. */
+template <class T> static inline __device__ void rt_load_matrices(uint32_t (&to)[4], const T *line) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(line))
+                 : "memory");
+}
+/* The same of the transposed matrices. */
+template <class T> static inline __device__ void rt_load_transposed(uint32_t (&to)[4], const T *line) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(line))
+                 : "memory");
+}
+
+/* 16 bytes on their way into shared memory, zeros unless they are there to be read; they have arrived after rt_copies_wait and a
+ * barrier. Copies are waited for in groups, the oldest first: until at most `left` groups are under way. */
+static inline __device__ void rt_copy_begin(void *to, const void *from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+}
+static inline __device__ void rt_copies_group() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int left> static inline __device__ void rt_copies_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
+}
+#else
+template <class E> static inline void rt_mma(E, float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    host::mma_m16n8k16(sum, a, {b0, b1}, E::load);
+}
+template <class E> static inline uint32_t rt_pair_of(E, float low, float high) {
+    return (uint32_t)E::store(low) | (uint32_t)E::store(high) << 16;
+}
+template <class T> static inline void rt_load_matrices(uint32_t (&to)[4], const T *line) {
+    host::load_matrices(to, line, false);
+}
+template <class T> static inline void rt_load_transposed(uint32_t (&to)[4], const T *line) {
+    host::load_matrices(to, line, true);
+}
+static inline void rt_copy_begin(void *to, const void *from, bool there) {
+    host::copy_begin(to, from, there);
+}
+static inline void rt_copies_group() {
+    host::copies_group();
+}
+template <int left> static inline void rt_copies_wait() {
+    host::copies_wait(left);
+}
+#endif
+
+/* --- Operands --- */
+
+/* Element p of line i in shared memory, p being what is summed over: lines lie one after the other ... */
 template <class T> struct rt_lines_of_tile {
     const T *at;
     int pitch;
     __device__ T operator()(int i, int p) const { return at[i * pitch + p]; }
-    /* Elements p and p + 1, of 16 bits. */
-    __device__ uint32_t pair(int i, int p) const { return *(const uint32_t *)(at + i * pitch + p); }
+    /* Element p of the thread's two lines of 16. */
+    __device__ void column(T (&to)[2], int p) const {
+        for (int r = 0; r < 2; r++) to[r] = at[rt_tile_row(2 * r) * pitch + p];
+    }
+    /* Lines 0 .. 15 from p on, as the left operand. */
+    __device__ void left(uint32_t (&to)[4], int p) const {
+        const int l = rt_lane();
+        rt_load_matrices(to, at + l % 16 * pitch + p + l / 16 * 8);
+    }
+    /* Lines i .. i + 15 from p on, as the right operands of two tiles. */
+    __device__ void right(uint32_t (&to)[4], int i, int p) const {
+        const int l = rt_lane();
+        rt_load_matrices(to, at + (i + l / 16 * 8 + l % 8) * pitch + p + l / 8 % 2 * 8);
+    }
 };
 /* ... or side by side. */
 template <class T> struct rt_columns_of_tile {
     const T *at;
     int pitch;
     __device__ T operator()(int i, int p) const { return at[p * pitch + i]; }
-    __device__ uint32_t pair(int i, int p) const {
-        return (uint32_t)at[p * pitch + i] | (uint32_t)at[(p + 1) * pitch + i] << 16;
+    __device__ void right(uint32_t (&to)[4], int i, int p) const {
+        const int l = rt_lane();
+        rt_load_transposed(to, at + (p + l % 16) * pitch + i + l / 16 * 8);
     }
 };
 
-#ifdef __CUDACC__
-#define RT_MMA(E, type)                                                                                                \
-    static inline __device__ void rt_mma(E, float (&sum)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {         \
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "    \
-                     "{%8, %9}, {%0, %1, %2, %3};"                                                                     \
-                     : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])                                          \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                              \
+/* A left operand of 16 lines and 8 N elements each that is the result of a product: in the threads' registers. */
+template <class E, int N> struct rt_result_of_tile {
+    const float (&at)[N][4];
+    __device__ void left(uint32_t (&to)[4], int p) const {
+        const float(&low)[4] = at[p / 8], (&high)[4] = at[p / 8 + 1];
+        to[0] = rt_pair_of(E(), low[0], low[1]);
+        to[1] = rt_pair_of(E(), low[2], low[3]);
+        to[2] = rt_pair_of(E(), high[0], high[1]);
+        to[3] = rt_pair_of(E(), high[2], high[3]);
     }
-RT_MMA(rt_bf16, "bf16")
-RT_MMA(rt_fp16, "f16")
-#else
-template <class E> static inline void rt_mma(E, float (&sum)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-    host::mma_m16n8k16(sum, a, b, E::load);
-}
-#endif
+    /* ... from the one of the four threads that share them who has them. */
+    __device__ void column(float (&to)[2], int p) const {
+        const int owner = rt_lane() / 4 * 4 + p % 8 / 2;
+        for (int r = 0; r < 2; r++) to[r] = __shfl_sync(RT_ALL_LANES, at[p / 8][2 * r + p % 2], owner);
+    }
+};
 
-/* sum(16,8) += a(16,depth) b(8,depth)^T, depth being a multiple of 16. */
-template <class E, class A, class B>
-static inline __device__ void rt_tile_product(E, float (&sum)[4], const A &a, const B &b, int depth) {
-    const int row = rt_tile_row(0), column = rt_lane() / 4, p0 = rt_tile_column(0);
+/* --- Products --- */
+
+/* sums(16,8 N) += a(16,depth) b(8 N,depth)^T, depth a multiple of 16, N of 2. */
+template <class E, int N, class A, class B>
+static inline __device__ void rt_tile_product(E, float (&sums)[N][4], const A &a, const B &b, int depth) {
 #pragma unroll
-    for (int p = p0; p < depth; p += RT_TILE_DEPTH) {
-        const uint32_t left[4] = {a.pair(row, p), a.pair(row + 8, p), a.pair(row, p + 8), a.pair(row + 8, p + 8)};
-        const uint32_t right[2] = {b.pair(column, p), b.pair(column, p + 8)};
-        rt_mma(E(), sum, left, right);
+    for (int p = 0; p < depth; p += RT_TILE_DEPTH) {
+        uint32_t left[4], right[4];
+        a.left(left, p);
+#pragma unroll
+        for (int n = 0; n < N; n += 2) {
+            b.right(right, n * RT_TILE_COLUMNS, p);
+            rt_mma(E(), sums[n], left, right[0], right[1]);
+            rt_mma(E(), sums[n + 1], left, right[2], right[3]);
+        }
     }
 }
 
-/* The same in f32, of any depth. */
-template <class A, class B>
-static inline __device__ void rt_tile_product(rt_plain<float>, float (&sum)[4], const A &a, const B &b, int depth) {
-    for (int p = 0; p < depth; p++)
+/* In f32, of any depth and N. */
+template <int N, class A, class B>
+static inline __device__ void rt_tile_product(rt_plain<float>, float (&sums)[N][4], const A &a, const B &b, int depth) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) sum[i] += a(rt_tile_row(i), p) * b(rt_tile_column(i), p);
+    for (int p = 0; p < depth; p++) {
+        float left[2];
+        a.column(left, p);
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[n][i] += left[i / 2] * b(n * RT_TILE_COLUMNS + rt_tile_column(i), p);
+    }
 }
 
 #endif

@@ -4,7 +4,10 @@
     attention.py --rankc RANKC
 
 Heads of odd sizes and of 128 elements, one key, one row, several tiles of both, heads that share keys, every kind of mask, rows
-of which every key is masked. In 16-bit floats the bounds are those of their precision."""
+of which every key is masked. In 16-bit floats the bounds are those of their precision.
+
+Then with operands that are parts of other tensors: which moves are left out, because attention takes strides, and which are not."""
+import re
 import sys
 
 try:
@@ -122,6 +125,84 @@ def distance(got, expected):
     return np.abs(got[finite] - expected[finite]).max(initial=0) / max(np.abs(expected[finite]).max(initial=0), 1)
 
 
+# Attention of 2 images, T positions, HEADS heads of SIZE elements, its operands parts of one tensor and its gradients put together to
+# one. Of each form, how many Slices, Transposes and Concats are to be executed, and what is other: lines, or more lines.
+T, HEADS, SIZE = 37, 4, 8
+WIDTH = HEADS * SIZE
+CAUSAL = "scale=0.353 causal=1 fill=-inf"
+LINES = [f"{part}_part = Slice(qkv) start=[0,0,{i * WIDTH}] step=[1,1,1] size=[2,{T},{WIDTH}]" for i, part in enumerate("qkv")]
+LINES += [f"{part}_heads = Reshape({part}_part) shape=[2,{T},{HEADS},{SIZE}]" for part in "qkv"]
+LINES += [f"{part} = Transpose({part}_heads) perm=[0,2,1,3]" for part in "qkv"]
+LINES += [f"y_heads, stats = FlashAttention(q, k, v) {CAUSAL}", "y_rows = Transpose(y_heads) perm=[0,2,1,3]",
+          f"y = Reshape(y_rows) shape=[2,{T},{WIDTH}]", f"dy_rows = Reshape(dy) shape=[2,{T},{HEADS},{SIZE}]",
+          "dy_heads = Transpose(dy_rows) perm=[0,2,1,3]",
+          f"dq_heads, dk_heads, dv_heads = FlashAttentionGrad(dy_heads, q, k, v, y_heads, stats) {CAUSAL}"]
+LINES += [f"d{part}_rows = Transpose(d{part}_heads) perm=[0,2,1,3]" for part in "qkv"]
+LINES += [f"d{part} = Reshape(d{part}_rows) shape=[2,{T},{WIDTH}]" for part in "qkv"]
+LINES += ["dqkv = Concat(dq, dk, dv) axis=2", "output y", "output dqkv"]
+FORMS = {
+    "all are views": (0, []),
+    "q is an output too": (2, ["output q"]),
+    "others read a part of k": (1, ["other = Neg(k_part)", "output other"]),
+    "heads of y are an output too": (1, ["output y_heads"]),
+    "one gradient is there twice": (1, ["dqkv = Concat(dq, dq, dv) axis=2"]),
+    "heads of k are turned twice": (0, ["k_columns = Transpose(k_heads) perm=[0,2,3,1]", "k = Transpose(k_columns) perm=[0,1,3,2]"]),
+    "elements of a head are no neighbours": (3, ["k_columns = Transpose(k_heads) perm=[0,2,3,1]", "k_other = Neg(k_columns)",
+                                                 "k_again = Neg(k_other)", "k = Transpose(k_again) perm=[0,1,3,2]"]),
+}
+
+
+def form_graph(dtype, more):
+    """The text of a form. A line among `more` takes the place of that of the same result."""
+    lines = {line.split(" = ")[0]: line for line in LINES}
+    at = list(lines).index("q")
+    lines = dict([*list(lines.items())[:at], *((line.split(" = ")[0], line) for line in more if line.startswith("k_")),
+                  *list(lines.items())[at:]])
+    lines.update({line.split(" = ")[0]: line for line in more})
+    outputs = [line for line in lines.values() if line.startswith("output")]
+    number = {"qkv": "%0", "dy": "%1"}
+    text = ["rankc-ir 1", 'graph "views" level=TYPED', f'input %0 "qkv" {dtype}[2,{T},{3 * WIDTH}]', f'input %1 "dy" {dtype}[2,{T},{WIDTH}]']
+    for line in (line for line in lines.values() if " = " in line):
+        results, (op, operands, attributes) = line.split(" = ")[0], re.fullmatch(r"(\w+)\((.*?)\)(.*)", line.split(" = ")[1]).groups()
+        operands = ", ".join(number[name] for name in operands.split(", "))
+        for name in results.split(", "):
+            number[name] = f"%{len(number)}"
+        text.append(", ".join(f'{number[name]} "{name}"' for name in results.split(", ")) + f" = {op}({operands}){attributes}")
+    text += [f'output {number[name]} "{name}"' for name in (line.split()[1] for line in outputs)]
+    return "\n".join(text) + "\n"
+
+
+def form_reference(qkv, dy, twice):
+    qkv = torch.tensor(np.array(qkv, "f8")).requires_grad_()
+    q, k, v = (part.reshape(2, T, HEADS, SIZE).transpose(1, 2) for part in qkv.split(WIDTH, 2))
+    more = {"scale": 0.353, "causal": 1, "fill": -np.inf}
+    y = torch.stack([attend(q[i], k[i], v[i], None, None, more) for i in range(2)]).transpose(1, 2).reshape(2, T, WIDTH)
+    gradient, = torch.autograd.grad(y, [qkv], torch.tensor(np.array(dy, "f8")))
+    dq, dk, dv = gradient.split(WIDTH, 2)
+    return y.detach().numpy(), torch.cat([dq, dq if twice else dk, dv], 2).numpy()
+
+
+def check_forms(rankc, work, dtype):
+    rng, failures = np.random.default_rng(1), []
+    given = {"qkv": narrow(rng.standard_normal((2, T, 3 * WIDTH)), dtype), "dy": narrow(rng.standard_normal((2, T, WIDTH)), dtype)}
+    for name, value in given.items():
+        np.save(f"{work}/{name}.npy", value)
+    for number, (form, (moves, more)) in enumerate(FORMS.items()):
+        path = f"{work}/form{number}"
+        with open(f"{path}.rir", "w") as out:
+            out.write(form_graph(dtype, more))
+        call(rankc, "compile", f"{path}.rir", "-o", path, "-q", "--target", "cuda", timeout=900)
+        call(rankc, "run", path, *(f"--input={name}={work}/{name}.npy" for name in given), "--output-dir", f"{path}.out", timeout=900)
+        with open(f"{path}/form{number}/_/rank_0.cu") as source:
+            executed = len(re.findall(r"rt_(?:transpose|slice|concat)_", source.read()))
+        expected = form_reference(wide(given["qkv"]), wide(given["dy"]), "twice" in form)
+        errors = [distance(wide(np.load(f"{path}.out/{name}.npy")), value) for name, value in zip(("y", "dqkv"), expected)]
+        print(f"{dtype} {form}: {executed} moves, y {errors[0]:.1e} dqkv {errors[1]:.1e}")
+        if not max(errors) <= BOUNDS[dtype] or executed != moves:
+            failures.append(f"{dtype} {form}: {executed} moves, not {moves}")
+    return failures
+
+
 def check(rankc, work, dtype):
     text, values, mores = graph(dtype)
     with open(f"{work}/attention.rir", "w") as out:
@@ -144,7 +225,7 @@ def check(rankc, work, dtype):
             failures.append(f"{dtype} {case}")
         if any(a.tobytes() != b.tobytes() for a, b in zip(got, again)):
             failures.append(f"{dtype} {case}: other bits at another run")
-    return failures
+    return failures + check_forms(rankc, work, dtype)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@
 #define __global__
 #define __device__
 #define __host__
+#define __launch_bounds__(...)
 #define __shared__ static thread_local
 
 using std::isinf;
@@ -53,6 +54,13 @@ namespace host {
 
 enum { STACK = 64 << 10, MOST_THREADS = 1024, WARP = 32 };
 
+/* 16 bytes that a thread has begun to copy; from nowhere: zeros. */
+struct copy {
+    void *to;
+    const void *from;
+    unsigned group;
+};
+
 /* The block under way on this thread of the process. */
 struct block {
     ucontext_t scheduler, thread[MOST_THREADS];
@@ -62,6 +70,9 @@ struct block {
     unsigned alive, waiting, barriers; /* of the barrier under way; barriers before it */
     unsigned met[MOST_THREADS / WARP]; /* how often threads of a warp came to meet */
     uint32_t lent[MOST_THREADS][6];    /* what a thread shows to its warp */
+    bool any = false;                  /* thread of the block has voted yes */
+    std::vector<copy> copies[MOST_THREADS]; /* that a thread has begun */
+    unsigned groups[MOST_THREADS];          /* of copies that it has closed */
     const std::function<void()> *body = nullptr;
     ~block() { free(stacks); }
 };
@@ -110,6 +121,49 @@ inline void mma_m16n8k16(float (&sum)[4], const uint32_t (&a)[4], const uint32_t
     meet_warp();
 }
 
+[[noreturn]] inline void refuse(const char *what) {
+    fprintf(stderr, "stand-in of a GPU: %s\n", what);
+    abort();
+}
+
+/* ldmatrix.x4: the thread's pairs of four matrices of 8 by 8 elements of 16 bits, each of whose lines one thread names. */
+inline void load_matrices(uint32_t (&to)[4], const void *line, bool transposed) {
+    const unsigned lane = at.current % WARP, warp = at.current - lane, group = lane / 4, pair = lane % 4 * 2;
+    if ((uintptr_t)line % 16) refuse("ldmatrix of a line that is not at a multiple of 16 bytes");
+    memcpy(at.lent[at.current], &line, sizeof line);
+    meet_warp();
+    for (unsigned m = 0; m < 4; m++) {
+        uint16_t both[2];
+        for (unsigned i = 0; i < 2; i++) {
+            const uint16_t *from;
+            memcpy(&from, at.lent[warp + m * 8 + (transposed ? pair + i : group)], sizeof from);
+            both[i] = from[transposed ? group : pair + i];
+        }
+        to[m] = both[0] | (uint32_t)both[1] << 16;
+    }
+    meet_warp();
+}
+
+/* cp.async: done as late as it may be, when it is waited for. */
+inline void copy_begin(void *to, const void *from, bool there) {
+    if (((uintptr_t)to | (uintptr_t)from) % 16) refuse("cp.async that is not at a multiple of 16 bytes");
+    at.copies[at.current].push_back({to, there ? from : nullptr, at.groups[at.current]});
+}
+inline void copies_group() {
+    at.groups[at.current]++;
+}
+inline void copies_wait(unsigned left) {
+    std::vector<copy> still;
+    for (const copy &c : at.copies[at.current])
+        if (c.group + left >= at.groups[at.current])
+            still.push_back(c);
+        else if (c.from)
+            memcpy(c.to, c.from, 16);
+        else
+            memset(c.to, 0, 16);
+    at.copies[at.current].swap(still);
+}
+
 inline void switch_to(unsigned thread) {
     at.current = thread;
     threadIdx = dim3(thread);
@@ -135,6 +189,7 @@ inline void run_block(unsigned threads, const std::function<void()> &body) {
     at.threads = at.alive = threads;
     at.waiting = 0;
     memset(at.met, 0, sizeof at.met);
+    at.any = false;
     for (unsigned t = 0; t < threads; t++) start(t);
     bool left = true;
     for (bool forwards = true; left; forwards = !forwards) {
@@ -171,6 +226,16 @@ inline void __syncthreads() {
     while (host::at.barriers == before);
 }
 
+inline int __syncthreads_or(int mine) {
+    if (mine) host::at.any = true;
+    __syncthreads();
+    const bool any = host::at.any;
+    __syncthreads();
+    host::at.any = false;
+    __syncthreads();
+    return any;
+}
+
 inline void __syncwarp(unsigned = ~0u) {
     host::meet_warp();
 }
@@ -180,6 +245,15 @@ template <class T> T __shfl_xor_sync(unsigned, T value, int far) {
     memcpy(host::at.lent[host::at.current], &value, sizeof value);
     host::meet_warp();
     memcpy(&value, host::at.lent[host::at.current ^ (unsigned)far], sizeof value);
+    host::meet_warp();
+    return value;
+}
+
+template <class T> T __shfl_sync(unsigned, T value, int from) {
+    static_assert(sizeof value <= sizeof host::at.lent[0], "small enough to be lent");
+    memcpy(host::at.lent[host::at.current], &value, sizeof value);
+    host::meet_warp();
+    memcpy(&value, host::at.lent[host::at.current / host::WARP * host::WARP + (unsigned)from % host::WARP], sizeof value);
     host::meet_warp();
     return value;
 }
