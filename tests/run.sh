@@ -33,6 +33,14 @@ esac
 [ -f $build/build.ninja ] || meson setup $build $setup -Dwerror=true
 ninja -C $build
 
+# Debian's CUDA and nvcc's own package may come without the disassembler; without either the test of machine code is skipped.
+if command -v nvcc >/dev/null && ! command -v nvdisasm >/dev/null && [ -z "${NVDISASM-}" ]; then
+    disassembler=$build/nvdisasm
+    [ -d $disassembler ] || python3 -m pip install -q --target $disassembler nvidia-cuda-nvdisasm==13.5.37 >/dev/null 2>&1 || true
+    NVDISASM=$(find "$PWD/$disassembler" -name nvdisasm -type f 2>/dev/null | head -n 1)
+    export NVDISASM
+fi
+
 status=0
 rm -f $build/meson-logs/testlog.json
 meson test -C $build --no-rebuild --print-errorlogs "$@" || status=$?
