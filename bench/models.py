@@ -3,12 +3,17 @@
 inputs, NAME.x.npy and for training NAME.labels.npy.
 
 Weights are random, the structure is what exporters write: GPT-2 with its decomposed tanh GELU and a fused or decomposed
-LayerNormalization, ResNet-50 with separate BatchNormalization. Needs onnx and numpy."""
+LayerNormalization, Llama with everything decomposed, ResNet-50 with separate BatchNormalization. Models for GPUs (sizes.py) have
+their weights in NAME.weights beside them, where NAME.weights.json says. Needs onnx and numpy."""
+import json
+import os
 import sys
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from sizes import SIZES
 
 OPSET = 17
 
@@ -16,13 +21,26 @@ OPSET = 17
 class Model:
     """A graph under construction. Methods that add a node return the name of its output."""
 
-    def __init__(self):
-        self.nodes, self.weights = [], []
+    def __init__(self, beside=None):
+        """beside: the file that takes the weights; without, the model does."""
+        self.nodes, self.weights, self.beside, self.places = [], [], beside, {}
         self.random = np.random.default_rng(0)
 
     def parameter(self, value, name):
-        self.weights.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        value = np.ascontiguousarray(value)
+        self.weights.append(self.placed(value, name) if self.beside else numpy_helper.from_array(value, name))
         return name
+
+    def placed(self, value, name):
+        """A tensor of f32 whose data go to the file."""
+        self.places[name] = {"offset": self.beside.tell(), "shape": value.shape}
+        tensor = TensorProto(name=name, dims=value.shape, data_type=TensorProto.FLOAT,
+                             data_location=TensorProto.EXTERNAL)
+        for key, text in (("location", os.path.basename(self.beside.name)), ("offset", str(self.beside.tell())),
+                          ("length", str(value.nbytes))):
+            tensor.external_data.add(key=key, value=text)
+        value.tofile(self.beside)
+        return tensor
 
     def constant(self, value):
         """A node, as exporters write them: initializers are what training changes."""
@@ -101,10 +119,17 @@ def attention(model, x, mask, name, batch, length, width, heads):
     return linear(model, joined, f"{name}.proj", width, width)
 
 
-def gpt2(directory, name, layers, vocabulary=0, batch=1, length=128, width=768, heads=12, norm=layer_norm, samples=0):
+def save_training(model, directory, name, logits, vocabulary, batch, given):
+    """Labels go in too, the next tokens; the mean cross entropy comes out."""
+    logits = model.add("Reshape", logits, model.integers(-1, vocabulary))
+    loss = model.add("SoftmaxCrossEntropyLoss", logits, model.add("Reshape", "labels", model.integers(-1)))
+    model.save(directory, name, loss, (), batch, x=given, labels=np.roll(given, -1))
+
+
+def gpt2(directory, name, layers, vocabulary=0, batch=1, length=128, width=768, heads=12, norm=layer_norm, samples=0, beside=None):
     """The transformer stack of GPT-2 small; with a vocabulary, token ids go in and logits come out (tied weights); with
     samples to train on, labels go in too and the mean cross entropy comes out."""
-    model = Model()
+    model = Model(beside)
     mask = model.constant(np.triu(np.full((length, length), -1e9, np.float32), 1)[None, None])
     if vocabulary:
         given = model.random.integers(0, vocabulary, (samples or batch, length))
@@ -125,10 +150,94 @@ def gpt2(directory, name, layers, vocabulary=0, batch=1, length=128, width=768, 
         x = model.add("MatMul", x, model.add("Transpose", "wte", perm=[1, 0]))
     if not samples:
         model.save(directory, name, x, (batch, length, vocabulary or width), x=given)
-        return
-    logits = model.add("Reshape", x, model.integers(-1, vocabulary))
-    loss = model.add("SoftmaxCrossEntropyLoss", logits, model.add("Reshape", "labels", model.integers(-1)))
-    model.save(directory, name, loss, (), batch, x=given, labels=np.roll(given, -1))
+    else:
+        save_training(model, directory, name, x, vocabulary, batch, given)
+    return model
+
+
+def rms_norm(model, x, name, width):
+    square = model.add("ReduceMean", model.add("Pow", x, model.scalar(2)), axes=[-1], keepdims=1)
+    root = model.add("Sqrt", model.add("Add", square, model.scalar(1e-5)))
+    normal = model.add("Mul", x, model.add("Div", model.scalar(1), root))
+    return model.add("Mul", model.parameter(np.ones(width, np.float32), f"{name}.g"), normal)
+
+
+def projection(model, x, name, rows, columns):
+    return model.add("MatMul", x, model.weight(f"{name}.w", (rows, columns), 0.02))
+
+
+def rotary_tables(length, size):
+    """Cosines and sines (length,size) of Llama's angles, halves alike."""
+    angles = np.outer(np.arange(length), 1e4 ** (-np.arange(0, size, 2) / size))
+    angles = np.concatenate([angles, angles], 1).astype(np.float32)
+    return np.cos(angles), np.sin(angles)
+
+
+def rotated(model, x, tables, size):
+    def part(begin, end):
+        return model.add("Slice", x, *(model.integers(n) for n in (begin, end, 3, 1)))
+
+    turned = model.add("Concat", model.add("Neg", part(size // 2, size)), part(0, size // 2), axis=-1)
+    return model.add("Add", model.add("Mul", x, tables[0]), model.add("Mul", turned, tables[1]))
+
+
+def repeated(model, x, batch, kv_heads, group, length, size):
+    """Every head of keys or values for `group` heads of queries."""
+    x = model.add("Unsqueeze", x, model.integers(2))
+    x = model.add("Expand", x, model.integers(batch, kv_heads, group, length, size))
+    return model.add("Reshape", x, model.integers(batch, kv_heads * group, length, size))
+
+
+def llama_attention(model, x, mask, tables, name, size):
+    head = size.width // size.heads
+
+    def heads_of(part, n):
+        part = projection(model, x, f"{name}.{part}", size.width, n * head)
+        return model.add("Transpose", model.add("Reshape", part, model.integers(size.batch, size.length, n, head)), perm=[0, 2, 1, 3])
+
+    def for_all(part):
+        return repeated(model, part, size.batch, size.kv_heads, size.heads // size.kv_heads, size.length, head)
+
+    q, k = rotated(model, heads_of("q", size.heads), tables, head), rotated(model, heads_of("k", size.kv_heads), tables, head)
+    keys = model.add("Transpose", for_all(k), perm=[0, 1, 3, 2])
+    scores = model.add("Mul", model.add("MatMul", q, keys), model.scalar(head ** -0.5))
+    weights = model.add("Softmax", model.add("Add", scores, mask), axis=-1)
+    mixed = model.add("Transpose", model.add("MatMul", weights, for_all(heads_of("v", size.kv_heads))), perm=[0, 2, 1, 3])
+    return projection(model, model.add("Reshape", mixed, model.integers(size.batch, size.length, size.width)), f"{name}.o", size.width,
+                      size.width)
+
+
+def llama(directory, name, size, samples, beside):
+    """Trains on samples: token ids and labels go in, the mean cross entropy comes out."""
+    model = Model(beside)
+    given = model.random.integers(0, size.vocabulary, (samples, size.length))
+    mask = model.constant(np.triu(np.full((size.length, size.length), -1e9, np.float32), 1)[None, None])
+    tables = [model.constant(table[None, None]) for table in rotary_tables(size.length, size.width // size.heads)]
+    x = model.add("Gather", model.weight("wte", (size.vocabulary, size.width), 0.02), "x", axis=0)
+    for layer in range(size.layers):
+        block = f"h{layer}"
+        normal = rms_norm(model, x, f"{block}.ln1", size.width)
+        x = model.add("Add", x, llama_attention(model, normal, mask, tables, block, size))
+        normal = rms_norm(model, x, f"{block}.ln2", size.width)
+        gate, up = (projection(model, normal, f"{block}.{part}", size.width, size.hidden) for part in ("gate", "up"))
+        gated = model.add("Mul", model.add("Mul", gate, model.add("Sigmoid", gate)), up)
+        x = model.add("Add", x, projection(model, gated, f"{block}.down", size.hidden, size.width))
+    logits = projection(model, rms_norm(model, x, "lnf", size.width), "head", size.width, size.vocabulary)
+    save_training(model, directory, name, logits, size.vocabulary, size.batch, given)
+    return model
+
+
+def sized(directory, name, samples=8):
+    """A model of sizes.py, with batches enough to train on."""
+    size = SIZES[name]
+    with open(f"{directory}/{name}.weights", "wb") as beside:
+        if size.kind == "llama":
+            model = llama(directory, name, size, samples * size.batch, beside)
+        else:
+            model = gpt2(directory, name, size.layers, size.vocabulary, size.batch, size.length, size.width, size.heads,
+                         samples=samples * size.batch if size.trains else 0, beside=beside)
+    with open(f"{directory}/{name}.weights.json", "w") as places:
+        json.dump(model.places, places)
 
 
 def resnet50(directory, name, batch=1):
@@ -191,6 +300,7 @@ MODELS = {
     "gelu": lambda *at: one_block(*at, lambda model, width: tanh_gelu(model, "x")),
     "layernorm": lambda *at: one_block(*at, lambda model, width: layer_norm_decomposed(model, "x", "ln", width)),
     "softmax": lambda *at: one_block(*at, lambda model, width: model.add("Softmax", "x", axis=-1)),
+    **dict.fromkeys(SIZES, sized),
 }
 
 if __name__ == "__main__":

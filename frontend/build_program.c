@@ -33,7 +33,7 @@ static const char *const headers[] = {
     "rankc/cuda/kernels.cuh",   "rankc/cuda/launch.cuh", "rankc/cuda/library.cuh",    "rankc/cuda/move.cuh",
     "rankc/cuda/product.cuh",   "rankc/cuda/random.cuh", "rankc/cuda/reduce.cuh",     "rankc/cuda/window.cuh"};
 /* Variables that the Makefile takes from the environment. */
-static const char *const variables[] = {"CC", "ARCH", "CFLAGS", "LDFLAGS", "NVCC", "NVCCFLAGS"};
+static const char *const variables[] = {"CC", "ARCH", "CFLAGS", "LDFLAGS", "NVCC", "NVCCFLAGS", "GPU_ARCH"};
 
 enum { NHEADERS = sizeof headers / sizeof *headers, NVARIABLES = sizeof variables / sizeof *variables };
 

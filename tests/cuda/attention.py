@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Flash attention on the stand-in of a GPU, and its gradient: against PyTorch's autograd in f64.
 
-    attention.py --rankc RANKC
+    attention.py --rankc RANKC [DTYPE...]
 
 Heads of odd sizes and of 128 elements, one key, one row, several tiles of both, heads that share keys, every kind of mask, rows
 of which every key is masked. In 16-bit floats the bounds are those of their precision.

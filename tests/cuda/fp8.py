@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """8-bit floats on target cuda, where the library's stand-in (host/cublasLt.h) checks how it is called.
 
-    fp8.py --rankc RANKC
+    fp8.py --rankc RANKC [CHECK...]
 
 A model whose losses are PyTorch's emulation's, as of the C target (tests/training/fp8.py): on one rank, and on two with --amp bf16
 beside it; and a GPU without products of 8-bit floats, which the program names."""
@@ -46,10 +46,11 @@ def check_old_gpu(run):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
+    checks = {check.__name__[6:]: check for check in (check_curves, check_mixed, check_old_gpu)}
+    parser.add_argument("checks", nargs="*", default=list(checks))
     options = parser.parse_args()
     options.target = "cuda"
-    return report((check.__name__[6:], lambda work, check=check: check(fp8.Run(options, work)))
-                  for check in (check_curves, check_mixed, check_old_gpu))
+    return report((name, lambda work, name=name: checks[name](fp8.Run(options, work))) for name in options.checks)
 
 
 if __name__ == "__main__":

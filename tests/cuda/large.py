@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Kernels for GPUs on shapes that take them through vectors, chunks and sorting: what the C target computes.
 
-    large.py --rankc RANKC
+    large.py --rankc RANKC [DTYPE...]
 
 Rows of multiples of 16 bytes and others, with NaN and infinities; columns long enough to be cut; indices of which some are
 many times the same."""

@@ -9,12 +9,17 @@ sys.path.insert(0, os.path.join(TESTS, "training"))
 
 from harness import Wrong, call, report # noqa: E402, F401
 
+# Whether programs are made for the CPU.
+STAND_IN = os.environ.get("NVCC", "").endswith("host/nvcc")
+
 
 def by_type(doc, dtypes, check):
     """main() of a check of kernels: check(rankc, work, dtype) prints what it measures and returns what is wrong, a line each."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
-    rankc = os.path.abspath(parser.parse_args().rankc)
+    parser.add_argument("dtypes", nargs="*", default=list(dtypes))
+    args = parser.parse_args()
+    rankc = os.path.abspath(args.rankc)
 
     def checked(work, dtype):
         failures = check(rankc, work, dtype)
@@ -22,4 +27,4 @@ def by_type(doc, dtypes, check):
             raise Wrong("\n".join(failures))
         return "ok"
 
-    return report((dtype, lambda work, dtype=dtype: checked(work, dtype)) for dtype in dtypes)
+    return report((dtype, lambda work, dtype=dtype: checked(work, dtype)) for dtype in args.dtypes)

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Compiles and runs models under plans, and compares what the ranks give.
 
-    sweep.py --rankc RANKC [--target c|cuda] [--plans "P P..."] [--work DIR] [--comm shm|loopback] MODEL_DIR...
+    sweep.py --rankc RANKC [--target c|cuda] [--kernels K] [--plans "P P..."] [--work DIR] [--comm shm|loopback] MODEL_DIR...
 
 A model directory holds model.onnx, inputs/<name>.npy, outputs/<name>.npy as PyTorch gave them, and dims ("batch=2" a
 line). Every plan is checked twice:
@@ -79,14 +79,14 @@ class Sweep:
     def __init__(self, args, work):
         self.args, self.work, self.results = args, work, {}
 
-    def run(self, model, plan, *extra, kernels="auto", target=None):
+    def run(self, model, plan, *extra, kernels=None, target=None):
         """Outputs of the model under a plan, by name."""
         name = os.path.basename(os.path.normpath(model))
         out = os.path.join(self.work, name, plan + "".join(extra))
         shutil.rmtree(out, ignore_errors=True)
         call([self.args.rankc, "compile", os.path.join(model, "model.onnx"), "-o", out, "-q",
               "--target", target or self.args.target, *dims_of(model), *plan_options(plan, os.path.join(self.work, name, "one")), *extra])
-        run = [self.args.rankc, "run", out, "--output-dir", out + "/out", "--kernels", kernels, "--threads", "1"]
+        run = [self.args.rankc, "run", out, "--output-dir", out + "/out", "--kernels", kernels or self.args.kernels, "--threads", "1"]
         if self.args.comm and plan != "one":
             run += ["--comm", self.args.comm]
         inputs = os.path.join(model, "inputs")
@@ -170,6 +170,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
     parser.add_argument("--target", default="c")
+    parser.add_argument("--kernels", default="auto")
     parser.add_argument("--plans", default="one dp2 data2 tp2 tp3 tp4")
     parser.add_argument("--work")
     parser.add_argument("--comm")

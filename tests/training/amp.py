@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Trains recorded models in mixed precision under plans (record_amp.py).
 
-    amp.py --rankc RANKC [--plans PLAN;...] [CHECK...]
+    amp.py --rankc RANKC [--target c|cuda] [--plans PLAN;...] [--cases "CASE..."] [CHECK...]
 
   bf16    losses and gradient norms differ from PyTorch's in f32 by at most twice as much as those of its autocast: the largest
           difference of all steps and numbers of micro-batches, since Adam makes a few steps' rounding grow by chance
@@ -17,7 +17,7 @@ import itertools
 import os
 import sys
 
-from harness import Wrong, call, compile_case, data_of, lines_of, recorded, report, split_plan
+from harness import COMM, Wrong, call, compile_case, data_of, lines_of, recorded, report, split_plan
 
 PLANS = ["dp@1", "dp@2", "tp:tensor=2@1", "hybrid:tensor=2,data=2@1"]
 MODELS, MICRO_BATCHES = ["gpt2", "llama", "cnn_bn", "mlp_dropout"], ["1", "4"]
@@ -30,15 +30,19 @@ EPS = {"fp16": 2.0 ** -10, "bf16": 2.0 ** -7}
 class Run:
     """Compiles and trains a case under a plan, with further options."""
 
-    def __init__(self, rankc, work):
-        self.rankc, self.work = rankc, work
+    def __init__(self, options, work):
+        self.rankc, self.target, self.work, self.chosen = options.rankc, options.target, work, options.cases.split()
+
+    def cases(self, *lists):
+        """Those of the lists that are asked for."""
+        return [case for case in dict.fromkeys(itertools.chain(*lists)) if case in self.chosen]
 
     def __call__(self, case, plan, micro_batches, *options, steps=20, optimizer=None):
         out, log = os.path.join(self.work, "out"), os.path.join(self.work, "log.jsonl")
         accumulate = int(micro_batches) // split_plan(plan)[1]
-        compile_case(self.rankc, case, plan, accumulate, out, options or None, optimizer)
+        compile_case(self.rankc, case, plan, accumulate, out, options or None, optimizer, target=self.target)
         call(self.rankc, "train", out, *data_of(case, recorded(case)["inputs"]), "--steps", str(steps), "--log", log, "--threads",
-             "1")
+             "1", *COMM[self.target])
         return lines_of(log)
 
 
@@ -56,7 +60,7 @@ def fits(plans, micro_batches):
 
 def check_bf16(run, plans):
     worst = 0
-    for case in MODELS:
+    for case in run.cases(MODELS):
         steps, halves = recorded(case)["steps"], recorded(case, "amp.json")
         theirs_of = {key: max(apart(halves[count]["bf16"][key], steps[count]["f32"][key]) for count in MICRO_BATCHES)
                      for key in ("loss", "grad_norm")}
@@ -98,7 +102,7 @@ def check_fp16(run, plans):
         if column(metrics, "loss_scale") != [256.0 * 2 ** (step // 4) for step in range(len(metrics))] or \
                 any(column(metrics, "skipped")):
             raise Wrong(f"{case}: scales {column(metrics, 'loss_scale')}")
-    return near_f64(run, plans, dict.fromkeys([*MODELS, *IMAGES]), "fp16", "fp16:init_scale=256,growth_interval=4", scales)
+    return near_f64(run, plans, run.cases(MODELS, IMAGES), "fp16", "fp16:init_scale=256,growth_interval=4", scales)
 
 
 def check_normed(run, plans):
@@ -122,7 +126,7 @@ def check_scaled(run, plans):
 def check_pure(run, plans):
     """By SGD: fp16 cannot hold Adam's second moments, neither here nor in PyTorch."""
     worst = 0
-    for case in dict.fromkeys([*MODELS, *IMAGES]):
+    for case in run.cases(MODELS, IMAGES):
         def losses(plan, dtype):
             return column(run(case, plan, "4", "--dtype", dtype, optimizer="sgd:lr=0.02",
                               steps=IMAGE_STEPS if case in IMAGES else 8), "loss")
@@ -159,11 +163,13 @@ CHECKS = {name[6:]: check for name, check in list(globals().items()) if name.sta
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
+    parser.add_argument("--target", default="c", choices=COMM)
     parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
+    parser.add_argument("--cases", default=" ".join([*MODELS, *IMAGES]), help="of bf16, fp16 and pure")
     parser.add_argument("checks", nargs="*", default=list(CHECKS))
     options = parser.parse_args()
     plans = options.plans.split(";")
-    return report((name, lambda work, name=name: CHECKS[name](Run(options.rankc, work), plans)) for name in options.checks)
+    return report((name, lambda work, name=name: CHECKS[name](Run(options, work), plans)) for name in options.checks)
 
 
 if __name__ == "__main__":

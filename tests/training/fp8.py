@@ -16,10 +16,9 @@ import os
 import re
 import sys
 
-from harness import call, compile_case, data_of, expect, lines_of, model_of, recorded, report, split_plan
+from harness import COMM, call, compile_case, data_of, expect, lines_of, model_of, recorded, report, split_plan
 
 PLANS = ["dp@1", "dp@2", "tp:tensor=2@1", "data:data=2@1", "hybrid:tensor=2,data=2@1"]
-COMM = {"c": [], "cuda": ["--comm", "loopback"]}
 KEYS = ("loss", "grad_norm")
 FIRST = {"mlp_fp8": 10, "gpt2_fp8": 2, "llama_fp8": 2}  # steps
 

@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+COMM = {"c": [], "cuda": ["--comm", "loopback"]} # how ranks of a target communicate here: on one GPU they are threads
 
 
 class Wrong(Exception):

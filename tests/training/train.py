@@ -16,9 +16,8 @@ import os
 import struct
 import sys
 
-from harness import Wrong, call, compile_case, data_of, lines_of, recorded, report, split_plan
+from harness import COMM, Wrong, call, compile_case, data_of, lines_of, recorded, report, split_plan
 
-COMM = {"c": [], "cuda": ["--comm", "loopback"]} # on one GPU ranks are threads
 CASES = ["mlp", "mlp_nesterov", "mlp_adagrad", "mlp_cosine", "mlp_linear", "mlp_annealed", "mlp_dropout", "mlp_batch_norm", "cnn", "cnn_bn",
          "cnn_bn_13", "resnet", "vit", "bert", "gpt2", "llama"]
 PLANS = ["dp@1", "dp@2", "dp@3", "tp:tensor=2@1", "tp:tensor=4@1", "data:data=2@1",

@@ -1,10 +1,12 @@
 #!/usr/bin/python3
 """Checks every row of the operator table as compiled programs (DESIGN 7.1).
 
-    opcheck.py --rankc RANKC --generate GENERATE [--set full|halves] [--target T] [--programs "P P..."] [--work DIR]
+    opcheck.py --rankc RANKC --generate GENERATE [--set full|halves] [--target T] [--kernels K] [--programs "P P..."]
+               [--work DIR]
 
-GENERATE (generate.c) writes the samples of all operators, or of those that take 16-bit floats in these, as one program, every cut of every sample as nodes of two more,
-on 2 and on 3 ranks, and all in stages as one more. All run with reference kernels. Then
+GENERATE (generate.c) writes the samples of all operators, or of those that take 16-bit floats in these, as one program, every
+cut of every sample as nodes of two more, on 2 and on 3 ranks, and all in stages as one more. All run with reference kernels, or
+with others, of which only the whole is to be compared: a library sums each shape in its own way. Then
   - the results of the one-rank program are compared with NumPy's and PyTorch's in f64 (reference.py);
   - every cut's result is compared with the whole node's, as the cut's class in samples.json says: bit for bit, by value, or
     within DESIGN 8's bound.
@@ -156,7 +158,7 @@ class Programs:
               "--target", self.args.target], env={"CFLAGS": "-O1", **os.environ})
         directory = os.path.join(out, name, "_")
         inputs = self.inputs_of(directory)
-        call([self.args.rankc, "run", directory, "--output-dir", directory + "/out", "--kernels", "reference",
+        call([self.args.rankc, "run", directory, "--output-dir", directory + "/out", "--kernels", self.args.kernels,
               "--threads", "1", "--comm", "loopback", "@" + inputs])
         listed = json.load(open(directory + "/out/outputs.json"))["outputs"]
         values = {entry["name"]: load(os.path.join(directory, "out", entry["file"]), entry["dtype"]) for entry in listed}
@@ -255,6 +257,7 @@ def main():
     parser.add_argument("--generate", required=True)
     parser.add_argument("--set", default="full", choices=["full", "halves"])
     parser.add_argument("--target", default="c")
+    parser.add_argument("--kernels", default="reference")
     parser.add_argument("--programs", default=" ".join(PROGRAMS), help="those to run; \"whole\" among them")
     parser.add_argument("--work", help="keep the programs in this directory")
     args = parser.parse_args()

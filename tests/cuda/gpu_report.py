@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Makes a page of what the checks on a GPU found: gpu_report.py RESULTS... > docs/gpu-results.md
+
+RESULTS are written by `gpu.sh run`. Of a check that ran several times the last counts."""
+import json
+import sys
+
+INTRODUCTION = """# Results on a GPU
+
+Written by `tests/cuda/gpu_report.py` from what `tests/gpu.sh run` wrote; do not edit.
+"""
+STAND_IN = "**Compiled for the CPU**, by what stands in for CUDA: times mean nothing."
+
+
+def read_results(paths):
+    """What the runs say of the machine, and the last result of each check by (part, name)."""
+    machine, checks = {}, {}
+    for path in paths:
+        with open(path) as lines:
+            for line in map(json.loads, lines):
+                if line["part"] == "machine":
+                    machine = line
+                else:
+                    checks[line["part"], line["name"]] = line
+    return machine, checks
+
+
+def table(header, rows):
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [header, ["---"] * len(header), *rows])
+
+
+def said_of(check):
+    return check["said"][-1].replace("|", "\\|")[:120] if check["said"] else ""
+
+
+def checks_text(checks):
+    counts = {status: sum(check["status"] == status for check in checks.values()) for status in ("ok", "FAILED", "skipped")}
+    rows = [[check["part"], check["name"], check["status"], f"{check['seconds']:.0f} s", said_of(check)] for check in checks.values()]
+    return (f"## Checks\n\n{counts['ok']} passed, {counts['FAILED']} failed, {counts['skipped']} skipped.\n\n"
+            + table(["part", "check", "result", "time", "last line"], rows))
+
+
+def number(value):
+    if isinstance(value, dict) and "median" in value:
+        return f"{value['median']:.4g} ({value['least']:.4g} to {value['most']:.4g})"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {number(part)}" for name, part in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def figures_text(check):
+    """A row per figure; medians with the least and the most."""
+    merged = {}
+    for figure in check["figures"]:
+        merged.update(figure["figure"])
+    rows = [[name.replace("_", " "), number(value)] for name, value in merged.items() if name != "name"]
+    return f"## {check['part']}: {check['name']}\n\n" + table(["figure", "value"], rows) + "".join(
+        f"\n\n```\n{text}\n```" for text in ["\n".join(check["said"])] if text)
+
+
+def main(paths):
+    machine, checks = read_results(paths)
+    parts = [INTRODUCTION.strip()]
+    if machine.get("stand_in"):
+        parts.append(STAND_IN)
+    parts.append("\n".join(f"- {key}: {machine[key]}" for key in ("gpu", "rankc", "date") if key in machine))
+    parts += [checks_text(checks), *(figures_text(check) for check in checks.values() if check["figures"])]
+    print("\n\n".join(parts))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
