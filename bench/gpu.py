@@ -276,7 +276,7 @@ def profile(args, name, kernels=25):
     ms = rankc.round(args.steps)["ms"]
     found = traced(build_trace(args.work), rankc.command(args.steps))
     names = run(["c++filt", *(kernel["name"] for kernel in found["kernels"])], 60).splitlines()
-    rows = sorted(({"kernel": re.sub(r"\(.*", "", demangled)[:90], "ms": kernel["ns"] / steps / 1e6, "count": kernel["count"] / steps}
+    rows = sorted(({"kernel": demangled.removeprefix("void ")[:110], "ms": kernel["ns"] / steps / 1e6, "count": kernel["count"] / steps}
                    for kernel, demangled in zip(found["kernels"], names)), key=lambda row: -row["ms"])
     busy = sum(row["ms"] for row in rows if not row["kernel"].startswith("mem"))
     say(name=name, step_ms=ms, kernels_ms=busy, device_peak=found["device_peak"], planned_peak=rankc.memory())

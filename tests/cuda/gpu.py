@@ -12,6 +12,7 @@ import fnmatch
 import glob
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -26,7 +27,7 @@ ROOT = os.path.dirname(TESTS)
 
 MODELS = ["mlp", "gpt2", "llama", "bert", "vit", "swin", "resnet", "unet", "mobilenet_v3", "convnext"]
 IMAGES = ["resnet", "unet", "mobilenet_v3", "convnext", "vit"]
-SOME_PLANS = "one data2 tp2 tp3 pipeline=2 tensor=2,data=2"
+SOME_PLANS = "one data2 tp2 tp3 pipeline=2 tensor=2,data=2 tensor=2,pipeline=2"
 CURVES = ["mlp", "mlp_nesterov", "mlp_adagrad", "mlp_cosine", "mlp_linear", "mlp_annealed", "mlp_dropout", "mlp_batch_norm", "cnn",
           "cnn_bn", "cnn_bn_13", "resnet", "vit", "bert", "gpt2", "llama"]
 CUT_CURVES = ["gpt2", "llama", "bert", "cnn_bn", "mlp_dropout"]
@@ -42,7 +43,7 @@ class Check(typing.NamedTuple):
 
 
 def operators(build):
-    opcheck = ["tests/programs/opcheck/opcheck.py", "--generate", f"{build}/tests/programs/opcheck_generate", "--target", "cuda"]
+    opcheck = ["tests/programs/opcheck/opcheck.py", "--generate", f"{build}/tests/programs/opcheck_generate", "--target", "cuda", "--bounded"]
     for kinds in ("full", "halves"):
         for programs in ("whole cut2", "whole cut3", "whole stages"):
             yield f"{kinds} {programs}", [*opcheck, "--set", kinds, "--programs", programs]
@@ -142,7 +143,8 @@ def pip_libraries():
     return [f"{folder}/include" for folder in found], [f"{folder}/lib" for folder in found]
 
 
-def first_lines(command, env=None):
+def output_of(command, env=None):
+    """What it prints; of one that is not there, that."""
     try:
         return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120).stdout.strip()
     except OSError as error:
@@ -151,7 +153,7 @@ def first_lines(command, env=None):
 
 def gpu_arch():
     """Of the GPU that is here, with what only it has."""
-    major, _, minor = first_lines(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]).split("\n")[0].partition(".")
+    major, _, minor = output_of(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]).split("\n")[0].partition(".")
     return f"sm_{major}{minor}{'a' * (int(major) >= 9)}" if major.isdigit() else "native"
 
 
@@ -166,6 +168,17 @@ def environment(stand_in):
     return env
 
 
+def finish(command, env, timeout):
+    """How a check ended, and what it printed. One that takes too long is ended with all that it started."""
+    process = subprocess.Popen(command, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        said, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return "FAILED", f"{process.communicate()[0]}\nended after {timeout:.0f} s"
+    return {0: "ok", 77: "skipped"}.get(process.returncode, "FAILED"), said
+
+
 class Runner:
     def __init__(self, options):
         self.options, self.env = options, environment(options.stand_in)
@@ -174,12 +187,7 @@ class Runner:
 
     def run(self, check):
         begin = time.monotonic()
-        try:
-            done = subprocess.run([sys.executable, "-B", *check.words, "--rankc", self.rankc], cwd=ROOT, env=self.env, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=self.options.timeout)
-            status, said = {0: "ok", 77: "skipped"}.get(done.returncode, "FAILED"), done.stdout
-        except subprocess.TimeoutExpired as late:
-            status, said = "FAILED", f"{(late.stdout or b'').decode()}\nafter {late.timeout:.0f} s it was ended"
+        status, said = finish([sys.executable, "-B", *check.words, "--rankc", self.rankc], self.env, self.options.timeout)
         self.note(check, status, said, time.monotonic() - begin)
 
     def note(self, check, status, said, seconds):
@@ -196,9 +204,10 @@ class Runner:
 
 def note_machine(runner):
     """What the results depend on: the first line of a run."""
-    said = {"gpu": first_lines(["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm", "--format=csv,noheader"], runner.env),
-            "nvcc": first_lines([runner.env.get("NVCC", "nvcc"), "--version"], runner.env).splitlines()[-1:],
-            "doctor": first_lines([runner.rankc, "doctor"], runner.env).splitlines(), "rankc": first_lines([runner.rankc, "--version"], runner.env),
+    nvcc = output_of([runner.env.get("NVCC", "nvcc"), "--version"], runner.env).splitlines()
+    gpu = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm", "--format=csv,noheader"]
+    said = {"gpu": output_of(gpu), "nvcc": next((line for line in nvcc if "release" in line), nvcc[0]),
+            "rankc": output_of([runner.rankc, "--version"]), "doctor": output_of([runner.rankc, "doctor"], runner.env).splitlines(),
             "python": sys.version.split()[0], "date": time.strftime("%Y-%m-%d")}
     with open(runner.options.results, "a") as out:
         out.write(json.dumps({"part": "machine", "stand_in": runner.options.stand_in, **said}) + "\n")
@@ -207,7 +216,8 @@ def note_machine(runner):
 def chosen(options):
     for part in options.parts or PARTS:
         for name, words in PARTS[part](options.build):
-            if any(fnmatch.fnmatch(name, glob) for glob in options.only or "*") and not (options.stand_in and fnmatch.fnmatch(name, LARGE)):
+            wanted = any(fnmatch.fnmatch(name, pattern) for pattern in options.only or "*")
+            if wanted and not (options.stand_in and fnmatch.fnmatch(name, LARGE)):
                 yield Check(part, name, words)
 
 
@@ -235,7 +245,7 @@ def main():
     if options.list:
         print("".join(f"{check.part:10} {check.name}\n" for check in checks), end="")
         return 0
-    if not options.stand_in and not os.path.exists("/dev/nvidia0"):
+    if not options.stand_in and not glob.glob("/dev/nvidia[0-9]*"):
         print("skipped: there is no GPU")
         return 77
     runner = Runner(options)

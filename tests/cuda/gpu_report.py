@@ -63,7 +63,7 @@ def main(paths):
     parts = [INTRODUCTION.strip()]
     if machine.get("stand_in"):
         parts.append(STAND_IN)
-    parts.append("\n".join(f"- {key}: {machine[key]}" for key in ("gpu", "rankc", "date") if key in machine))
+    parts.append("\n".join(f"- {key}: {machine[key]}" for key in ("gpu", "nvcc", "rankc", "date") if key in machine))
     parts += [checks_text(checks), *(figures_text(check) for check in checks.values() if check["figures"])]
     print("\n\n".join(parts))
 
