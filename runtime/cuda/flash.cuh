@@ -178,6 +178,24 @@ static inline __device__ void rt_flash_load(T *to, const rt_flash_lines<const T>
         for (int i = c; i < c + N; i++) to[line * S::pitch + i] = first + line < lines && i < width ? x[first + line][i] : (T)0;
 }
 
+/* Tiles of COUNT lines of two operands in shared memory, by stages. */
+template <class S, int COUNT> struct rt_flash_ring {
+    using T = typename S::T;
+    static constexpr int elements = COUNT * S::pitch;
+    T *memory;
+    __device__ T *first(int stage) const { return memory + stage * 2 * elements; }
+    __device__ T *second(int stage) const { return first(stage) + elements; }
+    /* Begins to bring lines `line` and so on, of `lines`; none from their end on. A group of copies in any case. */
+    __device__ void bring(int stage, const rt_flash_lines<const T> &a, int a_width, const rt_flash_lines<const T> &b, int b_width,
+                          int line, int lines) const {
+        if (line < lines) {
+            rt_flash_load<S, COUNT>(first(stage), a, line, lines, a_width);
+            rt_flash_load<S, COUNT>(second(stage), b, line, lines, b_width);
+        }
+        rt_copies_group();
+    }
+};
+
 /* A left operand that is read again and again: halves stay in registers, f32 in shared memory. */
 template <class E, int D> struct rt_flash_held {
     static constexpr bool lends_memory = true;
@@ -266,63 +284,87 @@ static inline __device__ void rt_flash_weigh(const rt_flash<typename E::type> &c
         }
 }
 
+/* Adds to the sums of the warp's rows what keys from `key` on give. */
+template <class S, class E, int M>
+static inline __device__ void rt_flash_add_keys(const rt_flash<typename E::type> &call, const rt_flash_held<E, S::head> &queries,
+                                                const typename E::type *k, const typename E::type *v, int key, bool plain,
+                                                rt_flash_rows_of &rows, float (&out)[M][4]) {
+    using T = typename E::type;
+    constexpr int N = S::keys / RT_TILE_COLUMNS;
+    float score[N][4], turn[2];
+    rt_flash_clear(score);
+    rt_tile_product(E(), score, queries, rt_lines_of_tile<T>{k, S::pitch}, S::head);
+    rt_flash_weigh<E>(call, score, key, plain, rows, turn);
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) out[m][i] *= turn[i / 2];
+    rt_tile_product(E(), out, rt_result_of_tile<E, N>{score}, rt_columns_of_tile<T>{v, S::pitch}, S::keys);
+}
+
+/* Closes the rows' sums, keeps their two numbers, and returns what y is to be multiplied with. */
+template <class T>
+static inline __device__ void rt_flash_close(const rt_flash<T> &call, uint32_t head, int row, rt_flash_rows_of &rows, float *stats,
+                                             float (&factor)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int line = row + rt_tile_row(2 * r);
+        rows.of[r].sum = rt_row_fold(rows.of[r].sum, rt_sum_of());
+        factor[r] = 1 / rows.of[r].sum;
+        if (rt_lane() % 4 || line >= call.t) continue;
+        float *const kept = stats + ((int64_t)head * call.t + line) * 2;
+        kept[0] = rows.of[r].high;
+        kept[1] = rows.of[r].sum;
+    }
+}
+
+/* Where a block of rows is: those of a head's end, which see most keys, come first. */
+template <class S, class T> static inline __device__ int rt_flash_row_of_block(const rt_flash<T> &call, uint32_t block, uint32_t *head) {
+    const uint32_t tiles = (uint32_t)((call.t + S::rows - 1) / S::rows);
+    *head = block / tiles;
+    return (int)(tiles - 1 - block % tiles) * S::rows;
+}
+
 template <class E, int D>
 static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash_tiles<E, D>::blocks)
 rt_flash_kernel(rt_flash<typename E::type> call, rt_strided<typename E::type> y, float *stats, uint32_t blocks) {
     using S = rt_flash_tiles<E, D>;
     using T = typename E::type;
-    using held = rt_flash_held<E, D>;
-    constexpr int N = S::keys / RT_TILE_COLUMNS, M = D / RT_TILE_COLUMNS, most = S::rows, stages = 2;
-    constexpr int own = most * S::pitch, tile = S::keys * S::pitch, tiles_at = held::lends_memory ? 0 : own;
-    constexpr int elements = tiles_at + 2 * stages * tile > own ? tiles_at + 2 * stages * tile : own;
-    alignas(RT_VECTOR_BYTES) __shared__ T memory[elements]; /* q; then k and v, by stages */
+    using ring = rt_flash_ring<S, S::keys>;
+    constexpr int own = S::rows * S::pitch, keys_at = rt_flash_held<E, D>::lends_memory ? 0 : own, all = keys_at + 4 * ring::elements;
+    alignas(RT_VECTOR_BYTES) __shared__ T memory[all > own ? all : own]; /* q; then k and v, in two stages */
+    const ring tiles = {memory + keys_at};
     const int first = (int)threadIdx.x / RT_WARP * RT_TILE_ROWS; /* of the warp's rows */
-    const int tiles = (call.t + most - 1) / most;
     for (uint32_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-        const uint32_t head = block / (uint32_t)tiles;
-        const int row = (tiles - 1 - (int)(block % (uint32_t)tiles)) * most; /* long ones first */
-        const auto q = rt_flash_of_rows(call, call.q, head);
+        uint32_t head;
+        const int row = rt_flash_row_of_block<S>(call, block, &head);
         const auto k = rt_flash_of_keys(call, call.k, head / call.group), v = rt_flash_of_keys(call, call.v, head / call.group);
-        const auto load = [&](int j, int stage) {
-            T *to = memory + tiles_at + stage * 2 * tile;
-            if (j < call.s) {
-                rt_flash_load<S, S::keys>(to, k, j, call.s, call.d);
-                rt_flash_load<S, S::keys>(to + tile, v, j, call.s, call.e);
-            }
-            rt_copies_group();
-        };
         rt_flash_rows_of rows = {{rt_flash_row_of(call, head, row + first + rt_tile_row(0)),
                                   rt_flash_row_of(call, head, row + first + rt_tile_row(2))},
                                  {{-INFINITY, 0}, {-INFINITY, 0}}};
-        float out[M][4], score[N][4], turn[2];
-        held queries;
+        float out[D / RT_TILE_COLUMNS][4], factor[2];
+        rt_flash_held<E, D> queries;
         rt_flash_clear(out);
         __syncthreads(); /* the last block's tiles have been read */
-        rt_flash_load<S, most>(memory, q, row, call.t, call.d);
+        rt_flash_load<S, S::rows>(memory, rt_flash_of_rows(call, call.q, head), row, call.t, call.d);
         rt_copies_group();
         rt_copies_wait<0>();
         __syncthreads();
         queries.take(rt_lines_of_tile<T>{memory + first * S::pitch, S::pitch});
         __syncthreads();
-        const int seen = rt_flash_last(call, row + most - 1) + 1; /* keys, by the last row */
+        const int seen = rt_flash_last(call, row + S::rows - 1) + 1; /* keys, by the last row */
         int j = 0, end = seen < call.s ? seen : call.s;
         bool near;
         do {
             int stage = 0;
-            load(j, stage);
+            tiles.bring(stage, k, call.d, v, call.e, j, call.s);
             for (; j < end; j += S::keys, stage ^= 1) {
-                const T *tile_k = memory + tiles_at + stage * 2 * tile, *tile_v = tile_k + tile;
-                load(j + S::keys < end ? j + S::keys : call.s, stage ^ 1);
+                const int next = j + S::keys < end ? j + S::keys : call.s;
+                tiles.bring(stage ^ 1, k, call.d, v, call.e, next, call.s);
                 rt_copies_wait<1>();
                 __syncthreads();
-                rt_flash_clear(score);
-                rt_tile_product(E(), score, queries, rt_lines_of_tile<T>{tile_k, S::pitch}, D);
-                rt_flash_weigh<E>(call, score, j, rt_flash_is_plain(call, row, row + most, j + S::keys - 1), rows, turn);
-#pragma unroll
-                for (int m = 0; m < M; m++)
-#pragma unroll
-                    for (int i = 0; i < 4; i++) out[m][i] *= turn[i / 2];
-                rt_tile_product(E(), out, rt_result_of_tile<E, N>{score}, rt_columns_of_tile<T>{tile_v, S::pitch}, S::keys);
+                const bool plain = rt_flash_is_plain(call, row, row + S::rows, j + S::keys - 1);
+                rt_flash_add_keys<S, E>(call, queries, tiles.first(stage), tiles.second(stage), j, plain, rows, out);
                 __syncthreads();
             }
             /* A row that sees no key weighs all alike, those behind too. */
@@ -333,17 +375,7 @@ rt_flash_kernel(rt_flash<typename E::type> call, rt_strided<typename E::type> y,
             near = end < call.s && __syncthreads_or(near);
             end = call.s;
         } while (near);
-        float factor[2];
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const int line = row + first + rt_tile_row(2 * r);
-            rows.of[r].sum = rt_row_fold(rows.of[r].sum, rt_sum_of());
-            factor[r] = 1 / rows.of[r].sum;
-            if (rt_lane() % 4 || line >= call.t) continue;
-            float *const kept = stats + ((int64_t)head * call.t + line) * 2;
-            kept[0] = rows.of[r].high;
-            kept[1] = rows.of[r].sum;
-        }
+        rt_flash_close(call, head, row + first, rows, stats, factor);
         rt_flash_put<E>(rt_flash_of_rows(call, y, head), row + first, call.t, call.e, out, factor[0], factor[1]);
     }
 }
@@ -381,79 +413,97 @@ static inline __device__ rt_flash_change rt_flash_change_of(const rt_flash<typen
     return {weight, weight * (up - known.delta) * score.slope};
 }
 
+/* What a thread knows of its two rows in the gradient, and whether none of the two weighs keys that it does not see. */
+struct rt_flash_grad_rows {
+    rt_flash_row mask[2];
+    rt_flash_known known[2];
+    bool far;
+};
+
+/* Of rows `row` and so on, whose dy is in shared memory; their deltas are made and kept. */
+template <class S, class E>
+static inline __device__ rt_flash_grad_rows rt_flash_grad_rows_of(const rt_flash<typename E::type> &call,
+                                                                  const rt_flash_grad<typename E::type> &grad, uint32_t head, int row,
+                                                                  const typename E::type *up) {
+    const auto y = rt_flash_of_rows(call, grad.y, head);
+    rt_flash_grad_rows rows = {{}, {}, true};
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int line = row + rt_tile_row(2 * r), there = line < call.t ? line : call.t - 1;
+        const int64_t at = (int64_t)head * call.t + there;
+        float delta = 0;
+        for (int c = rt_lane() % 4; c < call.e; c += 4)
+            delta += E::load(up[rt_tile_row(2 * r) * S::pitch + c]) * E::load(y[there][c]);
+        delta = rt_row_fold(delta, rt_sum_of());
+        rows.mask[r] = rt_flash_row_of(call, head, line);
+        rows.known[r] = rt_flash_known_of(grad.stats + at * 2, delta);
+        rows.far = rows.far && rt_flash_is_far(call, grad.stats[at * 2]);
+        if (rt_lane() % 4 == 0 && line < call.t) grad.deltas[at] = delta;
+    }
+    return rows;
+}
+
+/* Adds to dq of the warp's rows, whose q and dy are given, what keys from `key` on give. */
+template <class S, class E, int M>
+static inline __device__ void rt_flash_add_slopes(const rt_flash<typename E::type> &call, const typename E::type *q,
+                                                  const typename E::type *up, const typename E::type *k, const typename E::type *v,
+                                                  int key, bool plain, const rt_flash_grad_rows &rows, float (&out)[M][4]) {
+    using T = typename E::type;
+    constexpr int N = S::others / RT_TILE_COLUMNS;
+    float score[N][4], weight[N][4];
+    rt_flash_clear(score);
+    rt_flash_clear(weight);
+    rt_tile_product(E(), score, rt_lines_of_tile<T>{q, S::pitch}, rt_lines_of_tile<T>{k, S::pitch}, S::head);
+    rt_tile_product(E(), weight, rt_lines_of_tile<T>{up, S::pitch}, rt_lines_of_tile<T>{v, S::pitch}, S::head);
+    rt_flash_either(plain, [&](auto is_plain) {
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int j = key + n * RT_TILE_COLUMNS + rt_tile_column(i), r = i / 2;
+                const auto change =
+                    rt_flash_change_of<E, is_plain.value>(call, rows.mask[r], rows.known[r], j, score[n][i], weight[n][i]);
+                score[n][i] = is_plain.value || j < call.s ? change.slope : 0;
+            }
+    });
+    rt_tile_product(E(), out, rt_result_of_tile<E, N>{score}, rt_columns_of_tile<T>{k, S::pitch}, S::others);
+}
+
 /* dq, by blocks of rows; also delta(heads,t) for the other. */
 template <class E, int D>
 static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash_tiles<E, D>::blocks)
 rt_flash_grad_q_kernel(rt_flash<typename E::type> call, rt_flash_grad<typename E::type> grad, uint32_t blocks) {
     using S = rt_flash_tiles<E, D>;
     using T = typename E::type;
-    constexpr int N = S::others / RT_TILE_COLUMNS, M = D / RT_TILE_COLUMNS, most = S::rows, ahead = S::stages - 1;
-    constexpr int tile = S::others * S::pitch;
-    alignas(RT_VECTOR_BYTES) __shared__ T q[most * S::pitch], up[most * S::pitch], memory[S::stages * 2 * tile];
-    const int first = (int)threadIdx.x / RT_WARP * RT_TILE_ROWS;
-    const int tiles = (call.t + most - 1) / most;
+    using ring = rt_flash_ring<S, S::others>;
+    constexpr int ahead = S::stages - 1;
+    alignas(RT_VECTOR_BYTES) __shared__ T q[S::rows * S::pitch], up[S::rows * S::pitch], memory[S::stages * 2 * ring::elements];
+    const ring tiles = {memory};
+    const int first = (int)threadIdx.x / RT_WARP * RT_TILE_ROWS, own = first * S::pitch;
     for (uint32_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-        const uint32_t head = block / (uint32_t)tiles;
-        const int row = (tiles - 1 - (int)(block % (uint32_t)tiles)) * most;
+        uint32_t head;
+        const int row = rt_flash_row_of_block<S>(call, block, &head);
         const auto k = rt_flash_of_keys(call, call.k, head / call.group), v = rt_flash_of_keys(call, call.v, head / call.group);
-        const auto y = rt_flash_of_rows(call, grad.y, head);
-        const auto load = [&](int j, int stage) {
-            T *to = memory + stage * 2 * tile;
-            if (j < call.s) {
-                rt_flash_load<S, S::others>(to, k, j, call.s, call.d);
-                rt_flash_load<S, S::others>(to + tile, v, j, call.s, call.e);
-            }
-            rt_copies_group();
-        };
-        float out[M][4], score[N][4], weight[N][4];
-        rt_flash_known known[2];
-        rt_flash_row own[2];
-        bool far = true;
+        float out[D / RT_TILE_COLUMNS][4];
         rt_flash_clear(out);
         __syncthreads();
-        rt_flash_load<S, most>(q, rt_flash_of_rows(call, call.q, head), row, call.t, call.d);
-        rt_flash_load<S, most>(up, rt_flash_of_rows(call, grad.dy, head), row, call.t, call.e);
+        rt_flash_load<S, S::rows>(q, rt_flash_of_rows(call, call.q, head), row, call.t, call.d);
+        rt_flash_load<S, S::rows>(up, rt_flash_of_rows(call, grad.dy, head), row, call.t, call.e);
         rt_copies_group();
         rt_copies_wait<0>();
         __syncthreads();
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const int line = row + first + rt_tile_row(2 * r), there = line < call.t ? line : call.t - 1;
-            const int64_t at = (int64_t)head * call.t + there;
-            float delta = 0;
-            for (int c = rt_lane() % 4; c < call.e; c += 4)
-                delta += E::load(up[(first + rt_tile_row(2 * r)) * S::pitch + c]) * E::load(y[there][c]);
-            delta = rt_row_fold(delta, rt_sum_of());
-            own[r] = rt_flash_row_of(call, head, line);
-            known[r] = rt_flash_known_of(grad.stats + at * 2, delta);
-            far = far && rt_flash_is_far(call, grad.stats[at * 2]);
-            if (rt_lane() % 4 == 0 && line < call.t) grad.deltas[at] = delta;
-        }
-        const int seen = rt_flash_last(call, row + most - 1) + 1;
-        const int end = seen < call.s && !__syncthreads_or(!far) ? seen : call.s;
+        const rt_flash_grad_rows rows = rt_flash_grad_rows_of<S, E>(call, grad, head, row + first, up + own);
+        const int seen = rt_flash_last(call, row + S::rows - 1) + 1;
+        const int end = seen < call.s && !__syncthreads_or(!rows.far) ? seen : call.s;
         int stage = 0;
-        if (ahead) load(0, 0);
+        if (ahead) tiles.bring(0, k, call.d, v, call.e, 0, call.s);
         for (int j = 0; j < end; j += S::others, stage = (stage + 1) % S::stages) {
-            const T *tile_k = memory + stage * 2 * tile, *tile_v = tile_k + tile;
-            load(j + ahead * S::others < end ? j + ahead * S::others : call.s, (stage + ahead) % S::stages);
+            const int next = j + ahead * S::others < end ? j + ahead * S::others : call.s;
+            tiles.bring((stage + ahead) % S::stages, k, call.d, v, call.e, next, call.s);
             rt_copies_wait<ahead>();
             __syncthreads();
-            rt_flash_clear(score);
-            rt_flash_clear(weight);
-            rt_tile_product(E(), score, rt_lines_of_tile<T>{q + first * S::pitch, S::pitch}, rt_lines_of_tile<T>{tile_k, S::pitch}, D);
-            rt_tile_product(E(), weight, rt_lines_of_tile<T>{up + first * S::pitch, S::pitch}, rt_lines_of_tile<T>{tile_v, S::pitch}, D);
-            const bool plain = rt_flash_is_plain(call, row, row + most, j + S::others - 1);
-            rt_flash_either(plain, [&](auto is_plain) {
-#pragma unroll
-                for (int n = 0; n < N; n++)
-#pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        const int key = j + n * RT_TILE_COLUMNS + rt_tile_column(i), r = i / 2;
-                        const auto change = rt_flash_change_of<E, is_plain.value>(call, own[r], known[r], key, score[n][i], weight[n][i]);
-                        score[n][i] = is_plain.value || key < call.s ? change.slope : 0;
-                    }
-            });
-            rt_tile_product(E(), out, rt_result_of_tile<E, N>{score}, rt_columns_of_tile<T>{tile_k, S::pitch}, S::others);
+            const bool plain = rt_flash_is_plain(call, row, row + S::rows, j + S::others - 1);
+            rt_flash_add_slopes<S, E>(call, q + own, up + own, tiles.first(stage), tiles.second(stage), j, plain, rows, out);
             __syncthreads();
         }
         rt_copies_wait<0>();
@@ -471,28 +521,92 @@ static inline __device__ bool rt_flash_any_near(const rt_flash<T> &call, const f
     return __syncthreads_or(near);
 }
 
-/* Through the rows, from `begin` on, of the heads that share keys. */
-template <class T> struct rt_flash_walk {
+/* Tiles of rows, from `begin` on, of the heads that share keys. */
+struct rt_flash_place {
     uint32_t head, end;
     int begin, line;
-    rt_flash_lines<const T> q, dy;
-
-    __device__ rt_flash_walk(const rt_flash<T> &call, const rt_flash_grad<T> &grad, uint32_t kv, int begin)
-        : head(kv * call.group), end(head + (begin < call.t ? call.group : 0)), begin(begin), line(begin) {
-        enter(call, grad);
-    }
-    __device__ void enter(const rt_flash<T> &call, const rt_flash_grad<T> &grad) {
-        q = rt_flash_of_rows(call, call.q, head);
-        dy = rt_flash_of_rows(call, grad.dy, head);
-    }
-    __device__ void go_on(const rt_flash<T> &call, const rt_flash_grad<T> &grad, int lines) {
-        line += lines;
-        if (line < call.t) return;
+    /* To the next tile; true if it is another head's. */
+    __device__ bool go_on(int count, int lines) {
+        line += count;
+        if (line < lines) return false;
         line = begin;
         head++;
-        if (head < end) enter(call, grad);
+        return true;
     }
 };
+
+/* ... and where their q and dy lie. */
+template <class T> struct rt_flash_walk {
+    const rt_flash<T> &call;
+    const rt_flash_grad<T> &grad;
+    rt_flash_place at;
+    rt_flash_lines<const T> q, dy;
+
+    __device__ rt_flash_walk(const rt_flash<T> &call, const rt_flash_grad<T> &grad, const rt_flash_place &from)
+        : call(call), grad(grad), at(from) {
+        enter();
+    }
+    __device__ void enter() {
+        q = rt_flash_of_rows(call, call.q, at.head);
+        dy = rt_flash_of_rows(call, grad.dy, at.head);
+    }
+    /* There are so many, none behind the last head. */
+    __device__ int lines() const { return at.head < at.end ? call.t : 0; }
+    /* What is known of row `own` from here, if it is there. */
+    __device__ void look(int own, rt_flash_row &mask, rt_flash_known &known) const {
+        if (at.line + own >= lines()) return;
+        const int64_t row = (int64_t)at.head * call.t + at.line + own;
+        mask = rt_flash_row_of(call, at.head, at.line + own);
+        known = rt_flash_known_of(grad.stats + row * 2, grad.deltas[row]);
+    }
+    __device__ void go_on(int count) {
+        if (at.go_on(count, call.t) && at.head < at.end) enter();
+    }
+};
+
+/* Rows before this see none of the keys from `key` on, and weigh none of them. */
+template <class S, class T>
+static inline __device__ int rt_flash_first_row(const rt_flash<T> &call, const float *stats, uint32_t kv, int key) {
+    const int64_t behind = call.shape.causal ? key - call.shape.start - call.shape.offset : 0;
+    const int hidden = behind < 0 ? 0 : behind < call.t ? (int)behind : call.t;
+    return hidden && !rt_flash_any_near(call, stats, kv, hidden) ? hidden / S::others * S::others : 0;
+}
+
+/* What is known of a tile's rows, in shared memory. */
+template <class S> struct rt_flash_seen {
+    rt_flash_row mask[S::others];
+    rt_flash_known known[S::others];
+};
+
+/* Adds to dk and dv of the warp's keys, the first of which is `key` and whose k and v are given, what rows from `line` on give. */
+template <class S, class E, int M>
+static inline __device__ void rt_flash_add_rows(const rt_flash<typename E::type> &call, const typename E::type *k,
+                                                const typename E::type *v, const typename E::type *q, const typename E::type *up,
+                                                const rt_flash_seen<S> &rows, int key, int line, bool plain, float (&out_k)[M][4],
+                                                float (&out_v)[M][4]) {
+    using T = typename E::type;
+    constexpr int N = S::others / RT_TILE_COLUMNS;
+    float score[N][4], slope[N][4];
+    rt_flash_clear(score);
+    rt_flash_clear(slope);
+    rt_tile_product(E(), score, rt_lines_of_tile<T>{k, S::pitch}, rt_lines_of_tile<T>{q, S::pitch}, S::head);
+    rt_tile_product(E(), slope, rt_lines_of_tile<T>{v, S::pitch}, rt_lines_of_tile<T>{up, S::pitch}, S::head);
+    rt_flash_either(plain, [&](auto is_plain) {
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int j = key + rt_tile_row(i), r = n * RT_TILE_COLUMNS + rt_tile_column(i);
+                rt_flash_change change = {0, 0};
+                if (is_plain.value || (j < call.s && line + r < call.t))
+                    change = rt_flash_change_of<E, is_plain.value>(call, rows.mask[r], rows.known[r], j, score[n][i], slope[n][i]);
+                score[n][i] = change.weight;
+                slope[n][i] = change.slope;
+            }
+    });
+    rt_tile_product(E(), out_v, rt_result_of_tile<E, N>{score}, rt_columns_of_tile<T>{up, S::pitch}, S::others);
+    rt_tile_product(E(), out_k, rt_result_of_tile<E, N>{slope}, rt_columns_of_tile<T>{q, S::pitch}, S::others);
+}
 
 /* dk and dv, by blocks of keys: over the rows of all heads that share them, in order. */
 template <class E, int D>
@@ -500,84 +614,53 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
 rt_flash_grad_kv_kernel(rt_flash<typename E::type> call, rt_flash_grad<typename E::type> grad, uint32_t blocks) {
     using S = rt_flash_tiles<E, D>;
     using T = typename E::type;
-    constexpr int N = S::others / RT_TILE_COLUMNS, M = D / RT_TILE_COLUMNS, most = S::rows, ahead = S::stages - 1;
-    constexpr int tile = S::others * S::pitch;
-    alignas(RT_VECTOR_BYTES) __shared__ T k[most * S::pitch], v[most * S::pitch], memory[S::stages * 2 * tile];
-    __shared__ rt_flash_row masks[S::stages][S::others];
-    __shared__ rt_flash_known known[S::stages][S::others];
-    const int first = (int)threadIdx.x / RT_WARP * RT_TILE_ROWS, mine = (int)threadIdx.x; /* of a tile's rows */
-    const uint32_t blocks_of_head = (uint32_t)((call.s + most - 1) / most);
+    using ring = rt_flash_ring<S, S::others>;
+    constexpr int ahead = S::stages - 1;
+    alignas(RT_VECTOR_BYTES) __shared__ T k[S::rows * S::pitch], v[S::rows * S::pitch], memory[S::stages * 2 * ring::elements];
+    __shared__ rt_flash_seen<S> seen[S::stages];
+    const ring tiles = {memory};
+    const int first = (int)threadIdx.x / RT_WARP * RT_TILE_ROWS, own = first * S::pitch, mine = (int)threadIdx.x; /* of a tile's rows */
+    const uint32_t blocks_of_head = (uint32_t)((call.s + S::rows - 1) / S::rows);
     for (uint32_t block = blockIdx.x; block < blocks; block += gridDim.x) {
         const uint32_t kv = block / blocks_of_head;
-        const int key = (int)(block % blocks_of_head) * most;
-        /* Rows that do not see the keys are left out, if all are such that weigh nothing they do not see. */
-        const int64_t behind = call.shape.causal ? key - call.shape.start - call.shape.offset : 0;
-        const int hidden = behind < 0 ? 0 : behind < call.t ? (int)behind : call.t;
-        const int begin = hidden && !rt_flash_any_near(call, grad.stats, kv, hidden) ? hidden / S::others * S::others : 0;
-        rt_flash_walk<T> next(call, grad, kv, begin); /* the tile to be brought */
-        const auto load = [&](int stage) {
-            T *to = memory + stage * 2 * tile;
-            if (next.head < next.end) {
-                rt_flash_load<S, S::others>(to, next.q, next.line, call.t, call.d);
-                rt_flash_load<S, S::others>(to + tile, next.dy, next.line, call.t, call.e);
-            }
-            rt_copies_group();
+        const int key = (int)(block % blocks_of_head) * S::rows;
+        const int begin = rt_flash_first_row<S>(call, grad.stats, kv, key);
+        rt_flash_place now = {kv * call.group, kv * call.group + (begin < call.t ? call.group : 0), begin, begin};
+        rt_flash_walk<T> next(call, grad, now);
+        const auto keep = [&](int stage, const rt_flash_row &mask, const rt_flash_known &known) {
+            if (mine >= S::others) return;
+            seen[stage].mask[mine] = mask;
+            seen[stage].known[mine] = known;
         };
-        const auto look = [&](rt_flash_row &mask, rt_flash_known &of) { /* at the thread's row of that tile */
-            const int line = next.line + mine;
-            if (next.head >= next.end || mine >= S::others || line >= call.t) return;
-            const int64_t at = (int64_t)next.head * call.t + line;
-            mask = rt_flash_row_of(call, next.head, line);
-            of = rt_flash_known_of(grad.stats + at * 2, grad.deltas[at]);
-        };
-        float out_k[M][4], out_v[M][4], score[N][4], slope[N][4];
+        float out_k[D / RT_TILE_COLUMNS][4], out_v[D / RT_TILE_COLUMNS][4];
         rt_flash_clear(out_k);
         rt_flash_clear(out_v);
         __syncthreads();
-        rt_flash_load<S, most>(k, rt_flash_of_keys(call, call.k, kv), key, call.s, call.d);
-        rt_flash_load<S, most>(v, rt_flash_of_keys(call, call.v, kv), key, call.s, call.e);
+        rt_flash_load<S, S::rows>(k, rt_flash_of_keys(call, call.k, kv), key, call.s, call.d);
+        rt_flash_load<S, S::rows>(v, rt_flash_of_keys(call, call.v, kv), key, call.s, call.e);
         rt_copies_group();
-        int stage = 0, line = begin;
+        rt_flash_row mask = {};
+        rt_flash_known known = {};
         if (ahead) {
-            load(0);
-            if (mine < S::others) look(masks[0][mine], known[0][mine]);
-            next.go_on(call, grad, S::others);
+            tiles.bring(0, next.q, call.d, next.dy, call.e, next.at.line, next.lines());
+            next.look(mine, mask, known);
+            keep(0, mask, known);
+            next.go_on(S::others);
         }
-        for (uint32_t head = kv * call.group; head < next.end; stage = (stage + 1) % S::stages) {
+        for (int stage = 0; now.head < now.end; stage = (stage + 1) % S::stages) {
             const int coming = (stage + ahead) % S::stages;
-            const T *q = memory + stage * 2 * tile, *up = q + tile;
-            rt_flash_row mask = {};
-            rt_flash_known of = {};
-            load(coming);
-            look(mask, of);
-            next.go_on(call, grad, S::others);
-            if (!ahead && mine < S::others) masks[coming][mine] = mask, known[coming][mine] = of;
+            tiles.bring(coming, next.q, call.d, next.dy, call.e, next.at.line, next.lines());
+            next.look(mine, mask, known);
+            next.go_on(S::others);
+            if (!ahead) keep(coming, mask, known);
             rt_copies_wait<ahead>();
             __syncthreads();
-            rt_flash_clear(score);
-            rt_flash_clear(slope);
-            rt_tile_product(E(), score, rt_lines_of_tile<T>{k + first * S::pitch, S::pitch}, rt_lines_of_tile<T>{q, S::pitch}, D);
-            rt_tile_product(E(), slope, rt_lines_of_tile<T>{v + first * S::pitch, S::pitch}, rt_lines_of_tile<T>{up, S::pitch}, D);
-            const bool plain = rt_flash_is_plain(call, line, line + S::others, key + most - 1);
-            rt_flash_either(plain, [&](auto is_plain) {
-#pragma unroll
-                for (int n = 0; n < N; n++)
-#pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        const int j = key + first + rt_tile_row(i), r = n * RT_TILE_COLUMNS + rt_tile_column(i);
-                        rt_flash_change change = {0, 0};
-                        if (is_plain.value || (j < call.s && line + r < call.t))
-                            change = rt_flash_change_of<E, is_plain.value>(call, masks[stage][r], known[stage][r], j, score[n][i], slope[n][i]);
-                        score[n][i] = change.weight;
-                        slope[n][i] = change.slope;
-                    }
-            });
-            rt_tile_product(E(), out_v, rt_result_of_tile<E, N>{score}, rt_columns_of_tile<T>{up, S::pitch}, S::others);
-            rt_tile_product(E(), out_k, rt_result_of_tile<E, N>{slope}, rt_columns_of_tile<T>{q, S::pitch}, S::others);
-            if (ahead && mine < S::others) masks[coming][mine] = mask, known[coming][mine] = of;
+            const bool plain = rt_flash_is_plain(call, now.line, now.line + S::others, key + S::rows - 1);
+            rt_flash_add_rows<S, E>(call, k + own, v + own, tiles.first(stage), tiles.second(stage), seen[stage], key + first, now.line,
+                                    plain, out_k, out_v);
+            if (ahead) keep(coming, mask, known); /* it has arrived by now */
             __syncthreads();
-            line += S::others;
-            if (line >= call.t) line = begin, head++;
+            now.go_on(S::others, call.t);
         }
         rt_copies_wait<0>();
         rt_flash_put<E>(rt_flash_of_keys(call, grad.dk, kv), key + first, call.s, call.d, out_k);
