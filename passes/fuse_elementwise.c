@@ -98,14 +98,23 @@ static struct expr *number_leaf(const struct fuser *f, double number) {
     return e;
 }
 
+static bool is_rounded(enum rt_dtype dtype, const struct expr *value) {
+    return value->kind == EXPR_CALL && strcmp(value->name, rt_dtypes[dtype].name) == 0;
+}
+
 /* Note [Rounding in chains]
  * A half is rounded where the graph has it, even if nothing is stored there: bits do not depend on where chains end, so
  * stages, recomputation and cuts stay exact. The chain's own value is rounded as it is stored. */
 static const struct expr *rounded(const struct fuser *f, enum rt_dtype dtype, const struct expr *value) {
-    if (!is_half(dtype)) return value;
+    if (!is_half(dtype) || is_rounded(dtype, value)) return value;
     struct expr *e = ARENA_NEW(f->graph->arena, struct expr);
     *e = (struct expr){.kind = EXPR_CALL, .name = rt_dtypes[dtype].name, .nargs = 1, .arg = {value}};
     return e;
+}
+
+/* The value as it is stored in the tensor, which rounds it. */
+static const struct expr *stored(const struct fuser *f, int tensor, const struct expr *value) {
+    return is_rounded(type_of(f, tensor), value) ? value->arg[0] : value;
 }
 
 static const struct expr *substitute(const struct fuser *f, const struct expr *e, const struct expr_renaming *r) {
@@ -301,7 +310,7 @@ static int fused_node(const struct fuser *f, int id, const struct chain *chain) 
     strbuf_init(&text, graph->arena);
     for (int i = 0; i < chain->nnamed; i++)
         strbuf_printf(&text, "v%d = %s; ", i, expr_format(graph->arena, substitute(f, chain->named[i], &letters)));
-    strbuf_puts(&text, expr_format(graph->arena, substitute(f, chain->value, &letters)));
+    strbuf_puts(&text, expr_format(graph->arena, substitute(f, stored(f, node.outputs[0], chain->value), &letters)));
     int outputs[EXPR_VALUES] = {node.outputs[0]};
     for (int i = 0; i < chain->nresults; i++) {
         strbuf_printf(&text, ", v%d", chain->results[i].name);

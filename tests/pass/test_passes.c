@@ -78,6 +78,7 @@ PASS_TEST(redist)
 PASS_TEST(stage)
 PASS_TEST(amp)
 PASS_TEST(widen)
+PASS_TEST(casts)
 PASS_TEST(fuse_elementwise)
 PASS_TEST(pack)
 PASS_TEST(overlap)
@@ -124,6 +125,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_redist),
         cmocka_unit_test(test_amp),
         cmocka_unit_test(test_widen),
+        cmocka_unit_test(test_casts),
         cmocka_unit_test(test_stage),
         cmocka_unit_test(test_fuse_elementwise),
         cmocka_unit_test(test_pack),
