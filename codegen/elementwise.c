@@ -5,15 +5,13 @@
 #include <string.h>
 
 #include "codegen/expr_print.h"
+#include "codegen/loops.h"
 #include "codegen/tmpl.h"
 #include "ir/base/map.h"
 #include "ir/eval.h"
 
 enum {
-    PARALLEL_ELEMENTS = 1 << 15, /* below, starting threads costs more than it gives */
-    MAX_OPERANDS = EXPR_INPUTS,
-    VECTOR_BYTES = 16, /* of an access */
-    MOST_WIDTH = 8     /* elements at a time */
+    PARALLEL_ELEMENTS = 1 << 15 /* below, starting threads costs more than it gives */
 };
 
 struct kernels {
@@ -42,170 +40,16 @@ const char *kernels_text(const struct kernels *kernels) {
     return strbuf_text(&out);
 }
 
-/* One function in the making: loops over merged dimensions, each input with a stride per loop. */
-struct loops {
-    const struct graph *graph;
-    const struct node *node;
-    const struct plan_class *class;
-    const struct target *target;
-    struct arena *arena;
-    int n;
-    int64_t extent[MAX_NDIM], stride[MAX_OPERANDS][MAX_NDIM];
-    int width;                         /* elements at a time; 1: no vectors */
-    const char *vector[MAX_OPERANDS];  /* which vector has the input's elements, NULL: none */
-    const char *operand[MAX_OPERANDS]; /* as it is spelled in the expression */
-    const char *result[EXPR_VALUES];   /* parameters */
-};
-
-/* Strides of an input in the output's loops; 0 where it is repeated. */
-static void input_strides(struct loops *l, int k, int ndim) {
-    const struct tensor *in = &l->graph->tensors.at[l->node->inputs[k]];
-    const int64_t *dims = l->class->dims[l->node->inputs[k]];
-    int64_t stride = 1;
-    for (int d = in->ndim - 1; d >= 0; d--) {
-        l->stride[k][d + ndim - in->ndim] = dims[d] == 1 ? 0 : stride;
-        stride *= dims[d];
-    }
-}
-
-/* Loop d+1 continues loop d in all inputs, so both are one. */
-static bool merges(const struct loops *l, int d) {
-    for (int k = 0; k < l->node->ninputs; k++)
-        if (l->stride[k][d] != l->stride[k][d + 1] * l->extent[d + 1]) return false;
-    return true;
-}
-
-static void remove_loop(struct loops *l, int d) {
-    for (int e = d; e + 1 < l->n; e++) {
-        l->extent[e] = l->extent[e + 1];
-        for (int k = 0; k < MAX_OPERANDS; k++) l->stride[k][e] = l->stride[k][e + 1];
-    }
-    l->n--;
-}
-
 static void make_loops(struct loops *l) {
     const struct tensor *out = &l->graph->tensors.at[l->node->outputs[0]];
     l->n = out->ndim;
     for (int d = 0; d < l->n; d++) l->extent[d] = l->class->dims[l->node->outputs[0]][d];
-    for (int k = 0; k < l->node->ninputs; k++) input_strides(l, k, out->ndim);
-    for (int d = l->n - 1; d >= 0; d--)
-        if (l->extent[d] == 1) remove_loop(l, d);
-    for (int d = l->n - 2; d >= 0; d--) {
-        if (!merges(l, d)) continue;
-        l->extent[d + 1] *= l->extent[d];
-        remove_loop(l, d);
-    }
-}
-
-static const char *index_text(const struct loops *l, const int64_t *stride) {
-    struct strbuf out;
-    strbuf_init(&out, l->arena);
-    for (int d = 0; d < l->n; d++) {
-        if (!stride[d]) continue;
-        strbuf_printf(&out, out.length ? " + i%d" : "i%d", d);
-        if (stride[d] != 1) strbuf_printf(&out, " * %lld", (long long)stride[d]);
-    }
-    return out.length ? strbuf_text(&out) : "0";
-}
-
-/* Note [Vectors]
- * A target with vectors takes the elements of the innermost loop several at a time: as many as make 16 bytes of the narrowest
- * operand, bytes apart, or half of that and so on, where every operand has them beside each other, or one for all, and where
- * they begin at multiples of their number. Tensors lie at multiples of PLAN_ALIGNMENT: extents and strides decide, here. */
-static int narrowest_bytes(const struct loops *l) {
-    size_t bytes = rt_dtype_bytes(l->graph->tensors.at[l->node->outputs[0]].dtype);
-    for (int k = 0; k < l->node->ninputs; k++) {
-        size_t own = rt_dtype_bytes(l->graph->tensors.at[l->node->inputs[k]].dtype);
-        if (l->stride[k][l->n - 1] && own > 1 && own < bytes) bytes = own;
-    }
-    return (int)bytes;
-}
-
-static bool takes_vectors(const struct loops *l, int width) {
-    const int last = l->n - 1;
-    if (l->extent[last] % width) return false;
-    for (int k = 0; k < l->node->ninputs; k++) {
-        if (l->stride[k][last] > 1) return false;
-        for (int d = 0; d < last && l->stride[k][last]; d++)
-            if (l->stride[k][d] % width) return false;
-    }
-    return true;
-}
-
-static int width_of(const struct loops *l) {
-    if (!l->target->vector_template || !l->n || !l->extent[l->n - 1]) return 1;
-    int width = VECTOR_BYTES / narrowest_bytes(l);
-    if (width > MOST_WIDTH) width = MOST_WIDTH;
-    while (width > 1 && !takes_vectors(l, width)) width /= 2;
-    return width;
+    for (int k = 0; k < l->node->ninputs; k++) loops_strides(l, k, out->ndim);
+    loops_merge(l, l->n);
 }
 
 static bool streams(const struct loops *l, int k) {
     return l->width > 1 && l->stride[k][l->n - 1] == 1;
-}
-
-static const char *literal_of(const struct loops *l, int tensor) {
-    const struct tensor *t = &l->graph->tensors.at[tensor];
-    struct number value = eval_load(t->data, t->dtype, 0);
-    return expr_literal(l->arena, t->dtype, value.f, value.i);
-}
-
-/* Inputs are x, or a b c ..; v0, v1 .. are names of the expression; the rest are attributes. */
-static const char *spell(const void *env, const char *name) {
-    const struct loops *l = env;
-    int k = strcmp(name, "x") == 0 ? 0 : *name - 'a';
-    if (!name[1] && k >= 0 && k < l->node->ninputs) return l->operand[k];
-    if (name[0] == 'v' && isdigit((unsigned char)name[1])) return name;
-    const struct attr *attr = attr_find(l->node, name);
-    if (!attr) BUG("%s has no input or attribute '%s'", l->node->op->name, name);
-    enum rt_dtype dtype = l->graph->tensors.at[l->node->inputs[0]].dtype;
-    return expr_literal(l->arena, dtype, attr->kind == ATTR_INT ? (double)attr->value : attr->number, attr->value);
-}
-
-static bool is_half(const struct loops *l, int tensor) {
-    return rt_dtypes[l->graph->tensors.at[tensor].dtype].kind == RT_KIND_HALF;
-}
-
-/* The type the expression is computed in: the result's, or that of the operands of a comparison; f32 for halves. */
-static enum rt_dtype computed_in(const struct loops *l) {
-    enum rt_dtype dtype = l->graph->tensors.at[l->node->outputs[0]].dtype;
-    for (int k = 0; k < l->node->ninputs && dtype == RT_BOOL; k++)
-        dtype = l->graph->tensors.at[l->node->inputs[k]].dtype;
-    return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
-}
-
-static const char *cast_text(const struct loops *l, enum rt_dtype from, enum rt_dtype to, const char *value) {
-    return arena_printf(l->arena, "%scast_%s_%s(%s)", l->target->call_prefix, rt_dtypes[from].name,
-                        rt_dtypes[to].name, value);
-}
-
-static bool is_cast(const struct loops *l) {
-    return strcmp(l->node->op->name, "Cast") == 0;
-}
-
-/* An element as an operand of the expression; a Cast itself takes it as it is stored. */
-static const char *loaded(const struct loops *l, int tensor, const char *element) {
-    if (!is_half(l, tensor) || is_cast(l)) return element;
-    return cast_text(l, l->graph->tensors.at[tensor].dtype, RT_F32, element);
-}
-
-/* The value of the expression as an element of that result. */
-static const char *stored(const struct loops *l, int result, const char *value) {
-    int y = l->node->outputs[result];
-    return is_half(l, y) ? cast_text(l, RT_F32, l->graph->tensors.at[y].dtype, value) : value;
-}
-
-static void name_value(const struct loops *l, struct tmpl_env *env, const char *name, const char *value) {
-    struct tmpl_env *named = tmpl_entry(env, "named");
-    tmpl_setf(named, "v", "const %s %s", rt_dtypes[computed_in(l)].c_type, name);
-    tmpl_set(named, "value", value);
-}
-
-static const char *expression_text(const struct loops *l, const struct expr *e) {
-    struct strbuf out;
-    strbuf_init(&out, l->arena);
-    expr_print(&out, l->target, e, computed_in(l), spell, l);
-    return strbuf_text(&out);
 }
 
 /* Binds the values of an element, and the names they are made from; true if they need a block. Several values are all known
@@ -213,27 +57,23 @@ static const char *expression_text(const struct loops *l, const struct expr *e) 
 static bool bind_chain(const struct loops *l, struct tmpl_env *env) {
     const struct expr_chain *chain = expr_parse_chain(l->arena, attr_text(l->node, "expr", ""), l->node->ninputs);
     for (int i = 0; i < chain->nnamed; i++)
-        name_value(l, env, arena_printf(l->arena, "v%d", i), expression_text(l, chain->named[i]));
-    const char *value = expression_text(l, chain->value[0]);
-    if (chain->nvalues > 1) name_value(l, env, "y0", value);
-    tmpl_set(env, "value", stored(l, 0, chain->nvalues > 1 ? "y0" : value));
+        loops_name_value(l, env, arena_printf(l->arena, "v%d", i), loops_text(l, chain->named[i]));
+    const char *value = loops_text(l, chain->value[0]);
+    if (chain->nvalues > 1) loops_name_value(l, env, "y0", value);
+    tmpl_set(env, "value", loops_stored(l, 0, chain->nvalues > 1 ? "y0" : value));
     for (int i = 1; i < chain->nvalues; i++) {
         struct tmpl_env *other = tmpl_entry(env, "others");
         tmpl_set(other, "other", l->result[i]);
-        tmpl_set(other, "is", stored(l, i, expression_text(l, chain->value[i])));
+        tmpl_set(other, "is", loops_stored(l, i, loops_text(l, chain->value[i])));
     }
     return chain->nnamed && l->n;
 }
 
 static const char *value_text(const struct loops *l) {
-    if (is_cast(l))
-        return cast_text(l, l->graph->tensors.at[l->node->inputs[0]].dtype,
+    if (loops_are_cast(l))
+        return loops_cast(l, l->graph->tensors.at[l->node->inputs[0]].dtype,
                          l->graph->tensors.at[l->node->outputs[0]].dtype, l->operand[0]);
-    return stored(l, 0, expression_text(l, expr_parse(l->arena, l->node->op->expr)));
-}
-
-static const char *type_name(const struct loops *l, int tensor) {
-    return rt_dtypes[l->graph->tensors.at[tensor].dtype].c_type;
+    return loops_stored(l, 0, loops_text(l, expr_parse(l->arena, l->node->op->expr)));
 }
 
 /* The output that lies where input `k` does, -1 if none. */
@@ -248,7 +88,7 @@ static int output_at(const struct plan_class *class, const struct graph *graph, 
 
 /* An element of input `k`, which lies at pointer `name`: in memory, or in the vector that is read first. */
 static const char *element_text(struct loops *l, struct tmpl_env *env, int k, const char *name, bool in_place) {
-    const char *at = index_text(l, l->stride[k]);
+    const char *at = loops_index(l, l->stride[k]);
     bool again = false;
     if (!streams(l, k)) return arena_printf(l->arena, "%s[%s]", name, at);
     l->vector[k] = name;
@@ -270,7 +110,7 @@ static void bind_results(const struct loops *l, struct tmpl_env *env, const char
         tmpl_setf(write, "to", "%s + %s", l->result[o], at);
         if (!make) continue;
         tmpl_set(make, "vector", l->result[o]);
-        tmpl_set(make, "type", type_name(l, l->node->outputs[o]));
+        tmpl_set(make, "type", loops_type_name(l, l->node->outputs[o]));
     }
 }
 
@@ -278,7 +118,7 @@ static void bind_results(const struct loops *l, struct tmpl_env *env, const char
 static void bind_operands(struct loops *l, struct tmpl_env *env) {
     static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j",
                                         "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"};
-    static const char *const results[] = {"y", "y1", "y2", "y3"};
+    static const char *const results[] = {"y", "y1", "y2", "y3", "y4", "y5"};
     _Static_assert(sizeof names / sizeof *names == EXPR_INPUTS, "a name for each input");
     _Static_assert(sizeof results / sizeof *results == EXPR_VALUES, "a name for each result");
     struct strbuf parameters, arguments;
@@ -287,24 +127,24 @@ static void bind_operands(struct loops *l, struct tmpl_env *env) {
     tmpl_list(env, "reads");
     for (int o = 0; o < l->node->noutputs; o++) {
         l->result[o] = results[o];
-        strbuf_printf(&parameters, "%s%s *%s %s", o ? ", " : "", type_name(l, l->node->outputs[o]),
+        strbuf_printf(&parameters, "%s%s *%s %s", o ? ", " : "", loops_type_name(l, l->node->outputs[o]),
                       l->target->arguments->restricted, results[o]);
         strbuf_printf(&arguments, "%s%s", o ? ", " : "", results[o]);
     }
     for (int k = 0; k < l->node->ninputs; k++) {
         int tensor = l->node->inputs[k], output = output_at(l->class, l->graph, l->node, k);
         if (output >= 0) {
-            l->operand[k] = loaded(l, tensor, element_text(l, env, k, results[output], true));
+            l->operand[k] = loops_loaded(l, tensor, element_text(l, env, k, results[output], true));
             continue;
         }
         if (rankplan_is_literal(l->graph, l->node, k)) {
-            l->operand[k] = literal_of(l, tensor);
+            l->operand[k] = loops_literal(l, tensor);
             continue;
         }
         const char *name = l->node->ninputs == 1 ? "x" : names[k];
-        strbuf_printf(&parameters, ", const %s *%s", type_name(l, tensor), name);
+        strbuf_printf(&parameters, ", const %s *%s", loops_type_name(l, tensor), name);
         strbuf_printf(&arguments, ", %s", name);
-        l->operand[k] = loaded(l, tensor, element_text(l, env, k, name, false));
+        l->operand[k] = loops_loaded(l, tensor, element_text(l, env, k, name, false));
     }
     tmpl_set(env, "parameters", strbuf_text(&parameters));
     tmpl_set(env, "arguments", strbuf_text(&arguments));
@@ -344,14 +184,15 @@ static void bind_loops(struct loops *l, struct tmpl_env *env, bool block) {
     }
     tmpl_setf(env, "close", "%*s", l->n ? 4 * (l->n - 1) : 0, "");
     tmpl_setf(env, "depth", "%*s", 4 * l->n, "");
-    tmpl_set(env, "at", index_text(l, stride));
+    tmpl_set(env, "at", loops_index(l, stride));
     tmpl_list(env, "writes");
     tmpl_list(env, "makes");
-    if (l->width > 1) bind_results(l, env, index_text(l, stride));
+    if (l->width > 1) bind_results(l, env, loops_index(l, stride));
     tmpl_setf(env, "elements", "%lld", (long long)elements);
     tmpl_setf(env, "width", "%d", l->width);
     tmpl_setf(env, "vectors", "%lld", (long long)(elements / l->width));
-    tmpl_set(env, "points", elements < INT64_C(1) << 31 ? "RT_POINTS32" : "RT_POINTS");
+    bool narrow = elements > 0 && elements < INT64_C(1) << 31; /* nothing unsigned is below 0 */
+    tmpl_set(env, "points", narrow ? "RT_POINTS32" : "RT_POINTS");
 }
 
 /* "add_3": the operator in lower case, and a number. */
@@ -376,10 +217,15 @@ static int shared_function(struct kernels *kernels, struct tmpl_env *env, const 
     return index;
 }
 
+const char *kernels_share(struct kernels *kernels, struct tmpl_env *env, const char *template, const char *stem) {
+    const int function = shared_function(kernels, env, template, stem);
+    return kernels->names.at[function];
+}
+
 static int function_of(struct kernels *kernels, struct loops *l) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
     make_loops(l);
-    l->width = width_of(l);
+    l->width = loops_width(l);
     bind_operands(l, env);
     tmpl_list(env, "named");
     tmpl_list(env, "others");
@@ -458,9 +304,9 @@ static void bind_beside(struct loops *l, struct tmpl_env *env) {
         int index = k - (k > result), tensor = l->node->inputs[2 + index];
         struct tmpl_env *operand = tmpl_entry(env, "operands");
         tmpl_set(operand, "operand", l->operand[k]);
-        tmpl_set(operand, "type", type_name(l, tensor));
+        tmpl_set(operand, "type", loops_type_name(l, tensor));
         tmpl_setf(operand, "index", "%d", index);
-        l->operand[k] = loaded(l, tensor, arena_printf(l->arena, "%c[%s]", letter, block_index(l, tensor)));
+        l->operand[k] = loops_loaded(l, tensor, arena_printf(l->arena, "%c[%s]", letter, block_index(l, tensor)));
     }
     tmpl_set(env, "result", l->operand[result]);
     tmpl_set(env, "unused", l->node->ninputs == 2 ? "yes" : "");

@@ -4,6 +4,11 @@
 
 #include "codegen/kernel.h"
 
+/* The name of the function that the template makes of the bindings, which is made now, or an equal one's; "name" is bound here, to
+ * the stem in lower case and a number. */
+struct tmpl_env;
+const char *kernels_share(struct kernels *kernels, struct tmpl_env *env, const char *template, const char *stem);
+
 /* The call of the node's function, made now or shared with an equal one before; its tensors (output first) in
  * *tensors, *n. */
 const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "codegen/elementwise.h"
+#include "codegen/rows.h"
 #include "ir/base/str.h"
 #include "ir/epilogue.h"
 #include "passes/stage.h"
@@ -550,6 +551,10 @@ bool kernel_instruction(const struct rankplan *plan, const struct plan_class *cl
     strbuf_init(&l.out, plan->graph->arena);
     if (l.node.op->class == OP_ELEMENTWISE) {
         out->text = elementwise_call(kernels, plan, class, id, &out->tensors.at, &out->tensors.n);
+        return true;
+    }
+    if (l.node.op->class == OP_PROGRAM) {
+        out->text = rows_call(kernels, plan, class, id, &out->tensors.at, &out->tensors.n);
         return true;
     }
     localize(&l);

@@ -34,6 +34,7 @@ struct target {
     const char *rank_template;               /* a rank class' source */
     const char *elementwise_template;        /* one elementwise kernel in it */
     const char *vector_template;             /* one that takes several elements at a time; NULL: none does */
+    const char *rows_template, *columns_template; /* of programs over rows, and over columns; NULL: there are none */
     const char *epilogue_template;           /* what finishes a product in it */
     const struct target_file *files;         /* other files, once each; ends with NULLs */
     const struct target_function *functions; /* ends with NULLs */
@@ -41,7 +42,7 @@ struct target {
     const struct target_arguments *arguments;
     const char *copy;                        /* opens a copy (to, from, bytes) of bytes in arenas */
     const char *device;                      /* the struct rt_device of its programs */
-    bool library_products;                   /* of pass_context */
+    bool library_products, row_programs;     /* of pass_context */
     const char *const *missing;              /* operators that it has no kernels of; ends with NULL. NULL: it has all */
     const char *const *halves;               /* of pass_context */
     struct plan_kernels kernels;

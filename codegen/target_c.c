@@ -25,7 +25,7 @@ const struct target_arguments target_c_arguments = {
 
 static const struct target_file files[] = {TARGET_HOST_FILES, {"c/Makefile.in", "Makefile"}, {NULL, NULL}};
 
-const char *const target_c_missing[] = {"FlashAttention", "FlashAttentionGrad", NULL};
+const char *const target_c_missing[] = {"FlashAttention", "FlashAttentionGrad", "Rows", "Columns", NULL};
 
 const struct target target_c = {.name = "c",
                                 .help = "C11 for CPUs",

@@ -1,4 +1,5 @@
 #include "codegen/target.h"
+#include "codegen/rows.h"
 
 #include <string.h>
 
@@ -76,7 +77,7 @@ static int64_t scratch_of(const struct graph *graph, const struct plan_class *cl
                 {"ReduceMin", reduce_bytes}, {"GatherGrad", gather_grad_bytes}, {"Conv", workspace_bytes},
                 {"ConvTranspose", workspace_bytes}, {"ConvWeightGrad", workspace_bytes},
                 {"ScaledMatMul", workspace_bytes},
-                {"FlashAttentionGrad", flash_grad_bytes}};
+                {"FlashAttentionGrad", flash_grad_bytes}, {"Columns", rows_scratch}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].op, node->op->name) == 0) return rows[i].bytes(graph, class, node);
     return 0;
@@ -91,6 +92,9 @@ static const struct target_arguments arguments = {.names_rank = true,
 
 static const char *const halves[] = {"FlashAttention", "FlashAttentionGrad", "ReduceSum", NULL};
 
+/* Programs over rows take their place. */
+static const char *const missing[] = {"LayerNorm", "RMSNorm", NULL};
+
 static const struct target_file files[] = {
     TARGET_HOST_FILES, {"cuda/device.cu.in", "device.cu"}, {"cuda/Makefile.in", "Makefile"}, {NULL, NULL}};
 
@@ -100,6 +104,8 @@ const struct target target_cuda = {.name = "cuda",
                                    .rank_template = "cuda/rank.cu.in",
                                    .elementwise_template = "cuda/elementwise.cu.in",
                                    .vector_template = "cuda/elementwise_vector.cu.in",
+                                   .rows_template = "cuda/rows.cu.in",
+                                   .columns_template = "cuda/columns.cu.in",
                                    .files = files,
                                    .functions = target_c_functions,
                                    .call_prefix = "rt_",
@@ -107,5 +113,7 @@ const struct target target_cuda = {.name = "cuda",
                                    .copy = "rt_copy(rt, ",
                                    .device = "rt_cuda_device",
                                    .library_products = true,
+                                   .row_programs = true,
                                    .halves = halves,
+                                   .missing = missing,
                                    .kernels = {.holds_inputs = true, .scratch = scratch_of}};

@@ -308,6 +308,7 @@ static struct pass_context pass_context(const struct job *job) {
                                  .plan = job->side.plan ? rt_json_root(job->side.plan) : NULL,
                                  .plan_file = job->options->load_plan,
                                  .library_products = target_of(job)->library_products,
+                                 .row_programs = target_of(job)->row_programs,
                                  .flash_attention = has_flash(job) && job->options->attention == OPT_ATTENTION_FLASH,
                                  .halves = target_of(job)->halves,
                                  .training = training_of(job),

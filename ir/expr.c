@@ -349,6 +349,11 @@ static bool known_name(const char *name, int ninputs, int nnamed) {
     return atoi(name + 1) < nnamed;
 }
 
+bool expr_is_fold(const struct expr *e) {
+    return e->kind == EXPR_CALL && e->nargs == 1 &&
+           (strcmp(e->name, "sum") == 0 || strcmp(e->name, "max") == 0 || strcmp(e->name, "min") == 0);
+}
+
 static bool is_valid(const struct expr *e, int ninputs, int nnamed) {
     if (e->kind == EXPR_NAME) return known_name(e->name, ninputs, nnamed);
     if (e->kind == EXPR_CALL && !known_function(e)) return false;
@@ -367,13 +372,14 @@ static bool take_name(struct parser *p, int n) {
     return false;
 }
 
-const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text, int ninputs) {
+static const struct expr_chain *parse_chain(struct arena *arena, const char *text, int ninputs, bool folds) {
     struct parser p = {.arena = arena, .at = text};
     struct expr_chain *chain = ARENA_NEW(arena, struct expr_chain);
     for (bool more = true; more && !p.failed;) {
         bool named = !chain->nvalues && chain->nnamed < EXPR_NAMED && take_name(&p, chain->nnamed);
         const struct expr *e = parse_choice(&p);
-        if (p.failed || chain->nvalues == EXPR_VALUES || !is_valid(e, ninputs, chain->nnamed)) return NULL;
+        const struct expr *own = named && folds && expr_is_fold(e) ? e->arg[0] : e;
+        if (p.failed || chain->nvalues == EXPR_VALUES || !is_valid(own, ninputs, chain->nnamed)) return NULL;
         if (named)
             chain->named[chain->nnamed++] = e;
         else
@@ -383,6 +389,14 @@ const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text,
     }
     while (*p.at == ' ') p.at++;
     return p.failed || *p.at ? NULL : chain;
+}
+
+const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text, int ninputs) {
+    return parse_chain(arena, text, ninputs, false);
+}
+
+const struct expr_chain *expr_parse_folds(struct arena *arena, const char *text, int ninputs) {
+    return parse_chain(arena, text, ninputs, true);
 }
 
 const struct expr *expr_name(struct arena *arena, const char *name) {

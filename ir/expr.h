@@ -29,12 +29,15 @@ const struct expr *expr_parse(struct arena *arena, const char *text);
 /* Several expressions in one text, "v0 = a + b; v1 = exp(v0); v0 * v1, v0": those before the semicolons are named v0, v1, ...
  * in order, and may be read by later ones; then comes the value, or several. For texts that may be hostile: NULL if anything
  * is wrong, an unknown function or a name other than inputs a, b, .. (ninputs of them) and earlier v's included. */
-enum { EXPR_NAMED = 32, EXPR_VALUES = 4, EXPR_INPUTS = 20 };
+enum { EXPR_NAMED = 64, EXPR_VALUES = 6, EXPR_INPUTS = 20 };
 struct expr_chain {
     int nnamed, nvalues;
     const struct expr *named[EXPR_NAMED], *value[EXPR_VALUES];
 };
 const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text, int ninputs);
+/* Likewise, with folds over rows (ir/rows.h): what is named may be sum(x), max(x) or min(x) of one expression. */
+const struct expr_chain *expr_parse_folds(struct arena *arena, const char *text, int ninputs);
+bool expr_is_fold(const struct expr *expr);
 
 /* Operators and calls around the innermost operand. Texts nested deeper than EXPR_DEPTH are refused. */
 enum { EXPR_DEPTH = 64 };

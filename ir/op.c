@@ -204,6 +204,15 @@ static char result_letter(const struct op *op, int o) {
     return *letters;
 }
 
+/* The type that attribute "to" names for output `o`: its words are of the results in order, the last of all that follow. */
+static enum rt_dtype named_type(const struct node *node, int o) {
+    const char *word = attr_text(node, "to", "f32");
+    char name[16];
+    for (; o > 0 && strchr(word, ' '); o--) word = strchr(word, ' ') + 1;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, " "), word);
+    return rt_dtype_by_name(name);
+}
+
 /* Checks the inputs against the row's letters and gives the type of output `o`, RT_DTYPE_NONE with *bad at a misfit. */
 static enum rt_dtype result_type(const struct graph *graph, const struct node *node, int o, int *bad) {
     enum rt_dtype bound = RT_DTYPE_NONE;
@@ -219,7 +228,7 @@ static enum rt_dtype result_type(const struct graph *graph, const struct node *n
     if (result == 'u') return RT_U8;
     if (result == 'l') return RT_I64;
     if (result == 'w') return summed_in(bound);
-    if (result == '@') return rt_dtype_by_name(attr_text(node, "to", "f32"));
+    if (result == '@') return named_type(node, o);
     return bound;
 }
 
@@ -250,6 +259,8 @@ int op_infer(struct graph *graph, int id, struct diags *diags) {
         if (node->outputs[i] < 0) continue;
         struct tensor *tensor = &graph->tensors.at[node->outputs[i]];
         tensor->dtype = result_type(graph, node, i, &bad);
+        if (tensor->dtype == RT_DTYPE_NONE)
+            return diag_error(diags, 379, EXIT_MALFORMED, node_place(graph, id), "'to' names no type");
         if (set_output(&dims, dims.ninputs + i, tensor) < 0)
             return diag_error(diags, 505, EXIT_LIMIT, node_place(graph, id), "the result is too large");
     }

@@ -5,7 +5,7 @@
  *
  *   types   one letter per operand, "TT->T": equal letters are equal types; T any type, N any number, f any float; b bool,
  *           d f64, s f32, u u8, w what the floats are summed in (f32 of halves), l i64, I index (i32 or i64), . any; "*" repeats the letter before it (the last, of results), "?" lets that
- *           input be left out ("?*": any number); "@" the type named by attribute "to"
+ *           input be left out ("?*": any number); "@" the type named by attribute "to", of several results a name for each
  *   expr    C expression of inputs x (one), a b (two), a b c (three), attributes by name, and functions (ir/expr.h)
  *   call    kernel and arguments, in the language of codegen/kernel.h: $y $x0 $m $[*] $start(v) ...
  */
@@ -17,6 +17,7 @@
 enum op_class {
     OP_ELEMENTWISE, /* expr */
     OP_KERNEL,      /* call */
+    OP_PROGRAM,     /* attribute expr, with folds over rows or columns (ir/rows.h) */
     OP_VIEW,        /* the same bytes under another shape: no code */
     OP_COMM,        /* moves data between ranks: only redist.c makes these */
     OP_UNITS,       /* call; exchanges with the same ranks of other units */

@@ -7,12 +7,12 @@
 #include <string.h>
 
 #include "ir/base/str.h"
-#include "ir/eval.h"
 #include "ir/op.h"
+#include "passes/chain.h"
 #include "passes/pipeline.h"
 
 /* MAX_HEIGHT: of what a node takes in; its own expression and the text's depth must have room above it. */
-enum { MAX_INPUTS = EXPR_INPUTS, MAX_NAMED = EXPR_NAMED, MAX_HEIGHT = EXPR_DEPTH / 2 };
+enum { MAX_INPUTS = EXPR_INPUTS, MAX_NAMED = 32, MAX_RESULTS = 4, MAX_HEIGHT = EXPR_DEPTH / 2 };
 
 /* The expression of a node with all that it took in. Leaves are numbers, inputs "#<tensor>", and names "v<i>". */
 struct chain {
@@ -22,7 +22,7 @@ struct chain {
     int nresults; /* values that are wanted beside its own: which tensors, and their names */
     struct {
         int tensor, name;
-    } results[EXPR_VALUES - 1];
+    } results[MAX_RESULTS - 1];
     int nodes;
 };
 
@@ -39,38 +39,6 @@ static enum rt_dtype type_of(const struct fuser *f, int tensor) {
     return f->graph->tensors.at[tensor].dtype;
 }
 
-static bool is_half(enum rt_dtype dtype) {
-    return rt_dtypes[dtype].kind == RT_KIND_HALF;
-}
-
-/* The type a node computes in; comparisons in that of their operands, halves in f32. */
-static enum rt_dtype computes_in(const struct fuser *f, const struct node *node) {
-    enum rt_dtype out = type_of(f, node->outputs[0]);
-    if (out == RT_BOOL) out = type_of(f, node->inputs[0]);
-    return is_half(out) ? RT_F32 : out;
-}
-
-/* Casts between types that are computed in f32 join chains: they round, or do nothing. */
-static bool is_other_cast(const struct fuser *f, const struct node *node) {
-    enum rt_dtype from = type_of(f, node->inputs[0]), to = type_of(f, node->outputs[0]);
-    if (strcmp(node->op->name, "Cast") != 0) return false;
-    return (from != RT_F32 && !is_half(from)) || (to != RT_F32 && !is_half(to));
-}
-
-static bool is_fusible(const struct fuser *f, const struct node *node) {
-    if (node->op->class != OP_ELEMENTWISE || !node->op->expr || is_other_cast(f, node)) return false;
-    for (int a = 0; a < MAX_AXES; a++)
-        if (node->split[a].factor < -1) return false;
-    enum rt_dtype dtype = computes_in(f, node);
-    return dtype == RT_F32 || dtype == RT_F64 || dtype == RT_BOOL;
-}
-
-static bool same_part(const struct tensor *a, const struct tensor *b) {
-    bool same = a->ndim == b->ndim && layout_equal(&a->layout, &b->layout);
-    for (int d = 0; same && d < a->ndim; d++) same = a->dims[d] == b->dims[d];
-    return same;
-}
-
 /* The producer of the tensor, if `reader` may take it in; else -1. */
 static int takes(const struct fuser *f, int reader, int tensor) {
     const struct tensor *t = &f->graph->tensors.at[tensor];
@@ -81,9 +49,9 @@ static int takes(const struct fuser *f, int reader, int tensor) {
         return -1;
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
         if (f->uses.users[u] != reader) return -1;
-    enum rt_dtype mine = computes_in(f, node), its = computes_in(f, &f->graph->nodes.at[p]);
+    enum rt_dtype mine = chain_computes_in(f->graph, node), its = chain_computes_in(f->graph, &f->graph->nodes.at[p]);
     if (mine != its && its != RT_BOOL && mine != RT_BOOL) return -1;
-    return same_part(t, &f->graph->tensors.at[node->outputs[0]]) ? p : -1;
+    return chain_same_part(t, &f->graph->tensors.at[node->outputs[0]]) ? p : -1;
 }
 
 /* Building expressions ---------------------------------------------------------------------------------------------- */
@@ -92,39 +60,8 @@ static const struct expr *leaf(const struct fuser *f, const char *name) {
     return expr_name(f->graph->arena, name);
 }
 
-static struct expr *number_leaf(const struct fuser *f, double number) {
-    struct expr *e = ARENA_NEW(f->graph->arena, struct expr);
-    *e = (struct expr){.kind = EXPR_NUMBER, .number = number};
-    return e;
-}
-
-static bool is_rounded(enum rt_dtype dtype, const struct expr *value) {
-    return value->kind == EXPR_CALL && strcmp(value->name, rt_dtypes[dtype].name) == 0;
-}
-
-/* Note [Rounding in chains]
- * A half is rounded where the graph has it, even if nothing is stored there: bits do not depend on where chains end, so
- * stages, recomputation and cuts stay exact. The chain's own value is rounded as it is stored. */
-static const struct expr *rounded(const struct fuser *f, enum rt_dtype dtype, const struct expr *value) {
-    if (!is_half(dtype) || is_rounded(dtype, value)) return value;
-    struct expr *e = ARENA_NEW(f->graph->arena, struct expr);
-    *e = (struct expr){.kind = EXPR_CALL, .name = rt_dtypes[dtype].name, .nargs = 1, .arg = {value}};
-    return e;
-}
-
-/* The value as it is stored in the tensor, which rounds it. */
-static const struct expr *stored(const struct fuser *f, int tensor, const struct expr *value) {
-    return is_rounded(type_of(f, tensor), value) ? value->arg[0] : value;
-}
-
 static const struct expr *substitute(const struct fuser *f, const struct expr *e, const struct expr_renaming *r) {
     return expr_rename(f->graph->arena, e, r);
-}
-
-static int count_name(const struct expr *e, const char *name) {
-    int count = e->kind == EXPR_NAME && strcmp(e->name, name) == 0;
-    for (int i = 0; i < e->nargs; i++) count += count_name(e->arg[i], name);
-    return count;
 }
 
 static bool add_input(struct chain *chain, int tensor) {
@@ -140,14 +77,6 @@ static const char *input_name(const struct fuser *f, int tensor) {
 }
 static const char *value_name(const struct fuser *f, int i) {
     return arena_printf(f->graph->arena, "v%d", i);
-}
-
-/* A scalar constant as a number; NULL if it is none, or has no digits (infinities). */
-static const struct expr *as_number(const struct fuser *f, int tensor) {
-    const struct tensor *t = &f->graph->tensors.at[tensor];
-    if (t->kind != TENSOR_CONST || tensor_elements(t) != 1 || !rt_dtype_is_float(t->dtype)) return NULL;
-    double value = eval_load(t->data, t->dtype, 0).f;
-    return value - value == 0 ? number_leaf(f, value) : NULL;
 }
 
 /* Takes the producer's chain into `chain`, leaving room for `reserve` more inputs; its value becomes a name if it is read
@@ -166,7 +95,7 @@ static const struct expr *take_in(const struct fuser *f, struct chain *chain, in
         renaming.by[renaming.n++] = leaf(f, value_name(f, grown.nnamed++));
     }
     enum rt_dtype dtype = type_of(f, f->graph->nodes.at[producer].outputs[0]);
-    const struct expr *value = rounded(f, dtype, substitute(f, from->value, &renaming));
+    const struct expr *value = chain_rounded(f->graph->arena, dtype, substitute(f, from->value, &renaming));
     if (times > 1) {
         grown.named[grown.nnamed] = value;
         value = leaf(f, value_name(f, grown.nnamed++));
@@ -176,21 +105,10 @@ static const struct expr *take_in(const struct fuser *f, struct chain *chain, in
     return value;
 }
 
-/* The node's own expression with attributes as numbers, names of inputs as `names`. */
-static const struct expr *own_expression(const struct fuser *f, const struct node *node) {
-    struct expr_renaming renaming = {.n = 0};
-    for (int i = 0; i < node->nattrs && renaming.n < MAX_INPUTS; i++) {
-        if (node->attrs[i].kind != ATTR_INT && node->attrs[i].kind != ATTR_FLOAT) continue;
-        renaming.names[renaming.n] = node->attrs[i].key;
-        renaming.by[renaming.n++] = number_leaf(f, attr_float(node, node->attrs[i].key, 0));
-    }
-    return substitute(f, expr_parse(f->graph->arena, node->op->expr), &renaming);
-}
-
 /* One operand: a number, a producer taken in, or an input. NULL: the chain has no room. */
 static const struct expr *operand_expression(struct fuser *f, int id, struct chain *chain, int tensor, int times,
                                              int reserve) {
-    const struct expr *number = as_number(f, tensor);
+    const struct expr *number = chain_number(f->graph, tensor);
     if (number) return number;
     int producer = takes(f, id, tensor);
     bool named_bool = times > 1 && type_of(f, tensor) == RT_BOOL; /* names are of the chain's float type */
@@ -203,17 +121,16 @@ static const struct expr *operand_expression(struct fuser *f, int id, struct cha
 }
 
 static void make_chain(struct fuser *f, int id) {
-    static const char *const letters[] = {"a", "b", "c"};
     const struct node *node = &f->graph->nodes.at[id];
     struct chain *chain = ARENA_NEW(f->graph->arena, struct chain);
-    const struct expr *own = own_expression(f, node);
+    const struct expr *own = chain_expression(f->graph, node);
     struct expr_renaming renaming = {.n = 0};
     chain->nodes = 1;
     for (int k = 0; k < node->ninputs; k++) {
-        const char *name = node->ninputs == 1 ? "x" : letters[k];
+        const char *name = chain_input(node, k);
         bool again = k > 0 && node->inputs[k] == node->inputs[k - 1];
         int times =
-            count_name(own, name) + (again || (k + 1 < node->ninputs && node->inputs[k + 1] == node->inputs[k]));
+            chain_reads(own, name) + (again || (k + 1 < node->ninputs && node->inputs[k + 1] == node->inputs[k]));
         renaming.names[renaming.n] = name;
         renaming.by[renaming.n] =
             again ? renaming.by[renaming.n - 1]
@@ -245,8 +162,8 @@ static int encloses(const struct fuser *f, int id, int tensor) {
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
         if (!f->chains[f->uses.users[u]] || root_of(f, f->uses.users[u]) != id) return -1;
     bool alike = f->graph->nodes.at[p].stage == node->stage && f->graph->nodes.at[p].phase == node->phase &&
-                 computes_in(f, &f->graph->nodes.at[p]) == computes_in(f, node);
-    return alike && same_part(t, &f->graph->tensors.at[node->outputs[0]]) ? p : -1;
+                 chain_computes_in(f->graph, &f->graph->nodes.at[p]) == chain_computes_in(f->graph, node);
+    return alike && chain_same_part(t, &f->graph->tensors.at[node->outputs[0]]) ? p : -1;
 }
 
 static void add_result(struct chain *chain, int tensor, int name) {
@@ -260,13 +177,13 @@ static bool put_before(struct fuser *f, int id, int producer, int tensor) {
     struct chain *joined = ARENA_NEW(f->graph->arena, struct chain);
     struct expr_renaming renaming = {.n = 0};
     int nresults = head->nresults + f->updates[tensor] + tail->nresults;
-    if (head->nnamed + 1 + tail->nnamed > MAX_NAMED || nresults >= EXPR_VALUES) return false;
+    if (head->nnamed + 1 + tail->nnamed > MAX_NAMED || nresults >= MAX_RESULTS) return false;
     *joined = *head;
     joined->nodes += tail->nodes;
     if (f->updates[tensor]) add_result(joined, tensor, head->nnamed);
     for (int i = 0; i < tail->nresults; i++)
         add_result(joined, tail->results[i].tensor, tail->results[i].name + head->nnamed + 1);
-    joined->named[joined->nnamed] = rounded(f, type_of(f, tensor), head->value);
+    joined->named[joined->nnamed] = chain_rounded(f->graph->arena, type_of(f, tensor), head->value);
     renaming.names[renaming.n] = input_name(f, tensor);
     renaming.by[renaming.n++] = leaf(f, value_name(f, joined->nnamed++));
     for (int i = 0; i < tail->ninputs; i++)
@@ -310,8 +227,8 @@ static int fused_node(const struct fuser *f, int id, const struct chain *chain) 
     strbuf_init(&text, graph->arena);
     for (int i = 0; i < chain->nnamed; i++)
         strbuf_printf(&text, "v%d = %s; ", i, expr_format(graph->arena, substitute(f, chain->named[i], &letters)));
-    strbuf_puts(&text, expr_format(graph->arena, substitute(f, stored(f, node.outputs[0], chain->value), &letters)));
-    int outputs[EXPR_VALUES] = {node.outputs[0]};
+    strbuf_puts(&text, expr_format(graph->arena, substitute(f, chain_stored(type_of(f, node.outputs[0]), chain->value), &letters)));
+    int outputs[MAX_RESULTS] = {node.outputs[0]};
     for (int i = 0; i < chain->nresults; i++) {
         strbuf_printf(&text, ", v%d", chain->results[i].name);
         outputs[1 + i] = chain->results[i].tensor;
@@ -359,7 +276,7 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
         f.updates[graph->outputs.at[i]] = false;
     }
     for (int i = 0; i < graph->order.n; i++)
-        if (is_fusible(&f, &graph->nodes.at[graph->order.at[i]])) make_chain(&f, graph->order.at[i]);
+        if (chain_takes(graph, &graph->nodes.at[graph->order.at[i]])) make_chain(&f, graph->order.at[i]);
     for (int i = graph->order.n - 1; i >= 0; i--)
         if (f.chains[graph->order.at[i]] && f.root[graph->order.at[i]] == graph->order.at[i])
             enclose(&f, graph->order.at[i]);

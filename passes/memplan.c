@@ -219,7 +219,7 @@ static int64_t exchange_bytes(const struct rankplan *plan, const struct plan_cla
 /* Room that a communication node needs beside its operands: what an exchange moves; of the others one complete tensor, as far
  * as their axis cuts it. */
 static int64_t scratch_of(const struct rankplan *plan, const struct plan_class *class, const struct node *node) {
-    if (node->op->class == OP_KERNEL && plan->kernels.scratch) return plan->kernels.scratch(plan->graph, class, node);
+    if ((node->op->class == OP_KERNEL || node->op->class == OP_PROGRAM) && plan->kernels.scratch) return plan->kernels.scratch(plan->graph, class, node);
     if (!node->op->call || !strstr(node->op->call, "$scratch")) return 0;
     if (strstr(node->op->call, "$held")) return exchange_bytes(plan, class, node);
     int64_t in = rankplan_bytes(class, plan->graph, node->inputs[0]),

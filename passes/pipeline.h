@@ -10,6 +10,7 @@ struct pass_context {
     const struct rt_json *plan; /* a plan file's: takes the place of a policy; NULL: none */
     const char *plan_file;
     bool library_products; /* they read stored matrices as they are, and finish results in the forms of ir/epilogue.h */
+    bool row_programs; /* kernels are written for Rows and Columns (ir/rows.h) */
     bool flash_attention; /* attention, and its gradient, is FlashAttention where that takes it */
     const char *const *halves; /* operators whose kernels take 16-bit floats too, beside the rows that say so; NULL: none */
     const struct training *training; /* how parameters are updated (optimizer.h); NULL: the graph says it all */

@@ -40,6 +40,8 @@ DIMS_FN(dims_conv_weight_grad);
 DIMS_FN(dims_pool);
 DIMS_FN(dims_max_pool_grad);
 DIMS_FN(dims_fused);
+DIMS_FN(dims_rows);
+DIMS_FN(dims_columns);
 DIMS_FN(dims_same); /* "* -> *" for any number of dimensions, without broadcasting */
 
 SPLIT_ATTR(split_shape); /* shape := the local shape of the output */

@@ -11,6 +11,7 @@
 #include "product.cuh"
 #include "random.cuh"
 #include "reduce.cuh"
+#include "rows.cuh"
 #include "window.cuh"
 
 /* --- rt.h, with structs and arrays as arguments --- */

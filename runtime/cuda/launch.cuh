@@ -29,6 +29,8 @@
 #define RT_MOST_BLOCKS (1 << 16) /* of a launch: what is more, each block takes in turn */
 #endif
 
+enum { RT_WARP = 32 }; /* threads that go together */
+
 /* Numbers of an argument "{2, 3}": extents, strides. */
 struct rt_dims {
     int64_t at[RT_MAX_NDIM];

@@ -7,7 +7,7 @@
 
 #include "product.cuh"
 
-enum { RT_WARP = 32, RT_TILE_ROWS = 16, RT_TILE_COLUMNS = 8, RT_TILE_DEPTH = 16 };
+enum { RT_TILE_ROWS = 16, RT_TILE_COLUMNS = 8, RT_TILE_DEPTH = 16 };
 static constexpr unsigned RT_ALL_LANES = 0xFFFFFFFFu;
 
 static inline __device__ int rt_lane() {

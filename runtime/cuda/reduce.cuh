@@ -196,7 +196,7 @@ RT_CUDA_REDUCE(int32_t, i32)
 RT_CUDA_REDUCE_HALF(rt_element_bf16, bf16)
 RT_CUDA_REDUCE_HALF(rt_element_fp16, fp16)
 
-/* --- Normalisation --- */
+/* --- Softmax --- */
 
 /* The larger, NaN apart. */
 struct rt_most_of {
@@ -278,57 +278,18 @@ static inline int rt_softmax(struct rt *rt, T *y, const T *x, int64_t outer, int
     });
 }
 
-/* y = (x - mean) / sqrt(mean of squares + epsilon) * scale + bias; `centred` says whether there is a mean. */
-template <int N, class T>
-static inline int rt_norm_rows(struct rt *rt, T *y, const T *x, const T *scale, const T *bias, int64_t outer, int64_t c,
-                               double epsilon, bool centred) {
-    return rt_rows(rt, outer, [=] __device__(int64_t row) {
-        const T *from = x + row * c;
-        T sum = 0, squares = 0;
-        if (centred) rt_each<N>(from, c, [&](int64_t, T value) { sum += value; });
-        const T mean = centred ? rt_block_fold(sum, rt_sum_of()) / (T)c : (T)0;
-        rt_each<N>(from, c, [&](int64_t, T value) { squares += (value - mean) * (value - mean); });
-        const T factor = (T)1 / sqrt(rt_block_fold(squares, rt_sum_of()) / (T)c + (T)epsilon);
-        RT_EACH_VECTOR(i, c, N) {
-            rt_vector<T, N> vector = rt_get_vector<N>(from + i), added = {};
-            const rt_vector<T, N> scales = rt_get_vector<N>(scale + i);
-            if (bias) added = rt_get_vector<N>(bias + i);
-#pragma unroll
-            for (int lane = 0; lane < N; lane++)
-                vector.at[lane] = (vector.at[lane] - mean) * factor * scales.at[lane] + added.at[lane];
-            rt_put_vector(y + row * c + i, vector);
-        }
-    });
-}
-
-template <class T>
-static inline int rt_norm(struct rt *rt, T *y, const T *x, const T *scale, const T *bias, int64_t outer, int64_t c,
-                          double epsilon, bool centred) {
-    if (rt_is_wide<T>(c, {y, x, scale, bias}))
-        return rt_norm_rows<RT_WIDTH(T)>(rt, y, x, scale, bias, outer, c, epsilon, centred);
-    return rt_norm_rows<1>(rt, y, x, scale, bias, outer, c, epsilon, centred);
-}
-
-#define RT_CUDA_NORMALIZE(T, s)                                                                                        \
+#define RT_CUDA_SOFTMAX(T, s)                                                                                        \
     RT_ON_CALL int rt_softmax_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner) {          \
         return rt_softmax(rt, y, x, outer, c, inner);                                                                  \
     }                                                                                                                  \
     RT_ON_CALL int rt_log_softmax_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner) {      \
         return rt_along(rt, y, x, outer, c, inner, rt_log_softmax_of());                                                              \
     }                                                                                                                  \
-    RT_ON_CALL int rt_layernorm_##s(struct rt *rt, T *y, const T *x, const T *scale, const T *bias, int64_t outer,     \
-                                    int64_t c, double epsilon) {                                                       \
-        return rt_norm(rt, y, x, scale, bias, outer, c, epsilon, true);                                                \
-    }                                                                                                                  \
-    RT_ON_CALL int rt_rmsnorm_##s(struct rt *rt, T *y, const T *x, const T *scale, int64_t outer, int64_t c,           \
-                                  double epsilon) {                                                                    \
-        return rt_norm(rt, y, x, scale, (const T *)nullptr, outer, c, epsilon, false);                                 \
-    }                                                                                                                  \
     RT_ON_CALL int rt_sum_squares_##s(struct rt *rt, double *y, const T *x, int64_t n) {                               \
         return rt_sum_squares(rt, y, x, n);                                                                            \
     }
 
-RT_CUDA_NORMALIZE(float, f32)
-RT_CUDA_NORMALIZE(double, f64)
+RT_CUDA_SOFTMAX(float, f32)
+RT_CUDA_SOFTMAX(double, f64)
 
 #endif

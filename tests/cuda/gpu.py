@@ -50,6 +50,8 @@ def operators(build):
     yield "halves whole, library", [*opcheck, "--set", "halves", "--programs", "whole", "--kernels", "auto"]
     for dtype in ("f32", "f64"):
         yield f"large {dtype}", ["tests/cuda/large.py", dtype]
+    for dtype in ("f32", "f64", "bf16", "fp16"):
+        yield f"rows {dtype}", ["tests/cuda/rows.py", dtype]
 
 
 def products(_):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Machine code of generated CUDA, taken apart: elementwise chains, norms, softmax and the optimizer access memory 16 bytes at a
+"""Machine code of generated CUDA, taken apart: elementwise chains, programs over rows and columns (norms, softmax, their gradients) and the optimizer access memory 16 bytes at a
 time, and flash attention multiplies on tensor cores.
 
     sass.py --rankc RANKC --include DIR --training DIR
@@ -17,8 +17,7 @@ import tempfile
 ARCHITECTURES = ["sm_80", "sm_90a"]
 BYTES = {"float": 4, "double": 8, "uint16_t": 2, "uint8_t": 1, "int64_t": 8, "int32_t": 4}
 # kernels of the runtime, by what is in their name; f32 in vectors of 4
-WIDE = {"rt_norm_rowsILi4E": ["LDG", "STG"], "rt_softmaxI": ["LDG", "STG"], "rt_reduce_rowsILi4E": ["LDG"], 
-        "rt_sum_squaresIfEEiP2rtPdPKT_lEUllE_": ["LDG"]}
+WIDE = {"rt_sum_squaresIfEEiP2rtPdPKT_lEUllE_": ["LDG"]}
 
 
 def call(*command):
@@ -49,9 +48,9 @@ def has(opcodes, kind):
 
 
 def accesses_of(source):
-    """Of elementwise kernels that take vectors: which accesses have 16 bytes, by name."""
+    """Of kernels of elements, rows and columns that take vectors: which accesses have 16 bytes, by name."""
     wanted = {}
-    for name, parameters, body in re.findall(r"__global__ void (\w+)\(([^)]*)\) \{\n(.*?)\n\}", source, re.S):
+    for name, parameters, body in re.findall(r"__global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(([^)]*)\) \{\n(.*?)\n\}", source, re.S):
         bytes_of = {p: BYTES[t] for t, p in re.findall(r"(\w+) \*(?:__restrict__ )?(\w+)", parameters)}
         reads = [int(n) * bytes_of[p] for n, p in re.findall(r"rt_get_vector<(\d)>\((\w+) ", body)]
         width = re.search(r"lane < (\d)", body)
@@ -65,7 +64,7 @@ def accesses_of(source):
 def check(source, functions):
     wanted = {f"{len(name)}{name}": kinds for name, kinds in accesses_of(source).items()}
     flash, missing = "rt_flash_attention_" in source, []
-    wanted.update({name: kinds for name, kinds in WIDE.items() if not flash or "softmax" not in name})
+    wanted.update(WIDE)
     for name in TILES if flash else []:
         opcodes = next((opcodes for function, opcodes in functions.items() if name in function), [])
         missing += [] if has(opcodes, r"HMMA\.16816\.F32\.BF16.*") else [f"{name}: no HMMA"]

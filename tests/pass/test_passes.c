@@ -20,7 +20,7 @@
 
 static struct golden golden;
 static const struct pass *pass;
-static bool library, flash; /* products are one's; attention is flash attention */
+static bool library, flash, rows; /* products are one's; attention is flash attention; there are programs over rows */
 
 static struct graph *parse(struct arena *arena, struct diags *diags, const char *text) {
     struct graph *graph;
@@ -36,7 +36,7 @@ static const char *apply(struct arena *arena, const char *statements) {
     struct diags diags;
     const struct training training = {.amp = {.text = "bf16", .dtype = RT_BF16}};
     struct pass_context context = {.diags = &diags, .library_products = library,
-                                   .flash_attention = flash,
+                                   .flash_attention = flash, .row_programs = rows,
                                    .training = strcmp(pass->name, "amp") == 0 ? &training : NULL};
     diags_init(&diags, arena);
     struct graph *graph =
@@ -103,6 +103,13 @@ static void test_library_epilogue(void **state) {
     library = false;
 }
 
+static void test_fuse_rows(void **state) {
+    (void)state;
+    rows = true;
+    run_file("fuse_rows", "fuse_rows");
+    rows = false;
+}
+
 static void test_library_sums(void **state) {
     (void)state;
     library = true;
@@ -132,6 +139,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_fuse_epilogue),
         cmocka_unit_test(test_library_epilogue),
+        cmocka_unit_test(test_fuse_rows),
         cmocka_unit_test(test_library_sums),
     };
     golden = golden_options(argc, argv);
