@@ -202,13 +202,20 @@ static unsigned axes_in_use(const struct graph *graph) {
     return axes;
 }
 
-/* Calls a kernel of convolutions: forward, transposed, or of the weights' gradient. */
-static bool convolves(const struct graph *graph) {
-    for (int i = 0; i < graph->order.n; i++) {
-        const char *call = graph->nodes.at[graph->order.at[i]].op->call;
-        if (call && strncmp(call, "!conv_", 6) == 0) return true;
-    }
-    return false;
+/* A kernel of convolutions: forward, transposed, or of the weights' gradient. */
+static bool convolves(const struct node *node) {
+    return node->op->call && strncmp(node->op->call, "!conv_", 6) == 0;
+}
+
+/* An attention that a library is to compute. */
+static bool attends(const struct node *node) {
+    return attr_int(node, "library", 0) != 0;
+}
+
+static const char *any(const struct graph *graph, bool (*is)(const struct node *node)) {
+    for (int i = 0; i < graph->order.n; i++)
+        if (is(&graph->nodes.at[graph->order.at[i]])) return "true";
+    return "false";
 }
 
 static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
@@ -220,7 +227,8 @@ static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
     tmpl_setf(env, "naxes", "%d", mesh->naxes);
     tmpl_set(env, "mesh", list_of(plan->graph->arena, sizes, mesh->naxes));
     tmpl_setf(env, "communicates", "0x%x", axes_in_use(plan->graph));
-    tmpl_set(env, "convolves", convolves(plan->graph) ? "true" : "false");
+    tmpl_set(env, "convolves", any(plan->graph, convolves));
+    tmpl_set(env, "attends", any(plan->graph, attends));
     tmpl_setf(env, "nclasses", "%d", plan->nclasses);
     tmpl_set(env, "class_of_shard", list_of(plan->graph->arena, classes, (int)shards));
     tmpl_setf(env, "plan_ngpus", "%lld", (long long)shards);

@@ -41,7 +41,7 @@ static int64_t attention_bytes(const struct graph *graph, const struct plan_clas
     int ndim = graph->tensors.at[node->inputs[0]].ndim;
     int64_t scores = k[ndim - 2] * dtype_bytes(graph, node->inputs[0]);
     for (int d = 0; d < ndim - 1; d++) scores *= q[d];
-    return rt_align(scores, RT_SCORES_ALIGNMENT) + RT_PRODUCT_WORKSPACE;
+    return rt_behind_scores(scores) + RT_PRODUCT_WORKSPACE;
 }
 
 static int64_t square_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
@@ -58,9 +58,26 @@ static int64_t reduce_bytes(const struct graph *graph, const struct plan_class *
     return chunks_bytes(graph, node->inputs[0], around[0], around[1], around[2]);
 }
 
-/* A number for each row of queries. */
+/* What runtime/cuda/attend.cuh may leave to a library. */
+static bool asks_library(const struct graph *graph, const struct node *node) {
+    return attr_int(node, "library", 0) && rt_dtypes[graph->tensors.at[node->inputs[0]].dtype].kind == RT_KIND_HALF;
+}
+
+static int64_t flash_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+    return asks_library(graph, node) ? workspace_bytes(graph, class, node) : 0;
+}
+
+/* A number for each row of queries; two, and its workspace, for a library, which takes no tensors of masks. */
 static int64_t flash_grad_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
-    return rankplan_elements(class, graph, node->inputs[5]) / 2 * (int64_t)sizeof(float);
+    const int64_t *q = class->dims[node->inputs[1]], *k = class->dims[node->inputs[2]], *v = class->dims[node->inputs[3]];
+    const int64_t rows = rankplan_elements(class, graph, node->inputs[5]) / 2 * (int64_t)sizeof(float);
+    const int ndim = graph->tensors.at[node->inputs[1]].ndim;
+    if (!asks_library(graph, node) || node->ninputs > 6 || rows == 0) return rows;
+    const int64_t group = q[ndim - 3] / k[ndim - 3], t = q[ndim - 2], s = k[ndim - 2], size = q[ndim - 1] + v[ndim - 1];
+    int64_t batch = 1;
+    for (int d = 0; d < ndim - 3; d++) batch *= k[d];
+    const struct rt_attend_part part = rt_attend_part_of(batch, k[ndim - 3], group, t, s, size);
+    return rt_behind_scores(2 * rows) + rt_attend_bytes(part.batch * part.heads, group, t, s, size);
 }
 
 static int64_t gather_grad_bytes(const struct graph *graph, const struct plan_class *class,
@@ -77,7 +94,7 @@ static int64_t scratch_of(const struct graph *graph, const struct plan_class *cl
                 {"ReduceMin", reduce_bytes}, {"GatherGrad", gather_grad_bytes}, {"Conv", workspace_bytes},
                 {"ConvTranspose", workspace_bytes}, {"ConvWeightGrad", workspace_bytes},
                 {"ScaledMatMul", workspace_bytes},
-                {"FlashAttentionGrad", flash_grad_bytes}, {"Columns", rows_scratch}};
+                {"FlashAttention", flash_bytes}, {"FlashAttentionGrad", flash_grad_bytes}, {"Columns", rows_scratch}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].op, node->op->name) == 0) return rows[i].bytes(graph, class, node);
     return 0;

@@ -29,6 +29,8 @@ static bool exists(const char *path) {
 /* Of the runtime, what reaches a program, relative to `include`. */
 static const char *const headers[] = {
     "rankc/rt.h",          "rankc/kernels/c/kernels.h", "rankc/kernels/c/math.h",     "rankc/cuda/comm_loopback.cuh",
+    "rankc/cuda/attend.cuh", "rankc/cuda/attend_graph.cuh", "rankc/cuda/convolve.cuh", "rankc/cuda/cudnn.cuh",
+    "rankc/cuda/cudnn_graph.cuh", "rankc/cuda/cudnn_library.cuh", "rankc/cuda/flash.cuh", "rankc/cuda/mma.cuh",
     "rankc/cuda/comm_nccl.cuh", "rankc/cuda/device.cu", "rankc/cuda/device.cuh",      "rankc/cuda/index.cuh",
     "rankc/cuda/kernels.cuh",   "rankc/cuda/launch.cuh", "rankc/cuda/library.cuh",    "rankc/cuda/move.cuh",
     "rankc/cuda/product.cuh",   "rankc/cuda/random.cuh", "rankc/cuda/reduce.cuh",     "rankc/cuda/window.cuh"};

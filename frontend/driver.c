@@ -302,6 +302,10 @@ static bool has_flash(const struct job *job) {
     return !op_is_listed(op_named("FlashAttention"), target_of(job)->missing);
 }
 
+static enum attention_kind attention_of(const struct job *job) {
+    return attention_kind_of(choice_word(job->options->attention));
+}
+
 static struct pass_context pass_context(const struct job *job) {
     return (struct pass_context){.policy = job->side.policy,
                                  .rules = job->side.rules,
@@ -309,7 +313,7 @@ static struct pass_context pass_context(const struct job *job) {
                                  .plan_file = job->options->load_plan,
                                  .library_products = target_of(job)->library_products,
                                  .row_programs = target_of(job)->row_programs,
-                                 .flash_attention = has_flash(job) && job->options->attention == OPT_ATTENTION_FLASH,
+                                 .attention = has_flash(job) ? attention_of(job) : ATTENTION_PRODUCTS,
                                  .halves = target_of(job)->halves,
                                  .training = training_of(job),
                                  .diags = job->diags};
@@ -346,8 +350,9 @@ static int check_opened(const struct job *job) {
 
 /* Words of letters, digits and "_": they go into a build file. */
 static int check_attention(const struct job *job) {
-    if (job->options->attention != OPT_ATTENTION_FLASH || has_flash(job)) return 0;
-    return diag_error(job->diags, 201, EXIT_USAGE, "--attention", "only --target cuda has flash attention");
+    if (attention_of(job) == ATTENTION_PRODUCTS || has_flash(job)) return 0;
+    return diag_error(job->diags, 201, EXIT_USAGE, "--attention", "only --target cuda has %s",
+                      attention_of(job) == ATTENTION_FLASH ? "flash attention" : "attention by cuDNN");
 }
 
 static int check_arch(const struct job *job) {

@@ -4,6 +4,13 @@
 
 #include "ir/ir.h"
 
+/* How attention is computed, where the target's kernels take it: as the graph says; by FlashAttention, and its gradient; by a library of
+ * the target, or by FlashAttention what that does not take. */
+enum attention_kind { ATTENTION_PRODUCTS, ATTENTION_FLASH, ATTENTION_LIBRARY };
+
+/* By the word of option --attention, which a manifest keeps; products for NULL. */
+enum attention_kind attention_kind_of(const char *word);
+
 struct pass_context {
     const char *policy; /* name of a row of policies.def */
     const struct rules *rules; /* of policy manual */
@@ -11,7 +18,7 @@ struct pass_context {
     const char *plan_file;
     bool library_products; /* they read stored matrices as they are, and finish results in the forms of ir/epilogue.h */
     bool row_programs; /* kernels are written for Rows and Columns (ir/rows.h) */
-    bool flash_attention; /* attention, and its gradient, is FlashAttention where that takes it */
+    enum attention_kind attention;
     const char *const *halves; /* operators whose kernels take 16-bit floats too, beside the rows that say so; NULL: none */
     const struct training *training; /* how parameters are updated (optimizer.h); NULL: the graph says it all */
     struct diags *diags;

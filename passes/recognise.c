@@ -162,6 +162,6 @@ int pass_recognise(struct graph *graph, const struct pass_context *context) {
         row.pattern = pattern_parse(graph->arena, row.text);
         recognise_each(graph, context, find, &row);
     }
-    if (!graph->train || context->flash_attention) recognise_attention(graph, context);
+    if (!graph->train || context->attention != ATTENTION_PRODUCTS) recognise_attention(graph, context);
     return 0;
 }

@@ -529,6 +529,14 @@ static bool make_operands(struct attention *a, bool share) {
  * gradient flows to; what it does not take stays what it is without it. */
 enum { FLASH_HEAD = 128 };
 
+enum attention_kind attention_kind_of(const char *word) {
+    static const char *const words[] = {
+        [ATTENTION_PRODUCTS] = "products", [ATTENTION_FLASH] = "flash", [ATTENTION_LIBRARY] = "cudnn"};
+    int kind = word ? ATTENTION_LIBRARY : ATTENTION_PRODUCTS;
+    while (kind != ATTENTION_PRODUCTS && strcmp(words[kind], word) != 0) kind--;
+    return (enum attention_kind)kind;
+}
+
 static bool depends_on_weights(const struct attention *a, int id) {
     const struct graph *graph = a->r->b.graph;
     bool *seen = ARENA_ARRAY(graph->arena, bool, graph->tensors.n), found = false;
@@ -550,7 +558,7 @@ static bool takes_flash(const struct attention *a) {
     const struct recognition *r = a->r;
     const struct graph *graph = r->b.graph;
     const struct tensor *q = tensor_at(a, r->inputs[0]), *v = tensor_at(a, r->inputs[2]);
-    if (!a->context->flash_attention || q->dtype == RT_F64) return false;
+    if (a->context->attention == ATTENTION_PRODUCTS || q->dtype == RT_F64) return false;
     if (q->dims[q->ndim - 1] > FLASH_HEAD || v->dims[v->ndim - 1] > FLASH_HEAD) return false;
     return !graph->train || r->ninputs < 5 || !depends_on_weights(a, r->inputs[4]);
 }
@@ -577,6 +585,7 @@ static bool replace(struct attention *a) {
     struct tensor result = *recognition_result(r);
     const char *op = operator_of(a);
     if (!op) return false;
+    if (a->context->attention == ATTENTION_LIBRARY && strcmp(op, "FlashAttention") == 0) add_flag(a, "library", true);
     if (result.ndim == a->lead.n + 2 && strcmp(op, "Attention") == 0) {
         recognition_replace(r, op);
         return true;

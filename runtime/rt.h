@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT    8 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
+#define RT_FORMAT    9 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
 #define RT_MAX_NDIM  8
 #define RT_MAX_AXES  4
 #define RT_ALIGNMENT 64 /* of every arena and of every offset in it */
@@ -186,7 +186,7 @@ struct rt_program {
     int plan_ngpus, runtime_ngpus;
     int naxes, mesh[RT_MAX_AXES]; /* sizes of the mesh axes; the first varies fastest with the shard number */
     unsigned communicates;        /* bit a: something moves along axis a */
-    bool convolves;               /* a device may open its library for it */
+    bool convolves, attends;      /* a device may open its library for it */
     int ninputs, noutputs, nweights, nstates, nclasses;
     const struct rt_port *inputs, *outputs;
     const struct rt_weight *weights;

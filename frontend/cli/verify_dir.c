@@ -150,15 +150,14 @@ static int read_training(struct check *c) {
     return read_rules(c, rt_json_member(training, "inits"), init_rule_add);
 }
 
-static bool is_flash(const struct check *c) {
-    const char *attention = rt_json_text(rt_json_member(rt_json_root(c->manifest), "attention"));
-    return attention && strcmp(attention, "flash") == 0;
+static enum attention_kind attention_of(const struct check *c) {
+    return attention_kind_of(rt_json_text(rt_json_member(rt_json_root(c->manifest), "attention")));
 }
 
 /* The passes that clean the graph; the plan in the place of a policy; the passes after it, each verified. */
 static int check_plan(struct check *c, struct rankplan *plan) {
     struct pass_context context = {
-        .policy = "dp", .library_products = c->target->library_products, .row_programs = c->target->row_programs, .halves = c->target->halves, .flash_attention = is_flash(c), .diags = c->diags, .training = c->training.optimizer.row ? &c->training : NULL};
+        .policy = "dp", .library_products = c->target->library_products, .row_programs = c->target->row_programs, .halves = c->target->halves, .attention = attention_of(c), .diags = c->diags, .training = c->training.optimizer.row ? &c->training : NULL};
     if (pipeline_run(c->graph, &context, pass_find("policy")) < 0) return -1;
     if (plan_apply(c->graph, path_in(c, "plan.json"), rt_json_root(c->plan), c->diags) < 0) return -1;
     if (pipeline_run(c->graph, &context, NULL) < 0) return -1;

@@ -1,39 +1,12 @@
-/* Convolutions and their gradients by cuDNN, where the toolkit has its header and the machine the library, which is loaded when a
- * program that convolves is opened. The algorithm for a shape is asked for once, at its first convolution: the first that gives
- * the same bits at every run and does with the planned workspace. What it does not take (windows that begin and end
- * with other paddings, types) is left to the kernels of window.cuh. f32 is multiplied as f32. */
+/* Convolutions and their gradients by cuDNN, where there is one (cudnn_library.cuh). The algorithm for a shape is asked for once, at its
+ * first convolution: the first that gives the same bits at every run and does with the planned workspace. What it does not take
+ * (windows that begin and end with other paddings, types) is left to the kernels of window.cuh. f32 is multiplied as f32. */
 #ifndef RT_CUDA_CONVOLVE_CUH
 #define RT_CUDA_CONVOLVE_CUH
 
-#include "device.cuh"
+#include "cudnn_library.cuh"
 
-#if __has_include(<cudnn.h>) && !defined(RT_WITHOUT_CUDNN)
-#include <cudnn.h>
-#include <dlfcn.h>
-
-/* The functions of the library that are called. */
-#define RT_CUDNN_FUNCTIONS(F)                                                                                          \
-    F(Create)                                                                                                          \
-    F(Destroy)                                                                                                         \
-    F(SetStream)                                                                                                       \
-    F(GetErrorString)                                                                                                  \
-    F(CreateTensorDescriptor)                                                                                          \
-    F(DestroyTensorDescriptor)                                                                                         \
-    F(SetTensorNdDescriptor)                                                                                           \
-    F(CreateFilterDescriptor)                                                                                          \
-    F(DestroyFilterDescriptor)                                                                                         \
-    F(SetFilterNdDescriptor)                                                                                           \
-    F(CreateConvolutionDescriptor)                                                                                     \
-    F(DestroyConvolutionDescriptor)                                                                                    \
-    F(SetConvolutionNdDescriptor)                                                                                      \
-    F(SetConvolutionGroupCount)                                                                                        \
-    F(SetConvolutionMathType)                                                                                          \
-    F(GetConvolutionForwardAlgorithm_v7)                                                                               \
-    F(GetConvolutionBackwardDataAlgorithm_v7)                                                                          \
-    F(GetConvolutionBackwardFilterAlgorithm_v7)                                                                        \
-    F(ConvolutionForward)                                                                                              \
-    F(ConvolutionBackwardData)                                                                                         \
-    F(ConvolutionBackwardFilter)
+#ifdef RT_WITH_CUDNN
 
 enum { RT_CUDNN_ALGORITHMS = 16 };
 
@@ -47,29 +20,6 @@ struct rt_cudnn_plan {
     bool taken;    /* the library has one that will do */
     rt_cudnn_plan *next;
 };
-
-struct rt_cudnn {
-    void *library;
-#define F(name) decltype(&cudnn##name) name;
-    RT_CUDNN_FUNCTIONS(F)
-#undef F
-    cudnnHandle_t handle;
-    rt_cudnn_plan *plans;
-};
-
-static rt_cudnn *cudnn_of(struct rt *rt) {
-    return (rt_cudnn *)rt_cuda_of(rt)->own->cudnn;
-}
-
-static int cudnn_fail(struct rt *rt, cudnnStatus_t status, const char *what) {
-    return rt_fail(rt, RT_ERROR_DEVICE, "cuDNN cannot %s: %s", what, cudnn_of(rt)->GetErrorString(status));
-}
-
-#define RT_CUDNN_TRY(rt, what, call)                                                                                   \
-    do {                                                                                                               \
-        cudnnStatus_t rt_cudnn_status = (call);                                                                        \
-        if (rt_cudnn_status != CUDNN_STATUS_SUCCESS) return cudnn_fail(rt, rt_cudnn_status, what);                     \
-    } while (0)
 
 /* Extents as the library has them: of at least two spatial dimensions, dense. */
 struct rt_cudnn_dims {
@@ -204,13 +154,13 @@ static void free_plan(const rt_cudnn *cudnn, rt_cudnn_plan *plan) {
 
 static int find_plan(struct rt *rt, const rt_convolution *convolution, rt_cudnn_plan **out) {
     rt_cudnn *cudnn = cudnn_of(rt);
-    for (*out = cudnn->plans; *out; *out = (*out)->next)
+    for (*out = cudnn->convolutions; *out; *out = (*out)->next)
         if (same_shape(&(*out)->shape, convolution)) return RT_OK;
     rt_cudnn_plan *plan = (rt_cudnn_plan *)calloc(1, sizeof *plan);
     if (!plan) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
     plan->shape = *convolution;
-    plan->next = cudnn->plans;
-    *out = cudnn->plans = plan;
+    plan->next = cudnn->convolutions;
+    *out = cudnn->convolutions = plan;
     RT_TRY(describe(rt, plan));
     return choose(rt, plan);
 }
@@ -249,48 +199,11 @@ static int library_convolve(struct rt *rt, const rt_convolution *convolution) {
     return RT_OK;
 }
 
-/* Without the library, or one that lacks something, convolutions are kernels of rankc: `rankc doctor` says so. */
-static bool load_cudnn(rt_cudnn *cudnn) {
-    cudnn->library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
-    if (!cudnn->library) return false;
-#define F(name)                                                                                                        \
-    cudnn->name = (decltype(cudnn->name))dlsym(cudnn->library, "cudnn" #name);                                         \
-    if (!cudnn->name) return false;
-    RT_CUDNN_FUNCTIONS(F)
-#undef F
-    return true;
-}
-
-int rt_cuda_open_convolutions(struct rt *rt) {
-    if (!rt->program->convolves) return RT_OK;
-    rt_cudnn *cudnn = (rt_cudnn *)calloc(1, sizeof *cudnn);
-    rt_cuda_of(rt)->own->cudnn = cudnn;
-    if (!cudnn) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
-    if (!load_cudnn(cudnn)) return RT_OK;
-    RT_CUDNN_TRY(rt, "start", cudnn->Create(&cudnn->handle));
-    rt_cuda_of(rt)->convolve = library_convolve;
-    return RT_OK;
-}
-
-void rt_cuda_close_convolutions(struct rt *rt) {
-    rt_cudnn *cudnn = cudnn_of(rt);
-    if (!cudnn) return;
-    for (rt_cudnn_plan *plan = cudnn->plans, *next; plan; plan = next) {
+static void forget_convolutions(rt_cudnn *cudnn) {
+    for (rt_cudnn_plan *plan = cudnn->convolutions, *next; plan; plan = next) {
         next = plan->next;
         free_plan(cudnn, plan);
     }
-    if (cudnn->handle) cudnn->Destroy(cudnn->handle);
-    if (cudnn->library) dlclose(cudnn->library);
-    free(cudnn);
-}
-
-#else /* convolutions are the kernels of window.cuh */
-
-int rt_cuda_open_convolutions(struct rt *) {
-    return RT_OK;
-}
-
-void rt_cuda_close_convolutions(struct rt *) {
 }
 
 #endif

@@ -12,7 +12,7 @@
 
 #include "comm_loopback.cuh"
 #include "comm_nccl.cuh"
-#include "convolve.cuh"
+#include "cudnn.cuh"
 #include "library.cuh"
 
 #include <sys/random.h>
@@ -62,7 +62,7 @@ static int open_gpu(struct rt *rt) {
     RT_CUDA_TRY(rt, cudaHostAlloc((void **)&rt_cuda_of(rt)->fault, sizeof(rt_fault), cudaHostAllocMapped));
     RT_CUDA_TRY(rt, cudaHostAlloc((void **)&own_of(rt)->mailbox, RT_MAIL * sizeof(double), cudaHostAllocDefault));
     memset(rt_cuda_of(rt)->fault, 0, sizeof(rt_fault));
-    RT_TRY(rt_cuda_open_convolutions(rt));
+    RT_TRY(rt_cuda_open_cudnn(rt));
     return rt_cuda_open_library(rt);
 }
 
@@ -101,7 +101,7 @@ static void close_device(struct rt *rt) {
         rt_cuda_forget_phases(rt);
         rt_cuda_close_nccl(rt);
         close_side(cuda->own);
-        rt_cuda_close_convolutions(rt);
+        rt_cuda_close_cudnn(rt);
         rt_cuda_close_library(rt);
         cudaFreeHost(cuda->own->mailbox);
         cudaFreeHost(cuda->fault);

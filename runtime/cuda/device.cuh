@@ -57,7 +57,7 @@ struct rt_cuda_private {
     cudaEvent_t forked, joined;
     bool beside;   /* the side stream has work that the other has not waited for */
     void *library; /* of products */
-    void *cudnn;   /* of convolutions, NULL: none is used */
+    void *cudnn;   /* NULL: none is used */
     void *nccl;    /* communicators of this process, NULL: none is needed */
     /* Looks at communication that the stream may be waiting for; a status where that has failed, and is ended. May be NULL. */
     int (*watch)(struct rt *rt);
@@ -97,9 +97,9 @@ int rt_cuda_open_loopback(struct rt *rt, struct rt_comm *host, struct rt_comm **
 int rt_cuda_open_nccl(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out);
 void rt_cuda_close_nccl(struct rt *rt);
 
-/* Convolutions by a library, where there is one and the program has any. */
-int rt_cuda_open_convolutions(struct rt *rt);
-void rt_cuda_close_convolutions(struct rt *rt);
+/* Convolutions and attention by a library, where there is one and the program has any. */
+int rt_cuda_open_cudnn(struct rt *rt);
+void rt_cuda_close_cudnn(struct rt *rt);
 
 /* Products by a library, where there is one. */
 int rt_cuda_open_library(struct rt *rt);

@@ -696,27 +696,48 @@ static inline int rt_flash_backward(struct rt *rt, const rt_flash<typename E::ty
     return rt_launch(rt, rt_flash_grad_kv_kernel<E, D>, keys, S::threads, call, grad, keys);
 }
 
+/* By the library, where the program asks for it, or as `own` does it. */
+template <class F> static inline int rt_attend_by(struct rt *rt, const rt_attention_call &call, F own) {
+    int (*library)(struct rt *, const rt_attention_call *) = rt_cuda_of(rt)->attend;
+    const int status = library && call.shape.library && !rt->reference_kernels ? library(rt, &call) : -1;
+    return status < 0 ? own() : status;
+}
+template <class T> static inline rt_operand rt_operand_of(const rt_strided<T> &x) {
+    return {(void *)x.at, x.step};
+}
+
 /* By the largest head that tiles hold: what a program calls is what nvcc compiles. */
-#define RT_CUDA_FLASH(T, s, E, D)                                                                                      \
+#define RT_CUDA_FLASH(T, s, E, D, id)                                                                                  \
     RT_ON_CALL int rt_flash_attention_##s##_##D(                                                                       \
         struct rt *rt, const rt_strided<T> &y, float *stats, const rt_strided<const T> &q,                             \
         const rt_strided<const T> &k, const rt_strided<const T> &v, const uint8_t *keep, const T *bias,                \
         const rt_attention &shape) {                                                                                   \
-        return rt_flash_forward<E, D>(rt, rt_flash_of<T>(q, k, v, keep, bias, shape), y, stats);                       \
+        return rt_attend_by(                                                                                           \
+            rt,                                                                                                        \
+            {id, false, rt_operand_of(q), rt_operand_of(k), rt_operand_of(v), keep, bias, rt_operand_of(y), stats, {}, \
+             {}, {}, {}, shape},                                                                                       \
+            [&] { return rt_flash_forward<E, D>(rt, rt_flash_of<T>(q, k, v, keep, bias, shape), y, stats); });         \
     }                                                                                                                  \
     RT_ON_CALL int rt_flash_attention_grad_##s##_##D(                                                                  \
         struct rt *rt, const rt_strided<T> &dq, const rt_strided<T> &dk, const rt_strided<T> &dv,                      \
         const rt_strided<const T> &dy, const rt_strided<const T> &q, const rt_strided<const T> &k,                     \
         const rt_strided<const T> &v, const rt_strided<const T> &y, const float *stats, const uint8_t *keep,           \
         const T *bias, const rt_attention &shape) {                                                                    \
-        return rt_flash_backward<E, D>(rt, rt_flash_of<T>(q, k, v, keep, bias, shape), {dq, dk, dv, y, dy, stats});    \
+        return rt_attend_by(                                                                                           \
+            rt,                                                                                                        \
+            {id, true, rt_operand_of(q), rt_operand_of(k), rt_operand_of(v), keep, bias, rt_operand_of(y),             \
+             (float *)stats, rt_operand_of(dy), rt_operand_of(dq), rt_operand_of(dk), rt_operand_of(dv), shape},       \
+            [&] {                                                                                                      \
+                return rt_flash_backward<E, D>(rt, rt_flash_of<T>(q, k, v, keep, bias, shape),                         \
+                                               {dq, dk, dv, y, dy, stats});                                            \
+            });                                                                                                        \
     }
 
-RT_CUDA_FLASH(float, f32, rt_plain<float>, 64)
-RT_CUDA_FLASH(float, f32, rt_plain<float>, 128)
-RT_CUDA_FLASH(uint16_t, bf16, rt_bf16, 64)
-RT_CUDA_FLASH(uint16_t, bf16, rt_bf16, 128)
-RT_CUDA_FLASH(uint16_t, fp16, rt_fp16, 64)
-RT_CUDA_FLASH(uint16_t, fp16, rt_fp16, 128)
+RT_CUDA_FLASH(float, f32, rt_plain<float>, 64, RT_F32)
+RT_CUDA_FLASH(float, f32, rt_plain<float>, 128, RT_F32)
+RT_CUDA_FLASH(uint16_t, bf16, rt_bf16, 64, RT_BF16)
+RT_CUDA_FLASH(uint16_t, bf16, rt_bf16, 128, RT_BF16)
+RT_CUDA_FLASH(uint16_t, fp16, rt_fp16, 64, RT_F16)
+RT_CUDA_FLASH(uint16_t, fp16, rt_fp16, 128, RT_F16)
 
 #endif

@@ -102,6 +102,37 @@ struct rt_convolution {
     void *workspace; /* RT_PRODUCT_WORKSPACE bytes */
 };
 
+/* struct rt_attention of kernels.h, with extents in it. */
+struct rt_attention {
+    int ndim;
+    rt_dims q, keep, bias;
+    int64_t kv, s, e, start;
+    int causal;
+    int64_t offset;
+    int drop, bias_first, clamp;
+    int library; /* computes it where it takes it */
+    double scale, fill;
+};
+
+/* A tensor (b..,heads,lines,elements) whose elements lie so far apart, those of a line side by side. */
+struct rt_operand {
+    void *at;
+    rt_dims step;
+};
+
+/* Attention, or its gradient (flash.cuh), which alone has the last four. */
+struct rt_attention_call {
+    enum rt_dtype dtype;
+    bool backward;
+    rt_operand q, k, v;
+    const uint8_t *keep;
+    const void *bias;
+    rt_operand y;
+    float *stats; /* (b..,heads,t,2) */
+    rt_operand dy, dq, dk, dv;
+    rt_attention shape;
+};
+
 /* rt->device of a rank. */
 struct rt_cuda {
     cudaStream_t stream;
@@ -111,6 +142,7 @@ struct rt_cuda {
     int (*product)(struct rt *rt, const rt_product *product);
     int (*scaled_product)(struct rt *rt, const rt_scaled_product *product); /* all of them; NULL: none is used */
     int (*convolve)(struct rt *rt, const rt_convolution *convolution); /* as product */
+    int (*attend)(struct rt *rt, const rt_attention_call *call); /* as product */
     struct rt_cuda_private *own; /* device.cu's */
 };
 

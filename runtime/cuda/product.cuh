@@ -112,17 +112,6 @@ RT_CUDA_PRODUCT(uint16_t, fp16, RT_F16, rt_fp16)
 
 /* --- Attention --- */
 
-/* struct rt_attention of kernels.h, with extents in it. */
-struct rt_attention {
-    int ndim;
-    rt_dims q, keep, bias;
-    int64_t kv, s, e, start;
-    int causal;
-    int64_t offset;
-    int drop, bias_first, clamp;
-    double scale, fill;
-};
-
 /* Where row `row` of (b.., heads, t) begins in a mask of aligned extents; *step: from one key to the next. */
 static inline __device__ int64_t rt_mask_row(const rt_dims &dims, const rt_dims &q, int ndim, int64_t row, int64_t *step) {
     int64_t at = 0, stride = dims[ndim - 1];
@@ -171,8 +160,7 @@ static inline int rt_attention_by_products(struct rt *rt, enum rt_dtype dtype, t
     const int64_t rows = heads ? rt_count(shape.q, 0, ndim - 1) / heads : 0;
     const size_t bytes = (size_t)(heads * rows * shape.s) * sizeof(T);
     T *scores = (T *)rt->arena[RT_SCRATCH];
-    void *workspace =
-        rt->arena[RT_SCRATCH] + (bytes + RT_SCORES_ALIGNMENT - 1) / RT_SCORES_ALIGNMENT * RT_SCORES_ALIGNMENT;
+    void *workspace = rt->arena[RT_SCRATCH] + rt_behind_scores((int64_t)bytes);
     RT_TRY(rt_multiply<E>(rt, rt_product{dtype, scores, q, k, heads, rows, d, shape.s, 0, 1, workspace, {}}));
     rt_attend(rt, scores, keep, bias, shape);
     return rt_multiply<E>(rt, rt_product{dtype, y, scores, v, heads, rows, shape.s, shape.e, 0, 0, workspace, {}});

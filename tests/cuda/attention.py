@@ -1,12 +1,14 @@
 #!/usr/bin/python3
 """Flash attention on the stand-in of a GPU, and its gradient: against PyTorch's autograd in f64.
 
-    attention.py --rankc RANKC [DTYPE...]
+    attention.py --rankc RANKC [ROW...]
 
 Heads of odd sizes and of 128 elements, one key, one row, several tiles of both, heads that share keys, every kind of mask, rows
-of which every key is masked. In 16-bit floats the bounds are those of their precision.
+of which every key is masked. In 16-bit floats the bounds are those of their precision. The same by cuDNN, where there is its header:
+graphs of operations computed by host/cudnn_graph.cpp, forward, backward and both, which are to be as many as the cases that it takes.
 
 Then with operands that are parts of other tensors: which moves are left out, because attention takes strides, and which are not."""
+import os
 import re
 import sys
 
@@ -17,7 +19,7 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
-from stand_in import by_type, call # noqa: E402
+from stand_in import STAND_IN, build_cudnn, by_type, call, has_cudnn # noqa: E402
 
 LOWEST = -3.402823466e38
 # heads, kv heads, t, s, d, e, masks and attributes
@@ -30,12 +32,33 @@ CASES = [
     (2, 1, 20, 70, 64, 64, {"bias": (2, 20, 70)}),
     (2, 2, 65, 130, 8, 8, {"keep": (65, 130), "bias": (1, 1, 130), "bias_first": 1, "drop": 1, "fill": -1e4, "hidden": 3}),
     (2, 1, 66, 66, 20, 12, {"causal": 1, "keep": (2, 66, 66), "fill": LOWEST, "bias": (66, 66), "hidden": 5}),
-    (1, 1, 3, 4, 6, 6, {"bias": (3, 4), "low": True, "clamp": 1}),
+    (1, 1, 3, 4, 6, 6, {"bias": (3, 4), "low": -np.inf, "clamp": 1}),
+    (4, 2, 33, 29, 16, 24, {"batch": (3,), "causal": 1, "fill": -np.inf}),
+    (2, 1, 17, 20, 8, 8, {"batch": (2,), "bias": (2, 1, 1, 20)}),
+    (2, 2, 5, 9, 16, 8, {"batch": (2, 3), "bias": (2, 3, 2, 5, 9), "causal": 1, "offset": 4, "fill": -1e9, "bias_first": 1}),
+    (4, 2, 12, 20, 8, 8, {"batch": (2, 3), "bias": (4, 12, 20)}),
+    (2, 1, 6, 7, 8, 8, {"batch": (2, 2), "bias": (2, 1, 1, 1, 7)}),
+    (2, 1, 9, 9, 8, 8, {"causal": 1, "offset": -2, "fill": LOWEST}),
+    (2, 1, 9, 9, 8, 8, {"causal": 1, "fill": -8.0}),
+    (1, 1, 9, 9, 8, 8, {"bias": (9, 9), "clamp": 1}),
+    (2, 2, 9, 9, 8, 8, {"bias": (9, 9), "low": -1e38}),
 ]
+# Those that cuDNN takes: heads in multiples of 8, masks that hide whole keys and no whole row, batches that masks repeat along or not.
+FORWARD, BACKWARD = [1, 2, 3, 5, 9, 10, 11, 12, 17], [1, 2, 3, 9]
+# Calls where the workspace of the gradient is as small as it can be: one for each head of k and v.
+PARTS = sum(int(np.prod(CASES[i][6].get("batch", ()))) * CASES[i][1] for i in BACKWARD)
 # of the largest element, or of the inputs' size where that is larger: f32 sums of up to 130 terms; halves round scores' weights
 # and how they change
 BOUNDS = {"f32": 2e-6, "bf16": 1e-2, "fp16": 2e-3}
 NUMPY = {"f32": "f4", "fp16": "f2"}
+# name: type, which operators are cuDNN's, calls of it, flags
+OWN = {dtype: (dtype, (), 0, "") for dtype in BOUNDS}
+CUDNN = {
+    "bf16 cudnn": ("bf16", ("forward", "backward"), len(FORWARD) + len(BACKWARD), ""),
+    "fp16 cudnn forward": ("fp16", ("forward",), len(FORWARD), ""),
+    "bf16 cudnn backward": ("bf16", ("backward",), len(BACKWARD), ""),
+    "fp16 cudnn in parts": ("fp16", ("forward", "backward"), len(FORWARD) + PARTS, "-DRT_ATTEND_WORKSPACE=1"),
+}
 
 
 def narrow(x, dtype):
@@ -51,8 +74,8 @@ def wide(x):
 
 def attend(q, k, v, keep, bias, more):
     """In the order of runtime/kernels/c/kernels.h, struct rt_attention."""
-    group, (t, s) = q.shape[0] // k.shape[0], (q.shape[1], k.shape[1])
-    scores = q @ k.repeat_interleave(group, 0).transpose(1, 2) * more["scale"]
+    group, (t, s) = q.shape[-3] // k.shape[-3], (q.shape[-2], k.shape[-2])
+    scores = q @ k.repeat_interleave(group, -3).transpose(-1, -2) * more["scale"]
     fill = torch.tensor(more.get("fill", 0.0), dtype=scores.dtype)
     if bias is not None and more.get("bias_first"):
         scores = scores + bias
@@ -64,14 +87,14 @@ def attend(q, k, v, keep, bias, more):
         scores = scores + bias
     if more.get("clamp"):
         scores = torch.where(scores < LOWEST, torch.tensor(LOWEST, dtype=scores.dtype), scores)
-    return torch.softmax(scores, -1) @ v.repeat_interleave(group, 0)
+    return torch.softmax(scores, -1) @ v.repeat_interleave(group, -3)
 
 
 def values_of(case, dtype):
     h, kv, t, s, d, e, more = case
     rng = np.random.default_rng(h * 1000 + s)
     shapes = {"q": (h, t, d), "k": (kv, s, d), "v": (kv, s, e), "dy": (h, t, e)}
-    values = {name: narrow(rng.standard_normal(shape), dtype) for name, shape in shapes.items()}
+    values = {name: narrow(rng.standard_normal((*more.get("batch", ()), *shape)), dtype) for name, shape in shapes.items()}
     if "keep" in more:
         keep = rng.random(more["keep"]) < 0.7
         if "hidden" in more:
@@ -79,8 +102,8 @@ def values_of(case, dtype):
         values["keep"] = keep
     if "bias" in more:
         bias = rng.standard_normal(more["bias"])
-        if more.get("low"):
-            bias[1] = -np.inf
+        if "low" in more:
+            bias[1] = more["low"]
         values["bias"] = narrow(bias, dtype)
     return values
 
@@ -92,7 +115,7 @@ def reference(values, more):
     return [y.detach().numpy(), *(g.numpy() for g in torch.autograd.grad(y, inputs, tensors["dy"]))]
 
 
-def graph(dtype):
+def graph(dtype, library):
     lines, results, n = ["rankc-ir 1", 'graph "attention" level=TYPED'], [], 0
     values, mores = {}, []
     for i, case in enumerate(CASES):
@@ -105,12 +128,13 @@ def graph(dtype):
             n += 1
         keys = ("scale", "fill", "causal", "offset", "drop", "bias_first", "clamp")
         attributes = " ".join(f"{key}={more[key]!r}" for key in keys if key in more)
+        forward, backward = (attributes + " library=1" * (which in library) for which in ("forward", "backward"))
         masks = [at.get("keep", "_"), at.get("bias", "_")]
         while masks and masks[-1] == "_":
             masks.pop()
-        lines.append(f'%{n} "y", %{n + 1} "stats" = FlashAttention({", ".join([at["q"], at["k"], at["v"], *masks])}) {attributes}')
+        lines.append(f'%{n} "y", %{n + 1} "stats" = FlashAttention({", ".join([at["q"], at["k"], at["v"], *masks])}) {forward}')
         operands = [at["dy"], at["q"], at["k"], at["v"], f"%{n}", f"%{n + 1}", *masks]
-        lines.append(f'%{n + 2} "dq", %{n + 3} "dk", %{n + 4} "dv" = FlashAttentionGrad({", ".join(operands)}) {attributes}')
+        lines.append(f'%{n + 2} "dq", %{n + 3} "dk", %{n + 4} "dv" = FlashAttentionGrad({", ".join(operands)}) {backward}')
         results.append([n, n + 2, n + 3, n + 4])
         mores.append((more, given))
         n += 5
@@ -152,7 +176,7 @@ FORMS = {
 }
 
 
-def form_graph(dtype, more):
+def form_graph(dtype, more, library):
     """The text of a form. A line among `more` takes the place of that of the same result."""
     lines = {line.split(" = ")[0]: line for line in LINES}
     at = list(lines).index("q")
@@ -165,6 +189,7 @@ def form_graph(dtype, more):
     for line in (line for line in lines.values() if " = " in line):
         results, (op, operands, attributes) = line.split(" = ")[0], re.fullmatch(r"(\w+)\((.*?)\)(.*)", line.split(" = ")[1]).groups()
         operands = ", ".join(number[name] for name in operands.split(", "))
+        attributes += " library=1" * (library and "Flash" in op)
         for name in results.split(", "):
             number[name] = f"%{len(number)}"
         text.append(", ".join(f'{number[name]} "{name}"' for name in results.split(", ")) + f" = {op}({operands}){attributes}")
@@ -182,17 +207,19 @@ def form_reference(qkv, dy, twice):
     return y.detach().numpy(), torch.cat([dq, dq if twice else dk, dv], 2).numpy()
 
 
-def check_forms(rankc, work, dtype):
+def check_forms(rankc, work, dtype, library, env):
+    """By cuDNN the first alone: what it is told of strides does not depend on the form."""
     rng, failures = np.random.default_rng(1), []
     given = {"qkv": narrow(rng.standard_normal((2, T, 3 * WIDTH)), dtype), "dy": narrow(rng.standard_normal((2, T, WIDTH)), dtype)}
     for name, value in given.items():
         np.save(f"{work}/{name}.npy", value)
-    for number, (form, (moves, more)) in enumerate(FORMS.items()):
+    for number, (form, (moves, more)) in enumerate(list(FORMS.items())[:1 if library else len(FORMS)]):
         path = f"{work}/form{number}"
         with open(f"{path}.rir", "w") as out:
-            out.write(form_graph(dtype, more))
-        call(rankc, "compile", f"{path}.rir", "-o", path, "-q", "--target", "cuda", timeout=900)
-        call(rankc, "run", path, *(f"--input={name}={work}/{name}.npy" for name in given), "--output-dir", f"{path}.out", timeout=900)
+            out.write(form_graph(dtype, more, bool(library)))
+        call(rankc, "compile", f"{path}.rir", "-o", path, "-q", "--target", "cuda", timeout=900, env=env)
+        call(rankc, "run", path, *(f"--input={name}={work}/{name}.npy" for name in given), "--output-dir", f"{path}.out", timeout=900,
+             env=env)
         with open(f"{path}/form{number}/_/rank_0.cu") as source:
             executed = len(re.findall(r"rt_(?:transpose|slice|concat)_", source.read()))
         expected = form_reference(wide(given["qkv"]), wide(given["dy"]), form.startswith("one gradient"))
@@ -203,20 +230,31 @@ def check_forms(rankc, work, dtype):
     return failures
 
 
-def check(rankc, work, dtype):
-    text, values, mores = graph(dtype)
+def write(work, name):
+    """The graph and its inputs; what they are, and options that name them."""
+    dtype, library, *_ = {**OWN, **CUDNN}[name]
+    text, values, mores = graph(dtype, library)
     with open(f"{work}/attention.rir", "w") as out:
         out.write(text)
-    given = []
-    for name, value in values.items():
-        np.save(f"{work}/{name}.npy", value)
-        given += ["--input", f"{name}={work}/{name}.npy"]
-    call(rankc, "compile", f"{work}/attention.rir", "-o", f"{work}/cuda", "-q", "--target", "cuda", timeout=900)
+    for key, value in values.items():
+        np.save(f"{work}/{key}.npy", value)
+    return mores, [word for key in values for word in ("--input", f"{key}={work}/{key}.npy")]
+
+
+def check(rankc, work, name):
+    dtype, library, calls, flags = {**OWN, **CUDNN}[name]
+    counted = STAND_IN and bool(library) # calls of the library itself are not
+    env = {**build_cudnn(work), "NVCCFLAGS": f"-O0 {flags}", "FAKE_CUDNN_LOG": f"{work}/calls"} if counted else {}
+    mores, given = write(work, name)
+    call(rankc, "compile", f"{work}/attention.rir", "-o", f"{work}/cuda", "-q", "--target", "cuda", timeout=900, env=env)
     runs = []
     for out in ("first", "second"):
-        call(rankc, "run", f"{work}/cuda", *given, "--output-dir", f"{work}/{out}", timeout=900)
+        call(rankc, "run", f"{work}/cuda", *given, "--output-dir", f"{work}/{out}", timeout=900, env=env)
         runs.append([[np.load(f"{work}/{out}/y{i}_{j}.npy") for j in range(4)] for i in range(len(CASES))])
     failures = []
+    made = sum(1 for _ in open(f"{work}/calls")) if os.path.exists(f"{work}/calls") else 0
+    if counted and made != 2 * calls:
+        failures.append(f"{name}: {made} calls of cuDNN in two runs, not {2 * calls}")
     for case, (more, own), got, again in zip(CASES, mores, *runs):
         expected = reference(own, more)
         errors = [distance(wide(a), b) for a, b in zip(got, expected)]
@@ -225,8 +263,11 @@ def check(rankc, work, dtype):
             failures.append(f"{dtype} {case}")
         if any(a.tobytes() != b.tobytes() for a, b in zip(got, again)):
             failures.append(f"{dtype} {case}: other bits at another run")
-    return failures + check_forms(rankc, work, dtype)
+    failures += check_forms(rankc, work, dtype, library, env)
+    if counted and sum(1 for _ in open(f"{work}/calls")) <= made + 1:
+        failures.append(f"{name}: cuDNN is not called where operands are parts")
+    return failures
 
 
 if __name__ == "__main__":
-    sys.exit(by_type(__doc__, BOUNDS, check))
+    sys.exit(by_type(__doc__, {**OWN, **(CUDNN if has_cudnn() else {})}, check))

@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""Convolutions by cuDNN, where it need not be: the runtime's calls go to host/cudnn.cpp, which refuses what cuDNN would refuse.
+"""Convolutions and attention by cuDNN, where it need not be: the runtime's calls go to host/cudnn.cpp and host/cudnn_graph.cpp,
+which refuse what cuDNN would refuse.
 
     cudnn.py --rankc RANKC
 
 A CNN's losses are PyTorch's, and models' outputs (grouped and strided windows, uneven paddings) ONNX Runtime's, as with the kernels
-of rankc; and the library was called: forward, and for both gradients. Exit status 77 where there is no cudnn.h."""
+of rankc; GPT-2's in bf16 are as its amp's bounds say; and the library was called: forward, and for gradients. Exit status 77 where there is no cudnn.h."""
 import argparse
 import collections
 import os
@@ -12,23 +13,23 @@ import subprocess
 import sys
 import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TESTS = os.path.dirname(HERE)
-CXX = os.environ.get("CXX", "g++")
+from stand_in import TESTS, build_cudnn, has_cudnn
+
 # What runs with the library, and which of its calls are made.
 RUNS = {
     "train cnn": (["training/train.py", "--target", "cuda", "--plans", "dp@1", "cnn"], {"forward", "data", "filter"}),
+    "train gpt2": (["training/amp.py", "--target", "cuda", "--plans", "dp@1", "--cases", "gpt2", "--options=--attention cudnn", "bf16"],
+                   {"graph"}),
     "mobilenet_v3": (["programs/sweep.py", "--target", "cuda", "--comm", "loopback", "--plans", "one", "models/mobilenet_v3"],
                      {"forward"}),
     "unet": (["programs/sweep.py", "--target", "cuda", "--comm", "loopback", "--plans", "one", "models/unet"], {"forward", "data"}),
 }
 
 
-def run(rankc, name, work):
+def run(rankc, name, work, library):
     (script, *words), wanted = RUNS[name]
     log = os.path.join(work, name.replace(" ", "-"))
-    env = {**os.environ, "NVCC": os.path.join(HERE, "host", "nvcc"), "NVCCFLAGS": "-O0", "HOST_CUDNN": "1", "LD_LIBRARY_PATH": work,
-           "FAKE_CUDNN_LOG": log}
+    env = {**os.environ, **library, "FAKE_CUDNN_LOG": log}
     words = [os.path.join(TESTS, word) if word.startswith("models/") else word for word in words]
     done = subprocess.run([sys.executable, "-B", os.path.join(TESTS, script), "--rankc", rankc, *words], env=env, capture_output=True,
                           text=True)
@@ -45,16 +46,12 @@ def main():
     parser.add_argument("--rankc", required=True)
     parser.add_argument("names", nargs="*", default=list(RUNS))
     args = parser.parse_args()
-    host = ["-I", os.path.join(HERE, "host")]
-    probe = subprocess.run([CXX, "-std=c++20", "-E", "-x", "c++", *host, "-"], capture_output=True, text=True,
-                           input="#include <cuda_runtime.h>\n#include <cudnn.h>\n")
-    if probe.returncode:
+    if not has_cudnn():
         print("skipped: there is no cudnn.h")
         return 77
     with tempfile.TemporaryDirectory(prefix="rankc-cudnn-") as work:
-        subprocess.run([CXX, "-std=c++20", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers",
-                        *host, "-o", os.path.join(work, "libcudnn.so.9"), os.path.join(HERE, "host", "cudnn.cpp")], check=True)
-        return not all([run(args.rankc, name, work) for name in args.names])
+        library = build_cudnn(work)
+        return not all([run(args.rankc, name, work, library) for name in args.names])
 
 
 if __name__ == "__main__":

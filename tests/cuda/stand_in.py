@@ -1,6 +1,7 @@
 """What checks of target cuda where there need not be a GPU share, beside tests/training/harness.py."""
 import argparse
 import os
+import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -11,6 +12,23 @@ from harness import Wrong, call, report # noqa: E402, F401
 
 # Whether programs are made for the CPU.
 STAND_IN = os.environ.get("NVCC", "").endswith("host/nvcc")
+CXX = os.environ.get("CXX", "g++")
+
+
+def has_cudnn():
+    """Whether there is its header; the library need not be there."""
+    probe = subprocess.run([CXX, "-std=c++20", "-E", "-x", "c++", "-I", os.path.join(HERE, "host"), "-"], capture_output=True, text=True,
+                           input="#include <cuda_runtime.h>\n#include <cudnn.h>\n")
+    return probe.returncode == 0
+
+
+def build_cudnn(work):
+    """Builds the library that stands in for cuDNN in `work`; the environment in which programs are compiled and run with it."""
+    host = os.path.join(HERE, "host")
+    subprocess.run([CXX, "-std=c++20", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers",
+                    "-I", host, "-o", os.path.join(work, "libcudnn.so.9"),
+                    *(os.path.join(host, name) for name in ("cudnn.cpp", "cudnn_graph.cpp"))], check=True)
+    return {"NVCC": os.path.join(host, "nvcc"), "NVCCFLAGS": "-O0", "HOST_CUDNN": "1", "LD_LIBRARY_PATH": work}
 
 
 def by_type(doc, dtypes, check):

@@ -20,7 +20,8 @@
 
 static struct golden golden;
 static const struct pass *pass;
-static bool library, flash, rows; /* products are one's; attention is flash attention; there are programs over rows */
+static bool library, rows; /* products are one's; there are programs over rows */
+static enum attention_kind attention;
 
 static struct graph *parse(struct arena *arena, struct diags *diags, const char *text) {
     struct graph *graph;
@@ -36,7 +37,7 @@ static const char *apply(struct arena *arena, const char *statements) {
     struct diags diags;
     const struct training training = {.amp = {.text = "bf16", .dtype = RT_BF16}};
     struct pass_context context = {.diags = &diags, .library_products = library,
-                                   .flash_attention = flash, .row_programs = rows,
+                                   .attention = attention, .row_programs = rows,
                                    .training = strcmp(pass->name, "amp") == 0 ? &training : NULL};
     diags_init(&diags, arena);
     struct graph *graph =
@@ -91,9 +92,11 @@ static void test_recognise_attention(void **state) {
 
 static void test_recognise_flash(void **state) {
     (void)state;
-    flash = true;
+    attention = ATTENTION_FLASH;
     run_file("recognise", "recognise_flash");
-    flash = false;
+    attention = ATTENTION_LIBRARY;
+    run_file("recognise", "recognise_cudnn");
+    attention = ATTENTION_PRODUCTS;
 }
 
 static void test_library_epilogue(void **state) {

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Trains recorded models in mixed precision under plans (record_amp.py).
 
-    amp.py --rankc RANKC [--target c|cuda] [--plans PLAN;...] [--cases "CASE..."] [CHECK...]
+    amp.py --rankc RANKC [--target c|cuda] [--plans PLAN;...] [--cases "CASE..."] [--options OPTIONS] [CHECK...]
 
   bf16    losses and gradient norms differ from PyTorch's in f32 by at most twice as much as those of its autocast: the largest
           difference of all steps and numbers of micro-batches, since Adam makes a few steps' rounding grow by chance
@@ -32,6 +32,7 @@ class Run:
 
     def __init__(self, options, work):
         self.rankc, self.target, self.work, self.chosen = options.rankc, options.target, work, options.cases.split()
+        self.more = options.options.split()
 
     def cases(self, *lists):
         """Those of the lists that are asked for."""
@@ -40,7 +41,8 @@ class Run:
     def __call__(self, case, plan, micro_batches, *options, steps=20, optimizer=None):
         out, log = os.path.join(self.work, "out"), os.path.join(self.work, "log.jsonl")
         accumulate = int(micro_batches) // split_plan(plan)[1]
-        compile_case(self.rankc, case, plan, accumulate, out, options or None, optimizer, target=self.target)
+        compile_case(self.rankc, case, plan, accumulate, out, [*(options or recorded(case)["options"]), *self.more], optimizer,
+                     target=self.target)
         call(self.rankc, "train", out, *data_of(case, recorded(case)["inputs"]), "--steps", str(steps), "--log", log, "--threads",
              "1", *COMM[self.target])
         return lines_of(log)
@@ -166,6 +168,7 @@ def main():
     parser.add_argument("--target", default="c", choices=COMM)
     parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
     parser.add_argument("--cases", default=" ".join([*MODELS, *IMAGES]), help="of bf16, fp16 and pure")
+    parser.add_argument("--options", default="", help="further ones of `rankc compile`")
     parser.add_argument("checks", nargs="*", default=list(CHECKS))
     options = parser.parse_args()
     plans = options.plans.split(";")

@@ -2,13 +2,8 @@
  * Of the algorithms that it proposes the first gives other bits at every run, the second wants more workspace than there is,
  * and the third is the one that may be used; it spoils the workspace that it asks for. Grouped convolutions it proposes nothing for
  * where their channels are not a multiple of 2: the runtime has kernels of its own. FAKE_CUDNN_LOG=FILE: a line per call. */
-#include "cuda_runtime.h" /* before the next, which would include it as C */
+#include "stand_in_cudnn.h"
 
-#include <cudnn.h>
-
-struct cudnnContext {
-    host::stream *stream = nullptr;
-};
 struct cudnnTensorStruct {
     cudnnDataType_t type;
     std::vector<int> dims;
@@ -27,11 +22,6 @@ struct cudnnConvolutionStruct {
 namespace {
 
 enum : size_t { ALGORITHM = 1, WANTED = 1 << 20 };
-
-[[noreturn]] void complain(const char *what) {
-    fprintf(stderr, "cuDNN would not take this: %s\n", what);
-    abort();
-}
 
 struct shape {
     std::vector<int> image, filter, result;
@@ -103,10 +93,7 @@ cudnnStatus_t submit(cudnnHandle_t handle, const shape &s, const void *one, cons
     if (wide ? *(const double *)one != 1 || *(const double *)zero != 0 : *(const float *)one != 1 || *(const float *)zero != 0)
         complain("factors");
     if (!handle->stream) complain("no stream");
-    if (FILE *log = getenv("FAKE_CUDNN_LOG") ? fopen(getenv("FAKE_CUDNN_LOG"), "a") : nullptr) {
-        fprintf(log, "%s\n", y_is == RESULT ? "forward" : y_is == IMAGE ? "data" : "filter");
-        fclose(log);
-    }
+    log_call(y_is == RESULT ? "forward" : y_is == IMAGE ? "data" : "filter");
     handle->stream->submit([=] {
         memset(workspace, 0x77, WANTED);
         if (wide)
