@@ -1,5 +1,6 @@
 #include "frontend/build_program.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -26,18 +27,17 @@ static bool exists(const char *path) {
     return access(path, R_OK) == 0;
 }
 
-/* Of the runtime, what reaches a program, relative to `include`. */
-static const char *const headers[] = {
-    "rankc/rt.h",          "rankc/kernels/c/kernels.h", "rankc/kernels/c/math.h",     "rankc/cuda/comm_loopback.cuh",
-    "rankc/cuda/attend.cuh", "rankc/cuda/attend_graph.cuh", "rankc/cuda/convolve.cuh", "rankc/cuda/cudnn.cuh",
-    "rankc/cuda/cudnn_graph.cuh", "rankc/cuda/cudnn_library.cuh", "rankc/cuda/flash.cuh", "rankc/cuda/mma.cuh",
-    "rankc/cuda/comm_nccl.cuh", "rankc/cuda/device.cu", "rankc/cuda/device.cuh",      "rankc/cuda/index.cuh",
-    "rankc/cuda/kernels.cuh",   "rankc/cuda/launch.cuh", "rankc/cuda/library.cuh",    "rankc/cuda/move.cuh",
-    "rankc/cuda/product.cuh",   "rankc/cuda/random.cuh", "rankc/cuda/reduce.cuh",     "rankc/cuda/window.cuh"};
+/* Where headers of the runtime are that reach a program, relative to `include`; a kernel's source is one too. */
+static const char *const folders[] = {"rankc", "rankc/base", "rankc/cuda", "rankc/kernels/c"};
+static const char *const endings[] = {".h", ".cuh", ".cu"};
 /* Variables that the Makefile takes from the environment. */
 static const char *const variables[] = {"CC", "ARCH", "CFLAGS", "LDFLAGS", "NVCC", "NVCCFLAGS", "GPU_ARCH"};
 
-enum { NHEADERS = sizeof headers / sizeof *headers, NVARIABLES = sizeof variables / sizeof *variables };
+enum {
+    NFOLDERS = sizeof folders / sizeof *folders,
+    NENDINGS = sizeof endings / sizeof *endings,
+    NVARIABLES = sizeof variables / sizeof *variables
+};
 
 struct build_runtime build_runtime(struct arena *arena) {
     char self[PATH_MAX];
@@ -48,7 +48,7 @@ struct build_runtime build_runtime(struct arena *arena) {
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         struct build_runtime found = {arena_printf(arena, "%s/%s", self, places[i].include),
                                 arena_printf(arena, "%s/%s", self, places[i].library)};
-        if (exists(arena_printf(arena, "%s/%s", found.include, headers[0])) && exists(found.library)) return found;
+        if (exists(arena_printf(arena, "%s/rankc/rt.h", found.include)) && exists(found.library)) return found;
     }
     return (struct build_runtime){0};
 }
@@ -78,6 +78,27 @@ static void hash_file(struct rt_hash *hash, const char *path) {
 
 /* What a program is made of besides its sources. Without a runtime beside the executable pkg-config chooses one, which is
  * not looked at. */
+static int is_header(const struct dirent *entry) {
+    const char *ending = strrchr(entry->d_name, '.');
+    for (int i = 0; i < NENDINGS; i++)
+        if (ending && strcmp(ending, endings[i]) == 0) return 1;
+    return 0;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static void hash_headers(struct rt_hash *hash, struct arena *arena, const char *folder) {
+    struct dirent **entries = NULL;
+    const int n = scandir(folder, &entries, is_header, by_name);
+    for (int i = 0; i < n; i++) {
+        hash_file(hash, arena_printf(arena, "%s/%s", folder, entries[i]->d_name));
+        free(entries[i]);
+    }
+    free(entries);
+}
+
 static const char *stamp_text(struct arena *arena) {
     struct build_runtime runtime = build_runtime(arena);
     struct rt_hash hash;
@@ -90,8 +111,8 @@ static const char *stamp_text(struct arena *arena) {
     hash_processor(&hash);
     rt_hash_text(&hash, RANKC_RT_CFLAGS " " RANKC_RT_LIBS);
     if (runtime.library) hash_file(&hash, runtime.library);
-    for (int i = 0; i < NHEADERS && runtime.include; i++)
-        hash_file(&hash, arena_printf(arena, "%s/%s", runtime.include, headers[i]));
+    for (int i = 0; i < NFOLDERS && runtime.include; i++)
+        hash_headers(&hash, arena, arena_printf(arena, "%s/%s", runtime.include, folders[i]));
     rt_hash_hex(&hash, hex);
     return arena_printf(arena, "%s\n", hex);
 }
