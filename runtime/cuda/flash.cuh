@@ -271,7 +271,7 @@ static inline __device__ void rt_flash_weigh(const rt_flash<typename E::type> &c
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const float before = rows.of[r].high;
-        rows.of[r].high = rt_row_fold(high[r], rt_most_of());
+        rows.of[r].high = rt_quad_fold(high[r], rt_most_of());
         turn[r] = rt_flash_exp<E>(before - rows.of[r].base());
         rows.of[r].sum *= turn[r];
     }
@@ -309,7 +309,7 @@ static inline __device__ void rt_flash_close(const rt_flash<T> &call, uint32_t h
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int line = row + rt_tile_row(2 * r);
-        rows.of[r].sum = rt_row_fold(rows.of[r].sum, rt_sum_of());
+        rows.of[r].sum = rt_quad_fold(rows.of[r].sum, rt_sum_of());
         factor[r] = 1 / rows.of[r].sum;
         if (rt_lane() % 4 || line >= call.t) continue;
         float *const kept = stats + ((int64_t)head * call.t + line) * 2;
@@ -434,7 +434,7 @@ static inline __device__ rt_flash_grad_rows rt_flash_grad_rows_of(const rt_flash
         float delta = 0;
         for (int c = rt_lane() % 4; c < call.e; c += 4)
             delta += E::load(up[rt_tile_row(2 * r) * S::pitch + c]) * E::load(y[there][c]);
-        delta = rt_row_fold(delta, rt_sum_of());
+        delta = rt_quad_fold(delta, rt_sum_of());
         rows.mask[r] = rt_flash_row_of(call, head, line);
         rows.known[r] = rt_flash_known_of(grad.stats + at * 2, delta);
         rows.far = rows.far && rt_flash_is_far(call, grad.stats[at * 2]);

@@ -22,7 +22,7 @@ static inline __device__ int rt_tile_column(int i) {
 }
 
 /* op over the four threads that share rows of a tile. */
-template <class T, class Op> static inline __device__ T rt_row_fold(T value, Op op) {
+template <class T, class Op> static inline __device__ T rt_quad_fold(T value, Op op) {
     for (int far = 1; far < 4; far *= 2) value = op(value, (T)__shfl_xor_sync(RT_ALL_LANES, value, far));
     return value;
 }
