@@ -14,7 +14,7 @@ static inline __device__ rt_class_row rt_class_row_at(const rt_index &index, int
     return rt_class_row{row / inner * c * inner + row % inner, rt_index_value(index, row) - start};
 }
 
-template <int N, class T, class E>
+template <class T, class E>
 static inline int rt_class_terms(struct rt *rt, T *y, const E *x, const E *most, const void *indices, int is_64,
                                  int64_t outer, int64_t c, int64_t inner, int64_t start) {
     const rt_index index = rt_index_of(rt, indices, is_64);
@@ -28,7 +28,7 @@ static inline int rt_class_terms(struct rt *rt, T *y, const E *x, const E *most,
             total += (T)value - base;
         };
         if (inner == 1)
-            rt_each<N>(x + at.first, c, add);
+            rt_each<RT_WIDTH(E)>(x + at.first, c, add);
         else
             RT_EACH(i, c) add(i, x[at.first + i * inner]);
         terms = rt_block_fold(terms, rt_sum_of());
@@ -40,7 +40,7 @@ static inline int rt_class_terms(struct rt *rt, T *y, const E *x, const E *most,
     });
 }
 
-template <int N, class T, class E>
+template <class T, class E>
 static inline int rt_class_terms_grad(struct rt *rt, E *dx, const E *x, const E *most, const void *indices, int is_64,
                                       const T *dy, int64_t outer, int64_t c, int64_t inner, int64_t start) {
     const rt_index index = rt_index_of(rt, indices, is_64);
@@ -51,15 +51,20 @@ static inline int rt_class_terms_grad(struct rt *rt, E *dx, const E *x, const E 
         auto slope = [=](int64_t i, E value) {
             return (E)(rt_exp_of((T)value - base) * terms + total + (i == at.own ? own : (T)0));
         };
-        if (inner > 1) {
+        if (inner > 1 || ((uintptr_t)x - (uintptr_t)dx) % RT_VECTOR_BYTES) {
             RT_EACH(i, c) dx[at.first + i * inner] = slope(i, x[at.first + i * inner]);
             return;
         }
-        RT_EACH_VECTOR(i, c, N) {
-            rt_vector<E, N> vector = rt_get_vector<N>(x + at.first + i);
+        constexpr int N = RT_WIDTH(E);
+        const E *from = x + at.first;
+        E *to = dx + at.first;
+        const rt_wide_part wide = rt_wide_part_of<N>(from, c);
+        rt_each_beside(wide, c, [&](int64_t i) { to[i] = slope(i, from[i]); });
+        RT_EACH_VECTOR(i, wide.end - wide.first, N) {
+            rt_vector<E, N> vector = rt_get_vector<N>(from + wide.first + i);
 #pragma unroll
-            for (int lane = 0; lane < N; lane++) vector.at[lane] = slope(i + lane, vector.at[lane]);
-            rt_put_vector(dx + at.first + i, vector);
+            for (int lane = 0; lane < N; lane++) vector.at[lane] = slope(wide.first + i + lane, vector.at[lane]);
+            rt_put_vector(to + wide.first + i, vector);
         }
     });
 }
@@ -68,19 +73,13 @@ static inline int rt_class_terms_grad(struct rt *rt, E *dx, const E *x, const E 
 #define RT_CUDA_CLASSES(T, S, E, s)                                                                                    \
     RT_ON_CALL int rt_class_terms_##s(struct rt *rt, T *y, const S *x, const S *most, const void *index, int is_64,    \
                                       int64_t outer, int64_t c, int64_t inner, int64_t start) {                        \
-        const E *from = (const E *)x, *base = (const E *)most;                                                         \
-        if (inner == 1 && rt_is_wide<E>(c, {x}))                                                                       \
-            return rt_class_terms<RT_WIDTH(E)>(rt, y, from, base, index, is_64, outer, c, inner, start);               \
-        return rt_class_terms<1>(rt, y, from, base, index, is_64, outer, c, inner, start);                             \
+        return rt_class_terms(rt, y, (const E *)x, (const E *)most, index, is_64, outer, c, inner, start);             \
     }                                                                                                                  \
     RT_ON_CALL int rt_class_terms_grad_##s(struct rt *rt, S *dx, const S *x, const S *most, const void *index,         \
                                            int is_64, const T *dy, int64_t outer, int64_t c, int64_t inner,            \
                                            int64_t start) {                                                            \
-        E *to = (E *)dx;                                                                                               \
-        const E *from = (const E *)x, *base = (const E *)most;                                                         \
-        if (inner == 1 && rt_is_wide<E>(c, {x, dx}))                                                                   \
-            return rt_class_terms_grad<RT_WIDTH(E)>(rt, to, from, base, index, is_64, dy, outer, c, inner, start);     \
-        return rt_class_terms_grad<1>(rt, to, from, base, index, is_64, dy, outer, c, inner, start);                   \
+        return rt_class_terms_grad(rt, (E *)dx, (const E *)x, (const E *)most, index, is_64, dy, outer, c, inner,      \
+                                   start);                                                                             \
     }
 
 RT_CUDA_CLASSES(float, float, float, f32)

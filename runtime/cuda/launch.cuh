@@ -244,12 +244,30 @@ template <class T, int N> static inline __device__ void rt_put_vector(T *to, con
 /* The thread's share of a row, N at a time. */
 #define RT_EACH_VECTOR(i, count, N) for (int64_t i = threadIdx.x * (N); i < (count); i += blockDim.x * (N))
 
+/* Of a row that begins anywhere, the elements that can be taken N at a time. */
+struct rt_wide_part {
+    int64_t first, end;
+};
+template <int N, class T> static inline __device__ rt_wide_part rt_wide_part_of(const T *x, int64_t count) {
+    const int64_t before = (int64_t)((uintptr_t)x % RT_VECTOR_BYTES / sizeof(T)), lead = before ? N - before : 0;
+    const int64_t first = lead < count ? lead : count;
+    return {first, first + (count - first) / N * N};
+}
+
+/* body(i) for the thread's share of what is outside of that part. */
+template <class F> static inline __device__ void rt_each_beside(const rt_wide_part &wide, int64_t count, F body) {
+    for (int64_t i = threadIdx.x; i < wide.first; i += blockDim.x) body(i);
+    for (int64_t i = wide.end + threadIdx.x; i < count; i += blockDim.x) body(i);
+}
+
 /* body(i, x[i]) for the thread's share of a row of `count`. */
 template <int N, class T, class F> static inline __device__ void rt_each(const T *x, int64_t count, F body) {
-    RT_EACH_VECTOR(i, count, N) {
-        const rt_vector<T, N> vector = rt_get_vector<N>(x + i);
+    const rt_wide_part wide = rt_wide_part_of<N>(x, count);
+    rt_each_beside(wide, count, [&](int64_t i) { body(i, x[i]); });
+    RT_EACH_VECTOR(i, wide.end - wide.first, N) {
+        const rt_vector<T, N> vector = rt_get_vector<N>(x + wide.first + i);
 #pragma unroll
-        for (int lane = 0; lane < N; lane++) body(i + lane, vector.at[lane]);
+        for (int lane = 0; lane < N; lane++) body(wide.first + i + lane, vector.at[lane]);
     }
 }
 

@@ -72,8 +72,7 @@ static inline int rt_reduce_chunks(struct rt *rt, To *y, const From *x, int64_t 
  * partial results lie in SCRATCH. */
 template <class A, class T, class Op>
 static inline int rt_reduce(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, int64_t inner, A identity, Op op) {
-    if (inner == 1 && rt_is_wide<T>(r, {x})) return rt_reduce_rows<RT_WIDTH(T)>(rt, y, x, outer, r, identity, op);
-    if (inner == 1) return rt_reduce_rows<1>(rt, y, x, outer, r, identity, op);
+    if (inner == 1) return rt_reduce_rows<RT_WIDTH(T)>(rt, y, x, outer, r, identity, op);
     const int64_t chunks = rt_reduce_chunks_of(outer, r, inner), length = chunks > 1 ? (r + chunks - 1) / chunks : r;
     if (chunks == 1) return rt_reduce_chunks(rt, y, x, outer, r, inner, length, identity, op);
     A *parts = (A *)rt->arena[RT_SCRATCH];
