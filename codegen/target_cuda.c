@@ -107,7 +107,7 @@ static const struct target_arguments arguments = {.names_rank = true,
                                                   .restricted = "__restrict__",
                                                   .later = "[&] { "};
 
-static const char *const halves[] = {"FlashAttention", "FlashAttentionGrad", "ReduceSum", NULL};
+static const char *const halves[] = {"FlashAttention", "FlashAttentionGrad", "ReduceSum", "Rope", NULL};
 
 /* Programs over rows take their place. */
 static const char *const missing[] = {"LayerNorm", "RMSNorm", NULL};

@@ -50,16 +50,23 @@ static inline __device__ int64_t rt_block_of(const rt_index &index, int64_t row,
 }
 
 template <class T>
-static inline int rt_gather(struct rt *rt, void *y, const void *x, const void *indices, int is_64, int64_t outer,
-                            int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {
+static inline int rt_gather_each(struct rt *rt, void *y, const void *x, const void *indices, int is_64, int64_t outer,
+                                 int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {
     T *to = (T *)y;
     const T *from = (const T *)x;
     const rt_index index = rt_index_of(rt, indices, is_64);
     return rt_points(rt, outer * count * inner, [=] __device__(int64_t p) {
         int64_t o = p;
         const int64_t q = rt_take(&o, inner), i = rt_take(&o, count), place = rt_index_place(index, i, total) - start;
-        to[p] = place >= 0 && place < extent ? from[(o * extent + place) * inner + q] : (T)0;
+        to[p] = place >= 0 && place < extent ? from[(o * extent + place) * inner + q] : T{};
     });
+}
+template <class T>
+static inline int rt_gather(struct rt *rt, void *y, const void *x, const void *indices, int is_64, int64_t outer,
+                            int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {
+    if (!rt_is_wide<T>(inner, {y, x}))
+        return rt_gather_each<T>(rt, y, x, indices, is_64, outer, extent, inner, count, start, total);
+    return rt_gather_each<rt_wide<T>>(rt, y, x, indices, is_64, outer, extent, inner / RT_WIDTH(T), count, start, total);
 }
 
 /* The row of y that an index names; `extent`, if another rank has it, or after a fault. */

@@ -309,6 +309,8 @@ struct rt_element_fp16 {
     explicit __device__ rt_element_fp16(float x) : bits(rt_f32_to_f16(x)) {}
     __device__ operator float() const { return rt_f16_to_f32(bits); }
 };
+template <> struct rt_sum_type<rt_element_bf16> { using type = float; };
+template <> struct rt_sum_type<rt_element_fp16> { using type = float; };
 
 /* Whether a NaN: of integers none is. */
 template <class T> static inline __host__ __device__ bool rt_is_nan(T x) {

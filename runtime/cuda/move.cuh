@@ -60,11 +60,30 @@ static inline rt_dims rt_dense(const rt_dims &dims, int ndim) {
     return stride;
 }
 
+/* As many elements as an access moves; moves are of these where extents and places allow. */
+template <class T> using rt_wide = rt_vector<T, RT_WIDTH(T)>;
+
+/* The view in accesses of 16 bytes; its last dimension's neighbours are neighbours. */
+template <class T> static inline bool rt_view_widen(rt_view *view, const void *y, const void *x) {
+    const int64_t n = RT_WIDTH(T), last = view->ndim - 1;
+    bool whole = last >= 0 && view->stride[last] == 1 && view->start % n == 0 && rt_is_wide<T>(view->extent[last], {y, x});
+    for (int d = 0; d < last; d++) whole = whole && view->stride[d] % n == 0;
+    if (!whole) return false;
+    for (int d = 0; d < last; d++) view->stride[d] /= n;
+    view->extent[last] /= n;
+    view->start /= n;
+    view->count /= n;
+    return true;
+}
+
 /* y = the elements of x that the view names. */
-template <class T> static inline int rt_read_view(struct rt *rt, void *y, const void *x, const rt_view &view) {
+template <class T> static inline int rt_read_each(struct rt *rt, void *y, const void *x, const rt_view &view) {
     T *to = (T *)y;
     const T *from = (const T *)x;
     return rt_points(rt, view.count, [=] __device__(int64_t p) { to[p] = from[rt_view_at(view, p)]; });
+}
+template <class T> static inline int rt_read_view(struct rt *rt, void *y, const void *x, rt_view view) {
+    return rt_view_widen<T>(&view, y, x) ? rt_read_each<rt_wide<T>>(rt, y, x, view) : rt_read_each<T>(rt, y, x, view);
 }
 
 template <class T>
@@ -115,20 +134,31 @@ static inline int rt_pad(struct rt *rt, void *y, const void *x, int ndim, const 
     });
 }
 
+/* One operand of a Concat: y's elements from `start` on, of every `sum`. */
+template <class T>
+static inline int rt_put_part(struct rt *rt, void *y, const void *x, int64_t outer, int64_t extent, int64_t sum, int64_t start) {
+    T *to = (T *)y + start;
+    const T *from = (const T *)x;
+    return rt_points(rt, outer * extent, [=] __device__(int64_t p) {
+        int64_t row = p;
+        const int64_t i = rt_take(&row, extent);
+        to[row * sum + i] = from[p];
+    });
+}
+
 template <class T>
 static inline int rt_concat(struct rt *rt, void *y, int count, std::initializer_list<const void *> x, int64_t outer,
                             std::initializer_list<int64_t> extents) {
+    const int64_t n = RT_WIDTH(T);
     int64_t sum = 0, start = 0;
     for (int j = 0; j < count; j++) sum += extents.begin()[j];
     for (int j = 0; j < count; j++) {
         const int64_t extent = extents.begin()[j];
-        T *to = (T *)y + start;
-        const T *from = (const T *)x.begin()[j];
-        rt_points(rt, outer * extent, [=] __device__(int64_t p) {
-            int64_t row = p;
-            const int64_t i = rt_take(&row, extent);
-            to[row * sum + i] = from[p];
-        });
+        const void *from = x.begin()[j];
+        if (rt_is_wide<T>(extent, {y, from}) && sum % n == 0 && start % n == 0)
+            rt_put_part<rt_wide<T>>(rt, y, from, outer, extent / n, sum / n, start / n);
+        else
+            rt_put_part<T>(rt, y, from, outer, extent, sum, start);
         start += extent;
     }
     return RT_OK;

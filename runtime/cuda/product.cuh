@@ -188,30 +188,63 @@ static inline __device__ int64_t rt_aligned_row(const rt_dims &dims, const rt_di
     return at;
 }
 
-template <class T>
-static inline int rt_rope(struct rt *rt, T *y, const T *x, const T *cosine, const T *sine, int ndim, const rt_dims &y_dims,
-                          const rt_dims &x_dims, const rt_dims &cos_dims, const rt_dims &sin_dims, int interleaved) {
-    const int64_t c = y_dims[ndim - 1];
-    return rt_points(rt, rt_count(y_dims, 0, ndim), [=] __device__(int64_t p) {
+/* Element i of x, and its partner's in the other half, or beside it; N of each at a time. cos and sin of both. */
+template <class A, int N, class T>
+static inline __device__ void rt_rope_halves(T *y, const T *x, const T *cosine, const T *sine, int64_t i, int64_t half) {
+    const auto low = rt_get_vector<N>(x + i), high = rt_get_vector<N>(x + i + half);
+    const auto cos_low = rt_get_vector<N>(cosine + i), cos_high = rt_get_vector<N>(cosine + i + half);
+    const auto sin_low = rt_get_vector<N>(sine + i), sin_high = rt_get_vector<N>(sine + i + half);
+    rt_vector<T, N> y_low, y_high;
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        y_low.at[n] = (T)((A)low.at[n] * (A)cos_low.at[n] - (A)high.at[n] * (A)sin_low.at[n]);
+        y_high.at[n] = (T)((A)high.at[n] * (A)cos_high.at[n] + (A)low.at[n] * (A)sin_high.at[n]);
+    }
+    rt_put_vector(y + i, y_low);
+    rt_put_vector(y + i + half, y_high);
+}
+template <class A, class T>
+static inline __device__ void rt_rope_pair(T *y, const T *x, const T *cosine, const T *sine, int64_t i) {
+    y[i] = (T)((A)x[i] * (A)cosine[i] - (A)x[i + 1] * (A)sine[i]);
+    y[i + 1] = (T)((A)x[i + 1] * (A)cosine[i + 1] + (A)x[i] * (A)sine[i + 1]);
+}
+
+template <int N, class T>
+static inline int rt_rope_by(struct rt *rt, T *y, const T *x, const T *cosine, const T *sine, int ndim, const rt_dims &y_dims,
+                             const rt_dims &x_dims, const rt_dims &cos_dims, const rt_dims &sin_dims, int interleaved) {
+    using A = typename rt_sum_type<T>::type;
+    const int64_t c = y_dims[ndim - 1], half = c / 2;
+    return rt_points(rt, rt_count(y_dims, 0, ndim - 1) * (half / N), [=] __device__(int64_t p) {
         int64_t row = p;
-        const int64_t i = rt_take(&row, c);
+        const int64_t i = rt_take(&row, half / N) * N;
         const T *from = x + rt_aligned_row(x_dims, y_dims, ndim, row) * c;
-        const bool first = interleaved ? i % 2 == 0 : i < c / 2;
-        const int64_t far = interleaved ? 1 : c / 2;
-        const T rotated = first ? -from[i + far] : from[i - far];
-        y[p] = from[i] * cosine[rt_aligned_row(cos_dims, y_dims, ndim, row) * c + i] +
-               rotated * sine[rt_aligned_row(sin_dims, y_dims, ndim, row) * c + i];
+        const T *cos_row = cosine + rt_aligned_row(cos_dims, y_dims, ndim, row) * c;
+        const T *sin_row = sine + rt_aligned_row(sin_dims, y_dims, ndim, row) * c;
+        if (!interleaved) return rt_rope_halves<A, N>(y + row * c, from, cos_row, sin_row, i, half);
+        for (int64_t pair = i; pair < i + N; pair++) rt_rope_pair<A>(y + row * c, from, cos_row, sin_row, 2 * pair);
     });
 }
 
-#define RT_CUDA_ROPE(T, s)                                                                                             \
-    RT_ON_CALL int rt_rope_##s(struct rt *rt, T *y, const T *x, const T *cosine, const T *sine, int ndim,              \
+template <class T>
+static inline int rt_rope(struct rt *rt, T *y, const T *x, const T *cosine, const T *sine, int ndim, const rt_dims &y_dims,
+                          const rt_dims &x_dims, const rt_dims &cos_dims, const rt_dims &sin_dims, int interleaved) {
+    if (rt_is_wide<T>(y_dims[ndim - 1] / 2, {y, x, cosine, sine}))
+        return rt_rope_by<RT_WIDTH(T)>(rt, y, x, cosine, sine, ndim, y_dims, x_dims, cos_dims, sin_dims, interleaved);
+    return rt_rope_by<1>(rt, y, x, cosine, sine, ndim, y_dims, x_dims, cos_dims, sin_dims, interleaved);
+}
+
+/* S is how the generated program has the elements, T the same bytes with conversions. */
+#define RT_CUDA_ROPE(S, T, s)                                                                                          \
+    RT_ON_CALL int rt_rope_##s(struct rt *rt, S *y, const S *x, const S *cosine, const S *sine, int ndim,              \
                                const rt_dims &y_dims, const rt_dims &x_dims, const rt_dims &cos_dims,                  \
                                const rt_dims &sin_dims, int interleaved) {                                             \
-        return rt_rope(rt, y, x, cosine, sine, ndim, y_dims, x_dims, cos_dims, sin_dims, interleaved);                 \
+        return rt_rope(rt, (T *)y, (const T *)x, (const T *)cosine, (const T *)sine, ndim, y_dims, x_dims, cos_dims,   \
+                       sin_dims, interleaved);                                                                         \
     }
 
-RT_CUDA_ROPE(float, f32)
-RT_CUDA_ROPE(double, f64)
+RT_CUDA_ROPE(float, float, f32)
+RT_CUDA_ROPE(double, double, f64)
+RT_CUDA_ROPE(uint16_t, rt_element_bf16, bf16)
+RT_CUDA_ROPE(uint16_t, rt_element_fp16, fp16)
 
 #endif
