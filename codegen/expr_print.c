@@ -75,11 +75,20 @@ static const char *integer_function(struct printer *p, const struct expr *e) {
     return NULL;
 }
 
-static void print_operand(struct printer *p, const struct expr *e) {
-    bool nested = e->kind == EXPR_BINARY || e->kind == EXPR_CHOICE;
+static void print_nested(struct printer *p, const struct expr *e, bool nested) {
     strbuf_puts(p->out, nested ? "(" : "");
     print(p, e);
     strbuf_puts(p->out, nested ? ")" : "");
+}
+
+static void print_operand(struct printer *p, const struct expr *e) {
+    print_nested(p, e, e->kind == EXPR_BINARY || e->kind == EXPR_CHOICE);
+}
+
+/* Two signs side by side would be another operator. */
+static void print_signed(struct printer *p, const struct expr *e) {
+    const bool has_sign = e->kind == EXPR_UNARY || (e->kind == EXPR_NUMBER && signbit(e->number));
+    print_nested(p, e, has_sign || e->kind == EXPR_BINARY || e->kind == EXPR_CHOICE);
 }
 
 static void print_operator(struct printer *p, const struct expr *e) {
@@ -87,7 +96,7 @@ static void print_operator(struct printer *p, const struct expr *e) {
     if (function) return print_call(p, function, e);
     if (e->kind == EXPR_UNARY) {
         strbuf_puts(p->out, e->name);
-        return print_operand(p, e->arg[0]);
+        return print_signed(p, e->arg[0]);
     }
     print_operand(p, e->arg[0]);
     strbuf_printf(p->out, " %s ", e->name);
