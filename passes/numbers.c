@@ -1,10 +1,9 @@
 #include "passes/numbers.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define FINITE 1e300
 
 void numbers_start(struct numbers *numbers, const char *option, const char *row, const char *takes,
                    struct arena *arena) {
@@ -15,7 +14,7 @@ void numbers_start(struct numbers *numbers, const char *option, const char *row,
         if (numbers->n == NUMBERS_MAX) BUG("%s takes more than %d numbers", row, NUMBERS_MAX);
         numbers->at[numbers->n].name = arena_copy(arena, at, name);
         numbers->at[numbers->n].value = at[name] == '=' ? strtod(at + name + 1, &end) : NAN;
-        numbers->at[numbers->n++].below = *end == '<' ? strtod(end + 1, &end) : FINITE;
+        numbers->at[numbers->n++].below = *end == '<' ? strtod(end + 1, &end) : INFINITY;
         at = end;
     }
 }
@@ -26,7 +25,8 @@ int numbers_set(struct numbers *numbers, const char *text, size_t length, double
         char *end;
         if (strlen(numbers->at[i].name) != name || strncmp(numbers->at[i].name, text, name) != 0) continue;
         double value = strtod(text + name + 1, &end);
-        if (end != text + length || !(value >= least && value < numbers->at[i].below)) break;
+        if (end != text + length || !(value >= least && value < numbers->at[i].below && fabs(value) <= FLT_MAX))
+            break;
         numbers->at[i].value = value;
         return 0;
     }

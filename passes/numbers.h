@@ -24,7 +24,8 @@ struct numbers {
 void numbers_start(struct numbers *numbers, const char *option, const char *row, const char *takes,
                    struct arena *arena);
 
-/* One "name=number" of `length` bytes, the number finite and at least `least`: 0, or -1 after a diagnostic (E0205). */
+/* One "name=number" of `length` bytes, the number at least `least` and finite, also as an f32: 0, or -1 after a
+ * diagnostic (E0205). */
 int numbers_set(struct numbers *numbers, const char *text, size_t length, double least, struct diags *diags);
 
 /* Several, separated by commas (NULL: none), then all that must be given are: likewise. */

@@ -8,6 +8,7 @@
  * partial sum, counted once. The runtime calls the phases, so that a program of the user's may do so one by one. */
 #include "passes/optimizer.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "ir/base/map.h"
@@ -147,13 +148,15 @@ static int give_norm(struct optimizing *o) {
     return norm;
 }
 
-/* What summed gradients are multiplied with in the update: torch.nn.utils.clip_grad_norm_ of their means. */
+/* What summed gradients are multiplied with in the update: torch.nn.utils.clip_grad_norm_ of their means. Without a
+ * bound the norm takes no part: a NaN in one gradient makes it NaN, which would then reach every parameter. */
 static int clip(struct optimizing *o, int norm) {
     struct build_scope scope = {.dtype = RT_F64};
     build_scope_tensor(&scope, "norm", norm);
     build_scope_tensor(&scope, "most", graph_control(o->graph, CONTROL_most));
     build_scope_tensor(&scope, "rescale", graph_control(o->graph, CONTROL_rescale));
-    o->clip = build_expr(&o->b, &scope, "rescale * min(1, most / (norm * rescale + 1e-6))");
+    build_scope_number(&scope, "unbounded", INFINITY);
+    o->clip = build_expr(&o->b, &scope, "rescale * (most < unbounded ? min(1, most / (norm * rescale + 1e-6)) : 1)");
     if (o->clip >= 0 && o->mean >= 0) o->clip = build2(&o->b, "Mul", o->clip, o->mean);
     return o->clip;
 }

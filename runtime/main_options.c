@@ -6,6 +6,7 @@
 #include "base/diagnostic.h"
 
 #include <errno.h>
+#include <float.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -175,9 +176,9 @@ static int parse_count(const struct option_row *row, const char *text, int *out,
 static int parse_rate(const struct option_row *row, const char *text, double *out, struct failure *failure) {
     char *end;
     *out = strtod(text, &end);
-    if (end != text && !*end && *out >= 0 && *out < 1e300) return RT_EXIT_OK;
-    return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s needs a number of at least 0, not '%s'", row->name,
-                       rt_quote_text(text).text);
+    if (end != text && !*end && *out >= 0 && *out <= FLT_MAX) return RT_EXIT_OK;
+    return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s needs a number from 0 to the largest f32, not '%s'",
+                       row->name, rt_quote_text(text).text);
 }
 
 static int set_option(struct main_options *options, const struct option_row *row, const char *text,

@@ -70,11 +70,16 @@ static bool write_step(const struct trainer *t, const struct metrics *m) {
     return end_line(&w, t->log);
 }
 
+/* Which sign a NaN has depends on the processor. */
+static double without_sign(double value) {
+    return isnan(value) ? NAN : value;
+}
+
 static bool print_step(const struct trainer *t, const struct metrics *m) {
     const char *unit;
     const double speed = speed_of(t, m, &unit);
     printf("step %lld: loss %.6g, gradient norm %.6g, learning rate %.3g, %.1f ms, %.4g %s/s%s\n", (long long)m->step,
-           m->loss, fabs(m->norm) /* a NaN has no sign */, m->lr, m->ms, speed, unit, m->skipped > 0 ? ", skipped" : "");
+           without_sign(m->loss), without_sign(m->norm), m->lr, m->ms, speed, unit, m->skipped > 0 ? ", skipped" : "");
     return fflush(stdout) == 0;
 }
 
@@ -92,11 +97,13 @@ static int check_written(struct trainer *t, bool written) {
     return t->self->status;
 }
 
-/* A loss that is no number ends the run: what follows would be worth nothing. */
-static int check_loss(struct trainer *t, int64_t step, double loss) {
-    if (isfinite(loss)) return RT_OK;
-    return fail_with(t->self, RT_EXIT_RANK, RT_CODE_LOSS, "the loss of step %lld is %s", (long long)step,
-                     isnan(loss) ? "not a number" : "infinite");
+/* A loss or a gradient norm that is not finite ends the run, also after its last step: parameters are not saved. */
+static int check_finite(struct trainer *t, const struct metrics *m) {
+    const bool lost = !isfinite(m->loss);
+    const double value = lost ? m->loss : m->norm;
+    if (isfinite(value)) return RT_OK;
+    return fail_with(t->self, RT_EXIT_RANK, RT_CODE_LOSS, "the %s of step %lld is %s", lost ? "loss" : "gradient norm",
+                     (long long)m->step, isnan(value) ? "not a number" : "infinite");
 }
 
 /* The sum over the units of what each rank of one gives, which every rank gets. */
@@ -137,7 +144,7 @@ static int train_step(struct trainer *t) {
     m.scale = rt_metric(rt, RT_LOSS_SCALE);
     m.lr = rt_learning_rate(rt);
     if (t->self->first) RT_TRY(check_written(t, report_step(t, &m)));
-    return m.skipped > 0 ? RT_OK : check_loss(t, m.step, m.loss);
+    return m.skipped > 0 ? RT_OK : check_finite(t, &m);
 }
 
 /* Evaluation */

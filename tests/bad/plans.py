@@ -202,16 +202,19 @@ ROWS = [
                          ("G11", "--zero-ngroups", "2"))],
     training("G12 right", "", "--optimizer", "adamw:lr=0.1,beta1=0,beta2=0.5,eps=0,weight_decay=0", exit=0),
     *[training(f"G12 {o}", r"E0205\]", "--optimizer", o)
-      for o in ("sgd:lr=nan", "sgd:lr=-1", "sgd:lr=inf", "sgd:lr=", "sgd:lr", "sgd:lr=1x", "adam:beta1=1", "adamw:beta2=1.5",
-                "adam:beta1=-0.1", "adam:eps=nan", "adamw:weight_decay=-1", "sgd:momentum=1e999", "adagrad:beta1=0.5", "adam:=1")],
+      for o in ("sgd:lr=nan", "sgd:lr=-1", "sgd:lr=inf", "sgd:lr=1e39", "sgd:lr=", "sgd:lr", "sgd:lr=1x",
+                "adam:beta1=1", "adamw:beta2=1.5", "adam:beta1=-0.1", "adam:eps=nan", "adamw:weight_decay=-1", "sgd:momentum=1e999",
+                "adagrad:beta1=0.5", "adam:=1")],
     training("G12 nesterov right", "", "--optimizer", "sgd:momentum=0.9,nesterov=1", exit=0),
     *[training(f"G12 {o}", r"E0205\].*momentum > 0 && dampening == 0", "--optimizer", o)
       for o in ("sgd:nesterov=1", "sgd:momentum=0.9,dampening=0.1,nesterov=1")],
     training("G12 param nesterov", r"E0205\].*momentum > 0", "--param", "*:nesterov=1", "--optimizer", "sgd"),
-    *[training(f"G12 param {o}", r"E0205\]", "--param", f"*:{o}") for o in ("lr=nan", "weight_decay=-1", "beta1=1", "")],
+    *[training(f"G12 param {o}", r"E0205\]", "--param", f"*:{o}")
+      for o in ("lr=nan", "lr=1e39", "weight_decay=-1", "beta1=1", "")],
     training("G12 unknown", r"E0202\]", "--optimizer", "adamz"),
     *[training(f"G12 schedule {s}", r"E020[25]\]", "--lr-schedule", s)
-      for s in ("sine", "cosine", "cosine:steps=nan", "cosine:steps=1.5", "cosine:steps=10,warmup=10", "cosine:steps=10,min=2")],
+      for s in ("sine", "cosine", "cosine:steps=nan", "cosine:steps=1.5", "cosine:steps=10,warmup=10",
+                "cosine:steps=10,min=2", "cosine:steps=10,min=nan")],
     *[training(f"G12 clip {x}", r"E0205\]", "--clip-grad-norm", x) for x in ("0", "nan", "-1", "1x")],
     training("G12 accumulate", r"E0205\]", "--accumulate", "0"),
     verb("G12 steps", 2, r"E0205\]", "train", "out", "--steps", "0"),

@@ -290,6 +290,9 @@ def refused(bench):
     expect("an input has no --data" in said, said)
     said = program.train(2, *program.data("--eval-data")[:2], status=2)
     expect("an input has no --eval-data" in said, said)
+    for rate in "1e39", "nan", "-1", "inf":
+        said = program.train(2, "--lr", rate, status=2)
+        expect(f"--lr needs a number from 0 to the largest f32, not '{rate}'" in said, said)
     model = model_of("mlp")
     for option, text, status, expected in (
             ("--param", "h.*:lr=1", 2, "no parameter is called 'h.*'"),

@@ -1,0 +1,114 @@
+#!/usr/bin/python3
+"""Values that are not finite: what they do to parameters, and what a run says of them.
+
+    nonfinite.py --rankc RANKC [NAME...]
+
+Each check is a function here; models and PyTorch's numbers are from record_nonfinite.py."""
+import argparse
+import functools
+import json
+import math
+import os
+import subprocess
+import sys
+
+from harness import HERE, call, expect, report
+from train import tensors_of
+
+try:
+    import numpy as np
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+BOUND = 1e-6  # of what PyTorch computes in f32
+
+
+class Bench:
+    def __init__(self, rankc, work):
+        self.rankc, self.work = rankc, work
+
+    def path(self, name):
+        return os.path.join(self.work, name)
+
+    def compile(self, case, *options):
+        """The directory of the case's program."""
+        model = self.path("model.onnx")
+        with open(os.path.join(HERE, "nonfinite", f"{case}.onnx"), "rb") as source, open(model, "wb") as copy:
+            copy.write(source.read())
+        call(self.rankc, "compile", model, "-o", self.path("out"), "-q", "--reuse", "override", "--train", *options)
+        return self.path("out/model/_")
+
+    def data(self, reference):
+        """The recorded inputs as files, by name."""
+        files = {}
+        for name, array in reference["inputs"].items():
+            files[name] = self.path(f"{name}.npy")
+            np.save(files[name], np.array([float(v) for v in array["values"]], np.float32).reshape(array["shape"]))
+        return files
+
+
+def recorded(case):
+    with open(os.path.join(HERE, "nonfinite", f"{case}.json")) as file:
+        return json.load(file)
+
+
+def words(option, files):
+    return [word for name, file in files.items() for word in (option, f"{name}={file}")]
+
+
+def flags(rankc):
+    """Of a C compiler, to link with this build's runtime."""
+    build = os.path.dirname(os.path.dirname(os.path.abspath(rankc)))
+    said = subprocess.run(["pkg-config", "--static", "--cflags", "--libs", "rankc-rt"], capture_output=True, text=True, check=True,
+                          env={**os.environ, "PKG_CONFIG_PATH": os.path.join(build, "meson-uninstalled")})
+    return ["-I" + os.path.join(build, "frontend", "include"), *said.stdout.split()]
+
+
+def same(ours, value):
+    """NaN where PyTorch's is, and there alone; infinite likewise."""
+    return math.isnan(ours) if math.isnan(value) else ours == value or abs(ours - value) <= BOUND * abs(value)
+
+
+def updated(bench):
+    """A gradient that is not finite spoils the elements that PyTorch's update spoils, and no other."""
+    for case in "root", "infinite":
+        reference = recorded(case)
+        for optimizer, parameters in reference["steps"].items():
+            out, kept = bench.compile(case, "--optimizer", optimizer), bench.path(f"{case} {optimizer}")
+            call("cc", "-O1", "-I", out, os.path.join(HERE, "step.c"), os.path.join(out, "model.c"), os.path.join(out, "rank_0.c"),
+                 *flags(bench.rankc), "-o", bench.path("step"))
+            call(bench.path("step"), out, kept, *bench.data(reference).values())
+            found = tensors_of(os.path.join(kept, "step-1", "parameters-0.safetensors"))
+            for name, values in parameters.items():
+                expect(all(same(a, float(b)) for a, b in zip(found[name], values)),
+                       f"{case}, {optimizer}: {name} {found[name]}, PyTorch {values}")
+
+
+def ended(bench):
+    """A gradient that is not finite ends the run also after its last step, and leaves no checkpoint of it."""
+    for case, value in ("root", "not a number"), ("infinite", "infinite"):
+        files, kept = bench.data(recorded(case)), bench.path(f"{case} kept")
+        said = call(bench.rankc, "train", bench.compile(case), *words("--data", files), "--steps", "1", "--checkpoint-dir", kept, status=9)
+        expect("error[E0914]" in said.stderr and value in said.stderr, said.stderr)
+        expect("nan" in said.stdout or "inf" in said.stdout, said.stdout)
+        expect(not os.path.isdir(kept) or not os.listdir(kept), "there is a checkpoint")
+
+
+CHECKS = [updated, ended]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("names", nargs="*", default=[check.__name__ for check in CHECKS])
+    options = parser.parse_args()
+
+    def run(check, work):
+        check(Bench(options.rankc, work))
+        return "ok"
+    return report((check.__name__, functools.partial(run, check)) for check in CHECKS if check.__name__ in options.names)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
