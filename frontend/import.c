@@ -83,7 +83,15 @@ static void name_result(struct import *import, const struct frame *frame, const 
     import->graph->tensors.at[id].name = arena_printf(import->arena, "%s%s", frame->prefix, name);
 }
 
+/* What is computed from a value of disputed size is of disputed size. */
+static void inherit_dispute(const struct import *import, struct lower *l) {
+    for (int i = 0; i < l->ninputs && import->disputed.n; i++)
+        if (map_get(&import->disputed, (const char *)&l->inputs[i], sizeof l->inputs[i]) >= 0)
+            l->dispute = DISPUTED_CEIL;
+}
+
 static void finish_node(struct import *import, const struct frame *frame, struct lower *l, int status) {
+    inherit_dispute(import, l);
     for (int i = 0; i < l->noutputs; i++) {
         const char *name = onnx_text(l->node->output[i]);
         int id = status < 0 ? POISONED : l->outputs[i];
@@ -93,7 +101,9 @@ static void finish_node(struct import *import, const struct frame *frame, struct
             id = POISONED;
         }
         if (id >= 0) name_result(import, frame, l, name, id);
-        if (id >= 0 && !frame->up && !lower_is_sequence(id) && import_check_declared(import, name, id) < 0)
+        if (id >= 0 && l->dispute == DISPUTED_CEIL) map_put(&import->disputed, (const char *)&id, sizeof id, 1);
+        if (id >= 0 && !frame->up && !lower_is_sequence(id) &&
+            import_check_declared(import, name, id, l->dispute) < 0)
             id = POISONED;
         scope_define(frame->scope, name, id);
     }
@@ -401,6 +411,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     graph->train = options->train;
     onnx_op_index(&import.rows, arena);
     map_init(&import.missing_index, arena);
+    map_init(&import.disputed, arena);
     index_functions(&import);
     if (!opset_is_known(model->proto)) return -1;
     struct frame *frame = ARENA_NEW(arena, struct frame);
@@ -415,6 +426,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     import_values(&import, frame->scope);
     walk(&import);
     import_report_missing(&import);
+    import_report_disputes(&import);
     if (!import.frame && import_outputs(&import, frame->scope) == 0) import_loss(&import, frame->scope);
     *out = graph;
     return diags->errors ? -1 : 0;

@@ -68,6 +68,12 @@ struct import {
     struct map functions; /* "domain::name:overload" -> index in the model's */
     struct map declared;  /* value -> index in infos: what the model says about it */
     VEC(const Onnx__ValueInfoProto *) infos;
+    int nfixed;          /* the first infos are of the graph's inputs and outputs: their shapes are never disputed */
+    struct map disputed; /* ids of values whose size DISPUTED_CEIL decided */
+    struct {
+        int count;
+        const char *where, *text; /* of the first */
+    } disputes[DISPUTES];
     struct frame *frame;
     int64_t walked; /* nodes so far */
     int random_operators; /* likewise */
@@ -85,8 +91,10 @@ void scope_define(struct scope *scope, const char *name, int id);
 int import_values(struct import *import, struct scope *scope);
 /* An initializer or constant as a tensor of that name, POISONED after a diagnostic. */
 int import_tensor(struct import *import, const Onnx__TensorProto *proto, const char *name, bool may_be_weight);
-/* E342 if the model declares a value otherwise than `tensor` is. */
-int import_check_declared(struct import *import, const char *name, int tensor);
+/* E342 if the model declares a value otherwise than `tensor` is; where only the shape differs and `dispute` says why it
+ * may, that is noted, and counts as a remark. */
+int import_check_declared(struct import *import, const char *name, int tensor, enum dispute dispute);
+void import_report_disputes(struct import *import);
 /* Notes the graph's results. */
 int import_outputs(struct import *import, const struct scope *scope);
 

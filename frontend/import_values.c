@@ -1,5 +1,6 @@
 /* Values that no node computes: initializers, inputs and bound inputs; and what the model declares about values. */
 #include "frontend/import_state.h"
+#include "frontend/onnx_data.h"
 
 #include "ir/base/str.h"
 #include "runtime/base/checked.h"
@@ -178,7 +179,8 @@ static bool input_type(struct import *import, const Onnx__ValueInfoProto *info, 
         diag_error(import->diags, 506, EXIT_LIMIT, where, "the input has %zu dimensions, at most %d are supported",
                    type->shape->n_dim, MAX_NDIM);
     else if (*dtype == RT_DTYPE_NONE)
-        diag_error(import->diags, 407, EXIT_UNSUPPORTED, where, "the input's type is not supported");
+        diag_error(import->diags, 407, EXIT_UNSUPPORTED, where, "the input's type %s is not supported",
+                   type->elem_type ? onnx_type_name(type->elem_type) : "UNDEFINED");
     else
         return true;
     return false;
@@ -247,7 +249,8 @@ static void import_inputs(struct sizes *sizes, struct scope *scope) {
     for (size_t i = 0; i < proto->n_input; i++) {
         const char *name = onnx_text(proto->input[i]->name);
         int known = scope_find(scope, name);
-        if (known >= 0 && import_check_declared(import, name, known) < 0) scope_define(scope, name, POISONED);
+        if (known >= 0 && import_check_declared(import, name, known, NO_DISPUTE) < 0)
+            scope_define(scope, name, POISONED);
         if (known != UNDEFINED) continue; /* bound, or an initializer gives its default */
         int id = import_input(sizes, proto->input[i]);
         if (id >= 0) VEC_PUSH(import->arena, &import->graph->inputs, id);
@@ -282,10 +285,13 @@ static const char *declared_type(struct import *import, const Onnx__TypeProto__T
     return strbuf_text(&out);
 }
 
-static bool fits_declared(const struct import *import, const Onnx__TypeProto__Tensor *type,
-                          const struct tensor *tensor) {
+static bool has_declared_type(const struct import *import, const Onnx__TypeProto__Tensor *type,
+                              const struct tensor *tensor) {
     enum rt_dtype dtype = rt_dtype_by_onnx(type->elem_type);
-    if (dtype == RT_DTYPE_NONE || imported_type(import, dtype) != tensor->dtype) return false;
+    return dtype != RT_DTYPE_NONE && imported_type(import, dtype) == tensor->dtype;
+}
+
+static bool has_declared_shape(const Onnx__TypeProto__Tensor *type, const struct tensor *tensor) {
     if (!type->shape) return true;
     if ((int)type->shape->n_dim != tensor->ndim) return false;
     for (int d = 0; d < tensor->ndim; d++)
@@ -293,15 +299,45 @@ static bool fits_declared(const struct import *import, const Onnx__TypeProto__Te
     return true;
 }
 
-int import_check_declared(struct import *import, const char *name, int id) {
+/* Why the shape that is declared for a value is not the value's: only a constant may have other dimensions in number. */
+static const char *const disputes[] = {
+    [DISPUTED_CONSTANT] = "the shape stored with the constant holds",
+    [DISPUTED_CEIL] =
+        "the operator's shape holds; the onnx package's shape inference gives pools with ceil_mode a last "
+        "window that begins behind the input"};
+
+static int note_dispute(struct import *import, const char *where, const char *text, enum dispute dispute) {
+    if (!import->disputes[dispute].count++) {
+        import->disputes[dispute].where = where;
+        import->disputes[dispute].text = text;
+    }
+    return 0;
+}
+
+void import_report_disputes(struct import *import) {
+    for (int i = NO_DISPUTE + 1; i < DISPUTES; i++) {
+        if (!import->disputes[i].count) continue;
+        diag_remark(import->diags, import->disputes[i].where, "%s: %s", import->disputes[i].text, disputes[i]);
+        if (import->disputes[i].count > 1)
+            diag_note(import->diags, "%d more of the declared shapes are ignored for this reason",
+                      import->disputes[i].count - 1);
+    }
+}
+
+int import_check_declared(struct import *import, const char *name, int id, enum dispute dispute) {
     int at = map_get(&import->declared, name, strlen(name));
     if (at < 0) return 0;
     const Onnx__TypeProto__Tensor *type = tensor_type_of(import->infos.at[at]);
     struct tensor tensor = import->graph->tensors.at[id];
-    if (fits_declared(import, type, &tensor)) return 0;
-    return diag_error(import->diags, 342, EXIT_MALFORMED, place_of(import, "value", name),
-                      "declared as %s, but it is %s", declared_type(import, type),
-                      tensor_type(import->arena, &tensor));
+    bool right_type = has_declared_type(import, type, &tensor);
+    if (right_type && has_declared_shape(type, &tensor)) return 0;
+    const char *where = place_of(import, "value", name);
+    const char *text = arena_printf(import->arena, "declared as %s, but it is %s", declared_type(import, type),
+                                    tensor_type(import->arena, &tensor));
+    bool may_differ = dispute == DISPUTED_CONSTANT ||
+                      (dispute == DISPUTED_CEIL && type->shape && (int)type->shape->n_dim == tensor.ndim);
+    if (may_differ && right_type && at >= import->nfixed) return note_dispute(import, where, text, dispute);
+    return diag_error(import->diags, 342, EXIT_MALFORMED, where, "%s", text);
 }
 
 int import_values(struct import *import, struct scope *scope) {
@@ -311,6 +347,7 @@ int import_values(struct import *import, struct scope *scope) {
     map_init(&import->declared, import->arena);
     declare(import, proto->input, proto->n_input);
     declare(import, proto->output, proto->n_output);
+    import->nfixed = import->infos.n;
     declare(import, proto->value_info, proto->n_value_info);
     check_names(&sizes);
     import_binds(&sizes, scope);

@@ -1,4 +1,5 @@
 /* Values, types, and compositions of elementwise operators. */
+#include "frontend/onnx_data.h"
 #include "frontend/onnx_lower.h"
 
 #include <math.h>
@@ -61,10 +62,11 @@ int lower_dropout(struct lower *l) {
 int lower_cast(struct lower *l) {
     int64_t to = lower_int(l, "to");
     enum rt_dtype dtype = to == (int)to ? rt_dtype_by_onnx((int)to) : RT_DTYPE_NONE;
-    bool exists = to > 0 && to <= ONNX__TENSOR_PROTO__DATA_TYPE__INT2;
+    bool exists = to == (int)to && onnx_type_name((int)to);
     if (!exists) return lower_error(l, 388, EXIT_MALFORMED, "no data type %lld to cast to", (long long)to);
     if (dtype == RT_DTYPE_NONE)
-        return lower_error(l, 388, EXIT_UNSUPPORTED, "cast to data type %lld: not supported", (long long)to);
+        return lower_error(l, 388, EXIT_UNSUPPORTED, "cast to data type %s: not supported",
+                           onnx_type_name((int)to));
     return lower_result(l, emit_cast(l, l->inputs[0], lower_float_type(l, dtype)));
 }
 
@@ -84,6 +86,7 @@ static int constant(struct lower *l, enum rt_dtype dtype, int ndim, int64_t n, c
 
 int lower_constant(struct lower *l) {
     int n;
+    l->dispute = DISPUTED_CONSTANT;
     if (l->node->n_attribute != 1) return lower_error(l, 336, EXIT_MALFORMED, "Constant needs one attribute");
     if (lower_given(l, "value")) return lower_result(l, lower_proto(l, lower_attribute(l, "value")->t));
     if (lower_given(l, "value_float")) {

@@ -209,6 +209,7 @@ static bool flag(const struct lower *l, const char *name) {
 static int read_pooling(struct lower *l, struct window *w) {
     if (check_input(l, w) < 0 || read_list(l, "kernel_shape", w->n, 1, w->extent) < 0) return -1;
     w->ceil = flag(l, "ceil_mode");
+    if (w->ceil) l->dispute = DISPUTED_CEIL;
     return read_steps(l, w) < 0 || read_padding(l, w) < 0 ? -1 : 0;
 }
 

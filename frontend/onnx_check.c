@@ -29,14 +29,43 @@ struct onnx_place check_place(const struct check_scope *scope, int index) {
 
 /* ---- the model ---- */
 
+/* A kind of version, and how a model is brought to one that is supported: what `lower` and `raise` say ends in the
+ * newest and the oldest of them. */
+static const struct version_range {
+    const char *name;
+    int least, most;
+    const char *lower, *raise;
+} ir_range =
+    {"ir_version", ONNX_IR_MIN, ONNX_IR_MAX,
+     "if the model uses no newer feature, load it with the onnx package and save it with model.ir_version =",
+     "convert it with an onnx package of its time to at least ir_version"},
+  opset_range = {"opset", ONNX_OPSET_MIN, ONNX_OPSET_MAX,
+                 "export it with a lower opset_version, or convert it by the onnx package: "
+                 "version_converter.convert_version(model, target_version), target_version =",
+                 "convert it by the onnx package: version_converter.convert_version(model, target_version), "
+                 "target_version >="};
+
+static bool is_supported(const struct version_range *range, int64_t version) {
+    return version >= range->least && version <= range->most;
+}
+
+static void refuse_version(struct check *check, int code, const struct onnx_place *place,
+                           const struct version_range *range, int64_t version) {
+    if (!check_admit(check, EXIT_UNSUPPORTED)) return;
+    diag_error(check->model->diags, code, EXIT_UNSUPPORTED, onnx_place_text(check->model, place),
+               "%s %" PRId64 " not supported (%d..%d)", range->name, version, range->least, range->most);
+    bool newer = version > range->most;
+    diag_help(check->model->diags, "%s %d", newer ? range->lower : range->raise,
+              newer ? range->most : range->least);
+}
+
 static void check_versions(struct check *check, const struct onnx_place *place) {
     const Onnx__ModelProto *proto = check->model->proto;
     if (!proto->has_ir_version)
         CHECK_FAIL(check, 312, EXIT_UNSUPPORTED, place, "model has no ir_version (%d..%d)", ONNX_IR_MIN,
                    ONNX_IR_MAX);
-    else if (proto->ir_version < ONNX_IR_MIN || proto->ir_version > ONNX_IR_MAX)
-        CHECK_FAIL(check, 312, EXIT_UNSUPPORTED, place, "ir_version %" PRId64 " not supported (%d..%d)",
-                   proto->ir_version, ONNX_IR_MIN, ONNX_IR_MAX);
+    else if (!is_supported(&ir_range, proto->ir_version))
+        refuse_version(check, 312, place, &ir_range, proto->ir_version);
 }
 
 static void check_import(struct check *check, const Onnx__OperatorSetIdProto *import,
@@ -49,9 +78,8 @@ static void check_import(struct check *check, const Onnx__OperatorSetIdProto *im
     else if (proto->opset_import[before]->version != import->version)
         CHECK_FAIL(check, 315, EXIT_MALFORMED, place, "domain %s imported twice (%" PRId64 ", %" PRId64 ")",
                    check_quote(check, domain), proto->opset_import[before]->version, import->version);
-    if (!*domain && (import->version < ONNX_OPSET_MIN || import->version > ONNX_OPSET_MAX))
-        CHECK_FAIL(check, 401, EXIT_UNSUPPORTED, place, "opset %" PRId64 " not supported (%d..%d)", import->version,
-                   ONNX_OPSET_MIN, ONNX_OPSET_MAX);
+    if (!*domain && !is_supported(&opset_range, import->version))
+        refuse_version(check, 401, place, &opset_range, import->version);
 }
 
 /* A node of the main graph or its subgraphs that is of the default domain. */

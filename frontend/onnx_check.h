@@ -12,7 +12,7 @@
 #include "frontend/onnx_data.h"
 #include "frontend/onnx_read.h"
 
-enum { CHECK_ERRORS = 20, ONNX_IR_MIN = 3, ONNX_IR_MAX = 13, ONNX_OPSET_MIN = 6, ONNX_OPSET_MAX = 28 };
+enum { CHECK_ERRORS = 20, ONNX_IR_MIN = 3, ONNX_IR_MAX = 14, ONNX_OPSET_MIN = 6, ONNX_OPSET_MAX = 28 };
 
 /* Checks model->proto. -1 when it is malformed or too large. Gives every attribute its type where the file left it
  * out and exactly one value tells it. */

@@ -38,6 +38,14 @@ enum { ONNX_MANY = 1 << 24 };
 struct import;
 struct frame;
 
+/* Why a value's declared shape may differ from its own without the model being malformed: rows of import_values.c. */
+enum dispute {
+    NO_DISPUTE,
+    DISPUTED_CONSTANT, /* the value lies in the model: it has the shape it was stored with */
+    DISPUTED_CEIL,     /* a pool with ceil_mode, or computed from one */
+    DISPUTES
+};
+
 struct lower {
     struct build b;        /* graph, diagnostics, name of the node */
     struct import *import; /* import.c's, as are frame, first_tensor and entered */
@@ -50,6 +58,7 @@ struct lower {
     int version;               /* of the operator set it is from */
     enum rt_dtype float_dtype; /* options->dtype */
     bool train;
+    enum dispute dispute; /* of the results' shapes */
     int ninputs, noutputs;
     int *inputs;  /* tensor ids, -1: left out */
     int *outputs; /* to be set; a name left empty by the node needs none: lower_wants */

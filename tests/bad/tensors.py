@@ -40,6 +40,25 @@ def declared(shape, dtype=FLOAT):
     return make
 
 
+def stored(shape, dtype=FLOAT, output=False):
+    """A constant of [4] that is declared otherwise."""
+    def make(d):
+        made = model([node("Constant", "", "c", value=tensor("c", [4], [1] * 4)), node("Add", "x c", "y")])
+        (made.graph.output if output else made.graph.value_info).append(value("c", shape, dtype))
+        return made
+    return make
+
+
+def ceiled(op, shape, ceil_mode=1):
+    """Windows at 0, 3 and 6 of 6 elements: ONNX's text gives the last no place, onnx.shape_inference (1.12 to 1.23) does."""
+    def make(d):
+        made = model([node(op, "x", "z", kernel_shape=[1, 1], strides=[3, 3], ceil_mode=ceil_mode), node("Relu", "z", "r"),
+                      node("GlobalAveragePool", "r", "y")], [value("x", [1, 1, 6, 6])], [value("y", [1, 1, 1, 1])])
+        made.graph.value_info.extend([value("z", shape), value("r", shape)])
+        return made
+    return make
+
+
 def symbolic(d):
     return relu(inputs=[value("x", ["batch", 4])], outputs=[value("y", ["batch", 4])])
 
@@ -75,6 +94,7 @@ ROWS = [
     Row("C07", weight(tensor("w", [4], [70000] * 4, TensorProto.FLOAT16)), 3, r"E0355\]"),
     *[Row(f"C08 {t}", of_type(t), 3, r"E0356\]") for t in (0, 99, -1, (1 << 31) - 1)],
     *[Row(f"C09 {t}", of_type(t), 4, r"E0407\].*'w'") for t in (TensorProto.COMPLEX64, TensorProto.STRING)],
+    *[Row(f"C09 {name}", of_type(t), 4, rf"E0407\].*{name}") for t, name in ((27, "FLOAT6E2M3"), (28, "FLOAT6E3M2"))],
     *[Row(f"C10 {n}", weight(raw("w", [1] * n, bytes(4))), 5, r"E0506\]") for n in (9, 64, 1000)],
     Row("C10 input", lambda d: relu(inputs=[value("x", [1] * 9)], outputs=[value("y", [1] * 9)]), 5, r"E0506\]", errors=None),
     *[Row(f"C11 {dims}", lambda d, dims=dims: relu(inputs=[value("x", dims)], outputs=[value("y", dims)]), 0) for dims in NOTHING],
@@ -86,6 +106,12 @@ ROWS = [
         r"E0358\]"),
     Row("C15 shape", declared([5]), 3, r"E0342\].*\[5\]"),
     Row("C15 dtype", declared([4], INT64), 3, r"E0342\]"),
+    Row("C15 constant", stored([]), 0),
+    Row("C15 constant dtype", stored([4], INT64), 3, r"E0342\]"),
+    Row("C15 constant output", stored([], output=True), 3, r"E0342\]"),
+    *[Row(f"C15 {op}", ceiled(op, [1, 1, 3, 3]), 0) for op in ("MaxPool", "AveragePool")],
+    Row("C15 pool", ceiled("MaxPool", [1, 1, 3, 3], ceil_mode=0), 3, r"E0342\]"),
+    Row("C15 ceil ndim", ceiled("MaxPool", [1, 1, 3]), 3, r"E0342\]"),
     Row("C15 output", lambda d: relu(outputs=[value("y", [5])]), 3, r"E0342\]"),
     Row("C16", symbolic, 2, r"E0343\].*'batch'(.|\n)*help: .*--dim batch=8"),
     *[Row(f"C17 {v}", symbolic, 2, r"E0201\]", by_dims(f"batch={v}"), place=None) for v in ("0", "-1", "1e30", "abc", "")],

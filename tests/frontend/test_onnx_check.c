@@ -34,10 +34,11 @@ static void versions_and_imports(void **state) {
     (void)state;
     struct wire *nothing = versions(8, NULL);
     refused(nothing, 311, EXIT_MALFORMED, "model has no graph");
-    static const int64_t irs[] = {0, 2, 14, 99};
+    static const int64_t irs[] = {0, 2, 15, 99};
     for (int i = 0; i < 4; i++)
         refused(with(versions(irs[i], graph_relu()), 8, opset("", 17)), 312, EXIT_UNSUPPORTED,
-                "not supported (3..13)");
+                "not supported (3..14)");
+    accepted(with(versions(14, graph_relu()), 8, opset("", 17)));
     refused(with(versions(-1, graph_relu()), 8, opset("", 17)), 312, EXIT_UNSUPPORTED, "model has no ir_version");
     refused(versions(8, graph_relu()), 314, EXIT_MALFORMED, "no opset_import for the default domain");
     refused(with(versions(8, graph_relu()), 8, opset("com.x", 1)), 314, EXIT_MALFORMED, "no opset_import");
