@@ -4,6 +4,7 @@
 #ifndef CODEGEN_TARGET_H
 #define CODEGEN_TARGET_H
 
+#include "passes/pipeline.h"
 #include "passes/rankplan.h"
 
 /* How a function of ir/expr.h is written. `spelling` has one % for the dtype's name, or none. */
@@ -35,7 +36,7 @@ struct target {
     const char *elementwise_template;        /* one elementwise kernel in it */
     const char *vector_template;             /* one that takes several elements at a time; NULL: none does */
     const char *rows_template, *columns_template; /* of programs over rows, and over columns; NULL: there are none */
-    const char *epilogue_template;           /* what finishes a product in it */
+    const char *epilogue_template;           /* what finishes a packed product in it; NULL: loops after the product do */
     const struct target_file *files;         /* other files, once each; ends with NULLs */
     const struct target_function *functions; /* ends with NULLs */
     const char *call_prefix;                 /* of kernels and redistributions: "rt_" */
@@ -55,5 +56,8 @@ extern const struct target_arguments target_c_arguments;
 extern const char *const target_c_missing[];
 extern const struct target *const targets[]; /* ends with NULL */
 const struct target *target_find(const char *name);
+
+/* What passes are told of the target; the caller sets the other members. */
+struct pass_context target_pass_context(const struct target *target);
 
 #endif

@@ -43,6 +43,13 @@ const struct target target_c = {.name = "c",
 
 const struct target *const targets[] = {&target_c, &target_cuda, NULL};
 
+struct pass_context target_pass_context(const struct target *target) {
+    return (struct pass_context){.library_products = target->library_products,
+                                 .block_epilogues = target->epilogue_template != NULL,
+                                 .row_programs = target->row_programs,
+                                 .halves = target->halves};
+}
+
 const struct target *target_find(const char *name) {
     for (int i = 0; targets[i]; i++)
         if (strcmp(targets[i]->name, name) == 0) return targets[i];

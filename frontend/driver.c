@@ -307,16 +307,15 @@ static enum attention_kind attention_of(const struct job *job) {
 }
 
 static struct pass_context pass_context(const struct job *job) {
-    return (struct pass_context){.policy = job->side.policy,
-                                 .rules = job->side.rules,
-                                 .plan = job->side.plan ? rt_json_root(job->side.plan) : NULL,
-                                 .plan_file = job->options->load_plan,
-                                 .library_products = target_of(job)->library_products,
-                                 .row_programs = target_of(job)->row_programs,
-                                 .attention = has_flash(job) ? attention_of(job) : ATTENTION_PRODUCTS,
-                                 .halves = target_of(job)->halves,
-                                 .training = training_of(job),
-                                 .diags = job->diags};
+    struct pass_context context = target_pass_context(target_of(job));
+    context.policy = job->side.policy;
+    context.rules = job->side.rules;
+    context.plan = job->side.plan ? rt_json_root(job->side.plan) : NULL;
+    context.plan_file = job->options->load_plan;
+    context.attention = has_flash(job) ? attention_of(job) : ATTENTION_PRODUCTS;
+    context.training = training_of(job);
+    context.diags = job->diags;
+    return context;
 }
 
 /* Planning --------------------------------------------------------------------------------------------------------

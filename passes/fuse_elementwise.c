@@ -252,7 +252,7 @@ static bool follows_product(const struct fuser *f, const struct pass_context *co
         int p = f->graph->tensors.at[node->inputs[k]].producer;
         if (p < 0) continue;
         const struct node *before = &f->graph->nodes.at[p];
-        bool finishes = context->library_products || attr_int(before, "packed", 0);
+        bool finishes = attr_int(before, "packed", 0) ? context->block_epilogues : context->library_products;
         if (strcmp(before->op->name, "MatMul") == 0 && finishes) return true;
         if (most > 1 && f->chains[p] && follows_product(f, context, p, most - 1)) return true;
     }

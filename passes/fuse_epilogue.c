@@ -19,7 +19,7 @@
 struct joiner {
     struct graph *graph;
     struct uses uses;
-    bool library;
+    bool library, blocks; /* of pass_context: library_products, block_epilogues */
     bool *kept; /* per tensor: an output */
     bool *gone; /* per node that was there before */
 };
@@ -34,7 +34,7 @@ static const struct node *product_before(const struct joiner *j, const struct no
     const struct tensor *t = &j->graph->tensors.at[tensor];
     const struct node *product = t->producer < 0 ? NULL : &j->graph->nodes.at[t->producer];
     if (!product || strcmp(product->op->name, "MatMul") != 0 || product->noutputs > 1) return NULL;
-    if (!j->library && !attr_int(product, "packed", 0)) return NULL;
+    if (!(attr_int(product, "packed", 0) ? j->blocks : j->library)) return NULL;
     bool whole = product->stage == node->stage && product->phase == node->phase &&
                  same_part(t, &j->graph->tensors.at[node->outputs[0]]);
     for (int a = 0; a < MAX_AXES; a++) whole = whole && product->split[a].factor != SPLIT_PARTIAL;
@@ -144,7 +144,7 @@ static bool join_activation(struct joiner *j, int id, int place) {
 }
 
 int pass_fuse_epilogue(struct graph *graph, const struct pass_context *context) {
-    struct joiner j = {.graph = graph, .library = context->library_products};
+    struct joiner j = {.graph = graph, .library = context->library_products, .blocks = context->block_epilogues};
     int live = 0, before = graph->nodes.n;
     graph_uses(graph, graph->arena, &j.uses);
     j.gone = ARENA_ARRAY(graph->arena, bool, before + 1);

@@ -17,6 +17,7 @@ struct pass_context {
     const struct rt_json *plan; /* a plan file's: takes the place of a policy; NULL: none */
     const char *plan_file;
     bool library_products; /* they read stored matrices as they are, and finish results in the forms of ir/epilogue.h */
+    bool block_epilogues; /* packed products finish their results block by block, by a function of the target's template */
     bool row_programs; /* kernels are written for Rows and Columns (ir/rows.h) */
     enum attention_kind attention;
     const char *const *halves; /* operators whose kernels take 16-bit floats too, beside the rows that say so; NULL: none */

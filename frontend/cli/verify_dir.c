@@ -156,8 +156,11 @@ static enum attention_kind attention_of(const struct check *c) {
 
 /* The passes that clean the graph; the plan in the place of a policy; the passes after it, each verified. */
 static int check_plan(struct check *c, struct rankplan *plan) {
-    struct pass_context context = {
-        .policy = "dp", .library_products = c->target->library_products, .row_programs = c->target->row_programs, .halves = c->target->halves, .attention = attention_of(c), .diags = c->diags, .training = c->training.optimizer.row ? &c->training : NULL};
+    struct pass_context context = target_pass_context(c->target);
+    context.policy = "dp";
+    context.attention = attention_of(c);
+    context.training = c->training.optimizer.row ? &c->training : NULL;
+    context.diags = c->diags;
     if (pipeline_run(c->graph, &context, pass_find("policy")) < 0) return -1;
     if (plan_apply(c->graph, path_in(c, "plan.json"), rt_json_root(c->plan), c->diags) < 0) return -1;
     if (pipeline_run(c->graph, &context, NULL) < 0) return -1;

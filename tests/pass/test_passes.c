@@ -36,7 +36,7 @@ static const char *body(const char *text) {
 static const char *apply(struct arena *arena, const char *statements) {
     struct diags diags;
     const struct training training = {.amp = {.text = "bf16", .dtype = RT_BF16}};
-    struct pass_context context = {.diags = &diags, .library_products = library,
+    struct pass_context context = {.diags = &diags, .library_products = library, .block_epilogues = true,
                                    .attention = attention, .row_programs = rows,
                                    .training = strcmp(pass->name, "amp") == 0 ? &training : NULL};
     diags_init(&diags, arena);
