@@ -4,7 +4,6 @@
 #ifndef CODEGEN_TARGET_H
 #define CODEGEN_TARGET_H
 
-#include "passes/pipeline.h"
 #include "passes/rankplan.h"
 
 /* How a function of ir/expr.h is written. `spelling` has one % for the dtype's name, or none. */
@@ -21,6 +20,8 @@ struct target_arguments {
     const char *restricted; /* of a pointer: nothing else points there */
     const char *later;      /* opens a statement as an argument, to be made by the kernel */
 };
+
+struct pass_context;
 
 struct target_file {
     const char *template, *name; /* in templates/; in the output */

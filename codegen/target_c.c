@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "passes/pipeline.h"
+
 /* Functions of the C library by type, and of runtime/kernels/c/math.h. */
 const struct target_function target_c_functions[] = {
     {"abs", "rt_abs_%", NULL},     {"acos", "acosf", "acos"},
