@@ -245,6 +245,8 @@ static void bind_names(struct tmpl_env *env, struct arena *arena, const struct p
     tmpl_set(env, "prefix", prefix);
     tmpl_set(env, "guard", guard);
     tmpl_set(env, "version", info->version);
+    tmpl_set(env, "runtime_cflags", info->runtime_cflags ? info->runtime_cflags : "");
+    tmpl_set(env, "runtime_libs", info->runtime_libs ? info->runtime_libs : "");
     tmpl_set(env, "pas", info->pas);
     tmpl_set(env, "key", info->key);
     tmpl_set(env, "work", info->work);

@@ -9,6 +9,7 @@
 struct program_info {
     const char *model, *instance; /* safe as file names */
     const char *version, *attention, *pas, *key, *work;
+    const char *runtime_cflags, *runtime_libs; /* for the build file: how the runtime is compiled with and linked */
     const char *arch; /* of GPUs, for the build file; NULL: none */
     int runtime_ngpus;
     const struct training *training; /* NULL: inference */

@@ -43,6 +43,8 @@ struct target {
     const char *call_prefix;                 /* of kernels and redistributions: "rt_" */
     const struct target_arguments *arguments;
     const char *copy;                        /* opens a copy (to, from, bytes) of bytes in arenas */
+    const char *unsafe_in_paths;             /* bytes that its compiler interprets in the path of its working directory;
+                                                NULL: none */
     const char *device;                      /* the struct rt_device of its programs */
     bool library_products, row_programs;     /* of pass_context */
     const char *const *missing;              /* operators that it has no kernels of; ends with NULL. NULL: it has all */

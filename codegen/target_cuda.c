@@ -129,6 +129,7 @@ const struct target target_cuda = {.name = "cuda",
                                    .arguments = &arguments,
                                    .copy = "rt_copy(rt, ",
                                    .device = "rt_cuda_device",
+                                   .unsafe_in_paths = "\"$`\\", /* nvcc runs a shell with the path in double quotes */
                                    .library_products = true,
                                    .row_programs = true,
                                    .halves = halves,

@@ -1,11 +1,13 @@
 #include "frontend/build_program.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,7 +31,7 @@ static bool exists(const char *path) {
 
 /* Where headers of the runtime are that reach a program, relative to `include`; a kernel's source is one too. */
 static const char *const folders[] = {"rankc", "rankc/base", "rankc/cuda", "rankc/kernels/c"};
-static const char *const endings[] = {".h", ".cuh", ".cu"};
+static const char *const endings[] = {".h", ".def", ".cuh", ".cu"};
 /* Variables that the Makefile takes from the environment. */
 static const char *const variables[] = {"CC", "ARCH", "CFLAGS", "LDFLAGS", "NVCC", "NVCCFLAGS", "GPU_ARCH"};
 
@@ -145,6 +147,36 @@ static int put_stamp(struct arena *arena, struct diags *diags, const char *direc
     return diag_error(diags, 611, EXIT_SYSTEM, NULL, "%s", why.text);
 }
 
+/* The runtime in the directory
+ *
+ * Note [Paths and make]
+ * Make and the shell interpret what they read, and a path may have any byte in it. So neither reads a path of ours: the runtime
+ * is reached through symbolic links of fixed names in build/runtime, and make is started in the program's directory.
+ * ---------------------------------------------------------------------------------------------------------------- */
+
+const char build_cflags[] = "-Ibuild/runtime/include" RANKC_RT_CFLAGS;
+const char build_libs[] = "build/runtime/librankc-rt.a " RANKC_RT_LIBS;
+
+static int cannot_write(struct diags *diags, const char *path, int reason) {
+    return diag_error(diags, 611, EXIT_SYSTEM, NULL, "cannot write %s: %s", diag_quote(diags, path), strerror(reason));
+}
+
+static int put_link(struct diags *diags, const char *target, const char *path) {
+    if (unlink(path) < 0 && errno != ENOENT) return cannot_write(diags, path, errno);
+    return symlink(target, path) < 0 ? cannot_write(diags, path, errno) : 0;
+}
+
+int build_link_runtime(struct arena *arena, struct diags *diags, const char *directory) {
+    struct build_runtime runtime = build_runtime(arena);
+    const char *build = arena_printf(arena, "%s/build", directory);
+    const char *links = arena_printf(arena, "%s/runtime", build);
+    if (!runtime.include) return 0;
+    if (mkdir(build, 0777) < 0 && errno != EEXIST) return cannot_write(diags, build, errno);
+    if (mkdir(links, 0777) < 0 && errno != EEXIST) return cannot_write(diags, links, errno);
+    if (put_link(diags, runtime.include, arena_printf(arena, "%s/include", links)) < 0) return -1;
+    return put_link(diags, runtime.library, arena_printf(arena, "%s/librankc-rt.a", links));
+}
+
 /* Make
  * -------------------------------------------------------------------------------------------------------------- */
 
@@ -168,11 +200,14 @@ static int report(struct diags *diags, const char *directory, int status, const 
     return -1;
 }
 
+/* With these in the environment make would not make, or something else. */
+static const char *const make_variables[] = {"MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS", "MAKEFILES", "MAKELEVEL", NULL};
+
 static int run_make(struct arena *arena, struct diags *diags, const char *directory, const char *const *argv) {
     struct strbuf said;
     int status;
     strbuf_init(&said, arena);
-    int error = child_read(argv, &said, &status);
+    int error = child_read(argv, make_variables, &said, &status);
     if (error) return diag_error(diags, 621, EXIT_SYSTEM, NULL, "cannot run make: %s", strerror(error));
     return report(diags, directory, status, &said);
 }
@@ -180,14 +215,14 @@ static int run_make(struct arena *arena, struct diags *diags, const char *direct
 /* Everything is made anew: times of files say nothing about a runtime or flags that changed, and an object may be that of
  * a make that was killed. */
 int build_program(struct arena *arena, struct diags *diags, const char *directory) {
-    struct build_runtime runtime = build_runtime(arena);
-    const char *cflags = NULL, *libs = NULL;
-    if (runtime.include) {
-        cflags = arena_printf(arena, "RANKC_CFLAGS=-I'%s' %s", runtime.include, RANKC_RT_CFLAGS);
-        libs = arena_printf(arena, "RANKC_LIBS='%s' %s", runtime.library, RANKC_RT_LIBS);
-    }
     const char *jobs = arena_printf(arena, "-j%ld", sysconf(_SC_NPROCESSORS_ONLN));
-    const char *argv[] = {"make", "-s", "-B", jobs, "-C", directory, "all", cflags, libs, NULL};
+    const char *argv[] = {"make", "-s", "-B", jobs, "-C", directory, "-f", "Makefile", "all", NULL, NULL, NULL};
+    int n = 9;
+    if (build_link_runtime(arena, diags, directory) < 0) return -1;
+    if (build_runtime(arena).include) {
+        argv[n++] = arena_printf(arena, "RANKC_CFLAGS=%s", build_cflags);
+        argv[n++] = arena_printf(arena, "RANKC_LIBS=%s", build_libs);
+    }
     unlink(stamp_path(arena, directory));
     if (run_make(arena, diags, directory, argv) < 0) return -1;
     return put_stamp(arena, diags, directory);

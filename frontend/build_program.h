@@ -14,7 +14,14 @@ struct build_runtime {
 
 struct build_runtime build_runtime(struct arena *arena);
 
-/* Runs make in `directory`, with the runtime that belongs to this rankc; without one the Makefile asks pkg-config. E0621 with the first lines of what failed. */
+/* How a Makefile names that runtime, through links in build/runtime: flags for compiling, what is linked. */
+extern const char build_cflags[], build_libs[];
+
+/* Makes those links in `directory`, so that `make -C directory` finds the runtime (Note [Paths and make]); E0611. Without a
+ * runtime it makes none, and the Makefile asks pkg-config. */
+int build_link_runtime(struct arena *arena, struct diags *diags, const char *directory);
+
+/* Makes the links and runs make in `directory`. E0621 with the first lines of what failed. */
 int build_program(struct arena *arena, struct diags *diags, const char *directory);
 
 /* The programs in `directory`, build/train among them if it trains, were built by build_program from the same runtime, with

@@ -374,6 +374,8 @@ static int job_describe(struct job *job) {
                                       .version = RANKC_VERSION,
                                       .attention = choice_word(options->attention),
                                       .pas = pas_text(job),
+                                      .runtime_cflags = build_cflags,
+                                      .runtime_libs = build_libs,
                                       .arch = options->arch,
                                       .runtime_ngpus = ranks,
                                       .training = training_of(job),
@@ -486,7 +488,8 @@ static int stage_all(struct job *job, struct output *output, const struct progra
 
 /* Programs are built before the exchange, so that what was there runs until what is new can. */
 static int build_staged(struct job *job, struct output *output) {
-    if (job->options->no_build || build_program(job->arena, job->diags, output->staging) == 0) return 0;
+    if (job->options->no_build) return build_link_runtime(job->arena, job->diags, output->staging);
+    if (build_program(job->arena, job->diags, output->staging) == 0) return 0;
     output->staged = false;
     diag_help(job->diags, "the sources stay in %s until the next compile; --no-build writes them and stops",
               diag_quote(job->diags, output->staging));
@@ -583,12 +586,26 @@ static int write_or_refresh(struct job *job, struct output *output, enum driver_
     return generate(job, output);
 }
 
+/* Nothing in the path of the directory that the target's compiler runs in is for it to interpret. */
+static int check_build_path(const struct job *job, const struct output *output) {
+    char path[PATH_MAX];
+    const char *unsafe = target_of(job)->unsafe_in_paths;
+    if (job->options->no_build || !unsafe || !realpath(output->parent, path)) return 0;
+    const char *found = strpbrk(path, unsafe);
+    if (!found) return 0;
+    diag_error(job->diags, 621, EXIT_SYSTEM, NULL, "the compiler of target %s would interpret the '%c' in the path %s",
+               target_of(job)->name, *found, diag_quote(job->diags, path));
+    diag_help(job->diags, "choose another directory with -o, or write the sources only, with --no-build");
+    return -1;
+}
+
 static int compile(struct job *job, struct output *output, enum driver_made *made) {
     if (job_open(job) < 0) return -1;
     if (job->diags->errors) return job_import(job, NULL); /* reports what else is wrong */
     if (job_describe(job) < 0 || (!job->model && !job->location && check_text_weights(job) < 0)) return -1;
     if (output_open(output, job->arena, job->diags, job->options->output, job->info.model, job->info.instance,
-                    (long)job->options->lock_timeout) < 0)
+                    (long)job->options->lock_timeout) < 0 ||
+        check_build_path(job, output) < 0)
         return -1;
     int as_it_is = stays(job, output);
     if (as_it_is < 0) return -1;

@@ -77,6 +77,16 @@ for program in mlp:module steps:steps; do
     ./check-$name $model >said 2>&1 || fail "$(cat said)"
 done
 
+# C++ includes model.h and links what C defines.
+if command -v g++ >/dev/null; then
+    model=interface/steps/_
+    prefix_of_names=$(sed -n 's/^int \(.*\)_open(.*/\1/p' $model/model.h)
+    printf '#include "model.h"\nint main(void) {\n    %s_close(nullptr);\n    return %s_INPUTS < 1;\n}\n' "$prefix_of_names" \
+        "$prefix_of_names" >interface.cc
+    eval "g++ -std=c++17 -Wall -Wextra -Werror -fopenmp -I $model $(pkg-config --cflags rankc-rt) -o interface-cc interface.cc \
+        $model/build/model.a $(pkg-config --static --libs rankc-rt)" || fail 'model.h in C++'
+fi
+
 # What must fail does: other numbers, a missing weight file.
 embed/embed embedded-two/gpt2/_ "$tokens" "$tokens" >/dev/null 2>&1 && fail 'tokens were taken for logits'
 rm embedded-two/gpt2/_/location.json
