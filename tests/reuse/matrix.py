@@ -43,7 +43,7 @@ DAMAGE = {  # to a result whose keys are equal
     "extra hidden file": lambda d: edit_new(f"{d}/weights/.hidden"),
     "source is a link": lambda d: (shutil.move(f"{d}/rank_0.c", f"{d}/../../../moved"),
                                    os.symlink("../../../moved", f"{d}/rank_0.c")),
-    "build is a link": lambda d: os.symlink("/tmp", f"{d}/build"),
+    "build is a link": lambda d: (shutil.rmtree(f"{d}/build"), os.symlink("/tmp", f"{d}/build")),
 }
 GRAPH_DAMAGE = {"edited graph": lambda d: edit(f"{d}/graph.rir", lambda t: t.replace("Add", "Sub", 1)),
                 "missing graph": lambda d: os.remove(f"{d}/graph.rir")}
