@@ -7,7 +7,7 @@
 #include "rendezvous.h"
 
 #include <errno.h>
-#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,12 +16,13 @@
 
 /* What launchers set, in the order in which they are believed. */
 static const struct {
-    const char *rank, *world, *local;
+    const char *rank, *world, *local, *local_world;
 } launchers[] = {
-    {"RANK", "WORLD_SIZE", "LOCAL_RANK"},                                           /* torchrun */
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"}, /* Open MPI */
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},                                    /* MPICH */
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},                              /* srun */
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, /* torchrun */
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},                                 /* Open MPI */
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, /* MPICH */
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL},        /* srun */
 };
 
 #define JOIN_SECONDS 300
@@ -35,22 +36,36 @@ static bool parse_int(const char *text, int *out) {
     return true;
 }
 
+/* Of SLURM_STEP_TASKS_PER_NODE, "2(x3),1": the tasks of each node in turn. This one's, or 0. */
+static int slurm_local_world(void) {
+    const char *at = getenv("SLURM_STEP_TASKS_PER_NODE"), *node_text = getenv("SLURM_NODEID");
+    int node, tasks, times, used;
+    if (!at || !node_text || !parse_int(node_text, &node)) return 0;
+    for (; sscanf(at, "%d%n", &tasks, &used) == 1 && tasks > 0; at += *at == ',') {
+        at += used;
+        times = 1;
+        if (sscanf(at, "(x%d)%n", &times, &used) == 1) at += used;
+        if (node < times) return tasks;
+        node -= times;
+    }
+    return 0;
+}
+
 bool rt_seat_from_environment(struct rt_seat *seat, int *status) {
     *status = RT_OK;
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        const char *rank = getenv(launchers[i].rank), *world = getenv(launchers[i].world), *local = getenv(launchers[i].local);
+        const char *rank = getenv(launchers[i].rank), *world = getenv(launchers[i].world),
+                   *local = getenv(launchers[i].local);
+        const char *local_world = launchers[i].local_world ? getenv(launchers[i].local_world) : NULL;
         if (!rank || !world) continue;
+        seat->local_world = launchers[i].local_world ? 0 : slurm_local_world();
         if (!parse_int(rank, &seat->rank) || !parse_int(world, &seat->world) || seat->rank >= seat->world ||
-            !parse_int(local ? local : rank, &seat->local))
+            !parse_int(local ? local : rank, &seat->local) ||
+            (local_world && !parse_int(local_world, &seat->local_world)) || seat->local_world > seat->world)
             *status = RT_ERROR_USAGE;
         return true;
     }
     return false;
-}
-
-int rt_cores(void) {
-    cpu_set_t cores;
-    return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
 size_t rt_program_symmetric(const struct rt_program *program) {
@@ -60,19 +75,22 @@ size_t rt_program_symmetric(const struct rt_program *program) {
     return most;
 }
 
-/* What the caller says comes first; of a rank whose launcher says the same, that knows its number on the machine. */
+/* What the caller says comes first; of a rank whose launcher says the same, that knows its number on the machine.
+ */
 static int find_rank(struct rt *rt, const struct rt_options *options) {
-    struct rt_seat seat = {0, 1, 0};
+    struct rt_seat seat = {0, 1, 0, 1};
     int status = RT_OK;
     bool found = rt_seat_from_environment(&seat, &status);
     if (options->world > 0) {
         found = found && !status && seat.rank == options->rank && !getenv(RT_SHM_FD_VARIABLE);
-        seat = (struct rt_seat){options->rank, options->world, found ? seat.local : options->rank};
+        seat = (struct rt_seat){options->rank, options->world, found ? seat.local : options->rank,
+                                found ? seat.local_world : 0};
         status = RT_OK;
     }
     rt->rank = seat.rank;
     rt->world = seat.world;
     rt->internal->local_rank = seat.local;
+    rt->internal->local_world = seat.local_world;
     if (status) return rt_fail_code(rt, status, RT_CODE_WORLD, "the launcher's environment gives no valid rank");
     if (rt->rank >= 0 && rt->rank < rt->world) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "rank %d of %d ranks", rt->rank, rt->world);
@@ -150,7 +168,7 @@ int rt_join(struct rt *rt, const struct rt_options *options) {
     if (options->joined) {
         rt->comm = options->joined;
         rt->rank = rt->internal->local_rank = rt->comm->rank;
-        rt->world = rt->comm->size;
+        rt->world = rt->internal->local_world = rt->comm->size;
     } else {
         RT_TRY(find_rank(rt, options));
     }

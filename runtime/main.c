@@ -133,7 +133,8 @@ static void *run_rank(void *argument) {
                                     .join_timeout = options->join_timeout,
                                     .segment = self->joined ? NULL : &self->job->segment,
                                     .threads = options->threads,
-                                    .kernels = options->kernels};
+                                    .kernels = options->kernels,
+                                    .json = options->json};
     struct rt *rt;
     const double start = now_ms();
     int status = rt_open(&rt, self->job->program, &open);
@@ -204,7 +205,7 @@ static bool is_loopback(const struct job *job) {
 static int settle_world(struct job *job, struct failure *failure) {
     struct main_options *options = &job->options;
     const int generated = job->program->runtime_ngpus;
-    struct rt_seat seat = {0, 1, 0};
+    struct rt_seat seat = {0, 1, 0, 1};
     int status = RT_OK;
     if (is_loopback(job)) {
         options->rank = 0;

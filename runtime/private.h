@@ -21,6 +21,7 @@ enum rt_code {
     RT_CODE_PLACE = 904,  /* where ranks meet */
     RT_CODE_SEGMENT = 905,
     RT_CODE_DEVICE = 906,
+    RT_CODE_TOKEN = 907, /* of a meeting */
     RT_CODE_RANK = 911,
     RT_CODE_CALLS = 913,
     RT_CODE_LOSS = 914,
@@ -41,7 +42,9 @@ struct rt_private {
     bool told; /* another rank reports it */
     const char *directory;
     bool owns_comm;
-    int local_rank; /* on this machine */
+    int local_rank;  /* on this machine */
+    int local_world; /* ranks on this machine; 0: the launcher does not say */
+    bool json;       /* warnings are objects */
     struct rt_meeting *meeting; /* with ranks that were started one by one; else NULL */
     struct rt_comm *split[RT_MAX_AXES]; /* the ranks of rt->axis, for memory of the process */
     void *mapping; /* of the segment, where this rank mapped it */
@@ -68,6 +71,9 @@ struct rt_private {
 int rt_fail_code(struct rt *rt, int status, int code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Prints a warning to stderr: what is wrong, but ends nothing. */
+void rt_warn(const struct rt *rt, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
 /* The code of the last error of `rt`, or where that is NULL of this thread's last failed rt_open. */
 int rt_error_code(const struct rt *rt);
 
@@ -77,15 +83,13 @@ bool rt_error_told(const struct rt *rt);
 /* Joins the job's communicator: rt->rank, world, comm. */
 int rt_join(struct rt *rt, const struct rt_options *options);
 
-/* What the environment of a launcher says of this rank; `local` is its number on its machine, by default `rank`. False where
- * there is none. RT_ERROR_USAGE through *status where what is set makes no sense. */
+/* What the environment of a launcher says of this rank; `local` is its number on its machine, by default `rank`, of
+ * `local_world`, 0 where the launcher does not say. False where there is none. RT_ERROR_USAGE through *status where what is set
+ * makes no sense. */
 struct rt_seat {
-    int rank, world, local;
+    int rank, world, local, local_world;
 };
 bool rt_seat_from_environment(struct rt_seat *seat, int *status);
-
-/* Cores this process may run on. */
-int rt_cores(void);
 
 /* Fills RT_WEIGHTS from the files of location.json. */
 int rt_load_weights(struct rt *rt);

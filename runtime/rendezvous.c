@@ -3,7 +3,6 @@
 #include "rendezvous_private.h"
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "comm_shared.h"
 
 #include <errno.h>
@@ -11,80 +10,20 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#define MAGIC       "rankc-1" /* with its NUL: 8 bytes */
-#define AGAIN_MS    20        /* between two tries to reach the first rank */
-#define ANSWER_MS   30000     /* for a message that is due at once */
-#define LINGER_MS   1000      /* those who are on their way are told how the meeting ended */
-#define MOST_SILENT 64        /* connections that have not said who they are; more, and the oldest goes */
-
-/* What a rank says when it comes. */
-struct hello {
-    char magic[sizeof MAGIC], token[TOKEN_BYTES], key[RT_HASH_HEX];
-    int32_t rank, world;
-};
-
-/* What the first rank says to it: whether the job is complete, and then where its shared memory is. */
-struct verdict {
-    char magic[sizeof MAGIC], name[64]; /* of the memory */
-    char text[320];
-    int32_t status, code, pid, fd;
-};
-
-struct rt_meeting {
-    int world;
-    int *link;        /* by rank: of the first to all others, of these to the first; -1: none */
-    int memory;       /* a memfd */
-    char name[64];    /* of it: of this job alone */
-    void *segment;    /* while it is watched */
-    int wake;         /* ends the watch */
-    pthread_t thread;
-    _Atomic int lost; /* a rank that left without a farewell, plus one; 0: none */
-};
-
-/* Messages. A socket does not block; what does not come in time is not coming. */
-
-static bool wait_for(int fd, short events, int64_t deadline) {
-    struct pollfd wait = {.fd = fd, .events = events};
-    for (;;) {
-        const int64_t left = deadline - rt_now_ms();
-        const int ready = poll(&wait, 1, left > 0 ? (int)left : 0);
-        if (ready > 0) return true;
-        if (ready == 0 || errno != EINTR) return false;
-    }
-}
-
-static bool send_all(int fd, const void *data, size_t bytes, int64_t deadline) {
-    for (size_t done = 0; done < bytes;) {
-        const ssize_t sent = send(fd, (const char *)data + done, bytes - done, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent > 0)
-            done += (size_t)sent;
-        else if ((errno != EAGAIN && errno != EINTR) || !wait_for(fd, POLLOUT, deadline))
-            return false;
-    }
-    return true;
-}
-
-/* What is there of a message of which *done bytes have come; false where no more comes. */
-static bool receive_some(int fd, void *data, size_t bytes, size_t *done) {
-    const ssize_t got = recv(fd, (char *)data + *done, bytes - *done, MSG_DONTWAIT);
-    if (got > 0) *done += (size_t)got;
-    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
-}
-
-static bool receive_all(int fd, void *data, size_t bytes, int64_t deadline) {
-    for (size_t done = 0; done < bytes;)
-        if (!wait_for(fd, POLLIN, deadline) || !receive_some(fd, data, bytes, &done)) return false;
-    return true;
-}
+#define ANSWER_MS     30000 /* for a message that is due at once */
+#define FIRST_VERDICT "memory"
+#define LAST_VERDICT  "begin"
 
 static void hang_up(int *fd) {
     if (*fd >= 0) close(*fd);
@@ -93,138 +32,19 @@ static void hang_up(int *fd) {
 
 /* The first rank */
 
-static void sign(struct rt *rt, const struct place *place, struct hello *hello) {
-    *hello = (struct hello){.magic = MAGIC, .rank = rt->rank, .world = rt->world};
-    memcpy(hello->token, place->token, sizeof hello->token);
-    rt_hash_bytes(rt->program->key, strlen(rt->program->key), hello->key);
-}
-
-/* Says to all who have come how the meeting ends: the rank's last error, or where the memory is. */
-static int announce(struct rt *rt, const struct rt_meeting *meeting, int status) {
-    struct verdict verdict = {.magic = MAGIC, .status = status, .code = rt->internal->code, .pid = getpid(), .fd = meeting->memory};
+/* Says to all who have come how the meeting ends, or goes on: the rank's last error, or where the memory is. */
+static int announce(struct rt *rt, const struct rt_meeting *meeting, const struct place *place, const char *what,
+                    int status) {
+    struct verdict verdict = {
+        .magic = MAGIC, .status = status, .code = rt->internal->code, .pid = getpid(), .fd = meeting->memory};
     snprintf(verdict.name, sizeof verdict.name, "%s", meeting->name);
-    if (status) snprintf(verdict.text, sizeof verdict.text, "%.*s", (int)sizeof verdict.text - 1, rt->internal->error);
-    for (int r = 0; r < meeting->world; r++)
-        if (meeting->link[r] >= 0) send_all(meeting->link[r], &verdict, sizeof verdict, rt_now_ms() + ANSWER_MS);
-    return status;
-}
-
-/* Someone who has connected. */
-struct visitor {
-    int fd;
-    size_t got;
-    struct hello hello;
-};
-
-struct door {
-    int listener, n;
-    struct visitor silent[MOST_SILENT];
-};
-
-static void forget(struct door *door, int i) {
-    memmove(&door->silent[i], &door->silent[i + 1], (size_t)(--door->n - i) * sizeof *door->silent);
-}
-
-static void let_in(struct door *door) {
-    const int fd = accept4(door->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
-    if (door->n == MOST_SILENT) {
-        close(door->silent[0].fd);
-        forget(door, 0);
+    if (status)
+        snprintf(verdict.text, sizeof verdict.text, "%.*s", (int)sizeof verdict.text - 1, rt->internal->error);
+    for (int r = 0; r < meeting->world; r++) {
+        if (meeting->link[r] < 0) continue;
+        session_code(place, &meeting->session[r], what, &verdict, offsetof(struct verdict, proof), verdict.proof);
+        send_all(meeting->link[r], &verdict, sizeof verdict, rt_now_ms() + ANSWER_MS);
     }
-    door->silent[door->n++] = (struct visitor){.fd = fd};
-}
-
-/* A rank of the job takes its seat. It gets one even where it ends the job, to be told so. */
-static int seat(struct rt *rt, struct rt_meeting *meeting, const struct visitor *visitor, const struct hello *mine) {
-    const struct hello *hello = &visitor->hello;
-    int *link = &meeting->link[0]; /* nobody else's */
-    if (hello->rank > 0 && hello->rank < meeting->world && meeting->link[hello->rank] < 0) link = &meeting->link[hello->rank];
-    hang_up(&meeting->link[0]);
-    *link = visitor->fd;
-    if (hello->world != mine->world)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_WORLD, "rank %d was started as one of %d ranks, rank 0 as one of %d",
-                            hello->rank, hello->world, mine->world);
-    if (link == &meeting->link[0])
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "rank %d of %d was started twice", hello->rank, hello->world);
-    if (memcmp(hello->key, mine->key, sizeof mine->key) != 0)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_KEY, "rank %d runs another program than rank 0", hello->rank);
-    return RT_OK;
-}
-
-/* Reads on; whoever is not of this job is shown the door. */
-static int hear(struct rt *rt, struct rt_meeting *meeting, struct door *door, int i, const struct hello *mine) {
-    struct visitor *visitor = &door->silent[i];
-    const bool there = receive_some(visitor->fd, &visitor->hello, sizeof visitor->hello, &visitor->got);
-    if (there && visitor->got < sizeof visitor->hello) return RT_OK;
-    const struct visitor done = *visitor;
-    forget(door, i);
-    if (there && memcmp(done.hello.magic, mine->magic, sizeof mine->magic) == 0 &&
-        memcmp(done.hello.token, mine->token, sizeof mine->token) == 0)
-        return seat(rt, meeting, &done, mine);
-    close(done.fd);
-    return RT_OK;
-}
-
-static int first_absent(const struct rt_meeting *meeting) {
-    int r = 1;
-    while (r < meeting->world && meeting->link[r] >= 0) r++;
-    return r;
-}
-
-/* "rank 2", "ranks 1, 3 and 5 more" */
-static void absent_text(const struct rt_meeting *meeting, char *text, size_t room) {
-    int n = 0, named = 0;
-    size_t used;
-    for (int r = 1; r < meeting->world; r++) n += meeting->link[r] < 0;
-    snprintf(text, room, "rank%s", n > 1 ? "s" : "");
-    for (int r = 1; r < meeting->world && named < 8; r++)
-        if (meeting->link[r] < 0) used = strlen(text), snprintf(text + used, room - used, "%s%d", named++ ? ", " : " ", r);
-    used = strlen(text);
-    if (n > named) snprintf(text + used, room - used, " and %d more", n - named);
-}
-
-static int report_absent(struct rt *rt, const struct rt_meeting *meeting, const struct place *place, int seconds) {
-    char who[128];
-    absent_text(meeting, who, sizeof who);
-    return rt_fail_code(rt, RT_ERROR_PEER, RT_CODE_ABSENT, "%s of %d did not come to %s within %d s", who, meeting->world,
-                        place->label, seconds);
-}
-
-static int wait_at_door(struct rt *rt, struct rt_meeting *meeting, struct door *door, const struct hello *mine, int ms) {
-    struct pollfd at[MOST_SILENT + 1];
-    for (int i = 0; i < door->n; i++) at[i] = (struct pollfd){.fd = door->silent[i].fd, .events = POLLIN};
-    at[door->n] = (struct pollfd){.fd = door->listener, .events = POLLIN};
-    const int n = door->n;
-    if (poll(at, (nfds_t)n + 1, ms) <= 0) return RT_OK;
-    for (int i = n - 1; i >= 0; i--)
-        if (at[i].revents) RT_TRY(hear(rt, meeting, door, i, mine));
-    if (at[n].revents) let_in(door);
-    return RT_OK;
-}
-
-/* What went wrong is already said. */
-static void linger(struct rt *rt, struct rt_meeting *meeting, struct door *door, const struct hello *mine) {
-    const int64_t deadline = rt_now_ms() + LINGER_MS;
-    const struct rt_private said = *rt->internal;
-    for (int64_t left = LINGER_MS; left > 0 && first_absent(meeting) < meeting->world; left = deadline - rt_now_ms())
-        wait_at_door(rt, meeting, door, mine, (int)left);
-    memcpy(rt->internal->error, said.error, sizeof said.error);
-    rt->internal->code = said.code;
-}
-
-static int receive_guests(struct rt *rt, struct rt_meeting *meeting, const struct place *place, int listener, int seconds) {
-    const int64_t deadline = rt_now_ms() + (int64_t)seconds * 1000;
-    struct door door = {.listener = listener};
-    struct hello mine;
-    int status = RT_OK;
-    sign(rt, place, &mine);
-    while (!status && first_absent(meeting) < meeting->world) {
-        const int64_t left = deadline - rt_now_ms();
-        status = left > 0 ? wait_at_door(rt, meeting, &door, &mine, (int)left) : report_absent(rt, meeting, place, seconds);
-    }
-    if (status && status != RT_ERROR_PEER) linger(rt, meeting, &door, &mine);
-    for (int i = 0; i < door.n; i++) close(door.silent[i].fd);
     return status;
 }
 
@@ -232,7 +52,8 @@ static int receive_guests(struct rt *rt, struct rt_meeting *meeting, const struc
 static int make_memory(struct rt *rt, struct rt_meeting *meeting) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    snprintf(meeting->name, sizeof meeting->name, "rankc-%d-%lld-%ld", (int)getpid(), (long long)now.tv_sec, now.tv_nsec);
+    snprintf(meeting->name, sizeof meeting->name, "rankc-%d-%lld-%ld", (int)getpid(), (long long)now.tv_sec,
+             now.tv_nsec);
     meeting->memory = memfd_create(meeting->name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (meeting->memory >= 0 && ftruncate(meeting->memory, (off_t)rt_shared_control_bytes(meeting->world)) == 0 &&
         fcntl(meeting->memory, F_ADD_SEALS, F_SEAL_SHRINK) == 0)
@@ -247,9 +68,11 @@ static int hear_answers(struct rt *rt, const struct rt_meeting *meeting) {
         if (!receive_all(meeting->link[r], &shares, sizeof shares, rt_now_ms() + ANSWER_MS))
             return rt_fail_code(rt, RT_ERROR_PEER, RT_CODE_ABSENT, "rank %d left before the job began", r);
         if (!shares)
-            return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_SEGMENT,
-                                "rank %d cannot share memory with rank 0: it is on another machine, or of another user or "
-                                "container", r);
+            return rt_fail_code(
+                rt, RT_ERROR_USAGE, RT_CODE_SEGMENT,
+                "rank %d cannot share memory with rank 0: it is on another machine, or of another user or "
+                "container",
+                r);
     }
     return RT_OK;
 }
@@ -257,67 +80,56 @@ static int hear_answers(struct rt *rt, const struct rt_meeting *meeting) {
 static int host_meeting(struct rt *rt, struct rt_meeting *meeting, struct place *place, int seconds) {
     int listener = -1, status = make_memory(rt, meeting);
     if (!status) status = place_listen(rt, place, &listener);
-    if (!status) status = receive_guests(rt, meeting, place, listener, seconds);
+    if (!status) status = door_receive(rt, meeting, place, listener, seconds);
     if (listener >= 0) place_leave(place);
     hang_up(&listener);
-    RT_TRY(announce(rt, meeting, status));
-    return announce(rt, meeting, hear_answers(rt, meeting));
+    RT_TRY(announce(rt, meeting, place, FIRST_VERDICT, status));
+    return announce(rt, meeting, place, LAST_VERDICT, hear_answers(rt, meeting));
 }
 
 /* The others */
 
-/* The first rank's last word was of a failure, which it reports itself. */
-static int accept_verdict(struct rt *rt, const struct verdict *verdict) {
+/* The first rank's word, which is of this job alone; of a failure it reports itself. */
+static int hear_verdict(struct rt *rt, const struct rt_meeting *meeting, const struct place *place,
+                        const char *what, struct verdict *verdict, int64_t deadline) {
+    if (!receive_all(meeting->link[0], verdict, sizeof *verdict, deadline) ||
+        !session_proves(place, &meeting->session[0], what, verdict, offsetof(struct verdict, proof),
+                        verdict->proof))
+        return rt_fail_code(rt, RT_ERROR_PEER, RT_CODE_ABSENT, "rank 0 left before the job began");
     if (!verdict->status) return RT_OK;
-    const int status = rt_fail_code(rt, verdict->status, verdict->code, "%.*s", (int)sizeof verdict->text, verdict->text);
+    const int status =
+        rt_fail_code(rt, verdict->status, verdict->code, "%.*s", (int)sizeof verdict->text, verdict->text);
     rt->internal->told = true;
     return status;
 }
 
-static bool ask(int link, const struct hello *mine, struct verdict *verdict, int64_t deadline) {
-    return send_all(link, mine, sizeof *mine, deadline) && receive_all(link, verdict, sizeof *verdict, deadline) &&
-           memcmp(verdict->magic, MAGIC, sizeof MAGIC) == 0;
-}
-
-/* Until the first rank has answered. Its own patience may have begun later than ours: then it is the one that speaks. */
-static int find_host(struct rt *rt, struct rt_meeting *meeting, struct place *place, int seconds, struct verdict *verdict) {
-    const int64_t start = rt_now_ms(), patience = (int64_t)seconds * 1000;
-    const char *what = "nobody listens";
-    struct hello mine;
-    while (rt_now_ms() - start < patience) {
-        meeting->link[0] = place_call(place);
-        sign(rt, place, &mine);
-        if (meeting->link[0] >= 0 && ask(meeting->link[0], &mine, verdict, start + 2 * patience + ANSWER_MS)) return RT_OK;
-        if (meeting->link[0] >= 0) what = "who listens does not know this job";
-        hang_up(&meeting->link[0]);
-        nanosleep(&(struct timespec){0, AGAIN_MS * 1000000L}, NULL);
-    }
-    return rt_fail_code(rt, RT_ERROR_PEER, RT_CODE_ABSENT, "rank %d of %d did not find rank 0 at %s within %d s: %s", rt->rank,
-                        meeting->world, place->label, seconds, what);
-}
-
-/* The first rank's memory, if it is of this machine: nobody else has one of that name. */
+/* The first rank's memory, if it is of this machine: nobody else has one of that name. The kernel opens the
+ * descriptors of a process only to those who may trace it. */
 static int find_memory(const struct verdict *verdict) {
     char path[64], wanted[96], name[sizeof wanted];
+    struct stat status;
     snprintf(path, sizeof path, "/proc/%d/fd/%d", verdict->pid, verdict->fd);
     snprintf(wanted, sizeof wanted, "/memfd:%.*s (deleted)", (int)sizeof verdict->name, verdict->name);
     const ssize_t length = readlink(path, name, sizeof name);
     if (length != (ssize_t)strlen(wanted) || memcmp(name, wanted, (size_t)length) != 0) return -1;
-    return open(path, O_RDWR | O_CLOEXEC);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd >= 0 && (fstat(fd, &status) != 0 || status.st_uid != geteuid())) hang_up(&fd);
+    return fd;
 }
 
 static int join_meeting(struct rt *rt, struct rt_meeting *meeting, struct place *place, int seconds) {
+    const int64_t start = rt_now_ms();
     struct verdict verdict;
     RT_TRY(place_ask(rt, place));
-    RT_TRY(find_host(rt, meeting, place, seconds, &verdict));
-    RT_TRY(accept_verdict(rt, &verdict));
+    RT_TRY(door_enter(rt, meeting, place, seconds));
+    /* The first rank's patience may have begun later than ours: then it is the one that speaks. */
+    RT_TRY(hear_verdict(rt, meeting, place, FIRST_VERDICT, &verdict, start + (int64_t)seconds * 2000 + ANSWER_MS));
     meeting->memory = find_memory(&verdict);
     const int32_t shares = meeting->memory >= 0;
     const int64_t deadline = rt_now_ms() + 2 * ANSWER_MS;
-    if (!send_all(meeting->link[0], &shares, sizeof shares, deadline) ||
-        !receive_all(meeting->link[0], &verdict, sizeof verdict, deadline))
+    if (!send_all(meeting->link[0], &shares, sizeof shares, deadline))
         return rt_fail_code(rt, RT_ERROR_PEER, RT_CODE_ABSENT, "rank 0 left before the job began");
-    return accept_verdict(rt, &verdict);
+    return hear_verdict(rt, meeting, place, LAST_VERDICT, &verdict, deadline);
 }
 
 int rt_meet(struct rt *rt, const char *text, int seconds, int *segment) {
@@ -325,7 +137,9 @@ int rt_meet(struct rt *rt, const char *text, int seconds, int *segment) {
     RT_TRY(place_find(rt, text, &place));
     struct rt_meeting *meeting = calloc(1, sizeof *meeting);
     if (meeting) meeting->link = malloc((size_t)rt->world * sizeof *meeting->link);
-    if (!meeting || !meeting->link) {
+    if (meeting) meeting->session = calloc((size_t)rt->world, sizeof *meeting->session);
+    if (!meeting || !meeting->link || !meeting->session) {
+        if (meeting) free(meeting->link), free(meeting->session);
         free(meeting);
         return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
     }
@@ -395,10 +209,12 @@ void rt_meeting_close(struct rt_meeting *meeting) {
     if (!meeting) return;
     for (int r = 0; r < meeting->world; r++)
         if (meeting->link[r] >= 0) send_all(meeting->link[r], "", 1, rt_now_ms() + ANSWER_MS);
-    if (meeting->segment && write(meeting->wake, &one, sizeof one) == sizeof one) pthread_join(meeting->thread, NULL);
+    if (meeting->segment && write(meeting->wake, &one, sizeof one) == sizeof one)
+        pthread_join(meeting->thread, NULL);
     for (int r = 0; r < meeting->world; r++) hang_up(&meeting->link[r]);
     hang_up(&meeting->wake);
     hang_up(&meeting->memory);
+    free(meeting->session);
     free(meeting->link);
     free(meeting);
 }

@@ -1,11 +1,15 @@
-/* Where ranks meet: an address, a file that says one, or an MPI that does. A file and MPI carry a card, one line of text: the
- * job's token, the port, and the addresses of the first rank's machine, of which the others try one after the other. What
- * a file of an earlier job says leads nowhere, or to somebody who does not know the token: they look again. */
+/* Where ranks meet: an address, a file that says one, or an MPI that does. A file and MPI carry a card, one line of
+ * text: the job's token, the port, and the addresses of the first rank's machine, of which the others try one after
+ * the other. What a file of an earlier job says leads nowhere, or to somebody who does not know the token: they
+ * look again.
+ *
+ * The first rank listens at the address that was given and no other. Where none was, it is 127.0.0.1 if all ranks
+ * are known to be on this machine, else any of the machine's. */
 #define _GNU_SOURCE 1
 
 #include "rendezvous_private.h"
 
-#include "base/file.h"
+#include "base/reason.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -39,7 +42,8 @@ static bool set_port(struct place *place, const char *text, int offset) {
     return true;
 }
 
-static int set_address(struct rt *rt, struct place *place, const char *host, size_t length, const char *port, int offset) {
+static int set_address(struct rt *rt, struct place *place, const char *host, size_t length, const char *port,
+                       int offset) {
     if (length == 0 || length >= sizeof place->host || !set_port(place, port, offset))
         return refuse(rt, "ranks cannot meet at '%s': a HOST:PORT, file:PATH or mpi is wanted", host);
     place->kind = PLACE_ADDRESS;
@@ -62,11 +66,59 @@ static int place_of_environment(struct rt *rt, struct place *place) {
     if (rt_mpi_launched()) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD,
                         "rank %d of %d does not know where the others are: start them with `rankc run`, or give "
-                        "MASTER_ADDR and MASTER_PORT, or --rendezvous", rt->rank, rt->world);
+                        "MASTER_ADDR and MASTER_PORT, or --rendezvous",
+                        rt->rank, rt->world);
 }
 
-int place_find(struct rt *rt, const char *text, struct place *place) {
-    *place = (struct place){.kind = PLACE_MPI};
+/* True if a socket of this machine can have the address. */
+static bool is_own(const struct addrinfo *at) {
+    struct sockaddr_storage address = {0};
+    const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    memcpy(&address, at->ai_addr, at->ai_addrlen);
+    if (at->ai_family == AF_INET) ((struct sockaddr_in *)(void *)&address)->sin_port = 0;
+    if (at->ai_family == AF_INET6) ((struct sockaddr_in6 *)(void *)&address)->sin6_port = 0;
+    const bool own = bind(fd, (const struct sockaddr *)&address, at->ai_addrlen) == 0;
+    close(fd);
+    return own;
+}
+
+static struct addrinfo *resolve(const char *host, const char *port, int *error) {
+    const struct addrinfo wanted = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    *error = getaddrinfo(host, port, &wanted, &found);
+    return *error ? NULL : found;
+}
+
+/* A name that cannot be found may yet be. */
+static bool is_elsewhere(const struct place *place) {
+    int error;
+    struct addrinfo *found = resolve(place->host, place->port, &error);
+    bool own = !found;
+    for (const struct addrinfo *at = found; at && !own; at = at->ai_next) own = is_own(at);
+    if (found) freeaddrinfo(found);
+    return !own;
+}
+
+static int take_token(struct rt *rt, struct place *place) {
+    const char *given = getenv(TOKEN_VARIABLE);
+    if (given && (strlen(given) < TOKEN_LEAST || strlen(given) >= TOKEN_ROOM))
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_TOKEN,
+                            TOKEN_VARIABLE " has %zu bytes; a token has %d to %d", strlen(given), TOKEN_LEAST,
+                            TOKEN_ROOM - 1);
+    place->given = given != NULL;
+    if (given) snprintf(place->token, sizeof place->token, "%s", given);
+    if (given || (place->one_machine && (rt->rank == 0 || !is_elsewhere(place)))) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_TOKEN,
+                        "ranks that meet at %s are on several machines: set " TOKEN_VARIABLE
+                        " to the same secret of %d bytes or more "
+                        "for all of them",
+                        place->label, TOKEN_LEAST);
+}
+
+static int read_place(struct rt *rt, const char *text, struct place *place) {
+    *place = (struct place){.kind = PLACE_MPI,
+                            .one_machine = rt->internal->local_world == rt->world || !rt->internal->local_world};
     if (!text) return place_of_environment(rt, place);
     snprintf(place->label, sizeof place->label, "%s", text);
     if (strcmp(text, "mpi") == 0) return RT_OK;
@@ -79,59 +131,85 @@ int place_find(struct rt *rt, const char *text, struct place *place) {
     return set_address(rt, place, text, colon ? (size_t)(colon - text) : 0, colon ? colon + 1 : "", 0);
 }
 
+int place_find(struct rt *rt, const char *text, struct place *place) {
+    RT_TRY(read_place(rt, text, place));
+    return place->kind == PLACE_ADDRESS ? take_token(rt, place) : RT_OK;
+}
+
+/* The file that has the token of an address: of this user, for this address and port. */
+static void set_token_path(struct place *place, const struct addrinfo *at) {
+    const char *const directories[] = {getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"};
+    const char *directory = NULL;
+    char host[64] = "", port[16] = "";
+    for (size_t i = 0; !directory; i++)
+        if (directories[i] && directories[i][0] == '/') directory = directories[i];
+    getnameinfo(at->ai_addr, at->ai_addrlen, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(place->token_path, sizeof place->token_path, "%s/rankc-%u-%s-%s", directory, (unsigned)geteuid(), host,
+             port);
+}
+
 /* The first rank */
 
 static int fail_listen(struct rt *rt, const struct place *place, const char *why) {
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_PLACE, "rank 0 cannot listen at %s: %s", place->label, why);
 }
 
-/* A socket at that address, or at any of its machine unless it is the machine's own for itself. */
 static int bind_socket(const struct addrinfo *at) {
-    struct sockaddr_storage address = {0};
-    struct sockaddr_in *four = (struct sockaddr_in *)(void *)&address;
-    struct sockaddr_in6 *six = (struct sockaddr_in6 *)(void *)&address;
     const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), yes = 1;
     if (fd < 0) return -1;
-    memcpy(&address, at->ai_addr, at->ai_addrlen);
-    if (at->ai_family == AF_INET && ntohl(four->sin_addr.s_addr) >> 24 != 127) four->sin_addr.s_addr = htonl(INADDR_ANY);
-    if (at->ai_family == AF_INET6 && !IN6_IS_ADDR_LOOPBACK(&six->sin6_addr)) six->sin6_addr = in6addr_any;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (bind(fd, (const struct sockaddr *)&address, at->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
+    if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
     const int error = errno;
     close(fd);
     errno = error;
     return -1;
 }
 
-/* host NULL: any address of this machine; port "0": any port. */
-static int listen_at(struct rt *rt, const struct place *place, const char *host, const char *port, int *listener) {
-    const struct addrinfo wanted = {.ai_family = host ? AF_UNSPEC : AF_INET, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    struct addrinfo *found;
-    const int error = getaddrinfo(host, port, &wanted, &found);
-    if (error) return fail_listen(rt, place, gai_strerror(error));
-    *listener = bind_socket(found);
+/* At the first of the host's addresses that can be had. */
+static int listen_at(struct rt *rt, struct place *place, const char *host, const char *port, int *listener) {
+    int error = 0;
+    struct addrinfo *found = resolve(host, port, &error);
+    if (!found) return fail_listen(rt, place, gai_strerror(error));
+    for (const struct addrinfo *at = found; at && *listener < 0; at = at->ai_next) {
+        *listener = bind_socket(at);
+        error = errno;
+        if (*listener >= 0) set_token_path(place, at);
+    }
     freeaddrinfo(found);
-    return *listener >= 0 ? RT_OK : fail_listen(rt, place, strerror(errno));
+    return *listener >= 0 ? RT_OK : fail_listen(rt, place, strerror(error));
 }
 
 static int make_token(struct rt *rt, struct place *place) {
-    unsigned char bytes[(TOKEN_BYTES - 1) / 2];
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) return fail_listen(rt, place, strerror(errno));
-    for (size_t i = 0; i < sizeof bytes; i++) snprintf(place->token + 2 * i, 3, "%02x", bytes[i]);
-    return RT_OK;
+    const int error = secret_make(place->token);
+    return error ? fail_listen(rt, place, strerror(error)) : RT_OK;
+}
+
+/* The address is ours by now, so that no other job of this user writes the file. */
+static int publish_token(struct rt *rt, struct place *place) {
+    RT_TRY(make_token(rt, place));
+    const int error = secret_write(place->token_path, place->token);
+    if (!error) return RT_OK;
+    const int status =
+        rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_TOKEN,
+                     "cannot write the job's token to '%s': %s; set XDG_RUNTIME_DIR, or " TOKEN_VARIABLE,
+                     rt_quote_text(place->token_path).text, strerror(error));
+    place->token_path[0] = 0;
+    return status;
 }
 
 /* This machine's addresses, those that others reach it by first. */
-static void add_addresses(char *card, size_t room) {
+static void add_addresses(char *card, size_t room, bool alone) {
     struct ifaddrs *all = NULL;
     char text[INET_ADDRSTRLEN];
-    if (getifaddrs(&all) != 0) all = NULL;
+    if (alone || getifaddrs(&all) != 0) all = NULL;
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
         const size_t used = strlen(card);
-        if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET || !(i->ifa_flags & IFF_UP) || i->ifa_flags & IFF_LOOPBACK)
+        if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET || !(i->ifa_flags & IFF_UP) ||
+            i->ifa_flags & IFF_LOOPBACK)
             continue;
         const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)i->ifa_addr;
-        if (inet_ntop(AF_INET, &four->sin_addr, text, sizeof text) && used + sizeof text + 1 < room - sizeof " 127.0.0.1\n")
+        if (inet_ntop(AF_INET, &four->sin_addr, text, sizeof text) &&
+            used + sizeof text + 1 < room - sizeof " 127.0.0.1\n")
             snprintf(card + used, room - used, " %s", text);
     }
     if (all) freeifaddrs(all);
@@ -139,16 +217,18 @@ static void add_addresses(char *card, size_t room) {
 }
 
 static int write_card(struct rt *rt, const struct place *place) {
-    const struct rt_piece piece = {place->card, strlen(place->card)};
-    struct rt_reason why;
-    if (rt_file_write(place->path, &piece, 1, &why)) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_PLACE, "rank 0 cannot say where it listens: %s", why.text);
+    const int error = secret_write(place->path, place->card);
+    if (!error) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_PLACE,
+                        "rank 0 cannot say where it listens: cannot write '%s': %s",
+                        rt_quote_text(place->path).text, strerror(error));
 }
 
 static int broadcast_card(struct rt *rt, struct place *place) {
     char why[200];
     const int status = rt_mpi_broadcast(place->card, sizeof place->card, why, sizeof why);
-    return status ? rt_fail_code(rt, status, RT_CODE_PLACE, "MPI cannot tell ranks where they meet: %s", why) : RT_OK;
+    return status ? rt_fail_code(rt, status, RT_CODE_PLACE, "MPI cannot tell ranks where they meet: %s", why)
+                  : RT_OK;
 }
 
 static int publish(struct rt *rt, struct place *place) {
@@ -158,17 +238,23 @@ static int publish(struct rt *rt, struct place *place) {
 int place_listen(struct rt *rt, struct place *place, int *listener) {
     struct sockaddr_in bound;
     socklen_t length = sizeof bound;
-    if (place->kind == PLACE_ADDRESS) return listen_at(rt, place, place->host, place->port, listener);
+    if (place->kind == PLACE_ADDRESS) {
+        RT_TRY(listen_at(rt, place, place->host, place->port, listener));
+        return place->given ? RT_OK : publish_token(rt, place);
+    }
+    const bool alone = rt->internal->local_world == rt->world;
     RT_TRY(make_token(rt, place));
-    RT_TRY(listen_at(rt, place, NULL, "0", listener));
-    if (getsockname(*listener, (struct sockaddr *)&bound, &length) != 0) return fail_listen(rt, place, strerror(errno));
+    RT_TRY(listen_at(rt, place, alone ? "127.0.0.1" : "0.0.0.0", "0", listener));
+    if (getsockname(*listener, (struct sockaddr *)&bound, &length) != 0)
+        return fail_listen(rt, place, strerror(errno));
     snprintf(place->card, sizeof place->card, "%s %d", place->token, ntohs(bound.sin_port));
-    add_addresses(place->card, sizeof place->card);
+    add_addresses(place->card, sizeof place->card, alone);
     return publish(rt, place);
 }
 
 void place_leave(const struct place *place) {
     if (place->kind == PLACE_FILE) unlink(place->path);
+    if (place->kind == PLACE_ADDRESS && !place->given && place->token_path[0]) unlink(place->token_path);
 }
 
 /* The others */
@@ -179,7 +265,8 @@ int place_ask(struct rt *rt, struct place *place) {
 
 /* Ends within CALL_MS. */
 static int connect_socket(const struct addrinfo *at) {
-    struct pollfd wait = {.fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), .events = POLLOUT};
+    struct pollfd wait = {.fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+                          .events = POLLOUT};
     int error = 0;
     socklen_t length = sizeof error;
     if (wait.fd < 0) return -1;
@@ -192,23 +279,32 @@ static int connect_socket(const struct addrinfo *at) {
 }
 
 static int call_address(const char *host, const char *port) {
-    const struct addrinfo wanted = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    struct addrinfo *found;
-    int fd = -1;
-    if (getaddrinfo(host, port, &wanted, &found)) return -1;
+    int error, fd = -1;
+    struct addrinfo *found = resolve(host, port, &error);
     for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next) fd = connect_socket(at);
-    freeaddrinfo(found);
+    if (found) freeaddrinfo(found);
     return fd;
 }
 
-static bool read_card(struct place *place) {
-    struct rt_reason why;
-    void *bytes;
-    size_t count;
-    if (!rt_file_read(place->path, sizeof place->card - 1, &bytes, &count, &why)) return false;
-    memcpy(place->card, bytes, count + 1);
-    free(bytes);
-    return true;
+/* Why a file of a secret cannot be used, if it is there. */
+static bool read_secret(struct place *place, const char *path, char *text, size_t room) {
+    char why[160];
+    if (secret_read(path, text, room, why, sizeof why)) return place->trouble[0] = 0, true;
+    if (why[0])
+        snprintf(place->trouble, sizeof place->trouble, "'%s' is not used: %s", rt_quote_text(path).text, why);
+    return false;
+}
+
+/* Whoever listens without having said the token is of another job, or has not come as far yet. */
+static int call_with_token(struct place *place) {
+    int error, fd = -1;
+    struct addrinfo *found = resolve(place->host, place->port, &error);
+    for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next) {
+        set_token_path(place, at);
+        if (read_secret(place, place->token_path, place->token, sizeof place->token)) fd = connect_socket(at);
+    }
+    if (found) freeaddrinfo(found);
+    return fd;
 }
 
 static int call_card(struct place *place) {
@@ -216,14 +312,15 @@ static int call_card(struct place *place) {
     int fd = -1;
     snprintf(line, sizeof line, "%s", place->card);
     const char *token = strtok_r(line, " \n", &rest), *port = token ? strtok_r(NULL, " \n", &rest) : NULL;
-    if (!port || strlen(token) != TOKEN_BYTES - 1) return -1;
-    memcpy(place->token, token, TOKEN_BYTES);
+    if (!port || strlen(token) < TOKEN_LEAST || strlen(token) >= sizeof place->token) return -1;
+    snprintf(place->token, sizeof place->token, "%s", token);
     for (const char *host; fd < 0 && (host = strtok_r(NULL, " \n", &rest));) fd = call_address(host, port);
     return fd;
 }
 
 int place_call(struct place *place) {
-    if (place->kind == PLACE_ADDRESS) return call_address(place->host, place->port);
-    if (place->kind == PLACE_FILE && !read_card(place)) return -1;
+    if (place->kind == PLACE_ADDRESS)
+        return place->given ? call_address(place->host, place->port) : call_with_token(place);
+    if (place->kind == PLACE_FILE && !read_secret(place, place->path, place->card, sizeof place->card)) return -1;
     return call_card(place);
 }

@@ -4,6 +4,8 @@
 #include "private.h"
 
 #include "base/checked.h"
+#include "base/cores.h"
+#include "base/diagnostic.h"
 #include "base/hash.h"
 #include "kernels/c/kernels.h"
 #include "rendezvous.h"
@@ -63,6 +65,16 @@ int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status) {
     if (status == RT_ERROR_PEER) return rt_fail(rt, status, "another rank failed");
     const int code = status == RT_ERROR_USAGE ? RT_CODE_CALLS : status == RT_ERROR_DEVICE ? RT_CODE_DEVICE : RT_CODE_SEGMENT;
     return rt_fail_code(rt, status, code, "%s", comm->why[0] ? comm->why : "communication failed");
+}
+
+void rt_warn(const struct rt *rt, int code, const char *format, ...) {
+    char text[sizeof rt->internal->error];
+    const struct rt_diagnostic item = {.severity = RT_SEVERITY_WARNING, .code = code, .text = text};
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    rt_diagnostic_print(&item, stderr, rt->internal->json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
 }
 
 const char *rt_error(const struct rt *rt) {
@@ -180,8 +192,9 @@ static int open_arena(struct rt *rt, enum rt_arena arena) {
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory: an arena needs %zu bytes", bytes);
 }
 
+/* Ranks of other machines take nothing of this one's cores. */
 static int set_threads(struct rt *rt, int threads) {
-    const int share = rt_cores() / rt->world;
+    const int ranks = rt->internal->local_world > 0 ? rt->internal->local_world : rt->world, share = rt_cores() / ranks;
     rt->threads = threads > 0 ? threads : share > 0 ? share : 1;
     return RT_OK;
 }
@@ -238,6 +251,7 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
     rt->internal = private;
     rt->site = -1;
     private->directory = options->directory ? options->directory : ".";
+    private->json = options->json;
     int status = open_rank(rt, options);
     if (status) return fail_open(rt, status);
     *out = rt;

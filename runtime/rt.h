@@ -230,6 +230,7 @@ struct rt_options {
     int *segment;            /* if not NULL: a descriptor of the memory they then share, the caller's to close; else -1 */
     int threads;             /* 0: cores / ranks on this machine, at least 1 */
     const char *kernels;     /* "auto", "reference" (plain products, no library) or, on GPUs, "tf32" */
+    bool json;               /* warnings on stderr are objects of JSON (base/diagnostic.h) */
 };
 
 /* Bytes of symmetric memory that each rank of the program needs: for rt_comm_open_shared, where ranks are threads of the
