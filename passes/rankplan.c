@@ -159,19 +159,34 @@ static void local_dims(const struct graph *graph, int shard, int64_t (*dims)[MAX
     for (int t = 0; t < graph->tensors.n; t++) tensor_local_dims(graph, &graph->tensors.at[t], coordinate, dims[t]);
 }
 
+/* Extents of all tensors, as some shards have them. */
+struct extents {
+    int64_t (*dims)[MAX_NDIM];
+};
+
+/* Which of the extents known so far are the shard's; new ones are added. Shards that differ in their stage alone have the same. */
+static int find_extents(const struct graph *graph, int shard, struct extents *known, int *n) {
+    const size_t bytes = (size_t)graph->tensors.n * sizeof(int64_t[MAX_NDIM]);
+    int k = 0;
+    if (!known[*n].dims) known[*n].dims = arena_alloc(graph->arena, 1, bytes + 1);
+    local_dims(graph, shard, known[*n].dims);
+    while (memcmp(known[k].dims, known[*n].dims, bytes) != 0) k++;
+    if (k == *n) ++*n;
+    return k;
+}
+
 static void find_classes(struct rankplan *plan) {
     struct graph *graph = plan->graph;
-    int shards = mesh_size(&graph->mesh);
+    const int shards = mesh_size(&graph->mesh);
+    struct extents *known = ARENA_ARRAY(graph->arena, struct extents, shards + 1);
+    int nknown = 0;
     plan->class_of = ARENA_ARRAY(graph->arena, int, shards);
     plan->classes = ARENA_ARRAY(graph->arena, struct plan_class, shards);
-    size_t bytes = (size_t)graph->tensors.n * sizeof(int64_t[MAX_NDIM]);
     for (int s = 0; s < shards; s++) {
-        int64_t(*dims)[MAX_NDIM] = arena_alloc(graph->arena, 1, bytes + 1);
-        local_dims(graph, s, dims);
-        int c = 0, stage = stage_of(graph, s);
-        while (c < plan->nclasses &&
-               (plan->classes[c].stage != stage || memcmp(plan->classes[c].dims, dims, bytes) != 0))
-            c++;
+        const int stage = stage_of(graph, s);
+        int64_t(*dims)[MAX_NDIM] = known[find_extents(graph, s, known, &nknown)].dims;
+        int c = 0;
+        while (c < plan->nclasses && (plan->classes[c].stage != stage || plan->classes[c].dims != dims)) c++;
         if (c == plan->nclasses)
             plan->classes[plan->nclasses++] = (struct plan_class){.shard = s, .stage = stage, .dims = dims};
         plan->class_of[s] = c;

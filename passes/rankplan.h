@@ -39,10 +39,13 @@ struct plan_view {
     int node;
 };
 
+struct strides; /* views.h */
+
 struct plan_class {
     int shard;                 /* the first shard of the class */
     int stage;                 /* its place on the pipeline axis, 0 without one */
-    int64_t (*dims)[MAX_NDIM]; /* per tensor: extents of the part */
+    int64_t (*dims)[MAX_NDIM]; /* per tensor: extents of the part; one table for all stages that have the same */
+    const struct strides **strides; /* per tensor: where elements lie in another tensor (views.h); NULL: one after the other */
     struct plan_place *place;  /* per tensor */
     int64_t bytes[PLAN_ARENAS];
     int64_t controls; /* offset in ACTIVATIONS where the controls lie one after the other; -1: behind the caller's inputs */

@@ -5,15 +5,15 @@
 
 /* What moves do to strides ----------------------------------------------------------------------------------------- */
 
-/* A move of one class: what it reads and writes, and the node, with attributes of the part. */
+/* A move as ranks of one class execute it: attributes are of the part. */
 struct move {
-    const struct rankplan *plan;
+    const struct graph *graph;
     const struct plan_class *class;
-    struct node node;
+    const struct node *node;
 };
 
-static int ndim_of(const struct rankplan *plan, int tensor) {
-    return plan->graph->tensors.at[tensor].ndim;
+static int ndim_of(const struct graph *graph, int tensor) {
+    return graph->tensors.at[tensor].ndim;
 }
 
 static struct strides dense(const int64_t *dims, int ndim) {
@@ -78,19 +78,19 @@ static const int64_t *part_of(const struct move *m, int tensor) {
 }
 
 static bool reshape(const struct move *m, int from, int to, const struct strides *s, struct strides *out) {
-    return reshaped(part_of(m, from), ndim_of(m->plan, from), s, part_of(m, to), ndim_of(m->plan, to), out);
+    return reshaped(part_of(m, from), ndim_of(m->graph, from), s, part_of(m, to), ndim_of(m->graph, to), out);
 }
 
 static bool see_reshape(const struct move *m, int operand, const struct strides *s, struct strides *out) {
-    return reshape(m, m->node.inputs[operand], m->node.outputs[0], s, out);
+    return reshape(m, m->node->inputs[operand], m->node->outputs[0], s, out);
 }
 static bool lie_in_reshape(const struct move *m, int operand, const struct strides *s, struct strides *out) {
-    return reshape(m, m->node.outputs[0], m->node.inputs[operand], s, out);
+    return reshape(m, m->node->outputs[0], m->node->inputs[operand], s, out);
 }
 
 static bool see_transpose(const struct move *m, int operand, const struct strides *s, struct strides *out) {
     int n;
-    const int64_t *perm = attr_ints(&m->node, "perm", &n);
+    const int64_t *perm = attr_ints(m->node, "perm", &n);
     (void)operand;
     out->offset = s->offset;
     for (int d = 0; d < n; d++) out->step[d] = s->step[perm[d]];
@@ -98,7 +98,7 @@ static bool see_transpose(const struct move *m, int operand, const struct stride
 }
 static bool lie_in_transpose(const struct move *m, int operand, const struct strides *s, struct strides *out) {
     int n;
-    const int64_t *perm = attr_ints(&m->node, "perm", &n);
+    const int64_t *perm = attr_ints(m->node, "perm", &n);
     (void)operand;
     out->offset = s->offset;
     for (int d = 0; d < n; d++) out->step[perm[d]] = s->step[d];
@@ -107,7 +107,7 @@ static bool lie_in_transpose(const struct move *m, int operand, const struct str
 
 static bool see_slice(const struct move *m, int operand, const struct strides *s, struct strides *out) {
     int n;
-    const int64_t *start = attr_ints(&m->node, "start", &n), *step = attr_ints(&m->node, "step", &n);
+    const int64_t *start = attr_ints(m->node, "start", &n), *step = attr_ints(m->node, "step", &n);
     (void)operand;
     *out = *s;
     for (int d = 0; d < n; d++) {
@@ -118,9 +118,9 @@ static bool see_slice(const struct move *m, int operand, const struct strides *s
 }
 
 static bool lie_in_concat(const struct move *m, int operand, const struct strides *s, struct strides *out) {
-    const int axis = (int)attr_int(&m->node, "axis", 0);
+    const int axis = (int)attr_int(m->node, "axis", 0);
     *out = *s;
-    for (int k = 0; k < operand; k++) out->offset += part_of(m, m->node.inputs[k])[axis] * s->step[axis];
+    for (int k = 0; k < operand; k++) out->offset += part_of(m, m->node->inputs[k])[axis] * s->step[axis];
     return true;
 }
 
@@ -142,13 +142,6 @@ static const struct mover *mover_of(const struct node *node) {
     return NULL;
 }
 
-static struct move move_of(const struct rankplan *plan, const struct plan_class *class, int node) {
-    struct move m = {plan, class, plan->graph->nodes.at[node]};
-    struct dims dims;
-    rankplan_localize(plan->graph, class, &m.node, &dims);
-    return m;
-}
-
 static int operand_of(const struct node *node, int tensor) {
     int k = 0;
     while (node->inputs[k] != tensor) k++;
@@ -156,110 +149,212 @@ static int operand_of(const struct node *node, int tensor) {
 }
 
 struct strides views_strides(const struct rankplan *plan, const struct plan_class *class, int tensor) {
-    const struct plan_view *view = &plan->view[tensor];
-    struct strides out;
-    if (view->kind == VIEW_NONE) return dense(class->dims[tensor], ndim_of(plan, tensor));
-    const struct move m = move_of(plan, class, view->node);
-    const struct mover *mover = mover_of(&m.node);
-    const bool sees = view->kind == VIEW_OF_OPERAND;
-    const struct strides other = views_strides(plan, class, sees ? m.node.inputs[0] : m.node.outputs[0]);
-    if (!(sees ? mover->see : mover->lie)(&m, sees ? 0 : operand_of(&m.node, tensor), &other, &out))
-        BUG("'%s' cannot be seen through '%s'", plan->graph->tensors.at[tensor].name, m.node.name);
-    return out;
+    const struct strides *strides = class->strides[tensor];
+    return strides ? *strides : dense(class->dims[tensor], ndim_of(plan->graph, tensor));
 }
 
 /* Who takes strides ------------------------------------------------------------------------------------------------ */
 
+/* Note [Work per move]
+ * Whether a move is needed depends on all who read its result, and on who reads the results of moves among these. In a chain of
+ * moves each asks the same again. A question that has met MOST_READERS readers is answered with no: then the move is executed,
+ * and the time for all moves is linear. In models the answer takes a handful. */
+enum { MOST_READERS = 256, MOST_OPERANDS = 16 };
+
+/* A tensor that would lie at these strides. */
+struct placed {
+    int tensor;
+    struct strides strides;
+};
+
+/* Which operands and results of an operator its kernel takes at strides: bit k for number k. */
+struct taken {
+    unsigned operands, results;
+};
+
+/* Classes of the same extents, and per node: a Slice with the attributes of their part, NULL if not asked for yet. */
+struct kind {
+    const struct plan_class *class; /* the first of them */
+    const struct node **local;
+};
+
 struct finder {
     struct rankplan *plan;
+    VEC(struct kind) kinds;
     const struct plan_class *class; /* of which strides are asked */
+    const struct node **local;      /* of its kind */
     bool *fixed;                    /* per tensor: someone outside of the graph knows where it lies */
     VEC(int) *readers;              /* per tensor: nodes, once for each operand */
+    struct taken *taken;            /* per operator, as in ops[] */
+    VEC(struct placed) open;        /* of the question under way: tensors whose readers are to be asked */
+    int met;                        /* readers, by that question */
 };
 
 static const struct node *node_at(const struct finder *f, int id) {
     return &f->plan->graph->nodes.at[id];
 }
 
-static bool takes_strides(const struct node *node, char side, int operand) {
+static void find_taken(struct finder *f) {
     char name[24];
-    snprintf(name, sizeof name, "$strided(%c%d)", side, operand);
-    return node->op->call && strstr(node->op->call, name);
+    f->taken = ARENA_ARRAY(f->plan->graph->arena, struct taken, nops);
+    for (int o = 0; o < nops; o++)
+        for (int k = 0; k < MOST_OPERANDS && ops[o].call && strstr(ops[o].call, "$strided("); k++) {
+            snprintf(name, sizeof name, "$strided(x%d)", k);
+            if (strstr(ops[o].call, name)) f->taken[o].operands |= 1u << k;
+            snprintf(name, sizeof name, "$strided(y%d)", k);
+            if (strstr(ops[o].call, name)) f->taken[o].results |= 1u << k;
+        }
+}
+
+/* The node as a move of the class. */
+static struct move move_of(struct finder *f, int id) {
+    struct graph *graph = f->plan->graph;
+    if (!node_at(f, id)->op->split_attr || node_at(f, id)->op->class == OP_VIEW)
+        return (struct move){graph, f->class, node_at(f, id)};
+    if (!f->local[id]) {
+        struct dims dims;
+        struct node *local = arena_copy(graph->arena, node_at(f, id), sizeof *local);
+        rankplan_localize(graph, f->class, local, &dims);
+        f->local[id] = local;
+    }
+    return (struct move){graph, f->class, f->local[id]};
 }
 
 static bool has_neighbours(const struct finder *f, int tensor, const struct strides *s) {
-    const int ndim = ndim_of(f->plan, tensor);
-    return s->step[ndim - 1] == 1 || f->class->dims[tensor][ndim - 1] == 1;
+    const int last = ndim_of(f->plan->graph, tensor) - 1;
+    return s->step[last] == 1 || f->class->dims[tensor][last] == 1;
 }
 
-static bool reader_takes(const struct finder *f, int id, int tensor, const struct strides *s);
-
-/* Everyone but node `but` reads the tensor at the strides. */
-static bool readers_take(const struct finder *f, int tensor, int but, const struct strides *s) {
-    if (f->fixed[tensor]) return false;
-    for (int i = 0; i < f->readers[tensor].n; i++) {
-        const int reader = f->readers[tensor].at[i];
-        if (reader != but && !reader_takes(f, reader, tensor, s)) return false;
-    }
-    return true;
-}
-
-/* ... itself, or as what it makes of it is read. */
-static bool reader_takes(const struct finder *f, int id, int tensor, const struct strides *s) {
+/* The reader takes the tensor at the strides; or what it makes of it, moving nothing, is to be asked about. */
+static bool reader_takes(struct finder *f, int id, const struct placed *at) {
     const struct node *node = node_at(f, id);
     const struct mover *mover = mover_of(node);
-    struct strides seen;
     if (mover && mover->see) {
-        const struct move m = move_of(f->plan, f->class, id);
-        return mover->see(&m, 0, s, &seen) && readers_take(f, node->outputs[0], -1, &seen);
+        const struct move m = move_of(f, id);
+        struct placed result = {.tensor = node->outputs[0]};
+        if (!mover->see(&m, 0, &at->strides, &result.strides)) return false;
+        VEC_PUSH(f->plan->graph->arena, &f->open, result);
+        return true;
     }
+    const unsigned takes = f->taken[node->op - ops].operands;
     for (int k = 0; k < node->ninputs; k++)
-        if (node->inputs[k] == tensor && !(takes_strides(node, 'x', k) && has_neighbours(f, tensor, s))) return false;
+        if (node->inputs[k] == at->tensor &&
+            !(k < MOST_OPERANDS && takes >> k & 1 && has_neighbours(f, at->tensor, &at->strides)))
+            return false;
     return true;
 }
 
-/* Operand `k` of node `id`, which is to lie at the strides: who makes it writes it so, and who else reads it reads it so. */
-static bool writer_takes(const struct finder *f, int id, int k, const struct strides *s) {
-    const int tensor = node_at(f, id)->inputs[k], producer = f->plan->graph->tensors.at[tensor].producer;
-    struct strides lies;
-    if (f->plan->graph->tensors.at[tensor].kind != TENSOR_VALUE || f->plan->view[tensor].kind != VIEW_NONE ||
-        !readers_take(f, tensor, id, s))
-        return false;
-    const struct node *node = node_at(f, producer);
-    const struct mover *mover = mover_of(node);
-    for (int o = 0; o < node->noutputs; o++)
-        if (node->outputs[o] == tensor && takes_strides(node, 'y', o)) return has_neighbours(f, tensor, s);
-    if (!mover || !mover->lie || node->ninputs != 1) return false;
-    const struct move m = move_of(f->plan, f->class, producer);
-    return mover->lie(&m, 0, s, &lies) && writer_takes(f, producer, 0, &lies);
+/* Everyone but node `but` reads the tensor at the strides, itself or through moves (Note [Work per move]). */
+static bool readers_take(struct finder *f, int tensor, int but, const struct strides *s) {
+    f->open.n = 0;
+    VEC_PUSH(f->plan->graph->arena, &f->open, (struct placed){tensor, *s});
+    while (f->open.n) {
+        const struct placed at = f->open.at[--f->open.n];
+        if (f->fixed[at.tensor]) return false;
+        for (int i = 0; i < f->readers[at.tensor].n; i++) {
+            const int reader = f->readers[at.tensor].at[i];
+            if (at.tensor == tensor && reader == but) continue;
+            if (++f->met > MOST_READERS || !reader_takes(f, reader, &at)) return false;
+        }
+    }
+    return true;
+}
+
+/* The node's kernel writes the result at strides. */
+static bool writes_strides(const struct finder *f, const struct node *node, int tensor) {
+    for (int o = 0; o < node->noutputs && o < MOST_OPERANDS; o++)
+        if (node->outputs[o] == tensor) return f->taken[node->op - ops].results >> o & 1;
+    return false;
+}
+
+/* The tensor, which node `reader` wants at the strides: who makes it writes it so, itself or through moves, and who else reads
+ * it, or what is moved, reads it so. */
+static bool writer_takes(struct finder *f, int reader, int tensor, struct strides s) {
+    for (;;) {
+        if (f->plan->graph->tensors.at[tensor].kind != TENSOR_VALUE || f->plan->view[tensor].kind != VIEW_NONE ||
+            ++f->met > MOST_READERS || !readers_take(f, tensor, reader, &s))
+            return false;
+        const int producer = f->plan->graph->tensors.at[tensor].producer;
+        const struct node *node = node_at(f, producer);
+        const struct mover *mover = mover_of(node);
+        if (writes_strides(f, node, tensor)) return has_neighbours(f, tensor, &s);
+        if (!mover || !mover->lie || node->ninputs != 1) return false;
+        const struct move m = move_of(f, producer);
+        const struct strides lies = s;
+        if (!mover->lie(&m, 0, &lies, &s)) return false;
+        reader = producer;
+        tensor = node->inputs[0];
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ */
 
-static bool result_is_seen(const struct finder *f, int id) {
-    const struct move m = move_of(f->plan, f->class, id);
-    const struct strides operand = views_strides(f->plan, f->class, m.node.inputs[0]);
-    struct strides s;
-    return mover_of(&m.node)->see(&m, 0, &operand, &s) && readers_take(f, m.node.outputs[0], -1, &s);
+static struct strides strides_of(const struct finder *f, int tensor) {
+    return views_strides(f->plan, f->class, tensor);
 }
 
-static bool operands_lie(const struct finder *f, int id) {
-    const struct move m = move_of(f->plan, f->class, id);
-    const struct strides result = views_strides(f->plan, f->class, m.node.outputs[0]);
+static void lie_at(struct finder *f, int tensor, const struct strides *s) {
+    f->class->strides[tensor] = arena_copy(f->plan->graph->arena, s, sizeof *s);
+}
+
+static bool result_is_seen(struct finder *f, int id) {
+    const struct move m = move_of(f, id);
+    const struct strides operand = strides_of(f, m.node->inputs[0]);
     struct strides s;
-    for (int k = 0; k < m.node.ninputs; k++) {
-        if (operand_of(&m.node, m.node.inputs[k]) != k) return false; /* it cannot lie in two places */
-        if (!mover_of(&m.node)->lie(&m, k, &result, &s) || !writer_takes(f, id, k, &s)) return false;
+    return mover_of(m.node)->see(&m, 0, &operand, &s) && readers_take(f, m.node->outputs[0], -1, &s);
+}
+
+static bool operands_lie(struct finder *f, int id) {
+    const struct move m = move_of(f, id);
+    const struct strides result = strides_of(f, m.node->outputs[0]);
+    struct strides s;
+    for (int k = 0; k < m.node->ninputs; k++) {
+        if (operand_of(m.node, m.node->inputs[k]) != k) return false; /* it cannot lie in two places */
+        if (!mover_of(m.node)->lie(&m, k, &result, &s) || !writer_takes(f, id, m.node->inputs[k], s)) return false;
     }
     return true;
 }
 
-static bool in_all_classes(struct finder *f, bool (*holds)(const struct finder *f, int id), int id) {
-    for (int c = 0; c < f->plan->nclasses; c++) {
-        f->class = &f->plan->classes[c];
+/* The result's strides follow from the operand's. */
+static void see_result(struct finder *f, int id) {
+    const struct move m = move_of(f, id);
+    const struct strides operand = strides_of(f, m.node->inputs[0]);
+    struct strides s;
+    if (m.node->op->class == OP_VIEW && !f->class->strides[m.node->inputs[0]]) {
+        f->class->strides[m.node->outputs[0]] = NULL;
+        return;
+    }
+    if (!mover_of(m.node)->see(&m, 0, &operand, &s)) BUG("'%s' cannot be seen", m.node->name);
+    lie_at(f, m.node->outputs[0], &s);
+}
+
+/* The operands' strides follow from the result's. */
+static void place_operands(struct finder *f, int id) {
+    const struct move m = move_of(f, id);
+    const struct strides result = strides_of(f, m.node->outputs[0]);
+    struct strides s;
+    for (int k = 0; k < m.node->ninputs; k++) {
+        if (!mover_of(m.node)->lie(&m, k, &result, &s)) BUG("the operands of '%s' cannot lie in it", m.node->name);
+        lie_at(f, m.node->inputs[k], &s);
+    }
+}
+
+static bool in_all_kinds(struct finder *f, bool (*holds)(struct finder *f, int id), int id) {
+    for (int k = 0; k < f->kinds.n; k++) {
+        f->class = f->kinds.at[k].class;
+        f->local = f->kinds.at[k].local;
+        f->met = 0;
         if (!holds(f, id)) return false;
     }
     return true;
+}
+
+static void for_all_kinds(struct finder *f, void (*place)(struct finder *f, int id), int id) {
+    for (int k = 0; k < f->kinds.n; k++) {
+        f->class = f->kinds.at[k].class;
+        f->local = f->kinds.at[k].local;
+        place(f, id);
+    }
 }
 
 static void list_readers(struct finder *f) {
@@ -275,8 +370,27 @@ static void list_readers(struct finder *f) {
     for (int i = 0; i < graph->updates.n; i++) f->fixed[graph->updates.at[i].value] = true;
 }
 
+/* Classes of the same extents, as those of the stages of a pipeline are, have one table of strides. */
+static void list_kinds(struct finder *f) {
+    const struct graph *graph = f->plan->graph;
+    for (int c = 0; c < f->plan->nclasses; c++) {
+        struct plan_class *class = &f->plan->classes[c];
+        for (int k = 0; k < f->kinds.n && !class->strides; k++)
+            if (f->kinds.at[k].class->dims == class->dims) class->strides = f->kinds.at[k].class->strides;
+        if (class->strides) continue;
+        class->strides = ARENA_ARRAY(graph->arena, const struct strides *, graph->tensors.n + 1);
+        VEC_PUSH(graph->arena, &f->kinds,
+                 (struct kind){class, ARENA_ARRAY(graph->arena, const struct node *, graph->nodes.n + 1)});
+    }
+}
+
 static bool is_view(const struct rankplan *plan, int tensor, enum plan_view_kind kind, int node) {
     return plan->view[tensor].kind == kind && plan->view[tensor].node == node;
+}
+
+static void mark(struct finder *f, int tensor, enum plan_view_kind kind, int node) {
+    f->plan->view[tensor] = (struct plan_view){kind, node};
+    f->plan->moves_nothing[node] = true;
 }
 
 /* Results that are seen in operands, in the order of nodes: there the operand's own place is known. */
@@ -286,9 +400,12 @@ static void find_seen(struct finder *f) {
         const int id = graph->order.at[i];
         const struct node *node = node_at(f, id);
         const struct mover *mover = mover_of(node);
-        if (!mover || !mover->see || node->op->class == OP_VIEW || !in_all_classes(f, result_is_seen, id)) continue;
-        f->plan->view[node->outputs[0]] = (struct plan_view){VIEW_OF_OPERAND, id};
-        f->plan->moves_nothing[id] = true;
+        if (!mover || !mover->see) continue;
+        if (node->op->class != OP_VIEW) {
+            if (!in_all_kinds(f, result_is_seen, id)) continue;
+            mark(f, node->outputs[0], VIEW_OF_OPERAND, id);
+        }
+        for_all_kinds(f, see_result, id);
     }
 }
 
@@ -300,22 +417,24 @@ static void find_lying(struct finder *f) {
         const struct node *node = node_at(f, id);
         const struct mover *mover = mover_of(node);
         if (!mover || !mover->lie || f->plan->moves_nothing[id]) continue;
-        if (node->op->class == OP_VIEW ? f->plan->view[node->outputs[0]].kind != VIEW_IN_RESULT : !in_all_classes(f, operands_lie, id))
+        if (node->op->class == OP_VIEW ? f->plan->view[node->outputs[0]].kind != VIEW_IN_RESULT
+                                       : !in_all_kinds(f, operands_lie, id))
             continue;
-        for (int k = 0; k < node->ninputs; k++) f->plan->view[node->inputs[k]] = (struct plan_view){VIEW_IN_RESULT, id};
-        f->plan->moves_nothing[id] = true;
+        for (int k = 0; k < node->ninputs; k++) mark(f, node->inputs[k], VIEW_IN_RESULT, id);
+        for_all_kinds(f, place_operands, id);
     }
 }
 
-/* What never moves anything: the result is seen in the operand, unless that lies in it. */
+/* What never moves anything: the result is seen in the operand, unless that lies in it. Operands may lie elsewhere by now than
+ * they did when results were found in them. */
 static void find_others(struct finder *f) {
     const struct graph *graph = f->plan->graph;
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
         const struct node *node = node_at(f, id);
-        if (node->op->class != OP_VIEW || is_view(f->plan, node->inputs[0], VIEW_IN_RESULT, id)) continue;
-        f->plan->view[node->outputs[0]] = (struct plan_view){VIEW_OF_OPERAND, id};
-        f->plan->moves_nothing[id] = true;
+        if (node->op->class == OP_VIEW && !is_view(f->plan, node->inputs[0], VIEW_IN_RESULT, id))
+            mark(f, node->outputs[0], VIEW_OF_OPERAND, id);
+        if (is_view(f->plan, node->outputs[0], VIEW_OF_OPERAND, id)) for_all_kinds(f, see_result, id);
     }
 }
 
@@ -325,6 +444,8 @@ void views_find(struct rankplan *plan) {
     plan->view = arena_alloc(graph->arena, (size_t)graph->tensors.n + 1, sizeof *plan->view);
     plan->moves_nothing = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
     list_readers(&f);
+    list_kinds(&f);
+    find_taken(&f);
     find_seen(&f);
     find_lying(&f);
     find_others(&f);
