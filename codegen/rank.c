@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "codegen/layers.h"
+#include "ir/base/map.h"
 #include "passes/stage.h"
 
 /* Note [Sites]
@@ -27,6 +28,7 @@ struct function {
     int times, period; /* calls in a step, and instructions from one call to the next */
     int calls;         /* in all classes: times of the first class, times of the next, .. */
     VEC(struct role) roles;
+    struct map known; /* a role's tensors -> its number */
     int counts[3]; /* names given, per prefix */
     struct strbuf body;
     const char *said; /* node name last put in a comment */
@@ -101,9 +103,10 @@ static void declare(struct function *f, const struct role *role) {
 /* The role of a slot, declared at its first use. */
 static const struct role *role_of(struct function *f, int i, int slot) {
     const int *tensors = slot_tensors(f, i, slot);
-    for (int r = 0; r < f->roles.n; r++)
-        if (memcmp(f->roles.at[r].tensors, tensors, (size_t)f->calls * sizeof *tensors) == 0)
-            return &f->roles.at[r];
+    const size_t bytes = (size_t)f->calls * sizeof *tensors;
+    const int known = map_get(&f->known, (const char *)tensors, bytes);
+    if (known >= 0) return &f->roles.at[known];
+    map_put(&f->known, (const char *)tensors, bytes, f->roles.n);
     enum tensor_kind kind = tensor_at(f, tensors[0])->kind;
     int prefix = kind == TENSOR_VALUE ? 0 : kind == TENSOR_INPUT ? 1 : 2;
     struct role role = {.tensors = tensors, .fixed = one_address(f, tensors), .written = is_written(f, tensors[0])};
@@ -148,6 +151,7 @@ static struct function new_function(const struct rankplan *plan, const struct so
                          .period = period,
                          .calls = times * source->nclasses};
     strbuf_init(&f.body, f.arena);
+    map_init(&f.known, f.arena);
     return f;
 }
 

@@ -18,22 +18,26 @@ void instruction_kind(struct strbuf *out, const struct rankplan *plan, const str
     }
 }
 
-/* What ranks of the class execute, in order. */
+/* What ranks of the class execute, in order; there is room for at least one. */
 static void find_instructions(struct source *source, const struct rankplan *plan, const struct plan_class *class) {
     const struct graph *graph = plan->graph;
-    struct instruction *all = ARENA_ARRAY(graph->arena, struct instruction, graph->order.n + 1);
+    VEC(struct instruction) all = {0};
     int site = 0;
+    VEC_PUSH(graph->arena, &all, (struct instruction){0});
+    all.n = 0;
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];
         if (plan->moves_nothing[id]) continue;
-        all[source->n].site = site++;
-        if (rankplan_part(class, &graph->nodes.at[id]) &&
-            kernel_instruction(plan, class, source->kernels, id, &all[source->n]))
-            source->phase_end[graph->nodes.at[id].phase] = ++source->n;
+        struct instruction instruction = {.site = site++};
+        if (!rankplan_part(class, &graph->nodes.at[id]) ||
+            !kernel_instruction(plan, class, source->kernels, id, &instruction))
+            continue;
+        VEC_PUSH(graph->arena, &all, instruction);
+        source->phase_end[graph->nodes.at[id].phase] = ++source->n;
     }
     for (int p = 1; p < PHASES; p++) /* a phase may have none */
         if (source->phase_end[p] < source->phase_end[p - 1]) source->phase_end[p] = source->phase_end[p - 1];
-    source->instructions[0] = all;
+    source->instructions[0] = all.at;
 }
 
 /* Classes of equal text are alike. Updates are copies between fixed addresses. */

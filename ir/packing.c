@@ -27,7 +27,6 @@ static bool is_needed_plain(const struct graph *graph, int tensor) {
 enum packing packing_possible(const struct graph *graph, const struct uses *uses, int tensor) {
     enum packing all = PACK_NONE;
     bool multiplied = false;
-    if (is_needed_plain(graph, tensor)) return PACK_NONE;
     for (int u = uses->first[tensor]; u < uses->first[tensor + 1]; u++) {
         const struct node *node = &graph->nodes.at[uses->users[u]];
         for (int k = 0; k < node->ninputs; k++) {
@@ -38,7 +37,7 @@ enum packing packing_possible(const struct graph *graph, const struct uses *uses
             multiplied = multiplied || is_op(node, "MatMul");
         }
     }
-    return multiplied ? all : PACK_NONE;
+    return multiplied && !is_needed_plain(graph, tensor) ? all : PACK_NONE;
 }
 
 enum packing packing_of(const struct graph *graph, const struct node *node, int k) {

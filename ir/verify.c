@@ -367,11 +367,14 @@ static bool all_packed(const struct graph *graph, const struct uses *uses, int t
 /* Panels are read as panels, by all. */
 static void check_packing(struct verifier *v) {
     struct uses uses;
+    bool *seen = ARENA_ARRAY(v->graph->arena, bool, v->graph->tensors.n + 1);
     graph_uses(v->graph, v->graph->arena, &uses);
     for (int i = 0; i < v->graph->order.n; i++) {
         const struct node *node = &v->graph->nodes.at[v->node = v->graph->order.at[i]];
         if (!attr_int(node, "packed", 0)) continue;
         int weight = packed_operand(v->graph, node);
+        if (weight >= 0 && seen[weight]) continue; /* what holds for one reader holds for all */
+        if (weight >= 0) seen[weight] = true;
         if (v->graph->level < SCHEDULED) fail(v, "is packed before its place is known");
         if (weight < 0 || packing_possible(v->graph, &uses, weight) == PACK_NONE)
             fail(v, "reads panels where there are none");

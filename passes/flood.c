@@ -17,7 +17,6 @@ struct attempt {
     bool keep_sources;       /* a producer that cannot follow stays whole, and its reader takes a slice */
     VEC(struct wish) wishes; /* also those already served: every tensor once */
     VEC(int) nodes;          /* split by this attempt */
-    int *wished;             /* per tensor: index into wishes + 1 */
     bool failed;
     VEC(struct cut_option) finer; /* multipliers of the origin's cut with which it might succeed */
 };
@@ -27,6 +26,7 @@ void flood_init(struct flood *flood, struct graph *graph, struct arena *arena, i
     graph_uses(graph, arena, &flood->uses);
     flood->dims = ARENA_ARRAY(arena, struct dims *, graph->nodes.n + 1);
     flood->decided = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
+    flood->wished = ARENA_ARRAY(arena, int, graph->tensors.n + 1);
     flood->closed = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
 }
 
@@ -78,10 +78,10 @@ static bool may_split(struct flood *flood, int node, const struct node_split *sp
 
 static void wish_for(struct attempt *attempt, int tensor, const struct holding *part) {
     struct wish wish = {tensor, part->dim, part->blocks, part->unit};
-    int before = attempt->wished[tensor];
+    int before = attempt->flood->wished[tensor];
     if (!before) {
         VEC_PUSH(attempt->flood->arena, &attempt->wishes, wish);
-        attempt->wished[tensor] = attempt->wishes.n;
+        attempt->flood->wished[tensor] = attempt->wishes.n;
         return;
     }
     const struct wish *had = &attempt->wishes.at[before - 1];
@@ -100,7 +100,7 @@ static void wish_for(struct attempt *attempt, int tensor, const struct holding *
 /* Windows can be had from any parts of the dimension; plain ones are wished for where nothing else was. */
 static void wish_for_source(struct attempt *attempt, int tensor, const struct holding *window) {
     const struct holding part = {.kind = HOLD_PART, .dim = window->dim, .blocks = 1, .unit = 1};
-    if (!attempt->wished[tensor]) wish_for(attempt, tensor, &part);
+    if (!attempt->flood->wished[tensor]) wish_for(attempt, tensor, &part);
 }
 
 /* Cuts the node, and wishes for all its computed operands that hold the factor. */
@@ -212,10 +212,10 @@ static bool start(struct attempt *attempt, const struct origin *origin, int64_t 
 static bool try_cut(struct flood *flood, const struct origin *origin, int64_t blocks, int64_t unit,
                     bool keep_sources, struct cut_option **finer, int *nfiner) {
     struct attempt attempt = {.flood = flood, .end = origin->end, .keep_sources = keep_sources};
-    attempt.wished = ARENA_ARRAY(flood->arena, int, flood->graph->tensors.n + 1);
     *nfiner = 0;
-    if (!start(&attempt, origin, blocks, unit)) return false;
+    if (!start(&attempt, origin, blocks, unit)) return false; /* before any wish */
     for (int i = 0; i < attempt.wishes.n && !attempt.failed; i++) serve(&attempt, attempt.wishes.at[i]);
+    for (int i = 0; i < attempt.wishes.n; i++) flood->wished[attempt.wishes.at[i].tensor] = 0;
     if (!attempt.failed && (attempt.end == FLOOD_STRICT || attempt.nodes.n)) return true;
     take_back(&attempt);
     *finer = attempt.finer.at;

@@ -24,6 +24,7 @@ struct flood {
     struct uses uses;
     struct dims **dims; /* per node, bound on demand */
     bool *decided;      /* per node: has a split on this axis, or is to stay as it is */
+    int *wished;        /* per tensor, during an attempt: the number of its wish + 1 */
     bool *closed;       /* per node: is to be cut on its own account; a flood that may gather ends there */
 };
 

@@ -1,4 +1,5 @@
 #include "passes/memplan.h"
+#include "passes/occupied.h"
 #include "passes/stage.h"
 #include "passes/views.h"
 
@@ -42,35 +43,19 @@ static int by_size(const void *a, const void *b) {
     return x->tensor - y->tensor;
 }
 
-static bool meet(const struct block *a, const struct block *b) {
-    return a->first <= b->last && b->first <= a->last;
-}
-
-/* The lowest offset at which `block` fits among those placed before it whose lifetimes meet its own. `near` are
- * indices of placed blocks by offset. */
-static int64_t lowest_fit(const struct block *blocks, const int *near, int n, const struct block *block) {
-    int64_t offset = 0;
-    for (int i = 0; i < n; i++) {
-        const struct block *other = &blocks[near[i]];
-        if (!meet(other, block)) continue;
-        if (other->offset >= offset + block->bytes) break;
-        if (other->offset + other->bytes > offset) offset = other->offset + other->bytes;
-    }
-    return offset;
-}
-
-/* Offsets for all blocks, largest first, then earliest; returns the bytes needed. */
-static int64_t assign(struct arena *arena, struct block *blocks, int n) {
-    int *near = ARENA_ARRAY(arena, int, n + 1);
+/* Offsets for all blocks, largest first, then earliest, each as low as it fits among those whose lifetimes meet its own;
+ * returns the bytes needed. */
+static int64_t assign(struct arena *arena, struct block *blocks, int n, int times) {
+    struct arena *scratch = arena_scratch(arena);
     int64_t total = 0;
+    struct occupied *occupied = occupied_new(scratch, times);
     qsort(blocks, (size_t)n, sizeof *blocks, by_size);
     for (int i = 0; i < n; i++) {
-        blocks[i].offset = lowest_fit(blocks, near, i, &blocks[i]);
-        int at = i;
-        for (; at > 0 && blocks[near[at - 1]].offset > blocks[i].offset; at--) near[at] = near[at - 1];
-        near[at] = i;
+        blocks[i].offset = occupied_lowest(occupied, blocks[i].first, blocks[i].last, blocks[i].bytes);
+        occupied_take(occupied, blocks[i].first, blocks[i].last, blocks[i].offset, blocks[i].bytes);
         if (blocks[i].offset + blocks[i].bytes > total) total = blocks[i].offset + blocks[i].bytes;
     }
+    arena_release(arena, scratch);
     return total;
 }
 
@@ -147,18 +132,21 @@ static void place_states(const struct rankplan *plan, struct plan_class *class) 
  * A new value lies where the old one was if an elementwise node makes it from the old one, element by element, and nothing
  * reads the old one afterwards. So an update needs no memory of its own and no copy. */
 
-static bool reads_after(const struct rankplan *plan, const struct plan_class *class, int tensor, int position) {
+/* Per root: the last position of the order at which ranks of the class read it, -1 if they do not. */
+static const int *last_reads(const struct rankplan *plan, const struct plan_class *class) {
     const struct graph *graph = plan->graph;
-    for (int i = position + 1; i < graph->order.n; i++) {
+    int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) last[t] = -1;
+    for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         for (int k = 0; k < node->ninputs && rankplan_part(class, node) & STAGE_READS; k++)
-            if (node->inputs[k] >= 0 && plan->root[node->inputs[k]] == tensor) return true;
+            if (node->inputs[k] >= 0) last[plan->root[node->inputs[k]]] = i;
     }
-    return false;
+    return last;
 }
 
 static bool is_in_place(const struct rankplan *plan, const struct plan_class *class, const struct update *update,
-                        const int *position) {
+                        const int *position, const int *last_read) {
     const struct graph *graph = plan->graph;
     int producer = graph->tensors.at[update->value].producer, reads = 0;
     if (producer < 0 || class->place[update->weight].offset < 0 || plan->shared[update->value] ||
@@ -167,15 +155,17 @@ static bool is_in_place(const struct rankplan *plan, const struct plan_class *cl
     const struct node *node = &graph->nodes.at[producer];
     if (node->op->class != OP_ELEMENTWISE || !rankplan_part(class, node)) return false;
     for (int k = 0; k < node->ninputs; k++) reads += node->inputs[k] == update->weight;
-    return reads && !reads_after(plan, class, update->weight, position[producer]);
+    return reads && last_read[update->weight] <= position[producer];
 }
 
 static void place_updates(const struct rankplan *plan, struct plan_class *class) {
     const struct graph *graph = plan->graph;
+    if (!graph->updates.n) return;
+    const int *last_read = last_reads(plan, class);
     int *position = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
     for (int i = 0; i < graph->order.n; i++) position[graph->order.at[i]] = i;
     for (int i = 0; i < graph->updates.n; i++)
-        if (is_in_place(plan, class, &graph->updates.at[i], position))
+        if (is_in_place(plan, class, &graph->updates.at[i], position, last_read))
             class->place[graph->updates.at[i].value] = class->place[graph->updates.at[i].weight];
 }
 
@@ -228,12 +218,15 @@ static int64_t scratch_of(const struct rankplan *plan, const struct plan_class *
 }
 
 static void note_peak(struct rankplan *plan, struct plan_class *class, const struct block *blocks, int n) {
-    int64_t most = -1;
+    const int times = plan->graph->order.n;
+    int64_t most = -1, bytes = 0, *change = ARENA_ARRAY(plan->graph->arena, int64_t, times + 2);
     int at = 0;
-    for (int i = 0; i < plan->graph->order.n; i++) {
-        int64_t bytes = 0;
-        for (int b = 0; b < n; b++)
-            if (blocks[b].first <= i && i <= blocks[b].last) bytes += blocks[b].bytes;
+    for (int b = 0; b < n; b++) {
+        change[blocks[b].first] += blocks[b].bytes;
+        change[blocks[b].last + 1] -= blocks[b].bytes;
+    }
+    for (int i = 0; i < times; i++) {
+        bytes += change[i];
         if (bytes > most) most = bytes, at = i;
     }
     for (int b = 0; b < n; b++)
@@ -244,17 +237,6 @@ static void note_peak(struct rankplan *plan, struct plan_class *class, const str
 /* Note [Gradients side by side]
  * What is summed over units, or along a mesh axis, while the backward phase goes on lies in one block, in the order in which it is
  * complete: so the runtime can take as much of it at once as it likes. */
-
-/* The block of a tensor, taken out of those there are; false if there is none. */
-static bool take_block(struct block *blocks, int *n, int tensor, struct block *out) {
-    for (int i = 0; i < *n; i++) {
-        if (blocks[i].tensor != tensor) continue;
-        *out = blocks[i];
-        blocks[i] = blocks[--*n];
-        return true;
-    }
-    return false;
-}
 
 /* The node begins a sum along the mesh axis; or over units, which are the last. */
 static bool begins_sum(const struct graph *graph, const struct node *node, int axis) {
@@ -274,23 +256,40 @@ static int row_tensor(int i) {
     return -1 - i;
 }
 
-/* Takes the blocks of what begins sums along the axis out of those there are, and adds the one they become. */
-static struct row join_sums(const struct rankplan *plan, int axis, struct block *blocks, int *n) {
+/* Per tensor: the number of its block + 1. */
+static const int *number_blocks(const struct graph *graph, const struct block *blocks, int n) {
+    int *number = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int b = 0; b < n; b++) number[blocks[b].tensor] = b + 1;
+    return number;
+}
+
+/* Makes of the blocks of what begins sums along the axis one, number `at`; those that it is made of have no bytes any more. */
+static struct row join_sums(const struct rankplan *plan, int axis, struct block *blocks, const int *number, int at) {
     const struct graph *graph = plan->graph;
-    struct row row = {ARENA_ARRAY(graph->arena, struct block, *n + 1), 0, 0};
+    struct row row = {ARENA_ARRAY(graph->arena, struct block, at + 1), 0, 0};
     struct block whole = {row_tensor(axis), graph->order.n, -1, 0, 0};
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        struct block *part = &row.parts[row.n];
-        if (!begins_sum(graph, node, axis) || !take_block(blocks, n, plan->root[node->outputs[0]], part)) continue;
-        if (part->first < whole.first) whole.first = part->first;
-        if (part->last > whole.last) whole.last = part->last;
-        part->offset = whole.bytes;
-        whole.bytes += part->bytes;
-        row.n++;
+        if (!begins_sum(graph, node, axis)) continue;
+        const int b = number[plan->root[node->outputs[0]]] - 1;
+        if (b < 0 || !blocks[b].bytes) continue;
+        if (blocks[b].first < whole.first) whole.first = blocks[b].first;
+        if (blocks[b].last > whole.last) whole.last = blocks[b].last;
+        blocks[b].offset = whole.bytes;
+        whole.bytes += blocks[b].bytes;
+        row.parts[row.n++] = blocks[b];
+        blocks[b].bytes = 0;
     }
-    if (row.n) blocks[(*n)++] = whole;
+    blocks[at] = whole;
     return row;
+}
+
+/* Drops blocks without bytes; returns how many there are then. */
+static int drop_empty(struct block *blocks, int n) {
+    int kept = 0;
+    for (int b = 0; b < n; b++)
+        if (blocks[b].bytes) blocks[kept++] = blocks[b];
+    return kept;
 }
 
 static void place_row(struct plan_class *class, const struct row *row) {
@@ -302,12 +301,14 @@ static void place_values(struct rankplan *plan, struct plan_class *class, bool s
                          const int *last) {
     struct arena *arena = plan->graph->arena;
     enum plan_arena arena_id = shared ? PLAN_COMMUNICATION : PLAN_ACTIVATIONS;
-    struct block *blocks = ARENA_ARRAY(arena, struct block, plan->graph->tensors.n + 1);
+    struct block *blocks = ARENA_ARRAY(arena, struct block, plan->graph->tensors.n + MAX_AXES + 2);
     struct row rows[MAX_AXES + 1] = {{0}};
     const int nrows = shared ? plan->graph->mesh.naxes + 1 : 0;
     int n = collect(plan, class, shared, first, last, blocks);
-    for (int r = 0; r < nrows; r++) rows[r] = join_sums(plan, r, blocks, &n);
-    class->bytes[arena_id] = assign(arena, blocks, n);
+    const int *number = nrows ? number_blocks(plan->graph, blocks, n) : NULL;
+    for (int r = 0; r < nrows; r++) rows[r] = join_sums(plan, r, blocks, number, n + r);
+    n = drop_empty(blocks, n + nrows);
+    class->bytes[arena_id] = assign(arena, blocks, n, plan->graph->order.n + 1);
     for (int i = 0; i < n; i++)
         if (blocks[i].tensor < 0)
             rows[row_tensor(blocks[i].tensor)].offset = blocks[i].offset;
@@ -368,87 +369,4 @@ void memplan_make(struct rankplan *plan) {
         }
         class->bytes[PLAN_SCRATCH] = class->bytes[PLAN_SCRATCH] ? padded(class->bytes[PLAN_SCRATCH]) : 0;
     }
-}
-
-/* Verification: walks the order as a rank does and keeps which value each address range holds.
- * ------------------------- */
-
-struct walk {
-    const struct rankplan *plan;
-    const struct plan_class *class;
-    VEC(int) holding; /* roots whose bytes are intact */
-};
-
-/* What has no place is a number in the source. */
-static bool overlap(const struct walk *w, int a, int b) {
-    const struct plan_place *x = &w->class->place[a], *y = &w->class->place[b];
-    if (x->offset < 0 || y->offset < 0) return false;
-    int64_t end_x = x->offset + rankplan_bytes(w->class, w->plan->graph, a);
-    int64_t end_y = y->offset + rankplan_bytes(w->class, w->plan->graph, b);
-    return x->arena == y->arena && x->offset < end_y && y->offset < end_x;
-}
-
-/* Writing a value destroys what it overlaps. */
-static void write_value(struct walk *w, int root) {
-    int kept = 0;
-    for (int i = 0; i < w->holding.n; i++)
-        if (!overlap(w, w->holding.at[i], root)) w->holding.at[kept++] = w->holding.at[i];
-    w->holding.n = kept;
-    VEC_PUSH(w->plan->graph->arena, &w->holding, root);
-}
-
-/* What is stored is intact until a value is written over it; what has no place is a number in the code. */
-static bool is_intact(const struct walk *w, int tensor) {
-    int root = w->plan->root[tensor];
-    bool stored = w->plan->graph->tensors.at[root].kind != TENSOR_VALUE;
-    if (stored && w->class->place[root].offset < 0) return true;
-    for (int i = 0; stored && i < w->holding.n; i++)
-        if (overlap(w, w->holding.at[i], root)) return false;
-    if (stored) return true;
-    for (int i = 0; i < w->holding.n; i++)
-        if (w->holding.at[i] == root) return true;
-    return false;
-}
-
-static int lost(const struct walk *w, struct diags *diags, const char *where, int tensor) {
-    return diag_error(diags, 1103, EXIT_INTERNAL, where, "memory plan: '%s' is overwritten before it is read",
-                      w->plan->graph->tensors.at[tensor].name);
-}
-
-/* The result lies on an operand, which is read as it is written (Notes [In place], [On the operand]). */
-static bool is_on_operand(const struct walk *w, const struct node *node, int output) {
-    if (rankplan_in_place(w->class, w->plan->graph, node, output) >= 0) return true;
-    return node->op->in_place && w->plan->root[node->outputs[output]] == w->plan->root[node->inputs[0]];
-}
-
-static int walk_class(struct walk *w, struct diags *diags) {
-    const struct graph *graph = w->plan->graph;
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        int part = rankplan_part(w->class, node);
-        bool moves = !w->plan->moves_nothing[graph->order.at[i]];
-        int results = moves && part & STAGE_WRITES ? node->noutputs : 0;
-        /* Read after the write, but in place: a kernel's result must not lie on its operands. */
-        for (int o = 0; o < results; o++)
-            if (!is_on_operand(w, node, o)) write_value(w, w->plan->root[node->outputs[o]]);
-        for (int k = 0; k < node->ninputs && part & STAGE_READS; k++)
-            if (node->inputs[k] >= 0 && !is_intact(w, node->inputs[k]))
-                return lost(w, diags, node_place(graph, graph->order.at[i]), node->inputs[k]);
-        for (int o = 0; o < results; o++)
-            if (is_on_operand(w, node, o)) write_value(w, w->plan->root[node->outputs[o]]);
-    }
-    for (int i = 0; i < graph->outputs.n; i++)
-        if (!is_intact(w, graph->outputs.at[i])) return lost(w, diags, graph->name, graph->outputs.at[i]);
-    for (int i = 0; i < graph->updates.n; i++)
-        if (!is_intact(w, graph->updates.at[i].value))
-            return lost(w, diags, graph->name, graph->updates.at[i].value);
-    return 0;
-}
-
-int memplan_verify(const struct rankplan *plan, struct diags *diags) {
-    for (int c = 0; c < plan->nclasses; c++) {
-        struct walk walk = {.plan = plan, .class = &plan->classes[c]};
-        if (walk_class(&walk, diags) < 0) return -1;
-    }
-    return 0;
 }

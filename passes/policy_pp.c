@@ -45,22 +45,39 @@ static double *crossings(const struct graph *graph, const bool *remade) {
     return cross;
 }
 
-/* The least crossing that leaves at most MAX_CUTS places is the threshold; found by halving. */
-static double threshold(const double *cross, int n) {
-    double low = 0, high = 0;
+static int count_at_most(const double *cross, int n, double most) {
+    int count = 0;
+    for (int i = 1; i < n; i++) count += cross[i] <= most;
+    return count;
+}
+
+/* Of places where as much crosses as at `most`, and no less than at `least`, so many are taken, evenly spaced. */
+struct choice {
+    double least, most;
+    int between, taken;
+};
+
+/* The places where least crosses, MAX_CUTS of them if there are more; the bounds are found by halving. */
+static struct choice choose_places(const double *cross, int n) {
+    struct choice choice = {-1, 0, 0, 0};
     for (int i = 1; i < n; i++)
-        if (cross[i] > high) high = cross[i];
-    if (n <= MAX_CUTS) return high;
-    for (int round = 0; round < 60; round++) {
-        double middle = (low + high) / 2;
-        int count = 0;
-        for (int i = 1; i < n; i++) count += cross[i] <= middle;
-        if (count > MAX_CUTS)
-            high = middle;
+        if (cross[i] > choice.most) choice.most = cross[i];
+    for (int round = 0; round < 60 && n > MAX_CUTS; round++) {
+        const double middle = (choice.least + choice.most) / 2;
+        if (count_at_most(cross, n, middle) > MAX_CUTS)
+            choice.most = middle;
         else
-            low = middle;
+            choice.least = middle;
     }
-    return low;
+    const int below = count_at_most(cross, n, choice.least);
+    choice.between = count_at_most(cross, n, choice.most) - below;
+    choice.taken = choice.between < MAX_CUTS - below ? choice.between : MAX_CUTS - below;
+    return choice;
+}
+
+/* Place number `i` of those between the bounds is one of those taken. */
+static bool is_taken(const struct choice *choice, int i) {
+    return (int64_t)(i + 1) * choice->taken / choice->between > (int64_t)i * choice->taken / choice->between;
 }
 
 /* Operators and results of the nodes around a place of the order. */
@@ -87,13 +104,15 @@ static void find_kinds(struct places *places, const struct graph *graph) {
 }
 
 static void list_places(struct places *places, const struct graph *graph, const bool *remade) {
-    int n = graph->order.n;
+    const int n = graph->order.n;
     const double *cross = crossings(graph, remade);
-    double most = threshold(cross, n), cost = 0;
+    const struct choice choice = choose_places(cross, n);
+    double cost = 0;
+    int between = 0;
     places->n = 0;
     for (int i = 0; i <= n; i++) {
-        bool end = i == 0 || i == n;
-        if (end || (cross[i] <= most && places->n <= MAX_CUTS)) {
+        const bool end = i == 0 || i == n, equal = !end && cross[i] > choice.least && cross[i] <= choice.most;
+        if (end || cross[i] <= choice.least || (equal && is_taken(&choice, between++))) {
             places->at[places->n] = i;
             places->cost[places->n] = cost;
             places->crossing[places->n++] = end ? 0 : cross[i];

@@ -161,17 +161,11 @@ static void report_rows(struct flood *flood, struct diags *diags) {
             (long long)bytes, flood->ways);
 }
 
-static void free_scratch(void *arena) {
-    arena_free(arena);
-}
-
 int policy_tp(struct graph *graph, const struct pass_context *context) {
     int axis = mesh_axis_by_name(&graph->mesh, "tensor");
     if (axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
-    struct arena *scratch = ARENA_NEW(graph->arena, struct arena);
+    struct arena *scratch = arena_scratch(graph->arena);
     struct flood flood;
-    arena_init(scratch, 0, graph->arena->failed);
-    arena_own(graph->arena, scratch, free_scratch);
     flood_init(&flood, graph, scratch, axis);
     decide_all(&flood, choose_rows(&flood), context->diags);
     report_rows(&flood, context->diags);

@@ -30,37 +30,52 @@ int64_t rankplan_bytes(const struct plan_class *class, const struct graph *graph
 /* Note [On the operand]
  * An operator that can work in place is given its operand's bytes for its result, unless these are read afterwards, or kept.
  * Its kernel takes both, apart or one: where they are apart it copies. */
-static bool is_last_reader(const struct rankplan *plan, int position) {
-    const struct graph *graph = plan->graph;
-    const int root = plan->root[graph->nodes.at[graph->order.at[position]].inputs[0]];
-    if (graph->tensors.at[root].kind != TENSOR_VALUE) return false;
-    for (int i = position + 1; i < graph->order.n; i++) {
+
+/* Per tensor: the last position of the order at which a node reads it; behind the end if it is kept, -1 if nothing reads it. */
+static int *last_reads(const struct graph *graph) {
+    int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) last[t] = -1;
+    for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         for (int k = 0; k < node->ninputs; k++)
-            if (node->inputs[k] >= 0 && plan->root[node->inputs[k]] == root) return false;
+            if (node->inputs[k] >= 0) last[node->inputs[k]] = i;
     }
-    for (int i = 0; i < graph->outputs.n; i++)
-        if (plan->root[graph->outputs.at[i]] == root) return false;
-    for (int i = 0; i < graph->updates.n; i++)
-        if (plan->root[graph->updates.at[i].value] == root) return false;
-    return true;
+    for (int i = 0; i < graph->outputs.n; i++) last[graph->outputs.at[i]] = graph->order.n;
+    for (int i = 0; i < graph->updates.n; i++) last[graph->updates.at[i].value] = graph->order.n;
+    return last;
+}
+
+/* The tensor shares the bytes of `root`, which are read as long as it is. */
+static void join_root(struct rankplan *plan, int *last_read, int tensor, int root) {
+    plan->root[tensor] = root;
+    if (last_read[tensor] > last_read[root]) last_read[root] = last_read[tensor];
+}
+
+/* The node at that position can work in place, and is the last to read the bytes of its operand. */
+static bool works_in_place(const struct rankplan *plan, const int *last_read, int position) {
+    const struct graph *graph = plan->graph;
+    const struct node *node = &graph->nodes.at[graph->order.at[position]];
+    if (!node->op->in_place) return false;
+    const int root = plan->root[node->inputs[0]];
+    return graph->tensors.at[root].kind == TENSOR_VALUE && last_read[root] <= position;
 }
 
 /* A view shares the bytes of what it lies in. */
 static void find_roots(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
+    int *last_read = last_reads(graph);
     plan->root = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) plan->root[t] = t;
     for (int i = graph->order.n - 1; i >= 0; i--) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         for (int k = 0; k < node->ninputs && plan->moves_nothing[graph->order.at[i]]; k++)
             if (plan->view[node->inputs[k]].kind == VIEW_IN_RESULT && plan->view[node->inputs[k]].node == graph->order.at[i])
-                plan->root[node->inputs[k]] = plan->root[node->outputs[0]];
+                join_root(plan, last_read, node->inputs[k], plan->root[node->outputs[0]]);
     }
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (plan->view[node->outputs[0]].kind == VIEW_OF_OPERAND || (node->op->in_place && is_last_reader(plan, i)))
-            plan->root[node->outputs[0]] = plan->root[node->inputs[0]];
+        if (plan->view[node->outputs[0]].kind == VIEW_OF_OPERAND || works_in_place(plan, last_read, i))
+            join_root(plan, last_read, node->outputs[0], plan->root[node->inputs[0]]);
     }
 }
 

@@ -127,6 +127,17 @@ void arena_release(struct arena *arena, void *object) {
     }
 }
 
+static void free_arena(void *arena) {
+    arena_free(arena);
+}
+
+struct arena *arena_scratch(struct arena *arena) {
+    struct arena *scratch = ARENA_NEW(arena, struct arena);
+    arena_init(scratch, 0, arena->failed);
+    arena_own(arena, scratch, free_arena);
+    return scratch;
+}
+
 static void close_descriptor(void *object) {
     close((int)(intptr_t)object);
 }

@@ -38,7 +38,9 @@ char *arena_printf(struct arena *arena, const char *format, ...) __attribute__((
 void arena_own(struct arena *arena, void *object, void (*release)(void *object));
 /* Releases an owned object now. NULL is fine. */
 void arena_release(struct arena *arena, void *object);
-/* The same for a file descriptor, which is closed. -1 is fine. */
+/* An arena for what is needed for a while: arena_release(arena, it) frees it with all that is in it. */
+struct arena *arena_scratch(struct arena *arena);
+/* The same as arena_own for a file descriptor, which is closed. -1 is fine. */
 void arena_own_fd(struct arena *arena, int fd);
 void arena_close_fd(struct arena *arena, int fd);
 
