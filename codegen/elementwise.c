@@ -14,32 +14,6 @@ enum {
     PARALLEL_ELEMENTS = 1 << 15 /* below, starting threads costs more than it gives */
 };
 
-struct kernels {
-    struct arena *arena;
-    const struct target *target;
-    struct map by_body; /* text without the name -> index of its function */
-    VEC(const char *) names, texts;
-};
-
-struct kernels *kernels_new(struct arena *arena, const struct target *target) {
-    struct kernels *kernels = ARENA_NEW(arena, struct kernels);
-    kernels->arena = arena;
-    kernels->target = target;
-    map_init(&kernels->by_body, arena);
-    return kernels;
-}
-
-const struct target *kernels_target(const struct kernels *kernels) {
-    return kernels->target;
-}
-
-const char *kernels_text(const struct kernels *kernels) {
-    struct strbuf out;
-    strbuf_init(&out, kernels->arena);
-    for (int i = 0; i < kernels->texts.n; i++) strbuf_printf(&out, "%s%s", i ? "\n" : "", kernels->texts.at[i]);
-    return strbuf_text(&out);
-}
-
 static void make_loops(struct loops *l) {
     const struct tensor *out = &l->graph->tensors.at[l->node->outputs[0]];
     l->n = out->ndim;
@@ -195,34 +169,7 @@ static void bind_loops(struct loops *l, struct tmpl_env *env, bool block) {
     tmpl_set(env, "points", narrow ? "RT_POINTS32" : "RT_POINTS");
 }
 
-/* "add_3": the operator in lower case, and a number. */
-static const char *function_name(struct kernels *kernels, const char *op) {
-    char *name = arena_printf(kernels->arena, "%s_%d", op, kernels->names.n);
-    for (char *c = name; *c; c++) *c = (char)tolower((unsigned char)*c);
-    return name;
-}
-
-/* The function's index. Its text is made with a place holder first: functions that differ only by name are one. */
-static int shared_function(struct kernels *kernels, struct tmpl_env *env, const char *template, const char *stem) {
-    tmpl_set(env, "name", stem);
-    const char *body = tmpl_fill(kernels->arena, template, template_text(template), env);
-    int known = map_get(&kernels->by_body, body, strlen(body));
-    if (known >= 0) return known;
-    int index = kernels->names.n;
-    const char *name = function_name(kernels, stem);
-    map_put(&kernels->by_body, body, strlen(body), index);
-    tmpl_set(env, "name", name);
-    VEC_PUSH(kernels->arena, &kernels->names, name);
-    VEC_PUSH(kernels->arena, &kernels->texts, tmpl_fill(kernels->arena, template, template_text(template), env));
-    return index;
-}
-
-const char *kernels_share(struct kernels *kernels, struct tmpl_env *env, const char *template, const char *stem) {
-    const int function = shared_function(kernels, env, template, stem);
-    return kernels->names.at[function];
-}
-
-static int function_of(struct kernels *kernels, struct loops *l) {
+static const char *function_of(struct kernels *kernels, struct loops *l) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
     make_loops(l);
     l->width = loops_width(l);
@@ -235,19 +182,19 @@ static int function_of(struct kernels *kernels, struct loops *l) {
     bind_loops(l, env, block);
     const struct target *target = kernels->target;
     const char *template = l->width > 1 ? target->vector_template : target->elementwise_template;
-    return shared_function(kernels, env, template, l->node->op->name);
+    return kernels_share(kernels, env, template, l->node->op->name);
 }
 
 static const char *call_of(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
                            const struct node *node, int **tensors, int *n) {
     struct loops l = {
         .graph = plan->graph, .node = node, .class = class, .target = kernels->target, .arena = kernels->arena};
-    int function = function_of(kernels, &l);
+    const char *function = function_of(kernels, &l);
     struct strbuf out;
     strbuf_init(&out, kernels->arena);
     *tensors = ARENA_ARRAY(kernels->arena, int, l.node->ninputs + l.node->noutputs);
     *n = 0;
-    strbuf_printf(&out, "%s(%s", kernels->names.at[function], kernels->target->arguments->names_rank ? "rt, " : "");
+    strbuf_printf(&out, "%s(%s", function, kernels->target->arguments->names_rank ? "rt, " : "");
     for (int o = 0; o < l.node->noutputs; o++) {
         (*tensors)[(*n)++] = l.node->outputs[o];
         strbuf_puts(&out, o ? ", \001" : "\001");
@@ -326,6 +273,5 @@ const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan 
     tmpl_list(env, "others");
     bind_chain(&l, env);
     tmpl_setf(env, "columns", "%lld", (long long)class->dims[y][plan->graph->tensors.at[y].ndim - 1]);
-    int function = shared_function(kernels, env, kernels->target->epilogue_template, "epilogue");
-    return kernels->names.at[function];
+    return kernels_share(kernels, env, kernels->target->epilogue_template, "epilogue");
 }

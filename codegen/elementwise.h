@@ -2,12 +2,8 @@
 #ifndef CODEGEN_ELEMENTWISE_H
 #define CODEGEN_ELEMENTWISE_H
 
-#include "codegen/kernel.h"
-
-/* The name of the function that the template makes of the bindings, which is made now, or an equal one's; "name" is bound here, to
- * the stem in lower case and a number. */
-struct tmpl_env;
-const char *kernels_share(struct kernels *kernels, struct tmpl_env *env, const char *template, const char *stem);
+#include "codegen/kernels.h"
+#include "passes/rankplan.h"
 
 /* The call of the node's function, made now or shared with an equal one before; its tensors (output first) in
  * *tensors, *n. */

@@ -59,11 +59,11 @@ static void open_argument(struct local *l, const char *text, const char *name) {
 }
 
 static void open_array(struct local *l, const char *type) {
-    open_argument(l, kernels_target(l->kernels)->arguments->array, type);
+    open_argument(l, l->kernels->target->arguments->array, type);
 }
 
 static void put_no_array(struct local *l) {
-    strbuf_puts(&l->out, kernels_target(l->kernels)->arguments->no_array);
+    strbuf_puts(&l->out, l->kernels->target->arguments->no_array);
 }
 
 static void put_array(struct local *l, const char *type, int n, const int64_t *values) {
@@ -112,7 +112,7 @@ static void put_strided(struct local *l, const char *name, const char *argument)
     (void)name;
     const int tensor = operand_tensor(l, argument);
     const struct strides strides = views_strides(l->plan, l->class, tensor);
-    open_argument(l, kernels_target(l->kernels)->arguments->structure, "rt_strided");
+    open_argument(l, l->kernels->target->arguments->structure, "rt_strided");
     put_tensor(l, tensor);
     strbuf_puts(&l->out, ", ");
     put_array(l, "int64_t", tensor_of(l, tensor)->ndim, strides.step);
@@ -161,7 +161,7 @@ static void put_runs(struct local *l, const char *name, const char *argument) {
 /* How the ranks of the axis hold an operand of a move, or the windows of a node. */
 static void put_ranks_holding(struct local *l, int tensor, int axis) {
     const struct rt_holding held = holding_of_ranks(l->graph, tensor_of(l, tensor), axis);
-    open_argument(l, kernels_target(l->kernels)->arguments->structure, "rt_holding");
+    open_argument(l, l->kernels->target->arguments->structure, "rt_holding");
     strbuf_printf(&l->out, ".cut = {%lld, %lld, %lld, %d}, .extent = %lld", (long long)held.cut.extent, (long long)held.cut.blocks, (long long)held.cut.unit, held.cut.ways,
                   (long long)held.extent);
     if (held.span)
@@ -274,7 +274,7 @@ static void put_indexed(struct local *l, const char *name, const char *argument)
 
 static void put_struct(struct local *l, const char *name, const char *argument) {
     (void)name;
-    open_argument(l, kernels_target(l->kernels)->arguments->structure, argument);
+    open_argument(l, l->kernels->target->arguments->structure, argument);
 }
 
 /* $count: inputs; $count(x1): rows of an index tensor of (.., depth). */
@@ -372,7 +372,7 @@ static void put_scratch(struct local *l, const char *name, const char *argument)
 static void put_epilogue(struct local *l, const char *name, const char *argument) {
     (void)name, (void)argument;
     if (!attr_find(&l->node, "expr")) return strbuf_puts(&l->out, "NULL");
-    open_argument(l, kernels_target(l->kernels)->arguments->structure, "rt_epilogue");
+    open_argument(l, l->kernels->target->arguments->structure, "rt_epilogue");
     strbuf_printf(&l->out, "%s, ",
                   elementwise_epilogue(l->kernels, l->plan, l->class, l->instruction->node));
     put_pointers(l, 2);
@@ -382,7 +382,7 @@ static void put_epilogue(struct local *l, const char *name, const char *argument
 /* What is known of the result's finish, and the call that does it where the library of products does not. */
 static void put_finish(struct local *l, const char *name, const char *argument) {
     static const char *const activations[] = {"RT_NO_ACTIVATION", "RT_GELU", "RT_GELU_GRAD"};
-    const struct target_arguments *arguments = kernels_target(l->kernels)->arguments;
+    const struct target_arguments *arguments = l->kernels->target->arguments;
     struct epilogue epilogue;
     int *tensors, n;
     (void)name, (void)argument;
@@ -502,7 +502,7 @@ static int alternative_of(const struct local *l) {
 }
 
 static void put_call(struct local *l) {
-    const struct target *target = kernels_target(l->kernels);
+    const struct target *target = l->kernels->target;
     const char *s = alternative(l->node.op->call, alternative_of(l));
     bool status = *s == '!';
     bool sited = l->node.op->class == OP_COMM; /* communication records its site itself */

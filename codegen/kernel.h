@@ -25,7 +25,7 @@
 #ifndef CODEGEN_KERNEL_H
 #define CODEGEN_KERNEL_H
 
-#include "codegen/target.h"
+#include "codegen/kernels.h"
 #include "passes/rankplan.h"
 
 /* A call with holes: in `text`, byte 1 stands for the next of `tensors`, byte 2 for the instruction's site. Calls
@@ -35,13 +35,6 @@ struct instruction {
     const char *text;
     VEC(int) tensors;
 };
-
-struct kernels; /* elementwise functions a source needs; equal ones are shared */
-
-struct kernels *kernels_new(struct arena *arena, const struct target *target);
-const struct target *kernels_target(const struct kernels *kernels);
-/* The functions' text, in order of first use. */
-const char *kernels_text(const struct kernels *kernels);
 
 /* The instruction of `node` on ranks of `class`. False for views. -1 is not possible: what cannot be called is
  * refused by kernel_check before. */

@@ -255,7 +255,7 @@ static void put_updates(struct function *step, enum phase phase) {
         bool in_place = to->arena == from->arena && to->offset == from->offset;
         if (to->offset < 0 || in_place || update_phase(graph, u.value) != phase) continue;
         strbuf_printf(&step->body, "\n%s%s + %lld, %s + %lld, %lld);  // update\n",
-                      kernels_target(step->source->kernels)->copy, plan_arena_names[to->arena], (long long)to->offset, plan_arena_names[from->arena],
+                      step->source->kernels->target->copy, plan_arena_names[to->arena], (long long)to->offset, plan_arena_names[from->arena],
                       (long long)from->offset, (long long)rankplan_bytes(step->class, graph, u.weight));
     }
 }

@@ -438,7 +438,7 @@ const char *rows_call(struct kernels *kernels, const struct rankplan *plan, cons
                       int **tensors, int *n) {
     struct arena *arena = plan->graph->arena;
     const struct node *node = &plan->graph->nodes.at[id];
-    struct rows r = new_rows(kernels_target(kernels), arena, plan->graph, class, node);
+    struct rows r = new_rows(kernels->target, arena, plan->graph, class, node);
     struct tmpl_env *env = tmpl_env(arena, NULL);
     const char *template = (strcmp(node->op->name, "Rows") == 0 ? bind_rows : bind_columns)(&r, env);
     struct strbuf out;

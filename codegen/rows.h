@@ -2,7 +2,8 @@
 #ifndef CODEGEN_ROWS_H
 #define CODEGEN_ROWS_H
 
-#include "codegen/kernel.h"
+#include "codegen/kernels.h"
+#include "passes/rankplan.h"
 
 /* The call of the node's function, made now or shared with an equal one before; its tensors (outputs first) in *tensors, *n. */
 const char *rows_call(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class, int node,

@@ -2,7 +2,9 @@
 
 #include <string.h>
 
+#include "ir/dims.h"
 #include "ir/eval.h"
+#include "ir/infer.h"
 
 enum {
     FOLD_RESULT_BYTES = 64 << 20, /* a larger constant is better computed */

@@ -403,6 +403,12 @@ bool dims_can_split(const struct dims *dims, const struct node_split *split, int
     return true;
 }
 
+bool op_can_split(const struct op *op, const struct dims *dims, const struct node_split *split) {
+    char needs_start[32];
+    snprintf(needs_start, sizeof needs_start, "$start(%s)", dims->factor[split->factor].name);
+    return split->blocks == 1 || !op->call || (!strstr(op->call, needs_start) && !strstr(op->call, "$starts("));
+}
+
 struct holding dims_holding(const struct dims *dims, int operand, const struct node_split *split) {
     struct holding holding = {HOLD_WHOLE};
     if (split->factor < 0) return holding;

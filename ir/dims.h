@@ -102,6 +102,9 @@ int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t bloc
 /* True if `ways` ranks can share the factor so cut: it may be cut, and no part or window is empty. */
 bool dims_can_split(const struct dims *dims, const struct node_split *split, int ways);
 
+/* False where the operator's kernel needs the start of its part of that factor and the cut is strided. */
+bool op_can_split(const struct op *op, const struct dims *dims, const struct node_split *split);
+
 /* The layout an operand has on one mesh axis when the node is split so: a part where it has the factor, a window where
  * positions of the factor read one; for outputs of a reduced factor, a partial value; else whole. */
 struct holding dims_holding(const struct dims *dims, int operand, const struct node_split *split);

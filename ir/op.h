@@ -12,7 +12,7 @@
 #ifndef IR_OP_H
 #define IR_OP_H
 
-#include "ir/dims.h"
+#include "ir/ir.h"
 
 enum op_class {
     OP_ELEMENTWISE, /* expr */
@@ -28,6 +28,7 @@ enum op_class {
  * whole; LINEAR_ALL, if all are. Sums only. */
 enum op_linear { LINEAR_NO, LINEAR_EACH, LINEAR_ALL };
 
+struct dims;     /* ir/dims.h */
 struct eval;     /* ir/eval.h */
 struct gradient; /* ir/gradient.h */
 
@@ -91,12 +92,11 @@ bool op_has_kernel(const struct op *op, enum rt_dtype dtype);
 /* The operator is one of those of the list, which ends with NULL; NULL: of none. */
 bool op_is_listed(const struct op *op, const char *const *list);
 
-/* False where the operator's kernel needs the start of its part of that factor and the cut is strided. */
-bool op_can_split(const struct op *op, const struct dims *dims, const struct node_split *split);
-
-/* Sets the shapes and types of the node's outputs from its inputs; 0, or -1 with a diagnostic at the node's place.
- */
-int op_infer(struct graph *graph, int node, struct diags *diags);
+/* The language of column `types`. The letter of input `i`, which the row has; whether a letter allows the type, where *bound is
+ * what the operator's T, N or f stand for (RT_DTYPE_NONE until one is met); what elements of a type are summed in. */
+const char *op_input_letter(const struct op *op, int i);
+bool op_type_fits(char letter, enum rt_dtype dtype, enum rt_dtype *bound);
+enum rt_dtype op_summed_in(enum rt_dtype dtype);
 
 /* Makes every float tensor of an IMPORTED graph one of `dtype`, and casts to floats casts to it, as importing with --dtype
  * does. 0, or -1 with a diagnostic. */

@@ -1,4 +1,5 @@
 #include "ir/op.h"
+#include "ir/infer.h"
 
 static bool is_float_type(enum rt_dtype dtype) {
     return dtype != RT_DTYPE_NONE && rt_dtype_is_float(dtype);

@@ -8,6 +8,8 @@
 
 #include "ir/base/map.h"
 #include "ir/base/str.h"
+#include "ir/dims.h"
+#include "ir/infer.h"
 #include "ir/number.h"
 #include "ir/op.h"
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/base/str.h"
+#include "ir/dims.h"
 #include "ir/number.h"
 #include "ir/op.h"
 

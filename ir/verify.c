@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/dims.h"
 #include "ir/op.h"
 #include "ir/packing.h"
 

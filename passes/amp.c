@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/infer.h"
 #include "passes/optimizer.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite.h"

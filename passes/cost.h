@@ -3,6 +3,7 @@
 #ifndef PASSES_COST_H
 #define PASSES_COST_H
 
+#include "ir/dims.h"
 #include "ir/op.h"
 
 /* Rates in units per second; `latency`: seconds of a collective that moves nothing. */

@@ -15,6 +15,7 @@
 #ifndef PASSES_FLOOD_H
 #define PASSES_FLOOD_H
 
+#include "ir/dims.h"
 #include "ir/op.h"
 
 struct flood {

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "ir/base/str.h"
+#include "ir/dims.h"
 #include "ir/epilogue.h"
 #include "ir/expr.h"
 #include "ir/op.h"

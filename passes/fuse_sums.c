@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ir/op.h"
+#include "ir/dims.h"
 #include "passes/pipeline.h"
 #include "passes/redist.h"
 

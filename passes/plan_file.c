@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/base/map.h"
+#include "ir/dims.h"
 #include "ir/op.h"
 
 struct reader {

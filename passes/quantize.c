@@ -11,6 +11,7 @@
 
 #include "ir/base/map.h"
 #include "ir/build.h"
+#include "ir/dims.h"
 #include "passes/optimizer.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite.h"

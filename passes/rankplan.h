@@ -9,6 +9,7 @@
 #ifndef PASSES_RANKPLAN_H
 #define PASSES_RANKPLAN_H
 
+#include "ir/dims.h"
 #include "ir/op.h"
 #include "ir/packing.h"
 

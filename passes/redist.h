@@ -5,6 +5,7 @@
 #ifndef PASSES_REDIST_H
 #define PASSES_REDIST_H
 
+#include "ir/dims.h"
 #include "ir/op.h"
 
 /* What the node wants of input operand `operand` along `axis`, and gives as its output number `output`. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/base/map.h"
+#include "ir/dims.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite.h"
 

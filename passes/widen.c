@@ -1,6 +1,7 @@
 /* Operators without a kernel for 16-bit floats compute in f32: their operands are widened, their results rounded. So sums,
  * norms and softmax of halves accumulate in f32, and no kernel is written three times. */
 #include "ir/build.h"
+#include "ir/infer.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite.h"
 

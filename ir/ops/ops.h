@@ -2,6 +2,7 @@
 #ifndef IR_OPS_OPS_H
 #define IR_OPS_OPS_H
 
+#include "ir/dims.h"
 #include "ir/eval.h"
 #include "ir/op.h"
 

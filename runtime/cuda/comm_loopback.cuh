@@ -10,7 +10,7 @@
 
 #include <atomic>
 
-#include "device.cuh"
+#include "rank.cuh"
 
 enum { RT_LOOPBACK_RANKS = 64 };
 

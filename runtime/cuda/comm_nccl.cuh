@@ -4,7 +4,7 @@
 #ifndef RT_CUDA_COMM_NCCL_CUH
 #define RT_CUDA_COMM_NCCL_CUH
 
-#include "device.cuh"
+#include "rank.cuh"
 
 #if __has_include(<nccl.h>) && !defined(RT_WITHOUT_NCCL)
 #include <dlfcn.h>

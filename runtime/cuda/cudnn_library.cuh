@@ -2,7 +2,7 @@
 #ifndef RT_CUDA_CUDNN_LIBRARY_CUH
 #define RT_CUDA_CUDNN_LIBRARY_CUH
 
-#include "device.cuh"
+#include "rank.cuh"
 
 #if __has_include(<cudnn.h>) && !defined(RT_WITHOUT_CUDNN)
 #define RT_WITH_CUDNN

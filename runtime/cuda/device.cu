@@ -8,7 +8,7 @@
  *
  * Where ranks are threads, the host takes part in what they communicate. Then a phase is a graph up to each such call, and the
  * calls are kept too and made again in between. */
-#include "device.cuh"
+#include "rank.cuh"
 
 #include "comm_loopback.cuh"
 #include "comm_nccl.cuh"

@@ -2,7 +2,7 @@
 #ifndef RT_CUDA_LIBRARY_CUH
 #define RT_CUDA_LIBRARY_CUH
 
-#include "device.cuh"
+#include "rank.cuh"
 
 #if __has_include(<cublasLt.h>) && !defined(RT_PLAIN_PRODUCTS)
 #include <cublasLt.h>

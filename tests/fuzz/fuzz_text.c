@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ir/eval.h"
+#include "ir/dims.h"
 #include "ir/op.h"
 #include "ir/text.h"
 #include "tests/fuzz/fuzz.h"

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "ir/base/str.h"
+#include "ir/dims.h"
 #include "ir/op.h"
 #include "tests/ir/golden.h"
 

@@ -16,7 +16,9 @@
 #include <cmocka.h>
 
 #include "ir/base/str.h"
+#include "ir/dims.h"
 #include "ir/eval.h"
+#include "ir/infer.h"
 #include "ir/op.h"
 #include "runtime/base/checked.h"
 #include "tests/ir/golden.h"

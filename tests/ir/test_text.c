@@ -9,6 +9,8 @@
 #include <cmocka.h>
 
 #include "ir/base/str.h"
+#include "ir/dims.h"
+#include "ir/infer.h"
 #include "ir/number.h"
 #include "ir/op.h"
 #include "ir/text.h"

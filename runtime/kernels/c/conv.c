@@ -1,4 +1,4 @@
-#include "kernels.h"
+#include "conv.h"
 
 #include "../../rt.h"
 #include "../gemm.h"

@@ -18,6 +18,7 @@
 
 #include "ir/base/map.h"
 #include "ir/base/str.h"
+#include "ir/dims.h"
 #include "ir/op.h"
 #include "ir/text.h"
 

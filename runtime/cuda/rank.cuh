@@ -1,6 +1,6 @@
-/* What device.cu and its transports share. Not for programs. */
-#ifndef RT_CUDA_DEVICE_CUH
-#define RT_CUDA_DEVICE_CUH
+/* The state of a rank on a GPU: what device.cu, the transports and the libraries share. Not for programs. */
+#ifndef RT_CUDA_RANK_CUH
+#define RT_CUDA_RANK_CUH
 
 #include "launch.cuh"
 

@@ -1,0 +1,43 @@
+#include "codegen/kernels.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "codegen/tmpl.h"
+#include "ir/base/str.h"
+
+struct kernels *kernels_new(struct arena *arena, const struct target *target) {
+    struct kernels *kernels = ARENA_NEW(arena, struct kernels);
+    kernels->arena = arena;
+    kernels->target = target;
+    map_init(&kernels->by_body, arena);
+    return kernels;
+}
+
+const char *kernels_text(const struct kernels *kernels) {
+    struct strbuf out;
+    strbuf_init(&out, kernels->arena);
+    for (int i = 0; i < kernels->texts.n; i++) strbuf_printf(&out, "%s%s", i ? "\n" : "", kernels->texts.at[i]);
+    return strbuf_text(&out);
+}
+
+/* "add_3": the operator in lower case, and a number. */
+static const char *function_name(struct kernels *kernels, const char *op) {
+    char *name = arena_printf(kernels->arena, "%s_%d", op, kernels->names.n);
+    for (char *c = name; *c; c++) *c = (char)tolower((unsigned char)*c);
+    return name;
+}
+
+/* The text is made with a place holder for the name first: functions that differ only by name are one. */
+const char *kernels_share(struct kernels *kernels, struct tmpl_env *env, const char *template, const char *stem) {
+    tmpl_set(env, "name", stem);
+    const char *body = tmpl_fill(kernels->arena, template, template_text(template), env);
+    const int known = map_get(&kernels->by_body, body, strlen(body));
+    if (known >= 0) return kernels->names.at[known];
+    const char *name = function_name(kernels, stem);
+    map_put(&kernels->by_body, body, strlen(body), kernels->names.n);
+    tmpl_set(env, "name", name);
+    VEC_PUSH(kernels->arena, &kernels->names, name);
+    VEC_PUSH(kernels->arena, &kernels->texts, tmpl_fill(kernels->arena, template, template_text(template), env));
+    return name;
+}

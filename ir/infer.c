@@ -1,0 +1,135 @@
+#include "ir/infer.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ir/dims.h"
+#include "ir/op.h"
+
+/* How many inputs the row's types ask for. */
+static void count_inputs(const struct op *op, int *least, int *most) {
+    *least = *most = 0;
+    for (const char *letter = op->types; *letter != '-'; letter++) {
+        if (*letter == '?')
+            --*least;
+        else if (*letter == '*')
+            *most = INT_MAX;
+        else
+            ++*least, ++*most;
+    }
+}
+
+static int refuse_count(const struct graph *graph, int node, struct diags *diags, const char *takes, int count,
+                        const char *what, int given) {
+    return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, node), "%s %s %d %s%s, %d given",
+                      graph->nodes.at[node].op->name, takes, count, what, count == 1 ? "" : "s", given);
+}
+
+/* Checks that there are as many operands as the row says, which dims_fn hooks rely on. */
+static int check_operands(const struct graph *graph, int id, struct diags *diags) {
+    const struct node *node = &graph->nodes.at[id];
+    const char *letters = strchr(node->op->types, '>') + 1;
+    int least, most, results = (int)strcspn(letters, "*");
+    count_inputs(node->op, &least, &most);
+    if (node->ninputs < least)
+        return refuse_count(graph, id, diags, "takes at least", least, "input", node->ninputs);
+    if (node->ninputs > most) return refuse_count(graph, id, diags, "takes at most", most, "input", node->ninputs);
+    if (letters[results] ? node->noutputs < results : node->noutputs != results)
+        return refuse_count(graph, id, diags, "gives", results, "output", node->noutputs);
+    for (int i = 0; i < node->ninputs; i++)
+        if (node->inputs[i] < 0 && op_input_letter(node->op, i)[1] != '?')
+            return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, id), "input %d may not be left out", i);
+    return 0;
+}
+
+static bool is_number_attr(const struct node *node, const char *name) {
+    const struct attr *attr = attr_find(node, name);
+    return attr && (attr->kind == ATTR_INT || attr->kind == ATTR_FLOAT);
+}
+
+/* Checks that every name in the row's expression is an input, a function or a number the node has as attribute. */
+static int check_names(const struct graph *graph, int id, struct diags *diags) {
+    const struct node *node = &graph->nodes.at[id];
+    char name[32];
+    for (const char *at = node->op->expr; at && *at;) {
+        size_t length = 0;
+        while (isalnum((unsigned char)at[length]) || at[length] == '_') length++;
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        bool is_input = length == 1 && strchr("xabc", *name),
+             is_name = isalpha((unsigned char)*name) && at[length] != '(';
+        if (is_name && !is_input && !is_number_attr(node, name))
+            return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, id), "needs attribute '%s', a number",
+                              name);
+        at += length ? length : 1;
+    }
+    return 0;
+}
+
+/* The letter of output `o`: the last repeats. */
+static char result_letter(const struct op *op, int o) {
+    const char *letters = strchr(op->types, '>') + 1;
+    for (; o > 0 && letters[1] && letters[1] != '*'; o--) letters++;
+    return *letters;
+}
+
+/* The type that attribute "to" names for output `o`: its words are of the results in order, the last of all that follow. */
+static enum rt_dtype named_type(const struct node *node, int o) {
+    const char *word = attr_text(node, "to", "f32");
+    char name[16];
+    for (; o > 0 && strchr(word, ' '); o--) word = strchr(word, ' ') + 1;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, " "), word);
+    return rt_dtype_by_name(name);
+}
+
+/* Checks the inputs against the row's letters and gives the type of output `o`, RT_DTYPE_NONE with *bad at a misfit. */
+static enum rt_dtype result_type(const struct graph *graph, const struct node *node, int o, int *bad) {
+    enum rt_dtype bound = RT_DTYPE_NONE;
+    for (int i = 0; i < node->ninputs; i++) {
+        const char letter = *op_input_letter(node->op, i);
+        if (node->inputs[i] < 0 || op_type_fits(letter, graph->tensors.at[node->inputs[i]].dtype, &bound)) continue;
+        *bad = i;
+        return RT_DTYPE_NONE;
+    }
+    char result = result_letter(node->op, o);
+    if (result == 'b') return RT_BOOL;
+    if (result == 's') return RT_F32;
+    if (result == 'u') return RT_U8;
+    if (result == 'l') return RT_I64;
+    if (result == 'w') return op_summed_in(bound);
+    if (result == '@') return named_type(node, o);
+    return bound;
+}
+
+static int set_output(const struct dims *dims, int operand, struct tensor *tensor) {
+    tensor->ndim = dims->operand[operand].ndim;
+    for (int d = 0; d < tensor->ndim; d++) tensor->dims[d] = dims_extent(dims, operand, d);
+    return tensor_shape_fits(tensor->ndim, tensor->dims) ? 0 : -1;
+}
+
+int op_infer(struct graph *graph, int id, struct diags *diags) {
+    struct node *node = &graph->nodes.at[id];
+    struct dims dims;
+    const char *why;
+    int bad = -1;
+    if (check_operands(graph, id, diags) < 0 || check_names(graph, id, diags) < 0) return -1;
+    if (dims_bind(graph->arena, graph, node, &dims, &why) < 0)
+        return diag_error(diags, 378, EXIT_MALFORMED, node_place(graph, id), "shapes do not fit: %s", why);
+    enum rt_dtype dtype = result_type(graph, node, 0, &bad);
+    if (bad >= 0)
+        return diag_error(diags, 379, EXIT_MALFORMED, node_place(graph, id), "input %d has type %s", bad,
+                          rt_dtypes[graph->tensors.at[node->inputs[bad]].dtype].name);
+    if (dtype == RT_DTYPE_NONE)
+        return diag_error(diags, 379, EXIT_MALFORMED, node_place(graph, id), "'to' names no type");
+    for (int i = 0; i < node->noutputs; i++) {
+        if (node->outputs[i] < 0) continue;
+        struct tensor *tensor = &graph->tensors.at[node->outputs[i]];
+        tensor->dtype = result_type(graph, node, i, &bad);
+        if (tensor->dtype == RT_DTYPE_NONE)
+            return diag_error(diags, 379, EXIT_MALFORMED, node_place(graph, id), "'to' names no type");
+        if (set_output(&dims, dims.ninputs + i, tensor) < 0)
+            return diag_error(diags, 505, EXIT_LIMIT, node_place(graph, id), "the result is too large");
+    }
+    return 0;
+}

@@ -1,0 +1,28 @@
+/* The table of core operators (ops.def), with the functions that its rows name. */
+#include "ir/ops/ops.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "ir/ops/grad.h"
+
+#define EW(id, types_, expr_, flops_, ...)                                                                         \
+    {.name = #id, .class = OP_ELEMENTWISE, .types = types_, .expr = expr_, .flops = flops_, ##__VA_ARGS__},
+#define OP(id, class_, dims_, types_, flops_, call_, ...)                                                          \
+    {.name = #id, .class = class_, .dims = dims_, .types = types_, .flops = flops_, .call = call_, ##__VA_ARGS__},
+const struct op ops[] = {
+#include "ir/ops.def"
+};
+#undef EW
+#undef OP
+const int nops = sizeof ops / sizeof *ops;
+
+int refuse(struct dims *dims, const char **why, const char *format, ...) {
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    *why = arena_strdup(dims->arena, text);
+    return -1;
+}
