@@ -327,7 +327,7 @@ static int job_plan(struct job *job) {
     rankplan_make(&job->plan, job->graph, &target_of(job)->kernels);
     if (rankplan_verify(&job->plan, job->diags) < 0) return -1;
     sources_find(&job->sources, &job->plan, target_of(job));
-    return 0;
+    return job->model ? onnx_check_files(job->model) : 0;
 }
 
 /* What the plan came from, for titles; file names stay out of what is written. */
@@ -342,7 +342,7 @@ static int check_opened(const struct job *job) {
         const struct onnx_file *opened = &job->model->files.at[i];
         const struct keys_file *hashed = &job->keys.files.at[i];
         if (opened->bytes != hashed->bytes || opened->mtime_ns != hashed->mtime_ns)
-            return diag_error(job->diags, 604, EXIT_SYSTEM, job->model->place, "file changed while reading");
+            return onnx_file_refuse(job->model, opened);
     }
     return 0;
 }

@@ -84,7 +84,7 @@ static int wrong_size(const struct look *look, uint64_t has) {
 }
 
 static int file_changed(const struct look *look) {
-    return diag_error(look->model->diags, 604, EXIT_SYSTEM, where(look), "file changed while reading");
+    return onnx_file_refuse(look->model, &look->model->files.at[look->out->file]);
 }
 
 /* ---- shape and type ---- */

@@ -1,5 +1,6 @@
 #include "frontend/onnx_data.h"
 #include "frontend/onnx_sha1.h"
+#include "ir/base/str.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,10 +8,8 @@
 #include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 enum { FAILED_BEFORE = INT_MAX, OPEN_FLAGS = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC };
@@ -22,6 +21,11 @@ static int64_t mtime_of(const struct stat *status) {
 bool onnx_file_changed(const struct onnx_file *file, int fd) {
     struct stat status;
     return fstat(fd, &status) != 0 || status.st_size != file->bytes || mtime_of(&status) != file->mtime_ns;
+}
+
+int onnx_file_refuse(const struct onnx_model *model, const struct onnx_file *file) {
+    const char *where = str_escape(model->arena, file->path, strlen(file->path), 120);
+    return diag_error(model->diags, 604, EXIT_SYSTEM, where, "file changed while reading");
 }
 
 /* ---- into memory ---- */
@@ -47,16 +51,15 @@ static int read_whole(struct onnx_model *model, struct onnx_file *file, int fd, 
         done += n;
         if (done == file->bytes && !onnx_file_changed(file, fd)) return 0;
     }
-    return diag_error(model->diags, 604, EXIT_SYSTEM, where, "file changed while reading");
+    return onnx_file_refuse(model, file);
 }
 
 static int map_whole(struct onnx_model *model, struct onnx_file *file, int fd, const char *where) {
-    void *bytes = mmap(NULL, (size_t)file->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (bytes == MAP_FAILED)
+    file->mapped = mapping_open(fd, file->bytes);
+    if (!file->mapped)
         return diag_error(model->diags, 601, EXIT_SYSTEM, where, "cannot map %s: %s",
                           diag_quote(model->diags, file->path), strerror(errno));
-    file->data = bytes;
-    file->mapped = true;
+    file->data = file->mapped->bytes;
     return 0;
 }
 
@@ -82,40 +85,19 @@ int onnx_file_add(struct onnx_model *model, int fd, const char *path, const char
 
 void onnx_file_drop(struct onnx_file *file) {
     if (file->mapped)
-        munmap((void *)(uintptr_t)file->data, (size_t)file->bytes);
+        mapping_close(file->mapped);
     else
         free((void *)(uintptr_t)file->data);
     file->data = NULL;
-    file->mapped = false;
-}
-
-/* ---- copying out of a mapping ---- */
-
-/* The kernel copies, so that a page which is gone is an error of the call and not a signal. */
-static bool copy_mapped(const unsigned char *from, unsigned char *to, uint64_t bytes) {
-    while (bytes) {
-        size_t part = bytes < 1u << 30 ? (size_t)bytes : 1u << 30;
-        struct iovec local = {to, part}, remote = {(void *)(uintptr_t)from, part};
-        ssize_t n = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
-        if (n < 0 && (errno == ENOSYS || errno == EPERM)) { /* a sandbox without the call */
-            memcpy(to, from, part);
-            n = (ssize_t)part;
-        }
-        if (n <= 0) return false;
-        from += n;
-        to += n;
-        bytes -= (uint64_t)n;
-    }
-    return true;
+    file->mapped = NULL;
 }
 
 bool onnx_copy(const struct onnx_model *model, int file, uint64_t offset, void *to, uint64_t bytes) {
     if (file < 0 || file >= model->files.n) return false;
     const struct onnx_file *source = &model->files.at[file];
     if (offset > (uint64_t)source->bytes || bytes > (uint64_t)source->bytes - offset) return false;
-    if (source->mapped) return copy_mapped(source->data + offset, to, bytes);
     if (bytes) memcpy(to, source->data + offset, bytes);
-    return true;
+    return !source->mapped || !source->mapped->lost;
 }
 
 const char *onnx_file_sha1(struct onnx_model *model, int file) {
@@ -133,6 +115,13 @@ const char *onnx_file_sha1(struct onnx_model *model, int file) {
     char *hex = arena_alloc(model->arena, SHA1_HEX, 1);
     sha1_hex(&sha1, hex);
     return source->sha1 = hex;
+}
+
+int onnx_check_files(const struct onnx_model *model) {
+    for (int i = 0; i < model->files.n; i++)
+        if (model->files.at[i].mapped && !mapping_check(model->files.at[i].mapped))
+            return onnx_file_refuse(model, &model->files.at[i]);
+    return 0;
 }
 
 /* ---- external data ---- */

@@ -119,7 +119,7 @@ static int read_tree(struct onnx_model *model) {
     if (scan(model) || unpack(model)) return -1;
     drop_slim(model);
     if (!onnx_file_changed(&model->files.at[0], model->fd)) return 0;
-    return diag_error(model->diags, 604, EXIT_SYSTEM, model->place, "file changed while reading");
+    return onnx_file_refuse(model, &model->files.at[0]);
 }
 
 /* ---- the model ---- */

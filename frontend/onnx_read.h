@@ -5,16 +5,17 @@
  * every TensorProto in `proto` are empty, onnx_tensor finds, checks and decodes them. Nothing here recurses over
  * the model.
  *
- * A file that changes while it is read never ends the process with SIGBUS through this interface: small files are
- * read into memory; large ones are mapped, but their structure is read with pread, and tensors of at most
- * ONNX_COPIED bytes are copied out of the mapping by onnx_copy, which reports a vanished page as an error. Who
- * walks larger data calls onnx_copy too, or accepts the risk of the mapping.
+ * A file that changes while it is read does not end the process: small files are read into memory; large ones are
+ * mapped (Note [Lost pages] in onnx_mapping.h), but their structure is read with pread, and tensors of at most
+ * ONNX_COPIED bytes are copied by onnx_copy, which says so if the file was cut. Larger data is read in the mapping;
+ * onnx_check_files tells, once everything was read, whether it was the file's.
  */
 #ifndef FRONTEND_ONNX_READ_H
 #define FRONTEND_ONNX_READ_H
 
 #include <stdbool.h>
 
+#include "frontend/onnx_mapping.h"
 #include "frontend/onnx.pb-c.h"
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
@@ -38,7 +39,7 @@ struct onnx_file {
     const char *location; /* of external data: as the model spells it; NULL for the model itself */
     int64_t bytes, mtime_ns;
     const unsigned char *data;
-    bool mapped;      /* `data` is a mapping of the file, else a copy of it */
+    struct mapping *mapped; /* what `data` is in, as a mapping of the file; NULL: it is a copy of it */
     const char *sha1; /* in hexadecimal; NULL until a checksum asked for it */
 };
 
@@ -115,6 +116,12 @@ int onnx_tensor(struct onnx_model *model, const Onnx__TensorProto *proto, const 
 /* Copies `bytes` bytes at `offset` of files[file]: false when they are not there or the file was cut off meanwhile.
  */
 bool onnx_copy(const struct onnx_model *model, int file, uint64_t offset, void *to, uint64_t bytes);
+
+/* After what was made of the model has read its tensors: 0, or -1 with E0604 where a mapped file was cut or written to. */
+int onnx_check_files(const struct onnx_model *model);
+
+/* E0604 at the file: it was cut or written to while it was read. -1. */
+int onnx_file_refuse(const struct onnx_model *model, const struct onnx_file *file);
 
 /* Places for diagnostics: "model.onnx: node 17 'layer0/attn' (MatMul)", "model.onnx: initializer 'w'". `index` is
  * the node's position in its graph. */

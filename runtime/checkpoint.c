@@ -12,6 +12,7 @@ const char *const kept_stems[KEPT_KINDS] = {"parameters", "optimizer"};
 
 int checkpoint_refused(struct rt *rt, int content, const char *path, const struct rt_reason *why) {
     if (why->kind == RT_REASON_MEMORY) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "%s", why->text);
+    if (why->kind == RT_REASON_CHANGED) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
     if (why->kind == RT_REASON_SYSTEM) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "%s", why->text);
     return rt_fail_code(rt, content, RT_CODE_CHECKPOINT, "%s: %s", rt_quote_text(path).text, why->text);
 }

@@ -5,12 +5,13 @@
  *   X.bin:u16[:shift=K]         raw little-endian tokens (u8, u16, u32, i32, i64): sample i is the T tokens from i T + K on,
  *                               T the length of the input behind its batch. With shift=1, labels beside inputs.
  *
- * Which sample comes when is the sampler's to say. Values are converted to the input's type. Files are mapped, and
- * untrusted: sizes are checked when they are opened; whether an index is in range is the kernels' to see. */
+ * Which sample comes when is the sampler's to say. Values are converted to the input's type. Files are
+ * untrusted: sizes are checked when they are opened, and after every read (Note [Files that shrink] in base/file_reader.h);
+ * whether an index is in range is the kernels' to see. */
 #ifndef RT_DATA_H
 #define RT_DATA_H
 
-#include "base/reason.h"
+#include "base/file_reader.h"
 #include "rt.h"
 #include "sampler.h"
 
@@ -18,9 +19,8 @@ struct rt_data {
     const struct rt_port *port;
     int64_t batch;    /* samples of a micro-batch */
     bool tokens;      /* a file of tokens, which may have more of them than are used */
-    const void *file; /* mapped */
-    int64_t file_bytes;
-    const unsigned char *first;  /* of sample 0 */
+    struct rt_reader file;
+    int64_t first;               /* offset of sample 0 in the file */
     enum rt_dtype dtype;         /* stored */
     int64_t samples, per_sample; /* elements */
 };
@@ -31,7 +31,9 @@ bool rt_data_open(struct rt_data *data, const struct rt_port *port, int64_t batc
                   struct rt_reason *why);
 void rt_data_close(struct rt_data *data);
 
-/* The micro-batch of the samples at positions `position` and on, into `dst`, which holds one input. */
-void rt_data_read(const struct rt_data *data, const struct rt_sampler *sampler, int64_t position, void *dst);
+/* The micro-batch of the samples at positions `position` and on, into `dst`, which holds one input. RT_REASON_CHANGED: the file
+ * has been cut since it was opened. */
+bool rt_data_read(const struct rt_data *data, const struct rt_sampler *sampler, int64_t position, void *dst,
+                  struct rt_reason *why);
 
 #endif

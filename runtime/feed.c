@@ -115,10 +115,13 @@ void feed_close(struct feed *feed) {
     free(feed->samples);
 }
 
-void feed_read(struct feed *feed, int slot, int64_t index) {
+int feed_read(struct feed *feed, struct rank *self, int slot, int64_t index) {
+    void **buffers = feed->buffers + slot * feed->program->ninputs;
+    struct rt_reason why;
     for (int i = 0; i < feed->program->ninputs; i++)
-        rt_data_read(&feed->data[i], &feed->sampler, index * feed->batch,
-                     feed->buffers[slot * feed->program->ninputs + i]);
+        if (!rt_data_read(&feed->data[i], &feed->sampler, index * feed->batch, buffers[i], &why))
+            return fail_reason(self, RT_CODE_INPUT, &why);
+    return RT_OK;
 }
 
 int64_t feed_micro_batches(const struct feed *feed) {

@@ -28,8 +28,9 @@ struct feed_options {
 int feed_open(struct feed *feed, struct rank *self, const struct feed_options *options, int slots);
 void feed_close(struct feed *feed);
 
-/* Reads micro-batch `index` of the run, of all units, into a slot: samples [index * batch, (index + 1) * batch). */
-void feed_read(struct feed *feed, int slot, int64_t index);
+/* Reads micro-batch `index` of the run, of all units, into a slot: samples [index * batch, (index + 1) * batch). RT_OK, or a
+ * status that is recorded in `self`: a file has been cut. */
+int feed_read(struct feed *feed, struct rank *self, int slot, int64_t index);
 
 /* Micro-batches that the data has without going on from its start. */
 int64_t feed_micro_batches(const struct feed *feed);

@@ -1,28 +1,21 @@
 /* Weights: the rank's parts of tensors that lie in the model's files, converted while they are copied.
  *
- * The files are the model's own, named by location.json with what they looked like at compile time. They are
- * mapped, read once and dropped; nothing in them is aligned, so bytes are only copied or converted, never
- * dereferenced. */
-#define _GNU_SOURCE 1
-
+ * The files are the model's own, named by location.json with what they looked like at compile time. They are read once, piece by
+ * piece (Note [Files that shrink] in base/file_reader.h). */
 #include "load_part.h"
 
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-/* What one thread loads at a time. Its source pages are dropped then, so that they do not pile up. */
+/* What one thread loads at a time. */
 #define PIECE_BYTES ((int64_t)4 << 20)
 
 struct source {
-    const unsigned char *bytes;
-    int64_t count;
+    struct rt_reader file;
     bool wanted;
 };
 
@@ -35,6 +28,7 @@ struct loader {
 
 static int fail_reason(struct rt *rt, const char *what, const struct rt_reason *why) {
     if (why->kind == RT_REASON_MEMORY) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "%s", why->text);
+    if (why->kind == RT_REASON_CHANGED) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
     if (why->kind == RT_REASON_SYSTEM) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "%s", why->text);
     return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_MANIFEST, "%s: %s", what, why->text);
 }
@@ -56,19 +50,19 @@ static int fail_changed(struct rt *rt, const char *path) {
 }
 
 /* A touched file is still the same if its hash is. The change time (0: unknown) is what nobody can set back. */
-static int check_source(struct rt *rt, const char *path, const struct rt_json *entry, const struct source *source,
-                        const struct rt_file_info *info) {
+static int check_source(struct rt *rt, const char *path, const struct rt_json *entry, const struct rt_reader *file) {
     int64_t bytes, mtime, ctime = 0;
     const char *hash = rt_json_text(rt_json_member(entry, "hash"));
     char found[RT_HASH_HEX];
+    struct rt_reason why;
     if (!rt_json_int(rt_json_member(entry, "bytes"), &bytes) ||
         !rt_json_int(rt_json_member(entry, "mtime_ns"), &mtime) || !hash)
         return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_MANIFEST,
                             "location.json: bytes, mtime_ns or hash is missing");
-    if (bytes != source->count) return fail_changed(rt, path);
+    if (bytes != file->info.bytes) return fail_changed(rt, path);
     rt_json_int(rt_json_member(entry, "ctime_ns"), &ctime);
-    if (mtime == info->mtime_ns && ctime == info->ctime_ns) return RT_OK;
-    rt_hash_bytes(source->bytes, (size_t)source->count, found);
+    if (mtime == file->info.mtime_ns && ctime == file->info.ctime_ns) return RT_OK;
+    if (!rt_hash_reader(file, found, &why)) return fail_reason(rt, path, &why);
     return strcmp(found, hash) == 0 ? RT_OK : fail_changed(rt, path);
 }
 
@@ -78,16 +72,8 @@ static int open_source(struct rt *rt, struct source *source, const struct rt_jso
     char *path = join_path(rt->internal->directory, name);
     if (!path) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
     struct rt_reason why;
-    struct rt_file_info info;
-    const void *bytes;
-    int status;
-    if (rt_file_map(path, &bytes, &info, &why)) {
-        source->bytes = bytes;
-        source->count = info.bytes;
-        status = check_source(rt, path, entry, source, &info);
-    } else {
-        status = fail_reason(rt, path, &why);
-    }
+    int status = rt_reader_open(&source->file, path, &why) ? check_source(rt, path, entry, &source->file)
+                                                           : fail_reason(rt, path, &why);
     free(path);
     return status;
 }
@@ -105,19 +91,21 @@ static int open_sources(struct loader *loader, const struct rt_json *root) {
     return RT_OK;
 }
 
+/* After everything was read: what was read is of the files that were checked. */
+static int check_sources(struct loader *loader) {
+    struct rt_reason why;
+    for (int i = 0; i < loader->nsources; i++)
+        if (loader->source[i].wanted && !rt_reader_check(&loader->source[i].file, true, &why))
+            return fail_reason(loader->rt, "location.json", &why);
+    return RT_OK;
+}
+
 static void close_sources(struct loader *loader) {
-    for (int i = 0; i < loader->nsources; i++) rt_file_unmap(loader->source[i].bytes, loader->source[i].count);
+    for (int i = 0; i < loader->nsources; i++) rt_reader_close(&loader->source[i].file);
     free(loader->source);
 }
 
 /* Pieces */
-
-/* Drops the whole pages of what has been read; a page that another thread still reads comes back by itself. */
-static void drop_pages(const unsigned char *bytes, int64_t count) {
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t first = ((uintptr_t)bytes + page - 1) / page * page, end = ((uintptr_t)bytes + (uintptr_t)count) / page * page;
-    if (end > first) madvise((void *)first, end - first, MADV_DONTNEED);
-}
 
 static bool is_stored(const struct rt_weight *weight) {
     return weight->init.kind == RT_INIT_STORED;
@@ -126,17 +114,17 @@ static bool is_stored(const struct rt_weight *weight) {
 static int check_weight(const struct loader *loader, struct load_part *part, int w, size_t offset) {
     struct rt *rt = loader->rt;
     const struct rt_weight *weight = &rt->program->weights[w];
-    const struct source *source = &loader->source[weight->file];
+    const struct rt_reader *file = &loader->source[weight->file].file;
     int64_t elements;
     if (!load_part_find(part, rt, weight, &elements) || offset > rt->kind->bytes[RT_WEIGHTS] ||
         (uint64_t)elements * rt_dtype_bytes(weight->dtype) > rt->kind->bytes[RT_WEIGHTS] - offset)
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "weight %d of the program does not fit", w);
     part->dst = loader->staging ? loader->staging : rt->arena[RT_WEIGHTS] + offset;
     if (!is_stored(weight)) return RT_OK;
-    if (part->stored_bytes > source->count || weight->offset > (uint64_t)(source->count - part->stored_bytes))
+    if (part->stored_bytes > file->info.bytes || weight->offset > (uint64_t)(file->info.bytes - part->stored_bytes))
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
                             "weight %d lies outside of file %d of location.json", w, weight->file);
-    part->src = source->bytes + weight->offset;
+    part->file = file;
     return RT_OK;
 }
 
@@ -152,12 +140,17 @@ static int load_weight(const struct loader *loader, int w, size_t offset) {
     if (part.rows == 0 || part.row_bytes == 0) return RT_OK;
     rt_at(loader->rt, -1); /* weights may take long, and each is progress */
     const int64_t fit = PIECE_BYTES / part.row_bytes / RT_PANEL * RT_PANEL, step = fit > 0 ? fit : RT_PANEL;
+    struct rt_reason why;
+    bool failed = false;
 #pragma omp parallel for schedule(dynamic) num_threads(loader->rt->threads) if (part.rows > step)
     for (int64_t row = 0; row < part.rows; row += step) {
         const int64_t end = part.rows - row < step ? part.rows : row + step;
-        struct load_span span = load_part_copy(&part, row, end);
-        drop_pages(span.bytes, span.count);
+        struct rt_reason mine;
+        if (load_part_copy(&part, row, end, &mine)) continue;
+#pragma omp critical
+        why = mine, failed = true;
     }
+    if (failed) return fail_reason(loader->rt, "location.json", &why);
     return loader->staging ? give_part(loader->rt, &part, offset) : RT_OK;
 }
 
@@ -194,7 +187,7 @@ static int load_all(struct loader *loader) {
     free(path);
     for (int w = 0; w < rt->program->nweights && !status; w++)
         if (rt->kind->weights[w] != RT_ABSENT) status = load_weight(loader, w, rt->kind->weights[w]);
-    return status;
+    return status ? status : check_sources(loader);
 }
 
 int rt_load_weights(struct rt *rt) {

@@ -3,24 +3,50 @@
 #include "base/checked.h"
 #include "init.h"
 
+/* Bytes of a tensor that are read at once: runs of a part that is cut are short, and lie near each other. */
+enum { WINDOW = 1 << 16 };
+
 /* Where the next element goes. */
 struct target {
     const struct load_part *part;
     unsigned char *dst;  /* of a part that is stored row by row */
     int64_t row, column; /* of a packed part */
+    unsigned char *window;  /* WINDOW bytes: of the complete tensor those from `first` to `end` */
+    int64_t first, end;
+    struct rt_reason *why; /* of a file that failed */
+    bool failed;
 };
 
-static size_t stored_size(const struct load_part *part) {
-    return rt_dtype_bytes(part->weight->stored);
+/* At least the byte at `offset` of the complete tensor comes into the window, and what follows as far as there is room. */
+static void move_window(struct target *at, int64_t offset) {
+    const struct load_part *part = at->part;
+    const int64_t left = part->stored_bytes - offset;
+    at->first = offset;
+    at->end = offset + (left < WINDOW ? left : WINDOW);
+    at->failed = at->failed || !rt_reader_get(part->file, (int64_t)part->weight->offset + offset, at->window,
+                                              (size_t)(at->end - offset), at->why);
+}
+
+/* `count` stored elements from `index` on, converted window by window. */
+static void read_elements(struct target *at, int64_t index, int64_t count, unsigned char *dst, enum rt_dtype dtype) {
+    const enum rt_dtype stored = at->part->weight->stored;
+    const int64_t size = (int64_t)rt_dtype_bytes(stored);
+    for (int64_t done = 0, n; done < count && !at->failed; done += n) {
+        const int64_t offset = (index + done) * size;
+        if (offset < at->first || offset + size > at->end) move_window(at, offset);
+        n = (at->end - offset) / size;
+        n = n < count - done ? n : count - done;
+        rt_retype(dst + (size_t)done * rt_dtype_bytes(dtype), dtype, at->window + (offset - at->first), stored, (size_t)n);
+    }
 }
 
 /* `count` elements of the complete tensor from `index` on, from the file or made. */
-static void fetch(const struct load_part *part, int64_t index, int64_t count, void *dst, enum rt_dtype dtype) {
-    const struct rt_weight *weight = part->weight;
+static void fetch(struct target *at, int64_t index, int64_t count, void *dst, enum rt_dtype dtype) {
+    const struct rt_weight *weight = at->part->weight;
     if (weight->init.kind != RT_INIT_STORED)
         rt_init_fill(&weight->init, index, count, dst, dtype);
     else
-        rt_retype(dst, dtype, part->src + (size_t)index * stored_size(part), weight->stored, (size_t)count);
+        read_elements(at, index, count, dst, dtype);
 }
 
 /* Packing -------------------------------------------------------------------------------------------------------- */
@@ -41,7 +67,7 @@ static void pack_run(struct target *at, int64_t index, int64_t run) {
         n = RT_PANEL - (at->column + j) % RT_PANEL;
         n = n < run - j ? n : run - j;
         float *to = packed_place(part, at->row, at->column + j);
-        fetch(part, index + j, n, rows ? to : values, RT_F32);
+        fetch(at, index + j, n, rows ? to : values, RT_F32);
         for (int64_t i = 0; i < n && !rows; i++) to[i * RT_PANEL] = values[i];
     }
     at->column += run;
@@ -66,7 +92,7 @@ static void copy_run(struct target *at, int64_t first, int64_t length) {
         pack(at, index, count);
         return;
     }
-    fetch(part, index, count, at->dst, part->weight->dtype);
+    fetch(at, index, count, at->dst, part->weight->dtype);
     at->dst += (size_t)count * rt_dtype_bytes(part->weight->dtype);
 }
 
@@ -86,9 +112,13 @@ static int64_t row_stored(const struct load_part *part, int64_t row) {
     return row / part->dim[0].length * part->dim[0].block + part->dim[0].start + row % part->dim[0].length;
 }
 
-struct load_span load_part_copy(const struct load_part *part, int64_t from, int64_t to) {
-    struct target at = {part, part->dst + (size_t)(from * part->row_bytes), from, 0};
-    const int64_t first = row_stored(part, from), end = row_stored(part, to - 1) + 1;
+bool load_part_copy(const struct load_part *part, int64_t from, int64_t to, struct rt_reason *why) {
+    unsigned char window[WINDOW];
+    struct target at = {.part = part,
+                        .dst = part->dst + (size_t)(from * part->row_bytes),
+                        .row = from,
+                        .window = window,
+                        .why = why};
     for (int64_t row = from, run; row < to; row += run) {
         run = part->dim[0].length - row % part->dim[0].length;
         run = part->depth > 1 ? 1 : run < to - row ? run : to - row;
@@ -97,9 +127,7 @@ struct load_span load_part_copy(const struct load_part *part, int64_t from, int6
         else
             copy_run(&at, row_stored(part, row), run);
     }
-    if (!part->src) return (struct load_span){NULL, 0};
-    const int64_t stored_row = part->stored_bytes / part->dim[0].extent;
-    return (struct load_span){part->src + first * stored_row, (end - first) * stored_row};
+    return !at.failed;
 }
 
 /* Finding -------------------------------------------------------------------------------------------------------- */

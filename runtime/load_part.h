@@ -7,6 +7,7 @@
 
 #include "private.h"
 
+#include "base/file_reader.h"
 #include "base/panel.h"
 
 /* A dimension of the stored tensor and what the rank holds of it; uncut, it is one block of all of it. */
@@ -16,7 +17,7 @@ struct load_dim {
 
 struct load_part {
     const struct rt_weight *weight;
-    const unsigned char *src;        /* the complete tensor, any alignment; the caller sets it. NULL: values are made */
+    const struct rt_reader *file;    /* which has the complete tensor; the caller sets it. NULL: values are made */
     unsigned char *dst;              /* the part; the caller sets it */
     int64_t stored_bytes;            /* of the complete tensor */
     int64_t rows, row_bytes;         /* of the part: their number, bytes of one in memory */
@@ -30,13 +31,8 @@ struct load_part {
  * table makes no sense. */
 bool load_part_find(struct load_part *part, const struct rt *rt, const struct rt_weight *weight, int64_t *elements);
 
-/* Stored bytes that were read. */
-struct load_span {
-    const unsigned char *bytes;
-    int64_t count;
-};
-
-/* Loads rows [from, to), not empty. Threads that load a packed part begin at multiples of RT_PANEL rows. */
-struct load_span load_part_copy(const struct load_part *part, int64_t from, int64_t to);
+/* Loads rows [from, to), not empty; false: the file cannot be read, or has been cut. Threads that load a packed part begin at
+ * multiples of RT_PANEL rows. */
+bool load_part_copy(const struct load_part *part, int64_t from, int64_t to, struct rt_reason *why);
 
 #endif

@@ -47,6 +47,7 @@ int failure_reason(struct failure *failure, int code, const struct rt_reason *wh
     switch (why->kind) {
     case RT_REASON_SYSTEM: return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_OPEN, "%s", why->text);
     case RT_REASON_MEMORY: return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "%s", why->text);
+    case RT_REASON_CHANGED: return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
     case RT_REASON_CONTENT: break;
     }
     return failure_set(failure, RT_EXIT_INPUT, code, "%s", why->text);

@@ -131,7 +131,8 @@ static int train_step(struct trainer *t) {
     struct metrics m = {.step = rt->internal->trained + 1, .samples = t->feed.batch * t->accumulate * t->units};
     const int64_t first = rt->internal->micro_batches;
     double mine = 0;
-    for (int j = 0; j < t->accumulate; j++) feed_read(&t->feed, j, first + (int64_t)j * t->units + rt->unit);
+    for (int j = 0; j < t->accumulate; j++)
+        RT_TRY(feed_read(&t->feed, t->self, j, first + (int64_t)j * t->units + rt->unit));
     const double start = now_ms();
     int status = rt_train_step(rt, t->feed.samples, NULL, NULL, t->losses);
     if (status) return fail_step(t, status, first);
@@ -169,7 +170,7 @@ static int evaluate(struct trainer *t) {
     double mine = 0, loss;
     for (int64_t first = 0; first < all; first += t->units) {
         const int64_t index = first + rt->unit < all ? first + rt->unit : first;
-        feed_read(&t->eval, 0, index);
+        RT_TRY(feed_read(&t->eval, t->self, 0, index));
         int status = rt_infer_step(rt, t->eval.samples[0], outputs);
         if (status) return fail_rank(t->self, rt, status);
         if (index == first + rt->unit) mine += rt_loss(rt);

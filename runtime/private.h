@@ -10,6 +10,7 @@ enum rt_code {
     RT_CODE_DATA = 382, /* a kernel met a value it cannot take */
     RT_CODE_MEMORY = 500,
     RT_CODE_OPEN = 601,
+    RT_CODE_CHANGED = 604, /* a file, while it was read */
     RT_CODE_MANIFEST = 605,
     RT_CODE_WRITE = 611,
     RT_CODE_SOURCE_CHANGED = 802,

@@ -7,11 +7,12 @@
 #include "codegen/manifest.h"
 #include "frontend/cli/attach.h"
 #include "frontend/driver.h"
+#include "frontend/onnx_mapping.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
 #include "passes/plan_file.h"
 #include "ir/base/own.h"
-#include "runtime/base/file.h"
+#include "runtime/base/file_reader.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
 
@@ -23,7 +24,7 @@ struct check {
     struct rt_json_document *manifest, *plan;
     struct graph *graph;
     struct training training;      /* of a graph that trains */
-    VEC(struct attach_file) files; /* of the model */
+    VEC(struct mapping *) files;   /* of the model; NULL: not at hand */
 };
 
 static const char *path_in(const struct check *c, const char *name) {
@@ -52,21 +53,17 @@ static int check_files(const struct check *c) {
     return c->diags->errors ? -1 : 0;
 }
 
-/* A file of location.json; one that is gone or another now is left out. */
-static struct attach_file map_file(const struct rt_json *entry) {
+/* A file of location.json; NULL: it is gone, or another now. */
+static struct mapping *map_file(const struct rt_json *entry) {
     const char *path = rt_json_text(rt_json_member(entry, "path")),
                *hash = rt_json_text(rt_json_member(entry, "hash"));
-    struct attach_file file = {NULL, 0};
-    struct rt_file_info info;
+    struct rt_reader reader;
     struct rt_reason why;
-    const void *bytes;
     char hex[RT_HASH_HEX];
-    if (!path || path[0] != '/' || !hash || !rt_file_map(path, &bytes, &info, &why)) return file;
-    rt_hash_bytes(bytes, (size_t)info.bytes, hex);
-    if (strcmp(hex, hash) == 0)
-        file = (struct attach_file){bytes, info.bytes};
-    else
-        rt_file_unmap(bytes, info.bytes);
+    if (!path || path[0] != '/' || !hash || !rt_reader_open(&reader, path, &why)) return NULL;
+    const bool same = rt_hash_reader(&reader, hex, &why) && strcmp(hex, hash) == 0;
+    struct mapping *file = same ? mapping_open(reader.fd, reader.info.bytes) : NULL;
+    rt_reader_close(&reader);
     return file;
 }
 
@@ -77,12 +74,21 @@ static int attach_model(struct check *c) {
     const struct rt_json *files = document ? rt_json_member(rt_json_root(document), "files") : NULL;
     for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f; f = f->next)
         VEC_PUSH(c->arena, &c->files, map_file(f));
+    struct attach_file *attached = ARENA_ARRAY(c->arena, struct attach_file, c->files.n + 1);
+    for (int i = 0; i < c->files.n; i++)
+        if (c->files.at[i]) attached[i] = (struct attach_file){c->files.at[i]->bytes, c->files.at[i]->count};
     arena_release(c->arena, document);
-    return attach_weights(c->graph, c->files.n, c->files.at, c->diags);
+    return attach_weights(c->graph, c->files.n, attached, c->diags);
 }
 
-static void unmap_model(const struct check *c) {
-    for (int i = 0; i < c->files.n; i++) rt_file_unmap(c->files.at[i].bytes, c->files.at[i].count);
+/* After everything that looks at weights: 0, or -1 where a file was cut or written to meanwhile. */
+static int unmap_model(const struct check *c) {
+    bool same = true;
+    for (int i = 0; i < c->files.n; i++) {
+        same = same && (!c->files.at[i] || mapping_check(c->files.at[i]));
+        mapping_close(c->files.at[i]);
+    }
+    return same ? 0 : diag_error(c->diags, 604, EXIT_SYSTEM, c->dir, "a file of the model changed while reading");
 }
 
 static int read_graph(struct check *c) {
@@ -226,6 +232,5 @@ int driver_verify(const char *dir, const struct options *options, struct arena *
     if (!status) status = attach_model(&c);
     if (!status) status = check_plan(&c, &plan);
     if (!status) status = check_sources(&c, &plan);
-    unmap_model(&c);
-    return status;
+    return unmap_model(&c) < 0 ? -1 : status;
 }

@@ -27,19 +27,23 @@ static int open_regular(const char *path, struct stat *status, struct rt_reason 
     return -1;
 }
 
+static bool refuse_changed(const char *path, struct rt_reason *why) {
+    rt_refuse(why, "'%s' changed while it was read", rt_quote_text(path).text);
+    why->kind = RT_REASON_CHANGED;
+    return false;
+}
+
+/* All of the file, which has `count` bytes. */
 static bool read_fully(int fd, char *bytes, size_t count, const char *path, struct rt_reason *why) {
+    struct stat now;
     for (size_t done = 0; done < count;) {
         ssize_t got = read(fd, bytes + done, count - done < FILE_PIECE ? count - done : FILE_PIECE);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return rt_refuse_errno(why, errno, "cannot read '%s'", rt_quote_text(path).text);
-        if (got == 0) {
-            rt_refuse(why, "'%s' changed while it was read", rt_quote_text(path).text);
-            why->kind = RT_REASON_SYSTEM;
-            return false;
-        }
+        if (got == 0) return refuse_changed(path, why);
         done += (size_t)got;
     }
-    return true;
+    return fstat(fd, &now) == 0 && now.st_size == (off_t)count ? true : refuse_changed(path, why);
 }
 
 bool rt_file_read(const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why) {

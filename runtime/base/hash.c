@@ -1,6 +1,5 @@
 #include "hash.h"
 
-#include "file.h"
 
 #include <string.h>
 
@@ -9,6 +8,8 @@
 
 _Static_assert(sizeof(struct rt_hash) >= sizeof(XXH3_state_t), "state of XXH3 fits");
 _Static_assert(_Alignof(struct rt_hash) >= 64, "XXH3 wants cache lines");
+
+enum { BLOCK = 1 << 17 }; /* of a file, at a time */
 
 static XXH3_state_t *state_of(struct rt_hash *hash) {
     return (XXH3_state_t *)(void *)hash->state;
@@ -57,11 +58,23 @@ void rt_hash_bytes(const void *bytes, size_t count, char hex[RT_HASH_HEX]) {
     digest_hex(XXH3_128bits(count > 0 ? bytes : "", count), hex);
 }
 
+bool rt_hash_reader(const struct rt_reader *reader, char hex[RT_HASH_HEX], struct rt_reason *why) {
+    struct rt_hash hash;
+    unsigned char block[BLOCK];
+    rt_hash_start(&hash);
+    for (int64_t at = 0, left; (left = reader->info.bytes - at) > 0; at += BLOCK) {
+        const size_t count = left < BLOCK ? (size_t)left : BLOCK;
+        if (!rt_reader_get(reader, at, block, count, why)) return false;
+        rt_hash_add(&hash, block, count);
+    }
+    rt_hash_hex(&hash, hex);
+    return rt_reader_check(reader, true, why);
+}
+
 bool rt_hash_file(const char *path, char hex[RT_HASH_HEX], struct rt_reason *why) {
-    const void *bytes;
-    struct rt_file_info info;
-    if (!rt_file_map(path, &bytes, &info, why)) return false;
-    rt_hash_bytes(bytes, (size_t)info.bytes, hex);
-    rt_file_unmap(bytes, info.bytes);
-    return true;
+    struct rt_reader reader;
+    if (!rt_reader_open(&reader, path, why)) return false;
+    const bool ok = rt_hash_reader(&reader, hex, why);
+    rt_reader_close(&reader);
+    return ok;
 }

@@ -2,6 +2,7 @@
 #ifndef RT_BASE_HASH_H
 #define RT_BASE_HASH_H
 
+#include "file_reader.h"
 #include "reason.h"
 
 #include <stdbool.h>
@@ -25,8 +26,9 @@ void rt_hash_int(struct rt_hash *hash, int64_t value);
 /* The hash of what was added so far. More may be added afterwards. */
 void rt_hash_hex(const struct rt_hash *hash, char hex[RT_HASH_HEX]);
 
-/* Of `count` bytes; of a regular file. */
+/* Of `count` bytes; of a regular file. A file that changes meanwhile is refused (RT_REASON_CHANGED). */
 void rt_hash_bytes(const void *bytes, size_t count, char hex[RT_HASH_HEX]);
 bool rt_hash_file(const char *path, char hex[RT_HASH_HEX], struct rt_reason *why);
+bool rt_hash_reader(const struct rt_reader *reader, char hex[RT_HASH_HEX], struct rt_reason *why);
 
 #endif

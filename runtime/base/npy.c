@@ -163,12 +163,29 @@ bool rt_npy_header(struct rt_tensor *out, size_t *data, const void *file, size_t
     return read_dict(&c, out) && count_elements(out, why);
 }
 
+/* The array fills what is left of the file. */
+static bool check_size(const struct rt_tensor *array, uint64_t there, struct rt_reason *why) {
+    const uint64_t needed = (uint64_t)array->count * rt_dtype_bytes(array->dtype);
+    if (needed == there) return true;
+    return rt_refuse(why, "the array needs %" PRIu64 " bytes of data, the file has %" PRIu64, needed, there);
+}
+
+bool rt_npy_find(struct rt_tensor *out, int64_t *data, const struct rt_reader *reader, struct rt_reason *why) {
+    const int64_t most = HEADER_LIMIT + 12; /* of all versions */
+    const size_t bytes = (size_t)(reader->info.bytes < most ? reader->info.bytes : most);
+    size_t first;
+    void *start = malloc(bytes + 1);
+    if (!start) return rt_refuse_memory(why, bytes + 1);
+    const bool ok = rt_reader_get(reader, 0, start, bytes, why) && rt_npy_header(out, &first, start, bytes, why);
+    free(start);
+    if (!ok) return false;
+    *data = (int64_t)first;
+    return check_size(out, (uint64_t)(reader->info.bytes - *data), why);
+}
+
 bool rt_npy_parse(struct rt_tensor *out, const void *file, size_t bytes, struct rt_reason *why) {
     size_t data;
-    if (!rt_npy_header(out, &data, file, bytes, why)) return false;
-    uint64_t needed = (uint64_t)out->count * rt_dtype_bytes(out->dtype), there = bytes - data;
-    if (needed != there)
-        return rt_refuse(why, "the array needs %" PRIu64 " bytes of data, the file has %" PRIu64, needed, there);
+    if (!rt_npy_header(out, &data, file, bytes, why) || !check_size(out, bytes - data, why)) return false;
     out->data = (char *)(uintptr_t)file + data;
     return true;
 }

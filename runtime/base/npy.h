@@ -4,7 +4,7 @@
 #define RT_BASE_NPY_H
 
 #include "dtype.h"
-#include "reason.h"
+#include "file_reader.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +28,9 @@ bool rt_npy_header(struct rt_tensor *out, size_t *data, const void *file, size_t
 
 /* A complete file in memory; the tensor points into it, at any alignment, and owns nothing. */
 bool rt_npy_parse(struct rt_tensor *out, const void *file, size_t bytes, struct rt_reason *why);
+
+/* The tensor of an open file, its data NULL; *data is the offset of its first byte. */
+bool rt_npy_find(struct rt_tensor *out, int64_t *data, const struct rt_reader *reader, struct rt_reason *why);
 
 /* A file; release with rt_tensor_free. */
 bool rt_npy_read(struct rt_tensor *out, const char *path, struct rt_reason *why);

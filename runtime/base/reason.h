@@ -12,6 +12,7 @@ enum rt_reason_kind {
     RT_REASON_CONTENT, /* the bytes are wrong */
     RT_REASON_SYSTEM,  /* the file or the operating system */
     RT_REASON_MEMORY,
+    RT_REASON_CHANGED, /* the file was cut or written to while it was read */
 };
 
 struct rt_reason {

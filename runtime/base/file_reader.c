@@ -1,0 +1,78 @@
+#define _GNU_SOURCE 1
+
+#include "file_reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Linux moves at most about 2 GiB per call. */
+#define READ_AT_ONCE ((size_t)1 << 30)
+
+static int64_t nanoseconds(const struct timespec *time) {
+    return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
+}
+
+static bool look_at(int fd, struct rt_file_info *info, bool *regular) {
+    struct stat status;
+    if (fstat(fd, &status) != 0) return false;
+    *info = (struct rt_file_info){status.st_size, nanoseconds(&status.st_mtim), nanoseconds(&status.st_ctim)};
+    *regular = S_ISREG(status.st_mode);
+    return true;
+}
+
+static bool refuse_changed(const struct rt_reader *reader, struct rt_reason *why) {
+    rt_refuse(why, "'%s' changed while it was read", rt_quote_text(reader->path).text);
+    why->kind = RT_REASON_CHANGED;
+    return false;
+}
+
+static bool check_regular(const struct rt_reader *reader, bool regular, struct rt_reason *why) {
+    if (regular) return true;
+    rt_refuse(why, "'%s' is not a regular file", rt_quote_text(reader->path).text);
+    why->kind = RT_REASON_SYSTEM;
+    return false;
+}
+
+bool rt_reader_open(struct rt_reader *reader, const char *path, struct rt_reason *why) {
+    bool regular = false;
+    *reader = (struct rt_reader){.fd = -1};
+    if (!(reader->path = strdup(path))) return rt_refuse_memory(why, strlen(path) + 1);
+    reader->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    bool ok = reader->fd >= 0 && look_at(reader->fd, &reader->info, &regular);
+    if (!ok) rt_refuse_errno(why, errno, "cannot open '%s'", rt_quote_text(path).text);
+    ok = ok && check_regular(reader, regular, why);
+    if (!ok) rt_reader_close(reader);
+    return ok;
+}
+
+void rt_reader_close(struct rt_reader *reader) {
+    if (reader->path && reader->fd >= 0) close(reader->fd);
+    free(reader->path);
+    *reader = (struct rt_reader){.fd = -1};
+}
+
+bool rt_reader_get(const struct rt_reader *reader, int64_t offset, void *to, size_t count, struct rt_reason *why) {
+    for (size_t done = 0; done < count;) {
+        const size_t left = count - done < READ_AT_ONCE ? count - done : READ_AT_ONCE;
+        const ssize_t got = pread(reader->fd, (char *)to + done, left, (off_t)(offset + (int64_t)done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return rt_refuse_errno(why, errno, "cannot read '%s'", rt_quote_text(reader->path).text);
+        if (got == 0) return refuse_changed(reader, why);
+        done += (size_t)got;
+    }
+    return true;
+}
+
+bool rt_reader_check(const struct rt_reader *reader, bool whole, struct rt_reason *why) {
+    const struct rt_file_info *then = &reader->info;
+    struct rt_file_info now;
+    bool regular;
+    if (!look_at(reader->fd, &now, &regular))
+        return rt_refuse_errno(why, errno, "cannot read '%s'", rt_quote_text(reader->path).text);
+    const bool same = now.bytes == then->bytes && now.mtime_ns == then->mtime_ns;
+    return (whole ? same : now.bytes >= then->bytes) || refuse_changed(reader, why);
+}
