@@ -185,7 +185,7 @@ double lower_float(const struct lower *l, const char *name) {
     size_t length;
     const char *text = fallback(l, name, &length);
     const Onnx__AttributeProto *attribute = lower_attribute(l, name);
-    return attribute ? (double)attribute->f : text ? strtod(text, NULL) : 0;
+    return attribute ? (double)attribute->f : text ? strtof(text, NULL) : 0;
 }
 
 const char *lower_text(const struct lower *l, const char *name) {
