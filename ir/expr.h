@@ -4,7 +4,7 @@
  *   x < 0 ? 0 : x        a * b        0.5 * x * (1 + erf(x * 0.70710678118654752))
  *
  * Operators: ?: || && == != < <= > >= + - * / unary - !, calls, numbers, names. A name is an input or an attribute.
- * Functions: abs ceil cos erf exp floor fmod log max min mod pow round sigmoid sign sin sqrt tanh isnan isinf ...
+ * Functions: abs acosh asinh atanh ceil cos erf exp floor fmod log max min mod pow round sigmoid sign sin sqrt tanh isnan isinf ...
  */
 #ifndef IR_EXPR_H
 #define IR_EXPR_H

@@ -53,10 +53,12 @@ static void test_functions_of_one(void **state) {
     static const struct {
         const char *text;
         double (*f)(double);
-    } rows[] = {{"abs(x)", fabs},  {"ceil(x)", ceil},   {"cos(x)", cos},    {"erf(x)", erf},   {"exp(x)", exp},
-                {"log(x)", log},   {"floor(x)", floor}, {"round(x)", rint}, {"sin(x)", sin},   {"sqrt(x)", sqrt},
-                {"tan(x)", tan},   {"tanh(x)", tanh},   {"atan(x)", atan},  {"acos(x)", acos}, {"asin(x)", asin},
-                {"sinh(x)", sinh}, {"cosh(x)", cosh},   {"sign(x)", sign}};
+    } rows[] = {{"abs(x)", fabs},   {"ceil(x)", ceil}, {"cos(x)", cos},     {"erf(x)", erf},
+                {"exp(x)", exp},    {"log(x)", log},   {"floor(x)", floor}, {"round(x)", rint},
+                {"sin(x)", sin},    {"sqrt(x)", sqrt}, {"tan(x)", tan},     {"tanh(x)", tanh},
+                {"atan(x)", atan},  {"acos(x)", acos}, {"asin(x)", asin},   {"sinh(x)", sinh},
+                {"cosh(x)", cosh},  {"sign(x)", sign}, {"acosh(x)", acosh}, {"asinh(x)", asinh},
+                {"atanh(x)", atanh}};
     (void)state;
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
         for (int i = 0; i < SAMPLES; i++)
