@@ -192,7 +192,7 @@ int pass_fuse_sums(struct graph *graph, const struct pass_context *context) {
     find_readers(&j);
     find_pairs(&j);
     join_all(&j);
-    memcpy(graph->order.at, j.order.at, (size_t)j.order.n * sizeof *j.order.at);
+    if (j.order.n) memcpy(graph->order.at, j.order.at, (size_t)j.order.n * sizeof *j.order.at);
     graph->order.n = j.order.n;
     return 0;
 }

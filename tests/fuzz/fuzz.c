@@ -9,6 +9,8 @@
 #include "ir/text.h"
 #include "runtime/base/file.h"
 
+bool fuzz_passed;
+
 void fuzz_check(bool good) {
     if (!good) abort();
 }

@@ -15,6 +15,9 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 /* Provided by libFuzzer, or by replay.c: changes `size` bytes in place to at most `most`, and returns how many. */
 size_t LLVMFuzzerMutate(unsigned char *data, size_t size, size_t most);
 
+/* Set by a target whose inputs may be refused: the last one was not. replay.c counts them. */
+extern bool fuzz_passed;
+
 /* A finding unless `good`. */
 void fuzz_check(bool good);
 

@@ -1,5 +1,7 @@
-/* Mutations that keep a protobuf message well formed, so that they reach behind the framing: a field of a random message
- * of the tree is dropped, doubled, moved or changed, and the lengths around it follow. One mutation in eight is of bytes. */
+/* Mutations that keep a protobuf message well formed, so that they reach behind the framing. Either a field of a random
+ * message of the tree is dropped, doubled, moved or changed; or a leaf gets the value of another leaf of the same kind (the
+ * same field numbers from the root: a node's input becomes another name, an operator another operator, a size another size).
+ * The lengths around it follow. One mutation in eight is of bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,11 +149,22 @@ static void put_changed(struct out *out, const struct field *field, unsigned *se
     free(inner);
 }
 
+/* At the root mostly the largest field of a few: a model is its graph. */
+static int choose_field(const unsigned char *at, const unsigned char *end, int n, unsigned *seed, int depth) {
+    int chosen = (int)pick(seed, (size_t)n);
+    for (int tries = depth ? 0 : 4; tries; tries--) {
+        int other = (int)pick(seed, (size_t)n);
+        struct field a = nth_field(at, end, chosen), b = nth_field(at, end, other);
+        if (b.end - b.start > a.end - a.start) chosen = other;
+    }
+    return chosen;
+}
+
 /* The message with one change; false if the bytes are no message. */
 static bool put_mutated(struct out *out, const unsigned char *at, const unsigned char *end, unsigned *seed,
                         int depth) {
     int n = count_fields(at, end);
-    int chosen = n ? (int)pick(seed, (size_t)n) : 0, other = n ? (int)pick(seed, (size_t)n) : 0;
+    int chosen = n ? choose_field(at, end, n, seed, depth) : 0, other = n ? (int)pick(seed, (size_t)n) : 0;
     unsigned kind = pick(seed, 24);
     struct field field, twin = nth_field(at, end, other);
     for (int i = 0; i < n; i++, at = field.end) {
@@ -168,12 +181,87 @@ static bool put_mutated(struct out *out, const unsigned char *at, const unsigned
     return n && !out->full;
 }
 
+/* A leaf of the tree: a number, or bytes that are a name or no message. */
+struct leaf {
+    int depth, index[MAX_DEPTH]; /* which field, at every level from the root */
+    uint64_t kind;               /* the field numbers on the way, as one number */
+    struct field field;
+};
+
+/* What a walk over all leaves looks for: one of a kind, each with the same chance. */
+struct search {
+    uint64_t kind; /* 0: any */
+    int found;
+    unsigned *seed;
+    struct leaf here, chosen;
+};
+
+static bool is_name(const struct field *field) {
+    for (const unsigned char *at = field->payload; at < field->end; at++)
+        if (*at < 0x20 || *at > 0x7e) return false;
+    return true;
+}
+
+static void search_leaves(struct search *search, const unsigned char *at, const unsigned char *end) {
+    struct leaf *here = &search->here;
+    const uint64_t kind = here->kind;
+    struct field field;
+    uint64_t tag;
+    for (int i = 0; at < end && here->depth < MAX_DEPTH && take_field(at, end, &field); i++, at = field.end) {
+        take_varint(field.start, field.end, &tag);
+        here->kind = kind * 0x100000001b3u + tag;
+        here->index[here->depth++] = i;
+        here->field = field;
+        if (field.wire == BYTES && !is_name(&field) && count_fields(field.payload, field.end))
+            search_leaves(search, field.payload, field.end);
+        else if ((!search->kind || search->kind == here->kind) && pick(search->seed, (size_t)++search->found) == 0)
+            search->chosen = *here;
+        here->depth--;
+    }
+    here->kind = kind;
+}
+
+/* The message with `leaf`, which lies in it from level `depth` on, replaced by the value of `other`. */
+static void put_replaced(struct out *out, const unsigned char *at, const unsigned char *end,
+                         const struct leaf *leaf, const struct leaf *other, int depth) {
+    struct field field;
+    for (int i = 0; at < end && take_field(at, end, &field); i++, at = field.end) {
+        if (i != leaf->index[depth]) {
+            put(out, field.start, (size_t)(field.end - field.start));
+        } else if (depth + 1 == leaf->depth) {
+            put_payload(out, &field, other->field.payload, (size_t)(other->field.end - other->field.payload));
+        } else {
+            size_t room = (size_t)(out->end - out->at);
+            unsigned char *inner = malloc(room + 1);
+            fuzz_check(inner != NULL);
+            struct out below = {inner, inner + room, false};
+            put_replaced(&below, field.payload, field.end, leaf, other, depth + 1);
+            out->full |= below.full;
+            put_payload(out, &field, inner, (size_t)(below.at - inner));
+            free(inner);
+        }
+    }
+}
+
+/* False if there is nothing to exchange. */
+static bool put_exchanged(struct out *out, const unsigned char *at, const unsigned char *end, unsigned *seed) {
+    struct search any = {.seed = seed}, alike = {.seed = seed};
+    search_leaves(&any, at, end);
+    if (!any.found) return false;
+    alike.kind = any.chosen.kind;
+    search_leaves(&alike, at, end);
+    if (alike.found) put_replaced(out, at, end, &any.chosen, &alike.chosen, 0);
+    return alike.found && !out->full;
+}
+
 size_t LLVMFuzzerCustomMutator(unsigned char *data, size_t size, size_t most, unsigned seed) {
-    if (pick(&seed, 8) == 0) return LLVMFuzzerMutate(data, size, most);
+    unsigned kind = pick(&seed, 8);
+    if (kind == 0) return LLVMFuzzerMutate(data, size, most);
     unsigned char *copy = malloc(most);
     fuzz_check(copy != NULL);
     struct out out = {copy, copy + most, false};
-    bool good = put_mutated(&out, data, data + size, &seed, 0);
+    bool good =
+        kind < 5 ? put_exchanged(&out, data, data + size, &seed) : put_mutated(&out, data, data + size, &seed, 0);
     size_t made = (size_t)(out.at - copy);
     if (good) memcpy(data, copy, made);
     free(copy);
