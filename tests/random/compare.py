@@ -1,0 +1,110 @@
+"""Compiles and runs a model of random graphs under a plan, and compares what the ranks give. Needs NumPy, no ONNX.
+
+A case is a directory: model.onnx, arrays.npz with the inputs "x0", "x1", .. and what is expected of the outputs, "y0", .. (floats in
+f64), and case.json, which has their names, the outputs' types, and how far from the expected values a right result may be
+(expected.py).
+"""
+import json
+import os
+import re
+import subprocess
+
+import numpy as np
+
+PLANS = {
+    "one": [],
+    "tp2": ["--pas", "tp:tensor=2"],
+    "tp3": ["--pas", "tp:tensor=3"],
+    "data2": ["--pas", "data:data=2"],
+    "pp2": ["--pas", "pp:pipeline=2"],
+    "mesh": ["--pas", "hybrid:tensor=2,pipeline=2"],
+}
+SECONDS = 300  # for a model of many graphs on a machine that does other things too
+
+
+class Failure(Exception):
+    """A command failed: what it was, its exit status and its last words."""
+
+    def __init__(self, kind, why, status=None):
+        super().__init__(f"{kind}: {why}")
+        self.kind, self.status = kind, status
+
+    refused = property(lambda self: self.status in (4, 5))  # not supported, or no such plan: valid, but not here
+
+
+def call(kind, command):
+    environment = dict(os.environ, NO_COLOR="1")
+    environment.setdefault("CFLAGS", "-O0")  # what is compiled once and run once need not be fast
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS, env=environment)
+    except subprocess.TimeoutExpired:
+        raise Failure(kind, f"takes longer than {SECONDS} s") from None
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        errors = [line for line in lines if re.search(r"error\b|BUG|-->", line)] or lines[-3:]
+        raise Failure(kind, f"exit {done.returncode}: " + " ".join(errors)[:600], done.returncode)
+
+
+class Case:
+    def __init__(self, directory):
+        self.directory = directory
+        with open(os.path.join(directory, "case.json")) as file:
+            self.names = json.load(file)
+        with np.load(os.path.join(directory, "arrays.npz")) as arrays:
+            self.arrays = dict(arrays)
+
+    def compile(self, rankc, plan, out, *options):
+        call("compile", [rankc, "compile", os.path.join(self.directory, "model.onnx"), "-o", out, "-q", "--reuse", "override",
+                         *PLANS[plan], *options])
+
+    def run(self, rankc, plan, out):
+        """Outputs by name."""
+        self.compile(rankc, plan, out)
+        command = [rankc, "run", out, "--output-dir", out + "/out", "--comm", "loopback", "--threads", "1"]
+        for i, name in enumerate(self.names["inputs"]):
+            np.save(f"{out}/x{i}.npy", self.arrays[f"x{i}"])
+            command += ["--input", f"{name}={out}/x{i}.npy"]
+        call("run", command)
+        with open(out + "/out/outputs.json") as file:
+            listed = json.load(file)["outputs"]
+        return {entry["name"]: np.load(os.path.join(out, "out", entry["file"])) for entry in listed}
+
+    def check(self, rankc, plan, out):
+        """(output, what is wrong with it) of those that are not right. Failure: there are none."""
+        got = self.run(rankc, plan, out)
+        wrong = [(output["name"], difference(got.get(output["name"]), self.arrays[f"y{i}"], output))
+                 for i, output in enumerate(self.names["outputs"])]
+        return [(name, why) for name, why in wrong if why]
+
+
+def difference(got, wanted, output):
+    """What is wrong with an output; None: nothing is."""
+    if got is None:
+        return "is not there"
+    if got.shape != wanted.shape or got.dtype.name != output["dtype"]:
+        return f"{got.dtype.name}{list(got.shape)}, expected {output['dtype']}{list(wanted.shape)}"
+    if got.dtype.kind != "f":
+        wrong = got != wanted
+        return f"{int(wrong.sum())} of {got.size} elements differ" if wrong.any() else None
+    finite = np.isfinite(wanted)
+    if not np.array_equal(got[~finite], wanted[~finite].astype(got.dtype), equal_nan=True):
+        return "what is not finite differs"
+    if not finite.any():
+        return None
+    error = np.abs(got.astype("f8") - wanted)[finite].max()
+    return None if error <= output["bound"] else f"error {error:g}, bound {output['bound']:g}"
+
+
+def write_case(directory, model, inputs, outputs):
+    """`model`: bytes; `inputs`: arrays by name; `outputs`: (expected, type, bound) by name."""
+    os.makedirs(directory, exist_ok=True)
+    with open(os.path.join(directory, "model.onnx"), "wb") as file:
+        file.write(model)
+    arrays = {f"x{i}": np.asarray(array, order="C") for i, array in enumerate(inputs.values())}
+    arrays |= {f"y{i}": array for i, (array, _, _) in enumerate(outputs.values())}
+    np.savez_compressed(os.path.join(directory, "arrays.npz"), **arrays)
+    names = {"inputs": list(inputs),
+             "outputs": [{"name": name, "dtype": dtype, "bound": float(bound)} for name, (_, dtype, bound) in outputs.items()]}
+    with open(os.path.join(directory, "case.json"), "w") as file:
+        json.dump(names, file, indent=1)
+    return Case(directory)
