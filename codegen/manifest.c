@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "codegen/kernel.h"
+#include "codegen/manifest_parameters.h"
 #include "ir/base/own.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
@@ -425,6 +426,7 @@ const char *manifest_text(const struct manifest *m) {
     put_instructions(w, m->plan);
     put_tensors(w, "tensors", graph, m->plan->weights.n, m->plan->weights.at);
     if (m->info->training) put_tensors(w, "states", graph, m->plan->states.n, m->plan->states.at);
+    if (m->info->training) manifest_put_parameters(w, m->plan, m->info);
     if (m->program) put_own_hash(w), put_files(w, m->program);
     return finish(w, graph->arena);
 }

@@ -68,7 +68,8 @@ static void bind_splits(struct tmpl_env *env, const struct graph *graph, const s
 /* Values that are made in the place of the stored ones. */
 static void bind_init(struct tmpl_env *env, const struct graph *graph, const struct training *training,
                       const struct tensor *tensor) {
-    const struct init_rule *rule = rt_dtype_is_float(tensor->dtype) ? init_rule_of(training, tensor->name) : NULL;
+    const bool made = rt_dtype_is_float(tensor->dtype) && !tensor->constant;
+    const struct init_rule *rule = made ? init_rule_of(training, tensor->name) : NULL;
     if (!rule) {
         tmpl_set(env, "init", "RT_INIT_STORED");
         return;

@@ -13,6 +13,7 @@ struct program_info {
     const char *arch; /* of GPUs, for the build file; NULL: none */
     int runtime_ngpus;
     const struct training *training; /* NULL: inference */
+    const struct decisions *decisions; /* which weights are no parameters (passes/roles.h); NULL: not kept */
     int nfiles; /* of the model; the file of constants comes after them */
 };
 

@@ -21,6 +21,7 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "passes/pipeline.h"
+#include "passes/roles.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
@@ -39,6 +40,7 @@ struct job {
     struct rankplan plan;
     struct sources sources;
     struct training training;
+    struct decisions decisions; /* which weights are no parameters */
     struct program_info info;
     struct keys keys;
 };
@@ -306,7 +308,7 @@ static enum attention_kind attention_of(const struct job *job) {
     return attention_kind_of(choice_word(job->options->attention));
 }
 
-static struct pass_context pass_context(const struct job *job) {
+static struct pass_context pass_context(struct job *job) {
     struct pass_context context = target_pass_context(target_of(job));
     context.policy = job->side.policy;
     context.rules = job->side.rules;
@@ -314,6 +316,8 @@ static struct pass_context pass_context(const struct job *job) {
     context.plan_file = job->options->load_plan;
     context.attention = has_flash(job) ? attention_of(job) : ATTENTION_PRODUCTS;
     context.training = training_of(job);
+    context.decisions = &job->decisions;
+    context.verbose = job->options->verbose;
     context.diags = job->diags;
     return context;
 }
@@ -379,6 +383,7 @@ static int job_describe(struct job *job) {
                                       .arch = options->arch,
                                       .runtime_ngpus = ranks,
                                       .training = training_of(job),
+                                      .decisions = &job->decisions,
                                       .nfiles = job->files.n};
     if (keys_make(&job->keys, options, &job->side, job->files.n, job->files.at, job->arena, job->diags) < 0)
         return -1;

@@ -80,6 +80,7 @@ struct import {
     VEC(struct sequence) sequences;
     VEC(struct missing) missing;
     struct map missing_index;
+    struct map trained; /* names that training_info updates; none: it does not say */
 };
 
 int scope_find(const struct scope *scope, const char *name);
@@ -91,6 +92,10 @@ void scope_define(struct scope *scope, const char *name, int id);
 int import_values(struct import *import, struct scope *scope);
 /* An initializer or constant as a tensor of that name, POISONED after a diagnostic. */
 int import_tensor(struct import *import, const Onnx__TensorProto *proto, const char *name, bool may_be_weight);
+/* What the model says of a weight that may be trained: its mark and sources (import_marks.c). */
+void import_mark(struct import *import, int weight);
+/* Notes what training_info updates: before the first import_mark. */
+void import_trained(struct import *import);
 /* E342 if the model declares a value otherwise than `tensor` is; where only the shape differs and `dispute` says why it
  * may, that is noted, and counts as a remark. */
 int import_check_declared(struct import *import, const char *name, int tensor, enum dispute dispute);

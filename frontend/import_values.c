@@ -38,6 +38,7 @@ int import_tensor(struct import *import, const Onnx__TensorProto *proto, const c
     struct tensor *weight = &import->graph->tensors.at[id];
     weight->data = tensor.data;
     weight->stored = (struct stored){tensor.file, tensor.offset, tensor.dtype};
+    if (import->options->train) import_mark(import, id);
     return id;
 }
 
@@ -349,6 +350,7 @@ int import_values(struct import *import, struct scope *scope) {
     declare(import, proto->output, proto->n_output);
     import->nfixed = import->infos.n;
     declare(import, proto->value_info, proto->n_value_info);
+    import_trained(import);
     check_names(&sizes);
     import_binds(&sizes, scope);
     for (size_t i = 0; i < proto->n_initializer; i++) {

@@ -121,9 +121,18 @@ static int by_batch(struct lower *l, const struct batch_norm *n) {
     return 0;
 }
 
+/* Running statistics are buffers in every framework; inference from them is differentiable, so gradients reach them. */
+static void mark_statistics(const struct lower *l) {
+    for (int i = 3; i < 5 && l->train; i++) {
+        struct tensor *tensor = &l->b.graph->tensors.at[l->inputs[i]];
+        if (tensor->kind == TENSOR_WEIGHT && !tensor->mark) tensor->mark = MARK_BUFFER;
+    }
+}
+
 int lower_batch_norm(struct lower *l) {
     struct batch_norm n;
     if (read_operands(l, &n) < 0) return -1;
+    mark_statistics(l);
     bool training = l->op->since == 14 ? lower_int(l, "training_mode") != 0 : lower_wants(l, 1);
     return training ? by_batch(l, &n) : lower_result(l, by_running(l, &n));
 }

@@ -88,6 +88,18 @@ struct stored {
     enum rt_dtype dtype; /* as stored; the tensor's own may differ (--dtype) */
 };
 
+/* What a model that is trained says of a WEIGHT. */
+enum mark {
+    MARK_NONE,
+    MARK_PARAMETER, /* the exporter, or training_info, calls it a parameter */
+    MARK_BUFFER,    /* the exporter calls it a buffer; a running statistic */
+    MARK_FIXED,     /* training_info updates others, but not this one */
+    MARK_FOLDED,    /* the exporter computed it from `sources` */
+    MARK_MOVED,     /* the exporter transposed or reshaped the parameter `sources` (pass roles) */
+    MARKS
+};
+extern const char *const mark_names[MARKS]; /* in IR text; "" for none */
+
 struct tensor {
     const char *name; /* of the ONNX value; never empty */
     enum tensor_kind kind;
@@ -98,6 +110,9 @@ struct tensor {
     int made_again;         /* the tensor that this is on another stage, where a node was copied there; else -1 */
     const void *data;       /* CONST: its bytes; WEIGHT: its stored bytes if mapped, unaligned, else NULL */
     struct stored stored;   /* WEIGHT */
+    enum mark mark;         /* WEIGHT */
+    const char *sources;    /* of MARK_FOLDED and MARK_MOVED: names of values that it was computed from, between ", "; else NULL */
+    bool constant;          /* WEIGHT: no parameter, as pass roles found: nothing trains it, and it may be folded */
     bool gradient;          /* STATE: a sum of gradients, cleared before each step; INPUT: the gradient of an output */
     struct layout layout;   /* from PLACED on */
 };

@@ -7,6 +7,8 @@
  *   file "gpt2.bin"                                        beside the text: has the weights @1; the next file @2
  *   input %0 "ids" i64[2,8]
  *   weight %1 "wte.weight" f32[101,32] @0+1234 as f32 {tensor:part(0,1,1)}
+ *   weight %3 "val_7" f32[32,96] @0+5678 as f32 folded "h.0.attn.weight"   or: moved "..", parameter, buffer, fixed
+ *   weight %4 "mask" f32[8,8] @0+9012 as f32 buffer constant               constant: not trained
  *   const %2 "shape" i64[3] = [2, 8*2]                     8*2: two eights
  *   %7 "x" f32[2,8,32] {tensor:partial(sum)} = Gather(%1, %0) axis=0 node="h.0/gather" split(tensor:v/1/1) stage=1
  *   %9 "y" = LayerNorm(%7, %1, _) epsilon=1e-05            _: left out

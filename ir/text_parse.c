@@ -422,9 +422,17 @@ static bool read_stored(struct reader *r, struct stored *stored) {
     return read_dtype(r, &stored->dtype);
 }
 
+static bool read_role(struct reader *r, struct tensor *tensor) {
+    for (int mark = MARK_NONE + 1; mark < MARKS && !tensor->mark; mark++)
+        if (take(r, mark_names[mark])) tensor->mark = (enum mark)mark;
+    if ((tensor->mark == MARK_FOLDED || tensor->mark == MARK_MOVED) && !read_string(r, &tensor->sources)) return false;
+    tensor->constant = take(r, "constant");
+    return true;
+}
+
 static bool read_weight(struct reader *r) {
     struct tensor *tensor = add_source(r, TENSOR_WEIGHT);
-    if (!tensor || (take(r, "@") && !read_stored(r, &tensor->stored))) return false;
+    if (!tensor || (take(r, "@") && !read_stored(r, &tensor->stored)) || !read_role(r, tensor)) return false;
     return read_source_layout(r, tensor);
 }
 

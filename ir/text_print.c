@@ -101,6 +101,16 @@ static void print_files(struct printer *p) {
     }
 }
 
+/* What is known of a weight beside its place. */
+static void print_role(struct printer *p, const struct tensor *tensor) {
+    if (tensor->mark) strbuf_printf(&p->out, " %s", mark_names[tensor->mark]);
+    if (tensor->sources) {
+        strbuf_putc(&p->out, ' ');
+        print_string(&p->out, tensor->sources);
+    }
+    if (tensor->constant) strbuf_puts(&p->out, " constant");
+}
+
 /* The definition of a tensor that no node computes, where it first appears. */
 static void print_source(struct printer *p, int id) {
     static const char *const keyword[] = {
@@ -114,6 +124,7 @@ static void print_source(struct printer *p, int id) {
     if (tensor->kind == TENSOR_WEIGHT && tensor->stored.file >= 0)
         strbuf_printf(&p->out, " @%d+%llu as %s", tensor->stored.file, (unsigned long long)tensor->stored.offset,
                       rt_dtypes[tensor->stored.dtype].name);
+    if (tensor->kind == TENSOR_WEIGHT) print_role(p, tensor);
     if ((tensor->kind == TENSOR_STATE || tensor->kind == TENSOR_INPUT) && tensor->gradient) strbuf_puts(&p->out, " gradient");
     print_layout(p, &tensor->layout);
     if (tensor->kind == TENSOR_CONST) print_values(&p->out, tensor);

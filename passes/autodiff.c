@@ -1,6 +1,6 @@
 /* Reverse-mode differentiation: nodes that give the gradient of the loss with respect to every parameter.
  *
- * Parameters are the float weights that the loss depends on, but for those that a rule freezes. The
+ * Parameters are the float weights that the loss depends on, but for constants (roles.h) and those that a rule freezes. The
  * walk goes back from the loss; a tensor that is read several times sums what comes from its readers, the last reader first,
  * so the order of sums is that of PyTorch's autograd for a chain. */
 #include <string.h>
@@ -30,8 +30,8 @@ struct autodiff {
 };
 
 static bool is_parameter(const struct autodiff *a, const struct tensor *tensor) {
-    if (tensor->kind != TENSOR_WEIGHT || !rt_dtype_is_float(tensor->dtype)) return false;
-    const struct parameter_rule *rule = parameter_rule_of(a->training, tensor->name);
+    if (tensor->kind != TENSOR_WEIGHT || tensor->constant || !rt_dtype_is_float(tensor->dtype)) return false;
+    const struct parameter_rule *rule = parameter_rule_of(a->training, tensor);
     return !rule || !rule->frozen;
 }
 
@@ -256,7 +256,7 @@ int pass_autodiff(struct graph *graph, const struct pass_context *context) {
                          .tensors = graph->tensors.n,
                          .nodes = graph->nodes.n};
     int nodes = graph->order.n;
-    if (parameter_rules_check(context->training, graph, context->diags) < 0) return -1;
+    if (parameter_rules_check(context->training, graph, context->decisions, context->diags) < 0) return -1;
     a.depends = ARENA_ARRAY(graph->arena, bool, a.tensors + 1);
     a.gradient = ARENA_ARRAY(graph->arena, int, a.tensors + 1);
     a.parts = ARENA_ARRAY(graph->arena, struct parts, a.tensors + 1);

@@ -170,7 +170,7 @@ static void list_groups(struct optimizing *o) {
 }
 
 static struct group *group_of(const struct optimizing *o, const struct parameter *p) {
-    const struct parameter_rule *rule = parameter_rule_of(o->training, o->graph->tensors.at[p->weight].name);
+    const struct parameter_rule *rule = parameter_rule_of(o->training, &o->graph->tensors.at[p->weight]);
     return &o->groups[rule ? rule - o->training->rules.at + 1 : 0];
 }
 

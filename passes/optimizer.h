@@ -32,10 +32,11 @@ int optimizer_parse(struct optimizer_choice *choice, const char *text, struct ar
 /* Reads "cosine:warmup=100,steps=1000,min=0.1": a row of runtime/base/schedules.def, and any of its numbers. */
 int schedule_parse(struct rt_schedule *schedule, const char *text, struct arena *arena, struct diags *diags);
 
-/* What some parameters have of their own: --param 'GLOB:lr=0.001,weight_decay=0' or 'GLOB:frozen'. */
+/* What some parameters have of their own: --param 'GLOB:lr=0.001,weight_decay=0' 'GLOB:frozen' or 'GLOB:train'. */
 struct parameter_rule {
     const char *text, *pattern; /* a glob over names of initializers */
     bool frozen;                /* they do not change: no gradient, no state of the optimizer */
+    bool train;                 /* they are parameters, whatever their role (roles.h) */
     bool own_lr;                /* scheduled like the others', but not changed with theirs */
     struct optimizer_choice optimizer;
 };
@@ -72,8 +73,11 @@ int parameter_rule_add(struct training *training, const char *text, struct arena
  * along ONNX allows more. */
 int optimizers_check(const struct training *training, struct arena *arena, struct diags *diags);
 
-/* The last rule that matches the name, NULL if none does. */
-const struct parameter_rule *parameter_rule_of(const struct training *training, const char *name);
+/* A glob matches a weight's name, or that of the parameter which the exporter transposed or reshaped to make it. */
+bool weight_is_called(const struct tensor *weight, const char *pattern);
+
+/* The last rule that matches the weight, NULL if none does. */
+const struct parameter_rule *parameter_rule_of(const struct training *training, const struct tensor *weight);
 
 /* Likewise of initial values: adds a rule; the last one that matches the name. */
 int init_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags);
@@ -86,7 +90,10 @@ struct init_values {
 };
 struct init_values init_values_of(const struct init_rule *rule, const struct tensor *tensor, struct arena *arena);
 
-/* Every rule of either kind must match a parameter of the graph: 0, or -1 after diagnostics that name those that do not. */
-int parameter_rules_check(const struct training *training, const struct graph *graph, struct diags *diags);
+/* Every rule of either kind must match a parameter of the graph, or freeze a constant: 0, or -1 after diagnostics that name those
+ * that do not. decisions: roles.h; may be NULL. */
+struct decisions;
+int parameter_rules_check(const struct training *training, const struct graph *graph, const struct decisions *decisions,
+                          struct diags *diags);
 
 #endif

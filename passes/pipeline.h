@@ -22,6 +22,8 @@ struct pass_context {
     enum attention_kind attention;
     const char *const *halves; /* operators whose kernels take 16-bit floats too, beside the rows that say so; NULL: none */
     const struct training *training; /* how parameters are updated (optimizer.h); NULL: the graph says it all */
+    struct decisions *decisions; /* what roles finds (roles.h) is added to it; NULL: nothing is kept, nor said */
+    bool verbose;                /* notes name all that they are about */
     struct diags *diags;
 };
 

@@ -101,7 +101,7 @@ struct values {
 /* Values that are known and stay: constants, and weights that nothing trains. */
 static struct values values_of(const struct graph *graph, const struct tensor *t) {
     if (t->kind == TENSOR_CONST) return (struct values){t->data, t->dtype};
-    if (t->kind != TENSOR_WEIGHT || graph->train) return (struct values){NULL, RT_DTYPE_NONE};
+    if (t->kind != TENSOR_WEIGHT || (graph->train && !t->constant)) return (struct values){NULL, RT_DTYPE_NONE};
     return (struct values){t->data, t->stored.dtype};
 }
 
@@ -544,7 +544,7 @@ static bool depends_on_weights(const struct attention *a, int id) {
     for (left[n++] = id, seen[id] = true; n > 0 && !found;) {
         const struct tensor *t = &graph->tensors.at[left[--n]];
         const struct node *node = t->producer < 0 ? NULL : &graph->nodes.at[t->producer];
-        found = t->kind == TENSOR_WEIGHT && rt_dtype_is_float(t->dtype);
+        found = t->kind == TENSOR_WEIGHT && !t->constant && rt_dtype_is_float(t->dtype);
         for (int k = 0; node && k < node->ninputs; k++) {
             if (node->inputs[k] < 0 || seen[node->inputs[k]]) continue;
             left[n++] = node->inputs[k];

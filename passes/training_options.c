@@ -6,6 +6,7 @@
 
 #include "ir/expr.h"
 #include "passes/optimizer.h"
+#include "passes/roles.h"
 #include "runtime/base/hash.h"
 
 const struct optimizer optimizers[] = {
@@ -116,57 +117,94 @@ int schedule_parse(struct rt_schedule *schedule, const char *text, struct arena 
 
 /* Rules for parameters -------------------------------------------------------------------------------------------- */
 
+static bool is_word(const char *at, size_t length, const char *word) {
+    return length == strlen(word) && strncmp(at, word, length) == 0;
+}
+
 int parameter_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags) {
     const char *colon = strrchr(text, ':'); /* names may have colons, settings do not */
     struct parameter_rule rule = {.text = text, .optimizer = training->optimizer};
     if (!colon || colon == text)
-        return diag_error(diags, 205, EXIT_USAGE, "--param", "%s is not GLOB:frozen or GLOB:lr=..,..",
+        return diag_error(diags, 205, EXIT_USAGE, "--param", "%s is not GLOB:frozen, GLOB:train or GLOB:lr=..,..",
                           diag_quote(diags, text));
     rule.pattern = arena_copy(arena, text, (size_t)(colon - text));
     rule.optimizer.numbers.option = "--param";
     for (const char *at = colon + 1; at;) {
         size_t length = strcspn(at, ",");
-        bool frozen = length == strlen("frozen") && strncmp(at, "frozen", length) == 0;
-        if (!frozen && numbers_set(&rule.optimizer.numbers, at, length, 0, diags) < 0) return -1;
+        const bool frozen = is_word(at, length, "frozen"), train = is_word(at, length, "train");
+        if (!frozen && !train && numbers_set(&rule.optimizer.numbers, at, length, 0, diags) < 0) return -1;
         rule.frozen = rule.frozen || frozen;
+        rule.train = rule.train || train;
         rule.own_lr = rule.own_lr || strncmp(at, "lr=", 3) == 0;
         at = at[length] ? at + length + 1 : NULL;
     }
+    if (rule.frozen && rule.train)
+        return diag_error(diags, 205, EXIT_USAGE, "--param", "%s: frozen and train exclude each other",
+                          diag_quote(diags, text));
     settle_row(&rule.optimizer);
     VEC_PUSH(arena, &training->rules, rule);
     return 0;
 }
 
-const struct parameter_rule *parameter_rule_of(const struct training *training, const char *name) {
+bool weight_is_called(const struct tensor *weight, const char *pattern) {
+    return fnmatch(pattern, weight->name, 0) == 0 ||
+           (weight->mark == MARK_MOVED && fnmatch(pattern, weight->sources, 0) == 0);
+}
+
+const struct parameter_rule *parameter_rule_of(const struct training *training, const struct tensor *weight) {
     for (int i = training ? training->rules.n - 1 : -1; i >= 0; i--)
-        if (fnmatch(training->rules.at[i].pattern, name, 0) == 0) return &training->rules.at[i];
+        if (weight_is_called(weight, training->rules.at[i].pattern)) return &training->rules.at[i];
     return NULL;
 }
 
-static bool matches_any(const char *pattern, const struct graph *graph) {
+/* A parameter, or what a rule freezes: no constant. */
+static bool matches_weight(const char *pattern, const struct graph *graph) {
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         for (int k = 0; k < node->ninputs; k++) {
             const struct tensor *tensor = node->inputs[k] < 0 ? NULL : &graph->tensors.at[node->inputs[k]];
-            if (tensor && tensor->kind == TENSOR_WEIGHT && rt_dtype_is_float(tensor->dtype) &&
-                fnmatch(pattern, tensor->name, 0) == 0)
+            if (tensor && tensor->kind == TENSOR_WEIGHT && !tensor->constant && rt_dtype_is_float(tensor->dtype) &&
+                weight_is_called(tensor, pattern))
                 return true;
         }
     }
     return false;
 }
 
-static int check_pattern(const char *option, const char *pattern, const struct graph *graph, struct diags *diags) {
-    if (matches_any(pattern, graph)) return 0;
-    return diag_error(diags, 414, EXIT_USAGE, option, "no parameter is called %s", diag_quote(diags, pattern));
+/* What is frozen may be a constant by role too, and one of a single element has become a number. */
+static bool matches_any(const char *pattern, bool constants, const struct graph *graph) {
+    if (matches_weight(pattern, graph)) return true;
+    for (int t = 0; t < graph->tensors.n && constants; t++) {
+        const struct tensor *tensor = &graph->tensors.at[t];
+        const bool stored = tensor->kind == TENSOR_CONST || (tensor->kind == TENSOR_WEIGHT && tensor->constant);
+        if (stored && rt_dtype_is_float(tensor->dtype) && fnmatch(pattern, tensor->name, 0) == 0) return true;
+    }
+    return false;
 }
 
-int parameter_rules_check(const struct training *training, const struct graph *graph, struct diags *diags) {
+static int check_pattern(const char *option, const char *pattern, bool constants, const struct graph *graph,
+                         const struct decisions *decisions, struct diags *diags) {
+    if (matches_any(pattern, constants, graph)) return 0;
+    diag_error(diags, 414, EXIT_USAGE, option, "no parameter is called %s", diag_quote(diags, pattern));
+    for (int i = 0; decisions && i < decisions->all.n; i++) {
+        const struct decision *decision = &decisions->all.at[i];
+        if (decision->role != ROLE_CONSTANT || fnmatch(pattern, decision->name, 0) != 0) continue;
+        diag_note(diags, "%s is no parameter: %s", diag_quote(diags, decision->name), decision->rule->reason);
+        diag_help(diags, "--param 'NAME:train' makes it one");
+        break;
+    }
+    return -1;
+}
+
+int parameter_rules_check(const struct training *training, const struct graph *graph, const struct decisions *decisions,
+                          struct diags *diags) {
     int status = 0;
-    for (int i = 0; training && i < training->rules.n; i++)
-        if (check_pattern("--param", training->rules.at[i].pattern, graph, diags) < 0) status = -1;
+    for (int i = 0; training && i < training->rules.n; i++) {
+        const struct parameter_rule *rule = &training->rules.at[i];
+        if (check_pattern("--param", rule->pattern, rule->frozen, graph, decisions, diags) < 0) status = -1;
+    }
     for (int i = 0; training && i < training->inits.n; i++)
-        if (check_pattern("--init", training->inits.at[i].pattern, graph, diags) < 0) status = -1;
+        if (check_pattern("--init", training->inits.at[i].pattern, false, graph, decisions, diags) < 0) status = -1;
     return status;
 }
 

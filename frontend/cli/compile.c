@@ -4,6 +4,7 @@
 
 #include "frontend/cli/cli.h"
 #include "frontend/cli/manifest.h"
+#include "frontend/cli/show.h"
 #include "frontend/cli/units.h"
 #include "frontend/driver.h"
 
@@ -66,6 +67,13 @@ static void print_text(const struct compiled *compiled, const char *program, enu
     if (program) printf("run it with: rankc run %s\n", directory);
 }
 
+static void print_parameters(const struct compiled *compiled, struct cli *cli) {
+    struct strbuf out;
+    strbuf_init(&out, cli->arena);
+    show_parameters(&out, compiled, false);
+    fputs(strbuf_text(&out), stdout);
+}
+
 int cli_dump(struct cli *cli) {
     const char *text;
     if (driver_dump(cli->options, cli->arena, cli->diags, &text)) return -1;
@@ -87,6 +95,7 @@ int cli_compile(struct cli *cli) {
         status = print_json(&compiled, program, result.made, cli);
     else
         print_text(&compiled, program, result.made, cli);
+    if (!status && options->verbose && !options->json) print_parameters(&compiled, cli);
     compiled_close(&compiled);
     return status;
 }

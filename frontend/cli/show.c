@@ -92,11 +92,14 @@ static void copy_value(struct rt_json_writer *w, const struct rt_json *value, en
 
 static int show_json(const struct compiled *compiled, struct cli *cli) {
     static const char *const keys[] = {"format",        "model", "target",        "plan_ngpus",
-                                       "runtime_ngpus", "ranks", "communication", "nodes"};
+                                       "runtime_ngpus", "ranks", "communication", "nodes",
+                                       "parameters",    "constants"};
+    enum { OF_TRAINING = 2 }; /* the last ones */
     struct rt_json_writer *w = own_json_writer(cli->arena);
     rt_json_open(w, '{', RT_JSON_LINES);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const struct rt_json *value = rt_json_member(compiled->root, keys[i]);
+        if (!value && i >= sizeof keys / sizeof *keys - OF_TRAINING) continue;
         rt_json_key(w, keys[i]);
         if (value)
             copy_value(w, value, RT_JSON_LINES);
@@ -252,6 +255,7 @@ static int show(const struct compiled *compiled, struct cli *cli) {
     strbuf_init(&out, cli->arena);
     put_header(&out, compiled);
     show_tree(&out, compiled, cli->options->verbose);
+    show_parameters(&out, compiled, cli->options->verbose);
     put_communication(&out, compiled);
     put_memory(&out, compiled);
     fputs(strbuf_text(&out), stdout);

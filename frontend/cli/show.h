@@ -12,6 +12,13 @@ int show_model(struct cli *cli);
  * `verbose`. `nodes` is the manifest's array. */
 void show_tree(struct strbuf *out, const struct compiled *compiled, bool verbose);
 
+/* The parameters of a model that is trained, and how many constants there are; all by name if `verbose`. Of other models
+ * nothing. */
+void show_parameters(struct strbuf *out, const struct compiled *compiled, bool verbose);
+
+/* The text with every number as "#". */
+const char *show_pattern(struct arena *arena, const char *text);
+
 /* The value as text, "?" if it is not a string, printable. */
 const char *show_text(const struct rt_json *value, struct arena *arena);
 

@@ -38,7 +38,7 @@ struct tree {
 
 /* ---- building ---- */
 
-static const char *blank_numbers(struct arena *arena, const char *text) {
+const char *show_pattern(struct arena *arena, const char *text) {
     char *blanked = arena_strdup(arena, text), *to = blanked;
     for (const char *from = text; *from; from++) {
         if (!isdigit((unsigned char)*from))
@@ -89,7 +89,7 @@ static const char *partition_pattern(const struct rt_json *partition, struct are
     strbuf_init(&text, arena);
     for (const struct rt_json *part = partition->first; part; part = part->next)
         strbuf_printf(&text, "%s %" PRId64 " %" PRId64 " %s;",
-                      blank_numbers(arena, show_text(rt_json_member(part, "tensor"), arena)), integer(part, "dim"),
+                      show_pattern(arena, show_text(rt_json_member(part, "tensor"), arena)), integer(part, "dim"),
                       integer(part, "ways"), show_text(rt_json_member(part, "axis"), arena));
     return strbuf_text(&text);
 }
@@ -158,7 +158,7 @@ static void number_patterns(struct tree *tree) {
         struct scope *scope = &tree->scopes.at[i];
         struct strbuf pattern;
         strbuf_init(&pattern, tree->arena);
-        strbuf_printf(&pattern, "%s %s", blank_numbers(tree->arena, scope->name), scope->op ? scope->pattern : "(");
+        strbuf_printf(&pattern, "%s %s", show_pattern(tree->arena, scope->name), scope->op ? scope->pattern : "(");
         for (int c = 0; c < scope->children.n; c++) {
             const struct scope *child = &tree->scopes.at[scope->children.at[c]];
             strbuf_printf(&pattern, "%d ", child->id);

@@ -71,10 +71,28 @@ def write_safetensors(tensors, path):
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(content for _, _, content in tensors.values()))
 
 
+def transposed_copies(initializers, trained):
+    """{name: name of the parameter} of matrices that the exporter has copied transposed: rankc trains them as one."""
+    from onnx import numpy_helper
+
+    matrices = {i.name: numpy_helper.to_array(i) for i in initializers if len(i.dims) == 2}
+    return {copy: name for copy, values in matrices.items() if copy not in trained for name in set(matrices) & set(trained)
+            if values.size > 1 and values.shape == matrices[name].shape[::-1] and (values != values[0, 0]).any() and
+            (values == matrices[name].T).all()}
+
+
+def transpose(content, rows, columns):
+    size = len(content) // max(1, rows * columns)
+    return b"".join(content[(r * columns + c) * size:(r * columns + c + 1) * size] for c in range(columns) for r in range(rows))
+
+
 def write_onnx(tensors, model, path):
     import onnx
 
     loaded = onnx.load(model)
+    for copy, name in transposed_copies(loaded.graph.initializer, tensors).items():
+        dtype, shape, content = tensors[name]
+        tensors[copy] = dtype, shape[::-1], transpose(content, *shape)
     for initializer in loaded.graph.initializer:
         if initializer.name not in tensors:
             continue
@@ -92,7 +110,7 @@ def main():
     if len(sys.argv) == 3:
         write_safetensors(tensors, Path(sys.argv[2]))
     else:
-        write_onnx(tensors, sys.argv[2], sys.argv[3])
+        write_onnx(dict(tensors), sys.argv[2], sys.argv[3])
     print(f"{len(tensors)} parameters")
 
 

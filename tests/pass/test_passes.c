@@ -42,7 +42,8 @@ static const char *apply(struct arena *arena, const char *statements) {
     diags_init(&diags, arena);
     struct graph *graph =
         parse(arena, &diags,
-              arena_printf(arena, "rankc-ir 1\ngraph \"case\" level=%s\n%s", level_names[pass->from], statements));
+              arena_printf(arena, "rankc-ir 1\ngraph \"case\" level=%s%s\n%s", level_names[pass->from],
+                           strcmp(pass->name, "roles") == 0 ? " train" : "", statements));
     if (!graph || pass->run(graph, &context) < 0) return golden_diags(arena, &diags);
     graph->level = pass->to;
     if (verify_graph(graph, &diags) < 0) return golden_diags(arena, &diags);
@@ -67,6 +68,7 @@ static void run_file(const char *name, const char *file) {
         (void)state;                                                                                               \
         run_file(#name, #name);                                                                                    \
     }
+PASS_TEST(roles)
 PASS_TEST(fold)
 PASS_TEST(cse)
 PASS_TEST(fuse)
@@ -122,6 +124,7 @@ static void test_library_sums(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_roles),
         cmocka_unit_test(test_fold),
         cmocka_unit_test(test_cse),
         cmocka_unit_test(test_fuse),
