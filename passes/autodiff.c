@@ -248,7 +248,30 @@ static void set_backward(struct graph *graph, int nodes) {
     for (int i = nodes; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].phase = PHASE_BACKWARD;
 }
 
+/* The tensor whose bytes these are, through nodes that only see another shape. */
+static int seen_tensor(const struct graph *graph, int tensor) {
+    for (int producer; (producer = graph->tensors.at[tensor].producer) >= 0; tensor = graph->nodes.at[producer].inputs[0])
+        if (graph->nodes.at[producer].op->class != OP_VIEW) break;
+    return tensor;
+}
+
+/* Outputs are read after the step's updates, which write parameters in place: an output that is a parameter, or sees one in
+ * another shape, becomes a value of its own. */
+static int copy_stored_outputs(struct graph *graph, struct diags *diags) {
+    for (int i = 0; i < graph->outputs.n; i++) {
+        const int output = graph->outputs.at[i];
+        const struct tensor *seen = &graph->tensors.at[seen_tensor(graph, output)];
+        struct build b = {graph, diags, graph->output_names.at[i]};
+        if (seen->kind != TENSOR_WEIGHT || !rt_dtype_is_float(seen->dtype)) continue;
+        const int copy = build2(&b, "Mul", output, build_scalar(&b, graph->tensors.at[output].dtype, 1));
+        if (copy < 0) return -1;
+        graph->outputs.at[i] = copy;
+    }
+    return 0;
+}
+
 int pass_autodiff(struct graph *graph, const struct pass_context *context) {
+    if (copy_stored_outputs(graph, context->diags) < 0) return -1;
     struct autodiff a = {.graph = graph,
                          .diags = context->diags,
                          .training = context->training,
