@@ -100,6 +100,7 @@ static void finish_node(struct import *import, const struct frame *frame, struct
             lower_unsupported(l, "output %d", i);
             id = POISONED;
         }
+        if (id >= 0 && id < l->first_tensor) import_alias(import, name, id);
         if (id >= 0) name_result(import, frame, l, name, id);
         if (id >= 0 && l->dispute == DISPUTED_CEIL) map_put(&import->disputed, (const char *)&id, sizeof id, 1);
         if (id >= 0 && !frame->up && !lower_is_sequence(id) &&
@@ -426,6 +427,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     import_values(&import, frame->scope);
     walk(&import);
     import_report_missing(&import);
+    import_report_aliases(&import);
     import_report_disputes(&import);
     if (!import.frame && import_outputs(&import, frame->scope) == 0) import_loss(&import, frame->scope);
     *out = graph;

@@ -3,9 +3,8 @@
  * PyTorch's exporter of today (torch.onnx, dynamo) writes it into the metadata of the values' declarations: for what is an input
  * of the exported program the kind of that input, and for what onnxscript's optimizer has computed the names of the values that
  * it was computed from, as a list in Python. TrainingInfoProto (ONNX, training) names what training updates. */
-#include <ctype.h>
-
 #include "frontend/import_state.h"
+#include "ir/base/str.h"
 
 static const char kind_key[] = "pkg.torch.export.graph_signature.InputSpec.kind",
                   sources_key[] = "pkg.onnxscript.optimizer.folded_from";
@@ -48,6 +47,30 @@ void import_mark(struct import *import, int id) {
     if (at >= 0) mark_by_metadata(import, weight, import->infos.at[at]);
     if (import->trained.n)
         weight->mark = map_get(&import->trained, weight->name, length) >= 0 ? MARK_PARAMETER : MARK_FIXED;
+}
+
+/* PyTorch's older exporter gives equal initializers one name, and has an Identity for each other: for tied parameters and for
+ * those that happen to be equal, such as those of new norms. */
+void import_alias(struct import *import, const char *name, int id) {
+    const struct tensor *tensor = &import->graph->tensors.at[id];
+    if (!import->options->train || tensor->kind != TENSOR_WEIGHT || !rt_dtype_is_float(tensor->dtype)) return;
+    if (!strchr(name, '.') || strchr(name, '/') || strchr(name, ':')) return; /* no module's member */
+    if (!import->aliases.arena) map_init(&import->aliases, import->arena);
+    const char *text = arena_printf(import->arena, "%s is %s", diag_quote(import->diags, name),
+                                    diag_quote(import->diags, tensor->name));
+    map_put(&import->aliases, text, strlen(text), 1);
+}
+
+void import_report_aliases(struct import *import) {
+    enum { MOST_NAMED = 3 };
+    struct strbuf names;
+    strbuf_init(&names, import->arena);
+    for (int i = 0; i < import->aliases.n && i < MOST_NAMED; i++)
+        strbuf_printf(&names, "%s%s", i ? ", " : "", import->aliases.entries[i].key);
+    if (import->aliases.n > MOST_NAMED) strbuf_printf(&names, " and %d more", import->aliases.n - MOST_NAMED);
+    if (import->aliases.n)
+        diag_remark(import->diags, import->model->place, "trained as one, since the exporter has merged equal initializers: %s",
+                    strbuf_text(&names));
 }
 
 void import_trained(struct import *import) {

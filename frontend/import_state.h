@@ -80,6 +80,7 @@ struct import {
     VEC(struct sequence) sequences;
     VEC(struct missing) missing;
     struct map missing_index;
+    struct map aliases; /* what merged weights were called: "'a' is 'b'" */
     struct map trained; /* names that training_info updates; none: it does not say */
 };
 
@@ -94,6 +95,9 @@ int import_values(struct import *import, struct scope *scope);
 int import_tensor(struct import *import, const Onnx__TensorProto *proto, const char *name, bool may_be_weight);
 /* What the model says of a weight that may be trained: its mark and sources (import_marks.c). */
 void import_mark(struct import *import, int weight);
+/* A value that stands for a weight is called so: of one that may be trained, the exporter merged two. */
+void import_alias(struct import *import, const char *name, int weight);
+void import_report_aliases(struct import *import);
 /* Notes what training_info updates: before the first import_mark. */
 void import_trained(struct import *import);
 /* E342 if the model declares a value otherwise than `tensor` is; where only the shape differs and `dispute` says why it

@@ -33,7 +33,7 @@ struct decisions {
 const struct decision *decision_of(const struct decisions *decisions, const char *name);
 
 /* Kinds of names (roles.def). */
-enum name_kind { KIND_OTHER, KIND_OPERAND, KIND_NUMBER, KIND_BUFFER, KIND_MOVED, KIND_COMPUTED };
+enum name_kind { KIND_OTHER, KIND_OPERAND, KIND_FUSED, KIND_NUMBER, KIND_BUFFER, KIND_MOVED, KIND_COMPUTED };
 enum name_kind name_kind_of(const char *name);
 
 /* What all weights of a graph are looked at with. */

@@ -35,6 +35,10 @@ static bool has_number_name(const struct evidence *e, int weight) {
     return name_kind_of(tensor_of(e, weight)->name) == KIND_NUMBER;
 }
 
+static bool has_fused_name(const struct evidence *e, int weight) {
+    return name_kind_of(tensor_of(e, weight)->name) == KIND_FUSED;
+}
+
 /* The sources of a weight by their kinds. Of members of modules also the names. */
 struct sources {
     int all, buffers, numbers, members;
@@ -43,7 +47,7 @@ struct sources {
 
 static void add_source(struct sources *sources, struct arena *arena, const char *name) {
     const enum name_kind kind = name_kind_of(name);
-    const bool member = kind == KIND_OTHER || kind == KIND_OPERAND;
+    const bool member = kind == KIND_OTHER || kind == KIND_OPERAND || kind == KIND_FUSED;
     sources->all++;
     sources->buffers += kind == KIND_BUFFER;
     sources->numbers += kind == KIND_NUMBER;
@@ -51,16 +55,13 @@ static void add_source(struct sources *sources, struct arena *arena, const char 
     if (member) sources->names = sources->names ? arena_printf(arena, "%s, %s", sources->names, name) : name;
 }
 
-/* A single source that is no number is a member whatever its name: folding begins with initializers. */
 static struct sources sources_of(const struct evidence *e, int weight) {
     struct sources sources = {.names = NULL};
-    const char *at = tensor_of(e, weight)->sources;
-    for (const char *next = at; next && *next; next += strspn(next, ", ")) {
+    for (const char *next = tensor_of(e, weight)->sources; next && *next; next += strspn(next, ", ")) {
         const size_t length = strcspn(next, ", ");
         if (length) add_source(&sources, e->arena, arena_copy(e->arena, next, length));
         next += length;
     }
-    if (sources.all == 1 && !sources.numbers && !sources.members) sources.members = 1, sources.names = at;
     return sources;
 }
 
@@ -69,7 +70,8 @@ const char *evidence_members(const struct evidence *e, int weight) {
 }
 
 static bool has_buffer_name(const struct evidence *e, int weight) {
-    return name_kind_of(tensor_of(e, weight)->name) == KIND_BUFFER || sources_of(e, weight).buffers > 0;
+    const struct sources sources = sources_of(e, weight);
+    return name_kind_of(tensor_of(e, weight)->name) == KIND_BUFFER || (sources.buffers > 0 && !sources.members);
 }
 
 static bool is_folded_from_member(const struct evidence *e, int weight) {

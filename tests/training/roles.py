@@ -129,12 +129,35 @@ def check_written(rankc, work, name):
     return f"{copy[0]} too"
 
 
+def check_merged(rankc, work, name):
+    """Equal initializers that the exporter gave one name are one parameter: this is said. So is a folded batch normalisation."""
+    try:
+        import numpy as np
+        import onnx
+        from onnx import helper, numpy_helper
+    except ImportError:
+        return "passed over: no onnx"
+    path, value = os.path.join(work, "model.onnx"), helper.make_tensor_value_info
+    weights = {"a.weight": np.ones(4), "onnx::Conv_7": np.ones((4, 4, 1))}
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["a.weight"], ["b.weight"]), helper.make_node("Mul", ["x", "a.weight"], ["y"]),
+         helper.make_node("Mul", ["y", "b.weight"], ["z"]), helper.make_node("Conv", ["z", "onnx::Conv_7"], ["c"]),
+         helper.make_node("ReduceMean", ["c"], ["loss"], keepdims=0)],
+        "model", [value("x", 1, [2, 4, 4])], [value("loss", 1, [])],
+        [numpy_helper.from_array(values.astype(np.float32), key) for key, values in weights.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
+    told = call(rankc, "plan", path, "--train").stderr
+    expect("the exporter has merged equal initializers: 'b.weight' is 'a.weight'" in told, told)
+    expect("a batch normalisation" in told and "'onnx::Conv_7'" in told, told)
+    return "told"
+
+
 CHECKS = {"parameters": check_parameters, "constants": check_constants, "losses": check_losses, "options": check_options,
-          "keys": check_keys, "written": check_written}
+          "keys": check_keys, "written": check_written, "merged": check_merged}
 # The default of torch.onnx.export computes exp(logit_scale), which is then trained in its place: its losses are others.
 CASES = [(check, name) for name in ("dynamo", "dynamo_plain", "legacy", "legacy_plain") for check in ("parameters", "constants")]
 CASES += [("losses", name) for name in ("dynamo_plain", "legacy", "legacy_plain")]
-CASES += [("options", "dynamo"), ("options", "dynamo_plain"), ("keys", "dynamo"), ("written", "legacy")]
+CASES += [("options", "dynamo"), ("options", "dynamo_plain"), ("keys", "dynamo"), ("written", "legacy"), ("merged", "")]
 
 
 def main():
