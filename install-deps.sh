@@ -5,7 +5,8 @@
 #   ./install-deps.sh --tests    and what the tests take
 #   ./install-deps.sh --list     only prints what is missing
 #
-# Installs what is missing and touches nothing else; with nothing missing it needs neither root nor a network.
+# Installs what is missing and touches nothing else; with nothing missing it needs neither root nor a network. Where another
+# program installs packages, as unattended upgrades do after a start, it waits for up to 10 minutes.
 set -eu
 
 build='gcc make meson ninja-build pkg-config libc6-dev libprotobuf-c-dev protobuf-c-compiler libdnnl-dev libxxhash-dev'
@@ -57,9 +58,23 @@ fi
 printf 'installing: %s\n' "$missing"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# shellcheck disable=SC2086 # both are lists of words
-if ! { $as_root apt-get update && $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; } >"$log" 2>&1 </dev/null; then
-    tail -n 20 "$log" >&2
-    printf '%s: apt-get failed\n' "$0" >&2
-    exit 1
-fi
+
+# Runs apt-get, again as long as another program has one of apt's locks: of the package lists, for which apt has no option to
+# wait, of downloads, or of dpkg.
+waited=0
+get() {
+    while ! $as_root env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get "$@" >"$log" 2>&1 </dev/null; do
+        if ! grep -q 'Could not get lock\|Unable to acquire the dpkg frontend lock' "$log" || [ "$waited" -ge 600 ]; then
+            tail -n 20 "$log" >&2
+            printf '%s: apt-get failed\n' "$0" >&2
+            exit 1
+        fi
+        [ "$waited" != 0 ] || printf 'waiting for another program that installs packages:\n%s\n' "$(grep -m 1 'lock' "$log")" >&2
+        waited=$((waited + 5))
+        sleep 5
+    done
+}
+
+get update
+# shellcheck disable=SC2086 # a list of words
+get install -y --no-install-recommends $missing
