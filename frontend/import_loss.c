@@ -83,8 +83,8 @@ static int bad_option(const struct reading *r, const char *text) {
     for (int i = 0; i < WORDS; i++)
         if (!words[i].of_classes || row->of != ELEMENTS)
             all = arena_printf(r->import->arena, "%s %s=", all, words[i].key);
-    diag_error(r->import->diags, 205, EXIT_USAGE, "--loss", "%s is no option of %s",
-               diag_quote(r->import->diags, text), row->name);
+    diag_error(r->import->diags, 205, EXIT_USAGE, "--loss", "%s does not take the option %s", row->name,
+               diag_quote(r->import->diags, text));
     diag_note(r->import->diags, *row->options ? "it takes%s %s" : "it takes%s", all, row->options);
     return -1;
 }
@@ -123,12 +123,14 @@ static bool is_whole(double number) {
 static int check_options(const struct reading *r) {
     const struct choice *c = &r->choice;
     const double smoothing = option(c, "label_smoothing");
-    if (!is_whole(option(c, "ignore_index"))) return bad_option(r, "ignore_index");
-    if (!(smoothing >= 0 && smoothing <= 1)) return bad_option(r, "label_smoothing");
-    if (strcmp(c->row->name, "huber") == 0 && !(option(c, "delta") > 0)) return bad_option(r, "delta");
+    const char *wrong = NULL;
+    if (!is_whole(option(c, "ignore_index"))) wrong = "ignore_index must be a whole number";
+    if (!(smoothing >= 0 && smoothing <= 1)) wrong = "label_smoothing must be from 0 to 1";
+    if (strcmp(c->row->name, "huber") == 0 && !(option(c, "delta") > 0)) wrong = "delta must be greater than 0";
+    if (wrong) return diag_error(r->import->diags, 205, EXIT_USAGE, "--loss", "%s", wrong);
     if (c->reduction && loss_reduction(c->reduction) % LOSS_REDUCTIONS == LOSS_NONE)
         return diag_error(r->import->diags, 205, EXIT_USAGE, "--loss",
-                          "a loss is one number: reduction is mean or sum");
+                          "a loss is a single number: its reduction must be mean or sum");
     return 0;
 }
 

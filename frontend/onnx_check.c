@@ -52,9 +52,10 @@ static bool is_supported(const struct version_range *range, int64_t version) {
 static void refuse_version(struct check *check, int code, const struct onnx_place *place,
                            const struct version_range *range, int64_t version) {
     if (!check_admit(check, EXIT_UNSUPPORTED)) return;
+    const bool newer = version > range->most;
     diag_error(check->model->diags, code, EXIT_UNSUPPORTED, onnx_place_text(check->model, place),
-               "%s %" PRId64 " not supported (%d..%d)", range->name, version, range->least, range->most);
-    bool newer = version > range->most;
+               "%s %" PRId64 " is %s than %d, the %s that is supported", range->name, version, newer ? "newer" : "older",
+               newer ? range->most : range->least, newer ? "newest" : "oldest");
     diag_help(check->model->diags, "%s %d", newer ? range->lower : range->raise,
               newer ? range->most : range->least);
 }
@@ -62,7 +63,7 @@ static void refuse_version(struct check *check, int code, const struct onnx_plac
 static void check_versions(struct check *check, const struct onnx_place *place) {
     const Onnx__ModelProto *proto = check->model->proto;
     if (!proto->has_ir_version)
-        CHECK_FAIL(check, 312, EXIT_UNSUPPORTED, place, "model has no ir_version (%d..%d)", ONNX_IR_MIN,
+        CHECK_FAIL(check, 312, EXIT_UNSUPPORTED, place, "the model does not say its ir_version, which must be from %d to %d", ONNX_IR_MIN,
                    ONNX_IR_MAX);
     else if (!is_supported(&ir_range, proto->ir_version))
         refuse_version(check, 312, place, &ir_range, proto->ir_version);

@@ -58,8 +58,9 @@ static int read_key(struct amp *amp, const char *text, size_t length, struct are
     const char *key = arena_copy(arena, text, strcspn(text, "=") < length ? strcspn(text, "=") : length);
     const char *value = strlen(key) < length ? arena_copy(arena, text + strlen(key) + 1, length - strlen(key) - 1) : "1";
     if (*value && set_key(amp, key, value, arena) == 0) return 0;
-    diag_error(diags, 205, EXIT_USAGE, "--amp", "'%.*s' is no option of mixed precision", (int)length, text);
-    diag_note(diags, "there are allow=GLOB deny=GLOB init_scale=X growth_interval=N loss_scale=X skip_if_nonfinite");
+    diag_error(diags, 205, EXIT_USAGE, "--amp", "mixed precision does not take the option %s",
+               diag_quote(diags, arena_copy(arena, text, length)));
+    diag_note(diags, "it takes allow=GLOB deny=GLOB init_scale=X growth_interval=N loss_scale=X skip_if_nonfinite");
     return -1;
 }
 

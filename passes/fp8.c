@@ -44,8 +44,9 @@ static int read_key(struct fp8 *fp8, const char *text, size_t length, struct are
     if (equals + 1 < length && set_key(fp8, arena_copy(arena, text, equals),
                                        arena_copy(arena, text + equals + 1, length - equals - 1), arena) == 0)
         return 0;
-    diag_error(diags, 205, EXIT_USAGE, "--fp8", "'%.*s' is no option of 8-bit floats", (int)length, text);
-    diag_note(diags, "there are include=GLOB exclude=GLOB history=STEPS margin=N");
+    diag_error(diags, 205, EXIT_USAGE, "--fp8", "8-bit floats do not take the option %s",
+               diag_quote(diags, arena_copy(arena, text, length)));
+    diag_note(diags, "they take include=GLOB exclude=GLOB history=STEPS margin=N");
     return -1;
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/base/str.h"
+
 void numbers_start(struct numbers *numbers, const char *option, const char *row, const char *takes,
                    struct arena *arena) {
     *numbers = (struct numbers){.option = option, .row = row, .takes = takes};
@@ -19,20 +21,52 @@ void numbers_start(struct numbers *numbers, const char *option, const char *row,
     }
 }
 
-int numbers_set(struct numbers *numbers, const char *text, size_t length, double least, struct diags *diags) {
-    const size_t name = strcspn(text, "=");
-    for (int i = 0; i < numbers->n && name + 1 < length; i++) {
-        char *end;
-        if (strlen(numbers->at[i].name) != name || strncmp(numbers->at[i].name, text, name) != 0) continue;
-        double value = strtod(text + name + 1, &end);
-        if (end != text + length || !(value >= least && value < numbers->at[i].below && fabs(value) <= FLT_MAX))
-            break;
-        numbers->at[i].value = value;
-        return 0;
-    }
-    diag_error(diags, 205, EXIT_USAGE, numbers->option, "%s is no option of %s with a number",
-               diag_quote(diags, arena_copy(diags->arena, text, length)), numbers->row);
+/* Words of other programs for the same. */
+static const struct {
+    const char *word, *meant;
+} synonyms[] = {{"learning_rate", "lr"}, {"wd", "weight_decay"}, {"l2", "weight_decay"}, {"epsilon", "eps"},
+                {"b1", "beta1"},         {"b2", "beta2"},        {"mu", "momentum"},     {"warmup_steps", "warmup"}};
+
+/* The name that was probably meant, or NULL. */
+static const char *nearest_name(const struct numbers *numbers, const char *word) {
+    const char *names[NUMBERS_MAX + 1] = {NULL};
+    for (int i = 0; i < numbers->n; i++) names[i] = numbers->at[i].name;
+    for (size_t s = 0; s < sizeof synonyms / sizeof *synonyms; s++)
+        for (int i = 0; i < numbers->n && strcmp(word, synonyms[s].word) == 0; i++)
+            if (strcmp(names[i], synonyms[s].meant) == 0) return names[i];
+    return str_nearest(word, names);
+}
+
+static int refuse_name(const struct numbers *numbers, const char *word, struct diags *diags) {
+    const char *near = nearest_name(numbers, word);
+    diag_error(diags, 205, EXIT_USAGE, numbers->option, "%s has no option %s%s", numbers->row, diag_quote(diags, word),
+               near ? arena_printf(diags->arena, "; did you mean '%s'?", near) : "");
     return diag_note(diags, "it takes %s", *numbers->takes ? numbers->takes : "none"), -1;
+}
+
+static int refuse_value(const struct numbers *numbers, int i, const char *value, double least, struct diags *diags) {
+    const char *bound = "", *below = "";
+    const double number = strtod(value, NULL);
+    if (least > -FLT_MAX) bound = arena_printf(diags->arena, " of at least %g", least);
+    if (isfinite(numbers->at[i].below)) below = arena_printf(diags->arena, " and less than %g", numbers->at[i].below);
+    return diag_error(diags, 205, EXIT_USAGE, numbers->option, "%s of %s takes a number%s%s%s, not %s",
+                      numbers->at[i].name, numbers->row, bound, below,
+                      fabs(number) > FLT_MAX ? ", within the range of f32" : "", diag_quote(diags, value));
+}
+
+int numbers_set(struct numbers *numbers, const char *text, size_t length, double least, struct diags *diags) {
+    const char *setting = arena_copy(diags->arena, text, length);
+    const char *name = arena_copy(diags->arena, setting, strcspn(setting, "="));
+    const char *value = setting + strlen(name) + (setting[strlen(name)] == '=');
+    int i = 0;
+    char *end;
+    while (i < numbers->n && strcmp(numbers->at[i].name, name) != 0) i++;
+    if (i == numbers->n) return refuse_name(numbers, name, diags);
+    const double number = strtod(value, &end);
+    if (end == value || *end || !(number >= least && number < numbers->at[i].below && fabs(number) <= FLT_MAX))
+        return refuse_value(numbers, i, value, least, diags);
+    numbers->at[i].value = number;
+    return 0;
 }
 
 int numbers_set_all(struct numbers *numbers, const char *list, double least, struct diags *diags) {
@@ -43,7 +77,7 @@ int numbers_set_all(struct numbers *numbers, const char *list, double least, str
     }
     for (int i = 0; i < numbers->n; i++)
         if (isnan(numbers->at[i].value))
-            return diag_error(diags, 205, EXIT_USAGE, numbers->option, "%s needs %s", numbers->row,
+            return diag_error(diags, 205, EXIT_USAGE, numbers->option, "%s needs %s=NUMBER", numbers->row,
                               numbers->at[i].name);
     return 0;
 }

@@ -55,8 +55,9 @@ int recompute_parse(struct recompute *recompute, const char *text, struct diags 
         break;
     }
     if (!text) return 0;
-    return diag_error(diags, 205, EXIT_USAGE, "--recompute",
-                      "%s is none of none, full, selective, first:N, names:GLOB and budget:BYTES", diag_quote(diags, text));
+    return diag_error(diags, 205, EXIT_USAGE, NULL,
+                      "--recompute takes none, full, selective, first:N, names:GLOB or budget:BYTES, not %s",
+                      diag_quote(diags, text));
 }
 
 /* The forward phase ----------------------------------------------------------------------------------------------- */

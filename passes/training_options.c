@@ -93,7 +93,7 @@ static int steps_of(const struct numbers *numbers, const char *name, int64_t *st
     double value = numbers_value(numbers, name, 0);
     *steps = (int64_t)value;
     if (value == floor(value) && value < 1e15) return 0;
-    return diag_error(diags, 205, EXIT_USAGE, numbers->option, "%s of %s is no whole number", name, numbers->row);
+    return diag_error(diags, 205, EXIT_USAGE, numbers->option, "%s of %s must be a whole number", name, numbers->row);
 }
 
 int schedule_parse(struct rt_schedule *schedule, const char *text, struct arena *arena, struct diags *diags) {
@@ -110,7 +110,7 @@ int schedule_parse(struct rt_schedule *schedule, const char *text, struct arena 
         steps_of(&numbers, "steps", &schedule->steps, diags) < 0)
         return -1;
     if (schedule->min > 1)
-        return diag_error(diags, 205, EXIT_USAGE, "--lr-schedule", "min is a part of the learning rate, at most 1");
+        return diag_error(diags, 205, EXIT_USAGE, "--lr-schedule", "min is a fraction of the learning rate: at most 1");
     if (numbers_value(&numbers, "steps", -1) < 0 || schedule->warmup < schedule->steps) return 0;
     return diag_error(diags, 205, EXIT_USAGE, "--lr-schedule", "warmup must be less than steps");
 }
@@ -231,7 +231,7 @@ static int check_numbers(const struct init_rule *rule, struct diags *diags) {
         seed == floor(seed) && seed < 0x1p53)
         return 0;
     return diag_error(diags, 205, EXIT_USAGE, "--init",
-                      "%s: std and seed are at least 0, seed is whole, low is not above high",
+                      "%s: std must be at least 0, seed a whole number of at least 0, and low at most high",
                       diag_quote(diags, rule->text));
 }
 
@@ -239,7 +239,7 @@ int init_rule_add(struct training *training, const char *text, struct arena *are
     const char *equals = strchr(text, '=');
     struct init_rule rule = {.text = text};
     if (!equals || equals == text)
-        return diag_error(diags, 205, EXIT_USAGE, "--init", "%s is not GLOB=normal:std=..",
+        return diag_error(diags, 205, EXIT_USAGE, "--init", "initial values are given as GLOB=NAME:key=number,.., not as %s",
                           diag_quote(diags, text));
     rule.pattern = arena_copy(arena, text, (size_t)(equals - text));
     for (int i = 0; i < NINITS; i++)

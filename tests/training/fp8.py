@@ -131,8 +131,8 @@ TOLD = [
     ("gpt2", "dp", "hybrid", [], 4, r"it has 22 rows, no multiple of 16[^$]*error\[E0426\]: --fp8: none of the"),
     ("mlp_fp8", "dp", "hybrid", ["--dtype", "f64"], 4, r"it computes in f64"),
     ("mlp_fp8", "dp", "fp4", [], 2, r"error\[E0202\]: 'fp4' is none of hybrid and e4m3"),
-    ("mlp_fp8", "dp", "hybrid:history=0", [], 2, r"error\[E0205\]: 'history=0' is no option of 8-bit floats"),
-    ("mlp_fp8", "dp", "e4m3:include=", [], 2, r"error\[E0205\]: 'include=' is no option"),
+    ("mlp_fp8", "dp", "hybrid:history=0", [], 2, r"error\[E0205\]: 8-bit floats do not take the option 'history=0'"),
+    ("mlp_fp8", "dp", "e4m3:include=", [], 2, r"error\[E0205\]: 8-bit floats do not take the option 'include='"),
 ]
 
 
