@@ -14,6 +14,7 @@
 #include "frontend/cli/attach.h"
 #include "frontend/cli/keys.h"
 #include "frontend/cli/location.h"
+#include "frontend/cli/names.h"
 #include "frontend/cli/reuse.h"
 #include "frontend/cli/side_files.h"
 #include "ir/base/own.h"
@@ -36,6 +37,7 @@ struct job {
     const char *location;     /* location.json of a compiled model whose graph.rir is the input, else NULL */
     struct graph *graph;
     struct side_files side;
+    struct names names; /* of the directories that the result goes to */
     VEC(const char *) files; /* that stored tensors lie in, by stored.file */
     struct rankplan plan;
     struct sources sources;
@@ -227,7 +229,8 @@ static int read_positive(struct job *job, const char *option, const char *text, 
     char *end = "";
     if (text) *value = strtod(text, &end);
     if (!text || (end != text && !*end && *value > 0)) return 0;
-    return diag_error(job->diags, 205, EXIT_USAGE, option, "%s is no number above 0", diag_quote(job->diags, text));
+    return diag_error(job->diags, 205, EXIT_USAGE, NULL, "%s takes a number greater than 0, not %s", option,
+                      diag_quote(job->diags, text));
 }
 
 static int read_clip(struct job *job) {
@@ -373,8 +376,8 @@ static int job_describe(struct job *job) {
     int ranks;
     if (check_arch(job) < 0 || check_attention(job) < 0) return -1;
     if (job_ranks(job, &ranks) < 0 || (!job->model && list_text_files(job) < 0)) return -1;
-    job->info = (struct program_info){.model = options_model(options, job->arena),
-                                      .instance = options_instance(options, job->arena),
+    job->info = (struct program_info){.model = job->names.model,
+                                      .instance = job->names.instance,
                                       .version = RANKC_VERSION,
                                       .attention = choice_word(options->attention),
                                       .pas = pas_text(job),
@@ -385,7 +388,8 @@ static int job_describe(struct job *job) {
                                       .training = training_of(job),
                                       .decisions = &job->decisions,
                                       .nfiles = job->files.n};
-    if (keys_make(&job->keys, options, &job->side, job->files.n, job->files.at, job->arena, job->diags) < 0)
+    if (keys_make(&job->keys, options, &job->names, &job->side, job->files.n, job->files.at, job->arena,
+                  job->diags) < 0)
         return -1;
     job->info.key = job->keys.plan.hex;
     job->info.work = job->keys.work;
@@ -426,6 +430,7 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
     struct job job = {.options = options, .arena = arena, .diags = diags};
     int status = job_read(&job);
     if (!status) status = job_plan(&job);
+    job.names = (struct names){options_model(options, arena), options_instance(options, arena)};
     if (!status) status = job_describe(&job);
     if (!status) {
         struct manifest manifest = manifest_of(&job, NULL);
@@ -521,8 +526,16 @@ static int generate(struct job *job, struct output *output) {
 /* Reuse
  * ----------------------------------------------------------------------------------------------------------- */
 
-static enum reuse_action decide(const struct job *job, const struct output *output) {
-    return reuse_decide(output->directory, job->options, &job->keys, job->arena, job->diags);
+/* Errors of the command itself are reported before a mismatch: sizes that are missing, inputs that do not exist,
+ * options of training. -1 after a diagnostic. */
+static int check_command(void *context) {
+    struct job *job = context;
+    return (!job->graph && job_import(job, NULL) < 0) || read_training(job) < 0 ? -1 : 0;
+}
+
+static enum reuse_action decide(struct job *job, const struct output *output) {
+    const struct reuse_check check = {check_command, job};
+    return reuse_decide(output->directory, job->options, &job->keys, &check, job->arena, job->diags);
 }
 
 /* What location.json of the result there is must become; NULL: it is so. The model may lie elsewhere now. */
@@ -569,7 +582,7 @@ static int refresh(const struct job *job, struct output *output) {
 
 /* The result that is there stays as it is: nothing to write, so that others may read it meanwhile, and nothing need be
  * writable. 1: it does, 0: not, -1: refused. */
-static int stays(const struct job *job, const struct output *output) {
+static int stays(struct job *job, const struct output *output) {
     const char *location;
     enum reuse_action action = decide(job, output);
     if (action == REUSE_REFUSE) return -1;
@@ -591,47 +604,48 @@ static int write_or_refresh(struct job *job, struct output *output, enum driver_
     return generate(job, output);
 }
 
-/* Nothing in the path of the directory that the target's compiler runs in is for it to interpret. */
-static int check_build_path(const struct job *job, const struct output *output) {
-    char path[PATH_MAX];
-    const char *unsafe = target_of(job)->unsafe_in_paths;
-    if (job->options->no_build || !unsafe || !realpath(output->parent, path)) return 0;
-    const char *found = strpbrk(path, unsafe);
-    if (!found) return 0;
-    diag_error(job->diags, 621, EXIT_SYSTEM, NULL, "the compiler of target %s would interpret the '%c' in the path %s",
-               target_of(job)->name, *found, diag_quote(job->diags, path));
-    diag_help(job->diags, "choose another directory with -o, or write the sources only, with --no-build");
-    return -1;
+/* Meanwhile another compile has taken the directory for a name that is written alike. */
+enum { TAKEN = 1 };
+
+static bool is_ours(const struct job *job, const struct output *output) {
+    return names_own(job->options, output->directory, job->arena);
 }
 
-static int compile(struct job *job, struct output *output, enum driver_made *made) {
-    if (job_open(job) < 0) return -1;
-    if (job->diags->errors) return job_import(job, NULL); /* reports what else is wrong */
-    if (job_describe(job) < 0 || (!job->model && !job->location && check_text_weights(job) < 0)) return -1;
+static int compile_into(struct job *job, struct output *output, enum driver_made *made) {
+    if (names_find(&job->names, job->options, job->arena, job->diags) < 0 || job_describe(job) < 0) return -1;
+    if (!job->model && !job->location && check_text_weights(job) < 0) return -1;
     if (output_open(output, job->arena, job->diags, job->options->output, job->info.model, job->info.instance,
-                    (long)job->options->lock_timeout) < 0 ||
-        check_build_path(job, output) < 0)
+                    (long)job->options->lock_timeout) < 0)
         return -1;
+    if (!is_ours(job, output)) return TAKEN;
     int as_it_is = stays(job, output);
     if (as_it_is < 0) return -1;
     *made = MADE_NOTHING;
-    if (!as_it_is && (output_own(output) < 0 || write_or_refresh(job, output, made) < 0)) return -1;
+    if (!as_it_is && output_own(output) < 0) return -1;
+    if (!as_it_is && !is_ours(job, output)) return TAKEN;
+    if (!as_it_is && write_or_refresh(job, output, made) < 0) return -1;
     return *made == MADE_NOTHING ? copy_plan(job, output) : 0;
 }
 
-static int compile_job(struct job *job, enum driver_made *made) {
-    struct output *output = ARENA_NEW(job->arena, struct output);
-    int status = compile(job, output, made);
-    output_close(output);
+static int compile_job(struct job *job, struct driver_result *result) {
+    int status = TAKEN;
+    if (job_open(job) < 0) return -1;
+    if (job->diags->errors) return job_import(job, NULL); /* reports what else is wrong */
+    while (status == TAKEN) {
+        struct output *output = ARENA_NEW(job->arena, struct output);
+        output->lock = -1;
+        status = compile_into(job, output, &result->made);
+        result->directory = output->directory;
+        output_close(output);
+    }
+    result->key = job->keys.plan.hex;
     return status;
 }
 
 int driver_compile(const struct options *options, struct arena *arena, struct diags *diags,
                    struct driver_result *result) {
     struct job job = {.options = options, .arena = arena, .diags = diags};
-    int status = compile_job(&job, &result->made);
-    result->key = job.keys.plan.hex;
-    return status;
+    return compile_job(&job, result);
 }
 
 int driver_compile_whole(const char *dir, const char *out, const char *instance, const char *dtype,
@@ -647,11 +661,11 @@ int driver_compile_whole(const char *dir, const char *out, const char *instance,
                      arena_strdup(arena, dtype ? dtype : "")};
     const int count = sizeof words / sizeof *words;
     struct options options;
-    enum driver_made made;
+    struct driver_result result;
     if (options_parse(&options, dtype ? count : count - 2, words, arena, diags) < 0) return -1;
     struct job job = {.options = &options,
                       .arena = arena,
                       .diags = diags,
                       .location = arena_printf(arena, "%s/location.json", dir)};
-    return compile_job(&job, &made);
+    return compile_job(&job, &result);
 }

@@ -12,10 +12,11 @@ enum driver_made { MADE_ALL, MADE_CODE, MADE_NOTHING };
 
 struct driver_result {
     enum driver_made made;
-    const char *key; /* the plan key, as in the manifest */
+    const char *key;       /* the plan key, as in the manifest */
+    const char *directory; /* <output>/<model>/<instance> */
 };
 
-/* Compiles options->operand into options_directory(options), and builds it unless no_build. */
+/* Compiles options->operand into a directory below options->output, and builds it unless no_build. */
 int driver_compile(const struct options *options, struct arena *arena, struct diags *diags,
                    struct driver_result *result);
 

@@ -35,10 +35,12 @@ static void on_interrupt(int number) {
     _exit(EXIT_INTERRUPTED);
 }
 
+static volatile sig_atomic_t reader_left;
+
 /* The write that raised it fails, and that is reported. A handler rather than SIG_IGN, so that programs started
  * from here get the default back. */
 static void on_failed_write(int number) {
-    (void)number;
+    if (number == SIGPIPE) reader_left = 1;
 }
 
 static void handle(int number, void (*handler)(int)) {
@@ -106,9 +108,11 @@ static int run_within_memory(struct session *session, int argc, char **argv) {
     return EXIT_LIMIT;
 }
 
-/* Results that did not reach their reader are a failure. */
+/* Results that did not reach their reader are a failure; a list of which somebody has read enough is none. */
 static int close_output(const struct session *session, int code) {
+    const struct options *options = &session->options;
     if (!fflush(stdout) && !ferror(stdout)) return code;
+    if ((reader_left || errno == EPIPE) && (options->help || verb_rows[options->verb].lists)) return code;
     print_plainly(session, 611,
                   errno == ENOSPC ? "cannot write the results: no space left" : "cannot write the results");
     return code ? code : EXIT_SYSTEM;

@@ -12,7 +12,7 @@
 #define ALL_VERBS ((1u << VERBS) - 1)
 
 const struct verb_row verb_rows[VERBS] = {
-#define VERB(ID, NAME, OPERAND, HELP)       {#NAME, OPERAND, HELP, false},
+#define VERB(ID, NAME, OPERAND, HELP, ...)  {#NAME, OPERAND, HELP, false, __VA_ARGS__},
 #define VERB_LATER(ID, NAME, OPERAND, HELP) {#NAME, OPERAND, HELP, true},
 #include "frontend/options.def"
 };
@@ -521,8 +521,12 @@ static int finish(struct parser *p) {
     if (p->diags->errors) return -1;
     if (o->verbose && o->quiet) return usage_error(p, "-v and -q contradict each other");
     if (o->given[OPT_STALL_TIMEOUT] && o->comm == OPT_COMM_LOOPBACK)
-        return usage_error(p, "--stall-timeout watches processes; --comm loopback makes ranks threads of one");
+        return usage_error(p, "--stall-timeout needs ranks that are processes; "
+                              "--comm loopback runs them as threads of one");
     if (o->help) return 0;
+    if (!strcmp(o->instance_name, ".") || !strcmp(o->instance_name, ".."))
+        return diag_error(p->diags, 205, EXIT_USAGE, NULL, "--instance-name takes the name of a directory, not '%s'",
+                          o->instance_name);
     if (*operand && *operand != '[' && !o->operand)
         return usage_error(p, arena_printf(p->arena, "%s is missing", operand));
     return finish_mesh(p);
@@ -541,7 +545,7 @@ int options_parse(struct options *out, int argc, char **argv, struct arena *aren
     *out = (struct options){.verb = VERB_HELP};
     set_defaults(&p);
     if (response_expand(&arguments, argc, argv, arena, diags)) return give_up(out, argc, (const char *const *)argv);
-    if (!arguments.all.n) return usage_error(&p, "what shall it do?");
+    if (!arguments.all.n) return usage_error(&p, "no verb is given");
     bool named = arguments.all.at[0][0] != '-';
     if (named && find_verb(&p, arguments.all.at[0])) return give_up(out, arguments.all.n, arguments.all.at);
     parse_arguments(&p, arguments.all.at + named, arguments.all.n - named);
@@ -568,26 +572,24 @@ const char *options_compiling(const struct options *options, struct arena *arena
     return NULL;
 }
 
-/* A file name of our own: never hidden, so never "." or "..", and no lock or staging name of the compiler's. */
-static char *directory_name(struct arena *arena, const char *bytes, size_t length) {
-    char *name = str_filename(arena, bytes, length);
+char *options_file_name(const char *text, struct arena *arena) {
+    char *name = str_filename(arena, text, strlen(text));
     if (*name == '.') *name = '_';
     return *name ? name : arena_strdup(arena, "_");
 }
 
-char *options_model(const struct options *options, struct arena *arena) {
-    const char *slash = strrchr(options->operand, '/'), *file = slash ? slash + 1 : options->operand;
+char *options_stem(const char *path, struct arena *arena) {
+    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
     const char *dot = strrchr(file, '.');
-    return directory_name(arena, file, dot && dot > file ? (size_t)(dot - file) : strlen(file));
+    return arena_copy(arena, file, dot && dot > file ? (size_t)(dot - file) : strlen(file));
+}
+
+char *options_model(const struct options *options, struct arena *arena) {
+    return options_file_name(options_stem(options->operand, arena), arena);
 }
 
 char *options_instance(const struct options *options, struct arena *arena) {
-    return directory_name(arena, options->instance_name, strlen(options->instance_name));
-}
-
-char *options_directory(const struct options *options, struct arena *arena) {
-    return arena_printf(arena, "%s/%s/%s", options->output, options_model(options, arena),
-                        options_instance(options, arena));
+    return options_file_name(options->instance_name, arena);
 }
 
 static const char *spec_text(const struct option_spec *spec, struct arena *arena) {

@@ -144,9 +144,15 @@ struct options {
  * knows how to print (json, color). 0, or -1 with diagnostics. With --help nothing else is required. */
 int options_parse(struct options *out, int argc, char **argv, struct arena *arena, struct diags *diags);
 
-/* Where `compile` puts this model: <output>/<model>/<instance>; and the last two, which are safe as file names:
- * never hidden, never "." or "..". */
-char *options_directory(const struct options *options, struct arena *arena);
+/* A file's name without directories and suffix. */
+char *options_stem(const char *path, struct arena *arena);
+
+/* The name as one of our directories has it: safe as a file name, never hidden, so never "." or "..", and no lock or
+ * staging name of the compiler's. */
+char *options_file_name(const char *name, struct arena *arena);
+
+/* What `compile` calls the directories <output>/<model>/<instance> unless they are taken (frontend/cli/names.h): safe as
+ * file names, never hidden, never "." or "..". */
 char *options_model(const struct options *options, struct arena *arena);
 char *options_instance(const struct options *options, struct arena *arena);
 
@@ -181,6 +187,7 @@ struct option {
 struct verb_row {
     const char *name, *operand, *help;
     bool later;
+    bool lists; /* prints a text to be read: a reader that leaves before its end, as head does, has had enough */
 };
 
 struct choice_row {

@@ -51,7 +51,7 @@ struct main_options {
     int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, eval_every, eval_steps,
         join_timeout;
     double lr;
-    bool json, help;
+    bool json, quiet, help;
 };
 
 int options_parse(struct main_options *options, int argc, char **argv, struct failure *failure);

@@ -104,6 +104,7 @@ static const struct option_row rows[] = {
     {"--threads", "T", OPTION_COUNT, FIELD(threads), 1, "threads of each rank; default: cores / ranks"},
     {"--repeat", "N", OPTION_COUNT, FIELD(repeat), 1, "timed steps; default 1"},
     {"--warmup", "W", OPTION_COUNT, FIELD(warmup), 0, "steps before the timed ones; default 0"},
+    {"--quiet", NULL, OPTION_FLAG, FIELD(quiet), 0, "train: print nothing but what went wrong"},
     {"--json", NULL, OPTION_FLAG, FIELD(json), 0, "print times and memory as JSON"},
     {"--rank", "R", OPTION_COUNT, FIELD(rank), 0, "this process's rank, set by launchers"},
     {"--world", "N", OPTION_COUNT, FIELD(world), 1, "number of ranks"},
@@ -116,6 +117,8 @@ static const struct option_row rows[] = {
 };
 
 #define ROWS (sizeof rows / sizeof *rows)
+
+_Static_assert(ROWS <= 8 * sizeof(unsigned), "a bit of parse_option's `seen` for each");
 
 void options_print_help(const char *program) {
     printf("usage: %s [options]\n\n", program);

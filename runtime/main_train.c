@@ -83,11 +83,15 @@ static bool print_step(const struct trainer *t, const struct metrics *m) {
     return fflush(stdout) == 0;
 }
 
-/* --json keeps stdout for the summary. */
+/* Steps are told on stdout unless that is kept for a summary, or nobody wants to know. */
+static bool tells_steps(const struct main_options *options) {
+    return !options->json && !options->quiet;
+}
+
 static bool report_step(struct trainer *t, const struct metrics *m) {
     struct job *job = t->self->job;
     job->step_ms[job->nsteps++] = m->ms;
-    return t->log ? write_step(t, m) : job->options.json || print_step(t, m);
+    return t->log ? write_step(t, m) : !tells_steps(&job->options) || print_step(t, m);
 }
 
 static int check_written(struct trainer *t, bool written) {
@@ -152,7 +156,7 @@ static int train_step(struct trainer *t) {
 
 static bool report_evaluation(const struct trainer *t, int64_t step, double loss, int64_t samples) {
     struct rt_json_writer w;
-    if (!t->options->json)
+    if (tells_steps(t->options))
         printf("step %lld: evaluation loss %.6g, %lld samples\n", (long long)step, loss, (long long)samples);
     if (!t->log) return fflush(stdout) == 0;
     start_line(&w, step);
@@ -220,7 +224,7 @@ static int resume(struct trainer *t) {
                          t->options->steps);
     t->feed.sampler.shuffle = progress.seed >= 0;
     t->feed.sampler.seed = (uint64_t)progress.seed;
-    if (t->self->first && !t->options->log && !t->options->json) printf("resumed after step %lld\n", (long long)progress.step);
+    if (t->self->first && !t->options->log && tells_steps(t->options)) printf("resumed after step %lld\n", (long long)progress.step);
     return RT_OK;
 }
 

@@ -51,6 +51,21 @@ static int print_json(const struct compiled *compiled, const char *program, enum
     return cli_print_json(cli, w);
 }
 
+/* How to start what was compiled: a training program wants samples of every input. */
+static void print_command(const struct compiled *compiled, const char *directory, struct cli *cli) {
+    const struct rt_json *inputs = rt_json_member(compiled->root, "inputs");
+    if (!rt_json_member(compiled->root, "training")) {
+        printf("run it with: rankc run %s\n", directory);
+        return;
+    }
+    printf("train it with: rankc train %s", directory);
+    for (const struct rt_json *input = inputs ? inputs->first : NULL; input; input = input->next) {
+        const char *name = rt_json_text(rt_json_member(input, "name"));
+        if (name) printf(" --data %s=FILE", str_escape(cli->arena, name, strlen(name), 0));
+    }
+    printf(" --steps S\n");
+}
+
 /* Where it is, what a rank of it needs, and what to do next. */
 static void print_text(const struct compiled *compiled, const char *program, enum driver_made made,
                        struct cli *cli) {
@@ -64,7 +79,7 @@ static void print_text(const struct compiled *compiled, const char *program, enu
     const char *directory = str_escape(cli->arena, compiled->directory, strlen(compiled->directory), 0);
     printf("%s: %" PRId64 " rank%s, %s each%s\n", directory, ranks, ranks == 1 ? "" : "s",
            units_bytes(largest).text, kept[made].text);
-    if (program) printf("run it with: rankc run %s\n", directory);
+    if (program) print_command(compiled, directory, cli);
 }
 
 static void print_parameters(const struct compiled *compiled, struct cli *cli) {
@@ -87,7 +102,7 @@ int cli_compile(struct cli *cli) {
     if (options->dump_after) return cli_dump(cli);
     if (driver_compile(options, cli->arena, cli->diags, &result)) return -1;
     if (options->quiet && !options->json) return 0;
-    const char *directory = options_directory(options, cli->arena);
+    const char *directory = result.directory;
     if (compiled_open(&compiled, directory, cli)) return -1;
     const char *program = options->no_build ? NULL : arena_printf(cli->arena, "%s/build/run", directory);
     int status = 0;

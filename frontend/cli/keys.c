@@ -109,21 +109,31 @@ static const char *hash_of_work(const struct keys *keys, struct arena *arena) {
     return arena_strdup(arena, hex);
 }
 
-int keys_make(struct keys *keys, const struct options *options, const struct side_files *side, int nfiles,
-              const char *const *files, struct arena *arena, struct diags *diags) {
+/* The directories, where names that clash have them numbered. */
+static void add_names(struct key *key, const struct options *options, const struct names *names,
+                      struct arena *arena) {
+    add_part(key, arena, NAMES_INSTANCE, options->instance_name);
+    if (strcmp(names->model, options_model(options, arena)) ||
+        strcmp(names->instance, options_instance(options, arena)))
+        add_part(key, arena, "directory", arena_printf(arena, "%s/%s", names->model, names->instance));
+}
+
+int keys_make(struct keys *keys, const struct options *options, const struct names *names,
+              const struct side_files *side, int nfiles, const char *const *files, struct arena *arena,
+              struct diags *diags) {
     *keys = (struct keys){0};
     for (int i = 0; i < nfiles; i++) {
         if (add_file(keys, arena, diags, files[i]) < 0) return -1;
         add_part(&keys->graph, arena, i ? arena_printf(arena, "external data %d", i) : "model",
                  keys->files.at[i].hash);
     }
-    add_part(&keys->graph, arena, "file name", file_name(options->operand));
+    add_part(&keys->graph, arena, NAMES_FILE, file_name(options->operand));
     add_options(keys, options, side, arena);
     add_part(&keys->graph, arena, "bound inputs", side->binds_hash);
     if (add_build(&keys->graph, arena, diags) < 0) return -1;
     seal(&keys->graph, arena);
     add_part(&keys->plan, arena, "plan file", side->plan_hash);
-    add_part(&keys->plan, arena, "instance name", options_instance(options, arena));
+    add_names(&keys->plan, options, names, arena);
     add_part(&keys->plan, arena, PART_GRAPH, keys->graph.hex);
     seal(&keys->plan, arena);
     keys->work = hash_of_work(keys, arena);

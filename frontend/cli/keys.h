@@ -1,14 +1,15 @@
 /* Reuse keys: hashes of content, never of directories or times.
  *
- * The graph key is made of the bytes of the model and its external data, the model's file name (the graph carries it),
- * the options that shape the graph, bound inputs and this build of rankc (which holds the templates); the plan key of the
- * graph key, all other options that reach what is generated, the content of a rule or plan file, and the instance's name
- * (generated code carries it). Both keep their parts, so
- * that a difference can be named. */
+ * The graph key is made of the bytes of the model and its external data, the model's file name (the graph carries
+ * it), the options that shape the graph, bound inputs and this build of rankc (which holds the templates); the plan
+ * key of the graph key, all other options that reach what is generated, the content of a rule or plan file, and the
+ * names of the instance and its directory (generated code carries them). Both keep their parts, so that a
+ * difference can be named. */
 #ifndef FRONTEND_CLI_KEYS_H
 #define FRONTEND_CLI_KEYS_H
 
 #include "codegen/manifest.h"
+#include "frontend/cli/names.h"
 #include "frontend/cli/side_files.h"
 #include "frontend/options.h"
 #include "runtime/base/hash.h"
@@ -22,15 +23,18 @@ struct keys_file {
 
 struct keys {
     struct key graph, plan;
-    const char *work; /* hash of the parts of both but for the build: what programs compute, whoever compiled them */
+    const char
+        *work; /* hash of the parts of both but for the build: what programs compute, whoever compiled them */
     VEC(struct keys_file) files; /* of the model */
 };
 
-/* Hashes the model's files, the model itself first, and the options. */
-int keys_make(struct keys *keys, const struct options *options, const struct side_files *side, int nfiles,
-              const char *const *files, struct arena *arena, struct diags *diags);
+/* Hashes the model's files, the model itself first, and the options. `names` are of the directories. */
+int keys_make(struct keys *keys, const struct options *options, const struct names *names,
+              const struct side_files *side, int nfiles, const char *const *files, struct arena *arena,
+              struct diags *diags);
 
-/* E0604 where a file of the model is not what it was when it was hashed: what was read from it may be of two kinds. */
+/* E0604 where a file of the model is not what it was when it was hashed: what was read from it may be of two kinds.
+ */
 int keys_check_files(const struct keys *keys, struct diags *diags);
 
 #endif

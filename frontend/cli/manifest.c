@@ -76,7 +76,7 @@ static const char *find_instance(const char *path, struct cli *cli) {
     }
     if (found.all.n == 1) return found.all.at[0];
     if (found.all.n) {
-        diag_error(cli->diags, 200, EXIT_USAGE, NULL, "%s holds %d compiled models; name one", name, found.all.n);
+        diag_error(cli->diags, 200, EXIT_USAGE, NULL, "%s holds %d compiled models; give one of them", name, found.all.n);
         diag_note(cli->diags, "there are %s", list_paths(&found, cli));
     } else {
         diag_error(cli->diags, 605, EXIT_SYSTEM, NULL, "no compiled model in %s", name);
@@ -178,6 +178,6 @@ void compiled_close(struct compiled *compiled) {
 int compiled_refuses_options(struct cli *cli) {
     const char *option = options_compiling(cli->options, cli->arena);
     if (!option) return 0;
-    return diag_error(cli->diags, 200, EXIT_USAGE, NULL, "%s says how to compile, but %s is compiled already",
+    return diag_error(cli->diags, 200, EXIT_USAGE, NULL, "%s is an option of compiling, but %s is already compiled",
                       option, diag_quote(cli->diags, cli->options->operand));
 }

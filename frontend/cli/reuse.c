@@ -139,7 +139,7 @@ static void refuse(const char *directory, const struct earlier *earlier, const s
 }
 
 enum reuse_action reuse_decide(const char *directory, const struct options *options, const struct keys *keys,
-                               struct arena *arena, struct diags *diags) {
+                               const struct reuse_check *check, struct arena *arena, struct diags *diags) {
     struct earlier earlier = {.found = FOUND_EMPTY};
     struct rt_json_document *document = NULL;
     if (options->reuse == OPT_REUSE_OVERRIDE) return REUSE_NOTHING; /* nor does it matter whether it can be read */
@@ -152,7 +152,7 @@ enum reuse_action reuse_decide(const char *directory, const struct options *opti
             return REUSE_REFUSE;
     }
     enum reuse_action action = action_for(options->reuse, earlier.found);
-    if (action == REUSE_REFUSE) refuse(directory, &earlier, keys, diags);
+    if (action == REUSE_REFUSE && check->command(check->context) == 0) refuse(directory, &earlier, keys, diags);
     arena_release(arena, document);
     return action;
 }

@@ -15,10 +15,16 @@
 
 enum reuse_action { REUSE_NOTHING, REUSE_GRAPH, REUSE_ALL, REUSE_REFUSE };
 
-/* What to do about what is in `directory`. REUSE_REFUSE comes with an error that says what differs: E0801 another model,
- * options or rankc, E0802 a file is not as it was generated, E0803 another format. */
+/* Called before a refusal. -1: the command is wrong in itself, and has been said to be. */
+struct reuse_check {
+    int (*command)(void *context);
+    void *context;
+};
+
+/* What to do about what is in `directory`. REUSE_REFUSE comes with an error: of the check, or one that says what
+ * differs: E0801 another model, options or rankc, E0802 a file is not as it was generated, E0803 another format. */
 enum reuse_action reuse_decide(const char *directory, const struct options *options, const struct keys *keys,
-                               struct arena *arena, struct diags *diags);
+                               const struct reuse_check *check, struct arena *arena, struct diags *diags);
 
 /* What location.json of an intact result must say now; NULL after a diagnostic. */
 const char *reuse_location(const char *directory, const struct keys *keys, struct diags *diags);

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "frontend/cli/cli.h"
 #include "frontend/cli/manifest.h"
 #include "frontend/driver.h"
+#include "runtime/base/cores.h"
 #include "runtime/base/hash.h"
 #include "runtime/launch.h"
 
@@ -68,7 +68,7 @@ static const char *compile_into_cache(struct cli *cli, struct driver_result *res
     options.reuse = OPT_REUSE_MOO;
     free(model);
     if (!options.output || driver_compile(&options, cli->arena, cli->diags, result)) return NULL;
-    return options_directory(&options, cli->arena);
+    return result->directory;
 }
 
 static bool has_key(const struct compiled *compiled, const char *wanted) {
@@ -102,11 +102,10 @@ static void add_option(struct command *command, struct arena *arena, const char 
     VEC_PUSH(arena, &command->words, arena_printf(arena, "--%s=%s", name, value));
 }
 
-/* Threads of a rank where the user does not say: the cores we may use, shared. */
+/* Threads of a rank where the user does not say: the cores we may use, shared by the ranks, all of which run here. */
 static int64_t default_threads(int64_t ranks) {
-    cpu_set_t cores;
-    int64_t count = sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
-    return count > ranks ? count / ranks : 1;
+    const int64_t cores = rt_cores();
+    return cores > ranks ? cores / ranks : 1;
 }
 
 static void add_files(struct command *command, struct arena *arena, const char *name,
@@ -137,6 +136,7 @@ static void build_command(struct command *command, const char *program, int64_t 
     add_option(command, arena, "threads", arena_printf(arena, "%" PRId64, threads));
     add_option(command, arena, "kernels", choice_word(o->kernels));
     if (o->json) add_word(command, arena, "--json");
+    if (o->verb == VERB_TRAIN && o->quiet) add_word(command, arena, "--quiet");
     if (o->verb == VERB_TRAIN) return add_training(command, o, arena);
     if (o->output_dir) add_option(command, arena, "output-dir", o->output_dir);
     add_option(command, arena, "repeat", arena_printf(arena, "%" PRId64, o->repeat));
