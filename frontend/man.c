@@ -85,6 +85,8 @@ static const struct {
     const char *name, *meaning;
 } environment[] = {
     {"NO_COLOR", "if not empty, diagnostics have no color."},
+    {"RANKC_TOKEN", "the secret that ranks of one job share if they are on several machines and meet at HOST:PORT; "
+                    "16 to 255 bytes. See docs/launch.md."},
     {"XDG_CACHE_HOME",
      "where 'rankc run MODEL.onnx' keeps what it compiles: its directory rankc; else $HOME/.cache."},
 };

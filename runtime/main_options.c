@@ -101,7 +101,7 @@ static const struct option_row rows[] = {
     {"--output-dir", "OUT", OPTION_TEXT, FIELD(output_dir), 0,
      "write outputs as OUT/<name>.npy and OUT/outputs.json"},
     {"--comm", "NAME", OPTION_TEXT, FIELD(comm), 0, "auto, self, loopback (ranks are threads), shm (processes)"},
-    {"--threads", "T", OPTION_COUNT, FIELD(threads), 1, "threads of each rank; default: cores / ranks"},
+    {"--threads", "T", OPTION_COUNT, FIELD(threads), 1, "threads of each rank; default: cores / ranks on this machine"},
     {"--repeat", "N", OPTION_COUNT, FIELD(repeat), 1, "timed steps; default 1"},
     {"--warmup", "W", OPTION_COUNT, FIELD(warmup), 0, "steps before the timed ones; default 0"},
     {"--quiet", NULL, OPTION_FLAG, FIELD(quiet), 0, "train: print nothing but what went wrong"},
