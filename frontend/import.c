@@ -429,6 +429,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     import_report_missing(&import);
     import_report_aliases(&import);
     import_report_disputes(&import);
+    import_compare_signature(&import);
     if (!import.frame && import_outputs(&import, frame->scope) == 0) import_loss(&import, frame->scope);
     *out = graph;
     return diags->errors ? -1 : 0;

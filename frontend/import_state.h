@@ -107,6 +107,9 @@ void import_report_disputes(struct import *import);
 /* Notes the graph's results. */
 int import_outputs(struct import *import, const struct scope *scope);
 
+/* import_signature.c: notes the parameters of a PyTorch module that its export does not have, where it is trained. -- */
+void import_compare_signature(struct import *import);
+
 /* import_loss.c: options->loss, if it is given, takes the place of the graph's results. ---------------------------- */
 int import_loss(struct import *import, struct scope *scope);
 

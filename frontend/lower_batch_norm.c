@@ -1,6 +1,8 @@
 /* BatchNormalization: by running statistics, and in training by those of the batch. */
 #include "frontend/onnx_lower.h"
 
+#include <string.h>
+
 /* Operands as (C, 1, ..), so that they broadcast along dimension 1 of x. */
 struct batch_norm {
     struct tensor x;
@@ -121,6 +123,36 @@ static int by_batch(struct lower *l, const struct batch_norm *n) {
     return 0;
 }
 
+/* Note [Training mode of torch.onnx]
+ * PyTorch's exporter with dynamo (seen with 2.15) writes the batch norm of a module in training mode without training_mode, as
+ * that of one in evaluation mode. Only the node's name still has the operator that it was, which PyTorch gives to training
+ * alone: aten::_native_batch_norm_legit_functional, against aten::_native_batch_norm_legit_no_training. */
+static bool was_training(const struct lower *l) {
+    return l->train && lower_made_by(l, "pytorch") &&
+           strstr(onnx_text(l->node->name), "_native_batch_norm_legit_functional");
+}
+
+static bool trains(const struct lower *l) {
+    bool said = l->op->since == 14 ? lower_int(l, "training_mode") != 0 : lower_wants(l, 1);
+    return said || was_training(l);
+}
+
+/* Note [Merged statistics]
+ * PyTorch's exporter stores initializers of equal values once. Of a model that was not trained yet these are scale and running
+ * variance, which are ones, and bias and running mean, which are zeros. What is a parameter cannot be a statistic: the
+ * statistic becomes a weight of the node's own. */
+static void separate(struct lower *l, int statistic, int parameter, const char *name) {
+    struct graph *graph = l->b.graph;
+    if (!l->train || l->inputs[statistic] != l->inputs[parameter]) return;
+    struct tensor shared = lower_input(l, parameter);
+    if (shared.kind != TENSOR_WEIGHT) return;
+    int own = graph_add_tensor(graph, TENSOR_WEIGHT, arena_printf(graph->arena, "%s.%s", l->b.node, name), shared.dtype,
+                               shared.ndim, shared.dims);
+    graph->tensors.at[own].data = shared.data;
+    graph->tensors.at[own].stored = shared.stored;
+    l->inputs[statistic] = own;
+}
+
 /* Running statistics are buffers in every framework; inference from them is differentiable, so gradients reach them. */
 static void mark_statistics(const struct lower *l) {
     for (int i = 3; i < 5 && l->train; i++) {
@@ -131,8 +163,9 @@ static void mark_statistics(const struct lower *l) {
 
 int lower_batch_norm(struct lower *l) {
     struct batch_norm n;
+    separate(l, 3, 2, "running_mean");
+    separate(l, 4, 1, "running_var");
     if (read_operands(l, &n) < 0) return -1;
     mark_statistics(l);
-    bool training = l->op->since == 14 ? lower_int(l, "training_mode") != 0 : lower_wants(l, 1);
-    return training ? by_batch(l, &n) : lower_result(l, by_running(l, &n));
+    return trains(l) ? by_batch(l, &n) : lower_result(l, by_running(l, &n));
 }

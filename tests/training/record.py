@@ -18,6 +18,7 @@ A step's micro-batches are taken in order, going on from the start when the samp
 loss of the micro-batches. It needs PyTorch and torchvision (written for 1.13 and 0.14, Debian's python3-torch and
 python3-torchvision) and numpy."""
 import argparse
+import functools
 import json
 import math
 import pathlib
@@ -404,15 +405,15 @@ def again(name, case, module):
     return made
 
 
-def record(name, case, folder, micro_batches=MICRO_BATCHES):
-    module, data = make(name, case)
+def export_training(module, arguments, path, names, opset):
+    """As Debian's PyTorch exports a module for training."""
+    torch.onnx.export(module, arguments, path, input_names=names, output_names=["loss"], opset_version=opset,
+                      do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
+
+
+def reference_of(name, case, module, data, micro_batches):
+    """What reference.json holds: how PyTorch trains copies of the module."""
     batch, how = case.data[0], (case.clip, case.make_schedule)
-    folder.mkdir(parents=True, exist_ok=True)
-    for key, value in data.items():
-        numpy.save(folder / f"{key}.npy", value)
-    arguments = tuple(torch.from_numpy(value[:batch]) for value in data.values())
-    torch.onnx.export(module, arguments, str(folder / "model.onnx"), input_names=list(data), output_names=["loss"],
-                      opset_version=case.opset, do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
     reference = {"inputs": list(data), "optimizer": case.optimizer, "clip_grad_norm": case.clip, "options": list(case.options),
                  "steps": {}}
     for count in micro_batches:
@@ -421,8 +422,24 @@ def record(name, case, folder, micro_batches=MICRO_BATCHES):
         with mock.patch.object(torch, "float32", torch.float64):  # modules that compute in float32 by name
             double = again(name, case, module).double()
             runs["f64"] = train(double, case.make_optimizer, data, batch, count, *how)
+    return reference
+
+
+def write_case(folder, case, module, data, reference, export):
+    """The files of a case; `export` (module, arguments, path, names of inputs) writes the model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for key, value in data.items():
+        numpy.save(folder / f"{key}.npy", value)
+    arguments = tuple(torch.from_numpy(value[:case.data[0]]) for value in data.values())
+    export(module, arguments, str(folder / "model.onnx"), list(data))
     (folder / "reference.json").write_text(json.dumps(reference) + "\n")
-    print(f"{name}: {(folder / 'model.onnx').stat().st_size} bytes", flush=True)
+    print(f"{folder.name}: {(folder / 'model.onnx').stat().st_size} bytes", flush=True)
+
+
+def record(name, case, folder, micro_batches=MICRO_BATCHES):
+    module, data = make(name, case)
+    reference = reference_of(name, case, module, data, micro_batches)
+    write_case(folder, case, module, data, reference, functools.partial(export_training, opset=case.opset))
 
 
 def main(cases, record_case, description):

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Exports models by the PyTorch of an environment, now, trains them by rankc and compares every step with PyTorch's.
+
+    exports.py --rankc RANKC --python PYTHON [--optimizers sgd;adamw] [--plans PLAN;...] [--forms FORM...] [-- MODEL...]
+
+PYTHON is that of an environment with what record_exports.py needs: `python3 -m venv today && today/bin/pip install torch
+torchvision transformers onnx onnxscript`. This is a command of its own, and no part of the test suite, which has recorded
+exports (tests/training/exports). Losses and gradient norms are within train.py's bound of PyTorch's in f64, and rankc trains
+as many parameters as PyTorch counts; where its exporter has merged or fused some, a note says which, and this prints it."""
+import argparse
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from harness import HERE, Wrong, call, expect, model_of, recorded, report
+from train import check
+
+PLANS = ["dp@1", "tp:tensor=2@1", "data:data=2@1"]
+
+
+def elements(shape):
+    product = 1
+    for extent in shape:
+        product *= extent
+    return product
+
+
+def check_parameters(rankc, case):
+    """As many numbers are trained as PyTorch has parameters, or the notes name those that are not."""
+    reference = recorded(case)
+    said = call(rankc, "plan", model_of(case), "--train", "--json", "--optimizer", reference["optimizer"], *reference["options"])
+    ours = sum(elements(p["shape"]) for p in json.loads(said.stdout)["parameters"] if p["trained"])
+    theirs = sum(elements(shape) for shape in reference["parameters"].values())
+    if ours == theirs:
+        return f"{ours} parameters"
+    notes = [json.loads(line) for line in said.stderr.splitlines() if line.startswith("{")]
+    named = [note["text"] for note in notes if "PyTorch" in note["text"] or "exporter" in note["text"]]
+    expect(named, f"{ours} parameters, PyTorch has {theirs}, and no note says why")
+    return f"{ours} parameters, PyTorch has {theirs}: " + "; ".join(named)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rankc", required=True)
+    parser.add_argument("--python", required=True)
+    parser.add_argument("--optimizers", default="sgd;adamw", help="separated by semicolons")
+    parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
+    parser.add_argument("--forms", nargs="*", default=["default", "plain", "legacy"])
+    parser.add_argument("models", nargs="*")
+    options = parser.parse_args()
+    failed = False
+    for optimizer in options.optimizers.split(";"):
+        with tempfile.TemporaryDirectory(prefix="rankc-exports-") as folder:
+            subprocess.run([options.python, "-B", os.path.join(HERE, "record_exports.py"), "--out", folder, "--optimizer", optimizer,
+                            "--forms", *options.forms, "--", *options.models], check=True)
+            cases = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+            failed |= report([(f"{os.path.basename(case)} {optimizer} {plan}",
+                               functools.partial(check, options.rankc, "c", [], case, plan, counts=[1]))
+                              for case in cases for plan in options.plans.split(";")])
+            failed |= report([(f"{os.path.basename(case)} {optimizer}", lambda work, case=case: check_parameters(options.rankc, case))
+                              for case in cases])
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
