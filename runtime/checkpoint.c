@@ -14,7 +14,13 @@ int checkpoint_refused(struct rt *rt, int content, const char *path, const struc
     if (why->kind == RT_REASON_MEMORY) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "%s", why->text);
     if (why->kind == RT_REASON_CHANGED) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
     if (why->kind == RT_REASON_SYSTEM) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "%s", why->text);
+    if (why->kind == RT_REASON_LINK) return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_LINK, "%s", why->text);
     return rt_fail_code(rt, content, RT_CODE_CHECKPOINT, "%s: %s", rt_quote_text(path).text, why->text);
+}
+
+int checkpoint_unwritten(struct rt *rt, const struct rt_reason *why) {
+    const int code = why->kind == RT_REASON_MEMORY ? RT_CODE_MEMORY : RT_CODE_WRITE;
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, code, "%s", why->text);
 }
 
 static int out_of_memory(struct rt *rt) {
@@ -29,8 +35,15 @@ static int check_path(struct rt *rt, int length) {
 }
 
 int checkpoint_path(struct rt *rt, struct checkpoint_path *out, const char *directory, const char *prefix,
-                    int64_t step) {
-    return check_path(rt, snprintf(out->text, sizeof out->text, "%s/%s%lld", directory, prefix, (long long)step));
+                    int64_t step, uint32_t token) {
+    char end[16] = "";
+    if (token) snprintf(end, sizeof end, "-%08x", token);
+    return check_path(
+        rt, snprintf(out->text, sizeof out->text, "%s/%s%lld%s", directory, prefix, (long long)step, end));
+}
+
+const char *checkpoint_name(const struct checkpoint_path *path) {
+    return strrchr(path->text, '/') + 1;
 }
 
 int checkpoint_file(struct rt *rt, struct checkpoint_path *out, const struct checkpoint_path *directory,

@@ -7,7 +7,6 @@
 #include "base/hash.h"
 #include "base/safetensors.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,9 @@
 struct loading {
     struct rt *rt;
     struct kept_list kept;
+    struct checkpoint_directory directory;
     struct checkpoint_path path;
+    int at; /* the checkpoint, open; -1 */
     struct rt_json_document *json;
 };
 
@@ -27,44 +28,25 @@ static int fail_damaged(struct rt *rt, const char *path, const char *what) {
 
 /* Finding */
 
-/* The number behind "step-"; -1: the name is another. */
-static int64_t step_of(const char *name) {
-    const size_t prefix = strlen(CHECKPOINT_DONE), digits = strspn(name + strnlen(name, prefix), "0123456789");
-    if (strncmp(name, CHECKPOINT_DONE, prefix) != 0 || !digits || digits > 18 || name[prefix + digits]) return -1;
-    return strtoll(name + prefix, NULL, 10);
-}
-
-/* The newest checkpoint's step; -1: there is none. */
-static int64_t find_latest(const char *directory) {
-    int64_t latest = -1;
-    DIR *entries = opendir(directory);
-    for (const struct dirent *entry; entries && (entry = readdir(entries));)
-        if (step_of(entry->d_name) > latest) latest = step_of(entry->d_name);
-    if (entries) closedir(entries);
-    return latest;
-}
-
-bool rt_checkpoint_exists(const char *directory) {
-    return find_latest(directory) >= 0;
-}
-
-static int choose(struct rt *rt, const char *directory, const char *which, int64_t *step) {
-    char name[64];
+/* Of which step: what rank 0 sees last counts for all. */
+static int choose(struct loading *l, const char *which, int64_t *step) {
+    struct rt *rt = l->rt;
+    char *end = NULL;
     if (strcmp(which, "latest") == 0) {
-        *step = rt->rank == 0 ? find_latest(directory) : 0;
+        *step = rt->rank == 0 ? checkpoint_before(&l->directory, INT64_MAX) : 0;
         int status = rt->comm->driver->broadcast(rt->comm, step, sizeof *step, 0);
         if (status) return rt_fail_comm(rt, rt->comm, status);
     } else {
-        const int length = snprintf(name, sizeof name, "%s%s", CHECKPOINT_DONE, which);
-        *step = length < (int)sizeof name ? step_of(name) : -1;
-        if (*step < 0)
+        const bool number = which[0] >= '0' && which[0] <= '9' && strlen(which) <= 18;
+        *step = number ? strtoll(which, &end, 10) : -1;
+        if (*step < 0 || *end)
             return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
                                 "a checkpoint is 'latest' or the number of its step, not '%s'",
                                 rt_quote_text(which).text);
     }
     if (*step >= 0) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "there is no checkpoint in '%s'",
-                        rt_quote_text(directory).text);
+                        rt_quote_text(l->directory.path).text);
 }
 
 /* checkpoint.json */
@@ -83,7 +65,7 @@ static int read_json(struct loading *l) {
     void *text;
     size_t bytes;
     RT_TRY(checkpoint_json(l->rt, &path, &l->path));
-    if (!rt_file_read(path.text, (size_t)1 << 30, &text, &bytes, &why))
+    if (!rt_file_read_at(l->at, path.text, (size_t)1 << 30, &text, &bytes, &why))
         return checkpoint_refused(l->rt, RT_ERROR_MISMATCH, path.text, &why);
     int status = is_intact(text, bytes) ? RT_OK : fail_damaged(l->rt, path.text, "its hash is another");
     if (!status && !(l->json = rt_json_parse(text, bytes, &why)))
@@ -164,7 +146,7 @@ static int load_file(struct loading *l, enum kept_kind kind, int owner) {
     struct rt_reason why;
     const void *bytes;
     RT_TRY(checkpoint_file(l->rt, &path, &l->path, kind, owner));
-    if (!rt_file_map(path.text, &bytes, &info, &why))
+    if (!rt_file_map_at(l->at, path.text, &bytes, &info, &why))
         return checkpoint_refused(l->rt, RT_ERROR_MISMATCH, path.text, &why);
     rt_at(l->rt, -1);
     int status = check_file(l, path.text, bytes, info.bytes);
@@ -190,8 +172,10 @@ static int load(struct loading *l, const char *directory, const char *which, str
     struct rt *rt = l->rt;
     int64_t step;
     RT_TRY(kept_find(&l->kept, rt));
-    RT_TRY(choose(rt, directory, which, &step));
-    RT_TRY(checkpoint_path(rt, &l->path, directory, CHECKPOINT_DONE, step));
+    RT_TRY(checkpoint_open(rt, &l->directory, directory, false));
+    RT_TRY(choose(l, which, &step));
+    RT_TRY(checkpoint_path(rt, &l->path, directory, CHECKPOINT_DONE, step, 0));
+    RT_TRY(checkpoint_enter(rt, &l->directory, &l->path, &l->at));
     RT_TRY(read_json(l));
     RT_TRY(check_program(l, step, position));
     RT_TRY(load_tensors(l));
@@ -203,8 +187,10 @@ static int load(struct loading *l, const char *directory, const char *which, str
 }
 
 int rt_load(struct rt *rt, const char *directory, const char *which, struct rt_position *position) {
-    struct loading l = {.rt = rt};
+    struct loading l = {.rt = rt, .directory = {.fd = -1, .lock = -1}, .at = -1};
     int status = load(&l, directory, which, position);
+    if (l.at >= 0) close(l.at);
+    checkpoint_close(&l.directory);
     rt_json_free(l.json);
     kept_free(&l.kept);
     if (status) rt->comm->driver->abort(rt->comm); /* the others must not wait for this rank */

@@ -7,9 +7,7 @@
 #include "base/hash.h"
 #include "base/safetensors.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,12 +20,24 @@ struct saved {
     char hash[RT_HASH_HEX];
 };
 
+/* What a rank tells rank 0. */
+struct written {
+    bool failed;
+    struct saved kind[KEPT_KINDS];
+};
+
 struct saving {
     struct rt *rt;
     const struct rt_position *position;
     struct kept_list kept;
+    const struct checkpoint_directory *directory; /* what the job holds, or `opened` */
+    struct checkpoint_directory opened;
     struct checkpoint_path writing, done;
-    struct saved own[KEPT_KINDS], *all; /* all: [rank][kind] */
+    uint32_t token;           /* of `writing` */
+    int at;                   /* `writing`, open; -1 */
+    bool staged;              /* rank 0: it exists */
+    struct written own, *all; /* all: by rank */
+    bool failed;              /* a rank could not write, and all know */
 };
 
 static int fail_path(struct rt *rt, const char *what, const char *path) {
@@ -112,7 +122,7 @@ static int write_file(struct saving *s, const char *path, const struct rt_piece 
     }
     rt_hash_hex(&hash, saved->hash);
     rt_at(s->rt, -1); /* a large file may take long, and each is progress */
-    return rt_file_create(path, pieces, n, &why) ? RT_OK : checkpoint_refused(s->rt, RT_ERROR_INPUT, path, &why);
+    return rt_file_create_at(s->at, path, pieces, n, &why) ? RT_OK : checkpoint_unwritten(s->rt, &why);
 }
 
 /* The tensors of one kind that this rank owns; no file where there are none. */
@@ -136,7 +146,7 @@ static int write_kind(struct saving *s, enum kept_kind kind, struct rt_safetenso
     char *header = rt_safetensors_header(tensors, n, &metadata, &pieces[0].count, &why);
     if (!header) return checkpoint_refused(s->rt, RT_ERROR_INPUT, path.text, &why);
     pieces[0].bytes = header;
-    int status = write_file(s, path.text, pieces, n + 1, &s->own[kind]);
+    int status = write_file(s, path.text, pieces, n + 1, &s->own.kind[kind]);
     free(header);
     return status;
 }
@@ -177,12 +187,13 @@ static void put_files(struct rt_json_writer *w, const struct saving *s) {
     rt_json_key(w, "files");
     rt_json_open(w, '[', RT_JSON_LINES);
     for (int i = 0; i < s->rt->program->plan_ngpus * KEPT_KINDS; i++) {
-        if (!s->all[i].bytes) continue;
+        const struct saved *file = &s->all[i / KEPT_KINDS].kind[i % KEPT_KINDS];
+        if (!file->bytes) continue;
         snprintf(path, sizeof path, "%s-%d.safetensors", kept_stems[i % KEPT_KINDS], i / KEPT_KINDS);
         rt_json_open(w, '{', RT_JSON_INLINE);
         put_text(w, "path", path);
-        put_int(w, "bytes", s->all[i].bytes);
-        put_text(w, "hash", s->all[i].hash);
+        put_int(w, "bytes", file->bytes);
+        put_text(w, "hash", file->hash);
         rt_json_close(w, '}');
     }
     rt_json_close(w, ']');
@@ -218,8 +229,9 @@ static int write_json(struct saving *s) {
     if (!status) {
         bool ok = rt_json_end(&w, &why);
         const struct rt_piece piece = {w.text, w.bytes};
-        ok = ok && rt_file_create(path.text, &piece, 1, &why) && rt_file_sync_directory(s->writing.text, &why);
-        if (!ok) status = checkpoint_refused(s->rt, RT_ERROR_INPUT, path.text, &why);
+        ok = ok && rt_file_create_at(s->at, path.text, &piece, 1, &why) &&
+             rt_file_sync_directory(s->at, s->writing.text, &why);
+        if (!ok) status = checkpoint_unwritten(s->rt, &why);
     }
     rt_json_discard(&w);
     return status;
@@ -227,42 +239,71 @@ static int write_json(struct saving *s) {
 
 /* Directories */
 
-/* A directory of files, with what is in it. */
-static void remove_directory(const char *path) {
-    char file[PATH_MAX];
-    DIR *directory = opendir(path);
-    for (const struct dirent *entry; directory && (entry = readdir(directory));)
-        if (snprintf(file, sizeof file, "%s/%s", path, entry->d_name) < PATH_MAX) unlink(file);
-    if (directory) closedir(directory);
-    rmdir(path);
+/* Rank 0 of a job that does not hold the directory has the lock for as long as this takes. */
+static int open_directory(struct saving *s, const char *path) {
+    const struct checkpoint_directory *held = s->rt->internal->checkpoints;
+    const bool first = s->rt->rank == 0, is_held = held && strcmp(held->path, path) == 0;
+    s->directory = is_held ? held : &s->opened;
+    if (is_held) return RT_OK;
+    RT_TRY(checkpoint_open(s->rt, &s->opened, path, first));
+    return first ? checkpoint_lock(s->rt, &s->opened) : RT_OK;
 }
 
-/* What runs that were killed left. */
-static void remove_unfinished(const char *path) {
-    char left[PATH_MAX];
-    DIR *directory = opendir(path);
-    for (const struct dirent *entry; directory && (entry = readdir(directory));)
-        if (strncmp(entry->d_name, CHECKPOINT_WRITING, strlen(CHECKPOINT_WRITING)) == 0 &&
-            snprintf(left, sizeof left, "%s/%s", path, entry->d_name) < PATH_MAX)
-            remove_directory(left);
-    if (directory) closedir(directory);
+static int name_writing(struct saving *s) {
+    return checkpoint_path(s->rt, &s->writing, s->directory->path, CHECKPOINT_WRITING, s->position->step, s->token);
 }
 
-static int make_directories(struct saving *s, const char *directory) {
-    if (mkdir(directory, 0777) != 0 && errno != EEXIST) return fail_path(s->rt, "create", directory);
-    remove_unfinished(directory);
-    return mkdir(s->writing.text, 0777) == 0 ? RT_OK : fail_path(s->rt, "create", s->writing.text);
+/* Rank 0 makes a directory that nothing had the name of. */
+static int stage(struct saving *s, const char *path) {
+    enum { TRIES = 100 };
+    RT_TRY(open_directory(s, path));
+    RT_TRY(checkpoint_path(s->rt, &s->done, path, CHECKPOINT_DONE, s->position->step, 0));
+    for (int tries = 0; tries < TRIES && !s->staged; tries++) {
+        s->token = checkpoint_token();
+        RT_TRY(name_writing(s));
+        s->staged = mkdirat(s->directory->fd, checkpoint_name(&s->writing), 0777) == 0;
+        if (!s->staged && errno != EEXIST) break;
+    }
+    return s->staged ? RT_OK : fail_path(s->rt, "create", s->writing.text);
 }
 
-/* The checkpoint gets its name; one that had it before, of a run that was resumed before it, goes. */
-static int publish(struct saving *s, const char *directory) {
+/* The files of this rank's tensors, if it is of the unit that writes them. */
+static int write_own(struct saving *s, const char *path) {
+    if (s->rt->unit > 0) return RT_OK;
+    if (s->rt->rank > 0) {
+        RT_TRY(open_directory(s, path));
+        RT_TRY(name_writing(s));
+    }
+    RT_TRY(checkpoint_enter(s->rt, s->directory, &s->writing, &s->at));
+    return write_tensors(s);
+}
+
+/* Where a file system cannot exchange two names: what has the name is moved away, and back if the new one cannot have it. */
+static int replace(struct saving *s, const char *aside) {
+    const int fd = s->directory->fd;
+    const char *writing = checkpoint_name(&s->writing), *done = checkpoint_name(&s->done);
+    const bool moved = renameat(fd, done, fd, aside) == 0;
+    if (!moved && errno != ENOENT) return fail_path(s->rt, "replace", s->done.text);
+    if (renameat(fd, writing, fd, done) == 0) return RT_OK;
+    int status = fail_path(s->rt, "write", s->done.text);
+    if (moved) renameat(fd, aside, fd, done);
+    return status;
+}
+
+/* The checkpoint gets its name. What had it before goes: a checkpoint of a run that went on from an earlier one. */
+static int publish(struct saving *s) {
+    const int fd = s->directory->fd;
+    const char *writing = checkpoint_name(&s->writing), *done = checkpoint_name(&s->done);
+    struct checkpoint_path aside;
     struct rt_reason why;
-    bool replaced = renameat2(AT_FDCWD, s->writing.text, AT_FDCWD, s->done.text, RENAME_EXCHANGE) == 0;
-    if (!replaced && errno != ENOENT) remove_directory(s->done.text); /* a file system that cannot exchange */
-    if (!replaced && rename(s->writing.text, s->done.text) != 0) return fail_path(s->rt, "write", s->done.text);
-    if (replaced) remove_directory(s->writing.text);
-    if (rt_file_sync_directory(directory, &why)) return RT_OK;
-    return checkpoint_refused(s->rt, RT_ERROR_INPUT, directory, &why);
+    RT_TRY(checkpoint_path(s->rt, &aside, s->directory->path, CHECKPOINT_REMOVING, s->position->step, s->token));
+    const bool exchanged = renameat2(fd, writing, fd, done, RENAME_EXCHANGE) == 0;
+    if (!exchanged) RT_TRY(replace(s, checkpoint_name(&aside)));
+    s->staged = false;
+    const bool durable = rt_file_sync_directory(fd, s->directory->path, &why);
+    const bool removed = checkpoint_remove(s->directory, exchanged ? writing : checkpoint_name(&aside));
+    if (!durable) return checkpoint_unwritten(s->rt, &why);
+    return removed ? RT_OK : fail_path(s->rt, "remove what was in the place of", s->done.text);
 }
 
 /* All ranks */
@@ -272,34 +313,53 @@ static int meet(struct rt *rt) {
     return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
 }
 
-static int gather_files(struct saving *s) {
+/* What rank 0 has made, all may use. */
+static int share_token(struct saving *s) {
     struct rt *rt = s->rt;
-    s->all = calloc((size_t)rt->world, sizeof s->own);
+    int status = rt->comm->driver->broadcast(rt->comm, &s->token, sizeof s->token, 0);
+    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+}
+
+/* Tells rank 0 of the files. `status` is what writing them gave: a rank that failed does not leave before all know, so that
+ * nobody writes any more when rank 0 removes them. Returns it, or RT_ERROR_PEER where another failed. */
+static int gather_files(struct saving *s, int status) {
+    struct rt *rt = s->rt;
+    s->own.failed = status != RT_OK;
+    s->all = calloc((size_t)rt->world, sizeof *s->all);
     if (!s->all) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
     for (int r = 0; r < rt->world; r++) rt->internal->counts[r] = sizeof s->own;
-    int status = rt->comm->driver->all_gather(rt->comm, s->all, s->own, rt->internal->counts);
-    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+    int lost = rt->comm->driver->all_gather(rt->comm, s->all, &s->own, rt->internal->counts);
+    for (int r = 0; r < rt->world && !lost; r++) s->failed = s->failed || s->all[r].failed;
+    if (status) return status;
+    return lost || s->failed ? rt_fail_comm(rt, rt->comm, lost ? lost : RT_ERROR_PEER) : RT_OK;
 }
 
 static int save(struct saving *s, const char *directory) {
     struct rt *rt = s->rt;
     RT_TRY(kept_find(&s->kept, rt));
-    RT_TRY(checkpoint_path(rt, &s->writing, directory, CHECKPOINT_WRITING, s->position->step));
-    RT_TRY(checkpoint_path(rt, &s->done, directory, CHECKPOINT_DONE, s->position->step));
-    if (rt->rank == 0) RT_TRY(make_directories(s, directory));
-    RT_TRY(meet(rt));
-    if (rt->unit == 0) RT_TRY(write_tensors(s));
-    RT_TRY(gather_files(s));
+    if (rt->rank == 0) RT_TRY(stage(s, directory));
+    RT_TRY(share_token(s));
+    RT_TRY(gather_files(s, write_own(s, directory)));
     if (rt->rank == 0) RT_TRY(write_json(s));
-    if (rt->rank == 0) RT_TRY(publish(s, directory));
+    if (rt->rank == 0) RT_TRY(publish(s));
     return meet(rt);
 }
 
+/* Of a save that failed nothing stays. */
+static void clean_up(struct saving *s) {
+    struct rt_comm *comm = s->rt->comm;
+    if (s->staged) checkpoint_remove(s->directory, checkpoint_name(&s->writing));
+    if (s->failed) comm->driver->barrier(comm); /* the launcher ends all once one rank has left */
+    if (s->at >= 0) close(s->at);
+    checkpoint_close(&s->opened);
+    kept_free(&s->kept);
+    free(s->all);
+}
+
 int rt_save(struct rt *rt, const char *directory, const struct rt_position *position) {
-    struct saving s = {.rt = rt, .position = position};
+    struct saving s = {.rt = rt, .position = position, .opened = {.fd = -1, .lock = -1}, .at = -1};
     int status = save(&s, directory);
-    kept_free(&s.kept);
-    free(s.all);
+    clean_up(&s);
     if (status) rt->comm->driver->abort(rt->comm); /* the others must not wait for this rank */
     return status;
 }

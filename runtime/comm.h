@@ -34,6 +34,7 @@ enum rt_status {
     RT_ERROR_MISMATCH, /* belongs to another program, model or world size */
     RT_ERROR_PEER,     /* another rank failed, or the job was aborted */
     RT_ERROR_DEVICE,   /* no GPU, or its driver or a library of it failed */
+    RT_ERROR_BUSY,     /* another job has what only one may use at a time */
 };
 
 struct rt_comm;

@@ -215,12 +215,21 @@ static bool explains_itself(int code) {
     return (code >= 2 && code <= 9) || code == EXIT_SIGNAL;
 }
 
+static bool is_request(int number) {
+    return number == SIGINT || number == SIGTERM;
+}
+
 static void judge_rank(struct launch *job, int rank, int status) {
     const bool ending = job->deadline != 0;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     char how[96];
-    if (code == 0 && atomic_load(&rt_shared_progress(job->segment, rank)->finished)) return;
-    if (WIFSIGNALED(status)) {
+    if ((code == 0 || code == EXIT_SIGNAL) && atomic_load(&rt_shared_progress(job->segment, rank)->finished)) {
+        job->interrupted = job->interrupted || code == EXIT_SIGNAL;
+        return;
+    }
+    if (WIFSIGNALED(status) && job->interrupted && is_request(WTERMSIG(status))) {
+        begin_end(job, EXIT_SIGNAL, false); /* it did not yet catch what we passed on */
+    } else if (WIFSIGNALED(status)) {
         const int number = WTERMSIG(status);
         snprintf(how, sizeof how, "was killed by signal %d (%s)", number, strsignal(number));
         if (!ending) report_dead(job, rank, how);
@@ -251,8 +260,11 @@ static void reap(struct launch *job) {
 static void forward_signals(struct launch *job) {
     struct signalfd_siginfo info;
     while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) {
-        begin_end(job, EXIT_SIGNAL, false);
-        job->exit = EXIT_SIGNAL;
+        if (job->interrupted || !job->what->ranks_stop || !is_request((int)info.ssi_signo)) {
+            begin_end(job, EXIT_SIGNAL, false);
+            job->exit = EXIT_SIGNAL;
+        }
+        job->interrupted = true;
         signal_all(job, (int)info.ssi_signo);
     }
 }
@@ -298,7 +310,7 @@ static void watch(struct launch *job) {
 static void clean_up(struct launch *job) {
     if (job->signals >= 0) {
         struct signalfd_siginfo info; /* what came last is the job's, too */
-        while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) job->exit = EXIT_SIGNAL;
+        while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) job->interrupted = true;
         close(job->signals);
         sigaction(SIGCHLD, &job->child_before, NULL);
         sigaction(SIGPIPE, &job->pipe_before, NULL);
@@ -326,5 +338,6 @@ int rt_launch(const struct rt_launch *what) {
     watch(&job);
     exit = job.exit;
     clean_up(&job);
+    if (!job.exit && job.interrupted) job.exit = EXIT_SIGNAL;
     return job.exit ? job.exit : exit;
 }

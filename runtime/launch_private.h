@@ -69,6 +69,7 @@ struct launch {
     int alive;
     int exit;          /* of the job so far */
     bool exit_is_weak; /* it says only that another rank failed */
+    bool interrupted;  /* by a signal: exit code 130 if there is no other */
     int64_t deadline;  /* ms; 0: none is set */
     struct stall stall;
 };

@@ -35,6 +35,7 @@ static int exit_of(int status, int code) {
     case RT_ERROR_DEVICE: return RT_EXIT_SYSTEM;
     case RT_ERROR_MISMATCH: return RT_EXIT_MISMATCH;
     case RT_ERROR_PEER: return RT_EXIT_RANK;
+    case RT_ERROR_BUSY: return RT_EXIT_BUSY;
     default: return RT_EXIT_BUG;
     }
 }
@@ -317,9 +318,14 @@ static int run_ranks(struct job *job, struct rank *ranks, struct failure *failur
     if (exit) return exit;
     for (int i = 0; i < program->ninputs; i++) job->input_data[i] = job->inputs[i].data;
     for (int i = 0; i < program->noutputs; i++) ranks[0].output_data[i] = job->outputs[i].data;
-    if (is_loopback(job)) return run_loopback(job, ranks, failure);
-    run_rank(&ranks[0]);
-    return first_cause(ranks, 1, failure);
+    if (is_loopback(job)) {
+        exit = run_loopback(job, ranks, failure);
+    } else {
+        run_rank(&ranks[0]);
+        exit = first_cause(ranks, 1, failure);
+    }
+    if (!exit && ranks[0].interrupted) exit = failure->exit = RT_EXIT_INTERRUPTED;
+    return exit;
 }
 
 static int run_job(struct job *job, struct failure *failure) {
@@ -361,11 +367,12 @@ static void end_rank(const struct job *job, const struct failure *failure) {
     const struct main_options *options = &job->options;
     size_t bytes = 0;
     void *control = is_loopback(job) ? NULL : map_control(job, &bytes);
-    if (control && !failure->exit && options->rank >= 0)
+    const bool failed = failure->exit && failure->exit != RT_EXIT_INTERRUPTED; /* which is an end in good order */
+    if (control && !failed && options->rank >= 0)
         atomic_store(&rt_shared_progress(control, options->rank)->finished, 1);
-    if (control && failure->exit) atomic_store(&rt_shared_header(control)->aborted, 1);
+    if (control && failed) atomic_store(&rt_shared_header(control)->aborted, 1);
     const bool told = failure->told && !is_loopback(job);
-    if (failure->exit && !told && (!control || rt_shared_claim_report(control))) failure_print(failure, options->json);
+    if (failed && !told && (!control || rt_shared_claim_report(control))) failure_print(failure, options->json);
     if (control) munmap(control, bytes);
 }
 
@@ -373,6 +380,7 @@ int rt_main(int argc, char **argv, const struct rt_program *program) {
     struct job job = {.program = program, .segment = -1};
     struct failure failure = {0};
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of write(), reported like a full disk */
+    signal(SIGXFSZ, SIG_IGN); /* so is a file that has reached the limit of its size */
     int exit = options_parse(&job.options, argc, argv, &failure);
     if (!exit && job.options.help) {
         options_print_help(job.options.program);
@@ -380,6 +388,7 @@ int rt_main(int argc, char **argv, const struct rt_program *program) {
         options_free(&job.options);
         return exit;
     }
+    if (!exit && job.options.steps) stop_catch_signals();
     if (!exit) exit = settle_world(&job, &failure);
     if (!exit) exit = manifest_read(&job.manifest, program, job.options.directory, &failure);
     if (!exit) exit = run_job(&job, &failure);

@@ -17,6 +17,7 @@ enum rt_exit {
     RT_EXIT_INPUT = 3,
     RT_EXIT_MEMORY = 5,
     RT_EXIT_SYSTEM = 6,
+    RT_EXIT_BUSY = 7,
     RT_EXIT_MISMATCH = 8,
     RT_EXIT_RANK = 9,
     RT_EXIT_INTERRUPTED = 130
@@ -48,8 +49,8 @@ struct main_options {
         int n;
     } inputs, data, eval_data; /* NAME=FILE, as given */
     const char *output_dir, *comm, *kernels, *directory, *log, *checkpoint_dir, *resume, *rendezvous;
-    int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, eval_every, eval_steps,
-        join_timeout;
+    int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, keep, eval_every,
+        eval_steps, join_timeout;
     double lr;
     bool json, quiet, help;
 };
@@ -120,6 +121,7 @@ struct rank {
     void **output_data;     /* rank 0: where outputs go; others: NULLs */
     void **no_outputs;      /* NULLs */
     bool first;             /* rank 0 of the job */
+    bool interrupted;       /* training ended after a signal rather than after --steps; on all ranks alike */
     int status;
     struct failure failure;
 };
@@ -133,6 +135,11 @@ int fail_rank(struct rank *self, const struct rt *rt, int status);
 /* Records a failure of the rank's own, or a file that base/ refused; returns the status that fits the exit code. */
 int fail_with(struct rank *self, int exit, int code, const char *format, ...) __attribute__((format(printf, 4, 5)));
 int fail_reason(struct rank *self, int code, const struct rt_reason *why);
+
+/* SIGINT and SIGTERM, of a program that trains: Note [Stopping]. After stop_after_steps they are requests to end the run. */
+void stop_catch_signals(void);
+void stop_after_steps(void);
+bool stop_requested(void);
 
 /* Trains on --data for --steps; RT_OK or a status that fail_rank has recorded. Collective over the job's ranks. */
 int train_steps(struct rank *self, struct rt *rt);

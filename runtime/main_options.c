@@ -48,6 +48,7 @@ int failure_reason(struct failure *failure, int code, const struct rt_reason *wh
     case RT_REASON_SYSTEM: return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_OPEN, "%s", why->text);
     case RT_REASON_MEMORY: return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "%s", why->text);
     case RT_REASON_CHANGED: return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
+    case RT_REASON_LINK: return failure_set(failure, RT_EXIT_INPUT, RT_CODE_LINK, "%s", why->text);
     case RT_REASON_CONTENT: break;
     }
     return failure_set(failure, RT_EXIT_INPUT, code, "%s", why->text);
@@ -92,6 +93,7 @@ static const struct option_row rows[] = {
     {"--shuffle", "SEED", OPTION_COUNT, FIELD(shuffle), 0, "train: samples in another order in every epoch"},
     {"--checkpoint-dir", "D", OPTION_TEXT, FIELD(checkpoint_dir), 0, "train: write D/step-K after the last step"},
     {"--checkpoint-every", "K", OPTION_COUNT, FIELD(checkpoint_every), 1, "train: and after every K steps"},
+    {"--keep", "K", OPTION_COUNT, FIELD(keep), 1, "train: checkpoints to keep, the newest ones; default: all"},
     {"--resume", "latest|STEP", OPTION_TEXT, FIELD(resume), 0, "train: go on from a checkpoint in D"},
     {"--eval-data", "NAME=FILE", OPTION_WORDS, FIELD(eval_data), 0,
      "train: samples to evaluate after the last step; repeatable"},
@@ -109,14 +111,17 @@ static const struct option_row rows[] = {
     {"--rank", "R", OPTION_COUNT, FIELD(rank), 0, "this process's rank, set by launchers"},
     {"--world", "N", OPTION_COUNT, FIELD(world), 1, "number of ranks"},
     {"--rendezvous", "PLACE", OPTION_TEXT, FIELD(rendezvous), 0,
-     "where ranks meet that `rankc run` has not started: HOST:PORT, file:PATH or mpi; default: MASTER_ADDR, MASTER_PORT"},
-    {"--join-timeout", "S", OPTION_COUNT, FIELD(join_timeout), 1, "seconds that they wait for each other; default 300"},
+     "where ranks meet that `rankc run` has not started: HOST:PORT, file:PATH or mpi; default: MASTER_ADDR, "
+     "MASTER_PORT"},
+    {"--join-timeout", "S", OPTION_COUNT, FIELD(join_timeout), 1,
+     "seconds that they wait for each other; default 300"},
     {"--kernels", "NAME", OPTION_TEXT, FIELD(kernels), 0, "auto, reference: plain products, or on GPUs tf32"},
     {"--directory", "DIR", OPTION_TEXT, FIELD(directory), 0, "of manifest.json; default: beside the program"},
     {"--help", NULL, OPTION_FLAG, FIELD(help), 0, "print this"},
 };
 
 #define ROWS (sizeof rows / sizeof *rows)
+_Static_assert(ROWS <= 32, "parse_option has a bit for each row");
 
 _Static_assert(ROWS <= 8 * sizeof(unsigned), "a bit of parse_option's `seen` for each");
 

@@ -19,6 +19,8 @@ struct trainer {
     double *losses;         /* of the step's micro-batches */
     FILE *log;              /* of rank 0; NULL: to stdout */
     int accumulate, units;
+    int64_t saved; /* the last step that has a checkpoint; 0: none, nor is one needed */
+    bool stopping; /* the ranks have agreed to end: Note [Stopping] */
 };
 
 /* Metrics */
@@ -152,6 +154,32 @@ static int train_step(struct trainer *t) {
     return m.skipped > 0 ? RT_OK : check_finite(t, &m);
 }
 
+/* Checkpoints */
+
+/* Unless there is no directory for it, or it was done. */
+static int save_once(struct trainer *t) {
+    const struct main_options *o = t->options;
+    const struct rt_sampler *sampler = &t->feed.sampler;
+    const struct rt_position progress = {t->rt->internal->trained, t->rt->internal->micro_batches,
+                                         sampler->shuffle ? (int64_t)sampler->seed : -1};
+    if (!o->checkpoint_dir || t->saved == progress.step) return RT_OK;
+    int status = rt_save(t->rt, o->checkpoint_dir, &progress);
+    if (!status && o->keep && t->self->first) status = rt_thin_checkpoints(t->rt, progress.step, o->keep);
+    t->saved = progress.step;
+    return status ? fail_rank(t->self, t->rt, status) : RT_OK;
+}
+
+/* Whether any rank was asked to end: then what was trained is saved. */
+static int look_for_stop(struct trainer *t) {
+    struct rt_comm *comm = t->rt->comm;
+    const int32_t mine = stop_requested();
+    int32_t any = 0;
+    int status = comm->driver->all_reduce(comm, &any, &mine, 1, RT_I32, RT_MAX);
+    if (status) return fail_rank(t->self, t->rt, rt_fail_comm(t->rt, comm, status));
+    t->stopping = any != 0;
+    return t->stopping ? save_once(t) : RT_OK;
+}
+
 /* Evaluation */
 
 static bool report_evaluation(const struct trainer *t, int64_t step, double loss, int64_t samples) {
@@ -166,7 +194,7 @@ static bool report_evaluation(const struct trainer *t, int64_t step, double loss
 }
 
 /* The mean loss over micro-batches in evaluation mode. Units take them in turn; where some are left over, the others
- * compute one that does not count. */
+ * compute one that does not count. A signal does not end an evaluation: the step's metrics would never be complete. */
 static int evaluate(struct trainer *t) {
     struct rt *rt = t->rt;
     const int64_t all = t->options->eval_steps ? t->options->eval_steps : feed_micro_batches(&t->eval);
@@ -174,6 +202,7 @@ static int evaluate(struct trainer *t) {
     double mine = 0, loss;
     for (int64_t first = 0; first < all; first += t->units) {
         const int64_t index = first + rt->unit < all ? first + rt->unit : first;
+        RT_TRY(look_for_stop(t));
         RT_TRY(feed_read(&t->eval, t->self, 0, index));
         int status = rt_infer_step(rt, t->eval.samples[0], outputs);
         if (status) return fail_rank(t->self, rt, status);
@@ -186,15 +215,7 @@ static int evaluate(struct trainer *t) {
     return RT_OK;
 }
 
-/* Checkpoints */
-
-static int save(struct trainer *t) {
-    const struct rt_sampler *sampler = &t->feed.sampler;
-    const struct rt_position progress = {t->rt->internal->trained, t->rt->internal->micro_batches,
-                                         sampler->shuffle ? (int64_t)sampler->seed : -1};
-    int status = rt_save(t->rt, t->options->checkpoint_dir, &progress);
-    return status ? fail_rank(t->self, t->rt, status) : RT_OK;
-}
+/* Resuming */
 
 /* A new run leaves the checkpoints of another alone: `latest` would be one of those. */
 static int check_new(struct trainer *t) {
@@ -207,10 +228,17 @@ static int check_new(struct trainer *t) {
     return t->self->status;
 }
 
+/* One run at a time has a directory of checkpoints. */
+static int hold_directory(struct trainer *t) {
+    if (!t->options->checkpoint_dir) return RT_OK;
+    int status = rt_hold_checkpoints(t->rt, t->options->checkpoint_dir, !t->options->resume);
+    return status ? fail_rank(t->self, t->rt, status) : check_new(t);
+}
+
 /* Samples go on in the order they were in. */
 static int resume(struct trainer *t) {
     struct rt_position progress;
-    RT_TRY(check_new(t));
+    RT_TRY(hold_directory(t));
     if (!t->options->resume) return RT_OK;
     int status = rt_load(t->rt, t->options->checkpoint_dir, t->options->resume, &progress);
     if (status) return fail_rank(t->self, t->rt, status);
@@ -222,6 +250,7 @@ static int resume(struct trainer *t) {
         return fail_with(t->self, RT_EXIT_USAGE, RT_CODE_USAGE,
                          "the checkpoint is of step %lld, --steps ends at %d", (long long)progress.step,
                          t->options->steps);
+    t->saved = progress.step;
     t->feed.sampler.shuffle = progress.seed >= 0;
     t->feed.sampler.seed = (uint64_t)progress.seed;
     if (t->self->first && !t->options->log && tells_steps(t->options)) printf("resumed after step %lld\n", (long long)progress.step);
@@ -233,6 +262,7 @@ static int resume(struct trainer *t) {
 static int check_options(struct trainer *t) {
     const struct main_options *o = t->options;
     const char *alone = !o->checkpoint_dir && o->checkpoint_every ? "--checkpoint-every needs --checkpoint-dir"
+                        : !o->checkpoint_dir && o->keep           ? "--keep needs --checkpoint-dir"
                         : !o->checkpoint_dir && o->resume         ? "--resume needs --checkpoint-dir"
                         : !o->eval_data.n && o->eval_every        ? "--eval-every needs --eval-data"
                         : !o->eval_data.n && o->eval_steps        ? "--eval-steps needs --eval-data"
@@ -290,16 +320,22 @@ static int run(struct trainer *t) {
     RT_TRY(open_data(t));
     RT_TRY(resume(t));
     RT_TRY(open_log(t));
-    while (t->rt->internal->trained < t->options->steps) {
+    RT_TRY(look_for_stop(t));
+    while (t->rt->internal->trained < t->options->steps && !t->stopping) {
         RT_TRY(train_step(t));
         if (t->eval.data && is_due(t, t->options->eval_every)) RT_TRY(evaluate(t));
-        if (t->options->checkpoint_dir && is_due(t, t->options->checkpoint_every)) RT_TRY(save(t));
+        if (is_due(t, t->options->checkpoint_every)) RT_TRY(save_once(t));
+        RT_TRY(look_for_stop(t));
     }
+    t->self->interrupted = t->stopping;
+    if (t->stopping && t->self->first && !t->log && !t->options->json)
+        printf("interrupted after step %lld\n", (long long)t->rt->internal->trained);
     return RT_OK;
 }
 
 int train_steps(struct rank *self, struct rt *rt) {
     struct trainer t = {.self = self, .rt = rt, .options = &self->job->options};
+    stop_after_steps();
     int status = run(&t);
     if (t.log) fclose(t.log);
     if (t.feed.program) feed_close(&t.feed);

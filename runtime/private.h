@@ -7,12 +7,14 @@
 /* Codes of diagnostics that the runtime gives: E0NNN. */
 enum rt_code {
     RT_CODE_USAGE = 200,
+    RT_CODE_LINK = 362, /* a link where none is followed */
     RT_CODE_DATA = 382, /* a kernel met a value it cannot take */
     RT_CODE_MEMORY = 500,
     RT_CODE_OPEN = 601,
     RT_CODE_CHANGED = 604, /* a file, while it was read */
     RT_CODE_MANIFEST = 605,
     RT_CODE_WRITE = 611,
+    RT_CODE_BUSY = 701,
     RT_CODE_SOURCE_CHANGED = 802,
     RT_CODE_FORMAT = 803,
     RT_CODE_CHECKPOINT = 805,
@@ -48,6 +50,7 @@ struct rt_private {
     bool json;       /* warnings are objects */
     struct rt_meeting *meeting; /* with ranks that were started one by one; else NULL */
     struct rt_comm *split[RT_MAX_AXES]; /* the ranks of rt->axis, for memory of the process */
+    struct checkpoint_directory *checkpoints; /* held until rt_close, by rank 0; else NULL */
     void *mapping; /* of the segment, where this rank mapped it */
     size_t mapping_bytes;
     size_t *counts;         /* by rank, twice: arguments of collectives */
@@ -99,6 +102,9 @@ int rt_load_weights(struct rt *rt);
  * the job if it failed. Returns what rt_end_step puts back. */
 int rt_begin_step(struct rt *rt);
 int rt_end_step(struct rt *rt, int threads, int status);
+
+/* Gives up what rt_hold_checkpoints took; NULL: nothing. */
+void rt_release_checkpoints(struct checkpoint_directory *held);
 
 /* Never 0: an arena without bytes has an address too. */
 size_t rt_arena_bytes(const struct rt *rt, int arena);

@@ -32,6 +32,7 @@ static int default_code(int status) {
     case RT_ERROR_MISMATCH: return RT_CODE_FORMAT;
     case RT_ERROR_PEER: return RT_CODE_RANK;
     case RT_ERROR_DEVICE: return RT_CODE_DEVICE;
+    case RT_ERROR_BUSY: return RT_CODE_BUSY;
     default: return RT_CODE_USAGE;
     }
 }
@@ -275,6 +276,7 @@ void rt_close(struct rt *rt) {
     if (rt->comm && private->owns_comm) rt->comm->driver->close(rt->comm);
     rt_meeting_close(private->meeting);
     if (private->mapping) munmap(private->mapping, private->mapping_bytes);
+    rt_release_checkpoints(private->checkpoints);
     free(private->counts);
     free(private->given);
     free(private);

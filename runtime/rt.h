@@ -333,10 +333,21 @@ struct rt_position {
     int64_t seed;                /* of the order of the samples; -1: as they lie. The caller's to use */
 };
 
-/* Writes D/step-K for K = position->step. Collective over the job's ranks, which see one file system. */
+/* Writes D/step-K for K = position->step, in place of an earlier one. Collective over the job's ranks, which see one file
+ * system. RT_ERROR_SYSTEM: a file cannot be written; of this save nothing stays. RT_ERROR_BUSY: as rt_hold_checkpoints. */
 int rt_save(struct rt *rt, const char *directory, const struct rt_position *position);
 
-/* Goes on from D/step-K, `which` being "latest" or K. RT_ERROR_MISMATCH: of another program, or damaged. Collective. */
+/* Makes the job the only one that saves in D, from here to rt_close; without it each rt_save does so for as long as it takes.
+ * D is made where `create`. RT_ERROR_BUSY: another job does; rt_error says which. Reading takes no lock: a checkpoint that is
+ * removed or written again while rt_load reads it is loaded as it was, or refused. Collective. */
+int rt_hold_checkpoints(struct rt *rt, const char *directory, bool create);
+
+/* Removes the oldest checkpoints: of step K and those before it, as many stay as `most`, which is at least 1. Later ones, of a
+ * run that this one went back from, stay. To be called by rank 0 after rt_save, by a job that holds D. */
+int rt_thin_checkpoints(struct rt *rt, int64_t step, int most);
+
+/* Goes on from D/step-K, `which` being "latest" or K. RT_ERROR_MISMATCH: of another program, or damaged. RT_ERROR_INPUT: a file
+ * is a link, and those are not followed. Collective. */
 int rt_load(struct rt *rt, const char *directory, const char *which, struct rt_position *position);
 
 /* True if the directory has checkpoints. */

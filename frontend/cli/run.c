@@ -119,7 +119,7 @@ static void add_training(struct command *command, const struct options *o, struc
     static const enum option_id passed[] = {OPT_STEPS,      OPT_LR,          OPT_ACCUMULATE,
                                             OPT_SHUFFLE,    OPT_LOG,         OPT_CHECKPOINT_DIR,
                                             OPT_RESUME,     OPT_EVAL_EVERY,  OPT_CHECKPOINT_EVERY,
-                                            OPT_EVAL_STEPS};
+                                            OPT_EVAL_STEPS,  OPT_KEEP};
     add_files(command, arena, "data", &o->data);
     add_files(command, arena, "eval-data", &o->eval_data);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
@@ -183,7 +183,8 @@ static int launch_ranks(struct command *command, const struct compiled *compiled
                                      .stall_ms = cli->options->stall_timeout * 1000,
                                      .instruction = instruction_name,
                                      .context = &names,
-                                     .json = cli->options->json};
+                                     .json = cli->options->json,
+                                     .ranks_stop = cli->options->verb == VERB_TRAIN};
     return rt_launch(&launch);
 }
 

@@ -14,8 +14,22 @@
 /* Large writes and reads go in pieces: Linux moves at most about 2 GiB per call. */
 #define FILE_PIECE ((size_t)1 << 30)
 
-static int open_regular(const char *path, struct stat *status, struct rt_reason *why) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+#define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+
+/* The last component. */
+static const char *name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool refuse_link(struct rt_reason *why, const char *path, const char *what) {
+    rt_refuse(why, "'%s' %s, which is not followed", rt_quote_text(path).text, what);
+    why->kind = RT_REASON_LINK;
+    return false;
+}
+
+/* `fd`, which open gave, if it is of a regular file; else it is closed. */
+static int check_regular(int fd, const char *path, struct stat *status, struct rt_reason *why) {
     if (fd < 0) {
         rt_refuse_errno(why, errno, "cannot open '%s'", rt_quote_text(path).text);
         return -1;
@@ -23,6 +37,23 @@ static int open_regular(const char *path, struct stat *status, struct rt_reason 
     if (fstat(fd, status) == 0 && S_ISREG(status->st_mode)) return fd;
     rt_refuse(why, "'%s' is not a regular file", rt_quote_text(path).text);
     why->kind = RT_REASON_SYSTEM;
+    close(fd);
+    return -1;
+}
+
+static int open_regular(const char *path, struct stat *status, struct rt_reason *why) {
+    return check_regular(open(path, OPEN_FLAGS), path, status, why);
+}
+
+static int open_regular_at(int directory, const char *path, struct stat *status, struct rt_reason *why) {
+    int fd = openat(directory, name_of(path), OPEN_FLAGS | O_NOFOLLOW);
+    if (fd < 0 && errno == ELOOP) {
+        refuse_link(why, path, "is a symbolic link");
+        return -1;
+    }
+    fd = check_regular(fd, path, status, why);
+    if (fd < 0 || status->st_nlink <= 1) return fd;
+    refuse_link(why, path, "has more than one hard link");
     close(fd);
     return -1;
 }
@@ -46,11 +77,10 @@ static bool read_fully(int fd, char *bytes, size_t count, const char *path, stru
     return fstat(fd, &now) == 0 && now.st_size == (off_t)count ? true : refuse_changed(path, why);
 }
 
-bool rt_file_read(const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why) {
-    struct stat status;
-    int fd = open_regular(path, &status, why);
-    if (fd < 0) return false;
-    size_t size = (size_t)status.st_size;
+/* All of an open file, which is closed. */
+static bool read_open(int fd, const struct stat *status, const char *path, size_t limit, void **bytes,
+                      size_t *count, struct rt_reason *why) {
+    size_t size = (size_t)status->st_size;
     char *content = NULL;
     bool ok = true;
     if (size > limit)
@@ -69,24 +99,49 @@ bool rt_file_read(const char *path, size_t limit, void **bytes, size_t *count, s
     return true;
 }
 
+bool rt_file_read(const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why) {
+    struct stat status;
+    int fd = open_regular(path, &status, why);
+    return fd >= 0 && read_open(fd, &status, path, limit, bytes, count, why);
+}
+
+bool rt_file_read_at(int directory, const char *path, size_t limit, void **bytes, size_t *count,
+                     struct rt_reason *why) {
+    struct stat status;
+    int fd = open_regular_at(directory, path, &status, why);
+    return fd >= 0 && read_open(fd, &status, path, limit, bytes, count, why);
+}
+
 static int64_t nanoseconds(const struct timespec *time) {
     return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
 }
 
-bool rt_file_map(const char *path, const void **bytes, struct rt_file_info *info, struct rt_reason *why) {
-    struct stat status;
-    int fd = open_regular(path, &status, why);
-    if (fd < 0) return false;
-    info->bytes = status.st_size;
-    info->mtime_ns = nanoseconds(&status.st_mtim);
-    info->ctime_ns = nanoseconds(&status.st_ctim);
+/* An open file, which is closed. */
+static bool map_open(int fd, const struct stat *status, const char *path, const void **bytes,
+                     struct rt_file_info *info, struct rt_reason *why) {
+    info->bytes = status->st_size;
+    info->mtime_ns = nanoseconds(&status->st_mtim);
+    info->ctime_ns = nanoseconds(&status->st_ctim);
     void *mapped = NULL;
-    if (status.st_size > 0) mapped = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (status->st_size > 0) mapped = mmap(NULL, (size_t)status->st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     int error = errno;
     close(fd);
     if (mapped == MAP_FAILED) return rt_refuse_errno(why, error, "cannot map '%s'", rt_quote_text(path).text);
     *bytes = mapped;
     return true;
+}
+
+bool rt_file_map(const char *path, const void **bytes, struct rt_file_info *info, struct rt_reason *why) {
+    struct stat status;
+    int fd = open_regular(path, &status, why);
+    return fd >= 0 && map_open(fd, &status, path, bytes, info, why);
+}
+
+bool rt_file_map_at(int directory, const char *path, const void **bytes, struct rt_file_info *info,
+                    struct rt_reason *why) {
+    struct stat status;
+    int fd = open_regular_at(directory, path, &status, why);
+    return fd >= 0 && map_open(fd, &status, path, bytes, info, why);
 }
 
 void rt_file_unmap(const void *bytes, int64_t count) {
@@ -103,21 +158,24 @@ static int write_fully(int fd, const char *bytes, size_t count) {
     return 0;
 }
 
-static int open_new(const char *path) {
+static int open_new(int directory, const char *name) {
     int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
-    int fd = open(path, flags, 0666);
-    if (fd < 0 && errno == EEXIST && unlink(path) == 0) fd = open(path, flags, 0666); /* of a dead process */
+    int fd = openat(directory, name, flags, 0666);
+    if (fd < 0 && errno == EEXIST && unlinkat(directory, name, 0) == 0) /* of a dead process */
+        fd = openat(directory, name, flags, 0666);
     return fd;
 }
 
-static int write_new(const char *path, const struct rt_piece *pieces, int64_t npieces, bool durable) {
-    int fd = open_new(path);
+/* 0, or the error. `name` may be a path where `directory` is AT_FDCWD. */
+static int write_new(int directory, const char *name, const struct rt_piece *pieces, int64_t npieces,
+                     bool durable) {
+    int fd = open_new(directory, name);
     if (fd < 0) return errno;
     int error = 0;
     for (int64_t i = 0; i < npieces && !error; i++) error = write_fully(fd, pieces[i].bytes, pieces[i].count);
     if (!error && durable && fsync(fd) != 0) error = errno;
     if (close(fd) != 0 && !error) error = errno;
-    if (error) unlink(path);
+    if (error) unlinkat(directory, name, 0);
     return error;
 }
 
@@ -126,7 +184,7 @@ bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces,
     char *temporary = malloc(room);
     if (!temporary) return rt_refuse_memory(why, room);
     snprintf(temporary, room, "%s.tmp-%ld", path, (long)getpid());
-    int error = write_new(temporary, pieces, npieces, false);
+    int error = write_new(AT_FDCWD, temporary, pieces, npieces, false);
     if (!error && rename(temporary, path) != 0) {
         error = errno;
         unlink(temporary);
@@ -136,14 +194,13 @@ bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces,
     return true;
 }
 
-bool rt_file_create(const char *path, const struct rt_piece *pieces, int64_t npieces, struct rt_reason *why) {
-    int error = write_new(path, pieces, npieces, true);
+bool rt_file_create_at(int directory, const char *path, const struct rt_piece *pieces, int64_t npieces,
+                       struct rt_reason *why) {
+    int error = write_new(directory, name_of(path), pieces, npieces, true);
     return error ? rt_refuse_errno(why, error, "cannot write '%s'", rt_quote_text(path).text) : true;
 }
 
-bool rt_file_sync_directory(const char *path, struct rt_reason *why) {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int error = fd < 0 || fsync(fd) != 0 ? errno : 0;
-    if (fd >= 0) close(fd);
-    return error ? rt_refuse_errno(why, error, "cannot write '%s'", rt_quote_text(path).text) : true;
+bool rt_file_sync_directory(int directory, const char *path, struct rt_reason *why) {
+    if (fsync(directory) == 0) return true;
+    return rt_refuse_errno(why, errno, "cannot write '%s'", rt_quote_text(path).text);
 }

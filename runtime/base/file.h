@@ -28,10 +28,19 @@ struct rt_piece {
 };
 bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces, struct rt_reason *why);
 
-/* Writes a new file, and returns when it is on the disk; of one that fails nothing stays. */
-bool rt_file_create(const char *path, const struct rt_piece *pieces, int64_t npieces, struct rt_reason *why);
+/* Files of an open directory that others may have tampered with: `path` is what messages call the file, and its last
+ * component is the file's name in `directory`. Links are not followed: reading refuses a symbolic link, and a file that has
+ * another name (RT_REASON_LINK); writing puts a new file in the place of a link. */
+bool rt_file_read_at(int directory, const char *path, size_t limit, void **bytes, size_t *count,
+                     struct rt_reason *why);
+bool rt_file_map_at(int directory, const char *path, const void **bytes, struct rt_file_info *info,
+                    struct rt_reason *why);
 
-/* Returns when a directory's entries are on the disk. */
-bool rt_file_sync_directory(const char *path, struct rt_reason *why);
+/* Writes a new file, and returns when it is on the disk; of one that fails nothing stays. */
+bool rt_file_create_at(int directory, const char *path, const struct rt_piece *pieces, int64_t npieces,
+                       struct rt_reason *why);
+
+/* Returns when the entries of an open directory, which messages call `path`, are on the disk. */
+bool rt_file_sync_directory(int directory, const char *path, struct rt_reason *why);
 
 #endif

@@ -13,6 +13,7 @@ enum rt_reason_kind {
     RT_REASON_SYSTEM,  /* the file or the operating system */
     RT_REASON_MEMORY,
     RT_REASON_CHANGED, /* the file was cut or written to while it was read */
+    RT_REASON_LINK, /* a link where none is followed */
 };
 
 struct rt_reason {

@@ -90,6 +90,14 @@ int open(const char *path, int flags, ...) {
     return call_fails(NULL) ? -1 : (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
+int openat(int directory, const char *path, int flags, ...) {
+    va_list args;
+    va_start(args, flags);
+    int mode = flags & O_CREAT ? va_arg(args, int) : 0;
+    va_end(args);
+    return call_fails(NULL) ? -1 : (int)syscall(SYS_openat, directory, path, flags, mode);
+}
+
 ssize_t write(int fd, const void *bytes, size_t count) {
     return call_fails(&count) ? -1 : syscall(SYS_write, fd, bytes, count);
 }
@@ -132,6 +140,9 @@ int mkdir(const char *path, mode_t mode) {
 }
 int unlink(const char *path) {
     return call_fails(NULL) ? -1 : (int)syscall(SYS_unlink, path);
+}
+int unlinkat(int directory, const char *path, int flags) {
+    return call_fails(NULL) ? -1 : (int)syscall(SYS_unlinkat, directory, path, flags);
 }
 int remove(const char *path) {
     if (call_fails(NULL)) return -1;
