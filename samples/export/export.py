@@ -1,4 +1,4 @@
-"""Exports a small PyTorch model: mlp.onnx, an input x.npy, and what PyTorch computes, expected.npy."""
+"""Exports a small PyTorch model: mlp.onnx, an input x.npy, and what PyTorch computes for it, expected.npy."""
 import numpy as np
 import torch
 
@@ -7,7 +7,7 @@ model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.L
 model.eval()  # without dropout, and with the running statistics of batch norms
 
 x = torch.randn(4, 16)
-torch.onnx.export(model, x, "mlp.onnx", opset_version=17, input_names=["x"], output_names=["y"],
-                  dynamic_axes={"x": {0: "batch"}, "y": {0: "batch"}})
+torch.onnx.export(model, (x,), "mlp.onnx", input_names=["x"], output_names=["y"], dynamic_shapes=({0: "batch"},),
+                  verbose=False)
 np.save("x.npy", x.numpy())
 np.save("expected.npy", model(x).detach().numpy())

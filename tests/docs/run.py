@@ -5,8 +5,10 @@
 A guide's commands run one after the other in a directory of its own that has samples/ and the models of samples/models.
 Output is stdout and stderr together; "..." as a line stands for any lines; [N] after the output is an exit status other than
 0. --bless writes what the commands print into the guides (blocks with "..." stay as they are). A guide that begins with the
-line <!-- needs MODULE --> is passed over where Python has no such module. The patches beside the guides must apply."""
+line <!-- needs MODULE --> is passed over where Python has no such module; so is a block behind such a line, which may ask for
+a version, <!-- needs MODULE 2.9 -->. The patches beside the guides must apply."""
 import argparse
+import functools
 import math
 import os
 import re
@@ -17,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 NUMBER = re.compile(r"(-?\d+\.\d{3,})")
-BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"^(?:<!-- needs (\w+)(?: ([\d.]+))? -->\n)?```console\n(.*?)^```$", re.M | re.S)
 
 
 def commands(block):
@@ -60,7 +62,9 @@ def follow(guide, source, env, bless):
         shutil.copytree(source / "samples", f"{work}/samples")
         for model in (source / "samples" / "models").iterdir():
             shutil.copy(model, work)
-        for block in BLOCK.findall(text):
+        for module, version, block in BLOCK.findall(text):
+            if module and not has_module(module, version):
+                continue
             new = []
             for command, expected in commands(block):
                 count += 1
@@ -75,9 +79,18 @@ def follow(guide, source, env, bless):
     return count, faults
 
 
+@functools.lru_cache(None)
+def has_module(module, version=""):
+    """Whether Python has the module, of at least that version."""
+    code = f"import {module}; print({module}.__version__)" if version else f"import {module}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    numbers = [[int(part) for part in re.findall(r"\d+", text)] for text in (done.stdout.split("+")[0], version)]
+    return not done.returncode and numbers[0] >= numbers[1]
+
+
 def is_needless(guide):
     needed = re.match(r"<!-- needs (\w+) -->", guide.read_text())
-    return needed and subprocess.run([sys.executable, "-c", f"import {needed[1]}"], capture_output=True).returncode
+    return needed and not has_module(needed[1])
 
 
 def patch_faults(source):
