@@ -2,11 +2,13 @@
 """Exports models by the PyTorch of an environment, now, trains them by rankc and compares every step with PyTorch's.
 
     exports.py --rankc RANKC --python PYTHON [--optimizers sgd;adamw] [--plans PLAN;...] [--forms FORM...] [-- MODEL...]
+    exports.py --rankc RANKC
 
 PYTHON is that of an environment with what record_exports.py needs: `python3 -m venv today && today/bin/pip install torch
-torchvision transformers onnx onnxscript`. This is a command of its own, and no part of the test suite, which has recorded
-exports (tests/training/exports). Losses and gradient norms are within train.py's bound of PyTorch's in f64, and rankc trains
-as many parameters as PyTorch counts; where its exporter has merged or fused some, a note says which, and this prints it."""
+torchvision transformers onnx onnxscript`. That is a command of its own, and no part of the test suite, which has recorded
+exports (tests/training/exports). Losses and gradient norms are within train.py's bound of PyTorch's in f64, and rankc
+trains as many parameters as PyTorch counts; where its exporter has merged some, a note names them. Without PYTHON only
+the parameters of the recorded exports are counted."""
 import argparse
 import functools
 import json
@@ -29,39 +31,50 @@ def elements(shape):
 
 
 def check_parameters(rankc, case):
-    """As many numbers are trained as PyTorch has parameters, or the notes name those that are not."""
+    """As many numbers are trained as PyTorch has parameters, or notes name parameters that it has and the model has not."""
     reference = recorded(case)
     said = call(rankc, "plan", model_of(case), "--train", "--json", "--optimizer", reference["optimizer"], *reference["options"])
     ours = sum(elements(p["shape"]) for p in json.loads(said.stdout)["parameters"] if p["trained"])
     theirs = sum(elements(shape) for shape in reference["parameters"].values())
     if ours == theirs:
-        return f"{ours} parameters"
-    notes = [json.loads(line) for line in said.stderr.splitlines() if line.startswith("{")]
-    named = [note["text"] for note in notes if "PyTorch" in note["text"] or "exporter" in note["text"]]
-    expect(named, f"{ours} parameters, PyTorch has {theirs}, and no note says why")
-    return f"{ours} parameters, PyTorch has {theirs}: " + "; ".join(named)
+        return f"{ours} numbers in parameters"
+    notes = [json.loads(line) for line in said.stderr.splitlines()]
+    text = "\n".join(line for note in notes for line in (note["text"], *note["notes"]))
+    named = [name for name in reference["parameters"] if f"'{name}'" in text]
+    expect(named, f"{ours} numbers in parameters, PyTorch has {theirs}, and no note says why")
+    return f"{ours} numbers in parameters, PyTorch has {theirs}; notes name {', '.join(named)}"
+
+
+def export_and_check(options, optimizer, folder):
+    """Whether any check failed."""
+    subprocess.run([options.python, "-B", os.path.join(HERE, "record_exports.py"), "--out", folder, "--optimizer", optimizer,
+                    "--forms", *options.forms, "--", *options.models], check=True)
+    cases = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+    return report([(f"{os.path.basename(case)} {optimizer} {plan}",
+                    functools.partial(check, options.rankc, "c", [], case, plan, counts=[1]))
+                   for case in cases for plan in options.plans.split(";")]) | check_all_parameters(options.rankc, folder)
+
+
+def check_all_parameters(rankc, folder):
+    return report([(name, lambda work, name=name: check_parameters(rankc, os.path.join(folder, name)))
+                   for name in sorted(os.listdir(folder))])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
-    parser.add_argument("--python", required=True)
+    parser.add_argument("--python")
     parser.add_argument("--optimizers", default="sgd;adamw", help="separated by semicolons")
     parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
     parser.add_argument("--forms", nargs="*", default=["default", "plain", "legacy"])
     parser.add_argument("models", nargs="*")
     options = parser.parse_args()
+    if not options.python:
+        return check_all_parameters(options.rankc, os.path.join(HERE, "exports"))
     failed = False
     for optimizer in options.optimizers.split(";"):
         with tempfile.TemporaryDirectory(prefix="rankc-exports-") as folder:
-            subprocess.run([options.python, "-B", os.path.join(HERE, "record_exports.py"), "--out", folder, "--optimizer", optimizer,
-                            "--forms", *options.forms, "--", *options.models], check=True)
-            cases = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
-            failed |= report([(f"{os.path.basename(case)} {optimizer} {plan}",
-                               functools.partial(check, options.rankc, "c", [], case, plan, counts=[1]))
-                              for case in cases for plan in options.plans.split(";")])
-            failed |= report([(f"{os.path.basename(case)} {optimizer}", lambda work, case=case: check_parameters(options.rankc, case))
-                              for case in cases])
+            failed |= export_and_check(options, optimizer, folder)
     return failed
 
 
