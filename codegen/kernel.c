@@ -538,6 +538,13 @@ static void localize(struct local *l) {
     }
 }
 
+/* In training every call says where it is, not only those that may fail: a value that is not finite is searched for by that. */
+static const char *watched(const struct rankplan *plan, const char *call) {
+    const size_t length = strlen(call);
+    if (!plan->graph->controls.n || strncmp(call, "RT_TRY", 6) == 0 || strchr(call, ';') != call + length - 1) return call;
+    return arena_printf(plan->graph->arena, "RT_AT(\002, %.*s);", (int)length - 1, call);
+}
+
 bool kernel_instruction(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels,
                         int id, struct instruction *out) {
     struct local l = {.plan = plan,
@@ -550,16 +557,16 @@ bool kernel_instruction(const struct rankplan *plan, const struct plan_class *cl
     if (plan->moves_nothing[id]) return false;
     strbuf_init(&l.out, plan->graph->arena);
     if (l.node.op->class == OP_ELEMENTWISE) {
-        out->text = elementwise_call(kernels, plan, class, id, &out->tensors.at, &out->tensors.n);
+        out->text = watched(plan, elementwise_call(kernels, plan, class, id, &out->tensors.at, &out->tensors.n));
         return true;
     }
     if (l.node.op->class == OP_PROGRAM) {
-        out->text = rows_call(kernels, plan, class, id, &out->tensors.at, &out->tensors.n);
+        out->text = watched(plan, rows_call(kernels, plan, class, id, &out->tensors.at, &out->tensors.n));
         return true;
     }
     localize(&l);
     put_call(&l);
-    out->text = strbuf_text(&l.out);
+    out->text = watched(plan, strbuf_text(&l.out));
     return true;
 }
 

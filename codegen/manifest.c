@@ -1,11 +1,13 @@
 #include "codegen/manifest.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <string.h>
 
 #include "codegen/kernel.h"
 #include "codegen/manifest_parameters.h"
 #include "ir/base/own.h"
+#include "ir/eval.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
 
@@ -308,9 +310,34 @@ static void put_nodes(json *w, const struct rankplan *plan, const struct program
     rt_json_close(w, ']');
 }
 
+/* 1 + the first member of each node; *next: 1 + the one that follows each member. */
+static int *chain_members(const struct graph *graph, int **next) {
+    int *first = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
+    *next = ARENA_ARRAY(graph->arena, int, graph->members.n + 1);
+    for (int i = graph->members.n - 1; i >= 0; i--) {
+        (*next)[i] = first[graph->members.at[i].node];
+        first[graph->members.at[i].node] = i + 1;
+    }
+    return first;
+}
+
+/* Of a node that was fused of several: their names, that of neighbours of one name once. */
+static void put_members(json *w, const struct graph *graph, int first, const int *next) {
+    if (!first) return;
+    rt_json_key(w, "of");
+    rt_json_open(w, '[', RT_JSON_INLINE);
+    for (int i = first; i; i = next[i - 1]) {
+        const int more = next[i - 1];
+        const char *name = graph->members.at[i - 1].name;
+        if (!more || strcmp(graph->members.at[more - 1].name, name) != 0) rt_json_put_text(w, name);
+    }
+    rt_json_close(w, ']');
+}
+
 /* What a site is (Note [Sites] in rank.c). */
 static void put_instructions(json *w, const struct rankplan *plan) {
     const struct graph *graph = plan->graph;
+    int *next, *first = chain_members(graph, &next);
     open_list(w, "instructions");
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -318,8 +345,63 @@ static void put_instructions(json *w, const struct rankplan *plan) {
         rt_json_open(w, '{', RT_JSON_INLINE);
         put(w, "node", node->name);
         put(w, "op", node->op->name);
+        put_members(w, graph, first[graph->order.at[i]], next);
         rt_json_close(w, '}');
     }
+    rt_json_close(w, ']');
+}
+
+/* Bits of what a constant that is written into the code has in it, as main_nonfinite.c of the runtime counts them. */
+static int constants_of(const struct graph *graph, const struct node *node) {
+    int seen = 0;
+    for (int k = 0; k < node->ninputs; k++) {
+        if (!rankplan_is_literal(graph, node, k)) continue;
+        const struct tensor *t = &graph->tensors.at[node->inputs[k]];
+        const struct number value = eval_load(t->data, t->dtype, 0);
+        if (value.is_float && !isfinite(value.f)) seen |= isnan(value.f) ? 2 : 1;
+    }
+    return seen;
+}
+
+/* Where a rank has floating-point tensors of an instruction: [arena, offset, dtype, elements]. */
+static void put_values(json *w, const char *key, const struct rankplan *plan, const struct plan_class *class, int n,
+                       const int *tensors) {
+    rt_json_key(w, key);
+    rt_json_open(w, '[', RT_JSON_INLINE);
+    for (int i = 0; i < n; i++) {
+        if (tensors[i] < 0 || class->place[tensors[i]].offset < 0) continue;
+        const enum rt_dtype dtype = plan->graph->tensors.at[tensors[i]].dtype;
+        if (!rt_dtype_is_float(dtype)) continue;
+        const int64_t bytes = rankplan_bytes(class, plan->graph, tensors[i]);
+        rt_json_put_dims(w, (int64_t[]){class->place[tensors[i]].arena, class->place[tensors[i]].offset, dtype,
+                                        bytes / (int64_t)rt_dtype_bytes(dtype)}, 4);
+    }
+    rt_json_close(w, ']');
+}
+
+/* Of each class of ranks and each of its sites, in training: what is looked at when a loss is not finite. */
+static void put_class_values(json *w, const struct rankplan *plan, const struct plan_class *class) {
+    const struct graph *graph = plan->graph;
+    rt_json_open(w, '[', RT_JSON_LINES);
+    for (int i = 0, site = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (plan->moves_nothing[graph->order.at[i]]) continue;
+        const int number = site++;
+        if (!rankplan_part(class, node)) continue;
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put_int(w, "site", number);
+        put_int(w, "phase", node->phase);
+        put_int(w, "constants", constants_of(graph, node));
+        put_values(w, "operands", plan, class, node->ninputs, node->inputs);
+        put_values(w, "results", plan, class, node->noutputs, node->outputs);
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
+static void put_all_values(json *w, const struct rankplan *plan) {
+    open_list(w, "values");
+    for (int c = 0; c < plan->nclasses; c++) put_class_values(w, plan, &plan->classes[c]);
     rt_json_close(w, ']');
 }
 
@@ -424,6 +506,7 @@ const char *manifest_text(const struct manifest *m) {
     put_communication(w, m);
     put_nodes(w, m->plan, m->info, false);
     put_instructions(w, m->plan);
+    if (m->info->training) put_all_values(w, m->plan);
     put_tensors(w, "tensors", graph, m->plan->weights.n, m->plan->weights.at);
     if (m->info->training) put_tensors(w, "states", graph, m->plan->states.n, m->plan->states.at);
     if (m->info->training) manifest_put_parameters(w, m->plan, m->info);

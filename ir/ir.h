@@ -164,6 +164,12 @@ struct update {
     int weight, value;
 };
 
+/* A node that was fused into another: who may look for what this computes. */
+struct member {
+    int node; /* the one it is part of */
+    const char *name;
+};
+
 /* Of a graph between autodiff and optimizer: the gradient of the loss with respect to a weight. */
 struct parameter {
     int weight, gradient;
@@ -182,6 +188,7 @@ struct graph {
     VEC(int) inputs;  /* tensors, in the model's order */
     VEC(int) outputs; /* likewise; one tensor may be listed twice */
     VEC(const char *) output_names;
+    VEC(struct member) members; /* names for messages; not part of the text form */
     int nmetrics; /* outputs at the end that are not the model's: gradients of its inputs, norm of the gradient */
     VEC(struct update) updates;
     VEC(struct parameter) parameters;

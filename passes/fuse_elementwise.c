@@ -33,6 +33,7 @@ struct fuser {
     bool *updates;         /* per tensor: an update, and no output */
     struct chain **chains; /* per node, NULL: not elementwise in floats */
     int *root;             /* per node: the node whose chain it is in, itself if it heads one */
+    int nnodes;            /* before any was fused */
 };
 
 static enum rt_dtype type_of(const struct fuser *f, int tensor) {
@@ -259,13 +260,23 @@ static bool follows_product(const struct fuser *f, const struct pass_context *co
     return false;
 }
 
+/* Nodes that became part of another one, by the node that their chain became. */
+static void name_members(const struct fuser *f, const int *fused) {
+    for (int id = 0; id < f->nnodes; id++) {
+        const int head = f->root[id];
+        if (!fused[head] || f->chains[head]->nodes < 2) continue;
+        VEC_PUSH(f->graph->arena, &f->graph->members, (struct member){fused[head], f->graph->nodes.at[id].name});
+    }
+}
+
 int pass_fuse_elementwise(struct graph *graph, const struct pass_context *context) {
-    struct fuser f = {.graph = graph};
+    struct fuser f = {.graph = graph, .nnodes = graph->nodes.n};
     int live = 0, most = context->library_products ? 2 : 1;
     graph_uses(graph, graph->arena, &f.uses);
     f.kept = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     f.chains = ARENA_ARRAY(graph->arena, struct chain *, graph->nodes.n + 1);
     f.root = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
+    int *fused = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1); /* per head: the node it became */
     bool *heads = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1); /* of chains that become nodes */
     for (int id = 0; id < graph->nodes.n; id++) f.root[id] = id;
     f.updates = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
@@ -287,8 +298,11 @@ int pass_fuse_elementwise(struct graph *graph, const struct pass_context *contex
     }
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];
-        if (f.root[id] == id) graph->order.at[live++] = heads[id] ? fused_node(&f, id, f.chains[id]) : id;
+        if (f.root[id] != id) continue;
+        if (heads[id]) fused[id] = fused_node(&f, id, f.chains[id]);
+        graph->order.at[live++] = heads[id] ? fused[id] : id;
     }
+    name_members(&f, fused);
     graph->order.n = live;
     return 0;
 }

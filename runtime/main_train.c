@@ -3,6 +3,7 @@
 
 #include "base/checked.h"
 #include "feed.h"
+#include "main_nonfinite.h"
 
 #include <errno.h>
 #include <math.h>
@@ -21,6 +22,7 @@ struct trainer {
     int accumulate, units;
     int64_t saved; /* the last step that has a checkpoint; 0: none, nor is one needed */
     bool stopping; /* the ranks have agreed to end: Note [Stopping] */
+    struct nonfinite found; /* of the step under way */
 };
 
 /* Metrics */
@@ -108,8 +110,17 @@ static int check_finite(struct trainer *t, const struct metrics *m) {
     const bool lost = !isfinite(m->loss);
     const double value = lost ? m->loss : m->norm;
     if (isfinite(value)) return RT_OK;
-    return fail_with(t->self, RT_EXIT_RANK, RT_CODE_LOSS, "the %s of step %lld is %s", lost ? "loss" : "gradient norm",
-                     (long long)m->step, isnan(value) ? "not a number" : "infinite");
+    char rank[64] = "";
+    if (t->found.found) snprintf(rank, sizeof rank, "; the first such value was on rank %d", t->found.rank);
+    fail_with(t->self, RT_EXIT_RANK, RT_CODE_LOSS, "the %s of step %lld is %s%s", lost ? "loss" : "gradient norm",
+              (long long)m->step, isnan(value) ? "not a number" : "infinite", rank);
+    nonfinite_place(&t->found, &t->self->job->manifest, &t->self->failure);
+    return t->self->status;
+}
+
+static int inspect(void *trainer, struct rt *rt, const struct rt_attempt *attempt) {
+    struct trainer *t = trainer;
+    return nonfinite_find(t->self, rt, attempt, &t->found);
 }
 
 /* The sum over the units of what each rank of one gives, which every rank gets. */
@@ -281,6 +292,9 @@ static int set_numbers(struct trainer *t) {
     int status = RT_OK;
     t->units = training->units;
     t->accumulate = t->options->accumulate ? t->options->accumulate : training->accumulate;
+    t->found = (struct nonfinite){.parameter = -1, .input = -1, .site = -1};
+    t->rt->internal->inspector = t;
+    if (training->metrics <= RT_SKIPPED) t->rt->internal->inspect = inspect; /* others skip such a step */
     if (t->options->lr >= 0) rt_set_learning_rate(t->rt, t->options->lr);
     if ((status = rt_set_accumulate(t->rt, t->accumulate))) return fail_rank(t->self, t->rt, status);
     t->losses = calloc((size_t)t->accumulate, sizeof *t->losses);

@@ -39,6 +39,15 @@ struct rt_bucket {
     bool begun;
 };
 
+/* A training step under way, before its update: what it has computed can be computed again. */
+struct rt_attempt {
+    const void *const *const *samples;
+    const unsigned char *is_dummy;
+    const struct rt_scale *scale;
+    /* Gradients and their reduction anew, from the same parameters and samples. Collective. */
+    int (*repeat)(struct rt *rt, const struct rt_attempt *attempt);
+};
+
 struct rt_private {
     char error[512];
     int code;  /* enum rt_code of that error */
@@ -68,6 +77,13 @@ struct rt_private {
     int64_t trained;        /* training steps begun */
     int64_t micro_batches;  /* that these have had, of all units */
     int accumulate;         /* micro-batches of this unit in a step */
+    /* Called at each instruction (rt_at) while it is set, with `watcher`. */
+    void (*watch)(void *watcher, struct rt *rt, int site);
+    void *watcher;
+    /* Called on all ranks in a step whose loss or gradient norm is not finite on one of them, before its update; NULL: nobody
+     * wants to know. */
+    int (*inspect)(void *inspector, struct rt *rt, const struct rt_attempt *attempt);
+    void *inspector;
     void *owned[RT_ARENAS]; /* arenas that rt_close releases */
 };
 

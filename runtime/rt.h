@@ -379,12 +379,19 @@ int rt_main(int argc, char **argv, const struct rt_program *program);
  * fails, dies or is stuck names it, and a rank that never says so is taken for stuck. */
 void rt_at(struct rt *rt, int site);
 
+/* True while who looks for a value that is not finite is told of every instruction: a device calls phases then, and does not
+ * repeat them without their calls. */
+bool rt_is_watched(const struct rt *rt);
+
 /* The same as RT_TRY for a call that may fail or take long, made by instruction `number`. */
 #define RT_TRY_AT(number, call)                                                                                       \
     do {                                                                                                              \
         rt_at(rt, (number));                                                                                          \
         RT_TRY(call);                                                                                                 \
     } while (0)
+
+/* The same for a call that has no status. */
+#define RT_AT(number, call) (rt_at(rt, (number)), (call))
 
 /* Start and length, within a block, of this rank's part of a dimension cut along mesh axis `axis`. */
 int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t unit);

@@ -61,8 +61,13 @@ static int run_inference(struct rt *rt, const void *const *inputs, void *const *
     return rt_give_outputs(rt, 0, rt->program->noutputs, outputs);
 }
 
+bool rt_is_watched(const struct rt *rt) {
+    return rt->internal->watch != NULL;
+}
+
 void rt_at(struct rt *rt, int site) {
     rt->site = site;
+    if (rt->internal->watch) rt->internal->watch(rt->internal->watcher, rt, site);
     if (rt->comm->driver->report) rt->comm->driver->report(rt->comm, rt->step, site);
 }
 

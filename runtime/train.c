@@ -139,7 +139,7 @@ static int run_gradients(struct rt *rt, const void *const *const *samples, const
         if (losses) RT_TRY(fetch(rt, &losses[j], 0, rt->program->outputs[0].dtype));
         control[RT_SEED] =
             scale ? scale->factor(scale->context, j, control[RT_REAL] > 0 ? rt_loss(rt) : 0) : 1;
-        rt_backward_begins(rt, j == rt->internal->accumulate - 1, true);
+        rt_backward_begins(rt, j == rt->internal->accumulate - 1, !rt->internal->watch);
         RT_TRY(rt_run_phase(rt, rt->kind->backward));
     }
     rt->internal->micro_batches += (int64_t)rt->internal->accumulate * rt->program->training->units;
@@ -187,9 +187,34 @@ int rt_gradients(struct rt *rt, const void *const *const *samples, const unsigne
     return RT_OK;
 }
 
+/* Sums of gradients start from zero again. */
+static int repeat_gradients(struct rt *rt, const struct rt_attempt *attempt) {
+    const int64_t micro_batches = rt->internal->micro_batches;
+    RT_TRY(run_gradients(rt, attempt->samples, attempt->is_dummy, attempt->scale, NULL));
+    rt->internal->micro_batches = micro_batches;
+    return run_reduce(rt);
+}
+
+/* Ranks agree, since one that repeated its gradients alone would wait for the others. */
+static int inspect(struct rt *rt, const struct rt_attempt *attempt, const double *losses) {
+    struct rt_private *private = rt->internal;
+    const double norm = rt_metric(rt, RT_NORM); /* waits for the device: losses have come, too */
+    int32_t mine = !isfinite(norm), any = 0;
+    for (int j = 0; j < private->accumulate && losses; j++)
+        mine = mine || !isfinite(fetched(losses[j], rt->program->outputs[0].dtype));
+    int status = rt->comm->driver->all_reduce(rt->comm, &any, &mine, 1, RT_I32, RT_MAX);
+    if (status) return rt_fail_comm(rt, rt->comm, status);
+    return any ? private->inspect(private->inspector, rt, attempt) : RT_OK;
+}
+
 static int run_step(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                     const struct rt_scale *scale, double *losses) {
+    const struct rt_attempt attempt = {samples, is_dummy, scale, repeat_gradients};
     RT_TRY(run_gradients(rt, samples, is_dummy, scale, losses));
+    if (rt->internal->inspect) {
+        RT_TRY(run_reduce(rt));
+        RT_TRY(inspect(rt, &attempt, losses));
+    }
     return run_update(rt);
 }
 

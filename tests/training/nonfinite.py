@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 
-from harness import HERE, call, expect, report
+from harness import HERE, call, expect, ranks_of, report, split_plan
 from train import tensors_of
 
 try:
@@ -21,6 +21,7 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
+PLANS = ["dp@1", "dp@2", "tp:tensor=2@1", "data:data=2@1"]
 BOUND = 1e-6  # of what PyTorch computes in f32
 
 
@@ -95,7 +96,50 @@ def ended(bench):
         expect(not os.path.isdir(kept) or not os.listdir(kept), "there is a checkpoint")
 
 
-CHECKS = [updated, ended]
+def said_of(bench, case, policy, units, files, *options):
+    """What a run of one step says."""
+    out = bench.compile(case, "--pas", policy, "--runtime-ngpus", str(ranks_of(policy) * units), *options)
+    return call(bench.rankc, "train", out, *words("--data", files), "--steps", "1", "--threads", "1", status=9).stderr
+
+
+def named(bench):
+    """The error names the first node whose value is not finite, under every plan; where one loop computes several, as one of
+    them."""
+    for case in "log", "quotient", "softmax":
+        reference = recorded(case)
+        for plan in PLANS:
+            said = said_of(bench, case, *split_plan(plan), doubled(bench, reference))
+            place, _, loop = said.partition("help:")
+            expect("error[E0914]" in said and " step 1 " in said and "on rank 0" in said, f"{case} {plan}: {said}")
+            expect(f"node '{reference['first']}'" in place or f"'{reference['first']}'" in loop, f"{case} {plan}: {said}")
+            expect("gradient of" not in said, f"{case} {plan}: {said}")
+    for case in "root", "infinite":
+        said = said_of(bench, case, "dp", 1, bench.data(recorded(case)))
+        expect("gradient of node" in said, said)
+
+
+def doubled(bench, reference):
+    """Two micro-batches of the recorded inputs."""
+    files = bench.data(reference)
+    for path in files.values():
+        np.save(path, np.concatenate([np.load(path)] * 2))
+    return files
+
+
+def given(bench):
+    """Data and parameters that are not finite are named before any node, and the rank whose unit has them."""
+    files = doubled(bench, recorded("root"))
+    x = np.load(files["x"])
+    x[5, 1] = np.nan
+    np.save(files["x"], x)
+    for plan, rank in ("dp@1", 0), ("dp@2", 1), ("tp:tensor=2@2", 2):
+        said = said_of(bench, "root", *split_plan(plan), files, *(["--accumulate", "2"] if plan == "dp@1" else []))
+        expect("input 'x'" in said and f"on rank {rank}" in said, f"{plan}: {said}")
+    said = said_of(bench, "parameter", "dp", 1, doubled(bench, recorded("parameter")))
+    expect("parameter 'other', before the step" in said, said)
+
+
+CHECKS = [updated, ended, named, given]
 
 
 def main():

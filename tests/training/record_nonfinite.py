@@ -6,7 +6,8 @@
 writes, per case, beside this file
 
     nonfinite/NAME.onnx    the forward pass and the loss, with the initial values of the parameters
-    nonfinite/NAME.json    the inputs; loss and gradients in f32; and for each optimizer the parameters after one step
+    nonfinite/NAME.json    the inputs; the first node whose value is not finite ("": none is); and for each optimizer the
+                           parameters after one step
 
 Numbers are written as text, since JSON has none that are not finite. It needs PyTorch (written for 1.13, Debian's
 python3-torch) and numpy."""
@@ -38,23 +39,53 @@ class Model(nn.Module):
         self.linear.weight = nn.Parameter(torch.from_numpy(random.normal(size=(2, 3)).astype("f4")))
         self.linear.bias = nn.Parameter(torch.from_numpy(random.normal(size=2).astype("f4")))
         self.other = nn.Parameter(torch.tensor(values))
-        self.loss = loss
+        self.loss, self.note = loss, no_note
 
     def forward(self, x):
-        return self.loss(self.linear(x), self.other)
+        return self.loss(self.linear(x), self.other, self.note)
 
 
-# Name: the second parameter, and the loss.
+def no_note(name, value):
+    return value
+
+
+# Name: the second parameter, and the loss; what it notes has the name of the exported node.
 CASES = {
     # 0 * inf in one element of one parameter, the loss is finite
-    "root": ([0.0, 4.0], lambda y, other: (y ** 2).mean() + torch.sqrt(other * other).sum()),
+    "root": ([0.0, 4.0], lambda y, other, note: (y ** 2).mean() + torch.sqrt(other * other).sum()),
     # an infinite gradient of one element
-    "infinite": ([0.0, 4.0], lambda y, other: (y ** 2).mean() + torch.sqrt(other).sum()),
+    "infinite": ([0.0, 4.0], lambda y, other, note: (y ** 2).mean() + torch.sqrt(other).sum()),
+    # log(0) and 0 / 0 where y is negative
+    "log": ([1.0, 1.0], lambda y, other, note: note("/Log", torch.log(note("/Relu", torch.relu(y)))).mean() + other.sum()),
+    "quotient": ([1.0, 1.0],
+                 lambda y, other, note: note("/Div", note("/Relu", torch.relu(y)) / torch.relu(y)).mean() + other.sum()),
+    # a parameter that is not finite before the step
+    "parameter": ([float("nan"), 1.0], lambda y, other, note: (y ** 2).mean() + torch.relu(other).sum()),
+    # a softmax written by hand, without subtracting the largest value
+    "softmax": ([1000.0, 1000.0], lambda y, other, note: softmax(y * other, note)),
 }
+
+
+def softmax(x, note):
+    e = note("/Exp", torch.exp(note("/Mul", x)))
+    return note("/Div", e / note("/ReduceSum", e.sum(1, keepdim=True)))[:, 0].mean()
 
 
 def text(array):
     return [repr(float(value)) for value in numpy.asarray(array).ravel()]
+
+
+def first_of(model, x):
+    """The first node whose value is not finite."""
+    bad = []
+
+    def note(name, value):
+        if not torch.isfinite(value).all():
+            bad.append(name)
+        return value
+    model.note = note
+    model(x)
+    return bad[0] if bad else ""
 
 
 def record(name):
@@ -63,11 +94,11 @@ def record(name):
     reference = {"inputs": {"x": {"shape": list(x.shape), "values": text(x)}}, "steps": {}}
     torch.onnx.export(Model(values, loss), (x,), str(FOLDER / f"{name}.onnx"), input_names=["x"], output_names=["loss"],
                       do_constant_folding=False)
+    reference["first"] = first_of(Model(values, loss), x)
     for option, make in OPTIMIZERS.items():
         model = Model(values, loss)
         optimizer = make(model.parameters())
         model(x).backward()
-        reference["gradients"] = {key: text(p.grad) for key, p in model.named_parameters()}
         optimizer.step()
         reference["steps"][option] = {key: text(p.detach()) for key, p in model.named_parameters()}
     (FOLDER / f"{name}.json").write_text(json.dumps(reference, indent=1) + "\n")

@@ -301,7 +301,7 @@ def refused(bench):
             ("--param", "*:frozen", 2, "depends on no parameter"),
             ("--init", "h.*=zeros", 2, "no parameter is called 'h.*'"),
             ("--init", "*=normal:width=1", 2, "normal has no option 'width'"),
-            ("--init", "*=normal:std=-1", 2, "std and seed are at least 0"),
+            ("--init", "*=normal:std=-1", 2, "std must be at least 0"),
             ("--init", "*=constant", 2, "constant needs value"),
             ("--init", "*=gauss", 2, "no initial values are called 'gauss'"),
             ("--lr-schedule", "cosine", 2, "cosine needs steps"),
