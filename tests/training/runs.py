@@ -306,7 +306,7 @@ def refused(bench):
             ("--init", "*=gauss", 2, "no initial values are called 'gauss'"),
             ("--lr-schedule", "cosine", 2, "cosine needs steps"),
             ("--lr-schedule", "cosine:steps=5,warmup=5", 2, "warmup must be less"),
-            ("--lr-schedule", "linear:steps=2.5", 2, "no whole number"),
+            ("--lr-schedule", "linear:steps=2.5", 2, "steps of linear must be a whole number"),
             ("--lr-schedule", "linear:steps=5,min=2", 2, "at most 1"),
             ("--lr-schedule", "step", 2, "no schedule is called 'step'")):
         said = bench.call("compile", model, "-o", bench.path("never"), "--no-build", "--train", option, text, status=status)
