@@ -253,7 +253,7 @@ static void put_updates(struct function *step, enum phase phase) {
         struct update u = graph->updates.at[i];
         const struct plan_place *to = &step->class->place[u.weight], *from = &step->class->place[u.value];
         bool in_place = to->arena == from->arena && to->offset == from->offset;
-        if (to->offset < 0 || in_place || update_phase(graph, u.value) != phase) continue;
+        if (to->offset < 0 || from->offset < 0 || in_place || update_phase(graph, u.value) != phase) continue;
         strbuf_printf(&step->body, "\n%s%s + %lld, %s + %lld, %lld);  // update\n",
                       step->source->kernels->target->copy, plan_arena_names[to->arena], (long long)to->offset, plan_arena_names[from->arena],
                       (long long)from->offset, (long long)rankplan_bytes(step->class, graph, u.weight));

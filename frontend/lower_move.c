@@ -12,10 +12,20 @@ static int64_t clamp(int64_t value, int64_t least, int64_t most) {
     return value < least ? least : value > most ? most : value;
 }
 
-/* One dimension of ONNX Slice-13: bounds count from the end if negative, and are clamped to what the step can reach. */
-static int64_t slice_bound(int64_t bound, int64_t extent, int64_t step) {
-    if (bound < 0) bound = bound < INT64_MIN + extent ? INT64_MIN : bound + extent;
-    return step > 0 ? clamp(bound, 0, extent) : clamp(bound, -1, extent - 1);
+/* Bounds of one dimension in ONNX Slice-13 count from its end if they are negative. */
+static int64_t from_begin(int64_t bound, int64_t extent) {
+    return bound < 0 ? bound + extent : bound;
+}
+
+/* Where a slice begins is clamped to the dimension, or one behind it if it steps forward: from before the dimension a slice
+ * that steps back begins at its first element. */
+static int64_t slice_start(int64_t start, int64_t extent, int64_t step) {
+    return clamp(from_begin(start, extent), 0, step > 0 ? extent : extent - 1);
+}
+
+/* Where it ends is clamped to one behind the dimension, or one before it if it steps back. */
+static int64_t slice_end(int64_t end, int64_t extent, int64_t step) {
+    return step > 0 ? clamp(from_begin(end, extent), 0, extent) : clamp(from_begin(end, extent), -1, extent - 1);
 }
 
 static int64_t slice_size(int64_t start, int64_t end, int64_t step) {
@@ -42,12 +52,13 @@ static int slice(struct lower *l, const struct slice_lists *lists) {
         int axis;
         if (lower_axis(l, lists->axes ? lists->axes[i] : i, x.ndim, &axis) < 0) return -1;
         int64_t by = lists->steps ? lists->steps[i] : 1;
-        if (by == 0 || by == INT64_MIN || seen[axis])
+        if (by == 0 || seen[axis])
             return lower_error(l, 380, EXIT_MALFORMED,
                                by && seen[axis] ? "axis %d is named twice" : "bad step for axis %d", axis);
+        if (by == INT64_MIN) by = -INT64_MAX; /* past any end too */
         seen[axis] = true;
-        start[axis] = slice_bound(lists->starts[i], x.dims[axis], by);
-        x.dims[axis] = slice_size(start[axis], slice_bound(lists->ends[i], x.dims[axis], by), by);
+        start[axis] = slice_start(lists->starts[i], x.dims[axis], by);
+        x.dims[axis] = x.dims[axis] ? slice_size(start[axis], slice_end(lists->ends[i], x.dims[axis], by), by) : 0;
         step[axis] = by;
         if (x.dims[axis] <= 1) step[axis] = 1;
         if (x.dims[axis] == 0) start[axis] = 0;

@@ -18,33 +18,59 @@ static int standardise(struct lower *l, int x, const bool *axes, double epsilon,
     return emit2(l, "Div", centred, deviation);
 }
 
-/* Scale or bias of the normalised dimensions from `axis` on, as one dimension of `extent`. */
+/* Scale or bias of a normalisation from dimension `axis` on, which repeats to the shape of x as ONNX's unidirectional
+ * broadcasting has it. E385 where it does not. */
+static int check_parameter(struct lower *l, int parameter, const struct tensor *x, int axis) {
+    const struct tensor tensor = lower_tensor(l, parameter);
+    const int lead = x->ndim - tensor.ndim;
+    bool fits = lead >= 0;
+    for (int d = 0; fits && d < tensor.ndim; d++) fits = tensor.dims[d] == 1 || tensor.dims[d] == x->dims[lead + d];
+    if (fits) return 0;
+    return lower_error(l, 385, EXIT_MALFORMED, "scale or bias %s does not fit %s from dimension %d on",
+                       tensor_type(l->b.graph->arena, &tensor), tensor_type(l->b.graph->arena, x), axis);
+}
+
+/* It differs along dimensions before `axis`, which the core operators do not take. */
+static bool differs_before(struct lower *l, int parameter, const struct tensor *x, int axis) {
+    const struct tensor tensor = lower_tensor(l, parameter);
+    const int lead = x->ndim - tensor.ndim;
+    for (int d = 0; lead + d < axis && d < tensor.ndim; d++)
+        if (tensor.dims[d] != 1) return true;
+    return false;
+}
+
+/* As one dimension of `extent`, the product of those from `axis` on. */
 static int flat_parameter(struct lower *l, int parameter, const struct tensor *x, int axis, int64_t extent) {
-    struct tensor tensor = lower_tensor(l, parameter);
-    int64_t dims[MAX_NDIM];
-    int n;
-    bool fits =
-        broadcast_dims(tensor.ndim, tensor.dims, x->ndim - axis, x->dims + axis, &n, dims) && n == x->ndim - axis;
-    for (int d = 0; fits && d < n; d++) fits = dims[d] == x->dims[axis + d];
-    if (!fits) {
-        return lower_error(l, 385, EXIT_MALFORMED, "scale or bias %s does not fit %s from dimension %d on",
-                           tensor_type(l->b.graph->arena, &tensor), tensor_type(l->b.graph->arena, x), axis);
-    }
-    return emit_reshape(l, emit_expand(l, parameter, n, dims), 1, &extent);
+    const struct tensor tensor = lower_tensor(l, parameter);
+    const int n = x->ndim - axis, dropped = tensor.ndim > n ? tensor.ndim - n : 0;
+    if (dropped) parameter = emit_reshape(l, parameter, n, tensor.dims + dropped);
+    return emit_reshape(l, emit_expand(l, parameter, n, x->dims + axis), 1, &extent);
+}
+
+/* The core operator over dimensions from `axis` on; scale and bias are one dimension of `extent` (bias -1: none). */
+static int emit_core(struct lower *l, const char *op, int axis, int64_t extent, int scale, int bias) {
+    struct tensor x = lower_input(l, 0), flat = x;
+    struct attr epsilon = attr_of_float("epsilon", lower_float(l, "epsilon"));
+    flat.dims[axis] = extent;
+    int inputs[] = {emit_reshape(l, l->inputs[0], axis + 1, flat.dims), scale, bias};
+    if (inputs[0] < 0 || scale < 0) return -1;
+    int y = emit(l, op, strcmp(op, "LayerNorm") == 0 ? 3 : 2, inputs, 1, &epsilon);
+    return emit_reshape(l, y, x.ndim, x.dims);
 }
 
 int emit_normalised(struct lower *l, const char *op, int axis) {
-    struct tensor x = lower_input(l, 0), flat = x;
-    int64_t extent = extent_between(&x, axis, x.ndim);
-    struct attr epsilon = attr_of_float("epsilon", lower_float(l, "epsilon"));
-    int inputs[3] = {l->inputs[0], flat_parameter(l, l->inputs[1], &x, axis, extent), -1};
-    if (inputs[1] < 0) return -1;
-    if (lower_has(l, 2) && (inputs[2] = flat_parameter(l, l->inputs[2], &x, axis, extent)) < 0) return -1;
-    flat.dims[axis] = extent;
-    inputs[0] = emit_reshape(l, inputs[0], axis + 1, flat.dims);
-    if (inputs[0] < 0) return -1;
-    int y = emit(l, op, strcmp(op, "LayerNorm") == 0 ? 3 : 2, inputs, 1, &epsilon);
-    return emit_reshape(l, y, x.ndim, x.dims);
+    const struct tensor x = lower_input(l, 0);
+    const int64_t extent = extent_between(&x, axis, x.ndim);
+    const int scale = l->inputs[1], bias = lower_has(l, 2) ? l->inputs[2] : -1;
+    if (check_parameter(l, scale, &x, axis) < 0 || (bias >= 0 && check_parameter(l, bias, &x, axis) < 0)) return -1;
+    if (differs_before(l, scale, &x, axis) || (bias >= 0 && differs_before(l, bias, &x, axis))) {
+        int ones = emit_expand(l, emit_like(l, l->inputs[0], 1), 1, &extent);
+        int y = emit2(l, "Mul", emit_core(l, op, axis, extent, ones, -1), scale);
+        return bias < 0 ? y : emit2(l, "Add", y, bias);
+    }
+    const int flat_bias = bias < 0 ? -1 : flat_parameter(l, bias, &x, axis, extent);
+    if (bias >= 0 && flat_bias < 0) return -1;
+    return emit_core(l, op, axis, extent, flat_parameter(l, scale, &x, axis, extent), flat_bias);
 }
 
 static void flag_from(bool *axes, int axis) {

@@ -43,37 +43,30 @@ static struct node_split *split_of(struct flood *flood, int node) {
     return &flood->graph->nodes.at[node].split[flood->axis];
 }
 
-/* A factor is cut along one axis at most. */
-static bool cut_by_other_axis(struct flood *flood, int node, int factor) {
-    for (int a = 0; a < flood->graph->mesh.naxes; a++)
-        if (a != flood->axis && flood->graph->nodes.at[node].split[a].factor == factor) return true;
-    return false;
-}
-
 /* The dimension of the operand that ranks divide among them where the node is so split, -1 if they do not. */
 static int divided_dim(const struct dims *dims, int operand, const struct node_split *split) {
     struct holding holding = dims_holding(dims, operand, split);
     return holding_divides(&holding) ? holding.dim : -1;
 }
 
-/* Two axes must not cut one dimension of any operand either. */
-static bool shares_dimension(struct flood *flood, int node, const struct node_split *split) {
-    const struct dims *dims = flood_dims(flood, node);
-    for (int a = 0; a < flood->graph->mesh.naxes; a++) {
-        const struct node_split *other = &flood->graph->nodes.at[node].split[a];
-        if (a == flood->axis || other->factor < 0) continue;
+/* A factor is cut along one axis at most, and two axes must not cut one dimension of any operand either. */
+int flood_other_axis(const struct node *node, const struct dims *dims, int axis, const struct node_split *split) {
+    for (int a = 0; a < MAX_AXES; a++) {
+        const struct node_split *other = &node->split[a];
+        if (a == axis || other->factor < 0) continue;
+        if (other->factor == split->factor) return a;
         for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
             int dim = divided_dim(dims, o, split);
-            if (dim >= 0 && dim == divided_dim(dims, o, other)) return true;
+            if (dim >= 0 && dim == divided_dim(dims, o, other)) return a;
         }
     }
-    return false;
+    return -1;
 }
 
 static bool may_split(struct flood *flood, int node, const struct node_split *split) {
     return dims_can_split(flood_dims(flood, node), split, flood->ways) &&
            op_can_split(flood->graph->nodes.at[node].op, flood_dims(flood, node), split) &&
-           !cut_by_other_axis(flood, node, split->factor) && !shares_dimension(flood, node, split);
+           flood_other_axis(&flood->graph->nodes.at[node], flood_dims(flood, node), flood->axis, split) < 0;
 }
 
 static void wish_for(struct attempt *attempt, int tensor, const struct holding *part) {

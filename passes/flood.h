@@ -34,6 +34,9 @@ void flood_init(struct flood *flood, struct graph *graph, struct arena *arena, i
 /* The node's annotation bound to its shapes. */
 const struct dims *flood_dims(struct flood *flood, int node);
 
+/* The mesh axis along which the node is cut already in what `split` would cut along `axis`; -1 if there is none. */
+int flood_other_axis(const struct node *node, const struct dims *dims, int axis, const struct node_split *split);
+
 /* How a flood meets readers that cannot take the cut. */
 enum flood_end {
     FLOOD_STRICT, /* it fails */

@@ -151,6 +151,23 @@ static bool is_on_operand(const struct walk *w, const struct node *node, int out
     return node->op->in_place && w->plan->root[node->outputs[output]] == w->plan->root[node->inputs[0]];
 }
 
+/* A weight that the class holds becomes a value that it has made, or was sent: of several updates one, that of its stage. */
+static int check_updates(struct walk *w, struct diags *diags) {
+    const struct graph *graph = w->plan->graph;
+    bool *renewed = ARENA_ARRAY(w->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->updates.n; i++) {
+        const struct update *u = &graph->updates.at[i];
+        const int root = w->plan->root[u->value];
+        if (graph->tensors.at[root].kind == TENSOR_VALUE && !w->written[root]) continue;
+        if (!is_intact(w, u->value)) return lost(w, diags, graph->name, u->value);
+        renewed[u->weight] = true;
+    }
+    for (int i = 0; i < graph->updates.n; i++)
+        if (has_place(w, graph->updates.at[i].weight) && !renewed[graph->updates.at[i].weight])
+            return lost(w, diags, graph->name, graph->updates.at[i].value);
+    return 0;
+}
+
 static int walk_class(struct walk *w, struct diags *diags) {
     const struct graph *graph = w->plan->graph;
     for (int i = 0; i < graph->order.n; i++) {
@@ -169,10 +186,7 @@ static int walk_class(struct walk *w, struct diags *diags) {
     }
     for (int i = 0; i < graph->outputs.n; i++)
         if (!is_intact(w, graph->outputs.at[i])) return lost(w, diags, graph->name, graph->outputs.at[i]);
-    for (int i = 0; i < graph->updates.n; i++)
-        if (!is_intact(w, graph->updates.at[i].value))
-            return lost(w, diags, graph->name, graph->updates.at[i].value);
-    return 0;
+    return check_updates(w, diags);
 }
 
 static int verify_class(struct walk *w, struct diags *diags) {

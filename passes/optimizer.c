@@ -332,12 +332,14 @@ static int each(struct optimizing *o, const char *what, int (*make)(struct optim
 
 /* Plans tell the operands of a node by their names: every value made here gets one of its own. */
 static void name_apart(struct graph *graph) {
-    struct map seen;
+    struct map seen, numbers; /* name -> the last number that was put behind it */
     map_init(&seen, graph->arena);
+    map_init(&numbers, graph->arena);
     for (int t = 0; t < graph->tensors.n; t++) {
         const char *own = graph->tensors.at[t].name, *name = own;
-        for (int i = 2; map_get(&seen, name, strlen(name)) >= 0; i++)
-            name = arena_printf(graph->arena, "%s.%d", own, i);
+        int i = map_get(&numbers, own, strlen(own));
+        for (i = i < 0 ? 1 : i; map_get(&seen, name, strlen(name)) >= 0;) name = arena_printf(graph->arena, "%s.%d", own, ++i);
+        if (i > 1) map_put(&numbers, own, strlen(own), i);
         map_put(&seen, name, strlen(name), t);
         if (graph->tensors.at[t].kind == TENSOR_VALUE) graph->tensors.at[t].name = name;
     }

@@ -5,6 +5,7 @@
 #include "ir/base/map.h"
 #include "ir/dims.h"
 #include "ir/op.h"
+#include "passes/flood.h"
 
 struct reader {
     struct graph *graph;
@@ -57,6 +58,9 @@ static int apply_cut(const struct reader *r, int id, const struct rt_json *entry
     if (read_cut(r, entry, &cut) < 0) return -1;
     int axis = mesh_axis_by_name(&graph->mesh, cut.axis);
     if (axis < 0) return malformed(r, entry, "no such mesh axis");
+    if (axis == mesh_pipeline_axis(&graph->mesh))
+        return malformed(r, entry, arena_printf(graph->arena, "%s cannot be cut along '%s', which is the axis of stages",
+                                                node_place(graph, id), cut.axis));
     if (cut.ways != graph->mesh.axis[axis].size)
         return malformed(r, entry, "ways is not the size of the mesh axis");
     if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("%s", why);
@@ -70,6 +74,11 @@ static int apply_cut(const struct reader *r, int id, const struct rt_json *entry
         if (!dims_can_split(&dims, &options[i].split, (int)cut.ways) ||
             !op_can_split(node->op, &dims, &options[i].split))
             continue;
+        const int other = flood_other_axis(node, &dims, axis, &options[i].split);
+        if (other >= 0)
+            return diag_error(r->diags, 420, EXIT_LIMIT, node_place(graph, id),
+                              "dimension %lld of %s cannot be cut along %s: it is cut along %s already", (long long)cut.dim,
+                              diag_quote(r->diags, cut.tensor), cut.axis, graph->mesh.axis[other].name);
         node->split[axis] = options[i].split;
         return 0;
     }

@@ -28,6 +28,16 @@ static const struct rule *rule_for(const struct manual *m, int id, bool stage) {
     return NULL;
 }
 
+/* Ranks along the pipeline axis have stages, not parts. */
+static void refuse_pipeline(const struct manual *m, const struct rule *rule) {
+    int node = 0;
+    while (fnmatch(rule->pattern, m->graph->nodes.at[m->graph->order.at[node]].name, 0) != 0) node++;
+    diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule),
+               "rules: %s cannot be cut along '%s', which is the axis of stages", node_place(m->graph, m->graph->order.at[node]),
+               rule->axis);
+    diag_help(m->diags, "put nodes on a stage: match \"GLOB\" stage K");
+}
+
 /* Every rule matches a node, and cuts along an axis that there is. */
 static int check_matches(const struct manual *m) {
     int before = m->diags->errors;
@@ -42,6 +52,9 @@ static int check_matches(const struct manual *m) {
         else if (rule->kind == RULE_SPLIT && mesh_axis_by_name(&m->graph->mesh, rule->axis) < 0)
             diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule), "rules: the mesh has no axis '%s'",
                        rule->axis);
+        else if (rule->kind == RULE_SPLIT &&
+                 mesh_axis_by_name(&m->graph->mesh, rule->axis) == mesh_pipeline_axis(&m->graph->mesh))
+            refuse_pipeline(m, rule);
     }
     return m->diags->errors == before ? 0 : -1;
 }
@@ -91,8 +104,11 @@ static int apply_split(struct manual *m, int id, const struct rule *rule) {
             return 0; /* followed another rule */
         if (flood->ways == 1 || flood_from(flood, id, &options[i].split)) return 0;
     }
+    const int other = n ? flood_other_axis(node, dims, axis, &options[0].split) : -1;
     return refuse_split(m, id, rule,
                         flood->decided[id] ? "another rule decides otherwise"
+                        : other >= 0       ? arena_printf(m->graph->arena, "it is cut along %s already",
+                                                          m->graph->mesh.axis[other].name)
                         : n                ? "it has too few parts"
                                            : "it must stay whole");
 }

@@ -171,6 +171,33 @@ static void choose_cuts(const struct places *places, int stages, struct arena *a
     }
 }
 
+/* Moves nothing but elements, or casts them: as quick wherever it is done. */
+static bool only_moves(const struct node *node) {
+    return node->op->flops == 0 || strcmp(node->op->name, "Cast") == 0;
+}
+
+/* Every stage has what no node makes: where that is only moved before it is read, the moves belong to the first stage that reads
+ * it, and only what others read is sent. */
+static void follow_readers(struct graph *graph) {
+    bool *moved = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1); /* per tensor: made of inputs by moves alone */
+    int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);   /* per tensor: the first stage that reads it, -1: none */
+    for (int t = 0; t < graph->tensors.n; t++) first[t] = -1, moved[t] = graph->tensors.at[t].kind != TENSOR_VALUE;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        bool all = only_moves(node);
+        for (int k = 0; k < node->ninputs; k++) all = all && (node->inputs[k] < 0 || moved[node->inputs[k]]);
+        for (int k = 0; k < node->noutputs; k++) moved[node->outputs[k]] = all;
+    }
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const int out = node->outputs[0];
+        if (moved[out] && first[out] >= 0) node->stage = first[out];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0 && (first[node->inputs[k]] < 0 || node->stage < first[node->inputs[k]]))
+                first[node->inputs[k]] = node->stage;
+    }
+}
+
 int policy_pp(struct graph *graph, const struct pass_context *context) {
     struct diags *diags = context->diags;
     int axis = mesh_pipeline_axis(&graph->mesh), stages = axis < 0 ? 1 : graph->mesh.axis[axis].size;
@@ -187,5 +214,6 @@ int policy_pp(struct graph *graph, const struct pass_context *context) {
     choose_cuts(places, stages, graph->arena, cuts);
     for (int s = 0; s < stages; s++)
         for (int i = cuts[s]; i < cuts[s + 1]; i++) graph->nodes.at[graph->order.at[i]].stage = s;
+    follow_readers(graph);
     return 0;
 }

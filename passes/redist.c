@@ -65,8 +65,9 @@ struct redist {
     struct rewrite rewrite;
     struct graph *graph;
     struct diags *diags;
-    enum phase phase; /* of who wants what is converted */
-    struct map made;   /* "tensor layout" -> tensor that holds it so */
+    enum phase phase;  /* of who wants what is converted */
+    int stage;         /* likewise */
+    struct map made;   /* "tensor layout", or "tensor layout @stage" -> tensor that holds it so */
     struct map wanted; /* the keys that some reader wants */
     VEC(struct want) wants;
     VEC(struct copy) copies;
@@ -88,6 +89,13 @@ static const char *layout_key(struct redist *redist, int tensor, const struct la
                           (long long)reach->before, (long long)reach->span);
     }
     return strbuf_text(&key);
+}
+
+/* What no node makes is everywhere: each stage moves it for itself, and nothing crosses. */
+static const char *made_key(struct redist *redist, int tensor, const struct layout *layout) {
+    const char *key = layout_key(redist, tensor, layout);
+    if (redist->graph->tensors.at[tensor].producer >= 0) return key;
+    return arena_printf(redist->graph->arena, "%s @%d", key, redist->stage);
 }
 
 static int find(struct map *map, const char *key) {
@@ -135,7 +143,7 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
     int out = graph_add_tensor(graph, TENSOR_VALUE, label, from.dtype, from.ndim, from.dims);
     graph->tensors.at[out].layout = *layout;
     int node = graph_add_node(graph, op_named(move->op), name, 1, &id, 1, &out, n, attrs);
-    graph->nodes.at[node].stage = from.producer < 0 ? 0 : graph->nodes.at[from.producer].stage;
+    graph->nodes.at[node].stage = from.producer < 0 ? redist->stage : graph->nodes.at[from.producer].stage;
     graph->nodes.at[node].phase = redist->phase;
     return out;
 }
@@ -191,7 +199,7 @@ static int move_once(struct redist *redist, int id, int now, const struct layout
     const struct move *move = first_move(layout.axis[axis].kind, target.kind, &situation);
     if (!move) return -1;
     layout.axis[axis] = after_move(move, &target);
-    const char *key = layout_key(redist, id, &layout);
+    const char *key = made_key(redist, id, &layout);
     int made = find(&redist->made, key);
     if (made >= 0) return made;
     made = add_move(redist, now, axis, move, &layout, name);
@@ -202,7 +210,7 @@ static int move_once(struct redist *redist, int id, int now, const struct layout
 /* The tensor in the wanted layout: itself, one made before, or a new one by moves on one axis after another. */
 static int convert(struct redist *redist, int id, const struct layout *wanted, const char *name) {
     struct graph *graph = redist->graph;
-    int now = find(&redist->made, layout_key(redist, id, wanted));
+    int now = find(&redist->made, made_key(redist, id, wanted));
     if (now >= 0) return now;
     now = tensor_is_stored(&graph->tensors.at[id]) ? load_as(redist, id, *wanted) : id;
     while (now >= 0 && !layout_equal(&graph->tensors.at[now].layout, wanted))
@@ -237,6 +245,7 @@ static void note_wants(struct redist *redist, int id) {
 static int serve_inputs(struct redist *redist, int id, int *next) {
     struct graph *graph = redist->graph;
     redist->phase = graph->nodes.at[id].phase;
+    redist->stage = graph->nodes.at[id].stage;
     for (; *next < redist->wants.n && redist->wants.at[*next].node == id; ++*next) {
         const struct want *want = &redist->wants.at[*next];
         const struct node *node = &graph->nodes.at[id];

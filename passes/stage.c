@@ -7,7 +7,8 @@
 #include "passes/pipeline.h"
 #include "passes/rewrite.h"
 
-enum { CHEAP_FLOPS = 16, CHEAP_BYTES = 1 << 20 };
+/* What a node may cost, all of its elements together, to be made again in each stage that reads it. */
+enum { CHEAP_FLOPS = 1 << 22, CHEAP_BYTES = 1 << 20 };
 
 int stage_part(const struct node *node, int stage) {
     if (strcmp(node->op->name, "Transfer") == 0)
@@ -31,11 +32,13 @@ static bool is_everywhere(const struct graph *graph, const bool *remade, int ten
 static bool is_cheap(const struct graph *graph, const struct node *node) {
     struct dims dims;
     const char *why;
-    if (op_communicates(node->op) || node->op->flops > CHEAP_FLOPS || dims_bind(graph->arena, graph, node, &dims, &why) < 0)
-        return false;
+    if (op_communicates(node->op) || dims_bind(graph->arena, graph, node, &dims, &why) < 0) return false;
+    if (dims_flops(&dims, node->op->flops) > CHEAP_FLOPS) return false;
     for (int f = 0; f < dims.nfactors; f++)
         if (dims.factor[f].kind != FACTOR_PASS && dims.factor[f].kind != FACTOR_WHOLE) return false;
-    return tensor_bytes(&graph->tensors.at[node->outputs[0]]) <= CHEAP_BYTES;
+    for (int k = 0; k < node->noutputs; k++)
+        if (tensor_bytes(&graph->tensors.at[node->outputs[k]]) > CHEAP_BYTES) return false;
+    return true;
 }
 
 bool *stage_remade(const struct graph *graph) {
@@ -58,6 +61,7 @@ struct staging {
     int axis, stages, nodes; /* nodes: as many as there were */
     const bool *remade;
     bool *needed;     /* [node * stages + stage]: a remade node that the stage reads */
+    bool *holds;      /* [number of the update * stages + stage]: the stage holds the weight that becomes a new value */
     struct map there; /* "tensor stage" -> the tensor of that stage that holds the value */
 };
 
@@ -65,30 +69,76 @@ static const char *key_of(const struct staging *s, int tensor, int stage) {
     return arena_printf(s->graph->arena, "%d %d", tensor, stage);
 }
 
-/* What leaves the step is needed on its own stage. */
+/* Each stage that reads a weight holds it, and all do if it is an output: its new value is wanted there. */
+static void find_holders(struct staging *s) {
+    const struct graph *graph = s->graph;
+    int *update = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: the update of it + 1 */
+    s->holds = ARENA_ARRAY(graph->arena, bool, graph->updates.n * s->stages + 1);
+    for (int i = 0; i < graph->updates.n; i++) update[graph->updates.at[i].weight] = i + 1;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++) {
+            const int u = node->inputs[k] < 0 ? -1 : update[node->inputs[k]] - 1;
+            for (int stage = 0; stage < s->stages && u >= 0; stage++)
+                if (s->remade[graph->order.at[i]] ? s->needed[graph->order.at[i] * s->stages + stage] : node->stage == stage)
+                    s->holds[u * s->stages + stage] = true;
+        }
+    }
+    for (int i = 0; i < graph->outputs.n; i++) {
+        const int u = update[graph->outputs.at[i]] - 1;
+        for (int stage = 0; stage < s->stages && u >= 0; stage++) s->holds[u * s->stages + stage] = true;
+    }
+}
+
+static bool is_remade(const struct staging *s, int tensor) {
+    const int producer = s->graph->tensors.at[tensor].producer;
+    return producer >= 0 && s->remade[producer];
+}
+
+/* An output is needed on its own stage. */
 static void mark_kept(struct staging *s, int tensor) {
-    int producer = s->graph->tensors.at[tensor].producer;
-    if (producer < 0 || !s->remade[producer]) return;
+    const int producer = s->graph->tensors.at[tensor].producer;
+    if (!is_remade(s, tensor)) return;
     int stage = s->graph->nodes.at[producer].stage;
     if (stage >= 0) s->needed[producer * s->stages + stage] = true;
 }
 
 /* Backward: a remade node is needed where its readers are. */
-static void mark_needed(struct staging *s) {
-    s->needed = ARENA_ARRAY(s->graph->arena, bool, s->nodes * s->stages + 1);
-    for (int i = 0; i < s->graph->outputs.n; i++) mark_kept(s, s->graph->outputs.at[i]);
-    for (int i = 0; i < s->graph->updates.n; i++) mark_kept(s, s->graph->updates.at[i].value);
+static void mark_read(struct staging *s) {
     for (int i = s->graph->order.n - 1; i >= 0; i--) {
         int id = s->graph->order.at[i];
         const struct node *node = &s->graph->nodes.at[id];
         for (int k = 0; k < node->ninputs; k++) {
-            int producer = node->inputs[k] < 0 ? -1 : s->graph->tensors.at[node->inputs[k]].producer;
-            if (producer < 0 || !s->remade[producer]) continue;
+            if (node->inputs[k] < 0 || !is_remade(s, node->inputs[k])) continue;
+            const int producer = s->graph->tensors.at[node->inputs[k]].producer;
             for (int stage = 0; stage < s->stages; stage++)
                 if (s->remade[id] ? s->needed[id * s->stages + stage] : node->stage == stage)
                     s->needed[producer * s->stages + stage] = true;
         }
     }
+}
+
+/* New values are needed where the weights are; making these there may read weights of other updates. */
+static bool mark_updates(struct staging *s) {
+    bool more = false;
+    find_holders(s);
+    for (int i = 0; i < s->graph->updates.n; i++) {
+        const int value = s->graph->updates.at[i].value;
+        for (int stage = 0; stage < s->stages && is_remade(s, value); stage++) {
+            bool *needed = &s->needed[s->graph->tensors.at[value].producer * s->stages + stage];
+            more = more || (s->holds[i * s->stages + stage] && !*needed);
+            *needed = *needed || s->holds[i * s->stages + stage];
+        }
+    }
+    return more;
+}
+
+static void mark_needed(struct staging *s) {
+    s->needed = ARENA_ARRAY(s->graph->arena, bool, s->nodes * s->stages + 1);
+    for (int i = 0; i < s->graph->outputs.n; i++) mark_kept(s, s->graph->outputs.at[i]);
+    do {
+        mark_read(s);
+    } while (mark_updates(s));
 }
 
 /* The value as `stage` has it; sent there if need be. */
@@ -112,24 +162,33 @@ static int bring(struct staging *s, int tensor, int stage, const char *name) {
     return out;
 }
 
-/* A copy of the node for another stage. */
+/* The result of a copied node on another stage. */
+static int remake_result(struct staging *s, int tensor, int stage) {
+    struct graph *graph = s->graph;
+    const struct tensor t = graph->tensors.at[tensor];
+    const char *key = key_of(s, tensor, stage);
+    int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.stage%d", t.name, stage), t.dtype,
+                               t.ndim, t.dims);
+    graph->tensors.at[out].layout = t.layout;
+    graph->tensors.at[out].made_again = tensor;
+    map_put(&s->there, key, strlen(key), out);
+    return out;
+}
+
+/* A copy of the node for another stage, with all of its results. */
 static void remake(struct staging *s, int id, int stage) {
     struct graph *graph = s->graph;
     struct node node = graph->nodes.at[id];
-    const struct tensor *t = &graph->tensors.at[node.outputs[0]];
     int *inputs = ARENA_ARRAY(graph->arena, int, node.ninputs + 1);
+    int *outputs = ARENA_ARRAY(graph->arena, int, node.noutputs + 1);
     for (int k = 0; k < node.ninputs; k++)
         inputs[k] = node.inputs[k] < 0 ? -1 : bring(s, node.inputs[k], stage, node.name);
-    int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.stage%d", t->name, stage),
-                               t->dtype, t->ndim, t->dims);
-    graph->tensors.at[out].layout = graph->tensors.at[node.outputs[0]].layout;
-    graph->tensors.at[out].made_again = node.outputs[0];
-    int copy = graph_add_node(graph, node.op, node.name, node.ninputs, inputs, 1, &out, node.nattrs, node.attrs);
-    memcpy(graph->nodes.at[copy].split, node.split, sizeof node.split);
-    graph->nodes.at[copy].stage = stage;
-    graph->nodes.at[copy].phase = node.phase;
-    const char *key = key_of(s, node.outputs[0], stage);
-    map_put(&s->there, key, strlen(key), out);
+    for (int k = 0; k < node.noutputs; k++)
+        outputs[k] = node.outputs[k] < 0 ? -1 : remake_result(s, node.outputs[k], stage);
+    node.inputs = inputs;
+    node.outputs = outputs;
+    node.stage = stage;
+    graph_add_copy(graph, &node);
 }
 
 /* A remade node goes to the first stage that needs it, copies to the others. */
@@ -166,6 +225,25 @@ static int broadcast(struct staging *s, int tensor, const char *name) {
     return out;
 }
 
+/* Each stage that holds the weight has its new value: made there, or sent. */
+static void place_updates(struct staging *s) {
+    struct graph *graph = s->graph;
+    const struct update *updates = graph->updates.at;
+    const int n = graph->updates.n;
+    graph->updates.at = NULL;
+    graph->updates.n = graph->updates.capacity = 0;
+    for (int i = 0; i < n; i++)
+        for (int stage = 0; stage < s->stages; stage++) {
+            if (!s->holds[i * s->stages + stage]) continue;
+            const struct update update = {updates[i].weight,
+                                          bring(s, updates[i].value, stage, graph->tensors.at[updates[i].weight].name)};
+            bool had = false; /* made by all stages */
+            for (int u = graph->updates.n - 1; u >= 0 && graph->updates.at[u].weight == update.weight && !had; u--)
+                had = graph->updates.at[u].value == update.value;
+            if (!had) VEC_PUSH(graph->arena, &graph->updates, update);
+        }
+}
+
 int pass_stage(struct graph *graph, const struct pass_context *context) {
     struct staging s = {.graph = graph, .axis = mesh_pipeline_axis(&graph->mesh), .nodes = graph->nodes.n};
     (void)context;
@@ -189,6 +267,7 @@ int pass_stage(struct graph *graph, const struct pass_context *context) {
         rewrite_keep(&s.rewrite, id);
     }
     rewrite_end(&s.rewrite);
+    place_updates(&s);
     for (int i = 0; i < graph->outputs.n; i++)
         graph->outputs.at[i] = broadcast(&s, graph->outputs.at[i], graph->output_names.at[i]);
     graph_sort_phases(graph);

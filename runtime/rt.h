@@ -192,7 +192,7 @@ struct rt_program {
     const struct rt_weight *weights;
     const struct rt_state *states;
     const struct rt_class *classes;
-    const unsigned char *class_of_shard; /* plan_ngpus entries */
+    const int *class_of_shard;          /* plan_ngpus entries */
     const struct rt_training *training;  /* NULL: the program does not train */
     const struct rt_device *device;
 };

@@ -21,7 +21,8 @@ enum {
 struct scope {
     const char *name;    /* the last part, printable */
     const char *op;      /* NULL: not a node */
-    const char *what;    /* how a node is split */
+    const char *what;    /* how a node is split; of a scope, what it says of its first */
+    const char *place;   /* the stage and ranks of all in it; NULL: not the same for all */
     const char *pattern; /* of a node */
     VEC(int) children;
     int id, nodes;
@@ -33,7 +34,7 @@ struct tree {
     const struct compiled *compiled;
     struct map patterns;
     VEC(struct scope) scopes;
-    bool verbose;
+    bool verbose, has_stages;
 };
 
 /* ---- building ---- */
@@ -100,11 +101,17 @@ static const char *place_text(const struct tree *tree, const struct rt_json *nod
     const struct rt_json *ranks = rt_json_member(node, "ranks");
     int64_t stage = integer(node, "stage");
     strbuf_init(&text, tree->arena);
-    if (stage) strbuf_printf(&text, ", stage %" PRId64, stage);
+    if (tree->has_stages) strbuf_printf(&text, ", stage %" PRId64, stage);
     if (!ranks || ranks->kind != RT_JSON_ARRAY || ranks->count == tree->compiled->plan_ngpus)
         return strbuf_text(&text);
-    strbuf_printf(&text, ", ranks %s", show_ranks(ranks, tree->arena));
+    strbuf_printf(&text, ", rank%s %s", ranks->count == 1 ? "" : "s", show_ranks(ranks, tree->arena));
     return strbuf_text(&text);
+}
+
+/* A stage of one rank has nobody to share a node with. */
+static const char *unsplit_text(const struct rt_json *node) {
+    const struct rt_json *ranks = rt_json_member(node, "ranks");
+    return ranks && ranks->kind == RT_JSON_ARRAY && ranks->count == 1 ? "whole" : "replicated";
 }
 
 static struct scope read_node(const struct tree *tree, const struct rt_json *node, const char *name,
@@ -113,12 +120,13 @@ static struct scope read_node(const struct tree *tree, const struct rt_json *nod
     const struct rt_json *partition = rt_json_member(node, "partition");
     const char *op = show_text(rt_json_member(node, "op"), arena), *place = place_text(tree, node);
     bool split = partition && partition->kind == RT_JSON_ARRAY && partition->first;
-    const char *what = split ? partition_text(partition, name, arena) : "replicated";
+    const char *what = split ? partition_text(partition, name, arena) : unsplit_text(node);
     const char *pattern = split ? partition_pattern(partition, arena) : "";
     return (struct scope){.name = last,
                           .op = op,
                           .what = arena_printf(arena, "%s%s", what, place),
                           .pattern = arena_printf(arena, "%s %s%s", op, pattern, place),
+                          .place = place,
                           .nodes = 1,
                           .replicated = !split};
 }
@@ -151,12 +159,27 @@ static void add_node(struct tree *tree, const struct rt_json *node) {
     add_scope(tree, parent, read_node(tree, node, name, *at ? at : name));
 }
 
+static bool same_place(const struct scope *left, const struct scope *right) {
+    return left->place && right->place && strcmp(left->place, right->place) == 0;
+}
+
+/* A scope is where its children are, if all are at one place. */
+static void find_place(const struct tree *tree, struct scope *scope) {
+    if (!scope->children.n) return;
+    const struct scope *first = &tree->scopes.at[scope->children.at[0]];
+    scope->what = first->what;
+    scope->place = first->place;
+    for (int c = 1; c < scope->children.n; c++)
+        if (!same_place(first, &tree->scopes.at[scope->children.at[c]])) scope->place = NULL;
+}
+
 /* Gives all scopes ids and totals. Children come after their parents, so backwards is bottom up. */
 static void number_patterns(struct tree *tree) {
     map_init(&tree->patterns, tree->arena);
     for (int i = tree->scopes.n - 1; i >= 0; i--) {
         struct scope *scope = &tree->scopes.at[i];
         struct strbuf pattern;
+        find_place(tree, scope);
         strbuf_init(&pattern, tree->arena);
         strbuf_printf(&pattern, "%s %s", show_pattern(tree->arena, scope->name), scope->op ? scope->pattern : "(");
         for (int c = 0; c < scope->children.n; c++) {
@@ -209,11 +232,12 @@ static int best_period(const struct tree *tree, const int *children, int n, int 
 
 static void put_children(struct strbuf *out, const struct tree *tree, const int *children, int n, int depth);
 
-/* How many children in a row are replicated altogether, and their nodes. */
+/* How many children in a row are replicated altogether, at one place, and their nodes. */
 static int count_replicated(const struct tree *tree, const int *children, int n, int *nodes) {
     int count = 0;
     *nodes = 0;
-    for (; count < n && tree->scopes.at[children[count]].replicated; count++)
+    const struct scope *first = &tree->scopes.at[children[0]];
+    for (; count < n && tree->scopes.at[children[count]].replicated && same_place(first, &tree->scopes.at[children[count]]); count++)
         *nodes += tree->scopes.at[children[count]].nodes;
     return count;
 }
@@ -255,7 +279,7 @@ static void put_children(struct strbuf *out, const struct tree *tree, const int 
         int nodes, replicated = count_replicated(tree, children + i, n - i, &nodes);
         if (nodes > 1 && !tree->verbose) {
             put_line(out, depth, range_text(tree, children + i, replicated),
-                     arena_printf(tree->arena, "(%d nodes)", nodes), "replicated");
+                     arena_printf(tree->arena, "(%d nodes)", nodes), tree->scopes.at[children[i]].what);
             i += replicated;
             continue;
         }
@@ -268,9 +292,15 @@ static void put_children(struct strbuf *out, const struct tree *tree, const int 
     }
 }
 
+static bool has_stages(const struct rt_json *nodes) {
+    const struct rt_json *node = nodes && nodes->kind == RT_JSON_ARRAY ? nodes->first : NULL;
+    while (node && !integer(node, "stage")) node = node->next;
+    return node != NULL;
+}
+
 void show_tree(struct strbuf *out, const struct compiled *compiled, bool verbose) {
-    struct tree tree = {.arena = out->arena, .compiled = compiled, .verbose = verbose};
     const struct rt_json *nodes = rt_json_member(compiled->root, "nodes");
+    struct tree tree = {.arena = out->arena, .compiled = compiled, .verbose = verbose, .has_stages = has_stages(nodes)};
     add_scope(&tree, -1, (struct scope){.name = "", .replicated = true});
     if (nodes && nodes->kind == RT_JSON_ARRAY)
         for (const struct rt_json *node = nodes->first; node; node = node->next) add_node(&tree, node);

@@ -239,7 +239,7 @@ static int strided_case(struct rank_context *context) {
     static const struct rt_weight weight = {0, 8, RT_F64, RT_F32, 3, {2, 12, 1}, 1, {{1, 0, 2, 3}}};
     static const size_t offset = 64;
     const struct rt_class class = {.bytes = {[RT_WEIGHTS] = 128}, .weights = &offset, .infer_step = noop_step};
-    static const unsigned char class_of_shard[2];
+    static const int class_of_shard[2];
     const struct rt_program program = {.format = RT_FORMAT,
                                        .name = "strided",
                                        .key = "k",

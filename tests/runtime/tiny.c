@@ -101,7 +101,7 @@ static const struct rt_class the_class = {
 };
 
 void tiny_program(struct rt_program *program, int shards, int units) {
-    static const unsigned char class_of_shard[256];
+    static const int class_of_shard[256];
     *program = (struct rt_program){.format = RT_FORMAT,
                                    .name = "tiny",
                                    .key = "tiny-1",
