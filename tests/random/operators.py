@@ -501,7 +501,8 @@ def compress(g, row):
     x = g.operand(row.dtypes, least=1)
     axis = axis_of(g, x) if g.random.random() < 0.7 else None
     n = x.shape[axis] if axis is not None else x.array.size
-    condition = g.constant(g.numbers.random(g.random.randint(1, max(n, 1))) < 0.6)
+    reject_unless(n)
+    condition = g.constant(g.numbers.random(g.random.randint(1, n)) < 0.6)
     return g.emit("Compress", [x, condition], axis=axis)
 
 
