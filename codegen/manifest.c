@@ -421,7 +421,9 @@ static void put_slices(json *w, const struct graph *graph, const struct tensor *
     rt_json_close(w, ']');
 }
 
-static void put_tensors(json *w, const char *key, const struct graph *graph, int n, const int *tensors) {
+/* `stored`: by tensor, its index in the list "weights"; NULL: there is none. */
+static void put_tensors(json *w, const char *key, const struct graph *graph, int n, const int *tensors,
+                        const int *stored) {
     open_list(w, key);
     for (int i = 0; i < n; i++) {
         const struct tensor *tensor = &graph->tensors.at[tensors[i]];
@@ -431,8 +433,50 @@ static void put_tensors(json *w, const char *key, const struct graph *graph, int
         rt_json_key(w, "shape");
         rt_json_put_dims(w, tensor->dims, tensor->ndim);
         put_slices(w, graph, tensor);
+        if (stored) put_int(w, "weight", stored[i]);
         rt_json_close(w, '}');
     }
+    rt_json_close(w, ']');
+}
+
+static void put_sliced(json *w, const struct graph *graph, const struct sliced *sliced) {
+    rt_json_open(w, '{', RT_JSON_INLINE);
+    put(w, "name", sliced->key);
+    put(w, "dtype", rt_dtypes[sliced->dtype].name);
+    rt_json_key(w, "shape");
+    rt_json_put_dims(w, sliced->dims, sliced->ndim);
+    put_int(w, "file", sliced->stored.file);
+    put_int(w, "offset", sliced->stored.file < 0 ? 0 : (int64_t)sliced->stored.offset);
+    rt_json_key(w, "cuts");
+    rt_json_open(w, '[', RT_JSON_INLINE);
+    for (int c = 0; c < sliced->ncuts; c++) {
+        const struct slice_cut *at = &sliced->cut[c];
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put(w, "axis", graph->mesh.axis[at->axis].name);
+        put_int(w, "dim", at->dim);
+        put_int(w, "ways", at->cut.ways);
+        put_int(w, "blocks", at->cut.blocks);
+        put_int(w, "unit", at->cut.unit);
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+    rt_json_key(w, "slices");
+    rt_json_open(w, '[', RT_JSON_INLINE);
+    for (int s = 0; s < sliced->nslices; s++) {
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put_int(w, "shard", sliced->slices[s].shard);
+        put(w, "hash", sliced->slices[s].hash);
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+    rt_json_close(w, '}');
+}
+
+/* What weights/ holds, where the model had it (file and offset as in graph.rir; -1: a constant), and how it is cut; slices in
+ * the order of their places along the cuts, the first cut fastest. */
+static void put_weights(json *w, const struct graph *graph, const struct slices *slices) {
+    open_list(w, "weights");
+    for (int i = 0; i < slices->at.n; i++) put_sliced(w, graph, &slices->at.at[i]);
     rt_json_close(w, ']');
 }
 
@@ -441,11 +485,11 @@ static void put_files(json *w, const struct program *program) {
     for (int i = 0; i < program->files.n; i++) {
         const struct program_file *file = &program->files.at[i];
         char hex[RT_HASH_HEX];
-        rt_hash_bytes(file->bytes, file->count, hex);
+        if (file->bytes) rt_hash_bytes(file->bytes, file->count, hex);
         rt_json_open(w, '{', RT_JSON_INLINE);
         put(w, "path", file->path);
         put_int(w, "bytes", (int64_t)file->count);
-        put(w, "hash", hex);
+        put(w, "hash", file->bytes ? hex : file->hash);
         rt_json_close(w, '}');
     }
     rt_json_close(w, ']');
@@ -454,37 +498,16 @@ static void put_files(json *w, const struct program *program) {
 /* Texts -----------------------------------------------------------------------------------------------------------
  */
 
-static json *start(struct arena *arena) {
+static json *start(struct arena *arena, int format) {
     json *w = own_json_writer(arena);
     rt_json_open(w, '{', RT_JSON_LINES);
-    put_int(w, "format", MANIFEST_FORMAT);
+    put_int(w, "format", format);
     return w;
-}
-
-static const char *finish(json *w, struct arena *arena) {
-    rt_json_close(w, '}');
-    return own_json_end(arena, w);
-}
-
-#define OWN_HASH ",\n  \"hash_above\": \"" /* in no string: its quotes would be escaped */
-
-static void put_own_hash(json *w) {
-    char hex[RT_HASH_HEX];
-    rt_hash_bytes(w->text, w->bytes, hex);
-    put(w, "hash_above", hex);
-}
-
-bool manifest_text_is_intact(const char *text, size_t bytes) {
-    const char *at = memmem(text, bytes, OWN_HASH, strlen(OWN_HASH));
-    char hex[RT_HASH_HEX];
-    if (!at || bytes - (size_t)(at - text) < strlen(OWN_HASH) + RT_HASH_HEX) return false;
-    rt_hash_bytes(text, (size_t)(at - text), hex);
-    return memcmp(at + strlen(OWN_HASH), hex, RT_HASH_HEX - 1) == 0;
 }
 
 const char *manifest_text(const struct manifest *m) {
     const struct graph *graph = m->plan->graph;
-    json *w = start(graph->arena);
+    json *w = start(graph->arena, MANIFEST_FORMAT);
     put(w, "rankc", m->info->version);
     put(w, "model", m->info->model);
     put(w, "instance", m->info->instance);
@@ -507,17 +530,20 @@ const char *manifest_text(const struct manifest *m) {
     put_nodes(w, m->plan, m->info, false);
     put_instructions(w, m->plan);
     if (m->info->training) put_all_values(w, m->plan);
-    put_tensors(w, "tensors", graph, m->plan->weights.n, m->plan->weights.at);
-    if (m->info->training) put_tensors(w, "states", graph, m->plan->states.n, m->plan->states.at);
+    put_tensors(w, "tensors", graph, m->plan->weights.n, m->plan->weights.at, m->slices ? m->slices->of_weight : NULL);
+    if (m->info->training) put_tensors(w, "states", graph, m->plan->states.n, m->plan->states.at, NULL);
     if (m->info->training) manifest_put_parameters(w, m->plan, m->info);
-    if (m->program) put_own_hash(w), put_files(w, m->program);
-    return finish(w, graph->arena);
+    if (m->slices) put_weights(w, graph, m->slices);
+    if (m->program) put_files(w, m->program);
+    rt_sealed_close(w);
+    return own_json_end(graph->arena, w);
 }
 
 const char *manifest_plan_text(const struct rankplan *plan, const struct program_info *info) {
-    json *w = start(plan->graph->arena);
+    json *w = start(plan->graph->arena, PLAN_FORMAT);
     put(w, "pas", info->pas);
     put_mesh(w, &plan->graph->mesh);
     put_nodes(w, plan, info, true);
-    return finish(w, plan->graph->arena);
+    rt_json_close(w, '}');
+    return own_json_end(plan->graph->arena, w);
 }

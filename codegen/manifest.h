@@ -3,8 +3,10 @@
 #define CODEGEN_MANIFEST_H
 
 #include "codegen/program.h"
+#include "codegen/slices.h"
+#include "runtime/base/sealed.h"
 
-enum { MANIFEST_FORMAT = 1 };
+enum { MANIFEST_FORMAT = RT_MANIFEST_FORMAT, PLAN_FORMAT = 1 };
 
 /* A reuse key (DESIGN: graph key, plan key) and what it was made of. */
 struct key_part {
@@ -22,14 +24,11 @@ struct manifest {
     const struct target *target;
     const struct key *graph_key, *plan_key;
     const struct program *program; /* NULL: nothing was generated */
+    const struct slices *slices;   /* NULL: weights are read where the model has them */
 };
 
 /* The texts, in the graph's arena; NULL when memory ran out. */
 const char *manifest_text(const struct manifest *manifest);
 const char *manifest_plan_text(const struct rankplan *plan, const struct program_info *info);
-
-/* True if the bytes of a manifest.json are as manifest_text gave them, as far as its own hash tells: all but the list of
- * files, whose entries are checked against the files. */
-bool manifest_text_is_intact(const char *text, size_t bytes);
 
 #endif

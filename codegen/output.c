@@ -152,25 +152,52 @@ static int write_all(int fd, const char *bytes, size_t count) {
     return 0;
 }
 
-static int write_file(struct output *output, const char *path, const void *bytes, size_t count) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0) return fail(output, "create", path);
-    bool written = write_all(fd, bytes, count) == 0 && fsync(fd) == 0;
-    int reason = errno;
-    if (close(fd) < 0 && written) reason = errno, written = false;
-    errno = reason;
-    return written ? 0 : fail(output, "write", path);
-}
+struct output_stream {
+    struct output *output;
+    const char *path;
+    int fd;    /* -1: it could not be created, which has been told */
+    int error; /* the first errno of a write */
+};
 
-int output_write(struct output *output, const char *path, const void *bytes, size_t count) {
+/* `path` below the staging directory, and the directories above it; NULL after a diagnostic. */
+static const char *stage_path(struct output *output, const char *path) {
     char *full = arena_printf(output->arena, "%s/%s", output->staging, path);
     for (char *c = full + strlen(output->staging) + 1; *c; c++) {
         if (*c != '/') continue;
         *c = 0;
-        if (make_directory(output, full) < 0) return -1;
+        if (make_directory(output, full) < 0) return NULL;
         *c = '/';
     }
-    return write_file(output, full, bytes, count);
+    return full;
+}
+
+struct output_stream *output_stream_open(struct output *output, const char *path) {
+    struct output_stream *stream = ARENA_NEW(output->arena, struct output_stream);
+    *stream = (struct output_stream){.output = output, .path = stage_path(output, path), .fd = -1};
+    if (!stream->path) return stream;
+    stream->fd = open(stream->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (stream->fd < 0) fail(output, "create", stream->path);
+    if (stream->fd >= 0) arena_own_fd(output->arena, stream->fd);
+    return stream;
+}
+
+void output_put(struct output_stream *stream, const void *bytes, size_t count) {
+    if (stream->fd < 0 || stream->error) return;
+    if (write_all(stream->fd, bytes, count) < 0) stream->error = errno;
+}
+
+int output_stream_close(struct output_stream *stream) {
+    if (stream->fd < 0) return -1;
+    if (!stream->error && fsync(stream->fd) < 0) stream->error = errno;
+    arena_close_fd(stream->output->arena, stream->fd);
+    errno = stream->error;
+    return stream->error ? fail(stream->output, "write", stream->path) : 0;
+}
+
+int output_write(struct output *output, const char *path, const void *bytes, size_t count) {
+    struct output_stream *stream = output_stream_open(output, path);
+    output_put(stream, bytes, count);
+    return output_stream_close(stream);
 }
 
 /* The new file is written beside the result: a compile that is killed leaves nothing in it. */

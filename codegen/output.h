@@ -39,6 +39,10 @@ int output_own(struct output *output);
 int output_begin(struct output *output);
 /* Writes a file below the staging directory; directories in `path` are made. */
 int output_write(struct output *output, const char *path, const void *bytes, size_t count);
+/* The same, piece by piece: an error is kept, and told once by output_stream_close. */
+struct output_stream *output_stream_open(struct output *output, const char *path);
+void output_put(struct output_stream *stream, const void *bytes, size_t count);
+int output_stream_close(struct output_stream *stream);
 /* Makes what was written the result. */
 int output_commit(struct output *output);
 /* Replaces one file of the result, whole or not at all; needs output_own. */

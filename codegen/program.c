@@ -79,6 +79,20 @@ static void bind_init(struct tmpl_env *env, const struct graph *graph, const str
               (unsigned long long)values.key);
 }
 
+/* Where the runtime finds the stored tensor: a file and an offset, or the slices that manifest.json lists. */
+static void bind_place(struct tmpl_env *env, const struct program_info *info, const struct tensor *tensor,
+                       size_t constants) {
+    const bool constant = tensor->kind == TENSOR_CONST;
+    const unsigned long long offset = constant ? constants : tensor->stored.offset;
+    if (info->copies) {
+        tmpl_set(env, "file", "RT_SLICES");
+        tmpl_set(env, "offset", "0");
+        return;
+    }
+    tmpl_setf(env, "file", "%d", constant ? info->nfiles : tensor->stored.file);
+    tmpl_setf(env, "offset", "%llu", offset);
+}
+
 /* Binds every loaded tensor; constants are collected into one file, in order, aligned. True if there are any, be they of
  * no elements. */
 static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, const struct program_info *info,
@@ -93,10 +107,8 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
         const struct tensor *tensor = &graph->tensors.at[plan->weights.at[i]];
         struct tmpl_env *weight = tmpl_entry(env, "weights");
         bool constant = tensor->kind == TENSOR_CONST;
-        while (constant && constants->length % CONSTANTS_ALIGNMENT) strbuf_putc(constants, 0);
-        tmpl_setf(weight, "file", "%d", constant ? info->nfiles : tensor->stored.file);
-        tmpl_setf(weight, "offset", "%llu",
-                  constant ? (unsigned long long)constants->length : (unsigned long long)tensor->stored.offset);
+        while (constant && !info->copies && constants->length % CONSTANTS_ALIGNMENT) strbuf_putc(constants, 0);
+        bind_place(weight, info, tensor, constants->length);
         tmpl_set(weight, "stored", dtype_id(constant ? tensor->dtype : tensor->stored.dtype));
         tmpl_set(weight, "dtype", dtype_id(tensor->dtype));
         tmpl_setf(weight, "ndim", "%d", tensor->ndim);
@@ -105,8 +117,8 @@ static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(weight, "trained", trained[plan->weights.at[i]] ? "true" : "false");
         bind_splits(weight, graph, tensor);
         bind_init(weight, graph, constant ? NULL : info->training, tensor);
-        if (constant) strbuf_add(constants, tensor->data, (size_t)tensor_bytes(tensor));
-        any = any || constant;
+        if (constant && !info->copies) strbuf_add(constants, tensor->data, (size_t)tensor_bytes(tensor));
+        any = any || (constant && !info->copies);
     }
     tmpl_setf(env, "nweights", "%d", plan->weights.n);
     return any;
@@ -259,7 +271,7 @@ static void bind_names(struct tmpl_env *env, struct arena *arena, const struct p
 
 static void add_file(struct program *program, struct arena *arena, const char *path, const void *bytes,
                      size_t count) {
-    VEC_PUSH(arena, &program->files, (struct program_file){path, bytes, count});
+    VEC_PUSH(arena, &program->files, (struct program_file){path, bytes, count, NULL});
 }
 
 static void add_text(struct program *program, struct arena *arena, const char *path, const char *text) {

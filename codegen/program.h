@@ -15,12 +15,14 @@ struct program_info {
     const struct training *training; /* NULL: inference */
     const struct decisions *decisions; /* which weights are no parameters (passes/roles.h); NULL: not kept */
     int nfiles; /* of the model; the file of constants comes after them */
+    bool copies; /* --weights copy: what programs load lies in slices (slices.h), not in these files */
 };
 
 struct program_file {
     const char *path; /* below the instance directory */
-    const void *bytes;
+    const void *bytes; /* NULL: it is written already, and `hash` is that of its bytes */
     size_t count;
+    const char *hash;
 };
 
 struct program {

@@ -1,17 +1,21 @@
 #include "frontend/driver.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "codegen/manifest.h"
 #include "codegen/output.h"
+#include "codegen/slices.h"
 #include "frontend/build_program.h"
 #include "frontend/import.h"
 #include "frontend/cli/attach.h"
+#include "frontend/cli/copied.h"
 #include "frontend/cli/keys.h"
 #include "frontend/cli/location.h"
 #include "frontend/cli/names.h"
@@ -34,17 +38,21 @@ struct job {
     struct arena *arena;
     struct diags *diags;
     struct onnx_model *model; /* NULL where the input is text IR */
-    const char *location;     /* location.json of a compiled model whose graph.rir is the input, else NULL */
+    bool whole;               /* the graph of a compiled model, on one rank */
+    bool named;               /* the text names the files that its weights lie in */
     struct graph *graph;
     struct side_files side;
-    struct names names; /* of the directories that the result goes to */
-    VEC(const char *) files; /* that stored tensors lie in, by stored.file */
+    struct names names;       /* of the directories that the result goes to */
+    VEC(const char *) files;  /* that stored tensors lie in, by stored.file */
+    VEC(const char *) hashes; /* what they were when the graph was compiled; empty: it was not */
     struct rankplan plan;
     struct sources sources;
     struct training training;
     struct decisions decisions; /* which weights are no parameters */
     struct program_info info;
     struct keys keys;
+    struct stored_weights stored; /* what `--weights copy` has to keep */
+    struct slices slices;      /* of the plan; empty unless weights are copied */
 };
 
 /* Reading ---------------------------------------------------------------------------------------------------------
@@ -55,24 +63,90 @@ static bool has_suffix(const char *text, const char *suffix) {
     return n >= m && strcmp(text + n - m, suffix) == 0;
 }
 
-/* The files that a compiled model's weights lie in. */
-static int list_located_files(struct job *job) {
+/* The directory of text IR. */
+static const char *text_directory(const struct job *job) {
+    const char *text = job->options->operand, *slash = strrchr(text, '/');
+    if (!slash) return ".";
+    return slash == text ? "/" : arena_printf(job->arena, "%.*s", (int)(slash - text), text);
+}
+
+/* A file that the weights of a compiled model lie in, as its location.json says; `hash` is what it was then. */
+static int add_located(struct job *job, const struct rt_json *entry, const char *directory) {
+    const char *path = rt_json_text(rt_json_member(entry, "path")), *hash = rt_json_text(rt_json_member(entry, "hash"));
+    struct stat info;
+    if (!path || !hash)
+        return diag_error(job->diags, 803, EXIT_MALFORMED, directory, "location.json: a file has no path or no hash");
+    path = path[0] == '/' ? arena_strdup(job->arena, path) : arena_printf(job->arena, "%s/%s", directory, path);
+    VEC_PUSH(job->arena, &job->files, path);
+    VEC_PUSH(job->arena, &job->hashes, arena_strdup(job->arena, hash));
+    if (stat(path, &info) == 0) return 0;
+    diag_error(job->diags, 608, EXIT_SYSTEM, job->options->operand, "cannot open %s: %s",
+               diag_quote(job->diags, path), strerror(errno));
+    diag_help(job->diags, "the weights lie there, as location.json says: put the file back");
+    return -1;
+}
+
+static int list_located_files(struct job *job, const char *directory) {
     struct rt_reason why;
-    struct rt_json_document *document = own_json(job->arena, job->location, &why);
-    if (!document) return diag_refusal(job->diags, 803, EXIT_MALFORMED, job->location, &why);
+    struct rt_json_document *document = own_json_below(job->arena, directory, "location.json", &why);
+    if (!document) return diag_refusal(job->diags, 803, EXIT_MALFORMED, job->options->operand, &why);
     const struct rt_json *files = rt_json_member(rt_json_root(document), "files");
-    for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f; f = f->next) {
-        const char *path = rt_json_text(rt_json_member(f, "path"));
-        if (path && path[0] == '/') VEC_PUSH(job->arena, &job->files, arena_strdup(job->arena, path));
-    }
+    int status = 0;
+    for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f && !status; f = f->next)
+        status = add_located(job, f, directory);
     arena_release(job->arena, document);
-    return 0;
+    VEC_PUSH(job->arena, &job->files, job->options->operand); /* last: no weight is in it */
+    return status;
+}
+
+static void remove_file(void *path) {
+    unlink(path);
+}
+
+/* Weights that were copied in slices. Slices of a weight that is cut are put together in a file, which lasts as long as the
+ * compile does, or in the directory that is written. */
+static int list_copied_files(struct job *job, const char *directory, const struct rt_json *manifest) {
+    const char *base = getenv("TMPDIR");
+    struct copied_files files;
+    char *scratch = job->whole ? arena_printf(job->arena, "%s/%s.weights", job->options->output,
+                                              options_instance(job->options, job->arena))
+                               : arena_printf(job->arena, "%s/rankc-weights-%ld", base && *base ? base : "/tmp",
+                                              (long)getpid());
+    if (!job->whole) arena_own(job->arena, scratch, remove_file);
+    if (copied_locate(&files, directory, manifest, job->graph, job->options->operand, scratch, job->diags) < 0)
+        return -1;
+    for (int i = 0; i < files.all.n; i++) VEC_PUSH(job->arena, &job->files, files.all.at[i]);
+    if (!files.assembled || job->whole || job->options->weights == OPT_WEIGHTS_COPY) return 0;
+    diag_error(job->diags, 201, EXIT_USAGE, job->options->operand,
+               "no file has the weights as the graph wants them: they were copied in slices");
+    diag_help(job->diags, "--weights copy puts them together");
+    return -1;
+}
+
+/* Text beside a manifest.json is the graph of a compiled model: that says where the weights are. 1: it is, 0: not, -1. */
+static int list_compiled_files(struct job *job) {
+    const char *directory = text_directory(job);
+    struct rt_reason why;
+    struct stat info;
+    bool intact;
+    if (lstat(arena_printf(job->arena, "%s/manifest.json", directory), &info) < 0) return 0;
+    struct rt_json_document *manifest = own_sealed(job->arena, directory, "manifest.json", &intact, &why);
+    if (!manifest) return diag_refusal(job->diags, 803, EXIT_MALFORMED, job->options->operand, &why);
+    if (!intact)
+        return diag_error(job->diags, 802, EXIT_MISMATCH, job->options->operand,
+                          "manifest.json beside it is not as it was generated");
+    const struct rt_json *root = rt_json_root(manifest);
+    int status = copied_is(root) ? list_copied_files(job, directory, root) : list_located_files(job, directory);
+    arena_release(job->arena, manifest);
+    return status < 0 ? -1 : 1;
 }
 
 /* Files that IR text names lie beside it; the text itself comes first, as a model does. */
 static int list_text_files(struct job *job) {
-    if (job->location) return list_located_files(job);
     const char *text = job->options->operand, *slash = strrchr(text, '/');
+    int compiled = list_compiled_files(job);
+    if (compiled) return compiled < 0 ? -1 : 0;
+    job->named = true;
     VEC_PUSH(job->arena, &job->files, text);
     for (int i = 0; i < job->graph->files.n; i++) {
         const char *name = job->graph->files.at[i];
@@ -89,26 +163,51 @@ static int list_text_files(struct job *job) {
     return 0;
 }
 
-/* The bytes of every weight are in a file that the text names. Text that was printed from a model has them in the model,
- * which it does not name: it can be planned, not compiled. */
+/* Files that location.json names are what they were. */
+static int check_located(const struct job *job) {
+    for (int i = 0; i < job->hashes.n; i++)
+        if (strcmp(job->hashes.at[i], job->keys.files.at[i].hash) != 0)
+            return diag_error(job->diags, 802, EXIT_MISMATCH, job->options->operand,
+                              "%s has changed since the graph was generated",
+                              diag_quote(job->diags, job->files.at[i]));
+    return 0;
+}
+
+/* Text that was printed from a model has its weights in the model, which it does not name: alone, it can be planned and not
+ * compiled. */
+static int no_file_named(const struct job *job, const struct tensor *tensor) {
+    diag_error(job->diags, 345, EXIT_MALFORMED, job->options->operand, "weight %s lies in no file that the text names",
+               diag_quote(job->diags, tensor->name));
+    diag_help(job->diags, "edit graph.rir in a copy of the directory that 'compile' wrote: the files beside it say where "
+                          "the weights are");
+    return -1;
+}
+
+/* The bytes of every weight are in a file that is known. */
 static int check_text_weights(const struct job *job) {
     for (int t = 0; t < job->graph->tensors.n; t++) {
         const struct tensor *tensor = &job->graph->tensors.at[t];
         int64_t bytes, end;
         if (tensor->kind != TENSOR_WEIGHT) continue;
-        if (tensor->stored.file < 1 || tensor->stored.file > job->graph->files.n)
-            return diag_error(job->diags, 345, EXIT_MALFORMED, job->options->operand,
-                              "weight %s lies in no file that the text names",
-                              diag_quote(job->diags, tensor->name));
+        if (tensor->stored.file < job->named || tensor->stored.file >= job->files.n)
+            return no_file_named(job, tensor);
         int64_t has = job->keys.files.at[tensor->stored.file].bytes,
                 size = (int64_t)rt_dtype_bytes(tensor->stored.dtype);
         if (tensor->stored.offset > INT64_MAX || !rt_mul(tensor_elements(tensor), size, &bytes) ||
             !rt_add((int64_t)tensor->stored.offset, bytes, &end) || end > has)
             return diag_error(job->diags, 353, EXIT_MALFORMED, job->options->operand,
                               "weight %s lies outside of %s", diag_quote(job->diags, tensor->name),
-                              diag_quote(job->diags, job->graph->files.at[tensor->stored.file - 1]));
+                              diag_quote(job->diags, job->files.at[tensor->stored.file]));
     }
     return 0;
+}
+
+/* Passes may look at what weights are, as they do of a model's. */
+static int attach_text_weights(struct job *job) {
+    struct attach_file *files = ARENA_ARRAY(job->arena, struct attach_file, job->files.n + 1);
+    for (int i = 0; i < job->files.n; i++)
+        if (attach_map(job->arena, job->diags, job->files.at[i], &files[i]) < 0) return -1;
+    return attach_weights(job->graph, job->files.n, files, job->diags);
 }
 
 /* Text IR is taken as a model too: for tests, and for graphs written by hand or edited. */
@@ -180,10 +279,15 @@ static int job_open(struct job *job) {
     if (wanted_dtype(job->options) != RT_DTYPE_NONE &&
         graph_retype(job->graph, wanted_dtype(job->options), job->diags) < 0)
         return -1;
-    if (job->location)
-        job->graph->mesh.naxes = 0; /* the whole model on one rank */
+    if (job->whole && job->graph->level >= PLACED)
+        return diag_error(job->diags, 416, EXIT_UNSUPPORTED, job->options->operand,
+                          "the graph was planned before it was compiled: none of it runs on one device");
+    if (job->whole)
+        job->graph->mesh.naxes = 0;
     else if (job->graph->level < PLACED)
         set_mesh(job);
+    else
+        job->side.own_mesh = true; /* its nodes are cut along it */
     return 0;
 }
 
@@ -375,7 +479,7 @@ static int job_describe(struct job *job) {
     const struct options *options = job->options;
     int ranks;
     if (check_arch(job) < 0 || check_attention(job) < 0) return -1;
-    if (job_ranks(job, &ranks) < 0 || (!job->model && list_text_files(job) < 0)) return -1;
+    if (job_ranks(job, &ranks) < 0 || (!job->model && !job->files.n && list_text_files(job) < 0)) return -1;
     job->info = (struct program_info){.model = job->names.model,
                                       .instance = job->names.instance,
                                       .version = RANKC_VERSION,
@@ -387,7 +491,8 @@ static int job_describe(struct job *job) {
                                       .runtime_ngpus = ranks,
                                       .training = training_of(job),
                                       .decisions = &job->decisions,
-                                      .nfiles = job->files.n};
+                                      .nfiles = job->files.n,
+                                      .copies = job->options->weights == OPT_WEIGHTS_COPY};
     if (keys_make(&job->keys, options, &job->names, &job->side, job->files.n, job->files.at, job->arena,
                   job->diags) < 0)
         return -1;
@@ -403,7 +508,8 @@ static struct manifest manifest_of(const struct job *job, const struct program *
                              .target = target_of(job),
                              .graph_key = &job->keys.graph,
                              .plan_key = &job->keys.plan,
-                             .program = program};
+                             .program = program,
+                             .slices = program && job->info.copies ? &job->slices : NULL};
 }
 
 /* --save-plan. */
@@ -476,24 +582,57 @@ static const char *location_of(const struct job *job, const struct program *prog
 }
 
 static void add_text(struct job *job, struct program *program, const char *path, const char *text) {
-    VEC_PUSH(job->arena, &program->files, (struct program_file){path, text, strlen(text)});
+    VEC_PUSH(job->arena, &program->files, (struct program_file){path, text, strlen(text), NULL});
 }
 
-/* Everything into the staging directory. */
-static int stage_all(struct job *job, struct output *output, const struct program *program) {
-    struct manifest manifest = manifest_of(job, program);
-    const char *texts[] = {manifest_text(&manifest), location_of(job, program)};
-    static const char *const names[] = {"manifest.json", "location.json"};
+/* Weights that are copied */
+
+/* The files that stored tensors lie in, open as long as the arena lives, and their sizes when they were hashed. */
+static int open_sources(struct job *job, struct slices_source *sources, int64_t *bytes) {
+    for (int i = 0; i < job->keys.files.n; i++) {
+        const struct keys_file *file = &job->keys.files.at[i];
+        sources[i] = (struct slices_source){file->path, file->given, open(file->path, O_RDONLY | O_CLOEXEC)};
+        bytes[i] = file->bytes;
+        if (sources[i].fd < 0)
+            return diag_error(job->diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s",
+                              diag_quote(job->diags, file->path), strerror(errno));
+        arena_own_fd(job->arena, sources[i].fd);
+    }
+    return 0;
+}
+
+static int copy_weights(struct job *job, struct output *output, struct program *program) {
+    const int nfiles = job->keys.files.n;
+    struct slices_source *sources = ARENA_ARRAY(job->arena, struct slices_source, nfiles + 1);
+    int64_t *bytes = ARENA_ARRAY(job->arena, int64_t, nfiles + 1);
+    slices_find(&job->slices, &job->plan, &job->stored);
+    if (open_sources(job, sources, bytes) < 0 || attach_check(&job->slices, nfiles, bytes, job->diags) < 0) return -1;
+    for (int shard = 0; shard < job->slices.shards; shard++) {
+        struct slices_file file;
+        if (!job->slices.of_shard[shard].at.n) continue;
+        if (slices_write(&job->slices, shard, sources, output, &file) < 0) return -1;
+        VEC_PUSH(job->arena, &program->files,
+                 (struct program_file){file.path, NULL, (size_t)file.bytes, arena_strdup(job->arena, file.hash)});
+    }
+    return 0;
+}
+
+static int stage_text(struct job *job, struct output *output, const char *name, const char *text) {
+    return text ? output_write(output, name, text, strlen(text)) : out_of_memory(job);
+}
+
+/* Everything into the staging directory. The manifest is last: it has the hashes of all that was written. */
+static int stage_all(struct job *job, struct output *output, struct program *program) {
     if (output_begin(output) < 0) return -1;
     for (int i = 0; i < program->files.n; i++)
         if (output_write(output, program->files.at[i].path, program->files.at[i].bytes,
                          program->files.at[i].count) < 0)
             return -1;
-    for (int i = 0; i < 2; i++) {
-        if (!texts[i]) return out_of_memory(job);
-        if (output_write(output, names[i], texts[i], strlen(texts[i])) < 0) return -1;
-    }
-    return 0;
+    if (job->info.copies ? copy_weights(job, output, program) < 0
+                         : stage_text(job, output, "location.json", location_of(job, program)) < 0)
+        return -1;
+    struct manifest manifest = manifest_of(job, program);
+    return stage_text(job, output, "manifest.json", manifest_text(&manifest));
 }
 
 /* Programs are built before the exchange, so that what was there runs until what is new can. */
@@ -510,6 +649,7 @@ static int generate(struct job *job, struct output *output) {
     struct program program;
     const char *imported = text_print(job->arena, job->graph);
     job->info.training = training_of(job);
+    if (job->info.copies) slices_stored(&job->stored, job->graph);
     if (job_plan(job) < 0 ||
         program_make(&program, &job->plan, &job->sources, target_of(job), &job->info, job->diags) < 0)
         return -1;
@@ -538,11 +678,14 @@ static enum reuse_action decide(struct job *job, const struct output *output) {
     return reuse_decide(output->directory, job->options, &job->keys, &check, job->arena, job->diags);
 }
 
-/* What location.json of the result there is must become; NULL: it is so. The model may lie elsewhere now. */
+/* What location.json of the result there is must become; NULL: it is so. The model may lie elsewhere now, or nothing is read
+ * of it any more. */
 static int new_location(const struct job *job, const struct output *output, const char **text) {
     struct rt_reason why;
     void *bytes;
     size_t count;
+    *text = NULL;
+    if (job->info.copies) return 0;
     *text = reuse_location(output->directory, &job->keys, job->diags);
     if (!*text) return -1;
     const char *path = arena_printf(job->arena, "%s/location.json", output->directory);
@@ -613,7 +756,7 @@ static bool is_ours(const struct job *job, const struct output *output) {
 
 static int compile_into(struct job *job, struct output *output, enum driver_made *made) {
     if (names_find(&job->names, job->options, job->arena, job->diags) < 0 || job_describe(job) < 0) return -1;
-    if (!job->model && !job->location && check_text_weights(job) < 0) return -1;
+    if (!job->model && (check_located(job) < 0 || check_text_weights(job) < 0 || attach_text_weights(job) < 0)) return -1;
     if (output_open(output, job->arena, job->diags, job->options->output, job->info.model, job->info.instance,
                     (long)job->options->lock_timeout) < 0)
         return -1;
@@ -663,9 +806,6 @@ int driver_compile_whole(const char *dir, const char *out, const char *instance,
     struct options options;
     struct driver_result result;
     if (options_parse(&options, dtype ? count : count - 2, words, arena, diags) < 0) return -1;
-    struct job job = {.options = &options,
-                      .arena = arena,
-                      .diags = diags,
-                      .location = arena_printf(arena, "%s/location.json", dir)};
+    struct job job = {.options = &options, .arena = arena, .diags = diags, .whole = true};
     return compile_job(&job, &result);
 }

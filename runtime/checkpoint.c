@@ -15,6 +15,8 @@ int checkpoint_refused(struct rt *rt, int content, const char *path, const struc
     if (why->kind == RT_REASON_CHANGED) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
     if (why->kind == RT_REASON_SYSTEM) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "%s", why->text);
     if (why->kind == RT_REASON_LINK) return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_LINK, "%s", why->text);
+    if (why->kind == RT_REASON_MISMATCH)
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why->text);
     return rt_fail_code(rt, content, RT_CODE_CHECKPOINT, "%s: %s", rt_quote_text(path).text, why->text);
 }
 
@@ -177,14 +179,6 @@ static int tell_copies(struct kept_list *list, struct rt *rt, enum kept_kind kin
     return RT_OK;
 }
 
-static int read_manifest(struct kept_list *list, struct rt *rt) {
-    struct checkpoint_path path;
-    struct rt_reason why;
-    RT_TRY(check_path(rt, snprintf(path.text, sizeof path.text, "%s/manifest.json", rt->internal->directory)));
-    list->manifest = rt_json_read(path.text, &why);
-    return list->manifest ? RT_OK : checkpoint_refused(rt, RT_ERROR_INPUT, path.text, &why);
-}
-
 int kept_find(struct kept_list *list, struct rt *rt) {
     const int counts[KEPT_KINDS] = {rt->program->nweights, rt->program->nstates};
     *list = (struct kept_list){0};
@@ -193,7 +187,7 @@ int kept_find(struct kept_list *list, struct rt *rt) {
         if (!list->at[k]) return out_of_memory(rt);
     }
     RT_TRY(find_arenas(list, rt));
-    RT_TRY(read_manifest(list, rt));
+    RT_TRY(rt_manifest_read(rt, &list->manifest));
     RT_TRY(list_kind(list, rt, "tensors", rt->program->nweights, add_parameter));
     RT_TRY(list_kind(list, rt, "states", rt->program->nstates, add_state));
     RT_TRY(tell_copies(list, rt, KEPT_PARAMETERS));

@@ -1,8 +1,9 @@
-/* Weights: the rank's parts of tensors that lie in the model's files, converted while they are copied.
+/* Weights: the rank's parts of stored tensors, converted while they are copied.
  *
- * The files are the model's own, named by location.json with what they looked like at compile time. They are read once, piece by
- * piece (Note [Files that shrink] in base/file_reader.h). */
+ * They lie in the model's own files, named by location.json with what they looked like at compile time, or in slices of the
+ * program's (load_slices.h). Files are read once, piece by piece (Note [Files that shrink] in base/file_reader.h). */
 #include "load_part.h"
+#include "load_slices.h"
 
 #include "base/hash.h"
 #include "base/json.h"
@@ -23,23 +24,18 @@ struct loader {
     struct rt *rt;
     struct source *source;
     int nsources;
+    bool sliced; /* there are weights in slices */
+    struct load_slices slices;
     unsigned char *staging; /* where parts are made that a device gets; as large as the largest */
 };
 
 static int fail_reason(struct rt *rt, const char *what, const struct rt_reason *why) {
     if (why->kind == RT_REASON_MEMORY) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "%s", why->text);
     if (why->kind == RT_REASON_CHANGED) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
-    if (why->kind == RT_REASON_SYSTEM) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "%s", why->text);
+    if (why->kind == RT_REASON_SYSTEM) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MODEL, "%s", why->text);
+    if (why->kind == RT_REASON_MISMATCH)
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why->text);
     return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_MANIFEST, "%s: %s", what, why->text);
-}
-
-/* `directory`/`name`, or `name` where that is absolute; the caller frees it. */
-static char *join_path(const char *directory, const char *name) {
-    const size_t room = strlen(directory) + strlen(name) + 2;
-    char *path = malloc(room);
-    if (path && name[0] == '/') snprintf(path, room, "%s", name);
-    if (path && name[0] != '/') snprintf(path, room, "%s/%s", directory, name);
-    return path;
 }
 
 /* Sources */
@@ -69,12 +65,28 @@ static int check_source(struct rt *rt, const char *path, const struct rt_json *e
 static int open_source(struct rt *rt, struct source *source, const struct rt_json *entry) {
     const char *name = rt_json_text(rt_json_member(entry, "path"));
     if (!name) return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_MANIFEST, "location.json: a file has no path");
-    char *path = join_path(rt->internal->directory, name);
-    if (!path) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
     struct rt_reason why;
-    int status = rt_reader_open(&source->file, path, &why) ? check_source(rt, path, entry, &source->file)
-                                                           : fail_reason(rt, path, &why);
-    free(path);
+    const bool open = name[0] == '/' ? rt_reader_open(&source->file, name, &why)
+                                     : rt_reader_open_below(&source->file, rt->internal->directory, name, &why);
+    return open ? check_source(rt, name, entry, &source->file) : fail_reason(rt, name, &why);
+}
+
+/* The model's hashes are part of what manifest.json says the program was made of: location.json, which is rewritten when a model
+ * moves, cannot name another. Files beyond the model's are the program's own. */
+static int check_location(struct rt *rt, const struct rt_json *files) {
+    struct rt_json_document *manifest;
+    char part[40] = "model";
+    int i = 0, status = rt_manifest_read(rt, &manifest);
+    const struct rt_json *keys = status ? NULL : rt_json_member(rt_json_root(manifest), "keys");
+    const struct rt_json *parts = rt_json_member(rt_json_member(keys, "graph"), "parts");
+    for (const struct rt_json *entry = files->first; entry && !status; entry = entry->next) {
+        const char *hash = rt_json_text(rt_json_member(entry, "hash")), *was = rt_json_text(rt_json_member(parts, part));
+        if (was && (!hash || strcmp(hash, was) != 0))
+            status = rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
+                                  "location.json names other files than the program was made of");
+        snprintf(part, sizeof part, "external data %d", ++i);
+    }
+    rt_json_free(manifest);
     return status;
 }
 
@@ -85,6 +97,7 @@ static int open_sources(struct loader *loader, const struct rt_json *root) {
         files->kind != RT_JSON_ARRAY || files->count < loader->nsources)
         return rt_fail_code(loader->rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
                             "location.json is not of format 1 or lists fewer files than the program reads");
+    RT_TRY(check_location(loader->rt, files));
     int i = 0;
     for (const struct rt_json *entry = files->first; entry && i < loader->nsources; entry = entry->next, i++)
         if (loader->source[i].wanted) RT_TRY(open_source(loader->rt, &loader->source[i], entry));
@@ -111,21 +124,29 @@ static bool is_stored(const struct rt_weight *weight) {
     return weight->init.kind == RT_INIT_STORED;
 }
 
-static int check_weight(const struct loader *loader, struct load_part *part, int w, size_t offset) {
-    struct rt *rt = loader->rt;
-    const struct rt_weight *weight = &rt->program->weights[w];
+/* The file that has the complete tensor which the part is cut from. */
+static int find_stored(struct loader *loader, struct load_part *part, int w) {
+    const struct rt_weight *weight = part->weight;
+    if (part->file) return RT_OK; /* a slice, which was checked */
     const struct rt_reader *file = &loader->source[weight->file].file;
+    if (part->stored_bytes > file->info.bytes || weight->offset > (uint64_t)(file->info.bytes - part->stored_bytes))
+        return rt_fail_code(loader->rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
+                            "weight %d lies outside of file %d of location.json", w, weight->file);
+    part->file = file;
+    return RT_OK;
+}
+
+/* `weight` is weight `w` of the program, or the slice of the file `slices` that lies in its place. */
+static int check_weight(struct loader *loader, struct load_part *part, const struct rt_weight *weight,
+                        const struct rt_reader *slices, int w, size_t offset) {
+    struct rt *rt = loader->rt;
     int64_t elements;
     if (!load_part_find(part, rt, weight, &elements) || offset > rt->kind->bytes[RT_WEIGHTS] ||
         (uint64_t)elements * rt_dtype_bytes(weight->dtype) > rt->kind->bytes[RT_WEIGHTS] - offset)
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "weight %d of the program does not fit", w);
     part->dst = loader->staging ? loader->staging : rt->arena[RT_WEIGHTS] + offset;
-    if (!is_stored(weight)) return RT_OK;
-    if (part->stored_bytes > file->info.bytes || weight->offset > (uint64_t)(file->info.bytes - part->stored_bytes))
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
-                            "weight %d lies outside of file %d of location.json", w, weight->file);
-    part->file = file;
-    return RT_OK;
+    part->file = slices;
+    return is_stored(weight) ? find_stored(loader, part, w) : RT_OK;
 }
 
 static int give_part(struct rt *rt, const struct load_part *part, size_t offset) {
@@ -134,9 +155,12 @@ static int give_part(struct rt *rt, const struct load_part *part, size_t offset)
     return rt->program->device->finish(rt);
 }
 
-static int load_weight(const struct loader *loader, int w, size_t offset) {
+static int load_weight(struct loader *loader, int w, size_t offset) {
     struct load_part part;
-    RT_TRY(check_weight(loader, &part, w, offset));
+    struct rt_weight weight = loader->rt->program->weights[w];
+    const struct rt_reader *slices = NULL;
+    if (is_stored(&weight) && weight.file == RT_SLICES) RT_TRY(load_slice(&loader->slices, w, &weight, &slices));
+    RT_TRY(check_weight(loader, &part, &weight, slices, w, offset));
     if (part.rows == 0 || part.row_bytes == 0) return RT_OK;
     rt_at(loader->rt, -1); /* weights may take long, and each is progress */
     const int64_t fit = PIECE_BYTES / part.row_bytes / RT_PANEL * RT_PANEL, step = fit > 0 ? fit : RT_PANEL;
@@ -176,18 +200,39 @@ static int open_staging(struct loader *loader) {
     return loader->staging ? RT_OK : rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
 }
 
+/* Those sources that are wanted. */
+static int open_located(struct loader *loader) {
+    struct rt_reason why;
+    void *text;
+    size_t bytes;
+    if (!loader->nsources) return RT_OK;
+    if (!rt_file_read_below(loader->rt->internal->directory, "location.json", (size_t)1 << 30, &text, &bytes, &why))
+        return fail_reason(loader->rt, "location.json", &why);
+    struct rt_json_document *location = rt_json_parse(text, bytes, &why);
+    free(text);
+    int status =
+        location ? open_sources(loader, rt_json_root(location)) : fail_reason(loader->rt, "location.json", &why);
+    rt_json_free(location);
+    return status;
+}
+
 static int load_all(struct loader *loader) {
     struct rt *rt = loader->rt;
-    struct rt_reason why;
-    char *path = join_path(rt->internal->directory, "location.json");
-    if (!path) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
-    struct rt_json_document *location = rt_json_read(path, &why);
-    int status = location ? open_sources(loader, rt_json_root(location)) : fail_reason(rt, "location.json", &why);
-    rt_json_free(location);
-    free(path);
+    int status = open_located(loader);
+    if (!status && loader->sliced) status = load_slices_open(&loader->slices, rt);
     for (int w = 0; w < rt->program->nweights && !status; w++)
         if (rt->kind->weights[w] != RT_ABSENT) status = load_weight(loader, w, rt->kind->weights[w]);
+    if (!status && loader->sliced) status = load_slices_check(&loader->slices);
     return status ? status : check_sources(loader);
+}
+
+static void want(struct loader *loader, int w) {
+    const struct rt_program *program = loader->rt->program;
+    if (loader->rt->kind->weights[w] == RT_ABSENT || !is_stored(&program->weights[w])) return;
+    if (program->weights[w].file == RT_SLICES)
+        loader->sliced = true;
+    else
+        loader->source[program->weights[w].file].wanted = true;
 }
 
 int rt_load_weights(struct rt *rt) {
@@ -199,14 +244,14 @@ int rt_load_weights(struct rt *rt) {
         if (rt->kind->weights[w] != RT_ABSENT) any = true;
     }
     if (!any) return RT_OK;
-    loader.source = calloc((size_t)loader.nsources, sizeof(*loader.source));
+    loader.source = calloc((size_t)loader.nsources + 1, sizeof(*loader.source));
     if (!loader.source) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
     for (int w = 0; w < program->nweights; w++)
-        if (rt->kind->weights[w] != RT_ABSENT && is_stored(&program->weights[w]))
-            loader.source[program->weights[w].file].wanted = true;
+        want(&loader, w);
     int status = open_staging(&loader);
     if (!status) status = load_all(&loader);
     free(loader.staging);
+    if (loader.sliced) load_slices_close(&loader.slices);
     close_sources(&loader);
     return status;
 }

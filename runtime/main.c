@@ -42,10 +42,19 @@ static int exit_of(int status, int code) {
 
 /* One rank */
 
+/* What to do about failures of some codes. */
+static const struct {
+    int code;
+    const char *help;
+} helps[] = {{RT_CODE_MODEL, "location.json says where the weights lie: put that file back, or compile the model again where it is "
+                             "now; '--weights copy' makes a program that needs no model"}};
+
 int fail_rank(struct rank *self, const struct rt *rt, int status) {
     const int code = rt_error_code(rt);
     self->status = status;
     failure_set(&self->failure, exit_of(status, code), code, "%s", rt_error(rt));
+    for (size_t i = 0; i < sizeof helps / sizeof *helps; i++)
+        if (helps[i].code == code) failure_help(&self->failure, "%s", helps[i].help);
     self->failure.told = rt_error_told(rt);
     if (rt) manifest_place(&self->job->manifest, rt->site, &self->failure);
     return status;

@@ -4,6 +4,7 @@
 #include "main.h"
 
 #include "base/checked.h"
+#include "base/sealed.h"
 #include "base/tensor_pb.h"
 
 #include <inttypes.h>
@@ -56,11 +57,16 @@ static bool read_ports(const char **names, const struct rt_json *ports, const st
     return true;
 }
 
-static int read_names(struct manifest *manifest, const struct rt_program *program, struct failure *failure) {
+static int read_names(struct manifest *manifest, const struct rt_program *program, bool intact,
+                      struct failure *failure) {
     const struct rt_json *root = rt_json_root(manifest->document);
     int64_t format;
-    if (!rt_json_int(rt_json_member(root, "format"), &format) || format != 1)
-        return failure_set(failure, RT_EXIT_MISMATCH, RT_CODE_FORMAT, "manifest.json is not of format 1");
+    if (!rt_json_int(rt_json_member(root, "format"), &format) || format != RT_MANIFEST_FORMAT)
+        return failure_set(failure, RT_EXIT_MISMATCH, RT_CODE_FORMAT, "manifest.json is not of format %d",
+                           RT_MANIFEST_FORMAT);
+    if (!intact)
+        return failure_set(failure, RT_EXIT_MISMATCH, RT_CODE_SOURCE_CHANGED,
+                           "manifest.json is not as it was generated: its hash differs");
     manifest->inputs = calloc((size_t)program->ninputs + 1, sizeof(*manifest->inputs));
     manifest->outputs = calloc((size_t)program->noutputs + 1, sizeof(*manifest->outputs));
     if (!manifest->inputs || !manifest->outputs)
@@ -83,10 +89,11 @@ int manifest_read(struct manifest *manifest, const struct rt_program *program, c
     if (length >= (int)sizeof path)
         return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_OPEN,
                            "the path of the program's directory is too long");
-    manifest->document = rt_json_read(path, &why);
+    bool intact;
+    manifest->document = rt_sealed_read(manifest->directory, "manifest.json", &intact, &why);
     int exit = RT_EXIT_OK;
     if (!manifest->document) exit = failure_reason(failure, RT_CODE_MANIFEST, &why);
-    if (!exit) exit = read_names(manifest, program, failure);
+    if (!exit) exit = read_names(manifest, program, intact, failure);
     return exit ? failure_where(failure, "%s", rt_quote_text(path).text) : exit;
 }
 

@@ -49,6 +49,7 @@ int failure_reason(struct failure *failure, int code, const struct rt_reason *wh
     case RT_REASON_MEMORY: return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "%s", why->text);
     case RT_REASON_CHANGED: return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
     case RT_REASON_LINK: return failure_set(failure, RT_EXIT_INPUT, RT_CODE_LINK, "%s", why->text);
+    case RT_REASON_MISMATCH: return failure_set(failure, RT_EXIT_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why->text);
     case RT_REASON_CONTENT: break;
     }
     return failure_set(failure, RT_EXIT_INPUT, code, "%s", why->text);

@@ -13,6 +13,7 @@ enum rt_code {
     RT_CODE_OPEN = 601,
     RT_CODE_CHANGED = 604, /* a file, while it was read */
     RT_CODE_MANIFEST = 605,
+    RT_CODE_MODEL = 608, /* the model's file, or what names it, cannot be opened */
     RT_CODE_WRITE = 611,
     RT_CODE_BUSY = 701,
     RT_CODE_SOURCE_CHANGED = 802,
@@ -47,6 +48,8 @@ struct rt_attempt {
     /* Gradients and their reduction anew, from the same parameters and samples. Collective. */
     int (*repeat)(struct rt *rt, const struct rt_attempt *attempt);
 };
+
+struct rt_json_document;
 
 struct rt_private {
     char error[512];
@@ -111,8 +114,11 @@ struct rt_seat {
 };
 bool rt_seat_from_environment(struct rt_seat *seat, int *status);
 
-/* Fills RT_WEIGHTS from the files of location.json. */
+/* Fills RT_WEIGHTS: from the files of location.json, or from the slices in weights/. */
 int rt_load_weights(struct rt *rt);
+
+/* manifest.json of the program's directory, as it was generated; the caller frees it. */
+int rt_manifest_read(struct rt *rt, struct rt_json_document **manifest);
 
 /* Around every call that executes instructions: counts it for who watches, sets the threads; ends it with its status, and
  * the job if it failed. Returns what rt_end_step puts back. */

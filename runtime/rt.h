@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT    9 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
+#define RT_FORMAT    10 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
 #define RT_MAX_NDIM  8
 #define RT_MAX_AXES  4
 #define RT_ALIGNMENT 64 /* of every arena and of every offset in it */
@@ -62,11 +62,14 @@ struct rt_init {
     uint64_t key; /* of the weight's random numbers */
 };
 
+/* In the place of a file: the part lies in a slice of its own in weights/, as "weights" of manifest.json says. */
+#define RT_SLICES (-1)
+
 /* A tensor that is loaded at open: a part of a stored tensor, converted to `dtype`. dims are those of the stored,
  * complete, row-major tensor; `nsplits` cuts select the part, at most one per mesh axis, on distinct dimensions. Only
  * f32 matrices are packed. */
 struct rt_weight {
-    int file;        /* index into "files" of location.json */
+    int file;        /* index into "files" of location.json, or RT_SLICES */
     uint64_t offset; /* of its first byte in that file; any alignment */
     enum rt_dtype stored, dtype;
     int ndim;

@@ -2,6 +2,7 @@
 #ifndef FRONTEND_CLI_ATTACH_H
 #define FRONTEND_CLI_ATTACH_H
 
+#include "codegen/slices.h"
 #include "ir/base/diag.h"
 #include "ir/ir.h"
 
@@ -12,5 +13,11 @@ struct attach_file {
 
 /* Sets `data` of the weights, by stored.file. E0353 where one lies outside of its file. */
 int attach_weights(struct graph *graph, int nfiles, const struct attach_file *files, struct diags *diags);
+
+/* A file, mapped as long as the arena lives. */
+int attach_map(struct arena *arena, struct diags *diags, const char *path, struct attach_file *file);
+
+/* E0353 where a weight that is to be copied lies outside of its file, `bytes` being the sizes of files. */
+int attach_check(const struct slices *slices, int nfiles, const int64_t *bytes, struct diags *diags);
 
 #endif

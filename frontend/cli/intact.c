@@ -46,20 +46,18 @@ static int is_as_listed(const struct walk *walk, const struct rt_json *entry) {
     const char *full = arena_printf(walk->arena, "%s/%s", walk->directory, path);
     if (lstat(full, &info) < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : cannot_look(walk, full);
     if (!S_ISREG(info.st_mode)) return 0;
-    if (!rt_hash_file(full, hex, &why)) return diag_refusal(walk->diags, 601, EXIT_SYSTEM, NULL, &why);
+    if (!rt_hash_file_below(walk->directory, path, hex, &why)) return diag_refusal(walk->diags, 601, EXIT_SYSTEM, NULL, &why);
     return strcmp(hex, hash) == 0;
 }
 
 static int manifest_is_intact(const struct walk *walk) {
     struct rt_reason why;
-    void *bytes;
-    size_t count;
-    const char *path = arena_printf(walk->arena, "%s/manifest.json", walk->directory);
-    if (!own_file(walk->arena, path, (size_t)1 << 30, &bytes, &count, &why))
-        return why.kind == RT_REASON_CONTENT ? 0 : diag_refusal(walk->diags, 601, EXIT_SYSTEM, NULL, &why);
-    bool intact = manifest_text_is_intact(bytes, count);
-    arena_release(walk->arena, bytes);
-    return intact;
+    bool intact;
+    struct rt_json_document *document = own_sealed(walk->arena, walk->directory, "manifest.json", &intact, &why);
+    arena_release(walk->arena, document);
+    if (document) return intact;
+    bool changed = why.kind == RT_REASON_CONTENT || why.kind == RT_REASON_MISMATCH;
+    return changed ? 0 : diag_refusal(walk->diags, 601, EXIT_SYSTEM, NULL, &why);
 }
 
 static bool is_known(const struct walk *walk, const char *name) {

@@ -109,6 +109,35 @@ static const char *hash_of_work(const struct keys *keys, struct arena *arena) {
     return arena_strdup(arena, hex);
 }
 
+static bool read_key(struct key *key, const struct rt_json *stored, struct arena *arena) {
+    const char *hex = rt_json_text(rt_json_member(stored, "key"));
+    const struct rt_json *parts = rt_json_member(stored, "parts");
+    if (!hex || !parts || parts->kind != RT_JSON_OBJECT) return false;
+    for (const struct rt_json *part = parts->first; part; part = part->next) {
+        const char *value = rt_json_text(part);
+        if (!value) return false;
+        add_part(key, arena, arena_strdup(arena, part->key), value);
+    }
+    seal(key, arena);
+    return strcmp(key->hex, hex) == 0;
+}
+
+const char *keys_part(const struct key *key, const char *name) {
+    for (int i = 0; i < key->parts.n; i++)
+        if (strcmp(key->parts.at[i].name, name) == 0) return key->parts.at[i].value;
+    return NULL;
+}
+
+bool keys_read(struct keys *keys, const struct rt_json *stored, int *nfiles, struct arena *arena) {
+    *keys = (struct keys){0};
+    if (!read_key(&keys->graph, rt_json_member(stored, "graph"), arena) ||
+        !read_key(&keys->plan, rt_json_member(stored, "plan"), arena))
+        return false;
+    keys->work = hash_of_work(keys, arena);
+    for (*nfiles = 1; keys_part(&keys->graph, arena_printf(arena, "external data %d", *nfiles)); ++*nfiles) continue;
+    return true;
+}
+
 /* The directories, where names that clash have them numbered. */
 static void add_names(struct key *key, const struct options *options, const struct names *names,
                       struct arena *arena) {

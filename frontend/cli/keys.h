@@ -13,6 +13,7 @@
 #include "frontend/cli/side_files.h"
 #include "frontend/options.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/json.h"
 
 struct keys_file {
     const char *path;  /* absolute, or below the instance directory */
@@ -33,8 +34,14 @@ int keys_make(struct keys *keys, const struct options *options, const struct nam
               const struct side_files *side, int nfiles, const char *const *files, struct arena *arena,
               struct diags *diags);
 
-/* E0604 where a file of the model is not what it was when it was hashed: what was read from it may be of two kinds.
- */
+/* The keys as manifest.json has them ("keys"), and `work`; `nfiles` is how many files the model had. False where a key is not the
+ * hash of its parts. */
+bool keys_read(struct keys *keys, const struct rt_json *stored, int *nfiles, struct arena *arena);
+
+/* The value of a part; NULL: there is none. */
+const char *keys_part(const struct key *key, const char *name);
+
+/* E0604 where a file of the model is not what it was when it was hashed: what was read from it may be of two kinds. */
 int keys_check_files(const struct keys *keys, struct diags *diags);
 
 #endif

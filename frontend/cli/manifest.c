@@ -25,7 +25,8 @@ bool is_directory(const char *path) {
 
 static bool has_manifest(const char *directory, struct arena *arena) {
     struct stat info;
-    return !stat(arena_printf(arena, "%s/manifest.json", directory), &info) && S_ISREG(info.st_mode);
+    return !lstat(arena_printf(arena, "%s/manifest.json", directory), &info) &&
+           (S_ISREG(info.st_mode) || S_ISLNK(info.st_mode)); /* a link is refused by name when it is read */
 }
 
 static int by_name(const struct dirent **left, const struct dirent **right) {
@@ -120,7 +121,7 @@ static int refuse(struct cli *cli, const char *where, const struct rt_reason *wh
 }
 
 /* Checks what all readers rely on. */
-static int check(struct compiled *compiled, const char *where, struct cli *cli) {
+static int check(struct compiled *compiled, const char *where, bool intact, struct cli *cli) {
     int64_t format;
     compiled->root = rt_json_root(compiled->document);
     if (!rt_json_int(rt_json_member(compiled->root, "format"), &format))
@@ -129,6 +130,10 @@ static int check(struct compiled *compiled, const char *where, struct cli *cli) 
         return diag_error(cli->diags, 803, EXIT_MISMATCH, where,
                           "written by another version of rankc: format %lld, not %d", (long long)format,
                           MANIFEST_FORMAT);
+    if (!intact) {
+        diag_error(cli->diags, 802, EXIT_MISMATCH, where, "the file is not as it was generated: its hash differs");
+        return diag_help(cli->diags, "'rankc compile --reuse moo' generates it anew"), -1;
+    }
     if (!rt_json_int(rt_json_member(compiled->root, "plan_ngpus"), &compiled->plan_ngpus) ||
         !rt_json_int(rt_json_member(compiled->root, "runtime_ngpus"), &compiled->runtime_ngpus) ||
         compiled->plan_ngpus < 1 || compiled->runtime_ngpus < 1 || compiled->runtime_ngpus > NGPUS_MAX ||
@@ -142,8 +147,9 @@ static int read_manifest(struct compiled *compiled, struct cli *cli) {
     const char *path = arena_printf(cli->arena, "%s/manifest.json", compiled->directory);
     const char *where = str_escape(cli->arena, path, strlen(path), 0);
     struct rt_reason why;
-    compiled->document = own_json(cli->arena, path, &why);
-    return compiled->document ? check(compiled, where, cli) : refuse(cli, where, &why);
+    bool intact;
+    compiled->document = own_sealed(cli->arena, compiled->directory, "manifest.json", &intact, &why);
+    return compiled->document ? check(compiled, where, intact, cli) : refuse(cli, where, &why);
 }
 
 int compiled_open(struct compiled *out, const char *path, struct cli *cli) {
@@ -164,7 +170,7 @@ int compiled_parse(struct compiled *out, const char *text, struct cli *cli) {
     if (!out->document && why.kind == RT_REASON_MEMORY)
         return diag_refusal(cli->diags, 500, EXIT_LIMIT, NULL, &why);
     if (!out->document) BUG("the driver's manifest: %s", why.text);
-    if (!check(out, "plan", cli)) return 0;
+    if (!check(out, "plan", true, cli)) return 0;
     compiled_close(out);
     return -1;
 }

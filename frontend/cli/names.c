@@ -25,7 +25,7 @@ static struct owner owner_of(const char *directory, struct arena *arena) {
     struct rt_reason why;
     struct stat info;
     if (lstat(path, &info) < 0 || !S_ISREG(info.st_mode)) return owner;
-    struct rt_json_document *document = own_json(arena, path, &why);
+    struct rt_json_document *document = own_json_below(arena, directory, "manifest.json", &why);
     if (!document) return owner;
     owner.file = key_part(rt_json_root(document), "graph", NAMES_FILE, arena);
     owner.instance = key_part(rt_json_root(document), "plan", NAMES_INSTANCE, arena);

@@ -81,14 +81,15 @@ static int look(struct earlier *earlier, const char *directory, const struct rt_
 
 /* The manifest there, if it can be read: 0, or -1 after a diagnostic. */
 static int read_manifest(struct rt_json_document **document, const char *directory, struct diags *diags) {
+    bool intact;
     const char *path = arena_printf(diags->arena, "%s/manifest.json", directory);
     struct rt_reason why;
     struct stat info;
     *document = NULL;
     if (lstat(path, &info) < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : cannot_open(path, diags);
     if (!S_ISREG(info.st_mode)) return 0;
-    *document = own_json(diags->arena, path, &why);
-    if (*document || why.kind == RT_REASON_CONTENT) return 0;
+    *document = own_sealed(diags->arena, directory, "manifest.json", &intact, &why);
+    if (*document || why.kind == RT_REASON_CONTENT || why.kind == RT_REASON_MISMATCH) return 0;
     return diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
 }
 
@@ -163,7 +164,7 @@ enum reuse_action reuse_decide(const char *directory, const struct options *opti
 const char *reuse_location(const char *directory, const struct keys *keys, struct diags *diags) {
     struct arena *arena = diags->arena;
     struct rt_reason why;
-    struct rt_json_document *document = own_json(arena, arena_printf(arena, "%s/manifest.json", directory), &why);
+    struct rt_json_document *document = own_json_below(arena, directory, "manifest.json", &why);
     if (!document) return diag_refusal(diags, 804, EXIT_MALFORMED, NULL, &why), NULL;
     const struct rt_json *entry = intact_entry(rt_json_root(document), CONSTANTS_FILE);
     const char *hash = rt_json_text(rt_json_member(entry, "hash"));

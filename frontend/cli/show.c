@@ -91,12 +91,12 @@ static void copy_value(struct rt_json_writer *w, const struct rt_json *value, en
 }
 
 static int show_json(const struct compiled *compiled, struct cli *cli) {
-    static const char *const keys[] = {"format",        "model", "target",        "plan_ngpus",
-                                       "runtime_ngpus", "ranks", "communication", "nodes",
-                                       "parameters",    "constants"};
+    static const char *const keys[] = {"model", "target",        "plan_ngpus", "runtime_ngpus", "ranks",
+                                       "communication", "nodes", "parameters", "constants"};
     enum { OF_TRAINING = 2 }; /* the last ones */
     struct rt_json_writer *w = own_json_writer(cli->arena);
     rt_json_open(w, '{', RT_JSON_LINES);
+    rt_json_key(w, "format"), rt_json_put_int(w, 1);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const struct rt_json *value = rt_json_member(compiled->root, keys[i]);
         if (!value && i >= sizeof keys / sizeof *keys - OF_TRAINING) continue;

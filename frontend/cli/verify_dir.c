@@ -1,16 +1,22 @@
 /* `rankc verify DIR`: nothing of the compile that made DIR is trusted but its files. The imported graph is read
  * back from graph.rir and the plan from plan.json; the plan is applied, communication is worked out again, every
- * level is checked (ir/verify.h), and the sources this gives are compared with those in DIR. */
+ * level is checked (ir/verify.h), and all that this gives - sources, tables, build file, plan.json, manifest.json - is
+ * compared with what is in DIR, byte for byte. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "codegen/manifest.h"
+#include "codegen/slices.h"
+#include "frontend/build_program.h"
 #include "frontend/cli/attach.h"
+#include "frontend/cli/copied.h"
+#include "frontend/cli/keys.h"
 #include "frontend/driver.h"
 #include "frontend/onnx_mapping.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
 #include "passes/plan_file.h"
+#include "passes/roles.h"
 #include "ir/base/own.h"
 #include "runtime/base/file_reader.h"
 #include "runtime/base/hash.h"
@@ -25,14 +31,17 @@ struct check {
     struct graph *graph;
     struct training training;      /* of a graph that trains */
     VEC(struct mapping *) files;   /* of the model; NULL: not at hand */
+    struct stored_weights stored;
+    struct decisions decisions;
+    struct keys keys;
 };
 
 static const char *path_in(const struct check *c, const char *name) {
     return arena_printf(c->arena, "%s/%s", c->dir, name);
 }
 
-static int unreadable(const struct check *c, const struct rt_reason *why) {
-    return diag_refusal(c->diags, 803, EXIT_MALFORMED, NULL, why);
+static int unreadable(const struct check *c, const char *name, const struct rt_reason *why) {
+    return diag_refusal(c->diags, 803, EXIT_MALFORMED, path_in(c, name), why);
 }
 
 static int check_files(const struct check *c) {
@@ -46,39 +55,59 @@ static int check_files(const struct check *c) {
         struct rt_reason why;
         if (!path || !hash || path[0] == '/' || strstr(path, ".."))
             return diag_error(c->diags, 803, EXIT_MALFORMED, c->dir, "manifest.json: bad entry in files");
-        if (!rt_hash_file(path_in(c, path), hex, &why)) return unreadable(c, &why);
+        if (!rt_hash_file_below(c->dir, path, hex, &why)) return unreadable(c, path, &why);
         if (strcmp(hex, hash) != 0)
             diag_error(c->diags, 802, EXIT_MISMATCH, path_in(c, path), "the file is not as it was generated");
     }
     return c->diags->errors ? -1 : 0;
 }
 
-/* A file of location.json; NULL: it is gone, or another now. */
-static struct mapping *map_file(const struct rt_json *entry) {
+/* A file of location.json, *file staying NULL where it is gone: its weights stay without values. `made_of` is its hash in the graph
+ * key, NULL for a file of the result's own. */
+static int map_file(const struct check *c, const struct rt_json *entry, const char *made_of, struct mapping **file) {
     const char *path = rt_json_text(rt_json_member(entry, "path")),
                *hash = rt_json_text(rt_json_member(entry, "hash"));
     struct rt_reader reader;
     struct rt_reason why;
     char hex[RT_HASH_HEX];
-    if (!path || path[0] != '/' || !hash || !rt_reader_open(&reader, path, &why)) return NULL;
-    const bool same = rt_hash_reader(&reader, hex, &why) && strcmp(hex, hash) == 0;
-    struct mapping *file = same ? mapping_open(reader.fd, reader.info.bytes) : NULL;
+    *file = NULL;
+    if (!path || !hash || (made_of && strcmp(hash, made_of) != 0))
+        return diag_error(c->diags, 802, EXIT_MISMATCH, path_in(c, "location.json"),
+                          "it names other files than the program was made of");
+    if (path[0] != '/' || !rt_reader_open(&reader, path, &why)) return 0;
+    const bool read = rt_hash_reader(&reader, hex, &why), same = read && strcmp(hex, hash) == 0;
+    if (same) *file = mapping_open(reader.fd, reader.info.bytes);
     rt_reader_close(&reader);
-    return file;
+    if (!read) return diag_refusal(c->diags, 601, EXIT_SYSTEM, NULL, &why);
+    if (same) return 0;
+    return diag_error(c->diags, 802, EXIT_MISMATCH, NULL, "%s has changed since the program was generated",
+                      diag_quote(c->diags, path));
+}
+
+static int map_files(struct check *c, const struct rt_json *files) {
+    const char *part = "model";
+    for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f; f = f->next) {
+        struct mapping *file;
+        if (map_file(c, f, keys_part(&c->keys.graph, part), &file) < 0) return -1;
+        VEC_PUSH(c->arena, &c->files, file);
+        part = arena_printf(c->arena, "external data %d", c->files.n);
+    }
+    return 0;
 }
 
 /* Some passes look at small weights, such as masks. */
 static int attach_model(struct check *c) {
     struct rt_reason why;
-    struct rt_json_document *document = own_json(c->arena, path_in(c, "location.json"), &why);
-    const struct rt_json *files = document ? rt_json_member(rt_json_root(document), "files") : NULL;
-    for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f; f = f->next)
-        VEC_PUSH(c->arena, &c->files, map_file(f));
+    if (copied_is(rt_json_root(c->manifest)))
+        return copied_attach(c->dir, rt_json_root(c->manifest), c->graph, c->diags);
+    struct rt_json_document *document = own_json_below(c->arena, c->dir, "location.json", &why);
+    if (!document && why.kind != RT_REASON_SYSTEM) return unreadable(c, "location.json", &why);
+    int status = document ? map_files(c, rt_json_member(rt_json_root(document), "files")) : 0;
     struct attach_file *attached = ARENA_ARRAY(c->arena, struct attach_file, c->files.n + 1);
     for (int i = 0; i < c->files.n; i++)
         if (c->files.at[i]) attached[i] = (struct attach_file){c->files.at[i]->bytes, c->files.at[i]->count};
     arena_release(c->arena, document);
-    return attach_weights(c->graph, c->files.n, attached, c->diags);
+    return status < 0 ? -1 : attach_weights(c->graph, c->files.n, attached, c->diags);
 }
 
 /* After everything that looks at weights: 0, or -1 where a file was cut or written to meanwhile. */
@@ -95,8 +124,8 @@ static int read_graph(struct check *c) {
     struct rt_reason why;
     void *bytes;
     size_t count;
-    if (!own_file(c->arena, path_in(c, "graph.rir"), (size_t)1 << 32, &bytes, &count, &why))
-        return unreadable(c, &why);
+    if (!own_file_below(c->arena, c->dir, "graph.rir", (size_t)1 << 32, &bytes, &count, &why))
+        return unreadable(c, "graph.rir", &why);
     int status = text_parse(c->arena, c->diags, path_in(c, "graph.rir"), bytes, count, &c->graph);
     arena_release(c->arena, bytes);
     return status;
@@ -160,77 +189,182 @@ static enum attention_kind attention_of(const struct check *c) {
     return attention_kind_of(rt_json_text(rt_json_member(rt_json_root(c->manifest), "attention")));
 }
 
-/* The passes that clean the graph; the plan in the place of a policy; the passes after it, each verified. */
+/* The passes that clean the graph; the plan in the place of a policy; the passes after it, each verified. IR text of a planned
+ * level brings its plan: there is none to apply. */
 static int check_plan(struct check *c, struct rankplan *plan) {
     struct pass_context context = target_pass_context(c->target);
     context.policy = "dp";
     context.attention = attention_of(c);
     context.training = c->training.optimizer.row ? &c->training : NULL;
     context.diags = c->diags;
-    if (pipeline_run(c->graph, &context, pass_find("policy")) < 0) return -1;
-    if (plan_apply(c->graph, path_in(c, "plan.json"), rt_json_root(c->plan), c->diags) < 0) return -1;
+    context.decisions = &c->decisions;
+    const int said = c->diags->all.n; /* notes on weights were given when it was compiled */
+    const bool planned = c->graph->level >= PLACED;
+    if (!planned && pipeline_run(c->graph, &context, pass_find("policy")) < 0) return -1;
+    if (!planned && plan_apply(c->graph, path_in(c, "plan.json"), rt_json_root(c->plan), c->diags) < 0) return -1;
     if (pipeline_run(c->graph, &context, NULL) < 0) return -1;
+    if (!c->diags->errors) c->diags->all.n = said;
     rankplan_make(plan, c->graph, &c->target->kernels);
     return rankplan_verify(plan, c->diags);
 }
 
-static struct program_info info_of(const struct check *c) {
+static struct program_info info_of(const struct check *c, int nfiles) {
     const struct rt_json *root = rt_json_root(c->manifest);
     int64_t ranks = 1;
-    struct program_info info = {
-        .model = rt_json_text(rt_json_member(root, "model")),
-        .instance = rt_json_text(rt_json_member(root, "instance")),
-        .version = rt_json_text(rt_json_member(root, "rankc")),
-        .attention = rt_json_text(rt_json_member(root, "attention")),
-        .pas = rt_json_text(rt_json_member(root, "pas")),
-        .key = rt_json_text(rt_json_member(rt_json_member(rt_json_member(root, "keys"), "plan"), "key")),
-        .work = "", /* of no rank's source */
-        .nfiles = 1};
+    struct program_info info = {.model = rt_json_text(rt_json_member(root, "model")),
+                                .instance = rt_json_text(rt_json_member(root, "instance")),
+                                .version = rt_json_text(rt_json_member(root, "rankc")),
+                                .attention = rt_json_text(rt_json_member(root, "attention")),
+                                .pas = rt_json_text(rt_json_member(root, "pas")),
+                                .arch = keys_part(&c->keys.plan, "arch"),
+                                .runtime_cflags = build_cflags,
+                                .runtime_libs = build_libs,
+                                .key = c->keys.plan.hex,
+                                .work = c->keys.work,
+                                .nfiles = nfiles,
+                                .copies = copied_is(root)};
     rt_json_int(rt_json_member(root, "runtime_ngpus"), &ranks);
     info.runtime_ngpus = (int)ranks;
     info.training = c->training.optimizer.row ? &c->training : NULL;
+    info.decisions = &c->decisions;
     return info;
 }
 
-/* The rank sources this plan gives are those in DIR, byte for byte. */
-static int check_sources(const struct check *c, const struct rankplan *plan) {
-    struct program_info info = info_of(c);
+/* The file in DIR is what is expected there, byte for byte. */
+static int check_bytes(const struct check *c, const char *name, const void *expected, size_t length) {
+    struct rt_reason why;
+    void *bytes;
+    size_t count;
+    if (!own_file_below(c->arena, c->dir, name, (size_t)1 << 32, &bytes, &count, &why))
+        return unreadable(c, name, &why);
+    if (count != length || memcmp(bytes, expected, count) != 0)
+        diag_error(c->diags, 804, EXIT_MISMATCH, path_in(c, name), "the file is not what the verified plan gives");
+    arena_release(c->arena, bytes);
+    return 0;
+}
+
+/* Adds a file of DIR whose content is checked elsewhere. */
+static int add_file(const struct check *c, struct program *program, const char *name) {
+    struct rt_file_info info;
+    struct rt_reason why;
+    const void *bytes;
+    char hex[RT_HASH_HEX];
+    if (!rt_file_map_below(c->dir, name, &bytes, &info, &why)) return unreadable(c, name, &why);
+    rt_hash_bytes(bytes, (size_t)info.bytes, hex);
+    rt_file_unmap(bytes, info.bytes);
+    VEC_PUSH(c->arena, &program->files,
+             (struct program_file){name, NULL, (size_t)info.bytes, arena_strdup(c->arena, hex)});
+    return 0;
+}
+
+/* A file of copied weights: its header is what the plan gives, so its slices lie one after the other; their hashes. */
+static int read_slices(const struct check *c, struct slices *slices, int shard) {
+    const char *name = slices_path(c->arena, shard);
+    struct rt_file_info info;
+    struct rt_reason why;
+    const void *mapped;
+    size_t at;
+    const char *header = slices_header(slices, shard, c->arena, &at);
+    if (!header) return diag_error(c->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    if (!rt_file_map_below(c->dir, name, &mapped, &info, &why)) return unreadable(c, name, &why);
+    const unsigned char *bytes = mapped;
+    bool same = (size_t)info.bytes >= at && memcmp(bytes, header, at) == 0;
+    const struct slice_list *list = &slices->of_shard[shard];
+    for (int i = 0; i < list->at.n && same; i++) {
+        struct slice *slice = &slices->at.at[list->at.at[i].tensor].slices[list->at.at[i].index];
+        same = slice->bytes <= info.bytes - (int64_t)at;
+        if (same) rt_hash_bytes(bytes + at, (size_t)slice->bytes, slice->hash);
+        at += (size_t)slice->bytes;
+    }
+    rt_file_unmap(mapped, info.bytes);
+    if (same && at == (size_t)info.bytes) return 0;
+    return diag_error(c->diags, 804, EXIT_MISMATCH, path_in(c, name), "the file is not what the verified plan gives");
+}
+
+static int check_slices(const struct check *c, const struct rankplan *plan, struct slices *slices,
+                        struct program *program) {
+    slices_find(slices, plan, &c->stored);
+    for (int shard = 0; shard < slices->shards; shard++)
+        if (slices->of_shard[shard].at.n && (read_slices(c, slices, shard) < 0 ||
+                                             add_file(c, program, slices_path(c->arena, shard)) < 0))
+            return -1;
+    return 0;
+}
+
+/* All that was written from this plan is in DIR, byte for byte. */
+static int check_result(const struct check *c, const struct rankplan *plan, int nfiles) {
+    struct program_info info = info_of(c, nfiles);
     struct program program;
     struct sources sources;
-    if (!info.model || !info.instance || !info.version || !info.pas || !info.key) return incomplete_manifest(c);
+    struct slices slices;
+    if (!info.model || !info.instance || !info.version || !info.pas) return incomplete_manifest(c);
     sources_find(&sources, plan, c->target);
     if (program_make(&program, plan, &sources, c->target, &info, c->diags) < 0) return -1;
-    for (int i = 0; i < program.files.n; i++) {
-        const struct program_file *file = &program.files.at[i];
-        void *bytes;
-        size_t count;
-        struct rt_reason why;
-        if (strncmp(file->path, "rank_", 5) != 0) continue;
-        if (!own_file(c->arena, path_in(c, file->path), (size_t)1 << 32, &bytes, &count, &why))
-            return unreadable(c, &why);
-        if (count != file->count || memcmp(bytes, file->bytes, count) != 0)
-            diag_error(c->diags, 804, EXIT_MISMATCH, path_in(c, file->path),
-                       "the source is not what the verified plan gives");
-        arena_release(c->arena, bytes);
-    }
+    const char *plan_text = manifest_plan_text(plan, &info);
+    for (int i = 0; i < program.files.n; i++)
+        if (check_bytes(c, program.files.at[i].path, program.files.at[i].bytes, program.files.at[i].count) < 0)
+            return -1;
+    if (add_file(c, &program, "graph.rir") < 0 || add_file(c, &program, "plan.json") < 0 ||
+        (info.copies && check_slices(c, plan, &slices, &program) < 0))
+        return -1;
+    const struct manifest manifest = {.plan = plan,
+                                      .sources = &sources,
+                                      .info = &info,
+                                      .target = c->target,
+                                      .graph_key = &c->keys.graph,
+                                      .plan_key = &c->keys.plan,
+                                      .program = &program,
+                                      .slices = info.copies ? &slices : NULL};
+    const char *text = manifest_text(&manifest);
+    if (!plan_text || !text) return diag_error(c->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    if (check_bytes(c, "plan.json", plan_text, strlen(plan_text)) < 0 ||
+        check_bytes(c, "manifest.json", text, strlen(text)) < 0)
+        return -1;
     return c->diags->errors ? -1 : 0;
+}
+
+/* Another rankc may write other text for the same plan: then a difference says nothing about DIR. */
+static int check_build(const struct check *c) {
+    struct rt_reason why;
+    char hex[RT_HASH_HEX];
+    const char *build = keys_part(&c->keys.graph, "rankc");
+    if (!rt_hash_file("/proc/self/exe", hex, &why)) return diag_refusal(c->diags, 601, EXIT_SYSTEM, NULL, &why);
+    if (build && !strstr(build, hex))
+        diag_help(c->diags, "another build of rankc made it (%s): verify with that one, or compile again", build);
+    return -1;
+}
+
+static int read_manifest(struct check *c, int *nfiles) {
+    struct rt_reason why;
+    bool intact;
+    c->manifest = own_sealed(c->arena, c->dir, "manifest.json", &intact, &why);
+    if (!c->manifest) return unreadable(c, "manifest.json", &why);
+    if (!intact || !keys_read(&c->keys, rt_json_member(rt_json_root(c->manifest), "keys"), nfiles, c->arena))
+        return diag_error(c->diags, 802, EXIT_MISMATCH, path_in(c, "manifest.json"),
+                          "the file is not as it was generated");
+    return 0;
+}
+
+static int read_plan(struct check *c) {
+    struct rt_reason why;
+    c->plan = own_json_below(c->arena, c->dir, "plan.json", &why);
+    return c->plan ? 0 : unreadable(c, "plan.json", &why);
 }
 
 int driver_verify(const char *dir, const struct options *options, struct arena *arena, struct diags *diags) {
     struct check c = {.dir = dir, .arena = arena, .diags = diags};
-    struct rt_reason why;
     struct rankplan plan;
+    int nfiles;
     (void)options;
-    c.manifest = own_json(arena, path_in(&c, "manifest.json"), &why);
-    if (!c.manifest) return unreadable(&c, &why);
-    c.plan = own_json(arena, path_in(&c, "plan.json"), &why);
-    int status = c.plan ? 0 : unreadable(&c, &why);
+    int status = read_manifest(&c, &nfiles);
     if (!status) status = check_files(&c);
+    if (!status) status = read_plan(&c);
     if (!status) status = read_graph(&c);
+    if (!status) slices_stored(&c.stored, c.graph);
     if (!status) status = read_target(&c);
     if (!status) status = read_training(&c);
     if (!status) status = attach_model(&c);
     if (!status) status = check_plan(&c, &plan);
-    if (!status) status = check_sources(&c, &plan);
+    if (!status && check_result(&c, &plan, nfiles) < 0) status = check_build(&c);
     return unmap_model(&c) < 0 ? -1 : status;
 }

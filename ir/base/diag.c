@@ -52,6 +52,7 @@ int diag_error(struct diags *diags, int code, enum exit_code exit, const char *w
 int diag_refusal(struct diags *diags, int code, enum exit_code exit, const char *where,
                  const struct rt_reason *why) {
     if (why->kind == RT_REASON_MEMORY) return diag_error(diags, 500, EXIT_LIMIT, NULL, "%s", why->text);
+    if (why->kind == RT_REASON_MISMATCH) code = 802, exit = EXIT_MISMATCH;
     if (why->kind == RT_REASON_SYSTEM && exit != EXIT_SYSTEM) code = 601, exit = EXIT_SYSTEM, where = NULL;
     if (why->kind == RT_REASON_CHANGED) code = 604, exit = EXIT_SYSTEM, where = NULL;
     return diag_error(diags, code, exit, where, "%s", why->text);

@@ -4,10 +4,18 @@
 #include <string.h>
 
 #include "runtime/base/file.h"
+#include "runtime/base/sealed.h"
 
 bool own_file(struct arena *arena, const char *path, size_t limit, void **bytes, size_t *count,
               struct rt_reason *why) {
     if (!rt_file_read(path, limit, bytes, count, why)) return false;
+    arena_own(arena, *bytes, free);
+    return true;
+}
+
+bool own_file_below(struct arena *arena, const char *directory, const char *name, size_t limit, void **bytes,
+                    size_t *count, struct rt_reason *why) {
+    if (!rt_file_read_below(directory, name, limit, bytes, count, why)) return false;
     arena_own(arena, *bytes, free);
     return true;
 }
@@ -27,6 +35,21 @@ struct rt_json_document *own_json(struct arena *arena, const char *path, struct 
 
 struct rt_json_document *own_json_text(struct arena *arena, const char *text, struct rt_reason *why) {
     return own_document(arena, rt_json_parse(text, strlen(text), why));
+}
+
+struct rt_json_document *own_json_below(struct arena *arena, const char *directory, const char *name,
+                                        struct rt_reason *why) {
+    void *text;
+    size_t bytes;
+    if (!own_file_below(arena, directory, name, (size_t)4 << 30, &text, &bytes, why)) return NULL;
+    struct rt_json_document *document = rt_json_parse(text, bytes, why);
+    arena_release(arena, text);
+    return own_document(arena, document);
+}
+
+struct rt_json_document *own_sealed(struct arena *arena, const char *directory, const char *name, bool *intact,
+                                    struct rt_reason *why) {
+    return own_document(arena, rt_sealed_read(directory, name, intact, why));
 }
 
 static void discard_writer(void *writer) {

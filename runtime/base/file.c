@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,56 @@ static int open_regular_at(int directory, const char *path, struct stat *status,
     refuse_link(why, path, "has more than one hard link");
     close(fd);
     return -1;
+}
+
+/* openat of one component of a path; ELOOP where it is a link. */
+static int open_component(int directory, const char *name, int flags) {
+    int fd = openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOTDIR && readlinkat(directory, name, (char[1]){0}, 1) >= 0) errno = ELOOP;
+    return fd;
+}
+
+/* The directory that `name` lies in, below `directory`; *last is the name there. -1: errno. */
+static int open_above(const char *directory, const char *name, const char **last) {
+    int at = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    for (const char *slash; at >= 0 && (slash = strchr(name, '/')); name = slash + 1) {
+        char component[NAME_MAX + 1];
+        const size_t length = (size_t)(slash - name);
+        int next = -1, error = ENAMETOOLONG;
+        if (length < sizeof component) {
+            memcpy(component, name, length);
+            component[length] = 0;
+            next = strcmp(component, "..") == 0 ? (errno = ELOOP, -1) : open_component(at, component, O_PATH | O_DIRECTORY);
+            error = errno;
+        }
+        close(at);
+        errno = error;
+        at = next;
+    }
+    *last = name;
+    return at;
+}
+
+int rt_file_open_below(const char *directory, const char *name, int flags, struct rt_reason *why) {
+    const char *last;
+    int above = open_above(directory, name, &last), fd = -1, error = errno;
+    if (above >= 0) {
+        fd = open_component(above, last, flags);
+        error = errno;
+        close(above);
+    }
+    if (fd >= 0) return fd;
+    rt_refuse_errno(why, error, "cannot open '%s'", rt_quote_text(name).text);
+    if (error != ELOOP) return -1;
+    rt_refuse(why, "'%s' is a symbolic link, or lies behind one: it is not as it was written",
+              rt_quote_text(name).text);
+    why->kind = RT_REASON_MISMATCH;
+    return -1;
+}
+
+static int open_regular_below(const char *directory, const char *name, struct stat *status, struct rt_reason *why) {
+    int fd = rt_file_open_below(directory, name, OPEN_FLAGS, why);
+    return fd < 0 ? -1 : check_regular(fd, name, status, why);
 }
 
 static bool refuse_changed(const char *path, struct rt_reason *why) {
@@ -112,6 +163,13 @@ bool rt_file_read_at(int directory, const char *path, size_t limit, void **bytes
     return fd >= 0 && read_open(fd, &status, path, limit, bytes, count, why);
 }
 
+bool rt_file_read_below(const char *directory, const char *name, size_t limit, void **bytes, size_t *count,
+                        struct rt_reason *why) {
+    struct stat status;
+    int fd = open_regular_below(directory, name, &status, why);
+    return fd >= 0 && read_open(fd, &status, name, limit, bytes, count, why);
+}
+
 static int64_t nanoseconds(const struct timespec *time) {
     return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
 }
@@ -142,6 +200,13 @@ bool rt_file_map_at(int directory, const char *path, const void **bytes, struct 
     struct stat status;
     int fd = open_regular_at(directory, path, &status, why);
     return fd >= 0 && map_open(fd, &status, path, bytes, info, why);
+}
+
+bool rt_file_map_below(const char *directory, const char *name, const void **bytes, struct rt_file_info *info,
+                       struct rt_reason *why) {
+    struct stat status;
+    int fd = open_regular_below(directory, name, &status, why);
+    return fd >= 0 && map_open(fd, &status, name, bytes, info, why);
 }
 
 void rt_file_unmap(const void *bytes, int64_t count) {

@@ -12,12 +12,20 @@
  * are refused. */
 bool rt_file_read(const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why);
 
+/* The same of the file `name` below a directory that a program wrote: links are followed on the way to the directory and not
+ * below it (RT_REASON_MISMATCH). `name` has no "..". */
+int rt_file_open_below(const char *directory, const char *name, int flags, struct rt_reason *why); /* a descriptor, or -1 */
+bool rt_file_read_below(const char *directory, const char *name, size_t limit, void **bytes, size_t *count,
+                        struct rt_reason *why);
+
 struct rt_file_info {
     int64_t bytes, mtime_ns, ctime_ns;
 };
 
 /* A private read-only mapping; an empty file gives NULL. */
 bool rt_file_map(const char *path, const void **bytes, struct rt_file_info *info, struct rt_reason *why);
+bool rt_file_map_below(const char *directory, const char *name, const void **bytes, struct rt_file_info *info,
+                       struct rt_reason *why);
 void rt_file_unmap(const void *bytes, int64_t count);
 
 /* Writes the pieces one after the other to a temporary file beside `path` and renames it: readers see the old file

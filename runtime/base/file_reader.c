@@ -37,16 +37,34 @@ static bool check_regular(const struct rt_reader *reader, bool regular, struct r
     return false;
 }
 
-bool rt_reader_open(struct rt_reader *reader, const char *path, struct rt_reason *why) {
+#define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+
+/* A reader of the descriptor, which it owns. */
+static bool take(struct rt_reader *reader, int fd, const char *path, struct rt_reason *why) {
     bool regular = false;
-    *reader = (struct rt_reader){.fd = -1};
-    if (!(reader->path = strdup(path))) return rt_refuse_memory(why, strlen(path) + 1);
-    reader->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    bool ok = reader->fd >= 0 && look_at(reader->fd, &reader->info, &regular);
+    *reader = (struct rt_reader){.fd = fd, .path = strdup(path)};
+    if (!reader->path) {
+        close(fd);
+        return rt_refuse_memory(why, strlen(path) + 1);
+    }
+    bool ok = look_at(fd, &reader->info, &regular);
     if (!ok) rt_refuse_errno(why, errno, "cannot open '%s'", rt_quote_text(path).text);
     ok = ok && check_regular(reader, regular, why);
     if (!ok) rt_reader_close(reader);
     return ok;
+}
+
+bool rt_reader_open(struct rt_reader *reader, const char *path, struct rt_reason *why) {
+    *reader = (struct rt_reader){.fd = -1};
+    const int fd = open(path, OPEN_FLAGS);
+    if (fd < 0) return rt_refuse_errno(why, errno, "cannot open '%s'", rt_quote_text(path).text);
+    return take(reader, fd, path, why);
+}
+
+bool rt_reader_open_below(struct rt_reader *reader, const char *directory, const char *name, struct rt_reason *why) {
+    *reader = (struct rt_reader){.fd = -1};
+    const int fd = rt_file_open_below(directory, name, OPEN_FLAGS, why);
+    return fd >= 0 && take(reader, fd, name, why);
 }
 
 void rt_reader_close(struct rt_reader *reader) {

@@ -20,6 +20,8 @@ struct rt_reader {
 
 /* Opens a regular file. A reader that could not be opened is closed, as one of zeros is; closing it again does nothing. */
 bool rt_reader_open(struct rt_reader *reader, const char *path, struct rt_reason *why);
+/* The same of a file below a directory (rt_file_read_below). */
+bool rt_reader_open_below(struct rt_reader *reader, const char *directory, const char *name, struct rt_reason *why);
 void rt_reader_close(struct rt_reader *reader);
 
 /* The `count` bytes from `offset` on, to `to`. Threads may read from one reader. */

@@ -71,10 +71,18 @@ bool rt_hash_reader(const struct rt_reader *reader, char hex[RT_HASH_HEX], struc
     return rt_reader_check(reader, true, why);
 }
 
+static bool hash_and_close(struct rt_reader *reader, char hex[RT_HASH_HEX], struct rt_reason *why) {
+    const bool ok = rt_hash_reader(reader, hex, why);
+    rt_reader_close(reader);
+    return ok;
+}
+
 bool rt_hash_file(const char *path, char hex[RT_HASH_HEX], struct rt_reason *why) {
     struct rt_reader reader;
-    if (!rt_reader_open(&reader, path, why)) return false;
-    const bool ok = rt_hash_reader(&reader, hex, why);
-    rt_reader_close(&reader);
-    return ok;
+    return rt_reader_open(&reader, path, why) && hash_and_close(&reader, hex, why);
+}
+
+bool rt_hash_file_below(const char *directory, const char *name, char hex[RT_HASH_HEX], struct rt_reason *why) {
+    struct rt_reader reader;
+    return rt_reader_open_below(&reader, directory, name, why) && hash_and_close(&reader, hex, why);
 }

@@ -29,6 +29,7 @@ void rt_hash_hex(const struct rt_hash *hash, char hex[RT_HASH_HEX]);
 /* Of `count` bytes; of a regular file. A file that changes meanwhile is refused (RT_REASON_CHANGED). */
 void rt_hash_bytes(const void *bytes, size_t count, char hex[RT_HASH_HEX]);
 bool rt_hash_file(const char *path, char hex[RT_HASH_HEX], struct rt_reason *why);
+bool rt_hash_file_below(const char *directory, const char *name, char hex[RT_HASH_HEX], struct rt_reason *why);
 bool rt_hash_reader(const struct rt_reader *reader, char hex[RT_HASH_HEX], struct rt_reason *why);
 
 #endif

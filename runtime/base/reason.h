@@ -14,6 +14,7 @@ enum rt_reason_kind {
     RT_REASON_MEMORY,
     RT_REASON_CHANGED, /* the file was cut or written to while it was read */
     RT_REASON_LINK, /* a link where none is followed */
+    RT_REASON_MISMATCH, /* the file is not as rankc wrote it: E0802, exit 8 */
 };
 
 struct rt_reason {

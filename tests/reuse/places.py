@@ -114,7 +114,7 @@ def read_only(program, work):
     compiled(program, f"{out}/sub", "--no-build").must(6, "E0611")
 
 
-def full(program, work):
+def full(program, work, more=TP2, step=4096):
     """Every amount of space that is too little, until it is enough."""
     out = mounted(work, "4m")
     model = f"{work}/model.onnx"
@@ -124,8 +124,8 @@ def full(program, work):
     before, tries = snapshot(out), 0
     while True:
         tries += 1
-        fill(f"{out}/ballast", 4096 * tries)
-        done = rankc(program, *compile_command(model, out, *options, *TP2, "--reuse", "moo"))
+        fill(f"{out}/ballast", step * tries)
+        done = rankc(program, *compile_command(model, out, *options, *more, "--reuse", "moo"))
         os.remove(f"{out}/ballast")
         if done.status == 0:
             break
@@ -133,6 +133,11 @@ def full(program, work):
         expect("No space left" in done.stderr, done.stderr)
         expect(snapshot(out) == before and not leftovers(out), "the earlier result was touched, or something left over")
     expect(tries > 10, f"only {tries} sizes were too small")
+
+
+def full_of_copies(program, work):
+    """The same with the weights, in steps that end inside of them."""
+    full(program, work, [*TP2, "--weights", "copy"], 20000)
 
 
 def fill(path, free):
@@ -302,7 +307,7 @@ def no_make(program, work):
     compiled(program, f"{work}/out").must(0, reused="nothing")
 
 
-ALONE = {"read-only file system": read_only, "full file system": full, "no space to build": no_space_to_build}
+ALONE = {"read-only file system": read_only, "full file system": full, "no room for weights": full_of_copies, "no space to build": no_space_to_build}
 CASES = {
     "parent is missing": parent_missing,
     "output is a file": a_file(0), "model's directory is a file": a_file(1), "result is a file": a_file(2),

@@ -130,7 +130,7 @@ static void put_text(const char *directory, const char *name, const char *text, 
     abort();
 }
 
-static const char manifest[] = "{\"format\": 1,\n"
+static const char manifest[] = "{\"format\": 2,\n"
                                " \"inputs\": [{\"name\": \"x\", \"dtype\": \"f32\", \"shape\": [2, 6]},\n"
                                "            {\"name\": \"ids\", \"dtype\": \"i64\", \"shape\": [3]}],\n"
                                " \"outputs\": [{\"name\": \"y\", \"dtype\": \"f32\", \"shape\": [2, 5]},\n"
@@ -138,7 +138,15 @@ static const char manifest[] = "{\"format\": 1,\n"
                                "             {\"name\": \"a.z\", \"dtype\": \"i64\", \"shape\": []}],\n"
                                " \"instructions\": [{\"node\": \"first\", \"op\": \"MatMul\"},\n"
                                "                  {\"node\": \"second\", \"op\": \"AllGather\"},\n"
-                               "                  {\"node\": \"third\", \"op\": \"AllReduce\"}]}\n";
+                               "                  {\"node\": \"third\", \"op\": \"AllReduce\"}]";
+
+/* With its seal (base/sealed.h). */
+static void put_manifest(const char *directory) {
+    char hash[RT_HASH_HEX], text[sizeof manifest + 64];
+    rt_hash_bytes(manifest, strlen(manifest), hash);
+    snprintf(text, sizeof text, "%s,\n  \"hash_above\": \"%s\"\n}\n", manifest, hash);
+    put_text(directory, "manifest.json", text, strlen(text));
+}
 
 void tiny_write(const char *directory) {
     unsigned char file[FILE_BYTES] = {0};
@@ -153,7 +161,7 @@ void tiny_write(const char *directory) {
         memcpy(file + V_OFFSET + i * 2, &value, 2);
     }
     put_text(directory, "weights.bin", (const char *)file, sizeof file);
-    put_text(directory, "manifest.json", manifest, strlen(manifest));
+    put_manifest(directory);
     rt_hash_bytes(file, sizeof file, hash);
     snprintf(path, sizeof path, "%s/weights.bin", directory);
     if (stat(path, &status) != 0) abort();

@@ -1,0 +1,253 @@
+#include "codegen/slices.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/base/map.h"
+#include "ir/base/str.h"
+#include "runtime/base/checked.h"
+#include "runtime/base/safetensors.h"
+
+/* Finding -------------------------------------------------------------------------------------------------------- */
+
+struct finder {
+    struct slices *slices;
+    const struct rankplan *plan;
+    struct arena *arena;
+    struct map keys;   /* of tensors in the files */
+    struct map places; /* in the model: what was found there */
+    struct map parts;  /* the same, with how it is cut */
+};
+
+/* As the header of a safetensors file can name it, once. */
+static const char *free_key(struct finder *f, const char *name) {
+    const char *key = name;
+    for (int copy = 2; !map_put(&f->keys, key, strlen(key), 0); copy++) key = arena_printf(f->arena, "%s#%d", name, copy);
+    return key;
+}
+
+static const char *place_text(const struct finder *f, const struct tensor *tensor) {
+    return arena_printf(f->arena, "%d+%llu %s %lld", tensor->stored.file, (unsigned long long)tensor->stored.offset,
+                        rt_dtypes[tensor->stored.dtype].name, (long long)tensor_elements(tensor));
+}
+
+/* The same text for tensors of the same bytes that are cut in the same way. */
+static const char *part_text(const struct finder *f, const struct tensor *tensor, const struct sliced *sliced) {
+    struct strbuf out;
+    strbuf_init(&out, f->arena);
+    strbuf_puts(&out, place_text(f, tensor));
+    for (int d = 0; d < sliced->ndim; d++) strbuf_printf(&out, " %lld", (long long)sliced->dims[d]);
+    for (int c = 0; c < sliced->ncuts; c++) {
+        const struct slice_cut *cut = &sliced->cut[c];
+        strbuf_printf(&out, " / %d %d %lld %lld", cut->axis, cut->dim, (long long)cut->cut.blocks,
+                      (long long)cut->cut.unit);
+    }
+    return strbuf_text(&out);
+}
+
+static struct sliced describe(const struct tensor *tensor) {
+    const bool constant = tensor->kind == TENSOR_CONST;
+    struct sliced sliced = {.name = tensor->name,
+                            .dtype = constant ? tensor->dtype : tensor->stored.dtype,
+                            .ndim = tensor->ndim,
+                            .stored = tensor->stored,
+                            .bytes = constant ? tensor->data : NULL,
+                            .nslices = 1};
+    if (constant) sliced.stored = (struct stored){.file = -1, .dtype = tensor->dtype};
+    memcpy(sliced.dims, tensor->dims, sizeof sliced.dims);
+    return sliced;
+}
+
+static void add_cuts(struct sliced *sliced, const struct mesh *mesh, const struct tensor *tensor) {
+    for (int axis = 0; axis < mesh->naxes; axis++) {
+        const struct holding *h = &tensor->layout.axis[axis];
+        if (h->kind != HOLD_PART) continue;
+        const struct rt_cut cut = {tensor->dims[h->dim], h->blocks, h->unit, mesh->axis[axis].size};
+        sliced->cut[sliced->ncuts++] = (struct slice_cut){axis, h->dim, cut};
+        sliced->nslices *= cut.ways;
+    }
+}
+
+/* The place along each cut of the slice `index`. */
+static void place_of(const struct sliced *sliced, int index, int place[MAX_AXES]) {
+    for (int c = 0; c < sliced->ncuts; index /= sliced->cut[c++].cut.ways) place[c] = index % sliced->cut[c].cut.ways;
+}
+
+void slices_shape(struct sliced *sliced, struct arena *arena) {
+    sliced->slices = ARENA_ARRAY(arena, struct slice, sliced->nslices);
+    for (int s = 0; s < sliced->nslices; s++) {
+        struct slice *slice = &sliced->slices[s];
+        int place[MAX_AXES];
+        int64_t count = 1;
+        place_of(sliced, s, place);
+        *slice = (struct slice){.shard = -1, .ndim = sliced->ndim};
+        memcpy(slice->dims, sliced->dims, sizeof slice->dims);
+        for (int c = 0; c < sliced->ncuts; c++)
+            slice->dims[sliced->cut[c].dim] = rt_cut_extent(&sliced->cut[c].cut, place[c]);
+        for (int d = 0; d < slice->ndim; d++) count *= slice->dims[d];
+        slice->bytes = count * (int64_t)rt_dtype_bytes(sliced->dtype);
+    }
+}
+
+/* The slice that a shard holds. */
+static int index_of(const struct sliced *sliced, const struct mesh *mesh, int shard) {
+    int coordinate[MAX_AXES], index = 0, stride = 1;
+    mesh_coordinate(mesh, shard, coordinate);
+    for (int c = 0; c < sliced->ncuts; stride *= sliced->cut[c++].cut.ways)
+        index += coordinate[sliced->cut[c].axis] * stride;
+    return index;
+}
+
+/* Shards that hold the tensor own its slices, the first of each. */
+static void find_owners(const struct finder *f, struct sliced *sliced, int tensor) {
+    const struct mesh *mesh = &f->plan->graph->mesh;
+    for (int shard = 0; shard < f->slices->shards; shard++) {
+        if (f->plan->classes[f->plan->class_of[shard]].place[tensor].offset < 0) continue;
+        struct slice *slice = &sliced->slices[index_of(sliced, mesh, shard)];
+        if (slice->shard < 0 || shard < slice->shard) slice->shard = shard;
+    }
+}
+
+static int add(struct finder *f, struct sliced sliced) {
+    sliced.key = free_key(f, sliced.name);
+    slices_shape(&sliced, f->arena);
+    VEC_PUSH(f->arena, &f->slices->at, sliced);
+    return f->slices->at.n - 1;
+}
+
+/* A tensor of the plan; one that comes from the same bytes and is cut in the same way has the same slices. */
+static int find_loaded(struct finder *f, int id) {
+    const struct graph *graph = f->plan->graph;
+    const struct tensor *tensor = &graph->tensors.at[id];
+    struct sliced sliced = describe(tensor);
+    add_cuts(&sliced, &graph->mesh, tensor);
+    if (tensor->kind == TENSOR_CONST) return add(f, sliced);
+    const char *part = part_text(f, tensor, &sliced), *place = place_text(f, tensor);
+    const int found = map_get(&f->parts, part, strlen(part));
+    if (found >= 0) return found;
+    const int fresh = add(f, sliced);
+    map_put(&f->parts, part, strlen(part), fresh);
+    map_put(&f->places, place, strlen(place), fresh);
+    return fresh;
+}
+
+/* Slices that no shard holds - of a tensor that no rank loads - are shard 0's. */
+static void list_by_shard(struct slices *slices, struct arena *arena) {
+    slices->of_shard = ARENA_ARRAY(arena, struct slice_list, slices->shards);
+    for (int i = 0; i < slices->at.n; i++)
+        for (int s = 0; s < slices->at.at[i].nslices; s++) {
+            struct slice *slice = &slices->at.at[i].slices[s];
+            if (slice->shard < 0) slice->shard = 0;
+            VEC_PUSH(arena, &slices->of_shard[slice->shard].at, (struct slice_ref){i, s});
+        }
+}
+
+static void use(struct stored_weights *weights, const struct graph *graph, bool *used, int id) {
+    if (id < 0 || used[id]) return;
+    used[id] = true;
+    if (graph->tensors.at[id].kind == TENSOR_WEIGHT) VEC_PUSH(graph->arena, &weights->at, graph->tensors.at[id]);
+}
+
+void slices_stored(struct stored_weights *weights, const struct graph *graph) {
+    bool *used = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    *weights = (struct stored_weights){0};
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++) use(weights, graph, used, node->inputs[k]);
+    }
+    for (int i = 0; i < graph->outputs.n; i++) use(weights, graph, used, graph->outputs.at[i]);
+    for (int i = 0; i < graph->updates.n; i++) use(weights, graph, used, graph->updates.at[i].weight);
+    for (int i = 0; i < graph->parameters.n; i++) use(weights, graph, used, graph->parameters.at[i].weight);
+}
+
+void slices_find(struct slices *slices, const struct rankplan *plan, const struct stored_weights *weights) {
+    struct arena *arena = plan->graph->arena;
+    struct finder f = {.slices = slices, .plan = plan, .arena = arena};
+    *slices = (struct slices){.of_weight = ARENA_ARRAY(arena, int, plan->weights.n + 1),
+                              .shards = mesh_size(&plan->graph->mesh)};
+    map_init(&f.keys, arena);
+    map_init(&f.places, arena);
+    map_init(&f.parts, arena);
+    free_key(&f, "__metadata__"); /* which names no tensor */
+    for (int i = 0; i < plan->weights.n; i++) {
+        slices->of_weight[i] = find_loaded(&f, plan->weights.at[i]);
+        find_owners(&f, &slices->at.at[slices->of_weight[i]], plan->weights.at[i]);
+    }
+    for (int i = 0; i < weights->at.n; i++) {
+        const struct tensor *weight = &weights->at.at[i];
+        const char *place = place_text(&f, weight);
+        if (map_get(&f.places, place, strlen(place)) >= 0) continue;
+        map_put(&f.places, place, strlen(place), add(&f, describe(weight)));
+    }
+    list_by_shard(slices, arena);
+}
+
+/* Files ---------------------------------------------------------------------------------------------------------- */
+
+char *slices_path(struct arena *arena, int shard) {
+    return arena_printf(arena, "weights/slices-%d.safetensors", shard);
+}
+
+const char *slices_header(const struct slices *slices, int shard, struct arena *arena, size_t *bytes) {
+    const struct slice_list *list = &slices->of_shard[shard];
+    struct rt_safetensor *tensors = ARENA_ARRAY(arena, struct rt_safetensor, list->at.n + 1);
+    struct rt_reason why;
+    for (int i = 0; i < list->at.n; i++) {
+        const struct sliced *sliced = &slices->at.at[list->at.at[i].tensor];
+        const struct slice *slice = &sliced->slices[list->at.at[i].index];
+        tensors[i] = (struct rt_safetensor){
+            .name = sliced->key, .dtype = sliced->dtype, .ndim = slice->ndim, .bytes = slice->bytes};
+        memcpy(tensors[i].dims, slice->dims, sizeof slice->dims);
+    }
+    char *header = rt_safetensors_header(tensors, list->at.n, NULL, bytes, &why);
+    if (header) arena_own(arena, header, free);
+    return header;
+}
+
+/* Bytes ---------------------------------------------------------------------------------------------------------- */
+
+/* What a slice has of one dimension: `length` indices from `start` on, of each of `blocks` blocks of `block`. */
+struct run {
+    int64_t extent, blocks, block, start, length;
+};
+
+struct walk {
+    struct run dim[MAX_NDIM];
+    int depth;     /* dimensions up to the last that is cut */
+    int64_t inner; /* bytes of what is behind */
+    void (*take)(void *context, size_t offset, size_t bytes);
+    void *context;
+};
+
+/* The part of dimension `d` and those behind it; `above` is the index of those before, taken together. */
+static void walk_dim(const struct walk *w, int d, int64_t above) {
+    const struct run *dim = &w->dim[d];
+    for (int64_t b = 0; b < dim->blocks; b++) {
+        const int64_t first = above * dim->extent + b * dim->block + dim->start;
+        if (d + 1 >= w->depth)
+            w->take(w->context, (size_t)(first * w->inner), (size_t)(dim->length * w->inner));
+        else
+            for (int64_t i = 0; i < dim->length; i++) walk_dim(w, d + 1, first + i);
+    }
+}
+
+void slice_walk(const struct sliced *sliced, int index, void (*take)(void *context, size_t offset, size_t bytes),
+                void *context) {
+    struct walk w = {.depth = 1, .inner = (int64_t)rt_dtype_bytes(sliced->dtype), .take = take, .context = context};
+    int place[MAX_AXES];
+    place_of(sliced, index, place);
+    w.dim[0] = (struct run){1, 1, 1, 0, 1}; /* of a number, which has no dimensions */
+    for (int d = 0; d < sliced->ndim; d++)
+        w.dim[d] = (struct run){sliced->dims[d], 1, sliced->dims[d], 0, sliced->dims[d]};
+    for (int c = 0; c < sliced->ncuts; c++) {
+        const struct slice_cut *at = &sliced->cut[c];
+        struct run *run = &w.dim[at->dim];
+        run->blocks = at->cut.blocks;
+        run->block = at->cut.extent / at->cut.blocks;
+        run->start = rt_cut_start(&at->cut, place[c]);
+        run->length = rt_cut_length(&at->cut, place[c]);
+        if (at->dim + 1 > w.depth) w.depth = at->dim + 1;
+    }
+    for (int d = w.depth; d < sliced->ndim; d++) w.inner *= sliced->dims[d];
+    if (sliced->slices[index].bytes) walk_dim(&w, 0, 0);
+}
