@@ -26,6 +26,10 @@ static int fail_damaged(struct rt *rt, const char *path, const char *what) {
                         rt_quote_text(path).text, what);
 }
 
+static int refused(struct loading *l, const char *path, const struct rt_reason *why) {
+    return checkpoint_refused(l->rt, RT_ERROR_MISMATCH, path, why);
+}
+
 /* Finding */
 
 /* Of which step: what rank 0 sees last counts for all. */
@@ -66,10 +70,9 @@ static int read_json(struct loading *l) {
     size_t bytes;
     RT_TRY(checkpoint_json(l->rt, &path, &l->path));
     if (!rt_file_read_at(l->at, path.text, (size_t)1 << 30, &text, &bytes, &why))
-        return checkpoint_refused(l->rt, RT_ERROR_MISMATCH, path.text, &why);
+        return refused(l, path.text, &why);
     int status = is_intact(text, bytes) ? RT_OK : fail_damaged(l->rt, path.text, "its hash is another");
-    if (!status && !(l->json = rt_json_parse(text, bytes, &why)))
-        status = checkpoint_refused(l->rt, RT_ERROR_MISMATCH, path.text, &why);
+    if (!status && !(l->json = rt_json_parse(text, bytes, &why))) status = refused(l, path.text, &why);
     free(text);
     return status;
 }
@@ -95,7 +98,7 @@ static int check_program(struct loading *l, int64_t step, struct rt_position *po
 /* Files of tensors */
 
 /* The file is as checkpoint.json has it. */
-static int check_file(struct loading *l, const char *path, const void *bytes, int64_t count) {
+static int check_file(struct loading *l, const char *path, const struct rt_reader *from) {
     const char *name = strrchr(path, '/') + 1;
     const struct rt_json *files = rt_json_member(rt_json_root(l->json), "files");
     for (const struct rt_json *file = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; file;
@@ -104,54 +107,54 @@ static int check_file(struct loading *l, const char *path, const void *bytes, in
                    *hash = rt_json_text(rt_json_member(file, "hash"));
         int64_t expected = -1;
         char found[RT_HASH_HEX];
+        struct rt_reason why;
         if (!called || strcmp(called, name) != 0) continue;
         rt_json_int(rt_json_member(file, "bytes"), &expected);
-        if (expected != count) return fail_damaged(l->rt, path, "it has another length");
-        rt_hash_bytes(bytes, (size_t)count, found);
+        if (expected != from->info.bytes) return fail_damaged(l->rt, path, "it has another length");
+        if (!rt_hash_reader(from, found, &why)) return refused(l, path, &why);
         return hash && strcmp(hash, found) == 0 ? RT_OK : fail_damaged(l->rt, path, "its hash is another");
     }
     return fail_damaged(l->rt, path, "checkpoint.json does not list it");
 }
 
-static int copy_tensor(struct loading *l, const struct checkpoint_path *path, const struct rt_safetensors *file,
-                       const struct kept *kept) {
+static int read_tensor(struct loading *l, const struct checkpoint_path *path, const struct rt_reader *from,
+                       const struct rt_safetensors *file, const struct kept *kept) {
     const struct rt_safetensor *tensor = rt_safetensors_find(file, kept_key(kept));
+    struct rt_reason why;
     if (!tensor || tensor->dtype != kept->dtype || tensor->ndim != kept->ndim ||
         memcmp(tensor->dims, kept->part, (size_t)kept->ndim * sizeof *kept->part) != 0)
         return rt_fail_code(l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT,
                             "'%s' has no tensor '%s' of this rank's shape", rt_quote_text(path->text).text,
                             rt_quote_text(kept_key(kept)).text);
-    if (kept->bytes) memcpy(kept->at, tensor->data, (size_t)kept->bytes);
-    return RT_OK;
+    if (rt_reader_get(from, tensor->offset, kept->at, (size_t)kept->bytes, &why)) return RT_OK;
+    return refused(l, path->text, &why);
 }
 
-static int copy_tensors(struct loading *l, const struct checkpoint_path *path, enum kept_kind kind, int owner,
-                        const void *bytes, int64_t count) {
+static int read_tensors(struct loading *l, const struct checkpoint_path *path, const struct rt_reader *from,
+                        enum kept_kind kind, int owner) {
     struct rt_safetensors file;
     struct rt_reason why;
-    if (!rt_safetensors_parse(&file, bytes, (size_t)count, &why))
-        return checkpoint_refused(l->rt, RT_ERROR_MISMATCH, path->text, &why);
+    if (!rt_safetensors_read(&file, from, &why)) return refused(l, path->text, &why);
     int status = RT_OK;
     for (int i = 0; i < l->kept.n[kind] && !status; i++) {
         const struct kept *kept = &l->kept.at[kind][i];
-        if (kept->at && kept->owner == owner) status = copy_tensor(l, path, &file, kept);
+        if (kept->at && kept->owner == owner) status = read_tensor(l, path, from, &file, kept);
     }
     rt_safetensors_free(&file);
+    if (!status && !rt_reader_check(from, true, &why)) status = refused(l, path->text, &why);
     return status;
 }
 
 static int load_file(struct loading *l, enum kept_kind kind, int owner) {
     struct checkpoint_path path;
-    struct rt_file_info info;
+    struct rt_reader file;
     struct rt_reason why;
-    const void *bytes;
     RT_TRY(checkpoint_file(l->rt, &path, &l->path, kind, owner));
-    if (!rt_file_map_at(l->at, path.text, &bytes, &info, &why))
-        return checkpoint_refused(l->rt, RT_ERROR_MISMATCH, path.text, &why);
+    if (!rt_reader_open_at(&file, l->at, path.text, &why)) return refused(l, path.text, &why);
     rt_at(l->rt, -1);
-    int status = check_file(l, path.text, bytes, info.bytes);
-    if (!status) status = copy_tensors(l, &path, kind, owner, bytes, info.bytes);
-    rt_file_unmap(bytes, info.bytes);
+    int status = check_file(l, path.text, &file);
+    if (!status) status = read_tensors(l, &path, &file, kind, owner);
+    rt_reader_close(&file);
     return status;
 }
 

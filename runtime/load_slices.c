@@ -2,7 +2,6 @@
 
 #include "load_slices.h"
 
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/sealed.h"
 
@@ -97,7 +96,6 @@ void load_slices_close(struct load_slices *slices) {
     for (int s = 0; slices->file && s < slices->rt->program->plan_ngpus; s++) {
         struct slice_file *file = &slices->file[s];
         rt_safetensors_free(&file->tensors);
-        rt_file_unmap(file->mapped, file->file.info.bytes);
         rt_reader_close(&file->file);
     }
     free(slices->piece);
@@ -120,14 +118,10 @@ static int fail_file(struct rt *rt, int64_t shard, const struct rt_reason *why) 
 
 static int open_file(struct load_slices *slices, int64_t shard) {
     struct slice_file *file = &slices->file[shard];
-    struct rt_file_info info;
-    struct rt_reason why = {.kind = RT_REASON_MISMATCH, .text = "its length changed"};
-    const char *directory = slices->rt->internal->directory;
+    struct rt_reason why;
     if (file->file.path) return RT_OK;
-    if (rt_reader_open_below(&file->file, directory, path_of(shard).text, &why) &&
-        rt_file_map_below(directory, path_of(shard).text, &file->mapped, &info, &why) &&
-        info.bytes == file->file.info.bytes &&
-        rt_safetensors_parse(&file->tensors, file->mapped, (size_t)info.bytes, &why))
+    if (rt_reader_open_below(&file->file, slices->rt->internal->directory, path_of(shard).text, &why) &&
+        rt_safetensors_read(&file->tensors, &file->file, &why))
         return RT_OK;
     return fail_file(slices->rt, shard, &why);
 }
@@ -213,7 +207,7 @@ int load_slice(struct load_slices *slices, int w, struct rt_weight *part, const 
     struct slice_file *from = &slices->file[shard];
     const struct rt_safetensor *tensor = find_tensor(from, name);
     if (!tensor || !has_shape(tensor, part)) return fail_slice(rt, shard, name);
-    part->offset = (uint64_t)((const char *)tensor->data - (const char *)from->mapped);
+    part->offset = (uint64_t)tensor->offset;
     if (!hash_slice(slices, &from->file, (int64_t)part->offset, tensor->bytes, hex, &why))
         return fail_file(rt, shard, &why);
     *file = &from->file;

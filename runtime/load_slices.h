@@ -12,7 +12,6 @@
 
 struct slice_file {
     struct rt_reader file; /* of data; closed: not opened yet */
-    const void *mapped;    /* for the header alone */
     struct rt_safetensors tensors;
     int64_t next; /* where the search for the next tensor begins: files have them in the program's order */
 };

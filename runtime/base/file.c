@@ -156,6 +156,11 @@ bool rt_file_read(const char *path, size_t limit, void **bytes, size_t *count, s
     return fd >= 0 && read_open(fd, &status, path, limit, bytes, count, why);
 }
 
+int rt_file_open_at(int directory, const char *path, struct rt_reason *why) {
+    struct stat status;
+    return open_regular_at(directory, path, &status, why);
+}
+
 bool rt_file_read_at(int directory, const char *path, size_t limit, void **bytes, size_t *count,
                      struct rt_reason *why) {
     struct stat status;
@@ -192,13 +197,6 @@ static bool map_open(int fd, const struct stat *status, const char *path, const 
 bool rt_file_map(const char *path, const void **bytes, struct rt_file_info *info, struct rt_reason *why) {
     struct stat status;
     int fd = open_regular(path, &status, why);
-    return fd >= 0 && map_open(fd, &status, path, bytes, info, why);
-}
-
-bool rt_file_map_at(int directory, const char *path, const void **bytes, struct rt_file_info *info,
-                    struct rt_reason *why) {
-    struct stat status;
-    int fd = open_regular_at(directory, path, &status, why);
     return fd >= 0 && map_open(fd, &status, path, bytes, info, why);
 }
 

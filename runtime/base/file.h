@@ -41,8 +41,7 @@ bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces,
  * another name (RT_REASON_LINK); writing puts a new file in the place of a link. */
 bool rt_file_read_at(int directory, const char *path, size_t limit, void **bytes, size_t *count,
                      struct rt_reason *why);
-bool rt_file_map_at(int directory, const char *path, const void **bytes, struct rt_file_info *info,
-                    struct rt_reason *why);
+int rt_file_open_at(int directory, const char *path, struct rt_reason *why); /* to read: a descriptor, or -1 */
 
 /* Writes a new file, and returns when it is on the disk; of one that fails nothing stays. */
 bool rt_file_create_at(int directory, const char *path, const struct rt_piece *pieces, int64_t npieces,

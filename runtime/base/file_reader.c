@@ -67,6 +67,12 @@ bool rt_reader_open_below(struct rt_reader *reader, const char *directory, const
     return fd >= 0 && take(reader, fd, name, why);
 }
 
+bool rt_reader_open_at(struct rt_reader *reader, int directory, const char *path, struct rt_reason *why) {
+    *reader = (struct rt_reader){.fd = -1};
+    const int fd = rt_file_open_at(directory, path, why);
+    return fd >= 0 && take(reader, fd, path, why);
+}
+
 void rt_reader_close(struct rt_reader *reader) {
     if (reader->path && reader->fd >= 0) close(reader->fd);
     free(reader->path);

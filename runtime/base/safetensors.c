@@ -86,7 +86,8 @@ static bool check_cover(struct place *places, int64_t n, int64_t bytes, struct r
     return rt_refuse(why, "the tensors have %lld bytes, the file %lld", (long long)at, (long long)bytes);
 }
 
-static bool read_tensors(struct rt_safetensors *out, const unsigned char *data, int64_t bytes,
+/* Of the `bytes` bytes behind the header, which ends at `end`; they are at `data`, or NULL: not in memory. */
+static bool read_tensors(struct rt_safetensors *out, const unsigned char *data, int64_t end, int64_t bytes,
                          struct rt_reason *why) {
     const struct rt_json *root = rt_json_root(out->header);
     const size_t room = (size_t)root->count + 1;
@@ -101,7 +102,9 @@ static bool read_tensors(struct rt_safetensors *out, const unsigned char *data, 
         struct rt_safetensor *tensor = &out->at[out->n];
         ok = read_tensor(tensor, &places[out->n], entry, why);
         if (!ok) break;
-        tensor->data = data + (places[out->n].begin <= bytes ? places[out->n].begin : bytes);
+        const int64_t begin = places[out->n].begin <= bytes ? places[out->n].begin : bytes;
+        tensor->data = data ? data + begin : NULL;
+        tensor->offset = end + begin;
         tensor->bytes = places[out->n].end - places[out->n].begin;
         out->n++;
     }
@@ -110,19 +113,48 @@ static bool read_tensors(struct rt_safetensors *out, const unsigned char *data, 
     return ok;
 }
 
-bool rt_safetensors_parse(struct rt_safetensors *out, const void *file, size_t bytes, struct rt_reason *why) {
-    const unsigned char *at = file;
-    uint64_t length = 0;
-    *out = (struct rt_safetensors){0};
-    for (int i = 7; i >= 0 && bytes >= 8; i--) length = length << 8 | at[i];
-    if (bytes < 8 || length > (uint64_t)HEADER_MAX || length > bytes - 8)
-        return rt_refuse(why, "the header of the safetensors file is longer than the file, or than any is");
-    out->header = rt_json_parse((const char *)at + 8, (size_t)length, why);
+/* Of the header, from the eight bytes that a file of `bytes` bytes begins with. */
+static bool read_length(const unsigned char *first, int64_t bytes, int64_t *length, struct rt_reason *why) {
+    uint64_t value = 0;
+    for (int i = 7; i >= 0 && bytes >= 8; i--) value = value << 8 | first[i];
+    *length = (int64_t)value;
+    if (bytes >= 8 && value <= (uint64_t)HEADER_MAX && value <= (uint64_t)bytes - 8) return true;
+    return rt_refuse(why, "the header of the safetensors file is longer than the file, or than any is");
+}
+
+/* A header of `length` bytes, of a file of `bytes` bytes; what is behind it is at `data`, or NULL. */
+static bool read_header(struct rt_safetensors *out, const char *header, int64_t length, const unsigned char *data,
+                        int64_t bytes, struct rt_reason *why) {
+    out->header = rt_json_parse(header, (size_t)length, why);
     if (!out->header) return false;
     bool ok = rt_json_root(out->header)->kind == RT_JSON_OBJECT;
     if (!ok) rt_refuse(why, "the header of the safetensors file is no object");
-    ok = ok && read_tensors(out, at + 8 + length, (int64_t)(bytes - 8 - length), why);
+    ok = ok && read_tensors(out, data, 8 + length, bytes - 8 - length, why);
     if (!ok) rt_safetensors_free(out);
+    return ok;
+}
+
+bool rt_safetensors_parse(struct rt_safetensors *out, const void *file, size_t bytes, struct rt_reason *why) {
+    const unsigned char *at = file;
+    int64_t length;
+    *out = (struct rt_safetensors){0};
+    return read_length(at, (int64_t)bytes, &length, why) &&
+           read_header(out, (const char *)at + 8, length, at + 8 + length, (int64_t)bytes, why);
+}
+
+bool rt_safetensors_read(struct rt_safetensors *out, const struct rt_reader *file, struct rt_reason *why) {
+    const int64_t bytes = file->info.bytes;
+    unsigned char first[8];
+    int64_t length;
+    *out = (struct rt_safetensors){0};
+    if (!rt_reader_get(file, 0, first, bytes < 8 ? (size_t)bytes : sizeof first, why) ||
+        !read_length(first, bytes, &length, why))
+        return false;
+    char *header = malloc((size_t)length + 1);
+    if (!header) return rt_refuse_memory(why, (size_t)length + 1);
+    const bool ok =
+        rt_reader_get(file, 8, header, (size_t)length, why) && read_header(out, header, length, NULL, bytes, why);
+    free(header);
     return ok;
 }
 

@@ -4,6 +4,7 @@
 #define RT_BASE_SAFETENSORS_H
 
 #include "dtype.h"
+#include "file_reader.h"
 #include "json.h"
 #include "reason.h"
 
@@ -13,14 +14,15 @@
 
 #define RT_SAFETENSORS_MAX_NDIM 8
 
-/* A tensor of a file; data points into the file, at any alignment. */
+/* A tensor of a file. */
 struct rt_safetensor {
     const char *name;
     enum rt_dtype dtype;
     int ndim;
     int64_t dims[RT_SAFETENSORS_MAX_NDIM];
-    const void *data;
+    const void *data; /* in the file that is in memory, at any alignment; NULL: rt_safetensors_read */
     int64_t bytes;
+    int64_t offset; /* of its first byte in a file that was read */
 };
 
 struct rt_safetensors {
@@ -32,6 +34,8 @@ struct rt_safetensors {
 
 /* A complete file in memory, which outlives what is read of it; release with rt_safetensors_free. */
 bool rt_safetensors_parse(struct rt_safetensors *out, const void *file, size_t bytes, struct rt_reason *why);
+/* The header alone, of an open file: the tensors have no data, and rt_reader_get reads them from their offsets. */
+bool rt_safetensors_read(struct rt_safetensors *out, const struct rt_reader *file, struct rt_reason *why);
 void rt_safetensors_free(struct rt_safetensors *file);
 
 /* The tensor of that name, NULL if there is none. */

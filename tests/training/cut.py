@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Files that are cut while a run uses them: data of training, inputs, and the model that weights are read from.
+"""Files that are cut while a run uses them: data of training, inputs, checkpoints, and the model that has the weights.
 
     cut.py --rankc RANKC --cut-at CUT_AT.so [NAME...]
 
@@ -119,6 +119,32 @@ def weights(rankc, preload, work):
             cut_during(program, preload, w, at, size)
 
 
+def checkpoint(rankc, preload, work):
+    """A checkpoint, while a run resumes: cut as soon as it was opened it has another length, and changed after that."""
+    out, x, kept = os.path.join(work, "out"), os.path.join(work, "x.npy"), os.path.join(work, "kept")
+    learner(os.path.join(work, "m.onnx"))
+    np.save(x, np.ones((SAMPLES, WIDTH), np.float32))
+    call(rankc, "compile", os.path.join(work, "m.onnx"), "-o", out, "-q", "--train", "--optimizer", "adamw:lr=0.001")
+    train = [rankc, "train", out, "--data", f"x={x}", "--checkpoint-dir", kept, "--threads", "1"]
+    call(*train, "--steps", "2")
+    for name in "parameters-0.safetensors", "optimizer-0.safetensors":
+        path = os.path.join(kept, "step-2", name)
+        with open(path, "rb") as file:
+            content = file.read()
+        for at, size in (1, 0), (1, len(content) - 1):
+            env = {"LD_PRELOAD": preload, "CUT_FILE": path, "CUT_AT": str(at), "CUT_TO": str(size)}
+            done = call(*train, "--steps", "3", "--resume", "2", env=env, status=None)
+            why = f"{name}' is damaged: it has another length"
+            expect(done.returncode == 8 and "error[E0805]" in done.stderr and why in done.stderr,
+                   f"{name}, {size} bytes at {at}: exit {done.returncode}, {done.stderr}")
+            with open(path, "wb") as file:
+                file.write(content)
+        for at in range(2, 6):
+            for size in 0, 100, len(content) - 1:
+                cut_during([*train, "--steps", "3", "--resume", "2"], preload, path, at, size)
+    call(*train, "--steps", "3", "--resume", "2")
+
+
 def model(rankc, preload, work):
     """The model, while it is compiled: more than is copied, so that it is mapped, and looked at, as masks are."""
     path = os.path.join(work, "m.onnx")
@@ -137,7 +163,7 @@ def model(rankc, preload, work):
     call(*command)
 
 
-CHECKS = [data, inputs, weights, model]
+CHECKS = [data, inputs, weights, checkpoint, model]
 
 
 def main():
