@@ -97,7 +97,7 @@ class Runner:
         """The directory of the case: an earlier result of m.onnx, then what the row makes."""
         d = Path(tempfile.mkdtemp(dir=self.own))
         (d / "tmp").mkdir()
-        shutil.copytree(self.earlier / "out", d / "out", copy_function=shutil.copy2)
+        shutil.copytree(self.earlier / "out", d / "out", symlinks=True, copy_function=shutil.copy2)
         made = row.make(d)
         if row.twin:
             if isinstance(made, bytes) or made is None:

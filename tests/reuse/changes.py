@@ -339,7 +339,7 @@ def move_result(bench):
 
 
 def copy_result(bench):
-    bench.out = shutil.copytree(bench.out, bench.path("copied"), ignore=shutil.ignore_patterns(".lock*"))
+    bench.out = shutil.copytree(bench.out, bench.path("copied"), symlinks=True, ignore=shutil.ignore_patterns(".lock*"))
 
 
 def touch_all(bench):
