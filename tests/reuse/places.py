@@ -261,7 +261,7 @@ def model_changed(program, work):
     expect(os.stat(model).st_mtime_ns == info.st_mtime_ns, "the time is not set back")
     rankc(program, *run).must(8, "E0802")
     os.remove(model)
-    rankc(program, *run).must(6, "E0601")
+    rankc(program, *run).must(6, "E0608")
 
 
 def model_moved(program, work):
@@ -271,7 +271,7 @@ def model_moved(program, work):
     before = snapshot(f"{work}/out")
     os.makedirs(f"{work}/b")
     moved = shutil.move(model, f"{work}/b/model.onnx")
-    rankc(program, "run", f"{work}/out", "--input", INPUT).must(6, "E0601")
+    rankc(program, "run", f"{work}/out", "--input", INPUT).must(6, "E0608")
     rankc(program, *compile_command(moved, f"{work}/out"), env=QUICK).must(0, reused="all")
     runs(program, f"{work}/out")
     expect(snapshot(f"{work}/out") == before and not leftovers(f"{work}/out"), "more than location.json changed")
