@@ -1,5 +1,7 @@
 """G. The command line, rule files, plan files. The model is right: an MLP of two layers of hidden size 8."""
 import json
+import re
+from pathlib import Path
 
 import models as m
 from case import Row
@@ -12,6 +14,17 @@ def mlp(d):
     made = model([node("Gemm", "x w1 b1", "h", name="fc1"), node("Relu", "h", "a", name="act"),
                   node("MatMul", "a w2", "y", name="fc2")], [value("x", (5, 4))], [value("y", (5, 6))], weights)
     (d / "m.onnx").write_bytes(made.SerializeToString())
+
+
+def gpt2(d):
+    """A small transformer, as PyTorch exports it."""
+    return (Path(__file__).parents[2] / "samples" / "models" / "gpt2.onnx").read_bytes()
+
+
+def wide(d):
+    """A product that 4,096 ranks can divide."""
+    return model([node("MatMul", "x w", "y")], [value("x", (1, 8))], [value("y", (1, 8192))],
+                 [m.raw("w", [8, 8192], bytes(4 * 8 * 8192))])
 
 
 def learner(d):
@@ -166,6 +179,12 @@ ROWS = [
     verb("G01 model", 2, r"E0200\]", "compile"),
     usage("G02", 202, "--pas", "foo", text=": unknown policy 'foo' \\(dp tp pp data hybrid fsdp autodist manual\\)"),
     *[usage(f"G03 {n}", 204, "--plan-ngpus", n) for n in ("0", "-1", "4000000000", "8x", "", "1e1", "0x2")],
+    *[usage(f"K13 {n}", 204, "--plan-ngpus", n, text=f": --plan-ngpus must be a whole number from 1 to 4096, not '{n}'")
+      for n in ("4097", "5000", "16384")],
+    *[Row(f"K13 4096 {made.__name__}", made, 0, args=["--pas", "tp", "--plan-ngpus", "4096"], seconds=10)
+      for made in (gpt2, wide)],
+    *[usage(f"K11 {name}", 205, "--instance-name", name, text=f": --instance-name takes .*, not '{re.escape(name)}'")
+      for name in (".", "..")],
     usage("G03 multiple", 204, "--plan-ngpus", "7", "--runtime-ngpus", "4"),
     usage("G03 mesh", 204, "--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "3"),
     *[usage(f"G02 {k}", r"20\d", "--pas", k) for k in ("tp:", "tp:tensor", "tp:tensor=0", "tp:tensor=x", "tp:data=2",

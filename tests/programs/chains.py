@@ -60,7 +60,7 @@ def onnx_chain(path, name, length, loss):
         nodes.append(helper.make_node(op, [value, *operands], [f"v{i}"], **attributes))
         value = f"v{i}"
     if loss:
-        nodes.append(helper.make_node("Mul", [value, "w"], ["m"]))
+        nodes.append(helper.make_node("MatMul", [value, "w"], ["m"]))  # whose second operand is a parameter
         nodes.append(helper.make_node("ReduceMean", ["m"], ["loss"], keepdims=0))
         value = "loss"
     constants = [numpy_helper.from_array(np.array(v, np.int64), k) for k, v in CONSTANTS.items()]
