@@ -7,10 +7,18 @@
 #include "base/hash.h"
 #include "base/safetensors.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Why the newest checkpoint was not loaded. */
+struct fault {
+    int status, code; /* RT_OK: it was, or another rank says */
+    char text[sizeof((struct rt_private *)0)->error];
+};
 
 struct loading {
     struct rt *rt;
@@ -19,38 +27,67 @@ struct loading {
     struct checkpoint_path path;
     int at; /* the checkpoint, open; -1 */
     struct rt_json_document *json;
+    bool latest;  /* "latest" is asked for: an older one does, too */
+    bool damaged; /* what was recorded last is a fault of the checkpoint, so that an older one may do */
+    int faults;   /* checkpoints that were passed over */
+    struct fault newest;
 };
 
-static int fail_damaged(struct rt *rt, const char *path, const char *what) {
-    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT, "checkpoint '%s' is damaged: %s",
+static int fail_damaged(struct loading *l, const char *path, const char *what) {
+    l->damaged = true;
+    return rt_fail_code(l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT, "checkpoint '%s' is damaged: %s",
                         rt_quote_text(path).text, what);
 }
 
+static bool is_absent(int directory, const char *name) {
+    return faccessat(directory, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
+}
+
 static int refused(struct loading *l, const char *path, const struct rt_reason *why) {
+    l->damaged = why->kind == RT_REASON_CONTENT || why->kind == RT_REASON_CHANGED ||
+                 (why->kind == RT_REASON_SYSTEM && is_absent(l->at, strrchr(path, '/') + 1));
     return checkpoint_refused(l->rt, RT_ERROR_MISMATCH, path, why);
 }
 
 /* Finding */
 
-/* Of which step: what rank 0 sees last counts for all. */
-static int choose(struct loading *l, const char *which, int64_t *step) {
-    struct rt *rt = l->rt;
+static int find_number(struct rt *rt, const char *which, int64_t *step) {
     char *end = NULL;
-    if (strcmp(which, "latest") == 0) {
-        *step = rt->rank == 0 ? checkpoint_before(&l->directory, INT64_MAX) : 0;
-        int status = rt->comm->driver->broadcast(rt->comm, step, sizeof *step, 0);
-        if (status) return rt_fail_comm(rt, rt->comm, status);
-    } else {
-        const bool number = which[0] >= '0' && which[0] <= '9' && strlen(which) <= 18;
-        *step = number ? strtoll(which, &end, 10) : -1;
-        if (*step < 0 || *end)
-            return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                                "a checkpoint is 'latest' or the number of its step, not '%s'",
-                                rt_quote_text(which).text);
-    }
+    const bool number = which[0] >= '0' && which[0] <= '9' && strlen(which) <= 18;
+    *step = number ? strtoll(which, &end, 10) : -1;
+    if (*step >= 0 && !*end) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
+                        "a checkpoint is 'latest' or the number of its step, not '%s'", rt_quote_text(which).text);
+}
+
+/* The newest of a step below `below`; -1: there is none. What rank 0 sees counts for all. */
+static int find_before(struct loading *l, int64_t below, int64_t *step) {
+    struct rt *rt = l->rt;
+    *step = rt->rank == 0 ? checkpoint_before(&l->directory, below) : 0;
+    int status = rt->comm->driver->broadcast(rt->comm, step, sizeof *step, 0);
+    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+}
+
+static int choose(struct loading *l, const char *which, int64_t *step) {
+    l->latest = strcmp(which, "latest") == 0;
+    if (!l->latest) return find_number(l->rt, which, step);
+    RT_TRY(find_before(l, INT64_MAX, step));
     if (*step >= 0) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "there is no checkpoint in '%s'",
+    return rt_fail_code(l->rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "there is no checkpoint in '%s'",
                         rt_quote_text(l->directory.path).text);
+}
+
+static void leave(struct loading *l) {
+    if (l->at >= 0) close(l->at);
+    rt_json_free(l->json);
+    l->at = -1;
+    l->json = NULL;
+}
+
+static int enter(struct loading *l) {
+    int status = checkpoint_enter(l->rt, &l->directory, &l->path, &l->at);
+    l->damaged = status && is_absent(l->directory.fd, checkpoint_name(&l->path)); /* removed meanwhile */
+    return status;
 }
 
 /* checkpoint.json */
@@ -71,7 +108,7 @@ static int read_json(struct loading *l) {
     RT_TRY(checkpoint_json(l->rt, &path, &l->path));
     if (!rt_file_read_at(l->at, path.text, (size_t)1 << 30, &text, &bytes, &why))
         return refused(l, path.text, &why);
-    int status = is_intact(text, bytes) ? RT_OK : fail_damaged(l->rt, path.text, "its hash is another");
+    int status = is_intact(text, bytes) ? RT_OK : fail_damaged(l, path.text, "its hash is another");
     if (!status && !(l->json = rt_json_parse(text, bytes, &why))) status = refused(l, path.text, &why);
     free(text);
     return status;
@@ -88,7 +125,7 @@ static int check_program(struct loading *l, int64_t step, struct rt_position *po
         !rt_json_int(rt_json_member(root, "seed"), &position->seed) ||
         !rt_json_int(rt_json_member(root, "step"), &position->step) || position->step != step ||
         position->micro_batches < 0)
-        return fail_damaged(l->rt, l->path.text, "checkpoint.json is not complete, or of another step");
+        return fail_damaged(l, l->path.text, "checkpoint.json is not complete, or of another step");
     if (strcmp(key, l->rt->program->work) == 0) return RT_OK;
     return rt_fail_code(l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT,
                         "checkpoint '%s' is of another program, '%s' compiled from another model, plan or options",
@@ -110,11 +147,11 @@ static int check_file(struct loading *l, const char *path, const struct rt_reade
         struct rt_reason why;
         if (!called || strcmp(called, name) != 0) continue;
         rt_json_int(rt_json_member(file, "bytes"), &expected);
-        if (expected != from->info.bytes) return fail_damaged(l->rt, path, "it has another length");
+        if (expected != from->info.bytes) return fail_damaged(l, path, "it has another length");
         if (!rt_hash_reader(from, found, &why)) return refused(l, path, &why);
-        return hash && strcmp(hash, found) == 0 ? RT_OK : fail_damaged(l->rt, path, "its hash is another");
+        return hash && strcmp(hash, found) == 0 ? RT_OK : fail_damaged(l, path, "its hash is another");
     }
-    return fail_damaged(l->rt, path, "checkpoint.json does not list it");
+    return fail_damaged(l, path, "checkpoint.json does not list it");
 }
 
 static int read_tensor(struct loading *l, const struct checkpoint_path *path, const struct rt_reader *from,
@@ -171,17 +208,76 @@ static int load_tensors(struct loading *l) {
     return RT_OK;
 }
 
+/* Passing over */
+
+static int load_step(struct loading *l, int64_t step, struct rt_position *position) {
+    leave(l);
+    l->damaged = false;
+    RT_TRY(checkpoint_path(l->rt, &l->path, l->directory.path, CHECKPOINT_DONE, step, 0));
+    RT_TRY(enter(l));
+    RT_TRY(read_json(l));
+    RT_TRY(check_program(l, step, position));
+    return load_tensors(l);
+}
+
+/* *first is the first rank that found the checkpoint damaged; the number of ranks: it is loaded on all. `status` is
+ * this rank's. Other failures end the job. */
+static int agree(struct loading *l, int status, int64_t *first) {
+    struct rt *rt = l->rt;
+    const int64_t mine = status ? rt->rank : rt->world;
+    if (status && !(l->latest && l->damaged)) return status;
+    status = rt->comm->driver->all_reduce(rt->comm, first, &mine, 1, RT_I64, RT_MIN);
+    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+}
+
+static void keep_fault(struct loading *l, int status) {
+    const struct rt_private *private = l->rt->internal;
+    l->newest = (struct fault){.status = status, .code = private->code};
+    memcpy(l->newest.text, private->error, sizeof l->newest.text);
+}
+
+/* All checkpoints are damaged: the rank that found the newest so says why, the others wait for it to end the job. */
+static int fail_newest(struct loading *l) {
+    struct rt *rt = l->rt;
+    if (l->newest.status) return rt_fail_code(rt, l->newest.status, l->newest.code, "%s", l->newest.text);
+    return rt_fail_comm(rt, rt->comm, rt->comm->driver->barrier(rt->comm));
+}
+
+/* From the checkpoint of *step, which is damaged, to the one before it. `status` is what this rank found; the first
+ * rank that found a fault `tells` it. */
+static int step_back(struct loading *l, int status, bool tells, int64_t *step) {
+    struct rt_private *private = l->rt->internal;
+    const int64_t from = *step;
+    if (l->faults++ == 0 && tells) keep_fault(l, status);
+    RT_TRY(find_before(l, from, step));
+    if (*step < 0) return fail_newest(l);
+    if (tells)
+        rt_warn(l->rt, private->code, "%s; loading 'step-%lld' instead of 'step-%lld'", private->error,
+                (long long)*step, (long long)from);
+    private->error[0] = 0;
+    private->code = 0;
+    return RT_OK;
+}
+
+/* The checkpoint of `step`; or, where that is damaged and another will do, the newest that is not. What a rank has
+ * read of one that is damaged for another rank, the next one replaces. */
+static int load_intact(struct loading *l, int64_t step, struct rt_position *position) {
+    for (;;) {
+        int64_t first;
+        const int status = load_step(l, step, position);
+        RT_TRY(agree(l, status, &first));
+        if (first == l->rt->world) return RT_OK;
+        RT_TRY(step_back(l, status, first == l->rt->rank, &step));
+    }
+}
+
 static int load(struct loading *l, const char *directory, const char *which, struct rt_position *position) {
     struct rt *rt = l->rt;
     int64_t step;
     RT_TRY(kept_find(&l->kept, rt));
     RT_TRY(checkpoint_open(rt, &l->directory, directory, false));
     RT_TRY(choose(l, which, &step));
-    RT_TRY(checkpoint_path(rt, &l->path, directory, CHECKPOINT_DONE, step, 0));
-    RT_TRY(checkpoint_enter(rt, &l->directory, &l->path, &l->at));
-    RT_TRY(read_json(l));
-    RT_TRY(check_program(l, step, position));
-    RT_TRY(load_tensors(l));
+    RT_TRY(load_intact(l, step, position));
     RT_TRY(kept_give(&l->kept, rt));
     rt->internal->trained = position->step;
     rt->internal->micro_batches = position->micro_batches;
@@ -192,9 +288,8 @@ static int load(struct loading *l, const char *directory, const char *which, str
 int rt_load(struct rt *rt, const char *directory, const char *which, struct rt_position *position) {
     struct loading l = {.rt = rt, .directory = {.fd = -1, .lock = -1}, .at = -1};
     int status = load(&l, directory, which, position);
-    if (l.at >= 0) close(l.at);
+    leave(&l);
     checkpoint_close(&l.directory);
-    rt_json_free(l.json);
     kept_free(&l.kept);
     if (status) rt->comm->driver->abort(rt->comm); /* the others must not wait for this rank */
     return status;

@@ -349,8 +349,9 @@ int rt_hold_checkpoints(struct rt *rt, const char *directory, bool create);
  * run that this one went back from, stay. To be called by rank 0 after rt_save, by a job that holds D. */
 int rt_thin_checkpoints(struct rt *rt, int64_t step, int most);
 
-/* Goes on from D/step-K, `which` being "latest" or K. RT_ERROR_MISMATCH: of another program, or damaged. RT_ERROR_INPUT: a file
- * is a link, and those are not followed. Collective. */
+/* Goes on from D/step-K, `which` being K or "latest": then checkpoints that are damaged, for one rank or for all, are passed
+ * over with a warning, and where all are damaged, the newest's fault is the error. RT_ERROR_MISMATCH: of another program, or
+ * damaged. RT_ERROR_INPUT: a file is a link, and those are not followed. Collective. */
 int rt_load(struct rt *rt, const char *directory, const char *which, struct rt_position *position);
 
 /* True if the directory has checkpoints. */

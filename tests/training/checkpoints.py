@@ -243,6 +243,57 @@ def loaded(bench):
     expect(numbers(again) == numbers(lines[2:]), "other numbers")
 
 
+def damage(path, how):
+    """To a file of a checkpoint."""
+    with open(path, "rb") as file:
+        content = bytearray(file.read())
+    os.unlink(path)
+    content[len(content) // 2] ^= how == "flip"
+    if how != "remove":
+        with open(path, "wb") as file:
+            file.write(content[:len(content) // 2] if how == "cut" else content)
+
+
+def older(bench):
+    """Of the latest checkpoints those that are damaged, for one rank or for all, are passed over with a warning that names both;
+    one that is named is refused, and the newest where all are damaged."""
+    directory, log = bench.path("older"), bench.path("older.jsonl")
+    for plan, comm in (("one", "auto"), ("tp2", "auto"), ("tp2", "loopback")):
+        program, lines, whole = undisturbed(bench, plan, 4)
+
+        def resume(which, faults):
+            shutil.rmtree(directory, ignore_errors=True)
+            shutil.copytree(whole, directory)
+            for place, how in faults:
+                damage(os.path.join(directory, place), how)
+            if os.path.exists(log):
+                os.unlink(log)
+            done = call(bench.rankc, "train", program.directory, *program.data(), "--steps", "4", "--threads", "1", "--comm",
+                        comm, "--resume", which, "--checkpoint-every", "1", "--checkpoint-dir", directory, "--log", log, status=None)
+            return done.returncode, done.stderr, f"{plan}, {comm}, {faults}: exit {done.returncode}, {done.stderr}"
+
+        def expect_older(faults, *passed):
+            """The names of the checkpoints that are passed over, newest first."""
+            code, said, where = resume("latest", faults)
+            step = 4 - len(passed)
+            expect(code == 0 and said.count("warning") == len(passed) and "error" not in said, where)
+            for name in passed:
+                expect(f"/{name}/" in said and f"loading 'step-{int(name[5:]) - 1}' instead of '{name}'" in said, where)
+            expect(numbers(lines_of(log)) == numbers(lines[step:]), f"{where}: other numbers")
+            expect_right(directory, whole, ["step-1", "step-2", "step-3", "step-4"])
+        names = sorted(os.listdir(os.path.join(whole, "step-4")))
+        for name in names:
+            for how in "flip", "cut", "remove":
+                expect_older([(f"step-4/{name}", how)], "step-4")
+                code, said, where = resume("4", [(f"step-4/{name}", how)])
+                expect(code == (6 if how == "remove" else 8) and name in said and "warning" not in said, where)
+        expect_older([(f"step-4/{names[-1]}", "flip"), (f"step-4/{names[1]}", "remove")], "step-4")
+        expect_older([(f"step-4/{names[-1]}", "flip"), (f"step-3/{names[1]}", "cut")], "step-4", "step-3")
+        code, said, where = resume("latest", [(f"step-{step}/{names[-step % len(names)]}", "flip") for step in (1, 2, 3, 4)])
+        expect(code == 8 and said.count("error[") == 1 and said.count("warning") == 3, where)
+        expect(f"step-4/{names[-4 % len(names)]}' is damaged" in said[said.index("error["):], where)
+
+
 def failing(bench):
     """Where writing fails - any call, and all that come after it, on one rank or on all - the run ends with exit code 6, names the
     file and the reason, and leaves nothing: the checkpoint before is there and goes on."""
@@ -444,7 +495,7 @@ def separate(bench):
         check_log(log, directory)
 
 
-CHECKS = [rivals, locked, kills, planted, loaded, failing, full, kept, signals, saving, evaluating, separate]
+CHECKS = [rivals, locked, kills, planted, loaded, older, failing, full, kept, signals, saving, evaluating, separate]
 
 
 def main():
