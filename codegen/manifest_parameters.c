@@ -1,5 +1,8 @@
 #include "codegen/manifest_parameters.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "passes/roles.h"
 
 typedef struct rt_json_writer json;
@@ -59,16 +62,26 @@ static void put_parameter(json *w, const struct rankplan *plan, const struct pro
     rt_json_close(w, '}');
 }
 
-static void put_constants(json *w, const struct decisions *decisions) {
+static int by_name(const void *a, const void *b) {
+    const struct decision *const *left = a, *const *right = b;
+    return strcmp((*left)->name, (*right)->name);
+}
+
+/* In the order of their names: that of the tensors is another one after the graph was printed and parsed, as verify does it. */
+static void put_constants(json *w, const struct decisions *decisions, struct arena *arena) {
+    const int most = decisions ? decisions->all.n : 0;
+    const struct decision **constants = ARENA_ARRAY(arena, const struct decision *, most + 1);
+    int n = 0;
+    for (int i = 0; i < most; i++)
+        if (decisions->all.at[i].role == ROLE_CONSTANT) constants[n++] = &decisions->all.at[i];
+    qsort(constants, (size_t)n, sizeof *constants, by_name);
     rt_json_key(w, "constants");
     rt_json_open(w, '[', RT_JSON_LINES);
-    for (int i = 0; decisions && i < decisions->all.n; i++) {
-        const struct decision *decision = &decisions->all.at[i];
-        if (decision->role != ROLE_CONSTANT) continue;
+    for (int i = 0; i < n; i++) {
         rt_json_open(w, '{', RT_JSON_INLINE);
-        put(w, "name", decision->name);
-        put(w, "type", decision->type);
-        put(w, "reason", decision->rule->reason);
+        put(w, "name", constants[i]->name);
+        put(w, "type", constants[i]->type);
+        put(w, "reason", constants[i]->rule->reason);
         rt_json_close(w, '}');
     }
     rt_json_close(w, ']');
@@ -87,5 +100,5 @@ void manifest_put_parameters(json *w, const struct rankplan *plan, const struct 
         put_parameter(w, plan, info, tensor, fate == TRAINED);
     }
     rt_json_close(w, ']');
-    put_constants(w, info->decisions);
+    put_constants(w, info->decisions, graph->arena);
 }
