@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Exports models by the PyTorch of an environment, now, trains them by rankc and compares every step with PyTorch's.
 
-    exports.py --rankc RANKC --python PYTHON [--optimizers sgd;adamw] [--plans PLAN;...] [--forms FORM...] [-- MODEL...]
+    exports.py --rankc RANKC --python PYTHON [--optimizers sgd;adamw] [--plans PLAN;...] [--forms FORM...] [--table FILE] [-- MODEL...]
     exports.py --rankc RANKC
 
 PYTHON is that of an environment with what record_exports.py needs: `python3 -m venv today && today/bin/pip install torch
@@ -45,14 +45,36 @@ def check_parameters(rankc, case):
     return f"{ours} numbers in parameters, PyTorch has {theirs}; notes name {', '.join(named)}"
 
 
-def export_and_check(options, optimizer, folder):
+def kept(results, key, check):
+    """The check, whose result is kept too."""
+    def checked(work):
+        results[key] = "failed"
+        results[key] = check(work)
+        return results[key]
+    return checked
+
+
+def write_table(path, plans, results):
+    """A row for each export and optimizer, a column for each plan."""
+    with open(path, "w") as table:
+        table.write("# Exports of PyTorch in training\n\nWritten by `tests/training/exports.py --table`: models are exported, trained for "
+                    "20 steps by PyTorch in f64 and by\nrankc in f32, and compared. Every entry: the largest relative difference of a loss "
+                    "or a gradient norm; the bound is 1e-5.\nForms: PyTorch's exporter with its default options, with optimize=False (plain), "
+                    "and the legacy exporter.\n\n")
+        table.write("| export | optimizer | " + " | ".join(plans) + " |\n|---|---|" + "---|" * len(plans) + "\n")
+        for case, optimizer in dict.fromkeys((case, optimizer) for case, optimizer, _ in results):
+            cells = " | ".join(results[case, optimizer, plan] for plan in plans)
+            table.write(f"| {case} | {optimizer} | {cells} |\n")
+
+
+def export_and_check(options, optimizer, folder, results):
     """Whether any check failed."""
     subprocess.run([options.python, "-B", os.path.join(HERE, "record_exports.py"), "--out", folder, "--optimizer", optimizer,
                     "--forms", *options.forms, "--", *options.models], check=True)
     cases = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
-    return report([(f"{os.path.basename(case)} {optimizer} {plan}",
-                    functools.partial(check, options.rankc, "c", [], case, plan, counts=[1]))
-                   for case in cases for plan in options.plans.split(";")]) | check_all_parameters(options.rankc, folder)
+    runs = [(os.path.basename(case), optimizer, plan, functools.partial(check, options.rankc, "c", [], case, plan, counts=[1]))
+            for case in cases for plan in options.plans.split(";")]
+    return report([(" ".join(key), kept(results, tuple(key), run)) for *key, run in runs]) | check_all_parameters(options.rankc, folder)
 
 
 def check_all_parameters(rankc, folder):
@@ -67,14 +89,17 @@ def main():
     parser.add_argument("--optimizers", default="sgd;adamw", help="separated by semicolons")
     parser.add_argument("--plans", default=";".join(PLANS), help="separated by semicolons")
     parser.add_argument("--forms", nargs="*", default=["default", "plain", "legacy"])
+    parser.add_argument("--table", help="where to write a table of the results")
     parser.add_argument("models", nargs="*")
     options = parser.parse_args()
     if not options.python:
         return check_all_parameters(options.rankc, os.path.join(HERE, "exports"))
-    failed = False
+    failed, results = False, {}
     for optimizer in options.optimizers.split(";"):
         with tempfile.TemporaryDirectory(prefix="rankc-exports-") as folder:
-            failed |= export_and_check(options, optimizer, folder)
+            failed |= export_and_check(options, optimizer, folder, results)
+    if options.table:
+        write_table(options.table, options.plans.split(";"), results)
     return failed
 
 
