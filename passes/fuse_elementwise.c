@@ -106,11 +106,20 @@ static const struct expr *take_in(const struct fuser *f, struct chain *chain, in
     return value;
 }
 
+/* Some operand that is no number has as many dimensions as the node's result: the shape does not depend on the numbers. */
+static bool shape_is_kept(const struct fuser *f, int id) {
+    const struct node *node = &f->graph->nodes.at[id];
+    const int ndim = f->graph->tensors.at[node->outputs[0]].ndim;
+    for (int k = 0; k < node->ninputs; k++)
+        if (f->graph->tensors.at[node->inputs[k]].ndim == ndim && !chain_number(f->graph, node->inputs[k])) return true;
+    return false;
+}
+
 /* One operand: a number, a producer taken in, or an input. NULL: the chain has no room. */
 static const struct expr *operand_expression(struct fuser *f, int id, struct chain *chain, int tensor, int times,
                                              int reserve) {
     const struct expr *number = chain_number(f->graph, tensor);
-    if (number) return number;
+    if (number && shape_is_kept(f, id)) return number;
     int producer = takes(f, id, tensor);
     bool named_bool = times > 1 && type_of(f, tensor) == RT_BOOL; /* names are of the chain's float type */
     if (producer >= 0 && !named_bool) {
