@@ -198,7 +198,8 @@ static int repeat_gradients(struct rt *rt, const struct rt_attempt *attempt) {
 /* Ranks agree, since one that repeated its gradients alone would wait for the others. */
 static int inspect(struct rt *rt, const struct rt_attempt *attempt, const double *losses) {
     struct rt_private *private = rt->internal;
-    const double norm = rt_metric(rt, RT_NORM); /* waits for the device: losses have come, too */
+    RT_TRY(rt->program->device->finish(rt)); /* the norm and the losses have come, or the rank says why not */
+    const double norm = rt_metric(rt, RT_NORM);
     int32_t mine = !isfinite(norm), any = 0;
     for (int j = 0; j < private->accumulate && losses; j++)
         mine = mine || !isfinite(fetched(losses[j], rt->program->outputs[0].dtype));
