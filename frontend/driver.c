@@ -747,6 +747,19 @@ static int write_or_refresh(struct job *job, struct output *output, enum driver_
     return generate(job, output);
 }
 
+/* Nothing in the path of the directory that the target's compiler runs in is for it to interpret. */
+static int check_build_path(const struct job *job, const struct output *output) {
+    char path[PATH_MAX];
+    const char *unsafe = target_of(job)->unsafe_in_paths;
+    if (job->options->no_build || !unsafe || !realpath(output->parent, path)) return 0;
+    const char *found = strpbrk(path, unsafe);
+    if (!found) return 0;
+    diag_error(job->diags, 621, EXIT_SYSTEM, NULL, "the compiler of target %s would interpret the '%c' in the path %s",
+               target_of(job)->name, *found, diag_quote(job->diags, path));
+    diag_help(job->diags, "choose another directory with -o, or write the sources only, with --no-build");
+    return -1;
+}
+
 /* Meanwhile another compile has taken the directory for a name that is written alike. */
 enum { TAKEN = 1 };
 
@@ -758,7 +771,8 @@ static int compile_into(struct job *job, struct output *output, enum driver_made
     if (names_find(&job->names, job->options, job->arena, job->diags) < 0 || job_describe(job) < 0) return -1;
     if (!job->model && (check_located(job) < 0 || check_text_weights(job) < 0 || attach_text_weights(job) < 0)) return -1;
     if (output_open(output, job->arena, job->diags, job->options->output, job->info.model, job->info.instance,
-                    (long)job->options->lock_timeout) < 0)
+                    (long)job->options->lock_timeout) < 0 ||
+        check_build_path(job, output) < 0)
         return -1;
     if (!is_ours(job, output)) return TAKEN;
     int as_it_is = stays(job, output);
