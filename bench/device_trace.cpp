@@ -1,10 +1,11 @@
-/* What a program does on its GPUs, told by CUPTI when it ends: how long every kernel took, in graphs too, and the most memory that
- * was allocated at a time. Loaded into any program of CUDA by the driver:
+/* What a program does on its GPUs, told by CUPTI when it ends: how long every kernel took, in graphs too, and the most
+ * memory that was allocated at a time. Loaded into any program of CUDA by the driver:
  *
  *     g++ -shared -fPIC -o device_trace.so device_trace.cpp -lcupti
  *     CUDA_INJECTION64_PATH=device_trace.so RANKC_TRACE=FILE program ...
  *
- * FILE: {"device_peak": bytes, "first_ns", "last_ns": of the device's clock, "kernels": [{"name": mangled, "count", "ns"}]}. */
+ * FILE: {"device_peak": bytes, "first_ns", "last_ns": of the device's clock, "kernels": [{"name": mangled, "count",
+ * "ns"}]}. */
 #include <cupti.h>
 
 #include <algorithm>
@@ -79,11 +80,11 @@ void write_trace() {
     const char *path = getenv("RANKC_TRACE"), *between = "";
     FILE *out = path ? fopen(path, "w") : nullptr;
     if (!out) return;
-    fprintf(out, "{\"device_peak\": %llu, \"first_ns\": %llu, \"last_ns\": %llu, \"kernels\": [", (unsigned long long)all().most,
-            (unsigned long long)all().first, (unsigned long long)all().last);
+    fprintf(out, "{\"device_peak\": %llu, \"first_ns\": %llu, \"last_ns\": %llu, \"kernels\": [",
+            (unsigned long long)all().most, (unsigned long long)all().first, (unsigned long long)all().last);
     for (const auto &[name, sum] : all().kernels) {
-        fprintf(out, "%s\n {\"name\": \"%s\", \"count\": %llu, \"ns\": %llu}", between, name.c_str(), (unsigned long long)sum.count,
-                (unsigned long long)sum.ns);
+        fprintf(out, "%s\n {\"name\": \"%s\", \"count\": %llu, \"ns\": %llu}", between, name.c_str(),
+                (unsigned long long)sum.count, (unsigned long long)sum.ns);
         between = ",";
     }
     fputs("]}\n", out);
@@ -95,8 +96,8 @@ void write_trace() {
 /* The driver calls this when the program first uses it. */
 extern "C" int InitializeInjection(void) {
     cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
-    for (CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET,
-                                    CUPTI_ACTIVITY_KIND_MEMORY2})
+    for (CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
+                                    CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_MEMORY2})
         cuptiActivityEnable(kind);
     atexit(write_trace);
     return 1;

@@ -2,8 +2,9 @@
  *
  *     products < PRODUCTS
  *
- * A line "COUNT TYPE BATCH M K N TRANS_A TRANS_B" each: y(m,n) = a(m,k) b(k,n), COUNT times in a step; TYPE is bf16, fp16 or f32, sums
- * are in f32. Prints {"ms": of all, "products": n}. Operands are random, since zeros are multiplied faster. */
+ * A line "COUNT TYPE BATCH M K N TRANS_A TRANS_B" each: y(m,n) = a(m,k) b(k,n), COUNT times in a step; TYPE is bf16,
+ * fp16 or f32, sums are in f32. Prints {"ms": of all, "products": n}. Operands are random, since zeros are multiplied
+ * faster. */
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -58,8 +59,8 @@ static void fill(gpu *gpu, void *memory, size_t bytes) {
         value = (uint16_t)(0x3c00 + (state >> 16 & 0x83ff));
     }
     for (size_t at = 0; at < bytes; at += random_bytes)
-        TRY(cudaMemcpyAsync((char *)memory + at, values, bytes - at < random_bytes ? bytes - at : random_bytes, cudaMemcpyHostToDevice,
-                            gpu->stream));
+        TRY(cudaMemcpyAsync((char *)memory + at, values, bytes - at < random_bytes ? bytes - at : random_bytes,
+                            cudaMemcpyHostToDevice, gpu->stream));
 }
 
 static void *room(gpu *gpu, int which, size_t bytes) {
@@ -93,10 +94,13 @@ static cublasLtMatmulDesc_t operation(const product *p) {
 
 /* y = a b of ours is y = b a of theirs. */
 static double time_product(gpu *gpu, const product *p) {
-    const size_t of_a = (size_t)(p->batch * p->m * p->k), of_b = (size_t)(p->batch * p->k * p->n), of_y = (size_t)(p->batch * p->m * p->n);
-    void *a = room(gpu, 0, of_a * p->of->bytes), *b = room(gpu, 1, of_b * p->of->bytes), *y = room(gpu, 2, of_y * p->of->bytes);
+    const size_t of_a = (size_t)(p->batch * p->m * p->k), of_b = (size_t)(p->batch * p->k * p->n),
+                 of_y = (size_t)(p->batch * p->m * p->n);
+    void *a = room(gpu, 0, of_a * p->of->bytes), *b = room(gpu, 1, of_b * p->of->bytes),
+         *y = room(gpu, 2, of_y * p->of->bytes);
     const cublasLtMatrixLayout_t as = p->trans_a ? layout(p, p->k, p->m) : layout(p, p->m, p->k),
-                                 bs = p->trans_b ? layout(p, p->n, p->k) : layout(p, p->k, p->n), ys = layout(p, p->m, p->n);
+                                 bs = p->trans_b ? layout(p, p->n, p->k) : layout(p, p->k, p->n),
+                                 ys = layout(p, p->m, p->n);
     const cublasLtMatmulDesc_t desc = operation(p);
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t found[ALGORITHMS];
@@ -110,8 +114,8 @@ static double time_product(gpu *gpu, const product *p) {
     auto multiply = [&](const cublasLtMatmulAlgo_t *algorithm, int times) {
         const double begin = seconds();
         for (int i = 0; i < times; i++)
-            TRY(cublasLtMatmul(gpu->handle, desc, &one, b, bs, a, as, &zero, y, ys, y, ys, algorithm, gpu->workspace, workspace_bytes,
-                               gpu->stream));
+            TRY(cublasLtMatmul(gpu->handle, desc, &one, b, bs, a, as, &zero, y, ys, y, ys, algorithm, gpu->workspace,
+                               workspace_bytes, gpu->stream));
         TRY(cudaStreamSynchronize(gpu->stream));
         return seconds() - begin;
     };
@@ -131,7 +135,9 @@ static double time_product(gpu *gpu, const product *p) {
 
 static bool read_product(product *p) {
     char name[8];
-    if (scanf("%d %7s %lld %lld %lld %lld %d %d", &p->count, name, &p->batch, &p->m, &p->k, &p->n, &p->trans_a, &p->trans_b) != 8) return false;
+    if (scanf("%d %7s %lld %lld %lld %lld %d %d", &p->count, name, &p->batch, &p->m, &p->k, &p->n, &p->trans_a,
+              &p->trans_b) != 8)
+        return false;
     for (const type &type : types)
         if (strcmp(type.name, name) == 0) p->of = &type;
     return p->of != nullptr;

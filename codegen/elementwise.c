@@ -8,7 +8,7 @@
 #include "codegen/loops.h"
 #include "codegen/tmpl.h"
 #include "ir/base/map.h"
-#include "ir/eval.h"
+#include "ir/expr/eval.h"
 
 enum {
     PARALLEL_ELEMENTS = 1 << 15 /* below, starting threads costs more than it gives */
@@ -26,8 +26,8 @@ static bool streams(const struct loops *l, int k) {
     return l->width > 1 && l->stride[k][l->n - 1] == 1;
 }
 
-/* Binds the values of an element, and the names they are made from; true if they need a block. Several values are all known
- * before the first is stored: it may lie on an operand. */
+/* Binds the values of an element, and the names they are made from; true if they need a block. Several values are all
+ * known before the first is stored: it may lie on an operand. */
 static bool bind_chain(const struct loops *l, struct tmpl_env *env) {
     const struct expr_chain *chain = expr_parse_chain(l->arena, attr_text(l->node, "expr", ""), l->node->ninputs);
     for (int i = 0; i < chain->nnamed; i++)
@@ -46,7 +46,7 @@ static bool bind_chain(const struct loops *l, struct tmpl_env *env) {
 static const char *value_text(const struct loops *l) {
     if (loops_are_cast(l))
         return loops_cast(l, l->graph->tensors.at[l->node->inputs[0]].dtype,
-                         l->graph->tensors.at[l->node->outputs[0]].dtype, l->operand[0]);
+                          l->graph->tensors.at[l->node->outputs[0]].dtype, l->operand[0]);
     return loops_stored(l, 0, loops_text(l, expr_parse(l->arena, l->node->op->expr)));
 }
 
@@ -133,8 +133,8 @@ static const char *of_point(const struct loops *l, int d, int64_t stride) {
     return width > 1 ? arena_printf(l->arena, "%s * %d", index, width) : index;
 }
 
-/* The outermost loop is shared by threads, the innermost is vectors: a result lies on no operand but element by element, which
- * the compiler cannot see. */
+/* The outermost loop is shared by threads, the innermost is vectors: a result lies on no operand but element by
+ * element, which the compiler cannot see. */
 static const char *pragma_of(const struct loops *l, int d, int64_t elements) {
     bool threads = d == 0 && elements >= PARALLEL_ELEMENTS, vectors = d == l->n - 1;
     return threads ? vectors ? "parallel for simd" : "parallel for" : vectors ? "simd" : "";
@@ -259,8 +259,8 @@ static void bind_beside(struct loops *l, struct tmpl_env *env) {
     tmpl_set(env, "unused", l->node->ninputs == 2 ? "yes" : "");
 }
 
-const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan,
-                                 const struct plan_class *class, int node) {
+const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
+                                 int node) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
     struct loops l = {.graph = plan->graph,
                       .node = &plan->graph->nodes.at[node],

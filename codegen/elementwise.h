@@ -3,7 +3,7 @@
 #define CODEGEN_ELEMENTWISE_H
 
 #include "codegen/kernels.h"
-#include "passes/rankplan.h"
+#include "passes/rank/rankplan.h"
 
 /* The call of the node's function, made now or shared with an equal one before; its tensors (output first) in
  * *tensors, *n. */
@@ -16,7 +16,7 @@ const char *elementwise_finish(struct kernels *kernels, const struct rankplan *p
 
 /* The name of the function that finishes the product `node` (kernels.h, struct rt_epilogue), made now or shared. Its
  * operands are the node's inputs from the third on. */
-const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan,
-                                 const struct plan_class *class, int node);
+const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
+                                 int node);
 
 #endif

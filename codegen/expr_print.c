@@ -113,9 +113,7 @@ static void print_choice(struct printer *p, const struct expr *e) {
 
 static void print(struct printer *p, const struct expr *e) {
     switch (e->kind) {
-    case EXPR_NUMBER:
-        strbuf_puts(p->out, expr_literal(p->out->arena, p->dtype, e->number, (int64_t)e->number));
-        break;
+    case EXPR_NUMBER: strbuf_puts(p->out, expr_literal(p->out->arena, p->dtype, e->number, (int64_t)e->number)); break;
     case EXPR_NAME: strbuf_puts(p->out, p->spell(p->env, e->name)); break;
     case EXPR_CALL: print_call(p, function_name(p, e->name), e); break;
     case EXPR_CHOICE: print_choice(p, e); break;

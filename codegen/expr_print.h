@@ -2,9 +2,9 @@
 #ifndef CODEGEN_EXPR_PRINT_H
 #define CODEGEN_EXPR_PRINT_H
 
-#include "codegen/target.h"
+#include "codegen/target/target.h"
 #include "ir/base/str.h"
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 
 /* What stands for a name in the printed expression. */
 typedef const char *(*expr_spell)(const void *env, const char *name);

@@ -10,9 +10,9 @@
 #include "codegen/elementwise.h"
 #include "codegen/rows.h"
 #include "ir/base/str.h"
-#include "ir/epilogue.h"
-#include "passes/stage.h"
-#include "passes/views.h"
+#include "ir/expr/epilogue.h"
+#include "passes/plan/stages.h"
+#include "passes/rank/views.h"
 
 enum { HOLE_TENSOR = 1, HOLE_SITE = 2 };
 
@@ -162,8 +162,8 @@ static void put_runs(struct local *l, const char *name, const char *argument) {
 static void put_ranks_holding(struct local *l, int tensor, int axis) {
     const struct rt_holding held = holding_of_ranks(l->graph, tensor_of(l, tensor), axis);
     open_argument(l, l->kernels->target->arguments->structure, "rt_holding");
-    strbuf_printf(&l->out, ".cut = {%lld, %lld, %lld, %d}, .extent = %lld", (long long)held.cut.extent, (long long)held.cut.blocks, (long long)held.cut.unit, held.cut.ways,
-                  (long long)held.extent);
+    strbuf_printf(&l->out, ".cut = {%lld, %lld, %lld, %d}, .extent = %lld", (long long)held.cut.extent,
+                  (long long)held.cut.blocks, (long long)held.cut.unit, held.cut.ways, (long long)held.extent);
     if (held.span)
         strbuf_printf(&l->out, ", .stride = %lld, .before = %lld, .span = %lld", (long long)held.stride,
                       (long long)held.before, (long long)held.span);
@@ -320,12 +320,12 @@ static void put_around(struct local *l, const char *name, const char *argument) 
     (void)name, (void)argument;
     int dim = (int)attr_int(&l->node, "dim", 0), tensor = l->node.outputs[0], ndim = tensor_of(l, tensor)->ndim;
     strbuf_printf(&l->out, "%lld, %lld, %lld, %lld, %lld", (long long)product(shape_of(l, tensor), 0, dim),
-                  (long long)tensor_of(l, tensor)->dims[dim],
-                  (long long)product(shape_of(l, tensor), dim + 1, ndim),
+                  (long long)tensor_of(l, tensor)->dims[dim], (long long)product(shape_of(l, tensor), dim + 1, ndim),
                   (long long)attr_int(&l->node, "blocks", 1), (long long)attr_int(&l->node, "unit", 1));
 }
 
-/* Number of dimensions and extents of the tensor: complete in those that the move is about, the part's in the others. */
+/* Number of dimensions and extents of the tensor: complete in those that the move is about, the part's in the
+ * others. */
 static void put_complete(struct local *l, const char *name, const char *argument) {
     (void)name, (void)argument;
     int axis = (int)attr_int(&l->node, "mesh", 0), from = l->node.inputs[0], to = l->node.outputs[0];
@@ -373,8 +373,7 @@ static void put_epilogue(struct local *l, const char *name, const char *argument
     (void)name, (void)argument;
     if (!attr_find(&l->node, "expr")) return strbuf_puts(&l->out, "NULL");
     open_argument(l, l->kernels->target->arguments->structure, "rt_epilogue");
-    strbuf_printf(&l->out, "%s, ",
-                  elementwise_epilogue(l->kernels, l->plan, l->class, l->instruction->node));
+    strbuf_printf(&l->out, "%s, ", elementwise_epilogue(l->kernels, l->plan, l->class, l->instruction->node));
     put_pointers(l, 2);
     strbuf_putc(&l->out, '}');
 }
@@ -402,18 +401,22 @@ static void put_finish(struct local *l, const char *name, const char *argument) 
 static const struct {
     const char *name;
     void (*put)(struct local *l, const char *name, const char *argument);
-} variables[] = {
-    {"y", put_pointer},      {"x0", put_pointer},      {"x1", put_pointer},        {"x2", put_pointer},
-    {"x3", put_pointer},     {"x4", put_pointer},      {"x5", put_pointer},        {"x6", put_pointer},
-    {"x7", put_pointer},     {"y1", put_pointer},      {"y2", put_pointer},      {"list", put_list},         {"shape", put_shape},
-    {"ndim", put_ndim},      {"size", put_size},       {"bytes", put_local_bytes}, {"aligned", put_aligned},
-    {"outer", put_outer},    {"runs", put_runs},       {"extent", put_extent},     {"T", put_type},
-    {"T0", put_type},        {"B", put_bytes},         {"dtype", put_dtype},       {"count", put_count},
-    {"depth", put_depth},    {"is64", put_is64},       {"site", put_site},         {"around", put_around},
-    {"reduce", put_reduce},  {"scratch", put_scratch}, {"complete", put_complete}, {"held", put_holding},
-    {"wanted", put_holding}, {"before", put_padding},  {"behind", put_padding},    {"distance", put_distance},
-    {"epilogue", put_epilogue}, {"finish", put_finish}, {"Thead", put_head}, {"fp8", put_fp8}, {"starts", put_starts}, {"whole", put_whole}, {"indexed", put_indexed},
-    {"struct", put_struct}, {"strided", put_strided}};
+} variables[] = {{"y", put_pointer},         {"x0", put_pointer},        {"x1", put_pointer},
+                 {"x2", put_pointer},        {"x3", put_pointer},        {"x4", put_pointer},
+                 {"x5", put_pointer},        {"x6", put_pointer},        {"x7", put_pointer},
+                 {"y1", put_pointer},        {"y2", put_pointer},        {"list", put_list},
+                 {"shape", put_shape},       {"ndim", put_ndim},         {"size", put_size},
+                 {"bytes", put_local_bytes}, {"aligned", put_aligned},   {"outer", put_outer},
+                 {"runs", put_runs},         {"extent", put_extent},     {"T", put_type},
+                 {"T0", put_type},           {"B", put_bytes},           {"dtype", put_dtype},
+                 {"count", put_count},       {"depth", put_depth},       {"is64", put_is64},
+                 {"site", put_site},         {"around", put_around},     {"reduce", put_reduce},
+                 {"scratch", put_scratch},   {"complete", put_complete}, {"held", put_holding},
+                 {"wanted", put_holding},    {"before", put_padding},    {"behind", put_padding},
+                 {"distance", put_distance}, {"epilogue", put_epilogue}, {"finish", put_finish},
+                 {"Thead", put_head},        {"fp8", put_fp8},           {"starts", put_starts},
+                 {"whole", put_whole},       {"indexed", put_indexed},   {"struct", put_struct},
+                 {"strided", put_strided}};
 
 /* $[p]: the product of the part's extents of factors so named. */
 static void put_product(struct local *l, char first) {
@@ -538,15 +541,17 @@ static void localize(struct local *l) {
     }
 }
 
-/* In training every call says where it is, not only those that may fail: a value that is not finite is searched for by that. */
+/* In training every call says where it is, not only those that may fail: a value that is not finite is searched for by
+ * that. */
 static const char *watched(const struct rankplan *plan, const char *call) {
     const size_t length = strlen(call);
-    if (!plan->graph->controls.n || strncmp(call, "RT_TRY", 6) == 0 || strchr(call, ';') != call + length - 1) return call;
+    if (!plan->graph->controls.n || strncmp(call, "RT_TRY", 6) == 0 || strchr(call, ';') != call + length - 1)
+        return call;
     return arena_printf(plan->graph->arena, "RT_AT(\002, %.*s);", (int)length - 1, call);
 }
 
-bool kernel_instruction(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels,
-                        int id, struct instruction *out) {
+bool kernel_instruction(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels, int id,
+                        struct instruction *out) {
     struct local l = {.plan = plan,
                       .class = class,
                       .graph = plan->graph,
@@ -590,8 +595,8 @@ int kernel_check(const struct graph *graph, const struct target *target, struct 
         enum rt_dtype dtype = graph->tensors.at[node->inputs[op_typed_input(node->op)]].dtype;
         bool missing = op_is_listed(node->op, target->missing);
         if (missing || (!op_has_kernel(node->op, dtype) && !target_takes_half(target, node->op, dtype)))
-            diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
-                       "no kernel of %s for %s", node->op->name, rt_dtypes[dtype].name);
+            diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]), "no kernel of %s for %s",
+                       node->op->name, rt_dtypes[dtype].name);
         if (!target->library_products && is_finished_by_library(node))
             diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
                        "no kernel of MatMul that finishes its result, unless it is packed");

@@ -11,10 +11,12 @@
  *   $k $epsilon $perm  an attribute (after split_attr): a number, or an array
  *   $before $behind    attributes begin and end of the part, in rows that a rank reads through windows its own
  *   $shape(x0) $ndim(x0) $size(x0) $aligned(x0)   extents, their number, elements, extents aligned to the output's
- *   $strided(x0)       pointer and strides, of a kernel that takes them: the tensor may lie in another (Note [Views] in views.h)
+ *   $strided(x0)       pointer and strides, of a kernel that takes them: the tensor may lie in another (Note [Views] in
+ *                      views.h)
  *   $outer(axis) $runs(axis)   extents before attribute axis; elements of each input per index before it
  *   $T $T0 $B          names of the output's and first input's type; bytes of an element, as b4
- *   $indexed(x0)       extents behind attribute batch_dims       $struct(S)   opens a struct S as an argument: $struct(S)..}
+ *   $indexed(x0)       extents behind attribute batch_dims       $struct(S)   opens a struct S as an argument:
+ *                      $struct(S)..}
  *   $count $count(x1) $depth $is64(x1) $dtype     number of inputs; ... see kernel.c
  *   $Thead             $T and _64 or _128: how much of a head the tiles of flash attention hold
  *   $fp8(format)       the format of 8-bit floats that an attribute names
@@ -26,7 +28,7 @@
 #define CODEGEN_KERNEL_H
 
 #include "codegen/kernels.h"
-#include "passes/rankplan.h"
+#include "passes/rank/rankplan.h"
 
 /* A call with holes: in `text`, byte 1 stands for the next of `tensors`, byte 2 for the instruction's site. Calls
  * of equal text are the same code on other addresses. */
@@ -38,8 +40,8 @@ struct instruction {
 
 /* The instruction of `node` on ranks of `class`. False for views. -1 is not possible: what cannot be called is
  * refused by kernel_check before. */
-bool kernel_instruction(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels,
-                        int node, struct instruction *out);
+bool kernel_instruction(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels, int node,
+                        struct instruction *out);
 
 /* A diagnostic for each node without a kernel for its types. */
 int kernel_check(const struct graph *graph, const struct target *target, struct diags *diags);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "codegen/expr_print.h"
-#include "ir/eval.h"
+#include "ir/expr/eval.h"
 #include "ir/op.h"
 
 enum {
@@ -61,9 +61,10 @@ const char *loops_index(const struct loops *l, const int64_t *stride) {
 }
 
 /* Note [Vectors]
- * A target with vectors takes the elements of the innermost loop several at a time: as many as make 16 bytes of the narrowest
- * operand, bytes apart, or half of that and so on, where every operand has them beside each other, or one for all, and where
- * they begin at multiples of their number. Tensors lie at multiples of PLAN_ALIGNMENT: extents and strides decide, here. */
+ * A target with vectors takes the elements of the innermost loop several at a time: as many as make 16 bytes of the
+ * narrowest operand, bytes apart, or half of that and so on, where every operand has them beside each other, or one for
+ * all, and where they begin at multiples of their number. Tensors lie at multiples of PLAN_ALIGNMENT: extents and
+ * strides decide, here. */
 static int narrowest_bytes(const struct loops *l) {
     size_t bytes = rt_dtype_bytes(l->graph->tensors.at[l->node->outputs[0]].dtype);
     for (int k = 0; k < l->node->ninputs; k++) {
@@ -123,8 +124,8 @@ enum rt_dtype loops_type(const struct loops *l) {
 }
 
 const char *loops_cast(const struct loops *l, enum rt_dtype from, enum rt_dtype to, const char *value) {
-    return arena_printf(l->arena, "%scast_%s_%s(%s)", l->target->call_prefix, rt_dtypes[from].name,
-                        rt_dtypes[to].name, value);
+    return arena_printf(l->arena, "%scast_%s_%s(%s)", l->target->call_prefix, rt_dtypes[from].name, rt_dtypes[to].name,
+                        value);
 }
 
 bool loops_are_cast(const struct loops *l) {
@@ -159,4 +160,3 @@ const char *loops_text(const struct loops *l, const struct expr *e) {
 const char *loops_type_name(const struct loops *l, int tensor) {
     return rt_dtypes[l->graph->tensors.at[tensor].dtype].c_type;
 }
-

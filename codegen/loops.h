@@ -1,10 +1,11 @@
-/* Kernels in the making: loops over elements, where each operand has them, and how the expression of an element is written. */
+/* Kernels in the making: loops over elements, where each operand has them, and how the expression of an element is
+ * written. */
 #ifndef CODEGEN_LOOPS_H
 #define CODEGEN_LOOPS_H
 
-#include "codegen/target.h"
+#include "codegen/target/target.h"
 #include "codegen/tmpl.h"
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 
 enum { MAX_OPERANDS = EXPR_INPUTS };
 
@@ -25,8 +26,8 @@ struct loops {
 
 /* Strides of input k in loops over `ndim` dimensions; 0 where it is repeated. */
 void loops_strides(struct loops *l, int k, int ndim);
-/* Of the first `loops` of them: leaves out those of one index, and makes one of two where the inner continues the outer in all
- * inputs. */
+/* Of the first `loops` of them: leaves out those of one index, and makes one of two where the inner continues the outer
+ * in all inputs. */
 void loops_merge(struct loops *l, int loops);
 /* Elements at a time (Note [Vectors]). */
 int loops_width(const struct loops *l);

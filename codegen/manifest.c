@@ -7,7 +7,7 @@
 #include "codegen/kernel.h"
 #include "codegen/manifest_parameters.h"
 #include "ir/base/own.h"
-#include "ir/eval.h"
+#include "ir/expr/eval.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
 
@@ -121,12 +121,8 @@ static void put_ranks(json *w, const struct manifest *m) {
 
 static const struct {
     const char *op, *kind;
-} kinds[] = {{"AllReduce", "all_reduce"},
-             {"AllGather", "all_gather"},
-             {"ReduceScatter", "reduce_scatter"},
-             {"AllToAll", "all_to_all"},
-             {"HaloExchange", "halo_exchange"},
-             {"Transfer", "send_recv"},
+} kinds[] = {{"AllReduce", "all_reduce"}, {"AllGather", "all_gather"},       {"ReduceScatter", "reduce_scatter"},
+             {"AllToAll", "all_to_all"},  {"HaloExchange", "halo_exchange"}, {"Transfer", "send_recv"},
              {"Broadcast", "broadcast"}};
 enum { NKINDS = sizeof kinds / sizeof *kinds };
 
@@ -145,7 +141,7 @@ static void put_group(json *w, const struct manifest *m, int kind, int64_t count
     rt_json_close(w, '}');
 }
 
-/* Buckets that ranks of the class fill with gradients of units, as runtime/sums.c does. */
+/* Buckets that ranks of the class fill with gradients of units, as runtime/core/sums.c does. */
 static int count_buckets(const struct rankplan *plan, const struct plan_class *class, int64_t bucket_bytes) {
     const struct graph *graph = plan->graph;
     int64_t first = 0, bytes = 0;
@@ -242,8 +238,8 @@ static const char *origin_name(const struct graph *graph, int tensor) {
 }
 
 /* The first operand that is cut when `split` cuts the node: {tensor, dim, ways, axis}. */
-static void put_split(json *w, const struct graph *graph, const struct node *node, const struct dims *dims,
-                      int axis, bool exact) {
+static void put_split(json *w, const struct graph *graph, const struct node *node, const struct dims *dims, int axis,
+                      bool exact) {
     int64_t blocks = 1, unit = 1;
     for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
         int k = o < dims->ninputs ? o : o - dims->ninputs;
@@ -373,8 +369,10 @@ static void put_values(json *w, const char *key, const struct rankplan *plan, co
         const enum rt_dtype dtype = plan->graph->tensors.at[tensors[i]].dtype;
         if (!rt_dtype_is_float(dtype)) continue;
         const int64_t bytes = rankplan_bytes(class, plan->graph, tensors[i]);
-        rt_json_put_dims(w, (int64_t[]){class->place[tensors[i]].arena, class->place[tensors[i]].offset, dtype,
-                                        bytes / (int64_t)rt_dtype_bytes(dtype)}, 4);
+        rt_json_put_dims(w,
+                         (int64_t[]){class->place[tensors[i]].arena, class->place[tensors[i]].offset, dtype,
+                                     bytes / (int64_t)rt_dtype_bytes(dtype)},
+                         4);
     }
     rt_json_close(w, ']');
 }
@@ -472,8 +470,8 @@ static void put_sliced(json *w, const struct graph *graph, const struct sliced *
     rt_json_close(w, '}');
 }
 
-/* What weights/ holds, where the model had it (file and offset as in graph.rir; -1: a constant), and how it is cut; slices in
- * the order of their places along the cuts, the first cut fastest. */
+/* What weights/ holds, where the model had it (file and offset as in graph.rir; -1: a constant), and how it is cut;
+ * slices in the order of their places along the cuts, the first cut fastest. */
 static void put_weights(json *w, const struct graph *graph, const struct slices *slices) {
     open_list(w, "weights");
     for (int i = 0; i < slices->at.n; i++) put_sliced(w, graph, &slices->at.at[i]);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "passes/roles.h"
+#include "passes/train/roles.h"
 
 typedef struct rt_json_writer json;
 
@@ -67,7 +67,8 @@ static int by_name(const void *a, const void *b) {
     return strcmp((*left)->name, (*right)->name);
 }
 
-/* In the order of their names: that of the tensors is another one after the graph was printed and parsed, as verify does it. */
+/* In the order of their names: that of the tensors is another one after the graph was printed and parsed, as verify
+ * does it. */
 static void put_constants(json *w, const struct decisions *decisions, struct arena *arena) {
     const int most = decisions ? decisions->all.n : 0;
     const struct decision **constants = ARENA_ARRAY(arena, const struct decision *, most + 1);

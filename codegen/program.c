@@ -34,8 +34,7 @@ static const char *prefix_of(struct arena *arena, const struct program_info *inf
     return isalpha((unsigned char)*text) ? text : arena_printf(arena, "model_%s", text);
 }
 
-static void bind_ports(struct tmpl_env *env, const struct graph *graph, const char *list, int n,
-                       const int *tensors) {
+static void bind_ports(struct tmpl_env *env, const struct graph *graph, const char *list, int n, const int *tensors) {
     tmpl_list(env, list);
     for (int i = 0; i < n; i++) {
         const struct tensor *tensor = &graph->tensors.at[tensors[i]];
@@ -93,8 +92,8 @@ static void bind_place(struct tmpl_env *env, const struct program_info *info, co
     tmpl_setf(env, "offset", "%llu", offset);
 }
 
-/* Binds every loaded tensor; constants are collected into one file, in order, aligned. True if there are any, be they of
- * no elements. */
+/* Binds every loaded tensor; constants are collected into one file, in order, aligned. True if there are any, be they
+ * of no elements. */
 static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, const struct program_info *info,
                          struct strbuf *constants) {
     static const char *const packings[] = {
@@ -252,8 +251,7 @@ static void bind_names(struct tmpl_env *env, struct arena *arena, const struct p
     char *guard = arena_printf(arena, "%s_H", prefix);
     for (char *c = guard; *c; c++) *c = (char)toupper((unsigned char)*c);
     bool named = strcmp(info->instance, "_") != 0;
-    tmpl_set(env, "title",
-             arena_printf(arena, "%s%s%s", info->model, named ? "/" : "", named ? info->instance : ""));
+    tmpl_set(env, "title", arena_printf(arena, "%s%s%s", info->model, named ? "/" : "", named ? info->instance : ""));
     tmpl_set(env, "name", arena_printf(arena, "%s/%s", info->model, info->instance));
     tmpl_set(env, "prefix", prefix);
     tmpl_set(env, "guard", guard);
@@ -269,8 +267,7 @@ static void bind_names(struct tmpl_env *env, struct arena *arena, const struct p
 /* Files
  * ------------------------------------------------------------------------------------------------------------ */
 
-static void add_file(struct program *program, struct arena *arena, const char *path, const void *bytes,
-                     size_t count) {
+static void add_file(struct program *program, struct arena *arena, const char *path, const void *bytes, size_t count) {
     VEC_PUSH(arena, &program->files, (struct program_file){path, bytes, count, NULL});
 }
 

@@ -5,7 +5,7 @@
 
 #include "codegen/layers.h"
 #include "ir/base/map.h"
-#include "passes/stage.h"
+#include "passes/plan/stages.h"
 
 /* Note [Sites]
  * Every instruction of a step has a number, its site: its place in the order, the same on all ranks that run it,
@@ -29,7 +29,7 @@ struct function {
     int calls;         /* in all classes: times of the first class, times of the next, .. */
     VEC(struct role) roles;
     struct map known; /* a role's tensors -> its number */
-    int counts[3]; /* names given, per prefix */
+    int counts[3];    /* names given, per prefix */
     struct strbuf body;
     const char *said; /* node name last put in a comment */
 };
@@ -63,8 +63,7 @@ static const struct plan_place *place_in(const struct function *f, const int *te
 static bool one_address(const struct function *f, const int *tensors) {
     const struct plan_place *first = place_in(f, tensors, 0);
     for (int call = 1; call < f->calls; call++)
-        if (place_in(f, tensors, call)->offset != first->offset ||
-            place_in(f, tensors, call)->arena != first->arena)
+        if (place_in(f, tensors, call)->offset != first->offset || place_in(f, tensors, call)->arena != first->arena)
             return false;
     return true;
 }
@@ -120,8 +119,7 @@ static const struct role *role_of(struct function *f, int i, int slot) {
 static void put_call(struct function *f, int i, const char *site, int number) {
     const struct instruction *instruction = &f->source->instructions[0][i];
     int slot = 0;
-    for (int s = 1; s <= instruction->tensors.n; s++)
-        role_of(f, i, s % instruction->tensors.n); /* the result last */
+    for (int s = 1; s <= instruction->tensors.n; s++) role_of(f, i, s % instruction->tensors.n); /* the result last */
     for (const char *c = instruction->text; *c; c++) {
         if (*c == 1)
             strbuf_puts(&f->body, role_of(f, i, slot++)->name);
@@ -141,8 +139,7 @@ static void put_node_comment(struct function *f, int i) {
     f->said = node->name;
 }
 
-static struct function new_function(const struct rankplan *plan, const struct source *source, int times,
-                                    int period) {
+static struct function new_function(const struct rankplan *plan, const struct source *source, int times, int period) {
     struct function f = {.plan = plan,
                          .source = source,
                          .class = &plan->classes[source->classes[0]],
@@ -254,8 +251,8 @@ static void put_updates(struct function *step, enum phase phase) {
         const struct plan_place *to = &step->class->place[u.weight], *from = &step->class->place[u.value];
         bool in_place = to->arena == from->arena && to->offset == from->offset;
         if (to->offset < 0 || from->offset < 0 || in_place || update_phase(graph, u.value) != phase) continue;
-        strbuf_printf(&step->body, "\n%s%s + %lld, %s + %lld, %lld);  // update\n",
-                      step->source->kernels->target->copy, plan_arena_names[to->arena], (long long)to->offset, plan_arena_names[from->arena],
+        strbuf_printf(&step->body, "\n%s%s + %lld, %s + %lld, %lld);  // update\n", step->source->kernels->target->copy,
+                      plan_arena_names[to->arena], (long long)to->offset, plan_arena_names[from->arena],
                       (long long)from->offset, (long long)rankplan_bytes(step->class, graph, u.weight));
     }
 }

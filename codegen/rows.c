@@ -6,24 +6,24 @@
 #include "codegen/elementwise.h"
 #include "codegen/loops.h"
 #include "codegen/tmpl.h"
+#include "ir/expr/rows.h"
 #include "ir/op.h"
-#include "ir/rows.h"
 
 /* Note [Rows in registers]
- * The extents are known when a kernel is written, so it is decided here how many threads share a row. What is read of it and
- * differs from row to row stays in registers from pass to pass: as few threads as keep it in HELD_BYTES of each, a warp if that
- * is enough, so that sums need no barrier. With rows too few to fill a GPU more threads take one. A row that MOST_THREADS
- * cannot hold is read again in every pass. */
+ * The extents are known when a kernel is written, so it is decided here how many threads share a row. What is read of
+ * it and differs from row to row stays in registers from pass to pass: as few threads as keep it in HELD_BYTES of each,
+ * a warp if that is enough, so that sums need no barrier. With rows too few to fill a GPU more threads take one. A row
+ * that MOST_THREADS cannot hold is read again in every pass. */
 enum {
     WARP = 32,
     MOST_THREADS = 512,
-    ROW_BLOCK = 128,         /* threads of a block of several rows */
-    HELD_BYTES = 256,        /* of a thread: 64 registers of the 255 that it can have in a block of .. */
-    WIDE_BLOCK = 256,        /* .. so many threads; in a larger one it has half */
-    MANY_THREADS = 1 << 16,  /* enough for a GPU */
-    COLUMN_BLOCK = 256,      /* RT_BLOCK of runtime/cuda/launch.cuh */
-    COLUMN_BLOCKS = 512,     /* more gain nothing */
-    COLUMN_ROWS = 64         /* of a chunk, at least */
+    ROW_BLOCK = 128,        /* threads of a block of several rows */
+    HELD_BYTES = 256,       /* of a thread: 64 registers of the 255 that it can have in a block of .. */
+    WIDE_BLOCK = 256,       /* .. so many threads; in a larger one it has half */
+    MANY_THREADS = 1 << 16, /* enough for a GPU */
+    COLUMN_BLOCK = 256,     /* RT_BLOCK of runtime/cuda/launch.cuh */
+    COLUMN_BLOCKS = 512,    /* more gain nothing */
+    COLUMN_ROWS = 64        /* of a chunk, at least */
 };
 
 /* Loops over the rows, and one over the columns, which is the last. */
@@ -31,7 +31,8 @@ struct rows {
     struct loops l;
     struct row_program program;
     int64_t rows, columns;
-    bool read[EXPR_NAMED + 1][EXPR_INPUTS], made[EXPR_NAMED + 1][EXPR_NAMED]; /* per pass: inputs and names that it wants */
+    /* per pass: inputs and names that it wants */
+    bool read[EXPR_NAMED + 1][EXPR_INPUTS], made[EXPR_NAMED + 1][EXPR_NAMED];
 };
 
 /* Of a kernel over rows. */
@@ -219,7 +220,8 @@ static void bind_loops(const struct rows *r, struct tmpl_env *env) {
     tmpl_set(env, "type", dtype_name(r));
 }
 
-/* Inputs: parameters, what is read once for a row, and how each is spelled; `part` is how a vector is chosen that is held. */
+/* Inputs: parameters, what is read once for a row, and how each is spelled; `part` is how a vector is chosen that is
+ * held. */
 static void bind_inputs(struct rows *r, struct tmpl_env *env, const char *part) {
     struct loops *l = &r->l;
     tmpl_list(env, "scalars");

@@ -1,11 +1,12 @@
-/* Functions of programs over rows and columns (ir/rows.h): one kernel each, written from the expressions. */
+/* Functions of programs over rows and columns (ir/expr/rows.h): one kernel each, written from the expressions. */
 #ifndef CODEGEN_ROWS_H
 #define CODEGEN_ROWS_H
 
 #include "codegen/kernels.h"
-#include "passes/rankplan.h"
+#include "passes/rank/rankplan.h"
 
-/* The call of the node's function, made now or shared with an equal one before; its tensors (outputs first) in *tensors, *n. */
+/* The call of the node's function, made now or shared with an equal one before; its tensors (outputs first) in
+ * *tensors, *n. */
 const char *rows_call(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class, int node,
                       int **tensors, int *n);
 

@@ -22,7 +22,8 @@ struct finder {
 /* As the header of a safetensors file can name it, once. */
 static const char *free_key(struct finder *f, const char *name) {
     const char *key = name;
-    for (int copy = 2; !map_put(&f->keys, key, strlen(key), 0); copy++) key = arena_printf(f->arena, "%s#%d", name, copy);
+    for (int copy = 2; !map_put(&f->keys, key, strlen(key), 0); copy++)
+        key = arena_printf(f->arena, "%s#%d", name, copy);
     return key;
 }
 

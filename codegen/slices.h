@@ -1,14 +1,14 @@
 /* The weights that `--weights copy` writes: of every stored tensor the parts that ranks hold, each once.
  *
- * A slice is what the cuts of a tensor's layout make of it (Note [Cuts] in runtime/base/part.h), without gaps, in the type that
- * the model stores. Ranks that hold the same slice share it: the first shard of a unit that holds it gives its number to the
- * file, weights/slices-<shard>.safetensors. What the graph has and no rank holds - a weight that was folded into a constant,
- * a mask that was recognised - is shard 0's, whole: the graph can be compiled again without the model. */
+ * A slice is what the cuts of a tensor's layout make of it (Note [Cuts] in runtime/base/part.h), without gaps, in the
+ * type that the model stores. Ranks that hold the same slice share it: the first shard of a unit that holds it gives
+ * its number to the file, weights/slices-<shard>.safetensors. What the graph has and no rank holds - a weight that was
+ * folded into a constant, a mask that was recognised - is shard 0's, whole: the graph can be compiled again without the
+ * model. */
 #ifndef CODEGEN_SLICES_H
 #define CODEGEN_SLICES_H
 
-#include "codegen/output.h"
-#include "passes/rankplan.h"
+#include "passes/rank/rankplan.h"
 #include "runtime/base/hash.h"
 
 struct slice {
@@ -52,14 +52,15 @@ struct slices {
     struct slice_list *of_shard; /* empty: there is no such file */
 };
 
-/* The weights of a graph as graph.rir has them: those in use, by first use. Passes change the graph; this is of the imported one. */
+/* The weights of a graph as graph.rir has them: those in use, by first use. Passes change the graph; this is of the
+ * imported one. */
 struct stored_weights {
     VEC(struct tensor) at;
 };
 void slices_stored(struct stored_weights *weights, const struct graph *graph);
 
-/* The tensors that a compiled model stores: those of the plan, and of the weights of the imported graph those that no tensor of
- * the plan comes from. */
+/* The tensors that a compiled model stores: those of the plan, and of the weights of the imported graph those that no
+ * tensor of the plan comes from. */
 void slices_find(struct slices *slices, const struct rankplan *plan, const struct stored_weights *weights);
 
 /* Makes `slices` of a tensor whose cuts are known, with their shapes; no shard owns them yet. */
@@ -71,26 +72,9 @@ char *slices_path(struct arena *arena, int shard);
 /* Its header, in the arena; *bytes is its length. NULL: out of memory. */
 const char *slices_header(const struct slices *slices, int shard, struct arena *arena, size_t *bytes);
 
-/* Where the tensor's part at `index` begins and ends in the complete tensor, run by run, in the order of the slice. `take` gets
- * offsets in bytes, in rising order. */
+/* Where the tensor's part at `index` begins and ends in the complete tensor, run by run, in the order of the slice.
+ * `take` gets offsets in bytes, in rising order. */
 void slice_walk(const struct sliced *sliced, int index, void (*take)(void *context, size_t offset, size_t bytes),
                 void *context);
-
-struct slices_file {
-    const char *path;
-    int64_t bytes;
-    char hash[RT_HASH_HEX];
-};
-
-/* A file that weights lie in, by stored.file. */
-struct slices_source {
-    const char *path, *given; /* `given`: as the user knows it, for diagnostics */
-    int fd;
-};
-
-/* Writes the file of a shard and sets the hashes of its slices. Sources are read in pieces: no weight is in memory as a whole.
- * E0604: a source ends before a weight does. */
-int slices_write(struct slices *slices, int shard, const struct slices_source *sources, struct output *output,
-                 struct slices_file *file);
 
 #endif

@@ -41,8 +41,7 @@ static void find_instructions(struct source *source, const struct rankplan *plan
 }
 
 /* Classes of equal text are alike. Updates are copies between fixed addresses. */
-static const char *kind_of(const struct source *source, const struct rankplan *plan,
-                           const struct plan_class *class) {
+static const char *kind_of(const struct source *source, const struct rankplan *plan, const struct plan_class *class) {
     const struct graph *graph = plan->graph;
     struct strbuf out;
     strbuf_init(&out, graph->arena);

@@ -2,8 +2,9 @@
  *
  * Note [Sources]
  * Two classes are alike if they run alike instructions (Note [Layers] in layers.h) one for one, with sites at equal
- * distances (those of what all stages run together are the same anyway): stages of equal layers do, and differ in addresses, weights and peers. Peers are said as distances along the
- * mesh axis; addresses and the first site that differ stand in a table, a row per class. */
+ * distances (those of what all stages run together are the same anyway): stages of equal layers do, and differ in
+ * addresses, weights and peers. Peers are said as distances along the mesh axis; addresses and the first site that
+ * differ stand in a table, a row per class. */
 #ifndef CODEGEN_SOURCE_H
 #define CODEGEN_SOURCE_H
 

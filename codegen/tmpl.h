@@ -17,8 +17,7 @@ struct tmpl_env;
 
 struct tmpl_env *tmpl_env(struct arena *arena, const struct tmpl_env *outer);
 void tmpl_set(struct tmpl_env *env, const char *name, const char *text);
-void tmpl_setf(struct tmpl_env *env, const char *name, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void tmpl_setf(struct tmpl_env *env, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* A new entry of the list `name`; the list exists (and may be empty) after tmpl_list. */
 void tmpl_list(struct tmpl_env *env, const char *name);
 struct tmpl_env *tmpl_entry(struct tmpl_env *env, const char *name);

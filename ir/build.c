@@ -3,12 +3,12 @@
 #include <string.h>
 
 #include "ir/dims.h"
-#include "ir/eval.h"
+#include "ir/expr/eval.h"
 #include "ir/infer.h"
 
 enum {
-    FOLD_RESULT_BYTES = 64 << 20, /* a larger constant is better computed */
-    FOLD_POINTS = 1 << 26,        /* more work than this is for run time */
+    FOLD_RESULT_BYTES = 64 << 20,   /* a larger constant is better computed */
+    FOLD_POINTS = 1 << 26,          /* more work than this is for run time */
     FOLD_REPEATED_BYTES = 64 << 10, /* a larger constant of one repeated value is better repeated by its readers */
     FOLD_WEIGHT_BYTES = 64 << 10    /* larger weights stay as they are stored, mapped and shared */
 };
@@ -74,8 +74,7 @@ static bool does_nothing(const struct graph *graph, const char *op, const int *i
 
 /* What a reshaped tensor was before it was reshaped first: only the last shape matters. */
 static int before_reshapes(const struct graph *graph, int tensor) {
-    for (int p;
-         (p = graph->tensors.at[tensor].producer) >= 0 && strcmp(graph->nodes.at[p].op->name, "Reshape") == 0;)
+    for (int p; (p = graph->tensors.at[tensor].producer) >= 0 && strcmp(graph->nodes.at[p].op->name, "Reshape") == 0;)
         tensor = graph->nodes.at[p].inputs[0];
     return tensor;
 }
@@ -146,8 +145,7 @@ int build_cast(struct build *b, int x, enum rt_dtype dtype) {
 int build_scalar(struct build *b, enum rt_dtype dtype, double value) {
     unsigned char bytes[8];
     rt_convert(bytes, dtype, &value, RT_F64, 1);
-    return graph_add_const(b->graph, arena_printf(b->graph->arena, "%s.number", b->node), dtype, 0,
-                           NULL, bytes);
+    return graph_add_const(b->graph, arena_printf(b->graph->arena, "%s.number", b->node), dtype, 0, NULL, bytes);
 }
 
 const int64_t *build_known_ints(struct graph *graph, int id, int *n) {

@@ -33,9 +33,10 @@ int build_cast(struct build *b, int x, enum rt_dtype dtype);
 /* A scalar constant of the given type. */
 int build_scalar(struct build *b, enum rt_dtype dtype, double value);
 
-/* Expressions (ir/expr.h) as core operators: names stand for tensors or numbers. "d = a + b; d * d" gives the last value, and
- * adds d to the scope; a name given again hides the earlier one. What is made of numbers alone is computed in double and takes the scope's dtype. Every operator and function
- * of the text must be an elementwise row of its own; BUG if not, or if a name is unknown: texts are in the source. */
+/* Expressions (ir/expr/expr.h) as core operators: names stand for tensors or numbers. "d = a + b; d * d" gives the last
+ * value, and adds d to the scope; a name given again hides the earlier one. What is made of numbers alone is computed
+ * in double and takes the scope's dtype. Every operator and function of the text must be an elementwise row of its own;
+ * BUG if not, or if a name is unknown: texts are in the source. */
 enum { BUILD_NAMES = 64 };
 struct build_scope {
     enum rt_dtype dtype;

@@ -1,9 +1,9 @@
 #include "ir/build.h"
-#include "ir/eval.h"
+#include "ir/expr/eval.h"
 
 #include <string.h>
 
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 
 static void add_name(struct build_scope *scope, const char *name, int tensor, double number) {
     if (scope->n == BUILD_NAMES) BUG("more than %d names in an expression", BUILD_NAMES);

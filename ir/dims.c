@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "ir/base/str.h"
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 #include "ir/op.h"
 #include "runtime/base/checked.h"
 
@@ -76,8 +76,7 @@ static const char *skip_space(const char *s) {
 static const struct {
     const char *text;
     enum factor_kind kind;
-} kinds[] = {
-    {"+max", FACTOR_MAX}, {"+min", FACTOR_MIN}, {"+", FACTOR_SUM}, {"^", FACTOR_WHOLE}, {"~", FACTOR_HALO}};
+} kinds[] = {{"+max", FACTOR_MAX}, {"+min", FACTOR_MIN}, {"+", FACTOR_SUM}, {"^", FACTOR_WHOLE}, {"~", FACTOR_HALO}};
 
 static const char *parse_name(const char *s, struct pattern_dim *dim) {
     if (dim->n == MAX_NDIM || !isalpha((unsigned char)*s)) BUG("bad annotation at '%s'", s);
@@ -177,8 +176,7 @@ static bool bind_star(struct binding *b) {
         if (star && count > b->nstar) b->nstar = count;
     }
     for (int s = 0; s < b->nstar; s++)
-        if ((b->star[s] = dims_factor(b->dims, "*", s, 1, FACTOR_PASS)) < 0)
-            return refuse(b, "too many dimensions");
+        if ((b->star[s] = dims_factor(b->dims, "*", s, 1, FACTOR_PASS)) < 0) return refuse(b, "too many dimensions");
     return true;
 }
 
@@ -237,8 +235,7 @@ static bool bind_input(struct binding *b, int i) {
 static bool bind_output(struct binding *b, int i) {
     const struct pattern_tensor *p = &b->pattern->tensor[i];
     struct operand *out = &b->dims->operand[i];
-    if (p->n - has_star(p) + b->nstar > MAX_NDIM)
-        return refuse(b, "the result has more than %d dimensions", MAX_NDIM);
+    if (p->n - has_star(p) + b->nstar > MAX_NDIM) return refuse(b, "the result has more than %d dimensions", MAX_NDIM);
     for (int j = 0; j < p->n; j++) {
         const struct pattern_dim *d = &p->dim[j];
         if (d->form == PATTERN_STAR) {
@@ -285,8 +282,7 @@ int dims_bind_text(struct dims *dims, const char *text, const struct graph *grap
 }
 
 /* "*, * -> *" for as many inputs as the operator has. */
-static int bind_elementwise(struct dims *dims, const struct graph *graph, const struct node *node,
-                            const char **why) {
+static int bind_elementwise(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
     static const char *const text[] = {NULL, "* -> *", "*, * -> *", "*, *, * -> *"};
     return dims_bind_text(dims, text[op_arity(node->op)], graph, node, why);
 }
@@ -310,8 +306,7 @@ static void around(const struct dims *dims, const struct dim_factors *d, int at,
         if (i != at) *(i < at ? before : after) *= dims->factor[d->factor[i]].extent;
 }
 
-int dims_dim_cut(const struct dims *dims, int operand, const struct node_split *split, int64_t *blocks,
-                 int64_t *unit) {
+int dims_dim_cut(const struct dims *dims, int operand, const struct node_split *split, int64_t *blocks, int64_t *unit) {
     const struct operand *o = &dims->operand[operand];
     for (int d = 0; d < o->ndim; d++)
         for (int i = 0; i < o->dim[d].n; i++) {
@@ -427,6 +422,24 @@ struct holding dims_holding(const struct dims *dims, int operand, const struct n
     holding.kind = HOLD_PARTIAL;
     holding.reduce = kind == FACTOR_SUM ? REDUCE_SUM : kind == FACTOR_MAX ? REDUCE_MAX : REDUCE_MIN;
     return holding;
+}
+
+struct holding holding_partial_sum(void) {
+    return (struct holding){.kind = HOLD_PARTIAL, .reduce = REDUCE_SUM};
+}
+
+struct holding dims_holding_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
+                                   int operand, int axis) {
+    if (node->split[axis].factor != SPLIT_PARTIAL) return dims_holding(dims, operand, &node->split[axis]);
+    const struct holding sum = holding_partial_sum();
+    const int input = node->inputs[operand];
+    bool partial = input >= 0 && holding_equal(&graph->tensors.at[input].layout.axis[axis], &sum);
+    return partial ? sum : (struct holding){HOLD_WHOLE};
+}
+
+struct holding dims_holding_given(const struct dims *dims, const struct node *node, int output, int axis) {
+    if (node->split[axis].factor == SPLIT_PARTIAL) return holding_partial_sum();
+    return dims_holding(dims, dims->ninputs + output, &node->split[axis]);
 }
 
 double dims_flops(const struct dims *dims, double per_point) {

@@ -82,8 +82,7 @@ int dims_find(const struct dims *dims, const char *name);
 /* A cut of a factor is a cut of every dimension it is in, and the other way round.
  * dims_dim_cut: the dimension of `operand` that holds the factor, *blocks and *unit of its cut there; -1 if none
  * does. */
-int dims_dim_cut(const struct dims *dims, int operand, const struct node_split *split, int64_t *blocks,
-                 int64_t *unit);
+int dims_dim_cut(const struct dims *dims, int operand, const struct node_split *split, int64_t *blocks, int64_t *unit);
 
 /* The dimension of `operand` of which positions of the factor read windows; -1 if there is none. */
 int dims_window_dim(const struct dims *dims, int operand, int factor);
@@ -94,8 +93,8 @@ struct cut_option {
     int64_t more_blocks, more_unit; /* 1, 1: the cut as asked for */
 };
 
-/* The options for that dimension, those that need no change first, else in order of the factors; returns how many. To cut a
- * dimension that windows read is to cut their positions, evenly: the windows are not the parts asked for. */
+/* The options for that dimension, those that need no change first, else in order of the factors; returns how many. To
+ * cut a dimension that windows read is to cut their positions, evenly: the windows are not the parts asked for. */
 int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t blocks, int64_t unit,
                      struct cut_option options[MAX_NDIM]);
 
@@ -108,6 +107,14 @@ bool op_can_split(const struct op *op, const struct dims *dims, const struct nod
 /* The layout an operand has on one mesh axis when the node is split so: a part where it has the factor, a window where
  * positions of the factor read one; for outputs of a reduced factor, a partial value; else whole. */
 struct holding dims_holding(const struct dims *dims, int operand, const struct node_split *split);
+
+/* The holding along `axis` that the node needs of its input `operand`, and the one in which it leaves its output
+ * `output`. A node whose split is SPLIT_PARTIAL adds partial sums to partial sums. */
+struct holding dims_holding_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
+                                   int operand, int axis);
+struct holding dims_holding_given(const struct dims *dims, const struct node *node, int output, int axis);
+/* A tensor whose ranks along an axis each hold one addend of it. */
+struct holding holding_partial_sum(void);
 
 /* Floating-point operations of the node: `per_point` for each combination of all factors, without halos: what a window
  * reads follows from where it is. */

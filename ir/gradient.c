@@ -49,7 +49,8 @@ static bool is_half(const struct gradient *g, int tensor) {
     return rt_dtypes[g->b.graph->tensors.at[tensor].dtype].kind == RT_KIND_HALF;
 }
 
-/* Of halves, what the operator's kernel does to its result is done to the formula's: computed in f32 and rounded once. */
+/* Of halves, what the operator's kernel does to its result is done to the formula's: computed in f32 and rounded
+ * once. */
 int gradient_expr(struct gradient *g, const char *text, int n, const char *const *names, const int *tensors) {
     enum rt_dtype dtype = g->b.graph->tensors.at[tensors[0]].dtype;
     bool half = is_half(g, tensors[0]);

@@ -68,11 +68,8 @@ int graph_add_const(struct graph *graph, const char *name, enum rt_dtype dtype, 
 
 int graph_add_node(struct graph *graph, const struct op *op, const char *name, int ninputs, const int *inputs,
                    int noutputs, const int *outputs, int nattrs, const struct attr *attrs) {
-    struct node node = {.op = op,
-                        .name = arena_strdup(graph->arena, name),
-                        .ninputs = ninputs,
-                        .noutputs = noutputs,
-                        .nattrs = nattrs};
+    struct node node = {
+        .op = op, .name = arena_strdup(graph->arena, name), .ninputs = ninputs, .noutputs = noutputs, .nattrs = nattrs};
     node.inputs = arena_copy(graph->arena, inputs, (size_t)ninputs * sizeof *inputs);
     node.outputs = arena_copy(graph->arena, outputs, (size_t)noutputs * sizeof *outputs);
     node.attrs = arena_copy(graph->arena, attrs, (size_t)nattrs * sizeof *attrs);
@@ -90,8 +87,8 @@ int graph_add_node(struct graph *graph, const struct op *op, const char *name, i
 
 int graph_add_copy(struct graph *graph, const struct node *node) {
     const struct node like = *node; /* it may be one of the graph's, which move */
-    int id = graph_add_node(graph, like.op, like.name, like.ninputs, like.inputs, like.noutputs, like.outputs, like.nattrs,
-                            like.attrs);
+    int id = graph_add_node(graph, like.op, like.name, like.ninputs, like.inputs, like.noutputs, like.outputs,
+                            like.nattrs, like.attrs);
     memcpy(graph->nodes.at[id].split, like.split, sizeof like.split);
     graph->nodes.at[id].stage = like.stage;
     graph->nodes.at[id].phase = like.phase;
@@ -254,9 +251,8 @@ bool holding_equal(const struct holding *a, const struct holding *b) {
     if (a->kind == HOLD_PARTIAL) return a->reduce == b->reduce;
     if (a->kind == HOLD_WHOLE) return true;
     if (a->dim != b->dim || a->blocks != b->blocks || a->unit != b->unit) return false;
-    return a->kind == HOLD_PART ||
-           (a->reach.positions == b->reach.positions && a->reach.stride == b->reach.stride &&
-            a->reach.before == b->reach.before && a->reach.span == b->reach.span);
+    return a->kind == HOLD_PART || (a->reach.positions == b->reach.positions && a->reach.stride == b->reach.stride &&
+                                    a->reach.before == b->reach.before && a->reach.span == b->reach.span);
 }
 
 bool holding_divides(const struct holding *holding) {
@@ -289,8 +285,7 @@ struct rt_holding holding_of_ranks(const struct graph *graph, const struct tenso
     return holding_among(tensor, &tensor->layout.axis[axis], graph->mesh.axis[axis].size);
 }
 
-void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate,
-                       int64_t *dims) {
+void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate, int64_t *dims) {
     for (int d = 0; d < tensor->ndim; d++) dims[d] = tensor->dims[d];
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
         const struct holding *holding = &tensor->layout.axis[axis];

@@ -33,8 +33,7 @@ static int check_operands(const struct graph *graph, int id, struct diags *diags
     const char *letters = strchr(node->op->types, '>') + 1;
     int least, most, results = (int)strcspn(letters, "*");
     count_inputs(node->op, &least, &most);
-    if (node->ninputs < least)
-        return refuse_count(graph, id, diags, "takes at least", least, "input", node->ninputs);
+    if (node->ninputs < least) return refuse_count(graph, id, diags, "takes at least", least, "input", node->ninputs);
     if (node->ninputs > most) return refuse_count(graph, id, diags, "takes at most", most, "input", node->ninputs);
     if (letters[results] ? node->noutputs < results : node->noutputs != results)
         return refuse_count(graph, id, diags, "gives", results, "output", node->noutputs);
@@ -74,7 +73,8 @@ static char result_letter(const struct op *op, int o) {
     return *letters;
 }
 
-/* The type that attribute "to" names for output `o`: its words are of the results in order, the last of all that follow. */
+/* The type that attribute "to" names for output `o`: its words are of the results in order, the last of all that
+ * follow. */
 static enum rt_dtype named_type(const struct node *node, int o) {
     const char *word = attr_text(node, "to", "f32");
     char name[16];

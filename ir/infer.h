@@ -1,5 +1,5 @@
-/* Shapes and types of a node's outputs, from those of its inputs and the operator's row: dims.h gives the shapes, the letters of
- * column `types` (op.h) the types. */
+/* Shapes and types of a node's outputs, from those of its inputs and the operator's row: dims.h gives the shapes, the
+ * letters of column `types` (op.h) the types. */
 #ifndef IR_INFER_H
 #define IR_INFER_H
 

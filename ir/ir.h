@@ -57,8 +57,8 @@ struct reach {
 };
 
 /* What the ranks along one mesh axis hold of a tensor: all of it; a part of one dimension (Note [Cuts] in
- * runtime/base/part.h); a value that only their sum (max, min) makes whole; or a window of one dimension: what their parts
- * of an operator's positions reach (Note [Windows in parts] there). Only redistribution makes windows. */
+ * runtime/base/part.h); a value that only their sum (max, min) makes whole; or a window of one dimension: what their
+ * parts of an operator's positions reach (Note [Windows in parts] there). Only redistribution makes windows. */
 struct holding {
     enum holding_kind { HOLD_WHOLE, HOLD_PART, HOLD_PARTIAL, HOLD_WINDOW } kind;
     int dim;              /* of a PART or WINDOW */
@@ -111,10 +111,11 @@ struct tensor {
     const void *data;       /* CONST: its bytes; WEIGHT: its stored bytes if mapped, unaligned, else NULL */
     struct stored stored;   /* WEIGHT */
     enum mark mark;         /* WEIGHT */
-    const char *sources;    /* of MARK_FOLDED and MARK_MOVED: names of values that it was computed from, between ", "; else NULL */
-    bool constant;          /* WEIGHT: no parameter, as pass roles found: nothing trains it, and it may be folded */
-    bool gradient;          /* STATE: a sum of gradients, cleared before each step; INPUT: the gradient of an output */
-    struct layout layout;   /* from PLACED on */
+    /* of MARK_FOLDED and MARK_MOVED: names of values that it was computed from, between ", "; else NULL */
+    const char *sources;
+    bool constant;        /* WEIGHT: no parameter, as pass roles found: nothing trains it, and it may be folded */
+    bool gradient;        /* STATE: a sum of gradients, cleared before each step; INPUT: the gradient of an output */
+    struct layout layout; /* from PLACED on */
 };
 
 struct attr {
@@ -135,9 +136,10 @@ struct node_split {
     int64_t blocks, unit;
 };
 
-/* A training step runs the nodes of the forward and the backward phase for each micro-batch, then once those that reduce
- * gradients over units and those of the update. What these read of a micro-batch is of the last one, or was summed up in a
- * STATE. Nodes of a phase come before those of the next. Evaluation and inference run the forward phase alone. */
+/* A training step runs the nodes of the forward and the backward phase for each micro-batch, then once those that
+ * reduce gradients over units and those of the update. What these read of a micro-batch is of the last one, or was
+ * summed up in a STATE. Nodes of a phase come before those of the next. Evaluation and inference run the forward phase
+ * alone. */
 enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_REDUCE, PHASE_UPDATE, PHASES };
 extern const char *const phase_names[PHASES];
 
@@ -158,8 +160,9 @@ struct node {
 
 enum { STAGE_ALL = -1 };
 
-/* At the end of the phase of `value`'s node, `weight` (a WEIGHT or STATE) becomes `value`: parameters in training, state
- * carried across steps. Where the graph trains, what the forward phase makes waits for the end of the backward phase. */
+/* At the end of the phase of `value`'s node, `weight` (a WEIGHT or STATE) becomes `value`: parameters in training,
+ * state carried across steps. Where the graph trains, what the forward phase makes waits for the end of the backward
+ * phase. */
 struct update {
     int weight, value;
 };
@@ -192,7 +195,7 @@ struct graph {
     int nmetrics; /* outputs at the end that are not the model's: gradients of its inputs, norm of the gradient */
     VEC(struct update) updates;
     VEC(struct parameter) parameters;
-    VEC(int) controls; /* tensors, in the order in which the runtime numbers them */
+    VEC(int) controls;       /* tensors, in the order in which the runtime numbers them */
     VEC(const char *) files; /* names in IR text of the files with weights: [0] is stored.file 1 */
 };
 
@@ -213,22 +216,22 @@ int graph_add_node(struct graph *graph, const struct op *op, const char *name, i
 int graph_add_copy(struct graph *graph, const struct node *node);
 
 /* Numbers that the runtime gives to each step, in this order: enum rt_control of runtime/rt.h. */
-#define TRAINING_CONTROLS(C)                                                                                       \
-    C(lr)       /* learning rate, as scheduled */                                                                  \
-    C(step)     /* 1 for the first */                                                                              \
-    C(share)    /* 1 / number of real micro-batches of the step, of all units */                                   \
-    C(real)     /* 1, or 0 while a micro-batch is a dummy: it takes part and counts for nothing */                 \
-    C(factor)   /* what the schedule multiplies learning rates with that are not lr */                             \
-    C(training) /* 1, or 0 in evaluation: nothing is dropped, running statistics are used */                       \
-    C(micro)    /* number of the micro-batch in its step, among those of all units */                              \
-    C(seed)     /* gradient of the loss: what it is scaled with */                                                 \
-    C(rescale)  /* what gradients are multiplied with before they are clipped */                                   \
+#define TRAINING_CONTROLS(C)                                                                                           \
+    C(lr)       /* learning rate, as scheduled */                                                                      \
+    C(step)     /* 1 for the first */                                                                                  \
+    C(share)    /* 1 / number of real micro-batches of the step, of all units */                                       \
+    C(real)     /* 1, or 0 while a micro-batch is a dummy: it takes part and counts for nothing */                     \
+    C(factor)   /* what the schedule multiplies learning rates with that are not lr */                                 \
+    C(training) /* 1, or 0 in evaluation: nothing is dropped, running statistics are used */                           \
+    C(micro)    /* number of the micro-batch in its step, among those of all units */                                  \
+    C(seed)     /* gradient of the loss: what it is scaled with */                                                     \
+    C(rescale)  /* what gradients are multiplied with before they are clipped */                                       \
     C(most)     /* norm to which they are clipped; infinite: not at all */
 enum control {
 #define CONTROL(name) CONTROL_##name,
     TRAINING_CONTROLS(CONTROL)
 #undef CONTROL
-    CONTROLS
+        CONTROLS
 };
 /* The tensor of a control. The first call adds them all. */
 int graph_control(struct graph *graph, enum control control);
@@ -245,7 +248,8 @@ int64_t tensor_elements(const struct tensor *tensor);
 int64_t tensor_bytes(const struct tensor *tensor);
 /* False if the extents are negative or no tensor of that shape could be held: products of sizes below are safe then. */
 bool tensor_shape_fits(int ndim, const int64_t *dims);
-bool tensor_is_stored(const struct tensor *tensor); /* WEIGHT, CONST or STATE: any rank may hold any part from the start */
+/* WEIGHT, CONST or STATE: any rank may hold any part from the start */
+bool tensor_is_stored(const struct tensor *tensor);
 
 /* Text such as "f32[2,8,96]". */
 const char *tensor_type(struct arena *arena, const struct tensor *tensor);
@@ -284,7 +288,6 @@ struct rt_cut holding_cut(const struct graph *graph, const struct tensor *tensor
 struct rt_holding holding_among(const struct tensor *tensor, const struct holding *holding, int ways);
 struct rt_holding holding_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis);
 /* Extents of what the shard at `coordinate` holds of the tensor. */
-void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate,
-                       int64_t *dims);
+void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate, int64_t *dims);
 
 #endif

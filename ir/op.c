@@ -3,7 +3,6 @@
 #include <ctype.h>
 #include <string.h>
 
-
 const struct op *op_find(const char *name) {
     for (int i = 0; i < nops; i++)
         if (strcmp(ops[i].name, name) == 0) return &ops[i];

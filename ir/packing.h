@@ -1,5 +1,6 @@
 /* Which stored matrices lie in panels (Note [Panels] in runtime/base/panel.h): those that only products read, as their
- * right side, and Gather. passes/pack.c decides; its decision is attribute packed=1 of the nodes that read them. */
+ * right side, and Gather. passes/rewrite/pack.c decides; its decision is attribute packed=1 of the nodes that read
+ * them. */
 #ifndef IR_PACKING_H
 #define IR_PACKING_H
 

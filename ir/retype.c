@@ -1,5 +1,5 @@
-#include "ir/op.h"
 #include "ir/infer.h"
+#include "ir/op.h"
 
 static bool is_float_type(enum rt_dtype dtype) {
     return dtype != RT_DTYPE_NONE && rt_dtype_is_float(dtype);
@@ -24,8 +24,7 @@ int graph_retype(struct graph *graph, enum rt_dtype dtype, struct diags *diags) 
     for (int i = 0; i < graph->order.n; i++) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
         const char *to = attr_text(node, "to", NULL);
-        if (to && is_float_type(rt_dtype_by_name(to)))
-            attr_set(graph, node, attr_of_text("to", rt_dtypes[dtype].name));
+        if (to && is_float_type(rt_dtype_by_name(to))) attr_set(graph, node, attr_of_text("to", rt_dtypes[dtype].name));
         if (op_infer(graph, graph->order.at[i], diags) < 0) return -1;
     }
     return 0;

@@ -52,16 +52,14 @@ struct reader {
 
 /* Errors and characters ---------------------------------------------------------------------------------------- */
 
-static bool fail_at(struct reader *r, const char *at, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+static bool fail_at(struct reader *r, const char *at, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static bool fail_at(struct reader *r, const char *at, const char *format, ...) {
     char text[256];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    const char *where =
-        arena_printf(r->arena, "%s:%lld:%lld", r->file, r->line, (long long)(at - r->line_start) + 1);
+    const char *where = arena_printf(r->arena, "%s:%lld:%lld", r->file, r->line, (long long)(at - r->line_start) + 1);
     diag_error(r->diags, 345, EXIT_MALFORMED, where, "%s", text);
     return false;
 }
@@ -121,8 +119,7 @@ static bool read_word(struct reader *r, const char *also, const char *what, char
     const char *start = place(r);
     while (peek(r) > 0 && (isalnum(peek(r)) || strchr(also, peek(r)))) r->at++;
     size_t length = (size_t)(r->at - start);
-    if (length == 0 || length >= MAX_WORD)
-        return fail_at(r, start, length ? "%s is too long" : "%s expected", what);
+    if (length == 0 || length >= MAX_WORD) return fail_at(r, start, length ? "%s is too long" : "%s expected", what);
     memcpy(word, start, length);
     word[length] = 0;
     return true;
@@ -331,8 +328,7 @@ static bool read_use(struct reader *r, int *tensor) {
 static void end_statement(struct reader *r, bool good) {
     for (int i = 0; i < r->ndefined; i++) {
         const struct definition *d = &r->defined[i];
-        if (!d->left_out)
-            map_put(&r->ids, (const char *)&d->number, sizeof d->number, good ? d->tensor + 1 : IN_ERROR);
+        if (!d->left_out) map_put(&r->ids, (const char *)&d->number, sizeof d->number, good ? d->tensor + 1 : IN_ERROR);
     }
     r->ndefined = 0;
 }
@@ -391,7 +387,8 @@ static bool read_input(struct reader *r) {
     if (!tensor) return false;
     const char *start = place(r);
     tensor->gradient = take(r, "gradient");
-    if (!tensor->gradient && graph_gradient_inputs(r->graph)) return fail_at(r, start, "gradients come after all other inputs");
+    if (!tensor->gradient && graph_gradient_inputs(r->graph))
+        return fail_at(r, start, "gradients come after all other inputs");
     VEC_PUSH(r->arena, &r->graph->inputs, r->defined[0].tensor);
     return read_source_layout(r, tensor);
 }
@@ -451,8 +448,7 @@ static bool read_values(struct reader *r, enum rt_dtype dtype, unsigned char *to
         if (*n && !expect(r, ",")) return false;
         skip_blanks(r);
         const char *start = r->at;
-        if (!read_number(r, word) || (take(r, "*") && !read_int(r, 1, INT64_MAX, "the run length", &run)))
-            return false;
+        if (!read_number(r, word) || (take(r, "*") && !read_int(r, 1, INT64_MAX, "the run length", &run))) return false;
         if (run > most - *n) return fail_at(r, start, "more than %lld values", (long long)most);
         if (to && !number_parse(word, dtype, bits))
             return fail_at(r, start, "'%s' is no %s", word, rt_dtypes[dtype].name);
@@ -501,8 +497,7 @@ static bool read_update(struct reader *r) {
     if (!read_use(r, &update.weight) || !expect(r, "<-") || !read_use(r, &update.value)) return false;
     const struct tensor *tensors = r->graph->tensors.at;
     enum tensor_kind kind = tensors[update.weight].kind;
-    if (kind != TENSOR_WEIGHT && kind != TENSOR_STATE)
-        return fail_at(r, start, "only weights and states are updated");
+    if (kind != TENSOR_WEIGHT && kind != TENSOR_STATE) return fail_at(r, start, "only weights and states are updated");
     if (!same_type(&tensors[update.weight], &tensors[update.value])) return fail_at(r, start, "the types differ");
     VEC_PUSH(r->arena, &r->graph->updates, update);
     return true;
@@ -570,8 +565,8 @@ static bool read_scalar(struct reader *r, struct attr *attr) {
     const char *start = place(r);
     if (!read_number(r, word)) return false;
     attr->kind = strpbrk(word, ".enE") ? ATTR_FLOAT : ATTR_INT;
-    bool good = attr->kind == ATTR_INT ? number_parse(word, RT_I64, &attr->value)
-                                       : number_parse(word, RT_F64, &attr->number);
+    bool good =
+        attr->kind == ATTR_INT ? number_parse(word, RT_I64, &attr->value) : number_parse(word, RT_F64, &attr->number);
     return good || fail_at(r, start, "'%s' is no number", word);
 }
 

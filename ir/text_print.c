@@ -30,8 +30,7 @@ static void print_string(struct strbuf *out, const char *text) {
 
 static void print_holding(struct strbuf *out, const struct holding *holding) {
     if (holding->kind == HOLD_PART)
-        strbuf_printf(out, "part(%d,%lld,%lld)", holding->dim, (long long)holding->blocks,
-                      (long long)holding->unit);
+        strbuf_printf(out, "part(%d,%lld,%lld)", holding->dim, (long long)holding->blocks, (long long)holding->unit);
     else if (holding->kind == HOLD_WINDOW)
         strbuf_printf(out, "window(%d,%lld,%lld,%lld,%lld,%lld)", holding->dim, (long long)holding->unit,
                       (long long)holding->reach.positions, (long long)holding->reach.stride,
@@ -58,8 +57,7 @@ static void print_values(struct strbuf *out, const struct tensor *tensor) {
     strbuf_puts(out, " = [");
     for (int64_t i = 0; i < n; i += run) {
         char text[NUMBER_TEXT];
-        for (run = 1; i + run < n && memcmp(at + (size_t)i * size, at + (size_t)(i + run) * size, size) == 0;)
-            run++;
+        for (run = 1; i + run < n && memcmp(at + (size_t)i * size, at + (size_t)(i + run) * size, size) == 0;) run++;
         number_print(text, tensor->dtype, at + (size_t)i * size);
         strbuf_printf(out, "%s%s", i ? ", " : "", text);
         if (run > 1) strbuf_printf(out, "*%lld", (long long)run);
@@ -113,9 +111,11 @@ static void print_role(struct printer *p, const struct tensor *tensor) {
 
 /* The definition of a tensor that no node computes, where it first appears. */
 static void print_source(struct printer *p, int id) {
-    static const char *const keyword[] = {
-        [TENSOR_INPUT] = "input", [TENSOR_WEIGHT] = "weight",   [TENSOR_CONST] = "const",
-        [TENSOR_STATE] = "state", [TENSOR_CONTROL] = "control"};
+    static const char *const keyword[] = {[TENSOR_INPUT] = "input",
+                                          [TENSOR_WEIGHT] = "weight",
+                                          [TENSOR_CONST] = "const",
+                                          [TENSOR_STATE] = "state",
+                                          [TENSOR_CONTROL] = "control"};
     if (id < 0 || p->number[id] >= 0) return;
     const struct tensor *tensor = &p->graph->tensors.at[id];
     if (tensor->kind == TENSOR_VALUE) BUG("%s: '%s' is used before it is computed", p->graph->name, tensor->name);
@@ -125,7 +125,8 @@ static void print_source(struct printer *p, int id) {
         strbuf_printf(&p->out, " @%d+%llu as %s", tensor->stored.file, (unsigned long long)tensor->stored.offset,
                       rt_dtypes[tensor->stored.dtype].name);
     if (tensor->kind == TENSOR_WEIGHT) print_role(p, tensor);
-    if ((tensor->kind == TENSOR_STATE || tensor->kind == TENSOR_INPUT) && tensor->gradient) strbuf_puts(&p->out, " gradient");
+    if ((tensor->kind == TENSOR_STATE || tensor->kind == TENSOR_INPUT) && tensor->gradient)
+        strbuf_puts(&p->out, " gradient");
     print_layout(p, &tensor->layout);
     if (tensor->kind == TENSOR_CONST) print_values(&p->out, tensor);
     strbuf_putc(&p->out, '\n');

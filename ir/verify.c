@@ -72,8 +72,7 @@ static bool check_shapes(struct verifier *v, const struct node *node, struct dim
         bool same = out->ndim == operand->ndim;
         for (int d = 0; same && d < out->ndim; d++) same = out->dims[d] == dims_extent(dims, dims->ninputs + k, d);
         if (!same)
-            return fail(v, "'%s' is %s, which is not what it computes", out->name,
-                        tensor_type(v->graph->arena, out)),
+            return fail(v, "'%s' is %s, which is not what it computes", out->name, tensor_type(v->graph->arena, out)),
                    false;
     }
     return true;
@@ -118,7 +117,8 @@ static bool same_ownership(struct verifier *v, const struct dims *dims, const st
     return true;
 }
 
-/* Position `at`, which is the rank's number `local`, reaches the same elements in the whole tensor and in the window. */
+/* Position `at`, which is the rank's number `local`, reaches the same elements in the whole tensor and in the
+ * window. */
 static bool same_reach(struct verifier *v, const struct factor *halo, const struct rt_holding *window, int rank,
                        int64_t at, int64_t local) {
     const struct reach *reach = &halo->reach;
@@ -135,8 +135,8 @@ static bool same_reach(struct verifier *v, const struct factor *halo, const stru
 }
 
 /* An operand of which positions of the cut factor read windows. */
-static void check_window(struct verifier *v, const struct factor *halo, const struct tensor *tensor, int axis,
-                         int dim, const struct rt_cut *by_factor) {
+static void check_window(struct verifier *v, const struct factor *halo, const struct tensor *tensor, int axis, int dim,
+                         const struct rt_cut *by_factor) {
     const struct holding *held = &tensor->layout.axis[axis];
     if (held->kind != HOLD_WINDOW || held->dim != dim)
         return fail(v, "'%s' is not held by windows of dimension %d", tensor->name, dim);
@@ -206,7 +206,8 @@ static void check_split(struct verifier *v, const struct dims *dims, const struc
     }
 }
 
-/* A node that is not cut along the axis: whole in, whole out; or all partial sums but for conditions, if it is linear. */
+/* A node that is not cut along the axis: whole in, whole out; or all partial sums but for conditions, if it is
+ * linear. */
 static void check_unsplit(struct verifier *v, const struct node *node, int axis) {
     bool passes = node->split[axis].factor < -1;
     if (passes && !node_is_linear(v->graph, node)) return fail(v, "is not linear, but takes partial values");
@@ -219,8 +220,7 @@ static void check_unsplit(struct verifier *v, const struct node *node, int axis)
                  v->graph->mesh.axis[axis].name);
     }
     for (int k = 0; k < node->noutputs; k++)
-        if (tensor_at(v, node->outputs[k])->layout.axis[axis].kind != wants)
-            fail(v, "its result has the wrong layout");
+        if (tensor_at(v, node->outputs[k])->layout.axis[axis].kind != wants) fail(v, "its result has the wrong layout");
 }
 
 /* Communication ---------------------------------------------------------------------------------------------------
@@ -229,10 +229,14 @@ static void check_unsplit(struct verifier *v, const struct node *node, int axis)
 static const struct {
     const char *op;
     enum holding_kind from, to;
-} transitions[] = {{"Chunk", HOLD_WHOLE, HOLD_PART},        {"Chunk", HOLD_WHOLE, HOLD_WINDOW},
-                   {"AllGather", HOLD_PART, HOLD_WHOLE},    {"AllToAll", HOLD_PART, HOLD_PART},
-                   {"Crop", HOLD_PART, HOLD_WINDOW},        {"HaloExchange", HOLD_PART, HOLD_WINDOW},
-                   {"AllReduce", HOLD_PARTIAL, HOLD_WHOLE}, {"ReduceScatter", HOLD_PARTIAL, HOLD_PART},
+} transitions[] = {{"Chunk", HOLD_WHOLE, HOLD_PART},
+                   {"Chunk", HOLD_WHOLE, HOLD_WINDOW},
+                   {"AllGather", HOLD_PART, HOLD_WHOLE},
+                   {"AllToAll", HOLD_PART, HOLD_PART},
+                   {"Crop", HOLD_PART, HOLD_WINDOW},
+                   {"HaloExchange", HOLD_PART, HOLD_WINDOW},
+                   {"AllReduce", HOLD_PARTIAL, HOLD_WHOLE},
+                   {"ReduceScatter", HOLD_PARTIAL, HOLD_PART},
                    {"AllReduceStart", HOLD_PARTIAL, HOLD_PARTIAL}};
 enum { TRANSITIONS = sizeof transitions / sizeof *transitions };
 
@@ -274,8 +278,7 @@ static void check_crossing(struct verifier *v, const struct node *node) {
     if (home_of(v, node->inputs[0]) != attr_int(node, "from", -2))
         fail(v, "'%s' is not on the stage that sends it", from->name);
     if (node->stage != (transfer ? attr_int(node, "to", -2) : STAGE_ALL)) fail(v, "arrives on another stage");
-    if (attr_int(node, "mesh", -1) != mesh_pipeline_axis(&v->graph->mesh))
-        fail(v, "is not along the pipeline axis");
+    if (attr_int(node, "mesh", -1) != mesh_pipeline_axis(&v->graph->mesh)) fail(v, "is not along the pipeline axis");
 }
 
 static void check_stage(struct verifier *v, const struct node *node) {
@@ -308,8 +311,7 @@ static void check_crop(struct verifier *v, const struct tensor *from, const stru
 static void check_move(struct verifier *v, const struct node *node) {
     const struct tensor *from = tensor_at(v, node->inputs[0]), *to = tensor_at(v, node->outputs[0]);
     int mesh = (int)attr_int(node, "mesh", -1);
-    if (!is_move(node->op) || mesh < 0 || mesh >= v->graph->mesh.naxes)
-        return fail(v, "is no move along a mesh axis");
+    if (!is_move(node->op) || mesh < 0 || mesh >= v->graph->mesh.naxes) return fail(v, "is no move along a mesh axis");
     if (strcmp(node->op->name, "Crop") == 0 &&
         moves_between(node->op, &from->layout.axis[mesh], &to->layout.axis[mesh]))
         check_crop(v, from, to, mesh);

@@ -4,26 +4,29 @@
 
 #include "ir/ir.h"
 
-/* How attention is computed, where the target's kernels take it: as the graph says; by FlashAttention, and its gradient; by a library of
- * the target, or by FlashAttention what that does not take. */
+/* How attention is computed, where the target's kernels take it: as the graph says; by FlashAttention, and its
+ * gradient; by a library of the target, or by FlashAttention what that does not take. */
 enum attention_kind { ATTENTION_PRODUCTS, ATTENTION_FLASH, ATTENTION_LIBRARY };
 
 /* By the word of option --attention, which a manifest keeps; products for NULL. */
 enum attention_kind attention_kind_of(const char *word);
 
 struct pass_context {
-    const char *policy; /* name of a row of policies.def */
-    const struct rules *rules; /* of policy manual */
+    const char *policy;         /* name of a row of policies.def */
+    const struct rules *rules;  /* of policy manual */
     const struct rt_json *plan; /* a plan file's: takes the place of a policy; NULL: none */
     const char *plan_file;
-    bool library_products; /* they read stored matrices as they are, and finish results in the forms of ir/epilogue.h */
-    bool block_epilogues; /* packed products finish their results block by block, by a function of the target's template */
-    bool row_programs; /* kernels are written for Rows and Columns (ir/rows.h) */
+    /* they read stored matrices as they are, and finish results in the forms of ir/expr/epilogue.h */
+    bool library_products;
+    /* packed products finish their results block by block, by a function of the target's template */
+    bool block_epilogues;
+    bool row_programs; /* kernels are written for Rows and Columns (ir/expr/rows.h) */
     enum attention_kind attention;
-    const char *const *halves; /* operators whose kernels take 16-bit floats too, beside the rows that say so; NULL: none */
-    const struct training *training; /* how parameters are updated (optimizer.h); NULL: the graph says it all */
-    struct decisions *decisions; /* what roles finds (roles.h) is added to it; NULL: nothing is kept, nor said */
-    bool verbose;                /* notes name all that they are about */
+    /* operators whose kernels take 16-bit floats too, beside the rows that say so; NULL: none */
+    const char *const *halves;
+    const struct training *training; /* how parameters are updated (train/training.h); NULL: the graph says it all */
+    struct decisions *decisions;     /* what roles finds (roles.h) is added to it; NULL: nothing is kept, nor said */
+    bool verbose;                    /* notes name all that they are about */
     struct diags *diags;
 };
 

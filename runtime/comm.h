@@ -47,10 +47,11 @@ struct rt_comm_driver {
     /* dst = reduction of every rank's src over ranks. In place allowed (dst == src). Equivalent to ncclAllReduce. */
     int (*all_reduce)(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
                       enum rt_reduce reduce);
-    /* Sums that go on while members do other things, in any way that suits the transport. begin: the caller's `count` elements
-     * at `data`, in its symmetric memory where the transport has such, are complete; until finish returns they are nobody's to touch, and then
-     * they are the sums of all_reduce, bit for bit. All members begin the same sums in the same order. progress does what can
-     * be done without waiting; finish ends all that have begun. All three are NULL where the transport has none. */
+    /* Sums that go on while members do other things, in any way that suits the transport. begin: the caller's `count`
+     * elements at `data`, in its symmetric memory where the transport has such, are complete; until finish returns they
+     * are nobody's to touch, and then they are the sums of all_reduce, bit for bit. All members begin the same sums in
+     * the same order. progress does what can be done without waiting; finish ends all that have begun. All three are
+     * NULL where the transport has none. */
     int (*sum_begin)(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype);
     int (*sum_progress)(struct rt_comm *comm);
     int (*sum_finish)(struct rt_comm *comm);

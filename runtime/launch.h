@@ -23,9 +23,9 @@ struct rt_launch {
      * The text is good until the next call. May be NULL. */
     const char *(*instruction)(void *context, int site);
     void *context;
-    bool json;       /* diagnostics are objects (base/diagnostic.h), the ranks' too: the caller gives them --json */
-    /* The first SIGINT or SIGTERM is passed on, and ranks end when they have finished what they do; a second one ends the job
-     * at once, as otherwise the first does. */
+    bool json; /* diagnostics are objects (base/diagnostic.h), the ranks' too: the caller gives them --json */
+    /* The first SIGINT or SIGTERM is passed on, and ranks end when they have finished what they do; a second one ends
+     * the job at once, as otherwise the first does. */
     bool ranks_stop;
     bool no_results; /* what the first rank prints on stdout is not wanted */
 };
@@ -33,7 +33,8 @@ struct rt_launch {
 /* Runs the job to its end. Blocks SIGINT, SIGTERM and SIGHUP in the calling thread meanwhile: they are passed on to
  * the ranks. Prints a diagnostic to stderr for what no rank can report itself, such as its own death. Returns an
  * exit code of rankc: 0; the first failing rank's own, if it is one; 9 for a rank that a signal killed, that is stuck,
- * or whose end nothing explains; 130 after a signal, unless what ranks did then failed; 6 where ranks cannot be started. */
+ * or whose end nothing explains; 130 after a signal, unless what ranks did then failed; 6 where ranks cannot be
+ * started. */
 int rt_launch(const struct rt_launch *what);
 
 #endif

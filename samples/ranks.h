@@ -14,8 +14,8 @@ struct rank {
     char error[256];
 };
 
-/* Calls run(struct rank *) for each rank of the program, on a thread of its own: 0, or 1 after a message. A rank that fails
- * must abort its communicator, or the others would wait for it. */
+/* Calls run(struct rank *) for each rank of the program, on a thread of its own: 0, or 1 after a message. A rank that
+ * fails must abort its communicator, or the others would wait for it. */
 static int run_ranks(const struct rt_program *program, void *(*run)(void *rank), void *job) {
     const int world = program->runtime_ngpus;
     const size_t symmetric = rt_program_symmetric(program), bytes = rt_comm_shared_bytes(world, symmetric);

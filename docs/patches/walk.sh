@@ -13,8 +13,8 @@ cd "$(dirname "$0")/../.."
 git ls-files -z | xargs -0 cp --parents -t "$(mkdir -p "$copy" && realpath "$copy")"
 cd "$copy"
 for patch in operator policy backend; do patch -p1 -s -F0 <docs/patches/$patch.patch; done
-sed -i "s/'policy.c',/'policy.c', 'policy_columns.c',/" passes/meson.build
-sed -i "s/'target_c.c',/'target_c.c', 'target_serial.c',/; s|^  '../templates/model.h.in',|&\n  '../templates/serial/elementwise.c.in',|" codegen/meson.build
+sed -i "s|'plan/policy.c',|'plan/policy.c', 'plan/policy_columns.c',|" passes/meson.build
+sed -i "s|'target/target_c.c',|'target/target_c.c', 'target/target_serial.c',|; s|^  '../templates/model.h.in',|&\n  '../templates/serial/elementwise.c.in',|" codegen/meson.build
 meson setup build --buildtype plain -Dwerror=true >setup.log || { cat setup.log; exit 1; }
 ninja -C build --quiet frontend/rankc runtime/librankc-rt.a
 PATH=$PWD/build/frontend:$PATH

@@ -1,9 +1,9 @@
-/* The verbs: cli_<verb>() of every VERB row of frontend/options.def, a file each. They may print results to stdout;
+/* The verbs: cli_<verb>() of every VERB row of frontend/cli/options.def, a file each. They may print results to stdout;
  * diagnostics go to cli->diags, which main prints. */
 #ifndef FRONTEND_CLI_CLI_H
 #define FRONTEND_CLI_CLI_H
 
-#include "frontend/options.h"
+#include "frontend/cli/options.h"
 #include "ir/base/own.h"
 #include "ir/base/str.h"
 
@@ -15,7 +15,7 @@ struct cli {
 
 /* Returns an exit code, or -1: the diagnostics say. */
 #define VERB(ID, NAME, ...) int cli_##NAME(struct cli *cli);
-#include "frontend/options.def"
+#include "frontend/cli/options.def"
 
 /* Prints the diagnostics. main does so after the verb; a verb only where it does not return. */
 void cli_report(struct cli *cli);

@@ -3,10 +3,10 @@
 #include <stdio.h>
 
 #include "frontend/cli/cli.h"
-#include "frontend/cli/manifest.h"
+#include "frontend/cli/compiled.h"
 #include "frontend/cli/show.h"
 #include "frontend/cli/units.h"
-#include "frontend/driver.h"
+#include "frontend/driver/driver.h"
 
 /* By enum driver_made: for programs, and for people. */
 static const struct {
@@ -36,8 +36,7 @@ static void put_keys(struct rt_json_writer *w, const struct rt_json *keys) {
     rt_json_close(w, '}');
 }
 
-static int print_json(const struct compiled *compiled, const char *program, enum driver_made made,
-                      struct cli *cli) {
+static int print_json(const struct compiled *compiled, const char *program, enum driver_made made, struct cli *cli) {
     struct rt_json_writer *w = own_json_writer(cli->arena);
     rt_json_open(w, '{', RT_JSON_LINES);
     rt_json_key(w, "format"), rt_json_put_int(w, 1);
@@ -67,8 +66,7 @@ static void print_command(const struct compiled *compiled, const char *directory
 }
 
 /* Where it is, what a rank of it needs, and what to do next. */
-static void print_text(const struct compiled *compiled, const char *program, enum driver_made made,
-                       struct cli *cli) {
+static void print_text(const struct compiled *compiled, const char *program, enum driver_made made, struct cli *cli) {
     int64_t ranks = compiled->runtime_ngpus, largest = 0;
     const struct rt_json *all = rt_json_member(compiled->root, "ranks");
     for (const struct rt_json *rank = all ? all->first : NULL; rank; rank = rank->next) {
@@ -77,8 +75,8 @@ static void print_text(const struct compiled *compiled, const char *program, enu
         if (peak > largest) largest = peak;
     }
     const char *directory = str_escape(cli->arena, compiled->directory, strlen(compiled->directory), 0);
-    printf("%s: %" PRId64 " rank%s, %s each%s\n", directory, ranks, ranks == 1 ? "" : "s",
-           units_bytes(largest).text, kept[made].text);
+    printf("%s: %" PRId64 " rank%s, %s each%s\n", directory, ranks, ranks == 1 ? "" : "s", units_bytes(largest).text,
+           kept[made].text);
     if (program) print_command(compiled, directory, cli);
 }
 

@@ -11,16 +11,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "frontend/build_program.h"
-#include "frontend/child.h"
+#include "frontend/driver/build_program.h"
+#include "frontend/driver/child.h"
 #include "runtime/base/json.h"
 
 struct findings {
     VEC(struct finding) all;
 };
 
-static const char *const verdicts[] = {
-    [FOUND] = "ok", [LIMITED] = "limited", [ABSENT] = "absent", [FAILED] = "failed"};
+static const char *const verdicts[] = {[FOUND] = "ok", [LIMITED] = "limited", [ABSENT] = "absent", [FAILED] = "failed"};
 
 /* ---- programs ---- */
 
@@ -166,7 +165,7 @@ static struct finding find_nccl(struct arena *arena) {
 /* cuDNN counts 10000 for a major version, 100 for a minor one, as NCCL does, and returns the number. */
 static struct finding find_cudnn(struct arena *arena) {
     void *library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_LOCAL);
-    size_t (*get_version)(void) = library ? (size_t (*)(void))dlsym(library, "cudnnGetVersion") : NULL;
+    size_t (*get_version)(void) = library ? (size_t(*)(void))dlsym(library, "cudnnGetVersion") : NULL;
     const size_t version = get_version ? get_version() : 0;
     const char *text = NULL;
     if (version) text = arena_printf(arena, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);

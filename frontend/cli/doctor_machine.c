@@ -18,9 +18,9 @@ struct feature {
 };
 
 #if defined(__x86_64__) || defined(__i386__)
-#define FEATURE(id, name)                                                                                          \
-    static bool has_##id(void) {                                                                                   \
-        return __builtin_cpu_supports(name);                                                                       \
+#define FEATURE(id, name)                                                                                              \
+    static bool has_##id(void) {                                                                                       \
+        return __builtin_cpu_supports(name);                                                                           \
     }
 FEATURE(avx2, "avx2")
 FEATURE(fma, "fma")
@@ -47,8 +47,7 @@ static bool read_line(const char *path, const char *start, char *line, size_t by
 static bool has_word(const char *line, const char *word) {
     size_t length = strlen(word);
     for (const char *at = line; (at = strstr(at, word)); at += length)
-        if (at > line && (at[-1] == ' ' || at[-1] == '\t') && (at[length] == ' ' || at[length] == '\n'))
-            return true;
+        if (at > line && (at[-1] == ' ' || at[-1] == '\t') && (at[length] == ' ' || at[length] == '\n')) return true;
     return false;
 }
 
@@ -66,8 +65,7 @@ struct finding doctor_processor(struct arena *arena) {
             if (has_word(line, library_flags[i]))
                 strbuf_printf(&text, "%s%s", text.length ? " " : "", library_flags[i]);
     if (vectors) return (struct finding){FOUND, "processor", strbuf_text(&text), NULL};
-    return (struct finding){LIMITED, "processor",
-                            text.length ? strbuf_text(&text) : "no vector units that are known",
+    return (struct finding){LIMITED, "processor", text.length ? strbuf_text(&text) : "no vector units that are known",
                             "kernels run in their portable form"};
 }
 
@@ -121,8 +119,7 @@ static int64_t core_quota(void) {
     read_groups("", "cpu.max", take_quota, &least);
     read_groups("cpu", "cpu.cfs_quota_us", take_least, &quota);
     read_groups("cpu", "cpu.cfs_period_us", take_least, &period);
-    if (quota < INT64_MAX / 1000 && period < INT64_MAX && quota * 1000 / period < least)
-        least = quota * 1000 / period;
+    if (quota < INT64_MAX / 1000 && period < INT64_MAX && quota * 1000 / period < least) least = quota * 1000 / period;
     return least;
 }
 

@@ -2,7 +2,7 @@
 
 #include "frontend/cli/doctor.h"
 #include "frontend/cli/temporary.h"
-#include "frontend/driver.h"
+#include "frontend/driver/driver.h"
 #include "runtime/base/file.h"
 #include "runtime/base/npy.h"
 #include "runtime/launch.h"
@@ -42,8 +42,7 @@ static int compile_probe(struct cli *cli, const char *work) {
 static int run_probe(struct cli *cli, const char *work) {
     const bool json = cli->options->json;
     const char *words[] = {
-        "--input", arena_printf(cli->arena, "x=%s/x.npy", work), "--output-dir", work, json ? "--json" : NULL,
-        NULL};
+        "--input", arena_printf(cli->arena, "x=%s/x.npy", work), "--output-dir", work, json ? "--json" : NULL, NULL};
     const struct rt_launch launch = {.program = arena_printf(cli->arena, "%s/probe/_/build/run", work),
                                      .arguments = words,
                                      .ranks = 2,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "frontend/cli/temporary.h"
-#include "frontend/driver.h"
+#include "frontend/driver/driver.h"
 #include "runtime/base/npy.h"
 #include "runtime/launch.h"
 
@@ -37,7 +37,8 @@ static void fill(void *data, enum rt_dtype dtype, int64_t count, uint64_t seed) 
     }
 }
 
-/* Writes one entry of the manifest's inputs, random but the same in every program; floats in the type that it computes in. */
+/* Writes one entry of the manifest's inputs, random but the same in every program; floats in the type that it computes
+ * in. */
 static int write_input(const struct comparison *c, const struct rt_json *input, int index, enum rt_dtype type,
                        const char *path) {
     enum rt_dtype dtype = rt_dtype_by_name(rt_json_text(rt_json_member(input, "dtype")));
@@ -100,9 +101,11 @@ static int run_whole(const struct comparison *c, const char *name, enum rt_dtype
     return run(c, arena_printf(cli->arena, "%s/graph/%s", c->work, name), name, type, 1);
 }
 
-/* Comparison --------------------------------------------------------------------------------------------------------- */
+/* Comparison
+ * --------------------------------------------------------------------------------------------------------- */
 
-/* An output of the plan, of one device, of one device in f64, and of one device in f32 where the program computes in f64. */
+/* An output of the plan, of one device, of one device in f64, and of one device in f32 where the program computes in
+ * f64. */
 enum { ALL, ONE, EXACT, ROUNDED, RUNS };
 static const char *const run_names[RUNS] = {[ALL] = "all", [ONE] = "one", [EXACT] = "exact", [ROUNDED] = "rounded"};
 
@@ -112,8 +115,8 @@ static double element(const struct rt_tensor *t, int64_t i) {
     return value;
 }
 
-/* DESIGN 8: how far the plan may be from the result in f64. Where one device overflows, the plan does too. What f64 loses by
- * rounding is seen in f32, which loses as many times more as its epsilon is larger. */
+/* DESIGN 8: how far the plan may be from the result in f64. Where one device overflows, the plan does too. What f64
+ * loses by rounding is seen in f32, which loses as many times more as its epsilon is larger. */
 static double allowed(const struct rt_tensor run[RUNS]) {
     double largest = 0, distance = 0;
     const enum rt_dtype type = run[ONE].dtype;
@@ -141,10 +144,12 @@ static int compare_tensors(const struct comparison *c, const char *name, const s
 }
 
 static int compare_runs(const struct comparison *c, const char *name, const struct rt_tensor run[RUNS]) {
-    bool same = run[ALL].dtype == run[ONE].dtype && run[ALL].count == run[ONE].count && run[EXACT].count == run[ONE].count;
-    if (same && (run[ONE].dtype != RT_F64 || run[ROUNDED].count == run[ONE].count)) return compare_tensors(c, name, run);
-    return diag_error(c->cli->diags, 1104, EXIT_MISMATCH, NULL,
-                      "output %s has another type or shape than on one rank", diag_quote(c->cli->diags, name));
+    bool same =
+        run[ALL].dtype == run[ONE].dtype && run[ALL].count == run[ONE].count && run[EXACT].count == run[ONE].count;
+    if (same && (run[ONE].dtype != RT_F64 || run[ROUNDED].count == run[ONE].count))
+        return compare_tensors(c, name, run);
+    return diag_error(c->cli->diags, 1104, EXIT_MISMATCH, NULL, "output %s has another type or shape than on one rank",
+                      diag_quote(c->cli->diags, name));
 }
 
 static int read_output(const struct comparison *c, int run, const char *file, struct rt_tensor *tensor) {

@@ -1,4 +1,4 @@
-/* rankc ops [OPERATOR]: the ONNX operators that models may have. All of it is read off frontend/onnx_ops.def and
+/* rankc ops [OPERATOR]: the ONNX operators that models may have. All of it is read off frontend/lower/onnx_ops.def and
  * ir/ops.def. */
 #include <ctype.h>
 #include <fnmatch.h>
@@ -7,11 +7,12 @@
 
 #include "codegen/kernel.h"
 #include "frontend/cli/cli.h"
-#include "frontend/import_state.h"
-#include "frontend/onnx_check.h"
+#include "frontend/import/import_state.h"
+#include "frontend/read/onnx_check.h"
 #include "runtime/base/json.h"
 
-/* An operator: its rows, one for each form, oldest first. One that was withdrawn is two: as it was, and refused since. */
+/* An operator: its rows, one for each form, oldest first. One that was withdrawn is two: as it was, and refused
+ * since. */
 struct family {
     const char *name; /* with its domain, unless that is ONNX's: "com.microsoft::Gelu" */
     const struct onnx_op *forms;
@@ -66,7 +67,7 @@ static void collect(struct families *families, struct arena *arena) {
     qsort(families->all.at, (size_t)families->all.n, sizeof *families->all.at, compare_families);
 }
 
-/* Where there is no kernel for halves, passes/widen.c takes that of f32. */
+/* Where there is no kernel for halves, passes/rewrite/widen.c takes that of f32. */
 static bool computes(const struct op *op, enum rt_dtype dtype) {
     return op_takes(op, dtype) && op_has_kernel(op, rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype);
 }
@@ -226,8 +227,7 @@ static void put_core(struct rt_json_writer *w, const struct family *family) {
     rt_json_put_text(w, family->core->name);
     rt_json_key(w, "dtypes"), rt_json_open(w, '[', RT_JSON_INLINE);
     for (int t = 0; t < RT_DTYPE_COUNT; t++)
-        if (computes(family->core, (enum rt_dtype)t))
-            rt_json_put_text(w, rt_dtypes[t].name);
+        if (computes(family->core, (enum rt_dtype)t)) rt_json_put_text(w, rt_dtypes[t].name);
     rt_json_close(w, ']');
 }
 

@@ -15,7 +15,9 @@ static bool wants_color(enum choice choice) {
 
 void cli_report(struct cli *cli) {
     const struct options *options = cli->options;
-    enum rt_diagnostic_style style = options->json ? RT_DIAGNOSTIC_JSON : wants_color(options->color) ? RT_DIAGNOSTIC_COLOR : RT_DIAGNOSTIC_PLAIN;
+    enum rt_diagnostic_style style = options->json                 ? RT_DIAGNOSTIC_JSON
+                                     : wants_color(options->color) ? RT_DIAGNOSTIC_COLOR
+                                                                   : RT_DIAGNOSTIC_PLAIN;
     diags_print(cli->diags, stderr, style, options->quiet ? RT_SEVERITY_WARNING : RT_SEVERITY_NOTE);
 }
 

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "frontend/cli/cli.h"
-#include "frontend/cli/manifest.h"
-#include "frontend/driver.h"
+#include "frontend/cli/compiled.h"
+#include "frontend/driver/driver.h"
 #include "runtime/base/cores.h"
 #include "runtime/base/hash.h"
 #include "runtime/launch.h"
@@ -58,8 +58,8 @@ static const char *compile_into_cache(struct cli *cli, struct driver_result *res
     struct options options = *cli->options;
     char *model = realpath(options.operand, NULL);
     if (!model) {
-        diag_error(cli->diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s",
-                   diag_quote(cli->diags, options.operand), strerror(errno));
+        diag_error(cli->diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(cli->diags, options.operand),
+                   strerror(errno));
         return NULL;
     }
     options.verb = VERB_COMPILE;
@@ -116,10 +116,9 @@ static void add_files(struct command *command, struct arena *arena, const char *
 
 /* The options of a training run that the program has under the same names. */
 static void add_training(struct command *command, const struct options *o, struct arena *arena) {
-    static const enum option_id passed[] = {OPT_STEPS,      OPT_LR,          OPT_ACCUMULATE,
-                                            OPT_SHUFFLE,    OPT_LOG,         OPT_CHECKPOINT_DIR,
-                                            OPT_RESUME,     OPT_EVAL_EVERY,  OPT_CHECKPOINT_EVERY,
-                                            OPT_EVAL_STEPS,  OPT_KEEP};
+    static const enum option_id passed[] = {
+        OPT_STEPS,  OPT_LR,         OPT_ACCUMULATE,       OPT_SHUFFLE,    OPT_LOG, OPT_CHECKPOINT_DIR,
+        OPT_RESUME, OPT_EVAL_EVERY, OPT_CHECKPOINT_EVERY, OPT_EVAL_STEPS, OPT_KEEP};
     add_files(command, arena, "data", &o->data);
     add_files(command, arena, "eval-data", &o->eval_data);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
@@ -192,8 +191,8 @@ static int run_compiled(const struct compiled *compiled, struct cli *cli) {
     struct command command = {0};
     const char *program = arena_printf(cli->arena, "%s/build/run", compiled->directory);
     if (access(program, X_OK)) {
-        diag_error(cli->diags, 607, EXIT_SYSTEM, NULL, "there is no program %s: %s",
-                   diag_quote(cli->diags, program), strerror(errno));
+        diag_error(cli->diags, 607, EXIT_SYSTEM, NULL, "there is no program %s: %s", diag_quote(cli->diags, program),
+                   strerror(errno));
         diag_help(cli->diags, "'make -C DIR' there, or 'rankc compile' again, builds it");
         return -1;
     }

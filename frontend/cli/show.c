@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "frontend/cli/units.h"
-#include "frontend/driver.h"
+#include "frontend/driver/driver.h"
 
 const char *show_text(const struct rt_json *value, struct arena *arena) {
     if (!value || value->kind != RT_JSON_STRING) return "?";
@@ -91,8 +91,8 @@ static void copy_value(struct rt_json_writer *w, const struct rt_json *value, en
 }
 
 static int show_json(const struct compiled *compiled, struct cli *cli) {
-    static const char *const keys[] = {"model", "target",        "plan_ngpus", "runtime_ngpus", "ranks",
-                                       "communication", "nodes", "parameters", "constants"};
+    static const char *const keys[] = {"model",         "target", "plan_ngpus", "runtime_ngpus", "ranks",
+                                       "communication", "nodes",  "parameters", "constants"};
     enum { OF_TRAINING = 2 }; /* the last ones */
     struct rt_json_writer *w = own_json_writer(cli->arena);
     rt_json_open(w, '{', RT_JSON_LINES);
@@ -132,8 +132,8 @@ static const char *mesh_text(const struct compiled *compiled, struct arena *aren
     strbuf_init(&text, arena);
     const struct rt_json *axis = elements(rt_json_member(compiled->root, "mesh"));
     for (; axis; axis = axis->next)
-        strbuf_printf(&text, "%s%s=%" PRId64, text.length ? ", " : "",
-                      show_text(rt_json_member(axis, "axis"), arena), integer(axis, "size"));
+        strbuf_printf(&text, "%s%s=%" PRId64, text.length ? ", " : "", show_text(rt_json_member(axis, "axis"), arena),
+                      integer(axis, "size"));
     return strbuf_text(&text);
 }
 
@@ -141,8 +141,7 @@ static void put_header(struct strbuf *out, const struct compiled *compiled) {
     const struct rt_json *root = compiled->root;
     int64_t units = compiled->runtime_ngpus / compiled->plan_ngpus;
     const char *mesh = mesh_text(compiled, out->arena);
-    strbuf_printf(out, "model    %s, instance %s, target %s\n",
-                  show_text(rt_json_member(root, "model"), out->arena),
+    strbuf_printf(out, "model    %s, instance %s, target %s\n", show_text(rt_json_member(root, "model"), out->arena),
                   show_text(rt_json_member(root, "instance"), out->arena),
                   show_text(rt_json_member(root, "target"), out->arena));
     strbuf_printf(out, "plan     %s: %" PRId64 " unit%s of %" PRId64 " rank%s%s%s%s\n",
@@ -175,9 +174,8 @@ static void put_communication(struct strbuf *out, const struct compiled *compile
     for (const struct rt_json *next; item; item = next) {
         int others = 0;
         for (next = item->next; next && same_traffic(item, next, out->arena); next = next->next) others++;
-        strbuf_printf(out, "  %-16s %6" PRId64 "x  %10s  ranks %s",
-                      show_text(rt_json_member(item, "kind"), out->arena), integer(item, "count"),
-                      units_bytes(integer(item, "bytes")).text,
+        strbuf_printf(out, "  %-16s %6" PRId64 "x  %10s  ranks %s", show_text(rt_json_member(item, "kind"), out->arena),
+                      integer(item, "count"), units_bytes(integer(item, "bytes")).text,
                       show_ranks(rt_json_member(item, "group"), out->arena));
         if (others) strbuf_printf(out, ", and %d more group%s", others, others == 1 ? "" : "s");
         put_overlap(out, item);

@@ -2,7 +2,7 @@
 #ifndef FRONTEND_CLI_SHOW_H
 #define FRONTEND_CLI_SHOW_H
 
-#include "frontend/cli/manifest.h"
+#include "frontend/cli/compiled.h"
 
 /* Plans the model cli->options->operand and prints the plan. As cli_*(). */
 int show_model(struct cli *cli);
@@ -12,8 +12,8 @@ int show_model(struct cli *cli);
  * `verbose`. `nodes` is the manifest's array. */
 void show_tree(struct strbuf *out, const struct compiled *compiled, bool verbose);
 
-/* The parameters of a model that is trained, and how many constants there are; all by name if `verbose`. Of other models
- * nothing. */
+/* The parameters of a model that is trained, and how many constants there are; all by name if `verbose`. Of other
+ * models nothing. */
 void show_parameters(struct strbuf *out, const struct compiled *compiled, bool verbose);
 
 /* The text with every number as "#". */

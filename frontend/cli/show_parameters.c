@@ -103,10 +103,12 @@ void show_parameters(struct strbuf *out, const struct compiled *compiled, bool v
     for (const struct rt_json *c = constants; c; c = c->next) rows.constants++;
     strbuf_printf(out, "\nparameters: %" PRId64 ", of %" PRId64 " values", rows.parameters, rows.values);
     if (rows.frozen) strbuf_printf(out, ", %" PRId64 " not trained", rows.frozen);
-    if (rows.constants) strbuf_printf(out, "; %" PRId64 " constant%s by role", rows.constants, rows.constants == 1 ? "" : "s");
+    if (rows.constants)
+        strbuf_printf(out, "; %" PRId64 " constant%s by role", rows.constants, rows.constants == 1 ? "" : "s");
     strbuf_putc(out, '\n');
     for (int i = 0; i < rows.all.n; i++) put_row(out, &rows.all.at[i]);
     for (const struct rt_json *c = verbose ? constants : NULL; c; c = c->next)
-        strbuf_printf(out, "  %-*s %-*s constant: %s\n", NAME_COLUMNS, show_text(rt_json_member(c, "name"), out->arena), SHAPE_COLUMNS,
-                      show_text(rt_json_member(c, "type"), out->arena), show_text(rt_json_member(c, "reason"), out->arena));
+        strbuf_printf(out, "  %-*s %-*s constant: %s\n", NAME_COLUMNS, show_text(rt_json_member(c, "name"), out->arena),
+                      SHAPE_COLUMNS, show_text(rt_json_member(c, "type"), out->arena),
+                      show_text(rt_json_member(c, "reason"), out->arena));
 }

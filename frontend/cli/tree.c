@@ -102,8 +102,7 @@ static const char *place_text(const struct tree *tree, const struct rt_json *nod
     int64_t stage = integer(node, "stage");
     strbuf_init(&text, tree->arena);
     if (tree->has_stages) strbuf_printf(&text, ", stage %" PRId64, stage);
-    if (!ranks || ranks->kind != RT_JSON_ARRAY || ranks->count == tree->compiled->plan_ngpus)
-        return strbuf_text(&text);
+    if (!ranks || ranks->kind != RT_JSON_ARRAY || ranks->count == tree->compiled->plan_ngpus) return strbuf_text(&text);
     strbuf_printf(&text, ", rank%s %s", ranks->count == 1 ? "" : "s", show_ranks(ranks, tree->arena));
     return strbuf_text(&text);
 }
@@ -114,8 +113,7 @@ static const char *unsplit_text(const struct rt_json *node) {
     return ranks && ranks->kind == RT_JSON_ARRAY && ranks->count == 1 ? "whole" : "replicated";
 }
 
-static struct scope read_node(const struct tree *tree, const struct rt_json *node, const char *name,
-                              const char *last) {
+static struct scope read_node(const struct tree *tree, const struct rt_json *node, const char *name, const char *last) {
     struct arena *arena = tree->arena;
     const struct rt_json *partition = rt_json_member(node, "partition");
     const char *op = show_text(rt_json_member(node, "op"), arena), *place = place_text(tree, node);
@@ -237,7 +235,9 @@ static int count_replicated(const struct tree *tree, const int *children, int n,
     int count = 0;
     *nodes = 0;
     const struct scope *first = &tree->scopes.at[children[0]];
-    for (; count < n && tree->scopes.at[children[count]].replicated && same_place(first, &tree->scopes.at[children[count]]); count++)
+    for (; count < n && tree->scopes.at[children[count]].replicated &&
+           same_place(first, &tree->scopes.at[children[count]]);
+         count++)
         *nodes += tree->scopes.at[children[count]].nodes;
     return count;
 }

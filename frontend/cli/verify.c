@@ -2,9 +2,9 @@
 #include <stdio.h>
 
 #include "frontend/cli/cli.h"
-#include "frontend/cli/manifest.h"
+#include "frontend/cli/compiled.h"
 #include "frontend/cli/numeric.h"
-#include "frontend/driver.h"
+#include "frontend/driver/driver.h"
 
 int cli_verify(struct cli *cli) {
     struct compiled compiled;

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Under the address sanitizer only the bytes of objects may be touched: not the gaps between them, nor what is not handed out
- * yet. */
+/* Under the address sanitizer only the bytes of objects may be touched: not the gaps between them, nor what is not
+ * handed out yet. */
 #if defined __has_feature
 #if __has_feature(address_sanitizer)
 #define GUARDED

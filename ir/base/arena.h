@@ -2,8 +2,8 @@
  *
  * arena_alloc never returns NULL. When memory or the arena's budget runs out it jumps to the arena's `failed`
  * point, which the owner set with setjmp: the one place that turns "out of memory" into a diagnostic. Objects are
- * zero-filled. The address sanitizer sees each one, and what runs over its end. Built with -DARENA_MALLOC every object is a
- * malloc of its own, for other memory tools.
+ * zero-filled. The address sanitizer sees each one, and what runs over its end. Built with -DARENA_MALLOC every object
+ * is a malloc of its own, for other memory tools.
  */
 #ifndef IR_BASE_ARENA_H
 #define IR_BASE_ARENA_H
@@ -32,9 +32,9 @@ void *arena_copy(struct arena *arena, const void *data, size_t bytes);
 char *arena_strdup(struct arena *arena, const char *text);
 char *arena_printf(struct arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* For what lives as long as the arena but is not in it: malloc'ed blocks, mappings, descriptors. release(object) is called
- * by arena_release or else by arena_free, latest first; and at once where memory runs out in the call itself. So nothing is
- * lost when an allocation jumps. */
+/* For what lives as long as the arena but is not in it: malloc'ed blocks, mappings, descriptors. release(object) is
+ * called by arena_release or else by arena_free, latest first; and at once where memory runs out in the call itself. So
+ * nothing is lost when an allocation jumps. */
 void arena_own(struct arena *arena, void *object, void (*release)(void *object));
 /* Releases an owned object now. NULL is fine. */
 void arena_release(struct arena *arena, void *object);

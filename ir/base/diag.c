@@ -30,17 +30,16 @@ static const char *printable(struct arena *arena, const char *text) {
 
 static void record(struct diags *diags, enum rt_severity severity, int code, enum exit_code exit, const char *where,
                    const char *text) {
-    struct diagnostic item = {
-        .severity = severity, .code = code, .exit = exit, .text = printable(diags->arena, text)};
+    struct diagnostic item = {.severity = severity, .code = code, .exit = exit, .text = printable(diags->arena, text)};
     if (where) item.where = printable(diags->arena, arena_strdup(diags->arena, where));
     VEC_PUSH(diags->arena, &diags->all, item);
     if (severity == RT_SEVERITY_ERROR) diags->errors++;
 }
 
-#define FORMATTED(text, diags, format)                                                                             \
-    va_list args;                                                                                                  \
-    va_start(args, format);                                                                                        \
-    char *text = format_text((diags)->arena, format, args);                                                        \
+#define FORMATTED(text, diags, format)                                                                                 \
+    va_list args;                                                                                                      \
+    va_start(args, format);                                                                                            \
+    char *text = format_text((diags)->arena, format, args);                                                            \
     va_end(args)
 
 int diag_error(struct diags *diags, int code, enum exit_code exit, const char *where, const char *format, ...) {
@@ -49,8 +48,7 @@ int diag_error(struct diags *diags, int code, enum exit_code exit, const char *w
     return -1;
 }
 
-int diag_refusal(struct diags *diags, int code, enum exit_code exit, const char *where,
-                 const struct rt_reason *why) {
+int diag_refusal(struct diags *diags, int code, enum exit_code exit, const char *where, const struct rt_reason *why) {
     if (why->kind == RT_REASON_MEMORY) return diag_error(diags, 500, EXIT_LIMIT, NULL, "%s", why->text);
     if (why->kind == RT_REASON_MISMATCH) code = 802, exit = EXIT_MISMATCH;
     if (why->kind == RT_REASON_SYSTEM && exit != EXIT_SYSTEM) code = 601, exit = EXIT_SYSTEM, where = NULL;

@@ -53,11 +53,9 @@ void diag_warning(struct diags *diags, int code, const char *where, const char *
     __attribute__((format(printf, 4, 5)));
 /* What base/ refused: E0500 where memory was short, E0601 where the file or the system was (but a code of EXIT_SYSTEM
  * stays), E0802 where a file is not as rankc wrote it, else as given. */
-int diag_refusal(struct diags *diags, int code, enum exit_code exit, const char *where,
-                 const struct rt_reason *why);
+int diag_refusal(struct diags *diags, int code, enum exit_code exit, const char *where, const struct rt_reason *why);
 /* A remark of its own, such as what a policy could not split. */
-void diag_remark(struct diags *diags, const char *where, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void diag_remark(struct diags *diags, const char *where, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Lines under the latest diagnostic. */
 void diag_note(struct diags *diags, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void diag_help(struct diags *diags, const char *format, ...) __attribute__((format(printf, 2, 3)));

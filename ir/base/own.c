@@ -6,8 +6,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/sealed.h"
 
-bool own_file(struct arena *arena, const char *path, size_t limit, void **bytes, size_t *count,
-              struct rt_reason *why) {
+bool own_file(struct arena *arena, const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why) {
     if (!rt_file_read(path, limit, bytes, count, why)) return false;
     arena_own(arena, *bytes, free);
     return true;

@@ -6,8 +6,7 @@
 #include "runtime/base/json.h"
 
 /* As rt_file_read; release *bytes. */
-bool own_file(struct arena *arena, const char *path, size_t limit, void **bytes, size_t *count,
-              struct rt_reason *why);
+bool own_file(struct arena *arena, const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why);
 /* As rt_file_read_below. */
 bool own_file_below(struct arena *arena, const char *directory, const char *name, size_t limit, void **bytes,
                     size_t *count, struct rt_reason *why);

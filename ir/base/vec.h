@@ -6,18 +6,18 @@
 
 #include "ir/base/arena.h"
 
-#define VEC(type)                                                                                                  \
-    struct {                                                                                                       \
-        type *at;                                                                                                  \
-        int n, capacity;                                                                                           \
+#define VEC(type)                                                                                                      \
+    struct {                                                                                                           \
+        type *at;                                                                                                      \
+        int n, capacity;                                                                                               \
     }
 
 /* Appends `value`. */
-#define VEC_PUSH(arena, vec, ...)                                                                                  \
-    do {                                                                                                           \
-        if ((vec)->n == (vec)->capacity)                                                                           \
-            (vec)->at = vec_grow(arena, (vec)->at, (vec)->n, &(vec)->capacity, sizeof *(vec)->at);                 \
-        (vec)->at[(vec)->n++] = (__VA_ARGS__);                                                                     \
+#define VEC_PUSH(arena, vec, ...)                                                                                      \
+    do {                                                                                                               \
+        if ((vec)->n == (vec)->capacity)                                                                               \
+            (vec)->at = vec_grow(arena, (vec)->at, (vec)->n, &(vec)->capacity, sizeof *(vec)->at);                     \
+        (vec)->at[(vec)->n++] = (__VA_ARGS__);                                                                         \
     } while (0)
 
 static inline void *vec_grow(struct arena *arena, const void *old, int n, int *capacity, size_t size) {

@@ -16,8 +16,7 @@ static int check_heads(struct dims *dims, const struct graph *graph, const struc
     const struct tensor *q = input(graph, node, at->q), *k = input(graph, node, at->k), *v = input(graph, node, at->v);
     int n = q->ndim;
     if (n < 3 || k->ndim != n || v->ndim != n)
-        return refuse(dims, why, "q, k and v have %d, %d and %d dimensions, need 3 or more alike", n, k->ndim,
-                      v->ndim);
+        return refuse(dims, why, "q, k and v have %d, %d and %d dimensions, need 3 or more alike", n, k->ndim, v->ndim);
     for (int d = 0; d < n - 3; d++)
         if (k->dims[d] != q->dims[d] || v->dims[d] != q->dims[d])
             return refuse(dims, why, "batches of q, k and v differ in dimension %d", d);
@@ -25,8 +24,7 @@ static int check_heads(struct dims *dims, const struct graph *graph, const struc
         return refuse(dims, why, "q %s, k %s and v %s do not fit", tensor_type(dims->arena, q),
                       tensor_type(dims->arena, k), tensor_type(dims->arena, v));
     if (k->dims[n - 3] < 1 || q->dims[n - 3] % k->dims[n - 3])
-        return refuse(dims, why, "%lld heads do not share %lld", (long long)q->dims[n - 3],
-                      (long long)k->dims[n - 3]);
+        return refuse(dims, why, "%lld heads do not share %lld", (long long)q->dims[n - 3], (long long)k->dims[n - 3]);
     if (!attr_find(node, "scale")) return refuse(dims, why, "needs attribute 'scale'");
     if ((input(graph, node, at->keep) || attr_int(node, "causal", 0)) && !attr_find(node, "fill"))
         return refuse(dims, why, "needs attribute 'fill'");
@@ -56,7 +54,8 @@ struct head_kinds {
     enum factor_kind rows, group, elements;
 };
 
-/* q (b.., (kv g), t, d), k (b.., kv, s, d), v (b.., kv, s, e), masks (b.., (kv g), t, s); y (b.., (kv g), t, e) in *out. */
+/* q (b.., (kv g), t, d), k (b.., kv, s, d), v (b.., kv, s, e), masks (b.., (kv g), t, s); y (b.., (kv g), t, e) in
+ * *out. */
 static int bind_heads(struct dims *dims, const struct graph *graph, const struct node *node, const struct heads *at,
                       const struct head_kinds *kinds, struct operand *out, const char **why) {
     const struct tensor *q = input(graph, node, at->q), *k = input(graph, node, at->k), *v = input(graph, node, at->v);

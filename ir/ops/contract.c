@@ -79,7 +79,8 @@ DIMS_FN(dims_matmul) {
     product.ninputs = 2, product.noutputs = 1;
     if (dims_bind_text(dims, text[trans_a][trans_b], graph, &product, why) < 0) return -1;
     if (attr_find(node, "sums")) return bind_sums(dims, node, why);
-    if (node->ninputs > 2 || node->noutputs > 1 || attr_find(node, "expr")) return bind_epilogue(dims, graph, node, why);
+    if (node->ninputs > 2 || node->noutputs > 1 || attr_find(node, "expr"))
+        return bind_epilogue(dims, graph, node, why);
     if (dims->alternative == 0 || same_batches(a, b)) return 0;
     return refuse(dims, why, "batches %s and %s differ", tensor_type(dims->arena, a), tensor_type(dims->arena, b));
 }
@@ -116,8 +117,7 @@ static int bind_along(struct dims *dims, const struct graph *graph, const struct
     struct operand *in = &dims->operand[0];
     const struct tensor *x = &graph->tensors.at[node->inputs[0]];
     int64_t axis = attr_int(node, "axis", -1);
-    if (axis < 0 || axis >= x->ndim)
-        return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, x->ndim);
+    if (axis < 0 || axis >= x->ndim) return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, x->ndim);
     in->ndim = x->ndim;
     for (int d = 0; d < x->ndim; d++)
         dims_set(in, d,
@@ -210,8 +210,7 @@ DIMS_FN(dims_sum_all) {
     const struct tensor *x = &graph->tensors.at[node->inputs[0]];
     (void)why;
     dims->operand[0].ndim = x->ndim;
-    for (int d = 0; d < x->ndim; d++)
-        dims_set(&dims->operand[0], d, dims_factor(dims, "r", d, x->dims[d], FACTOR_SUM));
+    for (int d = 0; d < x->ndim; d++) dims_set(&dims->operand[0], d, dims_factor(dims, "r", d, x->dims[d], FACTOR_SUM));
     return 0;
 }
 

@@ -7,12 +7,12 @@
  * With ceil, the last window may also hang over the end, if it starts before it.
  *
  * A spatial dimension passes if its window is 1, its stride 1, and nothing is padded: each output reads one input.
- * Any other has factor o in the output and i (FACTOR_HALO) in the input. A cut of o gives each rank a part of the output
- * positions, and of the input what these reach: a window, which overlaps its neighbours' (HOLD_WINDOW). So ranks read rows
- * of others, however the producer cut them; that is the exchange of halos. No padding is moved: a rank's operator pads as
- * the whole one does, but only where its own window ends with the input. Its begin and end are therefore its own
- * (rt_holding_before and _behind in runtime/base/part.h; $before and $behind in calls); with them it reads the same
- * elements in the same order, counts the same ones into a mean, and gives the same bits.
+ * Any other has factor o in the output and i (FACTOR_HALO) in the input. A cut of o gives each rank a part of the
+ * output positions, and of the input what these reach: a window, which overlaps its neighbours' (HOLD_WINDOW). So ranks
+ * read rows of others, however the producer cut them; that is the exchange of halos. No padding is moved: a rank's
+ * operator pads as the whole one does, but only where its own window ends with the input. Its begin and end are
+ * therefore its own (rt_holding_before and _behind in runtime/base/part.h; $before and $behind in calls); with them it
+ * reads the same elements in the same order, counts the same ones into a mean, and gives the same bits.
  *
  * Transposed convolutions write windows instead, which would have to be added where they overlap: o stays whole. */
 #include "ir/ops/ops.h"
@@ -34,8 +34,8 @@ static const struct tensor *input(const struct graph *graph, const struct node *
     return &graph->tensors.at[node->inputs[i]];
 }
 
-/* Reads the window of a node, `extent` apart; NULL, or what is wrong. All numbers are bounded, so that arithmetic on them
- * cannot overflow. */
+/* Reads the window of a node, `extent` apart; NULL, or what is wrong. All numbers are bounded, so that arithmetic on
+ * them cannot overflow. */
 static const char *read_window(const struct node *node, int n, struct window *w) {
     static const char *const keys[] = {"stride", "dilation", "begin", "end"};
     const int64_t *lists[4], most = (int64_t)1 << 30;
@@ -86,8 +86,9 @@ static bool covered(const struct window *w, int d, int64_t in, int64_t *out) {
 
 typedef bool extent_fn(const struct window *w, int d, int64_t in, int64_t *out);
 
-/* What an operator does with the spatial dimensions of input 0: the operand `at` has an index for each of the others' that
- * `extent_of` gives. It may be cut as `kind` says; unless it is whole, it is of positions, which read windows of input 0. */
+/* What an operator does with the spatial dimensions of input 0: the operand `at` has an index for each of the others'
+ * that `extent_of` gives. It may be cut as `kind` says; unless it is whole, it is of positions, which read windows of
+ * input 0. */
 struct sliding {
     extent_fn *extent_of;
     int at;
@@ -135,8 +136,8 @@ static void set_grouped(struct operand *operand, int dim, int g, int f) {
     to->factor[to->n++] = (signed char)f;
 }
 
-/* x (n, (g c+), i..) and w, whose dimension `grouped` is (g m) or (g c), the other c or m, -> y (n, (g m), o..). So cutting
- * g cuts whole groups, of input and output channels alike. */
+/* x (n, (g c+), i..) and w, whose dimension `grouped` is (g m) or (g c), the other c or m, -> y (n, (g m), o..). So
+ * cutting g cuts whole groups, of input and output channels alike. */
 static int bind_convolution(struct dims *dims, const struct graph *graph, const struct node *node, bool transposed,
                             const char **why) {
     const struct tensor *x = input(graph, node, 0), *w = input(graph, node, 1);
@@ -146,8 +147,8 @@ static int bind_convolution(struct dims *dims, const struct graph *graph, const 
         return refuse(dims, why, "input and weights have %d and %d dimensions", x->ndim, w->ndim);
     if ((*why = read_window(node, x->ndim - SPATIAL, &window))) return -1;
     int64_t channels = transposed ? w->dims[0] : w->dims[1];
-    if (groups < 1 || w->dims[0] % groups ||
-        (transposed ? x->dims[1] != channels : x->dims[1] / groups != channels) || x->dims[1] % groups)
+    if (groups < 1 || w->dims[0] % groups || (transposed ? x->dims[1] != channels : x->dims[1] / groups != channels) ||
+        x->dims[1] % groups)
         return refuse(dims, why, "weights %s for %lld channels in %lld groups", tensor_type(dims->arena, w),
                       (long long)x->dims[1], (long long)groups);
     struct operand *in = &dims->operand[0], *weights = &dims->operand[1], *out = &dims->operand[2];
@@ -208,8 +209,8 @@ static int check_positions(struct dims *dims, const struct tensor *dy, const cha
     return same ? 0 : refuse(dims, why, "the gradient %s is of another result", tensor_type(dims->arena, dy));
 }
 
-/* x (n+, (g c), i..) and the gradient (n+, (g m), o+..) -> weights ((g m), c, k..), all sums over samples and positions:
- * ranks that hold some of these have partial sums. */
+/* x (n+, (g c), i..) and the gradient (n+, (g m), o+..) -> weights ((g m), c, k..), all sums over samples and
+ * positions: ranks that hold some of these have partial sums. */
 DIMS_FN(dims_conv_weight_grad) {
     const struct tensor *x = input(graph, node, 0), *dy = input(graph, node, 1);
     struct operand *in = &dims->operand[0], *out = &dims->operand[1], *weights = &dims->operand[2];
@@ -258,7 +259,8 @@ DIMS_FN(dims_pool) {
     return bind_spatial(dims, &window, x, (struct sliding){positions, 1, FACTOR_PASS}, why);
 }
 
-/* x (n, c, i..) and the gradient (n, c, o..) -> (n, c, i..). Windows may overlap in the result, so it is not cut there. */
+/* x (n, c, i..) and the gradient (n, c, o..) -> (n, c, i..). Windows may overlap in the result, so it is not cut
+ * there. */
 DIMS_FN(dims_max_pool_grad) {
     const struct tensor *x = input(graph, node, 0), *dy = input(graph, node, 1);
     struct window window;
@@ -350,8 +352,8 @@ static void each_plane(const struct planes *p, double *y, const double *x, const
 }
 
 /* Of a convolution of x by w to y; false if the window is none. */
-static bool planes_of(const struct eval *eval, const struct tensor *x, const struct tensor *w,
-                      const struct tensor *y, bool transposed, struct planes *p) {
+static bool planes_of(const struct eval *eval, const struct tensor *x, const struct tensor *w, const struct tensor *y,
+                      bool transposed, struct planes *p) {
     *p = (struct planes){
         .groups = attr_int(eval->node, "group", 1), .batch = x->dims[0], .weights = spatial_elements(w)};
     if (read_window(eval->node, x->ndim - SPATIAL, &p->window)) return false;
@@ -389,8 +391,7 @@ static void weigh(const struct planes *p, double *dw, const double *x, const dou
     do {
         int64_t k[MAX_NDIM] = {0}, tap = 0;
         do {
-            if (read_at(&p->window, o, k, p->values, i))
-                dw[tap] += x[eval_offset(i, p->values, p->window.n)] * dy[at];
+            if (read_at(&p->window, o, k, p->values, i)) dw[tap] += x[eval_offset(i, p->values, p->window.n)] * dy[at];
             tap++;
         } while (eval_next(k, p->window.extent, p->window.n));
         at++;
@@ -425,7 +426,8 @@ static int64_t padded_elements(const struct window *w, const int64_t *o, const i
     return count;
 }
 
-/* Where the largest element is, the first of equal ones but the last of NaNs, as in PyTorch; -1 outside of the plane. */
+/* Where the largest element is, the first of equal ones but the last of NaNs, as in PyTorch; -1 outside of the
+ * plane. */
 static int64_t place_of_largest(const struct window *w, const double *x, const int64_t *o, const int64_t *extent) {
     int64_t k[MAX_NDIM] = {0}, i[MAX_NDIM], largest = -1;
     do {
@@ -443,8 +445,7 @@ static double largest_of(const struct window *w, const double *x, const int64_t 
     return place < 0 ? -INFINITY : x[place];
 }
 
-static double mean_of(const struct window *w, const double *x, const int64_t *o, const int64_t *extent,
-                      bool padded) {
+static double mean_of(const struct window *w, const double *x, const int64_t *o, const int64_t *extent, bool padded) {
     int64_t k[MAX_NDIM] = {0}, i[MAX_NDIM], count = 0;
     double sum = 0;
     do {
@@ -463,15 +464,13 @@ static bool window_of(const struct node *node, struct window *w) {
     return true;
 }
 
-typedef double result_fn(const struct window *w, const double *x, const int64_t *o, const int64_t *extent,
-                         bool padded);
+typedef double result_fn(const struct window *w, const double *x, const int64_t *o, const int64_t *extent, bool padded);
 
 static int eval_pool(struct eval *eval, result_fn *result_of) {
     const struct tensor *x = eval->in[0], *y = eval->out;
     struct window w;
     if (!window_of(eval->node, &w)) return -1;
-    double *values = as_doubles(eval, 0),
-           *results = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(y) + 1);
+    double *values = as_doubles(eval, 0), *results = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(y) + 1);
     int64_t planes = y->dims[0] * y->dims[1], at = 0;
     bool padded = attr_int(eval->node, "count_include_pad", 0) != 0;
     for (int64_t plane = 0; plane < planes && tensor_elements(y); plane++) {

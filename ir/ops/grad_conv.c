@@ -22,8 +22,8 @@ static struct window window_of(const struct gradient *g, const int64_t *extent) 
     return w;
 }
 
-/* Convolves, or spreads, with `begin` before and what it takes behind for as many `positions` over `extent` elements: less
- * than nothing where the last elements are not reached. */
+/* Convolves, or spreads, with `begin` before and what it takes behind for as many `positions` over `extent` elements:
+ * less than nothing where the last elements are not reached. */
 static int convolve(struct gradient *g, const char *op, const struct window *w, const int64_t *begin,
                     const int64_t *positions, const int64_t *extent, int64_t group, int x, int weights) {
     int64_t end[MAX_NDIM];
@@ -106,6 +106,6 @@ GRAD(grad_average_pool) {
     if (!tensor_elements(&x)) return 0;
     int count = count_elements(g, &w), share = count < 0 ? -1 : build2(&g->b, "Div", g->dy, count);
     if (share < 0) return -1;
-    return g->dx[0] = convolve(g, "ConvTranspose", &w, w.begin, y.dims + SPATIAL, x.dims + SPATIAL, x.dims[1],
-                               share, ones(g, x.dims[1], w.n, w.extent));
+    return g->dx[0] = convolve(g, "ConvTranspose", &w, w.begin, y.dims + SPATIAL, x.dims + SPATIAL, x.dims[1], share,
+                               ones(g, x.dims[1], w.n, w.extent));
 }

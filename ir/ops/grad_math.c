@@ -11,7 +11,8 @@ struct product {
     int trans_first, trans_second;
 };
 
-/* What the forward product is marked with (Note [Marks] in passes/fp8.c), for one with other operands. Returns how many there are. */
+/* What the forward product is marked with (Note [Marks] in passes/train/fp8.c), for one with other operands. Returns
+ * how many there are. */
 static int pass_marks(const struct gradient *g, const struct product *p, struct attr *attrs) {
     static const char *const marks[] = {[DY] = "fp8_dy", [A] = "fp8_a", [B] = "fp8_b"};
     const char *layer = attr_text(&g->node, "fp8_layer", NULL);
@@ -92,7 +93,8 @@ GRAD(grad_class_terms) {
 }
 
 /* Norms: y = z scale + bias with z = (x - mean) r, r = 1 / sqrt(variance + epsilon); RMSNorm has no mean. With
- * u = dy scale: dx = r (u - mean(u) - z mean(u z)), dscale = sum(dy z), dbias = sum(dy) (Ba et al. 2016). ------------- */
+ * u = dy scale: dx = r (u - mean(u) - z mean(u z)), dscale = sum(dy z), dbias = sum(dy) (Ba et al. 2016).
+ * ------------- */
 
 struct norm {
     int64_t axis;
@@ -203,7 +205,8 @@ GRAD(grad_flash_attention) {
     int keep = node->ninputs > 3 ? in[3] : -1, bias = node->ninputs > 4 ? in[4] : -1;
     int inputs[] = {g->dy, in[0], in[1], in[2], node->outputs[0], node->outputs[1], keep, bias}, outputs[3];
     if (bias >= 0 && g->wanted[4])
-        return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->place, "%s has no gradient of its bias", node->op->name);
+        return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->place, "%s has no gradient of its bias",
+                          node->op->name);
     if (build_many(&g->b, "FlashAttentionGrad", 3 + node->ninputs, inputs, 3, outputs, node->nattrs, node->attrs) < 0)
         return -1;
     for (int k = 0; k < 3; k++) g->dx[k] = outputs[k];

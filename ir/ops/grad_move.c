@@ -32,8 +32,7 @@ GRAD(grad_trilu) {
 /* The same elements are dropped. */
 GRAD(grad_dropout) {
     const int *in = g->node.inputs;
-    return g->dx[0] =
-               build(&g->b, "Dropout", 4, (int[]){g->dy, in[1], in[2], in[3]}, g->node.nattrs, g->node.attrs);
+    return g->dx[0] = build(&g->b, "Dropout", 4, (int[]){g->dy, in[1], in[2], in[3]}, g->node.nattrs, g->node.attrs);
 }
 
 GRAD(grad_cast) {

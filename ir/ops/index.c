@@ -11,8 +11,7 @@ static const struct tensor *input(const struct graph *graph, const struct node *
 static int check_elements(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
     const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1);
     int64_t axis = attr_int(node, "axis", 0);
-    if (axis < 0 || axis >= x->ndim)
-        return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, x->ndim);
+    if (axis < 0 || axis >= x->ndim) return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, x->ndim);
     if (index->ndim != x->ndim)
         return refuse(dims, why, "indices of %d and data of %d dimensions", index->ndim, x->ndim);
     for (int d = 0; d < x->ndim; d++)
@@ -56,8 +55,8 @@ DIMS_FN(dims_scatter_elements) {
     return 0;
 }
 
-/* data (b.., v.., q..) and index (b.., i.., depth); the picks (b.., i.., q..) become operand `picks`. All but the indexed
- * dimensions and the row of an index may be cut; of a scatter, whose picks are an input, i stays whole too. */
+/* data (b.., v.., q..) and index (b.., i.., depth); the picks (b.., i.., q..) become operand `picks`. All but the
+ * indexed dimensions and the row of an index may be cut; of a scatter, whose picks are an input, i stays whole too. */
 static int bind_rows(struct dims *dims, const struct graph *graph, const struct node *node, int picks,
                      const char **why) {
     const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1);
@@ -81,8 +80,7 @@ static int bind_rows(struct dims *dims, const struct graph *graph, const struct 
                              d, x->dims[d], indexed ? FACTOR_WHOLE : FACTOR_PASS));
     }
     for (int d = 0; d < batch; d++) at->dim[at->ndim++] = in->dim[d];
-    for (int d = (int)batch; d < rows; d++)
-        dims_set(at, at->ndim++, dims_factor(dims, "i", d, index->dims[d], row));
+    for (int d = (int)batch; d < rows; d++) dims_set(at, at->ndim++, dims_factor(dims, "i", d, index->dims[d], row));
     for (int d = 0; d < rows; d++) out->dim[out->ndim++] = at->dim[d];
     for (int d = (int)(batch + depth); d < x->ndim; d++) out->dim[out->ndim++] = in->dim[d];
     dims_set(at, at->ndim++, dims_factor(dims, "n", rows, depth, FACTOR_WHOLE));
@@ -164,8 +162,8 @@ EVAL(eval_scatter_elements_add) {
     return put_elements(eval, add_elements);
 }
 
-/* Rows of indices, each into `depth` dimensions of data behind the `batch` dimensions that both have; a row picks `inner`
- * elements. */
+/* Rows of indices, each into `depth` dimensions of data behind the `batch` dimensions that both have; a row picks
+ * `inner` elements. */
 struct rows {
     int64_t batch, depth, count, picks, inner; /* picks: rows per index of the batch */
 };
@@ -219,8 +217,8 @@ EVAL(eval_scatter_nd_add) {
     return put_rows(eval, add_elements);
 }
 
-/* The gradient of Gather. dy (p.., i+.., q..), index (i+..) -> (p.., v, q..): ranks that hold some of the indices sum what
- * they add; a rank that holds some of the rows takes what falls there. */
+/* The gradient of Gather. dy (p.., i+.., q..), index (i+..) -> (p.., v, q..): ranks that hold some of the indices sum
+ * what they add; a rank that holds some of the rows takes what falls there. */
 DIMS_FN(dims_gather_grad) {
     const struct tensor *dy = input(graph, node, 0), *index = input(graph, node, 1);
     int64_t axis = attr_int(node, "axis", 0), size = attr_int(node, "size", -1);

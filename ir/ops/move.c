@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "ir/base/str.h"
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 #include "runtime/base/checked.h"
 
 static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {
@@ -28,8 +28,7 @@ DIMS_FN(dims_same) {
 /* "*, *, .. -> *, ..". */
 DIMS_FN(dims_fused) {
     struct strbuf text;
-    if (node->ninputs < 1 || node->ninputs > EXPR_INPUTS)
-        return refuse(dims, why, "takes 1 to %d inputs", EXPR_INPUTS);
+    if (node->ninputs < 1 || node->ninputs > EXPR_INPUTS) return refuse(dims, why, "takes 1 to %d inputs", EXPR_INPUTS);
     const struct expr_chain *chain = expr_parse_chain(dims->arena, attr_text(node, "expr", ""), node->ninputs);
     if (!chain || chain->nvalues != node->noutputs)
         return refuse(dims, why, "expr is no expression of its inputs for each output");
@@ -107,8 +106,7 @@ static int bind_runs(struct dims *dims, struct run in, struct run out, int *next
 static int bind_empty(struct dims *dims, const struct tensor *x, int ndim, const int64_t *shape) {
     bind_each(dims, &dims->operand[0], x, "a", FACTOR_WHOLE);
     dims->operand[1].ndim = ndim;
-    for (int d = 0; d < ndim; d++)
-        dims_set(&dims->operand[1], d, dims_factor(dims, "b", d, shape[d], FACTOR_WHOLE));
+    for (int d = 0; d < ndim; d++) dims_set(&dims->operand[1], d, dims_factor(dims, "b", d, shape[d], FACTOR_WHOLE));
     return 0;
 }
 
@@ -140,8 +138,7 @@ DIMS_FN(dims_reshape) {
     return 0;
 }
 
-void split_shape(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM],
-                 struct node *node) {
+void split_shape(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM], struct node *node) {
     int out = dims->ninputs;
     attr_set(graph, node, attr_of_ints("shape", dims->operand[out].ndim, local[out]));
 }
@@ -192,8 +189,8 @@ static bool is_piece(int64_t extent, int64_t start, int64_t step, int64_t size) 
 static bool slice_fits(int64_t extent, int64_t start, int64_t step, int64_t size) {
     int64_t last;
     if (size == 0) return true;
-    return size > 0 && start >= 0 && start < extent && rt_mul(size - 1, step, &last) &&
-           rt_add(start, last, &last) && last >= 0 && last < extent;
+    return size > 0 && start >= 0 && start < extent && rt_mul(size - 1, step, &last) && rt_add(start, last, &last) &&
+           last >= 0 && last < extent;
 }
 
 DIMS_FN(dims_slice) {
@@ -201,8 +198,7 @@ DIMS_FN(dims_slice) {
     int n, nstep, nsize;
     const int64_t *start = attr_ints(node, "start", &n), *step = attr_ints(node, "step", &nstep);
     const int64_t *size = attr_ints(node, "size", &nsize);
-    if (n != x->ndim || nstep != n || nsize != n)
-        return refuse(dims, why, "needs start, step and size per dimension");
+    if (n != x->ndim || nstep != n || nsize != n) return refuse(dims, why, "needs start, step and size per dimension");
     struct operand *in = &dims->operand[0], *out = &dims->operand[1];
     in->ndim = out->ndim = n;
     for (int d = 0; d < n; d++) {
@@ -223,13 +219,11 @@ DIMS_FN(dims_slice) {
     return 0;
 }
 
-void split_slice(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM],
-                 struct node *node) {
+void split_slice(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM], struct node *node) {
     int n, out = dims->ninputs;
     const int64_t *start = attr_ints(node, "start", &n), *size = attr_ints(node, "size", &n);
     int64_t moved[MAX_NDIM];
-    for (int d = 0; d < n; d++)
-        moved[d] = size[d] ? start[d] / size[d] * local[out][d] + start[d] % size[d] : start[d];
+    for (int d = 0; d < n; d++) moved[d] = size[d] ? start[d] / size[d] * local[out][d] + start[d] % size[d] : start[d];
     for (int d = 0; d < n; d++)
         if (local[out][d] == size[d]) moved[d] = start[d];
     attr_set(graph, node, attr_of_ints("start", n, moved));
@@ -245,8 +239,7 @@ DIMS_FN(dims_concat) {
         return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, first->ndim);
     for (int i = 0; i < node->ninputs; i++) {
         const struct tensor *x = input(graph, node, i);
-        if (x->ndim != first->ndim)
-            return refuse(dims, why, "inputs of %d and %d dimensions", first->ndim, x->ndim);
+        if (x->ndim != first->ndim) return refuse(dims, why, "inputs of %d and %d dimensions", first->ndim, x->ndim);
         for (int d = 0; d < x->ndim; d++)
             if (d != axis && x->dims[d] != first->dims[d])
                 return refuse(dims, why, "input %d has extent %lld in dimension %d, the first %lld", i,
@@ -307,8 +300,7 @@ DIMS_FN(dims_pad) {
 DIMS_FN(dims_gather) {
     const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1);
     int64_t axis = attr_int(node, "axis", 0);
-    if (axis < 0 || axis >= x->ndim)
-        return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, x->ndim);
+    if (axis < 0 || axis >= x->ndim) return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, x->ndim);
     if (x->ndim - 1 + index->ndim > MAX_NDIM)
         return refuse(dims, why, "the result has more than %d dimensions", MAX_NDIM);
     struct operand *in = &dims->operand[0], *out = &dims->operand[2];
@@ -381,11 +373,8 @@ static bool map_trilu(const struct eval *eval, const int64_t *at, int64_t *from)
 static const struct {
     const char *op;
     bool (*map)(const struct eval *eval, const int64_t *at, int64_t *from);
-} maps[] = {{"Transpose", map_transpose},
-            {"Expand", map_expand},
-            {"Slice", map_slice},
-            {"Pad", map_pad},
-            {"Trilu", map_trilu}};
+} maps[] = {
+    {"Transpose", map_transpose}, {"Expand", map_expand}, {"Slice", map_slice}, {"Pad", map_pad}, {"Trilu", map_trilu}};
 
 EVAL(eval_mapped) {
     const struct tensor *x = eval->in[0];

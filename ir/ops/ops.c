@@ -6,9 +6,9 @@
 
 #include "ir/ops/grad.h"
 
-#define EW(id, types_, expr_, flops_, ...)                                                                         \
+#define EW(id, types_, expr_, flops_, ...)                                                                             \
     {.name = #id, .class = OP_ELEMENTWISE, .types = types_, .expr = expr_, .flops = flops_, ##__VA_ARGS__},
-#define OP(id, class_, dims_, types_, flops_, call_, ...)                                                          \
+#define OP(id, class_, dims_, types_, flops_, call_, ...)                                                              \
     {.name = #id, .class = class_, .dims = dims_, .types = types_, .flops = flops_, .call = call_, ##__VA_ARGS__},
 const struct op ops[] = {
 #include "ir/ops.def"

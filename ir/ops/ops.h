@@ -3,13 +3,12 @@
 #define IR_OPS_OPS_H
 
 #include "ir/dims.h"
-#include "ir/eval.h"
+#include "ir/expr/eval.h"
 #include "ir/op.h"
 
-#define DIMS_FN(name)                                                                                                 \
-    int name(struct dims *dims, const struct graph *graph, const struct node *node, const char **why)
-#define SPLIT_ATTR(name)                                                                                              \
-    void name(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM], struct node *node)
+#define DIMS_FN(name) int name(struct dims *dims, const struct graph *graph, const struct node *node, const char **why)
+#define SPLIT_ATTR(name)                                                                                               \
+    void name(struct graph *graph, const struct dims *dims, const int64_t(*local)[MAX_NDIM], struct node *node)
 #define EVAL(name) int name(struct eval *eval)
 
 DIMS_FN(dims_matmul);
@@ -48,7 +47,7 @@ DIMS_FN(dims_same); /* "* -> *" for any number of dimensions, without broadcasti
 SPLIT_ATTR(split_shape); /* shape := the local shape of the output */
 SPLIT_ATTR(split_slice);
 SPLIT_ATTR(split_gather_grad); /* size := rows of the part */
-SPLIT_ATTR(split_conv); /* group := groups of the part */
+SPLIT_ATTR(split_conv);        /* group := groups of the part */
 SPLIT_ATTR(split_conv_transpose);
 SPLIT_ATTR(split_conv_weight_grad);
 

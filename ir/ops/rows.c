@@ -1,11 +1,11 @@
-/* Programs over rows and columns (ir/rows.h). */
-#include "ir/rows.h"
+/* Programs over rows and columns (ir/expr/rows.h). */
+#include "ir/expr/rows.h"
 #include "ir/ops/ops.h"
 
-/* Factors of the shape that the inputs are broadcast to, in the order of its dimensions; the inputs' dimensions. Returns how many
- * dimensions it has, -1 where there is none. */
-static int bind_shape(struct dims *dims, const struct graph *graph, const struct node *node,
-                      enum factor_kind leading, enum factor_kind last, const char **why) {
+/* Factors of the shape that the inputs are broadcast to, in the order of its dimensions; the inputs' dimensions.
+ * Returns how many dimensions it has, -1 where there is none. */
+static int bind_shape(struct dims *dims, const struct graph *graph, const struct node *node, enum factor_kind leading,
+                      enum factor_kind last, const char **why) {
     int64_t shape[MAX_NDIM];
     int ndim[EXPR_INPUTS];
     const int64_t *extents[EXPR_INPUTS];

@@ -6,8 +6,12 @@
 #include <stdint.h>
 
 /* *out = a * b (or a + b); false when it does not fit, *out is then unspecified. */
-static inline bool rt_mul(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); }
-static inline bool rt_add(int64_t a, int64_t b, int64_t *out) { return !__builtin_add_overflow(a, b, out); }
+static inline bool rt_mul(int64_t a, int64_t b, int64_t *out) {
+    return !__builtin_mul_overflow(a, b, out);
+}
+static inline bool rt_add(int64_t a, int64_t b, int64_t *out) {
+    return !__builtin_add_overflow(a, b, out);
+}
 
 /* *out = product of `ndim` extents, none negative; 1 for a scalar. */
 static inline bool rt_product(const int64_t *dims, int ndim, int64_t *out) {
@@ -23,6 +27,8 @@ static inline bool rt_product(const int64_t *dims, int ndim, int64_t *out) {
     return true;
 }
 
-static inline int64_t rt_align(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
+static inline int64_t rt_align(int64_t bytes, int64_t to) {
+    return (bytes + to - 1) / to * to;
+}
 
 #endif

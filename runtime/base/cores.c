@@ -32,9 +32,8 @@ static bool read_numbers(const char *directory, const char *name, int count, lon
 /* 0: no limit. */
 static int limit_of(const char *directory) {
     long long time[2];
-    if (!read_numbers(directory, "cpu.max", 2, time) &&
-        !(read_numbers(directory, "cpu.cfs_quota_us", 1, &time[0]) &&
-          read_numbers(directory, "cpu.cfs_period_us", 1, &time[1])))
+    if (!read_numbers(directory, "cpu.max", 2, time) && !(read_numbers(directory, "cpu.cfs_quota_us", 1, &time[0]) &&
+                                                          read_numbers(directory, "cpu.cfs_period_us", 1, &time[1])))
         return 0;
     if (time[0] <= 0 || time[1] <= 0) return 0;
     const long long cores = time[0] / time[1];
@@ -51,8 +50,7 @@ static int least_limit(const char *root, const char *group) {
     char directory[1024];
     const size_t keep = strlen(root);
     int limit = 0;
-    if ((size_t)snprintf(directory, sizeof directory, "%s%s", root, group) >= sizeof directory)
-        return limit_of(root);
+    if ((size_t)snprintf(directory, sizeof directory, "%s%s", root, group) >= sizeof directory) return limit_of(root);
     for (;;) {
         char *slash = strrchr(directory, '/');
         limit = least(limit, limit_of(directory));
@@ -77,8 +75,7 @@ static int limit_of_line(char *line, const char *root) {
     *group++ = 0;
     controllers++;
     if (!*controllers) return least_limit(root, group);
-    if (!names_cpu(controllers) ||
-        (size_t)snprintf(mount, sizeof mount, "%s/%s", root, controllers) >= sizeof mount)
+    if (!names_cpu(controllers) || (size_t)snprintf(mount, sizeof mount, "%s/%s", root, controllers) >= sizeof mount)
         return 0;
     return least_limit(mount, group);
 }

@@ -106,12 +106,12 @@ static uint64_t natural_of_real(double value, uint64_t high) {
 #define WHOLE_U8(x, sticky)   (uint8_t)(x)
 #define WHOLE_BOOL(x, sticky) (uint8_t)((x) != 0)
 
-#define STORE(id, c_type, value)                                                                                   \
-    case RT_##id:                                                                                                  \
-        for (size_t i = 0; i < count; i++) {                                                                       \
-            c_type element = value;                                                                                \
-            memcpy(to + i * sizeof element, &element, sizeof element);                                             \
-        }                                                                                                          \
+#define STORE(id, c_type, value)                                                                                       \
+    case RT_##id:                                                                                                      \
+        for (size_t i = 0; i < count; i++) {                                                                           \
+            c_type element = value;                                                                                    \
+            memcpy(to + i * sizeof element, &element, sizeof element);                                                 \
+        }                                                                                                              \
         break;
 
 static void store_real(unsigned char *to, enum rt_dtype dtype, const double *from, size_t count) {
@@ -141,13 +141,13 @@ static void store_natural(unsigned char *to, enum rt_dtype dtype, const uint64_t
     }
 }
 
-#define LOAD(id, c_type, wide, value)                                                                              \
-    case RT_##id:                                                                                                  \
-        for (size_t i = 0; i < count; i++) {                                                                       \
-            c_type x;                                                                                              \
-            memcpy(&x, from + i * sizeof x, sizeof x);                                                             \
-            to->wide[i] = value;                                                                                   \
-        }                                                                                                          \
+#define LOAD(id, c_type, wide, value)                                                                                  \
+    case RT_##id:                                                                                                      \
+        for (size_t i = 0; i < count; i++) {                                                                           \
+            c_type x;                                                                                                  \
+            memcpy(&x, from + i * sizeof x, sizeof x);                                                                 \
+            to->wide[i] = value;                                                                                       \
+        }                                                                                                              \
         break;
 
 /* Widens by the type's kind: floats and halves to real, integers to integer, the rest to natural. */
@@ -193,8 +193,8 @@ static void keep_finite(double *values, double most, size_t count) {
 }
 
 /* `most`: what the magnitude of finite values is limited to. */
-static void convert_piece(unsigned char *dst, enum rt_dtype to, const unsigned char *src, enum rt_dtype from, size_t count,
-                          double most) {
+static void convert_piece(unsigned char *dst, enum rt_dtype to, const unsigned char *src, enum rt_dtype from,
+                          size_t count, double most) {
     union piece piece;
     load(&piece, src, from, count);
     switch (wide_of(from)) {

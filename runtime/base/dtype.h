@@ -17,19 +17,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RT_DTYPES(DTYPE)                                                                                             \
-    DTYPE(F32, "f32", 1, 4, FLOAT, float, "<f4", 0x1p-23)                                                            \
-    DTYPE(F64, "f64", 11, 8, FLOAT, double, "<f8", 0x1p-52)                                                          \
-    DTYPE(F16, "fp16", 10, 2, HALF, uint16_t, "<f2", 0x1p-10)                                                        \
-    DTYPE(BF16, "bf16", 16, 2, HALF, uint16_t, "|V2", 0x1p-7)                                                        \
-    DTYPE(I64, "i64", 7, 8, INT, int64_t, "<i8", 0)                                                                  \
-    DTYPE(I32, "i32", 6, 4, INT, int32_t, "<i4", 0)                                                                  \
-    DTYPE(I16, "i16", 5, 2, INT, int16_t, "<i2", 0)                                                                  \
-    DTYPE(I8, "i8", 3, 1, INT, int8_t, "|i1", 0)                                                                     \
-    DTYPE(U64, "u64", 13, 8, UINT, uint64_t, "<u8", 0)                                                               \
-    DTYPE(U32, "u32", 12, 4, UINT, uint32_t, "<u4", 0)                                                               \
-    DTYPE(U16, "u16", 4, 2, UINT, uint16_t, "<u2", 0)                                                                \
-    DTYPE(U8, "u8", 2, 1, UINT, uint8_t, "|u1", 0)                                                                   \
+#define RT_DTYPES(DTYPE)                                                                                               \
+    DTYPE(F32, "f32", 1, 4, FLOAT, float, "<f4", 0x1p-23)                                                              \
+    DTYPE(F64, "f64", 11, 8, FLOAT, double, "<f8", 0x1p-52)                                                            \
+    DTYPE(F16, "fp16", 10, 2, HALF, uint16_t, "<f2", 0x1p-10)                                                          \
+    DTYPE(BF16, "bf16", 16, 2, HALF, uint16_t, "|V2", 0x1p-7)                                                          \
+    DTYPE(I64, "i64", 7, 8, INT, int64_t, "<i8", 0)                                                                    \
+    DTYPE(I32, "i32", 6, 4, INT, int32_t, "<i4", 0)                                                                    \
+    DTYPE(I16, "i16", 5, 2, INT, int16_t, "<i2", 0)                                                                    \
+    DTYPE(I8, "i8", 3, 1, INT, int8_t, "|i1", 0)                                                                       \
+    DTYPE(U64, "u64", 13, 8, UINT, uint64_t, "<u8", 0)                                                                 \
+    DTYPE(U32, "u32", 12, 4, UINT, uint32_t, "<u4", 0)                                                                 \
+    DTYPE(U16, "u16", 4, 2, UINT, uint16_t, "<u2", 0)                                                                  \
+    DTYPE(U8, "u8", 2, 1, UINT, uint8_t, "|u1", 0)                                                                     \
     DTYPE(BOOL, "bool", 9, 1, BOOL, uint8_t, "|b1", 0)
 
 enum rt_dtype {
@@ -57,8 +57,12 @@ extern "C" {
 
 extern const struct rt_dtype_info rt_dtypes[RT_DTYPE_COUNT];
 
-static inline size_t rt_dtype_bytes(enum rt_dtype t) { return rt_dtypes[t].bytes; }
-static inline bool rt_dtype_is_float(enum rt_dtype t) { return rt_dtypes[t].kind <= RT_KIND_HALF; }
+static inline size_t rt_dtype_bytes(enum rt_dtype t) {
+    return rt_dtypes[t].bytes;
+}
+static inline bool rt_dtype_is_float(enum rt_dtype t) {
+    return rt_dtypes[t].kind <= RT_KIND_HALF;
+}
 
 /* The type with that name, ONNX number or .npy type string, else RT_DTYPE_NONE. */
 enum rt_dtype rt_dtype_by_name(const char *name);
@@ -69,8 +73,9 @@ enum rt_dtype rt_dtype_by_npy(const char *descr);
  * bound), to bool is "not zero", halves round to nearest even. `dst` and `src` are unaligned and do not overlap. */
 void rt_convert(void *dst, enum rt_dtype to, const void *src, enum rt_dtype from, size_t count);
 
-/* The same of constants and weights of a model that is made for another type of float: finite values stay finite, at most the
- * largest that `to` has. An attention mask is often the least float times 0 or 1; an infinity times 0 would be no number. */
+/* The same of constants and weights of a model that is made for another type of float: finite values stay finite, at
+ * most the largest that `to` has. An attention mask is often the least float times 0 or 1; an infinity times 0 would be
+ * no number. */
 void rt_retype(void *dst, enum rt_dtype to, const void *src, enum rt_dtype from, size_t count);
 
 #ifdef __cplusplus

@@ -76,7 +76,8 @@ static int open_above(const char *directory, const char *name, const char **last
         if (length < sizeof component) {
             memcpy(component, name, length);
             component[length] = 0;
-            next = strcmp(component, "..") == 0 ? (errno = ELOOP, -1) : open_component(at, component, O_PATH | O_DIRECTORY);
+            next = strcmp(component, "..") == 0 ? (errno = ELOOP, -1)
+                                                : open_component(at, component, O_PATH | O_DIRECTORY);
             error = errno;
         }
         close(at);
@@ -129,8 +130,8 @@ static bool read_fully(int fd, char *bytes, size_t count, const char *path, stru
 }
 
 /* All of an open file, which is closed. */
-static bool read_open(int fd, const struct stat *status, const char *path, size_t limit, void **bytes,
-                      size_t *count, struct rt_reason *why) {
+static bool read_open(int fd, const struct stat *status, const char *path, size_t limit, void **bytes, size_t *count,
+                      struct rt_reason *why) {
     size_t size = (size_t)status->st_size;
     char *content = NULL;
     bool ok = true;
@@ -180,8 +181,8 @@ static int64_t nanoseconds(const struct timespec *time) {
 }
 
 /* An open file, which is closed. */
-static bool map_open(int fd, const struct stat *status, const char *path, const void **bytes,
-                     struct rt_file_info *info, struct rt_reason *why) {
+static bool map_open(int fd, const struct stat *status, const char *path, const void **bytes, struct rt_file_info *info,
+                     struct rt_reason *why) {
     info->bytes = status->st_size;
     info->mtime_ns = nanoseconds(&status->st_mtim);
     info->ctime_ns = nanoseconds(&status->st_ctim);
@@ -230,8 +231,7 @@ static int open_new(int directory, const char *name) {
 }
 
 /* 0, or the error. `name` may be a path where `directory` is AT_FDCWD. */
-static int write_new(int directory, const char *name, const struct rt_piece *pieces, int64_t npieces,
-                     bool durable) {
+static int write_new(int directory, const char *name, const struct rt_piece *pieces, int64_t npieces, bool durable) {
     int fd = open_new(directory, name);
     if (fd < 0) return errno;
     int error = 0;

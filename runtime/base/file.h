@@ -12,9 +12,10 @@
  * are refused. */
 bool rt_file_read(const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why);
 
-/* The same of the file `name` below a directory that a program wrote: links are followed on the way to the directory and not
- * below it (RT_REASON_MISMATCH). `name` has no "..". */
-int rt_file_open_below(const char *directory, const char *name, int flags, struct rt_reason *why); /* a descriptor, or -1 */
+/* The same of the file `name` below a directory that a program wrote: links are followed on the way to the directory
+ * and not below it (RT_REASON_MISMATCH). `name` has no "..". */
+/* a descriptor, or -1 */
+int rt_file_open_below(const char *directory, const char *name, int flags, struct rt_reason *why);
 bool rt_file_read_below(const char *directory, const char *name, size_t limit, void **bytes, size_t *count,
                         struct rt_reason *why);
 
@@ -37,10 +38,9 @@ struct rt_piece {
 bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces, struct rt_reason *why);
 
 /* Files of an open directory that others may have tampered with: `path` is what messages call the file, and its last
- * component is the file's name in `directory`. Links are not followed: reading refuses a symbolic link, and a file that has
- * another name (RT_REASON_LINK); writing puts a new file in the place of a link. */
-bool rt_file_read_at(int directory, const char *path, size_t limit, void **bytes, size_t *count,
-                     struct rt_reason *why);
+ * component is the file's name in `directory`. Links are not followed: reading refuses a symbolic link, and a file that
+ * has another name (RT_REASON_LINK); writing puts a new file in the place of a link. */
+bool rt_file_read_at(int directory, const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why);
 int rt_file_open_at(int directory, const char *path, struct rt_reason *why); /* to read: a descriptor, or -1 */
 
 /* Writes a new file, and returns when it is on the disk; of one that fails nothing stays. */

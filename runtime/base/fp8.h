@@ -1,7 +1,7 @@
-/* Bits of 8-bit floats to f32 and back (Micikevicius et al., "FP8 formats for deep learning", 2022): E4M3 has no infinities, and its
- * largest number is 448; E5M2 is the upper half of an fp16, up to 57344. Rounding is to nearest even. A number that is too large
- * becomes the largest one; an infinity stays one, or a NaN where there is none: it does not go unnoticed. Values are chosen, not
- * branched to. */
+/* Bits of 8-bit floats to f32 and back (Micikevicius et al., "FP8 formats for deep learning", 2022): E4M3 has no
+ * infinities, and its largest number is 448; E5M2 is the upper half of an fp16, up to 57344. Rounding is to nearest
+ * even. A number that is too large becomes the largest one; an infinity stays one, or a NaN where there is none: it
+ * does not go unnoticed. Values are chosen, not branched to. */
 #ifndef RT_BASE_FP8_H
 #define RT_BASE_FP8_H
 
@@ -11,8 +11,7 @@ enum rt_fp8 { RT_E4M3, RT_E5M2 };
 
 RT_INLINE float rt_e4m3_to_f32(uint8_t code) {
     uint32_t sign = (uint32_t)(code & 0x80) << 24, magnitude = code & 0x7f;
-    uint32_t normal = (magnitude << 20) + (120u << 23),
-             subnormal = rt_f32_bits((float)(int32_t)magnitude * 0x1p-9f);
+    uint32_t normal = (magnitude << 20) + (120u << 23), subnormal = rt_f32_bits((float)(int32_t)magnitude * 0x1p-9f);
     return rt_f32_of_bits(sign | (magnitude == 0x7f ? 0x7fc00000 : magnitude >= 8 ? normal : subnormal));
 }
 

@@ -1,5 +1,5 @@
-/* Bits of 16-bit floats to f32 and back, rounding to nearest even; NaN stays NaN. Values are chosen, not branched to, so that
- * loops around these functions vectorise. GPUs have an instruction for each. */
+/* Bits of 16-bit floats to f32 and back, rounding to nearest even; NaN stays NaN. Values are chosen, not branched to,
+ * so that loops around these functions vectorise. GPUs have an instruction for each. */
 #ifndef RT_BASE_HALF_H
 #define RT_BASE_HALF_H
 

@@ -1,6 +1,5 @@
 #include "hash.h"
 
-
 #include <string.h>
 
 #define XXH_INLINE_ALL

@@ -102,7 +102,7 @@ void rt_json_key_bytes(struct rt_json_writer *w, const char *key, size_t bytes);
 void rt_json_put_null(struct rt_json_writer *w);
 void rt_json_put_bool(struct rt_json_writer *w, bool value);
 void rt_json_put_int(struct rt_json_writer *w, int64_t value);
-void rt_json_put_real(struct rt_json_writer *w, double value); /* shortest that reads back; null if not finite */
+void rt_json_put_real(struct rt_json_writer *w, double value);     /* shortest that reads back; null if not finite */
 void rt_json_put_text(struct rt_json_writer *w, const char *text); /* NULL is null */
 void rt_json_put_bytes(struct rt_json_writer *w, const char *text, size_t bytes);
 void rt_json_put_dims(struct rt_json_writer *w, const int64_t *dims, int ndim); /* an inline array of integers */

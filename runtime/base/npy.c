@@ -74,8 +74,7 @@ static bool read_shape(struct cursor *c, struct rt_tensor *out) {
     if (!expect(c, '(')) return false;
     out->ndim = 0;
     while (!next_is(c, ')')) {
-        if (out->ndim == RT_TENSOR_MAX_NDIM)
-            return rt_refuse(c->why, "more than %d dimensions", RT_TENSOR_MAX_NDIM);
+        if (out->ndim == RT_TENSOR_MAX_NDIM) return rt_refuse(c->why, "more than %d dimensions", RT_TENSOR_MAX_NDIM);
         skip_space(c);
         if (!read_extent(c, &out->dims[out->ndim++])) return false;
         if (next_is(c, ',')) continue;
@@ -144,8 +143,7 @@ static bool count_elements(struct rt_tensor *out, struct rt_reason *why) {
 
 bool rt_npy_header(struct rt_tensor *out, size_t *data, const void *file, size_t bytes, struct rt_reason *why) {
     const unsigned char *at = file;
-    if (bytes < MAGIC_BYTES + 2 || memcmp(at, "\x93NUMPY", MAGIC_BYTES) != 0)
-        return rt_refuse(why, "not a .npy file");
+    if (bytes < MAGIC_BYTES + 2 || memcmp(at, "\x93NUMPY", MAGIC_BYTES) != 0) return rt_refuse(why, "not a .npy file");
     int version = at[6];
     if (version < 1 || version > 3 || at[7] != 0)
         return rt_refuse(why, ".npy version %d.%d is not supported", version, at[7]);
@@ -213,8 +211,8 @@ size_t rt_npy_format(char *out, enum rt_dtype dtype, int ndim, const int64_t *di
     used += (size_t)snprintf(out + used, room - used, "{'descr': '%s', 'fortran_order': False, 'shape': (",
                              rt_dtypes[dtype].npy);
     for (int i = 0; i < ndim; i++)
-        used += (size_t)snprintf(out + used, room - used, "%s%" PRId64 "%s", i ? ", " : "", dims[i],
-                                 ndim == 1 ? "," : "");
+        used +=
+            (size_t)snprintf(out + used, room - used, "%s%" PRId64 "%s", i ? ", " : "", dims[i], ndim == 1 ? "," : "");
     used += (size_t)snprintf(out + used, room - used, "), }");
     size_t total = (size_t)rt_align((int64_t)used + 1, 64);
     memset(out + used, ' ', total - used);

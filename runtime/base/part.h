@@ -45,10 +45,10 @@ static inline int64_t rt_cut_extent(const struct rt_cut *cut, int index) {
  *
  * Note [Windows in parts]
  * A part is cut as above. A window (span > 0) is what a rank reads that computes a part of an operator's positions:
- * position p reads the indices [p * stride - before, p * stride - before + span), as far as the dimension has them. Windows
- * of neighbours overlap, and may leave out indices that no position reads. The rank's own operator, over the window alone,
- * counts its positions from 0; it reads what it should if the window begins rt_holding_before() elements after that of
- * its first position does.
+ * position p reads the indices [p * stride - before, p * stride - before + span), as far as the dimension has them.
+ * Windows of neighbours overlap, and may leave out indices that no position reads. The rank's own operator, over the
+ * window alone, counts its positions from 0; it reads what it should if the window begins rt_holding_before() elements
+ * after that of its first position does.
  *
  *   extent 8, 4 positions in 2 ways, stride 2, before 1, span 3:   position   reads            rank holds
  *                                                                  0 1        -1..1  1..3      0..3, before 1
@@ -104,8 +104,8 @@ static inline int64_t rt_holding_behind(const struct rt_holding *holding, int in
     return (end < most ? end : most) - (start + length);
 }
 
-/* Two holdings of one dimension: walks the runs of indices that rank `a_index` of `a` and rank `b_index` of `b` both hold,
- * in order. A walk starts as zeros. */
+/* Two holdings of one dimension: walks the runs of indices that rank `a_index` of `a` and rank `b_index` of `b` both
+ * hold, in order. A walk starts as zeros. */
 struct rt_overlap {
     int64_t a_run, b_run;             /* the next to compare */
     int64_t a_place, b_place, length; /* what both hold: where it is in either's runs */

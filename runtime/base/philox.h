@@ -1,5 +1,6 @@
-/* Philox4x32-10: random numbers as a function of a counter and a key (Salmon, Moraes, Dror and Shaw 2011, "Parallel random
- * numbers: as easy as 1, 2, 3"; Random123). No state: element i of a tensor has its number whoever asks, in whatever order. */
+/* Philox4x32-10: random numbers as a function of a counter and a key (Salmon, Moraes, Dror and Shaw 2011, "Parallel
+ * random numbers: as easy as 1, 2, 3"; Random123). No state: element i of a tensor has its number whoever asks, in
+ * whatever order. */
 #ifndef RT_BASE_PHILOX_H
 #define RT_BASE_PHILOX_H
 

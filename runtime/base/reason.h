@@ -12,8 +12,8 @@ enum rt_reason_kind {
     RT_REASON_CONTENT, /* the bytes are wrong */
     RT_REASON_SYSTEM,  /* the file or the operating system */
     RT_REASON_MEMORY,
-    RT_REASON_CHANGED, /* the file was cut or written to while it was read */
-    RT_REASON_LINK, /* a link where none is followed */
+    RT_REASON_CHANGED,  /* the file was cut or written to while it was read */
+    RT_REASON_LINK,     /* a link where none is followed */
     RT_REASON_MISMATCH, /* the file is not as rankc wrote it: E0802, exit 8 */
 };
 
@@ -26,8 +26,7 @@ struct rt_reason {
 bool rt_refuse(struct rt_reason *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Same, of kind RT_REASON_SYSTEM, with ": " and strerror(error) added. */
-bool rt_refuse_errno(struct rt_reason *why, int error, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+bool rt_refuse_errno(struct rt_reason *why, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Same, for memory that could not be had. */
 bool rt_refuse_memory(struct rt_reason *why, size_t bytes);

@@ -1,5 +1,5 @@
-/* The safetensors format (https://github.com/huggingface/safetensors), of untrusted files: eight bytes with the length of a
- * JSON header, the header, and the bytes of the tensors, which cover the rest without gaps or overlaps. */
+/* The safetensors format (https://github.com/huggingface/safetensors), of untrusted files: eight bytes with the length
+ * of a JSON header, the header, and the bytes of the tensors, which cover the rest without gaps or overlaps. */
 #ifndef RT_BASE_SAFETENSORS_H
 #define RT_BASE_SAFETENSORS_H
 

@@ -10,8 +10,8 @@ const struct rt_schedule_row rt_schedule_rows[RT_SCHEDULES] = {
 
 static double factor_after(enum rt_schedule_kind kind, double progress, double min) {
     switch (kind) {
-#define SCHEDULE(ID, NAME, OPTIONS, FACTOR, HELP)                                                                  \
-    case RT_SCHEDULE_##ID:                                                                                         \
+#define SCHEDULE(ID, NAME, OPTIONS, FACTOR, HELP)                                                                      \
+    case RT_SCHEDULE_##ID:                                                                                             \
         return FACTOR;
 #include "schedules.def"
 #undef SCHEDULE

@@ -11,7 +11,7 @@
 #define LIMIT ((size_t)4 << 30)
 
 #define BEGIN ",\n  \"hash_above\": \"" /* in no string: its quotes would be escaped there */
-#define END "\"\n}"
+#define END   "\"\n}"
 
 void rt_sealed_close(struct rt_json_writer *writer) {
     char hex[RT_HASH_HEX];
@@ -44,8 +44,7 @@ bool rt_sealed_refuse(const char *name, struct rt_reason *why) {
     return false;
 }
 
-struct rt_json_document *rt_sealed_read(const char *directory, const char *name, bool *intact,
-                                        struct rt_reason *why) {
+struct rt_json_document *rt_sealed_read(const char *directory, const char *name, bool *intact, struct rt_reason *why) {
     void *text;
     size_t bytes;
     if (!rt_file_read_below(directory, name, LIMIT, &text, &bytes, why)) return NULL;

@@ -213,8 +213,7 @@ static bool take_typed(struct message *m, struct item *item, enum wire wire, int
     uint64_t value;
     bool malformed = false;
     while (next_number(item, wire, &value, &malformed)) {
-        if (*done == t->count)
-            return rt_refuse(m->why, "more elements than the %" PRId64 " of its shape", t->count);
+        if (*done == t->count) return rt_refuse(m->why, "more elements than the %" PRId64 " of its shape", t->count);
         if (!store_number(out + (size_t)*done * rt_dtype_bytes(t->dtype), t->dtype, value))
             return rt_refuse(m->why, "element %" PRId64 " does not fit its type", *done);
         (*done)++;
@@ -249,8 +248,7 @@ static bool allocate(struct message *m, size_t file_bytes) {
     struct rt_tensor *t = m->tensor;
     if (!rt_product(t->dims, t->ndim, &t->count)) return rt_refuse(m->why, "the number of elements overflows");
     if ((uint64_t)t->count > file_bytes)
-        return rt_refuse(m->why, "the shape has %" PRId64 " elements, the file only %zu bytes", t->count,
-                         file_bytes);
+        return rt_refuse(m->why, "the shape has %" PRId64 " elements, the file only %zu bytes", t->count, file_bytes);
     size_t bytes = (size_t)t->count * rt_dtype_bytes(t->dtype);
     t->data = t->owned = calloc(bytes > 0 ? bytes : 1, 1);
     return t->owned || rt_refuse_memory(m->why, bytes);

@@ -1,6 +1,7 @@
-/* Attention and its gradient by cuDNN, where there is one (cudnn_library.cuh) and the program asks for it: graphs of attend_graph.cuh. A
- * plan for a shape is asked for once, at its first call; its kernels may be compiled then. What cuDNN does not take is left to the kernels
- * of flash.cuh, forward and backward each on its own: both keep the same of a row. */
+/* Attention and its gradient by cuDNN, where there is one (cudnn_library.cuh) and the program asks for it: graphs of
+ * attend_graph.cuh. A plan for a shape is asked for once, at its first call; its kernels may be compiled then. What
+ * cuDNN does not take is left to the kernels of flash.cuh, forward and backward each on its own: both keep the same of
+ * a row. */
 #ifndef RT_CUDA_ATTEND_CUH
 #define RT_CUDA_ATTEND_CUH
 
@@ -18,9 +19,9 @@ struct rt_attend_plan {
     rt_attend_plan *next;
 };
 
-/* What hides a score hides it whole, and leaves every row a key; scores that are as low keep no digit. What becomes of rows of which every
- * key is hidden is not for the library to say: their log-sum-exp, which its gradient takes, drowns in what hides them, so that it goes
- * without a bias, which may. */
+/* What hides a score hides it whole, and leaves every row a key; scores that are as low keep no digit. What becomes of
+ * rows of which every key is hidden is not for the library to say: their log-sum-exp, which its gradient takes, drowns
+ * in what hides them, so that it goes without a bias, which may. */
 static bool hides_whole(const rt_attention_call *call) {
     const rt_attention &shape = call->shape;
     const double hidden = -1e9;
@@ -61,7 +62,8 @@ static bool describe_strides(const rt_attention_call *call, rt_attend_shape *out
                 {RT_ATTEND_DY, &call->dy, out->heads, true}, {RT_ATTEND_DQ, &call->dq, out->heads, true},
                 {RT_ATTEND_DK, &call->dk, out->kv, true},    {RT_ATTEND_DV, &call->dv, out->kv, true}};
     for (const auto &row : rows)
-        if (row.backward <= call->backward && !describe_stride(*row.operand, call->shape, row.heads, out->stride[row.place]))
+        if (row.backward <= call->backward &&
+            !describe_stride(*row.operand, call->shape, row.heads, out->stride[row.place]))
             return false;
     return true;
 }
@@ -102,7 +104,8 @@ static int find_attention(struct rt *rt, const rt_attend_shape &shape, rt_attend
     rt_cudnn *cudnn = cudnn_of(rt);
     for (*out = cudnn->attentions; *out; *out = (*out)->next)
         if (memcmp(&(*out)->shape, &shape, sizeof shape) == 0) return RT_OK;
-    rt_attend_plan *plan = new (std::nothrow) rt_attend_plan{shape, rt_cudnn_graph(&cudnn->graph), false, cudnn->attentions};
+    rt_attend_plan *plan =
+        new (std::nothrow) rt_attend_plan{shape, rt_cudnn_graph(&cudnn->graph), false, cudnn->attentions};
     if (!plan) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
     *out = cudnn->attentions = plan;
     rt_attend_describe(plan->graph, shape);
@@ -138,7 +141,8 @@ static void place_attention(const rt_attention_call *call, const rt_attend_shape
     put(RT_ATTEND_DV, call->dv, kv);
 }
 
-/* What SCRATCH holds of the gradient: log-sum-exp and sum of dy y of each row; behind them, and alone in the forward pass, the plan's. */
+/* What SCRATCH holds of the gradient: log-sum-exp and sum of dy y of each row; behind them, and alone in the forward
+ * pass, the plan's. */
 static int library_attend(struct rt *rt, const rt_attention_call *call) {
     const rt_cudnn *cudnn = cudnn_of(rt);
     rt_attend_shape whole, shape;
@@ -146,7 +150,8 @@ static int library_attend(struct rt *rt, const rt_attention_call *call) {
     if (!describe_attention(call, &whole)) return -1;
     const int64_t group = whole.heads / whole.kv, rows = whole.backward ? whole.batch * whole.heads * whole.t : 0;
     const rt_attend_part part = part_of(whole);
-    char *scratch = (char *)rt->arena[RT_SCRATCH], *room = scratch + rt_behind_scores(2 * rows * (int64_t)sizeof(float));
+    char *scratch = (char *)rt->arena[RT_SCRATCH],
+         *room = scratch + rt_behind_scores(2 * rows * (int64_t)sizeof(float));
     float *logs = (float *)scratch, *sums = logs + rows;
     const float *stats = call->stats;
     shape = whole;
@@ -173,8 +178,7 @@ static int library_attend(struct rt *rt, const rt_attention_call *call) {
 static int library_attend(struct rt *, const rt_attention_call *) {
     return -1;
 }
-static void forget_attentions(rt_cudnn *) {
-}
+static void forget_attentions(rt_cudnn *) {}
 
 #endif
 

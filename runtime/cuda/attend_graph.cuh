@@ -1,12 +1,14 @@
-/* Attention and its gradient as graphs of cuDNN's operations, in the form that its engines know: a pattern of them, which they compute in
- * one pass (its developer guide, "Fused Flash Attention" forward and backward; Dao, "FlashAttention-2", 2023).
+/* Attention and its gradient as graphs of cuDNN's operations, in the form that its engines know: a pattern of them,
+ * which they compute in one pass (its developer guide, "Fused Flash Attention" forward and backward; Dao,
+ * "FlashAttention-2", 2023).
  *
- * Scores are f32; weights, and how they change, are rounded to the type of q before they are multiplied, as in flash.cuh. What is kept of
- * a row is what flash.cuh keeps: the largest score, and the sum of e^(score - that), so that either can do the gradient of the other.
+ * Scores are f32; weights, and how they change, are rounded to the type of q before they are multiplied, as in
+ * flash.cuh. What is kept of a row is what flash.cuh keeps: the largest score, and the sum of e^(score - that), so that
+ * either can do the gradient of the other.
  *
- * The gradient is in the form of which the library says that it gives the same bits at every run (cudnn-frontend, deterministic algorithm):
- * no sums of dq lie in memory between two products, which engines would add to in any order, and which they do not call
- * nondeterministic. */
+ * The gradient is in the form of which the library says that it gives the same bits at every run (cudnn-frontend,
+ * deterministic algorithm): no sums of dq lie in memory between two products, which engines would add to in any order,
+ * and which they do not call nondeterministic. */
 #ifndef RT_CUDA_ATTEND_GRAPH_CUH
 #define RT_CUDA_ATTEND_GRAPH_CUH
 
@@ -14,13 +16,14 @@
 
 /* Tensors in memory, and their numbers in the graphs. */
 enum rt_attend_place {
-    RT_ATTEND_Q,       /* (batch,heads,t,d) */
-    RT_ATTEND_K,       /* (batch,kv,s,d) */
-    RT_ATTEND_V,       /* (batch,kv,s,e) */
-    RT_ATTEND_Y,       /* (batch,heads,t,e) */
-    RT_ATTEND_MOST,    /* f32 (batch,heads,t), every second element: the largest score; backward: its log-sum-exp instead, dense */
-    RT_ATTEND_SUM,     /* as that: sum of e^(score - largest); backward: of dy y, dense, a result */
-    RT_ATTEND_BIAS,    /* forward */
+    RT_ATTEND_Q, /* (batch,heads,t,d) */
+    RT_ATTEND_K, /* (batch,kv,s,d) */
+    RT_ATTEND_V, /* (batch,kv,s,e) */
+    RT_ATTEND_Y, /* (batch,heads,t,e) */
+    /* f32 (batch,heads,t), every second element: the largest score; backward: its log-sum-exp instead, dense */
+    RT_ATTEND_MOST,
+    RT_ATTEND_SUM,  /* as that: sum of e^(score - largest); backward: of dy y, dense, a result */
+    RT_ATTEND_BIAS, /* forward */
     RT_ATTEND_DY = RT_ATTEND_BIAS,
     RT_ATTEND_DQ,
     RT_ATTEND_DK,
@@ -34,7 +37,7 @@ struct rt_attend_shape {
     int64_t batch, heads, kv, t, s, d, e;
     int64_t bias[4]; /* (batch,heads,t,s), 1 where it is repeated; 0: there is none, as in the gradient */
     int64_t stride[RT_ATTEND_PLACES][3]; /* of operands of 16 bits, but the bias: of batch, heads and lines */
-    int64_t diagonal; /* row i sees the keys up to i + diagonal, if causal */
+    int64_t diagonal;                    /* row i sees the keys up to i + diagonal, if causal */
     int32_t causal, backward;
     float scale;
 };
@@ -57,7 +60,8 @@ static inline int rt_attend_operand(rt_cudnn_graph &graph, const rt_attend_shape
 /* The same memory as transposed matrices. */
 static inline int rt_attend_turned(rt_cudnn_graph &graph, const rt_attend_shape &shape, rt_attend_place place,
                                    const rt_cudnn_extents &dims) {
-    return graph.tensor(shape.type, rt_cudnn_turned(dims), rt_cudnn_turned(rt_attend_stride(shape, place)), RT_CUDNN_MEMORY);
+    return graph.tensor(shape.type, rt_cudnn_turned(dims), rt_cudnn_turned(rt_attend_stride(shape, place)),
+                        RT_CUDNN_MEMORY);
 }
 
 /* Hidden scores are as low as the library wants them: no infinity, whose difference from itself is no number. */
@@ -94,12 +98,14 @@ static inline void rt_attend_forward(rt_cudnn_graph &graph, const rt_attend_shap
     rt_attend_operand(graph, shape, RT_ATTEND_Y, {{shape.batch, shape.heads, shape.t, shape.e}});
     graph.tensor(CUDNN_DATA_FLOAT, rows, second, RT_CUDNN_MEMORY);
     graph.tensor(CUDNN_DATA_FLOAT, rows, second, RT_CUDNN_MEMORY);
-    const int bias = shape.bias[0] ? graph.given(shape.type, {{shape.bias[0], shape.bias[1], shape.bias[2], shape.bias[3]}}) : -1;
+    const int bias =
+        shape.bias[0] ? graph.given(shape.type, {{shape.bias[0], shape.bias[1], shape.bias[2], shape.bias[3]}}) : -1;
     int score = rt_attend_score(graph, shape, graph.number(shape.scale));
     if (bias >= 0) score = rt_attend_add(graph, shape, score, bias);
     if (shape.causal) score = rt_attend_hide(graph, shape, score);
     graph.reduce(CUDNN_REDUCE_TENSOR_MAX, RT_ATTEND_MOST, score);
-    const int below = graph.pointwise(CUDNN_POINTWISE_SUB, graph.values(CUDNN_DATA_FLOAT, scores), {score, RT_ATTEND_MOST});
+    const int below =
+        graph.pointwise(CUDNN_POINTWISE_SUB, graph.values(CUDNN_DATA_FLOAT, scores), {score, RT_ATTEND_MOST});
     const int power = graph.pointwise(CUDNN_POINTWISE_EXP, graph.values(CUDNN_DATA_FLOAT, scores), {below});
     graph.reduce(CUDNN_REDUCE_TENSOR_ADD, RT_ATTEND_SUM, power);
     const int weight = graph.pointwise(CUDNN_POINTWISE_DIV, graph.values(shape.type, scores), {power, RT_ATTEND_SUM});
@@ -107,10 +113,12 @@ static inline void rt_attend_forward(rt_cudnn_graph &graph, const rt_attend_shap
 }
 
 /* The gradient of k or v, of `size` elements a head: change^T by, of every head; those that share it are added up. */
-static inline void rt_attend_gather(rt_cudnn_graph &graph, const rt_attend_shape &shape, int dy, int change, int by, int64_t size) {
+static inline void rt_attend_gather(rt_cudnn_graph &graph, const rt_attend_shape &shape, int dy, int change, int by,
+                                    int64_t size) {
     const rt_cudnn_extents scores = rt_attend_scores(shape);
     const int turned = graph.reshape(
-        graph.tensor(shape.type, rt_cudnn_turned(scores), rt_cudnn_turned(rt_cudnn_dense(scores)), RT_CUDNN_PASSING), change);
+        graph.tensor(shape.type, rt_cudnn_turned(scores), rt_cudnn_turned(rt_cudnn_dense(scores)), RT_CUDNN_PASSING),
+        change);
     if (shape.heads == shape.kv) {
         graph.matmul(dy, turned, by);
         return;
@@ -119,11 +127,14 @@ static inline void rt_attend_gather(rt_cudnn_graph &graph, const rt_attend_shape
     graph.reduce(CUDNN_REDUCE_TENSOR_ADD, dy, each);
 }
 
-/* weights = e^(score - log-sum-exp); dv = weights^T dy; change = weights (dy v^T - sum of dy y) scale; dk = change^T q; dq = change k. */
+/* weights = e^(score - log-sum-exp); dv = weights^T dy; change = weights (dy v^T - sum of dy y) scale; dk = change^T q;
+ * dq = change k. */
 static inline void rt_attend_backward(rt_cudnn_graph &graph, const rt_attend_shape &shape) {
     const rt_cudnn_extents scores = rt_attend_scores(shape), rows = rt_attend_rows(shape);
-    const rt_cudnn_extents q = {{shape.batch, shape.heads, shape.t, shape.d}}, k = {{shape.batch, shape.kv, shape.s, shape.d}},
-                           v = {{shape.batch, shape.kv, shape.s, shape.e}}, y = {{shape.batch, shape.heads, shape.t, shape.e}};
+    const rt_cudnn_extents q = {{shape.batch, shape.heads, shape.t, shape.d}},
+                           k = {{shape.batch, shape.kv, shape.s, shape.d}},
+                           v = {{shape.batch, shape.kv, shape.s, shape.e}},
+                           y = {{shape.batch, shape.heads, shape.t, shape.e}};
     rt_attend_operand(graph, shape, RT_ATTEND_Q, q);
     rt_attend_turned(graph, shape, RT_ATTEND_K, k);
     rt_attend_turned(graph, shape, RT_ATTEND_V, v);
@@ -137,7 +148,8 @@ static inline void rt_attend_backward(rt_cudnn_graph &graph, const rt_attend_sha
     const int factor = graph.number(shape.scale);
     const auto f32 = [&] { return graph.values(CUDNN_DATA_FLOAT, scores); };
 
-    const int each = graph.pointwise(CUDNN_POINTWISE_MUL, graph.values(CUDNN_DATA_FLOAT, y), {RT_ATTEND_DY, RT_ATTEND_Y});
+    const int each =
+        graph.pointwise(CUDNN_POINTWISE_MUL, graph.values(CUDNN_DATA_FLOAT, y), {RT_ATTEND_DY, RT_ATTEND_Y});
     const int sum = graph.reduce(CUDNN_REDUCE_TENSOR_ADD, graph.values(CUDNN_DATA_FLOAT, rows), each);
     graph.pointwise(CUDNN_POINTWISE_MUL, RT_ATTEND_SUM, {sum, graph.number(1)});
 
@@ -151,8 +163,8 @@ static inline void rt_attend_backward(rt_cudnn_graph &graph, const rt_attend_sha
     change = graph.pointwise(CUDNN_POINTWISE_MUL, f32(), {change, weight});
     change = graph.pointwise(CUDNN_POINTWISE_MUL, f32(), {change, factor});
     rt_attend_gather(graph, shape, RT_ATTEND_DK, change, RT_ATTEND_Q, shape.d);
-    const int straight =
-        graph.reshape(graph.tensor(CUDNN_DATA_FLOAT, k, rt_attend_stride(shape, RT_ATTEND_K), RT_CUDNN_PASSING), RT_ATTEND_K);
+    const int straight = graph.reshape(
+        graph.tensor(CUDNN_DATA_FLOAT, k, rt_attend_stride(shape, RT_ATTEND_K), RT_CUDNN_PASSING), RT_ATTEND_K);
     graph.matmul(RT_ATTEND_DQ, change, straight);
 }
 

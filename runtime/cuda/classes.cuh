@@ -10,7 +10,8 @@ struct rt_class_row {
     int64_t first, own;
 };
 
-static inline __device__ rt_class_row rt_class_row_at(const rt_index &index, int64_t row, int64_t c, int64_t inner, int64_t start) {
+static inline __device__ rt_class_row rt_class_row_at(const rt_index &index, int64_t row, int64_t c, int64_t inner,
+                                                      int64_t start) {
     return rt_class_row{row / inner * c * inner + row % inner, rt_index_value(index, row) - start};
 }
 

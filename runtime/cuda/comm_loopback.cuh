@@ -1,8 +1,8 @@
 /* Ranks that are threads of one process: they read each other's arenas, in the order of rank. So one GPU runs any plan.
  *
- * Every call meets twice. First each rank offers what others read, and an event behind what makes it; streams wait for all of
- * these. Then each offers an event behind what it reads; streams wait for those too before they go on, and may overwrite what
- * was read. Only the host threads meet each other; the GPU waits for events alone.
+ * Every call meets twice. First each rank offers what others read, and an event behind what makes it; streams wait for
+ * all of these. Then each offers an event behind what it reads; streams wait for those too before they go on, and may
+ * overwrite what was read. Only the host threads meet each other; the GPU waits for events alone.
  *
  * A rank that closes keeps its events until the others' threads have told their streams of them. */
 #ifndef RT_CUDA_COMM_LOOPBACK_CUH
@@ -17,7 +17,7 @@ enum { RT_LOOPBACK_RANKS = 64 };
 /* What a rank lets the others see during a call. */
 struct rt_offer {
     const void *src;
-    void *dst; /* of an all-reduce */
+    void *dst;           /* of an all-reduce */
     const size_t *sizes; /* of an all-to-all: bytes for each rank */
     cudaEvent_t ready, done;
     std::atomic<int> *behind; /* ranks that have yet to wait for done */
@@ -88,8 +88,7 @@ static int loopback_end(rt_loopback *loop) {
 
 static int loopback_copy(rt_loopback *loop, void *dst, const void *src, size_t bytes) {
     if (!bytes || dst == src) return RT_OK;
-    return loopback_wait(loop,
-                         cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, loopback_stream(loop)));
+    return loopback_wait(loop, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, loopback_stream(loop)));
 }
 
 /* Reductions */
@@ -157,13 +156,13 @@ static int loopback_fold(struct rt *rt, const rt_results &to, const rt_sources &
 
 typedef int rt_fold_function(struct rt *, const rt_results &, const rt_sources &, int64_t, int64_t, enum rt_reduce);
 static rt_fold_function *const loopback_folds[RT_DTYPE_COUNT] = {
-#define RT_FOLD_FLOAT(id, T) rt_fold_float<T>
-#define RT_FOLD_INT(id, T)   rt_fold_whole<T>
-#define RT_FOLD_UINT(id, T)  rt_fold_whole<T>
-#define RT_FOLD_BOOL(id, T)  rt_fold_truth
-#define RT_FOLD_HALF(id, T)  RT_FOLD_##id
-#define RT_FOLD_F16          rt_fold_f16
-#define RT_FOLD_BF16         rt_fold_bf16
+#define RT_FOLD_FLOAT(id, T)                            rt_fold_float<T>
+#define RT_FOLD_INT(id, T)                              rt_fold_whole<T>
+#define RT_FOLD_UINT(id, T)                             rt_fold_whole<T>
+#define RT_FOLD_BOOL(id, T)                             rt_fold_truth
+#define RT_FOLD_HALF(id, T)                             RT_FOLD_##id
+#define RT_FOLD_F16                                     rt_fold_f16
+#define RT_FOLD_BF16                                    rt_fold_bf16
 #define DTYPE(id, name, onnx, bytes, kind, T, npy, eps) loopback_fold<RT_FOLD_##kind(id, T)>,
     RT_DTYPES(DTYPE)
 #undef DTYPE
@@ -286,11 +285,13 @@ static int loopback_barrier(struct rt_comm *comm) {
 
 static int loopback_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
                                enum rt_reduce reduce) {
-    return loopback_call(comm, {.perform = reduce_all, .dst = dst, .src = src, .count = count, .dtype = dtype, .reduce = reduce});
+    return loopback_call(
+        comm, {.perform = reduce_all, .dst = dst, .src = src, .count = count, .dtype = dtype, .reduce = reduce});
 }
 
 static int loopback_sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype) {
-    return loopback_call(comm, {.perform = begin_sum, .dst = data, .src = data, .count = count, .dtype = dtype, .reduce = RT_SUM});
+    return loopback_call(
+        comm, {.perform = begin_sum, .dst = data, .src = data, .count = count, .dtype = dtype, .reduce = RT_SUM});
 }
 
 static int loopback_sum_finish(struct rt_comm *comm) {

@@ -1,6 +1,6 @@
-/* Ranks that are processes with a GPU each: NCCL, which is loaded when it is needed. One communicator joins all ranks; those of
- * the mesh axes along which something moves, and of the units where gradients are summed, are split from it unless they join all
- * ranks too. They are made without blocking, and watched (Note [Aborts]). */
+/* Ranks that are processes with a GPU each: NCCL, which is loaded when it is needed. One communicator joins all ranks;
+ * those of the mesh axes along which something moves, and of the units where gradients are summed, are split from it
+ * unless they join all ranks too. They are made without blocking, and watched (Note [Aborts]). */
 #ifndef RT_CUDA_COMM_NCCL_CUH
 #define RT_CUDA_COMM_NCCL_CUH
 
@@ -68,9 +68,9 @@ static int nccl_load(struct rt *rt, rt_nccl *nccl) {
 }
 
 /* Note [Aborts]
- * What NCCL does on a GPU waits for the other ranks, without end if one of them fails. So whoever waits looks around: at what
- * NCCL says of its own, and at the host's communicator, which a rank that fails marks. Then all communicators of the process are
- * aborted, which ends what is under way on the GPU. */
+ * What NCCL does on a GPU waits for the other ranks, without end if one of them fails. So whoever waits looks around:
+ * at what NCCL says of its own, and at the host's communicator, which a rank that fails marks. Then all communicators
+ * of the process are aborted, which ends what is under way on the GPU. */
 static void nccl_abort_all(rt_nccl *nccl) {
     if (nccl->aborted) return;
     nccl->aborted = true;
@@ -190,19 +190,31 @@ static int nccl_barrier(struct rt_comm *comm) {
 
 static int nccl_reduce_all(const rt_cuda_call *call) {
     rt_nccl_comm *own = nccl_comm_of(call->comm);
-    return nccl_check(call->comm, own->nccl->AllReduce(call->src, call->dst, call->count, nccl_types[call->dtype].type,
-                                                       nccl_op(call->dtype, call->reduce), own->handle,
-                                                       nccl_stream(call->comm)));
+    return nccl_check(call->comm,
+                      own->nccl->AllReduce(call->src, call->dst, call->count, nccl_types[call->dtype].type,
+                                           nccl_op(call->dtype, call->reduce), own->handle, nccl_stream(call->comm)));
 }
 
 static int nccl_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
                            enum rt_reduce reduce) {
-    const rt_cuda_call call = {.rt = nccl_comm_of(comm)->rt, .comm = comm, .dst = dst, .src = src, .count = count, .dtype = dtype, .reduce = reduce};
+    const rt_cuda_call call = {.rt = nccl_comm_of(comm)->rt,
+                               .comm = comm,
+                               .dst = dst,
+                               .src = src,
+                               .count = count,
+                               .dtype = dtype,
+                               .reduce = reduce};
     return nccl_types[dtype].known ? nccl_reduce_all(&call) : nccl_refuse(comm, dtype);
 }
 
 static int nccl_sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype) {
-    const rt_cuda_call call = {.rt = nccl_comm_of(comm)->rt, .comm = comm, .dst = data, .src = data, .count = count, .dtype = dtype, .reduce = RT_SUM};
+    const rt_cuda_call call = {.rt = nccl_comm_of(comm)->rt,
+                               .comm = comm,
+                               .dst = data,
+                               .src = data,
+                               .count = count,
+                               .dtype = dtype,
+                               .reduce = RT_SUM};
     return nccl_types[dtype].known ? rt_cuda_beside(&call, nccl_reduce_all) : nccl_refuse(comm, dtype);
 }
 
@@ -244,7 +256,8 @@ static int nccl_reduce_scatter(struct rt_comm *comm, void *dst, const void *src,
     return nccl_end_group(comm, called);
 }
 
-static int nccl_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src, const size_t *send) {
+static int nccl_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src,
+                           const size_t *send) {
     const rt_nccl *nccl = nccl_comm_of(comm)->nccl;
     ncclComm_t handle = nccl_comm_of(comm)->handle;
     const unsigned char *from = (const unsigned char *)src;
@@ -258,18 +271,18 @@ static int nccl_all_to_all(struct rt_comm *comm, void *dst, const size_t *receiv
 }
 
 static int nccl_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {
-    return nccl_check(comm, nccl_comm_of(comm)->nccl->Broadcast(data, data, bytes, ncclInt8, root, nccl_comm_of(comm)->handle,
-                                                           nccl_stream(comm)));
+    return nccl_check(comm, nccl_comm_of(comm)->nccl->Broadcast(data, data, bytes, ncclInt8, root,
+                                                                nccl_comm_of(comm)->handle, nccl_stream(comm)));
 }
 
 static int nccl_send(struct rt_comm *comm, const void *src, size_t bytes, int to) {
-    return nccl_check(comm,
-                      nccl_comm_of(comm)->nccl->Send(src, bytes, ncclInt8, to, nccl_comm_of(comm)->handle, nccl_stream(comm)));
+    return nccl_check(
+        comm, nccl_comm_of(comm)->nccl->Send(src, bytes, ncclInt8, to, nccl_comm_of(comm)->handle, nccl_stream(comm)));
 }
 
 static int nccl_receive(struct rt_comm *comm, void *dst, size_t bytes, int from) {
-    return nccl_check(comm,
-                      nccl_comm_of(comm)->nccl->Recv(dst, bytes, ncclInt8, from, nccl_comm_of(comm)->handle, nccl_stream(comm)));
+    return nccl_check(comm, nccl_comm_of(comm)->nccl->Recv(dst, bytes, ncclInt8, from, nccl_comm_of(comm)->handle,
+                                                           nccl_stream(comm)));
 }
 
 static int nccl_split(struct rt_comm *, int, struct rt_comm **) {
@@ -368,8 +381,7 @@ int rt_cuda_open_nccl(struct rt *rt, struct rt_comm *, int, struct rt_comm **) {
     return rt_fail(rt, RT_ERROR_DEVICE, "ranks on several GPUs need NCCL, without which this program was built");
 }
 
-void rt_cuda_close_nccl(struct rt *) {
-}
+void rt_cuda_close_nccl(struct rt *) {}
 
 #endif
 

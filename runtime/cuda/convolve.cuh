@@ -1,6 +1,7 @@
-/* Convolutions and their gradients by cuDNN, where there is one (cudnn_library.cuh). The algorithm for a shape is asked for once, at its
- * first convolution: the first that gives the same bits at every run and does with the planned workspace. What it does not take
- * (windows that begin and end with other paddings, types) is left to the kernels of window.cuh. f32 is multiplied as f32. */
+/* Convolutions and their gradients by cuDNN, where there is one (cudnn_library.cuh). The algorithm for a shape is asked
+ * for once, at its first convolution: the first that gives the same bits at every run and does with the planned
+ * workspace. What it does not take (windows that begin and end with other paddings, types) is left to the kernels of
+ * window.cuh. f32 is multiplied as f32. */
 #ifndef RT_CUDA_CONVOLVE_CUH
 #define RT_CUDA_CONVOLVE_CUH
 
@@ -81,8 +82,9 @@ static int describe(struct rt *rt, rt_cudnn_plan *plan) {
     RT_CUDNN_TRY(rt, what, cudnn->SetTensorNdDescriptor(plan->image, type, image.n, image.at, image.stride));
     RT_CUDNN_TRY(rt, what, cudnn->SetTensorNdDescriptor(plan->result, type, result.n, result.at, result.stride));
     RT_CUDNN_TRY(rt, what, cudnn->SetFilterNdDescriptor(plan->filter, type, CUDNN_TENSOR_NCHW, filter.n, filter.at));
-    RT_CUDNN_TRY(rt, what, cudnn->SetConvolutionNdDescriptor(plan->window, begin.n, begin.at, stride.at, dilation.at,
-                                                             CUDNN_CROSS_CORRELATION, type));
+    RT_CUDNN_TRY(rt, what,
+                 cudnn->SetConvolutionNdDescriptor(plan->window, begin.n, begin.at, stride.at, dilation.at,
+                                                   CUDNN_CROSS_CORRELATION, type));
     RT_CUDNN_TRY(rt, what, cudnn->SetConvolutionGroupCount(plan->window, (int)c->group));
     RT_CUDNN_TRY(rt, what, cudnn->SetConvolutionMathType(plan->window, CUDNN_FMA_MATH));
     return RT_OK;
@@ -165,8 +167,8 @@ static int find_plan(struct rt *rt, const rt_convolution *convolution, rt_cudnn_
     return choose(rt, plan);
 }
 
-static cudnnStatus_t convolve(const rt_cudnn *cudnn, const rt_cudnn_plan *plan, const rt_convolution *c, const void *one,
-                              const void *zero) {
+static cudnnStatus_t convolve(const rt_cudnn *cudnn, const rt_cudnn_plan *plan, const rt_convolution *c,
+                              const void *one, const void *zero) {
     switch (c->kind) {
     case RT_CONVOLVE:
         return cudnn->ConvolutionForward(cudnn->handle, one, plan->image, c->a, plan->filter, c->b, plan->window,
@@ -194,8 +196,9 @@ static int library_convolve(struct rt *rt, const rt_convolution *convolution) {
     RT_TRY(find_plan(rt, convolution, &plan));
     if (!plan->taken) return -1;
     RT_CUDNN_TRY(rt, "convolve", cudnn->SetStream(cudnn->handle, rt_cuda_of(rt)->stream));
-    RT_CUDNN_TRY(rt, "convolve", convolve(cudnn, plan, convolution, wide ? (const void *)&one64 : &one32,
-                                          wide ? (const void *)&zero64 : &zero32));
+    RT_CUDNN_TRY(rt, "convolve",
+                 convolve(cudnn, plan, convolution, wide ? (const void *)&one64 : &one32,
+                          wide ? (const void *)&zero64 : &zero32));
     return RT_OK;
 }
 

@@ -35,8 +35,7 @@ int rt_cuda_open_cudnn(struct rt *) {
     return RT_OK;
 }
 
-void rt_cuda_close_cudnn(struct rt *) {
-}
+void rt_cuda_close_cudnn(struct rt *) {}
 
 #endif
 

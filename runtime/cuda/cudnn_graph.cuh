@@ -1,11 +1,13 @@
-/* Graphs of operations as cuDNN takes them (cudnn_graph.h of the library; its "Backend API"), and the plans that execute them.
+/* Graphs of operations as cuDNN takes them (cudnn_graph.h of the library; its "Backend API"), and the plans that
+ * execute them.
  *
  *     rt_cudnn_graph graph(&library);
  *     int y = graph.pointwise(CUDNN_POINTWISE_MUL, graph.values(CUDNN_DATA_FLOAT, dims), {x, factor});
  *     if (graph.make_plan(properties, most_workspace)) ... graph.execute(handle, places, workspace);
  *
- * Tensors are numbers; all have four dimensions. The first error sticks: what comes after it does nothing, and there is no plan. A plan
- * is asked for with the properties of a GPU, which need not be there, and is one that gives the same bits at every run. */
+ * Tensors are numbers; all have four dimensions. The first error sticks: what comes after it does nothing, and there is
+ * no plan. A plan is asked for with the properties of a GPU, which need not be there, and is one that gives the same
+ * bits at every run. */
 #ifndef RT_CUDA_CUDNN_GRAPH_CUH
 #define RT_CUDA_CUDNN_GRAPH_CUH
 
@@ -58,19 +60,28 @@ struct rt_cudnn_kind {
     cudnnBackendAttributeType_t mode_type; /* CUDNN_TYPE_VOID_PTR: there are no modes */
     cudnnBackendAttributeName_t precision, inputs[3], output;
 };
-static const rt_cudnn_kind rt_cudnn_matmul = {
-    CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_BACKEND_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_DESC, {},
-    CUDNN_TYPE_VOID_PTR, CUDNN_ATTR_MATMUL_COMP_TYPE, {CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_ATTR_OPERATION_MATMUL_BDESC},
-    CUDNN_ATTR_OPERATION_MATMUL_CDESC};
+static const rt_cudnn_kind rt_cudnn_matmul = {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR,
+                                              CUDNN_BACKEND_MATMUL_DESCRIPTOR,
+                                              CUDNN_ATTR_OPERATION_MATMUL_DESC,
+                                              {},
+                                              CUDNN_TYPE_VOID_PTR,
+                                              CUDNN_ATTR_MATMUL_COMP_TYPE,
+                                              {CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_ATTR_OPERATION_MATMUL_BDESC},
+                                              CUDNN_ATTR_OPERATION_MATMUL_CDESC};
 static const rt_cudnn_kind rt_cudnn_pointwise = {
-    CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
-    CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, CUDNN_ATTR_POINTWISE_MATH_PREC,
+    CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+    CUDNN_BACKEND_POINTWISE_DESCRIPTOR,
+    CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
+    CUDNN_ATTR_POINTWISE_MODE,
+    CUDNN_TYPE_POINTWISE_MODE,
+    CUDNN_ATTR_POINTWISE_MATH_PREC,
     {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_ATTR_OPERATION_POINTWISE_TDESC},
     CUDNN_ATTR_OPERATION_POINTWISE_YDESC};
 static const rt_cudnn_kind rt_cudnn_reduction = {
-    CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, CUDNN_ATTR_OPERATION_REDUCTION_DESC,
-    CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, CUDNN_ATTR_REDUCTION_COMP_TYPE,
-    {CUDNN_ATTR_OPERATION_REDUCTION_XDESC}, CUDNN_ATTR_OPERATION_REDUCTION_YDESC};
+    CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, CUDNN_BACKEND_REDUCTION_DESCRIPTOR,
+    CUDNN_ATTR_OPERATION_REDUCTION_DESC,          CUDNN_ATTR_REDUCTION_OPERATOR,
+    CUDNN_TYPE_REDUCTION_OPERATOR_TYPE,           CUDNN_ATTR_REDUCTION_COMP_TYPE,
+    {CUDNN_ATTR_OPERATION_REDUCTION_XDESC},       CUDNN_ATTR_OPERATION_REDUCTION_YDESC};
 
 union rt_cudnn_number {
     float f32;
@@ -82,8 +93,7 @@ struct rt_cudnn_graph {
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
     int64_t workspace = 0; /* bytes, of the plan */
 
-    explicit rt_cudnn_graph(const rt_cudnn_graph_functions *functions) : library(functions) {
-    }
+    explicit rt_cudnn_graph(const rt_cudnn_graph_functions *functions) : library(functions) {}
     rt_cudnn_graph(const rt_cudnn_graph &) = delete;
     ~rt_cudnn_graph() {
         while (ndescriptors) library->BackendDestroyDescriptor(descriptors[--ndescriptors]);
@@ -124,10 +134,9 @@ struct rt_cudnn_graph {
     }
 
     /* Operations give `y` back. c = a b, of the last two dimensions; b may have fewer of the second. */
-    int matmul(int c, int a, int b) {
-        return operation(rt_cudnn_matmul, 0, CUDNN_DATA_FLOAT, -1, c, {a, b});
-    }
-    int pointwise(cudnnPointwiseMode_t mode, int y, std::initializer_list<int> inputs, cudnnDataType_t precision = CUDNN_DATA_FLOAT) {
+    int matmul(int c, int a, int b) { return operation(rt_cudnn_matmul, 0, CUDNN_DATA_FLOAT, -1, c, {a, b}); }
+    int pointwise(cudnnPointwiseMode_t mode, int y, std::initializer_list<int> inputs,
+                  cudnnDataType_t precision = CUDNN_DATA_FLOAT) {
         return operation(rt_cudnn_pointwise, (int)mode, precision, -1, y, inputs);
     }
     /* The place along a dimension. */
@@ -146,8 +155,8 @@ struct rt_cudnn_graph {
         return add(made, y);
     }
 
-    /* Looks for the library's first plan that does with `most` bytes of workspace and gives the same bits at every run; false: it has
-     * none. `properties`: of a GPU. */
+    /* Looks for the library's first plan that does with `most` bytes of workspace and gives the same bits at every run;
+     * false: it has none. `properties`: of a GPU. */
     bool make_plan(cudnnBackendDescriptor_t properties, int64_t most) {
         cudnnBackendDescriptor_t graph = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR), found[RT_CUDNN_CONFIGURATIONS];
         set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, noperations, operations);
@@ -192,18 +201,18 @@ struct rt_cudnn_graph {
         if (!failed()) descriptors[ndescriptors++] = made;
         return made;
     }
-    void set(cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t n, const void *values) {
+    void set(cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t n,
+             const void *values) {
         if (!failed()) status = library->BackendSetAttribute(of, name, type, n, values);
     }
     void finish(cudnnBackendDescriptor_t made) {
         if (!failed()) status = library->BackendFinalize(made);
     }
-    bool failed() const {
-        return status != CUDNN_STATUS_SUCCESS;
-    }
+    bool failed() const { return status != CUDNN_STATUS_SUCCESS; }
 
   private:
-    cudnnBackendDescriptor_t descriptors[RT_CUDNN_DESCRIPTORS] = {}, tensors[RT_CUDNN_TENSORS] = {}, operations[RT_CUDNN_TENSORS] = {};
+    cudnnBackendDescriptor_t descriptors[RT_CUDNN_DESCRIPTORS] = {}, tensors[RT_CUDNN_TENSORS] = {},
+                             operations[RT_CUDNN_TENSORS] = {};
     cudnnBackendDescriptor_t plan = nullptr;
     int ndescriptors = 0, ntensors = 0, noperations = 0;
     rt_cudnn_home homes[RT_CUDNN_TENSORS] = {};
@@ -237,7 +246,8 @@ struct rt_cudnn_graph {
     }
 
     /* Configurations of engines, best first; how many. */
-    int64_t propose(cudnnBackendDescriptor_t graph, cudnnBackendDescriptor_t properties, cudnnBackendDescriptor_t *found) {
+    int64_t propose(cudnnBackendDescriptor_t graph, cudnnBackendDescriptor_t properties,
+                    cudnnBackendDescriptor_t *found) {
         const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
         int64_t n = 0;
         cudnnBackendDescriptor_t made = make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -257,7 +267,8 @@ struct rt_cudnn_graph {
         int64_t n = 0;
         cudnnBackendDescriptor_t engine = make(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
         if (failed() ||
-            library->BackendGetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine) ||
+            library->BackendGetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                                         &n, &engine) ||
             library->BackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                          CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, notes))
             return false;
@@ -267,13 +278,15 @@ struct rt_cudnn_graph {
     }
 
     /* NULL: the engine refuses, or wants more. */
-    cudnnBackendDescriptor_t plan_of(cudnnBackendDescriptor_t configuration, cudnnBackendDescriptor_t properties, int64_t most) {
+    cudnnBackendDescriptor_t plan_of(cudnnBackendDescriptor_t configuration, cudnnBackendDescriptor_t properties,
+                                     int64_t most) {
         int64_t n = 0;
         cudnnBackendDescriptor_t made = make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
         set(made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &configuration);
         set(made, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &properties);
         if (failed() || library->BackendFinalize(made) ||
-            library->BackendGetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &workspace))
+            library->BackendGetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n,
+                                         &workspace))
             return nullptr;
         return workspace <= most ? made : nullptr;
     }

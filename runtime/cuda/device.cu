@@ -1,13 +1,14 @@
-/* rt_cuda: arenas in a GPU's memory, phases as CUDA graphs. Compiled with every program, for its GPUs; the transports and the
- * library of products are part of it.
+/* rt_cuda: arenas in a GPU's memory, phases as CUDA graphs. Compiled with every program, for its GPUs; the transports
+ * and the library of products are part of it.
  *
  * Note [Graphs]
- * A phase is captured when it is executed for the first time, and replayed from then on: its launches are always the same, on
- * the same addresses. What differs from step to step is data: inputs and controls are copied to their places before it. Which sums
- * begin early (Note [Buckets] in runtime/sums.c) has a few variants, each of which is captured.
+ * A phase is captured when it is executed for the first time, and replayed from then on: its launches are always the
+ * same, on the same addresses. What differs from step to step is data: inputs and controls are copied to their places
+ * before it. Which sums begin early (Note [Buckets] in runtime/core/sums.c) has a few variants, each of which is
+ * captured.
  *
- * Where ranks are threads, the host takes part in what they communicate. Then a phase is a graph up to each such call, and the
- * calls are kept too and made again in between. */
+ * Where ranks are threads, the host takes part in what they communicate. Then a phase is a graph up to each such call,
+ * and the calls are kept too and made again in between. */
 #include "rank.cuh"
 
 #include "comm_loopback.cuh"
@@ -215,8 +216,8 @@ static bool all_divide(const struct rt_copies *rows, int64_t unit) {
 
 static int copy_rows(struct rt *rt, const struct rt_copies *rows) {
     if (rows->count[0] * rows->count[1] * rows->count[2] == 1)
-        return rt_note(rt, cudaMemcpyAsync(rows->to, rows->from, rows->bytes, cudaMemcpyDeviceToDevice,
-                                           rt_cuda_of(rt)->stream));
+        return rt_note(
+            rt, cudaMemcpyAsync(rows->to, rows->from, rows->bytes, cudaMemcpyDeviceToDevice, rt_cuda_of(rt)->stream));
     if (all_divide(rows, sizeof(uint4))) return copy_units<uint4>(rt, *rows);
     if (all_divide(rows, sizeof(uint32_t))) return copy_units<uint32_t>(rt, *rows);
     return copy_units<unsigned char>(rt, *rows);

@@ -1,11 +1,11 @@
-/* Attention in one pass over the keys, and its gradient (Dao et al., "FlashAttention", 2022; Dao, "FlashAttention-2", 2023):
- * scores stay in registers. The manual is kernels/c/kernels.h, struct rt_attention.
+/* Attention in one pass over the keys, and its gradient (Dao et al., "FlashAttention", 2022; Dao, "FlashAttention-2",
+ * 2023): scores stay in registers. The manual is kernels/c/kernels.h, struct rt_attention.
  *
- * A block takes the rows of queries, or in the gradient of keys, of one head; each warp 16 of them. The other operands come in tiles,
- * the next while one is worked with. Sums are in f32. No two blocks add to one place: dq is made by blocks of queries, dk and dv by
- * blocks of keys, so that results do not depend on timing. Of a row two numbers are kept for the gradient, not their log-sum-exp,
- * which a mask's fill would drown in: the largest score, and the sum of e^(score - that). Elements of v that masks hide are not
- * looked at; elsewhere an infinity times 0 is a NaN. */
+ * A block takes the rows of queries, or in the gradient of keys, of one head; each warp 16 of them. The other operands
+ * come in tiles, the next while one is worked with. Sums are in f32. No two blocks add to one place: dq is made by
+ * blocks of queries, dk and dv by blocks of keys, so that results do not depend on timing. Of a row two numbers are
+ * kept for the gradient, not their log-sum-exp, which a mask's fill would drown in: the largest score, and the sum of
+ * e^(score - that). Elements of v that masks hide are not looked at; elsewhere an infinity times 0 is a NaN. */
 #ifndef RT_CUDA_FLASH_CUH
 #define RT_CUDA_FLASH_CUH
 
@@ -20,13 +20,15 @@ template <class E, int D> struct rt_flash_tiles {
     using T = typename E::type;
     static constexpr bool narrow = sizeof(T) == 2, small = D <= 64;
     static constexpr int head = D;
-    static constexpr int keys = narrow ? (small ? 64 : 32) : (small ? 16 : 8);    /* at a time: forward */
-    static constexpr int others = narrow ? (small ? 32 : 16) : 8;                 /* gradient: keys, or rows of queries */
-    static constexpr int stages = narrow && small ? 2 : 1;                        /* gradient: tiles that are held */
+    static constexpr int keys = narrow ? (small ? 64 : 32) : (small ? 16 : 8); /* at a time: forward */
+    /* gradient: keys, or rows of queries */
+    static constexpr int others = narrow ? (small ? 32 : 16) : 8;
+    static constexpr int stages = narrow && small ? 2 : 1; /* gradient: tiles that are held */
     static constexpr int warps = narrow || small ? 4 : 2, threads = warps * RT_WARP;
-    static constexpr int rows = warps * RT_TILE_ROWS;                             /* or keys, of a block */
-    static constexpr int blocks = narrow && small ? 3 : 2;                        /* that share a multiprocessor's registers */
-    static constexpr int pitch = D + 16 / (int)sizeof(T);                         /* lines begin in other banks */
+    static constexpr int rows = warps * RT_TILE_ROWS; /* or keys, of a block */
+    /* that share a multiprocessor's registers */
+    static constexpr int blocks = narrow && small ? 3 : 2;
+    static constexpr int pitch = D + 16 / (int)sizeof(T); /* lines begin in other banks */
 };
 
 /* A tensor (b.., heads, lines, width) whose elements lie so far apart, those of a line side by side. */
@@ -47,12 +49,25 @@ template <class T> struct rt_flash {
 };
 
 template <class T>
-static inline rt_flash<T> rt_flash_of(const rt_strided<const T> &q, const rt_strided<const T> &k, const rt_strided<const T> &v,
-                                      const uint8_t *keep, const T *bias, const rt_attention &shape) {
+static inline rt_flash<T> rt_flash_of(const rt_strided<const T> &q, const rt_strided<const T> &k,
+                                      const rt_strided<const T> &v, const uint8_t *keep, const T *bias,
+                                      const rt_attention &shape) {
     const int ndim = shape.ndim;
     const int64_t heads = rt_count(shape.q, 0, ndim - 3) * shape.kv;
-    return {q, k, v, bias, keep, shape, (uint32_t)heads, (uint32_t)(heads ? rt_count(shape.q, 0, ndim - 2) / heads : 0), (int)shape.q[ndim - 2],
-            (int)shape.s, (int)shape.q[ndim - 1], (int)shape.e, (float)shape.scale, (float)shape.fill};
+    return {q,
+            k,
+            v,
+            bias,
+            keep,
+            shape,
+            (uint32_t)heads,
+            (uint32_t)(heads ? rt_count(shape.q, 0, ndim - 2) / heads : 0),
+            (int)shape.q[ndim - 2],
+            (int)shape.s,
+            (int)shape.q[ndim - 1],
+            (int)shape.e,
+            (float)shape.scale,
+            (float)shape.fill};
 }
 
 /* The lines of a head. */
@@ -64,7 +79,8 @@ template <class T> struct rt_flash_lines {
 
 /* Head number `head`, counted through the batches, of which each has `heads`. */
 template <class T>
-static inline __device__ rt_flash_lines<T> rt_flash_head(const rt_strided<T> &x, const rt_attention &shape, uint32_t heads, uint32_t head) {
+static inline __device__ rt_flash_lines<T> rt_flash_head(const rt_strided<T> &x, const rt_attention &shape,
+                                                         uint32_t heads, uint32_t head) {
     const int ndim = shape.ndim;
     T *at = x.at;
     if (ndim > 3) {
@@ -78,10 +94,12 @@ static inline __device__ rt_flash_lines<T> rt_flash_head(const rt_strided<T> &x,
     return {at + head * x.step[0], x.step[ndim - 2]};
 }
 /* ... of q and what has its heads; of k and what has those. */
-template <class A, class T> static inline __device__ rt_flash_lines<T> rt_flash_of_rows(const A &call, const rt_strided<T> &x, uint32_t head) {
+template <class A, class T>
+static inline __device__ rt_flash_lines<T> rt_flash_of_rows(const A &call, const rt_strided<T> &x, uint32_t head) {
     return rt_flash_head(x, call.shape, (uint32_t)call.shape.q[call.shape.ndim - 3], head);
 }
-template <class A, class T> static inline __device__ rt_flash_lines<T> rt_flash_of_keys(const A &call, const rt_strided<T> &x, uint32_t head) {
+template <class A, class T>
+static inline __device__ rt_flash_lines<T> rt_flash_of_keys(const A &call, const rt_strided<T> &x, uint32_t head) {
     return rt_flash_head(x, call.shape, (uint32_t)call.shape.kv, head);
 }
 
@@ -98,7 +116,8 @@ template <class T> static inline __device__ int rt_flash_last(const rt_flash<T> 
     return !call.shape.causal || last > call.s ? call.s : last < -1 ? -1 : (int)last;
 }
 
-template <class T> static inline __device__ rt_flash_row rt_flash_row_of(const rt_flash<T> &call, uint32_t head, int i) {
+template <class T>
+static inline __device__ rt_flash_row rt_flash_row_of(const rt_flash<T> &call, uint32_t head, int i) {
     const rt_attention &shape = call.shape;
     int64_t step;
     rt_flash_row row = {0, 0, rt_flash_last(call, i)};
@@ -128,7 +147,8 @@ static inline __device__ rt_score rt_flash_score(const rt_flash<typename E::type
     return score;
 }
 
-/* Nothing but the scale becomes of the scores of rows [first_row, behind_rows) and keys up to last_key: all are there and seen. */
+/* Nothing but the scale becomes of the scores of rows [first_row, behind_rows) and keys up to last_key: all are there
+ * and seen. */
 template <class T>
 static inline __device__ bool rt_flash_is_plain(const rt_flash<T> &call, int first_row, int behind_rows, int last_key) {
     return !call.keep && !call.bias && !call.shape.clamp && behind_rows <= call.t && last_key < call.s &&
@@ -159,8 +179,8 @@ template <class T> static inline __device__ bool rt_flash_is_far(const rt_flash<
 
 /* --- Tiles --- */
 
-/* Begins to bring COUNT lines from `first` on, of `lines` there are, which are `width` wide, into shared memory; zeros behind the
- * ends. */
+/* Begins to bring COUNT lines from `first` on, of `lines` there are, which are `width` wide, into shared memory; zeros
+ * behind the ends. */
 template <class S, int COUNT, class T>
 static inline __device__ void rt_flash_load(T *to, const rt_flash_lines<const T> &x, int first, int lines, int width) {
     constexpr int N = RT_WIDTH(T), threads_of_line = S::head / N, at_once = S::threads / threads_of_line;
@@ -175,7 +195,8 @@ static inline __device__ void rt_flash_load(T *to, const rt_flash_lines<const T>
         return;
     }
     for (int line = own; line < COUNT; line += at_once)
-        for (int i = c; i < c + N; i++) to[line * S::pitch + i] = first + line < lines && i < width ? x[first + line][i] : (T)0;
+        for (int i = c; i < c + N; i++)
+            to[line * S::pitch + i] = first + line < lines && i < width ? x[first + line][i] : (T)0;
 }
 
 /* Tiles of COUNT lines of two operands in shared memory, by stages. */
@@ -186,8 +207,8 @@ template <class S, int COUNT> struct rt_flash_ring {
     __device__ T *first(int stage) const { return memory + stage * 2 * elements; }
     __device__ T *second(int stage) const { return first(stage) + elements; }
     /* Begins to bring lines `line` and so on, of `lines`; none from their end on. A group of copies in any case. */
-    __device__ void bring(int stage, const rt_flash_lines<const T> &a, int a_width, const rt_flash_lines<const T> &b, int b_width,
-                          int line, int lines) const {
+    __device__ void bring(int stage, const rt_flash_lines<const T> &a, int a_width, const rt_flash_lines<const T> &b,
+                          int b_width, int line, int lines) const {
         if (line < lines) {
             rt_flash_load<S, COUNT>(first(stage), a, line, lines, a_width);
             rt_flash_load<S, COUNT>(second(stage), b, line, lines, b_width);
@@ -232,7 +253,8 @@ static inline __device__ void rt_flash_put(const rt_flash_lines<typename E::type
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int line = first + rt_tile_row(2 * r), c = n * RT_TILE_COLUMNS + rt_tile_column(0);
-            const float factor = r ? factor1 : factor0, low = values[n][2 * r] * factor, high = values[n][2 * r + 1] * factor;
+            const float factor = r ? factor1 : factor0, low = values[n][2 * r] * factor,
+                        high = values[n][2 * r + 1] * factor;
             if (line >= count) continue;
             if constexpr (sizeof(T) == 2)
                 if (paired && c < width) *(uint32_t *)(y[line] + c) = rt_pair_of(E(), low, high);
@@ -249,11 +271,11 @@ struct rt_flash_rows_of {
     rt_exponentials<float> of[2]; /* sum: of the thread's keys */
 };
 
-/* Weights of the keys from `key` on in the place of their products; the two rows' exponentials; what sums so far are to be multiplied
- * with. */
+/* Weights of the keys from `key` on in the place of their products; the two rows' exponentials; what sums so far are to
+ * be multiplied with. */
 template <class E, int N>
-static inline __device__ void rt_flash_weigh(const rt_flash<typename E::type> &call, float (&score)[N][4], int key, bool plain,
-                                             rt_flash_rows_of &rows, float (&turn)[2]) {
+static inline __device__ void rt_flash_weigh(const rt_flash<typename E::type> &call, float (&score)[N][4], int key,
+                                             bool plain, rt_flash_rows_of &rows, float (&turn)[2]) {
     float high[2] = {rows.of[0].high, rows.of[1].high};
     rt_flash_either(plain, [&](auto is_plain) {
 #pragma unroll
@@ -264,7 +286,8 @@ static inline __device__ void rt_flash_weigh(const rt_flash<typename E::type> &c
                 if constexpr (is_plain.value)
                     score[n][i] *= call.scale;
                 else
-                    score[n][i] = j < call.s ? rt_flash_score<E>(call, rows.mask[i / 2], j, score[n][i]).value : -INFINITY;
+                    score[n][i] =
+                        j < call.s ? rt_flash_score<E>(call, rows.mask[i / 2], j, score[n][i]).value : -INFINITY;
                 high[i / 2] = rt_most_of()(high[i / 2], score[n][i]);
             }
     });
@@ -286,9 +309,10 @@ static inline __device__ void rt_flash_weigh(const rt_flash<typename E::type> &c
 
 /* Adds to the sums of the warp's rows what keys from `key` on give. */
 template <class S, class E, int M>
-static inline __device__ void rt_flash_add_keys(const rt_flash<typename E::type> &call, const rt_flash_held<E, S::head> &queries,
-                                                const typename E::type *k, const typename E::type *v, int key, bool plain,
-                                                rt_flash_rows_of &rows, float (&out)[M][4]) {
+static inline __device__ void rt_flash_add_keys(const rt_flash<typename E::type> &call,
+                                                const rt_flash_held<E, S::head> &queries, const typename E::type *k,
+                                                const typename E::type *v, int key, bool plain, rt_flash_rows_of &rows,
+                                                float (&out)[M][4]) {
     using T = typename E::type;
     constexpr int N = S::keys / RT_TILE_COLUMNS;
     float score[N][4], turn[2];
@@ -304,8 +328,8 @@ static inline __device__ void rt_flash_add_keys(const rt_flash<typename E::type>
 
 /* Closes the rows' sums, keeps their two numbers, and returns what y is to be multiplied with. */
 template <class T>
-static inline __device__ void rt_flash_close(const rt_flash<T> &call, uint32_t head, int row, rt_flash_rows_of &rows, float *stats,
-                                             float (&factor)[2]) {
+static inline __device__ void rt_flash_close(const rt_flash<T> &call, uint32_t head, int row, rt_flash_rows_of &rows,
+                                             float *stats, float (&factor)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int line = row + rt_tile_row(2 * r);
@@ -319,7 +343,8 @@ static inline __device__ void rt_flash_close(const rt_flash<T> &call, uint32_t h
 }
 
 /* Where a block of rows is: those of a head's end, which see most keys, come first. */
-template <class S, class T> static inline __device__ int rt_flash_row_of_block(const rt_flash<T> &call, uint32_t block, uint32_t *head) {
+template <class S, class T>
+static inline __device__ int rt_flash_row_of_block(const rt_flash<T> &call, uint32_t block, uint32_t *head) {
     const uint32_t tiles = (uint32_t)((call.t + S::rows - 1) / S::rows);
     *head = block / tiles;
     return (int)(tiles - 1 - block % tiles) * S::rows;
@@ -327,18 +352,20 @@ template <class S, class T> static inline __device__ int rt_flash_row_of_block(c
 
 template <class E, int D>
 static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash_tiles<E, D>::blocks)
-rt_flash_kernel(rt_flash<typename E::type> call, rt_strided<typename E::type> y, float *stats, uint32_t blocks) {
+    rt_flash_kernel(rt_flash<typename E::type> call, rt_strided<typename E::type> y, float *stats, uint32_t blocks) {
     using S = rt_flash_tiles<E, D>;
     using T = typename E::type;
     using ring = rt_flash_ring<S, S::keys>;
-    constexpr int own = S::rows * S::pitch, keys_at = rt_flash_held<E, D>::lends_memory ? 0 : own, all = keys_at + 4 * ring::elements;
+    constexpr int own = S::rows * S::pitch, keys_at = rt_flash_held<E, D>::lends_memory ? 0 : own,
+                  all = keys_at + 4 * ring::elements;
     alignas(RT_VECTOR_BYTES) __shared__ T memory[all > own ? all : own]; /* q; then k and v, in two stages */
     const ring tiles = {memory + keys_at};
     const int first = (int)threadIdx.x / RT_WARP * RT_TILE_ROWS; /* of the warp's rows */
     for (uint32_t block = blockIdx.x; block < blocks; block += gridDim.x) {
         uint32_t head;
         const int row = rt_flash_row_of_block<S>(call, block, &head);
-        const auto k = rt_flash_of_keys(call, call.k, head / call.group), v = rt_flash_of_keys(call, call.v, head / call.group);
+        const auto k = rt_flash_of_keys(call, call.k, head / call.group),
+                   v = rt_flash_of_keys(call, call.v, head / call.group);
         rt_flash_rows_of rows = {{rt_flash_row_of(call, head, row + first + rt_tile_row(0)),
                                   rt_flash_row_of(call, head, row + first + rt_tile_row(2))},
                                  {{-INFINITY, 0}, {-INFINITY, 0}}};
@@ -406,9 +433,11 @@ struct rt_flash_change {
 };
 
 template <class E, bool plain>
-static inline __device__ rt_flash_change rt_flash_change_of(const rt_flash<typename E::type> &call, const rt_flash_row &row,
-                                                            const rt_flash_known &known, int key, float product, float up) {
-    const rt_score score = plain ? rt_score{product * call.scale, call.scale} : rt_flash_score<E>(call, row, key, product);
+static inline __device__ rt_flash_change rt_flash_change_of(const rt_flash<typename E::type> &call,
+                                                            const rt_flash_row &row, const rt_flash_known &known,
+                                                            int key, float product, float up) {
+    const rt_score score =
+        plain ? rt_score{product * call.scale, call.scale} : rt_flash_score<E>(call, row, key, product);
     const float weight = rt_flash_exp<E>(score.value - known.base) * known.scale;
     return {weight, weight * (up - known.delta) * score.slope};
 }
@@ -423,8 +452,8 @@ struct rt_flash_grad_rows {
 /* Of rows `row` and so on, whose dy is in shared memory; their deltas are made and kept. */
 template <class S, class E>
 static inline __device__ rt_flash_grad_rows rt_flash_grad_rows_of(const rt_flash<typename E::type> &call,
-                                                                  const rt_flash_grad<typename E::type> &grad, uint32_t head, int row,
-                                                                  const typename E::type *up) {
+                                                                  const rt_flash_grad<typename E::type> &grad,
+                                                                  uint32_t head, int row, const typename E::type *up) {
     const auto y = rt_flash_of_rows(call, grad.y, head);
     rt_flash_grad_rows rows = {{}, {}, true};
 #pragma unroll
@@ -446,8 +475,9 @@ static inline __device__ rt_flash_grad_rows rt_flash_grad_rows_of(const rt_flash
 /* Adds to dq of the warp's rows, whose q and dy are given, what keys from `key` on give. */
 template <class S, class E, int M>
 static inline __device__ void rt_flash_add_slopes(const rt_flash<typename E::type> &call, const typename E::type *q,
-                                                  const typename E::type *up, const typename E::type *k, const typename E::type *v,
-                                                  int key, bool plain, const rt_flash_grad_rows &rows, float (&out)[M][4]) {
+                                                  const typename E::type *up, const typename E::type *k,
+                                                  const typename E::type *v, int key, bool plain,
+                                                  const rt_flash_grad_rows &rows, float (&out)[M][4]) {
     using T = typename E::type;
     constexpr int N = S::others / RT_TILE_COLUMNS;
     float score[N][4], weight[N][4];
@@ -461,8 +491,8 @@ static inline __device__ void rt_flash_add_slopes(const rt_flash<typename E::typ
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const int j = key + n * RT_TILE_COLUMNS + rt_tile_column(i), r = i / 2;
-                const auto change =
-                    rt_flash_change_of<E, is_plain.value>(call, rows.mask[r], rows.known[r], j, score[n][i], weight[n][i]);
+                const auto change = rt_flash_change_of<E, is_plain.value>(call, rows.mask[r], rows.known[r], j,
+                                                                          score[n][i], weight[n][i]);
                 score[n][i] = is_plain.value || j < call.s ? change.slope : 0;
             }
     });
@@ -472,18 +502,20 @@ static inline __device__ void rt_flash_add_slopes(const rt_flash<typename E::typ
 /* dq, by blocks of rows; also delta(heads,t) for the other. */
 template <class E, int D>
 static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash_tiles<E, D>::blocks)
-rt_flash_grad_q_kernel(rt_flash<typename E::type> call, rt_flash_grad<typename E::type> grad, uint32_t blocks) {
+    rt_flash_grad_q_kernel(rt_flash<typename E::type> call, rt_flash_grad<typename E::type> grad, uint32_t blocks) {
     using S = rt_flash_tiles<E, D>;
     using T = typename E::type;
     using ring = rt_flash_ring<S, S::others>;
     constexpr int ahead = S::stages - 1;
-    alignas(RT_VECTOR_BYTES) __shared__ T q[S::rows * S::pitch], up[S::rows * S::pitch], memory[S::stages * 2 * ring::elements];
+    alignas(RT_VECTOR_BYTES) __shared__ T q[S::rows * S::pitch], up[S::rows * S::pitch],
+        memory[S::stages * 2 * ring::elements];
     const ring tiles = {memory};
     const int first = (int)threadIdx.x / RT_WARP * RT_TILE_ROWS, own = first * S::pitch;
     for (uint32_t block = blockIdx.x; block < blocks; block += gridDim.x) {
         uint32_t head;
         const int row = rt_flash_row_of_block<S>(call, block, &head);
-        const auto k = rt_flash_of_keys(call, call.k, head / call.group), v = rt_flash_of_keys(call, call.v, head / call.group);
+        const auto k = rt_flash_of_keys(call, call.k, head / call.group),
+                   v = rt_flash_of_keys(call, call.v, head / call.group);
         float out[D / RT_TILE_COLUMNS][4];
         rt_flash_clear(out);
         __syncthreads();
@@ -503,7 +535,8 @@ rt_flash_grad_q_kernel(rt_flash<typename E::type> call, rt_flash_grad<typename E
             rt_copies_wait<ahead>();
             __syncthreads();
             const bool plain = rt_flash_is_plain(call, row, row + S::rows, j + S::others - 1);
-            rt_flash_add_slopes<S, E>(call, q + own, up + own, tiles.first(stage), tiles.second(stage), j, plain, rows, out);
+            rt_flash_add_slopes<S, E>(call, q + own, up + own, tiles.first(stage), tiles.second(stage), j, plain, rows,
+                                      out);
             __syncthreads();
         }
         rt_copies_wait<0>();
@@ -578,12 +611,13 @@ template <class S> struct rt_flash_seen {
     rt_flash_known known[S::others];
 };
 
-/* Adds to dk and dv of the warp's keys, the first of which is `key` and whose k and v are given, what rows from `line` on give. */
+/* Adds to dk and dv of the warp's keys, the first of which is `key` and whose k and v are given, what rows from `line`
+ * on give. */
 template <class S, class E, int M>
 static inline __device__ void rt_flash_add_rows(const rt_flash<typename E::type> &call, const typename E::type *k,
-                                                const typename E::type *v, const typename E::type *q, const typename E::type *up,
-                                                const rt_flash_seen<S> &rows, int key, int line, bool plain, float (&out_k)[M][4],
-                                                float (&out_v)[M][4]) {
+                                                const typename E::type *v, const typename E::type *q,
+                                                const typename E::type *up, const rt_flash_seen<S> &rows, int key,
+                                                int line, bool plain, float (&out_k)[M][4], float (&out_v)[M][4]) {
     using T = typename E::type;
     constexpr int N = S::others / RT_TILE_COLUMNS;
     float score[N][4], slope[N][4];
@@ -599,7 +633,8 @@ static inline __device__ void rt_flash_add_rows(const rt_flash<typename E::type>
                 const int j = key + rt_tile_row(i), r = n * RT_TILE_COLUMNS + rt_tile_column(i);
                 rt_flash_change change = {0, 0};
                 if (is_plain.value || (j < call.s && line + r < call.t))
-                    change = rt_flash_change_of<E, is_plain.value>(call, rows.mask[r], rows.known[r], j, score[n][i], slope[n][i]);
+                    change = rt_flash_change_of<E, is_plain.value>(call, rows.mask[r], rows.known[r], j, score[n][i],
+                                                                   slope[n][i]);
                 score[n][i] = change.weight;
                 slope[n][i] = change.slope;
             }
@@ -611,15 +646,17 @@ static inline __device__ void rt_flash_add_rows(const rt_flash<typename E::type>
 /* dk and dv, by blocks of keys: over the rows of all heads that share them, in order. */
 template <class E, int D>
 static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash_tiles<E, D>::blocks)
-rt_flash_grad_kv_kernel(rt_flash<typename E::type> call, rt_flash_grad<typename E::type> grad, uint32_t blocks) {
+    rt_flash_grad_kv_kernel(rt_flash<typename E::type> call, rt_flash_grad<typename E::type> grad, uint32_t blocks) {
     using S = rt_flash_tiles<E, D>;
     using T = typename E::type;
     using ring = rt_flash_ring<S, S::others>;
     constexpr int ahead = S::stages - 1;
-    alignas(RT_VECTOR_BYTES) __shared__ T k[S::rows * S::pitch], v[S::rows * S::pitch], memory[S::stages * 2 * ring::elements];
+    alignas(RT_VECTOR_BYTES) __shared__ T k[S::rows * S::pitch], v[S::rows * S::pitch],
+        memory[S::stages * 2 * ring::elements];
     __shared__ rt_flash_seen<S> seen[S::stages];
     const ring tiles = {memory};
-    const int first = (int)threadIdx.x / RT_WARP * RT_TILE_ROWS, own = first * S::pitch, mine = (int)threadIdx.x; /* of a tile's rows */
+    /* of a tile's rows */
+    const int first = (int)threadIdx.x / RT_WARP * RT_TILE_ROWS, own = first * S::pitch, mine = (int)threadIdx.x;
     const uint32_t blocks_of_head = (uint32_t)((call.s + S::rows - 1) / S::rows);
     for (uint32_t block = blockIdx.x; block < blocks; block += gridDim.x) {
         const uint32_t kv = block / blocks_of_head;
@@ -656,8 +693,8 @@ rt_flash_grad_kv_kernel(rt_flash<typename E::type> call, rt_flash_grad<typename 
             rt_copies_wait<ahead>();
             __syncthreads();
             const bool plain = rt_flash_is_plain(call, now.line, now.line + S::others, key + S::rows - 1);
-            rt_flash_add_rows<S, E>(call, k + own, v + own, tiles.first(stage), tiles.second(stage), seen[stage], key + first, now.line,
-                                    plain, out_k, out_v);
+            rt_flash_add_rows<S, E>(call, k + own, v + own, tiles.first(stage), tiles.second(stage), seen[stage],
+                                    key + first, now.line, plain, out_k, out_v);
             if (ahead) keep(coming, mask, known); /* it has arrived by now */
             __syncthreads();
             now.go_on(S::others, call.t);
@@ -677,8 +714,8 @@ static inline bool rt_flash_fits(const rt_attention &shape) {
 }
 
 template <class E, int D>
-static inline int rt_flash_forward(struct rt *rt, const rt_flash<typename E::type> &call, const rt_strided<typename E::type> &y,
-                                   float *stats) {
+static inline int rt_flash_forward(struct rt *rt, const rt_flash<typename E::type> &call,
+                                   const rt_strided<typename E::type> &y, float *stats) {
     using S = rt_flash_tiles<E, D>;
     if (!rt_flash_fits(call.shape)) return rt_note(rt, cudaErrorInvalidValue);
     const uint32_t blocks = call.heads * call.group * (uint32_t)((call.t + S::rows - 1) / S::rows);
@@ -686,7 +723,8 @@ static inline int rt_flash_forward(struct rt *rt, const rt_flash<typename E::typ
 }
 
 template <class E, int D>
-static inline int rt_flash_backward(struct rt *rt, const rt_flash<typename E::type> &call, rt_flash_grad<typename E::type> grad) {
+static inline int rt_flash_backward(struct rt *rt, const rt_flash<typename E::type> &call,
+                                    rt_flash_grad<typename E::type> grad) {
     using S = rt_flash_tiles<E, D>;
     if (!rt_flash_fits(call.shape)) return rt_note(rt, cudaErrorInvalidValue);
     const uint32_t rows = call.heads * call.group * (uint32_t)((call.t + S::rows - 1) / S::rows);
@@ -708,14 +746,26 @@ template <class T> static inline rt_operand rt_operand_of(const rt_strided<T> &x
 
 /* By the largest head that tiles hold: what a program calls is what nvcc compiles. */
 #define RT_CUDA_FLASH(T, s, E, D, id)                                                                                  \
-    RT_ON_CALL int rt_flash_attention_##s##_##D(                                                                       \
-        struct rt *rt, const rt_strided<T> &y, float *stats, const rt_strided<const T> &q,                             \
-        const rt_strided<const T> &k, const rt_strided<const T> &v, const uint8_t *keep, const T *bias,                \
-        const rt_attention &shape) {                                                                                   \
+    RT_ON_CALL int rt_flash_attention_##s##_##D(struct rt *rt, const rt_strided<T> &y, float *stats,                   \
+                                                const rt_strided<const T> &q, const rt_strided<const T> &k,            \
+                                                const rt_strided<const T> &v, const uint8_t *keep, const T *bias,      \
+                                                const rt_attention &shape) {                                           \
         return rt_attend_by(                                                                                           \
             rt,                                                                                                        \
-            {id, false, rt_operand_of(q), rt_operand_of(k), rt_operand_of(v), keep, bias, rt_operand_of(y), stats, {}, \
-             {}, {}, {}, shape},                                                                                       \
+            {id,                                                                                                       \
+             false,                                                                                                    \
+             rt_operand_of(q),                                                                                         \
+             rt_operand_of(k),                                                                                         \
+             rt_operand_of(v),                                                                                         \
+             keep,                                                                                                     \
+             bias,                                                                                                     \
+             rt_operand_of(y),                                                                                         \
+             stats,                                                                                                    \
+             {},                                                                                                       \
+             {},                                                                                                       \
+             {},                                                                                                       \
+             {},                                                                                                       \
+             shape},                                                                                                   \
             [&] { return rt_flash_forward<E, D>(rt, rt_flash_of<T>(q, k, v, keep, bias, shape), y, stats); });         \
     }                                                                                                                  \
     RT_ON_CALL int rt_flash_attention_grad_##s##_##D(                                                                  \
@@ -723,14 +773,14 @@ template <class T> static inline rt_operand rt_operand_of(const rt_strided<T> &x
         const rt_strided<const T> &dy, const rt_strided<const T> &q, const rt_strided<const T> &k,                     \
         const rt_strided<const T> &v, const rt_strided<const T> &y, const float *stats, const uint8_t *keep,           \
         const T *bias, const rt_attention &shape) {                                                                    \
-        return rt_attend_by(                                                                                           \
-            rt,                                                                                                        \
-            {id, true, rt_operand_of(q), rt_operand_of(k), rt_operand_of(v), keep, bias, rt_operand_of(y),             \
-             (float *)stats, rt_operand_of(dy), rt_operand_of(dq), rt_operand_of(dk), rt_operand_of(dv), shape},       \
-            [&] {                                                                                                      \
-                return rt_flash_backward<E, D>(rt, rt_flash_of<T>(q, k, v, keep, bias, shape),                         \
-                                               {dq, dk, dv, y, dy, stats});                                            \
-            });                                                                                                        \
+        return rt_attend_by(rt,                                                                                        \
+                            {id, true, rt_operand_of(q), rt_operand_of(k), rt_operand_of(v), keep, bias,               \
+                             rt_operand_of(y), (float *)stats, rt_operand_of(dy), rt_operand_of(dq),                   \
+                             rt_operand_of(dk), rt_operand_of(dv), shape},                                             \
+                            [&] {                                                                                      \
+                                return rt_flash_backward<E, D>(rt, rt_flash_of<T>(q, k, v, keep, bias, shape),         \
+                                                               {dq, dk, dv, y, dy, stats});                            \
+                            });                                                                                        \
     }
 
 RT_CUDA_FLASH(float, f32, rt_plain<float>, 64, RT_F32)

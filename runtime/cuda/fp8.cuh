@@ -1,5 +1,5 @@
-/* 8-bit floats; the manual is kernels/c/kernels.h. Products are the library's (library.cuh); with --kernels reference they are a
- * kernel of one thread per element. */
+/* 8-bit floats; the manual is kernels/c/kernels.h. Products are the library's (library.cuh); with --kernels reference
+ * they are a kernel of one thread per element. */
 #ifndef RT_CUDA_FP8_CUH
 #define RT_CUDA_FP8_CUH
 
@@ -17,8 +17,8 @@ struct rt_largest_of {
     __host__ __device__ uint32_t operator()(uint32_t a, uint32_t b) const { return a > b ? a : b; }
 };
 
-/* A block takes a stretch of RT_QUANTIZE_STRETCH elements, N at a time, and adds the largest of its magnitudes to those of others: in
- * any order, which changes no bit. */
+/* A block takes a stretch of RT_QUANTIZE_STRETCH elements, N at a time, and adds the largest of its magnitudes to those
+ * of others: in any order, which changes no bit. */
 static constexpr int64_t RT_QUANTIZE_STRETCH = 8192;
 
 template <int N, class E>
@@ -47,12 +47,11 @@ static inline int rt_quantize(struct rt *rt, uint8_t *q, float *most, const type
     });
 }
 
-#define RT_CUDA_QUANTIZE(T, s, E)                                                                                  \
-    RT_ON_CALL int rt_quantize_##s(struct rt *rt, uint8_t *q, float *most, const T *x, const float *scale,         \
-                                   int64_t m, int64_t c, enum rt_fp8 format) {                                     \
-        if (rt_is_wide<T>(m * c, {x, q}))                                                                          \
-            return rt_quantize<RT_WIDTH(T), E>(rt, q, most, x, scale, m * c, format);                              \
-        return rt_quantize<1, E>(rt, q, most, x, scale, m * c, format);                                            \
+#define RT_CUDA_QUANTIZE(T, s, E)                                                                                      \
+    RT_ON_CALL int rt_quantize_##s(struct rt *rt, uint8_t *q, float *most, const T *x, const float *scale, int64_t m,  \
+                                   int64_t c, enum rt_fp8 format) {                                                    \
+        if (rt_is_wide<T>(m * c, {x, q})) return rt_quantize<RT_WIDTH(T), E>(rt, q, most, x, scale, m * c, format);    \
+        return rt_quantize<1, E>(rt, q, most, x, scale, m * c, format);                                                \
     }
 
 RT_CUDA_QUANTIZE(float, f32, rt_plain<float>)

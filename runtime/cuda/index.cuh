@@ -1,5 +1,5 @@
-/* Indexing; the manual is kernels/c/kernels.h. An index out of range is noted as a fault, and its element is 0 or left out.
- * Where several updates meet in one place, they are made in their order: results do not depend on timing. */
+/* Indexing; the manual is kernels/c/kernels.h. An index out of range is noted as a fault, and its element is 0 or left
+ * out. Where several updates meet in one place, they are made in their order: results do not depend on timing. */
 #ifndef RT_CUDA_INDEX_CUH
 #define RT_CUDA_INDEX_CUH
 
@@ -66,7 +66,8 @@ static inline int rt_gather(struct rt *rt, void *y, const void *x, const void *i
                             int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {
     if (!rt_is_wide<T>(inner, {y, x}))
         return rt_gather_each<T>(rt, y, x, indices, is_64, outer, extent, inner, count, start, total);
-    return rt_gather_each<rt_wide<T>>(rt, y, x, indices, is_64, outer, extent, inner / RT_WIDTH(T), count, start, total);
+    return rt_gather_each<rt_wide<T>>(rt, y, x, indices, is_64, outer, extent, inner / RT_WIDTH(T), count, start,
+                                      total);
 }
 
 /* The row of y that an index names; `extent`, if another rank has it, or after a fault. */
@@ -79,8 +80,8 @@ struct rt_row_of {
     }
 };
 
-/* Sums of the rows of dy by the row of y that their index names. Positions are sorted by row, in SCRATCH; the block of the first
- * of a row adds all of them, in order. */
+/* Sums of the rows of dy by the row of y that their index names. Positions are sorted by row, in SCRATCH; the block of
+ * the first of a row adds all of them, in order. */
 template <class T>
 static inline int rt_gather_grad(struct rt *rt, T *y, const T *dy, const void *indices, int is_64, int64_t outer,
                                  int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {
@@ -101,7 +102,8 @@ static inline int rt_gather_grad(struct rt *rt, T *y, const T *dy, const void *i
     });
 }
 
-/* Elements of index_dims that differ along `axis` alone: where the first is in it and in x, and how far neighbours are. */
+/* Elements of index_dims that differ along `axis` alone: where the first is in it and in x, and how far neighbours
+ * are. */
 struct rt_lines {
     int ndim, axis;
     rt_dims x_dims, index_dims;
@@ -172,8 +174,8 @@ static inline int rt_scatter_elements(struct rt *rt, T *y, const T *x, const voi
 }
 
 template <class T>
-static inline int rt_gather_nd(struct rt *rt, void *y, const void *x, const int64_t *indices, int64_t batch, int64_t count,
-                               int depth, const rt_dims &dims, int64_t inner) {
+static inline int rt_gather_nd(struct rt *rt, void *y, const void *x, const int64_t *indices, int64_t batch,
+                               int64_t count, int depth, const rt_dims &dims, int64_t inner) {
     T *to = (T *)y;
     const T *from = (const T *)x;
     const rt_index index = rt_index_of(rt, indices, 1);
@@ -186,8 +188,8 @@ static inline int rt_gather_nd(struct rt *rt, void *y, const void *x, const int6
 }
 
 template <class T, class Op>
-static inline int rt_scatter_nd(struct rt *rt, T *y, const T *x, const int64_t *indices, const T *updates, int64_t batch,
-                                int64_t count, int depth, const rt_dims &dims, int64_t inner, Op op) {
+static inline int rt_scatter_nd(struct rt *rt, T *y, const T *x, const int64_t *indices, const T *updates,
+                                int64_t batch, int64_t count, int depth, const rt_dims &dims, int64_t inner, Op op) {
     const rt_index index = rt_index_of(rt, indices, 1);
     const int64_t blocks = rt_count(dims, 0, depth);
     if (y != x) rt_copy(rt, y, x, (size_t)(batch * blocks * inner) * sizeof(T));

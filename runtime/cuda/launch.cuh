@@ -1,11 +1,12 @@
 /* How kernels are written and launched.
  *
- * A kernel is either over points, each computed by one thread, or over rows, each computed by one block of RT_BLOCK threads
- * that meet in rt_block_fold. Nothing else is cooperative, so a program's kernels also run as loops on a CPU, where
- * tests/cuda/host stands in for the toolkit's headers.
+ * A kernel is either over points, each computed by one thread, or over rows, each computed by one block of RT_BLOCK
+ * threads that meet in rt_block_fold. Nothing else is cooperative, so a program's kernels also run as loops on a CPU,
+ * where tests/cuda/host stands in for the toolkit's headers.
  *
- * Launches go to the rank's stream, return at once and may be captured into a graph. The first that fails is remembered,
- * and ends the phase; what a kernel meets in its data (an index out of range) it notes as a fault, for the end of the step. */
+ * Launches go to the rank's stream, return at once and may be captured into a graph. The first that fails is
+ * remembered, and ends the phase; what a kernel meets in its data (an index out of range) it notes as a fault, for the
+ * end of the step. */
 #ifndef RT_CUDA_LAUNCH_CUH
 #define RT_CUDA_LAUNCH_CUH
 
@@ -74,8 +75,8 @@ struct rt_product {
     rt_finish finish;
 };
 
-/* y(m,n) = *unscale_a *unscale_b a(m,k) b(k,n) of codes of 8-bit floats, b stored as (n,k). fast: sums may be kept in fewer bits than
- * f32 has. */
+/* y(m,n) = *unscale_a *unscale_b a(m,k) b(k,n) of codes of 8-bit floats, b stored as (n,k). fast: sums may be kept in
+ * fewer bits than f32 has. */
 struct rt_scaled_product {
     enum rt_dtype dtype; /* of y */
     void *y;
@@ -87,8 +88,8 @@ struct rt_scaled_product {
     void *workspace; /* RT_PRODUCT_WORKSPACE bytes */
 };
 
-/* A convolution of an image (n,c,space) by a filter (m,c/group,window) to a result (n,m,space): the result of image a and filter b,
- * the image's gradient of result a and filter b, or the filter's of image a and result b. */
+/* A convolution of an image (n,c,space) by a filter (m,c/group,window) to a result (n,m,space): the result of image a
+ * and filter b, the image's gradient of result a and filter b, or the filter's of image a and result b. */
 enum rt_convolution_kind { RT_CONVOLVE, RT_CONVOLVE_BACK, RT_CONVOLVE_WEIGHTS };
 struct rt_convolution {
     enum rt_convolution_kind kind;
@@ -138,12 +139,13 @@ struct rt_cuda {
     cudaStream_t stream;
     cudaError_t error; /* of the first launch that failed in this phase */
     rt_fault *fault;
-    /* A library's products: RT_OK, or -1 for what it does not take, which may be the finish alone. NULL: none is used. */
+    /* A library's products: RT_OK, or -1 for what it does not take, which may be the finish alone. NULL: none is
+     * used. */
     int (*product)(struct rt *rt, const rt_product *product);
     int (*scaled_product)(struct rt *rt, const rt_scaled_product *product); /* all of them; NULL: none is used */
-    int (*convolve)(struct rt *rt, const rt_convolution *convolution); /* as product */
-    int (*attend)(struct rt *rt, const rt_attention_call *call); /* as product */
-    struct rt_cuda_private *own; /* device.cu's */
+    int (*convolve)(struct rt *rt, const rt_convolution *convolution);      /* as product */
+    int (*attend)(struct rt *rt, const rt_attention_call *call);            /* as product */
+    struct rt_cuda_private *own;                                            /* device.cu's */
 };
 
 static inline rt_cuda *rt_cuda_of(struct rt *rt) {
@@ -203,7 +205,8 @@ template <class F> static inline int rt_rows(struct rt *rt, int64_t rows, F body
 /* The thread's share of a row. */
 #define RT_EACH(i, count) for (int64_t i = threadIdx.x; i < (count); i += blockDim.x)
 
-/* op over the values of all threads of the block, which all get it; in an order that depends on nothing but RT_BLOCK. */
+/* op over the values of all threads of the block, which all get it; in an order that depends on nothing but
+ * RT_BLOCK. */
 template <class T, class Op> static __device__ inline T rt_block_fold(T value, Op op) {
     __shared__ T part[RT_BLOCK];
     const int thread = (int)threadIdx.x;

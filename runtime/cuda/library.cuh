@@ -9,9 +9,9 @@
 
 /* A product that has been asked for, ready to run. */
 struct rt_lt_plan {
-    rt_product shape; /* of its pointers only which are NULL */
+    rt_product shape;         /* of its pointers only which are NULL */
     rt_scaled_product scaled; /* of one of 8-bit floats */
-    bool refused;     /* the library does not finish it so */
+    bool refused;             /* the library does not finish it so */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, y;
     cublasLtMatmulAlgo_t algorithm;
@@ -30,16 +30,17 @@ struct rt_lt_type {
     cudaDataType_t element, scale;
     cublasComputeType_t compute, tf32; /* with --kernels auto, and tf32 */
 };
-static const rt_lt_type lt_types[] = {{RT_F32, true, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32},
-                                      {RT_F64, false, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_64F},
-                                      {RT_BF16, true, CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F},
-                                      {RT_F16, true, CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F}};
+static const rt_lt_type lt_types[] = {
+    {RT_F32, true, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32},
+    {RT_F64, false, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_64F},
+    {RT_BF16, true, CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F},
+    {RT_F16, true, CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F}};
 
 /* Note [Epilogues]
- * The library's GELU is the approximation by tanh (PyTorch calls it for no other either). Its residual is matrix C with factor
- * 1. ReLU is not asked for: what the library makes of a NaN is not written anywhere. The forms with aux keep what GELU is of;
- * its rows are multiples of 8 elements. Sums of operands (the gradient of a bias, in the library's words) lie where a bias
- * would; operands change places (Note [Column-major]). */
+ * The library's GELU is the approximation by tanh (PyTorch calls it for no other either). Its residual is matrix C with
+ * factor 1. ReLU is not asked for: what the library makes of a NaN is not written anywhere. The forms with aux keep
+ * what GELU is of; its rows are multiples of 8 elements. Sums of operands (the gradient of a bias, in the library's
+ * words) lie where a bias would; operands change places (Note [Column-major]). */
 struct rt_lt_epilogue {
     enum rt_activation activation;
     bool bias, sum;
@@ -92,17 +93,17 @@ static int fail_library(struct rt *rt, cublasStatus_t status, const char *what) 
 /* Note [Column-major]
  * The library's matrices are column-major. A dense (rows,columns) of ours is a (columns,rows) of theirs, so that
  * y = a b of ours is y = b a of theirs: operands change places, each transposed or not as it was. */
-static int make_layout(struct rt *rt, cublasLtMatrixLayout_t *out, cudaDataType_t element, int64_t rows, int64_t columns,
-                       int64_t batch) {
+static int make_layout(struct rt *rt, cublasLtMatrixLayout_t *out, cudaDataType_t element, int64_t rows,
+                       int64_t columns, int64_t batch) {
     const int32_t count = (int32_t)batch;
     const int64_t stride = rows * columns;
     RT_LT_TRY(rt, "describe a matrix",
               cublasLtMatrixLayoutCreate(out, element, (uint64_t)columns, (uint64_t)rows, columns));
     RT_LT_TRY(rt, "describe a matrix",
               cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
-    RT_LT_TRY(rt, "describe a matrix",
-              cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
-                                               sizeof stride));
+    RT_LT_TRY(
+        rt, "describe a matrix",
+        cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
     return RT_OK;
 }
 
@@ -128,7 +129,8 @@ static int describe_epilogue(struct rt *rt, rt_lt_plan *plan, cublasLtEpilogue_t
 static int describe(struct rt *rt, rt_lt_plan *plan, const rt_lt_type *type, cublasLtEpilogue_t epilogue) {
     const rt_product *p = &plan->shape;
     const cublasOperation_t a = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, b = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    RT_LT_TRY(rt, "describe a product", cublasLtMatmulDescCreate(&plan->operation, rt->tf32 ? type->tf32 : type->compute, type->scale));
+    RT_LT_TRY(rt, "describe a product",
+              cublasLtMatmulDescCreate(&plan->operation, rt->tf32 ? type->tf32 : type->compute, type->scale));
     RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_TRANSA, b));
     RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_TRANSB, a));
     if (is_finished(p)) RT_TRY(describe_epilogue(rt, plan, epilogue));
@@ -206,7 +208,8 @@ static int make_plan(struct rt *rt, rt_lt *library, rt_lt_plan *plan, const rt_l
     return choose(rt, library->handle, plan);
 }
 
-static int find_plan(struct rt *rt, rt_lt *library, const rt_product *product, const rt_lt_type *type, rt_lt_plan **out) {
+static int find_plan(struct rt *rt, rt_lt *library, const rt_product *product, const rt_lt_type *type,
+                     rt_lt_plan **out) {
     for (*out = library->plans; *out; *out = (*out)->next)
         if (same_shape(&(*out)->shape, product)) return RT_OK;
     rt_lt_plan *plan = (rt_lt_plan *)calloc(1, sizeof *plan);
@@ -244,8 +247,8 @@ static int library_product(struct rt *rt, const rt_product *product) {
 }
 
 /* Note [Products of 8-bit floats]
- * The library multiplies them where A is transposed and B is not, in columns, so that both lie along k, as ours do in rows; extents
- * are multiples of 16. Scales are read from the GPU's memory when the product is made. */
+ * The library multiplies them where A is transposed and B is not, in columns, so that both lie along k, as ours do in
+ * rows; extents are multiples of 16. Scales are read from the GPU's memory when the product is made. */
 static cudaDataType_t lt_element_of(enum rt_fp8 format) {
     return format == RT_E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
 }
@@ -255,7 +258,8 @@ static int check_fp8(struct rt *rt) {
     RT_CUDA_TRY(rt, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, rt_cuda_of(rt)->own->number));
     RT_CUDA_TRY(rt, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, rt_cuda_of(rt)->own->number));
     if (major * 10 + minor >= 89) return RT_OK;
-    return rt_fail(rt, RT_ERROR_DEVICE, "this GPU, of compute capability %d.%d, has no products of 8-bit floats, which begin with 8.9",
+    return rt_fail(rt, RT_ERROR_DEVICE,
+                   "this GPU, of compute capability %d.%d, has no products of 8-bit floats, which begin with 8.9",
                    major, minor);
 }
 
@@ -344,8 +348,7 @@ int rt_cuda_open_library(struct rt *) {
     return RT_OK;
 }
 
-void rt_cuda_close_library(struct rt *) {
-}
+void rt_cuda_close_library(struct rt *) {}
 
 #endif
 

@@ -1,7 +1,7 @@
 /* Products of small tiles by a warp: on tensor cores for 16-bit floats, by its threads for f32. Sums are in f32.
  *
- * A tile sum(16,8) is spread over the warp as mma.sync.m16n8k16 has it (PTX ISA, "Matrix fragments for mma.m16n8k16"): thread
- * 4 r + c holds rows r and r + 8 of columns 2 c and 2 c + 1, in the order of rows. */
+ * A tile sum(16,8) is spread over the warp as mma.sync.m16n8k16 has it (PTX ISA, "Matrix fragments for mma.m16n8k16"):
+ * thread 4 r + c holds rows r and r + 8 of columns 2 c and 2 c + 1, in the order of rows. */
 #ifndef RT_CUDA_MMA_CUH
 #define RT_CUDA_MMA_CUH
 
@@ -29,8 +29,9 @@ template <class T, class Op> static inline __device__ T rt_quad_fold(T value, Op
 
 #ifdef __CUDACC__
 #define RT_MMA(E, type)                                                                                                \
-    static inline __device__ void rt_mma(E, float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {       \
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "    \
+    static inline __device__ void rt_mma(E, float(&sum)[4], const uint32_t(&a)[4], uint32_t b0, uint32_t b1) {         \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                                            \
+                     ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "                                                       \
                      "{%8, %9}, {%0, %1, %2, %3};"                                                                     \
                      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])                                          \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                                  \
@@ -48,8 +49,8 @@ RT_MMA(rt_fp16, "f16")
 RT_PAIR(rt_bf16, "bf16")
 RT_PAIR(rt_fp16, "f16")
 
-/* Four matrices of 8 by 8 elements of 16 bits from shared memory. Thread l names line l % 8 of matrix l / 8, which begins at a
- * multiple of 16 bytes, and receives of each matrix elements 2 (l % 4) and the next of line l / 4. */
+/* Four matrices of 8 by 8 elements of 16 bits from shared memory. Thread l names line l % 8 of matrix l / 8, which
+ * begins at a multiple of 16 bytes, and receives of each matrix elements 2 (l % 4) and the next of line l / 4. */
 template <class T> static inline __device__ void rt_load_matrices(uint32_t (&to)[4], const T *line) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -64,8 +65,9 @@ template <class T> static inline __device__ void rt_load_transposed(uint32_t (&t
                  : "memory");
 }
 
-/* 16 bytes on their way into shared memory, zeros unless they are there to be read; they have arrived after rt_copies_wait and a
- * barrier. Copies are waited for in groups, the oldest first: until at most `left` groups are under way. */
+/* 16 bytes on their way into shared memory, zeros unless they are there to be read; they have arrived after
+ * rt_copies_wait and a barrier. Copies are waited for in groups, the oldest first: until at most `left` groups are
+ * under way. */
 static inline __device__ void rt_copy_begin(void *to, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :

@@ -4,8 +4,8 @@
 
 #include "launch.cuh"
 
-/* Where the elements of a dense tensor are in another: extents as the dense one has them, strides of the other. Neighbours
- * that are walked like one dimension are made one. */
+/* Where the elements of a dense tensor are in another: extents as the dense one has them, strides of the other.
+ * Neighbours that are walked like one dimension are made one. */
 struct rt_view {
     int ndim;
     int64_t count, start;
@@ -66,7 +66,8 @@ template <class T> using rt_wide = rt_vector<T, RT_WIDTH(T)>;
 /* The view in accesses of 16 bytes; its last dimension's neighbours are neighbours. */
 template <class T> static inline bool rt_view_widen(rt_view *view, const void *y, const void *x) {
     const int64_t n = RT_WIDTH(T), last = view->ndim - 1;
-    bool whole = last >= 0 && view->stride[last] == 1 && view->start % n == 0 && rt_is_wide<T>(view->extent[last], {y, x});
+    bool whole =
+        last >= 0 && view->stride[last] == 1 && view->start % n == 0 && rt_is_wide<T>(view->extent[last], {y, x});
     for (int d = 0; d < last; d++) whole = whole && view->stride[d] % n == 0;
     if (!whole) return false;
     for (int d = 0; d < last; d++) view->stride[d] /= n;
@@ -136,7 +137,8 @@ static inline int rt_pad(struct rt *rt, void *y, const void *x, int ndim, const 
 
 /* One operand of a Concat: y's elements from `start` on, of every `sum`. */
 template <class T>
-static inline int rt_put_part(struct rt *rt, void *y, const void *x, int64_t outer, int64_t extent, int64_t sum, int64_t start) {
+static inline int rt_put_part(struct rt *rt, void *y, const void *x, int64_t outer, int64_t extent, int64_t sum,
+                              int64_t start) {
     T *to = (T *)y + start;
     const T *from = (const T *)x;
     return rt_points(rt, outer * extent, [=] __device__(int64_t p) {
@@ -165,8 +167,8 @@ static inline int rt_concat(struct rt *rt, void *y, int count, std::initializer_
 }
 
 template <class T>
-static inline int rt_trilu(struct rt *rt, void *y, const void *x, int64_t outer, int64_t rows, int64_t columns, int64_t k,
-                           int upper, int64_t row_start, int64_t column_start) {
+static inline int rt_trilu(struct rt *rt, void *y, const void *x, int64_t outer, int64_t rows, int64_t columns,
+                           int64_t k, int upper, int64_t row_start, int64_t column_start) {
     T *to = (T *)y;
     const T *from = (const T *)x;
     return rt_points(rt, outer * rows * columns, [=] __device__(int64_t p) {

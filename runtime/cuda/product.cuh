@@ -1,5 +1,5 @@
-/* Products and attention; the manual is kernels/c/kernels.h. A library does them where it takes the types (product.cu); the
- * kernels here do all others, and everything with --kernels reference: one thread per element, in order of k. */
+/* Products and attention; the manual is kernels/c/kernels.h. A library does them where it takes the types (product.cu);
+ * the kernels here do all others, and everything with --kernels reference: one thread per element, in order of k. */
 #ifndef RT_CUDA_PRODUCT_CUH
 #define RT_CUDA_PRODUCT_CUH
 
@@ -77,14 +77,14 @@ template <class E> static inline int rt_sum_operand(struct rt *rt, const rt_prod
     const bool by_rows = second ? !product.trans_b : product.trans_a; /* stored (k,extent) */
     const int64_t extent = second ? product.n : product.m;
     return rt_reduce(rt, (T *)product.finish.sums, (const T *)(second ? product.b : product.a), by_rows ? 1 : extent,
-                        product.k, by_rows ? extent : 1, (typename E::sum)0, rt_sum_of());
+                     product.k, by_rows ? extent : 1, (typename E::sum)0, rt_sum_of());
 }
 
 #define RT_CUDA_PRODUCT(T, s, id, E)                                                                                   \
     RT_ON_CALL int rt_bmm_##s(struct rt *rt, T *y, const T *a, const T *b, int64_t batch, int64_t m, int64_t k,        \
                               int64_t n, int trans_a, int trans_b) {                                                   \
-        return rt_multiply<E>(                                                                                         \
-            rt, rt_product{id, y, a, b, batch, m, k, n, trans_a, trans_b, rt->arena[RT_SCRATCH], {}});                 \
+        return rt_multiply<E>(rt,                                                                                      \
+                              rt_product{id, y, a, b, batch, m, k, n, trans_a, trans_b, rt->arena[RT_SCRATCH], {}});   \
     }                                                                                                                  \
     RT_ON_CALL int rt_matmul_##s(struct rt *rt, T *y, const T *a, const T *b, int64_t m, int64_t k, int64_t n,         \
                                  int trans_a, int trans_b) {                                                           \
@@ -113,7 +113,8 @@ RT_CUDA_PRODUCT(uint16_t, fp16, RT_F16, rt_fp16)
 /* --- Attention --- */
 
 /* Where row `row` of (b.., heads, t) begins in a mask of aligned extents; *step: from one key to the next. */
-static inline __device__ int64_t rt_mask_row(const rt_dims &dims, const rt_dims &q, int ndim, int64_t row, int64_t *step) {
+static inline __device__ int64_t rt_mask_row(const rt_dims &dims, const rt_dims &q, int ndim, int64_t row,
+                                             int64_t *step) {
     int64_t at = 0, stride = dims[ndim - 1];
     *step = dims[ndim - 1] == 1 ? 0 : 1;
     for (int d = ndim - 2; d >= 0; d--) {
@@ -190,7 +191,8 @@ static inline __device__ int64_t rt_aligned_row(const rt_dims &dims, const rt_di
 
 /* Element i of x, and its partner's in the other half, or beside it; N of each at a time. cos and sin of both. */
 template <class A, int N, class T>
-static inline __device__ void rt_rope_halves(T *y, const T *x, const T *cosine, const T *sine, int64_t i, int64_t half) {
+static inline __device__ void rt_rope_halves(T *y, const T *x, const T *cosine, const T *sine, int64_t i,
+                                             int64_t half) {
     const auto low = rt_get_vector<N>(x + i), high = rt_get_vector<N>(x + i + half);
     const auto cos_low = rt_get_vector<N>(cosine + i), cos_high = rt_get_vector<N>(cosine + i + half);
     const auto sin_low = rt_get_vector<N>(sine + i), sin_high = rt_get_vector<N>(sine + i + half);
@@ -210,8 +212,9 @@ static inline __device__ void rt_rope_pair(T *y, const T *x, const T *cosine, co
 }
 
 template <int N, class T>
-static inline int rt_rope_by(struct rt *rt, T *y, const T *x, const T *cosine, const T *sine, int ndim, const rt_dims &y_dims,
-                             const rt_dims &x_dims, const rt_dims &cos_dims, const rt_dims &sin_dims, int interleaved) {
+static inline int rt_rope_by(struct rt *rt, T *y, const T *x, const T *cosine, const T *sine, int ndim,
+                             const rt_dims &y_dims, const rt_dims &x_dims, const rt_dims &cos_dims,
+                             const rt_dims &sin_dims, int interleaved) {
     using A = typename rt_sum_type<T>::type;
     const int64_t c = y_dims[ndim - 1], half = c / 2;
     return rt_points(rt, rt_count(y_dims, 0, ndim - 1) * (half / N), [=] __device__(int64_t p) {
@@ -226,8 +229,9 @@ static inline int rt_rope_by(struct rt *rt, T *y, const T *x, const T *cosine, c
 }
 
 template <class T>
-static inline int rt_rope(struct rt *rt, T *y, const T *x, const T *cosine, const T *sine, int ndim, const rt_dims &y_dims,
-                          const rt_dims &x_dims, const rt_dims &cos_dims, const rt_dims &sin_dims, int interleaved) {
+static inline int rt_rope(struct rt *rt, T *y, const T *x, const T *cosine, const T *sine, int ndim,
+                          const rt_dims &y_dims, const rt_dims &x_dims, const rt_dims &cos_dims,
+                          const rt_dims &sin_dims, int interleaved) {
     if (rt_is_wide<T>(y_dims[ndim - 1] / 2, {y, x, cosine, sine}))
         return rt_rope_by<RT_WIDTH(T)>(rt, y, x, cosine, sine, ndim, y_dims, x_dims, cos_dims, sin_dims, interleaved);
     return rt_rope_by<1>(rt, y, x, cosine, sine, ndim, y_dims, x_dims, cos_dims, sin_dims, interleaved);

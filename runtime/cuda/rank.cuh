@@ -22,7 +22,7 @@ struct rt_cuda_call {
     size_t count; /* elements, or bytes where there is no type */
     enum rt_dtype dtype;
     enum rt_reduce reduce;
-    int peer;                    /* root, sender or receiver */
+    int peer;                     /* root, sender or receiver */
     const size_t *receive, *send; /* by rank */
 };
 
@@ -50,7 +50,7 @@ struct rt_cuda_private {
     int number; /* of the GPU */
     rt_cuda_graph graphs[RT_GRAPHS];
     rt_cuda_piece **next; /* where the piece goes that is being captured; NULL: none is */
-    double *mailbox; /* pinned */
+    double *mailbox;      /* pinned */
     rt_cuda_mail mail[RT_MAIL];
     int nmail;
     cudaStream_t side; /* of sums that go on beside computation, made when it is first needed */
@@ -59,7 +59,8 @@ struct rt_cuda_private {
     void *library; /* of products */
     void *cudnn;   /* NULL: none is used */
     void *nccl;    /* communicators of this process, NULL: none is needed */
-    /* Looks at communication that the stream may be waiting for; a status where that has failed, and is ended. May be NULL. */
+    /* Looks at communication that the stream may be waiting for; a status where that has failed, and is ended. May be
+     * NULL. */
     int (*watch)(struct rt *rt);
 };
 
@@ -74,8 +75,8 @@ static inline int rt_fail_cuda(struct rt *rt, cudaError_t error, const char *wha
     } while (0)
 
 /* Note [Beside]
- * Sums that begin early go on in a stream of their own. It begins behind what its rank's other stream has been told so far, which
- * waits for it where sums end: at the end of a phase at the latest, so that a phase is one graph. */
+ * Sums that begin early go on in a stream of their own. It begins behind what its rank's other stream has been told so
+ * far, which waits for it where sums end: at the end of a phase at the latest, so that a phase is one graph. */
 int rt_cuda_beside(const rt_cuda_call *call, int (*perform)(const rt_cuda_call *call));
 int rt_cuda_join(struct rt *rt);
 
@@ -91,7 +92,8 @@ static inline void *no_segment(struct rt_comm *, size_t *bytes) {
     return NULL;
 }
 
-/* Communicators for arenas. The ranks of `host` are threads of this process (or one), each with a stream of its own ... */
+/* Communicators for arenas. The ranks of `host` are threads of this process (or one), each with a stream of its own
+ * ... */
 int rt_cuda_open_loopback(struct rt *rt, struct rt_comm *host, struct rt_comm **out);
 /* ... or processes, each with a GPU of its own. */
 int rt_cuda_open_nccl(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out);

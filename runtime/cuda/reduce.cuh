@@ -1,5 +1,5 @@
-/* Reductions, scans and normalisations; the manual is kernels/c/kernels.h, but for the order of sums: here f32 is summed in
- * f32, each thread of a row its share, then the threads of the block in a tree. */
+/* Reductions, scans and normalisations; the manual is kernels/c/kernels.h, but for the order of sums: here f32 is
+ * summed in f32, each thread of a row its share, then the threads of the block in a tree. */
 #ifndef RT_CUDA_REDUCE_CUH
 #define RT_CUDA_REDUCE_CUH
 
@@ -44,12 +44,13 @@ static inline int rt_reduce_rows(struct rt *rt, T *y, const T *x, int64_t outer,
     });
 }
 
-/* Chunk by chunk of at most `length`: y(outer,chunks,inner) from x(outer,r,inner). A block takes RT_REDUCE_COLUMNS neighbouring
- * columns. */
+/* Chunk by chunk of at most `length`: y(outer,chunks,inner) from x(outer,r,inner). A block takes RT_REDUCE_COLUMNS
+ * neighbouring columns. */
 template <class A, class From, class To, class Op>
 static inline int rt_reduce_chunks(struct rt *rt, To *y, const From *x, int64_t outer, int64_t r, int64_t inner,
                                    int64_t length, A identity, Op op) {
-    const int64_t groups = (inner + RT_REDUCE_COLUMNS - 1) / RT_REDUCE_COLUMNS, chunks = r ? (r + length - 1) / length : 1;
+    const int64_t groups = (inner + RT_REDUCE_COLUMNS - 1) / RT_REDUCE_COLUMNS,
+                  chunks = r ? (r + length - 1) / length : 1;
     return rt_rows(rt, outer * chunks * groups, [=] __device__(int64_t row) {
         __shared__ A parts[RT_BLOCK];
         const int64_t j = row % groups * RT_REDUCE_COLUMNS + threadIdx.x % RT_REDUCE_COLUMNS;
@@ -68,10 +69,11 @@ static inline int rt_reduce_chunks(struct rt *rt, To *y, const From *x, int64_t 
     });
 }
 
-/* y(outer,inner) = op over the middle of x(outer,r,inner), in A. Where columns are few and long, a block takes a chunk of them;
- * partial results lie in SCRATCH. */
+/* y(outer,inner) = op over the middle of x(outer,r,inner), in A. Where columns are few and long, a block takes a chunk
+ * of them; partial results lie in SCRATCH. */
 template <class A, class T, class Op>
-static inline int rt_reduce(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, int64_t inner, A identity, Op op) {
+static inline int rt_reduce(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, int64_t inner, A identity,
+                            Op op) {
     if (inner == 1) return rt_reduce_rows<RT_WIDTH(T)>(rt, y, x, outer, r, identity, op);
     const int64_t chunks = rt_reduce_chunks_of(outer, r, inner), length = chunks > 1 ? (r + chunks - 1) / chunks : r;
     if (chunks == 1) return rt_reduce_chunks(rt, y, x, outer, r, inner, length, identity, op);
@@ -126,7 +128,8 @@ static inline int rt_cumsum(struct rt *rt, T *y, const T *x, int64_t outer, int6
     });
 }
 
-/* Partial sums lie in SCRATCH. What is left of the last vector, and all of what begins elsewhere, is taken one by one. */
+/* Partial sums lie in SCRATCH. What is left of the last vector, and all of what begins elsewhere, is taken one by
+ * one. */
 template <class T> static inline int rt_sum_squares(struct rt *rt, double *y, const T *x, int64_t n) {
     constexpr int width = RT_WIDTH(T);
     const int64_t whole = (uintptr_t)x % RT_VECTOR_BYTES ? 0 : n / width * width;
@@ -202,8 +205,9 @@ struct rt_most_of {
     template <class T> __host__ __device__ T operator()(T a, T b) const { return b > a ? b : a; }
 };
 
-/* The largest of some numbers, NaN apart, and the sum of all e^(x - high), which a NaN or an infinite high makes NaN: the
- * maximum and the sum of a softmax in one pass (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). */
+/* The largest of some numbers, NaN apart, and the sum of all e^(x - high), which a NaN or an infinite high makes NaN:
+ * the maximum and the sum of a softmax in one pass (Milakov and Gimelshein, "Online normalizer calculation for
+ * softmax", 2018). */
 template <class T> struct rt_exponentials {
     T high, sum;
     /* What to take off: without a number above -inf, nothing, so that terms are 0. */
@@ -277,12 +281,12 @@ static inline int rt_softmax(struct rt *rt, T *y, const T *x, int64_t outer, int
     });
 }
 
-#define RT_CUDA_SOFTMAX(T, s)                                                                                        \
+#define RT_CUDA_SOFTMAX(T, s)                                                                                          \
     RT_ON_CALL int rt_softmax_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner) {          \
         return rt_softmax(rt, y, x, outer, c, inner);                                                                  \
     }                                                                                                                  \
     RT_ON_CALL int rt_log_softmax_##s(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner) {      \
-        return rt_along(rt, y, x, outer, c, inner, rt_log_softmax_of());                                                              \
+        return rt_along(rt, y, x, outer, c, inner, rt_log_softmax_of());                                               \
     }                                                                                                                  \
     RT_ON_CALL int rt_sum_squares_##s(struct rt *rt, double *y, const T *x, int64_t n) {                               \
         return rt_sum_squares(rt, y, x, n);                                                                            \

@@ -1,8 +1,9 @@
-/* What kernels of programs over rows and columns are written with (ir/rows.h, templates/cuda/rows.cu.in, columns.cu.in).
+/* What kernels of programs over rows and columns are written with (ir/expr/rows.h, templates/cuda/rows.cu.in,
+ * columns.cu.in).
  *
- * A row is computed by `threads` threads: a warp, several of which are a block, or more, which are one. Each has the same
- * elements of it in every pass, `width` neighbours at a time. Sums are each thread's own, then of a warp, then of its warps in
- * order: they depend on nothing but these numbers. */
+ * A row is computed by `threads` threads: a warp, several of which are a block, or more, which are one. Each has the
+ * same elements of it in every pass, `width` neighbours at a time. Sums are each thread's own, then of a warp, then of
+ * its warps in order: they depend on nothing but these numbers. */
 #ifndef RT_CUDA_ROWS_CUH
 #define RT_CUDA_ROWS_CUH
 
@@ -14,8 +15,9 @@
 
 /* Elements from i on, which stay in registers, number `part` of the thread's `parts` ... */
 #define RT_EACH_HELD(part, i, parts, threads, width, columns)                                                          \
-    _Pragma("unroll") for (int part = 0; part < (parts); part++)                                                       \
-        if (const int i = (part * (threads) + (int)(threadIdx.x % (threads))) * (width); i < (columns))
+    _Pragma("unroll") for (int part = 0; part < (parts);                                                               \
+                           part++) if (const int i = (part * (threads) + (int)(threadIdx.x % (threads))) * (width);    \
+                                       i < (columns))
 /* ... or are read again in every pass. */
 #define RT_EACH_READ(part, i, parts, threads, width, columns)                                                          \
     for (int64_t i = threadIdx.x % (threads) * (width); i < (columns); i += (threads) * (width))
@@ -34,12 +36,14 @@ template <int threads, class A, class Op> static __device__ inline A rt_row_fold
     return value;
 }
 
-/* The thread's rows of a chunk, of which a block takes as many at a time as it has threads for each of `across` columns. */
+/* The thread's rows of a chunk, of which a block takes as many at a time as it has threads for each of `across`
+ * columns. */
 #define RT_EACH_ROW_OF_CHUNK(row, chunk, length, rows, across)                                                         \
     for (int64_t row = (chunk) * (length) + threadIdx.x / (across); row < (rows) && row < ((chunk) + 1) * (length);    \
          row += blockDim.x / (across))
 
-/* The sums of columns that `across` threads beside each other have, by all threads of the block, which the first of them get. */
+/* The sums of columns that `across` threads beside each other have, by all threads of the block, which the first of
+ * them get. */
 template <int across, class A, int N> static __device__ inline void rt_column_fold(rt_vector<A, N> &sum) {
     __shared__ rt_vector<A, N> parts[RT_BLOCK];
     __syncthreads(); /* the last result has been read */

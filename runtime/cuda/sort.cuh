@@ -45,8 +45,8 @@ static inline __device__ int64_t rt_digit_of(int64_t key, int shift) {
     return key >> shift & (RT_SORT_DIGITS - 1);
 }
 
-/* One digit: a thread takes RT_SORT_RUN keys. count(digits,runs) says how often a run has a digit, then how many of that digit
- * are before; base(digits), how many have a lower one. */
+/* One digit: a thread takes RT_SORT_RUN keys. count(digits,runs) says how often a run has a digit, then how many of
+ * that digit are before; base(digits), how many have a lower one. */
 static inline int rt_sort_digit(struct rt *rt, const rt_sorted &to, const rt_sorted &from, int64_t n, int shift,
                                 int64_t *count, int64_t *base) {
     const int64_t runs = rt_sort_runs(n);
@@ -66,9 +66,9 @@ static inline int rt_sort_digit(struct rt *rt, const rt_sorted &to, const rt_sor
     });
 }
 
-/* Sorts key_of(position) of n positions, keys of [0, most]; in rt_sort_bytes(n) bytes at `memory`, where the result lies too. */
-template <class F>
-static inline rt_sorted rt_sort(struct rt *rt, void *memory, int64_t n, int64_t most, F key_of) {
+/* Sorts key_of(position) of n positions, keys of [0, most]; in rt_sort_bytes(n) bytes at `memory`, where the result
+ * lies too. */
+template <class F> static inline rt_sorted rt_sort(struct rt *rt, void *memory, int64_t n, int64_t most, F key_of) {
     int64_t *at = (int64_t *)memory;
     rt_sorted now = {at, at + n}, next = {at + 2 * n, at + 3 * n};
     int64_t *base = at + 4 * n, *count = base + RT_SORT_DIGITS;

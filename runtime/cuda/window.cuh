@@ -1,6 +1,6 @@
-/* Convolutions and pooling; the manual is kernels/c/conv.h. A library convolves where there is one (convolve.cuh); the kernels here do
- * all else, and everything with --kernels reference: one thread per element of the result, which sums its window in row-major
- * order. */
+/* Convolutions and pooling; the manual is kernels/c/conv.h. A library convolves where there is one (convolve.cuh); the
+ * kernels here do all else, and everything with --kernels reference: one thread per element of the result, which sums
+ * its window in row-major order. */
 #ifndef RT_CUDA_WINDOW_CUH
 #define RT_CUDA_WINDOW_CUH
 
@@ -13,8 +13,9 @@ struct rt_window {
 };
 
 /* The spatial dimensions of x_dims and y_dims; `window` has its own from place `at` on. */
-static inline rt_window rt_window_of(int ndim, const rt_dims &x_dims, const rt_dims &window, int at, const rt_dims &y_dims,
-                                     const rt_dims &stride, const rt_dims &dilation, const rt_dims &begin) {
+static inline rt_window rt_window_of(int ndim, const rt_dims &x_dims, const rt_dims &window, int at,
+                                     const rt_dims &y_dims, const rt_dims &stride, const rt_dims &dilation,
+                                     const rt_dims &begin) {
     rt_window w = {};
     w.x_plane = w.y_plane = w.taps = 1;
     for (int d = 0; d < 3; d++) {
@@ -114,8 +115,8 @@ static inline int rt_conv_transpose(struct rt *rt, T *y, const T *x, const T *w,
 /* A block per element: its threads share the output positions of all samples. */
 template <class T>
 static inline int rt_conv_weight_grad(struct rt *rt, T *dw, const T *x, const T *dy, int ndim, const rt_dims &x_dims,
-                                      const rt_dims &w_dims, const rt_dims &y_dims, int64_t group, const rt_dims &stride,
-                                      const rt_dims &dilation, const rt_dims &begin) {
+                                      const rt_dims &w_dims, const rt_dims &y_dims, int64_t group,
+                                      const rt_dims &stride, const rt_dims &dilation, const rt_dims &begin) {
     const rt_window window = rt_window_of(ndim, x_dims, w_dims, 2, y_dims, stride, dilation, begin);
     const int64_t c = w_dims[1], channels = x_dims[1], m = y_dims[1], batch = x_dims[0];
     return rt_rows(rt, rt_count(w_dims, 0, ndim), [=] __device__(int64_t row) {
@@ -150,7 +151,8 @@ static __device__ inline int64_t rt_largest_place(const T *plane, const rt_windo
 
 template <class T>
 static inline int rt_max_pool(struct rt *rt, T *y, const T *x, int ndim, const rt_dims &x_dims, const rt_dims &y_dims,
-                              const rt_dims &taps, const rt_dims &stride, const rt_dims &dilation, const rt_dims &begin) {
+                              const rt_dims &taps, const rt_dims &stride, const rt_dims &dilation,
+                              const rt_dims &begin) {
     const rt_window window = rt_window_of(ndim, x_dims, taps, 0, y_dims, stride, dilation, begin);
     return rt_points(rt, rt_count(y_dims, 0, ndim), [=] __device__(int64_t p) {
         int64_t plane = p;
@@ -188,7 +190,8 @@ static inline int rt_max_pool_grad(struct rt *rt, T *dx, const T *x, const T *dy
 }
 
 /* How many window elements at output o lie in [-before, extent + after) of a dimension. */
-static inline __device__ int64_t rt_window_counted(const rt_window &w, int d, int64_t o, int64_t before, int64_t after) {
+static inline __device__ int64_t rt_window_counted(const rt_window &w, int d, int64_t o, int64_t before,
+                                                   int64_t after) {
     int64_t count = 0;
     for (int64_t k = 0; k < w.k[d]; k++) {
         const int64_t i = o * w.stride[d] + k * w.dilation[d] - w.begin[d];
@@ -198,9 +201,10 @@ static inline __device__ int64_t rt_window_counted(const rt_window &w, int d, in
 }
 
 template <class T>
-static inline int rt_average_pool(struct rt *rt, T *y, const T *x, int ndim, const rt_dims &x_dims, const rt_dims &y_dims,
-                                  const rt_dims &taps, const rt_dims &stride, const rt_dims &dilation,
-                                  const rt_dims &begin, const rt_dims &end, int count_include_pad) {
+static inline int rt_average_pool(struct rt *rt, T *y, const T *x, int ndim, const rt_dims &x_dims,
+                                  const rt_dims &y_dims, const rt_dims &taps, const rt_dims &stride,
+                                  const rt_dims &dilation, const rt_dims &begin, const rt_dims &end,
+                                  int count_include_pad) {
     const rt_window window = rt_window_of(ndim, x_dims, taps, 0, y_dims, stride, dilation, begin);
     rt_at3 before = {}, after = {};
     for (int i = 0; i < ndim - 2 && count_include_pad; i++) {
@@ -227,17 +231,15 @@ template <class F> static inline int rt_convolve(struct rt *rt, const rt_convolu
     return status < 0 ? own() : status;
 }
 
-#define RT_CUDA_WINDOW(T, s, id)                                                                                           \
+#define RT_CUDA_WINDOW(T, s, id)                                                                                       \
     RT_ON_CALL int rt_conv_##s(struct rt *rt, T *y, const T *x, const T *w, int ndim, const rt_dims &x_dims,           \
                                const rt_dims &w_dims, const rt_dims &y_dims, int64_t group, const rt_dims &stride,     \
                                const rt_dims &dilation, const rt_dims &begin) {                                        \
-        return rt_convolve(rt,                                                                                         \
-                           {RT_CONVOLVE, id, ndim, y, x, w, x_dims, w_dims, y_dims, group, stride, dilation, begin,    \
-                            rt->arena[RT_SCRATCH]},                                                                    \
-                           [&] {                                                                                       \
-                               return rt_conv(rt, y, x, w, ndim, x_dims, w_dims, y_dims, group, stride, dilation,      \
-                                              begin);                                                                  \
-                           });                                                                                         \
+        return rt_convolve(                                                                                            \
+            rt,                                                                                                        \
+            {RT_CONVOLVE, id, ndim, y, x, w, x_dims, w_dims, y_dims, group, stride, dilation, begin,                   \
+             rt->arena[RT_SCRATCH]},                                                                                   \
+            [&] { return rt_conv(rt, y, x, w, ndim, x_dims, w_dims, y_dims, group, stride, dilation, begin); });       \
     }                                                                                                                  \
     RT_ON_CALL int rt_conv_transpose_##s(struct rt *rt, T *y, const T *x, const T *w, int ndim, const rt_dims &x_dims, \
                                          const rt_dims &w_dims, const rt_dims &y_dims, int64_t group,                  \
@@ -250,10 +252,9 @@ template <class F> static inline int rt_convolve(struct rt *rt, const rt_convolu
                                                         dilation, begin);                                              \
                            });                                                                                         \
     }                                                                                                                  \
-    RT_ON_CALL int rt_conv_weight_grad_##s(struct rt *rt, T *dw, const T *x, const T *dy, int ndim,                    \
-                                           const rt_dims &x_dims, const rt_dims &w_dims, const rt_dims &y_dims,        \
-                                           int64_t group, const rt_dims &stride, const rt_dims &dilation,              \
-                                           const rt_dims &begin) {                                                     \
+    RT_ON_CALL int rt_conv_weight_grad_##s(                                                                            \
+        struct rt *rt, T *dw, const T *x, const T *dy, int ndim, const rt_dims &x_dims, const rt_dims &w_dims,         \
+        const rt_dims &y_dims, int64_t group, const rt_dims &stride, const rt_dims &dilation, const rt_dims &begin) {  \
         return rt_convolve(rt,                                                                                         \
                            {RT_CONVOLVE_WEIGHTS, id, ndim, dw, x, dy, x_dims, w_dims, y_dims, group, stride, dilation, \
                             begin, rt->arena[RT_SCRATCH]},                                                             \

@@ -21,9 +21,9 @@
 /* y(m,n) = a(m,k) b(k,n) on one thread; trans_a: a is stored as (k,m); trans_b: b is stored as (n,k). *_row is the
  * distance between stored rows in elements. m, n >= 1; k >= 0. Needs some ten KB of stack, the library 500 KB more.
  */
-#define RT_DECLARE_GEMM(T, s)                                                                                      \
-    void rt_gemm_reference_##s(T *y, int64_t y_row, const T *a, int64_t a_row, int trans_a, const T *b,            \
-                               int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
+#define RT_DECLARE_GEMM(T, s)                                                                                          \
+    void rt_gemm_reference_##s(T *y, int64_t y_row, const T *a, int64_t a_row, int trans_a, const T *b, int64_t b_row, \
+                               int trans_b, int64_t m, int64_t k, int64_t n);
 
 RT_DECLARE_GEMM(float, f32)
 RT_DECLARE_GEMM(double, f64)
@@ -36,8 +36,8 @@ RT_DECLARE_GEMM(uint16_t, fp16)
 /* y(m,n) = a(m,k) b(k,n), added to y unless `first`: one block of a longer product, of which k is cut at multiples of
  * RT_GEMM_DEPTH; together the blocks give the bits of the whole product. k >= 1. */
 #define RT_GEMM_DEPTH 384
-#define RT_DECLARE_GEMM_ADD(T, s)                                                                                  \
-    void rt_gemm_reference_add_##s(T *y, int64_t y_row, const T *a, int64_t a_row, const T *b, int64_t b_row,      \
+#define RT_DECLARE_GEMM_ADD(T, s)                                                                                      \
+    void rt_gemm_reference_add_##s(T *y, int64_t y_row, const T *a, int64_t a_row, const T *b, int64_t b_row,          \
                                    int64_t m, int64_t k, int64_t n, int first);
 
 RT_DECLARE_GEMM_ADD(float, f32)
@@ -58,10 +58,11 @@ struct rt_turned_product {
     int64_t y_row, a_row, b_row, m, k, n;
 };
 
-/* multiply computes a block of the product on one thread; it begins at a panel, and is not empty. One row per instruction set,
- * the best first: all with fused multiply-adds (Note [Products with panels]) but for the last, which gives the reference's
- * bits and is always there (is_present is NULL). Needs 20 KB of stack. multiply_turned sums
- * as the library does, in blocks of k (Note [Products and cuts]), on one thread; NULL: the row has none. Needs 500 KB of stack. */
+/* multiply computes a block of the product on one thread; it begins at a panel, and is not empty. One row per
+ * instruction set, the best first: all with fused multiply-adds (Note [Products with panels]) but for the last, which
+ * gives the reference's bits and is always there (is_present is NULL). Needs 20 KB of stack. multiply_turned sums
+ * as the library does, in blocks of k (Note [Products and cuts]), on one thread; NULL: the row has none. Needs 500 KB
+ * of stack. */
 struct rt_gemm_packed {
     const char *name;
     int (*is_present)(void);
@@ -82,8 +83,8 @@ int rt_gemm_library_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t 
                          int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
 int rt_gemm_library_fp16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
                          int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
-/* Products of bf16 by oneDNN's, and whether this processor has instructions for them (AVX512-BF16, AMX): elsewhere they widen
- * and are slower than rt_gemm_library_bf16. Their bits may depend on how m and n are cut. -1: refused. */
+/* Products of bf16 by oneDNN's, and whether this processor has instructions for them (AVX512-BF16, AMX): elsewhere they
+ * widen and are slower than rt_gemm_library_bf16. Their bits may depend on how m and n are cut. -1: refused. */
 int rt_gemm_has_bf16(void);
 int rt_gemm_onednn_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
                         int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
@@ -91,8 +92,9 @@ int rt_gemm_onednn_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a
 int rt_gemm_best_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
                       int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
 
-/* A block of y(m,n) = factor a(m,k) b(k,n), b stored as (n,k), from where it begins: codes of 8-bit floats, summed in f32 and rounded
- * once, to f32 or a half. 0, or -1 where the library refused or the type is none of those. Needs 500 KB of stack. */
+/* A block of y(m,n) = factor a(m,k) b(k,n), b stored as (n,k), from where it begins: codes of 8-bit floats, summed in
+ * f32 and rounded once, to f32 or a half. 0, or -1 where the library refused or the type is none of those. Needs 500 KB
+ * of stack. */
 struct rt_fp8_product {
     void *y;
     const uint8_t *a, *b;

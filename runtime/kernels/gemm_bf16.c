@@ -1,9 +1,9 @@
-/* Products of bf16 on processors that multiply bf16 (AVX512-BF16, AMX): by oneDNN, which sums in f32 and rounds once. On others
- * it would widen its operands, and be slower than gemm_widened.c, which does that.
+/* Products of bf16 on processors that multiply bf16 (AVX512-BF16, AMX): by oneDNN, which sums in f32 and rounds once.
+ * On others it would widen its operands, and be slower than gemm_widened.c, which does that.
  *
  * Note [Kept products]
- * oneDNN makes a program for every shape. A thread keeps those that it used last, each at a place that its shape gives: a step
- * asks for the same few over and over. */
+ * oneDNN makes a program for every shape. A thread keeps those that it used last, each at a place that its shape gives:
+ * a step asks for the same few over and over. */
 #include "gemm.h"
 
 #ifdef RT_HAVE_ONEDNN
@@ -43,14 +43,13 @@ int rt_gemm_has_bf16(void) {
     return ((unsigned)dnnl_get_effective_cpu_isa() & needed) == needed;
 }
 
-static struct shape shape_of(int64_t y_row, int64_t a_row, int trans_a, int64_t b_row, int trans_b, int64_t m, int64_t k,
-                             int64_t n) {
+static struct shape shape_of(int64_t y_row, int64_t a_row, int trans_a, int64_t b_row, int trans_b, int64_t m,
+                             int64_t k, int64_t n) {
     struct shape shape;
     memset(&shape, 0, sizeof shape);
     const int64_t dims[OPERANDS][2] = {{m, k}, {k, n}, {m, n}};
-    const int64_t strides[OPERANDS][2] = {{trans_a ? 1 : a_row, trans_a ? a_row : 1},
-                                          {trans_b ? 1 : b_row, trans_b ? b_row : 1},
-                                          {y_row, 1}};
+    const int64_t strides[OPERANDS][2] = {
+        {trans_a ? 1 : a_row, trans_a ? a_row : 1}, {trans_b ? 1 : b_row, trans_b ? b_row : 1}, {y_row, 1}};
     for (int i = 0; i < OPERANDS; i++) {
         memcpy(shape.dims[i], dims[i], sizeof dims[i]);
         memcpy(shape.strides[i], strides[i], sizeof strides[i]);
@@ -133,7 +132,8 @@ int rt_gemm_has_bf16(void) {
 
 int rt_gemm_onednn_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
                         int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n) {
-    (void)y, (void)y_row, (void)a, (void)a_row, (void)trans_a, (void)b, (void)b_row, (void)trans_b, (void)m, (void)k, (void)n;
+    (void)y, (void)y_row, (void)a, (void)a_row, (void)trans_a, (void)b, (void)b_row, (void)trans_b, (void)m, (void)k,
+        (void)n;
     return -1;
 }
 

@@ -8,13 +8,13 @@
 
 /* Note [Products and cuts] in gemm.h says why a product is done in these pieces. */
 #define GEMM_K      RT_GEMM_DEPTH /* of k at a time: oneDNN's own block; partial sums meet in y */
-#define GEMM_N      64   /* columns of a transposed b at a time; the last block may have one more */
-#define GEMM_NARROW 32   /* most columns of a right side that is copied whole */
-#define GEMM_ROWS   256  /* rows of a narrow result at a time */
-#define GEMM_VECTOR 1024 /* columns of a single row at a time */
-#define GEMM_APART  1024 /* elements: rows of b at multiples of this fall on the same places of a cache */
-#define GEMM_COPIED 256  /* columns of such a b that are copied at a time .. */
-#define GEMM_WORTH  16   /* .. if so many rows of y are to be made with them; where a is transposed it did not help */
+#define GEMM_N      64            /* columns of a transposed b at a time; the last block may have one more */
+#define GEMM_NARROW 32            /* most columns of a right side that is copied whole */
+#define GEMM_ROWS   256           /* rows of a narrow result at a time */
+#define GEMM_VECTOR 1024          /* columns of a single row at a time */
+#define GEMM_APART  1024          /* elements: rows of b at multiples of this fall on the same places of a cache */
+#define GEMM_COPIED 256           /* columns of such a b that are copied at a time .. */
+#define GEMM_WORTH  16 /* .. if so many rows of y are to be made with them; where a is transposed it did not help */
 
 int rt_gemm_library_present(void) {
     return 1;
@@ -60,7 +60,8 @@ static int64_t depth_at(int64_t k0, int64_t k) {
 }
 
 /* The same with rows of b moved to where they do not push each other out of the cache. */
-static int copied(float *y, int64_t y_row, struct left a, const float *b, int64_t b_row, int64_t m, int64_t k, int64_t n) {
+static int copied(float *y, int64_t y_row, struct left a, const float *b, int64_t b_row, int64_t m, int64_t k,
+                  int64_t n) {
     float right[GEMM_K * (GEMM_COPIED + 17)];
     for (int64_t j = 0, width; j < n; j += width) {
         width = n - j <= GEMM_COPIED + 1 ? n - j : GEMM_COPIED; /* never a single column */
@@ -111,8 +112,9 @@ static int narrow(float *y, int64_t y_m, int64_t y_n, struct left a, const float
     return 0;
 }
 
-/* b(n,k), transposed block by block. n >= 2. With panels, where the processor has instructions for these, the same sums are
- * made in much larger blocks; on other processors than those of Note [Products and cuts] they may differ in the last bit. */
+/* b(n,k), transposed block by block. n >= 2. With panels, where the processor has instructions for these, the same sums
+ * are made in much larger blocks; on other processors than those of Note [Products and cuts] they may differ in the
+ * last bit. */
 static int transposed(float *y, int64_t y_row, struct left a, const float *b, int64_t b_row, int64_t m, int64_t k,
                       int64_t n) {
     const struct rt_gemm_packed *set = rt_gemm_packed_choose(0);
@@ -134,8 +136,8 @@ static int transposed(float *y, int64_t y_row, struct left a, const float *b, in
 }
 
 /* Where b is transposed and y has few rows, y's transpose is computed: b is then the left side, as it is. */
-static int any(float *y, int64_t y_row, struct left a, const float *b, int64_t b_row, int trans_b, int64_t m,
-               int64_t k, int64_t n) {
+static int any(float *y, int64_t y_row, struct left a, const float *b, int64_t b_row, int trans_b, int64_t m, int64_t k,
+               int64_t n) {
     if (trans_b && m <= GEMM_NARROW) {
         struct left left = {b, b_row, 0};
         return narrow(y, 1, y_row, left, a.data, a.trans ? a.row : 1, a.trans ? 1 : a.row, n, k, m);
@@ -179,8 +181,7 @@ int rt_gemm_library_add_f32(float *y, int64_t y_row, const float *a, int64_t a_r
 
 int rt_gemm_library_f32(float *y, int64_t y_row, const float *a, int64_t a_row, int trans_a, const float *b,
                         int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n) {
-    (void)y, (void)y_row, (void)a, (void)a_row, (void)trans_a, (void)b, (void)b_row, (void)trans_b, (void)m,
-        (void)k;
+    (void)y, (void)y_row, (void)a, (void)a_row, (void)trans_a, (void)b, (void)b_row, (void)trans_b, (void)m, (void)k;
     (void)n;
     return -1;
 }

@@ -16,15 +16,15 @@
 #define DEPTH    256
 #define CHUNK    256
 #define LEFT_ROW (RT_GEMM_DEPTH + 16) /* elements from one copied row of a to the next */
-#define FETCH    4            /* rows of b for each line that is fetched ahead */
-#define LINE     16           /* elements of a cache line */
-#define TURNED   64           /* rows of a panel that are transposed at a time */
+#define FETCH    4                    /* rows of b for each line that is fetched ahead */
+#define LINE     16                   /* elements of a cache line */
+#define TURNED   64                   /* rows of a panel that are transposed at a time */
 
 #define PASTE_(a, b) a##b
 #define PASTE(a, b)  PASTE_(a, b)
 
-/* y(rows,width) = a(rows,depth) b(depth,width), added to y unless `first`: y is where the sum begins, or it `adds` what is summed
- * up from 0. Meanwhile what is at `ahead` is fetched. */
+/* y(rows,width) = a(rows,depth) b(depth,width), added to y unless `first`: y is where the sum begins, or it `adds` what
+ * is summed up from 0. Meanwhile what is at `ahead` is fetched. */
 struct tile {
     float *y;
     const float *a, *b, *ahead; /* rows of a are LEFT_ROW apart, those of b RT_PANEL */
@@ -36,8 +36,7 @@ static inline int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-static inline void copy_rows(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t rows,
-                             int64_t n) {
+static inline void copy_rows(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t rows, int64_t n) {
     for (int64_t i = 0; i < rows; i++) memcpy(to + i * to_row, from + i * from_row, (size_t)n * sizeof *to);
 }
 
@@ -64,8 +63,10 @@ static inline quad load_quad(const float *from) {
 static inline void turn_quads(float *to, const float *from, int64_t from_row) {
     const quad a = load_quad(from), b = load_quad(from + from_row), c = load_quad(from + 2 * from_row),
                d = load_quad(from + 3 * from_row);
-    const quad ab_low = __builtin_shuffle(a, b, (order){0, 4, 1, 5}), ab_high = __builtin_shuffle(a, b, (order){2, 6, 3, 7}),
-               cd_low = __builtin_shuffle(c, d, (order){0, 4, 1, 5}), cd_high = __builtin_shuffle(c, d, (order){2, 6, 3, 7});
+    const quad ab_low = __builtin_shuffle(a, b, (order){0, 4, 1, 5}),
+               ab_high = __builtin_shuffle(a, b, (order){2, 6, 3, 7}),
+               cd_low = __builtin_shuffle(c, d, (order){0, 4, 1, 5}),
+               cd_high = __builtin_shuffle(c, d, (order){2, 6, 3, 7});
     const quad rows[] = {__builtin_shuffle(ab_low, cd_low, (order){0, 1, 4, 5}),
                          __builtin_shuffle(ab_low, cd_low, (order){2, 3, 6, 7}),
                          __builtin_shuffle(ab_high, cd_high, (order){0, 1, 4, 5}),
@@ -73,16 +74,18 @@ static inline void turn_quads(float *to, const float *from, int64_t from_row) {
     for (int i = 0; i < 4; i++) memcpy(to + i * RT_PANEL, &rows[i], sizeof rows[i]);
 }
 
-/* Rows [p, p + depth) and columns [j, j + width) of b as a panel of depth rows: TURNED of them at a time, which stay in the
- * first-level cache. Columns beyond b's are zeros. */
+/* Rows [p, p + depth) and columns [j, j + width) of b as a panel of depth rows: TURNED of them at a time, which stay in
+ * the first-level cache. Columns beyond b's are zeros. */
 static inline void pack_turned(float *to, const struct rt_turned_product *t, int64_t p, int64_t depth, int64_t j,
                                int64_t width) {
     const float *from = t->b + j * t->b_row + p;
     if (width < RT_PANEL) memset(to, 0, (size_t)(depth * RT_PANEL) * sizeof *to);
     for (int64_t first = 0; first < depth; first += TURNED) {
-        const int64_t end = smaller(first + TURNED, depth), quads = first + (end - first) / 4 * 4, whole = width / 4 * 4;
+        const int64_t end = smaller(first + TURNED, depth), quads = first + (end - first) / 4 * 4,
+                      whole = width / 4 * 4;
         for (int64_t c = 0; c < whole; c += 4)
-            for (int64_t q = first; q < quads; q += 4) turn_quads(to + q * RT_PANEL + c, from + c * t->b_row + q, t->b_row);
+            for (int64_t q = first; q < quads; q += 4)
+                turn_quads(to + q * RT_PANEL + c, from + c * t->b_row + q, t->b_row);
         for (int64_t c = 0; c < width; c++)
             for (int64_t q = c < whole ? quads : first; q < end; q++) to[q * RT_PANEL + c] = from[c * t->b_row + q];
     }

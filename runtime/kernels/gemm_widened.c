@@ -6,9 +6,9 @@
 #include <string.h>
 
 /* Note [Products of small floats]
- * Blocks of both operands are widened beside y and multiplied as f32, by the reference or by the library, and each sum is
- * rounded once. So the result is the f32 product of the widened operands, rounded, and m and n may be cut as there. The
- * library's own products of bf16 are no use before AVX512-BF16: they widen too, and are slower than its f32. */
+ * Blocks of both operands are widened beside y and multiplied as f32, by the reference or by the library, and each sum
+ * is rounded once. So the result is the f32 product of the widened operands, rounded, and m and n may be cut as there.
+ * The library's own products of bf16 are no use before AVX512-BF16: they widen too, and are slower than its f32. */
 #define ROWS    128
 #define COLUMNS 128
 
@@ -17,34 +17,33 @@ struct blocks {
 };
 
 /* to(rows,columns), rows to_row apart, from elements that are row_step and column_step apart. */
-typedef void widen_fn(float *to, int64_t to_row, const void *elements, int64_t row_step, int64_t column_step, int64_t rows,
-                      int64_t columns);
+typedef void widen_fn(float *to, int64_t to_row, const void *elements, int64_t row_step, int64_t column_step,
+                      int64_t rows, int64_t columns);
 /* y from factor * sum. */
 typedef void round_fn(void *elements, int64_t y_row, const float *sum, float factor, int64_t rows, int64_t columns);
 
 /* Down the columns, 16 at a time, where those are what lies together. */
-#define DEFINE_WIDEN(s, T, to_f32)                                                                                 \
-    CLONES static void widen_##s(float *to, int64_t to_row, const void *elements, int64_t row_step,                \
-                                 int64_t column_step, int64_t rows, int64_t columns) {                             \
-        const T *from = elements;                                                                                  \
-        if (column_step == 1) {                                                                                    \
-            for (int64_t i = 0; i < rows; i++)                                                                     \
-                for (int64_t j = 0; j < columns; j++) to[i * to_row + j] = to_f32(from[i * row_step + j]);         \
-            return;                                                                                                \
-        }                                                                                                          \
-        for (int64_t i0 = 0; i0 < rows; i0 += 16) {                                                                \
-            int64_t i1 = i0 + 16 < rows ? i0 + 16 : rows;                                                          \
-            for (int64_t j = 0; j < columns; j++)                                                                  \
-                for (int64_t i = i0; i < i1; i++)                                                                  \
-                    to[i * to_row + j] = to_f32(from[i * row_step + j * column_step]);                             \
-        }                                                                                                          \
+#define DEFINE_WIDEN(s, T, to_f32)                                                                                     \
+    CLONES static void widen_##s(float *to, int64_t to_row, const void *elements, int64_t row_step,                    \
+                                 int64_t column_step, int64_t rows, int64_t columns) {                                 \
+        const T *from = elements;                                                                                      \
+        if (column_step == 1) {                                                                                        \
+            for (int64_t i = 0; i < rows; i++)                                                                         \
+                for (int64_t j = 0; j < columns; j++) to[i * to_row + j] = to_f32(from[i * row_step + j]);             \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (int64_t i0 = 0; i0 < rows; i0 += 16) {                                                                    \
+            int64_t i1 = i0 + 16 < rows ? i0 + 16 : rows;                                                              \
+            for (int64_t j = 0; j < columns; j++)                                                                      \
+                for (int64_t i = i0; i < i1; i++) to[i * to_row + j] = to_f32(from[i * row_step + j * column_step]);   \
+        }                                                                                                              \
     }
-#define DEFINE_ROUND(s, T, of_f32)                                                                                 \
-    CLONES static void round_##s(void *elements, int64_t y_row, const float *sum, float factor, int64_t rows,      \
-                                 int64_t columns) {                                                                \
-        T *y = elements;                                                                                           \
-        for (int64_t i = 0; i < rows; i++)                                                                         \
-            for (int64_t j = 0; j < columns; j++) y[i * y_row + j] = of_f32(sum[i * COLUMNS + j] * factor);        \
+#define DEFINE_ROUND(s, T, of_f32)                                                                                     \
+    CLONES static void round_##s(void *elements, int64_t y_row, const float *sum, float factor, int64_t rows,          \
+                                 int64_t columns) {                                                                    \
+        T *y = elements;                                                                                               \
+        for (int64_t i = 0; i < rows; i++)                                                                             \
+            for (int64_t j = 0; j < columns; j++) y[i * y_row + j] = of_f32(sum[i * COLUMNS + j] * factor);            \
     }
 
 DEFINE_WIDEN(bf16, uint16_t, rt_bf16_to_f32)
@@ -90,16 +89,16 @@ static int add_block(struct blocks *blocks, int64_t rows, int64_t depth, int64_t
         for (int64_t p = 0; p < depth; p++) blocks->right[p * COLUMNS + 1] = 0;
     columns = columns == 1 ? 2 : columns;
     if (library)
-        return rt_gemm_library_add_f32(blocks->sum, COLUMNS, blocks->left, RT_GEMM_DEPTH, blocks->right, COLUMNS,
-                                       rows, depth, columns, first);
+        return rt_gemm_library_add_f32(blocks->sum, COLUMNS, blocks->left, RT_GEMM_DEPTH, blocks->right, COLUMNS, rows,
+                                       depth, columns, first);
     rt_gemm_reference_add_f32(blocks->sum, COLUMNS, blocks->left, RT_GEMM_DEPTH, blocks->right, COLUMNS, rows, depth,
                               columns, first);
     return 0;
 }
 
 /* blocks->sum = a(rows,k) b(k,columns) */
-static int sum_block(struct blocks *blocks, struct operand a, struct operand b, int64_t rows, int64_t k, int64_t columns,
-                     int library) {
+static int sum_block(struct blocks *blocks, struct operand a, struct operand b, int64_t rows, int64_t k,
+                     int64_t columns, int library) {
     if (k == 0) memset(blocks->sum, 0, sizeof blocks->sum);
     for (int64_t k0 = 0; k0 < k; k0 += RT_GEMM_DEPTH) {
         int64_t depth = smaller(k - k0, RT_GEMM_DEPTH);
@@ -111,7 +110,8 @@ static int sum_block(struct blocks *blocks, struct operand a, struct operand b, 
     return 0;
 }
 
-static int product(const struct result *y, struct operand a, struct operand b, int64_t m, int64_t k, int64_t n, int library) {
+static int product(const struct result *y, struct operand a, struct operand b, int64_t m, int64_t k, int64_t n,
+                   int library) {
     struct blocks blocks;
     for (int64_t j = 0; j < n; j += COLUMNS)
         for (int64_t i = 0; i < m; i += ROWS) {
@@ -126,21 +126,21 @@ static struct operand operand(const void *data, int64_t bytes, int64_t row, int 
     return (struct operand){data, bytes, trans ? 1 : row, trans ? row : 1, widen_it};
 }
 
-#define DEFINE_PRODUCTS(s)                                                                                         \
-    static int product_##s(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a,              \
-                           const uint16_t *b, int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n,         \
-                           int library) {                                                                          \
-        const struct result result = {(unsigned char *)y, sizeof *y, y_row, 1, round_##s};                         \
-        return product(&result, operand(a, sizeof *a, a_row, trans_a, widen_##s),                                  \
-                       operand(b, sizeof *b, b_row, trans_b, widen_##s), m, k, n, library);                        \
-    }                                                                                                              \
-    void rt_gemm_reference_##s(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a,          \
-                               const uint16_t *b, int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n) {   \
-        product_##s(y, y_row, a, a_row, trans_a, b, b_row, trans_b, m, k, n, 0);                                   \
-    }                                                                                                              \
-    int rt_gemm_library_##s(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a,             \
-                            const uint16_t *b, int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n) {      \
-        return product_##s(y, y_row, a, a_row, trans_a, b, b_row, trans_b, m, k, n, 1);                            \
+#define DEFINE_PRODUCTS(s)                                                                                             \
+    static int product_##s(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a,                  \
+                           const uint16_t *b, int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n,             \
+                           int library) {                                                                              \
+        const struct result result = {(unsigned char *)y, sizeof *y, y_row, 1, round_##s};                             \
+        return product(&result, operand(a, sizeof *a, a_row, trans_a, widen_##s),                                      \
+                       operand(b, sizeof *b, b_row, trans_b, widen_##s), m, k, n, library);                            \
+    }                                                                                                                  \
+    void rt_gemm_reference_##s(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a,              \
+                               const uint16_t *b, int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n) {       \
+        product_##s(y, y_row, a, a_row, trans_a, b, b_row, trans_b, m, k, n, 0);                                       \
+    }                                                                                                                  \
+    int rt_gemm_library_##s(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a,                 \
+                            const uint16_t *b, int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n) {          \
+        return product_##s(y, y_row, a, a_row, trans_a, b, b_row, trans_b, m, k, n, 1);                                \
     }
 
 DEFINE_PRODUCTS(bf16)
@@ -148,7 +148,8 @@ DEFINE_PRODUCTS(fp16)
 
 int rt_gemm_fp8(const struct rt_fp8_product *p, int64_t m, int64_t n, int library) {
     static widen_fn *const widens[] = {[RT_E4M3] = widen_e4m3, [RT_E5M2] = widen_e5m2};
-    static round_fn *const rounds[RT_DTYPE_COUNT] = {[RT_F32] = round_f32, [RT_BF16] = round_bf16, [RT_F16] = round_fp16};
+    static round_fn *const rounds[RT_DTYPE_COUNT] = {
+        [RT_F32] = round_f32, [RT_BF16] = round_bf16, [RT_F16] = round_fp16};
     const struct result result = {p->y, (int64_t)rt_dtype_bytes(p->dtype), p->y_row, p->factor, rounds[p->dtype]};
     if (!result.round) return -1;
     return product(&result, operand(p->a, 1, p->k, 0, widens[p->format_a]),

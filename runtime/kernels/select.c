@@ -49,8 +49,7 @@ static void probe_fill(struct probe *probe) {
 static int probe_agrees(const struct probe *probe, int rows, int columns, int trans_a, int trans_b) {
     float y[M * N];
     const float *a = trans_a ? probe->turned_a : probe->a, *b = trans_b ? probe->turned_b : probe->b;
-    if (rt_gemm_library_f32(y, N, a, trans_a ? M : K, trans_a, b, trans_b ? K : N, trans_b, rows, K, columns))
-        return 0;
+    if (rt_gemm_library_f32(y, N, a, trans_a ? M : K, trans_a, b, trans_b ? K : N, trans_b, rows, K, columns)) return 0;
     for (int i = 0; i < rows; i++)
         if (memcmp(y + i * N, probe->y + i * N, (size_t)columns * sizeof *y) != 0) return 0;
     return 1;

@@ -1,4 +1,5 @@
-/* A program of its own that runs samples/models/gpt2.onnx, compiled for any number of ranks: each rank is a thread here.
+/* A program of its own that runs samples/models/gpt2.onnx, compiled for any number of ranks: each rank is a thread
+ * here.
  *
  *     embed DIR TOKENS.npy [EXPECTED.npy]
  *
@@ -42,8 +43,7 @@ static int64_t elements(const struct rt_port *port) {
 /* A file of the port's type and as many elements. */
 static int read_tensor(struct rt_tensor *tensor, const char *path, const struct rt_port *port) {
     struct rt_reason why = {.text = "other type or shape than the model's"};
-    if (rt_npy_read(tensor, path, &why) && tensor->dtype == port->dtype && tensor->count == elements(port))
-        return 0;
+    if (rt_npy_read(tensor, path, &why) && tensor->dtype == port->dtype && tensor->count == elements(port)) return 0;
     fprintf(stderr, "embed: %s: %s\n", path, why.text);
     return 1;
 }

@@ -1,5 +1,5 @@
-/* A program of its own that trains samples/models/gpt2.onnx with a loss of its own: the model gives logits, this file knows
- * what they should be. Compiled with --train for any number of ranks; each rank is a thread here.
+/* A program of its own that trains samples/models/gpt2.onnx with a loss of its own: the model gives logits, this file
+ * knows what they should be. Compiled with --train for any number of ranks; each rank is a thread here.
  *
  *     train DIR TOKENS.npy STEPS [CHECKPOINTS]
  *
@@ -37,7 +37,8 @@ static double loss_of(const int64_t *tokens, const float *logits, float *gradien
     return loss;
 }
 
-/* Every rank sees complete tensors, whatever it holds. Units have the same tokens here: their gradients' mean is wanted. */
+/* Every rank sees complete tensors, whatever it holds. Units have the same tokens here: their gradients' mean is
+ * wanted. */
 static int step(struct rt *rt, const struct job *job, float *logits, float *gradient, double *loss, double *norm) {
     const int64_t *dims = gpt2_program.outputs[0].dims;
     RT_TRY(gpt2_zero_grad(rt));

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "frontend/options.h"
+#include "frontend/cli/options.h"
 
 struct parsed {
     struct arena arena;
@@ -26,9 +26,9 @@ static void parse_list(struct parsed *p, int argc, char **argv) {
     p->status = options_parse(&p->options, argc, argv, &p->arena, &p->diags);
 }
 
-#define PARSE(p, ...)                                                                                              \
-    char *p##_words[] = {__VA_ARGS__};                                                                             \
-    struct parsed p;                                                                                               \
+#define PARSE(p, ...)                                                                                                  \
+    char *p##_words[] = {__VA_ARGS__};                                                                                 \
+    struct parsed p;                                                                                                   \
     parse_list(&p, (int)(sizeof p##_words / sizeof *p##_words), p##_words)
 
 static void release(struct parsed *p) {
@@ -45,10 +45,10 @@ static void assert_refused(struct parsed *p, int code, enum exit_code exit, cons
     release(p);
 }
 
-#define REFUSES(code, exit, text, ...)                                                                             \
-    do {                                                                                                           \
-        PARSE(p, __VA_ARGS__);                                                                                     \
-        assert_refused(&p, code, exit, text);                                                                      \
+#define REFUSES(code, exit, text, ...)                                                                                 \
+    do {                                                                                                               \
+        PARSE(p, __VA_ARGS__);                                                                                         \
+        assert_refused(&p, code, exit, text);                                                                          \
     } while (0)
 
 static void defaults_are_those_of_the_table(void **state) {
@@ -164,8 +164,7 @@ static void bad_policies_are_E0202(void **state) {
 
 static void bad_rank_counts_are_E0204(void **state) {
     (void)state;
-    static char *const bad[] = {"0",  "-1", "4000000000", "8x",  "",
-                                "+1", " 1", "0x4",        "1.0", "99999999999999999999"};
+    static char *const bad[] = {"0", "-1", "4000000000", "8x", "", "+1", " 1", "0x4", "1.0", "99999999999999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         REFUSES(204, EXIT_USAGE, "--plan-ngpus must be", "compile", "m", "--pas=tp", "--plan-ngpus", bad[i]);
     REFUSES(204, EXIT_USAGE, "multiple", "compile", "m", "--pas=tp", "--plan-ngpus=7", "--runtime-ngpus=4");
@@ -254,14 +253,14 @@ static void what_concerns_compiling_is_known(void **state) {
     release(&q);
 }
 
-/* passes/policies.def says what policies do; the command line must know the same ones, and their axes. */
+/* passes/plan/policies.def says what policies do; the command line must know the same ones, and their axes. */
 static void the_policies_are_those_of_the_passes(void **state) {
     (void)state;
     static const struct {
         const char *name, *axes;
     } policies[] = {
 #define POLICY(NAME, AXES, ...) {#NAME, AXES},
-#include "passes/policies.def"
+#include "passes/plan/policies.def"
     };
     size_t implemented = 0;
     for (int i = 1; i < CHOICES; i++) implemented += choice_rows[i].group == GROUP_POLICY && !choice_rows[i].later;
@@ -339,9 +338,8 @@ static void hostile_response_files_end_soon(void **state) {
     (void)state;
     write_text("self", "@self @self @self");
     REFUSES(206, EXIT_USAGE, "nest deeper than 8", "@self");
-    write_text(
-        "a",
-        "@b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b");
+    write_text("a",
+               "@b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b @b");
     write_text("b", "x");
     REFUSES(206, EXIT_USAGE, "more than 64 response files", "@a", "@a");
     enum { BIG = (1 << 20) + 1 };

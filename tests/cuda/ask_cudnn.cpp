@@ -2,9 +2,10 @@
  *
  *     ask_cudnn PROPERTIES < SHAPES
  *
- * PROPERTIES: the library's JSON of a GPU. A shape is a line of numbers: backward, batch, heads, kv, t, s, d, e, causal, diagonal and
- * the four extents of the bias, 0 without one. For each, in fp16 and in bf16, a line: the plan's workspace and what the compiler plans
- * for it, in bytes; or "refused". Exit status 77 where there is no library, or one that knows no properties. */
+ * PROPERTIES: the library's JSON of a GPU. A shape is a line of numbers: backward, batch, heads, kv, t, s, d, e,
+ * causal, diagonal and the four extents of the bias, 0 without one. For each, in fp16 and in bf16, a line: the plan's
+ * workspace and what the compiler plans for it, in bytes; or "refused". Exit status 77 where there is no library, or
+ * one that knows no properties. */
 #include "runtime/base/scratch.h"
 #include "runtime/cuda/attend_graph.cuh"
 
@@ -60,8 +61,9 @@ int main(int argc, char **argv) {
     for (std::string line; std::getline(std::cin, line);) {
         for (cudnnDataType_t type : {CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16}) {
             rt_attend_shape shape = {};
-            std::stringstream(line) >> shape.backward >> shape.batch >> shape.heads >> shape.kv >> shape.t >> shape.s >> shape.d >>
-                shape.e >> shape.causal >> shape.diagonal >> shape.bias[0] >> shape.bias[1] >> shape.bias[2] >> shape.bias[3];
+            std::stringstream(line) >> shape.backward >> shape.batch >> shape.heads >> shape.kv >> shape.t >> shape.s >>
+                shape.d >> shape.e >> shape.causal >> shape.diagonal >> shape.bias[0] >> shape.bias[1] >>
+                shape.bias[2] >> shape.bias[3];
             shape.type = type;
             be_dense(shape);
             shape.scale = 0.125f;

@@ -1,5 +1,5 @@
-/* A dummy of one unit of two counts for nothing, whatever is in it: tests/training/mlp with --runtime-ngpus 2, its ranks threads
- * of this process, which take a step together.
+/* A dummy of one unit of two counts for nothing, whatever is in it: tests/training/mlp with --runtime-ngpus 2, its
+ * ranks threads of this process, which take a step together.
  *
  *     dummy DIR */
 #include <math.h>
@@ -41,7 +41,8 @@ static void *run(void *argument) {
     struct unit *unit = argument;
     struct rt_options options = {.directory = directory, .comm = "loopback", .threads = 1};
     struct rt *rt = NULL;
-    check(rt, rt_comm_open_shared(&options.joined, segment, unit->rank, UNITS, rt_program_symmetric(&model_program)), "join");
+    check(rt, rt_comm_open_shared(&options.joined, segment, unit->rank, UNITS, rt_program_symmetric(&model_program)),
+          "join");
     check(rt, model_open(&rt, &options), "open");
     for (int s = 0; s < STEPS; s++) {
         const int sample = steps[s].sample[unit->rank];

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Programs over rows and columns (passes/fuse_rows.c) compute what the C target does, one operator after the other.
+"""Programs over rows and columns (passes/rewrite/fuse_rows.c) compute what the C target does, one operator after the other.
 
     rows.py --rankc RANKC [DTYPE...]
 

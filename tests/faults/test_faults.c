@@ -1,5 +1,6 @@
-/* test_faults [--from K] [--every N] KIND MODEL [OPTION...]: compiles MODEL again and again in this process (killed ones: in a
- * child), the k-th point of it going wrong, k = K, K + N, ... until a compile meets no fault. Checks each time:
+/* test_faults [--from K] [--every N] KIND MODEL [OPTION...]: compiles MODEL again and again in this process (killed
+ * ones: in a child), the k-th point of it going wrong, k = K, K + N, ... until a compile meets no fault. Checks each
+ * time:
  *
  *   - the exit code: 5 where memory was short, 6 where the system failed, 0 where it did not matter; with one error
  *   - the result of an earlier compile is there to the byte, or all of the new one, and nothing else
@@ -24,7 +25,7 @@
 
 #include "tests/faults/faults.h"
 
-int rankc_main(int argc, char **argv); /* frontend/main.c */
+int rankc_main(int argc, char **argv); /* frontend/cli/main.c */
 
 enum { MOST_WORDS = 64, KILLED = -9 };
 
@@ -73,7 +74,8 @@ static _Noreturn void fail(const char *format, ...) {
     _exit(1);
 }
 
-/* What is in the output directory ------------------------------------------------------------------------------------ */
+/* What is in the output directory
+ * ------------------------------------------------------------------------------------ */
 
 struct digest {
     unsigned long long hash;
@@ -83,8 +85,7 @@ struct digest {
 static struct digest digest;
 
 static void mix(const void *bytes, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        digest.hash = (digest.hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < count; i++) digest.hash = (digest.hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
 }
 
 static void mix_file(const char *path) {
@@ -126,7 +127,8 @@ static int open_descriptors(void) {
     return n;
 }
 
-/* Compiling ---------------------------------------------------------------------------------------------------------- */
+/* Compiling
+ * ---------------------------------------------------------------------------------------------------------- */
 
 /* rankc WORDS... [more...] in this process: its exit code, and what it said in `said`. */
 static int compile(const struct fault *fault, char *const *more, char *said, size_t room, bool *hit) {

@@ -1,6 +1,6 @@
 /* Small ONNX files for tests, written field by field in the protobuf wire format, and what reading one gives.
  *
- * A wire is a message under construction. Messages nest by `put`. Field numbers are those of frontend/onnx.proto.
+ * A wire is a message under construction. Messages nest by `put`. Field numbers are those of frontend/read/onnx.proto.
  * All memory is the pool's; wire_setup and wire_teardown are the fixture of every test.
  */
 #ifndef TESTS_ONNX_WIRE_H
@@ -21,8 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "frontend/onnx_check.h"
-#include "frontend/onnx_read.h"
+#include "frontend/read/onnx_check.h"
+#include "frontend/read/onnx_read.h"
 
 enum { FLOAT = 1, INT32 = 6, INT64 = 7, STRING = 8, BOOL = 9, FLOAT16 = 10, COMPLEX64 = 14 };
 
@@ -104,9 +104,9 @@ static inline struct wire *tensor(const char *name, int type, int ndim, const in
     return w;
 }
 
-#define DIMS(...)                                                                                                  \
-    (int)(sizeof(int64_t[]){__VA_ARGS__} / sizeof(int64_t)), (const int64_t[]) {                                   \
-        __VA_ARGS__                                                                                                \
+#define DIMS(...)                                                                                                      \
+    (int)(sizeof(int64_t[]){__VA_ARGS__} / sizeof(int64_t)), (const int64_t[]) {                                       \
+        __VA_ARGS__                                                                                                    \
     }
 #define SCALAR 0, NULL
 
@@ -225,8 +225,7 @@ static inline void assert_error(struct opened *o, int code, enum exit_code exit,
     if (o->diags.errors != 1 || error->code != code || error->exit != exit || !strstr(error->text, text) ||
         !error->where)
         fail_msg("%d errors, the first E%04d exit %d: %s --> %s; expected E%04d exit %d: %s", o->diags.errors,
-                 error->code, error->exit, error->text, error->where ? error->where : "(nowhere)", code, exit,
-                 text);
+                 error->code, error->exit, error->text, error->where ? error->where : "(nowhere)", code, exit, text);
     assert_int_equal(o->status, exit == EXIT_UNSUPPORTED ? 0 : -1);
     release(o);
 }

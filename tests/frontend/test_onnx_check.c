@@ -36,10 +36,10 @@ static void versions_and_imports(void **state) {
     refused(nothing, 311, EXIT_MALFORMED, "model has no graph");
     static const int64_t irs[] = {0, 2, 15, 99};
     for (int i = 0; i < 4; i++)
-        refused(with(versions(irs[i], graph_relu()), 8, opset("", 17)), 312, EXIT_UNSUPPORTED,
-                "that is supported");
+        refused(with(versions(irs[i], graph_relu()), 8, opset("", 17)), 312, EXIT_UNSUPPORTED, "that is supported");
     accepted(with(versions(14, graph_relu()), 8, opset("", 17)));
-    refused(with(versions(-1, graph_relu()), 8, opset("", 17)), 312, EXIT_UNSUPPORTED, "the model does not say its ir_version");
+    refused(with(versions(-1, graph_relu()), 8, opset("", 17)), 312, EXIT_UNSUPPORTED,
+            "the model does not say its ir_version");
     refused(versions(8, graph_relu()), 314, EXIT_MALFORMED, "no opset_import for the default domain");
     refused(with(versions(8, graph_relu()), 8, opset("com.x", 1)), 314, EXIT_MALFORMED, "no opset_import");
     static const int64_t opsets[] = {0, -1, 999, INT64_MAX};
@@ -85,8 +85,7 @@ static void cycles(void **state) {
     refused(model_of(GRAPH("Add x y > y")), 322, EXIT_MALFORMED, "cycle: node #0, which reads node #0");
     struct wire *graph = graph_io();
     for (int i = 0; i < 10000; i++)
-        put(graph, NODE,
-            node("Add", arena_printf(&pool, "x v%d", (i + 9999) % 10000), arena_printf(&pool, "v%d", i)));
+        put(graph, NODE, node("Add", arena_printf(&pool, "x v%d", (i + 9999) % 10000), arena_printf(&pool, "v%d", i)));
     put(graph, NODE, node("Relu", "v5", "y"));
     refused(model_of(graph), 322, EXIT_MALFORMED, "... (10000 nodes)");
 }
@@ -99,8 +98,7 @@ static void nodes_out_of_order(void **state) {
 
 static void values_written_twice(void **state) {
     (void)state;
-    refused(model_of(GRAPH("Relu x > y", "Relu x > y")), 321, EXIT_MALFORMED,
-            "value 'y' written by node #0 and #1");
+    refused(model_of(GRAPH("Relu x > y", "Relu x > y")), 321, EXIT_MALFORMED, "value 'y' written by node #0 and #1");
     refused(model_of(GRAPH("Split x > y y")), 321, EXIT_MALFORMED, "value 'y' written by node #0 and #0");
     refused(model_of(GRAPH("Relu x > x", "Relu x > y")), 321, EXIT_MALFORMED,
             "value 'x' is a graph input and written by node #0");
@@ -128,8 +126,7 @@ static void values_that_nobody_writes(void **state) {
 
 static void inputs_without_name(void **state) {
     (void)state;
-    refused(model_of(with(graph_relu(), INPUT, value("", FLOAT, DIMS(4)))), 338, EXIT_MALFORMED,
-            "input 1 has no name");
+    refused(model_of(with(graph_relu(), INPUT, value("", FLOAT, DIMS(4)))), 338, EXIT_MALFORMED, "input 1 has no name");
 }
 
 /* What is supported is the importer's to say; the reader accepts every type and can name it. */
@@ -227,8 +224,8 @@ static struct wire *attribute_int(const char *name, int type, unsigned field) {
     return w;
 }
 
-#define ATTRIBUTES(...)                                                                                            \
-    model_with_attributes((int)(sizeof(struct wire *[]){__VA_ARGS__} / sizeof(struct wire *)),                     \
+#define ATTRIBUTES(...)                                                                                                \
+    model_with_attributes((int)(sizeof(struct wire *[]){__VA_ARGS__} / sizeof(struct wire *)),                         \
                           (struct wire *const[]){__VA_ARGS__})
 
 static void op_types(void **state) {
@@ -296,8 +293,8 @@ static struct wire *call(const char *name, const char *inputs, const char *outpu
     return w;
 }
 
-#define FUNCTION(name, ...)                                                                                        \
-    function(name, (int)(sizeof(struct wire *[]){__VA_ARGS__} / sizeof(struct wire *)),                            \
+#define FUNCTION(name, ...)                                                                                            \
+    function(name, (int)(sizeof(struct wire *[]){__VA_ARGS__} / sizeof(struct wire *)),                                \
              (struct wire *const[]){__VA_ARGS__})
 
 static struct wire *model_calling(const char *name) {
@@ -350,8 +347,7 @@ static void errors_are_collected_up_to_a_bound(void **state) {
     struct wire *graph = graph_relu(), *more = graph_relu();
     for (int i = 0; i < 30; i++) {
         put(more, NODE, node("Relu", arena_printf(&pool, "absent%d", i), arena_printf(&pool, "v%d", i)));
-        if (i < 3)
-            put(graph, NODE, node("Relu", arena_printf(&pool, "absent%d", i), arena_printf(&pool, "v%d", i)));
+        if (i < 3) put(graph, NODE, node("Relu", arena_printf(&pool, "absent%d", i), arena_printf(&pool, "v%d", i)));
     }
     struct opened *o = open_wire(model_of(graph));
     assert_int_equal(o->diags.errors, 3);

@@ -37,8 +37,7 @@ static void raw_data_stays_in_the_file(void **state) {
 static void large_payload_is_no_part_of_the_tree(void **state) {
     (void)state;
     enum { BYTES = 1 << 20 };
-    struct opened *o =
-        open_wire(model_with(tensor_raw("w", 2, DIMS(BYTES), ARENA_ARRAY(&pool, char, BYTES), BYTES)));
+    struct opened *o = open_wire(model_with(tensor_raw("w", 2, DIMS(BYTES), ARENA_ARRAY(&pool, char, BYTES), BYTES)));
     assert_sound(o);
     assert_true(o->arena.used < 200000);
     release(o);
@@ -46,8 +45,7 @@ static void large_payload_is_no_part_of_the_tree(void **state) {
 
 static void typed_data_is_decoded(void **state) {
     (void)state;
-    struct wire *f = tensor("f", FLOAT, DIMS(2)), *i = tensor("i", INT64, DIMS(3)),
-                *h = tensor("h", FLOAT16, DIMS(2));
+    struct wire *f = tensor("f", FLOAT, DIMS(2)), *i = tensor("i", INT64, DIMS(3)), *h = tensor("h", FLOAT16, DIMS(2));
     put_data(f, 4, (const float[]){1.5f, -2}, 8);
     struct wire *packed = message(), *halves = message();
     put_varint(packed, 7);
@@ -204,8 +202,7 @@ static void lengths_past_the_end(void **state) {
         put_varint(w, 7 << 3 | 2);
         put_varint(w, lengths[i]);
         put_bytes(w, "abc", 3);
-        refused(w, 303, EXIT_MALFORMED,
-                arena_printf(&pool, "field 7 at byte 2 needs %lu bytes, 3 remain", lengths[i]));
+        refused(w, 303, EXIT_MALFORMED, arena_printf(&pool, "field 7 at byte 2 needs %lu bytes, 3 remain", lengths[i]));
     }
 }
 
@@ -329,8 +326,7 @@ static void shapes_that_cannot_be(void **state) {
             "tensor 'w': element count overflows");
     refused(model_with(tensor_raw("w", FLOAT, DIMS(1ll << 62), raw, 16)), 351, EXIT_MALFORMED, "overflows");
     refused(model_with(tensor_raw("w", FLOAT, DIMS(-1), raw, 4)), 352, EXIT_MALFORMED, "dimension 0 is -1");
-    refused(model_with(tensor_raw("w", FLOAT, DIMS(2, INT64_MIN), raw, 4)), 352, EXIT_MALFORMED,
-            "dimension 1 is -9");
+    refused(model_with(tensor_raw("w", FLOAT, DIMS(2, INT64_MIN), raw, 4)), 352, EXIT_MALFORMED, "dimension 1 is -9");
     static const int64_t ones[1000] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
     refused(model_with(tensor_raw("w", FLOAT, 9, ones, raw, 4)), 506, EXIT_LIMIT, "9 dimensions, at most 8");
     refused(model_with(tensor_raw("w", FLOAT, 1000, ones, raw, 4)), 506, EXIT_LIMIT, "1000 dimensions");
@@ -440,8 +436,7 @@ static void segments_and_names(void **state) {
     struct wire *segment = tensor_raw("w", FLOAT, DIMS(1), "1234", 4);
     put(segment, 3, message());
     refused(model_with(segment), 357, EXIT_MALFORMED, "is a segment");
-    refused(model_with(tensor_raw(NULL, FLOAT, DIMS(1), "1234", 4)), 357, EXIT_MALFORMED,
-            "an initializer has no name");
+    refused(model_with(tensor_raw(NULL, FLOAT, DIMS(1), "1234", 4)), 357, EXIT_MALFORMED, "an initializer has no name");
 }
 
 /* ---- D: external data ---- */
@@ -548,8 +543,7 @@ static void external_keys(void **state) {
     write_file("ok.bin", "0123456789abcdef", 16);
     refused(EXTERNAL("location", "ok.bin", "evil", "1"), 367, EXIT_MALFORMED, "unknown key 'evil'");
     refused(EXTERNAL("location", "ok.bin", "location", "ok.bin"), 367, EXIT_MALFORMED, "gives location twice");
-    struct wire *both = tensor_raw("w", FLOAT, DIMS(4), "0123456789abcdef", 16),
-                *where = tensor("w", FLOAT, DIMS(4));
+    struct wire *both = tensor_raw("w", FLOAT, DIMS(4), "0123456789abcdef", 16), *where = tensor("w", FLOAT, DIMS(4));
     put(both, 13, entry("location", "ok.bin"));
     put_int(both, 14, 1);
     refused(model_with(both), 354, EXIT_MALFORMED, "both external data and data in the model");

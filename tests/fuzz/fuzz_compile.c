@@ -1,9 +1,10 @@
-/* Fuzz target: an ONNX model in any state, through the whole compiler: import, passes under a policy or for training, memory
- * plan, sources written. Nothing is built.
+/* Fuzz target: an ONNX model in any state, through the whole compiler: import, passes under a policy or for training,
+ * memory plan, sources written. Nothing is built.
  *
  * The bytes choose the options (a row of `choices`), so that an input is compiled in one way whoever gives it. Symbolic
  * dimensions of the model's inputs are bound to small sizes. A model is refused with diagnostics, or compiled; internal
- * errors (E11xx: passes that made a wrong graph) are findings. With FUZZ_VERBOSE in the environment, options and errors are printed. */
+ * errors (E11xx: passes that made a wrong graph) are findings. With FUZZ_VERBOSE in the environment, options and errors
+ * are printed. */
 #include <errno.h>
 #include <ftw.h>
 #include <stdio.h>
@@ -12,21 +13,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "frontend/driver.h"
-#include "frontend/onnx_read.h"
+#include "frontend/driver/driver.h"
+#include "frontend/read/onnx_read.h"
 #include "ir/base/map.h"
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
 #include "tests/fuzz/fuzz.h"
 
-enum {
-    BUDGET = 512 << 20,
-    MOST_WORDS = 64,
-    MOST_CHOSEN = 8,
-    SIZE = 3,
-    FIRST_INTERNAL = 1100,
-    LAST_INTERNAL = 1199
-};
+enum { BUDGET = 512 << 20, MOST_WORDS = 64, MOST_CHOSEN = 8, SIZE = 3, FIRST_INTERNAL = 1100, LAST_INTERNAL = 1199 };
 
 static const char *const choices[][MOST_CHOSEN] = {
     {"--pas", "dp"},
@@ -104,8 +98,7 @@ static void check_diagnostics(const struct diags *diags, int status) {
     fuzz_check((status == 0) == (diags_exit(diags) == EXIT_OK) && diags_exit(diags) != EXIT_INTERNAL);
     for (int i = 0; i < diags->all.n; i++) {
         const struct diagnostic *d = &diags->all.at[i];
-        if (d->severity == RT_SEVERITY_ERROR && getenv("FUZZ_VERBOSE"))
-            fprintf(stderr, "E%04d %s\n", d->code, d->text);
+        if (d->severity == RT_SEVERITY_ERROR && getenv("FUZZ_VERBOSE")) fprintf(stderr, "E%04d %s\n", d->code, d->text);
         if (d->severity != RT_SEVERITY_ERROR || d->code < FIRST_INTERNAL || d->code > LAST_INTERNAL) continue;
         fprintf(stderr, "E%04d: %s (%s)\n", d->code, d->text, d->where ? d->where : "");
         fuzz_check(false);

@@ -3,7 +3,7 @@
  *
  * The file lies in memory (memfd), so that the reader's own way of opening is what runs. A model is refused with
  * diagnostics, or becomes a graph that passes the verifier. Run with a small stack to notice recursion. */
-#include "frontend/import.h"
+#include "frontend/import/import.h"
 #include "ir/verify.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
-/* Fuzz target: templates. Any text is filled, or refused: templates are rankc's own, so a wrong one is a bug that is named
- * (BUG), which ends the input here instead of the process. */
+/* Fuzz target: templates. Any text is filled, or refused: templates are rankc's own, so a wrong one is a bug that is
+ * named (BUG), which ends the input here instead of the process. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

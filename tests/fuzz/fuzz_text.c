@@ -4,7 +4,7 @@
  * bind and be cut as their factors say, and nodes of small constants must evaluate. */
 #include <string.h>
 
-#include "ir/eval.h"
+#include "ir/expr/eval.h"
 #include "ir/dims.h"
 #include "ir/op.h"
 #include "ir/text.h"

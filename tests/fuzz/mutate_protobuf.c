@@ -1,7 +1,7 @@
 /* Mutations that keep a protobuf message well formed, so that they reach behind the framing. Either a field of a random
- * message of the tree is dropped, doubled, moved or changed; or a leaf gets the value of another leaf of the same kind (the
- * same field numbers from the root: a node's input becomes another name, an operator another operator, a size another size).
- * The lengths around it follow. One mutation in eight is of bytes. */
+ * message of the tree is dropped, doubled, moved or changed; or a leaf gets the value of another leaf of the same kind
+ * (the same field numbers from the root: a node's input becomes another name, an operator another operator, a size
+ * another size). The lengths around it follow. One mutation in eight is of bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,9 +97,8 @@ static void put_payload(struct out *out, const struct field *field, const unsign
 }
 
 static void put_changed_number(struct out *out, const struct field *field, unsigned *seed) {
-    static const int64_t values[] = {0,         1,         -1,        2,         3,         4,        7,
-                                     8,         9,         16,        64,        99,        -2,       255,
-                                     INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, 1LL << 31, 1LL << 62};
+    static const int64_t values[] = {0,  1,  -1, 2,   3,         4,         7,         8,         9,         16,
+                                     64, 99, -2, 255, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, 1LL << 31, 1LL << 62};
     unsigned char bytes[VARINT_MOST + 8];
     uint64_t value = (uint64_t)values[pick(seed, sizeof values / sizeof *values)];
     if (field->wire == VARINT) {
@@ -130,8 +129,7 @@ static void put_other_number(struct out *out, const struct field *field, unsigne
     put(out, behind, (size_t)(field->end - behind));
 }
 
-static bool put_mutated(struct out *out, const unsigned char *at, const unsigned char *end, unsigned *seed,
-                        int depth);
+static bool put_mutated(struct out *out, const unsigned char *at, const unsigned char *end, unsigned *seed, int depth);
 
 static void put_changed(struct out *out, const struct field *field, unsigned *seed, int depth) {
     if (field->wire != BYTES) {
@@ -161,8 +159,7 @@ static int choose_field(const unsigned char *at, const unsigned char *end, int n
 }
 
 /* The message with one change; false if the bytes are no message. */
-static bool put_mutated(struct out *out, const unsigned char *at, const unsigned char *end, unsigned *seed,
-                        int depth) {
+static bool put_mutated(struct out *out, const unsigned char *at, const unsigned char *end, unsigned *seed, int depth) {
     int n = count_fields(at, end);
     int chosen = n ? choose_field(at, end, n, seed, depth) : 0, other = n ? (int)pick(seed, (size_t)n) : 0;
     unsigned kind = pick(seed, 24);
@@ -222,8 +219,8 @@ static void search_leaves(struct search *search, const unsigned char *at, const 
 }
 
 /* The message with `leaf`, which lies in it from level `depth` on, replaced by the value of `other`. */
-static void put_replaced(struct out *out, const unsigned char *at, const unsigned char *end,
-                         const struct leaf *leaf, const struct leaf *other, int depth) {
+static void put_replaced(struct out *out, const unsigned char *at, const unsigned char *end, const struct leaf *leaf,
+                         const struct leaf *other, int depth) {
     struct field field;
     for (int i = 0; at < end && take_field(at, end, &field); i++, at = field.end) {
         if (i != leaf->index[depth]) {

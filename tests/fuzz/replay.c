@@ -1,10 +1,10 @@
-/* replay [--runs N] [--first F] [--seed S] [--apart DIR] FILE|DIRECTORY...: gives a fuzz target every file, then mutations
- * F .. F+N-1 of them (2,000 from 0 by default); a mutation follows from the files, S and its number. For builds without
- * libFuzzer, and for tests.
+/* replay [--runs N] [--first F] [--seed S] [--apart DIR] FILE|DIRECTORY...: gives a fuzz target every file, then
+ * mutations F .. F+N-1 of them (2,000 from 0 by default); a mutation follows from the files, S and its number. For
+ * builds without libFuzzer, and for tests.
  *
- * With --apart every input runs in a process of its own, with MOST_SECONDS of processor time and at most MOST_MEMORY: one that is
- * killed, ends with another status, takes longer or more is left in DIR with what was printed, and the next one is tried. The exit
- * status is 1 if there was one. */
+ * With --apart every input runs in a process of its own, with MOST_SECONDS of processor time and at most MOST_MEMORY:
+ * one that is killed, ends with another status, takes longer or more is left in DIR with what was printed, and the next
+ * one is tried. The exit status is 1 if there was one. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -134,8 +134,7 @@ static _Noreturn void run_child(const unsigned char *data, size_t size, const ch
 static const char *finding_of(int status, const struct rusage *used) {
     static char text[96];
     if (WIFSIGNALED(status))
-        snprintf(text, sizeof text, "killed by signal %d after %ld s", WTERMSIG(status),
-                 (long)used->ru_utime.tv_sec);
+        snprintf(text, sizeof text, "killed by signal %d after %ld s", WTERMSIG(status), (long)used->ru_utime.tv_sec);
     else if (WEXITSTATUS(status) && WEXITSTATUS(status) != REFUSED)
         snprintf(text, sizeof text, "exit status %d", WEXITSTATUS(status));
     else if (used->ru_maxrss >> 10 > MOST_MEMORY)

@@ -2,15 +2,15 @@
  *
  *     backend_sweep [-v] DIR...          (Debian's libonnx-testdata has them in data/node, data/simple, ...)
  *
- * An operand that must be known at compile time is bound (--bind), where the test gives it as an input. Prints the counts
- * and what is not supported, by reason; with -v each test that did not pass. Exit status 1 if one failed that should have
- * passed. */
+ * An operand that must be known at compile time is bound (--bind), where the test gives it as an input. Prints the
+ * counts and what is not supported, by reason; with -v each test that did not pass. Exit status 1 if one failed that
+ * should have passed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "frontend/import.h"
+#include "frontend/import/import.h"
 #include "ir/base/str.h"
 #include "runtime/base/tensor_pb.h"
 #include "tests/import/evaluate.h"
@@ -18,8 +18,7 @@
 enum { MAX_TENSORS = 32 };
 
 enum verdict { PASSED, PASSED_BOUND, UNSUPPORTED, FAILED, VERDICTS };
-static const char *const verdict_names[VERDICTS] = {"passed", "passed with bound inputs", "not supported",
-                                                    "failed"};
+static const char *const verdict_names[VERDICTS] = {"passed", "passed with bound inputs", "not supported", "failed"};
 
 /* Which inputs become constants: tried in this order, while the import says that something must be known. */
 enum binding { BIND_NONE, BIND_INTEGERS, BIND_ALL, BINDINGS };
@@ -55,8 +54,8 @@ static bool read_inputs(struct test *test, const char *dir, int set) {
     for (size_t i = 0; i < graph->n_input; i++) {
         bool has_default = false;
         for (size_t k = 0; k < graph->n_initializer; k++)
-            has_default = has_default ||
-                          strcmp(onnx_text(graph->initializer[k]->name), onnx_text(graph->input[i]->name)) == 0;
+            has_default =
+                has_default || strcmp(onnx_text(graph->initializer[k]->name), onnx_text(graph->input[i]->name)) == 0;
         if (has_default || test->ninputs == MAX_TENSORS) continue;
         struct given *given = &test->inputs[test->ninputs];
         given->name = onnx_text(graph->input[i]->name);
@@ -182,8 +181,7 @@ int main(int argc, char **argv) {
         arena_free(&test.arena);
     }
     for (int i = 0; i < tally.index.n; i++) printf("%5d %s\n", tally.counts.at[i], tally.index.entries[i].key);
-    for (int v = 0; v < VERDICTS; v++)
-        printf("%d %s%s", counts[v], verdict_names[v], v + 1 < VERDICTS ? ", " : "\n");
+    for (int v = 0; v < VERDICTS; v++) printf("%d %s%s", counts[v], verdict_names[v], v + 1 < VERDICTS ? ", " : "\n");
     arena_free(&tally.arena);
     return counts[FAILED] != 0;
 }

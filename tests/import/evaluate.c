@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "ir/eval.h"
+#include "ir/expr/eval.h"
 #include "ir/op.h"
 
 /* Which nodes the outputs depend on, and which tensors those and the outputs read. */
@@ -63,8 +63,7 @@ static void run_matmul(struct call *call) {
             for (int64_t c = 0; c < n; c++) {
                 const double *pa = call->in[0] + i * m * k, *pb = call->in[1] + i * b_stride;
                 double sum = 0;
-                for (int64_t j = 0; j < k; j++)
-                    sum += pa[ta ? j * m + r : r * k + j] * pb[tb ? c * k + j : j * n + c];
+                for (int64_t j = 0; j < k; j++) sum += pa[ta ? j * m + r : r * k + j] * pb[tb ? c * k + j : j * n + c];
                 call->out[(i * m + r) * n + c] = sum;
             }
 }
@@ -196,9 +195,8 @@ const char *compare(struct arena *arena, const struct tensor *tensor, const stru
     bool same = tensor->ndim == expected->ndim && (floats || tensor->dtype == expected->dtype);
     for (int d = 0; same && d < tensor->ndim; d++) same = tensor->dims[d] == expected->dims[d];
     if (!same)
-        return arena_printf(arena, "%s is %s, expected %s of %lld elements", tensor->name,
-                            tensor_type(arena, tensor), rt_dtypes[expected->dtype].name,
-                            (long long)expected->count);
+        return arena_printf(arena, "%s is %s, expected %s of %lld elements", tensor->name, tensor_type(arena, tensor),
+                            rt_dtypes[expected->dtype].name, (long long)expected->count);
     enum rt_dtype stored = tensor->kind == TENSOR_WEIGHT ? tensor->stored.dtype : tensor->dtype;
     for (int64_t i = 0; i < expected->count; i++) {
         double a, b;

@@ -1,5 +1,5 @@
-/* Runs an imported graph on given inputs, slowly, with the compiler's own evaluator: what an import means can be checked
- * before there is any code generation. */
+/* Runs an imported graph on given inputs, slowly, with the compiler's own evaluator: what an import means can be
+ * checked before there is any code generation. */
 #ifndef TESTS_IMPORT_EVALUATE_H
 #define TESTS_IMPORT_EVALUATE_H
 
@@ -11,8 +11,8 @@ struct given {
     struct rt_tensor tensor;
 };
 
-/* Computes the graph's outputs: their tensors become CONSTs. Each input is taken from `given` by its name, and converted
- * to the input's type. NULL, or what is wrong. */
+/* Computes the graph's outputs: their tensors become CONSTs. Each input is taken from `given` by its name, and
+ * converted to the input's type. NULL, or what is wrong. */
 const char *evaluate(struct graph *graph, int n, const struct given *given);
 
 /* Nodes that the outputs depend on. */

@@ -175,8 +175,7 @@ static void put_tensor(struct text *text, struct wire *w, const char *value) {
     for (char *c = copy; *c; c++)
         if (strchr("[],", *c)) *c = ' ';
     char *colon = strchr(copy, ':');
-    const char *spaced =
-        !colon ? copy : arena_printf(text->arena, "%.*s : %s", (int)(colon - copy), copy, colon + 1);
+    const char *spaced = !colon ? copy : arena_printf(text->arena, "%.*s : %s", (int)(colon - copy), copy, colon + 1);
     struct rt_tensor tensor = onnx_text_tensor(text->arena, spaced);
     put(w, 5, tensor_proto(text->arena, NULL, &tensor));
 }
@@ -325,8 +324,7 @@ const void *onnx_text_model(struct arena *arena, const char *source, size_t *byt
             continue;
         }
         char line[512] = "";
-        for (int i = 2; i < words.n; i++)
-            snprintf(line + strlen(line), sizeof line - strlen(line), " %s", words.at[i]);
+        for (int i = 2; i < words.n; i++) snprintf(line + strlen(line), sizeof line - strlen(line), " %s", words.at[i]);
         struct rt_tensor tensor = onnx_text_tensor(arena, line);
         put(graph, 5, tensor_proto(arena, words.at[1], &tensor));
     }

@@ -2,7 +2,7 @@
 #ifndef TESTS_IMPORT_SAMPLE_H
 #define TESTS_IMPORT_SAMPLE_H
 
-#include "frontend/import.h"
+#include "frontend/import/import.h"
 
 struct sample {
     struct arena arena;

@@ -95,8 +95,8 @@ static void shapes_are_computed_by_import(void **state) {
 
 enum { MAX_OPTIONS = 8 };
 
-static void read_options(struct arena *arena, const char *text, struct import_options *options,
-                         struct import_dim *dims, struct import_bind *binds) {
+static void read_options(struct arena *arena, const char *text, struct import_options *options, struct import_dim *dims,
+                         struct import_bind *binds) {
     const char *line;
     while (options->ndims < MAX_OPTIONS && (line = onnx_text_option(arena, text, "dim", options->ndims))) {
         char *name = arena_strdup(arena, line), *equal = strchr(name, '=');

@@ -1,5 +1,5 @@
-/* The C interface of a module, tests/models/mlp with --dtype f64, on one rank: gradients of its inputs against differences,
- * sums of gradients, scaling, clipping and hooks.
+/* The C interface of a module, tests/models/mlp with --dtype f64, on one rank: gradients of its inputs against
+ * differences, sums of gradients, scaling, clipping and hooks.
  *
  *     module DIR */
 #include <math.h>
@@ -9,12 +9,12 @@
 
 #include "model.h"
 
-#define CHECK(condition)                                                                                            \
-    do {                                                                                                            \
-        if (!(condition)) {                                                                                         \
-            fprintf(stderr, "module.c:%d: %s: %s\n", __LINE__, #condition, rt_error(rt));                           \
-            exit(1);                                                                                                \
-        }                                                                                                           \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "module.c:%d: %s: %s\n", __LINE__, #condition, rt_error(rt));                              \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 enum { MOST = 4096 };

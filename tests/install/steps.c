@@ -1,5 +1,5 @@
-/* The C interface of a model with a loss, tests/training/mlp with --accumulate 3, on one rank: dummies, scaled losses, and a
- * step taken in pieces.
+/* The C interface of a model with a loss, tests/training/mlp with --accumulate 3, on one rank: dummies, scaled losses,
+ * and a step taken in pieces.
  *
  *     steps DIR */
 #include <math.h>
@@ -8,12 +8,12 @@
 
 #include "model.h"
 
-#define CHECK(condition)                                                                                            \
-    do {                                                                                                            \
-        if (!(condition)) {                                                                                         \
-            fprintf(stderr, "steps.c:%d: %s: %s\n", __LINE__, #condition, rt_error(rt));                            \
-            exit(1);                                                                                                \
-        }                                                                                                           \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "steps.c:%d: %s: %s\n", __LINE__, #condition, rt_error(rt));                               \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 static float x[2][39], target[2][15];

@@ -99,8 +99,7 @@ int golden_run(const struct golden *golden, const char *path, golden_fn fn) {
     return differing;
 }
 
-void golden_each(const struct golden *golden, const char *path,
-                 void (*visit)(const char *name, const char *input)) {
+void golden_each(const struct golden *golden, const char *path, void (*visit)(const char *name, const char *input)) {
     struct arena arena;
     arena_init(&arena, 0, NULL);
     const char *file = arena_printf(&arena, "%s/%s", golden->root, path);

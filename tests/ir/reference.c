@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "ir/eval.h"
+#include "ir/expr/eval.h"
 
 /* One run of an operator along a dimension: n values at x, stride apart; results at y, alike. */
 struct line {
@@ -49,8 +49,7 @@ static double mean_square(const struct line *line, double mean) {
 static void normalize(const struct line *line, double mean) {
     double scale = 1 / sqrt(mean_square(line, mean) + line->epsilon);
     for (int64_t i = 0; i < line->n; i++)
-        line->y[i * line->stride] =
-            (at(line, i) - mean) * scale * line->scale[i] + (line->bias ? line->bias[i] : 0);
+        line->y[i * line->stride] = (at(line, i) - mean) * scale * line->scale[i] + (line->bias ? line->bias[i] : 0);
 }
 
 static void layer_norm(const struct line *line) {
@@ -112,8 +111,11 @@ static const void *reference_class_terms(struct graph *graph, const struct node 
 static const struct {
     const char *op;
     const void *(*eval)(struct graph *graph, const struct node *node);
-} others[] = {{"Attention", reference_attention}, {"Rope", reference_rope}, {"Dropout", reference_dropout},
-              {"ClassTerms", reference_class_terms}, {"ClassTermsGrad", reference_class_terms}};
+} others[] = {{"Attention", reference_attention},
+              {"Rope", reference_rope},
+              {"Dropout", reference_dropout},
+              {"ClassTerms", reference_class_terms},
+              {"ClassTermsGrad", reference_class_terms}};
 enum { OTHERS = sizeof others / sizeof *others };
 
 static int other_of(const struct op *op) {
@@ -150,8 +152,7 @@ static const void *eval_along(struct graph *graph, const struct node *node, int 
 }
 
 /* The place of the largest or smallest of n values, the first or the last of equals. */
-static int64_t place_of_best(const struct tensor *x, int64_t first, int64_t n, int64_t stride, bool most,
-                             bool last) {
+static int64_t place_of_best(const struct tensor *x, int64_t first, int64_t n, int64_t stride, bool most, bool last) {
     int64_t best = 0;
     for (int64_t i = 1; i < n; i++) {
         struct number a = eval_load(x->data, x->dtype, first + i * stride);

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "ir/eval.h"
+#include "ir/expr/eval.h"
 #include "tests/ir/reference.h"
 
 static const struct tensor *operand(const struct graph *graph, const struct node *node, int i) {

@@ -21,7 +21,8 @@
 
 static struct golden golden;
 
-static const char *const files[] = {"tests/dims/elementwise.txt", "tests/dims/contract.txt", "tests/dims/attention.txt", "tests/dims/conv.txt", "tests/dims/move.txt"};
+static const char *const files[] = {"tests/dims/elementwise.txt", "tests/dims/contract.txt", "tests/dims/attention.txt",
+                                    "tests/dims/conv.txt", "tests/dims/move.txt"};
 enum { FILES = sizeof files / sizeof *files };
 
 static void print_place(struct strbuf *out, const struct dims *dims, int operand, int dim) {
@@ -61,8 +62,7 @@ static void print_options(struct strbuf *out, const struct dims *dims, int opera
             strbuf_printf(out, " %s/%lld/%lld", dims->factor[split->factor].name, (long long)split->blocks,
                           (long long)split->unit);
             if (options[k].more_blocks != 1 || options[k].more_unit != 1)
-                strbuf_printf(out, "(*%lld/%lld)", (long long)options[k].more_blocks,
-                              (long long)options[k].more_unit);
+                strbuf_printf(out, "(*%lld/%lld)", (long long)options[k].more_blocks, (long long)options[k].more_unit);
         }
     }
     strbuf_putc(out, '\n');

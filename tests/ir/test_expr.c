@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 #include "ir/op.h"
 
 static struct number real(double f) {
@@ -35,8 +35,7 @@ static struct number value_of(const char *text, struct number a, struct number b
     return value;
 }
 
-static const double samples[] = {0.0,  -0.0, 1,    -1, 0.5,      -0.5,      2.5, -2.5,
-                                 1e-9, 700,  -700, 3,  INFINITY, -INFINITY, NAN};
+static const double samples[] = {0.0, -0.0, 1, -1, 0.5, -0.5, 2.5, -2.5, 1e-9, 700, -700, 3, INFINITY, -INFINITY, NAN};
 enum { SAMPLES = sizeof samples / sizeof *samples };
 
 static void assert_same(const char *text, double got, double expected) {
@@ -53,11 +52,10 @@ static void test_functions_of_one(void **state) {
     static const struct {
         const char *text;
         double (*f)(double);
-    } rows[] = {{"abs(x)", fabs},   {"ceil(x)", ceil}, {"cos(x)", cos},     {"erf(x)", erf},
-                {"exp(x)", exp},    {"log(x)", log},   {"floor(x)", floor}, {"round(x)", rint},
-                {"sin(x)", sin},    {"sqrt(x)", sqrt}, {"tan(x)", tan},     {"tanh(x)", tanh},
-                {"atan(x)", atan},  {"acos(x)", acos}, {"asin(x)", asin},   {"sinh(x)", sinh},
-                {"cosh(x)", cosh},  {"sign(x)", sign}, {"acosh(x)", acosh}, {"asinh(x)", asinh},
+    } rows[] = {{"abs(x)", fabs},   {"ceil(x)", ceil},   {"cos(x)", cos},    {"erf(x)", erf},     {"exp(x)", exp},
+                {"log(x)", log},    {"floor(x)", floor}, {"round(x)", rint}, {"sin(x)", sin},     {"sqrt(x)", sqrt},
+                {"tan(x)", tan},    {"tanh(x)", tanh},   {"atan(x)", atan},  {"acos(x)", acos},   {"asin(x)", asin},
+                {"sinh(x)", sinh},  {"cosh(x)", cosh},   {"sign(x)", sign},  {"acosh(x)", acosh}, {"asinh(x)", asinh},
                 {"atanh(x)", atanh}};
     (void)state;
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)

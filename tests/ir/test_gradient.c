@@ -1,9 +1,9 @@
 /* Gradients against finite differences, for every differentiable row.
  *
  * The nodes are those of tests/programs/opcheck/samples.def, in f64. With r random, the change of sum(y r) as an input
- * element moves by h is, by the central difference, what the gradient of that element must be for dy = r. Its own error is
- * about h^2 (the third derivative) plus eps / h (cancellation): with h = 1e-5 both are near 1e-10 of the values at hand, and
- * the bound is a thousand times that. */
+ * element moves by h is, by the central difference, what the gradient of that element must be for dy = r. Its own error
+ * is about h^2 (the third derivative) plus eps / h (cancellation): with h = 1e-5 both are near 1e-10 of the values at
+ * hand, and the bound is a thousand times that. */
 #include <ctype.h>
 #include <math.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "ir/base/str.h"
-#include "ir/eval.h"
+#include "ir/expr/eval.h"
 #include "ir/gradient.h"
 #include "ir/text.h"
 #include "tests/ir/random.h"
@@ -62,8 +62,7 @@ static bool write_text(struct strbuf *out, const struct sample *sample) {
                           (int)(shape - type), at + type);
         at += length + strspn(at + length, " ");
     }
-    strbuf_printf(out, "%%%d \"y\" = %s(%s) %s\noutput %%%d \"y\"\n", n, sample->op, arguments, sample->attributes,
-                  n);
+    strbuf_printf(out, "%%%d \"y\" = %s(%s) %s\noutput %%%d \"y\"\n", n, sample->op, arguments, sample->attributes, n);
     return true;
 }
 
@@ -109,8 +108,7 @@ static void fill(struct tensor *tensor, struct arena *arena, struct random *rand
     for (int64_t i = 0; i < tensor_elements(tensor); i++) {
         double value = how ? (double)differing_index(how, i / tensor->dims[1], i % tensor->dims[1])
                            : value_for(tensor->name, random);
-        eval_store(data, tensor->dtype, i,
-                   (struct number){rt_dtype_is_float(tensor->dtype), value, (int64_t)value});
+        eval_store(data, tensor->dtype, i, (struct number){rt_dtype_is_float(tensor->dtype), value, (int64_t)value});
     }
     tensor->data = data;
     tensor->kind = TENSOR_CONST;
@@ -173,8 +171,8 @@ static void check_input(struct trial *t, const struct sample *sample, int input,
         double difference = (more - weighted_sum(t, weights)) / (2 * step), gradient = dx ? dx[i] : 0;
         data[i] = old;
         if (fabs(difference - gradient) <= bound * (1 + fabs(difference))) continue;
-        fail_msg("%s %s %s: element %lld of %s has gradient %.12g, differences give %.12g", sample->op,
-                 sample->inputs, sample->attributes, (long long)i, x->name, gradient, difference);
+        fail_msg("%s %s %s: element %lld of %s has gradient %.12g, differences give %.12g", sample->op, sample->inputs,
+                 sample->attributes, (long long)i, x->name, gradient, difference);
     }
 }
 
@@ -234,9 +232,11 @@ static void test_every_differentiable_row_has_a_sample(void **state) {
 
 /* Rows without a gradient give no floats, or are made by passes that come after autodiff or with it. */
 static void test_rows_are_differentiable(void **state) {
-    static const char *const later[] = {"Fused",       "Attention",  "SumSquares", "ConvWeightGrad",
-                                        "MaxPoolGrad", "GatherGrad", "UnitSum",    "UnitSumStart", "FlashAttentionGrad",
-                                        "ClassTermsGrad", "Accumulate", "UnitMax", "Quantize", "ScaledMatMul", "Rows", "Columns"};
+    static const char *const later[] = {
+        "Fused",      "Attention", "SumSquares",   "ConvWeightGrad",     "MaxPoolGrad",
+        "GatherGrad", "UnitSum",   "UnitSumStart", "FlashAttentionGrad", "ClassTermsGrad",
+        "Accumulate", "UnitMax",   "Quantize",     "ScaledMatMul",       "Rows",
+        "Columns"};
     (void)state;
     for (int i = 0; i < nops; i++) {
         size_t k = 0;
@@ -277,30 +277,28 @@ static void check_value(const char *text, const double *x, int n, const double *
 
 #define HEAD "rankc-ir 1\ngraph \"g\" level=TYPED\n"
 
-/* PyTorch 1.13: relu(0)' = 0, abs(0)' = 0, maximum(x, x) halves, amax shares among equals, max_pool takes the first of equals,
- * a product without its only zero is that of the rest, and rows of an embedding sum. */
+/* PyTorch 1.13: relu(0)' = 0, abs(0)' = 0, maximum(x, x) halves, amax shares among equals, max_pool takes the first of
+ * equals, a product without its only zero is that of the rest, and rows of an embedding sum. */
 static void test_kinks_are_those_of_pytorch(void **state) {
     (void)state;
     check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = Relu(%0)\noutput %1 \"y\"\n", (double[]){-1, 0, 2}, 3,
                 (double[]){0, 0, 1});
     check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = Abs(%0)\noutput %1 \"y\"\n", (double[]){-1, 0, 2}, 3,
                 (double[]){-1, 0, 1});
-    check_value(
-        HEAD "input %0 \"x\" f64[3]\nconst %1 \"b\" f64[3] = [-1, 0, 3]\n%2 \"y\" = Max(%0, %1)\noutput %2 \"y\"\n",
-        (double[]){-1, 2, 2}, 3, (double[]){0.5, 1, 0});
+    check_value(HEAD
+                "input %0 \"x\" f64[3]\nconst %1 \"b\" f64[3] = [-1, 0, 3]\n%2 \"y\" = Max(%0, %1)\noutput %2 \"y\"\n",
+                (double[]){-1, 2, 2}, 3, (double[]){0.5, 1, 0});
     check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = ReduceMax(%0) axes=[0] keepdims=0\noutput %1 \"y\"\n",
                 (double[]){4, 2, 4}, 3, (double[]){0.5, 0, 0.5});
     check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = ReduceProd(%0) axes=[0] keepdims=0\noutput %1 \"y\"\n",
                 (double[]){2, 0, 3}, 3, (double[]){0, 6, 0});
     check_value(HEAD "input %0 \"x\" f64[3]\n%1 \"y\" = ReduceProd(%0) axes=[0] keepdims=0\noutput %1 \"y\"\n",
                 (double[]){0, 5, 0}, 3, (double[]){0, 0, 0});
-    check_value(HEAD
-                "input %0 \"x\" f64[1,1,5]\n%1 \"y\" = MaxPool(%0) window=[3] stride=[1] dilation=[1] begin=[0] "
-                "end=[0]\noutput %1 \"y\"\n",
+    check_value(HEAD "input %0 \"x\" f64[1,1,5]\n%1 \"y\" = MaxPool(%0) window=[3] stride=[1] dilation=[1] begin=[0] "
+                     "end=[0]\noutput %1 \"y\"\n",
                 (double[]){2, 3, 3, 1, 3}, 5, (double[]){0, 2, 1, 0, 0});
-    check_value(HEAD
-                "input %0 \"x\" f64[2,1]\nconst %1 \"i\" i64[3] = [1, -1, 1]\n%2 \"y\" = Gather(%0, %1) axis=0\n"
-                "output %2 \"y\"\n",
+    check_value(HEAD "input %0 \"x\" f64[2,1]\nconst %1 \"i\" i64[3] = [1, -1, 1]\n%2 \"y\" = Gather(%0, %1) axis=0\n"
+                     "output %2 \"y\"\n",
                 (double[]){5, 6}, 2, (double[]){0, 3});
 }
 

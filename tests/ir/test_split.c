@@ -2,9 +2,10 @@
  *
  * For each case of tests/dims/ and each elementwise row, on small integers: each factor that may be cut, in several
  * blocks, units and numbers of ranks, and each pair of factors on a two-dimensional mesh. Every rank's inputs are
- * cut out with Note [Cuts] of part.h - windows by listing what the rank's positions read -, its node is evaluated on its own by ir/eval, and the results are put together
- * as the layouts say: parts side by side, partial values reduced, whole values equal. That must be the unsplit
- * result, bit for bit. So must the sum of the results of partial inputs where a row is marked linear. */
+ * cut out with Note [Cuts] of part.h - windows by listing what the rank's positions read -, its node is evaluated on
+ * its own by ir/eval, and the results are put together as the layouts say: parts side by side, partial values reduced,
+ * whole values equal. That must be the unsplit result, bit for bit. So must the sum of the results of partial inputs
+ * where a row is marked linear. */
 #include <ctype.h>
 #include <math.h>
 #include <setjmp.h>
@@ -17,7 +18,7 @@
 
 #include "ir/base/str.h"
 #include "ir/dims.h"
-#include "ir/eval.h"
+#include "ir/expr/eval.h"
 #include "ir/infer.h"
 #include "ir/op.h"
 #include "runtime/base/checked.h"
@@ -82,15 +83,14 @@ static void set_inputs(struct trial *t) {
 /* Cutting ------------------------------------------------------------------------------------------------------ */
 
 /* Keeps, of the indices held, those in the part of rank `rank`. */
-static void cut_share(struct arena *arena, struct share *share, const struct holding *holding, int64_t extent,
-                      int ways, int rank) {
+static void cut_share(struct arena *arena, struct share *share, const struct holding *holding, int64_t extent, int ways,
+                      int rank) {
     struct rt_cut cut = {extent, holding->blocks, holding->unit, ways};
     int d = holding->dim;
     int64_t block = extent / holding->blocks, n = 0, *kept = ARENA_ARRAY(arena, int64_t, extent + 1);
     assert_int_equal(share->n[d], extent); /* no dimension is cut by two axes */
     for (int64_t b = 0; b < holding->blocks; b++)
-        for (int64_t i = 0; i < rt_cut_length(&cut, rank); i++)
-            kept[n++] = b * block + rt_cut_start(&cut, rank) + i;
+        for (int64_t i = 0; i < rt_cut_length(&cut, rank); i++) kept[n++] = b * block + rt_cut_start(&cut, rank) + i;
     assert_int_equal(n, rt_cut_extent(&cut, rank));
     share->index[d] = kept;
     share->n[d] = n;
@@ -127,8 +127,8 @@ static struct share share_of(const struct trial *t, int operand, const int *coor
         struct holding holding = dims_holding(&t->dims, operand, &t->split[a]);
         if (!holding_divides(&holding)) continue;
         assert_in_range(holding.dim, 0, tensor->ndim - 1);
-        (holding.kind == HOLD_WINDOW ? cut_window : cut_share)(
-            t->arena, &share, &holding, tensor->dims[holding.dim], t->ways[a], coordinate[a]);
+        (holding.kind == HOLD_WINDOW ? cut_window : cut_share)(t->arena, &share, &holding, tensor->dims[holding.dim],
+                                                               t->ways[a], coordinate[a]);
     }
     return share;
 }
@@ -142,8 +142,7 @@ static const void *gather_share(const struct trial *t, int operand, const struct
     if (!n) return data;
     do {
         for (int d = 0; d < tensor->ndim; d++) from[d] = share->index[d][at[d]];
-        memcpy(to, (const char *)t->data[operand] + (size_t)eval_offset(from, tensor->dims, tensor->ndim) * size,
-               size);
+        memcpy(to, (const char *)t->data[operand] + (size_t)eval_offset(from, tensor->dims, tensor->ndim) * size, size);
         to += size;
     } while (eval_next(at, share->n, tensor->ndim));
     return data;
@@ -198,8 +197,7 @@ static void offset_gather(const struct trial *t, struct graph *part, struct node
 }
 
 /* Its gradient leaves out what falls on rows of other parts: zeros added to row 0 stand for that. */
-static void offset_gather_grad(const struct trial *t, struct graph *part, struct node *node,
-                               const int *coordinate) {
+static void offset_gather_grad(const struct trial *t, struct graph *part, struct node *node, const int *coordinate) {
     struct tensor *dy = &part->tensors.at[node->inputs[0]], *index = &part->tensors.at[node->inputs[1]];
     int64_t start = start_of(t, "v", coordinate), all = t->dims.factor[dims_find(&t->dims, "v")].extent;
     int64_t here = attr_int(node, "size", 0), count = tensor_elements(index), outer = 1;
@@ -251,8 +249,7 @@ static void offset_window(const struct trial *t, struct graph *part, struct node
         begin[d] = pad[0][d], end[d] = pad[1][d];
         if (made == tensor_of(t, positions)->dims[2 + d] || stride[d] + span == 2) continue;
         begin[d] = in[0] - (out[0] * stride[d] - pad[0][d]);
-        end[d] =
-            least(out[made - 1] * stride[d] - pad[0][d] + span, whole->dims[2 + d] + pad[1][d]) - in[held - 1] - 1;
+        end[d] = least(out[made - 1] * stride[d] - pad[0][d] + span, whole->dims[2 + d] + pad[1][d]) - in[held - 1] - 1;
     }
     attr_set(part, node, attr_of_ints("begin", n, begin));
     attr_set(part, node, attr_of_ints("end", n, end));
@@ -261,10 +258,16 @@ static void offset_window(const struct trial *t, struct graph *part, struct node
 static const struct {
     const char *op;
     void (*apply)(const struct trial *t, struct graph *part, struct node *node, const int *coordinate);
-} offsets[] = {
-    {"Trilu", offset_trilu},         {"Gather", offset_gather},        {"GatherGrad", offset_gather_grad},
-    {"Attention", offset_attention}, {"Conv", offset_window},          {"MaxPool", offset_window},
-    {"ClassTerms", offset_classes},  {"ClassTermsGrad", offset_classes}, {"AveragePool", offset_window},  {"ConvWeightGrad", offset_window}};
+} offsets[] = {{"Trilu", offset_trilu},
+               {"Gather", offset_gather},
+               {"GatherGrad", offset_gather_grad},
+               {"Attention", offset_attention},
+               {"Conv", offset_window},
+               {"MaxPool", offset_window},
+               {"ClassTerms", offset_classes},
+               {"ClassTermsGrad", offset_classes},
+               {"AveragePool", offset_window},
+               {"ConvWeightGrad", offset_window}};
 
 /* Evaluation --------------------------------------------------------------------------------------------------- */
 
@@ -291,8 +294,7 @@ static int make_part(const struct trial *t, struct graph *part, const int *coord
         struct share share = share_of(t, i, coordinate);
         memcpy(local[i], share.n, sizeof share.n);
         if (i < t->dims.ninputs)
-            inputs[i] =
-                graph_add_const(part, "x", tensor->dtype, tensor->ndim, share.n, gather_share(t, i, &share));
+            inputs[i] = graph_add_const(part, "x", tensor->dtype, tensor->ndim, share.n, gather_share(t, i, &share));
     }
     output = graph_add_tensor(part, TENSOR_VALUE, "y", RT_F32, 0, NULL);
     int id = graph_add_node(part, node->op, "part", node->ninputs, inputs, 1, &output, node->nattrs, node->attrs);
@@ -340,8 +342,7 @@ static bool same_value(struct number a, struct number b) {
 }
 
 static struct number reduced(enum reduce reduce, struct number a, struct number b) {
-    if (reduce == REDUCE_SUM)
-        return (struct number){a.is_float, a.f + b.f, (int64_t)((uint64_t)a.i + (uint64_t)b.i)};
+    if (reduce == REDUCE_SUM) return (struct number){a.is_float, a.f + b.f, (int64_t)((uint64_t)a.i + (uint64_t)b.i)};
     bool first = a.is_float ? a.f > b.f : a.i > b.i;
     return first == (reduce == REDUCE_MAX) ? a : b;
 }
@@ -366,8 +367,7 @@ struct result {
     struct share share;
 };
 
-static struct number assembled(const struct trial *t, const struct result (*results)[MAX_RANKS],
-                               const int64_t *at) {
+static struct number assembled(const struct trial *t, const struct result (*results)[MAX_RANKS], const int64_t *at) {
     int y = t->dims.ninputs;
     const struct tensor *tensor = tensor_of(t, y);
     struct holding holding[AXES];
@@ -418,8 +418,8 @@ static long trials;
 
 static const char *cut_text(const struct trial *t, const struct node_split *split, int ways) {
     if (split->factor < 0) return "whole";
-    return arena_printf(t->arena, "%s/%lld/%lld %d ways", t->dims.factor[split->factor].name,
-                        (long long)split->blocks, (long long)split->unit, ways);
+    return arena_printf(t->arena, "%s/%lld/%lld %d ways", t->dims.factor[split->factor].name, (long long)split->blocks,
+                        (long long)split->unit, ways);
 }
 
 static void try(struct trial *t, struct node_split first, int ways0, struct node_split second, int ways1) {
@@ -557,8 +557,7 @@ static void check_options(const struct dims *dims, int operand, int dim) {
             for (int64_t unit = 1; unit <= 3; unit++) {
                 struct node_split split = {d->factor[i], blocks, unit};
                 struct cut_option options[MAX_NDIM];
-                if (dims->factor[d->factor[i]].extent % (blocks * unit) || !dims_can_split(dims, &split, 2))
-                    continue;
+                if (dims->factor[d->factor[i]].extent % (blocks * unit) || !dims_can_split(dims, &split, 2)) continue;
                 struct holding holding = dims_holding(dims, operand, &split);
                 int n = dims_cut_options(dims, operand, dim, holding.blocks, holding.unit, options), found = 0;
                 for (int k = 0; k < n; k++)

@@ -135,8 +135,7 @@ static int random_tensor(struct graph *graph, struct random *random) {
     const char *name = random_name(graph->arena, random);
     unsigned char bytes[24 * 8];
     for (size_t i = 0; i < sizeof bytes; i++)
-        bytes[i] =
-            dtype == RT_BOOL ? (unsigned char)random_below(random, 2) : (unsigned char)random_below(random, 256);
+        bytes[i] = dtype == RT_BOOL ? (unsigned char)random_below(random, 2) : (unsigned char)random_below(random, 256);
     if (kind == 0) return graph_add_const(graph, name, dtype, ndim, dims, bytes);
     int id = graph_add_tensor(graph, kind == 1 ? TENSOR_WEIGHT : TENSOR_INPUT, name, dtype, ndim, dims);
     if (kind == 2)
@@ -182,8 +181,7 @@ static void random_node(struct graph *graph, struct random *random, struct diags
 }
 
 static void random_graph(struct graph *graph, struct arena *arena, struct random *random) {
-    static const struct mesh meshes[] = {
-        {0}, {1, {{"tensor", 2}}}, {4, {{"a", 2}, {"b_2", 1}, {"C", 3}, {"d", 5}}}};
+    static const struct mesh meshes[] = {{0}, {1, {{"tensor", 2}}}, {4, {{"a", 2}, {"b_2", 1}, {"C", 3}, {"d", 5}}}};
     struct diags diags;
     diags_init(&diags, arena);
     graph_init(graph, arena, random_name(arena, random));
@@ -271,10 +269,9 @@ static void test_numbers_are_short(void **state) {
     static const struct {
         double value;
         const char *f32, *f64;
-    } rows[] = {
-        {0.1, "0.1", "0.1"},          {-0.0, "-0", "-0"},      {1.0 / 3, "0.33333334", "0.3333333333333333"},
-        {999999, "999999", "999999"}, {1e6, "1e+06", "1e+06"}, {INFINITY, "inf", "inf"},
-        {-INFINITY, "-inf", "-inf"}};
+    } rows[] = {{0.1, "0.1", "0.1"},          {-0.0, "-0", "-0"},      {1.0 / 3, "0.33333334", "0.3333333333333333"},
+                {999999, "999999", "999999"}, {1e6, "1e+06", "1e+06"}, {INFINITY, "inf", "inf"},
+                {-INFINITY, "-inf", "-inf"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[NUMBER_TEXT];
         float single = (float)rows[i].value;

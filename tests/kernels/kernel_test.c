@@ -22,8 +22,7 @@ struct rt *test_open(const char *kernels) {
                                               .classes = &class,
                                               .class_of_shard = class_of_shard,
                                               .device = &rt_host};
-    const struct rt_options options = {
-        .directory = ".", .comm = "self", .world = 1, .threads = 1, .kernels = kernels};
+    const struct rt_options options = {.directory = ".", .comm = "self", .world = 1, .threads = 1, .kernels = kernels};
     struct rt *rt = NULL;
     if (rt_open(&rt, &program, &options)) fail_msg("rt_open: %s", rt_error(NULL));
     return rt;

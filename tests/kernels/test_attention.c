@@ -16,7 +16,7 @@ struct trial {
     double scale, fill;
 };
 
-#define NONE                                                                                                       \
+#define NONE                                                                                                           \
     { 0 }
 static const struct trial trials[] = {
     {1, 1, 1, 1, 1, 1, 1, NONE, NONE, .scale = 1},
@@ -88,13 +88,12 @@ static void make(struct operands *o, const struct trial *c) {
 }
 
 static int run_f32(struct rt *rt, float *y, const struct operands *o, const struct rt_attention *shape) {
-    return rt_attention_f32(rt, y, o->q, o->k, o->v, shape->keep ? o->keep : NULL, shape->bias ? o->bias : NULL,
-                            shape);
+    return rt_attention_f32(rt, y, o->q, o->k, o->v, shape->keep ? o->keep : NULL, shape->bias ? o->bias : NULL, shape);
 }
 
 static int run_f64(struct rt *rt, double *y, const struct operands *o, const struct rt_attention *shape) {
-    return rt_attention_f64(rt, y, o->q64, o->k64, o->v64, shape->keep ? o->keep : NULL,
-                            shape->bias ? o->bias64 : NULL, shape);
+    return rt_attention_f64(rt, y, o->q64, o->k64, o->v64, shape->keep ? o->keep : NULL, shape->bias ? o->bias64 : NULL,
+                            shape);
 }
 
 /* Definition ---------------------------------------------------------------------------------------------------- */
@@ -255,8 +254,7 @@ static void test_masks_agree(void **state) {
 enum { KEYS = 150, LAST = 140 }; /* more than one tile, and a key in the last */
 
 /* One query, one head of size 1. */
-static float one(struct rt *rt, const float *k, const float *v, const uint8_t *keep, const float *bias,
-                 double fill) {
+static float one(struct rt *rt, const float *k, const float *v, const uint8_t *keep, const float *bias, double fill) {
     const int64_t q_dims[] = {1, 1, 1}, mask[] = {1, 1, KEYS};
     struct rt_attention shape = {.ndim = 3, .q = q_dims, .kv = 1, .s = KEYS, .e = 1, .scale = 1, .fill = fill};
     const float q = 1;
@@ -314,23 +312,23 @@ static void test_nothing(void **state) {
 
 /* Rotary embedding ---------------------------------------------------------------------------------------------- */
 
-#define CHECK_ROPE(T, s, interleaved, fill)                                                                        \
-    do {                                                                                                           \
-        enum { B = 2, H = 3, N = 5, C = 6 };                                                                       \
-        const int64_t y_dims[] = {B, H, N, C}, t_dims[] = {1, 1, N, C};                                            \
-        T *y = test_new(B * H * N * C, sizeof(T)), *x = test_new(B * H * N * C, sizeof(T));                        \
-        T *c = test_new(N * C, sizeof(T)), *sn = test_new(N * C, sizeof(T));                                       \
-        fill(x, B *H *N *C);                                                                                       \
-        fill(c, N *C);                                                                                             \
-        fill(sn, N *C);                                                                                            \
-        rt_rope_##s(y, x, c, sn, 4, y_dims, y_dims, t_dims, t_dims, interleaved);                                  \
-        for (int i = 0; i < B * H * N * C; i++) {                                                                  \
-            int at = i % (N * C), p = i % C, first = interleaved ? p % 2 == 0 : p < C / 2;                         \
-            int other = i + (interleaved ? 1 : C / 2) * (first ? 1 : -1);                                          \
-            T turned = first ? -x[other] : x[other];                                                               \
-            assert_true(y[i] == x[i] * c[at] + turned * sn[at]);                                                   \
-        }                                                                                                          \
-        test_free_all();                                                                                           \
+#define CHECK_ROPE(T, s, interleaved, fill)                                                                            \
+    do {                                                                                                               \
+        enum { B = 2, H = 3, N = 5, C = 6 };                                                                           \
+        const int64_t y_dims[] = {B, H, N, C}, t_dims[] = {1, 1, N, C};                                                \
+        T *y = test_new(B * H * N * C, sizeof(T)), *x = test_new(B * H * N * C, sizeof(T));                            \
+        T *c = test_new(N * C, sizeof(T)), *sn = test_new(N * C, sizeof(T));                                           \
+        fill(x, B *H *N *C);                                                                                           \
+        fill(c, N *C);                                                                                                 \
+        fill(sn, N *C);                                                                                                \
+        rt_rope_##s(y, x, c, sn, 4, y_dims, y_dims, t_dims, t_dims, interleaved);                                      \
+        for (int i = 0; i < B * H * N * C; i++) {                                                                      \
+            int at = i % (N * C), p = i % C, first = interleaved ? p % 2 == 0 : p < C / 2;                             \
+            int other = i + (interleaved ? 1 : C / 2) * (first ? 1 : -1);                                              \
+            T turned = first ? -x[other] : x[other];                                                                   \
+            assert_true(y[i] == x[i] * c[at] + turned * sn[at]);                                                       \
+        }                                                                                                              \
+        test_free_all();                                                                                               \
     } while (0)
 
 static void test_rope(void **state) {

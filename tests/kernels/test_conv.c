@@ -1,5 +1,5 @@
-/* Convolutions and pooling: against values recorded from PyTorch, against their definition on odd shapes, and bit for bit
- * where kernels.h promises it. */
+/* Convolutions and pooling: against values recorded from PyTorch, against their definition on odd shapes, and bit for
+ * bit where kernels.h promises it. */
 #include "kernel_test.h"
 
 #include <float.h>
@@ -36,33 +36,32 @@ static void narrow(float *to, const double *from, int64_t count) {
 }
 
 /* One recorded case with kernels of both types; sums are exact, quotients are rounded. */
-#define RUN(s, out, in, by)                                                                                        \
-    switch (r->kind) {                                                                                             \
-    case RECORDED_CONV:                                                                                            \
-        assert_int_equal(                                                                                          \
-            rt_conv_##s(rt, out, in, by, r->ndim, r->x, r->w, r->y, r->group, r->stride, r->dilation, r->begin),   \
-            RT_OK);                                                                                                \
-        break;                                                                                                     \
-    case RECORDED_TRANSPOSE:                                                                                       \
-        assert_int_equal(rt_conv_transpose_##s(rt, out, in, by, r->ndim, r->x, r->w, r->y, r->group, r->stride,    \
-                                               r->dilation, r->begin),                                             \
-                         RT_OK);                                                                                   \
-        break;                                                                                                     \
-    case RECORDED_WEIGHTS:                                                                                         \
-        assert_int_equal(rt_conv_weight_grad_##s(rt, out, in, by, r->ndim, r->x, r->w, r->y, r->group, r->stride,  \
-                                                 r->dilation, r->begin),                                           \
-                         RT_OK);                                                                                   \
-        break;                                                                                                     \
-    case RECORDED_MAX_GRAD:                                                                                        \
-        rt_max_pool_grad_##s(out, in, by, r->ndim, r->x, r->y, r->w + 2, r->stride, r->dilation, r->begin);        \
-        break;                                                                                                     \
-    case RECORDED_MAX:                                                                                             \
-        rt_max_pool_##s(out, in, r->ndim, r->x, r->y, r->w + 2, r->stride, r->dilation, r->begin);                 \
-        break;                                                                                                     \
-    case RECORDED_AVERAGE:                                                                                         \
-        rt_average_pool_##s(out, in, r->ndim, r->x, r->y, r->w + 2, r->stride, r->dilation, r->begin, r->end,      \
-                            r->count_include_pad);                                                                 \
-        break;                                                                                                     \
+#define RUN(s, out, in, by)                                                                                            \
+    switch (r->kind) {                                                                                                 \
+    case RECORDED_CONV:                                                                                                \
+        assert_int_equal(                                                                                              \
+            rt_conv_##s(rt, out, in, by, r->ndim, r->x, r->w, r->y, r->group, r->stride, r->dilation, r->begin),       \
+            RT_OK);                                                                                                    \
+        break;                                                                                                         \
+    case RECORDED_TRANSPOSE:                                                                                           \
+        assert_int_equal(rt_conv_transpose_##s(rt, out, in, by, r->ndim, r->x, r->w, r->y, r->group, r->stride,        \
+                                               r->dilation, r->begin),                                                 \
+                         RT_OK);                                                                                       \
+        break;                                                                                                         \
+    case RECORDED_WEIGHTS:                                                                                             \
+        assert_int_equal(rt_conv_weight_grad_##s(rt, out, in, by, r->ndim, r->x, r->w, r->y, r->group, r->stride,      \
+                                                 r->dilation, r->begin),                                               \
+                         RT_OK);                                                                                       \
+        break;                                                                                                         \
+    case RECORDED_MAX_GRAD:                                                                                            \
+        rt_max_pool_grad_##s(out, in, by, r->ndim, r->x, r->y, r->w + 2, r->stride, r->dilation, r->begin);            \
+        break;                                                                                                         \
+    case RECORDED_MAX: rt_max_pool_##s(out, in, r->ndim, r->x, r->y, r->w + 2, r->stride, r->dilation, r->begin);      \
+        break;                                                                                                         \
+    case RECORDED_AVERAGE:                                                                                             \
+        rt_average_pool_##s(out, in, r->ndim, r->x, r->y, r->w + 2, r->stride, r->dilation, r->begin, r->end,          \
+                            r->count_include_pad);                                                                     \
+        break;                                                                                                         \
     }
 
 /* The shapes of the second operand, and of what is computed: a gradient is given, or is the result. */
@@ -225,9 +224,9 @@ static void check_definition(struct rt *reference, struct rt *library, const str
     double *wide = test_new(t.ny, 8);
     convolve(reference, y, &t);
     convolve(library, fast, &t);
-    assert_int_equal(rt_conv_f64(library, wide, t.x64, t.w64, t.ndim, t.x, t.w, t.y, s->groups, s->stride,
-                                 s->dilation, s->begin),
-                     RT_OK);
+    assert_int_equal(
+        rt_conv_f64(library, wide, t.x64, t.w64, t.ndim, t.x, t.w, t.y, s->groups, s->stride, s->dilation, s->begin),
+        RT_OK);
     int64_t at[5] = {0}, i = 0;
     double terms = (double)(t.nw / (s->groups * s->m));
     do {
@@ -335,8 +334,7 @@ static void check_weight_cuts(struct rt *rt, const struct shape *s) {
     for (int64_t m = 0; m < s->m; m += part.y[1]) {
         part.y[1] = part.w[0] = m ? s->m - m : (s->m + 1) / 2;
         for (int64_t i = 0; i < s->batch; i++)
-            memcpy(some + i * part.y[1] * plane, g + (i * s->m + m) * plane,
-                   (size_t)(part.y[1] * plane) * sizeof *g);
+            memcpy(some + i * part.y[1] * plane, g + (i * s->m + m) * plane, (size_t)(part.y[1] * plane) * sizeof *g);
         weigh(rt, parts + m * window, some, &part);
     }
     test_same_f32(parts, dw, t.nw, "cut");

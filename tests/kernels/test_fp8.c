@@ -25,16 +25,14 @@ static void test_codes_are_values(void **state) {
     (void)state;
     for (int f = 0; f < 2; f++)
         for (int code = 0; code < 256; code++) {
-            const float value = formats[f].to_f32((uint8_t)code),
-                        expected = rt_f32_of_bits(formats[f].values[code]);
+            const float value = formats[f].to_f32((uint8_t)code), expected = rt_f32_of_bits(formats[f].values[code]);
             if (isnan(expected) ? !isnan(value) : rt_f32_bits(value) != rt_f32_bits(expected))
                 fail_msg("%s %02x: %g, not %g", formats[f].name, code, (double)value, (double)expected);
         }
 }
 
 static void check_code(const struct format *format, uint32_t bits, int code) {
-    const uint8_t up = format->of_f32(rt_f32_of_bits(bits)),
-                  down = format->of_f32(rt_f32_of_bits(bits | 0x80000000));
+    const uint8_t up = format->of_f32(rt_f32_of_bits(bits)), down = format->of_f32(rt_f32_of_bits(bits | 0x80000000));
     if (up != code || down != (code | 0x80))
         fail_msg("%s of %08x: %02x and %02x, not %02x", format->name, bits, up, down, code);
 }
@@ -65,7 +63,8 @@ static void test_what_is_no_number(void **state) {
     }
 }
 
-/* Tensors ----------------------------------------------------------------------------------------------------------- */
+/* Tensors
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static void check_quantised(const struct format *format, const float *x, int64_t m, int64_t c, float scale) {
     uint8_t *q = test_new(m * c, 1);
@@ -131,12 +130,12 @@ static void test_types(void **state) {
     }
 }
 
-/* Products ---------------------------------------------------------------------------------------------------------- */
+/* Products
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static uint8_t *some_codes(int64_t n, int seed) {
     uint8_t *codes = test_new(n, 1);
-    for (int64_t i = 0; i < n; i++)
-        codes[i] = (uint8_t)((i * 7919 + seed * 31) % 0x70 | (i * 104729 + seed) % 2 << 7);
+    for (int64_t i = 0; i < n; i++) codes[i] = (uint8_t)((i * 7919 + seed * 31) % 0x70 | (i * 104729 + seed) % 2 << 7);
     return codes;
 }
 
@@ -157,9 +156,9 @@ static void check_product(struct rt *rt, int fa, int fb, const int64_t *shape) {
     assert_int_equal(
         rt_scaled_matmul(rt, y, RT_F16, a, b, &unscale_a, &unscale_b, m, k, n, formats[fa].id, formats[fb].id, 0),
         RT_OK);
-    assert_int_equal(rt_scaled_matmul(rt, wide, RT_F32, a, b, &unscale_a, &unscale_b, m, k, n, formats[fa].id,
-                                      formats[fb].id, 1),
-                     RT_OK);
+    assert_int_equal(
+        rt_scaled_matmul(rt, wide, RT_F32, a, b, &unscale_a, &unscale_b, m, k, n, formats[fa].id, formats[fb].id, 1),
+        RT_OK);
     float *left = test_new(m * k, 4), *right = test_new(n * k, 4);
     rt_convert(left, RT_F32, as_fp16(&formats[fa], a, m * k), RT_F16, (size_t)(m * k));
     rt_convert(right, RT_F32, as_fp16(&formats[fb], b, n * k), RT_F16, (size_t)(n * k));

@@ -9,17 +9,17 @@ struct kernels {
     size_t size;
     int (*gather)(struct rt *, void *, const void *, const void *, int, int64_t, int64_t, int64_t, int64_t, int64_t,
                   int64_t);
-    int (*gather_elements)(struct rt *, void *, const void *, const void *, int, int, const int64_t *,
-                           const int64_t *, int);
+    int (*gather_elements)(struct rt *, void *, const void *, const void *, int, int, const int64_t *, const int64_t *,
+                           int);
     int (*gather_nd)(struct rt *, void *, const void *, const int64_t *, int64_t, int64_t, int, const int64_t *,
                      int64_t);
-    int (*scatter_elements)(struct rt *, void *, const void *, const void *, int, const void *, int,
-                            const int64_t *, const int64_t *, int);
+    int (*scatter_elements)(struct rt *, void *, const void *, const void *, int, const void *, int, const int64_t *,
+                            const int64_t *, int);
     int (*scatter_nd)(struct rt *, void *, const void *, const int64_t *, const void *, int64_t, int64_t, int,
                       const int64_t *, int64_t);
 };
 
-#define KERNELS(N)                                                                                                 \
+#define KERNELS(N)                                                                                                     \
     { N, rt_gather_b##N, rt_gather_elements_b##N, rt_gather_nd_b##N, rt_scatter_elements_b##N, rt_scatter_nd_b##N }
 static const struct kernels kinds[] = {KERNELS(1), KERNELS(2), KERNELS(4), KERNELS(8)};
 
@@ -67,8 +67,7 @@ static const void *either(const struct indices *indices, int is_64) {
 
 static void gather_once(const struct kernels *kernel, int round) {
     int large = round % 10 == 9;
-    int64_t outer = (int64_t)test_random(4), total = 1 + (int64_t)test_random(9),
-            inner = 1 + (int64_t)test_random(5);
+    int64_t outer = (int64_t)test_random(4), total = 1 + (int64_t)test_random(9), inner = 1 + (int64_t)test_random(5);
     int64_t count = (int64_t)test_random(large ? 9000 : 7), start = (int64_t)test_random((uint64_t)total);
     int64_t extent = (int64_t)test_random((uint64_t)(total - start) + 1);
     size_t size = kernel->size, row = (size_t)inner * size;
@@ -84,8 +83,8 @@ static void gather_once(const struct kernels *kernel, int round) {
         for (int64_t i = 0; i < count; i++) {
             int64_t place = indices.place[i] - start;
             int here = place >= 0 && place < extent;
-            assert_memory_equal(y + (size_t)(o * count + i) * row,
-                                here ? x + (size_t)(o * extent + place) * row : zero, row);
+            assert_memory_equal(y + (size_t)(o * count + i) * row, here ? x + (size_t)(o * extent + place) * row : zero,
+                                row);
         }
     test_free_all();
 }
@@ -230,10 +229,10 @@ static void run(void (*once)(const struct kernels *, int)) {
     rt_kernels_threads(1);
 }
 
-#define TEST(name)                                                                                                 \
-    static void test_##name(void **state) {                                                                        \
-        (void)state;                                                                                               \
-        run(name##_once);                                                                                          \
+#define TEST(name)                                                                                                     \
+    static void test_##name(void **state) {                                                                            \
+        (void)state;                                                                                                   \
+        run(name##_once);                                                                                              \
     }
 TEST(gather)
 TEST(gather_elements)
@@ -324,8 +323,7 @@ static void test_empty(void **state) {
 static void test_gather_from_panels(void **state) {
     (void)state;
     for (int round = 0; round < ROUNDS; round++) {
-        int64_t total = 1 + (int64_t)test_random(90), inner = (int64_t)test_random(70),
-                count = (int64_t)test_random(9);
+        int64_t total = 1 + (int64_t)test_random(90), inner = (int64_t)test_random(70), count = (int64_t)test_random(9);
         int64_t start = (int64_t)test_random((uint64_t)total),
                 extent = (int64_t)test_random((uint64_t)(total - start) + 1);
         struct indices index = random_indices(count, total);
@@ -334,10 +332,8 @@ static void test_gather_from_panels(void **state) {
         for (int64_t j = 0; j < extent; j++)
             for (int64_t p = 0; p < inner; p++)
                 memcpy(panels + 4 * rt_panel_place(inner, p, j), x + 4 * (j * inner + p), 4);
-        assert_int_equal(rt_gather_b4(rt, expected, x, index.wide, 1, 1, extent, inner, count, start, total),
-                         RT_OK);
-        assert_int_equal(rt_gather_packed_b4(rt, y, panels, index.wide, 1, extent, inner, count, start, total),
-                         RT_OK);
+        assert_int_equal(rt_gather_b4(rt, expected, x, index.wide, 1, 1, extent, inner, count, start, total), RT_OK);
+        assert_int_equal(rt_gather_packed_b4(rt, y, panels, index.wide, 1, extent, inner, count, start, total), RT_OK);
         test_same_bytes(y, expected, count * inner, 4, "from panels");
         assert_int_equal(rt_gather_packed_b4(rt, y, panels, index.narrow, 0, extent, inner, count, start, total),
                          RT_OK);

@@ -24,8 +24,8 @@ static double softplus(double x) {
     return fmax(x, 0) + log1p(exp(-fabs(x)));
 }
 
-/* Bounds are the largest errors over every seventh of all floats, of exp over all 2^32, rounded up; here every 4099th is
- * tried. */
+/* Bounds are the largest errors over every seventh of all floats, of exp over all 2^32, rounded up; here every 4099th
+ * is tried. */
 struct function {
     const char *name;
     float (*got)(float);
@@ -54,8 +54,7 @@ static void test_accuracy(void **state) {
 static void test_special_values(void **state) {
     (void)state;
     for (size_t f = 0; f < sizeof functions / sizeof *functions; f++) {
-        static const float special[] = {0.0f, -0.0f,        INFINITY,      -INFINITY,
-                                        NAN,  FLT_TRUE_MIN, -FLT_TRUE_MIN, FLT_MAX};
+        static const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, FLT_TRUE_MIN, -FLT_TRUE_MIN, FLT_MAX};
         for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
             float got = functions[f].got(special[i]), exact = (float)functions[f].exact((double)special[i]);
             if (!(ulps(got, (double)exact) <= 1))
@@ -68,9 +67,9 @@ static void test_special_values(void **state) {
 
 /* The loops are compiled as vectors with tails, the calls through a pointer are not. */
 #define N_VECTOR 1003
-#define DEFINE_LOOP(name)                                                                                          \
-    static void loop_##name(float *restrict y, const float *restrict x, int n) {                                   \
-        for (int i = 0; i < n; i++) y[i] = rt_##name##_f32(x[i]);                                                  \
+#define DEFINE_LOOP(name)                                                                                              \
+    static void loop_##name(float *restrict y, const float *restrict x, int n) {                                       \
+        for (int i = 0; i < n; i++) y[i] = rt_##name##_f32(x[i]);                                                      \
     }
 DEFINE_LOOP(exp)
 DEFINE_LOOP(log)
@@ -99,8 +98,7 @@ static void test_max_and_min(void **state) {
     assert_true(rt_max_f32(1, 2) == 2 && rt_min_f32(1, 2) == 1);
     assert_true(isnan(rt_max_f32(NAN, 1)) && isnan(rt_max_f32(1, NAN)));
     assert_true(isnan(rt_min_f64((double)NAN, 1)) && isnan(rt_min_f64(1, (double)NAN)));
-    assert_true(rt_max_f32(-INFINITY, INFINITY) == INFINITY &&
-                rt_min_f64(-5, -(double)INFINITY) == -(double)INFINITY);
+    assert_true(rt_max_f32(-INFINITY, INFINITY) == INFINITY && rt_min_f64(-5, -(double)INFINITY) == -(double)INFINITY);
     assert_int_equal(rt_max_i64(INT64_MIN, -1), -1);
     assert_int_equal(rt_min_u8(255, 1), 1);
 }
@@ -118,8 +116,7 @@ static void test_round_half_to_even(void **state) {
 
 static void test_sign(void **state) {
     (void)state;
-    assert_true(rt_sign_f32(-3) == -1 && rt_sign_f32(0) == 0 && rt_sign_f32(INFINITY) == 1 &&
-                isnan(rt_sign_f32(NAN)));
+    assert_true(rt_sign_f32(-3) == -1 && rt_sign_f32(0) == 0 && rt_sign_f32(INFINITY) == 1 && isnan(rt_sign_f32(NAN)));
     assert_int_equal(rt_sign_i64(INT64_MIN), -1);
     assert_int_equal(rt_sign_u32(7), 1);
 }
@@ -234,31 +231,31 @@ static int is_nan(const void *value, enum rt_dtype dtype) {
 
 #undef bool /* a macro of stdbool.h, which would be expanded on the way into the names below */
 
-#define CHECK_CAST(F, f, F_ID, T, t, T_ID)                                                                         \
-    do {                                                                                                           \
-        F from_value;                                                                                              \
-        memcpy(&from_value, bytes, sizeof from_value);                                                             \
-        T got = rt_cast_##f##_##t(from_value), expected;                                                           \
-        rt_convert(&expected, T_ID, &from_value, F_ID, 1);                                                         \
-        if (memcmp(&got, &expected, sizeof got) != 0 && !(is_nan(&got, T_ID) && is_nan(&expected, T_ID)))          \
-            fail_msg("%s to %s of value %d", #f, #t, value);                                                       \
+#define CHECK_CAST(F, f, F_ID, T, t, T_ID)                                                                             \
+    do {                                                                                                               \
+        F from_value;                                                                                                  \
+        memcpy(&from_value, bytes, sizeof from_value);                                                                 \
+        T got = rt_cast_##f##_##t(from_value), expected;                                                               \
+        rt_convert(&expected, T_ID, &from_value, F_ID, 1);                                                             \
+        if (memcmp(&got, &expected, sizeof got) != 0 && !(is_nan(&got, T_ID) && is_nan(&expected, T_ID)))              \
+            fail_msg("%s to %s of value %d", #f, #t, value);                                                           \
     } while (0)
 
-#define CHECK_CASTS_FROM(F, f, F_ID)                                                                               \
-    static void casts_from_##f(const void *bytes, int value) {                                                     \
-        CHECK_CAST(F, f, F_ID, float, f32, RT_F32);                                                                \
-        CHECK_CAST(F, f, F_ID, double, f64, RT_F64);                                                               \
-        CHECK_CAST(F, f, F_ID, uint16_t, fp16, RT_F16);                                                            \
-        CHECK_CAST(F, f, F_ID, uint16_t, bf16, RT_BF16);                                                           \
-        CHECK_CAST(F, f, F_ID, int64_t, i64, RT_I64);                                                              \
-        CHECK_CAST(F, f, F_ID, int32_t, i32, RT_I32);                                                              \
-        CHECK_CAST(F, f, F_ID, int16_t, i16, RT_I16);                                                              \
-        CHECK_CAST(F, f, F_ID, int8_t, i8, RT_I8);                                                                 \
-        CHECK_CAST(F, f, F_ID, uint64_t, u64, RT_U64);                                                             \
-        CHECK_CAST(F, f, F_ID, uint32_t, u32, RT_U32);                                                             \
-        CHECK_CAST(F, f, F_ID, uint16_t, u16, RT_U16);                                                             \
-        CHECK_CAST(F, f, F_ID, uint8_t, u8, RT_U8);                                                                \
-        CHECK_CAST(F, f, F_ID, uint8_t, bool, RT_BOOL);                                                            \
+#define CHECK_CASTS_FROM(F, f, F_ID)                                                                                   \
+    static void casts_from_##f(const void *bytes, int value) {                                                         \
+        CHECK_CAST(F, f, F_ID, float, f32, RT_F32);                                                                    \
+        CHECK_CAST(F, f, F_ID, double, f64, RT_F64);                                                                   \
+        CHECK_CAST(F, f, F_ID, uint16_t, fp16, RT_F16);                                                                \
+        CHECK_CAST(F, f, F_ID, uint16_t, bf16, RT_BF16);                                                               \
+        CHECK_CAST(F, f, F_ID, int64_t, i64, RT_I64);                                                                  \
+        CHECK_CAST(F, f, F_ID, int32_t, i32, RT_I32);                                                                  \
+        CHECK_CAST(F, f, F_ID, int16_t, i16, RT_I16);                                                                  \
+        CHECK_CAST(F, f, F_ID, int8_t, i8, RT_I8);                                                                     \
+        CHECK_CAST(F, f, F_ID, uint64_t, u64, RT_U64);                                                                 \
+        CHECK_CAST(F, f, F_ID, uint32_t, u32, RT_U32);                                                                 \
+        CHECK_CAST(F, f, F_ID, uint16_t, u16, RT_U16);                                                                 \
+        CHECK_CAST(F, f, F_ID, uint8_t, u8, RT_U8);                                                                    \
+        CHECK_CAST(F, f, F_ID, uint8_t, bool, RT_BOOL);                                                                \
     }
 
 CHECK_CASTS_FROM(float, f32, RT_F32)

@@ -14,11 +14,8 @@ struct moves {
     void (*trilu)(void *, const void *, int64_t, int64_t, int64_t, int64_t, int, int64_t, int64_t);
 };
 
-#define MOVES(N)                                                                                                   \
-    {                                                                                                              \
-        N, rt_transpose_b##N, rt_slice_b##N, rt_expand_b##N, rt_tile_b##N, rt_pad_b##N, rt_concat_b##N,            \
-            rt_trilu_b##N                                                                                          \
-    }
+#define MOVES(N)                                                                                                       \
+    { N, rt_transpose_b##N, rt_slice_b##N, rt_expand_b##N, rt_tile_b##N, rt_pad_b##N, rt_concat_b##N, rt_trilu_b##N }
 static const struct moves kinds[] = {MOVES(1), MOVES(2), MOVES(4), MOVES(8)};
 
 #define ROUNDS 60
@@ -58,13 +55,12 @@ static void scene_end(struct scene *s, const char *what) {
     test_free_all();
 }
 
-#define EACH_INDEX(index, dims, ndim)                                                                              \
-    int64_t index[MAX_NDIM] = {0};                                                                                 \
+#define EACH_INDEX(index, dims, ndim)                                                                                  \
+    int64_t index[MAX_NDIM] = {0};                                                                                     \
     if (test_count(dims, ndim) > 0) do
 
 static void expect(struct scene *s, const int64_t *y_index, const void *value) {
-    memcpy(s->expected + (size_t)test_offset(y_index, s->y_dims, s->ndim) * s->kernel->size, value,
-           s->kernel->size);
+    memcpy(s->expected + (size_t)test_offset(y_index, s->y_dims, s->ndim) * s->kernel->size, value, s->kernel->size);
 }
 
 static const unsigned char *element(const struct scene *s, const int64_t *x_index) {
@@ -187,16 +183,15 @@ static void concat_once(const struct moves *kernel, int round) {
     kernel->concat(y, count, (const void *const *)x, outer, extents);
     for (int64_t row = 0, at = 0; row < outer; row++)
         for (int j = 0; j < count; j++, at += extents[j - 1])
-            test_same_bytes(y + (size_t)at * kernel->size, x[j] + (size_t)(row * extents[j]) * kernel->size,
-                            extents[j], kernel->size, "concat");
+            test_same_bytes(y + (size_t)at * kernel->size, x[j] + (size_t)(row * extents[j]) * kernel->size, extents[j],
+                            kernel->size, "concat");
     test_free_all();
 }
 
 static void trilu_once(const struct moves *kernel, int round) {
     int64_t outer = (int64_t)test_random(4), rows = (int64_t)test_random(round % 10 == 9 ? 200 : 9);
     int64_t columns = (int64_t)test_random(round % 10 == 9 ? 200 : 9), k = (int64_t)test_random(11) - 5;
-    int64_t row_start = (int64_t)test_random(4), column_start = (int64_t)test_random(4),
-            count = outer * rows * columns;
+    int64_t row_start = (int64_t)test_random(4), column_start = (int64_t)test_random(4), count = outer * rows * columns;
     int upper = (int)test_random(2);
     unsigned char *x = test_new(count, kernel->size), *y = test_new(count, kernel->size);
     test_bytes(x, count, kernel->size);
@@ -222,10 +217,10 @@ static void run(void (*once)(const struct moves *, int)) {
     rt_kernels_threads(1);
 }
 
-#define TEST(name)                                                                                                 \
-    static void test_##name(void **state) {                                                                        \
-        (void)state;                                                                                               \
-        run(name##_once);                                                                                          \
+#define TEST(name)                                                                                                     \
+    static void test_##name(void **state) {                                                                            \
+        (void)state;                                                                                                   \
+        run(name##_once);                                                                                              \
     }
 TEST(transpose)
 TEST(slice)

@@ -29,14 +29,14 @@ struct operands {
     int32_t *aw[2], *bw[2];
 };
 
-#define TURN(to, from, rows, columns)                                                                              \
-    for (int64_t i = 0; i < (rows); i++)                                                                           \
+#define TURN(to, from, rows, columns)                                                                                  \
+    for (int64_t i = 0; i < (rows); i++)                                                                               \
         for (int64_t j = 0; j < (columns); j++) (to)[j * (rows) + i] = (from)[i * (columns) + j];
 
-#define MAKE(field, T, fill, rows, columns)                                                                        \
-    field[0] = test_new((rows) * (columns), sizeof(T));                                                            \
-    field[1] = test_new((rows) * (columns), sizeof(T));                                                            \
-    fill(field[0], (rows) * (columns));                                                                            \
+#define MAKE(field, T, fill, rows, columns)                                                                            \
+    field[0] = test_new((rows) * (columns), sizeof(T));                                                                \
+    field[1] = test_new((rows) * (columns), sizeof(T));                                                                \
+    fill(field[0], (rows) * (columns));                                                                                \
     TURN(field[1], field[0], rows, columns)
 
 static struct operands make(struct shape s) {
@@ -239,12 +239,14 @@ static void test_batches(void **state) {
             }
 }
 
-/* Halves: rounded once from f32 ------------------------------------------------------------------------------------- */
+/* Halves: rounded once from f32
+ * ------------------------------------------------------------------------------------- */
 
 /* oneDNN's own product of bf16, which programs use where the processor multiplies bf16; elsewhere it widens, slowly. */
-static int onednn_bf16(struct rt *rt, uint16_t *y, const uint16_t *a, const uint16_t *b, int64_t m, int64_t k, int64_t n,
-                       int trans_a, int trans_b) {
-    if (m && k && n && !rt_gemm_onednn_bf16(y, n, a, trans_a ? m : k, trans_a, b, trans_b ? k : n, trans_b, m, k, n)) return RT_OK;
+static int onednn_bf16(struct rt *rt, uint16_t *y, const uint16_t *a, const uint16_t *b, int64_t m, int64_t k,
+                       int64_t n, int trans_a, int trans_b) {
+    if (m && k && n && !rt_gemm_onednn_bf16(y, n, a, trans_a ? m : k, trans_a, b, trans_b ? k : n, trans_b, m, k, n))
+        return RT_OK;
     return rt_matmul_bf16(rt, y, a, b, m, k, n, trans_a, trans_b);
 }
 
@@ -288,8 +290,7 @@ static void half_cuts_change_nothing(struct rt *rt, const struct half *half, str
         for (int64_t p = 0; p < s.k; p++)
             for (int64_t j = 0; j < n; j++) right[p * n + j] = b[p * s.n + j0 + j];
         assert_int_equal(half->matmul(rt, y, a + i0 * s.k, right, m, s.k, n, 0, 0), RT_OK);
-        for (int64_t i = 0; i < m; i++)
-            test_same_bytes(y + i * n, whole + (i0 + i) * s.n + j0, n, 2, "part of halves");
+        for (int64_t i = 0; i < m; i++) test_same_bytes(y + i * n, whole + (i0 + i) * s.n + j0, n, 2, "part of halves");
     }
 }
 
@@ -362,7 +363,8 @@ static void test_selection(void **state) {
     test_close(rt);
 }
 
-/* Packed right sides ------------------------------------------------------------------------------------------------ */
+/* Packed right sides
+ * ------------------------------------------------------------------------------------------------ */
 
 static float *pack(const float *b, int64_t k, int64_t n) {
     float *panels = test_new(rt_panel_elements(k, n), 4);
@@ -389,9 +391,9 @@ static float *chain(const struct operands *o, int fused) {
     return y;
 }
 
-static const struct shape packed_shapes[] = {
-    {3, 0, 40},    {1, 1, 1},    {1, 300, 33}, {2, 17, 31},   {5, 256, 32},   {6, 257, 64}, {7, 512, 65},
-    {13, 40, 290}, {14, 4, 256}, {15, 1, 257}, {29, 513, 47}, {43, 259, 100}, {85, 7, 9}};
+static const struct shape packed_shapes[] = {{3, 0, 40},    {1, 1, 1},      {1, 300, 33},  {2, 17, 31},  {5, 256, 32},
+                                             {6, 257, 64},  {7, 512, 65},   {13, 40, 290}, {14, 4, 256}, {15, 1, 257},
+                                             {29, 513, 47}, {43, 259, 100}, {85, 7, 9}};
 #define PACKED_SHAPES (int)(sizeof packed_shapes / sizeof *packed_shapes)
 
 static void test_packed_sets_are_chains(void **state) {

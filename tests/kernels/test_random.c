@@ -1,5 +1,5 @@
-/* Philox against the known answers of Random123, and dropout: parts have the mask of the whole, its statistics are right, and
- * step, micro-batch and key each change it. */
+/* Philox against the known answers of Random123, and dropout: parts have the mask of the whole, its statistics are
+ * right, and step, micro-batch and key each change it. */
 #include "kernel_test.h"
 
 #include "../../runtime/base/philox.h"
@@ -13,14 +13,13 @@ static void test_known_answers(void **state) {
         struct rt_philox counter;
         uint64_t key;
         struct rt_philox answer;
-    } vectors[] = {
-        {{{0, 0, 0, 0}}, 0, {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}}},
-        {{{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}},
-         0xffffffffffffffff,
-         {{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}}},
-        {{{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}},
-         0x299f31d0a4093822,
-         {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}}};
+    } vectors[] = {{{{0, 0, 0, 0}}, 0, {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}}},
+                   {{{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}},
+                    0xffffffffffffffff,
+                    {{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}}},
+                   {{{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}},
+                    0x299f31d0a4093822,
+                    {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}}};
     (void)state;
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         const struct rt_philox got = rt_philox(vectors[i].counter, vectors[i].key);
@@ -50,7 +49,8 @@ static void test_parts_have_the_mask_of_the_whole(void **state) {
         for (int d = 0; d < 3; d++) {
             whole[d] = 1 + (int64_t)test_random(d == 2 ? 60 : 9);
             starts[d] = test_random(2) ? 0 : (int64_t)test_random((uint64_t)whole[d]);
-            dims[d] = starts[d] || test_random(2) ? 1 + (int64_t)test_random((uint64_t)(whole[d] - starts[d])) : whole[d];
+            dims[d] =
+                starts[d] || test_random(2) ? 1 + (int64_t)test_random((uint64_t)(whole[d] - starts[d])) : whole[d];
         }
         double *all = test_new(test_count(whole, 3), sizeof *all), *part = test_new(test_count(dims, 3), sizeof *part);
         rt_kernels_threads(1 + round % 3);
@@ -58,7 +58,8 @@ static void test_parts_have_the_mask_of_the_whole(void **state) {
         mask_of(part, &usual, &(struct rt_region){3, dims, starts, whole});
         do {
             for (int d = 0; d < 3; d++) global[d] = at[d] + starts[d];
-            test_near(part[test_offset(at, dims, 3)], all[test_offset(global, whole, 3)], 0, "part", test_offset(at, dims, 3));
+            test_near(part[test_offset(at, dims, 3)], all[test_offset(global, whole, 3)], 0, "part",
+                      test_offset(at, dims, 3));
         } while (test_next(at, dims, 3));
         test_free_all();
     }
@@ -74,13 +75,13 @@ static double *big_mask(const struct numbers *n) {
     return y;
 }
 
-/* The count of a binomial lies within five deviations of its mean but for one case in two million; masks of other steps,
- * micro-batches and keys agree where both keep or both drop, by chance. */
+/* The count of a binomial lies within five deviations of its mean but for one case in two million; masks of other
+ * steps, micro-batches and keys agree where both keep or both drop, by chance. */
 static void test_statistics(void **state) {
     (void)state;
     const double p = usual.ratio, alike = p * p + (1 - p) * (1 - p);
-    const struct numbers others[] = {{1, 4, 2, 0.3, 77}, {1, 3, 1, 0.3, 77}, {1, 3, 2, 0.3, 78},
-                                     {1, 3, 2, 0.3, 77 + ((int64_t)1 << 32)}};
+    const struct numbers others[] = {
+        {1, 4, 2, 0.3, 77}, {1, 3, 1, 0.3, 77}, {1, 3, 2, 0.3, 78}, {1, 3, 2, 0.3, 77 + ((int64_t)1 << 32)}};
     const double *first = big_mask(&usual);
     int64_t kept = 0;
     for (int i = 0; i < MANY; i++) {

@@ -122,8 +122,8 @@ static void test_range_rounds_once(void **state) {
     assert_true(y[1] == (float)((double)0.1f + 16777217.0 * (double)0.1f));
 }
 
-#define CASES(s)                                                                                                   \
-    cmocka_unit_test(test_definition_##s), cmocka_unit_test(test_layout_changes_nothing_##s),                      \
+#define CASES(s)                                                                                                       \
+    cmocka_unit_test(test_definition_##s), cmocka_unit_test(test_layout_changes_nothing_##s),                          \
         cmocka_unit_test(test_range_##s)
 
 int main(void) {

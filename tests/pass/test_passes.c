@@ -2,9 +2,9 @@
  *
  *     test_passes [--bless] [ROOT]
  *
- * tests/pass/<pass>.txt has cases of one pass (tests/ir/golden.h). A case is the statements of a graph of the pass' level,
- * without the first two; its result is the statements after the pass, or the diagnostics of the pass or of the verifier
- * after it. What is printed must be read back as the same text. */
+ * tests/pass/<pass>.txt has cases of one pass (tests/ir/golden.h). A case is the statements of a graph of the pass'
+ * level, without the first two; its result is the statements after the pass, or the diagnostics of the pass or of the
+ * verifier after it. What is printed must be read back as the same text. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 #include "ir/text.h"
 #include "ir/verify.h"
-#include "passes/optimizer.h"
+#include "passes/train/training.h"
 #include "passes/pipeline.h"
 #include "tests/ir/golden.h"
 
@@ -36,8 +36,11 @@ static const char *body(const char *text) {
 static const char *apply(struct arena *arena, const char *statements) {
     struct diags diags;
     const struct training training = {.amp = {.text = "bf16", .dtype = RT_BF16}};
-    struct pass_context context = {.diags = &diags, .library_products = library, .block_epilogues = true,
-                                   .attention = attention, .row_programs = rows,
+    struct pass_context context = {.diags = &diags,
+                                   .library_products = library,
+                                   .block_epilogues = true,
+                                   .attention = attention,
+                                   .row_programs = rows,
                                    .training = strcmp(pass->name, "amp") == 0 ? &training : NULL};
     diags_init(&diags, arena);
     struct graph *graph =
@@ -63,10 +66,10 @@ static void run_file(const char *name, const char *file) {
     arena_free(&arena);
 }
 
-#define PASS_TEST(name)                                                                                            \
-    static void test_##name(void **state) {                                                                        \
-        (void)state;                                                                                               \
-        run_file(#name, #name);                                                                                    \
+#define PASS_TEST(name)                                                                                                \
+    static void test_##name(void **state) {                                                                            \
+        (void)state;                                                                                                   \
+        run_file(#name, #name);                                                                                        \
     }
 PASS_TEST(roles)
 PASS_TEST(fold)

@@ -1,4 +1,5 @@
-/* To be preloaded: a time of day that jumps by an hour, back and forth, whenever it is read. The monotonic clock stays. */
+/* To be preloaded: a time of day that jumps by an hour, back and forth, whenever it is read. The monotonic clock
+ * stays. */
 #define _GNU_SOURCE 1
 
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* Starts the tiny program (tiny.h) alone or by the launcher, and keeps what it says. TINY_PROGRAM in the environment is
- * its path, TINY_STALL_MS the launcher's limit; TINY_OUT and TINY_ERR leave it stdout and stderr as they are, TINY_OWN_GROUP
- * makes the job a process group. */
+ * its path, TINY_STALL_MS the launcher's limit; TINY_OUT and TINY_ERR leave it stdout and stderr as they are,
+ * TINY_OWN_GROUP makes the job a process group. */
 #ifndef LAUNCHED_H
 #define LAUNCHED_H
 

@@ -17,14 +17,13 @@ struct rank_context {
 };
 typedef int rank_fn(struct rank_context *context);
 
-#define CHECK(condition, ...)                                                                                      \
-    do {                                                                                                           \
-        if (condition) break;                                                                                      \
-        int check_used =                                                                                           \
-            snprintf(context->why, sizeof context->why, "%s:%d: %s: ", __FILE__, __LINE__, #condition);            \
-        if (check_used < (int)sizeof context->why)                                                                 \
-            snprintf(context->why + check_used, sizeof context->why - (size_t)check_used, " " __VA_ARGS__);        \
-        return 1;                                                                                                  \
+#define CHECK(condition, ...)                                                                                          \
+    do {                                                                                                               \
+        if (condition) break;                                                                                          \
+        int check_used = snprintf(context->why, sizeof context->why, "%s:%d: %s: ", __FILE__, __LINE__, #condition);   \
+        if (check_used < (int)sizeof context->why)                                                                     \
+            snprintf(context->why + check_used, sizeof context->why - (size_t)check_used, " " __VA_ARGS__);            \
+        return 1;                                                                                                      \
     } while (0)
 
 /* Ranks are threads (LOOPBACK), processes that each map a memfd (SHM), or the caller (SELF, one rank). Returns how

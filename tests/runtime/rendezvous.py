@@ -5,7 +5,7 @@
 
 Every case starts processes on this machine, and compares outputs with those of ranks that are threads of one process,
 or exit codes and diagnostics with what is promised. Strangers of all kinds come to the meetings: class Caller speaks the
-protocol of runtime/rendezvous_private.h with any token. Launchers that are not installed (mpirun of either MPI, torchrun)
+protocol of runtime/comm/rendezvous_private.h with any token. Launchers that are not installed (mpirun of either MPI, torchrun)
 are left out, and named; so is what takes root or an address of this machine other than 127.0.0.1."""
 import contextlib
 import hmac

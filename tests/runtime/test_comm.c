@@ -129,8 +129,7 @@ static int all_reduce(struct rank_context *context, const struct instance *in, s
         CHECK(status == RT_OK, "status %d (%s)", status, comm->why);
         CHECK(memcmp(b->dst, expected[in->dtype][reduce], in->count * in->element) == 0, "%s x %zu, op %d",
               rt_dtypes[in->dtype].name, in->count, reduce);
-        CHECK(in_place(in->placement) ||
-              memcmp(b->src, input[in->dtype][comm->rank], in->count * in->element) == 0);
+        CHECK(in_place(in->placement) || memcmp(b->src, input[in->dtype][comm->rank], in->count * in->element) == 0);
     }
     return 0;
 }
@@ -241,7 +240,8 @@ static int run_instances(struct rank_context *context, instance_fn *function, bo
     return 0;
 }
 
-/* More sums than a transport may keep open, begun by some ranks earlier than by others, and looked after here and there. */
+/* More sums than a transport may keep open, begun by some ranks earlier than by others, and looked after here and
+ * there. */
 static int sums_of(struct rank_context *context, enum rt_dtype dtype, size_t count) {
     struct rt_comm *comm = context->comm;
     const size_t bytes = count * rt_dtype_bytes(dtype), room = (bytes + 63) / 64 * 64;
@@ -452,13 +452,19 @@ struct test_case {
 };
 
 static const struct test_case cases[] = {
-    {"all-reduce", all_reduce_case},         {"all-gather", all_gather_case},
+    {"all-reduce", all_reduce_case},
+    {"all-gather", all_gather_case},
     {"sums", sums_case},
-    {"reduce-scatter", reduce_scatter_case}, {"all-to-all", all_to_all_case},
-    {"broadcast", broadcast_case},           {"send and receive", ring_case},
-    {"split unevenly", split_unevenly_case}, {"split", split_case},
-    {"split again", split_again_case},       {"abort", abort_case},
-    {"different calls", mismatch_case},      {"nan", nan_case},
+    {"reduce-scatter", reduce_scatter_case},
+    {"all-to-all", all_to_all_case},
+    {"broadcast", broadcast_case},
+    {"send and receive", ring_case},
+    {"split unevenly", split_unevenly_case},
+    {"split", split_case},
+    {"split again", split_again_case},
+    {"abort", abort_case},
+    {"different calls", mismatch_case},
+    {"nan", nan_case},
 };
 #define CASES (sizeof cases / sizeof *cases)
 

@@ -61,8 +61,7 @@ static void reads_values_in_order(void **state) {
 static void integers_are_exact(void **state) {
     (void)state;
     struct rt_reason why;
-    struct rt_json_document *document =
-        parse("[9223372036854775807, -9223372036854775808, 9007199254740993]", &why);
+    struct rt_json_document *document = parse("[9223372036854775807, -9223372036854775808, 9007199254740993]", &why);
     const struct rt_json *v = rt_json_root(document)->first;
     assert_true(v->integer == INT64_MAX);
     assert_true(v->next->integer == INT64_MIN);

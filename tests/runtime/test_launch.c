@@ -36,8 +36,7 @@ static void outputs_are_written_under_safe_names(void **state) {
     assert_ok(&result);
     assert_string_equal(result.out, "");
     read_text("new/outputs/outputs.json", text, sizeof text);
-    assert_non_null(
-        strstr(text, "{\"name\": \"a/z\", \"file\": \"a_z.npy\", \"dtype\": \"f32\", \"shape\": [2, 4]}"));
+    assert_non_null(strstr(text, "{\"name\": \"a/z\", \"file\": \"a_z.npy\", \"dtype\": \"f32\", \"shape\": [2, 4]}"));
     read_text("new/outputs/a.z.npy", text, sizeof text);
     assert_non_null(strstr(text + 10, "'descr': '<i8'"));
 }
@@ -59,8 +58,7 @@ static void options_are_checked(void **state) {
     assert_non_null(strstr(result.out, "--output-dir"));
     for (int ranks = 1; ranks <= 2; ranks++) {
         const enum start how = ranks == 1 ? ALONE : LAUNCHED;
-        assert_error(&(struct result[]){RUN(how, ranks, INPUTS, "--repaet", "3")}[0], 2,
-                     "unknown option '--repaet'");
+        assert_error(&(struct result[]){RUN(how, ranks, INPUTS, "--repaet", "3")}[0], 2, "unknown option '--repaet'");
         assert_error(&(struct result[]){RUN(how, ranks, INPUTS, "--repeat", "0")}[0], 2, "--repeat needs");
         assert_error(&(struct result[]){RUN(how, ranks, INPUTS, "--threads")}[0], 2,
                      ranks == 1 ? "--threads needs" : "");

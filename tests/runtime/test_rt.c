@@ -80,8 +80,7 @@ static int failing_step_case(struct rank_context *context) {
     CHECK(rt_open(&rt, &program, &options) == RT_OK, "%s", rt_error(NULL));
     int status = rt_infer_step(rt, (const void *[]){tiny_x, run->ids}, (void *[]){NULL, NULL, NULL});
     if (context->comm->rank == run->ids[1])
-        CHECK(status == RT_ERROR_INPUT && strcmp(rt_error(rt), "index 12 is out of range") == 0, "%s",
-              rt_error(rt));
+        CHECK(status == RT_ERROR_INPUT && strcmp(rt_error(rt), "index 12 is out of range") == 0, "%s", rt_error(rt));
     else
         CHECK(status == RT_ERROR_PEER && strcmp(rt_error(rt), "another rank failed") == 0, "%s", rt_error(rt));
     rt_close(rt);
@@ -141,8 +140,7 @@ static void programs_that_do_not_fit_are_refused(void **state) {
     assert_int_equal(rt_open(&rt, &program, &(struct rt_options){.directory = directory, .kernels = "none"}),
                      RT_ERROR_USAGE);
     tiny_program(&program, 2, 1);
-    assert_int_equal(rt_open(&rt, &program, &(struct rt_options){.directory = directory, .world = 2}),
-                     RT_ERROR_USAGE);
+    assert_int_equal(rt_open(&rt, &program, &(struct rt_options){.directory = directory, .world = 2}), RT_ERROR_USAGE);
 }
 
 /* Weights */
@@ -209,11 +207,11 @@ static void weights_outside_of_file_or_arena_are_refused(void **state) {
     tiny_program(&program, 1, 1);
     const struct rt_weight *good = program.weights;
     program.weights = weights;
-#define TRY(change)                                                                                                \
-    do {                                                                                                           \
-        memcpy(weights, good, sizeof weights);                                                                     \
-        change;                                                                                                    \
-        assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);                                                 \
+#define TRY(change)                                                                                                    \
+    do {                                                                                                               \
+        memcpy(weights, good, sizeof weights);                                                                         \
+        change;                                                                                                        \
+        assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);                                                     \
     } while (0)
     TRY(weights[1].offset += 1);
     TRY(weights[1].offset = UINT64_MAX);
@@ -273,7 +271,8 @@ static void strided_cuts_are_loaded(void **state) {
     assert_int_equal(run_ranks(LOOPBACK, 2, 0, strided_case, NULL), 0);
 }
 
-/* The bytes of the file as matrices of u8, of which each rank packs its part: of two blocks of 48 the first or second 24. */
+/* The bytes of the file as matrices of u8, of which each rank packs its part: of two blocks of 48 the first or second
+ * 24. */
 enum { LONG = 96, SHORT = 2, BLOCK = LONG / 2, SHARE = BLOCK / 2, ROOM = 3 * RT_PANEL * LONG * 4 };
 static const struct rt_weight packed_weights[] = {
     {0, 8, RT_U8, RT_F32, 2, {SHORT, LONG}, 1, {{1, 0, 2, 3}}, RT_PACK_ROWS},
@@ -362,8 +361,7 @@ static int redistribution_case(struct rank_context *context) {
         const int64_t dims[] = {outer, extent, inner};
         CHECK(rt_chunk(rt, 0, 0, part, whole, RT_I32, 3, dims, 1, &held) == RT_OK);
         if (mine > 0) CHECK(part[0] == whole[rt_part_start(rt, 0, extent, cut.blocks, cut.unit) * inner]);
-        CHECK(rt_all_gather(rt, 0, 0, back, part, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.unit) ==
-              0);
+        CHECK(rt_all_gather(rt, 0, 0, back, part, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.unit) == 0);
         CHECK(memcmp(back, whole, (size_t)count * 4) == 0, "row %zu", i);
         CHECK(rt_reduce_scatter(rt, 0, 0, sum, whole, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.unit,
                                 RT_SUM) == RT_OK);
@@ -379,7 +377,8 @@ static void redistribution_handles_every_cut(void **state) {
         assert_int_equal(run_ranks(LOOPBACK, ranks, 512, redistribution_case, NULL), 0);
 }
 
-/* From any holding to any other, of one dimension or of two: every rank gets what the definition says, element by element.
+/* From any holding to any other, of one dimension or of two: every rank gets what the definition says, element by
+ * element.
  */
 enum { SIDES = 9, EXCHANGED = 2 * 12 * 3 * 8 * 2 };
 

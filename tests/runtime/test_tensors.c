@@ -32,8 +32,7 @@ static size_t make_npy(unsigned char *out, int major, const char *dict, size_t d
     return prefix + length + data;
 }
 
-static void accept_npy(int major, const char *dict, size_t data, enum rt_dtype dtype, int ndim,
-                       const int64_t *dims) {
+static void accept_npy(int major, const char *dict, size_t data, enum rt_dtype dtype, int ndim, const int64_t *dims) {
     unsigned char file[512];
     struct rt_tensor tensor;
     struct rt_reason why;
@@ -55,12 +54,10 @@ static void refuse_npy(const char *dict, size_t data, const char *expected) {
 
 static void npy_versions_and_spellings(void **state) {
     (void)state;
-    accept_npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  \n", 24, RT_F32, 2,
-               (int64_t[]){2, 3});
+    accept_npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  \n", 24, RT_F32, 2, (int64_t[]){2, 3});
     accept_npy(2, "{\"shape\":(3,),\"fortran_order\":False,\"descr\":\"<i8\"}\n", 24, RT_I64, 1, (int64_t[]){3});
     accept_npy(3, "{'descr': '|V2', 'fortran_order': False, 'shape': ()}\n", 2, RT_BF16, 0, NULL);
-    accept_npy(1, "{'descr': '|b1', 'fortran_order': False, 'shape': (0, 7L), }\n", 0, RT_BOOL, 2,
-               (int64_t[]){0, 7});
+    accept_npy(1, "{'descr': '|b1', 'fortran_order': False, 'shape': (0, 7L), }\n", 0, RT_BOOL, 2, (int64_t[]){0, 7});
 }
 
 static void npy_refusals(void **state) {
@@ -115,8 +112,7 @@ static void npy_files_round_trip(void **state) {
     for (int t = 0; t < RT_DTYPE_COUNT; t++) {
         assert_true(rt_npy_write(path, (enum rt_dtype)t, 3, (int64_t[]){1, 2, 3}, data, &why));
         assert_true(rt_npy_read(&tensor, path, &why));
-        assert_true(tensor.dtype == (enum rt_dtype)t && tensor.ndim == 3 && tensor.dims[2] == 3 &&
-                    tensor.count == 6);
+        assert_true(tensor.dtype == (enum rt_dtype)t && tensor.ndim == 3 && tensor.dims[2] == 3 && tensor.count == 6);
         assert_memory_equal(tensor.data, data, 6 * rt_dtype_bytes((enum rt_dtype)t));
         rt_tensor_free(&tensor);
     }
@@ -124,8 +120,7 @@ static void npy_files_round_trip(void **state) {
     assert_false(rt_npy_write("/no/such/directory/x.npy", RT_F32, 0, NULL, data, &why));
     assert_int_equal(why.kind, RT_REASON_SYSTEM);
     char header[RT_NPY_HEADER_BYTES];
-    const int64_t widest[8] = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX,
-                               INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
+    const int64_t widest[8] = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
     assert_int_equal(rt_npy_format(header, RT_F32, 8, widest) % 64, 0);
 }
 
@@ -144,37 +139,36 @@ static bool parse_pb(struct rt_tensor *tensor, const char *bytes, size_t count, 
     return ok;
 }
 
-#define ACCEPT_PB(tensor, ...)                                                                                     \
-    do {                                                                                                           \
-        const char bytes_[] = {__VA_ARGS__};                                                                       \
-        struct rt_reason why_;                                                                                     \
-        if (!parse_pb(tensor, bytes_, sizeof bytes_, &why_)) fail_msg("%s", why_.text);                            \
+#define ACCEPT_PB(tensor, ...)                                                                                         \
+    do {                                                                                                               \
+        const char bytes_[] = {__VA_ARGS__};                                                                           \
+        struct rt_reason why_;                                                                                         \
+        if (!parse_pb(tensor, bytes_, sizeof bytes_, &why_)) fail_msg("%s", why_.text);                                \
     } while (0)
-#define REFUSE_PB(expected, ...)                                                                                   \
-    do {                                                                                                           \
-        const char bytes_[] = {__VA_ARGS__};                                                                       \
-        struct rt_reason why_;                                                                                     \
-        struct rt_tensor tensor_;                                                                                  \
-        assert_false(parse_pb(&tensor_, bytes_, sizeof bytes_, &why_));                                            \
-        if (!strstr(why_.text, expected)) fail_msg("'%s', not '%s'", why_.text, expected);                         \
+#define REFUSE_PB(expected, ...)                                                                                       \
+    do {                                                                                                               \
+        const char bytes_[] = {__VA_ARGS__};                                                                           \
+        struct rt_reason why_;                                                                                         \
+        struct rt_tensor tensor_;                                                                                      \
+        assert_false(parse_pb(&tensor_, bytes_, sizeof bytes_, &why_));                                                \
+        if (!strstr(why_.text, expected)) fail_msg("'%s', not '%s'", why_.text, expected);                             \
     } while (0)
 
 static void tensor_pb_encodings(void **state) {
     (void)state;
     struct rt_tensor t;
     /* dims one by one, raw data */
-    ACCEPT_PB(&t, TAG(1, 0), 1, TAG(1, 0), 2, TAG(2, 0), 5, TAG(9, 2), 4, 1, 0, (char)0xff, (char)0xff, TAG(8, 2),
-              1, 'n');
-    assert_true(t.dtype == RT_I16 && t.ndim == 2 && t.dims[0] == 1 && t.dims[1] == 2 &&
-                ((int16_t *)t.data)[1] == -1);
+    ACCEPT_PB(&t, TAG(1, 0), 1, TAG(1, 0), 2, TAG(2, 0), 5, TAG(9, 2), 4, 1, 0, (char)0xff, (char)0xff, TAG(8, 2), 1,
+              'n');
+    assert_true(t.dtype == RT_I16 && t.ndim == 2 && t.dims[0] == 1 && t.dims[1] == 2 && ((int16_t *)t.data)[1] == -1);
     rt_tensor_free(&t);
     /* packed dims; floats packed and one by one */
     ACCEPT_PB(&t, TAG(1, 2), 1, 2, TAG(2, 0), 1, TAG(4, 2), 4, 0, 0, (char)0x80, 0x3f, TAG(4, 5), 0, 0, 0, 0x40);
     assert_true(t.count == 2 && ((float *)t.data)[0] == 1 && ((float *)t.data)[1] == 2);
     rt_tensor_free(&t);
     /* a negative int8 in int32_data: ten bytes */
-    ACCEPT_PB(&t, TAG(1, 0), 1, TAG(2, 0), 3, TAG(5, 2), 10, (char)0xfe, (char)0xff, (char)0xff, (char)0xff,
-              (char)0xff, (char)0xff, (char)0xff, (char)0xff, (char)0xff, 1);
+    ACCEPT_PB(&t, TAG(1, 0), 1, TAG(2, 0), 3, TAG(5, 2), 10, (char)0xfe, (char)0xff, (char)0xff, (char)0xff, (char)0xff,
+              (char)0xff, (char)0xff, (char)0xff, (char)0xff, 1);
     assert_int_equal(*(int8_t *)t.data, -2);
     rt_tensor_free(&t);
     /* a scalar double; an empty tensor; booleans are made 0 and 1 */
@@ -202,8 +196,8 @@ static void tensor_pb_refusals(void **state) {
     REFUSE_PB("raw_data has 3", TAG(1, 0), 1, TAG(2, 0), 1, TAG(9, 2), 3, 1, 1, 1, TAG(8, 2), 1, 'n');
     REFUSE_PB("the data 1", TAG(1, 0), 2, TAG(2, 0), 7, TAG(7, 0), 1);
     REFUSE_PB("more elements", TAG(1, 0), 1, TAG(2, 0), 7, TAG(7, 2), 2, 1, 1);
-    REFUSE_PB("negative dimension", TAG(2, 0), 7, TAG(1, 0), (char)0xff, (char)0xff, (char)0xff, (char)0xff,
-              (char)0xff, (char)0xff, (char)0xff, (char)0xff, (char)0xff, 1);
+    REFUSE_PB("negative dimension", TAG(2, 0), 7, TAG(1, 0), (char)0xff, (char)0xff, (char)0xff, (char)0xff, (char)0xff,
+              (char)0xff, (char)0xff, (char)0xff, (char)0xff, 1);
     REFUSE_PB("elements, the file only", TAG(2, 0), 7, TAG(1, 0), (char)0xff, (char)0xff, (char)0xff, 127);
     REFUSE_PB("does not fit", TAG(1, 0), 1, TAG(2, 0), 10, TAG(5, 0), (char)0x80, (char)0x80, 4);
     REFUSE_PB("twice", TAG(1, 0), 1, TAG(2, 0), 7, TAG(7, 0), 1, TAG(9, 2), 1, 1);

@@ -2,8 +2,8 @@
 #include "base/philox.h"
 #include "base/safetensors.h"
 #include "base/schedule.h"
-#include "init.h"
-#include "sampler.h"
+#include "state/init.h"
+#include "program/sampler.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -80,8 +80,7 @@ static void initial_values_have_their_moments(void **state) {
     (void)state;
     enum { N = 1000000 };
     const struct rt_init inits[] = {{RT_INIT_NORMAL, 3, 0.5, 1}, {RT_INIT_UNIFORM, -1, 2, 2}};
-    const double mean[] = {3, 0.5}, variance[] = {0.25, 0.75},
-                 fourth[] = {2, 0.8}; /* fourth: of (x^2 - 1), scaled */
+    const double mean[] = {3, 0.5}, variance[] = {0.25, 0.75}, fourth[] = {2, 0.8}; /* fourth: of (x^2 - 1), scaled */
     double *values = malloc(N * sizeof *values);
     for (int k = 0; k < 2; k++) {
         double sum = 0, squares = 0;
@@ -117,7 +116,8 @@ static void without_shuffling_samples_are_in_order(void **state) {
     for (int64_t i = 0; i < 30; i++) assert_int_equal(rt_sampler_at(&sampler, i), i % 7);
 }
 
-/* All orders of four samples come as often: chi-square with 23 degrees of freedom stays below 49.7 in 99.9% of cases. */
+/* All orders of four samples come as often: chi-square with 23 degrees of freedom stays below 49.7 in 99.9% of
+ * cases. */
 static void all_orders_are_alike(void **state) {
     (void)state;
     const int epochs = 24000;
@@ -190,8 +190,7 @@ static void bad_files_are_refused(void **state) {
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "bad dimension");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, "no shape");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "not as many");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,4]}}", 4,
-           "not as many");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,4]}}", 4, "not as many");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 8, "tensors have 4 bytes");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "overlap");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[9007199254740992,9007199254740996]}}", 4,

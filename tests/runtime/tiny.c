@@ -41,16 +41,14 @@ static int tiny_step(struct rt *rt) {
     const struct rt_cut cut = {TINY_N, 1, 1, rt->program->mesh[0]};
     const int64_t first = rt_part_start(rt, 0, TINY_N, 1, 1), columns = rt_cut_length(&cut, rt->coordinate[0]);
 
-    if (ids[0] > 9 && ids[1] == rt->rank)
-        return rt_fail(rt, RT_ERROR_INPUT, "index %d is out of range", (int)ids[0]);
+    if (ids[0] > 9 && ids[1] == rt->rank) return rt_fail(rt, RT_ERROR_INPUT, "index %d is out of range", (int)ids[0]);
     for (int m = 0; m < TINY_M; m++)
         for (int64_t n = 0; n < columns; n++) {
             float sum = 0;
             for (int k = 0; k < TINY_K; k++) sum += x[m * TINY_K + k] * w[k * columns + n];
             part[m * columns + n] = sum;
         }
-    RT_TRY(rt_all_gather(rt, 1, 0, y, part, rt->arena[RT_COMMUNICATION] + SCRATCH_AT, RT_F32, TINY_M, TINY_N, 1, 1,
-                         1));
+    RT_TRY(rt_all_gather(rt, 1, 0, y, part, rt->arena[RT_COMMUNICATION] + SCRATCH_AT, RT_F32, TINY_M, TINY_N, 1, 1, 1));
     tiny_misbehave(rt->rank, rt->step, rt);
     for (int m = 0; m < TINY_M; m++)
         for (int p = 0; p < TINY_P; p++) {

@@ -11,13 +11,23 @@ check() {
     find "$1/ir" "$1/passes" "$1/codegen" "$1/frontend" "$1/runtime" -name '*.[ch]' -o -name '*.def' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' |
         LC_ALL=C sort | sed "s|^$1/||" | awk -v root="$1" '
         BEGIN {
-            rule("^ir/", "^ir/|^runtime/base/")
-            rule("^passes/", "^passes/|^ir/|^runtime/base/")
-            rule("^codegen/", "^codegen/|^passes/|^ir/|^runtime/base/")
-            rule("^frontend/cli/", "^frontend/|^codegen/|^passes/|^ir/|^runtime/base/|^runtime/launch[.]h$")
-            rule("^frontend/(options|response|help|man|completions)[.]", "^frontend/(options|response|help)[.]|^ir/base/|^runtime/base/")
-            rule("^frontend/(onnx|import|lower)", "^frontend/(onnx|import|lower)|^ir/|^runtime/base/")
-            rule("^frontend/", "^frontend/|^codegen/|^passes/|^ir/|^runtime/base/") # the driver and what it is made of
+            base = "^ir/|^runtime/base/"
+            rule("^ir/base/", "^ir/base/|^runtime/base/")
+            rule("^ir/", base)
+            rewrite = "^passes/(rewrite/|[^/]*$)"
+            rule("^passes/[^/]*$", rewrite "|^passes/(train|plan|place|rank)/|" base) # the list of passes knows them all
+            rule("^passes/rewrite/", rewrite "|" base)
+            rule("^passes/train/", rewrite "|^passes/train/|" base)
+            rule("^passes/plan/", rewrite "|^passes/(train|plan)/|" base)
+            rule("^passes/place/", rewrite "|^passes/(train|plan|place)/|" base)
+            rule("^passes/rank/", rewrite "|^passes/(train|plan|place|rank)/|" base)
+            rule("^codegen/", "^codegen/|^passes/|" base)
+            rule("^frontend/read/", "^frontend/read/|" base)
+            rule("^frontend/lower/", "^frontend/(read|lower)/|" base)
+            rule("^frontend/import/", "^frontend/(read|lower|import)/|" base)
+            rule("^frontend/cli/(options|response|help_text|man|completion_scripts)[.]", "^frontend/cli/(options|response|help_text)[.]|^ir/base/|^runtime/base/")
+            rule("^frontend/driver/", "^frontend/(read|import|driver)/|^frontend/cli/options[.]|^codegen/|^passes/|" base)
+            rule("^frontend/cli/", "^frontend/|^codegen/|^passes/|^runtime/launch[.]h$|" base)
             rule("^runtime/base/", "^runtime/base/")
             rule("^runtime/cuda/", "^runtime/(cuda|base)/|^runtime/kernels/c/math[.]h$|^runtime/rt[.]h$")
             rule("^runtime/kernels/", "^runtime/(kernels|base)/|^runtime/rt[.]h$")
@@ -64,13 +74,16 @@ check() {
 # The check itself must find a wrong include, or it proves nothing.
 try=$(mktemp -d)
 trap 'rm -rf "$try"' EXIT
-mkdir -p "$try/ir" "$try/passes" "$try/codegen" "$try/frontend" "$try/runtime/base"
+mkdir -p "$try/ir" "$try/passes/rewrite" "$try/passes/rank" "$try/codegen" "$try/frontend" "$try/runtime/base"
 : >"$try/passes/policy.h"
+: >"$try/passes/rank/views.h"
 : >"$try/runtime/rt.h"
 printf '#include "../passes/policy.h"\n' >"$try/ir/op.c"
+printf '#include "passes/rank/views.h"\n' >"$try/passes/rewrite/dce.c"
 printf '#include "rt.h"\n' >"$try/runtime/base/npy.c"
 found=$(check "$try" || true)
 if [ "$found" != "ir/op.c:1 includes passes/policy.h
+passes/rewrite/dce.c:1 includes passes/rank/views.h
 runtime/base/npy.c:1 includes runtime/rt.h" ]; then
     printf 'the check does not see what it should:\n%s\n' "$found"
     exit 1

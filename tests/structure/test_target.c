@@ -24,8 +24,8 @@
 
 static const char *compiler, *runtime_include;
 
-/* A program with whatever templates distinguish: layers that repeat, uneven parts, communication, weights, constants, a loop
- * long enough for threads, an update. */
+/* A program with whatever templates distinguish: layers that repeat, uneven parts, communication, weights, constants, a
+ * loop long enough for threads, an update. */
 static const char sample[] = "rankc-ir 1\n"
                              "graph \"sample\" level=TRAINING train\n"
                              "mesh tensor=2\n"
@@ -137,8 +137,8 @@ static void write_program(struct arena *arena, const struct program *program, co
 }
 
 static bool names_template(const struct target *target, const char *path) {
-    const char *const own[] = {target->rank_template, target->elementwise_template, target->vector_template,
-                               target->epilogue_template, target->rows_template, target->columns_template};
+    const char *const own[] = {target->rank_template,     target->elementwise_template, target->vector_template,
+                               target->epilogue_template, target->rows_template,        target->columns_template};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (own[i] && strcmp(path, own[i]) == 0) return true;
     for (const struct target_file *file = target->files; file->template; file++)

@@ -1,4 +1,5 @@
-/* For LD_PRELOAD: counts what each module of a process allocates, and says at its end, in the file COUNT_ALLOCATIONS.<pid>,
+/* For LD_PRELOAD: counts what each module of a process allocates, and says at its end, in the file
+ * COUNT_ALLOCATIONS.<pid>,
  *
  *   program PATH            of the process
  *   calls N MODULE          of malloc and its like, and of mmap
@@ -103,7 +104,8 @@ __attribute__((destructor)) static void end(void) {
     FILE *out = fopen(path, "we");
     if (!out) abort();
     fprintf(out, "program %s\n", program);
-    for (int i = 0; i < MODULES && modules[i].path; i++) fprintf(out, "calls %ld %s\n", modules[i].calls, modules[i].path);
+    for (int i = 0; i < MODULES && modules[i].path; i++)
+        fprintf(out, "calls %ld %s\n", modules[i].calls, modules[i].path);
     for (int i = 0; i < narenas && i < ARENAS; i++) fprintf(out, "arena %zu\n", arenas[i]);
     if (fclose(out)) abort();
 }

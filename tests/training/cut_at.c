@@ -1,5 +1,5 @@
-/* Preloaded: the file whose path ends with CUT_FILE is cut to CUT_TO bytes just after the process has asked for its size, or read
- * of it, for the CUT_AT-th time. A program that relies on the size it was told reads what is gone. */
+/* Preloaded: the file whose path ends with CUT_FILE is cut to CUT_TO bytes just after the process has asked for its
+ * size, or read of it, for the CUT_AT-th time. A program that relies on the size it was told reads what is gone. */
 #define _GNU_SOURCE 1
 #undef _FILE_OFFSET_BITS /* fstat and fstat64 are two functions here */
 

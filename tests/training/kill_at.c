@@ -1,7 +1,7 @@
-/* Preloaded: at the KILL_AT-th call that changes files below KILL_BELOW, the process gets KILL_SIGNAL, SIGKILL if there is none.
- * With KILL_ERRNO that call, and each after it that would put something on the disk, fails with this error instead, as on a
- * disk that is full; calls that remove something work then, and are not counted. With KILL_NO_EXCHANGE names cannot be
- * exchanged, as on file systems without that. */
+/* Preloaded: at the KILL_AT-th call that changes files below KILL_BELOW, the process gets KILL_SIGNAL, SIGKILL if there
+ * is none. With KILL_ERRNO that call, and each after it that would put something on the disk, fails with this error
+ * instead, as on a disk that is full; calls that remove something work then, and are not counted. With KILL_NO_EXCHANGE
+ * names cannot be exchanged, as on file systems without that. */
 #define _GNU_SOURCE 1
 #undef _FILE_OFFSET_BITS /* open and open64 are two functions here */
 
@@ -51,10 +51,10 @@ static int open_counted(const char *name, int fd, const char *path, int flags, i
     return REAL(name, int (*)(int, const char *, int, ...))(fd, path, flags, mode);
 }
 
-#define MODE(flags)                                                                                                \
-    va_list arguments;                                                                                             \
-    va_start(arguments, flags);                                                                                    \
-    const int mode = va_arg(arguments, int);                                                                       \
+#define MODE(flags)                                                                                                    \
+    va_list arguments;                                                                                                 \
+    va_start(arguments, flags);                                                                                        \
+    const int mode = va_arg(arguments, int);                                                                           \
     va_end(arguments)
 
 int open(const char *path, int flags, ...) {
@@ -103,8 +103,7 @@ int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned
         errno = EINVAL;
         return -1;
     }
-    return REAL("renameat2", int (*)(int, const char *, int, const char *, unsigned))(from_fd, from, to_fd, to,
-                                                                                      flags);
+    return REAL("renameat2", int (*)(int, const char *, int, const char *, unsigned))(from_fd, from, to_fd, to, flags);
 }
 
 int renameat(int from_fd, const char *from, int to_fd, const char *to) {

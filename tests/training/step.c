@@ -1,4 +1,5 @@
-/* One training step by the C interface, whatever comes of it: `rankc train` publishes no checkpoint of a step that is not finite.
+/* One training step by the C interface, whatever comes of it: `rankc train` publishes no checkpoint of a step that is
+ * not finite.
  *
  *     step DIR CHECKPOINTS INPUT.npy...
  *

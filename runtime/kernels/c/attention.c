@@ -131,10 +131,10 @@ static void place_rows(const struct call *call, int64_t head, int64_t first, int
 #define CUTOFF          800.0
 #include "attention.inc"
 
-#define BEST(s, reference)                                                                                         \
-    ((reference)                                                       ? attention_##s                             \
-     : __builtin_cpu_supports("avx512f")                               ? attention_##s##_avx512                    \
-     : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? attention_##s##_avx2                      \
+#define BEST(s, reference)                                                                                             \
+    ((reference)                                                       ? attention_##s                                 \
+     : __builtin_cpu_supports("avx512f")                               ? attention_##s##_avx512                        \
+     : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? attention_##s##_avx2                          \
                                                                        : attention_##s)
 #else
 #define BEST(s, reference) attention_##s
@@ -175,22 +175,22 @@ static struct call call_of(const struct rt_attention *shape, const uint8_t *keep
     return call;
 }
 
-#define DEFINE_ATTENTION(T, suffix)                                                                                \
-    int rt_attention_##suffix(struct rt *rt, T *y, const T *q, const T *k, const T *v, const uint8_t *keep,        \
-                              const T *bias, const struct rt_attention *shape) {                                   \
-        struct call call = call_of(shape, keep);                                                                   \
-        int64_t blocks = (call.rows + ROWS - 1) / ROWS, heads = call.batch * call.kv;                              \
-        int parallel =                                                                                             \
-            (double)heads * (double)call.rows * (double)call.s * (double)(call.d + call.e) >= PARALLEL_PRODUCTS;   \
-        void (*run)(const struct call *, T *, const T *, const T *, const T *, const T *, int64_t, int64_t, int) = \
-            BEST(suffix, rt->reference_kernels);                                                                   \
-        if (heads == 0 || call.rows == 0 || call.e == 0) return RT_OK;                                             \
-        if (call.s == 0) return memset(y, 0, (size_t)(heads * call.rows * call.e) * sizeof *y), RT_OK;             \
-        _Pragma("omp parallel for schedule(dynamic) if (parallel)") for (int64_t i = 0; i < heads * blocks; i++) { \
-            int64_t first = (blocks - 1 - i % blocks) * ROWS; /* causal: long rows first */                        \
-            run(&call, y, q, k, v, bias, i / blocks, first, (int)min_i64(ROWS, call.rows - first));                \
-        }                                                                                                          \
-        return RT_OK;                                                                                              \
+#define DEFINE_ATTENTION(T, suffix)                                                                                    \
+    int rt_attention_##suffix(struct rt *rt, T *y, const T *q, const T *k, const T *v, const uint8_t *keep,            \
+                              const T *bias, const struct rt_attention *shape) {                                       \
+        struct call call = call_of(shape, keep);                                                                       \
+        int64_t blocks = (call.rows + ROWS - 1) / ROWS, heads = call.batch * call.kv;                                  \
+        int parallel =                                                                                                 \
+            (double)heads * (double)call.rows * (double)call.s * (double)(call.d + call.e) >= PARALLEL_PRODUCTS;       \
+        void (*run)(const struct call *, T *, const T *, const T *, const T *, const T *, int64_t, int64_t, int) =     \
+            BEST(suffix, rt->reference_kernels);                                                                       \
+        if (heads == 0 || call.rows == 0 || call.e == 0) return RT_OK;                                                 \
+        if (call.s == 0) return memset(y, 0, (size_t)(heads * call.rows * call.e) * sizeof *y), RT_OK;                 \
+        _Pragma("omp parallel for schedule(dynamic) if (parallel)") for (int64_t i = 0; i < heads * blocks; i++) {     \
+            int64_t first = (blocks - 1 - i % blocks) * ROWS; /* causal: long rows first */                            \
+            run(&call, y, q, k, v, bias, i / blocks, first, (int)min_i64(ROWS, call.rows - first));                    \
+        }                                                                                                              \
+        return RT_OK;                                                                                                  \
     }
 
 DEFINE_ATTENTION(float, f32)

@@ -8,10 +8,10 @@
 #include <string.h>
 
 /* Note [Convolution as product]
- * y(m, pixels) = w(m, depth) columns(depth, pixels), where row (c, k) of columns is what window element k reads of channel
- * c. The columns are never there as a whole: a thread collects a block of RT_GEMM_DEPTH rows by TILE pixels on its stack
- * and adds its product to y, block after block of depth. So nothing is allocated, and a sum has the same order for every
- * tile. A pointwise convolution reads the columns from x.
+ * y(m, pixels) = w(m, depth) columns(depth, pixels), where row (c, k) of columns is what window element k reads of
+ * channel c. The columns are never there as a whole: a thread collects a block of RT_GEMM_DEPTH rows by TILE pixels on
+ * its stack and adds its product to y, block after block of depth. So nothing is allocated, and a sum has the same
+ * order for every tile. A pointwise convolution reads the columns from x.
  *
  * The gradient of the weights is the sum over samples of dy(m, pixels) columns(depth, pixels)': there a block is
  * RT_GEMM_DEPTH pixels by TILE rows of the columns, turned. */
@@ -46,8 +46,7 @@ struct rt_window rt_window_of(int ndim, const int64_t *x_dims, const int64_t *k,
 /* The least o with o * stride >= at, but in [0, most]. */
 static int64_t first_at(int64_t at, int64_t stride, int64_t most) {
     if (at <= 0) return 0;
-    return min_i64(stride == 1 ? at : (at + stride - 1) / stride,
-                   most); /* a division costs as much as a short line */
+    return min_i64(stride == 1 ? at : (at + stride - 1) / stride, most); /* a division costs as much as a short line */
 }
 
 void rt_window_reach(const struct rt_window *w, int64_t k, int64_t *first, int64_t *end) {
@@ -56,8 +55,7 @@ void rt_window_reach(const struct rt_window *w, int64_t k, int64_t *first, int64
     *end = max_i64(*first, first_at(w->x[2] + offset, w->stride[2], w->y[2]));
 }
 
-static struct rt_conv shape_of(struct rt_window window, const int64_t *x_dims, const int64_t *y_dims,
-                               int64_t groups) {
+static struct rt_conv shape_of(struct rt_window window, const int64_t *x_dims, const int64_t *y_dims, int64_t groups) {
     struct rt_conv conv = {.window = window, .batch = x_dims[0], .groups = groups};
     conv.c = x_dims[1] / groups;
     conv.m = y_dims[1] / groups;
@@ -78,8 +76,8 @@ struct share {
     int64_t product, column, width, row, rows;
 };
 
-/* So many products, each of all output channels of a group by `columns`; `most` fit a tile. Threads share out columns: those
- * who shared out the channels of a tile would collect the same columns each. */
+/* So many products, each of all output channels of a group by `columns`; `most` fit a tile. Threads share out columns:
+ * those who shared out the channels of a tile would collect the same columns each. */
 static struct shares share_out(const struct rt_conv *conv, int64_t products, int64_t columns, int64_t most) {
     struct shares s = {.columns = columns, .m = conv->m, .rows = conv->m, .pieces = 1};
     int64_t threads = omp_get_max_threads(), even;
@@ -107,14 +105,13 @@ static int pays(const struct rt_conv *conv) {
 }
 
 static int refuse(struct rt *rt, const struct rt_conv *conv) {
-    return rt_fail(rt, RT_ERROR_SYSTEM,
-                   "the library of matrix products refused a convolution of %lld by %lld channels",
+    return rt_fail(rt, RT_ERROR_SYSTEM, "the library of matrix products refused a convolution of %lld by %lld channels",
                    (long long)conv->c, (long long)conv->m);
 }
 
 /* rt_gemm_library_add_f32 for one column too, which gets a column of zeros beside it. */
-static int library_add(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row,
-                       int64_t m, int64_t k, int64_t n, int first) {
+static int library_add(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row, int64_t m,
+                       int64_t k, int64_t n, int first) {
     float right[RT_GEMM_DEPTH * 2] = {0}, result[NARROW_ROWS * 2] = {0};
     if (n > 1) return rt_gemm_library_add_f32(y, y_row, a, a_row, b, b_row, m, k, n, first);
     for (int64_t p = 0; p < k; p++) right[2 * p] = b[p * b_row];

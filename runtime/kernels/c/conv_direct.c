@@ -11,7 +11,8 @@
  * The copy makes all vectors contiguous. Element (row, column) of a channel, counted from where the band's first window
  * begins, is in plane (row % stride, column % stride) at (row / stride, column / stride), and these planes have `width`
  * columns each. So the window element k of the pixel at distance f = row * width + column lies at f plus an offset that
- * depends on k alone, whatever the stride; and f runs over whole bands: the few columns beyond y's are computed and dropped.
+ * depends on k alone, whatever the stride; and f runs over whole bands: the few columns beyond y's are computed and
+ * dropped.
  *
  * Terms are added in the order of a product's, with the same roundings: the results are the same bits. */
 #define FEW          8 /* input channels */
@@ -98,18 +99,18 @@ int rt_conv_direct_plan(struct rt_direct *direct, const struct rt_conv *conv, si
 #define BYTES  64
 #include "conv_direct.inc"
 
-#define WIDEST(s)                                                                                                  \
-    (__builtin_cpu_supports("avx512f") ? direct_##s##_avx512_band                                                  \
-     : __builtin_cpu_supports("avx2")  ? direct_##s##_avx2_band                                                    \
+#define WIDEST(s)                                                                                                      \
+    (__builtin_cpu_supports("avx512f") ? direct_##s##_avx512_band                                                      \
+     : __builtin_cpu_supports("avx2")  ? direct_##s##_avx2_band                                                        \
                                        : direct_##s##_band)
 #else
 #define WIDEST(s) direct_##s##_band
 #endif
 
-#define DEFINE_DIRECT(T, s)                                                                                        \
-    void rt_conv_direct_##s(T *y, const T *x, const T *w, const struct rt_conv *conv,                              \
-                            const struct rt_direct *direct, int64_t first, int64_t rows) {                         \
-        (WIDEST(s))(y, x, w, conv, direct, first, rows);                                                           \
+#define DEFINE_DIRECT(T, s)                                                                                            \
+    void rt_conv_direct_##s(T *y, const T *x, const T *w, const struct rt_conv *conv, const struct rt_direct *direct,  \
+                            int64_t first, int64_t rows) {                                                             \
+        (WIDEST(s))(y, x, w, conv, direct, first, rows);                                                               \
     }
 
 DEFINE_DIRECT(float, f32)

@@ -34,7 +34,8 @@ static inline int rt_window_inside(const struct rt_window *w, int dim, int64_t a
 /* The output indices [*first, *end) along the last dimension that window element k reads from inside of x. */
 void rt_window_reach(const struct rt_window *w, int64_t k, int64_t *first, int64_t *end);
 
-/* For few channels in a group (conv_direct.c): how a band of x is laid out for at most `most` rows of y; in elements. */
+/* For few channels in a group (conv_direct.c): how a band of x is laid out for at most `most` rows of y; in
+ * elements. */
 enum { RT_DIRECT_TAPS = 128 };
 struct rt_direct {
     int64_t most;
@@ -49,9 +50,9 @@ struct rt_direct {
 int rt_conv_direct_plan(struct rt_direct *direct, const struct rt_conv *conv, size_t element);
 
 /* Rows [first, first + rows) of all m output channels of one group. */
-#define RT_DECLARE_DIRECT(T, s)                                                                                    \
-    void rt_conv_direct_##s(T *y, const T *x, const T *w, const struct rt_conv *conv,                              \
-                            const struct rt_direct *direct, int64_t first, int64_t rows);
+#define RT_DECLARE_DIRECT(T, s)                                                                                        \
+    void rt_conv_direct_##s(T *y, const T *x, const T *w, const struct rt_conv *conv, const struct rt_direct *direct,  \
+                            int64_t first, int64_t rows);
 
 RT_DECLARE_DIRECT(float, f32)
 RT_DECLARE_DIRECT(double, f64)

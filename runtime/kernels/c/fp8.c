@@ -6,16 +6,16 @@
 #include "internal.h"
 
 /* Bits of magnitudes are ordered as magnitudes are, and those of a NaN are above all others: the maximum keeps it. */
-#define DEFINE_ROW(T, s, to_f32, format)                                                                           \
-    CLONES static uint32_t quantize_##format##_##s(uint8_t *q, const T *x, float factor, int64_t count) {          \
-        uint32_t most = 0;                                                                                         \
-        for (int64_t i = 0; i < count; i++) {                                                                      \
-            const float value = to_f32(x[i]);                                                                      \
-            const uint32_t magnitude = rt_f32_bits(value) & 0x7fffffff;                                            \
-            most = magnitude > most ? magnitude : most;                                                            \
-            q[i] = rt_f32_to_##format(rt_fp8_scaled(value, factor));                                               \
-        }                                                                                                          \
-        return most;                                                                                               \
+#define DEFINE_ROW(T, s, to_f32, format)                                                                               \
+    CLONES static uint32_t quantize_##format##_##s(uint8_t *q, const T *x, float factor, int64_t count) {              \
+        uint32_t most = 0;                                                                                             \
+        for (int64_t i = 0; i < count; i++) {                                                                          \
+            const float value = to_f32(x[i]);                                                                          \
+            const uint32_t magnitude = rt_f32_bits(value) & 0x7fffffff;                                                \
+            most = magnitude > most ? magnitude : most;                                                                \
+            q[i] = rt_f32_to_##format(rt_fp8_scaled(value, factor));                                                   \
+        }                                                                                                              \
+        return most;                                                                                                   \
     }
 
 /* clang-format off */

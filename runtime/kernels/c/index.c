@@ -14,8 +14,7 @@ static inline int64_t from_front(int64_t index, int64_t total) {
 }
 
 /* Position p is an index into a dimension of totals[p % period]; fails at the first position that is outside. */
-static int check(struct rt *rt, const void *index, int is_64, int64_t count, const int64_t *totals,
-                 int64_t period) {
+static int check(struct rt *rt, const void *index, int is_64, int64_t count, const int64_t *totals, int64_t period) {
     int64_t bad = count;
 #pragma omp parallel for schedule(static) reduction(min : bad) if (count >= PARALLEL_WORK)
     for (int64_t p = 0; p < count; p++) {

@@ -11,7 +11,7 @@
 #define PARALLEL_WORK 32768
 
 #define LANES 8 /* partial results of Note [Order of sums] */
-#define COLUMNS                                                                                                    \
+#define COLUMNS                                                                                                        \
     64 /* neighbouring columns that are reduced together, where the reduced dimension is not the last              \
         */
 

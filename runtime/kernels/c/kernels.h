@@ -57,12 +57,11 @@ int rt_kernels_threads(int threads);
  * and trans_b that b is stored as (n,k). k = 0 gives zeros. bmm does `batch` such products of tensors that lie one
  * after the other. The reference sums over k in increasing order, product rounded before the sum (no fma), for any
  * m and n. The library (f32 only) sums in an order of its own: see gemm.h. */
-#define RT_DECLARE_PRODUCT(T, s)                                                                                   \
-    int rt_matmul_##s(struct rt *rt, T *y /* (m,n) */, const T *a /* (m,k) */, const T *b /* (k,n) */, int64_t m,  \
-                      int64_t k, int64_t n, int trans_a, int trans_b);                                             \
-    int rt_bmm_##s(struct rt *rt, T *y /* (batch,m,n) */, const T *a /* (batch,m,k) */,                            \
-                   const T *b /* (batch,k,n) */, int64_t batch, int64_t m, int64_t k, int64_t n, int trans_a,      \
-                   int trans_b);
+#define RT_DECLARE_PRODUCT(T, s)                                                                                       \
+    int rt_matmul_##s(struct rt *rt, T *y /* (m,n) */, const T *a /* (m,k) */, const T *b /* (k,n) */, int64_t m,      \
+                      int64_t k, int64_t n, int trans_a, int trans_b);                                                 \
+    int rt_bmm_##s(struct rt *rt, T *y /* (batch,m,n) */, const T *a /* (batch,m,k) */, const T *b /* (batch,k,n) */,  \
+                   int64_t batch, int64_t m, int64_t k, int64_t n, int trans_a, int trans_b);
 
 RT_DECLARE_PRODUCT(float, f32)
 RT_DECLARE_PRODUCT(double, f64)
@@ -73,7 +72,8 @@ RT_DECLARE_PRODUCT(uint16_t, fp16)
 
 /* matmul of a packed b (Note [Panels] in base/panel.h), which may have been stored either way. The reference gives the
  * bits of rt_matmul_f32's; else products are added to the sum in order of k by fused operations, without a library, and
- * m and n may be cut without changing a bit. Allocates nothing. The epilogue, unless NULL, sees each block of y once. */
+ * m and n may be cut without changing a bit. Allocates nothing. The epilogue, unless NULL, sees each block of y
+ * once. */
 int rt_matmul_packed_f32(struct rt *rt, float *y /* (m,n) */, const float *a /* (m,k) */,
                          const float *b /* panels of (k,n) */, int64_t m, int64_t k, int64_t n,
                          const struct rt_epilogue *epilogue);
@@ -81,8 +81,8 @@ int rt_matmul_packed_f32(struct rt *rt, float *y /* (m,n) */, const float *a /* 
 /* --- 8-bit floats --- */
 
 /* Codes of x times *scale, as of base/fp8.h, and the largest magnitude of x, which is a NaN where x has one. */
-#define RT_DECLARE_QUANTIZE(T, s)                                                                                  \
-    void rt_quantize_##s(uint8_t *q /* (m,c) */, float *most /* () */, const T *x /* (m,c) */,                     \
+#define RT_DECLARE_QUANTIZE(T, s)                                                                                      \
+    void rt_quantize_##s(uint8_t *q /* (m,c) */, float *most /* () */, const T *x /* (m,c) */,                         \
                          const float *scale /* () */, int64_t m, int64_t c, enum rt_fp8 format);
 
 RT_DECLARE_QUANTIZE(float, f32)
@@ -90,8 +90,8 @@ RT_DECLARE_QUANTIZE(double, f64)
 RT_DECLARE_QUANTIZE(uint16_t, bf16)
 RT_DECLARE_QUANTIZE(uint16_t, fp16)
 
-/* y(m,n) = *unscale_a *unscale_b a(m,k) b(k,n) of codes, b stored as (n,k): summed in f32 as rt_matmul_bf16 does it, and rounded
- * once, to f32, bf16 or fp16. fast is for GPUs. */
+/* y(m,n) = *unscale_a *unscale_b a(m,k) b(k,n) of codes, b stored as (n,k): summed in f32 as rt_matmul_bf16 does it,
+ * and rounded once, to f32, bf16 or fp16. fast is for GPUs. */
 int rt_scaled_matmul(struct rt *rt, void *y /* (m,n) */, enum rt_dtype dtype, const uint8_t *a /* (m,k) */,
                      const uint8_t *b /* (n,k) */, const float *unscale_a, const float *unscale_b, int64_t m, int64_t k,
                      int64_t n, enum rt_fp8 format_a, enum rt_fp8 format_b, int fast);
@@ -105,14 +105,14 @@ int rt_scaled_matmul(struct rt *rt, void *y /* (m,n) */, enum rt_dtype dtype, co
  * (of the population) over c in two passes, statistics and quotient in f64. bias may be NULL. In place.
  *
  * ONNX RMSNormalization-23: x / sqrt(mean(x x) + epsilon) * scale. In place. */
-#define RT_DECLARE_NORMALIZE(T, s)                                                                                 \
-    void rt_softmax_##s(T *y /* (outer,c,inner) */, const T *x /* (outer,c,inner) */, int64_t outer, int64_t c,    \
-                        int64_t inner);                                                                            \
-    void rt_log_softmax_##s(T *y /* (outer,c,inner) */, const T *x /* (outer,c,inner) */, int64_t outer,           \
-                            int64_t c, int64_t inner);                                                             \
-    void rt_layernorm_##s(T *y /* (outer,c) */, const T *x /* (outer,c) */, const T *scale /* (c) */,              \
-                          const T *bias /* (c) */, int64_t outer, int64_t c, double epsilon);                      \
-    void rt_rmsnorm_##s(T *y /* (outer,c) */, const T *x /* (outer,c) */, const T *scale /* (c) */, int64_t outer, \
+#define RT_DECLARE_NORMALIZE(T, s)                                                                                     \
+    void rt_softmax_##s(T *y /* (outer,c,inner) */, const T *x /* (outer,c,inner) */, int64_t outer, int64_t c,        \
+                        int64_t inner);                                                                                \
+    void rt_log_softmax_##s(T *y /* (outer,c,inner) */, const T *x /* (outer,c,inner) */, int64_t outer, int64_t c,    \
+                            int64_t inner);                                                                            \
+    void rt_layernorm_##s(T *y /* (outer,c) */, const T *x /* (outer,c) */, const T *scale /* (c) */,                  \
+                          const T *bias /* (c) */, int64_t outer, int64_t c, double epsilon);                          \
+    void rt_rmsnorm_##s(T *y /* (outer,c) */, const T *x /* (outer,c) */, const T *scale /* (c) */, int64_t outer,     \
                         int64_t c, double epsilon);
 
 RT_DECLARE_NORMALIZE(float, f32)
@@ -120,19 +120,19 @@ RT_DECLARE_NORMALIZE(double, f64)
 
 /* --- Cross entropy --- */
 
-/* Of scores x of c classes, those from `start` on, a number `most` about as large as the largest, and the class of each element,
- * as index says (int64_t, or int32_t where index_is_64 is 0):
- *   class_terms       y[0] = sum over classes of e^(x - most), y[1] = x - most of the element's class, 0 if x does not have
- *                     it, y[2] = sum over classes of x - most; of halves in f32. The sum of all parts' results is the whole
- *                     result. A row with a NaN or an infinite largest score has a NaN for y[0].
+/* Of scores x of c classes, those from `start` on, a number `most` about as large as the largest, and the class of each
+ * element, as index says (int64_t, or int32_t where index_is_64 is 0):
+ *   class_terms       y[0] = sum over classes of e^(x - most), y[1] = x - most of the element's class, 0 if x does not
+ *                     have it, y[2] = sum over classes of x - most; of halves in f32. The sum of all parts' results is
+ *                     the whole result. A row with a NaN or an infinite largest score has a NaN for y[0].
  *   class_terms_grad  dx = e^(x - most) dy[0] + dy[2], and dy[1] more for the element's class. In place of x. */
-#define RT_DECLARE_CLASSES(T, E, s)                                                                                \
-    void rt_class_terms_##s(T *y /* (3,outer,inner) */, const E *x /* (outer,c,inner) */,                          \
-                            const E *most /* (outer,inner) */, const void *index /* (outer,inner) */,              \
-                            int index_is_64, int64_t outer, int64_t c, int64_t inner, int64_t start);              \
-    void rt_class_terms_grad_##s(E *dx /* (outer,c,inner) */, const E *x /* (outer,c,inner) */,                    \
-                                 const E *most /* (outer,inner) */, const void *index /* (outer,inner) */,         \
-                                 int index_is_64, const T *dy /* (3,outer,inner) */, int64_t outer, int64_t c,     \
+#define RT_DECLARE_CLASSES(T, E, s)                                                                                    \
+    void rt_class_terms_##s(T *y /* (3,outer,inner) */, const E *x /* (outer,c,inner) */,                              \
+                            const E *most /* (outer,inner) */, const void *index /* (outer,inner) */, int index_is_64, \
+                            int64_t outer, int64_t c, int64_t inner, int64_t start);                                   \
+    void rt_class_terms_grad_##s(E *dx /* (outer,c,inner) */, const E *x /* (outer,c,inner) */,                        \
+                                 const E *most /* (outer,inner) */, const void *index /* (outer,inner) */,             \
+                                 int index_is_64, const T *dy /* (3,outer,inner) */, int64_t outer, int64_t c,         \
                                  int64_t inner, int64_t start);
 
 RT_DECLARE_CLASSES(float, float, f32)
@@ -148,9 +148,9 @@ RT_DECLARE_CLASSES(float, uint16_t, fp16)
  *                          beyond start + t + offset if causal
  *   bias, else             is added
  *   clamp                  scores below the lowest finite f32 become that
- * Each head of k and v serves q's heads / kv neighbouring heads. A row whose scores are all equal weighs its keys alike,
- * one of only -inf gives NaN, as softmax does. Sums are chains over d and over s for each row on its own: cuts of any
- * other dimension change no bit. Note [Attention] in attention.c. */
+ * Each head of k and v serves q's heads / kv neighbouring heads. A row whose scores are all equal weighs its keys
+ * alike, one of only -inf gives NaN, as softmax does. Sums are chains over d and over s for each row on its own: cuts
+ * of any other dimension change no bit. Note [Attention] in attention.c. */
 struct rt_attention {
     int ndim;
     const int64_t *q;           /* extents (b.., heads, t, d) */
@@ -163,9 +163,9 @@ struct rt_attention {
     double scale, fill;
 };
 
-#define RT_DECLARE_ATTENTION(T, s)                                                                                 \
-    int rt_attention_##s(struct rt *rt, T *y /* (b..,heads,t,e) */, const T *q /* (b..,heads,t,d) */,              \
-                         const T *k /* (b..,kv,s,d) */, const T *v /* (b..,kv,s,e) */, const uint8_t *keep,        \
+#define RT_DECLARE_ATTENTION(T, s)                                                                                     \
+    int rt_attention_##s(struct rt *rt, T *y /* (b..,heads,t,e) */, const T *q /* (b..,heads,t,d) */,                  \
+                         const T *k /* (b..,kv,s,d) */, const T *v /* (b..,kv,s,e) */, const uint8_t *keep,            \
                          const T *bias, const struct rt_attention *shape);
 
 RT_DECLARE_ATTENTION(float, f32)
@@ -174,8 +174,8 @@ RT_DECLARE_ATTENTION(double, f64)
 /* Rotary position embedding over the last dimension c (Su et al., "RoFormer", 2021): y = x cos + rotated(x) sin, where
  * rotated is (-x[c/2..], x[..c/2]), or with `interleaved` (-x[1], x[0], -x[3], x[2], ..). x, cos and sin are aligned to
  * y's dimensions, with 1 where they are repeated, but for the last; it is even. Not in place. */
-#define RT_DECLARE_ROPE(T, s)                                                                                      \
-    void rt_rope_##s(T *y /* (y_dims) */, const T *x, const T *cos, const T *sin, int ndim, const int64_t *y_dims, \
+#define RT_DECLARE_ROPE(T, s)                                                                                          \
+    void rt_rope_##s(T *y /* (y_dims) */, const T *x, const T *cos, const T *sin, int ndim, const int64_t *y_dims,     \
                      const int64_t *x_dims, const int64_t *cos_dims, const int64_t *sin_dims, int interleaved);
 
 RT_DECLARE_ROPE(float, f32)
@@ -192,24 +192,25 @@ RT_DECLARE_ROPE(double, f64)
  * ONNX CumSum-14: sums of elements 0..i of the middle dimension, one after the other, f32 in f64; exclusive leaves
  * out element i; reverse begins at the end. In place. */
 
-/* The sum of the squares of all n elements, in f64: blocks of 2^14 elements in the order above, then block after block. */
+/* The sum of the squares of all n elements, in f64: blocks of 2^14 elements in the order above, then block after
+ * block. */
 void rt_sum_squares_f32(double *y, const float *x, int64_t n);
 void rt_sum_squares_f64(double *y, const double *x, int64_t n);
 
-#define RT_DECLARE_REDUCE(T, s)                                                                                    \
-    void rt_reduce_sum_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,   \
-                           int64_t inner);                                                                         \
-    void rt_reduce_max_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,   \
-                           int64_t inner);                                                                         \
-    void rt_reduce_min_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,   \
-                           int64_t inner);                                                                         \
-    void rt_reduce_prod_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,  \
-                            int64_t inner);                                                                        \
-    void rt_argmax_##s(int64_t *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r, \
-                       int64_t inner, int select_last);                                                            \
-    void rt_argmin_##s(int64_t *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r, \
-                       int64_t inner, int select_last);                                                            \
-    void rt_cumsum_##s(T *y /* (outer,c,inner) */, const T *x /* (outer,c,inner) */, int64_t outer, int64_t c,     \
+#define RT_DECLARE_REDUCE(T, s)                                                                                        \
+    void rt_reduce_sum_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,       \
+                           int64_t inner);                                                                             \
+    void rt_reduce_max_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,       \
+                           int64_t inner);                                                                             \
+    void rt_reduce_min_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,       \
+                           int64_t inner);                                                                             \
+    void rt_reduce_prod_##s(T *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,      \
+                            int64_t inner);                                                                            \
+    void rt_argmax_##s(int64_t *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,     \
+                       int64_t inner, int select_last);                                                                \
+    void rt_argmin_##s(int64_t *y /* (outer,inner) */, const T *x /* (outer,r,inner) */, int64_t outer, int64_t r,     \
+                       int64_t inner, int select_last);                                                                \
+    void rt_cumsum_##s(T *y /* (outer,c,inner) */, const T *x /* (outer,c,inner) */, int64_t outer, int64_t c,         \
                        int64_t inner, int exclusive, int reverse);
 
 RT_DECLARE_REDUCE(float, f32)
@@ -217,8 +218,8 @@ RT_DECLARE_REDUCE(double, f64)
 RT_DECLARE_REDUCE(int64_t, i64)
 RT_DECLARE_REDUCE(int32_t, i32)
 
-#define RT_DECLARE_REDUCE_HALF(s)                                                                                  \
-    void rt_reduce_max_##s(uint16_t *y /* (outer,inner) */, const uint16_t *x /* (outer,r,inner) */, int64_t outer, \
+#define RT_DECLARE_REDUCE_HALF(s)                                                                                      \
+    void rt_reduce_max_##s(uint16_t *y /* (outer,inner) */, const uint16_t *x /* (outer,r,inner) */, int64_t outer,    \
                            int64_t r, int64_t inner);
 
 RT_DECLARE_REDUCE_HALF(bf16)
@@ -226,8 +227,7 @@ RT_DECLARE_REDUCE_HALF(fp16)
 
 /* ONNX Range-11, elements [start, start + count) of it: y[i] = first + (start + i) * delta, floats computed in f64
  * and rounded once. */
-#define RT_DECLARE_RANGE(T, s)                                                                                     \
-    void rt_range_##s(T *y /* (count) */, int64_t count, T first, T delta, int64_t start);
+#define RT_DECLARE_RANGE(T, s) void rt_range_##s(T *y /* (count) */, int64_t count, T first, T delta, int64_t start);
 
 RT_DECLARE_RANGE(float, f32)
 RT_DECLARE_RANGE(double, f64)
@@ -249,22 +249,21 @@ RT_DECLARE_RANGE(int32_t, i32)
  *             elements per outer: the middle extent times inner.
  * trilu       ONNX Trilu-14: keeps column >= row + k (upper) or column <= row + k, zeros elsewhere. Element (0,0)
  * of x is (row_start, column_start) of the matrix that k is about. In place. */
-#define RT_DECLARE_MOVE(N)                                                                                         \
-    void rt_transpose_b##N(void *y /* (x_dims[perm[0]], ...) */, const void *x /* (x_dims) */, int ndim,           \
-                           const int64_t *x_dims, const int *perm);                                                \
-    void rt_slice_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,      \
-                       const int64_t *start, const int64_t *step, const int64_t *y_dims);                          \
-    void rt_expand_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,     \
-                        const int64_t *y_dims);                                                                    \
-    void rt_tile_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,       \
-                      const int64_t *y_dims);                                                                      \
-    void rt_pad_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,        \
-                     const int64_t *begin, const int64_t *y_dims, const void *value /* () */);                     \
-    void rt_concat_b##N(void *y /* (outer,sum) */, int count, const void *const *x /* count of (outer,extent) */,  \
-                        int64_t outer, const int64_t *extents /* (count) */);                                      \
-    void rt_trilu_b##N(void *y /* (outer,rows,columns) */, const void *x /* (outer,rows,columns) */,               \
-                       int64_t outer, int64_t rows, int64_t columns, int64_t k, int upper, int64_t row_start,      \
-                       int64_t column_start);
+#define RT_DECLARE_MOVE(N)                                                                                             \
+    void rt_transpose_b##N(void *y /* (x_dims[perm[0]], ...) */, const void *x /* (x_dims) */, int ndim,               \
+                           const int64_t *x_dims, const int *perm);                                                    \
+    void rt_slice_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,          \
+                       const int64_t *start, const int64_t *step, const int64_t *y_dims);                              \
+    void rt_expand_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,         \
+                        const int64_t *y_dims);                                                                        \
+    void rt_tile_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,           \
+                      const int64_t *y_dims);                                                                          \
+    void rt_pad_b##N(void *y /* (y_dims) */, const void *x /* (x_dims) */, int ndim, const int64_t *x_dims,            \
+                     const int64_t *begin, const int64_t *y_dims, const void *value /* () */);                         \
+    void rt_concat_b##N(void *y /* (outer,sum) */, int count, const void *const *x /* count of (outer,extent) */,      \
+                        int64_t outer, const int64_t *extents /* (count) */);                                          \
+    void rt_trilu_b##N(void *y /* (outer,rows,columns) */, const void *x /* (outer,rows,columns) */, int64_t outer,    \
+                       int64_t rows, int64_t columns, int64_t k, int upper, int64_t row_start, int64_t column_start);
 
 RT_DECLARE_MOVE(1)
 RT_DECLARE_MOVE(2)
@@ -284,27 +283,26 @@ RT_DECLARE_MOVE(8)
  *                  from x(batch, dims[0], .., dims[depth-1], inner).
  * scatter_elements ONNX ScatterElements-18, reduction none: y = x, then y[i, with i[axis] replaced by index[i]] =
  *                  updates[i] in row-major order of i, so the last of equal places stays. In place.
- * scatter_nd       ONNX ScatterND-18, reduction none, in batches: y = x, then row j of index(batch,count,depth) names the
- *                  block of y(batch, dims.., inner) that row j of updates(batch,count,inner) replaces, in order of j. In
- *                  place. */
-#define RT_DECLARE_INDEX(N)                                                                                        \
-    int rt_gather_b##N(struct rt *rt, void *y /* (outer,count,inner) */, const void *x /* (outer,extent,inner) */, \
-                       const void *index /* (count) */, int index_is_64, int64_t outer, int64_t extent,            \
-                       int64_t inner, int64_t count, int64_t start, int64_t total);                                \
-    int rt_gather_elements_b##N(struct rt *rt, void *y /* (index_dims) */, const void *x /* (x_dims) */,           \
-                                const void *index /* (index_dims) */, int index_is_64, int ndim,                   \
-                                const int64_t *x_dims, const int64_t *index_dims, int axis);                       \
-    int rt_gather_nd_b##N(struct rt *rt, void *y /* (batch,count,inner) */,                                        \
-                          const void *x /* (batch,dims,inner) */, const int64_t *index /* (batch,count,depth) */,  \
-                          int64_t batch, int64_t count, int depth, const int64_t *dims /* (depth) */,              \
-                          int64_t inner);                                                                          \
-    int rt_scatter_elements_b##N(struct rt *rt, void *y /* (x_dims) */, const void *x /* (x_dims) */,              \
-                                 const void *index /* (index_dims) */, int index_is_64,                            \
-                                 const void *updates /* (index_dims) */, int ndim, const int64_t *x_dims,          \
-                                 const int64_t *index_dims, int axis);                                             \
-    int rt_scatter_nd_b##N(struct rt *rt, void *y /* (batch,dims,inner) */,                                        \
-                           const void *x /* (batch,dims,inner) */, const int64_t *index /* (batch,count,depth) */, \
-                           const void *updates /* (batch,count,inner) */, int64_t batch, int64_t count, int depth, \
+ * scatter_nd       ONNX ScatterND-18, reduction none, in batches: y = x, then row j of index(batch,count,depth) names
+ *                  the block of y(batch, dims.., inner) that row j of updates(batch,count,inner) replaces, in order of
+ *                  j. In place. */
+#define RT_DECLARE_INDEX(N)                                                                                            \
+    int rt_gather_b##N(struct rt *rt, void *y /* (outer,count,inner) */, const void *x /* (outer,extent,inner) */,     \
+                       const void *index /* (count) */, int index_is_64, int64_t outer, int64_t extent, int64_t inner, \
+                       int64_t count, int64_t start, int64_t total);                                                   \
+    int rt_gather_elements_b##N(struct rt *rt, void *y /* (index_dims) */, const void *x /* (x_dims) */,               \
+                                const void *index /* (index_dims) */, int index_is_64, int ndim,                       \
+                                const int64_t *x_dims, const int64_t *index_dims, int axis);                           \
+    int rt_gather_nd_b##N(struct rt *rt, void *y /* (batch,count,inner) */, const void *x /* (batch,dims,inner) */,    \
+                          const int64_t *index /* (batch,count,depth) */, int64_t batch, int64_t count, int depth,     \
+                          const int64_t *dims /* (depth) */, int64_t inner);                                           \
+    int rt_scatter_elements_b##N(struct rt *rt, void *y /* (x_dims) */, const void *x /* (x_dims) */,                  \
+                                 const void *index /* (index_dims) */, int index_is_64,                                \
+                                 const void *updates /* (index_dims) */, int ndim, const int64_t *x_dims,              \
+                                 const int64_t *index_dims, int axis);                                                 \
+    int rt_scatter_nd_b##N(struct rt *rt, void *y /* (batch,dims,inner) */, const void *x /* (batch,dims,inner) */,    \
+                           const int64_t *index /* (batch,count,depth) */,                                             \
+                           const void *updates /* (batch,count,inner) */, int64_t batch, int64_t count, int depth,     \
                            const int64_t *dims /* (depth) */, int64_t inner);
 
 RT_DECLARE_INDEX(1)
@@ -320,18 +318,19 @@ int rt_class_index(struct rt *rt, int64_t *y /* (dims) */, const void *x /* (dim
 /* gather_grad       the gradient of gather's x: y(outer,extent,inner) = 0, then row index[i] of the middle dimension +=
  *                   dy(outer,i,inner), in order of i. y is the part [start, start + extent) of a dimension of `total`
  *                   elements; other rows are left out.
- * scatter_*_add     scatter_elements and scatter_nd with reduction add: in the same order, each update is added. In place. */
-#define RT_DECLARE_INDEX_ADD(T, s)                                                                                 \
-    int rt_gather_grad_##s(struct rt *rt, T *y /* (outer,extent,inner) */, const T *dy /* (outer,count,inner) */,  \
-                           const void *index /* (count) */, int index_is_64, int64_t outer, int64_t extent,        \
-                           int64_t inner, int64_t count, int64_t start, int64_t total);                            \
-    int rt_scatter_elements_add_##s(struct rt *rt, T *y /* (x_dims) */, const T *x /* (x_dims) */,                 \
-                                    const void *index /* (index_dims) */, int index_is_64,                         \
-                                    const T *updates /* (index_dims) */, int ndim, const int64_t *x_dims,          \
-                                    const int64_t *index_dims, int axis);                                          \
-    int rt_scatter_nd_add_##s(struct rt *rt, T *y /* (batch,dims,inner) */, const T *x /* (batch,dims,inner) */,   \
-                              const int64_t *index /* (batch,count,depth) */,                                      \
-                              const T *updates /* (batch,count,inner) */, int64_t batch, int64_t count, int depth, \
+ * scatter_*_add     scatter_elements and scatter_nd with reduction add: in the same order, each update is added. In
+ *                   place. */
+#define RT_DECLARE_INDEX_ADD(T, s)                                                                                     \
+    int rt_gather_grad_##s(struct rt *rt, T *y /* (outer,extent,inner) */, const T *dy /* (outer,count,inner) */,      \
+                           const void *index /* (count) */, int index_is_64, int64_t outer, int64_t extent,            \
+                           int64_t inner, int64_t count, int64_t start, int64_t total);                                \
+    int rt_scatter_elements_add_##s(struct rt *rt, T *y /* (x_dims) */, const T *x /* (x_dims) */,                     \
+                                    const void *index /* (index_dims) */, int index_is_64,                             \
+                                    const T *updates /* (index_dims) */, int ndim, const int64_t *x_dims,              \
+                                    const int64_t *index_dims, int axis);                                              \
+    int rt_scatter_nd_add_##s(struct rt *rt, T *y /* (batch,dims,inner) */, const T *x /* (batch,dims,inner) */,       \
+                              const int64_t *index /* (batch,count,depth) */,                                          \
+                              const T *updates /* (batch,count,inner) */, int64_t batch, int64_t count, int depth,     \
                               const int64_t *dims /* (depth) */, int64_t inner);
 
 RT_DECLARE_INDEX_ADD(float, f32)
@@ -340,8 +339,8 @@ RT_DECLARE_INDEX_ADD(double, f64)
 /* gather of whole rows of a matrix (extent,inner) that lies in panels of its transpose (Note [Panels] in
  * base/panel.h), as the right side of a product with it does. */
 int rt_gather_packed_b4(struct rt *rt, void *y /* (count,inner) */, const void *x /* panels of (inner,extent) */,
-                        const void *index /* (count) */, int index_is_64, int64_t extent, int64_t inner,
-                        int64_t count, int64_t start, int64_t total);
+                        const void *index /* (count) */, int index_is_64, int64_t extent, int64_t inner, int64_t count,
+                        int64_t start, int64_t total);
 
 /* --- Random numbers --- */
 
@@ -351,11 +350,11 @@ struct rt_region {
     const int64_t *dims, *starts, *whole;
 };
 
-/* ONNX Dropout-13, and its gradient of dy: y = x with each element dropped (times 0) with probability `ratio`, in [0, 1),
- * and the others times 1 / (1 - ratio); which, follows from key, step, micro-batch and place alone (Note [Masks] in
+/* ONNX Dropout-13, and its gradient of dy: y = x with each element dropped (times 0) with probability `ratio`, in [0,
+ * 1), and the others times 1 / (1 - ratio); which, follows from key, step, micro-batch and place alone (Note [Masks] in
  * random.c). y = x where *training is 0. In place. */
-#define RT_DECLARE_DROPOUT(T, s)                                                                                   \
-    void rt_dropout_##s(T *y, const T *x, const double *training, const double *step, const double *micro,         \
+#define RT_DECLARE_DROPOUT(T, s)                                                                                       \
+    void rt_dropout_##s(T *y, const T *x, const double *training, const double *step, const double *micro,             \
                         const struct rt_region *region, double ratio, int64_t key);
 
 RT_DECLARE_DROPOUT(float, f32)

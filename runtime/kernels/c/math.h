@@ -26,106 +26,106 @@
 /* max, min: ONNX Max-13, Min-13; a NaN on either side is the result. div: ONNX Div-14, integers truncate. fmod,
  * mod: ONNX Mod-13 with fmod = 1 (sign of the dividend) and fmod = 0 (sign of the divisor). sign: ONNX Sign-13, -1
  * 0 1, NaN for NaN. pow: ONNX Pow-15 with both sides of one dtype; for integers 0 to a negative power is 0. */
-#define RT_MATH_FLOAT(T, s, SUFFIX)                                                                                \
-    RT_INLINE T rt_max_##s(T a, T b) {                                                                             \
-        return ((a > b) | (a != a)) ? a : b;                                                                       \
-    }                                                                                                              \
-    RT_INLINE T rt_min_##s(T a, T b) {                                                                             \
-        return ((a < b) | (a != a)) ? a : b;                                                                       \
-    }                                                                                                              \
-    RT_INLINE T rt_div_##s(T a, T b) {                                                                             \
-        return a / b;                                                                                              \
-    }                                                                                                              \
-    RT_INLINE T rt_abs_##s(T x) {                                                                                  \
-        return fabs##SUFFIX(x);                                                                                    \
-    }                                                                                                              \
-    RT_INLINE T rt_neg_##s(T x) {                                                                                  \
-        return -x;                                                                                                 \
-    }                                                                                                              \
-    RT_INLINE T rt_sign_##s(T x) {                                                                                 \
-        return x > 0 ? (T)1 : x < 0 ? (T)-1 : x == 0 ? (T)0 : x;                                                   \
-    }                                                                                                              \
-    RT_INLINE T rt_pow_##s(T a, T b) {                                                                             \
-        return pow##SUFFIX(a, b);                                                                                  \
-    }                                                                                                              \
-    RT_INLINE T rt_fmod_##s(T a, T b) {                                                                            \
-        return fmod##SUFFIX(a, b);                                                                                 \
-    }                                                                                                              \
-    RT_INLINE T rt_mod_##s(T a, T b) {                                                                             \
-        T rest = fmod##SUFFIX(a, b);                                                                               \
-        if (rest == 0) return copysign##SUFFIX(rest, b);                                                           \
-        return (rest < 0) != (b < 0) ? rest + b : rest;                                                            \
+#define RT_MATH_FLOAT(T, s, SUFFIX)                                                                                    \
+    RT_INLINE T rt_max_##s(T a, T b) {                                                                                 \
+        return ((a > b) | (a != a)) ? a : b;                                                                           \
+    }                                                                                                                  \
+    RT_INLINE T rt_min_##s(T a, T b) {                                                                                 \
+        return ((a < b) | (a != a)) ? a : b;                                                                           \
+    }                                                                                                                  \
+    RT_INLINE T rt_div_##s(T a, T b) {                                                                                 \
+        return a / b;                                                                                                  \
+    }                                                                                                                  \
+    RT_INLINE T rt_abs_##s(T x) {                                                                                      \
+        return fabs##SUFFIX(x);                                                                                        \
+    }                                                                                                                  \
+    RT_INLINE T rt_neg_##s(T x) {                                                                                      \
+        return -x;                                                                                                     \
+    }                                                                                                                  \
+    RT_INLINE T rt_sign_##s(T x) {                                                                                     \
+        return x > 0 ? (T)1 : x < 0 ? (T)-1 : x == 0 ? (T)0 : x;                                                       \
+    }                                                                                                                  \
+    RT_INLINE T rt_pow_##s(T a, T b) {                                                                                 \
+        return pow##SUFFIX(a, b);                                                                                      \
+    }                                                                                                                  \
+    RT_INLINE T rt_fmod_##s(T a, T b) {                                                                                \
+        return fmod##SUFFIX(a, b);                                                                                     \
+    }                                                                                                                  \
+    RT_INLINE T rt_mod_##s(T a, T b) {                                                                                 \
+        T rest = fmod##SUFFIX(a, b);                                                                                   \
+        if (rest == 0) return copysign##SUFFIX(rest, b);                                                               \
+        return (rest < 0) != (b < 0) ? rest + b : rest;                                                                \
     }
 
 RT_MATH_FLOAT(float, f32, f)
 RT_MATH_FLOAT(double, f64, )
 
 /* U is wide enough that its arithmetic never happens in a signed type. */
-#define RT_MATH_WHOLE(T, s, U)                                                                                     \
-    RT_INLINE T rt_max_##s(T a, T b) {                                                                             \
-        return a > b ? a : b;                                                                                      \
-    }                                                                                                              \
-    RT_INLINE T rt_min_##s(T a, T b) {                                                                             \
-        return a < b ? a : b;                                                                                      \
-    }                                                                                                              \
-    RT_INLINE T rt_add_##s(T a, T b) {                                                                             \
-        return (T)((U)a + (U)b);                                                                                   \
-    }                                                                                                              \
-    RT_INLINE T rt_sub_##s(T a, T b) {                                                                             \
-        return (T)((U)a - (U)b);                                                                                   \
-    }                                                                                                              \
-    RT_INLINE T rt_mul_##s(T a, T b) {                                                                             \
-        return (T)((U)a * (U)b);                                                                                   \
-    }                                                                                                              \
-    RT_INLINE T rt_neg_##s(T x) {                                                                                  \
-        return (T)(0 - (U)x);                                                                                      \
-    }                                                                                                              \
-    RT_INLINE T rt_pow_##s(T base, T exponent) {                                                                   \
-        if (exponent < 1) {                                                                                        \
-            if (exponent == 0 || base == 1) return 1;                                                              \
-            return (T)(base + 1) == 0 ? (T)(exponent % 2 == 0 ? 1 : base) : (T)0;                                  \
-        }                                                                                                          \
-        U result = 1, square = (U)base;                                                                            \
-        for (; exponent > 0; exponent /= 2, square *= square)                                                      \
-            if (exponent % 2 != 0) result *= square;                                                               \
-        return (T)result;                                                                                          \
+#define RT_MATH_WHOLE(T, s, U)                                                                                         \
+    RT_INLINE T rt_max_##s(T a, T b) {                                                                                 \
+        return a > b ? a : b;                                                                                          \
+    }                                                                                                                  \
+    RT_INLINE T rt_min_##s(T a, T b) {                                                                                 \
+        return a < b ? a : b;                                                                                          \
+    }                                                                                                                  \
+    RT_INLINE T rt_add_##s(T a, T b) {                                                                                 \
+        return (T)((U)a + (U)b);                                                                                       \
+    }                                                                                                                  \
+    RT_INLINE T rt_sub_##s(T a, T b) {                                                                                 \
+        return (T)((U)a - (U)b);                                                                                       \
+    }                                                                                                                  \
+    RT_INLINE T rt_mul_##s(T a, T b) {                                                                                 \
+        return (T)((U)a * (U)b);                                                                                       \
+    }                                                                                                                  \
+    RT_INLINE T rt_neg_##s(T x) {                                                                                      \
+        return (T)(0 - (U)x);                                                                                          \
+    }                                                                                                                  \
+    RT_INLINE T rt_pow_##s(T base, T exponent) {                                                                       \
+        if (exponent < 1) {                                                                                            \
+            if (exponent == 0 || base == 1) return 1;                                                                  \
+            return (T)(base + 1) == 0 ? (T)(exponent % 2 == 0 ? 1 : base) : (T)0;                                      \
+        }                                                                                                              \
+        U result = 1, square = (U)base;                                                                                \
+        for (; exponent > 0; exponent /= 2, square *= square)                                                          \
+            if (exponent % 2 != 0) result *= square;                                                                   \
+        return (T)result;                                                                                              \
     }
 
-#define RT_MATH_SIGNED(T, s, U)                                                                                    \
-    RT_MATH_WHOLE(T, s, U)                                                                                         \
-    RT_INLINE T rt_div_##s(T a, T b) {                                                                             \
-        return b == 0 ? (T)0 : b == -1 ? rt_neg_##s(a) : (T)(a / b);                                               \
-    }                                                                                                              \
-    RT_INLINE T rt_fmod_##s(T a, T b) {                                                                            \
-        return b == 0 || b == -1 ? (T)0 : (T)(a % b);                                                              \
-    }                                                                                                              \
-    RT_INLINE T rt_mod_##s(T a, T b) {                                                                             \
-        T rest = rt_fmod_##s(a, b);                                                                                \
-        return rest != 0 && (rest < 0) != (b < 0) ? (T)(rest + b) : rest;                                          \
-    }                                                                                                              \
-    RT_INLINE T rt_abs_##s(T x) {                                                                                  \
-        return x < 0 ? rt_neg_##s(x) : x;                                                                          \
-    }                                                                                                              \
-    RT_INLINE T rt_sign_##s(T x) {                                                                                 \
-        return (T)((x > 0) - (x < 0));                                                                             \
+#define RT_MATH_SIGNED(T, s, U)                                                                                        \
+    RT_MATH_WHOLE(T, s, U)                                                                                             \
+    RT_INLINE T rt_div_##s(T a, T b) {                                                                                 \
+        return b == 0 ? (T)0 : b == -1 ? rt_neg_##s(a) : (T)(a / b);                                                   \
+    }                                                                                                                  \
+    RT_INLINE T rt_fmod_##s(T a, T b) {                                                                                \
+        return b == 0 || b == -1 ? (T)0 : (T)(a % b);                                                                  \
+    }                                                                                                                  \
+    RT_INLINE T rt_mod_##s(T a, T b) {                                                                                 \
+        T rest = rt_fmod_##s(a, b);                                                                                    \
+        return rest != 0 && (rest < 0) != (b < 0) ? (T)(rest + b) : rest;                                              \
+    }                                                                                                                  \
+    RT_INLINE T rt_abs_##s(T x) {                                                                                      \
+        return x < 0 ? rt_neg_##s(x) : x;                                                                              \
+    }                                                                                                                  \
+    RT_INLINE T rt_sign_##s(T x) {                                                                                     \
+        return (T)((x > 0) - (x < 0));                                                                                 \
     }
 
-#define RT_MATH_UNSIGNED(T, s, U)                                                                                  \
-    RT_MATH_WHOLE(T, s, U)                                                                                         \
-    RT_INLINE T rt_div_##s(T a, T b) {                                                                             \
-        return b == 0 ? (T)0 : (T)(a / b);                                                                         \
-    }                                                                                                              \
-    RT_INLINE T rt_fmod_##s(T a, T b) {                                                                            \
-        return b == 0 ? (T)0 : (T)(a % b);                                                                         \
-    }                                                                                                              \
-    RT_INLINE T rt_mod_##s(T a, T b) {                                                                             \
-        return rt_fmod_##s(a, b);                                                                                  \
-    }                                                                                                              \
-    RT_INLINE T rt_abs_##s(T x) {                                                                                  \
-        return x;                                                                                                  \
-    }                                                                                                              \
-    RT_INLINE T rt_sign_##s(T x) {                                                                                 \
-        return x != 0;                                                                                             \
+#define RT_MATH_UNSIGNED(T, s, U)                                                                                      \
+    RT_MATH_WHOLE(T, s, U)                                                                                             \
+    RT_INLINE T rt_div_##s(T a, T b) {                                                                                 \
+        return b == 0 ? (T)0 : (T)(a / b);                                                                             \
+    }                                                                                                                  \
+    RT_INLINE T rt_fmod_##s(T a, T b) {                                                                                \
+        return b == 0 ? (T)0 : (T)(a % b);                                                                             \
+    }                                                                                                                  \
+    RT_INLINE T rt_mod_##s(T a, T b) {                                                                                 \
+        return rt_fmod_##s(a, b);                                                                                      \
+    }                                                                                                                  \
+    RT_INLINE T rt_abs_##s(T x) {                                                                                      \
+        return x;                                                                                                      \
+    }                                                                                                                  \
+    RT_INLINE T rt_sign_##s(T x) {                                                                                     \
+        return x != 0;                                                                                                 \
     }
 
 RT_MATH_SIGNED(int64_t, i64, uint64_t)
@@ -355,55 +355,55 @@ RT_INLINE uint16_t rt_cast_bf16_fp16(uint16_t x) {
 
 /* (F)HIGH may round up to one more than the type holds; the comparison then still sends everything beyond to HIGH.
  */
-#define RT_CAST_FLOAT_WHOLE(F, f, T, t, LOW, HIGH)                                                                 \
-    RT_INLINE T rt_cast_##f##_##t(F x) {                                                                           \
-        return x != x ? (T)0 : x <= (F)LOW ? (T)LOW : x >= (F)HIGH ? (T)HIGH : (T)x;                               \
+#define RT_CAST_FLOAT_WHOLE(F, f, T, t, LOW, HIGH)                                                                     \
+    RT_INLINE T rt_cast_##f##_##t(F x) {                                                                               \
+        return x != x ? (T)0 : x <= (F)LOW ? (T)LOW : x >= (F)HIGH ? (T)HIGH : (T)x;                                   \
     }
 
-#define RT_CAST_WHOLE(T, t, LOW, HIGH)                                                                             \
-    RT_CAST_FLOAT_WHOLE(float, f32, T, t, LOW, HIGH)                                                               \
-    RT_CAST_FLOAT_WHOLE(double, f64, T, t, LOW, HIGH)                                                              \
-    RT_INLINE T rt_cast_fp16_##t(uint16_t x) {                                                                     \
-        return rt_cast_f32_##t(rt_f16_to_f32(x));                                                                  \
-    }                                                                                                              \
-    RT_INLINE T rt_cast_bf16_##t(uint16_t x) {                                                                     \
-        return rt_cast_f32_##t(rt_bf16_to_f32(x));                                                                 \
-    }                                                                                                              \
-    RT_INLINE T rt_cast_bool_##t(uint8_t x) {                                                                      \
-        return (T)(x != 0);                                                                                        \
-    }                                                                                                              \
-    RT_INLINE uint8_t rt_cast_##t##_bool(T x) {                                                                    \
-        return x != 0;                                                                                             \
-    }                                                                                                              \
-    RT_INLINE float rt_cast_##t##_f32(T x) {                                                                       \
-        return (float)x;                                                                                           \
-    }                                                                                                              \
-    RT_INLINE double rt_cast_##t##_f64(T x) {                                                                      \
-        return (double)x;                                                                                          \
-    }                                                                                                              \
-    RT_INLINE int64_t rt_cast_##t##_i64(T x) {                                                                     \
-        return (int64_t)x;                                                                                         \
-    }                                                                                                              \
-    RT_INLINE int32_t rt_cast_##t##_i32(T x) {                                                                     \
-        return (int32_t)x;                                                                                         \
-    }                                                                                                              \
-    RT_INLINE int16_t rt_cast_##t##_i16(T x) {                                                                     \
-        return (int16_t)x;                                                                                         \
-    }                                                                                                              \
-    RT_INLINE int8_t rt_cast_##t##_i8(T x) {                                                                       \
-        return (int8_t)x;                                                                                          \
-    }                                                                                                              \
-    RT_INLINE uint64_t rt_cast_##t##_u64(T x) {                                                                    \
-        return (uint64_t)x;                                                                                        \
-    }                                                                                                              \
-    RT_INLINE uint32_t rt_cast_##t##_u32(T x) {                                                                    \
-        return (uint32_t)x;                                                                                        \
-    }                                                                                                              \
-    RT_INLINE uint16_t rt_cast_##t##_u16(T x) {                                                                    \
-        return (uint16_t)x;                                                                                        \
-    }                                                                                                              \
-    RT_INLINE uint8_t rt_cast_##t##_u8(T x) {                                                                      \
-        return (uint8_t)x;                                                                                         \
+#define RT_CAST_WHOLE(T, t, LOW, HIGH)                                                                                 \
+    RT_CAST_FLOAT_WHOLE(float, f32, T, t, LOW, HIGH)                                                                   \
+    RT_CAST_FLOAT_WHOLE(double, f64, T, t, LOW, HIGH)                                                                  \
+    RT_INLINE T rt_cast_fp16_##t(uint16_t x) {                                                                         \
+        return rt_cast_f32_##t(rt_f16_to_f32(x));                                                                      \
+    }                                                                                                                  \
+    RT_INLINE T rt_cast_bf16_##t(uint16_t x) {                                                                         \
+        return rt_cast_f32_##t(rt_bf16_to_f32(x));                                                                     \
+    }                                                                                                                  \
+    RT_INLINE T rt_cast_bool_##t(uint8_t x) {                                                                          \
+        return (T)(x != 0);                                                                                            \
+    }                                                                                                                  \
+    RT_INLINE uint8_t rt_cast_##t##_bool(T x) {                                                                        \
+        return x != 0;                                                                                                 \
+    }                                                                                                                  \
+    RT_INLINE float rt_cast_##t##_f32(T x) {                                                                           \
+        return (float)x;                                                                                               \
+    }                                                                                                                  \
+    RT_INLINE double rt_cast_##t##_f64(T x) {                                                                          \
+        return (double)x;                                                                                              \
+    }                                                                                                                  \
+    RT_INLINE int64_t rt_cast_##t##_i64(T x) {                                                                         \
+        return (int64_t)x;                                                                                             \
+    }                                                                                                                  \
+    RT_INLINE int32_t rt_cast_##t##_i32(T x) {                                                                         \
+        return (int32_t)x;                                                                                             \
+    }                                                                                                                  \
+    RT_INLINE int16_t rt_cast_##t##_i16(T x) {                                                                         \
+        return (int16_t)x;                                                                                             \
+    }                                                                                                                  \
+    RT_INLINE int8_t rt_cast_##t##_i8(T x) {                                                                           \
+        return (int8_t)x;                                                                                              \
+    }                                                                                                                  \
+    RT_INLINE uint64_t rt_cast_##t##_u64(T x) {                                                                        \
+        return (uint64_t)x;                                                                                            \
+    }                                                                                                                  \
+    RT_INLINE uint32_t rt_cast_##t##_u32(T x) {                                                                        \
+        return (uint32_t)x;                                                                                            \
+    }                                                                                                                  \
+    RT_INLINE uint16_t rt_cast_##t##_u16(T x) {                                                                        \
+        return (uint16_t)x;                                                                                            \
+    }                                                                                                                  \
+    RT_INLINE uint8_t rt_cast_##t##_u8(T x) {                                                                          \
+        return (uint8_t)x;                                                                                             \
     }
 
 RT_CAST_WHOLE(int64_t, i64, INT64_MIN, INT64_MAX)
@@ -416,12 +416,12 @@ RT_CAST_WHOLE(uint16_t, u16, 0, UINT16_MAX)
 RT_CAST_WHOLE(uint8_t, u8, 0, UINT8_MAX)
 
 /* Types that f32 holds exactly become halves through it. */
-#define RT_CAST_NARROW_HALF(T, t)                                                                                  \
-    RT_INLINE uint16_t rt_cast_##t##_fp16(T x) {                                                                   \
-        return rt_f32_to_f16(rt_cast_##t##_f32(x));                                                                \
-    }                                                                                                              \
-    RT_INLINE uint16_t rt_cast_##t##_bf16(T x) {                                                                   \
-        return rt_f32_to_bf16(rt_cast_##t##_f32(x));                                                               \
+#define RT_CAST_NARROW_HALF(T, t)                                                                                      \
+    RT_INLINE uint16_t rt_cast_##t##_fp16(T x) {                                                                       \
+        return rt_f32_to_f16(rt_cast_##t##_f32(x));                                                                    \
+    }                                                                                                                  \
+    RT_INLINE uint16_t rt_cast_##t##_bf16(T x) {                                                                       \
+        return rt_f32_to_bf16(rt_cast_##t##_f32(x));                                                                   \
     }
 
 RT_CAST_NARROW_HALF(int16_t, i16)
@@ -430,8 +430,9 @@ RT_CAST_NARROW_HALF(uint16_t, u16)
 RT_CAST_NARROW_HALF(uint8_t, u8)
 RT_CAST_NARROW_HALF(uint8_t, bool)
 
-/* The others go by way of an f32 that is rounded to odd: to the neighbour whose last bit is 1, unless it is exact. That keeps
- * what decides how a half is rounded (Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums"). */
+/* The others go by way of an f32 that is rounded to odd: to the neighbour whose last bit is 1, unless it is exact. That
+ * keeps what decides how a half is rounded (Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded
+ * sums"). */
 RT_INLINE float rt_odd_f32(double x) {
     const float near = (float)x;
     const uint32_t bits = rt_f32_bits(near);
@@ -447,12 +448,12 @@ RT_INLINE double rt_odd_i64(int64_t x) {
     return x < 0 ? -rt_odd_u64(0 - (uint64_t)x) : rt_odd_u64((uint64_t)x);
 }
 
-#define RT_CAST_WIDE_HALF(T, t, WIDE)                                                                              \
-    RT_INLINE uint16_t rt_cast_##t##_fp16(T x) {                                                                   \
-        return rt_f32_to_f16(rt_odd_f32(WIDE(x)));                                                                 \
-    }                                                                                                              \
-    RT_INLINE uint16_t rt_cast_##t##_bf16(T x) {                                                                   \
-        return rt_f32_to_bf16(rt_odd_f32(WIDE(x)));                                                                \
+#define RT_CAST_WIDE_HALF(T, t, WIDE)                                                                                  \
+    RT_INLINE uint16_t rt_cast_##t##_fp16(T x) {                                                                       \
+        return rt_f32_to_f16(rt_odd_f32(WIDE(x)));                                                                     \
+    }                                                                                                                  \
+    RT_INLINE uint16_t rt_cast_##t##_bf16(T x) {                                                                       \
+        return rt_f32_to_bf16(rt_odd_f32(WIDE(x)));                                                                    \
     }
 
 RT_CAST_WIDE_HALF(double, f64, (double))

@@ -33,34 +33,34 @@ static inline double term_f64(double x) {
 #define SUFFIX f32
 #include "normalize.inc"
 
-#define T       float
-#define WIDE    f32
-#define E       float
-#define SUFFIX  f32
-#define GET(x)  (x)
-#define PUT(x)  (x)
+#define T      float
+#define WIDE   f32
+#define E      float
+#define SUFFIX f32
+#define GET(x) (x)
+#define PUT(x) (x)
 #include "classes.inc"
 
-#define T       double
-#define WIDE    f64
-#define E       double
-#define SUFFIX  f64
-#define GET(x)  (x)
-#define PUT(x)  (x)
+#define T      double
+#define WIDE   f64
+#define E      double
+#define SUFFIX f64
+#define GET(x) (x)
+#define PUT(x) (x)
 #include "classes.inc"
 
-#define T       float
-#define WIDE    f32
-#define E       uint16_t
-#define SUFFIX  bf16
-#define GET(x)  rt_bf16_to_f32(x)
-#define PUT(x)  rt_f32_to_bf16(x)
+#define T      float
+#define WIDE   f32
+#define E      uint16_t
+#define SUFFIX bf16
+#define GET(x) rt_bf16_to_f32(x)
+#define PUT(x) rt_f32_to_bf16(x)
 #include "classes.inc"
 
-#define T       float
-#define WIDE    f32
-#define E       uint16_t
-#define SUFFIX  fp16
-#define GET(x)  rt_f16_to_f32(x)
-#define PUT(x)  rt_f32_to_f16(x)
+#define T      float
+#define WIDE   f32
+#define E      uint16_t
+#define SUFFIX fp16
+#define GET(x) rt_f16_to_f32(x)
+#define PUT(x) rt_f32_to_f16(x)
 #include "classes.inc"

@@ -35,8 +35,7 @@ static int pays(const struct pool *pool) {
 /* Elements that the window at o counts in dimension d. */
 static int64_t counted(const struct pool *pool, int d, int64_t o) {
     const struct rt_window *w = &pool->window;
-    return count_inside(rt_window_at(w, d, o, 0), w->k[d], w->dilation[d], -pool->before[d],
-                        w->x[d] + pool->after[d]);
+    return count_inside(rt_window_at(w, d, o, 0), w->k[d], w->dilation[d], -pool->before[d], w->x[d] + pool->after[d]);
 }
 
 /* The elements of a window that lie inside of x. */

@@ -59,9 +59,9 @@ static struct shares share_out(int64_t batch, int64_t m, int64_t k, int64_t n) {
 #define SUFFIX i32
 #include "product.inc"
 
-int rt_scaled_matmul(struct rt *rt, void *y, enum rt_dtype dtype, const uint8_t *a, const uint8_t *b, const float *unscale_a,
-                     const float *unscale_b, int64_t m, int64_t k, int64_t n, enum rt_fp8 format_a, enum rt_fp8 format_b,
-                     int fast) {
+int rt_scaled_matmul(struct rt *rt, void *y, enum rt_dtype dtype, const uint8_t *a, const uint8_t *b,
+                     const float *unscale_a, const float *unscale_b, int64_t m, int64_t k, int64_t n,
+                     enum rt_fp8 format_a, enum rt_fp8 format_b, int fast) {
     if (m == 0 || n == 0) return RT_OK;
     const struct shares shares = share_out(1, m, k, n);
     const int64_t blocks = shares.rows * shares.columns;
@@ -73,7 +73,8 @@ int rt_scaled_matmul(struct rt *rt, void *y, enum rt_dtype dtype, const uint8_t 
     for (int64_t block = 0; block < blocks; block++) {
         const int64_t column = block % shares.columns * shares.n, row = block / shares.columns * shares.m;
         unsigned char *to = (unsigned char *)y + (row * n + column) * (int64_t)rt_dtype_bytes(dtype);
-        const struct rt_fp8_product product = {to, a + row * k, b + column * k, k, n, factor, dtype, format_a, format_b};
+        const struct rt_fp8_product product = {to,     a + row * k, b + column * k, k,       n,
+                                               factor, dtype,       format_a,       format_b};
         const int64_t height = min_i64(shares.m, m - row), width = min_i64(shares.n, n - column);
         refused = rt_gemm_fp8(&product, height, width, library) ? 1 : refused;
     }

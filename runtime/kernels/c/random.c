@@ -7,9 +7,9 @@
 #include <string.h>
 
 /* Note [Masks]
- * The number of an element is word i % 4 of block i / 4 of Philox, where i is the element's place in the whole tensor, the
- * stream is step and micro-batch, and the key the operator's. So a mask is the same however the tensor is divided, in
- * whatever order it is computed, and computed a second time for the gradient. */
+ * The number of an element is word i % 4 of block i / 4 of Philox, where i is the element's place in the whole tensor,
+ * the stream is step and micro-batch, and the key the operator's. So a mask is the same however the tensor is divided,
+ * in whatever order it is computed, and computed a second time for the gradient. */
 enum { RUN = 4096 }; /* elements that a thread takes at once */
 
 /* Elements that lie next to each other both in the part and in the whole: `length` at a time. */
@@ -47,32 +47,35 @@ struct draw {
     uint64_t stream, key, least; /* a word below `least` drops its element */
 };
 
-#define DEFINE_DROPOUT(T, s)                                                                                       \
-    static void drop_##s(T *y, const T *x, int64_t n, uint64_t place, const struct draw *draw, T scale) {          \
-        struct rt_philox block = rt_philox_at(place / 4, draw->stream, draw->key);                                 \
-        for (int64_t i = 0; i < n; i++, place++) {                                                                 \
-            if (place % 4 == 0) block = rt_philox_at(place / 4, draw->stream, draw->key);                          \
-            y[i] = x[i] * (block.word[place % 4] < draw->least ? 0 : scale);                                       \
-        }                                                                                                          \
-    }                                                                                                              \
-    void rt_dropout_##s(T *y, const T *x, const double *training, const double *step, const double *micro,         \
-                        const struct rt_region *region, double ratio, int64_t key) {                               \
-        const struct runs runs = find_runs(region);                                                                \
-        const int64_t pieces = (runs.length + RUN - 1) / RUN;                                                      \
-        const struct draw draw = {(uint64_t)*step << 32 | (uint32_t)*micro, (uint64_t)key,                         \
-                                  (uint64_t)(ratio * 4294967296.0)};                                               \
-        if (*training == 0 || ratio == 0) {                                                                        \
-            if (y != x && runs.count * runs.length > 0)                                                            \
-                memcpy(y, x, (size_t)(runs.count * runs.length) * sizeof *y);                                      \
-            return;                                                                                                \
-        }                                                                                                          \
-        _Pragma("omp parallel for schedule(static) if (runs.count * runs.length >= PARALLEL_WORK)")                \
-        for (int64_t piece = 0; piece < runs.count * pieces; piece++) {                                            \
-            const int64_t run = piece / pieces, from = piece % pieces * RUN,                                       \
-                          at = run * runs.length + from;                                                           \
-            drop_##s(y + at, x + at, min_i64(RUN, runs.length - from),                                             \
-                     (uint64_t)(place_of(region, &runs, run) + from), &draw, (T)(1 / (1 - ratio)));                \
-        }                                                                                                          \
+#define DEFINE_DROPOUT(T, s)                                                                                           \
+    static void drop_##s(T *y, const T *x, int64_t n, uint64_t place, const struct draw *draw, T scale) {              \
+        struct rt_philox block = rt_philox_at(place / 4, draw->stream, draw->key);                                     \
+        for (int64_t i = 0; i < n; i++, place++) {                                                                     \
+            if (place % 4 == 0) block = rt_philox_at(place / 4, draw->stream, draw->key);                              \
+            y[i] = x[i] * (block.word[place % 4] < draw->least ? 0 : scale);                                           \
+        }                                                                                                              \
+    }                                                                                                                  \
+    void rt_dropout_##s(T *y, const T *x, const double *training, const double *step, const double *micro,             \
+                        const struct rt_region *region, double ratio, int64_t key) {                                   \
+        const struct runs runs = find_runs(region);                                                                    \
+        const int64_t pieces = (runs.length + RUN - 1) / RUN;                                                          \
+        const struct draw draw = {(uint64_t)*step << 32 | (uint32_t)*micro, (uint64_t)key,                             \
+                                  (uint64_t)(ratio * 4294967296.0)};                                                   \
+        if (*training == 0 || ratio == 0) {                                                                            \
+            if (y != x && runs.count * runs.length > 0) memcpy(y, x, (size_t)(runs.count * runs.length) * sizeof *y);  \
+            return;                                                                                                    \
+        }                                                                                                              \
+        _Pragma(                                                                                                       \
+            "omp parallel for schedule(static) if (runs.count * runs.length >= PARALLEL_WORK)") for (int64_t piece =   \
+                                                                                                         0;            \
+                                                                                                     piece <           \
+                                                                                                     runs.count *      \
+                                                                                                         pieces;       \
+                                                                                                     piece++) {        \
+            const int64_t run = piece / pieces, from = piece % pieces * RUN, at = run * runs.length + from;            \
+            drop_##s(y + at, x + at, min_i64(RUN, runs.length - from),                                                 \
+                     (uint64_t)(place_of(region, &runs, run) + from), &draw, (T)(1 / (1 - ratio)));                    \
+        }                                                                                                              \
     }
 
 DEFINE_DROPOUT(float, f32)

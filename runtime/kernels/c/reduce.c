@@ -61,11 +61,10 @@
 #undef PUT
 #undef T
 
-#define DEFINE_RANGE(T, s, WIDE)                                                                                   \
-    void rt_range_##s(T *y, int64_t count, T first, T delta, int64_t start) {                                      \
-        _Pragma("omp parallel for schedule(static) if (count >= PARALLEL_WORK)") for (int64_t i = 0; i < count;    \
-                                                                                      i++) y[i] =                  \
-            (T)((WIDE)first + (WIDE)(start + i) * (WIDE)delta);                                                    \
+#define DEFINE_RANGE(T, s, WIDE)                                                                                       \
+    void rt_range_##s(T *y, int64_t count, T first, T delta, int64_t start) {                                          \
+        _Pragma("omp parallel for schedule(static) if (count >= PARALLEL_WORK)") for (int64_t i = 0; i < count; i++)   \
+            y[i] = (T)((WIDE)first + (WIDE)(start + i) * (WIDE)delta);                                                 \
     }
 
 DEFINE_RANGE(float, f32, double)
@@ -76,27 +75,26 @@ DEFINE_RANGE(int32_t, i32, uint32_t)
 enum { SQUARE_BLOCK = 1 << 14, SQUARE_PARTS = 256, SQUARE_LANES = 32 };
 
 /* Blocks of one size are summed apart, then in order: the result does not depend on how many threads share them. */
-#define DEFINE_SUM_SQUARES(T, s)                                                                                   \
-    CLONES static double square_block_##s(const T *x, int64_t n) {                                                 \
-        double sum[SQUARE_LANES] = {0};                                                                            \
-        for (int64_t i = 0; i + SQUARE_LANES <= n; i += SQUARE_LANES)                                              \
-            for (int l = 0; l < SQUARE_LANES; l++) sum[l] += (double)x[i + l] * (double)x[i + l];                  \
-        for (int64_t i = n - n % SQUARE_LANES; i < n; i++) sum[i % SQUARE_LANES] += (double)x[i] * (double)x[i];   \
-        for (int width = SQUARE_LANES / 2; width > 0; width /= 2)                                                  \
-            for (int l = 0; l < width; l++) sum[l] += sum[l + width];                                              \
-        return sum[0];                                                                                             \
-    }                                                                                                              \
-    void rt_sum_squares_##s(double *y, const T *x, int64_t n) {                                                    \
-        double part[SQUARE_PARTS], total = 0;                                                                      \
-        for (int64_t first = 0; first < n; first += SQUARE_PARTS * SQUARE_BLOCK) {                                 \
-            const int64_t left = n - first,                                                                        \
-                          blocks = min_i64(SQUARE_PARTS, (left + SQUARE_BLOCK - 1) / SQUARE_BLOCK);                \
-            _Pragma("omp parallel for schedule(static) if (blocks > 1)") for (int64_t b = 0; b < blocks;           \
-                                                                              b++) part[b] =                       \
-                square_block_##s(x + first + b * SQUARE_BLOCK, min_i64(SQUARE_BLOCK, left - b * SQUARE_BLOCK));    \
-            for (int64_t b = 0; b < blocks; b++) total += part[b];                                                 \
-        }                                                                                                          \
-        *y = total;                                                                                                \
+#define DEFINE_SUM_SQUARES(T, s)                                                                                       \
+    CLONES static double square_block_##s(const T *x, int64_t n) {                                                     \
+        double sum[SQUARE_LANES] = {0};                                                                                \
+        for (int64_t i = 0; i + SQUARE_LANES <= n; i += SQUARE_LANES)                                                  \
+            for (int l = 0; l < SQUARE_LANES; l++) sum[l] += (double)x[i + l] * (double)x[i + l];                      \
+        for (int64_t i = n - n % SQUARE_LANES; i < n; i++) sum[i % SQUARE_LANES] += (double)x[i] * (double)x[i];       \
+        for (int width = SQUARE_LANES / 2; width > 0; width /= 2)                                                      \
+            for (int l = 0; l < width; l++) sum[l] += sum[l + width];                                                  \
+        return sum[0];                                                                                                 \
+    }                                                                                                                  \
+    void rt_sum_squares_##s(double *y, const T *x, int64_t n) {                                                        \
+        double part[SQUARE_PARTS], total = 0;                                                                          \
+        for (int64_t first = 0; first < n; first += SQUARE_PARTS * SQUARE_BLOCK) {                                     \
+            const int64_t left = n - first, blocks = min_i64(SQUARE_PARTS, (left + SQUARE_BLOCK - 1) / SQUARE_BLOCK);  \
+            _Pragma("omp parallel for schedule(static) if (blocks > 1)") for (int64_t b = 0; b < blocks; b++)          \
+                part[b] =                                                                                              \
+                    square_block_##s(x + first + b * SQUARE_BLOCK, min_i64(SQUARE_BLOCK, left - b * SQUARE_BLOCK));    \
+            for (int64_t b = 0; b < blocks; b++) total += part[b];                                                     \
+        }                                                                                                              \
+        *y = total;                                                                                                    \
     }
 
 DEFINE_SUM_SQUARES(float, f32)

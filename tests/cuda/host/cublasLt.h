@@ -1,9 +1,11 @@
-/* The library of products as far as rankc uses it, on a CPU: what runtime/cuda/library.cuh asks of it is executed, and checked.
+/* The library of products as far as rankc uses it, on a CPU: what runtime/cuda/library.cuh asks of it is executed, and
+ * checked.
  *
- * Matrices are column-major. Products are D = epilogue(alpha op(A) op(B) + beta C), sums in order of k, in f32, or f64. It is
- * stricter than the library may be: attributes have their size, matrices fit, pointers are aligned as the preference said,
- * and the heuristic takes no epilogue with a matrix aux whose rows are no multiple of 8 elements, nor any in f64. Operands of 8-bit
- * floats are both, and not both E5M2; A is transposed and B is not; extents are multiples of 16; their scales lie in memory. */
+ * Matrices are column-major. Products are D = epilogue(alpha op(A) op(B) + beta C), sums in order of k, in f32, or f64.
+ * It is stricter than the library may be: attributes have their size, matrices fit, pointers are aligned as the
+ * preference said, and the heuristic takes no epilogue with a matrix aux whose rows are no multiple of 8 elements, nor
+ * any in f64. Operands of 8-bit floats are both, and not both E5M2; A is transposed and B is not; extents are multiples
+ * of 16; their scales lie in memory. */
 #ifndef TESTS_CUBLASLT_H
 #define TESTS_CUBLASLT_H
 
@@ -22,7 +24,14 @@ enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 #if __has_include(<library_types.h>)
 #include <library_types.h> /* as cudnn.h does */
 #else
-enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_64F = 1, CUDA_R_16F = 2, CUDA_R_16BF = 14, CUDA_R_8F_E4M3 = 28, CUDA_R_8F_E5M2 = 29 };
+enum cudaDataType_t {
+    CUDA_R_32F = 0,
+    CUDA_R_64F = 1,
+    CUDA_R_16F = 2,
+    CUDA_R_16BF = 14,
+    CUDA_R_8F_E4M3 = 28,
+    CUDA_R_8F_E5M2 = 29
+};
 #endif
 typedef cudaDataType_t cudaDataType;
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_64F = 70, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
@@ -144,7 +153,8 @@ struct product {
     int64_t k() const { return desc.trans_a == CUBLAS_OP_N ? a.columns : a.rows; }
 
     bool fits() const {
-        const int64_t m = desc.trans_a == CUBLAS_OP_N ? a.rows : a.columns, n = desc.trans_b == CUBLAS_OP_N ? b.columns : b.rows;
+        const int64_t m = desc.trans_a == CUBLAS_OP_N ? a.rows : a.columns,
+                      n = desc.trans_b == CUBLAS_OP_N ? b.columns : b.rows;
         const int64_t inner = desc.trans_b == CUBLAS_OP_N ? b.rows : b.columns;
         return d.rows == m && d.columns == n && inner == k() && c.rows == m && c.columns == n && a.batch == d.batch &&
                b.batch == d.batch && c.batch == d.batch && a.ld >= a.rows && b.ld >= b.rows && d.ld >= d.rows;
@@ -162,7 +172,8 @@ struct product {
     }
 
     /* op(x) of batch i, or its transpose: `lines` lines of k elements. */
-    std::vector<double> lines_of(const product_layout &x, const void *at, bool upright, int64_t lines, int64_t i) const {
+    std::vector<double> lines_of(const product_layout &x, const void *at, bool upright, int64_t lines,
+                                 int64_t i) const {
         std::vector<double> out((size_t)(lines * k()));
         for (int64_t line = 0; line < lines; line++)
             for (int64_t p = 0; p < k(); p++) {
@@ -247,13 +258,15 @@ inline cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cu
 inline cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
     return host::destroy(layout);
 }
-inline cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t name,
-                                                       const void *value, size_t bytes) {
+inline cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                       cublasLtMatrixLayoutAttribute_t name, const void *value,
+                                                       size_t bytes) {
     return name == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT ? host::set(&layout->batch, value, bytes)
                                                       : host::set(&layout->stride, value, bytes);
 }
 
-inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute, cudaDataType scale) {
+inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                               cudaDataType scale) {
     *out = new host::product_desc{compute, scale};
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -290,14 +303,16 @@ inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPrefere
     return host::set(&preference->alignment[name - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
 }
 
-inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
-                                                     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
-                                                     cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
-                                                     int wanted, cublasLtMatmulHeuristicResult_t *results, int *found) {
+inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                                     cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                                     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                                     cublasLtMatmulPreference_t preference, int wanted,
+                                                     cublasLtMatmulHeuristicResult_t *results, int *found) {
     const host::product product = {*desc, *a, *b, *c, *d, 1, 0, nullptr, nullptr, nullptr, nullptr};
     const bool plain = desc->epilogue == CUBLASLT_EPILOGUE_DEFAULT, aux = desc->epilogue & 128;
     *found = 0;
-    if (!product.fits() || wanted < 1 || (aux && (!desc->aux || desc->aux_ld < d->rows))) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!product.fits() || wanted < 1 || (aux && (!desc->aux || desc->aux_ld < d->rows)))
+        return CUBLAS_STATUS_INVALID_VALUE;
     if (!product.fits_fp8()) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (desc->epilogue & (CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB) && (!desc->bias || d->batch > 1))
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -308,18 +323,22 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtM
 }
 
 inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
-                                     cublasLtMatrixLayout_t of_a, const void *b, cublasLtMatrixLayout_t of_b, const void *beta,
-                                     const void *c, cublasLtMatrixLayout_t of_c, void *d, cublasLtMatrixLayout_t of_d,
-                                     const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes,
-                                     cudaStream_t stream) {
+                                     cublasLtMatrixLayout_t of_a, const void *b, cublasLtMatrixLayout_t of_b,
+                                     const void *beta, const void *c, cublasLtMatrixLayout_t of_c, void *d,
+                                     cublasLtMatrixLayout_t of_d, const cublasLtMatmulAlgo_t *algorithm,
+                                     void *workspace, size_t bytes, cudaStream_t stream) {
     const uint32_t *alignment = algorithm->asked.alignment;
-    const host::product product = {*desc, *of_a, *of_b, *of_c, *of_d, host::element(alpha, desc->scale, 0),
-                                   host::element(beta, desc->scale, 0), a, b, c, d};
-    if (!product.fits() || !product.fits_fp8() || bytes < algorithm->asked.workspace || !workspace) return CUBLAS_STATUS_INVALID_VALUE;
+    const host::product product = {
+        *desc, *of_a, *of_b, *of_c, *of_d, host::element(alpha, desc->scale, 0), host::element(beta, desc->scale, 0),
+        a,     b,     c,     d};
+    if (!product.fits() || !product.fits_fp8() || bytes < algorithm->asked.workspace || !workspace)
+        return CUBLAS_STATUS_INVALID_VALUE;
     if (!host::aligned(a, alignment[0]) || !host::aligned(b, alignment[1]) || !host::aligned(c, alignment[2]) ||
         !host::aligned(d, alignment[3]))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if ((desc->epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB) && !desc->bias) || (desc->epilogue & 128 && !host::aligned(desc->aux, 16)))
+    if ((desc->epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB) &&
+         !desc->bias) ||
+        (desc->epilogue & 128 && !host::aligned(desc->aux, 16)))
         return CUBLAS_STATUS_INVALID_VALUE;
     return host::submit(stream, [=] { product.run(); }) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
                                                                        : CUBLAS_STATUS_EXECUTION_FAILED;

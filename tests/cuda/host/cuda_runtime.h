@@ -1,10 +1,10 @@
-/* The toolkit's header as far as programs of rankc use it, on a CPU: so their kernels run, and their numbers are checked, where
- * there is no GPU.
+/* The toolkit's header as far as programs of rankc use it, on a CPU: so their kernels run, and their numbers are
+ * checked, where there is no GPU.
  *
  * The memory of the device is the process'. A launch runs its blocks one after the other; the threads of a block are
- * coroutines of the calling thread, which __syncthreads lets run on in turn, once forwards and once backwards: what depends on
- * an order that a GPU does not promise shows. What a warp does together (shuffles, products of tiles) its threads meet for.
- * Streams are in streams.h. */
+ * coroutines of the calling thread, which __syncthreads lets run on in turn, once forwards and once backwards: what
+ * depends on an order that a GPU does not promise shows. What a warp does together (shuffles, products of tiles) its
+ * threads meet for. Streams are in streams.h. */
 #ifndef TESTS_CUDA_RUNTIME_H
 #define TESTS_CUDA_RUNTIME_H
 
@@ -39,9 +39,16 @@ struct dim3 {
 
 inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation, cudaErrorNotReady, cudaErrorStreamCaptureInvalidated };
+enum cudaError_t {
+    cudaSuccess,
+    cudaErrorInvalidValue,
+    cudaErrorMemoryAllocation,
+    cudaErrorNotReady,
+    cudaErrorStreamCaptureInvalidated
+};
 inline const char *cudaGetErrorString(cudaError_t error) {
-    static const char *const texts[] = {"no error", "invalid value", "out of memory", "not ready", "capture not permitted"};
+    static const char *const texts[] = {"no error", "invalid value", "out of memory", "not ready",
+                                        "capture not permitted"};
     return texts[error];
 }
 inline cudaError_t cudaGetLastError() {
@@ -67,10 +74,10 @@ struct block {
     bool done[MOST_THREADS];
     char *stacks = nullptr;
     unsigned current = 0, threads = 0;
-    unsigned alive, waiting, barriers; /* of the barrier under way; barriers before it */
-    unsigned met[MOST_THREADS / WARP]; /* how often threads of a warp came to meet */
-    uint32_t lent[MOST_THREADS][6];    /* what a thread shows to its warp */
-    bool any = false;                  /* thread of the block has voted yes */
+    unsigned alive, waiting, barriers;      /* of the barrier under way; barriers before it */
+    unsigned met[MOST_THREADS / WARP];      /* how often threads of a warp came to meet */
+    uint32_t lent[MOST_THREADS][6];         /* what a thread shows to its warp */
+    bool any = false;                       /* thread of the block has voted yes */
     std::vector<copy> copies[MOST_THREADS]; /* that a thread has begun */
     unsigned groups[MOST_THREADS];          /* of copies that it has closed */
     const std::function<void()> *body = nullptr;
@@ -99,7 +106,8 @@ inline void yield() {
 
 /* All threads of the warp come here before one goes on. */
 inline void meet_warp() {
-    const unsigned warp = at.current / WARP, left = at.threads - warp * WARP, lanes = left < WARP ? left : (unsigned)WARP;
+    const unsigned warp = at.current / WARP, left = at.threads - warp * WARP,
+                   lanes = left < WARP ? left : (unsigned)WARP;
     const unsigned enough = (at.met[warp]++ / lanes + 1) * lanes;
     while (at.met[warp] < enough) yield();
 }
@@ -114,7 +122,8 @@ inline void mma_m16n8k16(float (&sum)[4], const uint32_t (&a)[4], const uint32_t
         const unsigned row = lane / 4, column = lane % 4 * 2 + i % 2;
         for (unsigned p = 0; p < 16; p++) {
             const unsigned pair = p % 8 / 2, shift = p % 2 * 16;
-            const uint32_t left = at.lent[warp + row * 4 + pair][i / 2 + p / 8 * 2], right = at.lent[warp + column * 4 + pair][4 + p / 8];
+            const uint32_t left = at.lent[warp + row * 4 + pair][i / 2 + p / 8 * 2],
+                           right = at.lent[warp + column * 4 + pair][4 + p / 8];
             sum[i] += wide((uint16_t)(left >> shift)) * wide((uint16_t)(right >> shift));
         }
     }
@@ -126,7 +135,8 @@ inline void mma_m16n8k16(float (&sum)[4], const uint32_t (&a)[4], const uint32_t
     abort();
 }
 
-/* ldmatrix.x4: the thread's pairs of four matrices of 8 by 8 elements of 16 bits, each of whose lines one thread names. */
+/* ldmatrix.x4: the thread's pairs of four matrices of 8 by 8 elements of 16 bits, each of whose lines one thread
+ * names. */
 inline void load_matrices(uint32_t (&to)[4], const void *line, bool transposed) {
     const unsigned lane = at.current % WARP, warp = at.current - lane, group = lane / 4, pair = lane % 4 * 2;
     if ((uintptr_t)line % 16) refuse("ldmatrix of a line that is not at a multiple of 16 bytes");
@@ -253,14 +263,16 @@ template <class T> T __shfl_sync(unsigned, T value, int from) {
     static_assert(sizeof value <= sizeof host::at.lent[0], "small enough to be lent");
     memcpy(host::at.lent[host::at.current], &value, sizeof value);
     host::meet_warp();
-    memcpy(&value, host::at.lent[host::at.current / host::WARP * host::WARP + (unsigned)from % host::WARP], sizeof value);
+    memcpy(&value, host::at.lent[host::at.current / host::WARP * host::WARP + (unsigned)from % host::WARP],
+           sizeof value);
     host::meet_warp();
     return value;
 }
 
 inline unsigned atomicMax(unsigned *at, unsigned value) {
     unsigned before = __atomic_load_n(at, __ATOMIC_SEQ_CST);
-    while (before < value && !__atomic_compare_exchange_n(at, &before, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    while (before < value &&
+           !__atomic_compare_exchange_n(at, &before, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         ;
     return before;
 }
@@ -339,7 +351,8 @@ inline cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned) {
 inline cudaError_t cudaFreeHost(void *memory) {
     return cudaFree(memory);
 }
-/* What is copied to the device is read at once, as the toolkit does with memory that is not pinned; the other way late. */
+/* What is copied to the device is read at once, as the toolkit does with memory that is not pinned; the other way
+ * late. */
 inline cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
     if (kind != cudaMemcpyHostToDevice) return host::submit(stream, [=] { memcpy(dst, src, bytes); });
     if (stream->captured) return cudaErrorStreamCaptureInvalidated;

@@ -1,8 +1,9 @@
-/* The graphs of operations of the library that stands in for cuDNN: they are taken as their descriptors say, and computed one operation
- * after the other, each as the library's manual defines it, every result rounded to the type of its tensor. So a graph that is not what
- * it should be gives other numbers. Of the configurations that are proposed the first gives other bits at every run, the second wants
- * more workspace than there is, the third turns out not to be for this graph, and the fourth is the one to be used. It spoils the
- * workspace that it asks for, which is what cuDNN 9.19 wants on sm_90. Heads whose size is not a multiple of 8 are refused. */
+/* The graphs of operations of the library that stands in for cuDNN: they are taken as their descriptors say, and
+ * computed one operation after the other, each as the library's manual defines it, every result rounded to the type of
+ * its tensor. So a graph that is not what it should be gives other numbers. Of the configurations that are proposed the
+ * first gives other bits at every run, the second wants more workspace than there is, the third turns out not to be for
+ * this graph, and the fourth is the one to be used. It spoils the workspace that it asks for, which is what cuDNN 9.19
+ * wants on sm_90. Heads whose size is not a multiple of 8 are refused. */
 #include "stand_in_cudnn.h"
 
 #include <cmath>
@@ -29,9 +30,7 @@ struct descriptor {
     std::shared_ptr<const graph> what; /* that they compute */
     std::map<int, attribute> attributes;
 
-    bool has(int name) const {
-        return attributes.count(name) != 0;
-    }
+    bool has(int name) const { return attributes.count(name) != 0; }
     template <class T> std::vector<T> all(int name) const {
         if (!has(name)) complain("a descriptor that lacks an attribute");
         const attribute &found = attributes.at(name);
@@ -75,9 +74,7 @@ struct tensor {
     cudnnDataType_t type;
     bool passing, number;
 
-    int64_t count() const {
-        return dims[0] * dims[1] * dims[2] * dims[3];
-    }
+    int64_t count() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
     index place(int64_t i) const {
         index found;
         for (int d = 3; d >= 0; i /= dims[d], d--) found.at[d] = i % dims[d];
@@ -90,7 +87,8 @@ struct tensor {
 
 tensor tensor_of(const descriptor *made) {
     tensor t;
-    const std::vector<int64_t> dims = made->all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS), strides = made->all<int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
+    const std::vector<int64_t> dims = made->all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS),
+                               strides = made->all<int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
     if (dims.size() != 4 || strides.size() != 4) complain("dimensions");
     for (size_t d = 0; d < 4; d++) t.dims[d] = dims[d], t.strides[d] = strides[d];
     t.id = made->one<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
@@ -150,7 +148,8 @@ struct node {
 /* Elements in row-major order, by a tensor's number. */
 typedef std::map<int64_t, std::vector<double>> values;
 
-/* The element of `of` that goes with an element of `with`: dimensions are repeated, as heads are shared by neighbours. */
+/* The element of `of` that goes with an element of `with`: dimensions are repeated, as heads are shared by
+ * neighbours. */
 int64_t beside(const tensor &of, const tensor &with, const index &i, int dims = 4) {
     int64_t found = 0;
     for (int d = 0; d < dims; d++) {
@@ -163,7 +162,8 @@ int64_t beside(const tensor &of, const tensor &with, const index &i, int dims = 
 void matmul(const node &n, const values &known, std::vector<double> &y) {
     const tensor &a = n.inputs[0], &b = n.inputs[1];
     const int64_t depth = a.dims[3];
-    if (b.dims[2] != depth || a.dims[2] != n.y.dims[2] || b.dims[3] != n.y.dims[3] || a.dims[1] != n.y.dims[1]) complain("extents of a product");
+    if (b.dims[2] != depth || a.dims[2] != n.y.dims[2] || b.dims[3] != n.y.dims[3] || a.dims[1] != n.y.dims[1])
+        complain("extents of a product");
     if (a.type != b.type) complain("types of a product");
     for (int64_t i = 0; i < n.y.count(); i++) {
         const index at = n.y.place(i);
@@ -193,7 +193,8 @@ void pointwise(const node &n, const values &known, std::vector<double> &y) {
     for (int64_t i = 0; i < n.y.count(); i++) {
         const index at = n.y.place(i);
         double x[3];
-        for (size_t k = 0; k < n.inputs.size(); k++) x[k] = known.at(n.inputs[k].id)[(size_t)beside(n.inputs[k], n.y, at)];
+        for (size_t k = 0; k < n.inputs.size(); k++)
+            x[k] = known.at(n.inputs[k].id)[(size_t)beside(n.inputs[k], n.y, at)];
         y[(size_t)i] = n.mode == CUDNN_POINTWISE_GEN_INDEX ? (double)at.at[n.axis] : point(n.mode, x);
     }
 }
@@ -223,14 +224,30 @@ const struct kind {
     int settings, mode, inputs[3], y;
     void (*compute)(const node &n, const values &known, std::vector<double> &y);
 } kinds[] = {
-    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, CUDNN_ATTR_OPERATION_MATMUL_DESC, -1,
-     {CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_ATTR_OPERATION_MATMUL_BDESC, -1}, CUDNN_ATTR_OPERATION_MATMUL_CDESC, matmul},
-    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_ATTR_POINTWISE_MODE,
+    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR,
+     CUDNN_ATTR_OPERATION_MATMUL_DESC,
+     -1,
+     {CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_ATTR_OPERATION_MATMUL_BDESC, -1},
+     CUDNN_ATTR_OPERATION_MATMUL_CDESC,
+     matmul},
+    {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+     CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
+     CUDNN_ATTR_POINTWISE_MODE,
      {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_ATTR_OPERATION_POINTWISE_TDESC},
-     CUDNN_ATTR_OPERATION_POINTWISE_YDESC, pointwise},
-    {CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_ATTR_REDUCTION_OPERATOR,
-     {CUDNN_ATTR_OPERATION_REDUCTION_XDESC, -1, -1}, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, reduce},
-    {CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, -1, -1, {CUDNN_ATTR_OPERATION_RESHAPE_XDESC, -1, -1}, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, reshape},
+     CUDNN_ATTR_OPERATION_POINTWISE_YDESC,
+     pointwise},
+    {CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR,
+     CUDNN_ATTR_OPERATION_REDUCTION_DESC,
+     CUDNN_ATTR_REDUCTION_OPERATOR,
+     {CUDNN_ATTR_OPERATION_REDUCTION_XDESC, -1, -1},
+     CUDNN_ATTR_OPERATION_REDUCTION_YDESC,
+     reduce},
+    {CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR,
+     -1,
+     -1,
+     {CUDNN_ATTR_OPERATION_RESHAPE_XDESC, -1, -1},
+     CUDNN_ATTR_OPERATION_RESHAPE_YDESC,
+     reshape},
 };
 
 const kind &kind_of(cudnnBackendDescriptorType_t type) {
@@ -264,7 +281,9 @@ graph graph_of(const descriptor *made) {
 bool multiplies_odd_heads(const graph &g) {
     for (const node &n : g)
         for (const tensor &t : n.inputs)
-            if (n.type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR && !t.passing && (t.strides[3] == 1 ? t.dims[3] : t.dims[2]) % 8) return true;
+            if (n.type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR && !t.passing &&
+                (t.strides[3] == 1 ? t.dims[3] : t.dims[2]) % 8)
+                return true;
     return false;
 }
 
@@ -309,7 +328,8 @@ void compute(const node &n, const places &at, values &known) {
     kind_of(n.type).compute(n, known, y);
     for (double &value : y) value = rounded(n.y.type, value);
     known[n.y.id] = y;
-    for (int64_t i = 0; i < n.y.count() && !n.y.passing; i++) store(n.y.type, at.memory.at(n.y.id), n.y.offset(n.y.place(i)), y[(size_t)i]);
+    for (int64_t i = 0; i < n.y.count() && !n.y.passing; i++)
+        store(n.y.type, at.memory.at(n.y.id), n.y.offset(n.y.place(i)), y[(size_t)i]);
 }
 
 /* Operations in whatever order they are listed. */
@@ -342,8 +362,8 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t made) {
     delete (descriptor *)made;
     return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                                       int64_t count, const void *values) {
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, int64_t count, const void *values) {
     const unsigned char *bytes = (const unsigned char *)values;
     if (((descriptor *)of)->finished) complain("an attribute of what is finished");
     ((descriptor *)of)->attributes[name] = {type, count, {bytes, bytes + (size_t)count * size_of(type)}};
@@ -376,8 +396,8 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t out) {
     return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t from, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t,
-                                       int64_t room, int64_t *count, void *values) {
+cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t from, cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t, int64_t room, int64_t *count, void *values) {
     const descriptor *of = (const descriptor *)from;
     if (!of->finished) complain("an attribute asked of what is not finished");
     descriptor **into = (descriptor **)values;
@@ -390,7 +410,8 @@ cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t from, cudn
         return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_ENGINECFG_ENGINE: return become(into[0], of, of->number), CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE:
-        *(cudnnBackendNumericalNote_t *)values = of->number == REPEATS_NOT ? CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC : CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+        *(cudnnBackendNumericalNote_t *)values =
+            of->number == REPEATS_NOT ? CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC : CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
         return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
         *(int64_t *)values = of->number == WANTS_MUCH ? (int64_t)1 << 50 : workspace_of(*of->what);
@@ -404,7 +425,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     const std::vector<int64_t> ids = given->all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
     const std::vector<void *> memory = given->all<void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
     places at = {{}, {}, given->one<void *>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE)};
-    if (!plan->finished || !given->finished || plan->number != SERVES || ids.size() != memory.size()) complain("a plan that is not one");
+    if (!plan->finished || !given->finished || plan->number != SERVES || ids.size() != memory.size())
+        complain("a plan that is not one");
     if (!handle->stream) complain("no stream");
     for (size_t i = 0; i < ids.size(); i++) at.memory[ids[i]] = memory[i];
     for (const node &n : *plan->what) /* numbers are taken now, memory is looked at when it is its turn */

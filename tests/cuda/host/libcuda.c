@@ -1,6 +1,6 @@
-/* Stands in for the driver, libcuda.so.1, where there is none: without it cuDNN builds no plan, though what a GPU is like can be told to
- * it. There is no device; kernels are taken, and thrown away. Functions are looked up by name: they need no parameters that they do not
- * use. */
+/* Stands in for the driver, libcuda.so.1, where there is none: without it cuDNN builds no plan, though what a GPU is
+ * like can be told to it. There is no device; kernels are taken, and thrown away. Functions are looked up by name: they
+ * need no parameters that they do not use. */
 enum { SUCCESS = 0, NO_DEVICE = 100, A_DRIVER = 13000 };
 
 static int thing; /* what handles point to */
@@ -10,14 +10,20 @@ static int thing; /* what handles point to */
     int name(void) {                                                                                                   \
         return NO_DEVICE;                                                                                              \
     }
-#define EACH_REFUSED(F)                                                                                                \
-    F(cuInit) F(cuDeviceGet) F(cuDeviceGetCount) F(cuDeviceGetAttribute) F(cuDevicePrimaryCtxRetain)                   \
-    F(cuDevicePrimaryCtxReset) F(cuCtxGetCurrent) F(cuCtxGetDevice) F(cuCtxGetLimit) F(cuCtxPushCurrent)               \
-    F(cuCtxPopCurrent) F(cuStreamGetCtx) F(cuStreamSynchronize) F(cuLaunchKernel) F(cuLaunchKernelEx)                  \
-    F(cuLaunchCooperativeKernel) F(cuMemcpyDtoH_v2) F(cuTensorMapEncodeTiled) F(cuLibraryLoadFromFile)                 \
-    F(cuLinkCreate) F(cuLinkCreate_v2) F(cuLinkAddData) F(cuLinkAddData_v2) F(cuLinkAddFile_v2) F(cuLinkComplete)      \
-    F(cuModuleGetGlobal_v2) F(cuModuleLoadDataEx) F(cuModuleLoadFatBinary) F(cuGetErrorName) F(cuGetErrorString)       \
+/* clang-format off */
+#define EACH_REFUSED(F) \
+    F(cuInit) F(cuDeviceGet) F(cuDeviceGetCount) \
+    F(cuDeviceGetAttribute) F(cuDevicePrimaryCtxRetain) F(cuDevicePrimaryCtxReset) \
+    F(cuCtxGetCurrent) F(cuCtxGetDevice) F(cuCtxGetLimit) \
+    F(cuCtxPushCurrent) F(cuCtxPopCurrent) F(cuStreamGetCtx) \
+    F(cuStreamSynchronize) F(cuLaunchKernel) F(cuLaunchKernelEx) \
+    F(cuLaunchCooperativeKernel) F(cuMemcpyDtoH_v2) F(cuTensorMapEncodeTiled) \
+    F(cuLibraryLoadFromFile) F(cuLinkCreate) F(cuLinkCreate_v2) \
+    F(cuLinkAddData) F(cuLinkAddData_v2) F(cuLinkAddFile_v2) \
+    F(cuLinkComplete) F(cuModuleGetGlobal_v2) F(cuModuleLoadDataEx) \
+    F(cuModuleLoadFatBinary) F(cuGetErrorName) F(cuGetErrorString) \
     F(cuOccupancyMaxPotentialClusterSize)
+/* clang-format on */
 EACH_REFUSED(REFUSED)
 
 /* Of kernels, about which no more is asked. */
@@ -26,8 +32,8 @@ EACH_REFUSED(REFUSED)
         return SUCCESS;                                                                                                \
     }
 #define EACH_GRANTED(F)                                                                                                \
-    F(cuLibraryUnload) F(cuModuleUnload) F(cuLinkDestroy) F(cuKernelSetAttribute) F(cuFuncSetAttribute)                \
-    F(cuDevicePrimaryCtxRelease)
+    F(cuLibraryUnload)                                                                                                 \
+    F(cuModuleUnload) F(cuLinkDestroy) F(cuKernelSetAttribute) F(cuFuncSetAttribute) F(cuDevicePrimaryCtxRelease)
 EACH_GRANTED(GRANTED)
 
 #define MADE(name)                                                                                                     \

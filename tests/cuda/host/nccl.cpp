@@ -1,13 +1,14 @@
-/* A library that stands in for NCCL between processes of one machine, behind streams.h: the calls that the runtime makes, and
- * what NCCL demands of them. What is demanded and not given ends the process with a line.
+/* A library that stands in for NCCL between processes of one machine, behind streams.h: the calls that the runtime
+ * makes, and what NCCL demands of them. What is demanded and not given ends the process with a line.
  *
- * Demanded: configurations as initialized, and not blocking; no call on a communicator that is still at something; the same calls
- * by all members in the same order, of the same size, type and operation; every communicator finalized by all members, with no
- * graph left that it has a part in, before it is destroyed. A send waits for its receive unless both are of one group.
+ * Demanded: configurations as initialized, and not blocking; no call on a communicator that is still at something; the
+ * same calls by all members in the same order, of the same size, type and operation; every communicator finalized by
+ * all members, with no graph left that it has a part in, before it is destroyed. A send waits for its receive unless
+ * both are of one group.
  *
- * Ranks share a file. Each appends to its own part of it what it does (records) and brings (data); nothing is ever taken back.
- * FAKE_NCCL_LOG=DIR: what each process called, a file each. FAKE_NCCL_FAIL=RANK:N: that rank's N-th operation and all that follow
- * never end, and NCCL has an error to tell of. */
+ * Ranks share a file. Each appends to its own part of it what it does (records) and brings (data); nothing is ever
+ * taken back. FAKE_NCCL_LOG=DIR: what each process called, a file each. FAKE_NCCL_FAIL=RANK:N: that rank's N-th
+ * operation and all that follow never end, and NCCL has an error to tell of. */
 #include <fcntl.h>
 #include <nccl.h>
 #include <sys/mman.h>
@@ -90,7 +91,8 @@ void note(const char *format, ...) {
 void open_world(const char *path, int rank, int world) {
     const int fd = open(path, O_RDWR);
     if (fd < 0 || world > (int)MOST_RANKS) complain("cannot open %s", path);
-    self.memory = (char *)mmap(nullptr, 4096 + (size_t)world * part_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    self.memory = (char *)mmap(nullptr, 4096 + (size_t)world * part_bytes(), PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (self.memory == MAP_FAILED) complain("no memory for %d ranks", world);
     close(fd);
     self.rank = rank, self.world = world;
@@ -98,7 +100,8 @@ void open_world(const char *path, int rank, int world) {
         int who = -1, when = 0;
         if (sscanf(fail, "%d:%d", &who, &when) == 2 && who == rank) self.failing = when;
     }
-    if (const char *log = getenv("FAKE_NCCL_LOG")) self.log = fopen((std::string(log) + "/" + std::to_string(rank)).c_str(), "w");
+    if (const char *log = getenv("FAKE_NCCL_LOG"))
+        self.log = fopen((std::string(log) + "/" + std::to_string(rank)).c_str(), "w");
     ((header *)self.memory)->joined++;
 }
 
@@ -173,7 +176,8 @@ size_t bytes_of(const record &what, size_t times) {
 
 /* --- Operations --- */
 
-template <class T, class L, class S> void reduce(void *dst, const std::vector<const char *> &src, size_t count, int op, L load, S store) {
+template <class T, class L, class S>
+void reduce(void *dst, const std::vector<const char *> &src, size_t count, int op, L load, S store) {
     for (size_t i = 0; i < count; i++) {
         auto a = load(((const T *)src[0])[i]);
         for (size_t r = 1; r < src.size(); r++) {
@@ -184,7 +188,8 @@ template <class T, class L, class S> void reduce(void *dst, const std::vector<co
     }
 }
 template <class T> void reduce_plain(void *dst, const std::vector<const char *> &src, size_t count, int op) {
-    reduce<T>(dst, src, count, op, [](T x) { return x; }, [](T x) { return x; });
+    reduce<T>(
+        dst, src, count, op, [](T x) { return x; }, [](T x) { return x; });
 }
 void reduce_as(int type, void *dst, const std::vector<const char *> &src, size_t count, int op) {
     switch (type) {
@@ -219,8 +224,10 @@ bool meets(const operation &o) {
     const record *other = heard(o.comm->world[(size_t)o.what.peer], o.comm->id, opposite, o.comm->rank, o.number);
     if (!other) return false;
     if (bytes_of(*other, 1) != bytes_of(o.what, 1))
-        complain("rank %d: %s of %zu bytes, and the other end is for %zu", self.rank, call_names[o.what.call], bytes_of(o.what, 1), bytes_of(*other, 1));
-    if (o.what.call == RECEIVE) memcpy(o.dst, data_of(o.comm->world[(size_t)o.what.peer]) + other->offset, bytes_of(o.what, 1));
+        complain("rank %d: %s of %zu bytes, and the other end is for %zu", self.rank, call_names[o.what.call],
+                 bytes_of(o.what, 1), bytes_of(*other, 1));
+    if (o.what.call == RECEIVE)
+        memcpy(o.dst, data_of(o.comm->world[(size_t)o.what.peer]) + other->offset, bytes_of(o.what, 1));
     return true;
 }
 
@@ -233,7 +240,8 @@ void finish(const operation &o, const std::vector<const record *> &all) {
     if (o.what.call == BROADCAST) memcpy(o.dst, src[(size_t)o.what.peer], bytes);
     if (o.what.call == REDUCE_SCATTER)
         for (const char *&from : src) from += (size_t)o.comm->rank * bytes;
-    if (o.what.call == ALL_REDUCE || o.what.call == REDUCE_SCATTER || (o.what.call == REDUCE && o.what.peer == o.comm->rank))
+    if (o.what.call == ALL_REDUCE || o.what.call == REDUCE_SCATTER ||
+        (o.what.call == REDUCE && o.what.peer == o.comm->rank))
         reduce_as(o.what.type, o.dst, src, o.what.count, o.what.op);
 }
 
@@ -244,8 +252,8 @@ bool go_on(const operation &o) {
     for (int member : o.comm->world) {
         const record *other = heard(member, o.comm->id, ALL_REDUCE, 0, o.number);
         if (!other) return false;
-        if (other->call != o.what.call || other->count != o.what.count || other->type != o.what.type || other->op != o.what.op ||
-            other->peer != o.what.peer)
+        if (other->call != o.what.call || other->count != o.what.count || other->type != o.what.type ||
+            other->op != o.what.op || other->peer != o.what.peer)
             complain("rank %d: %s of %zu, rank %d: %s of %zu", self.rank, call_names[o.what.call], o.what.count, member,
                      call_names[other->call], other->count);
         all.push_back(other);
@@ -296,11 +304,13 @@ ncclResult_t submit_group() {
     return result;
 }
 
-ncclResult_t add(ncclComm *comm, cudaStream_t stream, int call, const void *src, void *dst, size_t count, int type, int op, int peer) {
+ncclResult_t add(ncclComm *comm, cudaStream_t stream, int call, const void *src, void *dst, size_t count, int type,
+                 int op, int peer) {
     check_free(comm, call_names[call]);
     if (!stream) complain("%s on no stream", call_names[call]);
     if (!current.operations.empty() && current.stream != stream) complain("a group on two streams");
-    if (peer < 0 || peer >= (int)comm->world.size()) complain("%s with rank %d of %zu", call_names[call], peer, comm->world.size());
+    if (peer < 0 || peer >= (int)comm->world.size())
+        complain("%s with rank %d of %zu", call_names[call], peer, comm->world.size());
     note("%s %zu\n", call_names[call], count);
     current.stream = stream;
     current.operations.push_back({comm, {comm->id, 0, count, call, type, op, peer}, src, dst, 0});
@@ -346,7 +356,8 @@ extern "C" {
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    snprintf(id->internal, sizeof id->internal, "/dev/shm/rankc-nccl-%d-%lld-%ld", (int)getpid(), (long long)now.tv_sec, now.tv_nsec);
+    snprintf(id->internal, sizeof id->internal, "/dev/shm/rankc-nccl-%d-%lld-%ld", (int)getpid(), (long long)now.tv_sec,
+             now.tv_nsec);
     const int fd = open(id->internal, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0 || ftruncate(fd, (off_t)(4096 + MOST_RANKS * part_bytes()))) return ncclSystemError;
     close(fd);
@@ -394,7 +405,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     check_free(comm, "finalize");
-    if (comm->parts.use_count() > 1) complain("a communicator is finalized while graphs or streams still have to do with it");
+    if (comm->parts.use_count() > 1)
+        complain("a communicator is finalized while graphs or streams still have to do with it");
     note("finalize\n");
     say({comm->id, 0, 0, FINALIZE, 0, 0, 0}, nullptr, 0);
     return be_at(comm, [=] { return comm->finalized = all_said(comm, FINALIZE, 0); });
@@ -427,22 +439,28 @@ ncclResult_t ncclGroupEnd() {
     return --current.depth ? ncclSuccess : submit_group();
 }
 
-ncclResult_t ncclAllReduce(const void *src, void *dst, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void *src, void *dst, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
     return add(comm, stream, ALL_REDUCE, src, dst, count, type, op, 0);
 }
-ncclResult_t ncclAllGather(const void *src, void *dst, size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllGather(const void *src, void *dst, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
     return add(comm, stream, ALL_GATHER, src, dst, count, type, 0, 0);
 }
-ncclResult_t ncclReduceScatter(const void *src, void *dst, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(const void *src, void *dst, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
     return add(comm, stream, REDUCE_SCATTER, src, dst, count, type, op, 0);
 }
-ncclResult_t ncclBroadcast(const void *src, void *dst, size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclBroadcast(const void *src, void *dst, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
     return add(comm, stream, BROADCAST, src, dst, count, type, 0, root);
 }
-ncclResult_t ncclReduce(const void *src, void *dst, size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduce(const void *src, void *dst, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
     return add(comm, stream, REDUCE, src, dst, count, type, op, root);
 }
-ncclResult_t ncclSend(const void *src, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclSend(const void *src, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
     return add(comm, stream, SEND, src, nullptr, count, type, 0, peer);
 }
 ncclResult_t ncclRecv(void *dst, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {

@@ -1,12 +1,13 @@
 /* Streams, events and graphs of the device that cuda_runtime.h stands in for, as badly timed as the toolkit permits.
  *
- * What a stream is told waits until the host, or a stream that the host waits for, waits for it: whoever forgets to wait finds
- * that nothing has been done. With HOST_EAGER in the environment streams of high priority do at once what they can: then it shows
- * if they forget to wait for the others. A step that cannot be done yet (it needs another process) holds up its stream alone.
+ * What a stream is told waits until the host, or a stream that the host waits for, waits for it: whoever forgets to
+ * wait finds that nothing has been done. With HOST_EAGER in the environment streams of high priority do at once what
+ * they can: then it shows if they forget to wait for the others. A step that cannot be done yet (it needs another
+ * process) holds up its stream alone.
  *
- * A capture keeps what its streams are told, on a lane each. A launch puts the first lane's steps on the stream that it is launched
- * on, and makes queues for the others. What the toolkit refuses is refused: an event of outside of a capture waited for within,
- * or of one in another; a lane that does not come back. */
+ * A capture keeps what its streams are told, on a lane each. A launch puts the first lane's steps on the stream that it
+ * is launched on, and makes queues for the others. What the toolkit refuses is refused: an event of outside of a
+ * capture waited for within, or of one in another; a lane that does not come back. */
 #ifndef TESTS_CUDA_STREAMS_H
 #define TESTS_CUDA_STREAMS_H
 

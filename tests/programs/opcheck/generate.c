@@ -2,16 +2,16 @@
  *
  *     generate DIR SET   writes DIR/whole.rir, cut2.rir, cut3.rir, stages.rir and samples.json, which opcheck.py reads
  *
- * Samples are the rows of samples.def; an operator of ir/ops.def without one is an error. SET says what the letters for types
- * stand for: "full", or "halves", which leaves out samples without such a letter. From a sample's annotation
- * follow all its cuts: every factor that may be cut, in several units and blocks. The graphs are TYPED, so no pass merges
- * or drops what they hold. In a cut graph every cut is a node of its own on the same inputs, its result an output. Where
- * the cut gives a partial value two more outputs are made from it: one through a reader that wants a part (which makes a
- * ReduceScatter), and for sums one through an Add of partial values. Where it gives a part one more is made, of a sample's
- * first types, through a reader that wants another (which makes an AllToAll). Such readers have nodes of their own: what is
- * an output too would be made whole for both. Where the cut makes a node read windows more are made, of inputs in parts
- * (which make a HaloExchange). In the graph of stages every node is in the first of two, and its result is
- * read in the second. */
+ * Samples are the rows of samples.def; an operator of ir/ops.def without one is an error. SET says what the letters for
+ * types stand for: "full", or "halves", which leaves out samples without such a letter. From a sample's annotation
+ * follow all its cuts: every factor that may be cut, in several units and blocks. The graphs are TYPED, so no pass
+ * merges or drops what they hold. In a cut graph every cut is a node of its own on the same inputs, its result an
+ * output. Where the cut gives a partial value two more outputs are made from it: one through a reader that wants a part
+ * (which makes a ReduceScatter), and for sums one through an Add of partial values. Where it gives a part one more is
+ * made, of a sample's first types, through a reader that wants another (which makes an AllToAll). Such readers have
+ * nodes of their own: what is an output too would be made whole for both. Where the cut makes a node read windows more
+ * are made, of inputs in parts (which make a HaloExchange). In the graph of stages every node is in the first of two,
+ * and its result is read in the second. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,11 @@ static const struct set {
               {'A', 4, {"f32", "f64", "fp16", "bool"}}}},
             {"halves",
              0,
-             {{'F', 2, {"bf16", "fp16"}}, {'W', 2, {"f32", "f32"}}, {'I', 1, {"i64"}}, {'N', 2, {"bf16", "fp16"}}, {'A', 1, {"bf16"}}}}};
+             {{'F', 2, {"bf16", "fp16"}},
+              {'W', 2, {"f32", "f32"}},
+              {'I', 1, {"i64"}},
+              {'N', 2, {"bf16", "fp16"}},
+              {'A', 1, {"bf16"}}}}};
 
 /* A graph being written. Inputs are shared by all nodes that name them. */
 struct text {
@@ -150,8 +154,7 @@ static int text_node_of(struct text *text, struct generator *g, const struct cho
         else
             strbuf_printf(&text->out, "%%%d", numbers[i]);
     }
-    strbuf_printf(&text->out, ")%s%s%s\n", *choice->sample->attributes ? " " : "", choice->sample->attributes,
-                  split);
+    strbuf_printf(&text->out, ")%s%s%s\n", *choice->sample->attributes ? " " : "", choice->sample->attributes, split);
     return number;
 }
 
@@ -175,9 +178,9 @@ static enum factor_kind kind_of(const struct cut *cut) {
     return cut->dims->factor[cut->split.factor].kind;
 }
 
-/* How the cut's result compares with the whole node's (DESIGN 8). "exact": bit for bit. "equal": the same values, though a
- * zero or NaN may have other bits: maxima, and sums in which all but one term are 0 (a row of Gather is in one part).
- * "bounded": other sums of floats. */
+/* How the cut's result compares with the whole node's (DESIGN 8). "exact": bit for bit. "equal": the same values,
+ * though a zero or NaN may have other bits: maxima, and sums in which all but one term are 0 (a row of Gather is in one
+ * part). "bounded": other sums of floats. */
 static const char *class_of(const struct cut *cut) {
     enum factor_kind kind = kind_of(cut);
     if (kind == FACTOR_PASS || !rt_dtype_is_float(cut->result->dtype)) return "exact";
@@ -187,8 +190,8 @@ static const char *class_of(const struct cut *cut) {
 /* Lists output "c<n>" of a program, made from the sample's node. */
 static void list_cut(struct generator *g, const struct choice *choice, const char *program, const char *cut,
                      const char *class, int times) {
-    strbuf_printf(&g->cuts, "%s\n  {\"output\": \"c%d\", \"of\": \"s%d\", \"program\": \"%s\", ",
-                  g->ncuts ? "," : "", g->ncuts, choice->id, program);
+    strbuf_printf(&g->cuts, "%s\n  {\"output\": \"c%d\", \"of\": \"s%d\", \"program\": \"%s\", ", g->ncuts ? "," : "",
+                  g->ncuts, choice->id, program);
     strbuf_printf(&g->cuts, "\"cut\": \"%s\", \"class\": \"%s\", \"times\": %d}", cut, class, times);
     g->ncuts++;
 }
@@ -206,15 +209,15 @@ static void write_reader(struct generator *g, const struct cut *cut, const char 
     const struct tensor *result = cut->result;
     struct holding given = dims_holding(cut->dims, cut->dims->ninputs, &cut->split);
     int along = result->ndim - 1;
-    while (along >= 0 && (result->dims[along] < cut->ways || (given.kind == HOLD_PART && given.dim == along)))
-        along--;
+    while (along >= 0 && (result->dims[along] < cut->ways || (given.kind == HOLD_PART && given.dim == along))) along--;
     if (along < 0) return;
     int y = text_node(text, g, cut->choice, split);
     const char *part = arena_printf(&g->arena, " split(tensor:d%d/1/1)", along);
     write_cut(g, cut, text_copy(text, result, y, part), 1);
 }
 
-/* An Add of partial values, which stays partial. Not of small floats: their own sum is rounded to less than they hold. */
+/* An Add of partial values, which stays partial. Not of small floats: their own sum is rounded to less than they
+ * hold. */
 static void write_sum(struct generator *g, const struct cut *cut, int y) {
     struct text *text = &g->cut[cut->ways];
     enum rt_kind kind = rt_dtypes[cut->result->dtype].kind;
@@ -239,8 +242,8 @@ static void write_sources(struct generator *g, const struct cut *cut, const char
 
 static void try_cut(struct generator *g, const struct cut *cut) {
     const struct factor *factor = &cut->dims->factor[cut->split.factor];
-    if (factor->extent % (cut->split.blocks * cut->split.unit) ||
-        !dims_can_split(cut->dims, &cut->split, cut->ways) || !op_can_split(cut->node->op, cut->dims, &cut->split))
+    if (factor->extent % (cut->split.blocks * cut->split.unit) || !dims_can_split(cut->dims, &cut->split, cut->ways) ||
+        !op_can_split(cut->node->op, cut->dims, &cut->split))
         return;
     const char *split = arena_printf(&g->arena, " split(tensor:%s/%lld/%lld)", factor->name,
                                      (long long)cut->split.blocks, (long long)cut->split.unit);
@@ -266,8 +269,8 @@ static void try_cuts(struct generator *g, const struct choice *choice, const str
     struct dims dims;
     const char *why;
     if (dims_bind(&g->arena, graph, node, &dims, &why) < 0) BUG("%s: %s", choice->sample->op, why);
-    struct cut cut = {
-        choice, node, &graph->tensors.at[node->inputs[0]], &graph->tensors.at[node->outputs[0]], &dims, {0}, 0};
+    struct cut cut = {choice, node, &graph->tensors.at[node->inputs[0]], &graph->tensors.at[node->outputs[0]], &dims,
+                      {0},    0};
     for (int factor = 0; factor < dims.nfactors; factor++)
         for (int blocks = 1; blocks <= MAX_BLOCKS; blocks++)
             for (int unit = 1; unit <= MAX_UNIT; unit++)
@@ -309,8 +312,7 @@ static void write_choice(struct generator *g, const struct choice *choice) {
                   choice->id, choice->sample->op);
     write_inputs(g, choice);
     strbuf_puts(&g->nodes, "], \"attributes\": \"");
-    for (const char *c = choice->sample->attributes; *c; c++)
-        strbuf_printf(&g->nodes, *c == '"' ? "\\%c" : "%c", *c);
+    for (const char *c = choice->sample->attributes; *c; c++) strbuf_printf(&g->nodes, *c == '"' ? "\\%c" : "%c", *c);
     strbuf_puts(&g->nodes, "\"}");
     try_cuts(g, choice, graph);
     write_stages(g, choice, graph);
@@ -324,16 +326,17 @@ static int count_missing(void) {
         while (k < NSAMPLES && strcmp(samples[k].op, ops[i].name) != 0) k++;
         if (k < NSAMPLES || ops[i].class == OP_COMM || ops[i].class == OP_SOURCE) continue;
         if (strncmp(ops[i].name, "FlashAttention", 14) == 0) continue; /* not on CPUs: tests/cuda/attention.py */
-        if (ops[i].class == OP_PROGRAM) continue; /* nor these: tests/cuda/rows.py */
-        if (strcmp(ops[i].name, "Quantize") == 0) continue; /* of two results: tests/kernels/test_fp8.c, tests/training/fp8.py */
+        if (ops[i].class == OP_PROGRAM) continue;                      /* nor these: tests/cuda/rows.py */
+        /* of two results: tests/kernels/test_fp8.c, tests/training/fp8.py */
+        if (strcmp(ops[i].name, "Quantize") == 0) continue;
         fprintf(stderr, "operator %s has no sample in samples.def\n", ops[i].name);
         missing++;
     }
     return missing;
 }
 
-/* Names of the calls that move data between ranks, as JSON: the cuts must bring about all of them, but for what begins early,
- * in training. */
+/* Names of the calls that move data between ranks, as JSON: the cuts must bring about all of them, but for what begins
+ * early, in training. */
 static const char *communication(struct arena *arena) {
     struct strbuf out;
     strbuf_init(&out, arena);
@@ -361,11 +364,10 @@ static void write_files(struct generator *g, const char *dir) {
     write_file(&g->arena, dir, "stages.rir", strbuf_text(&g->stages.out));
     for (int ways = MIN_WAYS; ways <= MAX_WAYS; ways++)
         write_file(&g->arena, dir, arena_printf(&g->arena, "cut%d.rir", ways), strbuf_text(&g->cut[ways].out));
-    write_file(&g->arena, dir, "samples.json",
-               arena_printf(&g->arena,
-                            "{\"inputs\": [%s],\n\"communication\": [%s],\n\"nodes\": [%s],\n\"cuts\": [%s]}\n",
-                            strbuf_text(&g->inputs), communication(&g->arena), strbuf_text(&g->nodes),
-                            strbuf_text(&g->cuts)));
+    write_file(
+        &g->arena, dir, "samples.json",
+        arena_printf(&g->arena, "{\"inputs\": [%s],\n\"communication\": [%s],\n\"nodes\": [%s],\n\"cuts\": [%s]}\n",
+                     strbuf_text(&g->inputs), communication(&g->arena), strbuf_text(&g->nodes), strbuf_text(&g->cuts)));
 }
 
 static const struct set *find_set(const char *name) {

@@ -1,0 +1,76 @@
+#include "codegen/target/target.h"
+
+#include <string.h>
+
+#include "passes/pipeline.h"
+
+/* Functions of the C library by type, and of runtime/kernels/c/math.h. */
+const struct target_function target_c_functions[] = {{"abs", "rt_abs_%", NULL},
+                                                     {"acos", "acosf", "acos"},
+                                                     {"acosh", "acoshf", "acosh"},
+                                                     {"asin", "asinf", "asin"},
+                                                     {"asinh", "asinhf", "asinh"},
+                                                     {"atan", "atanf", "atan"},
+                                                     {"atanh", "atanhf", "atanh"},
+                                                     {"ceil", "ceilf", "ceil"},
+                                                     {"cos", "cosf", "cos"},
+                                                     {"cosh", "coshf", "cosh"},
+                                                     {"erf", "rt_erf_%", NULL},
+                                                     {"exp", "rt_exp_%", NULL},
+                                                     {"floor", "floorf", "floor"},
+                                                     {"fmod", "rt_fmod_%", NULL},
+                                                     {"isinf", "isinf", "isinf"},
+                                                     {"isnan", "isnan", "isnan"},
+                                                     {"log", "rt_log_%", NULL},
+                                                     {"max", "rt_max_%", NULL},
+                                                     {"min", "rt_min_%", NULL},
+                                                     {"mod", "rt_mod_%", NULL},
+                                                     {"pow", "rt_pow_%", NULL},
+                                                     {"round", "rt_round_%", NULL},
+                                                     {"sigmoid", "rt_sigmoid_%", NULL},
+                                                     {"sign", "rt_sign_%", NULL},
+                                                     {"sin", "sinf", "sin"},
+                                                     {"sinh", "sinhf", "sinh"},
+                                                     {"softplus", "rt_softplus_%", NULL},
+                                                     {"sqrt", "sqrtf", "sqrt"},
+                                                     {"tan", "tanf", "tan"},
+                                                     {"tanh", "rt_tanh_%", NULL},
+                                                     {"bf16", "rt_round_bf16", NULL},
+                                                     {"fp16", "rt_round_fp16", NULL},
+                                                     {NULL, NULL, NULL}};
+
+const struct target_arguments target_c_arguments = {
+    .array = "(const %[]){", .no_array = "NULL", .structure = "&(struct %){", .restricted = "restrict"};
+
+static const struct target_file files[] = {TARGET_HOST_FILES, {"c/Makefile.in", "Makefile"}, {NULL, NULL}};
+
+const char *const target_c_missing[] = {"FlashAttention", "FlashAttentionGrad", "Rows", "Columns", NULL};
+
+const struct target target_c = {.name = "c",
+                                .help = "C11 for CPUs",
+                                .source_suffix = ".c",
+                                .rank_template = "c/rank.c.in",
+                                .elementwise_template = "c/elementwise.c.in",
+                                .epilogue_template = "c/epilogue.c.in",
+                                .files = files,
+                                .functions = target_c_functions,
+                                .call_prefix = "rt_",
+                                .arguments = &target_c_arguments,
+                                .missing = target_c_missing,
+                                .copy = "memcpy(",
+                                .device = "rt_host"};
+
+const struct target *const targets[] = {&target_c, &target_cuda, NULL};
+
+struct pass_context target_pass_context(const struct target *target) {
+    return (struct pass_context){.library_products = target->library_products,
+                                 .block_epilogues = target->epilogue_template != NULL,
+                                 .row_programs = target->row_programs,
+                                 .halves = target->halves};
+}
+
+const struct target *target_find(const char *name) {
+    for (int i = 0; targets[i]; i++)
+        if (strcmp(targets[i]->name, name) == 0) return targets[i];
+    return NULL;
+}

@@ -1,0 +1,146 @@
+#include "codegen/rows.h"
+#include "codegen/target/target.h"
+
+#include <string.h>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/scratch.h"
+
+typedef int64_t scratch_fn(const struct graph *graph, const struct plan_class *class, const struct node *node);
+
+static int64_t dtype_bytes(const struct graph *graph, int tensor) {
+    return (int64_t)rt_dtype_bytes(graph->tensors.at[tensor].dtype);
+}
+
+/* What sums of a type are kept in. */
+static int64_t sum_bytes(const struct graph *graph, int tensor) {
+    int64_t bytes = dtype_bytes(graph, tensor);
+    return bytes < (int64_t)sizeof(float) ? (int64_t)sizeof(float) : bytes;
+}
+
+static int64_t chunks_bytes(const struct graph *graph, int tensor, int64_t outer, int64_t r, int64_t inner) {
+    int64_t chunks = rt_reduce_chunks_of(outer, r, inner);
+    return chunks > 1 ? chunks * outer * inner * sum_bytes(graph, tensor) : 0;
+}
+
+static int64_t workspace_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+    (void)graph, (void)class, (void)node;
+    return RT_PRODUCT_WORKSPACE;
+}
+
+/* Its workspace; then, where the library does not sum an operand by itself, chunks of that. */
+static int64_t product_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+    int summed = node->inputs[attr_int(node, "sums", 0)];
+    const int64_t *rows = class->dims[summed];
+    int64_t chunks = attr_find(node, "sums") ? chunks_bytes(graph, summed, 1, rows[0], rows[1]) : 0;
+    return chunks > RT_PRODUCT_WORKSPACE ? chunks : RT_PRODUCT_WORKSPACE;
+}
+
+static int64_t attention_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+    const int64_t *q = class->dims[node->inputs[0]], *k = class->dims[node->inputs[1]];
+    int ndim = graph->tensors.at[node->inputs[0]].ndim;
+    int64_t scores = k[ndim - 2] * dtype_bytes(graph, node->inputs[0]);
+    for (int d = 0; d < ndim - 1; d++) scores *= q[d];
+    return rt_behind_scores(scores) + RT_PRODUCT_WORKSPACE;
+}
+
+static int64_t square_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+    (void)graph, (void)class, (void)node;
+    return RT_SQUARE_BLOCKS * (int64_t)sizeof(double);
+}
+
+static int64_t reduce_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+    const int64_t *x = class->dims[node->inputs[0]];
+    int naxes, ndim = graph->tensors.at[node->inputs[0]].ndim;
+    const int64_t *axes = attr_ints(node, "axes", &naxes);
+    int64_t around[3] = {1, 1, 1}; /* extents before the reduced ones, of those, and behind */
+    for (int d = 0; d < ndim && naxes; d++) around[d < axes[0] ? 0 : d <= axes[naxes - 1] ? 1 : 2] *= x[d];
+    return chunks_bytes(graph, node->inputs[0], around[0], around[1], around[2]);
+}
+
+/* What runtime/cuda/attend.cuh may leave to a library. */
+static bool asks_library(const struct graph *graph, const struct node *node) {
+    return attr_int(node, "library", 0) && rt_dtypes[graph->tensors.at[node->inputs[0]].dtype].kind == RT_KIND_HALF;
+}
+
+static int64_t flash_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+    return asks_library(graph, node) ? workspace_bytes(graph, class, node) : 0;
+}
+
+/* A number for each row of queries; two, and its workspace, for a library, which takes no tensors of masks. */
+static int64_t flash_grad_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+    const int64_t *q = class->dims[node->inputs[1]], *k = class->dims[node->inputs[2]],
+                  *v = class->dims[node->inputs[3]];
+    const int64_t rows = rankplan_elements(class, graph, node->inputs[5]) / 2 * (int64_t)sizeof(float);
+    const int ndim = graph->tensors.at[node->inputs[1]].ndim;
+    if (!asks_library(graph, node) || node->ninputs > 6 || rows == 0) return rows;
+    const int64_t group = q[ndim - 3] / k[ndim - 3], t = q[ndim - 2], s = k[ndim - 2], size = q[ndim - 1] + v[ndim - 1];
+    int64_t batch = 1;
+    for (int d = 0; d < ndim - 3; d++) batch *= k[d];
+    const struct rt_attend_part part = rt_attend_part_of(batch, k[ndim - 3], group, t, s, size);
+    return rt_behind_scores(2 * rows) + rt_attend_bytes(part.batch * part.heads, group, t, s, size);
+}
+
+static int64_t gather_grad_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+    return rt_sort_bytes(rankplan_elements(class, graph, node->inputs[1]));
+}
+
+static int64_t scratch_of(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+    static const struct {
+        const char *op;
+        scratch_fn *bytes;
+    } rows[] = {{"MatMul", product_bytes},
+                {"Attention", attention_bytes},
+                {"SumSquares", square_bytes},
+                {"ReduceSum", reduce_bytes},
+                {"ReduceProd", reduce_bytes},
+                {"ReduceMax", reduce_bytes},
+                {"ReduceMin", reduce_bytes},
+                {"GatherGrad", gather_grad_bytes},
+                {"Conv", workspace_bytes},
+                {"ConvTranspose", workspace_bytes},
+                {"ConvWeightGrad", workspace_bytes},
+                {"ScaledMatMul", workspace_bytes},
+                {"FlashAttention", flash_bytes},
+                {"FlashAttentionGrad", flash_grad_bytes},
+                {"Columns", rows_scratch}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].op, node->op->name) == 0) return rows[i].bytes(graph, class, node);
+    return 0;
+}
+
+static const struct target_arguments arguments = {.names_rank = true,
+                                                  .array = "{",
+                                                  .no_array = "{}",
+                                                  .structure = "{",
+                                                  .restricted = "__restrict__",
+                                                  .later = "[&] { "};
+
+static const char *const halves[] = {"FlashAttention", "FlashAttentionGrad", "ReduceSum", "Rope", NULL};
+
+/* Programs over rows take their place. */
+static const char *const missing[] = {"LayerNorm", "RMSNorm", NULL};
+
+static const struct target_file files[] = {
+    TARGET_HOST_FILES, {"cuda/device.cu.in", "device.cu"}, {"cuda/Makefile.in", "Makefile"}, {NULL, NULL}};
+
+const struct target target_cuda = {.name = "cuda",
+                                   .help = "CUDA for GPUs",
+                                   .source_suffix = ".cu",
+                                   .rank_template = "cuda/rank.cu.in",
+                                   .elementwise_template = "cuda/elementwise.cu.in",
+                                   .vector_template = "cuda/elementwise_vector.cu.in",
+                                   .rows_template = "cuda/rows.cu.in",
+                                   .columns_template = "cuda/columns.cu.in",
+                                   .files = files,
+                                   .functions = target_c_functions,
+                                   .call_prefix = "rt_",
+                                   .arguments = &arguments,
+                                   .copy = "rt_copy(rt, ",
+                                   .device = "rt_cuda_device",
+                                   .unsafe_in_paths = "\"$`\\", /* nvcc runs a shell with the path in double quotes */
+                                   .library_products = true,
+                                   .row_programs = true,
+                                   .halves = halves,
+                                   .missing = missing,
+                                   .kernels = {.holds_inputs = true, .scratch = scratch_of}};

@@ -1,0 +1,189 @@
+#include "frontend/cli/compiled.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "frontend/driver/lock.h"
+
+/* ---- finding it ---- */
+
+enum { LEVELS_BELOW = 2 /* <output>/<model>/<instance> */, NAMES_SHOWN = 8 };
+
+struct paths {
+    VEC(const char *) all;
+};
+
+bool is_directory(const char *path) {
+    struct stat info;
+    return !stat(path, &info) && S_ISDIR(info.st_mode);
+}
+
+static bool has_manifest(const char *directory, struct arena *arena) {
+    struct stat info;
+    return !lstat(arena_printf(arena, "%s/manifest.json", directory), &info) &&
+           (S_ISREG(info.st_mode) || S_ISLNK(info.st_mode)); /* a link is refused by name when it is read */
+}
+
+static int by_name(const struct dirent **left, const struct dirent **right) {
+    return strcmp((*left)->d_name, (*right)->d_name);
+}
+
+/* What is hidden is a lock or unfinished. */
+static int is_visible(const struct dirent *entry) {
+    return entry->d_name[0] != '.';
+}
+
+/* The compiled models at most `levels` below `directory`, sorted. False if it cannot be read, with errno.
+ * Directories within it that cannot be read are passed over. */
+static bool find_below(struct paths *found, const char *directory, int levels, struct arena *arena) {
+    struct dirent **entries;
+    int n = scandir(directory, &entries, is_visible, by_name);
+    bool ok = n >= 0;
+    for (int i = 0; i < n; i++) {
+        const char *path = arena_printf(arena, "%s/%s", directory, entries[i]->d_name);
+        free(entries[i]);
+        if (has_manifest(path, arena))
+            VEC_PUSH(arena, &found->all, path);
+        else if (levels > 1 && is_directory(path))
+            ok &= find_below(found, path, levels - 1, arena) || errno != ENOMEM;
+    }
+    if (n >= 0) free(entries);
+    return ok;
+}
+
+static const char *list_paths(const struct paths *paths, struct cli *cli) {
+    struct strbuf list;
+    strbuf_init(&list, cli->arena);
+    for (int i = 0; i < paths->all.n && i < NAMES_SHOWN; i++)
+        strbuf_printf(&list, "%s%s", i ? ", " : "", diag_quote(cli->diags, paths->all.at[i]));
+    if (paths->all.n > NAMES_SHOWN) strbuf_printf(&list, " and %d more", paths->all.n - NAMES_SHOWN);
+    return strbuf_text(&list);
+}
+
+static const char *find_instance(const char *path, struct cli *cli) {
+    struct paths found = {0};
+    const char *name = diag_quote(cli->diags, path);
+    if (has_manifest(path, cli->arena)) return path;
+    if (!find_below(&found, path, LEVELS_BELOW, cli->arena)) {
+        bool memory = errno == ENOMEM;
+        diag_error(cli->diags, memory ? 500 : 601, memory ? EXIT_LIMIT : EXIT_SYSTEM, NULL, "cannot read %s: %s", name,
+                   strerror(errno));
+        return NULL;
+    }
+    if (found.all.n == 1) return found.all.at[0];
+    if (found.all.n) {
+        diag_error(cli->diags, 200, EXIT_USAGE, NULL, "%s holds %d compiled models; give one of them", name,
+                   found.all.n);
+        diag_note(cli->diags, "there are %s", list_paths(&found, cli));
+    } else {
+        diag_error(cli->diags, 605, EXIT_SYSTEM, NULL, "no compiled model in %s", name);
+        diag_help(cli->diags, "'rankc compile MODEL.onnx -o DIR' writes one");
+    }
+    return NULL;
+}
+
+/* ---- the lock ---- */
+
+/* Cuts the last name off `path` and returns it. */
+static char *cut_name(char *path) {
+    char *slash = strrchr(path, '/');
+    if (!slash || !slash[1]) return NULL;
+    *slash = 0;
+    return slash + 1;
+}
+
+/* <output>/.lock-<model>-<instance>, or NULL too close to the root. */
+static const char *lock_path(const char *directory, struct arena *arena) {
+    char real[PATH_MAX];
+    if (!realpath(directory, real)) return NULL;
+    char *instance = cut_name(real), *model = instance ? cut_name(real) : NULL;
+    return model ? arena_printf(arena, "%s/.lock-%s-%s", real, model, instance) : NULL;
+}
+
+/* Takes the shared lock. A directory without lock file was copied here, and nothing replaces it. */
+static int lock_shared(struct compiled *compiled, struct cli *cli) {
+    const char *path = lock_path(compiled->directory, cli->arena);
+    compiled->lock = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+    if (compiled->lock < 0) return 0;
+    arena_own_fd(cli->arena, compiled->lock);
+    return lock_take(compiled->lock, path, LOCK_READING, (long)cli->options->lock_timeout, cli->diags);
+}
+
+/* ---- reading it ---- */
+
+static int refuse(struct cli *cli, const char *where, const struct rt_reason *why) {
+    if (why->kind != RT_REASON_CONTENT) return diag_refusal(cli->diags, 804, EXIT_MALFORMED, where, why);
+    return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "this is no manifest of rankc's: %s", why->text);
+}
+
+/* Checks what all readers rely on. */
+static int check(struct compiled *compiled, const char *where, bool intact, struct cli *cli) {
+    int64_t format;
+    compiled->root = rt_json_root(compiled->document);
+    if (!rt_json_int(rt_json_member(compiled->root, "format"), &format))
+        return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "this is no manifest of rankc's: no format");
+    if (format != MANIFEST_FORMAT)
+        return diag_error(cli->diags, 803, EXIT_MISMATCH, where,
+                          "written by another version of rankc: format %lld, not %d", (long long)format,
+                          MANIFEST_FORMAT);
+    if (!intact) {
+        diag_error(cli->diags, 802, EXIT_MISMATCH, where, "the file is not as it was generated: its hash differs");
+        return diag_help(cli->diags, "'rankc compile --reuse moo' generates it anew"), -1;
+    }
+    if (!rt_json_int(rt_json_member(compiled->root, "plan_ngpus"), &compiled->plan_ngpus) ||
+        !rt_json_int(rt_json_member(compiled->root, "runtime_ngpus"), &compiled->runtime_ngpus) ||
+        compiled->plan_ngpus < 1 || compiled->runtime_ngpus < 1 || compiled->runtime_ngpus > NGPUS_MAX ||
+        compiled->runtime_ngpus % compiled->plan_ngpus)
+        return diag_error(cli->diags, 804, EXIT_MALFORMED, where,
+                          "plan_ngpus and runtime_ngpus are missing or impossible");
+    return 0;
+}
+
+static int read_manifest(struct compiled *compiled, struct cli *cli) {
+    const char *path = arena_printf(cli->arena, "%s/manifest.json", compiled->directory);
+    const char *where = str_escape(cli->arena, path, strlen(path), 0);
+    struct rt_reason why;
+    bool intact;
+    compiled->document = own_sealed(cli->arena, compiled->directory, "manifest.json", &intact, &why);
+    return compiled->document ? check(compiled, where, intact, cli) : refuse(cli, where, &why);
+}
+
+int compiled_open(struct compiled *out, const char *path, struct cli *cli) {
+    struct stat info;
+    *out = (struct compiled){.arena = cli->arena, .lock = -1};
+    if (stat(path, &info))
+        return diag_error(cli->diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(cli->diags, path),
+                          strerror(errno));
+    out->directory = find_instance(path, cli);
+    if (out->directory && !lock_shared(out, cli) && !read_manifest(out, cli)) return 0;
+    compiled_close(out);
+    return -1;
+}
+
+int compiled_parse(struct compiled *out, const char *text, struct cli *cli) {
+    struct rt_reason why;
+    *out = (struct compiled){.arena = cli->arena, .lock = -1, .document = own_json_text(cli->arena, text, &why)};
+    if (!out->document && why.kind == RT_REASON_MEMORY) return diag_refusal(cli->diags, 500, EXIT_LIMIT, NULL, &why);
+    if (!out->document) BUG("the driver's manifest: %s", why.text);
+    if (!check(out, "plan", true, cli)) return 0;
+    compiled_close(out);
+    return -1;
+}
+
+void compiled_close(struct compiled *compiled) {
+    arena_release(compiled->arena, compiled->document);
+    arena_close_fd(compiled->arena, compiled->lock); /* as lock_release does for readers */
+    *compiled = (struct compiled){.lock = -1};
+}
+
+int compiled_refuses_options(struct cli *cli) {
+    const char *option = options_compiling(cli->options, cli->arena);
+    if (!option) return 0;
+    return diag_error(cli->diags, 200, EXIT_USAGE, NULL, "%s is an option of compiling, but %s is already compiled",
+                      option, diag_quote(cli->diags, cli->options->operand));
+}

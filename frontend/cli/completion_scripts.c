@@ -1,0 +1,204 @@
+#include "frontend/cli/help_text.h"
+
+#include <string.h>
+
+const char *const help_shells[] = {"bash", "zsh", "fish", NULL};
+
+/* Words that an option takes, or NULL. */
+static const char *words_of(const struct option *row, struct arena *arena) {
+    struct strbuf words;
+    if (!row->choices) return NULL;
+    strbuf_init(&words, arena);
+    for (int i = 1; i < CHOICES; i++)
+        if (choice_rows[i].group == row->choices && !choice_rows[i].later)
+            strbuf_printf(&words, "%s%s", words.length ? " " : "", choice_rows[i].word);
+    return strbuf_text(&words);
+}
+
+static bool takes_file(const struct option *row) {
+    return row->kind == OPTION_PATH || row->kind == OPTION_FILES;
+}
+
+static bool is_offered(const struct option *row, enum verb verb) {
+    return option_of_verb(row, verb) && !row->later;
+}
+
+static const char *verb_names(struct arena *arena) {
+    struct strbuf names;
+    strbuf_init(&names, arena);
+    for (int i = 0; i < VERBS; i++)
+        if (!verb_rows[i].later) strbuf_printf(&names, "%s%s", names.length ? " " : "", verb_rows[i].name);
+    return strbuf_text(&names);
+}
+
+/* "bash|zsh|fish" as words; NULL if the verb's operand is something else. */
+static const char *operand_words(enum verb verb, struct arena *arena) {
+    if (verb == VERB_HELP) return verb_names(arena);
+    if (verb != VERB_COMPLETIONS) return NULL;
+    char *words = arena_strdup(arena, verb_rows[verb].operand);
+    for (char *bar; (bar = strchr(words, '|'));) *bar = ' ';
+    return words;
+}
+
+/* ---- bash ---- */
+
+static void put_bash_verb(struct strbuf *out, enum verb verb) {
+    const char *operands = operand_words(verb, out->arena);
+    strbuf_printf(out, "    %s)\n        options='", verb_rows[verb].name);
+    for (int i = 0, n = 0; i < OPTIONS; i++)
+        if (is_offered(&option_rows[i], verb)) strbuf_printf(out, "%s--%s", n++ ? " " : "", option_rows[i].name);
+    strbuf_puts(out, "'\n");
+    if (operands) strbuf_printf(out, "        operands='%s'\n", operands);
+    strbuf_puts(out, "        ;;\n");
+}
+
+static void put_lines(struct strbuf *out, const char *const *lines) {
+    for (; *lines; lines++) strbuf_printf(out, "%s\n", *lines);
+}
+
+static const char *const bash_start[] = {
+    "_rankc() {",
+    "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options='' operands='' words=''",
+    "    [ \"$word\" != = ] || word=''", /* bash cuts --name=value in three */
+    "    [ \"$before\" != = ] || before=${COMP_WORDS[COMP_CWORD-2]}",
+    "    [ \"${COMP_WORDS[COMP_CWORD]}\" != = ] || before=${COMP_WORDS[COMP_CWORD-1]}",
+    "    COMPREPLY=()",
+    "    case ${COMP_WORDS[1]} in",
+    NULL,
+};
+static const char *const bash_end[] = {
+    "    esac",
+    "    if [ \"${word#-}\" != \"$word\" ]; then words=$options",
+    "    elif [ -z \"$words\" ]; then words=$operands",
+    "    fi",
+    "    [ \"$COMP_CWORD\" != 1 ] || words=$verbs",
+    "    [ -z \"$words\" ] || COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))",
+    "}",
+    "complete -o default -F _rankc rankc",
+    NULL,
+};
+
+static void put_bash(struct strbuf *out) {
+    put_lines(out, bash_start);
+    for (int i = 0; i < VERBS; i++)
+        if (!verb_rows[i].later) put_bash_verb(out, (enum verb)i);
+    strbuf_printf(out, "    esac\n    local verbs='%s'\n    case $before in\n", verb_names(out->arena));
+    for (int i = 0; i < OPTIONS; i++) {
+        const char *words = option_rows[i].later ? NULL : words_of(&option_rows[i], out->arena);
+        if (words) strbuf_printf(out, "    --%s) words='%s' ;;\n", option_rows[i].name, words);
+    }
+    put_lines(out, bash_end);
+}
+
+/* ---- zsh ---- */
+
+/* Text inside '...' of an _arguments specification: no quotes, brackets or colons. */
+static void put_zsh_text(struct strbuf *out, const char *text) {
+    for (; *text; text++)
+        if (!strchr("'[]:", *text)) strbuf_putc(out, *text);
+}
+
+static void put_zsh_option(struct strbuf *out, const struct option *row) {
+    const char *words = words_of(row, out->arena);
+    bool repeats = option_is_repeatable(row);
+    strbuf_printf(out, "            '%s--%s%s[", repeats ? "*" : "", row->name, row->kind == OPTION_FLAG ? "" : "=");
+    put_zsh_text(out, row->help);
+    strbuf_putc(out, ']');
+    if (row->kind != OPTION_FLAG) {
+        strbuf_putc(out, ':');
+        put_zsh_text(out, *row->metavar ? row->metavar : row->name);
+        strbuf_putc(out, ':');
+        if (words)
+            strbuf_printf(out, "(%s)", words);
+        else if (takes_file(row))
+            strbuf_puts(out, "_files");
+    }
+    strbuf_puts(out, "' \\\n");
+}
+
+static void put_zsh_verb(struct strbuf *out, enum verb verb) {
+    const char *operands = operand_words(verb, out->arena);
+    strbuf_printf(out, "    %s)\n        _arguments \\\n", verb_rows[verb].name);
+    for (int i = 0; i < OPTIONS; i++)
+        if (is_offered(&option_rows[i], verb)) put_zsh_option(out, &option_rows[i]);
+    if (operands)
+        strbuf_printf(out, "            '1:word:(%s)'\n        ;;\n", operands);
+    else
+        strbuf_puts(out, "            '1:file:_files'\n        ;;\n");
+}
+
+static const char *const zsh_middle[] = {
+    "    )",
+    "    if ((CURRENT == 2)); then",
+    "        _describe verb verbs",
+    "        return",
+    "    fi",
+    "    local verb=$words[2]",
+    "    shift words",
+    "    ((CURRENT--))",
+    "    case $verb in",
+    NULL,
+};
+static const char *const zsh_end[] = {
+    "    esac",
+    "}",
+    "if [ \"$funcstack[1]\" = _rankc ]; then _rankc \"$@\"; else compdef _rankc rankc; fi",
+    NULL,
+};
+
+static void put_zsh(struct strbuf *out) {
+    strbuf_puts(out, "#compdef rankc\n_rankc() {\n    local -a verbs\n    verbs=(\n");
+    for (int i = 0; i < VERBS; i++) {
+        if (verb_rows[i].later) continue;
+        strbuf_printf(out, "        '%s:", verb_rows[i].name);
+        put_zsh_text(out, verb_rows[i].help);
+        strbuf_puts(out, "'\n");
+    }
+    put_lines(out, zsh_middle);
+    for (int i = 0; i < VERBS; i++)
+        if (!verb_rows[i].later) put_zsh_verb(out, (enum verb)i);
+    put_lines(out, zsh_end);
+}
+
+/* ---- fish ---- */
+
+static void put_fish_text(struct strbuf *out, const char *text) {
+    strbuf_puts(out, " -d '");
+    for (; *text; text++) strbuf_printf(out, "%s%c", *text == '\'' || *text == '\\' ? "\\" : "", *text);
+    strbuf_puts(out, "'\n");
+}
+
+static void put_fish_option(struct strbuf *out, enum verb verb, const struct option *row) {
+    const char *words = words_of(row, out->arena);
+    strbuf_printf(out, "complete -c rankc -n '__fish_seen_subcommand_from %s' -l %s", verb_rows[verb].name, row->name);
+    if (row->letter) strbuf_printf(out, " -s %c", row->letter);
+    if (words)
+        strbuf_printf(out, " -x -a '%s'", words);
+    else if (row->kind != OPTION_FLAG)
+        strbuf_puts(out, takes_file(row) ? " -r" : " -x");
+    put_fish_text(out, row->help);
+}
+
+static void put_fish(struct strbuf *out) {
+    for (int v = 0; v < VERBS; v++) {
+        const char *operands = operand_words((enum verb)v, out->arena);
+        if (verb_rows[v].later) continue;
+        strbuf_printf(out, "complete -c rankc -n __fish_use_subcommand -f -a %s", verb_rows[v].name);
+        put_fish_text(out, verb_rows[v].help);
+        if (operands)
+            strbuf_printf(out, "complete -c rankc -n '__fish_seen_subcommand_from %s' -f -a '%s'\n", verb_rows[v].name,
+                          operands);
+        for (int i = 0; i < OPTIONS; i++)
+            if (is_offered(&option_rows[i], (enum verb)v)) put_fish_option(out, (enum verb)v, &option_rows[i]);
+    }
+}
+
+bool help_completions(struct strbuf *out, const char *shell) {
+    static void (*const writers[])(struct strbuf *) = {put_bash, put_zsh, put_fish};
+    for (int i = 0; help_shells[i]; i++) {
+        if (strcmp(help_shells[i], shell)) continue;
+        writers[i](out);
+        return true;
+    }
+    return false;
+}

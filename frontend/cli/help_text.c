@@ -1,0 +1,125 @@
+#include "frontend/cli/help_text.h"
+
+#include <ctype.h>
+#include <string.h>
+
+enum { LEFT_COLUMNS = 34, LINE_COLUMNS = 100 };
+
+bool help_shows(const struct option *row, enum verb verb) {
+    return option_of_verb(row, verb) && !row->later;
+}
+
+/* ---- text ---- */
+
+/* Words of `text` on lines of at most LINE_COLUMNS, from column `column` on; following lines start at `indent`. */
+static void put_wrapped(struct strbuf *out, const char *text, size_t column, size_t indent) {
+    bool first = true;
+    while (*text) {
+        size_t length = strcspn(text, " ");
+        if (!first && column + 1 + length > LINE_COLUMNS) {
+            strbuf_printf(out, "\n%*s", (int)indent, "");
+            column = indent;
+        } else if (!first) {
+            strbuf_putc(out, ' ');
+            column++;
+        }
+        strbuf_add(out, text, length);
+        column += length;
+        text += length + (text[length] == ' ');
+        first = false;
+    }
+    strbuf_putc(out, '\n');
+}
+
+/* A left column and its explanation. */
+static void put_item(struct strbuf *out, const char *left, const char *text) {
+    size_t length = strlen(left);
+    strbuf_puts(out, left);
+    if (length + 2 > LEFT_COLUMNS)
+        strbuf_printf(out, "\n%*s", LEFT_COLUMNS, "");
+    else
+        strbuf_printf(out, "%*s", (int)(LEFT_COLUMNS - length), "");
+    put_wrapped(out, text, LEFT_COLUMNS, LEFT_COLUMNS);
+}
+
+const char *help_option_text(const struct option *row, struct arena *arena) {
+    const char *fallback = row->fallback;
+    if (!fallback) return row->help;
+    size_t length = strlen(fallback);
+    if (*fallback == '(') return arena_printf(arena, "%s [%.*s]", row->help, (int)length - 2, fallback + 1);
+    return arena_printf(arena, "%s [%s]", row->help, fallback);
+}
+
+/* The words of an option, where there is a choice to explain. */
+static void put_words(struct strbuf *out, const struct option *row) {
+    if (!strchr(option_argument(row, out->arena), '|') && row->kind == OPTION_CHOICE) return;
+    for (int i = 1; i < CHOICES; i++) {
+        const struct choice_row *word = &choice_rows[i];
+        if (word->group != row->choices || word->later || !*word->help) continue;
+        bool file = strcmp(word->keys, "FILE") == 0;
+        const char *keys = file ? ":FILE" : *word->keys ? arena_printf(out->arena, "[:%s=N]", word->keys) : "";
+        put_item(out, arena_printf(out->arena, "          %s%s", word->word, keys), word->help);
+    }
+}
+
+static void put_option(struct strbuf *out, const struct option *row) {
+    const char *argument = option_argument(row, out->arena);
+    const char *letter = row->letter ? arena_printf(out->arena, "-%c,", row->letter) : "   ";
+    const char *left = arena_printf(out->arena, "  %s --%s%s%s", letter, row->name, *argument ? " " : "", argument);
+    put_item(out, left, help_option_text(row, out->arena));
+    if (row->choices) put_words(out, row);
+}
+
+const char *help_later_text(enum verb verb, struct arena *arena) {
+    struct strbuf list;
+    strbuf_init(&list, arena);
+    for (int i = 0; i < OPTIONS; i++) {
+        const struct option *row = &option_rows[i];
+        if (!option_of_verb(row, verb)) continue;
+        if (row->later) strbuf_printf(&list, "%s--%s", list.length ? ", " : "", row->name);
+        for (int c = 1; row->choices && c < CHOICES; c++)
+            if (choice_rows[c].group == row->choices && choice_rows[c].later)
+                strbuf_printf(&list, "%s--%s %s", list.length ? ", " : "", row->name, choice_rows[c].word);
+    }
+    return strbuf_text(&list);
+}
+
+static void put_sentence(struct strbuf *out, const char *text) {
+    char *sentence = arena_printf(out->arena, "%s.", text);
+    sentence[0] = (char)toupper((unsigned char)sentence[0]);
+    put_wrapped(out, sentence, 0, 0);
+}
+
+/* ---- rankc help ---- */
+
+void help_overview(struct strbuf *out) {
+    strbuf_puts(out, "usage: rankc VERB ... ; rankc VERB --help\n\n");
+    put_sentence(out, "rankc compiles an ONNX model into the source of every rank of a parallel program, and runs it");
+    strbuf_puts(out, "\nVerbs:\n");
+    for (int i = 0; i < VERBS; i++) {
+        const struct verb_row *verb = &verb_rows[i];
+        if (verb->later) continue;
+        const char *space = *verb->operand ? " " : "";
+        put_item(out, arena_printf(out->arena, "  %s%s%s", verb->name, space, verb->operand), verb->help);
+    }
+    strbuf_puts(out, "\nOptions:\n");
+    for (int i = 0; i < OPTIONS; i++)
+        if (help_shows(&option_rows[i], VERB_HELP)) put_option(out, &option_rows[i]);
+    strbuf_puts(out, "\nAn argument @FILE stands for the arguments in FILE.\nNot supported yet:");
+    for (int i = 0, n = 0; i < VERBS; i++)
+        if (verb_rows[i].later) strbuf_printf(out, "%s %s", n++ ? "," : "", verb_rows[i].name);
+    strbuf_puts(out, ".\n");
+}
+
+void help_verb(struct strbuf *out, enum verb verb) {
+    const struct verb_row *row = &verb_rows[verb];
+    const char *later = help_later_text(verb, out->arena);
+    strbuf_printf(out, "usage: rankc %s%s%s [options]\n\n", row->name, *row->operand ? " " : "", row->operand);
+    put_sentence(out, row->help);
+    strbuf_puts(out, "\nOptions:\n");
+    for (int i = 0; i < OPTIONS; i++)
+        if (help_shows(&option_rows[i], verb)) put_option(out, &option_rows[i]);
+    if (!*later) return;
+    strbuf_putc(out, '\n');
+    put_wrapped(out, arena_printf(out->arena, "Not supported yet: %s.", later), 0, 0);
+}

@@ -1,0 +1,128 @@
+/* rankc: reads the command line, runs the verb, prints the diagnostics, and ends with the exit code. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "frontend/cli/cli.h"
+#include "frontend/cli/help_text.h"
+#include "frontend/cli/options.h"
+
+static int (*const verb_functions[VERBS])(struct cli *) = {
+#define VERB(ID, NAME, ...) [VERB_##ID] = cli_##NAME,
+#include "frontend/cli/options.def"
+};
+
+struct session {
+    struct options options;
+    struct arena arena;
+    struct diags diags;
+};
+
+/* ---- the process ---- */
+
+/* Ready beforehand, as diagnostics are wanted: a signal handler can only write(). */
+static const char *volatile interrupted = "rankc: error: interrupted\n";
+static const char interrupted_json[] = "{\"format\": 1, \"severity\": \"error\", \"code\": null, \"text\": "
+                                       "\"interrupted\", \"where\": null, \"notes\": []}\n";
+
+static void on_interrupt(int number) {
+    ssize_t ignored = write(STDERR_FILENO, interrupted, strlen(interrupted));
+    (void)ignored, (void)number;
+    _exit(EXIT_INTERRUPTED);
+}
+
+static volatile sig_atomic_t reader_left;
+
+/* The write that raised it fails, and that is reported. A handler rather than SIG_IGN, so that programs started
+ * from here get the default back. */
+static void on_failed_write(int number) {
+    if (number == SIGPIPE) reader_left = 1;
+}
+
+static void handle(int number, void (*handler)(int)) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, old;
+    sigemptyset(&action.sa_mask);
+    if (!sigaction(number, NULL, &old) && old.sa_handler != SIG_IGN) sigaction(number, &action, NULL);
+}
+
+/* A standard stream that is closed gets a file that cannot be used in its direction: writing fails and is reported,
+ * and no file of ours takes its number. */
+static void occupy_standard_streams(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0) _exit(EXIT_SYSTEM);
+}
+
+static void prepare_process(void) {
+    occupy_standard_streams();
+    handle(SIGINT, on_interrupt);
+    handle(SIGTERM, on_interrupt);
+    handle(SIGHUP, on_interrupt);
+    handle(SIGPIPE, on_failed_write);
+    handle(SIGXFSZ, on_failed_write);
+}
+
+/* ---- diagnostics ---- */
+
+/* Something to say where the arena may have no memory left. */
+static void print_plainly(const struct session *session, int code, const char *text) {
+    const struct rt_diagnostic item = {.severity = RT_SEVERITY_ERROR, .code = code, .text = text};
+    rt_diagnostic_print(&item, stderr, session->options.json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
+}
+
+/* ---- running ---- */
+
+static int print_help(struct cli *cli) {
+    struct strbuf text;
+    strbuf_init(&text, cli->arena);
+    if (cli->options->verb == VERB_HELP)
+        help_overview(&text);
+    else
+        help_verb(&text, cli->options->verb);
+    return cli_print_text(cli, strbuf_text(&text));
+}
+
+static int run(struct session *session, int argc, char **argv) {
+    const struct options *options = &session->options;
+    struct cli cli = {options, &session->arena, &session->diags};
+    diags_init(&session->diags, &session->arena);
+    int code = options_parse(&session->options, argc, argv, &session->arena, &session->diags);
+    if (options->json) interrupted = interrupted_json;
+    if (!code) code = options->help ? print_help(&cli) : verb_functions[options->verb](&cli);
+    cli_report(&cli);
+    if (code > 0) return code;
+    enum exit_code diagnosed = diags_exit(&session->diags);
+    if (code && !diagnosed) BUG("%s failed and did not say why", verb_rows[options->verb].name);
+    return (int)diagnosed;
+}
+
+/* Apart from run(), so that nothing that changes after setjmp is a local here. */
+static int run_within_memory(struct session *session, int argc, char **argv) {
+    jmp_buf failed;
+    arena_init(&session->arena, 0, &failed);
+    if (!setjmp(failed)) return run(session, argc, argv);
+    print_plainly(session, 500, "out of memory");
+    return EXIT_LIMIT;
+}
+
+/* Results that did not reach their reader are a failure; a list of which somebody has read enough is none. */
+static int close_output(const struct session *session, int code) {
+    const struct options *options = &session->options;
+    if (!fflush(stdout) && !ferror(stdout)) return code;
+    if ((reader_left || errno == EPIPE) && (options->help || verb_rows[options->verb].lists)) return code;
+    print_plainly(session, 611,
+                  errno == ENOSPC ? "cannot write the results: no space left" : "cannot write the results");
+    return code ? code : EXIT_SYSTEM;
+}
+
+int main(int argc, char **argv) {
+    struct session session = {0};
+    prepare_process();
+    int code = run_within_memory(&session, argc > 0 ? argc - 1 : 0, argv + 1);
+    code = close_output(&session, code);
+    arena_free(&session.arena);
+    return code;
+}

@@ -1,0 +1,146 @@
+/* Manual pages, man(7) macros: rankc(1), and a page for each verb. */
+#include <ctype.h>
+#include <string.h>
+
+#include "frontend/cli/help_text.h"
+
+/* Escaped so that nothing reads as a request and hyphens stay hyphens. */
+static void put_roff(struct strbuf *out, const char *text) {
+    if (*text == '.' || *text == '\'') strbuf_puts(out, "\\&");
+    for (; *text; text++) {
+        if (*text == '-')
+            strbuf_puts(out, "\\-");
+        else if (*text == '\\')
+            strbuf_puts(out, "\\e");
+        else
+            strbuf_putc(out, *text);
+    }
+}
+
+static void put_paragraph(struct strbuf *out, const char *text) {
+    put_roff(out, text);
+    strbuf_putc(out, '\n');
+}
+
+/* A tagged paragraph: the tag in bold. */
+static void put_tag(struct strbuf *out, const char *tag, const char *argument, const char *text) {
+    strbuf_puts(out, ".TP\n\\fB");
+    put_roff(out, tag);
+    strbuf_puts(out, "\\fR");
+    if (*argument) {
+        strbuf_puts(out, " \\fI");
+        put_roff(out, argument);
+        strbuf_puts(out, "\\fR");
+    }
+    strbuf_putc(out, '\n');
+    put_paragraph(out, text);
+}
+
+static void put_option(struct strbuf *out, const struct option *row) {
+    const char *letter = row->letter ? arena_printf(out->arena, "-%c, ", row->letter) : "";
+    put_tag(out, arena_printf(out->arena, "%s--%s", letter, row->name), option_argument(row, out->arena),
+            arena_printf(out->arena, "%s.", help_option_text(row, out->arena)));
+    for (int i = 1; row->choices && i < CHOICES; i++) {
+        const struct choice_row *word = &choice_rows[i];
+        if (word->group != row->choices || word->later || !*word->help) continue;
+        strbuf_puts(out, ".br\n");
+        put_paragraph(out, arena_printf(out->arena, "%s: %s.", word->word, word->help));
+    }
+}
+
+static void put_section(struct strbuf *out, const char *title) {
+    strbuf_printf(out, ".SH %s\n", title);
+}
+
+static void put_sentence(struct strbuf *out, const char *text) {
+    char *sentence = arena_printf(out->arena, "%s.", text);
+    sentence[0] = (char)toupper((unsigned char)sentence[0]);
+    put_paragraph(out, sentence);
+}
+
+static void put_synopsis(struct strbuf *out, const struct verb_row *row) {
+    strbuf_printf(out, "\\fBrankc %s\\fR ", row->name);
+    put_roff(out, row->operand);
+    strbuf_puts(out, " [options]\n");
+}
+
+static const struct {
+    enum exit_code code;
+    const char *meaning;
+} exit_meanings[] = {
+    {EXIT_OK, "success"},
+    {EXIT_INTERNAL, "a bug in rankc"},
+    {EXIT_USAGE, "usage, or an input dimension without a size"},
+    {EXIT_MALFORMED, "malformed input of any kind, or a wrong shape or type"},
+    {EXIT_UNSUPPORTED, "valid, but not supported"},
+    {EXIT_LIMIT, "does not fit: memory, a split that cannot be, a limit"},
+    {EXIT_SYSTEM, "a file or the operating system"},
+    {EXIT_BUSY, "another compile holds the output"},
+    {EXIT_MISMATCH, "belongs to something else, or verification failed"},
+    {EXIT_RANK, "a rank failed"},
+    {EXIT_INTERRUPTED, "interrupted"},
+};
+
+static const struct {
+    const char *name, *meaning;
+} environment[] = {
+    {"NO_COLOR", "if not empty, diagnostics have no color."},
+    {"RANKC_TOKEN", "the secret that ranks of one job share if they are on several machines and meet at HOST:PORT; "
+                    "16 to 255 bytes. See docs/launch.md."},
+    {"XDG_CACHE_HOME", "where 'rankc run MODEL.onnx' keeps what it compiles: its directory rankc; else $HOME/.cache."},
+};
+
+static void put_exit_status(struct strbuf *out) {
+    put_section(out, "EXIT STATUS");
+    for (size_t i = 0; i < sizeof exit_meanings / sizeof *exit_meanings; i++)
+        put_tag(out, arena_printf(out->arena, "%d", (int)exit_meanings[i].code), "", exit_meanings[i].meaning);
+}
+
+static void put_environment(struct strbuf *out) {
+    put_section(out, "ENVIRONMENT");
+    for (size_t i = 0; i < sizeof environment / sizeof *environment; i++)
+        put_tag(out, environment[i].name, "", environment[i].meaning);
+}
+
+void help_man(struct strbuf *out) {
+    strbuf_puts(out, ".TH RANKC 1 \"\" \"rankc " RANKC_VERSION "\"\n");
+    put_section(out, "NAME");
+    put_paragraph(out, "rankc - compile ONNX models into parallel programs");
+    put_section(out, "SYNOPSIS");
+    strbuf_puts(out, "\\fBrankc\\fR VERB [operand] [options]\n");
+    put_section(out, "DESCRIPTION");
+    put_paragraph(out, "rankc compiles an ONNX model into the source of every rank of a parallel program, and runs it. "
+                       "An argument @FILE stands for the arguments in FILE, separated by white space, with quotes.");
+    put_section(out, "VERBS");
+    for (int i = 0; i < VERBS; i++)
+        if (!verb_rows[i].later)
+            put_tag(out, arena_printf(out->arena, "rankc-%s(1)", verb_rows[i].name), "", verb_rows[i].help);
+    put_section(out, "OPTIONS OF EVERY VERB");
+    for (int i = 0; i < OPTIONS; i++)
+        if (help_shows(&option_rows[i], VERB_HELP) && help_shows(&option_rows[i], VERB_COMPILE))
+            put_option(out, &option_rows[i]);
+    put_exit_status(out);
+    put_environment(out);
+}
+
+void help_man_verb(struct strbuf *out, enum verb verb) {
+    const struct verb_row *row = &verb_rows[verb];
+    const char *later = help_later_text(verb, out->arena);
+    strbuf_puts(out, ".TH RANKC\\-");
+    for (const char *c = row->name; *c; c++) strbuf_putc(out, (char)toupper((unsigned char)*c));
+    strbuf_puts(out, " 1 \"\" \"rankc " RANKC_VERSION "\"\n");
+    put_section(out, "NAME");
+    put_paragraph(out, arena_printf(out->arena, "rankc-%s - %s", row->name, row->help));
+    put_section(out, "SYNOPSIS");
+    put_synopsis(out, row);
+    put_section(out, "DESCRIPTION");
+    put_sentence(out, row->help);
+    put_section(out, "OPTIONS");
+    for (int i = 0; i < OPTIONS; i++)
+        if (help_shows(&option_rows[i], verb)) put_option(out, &option_rows[i]);
+    if (*later) put_section(out, "NOT SUPPORTED YET");
+    if (*later) put_paragraph(out, arena_printf(out->arena, "%s.", later));
+    put_exit_status(out);
+    put_section(out, "SEE ALSO");
+    put_paragraph(out, "rankc(1)");
+}

@@ -1,0 +1,647 @@
+#include "frontend/cli/options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/cli/response.h"
+#include "ir/base/str.h"
+
+/* ---- the tables ---- */
+
+#define IN(ID)    (1u << VERB_##ID)
+#define ALL_VERBS ((1u << VERBS) - 1)
+
+const struct verb_row verb_rows[VERBS] = {
+#define VERB(ID, NAME, OPERAND, HELP, ...)  {#NAME, OPERAND, HELP, false, __VA_ARGS__},
+#define VERB_LATER(ID, NAME, OPERAND, HELP) {#NAME, OPERAND, HELP, true},
+#include "frontend/cli/options.def"
+};
+
+const struct choice_row choice_rows[CHOICES] = {
+    {GROUP_NONE, "", "", "", false},
+#define CHOICE(GROUP, ID, WORD, KEYS, HELP)       {GROUP_##GROUP, WORD, KEYS, HELP, false},
+#define CHOICE_LATER(GROUP, ID, WORD, KEYS, HELP) {GROUP_##GROUP, WORD, KEYS, HELP, true},
+#include "frontend/cli/options.def"
+};
+
+const struct option option_rows[OPTIONS] = {
+#define OPTION(ID, FIELD, NAME, KIND, METAVAR, VERBS, KEY, HELP, ...)                                                  \
+    {.name = NAME,                                                                                                     \
+     .kind = OPTION_##KIND,                                                                                            \
+     .metavar = METAVAR,                                                                                               \
+     .verbs = VERBS,                                                                                                   \
+     .key = KEY,                                                                                                       \
+     .help = HELP,                                                                                                     \
+     .offset = offsetof(struct options, FIELD),                                                                        \
+     __VA_ARGS__},
+#define OPTION_LATER(ID, NAME, KIND, METAVAR, VERBS, KEY, HELP)                                                        \
+    {.name = NAME, .kind = OPTION_##KIND, .metavar = METAVAR, .verbs = VERBS, .key = KEY, .help = HELP, .later = true},
+#include "frontend/cli/options.def"
+};
+
+static const char *const group_nouns[GROUPS] = {
+    "",
+#define GROUP(ID, NOUN) NOUN,
+#include "frontend/cli/options.def"
+};
+
+/* Every field has the type of its row's kind. */
+#define OPTION_FLAG_TYPE   bool
+#define OPTION_TEXT_TYPE   const char *
+#define OPTION_PATH_TYPE   const char *
+#define OPTION_COUNT_TYPE  int64_t
+#define OPTION_BYTES_TYPE  int64_t
+#define OPTION_CHOICE_TYPE enum choice
+#define OPTION_SPEC_TYPE   struct option_spec
+#define OPTION_SIZES_TYPE  struct option_sizes
+#define OPTION_FILES_TYPE  struct option_files
+#define OPTION_TEXTS_TYPE  struct option_texts
+#define OPTION(ID, FIELD, NAME, KIND, ...)                                                                             \
+    _Static_assert(_Generic(((struct options *)0)->FIELD, OPTION_##KIND##_TYPE : 1, default : 0), "field of --" NAME);
+#include "frontend/cli/options.def"
+
+/* ---- values ---- */
+
+struct parser {
+    struct options *options;
+    struct arena *arena;
+    struct diags *diags;
+};
+
+/* A value on its way into a field. `typed` is the option as the user wrote it, "--pas" or "-o". */
+struct value {
+    const struct option *row;
+    const char *typed, *text;
+    void *field;
+};
+
+static const char *quoted(struct parser *p, const char *text) {
+    return diag_quote(p->diags, text);
+}
+
+static int bad_value(struct parser *p, const struct value *value, const char *must) {
+    return diag_error(p->diags, value->row->code ? value->row->code : 205, EXIT_USAGE, NULL, "%s must be %s, not %s",
+                      value->typed, must, quoted(p, value->text));
+}
+
+static int not_yet(struct parser *p, const char *what, const char *word) {
+    return diag_error(p->diags, 400, EXIT_UNSUPPORTED, NULL, "not supported yet: %s%s%s", what, *word ? " " : "", word);
+}
+
+/* A decimal number without sign that fits and has nothing behind it but `rest`, which gets the first byte after. */
+static bool parse_digits(const char *text, int64_t *out, const char **rest) {
+    int64_t number = 0;
+    if (*text < '0' || *text > '9') return false;
+    for (; *text >= '0' && *text <= '9'; text++)
+        if (__builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, *text - '0', &number))
+            return false;
+    *out = number;
+    *rest = text;
+    return true;
+}
+
+static bool parse_count(const char *text, int64_t min, int64_t max, int64_t *out) {
+    const char *rest;
+    return parse_digits(text, out, &rest) && !*rest && *out >= min && *out <= max;
+}
+
+static bool parse_bytes(const char *text, int64_t *out) {
+    static const char suffixes[] = "KMGT";
+    const char *rest;
+    if (!parse_digits(text, out, &rest)) return false;
+    const char *suffix = *rest ? strchr(suffixes, *rest) : NULL;
+    if (!suffix) return !*rest;
+    return !rest[1] && !__builtin_mul_overflow(*out, INT64_C(1) << 10 * (suffix - suffixes + 1), out);
+}
+
+static int set_flag(struct parser *p, const struct value *value) {
+    (void)p;
+    *(bool *)value->field = true;
+    return 0;
+}
+
+static int set_text(struct parser *p, const struct value *value) {
+    if (!*value->text) return diag_error(p->diags, 200, EXIT_USAGE, NULL, "%s needs a value", value->typed);
+    *(const char **)value->field = arena_strdup(p->arena, value->text);
+    return 0;
+}
+
+static int refuse_line_break(struct parser *p, const struct value *value) {
+    if (!strpbrk(value->text, "\r\n")) return 0;
+    return diag_error(p->diags, 203, EXIT_USAGE, NULL, "a line break in the value of %s: %s", value->typed,
+                      quoted(p, value->text));
+}
+
+/* Make, which builds the programs, has no way to write a line break in a file name. */
+static int set_path(struct parser *p, const struct value *value) {
+    return refuse_line_break(p, value) ? -1 : set_text(p, value);
+}
+
+static int set_texts(struct parser *p, const struct value *value) {
+    struct option_texts *texts = value->field;
+    if (refuse_line_break(p, value)) return -1;
+    if (!*value->text) return diag_error(p->diags, 200, EXIT_USAGE, NULL, "%s needs a value", value->typed);
+    VEC_PUSH(p->arena, &texts->all, arena_strdup(p->arena, value->text));
+    return 0;
+}
+
+static int set_count(struct parser *p, const struct value *value) {
+    const struct option *row = value->row;
+    if (parse_count(value->text, row->min, row->max, value->field)) return 0;
+    return bad_value(
+        p, value, arena_printf(p->arena, "a whole number from %lld to %lld", (long long)row->min, (long long)row->max));
+}
+
+static int set_bytes(struct parser *p, const struct value *value) {
+    if (parse_bytes(value->text, value->field)) return 0;
+    return bad_value(p, value, "a number of bytes, such as 512M or 80G");
+}
+
+/* NULL-terminated. */
+static const char **group_words(struct arena *arena, enum choice_group group) {
+    const char **words = ARENA_ARRAY(arena, const char *, CHOICES + 1);
+    int n = 0;
+    for (int i = 0; i < CHOICES; i++)
+        if (choice_rows[i].group == group && *choice_rows[i].word) words[n++] = choice_rows[i].word;
+    return words;
+}
+
+static const char *joined(struct arena *arena, const char *const *words, const char *separator) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    for (int i = 0; words[i]; i++) strbuf_printf(&text, "%s%s", i ? separator : "", words[i]);
+    return strbuf_text(&text);
+}
+
+static void suggest(struct parser *p, const char *dashes, const char *word, const char *const *words) {
+    const char *near = str_nearest(word, words);
+    if (near) diag_help(p->diags, "did you mean '%s%s'?", dashes, near);
+}
+
+static int find_choice(struct parser *p, const struct value *value, const char *word, enum choice *out) {
+    enum choice_group group = value->row->choices;
+    for (int i = 1; i < CHOICES; i++) {
+        if (choice_rows[i].group != group || strcmp(choice_rows[i].word, word)) continue;
+        if (choice_rows[i].later) return not_yet(p, value->typed, word);
+        *out = (enum choice)i;
+        return 0;
+    }
+    const char **words = group_words(p->arena, group);
+    diag_error(p->diags, 202, EXIT_USAGE, NULL, "unknown %s %s (%s)", group_nouns[group], quoted(p, word),
+               joined(p->arena, words, " "));
+    suggest(p, "", word, words);
+    return -1;
+}
+
+static int set_choice(struct parser *p, const struct value *value) {
+    return find_choice(p, value, value->text, value->field);
+}
+
+/* The comma-separated members of `list`, NULL-terminated. */
+static const char **split_list(struct arena *arena, const char *list) {
+    const char **words = ARENA_ARRAY(arena, const char *, strlen(list) + 2);
+    for (int n = 0; n || *list; n++) {
+        size_t length = strcspn(list, ",");
+        words[n] = arena_copy(arena, list, length);
+        if (!list[length]) break;
+        list += length + 1;
+    }
+    return words;
+}
+
+static bool is_member(const char *const *words, const char *word) {
+    for (; *words; words++)
+        if (!strcmp(*words, word)) return true;
+    return false;
+}
+
+static int add_setting(struct parser *p, const struct value *value, struct option_spec *spec, const char *text) {
+    const char *equals = strchr(text, '='), *word = choice_word(spec->word);
+    const char **keys = split_list(p->arena, choice_rows[spec->word].keys);
+    char *key = arena_copy(p->arena, text, equals ? (size_t)(equals - text) : strlen(text));
+    if (!is_member(keys, key)) {
+        diag_error(p->diags, 202, EXIT_USAGE, NULL, "%s %s has no setting %s%s%s%s", value->typed, word, quoted(p, key),
+                   *keys ? " (" : "", joined(p->arena, keys, " "), *keys ? ")" : "");
+        suggest(p, "", key, keys);
+        return -1;
+    }
+    if (!equals || !equals[1])
+        return diag_error(p->diags, 200, EXIT_USAGE, NULL, "setting '%s' of %s %s needs a value", key, value->typed,
+                          word);
+    for (int i = 0; i < spec->settings.n; i++)
+        if (!strcmp(spec->settings.at[i].key, key))
+            return diag_error(p->diags, 200, EXIT_USAGE, NULL, "setting '%s' of %s %s given twice", key, value->typed,
+                              word);
+    VEC_PUSH(p->arena, &spec->settings, (struct option_setting){key, arena_strdup(p->arena, equals + 1)});
+    return 0;
+}
+
+static int set_spec(struct parser *p, const struct value *value) {
+    struct option_spec spec = {0};
+    size_t length = strcspn(value->text, ":");
+    const char *colon = value->text[length] ? value->text + length : NULL;
+    if (find_choice(p, value, arena_copy(p->arena, value->text, length), &spec.word)) return -1;
+    bool file = strcmp(choice_rows[spec.word].keys, "FILE") == 0;
+    if (file && (!colon || !colon[1]))
+        return diag_error(p->diags, 202, EXIT_USAGE, NULL, "%s %s needs a file: %s:FILE", value->typed,
+                          quoted(p, value->text), choice_word(spec.word));
+    if (file) {
+        VEC_PUSH(p->arena, &spec.settings, (struct option_setting){"FILE", colon + 1});
+    } else if (colon) {
+        const char **settings = split_list(p->arena, colon + 1);
+        if (!*settings)
+            return diag_error(p->diags, 200, EXIT_USAGE, NULL, "nothing follows the colon of %s %s", value->typed,
+                              quoted(p, value->text));
+        for (; *settings; settings++)
+            if (add_setting(p, value, &spec, *settings)) return -1;
+    }
+    *(struct option_spec *)value->field = spec;
+    return 0;
+}
+
+static int repeated_name(struct parser *p, const struct value *value, const char *name) {
+    return diag_error(p->diags, value->row->code ? value->row->code : 200, EXIT_USAGE, NULL, "%s given twice for %s",
+                      value->typed, quoted(p, name));
+}
+
+/* The name may contain '='; the size cannot. */
+static int set_sizes(struct parser *p, const struct value *value) {
+    struct option_sizes *sizes = value->field;
+    const char *equals = strrchr(value->text, '=');
+    struct option_size item;
+    if (!equals || equals == value->text || !parse_count(equals + 1, 1, INT64_MAX, &item.size))
+        return bad_value(p, value, "NAME=SIZE with a whole size of at least 1");
+    item.name = arena_copy(p->arena, value->text, (size_t)(equals - value->text));
+    for (int i = 0; i < sizes->all.n; i++)
+        if (!strcmp(sizes->all.at[i].name, item.name)) return repeated_name(p, value, item.name);
+    VEC_PUSH(p->arena, &sizes->all, item);
+    return 0;
+}
+
+static int set_files(struct parser *p, const struct value *value) {
+    struct option_files *files = value->field;
+    const char *equals = strchr(value->text, '=');
+    if (!equals || equals == value->text || !equals[1]) return bad_value(p, value, "NAME=FILE");
+    struct option_file item = {arena_copy(p->arena, value->text, (size_t)(equals - value->text)),
+                               arena_strdup(p->arena, equals + 1)};
+    for (int i = 0; i < files->all.n; i++)
+        if (!strcmp(files->all.at[i].name, item.name)) return repeated_name(p, value, item.name);
+    VEC_PUSH(p->arena, &files->all, item);
+    return 0;
+}
+
+static int (*const setters[])(struct parser *, const struct value *) = {
+    [OPTION_FLAG] = set_flag,   [OPTION_TEXT] = set_text,     [OPTION_PATH] = set_path, [OPTION_COUNT] = set_count,
+    [OPTION_BYTES] = set_bytes, [OPTION_CHOICE] = set_choice, [OPTION_SPEC] = set_spec, [OPTION_SIZES] = set_sizes,
+    [OPTION_FILES] = set_files, [OPTION_TEXTS] = set_texts,
+};
+
+static int set_field(struct parser *p, const struct option *row, const char *typed, const char *text) {
+    struct value value = {row, typed, text, (char *)p->options + row->offset};
+    return setters[row->kind](p, &value);
+}
+
+static void set_defaults(struct parser *p) {
+    for (int i = 0; i < OPTIONS; i++) {
+        const char *fallback = option_rows[i].fallback;
+        if (fallback && *fallback != '(' && set_field(p, &option_rows[i], option_rows[i].name, fallback))
+            BUG("default of --%s", option_rows[i].name);
+    }
+}
+
+/* ---- arguments ---- */
+
+static int usage_error(struct parser *p, const char *what) {
+    const struct verb_row *verb = &verb_rows[p->options->verb];
+    diag_error(p->diags, 200, EXIT_USAGE, NULL, "%s", what);
+    if (p->options->verb == VERB_HELP)
+        diag_help(p->diags, "usage: rankc VERB ...; 'rankc help' lists the verbs");
+    else
+        diag_help(p->diags, "usage: rankc %s%s%s [options]; see 'rankc %s --help'", verb->name,
+                  *verb->operand ? " " : "", verb->operand, verb->name);
+    return -1;
+}
+
+static int unknown_option(struct parser *p, const char *typed) {
+    const char *names[OPTIONS + 1];
+    int n = 0;
+    for (int i = 0; i < OPTIONS; i++)
+        if (option_of_verb(&option_rows[i], p->options->verb)) names[n++] = option_rows[i].name;
+    names[n] = NULL;
+    const char *near = strlen(typed) > 3 ? str_nearest(typed + 2, names) : NULL;
+    usage_error(p, arena_printf(p->arena, "unknown option %s", quoted(p, typed)));
+    if (near) diag_help(p->diags, "did you mean '--%s'?", near);
+    return -1;
+}
+
+static const struct option *find_long(enum verb verb, const char *name, size_t length) {
+    for (int i = 0; i < OPTIONS; i++)
+        if (option_of_verb(&option_rows[i], verb) && !strncmp(option_rows[i].name, name, length) &&
+            !option_rows[i].name[length])
+            return &option_rows[i];
+    return NULL;
+}
+
+static const struct option *find_letter(enum verb verb, char letter) {
+    for (int i = 0; i < OPTIONS; i++)
+        if (option_of_verb(&option_rows[i], verb) && option_rows[i].letter == letter) return &option_rows[i];
+    return NULL;
+}
+
+/* Sets an option of the user's. */
+static int give(struct parser *p, const struct option *row, const char *typed, const char *text) {
+    if (row->later) return not_yet(p, typed, "");
+    bool *given = &p->options->given[row - option_rows];
+    if (*given && !option_is_repeatable(row)) return usage_error(p, arena_printf(p->arena, "%s given twice", typed));
+    *given = true;
+    return set_field(p, row, typed, text);
+}
+
+/* True if `text` may be the value of the option before it: not an option itself, but a negative number is told that
+ * it is out of range rather than missing. */
+static bool is_value(const char *text) {
+    return text && (*text != '-' || !text[1] || (text[1] >= '0' && text[1] <= '9'));
+}
+
+/* `next` is the following argument or NULL; *used is set if it was the value. */
+static int give_with(struct parser *p, const struct option *row, const char *typed, const char *attached,
+                     const char *next, bool *used) {
+    if (row->kind == OPTION_FLAG) {
+        if (attached) return usage_error(p, arena_printf(p->arena, "%s takes no value", typed));
+        return give(p, row, typed, "");
+    }
+    if (attached) return give(p, row, typed, attached);
+    if (!is_value(next)) {
+        if (row->later) return not_yet(p, typed, "");
+        return usage_error(
+            p, arena_printf(p->arena, "%s needs a value: %s %s", typed, typed, option_argument(row, p->arena)));
+    }
+    *used = true;
+    return give(p, row, typed, next);
+}
+
+static int parse_long(struct parser *p, const char *argument, const char *next, bool *used) {
+    size_t length = strcspn(argument, "=");
+    const char *attached = argument[length] ? argument + length + 1 : NULL;
+    const char *typed = arena_copy(p->arena, argument, length);
+    const struct option *row = find_long(p->options->verb, argument + 2, length - 2);
+    return row ? give_with(p, row, typed, attached, next, used) : unknown_option(p, typed);
+}
+
+/* -oDIR, -o DIR, -vq. */
+static int parse_short(struct parser *p, const char *argument, const char *next, bool *used) {
+    for (const char *at = argument + 1; *at; at++) {
+        const char *typed = arena_printf(p->arena, "-%c", *at);
+        const struct option *row = find_letter(p->options->verb, *at);
+        if (!row) return unknown_option(p, typed);
+        if (row->kind != OPTION_FLAG) return give_with(p, row, typed, at[1] ? at + 1 : NULL, next, used);
+        if (give(p, row, typed, "")) return -1;
+    }
+    return 0;
+}
+
+static int set_operand(struct parser *p, const char *argument) {
+    if (!*argument) return usage_error(p, "an empty argument");
+    if (p->options->operand || !*verb_rows[p->options->verb].operand)
+        return usage_error(p, arena_printf(p->arena, "unexpected argument %s", quoted(p, argument)));
+    p->options->operand = arena_strdup(p->arena, argument);
+    return 0;
+}
+
+static void parse_arguments(struct parser *p, const char *const *arguments, int n) {
+    bool only_operands = false;
+    for (int i = 0; i < n; i++) {
+        const char *argument = arguments[i], *next = i + 1 < n ? arguments[i + 1] : NULL;
+        bool used = false;
+        if (only_operands || *argument != '-' || !argument[1])
+            set_operand(p, argument);
+        else if (!strcmp(argument, "--"))
+            only_operands = true;
+        else if (argument[1] == '-')
+            parse_long(p, argument, next, &used);
+        else
+            parse_short(p, argument, next, &used);
+        i += used;
+    }
+}
+
+static int find_verb(struct parser *p, const char *word) {
+    const char *names[VERBS + 1] = {NULL};
+    for (int i = 0; i < VERBS; i++) {
+        names[i] = verb_rows[i].name;
+        if (strcmp(word, names[i])) continue;
+        p->options->verb = (enum verb)i;
+        return verb_rows[i].later ? not_yet(p, "rankc", word) : 0;
+    }
+    usage_error(p, arena_printf(p->arena, "unknown verb %s", quoted(p, word)));
+    suggest(p, "", word, names);
+    return -1;
+}
+
+/* ---- the mesh ---- */
+
+static int axis_error(struct parser *p, const struct option_setting *setting) {
+    return diag_error(p->diags, 204, EXIT_USAGE, NULL, "axis '%s' of --pas must be a whole number from 1 to %d, not %s",
+                      setting->key, NGPUS_MAX, quoted(p, setting->value));
+}
+
+/* "manual:FILE": the mesh is in the file. */
+static bool takes_file(const struct options *o) {
+    return strcmp(choice_rows[o->pas.word].keys, "FILE") == 0;
+}
+
+static int named_mesh(struct parser *p, int64_t *product) {
+    struct options *o = p->options;
+    *product = 1;
+    if (takes_file(o)) return 0;
+    for (int i = 0; i < o->pas.settings.n; i++) {
+        const struct option_setting *setting = &o->pas.settings.at[i];
+        int64_t size;
+        if (!parse_count(setting->value, 1, NGPUS_MAX, &size)) return axis_error(p, setting);
+        o->mesh[o->naxes++] = (struct mesh_axis){setting->key, (int)size};
+        *product *= size; /* at most NGPUS_MAX ** MESH_AXES */
+    }
+    if (*product > NGPUS_MAX)
+        return diag_error(p->diags, 204, EXIT_USAGE, NULL, "the mesh of --pas %s has %lld devices, more than %d",
+                          options_text(o, OPT_PAS, p->arena), (long long)*product, NGPUS_MAX);
+    return 0;
+}
+
+/* A policy with one axis and no named mesh puts all devices of a unit on it. */
+static void default_mesh(struct parser *p) {
+    struct options *o = p->options;
+    const char *axis = choice_rows[o->pas.word].keys;
+    if (!*axis || strchr(axis, ',') || takes_file(o)) return;
+    o->mesh[o->naxes++] = (struct mesh_axis){axis, (int)o->plan_ngpus};
+    const char *size = arena_printf(p->arena, "%lld", (long long)o->plan_ngpus);
+    VEC_PUSH(p->arena, &o->pas.settings, (struct option_setting){axis, size});
+}
+
+static int check_dp(struct parser *p) {
+    if (p->options->pas.word != OPT_POLICY_DP || p->options->plan_ngpus == 1) return 0;
+    diag_error(p->diags, 204, EXIT_USAGE, NULL,
+               "--pas dp puts the whole model on every device: --plan-ngpus must be 1, not %lld",
+               (long long)p->options->plan_ngpus);
+    diag_help(p->diags, "units are --runtime-ngpus; to split the batch inside a unit use --pas data");
+    return -1;
+}
+
+static int finish_mesh(struct parser *p) {
+    struct options *o = p->options;
+    int64_t product;
+    if (named_mesh(p, &product)) return -1;
+    if (!o->given[OPT_PLAN_NGPUS])
+        o->plan_ngpus = product;
+    else if (o->naxes && o->plan_ngpus != product)
+        return diag_error(p->diags, 204, EXIT_USAGE, NULL, "--pas %s has %lld devices, --plan-ngpus says %lld",
+                          options_text(o, OPT_PAS, p->arena), (long long)product, (long long)o->plan_ngpus);
+    if (check_dp(p)) return -1;
+    if (!o->naxes) default_mesh(p);
+    if (!o->given[OPT_RUNTIME_NGPUS]) o->runtime_ngpus = o->plan_ngpus;
+    if (o->runtime_ngpus % o->plan_ngpus == 0) return 0;
+    return diag_error(p->diags, 204, EXIT_USAGE, NULL,
+                      "--runtime-ngpus must be a multiple of --plan-ngpus: %lld is not one of %lld",
+                      (long long)o->runtime_ngpus, (long long)o->plan_ngpus);
+}
+
+static int finish(struct parser *p) {
+    struct options *o = p->options;
+    const char *operand = verb_rows[o->verb].operand;
+    if (p->diags->errors) return -1;
+    if (o->verbose && o->quiet) return usage_error(p, "-v and -q contradict each other");
+    if (o->given[OPT_STALL_TIMEOUT] && o->comm == OPT_COMM_LOOPBACK)
+        return usage_error(p, "--stall-timeout needs ranks that are processes; "
+                              "--comm loopback runs them as threads of one");
+    if (o->help) return 0;
+    if (!strcmp(o->instance_name, ".") || !strcmp(o->instance_name, ".."))
+        return diag_error(p->diags, 205, EXIT_USAGE, NULL, "--instance-name takes the name of a directory, not '%s'",
+                          o->instance_name);
+    if (*operand && *operand != '[' && !o->operand)
+        return usage_error(p, arena_printf(p->arena, "%s is missing", operand));
+    return finish_mesh(p);
+}
+
+/* Where parsing ends before it comes to --json, which says how to print why. */
+static int give_up(struct options *out, int n, const char *const *arguments) {
+    for (int i = 0; i < n && strcmp(arguments[i], "--") != 0; i++)
+        if (!strcmp(arguments[i], "--json")) out->json = true;
+    return -1;
+}
+
+int options_parse(struct options *out, int argc, char **argv, struct arena *arena, struct diags *diags) {
+    struct parser p = {out, arena, diags};
+    struct arguments arguments = {0};
+    *out = (struct options){.verb = VERB_HELP};
+    set_defaults(&p);
+    if (response_expand(&arguments, argc, argv, arena, diags)) return give_up(out, argc, (const char *const *)argv);
+    if (!arguments.all.n) return usage_error(&p, "no verb is given");
+    bool named = arguments.all.at[0][0] != '-';
+    if (named && find_verb(&p, arguments.all.at[0])) return give_up(out, arguments.all.n, arguments.all.at);
+    parse_arguments(&p, arguments.all.at + named, arguments.all.n - named);
+    return finish(&p);
+}
+
+/* ---- what the driver and the verbs ask ---- */
+
+const char *option_argument(const struct option *option, struct arena *arena) {
+    if (option->kind != OPTION_CHOICE) return option->metavar;
+    struct strbuf words;
+    strbuf_init(&words, arena);
+    for (int i = 1; i < CHOICES; i++)
+        if (choice_rows[i].group == option->choices && !choice_rows[i].later)
+            strbuf_printf(&words, "%s%s", words.length ? "|" : "", choice_rows[i].word);
+    return strbuf_text(&words);
+}
+
+const char *options_compiling(const struct options *options, struct arena *arena) {
+    for (int i = 0; i < OPTIONS; i++)
+        if (options->given[i] && option_of_verb(&option_rows[i], VERB_PLAN) &&
+            !option_of_verb(&option_rows[i], VERB_HELP))
+            return arena_printf(arena, "--%s", option_rows[i].name);
+    return NULL;
+}
+
+char *options_file_name(const char *text, struct arena *arena) {
+    char *name = str_filename(arena, text, strlen(text));
+    if (*name == '.') *name = '_';
+    return *name ? name : arena_strdup(arena, "_");
+}
+
+char *options_stem(const char *path, struct arena *arena) {
+    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+    const char *dot = strrchr(file, '.');
+    return arena_copy(arena, file, dot && dot > file ? (size_t)(dot - file) : strlen(file));
+}
+
+char *options_model(const struct options *options, struct arena *arena) {
+    return options_file_name(options_stem(options->operand, arena), arena);
+}
+
+char *options_instance(const struct options *options, struct arena *arena) {
+    return options_file_name(options->instance_name, arena);
+}
+
+static const char *spec_text(const struct option_spec *spec, struct arena *arena) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    strbuf_puts(&text, choice_word(spec->word));
+    for (int i = 0; i < spec->settings.n; i++)
+        strbuf_printf(&text, "%c%s=%s", i ? ',' : ':', spec->settings.at[i].key, spec->settings.at[i].value);
+    return strbuf_text(&text);
+}
+
+struct pair {
+    const char *name, *value;
+};
+
+static int compare_pairs(const void *left, const void *right) {
+    return strcmp(((const struct pair *)left)->name, ((const struct pair *)right)->name);
+}
+
+static const char *pairs_text(struct pair *pairs, int n, struct arena *arena) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    if (n) qsort(pairs, (size_t)n, sizeof *pairs, compare_pairs);
+    for (int i = 0; i < n; i++) strbuf_printf(&text, "%s%s=%s", i ? "," : "", pairs[i].name, pairs[i].value);
+    return strbuf_text(&text);
+}
+
+static const char *sizes_text(const struct option_sizes *sizes, struct arena *arena) {
+    struct pair *pairs = ARENA_ARRAY(arena, struct pair, sizes->all.n);
+    for (int i = 0; i < sizes->all.n; i++)
+        pairs[i] = (struct pair){sizes->all.at[i].name, arena_printf(arena, "%lld", (long long)sizes->all.at[i].size)};
+    return pairs_text(pairs, sizes->all.n, arena);
+}
+
+static const char *files_text(const struct option_files *files, struct arena *arena) {
+    struct pair *pairs = ARENA_ARRAY(arena, struct pair, files->all.n);
+    for (int i = 0; i < files->all.n; i++) pairs[i] = (struct pair){files->all.at[i].name, files->all.at[i].path};
+    return pairs_text(pairs, files->all.n, arena);
+}
+
+/* One per line, which they have no breaks for. */
+static const char *texts_text(const struct option_texts *texts, struct arena *arena) {
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    for (int i = 0; i < texts->all.n; i++) strbuf_printf(&text, "%s%s", i ? "\n" : "", texts->all.at[i]);
+    return strbuf_text(&text);
+}
+
+const char *options_text(const struct options *options, enum option_id id, struct arena *arena) {
+    const struct option *row = &option_rows[id];
+    const void *field = (const char *)options + row->offset;
+    if (row->later) return "";
+    switch (row->kind) {
+    case OPTION_FLAG: return *(const bool *)field ? "1" : "";
+    case OPTION_TEXT:
+    case OPTION_PATH: return *(const char *const *)field ? *(const char *const *)field : "";
+    case OPTION_COUNT:
+    case OPTION_BYTES: return arena_printf(arena, "%lld", (long long)*(const int64_t *)field);
+    case OPTION_CHOICE: return choice_word(*(const enum choice *)field);
+    case OPTION_SPEC: return spec_text(field, arena);
+    case OPTION_SIZES: return sizes_text(field, arena);
+    case OPTION_FILES: return files_text(field, arena);
+    case OPTION_TEXTS: return texts_text(field, arena);
+    }
+    BUG("option kind %d", (int)row->kind);
+}

@@ -1,0 +1,221 @@
+/* The command line, parsed: frontend/cli/options.def as C.
+ *
+ * options_parse() turns argv into a struct options whose fields are checked and typed; what is given twice,
+ * unknown, contradictory or not supported yet ends there as a diagnostic (codes E02xx, exit 2; E0400, exit 4).
+ * Every string is in the arena.
+ *
+ * Arguments are GNU style: --name=value, --name value, -oDIR, -o DIR, -- ends the options, @file is replaced by the
+ * arguments in that file (frontend/cli/response.h).
+ */
+#ifndef FRONTEND_CLI_OPTIONS_H
+#define FRONTEND_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ir/base/arena.h"
+#include "ir/base/diag.h"
+#include "ir/base/vec.h"
+
+enum verb {
+#define VERB(ID, ...)       VERB_##ID,
+#define VERB_LATER(ID, ...) VERB_##ID,
+#include "frontend/cli/options.def"
+    VERBS
+};
+
+enum option_id {
+#define OPTION(ID, ...)       OPT_##ID,
+#define OPTION_LATER(ID, ...) OPT_##ID,
+#include "frontend/cli/options.def"
+    OPTIONS
+};
+
+enum choice_group {
+    GROUP_NONE,
+#define GROUP(ID, ...) GROUP_##ID,
+#include "frontend/cli/options.def"
+    GROUPS
+};
+
+/* A word of any group: OPT_TARGET_C, OPT_POLICY_DP, ... */
+enum choice {
+    CHOICE_NONE, /* not given, and no default */
+#define CHOICE(GROUP, ID, ...)       OPT_##GROUP##_##ID,
+#define CHOICE_LATER(GROUP, ID, ...) OPT_##GROUP##_##ID,
+#include "frontend/cli/options.def"
+    CHOICES
+};
+
+/* Type of an option's value, and of its field in struct options. */
+enum option_kind {
+    OPTION_FLAG,   /* bool; takes no value */
+    OPTION_TEXT,   /* const char *; not empty */
+    OPTION_PATH,   /* const char *; not empty, no line break */
+    OPTION_COUNT,  /* int64_t in [min, max], decimal */
+    OPTION_BYTES,  /* int64_t, decimal with K, M, G or T (powers of 1024) */
+    OPTION_CHOICE, /* enum choice */
+    OPTION_SPEC,   /* struct option_spec: word[:key=value,...] */
+    OPTION_SIZES,  /* struct option_sizes: NAME=SIZE, repeatable, every name once */
+    OPTION_FILES,  /* struct option_files: NAME=FILE, repeatable, every name once */
+    OPTION_TEXTS,  /* struct option_texts: not empty, no line break; repeatable, in order */
+};
+
+struct option_setting {
+    const char *key, *value;
+};
+struct option_spec {
+    enum choice word;
+    VEC(struct option_setting) settings;
+};
+
+struct option_size {
+    const char *name;
+    int64_t size; /* at least 1 */
+};
+struct option_sizes {
+    VEC(struct option_size) all;
+};
+
+struct option_file {
+    const char *name, *path;
+};
+struct option_files {
+    VEC(struct option_file) all;
+};
+
+struct option_texts {
+    VEC(const char *) all;
+};
+
+struct mesh_axis {
+    const char *name; /* "tensor", "data" */
+    int size;
+};
+
+enum { MESH_AXES = 4, NGPUS_MAX = 4096 };
+
+struct options {
+    enum verb verb;
+    const char *operand; /* MODEL.onnx, DIR, ...; NULL if left out */
+    bool given[OPTIONS]; /* set by the user, not by default */
+
+    /* compile */
+    const char *output, *instance_name;
+    enum choice target, dtype, weights, reuse, attention; /* dtype: CHOICE_NONE keeps the model's */
+    struct option_spec pas;           /* complete: a policy's mesh is in it even if only --plan-ngpus was given */
+    struct mesh_axis mesh[MESH_AXES]; /* of pas; first axis fastest; the product of the sizes is plan_ngpus */
+    int naxes;
+    int64_t plan_ngpus, runtime_ngpus;
+    struct option_sizes dims;
+    struct option_files binds;
+    const char *dump_after, *load_plan, *save_plan;
+    bool no_build, allow_links;
+    bool train;
+    const char *loss, *optimizer, *lr_schedule, *clip_grad_norm, *recompute, *amp, *fp8, *reducer_bucket_cap_mb, *arch;
+    struct option_texts params, inits;
+    int64_t accumulate, use_async_reducer;
+
+    /* verify */
+    bool numeric;
+    int64_t lock_timeout; /* seconds */
+
+    /* run */
+    struct option_files inputs;
+    const char *output_dir; /* NULL: outputs are not written */
+    enum choice comm, kernels;
+
+    /* train */
+    struct option_files data, eval_data;
+    const char *log, *lr, *checkpoint_dir, *resume;                         /* lr: NULL keeps the program's */
+    int64_t steps, shuffle, checkpoint_every, keep, eval_every, eval_steps; /* but steps: 0, or not given */
+
+    /* run and train */
+    int64_t threads, repeat, warmup; /* threads 0: cores / ranks */
+    int64_t stall_timeout;           /* seconds; 0: never */
+
+    /* every verb */
+    bool json, verbose, quiet, help, man, version;
+    enum choice color;
+};
+
+/* Parses what follows the program's name. `out` is filled as far as possible even on failure, so that the caller
+ * knows how to print (json, color). 0, or -1 with diagnostics. With --help nothing else is required. */
+int options_parse(struct options *out, int argc, char **argv, struct arena *arena, struct diags *diags);
+
+/* A file's name without directories and suffix. */
+char *options_stem(const char *path, struct arena *arena);
+
+/* The name as one of our directories has it: safe as a file name, never hidden, so never "." or "..", and no lock or
+ * staging name of the compiler's. */
+char *options_file_name(const char *name, struct arena *arena);
+
+/* What `compile` calls the directories <output>/<model>/<instance> unless they are taken (frontend/driver/names.h):
+ * safe as file names, never hidden, never "." or "..". */
+char *options_model(const struct options *options, struct arena *arena);
+char *options_instance(const struct options *options, struct arena *arena);
+
+/* The value of an option in canonical form ("tp:tensor=2", "batch=2,seq=8"; "" if unset): equal settings give equal
+ * text. For reuse keys and instance names. */
+const char *options_text(const struct options *options, enum option_id id, struct arena *arena);
+
+/* The name, with dashes, of the first option given that says how to compile a model; NULL if there is none. What
+ * takes a compiled directory must refuse those. */
+const char *options_compiling(const struct options *options, struct arena *arena);
+
+/* ---- the tables ---- */
+
+enum reuse_key { KEY_NONE, KEY_GRAPH, KEY_PLAN };
+
+struct option {
+    const char *name; /* without dashes */
+    char letter;      /* 0: no short form */
+    enum option_kind kind;
+    const char *metavar;
+    unsigned verbs; /* bit 1 << enum verb */
+    enum reuse_key key;
+    bool later; /* not supported yet */
+    int code;   /* of errors in the value; 0: 205 */
+    int64_t min, max;
+    enum choice_group choices;
+    const char *fallback; /* the default; in parentheses: what an unset option means; NULL: none */
+    const char *help;
+    size_t offset; /* of the field; unused where later */
+};
+
+struct verb_row {
+    const char *name, *operand, *help;
+    bool later;
+    bool lists; /* prints a text to be read: a reader that leaves before its end, as head does, has had enough */
+};
+
+struct choice_row {
+    enum choice_group group;
+    const char *word, *keys, *help;
+    bool later;
+};
+
+extern const struct option option_rows[OPTIONS];
+extern const struct verb_row verb_rows[VERBS];
+extern const struct choice_row choice_rows[CHOICES];
+
+/* True if `verb` takes the option. */
+static inline bool option_of_verb(const struct option *option, enum verb verb) {
+    return option->verbs >> verb & 1;
+}
+
+/* True if the option may be given several times. */
+static inline bool option_is_repeatable(const struct option *option) {
+    return option->kind == OPTION_SIZES || option->kind == OPTION_FILES || option->kind == OPTION_TEXTS;
+}
+
+/* What stands for the option's value in help: its metavar, or its words: "match|override|moo|graph". */
+const char *option_argument(const struct option *option, struct arena *arena);
+
+/* The word of a choice: choice_word(OPT_TARGET_C) is "c"; "" for CHOICE_NONE. */
+static inline const char *choice_word(enum choice choice) {
+    return choice_rows[choice].word;
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* Response files: an argument @file stands for the arguments in that file.
+ *
+ * They are separated by white space; '...' and "..." group, a backslash takes the next byte literally (not inside
+ * '...'). A file may name further files. Depth, number of files, bytes and arguments are bounded, since the file
+ * may be anybody's. Arguments after "--" are left alone, and so is "@" itself; a file called @x is ./@x.
+ */
+#ifndef FRONTEND_CLI_RESPONSE_H
+#define FRONTEND_CLI_RESPONSE_H
+
+#include "ir/base/arena.h"
+#include "ir/base/diag.h"
+#include "ir/base/vec.h"
+
+struct arguments {
+    VEC(const char *) all;
+};
+
+enum {
+    RESPONSE_DEPTH = 8,
+    RESPONSE_FILES = 64,
+    RESPONSE_BYTES = 1 << 20, /* of one file */
+    RESPONSE_ARGUMENTS = 1 << 16
+};
+
+/* Appends argv with every @file expanded. 0, or -1: E0206 with file, line and column, or E0601. */
+int response_expand(struct arguments *out, int argc, char **argv, struct arena *arena, struct diags *diags);
+
+#endif

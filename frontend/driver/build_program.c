@@ -1,0 +1,230 @@
+#include "frontend/driver/build_program.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "frontend/driver/child.h"
+#include "ir/base/own.h"
+#include "ir/base/str.h"
+#include "runtime/base/file.h"
+#include "runtime/base/hash.h"
+
+enum { QUOTED_LINES = 5 };
+
+/* Headers and library of the runtime, relative to the directory of the rankc executable. */
+static const struct {
+    const char *include, *library;
+} places[] = {{"include", "../runtime/librankc-rt.a"}, /* build tree */
+              {"../include", "../" RANKC_LIBDIR "/librankc-rt.a"}};
+
+static bool exists(const char *path) {
+    return access(path, R_OK) == 0;
+}
+
+/* Where headers of the runtime are that reach a program, relative to `include`; a kernel's source is one too. */
+static const char *const folders[] = {"rankc", "rankc/base", "rankc/cuda", "rankc/kernels/c"};
+static const char *const endings[] = {".h", ".def", ".cuh", ".cu"};
+/* Variables that the Makefile takes from the environment. */
+static const char *const variables[] = {"CC", "ARCH", "CFLAGS", "LDFLAGS", "NVCC", "NVCCFLAGS", "GPU_ARCH"};
+
+enum {
+    NFOLDERS = sizeof folders / sizeof *folders,
+    NENDINGS = sizeof endings / sizeof *endings,
+    NVARIABLES = sizeof variables / sizeof *variables
+};
+
+struct build_runtime build_runtime(struct arena *arena) {
+    char self[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length <= 0) return (struct build_runtime){0};
+    self[length] = 0;
+    *strrchr(self, '/') = 0;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        struct build_runtime found = {arena_printf(arena, "%s/%s", self, places[i].include),
+                                      arena_printf(arena, "%s/%s", self, places[i].library)};
+        if (exists(arena_printf(arena, "%s/rankc/rt.h", found.include)) && exists(found.library)) return found;
+    }
+    return (struct build_runtime){0};
+}
+
+/* Stamp
+ * ------------------------------------------------------------------------------------------------------------- */
+
+/* What -march=native goes by, as the kernel tells it: the first line of features. */
+static void hash_processor(struct rt_hash *hash) {
+    char *line = NULL;
+    size_t room = 0;
+    FILE *info = fopen("/proc/cpuinfo", "re");
+    while (info && getline(&line, &room, info) > 0) {
+        if (strncmp(line, "flags", 5) != 0 && strncmp(line, "Features", 8) != 0) continue;
+        rt_hash_text(hash, line);
+        break;
+    }
+    if (info) fclose(info);
+    free(line);
+}
+
+static void hash_file(struct rt_hash *hash, const char *path) {
+    struct rt_reason why;
+    char hex[RT_HASH_HEX];
+    rt_hash_text(hash, rt_hash_file(path, hex, &why) ? hex : "");
+}
+
+/* What a program is made of besides its sources. Without a runtime beside the executable pkg-config chooses one, which
+ * is not looked at. */
+static int is_header(const struct dirent *entry) {
+    const char *ending = strrchr(entry->d_name, '.');
+    for (int i = 0; i < NENDINGS; i++)
+        if (ending && strcmp(ending, endings[i]) == 0) return 1;
+    return 0;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static void hash_headers(struct rt_hash *hash, struct arena *arena, const char *folder) {
+    struct dirent **entries = NULL;
+    const int n = scandir(folder, &entries, is_header, by_name);
+    for (int i = 0; i < n; i++) {
+        hash_file(hash, arena_printf(arena, "%s/%s", folder, entries[i]->d_name));
+        free(entries[i]);
+    }
+    free(entries);
+}
+
+static const char *stamp_text(struct arena *arena) {
+    struct build_runtime runtime = build_runtime(arena);
+    struct rt_hash hash;
+    char hex[RT_HASH_HEX];
+    rt_hash_start(&hash);
+    for (int i = 0; i < NVARIABLES; i++) {
+        const char *value = getenv(variables[i]);
+        rt_hash_text(&hash, value ? value : "");
+    }
+    hash_processor(&hash);
+    rt_hash_text(&hash, RANKC_RT_CFLAGS " " RANKC_RT_LIBS);
+    if (runtime.library) hash_file(&hash, runtime.library);
+    for (int i = 0; i < NFOLDERS && runtime.include; i++)
+        hash_headers(&hash, arena, arena_printf(arena, "%s/%s", runtime.include, folders[i]));
+    rt_hash_hex(&hash, hex);
+    return arena_printf(arena, "%s\n", hex);
+}
+
+static const char *stamp_path(struct arena *arena, const char *directory) {
+    return arena_printf(arena, "%s/build/stamp", directory);
+}
+
+static bool has_program(struct arena *arena, const char *directory, const char *name) {
+    return access(arena_printf(arena, "%s/build/%s", directory, name), X_OK) == 0;
+}
+
+bool build_is_current(struct arena *arena, const char *directory, bool trains) {
+    const char *wanted = stamp_text(arena);
+    struct rt_reason why;
+    void *bytes;
+    size_t count;
+    if (!has_program(arena, directory, "run") || (trains && !has_program(arena, directory, "train"))) return false;
+    if (!own_file(arena, stamp_path(arena, directory), 4096, &bytes, &count, &why)) return false;
+    bool current = count == strlen(wanted) && memcmp(bytes, wanted, count) == 0;
+    arena_release(arena, bytes);
+    return current;
+}
+
+static int put_stamp(struct arena *arena, struct diags *diags, const char *directory) {
+    const char *text = stamp_text(arena);
+    struct rt_piece piece = {text, strlen(text)};
+    struct rt_reason why;
+    if (rt_file_write(stamp_path(arena, directory), &piece, 1, &why)) return 0;
+    return diag_error(diags, 611, EXIT_SYSTEM, NULL, "%s", why.text);
+}
+
+/* The runtime in the directory
+ *
+ * Note [Paths and make]
+ * Make and the shell interpret what they read, and a path may have any byte in it. So neither reads a path of ours: the
+ * runtime is reached through symbolic links of fixed names in build/runtime, and make is started in the program's
+ * directory.
+ * ---------------------------------------------------------------------------------------------------------------- */
+
+const char build_cflags[] = "-Ibuild/runtime/include" RANKC_RT_CFLAGS;
+const char build_libs[] = "build/runtime/librankc-rt.a " RANKC_RT_LIBS;
+
+static int cannot_write(struct diags *diags, const char *path, int reason) {
+    return diag_error(diags, 611, EXIT_SYSTEM, NULL, "cannot write %s: %s", diag_quote(diags, path), strerror(reason));
+}
+
+static int put_link(struct diags *diags, const char *target, const char *path) {
+    if (unlink(path) < 0 && errno != ENOENT) return cannot_write(diags, path, errno);
+    return symlink(target, path) < 0 ? cannot_write(diags, path, errno) : 0;
+}
+
+int build_link_runtime(struct arena *arena, struct diags *diags, const char *directory) {
+    struct build_runtime runtime = build_runtime(arena);
+    const char *build = arena_printf(arena, "%s/build", directory);
+    const char *links = arena_printf(arena, "%s/runtime", build);
+    if (!runtime.include) return 0;
+    if (mkdir(build, 0777) < 0 && errno != EEXIST) return cannot_write(diags, build, errno);
+    if (mkdir(links, 0777) < 0 && errno != EEXIST) return cannot_write(diags, links, errno);
+    if (put_link(diags, runtime.include, arena_printf(arena, "%s/include", links)) < 0) return -1;
+    return put_link(diags, runtime.library, arena_printf(arena, "%s/librankc-rt.a", links));
+}
+
+/* Make
+ * -------------------------------------------------------------------------------------------------------------- */
+
+static void quote_lines(struct diags *diags, const char *text) {
+    for (int i = 0; i < QUOTED_LINES && *text; i++) {
+        size_t length = strcspn(text, "\n");
+        diag_note(diags, "%s", str_escape(diags->arena, text, length, 300));
+        text += length + (text[length] == '\n');
+    }
+}
+
+static int report(struct diags *diags, const char *directory, int status, const struct strbuf *said) {
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
+    if (WIFSIGNALED(status))
+        diag_error(diags, 621, EXIT_SYSTEM, NULL, "make in %s was killed by signal %d", diag_quote(diags, directory),
+                   WTERMSIG(status));
+    else
+        diag_error(diags, 621, EXIT_SYSTEM, NULL, "make in %s failed with status %d", diag_quote(diags, directory),
+                   WEXITSTATUS(status));
+    quote_lines(diags, strbuf_text(said));
+    return -1;
+}
+
+/* With these in the environment make would not make, or something else. */
+static const char *const make_variables[] = {"MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS", "MAKEFILES", "MAKELEVEL", NULL};
+
+static int run_make(struct arena *arena, struct diags *diags, const char *directory, const char *const *argv) {
+    struct strbuf said;
+    int status;
+    strbuf_init(&said, arena);
+    int error = child_read(argv, make_variables, &said, &status);
+    if (error) return diag_error(diags, 621, EXIT_SYSTEM, NULL, "cannot run make: %s", strerror(error));
+    return report(diags, directory, status, &said);
+}
+
+/* Everything is made anew: times of files say nothing about a runtime or flags that changed, and an object may be that
+ * of a make that was killed. */
+int build_program(struct arena *arena, struct diags *diags, const char *directory) {
+    const char *jobs = arena_printf(arena, "-j%ld", sysconf(_SC_NPROCESSORS_ONLN));
+    const char *argv[] = {"make", "-s", "-B", jobs, "-C", directory, "-f", "Makefile", "all", NULL, NULL, NULL};
+    int n = 9;
+    if (build_link_runtime(arena, diags, directory) < 0) return -1;
+    if (build_runtime(arena).include) {
+        argv[n++] = arena_printf(arena, "RANKC_CFLAGS=%s", build_cflags);
+        argv[n++] = arena_printf(arena, "RANKC_LIBS=%s", build_libs);
+    }
+    unlink(stamp_path(arena, directory));
+    if (run_make(arena, diags, directory, argv) < 0) return -1;
+    return put_stamp(arena, diags, directory);
+}

@@ -1,0 +1,63 @@
+#include "frontend/driver/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { KEPT_BYTES = 64 << 10 };
+
+/* What the child says; more than is kept is read and dropped, so that it does not block. */
+static void collect(int fd, struct strbuf *said) {
+    char bytes[4096];
+    ssize_t n;
+    while ((n = read(fd, bytes, sizeof bytes)) > 0 || (n < 0 && errno == EINTR))
+        if (n > 0 && said->length < KEPT_BYTES) strbuf_add(said, bytes, (size_t)n);
+}
+
+static bool is_hidden(const char *entry, const char *const *hidden) {
+    for (; hidden && *hidden; hidden++) {
+        size_t length = strlen(*hidden);
+        if (strncmp(entry, *hidden, length) == 0 && entry[length] == '=') return true;
+    }
+    return false;
+}
+
+/* The environment without the hidden variables. */
+static char **child_environment(const char *const *hidden, struct arena *arena) {
+    int count = 0, kept = 0;
+    while (environ[count]) count++;
+    char **entries = ARENA_ARRAY(arena, char *, count + 1);
+    for (int i = 0; i < count; i++)
+        if (!is_hidden(environ[i], hidden)) entries[kept++] = environ[i];
+    return entries;
+}
+
+static int start(char *const *argv, char *const *environment, int out, pid_t *pid) {
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, out, 1);
+    posix_spawn_file_actions_adddup2(&actions, out, 2);
+    int error = posix_spawnp(pid, argv[0], &actions, NULL, argv, environment);
+    posix_spawn_file_actions_destroy(&actions);
+    return error;
+}
+
+int child_read(const char *const *argv, const char *const *hidden, struct strbuf *said, int *status) {
+    int fds[2];
+    pid_t pid;
+    if (pipe2(fds, O_CLOEXEC) < 0) return errno;
+    int error = start((char *const *)argv, child_environment(hidden, said->arena), fds[1], &pid);
+    close(fds[1]);
+    if (!error) collect(fds[0], said);
+    close(fds[0]);
+    while (!error && waitpid(pid, status, 0) < 0)
+        if (errno != EINTR) error = errno;
+    return error;
+}

@@ -1,0 +1,168 @@
+#include "frontend/driver/keys.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "ir/base/str.h"
+#include "runtime/base/file.h"
+
+#define PART_BUILD "rankc"
+#define PART_GRAPH "graph"
+
+static void add_part(struct key *key, struct arena *arena, const char *name, const char *value) {
+    VEC_PUSH(arena, &key->parts, (struct key_part){name, arena_strdup(arena, value)});
+}
+
+/* All parts but one; NULL: all. */
+static void hash_parts(struct rt_hash *hash, const struct key *key, const char *but) {
+    for (int i = 0; i < key->parts.n; i++) {
+        if (but && strcmp(key->parts.at[i].name, but) == 0) continue;
+        rt_hash_text(hash, key->parts.at[i].name);
+        rt_hash_text(hash, key->parts.at[i].value);
+    }
+}
+
+static void seal(struct key *key, struct arena *arena) {
+    struct rt_hash hash;
+    char hex[RT_HASH_HEX];
+    rt_hash_start(&hash);
+    hash_parts(&hash, key, NULL);
+    rt_hash_hex(&hash, hex);
+    key->hex = arena_strdup(arena, hex);
+}
+
+static int64_t nanoseconds(const struct timespec *time) {
+    return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
+}
+
+/* The change time is what nobody can set back. */
+static bool look_at(struct keys_file *file) {
+    struct stat info;
+    if (stat(file->path, &info) < 0) return false;
+    file->bytes = info.st_size;
+    file->mtime_ns = nanoseconds(&info.st_mtim);
+    file->ctime_ns = nanoseconds(&info.st_ctim);
+    return true;
+}
+
+static int add_file(struct keys *keys, struct arena *arena, struct diags *diags, const char *path) {
+    struct rt_reason why;
+    char real[PATH_MAX];
+    struct keys_file file = {.path = real};
+    if (!realpath(path, real) || !look_at(&file))
+        return diag_error(diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(diags, path),
+                          strerror(errno));
+    if (!rt_hash_file(real, file.hash, &why)) return diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
+    file.path = arena_strdup(arena, real);
+    file.given = str_escape(arena, path, strlen(path), 0);
+    VEC_PUSH(arena, &keys->files, file);
+    return 0;
+}
+
+int keys_check_files(const struct keys *keys, struct diags *diags) {
+    for (int i = 0; i < keys->files.n; i++) {
+        const struct keys_file *then = &keys->files.at[i];
+        struct keys_file now = {.path = then->path};
+        if (look_at(&now) && now.bytes == then->bytes && now.mtime_ns == then->mtime_ns &&
+            now.ctime_ns == then->ctime_ns)
+            continue;
+        return diag_error(diags, 604, EXIT_SYSTEM, then->given, "file changed while reading");
+    }
+    return 0;
+}
+
+/* The running rankc: another build may write other code. */
+static int add_build(struct key *key, struct arena *arena, struct diags *diags) {
+    struct rt_reason why;
+    char hex[RT_HASH_HEX];
+    if (!rt_hash_file("/proc/self/exe", hex, &why)) return diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
+    add_part(key, arena, PART_BUILD, arena_printf(arena, "%s, build %s", RANKC_VERSION, hex));
+    return 0;
+}
+
+static void add_options(struct keys *keys, const struct options *options, const struct side_files *side,
+                        struct arena *arena) {
+    for (int id = 0; id < OPTIONS; id++) {
+        const struct option *row = &option_rows[id];
+        if (row->later || row->key == KEY_NONE || (id == OPT_PAS && side->rules)) continue;
+        add_part(row->key == KEY_GRAPH ? &keys->graph : &keys->plan, arena, row->name,
+                 options_text(options, (enum option_id)id, arena));
+    }
+}
+
+/* The graph and what is made of it carry the model's name, not its directory's. */
+static const char *file_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static const char *hash_of_work(const struct keys *keys, struct arena *arena) {
+    struct rt_hash hash;
+    char hex[RT_HASH_HEX];
+    rt_hash_start(&hash);
+    hash_parts(&hash, &keys->graph, PART_BUILD);
+    hash_parts(&hash, &keys->plan, PART_GRAPH); /* which has the build in it */
+    rt_hash_hex(&hash, hex);
+    return arena_strdup(arena, hex);
+}
+
+static bool read_key(struct key *key, const struct rt_json *stored, struct arena *arena) {
+    const char *hex = rt_json_text(rt_json_member(stored, "key"));
+    const struct rt_json *parts = rt_json_member(stored, "parts");
+    if (!hex || !parts || parts->kind != RT_JSON_OBJECT) return false;
+    for (const struct rt_json *part = parts->first; part; part = part->next) {
+        const char *value = rt_json_text(part);
+        if (!value) return false;
+        add_part(key, arena, arena_strdup(arena, part->key), value);
+    }
+    seal(key, arena);
+    return strcmp(key->hex, hex) == 0;
+}
+
+const char *keys_part(const struct key *key, const char *name) {
+    for (int i = 0; i < key->parts.n; i++)
+        if (strcmp(key->parts.at[i].name, name) == 0) return key->parts.at[i].value;
+    return NULL;
+}
+
+bool keys_read(struct keys *keys, const struct rt_json *stored, int *nfiles, struct arena *arena) {
+    *keys = (struct keys){0};
+    if (!read_key(&keys->graph, rt_json_member(stored, "graph"), arena) ||
+        !read_key(&keys->plan, rt_json_member(stored, "plan"), arena))
+        return false;
+    keys->work = hash_of_work(keys, arena);
+    for (*nfiles = 1; keys_part(&keys->graph, arena_printf(arena, "external data %d", *nfiles)); ++*nfiles) continue;
+    return true;
+}
+
+/* The directories, where names that clash have them numbered. */
+static void add_names(struct key *key, const struct options *options, const struct names *names, struct arena *arena) {
+    add_part(key, arena, NAMES_INSTANCE, options->instance_name);
+    if (strcmp(names->model, options_model(options, arena)) ||
+        strcmp(names->instance, options_instance(options, arena)))
+        add_part(key, arena, "directory", arena_printf(arena, "%s/%s", names->model, names->instance));
+}
+
+int keys_make(struct keys *keys, const struct options *options, const struct names *names,
+              const struct side_files *side, int nfiles, const char *const *files, struct arena *arena,
+              struct diags *diags) {
+    *keys = (struct keys){0};
+    for (int i = 0; i < nfiles; i++) {
+        if (add_file(keys, arena, diags, files[i]) < 0) return -1;
+        add_part(&keys->graph, arena, i ? arena_printf(arena, "external data %d", i) : "model", keys->files.at[i].hash);
+    }
+    add_part(&keys->graph, arena, NAMES_FILE, file_name(options->operand));
+    add_options(keys, options, side, arena);
+    add_part(&keys->graph, arena, "bound inputs", side->binds_hash);
+    if (add_build(&keys->graph, arena, diags) < 0) return -1;
+    seal(&keys->graph, arena);
+    add_part(&keys->plan, arena, "plan file", side->plan_hash);
+    add_names(&keys->plan, options, names, arena);
+    add_part(&keys->plan, arena, PART_GRAPH, keys->graph.hex);
+    seal(&keys->plan, arena);
+    keys->work = hash_of_work(keys, arena);
+    return 0;
+}

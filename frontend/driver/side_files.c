@@ -1,0 +1,134 @@
+#include "frontend/driver/side_files.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/base/own.h"
+#include "runtime/base/tensor_pb.h"
+
+enum { MAX_TEXT = 64 << 20 };
+
+struct reader {
+    struct side_files *files;
+    const struct options *options;
+    struct arena *arena;
+    struct diags *diags;
+};
+
+static int refuse(const struct reader *r, int code, const char *path, const struct rt_reason *why) {
+    return diag_refusal(r->diags, code, EXIT_MALFORMED, diag_quote(r->diags, path), why);
+}
+
+static int read_rules(struct reader *r, const char *path) {
+    struct rt_reason why;
+    void *bytes;
+    size_t count;
+    if (!own_file(r->arena, path, MAX_TEXT, &bytes, &count, &why)) return refuse(r, 424, path, &why);
+    rt_hash_bytes(bytes, count, r->files->plan_hash);
+    int status = rules_parse(r->arena, r->diags, path, bytes, count, &r->files->rules);
+    arena_release(r->arena, bytes);
+    if (!status) r->files->mesh = r->files->rules->mesh;
+    return status;
+}
+
+/* "mesh": [{"axis": NAME, "size": N}, ..] */
+static int read_plan_mesh(struct reader *r, const char *path) {
+    const struct rt_json *mesh = rt_json_member(rt_json_root(r->files->plan), "mesh");
+    struct mesh *out = &r->files->mesh;
+    bool good = mesh && mesh->kind == RT_JSON_ARRAY;
+    for (const struct rt_json *axis = good ? mesh->first : NULL; axis && good; axis = axis->next) {
+        const char *name = rt_json_text(rt_json_member(axis, "axis"));
+        int64_t size = 0;
+        good = name && *name && rt_json_int(rt_json_member(axis, "size"), &size) && size >= 1 && size <= NGPUS_MAX &&
+               out->naxes < MAX_AXES && mesh_axis_by_name(out, name) < 0 && mesh_size(out) * size <= NGPUS_MAX;
+        if (!good) break;
+        out->axis[out->naxes].name = arena_strdup(r->arena, name);
+        out->axis[out->naxes++].size = (int)size;
+    }
+    if (good) return 0;
+    return diag_error(r->diags, 424, EXIT_MALFORMED, diag_quote(r->diags, path),
+                      "plan: mesh is no list of axes and sizes");
+}
+
+static int read_plan(struct reader *r, const char *path) {
+    struct rt_reason why;
+    int64_t format = 0;
+    r->files->plan = own_json(r->arena, path, &why);
+    if (!r->files->plan) return refuse(r, 424, path, &why);
+    if (!rt_hash_file(path, r->files->plan_hash, &why)) return refuse(r, 424, path, &why);
+    rt_json_int(rt_json_member(rt_json_root(r->files->plan), "format"), &format);
+    if (format != 1)
+        return diag_error(r->diags, 424, EXIT_MALFORMED, diag_quote(r->diags, path), "plan: not of format 1");
+    return read_plan_mesh(r, path);
+}
+
+/* The mesh of the options; for rules without one, all devices along "tensor". */
+static void take_options_mesh(struct reader *r) {
+    struct mesh *mesh = &r->files->mesh;
+    for (int a = 0; a < r->options->naxes; a++) {
+        mesh->axis[a].name = r->options->mesh[a].name;
+        mesh->axis[a].size = r->options->mesh[a].size;
+    }
+    mesh->naxes = r->options->naxes;
+    if (!r->files->rules) return;
+    mesh->naxes = 1;
+    mesh->axis[0].name = "tensor";
+    mesh->axis[0].size = (int)r->options->plan_ngpus;
+}
+
+static int check_mesh(const struct reader *r) {
+    int unit = mesh_size(&r->files->mesh);
+    if (!r->options->given[OPT_PLAN_NGPUS] || r->options->plan_ngpus == unit) return 0;
+    return diag_error(r->diags, 204, EXIT_USAGE, NULL, "the mesh in the file has %d devices, --plan-ngpus says %lld",
+                      unit, (long long)r->options->plan_ngpus);
+}
+
+static bool has_suffix(const char *text, const char *suffix) {
+    size_t n = strlen(text), m = strlen(suffix);
+    return n >= m && strcmp(text + n - m, suffix) == 0;
+}
+
+static void free_tensor(void *tensor) {
+    rt_tensor_free(tensor);
+}
+
+static int read_binds(struct reader *r) {
+    const struct option_files *given = &r->options->binds;
+    struct rt_hash hash;
+    if (!given->all.n) return 0;
+    r->files->binds = ARENA_ARRAY(r->arena, struct import_bind, given->all.n);
+    rt_hash_start(&hash);
+    for (int i = 0; i < given->all.n; i++) {
+        const char *path = given->all.at[i].path;
+        struct import_bind *bind = &r->files->binds[i];
+        struct rt_reason why;
+        bool pb = has_suffix(path, ".pb");
+        if (!(pb ? rt_tensor_pb_read(&bind->tensor, path, &why) : rt_npy_read(&bind->tensor, path, &why)))
+            return refuse(r, 915, path, &why);
+        arena_own(r->arena, &bind->tensor, free_tensor);
+        bind->input = given->all.at[i].name;
+        r->files->nbinds++;
+        rt_hash_text(&hash, bind->input);
+        rt_hash_int(&hash, bind->tensor.dtype);
+        rt_hash_field(&hash, bind->tensor.dims, (size_t)bind->tensor.ndim * sizeof *bind->tensor.dims);
+        rt_hash_field(&hash, bind->tensor.data, (size_t)bind->tensor.count * rt_dtype_bytes(bind->tensor.dtype));
+    }
+    rt_hash_hex(&hash, r->files->binds_hash);
+    return 0;
+}
+
+int side_files_read(struct side_files *files, const struct options *options, struct arena *arena, struct diags *diags) {
+    struct reader r = {files, options, arena, diags};
+    bool manual = options->pas.word == OPT_POLICY_MANUAL;
+    *files = (struct side_files){.policy = choice_word(options->pas.word)};
+    if (options->load_plan && options->given[OPT_PAS])
+        return diag_error(diags, 200, EXIT_USAGE, NULL, "--load-plan and --pas contradict each other");
+    if (options->load_plan && read_plan(&r, options->load_plan) < 0) return -1;
+    if (!options->load_plan && manual && read_rules(&r, options->pas.settings.at[0].value) < 0) return -1;
+    files->own_mesh = files->mesh.naxes || files->plan;
+    if (!files->own_mesh)
+        take_options_mesh(&r);
+    else if (check_mesh(&r) < 0)
+        return -1;
+    return read_binds(&r);
+}

@@ -1,0 +1,27 @@
+/* Files beside the model that say how to compile it: rules (--pas manual:FILE), a plan (--load-plan), and inputs made
+ * constant (--bind). Their content, never their names, enters the reuse keys. */
+#ifndef FRONTEND_DRIVER_SIDE_FILES_H
+#define FRONTEND_DRIVER_SIDE_FILES_H
+
+#include "frontend/cli/options.h"
+#include "frontend/import/import.h"
+#include "passes/pipeline.h"
+#include "passes/plan/rules.h"
+#include "runtime/base/hash.h"
+#include "runtime/base/json.h"
+
+struct side_files {
+    const char *policy;            /* "" where a plan is loaded */
+    struct rules *rules;           /* NULL: none */
+    struct rt_json_document *plan; /* NULL: none */
+    struct mesh mesh;              /* of the rules, the plan, or the options */
+    bool own_mesh;                 /* not of the options */
+    int nbinds;
+    struct import_bind *binds;
+    char plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX]; /* "" where there are none */
+};
+
+/* 0, or -1 with diagnostics. What was read is the arena's. */
+int side_files_read(struct side_files *files, const struct options *options, struct arena *arena, struct diags *diags);
+
+#endif

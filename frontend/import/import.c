@@ -1,0 +1,442 @@
+#include "frontend/import/import.h"
+
+#include <limits.h>
+
+#include "frontend/import/import_state.h"
+#include "frontend/read/onnx_check.h"
+#include "runtime/base/checked.h"
+
+enum { MAX_ERRORS = 50 }; /* then the walk ends: the rest is likely to follow from them */
+
+int scope_find(const struct scope *scope, const char *name) {
+    for (; scope; scope = scope->outer) {
+        int value = map_get(&scope->ids, name, strlen(name));
+        if (value >= 0) return value - NO_ID_BELOW;
+    }
+    return UNDEFINED;
+}
+
+void scope_define(struct scope *scope, const char *name, int id) {
+    map_put(&scope->ids, name, strlen(name), id + NO_ID_BELOW);
+}
+
+static struct scope *scope_new(struct arena *arena, const struct scope *outer) {
+    struct scope *scope = ARENA_NEW(arena, struct scope);
+    map_init(&scope->ids, arena);
+    scope->outer = outer;
+    return scope;
+}
+
+const char *lower_where(const struct lower *l) {
+    return onnx_where_node(l->import->model, l->node, l->index);
+}
+
+/* Attributes that refer to one of the function call the node is part of ------------------------------------------- */
+
+static const Onnx__AttributeProto *find_attribute(const struct frame *frame, const Onnx__NodeProto *node,
+                                                  const char *name) {
+    for (size_t i = 0; i < node->n_attribute; i++) {
+        const Onnx__AttributeProto *attribute = node->attribute[i];
+        if (strcmp(onnx_text(attribute->name), name) != 0) continue;
+        const char *refers = onnx_text(attribute->ref_attr_name);
+        if (!*refers) return attribute;
+        for (int k = 0; k < frame->nbound; k++)
+            if (strcmp(frame->bound[k].name, refers) == 0) return frame->bound[k].attribute;
+    }
+    return NULL;
+}
+
+bool lower_made_by(const struct lower *l, const char *producer) {
+    return strcmp(onnx_text(l->import->model->proto->producer_name), producer) == 0;
+}
+
+int64_t lower_random_key(struct lower *l, int64_t seed) {
+    return (int64_t)((uint64_t)seed << 32 | (uint32_t)l->import->random_operators++);
+}
+
+const Onnx__AttributeProto *lower_attribute(const struct lower *l, const char *name) {
+    return find_attribute(l->frame, l->node, name);
+}
+
+/* Sequences ------------------------------------------------------------------------------------------------------- */
+
+bool lower_is_sequence(int id) {
+    return id >= SEQUENCES;
+}
+
+int lower_sequence(struct lower *l, int n, const int *items) {
+    struct import *import = l->import;
+    struct sequence sequence = {n, arena_copy(import->arena, n ? items : &n, (size_t)n * sizeof *items)};
+    VEC_PUSH(import->arena, &import->sequences, sequence);
+    return SEQUENCES + import->sequences.n - 1;
+}
+
+const int *lower_items(const struct lower *l, int sequence, int *n) {
+    const struct sequence *found = &l->import->sequences.at[sequence - SEQUENCES];
+    *n = found->n;
+    return found->items;
+}
+
+int lower_proto(struct lower *l, const Onnx__TensorProto *proto) {
+    return import_tensor(l->import, proto, arena_printf(l->import->arena, "%s.%d", l->b.node, l->b.graph->tensors.n),
+                         false);
+}
+
+/* Finishing a node ------------------------------------------------------------------------------------------------ */
+
+/* The tensor that is an ONNX value bears its name, if it was made for it. */
+static void name_result(struct import *import, const struct frame *frame, const struct lower *l, const char *name,
+                        int id) {
+    if (id < l->first_tensor || lower_is_sequence(id)) return;
+    import->graph->tensors.at[id].name = arena_printf(import->arena, "%s%s", frame->prefix, name);
+}
+
+/* What is computed from a value of disputed size is of disputed size. */
+static void inherit_dispute(const struct import *import, struct lower *l) {
+    for (int i = 0; i < l->ninputs && import->disputed.n; i++)
+        if (map_get(&import->disputed, (const char *)&l->inputs[i], sizeof l->inputs[i]) >= 0)
+            l->dispute = DISPUTED_CEIL;
+}
+
+static void finish_node(struct import *import, const struct frame *frame, struct lower *l, int status) {
+    inherit_dispute(import, l);
+    for (int i = 0; i < l->noutputs; i++) {
+        const char *name = onnx_text(l->node->output[i]);
+        int id = status < 0 ? POISONED : l->outputs[i];
+        if (!*name) continue;
+        if (id == LEFT_OUT) {
+            lower_unsupported(l, "output %d", i);
+            id = POISONED;
+        }
+        if (id >= 0 && id < l->first_tensor) import_alias(import, name, id);
+        if (id >= 0) name_result(import, frame, l, name, id);
+        if (id >= 0 && l->dispute == DISPUTED_CEIL) map_put(&import->disputed, (const char *)&id, sizeof id, 1);
+        if (id >= 0 && !frame->up && !lower_is_sequence(id) && import_check_declared(import, name, id, l->dispute) < 0)
+            id = POISONED;
+        scope_define(frame->scope, name, id);
+    }
+}
+
+/* Errors found below the lowering name core nodes: the user knows ONNX nodes. */
+static void place_errors(struct import *import, const struct lower *l, int from) {
+    for (int i = from; i < import->diags->all.n; i++) import->diags->all.at[i].where = lower_where(l);
+}
+
+/* Entering subgraphs and functions -------------------------------------------------------------------------------- */
+
+static struct frame *push(struct lower *l, struct scope *scope, Onnx__NodeProto *const *nodes, size_t nnodes) {
+    struct import *import = l->import;
+    struct frame *frame = ARENA_NEW(import->arena, struct frame);
+    *frame = *l->frame;
+    frame->up = import->frame;
+    frame->scope = scope;
+    frame->nodes = nodes;
+    frame->nnodes = (int64_t)nnodes;
+    frame->at = 0;
+    frame->prefix = arena_printf(import->arena, "%s/", l->b.node);
+    frame->name_count = NULL;
+    frame->caller = arena_copy(import->arena, l, sizeof *l);
+    import->frame = frame;
+    l->entered = true;
+    return frame;
+}
+
+int lower_enter(struct lower *l, const struct subgraph *subgraph) {
+    struct import *import = l->import;
+    const Onnx__GraphProto *graph = subgraph->graph;
+    struct scope *scope = scope_new(import->arena, l->frame->scope);
+    if ((int)graph->n_input != subgraph->ninputs)
+        return lower_error(l, 331, EXIT_MALFORMED, "the subgraph takes %zu inputs, %d given", graph->n_input,
+                           subgraph->ninputs);
+    for (size_t i = 0; i < graph->n_initializer; i++) {
+        const char *name = onnx_text(graph->initializer[i]->name);
+        scope_define(scope, name, import_tensor(import, graph->initializer[i], name, true));
+    }
+    for (size_t i = 0; i < graph->n_input; i++)
+        scope_define(scope, onnx_text(graph->input[i]->name), subgraph->inputs[i]);
+    struct frame *frame = push(l, scope, graph->node, graph->n_node);
+    const char **results = ARENA_ARRAY(import->arena, const char *, graph->n_output + 1);
+    for (size_t i = 0; i < graph->n_output; i++) results[i] = onnx_text(graph->output[i]->name);
+    frame->nresults = (int)graph->n_output;
+    frame->results = results;
+    frame->done = subgraph->done;
+    frame->state = subgraph->state;
+    return 0;
+}
+
+static int function_done(struct lower *l, void *state, int n, const int *values) {
+    (void)state;
+    for (int i = 0; i < l->noutputs && i < n; i++) l->outputs[i] = values[i];
+    return 0;
+}
+
+/* The call's attributes by the function's names: as given, else the function's defaults. */
+static void bind_attributes(struct frame *frame, struct lower *l, const Onnx__FunctionProto *function) {
+    size_t most = function->n_attribute + function->n_attribute_proto;
+    struct bound_attribute *bound = ARENA_ARRAY(l->import->arena, struct bound_attribute, most + 1);
+    frame->nbound = 0;
+    for (size_t i = 0; i < most; i++) {
+        bool fallback = i >= function->n_attribute;
+        const Onnx__AttributeProto *preset = fallback ? function->attribute_proto[i - function->n_attribute] : NULL;
+        const char *name = onnx_text(fallback ? preset->name : function->attribute[i]);
+        const Onnx__AttributeProto *given = find_attribute(l->frame, l->node, name);
+        if (given || preset) bound[frame->nbound++] = (struct bound_attribute){name, given ? given : preset};
+    }
+    frame->bound = bound;
+}
+
+static int enter_function(struct lower *l, const Onnx__FunctionProto *function) {
+    struct import *import = l->import;
+    if (l->node->n_input > function->n_input || l->node->n_output > function->n_output)
+        return lower_error(l, 331, EXIT_MALFORMED, "function %s has %zu input(s) and %zu output(s), %zu and %zu given",
+                           diag_quote(l->b.diags, onnx_text(function->name)), function->n_input, function->n_output,
+                           l->node->n_input, l->node->n_output);
+    struct scope *scope = scope_new(import->arena, NULL);
+    for (size_t i = 0; i < function->n_input; i++)
+        scope_define(scope, onnx_text(function->input[i]), (int)i < l->ninputs ? l->inputs[i] : LEFT_OUT);
+    struct frame *frame = push(l, scope, function->node, function->n_node);
+    frame->nopsets = function->n_opset_import;
+    frame->opsets = function->opset_import;
+    frame->nresults = (int)function->n_output;
+    frame->results = (const char *const *)function->output;
+    frame->done = function_done;
+    bind_attributes(frame, l, function);
+    return 0;
+}
+
+/* The frame's nodes are done: hands its results on, which may enter another frame in its place. */
+static void leave(struct import *import, struct frame *frame) {
+    import->frame = frame->up;
+    if (!frame->caller) return;
+    struct lower *l = frame->caller;
+    int *values = ARENA_ARRAY(import->arena, int, frame->nresults + 1), status = 0;
+    for (int i = 0; i < frame->nresults; i++) {
+        values[i] = scope_find(frame->scope, onnx_text(frame->results[i]));
+        if (values[i] == UNDEFINED)
+            lower_error(l, 325, EXIT_MALFORMED, "result %s is not computed",
+                        diag_quote(import->diags, frame->results[i]));
+        if (values[i] < LEFT_OUT) status = -1;
+    }
+    l->entered = false;
+    if (!status) status = frame->done(l, frame->state, frame->nresults, values);
+    if (!l->entered) finish_node(import, l->frame, l, status);
+}
+
+/* One node -------------------------------------------------------------------------------------------------------- */
+
+static int64_t opset_version(const struct frame *frame, const char *domain) {
+    for (size_t i = 0; i < frame->nopsets; i++)
+        if (strcmp(onnx_domain(frame->opsets[i]->domain), domain) == 0) return frame->opsets[i]->version;
+    return *domain ? 1 : 0;
+}
+
+static const char *function_key(struct arena *arena, const char *domain, const char *name, const char *overload) {
+    return arena_printf(arena, "%s::%s:%s", onnx_domain(domain), onnx_text(name), onnx_text(overload));
+}
+
+static const Onnx__FunctionProto *find_function(struct import *import, const Onnx__NodeProto *node) {
+    if (!import->functions.n) return NULL;
+    const char *key = function_key(import->arena, node->domain, node->op_type, node->overload);
+    int at = map_get(&import->functions, key, strlen(key));
+    return at < 0 ? NULL : import->model->proto->functions[at];
+}
+
+static const char *node_name(struct import *import, const struct frame *frame, const Onnx__NodeProto *node) {
+    const char *name = onnx_text(node->name);
+    bool usable = *name && (!frame->name_count || map_get(frame->name_count, name, strlen(name)) == 1);
+    if (!usable && node->n_output) name = onnx_text(node->output[0]);
+    return arena_printf(import->arena, "%s%s", frame->prefix, name);
+}
+
+/* Looks the inputs up: 0, or -1 if one is undefined (E324) or was not computed for an error reported before. */
+static int find_inputs(struct lower *l) {
+    int status = 0;
+    for (int i = 0; i < l->ninputs; i++) {
+        const char *name = onnx_text(l->node->input[i]);
+        l->inputs[i] = *name ? scope_find(l->frame->scope, name) : LEFT_OUT;
+        if (l->inputs[i] == UNDEFINED)
+            lower_error(l, 324, EXIT_MALFORMED, "input %d %s is not defined", i, diag_quote(l->b.diags, name));
+        if (l->inputs[i] < LEFT_OUT) status = -1;
+    }
+    return status;
+}
+
+static const char *count_text(struct lower *l, int least, int most) {
+    struct arena *arena = l->import->arena;
+    const char *plural = least == 1 && most == 1 ? "" : "s";
+    if (least == most) return arena_printf(arena, "%d input%s", least, plural);
+    if (most == ONNX_MANY) return arena_printf(arena, "at least %d input%s", least, plural);
+    return arena_printf(arena, "%d to %d inputs", least, most);
+}
+
+/* Inputs left out at the end are not counted, here and in the lowering. In a function, a name may stand for one. */
+static int check_counts(struct lower *l) {
+    const struct onnx_op *op = l->op;
+    while (l->ninputs > 0 && l->inputs[l->ninputs - 1] == LEFT_OUT) l->ninputs--;
+    if (l->ninputs < op->in_min || l->ninputs > op->in_max)
+        return lower_error(l, 331, EXIT_MALFORMED, "%s takes %s, %d given", op->name,
+                           count_text(l, op->in_min, op->in_max), l->ninputs);
+    int required = op->in_max == ONNX_MANY && !op->sequences ? l->ninputs : op->in_min;
+    for (int i = 0; i < required; i++)
+        if (l->inputs[i] == LEFT_OUT) return lower_error(l, 331, EXIT_MALFORMED, "input %d is left out", i);
+    if (!l->noutputs || l->noutputs > op->out_max)
+        return lower_error(l, 331, EXIT_MALFORMED, "%s has %d output%s, %d given", op->name, op->out_max,
+                           op->out_max == 1 ? "" : "s", l->noutputs);
+    if (!*onnx_text(l->node->output[0])) return lower_error(l, 332, EXIT_MALFORMED, "output 0 has no name");
+    return 0;
+}
+
+static int check_sequences(struct lower *l) {
+    for (int i = 0; i < l->ninputs && !l->op->sequences; i++)
+        if (lower_is_sequence(l->inputs[i]))
+            return lower_error(l, 341, EXIT_MALFORMED, "input %d is a sequence, not a tensor", i);
+    return 0;
+}
+
+/* Rows that are one elementwise operator: its attributes are the row's. */
+static int lower_map(struct lower *l) {
+    struct attr attrs[4];
+    int n = 0, ndim;
+    struct onnx_attr attr;
+    if (l->ninputs == 2) {
+        struct tensor a = lower_input(l, 0), b = lower_input(l, 1);
+        int64_t dims[MAX_NDIM];
+        if (!broadcast_dims(a.ndim, a.dims, b.ndim, b.dims, &ndim, dims))
+            return lower_misfit(l, l->inputs[0], l->inputs[1]);
+    }
+    for (const char *rest = l->op->attrs; (rest = onnx_next_attr(rest, &attr)); n++) {
+        const char *name = arena_copy(l->import->arena, attr.name, attr.length);
+        attrs[n] = attr_of_float(name, lower_float(l, name));
+    }
+    return lower_result(l, emit(l, l->op->core, l->ninputs, l->inputs, n, attrs));
+}
+
+static int lower_node(struct lower *l, const Onnx__FunctionProto *function) {
+    int before = l->b.diags->all.n;
+    if (find_inputs(l) < 0) {
+        if (!function) lower_check_attributes(l);
+        return -1;
+    }
+    if (function) return enter_function(l, function);
+    int status = check_counts(l);
+    if (lower_check_attributes(l) < 0 || status < 0 || check_sequences(l) < 0) return -1;
+    status = l->op->core ? lower_map(l) : l->op->lower(l);
+    if (status < 0 && l->b.diags->all.n == before) BUG("%s failed without a reason", l->op->name);
+    if (status < 0) place_errors(l->import, l, before);
+    return status;
+}
+
+static void import_node(struct import *import, struct frame *frame) {
+    const Onnx__NodeProto *node = frame->nodes[frame->at];
+    const char *domain = onnx_domain(node->domain);
+    int64_t version = opset_version(frame, domain);
+    struct lower l = {.b = {import->graph, import->diags, node_name(import, frame, node)},
+                      .import = import,
+                      .frame = frame,
+                      .node = node,
+                      .index = frame->at++,
+                      .version = (int)(version > INT_MAX ? INT_MAX : version),
+                      .float_dtype = import->options->dtype,
+                      .train = import->options->train,
+                      .ninputs = (int)node->n_input,
+                      .noutputs = (int)node->n_output,
+                      .first_tensor = import->graph->tensors.n};
+    l.inputs = ARENA_ARRAY(import->arena, int, l.ninputs + 1);
+    l.outputs = ARENA_ARRAY(import->arena, int, l.noutputs + 1);
+    for (int i = 0; i < l.noutputs; i++) l.outputs[i] = LEFT_OUT;
+    const Onnx__FunctionProto *function = find_function(import, node);
+    const struct onnx_op *row = NULL;
+    if (!function) l.op = onnx_op_find(&import->rows, domain, onnx_text(node->op_type), version, &row);
+    bool missing = !function && (!l.op || l.op->refused);
+    if (missing) import_missing(import, node, l.op ? l.op : row, l.version, lower_where(&l));
+    int status = missing ? -1 : lower_node(&l, function);
+    if (!l.entered) finish_node(import, frame, &l, status);
+}
+
+static void walk(struct import *import) {
+    int errors = import->diags->errors;
+    while (import->frame) {
+        struct frame *frame = import->frame;
+        if (frame->at == frame->nnodes) {
+            leave(import, frame);
+            continue;
+        }
+        if (import->walked++ == ONNX_NODES) {
+            diag_error(import->diags, 504, EXIT_LIMIT, import->model->place, "more than %d nodes after expansion",
+                       ONNX_NODES);
+            return;
+        }
+        import_node(import, frame);
+        if (import->diags->errors - errors >= MAX_ERRORS) return;
+    }
+}
+
+/* The model ------------------------------------------------------------------------------------------------------- */
+
+static void index_functions(struct import *import) {
+    const Onnx__ModelProto *proto = import->model->proto;
+    map_init(&import->functions, import->arena);
+    for (size_t i = 0; i < proto->n_functions; i++) {
+        const Onnx__FunctionProto *function = proto->functions[i];
+        const char *key = function_key(import->arena, function->domain, function->name, function->overload);
+        map_put(&import->functions, key, strlen(key), (int)i);
+    }
+}
+
+static struct map *count_names(struct arena *arena, const Onnx__GraphProto *graph) {
+    struct map *count = ARENA_NEW(arena, struct map);
+    map_init(count, arena);
+    for (size_t i = 0; i < graph->n_node; i++) {
+        const char *name = onnx_text(graph->node[i]->name);
+        int before = map_get(count, name, strlen(name));
+        map_put(count, name, strlen(name), before < 0 ? 1 : before + 1);
+    }
+    return count;
+}
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* False for operator sets that E401 was reported for: what is in them is not known. */
+static bool opset_is_known(const Onnx__ModelProto *proto) {
+    for (size_t i = 0; i < proto->n_opset_import; i++) {
+        const Onnx__OperatorSetIdProto *set = proto->opset_import[i];
+        if (!*onnx_domain(set->domain) && (set->version < ONNX_OPSET_MIN || set->version > ONNX_OPSET_MAX))
+            return false;
+    }
+    return true;
+}
+
+int import_model(struct arena *arena, struct diags *diags, struct onnx_model *model,
+                 const struct import_options *options, struct graph **out) {
+    const Onnx__GraphProto *proto = model->proto->graph;
+    struct import import = {.arena = arena, .diags = diags, .model = model, .options = options};
+    struct graph *graph = import.graph = ARENA_NEW(arena, struct graph);
+    graph_init(graph, arena, base_name(model->path));
+    graph->train = options->train;
+    onnx_op_index(&import.rows, arena);
+    map_init(&import.missing_index, arena);
+    map_init(&import.disputed, arena);
+    index_functions(&import);
+    if (!opset_is_known(model->proto)) return -1;
+    struct frame *frame = ARENA_NEW(arena, struct frame);
+    *frame = (struct frame){.scope = scope_new(arena, NULL),
+                            .nodes = proto->node,
+                            .nnodes = (int64_t)proto->n_node,
+                            .prefix = "",
+                            .nopsets = model->proto->n_opset_import,
+                            .opsets = model->proto->opset_import,
+                            .name_count = count_names(arena, proto)};
+    import.frame = frame;
+    import_values(&import, frame->scope);
+    walk(&import);
+    import_report_missing(&import);
+    import_report_aliases(&import);
+    import_report_disputes(&import);
+    import_compare_signature(&import);
+    if (!import.frame && import_outputs(&import, frame->scope) == 0) import_loss(&import, frame->scope);
+    *out = graph;
+    return diags->errors ? -1 : 0;
+}

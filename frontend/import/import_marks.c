@@ -1,0 +1,87 @@
+/* What a model says of its weights: whether they are parameters.
+ *
+ * PyTorch's exporter of today (torch.onnx, dynamo) writes it into the metadata of the values' declarations: for what is
+ * an input of the exported program the kind of that input, and for what onnxscript's optimizer has computed the names
+ * of the values that it was computed from, as a list in Python. TrainingInfoProto (ONNX, training) names what training
+ * updates. */
+#include "frontend/import/import_state.h"
+#include "ir/base/str.h"
+
+static const char kind_key[] = "pkg.torch.export.graph_signature.InputSpec.kind",
+                  sources_key[] = "pkg.onnxscript.optimizer.folded_from";
+
+/* torch.export.graph_signature.InputKind */
+static const struct {
+    const char *kind;
+    enum mark mark;
+} kinds[] = {{"PARAMETER", MARK_PARAMETER}, {"BUFFER", MARK_BUFFER}, {"CONSTANT_TENSOR", MARK_BUFFER}};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static const char *property(const Onnx__ValueInfoProto *info, const char *key) {
+    for (size_t i = 0; i < info->n_metadata_props; i++)
+        if (strcmp(onnx_text(info->metadata_props[i]->key), key) == 0) return onnx_text(info->metadata_props[i]->value);
+    return NULL;
+}
+
+/* "['a', 'b']" without brackets and quotes. */
+static const char *plain_list(struct arena *arena, const char *text) {
+    char *plain = arena_strdup(arena, text), *to = plain;
+    for (const char *from = text; *from; from++)
+        if (!strchr("[]'\"", *from)) *to++ = *from;
+    *to = 0;
+    return plain;
+}
+
+static void mark_by_metadata(struct import *import, struct tensor *weight, const Onnx__ValueInfoProto *info) {
+    const char *kind = property(info, kind_key), *sources = property(info, sources_key);
+    for (int i = 0; kind && i < KINDS; i++)
+        if (strcmp(kinds[i].kind, kind) == 0) weight->mark = kinds[i].mark;
+    if (weight->mark || !sources) return;
+    weight->mark = MARK_FOLDED;
+    weight->sources = plain_list(import->arena, sources);
+}
+
+void import_mark(struct import *import, int id) {
+    struct tensor *weight = &import->graph->tensors.at[id];
+    const size_t length = strlen(weight->name);
+    const int at = map_get(&import->declared, weight->name, length);
+    if (at >= 0) mark_by_metadata(import, weight, import->infos.at[at]);
+    if (import->trained.n)
+        weight->mark = map_get(&import->trained, weight->name, length) >= 0 ? MARK_PARAMETER : MARK_FIXED;
+}
+
+/* PyTorch's older exporter gives equal initializers one name, and has an Identity for each other: for tied parameters
+ * and for those that happen to be equal, such as those of new norms. */
+void import_alias(struct import *import, const char *name, int id) {
+    const struct tensor *tensor = &import->graph->tensors.at[id];
+    if (!import->options->train || tensor->kind != TENSOR_WEIGHT || !rt_dtype_is_float(tensor->dtype)) return;
+    if (!strchr(name, '.') || strchr(name, '/') || strchr(name, ':')) return; /* no module's member */
+    if (!import->aliases.arena) map_init(&import->aliases, import->arena);
+    const char *text = arena_printf(import->arena, "%s is %s", diag_quote(import->diags, name),
+                                    diag_quote(import->diags, tensor->name));
+    map_put(&import->aliases, text, strlen(text), 1);
+}
+
+void import_report_aliases(struct import *import) {
+    enum { MOST_NAMED = 3 };
+    struct strbuf names;
+    strbuf_init(&names, import->arena);
+    for (int i = 0; i < import->aliases.n && i < MOST_NAMED; i++)
+        strbuf_printf(&names, "%s%s", i ? ", " : "", import->aliases.entries[i].key);
+    if (import->aliases.n > MOST_NAMED) strbuf_printf(&names, " and %d more", import->aliases.n - MOST_NAMED);
+    if (import->aliases.n)
+        diag_remark(import->diags, import->model->place,
+                    "trained as one, since the exporter has merged equal initializers: %s", strbuf_text(&names));
+}
+
+void import_trained(struct import *import) {
+    const Onnx__ModelProto *proto = import->model->proto;
+    map_init(&import->trained, import->arena);
+    for (size_t i = 0; i < proto->n_training_info; i++) {
+        const Onnx__TrainingInfoProto *info = proto->training_info[i];
+        for (size_t k = 0; k < info->n_update_binding; k++) {
+            const char *name = onnx_text(info->update_binding[k]->key);
+            map_put(&import->trained, name, strlen(name), 1);
+        }
+    }
+}

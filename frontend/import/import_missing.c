@@ -1,0 +1,86 @@
+/* Operators that are not there, all named in one error of each kind. */
+#include "frontend/import/import_state.h"
+
+#include "ir/base/str.h"
+
+enum { MOST_NAMED = 16, MOST_NOTES = 8 }; /* how many the text names, how many get a note with their place */
+
+static const struct reason {
+    int code;
+    enum exit_code exit;
+    const char *one, *many, *because;
+} reasons[] = {
+    {403, EXIT_MALFORMED, "no operator %s", "no operators %s", "there is no such operator"},
+    {402, EXIT_UNSUPPORTED, "operator %s is not supported", "operators %s are not supported", "not written yet"},
+    {404, EXIT_UNSUPPORTED, "operator %s works on types that are not supported",
+     "operators %s work on types that are not supported", "works on types that are not supported"},
+    {405, EXIT_UNSUPPORTED, "control flow is not supported: %s", "control flow is not supported: %s",
+     "control flow that depends on data"},
+    {410, EXIT_UNSUPPORTED, "the shape of the result depends on data: %s",
+     "the shapes of the results depend on data: %s", "the shape of the result depends on data"},
+};
+
+const char *onnx_refusal(int code) {
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (reasons[i].code == code) return reasons[i].because;
+    BUG("no reason E%04d", code);
+}
+
+void import_missing(struct import *import, const Onnx__NodeProto *node, const struct onnx_op *row, int version,
+                    const char *where) {
+    const char *domain = onnx_domain(node->domain), *type = onnx_text(node->op_type);
+    const char *name = *domain ? arena_printf(import->arena, "%s::%s", domain, type) : type;
+    int at = map_get(&import->missing_index, name, strlen(name));
+    if (at >= 0) {
+        import->missing.at[at].count++;
+        return;
+    }
+    struct missing missing = {.name = name, .count = 1, .version = version, .where = where};
+    bool newer = row && row->since > version;
+    missing.code = newer || (!row && !*domain) ? 403 : row && row->refused ? row->refused : 402;
+    missing.since = newer ? row->since : 0;
+    map_put(&import->missing_index, name, strlen(name), import->missing.n);
+    VEC_PUSH(import->arena, &import->missing, missing);
+}
+
+static void note_each(struct import *import, int code, int count) {
+    int noted = 0;
+    for (int i = 0; i < import->missing.n && noted < MOST_NOTES; i++) {
+        const struct missing *missing = &import->missing.at[i];
+        if (missing->code != code) continue;
+        if (missing->since)
+            diag_help(import->diags, "%s was added in opset %d, the model imports opset %d", missing->name,
+                      missing->since, missing->version);
+        else if (count > 1 || missing->count > 1)
+            diag_note(import->diags, "%s: %d node%s, the first is %s", diag_quote(import->diags, missing->name),
+                      missing->count, missing->count == 1 ? "" : "s", missing->where);
+        noted++;
+    }
+}
+
+static void report(struct import *import, const struct reason *reason) {
+    struct strbuf names;
+    strbuf_init(&names, import->arena);
+    const struct missing *first = NULL;
+    int count = 0;
+    for (int i = 0; i < import->missing.n; i++) {
+        const struct missing *missing = &import->missing.at[i];
+        if (missing->code != reason->code) continue;
+        if (!first) first = missing;
+        if (count++ < MOST_NAMED)
+            strbuf_printf(&names, "%s%s", count > 1 ? ", " : "",
+                          str_escape(import->arena, missing->name, strlen(missing->name), 120));
+    }
+    if (!first) return;
+    if (count > MOST_NAMED) strbuf_printf(&names, " and %d more", count - MOST_NAMED);
+    if (reason->code == 403) strbuf_printf(&names, " in opset %d", first->version);
+    const char *template = count > 1 ? reason->many : reason->one;
+    const char *at = strstr(template, "%s");
+    diag_error(import->diags, reason->code, reason->exit, first->where, "%.*s%s%s", (int)(at - template), template,
+               strbuf_text(&names), at + 2);
+    note_each(import, reason->code, count);
+}
+
+void import_report_missing(struct import *import) {
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) report(import, &reasons[i]);
+}

@@ -1,0 +1,72 @@
+/* Which parameters of the PyTorch module are not to be found in its export.
+ *
+ * PyTorch's exporter of today (torch.onnx, dynamo) writes the signature of torch.export into the metadata of the
+ * graph as text, a line "p_fc_weight: PARAMETER target='fc.weight'" for each input of the program. onnxscript's
+ * optimizer names, in the metadata of what it has computed, the values that it was computed from, "['fc.weight',
+ * 'val_1']". A parameter that neither an initializer nor such a list names was tied to another, merged with one of
+ * equal values, or fused with its neighbours. */
+#include "frontend/import/import_state.h"
+#include "ir/base/str.h"
+
+static const char signature_key[] = "pkg.torch.export.ExportedProgram.graph_signature",
+                  sources_key[] = "pkg.onnxscript.optimizer.folded_from", parameter[] = "PARAMETER target='";
+enum { MOST_NAMED = 3 };
+
+static const char *property(Onnx__StringStringEntryProto *const *all, size_t n, const char *key) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(onnx_text(all[i]->key), key) == 0) return onnx_text(all[i]->value);
+    return "";
+}
+
+/* Takes the text up to the next quote off `*at`, which moves behind that; NULL if there is no quote. */
+static const char *quoted(struct arena *arena, const char **at) {
+    const char *end = strchr(*at, '\''), *start = *at;
+    if (!end) return NULL;
+    *at = end + 1;
+    return arena_copy(arena, start, (size_t)(end - start));
+}
+
+/* All that stands between quotes. */
+static void add_sources(struct import *import, struct map *found, const char *list) {
+    const char *name;
+    while (quoted(import->arena, &list) && (name = quoted(import->arena, &list))) map_put(found, name, strlen(name), 1);
+}
+
+static void find_names(struct import *import, struct map *found) {
+    const Onnx__GraphProto *graph = import->model->proto->graph;
+    map_init(found, import->arena);
+    for (size_t i = 0; i < graph->n_initializer; i++) {
+        const char *name = onnx_text(graph->initializer[i]->name);
+        map_put(found, name, strlen(name), 1);
+    }
+    for (size_t i = 0; i < graph->n_value_info; i++) {
+        const Onnx__ValueInfoProto *info = graph->value_info[i];
+        add_sources(import, found, property(info->metadata_props, info->n_metadata_props, sources_key));
+    }
+}
+
+void import_compare_signature(struct import *import) {
+    const Onnx__GraphProto *graph = import->model->proto->graph;
+    const char *at = property(graph->metadata_props, graph->n_metadata_props, signature_key), *name;
+    int all = 0, missing = 0;
+    struct map found;
+    struct strbuf names;
+    if (!*at || !import->options->train) return;
+    find_names(import, &found);
+    strbuf_init(&names, import->arena);
+    for (; (at = strstr(at, parameter)); all++) {
+        at += sizeof parameter - 1;
+        if (!(name = quoted(import->arena, &at))) break;
+        if (map_get(&found, name, strlen(name)) >= 0) continue;
+        if (missing++ < MOST_NAMED)
+            strbuf_printf(&names, "%s%s", missing > 1 ? ", " : "", diag_quote(import->diags, name));
+    }
+    if (!missing) return;
+    if (missing > MOST_NAMED) strbuf_printf(&names, " and %d more", missing - MOST_NAMED);
+    diag_remark(import->diags, import->model->place,
+                "the model does not have all parameters of PyTorch's by name (%d of %d): %s", missing, all,
+                strbuf_text(&names));
+    diag_note(import->diags,
+              "PyTorch's exporter has tied them to others, merged those of equal values or fused them into others; "
+              "with optimize=False it only ties them");
+}

@@ -1,0 +1,380 @@
+/* Values that no node computes: initializers, inputs and bound inputs; and what the model declares about values. */
+#include "frontend/import/import_state.h"
+#include "frontend/read/onnx_data.h"
+
+#include "ir/base/str.h"
+#include "runtime/base/checked.h"
+
+/* Initializers and constants -------------------------------------------------------------------------------------- */
+
+static enum rt_dtype imported_type(const struct import *import, enum rt_dtype dtype) {
+    bool change = rt_dtype_is_float(dtype) && import->options->dtype != RT_DTYPE_NONE;
+    return change ? import->options->dtype : dtype;
+}
+
+static int add_const(struct import *import, const char *name, enum rt_dtype stored, int ndim, const int64_t *dims,
+                     const void *data) {
+    enum rt_dtype dtype = imported_type(import, stored);
+    int64_t count;
+    if (!rt_product(dims, ndim, &count)) return POISONED;
+    void *values = arena_alloc(import->arena, (size_t)count + 1, rt_dtype_bytes(dtype));
+    if (count) rt_retype(values, dtype, data, stored, (size_t)count);
+    return graph_add_const(import->graph, name, dtype, ndim, dims, values);
+}
+
+/* A single value is more useful as a constant, unless it may be a parameter. */
+static bool is_weight(const struct import *import, const struct onnx_tensor *tensor) {
+    return rt_dtype_is_float(tensor->dtype) && tensor->in_file && tensor->bytes &&
+           (tensor->count > 1 || import->options->train);
+}
+
+int import_tensor(struct import *import, const Onnx__TensorProto *proto, const char *name, bool may_be_weight) {
+    struct onnx_tensor tensor;
+    if (onnx_tensor(import->model, proto, NULL, &tensor) < 0) return POISONED;
+    if (!may_be_weight || !is_weight(import, &tensor))
+        return add_const(import, name, tensor.dtype, tensor.ndim, tensor.dims, tensor.data);
+    int id = graph_add_tensor(import->graph, TENSOR_WEIGHT, name, imported_type(import, tensor.dtype), tensor.ndim,
+                              tensor.dims);
+    struct tensor *weight = &import->graph->tensors.at[id];
+    weight->data = tensor.data;
+    weight->stored = (struct stored){tensor.file, tensor.offset, tensor.dtype};
+    if (import->options->train) import_mark(import, id);
+    return id;
+}
+
+/* Dimensions ------------------------------------------------------------------------------------------------------ */
+
+typedef Onnx__TensorShapeProto__Dimension dimension; /* protobuf-c's name, for short */
+
+enum { OPEN = -1 }; /* a dimension whose size nobody gave */
+
+/* What --dim and bound inputs say about symbolic dimensions, and which are still open. */
+struct sizes {
+    struct import *import;
+    struct map index; /* name -> position in all */
+    VEC(struct import_dim) all;
+    struct map used; /* names that the model has */
+    struct map open;
+};
+
+static void size_set(struct sizes *sizes, const char *name, int64_t size) {
+    map_put(&sizes->index, name, strlen(name), sizes->all.n);
+    VEC_PUSH(sizes->import->arena, &sizes->all, ((struct import_dim){name, size}));
+}
+
+static int64_t size_of(const struct sizes *sizes, const char *name) {
+    int at = map_get(&sizes->index, name, strlen(name));
+    return at < 0 ? OPEN : sizes->all.at[at].size;
+}
+
+static void sizes_init(struct sizes *sizes, struct import *import) {
+    const struct import_options *options = import->options;
+    *sizes = (struct sizes){.import = import};
+    map_init(&sizes->index, import->arena);
+    map_init(&sizes->used, import->arena);
+    map_init(&sizes->open, import->arena);
+    for (int i = 0; i < options->ndims; i++) size_set(sizes, options->dims[i].name, options->dims[i].size);
+}
+
+static const Onnx__TypeProto__Tensor *tensor_type_of(const Onnx__ValueInfoProto *info) {
+    bool tensor = info->type && info->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    return tensor ? info->type->tensor_type : NULL;
+}
+
+static bool is_number(const dimension *dim) {
+    return dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+}
+
+/* A symbolic dimension's name; one without is called by the input and its place. */
+static const char *dim_name(const struct import *import, const Onnx__ValueInfoProto *info, size_t at) {
+    const dimension *dim = info->type->tensor_type->shape->dim[at];
+    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && *onnx_text(dim->dim_param))
+        return dim->dim_param;
+    return arena_printf(import->arena, "%s.%zu", onnx_text(info->name), at);
+}
+
+/* Notes the names of symbolic dimensions, so that a --dim for a name that is not there is an error. */
+static void note_names(struct sizes *sizes, Onnx__ValueInfoProto *const *infos, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const Onnx__TypeProto__Tensor *type = tensor_type_of(infos[i]);
+        for (size_t d = 0; type && type->shape && d < type->shape->n_dim; d++) {
+            if (is_number(type->shape->dim[d])) continue;
+            const char *name = dim_name(sizes->import, infos[i], d);
+            map_put(&sizes->used, name, strlen(name), 1);
+        }
+    }
+}
+
+static void check_names(struct sizes *sizes) {
+    struct import *import = sizes->import;
+    const Onnx__GraphProto *graph = import->model->proto->graph;
+    note_names(sizes, graph->input, graph->n_input);
+    note_names(sizes, graph->output, graph->n_output);
+    note_names(sizes, graph->value_info, graph->n_value_info);
+    for (int i = 0; i < import->options->ndims; i++) {
+        const char *name = import->options->dims[i].name;
+        if (map_get(&sizes->used, name, strlen(name)) >= 0) continue;
+        diag_error(import->diags, 201, EXIT_USAGE, import->model->place, "--dim: the model has no dimension %s",
+                   diag_quote(import->diags, name));
+    }
+}
+
+static void report_open(struct sizes *sizes) {
+    struct import *import = sizes->import;
+    struct strbuf names, help;
+    if (!sizes->open.n) return;
+    strbuf_init(&names, import->arena);
+    strbuf_init(&help, import->arena);
+    for (int i = 0; i < sizes->open.n; i++) {
+        const struct map_entry *entry = &sizes->open.entries[i];
+        strbuf_printf(&names, "%s%s", i ? ", " : "", diag_quote(import->diags, entry->key));
+        strbuf_printf(&help, "%s--dim %s=8", i ? " " : "", str_escape(import->arena, entry->key, entry->length, 120));
+    }
+    bool one = sizes->open.n == 1;
+    diag_error(import->diags, 343, EXIT_USAGE, import->model->place, "the size%s of dimension%s %s %s not given",
+               one ? "" : "s", one ? "" : "s", strbuf_text(&names), one ? "is" : "are");
+    diag_help(import->diags, "give sizes, such as %s", strbuf_text(&help));
+}
+
+/* Inputs ---------------------------------------------------------------------------------------------------------- */
+
+static const char *place_of(struct import *import, const char *what, const char *name) {
+    return onnx_where(import->model, what, name);
+}
+
+/* The dimensions of an input: 0, or -1 if some are open or wrong. */
+static int input_dims(struct sizes *sizes, const Onnx__ValueInfoProto *info, int64_t *dims) {
+    struct import *import = sizes->import;
+    const Onnx__TensorShapeProto *shape = info->type->tensor_type->shape;
+    int64_t bytes = 16;
+    int status = 0;
+    for (size_t d = 0; d < shape->n_dim; d++) {
+        const char *name = is_number(shape->dim[d]) ? NULL : dim_name(import, info, d);
+        dims[d] = name ? size_of(sizes, name) : shape->dim[d]->dim_value;
+        if (name && dims[d] == OPEN) {
+            map_put(&sizes->open, name, strlen(name), 1);
+            status = -1;
+        } else if (dims[d] < 0) {
+            return diag_error(import->diags, 352, EXIT_MALFORMED, place_of(import, "input", info->name),
+                              "dimension %zu is negative", d);
+        } else if (!rt_mul(bytes, dims[d] ? dims[d] : 1, &bytes) || bytes >> 46) {
+            return diag_error(import->diags, 505, EXIT_LIMIT, place_of(import, "input", info->name),
+                              "the input is too large");
+        }
+    }
+    return status;
+}
+
+/* An input's declared type: false, with a diagnostic, if it is none that can be imported. */
+static bool input_type(struct import *import, const Onnx__ValueInfoProto *info, enum rt_dtype *dtype) {
+    const Onnx__TypeProto__Tensor *type = tensor_type_of(info);
+    const char *where = place_of(import, "input", info->name);
+    *dtype = type ? rt_dtype_by_onnx(type->elem_type) : RT_DTYPE_NONE;
+    if (!type)
+        diag_error(import->diags, 404, EXIT_UNSUPPORTED, where, "type %s is not supported",
+                   onnx_type_text(import->model, info->type));
+    else if (!type->shape)
+        diag_error(import->diags, 344, EXIT_UNSUPPORTED, where, "the input has no shape");
+    else if (type->shape->n_dim > MAX_NDIM)
+        diag_error(import->diags, 506, EXIT_LIMIT, where, "the input has %zu dimensions, at most %d are supported",
+                   type->shape->n_dim, MAX_NDIM);
+    else if (*dtype == RT_DTYPE_NONE)
+        diag_error(import->diags, 407, EXIT_UNSUPPORTED, where, "the input's type %s is not supported",
+                   type->elem_type ? onnx_type_name(type->elem_type) : "UNDEFINED");
+    else
+        return true;
+    return false;
+}
+
+static const struct import_bind *find_bind(const struct import *import, const char *name) {
+    for (int i = 0; i < import->options->nbinds; i++)
+        if (strcmp(import->options->binds[i].input, name) == 0) return &import->options->binds[i];
+    return NULL;
+}
+
+/* A bound input gives its symbolic dimensions their sizes. */
+static int bind_input(struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct rt_tensor *given) {
+    struct import *import = sizes->import;
+    const Onnx__TypeProto__Tensor *type = tensor_type_of(info);
+    const char *where = place_of(import, "input", info->name);
+    if (!type || rt_dtype_by_onnx(type->elem_type) != given->dtype)
+        return diag_error(import->diags, 342, EXIT_MALFORMED, where, "--bind gives values of type %s",
+                          rt_dtypes[given->dtype].name);
+    bool fits = !type->shape || (int)type->shape->n_dim == given->ndim;
+    for (int d = 0; type->shape && fits && d < given->ndim; d++) {
+        const char *name = is_number(type->shape->dim[d]) ? NULL : dim_name(import, info, (size_t)d);
+        int64_t size = name ? size_of(sizes, name) : type->shape->dim[d]->dim_value;
+        if (name && size == OPEN)
+            size_set(sizes, name, given->dims[d]);
+        else
+            fits = size == given->dims[d];
+    }
+    if (fits) return 0;
+    return diag_error(import->diags, 342, EXIT_MALFORMED, where, "--bind gives values of another shape");
+}
+
+/* Inputs that are bound come first: they size dimensions of others. */
+static void import_binds(struct sizes *sizes, struct scope *scope) {
+    struct import *import = sizes->import;
+    const Onnx__GraphProto *proto = import->model->proto->graph;
+    for (int i = 0; i < import->options->nbinds; i++) {
+        const struct import_bind *bind = &import->options->binds[i];
+        size_t k = 0;
+        while (k < proto->n_input && strcmp(onnx_text(proto->input[k]->name), bind->input) != 0) k++;
+        if (k == proto->n_input) {
+            diag_error(import->diags, 201, EXIT_USAGE, import->model->place, "--bind: the model has no input %s",
+                       diag_quote(import->diags, bind->input));
+            continue;
+        }
+        const struct rt_tensor *given = &bind->tensor;
+        bool fits = bind_input(sizes, proto->input[k], given) == 0;
+        scope_define(scope, bind->input,
+                     fits ? add_const(import, bind->input, given->dtype, given->ndim, given->dims, given->data)
+                          : POISONED);
+    }
+}
+
+static int import_input(struct sizes *sizes, const Onnx__ValueInfoProto *info) {
+    struct import *import = sizes->import;
+    enum rt_dtype dtype;
+    int64_t dims[MAX_NDIM];
+    if (!input_type(import, info, &dtype) || input_dims(sizes, info, dims) < 0) return POISONED;
+    int ndim = (int)tensor_type_of(info)->shape->n_dim;
+    return graph_add_tensor(import->graph, TENSOR_INPUT, info->name, imported_type(import, dtype), ndim, dims);
+}
+
+static void import_inputs(struct sizes *sizes, struct scope *scope) {
+    struct import *import = sizes->import;
+    const Onnx__GraphProto *proto = import->model->proto->graph;
+    for (size_t i = 0; i < proto->n_input; i++) {
+        const char *name = onnx_text(proto->input[i]->name);
+        int known = scope_find(scope, name);
+        if (known >= 0 && import_check_declared(import, name, known, NO_DISPUTE) < 0)
+            scope_define(scope, name, POISONED);
+        if (known != UNDEFINED) continue; /* bound, or an initializer gives its default */
+        int id = import_input(sizes, proto->input[i]);
+        if (id >= 0) VEC_PUSH(import->arena, &import->graph->inputs, id);
+        scope_define(scope, name, id);
+    }
+}
+
+/* What the model declares ----------------------------------------------------------------------------------------- */
+
+static void declare(struct import *import, Onnx__ValueInfoProto *const *infos, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const char *name = onnx_text(infos[i]->name);
+        if (!tensor_type_of(infos[i]) || map_get(&import->declared, name, strlen(name)) >= 0) continue;
+        map_put(&import->declared, name, strlen(name), import->infos.n);
+        VEC_PUSH(import->arena, &import->infos, infos[i]);
+    }
+}
+
+static const char *declared_type(struct import *import, const Onnx__TypeProto__Tensor *type) {
+    struct strbuf out;
+    strbuf_init(&out, import->arena);
+    enum rt_dtype dtype = rt_dtype_by_onnx(type->elem_type);
+    strbuf_puts(&out, dtype == RT_DTYPE_NONE ? "another type" : rt_dtypes[dtype].name);
+    for (size_t d = 0; type->shape && d < type->shape->n_dim; d++) {
+        strbuf_puts(&out, d ? "," : "[");
+        if (is_number(type->shape->dim[d]))
+            strbuf_printf(&out, "%lld", (long long)type->shape->dim[d]->dim_value);
+        else
+            strbuf_puts(&out, "?");
+    }
+    if (type->shape) strbuf_puts(&out, type->shape->n_dim ? "]" : "[]");
+    return strbuf_text(&out);
+}
+
+static bool has_declared_type(const struct import *import, const Onnx__TypeProto__Tensor *type,
+                              const struct tensor *tensor) {
+    enum rt_dtype dtype = rt_dtype_by_onnx(type->elem_type);
+    return dtype != RT_DTYPE_NONE && imported_type(import, dtype) == tensor->dtype;
+}
+
+static bool has_declared_shape(const Onnx__TypeProto__Tensor *type, const struct tensor *tensor) {
+    if (!type->shape) return true;
+    if ((int)type->shape->n_dim != tensor->ndim) return false;
+    for (int d = 0; d < tensor->ndim; d++)
+        if (is_number(type->shape->dim[d]) && type->shape->dim[d]->dim_value != tensor->dims[d]) return false;
+    return true;
+}
+
+/* Why the shape that is declared for a value is not the value's: only a constant may have other dimensions in
+ * number. */
+static const char *const disputes[] = {
+    [DISPUTED_CONSTANT] = "the shape stored with the constant holds",
+    [DISPUTED_CEIL] =
+        "the operator's shape holds; the onnx package's shape inference gives pools with ceil_mode a last "
+        "window that begins behind the input"};
+
+static int note_dispute(struct import *import, const char *where, const char *text, enum dispute dispute) {
+    if (!import->disputes[dispute].count++) {
+        import->disputes[dispute].where = where;
+        import->disputes[dispute].text = text;
+    }
+    return 0;
+}
+
+void import_report_disputes(struct import *import) {
+    for (int i = NO_DISPUTE + 1; i < DISPUTES; i++) {
+        if (!import->disputes[i].count) continue;
+        diag_remark(import->diags, import->disputes[i].where, "%s: %s", import->disputes[i].text, disputes[i]);
+        if (import->disputes[i].count > 1)
+            diag_note(import->diags, "%d more of the declared shapes are ignored for this reason",
+                      import->disputes[i].count - 1);
+    }
+}
+
+int import_check_declared(struct import *import, const char *name, int id, enum dispute dispute) {
+    int at = map_get(&import->declared, name, strlen(name));
+    if (at < 0) return 0;
+    const Onnx__TypeProto__Tensor *type = tensor_type_of(import->infos.at[at]);
+    struct tensor tensor = import->graph->tensors.at[id];
+    bool right_type = has_declared_type(import, type, &tensor);
+    if (right_type && has_declared_shape(type, &tensor)) return 0;
+    const char *where = place_of(import, "value", name);
+    const char *text = arena_printf(import->arena, "declared as %s, but it is %s", declared_type(import, type),
+                                    tensor_type(import->arena, &tensor));
+    bool may_differ = dispute == DISPUTED_CONSTANT ||
+                      (dispute == DISPUTED_CEIL && type->shape && (int)type->shape->n_dim == tensor.ndim);
+    if (may_differ && right_type && at >= import->nfixed) return note_dispute(import, where, text, dispute);
+    return diag_error(import->diags, 342, EXIT_MALFORMED, where, "%s", text);
+}
+
+int import_values(struct import *import, struct scope *scope) {
+    const Onnx__GraphProto *proto = import->model->proto->graph;
+    struct sizes sizes;
+    sizes_init(&sizes, import);
+    map_init(&import->declared, import->arena);
+    declare(import, proto->input, proto->n_input);
+    declare(import, proto->output, proto->n_output);
+    import->nfixed = import->infos.n;
+    declare(import, proto->value_info, proto->n_value_info);
+    import_trained(import);
+    check_names(&sizes);
+    import_binds(&sizes, scope);
+    for (size_t i = 0; i < proto->n_initializer; i++) {
+        const char *name = onnx_text(proto->initializer[i]->name);
+        if (!find_bind(import, name))
+            scope_define(scope, name, import_tensor(import, proto->initializer[i], name, true));
+    }
+    import_inputs(&sizes, scope);
+    report_open(&sizes);
+    return import->diags->errors ? -1 : 0;
+}
+
+int import_outputs(struct import *import, const struct scope *scope) {
+    const Onnx__GraphProto *proto = import->model->proto->graph;
+    for (size_t i = 0; i < proto->n_output; i++) {
+        const char *name = onnx_text(proto->output[i]->name), *where = place_of(import, "output", name);
+        int id = scope_find(scope, name);
+        if (id == UNDEFINED)
+            diag_error(import->diags, 325, EXIT_MALFORMED, where, "the graph output is not produced");
+        else if (lower_is_sequence(id))
+            diag_error(import->diags, 404, EXIT_UNSUPPORTED, where, "the output is a sequence");
+        if (id < 0 || lower_is_sequence(id)) continue;
+        VEC_PUSH(import->arena, &import->graph->outputs, id);
+        VEC_PUSH(import->arena, &import->graph->output_names, arena_strdup(import->arena, name));
+    }
+    return import->diags->errors ? -1 : 0;
+}

@@ -1,0 +1,398 @@
+/* Parts of tensors: slices, picks, pads. */
+#include "frontend/lower/onnx_lower.h"
+
+#include <limits.h>
+
+#include "ir/expr/eval.h"
+#include "runtime/base/checked.h"
+
+/* Slice ----------------------------------------------------------------------------------------------------------- */
+
+static int64_t clamp(int64_t value, int64_t least, int64_t most) {
+    return value < least ? least : value > most ? most : value;
+}
+
+/* Bounds of one dimension in ONNX Slice-13 count from its end if they are negative. */
+static int64_t from_begin(int64_t bound, int64_t extent) {
+    return bound < 0 ? bound + extent : bound;
+}
+
+/* Where a slice begins is clamped to the dimension, or one behind it if it steps forward: from before the dimension a
+ * slice that steps back begins at its first element. */
+static int64_t slice_start(int64_t start, int64_t extent, int64_t step) {
+    return clamp(from_begin(start, extent), 0, step > 0 ? extent : extent - 1);
+}
+
+/* Where it ends is clamped to one behind the dimension, or one before it if it steps back. */
+static int64_t slice_end(int64_t end, int64_t extent, int64_t step) {
+    return step > 0 ? clamp(from_begin(end, extent), 0, extent) : clamp(from_begin(end, extent), -1, extent - 1);
+}
+
+static int64_t slice_size(int64_t start, int64_t end, int64_t step) {
+    if (step > 0 ? end <= start : end >= start) return 0;
+    return step > 0 ? (end - start - 1) / step + 1 : (start - end - 1) / -step + 1;
+}
+
+struct slice_lists {
+    int nstarts, nends, naxes, nsteps;
+    const int64_t *starts, *ends, *axes, *steps;
+};
+
+static int slice(struct lower *l, const struct slice_lists *lists) {
+    struct tensor x = lower_input(l, 0);
+    int n = lists->nstarts;
+    int64_t start[MAX_NDIM] = {0}, step[MAX_NDIM];
+    bool seen[MAX_NDIM] = {false};
+    for (int d = 0; d < MAX_NDIM; d++) step[d] = 1;
+    if (lists->nends != n || (lists->axes && lists->naxes != n) || (lists->steps && lists->nsteps != n) || n > x.ndim)
+        return lower_error(l, 380, EXIT_MALFORMED, "%d starts, %d ends, %d axes, %d steps for %d dimensions", n,
+                           lists->nends, lists->naxes, lists->nsteps, x.ndim);
+    for (int i = 0; i < n; i++) {
+        int axis;
+        if (lower_axis(l, lists->axes ? lists->axes[i] : i, x.ndim, &axis) < 0) return -1;
+        int64_t by = lists->steps ? lists->steps[i] : 1;
+        if (by == 0 || seen[axis])
+            return lower_error(l, 380, EXIT_MALFORMED,
+                               by && seen[axis] ? "axis %d is named twice" : "bad step for axis %d", axis);
+        if (by == INT64_MIN) by = -INT64_MAX; /* past any end too */
+        seen[axis] = true;
+        start[axis] = slice_start(lists->starts[i], x.dims[axis], by);
+        x.dims[axis] = x.dims[axis] ? slice_size(start[axis], slice_end(lists->ends[i], x.dims[axis], by), by) : 0;
+        step[axis] = by;
+        if (x.dims[axis] <= 1) step[axis] = 1;
+        if (x.dims[axis] == 0) start[axis] = 0;
+    }
+    return lower_result(l, build_slice(&l->b, l->inputs[0], start, step, x.dims));
+}
+
+int lower_slice_attributes(struct lower *l) {
+    struct slice_lists lists = {0};
+    lists.starts = lower_ints(l, "starts", &lists.nstarts);
+    lists.ends = lower_ints(l, "ends", &lists.nends);
+    lists.axes = lower_ints(l, "axes", &lists.naxes);
+    return slice(l, &lists);
+}
+
+int lower_slice(struct lower *l) {
+    struct slice_lists lists = {0};
+    if (!(lists.starts = lower_known(l, 1, "starts", &lists.nstarts))) return -1;
+    if (!(lists.ends = lower_known(l, 2, "ends", &lists.nends))) return -1;
+    if (lower_has(l, 3) && !(lists.axes = lower_known(l, 3, "axes", &lists.naxes))) return -1;
+    if (lower_has(l, 4) && !(lists.steps = lower_known(l, 4, "steps", &lists.nsteps))) return -1;
+    return slice(l, &lists);
+}
+
+/* Split, Concat --------------------------------------------------------------------------------------------------- */
+
+/* ONNX Split-18: sizes as given, else equal parts, the last smaller. */
+static int split_sizes(struct lower *l, int64_t extent, int64_t *sizes) {
+    const int64_t *given;
+    int n, count = l->noutputs;
+    if (lower_list(l, 1, "split", &given, &n) < 0) return -1;
+    int64_t total = 0, share = (extent + count - 1) / count;
+    if (given && n != count) return lower_error(l, 381, EXIT_MALFORMED, "%d sizes for %d outputs", n, count);
+    if (l->op->since >= 13 && lower_given(l, "num_outputs") && lower_int(l, "num_outputs") != count)
+        return lower_error(l, 381, EXIT_MALFORMED, "num_outputs is %lld, but there are %d outputs",
+                           (long long)lower_int(l, "num_outputs"), count);
+    for (int i = 0; i < count; i++) {
+        sizes[i] = given ? given[i] : clamp(extent - total, 0, share);
+        if (sizes[i] < 0 || !rt_add(total, sizes[i], &total))
+            return lower_error(l, 381, EXIT_MALFORMED, "size %lld", (long long)sizes[i]);
+    }
+    if (total == extent) return 0;
+    return lower_error(l, 381, EXIT_MALFORMED, "the sizes sum up to %lld, the dimension has %lld", (long long)total,
+                       (long long)extent);
+}
+
+int lower_split(struct lower *l) {
+    struct tensor x = lower_input(l, 0);
+    int axis;
+    if (lower_axis(l, lower_int(l, "axis"), x.ndim, &axis) < 0) return -1;
+    int64_t *sizes = ARENA_ARRAY(l->b.graph->arena, int64_t, l->noutputs), start = 0;
+    if (split_sizes(l, x.dims[axis], sizes) < 0) return -1;
+    for (int i = 0; i < l->noutputs; start += sizes[i++]) {
+        if (!lower_wants(l, i)) continue;
+        l->outputs[i] = emit_piece(l, l->inputs[0], axis, sizes[i] ? start : 0, 1, sizes[i]);
+        if (l->outputs[i] < 0) return -1;
+    }
+    return 0;
+}
+
+int lower_concat(struct lower *l) {
+    int axis;
+    if (lower_axis(l, lower_int(l, "axis"), lower_ndim(l, l->inputs[0]), &axis) < 0) return -1;
+    return lower_result(l, emit_concat(l, axis, l->ninputs, l->inputs));
+}
+
+/* Gather, Scatter ------------------------------------------------------------------------------------------------- */
+
+/* E382 if known indices leave a dimension of that extent; *values and *n are given if they are known. */
+static int check_indices(struct lower *l, int index, int64_t extent, const int64_t **values, int *n) {
+    struct tensor tensor = lower_tensor(l, index);
+    *values = tensor_elements(&tensor) < INT_MAX ? build_known_ints(l->b.graph, index, n) : NULL;
+    for (int i = 0; *values && i < *n; i++)
+        if ((*values)[i] < -extent || (*values)[i] >= extent)
+            return lower_error(l, 382, EXIT_MALFORMED, "index %lld is out of range for extent %lld",
+                               (long long)(*values)[i], (long long)extent);
+    return 0;
+}
+
+/* Index operands are i64 or i32. */
+static int index_type(struct lower *l, int index) {
+    enum rt_dtype dtype = lower_dtype(l, index);
+    if (rt_dtype_is_float(dtype) || dtype == RT_BOOL)
+        return lower_error(l, 379, EXIT_MALFORMED, "indices have type %s", rt_dtypes[dtype].name);
+    return dtype == RT_I32 ? index : emit_cast(l, index, RT_I64);
+}
+
+/* One known index is a slice: pieces of a fused product stay what they are. */
+int lower_gather(struct lower *l) {
+    struct tensor x = lower_input(l, 0), index = lower_input(l, 1);
+    const int64_t *values;
+    int axis, n;
+    if (lower_axis(l, lower_int(l, "axis"), x.ndim, &axis) < 0) return -1;
+    if (check_indices(l, l->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
+    if (!values || n != 1) return lower_result(l, emit_gather(l, l->inputs[0], index_type(l, l->inputs[1]), axis));
+    int piece = emit_piece(l, l->inputs[0], axis, values[0] < 0 ? values[0] + x.dims[axis] : values[0], 1, 1);
+    int64_t shape[2 * MAX_NDIM];
+    int ndim = 0;
+    for (int d = 0; d < axis; d++) shape[ndim++] = x.dims[d];
+    for (int d = 0; d < index.ndim; d++) shape[ndim++] = 1;
+    for (int d = axis + 1; d < x.ndim; d++) shape[ndim++] = x.dims[d];
+    return lower_result(l, emit_reshape(l, piece, ndim, shape));
+}
+
+/* True if `index` may select from x along all dimensions but `axis`. */
+static bool fits_elements(const struct tensor *x, const struct tensor *index, int axis) {
+    if (index->ndim != x->ndim) return false;
+    for (int d = 0; d < x->ndim; d++)
+        if (d != axis && index->dims[d] > x->dims[d]) return false;
+    return true;
+}
+
+int lower_gather_elements(struct lower *l) {
+    struct tensor x = lower_input(l, 0), index = lower_input(l, 1);
+    const int64_t *values;
+    int axis, n;
+    if (lower_axis(l, lower_int(l, "axis"), x.ndim, &axis) < 0) return -1;
+    if (!fits_elements(&x, &index, axis)) return lower_misfit(l, l->inputs[0], l->inputs[1]);
+    if (check_indices(l, l->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
+    struct attr attr = attr_of_int("axis", axis);
+    int at = index_type(l, l->inputs[1]);
+    return lower_result(l, at < 0 ? -1 : emit(l, "GatherElements", 2, (int[]){l->inputs[0], at}, 1, &attr));
+}
+
+/* The core operator for attribute reduction, NULL after a diagnostic. */
+static const char *scatter_of(struct lower *l, const char *replaces, const char *adds) {
+    const char *reduction = lower_text(l, "reduction");
+    if (strcmp(reduction, "none") == 0) return replaces;
+    if (strcmp(reduction, "add") == 0 && rt_dtype_is_float(lower_dtype(l, l->inputs[0]))) return adds;
+    return lower_unsupported(l, "reduction"), NULL;
+}
+
+int lower_scatter_elements(struct lower *l) {
+    struct tensor x = lower_input(l, 0), index = lower_input(l, 1), updates = lower_input(l, 2);
+    const int64_t *values;
+    int axis, n;
+    if (lower_axis(l, lower_int(l, "axis"), x.ndim, &axis) < 0) return -1;
+    bool same = updates.ndim == index.ndim;
+    for (int d = 0; same && d < index.ndim; d++) same = updates.dims[d] == index.dims[d];
+    if (!same) return lower_misfit(l, l->inputs[1], l->inputs[2]);
+    if (!fits_elements(&x, &index, axis)) return lower_misfit(l, l->inputs[0], l->inputs[1]);
+    const char *op = scatter_of(l, "ScatterElements", "ScatterElementsAdd");
+    if (!op) return -1;
+    if (check_indices(l, l->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
+    struct attr attr = attr_of_int("axis", axis);
+    int at = index_type(l, l->inputs[1]);
+    int inputs[] = {l->inputs[0], at, l->inputs[2]};
+    return lower_result(l, at < 0 ? -1 : emit(l, op, 3, inputs, 1, &attr));
+}
+
+/* Known indices of GatherND and ScatterND, each row of `depth` into dimensions from `first` on. */
+static int check_rows(struct lower *l, const struct tensor *x, int first, int64_t depth) {
+    int n;
+    struct tensor index = lower_input(l, 1);
+    const int64_t *values = tensor_elements(&index) < INT_MAX ? build_known_ints(l->b.graph, l->inputs[1], &n) : NULL;
+    for (int i = 0; values && i < n; i++) {
+        int64_t extent = x->dims[first + i % depth];
+        if (values[i] < -extent || values[i] >= extent)
+            return lower_error(l, 382, EXIT_MALFORMED, "index %lld is out of range for extent %lld",
+                               (long long)values[i], (long long)extent);
+    }
+    return 0;
+}
+
+int lower_gather_nd(struct lower *l) {
+    struct tensor x = lower_input(l, 0), index = lower_input(l, 1);
+    int64_t batch = lower_int(l, "batch_dims");
+    bool fits = index.ndim > 0 && batch >= 0 && batch < index.ndim && batch < x.ndim;
+    int64_t depth = fits ? index.dims[index.ndim - 1] : 0;
+    fits = fits && depth > 0 && depth <= x.ndim - batch;
+    for (int d = 0; fits && d < batch; d++) fits = x.dims[d] == index.dims[d];
+    if (!fits) return lower_misfit(l, l->inputs[0], l->inputs[1]);
+    if (check_rows(l, &x, (int)batch, depth) < 0) return -1;
+    struct attr attrs[] = {attr_of_int("batch_dims", batch), attr_of_int("depth", depth)};
+    int at = emit_cast(l, l->inputs[1], RT_I64);
+    return lower_result(l, at < 0 ? -1 : emit(l, "GatherND", 2, (int[]){l->inputs[0], at}, 2, attrs));
+}
+
+int lower_scatter_nd(struct lower *l) {
+    struct tensor x = lower_input(l, 0), index = lower_input(l, 1), updates = lower_input(l, 2);
+    int64_t depth = index.ndim ? index.dims[index.ndim - 1] : 0;
+    bool fits = depth > 0 && depth <= x.ndim && updates.ndim == index.ndim - 1 + x.ndim - (int)depth;
+    for (int d = 0; fits && d < updates.ndim; d++)
+        fits = updates.dims[d] == (d < index.ndim - 1 ? index.dims[d] : x.dims[d - (index.ndim - 1) + depth]);
+    if (!fits) return lower_misfit(l, l->inputs[1], l->inputs[2]);
+    const char *op = scatter_of(l, "ScatterND", "ScatterNDAdd");
+    if (!op) return -1;
+    if (check_rows(l, &x, 0, depth) < 0) return -1;
+    struct attr attr = attr_of_int("depth", depth);
+    int inputs[] = {l->inputs[0], emit_cast(l, l->inputs[1], RT_I64), l->inputs[2]};
+    return lower_result(l, inputs[1] < 0 ? -1 : emit(l, op, 3, inputs, 1, &attr));
+}
+
+/* Picks by a condition: the shape of the result is the data's, so it must be known -------------------------------- */
+
+int lower_non_zero(struct lower *l) {
+    struct tensor x = lower_input(l, 0);
+    const void *bytes = x.kind == TENSOR_CONST ? x.data : NULL;
+    if (!bytes) return lower_error(l, 410, EXIT_UNSUPPORTED, "the shape of the result depends on data");
+    int64_t elements = tensor_elements(&x), found = 0, at[MAX_NDIM] = {0};
+    int64_t *index = ARENA_ARRAY(l->b.graph->arena, int64_t, elements * (x.ndim ? x.ndim : 1) + 1);
+    bool *keeps = ARENA_ARRAY(l->b.graph->arena, bool, elements + 1);
+    for (int64_t i = 0; i < elements; i++) {
+        struct number value = eval_load(bytes, x.dtype, i);
+        keeps[i] = value.is_float ? value.f != 0 : value.i != 0;
+        found += keeps[i];
+    }
+    if (elements * (x.ndim + 1) > INT_MAX) return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
+    for (int64_t i = 0, k = 0; i < elements; i++, eval_next(at, x.dims, x.ndim)) {
+        if (!keeps[i]) continue;
+        for (int d = 0; d < x.ndim; d++) index[d * found + k] = at[d];
+        k++;
+    }
+    return lower_result(l, emit_ints(l, (int)(found * x.ndim), index, 2, (int64_t[]){x.ndim, found}));
+}
+
+int lower_compress(struct lower *l) {
+    struct tensor x = lower_input(l, 0);
+    int n, axis = 0, data = l->inputs[0];
+    const int64_t *condition = build_known_ints(l->b.graph, l->inputs[1], &n);
+    if (!condition) return lower_error(l, 410, EXIT_UNSUPPORTED, "the shape of the result depends on data");
+    if (lower_given(l, "axis") && lower_axis(l, lower_int(l, "axis"), x.ndim, &axis) < 0) return -1;
+    int64_t extent = tensor_elements(&x), count = 0;
+    if (lower_given(l, "axis"))
+        extent = x.dims[axis];
+    else
+        data = emit_reshape(l, data, 1, &extent);
+    if (n > extent) return lower_misfit(l, l->inputs[0], l->inputs[1]);
+    int64_t *index = ARENA_ARRAY(l->b.graph->arena, int64_t, n + 1);
+    for (int i = 0; i < n; i++)
+        if (condition[i]) index[count++] = i;
+    return lower_result(l, emit_gather(l, data, emit_ints(l, (int)count, index, 1, &count), axis));
+}
+
+enum { MOST_CLASSES = 1 << 24 }; /* of OneHot: their numbers are a constant */
+
+/* ONNX OneHot-11: 1 where an index equals the place along the new dimension; outside of [-depth, depth) nothing is. */
+int lower_one_hot(struct lower *l) {
+    int index = l->inputs[0], ndim = lower_ndim(l, index), axis;
+    double depth;
+    if (lower_known_float(l, 1, "depth", &depth) < 0) return -1;
+    if (!(depth > 0)) return lower_error(l, 384, EXIT_MALFORMED, "depth is %g", depth);
+    if (depth > MOST_CLASSES) return lower_error(l, 505, EXIT_LIMIT, "depth is %g, at most %d", depth, MOST_CLASSES);
+    if (lower_axis(l, lower_int(l, "axis"), ndim + 1, &axis) < 0) return -1;
+    struct tensor values = lower_input(l, 2);
+    if (values.ndim != 1 || values.dims[0] != 2) return lower_error(l, 384, EXIT_MALFORMED, "values must be two");
+    int64_t n = (int64_t)depth, shape[MAX_NDIM + 1], *places = ARENA_ARRAY(l->b.graph->arena, int64_t, n);
+    for (int64_t i = 0; i < n; i++) places[i] = i;
+    for (int d = 0; d <= ndim; d++) shape[d] = d == axis ? n : 1;
+    if (ndim == MAX_NDIM) return lower_error(l, 506, EXIT_LIMIT, "more than %d dimensions", MAX_NDIM);
+    index = emit_unsqueeze(l, emit_cast(l, index, RT_I64), axis);
+    index = emit3(l, "Where", emit_with(l, "Less", index, 0), emit_with(l, "Add", index, (double)n), index);
+    int hot = emit2(l, "Equal", index, emit_ints(l, (int)n, places, ndim + 1, shape));
+    int off = emit_squeeze(l, emit_piece(l, l->inputs[2], 0, 0, 1, 1), 0);
+    int on = emit_squeeze(l, emit_piece(l, l->inputs[2], 0, 1, 1, 1), 0);
+    return lower_result(l, emit3(l, "Where", hot, on, off));
+}
+
+/* Pad, Trilu ------------------------------------------------------------------------------------------------------ */
+
+/* Where place i of a padded dimension is taken from. */
+static int64_t pad_source(char mode, int64_t i, int64_t extent) {
+    int64_t period = mode == 'r' ? 2 * (extent - 1) : extent;
+    if (mode == 'e') return clamp(i, 0, extent - 1);
+    if (period == 0) return 0;
+    i = ((i % period) + period) % period;
+    return mode == 'r' && i >= extent ? period - i : i;
+}
+
+/* Modes that repeat the tensor's own elements: one pick along each dimension that grows. */
+static int pad_by_picks(struct lower *l, char mode, const int64_t *begin, const int64_t *end) {
+    struct tensor x = lower_input(l, 0);
+    int y = l->inputs[0];
+    for (int d = 0; d < x.ndim; d++) {
+        int64_t n = x.dims[d] + begin[d] + end[d];
+        if (!begin[d] && !end[d]) continue;
+        if (n < 0 || n > 1 << 28 || !x.dims[d])
+            return lower_error(l, 378, EXIT_MALFORMED, "cannot pad dimension %d", d);
+        int64_t *places = ARENA_ARRAY(l->b.graph->arena, int64_t, n + 1);
+        for (int64_t i = 0; i < n; i++) places[i] = pad_source(mode, i - begin[d], x.dims[d]);
+        y = emit_gather(l, y, emit_ints(l, (int)n, places, 1, &n), d);
+    }
+    return y;
+}
+
+static int pad_value(struct lower *l) {
+    if (l->op->since < 11) return emit_like(l, l->inputs[0], lower_float(l, "value"));
+    return lower_has(l, 2) ? emit_reshape(l, l->inputs[2], 0, NULL) : emit_like(l, l->inputs[0], 0);
+}
+
+/* Begin and end of each dimension from pads for all, or for those in axes. */
+static int pad_amounts(struct lower *l, int ndim, int64_t *begin, int64_t *end) {
+    const int64_t *pads, *axes;
+    int n, naxes;
+    bool flags[MAX_NDIM];
+    if (lower_list(l, l->op->since < 11 ? -1 : 1, "pads", &pads, &n) < 0) return -1;
+    if (lower_list(l, 3, "axes", &axes, &naxes) < 0 || lower_axes(l, axes, naxes, ndim, flags) < 0) return -1;
+    int count = axes ? naxes : ndim;
+    if (n != 2 * count) return lower_error(l, 377, EXIT_MALFORMED, "%d pads for %d dimensions", n, count);
+    for (int i = 0; i < count; i++) {
+        int axis = i;
+        if (axes && lower_axis(l, axes[i], ndim, &axis) < 0) return -1;
+        begin[axis] = pads[i];
+        end[axis] = pads[count + i];
+        if (begin[axis] >> 46 < -1 || end[axis] >> 46 < -1)
+            return lower_error(l, 374, EXIT_MALFORMED, "the pads of dimension %d take more than there is", axis);
+        if (begin[axis] >> 46 > 0 || end[axis] >> 46 > 0)
+            return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
+    }
+    return 0;
+}
+
+int lower_pad(struct lower *l) {
+    static const char *const modes[] = {"constant", "reflect", "edge", "wrap"};
+    struct tensor x = lower_input(l, 0);
+    int64_t begin[MAX_NDIM] = {0}, end[MAX_NDIM] = {0};
+    const char *mode = lower_text(l, "mode");
+    int known = 0, pads = 0;
+    while (known < 4 && strcmp(mode, modes[known]) != 0) known++;
+    if (known == 4) return lower_error(l, 335, EXIT_MALFORMED, "no mode %s", diag_quote(l->b.diags, mode));
+    if (pad_amounts(l, x.ndim, begin, end) < 0) return -1;
+    for (int d = 0; d < x.ndim; d++) pads += begin[d] || end[d];
+    if (!pads) return lower_result(l, l->inputs[0]);
+    if (known) return lower_result(l, pad_by_picks(l, mode[0], begin, end));
+    int value = pad_value(l);
+    struct attr attrs[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
+    return lower_result(l, value < 0 ? -1 : emit(l, "Pad", 2, (int[]){l->inputs[0], value}, 2, attrs));
+}
+
+int lower_trilu(struct lower *l) {
+    int64_t k = 0;
+    if (lower_has(l, 1) && lower_known_int(l, 1, "k", &k) < 0) return -1;
+    if (lower_ndim(l, l->inputs[0]) < 2)
+        return lower_error(l, 378, EXIT_MALFORMED, "the input has fewer than 2 dimensions");
+    struct attr attrs[] = {attr_of_int("upper", lower_int(l, "upper") != 0),
+                           attr_of_int("k", clamp(k, -(1ll << 46), 1ll << 46))};
+    return lower_result(l, emit(l, "Trilu", 1, l->inputs, 2, attrs));
+}

@@ -1,0 +1,343 @@
+/* Resize, Upsample: along one dimension after another, each result is a weighted sum of a few picked elements. Which
+ * elements and weights is known at compile time, so it is a composition of Gather, Mul and Add. */
+#include "frontend/lower/onnx_lower.h"
+
+#include <math.h>
+
+#include "ir/expr/eval.h"
+#include "runtime/base/checked.h"
+
+enum { MAX_TAPS = 4 };
+
+/* One dimension: results lie num / den apart in the input. Sizes give in / out, a scale 1 / scale, so that no quotient
+ * is rounded before it is multiplied. */
+struct axis {
+    int64_t in, out;
+    double num, den;
+};
+
+typedef double coordinate_fn(const struct axis *axis, double o);
+
+static double half_pixel(const struct axis *axis, double o) {
+    return (o + 0.5) * axis->num / axis->den - 0.5;
+}
+static double pytorch_half_pixel(const struct axis *axis, double o) {
+    return axis->out > 1 ? half_pixel(axis, o) : 0;
+}
+/* By the result's extent, as PyTorch and ONNX Runtime have it; the reference in ONNX takes in * scale, not rounded. */
+static double align_corners(const struct axis *axis, double o) {
+    return axis->out > 1 ? o * (double)(axis->in - 1) / (double)(axis->out - 1) : 0;
+}
+static double asymmetric(const struct axis *axis, double o) {
+    return o * axis->num / axis->den;
+}
+static double tf_half_pixel(const struct axis *axis, double o) {
+    return (o + 0.5) * axis->num / axis->den;
+}
+/* As half_pixel, moved so that what a rounded size cuts off is cut off at both ends. */
+static double half_pixel_symmetric(const struct axis *axis, double o) {
+    double in = (double)axis->in, exact = in * axis->den / axis->num;
+    return in / 2 * (1 - (double)axis->out / exact) + half_pixel(axis, o);
+}
+
+static const struct {
+    const char *name;
+    coordinate_fn *at;
+} coordinates[] = {{"half_pixel", half_pixel},
+                   {"pytorch_half_pixel", pytorch_half_pixel},
+                   {"align_corners", align_corners},
+                   {"asymmetric", asymmetric},
+                   {"tf_half_pixel_for_nn", tf_half_pixel},
+                   {"half_pixel_symmetric", half_pixel_symmetric}};
+
+static double prefer_floor(double x) {
+    return ceil(x - 0.5);
+}
+static double prefer_ceil(double x) {
+    return floor(x + 0.5);
+}
+
+static const struct {
+    const char *name;
+    double (*round)(double x);
+} roundings[] = {
+    {"round_prefer_floor", prefer_floor}, {"round_prefer_ceil", prefer_ceil}, {"floor", floor}, {"ceil", ceil}};
+
+/* The elements that one result is made of: `n` neighbours from `first` on, perhaps outside of the input. */
+struct taps {
+    int n;
+    double first, weight[MAX_TAPS];
+};
+
+struct resize {
+    coordinate_fn *at;
+    double (*round)(double x);
+    struct taps (*taps)(const struct resize *resize, double x);
+    double cubic;
+    bool exclude_outside;
+};
+
+static struct taps nearest_taps(const struct resize *resize, double x) {
+    return (struct taps){1, resize->round(x), {1}};
+}
+
+static struct taps linear_taps(const struct resize *resize, double x) {
+    double first = floor(x);
+    (void)resize;
+    return (struct taps){2, first, {1 - (x - first), x - first}};
+}
+
+/* Keys' convolution kernel at distance t >= 0. */
+static double keys(double a, double t) {
+    if (t < 1) return ((a + 2) * t - (a + 3)) * t * t + 1;
+    return t < 2 ? (((t - 5) * t + 8) * t - 4) * a : 0;
+}
+
+static struct taps cubic_taps(const struct resize *resize, double x) {
+    struct taps taps = {4, floor(x) - 1, {0}};
+    for (int t = 0; t < 4; t++) taps.weight[t] = keys(resize->cubic, fabs(x - (taps.first + t)));
+    return taps;
+}
+
+static const struct {
+    const char *name;
+    struct taps (*taps)(const struct resize *resize, double x);
+} modes[] = {{"nearest", nearest_taps}, {"linear", linear_taps}, {"cubic", cubic_taps}};
+
+/* Weights of elements outside become 0, and the others are scaled to a sum of 1. */
+static void drop_outside(struct taps *taps, int64_t in) {
+    double sum = 0;
+    for (int t = 0; t < taps->n; t++) {
+        if (taps->first + t < 0 || taps->first + t >= (double)in) taps->weight[t] = 0;
+        sum += taps->weight[t];
+    }
+    for (int t = 0; t < taps->n && sum != 0; t++) taps->weight[t] /= sum;
+}
+
+/* One dimension --------------------------------------------------------------------------------------------------- */
+
+/* Per tap: the element that each result takes, and its weight. */
+struct picks {
+    int n;
+    int64_t *index[MAX_TAPS];
+    double *weight[MAX_TAPS];
+};
+
+static struct picks make_picks(struct lower *l, const struct resize *resize, const struct axis *axis) {
+    struct picks picks = {0};
+    for (int t = 0; t < MAX_TAPS; t++) {
+        picks.index[t] = ARENA_ARRAY(l->b.graph->arena, int64_t, axis->out + 1);
+        picks.weight[t] = ARENA_ARRAY(l->b.graph->arena, double, axis->out + 1);
+    }
+    for (int64_t o = 0; o < axis->out; o++) {
+        struct taps taps = resize->taps(resize, resize->at(axis, (double)o));
+        if (resize->exclude_outside) drop_outside(&taps, axis->in);
+        picks.n = taps.n;
+        for (int t = 0; t < taps.n; t++) {
+            double inside = fmax(0, fmin(taps.first + t, (double)(axis->in - 1)));
+            picks.index[t][o] = (int64_t)inside;
+            picks.weight[t][o] = taps.weight[t];
+        }
+    }
+    return picks;
+}
+
+static bool all_are(const double *weights, int64_t n, double value) {
+    for (int64_t i = 0; i < n; i++)
+        if (weights[i] != value) return false;
+    return true;
+}
+
+static bool is_identity(const struct picks *picks, const struct axis *axis) {
+    for (int64_t o = 0; o < axis->out; o++)
+        if (picks->index[0][o] != o) return false;
+    return axis->in == axis->out && all_are(picks->weight[0], axis->out, 1);
+}
+
+/* One number per result along dimension `dim`, in the tensor's type. */
+static int emit_weights(struct lower *l, const struct tensor *x, int dim, int64_t n, const double *weights) {
+    int64_t dims[MAX_NDIM];
+    for (int d = dim; d < x->ndim; d++) dims[d - dim] = d == dim ? n : 1;
+    const char *name = arena_printf(l->b.graph->arena, "%s.%d", l->b.node, l->b.graph->tensors.n);
+    return emit_cast(l, graph_add_const(l->b.graph, name, RT_F64, x->ndim - dim, dims, weights), x->dtype);
+}
+
+static int resample(struct lower *l, int x, int dim, const struct resize *resize, const struct axis *axis) {
+    if (x < 0) return -1;
+    struct tensor tensor = lower_tensor(l, x);
+    struct picks picks = make_picks(l, resize, axis);
+    int sum = -1;
+    if (is_identity(&picks, axis)) return x;
+    for (int t = 0; t < picks.n; t++) {
+        if (picks.n > 1 && all_are(picks.weight[t], axis->out, 0)) continue;
+        int picked = emit_gather(l, x, emit_ints(l, (int)axis->out, picks.index[t], 1, &axis->out), dim);
+        if (!all_are(picks.weight[t], axis->out, 1))
+            picked = emit2(l, "Mul", picked, emit_weights(l, &tensor, dim, axis->out, picks.weight[t]));
+        sum = sum < 0 ? picked : emit2(l, "Add", sum, picked);
+        if (sum < 0) return -1;
+    }
+    return sum;
+}
+
+/* The operators --------------------------------------------------------------------------------------------------- */
+
+/* Floats known at compile time; NULL after E409. */
+static const double *known_floats(struct lower *l, int input, const char *what, int *n) {
+    struct tensor tensor = lower_input(l, input);
+    const void *bytes = tensor_is_stored(&tensor) ? eval_bytes(l->b.graph, &tensor) : NULL;
+    if (!bytes || tensor_elements(&tensor) > 2 * MAX_NDIM) {
+        lower_error(l, 409, EXIT_UNSUPPORTED, "%s are not known at compile time (%s)", what,
+                    diag_quote(l->b.diags, tensor.name));
+        return NULL;
+    }
+    *n = (int)tensor_elements(&tensor);
+    double *values = ARENA_ARRAY(l->b.graph->arena, double, *n + 1);
+    rt_convert(values, RT_F64, bytes, tensor.dtype, (size_t)*n);
+    return values;
+}
+
+static bool is_empty(const struct lower *l, int input) {
+    if (!lower_has(l, input)) return true;
+    struct tensor tensor = lower_input(l, input);
+    return tensor_elements(&tensor) == 0;
+}
+
+/* The dimensions that `count` scales or sizes are for. */
+static int read_axes(struct lower *l, int ndim, int count, int *axes) {
+    int n = ndim;
+    const int64_t *list = lower_given(l, "axes") ? lower_ints(l, "axes", &n) : NULL;
+    bool seen[MAX_NDIM];
+    if (n != count) return lower_error(l, 372, EXIT_MALFORMED, "%d scales or sizes for %d dimensions", count, n);
+    if (list && lower_axes(l, list, n, ndim, seen) < 0) return -1;
+    for (int i = 0; i < n; i++) axes[i] = list ? (int)(list[i] < 0 ? list[i] + ndim : list[i]) : i;
+    return 0;
+}
+
+static int too_large(struct lower *l) {
+    return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
+}
+
+static int set_scales(struct lower *l, const struct tensor *x, int n, const double *scales, struct axis *axis) {
+    int axes[MAX_NDIM];
+    if (read_axes(l, x->ndim, n, axes) < 0) return -1;
+    for (int i = 0; i < n; i++) {
+        struct axis *a = &axis[axes[i]];
+        if (!(scales[i] > 0))
+            return lower_error(l, 384, EXIT_MALFORMED, "scale %g in dimension %d", scales[i], axes[i]);
+        if ((double)a->in * scales[i] > 1 << 24) return too_large(l);
+        *a = (struct axis){a->in, (int64_t)floor((double)a->in * scales[i]), 1, scales[i]};
+    }
+    return 0;
+}
+
+static int set_sizes(struct lower *l, const struct tensor *x, int n, const int64_t *sizes, struct axis *axis) {
+    int axes[MAX_NDIM];
+    if (read_axes(l, x->ndim, n, axes) < 0) return -1;
+    for (int i = 0; i < n; i++) {
+        struct axis *a = &axis[axes[i]];
+        if (sizes[i] < 0)
+            return lower_error(l, 384, EXIT_MALFORMED, "size %lld in dimension %d", (long long)sizes[i], axes[i]);
+        if (sizes[i] > 1 << 24) return too_large(l);
+        *a = (struct axis){a->in, sizes[i], (double)a->in, (double)sizes[i]};
+    }
+    return 0;
+}
+
+static int run(struct lower *l, const struct resize *resize, const struct axis *axis) {
+    struct tensor x = lower_input(l, 0);
+    int64_t out[MAX_NDIM], elements;
+    int y = l->inputs[0];
+    for (int d = 0; d < x.ndim; d++) {
+        out[d] = axis[d].out;
+        if (x.dims[d] == 0 && axis[d].out)
+            return lower_error(l, 384, EXIT_MALFORMED, "dimension %d has no elements to pick", d);
+    }
+    if (!rt_product(out, x.ndim, &elements) || elements >> 43) return too_large(l);
+    if (resize->taps != nearest_taps && !rt_dtype_is_float(x.dtype))
+        return lower_unsupported(l, "a mode other than nearest, for integers,");
+    for (int grows = 0; grows < 2; grows++) /* fewer elements first */
+        for (int d = 0; d < x.ndim; d++)
+            if ((axis[d].out >= axis[d].in) == grows) y = resample(l, y, d, resize, &axis[d]);
+    return lower_result(l, y);
+}
+
+static void begin_axes(const struct tensor *x, struct axis *axis) {
+    for (int d = 0; d < x->ndim; d++) axis[d] = (struct axis){x->dims[d], x->dims[d], 1, 1};
+}
+
+static int read_mode(struct lower *l, struct resize *resize) {
+    const char *text = lower_text(l, "mode");
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (strcmp(modes[i].name, text) == 0) resize->taps = modes[i].taps;
+    return resize->taps ? 0 : lower_error(l, 335, EXIT_MALFORMED, "no mode %s", diag_quote(l->b.diags, text));
+}
+
+/* ONNX Upsample-9, Resize-10: scales as attribute or input 1; result o is taken from o / scale, rounded down. */
+int lower_upsample(struct lower *l) {
+    struct tensor x = lower_input(l, 0);
+    struct resize resize = {.at = asymmetric, .round = floor};
+    struct axis axis[MAX_NDIM];
+    const double *scales;
+    int n;
+    if (read_mode(l, &resize) < 0) return -1;
+    if (resize.taps == cubic_taps) return lower_unsupported(l, "mode cubic");
+    if (lower_given(l, "scales")) {
+        const float *list = lower_floats(l, "scales", &n);
+        double *values = ARENA_ARRAY(l->b.graph->arena, double, n + 1);
+        for (int i = 0; i < n; i++) values[i] = (double)list[i];
+        scales = values;
+    } else if (!lower_has(l, 1)) {
+        return lower_error(l, 384, EXIT_MALFORMED, "no scales");
+    } else if (!(scales = known_floats(l, 1, "scales", &n))) {
+        return -1;
+    }
+    begin_axes(&x, axis);
+    return set_scales(l, &x, n, scales, axis) < 0 ? -1 : run(l, &resize, axis);
+}
+
+static int read_manner(struct lower *l, struct resize *resize) {
+    const char *at = lower_text(l, "coordinate_transformation_mode"), *round = lower_text(l, "nearest_mode");
+    *resize = (struct resize){.cubic = lower_float(l, "cubic_coeff_a"),
+                              .exclude_outside = lower_int(l, "exclude_outside") != 0};
+    if (read_mode(l, resize) < 0) return -1;
+    if (strcmp(at, "tf_crop_and_resize") == 0)
+        return lower_unsupported(l, "coordinate_transformation_mode tf_crop_and_resize");
+    for (size_t i = 0; i < sizeof coordinates / sizeof *coordinates; i++)
+        if (strcmp(coordinates[i].name, at) == 0) resize->at = coordinates[i].at;
+    for (size_t i = 0; i < sizeof roundings / sizeof *roundings; i++)
+        if (strcmp(roundings[i].name, round) == 0) resize->round = roundings[i].round;
+    if (!resize->at)
+        return lower_error(l, 335, EXIT_MALFORMED, "no coordinate_transformation_mode %s", diag_quote(l->b.diags, at));
+    if (!resize->round) return lower_error(l, 335, EXIT_MALFORMED, "no nearest_mode %s", diag_quote(l->b.diags, round));
+    return 0;
+}
+
+/* What opset 18 added, and is not here. */
+static int check_new_forms(struct lower *l, const struct resize *resize, const struct axis *axis, int ndim) {
+    bool smaller = false;
+    for (int d = 0; d < ndim; d++) smaller = smaller || axis[d].out < axis[d].in;
+    if (l->op->since < 18) return 0;
+    if (strcmp(lower_text(l, "keep_aspect_ratio_policy"), "stretch") != 0 && !is_empty(l, 3))
+        return lower_unsupported(l, "keep_aspect_ratio_policy");
+    if (smaller && resize->taps != nearest_taps && lower_int(l, "antialias")) return lower_unsupported(l, "antialias");
+    return 0;
+}
+
+/* ONNX Resize-19; input 1, roi, is for tf_crop_and_resize only. */
+int lower_resize(struct lower *l) {
+    struct tensor x = lower_input(l, 0);
+    struct resize resize;
+    struct axis axis[MAX_NDIM];
+    int n;
+    if (read_manner(l, &resize) < 0) return -1;
+    if (is_empty(l, 2) == is_empty(l, 3)) return lower_error(l, 384, EXIT_MALFORMED, "needs either scales or sizes");
+    begin_axes(&x, axis);
+    if (!is_empty(l, 3)) {
+        const int64_t *sizes = lower_known(l, 3, "sizes", &n);
+        if (!sizes || set_sizes(l, &x, n, sizes, axis) < 0) return -1;
+    } else {
+        const double *scales = known_floats(l, 2, "scales", &n);
+        if (!scales || set_scales(l, &x, n, scales, axis) < 0) return -1;
+    }
+    return check_new_forms(l, &resize, axis, x.ndim) < 0 ? -1 : run(l, &resize, axis);
+}

@@ -1,0 +1,62 @@
+/* The rows of onnx_ops.def, by name and version. */
+#include "frontend/lower/onnx_ops.h"
+
+#include <string.h>
+
+#define FORM(name_, since_, min_, max_, outputs_, attrs_)                                                              \
+    .name = #name_, .since = since_, .in_min = min_, .in_max = max_, .out_max = outputs_, .attrs = attrs_
+
+#define MAP(name, since, inputs, core_, attrs)                                                                         \
+    {.domain = "", FORM(name, since, inputs, inputs, 1, attrs), .core = #core_},
+#define OP(name, since, min, max, outputs, lower_, attrs)                                                              \
+    {.domain = "", FORM(name, since, min, max, outputs, attrs), .lower = lower_},
+#define SEQ(name, since, min, max, outputs, lower_, attrs)                                                             \
+    {.domain = "", FORM(name, since, min, max, outputs, attrs), .lower = lower_, .sequences = true},
+#define MS(name, min, max, outputs, lower_, attrs)                                                                     \
+    {.domain = "com.microsoft", FORM(name, 1, min, max, outputs, attrs), .lower = lower_},
+#define NOT(name, since, code) {.domain = "", FORM(name, since, 0, 0, 0, ""), .refused = code},
+
+const struct onnx_op onnx_ops[] = {
+#include "frontend/lower/onnx_ops.def"
+};
+const int onnx_nops = sizeof onnx_ops / sizeof *onnx_ops;
+
+/* Names within a domain; no operator's name has a colon. */
+static const char *row_key(struct arena *arena, const char *domain, const char *name) {
+    return *domain ? arena_printf(arena, "%s::%s", domain, name) : name;
+}
+
+void onnx_op_index(struct map *rows, struct arena *arena) {
+    map_init(rows, arena);
+    for (int i = 0; i < onnx_nops; i++) {
+        const char *key = row_key(arena, onnx_ops[i].domain, onnx_ops[i].name);
+        if (map_get(rows, key, strlen(key)) < 0) map_put(rows, key, strlen(key), i);
+    }
+}
+
+const struct onnx_op *onnx_op_find(const struct map *rows, const char *domain, const char *name, int64_t version,
+                                   const struct onnx_op **first) {
+    const struct onnx_op *found = NULL;
+    const char *key = row_key(rows->arena, domain, name);
+    int at = map_get(rows, key, strlen(key));
+    *first = at < 0 ? NULL : &onnx_ops[at];
+    for (int i = at; i >= 0 && i < onnx_nops && strcmp(onnx_ops[i].name, name) == 0; i++)
+        if (onnx_ops[i].since <= version) found = &onnx_ops[i];
+    return found;
+}
+
+/* Attributes ------------------------------------------------------------------------------------------------------ */
+
+const char *onnx_next_attr(const char *text, struct onnx_attr *attr) {
+    if (!*text) return NULL;
+    *attr = (struct onnx_attr){.name = text, .length = strcspn(text, ":")};
+    const char *at = text + attr->length + 1;
+    attr->kind = *at++;
+    attr->required = *at == '!';
+    if (*at == '=') {
+        attr->fallback = at + 1;
+        attr->fallback_length = strcspn(at + 1, " ");
+    }
+    at += strcspn(at, " ");
+    return *at ? at + 1 : at;
+}

@@ -1,0 +1,270 @@
+#include "frontend/read/onnx_check.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "runtime/base/checked.h"
+
+#define VALUE_BYTES 0x1p46 /* larger values fit no machine */
+
+bool check_admit(struct check *check, enum exit_code exit) {
+    if (exit != EXIT_UNSUPPORTED) check->malformed++;
+    if (check->recorded < CHECK_ERRORS) return check->recorded++, true;
+    check->left_out++;
+    return false;
+}
+
+const char *check_quote(struct check *check, const char *name) {
+    return diag_quote(check->model->diags, name);
+}
+
+struct onnx_place check_place(const struct check_scope *scope, int index) {
+    struct onnx_place place = {.index = index, .node = index >= 0 ? scope->nodes[index] : NULL};
+    if (scope->function)
+        place.inside = "function", place.inner = onnx_text(scope->function->name);
+    else if (scope->parent >= 0)
+        place.inside = "subgraph", place.inner = onnx_text(scope->graph->name);
+    return place;
+}
+
+/* ---- the model ---- */
+
+/* A kind of version, and how a model is brought to one that is supported: what `lower` and `raise` say ends in the
+ * newest and the oldest of them. */
+static const struct version_range {
+    const char *name;
+    int least, most;
+    const char *lower, *raise;
+} ir_range = {"ir_version", ONNX_IR_MIN, ONNX_IR_MAX,
+              "if the model uses no newer feature, load it with the onnx package and save it with model.ir_version =",
+              "convert it with an onnx package of its time to at least ir_version"},
+  opset_range = {"opset", ONNX_OPSET_MIN, ONNX_OPSET_MAX,
+                 "export it with a lower opset_version, or convert it by the onnx package: "
+                 "version_converter.convert_version(model, target_version), target_version =",
+                 "convert it by the onnx package: version_converter.convert_version(model, target_version), "
+                 "target_version >="};
+
+static bool is_supported(const struct version_range *range, int64_t version) {
+    return version >= range->least && version <= range->most;
+}
+
+static void refuse_version(struct check *check, int code, const struct onnx_place *place,
+                           const struct version_range *range, int64_t version) {
+    if (!check_admit(check, EXIT_UNSUPPORTED)) return;
+    const bool newer = version > range->most;
+    diag_error(check->model->diags, code, EXIT_UNSUPPORTED, onnx_place_text(check->model, place),
+               "%s %" PRId64 " is %s than %d, the %s that is supported", range->name, version,
+               newer ? "newer" : "older", newer ? range->most : range->least, newer ? "newest" : "oldest");
+    diag_help(check->model->diags, "%s %d", newer ? range->lower : range->raise, newer ? range->most : range->least);
+}
+
+static void check_versions(struct check *check, const struct onnx_place *place) {
+    const Onnx__ModelProto *proto = check->model->proto;
+    if (!proto->has_ir_version)
+        CHECK_FAIL(check, 312, EXIT_UNSUPPORTED, place,
+                   "the model does not say its ir_version, which must be from %d to %d", ONNX_IR_MIN, ONNX_IR_MAX);
+    else if (!is_supported(&ir_range, proto->ir_version))
+        refuse_version(check, 312, place, &ir_range, proto->ir_version);
+}
+
+static void check_import(struct check *check, const Onnx__OperatorSetIdProto *import, const struct onnx_place *place,
+                         struct map *first) {
+    const Onnx__ModelProto *proto = check->model->proto;
+    const char *domain = onnx_domain(import->domain);
+    int before = map_get(first, domain, strlen(domain));
+    if (before < 0)
+        map_put(first, domain, strlen(domain), first->n);
+    else if (proto->opset_import[before]->version != import->version)
+        CHECK_FAIL(check, 315, EXIT_MALFORMED, place, "domain %s imported twice (%" PRId64 ", %" PRId64 ")",
+                   check_quote(check, domain), proto->opset_import[before]->version, import->version);
+    if (!*domain && !is_supported(&opset_range, import->version))
+        refuse_version(check, 401, place, &opset_range, import->version);
+}
+
+/* A node of the main graph or its subgraphs that is of the default domain. */
+static bool uses_default_domain(const struct check *check) {
+    for (int s = 0; s < check->scopes.n; s++) {
+        const struct check_scope *scope = &check->scopes.at[s];
+        for (int i = 0; scope->root < 0 && i < scope->nnodes; i++)
+            if (!*onnx_domain(scope->nodes[i]->domain)) return true;
+    }
+    return false;
+}
+
+static void check_imports(struct check *check, const struct onnx_place *place) {
+    const Onnx__ModelProto *proto = check->model->proto;
+    struct map first; /* domain -> its first opset_import */
+    map_init(&first, check->scratch);
+    for (size_t i = 0; i < proto->n_opset_import; i++) check_import(check, proto->opset_import[i], place, &first);
+    bool needed = !proto->n_opset_import || uses_default_domain(check);
+    if (needed && map_get(&first, "", 0) < 0)
+        CHECK_FAIL(check, 314, EXIT_MALFORMED, place, "no opset_import for the default domain");
+}
+
+static void check_graph_features(struct check *check, const struct onnx_place *place) {
+    const Onnx__GraphProto *graph = check->model->proto->graph;
+    if (!graph->n_output) CHECK_FAIL(check, 326, EXIT_MALFORMED, place, "graph has no outputs");
+    if (graph->n_sparse_initializer)
+        CHECK_FAIL(check, 406, EXIT_UNSUPPORTED, place, "sparse_initializer is not supported");
+    if (graph->n_quantization_annotation)
+        diag_remark(check->model->diags, check->model->place, "quantization_annotation is ignored");
+}
+
+/* ---- declared values ---- */
+
+static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *value) {
+    if (!value->type || value->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) return NULL;
+    return value->type->tensor_type;
+}
+
+static bool is_static(const Onnx__TensorShapeProto__Dimension *dim) {
+    return dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+}
+
+/* The bytes of a value as far as its extents are given; a double, since they may be absurd. */
+static double value_bytes(const Onnx__TypeProto__Tensor *type) {
+    enum rt_dtype dtype = rt_dtype_by_onnx(type->elem_type);
+    double bytes = dtype == RT_DTYPE_NONE ? 1 : (double)rt_dtype_bytes(dtype);
+    for (size_t i = 0; i < type->shape->n_dim; i++)
+        if (is_static(type->shape->dim[i])) bytes *= (double)type->shape->dim[i]->dim_value;
+    return bytes;
+}
+
+static void check_value_shape(struct check *check, const Onnx__TypeProto__Tensor *type,
+                              const struct onnx_place *place) {
+    const Onnx__TensorShapeProto *shape = type->shape;
+    const char *name = onnx_text(place->name);
+    if (shape->n_dim > ONNX_DIMS) {
+        CHECK_FAIL(check, 506, EXIT_LIMIT, place, "value %s has %zu dimensions, at most %d are supported",
+                   check_quote(check, name), shape->n_dim, ONNX_DIMS);
+        return;
+    }
+    for (size_t i = 0; i < shape->n_dim; i++)
+        if (is_static(shape->dim[i]) && shape->dim[i]->dim_value < 0) {
+            CHECK_FAIL(check, 352, EXIT_MALFORMED, place, "value %s: dimension %zu is %" PRId64,
+                       check_quote(check, name), i, shape->dim[i]->dim_value);
+            return;
+        }
+    if (value_bytes(type) > VALUE_BYTES)
+        CHECK_FAIL(check, 505, EXIT_LIMIT, place, "value %s needs %.2g bytes", check_quote(check, name),
+                   value_bytes(type));
+}
+
+static void check_value(struct check *check, const Onnx__ValueInfoProto *value, const struct onnx_place *place) {
+    const Onnx__TypeProto__Tensor *type = tensor_type(value);
+    if (!type) return; /* whether other types are supported is the importer's to say: E404 */
+    if (type->elem_type && !onnx_type_name(type->elem_type))
+        CHECK_FAIL(check, 356, EXIT_MALFORMED, place, "value %s: there is no element type %" PRId32,
+                   check_quote(check, onnx_text(value->name)), type->elem_type);
+    if (type->shape) check_value_shape(check, type, place);
+}
+
+static void check_values(struct check *check, const struct check_scope *scope, Onnx__ValueInfoProto **values,
+                         size_t count, const char *what) {
+    for (size_t i = 0; i < count; i++) {
+        struct onnx_place place = check_place(scope, -1);
+        place.what = what;
+        place.name = onnx_text(values[i]->name);
+        check_value(check, values[i], &place);
+    }
+}
+
+/* ---- initializers ---- */
+
+static bool shapes_agree(const Onnx__TypeProto__Tensor *type, const Onnx__TensorProto *tensor) {
+    if (type->elem_type && type->elem_type != tensor->data_type) return false;
+    if (!type->shape) return true;
+    if (type->shape->n_dim != tensor->n_dims) return false;
+    for (size_t i = 0; i < tensor->n_dims; i++)
+        if (is_static(type->shape->dim[i]) && type->shape->dim[i]->dim_value != tensor->dims[i]) return false;
+    return true;
+}
+
+static void check_initializer(struct check *check, const struct check_scope *scope, const Onnx__TensorProto *tensor) {
+    struct onnx_place place = check_place(scope, -1);
+    place.what = "initializer";
+    place.name = onnx_text(tensor->name);
+    int before = check->malformed;
+    check_tensor(check, tensor, &place);
+    int input = check_input_index(scope, place.name);
+    if (input < 0 || check->malformed > before) return;
+    const Onnx__TypeProto__Tensor *type = tensor_type(scope->graph->input[input]);
+    if (type && !shapes_agree(type, tensor))
+        CHECK_FAIL(check, 342, EXIT_MALFORMED, &place, "initializer %s is not of the type of the input of this name",
+                   check_quote(check, place.name));
+}
+
+/* ---- scopes ---- */
+
+static void add_scope(struct check *check, const Onnx__GraphProto *graph, const Onnx__FunctionProto *function,
+                      int parent, int parent_node, int root) {
+    VEC_PUSH(check->scratch, &check->scopes,
+             (struct check_scope){.graph = graph,
+                                  .function = function,
+                                  .nodes = graph ? graph->node : function->node,
+                                  .nnodes = (int)(graph ? graph->n_node : function->n_node),
+                                  .parent = parent,
+                                  .parent_node = parent_node,
+                                  .root = root,
+                                  .first_edge = -1});
+}
+
+static void add_subgraphs(struct check *check, int at) {
+    const struct check_scope scope = check->scopes.at[at];
+    for (int i = 0; i < scope.nnodes; i++)
+        for (size_t a = 0; a < scope.nodes[i]->n_attribute; a++) {
+            const Onnx__AttributeProto *attribute = scope.nodes[i]->attribute[a];
+            if (attribute->g) add_scope(check, attribute->g, NULL, at, i, scope.root);
+            for (size_t g = 0; g < attribute->n_graphs; g++)
+                add_scope(check, attribute->graphs[g], NULL, at, i, scope.root);
+        }
+}
+
+/* Training graphs see all of the main graph: they hang behind its last node. */
+static void add_scopes(struct check *check) {
+    const Onnx__ModelProto *proto = check->model->proto;
+    int end = (int)proto->graph->n_node;
+    add_scope(check, proto->graph, NULL, -1, -1, -1);
+    for (size_t i = 0; i < proto->n_functions; i++) add_scope(check, NULL, proto->functions[i], -1, -1, (int)i);
+    for (size_t i = 0; i < proto->n_training_info; i++) {
+        const Onnx__TrainingInfoProto *info = proto->training_info[i];
+        if (info->initialization) add_scope(check, info->initialization, NULL, 0, end, -1);
+        if (info->algorithm) add_scope(check, info->algorithm, NULL, 0, end, -1);
+    }
+    for (int i = 0; i < check->scopes.n; i++) add_subgraphs(check, i);
+}
+
+static void check_scope_values(struct check *check, const struct check_scope *scope) {
+    const Onnx__GraphProto *graph = scope->graph;
+    if (!graph) {
+        check_values(check, scope, scope->function->value_info, scope->function->n_value_info, "value");
+        return;
+    }
+    check_values(check, scope, graph->input, graph->n_input, "input");
+    check_values(check, scope, graph->output, graph->n_output, "output");
+    check_values(check, scope, graph->value_info, graph->n_value_info, "value");
+    for (size_t i = 0; i < graph->n_initializer; i++) check_initializer(check, scope, graph->initializer[i]);
+}
+
+static void check_scopes(struct check *check) {
+    for (int i = 0; i < check->scopes.n; i++) {
+        check_definitions(check, &check->scopes.at[i]);
+        check_scope_values(check, &check->scopes.at[i]);
+        for (int k = 0; k < check->scopes.at[i].nnodes; k++) check_node(check, &check->scopes.at[i], k);
+    }
+    for (int i = 0; i < check->scopes.n; i++) check_reads(check, i);
+    for (int i = 0; i < check->scopes.n; i++) check_order(check, &check->scopes.at[i]);
+}
+
+int onnx_check(struct onnx_model *model) {
+    struct check check = {.model = model, .scratch = &model->scratch};
+    struct onnx_place place = {.text = model->place};
+    add_scopes(&check);
+    check_versions(&check, &place);
+    check_imports(&check, &place);
+    check_graph_features(&check, &place);
+    check_scopes(&check);
+    check_functions(&check);
+    if (check.left_out) diag_note(model->diags, "%d more errors", check.left_out);
+    return check.malformed ? -1 : 0;
+}

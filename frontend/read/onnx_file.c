@@ -1,0 +1,256 @@
+#include "frontend/read/onnx_data.h"
+#include "frontend/read/onnx_sha1.h"
+#include "ir/base/str.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { FAILED_BEFORE = INT_MAX, OPEN_FLAGS = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC };
+
+static int64_t mtime_of(const struct stat *status) {
+    return (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
+}
+
+bool onnx_file_changed(const struct onnx_file *file, int fd) {
+    struct stat status;
+    return fstat(fd, &status) != 0 || status.st_size != file->bytes || mtime_of(&status) != file->mtime_ns;
+}
+
+int onnx_file_refuse(const struct onnx_model *model, const struct onnx_file *file) {
+    const char *where = str_escape(model->arena, file->path, strlen(file->path), 120);
+    return diag_error(model->diags, 604, EXIT_SYSTEM, where, "file changed while reading");
+}
+
+/* ---- into memory ---- */
+
+static int64_t bytes_in_memory(const struct onnx_model *model) {
+    int64_t sum = 0;
+    for (int i = 0; i < model->files.n; i++)
+        if (!model->files.at[i].mapped) sum += model->files.at[i].bytes;
+    return sum;
+}
+
+static int read_whole(struct onnx_model *model, struct onnx_file *file, int fd, const char *where) {
+    unsigned char *bytes = malloc((size_t)file->bytes);
+    if (!bytes) return diag_error(model->diags, 500, EXIT_LIMIT, where, "out of memory");
+    file->data = bytes;
+    for (int64_t done = 0; done < file->bytes;) {
+        ssize_t n = pread(fd, bytes + done, (size_t)(file->bytes - done), done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0)
+            return diag_error(model->diags, 601, EXIT_SYSTEM, where, "cannot read %s: %s",
+                              diag_quote(model->diags, file->path), strerror(errno));
+        if (n == 0) break;
+        done += n;
+        if (done == file->bytes && !onnx_file_changed(file, fd)) return 0;
+    }
+    return onnx_file_refuse(model, file);
+}
+
+static int map_whole(struct onnx_model *model, struct onnx_file *file, int fd, const char *where) {
+    file->mapped = mapping_open(fd, file->bytes);
+    if (!file->mapped)
+        return diag_error(model->diags, 601, EXIT_SYSTEM, where, "cannot map %s: %s",
+                          diag_quote(model->diags, file->path), strerror(errno));
+    file->data = file->mapped->bytes;
+    return 0;
+}
+
+int onnx_file_add(struct onnx_model *model, int fd, const char *path, const char *location, const char *where) {
+    struct stat status;
+    if (fstat(fd, &status) != 0)
+        return diag_error(model->diags, 601, EXIT_SYSTEM, where, "cannot open %s: %s", diag_quote(model->diags, path),
+                          strerror(errno));
+    bool fits = status.st_size <= ONNX_IN_MEMORY - bytes_in_memory(model);
+    struct onnx_file file = {
+        .path = arena_strdup(model->arena, path), .bytes = status.st_size, .mtime_ns = mtime_of(&status)};
+    if (location) file.location = arena_strdup(model->arena, location);
+    VEC_PUSH(model->arena, &model->files, file);
+    struct onnx_file *added = &model->files.at[model->files.n - 1];
+    int result = !added->bytes ? 0 : fits ? read_whole(model, added, fd, where) : map_whole(model, added, fd, where);
+    if (result == 0) return model->files.n - 1;
+    onnx_file_drop(added);
+    model->files.n--;
+    return -1;
+}
+
+void onnx_file_drop(struct onnx_file *file) {
+    if (file->mapped)
+        mapping_close(file->mapped);
+    else
+        free((void *)(uintptr_t)file->data);
+    file->data = NULL;
+    file->mapped = NULL;
+}
+
+bool onnx_copy(const struct onnx_model *model, int file, uint64_t offset, void *to, uint64_t bytes) {
+    if (file < 0 || file >= model->files.n) return false;
+    const struct onnx_file *source = &model->files.at[file];
+    if (offset > (uint64_t)source->bytes || bytes > (uint64_t)source->bytes - offset) return false;
+    if (bytes) memcpy(to, source->data + offset, bytes);
+    return !source->mapped || !source->mapped->lost;
+}
+
+const char *onnx_file_sha1(struct onnx_model *model, int file) {
+    enum { BLOCK = 1 << 14 };
+    struct onnx_file *source = &model->files.at[file];
+    struct sha1 sha1;
+    unsigned char block[BLOCK];
+    sha1_start(&sha1);
+    for (int64_t at = 0; !source->sha1 && at < source->bytes; at += BLOCK) {
+        size_t part = source->bytes - at < BLOCK ? (size_t)(source->bytes - at) : BLOCK;
+        if (!onnx_copy(model, file, (uint64_t)at, block, part)) return NULL;
+        sha1_add(&sha1, block, part);
+    }
+    if (source->sha1) return source->sha1;
+    char *hex = arena_alloc(model->arena, SHA1_HEX, 1);
+    sha1_hex(&sha1, hex);
+    return source->sha1 = hex;
+}
+
+int onnx_check_files(const struct onnx_model *model) {
+    for (int i = 0; i < model->files.n; i++)
+        if (model->files.at[i].mapped && !mapping_check(model->files.at[i].mapped))
+            return onnx_file_refuse(model, &model->files.at[i]);
+    return 0;
+}
+
+/* ---- external data ---- */
+
+static int refuse(struct onnx_model *model, int code, const char *location, const char *where, const char *why) {
+    return diag_error(model->diags, code, EXIT_MALFORMED, where, "external data %s %s",
+                      diag_quote(model->diags, location), why);
+}
+
+static int refuse_link(struct onnx_model *model, int code, const char *location, const char *where, const char *why) {
+    refuse(model, code, location, where, why);
+    diag_help(model->diags, "--allow-links accepts links to external data");
+    return -1;
+}
+
+/* The deepest that a relative path climbs above its start. */
+static bool climbs_out(const char *path) {
+    int depth = 0;
+    while (*path) {
+        size_t length = strcspn(path, "/");
+        if (length == 2 && path[0] == '.' && path[1] == '.')
+            depth--;
+        else if (length > 1 || (length == 1 && path[0] != '.'))
+            depth++;
+        if (depth < 0) return true;
+        path += length + (path[length] == '/');
+    }
+    return false;
+}
+
+static int check_spelling(struct onnx_model *model, const char *location, const char *where) {
+    if (!*location || strcmp(location, ".") == 0) return refuse(model, 364, location, where, "is not a file name");
+    if (strlen(location) >= PATH_MAX) return refuse(model, 364, location, where, "is too long for a path");
+    bool memory = strstr(location, "_ORT_MEM_ADDR_") != NULL; /* ONNX Runtime's mark for "location is a pointer" */
+    if (location[0] == '/' || strstr(location, "://") || strncmp(location, "file:", 5) == 0 || memory ||
+        climbs_out(location))
+        return refuse(model, 361, location, where, "leaves the model directory");
+    return 0;
+}
+
+/* For kernels without openat2: directory by directory, following no link. ".." was cancelled against names before
+ * it. */
+static int open_stepwise(int directory, char *path) {
+    int fd = dup(directory);
+    for (char *name = strtok_r(path, "/", &path); name && fd >= 0; name = strtok_r(NULL, "/", &path)) {
+        bool last = path[strspn(path, "/")] == 0;
+        int next = openat(fd, name, OPEN_FLAGS | O_NOFOLLOW | (last ? 0 : O_DIRECTORY));
+        struct stat status;
+        if (next < 0 && fstatat(fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(status.st_mode)) errno = ELOOP;
+        int error = errno;
+        close(fd);
+        errno = error;
+        fd = next;
+    }
+    return fd;
+}
+
+/* `path` without "." and "..": "a/../b" is "b". */
+static char *path_normal(struct arena *arena, const char *path) {
+    char *normal = arena_alloc(arena, strlen(path) + 2, 1);
+    size_t end = 0;
+    while (*path) {
+        size_t length = strcspn(path, "/");
+        bool up = length == 2 && path[0] == '.' && path[1] == '.';
+        if (up) {
+            while (end && normal[--end] != '/') {
+            }
+        } else if (length > 1 || (length == 1 && path[0] != '.')) {
+            if (end) normal[end++] = '/';
+            memcpy(normal + end, path, length);
+            end += length;
+        }
+        path += length + (path[length] == '/');
+    }
+    normal[end] = 0;
+    return normal;
+}
+
+static int open_beneath(struct onnx_model *model, const char *location) {
+    struct open_how how = {.flags = OPEN_FLAGS, .resolve = RESOLVE_NO_MAGICLINKS};
+    if (!model->allow_links) how.resolve |= RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
+    for (int tries = 0; tries < 16; tries++) {
+        int fd = (int)syscall(SYS_openat2, model->directory, location, &how, sizeof how);
+        if (fd >= 0) return fd;
+        if (errno == ENOSYS || errno == EPERM) {
+            if (model->allow_links) return openat(model->directory, location, OPEN_FLAGS);
+            return open_stepwise(model->directory, path_normal(model->arena, location));
+        }
+        if (errno != EAGAIN && errno != EINTR) return -1; /* EAGAIN: a directory was renamed meanwhile */
+    }
+    return -1;
+}
+
+static int open_failed(struct onnx_model *model, const char *location, const char *where) {
+    if (errno == EXDEV) return refuse(model, 361, location, where, "leaves the model directory");
+    if (errno == ELOOP) return refuse_link(model, 362, location, where, "is a symbolic link");
+    if (errno == ENAMETOOLONG || errno == ENXIO) return refuse(model, 364, location, where, "is not a regular file");
+    return diag_error(model->diags, 601, EXIT_SYSTEM, where, "cannot open external data %s: %s",
+                      diag_quote(model->diags, location), strerror(errno));
+}
+
+static int check_kind(struct onnx_model *model, int fd, const char *location, const char *where) {
+    struct stat status;
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
+        return refuse(model, 364, location, where, "is not a regular file");
+    if (status.st_nlink > 1 && !model->allow_links)
+        return refuse_link(model, 363, location, where, "has more than one hard link");
+    return 0;
+}
+
+/* The descriptor is the model's while it is open: an arena that runs out leaves through here. */
+static int open_location(struct onnx_model *model, const char *location, const char *where) {
+    if (check_spelling(model, location, where)) return -1;
+    const char *slash = strrchr(model->path, '/');
+    int prefix = slash ? (int)(slash - model->path) + 1 : 0;
+    const char *path = arena_printf(model->arena, "%.*s%s", prefix, model->path, location);
+    model->fd = open_beneath(model, location);
+    if (model->fd < 0) return open_failed(model, location, where);
+    int file = -1;
+    if (check_kind(model, model->fd, location, where) == 0)
+        file = onnx_file_add(model, model->fd, path, location, where);
+    close(model->fd);
+    model->fd = -1;
+    return file;
+}
+
+int onnx_external_file(struct onnx_model *model, const char *location, const struct onnx_place *place) {
+    int file = map_get(&model->locations, location, strlen(location));
+    if (file == FAILED_BEFORE) return -1;
+    if (file >= 0) return file;
+    file = open_location(model, location, onnx_place_text(model, place));
+    map_put(&model->locations, location, strlen(location), file < 0 ? FAILED_BEFORE : file);
+    return file;
+}

@@ -1,0 +1,87 @@
+#include "frontend/read/onnx_mapping.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What the handler of a signal looks at has to be global. It does not see a mapping before this is open, nor after its
+ * close: nobody reads the mapping then. */
+static struct {
+    struct mapping *all;
+    struct sigaction before;
+    bool installed;
+} open_mappings;
+
+static int64_t mtime_of(const struct stat *status) {
+    return (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
+}
+
+/* The pages of the mapping from the one with `address` on become zeros. */
+static bool replace_pages(struct mapping *mapping, uintptr_t address) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = address / page * page;
+    const uintptr_t end = (uintptr_t)mapping->bytes + (uintptr_t)mapping->count;
+    mapping->lost = 1;
+    return mmap((void *)first, end - first, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+/* Of another address, or without memory for zeros: what was there before handles it when the access is repeated. */
+static void on_bus_error(int number, siginfo_t *info, void *context) {
+    const uintptr_t address = (uintptr_t)info->si_addr;
+    const int error = errno;
+    (void)context;
+    for (struct mapping *m = open_mappings.all; m; m = m->next) {
+        const uintptr_t start = (uintptr_t)m->bytes;
+        if (address < start || address - start >= (uintptr_t)m->count || !replace_pages(m, address)) continue;
+        errno = error;
+        return;
+    }
+    sigaction(number, &open_mappings.before, NULL);
+}
+
+static void install(void) {
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    if (open_mappings.installed) return;
+    sigemptyset(&action.sa_mask);
+    open_mappings.installed = sigaction(SIGBUS, &action, &open_mappings.before) == 0;
+}
+
+struct mapping *mapping_open(int fd, int64_t count) {
+    struct stat status;
+    struct mapping *mapping = calloc(1, sizeof *mapping);
+    if (!mapping) return NULL;
+    *mapping = (struct mapping){.count = count, .fd = fcntl(fd, F_DUPFD_CLOEXEC, 0), .next = open_mappings.all};
+    bool ok = mapping->fd >= 0 && fstat(mapping->fd, &status) == 0;
+    void *bytes = ok && count > 0 ? mmap(NULL, (size_t)count, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
+    if (!ok || bytes == MAP_FAILED) {
+        const int error = errno;
+        if (mapping->fd >= 0) close(mapping->fd);
+        free(mapping);
+        errno = error;
+        return NULL;
+    }
+    mapping->bytes = bytes;
+    mapping->mtime_ns = mtime_of(&status);
+    install();
+    return open_mappings.all = mapping;
+}
+
+void mapping_close(struct mapping *mapping) {
+    if (!mapping) return;
+    for (struct mapping **at = &open_mappings.all; *at; at = &(*at)->next)
+        if (*at == mapping) {
+            *at = mapping->next;
+            break;
+        }
+    if (mapping->bytes) munmap((void *)(uintptr_t)mapping->bytes, (size_t)mapping->count);
+    close(mapping->fd);
+    free(mapping);
+}
+
+bool mapping_check(const struct mapping *mapping) {
+    struct stat status;
+    return !mapping->lost && fstat(mapping->fd, &status) == 0 && status.st_size == mapping->count &&
+           mtime_of(&status) == mapping->mtime_ns;
+}

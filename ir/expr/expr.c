@@ -1,0 +1,428 @@
+#include "ir/expr/expr.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/base/diag.h"
+#include "ir/base/str.h"
+#include "runtime/base/dtype.h"
+
+struct parser {
+    struct arena *arena;
+    const char *at;
+    int depth;
+    bool failed; /* the result is then of no use, but well formed */
+};
+
+/* Binary operators by precedence, loosest first; longer spellings before their prefixes. */
+static const char *const operators[][5] = {{"||"},     {"&&"},    {"==", "!="}, {"<=", ">=", "<", ">"},
+                                           {"+", "-"}, {"*", "/"}};
+enum { LEVELS_OF_OPERATORS = sizeof operators / sizeof *operators };
+
+static const struct expr *parse_choice(struct parser *p);
+static const struct expr *parse_primary(struct parser *p);
+
+static bool take(struct parser *p, const char *token) {
+    while (*p->at == ' ') p->at++;
+    size_t length = strlen(token);
+    if (strncmp(p->at, token, length) != 0) return false;
+    p->at += length;
+    return true;
+}
+
+static void expect(struct parser *p, const char *token) {
+    if (!take(p, token)) p->failed = true;
+}
+
+static struct expr *make(struct parser *p, enum expr_kind kind, const char *name, const struct expr *a,
+                         const struct expr *b, const struct expr *c) {
+    struct expr *e = ARENA_NEW(p->arena, struct expr);
+    *e = (struct expr){.kind = kind, .name = name, .nargs = !!a + !!b + !!c, .arg = {a, b, c}};
+    return e;
+}
+
+static const struct expr *parse_name(struct parser *p) {
+    size_t length = 0;
+    while (isalnum((unsigned char)p->at[length]) || p->at[length] == '_') length++;
+    if (!length) {
+        p->failed = true;
+        return make(p, EXPR_NUMBER, NULL, NULL, NULL, NULL);
+    }
+    const char *name = arena_copy(p->arena, p->at, length);
+    p->at += length;
+    if (!take(p, "(")) return make(p, EXPR_NAME, name, NULL, NULL, NULL);
+    struct expr *call = make(p, EXPR_CALL, name, NULL, NULL, NULL);
+    do {
+        if (call->nargs == 2)
+            p->failed = true;
+        else
+            call->arg[call->nargs++] = parse_choice(p);
+    } while (!p->failed && take(p, ","));
+    expect(p, ")");
+    return call;
+}
+
+static const struct expr *parse_operand(struct parser *p) {
+    if (take(p, "-")) return make(p, EXPR_UNARY, "-", parse_primary(p), NULL, NULL);
+    if (take(p, "!")) return make(p, EXPR_UNARY, "!", parse_primary(p), NULL, NULL);
+    if (take(p, "(")) {
+        const struct expr *inner = parse_choice(p);
+        expect(p, ")");
+        return inner;
+    }
+    if (!isdigit((unsigned char)*p->at)) return parse_name(p);
+    char *end;
+    struct expr *number = make(p, EXPR_NUMBER, NULL, NULL, NULL, NULL);
+    number->number = strtod(p->at, &end);
+    p->at = end;
+    return number;
+}
+
+/* Nesting is bounded: texts may be hostile. */
+static const struct expr *parse_primary(struct parser *p) {
+    if (++p->depth > EXPR_DEPTH) p->failed = true;
+    const struct expr *e = p->failed ? make(p, EXPR_NUMBER, NULL, NULL, NULL, NULL) : parse_operand(p);
+    p->depth--;
+    return e;
+}
+
+static const char *take_operator(struct parser *p, int level) {
+    for (int i = 0; i < 5 && operators[level][i]; i++)
+        if (take(p, operators[level][i])) return operators[level][i];
+    return NULL;
+}
+
+static const struct expr *parse_binary(struct parser *p, int level) {
+    if (level == LEVELS_OF_OPERATORS) return parse_primary(p);
+    const struct expr *left = parse_binary(p, level + 1);
+    for (const char *op; !p->failed && (op = take_operator(p, level));)
+        left = make(p, EXPR_BINARY, op, left, parse_binary(p, level + 1), NULL);
+    return left;
+}
+
+static const struct expr *parse_choice(struct parser *p) {
+    const struct expr *condition = parse_binary(p, 0);
+    if (!take(p, "?")) return condition;
+    const struct expr *then = parse_choice(p);
+    expect(p, ":");
+    return make(p, EXPR_CHOICE, NULL, condition, then, parse_choice(p));
+}
+
+const struct expr *expr_parse(struct arena *arena, const char *text) {
+    struct parser p = {.arena = arena, .at = text};
+    const struct expr *e = parse_choice(&p);
+    while (*p.at == ' ') p.at++;
+    if (p.failed || *p.at) BUG("expression '%s': syntax error at '%s'", text, p.at);
+    return e;
+}
+
+/* Printing: operands that are not simple stand in parentheses. */
+static void format_expr(struct strbuf *out, const struct expr *e, bool nested) {
+    bool wrap =
+        nested && (e->kind == EXPR_BINARY || e->kind == EXPR_CHOICE || (e->kind == EXPR_NUMBER && e->number < 0));
+    strbuf_puts(out, wrap ? "(" : "");
+    if (e->kind == EXPR_NUMBER) strbuf_printf(out, "%.17g", e->number);
+    if (e->kind == EXPR_NAME || e->kind == EXPR_CALL || e->kind == EXPR_UNARY) strbuf_puts(out, e->name);
+    strbuf_puts(out, e->kind == EXPR_CALL ? "(" : "");
+    for (int i = 0; i < e->nargs; i++) {
+        if (i && e->kind == EXPR_BINARY) strbuf_printf(out, " %s ", e->name);
+        if (i && e->kind == EXPR_CHOICE) strbuf_puts(out, i == 1 ? " ? " : " : ");
+        if (i && e->kind == EXPR_CALL) strbuf_puts(out, ", ");
+        format_expr(out, e->arg[i], e->kind != EXPR_CALL);
+    }
+    strbuf_puts(out, e->kind == EXPR_CALL ? ")" : "");
+    strbuf_puts(out, wrap ? ")" : "");
+}
+
+const char *expr_format(struct arena *arena, const struct expr *expr) {
+    struct strbuf out;
+    strbuf_init(&out, arena);
+    format_expr(&out, expr, false);
+    return strbuf_text(&out);
+}
+
+/* Evaluation ------------------------------------------------------------------------------------------------------
+ */
+
+static struct number of_float(double f) {
+    return (struct number){true, f, 0};
+}
+static struct number of_int(int64_t i) {
+    return (struct number){false, 0, i};
+}
+static double as_float(struct number n) {
+    return n.is_float ? n.f : (double)n.i;
+}
+static bool is_true(struct number n) {
+    return n.is_float ? n.f != 0 : n.i != 0;
+}
+
+/* Integers wrap, as the kernels compute them. */
+static int64_t wrap_add(int64_t a, int64_t b) {
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+static int64_t wrap_sub(int64_t a, int64_t b) {
+    return (int64_t)((uint64_t)a - (uint64_t)b);
+}
+static int64_t wrap_mul(int64_t a, int64_t b) {
+    return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+static int64_t div_int(int64_t a, int64_t b) {
+    return b == 0 ? 0 : b == -1 ? wrap_sub(0, a) : a / b;
+}
+
+static int64_t mod_int(int64_t a, int64_t b) { /* the sign of b, as ONNX Mod */
+    if (b == 0 || b == -1) return 0;
+    int64_t r = a % b;
+    return r && (r < 0) != (b < 0) ? r + b : r;
+}
+
+static int64_t fmod_int(int64_t a, int64_t b) {
+    return b == 0 || b == -1 ? 0 : a % b;
+}
+static int64_t max_int(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+static int64_t min_int(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static int64_t abs_int(int64_t a) {
+    return a < 0 ? wrap_sub(0, a) : a;
+}
+static int64_t sign_int(int64_t a) {
+    return (a > 0) - (a < 0);
+}
+
+static int64_t pow_int(int64_t a, int64_t b) {
+    int64_t power = 1;
+    if (b < 0) return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;
+    for (; b; b >>= 1, a = wrap_mul(a, a))
+        if (b & 1) power = wrap_mul(power, a);
+    return power;
+}
+
+static double add(double a, double b) {
+    return a + b;
+}
+static double sub(double a, double b) {
+    return a - b;
+}
+static double mul(double a, double b) {
+    return a * b;
+}
+static double div_float(double a, double b) {
+    return a / b;
+}
+static double max_float(double a, double b) {
+    return isnan(a) || a > b ? a : b;
+}
+static double min_float(double a, double b) {
+    return isnan(a) || a < b ? a : b;
+}
+static double sign_float(double a) {
+    return isnan(a) ? a : (a > 0) - (a < 0);
+}
+static double sigmoid(double a) {
+    return a >= 0 ? 1 / (1 + exp(-a)) : exp(a) / (1 + exp(a));
+}
+static double softplus(double a) {
+    return max_float(a, 0) + log1p(exp(-fabs(a)));
+}
+
+static double through(double a, enum rt_dtype dtype) {
+    uint16_t half;
+    rt_convert(&half, dtype, &a, RT_F64, 1);
+    rt_convert(&a, RT_F64, &half, dtype, 1);
+    return a;
+}
+static double to_bf16(double a) {
+    return through(a, RT_BF16);
+}
+static double to_fp16(double a) {
+    return through(a, RT_F16);
+}
+
+static double mod_float(double a, double b) {
+    double r = fmod(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+static const struct {
+    const char *name;
+    double (*f)(double, double);
+    int64_t (*i)(int64_t, int64_t);
+} binary[] = {{"+", add, wrap_add},        {"-", sub, wrap_sub},        {"*", mul, wrap_mul},
+              {"/", div_float, div_int},   {"max", max_float, max_int}, {"min", min_float, min_int},
+              {"mod", mod_float, mod_int}, {"fmod", fmod, fmod_int},    {"pow", pow, pow_int}};
+
+static const struct {
+    const char *name;
+    double (*f)(double);
+    int64_t (*i)(int64_t); /* NULL: integers are taken as floats */
+} unary[] = {{"abs", fabs, abs_int},
+             {"ceil", ceil, NULL},
+             {"cos", cos, NULL},
+             {"erf", erf, NULL},
+             {"exp", exp, NULL},
+             {"floor", floor, NULL},
+             {"log", log, NULL},
+             {"round", rint, NULL},
+             {"sin", sin, NULL},
+             {"sqrt", sqrt, NULL},
+             {"sign", sign_float, sign_int},
+             {"tan", tan, NULL},
+             {"tanh", tanh, NULL},
+             {"sigmoid", sigmoid, NULL},
+             {"softplus", softplus, NULL},
+             {"atan", atan, NULL},
+             {"acos", acos, NULL},
+             {"asin", asin, NULL},
+             {"acosh", acosh, NULL},
+             {"asinh", asinh, NULL},
+             {"atanh", atanh, NULL},
+             {"sinh", sinh, NULL},
+             {"cosh", cosh, NULL},
+             {"bf16", to_bf16, NULL},
+             {"fp16", to_fp16, NULL}};
+
+static struct number compare(const char *op, struct number a, struct number b) {
+    bool f = a.is_float || b.is_float;
+    bool less = f ? as_float(a) < as_float(b) : a.i < b.i;
+    bool more = f ? as_float(a) > as_float(b) : a.i > b.i;
+    bool same = f ? as_float(a) == as_float(b) : a.i == b.i;
+    if (op[0] == '<') return of_int(less || (op[1] && same));
+    if (op[0] == '>') return of_int(more || (op[1] && same));
+    return of_int(op[0] == '=' ? same : !same);
+}
+
+static struct number apply_binary(const char *name, struct number a, struct number b) {
+    if (strchr("<>=!", name[0])) return compare(name, a, b);
+    for (size_t i = 0; i < sizeof binary / sizeof *binary; i++)
+        if (strcmp(binary[i].name, name) == 0)
+            return a.is_float || b.is_float ? of_float(binary[i].f(as_float(a), as_float(b)))
+                                            : of_int(binary[i].i(a.i, b.i));
+    BUG("expression: no function '%s' of two arguments", name);
+}
+
+static struct number apply_unary(const char *name, struct number a) {
+    if (name[0] == '!') return of_int(!is_true(a));
+    if (name[0] == '-') return a.is_float ? of_float(-a.f) : of_int(wrap_sub(0, a.i));
+    if (strcmp(name, "isnan") == 0) return of_int(a.is_float && isnan(a.f));
+    if (strcmp(name, "isinf") == 0) return of_int(a.is_float && isinf(a.f));
+    for (size_t i = 0; i < sizeof unary / sizeof *unary; i++)
+        if (strcmp(unary[i].name, name) == 0)
+            return a.is_float || !unary[i].i ? of_float(unary[i].f(as_float(a))) : of_int(unary[i].i(a.i));
+    BUG("expression: no function '%s' of one argument", name);
+}
+
+static struct number eval_number(double number) {
+    return number == floor(number) && fabs(number) < 9e15 ? of_int((int64_t)number) : of_float(number);
+}
+
+struct number expr_eval(const struct expr *e, expr_lookup lookup, const void *env) {
+    if (e->kind == EXPR_NUMBER) return eval_number(e->number);
+    if (e->kind == EXPR_NAME) return lookup(env, e->name);
+    struct number a = expr_eval(e->arg[0], lookup, env);
+    if (e->kind == EXPR_CHOICE) return expr_eval(e->arg[is_true(a) ? 1 : 2], lookup, env);
+    if (e->nargs == 1) return apply_unary(e->name, a);
+    if (strcmp(e->name, "&&") == 0) return is_true(a) ? of_int(is_true(expr_eval(e->arg[1], lookup, env))) : of_int(0);
+    if (strcmp(e->name, "||") == 0) return is_true(a) ? of_int(1) : of_int(is_true(expr_eval(e->arg[1], lookup, env)));
+    return apply_binary(e->name, a, expr_eval(e->arg[1], lookup, env));
+}
+
+/* Chains ---------------------------------------------------------------------------------------------------------- */
+
+static bool known_function(const struct expr *e) {
+    if (e->nargs == 1 && (strcmp(e->name, "isnan") == 0 || strcmp(e->name, "isinf") == 0)) return true;
+    for (size_t i = 0; e->nargs == 1 && i < sizeof unary / sizeof *unary; i++)
+        if (strcmp(unary[i].name, e->name) == 0) return true;
+    for (size_t i = 0; e->nargs == 2 && i < sizeof binary / sizeof *binary; i++)
+        if (strcmp(binary[i].name, e->name) == 0) return true;
+    return false;
+}
+
+static bool known_name(const char *name, int ninputs, int nnamed) {
+    if (name[0] >= 'a' && name[0] < 'a' + ninputs && !name[1]) return true;
+    if (name[0] != 'v' || !isdigit((unsigned char)name[1]) || strlen(name) > 3) return false;
+    return atoi(name + 1) < nnamed;
+}
+
+bool expr_is_fold(const struct expr *e) {
+    return e->kind == EXPR_CALL && e->nargs == 1 &&
+           (strcmp(e->name, "sum") == 0 || strcmp(e->name, "max") == 0 || strcmp(e->name, "min") == 0);
+}
+
+static bool is_valid(const struct expr *e, int ninputs, int nnamed) {
+    if (e->kind == EXPR_NAME) return known_name(e->name, ninputs, nnamed);
+    if (e->kind == EXPR_CALL && !known_function(e)) return false;
+    for (int i = 0; i < e->nargs; i++)
+        if (!is_valid(e->arg[i], ninputs, nnamed)) return false;
+    return true;
+}
+
+/* "v<n> =", where n is the number of names before it. */
+static bool take_name(struct parser *p, int n) {
+    char name[16];
+    snprintf(name, sizeof name, "v%d", n);
+    const char *start = p->at;
+    if (take(p, name) && take(p, "=") && *p->at != '=') return true;
+    p->at = start;
+    return false;
+}
+
+static const struct expr_chain *parse_chain(struct arena *arena, const char *text, int ninputs, bool folds) {
+    struct parser p = {.arena = arena, .at = text};
+    struct expr_chain *chain = ARENA_NEW(arena, struct expr_chain);
+    for (bool more = true; more && !p.failed;) {
+        bool named = !chain->nvalues && chain->nnamed < EXPR_NAMED && take_name(&p, chain->nnamed);
+        const struct expr *e = parse_choice(&p);
+        const struct expr *own = named && folds && expr_is_fold(e) ? e->arg[0] : e;
+        if (p.failed || chain->nvalues == EXPR_VALUES || !is_valid(own, ninputs, chain->nnamed)) return NULL;
+        if (named)
+            chain->named[chain->nnamed++] = e;
+        else
+            chain->value[chain->nvalues++] = e;
+        if (named) expect(&p, ";");
+        more = named || take(&p, ",");
+    }
+    while (*p.at == ' ') p.at++;
+    return p.failed || *p.at ? NULL : chain;
+}
+
+const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text, int ninputs) {
+    return parse_chain(arena, text, ninputs, false);
+}
+
+const struct expr_chain *expr_parse_folds(struct arena *arena, const char *text, int ninputs) {
+    return parse_chain(arena, text, ninputs, true);
+}
+
+const struct expr *expr_name(struct arena *arena, const char *name) {
+    struct expr *e = ARENA_NEW(arena, struct expr);
+    *e = (struct expr){.kind = EXPR_NAME, .name = name};
+    return e;
+}
+
+const struct expr *expr_rename(struct arena *arena, const struct expr *e, const struct expr_renaming *r) {
+    if (e->kind == EXPR_NAME) {
+        for (int i = 0; i < r->n; i++)
+            if (strcmp(r->names[i], e->name) == 0) return r->by[i];
+        return e;
+    }
+    struct expr *copy = ARENA_NEW(arena, struct expr);
+    *copy = *e;
+    for (int i = 0; i < e->nargs; i++) copy->arg[i] = expr_rename(arena, e->arg[i], r);
+    return copy;
+}
+
+int expr_height(const struct expr *expr) {
+    int highest = 0;
+    for (int i = 0; i < expr->nargs; i++) {
+        int height = 1 + expr_height(expr->arg[i]);
+        if (height > highest) highest = height;
+    }
+    return highest;
+}

@@ -1,0 +1,94 @@
+/* Gives every computed tensor the layout in which its producer leaves it. Nodes that add partial values to partial
+ * values keep them partial, so that one reduction serves for all; and so do views, so that it may wait until the sum is
+ * wanted.
+ *
+ * Note [Sums that wait]
+ * A gradient that ranks hold shares of is reduced once in a step, when its micro-batches are summed up: what they are
+ * summed in holds shares too. In mixed precision the reduction waits for the cast to the parameter's type as well, as
+ * in PyTorch's DDP: ranks add up what was not rounded again, and all reductions can go on during the backward phase. */
+#include <string.h>
+
+#include "ir/dims.h"
+#include "ir/op.h"
+#include "passes/pipeline.h"
+
+static bool is_partial_sum(const struct graph *graph, int tensor, int axis) {
+    const struct holding sum = holding_partial_sum();
+    return tensor >= 0 && holding_equal(&graph->tensors.at[tensor].layout.axis[axis], &sum);
+}
+
+/* Nobody but one node reads the tensor. */
+static bool has_one_reader(const struct graph *graph, const struct uses *uses, int tensor) {
+    for (int i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i] == tensor) return false;
+    for (int i = 0; i < graph->updates.n; i++)
+        if (graph->updates.at[i].value == tensor) return false;
+    return uses->first[tensor + 1] - uses->first[tensor] == 1;
+}
+
+/* Per tensor: nothing reads it but what adds up gradients, or a later phase. */
+static const bool *find_gradients(const struct graph *graph, const struct uses *uses) {
+    bool *gradient = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const int tensor = node->outputs[0];
+        bool waits = node->phase == PHASE_BACKWARD && uses->first[tensor] < uses->first[tensor + 1];
+        for (int u = uses->first[tensor]; u < uses->first[tensor + 1] && waits; u++) {
+            const struct node *reader = &graph->nodes.at[uses->users[u]];
+            waits = reader->phase > PHASE_BACKWARD || strcmp(reader->op->name, "Accumulate") == 0 ||
+                    (node_is_linear(graph, reader) && gradient[reader->outputs[0]]);
+        }
+        gradient[tensor] = waits;
+    }
+    return gradient;
+}
+
+struct partition {
+    struct graph *graph;
+    struct uses uses;
+    const bool *gradient; /* find_gradients */
+};
+
+/* A node of one operand passes its partial sum on where the value is not wanted whole beside it: a view, and what makes
+ * a gradient of it. */
+static bool may_wait(const struct partition *p, const struct node *node) {
+    if (!has_one_reader(p->graph, &p->uses, node->inputs[0])) return false;
+    return node->op->class == OP_VIEW || (strcmp(node->op->name, "Cast") == 0 && p->gradient[node->outputs[0]]);
+}
+
+/* Several partial inputs and nothing else but conditions: their sum may stay partial. */
+static bool passes_partial(const struct partition *p, const struct node *node, int axis) {
+    if (!node_is_linear(p->graph, node) || node->split[axis].factor >= 0) return false;
+    if (node->ninputs < 2 && !may_wait(p, node)) return false;
+    for (int k = 0; k < node->ninputs; k++)
+        if (node_sums_input(node, k) && !is_partial_sum(p->graph, node->inputs[k], axis)) return false;
+    return true;
+}
+
+/* What partial gradients are summed up in is partial. */
+static void hold_partial(const struct partition *p, const struct node *node, int axis) {
+    if (strcmp(node->op->name, "Accumulate") == 0 && node->split[axis].factor < 0 &&
+        is_partial_sum(p->graph, node->inputs[1], axis))
+        p->graph->tensors.at[node->inputs[0]].layout.axis[axis] = holding_partial_sum();
+}
+
+int pass_partition(struct graph *graph, const struct pass_context *context) {
+    const char *why;
+    struct partition p = {.graph = graph};
+    (void)context;
+    graph_uses(graph, graph->arena, &p.uses);
+    p.gradient = find_gradients(graph, &p.uses);
+    for (int i = 0; i < graph->order.n; i++) {
+        struct node *node = &graph->nodes.at[graph->order.at[i]];
+        struct dims dims;
+        if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
+        for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+            hold_partial(&p, node, axis);
+            if (passes_partial(&p, node, axis)) node->split[axis].factor = SPLIT_PARTIAL;
+            for (int k = 0; k < node->noutputs; k++)
+                if (node->outputs[k] >= 0)
+                    graph->tensors.at[node->outputs[k]].layout.axis[axis] = dims_holding_given(&dims, node, k, axis);
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,326 @@
+/* Redistribution: the cheapest way from the layout a tensor has to the one a reader wants.
+ *
+ * Along one mesh axis a tensor is whole, a part, or partial. Moves between these states are collectives over the
+ * ranks of the axis; a change is the shortest path over them (nnScaler's RVD, one mesh axis at a time). */
+#include <string.h>
+
+#include "ir/base/map.h"
+#include "ir/base/str.h"
+#include "ir/dims.h"
+#include "ir/op.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite/rewrite.h"
+
+/* One move between states along one mesh axis of n ranks: the node that makes it, and what of the tensor reaches each
+ * rank: parts from each of the n - 1 others, or nth parts of those. */
+static const struct move {
+    enum holding_kind from, to;
+    const char *op;
+    int parts, shares;
+} moves[] = {{HOLD_WHOLE, HOLD_PART, "Chunk", 0, 0},         {HOLD_WHOLE, HOLD_WINDOW, "Chunk", 0, 0},
+             {HOLD_PART, HOLD_WHOLE, "AllGather", 1, 0},     {HOLD_PART, HOLD_PART, "AllToAll", 0, 1},
+             {HOLD_PART, HOLD_WINDOW, "Crop", 0, 0},         /* only if every part has all of its window */
+             {HOLD_PART, HOLD_WINDOW, "HaloExchange", 0, 1}, /* at most, unless windows are larger than parts */
+             {HOLD_PARTIAL, HOLD_WHOLE, "AllReduce", 2, 0},  {HOLD_PARTIAL, HOLD_PART, "ReduceScatter", 1, 0}};
+enum { NMOVES = sizeof moves / sizeof *moves, NSTATES = 4 };
+
+/* What is known of a tensor that is to be moved along an axis of n ranks. */
+struct situation {
+    int64_t n;
+    bool made_whole; /* another reader wants it whole */
+    bool has_window; /* every rank's part has all of the window it wants */
+};
+
+enum { NEVER = 1 << 30 };
+
+/* In nth parts of parts. What another reader wants whole is made whole in any case. */
+static int64_t cost_of(const struct move *move, const struct situation *at) {
+    if (at->made_whole && move->to == HOLD_WHOLE) return 0;
+    if (strcmp(move->op, "Crop") == 0 && !at->has_window) return NEVER;
+    return (move->parts * at->n + move->shares) * (at->n - 1);
+}
+
+/* The first move of a cheapest path, NULL if there is none. A part may become another part. */
+static const struct move *first_move(enum holding_kind from, enum holding_kind to, const struct situation *at) {
+    int64_t cost[NSTATES];
+    const struct move *first[NSTATES] = {NULL};
+    for (int s = 0; s < NSTATES; s++) cost[s] = s == (int)to && from != to ? 0 : NEVER;
+    for (int round = 0; round <= NSTATES; round++)
+        for (int m = 0; m < NMOVES; m++) {
+            bool last = round == 0 && moves[m].to == to; /* leads into `to`, also from another part */
+            int64_t total = cost_of(&moves[m], at) + (last ? 0 : cost[moves[m].to]);
+            if (total < cost[moves[m].from]) cost[moves[m].from] = total, first[moves[m].from] = &moves[m];
+        }
+    return first[from];
+}
+
+/* A stored tensor loaded in a layout that nodes want. */
+struct copy {
+    int of, tensor;
+};
+
+/* What an input of a node is to be. */
+struct want {
+    int node, operand;
+    struct layout layout;
+};
+
+struct redist {
+    struct rewrite rewrite;
+    struct graph *graph;
+    struct diags *diags;
+    enum phase phase;  /* of who wants what is converted */
+    int stage;         /* likewise */
+    struct map made;   /* "tensor layout", or "tensor layout @stage" -> tensor that holds it so */
+    struct map wanted; /* the keys that some reader wants */
+    VEC(struct want) wants;
+    VEC(struct copy) copies;
+};
+
+static const char *layout_key(struct redist *redist, int tensor, const struct layout *layout) {
+    struct strbuf key;
+    strbuf_init(&key, redist->graph->arena);
+    strbuf_printf(&key, "%d", tensor);
+    for (int a = 0; a < redist->graph->mesh.naxes; a++) {
+        const struct holding *h = &layout->axis[a];
+        const struct reach *reach = &h->reach;
+        strbuf_printf(&key, " %d", (int)h->kind);
+        if (h->kind == HOLD_PARTIAL) strbuf_printf(&key, "/%d", (int)h->reduce);
+        if (holding_divides(h)) strbuf_printf(&key, "/%d/%lld/%lld", h->dim, (long long)h->blocks, (long long)h->unit);
+        if (h->kind == HOLD_WINDOW)
+            strbuf_printf(&key, "/%lld/%lld/%lld/%lld", (long long)reach->positions, (long long)reach->stride,
+                          (long long)reach->before, (long long)reach->span);
+    }
+    return strbuf_text(&key);
+}
+
+/* What no node makes is everywhere: each stage moves it for itself, and nothing crosses. */
+static const char *made_key(struct redist *redist, int tensor, const struct layout *layout) {
+    const char *key = layout_key(redist, tensor, layout);
+    if (redist->graph->tensors.at[tensor].producer >= 0) return key;
+    return arena_printf(redist->graph->arena, "%s @%d", key, redist->stage);
+}
+
+static int find(struct map *map, const char *key) {
+    return map_get(map, key, strlen(key));
+}
+
+/* The same stored tensor, loaded in another layout. Windows are taken from what is loaded whole. */
+static int load_as(struct redist *redist, int id, struct layout layout) {
+    struct tensor tensor = redist->graph->tensors.at[id];
+    for (int axis = 0; axis < redist->graph->mesh.naxes; axis++)
+        if (layout.axis[axis].kind == HOLD_WINDOW) layout.axis[axis] = (struct holding){HOLD_WHOLE};
+    if (layout_equal(&layout, &tensor.layout)) return id;
+    const char *key = layout_key(redist, id, &layout);
+    if (find(&redist->made, key) >= 0) return find(&redist->made, key);
+    tensor.layout = layout;
+    VEC_PUSH(redist->graph->arena, &redist->graph->tensors, tensor);
+    VEC_PUSH(redist->graph->arena, &redist->copies, (struct copy){id, redist->graph->tensors.n - 1});
+    map_put(&redist->made, key, strlen(key), redist->graph->tensors.n - 1);
+    return redist->graph->tensors.n - 1;
+}
+
+/* What a move leaves along its axis. On the way to a window a sum is scattered in plain parts. */
+static struct holding after_move(const struct move *move, const struct holding *wanted) {
+    if (move->to == wanted->kind) return *wanted;
+    if (move->to == HOLD_WHOLE) return (struct holding){HOLD_WHOLE};
+    return (struct holding){.kind = HOLD_PART, .dim = wanted->dim, .blocks = 1, .unit = 1};
+}
+
+/* Adds the node of one move along `axis`; returns the tensor it makes. */
+static int add_move(struct redist *redist, int id, int axis, const struct move *move, const struct layout *layout,
+                    const char *name) {
+    struct graph *graph = redist->graph;
+    struct tensor from = graph->tensors.at[id];
+    const struct holding *part = move->from == HOLD_PART ? &from.layout.axis[axis] : &layout->axis[axis];
+    struct attr attrs[5] = {attr_of_int("mesh", axis)};
+    int n = 1;
+    if ((move->from == HOLD_PART) != (move->to == HOLD_PART) && move->to != HOLD_WINDOW) {
+        attrs[n++] = attr_of_int("dim", part->dim);
+        attrs[n++] = attr_of_int("blocks", part->blocks);
+        attrs[n++] = attr_of_int("unit", part->unit);
+    }
+    if (move->from == HOLD_PARTIAL) attrs[n++] = attr_of_text("reduce", reduce_names[from.layout.axis[axis].reduce]);
+    const char *label = arena_printf(graph->arena, "%s.%s", from.name, move->op);
+    int out = graph_add_tensor(graph, TENSOR_VALUE, label, from.dtype, from.ndim, from.dims);
+    graph->tensors.at[out].layout = *layout;
+    int node = graph_add_node(graph, op_named(move->op), name, 1, &id, 1, &out, n, attrs);
+    graph->nodes.at[node].stage = from.producer < 0 ? redist->stage : graph->nodes.at[from.producer].stage;
+    graph->nodes.at[node].phase = redist->phase;
+    return out;
+}
+
+/* Another axis divides the dimension that is wanted along this one. */
+static bool must_wait(const struct graph *graph, const struct layout *have, const struct layout *wanted, int axis) {
+    const struct holding *want = &wanted->axis[axis];
+    for (int a = 0; a < graph->mesh.naxes; a++)
+        if (a != axis && holding_divides(want) && holding_divides(&have->axis[a]) && have->axis[a].dim == want->dim)
+            return true;
+    return false;
+}
+
+/* The axis along which to move next, and to what: reductions come first, slices last, so that no move handles more than
+ * it must. Where all must wait for each other, one becomes whole. -1: the layout cannot be. */
+static int next_axis(const struct graph *graph, const struct layout *have, const struct layout *wanted,
+                     struct holding *target) {
+    static const enum holding_kind turn[] = {HOLD_PARTIAL, HOLD_PART, HOLD_WHOLE};
+    for (int waiting = 0; waiting < 2; waiting++)
+        for (int t = 0; t < 3; t++)
+            for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+                if (have->axis[axis].kind != turn[t] || holding_equal(&have->axis[axis], &wanted->axis[axis]) ||
+                    must_wait(graph, have, wanted, axis) != waiting || (waiting && turn[t] == HOLD_WHOLE))
+                    continue;
+                *target = waiting ? (struct holding){HOLD_WHOLE} : wanted->axis[axis];
+                return axis;
+            }
+    return -1;
+}
+
+static bool has_window(const struct tensor *tensor, const struct holding *part, const struct holding *window,
+                       int ways) {
+    if (part->kind != HOLD_PART || window->kind != HOLD_WINDOW || part->dim != window->dim) return false;
+    const struct rt_holding have = holding_among(tensor, part, ways), want = holding_among(tensor, window, ways);
+    for (int r = 0; r < ways; r++)
+        if (rt_holding_lacks(&want, &have, r)) return false;
+    return true;
+}
+
+/* One move from tensor `now`, which is `id` in some layout, towards the wanted one. */
+static int move_once(struct redist *redist, int id, int now, const struct layout *wanted, const char *name) {
+    struct graph *graph = redist->graph;
+    struct layout layout = graph->tensors.at[now].layout, whole = layout;
+    struct holding target;
+    int axis = next_axis(graph, &layout, wanted, &target);
+    if (axis < 0) return -1;
+    whole.axis[axis] = (struct holding){HOLD_WHOLE};
+    const struct situation situation = {
+        .n = graph->mesh.axis[axis].size,
+        .made_whole = target.kind != HOLD_WHOLE && find(&redist->wanted, layout_key(redist, id, &whole)) >= 0,
+        .has_window = has_window(&graph->tensors.at[now], &layout.axis[axis], &target, graph->mesh.axis[axis].size)};
+    const struct move *move = first_move(layout.axis[axis].kind, target.kind, &situation);
+    if (!move) return -1;
+    layout.axis[axis] = after_move(move, &target);
+    const char *key = made_key(redist, id, &layout);
+    int made = find(&redist->made, key);
+    if (made >= 0) return made;
+    made = add_move(redist, now, axis, move, &layout, name);
+    map_put(&redist->made, key, strlen(key), made);
+    return made;
+}
+
+/* The tensor in the wanted layout: itself, one made before, or a new one by moves on one axis after another. */
+static int convert(struct redist *redist, int id, const struct layout *wanted, const char *name) {
+    struct graph *graph = redist->graph;
+    int now = find(&redist->made, made_key(redist, id, wanted));
+    if (now >= 0) return now;
+    now = tensor_is_stored(&graph->tensors.at[id]) ? load_as(redist, id, *wanted) : id;
+    while (now >= 0 && !layout_equal(&graph->tensors.at[now].layout, wanted))
+        now = move_once(redist, id, now, wanted, name);
+    if (now < 0)
+        diag_error(redist->diags, 420, EXIT_LIMIT, name, "no way to redistribute '%s'", graph->tensors.at[id].name);
+    return now;
+}
+
+static void note_wanted(struct redist *redist, int tensor, const struct layout *layout) {
+    const char *key = layout_key(redist, tensor, layout);
+    map_put(&redist->wanted, key, strlen(key), 1);
+}
+
+static void note_wants(struct redist *redist, int id) {
+    struct graph *graph = redist->graph;
+    const struct node *node = &graph->nodes.at[id];
+    struct dims dims;
+    const char *why;
+    if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("%s", why);
+    for (int k = 0; k < node->ninputs; k++) {
+        struct want want = {.node = id, .operand = k};
+        if (node->inputs[k] < 0) continue;
+        for (int axis = 0; axis < graph->mesh.naxes; axis++)
+            want.layout.axis[axis] = dims_holding_wanted(graph, &dims, node, k, axis);
+        VEC_PUSH(graph->arena, &redist->wants, want);
+        note_wanted(redist, node->inputs[k], &want.layout);
+    }
+}
+
+/* Serves the wants of one node, from number `*next` on. */
+static int serve_inputs(struct redist *redist, int id, int *next) {
+    struct graph *graph = redist->graph;
+    redist->phase = graph->nodes.at[id].phase;
+    redist->stage = graph->nodes.at[id].stage;
+    for (; *next < redist->wants.n && redist->wants.at[*next].node == id; ++*next) {
+        const struct want *want = &redist->wants.at[*next];
+        const struct node *node = &graph->nodes.at[id];
+        int tensor = convert(redist, node->inputs[want->operand], &want->layout, node->name);
+        if (tensor < 0) return -1;
+        graph->nodes.at[id].inputs[want->operand] = tensor;
+    }
+    return 0;
+}
+
+static int add_update(struct redist *redist, int weight, int value) {
+    const struct layout layout = redist->graph->tensors.at[weight].layout;
+    redist->phase = graph_phase_of(redist->graph, value);
+    int tensor = convert(redist, value, &layout, redist->graph->tensors.at[weight].name);
+    if (tensor < 0) return -1;
+    VEC_PUSH(redist->graph->arena, &redist->graph->updates, (struct update){weight, tensor});
+    return 0;
+}
+
+/* Per tensor: a node reads it, or it is an output. */
+static const bool *read_tensors(const struct graph *graph) {
+    bool *read = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) read[node->inputs[k]] = true;
+    }
+    for (int i = 0; i < graph->outputs.n; i++) read[graph->outputs.at[i]] = true;
+    return read;
+}
+
+/* A weight that is updated may be loaded in several layouts; each gets the new value in its own. Where all are copies,
+ * what was asked for in the first place is not loaded. */
+static int serve_updates(struct redist *redist) {
+    struct graph *graph = redist->graph;
+    const struct update *updates = graph->updates.at;
+    const bool *read = read_tensors(graph);
+    int n = graph->updates.n, ncopies = redist->copies.n;
+    graph->updates.at = NULL;
+    graph->updates.n = graph->updates.capacity = 0;
+    for (int i = 0; i < n; i++) {
+        int copies = 0;
+        for (int c = 0; c < ncopies; c++) {
+            if (redist->copies.at[c].of != updates[i].weight) continue;
+            if (add_update(redist, redist->copies.at[c].tensor, updates[i].value) < 0) return -1;
+            copies++;
+        }
+        if (copies && !read[updates[i].weight]) continue;
+        if (add_update(redist, updates[i].weight, updates[i].value) < 0) return -1;
+    }
+    return 0;
+}
+
+int pass_redist(struct graph *graph, const struct pass_context *context) {
+    struct redist redist = {.graph = graph, .diags = context->diags};
+    const struct layout whole = {0};
+    int next = 0;
+    map_init(&redist.made, graph->arena);
+    map_init(&redist.wanted, graph->arena);
+    for (int i = 0; i < graph->order.n; i++) note_wants(&redist, graph->order.at[i]);
+    for (int i = 0; i < graph->outputs.n; i++) note_wanted(&redist, graph->outputs.at[i], &whole);
+    rewrite_begin(&redist.rewrite, graph);
+    for (int i = 0; i < redist.rewrite.order_n; i++) {
+        int id = rewrite_next(&redist.rewrite, i);
+        if (serve_inputs(&redist, id, &next) < 0) return -1;
+        rewrite_keep(&redist.rewrite, id);
+    }
+    for (int i = 0; i < graph->outputs.n; i++) {
+        redist.phase = graph_phase_of(graph, graph->outputs.at[i]);
+        int tensor = convert(&redist, graph->outputs.at[i], &whole, graph->output_names.at[i]);
+        if (tensor < 0) return -1;
+        graph->outputs.at[i] = tensor;
+    }
+    if (serve_updates(&redist) < 0) return -1;
+    graph_sort_phases(graph);
+    return 0;
+}

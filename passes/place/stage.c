@@ -1,0 +1,226 @@
+/* Inserts sends and receives between pipeline stages (Note [Stages]). */
+#include <string.h>
+
+#include "ir/base/map.h"
+#include "passes/pipeline.h"
+#include "passes/plan/stages.h"
+#include "passes/rewrite/rewrite.h"
+
+struct staging {
+    struct graph *graph;
+    struct rewrite rewrite;
+    int axis, stages, nodes; /* nodes: as many as there were */
+    const bool *remade;
+    bool *needed;     /* [node * stages + stage]: a remade node that the stage reads */
+    bool *holds;      /* [number of the update * stages + stage]: the stage holds the weight that becomes a new value */
+    struct map there; /* "tensor stage" -> the tensor of that stage that holds the value */
+};
+
+static const char *key_of(const struct staging *s, int tensor, int stage) {
+    return arena_printf(s->graph->arena, "%d %d", tensor, stage);
+}
+
+/* Each stage that reads a weight holds it, and all do if it is an output: its new value is wanted there. */
+static void find_holders(struct staging *s) {
+    const struct graph *graph = s->graph;
+    int *update = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: the update of it + 1 */
+    s->holds = ARENA_ARRAY(graph->arena, bool, graph->updates.n * s->stages + 1);
+    for (int i = 0; i < graph->updates.n; i++) update[graph->updates.at[i].weight] = i + 1;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++) {
+            const int u = node->inputs[k] < 0 ? -1 : update[node->inputs[k]] - 1;
+            for (int stage = 0; stage < s->stages && u >= 0; stage++)
+                if (s->remade[graph->order.at[i]] ? s->needed[graph->order.at[i] * s->stages + stage]
+                                                  : node->stage == stage)
+                    s->holds[u * s->stages + stage] = true;
+        }
+    }
+    for (int i = 0; i < graph->outputs.n; i++) {
+        const int u = update[graph->outputs.at[i]] - 1;
+        for (int stage = 0; stage < s->stages && u >= 0; stage++) s->holds[u * s->stages + stage] = true;
+    }
+}
+
+static bool is_remade(const struct staging *s, int tensor) {
+    const int producer = s->graph->tensors.at[tensor].producer;
+    return producer >= 0 && s->remade[producer];
+}
+
+/* An output is needed on its own stage. */
+static void mark_kept(struct staging *s, int tensor) {
+    const int producer = s->graph->tensors.at[tensor].producer;
+    if (!is_remade(s, tensor)) return;
+    int stage = s->graph->nodes.at[producer].stage;
+    if (stage >= 0) s->needed[producer * s->stages + stage] = true;
+}
+
+/* Backward: a remade node is needed where its readers are. */
+static void mark_read(struct staging *s) {
+    for (int i = s->graph->order.n - 1; i >= 0; i--) {
+        int id = s->graph->order.at[i];
+        const struct node *node = &s->graph->nodes.at[id];
+        for (int k = 0; k < node->ninputs; k++) {
+            if (node->inputs[k] < 0 || !is_remade(s, node->inputs[k])) continue;
+            const int producer = s->graph->tensors.at[node->inputs[k]].producer;
+            for (int stage = 0; stage < s->stages; stage++)
+                if (s->remade[id] ? s->needed[id * s->stages + stage] : node->stage == stage)
+                    s->needed[producer * s->stages + stage] = true;
+        }
+    }
+}
+
+/* New values are needed where the weights are; making these there may read weights of other updates. */
+static bool mark_updates(struct staging *s) {
+    bool more = false;
+    find_holders(s);
+    for (int i = 0; i < s->graph->updates.n; i++) {
+        const int value = s->graph->updates.at[i].value;
+        for (int stage = 0; stage < s->stages && is_remade(s, value); stage++) {
+            bool *needed = &s->needed[s->graph->tensors.at[value].producer * s->stages + stage];
+            more = more || (s->holds[i * s->stages + stage] && !*needed);
+            *needed = *needed || s->holds[i * s->stages + stage];
+        }
+    }
+    return more;
+}
+
+static void mark_needed(struct staging *s) {
+    s->needed = ARENA_ARRAY(s->graph->arena, bool, s->nodes * s->stages + 1);
+    for (int i = 0; i < s->graph->outputs.n; i++) mark_kept(s, s->graph->outputs.at[i]);
+    do {
+        mark_read(s);
+    } while (mark_updates(s));
+}
+
+/* The value as `stage` has it; sent there if need be. */
+static int bring(struct staging *s, int tensor, int stage, const char *name) {
+    struct graph *graph = s->graph;
+    const struct tensor *t = &graph->tensors.at[tensor];
+    const char *key = key_of(s, tensor, stage);
+    int there = map_get(&s->there, key, strlen(key));
+    if (t->kind != TENSOR_VALUE) return tensor;
+    if (there >= 0) return there;
+    int home = graph->nodes.at[t->producer].stage;
+    if (home == stage || home == STAGE_ALL) return tensor;
+    struct attr attrs[] = {attr_of_int("mesh", s->axis), attr_of_int("from", home), attr_of_int("to", stage)};
+    int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.stage%d", t->name, stage), t->dtype,
+                               t->ndim, t->dims);
+    graph->tensors.at[out].layout = graph->tensors.at[tensor].layout;
+    int id = graph_add_node(graph, op_named("Transfer"), name, 1, &tensor, 1, &out, 3, attrs);
+    graph->nodes.at[id].stage = stage;
+    graph->nodes.at[id].phase = graph->nodes.at[t->producer].phase;
+    map_put(&s->there, key, strlen(key), out);
+    return out;
+}
+
+/* The result of a copied node on another stage. */
+static int remake_result(struct staging *s, int tensor, int stage) {
+    struct graph *graph = s->graph;
+    const struct tensor t = graph->tensors.at[tensor];
+    const char *key = key_of(s, tensor, stage);
+    int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.stage%d", t.name, stage), t.dtype,
+                               t.ndim, t.dims);
+    graph->tensors.at[out].layout = t.layout;
+    graph->tensors.at[out].made_again = tensor;
+    map_put(&s->there, key, strlen(key), out);
+    return out;
+}
+
+/* A copy of the node for another stage, with all of its results. */
+static void remake(struct staging *s, int id, int stage) {
+    struct graph *graph = s->graph;
+    struct node node = graph->nodes.at[id];
+    int *inputs = ARENA_ARRAY(graph->arena, int, node.ninputs + 1);
+    int *outputs = ARENA_ARRAY(graph->arena, int, node.noutputs + 1);
+    for (int k = 0; k < node.ninputs; k++)
+        inputs[k] = node.inputs[k] < 0 ? -1 : bring(s, node.inputs[k], stage, node.name);
+    for (int k = 0; k < node.noutputs; k++)
+        outputs[k] = node.outputs[k] < 0 ? -1 : remake_result(s, node.outputs[k], stage);
+    node.inputs = inputs;
+    node.outputs = outputs;
+    node.stage = stage;
+    graph_add_copy(graph, &node);
+}
+
+/* A remade node goes to the first stage that needs it, copies to the others. */
+static void place_remade(struct staging *s, int id) {
+    bool placed = false;
+    for (int stage = 0; stage < s->stages; stage++) {
+        if (!s->needed[id * s->stages + stage]) continue;
+        if (placed) {
+            remake(s, id, stage);
+            continue;
+        }
+        struct node *node = &s->graph->nodes.at[id];
+        node->stage = stage;
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) s->graph->nodes.at[id].inputs[k] = bring(s, node->inputs[k], stage, node->name);
+        rewrite_keep(&s->rewrite, id);
+        placed = true;
+    }
+    if (!placed) rewrite_keep(&s->rewrite, id); /* nothing reads it */
+}
+
+static int broadcast(struct staging *s, int tensor, const char *name) {
+    struct graph *graph = s->graph;
+    const struct tensor *t = &graph->tensors.at[tensor];
+    if (t->kind != TENSOR_VALUE || graph->nodes.at[t->producer].stage == STAGE_ALL) return tensor;
+    struct attr attrs[] = {attr_of_int("mesh", s->axis), attr_of_int("from", graph->nodes.at[t->producer].stage)};
+    int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.all", t->name), t->dtype, t->ndim,
+                               t->dims);
+    graph->tensors.at[out].layout = graph->tensors.at[tensor].layout;
+    int id = graph_add_node(graph, op_named("Broadcast"), name, 1, &tensor, 1, &out, 2, attrs);
+    graph->nodes.at[id].stage = STAGE_ALL;
+    graph->nodes.at[id].phase = graph->nodes.at[t->producer].phase;
+    return out;
+}
+
+/* Each stage that holds the weight has its new value: made there, or sent. */
+static void place_updates(struct staging *s) {
+    struct graph *graph = s->graph;
+    const struct update *updates = graph->updates.at;
+    const int n = graph->updates.n;
+    graph->updates.at = NULL;
+    graph->updates.n = graph->updates.capacity = 0;
+    for (int i = 0; i < n; i++)
+        for (int stage = 0; stage < s->stages; stage++) {
+            if (!s->holds[i * s->stages + stage]) continue;
+            const struct update update = {updates[i].weight,
+                                          bring(s, updates[i].value, stage, graph->tensors.at[updates[i].weight].name)};
+            bool had = false; /* made by all stages */
+            for (int u = graph->updates.n - 1; u >= 0 && graph->updates.at[u].weight == update.weight && !had; u--)
+                had = graph->updates.at[u].value == update.value;
+            if (!had) VEC_PUSH(graph->arena, &graph->updates, update);
+        }
+}
+
+int pass_stage(struct graph *graph, const struct pass_context *context) {
+    struct staging s = {.graph = graph, .axis = mesh_pipeline_axis(&graph->mesh), .nodes = graph->nodes.n};
+    (void)context;
+    if (s.axis < 0 || graph->mesh.axis[s.axis].size == 1) return 0;
+    s.stages = graph->mesh.axis[s.axis].size;
+    s.remade = stage_remade(graph);
+    map_init(&s.there, graph->arena);
+    mark_needed(&s);
+    rewrite_begin(&s.rewrite, graph);
+    for (int i = 0; i < s.rewrite.order_n; i++) {
+        int id = rewrite_next(&s.rewrite, i);
+        if (s.remade[id]) {
+            place_remade(&s, id);
+            continue;
+        }
+        for (int k = 0; k < graph->nodes.at[id].ninputs; k++) {
+            const struct node *node = &graph->nodes.at[id];
+            int tensor = node->inputs[k] < 0 ? -1 : bring(&s, node->inputs[k], node->stage, node->name);
+            graph->nodes.at[id].inputs[k] = tensor;
+        }
+        rewrite_keep(&s.rewrite, id);
+    }
+    rewrite_end(&s.rewrite);
+    place_updates(&s);
+    for (int i = 0; i < graph->outputs.n; i++)
+        graph->outputs.at[i] = broadcast(&s, graph->outputs.at[i], graph->output_names.at[i]);
+    graph_sort_phases(graph);
+    return 0;
+}

@@ -1,0 +1,81 @@
+#include "passes/plan/cost.h"
+
+#include <string.h>
+
+const struct machine machine_default = {.flops = 1e11, .bytes = 1e10, .link_bytes = 5e9, .latency = 1e-5};
+
+/* The largest share of the tensor that a rank holds. */
+static double share_held(const struct tensor *tensor, const struct holding *holding, int ways) {
+    int64_t most = 0;
+    if (!holding_divides(holding) || !tensor->dims[holding->dim]) return 1;
+    const struct rt_holding ranks = holding_among(tensor, holding, ways);
+    for (int r = 0; r < ways; r++) {
+        int64_t extent = rt_holding_extent(&ranks, r);
+        if (extent > most) most = extent;
+    }
+    return (double)most / (double)tensor->dims[holding->dim];
+}
+
+/* Bytes of operands [from, to) that the slowest rank reads or writes. */
+static double operand_bytes(const struct graph *graph, const struct node *node, const struct dims *dims,
+                            const struct node_split *split, int ways, bool inputs) {
+    double bytes = 0;
+    for (int k = 0; k < (inputs ? node->ninputs : node->noutputs); k++) {
+        int id = inputs ? node->inputs[k] : node->outputs[k];
+        if (id < 0) continue;
+        struct holding holding = dims_holding(dims, inputs ? k : dims->ninputs + k, split);
+        bytes += (double)tensor_bytes(&graph->tensors.at[id]) * share_held(&graph->tensors.at[id], &holding, ways);
+    }
+    return bytes;
+}
+
+/* Arithmetic and traffic overlap: the slower of the two counts. An embedding reads the rows it picks, not the table. */
+double cost_share(const struct graph *graph, const struct node *node, const struct dims *dims,
+                  const struct node_split *split, int ways, const struct machine *machine) {
+    if (node->op->class == OP_VIEW) return 0;
+    double flops = dims_flops(dims, node->op->flops), out = operand_bytes(graph, node, dims, split, ways, false),
+           in = operand_bytes(graph, node, dims, split, ways, true);
+    if (split->factor >= 0) {
+        const struct rt_cut cut = {dims->factor[split->factor].extent, split->blocks, split->unit, ways};
+        flops *= (double)rt_cut_extent(&cut, 0) / (double)cut.extent; /* the first rank has the largest part */
+    }
+    bool picks = strcmp(node->op->name, "Gather") == 0;
+    double traffic = ((picks ? out : in) + out) / machine->bytes;
+    return flops / machine->flops > traffic ? flops / machine->flops : traffic;
+}
+
+double cost_node(const struct graph *graph, const struct node *node, const struct machine *machine) {
+    const struct node_split whole = {SPLIT_NONE, 1, 1};
+    struct dims dims;
+    const char *why;
+    if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) return 0;
+    return cost_share(graph, node, &dims, &whole, 1, machine);
+}
+
+/* The share of the tensor that a rank lacks of what it wants. */
+static double share_lacking(const struct tensor *tensor, const struct holding *from, const struct holding *to,
+                            int ways) {
+    double wanted = share_held(tensor, to, ways), most = 0;
+    if (from->dim != to->dim) return wanted * (ways - 1) / ways;
+    const struct rt_holding held = holding_among(tensor, from, ways), want = holding_among(tensor, to, ways);
+    for (int r = 0; r < ways; r++) {
+        double share = (double)rt_holding_lacks(&want, &held, r) / (double)tensor->dims[to->dim];
+        if (share > most) most = share;
+    }
+    return most;
+}
+
+double cost_move(const struct tensor *tensor, const struct holding *from, const struct holding *to, int ways,
+                 const struct machine *machine) {
+    const double seconds = (double)tensor_bytes(tensor) / machine->link_bytes, others = (ways - 1) / (double)ways;
+    if (holding_equal(from, to) || from->kind == HOLD_WHOLE || !tensor_elements(tensor)) return 0;
+    if (from->kind == HOLD_PARTIAL) {
+        if (to->kind == HOLD_WHOLE) return machine->latency + 2 * others * seconds;
+        const struct holding part = {.kind = HOLD_PART, .dim = to->dim, .blocks = 1, .unit = 1};
+        double scattered = machine->latency + others * seconds;
+        return to->kind == HOLD_PART ? scattered : scattered + cost_move(tensor, &part, to, ways, machine);
+    }
+    if (to->kind == HOLD_WHOLE) return machine->latency + others * seconds;
+    double lacking = share_lacking(tensor, from, to, ways);
+    return lacking > 0 ? machine->latency + lacking * seconds : 0;
+}

@@ -1,0 +1,170 @@
+/* Rules of the user (passes/plan/rules.h). What they ask for is done or refused with node and dimension, never
+ * dropped. */
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/plan/policy.h"
+#include "passes/plan/rules.h"
+
+struct manual {
+    struct graph *graph;
+    const struct rules *rules;
+    struct diags *diags;
+    struct flood flood[MAX_AXES];
+    bool *applied; /* per rule: some node has the tensor it cuts */
+};
+
+static const char *place_of(const struct manual *m, const struct rule *rule) {
+    return arena_printf(m->graph->arena, "%s:%d", m->rules->file, rule->line);
+}
+
+/* The last rule for the node: of its cut, or of its stage. */
+static const struct rule *rule_for(const struct manual *m, int id, bool stage) {
+    for (int i = m->rules->all.n - 1; i >= 0; i--) {
+        const struct rule *rule = &m->rules->all.at[i];
+        if ((rule->kind == RULE_STAGE) == stage && fnmatch(rule->pattern, m->graph->nodes.at[id].name, 0) == 0)
+            return rule;
+    }
+    return NULL;
+}
+
+/* Ranks along the pipeline axis have stages, not parts. */
+static void refuse_pipeline(const struct manual *m, const struct rule *rule) {
+    int node = 0;
+    while (fnmatch(rule->pattern, m->graph->nodes.at[m->graph->order.at[node]].name, 0) != 0) node++;
+    diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule),
+               "rules: %s cannot be cut along '%s', which is the axis of stages",
+               node_place(m->graph, m->graph->order.at[node]), rule->axis);
+    diag_help(m->diags, "put nodes on a stage: match \"GLOB\" stage K");
+}
+
+/* Every rule matches a node, and cuts along an axis that there is. */
+static int check_matches(const struct manual *m) {
+    int before = m->diags->errors;
+    for (int i = 0; i < m->rules->all.n; i++) {
+        const struct rule *rule = &m->rules->all.at[i];
+        bool matched = false;
+        for (int k = 0; k < m->graph->order.n && !matched; k++)
+            matched = fnmatch(rule->pattern, m->graph->nodes.at[m->graph->order.at[k]].name, 0) == 0;
+        if (!matched)
+            diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule), "rules: no node matches %s",
+                       diag_quote(m->diags, rule->pattern));
+        else if (rule->kind == RULE_SPLIT && mesh_axis_by_name(&m->graph->mesh, rule->axis) < 0)
+            diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule), "rules: the mesh has no axis '%s'",
+                       rule->axis);
+        else if (rule->kind == RULE_SPLIT &&
+                 mesh_axis_by_name(&m->graph->mesh, rule->axis) == mesh_pipeline_axis(&m->graph->mesh))
+            refuse_pipeline(m, rule);
+    }
+    return m->diags->errors == before ? 0 : -1;
+}
+
+/* "in1", "out0", or a glob over the names of the node's tensors: the operand, -1 if none. */
+static int operand_of(const struct manual *m, const struct node *node, const struct dims *dims, const char *tensor) {
+    bool in = strncmp(tensor, "in", 2) == 0, out = strncmp(tensor, "out", 3) == 0;
+    const char *digits = tensor + (in ? 2 : 3);
+    if ((in || out) && *digits >= '0' && *digits <= '9' && !digits[1]) {
+        int k = *digits - '0';
+        return in ? (k < node->ninputs && node->inputs[k] >= 0 ? k : -1) : k < node->noutputs ? dims->ninputs + k : -1;
+    }
+    for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
+        int k = o < dims->ninputs ? o : o - dims->ninputs;
+        if (o < dims->ninputs ? k >= node->ninputs || node->inputs[k] < 0 : k >= node->noutputs) continue;
+        int id = o < dims->ninputs ? node->inputs[k] : node->outputs[k];
+        if (fnmatch(tensor, m->graph->tensors.at[id].name, 0) == 0) return o;
+    }
+    return -1;
+}
+
+static int refuse_split(const struct manual *m, int id, const struct rule *rule, const char *why) {
+    diag_error(m->diags, 420, EXIT_LIMIT, node_place(m->graph, id), "cannot cut dimension %d of %s along %s: %s",
+               rule->dim, diag_quote(m->diags, rule->tensor), rule->axis, why);
+    diag_note(m->diags, "%s asks for it", place_of(m, rule));
+    return -1;
+}
+
+static int apply_split(struct manual *m, int id, const struct rule *rule) {
+    const struct node *node = &m->graph->nodes.at[id];
+    int axis = mesh_axis_by_name(&m->graph->mesh, rule->axis);
+    struct flood *flood = &m->flood[axis];
+    const struct dims *dims = flood_dims(flood, id);
+    int operand = operand_of(m, node, dims, rule->tensor);
+    /* One ONNX node may be several here (Gemm: product and bias); a rule means those that have the tensor. */
+    if (operand < 0 || rule->dim >= dims->operand[operand].ndim) return 0;
+    m->applied[rule - m->rules->all.at] = true;
+    struct cut_option options[MAX_NDIM];
+    int n = dims_cut_options(dims, operand, rule->dim, rule->stride, 1, options);
+    for (int i = 0; i < n; i++) {
+        const struct node_split *have = &node->split[axis];
+        if (flood->decided[id] && have->factor == options[i].split.factor && have->blocks == options[i].split.blocks)
+            return 0; /* followed another rule */
+        if (flood->ways == 1 || flood_from(flood, id, &options[i].split)) return 0;
+    }
+    const int other = n ? flood_other_axis(node, dims, axis, &options[0].split) : -1;
+    return refuse_split(
+        m, id, rule,
+        flood->decided[id] ? "another rule decides otherwise"
+        : other >= 0 ? arena_printf(m->graph->arena, "it is cut along %s already", m->graph->mesh.axis[other].name)
+        : n          ? "it has too few parts"
+                     : "it must stay whole");
+}
+
+static int apply_stages(struct manual *m) {
+    int axis = mesh_pipeline_axis(&m->graph->mesh), stages = axis < 0 ? 1 : m->graph->mesh.axis[axis].size, stage = 0;
+    for (int i = 0; i < m->graph->order.n; i++) {
+        int id = m->graph->order.at[i];
+        const struct rule *rule = rule_for(m, id, true);
+        if (rule && rule->stage >= stages)
+            return diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule),
+                              "rules: stage %lld, but the mesh has %d along pipeline", (long long)rule->stage, stages);
+        if (rule) stage = (int)rule->stage;
+        m->graph->nodes.at[id].stage = stage;
+    }
+    return 0;
+}
+
+/* Rules that lost every node to later ones need not apply. */
+static void check_applied(const struct manual *m) {
+    bool *wins = ARENA_ARRAY(m->graph->arena, bool, m->rules->all.n + 1);
+    for (int i = 0; i < m->graph->order.n; i++) {
+        const struct rule *rule = rule_for(m, m->graph->order.at[i], false);
+        if (rule) wins[rule - m->rules->all.at] = true;
+    }
+    for (int i = 0; i < m->rules->all.n; i++) {
+        const struct rule *rule = &m->rules->all.at[i];
+        if (rule->kind == RULE_SPLIT && wins[i] && !m->applied[i])
+            diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule),
+                       "rules: no node that matches has dimension %d of %s", rule->dim,
+                       diag_quote(m->diags, rule->tensor));
+    }
+}
+
+/* Nodes with rules of their own do not follow others half-way. */
+static void close_ruled(struct manual *m) {
+    for (int i = 0; i < m->graph->order.n; i++) {
+        const struct rule *rule = rule_for(m, m->graph->order.at[i], false);
+        for (int axis = 0; axis < m->graph->mesh.naxes && rule; axis++)
+            m->flood[axis].closed[m->graph->order.at[i]] = rule->kind == RULE_SPLIT;
+    }
+}
+
+int policy_manual(struct graph *graph, const struct pass_context *context) {
+    struct manual m = {.graph = graph, .rules = context->rules, .diags = context->diags};
+    int before = m.diags->errors;
+    m.applied = ARENA_ARRAY(graph->arena, bool, m.rules->all.n + 1);
+    if (check_matches(&m) < 0 || apply_stages(&m) < 0) return -1;
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) flood_init(&m.flood[axis], graph, graph->arena, axis);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct rule *rule = rule_for(&m, graph->order.at[i], false);
+        for (int axis = 0; axis < graph->mesh.naxes && rule && rule->kind == RULE_REPLICATE; axis++)
+            m.flood[axis].decided[graph->order.at[i]] = true;
+    }
+    close_ruled(&m);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct rule *rule = rule_for(&m, graph->order.at[i], false);
+        if (rule && rule->kind == RULE_SPLIT) apply_split(&m, graph->order.at[i], rule);
+    }
+    check_applied(&m);
+    return m.diags->errors == before ? 0 : -1;
+}

@@ -1,0 +1,219 @@
+/* Pipeline stages: the order of the graph is cut into as many runs as the pipeline axis has ranks, so that the slowest
+ * stage, with what crosses into it, is as fast as can be. Where cuts at the same place of repeated layers are nearly as
+ * good they are taken: stages of equal layers then have equal code (Note [Sources] in codegen/source.h). */
+#include "passes/plan/policy.h"
+
+#include <string.h>
+
+#include "ir/base/map.h"
+#include "ir/base/str.h"
+#include "passes/plan/cost.h"
+#include "passes/plan/stages.h"
+
+enum {
+    MAX_CUTS = 1024, /* places considered: those where least crosses */
+    AROUND = 4       /* nodes before and behind a place that make its kind */
+};
+static const double nearly = 1.02; /* times the best */
+
+struct places {
+    int n;
+    int at[MAX_CUTS + 2];      /* position in the order before which a cut may be; 0 and the end included */
+    double cost[MAX_CUTS + 2]; /* seconds of all before it */
+    double crossing[MAX_CUTS + 2];
+    int kind[MAX_CUTS + 2]; /* equal where the nodes around are alike */
+};
+
+/* Seconds that the values live across each position of the order take to cross. Values that are made again are free. */
+static double *crossings(const struct graph *graph, const bool *remade) {
+    int n = graph->order.n;
+    double *cross = ARENA_ARRAY(graph->arena, double, n + 2);
+    int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int i = 0; i < n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) last[node->inputs[k]] = i;
+    }
+    for (int i = 0; i < n; i++) { /* differences first, their sums below */
+        int id = graph->order.at[i], out = graph->nodes.at[id].outputs[0];
+        if (remade[id] || last[out] <= i) continue;
+        double seconds = (double)tensor_bytes(&graph->tensors.at[out]) / machine_default.link_bytes;
+        cross[i + 1] += seconds;
+        cross[last[out] + 1] -= seconds;
+    }
+    for (int i = 1; i <= n; i++) cross[i] += cross[i - 1];
+    return cross;
+}
+
+static int count_at_most(const double *cross, int n, double most) {
+    int count = 0;
+    for (int i = 1; i < n; i++) count += cross[i] <= most;
+    return count;
+}
+
+/* Of places where as much crosses as at `most`, and no less than at `least`, so many are taken, evenly spaced. */
+struct choice {
+    double least, most;
+    int between, taken;
+};
+
+/* The places where least crosses, MAX_CUTS of them if there are more; the bounds are found by halving. */
+static struct choice choose_places(const double *cross, int n) {
+    struct choice choice = {-1, 0, 0, 0};
+    for (int i = 1; i < n; i++)
+        if (cross[i] > choice.most) choice.most = cross[i];
+    for (int round = 0; round < 60 && n > MAX_CUTS; round++) {
+        const double middle = (choice.least + choice.most) / 2;
+        if (count_at_most(cross, n, middle) > MAX_CUTS)
+            choice.most = middle;
+        else
+            choice.least = middle;
+    }
+    const int below = count_at_most(cross, n, choice.least);
+    choice.between = count_at_most(cross, n, choice.most) - below;
+    choice.taken = choice.between < MAX_CUTS - below ? choice.between : MAX_CUTS - below;
+    return choice;
+}
+
+/* Place number `i` of those between the bounds is one of those taken. */
+static bool is_taken(const struct choice *choice, int i) {
+    return (int64_t)(i + 1) * choice->taken / choice->between > (int64_t)i * choice->taken / choice->between;
+}
+
+/* Operators and results of the nodes around a place of the order. */
+static const char *surroundings(const struct graph *graph, int place) {
+    struct strbuf out;
+    strbuf_init(&out, graph->arena);
+    for (int i = place - AROUND; i < place + AROUND; i++) {
+        if (i < 0 || i >= graph->order.n) continue;
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        strbuf_printf(&out, "%s %s\n", node->op->name, tensor_type(graph->arena, &graph->tensors.at[node->outputs[0]]));
+    }
+    return strbuf_text(&out);
+}
+
+static void find_kinds(struct places *places, const struct graph *graph) {
+    struct map seen;
+    map_init(&seen, graph->arena);
+    for (int p = 0; p < places->n; p++) {
+        const char *around = surroundings(graph, places->at[p]);
+        if (map_get(&seen, around, strlen(around)) < 0) map_put(&seen, around, strlen(around), seen.n);
+        places->kind[p] = map_get(&seen, around, strlen(around));
+    }
+}
+
+static void list_places(struct places *places, const struct graph *graph, const bool *remade) {
+    const int n = graph->order.n;
+    const double *cross = crossings(graph, remade);
+    const struct choice choice = choose_places(cross, n);
+    double cost = 0;
+    int between = 0;
+    places->n = 0;
+    for (int i = 0; i <= n; i++) {
+        const bool end = i == 0 || i == n, equal = !end && cross[i] > choice.least && cross[i] <= choice.most;
+        if (end || cross[i] <= choice.least || (equal && is_taken(&choice, between++))) {
+            places->at[places->n] = i;
+            places->cost[places->n] = cost;
+            places->crossing[places->n++] = end ? 0 : cross[i];
+        }
+        if (i < n) cost += cost_node(graph, &graph->nodes.at[graph->order.at[i]], &machine_default);
+    }
+    find_kinds(places, graph);
+}
+
+/* best[s][j]: the slowest of s stages that end at place j, at its fastest; from[s][j]: where the last of them begins.
+ * Every stage has at least one node. Returns the slowest of all. */
+static double balance(const struct places *p, int stages, struct arena *arena, int *cuts) {
+    double *best = ARENA_ARRAY(arena, double, (stages + 1) * p->n);
+    int *from = ARENA_ARRAY(arena, int, (stages + 1) * p->n);
+    for (int i = 0; i < (stages + 1) * p->n; i++) best[i] = 1e300;
+    best[0] = 0;
+    for (int s = 1; s <= stages; s++)
+        for (int j = s; j < p->n; j++)
+            for (int i = s - 1; i < j; i++) {
+                double stage = p->cost[j] - p->cost[i] + p->crossing[i] + p->crossing[j];
+                double slowest = best[(s - 1) * p->n + i] > stage ? best[(s - 1) * p->n + i] : stage;
+                if (slowest >= best[s * p->n + j]) continue;
+                best[s * p->n + j] = slowest;
+                from[s * p->n + j] = i;
+            }
+    for (int s = stages, j = p->n - 1; s >= 0; s--) cuts[s] = p->at[j], j = from[s * p->n + j];
+    return best[stages * p->n + p->n - 1];
+}
+
+/* The ends, and the places of one kind. */
+static struct places *of_kind(const struct places *all, int kind, struct arena *arena) {
+    struct places *some = ARENA_NEW(arena, struct places);
+    for (int p = 0; p < all->n; p++) {
+        if (p > 0 && p < all->n - 1 && all->kind[p] != kind) continue;
+        some->at[some->n] = all->at[p];
+        some->cost[some->n] = all->cost[p];
+        some->crossing[some->n++] = all->crossing[p];
+    }
+    return some;
+}
+
+/* Positions of the order at which stages begin, and its end. */
+static void choose_cuts(const struct places *places, int stages, struct arena *arena, int *cuts) {
+    double limit = balance(places, stages, arena, cuts) * nearly;
+    int *alike = ARENA_ARRAY(arena, int, stages + 1);
+    for (int p = 1; p < places->n - 1; p++) {
+        bool tried = false;
+        for (int q = 1; q < p; q++) tried = tried || places->kind[q] == places->kind[p];
+        if (tried) continue;
+        const struct places *some = of_kind(places, places->kind[p], arena);
+        if (some->n - 1 < stages) continue;
+        double slowest = balance(some, stages, arena, alike);
+        if (slowest >= limit) continue;
+        limit = slowest;
+        memcpy(cuts, alike, (size_t)(stages + 1) * sizeof *cuts);
+    }
+}
+
+/* Moves nothing but elements, or casts them: as quick wherever it is done. */
+static bool only_moves(const struct node *node) {
+    return node->op->flops == 0 || strcmp(node->op->name, "Cast") == 0;
+}
+
+/* Every stage has what no node makes: where that is only moved before it is read, the moves belong to the first stage
+ * that reads it, and only what others read is sent. */
+static void follow_readers(struct graph *graph) {
+    bool *moved = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1); /* per tensor: made of inputs by moves alone */
+    /* per tensor: the first stage that reads it, -1: none */
+    int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) first[t] = -1, moved[t] = graph->tensors.at[t].kind != TENSOR_VALUE;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        bool all = only_moves(node);
+        for (int k = 0; k < node->ninputs; k++) all = all && (node->inputs[k] < 0 || moved[node->inputs[k]]);
+        for (int k = 0; k < node->noutputs; k++) moved[node->outputs[k]] = all;
+    }
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const int out = node->outputs[0];
+        if (moved[out] && first[out] >= 0) node->stage = first[out];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0 && (first[node->inputs[k]] < 0 || node->stage < first[node->inputs[k]]))
+                first[node->inputs[k]] = node->stage;
+    }
+}
+
+int policy_pp(struct graph *graph, const struct pass_context *context) {
+    struct diags *diags = context->diags;
+    int axis = mesh_pipeline_axis(&graph->mesh), stages = axis < 0 ? 1 : graph->mesh.axis[axis].size;
+    if (stages == 1) return 0;
+    if (graph->order.n < stages)
+        return diag_error(diags, 421, EXIT_LIMIT, graph->name, "%d stages, but the model has %d nodes", stages,
+                          graph->order.n);
+    struct places *places = ARENA_NEW(graph->arena, struct places);
+    int *cuts = ARENA_ARRAY(graph->arena, int, stages + 1);
+    list_places(places, graph, stage_remade(graph));
+    if (places->n - 1 < stages)
+        return diag_error(diags, 421, EXIT_LIMIT, graph->name, "%d stages, but only %d places to cut", stages,
+                          places->n - 1);
+    choose_cuts(places, stages, graph->arena, cuts);
+    for (int s = 0; s < stages; s++)
+        for (int i = cuts[s]; i < cuts[s + 1]; i++) graph->nodes.at[graph->order.at[i]].stage = s;
+    follow_readers(graph);
+    return 0;
+}

@@ -1,0 +1,155 @@
+#include "passes/plan/rules.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/base/str.h"
+
+enum { MAX_RULES = 100000, MAX_ERRORS = 20 };
+
+struct reader {
+    struct arena *arena;
+    struct diags *diags;
+    const char *file, *at, *line_start;
+    int line, errors;
+};
+
+static int fail(struct reader *r, const char *what) {
+    const char *file = str_escape(r->arena, r->file, strlen(r->file), 120);
+    const char *where = arena_printf(r->arena, "%s:%d:%d", file, r->line, (int)(r->at - r->line_start) + 1);
+    r->errors++;
+    return diag_error(r->diags, 424, EXIT_MALFORMED, where, "rules: %s", what);
+}
+
+static void skip_blanks(struct reader *r) {
+    while (*r->at == ' ' || *r->at == '\t' || *r->at == '\r') r->at++;
+}
+
+static bool at_end(struct reader *r) {
+    skip_blanks(r);
+    return !*r->at || *r->at == '\n' || *r->at == '#';
+}
+
+/* A word of names, digits and punctuation that needs no quotes; "" if there is none. */
+static const char *take_word(struct reader *r) {
+    size_t n = 0;
+    skip_blanks(r);
+    while (isalnum((unsigned char)r->at[n]) || (r->at[n] && strchr("_-", r->at[n]))) n++;
+    const char *word = arena_copy(r->arena, r->at, n);
+    r->at += n;
+    return word;
+}
+
+static bool take(struct reader *r, char c) {
+    if (*r->at != c) return false;
+    r->at++;
+    return true;
+}
+
+/* "..." on one line; NULL after an error. */
+static const char *take_quoted(struct reader *r) {
+    skip_blanks(r);
+    if (!take(r, '"')) return fail(r, "a name in double quotes is expected"), NULL;
+    size_t n = strcspn(r->at, "\"\n");
+    if (r->at[n] != '"') return fail(r, "the quotes are not closed"), NULL;
+    const char *text = arena_copy(r->arena, r->at, n);
+    r->at += n + 1;
+    return text;
+}
+
+static bool take_number(struct reader *r, int64_t least, int64_t *out) {
+    const char *word = take_word(r);
+    char *end;
+    if (!isdigit((unsigned char)*word) || strlen(word) > 9) return fail(r, "a number is expected"), false;
+    *out = strtoll(word, &end, 10);
+    if (*end || *out < least) return fail(r, "the number is out of range"), false;
+    return true;
+}
+
+/* key=value behind a split. */
+static int parse_setting(struct reader *r, struct rule *rule) {
+    const char *key = take_word(r);
+    if (!take(r, '=')) return fail(r, "axis=NAME or stride=N is expected");
+    if (strcmp(key, "axis") == 0)
+        rule->axis = take_word(r);
+    else if (strcmp(key, "stride") == 0)
+        return take_number(r, 1, &rule->stride) ? 0 : -1;
+    else
+        return fail(r, "no such setting; there are axis and stride");
+    return *rule->axis ? 0 : fail(r, "axis needs a name");
+}
+
+static int parse_split(struct reader *r, struct rule *rule) {
+    int64_t dim;
+    skip_blanks(r);
+    rule->kind = RULE_SPLIT;
+    rule->axis = "tensor";
+    rule->stride = 1;
+    rule->tensor = *r->at == '"' ? take_quoted(r) : take_word(r);
+    if (!rule->tensor) return -1;
+    if (!*rule->tensor || !take(r, '.')) return fail(r, "TENSOR.DIM is expected: in0.1, out0.2, \"*.weight\".0");
+    if (!take_number(r, 0, &dim)) return -1;
+    if (dim >= MAX_NDIM) return fail(r, "there are at most 8 dimensions");
+    rule->dim = (int)dim;
+    while (!at_end(r))
+        if (parse_setting(r, rule) < 0) return -1;
+    return 0;
+}
+
+static int parse_action(struct reader *r, struct rule *rule) {
+    const char *action = take_word(r);
+    if (strcmp(action, "split") == 0) return parse_split(r, rule);
+    if (strcmp(action, "replicate") == 0)
+        rule->kind = RULE_REPLICATE;
+    else if (strcmp(action, "stage") == 0) {
+        rule->kind = RULE_STAGE;
+        return take_number(r, 0, &rule->stage) ? 0 : -1;
+    } else if (strcmp(action, "recompute") == 0)
+        return fail(r, "recompute is for training, which is not supported yet");
+    else
+        return fail(r, "split, replicate or stage is expected");
+    return 0;
+}
+
+static int parse_mesh(struct reader *r, struct rules *rules) {
+    if (rules->mesh.naxes || rules->all.n) return fail(r, "mesh comes once, first");
+    while (!at_end(r)) {
+        int64_t size;
+        const char *name = take_word(r);
+        if (rules->mesh.naxes == MAX_AXES) return fail(r, "a mesh has at most 4 axes");
+        if (!*name || !take(r, '=') || !take_number(r, 1, &size)) return fail(r, "AXIS=SIZE is expected");
+        if (size > 4096 || mesh_size(&rules->mesh) * size > 4096) return fail(r, "a mesh has at most 4096 devices");
+        if (mesh_axis_by_name(&rules->mesh, name) >= 0) return fail(r, "the mesh has that axis already");
+        rules->mesh.axis[rules->mesh.naxes].name = name;
+        rules->mesh.axis[rules->mesh.naxes++].size = (int)size;
+    }
+    return rules->mesh.naxes ? 0 : fail(r, "a mesh needs an axis");
+}
+
+static int parse_statement(struct reader *r, struct rules *rules) {
+    struct rule rule = {.line = r->line};
+    const char *word = take_word(r);
+    if (strcmp(word, "mesh") == 0) return parse_mesh(r, rules);
+    if (strcmp(word, "match") != 0) return fail(r, "match or mesh is expected");
+    if (!(rule.pattern = take_quoted(r)) || parse_action(r, &rule) < 0) return -1;
+    if (!at_end(r)) return fail(r, "the line does not end here");
+    if (rules->all.n == MAX_RULES) return fail(r, "too many rules");
+    VEC_PUSH(r->arena, &rules->all, rule);
+    return 0;
+}
+
+int rules_parse(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
+                struct rules **out) {
+    const char *text = arena_copy(arena, bytes, length);
+    struct reader r = {.arena = arena, .diags = diags, .file = file, .at = text, .line_start = text, .line = 1};
+    *out = ARENA_NEW(arena, struct rules);
+    (*out)->file = file;
+    if (strlen(text) != length) return fail(&r, "the file is no text");
+    while (*r.at && r.errors < MAX_ERRORS) {
+        if (!at_end(&r)) parse_statement(&r, *out);
+        r.at += strcspn(r.at, "\n");
+        if (take(&r, '\n')) r.line++, r.line_start = r.at;
+    }
+    return r.errors ? -1 : 0;
+}

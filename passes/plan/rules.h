@@ -1,0 +1,38 @@
+/* Rule files (--pas manual:FILE): what the user wants cut, by node name.
+ *
+ *   mesh tensor=2 pipeline=2                     optional, first; else --plan-ngpus devices along "tensor"
+ *   match "*.c_attn*" split in1.1 stride=3       cut dimension 1 of the node's second input in three places
+ *   match "*.c_proj*" split "*.weight".0 axis=tensor
+ *   match "*lm_head*" replicate
+ *   match "h.6*" stage 1                         from here on, until another rule says otherwise
+ *
+ * A pattern is a glob over node names (* ? []). The tensor is in0 in1 .. out0, or a glob over the names of the node's
+ * tensors. For each node the last rule that matches wins, for its cut and for its stage. Cuts spread as a policy's do
+ * (Note [Flood]); nodes that no rule matches follow. A rule that matches no node is an error. # begins a comment. */
+#ifndef PASSES_PLAN_RULES_H
+#define PASSES_PLAN_RULES_H
+
+#include "ir/ir.h"
+
+enum rule_kind { RULE_SPLIT, RULE_REPLICATE, RULE_STAGE };
+
+struct rule {
+    enum rule_kind kind;
+    int line;
+    const char *pattern;
+    const char *tensor, *axis; /* SPLIT */
+    int dim;
+    int64_t stride, stage;
+};
+
+struct rules {
+    const char *file;
+    struct mesh mesh; /* naxes 0: none given */
+    VEC(struct rule) all;
+};
+
+/* 0, or -1 with diagnostics (E0424 with line and column). The bytes may be hostile. */
+int rules_parse(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
+                struct rules **out);
+
+#endif

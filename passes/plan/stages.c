@@ -1,0 +1,51 @@
+#include "passes/plan/stages.h"
+
+#include <string.h>
+
+#include "ir/dims.h"
+
+/* What a node may cost, all of its elements together, to be made again in each stage that reads it. */
+enum { CHEAP_FLOPS = 1 << 22, CHEAP_BYTES = 1 << 20 };
+
+int stage_part(const struct node *node, int stage) {
+    if (strcmp(node->op->name, "Transfer") == 0)
+        return attr_int(node, "from", -1) == stage ? STAGE_READS
+               : attr_int(node, "to", -1) == stage ? STAGE_WRITES
+                                                   : STAGE_NONE;
+    if (strcmp(node->op->name, "Broadcast") == 0)
+        return attr_int(node, "from", -1) == stage ? STAGE_READS | STAGE_WRITES : STAGE_WRITES;
+    return node->stage == STAGE_ALL || node->stage == stage ? STAGE_READS | STAGE_WRITES : STAGE_NONE;
+}
+
+/* An operand that every stage has, or can make without much ado. */
+static bool is_everywhere(const struct graph *graph, const bool *remade, int tensor) {
+    if (tensor < 0) return true;
+    const struct tensor *t = &graph->tensors.at[tensor];
+    if (t->kind == TENSOR_VALUE) return remade[t->producer];
+    return t->kind == TENSOR_INPUT || tensor_bytes(t) <= CHEAP_BYTES;
+}
+
+/* Sums (products, norms, reductions) and collectives are not made twice. */
+static bool is_cheap(const struct graph *graph, const struct node *node) {
+    struct dims dims;
+    const char *why;
+    if (op_communicates(node->op) || dims_bind(graph->arena, graph, node, &dims, &why) < 0) return false;
+    if (dims_flops(&dims, node->op->flops) > CHEAP_FLOPS) return false;
+    for (int f = 0; f < dims.nfactors; f++)
+        if (dims.factor[f].kind != FACTOR_PASS && dims.factor[f].kind != FACTOR_WHOLE) return false;
+    for (int k = 0; k < node->noutputs; k++)
+        if (tensor_bytes(&graph->tensors.at[node->outputs[k]]) > CHEAP_BYTES) return false;
+    return true;
+}
+
+bool *stage_remade(const struct graph *graph) {
+    bool *remade = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        bool all = is_cheap(graph, node);
+        for (int k = 0; k < node->ninputs && all; k++) all = is_everywhere(graph, remade, node->inputs[k]);
+        remade[id] = all;
+    }
+    return remade;
+}

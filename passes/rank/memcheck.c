@@ -1,0 +1,210 @@
+/* Verification of the memory plan: walks the order as a rank does, and keeps who wrote each address last.
+ *
+ * Note [Last writers]
+ * The places of tensors divide a rank's memory into pieces. A tree over these pieces, in the order of addresses, keeps
+ * the last writer of each; a node says it for all of its pieces where that is one and the same, so that a write or a
+ * question takes the logarithm of their number. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/plan/stages.h"
+#include "passes/rank/memplan.h"
+
+enum { NOBODY = -1, SEVERAL = -2 };
+
+struct walk {
+    const struct rankplan *plan;
+    const struct plan_class *class;
+    struct arena *arena;
+    int64_t start[PLAN_ARENAS]; /* of each arena, all arenas being one behind the other */
+    int64_t *bounds;            /* of pieces, ascending: piece i is [bounds[i], bounds[i + 1]) */
+    int nbounds, leaves;
+    bool *written; /* per root */
+    /* per node of the tree: a root, NOBODY or SEVERAL; 1 is the tree's root, 2n and 2n + 1 are the children of n */
+    int *writer;
+};
+
+/* The pieces of a place, [first, last). */
+struct pieces {
+    int first, last;
+};
+
+/* False of what has no place in an arena: a number in the source, or where the caller has it. */
+static bool has_place(const struct walk *w, int tensor) {
+    const struct plan_place *place = &w->class->place[tensor];
+    return place->offset >= 0 && place->arena < PLAN_ARENAS;
+}
+
+static int64_t address_of(const struct walk *w, int tensor) {
+    return w->start[w->class->place[tensor].arena] + w->class->place[tensor].offset;
+}
+
+static int64_t end_of(const struct walk *w, int tensor) {
+    return address_of(w, tensor) + rankplan_bytes(w->class, w->plan->graph, tensor);
+}
+
+static int ascending(const void *a, const void *b) {
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void find_pieces(struct walk *w) {
+    const struct graph *graph = w->plan->graph;
+    int n = 0;
+    w->bounds = ARENA_ARRAY(w->arena, int64_t, 2 * graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) {
+        if (w->plan->root[t] != t || !has_place(w, t)) continue;
+        w->bounds[n++] = address_of(w, t);
+        w->bounds[n++] = end_of(w, t);
+    }
+    qsort(w->bounds, (size_t)n, sizeof *w->bounds, ascending);
+    for (int i = 0; i < n; i++)
+        if (!w->nbounds || w->bounds[w->nbounds - 1] != w->bounds[i]) w->bounds[w->nbounds++] = w->bounds[i];
+}
+
+static void plant_tree(struct walk *w) {
+    w->leaves = 1;
+    while (w->leaves < w->nbounds + 1) w->leaves *= 2;
+    w->writer = ARENA_ARRAY(w->arena, int, 2 * w->leaves);
+    for (int node = 0; node < 2 * w->leaves; node++) w->writer[node] = NOBODY;
+}
+
+static int bound_at(const struct walk *w, int64_t address) {
+    int low = 0, high = w->nbounds;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (w->bounds[middle] < address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static struct pieces pieces_of(const struct walk *w, int tensor) {
+    return (struct pieces){bound_at(w, address_of(w, tensor)), bound_at(w, end_of(w, tensor))};
+}
+
+/* What parents of the leaf say for all of their leaves is said by their children instead. */
+static void push_down(struct walk *w, int leaf) {
+    for (int bit = w->leaves / 2; bit; bit /= 2) {
+        const int parent = (w->leaves + leaf) / (2 * bit), all = w->writer[parent];
+        if (all == SEVERAL) continue;
+        w->writer[2 * parent] = w->writer[2 * parent + 1] = all;
+        w->writer[parent] = SEVERAL;
+    }
+}
+
+/* Parents of the leaf whose children say the same say it for them. */
+static void pull_up(struct walk *w, int leaf) {
+    for (int parent = (w->leaves + leaf) / 2; parent; parent /= 2)
+        if (w->writer[parent] == SEVERAL && w->writer[2 * parent] == w->writer[2 * parent + 1])
+            w->writer[parent] = w->writer[2 * parent];
+}
+
+static void write_value(struct walk *w, int root) {
+    w->written[root] = true;
+    if (!has_place(w, root)) return;
+    const struct pieces p = pieces_of(w, root);
+    if (p.first == p.last) return;
+    push_down(w, p.first);
+    push_down(w, p.last - 1);
+    for (int left = w->leaves + p.first, right = w->leaves + p.last; left < right; left /= 2, right /= 2) {
+        if (left % 2) w->writer[left++] = root;
+        if (right % 2) w->writer[--right] = root;
+    }
+    pull_up(w, p.first);
+    pull_up(w, p.last - 1);
+}
+
+/* What the topmost node above or at this one says that says anything. */
+static int writer_of(const struct walk *w, int node) {
+    int writer = SEVERAL;
+    for (; node; node /= 2)
+        if (w->writer[node] != SEVERAL) writer = w->writer[node];
+    return writer;
+}
+
+static bool all_written_by(const struct walk *w, struct pieces p, int writer) {
+    for (int left = w->leaves + p.first, right = w->leaves + p.last; left < right; left /= 2, right /= 2) {
+        if (left % 2 && writer_of(w, left++) != writer) return false;
+        if (right % 2 && writer_of(w, --right) != writer) return false;
+    }
+    return true;
+}
+
+/* What is stored is intact until a value is written over it. */
+static bool is_intact(const struct walk *w, int tensor) {
+    const int root = w->plan->root[tensor];
+    const bool stored = w->plan->graph->tensors.at[root].kind != TENSOR_VALUE;
+    if (!stored && !w->written[root]) return false;
+    return !has_place(w, root) || all_written_by(w, pieces_of(w, root), stored ? NOBODY : root);
+}
+
+static int lost(const struct walk *w, struct diags *diags, const char *where, int tensor) {
+    return diag_error(diags, 1103, EXIT_INTERNAL, where, "memory plan: '%s' is overwritten before it is read",
+                      w->plan->graph->tensors.at[tensor].name);
+}
+
+/* The result lies on an operand, which is read as it is written (Notes [In place], [On the operand]). */
+static bool is_on_operand(const struct walk *w, const struct node *node, int output) {
+    if (rankplan_in_place(w->class, w->plan->graph, node, output) >= 0) return true;
+    return node->op->in_place && w->plan->root[node->outputs[output]] == w->plan->root[node->inputs[0]];
+}
+
+/* A weight that the class holds becomes a value that it has made, or was sent: of several updates one, that of its
+ * stage. */
+static int check_updates(struct walk *w, struct diags *diags) {
+    const struct graph *graph = w->plan->graph;
+    bool *renewed = ARENA_ARRAY(w->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->updates.n; i++) {
+        const struct update *u = &graph->updates.at[i];
+        const int root = w->plan->root[u->value];
+        if (graph->tensors.at[root].kind == TENSOR_VALUE && !w->written[root]) continue;
+        if (!is_intact(w, u->value)) return lost(w, diags, graph->name, u->value);
+        renewed[u->weight] = true;
+    }
+    for (int i = 0; i < graph->updates.n; i++)
+        if (has_place(w, graph->updates.at[i].weight) && !renewed[graph->updates.at[i].weight])
+            return lost(w, diags, graph->name, graph->updates.at[i].value);
+    return 0;
+}
+
+static int walk_class(struct walk *w, struct diags *diags) {
+    const struct graph *graph = w->plan->graph;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        int part = rankplan_part(w->class, node);
+        bool moves = !w->plan->moves_nothing[graph->order.at[i]];
+        int results = moves && part & STAGE_WRITES ? node->noutputs : 0;
+        /* Read after the write, but in place: a kernel's result must not lie on its operands. */
+        for (int o = 0; o < results; o++)
+            if (!is_on_operand(w, node, o)) write_value(w, w->plan->root[node->outputs[o]]);
+        for (int k = 0; k < node->ninputs && part & STAGE_READS; k++)
+            if (node->inputs[k] >= 0 && !is_intact(w, node->inputs[k]))
+                return lost(w, diags, node_place(graph, graph->order.at[i]), node->inputs[k]);
+        for (int o = 0; o < results; o++)
+            if (is_on_operand(w, node, o)) write_value(w, w->plan->root[node->outputs[o]]);
+    }
+    for (int i = 0; i < graph->outputs.n; i++)
+        if (!is_intact(w, graph->outputs.at[i])) return lost(w, diags, graph->name, graph->outputs.at[i]);
+    return check_updates(w, diags);
+}
+
+static int verify_class(struct walk *w, struct diags *diags) {
+    for (int a = 1; a < PLAN_ARENAS; a++) w->start[a] = w->start[a - 1] + w->class->bytes[a - 1];
+    w->written = ARENA_ARRAY(w->arena, bool, w->plan->graph->tensors.n + 1);
+    find_pieces(w);
+    plant_tree(w);
+    return walk_class(w, diags);
+}
+
+int memplan_verify(const struct rankplan *plan, struct diags *diags) {
+    int status = 0;
+    for (int c = 0; c < plan->nclasses && status == 0; c++) {
+        struct walk walk = {.plan = plan, .class = &plan->classes[c], .arena = arena_scratch(plan->graph->arena)};
+        status = verify_class(&walk, diags);
+        arena_release(plan->graph->arena, walk.arena);
+    }
+    return status;
+}

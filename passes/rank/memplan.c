@@ -1,0 +1,374 @@
+#include "passes/plan/stages.h"
+#include "passes/rank/memplan.h"
+#include "passes/rank/occupied.h"
+#include "passes/rank/views.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/panel.h"
+
+/* A block of memory wanted during [first, last], instructions counted along the order. */
+struct block {
+    int tensor; /* root */
+    int first, last;
+    int64_t bytes, offset;
+};
+
+/* When each root is first written and last read. Outputs, and values that become weights after the step, live until
+ * after the last instruction. Inputs are the caller's. */
+static void lifetimes(const struct rankplan *plan, const struct plan_class *class, int *first, int *last) {
+    const struct graph *graph = plan->graph;
+    for (int t = 0; t < graph->tensors.n; t++) first[t] = last[t] = -1;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        int part = rankplan_part(class, node);
+        for (int k = 0; k < node->noutputs && part & STAGE_WRITES; k++) {
+            int root = plan->root[node->outputs[k]];
+            if (first[root] < 0) first[root] = i;
+            last[root] = i;
+        }
+        for (int k = 0; k < node->ninputs && part & STAGE_READS; k++)
+            if (node->inputs[k] >= 0) last[plan->root[node->inputs[k]]] = i;
+    }
+    for (int i = 0; i < graph->outputs.n; i++) last[plan->root[graph->outputs.at[i]]] = graph->order.n;
+    for (int i = 0; i < graph->updates.n; i++) last[plan->root[graph->updates.at[i].value]] = graph->order.n;
+}
+
+static int by_size(const void *a, const void *b) {
+    const struct block *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    if (x->first != y->first) return x->first - y->first;
+    return x->tensor - y->tensor;
+}
+
+/* Offsets for all blocks, largest first, then earliest, each as low as it fits among those whose lifetimes meet its
+ * own; returns the bytes needed. */
+static int64_t assign(struct arena *arena, struct block *blocks, int n, int times) {
+    struct arena *scratch = arena_scratch(arena);
+    int64_t total = 0;
+    struct occupied *occupied = occupied_new(scratch, times);
+    qsort(blocks, (size_t)n, sizeof *blocks, by_size);
+    for (int i = 0; i < n; i++) {
+        blocks[i].offset = occupied_lowest(occupied, blocks[i].first, blocks[i].last, blocks[i].bytes);
+        occupied_take(occupied, blocks[i].first, blocks[i].last, blocks[i].offset, blocks[i].bytes);
+        if (blocks[i].offset + blocks[i].bytes > total) total = blocks[i].offset + blocks[i].bytes;
+    }
+    arena_release(arena, scratch);
+    return total;
+}
+
+static int64_t padded(int64_t bytes) {
+    return rt_align(bytes ? bytes : 1, PLAN_ALIGNMENT);
+}
+
+/* Roots that live in the arena, as blocks of the class' sizes; of the largest of all classes of the stage if shared. */
+static int collect(const struct rankplan *plan, const struct plan_class *class, bool shared, const int *first,
+                   const int *last, struct block *blocks) {
+    int n = 0;
+    for (int t = 0; t < plan->graph->tensors.n; t++) {
+        if (plan->root[t] != t || plan->graph->tensors.at[t].kind != TENSOR_VALUE || first[t] < 0 ||
+            plan->shared[t] != shared || class->place[t].offset >= 0)
+            continue;
+        int64_t bytes = 0;
+        for (int c = 0; c < plan->nclasses; c++) {
+            if (shared ? plan->classes[c].stage != class->stage : &plan->classes[c] != class) continue;
+            int64_t own = padded(rankplan_bytes(&plan->classes[c], plan->graph, t));
+            if (own > bytes) bytes = own;
+        }
+        blocks[n++] = (struct block){t, first[t], last[t], bytes, 0};
+    }
+    return n;
+}
+
+static bool *read_by(const struct rankplan *plan, const struct plan_class *class) {
+    const struct graph *graph = plan->graph;
+    bool *read = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs && rankplan_part(class, node) & STAGE_READS; k++)
+            if (node->inputs[k] >= 0) read[node->inputs[k]] = true;
+    }
+    for (int i = 0; i < graph->outputs.n; i++) read[graph->outputs.at[i]] = true;
+    return read;
+}
+
+/* Of a stored tensor as it is loaded: panels are padded. */
+static int64_t loaded_bytes(const struct rankplan *plan, const struct plan_class *class, int tensor) {
+    const int64_t *dims = class->dims[tensor];
+    enum packing packing = plan->packing[tensor];
+    if (packing == PACK_NONE) return rankplan_bytes(class, plan->graph, tensor);
+    bool rows = packing == PACK_ROWS;
+    return rt_panel_elements(dims[rows ? 0 : 1], dims[rows ? 1 : 0]) * (int64_t)sizeof(float);
+}
+
+static void place_weights(const struct rankplan *plan, struct plan_class *class) {
+    const bool *read = read_by(plan, class);
+    int64_t offset = 0;
+    for (int i = 0; i < plan->weights.n; i++) {
+        int t = plan->weights.at[i];
+        if (!read[t]) continue;
+        class->place[t] = (struct plan_place){PLAN_WEIGHTS, offset};
+        offset += padded(loaded_bytes(plan, class, t));
+    }
+    class->bytes[PLAN_WEIGHTS] = offset;
+}
+
+/* Sums of gradients, moments: one after the other, of those that the class reads. */
+static void place_states(const struct rankplan *plan, struct plan_class *class) {
+    const bool *read = read_by(plan, class);
+    for (int t = 0; t < plan->graph->tensors.n; t++) {
+        if (plan->graph->tensors.at[t].kind != TENSOR_STATE || !read[t]) continue;
+        enum plan_arena arena = plan->graph->tensors.at[t].gradient ? PLAN_GRADIENTS : PLAN_OPTIMIZER;
+        class->place[t] = (struct plan_place){arena, class->bytes[arena]};
+        class->bytes[arena] += padded(rankplan_bytes(class, plan->graph, t));
+    }
+}
+
+/* Updates in place ------------------------------------------------------------------------------------------------
+ *
+ * Note [In place]
+ * A new value lies where the old one was if an elementwise node makes it from the old one, element by element, and
+ * nothing reads the old one afterwards. So an update needs no memory of its own and no copy. */
+
+/* Per root: the last position of the order at which ranks of the class read it, -1 if they do not. */
+static const int *last_reads(const struct rankplan *plan, const struct plan_class *class) {
+    const struct graph *graph = plan->graph;
+    int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) last[t] = -1;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs && rankplan_part(class, node) & STAGE_READS; k++)
+            if (node->inputs[k] >= 0) last[plan->root[node->inputs[k]]] = i;
+    }
+    return last;
+}
+
+static bool is_in_place(const struct rankplan *plan, const struct plan_class *class, const struct update *update,
+                        const int *position, const int *last_read) {
+    const struct graph *graph = plan->graph;
+    int producer = graph->tensors.at[update->value].producer, reads = 0;
+    if (producer < 0 || class->place[update->weight].offset < 0 || plan->shared[update->value] ||
+        plan->root[update->value] != update->value)
+        return false;
+    const struct node *node = &graph->nodes.at[producer];
+    if (node->op->class != OP_ELEMENTWISE || !rankplan_part(class, node)) return false;
+    for (int k = 0; k < node->ninputs; k++) reads += node->inputs[k] == update->weight;
+    return reads && last_read[update->weight] <= position[producer];
+}
+
+static void place_updates(const struct rankplan *plan, struct plan_class *class) {
+    const struct graph *graph = plan->graph;
+    if (!graph->updates.n) return;
+    const int *last_read = last_reads(plan, class);
+    int *position = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
+    for (int i = 0; i < graph->order.n; i++) position[graph->order.at[i]] = i;
+    for (int i = 0; i < graph->updates.n; i++)
+        if (is_in_place(plan, class, &graph->updates.at[i], position, last_read))
+            class->place[graph->updates.at[i].value] = class->place[graph->updates.at[i].weight];
+}
+
+/* Elements that rank `sender` of the axis has for `receiver`: what one holds of one dimension by what the other wants
+ * of another; or, of one dimension, what both do. */
+static int64_t exchanged(const struct graph *graph, const struct plan_class *class, const struct node *node, int sender,
+                         int receiver) {
+    const struct tensor *from = &graph->tensors.at[node->inputs[0]], *to = &graph->tensors.at[node->outputs[0]];
+    int axis = (int)attr_int(node, "mesh", 0), from_dim = from->layout.axis[axis].dim,
+        to_dim = to->layout.axis[axis].dim;
+    const struct rt_holding held = holding_of_ranks(graph, from, axis), wanted = holding_of_ranks(graph, to, axis);
+    struct rt_overlap overlap = {0};
+    int64_t elements = 1, both = 0;
+    for (int d = 0; d < to->ndim; d++)
+        if (d != from_dim && d != to_dim) elements *= class->dims[node->outputs[0]][d];
+    if (from_dim != to_dim) return elements * rt_holding_extent(&held, sender) * rt_holding_extent(&wanted, receiver);
+    while (rt_overlap_next(&overlap, &held, sender, &wanted, receiver)) both += overlap.length;
+    return elements * both;
+}
+
+/* The most that a rank of the class sends to others and receives from them. */
+static int64_t exchange_bytes(const struct rankplan *plan, const struct plan_class *class, const struct node *node) {
+    const struct graph *graph = plan->graph;
+    int coordinate[MAX_AXES], axis = (int)attr_int(node, "mesh", 0);
+    int64_t most = 0;
+    for (int shard = 0; shard < mesh_size(&graph->mesh); shard++) {
+        int64_t elements = 0;
+        if (&plan->classes[plan->class_of[shard]] != class) continue;
+        mesh_coordinate(&graph->mesh, shard, coordinate);
+        for (int r = 0; r < graph->mesh.axis[axis].size; r++)
+            if (r != coordinate[axis])
+                elements += exchanged(graph, class, node, coordinate[axis], r) +
+                            exchanged(graph, class, node, r, coordinate[axis]);
+        if (elements > most) most = elements;
+    }
+    return most * (int64_t)rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype);
+}
+
+/* Room that a communication node needs beside its operands: what an exchange moves; of the others one complete tensor,
+ * as far as their axis cuts it. */
+static int64_t scratch_of(const struct rankplan *plan, const struct plan_class *class, const struct node *node) {
+    if ((node->op->class == OP_KERNEL || node->op->class == OP_PROGRAM) && plan->kernels.scratch)
+        return plan->kernels.scratch(plan->graph, class, node);
+    if (!node->op->call || !strstr(node->op->call, "$scratch")) return 0;
+    if (strstr(node->op->call, "$held")) return exchange_bytes(plan, class, node);
+    int64_t in = rankplan_bytes(class, plan->graph, node->inputs[0]),
+            out = rankplan_bytes(class, plan->graph, node->outputs[0]);
+    return in > out ? in : out;
+}
+
+static void note_peak(struct rankplan *plan, struct plan_class *class, const struct block *blocks, int n) {
+    const int times = plan->graph->order.n;
+    int64_t most = -1, bytes = 0, *change = ARENA_ARRAY(plan->graph->arena, int64_t, times + 2);
+    int at = 0;
+    for (int b = 0; b < n; b++) {
+        change[blocks[b].first] += blocks[b].bytes;
+        change[blocks[b].last + 1] -= blocks[b].bytes;
+    }
+    for (int i = 0; i < times; i++) {
+        bytes += change[i];
+        if (bytes > most) most = bytes, at = i;
+    }
+    for (int b = 0; b < n; b++)
+        if (blocks[b].first <= at && at <= blocks[b].last)
+            VEC_PUSH(plan->graph->arena, &class->peak_live, blocks[b].tensor);
+}
+
+/* Note [Gradients side by side]
+ * What is summed over units, or along a mesh axis, while the backward phase goes on lies in one block, in the order in
+ * which it is complete: so the runtime can take as much of it at once as it likes. */
+
+/* The node begins a sum along the mesh axis; or over units, which are the last. */
+static bool begins_sum(const struct graph *graph, const struct node *node, int axis) {
+    if (axis == graph->mesh.naxes) return strcmp(node->op->name, "UnitSumStart") == 0;
+    return strcmp(node->op->name, "AllReduceStart") == 0 && attr_int(node, "mesh", -1) == axis;
+}
+
+/* Blocks that became one, with their offsets in it. */
+struct row {
+    struct block *parts;
+    int n;
+    int64_t offset; /* of the one */
+};
+
+/* What stands for the tensor of the block that row number i became. */
+static int row_tensor(int i) {
+    return -1 - i;
+}
+
+/* Per tensor: the number of its block + 1. */
+static const int *number_blocks(const struct graph *graph, const struct block *blocks, int n) {
+    int *number = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int b = 0; b < n; b++) number[blocks[b].tensor] = b + 1;
+    return number;
+}
+
+/* Makes of the blocks of what begins sums along the axis one, number `at`; those that it is made of have no bytes any
+ * more. */
+static struct row join_sums(const struct rankplan *plan, int axis, struct block *blocks, const int *number, int at) {
+    const struct graph *graph = plan->graph;
+    struct row row = {ARENA_ARRAY(graph->arena, struct block, at + 1), 0, 0};
+    struct block whole = {row_tensor(axis), graph->order.n, -1, 0, 0};
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (!begins_sum(graph, node, axis)) continue;
+        const int b = number[plan->root[node->outputs[0]]] - 1;
+        if (b < 0 || !blocks[b].bytes) continue;
+        if (blocks[b].first < whole.first) whole.first = blocks[b].first;
+        if (blocks[b].last > whole.last) whole.last = blocks[b].last;
+        blocks[b].offset = whole.bytes;
+        whole.bytes += blocks[b].bytes;
+        row.parts[row.n++] = blocks[b];
+        blocks[b].bytes = 0;
+    }
+    blocks[at] = whole;
+    return row;
+}
+
+/* Drops blocks without bytes; returns how many there are then. */
+static int drop_empty(struct block *blocks, int n) {
+    int kept = 0;
+    for (int b = 0; b < n; b++)
+        if (blocks[b].bytes) blocks[kept++] = blocks[b];
+    return kept;
+}
+
+static void place_row(struct plan_class *class, const struct row *row) {
+    for (int i = 0; i < row->n; i++)
+        class->place[row->parts[i].tensor] =
+            (struct plan_place){PLAN_COMMUNICATION, row->offset + row->parts[i].offset};
+}
+
+static void place_values(struct rankplan *plan, struct plan_class *class, bool shared, const int *first,
+                         const int *last) {
+    struct arena *arena = plan->graph->arena;
+    enum plan_arena arena_id = shared ? PLAN_COMMUNICATION : PLAN_ACTIVATIONS;
+    struct block *blocks = ARENA_ARRAY(arena, struct block, plan->graph->tensors.n + MAX_AXES + 2);
+    struct row rows[MAX_AXES + 1] = {{0}};
+    const int nrows = shared ? plan->graph->mesh.naxes + 1 : 0;
+    int n = collect(plan, class, shared, first, last, blocks);
+    const int *number = nrows ? number_blocks(plan->graph, blocks, n) : NULL;
+    for (int r = 0; r < nrows; r++) rows[r] = join_sums(plan, r, blocks, number, n + r);
+    n = drop_empty(blocks, n + nrows);
+    class->bytes[arena_id] = assign(arena, blocks, n, plan->graph->order.n + 1);
+    for (int i = 0; i < n; i++)
+        if (blocks[i].tensor < 0)
+            rows[row_tensor(blocks[i].tensor)].offset = blocks[i].offset;
+        else
+            class->place[blocks[i].tensor] = (struct plan_place){arena_id, blocks[i].offset};
+    for (int r = 0; r < nrows; r++) place_row(class, &rows[r]);
+    if (!shared) note_peak(plan, class, blocks, n);
+}
+
+/* Inputs where the caller has them, or in ACTIVATIONS behind the values: what is copied there stays for the whole
+ * step. */
+static void place_inputs(const struct rankplan *plan, struct plan_class *class) {
+    const struct graph *graph = plan->graph;
+    const bool *read = read_by(plan, class);
+    int64_t *end = &class->bytes[PLAN_ACTIVATIONS];
+    for (int i = 0; i < graph->inputs.n; i++) {
+        int t = graph->inputs.at[i];
+        if (plan->kernels.holds_inputs && !read[t]) continue;
+        class->place[t] = plan->kernels.holds_inputs ? (struct plan_place){PLAN_ACTIVATIONS, *end}
+                                                     : (struct plan_place){PLAN_CALLER, i};
+        *end += plan->kernels.holds_inputs ? padded(rankplan_bytes(class, graph, t)) : 0;
+    }
+    class->controls = plan->kernels.holds_inputs && graph->controls.n ? *end : -1;
+    for (int i = 0; i < graph->controls.n; i++)
+        class->place[graph->controls.at[i]] =
+            class->controls < 0 ? (struct plan_place){PLAN_CALLER, graph->inputs.n + i}
+                                : (struct plan_place){PLAN_ACTIVATIONS, *end + i * (int64_t)sizeof(double)};
+    if (class->controls >= 0) *end += padded(graph->controls.n * (int64_t)sizeof(double));
+}
+
+static struct plan_place place_in_root(const struct rankplan *plan, const struct plan_class *class, int tensor) {
+    struct plan_place place = class->place[plan->root[tensor]];
+    const int64_t bytes = (int64_t)rt_dtype_bytes(plan->graph->tensors.at[tensor].dtype);
+    if (place.offset >= 0) place.offset += views_strides(plan, class, tensor).offset * bytes;
+    return place;
+}
+
+void memplan_make(struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int c = 0; c < plan->nclasses; c++) {
+        struct plan_class *class = &plan->classes[c];
+        lifetimes(plan, class, first, last);
+        class->place = ARENA_ARRAY(graph->arena, struct plan_place, graph->tensors.n + 1);
+        for (int t = 0; t < graph->tensors.n; t++) class->place[t].offset = -1;
+        place_weights(plan, class);
+        place_states(plan, class);
+        place_updates(plan, class);
+        place_values(plan, class, false, first, last);
+        place_values(plan, class, true, first, last);
+        place_inputs(plan, class);
+        for (int t = 0; t < graph->tensors.n; t++)
+            if (plan->root[t] != t) class->place[t] = place_in_root(plan, class, t);
+        for (int i = 0; i < graph->order.n; i++) {
+            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+            int64_t scratch = rankplan_part(class, node) ? scratch_of(plan, class, node) : 0;
+            if (scratch > class->bytes[PLAN_SCRATCH]) class->bytes[PLAN_SCRATCH] = scratch;
+        }
+        class->bytes[PLAN_SCRATCH] = class->bytes[PLAN_SCRATCH] ? padded(class->bytes[PLAN_SCRATCH]) : 0;
+    }
+}

@@ -1,0 +1,175 @@
+/* Makes the plan of a rank's program: classes, views, stored tensors, then addresses. */
+#include <string.h>
+
+#include "passes/plan/stages.h"
+#include "passes/rank/memplan.h"
+#include "passes/rank/views.h"
+
+/* Note [On the operand]
+ * An operator that can work in place is given its operand's bytes for its result, unless these are read afterwards, or
+ * kept. Its kernel takes both, apart or one: where they are apart it copies. */
+
+/* Per tensor: the last position of the order at which a node reads it; behind the end if it is kept, -1 if nothing
+ * reads it. */
+static int *last_reads(const struct graph *graph) {
+    int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) last[t] = -1;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) last[node->inputs[k]] = i;
+    }
+    for (int i = 0; i < graph->outputs.n; i++) last[graph->outputs.at[i]] = graph->order.n;
+    for (int i = 0; i < graph->updates.n; i++) last[graph->updates.at[i].value] = graph->order.n;
+    return last;
+}
+
+/* The tensor shares the bytes of `root`, which are read as long as it is. */
+static void join_root(struct rankplan *plan, int *last_read, int tensor, int root) {
+    plan->root[tensor] = root;
+    if (last_read[tensor] > last_read[root]) last_read[root] = last_read[tensor];
+}
+
+/* The node at that position can work in place, and is the last to read the bytes of its operand. */
+static bool works_in_place(const struct rankplan *plan, const int *last_read, int position) {
+    const struct graph *graph = plan->graph;
+    const struct node *node = &graph->nodes.at[graph->order.at[position]];
+    if (!node->op->in_place) return false;
+    const int root = plan->root[node->inputs[0]];
+    return graph->tensors.at[root].kind == TENSOR_VALUE && last_read[root] <= position;
+}
+
+/* A view shares the bytes of what it lies in. */
+static void find_roots(struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    int *last_read = last_reads(graph);
+    plan->root = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) plan->root[t] = t;
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs && plan->moves_nothing[graph->order.at[i]]; k++)
+            if (plan->view[node->inputs[k]].kind == VIEW_IN_RESULT &&
+                plan->view[node->inputs[k]].node == graph->order.at[i])
+                join_root(plan, last_read, node->inputs[k], plan->root[node->outputs[0]]);
+    }
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (plan->view[node->outputs[0]].kind == VIEW_OF_OPERAND || works_in_place(plan, last_read, i))
+            join_root(plan, last_read, node->outputs[0], plan->root[node->inputs[0]]);
+    }
+}
+
+static void load_weight(struct rankplan *plan, bool *listed, int tensor) {
+    enum tensor_kind kind = plan->graph->tensors.at[tensor].kind;
+    if (listed[tensor] || (kind != TENSOR_WEIGHT && kind != TENSOR_CONST)) return;
+    listed[tensor] = true;
+    VEC_PUSH(plan->graph->arena, &plan->weights, tensor);
+}
+
+static void keep_state(struct rankplan *plan, bool *listed, int tensor) {
+    const struct tensor *state = &plan->graph->tensors.at[tensor];
+    if (listed[tensor] || state->kind != TENSOR_STATE || state->gradient) return;
+    listed[tensor] = true;
+    VEC_PUSH(plan->graph->arena, &plan->states, tensor);
+}
+
+static void list_stored(struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    bool *listed = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++) {
+            if (node->inputs[k] < 0 || rankplan_is_literal(graph, node, k)) continue;
+            load_weight(plan, listed, node->inputs[k]);
+            keep_state(plan, listed, node->inputs[k]);
+        }
+    }
+    for (int i = 0; i < graph->outputs.n; i++) load_weight(plan, listed, graph->outputs.at[i]);
+    for (int i = 0; i < graph->updates.n; i++) load_weight(plan, listed, graph->updates.at[i].value);
+}
+
+static void find_packed(struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    plan->packing = ARENA_ARRAY(graph->arena, enum packing, graph->tensors.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++) {
+            enum packing packing = node->inputs[k] < 0 ? PACK_NONE : packing_of(graph, node, k);
+            if (packing != PACK_NONE) plan->packing[node->inputs[k]] = packing;
+        }
+    }
+}
+
+/* What peers read or write. Inputs and stored tensors keep their own arena. Sums over units are made where they are
+ * given out. */
+static void mark_shared(struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    plan->shared = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (op_communicates(node->op)) plan->shared[plan->root[node->inputs[0]]] = true;
+        if (op_communicates(node->op) || node->op->class == OP_UNITS) plan->shared[plan->root[node->outputs[0]]] = true;
+    }
+    for (int t = 0; t < graph->tensors.n; t++)
+        if (graph->tensors.at[t].kind != TENSOR_VALUE) plan->shared[t] = false;
+}
+
+static int stage_of(const struct graph *graph, int shard) {
+    int coordinate[MAX_AXES], axis = mesh_pipeline_axis(&graph->mesh);
+    mesh_coordinate(&graph->mesh, shard, coordinate);
+    return axis < 0 ? 0 : coordinate[axis];
+}
+
+static void local_dims(const struct graph *graph, int shard, int64_t (*dims)[MAX_NDIM]) {
+    int coordinate[MAX_AXES];
+    mesh_coordinate(&graph->mesh, shard, coordinate);
+    for (int t = 0; t < graph->tensors.n; t++) tensor_local_dims(graph, &graph->tensors.at[t], coordinate, dims[t]);
+}
+
+/* Extents of all tensors, as some shards have them. */
+struct extents {
+    int64_t (*dims)[MAX_NDIM];
+};
+
+/* Which of the extents known so far are the shard's; new ones are added. Shards that differ in their stage alone have
+ * the same. */
+static int find_extents(const struct graph *graph, int shard, struct extents *known, int *n) {
+    const size_t bytes = (size_t)graph->tensors.n * sizeof(int64_t[MAX_NDIM]);
+    int k = 0;
+    if (!known[*n].dims) known[*n].dims = arena_alloc(graph->arena, 1, bytes + 1);
+    local_dims(graph, shard, known[*n].dims);
+    while (memcmp(known[k].dims, known[*n].dims, bytes) != 0) k++;
+    if (k == *n) ++*n;
+    return k;
+}
+
+static void find_classes(struct rankplan *plan) {
+    struct graph *graph = plan->graph;
+    const int shards = mesh_size(&graph->mesh);
+    struct extents *known = ARENA_ARRAY(graph->arena, struct extents, shards + 1);
+    int nknown = 0;
+    plan->class_of = ARENA_ARRAY(graph->arena, int, shards);
+    plan->classes = ARENA_ARRAY(graph->arena, struct plan_class, shards);
+    for (int s = 0; s < shards; s++) {
+        const int stage = stage_of(graph, s);
+        int64_t(*dims)[MAX_NDIM] = known[find_extents(graph, s, known, &nknown)].dims;
+        int c = 0;
+        while (c < plan->nclasses && (plan->classes[c].stage != stage || plan->classes[c].dims != dims)) c++;
+        if (c == plan->nclasses)
+            plan->classes[plan->nclasses++] = (struct plan_class){.shard = s, .stage = stage, .dims = dims};
+        plan->class_of[s] = c;
+    }
+}
+
+void rankplan_make(struct rankplan *plan, struct graph *graph, const struct plan_kernels *kernels) {
+    *plan = (struct rankplan){.graph = graph};
+    if (kernels) plan->kernels = *kernels;
+    find_classes(plan);
+    views_find(plan);
+    find_roots(plan);
+    list_stored(plan);
+    find_packed(plan);
+    mark_shared(plan);
+    memplan_make(plan);
+    graph->level = PLANNED;
+}

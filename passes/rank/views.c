@@ -1,0 +1,452 @@
+#include "passes/rank/views.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What moves do to strides ----------------------------------------------------------------------------------------- */
+
+/* A move as ranks of one class execute it: attributes are of the part. */
+struct move {
+    const struct graph *graph;
+    const struct plan_class *class;
+    const struct node *node;
+};
+
+static int ndim_of(const struct graph *graph, int tensor) {
+    return graph->tensors.at[tensor].ndim;
+}
+
+static struct strides dense(const int64_t *dims, int ndim) {
+    struct strides s = {0};
+    int64_t step = 1;
+    for (int d = ndim - 1; d >= 0; d--) {
+        s.step[d] = step;
+        step *= dims[d];
+    }
+    return s;
+}
+
+static bool has_no_element(const int64_t *dims, int ndim) {
+    for (int d = 0; d < ndim; d++)
+        if (!dims[d]) return true;
+    return false;
+}
+
+/* Dimensions of more than one element; how many. */
+static int longer_than_one(const int64_t *dims, int ndim, int *kept) {
+    int n = 0;
+    for (int d = 0; d < ndim; d++)
+        if (dims[d] != 1) kept[n++] = d;
+    return n;
+}
+
+/* Whether dimensions first .. last of kept[] can be counted through as one. */
+static bool is_one_run(const int64_t *dims, const struct strides *s, const int *kept, int first, int last) {
+    for (int i = first; i < last; i++)
+        if (s->step[kept[i]] != s->step[kept[i + 1]] * dims[kept[i + 1]]) return false;
+    return true;
+}
+
+/* The strides under another shape: dimensions are split, and joined where they are one run. */
+static bool reshaped(const int64_t *from_dims, int from_ndim, const struct strides *from, const int64_t *dims, int ndim,
+                     struct strides *out) {
+    int old[MAX_NDIM], new[MAX_NDIM];
+    const int nold = longer_than_one(from_dims, from_ndim, old), nnew = longer_than_one(dims, ndim, new);
+    *out = dense(dims, ndim);
+    out->offset = from->offset;
+    if (has_no_element(dims, ndim)) return true;
+    for (int i = 0, j = 0; i < nold && j < nnew; i++, j++) {
+        const int first_old = i, first_new = j;
+        int64_t before = from_dims[old[i]], after = dims[new[j]];
+        while (before != after)
+            if (before < after)
+                before *= from_dims[old[++i]];
+            else
+                after *= dims[new[++j]];
+        if (!is_one_run(from_dims, from, old, first_old, i)) return false;
+        int64_t step = from->step[old[i]];
+        for (int k = j; k >= first_new; k--) {
+            out->step[new[k]] = step;
+            step *= dims[new[k]];
+        }
+    }
+    return true;
+}
+
+static const int64_t *part_of(const struct move *m, int tensor) {
+    return m->class->dims[tensor];
+}
+
+static bool reshape(const struct move *m, int from, int to, const struct strides *s, struct strides *out) {
+    return reshaped(part_of(m, from), ndim_of(m->graph, from), s, part_of(m, to), ndim_of(m->graph, to), out);
+}
+
+static bool see_reshape(const struct move *m, int operand, const struct strides *s, struct strides *out) {
+    return reshape(m, m->node->inputs[operand], m->node->outputs[0], s, out);
+}
+static bool lie_in_reshape(const struct move *m, int operand, const struct strides *s, struct strides *out) {
+    return reshape(m, m->node->outputs[0], m->node->inputs[operand], s, out);
+}
+
+static bool see_transpose(const struct move *m, int operand, const struct strides *s, struct strides *out) {
+    int n;
+    const int64_t *perm = attr_ints(m->node, "perm", &n);
+    (void)operand;
+    out->offset = s->offset;
+    for (int d = 0; d < n; d++) out->step[d] = s->step[perm[d]];
+    return true;
+}
+static bool lie_in_transpose(const struct move *m, int operand, const struct strides *s, struct strides *out) {
+    int n;
+    const int64_t *perm = attr_ints(m->node, "perm", &n);
+    (void)operand;
+    out->offset = s->offset;
+    for (int d = 0; d < n; d++) out->step[perm[d]] = s->step[d];
+    return true;
+}
+
+static bool see_slice(const struct move *m, int operand, const struct strides *s, struct strides *out) {
+    int n;
+    const int64_t *start = attr_ints(m->node, "start", &n), *step = attr_ints(m->node, "step", &n);
+    (void)operand;
+    *out = *s;
+    for (int d = 0; d < n; d++) {
+        out->offset += start[d] * s->step[d];
+        out->step[d] *= step[d];
+    }
+    return true;
+}
+
+static bool lie_in_concat(const struct move *m, int operand, const struct strides *s, struct strides *out) {
+    const int axis = (int)attr_int(m->node, "axis", 0);
+    *out = *s;
+    for (int k = 0; k < operand; k++) out->offset += part_of(m, m->node->inputs[k])[axis] * s->step[axis];
+    return true;
+}
+
+typedef bool strides_fn(const struct move *move, int operand, const struct strides *strides, struct strides *out);
+
+/* Where the result lies in operand 0, and where an operand lies in the result, given the other's strides. */
+static const struct mover {
+    const char *op;
+    strides_fn *see, *lie;
+} movers[] = {{"Reshape", see_reshape, lie_in_reshape},
+              {"Detach", see_reshape, lie_in_reshape},
+              {"Transpose", see_transpose, lie_in_transpose},
+              {"Slice", see_slice, NULL},
+              {"Concat", NULL, lie_in_concat}};
+
+static const struct mover *mover_of(const struct node *node) {
+    for (size_t i = 0; i < sizeof movers / sizeof *movers; i++)
+        if (strcmp(movers[i].op, node->op->name) == 0) return &movers[i];
+    return NULL;
+}
+
+static int operand_of(const struct node *node, int tensor) {
+    int k = 0;
+    while (node->inputs[k] != tensor) k++;
+    return k;
+}
+
+struct strides views_strides(const struct rankplan *plan, const struct plan_class *class, int tensor) {
+    const struct strides *strides = class->strides[tensor];
+    return strides ? *strides : dense(class->dims[tensor], ndim_of(plan->graph, tensor));
+}
+
+/* Who takes strides ------------------------------------------------------------------------------------------------ */
+
+/* Note [Work per move]
+ * Whether a move is needed depends on all who read its result, and on who reads the results of moves among these. In a
+ * chain of moves each asks the same again. A question that has met MOST_READERS readers is answered with no: then the
+ * move is executed, and the time for all moves is linear. In models the answer takes a handful. */
+enum { MOST_READERS = 256, MOST_OPERANDS = 16 };
+
+/* A tensor that would lie at these strides. */
+struct placed {
+    int tensor;
+    struct strides strides;
+};
+
+/* Which operands and results of an operator its kernel takes at strides: bit k for number k. */
+struct taken {
+    unsigned operands, results;
+};
+
+/* Classes of the same extents, and per node: a Slice with the attributes of their part, NULL if not asked for yet. */
+struct kind {
+    const struct plan_class *class; /* the first of them */
+    const struct node **local;
+};
+
+struct finder {
+    struct rankplan *plan;
+    VEC(struct kind) kinds;
+    const struct plan_class *class; /* of which strides are asked */
+    const struct node **local;      /* of its kind */
+    bool *fixed;                    /* per tensor: someone outside of the graph knows where it lies */
+    VEC(int) * readers;             /* per tensor: nodes, once for each operand */
+    struct taken *taken;            /* per operator, as in ops[] */
+    VEC(struct placed) open;        /* of the question under way: tensors whose readers are to be asked */
+    int met;                        /* readers, by that question */
+};
+
+static const struct node *node_at(const struct finder *f, int id) {
+    return &f->plan->graph->nodes.at[id];
+}
+
+static void find_taken(struct finder *f) {
+    char name[24];
+    f->taken = ARENA_ARRAY(f->plan->graph->arena, struct taken, nops);
+    for (int o = 0; o < nops; o++)
+        for (int k = 0; k < MOST_OPERANDS && ops[o].call && strstr(ops[o].call, "$strided("); k++) {
+            snprintf(name, sizeof name, "$strided(x%d)", k);
+            if (strstr(ops[o].call, name)) f->taken[o].operands |= 1u << k;
+            snprintf(name, sizeof name, "$strided(y%d)", k);
+            if (strstr(ops[o].call, name)) f->taken[o].results |= 1u << k;
+        }
+}
+
+/* The node as a move of the class. */
+static struct move move_of(struct finder *f, int id) {
+    struct graph *graph = f->plan->graph;
+    if (!node_at(f, id)->op->split_attr || node_at(f, id)->op->class == OP_VIEW)
+        return (struct move){graph, f->class, node_at(f, id)};
+    if (!f->local[id]) {
+        struct dims dims;
+        struct node *local = arena_copy(graph->arena, node_at(f, id), sizeof *local);
+        rankplan_localize(graph, f->class, local, &dims);
+        f->local[id] = local;
+    }
+    return (struct move){graph, f->class, f->local[id]};
+}
+
+static bool has_neighbours(const struct finder *f, int tensor, const struct strides *s) {
+    const int last = ndim_of(f->plan->graph, tensor) - 1;
+    return s->step[last] == 1 || f->class->dims[tensor][last] == 1;
+}
+
+/* The reader takes the tensor at the strides; or what it makes of it, moving nothing, is to be asked about. */
+static bool reader_takes(struct finder *f, int id, const struct placed *at) {
+    const struct node *node = node_at(f, id);
+    const struct mover *mover = mover_of(node);
+    if (mover && mover->see) {
+        const struct move m = move_of(f, id);
+        struct placed result = {.tensor = node->outputs[0]};
+        if (!mover->see(&m, 0, &at->strides, &result.strides)) return false;
+        VEC_PUSH(f->plan->graph->arena, &f->open, result);
+        return true;
+    }
+    const unsigned takes = f->taken[node->op - ops].operands;
+    for (int k = 0; k < node->ninputs; k++)
+        if (node->inputs[k] == at->tensor &&
+            !(k < MOST_OPERANDS && takes >> k & 1 && has_neighbours(f, at->tensor, &at->strides)))
+            return false;
+    return true;
+}
+
+/* Everyone but node `but` reads the tensor at the strides, itself or through moves (Note [Work per move]). */
+static bool readers_take(struct finder *f, int tensor, int but, const struct strides *s) {
+    f->open.n = 0;
+    VEC_PUSH(f->plan->graph->arena, &f->open, (struct placed){tensor, *s});
+    while (f->open.n) {
+        const struct placed at = f->open.at[--f->open.n];
+        if (f->fixed[at.tensor]) return false;
+        for (int i = 0; i < f->readers[at.tensor].n; i++) {
+            const int reader = f->readers[at.tensor].at[i];
+            if (at.tensor == tensor && reader == but) continue;
+            if (++f->met > MOST_READERS || !reader_takes(f, reader, &at)) return false;
+        }
+    }
+    return true;
+}
+
+/* The node's kernel writes the result at strides. */
+static bool writes_strides(const struct finder *f, const struct node *node, int tensor) {
+    for (int o = 0; o < node->noutputs && o < MOST_OPERANDS; o++)
+        if (node->outputs[o] == tensor) return f->taken[node->op - ops].results >> o & 1;
+    return false;
+}
+
+/* The tensor, which node `reader` wants at the strides: who makes it writes it so, itself or through moves, and who
+ * else reads it, or what is moved, reads it so. */
+static bool writer_takes(struct finder *f, int reader, int tensor, struct strides s) {
+    for (;;) {
+        if (f->plan->graph->tensors.at[tensor].kind != TENSOR_VALUE || f->plan->view[tensor].kind != VIEW_NONE ||
+            ++f->met > MOST_READERS || !readers_take(f, tensor, reader, &s))
+            return false;
+        const int producer = f->plan->graph->tensors.at[tensor].producer;
+        const struct node *node = node_at(f, producer);
+        const struct mover *mover = mover_of(node);
+        if (writes_strides(f, node, tensor)) return has_neighbours(f, tensor, &s);
+        if (!mover || !mover->lie || node->ninputs != 1) return false;
+        const struct move m = move_of(f, producer);
+        const struct strides lies = s;
+        if (!mover->lie(&m, 0, &lies, &s)) return false;
+        reader = producer;
+        tensor = node->inputs[0];
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ */
+
+static struct strides strides_of(const struct finder *f, int tensor) {
+    return views_strides(f->plan, f->class, tensor);
+}
+
+static void lie_at(struct finder *f, int tensor, const struct strides *s) {
+    f->class->strides[tensor] = arena_copy(f->plan->graph->arena, s, sizeof *s);
+}
+
+static bool result_is_seen(struct finder *f, int id) {
+    const struct move m = move_of(f, id);
+    const struct strides operand = strides_of(f, m.node->inputs[0]);
+    struct strides s;
+    return mover_of(m.node)->see(&m, 0, &operand, &s) && readers_take(f, m.node->outputs[0], -1, &s);
+}
+
+static bool operands_lie(struct finder *f, int id) {
+    const struct move m = move_of(f, id);
+    const struct strides result = strides_of(f, m.node->outputs[0]);
+    struct strides s;
+    for (int k = 0; k < m.node->ninputs; k++) {
+        if (operand_of(m.node, m.node->inputs[k]) != k) return false; /* it cannot lie in two places */
+        if (!mover_of(m.node)->lie(&m, k, &result, &s) || !writer_takes(f, id, m.node->inputs[k], s)) return false;
+    }
+    return true;
+}
+
+/* The result's strides follow from the operand's. */
+static void see_result(struct finder *f, int id) {
+    const struct move m = move_of(f, id);
+    const struct strides operand = strides_of(f, m.node->inputs[0]);
+    struct strides s;
+    if (m.node->op->class == OP_VIEW && !f->class->strides[m.node->inputs[0]]) {
+        f->class->strides[m.node->outputs[0]] = NULL;
+        return;
+    }
+    if (!mover_of(m.node)->see(&m, 0, &operand, &s)) BUG("'%s' cannot be seen", m.node->name);
+    lie_at(f, m.node->outputs[0], &s);
+}
+
+/* The operands' strides follow from the result's. */
+static void place_operands(struct finder *f, int id) {
+    const struct move m = move_of(f, id);
+    const struct strides result = strides_of(f, m.node->outputs[0]);
+    struct strides s;
+    for (int k = 0; k < m.node->ninputs; k++) {
+        if (!mover_of(m.node)->lie(&m, k, &result, &s)) BUG("the operands of '%s' cannot lie in it", m.node->name);
+        lie_at(f, m.node->inputs[k], &s);
+    }
+}
+
+static bool in_all_kinds(struct finder *f, bool (*holds)(struct finder *f, int id), int id) {
+    for (int k = 0; k < f->kinds.n; k++) {
+        f->class = f->kinds.at[k].class;
+        f->local = f->kinds.at[k].local;
+        f->met = 0;
+        if (!holds(f, id)) return false;
+    }
+    return true;
+}
+
+static void for_all_kinds(struct finder *f, void (*place)(struct finder *f, int id), int id) {
+    for (int k = 0; k < f->kinds.n; k++) {
+        f->class = f->kinds.at[k].class;
+        f->local = f->kinds.at[k].local;
+        place(f, id);
+    }
+}
+
+static void list_readers(struct finder *f) {
+    const struct graph *graph = f->plan->graph;
+    f->readers = arena_alloc(graph->arena, (size_t)graph->tensors.n + 1, sizeof *f->readers);
+    f->fixed = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = node_at(f, graph->order.at[i]);
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) VEC_PUSH(graph->arena, &f->readers[node->inputs[k]], graph->order.at[i]);
+    }
+    for (int i = 0; i < graph->outputs.n; i++) f->fixed[graph->outputs.at[i]] = true;
+    for (int i = 0; i < graph->updates.n; i++) f->fixed[graph->updates.at[i].value] = true;
+}
+
+/* Classes of the same extents, as those of the stages of a pipeline are, have one table of strides. */
+static void list_kinds(struct finder *f) {
+    const struct graph *graph = f->plan->graph;
+    for (int c = 0; c < f->plan->nclasses; c++) {
+        struct plan_class *class = &f->plan->classes[c];
+        for (int k = 0; k < f->kinds.n && !class->strides; k++)
+            if (f->kinds.at[k].class->dims == class->dims) class->strides = f->kinds.at[k].class->strides;
+        if (class->strides) continue;
+        class->strides = ARENA_ARRAY(graph->arena, const struct strides *, graph->tensors.n + 1);
+        VEC_PUSH(graph->arena, &f->kinds,
+                 (struct kind){class, ARENA_ARRAY(graph->arena, const struct node *, graph->nodes.n + 1)});
+    }
+}
+
+static bool is_view(const struct rankplan *plan, int tensor, enum plan_view_kind kind, int node) {
+    return plan->view[tensor].kind == kind && plan->view[tensor].node == node;
+}
+
+static void mark(struct finder *f, int tensor, enum plan_view_kind kind, int node) {
+    f->plan->view[tensor] = (struct plan_view){kind, node};
+    f->plan->moves_nothing[node] = true;
+}
+
+/* Results that are seen in operands, in the order of nodes: there the operand's own place is known. */
+static void find_seen(struct finder *f) {
+    const struct graph *graph = f->plan->graph;
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        const struct node *node = node_at(f, id);
+        const struct mover *mover = mover_of(node);
+        if (!mover || !mover->see) continue;
+        if (node->op->class != OP_VIEW) {
+            if (!in_all_kinds(f, result_is_seen, id)) continue;
+            mark(f, node->outputs[0], VIEW_OF_OPERAND, id);
+        }
+        for_all_kinds(f, see_result, id);
+    }
+}
+
+/* Operands that lie in results, from the last node on. Those of a Reshape do where its result lies in another. */
+static void find_lying(struct finder *f) {
+    const struct graph *graph = f->plan->graph;
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const int id = graph->order.at[i];
+        const struct node *node = node_at(f, id);
+        const struct mover *mover = mover_of(node);
+        if (!mover || !mover->lie || f->plan->moves_nothing[id]) continue;
+        if (node->op->class == OP_VIEW ? f->plan->view[node->outputs[0]].kind != VIEW_IN_RESULT
+                                       : !in_all_kinds(f, operands_lie, id))
+            continue;
+        for (int k = 0; k < node->ninputs; k++) mark(f, node->inputs[k], VIEW_IN_RESULT, id);
+        for_all_kinds(f, place_operands, id);
+    }
+}
+
+/* What never moves anything: the result is seen in the operand, unless that lies in it. Operands may lie elsewhere by
+ * now than they did when results were found in them. */
+static void find_others(struct finder *f) {
+    const struct graph *graph = f->plan->graph;
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        const struct node *node = node_at(f, id);
+        if (node->op->class == OP_VIEW && !is_view(f->plan, node->inputs[0], VIEW_IN_RESULT, id))
+            mark(f, node->outputs[0], VIEW_OF_OPERAND, id);
+        if (is_view(f->plan, node->outputs[0], VIEW_OF_OPERAND, id)) for_all_kinds(f, see_result, id);
+    }
+}
+
+void views_find(struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    struct finder f = {.plan = plan};
+    plan->view = arena_alloc(graph->arena, (size_t)graph->tensors.n + 1, sizeof *plan->view);
+    plan->moves_nothing = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
+    list_readers(&f);
+    list_kinds(&f);
+    find_taken(&f);
+    find_seen(&f);
+    find_lying(&f);
+    find_others(&f);
+}

@@ -1,0 +1,90 @@
+#include "passes/rewrite/chain.h"
+
+#include <string.h>
+
+#include "ir/expr/eval.h"
+#include "ir/op.h"
+
+static enum rt_dtype type_of(const struct graph *graph, int tensor) {
+    return graph->tensors.at[tensor].dtype;
+}
+
+static bool is_half(enum rt_dtype dtype) {
+    return rt_dtypes[dtype].kind == RT_KIND_HALF;
+}
+
+enum rt_dtype chain_computes_in(const struct graph *graph, const struct node *node) {
+    enum rt_dtype out = type_of(graph, node->outputs[0]);
+    if (out == RT_BOOL) out = type_of(graph, node->inputs[0]);
+    return is_half(out) ? RT_F32 : out;
+}
+
+/* Casts between types that are computed in f32 join chains: they round, or do nothing. */
+static bool is_other_cast(const struct graph *graph, const struct node *node) {
+    enum rt_dtype from = type_of(graph, node->inputs[0]), to = type_of(graph, node->outputs[0]);
+    if (strcmp(node->op->name, "Cast") != 0) return false;
+    return (from != RT_F32 && !is_half(from)) || (to != RT_F32 && !is_half(to));
+}
+
+bool chain_takes(const struct graph *graph, const struct node *node) {
+    if (node->op->class != OP_ELEMENTWISE || !node->op->expr || is_other_cast(graph, node)) return false;
+    for (int a = 0; a < MAX_AXES; a++)
+        if (node->split[a].factor < -1) return false;
+    enum rt_dtype dtype = chain_computes_in(graph, node);
+    return dtype == RT_F32 || dtype == RT_F64 || dtype == RT_BOOL;
+}
+
+bool chain_same_part(const struct tensor *a, const struct tensor *b) {
+    bool same = a->ndim == b->ndim && layout_equal(&a->layout, &b->layout);
+    for (int d = 0; same && d < a->ndim; d++) same = a->dims[d] == b->dims[d];
+    return same;
+}
+
+static struct expr *number_of(struct arena *arena, double number) {
+    struct expr *e = ARENA_NEW(arena, struct expr);
+    *e = (struct expr){.kind = EXPR_NUMBER, .number = number};
+    return e;
+}
+
+const struct expr *chain_expression(const struct graph *graph, const struct node *node) {
+    struct expr_renaming renaming = {.n = 0};
+    for (int i = 0; i < node->nattrs && renaming.n < EXPR_INPUTS; i++) {
+        if (node->attrs[i].kind != ATTR_INT && node->attrs[i].kind != ATTR_FLOAT) continue;
+        renaming.names[renaming.n] = node->attrs[i].key;
+        renaming.by[renaming.n++] = number_of(graph->arena, attr_float(node, node->attrs[i].key, 0));
+    }
+    return expr_rename(graph->arena, expr_parse(graph->arena, node->op->expr), &renaming);
+}
+
+const char *chain_input(const struct node *node, int k) {
+    static const char *const letters[] = {"a", "b", "c"};
+    return node->ninputs == 1 ? "x" : letters[k];
+}
+
+int chain_reads(const struct expr *expr, const char *name) {
+    int count = expr->kind == EXPR_NAME && strcmp(expr->name, name) == 0;
+    for (int i = 0; i < expr->nargs; i++) count += chain_reads(expr->arg[i], name);
+    return count;
+}
+
+const struct expr *chain_number(const struct graph *graph, int tensor) {
+    const struct tensor *t = &graph->tensors.at[tensor];
+    if (t->kind != TENSOR_CONST || tensor_elements(t) != 1 || !rt_dtype_is_float(t->dtype)) return NULL;
+    double value = eval_load(t->data, t->dtype, 0).f;
+    return value - value == 0 ? number_of(graph->arena, value) : NULL;
+}
+
+static bool is_rounded(enum rt_dtype dtype, const struct expr *value) {
+    return value->kind == EXPR_CALL && strcmp(value->name, rt_dtypes[dtype].name) == 0;
+}
+
+const struct expr *chain_rounded(struct arena *arena, enum rt_dtype dtype, const struct expr *value) {
+    if (!is_half(dtype) || is_rounded(dtype, value)) return value;
+    struct expr *e = ARENA_NEW(arena, struct expr);
+    *e = (struct expr){.kind = EXPR_CALL, .name = rt_dtypes[dtype].name, .nargs = 1, .arg = {value}};
+    return e;
+}
+
+const struct expr *chain_stored(enum rt_dtype dtype, const struct expr *value) {
+    return is_rounded(dtype, value) ? value->arg[0] : value;
+}

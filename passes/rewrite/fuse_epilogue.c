@@ -1,0 +1,167 @@
+/* Takes an elementwise node into the product that it follows: what it does to the result is done block by block, while
+ * the block is in the cache. The product gets the node's other operands as inputs, its expression as attribute expr,
+ * and in attribute `result` the place, among the letters of the expression, of the product itself.
+ *
+ * Packed products finish their result in any way. Others are a library's, and finish it in the library's forms
+ * (ir/expr/epilogue.h); what else there is stays a node of its own.
+ *
+ * Note [Kept sums]
+ * Training reads what an activation was of, once more. So an activation joins a product that has been joined by a bias,
+ * though others read that sum: it becomes the product's second result. */
+#include <string.h>
+
+#include "ir/base/str.h"
+#include "ir/dims.h"
+#include "ir/expr/epilogue.h"
+#include "ir/expr/expr.h"
+#include "ir/op.h"
+#include "passes/pipeline.h"
+
+struct joiner {
+    struct graph *graph;
+    struct uses uses;
+    bool library, blocks; /* of pass_context: library_products, block_epilogues */
+    bool *kept;           /* per tensor: an output */
+    bool *gone;           /* per node that was there before */
+};
+
+static bool same_part(const struct tensor *a, const struct tensor *b) {
+    return a->dtype == b->dtype && a->ndim == b->ndim && layout_equal(&a->layout, &b->layout) &&
+           memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0;
+}
+
+/* The node computes the parts of a product that make its operand, and nothing keeps both from being one; else NULL. */
+static const struct node *product_before(const struct joiner *j, const struct node *node, int tensor) {
+    const struct tensor *t = &j->graph->tensors.at[tensor];
+    const struct node *product = t->producer < 0 ? NULL : &j->graph->nodes.at[t->producer];
+    if (!product || strcmp(product->op->name, "MatMul") != 0 || product->noutputs > 1) return NULL;
+    if (!(attr_int(product, "packed", 0) ? j->blocks : j->library)) return NULL;
+    bool whole = product->stage == node->stage && product->phase == node->phase &&
+                 same_part(t, &j->graph->tensors.at[node->outputs[0]]);
+    for (int a = 0; a < MAX_AXES; a++) whole = whole && product->split[a].factor != SPLIT_PARTIAL;
+    return whole ? product : NULL;
+}
+
+static bool is_sole_reader(const struct joiner *j, int tensor) {
+    return !j->kept[tensor] && j->uses.first[tensor + 1] - j->uses.first[tensor] == 1;
+}
+
+/* Adds the node, or -1 where a kernel would refuse it. */
+static int add_joined(struct joiner *j, const struct node *joined) {
+    struct graph *graph = j->graph;
+    struct dims dims;
+    const char *why;
+    struct epilogue epilogue;
+    if (dims_bind(graph->arena, graph, joined, &dims, &why) < 0) return -1;
+    if (!attr_int(joined, "packed", 0) && !epilogue_read(graph->arena, graph, joined, &epilogue)) return -1;
+    int made = graph_add_copy(graph, joined);
+    graph->order.n--; /* the caller gives it a place */
+    return made;
+}
+
+/* Makes the node's operand `result` and the node one; the new node, or -1. */
+static int join(struct joiner *j, int id, int result, const struct node *product) {
+    struct graph *graph = j->graph;
+    const struct node node = graph->nodes.at[id], from = *product;
+    int *inputs = ARENA_ARRAY(graph->arena, int, node.ninputs + 1), n = 0;
+    inputs[n++] = from.inputs[0];
+    inputs[n++] = from.inputs[1];
+    for (int k = 0; k < node.ninputs; k++)
+        if (k != result) inputs[n++] = node.inputs[k];
+    struct node joined = from;
+    joined.inputs = inputs, joined.ninputs = n, joined.outputs = node.outputs;
+    attr_set(graph, &joined, attr_of_text("expr", attr_text(&node, "expr", "")));
+    attr_set(graph, &joined, attr_of_int("result", result));
+    return add_joined(j, &joined);
+}
+
+static int join_sole(struct joiner *j, int id) {
+    for (int k = 0; k < j->graph->nodes.at[id].ninputs; k++) {
+        const struct node *node = &j->graph->nodes.at[id];
+        const struct node *product =
+            is_sole_reader(j, node->inputs[k]) ? product_before(j, node, node->inputs[k]) : NULL;
+        int made = product && !attr_find(product, "expr") ? join(j, id, k, product) : -1;
+        if (made < 0) continue;
+        j->gone[j->graph->tensors.at[j->graph->nodes.at[id].inputs[k]].producer] = true;
+        return made;
+    }
+    return -1;
+}
+
+/* Kept sums ------------------------------------------------------------------------------------------------------- */
+
+static const char *value_name(struct arena *arena, int i) {
+    return arena_printf(arena, "v%d", i);
+}
+
+/* "v0 = sum; activation of v0, v0". */
+static const char *text_of_both(struct arena *arena, const struct expr_chain *sum,
+                                const struct expr_chain *activation) {
+    struct expr_renaming renaming = {.names = {"a"}, .by = {expr_name(arena, value_name(arena, sum->nnamed))}, .n = 1};
+    struct strbuf text;
+    strbuf_init(&text, arena);
+    for (int i = 0; i < sum->nnamed; i++) strbuf_printf(&text, "v%d = %s; ", i, expr_format(arena, sum->named[i]));
+    strbuf_printf(&text, "v%d = %s; ", sum->nnamed, expr_format(arena, sum->value[0]));
+    for (int i = 0; i < activation->nnamed; i++) {
+        const char *name = value_name(arena, sum->nnamed + 1 + i);
+        strbuf_printf(&text, "%s = %s; ", name,
+                      expr_format(arena, expr_rename(arena, activation->named[i], &renaming)));
+        renaming.names[renaming.n] = value_name(arena, i);
+        renaming.by[renaming.n++] = expr_name(arena, name);
+    }
+    strbuf_printf(&text, "%s, v%d", expr_format(arena, expr_rename(arena, activation->value[0], &renaming)),
+                  sum->nnamed);
+    return strbuf_text(&text);
+}
+
+/* Makes an activation and the product whose sum it reads one, of two results. */
+static int join_keeping(struct joiner *j, int id, const struct node *product) {
+    struct graph *graph = j->graph;
+    const struct node node = graph->nodes.at[id], from = *product;
+    const struct expr_chain *activation = expr_parse_chain(graph->arena, attr_text(&node, "expr", ""), 1);
+    const struct expr_chain *sum = expr_parse_chain(graph->arena, attr_text(&from, "expr", "a"), from.ninputs - 1);
+    struct node joined = from;
+    int outputs[] = {node.outputs[0], from.outputs[0]};
+    if (!activation || !sum || sum->nnamed + 1 + activation->nnamed > EXPR_NAMED) return -1;
+    joined.outputs = outputs, joined.noutputs = 2;
+    attr_set(graph, &joined, attr_of_text("expr", text_of_both(graph->arena, sum, activation)));
+    attr_set(graph, &joined, attr_of_int("result", attr_int(&from, "result", 0)));
+    return add_joined(j, &joined);
+}
+
+/* It takes the product's place, for those who read the sum before. */
+static bool join_activation(struct joiner *j, int id, int place) {
+    struct graph *graph = j->graph;
+    const struct node *node = &graph->nodes.at[id];
+    const struct node *product = node->ninputs == 1 ? product_before(j, node, node->inputs[0]) : NULL;
+    if (!product || attr_int(product, "packed", 0)) return false;
+    int before = graph->tensors.at[node->inputs[0]].producer, made = join_keeping(j, id, product);
+    if (made < 0) return false;
+    while (graph->order.at[place] != before) place--;
+    graph->order.at[place] = made;
+    j->gone[id] = true;
+    return true;
+}
+
+int pass_fuse_epilogue(struct graph *graph, const struct pass_context *context) {
+    struct joiner j = {.graph = graph, .library = context->library_products, .blocks = context->block_epilogues};
+    int live = 0, before = graph->nodes.n;
+    graph_uses(graph, graph->arena, &j.uses);
+    j.gone = ARENA_ARRAY(graph->arena, bool, before + 1);
+    j.kept = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->outputs.n; i++) j.kept[graph->outputs.at[i]] = true;
+    for (int i = 0; i < graph->updates.n; i++) j.kept[graph->updates.at[i].value] = true;
+    for (int i = 0; i < graph->order.n; i++) {
+        int id = graph->order.at[i];
+        if (strcmp(graph->nodes.at[id].op->name, "Fused") != 0 || graph->nodes.at[id].noutputs > 1) continue;
+        int made = join_sole(&j, id);
+        if (made >= 0)
+            graph->order.at[i] = made;
+        else
+            join_activation(&j, id, i);
+    }
+    for (int i = 0; i < graph->order.n; i++)
+        if (graph->order.at[i] >= before || !j.gone[graph->order.at[i]]) graph->order.at[live++] = graph->order.at[i];
+    graph->order.n = live;
+    return 0;
+}

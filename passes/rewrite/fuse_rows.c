@@ -1,0 +1,465 @@
+/* Elementwise operators and the reductions between them become one: a pass over memory for each row, and none between.
+ *
+ * Runs before the fusion of what is elementwise alone, on the nodes of every rank. Sums of columns come first: their
+ * operand is made again from what is in memory anyway, and several sums of it are made together. Then every reduction
+ * of the last dimension, norm and softmax takes in what is before and behind it, of its rows, as long as everything
+ * that is read from outside is made before the first node outside that reads a result: there the new node has its
+ * place. */
+#include <limits.h>
+#include <string.h>
+
+#include "ir/dims.h"
+#include "ir/op.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite/chain.h"
+#include "passes/rewrite/row_program.h"
+
+/* LONGEST_SOFTMAX: elements of a row; a longer one does not stay in registers, and its kernel reads it once less. */
+enum { LONGEST_SOFTMAX = 8192 };
+
+struct fuser {
+    struct graph *graph;
+    const struct pass_context *context;
+    struct arena *scratch; /* of the tables, which follow the order */
+    struct uses uses;
+    int *position; /* per node, -1: it is in no order */
+    bool *kept;    /* per tensor: an output or an update */
+};
+
+/* What is being made one: rows of one shape, held alike, on one stage, in one phase and type. */
+struct region {
+    struct tensor full; /* any of all elements */
+    enum rt_dtype dtype;
+    int stage;
+    enum phase phase;
+    struct row_members members; /* in the order of the graph */
+};
+
+static void look_again(struct fuser *f) {
+    struct graph *graph = f->graph;
+    arena_free(f->scratch);
+    arena_init(f->scratch, 0, graph->arena->failed);
+    graph_uses(graph, f->scratch, &f->uses);
+    f->position = ARENA_ARRAY(f->scratch, int, graph->nodes.n + 1);
+    f->kept = ARENA_ARRAY(f->scratch, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->nodes.n; i++) f->position[i] = -1;
+    for (int i = 0; i < graph->order.n; i++) f->position[graph->order.at[i]] = i;
+    for (int i = 0; i < graph->outputs.n; i++) f->kept[graph->outputs.at[i]] = true;
+    for (int i = 0; i < graph->updates.n; i++) f->kept[graph->updates.at[i].value] = true;
+}
+
+static void free_scratch(void *scratch) {
+    arena_free(scratch);
+}
+
+static const struct tensor *tensor_at(const struct fuser *f, int tensor) {
+    return &f->graph->tensors.at[tensor];
+}
+
+static const struct node *node_at(const struct fuser *f, int node) {
+    return &f->graph->nodes.at[node];
+}
+
+static bool is_in(const struct region *r, int node) {
+    for (int i = 0; i < r->members.n; i++)
+        if (r->members.node[i] == node) return true;
+    return false;
+}
+
+/* Shapes ----------------------------------------------------------------------------------------------------------- */
+
+/* Rows are whole on every rank, and no partial values. */
+static bool has_whole_rows(const struct fuser *f, const struct tensor *t) {
+    if (t->ndim < 1) return false;
+    for (int axis = 0; axis < f->graph->mesh.naxes; axis++) {
+        const struct holding *held = &t->layout.axis[axis];
+        if (held->kind != HOLD_WHOLE && (held->kind != HOLD_PART || held->dim == t->ndim - 1)) return false;
+    }
+    return true;
+}
+
+/* One number for each row of `full`. */
+static bool is_column(const struct tensor *t, const struct tensor *full) {
+    struct tensor one = *full;
+    one.dims[one.ndim - 1] = 1;
+    return chain_same_part(t, &one);
+}
+
+static bool has_rows(const struct region *r, const struct tensor *t) {
+    return chain_same_part(t, &r->full) || is_column(t, &r->full);
+}
+
+/* Axis -1 as the last. */
+static bool is_along_rows(const struct tensor *x, int64_t axis) {
+    return axis == x->ndim - 1 || axis == -1;
+}
+
+static bool reduces_rows(const struct node *node, const struct tensor *x) {
+    static const char *const reductions[] = {"ReduceSum", "ReduceMax", "ReduceMin", NULL};
+    int naxes;
+    const int64_t *axes = attr_ints(node, "axes", &naxes);
+    return op_is_listed(node->op, reductions) && naxes == 1 && is_along_rows(x, axes[0]) &&
+           attr_int(node, "keepdims", 1);
+}
+
+/* A norm; or a softmax, along rows that are not too long. */
+static bool normalises_rows(const struct node *node, const struct tensor *x) {
+    const struct attr *axis = attr_find(node, "axis");
+    return row_is_norm(node) && (!axis || (is_along_rows(x, axis->value) && x->dims[x->ndim - 1] <= LONGEST_SOFTMAX));
+}
+
+static enum rt_dtype computed_type(enum rt_dtype dtype) {
+    return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
+}
+
+/* The node is where a region begins: f32 or f64, of rows that are whole. */
+static bool is_seed(const struct fuser *f, const struct node *node) {
+    if (node->ninputs < 1 || node->noutputs != 1) return false;
+    const struct tensor *x = tensor_at(f, node->inputs[0]);
+    const enum rt_dtype dtype = computed_type(x->dtype);
+    return x->ndim && (reduces_rows(node, x) || normalises_rows(node, x)) && has_whole_rows(f, x) &&
+           (dtype == RT_F32 || dtype == RT_F64);
+}
+
+/* Regions
+ * ------------------------------------------------------------------------------------------------------------- */
+
+static bool is_taken(const struct fuser *f, const struct region *r, int id) {
+    const struct node *node = node_at(f, id);
+    const struct tensor *y = tensor_at(f, node->outputs[0]);
+    if (node->noutputs != 1 || node->stage != r->stage || node->phase != r->phase) return false;
+    if (is_seed(f, node))
+        return chain_same_part(tensor_at(f, node->inputs[0]), &r->full) && computed_type(y->dtype) == r->dtype;
+    const enum rt_dtype dtype = chain_takes(f->graph, node) ? chain_computes_in(f->graph, node) : RT_DTYPE_NONE;
+    return (dtype == r->dtype || dtype == RT_BOOL) && has_rows(r, y);
+}
+
+/* A product finishes with this node (passes/rewrite/fuse_epilogue.c), or with one that this one follows. */
+static bool follows_product(const struct fuser *f, const struct node *node, int most) {
+    const enum rt_dtype dtype = tensor_at(f, node->outputs[0])->dtype;
+    for (int k = 0; k < node->ninputs; k++) {
+        const struct tensor *t = tensor_at(f, node->inputs[k]);
+        const struct node *before = t->producer < 0 ? NULL : node_at(f, t->producer);
+        if (!before || t->dtype != dtype || before->stage != node->stage || before->phase != node->phase) continue;
+        if (strcmp(before->op->name, "MatMul") == 0) return true;
+        if (most > 1 && chain_takes(f->graph, before) && follows_product(f, before, most - 1)) return true;
+    }
+    return false;
+}
+
+static bool is_result(const struct fuser *f, const struct region *r, int tensor) {
+    if (f->kept[tensor]) return true;
+    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
+        if (!is_in(r, f->uses.users[u])) return true;
+    return false;
+}
+
+/* The first place at which a tensor is read outside, the order's length if at none. */
+static int first_reader(const struct fuser *f, const struct region *r, int tensor) {
+    int first = f->graph->order.n;
+    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++) {
+        int user = f->uses.users[u];
+        if (!is_in(r, user) && f->position[user] < first) first = f->position[user];
+    }
+    return first;
+}
+
+static bool is_update(const struct fuser *f, int tensor) {
+    for (int i = 0; i < f->graph->updates.n; i++)
+        if (f->graph->updates.at[i].value == tensor) return true;
+    return false;
+}
+
+/* Lists what is read outside. False if that cannot be a result: a condition, or what is made where a stored tensor
+ * lies. */
+static bool find_results(const struct fuser *f, const struct region *r, struct row_members *members) {
+    members->nresults = 0;
+    for (int i = 0; i < members->n; i++) {
+        int tensor = node_at(f, members->node[i])->outputs[0];
+        if (!is_result(f, r, tensor)) continue;
+        if (members->nresults == EXPR_VALUES || tensor_at(f, tensor)->dtype == RT_BOOL) return false;
+        if (chain_takes(f->graph, node_at(f, members->node[i])) && f->kept[tensor] && is_update(f, tensor))
+            return false;
+        members->result[members->nresults] = members->output[members->nresults] = tensor;
+        members->nresults++;
+    }
+    return true;
+}
+
+/* The place of the program: not behind `latest`, nor behind the first node that reads a result. False if an input is
+ * not made by then. */
+static bool find_place(const struct fuser *f, const struct region *r, int latest, int *place) {
+    int inputs[EXPR_INPUTS], n = row_inputs(f->graph, &r->members, inputs), made = -1;
+    if (n < 1 || n > EXPR_INPUTS) return false;
+    *place = latest;
+    for (int k = 0; k < n; k++) {
+        int producer = tensor_at(f, inputs[k])->producer;
+        if (producer >= 0 && f->position[producer] > made) made = f->position[producer];
+    }
+    for (int i = 0; i < r->members.nresults; i++) {
+        int reader = first_reader(f, r, r->members.output[i]);
+        if (reader < *place) *place = reader;
+    }
+    return made < *place;
+}
+
+static int last_member(const struct fuser *f, const struct region *r) {
+    return f->position[r->members.node[r->members.n - 1]];
+}
+
+static bool is_possible(const struct fuser *f, struct region *r) {
+    int place;
+    return row_names(f->graph, &r->members) <= EXPR_NAMED && find_results(f, r, &r->members) &&
+           find_place(f, r, last_member(f, r), &place);
+}
+
+static void insert(const struct fuser *f, struct row_members *members, int id) {
+    int at = members->n++;
+    for (; at > 0 && f->position[members->node[at - 1]] > f->position[id]; at--)
+        members->node[at] = members->node[at - 1];
+    members->node[at] = id;
+}
+
+/* Adds the node; with one that makes a condition, which is no result, those that read it. */
+static bool add(const struct fuser *f, struct region *r, int id) {
+    const int tensor = node_at(f, id)->outputs[0];
+    if (r->members.n == ROW_MEMBERS || !is_taken(f, r, id)) return false;
+    insert(f, &r->members, id);
+    if (tensor_at(f, tensor)->dtype != RT_BOOL) return true;
+    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
+        if (!is_in(r, f->uses.users[u]) && !add(f, r, f->uses.users[u])) return false;
+    return true;
+}
+
+static bool try_to_add(const struct fuser *f, struct region *r, int id) {
+    struct region grown = *r;
+    if (is_in(r, id) || !add(f, &grown, id) || !is_possible(f, &grown)) return false;
+    *r = grown;
+    return true;
+}
+
+static bool add_readers(const struct fuser *f, struct region *r, int id) {
+    bool added = false;
+    int tensor = node_at(f, id)->outputs[0];
+    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++)
+        added = try_to_add(f, r, f->uses.users[u]) || added;
+    return added;
+}
+
+static bool add_producers(const struct fuser *f, struct region *r, int id) {
+    bool added = false;
+    for (int k = 0; k < node_at(f, id)->ninputs; k++) {
+        int tensor = node_at(f, id)->inputs[k], producer = tensor < 0 ? -1 : tensor_at(f, tensor)->producer;
+        if (producer >= 0 && !(f->context->library_products && follows_product(f, node_at(f, producer), 2)))
+            added = try_to_add(f, r, producer) || added;
+    }
+    return added;
+}
+
+static void grow(const struct fuser *f, struct region *r) {
+    for (bool more = true; more;) {
+        const struct row_members before = r->members;
+        more = false;
+        for (int i = 0; i < before.n; i++) {
+            more = add_readers(f, r, before.node[i]) || more;
+            more = add_producers(f, r, before.node[i]) || more;
+        }
+    }
+}
+
+/* Writing
+ * ----------------------------------------------------------------------------------------------------------- */
+
+/* The cut of the node along an axis from how the ranks hold what has all of its dimensions. */
+static struct node_split split_of(const struct dims *dims, int operand, const struct holding *held) {
+    struct cut_option options[MAX_NDIM];
+    struct node_split none = {SPLIT_NONE, 1, 1};
+    if (held->kind != HOLD_PART) return none;
+    return dims_cut_options(dims, operand, held->dim, held->blocks, held->unit, options) ? options[0].split : none;
+}
+
+/* The cuts, by the inputs: each cut is of a dimension that one of them has. */
+static void set_splits(struct graph *graph, struct node *node, const struct tensor *full) {
+    struct dims dims;
+    const char *why;
+    if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("a row program: %s", why);
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+        const struct holding *held = &full->layout.axis[axis];
+        if (held->kind != HOLD_PART) continue;
+        for (int k = 0; k < node->ninputs && node->split[axis].factor < 0; k++) {
+            struct holding own = *held;
+            own.dim -= full->ndim - graph->tensors.at[node->inputs[k]].ndim;
+            if (own.dim >= 0 && dims.operand[k].dim[own.dim].n) node->split[axis] = split_of(&dims, k, &own);
+        }
+    }
+}
+
+/* Puts the node, the last of the order, at the place, and takes out those in `gone`. */
+static void replace(struct fuser *f, int place, const int *gone, int ngone) {
+    struct graph *graph = f->graph;
+    int made = graph->order.at[graph->order.n - 1], live = 0;
+    int *order = ARENA_ARRAY(f->scratch, int, graph->order.n);
+    for (int i = 0; i < graph->order.n - 1; i++) {
+        int id = graph->order.at[i];
+        bool stays = true;
+        for (int g = 0; g < ngone; g++) stays = stays && gone[g] != id;
+        if (i == place) order[live++] = made;
+        if (stays) order[live++] = id;
+    }
+    if (place == graph->order.n - 1) order[live++] = made;
+    memcpy(graph->order.at, order, (size_t)live * sizeof *order);
+    graph->order.n = live;
+    look_again(f);
+}
+
+static void write_rows(struct fuser *f, struct region *r, int seed) {
+    int place;
+    if (!find_results(f, r, &r->members) || !find_place(f, r, last_member(f, r), &place))
+        BUG("rows that were possible are not");
+    int made = row_program_add(f->graph, "Rows", &r->members, node_at(f, seed));
+    set_splits(f->graph, &f->graph->nodes.at[made], &r->full);
+    replace(f, place, r->members.node, r->members.n);
+}
+
+static void fuse_rows(struct fuser *f, int seed) {
+    const struct node *node = node_at(f, seed);
+    const struct tensor *x = tensor_at(f, node->inputs[0]);
+    struct region r = {.full = *x, .dtype = computed_type(x->dtype), .stage = node->stage, .phase = node->phase};
+    r.members.node[r.members.n++] = seed;
+    if (!is_taken(f, &r, seed) || !is_possible(f, &r)) return;
+    grow(f, &r);
+    if (r.members.n > 1 || row_is_norm(node)) write_rows(f, &r, seed);
+}
+
+/* Columns
+ * ----------------------------------------------------------------------------------------------------------- */
+
+/* The node sums all dimensions but the last, in floats. */
+static bool sums_columns(const struct fuser *f, const struct node *node) {
+    int naxes;
+    if (strcmp(node->op->name, "ReduceSum") != 0) return false;
+    const struct tensor *x = tensor_at(f, node->inputs[0]);
+    const int64_t *axes = attr_ints(node, "axes", &naxes);
+    const enum rt_dtype dtype = computed_type(x->dtype);
+    for (int axis = 0; axis < f->graph->mesh.naxes; axis++)
+        if (node->split[axis].factor < SPLIT_NONE || x->layout.axis[axis].kind == HOLD_WINDOW) return false;
+    return naxes > 0 && axes[0] == 0 && naxes == x->ndim - 1 && (dtype == RT_F32 || dtype == RT_F64);
+}
+
+/* Something reads it that is no part of such programs: it is in memory. */
+static bool is_needed(const struct fuser *f, int tensor) {
+    static const char *const others[] = {"ReduceSum", "ReduceMax", "ReduceMin", NULL};
+    if (f->kept[tensor]) return true;
+    for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++) {
+        const struct node *user = node_at(f, f->uses.users[u]);
+        if (!chain_takes(f->graph, user) && !op_is_listed(user->op, others) && !row_is_norm(user)) return true;
+    }
+    return false;
+}
+
+/* The producer of the tensor, if the sum makes it again; else -1. */
+static int made_again(const struct fuser *f, const struct region *r, int tensor) {
+    int producer = tensor_at(f, tensor)->producer;
+    if (producer < 0 || is_needed(f, tensor) || !chain_same_part(tensor_at(f, tensor), &r->full)) return -1;
+    const struct node *node = node_at(f, producer);
+    const enum rt_dtype dtype = chain_takes(f->graph, node) ? chain_computes_in(f->graph, node) : RT_DTYPE_NONE;
+    bool together = node->stage == r->stage && node->phase == r->phase && (dtype == r->dtype || dtype == RT_BOOL);
+    return together ? producer : -1;
+}
+
+/* Takes in what makes the tensor, and what makes that. False: there is no room. */
+static bool add_operand(const struct fuser *f, struct region *r, int tensor) {
+    int producer = made_again(f, r, tensor);
+    if (producer < 0 || is_in(r, producer)) return true;
+    if (r->members.n == ROW_MEMBERS) return false;
+    insert(f, &r->members, producer);
+    for (int k = 0; k < node_at(f, producer)->ninputs; k++)
+        if (!add_operand(f, r, node_at(f, producer)->inputs[k])) return false;
+    return true;
+}
+
+/* Bytes of an element of all that is read element by element. */
+static size_t bytes_read(const struct fuser *f, const struct region *r) {
+    int inputs[EXPR_INPUTS], n = row_inputs(f->graph, &r->members, inputs);
+    size_t bytes = 0;
+    for (int k = 0; k < n && n <= EXPR_INPUTS; k++)
+        if (chain_same_part(tensor_at(f, inputs[k]), &r->full)) bytes += rt_dtype_bytes(tensor_at(f, inputs[k])->dtype);
+    return bytes;
+}
+
+/* Adds the sum. False if it does not join those there are, or there is no place for all. */
+static bool add_sum(const struct fuser *f, struct region *r, int id, int *place) {
+    const struct node *node = node_at(f, id);
+    struct row_members *members = &r->members;
+    if (members->nresults == EXPR_VALUES || !add_operand(f, r, node->inputs[0])) return false;
+    members->result[members->nresults] = node->inputs[0];
+    members->output[members->nresults++] = node->outputs[0];
+    if (members->n == 0 || row_names(f->graph, members) > EXPR_NAMED || bytes_read(f, r) > 2 * rt_dtype_bytes(r->dtype))
+        return false;
+    return find_place(f, r, f->position[id], place);
+}
+
+/* Later sums of the same rows that read nothing in memory but what this one reads. */
+static void add_sums_like(const struct fuser *f, struct region *r, int id, int *gone, int *ngone, int *place) {
+    const struct node *first = node_at(f, id);
+    const size_t bytes = bytes_read(f, r);
+    for (int i = f->position[id] + 1; i < f->graph->order.n; i++) {
+        int other = f->graph->order.at[i], at = *place;
+        const struct node *node = node_at(f, other);
+        if (node->phase != r->phase) return;
+        if (node->stage != r->stage || *ngone == EXPR_VALUES || !sums_columns(f, node) ||
+            attr_int(node, "keepdims", 1) != attr_int(first, "keepdims", 1) ||
+            !chain_same_part(tensor_at(f, node->inputs[0]), &r->full))
+            continue;
+        struct region grown = *r;
+        if (!add_sum(f, &grown, other, &at) || bytes_read(f, &grown) > bytes) continue;
+        *r = grown, *place = at;
+        gone[(*ngone)++] = other;
+    }
+}
+
+static void fuse_columns(struct fuser *f, int id) {
+    const struct node *node = node_at(f, id);
+    const struct tensor *x = tensor_at(f, node->inputs[0]);
+    struct region r = {.full = *x, .dtype = computed_type(x->dtype), .stage = node->stage, .phase = node->phase};
+    int place, gone[EXPR_VALUES] = {id}, ngone = 1;
+    if (!add_sum(f, &r, id, &place)) return;
+    add_sums_like(f, &r, id, gone, &ngone, &place);
+    const struct node like = *node;
+    int made = row_program_add(f->graph, "Columns", &r.members, &like);
+    attr_set(f->graph, &f->graph->nodes.at[made], attr_of_int("keepdims", attr_int(&like, "keepdims", 1)));
+    set_splits(f->graph, &f->graph->nodes.at[made], &r.full);
+    replace(f, place, gone, ngone);
+}
+
+/* What only sums read that make it again is not made any more. */
+static void drop_unread(struct fuser *f) {
+    struct graph *graph = f->graph;
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const struct node *node = node_at(f, graph->order.at[i]);
+        bool read = node->op->class != OP_ELEMENTWISE;
+        for (int o = 0; o < node->noutputs && !read; o++)
+            read = f->kept[node->outputs[o]] || f->uses.first[node->outputs[o]] < f->uses.first[node->outputs[o] + 1];
+        if (read) continue;
+        memmove(&graph->order.at[i], &graph->order.at[i + 1], (size_t)(graph->order.n - i - 1) * sizeof(int));
+        graph->order.n--;
+        look_again(f);
+    }
+}
+
+int pass_fuse_rows(struct graph *graph, const struct pass_context *context) {
+    if (!context->row_programs) return 0;
+    struct fuser f = {.graph = graph, .context = context, .scratch = ARENA_NEW(graph->arena, struct arena)};
+    const int n = graph->order.n;
+    const int *order = arena_copy(graph->arena, graph->order.at, (size_t)n * sizeof *order);
+    arena_init(f.scratch, 0, graph->arena->failed);
+    arena_own(graph->arena, f.scratch, free_scratch);
+    look_again(&f);
+    for (int i = 0; i < n; i++)
+        if (sums_columns(&f, node_at(&f, order[i])) && f.position[order[i]] >= 0) fuse_columns(&f, order[i]);
+    drop_unread(&f);
+    for (int i = 0; i < n; i++)
+        if (f.position[order[i]] >= 0 && is_seed(&f, node_at(&f, order[i]))) fuse_rows(&f, order[i]);
+    arena_release(graph->arena, f.scratch);
+    return 0;
+}

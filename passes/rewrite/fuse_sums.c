@@ -1,0 +1,196 @@
+/* Takes the sum over the rows of a product's operand into the product, as a second result: the gradient of a bias into
+ * that of the weights beside it.
+ *
+ *   dw(m,n) = x(k,m)^T dy(k,n)      db(n) = sum over k of dy(k,n)
+ *
+ * A library of products adds up what it reads anyway (cuBLASLt: BGRADA, BGRADB), so dy is read once less. The new node
+ * takes the place of whichever came first. Views that it reads are moved before it: they are no code. */
+#include <string.h>
+
+#include "ir/dims.h"
+#include "ir/op.h"
+#include "passes/pipeline.h"
+
+struct joiner {
+    struct graph *graph;
+    struct uses uses;
+    bool *kept;  /* per tensor: an output, or an update */
+    int *viewed; /* per tensor: what it is a view of, itself if of none */
+    int *reader; /* per tensor: the product that sums over the rows of a view of it; -1: none */
+    int *other;  /* per node: of a sum its product, and the other way round; -1: none */
+    bool *done;  /* per node: it has its place in the new order, or none */
+    VEC(int) order;
+};
+
+/* The node's sum, as one row. */
+struct sum {
+    int operand;      /* of the product */
+    int tensor, view; /* the row; the node that makes it of the sum's result, -1: it is that */
+};
+
+static const struct tensor *tensor_at(const struct joiner *j, int tensor) {
+    return &j->graph->tensors.at[tensor];
+}
+
+static const struct node *producer_of(const struct joiner *j, int tensor) {
+    int producer = tensor_at(j, tensor)->producer;
+    return producer < 0 ? NULL : &j->graph->nodes.at[producer];
+}
+
+static bool is_view(const struct node *node) {
+    return node && node->op->class == OP_VIEW;
+}
+
+static void find_views(struct joiner *j) {
+    for (int t = 0; t < j->graph->tensors.n; t++) j->viewed[t] = t;
+    for (int i = 0; i < j->graph->order.n; i++) {
+        const struct node *node = &j->graph->nodes.at[j->graph->order.at[i]];
+        if (is_view(node)) j->viewed[node->outputs[0]] = j->viewed[node->inputs[0]];
+    }
+}
+
+static int64_t columns_of(const struct tensor *t) {
+    return t->dims[t->ndim - 1];
+}
+
+/* The operand is stored by rows of what the product sums over. */
+static bool has_summed_rows(const struct joiner *j, const struct node *product, int operand) {
+    bool rows = operand == 0 ? attr_int(product, "trans_a", 0) : !attr_int(product, "trans_b", 0);
+    return rows && tensor_at(j, product->inputs[operand])->ndim == 2;
+}
+
+static bool is_plain_product(const struct node *node) {
+    return strcmp(node->op->name, "MatMul") == 0 && node->ninputs == 2 && node->noutputs == 1 &&
+           !attr_find(node, "expr") && !attr_int(node, "packed", 0);
+}
+
+/* All dimensions but the last are summed. */
+static bool sums_rows(const struct joiner *j, const struct node *node) {
+    int naxes;
+    if (strcmp(node->op->name, "ReduceSum") != 0) return false;
+    const int64_t *axes = attr_ints(node, "axes", &naxes);
+    return naxes > 0 && axes[0] == 0 && naxes == tensor_at(j, node->inputs[0])->ndim - 1;
+}
+
+/* Finds the row that the sum is: its result, or what the only reader makes of that. */
+static bool find_row(const struct joiner *j, const struct node *node, struct sum *out) {
+    int result = node->outputs[0], first = j->uses.first[result];
+    out->tensor = result, out->view = -1;
+    if (tensor_at(j, result)->ndim == 1) return true;
+    if (j->kept[result] || j->uses.first[result + 1] - first != 1) return false;
+    out->view = j->uses.users[first];
+    if (!is_view(&j->graph->nodes.at[out->view])) return false;
+    out->tensor = j->graph->nodes.at[out->view].outputs[0];
+    return tensor_at(j, out->tensor)->ndim == 1;
+}
+
+static void find_readers(struct joiner *j) {
+    for (int i = 0; i < j->graph->order.n; i++) {
+        const struct node *node = &j->graph->nodes.at[j->graph->order.at[i]];
+        for (int k = 0; is_plain_product(node) && k < 2; k++)
+            if (has_summed_rows(j, node, k)) j->reader[j->viewed[node->inputs[k]]] = j->graph->order.at[i];
+    }
+}
+
+static void find_pairs(struct joiner *j) {
+    for (int i = 0; i < j->graph->order.n; i++) {
+        int id = j->graph->order.at[i];
+        const struct node *node = &j->graph->nodes.at[id];
+        int product = sums_rows(j, node) ? j->reader[j->viewed[node->inputs[0]]] : -1;
+        if (product < 0 || j->other[product] >= 0) continue;
+        j->other[id] = product, j->other[product] = id;
+    }
+}
+
+/* The operand of the product that the node sums. */
+static bool find_operand(const struct joiner *j, const struct node *product, const struct node *node, struct sum *out) {
+    const int of = node->inputs[0];
+    for (out->operand = 0; out->operand < 2; out->operand++) {
+        int operand = product->inputs[out->operand];
+        if (has_summed_rows(j, product, out->operand) && j->viewed[operand] == j->viewed[of] &&
+            columns_of(tensor_at(j, operand)) == columns_of(tensor_at(j, of)))
+            return true;
+    }
+    return false;
+}
+
+/* Whether ranks get the sum from the product in the layout that they had it in. */
+static bool keeps_layout(const struct joiner *j, const struct node *joined) {
+    struct dims dims;
+    const char *why;
+    if (dims_bind(j->graph->arena, j->graph, joined, &dims, &why) < 0) return false;
+    for (int axis = 0; axis < j->graph->mesh.naxes; axis++) {
+        struct holding given = dims_holding_given(&dims, joined, 1, axis);
+        if (!holding_equal(&given, &tensor_at(j, joined->outputs[1])->layout.axis[axis])) return false;
+    }
+    return true;
+}
+
+static bool is_made(const struct joiner *j, int tensor) {
+    return !producer_of(j, tensor) || j->done[tensor_at(j, tensor)->producer];
+}
+
+/* The tensor is made before, or a view of what is. */
+static bool can_be_read(const struct joiner *j, int tensor) {
+    const struct node *producer = producer_of(j, tensor);
+    return is_made(j, tensor) || (is_view(producer) && is_made(j, producer->inputs[0]));
+}
+
+static void place(struct joiner *j, int id) {
+    VEC_PUSH(j->graph->arena, &j->order, id);
+    j->done[id] = true;
+}
+
+/* Makes the product and the sum one node at this place, if that computes the same. */
+static bool join(struct joiner *j, int product_id, int sum_id) {
+    struct graph *graph = j->graph;
+    const struct node product = graph->nodes.at[product_id], *node = &graph->nodes.at[sum_id];
+    struct sum sum;
+    bool together = product.stage == node->stage && product.phase == node->phase && can_be_read(j, product.inputs[0]) &&
+                    can_be_read(j, product.inputs[1]);
+    if (!together || !find_operand(j, &product, node, &sum) || !find_row(j, node, &sum)) return false;
+    struct node joined = product;
+    joined.outputs = (int[]){product.outputs[0], sum.tensor}, joined.noutputs = 2;
+    attr_set(graph, &joined, attr_of_int("sums", sum.operand));
+    if (!keeps_layout(j, &joined)) return false;
+    for (int k = 0; k < 2; k++)
+        if (!is_made(j, product.inputs[k])) place(j, tensor_at(j, product.inputs[k])->producer);
+    j->done[product_id] = j->done[sum_id] = true;
+    if (sum.view >= 0) j->done[sum.view] = true;
+    place(j, graph_add_copy(graph, &joined));
+    graph->order.n--; /* its place is in j->order */
+    return true;
+}
+
+/* In the order of the nodes, each unless it has a place; a pair where the first of the two is. */
+static void join_all(struct joiner *j) {
+    for (int i = 0; i < j->graph->order.n; i++) {
+        int id = j->graph->order.at[i], other = j->other[id];
+        if (j->done[id]) continue;
+        bool sums = sums_rows(j, &j->graph->nodes.at[id]);
+        if (other < 0 || j->done[other] || !join(j, sums ? other : id, sums ? id : other)) place(j, id);
+    }
+}
+
+int pass_fuse_sums(struct graph *graph, const struct pass_context *context) {
+    struct joiner j = {.graph = graph};
+    int tensors = graph->tensors.n + 1, nodes = graph->nodes.n + 1;
+    if (!context->library_products) return 0;
+    graph_uses(graph, graph->arena, &j.uses);
+    j.kept = ARENA_ARRAY(graph->arena, bool, tensors);
+    j.viewed = ARENA_ARRAY(graph->arena, int, tensors);
+    j.reader = ARENA_ARRAY(graph->arena, int, tensors);
+    j.other = ARENA_ARRAY(graph->arena, int, nodes);
+    j.done = ARENA_ARRAY(graph->arena, bool, 2 * nodes); /* and those that are made of them */
+    for (int t = 0; t < tensors; t++) j.reader[t] = -1;
+    for (int i = 0; i < nodes; i++) j.other[i] = -1;
+    for (int i = 0; i < graph->outputs.n; i++) j.kept[graph->outputs.at[i]] = true;
+    for (int i = 0; i < graph->updates.n; i++) j.kept[graph->updates.at[i].value] = true;
+    find_views(&j);
+    find_readers(&j);
+    find_pairs(&j);
+    join_all(&j);
+    if (j.order.n) memcpy(graph->order.at, j.order.at, (size_t)j.order.n * sizeof *j.order.at);
+    graph->order.n = j.order.n;
+    return 0;
+}

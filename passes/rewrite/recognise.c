@@ -1,0 +1,167 @@
+/* Finds what exporters decomposed, and puts one operator in its place: it is faster, needs no memory between, and says
+ * what may be cut. The patterns are recognise.def. */
+#include "passes/rewrite/recognise.h"
+
+#include <string.h>
+
+#include "ir/expr/eval.h"
+#include "passes/rewrite/rewrite.h"
+
+const struct tensor *recognition_result(const struct recognition *r) {
+    const struct graph *graph = r->b.graph;
+    return &graph->tensors.at[graph->nodes.at[r->root].outputs[0]];
+}
+
+void recognition_attr(struct recognition *r, struct attr attr) {
+    if (r->nattrs == sizeof r->attrs / sizeof *r->attrs) BUG("too many attributes");
+    r->attrs[r->nattrs++] = attr;
+}
+
+void recognition_replace(struct recognition *r, const char *op) {
+    struct graph *graph = r->b.graph;
+    struct node *node = &graph->nodes.at[r->root];
+    node->op = op_named(op);
+    node->ninputs = r->ninputs;
+    node->inputs = arena_copy(graph->arena, r->inputs, (size_t)r->ninputs * sizeof *r->inputs);
+    node->nattrs = 0;
+    for (int i = 0; i < r->nattrs; i++) attr_set(graph, node, r->attrs[i]);
+}
+
+void recognise_each(struct graph *graph, const struct pass_context *context,
+                    bool (*find)(struct matcher *matcher, struct build *b, int node, const void *env),
+                    const void *env) {
+    struct matcher matcher;
+    struct rewrite rewrite;
+    bool found = false;
+    matcher_init(&matcher, graph);
+    rewrite_begin(&rewrite, graph);
+    for (int i = 0; i < rewrite.order_n; i++) {
+        int id = rewrite_next(&rewrite, i);
+        const struct node *node = &graph->nodes.at[id];
+        struct build b = {graph, context->diags, node->name};
+        if (node->noutputs == 1 && find(&matcher, &b, id, env)) found = true;
+        rewrite_keep(&rewrite, id);
+    }
+    rewrite_end(&rewrite);
+    if (found) pass_dce(graph, context);
+}
+
+/* Fits ---------------------------------------------------------------------------------------------------------- */
+
+/* Rows have kernels for these. */
+static bool has_kernels(const struct tensor *tensor) {
+    return tensor->dtype == RT_F32 || tensor->dtype == RT_F64;
+}
+
+static bool same_type(const struct tensor *a, const struct tensor *b) {
+    return a->dtype == b->dtype && a->ndim == b->ndim &&
+           (a->ndim == 0 || memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0);
+}
+
+/* The first input is "x", which the result is shaped as. */
+static bool fit_x(struct recognition *r) {
+    r->inputs[r->ninputs++] = match_tensor(r->match, "x");
+    const struct tensor *x = &r->b.graph->tensors.at[r->inputs[0]];
+    return has_kernels(x) && same_type(x, recognition_result(r));
+}
+
+static bool fit_unary(struct recognition *r) {
+    return fit_x(r);
+}
+
+static bool fit_swish(struct recognition *r) {
+    recognition_attr(r, attr_of_float("alpha", match_number(r->match, "alpha")));
+    return fit_x(r);
+}
+
+static int make_ones(struct recognition *r, enum rt_dtype dtype, int64_t n) {
+    struct graph *graph = r->b.graph;
+    size_t size = rt_dtype_bytes(dtype);
+    unsigned char *ones = arena_alloc(graph->arena, (size_t)n, size);
+    for (int64_t i = 0; i < n; i++) eval_store(ones, dtype, i, (struct number){true, 1, 0});
+    return graph_add_const(graph, arena_printf(graph->arena, "%s.ones", r->b.node), dtype, 1, &n, ones);
+}
+
+/* The input called `name`, of the last dimension's size, in that shape; -1 if there is none, -2 if it does not fit. */
+static int fit_vector(struct recognition *r, const char *name, int64_t n) {
+    int id = match_tensor(r->match, name);
+    if (id < 0) return -1;
+    const struct tensor *tensor = &r->b.graph->tensors.at[id];
+    if (tensor->ndim < 1 || tensor_elements(tensor) != n || tensor->dims[tensor->ndim - 1] != n) return -2;
+    return build_reshape(&r->b, id, 1, &n);
+}
+
+static bool fit_norm(struct recognition *r) {
+    if (!fit_x(r)) return false;
+    struct tensor x = r->b.graph->tensors.at[r->inputs[0]];
+    int64_t n = x.dims[x.ndim - 1];
+    int scale = fit_vector(r, "scale", n), bias = fit_vector(r, "bias", n);
+    if (scale < -1 || bias < -1) return false;
+    r->inputs[r->ninputs++] = scale < 0 ? make_ones(r, x.dtype, n) : scale;
+    if (bias >= 0) r->inputs[r->ninputs++] = bias;
+    recognition_attr(r, attr_of_float("epsilon", match_number(r->match, "epsilon")));
+    return true;
+}
+
+static bool fit_rope(struct recognition *r) {
+    if (!fit_x(r)) return false;
+    const struct tensor *all = r->b.graph->tensors.at, *x = &all[r->inputs[0]];
+    static const char *const names[] = {"cos", "sin"};
+    for (int i = 0; i < 2; i++) {
+        int id = r->inputs[r->ninputs++] = match_tensor(r->match, names[i]);
+        if (all[id].ndim < 1 || all[id].dims[all[id].ndim - 1] != x->dims[x->ndim - 1]) return false;
+    }
+    return true;
+}
+
+static bool fit_rope_pairs(struct recognition *r) {
+    recognition_attr(r, attr_of_int("interleaved", 1));
+    return fit_rope(r);
+}
+
+/* The table ----------------------------------------------------------------------------------------------------- */
+
+struct recogniser {
+    const char *op;
+    bool (*fit)(struct recognition *r);
+    const char *text;
+    const struct pattern *pattern;
+};
+
+static const struct recogniser recognisers[] = {
+#define RECOGNISE(op, fit, text) {#op, fit, text, NULL},
+#include "passes/rewrite/recognise.def"
+#undef RECOGNISE
+};
+
+struct attempt {
+    const struct recogniser *row;
+    struct recognition *recognition;
+};
+
+static bool accept(void *env, const struct match *match) {
+    struct attempt *attempt = env;
+    struct recognition *r = attempt->recognition;
+    r->match = match;
+    r->ninputs = r->nattrs = 0;
+    if (!attempt->row->fit(r)) return false;
+    recognition_replace(r, attempt->row->op);
+    return true;
+}
+
+static bool find(struct matcher *matcher, struct build *b, int node, const void *env) {
+    struct recognition recognition = {.b = *b, .root = node};
+    struct attempt attempt = {env, &recognition};
+    int result = matcher->graph->nodes.at[node].outputs[0];
+    return matcher_find(matcher, attempt.row->pattern, result, accept, &attempt);
+}
+
+int pass_recognise(struct graph *graph, const struct pass_context *context) {
+    for (size_t i = 0; i < sizeof recognisers / sizeof *recognisers; i++) {
+        struct recogniser row = recognisers[i];
+        row.pattern = pattern_parse(graph->arena, row.text);
+        recognise_each(graph, context, find, &row);
+    }
+    if (!graph->train || context->attention != ATTENTION_PRODUCTS) recognise_attention(graph, context);
+    return 0;
+}

@@ -1,0 +1,650 @@
+/* Finds attention: softmax of scaled and masked products of queries and keys, times values.
+ *
+ * Note [Scores]
+ * Between the product of q and k and the softmax, exporters scale and mask in many orders, so the way is followed a
+ * step at a time (table `steps`), and the steps are then applied in order to a description of the scores that says what
+ * the operator can do: scale q k, one place where scores are replaced by a value, sums of masks before or after that.
+ * What goes beyond it is no match. A mask that is constant and lets row i see the keys up to i + offset becomes
+ * `causal`: then half of the products are not computed.
+ *
+ * Note [Repeated heads]
+ * Grouped-query attention repeats each head of k and v for the `g` queries' heads that share it. The operator reads
+ * them as they are, unless a mesh axis has more ranks than both kv and g: then neither can be cut that many ways, while
+ * kv g heads perhaps can, and k and v stay repeated outside.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "ir/expr/eval.h"
+#include "passes/rewrite/recognise.h"
+
+enum { MAX_MASKS = 4, STEPS = 9, MAX_STEPS = 32 /* on the way from a softmax to its product */ };
+
+/* Leading dimensions, before the last two. */
+struct lead {
+    int n;
+    int64_t dims[MAX_NDIM], count;
+};
+
+struct mask {
+    int tensor;
+    struct lead lead; /* of the scores where it was found */
+};
+
+struct attention {
+    struct recognition *r;
+    const struct pass_context *context;
+    struct patterns *patterns;
+    int depth; /* steps taken */
+    int q, k, v;
+    bool k_upright; /* k is (.., s, d), not (.., d, s) */
+    struct lead lead;
+    double scale;
+    bool masked, causal, drop, clamp; /* masked: scores are replaced, by fill */
+    double fill;
+    int64_t offset;
+    struct mask keep, factor; /* tensor -1: none; factor: of scores, alike for all keys */
+    int nbias, before;        /* of them, `before` are added before scores are replaced */
+    struct mask bias[MAX_MASKS];
+};
+
+/* What a mask of known values does: nothing, or hide what is after i + offset, where its value is `fill`. */
+struct known_mask {
+    enum { MASK_ANY, MASK_NOTHING, MASK_CAUSAL } kind;
+    int64_t offset;
+    double fill;
+};
+
+/* What was found of a tensor, `seen` being its value where a score stays: layers share masks. */
+struct looked_at {
+    int tensor;
+    double seen;
+    struct known_mask known;
+};
+
+/* What lasts for a run of the pass. */
+struct patterns {
+    const struct pass_context *context;
+    const struct pattern *root, *step[STEPS];
+    VEC(struct looked_at) looked;
+};
+
+static const struct tensor *tensor_at(const struct attention *a, int id) {
+    return &a->r->b.graph->tensors.at[id];
+}
+
+static struct lead lead_of(const struct tensor *t) {
+    struct lead lead = {.n = t->ndim - 2, .count = 1};
+    for (int d = 0; d < lead.n; d++) lead.count *= lead.dims[d] = t->dims[d];
+    return lead;
+}
+
+static bool lead_equal(const struct lead *a, const struct lead *b) {
+    return a->n == b->n && (a->n <= 0 || memcmp(a->dims, b->dims, (size_t)a->n * sizeof *a->dims) == 0);
+}
+
+/* The shape a->lead, rows, columns. */
+static int with_lead(const struct attention *a, int64_t rows, int64_t columns, int64_t *shape) {
+    memcpy(shape, a->lead.dims, (size_t)a->lead.n * sizeof *shape);
+    shape[a->lead.n] = rows;
+    shape[a->lead.n + 1] = columns;
+    return a->lead.n + 2;
+}
+
+/* Constant masks ------------------------------------------------------------------------------------------------ */
+
+struct values {
+    const void *data;
+    enum rt_dtype dtype;
+};
+
+/* Values that are known and stay: constants, and weights that nothing trains. */
+static struct values values_of(const struct graph *graph, const struct tensor *t) {
+    if (t->kind == TENSOR_CONST) return (struct values){t->data, t->dtype};
+    if (t->kind != TENSOR_WEIGHT || (graph->train && !t->constant)) return (struct values){NULL, RT_DTYPE_NONE};
+    return (struct values){t->data, t->stored.dtype};
+}
+
+static double value_at(const struct values *values, int64_t i) {
+    struct number value = eval_load(values->data, values->dtype, i);
+    return value.is_float ? value.f : (double)value.i;
+}
+
+/* How many keys the row sees, -1 if not its first ones; hidden ones all hold one value, kept in *hidden. */
+static int64_t seen_of_row(const struct values *values, int64_t row, int64_t keys, double seen, double *hidden) {
+    int64_t n = 0;
+    while (n < keys && value_at(values, row * keys + n) == seen) n++;
+    for (int64_t j = n; j < keys; j++) {
+        double value = value_at(values, row * keys + j);
+        if (isnan(*hidden)) *hidden = value;
+        if (value != *hidden || value == seen) return -1;
+    }
+    return n;
+}
+
+static struct known_mask look_at(const struct values *values, const struct tensor *t, double seen) {
+    struct known_mask known = {MASK_ANY, 0, NAN}, any = known;
+    int64_t keys = t->dims[t->ndim - 1], rows = tensor_elements(t) / keys;
+    int64_t period = t->ndim < 2 ? 1 : t->dims[t->ndim - 2];
+    bool all = true, steps = true;
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t n = seen_of_row(values, row, keys, seen, &known.fill), i = row % period;
+        if (n < 0) return any;
+        if (row == 0) known.offset = n - 1;
+        int64_t wanted = known.offset + i + 1;
+        all = all && n == keys;
+        steps = steps && n == (wanted < keys ? wanted : keys);
+    }
+    known.kind = all ? MASK_NOTHING : steps && known.offset >= 0 ? MASK_CAUSAL : MASK_ANY;
+    return known;
+}
+
+/* A mask of `score`. What is repeated over queries or keys is not causal. */
+static struct known_mask known_mask(const struct attention *a, int mask, const struct tensor *score, double seen) {
+    struct known_mask any = {MASK_ANY, 0, NAN}, known = any;
+    struct patterns *patterns = a->patterns;
+    const struct tensor *t = tensor_at(a, mask);
+    struct values values = values_of(a->r->b.graph, t);
+    int i = 0;
+    if (!values.data || t->ndim < 1 || !tensor_elements(t)) return any;
+    while (i < patterns->looked.n && (patterns->looked.at[i].tensor != mask || patterns->looked.at[i].seen != seen))
+        i++;
+    if (i == patterns->looked.n)
+        VEC_PUSH(a->r->b.graph->arena, &patterns->looked, (struct looked_at){mask, seen, look_at(&values, t, seen)});
+    known = patterns->looked.at[i].known;
+    bool whole = t->ndim >= 2 && t->dims[t->ndim - 1] == score->dims[score->ndim - 1] &&
+                 t->dims[t->ndim - 2] == score->dims[score->ndim - 2];
+    return known.kind == MASK_CAUSAL && !whole ? any : known;
+}
+
+/* A mask before it was repeated: masks broadcast. */
+static int unrepeated_mask(const struct attention *a, int mask) {
+    const struct node *node;
+    while ((node = made_by(a->r->b.graph, mask, "Expand"))) mask = node->inputs[0];
+    return mask;
+}
+
+/* Steps --------------------------------------------------------------------------------------------------------- */
+
+static bool take_scale_by(struct attention *a, double factor) {
+    if (!(factor > 0) || isinf(factor) || a->nbias || a->clamp) return false;
+    a->scale *= factor;
+    if (a->masked) a->fill *= factor;
+    return true;
+}
+
+static bool take_factor(struct attention *a, const struct match *match) {
+    return take_scale_by(a, match_number(match, "n"));
+}
+
+static bool take_divisor(struct attention *a, const struct match *match) {
+    return take_scale_by(a, 1 / match_number(match, "n"));
+}
+
+/* Factors that are alike for all keys, such as one for each head, go to q. */
+static bool take_factors(struct attention *a, const struct match *match) {
+    int factor = match_tensor(match, "factor");
+    const struct tensor *t = tensor_at(a, factor);
+    if (a->nbias || a->masked || a->clamp || a->factor.tensor >= 0 || t->ndim < 1 || t->dims[t->ndim - 1] != 1)
+        return false;
+    a->factor = (struct mask){factor, lead_of(tensor_at(a, match_tensor(match, "score")))};
+    return true;
+}
+
+/* Replacing some scores by fill; again only by the same, with nothing added in between. */
+static bool take_fill(struct attention *a, double fill) {
+    if (a->clamp || isnan(fill) || (a->masked && (a->fill != fill || a->nbias > a->before))) return false;
+    if (!a->masked) a->before = a->nbias;
+    a->masked = true;
+    a->fill = fill;
+    return true;
+}
+
+static bool take_causal(struct attention *a, const struct known_mask *known, double fill) {
+    if ((a->causal && a->offset != known->offset) || !take_fill(a, fill)) return false;
+    a->causal = true;
+    a->offset = known->offset;
+    return true;
+}
+
+static bool take_where(struct attention *a, const struct match *match, bool drop) {
+    int mask = unrepeated_mask(a, match_tensor(match, "mask"));
+    double fill = match_number(match, "n");
+    const struct tensor *score = tensor_at(a, match_tensor(match, "score"));
+    struct known_mask known = known_mask(a, mask, score, !drop);
+    if (known.kind == MASK_NOTHING) return true;
+    if (known.kind == MASK_CAUSAL) return take_causal(a, &known, fill);
+    if (a->keep.tensor >= 0 || !take_fill(a, fill)) return false;
+    a->keep = (struct mask){mask, lead_of(score)};
+    a->drop = drop;
+    return true;
+}
+
+static bool take_keep(struct attention *a, const struct match *match) {
+    return take_where(a, match, false);
+}
+
+static bool take_drop(struct attention *a, const struct match *match) {
+    return take_where(a, match, true);
+}
+
+/* Added to a score, so large a value leaves nothing of it: adding is replacing. */
+static bool replaces(double value) {
+    return value <= -1e30;
+}
+
+static bool take_bias(struct attention *a, const struct match *match) {
+    int bias = unrepeated_mask(a, match_tensor(match, "bias"));
+    const struct tensor *score = tensor_at(a, match_tensor(match, "score"));
+    struct known_mask known = known_mask(a, bias, score, 0);
+    if (known.kind == MASK_NOTHING) return true;
+    if (a->clamp || a->nbias == MAX_MASKS) return false;
+    if (known.kind == MASK_CAUSAL && replaces(known.fill)) {
+        struct attention before = *a;
+        if (take_causal(a, &known, known.fill)) return true;
+        *a = before;
+    }
+    a->bias[a->nbias++] = (struct mask){bias, lead_of(score)};
+    return true;
+}
+
+/* OPT: what two masks added to -inf is lifted to the least finite number. */
+static bool take_clamp(struct attention *a, const struct match *match) {
+    a->clamp = true;
+    return about(match_number(match, "n"), -(double)3.402823466e+38f);
+}
+
+static bool take_reshape(struct attention *a, const struct match *match) {
+    (void)a, (void)match;
+    return true;
+}
+
+static bool take_product(struct attention *a, const struct match *match) {
+    const struct node *node = &a->r->b.graph->nodes.at[match->node[0]];
+    a->q = match_tensor(match, "q");
+    a->k = match_tensor(match, "k");
+    a->k_upright = attr_int(node, "trans_b", 0);
+    return !attr_int(node, "trans_a", 0);
+}
+
+/* A step: scores that follow from `score`, and what its mask or number `n` does. Applied innermost first. */
+static const struct {
+    const char *text;
+    bool (*take)(struct attention *a, const struct match *match);
+} steps[] = {
+    {"MatMul(q, k)", take_product},   {"Add(score, bias)", take_bias},       {"Mul(score, n#)", take_factor},
+    {"Div(score, n#)", take_divisor}, {"Where(mask, score, n#)", take_keep}, {"Where(mask, n#, score)", take_drop},
+    {"Max(score, n#)", take_clamp},   {"Mul(score, factor)", take_factors},  {"Reshape(score)", take_reshape},
+};
+_Static_assert(sizeof steps / sizeof *steps == STEPS, "a pattern per step");
+
+/* The way in ---------------------------------------------------------------------------------------------------- */
+
+static bool follow(struct attention *a, const struct matcher *matcher, int tensor);
+
+struct way {
+    struct attention *a;
+    int step, tensor;
+};
+
+/* Scores and the scores they follow from: alike, but a reshape may make the leading dimensions one, or several. */
+static bool alike(const struct tensor *a, const struct tensor *b, bool reshaped) {
+    if (a->ndim < 3 || b->ndim < 3 || (a->ndim != b->ndim && !reshaped)) return false;
+    for (int d = 1; d <= (reshaped ? 2 : a->ndim); d++)
+        if (a->dims[a->ndim - d] != b->dims[b->ndim - d]) return false;
+    return true;
+}
+
+static bool accept_step(void *env, const struct match *match) {
+    struct way *way = env;
+    struct attention *a = way->a, before = *a;
+    int score = match_tensor(match, "score");
+    bool reshaped = steps[way->step].take == take_reshape;
+    bool goes_on = score < 0 || (alike(tensor_at(a, way->tensor), tensor_at(a, score), reshaped) &&
+                                 matcher_sole(match->matcher, score) && follow(a, match->matcher, score));
+    struct lead lead = lead_of(tensor_at(a, way->tensor));
+    if (goes_on && lead.count == a->lead.count && steps[way->step].take(a, match)) return true;
+    *a = before;
+    return false;
+}
+
+/* Describes the scores in `tensor`. The finest leading dimensions met on the way are everybody's. */
+static bool follow(struct attention *a, const struct matcher *matcher, int tensor) {
+    struct lead lead = lead_of(tensor_at(a, tensor));
+    if (lead.n < 1 || ++a->depth > MAX_STEPS) return false;
+    if (lead.n > a->lead.n) a->lead = lead;
+    for (int i = 0; i < STEPS; i++) {
+        struct way way = {a, i, tensor};
+        if (matcher_find(matcher, a->patterns->step[i], tensor, accept_step, &way)) return true;
+    }
+    return false;
+}
+
+/* Operands ------------------------------------------------------------------------------------------------------ */
+
+static bool has_shape(const struct tensor *t, int n, const int64_t *shape) {
+    return t->ndim == n && memcmp(t->dims, shape, (size_t)n * sizeof *shape) == 0;
+}
+
+/* The tensor in that shape, by taking a Reshape away where that does it. */
+static int reshaped(struct attention *a, int id, int n, const int64_t *shape) {
+    const struct node *reshape = made_by(a->r->b.graph, id, "Reshape");
+    if (reshape && has_shape(tensor_at(a, reshape->inputs[0]), n, shape)) return reshape->inputs[0];
+    return build_reshape(&a->r->b, id, n, shape);
+}
+
+/* The tensor with leading dimensions a->lead, where it has those in other groups. */
+static int bring(struct attention *a, int id) {
+    const struct tensor *t = tensor_at(a, id);
+    int64_t shape[MAX_NDIM];
+    struct lead lead = lead_of(t);
+    if (lead_equal(&lead, &a->lead) || lead.count != a->lead.count) return id;
+    int n = with_lead(a, t->dims[lead.n], t->dims[lead.n + 1], shape);
+    return reshaped(a, id, n, shape);
+}
+
+/* The tensor before it was multiplied by a number, which goes into the scale. */
+static int unscaled(struct attention *a, int id) {
+    const struct graph *graph = a->r->b.graph;
+    for (int i = 0; i < 2; i++) {
+        const struct node *node = made_by(graph, id, i ? "Div" : "Mul");
+        for (int k = 0; node && k < 2 - i; k++) {
+            double value;
+            int other = node->inputs[k];
+            if (!constant_number(graph, node->inputs[1 - k], &value) || !(value > 0) || isinf(value)) continue;
+            if (!has_shape(tensor_at(a, id), tensor_at(a, other)->ndim, tensor_at(a, other)->dims)) continue;
+            a->scale *= i ? 1 / value : value;
+            return other;
+        }
+    }
+    return id;
+}
+
+/* The tensor with its last two dimensions exchanged: another Transpose in place of the one that made it. */
+static int upright(struct attention *a, int id) {
+    const struct node *node = made_by(a->r->b.graph, id, "Transpose");
+    int64_t perm[MAX_NDIM];
+    int n = tensor_at(a, id)->ndim;
+    for (int d = 0; d < n; d++) perm[d] = node ? attr_ints(node, "perm", &n)[d] : d;
+    int64_t last = perm[n - 1];
+    perm[n - 1] = perm[n - 2];
+    perm[n - 2] = last;
+    return build_transpose(&a->r->b, node ? node->inputs[0] : id, perm);
+}
+
+/* `from` is `to` but for one dimension, where it has 1. */
+static bool repeats(const struct tensor *from, const struct tensor *to, int dim) {
+    if (from->ndim != to->ndim || from->dims[dim] != 1) return false;
+    for (int d = 0; d < to->ndim; d++)
+        if (d != dim && from->dims[d] != to->dims[d]) return false;
+    return true;
+}
+
+/* The tensor before its heads were repeated: by Expand from one, or (.., kv, 1, ..) to (.., kv, g, ..) to (.., kv g,
+ * ..). */
+static int unrepeated(struct attention *a, int id) {
+    const struct graph *graph = a->r->b.graph;
+    int n = a->lead.n + 2, heads = a->lead.n - 1;
+    const struct node *expand = made_by(graph, id, "Expand"), *reshape = made_by(graph, id, "Reshape");
+    if (tensor_at(a, id)->ndim != n) return id;
+    if (expand) return repeats(tensor_at(a, expand->inputs[0]), tensor_at(a, id), heads) ? expand->inputs[0] : id;
+    if (!reshape || !(expand = made_by(graph, reshape->inputs[0], "Expand"))) return id;
+    const struct tensor *wide = tensor_at(a, reshape->inputs[0]), *from = tensor_at(a, expand->inputs[0]);
+    if (wide->ndim != n + 1 || !repeats(from, wide, heads + 1)) return id;
+    int64_t shape[MAX_NDIM];
+    for (int d = 0, e = 0; d < n; d++, e++) {
+        int64_t extent = wide->dims[e];
+        if (d == heads) extent *= wide->dims[++e];
+        if (extent != tensor_at(a, id)->dims[d]) return id;
+        shape[d] = d == heads ? from->dims[heads] : extent;
+    }
+    return reshaped(a, expand->inputs[0], n, shape);
+}
+
+/* a->k as (lead, s, d); with `share`, its heads not repeated. */
+static int keys(struct attention *a, bool share) {
+    int id = a->k;
+    bool stands = a->k_upright;
+    for (int before = -1; id >= 0 && id != before;) {
+        before = id;
+        id = unscaled(a, id);
+        if (!stands && (made_by(a->r->b.graph, id, "Transpose"))) id = upright(a, id), stands = true;
+        if (made_by(a->r->b.graph, id, "Reshape")) id = bring(a, id);
+        if (share) id = unrepeated(a, id);
+    }
+    return bring(a, stands ? id : upright(a, id));
+}
+
+static int values(struct attention *a, bool share) {
+    int id = bring(a, a->v);
+    return share ? unrepeated(a, id) : id;
+}
+
+/* Note [Repeated heads] */
+static bool mesh_allows(const struct attention *a, int64_t kv) {
+    const struct mesh *mesh = &a->r->b.graph->mesh;
+    int64_t group = a->lead.dims[a->lead.n - 1] / kv;
+    for (int axis = 0; axis < mesh->naxes; axis++)
+        if (mesh->axis[axis].size > kv && mesh->axis[axis].size > group) return false;
+    return true;
+}
+
+static bool fits(const struct attention *a, const struct tensor *t, int64_t heads) {
+    int n = a->lead.n;
+    return t->ndim == n + 2 && t->dims[n - 1] == heads &&
+           memcmp(t->dims, a->lead.dims, (size_t)(n - 1) * sizeof *t->dims) == 0;
+}
+
+/* Masks --------------------------------------------------------------------------------------------------------- */
+
+/* The extent of a mask in dimension `dim` of scores that have n. */
+static int64_t mask_extent(const struct tensor *t, int n, int dim) {
+    int own = dim - (n - t->ndim);
+    return own < 0 ? 1 : t->dims[own];
+}
+
+/* The mask in the groups of leading dimensions that the operator has: a run of groups that make the same extent must be
+ * whole or repeated. -1 where it is neither. */
+static int mask_tensor(struct attention *a, const struct mask *mask) {
+    const struct tensor *t = tensor_at(a, mask->tensor);
+    const struct lead *from = &mask->lead, *to = &a->lead;
+    int64_t shape[MAX_NDIM], n = from->n + 2;
+    if (lead_equal(from, to)) return mask->tensor;
+    for (int i = 0, j = 0; i < from->n || j < to->n;) {
+        int64_t have = 1, want = 1, own = 1;
+        int first = j;
+        do {
+            bool reads = j == to->n || (i < from->n && have <= want);
+            if (reads)
+                own *= mask_extent(t, (int)n, i), have *= from->dims[i++];
+            else
+                want *= to->dims[j++];
+        } while (have != want);
+        if (own != 1 && own != have) return -1;
+        for (int d = first; d < j; d++) shape[d] = own == 1 ? 1 : to->dims[d];
+    }
+    shape[to->n] = mask_extent(t, (int)n, from->n);
+    shape[to->n + 1] = mask_extent(t, (int)n, from->n + 1);
+    return build_reshape(&a->r->b, mask->tensor, to->n + 2, shape);
+}
+
+/* -1: no bias; -2: one does not fit. */
+static int sum_of_biases(struct attention *a) {
+    int sum = -1;
+    for (int i = 0; i < a->nbias; i++) {
+        int bias = mask_tensor(a, &a->bias[i]);
+        if (bias < 0) return -2;
+        sum = sum < 0 ? bias : build2(&a->r->b, "Add", sum, bias);
+    }
+    return sum;
+}
+
+static void add_flag(struct attention *a, const char *name, int64_t value) {
+    if (value) recognition_attr(a->r, attr_of_int(name, value));
+}
+
+static bool make_masks(struct attention *a) {
+    struct recognition *r = a->r;
+    r->inputs[3] = a->keep.tensor < 0 ? -1 : mask_tensor(a, &a->keep);
+    r->inputs[4] = sum_of_biases(a);
+    if ((a->keep.tensor >= 0 && r->inputs[3] < 0) || r->inputs[4] < -1) return false;
+    r->ninputs = r->inputs[4] >= 0 ? 5 : r->inputs[3] >= 0 ? 4 : 3;
+    recognition_attr(r, attr_of_float("scale", a->scale));
+    if (a->masked) recognition_attr(r, attr_of_float("fill", a->fill));
+    add_flag(a, "causal", a->causal);
+    add_flag(a, "offset", a->offset);
+    add_flag(a, "drop", a->drop);
+    add_flag(a, "bias_first", a->masked && a->before);
+    add_flag(a, "clamp", a->clamp);
+    return true;
+}
+
+static int queries(struct attention *a) {
+    int id = bring(a, unscaled(a, a->q));
+    if (a->factor.tensor < 0) return id;
+    int factor = mask_tensor(a, &a->factor);
+    return factor < 0 ? -1 : build2(&a->r->b, "Mul", id, factor);
+}
+
+static bool make_operands(struct attention *a, bool share) {
+    struct recognition *r = a->r;
+    int64_t heads = a->lead.dims[a->lead.n - 1];
+    r->inputs[0] = queries(a);
+    r->inputs[1] = keys(a, share);
+    r->inputs[2] = values(a, share);
+    if (r->inputs[0] < 0) return false;
+    const struct tensor *q = tensor_at(a, r->inputs[0]), *k = tensor_at(a, r->inputs[1]),
+                        *v = tensor_at(a, r->inputs[2]);
+    int64_t kv = k->ndim == a->lead.n + 2 ? k->dims[a->lead.n - 1] : 0;
+    r->ninputs = 3;
+    return kv > 0 && heads % kv == 0 && (kv == heads || mesh_allows(a, kv)) && fits(a, q, heads) && fits(a, k, kv) &&
+           fits(a, v, kv);
+}
+
+/* The match ------------------------------------------------------------------------------------------------------ */
+
+/* Note [Flash attention]
+ * Where the target has it and the user asked for it, attention is FlashAttention: then also in training, since that has
+ * a gradient. It takes f32 and 16-bit floats, heads of up to FLASH_HEAD elements, and masks that no
+ * gradient flows to; what it does not take stays what it is without it. */
+enum { FLASH_HEAD = 128 };
+
+enum attention_kind attention_kind_of(const char *word) {
+    static const char *const words[] = {
+        [ATTENTION_PRODUCTS] = "products", [ATTENTION_FLASH] = "flash", [ATTENTION_LIBRARY] = "cudnn"};
+    int kind = word ? ATTENTION_LIBRARY : ATTENTION_PRODUCTS;
+    while (kind != ATTENTION_PRODUCTS && strcmp(words[kind], word) != 0) kind--;
+    return (enum attention_kind)kind;
+}
+
+static bool depends_on_weights(const struct attention *a, int id) {
+    const struct graph *graph = a->r->b.graph;
+    bool *seen = ARENA_ARRAY(graph->arena, bool, graph->tensors.n), found = false;
+    int *left = ARENA_ARRAY(graph->arena, int, graph->tensors.n), n = 0;
+    for (left[n++] = id, seen[id] = true; n > 0 && !found;) {
+        const struct tensor *t = &graph->tensors.at[left[--n]];
+        const struct node *node = t->producer < 0 ? NULL : &graph->nodes.at[t->producer];
+        found = t->kind == TENSOR_WEIGHT && !t->constant && rt_dtype_is_float(t->dtype);
+        for (int k = 0; node && k < node->ninputs; k++) {
+            if (node->inputs[k] < 0 || seen[node->inputs[k]]) continue;
+            left[n++] = node->inputs[k];
+            seen[node->inputs[k]] = true;
+        }
+    }
+    return found;
+}
+
+static bool takes_flash(const struct attention *a) {
+    const struct recognition *r = a->r;
+    const struct graph *graph = r->b.graph;
+    const struct tensor *q = tensor_at(a, r->inputs[0]), *v = tensor_at(a, r->inputs[2]);
+    if (a->context->attention == ATTENTION_PRODUCTS || q->dtype == RT_F64) return false;
+    if (q->dims[q->ndim - 1] > FLASH_HEAD || v->dims[v->ndim - 1] > FLASH_HEAD) return false;
+    return !graph->train || r->ninputs < 5 || !depends_on_weights(a, r->inputs[4]);
+}
+
+/* Of the kernels that there are for it, if any. */
+static const char *operator_of(const struct attention *a) {
+    const bool half = rt_dtypes[recognition_result(a->r)->dtype].kind == RT_KIND_HALF;
+    if (takes_flash(a)) return "FlashAttention";
+    return a->r->b.graph->train || half ? NULL : "Attention";
+}
+
+/* The operator's result, of which it may have further ones. */
+static int make_attention(struct attention *a, const char *op) {
+    struct recognition *r = a->r;
+    int outputs[2];
+    if (build_many(&r->b, op, r->ninputs, r->inputs, strcmp(op, "Attention") == 0 ? 1 : 2, outputs, r->nattrs,
+                   r->attrs) < 0)
+        return -1;
+    return outputs[0];
+}
+
+/* The root becomes attention, or a Reshape after it. */
+static bool replace(struct attention *a) {
+    struct recognition *r = a->r;
+    struct tensor result = *recognition_result(r);
+    const char *op = operator_of(a);
+    if (!op) return false;
+    if (a->context->attention == ATTENTION_LIBRARY && strcmp(op, "FlashAttention") == 0) add_flag(a, "library", true);
+    if (result.ndim == a->lead.n + 2 && strcmp(op, "Attention") == 0) {
+        recognition_replace(r, op);
+        return true;
+    }
+    r->inputs[0] = make_attention(a, op);
+    if (r->inputs[0] < 0) return false;
+    r->ninputs = 1;
+    r->nattrs = 0;
+    recognition_attr(r, attr_of_ints("shape", result.ndim, result.dims));
+    recognition_replace(r, "Reshape");
+    return true;
+}
+
+/* Less than replaces() wants will do where a constant mask is alone: no row is hidden as a whole, so what is hidden
+ * weighs nothing unless scores are as large as the mask. */
+static void see_causal(struct attention *a, const struct tensor *weights) {
+    if (a->nbias != 1 || a->masked || a->clamp) return;
+    struct known_mask known = known_mask(a, a->bias[0].tensor, weights, 0);
+    if (known.kind != MASK_CAUSAL || known.fill > -1e9) return;
+    a->nbias = 0;
+    take_causal(a, &known, known.fill);
+}
+
+static bool accept_root(void *env, const struct match *match) {
+    struct attention *a = env, found;
+    const struct node *root = &a->r->b.graph->nodes.at[a->r->root];
+    const struct tensor *weights = tensor_at(a, root->inputs[0]);
+    int score = match_tensor(match, "score");
+    if (attr_int(root, "trans_a", 0) || attr_int(root, "trans_b", 0) || weights->ndim < 3) return false;
+    if (!alike(weights, tensor_at(a, score), true) || !matcher_sole(match->matcher, score)) return false;
+    a->v = match_tensor(match, "v");
+    a->lead = lead_of(weights);
+    if (!follow(a, match->matcher, score) || (a->masked && a->before && a->nbias > a->before)) return false;
+    see_causal(a, weights);
+    found = *a;
+    if (!make_operands(a, true) && (*a = found, !make_operands(a, false))) return false;
+    if (!make_masks(a)) return false;
+    return replace(a);
+}
+
+static bool find(struct matcher *matcher, struct build *b, int node, const void *env) {
+    struct patterns *patterns = *(struct patterns *const *)env;
+    int result = b->graph->nodes.at[node].outputs[0];
+    enum rt_dtype dtype = b->graph->tensors.at[result].dtype;
+    struct recognition r = {.b = *b, .root = node};
+    struct attention a = {.r = &r,
+                          .context = patterns->context,
+                          .patterns = patterns,
+                          .scale = 1,
+                          .keep = {.tensor = -1},
+                          .factor = {.tensor = -1}};
+    if (!rt_dtype_is_float(dtype)) return false;
+    return matcher_find(matcher, patterns->root, result, accept_root, &a);
+}
+
+void recognise_attention(struct graph *graph, const struct pass_context *context) {
+    struct patterns patterns = {.context = context}, *shared = &patterns;
+    patterns.root = pattern_parse(graph->arena, "MatMul({Softmax[last](score) | Reshape(Softmax[last](score))}, v)");
+    for (int i = 0; i < STEPS; i++) patterns.step[i] = pattern_parse(graph->arena, steps[i].text);
+    recognise_each(graph, context, find, &shared);
+}

@@ -1,0 +1,45 @@
+/* Elementwise operators repeat their operands themselves: they read what was expanded for them as it was before.
+ * Gradients of sums are expanded, and most of their readers have another operand of the full shape. */
+#include <string.h>
+
+#include "ir/dims.h"
+#include "ir/op.h"
+#include "passes/pipeline.h"
+
+/* The node still gives what it gave, now that an input has another shape. */
+static bool keeps_shape(const struct graph *graph, const struct node *node) {
+    const struct tensor *out = &graph->tensors.at[node->outputs[0]];
+    struct dims dims;
+    const char *why;
+    if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) return false;
+    bool same = dims.operand[dims.ninputs].ndim == out->ndim;
+    for (int d = 0; same && d < out->ndim; d++) same = dims_extent(&dims, dims.ninputs, d) == out->dims[d];
+    return same;
+}
+
+/* What was expanded to the tensor, -1 if it was not. */
+static int before_expand(const struct graph *graph, int tensor) {
+    int producer = graph->tensors.at[tensor].producer;
+    if (producer < 0 || strcmp(graph->nodes.at[producer].op->name, "Expand") != 0) return -1;
+    return graph->nodes.at[producer].inputs[0];
+}
+
+static void read_unexpanded(const struct graph *graph, struct node *node, int k) {
+    for (int before; (before = before_expand(graph, node->inputs[k])) >= 0;) {
+        int expanded = node->inputs[k];
+        node->inputs[k] = before;
+        if (keeps_shape(graph, node)) continue;
+        node->inputs[k] = expanded;
+        return;
+    }
+}
+
+int pass_repeat(struct graph *graph, const struct pass_context *context) {
+    (void)context;
+    for (int i = 0; i < graph->order.n; i++) {
+        struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs && node->op->class == OP_ELEMENTWISE; k++)
+            if (node->inputs[k] >= 0) read_unexpanded(graph, node, k);
+    }
+    return 0;
+}

@@ -1,0 +1,45 @@
+#include "passes/rewrite/rewrite.h"
+
+static void cover(struct rewrite *rewrite, int tensors) {
+    if (tensors <= rewrite->capacity) return;
+    int capacity = tensors * 2;
+    int *become = ARENA_ARRAY(rewrite->graph->arena, int, capacity);
+    for (int t = 0; t < capacity; t++) become[t] = t < rewrite->capacity ? rewrite->become[t] : t;
+    rewrite->become = become;
+    rewrite->capacity = capacity;
+}
+
+void rewrite_begin(struct rewrite *rewrite, struct graph *graph) {
+    *rewrite = (struct rewrite){.graph = graph, .order = graph->order.at, .order_n = graph->order.n};
+    graph->order.at = NULL;
+    graph->order.n = graph->order.capacity = 0;
+    cover(rewrite, graph->tensors.n + 1);
+}
+
+int rewrite_read(const struct rewrite *rewrite, int tensor) {
+    return tensor >= 0 && tensor < rewrite->capacity ? rewrite->become[tensor] : tensor;
+}
+
+int rewrite_next(struct rewrite *rewrite, int i) {
+    struct node *node = &rewrite->graph->nodes.at[rewrite->order[i]];
+    for (int k = 0; k < node->ninputs; k++) node->inputs[k] = rewrite_read(rewrite, node->inputs[k]);
+    return rewrite->order[i];
+}
+
+void rewrite_keep(struct rewrite *rewrite, int node) {
+    VEC_PUSH(rewrite->graph->arena, &rewrite->graph->order, node);
+}
+
+void rewrite_replace(struct rewrite *rewrite, int tensor, int by) {
+    cover(rewrite, rewrite->graph->tensors.n);
+    rewrite->become[tensor] = by;
+}
+
+void rewrite_end(struct rewrite *rewrite) {
+    struct graph *graph = rewrite->graph;
+    for (int i = 0; i < graph->outputs.n; i++) graph->outputs.at[i] = rewrite_read(rewrite, graph->outputs.at[i]);
+    for (int i = 0; i < graph->updates.n; i++)
+        graph->updates.at[i].value = rewrite_read(rewrite, graph->updates.at[i].value);
+    for (int i = 0; i < graph->parameters.n; i++)
+        graph->parameters.at[i].gradient = rewrite_read(rewrite, graph->parameters.at[i].gradient);
+}

@@ -1,0 +1,98 @@
+/* Moves reshapes that only merge leading dimensions below the operators that do not care: MatMul(Reshape(x), w) is
+ * Reshape(MatMul(x, w)), and so for elementwise operators with a vector or a number. Exporters of GPT-2 flatten (batch,
+ * sequence) around every product; sunk, the reshapes meet and cancel, and chains of elementwise operators are whole. */
+#include <string.h>
+
+#include "ir/build.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite/rewrite.h"
+
+/* What a Reshape that made `tensor` had before it merged leading dimensions. */
+struct unmerged {
+    int source, ndim; /* ndim 0: it is no such Reshape */
+    int64_t dims[MAX_NDIM];
+};
+
+static struct unmerged before_merge(const struct graph *graph, int tensor) {
+    const struct tensor *t = &graph->tensors.at[tensor];
+    struct unmerged before = {.ndim = 0};
+    if (t->producer < 0 || t->ndim < 1 || strcmp(graph->nodes.at[t->producer].op->name, "Reshape") != 0) return before;
+    before.source = graph->nodes.at[t->producer].inputs[0];
+    const struct tensor *x = &graph->tensors.at[before.source];
+    int64_t last = 1;
+    int i = x->ndim;
+    while (i > 0 && last < t->dims[t->ndim - 1]) last *= x->dims[--i];
+    if (x->kind != TENSOR_VALUE || last != t->dims[t->ndim - 1] || i + 1 <= t->ndim || !tensor_elements(t))
+        return before;
+    before.ndim = i + 1;
+    memcpy(before.dims, x->dims, (size_t)i * sizeof *x->dims);
+    before.dims[i] = last;
+    return before;
+}
+
+static bool is_plain_product(const struct graph *graph, const struct node *node) {
+    return strcmp(node->op->name, "MatMul") == 0 && !attr_int(node, "trans_a", 0) &&
+           graph->tensors.at[node->inputs[1]].ndim == 2;
+}
+
+/* Vectors along the last dimension and numbers mean the same under either shape. */
+static bool is_indifferent(const struct graph *graph, int tensor) {
+    return graph->tensors.at[tensor].ndim <= 1;
+}
+
+/* The operand to replace by what was reshaped, or -1. */
+static int sinks_past(const struct graph *graph, const struct node *node) {
+    int merged = -1;
+    if (is_plain_product(graph, node)) return before_merge(graph, node->inputs[0]).ndim ? 0 : -1;
+    if (node->op->class != OP_ELEMENTWISE) return -1;
+    for (int k = 0; k < node->ninputs; k++) {
+        if (is_indifferent(graph, node->inputs[k])) continue;
+        if (merged >= 0 || !before_merge(graph, node->inputs[k]).ndim) return -1;
+        merged = k;
+    }
+    return merged;
+}
+
+static int sink(struct graph *graph, struct diags *diags, int id, int operand) {
+    const struct node *node = &graph->nodes.at[id];
+    const struct tensor out = graph->tensors.at[node->outputs[0]];
+    struct build b = {graph, diags, node->name};
+    int inputs[3];
+    memcpy(inputs, node->inputs, (size_t)node->ninputs * sizeof *inputs);
+    struct unmerged before = before_merge(graph, inputs[operand]);
+    inputs[operand] = build_reshape(&b, before.source, before.ndim, before.dims);
+    if (inputs[operand] < 0) return -1;
+    int result = build(&b, node->op->name, node->ninputs, inputs, node->nattrs, node->attrs);
+    return result < 0 ? -1 : build_reshape(&b, result, out.ndim, out.dims);
+}
+
+enum { UNCHANGED = -2 };
+
+/* The tensor that takes the place of the node's result, UNCHANGED if none does. */
+static int sunk(struct graph *graph, struct diags *diags, int id) {
+    const struct node *node = &graph->nodes.at[id];
+    int operand = sinks_past(graph, node);
+    if (operand >= 0) return sink(graph, diags, id, operand);
+    if (strcmp(node->op->name, "Reshape") != 0) return UNCHANGED;
+    const struct tensor out = graph->tensors.at[node->outputs[0]];
+    int producer = graph->tensors.at[node->inputs[0]].producer;
+    if (producer < 0 || graph->nodes.at[producer].op != node->op) return UNCHANGED;
+    struct build b = {graph, diags, node->name};
+    return build_reshape(&b, node->inputs[0], out.ndim, out.dims); /* of what was there before all reshapes */
+}
+
+int pass_sink(struct graph *graph, const struct pass_context *context) {
+    struct rewrite rewrite;
+    rewrite_begin(&rewrite, graph);
+    for (int i = 0; i < rewrite.order_n; i++) {
+        int id = rewrite_next(&rewrite, i), result = sunk(graph, context->diags, id);
+        if (result == UNCHANGED) {
+            rewrite_keep(&rewrite, id);
+            continue;
+        }
+        if (result < 0) return -1;
+        rewrite_replace(&rewrite, graph->nodes.at[id].outputs[0], result);
+    }
+    rewrite_end(&rewrite);
+    return 0;
+}

@@ -1,0 +1,229 @@
+/* Mixed precision: casts around operators, so that each computes in the type its class says. The forward graph alone is
+ * rewritten: differentiation turns the casts around, and gradients of parameters arrive in f32. */
+#include "passes/train/amp.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/build.h"
+#include "ir/infer.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite/rewrite.h"
+#include "passes/train/training.h"
+
+enum { FIRST_SCALE = 65536, GROWTH_INTERVAL = 2000 }; /* GradScaler's defaults */
+
+/* The option
+ * -------------------------------------------------------------------------------------------------------- */
+
+static int read_dtype(struct amp *amp, const char *text, size_t length, struct diags *diags) {
+    static const enum rt_dtype halves[] = {RT_BF16, RT_F16};
+    for (size_t i = 0; i < 2; i++)
+        if (strlen(rt_dtypes[halves[i]].name) == length && strncmp(rt_dtypes[halves[i]].name, text, length) == 0)
+            return amp->dtype = halves[i], 0;
+    return diag_error(diags, 202, EXIT_USAGE, "--amp", "'%.*s' is no type for mixed precision; there are bf16 fp16",
+                      (int)length, text);
+}
+
+static void add_rule(struct amp *amp, const char *pattern, enum amp_class class, struct arena *arena) {
+    VEC_PUSH(arena, &amp->rules, (struct amp_rule){pattern, class});
+}
+
+/* 0 if the text is a number in [least, most]. */
+static int read_number(const char *text, double least, double most, double *value) {
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && !*end && *value >= least && *value <= most ? 0 : -1;
+}
+
+static int set_key(struct amp *amp, const char *key, const char *value, struct arena *arena) {
+    double number;
+    if (strcmp(key, "allow") == 0) return add_rule(amp, value, AMP_ALLOW, arena), 0;
+    if (strcmp(key, "deny") == 0) return add_rule(amp, value, AMP_DENY, arena), 0;
+    if (strcmp(key, "init_scale") == 0) {
+        if (amp->growth_interval == 0) amp->growth_interval = GROWTH_INTERVAL;
+        return read_number(value, 0x1p-100, 0x1p100, &amp->loss_scale);
+    }
+    if (strcmp(key, "growth_interval") == 0) return read_number(value, 1, 1e9, &amp->growth_interval);
+    if (strcmp(key, "loss_scale") == 0) {
+        amp->growth_interval = 0;
+        return read_number(value, 0x1p-100, 0x1p100, &amp->loss_scale);
+    }
+    if (strcmp(key, "skip_if_nonfinite") != 0 || read_number(value, 0, 1, &number) < 0) return -1;
+    amp->skip = number != 0;
+    return 0;
+}
+
+/* One "key=value", or a flag. */
+static int read_key(struct amp *amp, const char *text, size_t length, struct arena *arena, struct diags *diags) {
+    const char *key = arena_copy(arena, text, strcspn(text, "=") < length ? strcspn(text, "=") : length);
+    const char *value =
+        strlen(key) < length ? arena_copy(arena, text + strlen(key) + 1, length - strlen(key) - 1) : "1";
+    if (*value && set_key(amp, key, value, arena) == 0) return 0;
+    diag_error(diags, 205, EXIT_USAGE, "--amp", "mixed precision does not take the option %s",
+               diag_quote(diags, arena_copy(arena, text, length)));
+    diag_note(diags, "it takes allow=GLOB deny=GLOB init_scale=X growth_interval=N loss_scale=X skip_if_nonfinite");
+    return -1;
+}
+
+int amp_parse(struct amp *amp, const char *text, struct arena *arena, struct diags *diags) {
+    *amp = (struct amp){.text = text};
+    if (!text) return 0;
+    size_t name = strcspn(text, ":");
+    if (read_dtype(amp, text, name, diags) < 0) return -1;
+    if (amp->dtype == RT_F16)
+        *amp = (struct amp){text, RT_F16, .loss_scale = FIRST_SCALE, .growth_interval = GROWTH_INTERVAL, .skip = true};
+    for (const char *at = text + name; *at;) {
+        size_t length = strcspn(++at, ",");
+        if (read_key(amp, at, length, arena, diags) < 0) return -1;
+        at += length;
+    }
+    amp->skip = amp->skip || (amp->loss_scale != 0 && amp->growth_interval != 0);
+    amp->matched = ARENA_ARRAY(arena, bool, amp->rules.n + 1);
+    return 0;
+}
+
+/* The pass -------------------------------------------------------------------------------------------------------- */
+
+struct caster {
+    struct rewrite rewrite;
+    struct build b;
+    const struct amp *amp;
+    int tensors;             /* before any cast */
+    enum rt_dtype *original; /* per tensor */
+    int *half, *wide;        /* per tensor: itself in that type, -1: not made yet */
+    bool *follows;           /* per tensor: a parameter or a number, which takes the type of what it is computed with */
+};
+
+static enum amp_class class_of(const struct caster *c, const struct node *node) {
+    static const struct {
+        const char *op;
+        enum amp_class class;
+    } rows[] = {
+#define AMP(class, op) {#op, AMP_##class},
+#include "passes/train/amp.def"
+#undef AMP
+    };
+    enum amp_class class = AMP_PROMOTE;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].op, node->op->name) == 0) class = rows[i].class;
+    for (int i = 0; i < c->amp->rules.n; i++) {
+        if (fnmatch(c->amp->rules.at[i].pattern, node->name, 0) != 0) continue;
+        c->amp->matched[i] = true;
+        class = c->amp->rules.at[i].class;
+    }
+    return class;
+}
+
+static enum rt_dtype type_of(const struct caster *c, int tensor) {
+    return tensor < 0 ? RT_DTYPE_NONE : c->b.graph->tensors.at[tensor].dtype;
+}
+
+static bool is_ours(const struct caster *c, int tensor) {
+    enum rt_dtype dtype = type_of(c, tensor);
+    return dtype == RT_F32 || dtype == c->amp->dtype;
+}
+
+/* The type the node is to compute in; NONE: it stays as it is. */
+static enum rt_dtype wanted(const struct caster *c, const struct node *node) {
+    enum amp_class class = class_of(c, node);
+    bool half = false, wide = false;
+    if (strcmp(node->op->name, "Cast") == 0) return RT_DTYPE_NONE;
+    if (class != AMP_PROMOTE) return class == AMP_ALLOW ? c->amp->dtype : RT_F32;
+    for (int k = 0; k < node->ninputs; k++) {
+        int tensor = node->inputs[k];
+        if (!is_ours(c, tensor) || c->follows[tensor]) continue;
+        half = half || type_of(c, tensor) == c->amp->dtype;
+        wide = wide || type_of(c, tensor) == RT_F32;
+    }
+    return wide ? RT_F32 : half ? c->amp->dtype : RT_DTYPE_NONE;
+}
+
+static int as(struct caster *c, int tensor, enum rt_dtype dtype) {
+    int *made = dtype == RT_F32 ? &c->wide[tensor] : &c->half[tensor];
+    if (type_of(c, tensor) == dtype) return tensor;
+    const char *name = c->b.graph->tensors.at[tensor].name;
+    c->b.node = arena_printf(c->b.graph->arena, "%s.%s", name, rt_dtypes[dtype].name);
+    return *made >= 0 ? *made : (*made = build_cast(&c->b, tensor, dtype));
+}
+
+/* Parameters under another shape are parameters still. */
+static bool result_follows(const struct caster *c, const struct node *node) {
+    bool moves = node->ninputs == 1 && node->op->flops == 0 && strcmp(node->op->name, "Cast") != 0;
+    return moves && c->follows[node->inputs[0]];
+}
+
+static int cast_operands(struct caster *c, int id) {
+    struct graph *graph = c->b.graph;
+    enum rt_dtype dtype = wanted(c, &graph->nodes.at[id]);
+    for (int k = 0; dtype != RT_DTYPE_NONE && k < graph->nodes.at[id].ninputs; k++) {
+        if (!is_ours(c, graph->nodes.at[id].inputs[k])) continue;
+        int cast = as(c, graph->nodes.at[id].inputs[k], dtype);
+        if (cast < 0) return -1;
+        graph->nodes.at[id].inputs[k] = cast;
+    }
+    rewrite_keep(&c->rewrite, id);
+    return op_infer(graph, id, c->b.diags);
+}
+
+/* What leaves the forward pass has the type it had. */
+static int restore(struct caster *c, int *tensor) {
+    if (*tensor < 0 || c->original[*tensor] != RT_F32) return 0;
+    return (*tensor = as(c, *tensor, RT_F32)) < 0 ? -1 : 0;
+}
+
+static int check_rules(const struct caster *c) {
+    for (int i = 0; i < c->amp->rules.n; i++)
+        if (!c->amp->matched[i])
+            return diag_error(c->b.diags, 424, EXIT_USAGE, "--amp", "no node is called '%s'",
+                              c->amp->rules.at[i].pattern);
+    return 0;
+}
+
+static struct caster new_caster(struct graph *graph, const struct pass_context *context) {
+    struct caster c = {.b = {graph, context->diags, NULL}, .amp = &context->training->amp, .tensors = graph->tensors.n};
+    c.original = ARENA_ARRAY(graph->arena, enum rt_dtype, c.tensors + 1);
+    c.half = ARENA_ARRAY(graph->arena, int, c.tensors + 1);
+    c.wide = ARENA_ARRAY(graph->arena, int, c.tensors + 1);
+    c.follows = ARENA_ARRAY(graph->arena, bool, c.tensors + 1);
+    for (int t = 0; t < c.tensors; t++) {
+        const struct tensor *tensor = &graph->tensors.at[t];
+        c.original[t] = tensor->dtype;
+        c.half[t] = c.wide[t] = -1;
+        c.follows[t] = tensor->kind == TENSOR_WEIGHT || (tensor->kind == TENSOR_CONST && tensor_elements(tensor) == 1);
+    }
+    return c;
+}
+
+static void report(const struct caster *c) {
+    const struct graph *graph = c->b.graph;
+    int halves = 0, products = 0, half_products = 0;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        bool half = type_of(c, node->outputs[0]) == c->amp->dtype, product = node->op->columns != NULL;
+        halves += half && strcmp(node->op->name, "Cast") != 0;
+        products += product, half_products += product && half;
+    }
+    diag_remark(c->b.diags, graph->name, "amp: %d nodes compute in %s, of %d products and convolutions %d", halves,
+                rt_dtypes[c->amp->dtype].name, products, half_products);
+}
+
+int pass_amp(struct graph *graph, const struct pass_context *context) {
+    if (!context->training || !context->training->amp.text || graph->level != TYPED) return 0;
+    struct caster c = new_caster(graph, context);
+    rewrite_begin(&c.rewrite, graph);
+    for (int i = 0; i < c.rewrite.order_n; i++) {
+        int id = rewrite_next(&c.rewrite, i);
+        if (cast_operands(&c, id) < 0) return -1;
+        const struct node *node = &graph->nodes.at[id];
+        if (node->noutputs == 1) c.follows[node->outputs[0]] = result_follows(&c, node);
+    }
+    rewrite_end(&c.rewrite);
+    for (int i = 0; i < graph->outputs.n; i++)
+        if (restore(&c, &graph->outputs.at[i]) < 0) return -1;
+    for (int i = 0; i < graph->updates.n; i++)
+        if (restore(&c, &graph->updates.at[i].value) < 0) return -1;
+    report(&c);
+    return check_rules(&c);
+}

@@ -1,0 +1,303 @@
+/* Reverse-mode differentiation: nodes that give the gradient of the loss with respect to every parameter.
+ *
+ * Parameters are the float weights that the loss depends on, but for constants (roles.h) and those that a rule freezes.
+ * The walk goes back from the loss; a tensor that is read several times sums what comes from its readers, the last
+ * reader first, so the order of sums is that of PyTorch's autograd for a chain. */
+#include <string.h>
+
+#include "ir/base/str.h"
+#include "ir/gradient.h"
+#include "ir/ops/grad.h"
+#include "passes/pipeline.h"
+#include "passes/train/loss_scale.h"
+#include "passes/train/training.h"
+
+enum { MOST_NAMED = 8 }; /* of the weights that a note is about */
+
+/* What comes from each reader of a tensor, the last reader first. */
+struct parts {
+    VEC(int) all;
+};
+
+struct autodiff {
+    struct graph *graph;
+    struct diags *diags;
+    const struct training *training;
+    bool module;         /* without a loss: gradients of outputs are given */
+    int tensors, nodes;  /* of the forward graph, dead ones too */
+    bool *depends;       /* per tensor: on a parameter, differentiably */
+    struct parts *parts; /* per tensor */
+    int *gradient;       /* per tensor: once all its readers gave their parts; -1: none, or not yet */
+};
+
+static bool is_parameter(const struct autodiff *a, const struct tensor *tensor) {
+    if (tensor->kind != TENSOR_WEIGHT || tensor->constant || !rt_dtype_is_float(tensor->dtype)) return false;
+    const struct parameter_rule *rule = parameter_rule_of(a->training, tensor);
+    return !rule || !rule->frozen;
+}
+
+/* Of a module also its float inputs have gradients, for what comes before it. */
+static bool wants_gradient(const struct autodiff *a, const struct tensor *tensor) {
+    return is_parameter(a, tensor) || (a->module && tensor->kind == TENSOR_INPUT && rt_dtype_is_float(tensor->dtype));
+}
+
+static void mark_dependent(struct autodiff *a) {
+    const struct graph *graph = a->graph;
+    for (int t = 0; t < a->tensors; t++) a->depends[t] = wants_gradient(a, &graph->tensors.at[t]);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        if (!rt_dtype_is_float(graph->tensors.at[node->outputs[0]].dtype) || node->op->grad == grad_none) continue;
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0 && a->depends[node->inputs[k]]) a->depends[node->outputs[0]] = true;
+    }
+}
+
+/* Pieces of a split tensor -------------------------------------------------------------------------------------------
+ *
+ * Readers that took slices give their gradients padded with zeros. Where the slices tile the tensor along one dimension
+ * the sum of them is a Concat: no additions, and a cut inside of every piece (heads of a fused query-key-value) goes
+ * through. */
+
+struct piece {
+    int inner, dim; /* what was padded, and along which dimension; -1: not along one alone */
+    int64_t begin, end;
+};
+
+static struct piece piece_of(const struct graph *graph, int tensor) {
+    struct piece piece = {.dim = -1};
+    int producer = graph->tensors.at[tensor].producer, n;
+    if (producer < 0 || strcmp(graph->nodes.at[producer].op->name, "Pad") != 0) return piece;
+    const struct node *node = &graph->nodes.at[producer];
+    const int64_t *begin = attr_ints(node, "begin", &n), *end = attr_ints(node, "end", &n);
+    for (int d = 0; d < n; d++) {
+        if (!begin[d] && !end[d]) continue;
+        if (piece.dim >= 0 || begin[d] < 0 || end[d] < 0) return (struct piece){.dim = -1};
+        piece = (struct piece){node->inputs[0], d, begin[d], graph->tensors.at[tensor].dims[d] - end[d]};
+    }
+    return piece;
+}
+
+/* The Concat of the parts if they tile the tensor, else -1. */
+static int join_pieces(struct autodiff *a, struct build *b, const struct parts *parts) {
+    const struct graph *graph = a->graph;
+    int n = parts->all.n, *inputs = ARENA_ARRAY(graph->arena, int, n + 1);
+    int64_t at = 0;
+    int dim = piece_of(graph, parts->all.at[0]).dim;
+    for (int placed = 0; placed < n; placed++) {
+        int next = -1;
+        for (int i = 0; i < n && dim >= 0; i++) {
+            struct piece piece = piece_of(graph, parts->all.at[i]);
+            if (piece.dim == dim && piece.begin == at && piece.end > at) next = i;
+        }
+        if (next < 0) return -1;
+        struct piece piece = piece_of(graph, parts->all.at[next]);
+        inputs[placed] = piece.inner;
+        at = piece.end;
+    }
+    if (at != graph->tensors.at[parts->all.at[0]].dims[dim]) return -1;
+    struct attr axis = attr_of_int("axis", dim);
+    return build(b, "Concat", n, inputs, 1, &axis);
+}
+
+/* The gradient of a tensor all of whose readers have been visited; -1 if there is none, or after a diagnostic. */
+static int settle(struct autodiff *a, struct build *b, int tensor) {
+    const struct parts *parts = &a->parts[tensor];
+    if (a->gradient[tensor] >= 0 || !parts->all.n) return a->gradient[tensor];
+    int errors = a->diags->errors, sum = parts->all.n > 1 ? join_pieces(a, b, parts) : -1;
+    if (sum < 0 && a->diags->errors == errors) {
+        sum = parts->all.at[0];
+        for (int i = 1; i < parts->all.n && sum >= 0; i++) sum = build2(b, "Add", sum, parts->all.at[i]);
+    }
+    return a->gradient[tensor] = sum;
+}
+
+static int differentiate(struct autodiff *a, int id) {
+    const struct node node = a->graph->nodes.at[id];
+    bool *wanted = ARENA_ARRAY(a->graph->arena, bool, node.ninputs + 1);
+    struct gradient g = {.node = node, .place = node_place(a->graph, id), .wanted = wanted};
+    g.b = (struct build){a->graph, a->diags, arena_printf(a->graph->arena, "%s.grad", node.name)};
+    if ((g.dy = settle(a, &g.b, node.outputs[0])) < 0) return a->diags->errors ? -1 : 0;
+    g.dx = ARENA_ARRAY(a->graph->arena, int, node.ninputs + 1);
+    for (int k = 0; k < node.ninputs; k++) wanted[k] = node.inputs[k] >= 0 && a->depends[node.inputs[k]];
+    if (gradient_make(&g) < 0) {
+        diag_note(a->diags, "it lies between the loss and its parameters");
+        return -1;
+    }
+    for (int k = 0; k < node.ninputs; k++)
+        if (wanted[k] && g.dx[k] >= 0) VEC_PUSH(a->graph->arena, &a->parts[node.inputs[k]].all, g.dx[k]);
+    return 0;
+}
+
+/* Where the walk begins --------------------------------------------------------------------------------------------
+ *
+ * Output 0 is the loss if it is one float: its gradient is what the runtime scales it with, usually 1. Other models are
+ * modules of a larger one: the gradient of each output is an input more, and those of the inputs are outputs. */
+
+static bool has_loss(const struct graph *graph) {
+    const struct tensor *loss = graph->outputs.n ? &graph->tensors.at[graph->outputs.at[0]] : NULL;
+    return loss && tensor_elements(loss) == 1 && rt_dtype_is_float(loss->dtype);
+}
+
+/* With a loss scale, the gradient of the loss begins with that. */
+static int scaled_seed(struct autodiff *a, struct build *b) {
+    int seed = graph_control(a->graph, CONTROL_seed), errors = a->diags->errors;
+    int scale = a->training ? loss_scale_begin(b, &a->training->amp) : -1;
+    if (a->diags->errors > errors) return -1;
+    return scale < 0 ? seed : build2(b, "Mul", seed, scale);
+}
+
+static int seed_loss(struct autodiff *a) {
+    struct graph *graph = a->graph;
+    const struct tensor loss = graph->tensors.at[graph->outputs.at[0]];
+    struct build b = {graph, a->diags, graph->output_names.at[0]};
+    int seed = scaled_seed(a, &b);
+    if (seed >= 0) seed = build_cast(&b, seed, loss.dtype);
+    if (seed < 0 || (seed = build_reshape(&b, seed, loss.ndim, loss.dims)) < 0) return -1;
+    return a->gradient[graph->outputs.at[0]] = seed;
+}
+
+static int seed_outputs(struct autodiff *a) {
+    struct graph *graph = a->graph;
+    for (int i = 0; i < graph->outputs.n; i++) {
+        int output = graph->outputs.at[i];
+        const struct tensor t = graph->tensors.at[output];
+        if (output >= a->tensors || !rt_dtype_is_float(t.dtype)) continue;
+        const char *name = arena_printf(graph->arena, "%s.gradient", graph->output_names.at[i]);
+        int seed = graph_add_tensor(graph, TENSOR_INPUT, name, t.dtype, t.ndim, t.dims);
+        graph->tensors.at[seed].gradient = true;
+        VEC_PUSH(graph->arena, &graph->inputs, seed);
+        VEC_PUSH(graph->arena, &a->parts[output].all, seed);
+    }
+    if (graph_gradient_inputs(graph)) return 0;
+    return diag_error(a->diags, 412, EXIT_USAGE, graph->name, "the model has no output that is differentiable");
+}
+
+/* What is handed to whatever comes before the module; zeros where nothing depends on an input. */
+static int give_input_gradients(struct autodiff *a) {
+    struct graph *graph = a->graph;
+    for (int i = 0; a->module && i < graph->inputs.n; i++) {
+        int input = graph->inputs.at[i];
+        const struct tensor t = graph->tensors.at[input];
+        if (t.gradient || !rt_dtype_is_float(t.dtype)) continue;
+        const char *name = arena_printf(graph->arena, "%s.gradient", t.name);
+        struct build b = {graph, a->diags, name};
+        int gradient = settle(a, &b, input);
+        if (gradient < 0 && a->diags->errors) return -1;
+        if (gradient < 0) gradient = build_expand(&b, build_scalar(&b, t.dtype, 0), t.ndim, t.dims);
+        if (gradient < 0) return -1;
+        VEC_PUSH(graph->arena, &graph->outputs, gradient);
+        VEC_PUSH(graph->arena, &graph->output_names, name);
+        graph->nmetrics++;
+    }
+    return 0;
+}
+
+/* In the order of their first readers, which a graph read back from its text has too. */
+static int list_parameters(struct autodiff *a, int nodes) {
+    struct graph *graph = a->graph;
+    bool *listed = ARENA_ARRAY(graph->arena, bool, a->tensors + 1);
+    for (int i = 0; i < nodes; i++) {
+        const struct node node = graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node.ninputs; k++) {
+            int t = node.inputs[k];
+            if (t < 0 || listed[t] || !is_parameter(a, &graph->tensors.at[t]) || !a->parts[t].all.n) continue;
+            struct build b = {graph, a->diags, arena_printf(graph->arena, "%s.grad", graph->tensors.at[t].name)};
+            listed[t] = true;
+            if (settle(a, &b, t) < 0) return -1;
+            VEC_PUSH(graph->arena, &graph->parameters, (struct parameter){t, a->gradient[t]});
+        }
+    }
+    if (graph->parameters.n) return 0;
+    return diag_error(a->diags, 413, EXIT_USAGE, graph->name, "the loss depends on no parameter");
+}
+
+/* Weights that the model's nodes read, those that the loss does not depend on too, but where they ask for no gradient.
+ * Numbers are not looked for among dead nodes: what was recognised there had them as constants. */
+static const bool *find_read(const struct autodiff *a) {
+    const struct graph *graph = a->graph;
+    bool *read = ARENA_ARRAY(graph->arena, bool, a->tensors + 1), *live = ARENA_ARRAY(graph->arena, bool, a->nodes + 1);
+    for (int i = 0; i < graph->order.n; i++)
+        if (graph->order.at[i] < a->nodes) live[graph->order.at[i]] = true;
+    for (int id = 0; id < a->nodes; id++) {
+        const struct node *node = &graph->nodes.at[id];
+        for (int k = 0; k < node->ninputs && node->op->grad != grad_none; k++)
+            if (node->inputs[k] >= 0 && (live[id] || tensor_elements(&graph->tensors.at[node->inputs[k]]) > 1))
+                read[node->inputs[k]] = true;
+    }
+    for (int i = 0; i < graph->updates.n; i++) read[graph->updates.at[i].weight] = false; /* running statistics */
+    return read;
+}
+
+/* Says which weights look like parameters, but no gradient reaches them. */
+static void tell_untrained(const struct autodiff *a) {
+    const bool *read = find_read(a);
+    struct strbuf names;
+    int count = 0;
+    strbuf_init(&names, a->graph->arena);
+    for (int t = 0; t < a->tensors; t++) {
+        if (!read[t] || !is_parameter(a, &a->graph->tensors.at[t]) || a->parts[t].all.n) continue;
+        if (count++ < MOST_NAMED)
+            strbuf_printf(&names, "%s%s", count > 1 ? ", " : "", diag_quote(a->diags, a->graph->tensors.at[t].name));
+    }
+    if (!count) return;
+    if (count > MOST_NAMED) strbuf_printf(&names, " and %d more", count - MOST_NAMED);
+    diag_remark(a->diags, a->graph->name, "not trained, since no gradient of the loss reaches them: %s",
+                strbuf_text(&names));
+}
+
+/* The nodes made since there were `nodes`. */
+static void set_backward(struct graph *graph, int nodes) {
+    for (int i = nodes; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].phase = PHASE_BACKWARD;
+}
+
+/* The tensor whose bytes these are, through nodes that only see another shape. */
+static int seen_tensor(const struct graph *graph, int tensor) {
+    for (int producer; (producer = graph->tensors.at[tensor].producer) >= 0;
+         tensor = graph->nodes.at[producer].inputs[0])
+        if (graph->nodes.at[producer].op->class != OP_VIEW) break;
+    return tensor;
+}
+
+/* Outputs are read after the step's updates, which write parameters in place: an output that is a parameter, or sees
+ * one in another shape, becomes a value of its own. */
+static int copy_stored_outputs(struct graph *graph, struct diags *diags) {
+    for (int i = 0; i < graph->outputs.n; i++) {
+        const int output = graph->outputs.at[i];
+        const struct tensor *seen = &graph->tensors.at[seen_tensor(graph, output)];
+        struct build b = {graph, diags, graph->output_names.at[i]};
+        if (seen->kind != TENSOR_WEIGHT || !rt_dtype_is_float(seen->dtype)) continue;
+        const int copy = build2(&b, "Mul", output, build_scalar(&b, graph->tensors.at[output].dtype, 1));
+        if (copy < 0) return -1;
+        graph->outputs.at[i] = copy;
+    }
+    return 0;
+}
+
+int pass_autodiff(struct graph *graph, const struct pass_context *context) {
+    if (copy_stored_outputs(graph, context->diags) < 0) return -1;
+    struct autodiff a = {.graph = graph,
+                         .diags = context->diags,
+                         .training = context->training,
+                         .module = !has_loss(graph),
+                         .tensors = graph->tensors.n,
+                         .nodes = graph->nodes.n};
+    int nodes = graph->order.n;
+    if (parameter_rules_check(context->training, graph, context->decisions, context->diags) < 0) return -1;
+    a.depends = ARENA_ARRAY(graph->arena, bool, a.tensors + 1);
+    a.gradient = ARENA_ARRAY(graph->arena, int, a.tensors + 1);
+    a.parts = ARENA_ARRAY(graph->arena, struct parts, a.tensors + 1);
+    for (int t = 0; t < a.tensors; t++) a.gradient[t] = -1;
+    mark_dependent(&a);
+    if ((a.module ? seed_outputs(&a) : seed_loss(&a)) < 0) return -1;
+    for (int i = nodes - 1; i >= 0; i--) {
+        int id = graph->order.at[i], out = graph->nodes.at[id].outputs[0];
+        if (a.depends[out] && differentiate(&a, id) < 0) return -1;
+    }
+    if (a.module)
+        diag_remark(a.diags, graph->name,
+                    "the model has no loss: its forward and backward are for a program that calls them (model.h)");
+    if (list_parameters(&a, nodes) < 0 || give_input_gradients(&a) < 0) return -1;
+    tell_untrained(&a);
+    set_backward(graph, nodes);
+    return 0;
+}

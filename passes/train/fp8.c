@@ -1,0 +1,254 @@
+/* Which linear layers compute in 8-bit floats: they are marked, as products of matrices, before autodiff.
+ *
+ * Note [Marks]
+ * The policy sees plain products, and so do plans; what they compute in is decided when it is known how they
+ * are cut (quantize.c). Attributes of a marked product: fp8_layer, the layer's name, which is its and its gradients'
+ * alone; fp8_a and fp8_b, of each operand "FORMAT:NAME", the name of its scale; and of the forward product fp8_dy, that
+ * of the gradient of its result. Tensors that several layers read have one scale. */
+#include "passes/train/fp8.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/base/map.h"
+#include "ir/build.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite/rewrite.h"
+#include "passes/train/training.h"
+
+enum { HISTORY = 1024 };
+
+/* The option
+ * -------------------------------------------------------------------------------------------------------- */
+
+static int read_count(const char *text, double most, double *value) {
+    char *end;
+    *value = (double)strtoll(text, &end, 10);
+    return end != text && !*end && *value >= 0 && *value <= most ? 0 : -1;
+}
+
+static int set_key(struct fp8 *fp8, const char *key, const char *value, struct arena *arena) {
+    bool exclude = strcmp(key, "exclude") == 0;
+    if (exclude || strcmp(key, "include") == 0) {
+        VEC_PUSH(arena, &fp8->rules, (struct fp8_rule){value, exclude});
+        return 0;
+    }
+    if (strcmp(key, "history") == 0) return read_count(value, 1 << 20, &fp8->history) < 0 || fp8->history < 1 ? -1 : 0;
+    return strcmp(key, "margin") == 0 ? read_count(value, 64, &fp8->margin) : -1;
+}
+
+/* One "key=value". */
+static int read_key(struct fp8 *fp8, const char *text, size_t length, struct arena *arena, struct diags *diags) {
+    size_t equals = strcspn(text, "=");
+    if (equals + 1 < length && set_key(fp8, arena_copy(arena, text, equals),
+                                       arena_copy(arena, text + equals + 1, length - equals - 1), arena) == 0)
+        return 0;
+    diag_error(diags, 205, EXIT_USAGE, "--fp8", "8-bit floats do not take the option %s",
+               diag_quote(diags, arena_copy(arena, text, length)));
+    diag_note(diags, "they take include=GLOB exclude=GLOB history=STEPS margin=N");
+    return -1;
+}
+
+int fp8_parse(struct fp8 *fp8, const char *text, struct arena *arena, struct diags *diags) {
+    static const struct { const char *name, *gradient; } recipes[] = {{"hybrid", "e5m2"}, {"e4m3", "e4m3"}};
+    *fp8 = (struct fp8){.text = text, .history = HISTORY};
+    if (!text) return 0;
+    size_t name = strcspn(text, ":");
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++)
+        if (strlen(recipes[i].name) == name && strncmp(recipes[i].name, text, name) == 0)
+            fp8->gradient = recipes[i].gradient;
+    if (!fp8->gradient)
+        return diag_error(diags, 202, EXIT_USAGE, "--fp8", "'%.*s' is none of hybrid and e4m3", (int)name, text);
+    for (const char *at = text + name; *at;) {
+        size_t length = strcspn(++at, ",");
+        if (read_key(fp8, at, length, arena, diags) < 0) return -1;
+        at += length;
+    }
+    return 0;
+}
+
+bool fp8_includes(const struct fp8 *fp8, const char *layer) {
+    for (int i = 0; i < fp8->rules.n; i++)
+        if (!fp8->rules.at[i].exclude && fnmatch(fp8->rules.at[i].pattern, layer, 0) == 0) return true;
+    return false;
+}
+
+/* The layers
+ * -------------------------------------------------------------------------------------------------------- */
+
+struct marking {
+    struct rewrite rewrite;
+    struct build b;
+    const struct fp8 *fp8;
+    bool *feeds;      /* per tensor that there was: a layer depends on it */
+    bool *matched;    /* per rule */
+    struct map names; /* those that are given, with their tensor */
+    struct map rows;  /* tensors by number -> as matrices */
+    int layers, marked;
+};
+
+/* A stored matrix behind a cast, -1 if it is none. */
+static int weight_of(const struct graph *graph, const struct node *node) {
+    if (strcmp(node->op->name, "MatMul") != 0 || node->ninputs != 2 || attr_int(node, "trans_a", 0)) return -1;
+    int w = node->inputs[1], producer = graph->tensors.at[w].producer;
+    if (producer >= 0 && strcmp(graph->nodes.at[producer].op->name, "Cast") == 0)
+        w = graph->nodes.at[producer].inputs[0];
+    const struct tensor *weight = &graph->tensors.at[w];
+    return weight->kind == TENSOR_WEIGHT && weight->ndim == 2 && rt_dtype_is_float(weight->dtype) ? w : -1;
+}
+
+static void find_feeding(struct marking *m) {
+    const struct graph *graph = m->b.graph;
+    m->feeds = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        bool feeds = weight_of(graph, node) >= 0;
+        for (int o = 0; o < node->noutputs; o++) feeds = feeds || m->feeds[node->outputs[o]];
+        for (int k = 0; k < node->ninputs && feeds; k++)
+            if (node->inputs[k] >= 0) m->feeds[node->inputs[k]] = true;
+    }
+}
+
+/* What rules say of the node. */
+struct verdict {
+    bool included, excluded, has_includes;
+};
+
+static struct verdict judge(struct marking *m, const char *name) {
+    struct verdict verdict = {false, false, false};
+    for (int i = 0; i < m->fp8->rules.n; i++) {
+        const struct fp8_rule *rule = &m->fp8->rules.at[i];
+        bool matches = fnmatch(rule->pattern, name, 0) == 0;
+        m->matched[i] = m->matched[i] || matches;
+        verdict.has_includes = verdict.has_includes || !rule->exclude;
+        *(rule->exclude ? &verdict.excluded : &verdict.included) |= matches;
+    }
+    return verdict;
+}
+
+/* Why the layer's shapes or type are not for 8-bit floats, NULL if they are. */
+static const char *misfit(const struct graph *graph, const struct node *node) {
+    const struct tensor *x = &graph->tensors.at[node->inputs[0]], *y = &graph->tensors.at[node->outputs[0]];
+    int64_t columns = y->dims[y->ndim - 1], k = x->dims[x->ndim - 1], rows = columns ? tensor_elements(y) / columns : 0;
+    const struct {
+        const char *what;
+        int64_t extent;
+    } extents[] = {{"rows", rows}, {"inputs", k}, {"outputs", columns}};
+    if (x->dtype == RT_F64) return "it computes in f64";
+    for (int i = 0; i < 3; i++)
+        if (extents[i].extent % FP8_MULTIPLE || !extents[i].extent)
+            return arena_printf(graph->arena, "it has %lld %s, no multiple of %d", (long long)extents[i].extent,
+                                extents[i].what, FP8_MULTIPLE);
+    return NULL;
+}
+
+static int leave_out(struct marking *m, const struct node *node, const char *why) {
+    diag_remark(m->b.diags, node->name, "fp8: this layer stays as it is: %s", why);
+    return 0;
+}
+
+/* 1: the layer is to be marked; 0: not; -1 after a diagnostic: a rule asks for what cannot be. */
+static int choose(struct marking *m, const struct node *node) {
+    const struct verdict verdict = judge(m, node->name);
+    const char *why = misfit(m->b.graph, node);
+    if (verdict.excluded) return leave_out(m, node, "it is excluded");
+    if (verdict.has_includes && !verdict.included) return leave_out(m, node, "it is not included");
+    if (!verdict.included && !m->feeds[node->outputs[0]])
+        return leave_out(m, node, "no layer comes after it, so it makes logits; an include that matches it takes it");
+    if (!why) return 1;
+    if (!verdict.included) return leave_out(m, node, why);
+    return diag_error(m->b.diags, 425, EXIT_LIMIT, node->name, "--fp8 includes this layer: %s", why);
+}
+
+/* Marking
+ * ----------------------------------------------------------------------------------------------------------- */
+
+/* The name, with a number behind it if something else has it. */
+static const char *name_for(struct marking *m, const char *wanted, int tensor) {
+    const char *name = wanted;
+    for (int i = 2;; i++) {
+        int known = map_get(&m->names, name, strlen(name));
+        if (known < 0) map_put(&m->names, name, strlen(name), tensor);
+        if (known < 0 || known == tensor) return name;
+        name = arena_printf(m->b.graph->arena, "%s.%d", wanted, i);
+    }
+}
+
+static struct attr mark(struct marking *m, const char *key, const char *format, const char *name) {
+    return attr_of_text(key, arena_printf(m->b.graph->arena, "%s:%s", format, name));
+}
+
+/* The product of matrices, marked: leading dimensions are rows. */
+static int build_marked(struct marking *m, int id, int rows, int weight) {
+    struct graph *graph = m->b.graph;
+    const struct node node = graph->nodes.at[id];
+    const char *layer = name_for(m, node.name, node.outputs[0]), *x = graph->tensors.at[node.inputs[0]].name;
+    struct attr attrs[] = {
+        attr_of_int("trans_a", 0),
+        attr_of_int("trans_b", attr_int(&node, "trans_b", 0)),
+        attr_of_text("fp8_layer", layer),
+        mark(m, "fp8_a", "e4m3", name_for(m, x, rows)),
+        mark(m, "fp8_b", "e4m3", name_for(m, graph->tensors.at[weight].name, weight)),
+        mark(m, "fp8_dy", m->fp8->gradient,
+             name_for(m, arena_printf(graph->arena, "%s.gradient", layer), node.outputs[0])),
+    };
+    return build(&m->b, "MatMul", 2, (int[]){rows, node.inputs[1]}, sizeof attrs / sizeof *attrs, attrs);
+}
+
+/* Once for all layers that read it: they share a scale. */
+static int as_rows(struct marking *m, int x) {
+    const struct tensor t = m->b.graph->tensors.at[x];
+    const char *key = arena_printf(m->b.graph->arena, "%d", x);
+    int rows = map_get(&m->rows, key, strlen(key));
+    if (rows >= 0) return rows;
+    rows = build_reshape(&m->b, x, 2, (int64_t[]){tensor_elements(&t) / t.dims[t.ndim - 1], t.dims[t.ndim - 1]});
+    if (rows >= 0) map_put(&m->rows, key, strlen(key), rows);
+    return rows;
+}
+
+static int mark_layer(struct marking *m, int id, int weight) {
+    const struct node node = m->b.graph->nodes.at[id];
+    const struct tensor y = m->b.graph->tensors.at[node.outputs[0]];
+    m->b.node = node.name;
+    int rows = as_rows(m, node.inputs[0]), product = rows < 0 ? -1 : build_marked(m, id, rows, weight);
+    int result = product < 0 ? -1 : build_reshape(&m->b, product, y.ndim, y.dims);
+    if (result >= 0) rewrite_replace(&m->rewrite, node.outputs[0], result);
+    return result < 0 ? -1 : 0;
+}
+
+static int visit(struct marking *m, int id) {
+    const struct node *node = &m->b.graph->nodes.at[id];
+    int weight = weight_of(m->b.graph, node), chosen = 0;
+    if (weight >= 0) m->layers++, chosen = choose(m, node);
+    if (chosen < 0) return -1;
+    if (chosen) return m->marked++, mark_layer(m, id, weight);
+    rewrite_keep(&m->rewrite, id);
+    return 0;
+}
+
+static int check_rules(const struct marking *m) {
+    for (int i = 0; i < m->fp8->rules.n; i++)
+        if (!m->matched[i])
+            return diag_error(m->b.diags, 424, EXIT_USAGE, "--fp8", "no linear layer is called '%s'",
+                              m->fp8->rules.at[i].pattern);
+    return 0;
+}
+
+int pass_fp8(struct graph *graph, const struct pass_context *context) {
+    if (!context->training || !context->training->fp8.text || graph->level != TYPED) return 0;
+    struct marking m = {.b = {graph, context->diags, NULL}, .fp8 = &context->training->fp8};
+    int errors = context->diags->errors;
+    map_init(&m.names, graph->arena);
+    map_init(&m.rows, graph->arena);
+    m.matched = ARENA_ARRAY(graph->arena, bool, m.fp8->rules.n + 1);
+    find_feeding(&m);
+    rewrite_begin(&m.rewrite, graph);
+    for (int i = 0; i < m.rewrite.order_n; i++)
+        if (visit(&m, rewrite_next(&m.rewrite, i)) < 0 && context->diags->errors == errors) return -1;
+    rewrite_end(&m.rewrite);
+    if (context->diags->errors > errors || check_rules(&m) < 0) return -1;
+    if (m.marked) return 0;
+    return diag_error(context->diags, 426, EXIT_UNSUPPORTED, graph->name,
+                      "--fp8: none of the %d linear layers can compute in 8-bit floats", m.layers);
+}

@@ -1,0 +1,376 @@
+/* Parameters and their gradients become updates, and the step is divided into its phases.
+ *
+ * Note [Phases]
+ * Forward and backward nodes run once per micro-batch. Where a step has several, each adds its gradients to states; a
+ * dummy micro-batch adds nothing. Then, once, gradients are summed over units (which leave out those of dummies), and
+ * the global norm of the means over the real micro-batches is found; this is the reduce phase. The update takes means
+ * and clips by one factor, and gives the gradients to the optimizer. All of this is nodes like any others, so a plan
+ * cuts and reduces them as it does the forward pass: a norm over cut parameters is a partial sum, counted once. The
+ * runtime calls the phases, so that a program of the user's may do so one by one. */
+#include "passes/train/loss_scale.h"
+#include "passes/train/training.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "ir/base/map.h"
+#include "ir/build.h"
+#include "passes/pipeline.h"
+
+struct optimizing {
+    struct graph *graph;
+    const struct training *training;
+    struct build b;
+    struct group *groups; /* [0] for parameters without a rule, [1 + i] for those of rule i */
+    struct loss_scale scale;
+    int mean; /* what makes sums of gradients means, f64; -1: nothing */
+    int clip; /* what the update multiplies sums of gradients with, f64 */
+};
+
+/* Parameters that are updated alike. */
+struct group {
+    const struct optimizer_choice *optimizer;
+    bool own_lr;
+    struct build_scope numbers; /* options, controls and scalars of the step, f64; n 0: not made yet */
+};
+
+static int add_state(struct optimizing *o, const char *name, int like, bool gradient) {
+    const struct tensor t = o->graph->tensors.at[like];
+    int state = graph_add_tensor(o->graph, TENSOR_STATE, arena_printf(o->graph->arena, "%s.%s", t.name, name), t.dtype,
+                                 t.ndim, t.dims);
+    o->graph->tensors.at[state].gradient = gradient;
+    return state;
+}
+
+static void add_update(struct optimizing *o, int weight, int value) {
+    VEC_PUSH(o->graph->arena, &o->graph->updates, (struct update){weight, value});
+}
+
+static int control_as(struct optimizing *o, enum control control, enum rt_dtype dtype) {
+    return build_cast(&o->b, graph_control(o->graph, control), dtype);
+}
+
+bool training_gathers(const struct training *training, const struct graph *graph) {
+    return training->accumulate > 1 || graph_gradient_inputs(graph);
+}
+
+static bool sums(const struct optimizing *o) {
+    return training_gathers(o->training, o->graph);
+}
+
+/* After each micro-batch; what dummies give is left out. */
+static int accumulate(struct optimizing *o, struct parameter *p) {
+    if (!sums(o)) return 0;
+    int real = control_as(o, CONTROL_real, o->graph->tensors.at[p->gradient].dtype);
+    int sum = add_state(o, "gradient", p->weight, true);
+    p->gradient = real < 0 ? -1 : build(&o->b, "Accumulate", 3, (int[]){sum, p->gradient, real}, 0, NULL);
+    if (p->gradient >= 0) add_update(o, sum, p->gradient);
+    return p->gradient < 0 ? -1 : 0;
+}
+
+/* The gradient that the node adds to a sum, if the backward phase makes it; else -1. */
+static int added_gradient(const struct graph *graph, int id) {
+    const struct node *node = &graph->nodes.at[id];
+    if (strcmp(node->op->name, "Accumulate") != 0) return -1;
+    const int producer = graph->tensors.at[node->inputs[1]].producer;
+    return producer >= 0 && graph->nodes.at[producer].phase == PHASE_BACKWARD ? node->inputs[1] : -1;
+}
+
+/* Gradients are added to their sums as they are made, so that none is kept and reductions of the sums may begin: of the
+ * nodes from place `first` on, those that add move there. What these need beside, controls as another type, goes before
+ * the backward phase. */
+static void accumulate_early(struct graph *graph, int first) {
+    const int *order = graph->order.at, n = graph->order.n;
+    int *adds = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: 1 + the first place that adds it */
+    int *next = ARENA_ARRAY(graph->arena, int, n + 1), begins = 0;    /* 1 + the next that does */
+    graph->order.at = NULL;
+    graph->order.n = graph->order.capacity = 0;
+    while (begins < first && graph->nodes.at[order[begins]].phase != PHASE_BACKWARD) begins++;
+    for (int i = n - 1; i >= first; i--) {
+        const int gradient = added_gradient(graph, order[i]);
+        if (gradient < 0) continue;
+        next[i] = adds[gradient];
+        adds[gradient] = i + 1;
+    }
+    for (int i = 0; i < first; i++) {
+        for (int k = first; i == begins && k < n; k++)
+            if (added_gradient(graph, order[k]) < 0) VEC_PUSH(graph->arena, &graph->order, order[k]);
+        VEC_PUSH(graph->arena, &graph->order, order[i]);
+        const struct node *node = &graph->nodes.at[order[i]];
+        for (int o = 0; o < node->noutputs; o++)
+            for (int k = node->outputs[o] < 0 ? 0 : adds[node->outputs[o]]; k > 0; k = next[k - 1])
+                VEC_PUSH(graph->arena, &graph->order, order[k - 1]);
+    }
+    for (int k = first; begins == first && k < n; k++) VEC_PUSH(graph->arena, &graph->order, order[k]);
+}
+
+/* The mean over the real micro-batches of all units, without the loss scale; of a module the sum, if its user says
+ * nothing else. */
+static int find_mean(struct optimizing *o) {
+    bool several = sums(o) || o->training->units > 1;
+    int share = graph_control(o->graph, CONTROL_share);
+    struct build_scope scope = {.dtype = RT_F64};
+    build_scope_tensor(&scope, "share", share);
+    o->mean = several ? share : -1;
+    if (o->scale.scale < 0) return 0;
+    build_scope_tensor(&scope, "scale", o->scale.scale);
+    o->mean = build_expr(&o->b, &scope, several ? "share / scale" : "1 / scale");
+    return o->mean < 0 ? -1 : 0;
+}
+
+static int sum_units(struct optimizing *o, struct parameter *p) {
+    if (o->training->units > 1) p->gradient = build1(&o->b, "UnitSum", p->gradient);
+    return p->gradient;
+}
+
+static const char *name_for(const struct optimizing *o, const struct parameter *p, const char *what) {
+    return arena_printf(o->graph->arena, "%s.%s", o->graph->tensors.at[p->weight].name, what);
+}
+
+/* Norm of the mean gradients, in f64: sqrt of the sum of the squares of all sums, multiplied afterwards. */
+static int global_norm(struct optimizing *o) {
+    struct attr to = attr_of_text("to", "f64");
+    int total = build_scalar(&o->b, RT_F64, 0);
+    for (int i = 0; i < o->graph->parameters.n && total >= 0; i++) {
+        o->b.node = name_for(o, &o->graph->parameters.at[i], "norm");
+        int squares = build(&o->b, "SumSquares", 1, &o->graph->parameters.at[i].gradient, 1, &to);
+        total = squares < 0 ? -1 : build2(&o->b, "Add", total, squares);
+    }
+    o->b.node = "optimizer";
+    total = total < 0 ? -1 : build1(&o->b, "Sqrt", total);
+    return total < 0 || o->mean < 0 ? total : build2(&o->b, "Mul", total, o->mean);
+}
+
+/* The norm before clipping is given out after the model's outputs. */
+static int give_norm(struct optimizing *o) {
+    int norm = global_norm(o);
+    if (norm < 0) return -1;
+    VEC_PUSH(o->graph->arena, &o->graph->outputs, norm);
+    VEC_PUSH(o->graph->arena, &o->graph->output_names, "gradient norm");
+    o->graph->nmetrics++;
+    return norm;
+}
+
+/* What summed gradients are multiplied with in the update: torch.nn.utils.clip_grad_norm_ of their means. Without a
+ * bound the norm takes no part: a NaN in one gradient makes it NaN, which would then reach every parameter. */
+static int clip(struct optimizing *o, int norm) {
+    struct build_scope scope = {.dtype = RT_F64};
+    build_scope_tensor(&scope, "norm", norm);
+    build_scope_tensor(&scope, "most", graph_control(o->graph, CONTROL_most));
+    build_scope_tensor(&scope, "rescale", graph_control(o->graph, CONTROL_rescale));
+    build_scope_number(&scope, "unbounded", INFINITY);
+    o->clip = build_expr(&o->b, &scope, "rescale * (most < unbounded ? min(1, most / (norm * rescale + 1e-6)) : 1)");
+    if (o->clip >= 0 && o->mean >= 0) o->clip = build2(&o->b, "Mul", o->clip, o->mean);
+    return o->clip;
+}
+
+static void list_groups(struct optimizing *o) {
+    const struct training *training = o->training;
+    o->groups = ARENA_ARRAY(o->graph->arena, struct group, training->rules.n + 1);
+    o->groups[0].optimizer = &training->optimizer;
+    for (int i = 0; i < training->rules.n; i++)
+        o->groups[i + 1] = (struct group){&training->rules.at[i].optimizer, training->rules.at[i].own_lr, {0}};
+}
+
+static struct group *group_of(const struct optimizing *o, const struct parameter *p) {
+    const struct parameter_rule *rule = parameter_rule_of(o->training, &o->graph->tensors.at[p->weight]);
+    return &o->groups[rule ? rule - o->training->rules.at + 1 : 0];
+}
+
+/* A run may change the learning rate, which the control gives as scheduled; one of a rule's own stays, and is scheduled
+ * too. */
+static int learning_rate(struct optimizing *o, const struct group *group) {
+    if (!group->own_lr) return graph_control(o->graph, CONTROL_lr);
+    int own = build_scalar(&o->b, RT_F64, numbers_value(&group->optimizer->numbers, "lr", 0));
+    return build2(&o->b, "Mul", own, graph_control(o->graph, CONTROL_factor));
+}
+
+/* The number of the step, but for those that were skipped. */
+static int count_step(struct optimizing *o) {
+    int step = graph_control(o->graph, CONTROL_step);
+    return o->scale.skipped < 0 ? step : build2(&o->b, "Sub", step, o->scale.skipped);
+}
+
+/* Options, lr and step, and what the row computes from them once. */
+static int find_numbers(struct optimizing *o, struct group *group) {
+    const struct numbers *numbers = &group->optimizer->numbers;
+    const char *node = o->b.node;
+    if (group->numbers.n) return 0;
+    o->b.node = "optimizer";
+    group->numbers.dtype = RT_F64;
+    for (int i = 0; i < numbers->n; i++) build_scope_number(&group->numbers, numbers->at[i].name, numbers->at[i].value);
+    int lr = learning_rate(o, group), step = count_step(o);
+    if (lr < 0 || step < 0) return -1;
+    build_scope_tensor(&group->numbers, "lr", lr);
+    build_scope_tensor(&group->numbers, "step", step);
+    const char *text = arena_printf(o->graph->arena, "%s lr", group->optimizer->row->scalars);
+    if (build_expr(&o->b, &group->numbers, text) < 0) return -1;
+    o->b.node = node;
+    return 0;
+}
+
+/* The same names for a parameter's type. */
+static int names_for(struct optimizing *o, const struct build_scope *numbers, enum rt_dtype dtype,
+                     struct build_scope *scope) {
+    *scope = (struct build_scope){.dtype = dtype};
+    for (int i = 0; i < numbers->n; i++) {
+        int tensor = numbers->names[i].tensor;
+        if (tensor < 0) {
+            build_scope_number(scope, numbers->names[i].name, numbers->names[i].number);
+            continue;
+        }
+        if ((tensor = build_cast(&o->b, tensor, dtype)) < 0) return -1;
+        build_scope_tensor(scope, numbers->names[i].name, tensor);
+    }
+    return 0;
+}
+
+static int value_of(const struct build_scope *scope, const char *name) {
+    for (int i = scope->n - 1; i >= 0; i--)
+        if (strcmp(scope->names[i].name, name) == 0) return scope->names[i].tensor;
+    BUG("the optimizer gives no %s", name);
+}
+
+/* Halves are updated in f32: 0.999 is 1 as a bf16. */
+static enum rt_dtype updated_in(enum rt_dtype dtype) {
+    return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
+}
+
+static bool add_name(struct optimizing *o, struct build_scope *scope, const char *name, int tensor) {
+    int cast = tensor < 0 ? -1 : build_cast(&o->b, tensor, scope->dtype);
+    build_scope_tensor(scope, name, cast);
+    return cast >= 0;
+}
+
+/* A parameter's states and itself, p, by the names that the row gives them. */
+struct kept {
+    int n;
+    struct {
+        const char *name;
+        int tensor;
+    } at[NUMBERS_MAX];
+};
+
+static void add_kept(struct kept *kept, const char *name, int tensor) {
+    if (kept->n == NUMBERS_MAX) BUG("an optimizer keeps more than %d tensors", NUMBERS_MAX);
+    kept->at[kept->n].name = name;
+    kept->at[kept->n++].tensor = tensor;
+}
+
+static void list_kept(struct optimizing *o, const struct parameter *p, const char *states, struct kept *kept) {
+    kept->n = 0;
+    for (const char *at = states; *at; at += strspn(at, " ")) {
+        const char *name = arena_copy(o->graph->arena, at, strcspn(at, " "));
+        add_kept(kept, name, add_state(o, name, p->weight, false));
+        at += strlen(name);
+    }
+    add_kept(kept, "p", p->weight);
+}
+
+static int kept_tensor(const struct kept *kept, const char *name) {
+    for (int i = 0; i < kept->n; i++)
+        if (strcmp(kept->at[i].name, name) == 0) return kept->at[i].tensor;
+    BUG("the optimizer does not keep %s", name);
+}
+
+/* "name = expression": what something kept becomes; what it was, where the step is skipped. Later statements read that,
+ * so all of an update is one chain (Note [One pass] in fuse_elementwise.c). */
+static int assign(struct optimizing *o, struct build_scope *scope, const struct kept *kept, const char *statement) {
+    const char *name = arena_copy(o->graph->arena, statement, strcspn(statement, " "));
+    int value = build_expr(&o->b, scope, arena_printf(o->graph->arena, "%s; %s", statement, name));
+    if (value < 0 || o->scale.good < 0) return value;
+    int old = build_cast(&o->b, kept_tensor(kept, name), scope->dtype);
+    value = old < 0 ? -1 : build(&o->b, "Where", 3, (int[]){o->scale.good, value, old}, 0, NULL);
+    build_scope_tensor(scope, name, value);
+    return value;
+}
+
+static int assign_all(struct optimizing *o, struct build_scope *scope, const struct kept *kept, const char *text) {
+    for (const char *at = text; *at; at += strspn(at, "; ")) {
+        size_t length = strcspn(at, ";");
+        if (assign(o, scope, kept, arena_copy(o->graph->arena, at, length)) < 0) return -1;
+        at += length;
+    }
+    return 0;
+}
+
+/* New values of the parameter and its states. */
+static int update(struct optimizing *o, struct parameter *p) {
+    struct group *group = group_of(o, p);
+    const struct optimizer *row = group->optimizer->row;
+    struct kept kept;
+    struct build_scope scope;
+    enum rt_dtype dtype = updated_in(o->graph->tensors.at[p->weight].dtype);
+    if (find_numbers(o, group) < 0 || names_for(o, &group->numbers, dtype, &scope) < 0) return -1;
+    int gradient = build_cast(&o->b, p->gradient, dtype);
+    if (gradient >= 0) gradient = build2(&o->b, "Mul", gradient, build_cast(&o->b, o->clip, dtype));
+    if (!add_name(o, &scope, "g", gradient)) return -1;
+    list_kept(o, p, row->states, &kept);
+    for (int i = 0; i < kept.n; i++)
+        if (!add_name(o, &scope, kept.at[i].name, kept.at[i].tensor)) return -1;
+    bool decays = numbers_value(&group->optimizer->numbers, "weight_decay", 0) != 0;
+    if (decays && build_expr(&o->b, &scope, arena_printf(o->graph->arena, "%s p", row->decay)) < 0) return -1;
+    if (assign_all(o, &scope, &kept, row->update) < 0) return -1;
+    for (int i = 0; i < kept.n; i++) {
+        int stored = kept.at[i].tensor;
+        int value = build_cast(&o->b, value_of(&scope, kept.at[i].name), o->graph->tensors.at[stored].dtype);
+        if (value < 0) return -1;
+        add_update(o, stored, value);
+    }
+    return 0;
+}
+
+/* The nodes added from `first` on. */
+static void set_phase(struct graph *graph, int first, enum phase phase) {
+    for (int i = first; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].phase = phase;
+}
+
+static int each(struct optimizing *o, const char *what, int (*make)(struct optimizing *o, struct parameter *p)) {
+    for (int i = 0; i < o->graph->parameters.n; i++) {
+        o->b.node = name_for(o, &o->graph->parameters.at[i], what);
+        if (make(o, &o->graph->parameters.at[i]) < 0) return -1;
+    }
+    return 0;
+}
+
+/* Plans tell the operands of a node by their names: every value made here gets one of its own. */
+static void name_apart(struct graph *graph) {
+    struct map seen, numbers; /* name -> the last number that was put behind it */
+    map_init(&seen, graph->arena);
+    map_init(&numbers, graph->arena);
+    for (int t = 0; t < graph->tensors.n; t++) {
+        const char *own = graph->tensors.at[t].name, *name = own;
+        int i = map_get(&numbers, own, strlen(own));
+        for (i = i < 0 ? 1 : i; map_get(&seen, name, strlen(name)) >= 0;)
+            name = arena_printf(graph->arena, "%s.%d", own, ++i);
+        if (i > 1) map_put(&numbers, own, strlen(own), i);
+        map_put(&seen, name, strlen(name), t);
+        if (graph->tensors.at[t].kind == TENSOR_VALUE) graph->tensors.at[t].name = name;
+    }
+}
+
+int pass_optimizer(struct graph *graph, const struct pass_context *context) {
+    struct optimizing o = {.graph = graph, .training = context->training, .b = {graph, context->diags, "optimizer"}};
+    if (!graph->parameters.n || !context->training) return 0;
+    int micro = graph->order.n;
+    if (each(&o, "accumulate", accumulate) < 0) return -1;
+    set_phase(graph, micro, PHASE_BACKWARD);
+    if (graph->order.n > micro) accumulate_early(graph, micro);
+    int reduce = graph->order.n, norm;
+    o.scale = loss_scale_find(&o.b, &context->training->amp);
+    if (find_mean(&o) < 0 || each(&o, "sum", sum_units) < 0) return -1;
+    o.b.node = "optimizer";
+    if ((norm = give_norm(&o)) < 0) return -1;
+    set_phase(graph, reduce, PHASE_REDUCE);
+    int update_first = graph->order.n;
+    list_groups(&o);
+    if (loss_scale_judge(&o.b, &context->training->amp, &o.scale, norm) < 0 || clip(&o, norm) < 0 ||
+        each(&o, "update", update) < 0)
+        return -1;
+    o.b.node = "loss_scale";
+    if (loss_scale_end(&o.b, &context->training->amp, &o.scale) < 0) return -1;
+    set_phase(graph, update_first, PHASE_UPDATE);
+    graph->parameters.n = 0;
+    name_apart(graph);
+    return 0;
+}

@@ -1,0 +1,417 @@
+/* Marked products (Note [Marks] in fp8.c) become products of codes, where the plan lets them; their scales become
+ * states.
+ *
+ * Note [Rows of codes]
+ * Libraries multiply 8-bit floats where both operands lie in rows along what is summed, of 16 bytes or several times
+ * that. So an operand that is stored the other way round is transposed as codes, and the extents of each rank's product
+ * must be multiples of 16. A layer whose product, or that of one of its gradients, is cut otherwise stays as it is, all
+ * of it. */
+#include "passes/train/fp8.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "ir/base/map.h"
+#include "ir/build.h"
+#include "ir/dims.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite/rewrite.h"
+#include "passes/train/training.h"
+
+/* A scale, and what follows from it. */
+struct scale {
+    const char *name, *format;
+    double first;        /* until something was seen */
+    int state;           /* STATE f32: the scale, 0 for the first */
+    int factor, unscale; /* the scale, and 1 / scale; -1: not made yet */
+    int most;            /* largest magnitude of what is quantised, of the micro-batch */
+};
+
+/* A tensor's codes, as one rank has them. */
+struct codes {
+    int straight, turned; /* tensors; turned -1: not made yet */
+};
+
+struct quantizing {
+    struct rewrite rewrite;
+    struct build b;
+    const struct training *training;
+    struct map scale_of, codes_of, layers; /* layers: 0 if they compute in 8-bit floats, 1 if not */
+    VEC(struct scale) scales;
+    VEC(struct codes) codes;
+};
+
+static const char *layer_of(const struct node *node) {
+    return attr_text(node, "fp8_layer", NULL);
+}
+
+/* What the plan permits
+ * --------------------------------------------------------------------------------------------- */
+
+/* The factor's part on some rank that is no multiple, -1 if all are. */
+static int64_t misfit(const struct graph *graph, const struct dims *dims, const struct node *node, int factor) {
+    const int64_t extent = dims->factor[factor].extent;
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+        const struct node_split *split = &node->split[axis];
+        const struct rt_cut cut = {extent, split->blocks, split->unit, graph->mesh.axis[axis].size};
+        for (int r = 0; split->factor == factor && r < cut.ways; r++)
+            if (rt_cut_extent(&cut, r) % FP8_MULTIPLE) return rt_cut_extent(&cut, r);
+    }
+    return extent % FP8_MULTIPLE ? extent : -1;
+}
+
+static const struct dims *dims_of(const struct graph *graph, const struct node *node, struct dims *dims) {
+    const char *why;
+    if (dims_bind(graph->arena, graph, node, dims, &why) < 0) BUG("%s: %s", node->name, why);
+    return dims;
+}
+
+static int refuse_layer(struct quantizing *q, const struct node *node, int64_t part) {
+    const char *layer = layer_of(node);
+    struct diags *diags = q->b.diags;
+    map_put(&q->layers, layer, strlen(layer), 1);
+    const char *why = arena_printf(diags->arena, "a rank's part of %s has an extent of %lld, no multiple of %d",
+                                   node->name, (long long)part, FP8_MULTIPLE);
+    if (fp8_includes(&q->training->fp8, layer))
+        return diag_error(diags, 425, EXIT_LIMIT, layer, "--fp8 includes this layer: %s", why);
+    diag_remark(diags, layer, "fp8: this layer stays as it is: %s", why);
+    return 0;
+}
+
+static int prove(struct quantizing *q) {
+    const struct graph *graph = q->b.graph;
+    int errors = q->b.diags->errors;
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const char *layer = layer_of(node);
+        struct dims dims;
+        if (!layer || map_get(&q->layers, layer, strlen(layer)) == 1) continue;
+        map_put(&q->layers, layer, strlen(layer), 0);
+        dims_of(graph, node, &dims);
+        for (int f = 0; f < dims.nfactors; f++) {
+            int64_t part = misfit(graph, &dims, node, f);
+            if (part < 0) continue;
+            refuse_layer(q, node, part);
+            break;
+        }
+    }
+    return q->b.diags->errors > errors ? -1 : 0;
+}
+
+static bool is_quantised(const struct quantizing *q, const struct node *node) {
+    const char *layer = layer_of(node);
+    return layer && map_get(&q->layers, layer, strlen(layer)) == 0;
+}
+
+/* Codes ------------------------------------------------------------------------------------------------------------ */
+
+/* The scale that a mark "FORMAT:NAME" is about. */
+static struct scale *scale_of(struct quantizing *q, const char *mark) {
+    return &q->scales.at[map_get(&q->scale_of, mark, strlen(mark))];
+}
+
+/* Made where it is met first: of a gradient, that has a loss scale in it, in the backward phase. */
+static void meet_scale(struct quantizing *q, const char *mark, enum phase phase) {
+    struct graph *graph = q->b.graph;
+    const double loss_scale = phase == PHASE_BACKWARD ? q->training->amp.loss_scale : 0;
+    const char *name = strchr(mark, ':') + 1;
+    struct scale scale = {.name = name,
+                          .format = arena_copy(graph->arena, mark, (size_t)(name - mark - 1)),
+                          .factor = -1,
+                          .unscale = -1,
+                          .most = -1};
+    if (map_get(&q->scale_of, mark, strlen(mark)) >= 0) return;
+    scale.first = loss_scale > 0 ? 1 / loss_scale : 1;
+    scale.state =
+        graph_add_tensor(graph, TENSOR_STATE, arena_printf(graph->arena, "%s.fp8.scale", name), RT_F32, 0, NULL);
+    map_put(&q->scale_of, mark, strlen(mark), q->scales.n);
+    VEC_PUSH(graph->arena, &q->scales, scale);
+}
+
+static int factor_of(struct quantizing *q, struct scale *scale) {
+    struct build_scope scope = {.dtype = RT_F32};
+    build_scope_tensor(&scope, "scale", scale->state);
+    build_scope_number(&scope, "first", scale->first);
+    if (scale->factor < 0) scale->factor = build_expr(&q->b, &scope, "scale > 0 ? scale : first");
+    return scale->factor;
+}
+
+static int unscale_of(struct quantizing *q, const char *mark) {
+    struct scale *scale = scale_of(q, mark);
+    struct build_scope scope = {.dtype = RT_F32};
+    int factor = factor_of(q, scale);
+    if (factor < 0) return -1;
+    build_scope_tensor(&scope, "factor", factor);
+    if (scale->unscale < 0) scale->unscale = build_expr(&q->b, &scope, "1 / factor");
+    return scale->unscale;
+}
+
+/* Cuts the node that makes `tensor` so that its first operand is held as `as` says. */
+static void cut_like(struct quantizing *q, int tensor, const struct layout *as) {
+    struct graph *graph = q->b.graph;
+    struct node *node = &graph->nodes.at[graph->tensors.at[tensor].producer];
+    struct dims dims;
+    dims_of(graph, node, &dims);
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+        const struct holding *held = &as->axis[axis];
+        struct cut_option options[MAX_NDIM];
+        if (held->kind != HOLD_PART) continue;
+        int n = dims_cut_options(&dims, 0, held->dim, held->blocks, held->unit, options);
+        if (n < 1 || options[0].more_blocks != 1 || options[0].more_unit != 1)
+            BUG("%s: codes cannot be cut as their tensor is", node->name);
+        node->split[axis] = options[0].split;
+    }
+}
+
+/* How the product wants its operand. */
+static struct layout layout_of(const struct graph *graph, const struct dims *dims, const struct node *node,
+                               int operand) {
+    struct layout layout = {0};
+    for (int axis = 0; axis < graph->mesh.naxes; axis++)
+        layout.axis[axis] = dims_holding(dims, operand, &node->split[axis]);
+    return layout;
+}
+
+static const char *codes_key(const struct quantizing *q, int tensor, const char *mark, const struct layout *as) {
+    const char *key = arena_printf(q->b.graph->arena, "%d %s", tensor, mark);
+    for (int axis = 0; axis < q->b.graph->mesh.naxes; axis++) {
+        const struct holding *held = &as->axis[axis];
+        key = arena_printf(q->b.graph->arena, "%s %d/%d/%lld/%lld", key, (int)held->kind, held->dim,
+                           (long long)held->blocks, (long long)held->unit);
+    }
+    return key;
+}
+
+/* Quantises the tensor; what is quantised again, in another layout or after it was recomputed, has the same
+ * magnitudes. */
+static int quantise(struct quantizing *q, int tensor, const char *mark, const struct layout *as) {
+    struct scale *scale = scale_of(q, mark);
+    struct attr format = attr_of_text("format", scale->format);
+    int factor = factor_of(q, scale), outputs[2];
+    if (factor < 0 || build_many(&q->b, "Quantize", 2, (int[]){tensor, factor}, 2, outputs, 1, &format) < 0) return -1;
+    cut_like(q, outputs[0], as);
+    if (scale->most < 0) scale->most = outputs[1];
+    return outputs[0];
+}
+
+static int turn(struct quantizing *q, int codes, const struct layout *as) {
+    static const int64_t perm[] = {1, 0};
+    int turned = build_transpose(&q->b, codes, perm);
+    if (turned >= 0) cut_like(q, turned, as);
+    return turned;
+}
+
+/* The codes of an operand, turned if it lies across what is summed. */
+static int codes_of(struct quantizing *q, const struct dims *dims, const struct node *node, int operand, bool turned) {
+    const char *mark = attr_text(node, operand ? "fp8_b" : "fp8_a", "");
+    const struct layout as = layout_of(q->b.graph, dims, node, operand);
+    const char *key = codes_key(q, node->inputs[operand], mark, &as);
+    int known = map_get(&q->codes_of, key, strlen(key));
+    if (known < 0) {
+        struct codes codes = {quantise(q, node->inputs[operand], mark, &as), -1};
+        if (codes.straight < 0) return -1;
+        map_put(&q->codes_of, key, strlen(key), known = q->codes.n);
+        VEC_PUSH(q->b.graph->arena, &q->codes, codes);
+    }
+    struct codes *codes = &q->codes.at[known];
+    if (turned && codes->turned < 0) codes->turned = turn(q, codes->straight, &as);
+    return turned ? codes->turned : codes->straight;
+}
+
+/* The cuts of the product, by the names of its factors. */
+static void cut_product(struct quantizing *q, int tensor, const struct dims *from, const struct node *like) {
+    struct graph *graph = q->b.graph;
+    struct node *node = &graph->nodes.at[graph->tensors.at[tensor].producer];
+    struct dims dims;
+    dims_of(graph, node, &dims);
+    for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+        node->split[axis] = like->split[axis];
+        if (like->split[axis].factor >= 0)
+            node->split[axis].factor = dims_find(&dims, from->factor[like->split[axis].factor].name);
+    }
+}
+
+static int multiply(struct quantizing *q, int id) {
+    struct graph *graph = q->b.graph;
+    const struct node node = graph->nodes.at[id];
+    struct dims dims;
+    dims_of(graph, &node, &dims);
+    q->b.node = node.name;
+    const char *mark_a = attr_text(&node, "fp8_a", ""), *mark_b = attr_text(&node, "fp8_b", "");
+    meet_scale(q, mark_a, node.phase);
+    meet_scale(q, mark_b, node.phase);
+    int a = codes_of(q, &dims, &node, 0, attr_int(&node, "trans_a", 0));
+    int b = codes_of(q, &dims, &node, 1, !attr_int(&node, "trans_b", 0));
+    int unscale_a = unscale_of(q, mark_a), unscale_b = unscale_of(q, mark_b);
+    if (a < 0 || b < 0 || unscale_a < 0 || unscale_b < 0) return -1;
+    const struct attr attrs[] = {attr_of_text("to", rt_dtypes[graph->tensors.at[node.outputs[0]].dtype].name),
+                                 attr_of_text("a", scale_of(q, mark_a)->format),
+                                 attr_of_text("b", scale_of(q, mark_b)->format),
+                                 attr_of_int("fast", attr_find(&node, "fp8_dy") != NULL)};
+    int y = build(&q->b, "ScaledMatMul", 4, (int[]){a, b, unscale_a, unscale_b}, sizeof attrs / sizeof *attrs, attrs);
+    if (y < 0) return -1;
+    cut_product(q, y, &dims, &node);
+    graph->tensors.at[y].name = graph->tensors.at[node.outputs[0]].name; /* by which plans know what readers read */
+    rewrite_replace(&q->rewrite, node.outputs[0], y);
+    return 0;
+}
+
+/* Without marks. */
+static void keep(struct quantizing *q, int id) {
+    struct node *node = &q->b.graph->nodes.at[id];
+    int n = 0;
+    for (int i = 0; i < node->nattrs; i++)
+        if (strncmp(node->attrs[i].key, "fp8_", 4) != 0) node->attrs[n++] = node->attrs[i];
+    node->nattrs = n;
+    rewrite_keep(&q->rewrite, id);
+}
+
+static void set_phase(struct graph *graph, int first, enum phase phase) {
+    for (int i = first; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].phase = phase;
+}
+
+static int visit(struct quantizing *q, int id) {
+    struct graph *graph = q->b.graph;
+    int first = graph->order.n;
+    if (!is_quantised(q, &graph->nodes.at[id])) return keep(q, id), 0;
+    if (multiply(q, id) < 0) return -1;
+    set_phase(graph, first, graph->nodes.at[id].phase);
+    return 0;
+}
+
+/* Scales of the next step
+ * ------------------------------------------------------------------------------------------- */
+
+static void update(struct quantizing *q, int state, int value) {
+    VEC_PUSH(q->b.graph->arena, &q->b.graph->updates, (struct update){state, value});
+}
+
+static int add_state(struct quantizing *q, const struct scale *scale, const char *what, int ndim, const int64_t *dims) {
+    struct graph *graph = q->b.graph;
+    return graph_add_tensor(graph, TENSOR_STATE, arena_printf(graph->arena, "%s.fp8.%s", scale->name, what), RT_F32,
+                            ndim, dims);
+}
+
+static void name_scale(struct quantizing *q, const struct scale *scale) {
+    q->b.node = arena_printf(q->b.graph->arena, "%s.fp8", scale->name);
+}
+
+/* The largest magnitude of the step so far; what dummies give is left out. */
+static int gather(struct quantizing *q, struct scale *scale) {
+    struct build_scope scope = {.dtype = RT_F32};
+    name_scale(q, scale);
+    int real = build_cast(&q->b, graph_control(q->b.graph, CONTROL_real), RT_F32);
+    build_scope_tensor(&scope, "most", scale->most);
+    build_scope_tensor(&scope, "real", real);
+    if (!training_gathers(q->training, q->b.graph))
+        return scale->most = build_expr(&q->b, &scope, "real > 0 ? most : 0");
+    int seen = add_state(q, scale, "seen", 0, NULL);
+    q->b.graph->tensors.at[seen].gradient = true;
+    build_scope_tensor(&scope, "seen", seen);
+    scale->most = build_expr(&q->b, &scope, "real > 0 ? max(seen, most) : seen");
+    if (scale->most >= 0) update(q, seen, scale->most);
+    return scale->most;
+}
+
+static int over_units(struct quantizing *q, struct scale *scale) {
+    name_scale(q, scale);
+    if (q->training->units > 1) scale->most = build1(&q->b, "UnitMax", scale->most);
+    return scale->most;
+}
+
+/* The history is a ring: the step's place in it is its number modulo the length. */
+struct ring {
+    int places, at; /* f32: 0, 1, 2 ..; the step's place */
+};
+
+static int make_ring(struct quantizing *q, struct ring *ring) {
+    const int64_t length = (int64_t)q->training->fp8.history;
+    float *places = ARENA_ARRAY(q->b.graph->arena, float, length);
+    for (int64_t i = 0; i < length; i++) places[i] = (float)i;
+    q->b.node = "fp8";
+    ring->places = graph_add_const(q->b.graph, "fp8.places", RT_F32, 1, &length, places);
+    struct build_scope scope = {.dtype = RT_F64};
+    build_scope_tensor(&scope, "step", graph_control(q->b.graph, CONTROL_step));
+    build_scope_number(&scope, "length", (double)length);
+    int at = build_expr(&q->b, &scope, "fmod(step, length)");
+    return ring->at = at < 0 ? -1 : build_cast(&q->b, at, RT_F32);
+}
+
+static int remember(struct quantizing *q, const struct scale *scale, const struct ring *ring) {
+    const int64_t length = (int64_t)q->training->fp8.history;
+    struct build_scope scope = {.dtype = RT_F32};
+    int history = add_state(q, scale, "history", 1, &length);
+    build_scope_tensor(&scope, "history", history);
+    build_scope_tensor(&scope, "places", ring->places);
+    build_scope_tensor(&scope, "at", ring->at);
+    build_scope_tensor(&scope, "most", scale->most);
+    int next = build_expr(&q->b, &scope, "finite = most - most == 0 ? most : 0; places == at ? finite : history");
+    if (next >= 0) update(q, history, next);
+    return next;
+}
+
+/* 2^126 has a reciprocal that is not subnormal. */
+static int rescale(struct quantizing *q, const struct scale *scale, const struct ring *ring) {
+    const double largest = strcmp(scale->format, "e5m2") == 0 ? 57344 : 448;
+    const int64_t axis = 0;
+    const struct attr attrs[] = {attr_of_ints("axes", 1, &axis), attr_of_int("keepdims", 0)};
+    struct build_scope scope = {.dtype = RT_F32};
+    name_scale(q, scale);
+    int history = remember(q, scale, ring), most = history < 0 ? -1 : build(&q->b, "ReduceMax", 1, &history, 2, attrs);
+    if (most < 0) return -1;
+    build_scope_tensor(&scope, "most", most);
+    build_scope_tensor(&scope, "scale", scale->state);
+    build_scope_number(&scope, "largest", ldexp(largest, -(int)q->training->fp8.margin));
+    build_scope_number(&scope, "bound", 0x1p126);
+    int next = build_expr(&q->b, &scope, "most > 0 ? min(largest / most, bound) : scale");
+    if (next >= 0) update(q, scale->state, next);
+    return next;
+}
+
+static int update_scales(struct quantizing *q) {
+    struct graph *graph = q->b.graph;
+    struct ring ring;
+    int first = graph->order.n;
+    for (int i = 0; i < q->scales.n; i++)
+        if (gather(q, &q->scales.at[i]) < 0) return -1;
+    set_phase(graph, first, PHASE_BACKWARD);
+    first = graph->order.n;
+    for (int i = 0; i < q->scales.n; i++)
+        if (over_units(q, &q->scales.at[i]) < 0) return -1;
+    set_phase(graph, first, PHASE_REDUCE);
+    first = graph->order.n;
+    if (make_ring(q, &ring) < 0) return -1;
+    for (int i = 0; i < q->scales.n; i++)
+        if (rescale(q, &q->scales.at[i], &ring) < 0) return -1;
+    set_phase(graph, first, PHASE_UPDATE);
+    graph_sort_phases(graph);
+    return 0;
+}
+
+static int report(const struct quantizing *q) {
+    int n = 0;
+    for (int i = 0; i < q->layers.n; i++) n += q->layers.entries[i].value == 0;
+    if (q->layers.n && !n)
+        return diag_error(q->b.diags, 426, EXIT_UNSUPPORTED, q->b.graph->name,
+                          "--fp8: under this plan none of the %d linear layers can compute in 8-bit floats",
+                          q->layers.n);
+    if (n)
+        diag_remark(q->b.diags, q->b.graph->name, "fp8: %d linear layers compute in 8-bit floats, with %d scales", n,
+                    q->scales.n);
+    return 0;
+}
+
+int pass_quantize(struct graph *graph, const struct pass_context *context) {
+    if (!context->training || !context->training->fp8.text) return 0;
+    struct quantizing q = {.b = {graph, context->diags, NULL}, .training = context->training};
+    map_init(&q.scale_of, graph->arena);
+    map_init(&q.codes_of, graph->arena);
+    map_init(&q.layers, graph->arena);
+    if (prove(&q) < 0) return -1;
+    rewrite_begin(&q.rewrite, graph);
+    for (int i = 0; i < q.rewrite.order_n; i++)
+        if (visit(&q, rewrite_next(&q.rewrite, i)) < 0) return -1;
+    rewrite_end(&q.rewrite);
+    if (report(&q) < 0) return -1;
+    return q.scales.n ? update_scales(&q) : 0;
+}

@@ -1,0 +1,157 @@
+/* Decides which weights are parameters (roles.h), before anything is folded or recognised: constants take part in
+ * both. */
+#include "passes/train/roles.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+#include "ir/base/str.h"
+#include "ir/expr/eval.h"
+#include "passes/pipeline.h"
+
+enum evidence_bit {
+#define NAME(glob, kind)
+#define EVIDENCE(name, function) BIT_##name,
+#define RULE(name, role, needs, excludes, reason)
+#include "passes/train/roles.def"
+#undef NAME
+#undef EVIDENCE
+#undef RULE
+};
+
+enum {
+#define NAME(glob, kind)
+#define EVIDENCE(name, function) name = 1u << BIT_##name,
+#define RULE(name, role, needs, excludes, reason)
+#include "passes/train/roles.def"
+#undef NAME
+#undef EVIDENCE
+#undef RULE
+};
+
+static const struct role_rule rules[] = {
+#define NAME(glob, kind)
+#define EVIDENCE(name, function)
+#define RULE(name, role, needs, excludes, reason) {#name, role, needs, excludes, reason},
+#include "passes/train/roles.def"
+#undef NAME
+#undef EVIDENCE
+#undef RULE
+};
+enum { RULES = sizeof rules / sizeof *rules };
+
+const struct role_rule *role_rule_for(unsigned evidence) {
+    for (int i = 0; i < RULES; i++)
+        if ((evidence & rules[i].needs) == rules[i].needs && !(evidence & rules[i].excludes)) return &rules[i];
+    return NULL;
+}
+
+const struct decision *decision_of(const struct decisions *decisions, const char *name) {
+    for (int i = 0; decisions && i < decisions->all.n; i++)
+        if (strcmp(decisions->all.at[i].name, name) == 0) return &decisions->all.at[i];
+    return NULL;
+}
+
+/* Deciding --------------------------------------------------------------------------------------------------------- */
+
+/* Running statistics are updated by the model itself: they are neither. */
+static bool is_candidate(const struct evidence *e, int t) {
+    const struct graph *graph = e->graph;
+    const struct tensor *tensor = &graph->tensors.at[t];
+    if (tensor->kind != TENSOR_WEIGHT || !rt_dtype_is_float(tensor->dtype) || !evidence_is_read(e, t)) return false;
+    for (int i = 0; i < graph->updates.n; i++)
+        if (graph->updates.at[i].weight == t) return false;
+    return true;
+}
+
+/* One element becomes a number that is known, unless it is given another initial value. */
+static void make_constant(struct graph *graph, int t, bool by_role, const struct training *training) {
+    struct tensor *tensor = &graph->tensors.at[t];
+    const void *bytes = tensor_elements(tensor) == 1 ? eval_bytes(graph, tensor) : NULL;
+    if (by_role) tensor->constant = true;
+    if (!bytes || (!by_role && init_rule_of(training, tensor->name))) return;
+    tensor->kind = TENSOR_CONST;
+    tensor->data = bytes;
+    tensor->mark = MARK_NONE;
+    tensor->sources = NULL;
+    tensor->constant = false;
+}
+
+static void decide(struct graph *graph, const struct evidence *e, int t, const struct pass_context *context) {
+    struct tensor *tensor = &graph->tensors.at[t];
+    const unsigned evidence = evidence_of(e, t);
+    const struct role_rule *rule = role_rule_for(evidence);
+    if (tensor->mark == MARK_FOLDED && (evidence & FOLDED_MEMBER)) tensor->sources = evidence_members(e, t);
+    if (evidence & SAME_ELEMENTS) tensor->mark = MARK_MOVED;
+    const struct parameter_rule *option = parameter_rule_of(context->training, tensor);
+    const bool constant = rule && rule->role == ROLE_CONSTANT && !(option && option->train);
+    if (rule && rule->role != ROLE_PARAMETER && context->decisions) {
+        struct decision decision = {tensor->name, tensor_type(graph->arena, tensor), tensor->sources, rule,
+                                    constant ? ROLE_CONSTANT
+                                    : option ? ROLE_PARAMETER
+                                             : rule->role};
+        VEC_PUSH(graph->arena, &context->decisions->all, decision);
+    }
+    if (constant || (option && option->frozen)) make_constant(graph, t, constant, context->training);
+}
+
+/* Telling ---------------------------------------------------------------------------------------------------------- */
+
+enum { MOST_NAMED = 3 };
+
+static const char *named(const struct decision *decision, struct diags *diags) {
+    if (!decision->sources || decision->role == ROLE_CONSTANT) return diag_quote(diags, decision->name);
+    return arena_printf(diags->arena, "%s (of %s)", diag_quote(diags, decision->name),
+                        diag_quote(diags, decision->sources));
+}
+
+/* A line for each rule, with the first of its weights; all of them if `verbose`. */
+static void tell_rule(const struct decisions *decisions, const struct role_rule *rule, enum role role, bool verbose,
+                      struct diags *diags) {
+    struct strbuf names;
+    int count = 0;
+    strbuf_init(&names, diags->arena);
+    for (int i = 0; i < decisions->all.n; i++) {
+        const struct decision *decision = &decisions->all.at[i];
+        if (decision->rule != rule || decision->role != role) continue;
+        if (count++ < MOST_NAMED || verbose)
+            strbuf_printf(&names, "%s%s %s", count > 1 ? ", " : "", named(decision, diags), decision->type);
+    }
+    if (!count) return;
+    if (count > MOST_NAMED && !verbose) strbuf_printf(&names, " and %d more", count - MOST_NAMED);
+    diag_note(diags, "%s: %s", rule->reason, strbuf_text(&names));
+}
+
+static int count_of(const struct decisions *decisions, enum role role) {
+    int count = 0;
+    for (int i = 0; i < decisions->all.n; i++) count += decisions->all.at[i].role == role;
+    return count;
+}
+
+static void tell(const struct graph *graph, const struct decisions *decisions, enum role role, bool verbose,
+                 struct diags *diags) {
+    const int count = count_of(decisions, role);
+    const bool constants = role == ROLE_CONSTANT;
+    if (!count) return;
+    if (constants)
+        diag_remark(diags, graph->name, "%d initializer%s not trained: constant by role", count,
+                    count == 1 ? " is" : "s are");
+    else
+        diag_remark(diags, graph->name, "%d initializer%s trained whose role is in doubt", count,
+                    count == 1 ? " is" : "s are");
+    for (int i = 0; i < RULES; i++) tell_rule(decisions, &rules[i], role, verbose, diags);
+    diag_help(diags, constants ? "--param 'NAME:train' trains one%s" : "--param 'NAME:frozen' keeps one as it is%s",
+              verbose ? "" : "; -v names all");
+}
+
+int pass_roles(struct graph *graph, const struct pass_context *context) {
+    struct evidence evidence;
+    if (!graph->train) return 0;
+    evidence_begin(&evidence, graph);
+    for (int t = 0; t < graph->tensors.n; t++)
+        if (is_candidate(&evidence, t)) decide(graph, &evidence, t, context);
+    if (!context->decisions) return 0;
+    tell(graph, context->decisions, ROLE_CONSTANT, context->verbose, context->diags);
+    tell(graph, context->decisions, ROLE_DOUBTFUL, context->verbose, context->diags);
+    return 0;
+}

@@ -1,0 +1,432 @@
+/* The evidence that rows of roles.def are about. */
+#include <fnmatch.h>
+#include <math.h>
+#include <string.h>
+
+#include "ir/expr/eval.h"
+#include "ir/op.h"
+#include "passes/train/roles.h"
+
+/* Names ---------------------------------------------------------------------------------------------------------- */
+
+enum name_kind name_kind_of(const char *name) {
+    static const struct {
+        const char *glob;
+        enum name_kind kind;
+    } names[] = {
+#define NAME(glob, kind) {glob, kind},
+#define EVIDENCE(name, function)
+#define RULE(name, role, needs, excludes, reason)
+#include "passes/train/roles.def"
+#undef NAME
+#undef EVIDENCE
+#undef RULE
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (fnmatch(names[i].glob, name, 0) == 0) return names[i].kind;
+    return KIND_OTHER;
+}
+
+static const struct tensor *tensor_of(const struct evidence *e, int id) {
+    return &e->graph->tensors.at[id];
+}
+
+static bool has_number_name(const struct evidence *e, int weight) {
+    return name_kind_of(tensor_of(e, weight)->name) == KIND_NUMBER;
+}
+
+static bool has_fused_name(const struct evidence *e, int weight) {
+    return name_kind_of(tensor_of(e, weight)->name) == KIND_FUSED;
+}
+
+/* The sources of a weight by their kinds. Of members of modules also the names. */
+struct sources {
+    int all, buffers, numbers, members;
+    const char *names; /* of members, between ", " */
+};
+
+static void add_source(struct sources *sources, struct arena *arena, const char *name) {
+    const enum name_kind kind = name_kind_of(name);
+    const bool member = kind == KIND_OTHER || kind == KIND_OPERAND || kind == KIND_FUSED;
+    sources->all++;
+    sources->buffers += kind == KIND_BUFFER;
+    sources->numbers += kind == KIND_NUMBER;
+    sources->members += member;
+    if (member) sources->names = sources->names ? arena_printf(arena, "%s, %s", sources->names, name) : name;
+}
+
+static struct sources sources_of(const struct evidence *e, int weight) {
+    struct sources sources = {.names = NULL};
+    for (const char *next = tensor_of(e, weight)->sources; next && *next; next += strspn(next, ", ")) {
+        const size_t length = strcspn(next, ", ");
+        if (length) add_source(&sources, e->arena, arena_copy(e->arena, next, length));
+        next += length;
+    }
+    return sources;
+}
+
+const char *evidence_members(const struct evidence *e, int weight) {
+    return sources_of(e, weight).names;
+}
+
+static bool has_buffer_name(const struct evidence *e, int weight) {
+    const struct sources sources = sources_of(e, weight);
+    return name_kind_of(tensor_of(e, weight)->name) == KIND_BUFFER || (sources.buffers > 0 && !sources.members);
+}
+
+static bool is_folded_from_member(const struct evidence *e, int weight) {
+    return sources_of(e, weight).members > 0;
+}
+
+/* One parameter under another shape: any other operator would have left a name, of the result or among the sources. */
+static bool has_elements_of_member(const struct evidence *e, int weight) {
+    const enum name_kind kind = name_kind_of(tensor_of(e, weight)->name);
+    const struct sources sources = sources_of(e, weight);
+    const bool moved = kind == KIND_NUMBER || kind == KIND_MOVED;
+    return moved && sources.members == 1 && sources.members + sources.numbers == sources.all;
+}
+
+/* What the model says ------------------------------------------------------------------------------------------ */
+
+static bool is_called_parameter(const struct evidence *e, int weight) {
+    return tensor_of(e, weight)->mark == MARK_PARAMETER;
+}
+
+static bool is_called_buffer(const struct evidence *e, int weight) {
+    return tensor_of(e, weight)->mark == MARK_BUFFER;
+}
+
+static bool is_not_updated(const struct evidence *e, int weight) {
+    return tensor_of(e, weight)->mark == MARK_FIXED;
+}
+
+static bool is_folded(const struct evidence *e, int weight) {
+    return tensor_of(e, weight)->mark == MARK_FOLDED;
+}
+
+/* How it is read --------------------------------------------------------------------------------------------------- */
+
+static bool is_any(const struct node *node, const char *const *names) {
+    return op_is_listed(node->op, names);
+}
+
+static bool moves(const struct node *node) {
+    static const char *const names[] = {"Cast",    "Concat", "Expand", "Gather",    "Identity", "Pad",
+                                        "Reshape", "Slice",  "Trilu",  "Transpose", NULL};
+    return is_any(node, names);
+}
+
+static bool is_arithmetic(const struct node *node) {
+    return node->op->class == OP_ELEMENTWISE && strcmp(node->op->name, "PRelu") != 0;
+}
+
+static bool is_sine(const struct node *node) {
+    static const char *const names[] = {"Sin", "Cos", NULL};
+    return is_any(node, names);
+}
+
+/* Frequencies and positions are combined by these. */
+static bool combines(const struct node *node) {
+    static const char *const names[] = {"Add", "Div", "Exp", "MatMul", "Mul", "Neg", "Pow", "Reciprocal", "Sub", NULL};
+    return is_any(node, names) || moves(node);
+}
+
+bool evidence_is_read(const struct evidence *e, int tensor) {
+    return e->uses.first[tensor] < e->uses.first[tensor + 1];
+}
+
+static void mark_live(struct evidence *e) {
+    const struct graph *graph = e->graph;
+    bool *live = ARENA_ARRAY(e->arena, bool, graph->nodes.n + 1),
+         *wanted = ARENA_ARRAY(e->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->outputs.n; i++) wanted[graph->outputs.at[i]] = true;
+    for (int i = 0; i < graph->updates.n; i++) wanted[graph->updates.at[i].value] = true;
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        for (int o = 0; o < node->noutputs; o++)
+            live[id] = live[id] || (node->outputs[o] >= 0 && wanted[node->outputs[o]]);
+        for (int k = 0; k < node->ninputs && live[id]; k++)
+            if (node->inputs[k] >= 0) wanted[node->inputs[k]] = true;
+    }
+    e->live = live;
+}
+
+/* Per tensor: whether every node that reads it either ends there, or passes it on to a result of which the same
+ * holds. */
+static bool *ends_all(const struct evidence *e,
+                      bool (*ends)(const struct evidence *e, const struct node *node, int input),
+                      bool (*passes)(const struct node *node)) {
+    const struct graph *graph = e->graph;
+    bool *fails = ARENA_ARRAY(e->arena, bool, graph->tensors.n + 1),
+         *holds = ARENA_ARRAY(e->arena, bool, graph->tensors.n + 1);
+    for (int i = 0; i < graph->outputs.n; i++) fails[graph->outputs.at[i]] = true;
+    for (int i = 0; i < graph->updates.n; i++) fails[graph->updates.at[i].value] = true;
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const bool on = passes(node) && holds[node->outputs[0]] && !fails[node->outputs[0]];
+        for (int k = 0; k < node->ninputs && e->live[graph->order.at[i]]; k++) {
+            if (node->inputs[k] < 0) continue;
+            const bool good = ends(e, node, k) || on;
+            holds[node->inputs[k]] = holds[node->inputs[k]] || good;
+            fails[node->inputs[k]] = fails[node->inputs[k]] || !good;
+        }
+    }
+    for (int t = 0; t < graph->tensors.n; t++) holds[t] = holds[t] && !fails[t];
+    return holds;
+}
+
+/* Comparisons, logic, conversions to integers. */
+static bool ends_in_condition(const struct evidence *e, const struct node *node, int input) {
+    (void)input;
+    return node->op->class == OP_ELEMENTWISE && !rt_dtype_is_float(tensor_of(e, node->outputs[0])->dtype);
+}
+
+static bool passes_by_element(const struct node *node) {
+    return is_arithmetic(node) || moves(node);
+}
+
+/* Before e->angle is known it stands for what is no position: float inputs, parameters, and what is made of them. */
+static bool ends_in_sine(const struct evidence *e, const struct node *node, int input) {
+    return is_sine(node) && !(e->angle && e->angle[node->inputs[input]]);
+}
+
+/* Weights of more than one element that make no angles, and float inputs. */
+static bool *find_data(const struct evidence *e, const bool *angle) {
+    const struct graph *graph = e->graph;
+    bool *data = ARENA_ARRAY(e->arena, bool, graph->tensors.n + 1);
+    for (int t = 0; t < graph->tensors.n; t++) {
+        const struct tensor *tensor = tensor_of(e, t);
+        data[t] = rt_dtype_is_float(tensor->dtype) &&
+                  (tensor->kind == TENSOR_INPUT ||
+                   (tensor->kind == TENSOR_WEIGHT && tensor_elements(tensor) > 1 && !angle[t]));
+    }
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0 && data[node->inputs[k]]) data[node->outputs[0]] = true;
+    }
+    return data;
+}
+
+static bool *find_scores(const struct evidence *e) {
+    static const char *const ends[] = {"Softmax", "LogSoftmax", NULL};
+    const struct graph *graph = e->graph;
+    bool *scores = ARENA_ARRAY(e->arena, bool, graph->tensors.n + 1);
+    for (int i = graph->order.n - 1; i >= 0; i--) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const bool on = is_any(node, ends) || ((is_arithmetic(node) || moves(node)) && scores[node->outputs[0]]);
+        for (int k = 0; k < node->ninputs && on; k++)
+            if (node->inputs[k] >= 0) scores[node->inputs[k]] = true;
+    }
+    return scores;
+}
+
+void evidence_begin(struct evidence *e, const struct graph *graph) {
+    *e = (struct evidence){.graph = graph, .arena = graph->arena};
+    mark_live(e);
+    graph_uses(graph, e->arena, &e->uses);
+    e->scores = find_scores(e);
+    e->condition = ends_all(e, ends_in_condition, passes_by_element);
+    const bool *angle = ends_all(e, ends_in_sine, combines);
+    e->angle = find_data(e, angle);
+    e->angle = ends_all(e, ends_in_sine, combines);
+}
+
+static bool feeds_condition(const struct evidence *e, int weight) {
+    return e->condition[weight];
+}
+
+static bool makes_angles(const struct evidence *e, int weight) {
+    return e->angle[weight];
+}
+
+static bool changes_scores(const struct evidence *e, int weight) {
+    return e->scores[weight];
+}
+
+/* Whether a test holds of every node that uses the values of a tensor; what only moves them is passed through. */
+typedef bool use_test(const struct evidence *e, const struct node *node, int input);
+
+static bool all_uses(const struct evidence *e, int weight, use_test *test) {
+    const struct graph *graph = e->graph;
+    bool *seen = ARENA_ARRAY(e->arena, bool, graph->tensors.n + 1), any = false;
+    VEC(int) left = {0};
+    VEC_PUSH(e->arena, &left, weight);
+    while (left.n) {
+        const int t = left.at[--left.n];
+        for (int u = e->uses.first[t]; u < e->uses.first[t + 1]; u++) {
+            const struct node *node = &graph->nodes.at[e->uses.users[u]];
+            if (!e->live[e->uses.users[u]]) continue;
+            const int out = node->outputs[0];
+            any = true;
+            for (int k = 0; k < node->ninputs && !moves(node); k++)
+                if (node->inputs[k] == t && !test(e, node, k)) return false;
+            if (moves(node) && !seen[out]) VEC_PUSH(e->arena, &left, out);
+            if (moves(node)) seen[out] = true;
+        }
+    }
+    return any;
+}
+
+static bool is_power(const struct evidence *e, const struct node *node, int input) {
+    (void)e;
+    return input == 1 && strcmp(node->op->name, "Pow") == 0;
+}
+
+static bool is_by_element(const struct evidence *e, const struct node *node, int input) {
+    (void)e, (void)input;
+    return is_arithmetic(node);
+}
+
+static bool reads_away_from_zero(const struct evidence *e, const struct node *node, int input) {
+    static const char *const names[] = {"Log", "Pow", "Reciprocal", "Sqrt", NULL};
+    (void)e;
+    return (input == 0 && is_any(node, names)) || (input == 1 && strcmp(node->op->name, "Div") == 0);
+}
+
+/* x + epsilon or max(x, epsilon), where a root, a logarithm or a quotient takes the result. */
+static bool is_kept_from_zero(const struct evidence *e, const struct node *node, int input) {
+    static const char *const names[] = {"Add", "Max", NULL};
+    (void)input;
+    return is_any(node, names) && all_uses(e, node->outputs[0], reads_away_from_zero);
+}
+
+static bool has_one_element(const struct evidence *e, int weight) {
+    return tensor_elements(tensor_of(e, weight)) == 1;
+}
+
+static bool is_exponent(const struct evidence *e, int weight) {
+    return has_one_element(e, weight) && all_uses(e, weight, is_power);
+}
+
+static bool is_read_by_element(const struct evidence *e, int weight) {
+    return all_uses(e, weight, is_by_element);
+}
+
+/* Values ----------------------------------------------------------------------------------------------------------- */
+
+/* Element i as it is stored; there is one only where the bytes are at hand. */
+static double value_at(const struct tensor *tensor, int64_t i) {
+    return eval_load(tensor->data, tensor->stored.dtype, i).f;
+}
+
+static bool is_epsilon(const struct evidence *e, int weight) {
+    const struct tensor *tensor = tensor_of(e, weight);
+    if (!tensor->data || !has_one_element(e, weight)) return false;
+    return value_at(tensor, 0) > 0 && value_at(tensor, 0) <= 1e-3 && all_uses(e, weight, is_kept_from_zero);
+}
+
+/* The one value beside 0 in a tensor that has both; NAN if there are other values, or only one. */
+static double beside_zero(const struct tensor *tensor) {
+    const int64_t count = tensor->data ? tensor_elements(tensor) : 0;
+    double found = NAN;
+    bool zero = false;
+    for (int64_t i = 0; i < count; i++) {
+        const double value = value_at(tensor, i);
+        if (isnan(value) || (value != 0 && !isnan(found) && value != found)) return NAN;
+        if (value != 0) found = value;
+        zero = zero || value == 0;
+    }
+    return zero ? found : NAN;
+}
+
+static bool has_hiding_values(const struct evidence *e, int weight) {
+    const struct tensor *tensor = tensor_of(e, weight);
+    if (has_one_element(e, weight)) return tensor->data && value_at(tensor, 0) <= -1000;
+    return beside_zero(tensor) <= -1000;
+}
+
+static bool has_far_values(const struct evidence *e, int weight) {
+    return beside_zero(tensor_of(e, weight)) <= -10;
+}
+
+static bool has_zeros_and_ones(const struct evidence *e, int weight) {
+    return tensor_of(e, weight)->ndim > 1 && beside_zero(tensor_of(e, weight)) == 1;
+}
+
+/* Note [Sinusoids]
+ * v(t) = a sin(w t + p) solves v(t+1) + v(t-1) = 2 cos(w) v(t). So a table is taken for one of sinusoids if in each
+ * column one factor fits all rows but the first and the last, to the rounding of 16 bits. Random columns fail in their
+ * first rows. Constant ones solve it with w = 0, and prove nothing. Rows at the beginning may be zero: those of
+ * padding. */
+enum { FEW_ROWS = 16, PADDING_ROWS = 4, LEAST_ROWS = 4, LEAST_EQUATIONS = 12 };
+
+struct table {
+    const struct tensor *tensor;
+    int64_t rows, columns, first; /* first: behind the last row of padding */
+    bool swings;                  /* a column is not about constant */
+};
+
+static double entry(const struct table *table, int64_t row, int64_t column) {
+    return value_at(table->tensor, row * table->columns + column);
+}
+
+static bool is_zero_row(const struct table *table, int64_t row) {
+    for (int64_t column = 0; column < table->columns; column++)
+        if (entry(table, row, column) != 0) return false;
+    return true;
+}
+
+static double neighbours(const struct table *table, int64_t row, int64_t column) {
+    return entry(table, row - 1, column) + entry(table, row + 1, column);
+}
+
+/* The rows before `end` of the column solve it. */
+static bool solves(struct table *table, int64_t column, int64_t end) {
+    double largest = 0, low = INFINITY, high = -INFINITY, above = 0, below = 0;
+    for (int64_t t = table->first; t < end; t++) {
+        const double v = entry(table, t, column);
+        largest = fmax(largest, fabs(v)), low = fmin(low, v), high = fmax(high, v);
+        if (t == table->first || t == end - 1) continue;
+        above += v * neighbours(table, t, column), below += v * v;
+    }
+    const double factor = below > 0 ? above / below : 0; /* 2 cos(w), by least squares */
+    if (!isfinite(largest) || fabs(factor) > 2.01) return false;
+    for (int64_t t = table->first + 1; t + 1 < end; t++)
+        if (fabs(neighbours(table, t, column) - factor * entry(table, t, column)) > 0.03 * largest) return false;
+    table->swings = table->swings || high - low > 0.2 * largest;
+    return true;
+}
+
+static bool all_solve(struct table *table, int64_t end) {
+    for (int64_t column = 0; column < table->columns; column++)
+        if (!solves(table, column, end)) return false;
+    return table->swings;
+}
+
+/* Rows are the first dimension of more than one element. */
+static bool has_sinusoids(const struct evidence *e, int weight) {
+    const struct tensor *tensor = tensor_of(e, weight);
+    struct table table = {tensor, 1, 1, 0, false};
+    for (int d = 0; d < tensor->ndim; d++) {
+        if (table.rows > 1)
+            table.columns *= tensor->dims[d];
+        else
+            table.rows = tensor->dims[d];
+    }
+    if (!tensor->data || table.rows < LEAST_ROWS || table.columns < 2) return false;
+    for (int64_t row = 0; row < PADDING_ROWS && row < table.rows; row++)
+        if (is_zero_row(&table, row)) table.first = row + 1;
+    if ((table.rows - table.first - 2) * table.columns < LEAST_EQUATIONS || table.rows - table.first < LEAST_ROWS)
+        return false;
+    const int64_t few = table.first + FEW_ROWS;
+    return (table.rows <= few || all_solve(&table, few)) && all_solve(&table, table.rows);
+}
+
+/* All together ----------------------------------------------------------------------------------------------------- */
+
+unsigned evidence_of(const struct evidence *e, int weight) {
+    static bool (*const holds[])(const struct evidence *e, int weight) = {
+#define NAME(glob, kind)
+#define EVIDENCE(name, function) function,
+#define RULE(name, role, needs, excludes, reason)
+#include "passes/train/roles.def"
+#undef NAME
+#undef EVIDENCE
+#undef RULE
+    };
+    unsigned bits = 0;
+    for (size_t i = 0; i < sizeof holds / sizeof *holds; i++) bits |= (unsigned)holds[i](e, weight) << i;
+    return bits;
+}

@@ -1,0 +1,298 @@
+/* What is said of training on the command line: optimizer, schedule, and rules for some parameters. */
+#include <fnmatch.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/expr/expr.h"
+#include "passes/train/roles.h"
+#include "passes/train/training.h"
+#include "runtime/base/hash.h"
+
+const struct optimizer optimizers[] = {
+#define OPTIMIZER(name, ...) {#name, __VA_ARGS__},
+#include "passes/train/optimizers.def"
+#undef OPTIMIZER
+};
+const int noptimizers = sizeof optimizers / sizeof *optimizers;
+
+/* What follows the colon of "name:k=v,..", NULL if there is none. */
+static const char *list_of(const char *text) {
+    const char *colon = strchr(text, ':');
+    return colon ? colon + 1 : NULL;
+}
+
+static bool is_called(const char *text, const char *name) {
+    size_t length = strcspn(text, ":");
+    return strlen(name) == length && strncmp(text, name, length) == 0;
+}
+
+/* Optimizers ------------------------------------------------------------------------------------------------------ */
+
+static const char *names_of_all(struct arena *arena) {
+    const char *all = "";
+    for (int i = 0; i < noptimizers; i++)
+        if (!*optimizers[i].when) all = arena_printf(arena, "%s %s", all, optimizers[i].name);
+    return all;
+}
+
+/* The last row of the name whose condition holds. */
+static void settle_row(struct optimizer_choice *choice) {
+    const char *name = choice->row->name;
+    for (int i = 0; i < noptimizers; i++)
+        if (strcmp(optimizers[i].name, name) == 0 &&
+            (!*optimizers[i].when || numbers_value(&choice->numbers, optimizers[i].when, 0) != 0))
+            choice->row = &optimizers[i];
+}
+
+int optimizer_parse(struct optimizer_choice *choice, const char *text, struct arena *arena, struct diags *diags) {
+    *choice = (struct optimizer_choice){.text = text};
+    for (int i = 0; i < noptimizers && !choice->row; i++)
+        if (is_called(text, optimizers[i].name)) choice->row = &optimizers[i];
+    if (!choice->row)
+        return diag_error(diags, 202, EXIT_USAGE, "--optimizer", "no optimizer is called %s; there are%s",
+                          diag_quote(diags, arena_copy(arena, text, strcspn(text, ":"))), names_of_all(arena));
+    numbers_start(&choice->numbers, "--optimizer", choice->row->name, choice->row->options, arena);
+    if (numbers_set_all(&choice->numbers, list_of(text), 0, diags) < 0) return -1;
+    return settle_row(choice), 0;
+}
+
+static struct number look_up_number(const void *numbers, const char *name) {
+    return (struct number){true, numbers_value(numbers, name, 0), 0};
+}
+
+static double evaluate(const char *text, expr_lookup look_up, const void *env, struct arena *arena) {
+    struct number value = expr_eval(expr_parse(arena, text), look_up, env);
+    return value.is_float ? value.f : (double)value.i;
+}
+
+static int check_options(const struct optimizer_choice *choice, struct arena *arena, struct diags *diags) {
+    const struct optimizer *row = choice->row;
+    if (!*row->needs || evaluate(row->needs, look_up_number, &choice->numbers, arena) != 0) return 0;
+    return diag_error(diags, 205, EXIT_USAGE, choice->numbers.option, "%s with %s needs %s", row->name, row->when,
+                      row->needs);
+}
+
+int optimizers_check(const struct training *training, struct arena *arena, struct diags *diags) {
+    int status = check_options(&training->optimizer, arena, diags);
+    for (int i = 0; i < training->rules.n && !status; i++)
+        status = check_options(&training->rules.at[i].optimizer, arena, diags);
+    return status;
+}
+
+/* Schedules ------------------------------------------------------------------------------------------------------- */
+
+static const char *schedules_text(struct arena *arena) {
+    const char *all = "";
+    for (int i = 0; i < RT_SCHEDULES; i++) all = arena_printf(arena, "%s %s", all, rt_schedule_rows[i].name);
+    return all;
+}
+
+/* A whole number of steps. */
+static int steps_of(const struct numbers *numbers, const char *name, int64_t *steps, struct diags *diags) {
+    double value = numbers_value(numbers, name, 0);
+    *steps = (int64_t)value;
+    if (value == floor(value) && value < 1e15) return 0;
+    return diag_error(diags, 205, EXIT_USAGE, numbers->option, "%s of %s must be a whole number", name, numbers->row);
+}
+
+int schedule_parse(struct rt_schedule *schedule, const char *text, struct arena *arena, struct diags *diags) {
+    struct numbers numbers;
+    int kind = 0;
+    while (kind < RT_SCHEDULES && !is_called(text, rt_schedule_rows[kind].name)) kind++;
+    if (kind == RT_SCHEDULES)
+        return diag_error(diags, 202, EXIT_USAGE, "--lr-schedule", "no schedule is called %s; there are%s",
+                          diag_quote(diags, arena_copy(arena, text, strcspn(text, ":"))), schedules_text(arena));
+    numbers_start(&numbers, "--lr-schedule", rt_schedule_rows[kind].name, rt_schedule_rows[kind].options, arena);
+    if (numbers_set_all(&numbers, list_of(text), 0, diags) < 0) return -1;
+    *schedule = (struct rt_schedule){.kind = kind, .min = numbers_value(&numbers, "min", 0)};
+    if (steps_of(&numbers, "warmup", &schedule->warmup, diags) < 0 ||
+        steps_of(&numbers, "steps", &schedule->steps, diags) < 0)
+        return -1;
+    if (schedule->min > 1)
+        return diag_error(diags, 205, EXIT_USAGE, "--lr-schedule", "min is a fraction of the learning rate: at most 1");
+    if (numbers_value(&numbers, "steps", -1) < 0 || schedule->warmup < schedule->steps) return 0;
+    return diag_error(diags, 205, EXIT_USAGE, "--lr-schedule", "warmup must be less than steps");
+}
+
+/* Rules for parameters -------------------------------------------------------------------------------------------- */
+
+static bool is_word(const char *at, size_t length, const char *word) {
+    return length == strlen(word) && strncmp(at, word, length) == 0;
+}
+
+int parameter_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags) {
+    const char *colon = strrchr(text, ':'); /* names may have colons, settings do not */
+    struct parameter_rule rule = {.text = text, .optimizer = training->optimizer};
+    if (!colon || colon == text)
+        return diag_error(diags, 205, EXIT_USAGE, "--param", "%s is not GLOB:frozen, GLOB:train or GLOB:lr=..,..",
+                          diag_quote(diags, text));
+    rule.pattern = arena_copy(arena, text, (size_t)(colon - text));
+    rule.optimizer.numbers.option = "--param";
+    for (const char *at = colon + 1; at;) {
+        size_t length = strcspn(at, ",");
+        const bool frozen = is_word(at, length, "frozen"), train = is_word(at, length, "train");
+        if (!frozen && !train && numbers_set(&rule.optimizer.numbers, at, length, 0, diags) < 0) return -1;
+        rule.frozen = rule.frozen || frozen;
+        rule.train = rule.train || train;
+        rule.own_lr = rule.own_lr || strncmp(at, "lr=", 3) == 0;
+        at = at[length] ? at + length + 1 : NULL;
+    }
+    if (rule.frozen && rule.train)
+        return diag_error(diags, 205, EXIT_USAGE, "--param", "%s: frozen and train exclude each other",
+                          diag_quote(diags, text));
+    settle_row(&rule.optimizer);
+    VEC_PUSH(arena, &training->rules, rule);
+    return 0;
+}
+
+bool weight_is_called(const struct tensor *weight, const char *pattern) {
+    return fnmatch(pattern, weight->name, 0) == 0 ||
+           (weight->mark == MARK_MOVED && fnmatch(pattern, weight->sources, 0) == 0);
+}
+
+const struct parameter_rule *parameter_rule_of(const struct training *training, const struct tensor *weight) {
+    for (int i = training ? training->rules.n - 1 : -1; i >= 0; i--)
+        if (weight_is_called(weight, training->rules.at[i].pattern)) return &training->rules.at[i];
+    return NULL;
+}
+
+/* A parameter, or what a rule freezes: no constant. */
+static bool matches_weight(const char *pattern, const struct graph *graph) {
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++) {
+            const struct tensor *tensor = node->inputs[k] < 0 ? NULL : &graph->tensors.at[node->inputs[k]];
+            if (tensor && tensor->kind == TENSOR_WEIGHT && !tensor->constant && rt_dtype_is_float(tensor->dtype) &&
+                weight_is_called(tensor, pattern))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* What is frozen may be a constant by role too, and one of a single element has become a number. */
+static bool matches_any(const char *pattern, bool constants, const struct graph *graph) {
+    if (matches_weight(pattern, graph)) return true;
+    for (int t = 0; t < graph->tensors.n && constants; t++) {
+        const struct tensor *tensor = &graph->tensors.at[t];
+        const bool stored = tensor->kind == TENSOR_CONST || (tensor->kind == TENSOR_WEIGHT && tensor->constant);
+        if (stored && rt_dtype_is_float(tensor->dtype) && fnmatch(pattern, tensor->name, 0) == 0) return true;
+    }
+    return false;
+}
+
+static int check_pattern(const char *option, const char *pattern, bool constants, const struct graph *graph,
+                         const struct decisions *decisions, struct diags *diags) {
+    if (matches_any(pattern, constants, graph)) return 0;
+    diag_error(diags, 414, EXIT_USAGE, option, "no parameter is called %s", diag_quote(diags, pattern));
+    for (int i = 0; decisions && i < decisions->all.n; i++) {
+        const struct decision *decision = &decisions->all.at[i];
+        if (decision->role != ROLE_CONSTANT || fnmatch(pattern, decision->name, 0) != 0) continue;
+        diag_note(diags, "%s is no parameter: %s", diag_quote(diags, decision->name), decision->rule->reason);
+        diag_help(diags, "--param 'NAME:train' makes it one");
+        break;
+    }
+    return -1;
+}
+
+int parameter_rules_check(const struct training *training, const struct graph *graph, const struct decisions *decisions,
+                          struct diags *diags) {
+    int status = 0;
+    for (int i = 0; training && i < training->rules.n; i++) {
+        const struct parameter_rule *rule = &training->rules.at[i];
+        if (check_pattern("--param", rule->pattern, rule->frozen, graph, decisions, diags) < 0) status = -1;
+    }
+    for (int i = 0; training && i < training->inits.n; i++)
+        if (check_pattern("--init", training->inits.at[i].pattern, false, graph, decisions, diags) < 0) status = -1;
+    return status;
+}
+
+/* Initial values -------------------------------------------------------------------------------------------------- */
+
+static const struct init inits[] = {
+#define INIT(name, kind, ...) {#name, "RT_INIT_" #kind, __VA_ARGS__},
+#include "passes/train/inits.def"
+#undef INIT
+};
+enum { NINITS = sizeof inits / sizeof *inits };
+
+static const char *inits_text(struct arena *arena) {
+    const char *all = "";
+    for (int i = 0; i < NINITS; i++) all = arena_printf(arena, "%s %s", all, inits[i].name);
+    return all;
+}
+
+/* Numbers may be negative, but not a standard deviation, nor a range that is none. */
+static int check_numbers(const struct init_rule *rule, struct diags *diags) {
+    const struct numbers *n = &rule->numbers;
+    const double seed = numbers_value(n, "seed", 0);
+    if (numbers_value(n, "std", 0) >= 0 && numbers_value(n, "low", 0) <= numbers_value(n, "high", 0) && seed >= 0 &&
+        seed == floor(seed) && seed < 0x1p53)
+        return 0;
+    return diag_error(diags, 205, EXIT_USAGE, "--init",
+                      "%s: std must be at least 0, seed a whole number of at least 0, and low at most high",
+                      diag_quote(diags, rule->text));
+}
+
+int init_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags) {
+    const char *equals = strchr(text, '=');
+    struct init_rule rule = {.text = text};
+    if (!equals || equals == text)
+        return diag_error(diags, 205, EXIT_USAGE, "--init",
+                          "initial values are given as GLOB=NAME:key=number,.., not as %s", diag_quote(diags, text));
+    rule.pattern = arena_copy(arena, text, (size_t)(equals - text));
+    for (int i = 0; i < NINITS; i++)
+        if (is_called(equals + 1, inits[i].name)) rule.row = &inits[i];
+    if (!rule.row)
+        return diag_error(diags, 202, EXIT_USAGE, "--init", "no initial values are called %s; there are%s",
+                          diag_quote(diags, arena_copy(arena, equals + 1, strcspn(equals + 1, ":"))),
+                          inits_text(arena));
+    numbers_start(&rule.numbers, "--init", rule.row->name, rule.row->options, arena);
+    if (numbers_set_all(&rule.numbers, list_of(equals), -1e300, diags) < 0 || check_numbers(&rule, diags) < 0)
+        return -1;
+    VEC_PUSH(arena, &training->inits, rule);
+    return 0;
+}
+
+const struct init_rule *init_rule_of(const struct training *training, const char *name) {
+    for (int i = training ? training->inits.n - 1 : -1; i >= 0; i--)
+        if (fnmatch(training->inits.at[i].pattern, name, 0) == 0) return &training->inits.at[i];
+    return NULL;
+}
+
+/* What the expressions of a row read. */
+struct init_scope {
+    const struct numbers *numbers;
+    double fan_in, fan_out;
+};
+
+static struct number look_up_init(const void *env, const char *name) {
+    const struct init_scope *scope = env;
+    if (strcmp(name, "fan_in") == 0) return (struct number){true, scope->fan_in, 0};
+    if (strcmp(name, "fan_out") == 0) return (struct number){true, scope->fan_out, 0};
+    return look_up_number(scope->numbers, name);
+}
+
+/* torch.nn.init._calculate_fan_in_and_fan_out; of a vector, its length. */
+static struct init_scope scope_of(const struct init_rule *rule, const struct tensor *tensor) {
+    double kernel = 1, first = tensor->ndim ? (double)tensor->dims[0] : 1;
+    for (int d = 2; d < tensor->ndim; d++) kernel *= (double)tensor->dims[d];
+    double second = tensor->ndim > 1 ? (double)tensor->dims[1] : first;
+    return (struct init_scope){&rule->numbers, second * kernel, first * kernel};
+}
+
+struct init_values init_values_of(const struct init_rule *rule, const struct tensor *tensor, struct arena *arena) {
+    const struct init_scope scope = scope_of(rule, tensor);
+    struct init_values values = {evaluate(rule->row->a, look_up_init, &scope, arena),
+                                 evaluate(rule->row->b, look_up_init, &scope, arena), 0};
+    struct rt_hash hash;
+    char hex[RT_HASH_HEX];
+    rt_hash_start(&hash);
+    rt_hash_text(&hash, tensor->name);
+    rt_hash_int(&hash, (int64_t)numbers_value(&rule->numbers, "seed", 0));
+    rt_hash_hex(&hash, hex);
+    hex[16] = 0;
+    values.key = strtoull(hex, NULL, 16);
+    return values;
+}

@@ -1,0 +1,120 @@
+/* One rank alone: every collective is a copy. */
+#include "comm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void copy(void *dst, const void *src, size_t bytes) {
+    if (bytes > 0 && dst != src) memcpy(dst, src, bytes);
+}
+
+static int self_barrier(struct rt_comm *comm) {
+    (void)comm;
+    return RT_OK;
+}
+
+static int self_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
+                           enum rt_reduce reduce) {
+    (void)comm, (void)reduce;
+    copy(dst, src, count * rt_dtype_bytes(dtype));
+    return RT_OK;
+}
+
+static int self_all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
+    (void)comm;
+    copy(dst, src, bytes[0]);
+    return RT_OK;
+}
+
+static int self_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts,
+                               enum rt_dtype dtype, enum rt_reduce reduce) {
+    return self_all_reduce(comm, dst, src, counts[0], dtype, reduce);
+}
+
+static int self_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src,
+                           const size_t *send) {
+    if (receive[0] != send[0]) {
+        snprintf(comm->why, sizeof comm->why, "all-to-all of %zu bytes with itself expects %zu", send[0], receive[0]);
+        return RT_ERROR_USAGE;
+    }
+    copy(dst, src, send[0]);
+    return RT_OK;
+}
+
+static int self_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {
+    (void)comm, (void)data, (void)bytes;
+    return root == 0 ? RT_OK : RT_ERROR_USAGE;
+}
+
+static int self_send(struct rt_comm *comm, const void *src, size_t bytes, int to) {
+    (void)src, (void)bytes;
+    snprintf(comm->why, sizeof comm->why, "a rank alone has no rank %d to send to", to);
+    return RT_ERROR_USAGE;
+}
+
+static int self_receive(struct rt_comm *comm, void *dst, size_t bytes, int from) {
+    (void)dst, (void)bytes;
+    snprintf(comm->why, sizeof comm->why, "a rank alone has no rank %d to receive from", from);
+    return RT_ERROR_USAGE;
+}
+
+static int self_split(struct rt_comm *comm, int color, struct rt_comm **out) {
+    (void)comm, (void)color;
+    return rt_comm_open_self(out);
+}
+
+static void self_abort(struct rt_comm *comm) {
+    (void)comm;
+}
+static int self_alive(struct rt_comm *comm) {
+    (void)comm;
+    return RT_OK;
+}
+static void self_close(struct rt_comm *comm) {
+    free(comm);
+}
+
+static void *self_segment(struct rt_comm *comm, size_t *bytes) {
+    (void)comm;
+    *bytes = 0;
+    return NULL;
+}
+
+static const struct rt_comm_driver self_driver = {
+    .name = "self",
+    .barrier = self_barrier,
+    .all_reduce = self_all_reduce,
+    .all_gather = self_all_gather,
+    .reduce_scatter = self_reduce_scatter,
+    .all_to_all = self_all_to_all,
+    .broadcast = self_broadcast,
+    .send = self_send,
+    .receive = self_receive,
+    .split = self_split,
+    .abort = self_abort,
+    .alive = self_alive,
+    .close = self_close,
+    .segment = self_segment,
+};
+
+int rt_comm_open_self(struct rt_comm **out) {
+    struct rt_comm *comm = calloc(1, sizeof *comm);
+    if (!comm) return RT_ERROR_SYSTEM;
+    comm->driver = &self_driver;
+    comm->size = 1;
+    *out = comm;
+    return RT_OK;
+}
+
+void *rt_comm_segment(struct rt_comm *comm) {
+    size_t bytes;
+    void *memory = comm->driver->segment(comm, &bytes);
+    return memory;
+}
+
+size_t rt_comm_segment_bytes(struct rt_comm *comm) {
+    size_t bytes;
+    comm->driver->segment(comm, &bytes);
+    return bytes;
+}

@@ -1,0 +1,180 @@
+/* How a rank finds the others. */
+#define _GNU_SOURCE 1
+
+#include "core/private.h"
+
+#include "comm/comm_shared.h"
+#include "comm/rendezvous.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What launchers set, in the order in which they are believed. */
+static const struct {
+    const char *rank, *world, *local, *local_world;
+} launchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, /* torchrun */
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},                                 /* Open MPI */
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, /* MPICH */
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL},        /* srun */
+};
+
+#define JOIN_SECONDS 300
+
+static bool parse_int(const char *text, int *out) {
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno || end == text || *end || value < 0 || value > RT_SHARED_MAX) return false;
+    *out = (int)value;
+    return true;
+}
+
+/* Of SLURM_STEP_TASKS_PER_NODE, "2(x3),1": the tasks of each node in turn. This one's, or 0. */
+static int slurm_local_world(void) {
+    const char *at = getenv("SLURM_STEP_TASKS_PER_NODE"), *node_text = getenv("SLURM_NODEID");
+    int node, tasks, times, used;
+    if (!at || !node_text || !parse_int(node_text, &node)) return 0;
+    for (; sscanf(at, "%d%n", &tasks, &used) == 1 && tasks > 0; at += *at == ',') {
+        at += used;
+        times = 1;
+        if (sscanf(at, "(x%d)%n", &times, &used) == 1) at += used;
+        if (node < times) return tasks;
+        node -= times;
+    }
+    return 0;
+}
+
+bool rt_seat_from_environment(struct rt_seat *seat, int *status) {
+    *status = RT_OK;
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const char *rank = getenv(launchers[i].rank), *world = getenv(launchers[i].world),
+                   *local = getenv(launchers[i].local);
+        const char *local_world = launchers[i].local_world ? getenv(launchers[i].local_world) : NULL;
+        if (!rank || !world) continue;
+        seat->local_world = launchers[i].local_world ? 0 : slurm_local_world();
+        if (!parse_int(rank, &seat->rank) || !parse_int(world, &seat->world) || seat->rank >= seat->world ||
+            !parse_int(local ? local : rank, &seat->local) ||
+            (local_world && !parse_int(local_world, &seat->local_world)) || seat->local_world > seat->world)
+            *status = RT_ERROR_USAGE;
+        return true;
+    }
+    return false;
+}
+
+size_t rt_program_symmetric(const struct rt_program *program) {
+    size_t most = 0;
+    for (int c = 0; c < program->nclasses && !program->device->remote; c++)
+        if (program->classes[c].bytes[RT_COMMUNICATION] > most) most = program->classes[c].bytes[RT_COMMUNICATION];
+    return most;
+}
+
+/* What the caller says comes first; of a rank whose launcher says the same, that knows its number on the machine.
+ */
+static int find_rank(struct rt *rt, const struct rt_options *options) {
+    struct rt_seat seat = {0, 1, 0, 1};
+    int status = RT_OK;
+    bool found = rt_seat_from_environment(&seat, &status);
+    if (options->world > 0) {
+        found = found && !status && seat.rank == options->rank && !getenv(RT_SHM_FD_VARIABLE);
+        seat = (struct rt_seat){options->rank, options->world, found ? seat.local : options->rank,
+                                found ? seat.local_world : 0};
+        status = RT_OK;
+    }
+    rt->rank = seat.rank;
+    rt->world = seat.world;
+    rt->internal->local_rank = seat.local;
+    rt->internal->local_world = seat.local_world;
+    if (status) return rt_fail_code(rt, status, RT_CODE_WORLD, "the launcher's environment gives no valid rank");
+    if (rt->rank >= 0 && rt->rank < rt->world) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "rank %d of %d ranks", rt->rank, rt->world);
+}
+
+/* The launcher made the segment large enough for all but the symmetric part and sealed it against shrinking, so
+ * ranks may grow it at the same time and nobody's mapping loses its pages. */
+static int grow_segment(struct rt *rt, int fd, size_t bytes) {
+    struct stat status;
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_SEGMENT, RT_SHM_FD_VARIABLE " names no shared memory");
+    if ((size_t)status.st_size >= bytes || ftruncate(fd, (off_t)bytes) == 0) return RT_OK;
+    int error = errno;
+    if (fstat(fd, &status) == 0 && (size_t)status.st_size >= bytes) return RT_OK; /* another rank was faster */
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "cannot have %zu bytes of shared memory: %s", bytes,
+                        strerror(error));
+}
+
+static int join_segment(struct rt *rt, int fd) {
+    struct rt_private *private = rt->internal;
+    const size_t symmetric = rt_program_symmetric(rt->program), bytes = rt_comm_shared_bytes(rt->world, symmetric);
+    RT_TRY(grow_segment(rt, fd, bytes));
+    void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (segment == MAP_FAILED)
+        return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "cannot map %zu bytes of shared memory: %s", bytes,
+                            strerror(errno));
+    private->mapping = segment;
+    private->mapping_bytes = bytes;
+    int status = rt_comm_open_shared(&rt->comm, segment, rt->rank, rt->world, symmetric);
+    if (status == RT_ERROR_MISMATCH)
+        return rt_fail_code(rt, status, RT_CODE_KEY, "rank %d runs another program than the job's other ranks",
+                            rt->rank);
+    return status ? rt_fail(rt, status, "cannot open the shared memory of %d ranks", rt->world) : RT_OK;
+}
+
+static int join_launched(struct rt *rt, const char *fd_text) {
+    int fd;
+    if (parse_int(fd_text, &fd)) return join_segment(rt, fd);
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_SEGMENT, RT_SHM_FD_VARIABLE " is no file descriptor");
+}
+
+/* Ranks that were started one by one. */
+static int join_meeting(struct rt *rt, const struct rt_options *options) {
+    int fd = -1;
+    RT_TRY(rt_meet(rt, options->rendezvous, options->join_timeout > 0 ? options->join_timeout : JOIN_SECONDS, &fd));
+    int status = join_segment(rt, fd);
+    if (!status) status = rt_meeting_watch(rt, rt->internal->mapping);
+    if (options->segment && !status)
+        *options->segment = fd;
+    else
+        close(fd);
+    return status;
+}
+
+static int join_by_name(struct rt *rt, const struct rt_options *options, const char *name) {
+    const char *fd = getenv(RT_SHM_FD_VARIABLE);
+    const bool self = strcmp(name, "self") == 0, shm = strcmp(name, "shm") == 0;
+    if (!self && !shm && strcmp(name, "auto") != 0)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "communication '%s' is not available here", name);
+    if (!self && fd) return join_launched(rt, fd);
+    if (self && rt->world > 1)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "rank %d of %d is not alone", rt->rank, rt->world);
+    if (rt->world > 1) return join_meeting(rt, options);
+    return rt_comm_open_self(&rt->comm) ? rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory") : RT_OK;
+}
+
+int rt_local_rank(const struct rt *rt) {
+    return rt->internal->local_rank;
+}
+
+int rt_join(struct rt *rt, const struct rt_options *options) {
+    const char *name = options->comm ? options->comm : "auto";
+    if (options->segment) *options->segment = -1;
+    if (options->joined) {
+        rt->comm = options->joined;
+        rt->rank = rt->internal->local_rank = rt->comm->rank;
+        rt->world = rt->internal->local_world = rt->comm->size;
+    } else {
+        RT_TRY(find_rank(rt, options));
+    }
+    if (rt->world != rt->program->runtime_ngpus)
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_WORLD, "'%s' was generated for %d ranks, started with %d",
+                            rt->program->name, rt->program->runtime_ngpus, rt->world);
+    if (options->joined) return RT_OK;
+    rt->internal->owns_comm = true;
+    return join_by_name(rt, options, name);
+}

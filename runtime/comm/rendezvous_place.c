@@ -1,0 +1,320 @@
+/* Where ranks meet: an address, a file that says one, or an MPI that does. A file and MPI carry a card, one line of
+ * text: the job's token, the port, and the addresses of the first rank's machine, of which the others try one after
+ * the other. What a file of an earlier job says leads nowhere, or to somebody who does not know the token: they
+ * look again.
+ *
+ * The first rank listens at the address that was given and no other. Where none was, it is 127.0.0.1 if all ranks
+ * are known to be on this machine, else any of the machine's. */
+#define _GNU_SOURCE 1
+
+#include "comm/rendezvous_private.h"
+
+#include "base/reason.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CALL_MS 2000 /* one try to connect */
+
+/* Finding the place */
+
+static int refuse(struct rt *rt, const char *format, const char *text) {
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_PLACE, format, text);
+}
+
+/* A port as text, or false. */
+static bool set_port(struct place *place, const char *text, int offset) {
+    char *end;
+    const long port = strtol(text, &end, 10);
+    if (end == text || *end || port < 1 || port + offset > 65535) return false;
+    snprintf(place->port, sizeof place->port, "%ld", port + offset);
+    return true;
+}
+
+static int set_address(struct rt *rt, struct place *place, const char *host, size_t length, const char *port,
+                       int offset) {
+    if (length == 0 || length >= sizeof place->host || !set_port(place, port, offset))
+        return refuse(rt, "ranks cannot meet at '%s': a HOST:PORT, file:PATH or mpi is wanted", host);
+    place->kind = PLACE_ADDRESS;
+    memcpy(place->host, host, length);
+    snprintf(place->label, sizeof place->label, "%s:%s", place->host, place->port);
+    return RT_OK;
+}
+
+/* Under torchrun its own store may listen at the port: then ranks meet at the next one. */
+static int store_offset(void) {
+    const char *used = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    return used && strcmp(used, "True") == 0;
+}
+
+static int place_of_environment(struct rt *rt, struct place *place) {
+    const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
+    if (host && port) return set_address(rt, place, host, strlen(host), port, store_offset());
+    place->kind = PLACE_MPI;
+    snprintf(place->label, sizeof place->label, "a place that MPI tells");
+    if (rt_mpi_launched()) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD,
+                        "rank %d of %d does not know where the others are: start them with `rankc run`, or give "
+                        "MASTER_ADDR and MASTER_PORT, or --rendezvous",
+                        rt->rank, rt->world);
+}
+
+/* True if a socket of this machine can have the address. */
+static bool is_own(const struct addrinfo *at) {
+    struct sockaddr_storage address = {0};
+    const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    memcpy(&address, at->ai_addr, at->ai_addrlen);
+    if (at->ai_family == AF_INET) ((struct sockaddr_in *)(void *)&address)->sin_port = 0;
+    if (at->ai_family == AF_INET6) ((struct sockaddr_in6 *)(void *)&address)->sin6_port = 0;
+    const bool own = bind(fd, (const struct sockaddr *)&address, at->ai_addrlen) == 0;
+    close(fd);
+    return own;
+}
+
+static struct addrinfo *resolve(const char *host, const char *port, int *error) {
+    const struct addrinfo wanted = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    *error = getaddrinfo(host, port, &wanted, &found);
+    return *error ? NULL : found;
+}
+
+/* A name that cannot be found may yet be. */
+static bool is_elsewhere(const struct place *place) {
+    int error;
+    struct addrinfo *found = resolve(place->host, place->port, &error);
+    bool own = !found;
+    for (const struct addrinfo *at = found; at && !own; at = at->ai_next) own = is_own(at);
+    if (found) freeaddrinfo(found);
+    return !own;
+}
+
+static int take_token(struct rt *rt, struct place *place) {
+    const char *given = getenv(TOKEN_VARIABLE);
+    if (given && (strlen(given) < TOKEN_LEAST || strlen(given) >= TOKEN_ROOM))
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_TOKEN, TOKEN_VARIABLE " has %zu bytes; a token has %d to %d",
+                            strlen(given), TOKEN_LEAST, TOKEN_ROOM - 1);
+    place->given = given != NULL;
+    if (given) snprintf(place->token, sizeof place->token, "%s", given);
+    if (given || (place->one_machine && (rt->rank == 0 || !is_elsewhere(place)))) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_TOKEN,
+                        "ranks that meet at %s are on several machines: set " TOKEN_VARIABLE
+                        " to the same secret of %d bytes or more "
+                        "for all of them",
+                        place->label, TOKEN_LEAST);
+}
+
+static int read_place(struct rt *rt, const char *text, struct place *place) {
+    *place = (struct place){.kind = PLACE_MPI,
+                            .one_machine = rt->internal->local_world == rt->world || !rt->internal->local_world};
+    if (!text) return place_of_environment(rt, place);
+    snprintf(place->label, sizeof place->label, "%s", text);
+    if (strcmp(text, "mpi") == 0) return RT_OK;
+    if (strncmp(text, "file:", 5) == 0 && text[5]) {
+        place->kind = PLACE_FILE;
+        place->path = text + 5;
+        return RT_OK;
+    }
+    const char *colon = strrchr(text, ':');
+    return set_address(rt, place, text, colon ? (size_t)(colon - text) : 0, colon ? colon + 1 : "", 0);
+}
+
+int place_find(struct rt *rt, const char *text, struct place *place) {
+    RT_TRY(read_place(rt, text, place));
+    return place->kind == PLACE_ADDRESS ? take_token(rt, place) : RT_OK;
+}
+
+/* The file that has the token of an address: of this user, for this address and port. */
+static void set_token_path(struct place *place, const struct addrinfo *at) {
+    const char *const directories[] = {getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"};
+    const char *directory = NULL;
+    char host[64] = "", port[16] = "";
+    for (size_t i = 0; !directory; i++)
+        if (directories[i] && directories[i][0] == '/') directory = directories[i];
+    getnameinfo(at->ai_addr, at->ai_addrlen, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(place->token_path, sizeof place->token_path, "%s/rankc-%u-%s-%s", directory, (unsigned)geteuid(), host,
+             port);
+}
+
+/* The first rank */
+
+static int fail_listen(struct rt *rt, const struct place *place, const char *why) {
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_PLACE, "rank 0 cannot listen at %s: %s", place->label, why);
+}
+
+static int bind_socket(const struct addrinfo *at) {
+    const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), yes = 1;
+    if (fd < 0) return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
+    const int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+/* At the first of the host's addresses that can be had. */
+static int listen_at(struct rt *rt, struct place *place, const char *host, const char *port, int *listener) {
+    int error = 0;
+    struct addrinfo *found = resolve(host, port, &error);
+    if (!found) return fail_listen(rt, place, gai_strerror(error));
+    for (const struct addrinfo *at = found; at && *listener < 0; at = at->ai_next) {
+        *listener = bind_socket(at);
+        error = errno;
+        if (*listener >= 0) set_token_path(place, at);
+    }
+    freeaddrinfo(found);
+    return *listener >= 0 ? RT_OK : fail_listen(rt, place, strerror(error));
+}
+
+static int make_token(struct rt *rt, struct place *place) {
+    const int error = secret_make(place->token);
+    return error ? fail_listen(rt, place, strerror(error)) : RT_OK;
+}
+
+/* The address is ours by now, so that no other job of this user writes the file. */
+static int publish_token(struct rt *rt, struct place *place) {
+    RT_TRY(make_token(rt, place));
+    const int error = secret_write(place->token_path, place->token);
+    if (!error) return RT_OK;
+    const int status = rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_TOKEN,
+                                    "cannot write the job's token to '%s': %s; set XDG_RUNTIME_DIR, or " TOKEN_VARIABLE,
+                                    rt_quote_text(place->token_path).text, strerror(error));
+    place->token_path[0] = 0;
+    return status;
+}
+
+/* This machine's addresses, those that others reach it by first. */
+static void add_addresses(char *card, size_t room, bool alone) {
+    struct ifaddrs *all = NULL;
+    char text[INET_ADDRSTRLEN];
+    if (alone || getifaddrs(&all) != 0) all = NULL;
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+        const size_t used = strlen(card);
+        if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET || !(i->ifa_flags & IFF_UP) ||
+            i->ifa_flags & IFF_LOOPBACK)
+            continue;
+        const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)i->ifa_addr;
+        if (inet_ntop(AF_INET, &four->sin_addr, text, sizeof text) &&
+            used + sizeof text + 1 < room - sizeof " 127.0.0.1\n")
+            snprintf(card + used, room - used, " %s", text);
+    }
+    if (all) freeifaddrs(all);
+    snprintf(card + strlen(card), room - strlen(card), " 127.0.0.1\n");
+}
+
+static int write_card(struct rt *rt, const struct place *place) {
+    const int error = secret_write(place->path, place->card);
+    if (!error) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_PLACE, "rank 0 cannot say where it listens: cannot write '%s': %s",
+                        rt_quote_text(place->path).text, strerror(error));
+}
+
+static int broadcast_card(struct rt *rt, struct place *place) {
+    char why[200];
+    const int status = rt_mpi_broadcast(place->card, sizeof place->card, why, sizeof why);
+    return status ? rt_fail_code(rt, status, RT_CODE_PLACE, "MPI cannot tell ranks where they meet: %s", why) : RT_OK;
+}
+
+static int publish(struct rt *rt, struct place *place) {
+    return place->kind == PLACE_MPI ? broadcast_card(rt, place) : write_card(rt, place);
+}
+
+int place_listen(struct rt *rt, struct place *place, int *listener) {
+    struct sockaddr_in bound;
+    socklen_t length = sizeof bound;
+    if (place->kind == PLACE_ADDRESS) {
+        RT_TRY(listen_at(rt, place, place->host, place->port, listener));
+        return place->given ? RT_OK : publish_token(rt, place);
+    }
+    const bool alone = rt->internal->local_world == rt->world;
+    RT_TRY(make_token(rt, place));
+    RT_TRY(listen_at(rt, place, alone ? "127.0.0.1" : "0.0.0.0", "0", listener));
+    if (getsockname(*listener, (struct sockaddr *)&bound, &length) != 0) return fail_listen(rt, place, strerror(errno));
+    snprintf(place->card, sizeof place->card, "%s %d", place->token, ntohs(bound.sin_port));
+    add_addresses(place->card, sizeof place->card, alone);
+    return publish(rt, place);
+}
+
+void place_leave(const struct place *place) {
+    if (place->kind == PLACE_FILE) unlink(place->path);
+    if (place->kind == PLACE_ADDRESS && !place->given && place->token_path[0]) unlink(place->token_path);
+}
+
+/* The others */
+
+int place_ask(struct rt *rt, struct place *place) {
+    return place->kind == PLACE_MPI ? broadcast_card(rt, place) : RT_OK;
+}
+
+/* Ends within CALL_MS. */
+static int connect_socket(const struct addrinfo *at) {
+    struct pollfd wait = {.fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+                          .events = POLLOUT};
+    int error = 0;
+    socklen_t length = sizeof error;
+    if (wait.fd < 0) return -1;
+    bool ok = connect(wait.fd, at->ai_addr, at->ai_addrlen) == 0 ||
+              (errno == EINPROGRESS && poll(&wait, 1, CALL_MS) == 1 &&
+               getsockopt(wait.fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0);
+    if (ok) return wait.fd;
+    close(wait.fd);
+    return -1;
+}
+
+static int call_address(const char *host, const char *port) {
+    int error, fd = -1;
+    struct addrinfo *found = resolve(host, port, &error);
+    for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next) fd = connect_socket(at);
+    if (found) freeaddrinfo(found);
+    return fd;
+}
+
+/* Why a file of a secret cannot be used, if it is there. */
+static bool read_secret(struct place *place, const char *path, char *text, size_t room) {
+    char why[160];
+    if (secret_read(path, text, room, why, sizeof why)) return place->trouble[0] = 0, true;
+    if (why[0]) snprintf(place->trouble, sizeof place->trouble, "'%s' is not used: %s", rt_quote_text(path).text, why);
+    return false;
+}
+
+/* Whoever listens without having said the token is of another job, or has not come as far yet. */
+static int call_with_token(struct place *place) {
+    int error, fd = -1;
+    struct addrinfo *found = resolve(place->host, place->port, &error);
+    for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next) {
+        set_token_path(place, at);
+        if (read_secret(place, place->token_path, place->token, sizeof place->token)) fd = connect_socket(at);
+    }
+    if (found) freeaddrinfo(found);
+    return fd;
+}
+
+static int call_card(struct place *place) {
+    char line[sizeof place->card], *rest = NULL;
+    int fd = -1;
+    snprintf(line, sizeof line, "%s", place->card);
+    const char *token = strtok_r(line, " \n", &rest), *port = token ? strtok_r(NULL, " \n", &rest) : NULL;
+    if (!port || strlen(token) < TOKEN_LEAST || strlen(token) >= sizeof place->token) return -1;
+    snprintf(place->token, sizeof place->token, "%s", token);
+    for (const char *host; fd < 0 && (host = strtok_r(NULL, " \n", &rest));) fd = call_address(host, port);
+    return fd;
+}
+
+int place_call(struct place *place) {
+    if (place->kind == PLACE_ADDRESS)
+        return place->given ? call_address(place->host, place->port) : call_with_token(place);
+    if (place->kind == PLACE_FILE && !read_secret(place, place->path, place->card, sizeof place->card)) return -1;
+    return call_card(place);
+}

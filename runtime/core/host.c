@@ -1,0 +1,82 @@
+/* Arenas in the process' own memory, and phases that run as they are called. */
+#define _GNU_SOURCE 1
+
+#include "core/private.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+static int open_host(struct rt *rt) {
+    (void)rt;
+    return RT_OK;
+}
+
+static void close_host(struct rt *rt) {
+    (void)rt;
+}
+
+/* All pages are there from the start, since a step should not wait for them; those of weights come as they are loaded,
+ * by several threads. */
+static void *allocate(struct rt *rt, enum rt_arena arena, size_t bytes) {
+    const int populate = arena == RT_WEIGHTS ? 0 : MAP_POPULATE;
+    (void)rt;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | populate, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void release(struct rt *rt, void *memory, size_t bytes) {
+    (void)rt;
+    munmap(memory, bytes);
+}
+
+static int copy_bytes(struct rt *rt, void *dst, const void *src, size_t bytes) {
+    (void)rt;
+    memcpy(dst, src, bytes);
+    return RT_OK;
+}
+
+static int zero(struct rt *rt, void *memory, size_t bytes) {
+    (void)rt;
+    memset(memory, 0, bytes);
+    return RT_OK;
+}
+
+static int copy_where(struct rt *rt, void *dst, const void *src, size_t bytes, enum rt_control control) {
+    if (!(rt->internal->control[control] > 0)) return zero(rt, dst, bytes);
+    return dst == src ? RT_OK : copy_bytes(rt, dst, src, bytes);
+}
+
+static int copy_rows(struct rt *rt, const struct rt_copies *rows) {
+    const int64_t *count = rows->count, *to = rows->to_stride, *from = rows->from_stride;
+    (void)rt;
+    for (int64_t i = 0; i < count[0]; i++)
+        for (int64_t j = 0; j < count[1]; j++)
+            for (int64_t k = 0; k < count[2]; k++)
+                memcpy((unsigned char *)rows->to + i * to[0] + j * to[1] + k * to[2],
+                       (const unsigned char *)rows->from + i * from[0] + j * from[1] + k * from[2], rows->bytes);
+    return RT_OK;
+}
+
+static int connect(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out) {
+    (void)rt, (void)color;
+    *out = host;
+    return RT_OK;
+}
+
+static int run(struct rt *rt, int (*phase)(struct rt *rt)) {
+    return phase(rt);
+}
+
+const struct rt_device rt_host = {.name = "host",
+                                  .open = open_host,
+                                  .close = close_host,
+                                  .allocate = allocate,
+                                  .release = release,
+                                  .put = copy_bytes,
+                                  .get = copy_bytes,
+                                  .zero = zero,
+                                  .copy_where = copy_where,
+                                  .copy = copy_rows,
+                                  .connect = connect,
+                                  .run = run,
+                                  .finish = open_host};

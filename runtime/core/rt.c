@@ -1,0 +1,285 @@
+/* Opening and closing a rank. */
+#define _GNU_SOURCE 1
+
+#include "core/private.h"
+
+#include "base/checked.h"
+#include "base/cores.h"
+#include "base/diagnostic.h"
+#include "base/hash.h"
+#include "kernels/c/kernels.h"
+#include "comm/rendezvous.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* A failed rt_open leaves no rank to keep its text. */
+static _Thread_local struct {
+    char text[sizeof((struct rt_private *)0)->error];
+    int code;
+    bool told;
+} open_error;
+
+/* Errors */
+
+static int default_code(int status) {
+    switch (status) {
+    case RT_ERROR_INPUT: return RT_CODE_DATA;
+    case RT_ERROR_SYSTEM: return RT_CODE_OPEN;
+    case RT_ERROR_MISMATCH: return RT_CODE_FORMAT;
+    case RT_ERROR_PEER: return RT_CODE_RANK;
+    case RT_ERROR_DEVICE: return RT_CODE_DEVICE;
+    case RT_ERROR_BUSY: return RT_CODE_BUSY;
+    default: return RT_CODE_USAGE;
+    }
+}
+
+static int record(struct rt *rt, int status, int code, const char *format, va_list arguments) {
+    vsnprintf(rt->internal->error, sizeof rt->internal->error, format, arguments);
+    rt->internal->code = code;
+    rt->internal->told = status == RT_ERROR_PEER && code == RT_CODE_RANK && rt_meeting_lost(rt->internal->meeting) < 0;
+    return status;
+}
+
+int rt_fail(struct rt *rt, int status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    record(rt, status, default_code(status), format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+int rt_fail_code(struct rt *rt, int status, int code, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    record(rt, status, code, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status) {
+    const int lost = rt_meeting_lost(rt->internal->meeting);
+    if (status == RT_ERROR_PEER && lost >= 0) return rt_fail(rt, status, "rank %d ended before the job had", lost);
+    if (status == RT_ERROR_PEER) return rt_fail(rt, status, "another rank failed");
+    const int code = status == RT_ERROR_USAGE    ? RT_CODE_CALLS
+                     : status == RT_ERROR_DEVICE ? RT_CODE_DEVICE
+                                                 : RT_CODE_SEGMENT;
+    return rt_fail_code(rt, status, code, "%s", comm->why[0] ? comm->why : "communication failed");
+}
+
+void rt_warn(const struct rt *rt, int code, const char *format, ...) {
+    char text[sizeof rt->internal->error];
+    const struct rt_diagnostic item = {.severity = RT_SEVERITY_WARNING, .code = code, .text = text};
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    rt_diagnostic_print(&item, stderr, rt->internal->json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
+}
+
+const char *rt_error(const struct rt *rt) {
+    return rt ? rt->internal->error : open_error.text;
+}
+int rt_error_code(const struct rt *rt) {
+    return rt ? rt->internal->code : open_error.code;
+}
+bool rt_error_told(const struct rt *rt) {
+    return rt ? rt->internal->told : open_error.told;
+}
+
+/* Opening */
+
+static int check_program(struct rt *rt) {
+    const struct rt_program *program = rt->program;
+    int64_t shards = 1;
+    for (int a = 0; a < program->naxes; a++) shards *= program->mesh[a];
+    if (program->format != RT_FORMAT)
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "the program has format %d, this runtime runs %d",
+                            program->format, RT_FORMAT);
+    if (program->plan_ngpus < 1 || shards != program->plan_ngpus || program->runtime_ngpus % program->plan_ngpus != 0)
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "the program's mesh and ranks do not agree");
+    return RT_OK;
+}
+
+static int place_shard(struct rt *rt) {
+    const struct rt_program *program = rt->program;
+    rt->unit = rt->rank / program->plan_ngpus;
+    rt->shard = rt->rank % program->plan_ngpus;
+    rt->kind = &program->classes[program->class_of_shard[rt->shard]];
+    for (int a = 0, rest = rt->shard; a < program->naxes; a++) {
+        rt->coordinate[a] = rest % program->mesh[a];
+        rest /= program->mesh[a];
+    }
+    rt->internal->counts = calloc(2 * (size_t)rt->world, sizeof(*rt->internal->counts));
+    return rt->internal->counts ? RT_OK : rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+}
+
+/* All ranks run the same program, or none goes on. */
+static int shake_hands(struct rt *rt) {
+    char mine[RT_HASH_HEX];
+    const size_t bytes = sizeof mine;
+    char *all = malloc((size_t)rt->world * bytes);
+    if (!all) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    rt_hash_bytes(rt->program->key, strlen(rt->program->key), mine);
+    for (int r = 0; r < rt->world; r++) rt->internal->counts[r] = bytes;
+    int status = rt->comm->driver->all_gather(rt->comm, all, mine, rt->internal->counts);
+    if (status) rt_fail_comm(rt, rt->comm, status);
+    for (int r = 1; r < rt->world && !status; r++)
+        if (memcmp(all, all + (size_t)r * bytes, bytes) != 0)
+            status = rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_KEY, "rank %d runs another program than rank 0", r);
+    free(all);
+    return status;
+}
+
+static int open_axes(struct rt *rt) {
+    const struct rt_program *program = rt->program;
+    for (int a = 0, stride = 1; a < program->naxes; stride *= program->mesh[a], a++) {
+        const int color = rt->rank - rt->coordinate[a] * stride;
+        struct rt_comm **split = &rt->internal->split[a];
+        int status;
+        if (program->mesh[a] == 1)
+            status = rt_comm_open_self(split);
+        else
+            status = rt->comm->driver->split(rt->comm, color, split);
+        if (status) return rt_fail_comm(rt, rt->comm, status);
+        rt->axis[a] = *split;
+        if (program->communicates & 1u << a) RT_TRY(program->device->connect(rt, *split, color, &rt->axis[a]));
+    }
+    return RT_OK;
+}
+
+/* Ranks of the same shard. */
+static int open_units(struct rt *rt) {
+    const bool alone = rt->world == rt->program->plan_ngpus;
+    int status = alone ? rt_comm_open_self(&rt->units) : rt->comm->driver->split(rt->comm, rt->shard, &rt->units);
+    if (status) return rt_fail_comm(rt, rt->comm, status);
+    rt->unit_arenas = rt->units;
+    return rt->program->training ? rt->program->device->connect(rt, rt->units, rt->shard, &rt->unit_arenas) : RT_OK;
+}
+
+static int open_controls(struct rt *rt) {
+    struct rt_private *private = rt->internal;
+    const struct rt_training *training = rt->program->training;
+    const int ports = rt->program->ninputs + (training ? training->seeds : 0);
+    private->given = calloc((size_t)ports + RT_CONTROLS, sizeof *private->given);
+    if (!private->given) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    for (int c = 0; c < RT_CONTROLS; c++) private->given[ports + c] = &private->control[c];
+    private->last = true;
+    if (training) {
+        private->lr = training->lr;
+        private->accumulate = training->accumulate;
+        rt_reset_gradients(rt);
+    }
+    return RT_OK;
+}
+
+size_t rt_arena_bytes(const struct rt *rt, int arena) {
+    return rt->kind->bytes[arena] + 1;
+}
+
+static int open_arena(struct rt *rt, enum rt_arena arena) {
+    const struct rt_device *device = rt->program->device;
+    const size_t bytes = rt->kind->bytes[arena];
+    if (arena == RT_COMMUNICATION && !device->remote && bytes > 0 && rt_comm_segment_bytes(rt->comm) >= bytes) {
+        rt->arena[arena] = rt_comm_segment(rt->comm);
+        memset(rt->arena[arena], 0, bytes);
+    } else {
+        rt->arena[arena] = rt->internal->owned[arena] = device->allocate(rt, arena, rt_arena_bytes(rt, arena));
+    }
+    if (rt->arena[arena]) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory: an arena needs %zu bytes", bytes);
+}
+
+/* Ranks of other machines take nothing of this one's cores. */
+static int set_threads(struct rt *rt, int threads) {
+    const int ranks = rt->internal->local_world > 0 ? rt->internal->local_world : rt->world, share = rt_cores() / ranks;
+    rt->threads = threads > 0 ? threads : share > 0 ? share : 1;
+    return RT_OK;
+}
+
+static int select_kernels(struct rt *rt, const char *name) {
+    if (rt_kernels_select(rt, name) < 0)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "there are no kernels '%s' (auto, reference, tf32)",
+                            name);
+    if (!rt->tf32 || rt->program->device->remote) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "kernels tf32 are of GPUs: compile with --target cuda");
+}
+
+static int meet(struct rt *rt) {
+    int status = rt->comm->driver->barrier(rt->comm);
+    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+}
+
+static int open_rank(struct rt *rt, const struct rt_options *options) {
+    RT_TRY(check_program(rt));
+    RT_TRY(rt_join(rt, options));
+    RT_TRY(place_shard(rt));
+    RT_TRY(shake_hands(rt));
+    RT_TRY(rt->program->device->open(rt));
+    RT_TRY(open_axes(rt));
+    RT_TRY(open_units(rt));
+    RT_TRY(open_controls(rt));
+    RT_TRY(set_threads(rt, options->threads));
+    RT_TRY(select_kernels(rt, options->kernels));
+    for (int a = 0; a < RT_ARENAS; a++) RT_TRY(open_arena(rt, (enum rt_arena)a));
+    RT_TRY(rt_load_weights(rt));
+    return meet(rt);
+}
+
+static int fail_open(struct rt *rt, int status) {
+    memcpy(open_error.text, rt->internal->error, sizeof open_error.text);
+    open_error.code = rt->internal->code;
+    open_error.told = rt->internal->told;
+    if (rt->comm) rt->comm->driver->abort(rt->comm);
+    rt_close(rt);
+    return status;
+}
+
+int rt_open(struct rt **out, const struct rt_program *program, const struct rt_options *options) {
+    struct rt *rt = calloc(1, sizeof *rt);
+    struct rt_private *private = calloc(1, sizeof *private);
+    if (!rt || !private) {
+        free(rt);
+        free(private);
+        snprintf(open_error.text, sizeof open_error.text, "out of memory");
+        open_error.code = RT_CODE_MEMORY;
+        open_error.told = false;
+        return RT_ERROR_SYSTEM;
+    }
+    rt->program = program;
+    rt->internal = private;
+    rt->site = -1;
+    private->directory = options->directory ? options->directory : ".";
+    private->json = options->json;
+    int status = open_rank(rt, options);
+    if (status) return fail_open(rt, status);
+    *out = rt;
+    return RT_OK;
+}
+
+/* A communicator for arenas, and the one for memory of the process, which may be the same. */
+static void close_both(struct rt_comm *arenas, struct rt_comm *host) {
+    if (arenas && arenas != host) arenas->driver->close(arenas);
+    if (host) host->driver->close(host);
+}
+
+void rt_close(struct rt *rt) {
+    if (!rt) return;
+    struct rt_private *private = rt->internal;
+    for (int a = 0; a < RT_MAX_AXES; a++) close_both(rt->axis[a], private->split[a]);
+    close_both(rt->unit_arenas, rt->units);
+    for (int a = 0; a < RT_ARENAS; a++) /* nobody reads or writes them any more */
+        if (private->owned[a]) rt->program->device->release(rt, private->owned[a], rt_arena_bytes(rt, a));
+    if (rt->internal->counts) rt->program->device->close(rt);
+    if (rt->comm && private->owns_comm) rt->comm->driver->close(rt->comm);
+    rt_meeting_close(private->meeting);
+    if (private->mapping) munmap(private->mapping, private->mapping_bytes);
+    rt_release_checkpoints(private->checkpoints);
+    free(private->counts);
+    free(private->given);
+    free(private);
+    free(rt);
+}

@@ -1,0 +1,96 @@
+/* One step: complete inputs in, the class's program, complete outputs out. */
+#include "core/private.h"
+
+#include "base/checked.h"
+#include "kernels/c/kernels.h"
+
+static size_t port_bytes(const struct rt_port *port) {
+    int64_t count = 0;
+    rt_product(port->dims, port->ndim, &count);
+    return (size_t)count * rt_dtype_bytes(port->dtype);
+}
+
+static unsigned char *place_address(const struct rt *rt, const struct rt_place *place) {
+    if (place->arena == RT_CALLER) return (unsigned char *)(uintptr_t)rt->inputs[place->offset];
+    return rt->arena[place->arena] + place->offset;
+}
+
+const void *rt_output(const struct rt *rt, int index) {
+    const struct rt_place *place = &rt->kind->outputs[index];
+    return place->offset == RT_ABSENT ? NULL : place_address(rt, place);
+}
+
+/* The controls are behind the inputs. */
+int rt_take_input(struct rt *rt, int port, const void *input) {
+    const struct rt_place *place = &rt->kind->inputs[port];
+    const size_t bytes = port_bytes(&rt->program->inputs[port]);
+    rt->internal->given[port] = input;
+    if (bytes == 0 || place->offset == RT_ABSENT) return RT_OK;
+    return rt->program->device->put(rt, place_address(rt, place), input, bytes);
+}
+
+int rt_run_phase(struct rt *rt, int (*phase)(struct rt *rt)) {
+    const struct rt_private *private = rt->internal;
+    const size_t controls = rt->kind->controls;
+    rt->inputs = private->given;
+    if (rt->program->device->remote && controls != RT_ABSENT)
+        RT_TRY(rt->program->device->put(rt, rt->arena[RT_ACTIVATIONS] + controls, private->control,
+                                        sizeof private->control));
+    return rt->program->device->run(rt, phase);
+}
+
+int rt_run_forward(struct rt *rt, const void *const *inputs) {
+    for (int i = 0; i < rt->program->ninputs; i++) RT_TRY(rt_take_input(rt, i, inputs[i]));
+    return rt_run_phase(rt, rt->kind->infer_step);
+}
+
+int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs) {
+    for (int i = 0; i < n; i++) {
+        const size_t bytes = port_bytes(&rt->program->outputs[first + i]);
+        const struct rt_place *place = &rt->kind->outputs[first + i];
+        if (!outputs[i] || bytes == 0 || place->offset == RT_ABSENT) continue;
+        const void *at = place_address(rt, place);
+        if (at != outputs[i]) RT_TRY(rt->program->device->get(rt, outputs[i], at, bytes));
+    }
+    return RT_OK;
+}
+
+static int run_inference(struct rt *rt, const void *const *inputs, void *const *outputs) {
+    rt->internal->control[RT_REAL] = rt->internal->control[RT_TRAINING] = 0; /* nothing that is kept changes */
+    RT_TRY(rt_run_forward(rt, inputs));
+    return rt_give_outputs(rt, 0, rt->program->noutputs, outputs);
+}
+
+bool rt_is_watched(const struct rt *rt) {
+    return rt->internal->watch != NULL;
+}
+
+void rt_at(struct rt *rt, int site) {
+    rt->site = site;
+    if (rt->internal->watch) rt->internal->watch(rt->internal->watcher, rt, site);
+    if (rt->comm->driver->report) rt->comm->driver->report(rt->comm, rt->step, site);
+}
+
+int rt_begin_step(struct rt *rt) {
+    rt->step++;
+    rt->internal->error[0] = 0;
+    rt_at(rt, -1);
+    return rt_kernels_threads(rt->threads);
+}
+
+int rt_end_step(struct rt *rt, int threads, int status) {
+    rt_kernels_threads(threads);
+    if (!status) status = rt->program->device->finish(rt);
+    if (!status) {
+        rt_at(rt, -1);
+        return RT_OK;
+    }
+    if (!rt->internal->error[0]) rt_fail(rt, status, "step %lld failed", (long long)rt->step);
+    rt->comm->driver->abort(rt->comm); /* the others must not wait for this rank */
+    return status;
+}
+
+int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs) {
+    const int threads = rt_begin_step(rt);
+    return rt_end_step(rt, threads, run_inference(rt, inputs, outputs));
+}

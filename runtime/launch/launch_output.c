@@ -1,0 +1,94 @@
+/* What ranks print. */
+#define _GNU_SOURCE 1
+
+#include "launch/launch_private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PREFIX_BYTES 16
+#define MOST_READS   16 /* at a time: as much as a pipe holds; a rank that prints without end must not keep us here */
+
+int relay_open(struct relay *relay, int ends[2], bool json) {
+    if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+    fcntl(ends[0], F_SETFL, O_NONBLOCK); /* our end only: the rank's writes wait for us */
+    relay->fd = ends[0];
+    relay->json = json;
+    return 0;
+}
+
+/* dup2() leaves the copies open in the program that is to come. */
+void relay_become(const struct launch *job, int rank, int end) {
+    if (job->what->no_results) dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
+    if (job->what->ranks == 1) return;
+    if (rank > 0) dup2(end, STDOUT_FILENO);
+    dup2(end, STDERR_FILENO);
+}
+
+static void write_all(const char *text, size_t count) {
+    while (count > 0) {
+        const ssize_t done = write(STDERR_FILENO, text, count);
+        if (done < 0 && errno != EINTR) return; /* nobody reads it: no reason to end the job */
+        if (done > 0) text += done, count -= (size_t)done;
+    }
+}
+
+static bool begins(const struct relay *relay, const char *text) {
+    return relay->used >= strlen(text) && memcmp(relay->line, text, strlen(text)) == 0;
+}
+
+/* "rankc: error[E0382]: ..." and the indented lines after it; or an object. */
+static bool is_diagnostic(const struct relay *relay) {
+    if (relay->json) return begins(relay, "{\"format\": 1, \"severity\": ");
+    return begins(relay, "rankc: ") || (relay->diagnostic && begins(relay, "  "));
+}
+
+/* In one write, so that lines of different origin do not mix. */
+static void pass_on(struct relay *relay, int rank, bool line_ends) {
+    char text[PREFIX_BYTES + LINE_BYTES];
+    size_t used = 0;
+    if (!relay->continues) {
+        relay->diagnostic = is_diagnostic(relay);
+        if (!relay->diagnostic) used = (size_t)snprintf(text, PREFIX_BYTES, "[%d] ", rank);
+    }
+    memcpy(text + used, relay->line, relay->used);
+    write_all(text, used + relay->used);
+    relay->used = 0;
+    relay->continues = !line_ends;
+}
+
+static void take(struct relay *relay, int rank, const char *text, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        relay->line[relay->used++] = text[i];
+        if (text[i] == '\n' || relay->used == LINE_BYTES - 1) pass_on(relay, rank, text[i] == '\n');
+    }
+}
+
+void relay_read(struct relay *relay, int rank) {
+    char text[LINE_BYTES];
+    for (int reads = 0; relay->fd >= 0 && reads < MOST_READS; reads++) {
+        const ssize_t count = read(relay->fd, text, sizeof text);
+        if (count > 0) {
+            take(relay, rank, text, (size_t)count);
+        } else if (count == 0) {
+            close(relay->fd);
+            relay->fd = -1;
+        } else if (errno != EINTR) {
+            return;
+        }
+    }
+}
+
+/* A process that the rank left behind may hold the other end, so this is not the pipe's end but the rank's. */
+void relay_close(struct relay *relay, int rank) {
+    relay_read(relay, rank);
+    if (relay->used > 0 || relay->continues) {
+        relay->line[relay->used++] = '\n';
+        pass_on(relay, rank, true);
+    }
+    if (relay->fd >= 0) close(relay->fd);
+    relay->fd = -1;
+}

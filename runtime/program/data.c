@@ -1,0 +1,130 @@
+#include "program/data.h"
+
+#include "base/checked.h"
+#include "base/npy.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A file name and what follows it: "train.bin:u16:shift=1". */
+struct spec {
+    char path[PATH_MAX];
+    enum rt_dtype tokens; /* RT_DTYPE_NONE: .npy */
+    int64_t shift;
+};
+
+static const struct {
+    const char *name;
+    enum rt_dtype dtype;
+} token_types[] = {{"u8", RT_U8}, {"u16", RT_U16}, {"u32", RT_U32}, {"i32", RT_I32}, {"i64", RT_I64}};
+
+static bool read_tokens(struct spec *spec, const char *text, struct rt_reason *why) {
+    const size_t length = strcspn(text, ":");
+    for (size_t i = 0; i < sizeof token_types / sizeof *token_types; i++)
+        if (strlen(token_types[i].name) == length && strncmp(text, token_types[i].name, length) == 0)
+            spec->tokens = token_types[i].dtype;
+    if (spec->tokens == RT_DTYPE_NONE)
+        return rt_refuse(why, "'%s' is no type of tokens (u8, u16, u32, i32, i64)", rt_quote_text(text).text);
+    text += length;
+    if (!*text) return true;
+    char *end = "?";
+    if (strncmp(text, ":shift=", 7) == 0) spec->shift = strtoll(text + 7, &end, 10);
+    if (*end || !text[7] || spec->shift < 0)
+        return rt_refuse(why, "'%s' after the type of tokens is not :shift=K", rt_quote_text(text).text);
+    return true;
+}
+
+static bool read_spec(struct spec *spec, const char *text, struct rt_reason *why) {
+    const char *colon = strstr(text, ".bin:");
+    const size_t length = colon ? (size_t)(colon - text) + 4 : strlen(text);
+    *spec = (struct spec){.tokens = RT_DTYPE_NONE};
+    if (length >= sizeof spec->path) return rt_refuse(why, "the file's name is too long");
+    memcpy(spec->path, text, length);
+    spec->path[length] = 0;
+    if (colon) return read_tokens(spec, colon + 5, why);
+    const char *dot = strrchr(text, '.');
+    if (dot && strcmp(dot, ".npy") == 0) return true;
+    return rt_refuse(why, "data is FILE.npy or FILE.bin:TYPE, not '%s'", rt_quote_text(text).text);
+}
+
+/* Sizes */
+
+static bool open_tokens(struct rt_data *data, const struct spec *spec, struct rt_reason *why) {
+    const int64_t size = (int64_t)rt_dtype_bytes(spec->tokens), tokens = data->file.info.bytes / size - spec->shift;
+    data->tokens = true;
+    data->dtype = spec->tokens;
+    data->first = tokens > 0 ? spec->shift * size : 0;
+    data->samples = tokens > 0 && data->per_sample ? tokens / data->per_sample : 0;
+    if (data->file.info.bytes % size == 0) return true;
+    return rt_refuse(why, "%s: %lld bytes are no whole number of %lld-byte tokens", spec->path,
+                     (long long)data->file.info.bytes, (long long)size);
+}
+
+static bool open_array(struct rt_data *data, const struct spec *spec, struct rt_reason *why) {
+    struct rt_tensor array;
+    if (!rt_npy_find(&array, &data->first, &data->file, why)) return false;
+    const struct rt_port *port = data->port;
+    bool fits = array.ndim == port->ndim;
+    for (int d = 1; d < port->ndim && fits; d++) fits = array.dims[d] == port->dims[d];
+    data->dtype = array.dtype;
+    data->samples = fits ? array.dims[0] / (port->dims[0] / data->batch) : 0;
+    if (!fits) return rt_refuse(why, "%s: a sample has another shape than the input behind its batch", spec->path);
+    if (rt_dtype_is_float(array.dtype) == rt_dtype_is_float(port->dtype)) return true;
+    return rt_refuse(why, "%s holds %s, the input is %s", spec->path, rt_dtypes[array.dtype].name,
+                     rt_dtypes[port->dtype].name);
+}
+
+bool rt_data_open(struct rt_data *data, const struct rt_port *port, int64_t batch, const char *text,
+                  struct rt_reason *why) {
+    struct spec spec;
+    *data = (struct rt_data){.port = port, .batch = batch};
+    if (!read_spec(&spec, text, why)) return false;
+    if (port->ndim < 1 || port->dims[0] < 1 || port->dims[0] % batch != 0)
+        return rt_refuse(why, "the input has no batch for samples");
+    rt_product(port->dims, port->ndim, &data->per_sample); /* a port's shape fits */
+    data->per_sample /= batch;
+    if (!rt_reader_open(&data->file, spec.path, why)) return false;
+    if (!(spec.tokens == RT_DTYPE_NONE ? open_array : open_tokens)(data, &spec, why)) return false;
+    if (data->samples >= batch) return true;
+    return rt_refuse(why, "%s is too short: %lld samples, a micro-batch has %lld", spec.path, (long long)data->samples,
+                     (long long)batch);
+}
+
+void rt_data_close(struct rt_data *data) {
+    rt_reader_close(&data->file);
+}
+
+/* `count` elements from `offset` on, converted a piece at a time where the input's type is another. */
+static bool read_elements(const struct rt_data *data, int64_t offset, unsigned char *dst, int64_t count,
+                          struct rt_reason *why) {
+    enum { PIECE = 4096 };
+    const size_t from = rt_dtype_bytes(data->dtype), to = rt_dtype_bytes(data->port->dtype);
+    uint64_t piece[PIECE]; /* of elements of any type */
+    if (data->dtype == data->port->dtype) return rt_reader_get(&data->file, offset, dst, (size_t)count * from, why);
+    for (int64_t done = 0, n; done < count; done += n) {
+        n = count - done < PIECE ? count - done : PIECE;
+        if (!rt_reader_get(&data->file, offset + done * (int64_t)from, piece, (size_t)n * from, why)) return false;
+        rt_convert(dst + (size_t)done * to, data->port->dtype, piece, data->dtype, (size_t)n);
+    }
+    return true;
+}
+
+/* Samples that follow each other are one read. */
+bool rt_data_read(const struct rt_data *data, const struct rt_sampler *sampler, int64_t position, void *dst,
+                  struct rt_reason *why) {
+    const int64_t from_row = data->per_sample * (int64_t)rt_dtype_bytes(data->dtype);
+    const size_t to_row = (size_t)data->per_sample * rt_dtype_bytes(data->port->dtype);
+    int64_t next = rt_sampler_at(sampler, position);
+    for (int64_t done = 0, run; done < data->batch; done += run) {
+        const int64_t first = next;
+        run = 0;
+        do next = rt_sampler_at(sampler, position + done + ++run);
+        while (done + run < data->batch && next == first + run);
+        if (!read_elements(data, data->first + first * from_row, (unsigned char *)dst + (size_t)done * to_row,
+                           run * data->per_sample, why))
+            return false;
+    }
+    return rt_reader_check(&data->file, false, why);
+}

@@ -1,0 +1,128 @@
+#include "program/feed.h"
+
+#include "base/checked.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Options */
+
+/* "NAME=FILE" for the input of that name: the file, else NULL. */
+static const char *file_for(const char *spec, const char *name) {
+    const size_t length = strlen(name);
+    return strncmp(spec, name, length) == 0 && spec[length] == '=' ? spec + length + 1 : NULL;
+}
+
+static const char *find_file(const struct feed_options *options, const char *name) {
+    for (int i = 0; i < options->n; i++)
+        if (file_for(options->specs[i], name)) return file_for(options->specs[i], name);
+    return NULL;
+}
+
+/* Everything given is for an input. */
+static int check_names(struct rank *self, const struct feed_options *options) {
+    const struct job *job = self->job;
+    for (int s = 0; s < options->n; s++) {
+        bool known = false;
+        for (int i = 0; i < job->program->ninputs; i++)
+            known = known || file_for(options->specs[s], job->manifest.inputs[i]);
+        if (known) continue;
+        fail_with(self, RT_EXIT_USAGE, RT_CODE_USAGE, "%s names no input of the model", options->name);
+        failure_where(&self->failure, "%s", rt_quote_text(options->specs[s]).text);
+        return self->status;
+    }
+    return RT_OK;
+}
+
+/* Files */
+
+static int open_input(struct feed *feed, struct rank *self, const struct feed_options *options, int input) {
+    const struct job *job = self->job;
+    const char *name = job->manifest.inputs[input], *file = find_file(options, name);
+    struct rt_reason why;
+    if (!file) {
+        fail_with(self, RT_EXIT_USAGE, RT_CODE_USAGE, "an input has no %s", options->name);
+        failure_where(&self->failure, "%s", rt_quote_text(name).text);
+        return self->status;
+    }
+    if (rt_data_open(&feed->data[input], &job->program->inputs[input], feed->batch, file, &why)) return RT_OK;
+    fail_reason(self, RT_CODE_INPUT, &why);
+    failure_where(&self->failure, "%s", rt_quote_text(file).text);
+    return self->status;
+}
+
+/* The samples that all inputs have. Only a file of tokens may have more: labels are its tokens shifted by one. */
+static int count_samples(struct feed *feed, struct rank *self) {
+    int least = 0;
+    for (int i = 1; i < feed->program->ninputs; i++)
+        if (feed->data[i].samples < feed->data[least].samples) least = i;
+    feed->sampler.samples = feed->data[least].samples;
+    for (int i = 0; i < feed->program->ninputs; i++) {
+        if (feed->data[i].tokens || feed->data[i].samples == feed->sampler.samples) continue;
+        const struct rt_quoted more = rt_quote_text(self->job->manifest.inputs[i]),
+                               less = rt_quote_text(self->job->manifest.inputs[least]);
+        return fail_with(self, RT_EXIT_INPUT, RT_CODE_INPUT, "input '%s' has %lld samples, input '%s' %lld", more.text,
+                         (long long)feed->data[i].samples, less.text, (long long)feed->sampler.samples);
+    }
+    return RT_OK;
+}
+
+/* A micro-batch has as many samples as the shortest dimension 0 of an input. */
+static int find_batch(struct feed *feed, struct rank *self) {
+    const struct rt_program *program = feed->program;
+    for (int i = 0; i < program->ninputs; i++) {
+        const int64_t rows = program->inputs[i].ndim ? program->inputs[i].dims[0] : 0;
+        if (!feed->batch || rows < feed->batch) feed->batch = rows;
+    }
+    if (feed->batch > 0) return RT_OK;
+    return fail_with(self, RT_EXIT_USAGE, RT_CODE_USAGE, "the model has no input, or one without a batch of samples");
+}
+
+/* Memory */
+
+static bool allocate(struct feed *feed) {
+    const size_t slots = (size_t)feed->slots, inputs = (size_t)feed->program->ninputs;
+    feed->data = calloc(inputs + 1, sizeof *feed->data);
+    feed->buffers = calloc(slots * inputs + 1, sizeof *feed->buffers);
+    feed->samples = calloc(slots + 1, sizeof *feed->samples);
+    if (!feed->data || !feed->buffers || !feed->samples) return false;
+    for (size_t b = 0; b < slots * inputs; b++) {
+        const struct rt_port *port = &feed->program->inputs[b % inputs];
+        int64_t count = 0;
+        rt_product(port->dims, port->ndim, &count);
+        feed->buffers[b] = malloc((size_t)count * rt_dtype_bytes(port->dtype) + 1);
+        if (!feed->buffers[b]) return false;
+    }
+    for (size_t j = 0; j < slots; j++) feed->samples[j] = (const void *const *)(feed->buffers + j * inputs);
+    return true;
+}
+
+int feed_open(struct feed *feed, struct rank *self, const struct feed_options *options, int slots) {
+    *feed = (struct feed){.program = self->job->program, .slots = slots};
+    if (!allocate(feed)) return fail_with(self, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    RT_TRY(check_names(self, options));
+    RT_TRY(find_batch(feed, self));
+    for (int i = 0; i < feed->program->ninputs; i++) RT_TRY(open_input(feed, self, options, i));
+    return count_samples(feed, self);
+}
+
+void feed_close(struct feed *feed) {
+    for (int i = 0; feed->data && i < feed->program->ninputs; i++) rt_data_close(&feed->data[i]);
+    for (int b = 0; feed->buffers && b < feed->slots * feed->program->ninputs; b++) free(feed->buffers[b]);
+    free(feed->data);
+    free(feed->buffers);
+    free(feed->samples);
+}
+
+int feed_read(struct feed *feed, struct rank *self, int slot, int64_t index) {
+    void **buffers = feed->buffers + slot * feed->program->ninputs;
+    struct rt_reason why;
+    for (int i = 0; i < feed->program->ninputs; i++)
+        if (!rt_data_read(&feed->data[i], &feed->sampler, index * feed->batch, buffers[i], &why))
+            return fail_reason(self, RT_CODE_INPUT, &why);
+    return RT_OK;
+}
+
+int64_t feed_micro_batches(const struct feed *feed) {
+    return feed->sampler.samples / feed->batch;
+}

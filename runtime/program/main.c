@@ -1,0 +1,409 @@
+/* rt_main(): runs a generated program from the command line. */
+#define _GNU_SOURCE 1
+
+#include "program/main.h"
+
+#include "base/checked.h"
+#include "comm/comm_shared.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+double now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+static int exit_of(int status, int code) {
+    if (code == RT_CODE_MEMORY) return RT_EXIT_MEMORY;
+    switch (status) {
+    case RT_OK: return RT_EXIT_OK;
+    case RT_ERROR_USAGE: return code == RT_CODE_CALLS ? RT_EXIT_RANK : RT_EXIT_USAGE;
+    case RT_ERROR_INPUT: return RT_EXIT_INPUT;
+    case RT_ERROR_SYSTEM:
+    case RT_ERROR_DEVICE: return RT_EXIT_SYSTEM;
+    case RT_ERROR_MISMATCH: return RT_EXIT_MISMATCH;
+    case RT_ERROR_PEER: return RT_EXIT_RANK;
+    case RT_ERROR_BUSY: return RT_EXIT_BUSY;
+    default: return RT_EXIT_BUG;
+    }
+}
+
+/* One rank */
+
+/* What to do about failures of some codes. */
+static const struct {
+    int code;
+    const char *help;
+} helps[] = {{RT_CODE_MODEL,
+              "location.json says where the weights lie: put that file back, or compile the model again where it is "
+              "now; '--weights copy' makes a program that needs no model"}};
+
+int fail_rank(struct rank *self, const struct rt *rt, int status) {
+    const int code = rt_error_code(rt);
+    self->status = status;
+    failure_set(&self->failure, exit_of(status, code), code, "%s", rt_error(rt));
+    for (size_t i = 0; i < sizeof helps / sizeof *helps; i++)
+        if (helps[i].code == code) failure_help(&self->failure, "%s", helps[i].help);
+    self->failure.told = rt_error_told(rt);
+    if (rt) manifest_place(&self->job->manifest, rt->site, &self->failure);
+    return status;
+}
+
+static int status_of(int exit) {
+    switch (exit) {
+    case RT_EXIT_USAGE: return RT_ERROR_USAGE;
+    case RT_EXIT_INPUT: return RT_ERROR_INPUT;
+    case RT_EXIT_MISMATCH: return RT_ERROR_MISMATCH;
+    default: return RT_ERROR_SYSTEM;
+    }
+}
+
+int fail_with(struct rank *self, int exit, int code, const char *format, ...) {
+    char text[sizeof self->failure.text];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    failure_set(&self->failure, exit, code, "%s", text);
+    return self->status = status_of(exit);
+}
+
+int fail_reason(struct rank *self, int code, const struct rt_reason *why) {
+    return self->status = status_of(failure_reason(&self->failure, code, why));
+}
+
+/* What the last step computed, once: steps themselves are timed without a copy of it. */
+static int copy_outputs(struct rank *self, struct rt *rt) {
+    int status = rt_give_outputs(rt, 0, rt->program->noutputs, self->output_data);
+    if (!status) status = rt->program->device->finish(rt);
+    return status ? fail_rank(self, rt, status) : RT_OK;
+}
+
+/* A step is barrier to barrier, so what rank 0 measures is the slowest rank's. */
+static int run_steps(struct rank *self, struct rt *rt) {
+    const struct main_options *options = &self->job->options;
+    for (int i = -options->warmup; i < options->repeat; i++) {
+        int status = rt->comm->driver->barrier(rt->comm);
+        const double start = now_ms();
+        if (!status)
+            status = rt_infer_step(rt, self->job->input_data, self->no_outputs);
+        else
+            rt_fail_comm(rt, rt->comm, status);
+        if (!status && (status = rt->comm->driver->barrier(rt->comm))) rt_fail_comm(rt, rt->comm, status);
+        if (status) return fail_rank(self, rt, status);
+        if (self->first && i >= 0) self->job->step_ms[self->job->nsteps++] = now_ms() - start;
+    }
+    return copy_outputs(self, rt);
+}
+
+/* Most bytes this process had in memory. Not getrusage: its number survives exec, so it may be the parent's. */
+static int64_t peak_resident(void) {
+    char line[128];
+    long long kib = 0;
+    FILE *status = fopen("/proc/self/status", "re");
+    if (!status) return 0;
+    while (fgets(line, sizeof line, status))
+        if (sscanf(line, "VmHWM: %lld kB", &kib) == 1) break;
+    fclose(status);
+    return kib * 1024;
+}
+
+static int gather_memory(struct rank *self, struct rt *rt) {
+    const int64_t peak = peak_resident();
+    int64_t *all = calloc((size_t)rt->world, sizeof *all);
+    for (int r = 0; r < rt->world; r++) rt->internal->counts[r] = sizeof peak;
+    int status = all ? rt->comm->driver->all_gather(rt->comm, all, &peak, rt->internal->counts) : RT_ERROR_SYSTEM;
+    if (!status && self->first) memcpy(self->job->peak_rss, all, (size_t)rt->world * sizeof *all);
+    free(all);
+    if (!status) return RT_OK;
+    rt_fail_comm(rt, rt->comm, status);
+    return fail_rank(self, rt, status);
+}
+
+static void *run_rank(void *argument) {
+    struct rank *self = argument;
+    const struct main_options *options = &self->job->options;
+    const struct rt_options open = {.directory = self->job->manifest.directory,
+                                    .comm = options->comm,
+                                    .joined = self->joined,
+                                    .rank = options->rank,
+                                    .world = options->world,
+                                    .rendezvous = options->rendezvous,
+                                    .join_timeout = options->join_timeout,
+                                    .segment = self->joined ? NULL : &self->job->segment,
+                                    .threads = options->threads,
+                                    .kernels = options->kernels,
+                                    .json = options->json};
+    struct rt *rt;
+    const double start = now_ms();
+    int status = rt_open(&rt, self->job->program, &open);
+    if (status) {
+        fail_rank(self, NULL, status);
+        return NULL;
+    }
+    if (self->first) {
+        self->job->load_ms = now_ms() - start;
+        self->job->threads = rt->threads;
+    }
+    status = options->steps ? train_steps(self, rt) : run_steps(self, rt);
+    if (!status) status = gather_memory(self, rt);
+    if (status) rt->comm->driver->abort(rt->comm);
+    rt_close(rt);
+    return NULL;
+}
+
+/* Ranks of this process */
+
+static int start_threads(struct rank *ranks, pthread_t *threads, int world, void *segment, size_t symmetric,
+                         struct failure *failure) {
+    int error = 0, started = 0;
+    for (int r = 0; r < world && !error; r++) {
+        if (rt_comm_open_shared(&ranks[r].joined, segment, r, world, symmetric)) error = ENOMEM;
+        if (!error) error = pthread_create(&threads[r], NULL, run_rank, &ranks[r]);
+        if (!error) started++;
+    }
+    if (error) atomic_store(&rt_shared_header(segment)->aborted, 1);
+    for (int r = 0; r < started; r++) pthread_join(threads[r], NULL);
+    for (int r = 0; r < world; r++)
+        if (ranks[r].joined) ranks[r].joined->driver->close(ranks[r].joined);
+    if (!error) return RT_EXIT_OK;
+    return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_MEMORY, "cannot start %d threads: %s", world, strerror(error));
+}
+
+/* The failure that explains the others: the first rank's that did not just see another one fail. */
+static int first_cause(const struct rank *ranks, int count, struct failure *failure) {
+    const struct rank *cause = NULL;
+    for (int r = 0; r < count; r++)
+        if (ranks[r].status && (!cause || (cause->status == RT_ERROR_PEER && ranks[r].status != RT_ERROR_PEER)))
+            cause = &ranks[r];
+    if (cause) *failure = cause->failure;
+    return cause ? cause->failure.exit : RT_EXIT_OK;
+}
+
+static int run_loopback(struct job *job, struct rank *ranks, struct failure *failure) {
+    const int world = job->program->runtime_ngpus;
+    const size_t symmetric = rt_program_symmetric(job->program), bytes = rt_comm_shared_bytes(world, symmetric);
+    void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    pthread_t *threads = calloc((size_t)world, sizeof *threads);
+    int exit = RT_EXIT_OK;
+    if (segment == MAP_FAILED || !threads)
+        exit = failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory for %d ranks", world);
+    if (!exit) exit = start_threads(ranks, threads, world, segment, symmetric, failure);
+    if (!exit) exit = first_cause(ranks, world, failure);
+    if (segment != MAP_FAILED) munmap(segment, bytes);
+    free(threads);
+    return exit;
+}
+
+static bool is_loopback(const struct job *job) {
+    return strcmp(job->options.comm, "loopback") == 0;
+}
+
+/* Rank and world from options or environment, checked before anything is read. */
+static int settle_world(struct job *job, struct failure *failure) {
+    struct main_options *options = &job->options;
+    const int generated = job->program->runtime_ngpus;
+    struct rt_seat seat = {0, 1, 0, 1};
+    int status = RT_OK;
+    if (is_loopback(job)) {
+        options->rank = 0;
+        if (options->world == 0) options->world = generated;
+    } else if (options->rank < 0) {
+        rt_seat_from_environment(&seat, &status);
+        options->rank = seat.rank;
+        options->world = seat.world;
+    }
+    if (status)
+        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_WORLD, "the launcher's environment gives no valid rank");
+    if (options->world == generated) return RT_EXIT_OK;
+    failure_set(failure, RT_EXIT_MISMATCH, RT_CODE_WORLD, "'%s' was generated for %d ranks, started with %d",
+                rt_quote_text(job->program->name).text, generated, options->world);
+    return failure_help(failure, "start it with `rankc run`, or with --comm loopback as threads of one process");
+}
+
+/* Results */
+
+static int compare_doubles(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Microseconds are all a clock reading is good for. */
+static void put_ms(struct rt_json_writer *w, const char *key, double ms) {
+    rt_json_key(w, key);
+    rt_json_put_real(w, (double)(int64_t)(ms * 1e3 + 0.5) / 1e3);
+}
+
+static bool print_json(const struct job *job) {
+    const int count = job->nsteps;
+    struct rt_json_writer w;
+    struct rt_reason why;
+    qsort(job->step_ms, (size_t)count, sizeof *job->step_ms, compare_doubles);
+    const double *ms = job->step_ms; /* none were taken by a run that was resumed at its end: zeros */
+    rt_json_start(&w);
+    rt_json_open(&w, '{', RT_JSON_INLINE);
+    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
+    rt_json_key(&w, "ranks"), rt_json_put_int(&w, job->options.world);
+    rt_json_key(&w, "threads"), rt_json_put_int(&w, job->threads);
+    rt_json_key(&w, "step_ms"), rt_json_open(&w, '{', RT_JSON_INLINE);
+    put_ms(&w, "min", ms[0]);
+    put_ms(&w, "median", count ? (ms[(count - 1) / 2] + ms[count / 2]) / 2 : 0);
+    put_ms(&w, "max", count ? ms[count - 1] : 0);
+    rt_json_close(&w, '}');
+    put_ms(&w, "load_ms", job->load_ms);
+    rt_json_key(&w, "peak_rss"), rt_json_put_dims(&w, job->peak_rss, job->options.world);
+    rt_json_close(&w, '}');
+    bool ok = rt_json_end(&w, &why) && fwrite(w.text, 1, w.bytes, stdout) == w.bytes;
+    rt_json_discard(&w);
+    return ok;
+}
+
+static int give_results(const struct job *job, struct failure *failure) {
+    const struct main_options *options = &job->options;
+    int exit = RT_EXIT_OK;
+    bool ok = true;
+    if (options->rank != 0) return RT_EXIT_OK;
+    if (options->output_dir)
+        exit = outputs_write(job->outputs, job->program, &job->manifest, options->output_dir, failure);
+    if (exit) return exit;
+    if (options->json) ok = print_json(job);
+    if (!options->json && !options->output_dir && !options->steps)
+        outputs_print(job->outputs, job->program, &job->manifest);
+    if (ok && fflush(stdout) == 0 && !ferror(stdout)) return RT_EXIT_OK;
+    return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write the results to standard output");
+}
+
+/* The job */
+
+static int allocate_job(struct job *job, struct rank **ranks, int nranks, struct failure *failure) {
+    const struct rt_program *program = job->program;
+    job->inputs = calloc((size_t)program->ninputs + 1, sizeof *job->inputs);
+    job->outputs = calloc((size_t)program->noutputs + 1, sizeof *job->outputs);
+    job->input_data = calloc((size_t)program->ninputs + 1, sizeof(*job->input_data));
+    const int steps = job->options.steps ? job->options.steps : job->options.repeat;
+    job->step_ms = calloc((size_t)steps, sizeof *job->step_ms);
+    job->peak_rss = calloc((size_t)job->options.world, sizeof *job->peak_rss);
+    *ranks = calloc((size_t)nranks, sizeof **ranks);
+    bool ok = job->inputs && job->outputs && job->input_data && job->step_ms && job->peak_rss && *ranks;
+    for (int r = 0; ok && r < nranks; r++) {
+        (*ranks)[r].job = job;
+        (*ranks)[r].first = job->options.rank == 0 && r == 0;
+        (*ranks)[r].output_data = calloc((size_t)program->noutputs + 1, sizeof(*(*ranks)[r].output_data));
+        (*ranks)[r].no_outputs = calloc((size_t)program->noutputs + 1, sizeof(*(*ranks)[r].no_outputs));
+        ok = (*ranks)[r].output_data && (*ranks)[r].no_outputs;
+    }
+    return ok ? RT_EXIT_OK : failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+}
+
+static void free_job(struct job *job, struct rank *ranks, int nranks) {
+    for (int r = 0; ranks && r < nranks; r++) free(ranks[r].output_data), free(ranks[r].no_outputs);
+    for (int i = 0; job->inputs && i < job->program->ninputs; i++) rt_tensor_free(&job->inputs[i]);
+    for (int i = 0; job->outputs && i < job->program->noutputs; i++) rt_tensor_free(&job->outputs[i]);
+    free(ranks);
+    free(job->inputs);
+    free(job->outputs);
+    free(job->input_data);
+    free(job->step_ms);
+    free(job->peak_rss);
+}
+
+static int run_ranks(struct job *job, struct rank *ranks, struct failure *failure) {
+    const struct rt_program *program = job->program;
+    int exit =
+        job->options.steps ? RT_EXIT_OK : inputs_read(job->inputs, program, &job->manifest, &job->options, failure);
+    if (!exit && ranks[0].first) exit = outputs_allocate(job->outputs, program, failure);
+    if (exit) return exit;
+    for (int i = 0; i < program->ninputs; i++) job->input_data[i] = job->inputs[i].data;
+    for (int i = 0; i < program->noutputs; i++) ranks[0].output_data[i] = job->outputs[i].data;
+    if (is_loopback(job)) {
+        exit = run_loopback(job, ranks, failure);
+    } else {
+        run_rank(&ranks[0]);
+        exit = first_cause(ranks, 1, failure);
+    }
+    if (!exit && ranks[0].interrupted) exit = failure->exit = RT_EXIT_INTERRUPTED;
+    return exit;
+}
+
+static int run_job(struct job *job, struct failure *failure) {
+    struct rank *ranks = NULL;
+    const int nranks = is_loopback(job) ? job->options.world : 1;
+    int exit = allocate_job(job, &ranks, nranks, failure);
+    if (!exit) exit = run_ranks(job, ranks, failure);
+    if (!exit) exit = give_results(job, failure);
+    free_job(job, ranks, nranks);
+    return exit;
+}
+
+/* The launcher's segment, or the ranks' own. */
+static int control_descriptor(const struct job *job) {
+    const char *text = getenv(RT_SHM_FD_VARIABLE);
+    char *end;
+    const long fd = text ? strtol(text, &end, 10) : -1;
+    return fd < 0 || fd > INT_MAX || end == text || *end ? job->segment : (int)fd;
+}
+
+/* The ranks' segment, for telling the others how this one ends; NULL where it never had one. */
+static void *map_control(const struct job *job, size_t *bytes) {
+    const int fd = control_descriptor(job);
+    struct stat status;
+    if (fd < 0 || fstat(fd, &status) != 0) return NULL;
+    *bytes = (size_t)status.st_size;
+    if (*bytes < rt_shared_control_bytes(1)) return NULL;
+    void *control = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (control == MAP_FAILED) return NULL;
+    const uint32_t world = atomic_load(&rt_shared_header(control)->size);
+    if (world > 0 && world <= RT_SHARED_MAX && rt_shared_control_bytes((int)world) <= *bytes) return control;
+    munmap(control, *bytes);
+    return NULL;
+}
+
+/* One error per job: ranks that only saw another one fail are silent, and of several that fail alike the first
+ * speaks. A failing rank also ends the waits of the others, which may have no other way to notice. */
+static void end_rank(const struct job *job, const struct failure *failure) {
+    const struct main_options *options = &job->options;
+    size_t bytes = 0;
+    void *control = is_loopback(job) ? NULL : map_control(job, &bytes);
+    const bool failed = failure->exit && failure->exit != RT_EXIT_INTERRUPTED; /* which is an end in good order */
+    if (control && !failed && options->rank >= 0)
+        atomic_store(&rt_shared_progress(control, options->rank)->finished, 1);
+    if (control && failed) atomic_store(&rt_shared_header(control)->aborted, 1);
+    const bool told = failure->told && !is_loopback(job);
+    if (failed && !told && (!control || rt_shared_claim_report(control))) failure_print(failure, options->json);
+    if (control) munmap(control, bytes);
+}
+
+int rt_main(int argc, char **argv, const struct rt_program *program) {
+    struct job job = {.program = program, .segment = -1};
+    struct failure failure = {0};
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of write(), reported like a full disk */
+    signal(SIGXFSZ, SIG_IGN); /* so is a file that has reached the limit of its size */
+    int exit = options_parse(&job.options, argc, argv, &failure);
+    if (!exit && job.options.help) {
+        options_print_help(job.options.program);
+        exit = fflush(stdout) == 0 ? RT_EXIT_OK : RT_EXIT_SYSTEM;
+        options_free(&job.options);
+        return exit;
+    }
+    if (!exit && job.options.steps) stop_catch_signals();
+    if (!exit) exit = settle_world(&job, &failure);
+    if (!exit) exit = manifest_read(&job.manifest, program, job.options.directory, &failure);
+    if (!exit) exit = run_job(&job, &failure);
+    end_rank(&job, &failure);
+    if (job.segment >= 0) close(job.segment);
+    manifest_free(&job.manifest);
+    options_free(&job.options);
+    return exit;
+}

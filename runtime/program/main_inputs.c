@@ -1,0 +1,240 @@
+/* manifest.json and the tensors given on the command line. */
+#define _GNU_SOURCE 1
+
+#include "program/main.h"
+
+#include "base/checked.h"
+#include "base/sealed.h"
+#include "base/tensor_pb.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Manifest */
+
+/* The program lies in DIR/build/. */
+static char *default_directory(void) {
+    char path[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (length < 0) return NULL;
+    path[length] = 0;
+    for (int up = 0; up < 2; up++) {
+        char *slash = strrchr(path, '/');
+        if (slash) *slash = 0;
+    }
+    return strdup(path[0] ? path : "/");
+}
+
+static bool read_dims(const struct rt_json *value, int *ndim, int64_t dims[RT_MAX_NDIM]) {
+    if (!value || value->kind != RT_JSON_ARRAY || value->count > RT_MAX_NDIM) return false;
+    *ndim = 0;
+    for (const struct rt_json *extent = value->first; extent; extent = extent->next)
+        if (!rt_json_int(extent, &dims[(*ndim)++])) return false;
+    return true;
+}
+
+static bool same_shape(int ndim, const int64_t *dims, const struct rt_port *port) {
+    return ndim == port->ndim && (ndim == 0 || memcmp(dims, port->dims, (size_t)ndim * sizeof *dims) == 0);
+}
+
+/* Names of ports, whose dtypes and shapes the manifest repeats: another program's manifest does not pass. */
+static bool read_ports(const char **names, const struct rt_json *ports, const struct rt_port *expected, int count) {
+    if (!ports || ports->kind != RT_JSON_ARRAY || ports->count != count) return false;
+    int i = 0;
+    for (const struct rt_json *port = ports->first; port; port = port->next, i++) {
+        int64_t dims[RT_MAX_NDIM];
+        int ndim;
+        const char *dtype = rt_json_text(rt_json_member(port, "dtype"));
+        names[i] = rt_json_text(rt_json_member(port, "name"));
+        if (!names[i] || !dtype || rt_dtype_by_name(dtype) != expected[i].dtype) return false;
+        if (!read_dims(rt_json_member(port, "shape"), &ndim, dims) || !same_shape(ndim, dims, &expected[i]))
+            return false;
+    }
+    return true;
+}
+
+static int read_names(struct manifest *manifest, const struct rt_program *program, bool intact,
+                      struct failure *failure) {
+    const struct rt_json *root = rt_json_root(manifest->document);
+    int64_t format;
+    if (!rt_json_int(rt_json_member(root, "format"), &format) || format != RT_MANIFEST_FORMAT)
+        return failure_set(failure, RT_EXIT_MISMATCH, RT_CODE_FORMAT, "manifest.json is not of format %d",
+                           RT_MANIFEST_FORMAT);
+    if (!intact)
+        return failure_set(failure, RT_EXIT_MISMATCH, RT_CODE_SOURCE_CHANGED,
+                           "manifest.json is not as it was generated: its hash differs");
+    manifest->inputs = calloc((size_t)program->ninputs + 1, sizeof(*manifest->inputs));
+    manifest->outputs = calloc((size_t)program->noutputs + 1, sizeof(*manifest->outputs));
+    if (!manifest->inputs || !manifest->outputs)
+        return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    if (read_ports(manifest->inputs, rt_json_member(root, "inputs"), program->inputs, program->ninputs) &&
+        read_ports(manifest->outputs, rt_json_member(root, "outputs"), program->outputs, program->noutputs))
+        return RT_EXIT_OK;
+    return failure_set(failure, RT_EXIT_MISMATCH, RT_CODE_SOURCE_CHANGED,
+                       "manifest.json lists other inputs or outputs than the program has");
+}
+
+int manifest_read(struct manifest *manifest, const struct rt_program *program, const char *directory,
+                  struct failure *failure) {
+    struct rt_reason why;
+    manifest->directory = directory ? strdup(directory) : default_directory();
+    if (!manifest->directory)
+        return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_OPEN, "cannot tell where the program lies");
+    char path[PATH_MAX];
+    int length = snprintf(path, sizeof path, "%s/manifest.json", manifest->directory);
+    if (length >= (int)sizeof path)
+        return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_OPEN, "the path of the program's directory is too long");
+    bool intact;
+    manifest->document = rt_sealed_read(manifest->directory, "manifest.json", &intact, &why);
+    int exit = RT_EXIT_OK;
+    if (!manifest->document) exit = failure_reason(failure, RT_CODE_MANIFEST, &why);
+    if (!exit) exit = read_names(manifest, program, intact, failure);
+    return exit ? failure_where(failure, "%s", rt_quote_text(path).text) : exit;
+}
+
+void manifest_free(struct manifest *manifest) {
+    free(manifest->directory);
+    free(manifest->inputs);
+    free(manifest->outputs);
+    rt_json_free(manifest->document);
+}
+
+void manifest_place(const struct manifest *manifest, int site, struct failure *failure) {
+    const struct rt_json *list = rt_json_member(rt_json_root(manifest->document), "instructions");
+    if (!list || list->kind != RT_JSON_ARRAY || site < 0) return;
+    const struct rt_json *entry = list->first;
+    for (int i = 0; entry && i < site; i++) entry = entry->next;
+    const char *node = rt_json_text(rt_json_member(entry, "node")), *op = rt_json_text(rt_json_member(entry, "op"));
+    if (node && op) failure_where(failure, "node '%s' (%s)", rt_quote_text(node).text, rt_quote_text(op).text);
+}
+
+/* Inputs */
+
+struct shape_text shape_format(int ndim, const int64_t *dims) {
+    struct shape_text shape;
+    size_t used = 1;
+    shape.text[0] = '[';
+    for (int i = 0; i < ndim; i++)
+        used += (size_t)snprintf(shape.text + used, sizeof shape.text - used, "%s%" PRId64, i ? ", " : "", dims[i]);
+    snprintf(shape.text + used, sizeof shape.text - used, "]");
+    return shape;
+}
+
+/* The least and greatest value of an integer type, as far as 64 bits of the other sign can say. */
+static int64_t least_of(enum rt_dtype t) {
+    return rt_dtypes[t].kind == RT_KIND_INT ? -(int64_t)(UINT64_MAX >> (65 - 8 * rt_dtype_bytes(t))) - 1 : 0;
+}
+
+static uint64_t greatest_of(enum rt_dtype t) {
+    return UINT64_MAX >> (64 - 8 * rt_dtype_bytes(t) + (rt_dtypes[t].kind == RT_KIND_INT));
+}
+
+/* The first element that does not fit the integer type `to`, or -1. */
+static int64_t first_misfit(const struct rt_tensor *tensor, enum rt_dtype to) {
+    const unsigned char *at = tensor->data;
+    const bool is_signed = rt_dtypes[tensor->dtype].kind == RT_KIND_INT;
+    for (int64_t i = 0; i < tensor->count; i++, at += rt_dtype_bytes(tensor->dtype)) {
+        int64_t integer = 0;
+        uint64_t natural;
+        rt_convert(&natural, RT_U64, at, tensor->dtype, 1);
+        if (is_signed) rt_convert(&integer, RT_I64, at, tensor->dtype, 1);
+        if (integer < 0 ? integer < least_of(to) : natural > greatest_of(to)) return i;
+    }
+    return -1;
+}
+
+static bool is_whole(enum rt_dtype t) {
+    return rt_dtypes[t].kind == RT_KIND_INT || rt_dtypes[t].kind == RT_KIND_UINT;
+}
+
+/* Widths convert, kinds do not: a float file for an integer input is a mistake, not a wish. */
+static int convert_input(struct rt_tensor *tensor, enum rt_dtype to, const char *name, struct failure *failure) {
+    const enum rt_dtype from = tensor->dtype;
+    if (from == to) return RT_EXIT_OK;
+    if (!(rt_dtype_is_float(from) && rt_dtype_is_float(to)) && !(is_whole(from) && is_whole(to)))
+        return failure_set(failure, RT_EXIT_INPUT, RT_CODE_INPUT, "input '%s' has dtype %s, the model takes %s",
+                           rt_quote_text(name).text, rt_dtypes[from].name, rt_dtypes[to].name);
+    int64_t misfit = is_whole(from) ? first_misfit(tensor, to) : -1;
+    if (misfit >= 0)
+        return failure_set(failure, RT_EXIT_INPUT, RT_CODE_INPUT, "input '%s': element %" PRId64 " does not fit %s",
+                           rt_quote_text(name).text, misfit, rt_dtypes[to].name);
+    int64_t bytes;
+    if (!rt_mul(tensor->count, (int64_t)rt_dtype_bytes(to), &bytes)) bytes = INT64_MAX;
+    void *converted = bytes < INT64_MAX ? malloc((size_t)bytes + 1) : NULL;
+    if (!converted) return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    rt_convert(converted, to, tensor->data, from, (size_t)tensor->count);
+    rt_tensor_free(tensor);
+    tensor->data = tensor->owned = converted;
+    tensor->dtype = to;
+    return RT_EXIT_OK;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+static int read_input(struct rt_tensor *tensor, const struct rt_port *port, const char *name, const char *path,
+                      struct failure *failure) {
+    struct rt_reason why;
+    bool ok = ends_with(path, ".pb") ? rt_tensor_pb_read(tensor, path, &why) : rt_npy_read(tensor, path, &why);
+    int exit = ok ? RT_EXIT_OK : failure_reason(failure, RT_CODE_INPUT, &why);
+    if (!exit && !same_shape(tensor->ndim, tensor->dims, port))
+        exit = failure_set(failure, RT_EXIT_INPUT, RT_CODE_INPUT, "input '%s' has shape %s, the model takes %s",
+                           rt_quote_text(name).text, shape_format(tensor->ndim, tensor->dims).text,
+                           shape_format(port->ndim, port->dims).text);
+    if (!exit) exit = convert_input(tensor, port->dtype, name, failure);
+    return exit ? failure_where(failure, "%s", rt_quote_text(path).text) : exit;
+}
+
+/* The port that NAME=FILE names; names may contain '=', so the longest that fits is meant. */
+static int find_port(const char *argument, const char *const *names, int count) {
+    int best = -1;
+    for (int i = 0; i < count; i++) {
+        size_t length = strlen(names[i]);
+        if (strncmp(argument, names[i], length) != 0 || argument[length] != '=') continue;
+        if (best < 0 || length > strlen(names[best])) best = i;
+    }
+    return best;
+}
+
+static int unknown_input(const char *argument, const char *const *names, int count, struct failure *failure) {
+    const char *equals = strchr(argument, '=');
+    if (!equals)
+        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "--input needs NAME=FILE, not '%s'",
+                           rt_quote_text(argument).text);
+    char word[128];
+    snprintf(word, sizeof word, "%.*s", (int)(equals - argument < 127 ? equals - argument : 127), argument);
+    failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "the model has no input '%s'", rt_quote_text(word).text);
+    const char *meant = nearest_name(word, names, count);
+    if (!meant && count == 1) meant = names[0];
+    return meant ? failure_help(failure, "did you mean '%s'?", rt_quote_text(meant).text) : failure->exit;
+}
+
+static int missing_input(const struct rt_port *port, const char *name, struct failure *failure) {
+    return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "needs --input %s=FILE (%s %s)", rt_quote_text(name).text,
+                       rt_dtypes[port->dtype].name, shape_format(port->ndim, port->dims).text);
+}
+
+int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
+                const struct main_options *options, struct failure *failure) {
+    const char *const *names = manifest->inputs;
+    for (int i = 0; i < options->inputs.n; i++) {
+        const char *argument = options->inputs.at[i];
+        const int port = find_port(argument, names, program->ninputs);
+        if (port < 0) return unknown_input(argument, names, program->ninputs, failure);
+        if (inputs[port].data)
+            return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "input '%s' is given twice",
+                               rt_quote_text(names[port]).text);
+        int exit =
+            read_input(&inputs[port], &program->inputs[port], names[port], argument + strlen(names[port]) + 1, failure);
+        if (exit) return exit;
+    }
+    for (int i = 0; i < program->ninputs; i++)
+        if (!inputs[i].data) return missing_input(&program->inputs[i], names[i], failure);
+    return RT_EXIT_OK;
+}

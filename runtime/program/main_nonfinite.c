@@ -1,0 +1,247 @@
+/* Where a training step first had a value that is not finite.
+ *
+ * Note [First value]
+ * Before the update of a step whose loss or gradient norm is not finite, its gradients are computed again from the same
+ * parameters and samples, and every instruction is watched (rt_at): its operands are looked at before it and its
+ * results after it. It is to blame if it makes a NaN of operands without one, or an infinity of operands that are
+ * finite; constants such as a mask's -inf are operands too. Each rank knows the first such instruction of its own; the
+ * least of all in the order of the program, by micro-batch, is the answer, on which all ranks agree. Parameters and
+ * inputs that are not finite come before any instruction. */
+#include "program/main_nonfinite.h"
+
+#include "base/checked.h"
+#include "state/load_part.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PHASE_REDUCE = 2, BLOCK = 1024 };
+
+/* What a tensor has in it. */
+enum { SEEN_INFINITE = 1, SEEN_NAN = 2 };
+
+/* Answers in their order: the kind in the highest bits, behind it which. */
+enum kind { KIND_PARAMETER, KIND_INPUT, KIND_INSTRUCTION };
+#define KIND_SHIFT 60
+#define NOTHING    INT64_MAX
+
+struct search {
+    struct rank *self;
+    struct rt *rt;
+    const struct rt_json **rows; /* by site: the rank's instruction, NULL: it has none there */
+    int64_t sites;
+    int site;      /* under way, -1: none */
+    int read;      /* what its operands had in them */
+    int64_t first; /* the answer of this rank */
+};
+
+/* Looking */
+
+static int look_at_host(const void *bytes, enum rt_dtype dtype, size_t count) {
+    const size_t size = rt_dtype_bytes(dtype);
+    double values[BLOCK];
+    int seen = 0;
+    for (size_t at = 0; at < count; at += BLOCK) {
+        const size_t n = count - at < BLOCK ? count - at : BLOCK;
+        rt_convert(values, RT_F64, (const unsigned char *)bytes + at * size, dtype, n);
+        for (size_t i = 0; i < n; i++) seen |= isnan(values[i]) ? SEEN_NAN : isinf(values[i]) ? SEEN_INFINITE : 0;
+    }
+    return seen;
+}
+
+/* Of memory of the rank's device. What cannot be looked at has nothing in it. */
+static int look_at(struct rt *rt, const void *at, enum rt_dtype dtype, size_t count) {
+    const size_t bytes = count * rt_dtype_bytes(dtype);
+    if (!rt_dtype_is_float(dtype) || !count) return 0;
+    if (!rt->program->device->remote) return look_at_host(at, dtype, count);
+    void *copy = malloc(bytes);
+    bool ok = copy && !rt->program->device->get(rt, copy, at, bytes) && !rt->program->device->finish(rt);
+    const int seen = ok ? look_at_host(copy, dtype, count) : 0;
+    free(copy);
+    return seen;
+}
+
+/* [arena, offset, dtype, elements], as manifest.json has it. */
+static int look_at_value(struct rt *rt, const struct rt_json *value) {
+    int64_t field[4] = {0};
+    int n = 0;
+    for (const struct rt_json *f = value->first; f && n < 4; f = f->next, n++) rt_json_int(f, &field[n]);
+    if (n < 4 || field[0] < 0 || field[0] > RT_CALLER || field[1] < 0 || field[2] < 0 || field[2] >= RT_DTYPE_COUNT ||
+        field[3] < 0)
+        return 0;
+    if (field[0] == RT_CALLER && !rt->inputs) return 0;
+    const void *at = field[0] == RT_CALLER ? rt->inputs[field[1]] : rt->arena[field[0]] + field[1];
+    return look_at(rt, at, (enum rt_dtype)field[2], (size_t)field[3]);
+}
+
+static int look_at_values(struct rt *rt, const struct rt_json *values) {
+    int seen = 0;
+    for (const struct rt_json *v = values ? values->first : NULL; v; v = v->next) seen |= look_at_value(rt, v);
+    return seen;
+}
+
+/* Instructions */
+
+static void take(struct search *s, enum kind kind, int64_t which) {
+    const int64_t answer = (int64_t)kind << KIND_SHIFT | which;
+    if (answer < s->first) s->first = answer;
+}
+
+/* Micro-batches of all units come one after the other, then what is done once for all of them. */
+static int64_t micro_of(const struct search *s, const struct rt_json *row) {
+    const struct rt_private *private = s->rt->internal;
+    int64_t phase = 0;
+    rt_json_int(rt_json_member(row, "phase"), &phase);
+    if (phase < PHASE_REDUCE) return (int64_t) private->control[RT_MICRO];
+    return (int64_t) private->accumulate * s->rt->program->training->units;
+}
+
+static void end_instruction(struct search *s) {
+    const struct rt_json *row = s->site >= 0 && s->site < s->sites ? s->rows[s->site] : NULL;
+    if (!row) return;
+    const int made = look_at_values(s->rt, rt_json_member(row, "results"));
+    const bool blamed = ((made & SEEN_NAN) && !(s->read & SEEN_NAN)) || ((made & SEEN_INFINITE) && !s->read);
+    if (blamed) take(s, KIND_INSTRUCTION, micro_of(s, row) * s->sites + s->site);
+}
+
+static void watch(void *context, struct rt *rt, int site) {
+    struct search *s = context;
+    if (site == s->site) return;
+    end_instruction(s);
+    s->site = site;
+    const struct rt_json *row = site >= 0 && site < s->sites ? s->rows[site] : NULL;
+    int64_t constants = 0;
+    if (!row) return;
+    rt_json_int(rt_json_member(row, "constants"), &constants);
+    s->read = (int)constants | look_at_values(rt, rt_json_member(row, "operands"));
+}
+
+/* Parameters and inputs */
+
+static void look_at_parameters(struct search *s) {
+    const struct rt_program *program = s->rt->program;
+    for (int w = 0; w < program->nweights; w++) {
+        const size_t offset = s->rt->kind->weights[w];
+        struct load_part part;
+        int64_t elements;
+        if (offset == RT_ABSENT || !load_part_find(&part, s->rt, &program->weights[w], &elements)) continue;
+        const int seen = look_at(s->rt, s->rt->arena[RT_WEIGHTS] + offset, program->weights[w].dtype, (size_t)elements);
+        if ((seen & SEEN_NAN) || (seen && program->weights[w].trained)) take(s, KIND_PARAMETER, w);
+    }
+}
+
+/* An infinity may be meant, as that of a mask. */
+static void look_at_inputs(struct search *s, const void *const *const *samples) {
+    const struct rt_program *program = s->rt->program;
+    for (int j = 0; j < s->rt->internal->accumulate; j++)
+        for (int i = 0; i < program->ninputs; i++) {
+            const struct rt_port *port = &program->inputs[i];
+            int64_t count = 0;
+            if (!rt_dtype_is_float(port->dtype) || !rt_product(port->dims, port->ndim, &count)) continue;
+            if (look_at_host(samples[j][i], port->dtype, (size_t)count) & SEEN_NAN) take(s, KIND_INPUT, i);
+        }
+}
+
+/* Searching */
+
+/* The instructions of the rank's class. */
+static int list_rows(struct search *s) {
+    const struct rt_json *root = rt_json_root(s->self->job->manifest.document);
+    const struct rt_json *sites = rt_json_member(root, "instructions"), *classes = rt_json_member(root, "values");
+    const struct rt_json *class = classes && classes->kind == RT_JSON_ARRAY ? classes->first : NULL;
+    for (long c = s->rt->kind - s->rt->program->classes; c > 0 && class; c--) class = class->next;
+    s->sites = sites && sites->kind == RT_JSON_ARRAY ? sites->count : 0;
+    s->rows = calloc((size_t)s->sites + 1, sizeof(*s->rows));
+    if (!s->rows) return fail_with(s->self, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    for (const struct rt_json *row = class ? class->first : NULL; row; row = row->next) {
+        int64_t site;
+        if (rt_json_int(rt_json_member(row, "site"), &site) && site >= 0 && site < s->sites) s->rows[site] = row;
+    }
+    return RT_OK;
+}
+
+/* The least answer of all ranks, and the first rank that gave it. */
+static int agree(struct search *s, struct nonfinite *found) {
+    struct rt *rt = s->rt;
+    int64_t all = NOTHING, rank, owner = 0;
+    int status = rt->comm->driver->all_reduce(rt->comm, &all, &s->first, 1, RT_I64, RT_MIN);
+    rank = all == s->first ? rt->rank : rt->world;
+    if (!status) status = rt->comm->driver->all_reduce(rt->comm, &owner, &rank, 1, RT_I64, RT_MIN);
+    if (status) return rt_fail_comm(rt, rt->comm, status);
+    *found = (struct nonfinite){.found = all != NOTHING, .rank = (int)owner};
+    if (!found->found) return RT_OK;
+    const int64_t which = all & (((int64_t)1 << KIND_SHIFT) - 1);
+    found->parameter = all >> KIND_SHIFT == KIND_PARAMETER ? (int)which : -1;
+    found->input = all >> KIND_SHIFT == KIND_INPUT ? (int)which : -1;
+    found->site = all >> KIND_SHIFT == KIND_INSTRUCTION ? (int)(which % s->sites) : -1;
+    return RT_OK;
+}
+
+int nonfinite_find(struct rank *self, struct rt *rt, const struct rt_attempt *attempt, struct nonfinite *found) {
+    struct search s = {.self = self, .rt = rt, .site = -1, .first = NOTHING};
+    int status = list_rows(&s);
+    if (!status) {
+        look_at_parameters(&s);
+        look_at_inputs(&s, attempt->samples);
+        rt->internal->watch = watch;
+        rt->internal->watcher = &s;
+        status = attempt->repeat(rt, attempt);
+        watch(&s, rt, -1);
+        rt->internal->watch = NULL;
+    }
+    if (!status) status = agree(&s, found);
+    free(s.rows);
+    return status;
+}
+
+/* Saying */
+
+/* Entry `index` of a list of the manifest. */
+static const struct rt_json *entry_of(const struct manifest *manifest, const char *list, int index) {
+    const struct rt_json *entries = rt_json_member(rt_json_root(manifest->document), list);
+    const struct rt_json *entry = entries && entries->kind == RT_JSON_ARRAY ? entries->first : NULL;
+    for (; entry && index > 0; index--) entry = entry->next;
+    return entry;
+}
+
+/* Names of nodes that one loop computes. */
+static void list_members(const struct rt_json *names, struct failure *failure) {
+    char text[sizeof failure->help - 64] = "";
+    size_t used = 0;
+    int n = 0;
+    for (const struct rt_json *name = names && names->kind == RT_JSON_ARRAY ? names->first : NULL; name;
+         name = name->next) {
+        const struct rt_quoted quoted = rt_quote_text(rt_json_text(name) ? rt_json_text(name) : "");
+        if (used + strlen(quoted.text) + 8 > sizeof text) break;
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s'%s'", n++ ? ", " : "", quoted.text);
+    }
+    if (n > 1) failure_help(failure, "it is of one of these, which one loop computes: %s", text);
+}
+
+/* Nodes of a gradient are called as the node is whose gradient they are, and ".grad". */
+static void place_instruction(const struct rt_json *entry, struct failure *failure) {
+    static const char suffix[] = ".grad";
+    const char *node = rt_json_text(rt_json_member(entry, "node")), *op = rt_json_text(rt_json_member(entry, "op"));
+    char name[256];
+    if (!node || !op) return;
+    size_t length = strlen(node);
+    const bool gradient = length > strlen(suffix) && strcmp(node + length - strlen(suffix), suffix) == 0;
+    if (gradient) length -= strlen(suffix);
+    snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), node);
+    failure_where(failure, "%snode '%s' (%s)", gradient ? "gradient of " : "", rt_quote_text(name).text,
+                  rt_quote_text(op).text);
+    list_members(rt_json_member(entry, "of"), failure);
+}
+
+void nonfinite_place(const struct nonfinite *found, const struct manifest *manifest, struct failure *failure) {
+    const struct rt_json *tensor = found->parameter >= 0 ? entry_of(manifest, "tensors", found->parameter) : NULL;
+    const char *name = tensor ? rt_json_text(rt_json_member(tensor, "name")) : NULL;
+    if (name)
+        failure_where(failure, "parameter '%s', before the step", rt_quote_text(name).text);
+    else if (found->input >= 0)
+        failure_where(failure, "input '%s'", rt_quote_text(manifest->inputs[found->input]).text);
+    else if (found->site >= 0)
+        place_instruction(entry_of(manifest, "instructions", found->site), failure);
+}

@@ -1,0 +1,266 @@
+/* Command line of a generated program, and how its failures are printed. */
+#define _GNU_SOURCE 1
+
+#include "program/main.h"
+
+#include "base/diagnostic.h"
+
+#include <errno.h>
+#include <float.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORD_BYTES 64 /* longer words are not compared: nobody mistypes them by a letter */
+
+/* Failures */
+
+int failure_set(struct failure *failure, int exit, int code, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    *failure = (struct failure){.exit = exit, .code = code};
+    vsnprintf(failure->text, sizeof failure->text, format, arguments);
+    va_end(arguments);
+    return exit;
+}
+
+int failure_where(struct failure *failure, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(failure->where, sizeof failure->where, format, arguments);
+    va_end(arguments);
+    return failure->exit;
+}
+
+int failure_help(struct failure *failure, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(failure->help, sizeof failure->help, format, arguments);
+    va_end(arguments);
+    return failure->exit;
+}
+
+int failure_reason(struct failure *failure, int code, const struct rt_reason *why) {
+    switch (why->kind) {
+    case RT_REASON_SYSTEM: return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_OPEN, "%s", why->text);
+    case RT_REASON_MEMORY: return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "%s", why->text);
+    case RT_REASON_CHANGED: return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
+    case RT_REASON_LINK: return failure_set(failure, RT_EXIT_INPUT, RT_CODE_LINK, "%s", why->text);
+    case RT_REASON_MISMATCH: return failure_set(failure, RT_EXIT_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why->text);
+    case RT_REASON_CONTENT: break;
+    }
+    return failure_set(failure, RT_EXIT_INPUT, code, "%s", why->text);
+}
+
+void failure_print(const struct failure *failure, bool json) {
+    char help[sizeof failure->help + 8];
+    const char *const notes[] = {help};
+    snprintf(help, sizeof help, "help: %s", failure->help);
+    const struct rt_diagnostic item = {.severity = RT_SEVERITY_ERROR,
+                                       .code = failure->code,
+                                       .text = failure->text,
+                                       .where = failure->where[0] ? failure->where : NULL,
+                                       .notes = notes,
+                                       .nnotes = failure->help[0] != 0};
+    rt_diagnostic_print(&item, stderr, json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
+}
+
+/* Options */
+
+enum option_kind { OPTION_WORDS, OPTION_TEXT, OPTION_COUNT, OPTION_RATE, OPTION_FLAG };
+
+struct option_row {
+    const char *name, *argument;
+    enum option_kind kind;
+    size_t field; /* of struct main_options */
+    int least;    /* of a count */
+    const char *help;
+};
+
+#define FIELD(name) offsetof(struct main_options, name)
+
+static const struct option_row rows[] = {
+    {"--input", "NAME=FILE", OPTION_WORDS, FIELD(inputs), 0,
+     "tensor for an input: .npy, or .pb (ONNX TensorProto); repeatable"},
+    {"--data", "NAME=FILE", OPTION_WORDS, FIELD(data), 0,
+     "train: samples of an input, X.npy or X.bin:u16[:shift=1]; repeatable"},
+    {"--steps", "S", OPTION_COUNT, FIELD(steps), 1, "train: up to this step"},
+    {"--lr", "X", OPTION_RATE, FIELD(lr), 0, "train: learning rate; default: as compiled"},
+    {"--accumulate", "A", OPTION_COUNT, FIELD(accumulate), 1,
+     "train: micro-batches per unit and step; default: as compiled"},
+    {"--shuffle", "SEED", OPTION_COUNT, FIELD(shuffle), 0, "train: samples in another order in every epoch"},
+    {"--checkpoint-dir", "D", OPTION_TEXT, FIELD(checkpoint_dir), 0, "train: write D/step-K after the last step"},
+    {"--checkpoint-every", "K", OPTION_COUNT, FIELD(checkpoint_every), 1, "train: and after every K steps"},
+    {"--keep", "K", OPTION_COUNT, FIELD(keep), 1, "train: checkpoints to keep, the newest ones; default: all"},
+    {"--resume", "latest|STEP", OPTION_TEXT, FIELD(resume), 0, "train: go on from a checkpoint in D"},
+    {"--eval-data", "NAME=FILE", OPTION_WORDS, FIELD(eval_data), 0,
+     "train: samples to evaluate after the last step; repeatable"},
+    {"--eval-every", "K", OPTION_COUNT, FIELD(eval_every), 1, "train: and after every K steps"},
+    {"--eval-steps", "E", OPTION_COUNT, FIELD(eval_steps), 1, "train: micro-batches to evaluate; default: all"},
+    {"--log", "FILE", OPTION_TEXT, FIELD(log), 0, "train: write metrics to FILE, a line of JSON per step"},
+    {"--output-dir", "OUT", OPTION_TEXT, FIELD(output_dir), 0, "write outputs as OUT/<name>.npy and OUT/outputs.json"},
+    {"--comm", "NAME", OPTION_TEXT, FIELD(comm), 0, "auto, self, loopback (ranks are threads), shm (processes)"},
+    {"--threads", "T", OPTION_COUNT, FIELD(threads), 1, "threads of each rank; default: cores / ranks on this machine"},
+    {"--repeat", "N", OPTION_COUNT, FIELD(repeat), 1, "timed steps; default 1"},
+    {"--warmup", "W", OPTION_COUNT, FIELD(warmup), 0, "steps before the timed ones; default 0"},
+    {"--quiet", NULL, OPTION_FLAG, FIELD(quiet), 0, "train: print nothing but what went wrong"},
+    {"--json", NULL, OPTION_FLAG, FIELD(json), 0, "print times and memory as JSON"},
+    {"--rank", "R", OPTION_COUNT, FIELD(rank), 0, "this process's rank, set by launchers"},
+    {"--world", "N", OPTION_COUNT, FIELD(world), 1, "number of ranks"},
+    {"--rendezvous", "PLACE", OPTION_TEXT, FIELD(rendezvous), 0,
+     "where ranks meet that `rankc run` has not started: HOST:PORT, file:PATH or mpi; default: MASTER_ADDR, "
+     "MASTER_PORT"},
+    {"--join-timeout", "S", OPTION_COUNT, FIELD(join_timeout), 1, "seconds that they wait for each other; default 300"},
+    {"--kernels", "NAME", OPTION_TEXT, FIELD(kernels), 0, "auto, reference: plain products, or on GPUs tf32"},
+    {"--directory", "DIR", OPTION_TEXT, FIELD(directory), 0, "of manifest.json; default: beside the program"},
+    {"--help", NULL, OPTION_FLAG, FIELD(help), 0, "print this"},
+};
+
+#define ROWS (sizeof rows / sizeof *rows)
+_Static_assert(ROWS <= 32, "parse_option has a bit for each row");
+
+_Static_assert(ROWS <= 8 * sizeof(unsigned), "a bit of parse_option's `seen` for each");
+
+void options_print_help(const char *program) {
+    printf("usage: %s [options]\n\n", program);
+    for (size_t i = 0; i < ROWS; i++)
+        printf("  %-18s %-11s %s\n", rows[i].name, rows[i].argument ? rows[i].argument : "", rows[i].help);
+}
+
+/* Edits (insert, delete, replace) between two short words: one row of the table at a time. */
+static int edit_distance(const char *a, const char *b) {
+    int row[WORD_BYTES + 1];
+    const int length = (int)strlen(b);
+    for (int j = 0; j <= length; j++) row[j] = j;
+    for (int i = 1; a[i - 1]; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= length; j++) {
+            int replaced = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            int moved = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            row[j] = replaced < moved ? replaced : moved;
+        }
+    }
+    return row[length];
+}
+
+const char *nearest_name(const char *word, const char *const *candidates, int count) {
+    const char *best = NULL;
+    int least = (int)strlen(word) / 3 + 1;
+    for (int i = 0; i < count; i++) {
+        if (strlen(word) > WORD_BYTES || strlen(candidates[i]) > WORD_BYTES) continue;
+        int distance = edit_distance(word, candidates[i]);
+        if (distance > least || (best && distance == least)) continue;
+        best = candidates[i];
+        least = distance;
+    }
+    return best;
+}
+
+static int unknown_option(const char *word, struct failure *failure) {
+    const char *names[ROWS];
+    for (size_t i = 0; i < ROWS; i++) names[i] = rows[i].name;
+    const char *meant = nearest_name(word, names, (int)ROWS);
+    failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "unknown option '%s'", rt_quote_text(word).text);
+    return meant ? failure_help(failure, "did you mean '%s'?", meant) : failure_help(failure, "see --help");
+}
+
+static int parse_count(const struct option_row *row, const char *text, int *out, struct failure *failure) {
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (!errno && end != text && !*end && value >= row->least && value <= INT_MAX) {
+        *out = (int)value;
+        return RT_EXIT_OK;
+    }
+    return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s needs a whole number of at least %d, not '%s'",
+                       row->name, row->least, rt_quote_text(text).text);
+}
+
+static int parse_rate(const struct option_row *row, const char *text, double *out, struct failure *failure) {
+    char *end;
+    *out = strtod(text, &end);
+    if (end != text && !*end && *out >= 0 && *out <= FLT_MAX) return RT_EXIT_OK;
+    return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s needs a number from 0 to the largest f32, not '%s'",
+                       row->name, rt_quote_text(text).text);
+}
+
+static int set_option(struct main_options *options, const struct option_row *row, const char *text,
+                      struct failure *failure) {
+    void *field = (char *)options + row->field;
+    struct words *words = field;
+    switch (row->kind) {
+    case OPTION_WORDS: words->at[words->n++] = text; break;
+    case OPTION_TEXT: *(const char **)field = text; break;
+    case OPTION_FLAG: *(bool *)field = true; break;
+    case OPTION_COUNT: return parse_count(row, text, field, failure);
+    case OPTION_RATE: return parse_rate(row, text, field, failure);
+    }
+    return RT_EXIT_OK;
+}
+
+static const struct option_row *find_row(const char *word, size_t length) {
+    for (size_t i = 0; i < ROWS; i++)
+        if (strlen(rows[i].name) == length && memcmp(rows[i].name, word, length) == 0) return &rows[i];
+    return NULL;
+}
+
+/* One option, as "--name value" or "--name=value"; *i moves past what was used. */
+static int parse_option(struct main_options *options, int argc, char **argv, int *i, unsigned *seen,
+                        struct failure *failure) {
+    const char *word = argv[*i];
+    const size_t length = strcspn(word, "=");
+    const struct option_row *row = find_row(word, length);
+    if (!row) return unknown_option(word, failure);
+    const unsigned bit = 1u << (row - rows);
+    if ((*seen & bit) && row->kind != OPTION_WORDS)
+        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s is given twice", row->name);
+    *seen |= bit;
+    const char *text = word[length] == '=' ? word + length + 1 : NULL;
+    if (row->kind == OPTION_FLAG && text)
+        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s takes no value", row->name);
+    if (row->kind != OPTION_FLAG && !text) text = ++*i < argc ? argv[*i] : NULL;
+    if (row->kind != OPTION_FLAG && !text)
+        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s needs %s", row->name, row->argument);
+    return set_option(options, row, text, failure);
+}
+
+void options_free(struct main_options *options) {
+    free(options->inputs.at);
+    free(options->data.at);
+    free(options->eval_data.at);
+}
+
+static bool allocate_words(struct words *words, int argc) {
+    words->at = calloc((size_t)argc + 1, sizeof(*words->at));
+    return words->at != NULL;
+}
+
+int options_parse(struct main_options *options, int argc, char **argv, struct failure *failure) {
+    unsigned seen = 0;
+    *options = (struct main_options){.program = argc > 0 ? argv[0] : "run",
+                                     .comm = "auto",
+                                     .kernels = "auto",
+                                     .repeat = 1,
+                                     .rank = -1,
+                                     .shuffle = -1,
+                                     .lr = -1};
+    if (!allocate_words(&options->inputs, argc) || !allocate_words(&options->data, argc) ||
+        !allocate_words(&options->eval_data, argc))
+        return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    for (int i = 1; i < argc; i++) {
+        int exit = parse_option(options, argc, argv, &i, &seen, failure);
+        if (exit) return exit;
+    }
+    if ((options->rank >= 0) != (options->world > 0))
+        if (options->rank >= 0 || strcmp(options->comm, "loopback") != 0)
+            return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "--rank and --world go together");
+    if (options->rank >= 0 && options->rank >= options->world)
+        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "--rank %d of --world %d", options->rank,
+                           options->world);
+    return RT_EXIT_OK;
+}

@@ -1,0 +1,159 @@
+/* Outputs as files or as a summary. */
+#define _GNU_SOURCE 1
+
+#include "program/main.h"
+
+#include "base/checked.h"
+#include "base/file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define SHOWN 6 /* elements in a summary */
+
+int outputs_allocate(struct rt_tensor *outputs, const struct rt_program *program, struct failure *failure) {
+    for (int i = 0; i < program->noutputs; i++) {
+        const struct rt_port *port = &program->outputs[i];
+        struct rt_tensor *tensor = &outputs[i];
+        int64_t bytes;
+        tensor->dtype = port->dtype;
+        tensor->ndim = port->ndim;
+        memcpy(tensor->dims, port->dims, sizeof port->dims);
+        if (rt_product(port->dims, port->ndim, &tensor->count) &&
+            rt_mul(tensor->count, (int64_t)rt_dtype_bytes(port->dtype), &bytes))
+            tensor->data = tensor->owned = malloc((size_t)bytes + 1);
+        if (!tensor->data) return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    }
+    return RT_EXIT_OK;
+}
+
+/* File names */
+
+static bool is_plain(char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+           c == '-';
+}
+
+static bool is_taken(char (*files)[NAME_MAX + 1], int count, const char *file) {
+    for (int i = 0; i < count; i++)
+        if (strcmp(files[i], file) == 0) return true;
+    return false;
+}
+
+/* The name with foreign bytes as '_', cut to what a file system takes, made unique by -2, -3, .. */
+static void name_file(char (*files)[NAME_MAX + 1], int index, const char *name) {
+    char stem[200];
+    size_t length = 0;
+    for (; length < sizeof stem - 1 && name[length]; length++)
+        stem[length] = is_plain(name[length]) ? name[length] : '_';
+    stem[length] = 0;
+    if (stem[0] == '.') stem[0] = '_'; /* neither hidden nor a directory */
+    snprintf(files[index], sizeof *files, "%s.npy", length ? stem : "_");
+    for (int copy = 2; is_taken(files, index, files[index]); copy++)
+        snprintf(files[index], sizeof *files, "%s-%d.npy", length ? stem : "_", copy);
+}
+
+static int make_directories(const char *path, struct failure *failure) {
+    char part[PATH_MAX];
+    int length = snprintf(part, sizeof part, "%s", path);
+    if (length <= 0 || length >= (int)sizeof part)
+        return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "--output-dir is empty or too long");
+    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(part, 0777);
+        *slash = '/';
+    }
+    struct stat status;
+    if (mkdir(part, 0777) == 0 || (errno == EEXIST && stat(part, &status) == 0 && S_ISDIR(status.st_mode)))
+        return RT_EXIT_OK;
+    return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot make the directory '%s': %s",
+                       rt_quote_text(path).text, strerror(errno));
+}
+
+/* Writing */
+
+static int write_failure(struct failure *failure, const struct rt_reason *why) {
+    if (why->kind == RT_REASON_MEMORY) return failure_reason(failure, RT_CODE_WRITE, why);
+    return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "%s", why->text);
+}
+
+static int write_index(const struct rt_tensor *outputs, int count, const char *const *names,
+                       char (*files)[NAME_MAX + 1], const char *directory, struct failure *failure) {
+    struct rt_json_writer w;
+    struct rt_reason why;
+    char path[PATH_MAX];
+    rt_json_start(&w);
+    rt_json_open(&w, '{', RT_JSON_LINES);
+    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
+    rt_json_key(&w, "outputs"), rt_json_open(&w, '[', RT_JSON_LINES);
+    for (int i = 0; i < count; i++) {
+        rt_json_open(&w, '{', RT_JSON_INLINE);
+        rt_json_key(&w, "name"), rt_json_put_text(&w, names[i]);
+        rt_json_key(&w, "file"), rt_json_put_text(&w, files[i]);
+        rt_json_key(&w, "dtype"), rt_json_put_text(&w, rt_dtypes[outputs[i].dtype].name);
+        rt_json_key(&w, "shape"), rt_json_put_dims(&w, outputs[i].dims, outputs[i].ndim);
+        rt_json_close(&w, '}');
+    }
+    rt_json_close(&w, ']');
+    rt_json_close(&w, '}');
+    bool ok = rt_json_end(&w, &why);
+    if (ok) {
+        snprintf(path, sizeof path, "%s/outputs.json", directory);
+        ok = rt_file_write(path, &(struct rt_piece){w.text, w.bytes}, 1, &why);
+    }
+    rt_json_discard(&w);
+    return ok ? RT_EXIT_OK : write_failure(failure, &why);
+}
+
+int outputs_write(const struct rt_tensor *outputs, const struct rt_program *program, const struct manifest *manifest,
+                  const char *directory, struct failure *failure) {
+    const int count = program->noutputs;
+    struct rt_reason why;
+    char path[PATH_MAX];
+    int exit = make_directories(directory, failure);
+    if (exit) return exit;
+    char(*files)[NAME_MAX + 1] = calloc((size_t)count + 1, sizeof *files);
+    if (!files) return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    for (int i = 0; i < count && !exit; i++) {
+        name_file(files, i, manifest->outputs[i]);
+        if (snprintf(path, sizeof path, "%s/%s", directory, files[i]) >= (int)sizeof path)
+            exit = failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "--output-dir is too long");
+        else if (!rt_npy_write(path, outputs[i].dtype, outputs[i].ndim, outputs[i].dims, outputs[i].data, &why))
+            exit = write_failure(failure, &why);
+    }
+    if (!exit) exit = write_index(outputs, count, manifest->outputs, files, directory, failure);
+    free(files);
+    return exit;
+}
+
+static double mean_of(const struct rt_tensor *tensor) {
+    const unsigned char *at = tensor->data;
+    double sum = 0;
+    for (int64_t i = 0; i < tensor->count; i++, at += rt_dtype_bytes(tensor->dtype)) {
+        double value;
+        rt_convert(&value, RT_F64, at, tensor->dtype, 1);
+        sum += value;
+    }
+    return tensor->count ? sum / (double)tensor->count : 0;
+}
+
+static void print_output(const struct rt_tensor *tensor, const char *name) {
+    const unsigned char *at = tensor->data;
+    printf("%s %s %s:", rt_quote_text(name).text, rt_dtypes[tensor->dtype].name,
+           shape_format(tensor->ndim, tensor->dims).text);
+    for (int64_t i = 0; i < tensor->count && i < SHOWN; i++, at += rt_dtype_bytes(tensor->dtype)) {
+        double value;
+        rt_convert(&value, RT_F64, at, tensor->dtype, 1);
+        printf(" %.6g", value);
+    }
+    printf("%s (mean %.6g)\n", tensor->count > SHOWN ? " ..." : "", mean_of(tensor));
+}
+
+void outputs_print(const struct rt_tensor *outputs, const struct rt_program *program, const struct manifest *manifest) {
+    for (int i = 0; i < program->noutputs; i++) print_output(&outputs[i], manifest->outputs[i]);
+}

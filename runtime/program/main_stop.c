@@ -1,0 +1,45 @@
+/* How SIGINT and SIGTERM end a training run.
+ *
+ * Note [Stopping]
+ * Before training begins there is nothing to save, and the first signal ends the process. From then on it is a request,
+ * which the ranks look at together between two steps: signals reach them at different times, or only one of them. A
+ * second one ends the process, unless a launcher watches it: that one counts the signals, because a terminal sends
+ * Ctrl-C to the launcher and to every rank, and the launcher passes on its own. */
+#include "program/main.h"
+
+#include "comm/comm_shared.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static atomic_bool training, launched;
+static atomic_int requests;
+
+static void on_signal(int number) {
+    (void)number;
+    if (!atomic_load(&training)) _exit(RT_EXIT_INTERRUPTED);
+    if (atomic_fetch_add(&requests, 1) > 0 && !atomic_load(&launched)) _exit(RT_EXIT_INTERRUPTED);
+}
+
+/* What whoever started the process ignores stays ignored. */
+static void catch_signal(int number) {
+    const struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction before;
+    if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(number, &ours, NULL);
+}
+
+void stop_catch_signals(void) {
+    atomic_store(&launched, getenv(RT_SHM_FD_VARIABLE) != NULL);
+    catch_signal(SIGINT);
+    catch_signal(SIGTERM);
+}
+
+void stop_after_steps(void) {
+    atomic_store(&training, true);
+}
+
+bool stop_requested(void) {
+    return atomic_load(&requests) > 0;
+}

@@ -1,0 +1,357 @@
+/* `rankc train`: steps over files of samples, a line of metrics for each, evaluations and checkpoints between them. */
+#include "program/main.h"
+
+#include "base/checked.h"
+#include "program/feed.h"
+#include "program/main_nonfinite.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One rank's run. */
+struct trainer {
+    struct rank *self;
+    struct rt *rt;
+    const struct main_options *options;
+    struct feed feed, eval; /* eval.data NULL: there is nothing to evaluate */
+    double *losses;         /* of the step's micro-batches */
+    FILE *log;              /* of rank 0; NULL: to stdout */
+    int accumulate, units;
+    int64_t saved;          /* the last step that has a checkpoint; 0: none, nor is one needed */
+    bool stopping;          /* the ranks have agreed to end: Note [Stopping] */
+    struct nonfinite found; /* of the step under way */
+};
+
+/* Metrics */
+
+struct metrics {
+    int64_t step, samples; /* the step's, of all units */
+    double loss, norm, lr, ms;
+    double skipped, scale; /* NaN: no step is skipped, no loss is scaled */
+};
+
+static bool end_line(struct rt_json_writer *w, FILE *log) {
+    struct rt_reason why;
+    rt_json_close(w, '}');
+    bool ok = rt_json_end(w, &why) && fwrite(w->text, 1, w->bytes, log) == w->bytes && fflush(log) == 0;
+    rt_json_discard(w);
+    return ok;
+}
+
+static void put_number(struct rt_json_writer *w, const char *key, double value) {
+    rt_json_key(w, key);
+    rt_json_put_real(w, value);
+}
+
+static void start_line(struct rt_json_writer *w, int64_t step) {
+    rt_json_start(w);
+    rt_json_open(w, '{', RT_JSON_INLINE);
+    rt_json_key(w, "step"), rt_json_put_int(w, step);
+}
+
+/* Samples, or where they are rows of tokens those. */
+static double speed_of(const struct trainer *t, const struct metrics *m, const char **unit) {
+    const struct rt_data *data = &t->feed.data[0];
+    *unit = data->tokens ? "tokens" : "samples";
+    return m->ms > 0 ? (double)m->samples * (double)(data->tokens ? data->per_sample : 1) / m->ms * 1e3 : 0;
+}
+
+static bool write_step(const struct trainer *t, const struct metrics *m) {
+    struct rt_json_writer w;
+    const char *unit;
+    const double speed = speed_of(t, m, &unit);
+    start_line(&w, m->step);
+    put_number(&w, "loss", m->loss);
+    put_number(&w, "grad_norm", m->norm);
+    put_number(&w, "lr", m->lr);
+    if (!isnan(m->scale)) put_number(&w, "loss_scale", m->scale);
+    if (!isnan(m->skipped)) rt_json_key(&w, "skipped"), rt_json_put_bool(&w, m->skipped != 0);
+    put_number(&w, unit[0] == 't' ? "tokens_per_s" : "samples_per_s", speed);
+    put_number(&w, "ms", m->ms);
+    return end_line(&w, t->log);
+}
+
+/* Which sign a NaN has depends on the processor. */
+static double without_sign(double value) {
+    return isnan(value) ? NAN : value;
+}
+
+static bool print_step(const struct trainer *t, const struct metrics *m) {
+    const char *unit;
+    const double speed = speed_of(t, m, &unit);
+    printf("step %lld: loss %.6g, gradient norm %.6g, learning rate %.3g, %.1f ms, %.4g %s/s%s\n", (long long)m->step,
+           without_sign(m->loss), without_sign(m->norm), m->lr, m->ms, speed, unit, m->skipped > 0 ? ", skipped" : "");
+    return fflush(stdout) == 0;
+}
+
+/* Steps are told on stdout unless that is kept for a summary, or nobody wants to know. */
+static bool tells_steps(const struct main_options *options) {
+    return !options->json && !options->quiet;
+}
+
+static bool report_step(struct trainer *t, const struct metrics *m) {
+    struct job *job = t->self->job;
+    job->step_ms[job->nsteps++] = m->ms;
+    return t->log ? write_step(t, m) : !tells_steps(&job->options) || print_step(t, m);
+}
+
+static int check_written(struct trainer *t, bool written) {
+    if (written) return RT_OK;
+    fail_with(t->self, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write metrics: %s", strerror(errno));
+    if (t->options->log) failure_where(&t->self->failure, "%s", rt_quote_text(t->options->log).text);
+    return t->self->status;
+}
+
+/* A loss or a gradient norm that is not finite ends the run, also after its last step: parameters are not saved. */
+static int check_finite(struct trainer *t, const struct metrics *m) {
+    const bool lost = !isfinite(m->loss);
+    const double value = lost ? m->loss : m->norm;
+    if (isfinite(value)) return RT_OK;
+    char rank[64] = "";
+    if (t->found.found) snprintf(rank, sizeof rank, "; the first such value was on rank %d", t->found.rank);
+    fail_with(t->self, RT_EXIT_RANK, RT_CODE_LOSS, "the %s of step %lld is %s%s", lost ? "loss" : "gradient norm",
+              (long long)m->step, isnan(value) ? "not a number" : "infinite", rank);
+    nonfinite_place(&t->found, &t->self->job->manifest, &t->self->failure);
+    return t->self->status;
+}
+
+static int inspect(void *trainer, struct rt *rt, const struct rt_attempt *attempt) {
+    struct trainer *t = trainer;
+    return nonfinite_find(t->self, rt, attempt, &t->found);
+}
+
+/* The sum over the units of what each rank of one gives, which every rank gets. */
+static int sum_units(struct trainer *t, double mine, double *all) {
+    int status = t->rt->units->driver->all_reduce(t->rt->units, all, &mine, 1, RT_F64, RT_SUM);
+    return status ? fail_rank(t->self, t->rt, rt_fail_comm(t->rt, t->rt->units, status)) : RT_OK;
+}
+
+/* Steps */
+
+/* What the kernels say of a value is said of a micro-batch: where it came from. */
+static int fail_step(struct trainer *t, int status, int64_t first) {
+    const int64_t sample = (first + (int64_t)t->rt->internal->control[RT_MICRO]) * t->feed.batch;
+    fail_rank(t->self, t->rt, status);
+    if (status == RT_ERROR_INPUT)
+        failure_help(&t->self->failure, "step %lld had read samples %lld to %lld of the run, of %lld in the data",
+                     (long long)(t->rt->internal->trained + 1), (long long)sample,
+                     (long long)(sample + t->feed.batch - 1), (long long)t->feed.sampler.samples);
+    return status;
+}
+
+/* The micro-batches of a step are dealt out to the units one after the other. */
+static int train_step(struct trainer *t) {
+    struct rt *rt = t->rt;
+    struct metrics m = {.step = rt->internal->trained + 1, .samples = t->feed.batch * t->accumulate * t->units};
+    const int64_t first = rt->internal->micro_batches;
+    double mine = 0;
+    for (int j = 0; j < t->accumulate; j++)
+        RT_TRY(feed_read(&t->feed, t->self, j, first + (int64_t)j * t->units + rt->unit));
+    const double start = now_ms();
+    int status = rt_train_step(rt, t->feed.samples, NULL, NULL, t->losses);
+    if (status) return fail_step(t, status, first);
+    for (int j = 0; j < t->accumulate; j++) mine += t->losses[j];
+    RT_TRY(sum_units(t, mine, &m.loss));
+    m.loss /= (double)t->accumulate * t->units;
+    m.ms = now_ms() - start;
+    m.norm = rt_gradient_norm(rt);
+    m.skipped = rt_metric(rt, RT_SKIPPED);
+    m.scale = rt_metric(rt, RT_LOSS_SCALE);
+    m.lr = rt_learning_rate(rt);
+    if (t->self->first) RT_TRY(check_written(t, report_step(t, &m)));
+    return m.skipped > 0 ? RT_OK : check_finite(t, &m);
+}
+
+/* Checkpoints */
+
+/* Unless there is no directory for it, or it was done. */
+static int save_once(struct trainer *t) {
+    const struct main_options *o = t->options;
+    const struct rt_sampler *sampler = &t->feed.sampler;
+    const struct rt_position progress = {t->rt->internal->trained, t->rt->internal->micro_batches,
+                                         sampler->shuffle ? (int64_t)sampler->seed : -1};
+    if (!o->checkpoint_dir || t->saved == progress.step) return RT_OK;
+    int status = rt_save(t->rt, o->checkpoint_dir, &progress);
+    if (!status && o->keep && t->self->first) status = rt_thin_checkpoints(t->rt, progress.step, o->keep);
+    t->saved = progress.step;
+    return status ? fail_rank(t->self, t->rt, status) : RT_OK;
+}
+
+/* Whether any rank was asked to end: then what was trained is saved. */
+static int look_for_stop(struct trainer *t) {
+    struct rt_comm *comm = t->rt->comm;
+    const int32_t mine = stop_requested();
+    int32_t any = 0;
+    int status = comm->driver->all_reduce(comm, &any, &mine, 1, RT_I32, RT_MAX);
+    if (status) return fail_rank(t->self, t->rt, rt_fail_comm(t->rt, comm, status));
+    t->stopping = any != 0;
+    return t->stopping ? save_once(t) : RT_OK;
+}
+
+/* Evaluation */
+
+static bool report_evaluation(const struct trainer *t, int64_t step, double loss, int64_t samples) {
+    struct rt_json_writer w;
+    if (tells_steps(t->options))
+        printf("step %lld: evaluation loss %.6g, %lld samples\n", (long long)step, loss, (long long)samples);
+    if (!t->log) return fflush(stdout) == 0;
+    start_line(&w, step);
+    put_number(&w, "eval_loss", loss);
+    rt_json_key(&w, "eval_samples"), rt_json_put_int(&w, samples);
+    return end_line(&w, t->log);
+}
+
+/* The mean loss over micro-batches in evaluation mode. Units take them in turn; where some are left over, the others
+ * compute one that does not count. A signal does not end an evaluation: the step's metrics would never be complete. */
+static int evaluate(struct trainer *t) {
+    struct rt *rt = t->rt;
+    const int64_t all = t->options->eval_steps ? t->options->eval_steps : feed_micro_batches(&t->eval);
+    void **outputs = t->self->no_outputs;
+    double mine = 0, loss;
+    for (int64_t first = 0; first < all; first += t->units) {
+        const int64_t index = first + rt->unit < all ? first + rt->unit : first;
+        RT_TRY(look_for_stop(t));
+        RT_TRY(feed_read(&t->eval, t->self, 0, index));
+        int status = rt_infer_step(rt, t->eval.samples[0], outputs);
+        if (status) return fail_rank(t->self, rt, status);
+        if (index == first + rt->unit) mine += rt_loss(rt);
+    }
+    RT_TRY(sum_units(t, mine, &loss));
+    loss /= (double)all;
+    if (t->self->first)
+        RT_TRY(check_written(t, report_evaluation(t, rt->internal->trained, loss, all * t->eval.batch)));
+    return RT_OK;
+}
+
+/* Resuming */
+
+/* A new run leaves the checkpoints of another alone: `latest` would be one of those. */
+static int check_new(struct trainer *t) {
+    const char *directory = t->options->checkpoint_dir;
+    if (!directory || t->options->resume || !rt_checkpoint_exists(directory)) return RT_OK;
+    fail_with(t->self, RT_EXIT_USAGE, RT_CODE_CHECKPOINT, "'%s' has checkpoints of an earlier run",
+              rt_quote_text(directory).text);
+    failure_help(&t->self->failure, "--resume latest goes on from them; a run from the start needs another directory");
+    return t->self->status;
+}
+
+/* One run at a time has a directory of checkpoints. */
+static int hold_directory(struct trainer *t) {
+    if (!t->options->checkpoint_dir) return RT_OK;
+    int status = rt_hold_checkpoints(t->rt, t->options->checkpoint_dir, !t->options->resume);
+    return status ? fail_rank(t->self, t->rt, status) : check_new(t);
+}
+
+/* Samples go on in the order they were in. */
+static int resume(struct trainer *t) {
+    struct rt_position progress;
+    RT_TRY(hold_directory(t));
+    if (!t->options->resume) return RT_OK;
+    int status = rt_load(t->rt, t->options->checkpoint_dir, t->options->resume, &progress);
+    if (status) return fail_rank(t->self, t->rt, status);
+    if (t->options->shuffle >= 0 && t->options->shuffle != progress.seed)
+        return fail_with(t->self, RT_EXIT_MISMATCH, RT_CODE_CHECKPOINT,
+                         "the checkpoint was made with another order of samples than --shuffle %d",
+                         t->options->shuffle);
+    if (progress.step > t->options->steps)
+        return fail_with(t->self, RT_EXIT_USAGE, RT_CODE_USAGE, "the checkpoint is of step %lld, --steps ends at %d",
+                         (long long)progress.step, t->options->steps);
+    t->saved = progress.step;
+    t->feed.sampler.shuffle = progress.seed >= 0;
+    t->feed.sampler.seed = (uint64_t)progress.seed;
+    if (t->self->first && !t->options->log && tells_steps(t->options))
+        printf("resumed after step %lld\n", (long long)progress.step);
+    return RT_OK;
+}
+
+/* The run */
+
+static int check_options(struct trainer *t) {
+    const struct main_options *o = t->options;
+    const char *alone = !o->checkpoint_dir && o->checkpoint_every ? "--checkpoint-every needs --checkpoint-dir"
+                        : !o->checkpoint_dir && o->keep           ? "--keep needs --checkpoint-dir"
+                        : !o->checkpoint_dir && o->resume         ? "--resume needs --checkpoint-dir"
+                        : !o->eval_data.n && o->eval_every        ? "--eval-every needs --eval-data"
+                        : !o->eval_data.n && o->eval_steps        ? "--eval-steps needs --eval-data"
+                                                                  : NULL;
+    if (!t->rt->program->training)
+        return fail_with(t->self, RT_EXIT_MISMATCH, RT_CODE_FORMAT, "the program was not compiled with --train");
+    if (t->rt->program->training->seeds)
+        return fail_with(t->self, RT_EXIT_USAGE, RT_CODE_USAGE,
+                         "the model has no loss: compile it with --loss, or call its forward and backward (model.h)");
+    return alone ? fail_with(t->self, RT_EXIT_USAGE, RT_CODE_USAGE, "%s", alone) : RT_OK;
+}
+
+/* What the options say otherwise than the program. */
+static int set_numbers(struct trainer *t) {
+    const struct rt_training *training = t->rt->program->training;
+    int status = RT_OK;
+    t->units = training->units;
+    t->accumulate = t->options->accumulate ? t->options->accumulate : training->accumulate;
+    t->found = (struct nonfinite){.parameter = -1, .input = -1, .site = -1};
+    t->rt->internal->inspector = t;
+    if (training->metrics <= RT_SKIPPED) t->rt->internal->inspect = inspect; /* others skip such a step */
+    if (t->options->lr >= 0) rt_set_learning_rate(t->rt, t->options->lr);
+    if ((status = rt_set_accumulate(t->rt, t->accumulate))) return fail_rank(t->self, t->rt, status);
+    t->losses = calloc((size_t)t->accumulate, sizeof *t->losses);
+    return t->losses ? RT_OK : fail_with(t->self, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+}
+
+static int open_data(struct trainer *t) {
+    const struct main_options *o = t->options;
+    const struct feed_options data = {"--data", o->data.at, o->data.n},
+                              eval = {"--eval-data", o->eval_data.at, o->eval_data.n};
+    int64_t samples;
+    RT_TRY(feed_open(&t->feed, t->self, &data, t->accumulate));
+    t->feed.sampler.shuffle = o->shuffle >= 0;
+    t->feed.sampler.seed = (uint64_t)o->shuffle;
+    if (!rt_mul((int64_t)t->accumulate * t->units, o->steps, &samples) || !rt_mul(samples, t->feed.batch, &samples))
+        return fail_with(t->self, RT_EXIT_USAGE, RT_CODE_USAGE, "so many steps have more samples than can be counted");
+    return o->eval_data.n ? feed_open(&t->eval, t->self, &eval, 1) : RT_OK;
+}
+
+static int open_log(struct trainer *t) {
+    const char *path = t->options->log, *mode = t->options->resume ? "ae" : "we";
+    if (!path || !t->self->first || (t->log = fopen(path, mode))) return RT_OK;
+    return fail_with(t->self, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write '%s': %s", rt_quote_text(path).text,
+                     strerror(errno));
+}
+
+/* True after every K steps and after the last. */
+static bool is_due(const struct trainer *t, int every) {
+    const int64_t step = t->rt->internal->trained;
+    return step == t->options->steps || (every && step % every == 0);
+}
+
+static int run(struct trainer *t) {
+    RT_TRY(check_options(t));
+    RT_TRY(set_numbers(t));
+    RT_TRY(open_data(t));
+    RT_TRY(resume(t));
+    RT_TRY(open_log(t));
+    RT_TRY(look_for_stop(t));
+    while (t->rt->internal->trained < t->options->steps && !t->stopping) {
+        RT_TRY(train_step(t));
+        if (t->eval.data && is_due(t, t->options->eval_every)) RT_TRY(evaluate(t));
+        if (is_due(t, t->options->checkpoint_every)) RT_TRY(save_once(t));
+        RT_TRY(look_for_stop(t));
+    }
+    t->self->interrupted = t->stopping;
+    if (t->stopping && t->self->first && !t->log && !t->options->json)
+        printf("interrupted after step %lld\n", (long long)t->rt->internal->trained);
+    return RT_OK;
+}
+
+int train_steps(struct rank *self, struct rt *rt) {
+    struct trainer t = {.self = self, .rt = rt, .options = &self->job->options};
+    stop_after_steps();
+    int status = run(&t);
+    if (t.log) fclose(t.log);
+    if (t.feed.program) feed_close(&t.feed);
+    if (t.eval.program) feed_close(&t.eval);
+    free(t.losses);
+    return status;
+}

@@ -1,0 +1,203 @@
+#include "state/checkpoint.h"
+
+#include "base/checked.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const kept_stems[KEPT_KINDS] = {"parameters", "optimizer"};
+
+/* Failures */
+
+int checkpoint_refused(struct rt *rt, int content, const char *path, const struct rt_reason *why) {
+    if (why->kind == RT_REASON_MEMORY) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "%s", why->text);
+    if (why->kind == RT_REASON_CHANGED) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
+    if (why->kind == RT_REASON_SYSTEM) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "%s", why->text);
+    if (why->kind == RT_REASON_LINK) return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_LINK, "%s", why->text);
+    if (why->kind == RT_REASON_MISMATCH)
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why->text);
+    return rt_fail_code(rt, content, RT_CODE_CHECKPOINT, "%s: %s", rt_quote_text(path).text, why->text);
+}
+
+int checkpoint_unwritten(struct rt *rt, const struct rt_reason *why) {
+    const int code = why->kind == RT_REASON_MEMORY ? RT_CODE_MEMORY : RT_CODE_WRITE;
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, code, "%s", why->text);
+}
+
+static int out_of_memory(struct rt *rt) {
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+}
+
+/* Paths */
+
+static int check_path(struct rt *rt, int length) {
+    if (length < PATH_MAX) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "the name of the checkpoint is too long");
+}
+
+int checkpoint_path(struct rt *rt, struct checkpoint_path *out, const char *directory, const char *prefix, int64_t step,
+                    uint32_t token) {
+    char end[16] = "";
+    if (token) snprintf(end, sizeof end, "-%08x", token);
+    return check_path(rt,
+                      snprintf(out->text, sizeof out->text, "%s/%s%lld%s", directory, prefix, (long long)step, end));
+}
+
+const char *checkpoint_name(const struct checkpoint_path *path) {
+    return strrchr(path->text, '/') + 1;
+}
+
+int checkpoint_file(struct rt *rt, struct checkpoint_path *out, const struct checkpoint_path *directory,
+                    enum kept_kind kind, int shard) {
+    return check_path(
+        rt, snprintf(out->text, sizeof out->text, "%s/%s-%d.safetensors", directory->text, kept_stems[kind], shard));
+}
+
+int checkpoint_json(struct rt *rt, struct checkpoint_path *out, const struct checkpoint_path *directory) {
+    return check_path(rt, snprintf(out->text, sizeof out->text, "%s/checkpoint.json", directory->text));
+}
+
+/* Parts */
+
+static int64_t part_extent(const struct rt *rt, const struct kept *kept, const struct rt_split *split) {
+    const struct rt_cut cut = rt_cut_along(rt, split->axis, kept->dims[split->dim], split->blocks, split->unit);
+    return rt_cut_extent(&cut, rt->coordinate[split->axis]);
+}
+
+static void find_part(const struct rt *rt, struct kept *kept) {
+    int64_t count = 0;
+    memcpy(kept->part, kept->dims, sizeof kept->part);
+    for (int s = 0; s < kept->nsplits; s++) kept->part[kept->split[s].dim] = part_extent(rt, kept, &kept->split[s]);
+    rt_product(kept->part, kept->ndim, &count);
+    kept->bytes = count * (int64_t)rt_dtype_bytes(kept->dtype);
+}
+
+/* The shard holds the same part as this rank: it has the same place along all axes that cut the tensor. */
+static bool has_same_part(const struct rt *rt, const struct kept *kept, int shard) {
+    for (int a = 0; a < rt->program->naxes; shard /= rt->program->mesh[a++])
+        for (int s = 0; s < kept->nsplits; s++)
+            if (kept->split[s].axis == a && shard % rt->program->mesh[a] != rt->coordinate[a]) return false;
+    return true;
+}
+
+/* Where class of the shard has the tensor. */
+static size_t offset_of(const struct rt *rt, int shard, enum kept_kind kind, int index) {
+    const struct rt_class *class = &rt->program->classes[rt->program->class_of_shard[shard]];
+    return kind == KEPT_PARAMETERS ? class->weights[index] : class->states[index];
+}
+
+static void place(const struct kept_list *list, const struct rt *rt, struct kept *kept, enum kept_kind kind,
+                  int index) {
+    const size_t offset = offset_of(rt, rt->shard, kind, index);
+    if (offset == RT_ABSENT) return;
+    find_part(rt, kept);
+    kept->at = list->arena[kind] + offset;
+    while (!has_same_part(rt, kept, kept->owner) || offset_of(rt, kept->owner, kind, index) == RT_ABSENT) kept->owner++;
+}
+
+/* Arenas */
+
+static enum rt_arena arena_of(int kind) {
+    return kind == KEPT_PARAMETERS ? RT_WEIGHTS : RT_OPTIMIZER;
+}
+
+/* Of a device, arenas are copied here. */
+static int find_arenas(struct kept_list *list, struct rt *rt) {
+    const struct rt_device *device = rt->program->device;
+    list->copied = device->remote;
+    for (int k = 0; k < KEPT_KINDS; k++) {
+        unsigned char *arena = rt->arena[arena_of(k)];
+        list->arena[k] = list->copied ? malloc(rt_arena_bytes(rt, arena_of(k))) : arena;
+        if (!list->arena[k]) return out_of_memory(rt);
+        if (list->copied) RT_TRY(device->get(rt, list->arena[k], arena, rt->kind->bytes[arena_of(k)]));
+    }
+    return device->finish(rt);
+}
+
+int kept_give(struct kept_list *list, struct rt *rt) {
+    const struct rt_device *device = rt->program->device;
+    for (int k = 0; k < KEPT_KINDS && list->copied; k++)
+        RT_TRY(device->put(rt, rt->arena[arena_of(k)], list->arena[k], rt->kind->bytes[arena_of(k)]));
+    return device->finish(rt);
+}
+
+/* Lists */
+
+static void add_parameter(struct kept_list *list, const struct rt *rt, const char *name, int index) {
+    const struct rt_weight *weight = &rt->program->weights[index];
+    struct kept *kept = &list->at[KEPT_PARAMETERS][list->n[KEPT_PARAMETERS]];
+    if (!weight->trained) return;
+    *kept = (struct kept){.name = name,
+                          .dtype = weight->dtype,
+                          .ndim = weight->ndim,
+                          .nsplits = weight->nsplits,
+                          .dims = weight->dims,
+                          .split = weight->split};
+    place(list, rt, kept, KEPT_PARAMETERS, index);
+    list->n[KEPT_PARAMETERS]++;
+}
+
+static void add_state(struct kept_list *list, const struct rt *rt, const char *name, int index) {
+    const struct rt_state *state = &rt->program->states[index];
+    struct kept *kept = &list->at[KEPT_OPTIMIZER][list->n[KEPT_OPTIMIZER]++];
+    *kept = (struct kept){.name = name,
+                          .dtype = state->dtype,
+                          .ndim = state->ndim,
+                          .nsplits = state->nsplits,
+                          .dims = state->dims,
+                          .split = state->split};
+    place(list, rt, kept, KEPT_OPTIMIZER, index);
+}
+
+/* Tensors of the program are told by number; the manifest has their names in the same order. */
+static int list_kind(struct kept_list *list, struct rt *rt, const char *key, int count,
+                     void (*add)(struct kept_list *list, const struct rt *rt, const char *name, int index)) {
+    const struct rt_json *names = rt_json_member(rt_json_root(list->manifest), key);
+    int index = 0;
+    if (names && names->kind == RT_JSON_ARRAY && names->count == count)
+        for (const struct rt_json *entry = names->first; entry; entry = entry->next) {
+            const char *name = rt_json_text(rt_json_member(entry, "name"));
+            if (name) add(list, rt, name, index++);
+        }
+    if (index == count) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json is of another program");
+}
+
+/* Every copy of a tensor gets a key of its own. */
+static int tell_copies(struct kept_list *list, struct rt *rt, enum kept_kind kind) {
+    struct kept *all = list->at[kind];
+    for (int i = 0; i < list->n[kind]; i++) {
+        const size_t room = strlen(all[i].name) + 16;
+        int copies = 1;
+        for (int j = 0; j < i; j++) copies += strcmp(all[j].name, all[i].name) == 0;
+        if (copies == 1) continue;
+        if (!(all[i].copy = malloc(room))) return out_of_memory(rt);
+        snprintf(all[i].copy, room, "%s#%d", all[i].name, copies);
+    }
+    return RT_OK;
+}
+
+int kept_find(struct kept_list *list, struct rt *rt) {
+    const int counts[KEPT_KINDS] = {rt->program->nweights, rt->program->nstates};
+    *list = (struct kept_list){0};
+    for (int k = 0; k < KEPT_KINDS; k++) {
+        list->at[k] = calloc((size_t)counts[k] + 1, sizeof *list->at[k]);
+        if (!list->at[k]) return out_of_memory(rt);
+    }
+    RT_TRY(find_arenas(list, rt));
+    RT_TRY(rt_manifest_read(rt, &list->manifest));
+    RT_TRY(list_kind(list, rt, "tensors", rt->program->nweights, add_parameter));
+    RT_TRY(list_kind(list, rt, "states", rt->program->nstates, add_state));
+    RT_TRY(tell_copies(list, rt, KEPT_PARAMETERS));
+    return tell_copies(list, rt, KEPT_OPTIMIZER);
+}
+
+void kept_free(struct kept_list *list) {
+    rt_json_free(list->manifest);
+    for (int k = 0; k < KEPT_KINDS; k++) {
+        for (int i = 0; i < list->n[k]; i++) free(list->at[k][i].copy);
+        free(list->at[k]);
+        if (list->copied) free(list->arena[k]);
+    }
+}

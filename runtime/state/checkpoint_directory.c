@@ -1,0 +1,340 @@
+/* Directories of checkpoints: Note [Directory of checkpoints] in checkpoint.h. */
+#define _GNU_SOURCE 1
+
+#include "state/checkpoint.h"
+
+#include "comm/comm_shared.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_DEPTH = 64, NAME_BYTES = 256, TIME_BYTES = 32 };
+
+#define OPEN_DIRECTORY (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+
+static int fail_path(struct rt *rt, int code, const char *what, const char *path) {
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, code, "cannot %s '%s': %s", what, rt_quote_text(path).text,
+                        strerror(errno));
+}
+
+/* Opening */
+
+/* What was just made is still there when the machine loses its power. Best effort: the directory above may not be
+ * ours. */
+static void sync_above(int fd) {
+    int above = openat(fd, "..", OPEN_DIRECTORY);
+    if (above < 0) return;
+    fsync(above);
+    close(above);
+}
+
+int checkpoint_open(struct rt *rt, struct checkpoint_directory *out, const char *path, bool create) {
+    *out = (struct checkpoint_directory){.path = strdup(path), .fd = -1, .lock = -1};
+    if (!out->path) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    const bool created = create && mkdir(path, 0777) == 0;
+    if (create && !created && errno != EEXIST) return fail_path(rt, RT_CODE_WRITE, "create", path);
+    out->fd = open(path, OPEN_DIRECTORY);
+    if (created && out->fd >= 0) sync_above(out->fd);
+    if (out->fd >= 0) return RT_OK;
+    if (create || errno != ENOENT) return fail_path(rt, RT_CODE_OPEN, "open", path);
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "there is no checkpoint in '%s'", rt_quote_text(path).text);
+}
+
+int checkpoint_enter(struct rt *rt, const struct checkpoint_directory *directory, const struct checkpoint_path *path,
+                     int *fd) {
+    const char *name = checkpoint_name(path);
+    struct stat status;
+    *fd = openat(directory->fd, name, OPEN_DIRECTORY | O_NOFOLLOW);
+    if (*fd >= 0) return RT_OK;
+    const int error = errno;
+    if (fstatat(directory->fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(status.st_mode))
+        return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_LINK, "'%s' is a symbolic link, which is not followed",
+                            rt_quote_text(path->text).text);
+    errno = error;
+    return fail_path(rt, RT_CODE_OPEN, "open", path->text);
+}
+
+void checkpoint_close(struct checkpoint_directory *directory) {
+    if (directory->lock >= 0) {
+        unlinkat(directory->fd, CHECKPOINT_LOCK, 0); /* while it is still ours */
+        close(directory->lock);
+    }
+    if (directory->fd >= 0) close(directory->fd);
+    free(directory->path);
+    *directory = (struct checkpoint_directory){.fd = -1, .lock = -1};
+}
+
+/* Names */
+
+uint32_t checkpoint_token(void) {
+    uint32_t token = 0;
+    if (getrandom(&token, sizeof token, GRND_NONBLOCK) != sizeof token) {
+        struct timespec now; /* a name that exists is tried again with another */
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        token = (uint32_t)now.tv_nsec ^ (uint32_t)getpid() << 16;
+    }
+    return token ? token : 1;
+}
+
+/* The number behind "step-", as it is printed; -1: the name is another. */
+static int64_t step_of(const char *name) {
+    const size_t prefix = strlen(CHECKPOINT_DONE), digits = strspn(name + strnlen(name, prefix), "0123456789");
+    if (strncmp(name, CHECKPOINT_DONE, prefix) != 0 || !digits || digits > 18 || name[prefix + digits]) return -1;
+    if (digits > 1 && name[prefix] == '0') return -1;
+    return strtoll(name + prefix, NULL, 10);
+}
+
+/* ".writing-K-TOKEN" or ".removing-K-TOKEN"; earlier versions wrote no token. */
+static bool is_unfinished(const char *name) {
+    static const char *const prefixes[] = {CHECKPOINT_WRITING, CHECKPOINT_REMOVING};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) != 0) continue;
+        const char *rest = name + strlen(prefixes[i]);
+        const size_t digits = strspn(rest, "0123456789");
+        if (!digits) return false;
+        rest += digits;
+        return !*rest || (*rest == '-' && strlen(rest) == 9 && strspn(rest + 1, "0123456789abcdef") == 8);
+    }
+    return false;
+}
+
+static DIR *open_entries(int directory, const char *name) {
+    int fd = openat(directory, name, OPEN_DIRECTORY | O_NOFOLLOW);
+    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+    if (fd >= 0 && !entries) close(fd);
+    return entries;
+}
+
+int64_t checkpoint_before(const struct checkpoint_directory *directory, int64_t below) {
+    int64_t latest = -1;
+    DIR *entries = open_entries(directory->fd, ".");
+    for (const struct dirent *entry; entries && (entry = readdir(entries));) {
+        const int64_t step = step_of(entry->d_name);
+        if (step > latest && step < below) latest = step;
+    }
+    if (entries) closedir(entries);
+    return latest;
+}
+
+bool rt_checkpoint_exists(const char *directory) {
+    const struct checkpoint_directory opened = {.fd = open(directory, OPEN_DIRECTORY), .lock = -1};
+    const bool exists = opened.fd >= 0 && checkpoint_before(&opened, INT64_MAX) >= 0;
+    if (opened.fd >= 0) close(opened.fd);
+    return exists;
+}
+
+/* Removing */
+
+static bool remove_tree(int directory, const char *name, dev_t device, int depth);
+
+/* All entries of an open directory; the first error ends it. */
+static bool remove_entries(DIR *entries, dev_t device, int depth) {
+    for (const struct dirent *entry; (entry = readdir(entries));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            !remove_tree(dirfd(entries), entry->d_name, device, depth))
+            return false;
+    return true;
+}
+
+/* The depth of directories is bounded, and with it that of the calls and of open files. */
+static bool remove_tree(int directory, const char *name, dev_t device, int depth) {
+    struct stat status;
+    if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT;
+    if (!S_ISDIR(status.st_mode)) return unlinkat(directory, name, 0) == 0 || errno == ENOENT;
+    if (status.st_dev != device || depth == MOST_DEPTH) {
+        errno = EBUSY;
+        return false;
+    }
+    DIR *entries = open_entries(directory, name);
+    if (!entries) return errno == ENOENT;
+    const bool emptied = remove_entries(entries, device, depth + 1);
+    const int error = errno;
+    closedir(entries);
+    errno = error;
+    return emptied && (unlinkat(directory, name, AT_REMOVEDIR) == 0 || errno == ENOENT);
+}
+
+bool checkpoint_remove(const struct checkpoint_directory *directory, const char *name) {
+    struct stat status;
+    return fstat(directory->fd, &status) == 0 && remove_tree(directory->fd, name, status.st_dev, 0);
+}
+
+/* What dead jobs left. What cannot be removed stays: no save needs its name. */
+static void remove_unfinished(const struct checkpoint_directory *directory) {
+    DIR *entries = open_entries(directory->fd, ".");
+    for (const struct dirent *entry; entries && (entry = readdir(entries));)
+        if (is_unfinished(entry->d_name)) checkpoint_remove(directory, entry->d_name);
+    if (entries) closedir(entries);
+}
+
+/* From one moment to the next the checkpoint is no longer there. */
+static int remove_checkpoint(struct rt *rt, const struct checkpoint_directory *directory, int64_t step) {
+    struct checkpoint_path from, to;
+    RT_TRY(checkpoint_path(rt, &from, directory->path, CHECKPOINT_DONE, step, 0));
+    RT_TRY(checkpoint_path(rt, &to, directory->path, CHECKPOINT_REMOVING, step, checkpoint_token()));
+    if (renameat(directory->fd, checkpoint_name(&from), directory->fd, checkpoint_name(&to)) == 0 &&
+        checkpoint_remove(directory, checkpoint_name(&to)))
+        return RT_OK;
+    return fail_path(rt, RT_CODE_WRITE, "remove", from.text);
+}
+
+int rt_thin_checkpoints(struct rt *rt, int64_t step, int most) {
+    const struct checkpoint_directory *directory = rt->internal->checkpoints;
+    if (!directory || most < 1)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "no directory of checkpoints is held by this rank");
+    int64_t oldest = step + 1;
+    for (int i = 0; i < most && oldest >= 0; i++) oldest = checkpoint_before(directory, oldest);
+    while (oldest >= 0 && (step = checkpoint_before(directory, oldest)) >= 0)
+        RT_TRY(remove_checkpoint(rt, directory, step));
+    return RT_OK;
+}
+
+/* The lock */
+
+/* Who holds it: the process to end the job by, which is the launcher where there is one. */
+struct owner {
+    long process;
+    char host[NAME_BYTES], since[TIME_BYTES];
+};
+
+static void name_host(char host[NAME_BYTES]) {
+    if (gethostname(host, NAME_BYTES) < 0) strcpy(host, "?");
+    host[NAME_BYTES - 1] = 0;
+}
+
+/* Only for messages of others: a full disk is noticed where it matters. */
+static void sign(int lock) {
+    char host[NAME_BYTES], since[TIME_BYTES];
+    const long process = (long)(getenv(RT_SHM_FD_VARIABLE) ? getppid() : getpid());
+    time_t now = time(NULL);
+    struct tm utc;
+    name_host(host);
+    strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    if (ftruncate(lock, 0) == 0) dprintf(lock, "%ld %s %s\n", process, host, since);
+}
+
+static bool read_owner(int lock, struct owner *owner) {
+    char text[NAME_BYTES + TIME_BYTES + 32];
+    const ssize_t length = pread(lock, text, sizeof text - 1, 0);
+    if (length <= 0) return false;
+    text[length] = 0;
+    return sscanf(text, "%ld %255s %31s", &owner->process, owner->host, owner->since) == 3 && owner->process > 0;
+}
+
+/* The launcher was killed, and its ranks are about to be. */
+static bool is_ending(const struct owner *owner) {
+    char here[NAME_BYTES];
+    name_host(here);
+    return strcmp(owner->host, here) == 0 && kill((pid_t)owner->process, 0) != 0 && errno == ESRCH;
+}
+
+static int refuse_busy(struct rt *rt, const char *path, const struct owner *owner) {
+    char who[NAME_BYTES + TIME_BYTES + 64] = "";
+    if (owner)
+        snprintf(who, sizeof who, ": process %ld on %s since %s", owner->process, rt_quote_text(owner->host).text,
+                 rt_quote_text(owner->since).text);
+    return rt_fail_code(rt, RT_ERROR_BUSY, RT_CODE_BUSY, "another run has the checkpoint directory '%s'%s",
+                        rt_quote_text(path).text, who);
+}
+
+/* Whether the lock may be free soon: its owner is ending, or has not yet signed. */
+static bool is_worth_waiting(int lock, int tries, struct owner *owner, bool *known) {
+    enum { TRIES_TO_SIGN = 10, TRIES_TO_END = 1000 };
+    const struct timespec pause = {.tv_nsec = 10000000};
+    *known = read_owner(lock, owner);
+    if (tries >= (*known ? TRIES_TO_END : TRIES_TO_SIGN) || (*known && !is_ending(owner))) return false;
+    nanosleep(&pause, NULL);
+    return true;
+}
+
+/* The lock is that of the file that has the name: an owner that ends removes it. */
+static bool has_name(const struct checkpoint_directory *directory, int lock) {
+    struct stat mine, named;
+    return fstat(lock, &mine) == 0 && fstatat(directory->fd, CHECKPOINT_LOCK, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+}
+
+/* RT_OK: *lock is the open file, or -1 where the name was of no use and the caller tries again. */
+static int open_lock(struct rt *rt, const struct checkpoint_directory *directory, const char *path, int *lock) {
+    const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    struct stat status;
+    *lock = openat(directory->fd, CHECKPOINT_LOCK, flags, 0666);
+    if (*lock < 0) return fail_path(rt, RT_CODE_WRITE, "lock", path);
+    if (fstat(*lock, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink <= 1) return RT_OK;
+    close(*lock);
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_WRITE, "'%s' is in the way: it is no lock of rankc",
+                        rt_quote_text(path).text);
+}
+
+/* One try: RT_OK through *held, or a status that is recorded. */
+static int try_lock(struct rt *rt, struct checkpoint_directory *directory, const char *path, int tries) {
+    struct owner owner;
+    bool known = false;
+    int lock, status = RT_OK;
+    RT_TRY(open_lock(rt, directory, path, &lock));
+    if (flock(lock, LOCK_EX | LOCK_NB) == 0) {
+        if (has_name(directory, lock)) {
+            directory->lock = lock;
+            return RT_OK;
+        }
+    } else if (errno != EWOULDBLOCK && errno != EINTR) {
+        status = fail_path(rt, RT_CODE_WRITE, "lock", path);
+    } else if (!is_worth_waiting(lock, tries, &owner, &known)) {
+        status = refuse_busy(rt, directory->path, known ? &owner : NULL);
+    }
+    close(lock);
+    return status;
+}
+
+int checkpoint_lock(struct rt *rt, struct checkpoint_directory *directory) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", directory->path, CHECKPOINT_LOCK);
+    for (int tries = 0; directory->lock < 0; tries++) RT_TRY(try_lock(rt, directory, path, tries));
+    sign(directory->lock);
+    remove_unfinished(directory);
+    return RT_OK;
+}
+
+/* Holding it */
+
+static int hold(struct rt *rt, const char *path, bool create) {
+    struct checkpoint_directory *held = malloc(sizeof *held);
+    if (!held) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    int status = checkpoint_open(rt, held, path, create);
+    if (!status) status = checkpoint_lock(rt, held);
+    if (status)
+        rt_release_checkpoints(held);
+    else
+        rt->internal->checkpoints = held;
+    return status;
+}
+
+int rt_hold_checkpoints(struct rt *rt, const char *directory, bool create) {
+    int status = RT_OK;
+    if (rt->rank == 0 && rt->internal->checkpoints) {
+        rt_release_checkpoints(rt->internal->checkpoints);
+        rt->internal->checkpoints = NULL;
+    }
+    if (rt->rank == 0) status = hold(rt, directory, create);
+    if (status) {
+        rt->comm->driver->abort(rt->comm); /* the others must not wait for this rank */
+        return status;
+    }
+    status = rt->comm->driver->barrier(rt->comm);
+    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+}
+
+void rt_release_checkpoints(struct checkpoint_directory *held) {
+    if (held) checkpoint_close(held);
+    free(held);
+}

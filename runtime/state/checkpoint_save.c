@@ -1,0 +1,365 @@
+/* Writing checkpoints. */
+#define _GNU_SOURCE 1
+
+#include "state/checkpoint.h"
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/safetensors.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A file that a rank has written; bytes 0: none. */
+struct saved {
+    int64_t bytes;
+    char hash[RT_HASH_HEX];
+};
+
+/* What a rank tells rank 0. */
+struct written {
+    bool failed;
+    struct saved kind[KEPT_KINDS];
+};
+
+struct saving {
+    struct rt *rt;
+    const struct rt_position *position;
+    struct kept_list kept;
+    const struct checkpoint_directory *directory; /* what the job holds, or `opened` */
+    struct checkpoint_directory opened;
+    struct checkpoint_path writing, done;
+    uint32_t token;           /* of `writing` */
+    int at;                   /* `writing`, open; -1 */
+    bool staged;              /* rank 0: it exists */
+    struct written own, *all; /* all: by rank */
+    bool failed;              /* a rank could not write, and all know */
+};
+
+static int fail_path(struct rt *rt, const char *what, const char *path) {
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_WRITE, "cannot %s '%s': %s", what, rt_quote_text(path).text,
+                        strerror(errno));
+}
+
+/* Files of tensors */
+
+static void put_text(struct rt_json_writer *w, const char *key, const char *text) {
+    rt_json_key(w, key);
+    rt_json_put_text(w, text);
+}
+
+static void put_int(struct rt_json_writer *w, const char *key, int64_t value) {
+    rt_json_key(w, key);
+    rt_json_put_int(w, value);
+}
+
+/* {dim, blocks, unit} of each cut, with the mesh axis or the part's number among how many. */
+static void put_slices(struct rt_json_writer *w, const struct rt *rt, const struct kept *kept, bool part) {
+    rt_json_key(w, "slices");
+    rt_json_open(w, '[', RT_JSON_INLINE);
+    for (int s = 0; s < kept->nsplits; s++) {
+        const struct rt_split *split = &kept->split[s];
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put_int(w, "dim", split->dim);
+        put_int(w, "blocks", split->blocks);
+        put_int(w, "unit", split->unit);
+        if (!part) put_int(w, "axis", split->axis);
+        if (part) put_int(w, "part", rt->coordinate[split->axis]);
+        if (part) put_int(w, "parts", rt->program->mesh[split->axis]);
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
+/* The complete shape and the place of the part, as text: metadata has no other values. */
+static void put_part(struct rt_json_writer *w, const struct rt *rt, const struct kept *kept) {
+    struct rt_json_writer text;
+    struct rt_reason why;
+    rt_json_start(&text);
+    rt_json_open(&text, '{', RT_JSON_INLINE);
+    rt_json_key(&text, "shape"), rt_json_put_dims(&text, kept->dims, kept->ndim);
+    put_slices(&text, rt, kept, true);
+    if (kept->copy) put_text(&text, "copy_of", kept->name);
+    rt_json_close(&text, '}');
+    rt_json_key(w, kept_key(kept));
+    if (rt_json_end(&text, &why))
+        rt_json_put_bytes(w, text.text, text.bytes - 1);
+    else
+        w->failed = w->out_of_memory = true;
+    rt_json_discard(&text);
+}
+
+/* What one file gets. */
+struct content {
+    const struct saving *saving;
+    enum kept_kind kind;
+};
+
+static bool is_mine(const struct rt *rt, const struct kept *kept) {
+    return kept->at && kept->owner == rt->shard;
+}
+
+static void put_metadata(struct rt_json_writer *w, const void *context) {
+    const struct content *content = context;
+    const struct kept_list *list = &content->saving->kept;
+    for (int i = 0; i < list->n[content->kind]; i++)
+        if (is_mine(content->saving->rt, &list->at[content->kind][i]))
+            put_part(w, content->saving->rt, &list->at[content->kind][i]);
+}
+
+static int write_file(struct saving *s, const char *path, const struct rt_piece *pieces, int64_t n,
+                      struct saved *saved) {
+    struct rt_hash hash;
+    struct rt_reason why;
+    rt_hash_start(&hash);
+    for (int64_t i = 0; i < n; i++) {
+        rt_hash_add(&hash, pieces[i].bytes, pieces[i].count);
+        saved->bytes += (int64_t)pieces[i].count;
+    }
+    rt_hash_hex(&hash, saved->hash);
+    rt_at(s->rt, -1); /* a large file may take long, and each is progress */
+    return rt_file_create_at(s->at, path, pieces, n, &why) ? RT_OK : checkpoint_unwritten(s->rt, &why);
+}
+
+/* The tensors of one kind that this rank owns; no file where there are none. */
+static int write_kind(struct saving *s, enum kept_kind kind, struct rt_safetensor *tensors, struct rt_piece *pieces) {
+    const struct content content = {s, kind};
+    const struct rt_safetensors_metadata metadata = {put_metadata, &content};
+    struct checkpoint_path path;
+    struct rt_reason why;
+    int64_t n = 0;
+    for (int i = 0; i < s->kept.n[kind]; i++) {
+        const struct kept *kept = &s->kept.at[kind][i];
+        if (!is_mine(s->rt, kept)) continue;
+        tensors[n] = (struct rt_safetensor){
+            .name = kept_key(kept), .dtype = kept->dtype, .ndim = kept->ndim, .bytes = kept->bytes};
+        memcpy(tensors[n].dims, kept->part, sizeof tensors[n].dims);
+        pieces[++n] = (struct rt_piece){kept->at, (size_t)kept->bytes};
+    }
+    if (!n) return RT_OK;
+    RT_TRY(checkpoint_file(s->rt, &path, &s->writing, kind, s->rt->shard));
+    char *header = rt_safetensors_header(tensors, n, &metadata, &pieces[0].count, &why);
+    if (!header) return checkpoint_refused(s->rt, RT_ERROR_INPUT, path.text, &why);
+    pieces[0].bytes = header;
+    int status = write_file(s, path.text, pieces, n + 1, &s->own.kind[kind]);
+    free(header);
+    return status;
+}
+
+static int write_tensors(struct saving *s) {
+    int status = RT_OK;
+    for (int k = 0; k < KEPT_KINDS && !status; k++) {
+        struct rt_safetensor *tensors = calloc((size_t)s->kept.n[k] + 1, sizeof *tensors);
+        struct rt_piece *pieces = calloc((size_t)s->kept.n[k] + 1, sizeof *pieces);
+        status = tensors && pieces ? write_kind(s, (enum kept_kind)k, tensors, pieces)
+                                   : rt_fail_code(s->rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+        free(tensors);
+        free(pieces);
+    }
+    return status;
+}
+
+/* checkpoint.json */
+
+static void put_tensors(struct rt_json_writer *w, const struct saving *s, enum kept_kind kind) {
+    rt_json_key(w, kept_stems[kind]);
+    rt_json_open(w, '[', RT_JSON_LINES);
+    for (int i = 0; i < s->kept.n[kind]; i++) {
+        const struct kept *kept = &s->kept.at[kind][i];
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put_text(w, "name", kept_key(kept));
+        if (kept->copy) put_text(w, "copy_of", kept->name);
+        put_text(w, "dtype", rt_dtypes[kept->dtype].name);
+        rt_json_key(w, "shape"), rt_json_put_dims(w, kept->dims, kept->ndim);
+        put_slices(w, s->rt, kept, false);
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
+static void put_files(struct rt_json_writer *w, const struct saving *s) {
+    char path[64];
+    rt_json_key(w, "files");
+    rt_json_open(w, '[', RT_JSON_LINES);
+    for (int i = 0; i < s->rt->program->plan_ngpus * KEPT_KINDS; i++) {
+        const struct saved *file = &s->all[i / KEPT_KINDS].kind[i % KEPT_KINDS];
+        if (!file->bytes) continue;
+        snprintf(path, sizeof path, "%s-%d.safetensors", kept_stems[i % KEPT_KINDS], i / KEPT_KINDS);
+        rt_json_open(w, '{', RT_JSON_INLINE);
+        put_text(w, "path", path);
+        put_int(w, "bytes", file->bytes);
+        put_text(w, "hash", file->hash);
+        rt_json_close(w, '}');
+    }
+    rt_json_close(w, ']');
+}
+
+static void put_checkpoint(struct rt_json_writer *w, const struct saving *s) {
+    const struct rt_program *program = s->rt->program;
+    int64_t mesh[RT_MAX_AXES];
+    for (int a = 0; a < program->naxes; a++) mesh[a] = program->mesh[a];
+    rt_json_open(w, '{', RT_JSON_LINES);
+    put_int(w, "format", CHECKPOINT_FORMAT);
+    put_text(w, "name", program->name);
+    put_text(w, "program", program->work);
+    put_int(w, "step", s->position->step);
+    put_int(w, "micro_batches", s->position->micro_batches);
+    put_int(w, "seed", s->position->seed);
+    rt_json_key(w, "mesh"), rt_json_put_dims(w, mesh, program->naxes);
+    for (int k = 0; k < KEPT_KINDS; k++) put_tensors(w, s, (enum kept_kind)k);
+    put_files(w, s);
+}
+
+static int write_json(struct saving *s) {
+    struct checkpoint_path path;
+    struct rt_json_writer w;
+    struct rt_reason why;
+    char hash[RT_HASH_HEX];
+    rt_json_start(&w);
+    put_checkpoint(&w, s);
+    rt_hash_bytes(w.text, w.bytes, hash);
+    put_text(&w, "hash_above", hash);
+    rt_json_close(&w, '}');
+    int status = checkpoint_json(s->rt, &path, &s->writing);
+    if (!status) {
+        bool ok = rt_json_end(&w, &why);
+        const struct rt_piece piece = {w.text, w.bytes};
+        ok = ok && rt_file_create_at(s->at, path.text, &piece, 1, &why) &&
+             rt_file_sync_directory(s->at, s->writing.text, &why);
+        if (!ok) status = checkpoint_unwritten(s->rt, &why);
+    }
+    rt_json_discard(&w);
+    return status;
+}
+
+/* Directories */
+
+/* Rank 0 of a job that does not hold the directory has the lock for as long as this takes. */
+static int open_directory(struct saving *s, const char *path) {
+    const struct checkpoint_directory *held = s->rt->internal->checkpoints;
+    const bool first = s->rt->rank == 0, is_held = held && strcmp(held->path, path) == 0;
+    s->directory = is_held ? held : &s->opened;
+    if (is_held) return RT_OK;
+    RT_TRY(checkpoint_open(s->rt, &s->opened, path, first));
+    return first ? checkpoint_lock(s->rt, &s->opened) : RT_OK;
+}
+
+static int name_writing(struct saving *s) {
+    return checkpoint_path(s->rt, &s->writing, s->directory->path, CHECKPOINT_WRITING, s->position->step, s->token);
+}
+
+/* Rank 0 makes a directory that nothing had the name of. */
+static int stage(struct saving *s, const char *path) {
+    enum { TRIES = 100 };
+    RT_TRY(open_directory(s, path));
+    RT_TRY(checkpoint_path(s->rt, &s->done, path, CHECKPOINT_DONE, s->position->step, 0));
+    for (int tries = 0; tries < TRIES && !s->staged; tries++) {
+        s->token = checkpoint_token();
+        RT_TRY(name_writing(s));
+        s->staged = mkdirat(s->directory->fd, checkpoint_name(&s->writing), 0777) == 0;
+        if (!s->staged && errno != EEXIST) break;
+    }
+    return s->staged ? RT_OK : fail_path(s->rt, "create", s->writing.text);
+}
+
+/* The files of this rank's tensors, if it is of the unit that writes them. */
+static int write_own(struct saving *s, const char *path) {
+    if (s->rt->unit > 0) return RT_OK;
+    if (s->rt->rank > 0) {
+        RT_TRY(open_directory(s, path));
+        RT_TRY(name_writing(s));
+    }
+    RT_TRY(checkpoint_enter(s->rt, s->directory, &s->writing, &s->at));
+    return write_tensors(s);
+}
+
+/* Where a file system cannot exchange two names: what has the name is moved away, and back if the new one cannot have
+ * it. */
+static int replace(struct saving *s, const char *aside) {
+    const int fd = s->directory->fd;
+    const char *writing = checkpoint_name(&s->writing), *done = checkpoint_name(&s->done);
+    const bool moved = renameat(fd, done, fd, aside) == 0;
+    if (!moved && errno != ENOENT) return fail_path(s->rt, "replace", s->done.text);
+    if (renameat(fd, writing, fd, done) == 0) return RT_OK;
+    int status = fail_path(s->rt, "write", s->done.text);
+    if (moved) renameat(fd, aside, fd, done);
+    return status;
+}
+
+/* The checkpoint gets its name. What had it before goes: a checkpoint of a run that went on from an earlier one. */
+static int publish(struct saving *s) {
+    const int fd = s->directory->fd;
+    const char *writing = checkpoint_name(&s->writing), *done = checkpoint_name(&s->done);
+    struct checkpoint_path aside;
+    struct rt_reason why;
+    RT_TRY(checkpoint_path(s->rt, &aside, s->directory->path, CHECKPOINT_REMOVING, s->position->step, s->token));
+    const bool exchanged = renameat2(fd, writing, fd, done, RENAME_EXCHANGE) == 0;
+    if (!exchanged) RT_TRY(replace(s, checkpoint_name(&aside)));
+    s->staged = false;
+    const bool durable = rt_file_sync_directory(fd, s->directory->path, &why);
+    const bool removed = checkpoint_remove(s->directory, exchanged ? writing : checkpoint_name(&aside));
+    if (!durable) return checkpoint_unwritten(s->rt, &why);
+    return removed ? RT_OK : fail_path(s->rt, "remove what was in the place of", s->done.text);
+}
+
+/* All ranks */
+
+static int meet(struct rt *rt) {
+    int status = rt->comm->driver->barrier(rt->comm);
+    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+}
+
+/* What rank 0 has made, all may use. */
+static int share_token(struct saving *s) {
+    struct rt *rt = s->rt;
+    int status = rt->comm->driver->broadcast(rt->comm, &s->token, sizeof s->token, 0);
+    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
+}
+
+/* Tells rank 0 of the files. `status` is what writing them gave: a rank that failed does not leave before all know, so
+ * that nobody writes any more when rank 0 removes them. Returns it, or RT_ERROR_PEER where another failed. */
+static int gather_files(struct saving *s, int status) {
+    struct rt *rt = s->rt;
+    s->own.failed = status != RT_OK;
+    s->all = calloc((size_t)rt->world, sizeof *s->all);
+    if (!s->all) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    for (int r = 0; r < rt->world; r++) rt->internal->counts[r] = sizeof s->own;
+    int lost = rt->comm->driver->all_gather(rt->comm, s->all, &s->own, rt->internal->counts);
+    for (int r = 0; r < rt->world && !lost; r++) s->failed = s->failed || s->all[r].failed;
+    if (status) return status;
+    return lost || s->failed ? rt_fail_comm(rt, rt->comm, lost ? lost : RT_ERROR_PEER) : RT_OK;
+}
+
+static int save(struct saving *s, const char *directory) {
+    struct rt *rt = s->rt;
+    RT_TRY(kept_find(&s->kept, rt));
+    if (rt->rank == 0) RT_TRY(stage(s, directory));
+    RT_TRY(share_token(s));
+    RT_TRY(gather_files(s, write_own(s, directory)));
+    if (rt->rank == 0) RT_TRY(write_json(s));
+    if (rt->rank == 0) RT_TRY(publish(s));
+    return meet(rt);
+}
+
+/* Of a save that failed nothing stays. */
+static void clean_up(struct saving *s) {
+    struct rt_comm *comm = s->rt->comm;
+    if (s->staged) checkpoint_remove(s->directory, checkpoint_name(&s->writing));
+    if (s->failed) comm->driver->barrier(comm); /* the launcher ends all once one rank has left */
+    if (s->at >= 0) close(s->at);
+    checkpoint_close(&s->opened);
+    kept_free(&s->kept);
+    free(s->all);
+}
+
+int rt_save(struct rt *rt, const char *directory, const struct rt_position *position) {
+    struct saving s = {.rt = rt, .position = position, .opened = {.fd = -1, .lock = -1}, .at = -1};
+    int status = save(&s, directory);
+    clean_up(&s);
+    if (status) rt->comm->driver->abort(rt->comm); /* the others must not wait for this rank */
+    return status;
+}

@@ -1,0 +1,257 @@
+/* Weights: the rank's parts of stored tensors, converted while they are copied.
+ *
+ * They lie in the model's own files, named by location.json with what they looked like at compile time, or in slices of
+ * the program's (load_slices.h). Files are read once, piece by piece (Note [Files that shrink] in
+ * base/file_reader.h). */
+#include "state/load_part.h"
+#include "state/load_slices.h"
+
+#include "base/hash.h"
+#include "base/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What one thread loads at a time. */
+#define PIECE_BYTES ((int64_t)4 << 20)
+
+struct source {
+    struct rt_reader file;
+    bool wanted;
+};
+
+struct loader {
+    struct rt *rt;
+    struct source *source;
+    int nsources;
+    bool sliced; /* there are weights in slices */
+    struct load_slices slices;
+    unsigned char *staging; /* where parts are made that a device gets; as large as the largest */
+};
+
+static int fail_reason(struct rt *rt, const char *what, const struct rt_reason *why) {
+    if (why->kind == RT_REASON_MEMORY) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "%s", why->text);
+    if (why->kind == RT_REASON_CHANGED) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
+    if (why->kind == RT_REASON_SYSTEM) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MODEL, "%s", why->text);
+    if (why->kind == RT_REASON_MISMATCH)
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why->text);
+    return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_MANIFEST, "%s: %s", what, why->text);
+}
+
+/* Sources */
+
+static int fail_changed(struct rt *rt, const char *path) {
+    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
+                        "'%s' has changed since the program was generated", rt_quote_text(path).text);
+}
+
+/* A touched file is still the same if its hash is. The change time (0: unknown) is what nobody can set back. */
+static int check_source(struct rt *rt, const char *path, const struct rt_json *entry, const struct rt_reader *file) {
+    int64_t bytes, mtime, ctime = 0;
+    const char *hash = rt_json_text(rt_json_member(entry, "hash"));
+    char found[RT_HASH_HEX];
+    struct rt_reason why;
+    if (!rt_json_int(rt_json_member(entry, "bytes"), &bytes) ||
+        !rt_json_int(rt_json_member(entry, "mtime_ns"), &mtime) || !hash)
+        return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_MANIFEST, "location.json: bytes, mtime_ns or hash is missing");
+    if (bytes != file->info.bytes) return fail_changed(rt, path);
+    rt_json_int(rt_json_member(entry, "ctime_ns"), &ctime);
+    if (mtime == file->info.mtime_ns && ctime == file->info.ctime_ns) return RT_OK;
+    if (!rt_hash_reader(file, found, &why)) return fail_reason(rt, path, &why);
+    return strcmp(found, hash) == 0 ? RT_OK : fail_changed(rt, path);
+}
+
+static int open_source(struct rt *rt, struct source *source, const struct rt_json *entry) {
+    const char *name = rt_json_text(rt_json_member(entry, "path"));
+    if (!name) return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_MANIFEST, "location.json: a file has no path");
+    struct rt_reason why;
+    const bool open = name[0] == '/' ? rt_reader_open(&source->file, name, &why)
+                                     : rt_reader_open_below(&source->file, rt->internal->directory, name, &why);
+    return open ? check_source(rt, name, entry, &source->file) : fail_reason(rt, name, &why);
+}
+
+/* The model's hashes are part of what manifest.json says the program was made of: location.json, which is rewritten
+ * when a model moves, cannot name another. Files beyond the model's are the program's own. */
+static int check_location(struct rt *rt, const struct rt_json *files) {
+    struct rt_json_document *manifest;
+    char part[40] = "model";
+    int i = 0, status = rt_manifest_read(rt, &manifest);
+    const struct rt_json *keys = status ? NULL : rt_json_member(rt_json_root(manifest), "keys");
+    const struct rt_json *parts = rt_json_member(rt_json_member(keys, "graph"), "parts");
+    for (const struct rt_json *entry = files->first; entry && !status; entry = entry->next) {
+        const char *hash = rt_json_text(rt_json_member(entry, "hash")),
+                   *was = rt_json_text(rt_json_member(parts, part));
+        if (was && (!hash || strcmp(hash, was) != 0))
+            status = rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
+                                  "location.json names other files than the program was made of");
+        snprintf(part, sizeof part, "external data %d", ++i);
+    }
+    rt_json_free(manifest);
+    return status;
+}
+
+static int open_sources(struct loader *loader, const struct rt_json *root) {
+    const struct rt_json *files = rt_json_member(root, "files");
+    int64_t format;
+    if (!rt_json_int(rt_json_member(root, "format"), &format) || format != 1 || !files ||
+        files->kind != RT_JSON_ARRAY || files->count < loader->nsources)
+        return rt_fail_code(loader->rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
+                            "location.json is not of format 1 or lists fewer files than the program reads");
+    RT_TRY(check_location(loader->rt, files));
+    int i = 0;
+    for (const struct rt_json *entry = files->first; entry && i < loader->nsources; entry = entry->next, i++)
+        if (loader->source[i].wanted) RT_TRY(open_source(loader->rt, &loader->source[i], entry));
+    return RT_OK;
+}
+
+/* After everything was read: what was read is of the files that were checked. */
+static int check_sources(struct loader *loader) {
+    struct rt_reason why;
+    for (int i = 0; i < loader->nsources; i++)
+        if (loader->source[i].wanted && !rt_reader_check(&loader->source[i].file, true, &why))
+            return fail_reason(loader->rt, "location.json", &why);
+    return RT_OK;
+}
+
+static void close_sources(struct loader *loader) {
+    for (int i = 0; i < loader->nsources; i++) rt_reader_close(&loader->source[i].file);
+    free(loader->source);
+}
+
+/* Pieces */
+
+static bool is_stored(const struct rt_weight *weight) {
+    return weight->init.kind == RT_INIT_STORED;
+}
+
+/* The file that has the complete tensor which the part is cut from. */
+static int find_stored(struct loader *loader, struct load_part *part, int w) {
+    const struct rt_weight *weight = part->weight;
+    if (part->file) return RT_OK; /* a slice, which was checked */
+    const struct rt_reader *file = &loader->source[weight->file].file;
+    if (part->stored_bytes > file->info.bytes || weight->offset > (uint64_t)(file->info.bytes - part->stored_bytes))
+        return rt_fail_code(loader->rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
+                            "weight %d lies outside of file %d of location.json", w, weight->file);
+    part->file = file;
+    return RT_OK;
+}
+
+/* `weight` is weight `w` of the program, or the slice of the file `slices` that lies in its place. */
+static int check_weight(struct loader *loader, struct load_part *part, const struct rt_weight *weight,
+                        const struct rt_reader *slices, int w, size_t offset) {
+    struct rt *rt = loader->rt;
+    int64_t elements;
+    if (!load_part_find(part, rt, weight, &elements) || offset > rt->kind->bytes[RT_WEIGHTS] ||
+        (uint64_t)elements * rt_dtype_bytes(weight->dtype) > rt->kind->bytes[RT_WEIGHTS] - offset)
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "weight %d of the program does not fit", w);
+    part->dst = loader->staging ? loader->staging : rt->arena[RT_WEIGHTS] + offset;
+    part->file = slices;
+    return is_stored(weight) ? find_stored(loader, part, w) : RT_OK;
+}
+
+static int give_part(struct rt *rt, const struct load_part *part, size_t offset) {
+    RT_TRY(rt->program->device->put(rt, rt->arena[RT_WEIGHTS] + offset, part->dst,
+                                    (size_t)(part->rows * part->row_bytes)));
+    return rt->program->device->finish(rt);
+}
+
+static int load_weight(struct loader *loader, int w, size_t offset) {
+    struct load_part part;
+    struct rt_weight weight = loader->rt->program->weights[w];
+    const struct rt_reader *slices = NULL;
+    if (is_stored(&weight) && weight.file == RT_SLICES) RT_TRY(load_slice(&loader->slices, w, &weight, &slices));
+    RT_TRY(check_weight(loader, &part, &weight, slices, w, offset));
+    if (part.rows == 0 || part.row_bytes == 0) return RT_OK;
+    rt_at(loader->rt, -1); /* weights may take long, and each is progress */
+    const int64_t fit = PIECE_BYTES / part.row_bytes / RT_PANEL * RT_PANEL, step = fit > 0 ? fit : RT_PANEL;
+    struct rt_reason why;
+    bool failed = false;
+#pragma omp parallel for schedule(dynamic) num_threads(loader->rt->threads) if (part.rows > step)
+    for (int64_t row = 0; row < part.rows; row += step) {
+        const int64_t end = part.rows - row < step ? part.rows : row + step;
+        struct rt_reason mine;
+        if (load_part_copy(&part, row, end, &mine)) continue;
+#pragma omp critical
+        why = mine, failed = true;
+    }
+    if (failed) return fail_reason(loader->rt, "location.json", &why);
+    return loader->staging ? give_part(loader->rt, &part, offset) : RT_OK;
+}
+
+/* Bytes of the largest part that the rank holds. */
+static size_t largest_part(const struct rt *rt) {
+    size_t most = 0;
+    for (int w = 0; w < rt->program->nweights; w++) {
+        struct load_part part;
+        int64_t elements;
+        if (rt->kind->weights[w] == RT_ABSENT || !load_part_find(&part, rt, &rt->program->weights[w], &elements))
+            continue;
+        const size_t bytes = (size_t)elements * rt_dtype_bytes(rt->program->weights[w].dtype);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* Parts of a device's weights are made here first. */
+static int open_staging(struct loader *loader) {
+    struct rt *rt = loader->rt;
+    if (!rt->program->device->remote) return RT_OK;
+    loader->staging = malloc(largest_part(rt) + 1);
+    return loader->staging ? RT_OK : rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+}
+
+/* Those sources that are wanted. */
+static int open_located(struct loader *loader) {
+    struct rt_reason why;
+    void *text;
+    size_t bytes;
+    if (!loader->nsources) return RT_OK;
+    if (!rt_file_read_below(loader->rt->internal->directory, "location.json", (size_t)1 << 30, &text, &bytes, &why))
+        return fail_reason(loader->rt, "location.json", &why);
+    struct rt_json_document *location = rt_json_parse(text, bytes, &why);
+    free(text);
+    int status =
+        location ? open_sources(loader, rt_json_root(location)) : fail_reason(loader->rt, "location.json", &why);
+    rt_json_free(location);
+    return status;
+}
+
+static int load_all(struct loader *loader) {
+    struct rt *rt = loader->rt;
+    int status = open_located(loader);
+    if (!status && loader->sliced) status = load_slices_open(&loader->slices, rt);
+    for (int w = 0; w < rt->program->nweights && !status; w++)
+        if (rt->kind->weights[w] != RT_ABSENT) status = load_weight(loader, w, rt->kind->weights[w]);
+    if (!status && loader->sliced) status = load_slices_check(&loader->slices);
+    return status ? status : check_sources(loader);
+}
+
+static void want(struct loader *loader, int w) {
+    const struct rt_program *program = loader->rt->program;
+    if (loader->rt->kind->weights[w] == RT_ABSENT || !is_stored(&program->weights[w])) return;
+    if (program->weights[w].file == RT_SLICES)
+        loader->sliced = true;
+    else
+        loader->source[program->weights[w].file].wanted = true;
+}
+
+int rt_load_weights(struct rt *rt) {
+    const struct rt_program *program = rt->program;
+    struct loader loader = {.rt = rt};
+    bool any = false;
+    for (int w = 0; w < program->nweights; w++) {
+        if (program->weights[w].file >= loader.nsources) loader.nsources = program->weights[w].file + 1;
+        if (rt->kind->weights[w] != RT_ABSENT) any = true;
+    }
+    if (!any) return RT_OK;
+    loader.source = calloc((size_t)loader.nsources + 1, sizeof(*loader.source));
+    if (!loader.source) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    for (int w = 0; w < program->nweights; w++) want(&loader, w);
+    int status = open_staging(&loader);
+    if (!status) status = load_all(&loader);
+    free(loader.staging);
+    if (loader.sliced) load_slices_close(&loader.slices);
+    close_sources(&loader);
+    return status;
+}

@@ -1,0 +1,188 @@
+#include "state/load_part.h"
+
+#include "base/checked.h"
+#include "state/init.h"
+
+/* Bytes of a tensor that are read at once: runs of a part that is cut are short, and lie near each other. */
+enum { WINDOW = 1 << 16 };
+
+/* Where the next element goes. */
+struct target {
+    const struct load_part *part;
+    unsigned char *dst;    /* of a part that is stored row by row */
+    int64_t row, column;   /* of a packed part */
+    unsigned char *window; /* WINDOW bytes: of the complete tensor those from `first` to `end` */
+    int64_t first, end;
+    struct rt_reason *why; /* of a file that failed */
+    bool failed;
+};
+
+/* At least the byte at `offset` of the complete tensor comes into the window, and what follows as far as there is
+ * room. */
+static void move_window(struct target *at, int64_t offset) {
+    const struct load_part *part = at->part;
+    const int64_t left = part->stored_bytes - offset;
+    at->first = offset;
+    at->end = offset + (left < WINDOW ? left : WINDOW);
+    at->failed = at->failed || !rt_reader_get(part->file, (int64_t)part->weight->offset + offset, at->window,
+                                              (size_t)(at->end - offset), at->why);
+}
+
+/* `count` stored elements from `index` on, converted window by window. */
+static void read_elements(struct target *at, int64_t index, int64_t count, unsigned char *dst, enum rt_dtype dtype) {
+    const enum rt_dtype stored = at->part->weight->stored;
+    const int64_t size = (int64_t)rt_dtype_bytes(stored);
+    for (int64_t done = 0, n; done < count && !at->failed; done += n) {
+        const int64_t offset = (index + done) * size;
+        if (offset < at->first || offset + size > at->end) move_window(at, offset);
+        n = (at->end - offset) / size;
+        n = n < count - done ? n : count - done;
+        rt_retype(dst + (size_t)done * rt_dtype_bytes(dtype), dtype, at->window + (offset - at->first), stored,
+                  (size_t)n);
+    }
+}
+
+/* `count` elements of the complete tensor from `index` on, from the file or made. */
+static void fetch(struct target *at, int64_t index, int64_t count, void *dst, enum rt_dtype dtype) {
+    const struct rt_weight *weight = at->part->weight;
+    if (weight->init.kind != RT_INIT_STORED)
+        rt_init_fill(&weight->init, index, count, dst, dtype);
+    else
+        read_elements(at, index, count, dst, dtype);
+}
+
+/* Packing -------------------------------------------------------------------------------------------------------- */
+
+/* Where an element of the part lies in its panels. */
+static float *packed_place(const struct load_part *part, int64_t row, int64_t column) {
+    float *panels = (float *)(void *)part->dst;
+    if (part->weight->packing == RT_PACK_ROWS) return panels + rt_panel_place(part->packed_rows, row, column);
+    return panels + rt_panel_place(part->packed_columns, column, row);
+}
+
+/* The next `run` elements, which do not leave their row. */
+static void pack_run(struct target *at, int64_t index, int64_t run) {
+    const struct load_part *part = at->part;
+    const bool rows = part->weight->packing == RT_PACK_ROWS;
+    float values[RT_PANEL];
+    for (int64_t j = 0, n; j < run; j += n) {
+        n = RT_PANEL - (at->column + j) % RT_PANEL;
+        n = n < run - j ? n : run - j;
+        float *to = packed_place(part, at->row, at->column + j);
+        fetch(at, index + j, n, rows ? to : values, RT_F32);
+        for (int64_t i = 0; i < n && !rows; i++) to[i * RT_PANEL] = values[i];
+    }
+    at->column += run;
+    if (at->column == part->packed_columns) at->row++, at->column = 0;
+}
+
+static void pack(struct target *at, int64_t index, int64_t count) {
+    for (int64_t j = 0, n; j < count; j += n) {
+        n = at->part->packed_columns - at->column;
+        n = n < count - j ? n : count - j;
+        pack_run(at, index + j, n);
+    }
+}
+
+/* Copying -------------------------------------------------------------------------------------------------------- */
+
+/* `length` indices of the dimensions up to `depth`, taken together, from `first` on. */
+static void copy_run(struct target *at, int64_t first, int64_t length) {
+    const struct load_part *part = at->part;
+    const int64_t index = first * part->tail, count = length * part->tail;
+    if (part->weight->packing != RT_PLAIN) {
+        pack(at, index, count);
+        return;
+    }
+    fetch(at, index, count, at->dst, part->weight->dtype);
+    at->dst += (size_t)count * rt_dtype_bytes(part->weight->dtype);
+}
+
+/* What the part has of `dim` and the `behind` cut dimensions behind it; `above` is the index of those before, taken
+ * together. */
+static void copy_box(struct target *at, const struct load_dim *dim, int behind, int64_t above) {
+    for (int64_t b = 0; b < dim->blocks; b++) {
+        const int64_t first = above * dim->extent + b * dim->block + dim->start;
+        if (behind == 0)
+            copy_run(at, first, dim->length);
+        else
+            for (int64_t i = 0; i < dim->length; i++) copy_box(at, dim + 1, behind - 1, first + i);
+    }
+}
+
+/* The stored index of a row. */
+static int64_t row_stored(const struct load_part *part, int64_t row) {
+    return row / part->dim[0].length * part->dim[0].block + part->dim[0].start + row % part->dim[0].length;
+}
+
+bool load_part_copy(const struct load_part *part, int64_t from, int64_t to, struct rt_reason *why) {
+    unsigned char window[WINDOW];
+    struct target at = {
+        .part = part, .dst = part->dst + (size_t)(from * part->row_bytes), .row = from, .window = window, .why = why};
+    for (int64_t row = from, run; row < to; row += run) {
+        run = part->dim[0].length - row % part->dim[0].length;
+        run = part->depth > 1 ? 1 : run < to - row ? run : to - row;
+        if (part->depth > 1)
+            copy_box(&at, &part->dim[1], part->depth - 2, row_stored(part, row));
+        else
+            copy_run(&at, row_stored(part, row), run);
+    }
+    return !at.failed;
+}
+
+/* Finding -------------------------------------------------------------------------------------------------------- */
+
+static bool cut_is_valid(const struct rt *rt, const struct rt_weight *weight, const struct rt_split *split) {
+    int64_t step;
+    return split->dim >= 0 && split->dim < weight->ndim && split->axis >= 0 && split->axis < rt->program->naxes &&
+           split->blocks > 0 && split->unit > 0 && rt_mul(split->blocks, split->unit, &step) &&
+           weight->dims[split->dim] % step == 0;
+}
+
+static bool cut_dims(struct load_part *part, const struct rt *rt) {
+    const struct rt_weight *weight = part->weight;
+    for (int s = 0; s < weight->nsplits; s++) {
+        const struct rt_split *split = &weight->split[s];
+        if (!cut_is_valid(rt, weight, split)) return false;
+        const struct rt_cut cut = rt_cut_along(rt, split->axis, weight->dims[split->dim], split->blocks, split->unit);
+        part->dim[split->dim].blocks = cut.blocks;
+        part->dim[split->dim].block = cut.extent / cut.blocks;
+        part->dim[split->dim].start = rt_cut_start(&cut, rt->coordinate[split->axis]);
+        part->dim[split->dim].length = rt_cut_length(&cut, rt->coordinate[split->axis]);
+        if (split->dim + 1 > part->depth) part->depth = split->dim + 1;
+    }
+    return true;
+}
+
+/* *elements becomes the size of the panels. */
+static bool lay_out_panels(struct load_part *part, int64_t *elements) {
+    const struct rt_weight *weight = part->weight;
+    if (weight->ndim != 2 || weight->dtype != RT_F32) return false;
+    part->packed_rows = part->dim[0].blocks * part->dim[0].length;
+    part->packed_columns = part->dim[1].blocks * part->dim[1].length;
+    const bool rows = weight->packing == RT_PACK_ROWS;
+    *elements = rt_panel_elements(rows ? part->packed_rows : part->packed_columns,
+                                  rows ? part->packed_columns : part->packed_rows);
+    return true;
+}
+
+bool load_part_find(struct load_part *part, const struct rt *rt, const struct rt_weight *weight, int64_t *elements) {
+    int64_t stored, row = 1;
+    if (weight->ndim < 0 || weight->ndim > RT_MAX_NDIM || weight->nsplits > RT_MAX_AXES) return false;
+    *part = (struct load_part){.weight = weight, .depth = 1, .dim[0] = {1, 1, 1, 0, 1}};
+    for (int d = 0; d < weight->ndim; d++) {
+        const int64_t extent = weight->dims[d];
+        part->dim[d].extent = part->dim[d].block = part->dim[d].length = extent;
+        part->dim[d].blocks = 1;
+    }
+    if (!rt_product(weight->dims, weight->ndim, &stored) ||
+        !rt_mul(stored, (int64_t)rt_dtype_bytes(weight->stored), &part->stored_bytes) || !cut_dims(part, rt))
+        return false;
+    for (int d = 1; d < weight->ndim; d++) row *= part->dim[d].blocks * part->dim[d].length;
+    part->rows = part->dim[0].blocks * part->dim[0].length;
+    part->row_bytes = row * (int64_t)rt_dtype_bytes(weight->dtype);
+    *elements = part->rows * row;
+    if (weight->packing != RT_PLAIN && !lay_out_panels(part, elements)) return false;
+    const int tail_dims = weight->ndim - part->depth;
+    return rt_product(weight->dims + part->depth, tail_dims > 0 ? tail_dims : 0, &part->tail);
+}

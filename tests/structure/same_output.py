@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Compares what two builds of rankc generate, for changes that are to leave it as it is.
+
+    same_output.py OLD_RANKC NEW_RANKC [--renamed OLD=NEW]... [MODEL.onnx...]
+
+Every model of the tests (or those named) is compiled by both, under several plans, for both targets, for inference and training.
+Files must be equal byte for byte but for comments, #include lines, hashes and symbols that were renamed. Exit status 1 if some are not.
+"""
+import argparse
+import glob
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PLANS = {
+    "one": [],
+    "tp2": ["--pas", "tp", "--plan-ngpus", "2"],
+    "data3": ["--pas", "data", "--plan-ngpus", "3"],
+    "hybrid": ["--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "4"],
+    "pp2": ["--pas", "pp", "--plan-ngpus", "2"],
+}
+
+
+def sizes(model):
+    """Options of the dimensions that tests/models gives sizes for."""
+    path = os.path.join(os.path.dirname(model), "dims")
+    with open(path, encoding="utf-8") if os.path.exists(path) else open(os.devnull, encoding="utf-8") as file:
+        return [word for line in file.read().split() for word in ("--dim", line)]
+
+
+def cases(models):
+    """(name, arguments of compile) of all that is compared."""
+    for model in models or sorted(glob.glob(ROOT + "/tests/models/*/model.onnx")):
+        name = os.path.basename(os.path.dirname(model)) or model
+        for plan, options in PLANS.items():
+            for target in ("c", "cuda"):
+                yield f"{name} {plan} {target}", [model, "--target", target, *sizes(model), *options]
+    for model in [] if models else sorted(glob.glob(ROOT + "/tests/training/*/model.onnx")):
+        name = os.path.basename(os.path.dirname(model))
+        for plan in ("one", "tp2", "data3", "hybrid"):
+            for target in ("c", "cuda"):
+                for more in ([], ["--amp", "bf16", "--clip-grad-norm", "1", "--recompute", "full", "--accumulate", "2"]):
+                    yield (f"{name} {plan} {target} train {' '.join(more[:2])}",
+                           [model, "--train", "--optimizer", "adamw", "--target", target, *PLANS[plan], *more])
+
+
+def normal(text, renamed):
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    text = re.sub(r"^[ \t]*#[ \t]*include.*\n", "", text, flags=re.M)
+    text = re.sub(r"\b[0-9a-f]{16,64}\b", "HASH", text)
+    for old, new in renamed:
+        text = re.sub(rf"\b{re.escape(old)}\b", new, text)
+    return re.sub(r"\s+", " ", text)
+
+
+def generated(rankc, arguments, directory, renamed):
+    """Normalised files by name; the diagnostics where it is refused."""
+    command = [rankc, "compile", *arguments, "--no-build", "-q", "-o", directory]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        return {"exit status": f"{done.returncode}"}
+    files = {}
+    for path, folders, names in os.walk(directory):
+        folders[:] = [folder for folder in folders if folder != "build"]  # links to each build's runtime
+        for name in names:
+            full = os.path.join(path, name)
+            if name != "location.json" and os.path.isfile(full):
+                with open(full, encoding="utf-8", errors="surrogateescape") as file:
+                    files[os.path.relpath(full, directory)] = normal(file.read(), renamed)
+    return files
+
+
+def compare(args, name, arguments):
+    with tempfile.TemporaryDirectory() as work:
+        old, new = (generated(rankc, arguments, os.path.join(work, which), renamed) for rankc, which, renamed in
+                    ((args.old, "old", args.renamed), (args.new, "new", [])))
+    return name, "exit status" not in old, [file for file in sorted({*old, *new}) if old.get(file) != new.get(file)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old")
+    parser.add_argument("new")
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--renamed", action="append", default=[], type=lambda text: tuple(text.split("=", 1)))
+    parser.add_argument("--verbose", action="store_true", help="name what both refuse")
+    parser.add_argument("--jobs", type=int, default=2)
+    args = parser.parse_args()
+    with ThreadPoolExecutor(args.jobs) as pool:
+        results = list(pool.map(lambda case: compare(args, *case), cases(args.models)))
+    for name, done, files in results:
+        if not done and args.verbose:
+            print(f"{name}: refused")
+        if files:
+            print(f"{name}: {', '.join(files)} differ")
+    different = sum(bool(files) for *_, files in results)
+    compiled = sum(done for _, done, _ in results)
+    print(f"{len(results)} compiles, {compiled} with a result, {different} different")
+    return 1 if different or not compiled else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
