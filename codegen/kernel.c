@@ -575,8 +575,7 @@ bool kernel_instruction(const struct rankplan *plan, const struct plan_class *cl
     return true;
 }
 
-/* What can be called ----------------------------------------------------------------------------------------------
- */
+/* What can be called ----------------------------------------------------------------------------------------------- */
 
 static bool target_takes_half(const struct target *target, const struct op *op, enum rt_dtype dtype) {
     return rt_dtypes[dtype].kind == RT_KIND_HALF && op_is_listed(op, target->halves);

@@ -89,8 +89,7 @@ static void put_ports(json *w, const char *key, const struct graph *graph, int n
     rt_json_close(w, ']');
 }
 
-/* Ranks -----------------------------------------------------------------------------------------------------------
- */
+/* Ranks ------------------------------------------------------------------------------------------------------------ */
 
 static void put_ranks(json *w, const struct manifest *m) {
     const struct rankplan *plan = m->plan;
@@ -116,8 +115,7 @@ static void put_ranks(json *w, const struct manifest *m) {
     rt_json_close(w, ']');
 }
 
-/* Communication ---------------------------------------------------------------------------------------------------
- */
+/* Communication ---------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *op, *kind;
@@ -215,8 +213,7 @@ static void put_communication(json *w, const struct manifest *m) {
     rt_json_close(w, ']');
 }
 
-/* Nodes -----------------------------------------------------------------------------------------------------------
- */
+/* Nodes ------------------------------------------------------------------------------------------------------------ */
 
 /* What hands a tensor on as another is not part of a plan. */
 static bool hands_on(const struct op *op) {
@@ -493,8 +490,7 @@ static void put_files(json *w, const struct program *program) {
     rt_json_close(w, ']');
 }
 
-/* Texts -----------------------------------------------------------------------------------------------------------
- */
+/* Texts ------------------------------------------------------------------------------------------------------------ */
 
 static json *start(struct arena *arena, int format) {
     json *w = own_json_writer(arena);

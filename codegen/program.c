@@ -47,8 +47,7 @@ static void bind_ports(struct tmpl_env *env, const struct graph *graph, const ch
     }
 }
 
-/* Weights ---------------------------------------------------------------------------------------------------------
- */
+/* Weights ---------------------------------------------------------------------------------------------------------- */
 
 static void bind_splits(struct tmpl_env *env, const struct graph *graph, const struct tensor *tensor) {
     struct strbuf out;
@@ -137,8 +136,7 @@ static void bind_states(struct tmpl_env *env, const struct rankplan *plan) {
     tmpl_setf(env, "nstates", "%d", plan->states.n);
 }
 
-/* Classes ---------------------------------------------------------------------------------------------------------
- */
+/* Classes ---------------------------------------------------------------------------------------------------------- */
 
 static const char *places(const struct rankplan *plan, const struct plan_class *class, bool inputs, int n,
                           const int *tensors) {
@@ -264,8 +262,7 @@ static void bind_names(struct tmpl_env *env, struct arena *arena, const struct p
     tmpl_setf(env, "runtime_ngpus", "%d", info->runtime_ngpus);
 }
 
-/* Files
- * ------------------------------------------------------------------------------------------------------------ */
+/* Files ------------------------------------------------------------------------------------------------------------ */
 
 static void add_file(struct program *program, struct arena *arena, const char *path, const void *bytes, size_t count) {
     VEC_PUSH(arena, &program->files, (struct program_file){path, bytes, count, NULL});

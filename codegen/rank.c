@@ -176,8 +176,7 @@ static bool bind_offsets(const struct function *f, struct tmpl_env *env) {
     return fields.length;
 }
 
-/* Layers ----------------------------------------------------------------------------------------------------------
- */
+/* Layers ----------------------------------------------------------------------------------------------------------- */
 
 /* Names of the arenas the text uses, declared at the top of the function. */
 static void bind_arenas(struct tmpl_env *env, const char *text) {
@@ -210,8 +209,7 @@ static bool write_layer(const struct rankplan *plan, const struct source *source
     return bind_offsets(&f, env);
 }
 
-/* The step
- * --------------------------------------------------------------------------------------------------------- */
+/* The step --------------------------------------------------------------------------------------------------------- */
 
 /* Classes count the sites of their stage from their first, in the table; what all stages run has one site. */
 static bool site_is_of_class(const struct function *step, int i) {

@@ -65,8 +65,7 @@ struct tmpl_env *tmpl_entry(struct tmpl_env *env, const char *name) {
     return entry;
 }
 
-/* Filling ---------------------------------------------------------------------------------------------------------
- */
+/* Filling ---------------------------------------------------------------------------------------------------------- */
 
 struct line {
     const char *at, *end; /* without the newline */

@@ -65,8 +65,7 @@ int dims_find(const struct dims *dims, const char *name) {
     return -1;
 }
 
-/* Parsing --------------------------------------------------------------------------------------------------------
- */
+/* Parsing ---------------------------------------------------------------------------------------------------------- */
 
 static const char *skip_space(const char *s) {
     while (*s == ' ') s++;
@@ -127,8 +126,7 @@ static const char *parse_alternative(const char *s, struct pattern *pattern) {
     return *s ? s + 1 : NULL;
 }
 
-/* Binding --------------------------------------------------------------------------------------------------------
- */
+/* Binding ---------------------------------------------------------------------------------------------------------- */
 
 struct binding {
     struct dims *dims;
@@ -296,8 +294,7 @@ int dims_bind(struct arena *arena, const struct graph *graph, const struct node 
     return bind_elementwise(dims, graph, node, why);
 }
 
-/* Cuts -----------------------------------------------------------------------------------------------------------
- */
+/* Cuts ------------------------------------------------------------------------------------------------------------- */
 
 /* Products of the extents before and after position `at` of a dimension. */
 static void around(const struct dims *dims, const struct dim_factors *d, int at, int64_t *before, int64_t *after) {

@@ -183,8 +183,7 @@ void graph_uses(const struct graph *graph, struct arena *arena, struct uses *use
     }
 }
 
-/* Attributes -----------------------------------------------------------------------------------------------------
- */
+/* Attributes ------------------------------------------------------------------------------------------------------- */
 
 const struct attr *attr_find(const struct node *node, const char *key) {
     for (int i = 0; i < node->nattrs; i++)
@@ -243,8 +242,7 @@ void attr_set(struct graph *graph, struct node *node, struct attr attr) {
     attrs[node->nattrs++] = attr;
 }
 
-/* Layouts --------------------------------------------------------------------------------------------------------
- */
+/* Layouts ---------------------------------------------------------------------------------------------------------- */
 
 bool holding_equal(const struct holding *a, const struct holding *b) {
     if (a->kind != b->kind) return false;

@@ -199,8 +199,7 @@ struct graph {
     VEC(const char *) files; /* names in IR text of the files with weights: [0] is stored.file 1 */
 };
 
-/* graph.c --------------------------------------------------------------------------------------------------------
- */
+/* graph.c ---------------------------------------------------------------------------------------------------------- */
 
 void graph_init(struct graph *graph, struct arena *arena, const char *name);
 
@@ -276,8 +275,7 @@ struct attr attr_of_text(const char *key, const char *text);
 /* Sets or adds. */
 void attr_set(struct graph *graph, struct node *node, struct attr attr);
 
-/* Layouts ---------------------------------------------------------------------------------------------------------
- */
+/* Layouts ---------------------------------------------------------------------------------------------------------- */
 
 bool holding_equal(const struct holding *a, const struct holding *b);
 bool layout_equal(const struct layout *a, const struct layout *b);

@@ -34,8 +34,7 @@ int op_arity(const struct op *op) {
     return (int)strcspn(op->types, "-");
 }
 
-/* Types -----------------------------------------------------------------------------------------------------------
- */
+/* Types ------------------------------------------------------------------------------------------------------------ */
 
 /* The type of sums of elements of that one: halves are summed in f32. */
 enum rt_dtype op_summed_in(enum rt_dtype dtype) {

@@ -44,8 +44,7 @@ static const struct tensor *tensor_at(const struct verifier *v, int id) {
     return &v->graph->tensors.at[id];
 }
 
-/* All levels ------------------------------------------------------------------------------------------------------
- */
+/* All levels ------------------------------------------------------------------------------------------------------- */
 
 static bool check_ids(struct verifier *v, const struct node *node) {
     for (int k = 0; k < node->ninputs; k++) {
@@ -78,8 +77,7 @@ static bool check_shapes(struct verifier *v, const struct node *node, struct dim
     return true;
 }
 
-/* Ownership -------------------------------------------------------------------------------------------------------
- */
+/* Ownership -------------------------------------------------------------------------------------------------------- */
 
 /* The rank that holds index `at` of a dimension so cut, and the index's place in that rank's part. */
 static int owner(const struct rt_cut *cut, int64_t at, int64_t *place) {
@@ -223,8 +221,7 @@ static void check_unsplit(struct verifier *v, const struct node *node, int axis)
         if (tensor_at(v, node->outputs[k])->layout.axis[axis].kind != wants) fail(v, "its result has the wrong layout");
 }
 
-/* Communication ---------------------------------------------------------------------------------------------------
- */
+/* Communication ---------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *op;

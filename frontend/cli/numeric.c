@@ -101,8 +101,7 @@ static int run_whole(const struct comparison *c, const char *name, enum rt_dtype
     return run(c, arena_printf(cli->arena, "%s/graph/%s", c->work, name), name, type, 1);
 }
 
-/* Comparison
- * --------------------------------------------------------------------------------------------------------- */
+/* Comparison ------------------------------------------------------------------------------------------------------- */
 
 /* An output of the plan, of one device, of one device in f64, and of one device in f32 where the program computes in
  * f64. */

@@ -63,8 +63,7 @@ static const struct rt_json *elements(const struct rt_json *array) {
     return array && array->kind == RT_JSON_ARRAY ? array->first : NULL;
 }
 
-/* --json ----------------------------------------------------------------------------------------------------------
- */
+/* --json ----------------------------------------------------------------------------------------------------------- */
 
 static void copy_value(struct rt_json_writer *w, const struct rt_json *value, enum rt_json_layout layout);
 

@@ -55,8 +55,7 @@ struct build_runtime build_runtime(struct arena *arena) {
     return (struct build_runtime){0};
 }
 
-/* Stamp
- * ------------------------------------------------------------------------------------------------------------- */
+/* Stamp ------------------------------------------------------------------------------------------------------------ */
 
 /* What -march=native goes by, as the kernel tells it: the first line of features. */
 static void hash_processor(struct rt_hash *hash) {
@@ -147,13 +146,12 @@ static int put_stamp(struct arena *arena, struct diags *diags, const char *direc
     return diag_error(diags, 611, EXIT_SYSTEM, NULL, "%s", why.text);
 }
 
-/* The runtime in the directory
- *
- * Note [Paths and make]
+/* The runtime in the directory ------------------------------------------------------------------------------------- */
+
+/* Note [Paths and make]
  * Make and the shell interpret what they read, and a path may have any byte in it. So neither reads a path of ours: the
  * runtime is reached through symbolic links of fixed names in build/runtime, and make is started in the program's
- * directory.
- * ---------------------------------------------------------------------------------------------------------------- */
+ * directory. */
 
 const char build_cflags[] = "-Ibuild/runtime/include" RANKC_RT_CFLAGS;
 const char build_libs[] = "build/runtime/librankc-rt.a " RANKC_RT_LIBS;
@@ -178,8 +176,7 @@ int build_link_runtime(struct arena *arena, struct diags *diags, const char *dir
     return put_link(diags, runtime.library, arena_printf(arena, "%s/librankc-rt.a", links));
 }
 
-/* Make
- * -------------------------------------------------------------------------------------------------------------- */
+/* Make ------------------------------------------------------------------------------------------------------------- */
 
 static void quote_lines(struct diags *diags, const char *text) {
     for (int i = 0; i < QUOTED_LINES && *text; i++) {

@@ -37,8 +37,7 @@ static int make_directories(struct output *output, const char *path) {
     return make_directory(output, copy);
 }
 
-/* Removal ---------------------------------------------------------------------------------------------------------
- */
+/* Removal ---------------------------------------------------------------------------------------------------------- */
 
 static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at) {
     (void)info, (void)type, (void)at;
@@ -53,8 +52,7 @@ static int remove_tree(struct output *output, const char *path) {
     return 0;
 }
 
-/* Opening ---------------------------------------------------------------------------------------------------------
- */
+/* Opening ---------------------------------------------------------------------------------------------------------- */
 
 /* What is at `path`, if anything, must be a directory and no link to one. */
 static int check_place(struct output *output, const char *path) {
@@ -131,8 +129,7 @@ int output_own(struct output *output) {
     return restore_old(output);
 }
 
-/* Writing ---------------------------------------------------------------------------------------------------------
- */
+/* Writing ---------------------------------------------------------------------------------------------------------- */
 
 int output_begin(struct output *output) {
     if (remove_tree(output, output->staging) < 0) return -1;

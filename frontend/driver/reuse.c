@@ -27,8 +27,7 @@ static enum reuse_action action_for(enum choice mode, enum found found) {
     BUG("reuse mode %d", (int)mode);
 }
 
-/* What is there
- * ----------------------------------------------------------------------------------------------------- */
+/* What is there ---------------------------------------------------------------------------------------------------- */
 
 struct earlier {
     enum found found;
@@ -91,8 +90,7 @@ static int read_manifest(struct rt_json_document **document, const char *directo
     return diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
 }
 
-/* Refusal
- * ------------------------------------------------------------------------------------------------------------ */
+/* Refusal ---------------------------------------------------------------------------------------------------------- */
 
 static bool has_part(const struct key *key, const char *name) {
     for (int i = 0; i < key->parts.n; i++)
@@ -154,8 +152,7 @@ enum reuse_action reuse_decide(const char *directory, const struct options *opti
     return action;
 }
 
-/* Location
- * ---------------------------------------------------------------------------------------------------------- */
+/* Location --------------------------------------------------------------------------------------------------------- */
 
 const char *reuse_location(const char *directory, const struct keys *keys, struct diags *diags) {
     struct arena *arena = diags->arena;

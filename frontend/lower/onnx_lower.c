@@ -9,8 +9,7 @@
 #include "ir/expr/eval.h"
 #include "runtime/base/checked.h"
 
-/* Diagnostics -----------------------------------------------------------------------------------------------------
- */
+/* Diagnostics ------------------------------------------------------------------------------------------------------ */
 
 int lower_error(struct lower *l, int code, enum exit_code exit, const char *format, ...) {
     char text[512];
@@ -38,8 +37,7 @@ int lower_misfit(struct lower *l, int x, int y) {
                        tensor_type(arena, &b));
 }
 
-/* Operands --------------------------------------------------------------------------------------------------------
- */
+/* Operands --------------------------------------------------------------------------------------------------------- */
 
 bool lower_has(const struct lower *l, int input) {
     return input < l->ninputs && l->inputs[input] >= 0;
@@ -146,8 +144,7 @@ enum rt_dtype lower_float_type(const struct lower *l, enum rt_dtype dtype) {
                                                                                                  : dtype;
 }
 
-/* Attributes ------------------------------------------------------------------------------------------------------
- */
+/* Attributes ------------------------------------------------------------------------------------------------------- */
 
 bool lower_given(const struct lower *l, const char *name) {
     return lower_attribute(l, name) != NULL;
@@ -199,8 +196,7 @@ const float *lower_floats(const struct lower *l, const char *name, int *n) {
     return attribute ? attribute->floats : NULL;
 }
 
-/* Emit ------------------------------------------------------------------------------------------------------------
- */
+/* Emit ------------------------------------------------------------------------------------------------------------- */
 
 int emit(struct lower *l, const char *op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
     return build(&l->b, op, ninputs, inputs, nattrs, attrs);

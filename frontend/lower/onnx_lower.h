@@ -123,8 +123,7 @@ struct subgraph {
 };
 int lower_enter(struct lower *l, const struct subgraph *subgraph);
 
-/* Emit ------------------------------------------------------------------------------------------------------------
- */
+/* Emit ------------------------------------------------------------------------------------------------------------- */
 
 int emit(struct lower *l, const char *op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs);
 int emit1(struct lower *l, const char *op, int x);

@@ -50,8 +50,7 @@ const void *eval_bytes(struct graph *graph, const struct tensor *tensor) {
     return bytes;
 }
 
-/* Elementwise -----------------------------------------------------------------------------------------------------
- */
+/* Elementwise ------------------------------------------------------------------------------------------------------ */
 
 /* One element: the inputs there, and the values named so far. */
 struct point {

@@ -144,8 +144,7 @@ const char *expr_format(struct arena *arena, const struct expr *expr) {
     return strbuf_text(&out);
 }
 
-/* Evaluation ------------------------------------------------------------------------------------------------------
- */
+/* Evaluation ------------------------------------------------------------------------------------------------------- */
 
 static struct number of_float(double f) {
     return (struct number){true, f, 0};

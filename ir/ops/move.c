@@ -38,8 +38,7 @@ DIMS_FN(dims_fused) {
     return dims_bind_text(dims, strbuf_text(&text), graph, node, why);
 }
 
-/* Reshape: the finest factors both shapes agree on ----------------------------------------------------------------
- */
+/* Reshape: the finest factors both shapes agree on ----------------------------------------------------------------- */
 
 /* One run of dimensions, in a shape, whose product equals a run of the other shape. */
 struct run {
@@ -143,8 +142,7 @@ void split_shape(struct graph *graph, const struct dims *dims, const int64_t (*l
     attr_set(graph, node, attr_of_ints("shape", dims->operand[out].ndim, local[out]));
 }
 
-/* Transpose, Expand, Slice ----------------------------------------------------------------------------------------
- */
+/* Transpose, Expand, Slice ----------------------------------------------------------------------------------------- */
 
 DIMS_FN(dims_transpose) {
     const struct tensor *x = input(graph, node, 0);
@@ -317,8 +315,7 @@ DIMS_FN(dims_gather) {
     return 0;
 }
 
-/* Folding ---------------------------------------------------------------------------------------------------------
- */
+/* Folding ---------------------------------------------------------------------------------------------------------- */
 
 static void copy_element(struct eval *eval, int64_t to, int from_input, int64_t from) {
     size_t size = rt_dtype_bytes(eval->out->dtype);

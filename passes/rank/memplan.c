@@ -126,9 +126,9 @@ static void place_states(const struct rankplan *plan, struct plan_class *class) 
     }
 }
 
-/* Updates in place ------------------------------------------------------------------------------------------------
- *
- * Note [In place]
+/* Updates in place ------------------------------------------------------------------------------------------------- */
+
+/* Note [In place]
  * A new value lies where the old one was if an elementwise node makes it from the old one, element by element, and
  * nothing reads the old one afterwards. So an update needs no memory of its own and no copy. */
 

@@ -55,8 +55,7 @@ static int takes(const struct fuser *f, int reader, int tensor) {
     return chain_same_part(t, &f->graph->tensors.at[node->outputs[0]]) ? p : -1;
 }
 
-/* Building expressions
- * ---------------------------------------------------------------------------------------------- */
+/* Building expressions --------------------------------------------------------------------------------------------- */
 
 static const struct expr *leaf(const struct fuser *f, const char *name) {
     return expr_name(f->graph->arena, name);
@@ -153,9 +152,9 @@ static void make_chain(struct fuser *f, int id) {
     f->chains[id] = chain;
 }
 
-/* Values with several readers ----------------------------------------------------------------------------------------
- *
- * Note [One pass]
+/* Values with several readers -------------------------------------------------------------------------------------- */
+
+/* Note [One pass]
  * A value whose readers are all in one chain is computed there, under a name. If it is also what a state becomes, it is
  * a further result of the chain: so the moments of an optimizer and the parameter are updated in one loop. */
 
@@ -218,8 +217,7 @@ static void enclose(struct fuser *f, int id) {
     }
 }
 
-/* Writing
- * ----------------------------------------------------------------------------------------------------------- */
+/* Writing ---------------------------------------------------------------------------------------------------------- */
 
 /* Inputs by letters in order: a, b, c ... */
 static struct expr_renaming letters_of(const struct fuser *f, const struct chain *chain) {

@@ -121,8 +121,7 @@ static bool is_seed(const struct fuser *f, const struct node *node) {
            (dtype == RT_F32 || dtype == RT_F64);
 }
 
-/* Regions
- * ------------------------------------------------------------------------------------------------------------- */
+/* Regions ---------------------------------------------------------------------------------------------------------- */
 
 static bool is_taken(const struct fuser *f, const struct region *r, int id) {
     const struct node *node = node_at(f, id);
@@ -267,8 +266,7 @@ static void grow(const struct fuser *f, struct region *r) {
     }
 }
 
-/* Writing
- * ----------------------------------------------------------------------------------------------------------- */
+/* Writing ---------------------------------------------------------------------------------------------------------- */
 
 /* The cut of the node along an axis from how the ranks hold what has all of its dimensions. */
 static struct node_split split_of(const struct dims *dims, int operand, const struct holding *held) {
@@ -331,8 +329,7 @@ static void fuse_rows(struct fuser *f, int seed) {
     if (r.members.n > 1 || row_is_norm(node)) write_rows(f, &r, seed);
 }
 
-/* Columns
- * ----------------------------------------------------------------------------------------------------------- */
+/* Columns ---------------------------------------------------------------------------------------------------------- */
 
 /* The node sums all dimensions but the last, in floats. */
 static bool sums_columns(const struct fuser *f, const struct node *node) {

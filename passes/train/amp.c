@@ -14,8 +14,7 @@
 
 enum { FIRST_SCALE = 65536, GROWTH_INTERVAL = 2000 }; /* GradScaler's defaults */
 
-/* The option
- * -------------------------------------------------------------------------------------------------------- */
+/* The option ------------------------------------------------------------------------------------------------------- */
 
 static int read_dtype(struct amp *amp, const char *text, size_t length, struct diags *diags) {
     static const enum rt_dtype halves[] = {RT_BF16, RT_F16};

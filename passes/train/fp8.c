@@ -19,8 +19,7 @@
 
 enum { HISTORY = 1024 };
 
-/* The option
- * -------------------------------------------------------------------------------------------------------- */
+/* The option ------------------------------------------------------------------------------------------------------- */
 
 static int read_count(const char *text, double most, double *value) {
     char *end;
@@ -74,8 +73,7 @@ bool fp8_includes(const struct fp8 *fp8, const char *layer) {
     return false;
 }
 
-/* The layers
- * -------------------------------------------------------------------------------------------------------- */
+/* The layers ------------------------------------------------------------------------------------------------------- */
 
 struct marking {
     struct rewrite rewrite;
@@ -161,8 +159,7 @@ static int choose(struct marking *m, const struct node *node) {
     return diag_error(m->b.diags, 425, EXIT_LIMIT, node->name, "--fp8 includes this layer: %s", why);
 }
 
-/* Marking
- * ----------------------------------------------------------------------------------------------------------- */
+/* Marking ---------------------------------------------------------------------------------------------------------- */
 
 /* The name, with a number behind it if something else has it. */
 static const char *name_for(struct marking *m, const char *wanted, int tensor) {

@@ -45,8 +45,7 @@ static const char *layer_of(const struct node *node) {
     return attr_text(node, "fp8_layer", NULL);
 }
 
-/* What the plan permits
- * --------------------------------------------------------------------------------------------- */
+/* What the plan permits -------------------------------------------------------------------------------------------- */
 
 /* The factor's part on some rank that is no multiple, -1 if all are. */
 static int64_t misfit(const struct graph *graph, const struct dims *dims, const struct node *node, int factor) {
@@ -279,8 +278,7 @@ static int visit(struct quantizing *q, int id) {
     return 0;
 }
 
-/* Scales of the next step
- * ------------------------------------------------------------------------------------------- */
+/* Scales of the next step ------------------------------------------------------------------------------------------ */
 
 static void update(struct quantizing *q, int state, int value) {
     VEC_PUSH(q->b.graph->arena, &q->b.graph->updates, (struct update){state, value});

@@ -74,8 +74,7 @@ static _Noreturn void fail(const char *format, ...) {
     _exit(1);
 }
 
-/* What is in the output directory
- * ------------------------------------------------------------------------------------ */
+/* What is in the output directory ---------------------------------------------------------------------------------- */
 
 struct digest {
     unsigned long long hash;
@@ -127,8 +126,7 @@ static int open_descriptors(void) {
     return n;
 }
 
-/* Compiling
- * ---------------------------------------------------------------------------------------------------------- */
+/* Compiling -------------------------------------------------------------------------------------------------------- */
 
 /* rankc WORDS... [more...] in this process: its exit code, and what it said in `said`. */
 static int compile(const struct fault *fault, char *const *more, char *said, size_t room, bool *hit) {

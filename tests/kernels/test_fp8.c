@@ -63,8 +63,7 @@ static void test_what_is_no_number(void **state) {
     }
 }
 
-/* Tensors
- * ----------------------------------------------------------------------------------------------------------- */
+/* Tensors ---------------------------------------------------------------------------------------------------------- */
 
 static void check_quantised(const struct format *format, const float *x, int64_t m, int64_t c, float scale) {
     uint8_t *q = test_new(m * c, 1);
@@ -130,8 +129,7 @@ static void test_types(void **state) {
     }
 }
 
-/* Products
- * ---------------------------------------------------------------------------------------------------------- */
+/* Products --------------------------------------------------------------------------------------------------------- */
 
 static uint8_t *some_codes(int64_t n, int seed) {
     uint8_t *codes = test_new(n, 1);

@@ -239,8 +239,7 @@ static void test_batches(void **state) {
             }
 }
 
-/* Halves: rounded once from f32
- * ------------------------------------------------------------------------------------- */
+/* Halves: rounded once from f32 ------------------------------------------------------------------------------------ */
 
 /* oneDNN's own product of bf16, which programs use where the processor multiplies bf16; elsewhere it widens, slowly. */
 static int onednn_bf16(struct rt *rt, uint16_t *y, const uint16_t *a, const uint16_t *b, int64_t m, int64_t k,
@@ -363,8 +362,7 @@ static void test_selection(void **state) {
     test_close(rt);
 }
 
-/* Packed right sides
- * ------------------------------------------------------------------------------------------------ */
+/* Packed right sides ----------------------------------------------------------------------------------------------- */
 
 static float *pack(const float *b, int64_t k, int64_t n) {
     float *panels = test_new(rt_panel_elements(k, n), 4);

@@ -1,0 +1,131 @@
+/* Plans the graph: runs the passes, and describes the result for its manifest and its keys. */
+#include <string.h>
+
+#include "frontend/driver/build_program.h"
+#include "frontend/driver/job.h"
+#include "runtime/base/file.h"
+
+const struct target *job_target(const struct job *job) {
+    return target_find(choice_word(job->options->target));
+}
+
+static bool has_flash(const struct job *job) {
+    return !op_is_listed(op_named("FlashAttention"), job_target(job)->missing);
+}
+
+static enum attention_kind attention_of(const struct job *job) {
+    return attention_kind_of(choice_word(job->options->attention));
+}
+
+struct pass_context job_pass_context(struct job *job) {
+    struct pass_context context = target_pass_context(job_target(job));
+    context.policy = job->side.policy;
+    context.rules = job->side.rules;
+    context.plan = job->side.plan ? rt_json_root(job->side.plan) : NULL;
+    context.plan_file = job->options->load_plan;
+    context.attention = has_flash(job) ? attention_of(job) : ATTENTION_PRODUCTS;
+    context.training = job_training(job);
+    context.decisions = &job->decisions;
+    context.verbose = job->options->verbose;
+    context.diags = job->diags;
+    return context;
+}
+
+int job_plan(struct job *job) {
+    struct pass_context context = job_pass_context(job);
+    if (job_read_training(job) < 0 || pipeline_run(job->graph, &context, NULL) < 0) return -1;
+    rankplan_make(&job->plan, job->graph, &job_target(job)->kernels);
+    if (rankplan_verify(&job->plan, job->diags) < 0) return -1;
+    sources_find(&job->sources, &job->plan, job_target(job));
+    return job->model ? onnx_check_files(job->model) : 0;
+}
+
+/* What the plan came from, for titles; file names stay out of what is written. */
+static const char *pas_text(const struct job *job) {
+    if (job->side.plan) return "plan";
+    return job->side.rules ? job->side.policy : options_text(job->options, OPT_PAS, job->arena);
+}
+
+/* What was hashed is what was opened. */
+static int check_opened(const struct job *job) {
+    for (int i = 0; i < job->model->files.n; i++) {
+        const struct onnx_file *opened = &job->model->files.at[i];
+        const struct keys_file *hashed = &job->keys.files.at[i];
+        if (opened->bytes != hashed->bytes || opened->mtime_ns != hashed->mtime_ns)
+            return onnx_file_refuse(job->model, opened);
+    }
+    return 0;
+}
+
+static int check_attention(const struct job *job) {
+    if (attention_of(job) == ATTENTION_PRODUCTS || has_flash(job)) return 0;
+    return diag_error(job->diags, 201, EXIT_USAGE, "--attention", "only --target cuda has %s",
+                      attention_of(job) == ATTENTION_FLASH ? "flash attention" : "attention by cuDNN");
+}
+
+/* Words of letters, digits and "_": they go into a build file. */
+static int check_arch(const struct job *job) {
+    const char *arch = job->options->arch;
+    if (!arch) return 0; /* a verb that writes no build file */
+    if (job->options->given[OPT_ARCH] && job->options->target != OPT_TARGET_CUDA)
+        return diag_error(job->diags, 201, EXIT_USAGE, "--arch", "only --target cuda is for GPUs");
+    if (*arch && !arch[strspn(arch, "abcdefghijklmnopqrstuvwxyz0123456789_,")]) return 0;
+    return diag_error(job->diags, 201, EXIT_USAGE, "--arch", "%s is no list of GPUs: sm_80,sm_90a",
+                      diag_quote(job->diags, arch));
+}
+
+int job_describe(struct job *job) {
+    const struct options *options = job->options;
+    int ranks;
+    if (check_arch(job) < 0 || check_attention(job) < 0) return -1;
+    if (job_ranks(job, &ranks) < 0 || (!job->model && !job->files.n && job_list_text_files(job) < 0)) return -1;
+    job->info = (struct program_info){.model = job->names.model,
+                                      .instance = job->names.instance,
+                                      .version = RANKC_VERSION,
+                                      .attention = choice_word(options->attention),
+                                      .pas = pas_text(job),
+                                      .runtime_cflags = build_cflags,
+                                      .runtime_libs = build_libs,
+                                      .arch = options->arch,
+                                      .runtime_ngpus = ranks,
+                                      .training = job_training(job),
+                                      .decisions = &job->decisions,
+                                      .nfiles = job->files.n,
+                                      .copies = job->options->weights == OPT_WEIGHTS_COPY};
+    if (keys_make(&job->keys, options, &job->names, &job->side, job->files.n, job->files.at, job->arena, job->diags) <
+        0)
+        return -1;
+    job->info.key = job->keys.plan.hex;
+    job->info.work = job->keys.work;
+    return job->model ? check_opened(job) : 0;
+}
+
+struct manifest job_manifest(const struct job *job, const struct program *program) {
+    return (struct manifest){.plan = &job->plan,
+                             .sources = &job->sources,
+                             .info = &job->info,
+                             .target = job_target(job),
+                             .graph_key = &job->keys.graph,
+                             .plan_key = &job->keys.plan,
+                             .program = program,
+                             .slices = program && job->info.copies ? &job->slices : NULL};
+}
+
+/* --save-plan. */
+int job_save_plan(const struct job *job, const char *plan, size_t bytes) {
+    struct rt_reason why;
+    struct rt_piece piece = {plan, bytes};
+    if (!job->options->save_plan || rt_file_write(job->options->save_plan, &piece, 1, &why)) return 0;
+    return diag_refusal(job->diags, 611, EXIT_SYSTEM, NULL, &why);
+}
+
+int job_out_of_memory(const struct job *job) {
+    return diag_error(job->diags, 500, EXIT_LIMIT, NULL, "out of memory");
+}
+
+/* plan.json, saved where the user wants a copy; NULL after a diagnostic. */
+const char *job_plan_text(const struct job *job) {
+    const char *plan = manifest_plan_text(&job->plan, &job->info);
+    if (!plan) job_out_of_memory(job);
+    return plan && job_save_plan(job, plan, strlen(plan)) == 0 ? plan : NULL;
+}

@@ -1,0 +1,85 @@
+/* Reads what is compiled: an ONNX model or text IR, and the graph of an earlier compile. */
+#include <string.h>
+
+#include "frontend/driver/attach.h"
+#include "frontend/driver/job.h"
+#include "frontend/import/import.h"
+
+static bool has_suffix(const char *text, const char *suffix) {
+    size_t n = strlen(text), m = strlen(suffix);
+    return n >= m && strcmp(text + n - m, suffix) == 0;
+}
+
+enum rt_dtype job_dtype(const struct job *job) {
+    const enum choice dtype = job->options->dtype;
+    return dtype == CHOICE_NONE ? RT_DTYPE_NONE : rt_dtype_by_name(choice_word(dtype));
+}
+
+static int open_onnx(struct job *job) {
+    const struct options *options = job->options;
+    if (onnx_open(job->arena, job->diags, options->operand, options->allow_links, &job->model) < 0) return -1;
+    for (int i = 0; i < job->model->files.n; i++) VEC_PUSH(job->arena, &job->files, job->model->files.at[i].path);
+    return 0;
+}
+
+static int import_onnx(struct job *job) {
+    const struct options *options = job->options;
+    struct import_options import = {.ndims = options->dims.all.n, .dtype = job_dtype(job)};
+    struct import_dim *dims = ARENA_ARRAY(job->arena, struct import_dim, import.ndims + 1);
+    for (int i = 0; i < import.ndims; i++)
+        dims[i] = (struct import_dim){options->dims.all.at[i].name, options->dims.all.at[i].size};
+    import.dims = dims;
+    import.train = options->train;
+    import.loss = options->loss;
+    import.nbinds = job->side.nbinds;
+    import.binds = job->side.binds;
+    return import_model(job->arena, job->diags, job->model, &import, &job->graph);
+}
+
+/* The mesh of the options; text that brings its own keeps it. */
+static void set_mesh(struct job *job) {
+    if (job->graph->mesh.naxes)
+        job->side.own_mesh = true;
+    else
+        job->graph->mesh = job->side.mesh;
+}
+
+/* Opens the model, with all that is reported of it before its operators are looked at. Text is read at once. */
+int job_open(struct job *job) {
+    if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
+    if (!has_suffix(job->options->operand, ".rir")) return open_onnx(job);
+    if (job_read_text(job, job->options->operand) < 0 || job_check_text_options(job) < 0) return -1;
+    if (job_dtype(job) != RT_DTYPE_NONE && graph_retype(job->graph, job_dtype(job), job->diags) < 0) return -1;
+    if (job->whole && job->graph->level >= PLACED)
+        return diag_error(job->diags, 416, EXIT_UNSUPPORTED, job->options->operand,
+                          "the graph was planned before it was compiled: none of it runs on one device");
+    if (job->whole)
+        job->graph->mesh.naxes = 0;
+    else if (job->graph->level < PLACED)
+        set_mesh(job);
+    else
+        job->side.own_mesh = true; /* its nodes are cut along it */
+    return 0;
+}
+
+static int read_kept(struct job *job, const char *path) {
+    int nfiles = job->model->files.n;
+    struct attach_file *files = ARENA_ARRAY(job->arena, struct attach_file, nfiles + 1);
+    for (int i = 0; i < nfiles; i++)
+        files[i] = (struct attach_file){job->model->files.at[i].data, job->model->files.at[i].bytes};
+    return job_read_text(job, path) < 0 ? -1 : attach_weights(job->graph, nfiles, files, job->diags);
+}
+
+/* The graph of an ONNX model; `kept`: that of an earlier compile, as graph.rir. */
+int job_import(struct job *job, const char *kept) {
+    if (!job->model) return 0;
+    int status = kept ? read_kept(job, kept) : import_onnx(job);
+    if (status < 0 || job->diags->errors) return -1;
+    job->graph->mesh.naxes = 0;
+    set_mesh(job);
+    return 0;
+}
+
+int job_read(struct job *job) {
+    return job_open(job) < 0 || job_import(job, NULL) < 0 ? -1 : 0;
+}

@@ -1,0 +1,190 @@
+/* Text IR as the input of a compile: written by hand, or the graph.rir of a compiled model, whose weights are found by
+ * the files beside it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "frontend/driver/attach.h"
+#include "frontend/driver/copied.h"
+#include "frontend/driver/job.h"
+#include "ir/base/own.h"
+#include "ir/text.h"
+#include "runtime/base/checked.h"
+
+/* The directory of text IR. */
+static const char *text_directory(const struct job *job) {
+    const char *text = job->options->operand, *slash = strrchr(text, '/');
+    if (!slash) return ".";
+    return slash == text ? "/" : arena_printf(job->arena, "%.*s", (int)(slash - text), text);
+}
+
+/* A file that the weights of a compiled model lie in, as its location.json says; `hash` is what it was then. */
+static int add_located(struct job *job, const struct rt_json *entry, const char *directory) {
+    const char *path = rt_json_text(rt_json_member(entry, "path")), *hash = rt_json_text(rt_json_member(entry, "hash"));
+    struct stat info;
+    if (!path || !hash)
+        return diag_error(job->diags, 803, EXIT_MALFORMED, directory, "location.json: a file has no path or no hash");
+    path = path[0] == '/' ? arena_strdup(job->arena, path) : arena_printf(job->arena, "%s/%s", directory, path);
+    VEC_PUSH(job->arena, &job->files, path);
+    VEC_PUSH(job->arena, &job->hashes, arena_strdup(job->arena, hash));
+    if (stat(path, &info) == 0) return 0;
+    diag_error(job->diags, 608, EXIT_SYSTEM, job->options->operand, "cannot open %s: %s", diag_quote(job->diags, path),
+               strerror(errno));
+    diag_help(job->diags, "the weights lie there, as location.json says: put the file back");
+    return -1;
+}
+
+static int list_located_files(struct job *job, const char *directory) {
+    struct rt_reason why;
+    struct rt_json_document *document = own_json_below(job->arena, directory, "location.json", &why);
+    if (!document) return diag_refusal(job->diags, 803, EXIT_MALFORMED, job->options->operand, &why);
+    const struct rt_json *files = rt_json_member(rt_json_root(document), "files");
+    int status = 0;
+    for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f && !status;
+         f = f->next)
+        status = add_located(job, f, directory);
+    arena_release(job->arena, document);
+    VEC_PUSH(job->arena, &job->files, job->options->operand); /* last: no weight is in it */
+    return status;
+}
+
+static void remove_file(void *path) {
+    unlink(path);
+}
+
+/* Weights that were copied in slices. Slices of a weight that is cut are put together in a file, which lasts as long as
+ * the compile does, or in the directory that is written. */
+static int list_copied_files(struct job *job, const char *directory, const struct rt_json *manifest) {
+    const char *base = getenv("TMPDIR");
+    struct copied_files files;
+    char *scratch =
+        job->whole ? arena_printf(job->arena, "%s/%s.weights", job->options->output,
+                                  options_instance(job->options, job->arena))
+                   : arena_printf(job->arena, "%s/rankc-weights-%ld", base && *base ? base : "/tmp", (long)getpid());
+    if (!job->whole) arena_own(job->arena, scratch, remove_file);
+    if (copied_locate(&files, directory, manifest, job->graph, job->options->operand, scratch, job->diags) < 0)
+        return -1;
+    for (int i = 0; i < files.all.n; i++) VEC_PUSH(job->arena, &job->files, files.all.at[i]);
+    if (!files.assembled || job->whole || job->options->weights == OPT_WEIGHTS_COPY) return 0;
+    diag_error(job->diags, 201, EXIT_USAGE, job->options->operand,
+               "no file has the weights as the graph wants them: they were copied in slices");
+    diag_help(job->diags, "--weights copy puts them together");
+    return -1;
+}
+
+/* Text beside a manifest.json is the graph of a compiled model: that says where the weights are. 1: it is, 0: not,
+ * -1. */
+static int list_compiled_files(struct job *job) {
+    const char *directory = text_directory(job);
+    struct rt_reason why;
+    struct stat info;
+    bool intact;
+    if (lstat(arena_printf(job->arena, "%s/manifest.json", directory), &info) < 0) return 0;
+    struct rt_json_document *manifest = own_sealed(job->arena, directory, "manifest.json", &intact, &why);
+    if (!manifest) return diag_refusal(job->diags, 803, EXIT_MALFORMED, job->options->operand, &why);
+    if (!intact)
+        return diag_error(job->diags, 802, EXIT_MISMATCH, job->options->operand,
+                          "manifest.json beside it is not as it was generated");
+    const struct rt_json *root = rt_json_root(manifest);
+    int status = copied_is(root) ? list_copied_files(job, directory, root) : list_located_files(job, directory);
+    arena_release(job->arena, manifest);
+    return status < 0 ? -1 : 1;
+}
+
+/* Files that IR text names lie beside it; the text itself comes first, as a model does. */
+int job_list_text_files(struct job *job) {
+    const char *text = job->options->operand, *slash = strrchr(text, '/');
+    int compiled = list_compiled_files(job);
+    if (compiled) return compiled < 0 ? -1 : 0;
+    job->named = true;
+    VEC_PUSH(job->arena, &job->files, text);
+    for (int i = 0; i < job->graph->files.n; i++) {
+        const char *name = job->graph->files.at[i];
+        const char *path = arena_printf(job->arena, "%.*s%s", slash ? (int)(slash - text) + 1 : 0, text, name);
+        struct stat info;
+        if (lstat(path, &info) < 0)
+            return diag_error(job->diags, 601, EXIT_SYSTEM, text, "cannot open %s: %s", diag_quote(job->diags, path),
+                              strerror(errno));
+        if (S_ISLNK(info.st_mode) && !job->options->allow_links)
+            return diag_error(job->diags, 362, EXIT_MALFORMED, text, "%s is a symbolic link",
+                              diag_quote(job->diags, name));
+        VEC_PUSH(job->arena, &job->files, path);
+    }
+    return 0;
+}
+
+/* Files that location.json names are what they were. */
+int job_check_located(const struct job *job) {
+    for (int i = 0; i < job->hashes.n; i++)
+        if (strcmp(job->hashes.at[i], job->keys.files.at[i].hash) != 0)
+            return diag_error(job->diags, 802, EXIT_MISMATCH, job->options->operand,
+                              "%s has changed since the graph was generated", diag_quote(job->diags, job->files.at[i]));
+    return 0;
+}
+
+/* Text that was printed from a model has its weights in the model, which it does not name: alone, it can be planned and
+ * not compiled. */
+static int no_file_named(const struct job *job, const struct tensor *tensor) {
+    diag_error(job->diags, 345, EXIT_MALFORMED, job->options->operand, "weight %s lies in no file that the text names",
+               diag_quote(job->diags, tensor->name));
+    diag_help(job->diags,
+              "edit graph.rir in a copy of the directory that 'compile' wrote: the files beside it say where "
+              "the weights are");
+    return -1;
+}
+
+/* The bytes of every weight are in a file that is known. */
+int job_check_text_weights(const struct job *job) {
+    for (int t = 0; t < job->graph->tensors.n; t++) {
+        const struct tensor *tensor = &job->graph->tensors.at[t];
+        int64_t bytes, end;
+        if (tensor->kind != TENSOR_WEIGHT) continue;
+        if (tensor->stored.file < job->named || tensor->stored.file >= job->files.n) return no_file_named(job, tensor);
+        int64_t has = job->keys.files.at[tensor->stored.file].bytes,
+                size = (int64_t)rt_dtype_bytes(tensor->stored.dtype);
+        if (tensor->stored.offset > INT64_MAX || !rt_mul(tensor_elements(tensor), size, &bytes) ||
+            !rt_add((int64_t)tensor->stored.offset, bytes, &end) || end > has)
+            return diag_error(job->diags, 353, EXIT_MALFORMED, job->options->operand, "weight %s lies outside of %s",
+                              diag_quote(job->diags, tensor->name),
+                              diag_quote(job->diags, job->files.at[tensor->stored.file]));
+    }
+    return 0;
+}
+
+/* Passes may look at what weights are, as they do of a model's. */
+int job_attach_text_weights(struct job *job) {
+    struct attach_file *files = ARENA_ARRAY(job->arena, struct attach_file, job->files.n + 1);
+    for (int i = 0; i < job->files.n; i++)
+        if (attach_map(job->arena, job->diags, job->files.at[i], &files[i]) < 0) return -1;
+    return attach_weights(job->graph, job->files.n, files, job->diags);
+}
+
+/* Text IR is taken as a model too: for tests, and for graphs written by hand or edited. */
+int job_read_text(struct job *job, const char *path) {
+    struct rt_reason why;
+    void *bytes;
+    size_t count;
+    if (!own_file(job->arena, path, (size_t)1 << 30, &bytes, &count, &why))
+        return diag_refusal(job->diags, 302, EXIT_MALFORMED, NULL, &why);
+    int status = text_parse(job->arena, job->diags, path, bytes, count, &job->graph);
+    arena_release(job->arena, bytes);
+    return status;
+}
+
+/* Options that text answers for itself. */
+int job_check_text_options(const struct job *job) {
+    static const struct {
+        enum option_id id;
+        const char *name;
+    } own[] = {{OPT_DIM, "--dim"}, {OPT_BIND, "--bind"}, {OPT_LOSS, "--loss"}};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (job->options->given[own[i].id])
+            return diag_error(job->diags, 201, EXIT_USAGE, job->options->operand,
+                              "%s: sizes, constants and loss of text IR are as it says", own[i].name);
+    if (job->options->train && !job->graph->train)
+        return diag_error(job->diags, 412, EXIT_USAGE, job->options->operand,
+                          "--train: the text's graph does not train");
+    return 0;
+}

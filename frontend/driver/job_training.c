@@ -1,0 +1,105 @@
+/* Options of training, checked against the graph that is trained. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "frontend/driver/job.h"
+#include "frontend/import/import.h"
+#include "passes/train/amp.h"
+#include "passes/train/fp8.h"
+#include "passes/train/recompute.h"
+
+/* How many ranks there are in all: as the options say, in units of the mesh's size where text IR brought the mesh. */
+int job_ranks(const struct job *job, int *ranks) {
+    const struct options *options = job->options;
+    int unit = mesh_size(job->graph ? &job->graph->mesh : &job->side.mesh);
+    *ranks = options->given[OPT_RUNTIME_NGPUS] || !job->side.own_mesh ? (int)options->runtime_ngpus : unit;
+    if (*ranks % unit == 0) return 0;
+    return diag_error(job->diags, 204, EXIT_USAGE, NULL,
+                      "the mesh of %s has %d devices, --runtime-ngpus %d is no multiple",
+                      diag_quote(job->diags, options->operand), unit, *ranks);
+}
+
+/* A number above 0; NULL keeps what *value is. */
+static int read_positive(struct job *job, const char *option, const char *text, double *value) {
+    char *end = "";
+    if (text) *value = strtod(text, &end);
+    if (!text || (end != text && !*end && *value > 0)) return 0;
+    return diag_error(job->diags, 205, EXIT_USAGE, NULL, "%s takes a number greater than 0, not %s", option,
+                      diag_quote(job->diags, text));
+}
+
+static int read_clip(struct job *job) {
+    return read_positive(job, "--clip-grad-norm", job->options->clip_grad_norm, &job->training.clip_grad_norm);
+}
+
+/* nnScaler's use_async_reducer and reducer_bucket_cap_mb. */
+static int read_buckets(struct job *job) {
+    double mb = 0;
+    if (read_positive(job, "--reducer-bucket-cap-mb", job->options->reducer_bucket_cap_mb, &mb) < 0) return -1;
+    const double bytes = fmin(ceil(mb * 0x1p20), 0x1p60);
+    job->training.bucket_bytes = job->options->use_async_reducer ? (int64_t)bytes : 0;
+    return 0;
+}
+
+/* Nothing that is said of training is dropped. */
+static int refuse_training(const struct job *job) {
+    static const enum option_id of_training[] = {OPT_OPTIMIZER,
+                                                 OPT_LR_SCHEDULE,
+                                                 OPT_PARAM,
+                                                 OPT_INIT,
+                                                 OPT_CLIP_GRAD_NORM,
+                                                 OPT_ACCUMULATE,
+                                                 OPT_LOSS,
+                                                 OPT_AMP,
+                                                 OPT_FP8,
+                                                 OPT_USE_ASYNC_REDUCER,
+                                                 OPT_REDUCER_BUCKET_CAP_MB};
+    for (size_t i = 0; i < sizeof of_training / sizeof *of_training; i++)
+        if (job->options->given[of_training[i]])
+            return diag_error(job->diags, 200, EXIT_USAGE, NULL, "--%s needs --train",
+                              option_rows[of_training[i]].name);
+    return 0;
+}
+
+/* --optimizer, else what the model says, else the default. */
+static int read_optimizer(struct job *job, bool *of_model) {
+    const char *text = NULL;
+    if (!job->options->given[OPT_OPTIMIZER] && job->model &&
+        import_optimizer(job->arena, job->diags, job->model, &text) < 0)
+        return -1;
+    if (text) diag_remark(job->diags, job->model->place, "training_info: --optimizer %s", text);
+    *of_model = text != NULL;
+    return optimizer_parse(&job->training.optimizer, text ? text : job->options->optimizer, job->arena, job->diags);
+}
+
+/* How the graph is trained, where it is. */
+int job_read_training(struct job *job) {
+    const struct options *options = job->options;
+    struct training *training = &job->training;
+    bool of_model;
+    int ranks;
+    if (!job->graph->train) return refuse_training(job);
+    if (job_ranks(job, &ranks) < 0) return -1;
+    if (mesh_pipeline_axis(&job->graph->mesh) >= 0)
+        return diag_error(job->diags, 415, EXIT_UNSUPPORTED, job->graph->name,
+                          "training in stages is not supported yet: the mesh has a pipeline axis");
+    *training = (struct training){.accumulate = options->accumulate ? (int)options->accumulate : 1,
+                                  .units = ranks / mesh_size(&job->graph->mesh),
+                                  .lr_schedule = options->lr_schedule};
+    if (read_optimizer(job, &of_model) < 0 ||
+        schedule_parse(&training->schedule, options->lr_schedule, job->arena, job->diags) < 0 || read_clip(job) < 0 ||
+        read_buckets(job) < 0 || amp_parse(&training->amp, options->amp, job->arena, job->diags) < 0 ||
+        fp8_parse(&training->fp8, options->fp8, job->arena, job->diags) < 0 ||
+        recompute_parse(&training->recompute, options->recompute, job->diags) < 0)
+        return -1;
+    for (int i = 0; i < options->params.all.n; i++)
+        if (parameter_rule_add(training, options->params.all.at[i], job->arena, job->diags) < 0) return -1;
+    for (int i = 0; i < options->inits.all.n; i++)
+        if (init_rule_add(training, options->inits.all.at[i], job->arena, job->diags) < 0) return -1;
+    return of_model ? 0 : optimizers_check(training, job->arena, job->diags);
+}
+
+/* NULL where the graph is not trained, or not imported yet. */
+const struct training *job_training(const struct job *job) {
+    return job->graph && job->graph->train ? &job->training : NULL;
+}
