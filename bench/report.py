@@ -10,33 +10,33 @@ INTRODUCTION = """# Benchmarks
 Written by `bench/bench.py`; do not edit. To repeat: build with `--buildtype release`, then
 `bench/bench.py --build BUILD`.
 
-Two programs are compared by running them in turn, A, B, A, B, and so on. *B / A* is the ratio of their times in one such
-round, quoted as the median of the rounds (smallest to largest): **above 1, A is faster**. Times are medians of many
-steps in one process, after warming up; absolute ones move by a third with the machine's clock and neighbours, ratios by
-a few hundredths. *% of peak* is of what a loop of fused multiply-adds reached just before each round, with as many
-threads. *Others* is the largest load, in processors, that other processes put on the machine during a round; a round
-above a limit does not count and is made up for. *Rounds* are those that count, of all.
+Two programs are compared by running them alternately: A, B, A, B, and so on. *B / A* is the ratio of their times in one
+such round, given as the median of all rounds (minimum to maximum): **above 1, A is faster**. Times are medians of many
+steps in one process, after a warm-up. Absolute times vary by a third with the machine's clock and load, ratios by a few
+hundredths. *% of peak* is relative to the speed of a loop of fused multiply-adds, measured just before each round with
+the same number of threads. *Others* is the largest load, in processors, that other processes caused during a round; a
+round whose load exceeds a limit is discarded and repeated. *Rounds* is the number of valid rounds, of all rounds.
 """
 
 WIDTH = 120
 
 GROUPS = {
-    "model": ("Models", """Forward passes in f32, batch 1, random weights, inputs and outputs in memory. GPT-2 has 128
-        tokens and the sizes of the 124M model; its *stack* is without embeddings and logits. The share of peak counts
-        products and convolutions only. Memory: peak resident size; for Python programs without what the interpreter
-        and its modules take before the model is loaded."""),
-    "memory": ("Memory-bound graphs", "One tensor of 4096 x 1024 f32 in, one out."),
-    "ranks": ("Several ranks", "The same model on two ranks, one thread each, against one rank with one thread."),
-    "training": ("Training", """Steps in f32 of GPT-2 124M: forward, backward and AdamW on 4 samples of 64 tokens; on two ranks
-        each has 2. PyTorch runs eagerly, with OpenBLAS, and with glibc told to keep memory. The share of peak counts products."""),
-    "allreduce": ("All-reduce", """Sum of f32, out of place, from a barrier to the slowest rank's end. *symmetric*:
-        buffers where compiled programs keep communicated tensors; *staged*: in memory of the rank's own. On a machine
-        with fewer cores than ranks, ranks take turns."""),
-    "restart": ("Restart", """From nothing but files in the page cache to the first result: rankc from the start of the
-        process to its end, ONNX Runtime from `InferenceSession` to the end of the first run, without the start of Python.
-        *the model file*: `rankc run MODEL.onnx`, which hashes the model to see that it was compiled before."""),
-    "compile": ("Compilation", """Wall time of `rankc compile` into an empty directory, hashing of the model's weights
-        included."""),
+    "model": ("Models", """Forward passes in f32, batch 1, random weights, with inputs and outputs in memory. GPT-2 has 128
+        tokens and the sizes of the 124M model; its *stack* omits embeddings and logits. *% of peak* counts matrix
+        products and convolutions only. MiB is the peak resident memory, for Python programs without the memory that the
+        interpreter and its modules use before the model is loaded."""),
+    "memory": ("Memory-bound graphs", """One input and one output tensor of 4096 x 1024 f32."""),
+    "ranks": ("Several ranks", """The same model on two ranks with one thread each, compared with one rank with one thread."""),
+    "training": ("Training", """Training steps of GPT-2 124M in f32: forward, backward and AdamW on 4 samples of 64 tokens, 2 per rank on
+        two ranks. PyTorch runs eagerly, with OpenBLAS, and with glibc configured to keep freed memory. *% of peak* counts
+        matrix products only."""),
+    "allreduce": ("All-reduce", """Sum of f32, out of place, from a barrier to the end of the slowest rank. *symmetric*: buffers in the
+        shared memory where compiled programs keep communicated tensors; *staged*: buffers in a rank's private memory. If
+        a machine has fewer cores than ranks, the ranks share cores."""),
+    "restart": ("Restart", """Time to the first result with all files in the page cache: for rankc from the start of the process to its
+        end, for ONNX Runtime from `InferenceSession` to the end of the first run, without the start of Python. *from the
+        model file* is `rankc run MODEL.onnx`, which hashes the model to find the compiled program."""),
+    "compile": ("Compilation", """Wall time of `rankc compile` into an empty directory, including the hashing of the model's weights."""),
 }
 
 

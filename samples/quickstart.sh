@@ -1,6 +1,6 @@
 #!/bin/sh
-# From nothing to a transformer on two ranks: installs what is missing, builds rankc, compiles an ONNX model for one rank
-# and for two that share its weights (tensor parallel), runs both on this machine, and compares; then trains it on two ranks.
+# Installs missing packages, builds rankc, and compiles a transformer for one rank and for two tensor-parallel ranks,
+# each with a shard of the weights. Runs both programs, compares their outputs, and trains the model on two ranks.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -10,7 +10,7 @@ out=build/quickstart
 
 say() { printf '\n== %s\n' "$*"; }
 
-# The numbers of a .npy file of 32-bit floats, one per line. The header's length is in its bytes 8 and 9.
+# Prints the elements of a .npy file of 32-bit floats, one per line. Bytes 8 and 9 of the file are the header's length.
 numbers() {
     header=$(od -A n -t u2 -j 8 -N 2 "$1" | tr -d ' ')
     od -A n -v -t f4 -w4 -j $((header + 10)) "$1"
@@ -49,7 +49,7 @@ paste $out/one.txt $out/two.txt | awk '
 say 'the plan, and the exact memory of each rank'
 $rankc show $out/gpt2/two
 
-say 'training it for ten steps on two ranks: the input to the model is what it shall say next'
+say 'training the model for ten steps on two ranks, with its input tokens as labels'
 $rankc compile $model -o $out --reuse moo --instance-name train --pas tp --plan-ngpus 2 --train \
     --loss cross_entropy:logits=logits,labels=labels --optimizer adamw:lr=0.003 --lr-schedule cosine:warmup=2,steps=10
 $rankc train $out/gpt2/train --data $input --data labels=samples/models/gpt2.input_ids.npy --steps 10

@@ -1,4 +1,4 @@
-/* The ranks of a model as threads of this program, which communicate through one piece of its memory. */
+/* Runs the ranks of a model as threads of this program, which communicate through shared memory. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,15 +7,15 @@
 #include <rankc/rt.h>
 
 struct rank {
-    void *job;            /* what all of them do */
+    void *job;            /* the argument of all ranks */
     struct rt_comm *comm; /* for struct rt_options */
     pthread_t thread;
-    int status; /* of the rank in the end, and why */
+    int status; /* final status of the rank, and its error text */
     char error[256];
 };
 
-/* Calls run(struct rank *) for each rank of the program, on a thread of its own: 0, or 1 after a message. A rank that
- * fails must abort its communicator, or the others would wait for it. */
+/* Calls run(struct rank *) for each rank of the program, on its own thread. Returns 0, or 1 after printing an error. A
+ * rank that fails must abort its communicator; otherwise the other ranks wait for it. */
 static int run_ranks(const struct rt_program *program, void *(*run)(void *rank), void *job) {
     const int world = program->runtime_ngpus;
     const size_t symmetric = rt_program_symmetric(program), bytes = rt_comm_shared_bytes(world, symmetric);

@@ -1,10 +1,9 @@
-/* A program of its own that runs samples/models/gpt2.onnx, compiled for any number of ranks: each rank is a thread
- * here.
+/* A C program that runs a compiled samples/models/gpt2.onnx, with any number of ranks. Each rank is a thread.
  *
  *     embed DIR TOKENS.npy [EXPECTED.npy]
  *
- * DIR is what rankc wrote. Prints the first logits; with EXPECTED it compares all of them, and exits with 1 where they
- * differ by more than rounding. */
+ * DIR is the output directory of `rankc compile`. Prints the first logits. With EXPECTED it compares all logits with
+ * that file, and exits with 1 if they differ by more than rounding errors. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,7 +18,7 @@ struct job {
     float *logits; /* complete: rank 0's copy */
 };
 
-/* Each rank is given all of the input and takes its part; only rank 0 asks for the output. */
+/* Every rank gets the complete input and reads its shard; only rank 0 requests the output. */
 static void *run_rank(void *argument) {
     struct rank *rank = argument;
     struct job *job = rank->job;
@@ -29,7 +28,7 @@ static void *run_rank(void *argument) {
     rank->status = gpt2_open(&rt, &options);
     if (!rank->status) rank->status = gpt2_infer_step(rt, job->inputs, outputs);
     if (rank->status) snprintf(rank->error, sizeof rank->error, "%s", rt_error(rt));
-    if (rank->status) rank->comm->driver->abort(rank->comm); /* or the others would wait for this rank */
+    if (rank->status) rank->comm->driver->abort(rank->comm); /* otherwise the other ranks wait for this one */
     if (rt) gpt2_close(rt);
     return NULL;
 }
@@ -40,7 +39,7 @@ static int64_t elements(const struct rt_port *port) {
     return count;
 }
 
-/* A file of the port's type and as many elements. */
+/* Reads a file with the port's data type and number of elements. */
 static int read_tensor(struct rt_tensor *tensor, const char *path, const struct rt_port *port) {
     struct rt_reason why = {.text = "other type or shape than the model's"};
     if (rt_npy_read(tensor, path, &why) && tensor->dtype == port->dtype && tensor->count == elements(port)) return 0;

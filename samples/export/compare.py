@@ -1,4 +1,5 @@
-"""compare.py A.npy B.npy: the largest difference, in units of the largest magnitude of B. Exit status 1 if above 1e-5."""
+"""compare.py A.npy B.npy: compares two arrays. Exit status 1 if the largest difference exceeds 1e-5 times the largest
+magnitude of B."""
 import sys
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Exports a small PyTorch model: mlp.onnx, an input x.npy, and what PyTorch computes for it, expected.npy."""
+"""Exports a small PyTorch model: mlp.onnx, an input x.npy, and PyTorch's output for it, expected.npy."""
 import numpy as np
 import torch
 

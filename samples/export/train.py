@@ -1,5 +1,5 @@
-"""Exports a small image classifier for training, with its loss: net.onnx, images.npy, labels.npy, and the losses of ten
-steps of PyTorch's, expected.json."""
+"""Exports a small image classifier with its loss for training: net.onnx, images.npy, labels.npy, and the losses of ten
+training steps in PyTorch, expected.json."""
 import json
 
 import numpy as np

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What train.c prints, by PyTorch (written for 1.13, Debian's python3-torch) from the weights in samples/models/gpt2.onnx:
+"""Prints what train.c prints, computed by PyTorch (1.13, Debian's python3-torch) from samples/models/gpt2.onnx:
 
     samples/train/reference.py [STEPS]
 
@@ -20,7 +20,7 @@ weights = {tensor.name: torch.from_numpy(onnx.numpy_helper.to_array(tensor).copy
 tokens = torch.from_numpy(numpy.load(ROOT / "samples/models/gpt2.input_ids.npy"))
 model = Gpt2LmHead(Gpt2Config(hidden=48, heads=6, layers=2))
 model.load_state_dict(weights, strict=False)
-# The export has a transposed copy of the embeddings that lm_head shares: rankc trains the two as one, as they are here.
+# lm_head and the embedding share a weight. The export has a transposed copy; rankc trains both as one.
 model.double()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 for step in range(int(sys.argv[1]) if len(sys.argv) > 1 else 4):

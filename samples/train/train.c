@@ -1,9 +1,10 @@
-/* A program of its own that trains samples/models/gpt2.onnx with a loss of its own: the model gives logits, this file
- * knows what they should be. Compiled with --train for any number of ranks; each rank is a thread here.
+/* A C program that trains a compiled samples/models/gpt2.onnx with its own loss: the model computes logits, and this
+ * program computes the loss and its gradient. Compile with --train, for any number of ranks; each rank is a thread.
  *
  *     train DIR TOKENS.npy STEPS [CHECKPOINTS]
  *
- * DIR is what rankc wrote. Prints the loss of every step; with CHECKPOINTS it writes one there at the end. */
+ * DIR is the output directory of `rankc compile`. Prints the loss of every step; with CHECKPOINTS it writes a
+ * checkpoint to that directory at the end. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,12 +20,13 @@ struct job {
     int steps;
 };
 
-/* The mean cross entropy of every next token of a row, and its gradient. Both are (batch, length, vocabulary). */
+/* Mean cross entropy of predicting each next token, and its gradient. Logits and gradient are (batch, length,
+ * vocabulary). */
 static double loss_of(const int64_t *tokens, const float *logits, float *gradient, const int64_t *dims) {
     const int64_t length = dims[1], vocabulary = dims[2], terms = dims[0] * (length - 1);
     double loss = 0;
     for (int64_t row = 0; row < dims[0] * length; row++, logits += vocabulary, gradient += vocabulary) {
-        const int last = row % length == length - 1; /* nothing follows it here */
+        const int last = row % length == length - 1; /* the last token has no next token */
         double most = logits[0], sum = 0;
         for (int64_t v = 0; v < vocabulary; v++) most = logits[v] > most ? logits[v] : most;
         for (int64_t v = 0; v < vocabulary; v++) sum += exp(logits[v] - most);
@@ -37,8 +39,8 @@ static double loss_of(const int64_t *tokens, const float *logits, float *gradien
     return loss;
 }
 
-/* Every rank sees complete tensors, whatever it holds. Units have the same tokens here: their gradients' mean is
- * wanted. */
+/* Every rank passes complete tensors, under every plan. All scale units have the same tokens here, and their gradients
+ * are averaged. */
 static int step(struct rt *rt, const struct job *job, float *logits, float *gradient, double *loss, double *norm) {
     const int64_t *dims = gpt2_program.outputs[0].dims;
     RT_TRY(gpt2_zero_grad(rt));
@@ -74,7 +76,7 @@ static void *run_rank(void *argument) {
     rank->status = gpt2_open(&rt, &options);
     if (!rank->status) rank->status = train(rt, job);
     if (rank->status) snprintf(rank->error, sizeof rank->error, "%s", rt_error(rt));
-    if (rank->status) rank->comm->driver->abort(rank->comm); /* or the others would wait for this rank */
+    if (rank->status) rank->comm->driver->abort(rank->comm); /* otherwise the other ranks wait for this one */
     if (rt) gpt2_close(rt);
     return NULL;
 }
@@ -92,7 +94,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     int status = tokens.dtype != RT_I64 || tokens.count != input->dims[0] * input->dims[1];
-    if (status) fprintf(stderr, "train: %s has another type or shape than the model's\n", argv[2]);
+    if (status) fprintf(stderr, "train: %s has another data type or shape than the model's input\n", argv[2]);
     for (int64_t i = 0; i < tokens.count && !status; i++) {
         const int64_t token = ((const int64_t *)tokens.data)[i];
         status = token < 0 || token >= gpt2_program.outputs[0].dims[2];

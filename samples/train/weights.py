@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The parameters of a checkpoint, complete, whatever the plan: into one safetensors file, or back into the model.
+"""Joins the parameter shards of a checkpoint, under any plan, into one safetensors file or into the model.
 
     weights.py CHECKPOINT OUT.safetensors
     weights.py CHECKPOINT MODEL.onnx OUT.onnx
@@ -21,7 +21,7 @@ def read(path):
 
 
 def indices(extent, cut):
-    """What a part has of a dimension: its share of each block, in whole units, larger shares first."""
+    """The index ranges of a shard in a dimension: its share of each block, in whole units, larger shares first."""
     block, unit = extent // cut["blocks"], cut["unit"]
     share, larger = divmod(block // unit, cut["parts"])
     first, end = (i * share + min(i, larger) for i in (cut["part"], cut["part"] + 1))
@@ -29,7 +29,7 @@ def indices(extent, cut):
 
 
 def place(whole, part, shape, chosen, size):
-    """Copies the elements of a part, row by row of its last dimension, to where they are in the complete tensor."""
+    """Copies a shard into the complete tensor, row by row of the last dimension."""
     rows, last = [0], chosen[-1] if chosen else [0]
     for extent, keep in zip(shape[:-1], chosen[:-1]):
         rows = [row * extent + index for row in rows for index in keep]
@@ -72,7 +72,7 @@ def write_safetensors(tensors, path):
 
 
 def transposed_copies(initializers, trained):
-    """{name: name of the parameter} of matrices that the exporter has copied transposed: rankc trains them as one."""
+    """{name: name of the parameter} of transposed copies that the exporter made; rankc trains a weight and its copy as one."""
     from onnx import numpy_helper
 
     matrices = {i.name: numpy_helper.to_array(i) for i in initializers if len(i.dims) == 2}

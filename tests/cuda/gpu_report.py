@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Makes a page of what the checks on a GPU found: gpu_report.py RESULTS... > docs/gpu-results.md
+"""Writes a page with the results of the GPU checks: gpu_report.py RESULTS... > docs/gpu-results.md
 
-RESULTS are written by `gpu.sh run`. Of a check that ran several times the last counts."""
+RESULTS are written by `gpu.sh run`. If a check ran several times, its last result counts."""
 import json
 import sys
 
 INTRODUCTION = """# Results on a GPU
 
-Written by `tests/cuda/gpu_report.py` from what `tests/gpu.sh run` wrote; do not edit.
+Written by `tests/cuda/gpu_report.py` from the results of `tests/gpu.sh run`; do not edit.
 """
-STAND_IN = "**Compiled for the CPU**, by what stands in for CUDA: times mean nothing."
+STAND_IN = "**Compiled for the CPU**, with stand-ins for the CUDA libraries: the times are meaningless."
 
 
 def read_results(paths):

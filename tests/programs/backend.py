@@ -204,9 +204,10 @@ def counted(outcomes):
 def table(results):
     """The document: counts by group, by operator, and reasons."""
     lines = ["# ONNX backend tests", "",
-             "Every model of ONNX's backend tests that comes with data, compiled, run, and compared with rtol 1e-3 and",
-             "atol 1e-7. Written by `tests/programs/backend.py --table`; \"passed, bound\" means that an operand that has",
-             "to be known at compile time was given with `--bind`.", ""]
+             "Written by `tests/programs/backend.py --table`. Every model of ONNX's backend tests that has reference data is",
+             "compiled, run, and compared with rtol 1e-3 and atol 1e-7. \"passed, bound\" means that `--bind` gave the value of",
+             "an operand that must be known at compile time; \"needs --bind\", that this was not tried. \"bad data\" means that",
+             "the test's data contradicts the model's shapes or the operator's specification.", ""]
     head = ["| " + " | ".join(row) + " |" for row in (["tests", *OUTCOMES], ["---"] * (len(OUTCOMES) + 1))]
     row = lambda name, outcomes: "| " + " | ".join([name, *(str(n) if n else "" for n in counted(outcomes))]) + " |"
     groups, operators = collections.defaultdict(list), collections.defaultdict(list)
@@ -215,11 +216,11 @@ def table(results):
         if name.startswith("node/"):
             operators[operator].append(outcome)
     lines += head + [row(group, groups[group]) for group in GROUPS if group in groups]
-    lines += [row("all", [outcome for _, _, outcome in results]), "", "## Operators, by the tests of single nodes", ""]
+    lines += [row("all", [outcome for _, _, outcome in results]), "", "## Results by operator (single-node tests)", ""]
     lines += [head[0].replace("tests", "operator", 1), head[1]]
     lines += [row(operator, operators[operator]) for operator in sorted(operators)]
     reasons = collections.Counter(reason(outcome.why) for _, _, outcome in results if outcome.kind == "unsupported")
-    lines += ["", "## What is not supported", "", "| models | reason |", "| --- | --- |"]
+    lines += ["", "## Reasons for unsupported models", "", "| models | reason |", "| --- | --- |"]
     lines += [f"| {n} | {why} |" for why, n in sorted(reasons.items(), key=lambda item: (-item[1], item[0]))]
     return "\n".join(lines) + "\n"
 

@@ -105,9 +105,10 @@ class Sweep:
         plans = list(dict.fromkeys(plan for _, plan in self.results))
         models = list(dict.fromkeys(model for model, _ in self.results))
         with open(path, "w") as table:
-            table.write("# Models under plans\n\nWritten by `tests/programs/sweep.py --table`. Every entry: outputs equal "
-                        "PyTorch's (rtol 1e-4, atol 1e-5), and\nthe largest error as a share of the bound "
-                        "2 max|one - ref| + 8 eps max|ref|, ref = the graph in f64 on one rank.\n\n")
+            table.write("# Models under plans\n\nWritten by `tests/programs/sweep.py --table`. The outputs of every "
+                        "entry equal\nPyTorch's (rtol 1e-4, atol 1e-5). The number is the largest error divided by its bound, "
+                        "2 max|one - ref| + 8 eps max|ref|,\nwhere `one` is the result of one rank and `ref` that of the graph in "
+                        "f64 on one rank.\n\n")
             table.write("| model | " + " | ".join(plans) + " |\n|" + "---|" * (len(plans) + 1) + "\n")
             for model in models:
                 table.write(f"| {model} | " + " | ".join(self.results.get((model, p), "") for p in plans) + " |\n")

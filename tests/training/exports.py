@@ -57,10 +57,10 @@ def kept(results, key, check):
 def write_table(path, plans, results):
     """A row for each export and optimizer, a column for each plan."""
     with open(path, "w") as table:
-        table.write("# Exports of PyTorch in training\n\nWritten by `tests/training/exports.py --table`: models are exported, trained for "
-                    "20 steps by PyTorch in f64 and by\nrankc in f32, and compared. Every entry: the largest relative difference of a loss "
-                    "or a gradient norm; the bound is 1e-5.\nForms: PyTorch's exporter with its default options, with optimize=False (plain), "
-                    "and the legacy exporter.\n\n")
+        table.write("# Training PyTorch exports\n\nWritten by `tests/training/exports.py --table`. Models are exported, and trained for "
+                    "20 steps by PyTorch in f64 and\nby rankc in f32. Every entry is the largest relative difference of a loss "
+                    "or gradient norm; the bound is 1e-5. The suffix\nnames the exporter: PyTorch's with default options, with "
+                    "optimize=False (plain), or the older one (legacy).\n\n")
         table.write("| export | optimizer | " + " | ".join(plans) + " |\n|---|---|" + "---|" * len(plans) + "\n")
         for case, optimizer in dict.fromkeys((case, optimizer) for case, optimizer, _ in results):
             cells = " | ".join(results[case, optimizer, plan] for plan in plans)

@@ -97,9 +97,9 @@ def own_distance(case):
 
 def write_table(path, cases, plans, results):
     with open(path, "w") as table:
-        table.write("# Models in training\n\nWritten by `tests/training/train.py --table`. Every entry: the largest relative "
-                    "difference of loss and\ngradient norm from PyTorch's in f64, of 20 steps with 1 and with 4 micro-batches; "
-                    f"at most {BOUND:g}. The last\ncolumn is PyTorch's own in f32.\n\n"
+        table.write("# Models in training\n\nWritten by `tests/training/train.py --table`. Every entry is the largest relative "
+                    "difference of a loss\nor gradient norm from PyTorch's in f64, in 20 steps with 1 and with 4 micro-batches; "
+                    f"at most {BOUND:g} is\nallowed. The last column is PyTorch in f32.\n\n"
                     f"| model | {' | '.join(plans)} | PyTorch |\n|{'---|' * (len(plans) + 2)}\n")
         for case in cases:
             cells = " | ".join(results.get((case, plan), "**above**") for plan in plans)
