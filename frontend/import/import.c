@@ -27,8 +27,8 @@ static struct scope *scope_new(struct arena *arena, const struct scope *outer) {
     return scope;
 }
 
-const char *lower_where(const struct lower *l) {
-    return onnx_where_node(l->import->model, l->node, l->index);
+const char *lower_where(const struct lower *lower) {
+    return onnx_where_node(lower->import->model, lower->node, lower->index);
 }
 
 /* Attributes that refer to one of the function call the node is part of ------------------------------------------- */
@@ -46,16 +46,16 @@ static const Onnx__AttributeProto *find_attribute(const struct frame *frame, con
     return NULL;
 }
 
-bool lower_made_by(const struct lower *l, const char *producer) {
-    return strcmp(onnx_text(l->import->model->proto->producer_name), producer) == 0;
+bool lower_made_by(const struct lower *lower, const char *producer) {
+    return strcmp(onnx_text(lower->import->model->proto->producer_name), producer) == 0;
 }
 
-int64_t lower_random_key(struct lower *l, int64_t seed) {
-    return (int64_t)((uint64_t)seed << 32 | (uint32_t)l->import->random_operators++);
+int64_t lower_random_key(struct lower *lower, int64_t seed) {
+    return (int64_t)((uint64_t)seed << 32 | (uint32_t)lower->import->random_operators++);
 }
 
-const Onnx__AttributeProto *lower_attribute(const struct lower *l, const char *name) {
-    return find_attribute(l->frame, l->node, name);
+const Onnx__AttributeProto *lower_attribute(const struct lower *lower, const char *name) {
+    return find_attribute(lower->frame, lower->node, name);
 }
 
 /* Sequences ------------------------------------------------------------------------------------------------------- */
@@ -64,89 +64,90 @@ bool lower_is_sequence(int id) {
     return id >= SEQUENCES;
 }
 
-int lower_sequence(struct lower *l, int n, const int *items) {
-    struct import *import = l->import;
+int lower_sequence(struct lower *lower, int n, const int *items) {
+    struct import *import = lower->import;
     struct sequence sequence = {n, arena_copy(import->arena, n ? items : &n, (size_t)n * sizeof *items)};
     VEC_PUSH(import->arena, &import->sequences, sequence);
     return SEQUENCES + import->sequences.n - 1;
 }
 
-const int *lower_items(const struct lower *l, int sequence, int *n) {
-    const struct sequence *found = &l->import->sequences.at[sequence - SEQUENCES];
+const int *lower_items(const struct lower *lower, int sequence, int *n) {
+    const struct sequence *found = &lower->import->sequences.at[sequence - SEQUENCES];
     *n = found->n;
     return found->items;
 }
 
-int lower_proto(struct lower *l, const Onnx__TensorProto *proto) {
-    return import_tensor(l->import, proto, arena_printf(l->import->arena, "%s.%d", l->b.node, l->b.graph->tensors.n),
-                         false);
+int lower_proto(struct lower *lower, const Onnx__TensorProto *proto) {
+    return import_tensor(lower->import, proto,
+                         arena_printf(lower->import->arena, "%s.%d", lower->b.node, lower->b.graph->tensors.n), false);
 }
 
 /* Finishing a node ------------------------------------------------------------------------------------------------ */
 
 /* The tensor that is an ONNX value bears its name, if it was made for it. */
-static void name_result(struct import *import, const struct frame *frame, const struct lower *l, const char *name,
+static void name_result(struct import *import, const struct frame *frame, const struct lower *lower, const char *name,
                         int id) {
-    if (id < l->first_tensor || lower_is_sequence(id)) return;
+    if (id < lower->first_tensor || lower_is_sequence(id)) return;
     import->graph->tensors.at[id].name = arena_printf(import->arena, "%s%s", frame->prefix, name);
 }
 
 /* What is computed from a value of disputed size is of disputed size. */
-static void inherit_dispute(const struct import *import, struct lower *l) {
-    for (int i = 0; i < l->ninputs && import->disputed.n; i++)
-        if (map_get(&import->disputed, (const char *)&l->inputs[i], sizeof l->inputs[i]) >= 0)
-            l->dispute = DISPUTED_CEIL;
+static void inherit_dispute(const struct import *import, struct lower *lower) {
+    for (int i = 0; i < lower->ninputs && import->disputed.n; i++)
+        if (map_get(&import->disputed, (const char *)&lower->inputs[i], sizeof lower->inputs[i]) >= 0)
+            lower->dispute = DISPUTED_CEIL;
 }
 
-static void finish_node(struct import *import, const struct frame *frame, struct lower *l, int status) {
-    inherit_dispute(import, l);
-    for (int i = 0; i < l->noutputs; i++) {
-        const char *name = onnx_text(l->node->output[i]);
-        int id = status < 0 ? POISONED : l->outputs[i];
+static void finish_node(struct import *import, const struct frame *frame, struct lower *lower, int status) {
+    inherit_dispute(import, lower);
+    for (int i = 0; i < lower->noutputs; i++) {
+        const char *name = onnx_text(lower->node->output[i]);
+        int id = status < 0 ? POISONED : lower->outputs[i];
         if (!*name) continue;
         if (id == LEFT_OUT) {
-            lower_unsupported(l, "output %d", i);
+            lower_unsupported(lower, "output %d", i);
             id = POISONED;
         }
-        if (id >= 0 && id < l->first_tensor) import_alias(import, name, id);
-        if (id >= 0) name_result(import, frame, l, name, id);
-        if (id >= 0 && l->dispute == DISPUTED_CEIL) map_put(&import->disputed, (const char *)&id, sizeof id, 1);
-        if (id >= 0 && !frame->up && !lower_is_sequence(id) && import_check_declared(import, name, id, l->dispute) < 0)
+        if (id >= 0 && id < lower->first_tensor) import_alias(import, name, id);
+        if (id >= 0) name_result(import, frame, lower, name, id);
+        if (id >= 0 && lower->dispute == DISPUTED_CEIL) map_put(&import->disputed, (const char *)&id, sizeof id, 1);
+        if (id >= 0 && !frame->up && !lower_is_sequence(id) &&
+            import_check_declared(import, name, id, lower->dispute) < 0)
             id = POISONED;
         scope_define(frame->scope, name, id);
     }
 }
 
 /* Errors found below the lowering name core nodes: the user knows ONNX nodes. */
-static void place_errors(struct import *import, const struct lower *l, int from) {
-    for (int i = from; i < import->diags->all.n; i++) import->diags->all.at[i].where = lower_where(l);
+static void place_errors(struct import *import, const struct lower *lower, int from) {
+    for (int i = from; i < import->diags->all.n; i++) import->diags->all.at[i].where = lower_where(lower);
 }
 
 /* Entering subgraphs and functions -------------------------------------------------------------------------------- */
 
-static struct frame *push(struct lower *l, struct scope *scope, Onnx__NodeProto *const *nodes, size_t nnodes) {
-    struct import *import = l->import;
+static struct frame *push(struct lower *lower, struct scope *scope, Onnx__NodeProto *const *nodes, size_t nnodes) {
+    struct import *import = lower->import;
     struct frame *frame = ARENA_NEW(import->arena, struct frame);
-    *frame = *l->frame;
+    *frame = *lower->frame;
     frame->up = import->frame;
     frame->scope = scope;
     frame->nodes = nodes;
     frame->nnodes = (int64_t)nnodes;
     frame->at = 0;
-    frame->prefix = arena_printf(import->arena, "%s/", l->b.node);
+    frame->prefix = arena_printf(import->arena, "%s/", lower->b.node);
     frame->name_count = NULL;
-    frame->caller = arena_copy(import->arena, l, sizeof *l);
+    frame->caller = arena_copy(import->arena, lower, sizeof *lower);
     import->frame = frame;
-    l->entered = true;
+    lower->entered = true;
     return frame;
 }
 
-int lower_enter(struct lower *l, const struct subgraph *subgraph) {
-    struct import *import = l->import;
+int lower_enter(struct lower *lower, const struct subgraph *subgraph) {
+    struct import *import = lower->import;
     const Onnx__GraphProto *graph = subgraph->graph;
-    struct scope *scope = scope_new(import->arena, l->frame->scope);
+    struct scope *scope = scope_new(import->arena, lower->frame->scope);
     if ((int)graph->n_input != subgraph->ninputs)
-        return lower_error(l, 331, EXIT_MALFORMED, "the subgraph takes %zu inputs, %d given", graph->n_input,
+        return lower_error(lower, 331, EXIT_MALFORMED, "the subgraph takes %zu inputs, %d given", graph->n_input,
                            subgraph->ninputs);
     for (size_t i = 0; i < graph->n_initializer; i++) {
         const char *name = onnx_text(graph->initializer[i]->name);
@@ -154,7 +155,7 @@ int lower_enter(struct lower *l, const struct subgraph *subgraph) {
     }
     for (size_t i = 0; i < graph->n_input; i++)
         scope_define(scope, onnx_text(graph->input[i]->name), subgraph->inputs[i]);
-    struct frame *frame = push(l, scope, graph->node, graph->n_node);
+    struct frame *frame = push(lower, scope, graph->node, graph->n_node);
     const char **results = ARENA_ARRAY(import->arena, const char *, graph->n_output + 1);
     for (size_t i = 0; i < graph->n_output; i++) results[i] = onnx_text(graph->output[i]->name);
     frame->nresults = (int)graph->n_output;
@@ -164,43 +165,44 @@ int lower_enter(struct lower *l, const struct subgraph *subgraph) {
     return 0;
 }
 
-static int function_done(struct lower *l, void *state, int n, const int *values) {
+static int function_done(struct lower *lower, void *state, int n, const int *values) {
     (void)state;
-    for (int i = 0; i < l->noutputs && i < n; i++) l->outputs[i] = values[i];
+    for (int i = 0; i < lower->noutputs && i < n; i++) lower->outputs[i] = values[i];
     return 0;
 }
 
 /* The call's attributes by the function's names: as given, else the function's defaults. */
-static void bind_attributes(struct frame *frame, struct lower *l, const Onnx__FunctionProto *function) {
+static void bind_attributes(struct frame *frame, struct lower *lower, const Onnx__FunctionProto *function) {
     size_t most = function->n_attribute + function->n_attribute_proto;
-    struct bound_attribute *bound = ARENA_ARRAY(l->import->arena, struct bound_attribute, most + 1);
+    struct bound_attribute *bound = ARENA_ARRAY(lower->import->arena, struct bound_attribute, most + 1);
     frame->nbound = 0;
     for (size_t i = 0; i < most; i++) {
         bool fallback = i >= function->n_attribute;
         const Onnx__AttributeProto *preset = fallback ? function->attribute_proto[i - function->n_attribute] : NULL;
         const char *name = onnx_text(fallback ? preset->name : function->attribute[i]);
-        const Onnx__AttributeProto *given = find_attribute(l->frame, l->node, name);
+        const Onnx__AttributeProto *given = find_attribute(lower->frame, lower->node, name);
         if (given || preset) bound[frame->nbound++] = (struct bound_attribute){name, given ? given : preset};
     }
     frame->bound = bound;
 }
 
-static int enter_function(struct lower *l, const Onnx__FunctionProto *function) {
-    struct import *import = l->import;
-    if (l->node->n_input > function->n_input || l->node->n_output > function->n_output)
-        return lower_error(l, 331, EXIT_MALFORMED, "function %s has %zu input(s) and %zu output(s), %zu and %zu given",
-                           diag_quote(l->b.diags, onnx_text(function->name)), function->n_input, function->n_output,
-                           l->node->n_input, l->node->n_output);
+static int enter_function(struct lower *lower, const Onnx__FunctionProto *function) {
+    struct import *import = lower->import;
+    if (lower->node->n_input > function->n_input || lower->node->n_output > function->n_output)
+        return lower_error(lower, 331, EXIT_MALFORMED,
+                           "function %s has %zu input(s) and %zu output(s), %zu and %zu given",
+                           diag_quote(lower->b.diags, onnx_text(function->name)), function->n_input, function->n_output,
+                           lower->node->n_input, lower->node->n_output);
     struct scope *scope = scope_new(import->arena, NULL);
     for (size_t i = 0; i < function->n_input; i++)
-        scope_define(scope, onnx_text(function->input[i]), (int)i < l->ninputs ? l->inputs[i] : LEFT_OUT);
-    struct frame *frame = push(l, scope, function->node, function->n_node);
+        scope_define(scope, onnx_text(function->input[i]), (int)i < lower->ninputs ? lower->inputs[i] : LEFT_OUT);
+    struct frame *frame = push(lower, scope, function->node, function->n_node);
     frame->nopsets = function->n_opset_import;
     frame->opsets = function->opset_import;
     frame->nresults = (int)function->n_output;
     frame->results = (const char *const *)function->output;
     frame->done = function_done;
-    bind_attributes(frame, l, function);
+    bind_attributes(frame, lower, function);
     return 0;
 }
 
@@ -208,18 +210,18 @@ static int enter_function(struct lower *l, const Onnx__FunctionProto *function) 
 static void leave(struct import *import, struct frame *frame) {
     import->frame = frame->up;
     if (!frame->caller) return;
-    struct lower *l = frame->caller;
+    struct lower *lower = frame->caller;
     int *values = ARENA_ARRAY(import->arena, int, frame->nresults + 1), status = 0;
     for (int i = 0; i < frame->nresults; i++) {
         values[i] = scope_find(frame->scope, onnx_text(frame->results[i]));
         if (values[i] == UNDEFINED)
-            lower_error(l, 325, EXIT_MALFORMED, "result %s is not computed",
+            lower_error(lower, 325, EXIT_MALFORMED, "result %s is not computed",
                         diag_quote(import->diags, frame->results[i]));
         if (values[i] < LEFT_OUT) status = -1;
     }
-    l->entered = false;
-    if (!status) status = frame->done(l, frame->state, frame->nresults, values);
-    if (!l->entered) finish_node(import, l->frame, l, status);
+    lower->entered = false;
+    if (!status) status = frame->done(lower, frame->state, frame->nresults, values);
+    if (!lower->entered) finish_node(import, lower->frame, lower, status);
 }
 
 /* One node -------------------------------------------------------------------------------------------------------- */
@@ -249,20 +251,20 @@ static const char *node_name(struct import *import, const struct frame *frame, c
 }
 
 /* Looks the inputs up: 0, or -1 if one is undefined (E324) or was not computed for an error reported before. */
-static int find_inputs(struct lower *l) {
+static int find_inputs(struct lower *lower) {
     int status = 0;
-    for (int i = 0; i < l->ninputs; i++) {
-        const char *name = onnx_text(l->node->input[i]);
-        l->inputs[i] = *name ? scope_find(l->frame->scope, name) : LEFT_OUT;
-        if (l->inputs[i] == UNDEFINED)
-            lower_error(l, 324, EXIT_MALFORMED, "input %d %s is not defined", i, diag_quote(l->b.diags, name));
-        if (l->inputs[i] < LEFT_OUT) status = -1;
+    for (int i = 0; i < lower->ninputs; i++) {
+        const char *name = onnx_text(lower->node->input[i]);
+        lower->inputs[i] = *name ? scope_find(lower->frame->scope, name) : LEFT_OUT;
+        if (lower->inputs[i] == UNDEFINED)
+            lower_error(lower, 324, EXIT_MALFORMED, "input %d %s is not defined", i, diag_quote(lower->b.diags, name));
+        if (lower->inputs[i] < LEFT_OUT) status = -1;
     }
     return status;
 }
 
-static const char *count_text(struct lower *l, int least, int most) {
-    struct arena *arena = l->import->arena;
+static const char *count_text(struct lower *lower, int least, int most) {
+    struct arena *arena = lower->import->arena;
     const char *plural = least == 1 && most == 1 ? "" : "s";
     if (least == most) return arena_printf(arena, "%d input%s", least, plural);
     if (most == ONNX_MANY) return arena_printf(arena, "at least %d input%s", least, plural);
@@ -270,59 +272,59 @@ static const char *count_text(struct lower *l, int least, int most) {
 }
 
 /* Inputs left out at the end are not counted, here and in the lowering. In a function, a name may stand for one. */
-static int check_counts(struct lower *l) {
-    const struct onnx_op *op = l->op;
-    while (l->ninputs > 0 && l->inputs[l->ninputs - 1] == LEFT_OUT) l->ninputs--;
-    if (l->ninputs < op->in_min || l->ninputs > op->in_max)
-        return lower_error(l, 331, EXIT_MALFORMED, "%s takes %s, %d given", op->name,
-                           count_text(l, op->in_min, op->in_max), l->ninputs);
-    int required = op->in_max == ONNX_MANY && !op->sequences ? l->ninputs : op->in_min;
+static int check_counts(struct lower *lower) {
+    const struct onnx_op *op = lower->op;
+    while (lower->ninputs > 0 && lower->inputs[lower->ninputs - 1] == LEFT_OUT) lower->ninputs--;
+    if (lower->ninputs < op->in_min || lower->ninputs > op->in_max)
+        return lower_error(lower, 331, EXIT_MALFORMED, "%s takes %s, %d given", op->name,
+                           count_text(lower, op->in_min, op->in_max), lower->ninputs);
+    int required = op->in_max == ONNX_MANY && !op->sequences ? lower->ninputs : op->in_min;
     for (int i = 0; i < required; i++)
-        if (l->inputs[i] == LEFT_OUT) return lower_error(l, 331, EXIT_MALFORMED, "input %d is left out", i);
-    if (!l->noutputs || l->noutputs > op->out_max)
-        return lower_error(l, 331, EXIT_MALFORMED, "%s has %d output%s, %d given", op->name, op->out_max,
-                           op->out_max == 1 ? "" : "s", l->noutputs);
-    if (!*onnx_text(l->node->output[0])) return lower_error(l, 332, EXIT_MALFORMED, "output 0 has no name");
+        if (lower->inputs[i] == LEFT_OUT) return lower_error(lower, 331, EXIT_MALFORMED, "input %d is left out", i);
+    if (!lower->noutputs || lower->noutputs > op->out_max)
+        return lower_error(lower, 331, EXIT_MALFORMED, "%s has %d output%s, %d given", op->name, op->out_max,
+                           op->out_max == 1 ? "" : "s", lower->noutputs);
+    if (!*onnx_text(lower->node->output[0])) return lower_error(lower, 332, EXIT_MALFORMED, "output 0 has no name");
     return 0;
 }
 
-static int check_sequences(struct lower *l) {
-    for (int i = 0; i < l->ninputs && !l->op->sequences; i++)
-        if (lower_is_sequence(l->inputs[i]))
-            return lower_error(l, 341, EXIT_MALFORMED, "input %d is a sequence, not a tensor", i);
+static int check_sequences(struct lower *lower) {
+    for (int i = 0; i < lower->ninputs && !lower->op->sequences; i++)
+        if (lower_is_sequence(lower->inputs[i]))
+            return lower_error(lower, 341, EXIT_MALFORMED, "input %d is a sequence, not a tensor", i);
     return 0;
 }
 
 /* Rows that are one elementwise operator: its attributes are the row's. */
-static int lower_map(struct lower *l) {
+static int lower_map(struct lower *lower) {
     struct attr attrs[4];
     int n = 0, ndim;
     struct onnx_attr attr;
-    if (l->ninputs == 2) {
-        struct tensor a = lower_input(l, 0), b = lower_input(l, 1);
+    if (lower->ninputs == 2) {
+        struct tensor a = lower_input(lower, 0), b = lower_input(lower, 1);
         int64_t dims[MAX_NDIM];
         if (!broadcast_dims(a.ndim, a.dims, b.ndim, b.dims, &ndim, dims))
-            return lower_misfit(l, l->inputs[0], l->inputs[1]);
+            return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     }
-    for (const char *rest = l->op->attrs; (rest = onnx_next_attr(rest, &attr)); n++) {
-        const char *name = arena_copy(l->import->arena, attr.name, attr.length);
-        attrs[n] = attr_of_float(name, lower_float(l, name));
+    for (const char *rest = lower->op->attrs; (rest = onnx_next_attr(rest, &attr)); n++) {
+        const char *name = arena_copy(lower->import->arena, attr.name, attr.length);
+        attrs[n] = attr_of_float(name, lower_float(lower, name));
     }
-    return lower_result(l, emit(l, l->op->core, l->ninputs, l->inputs, n, attrs));
+    return lower_result(lower, emit(lower, lower->op->core, lower->ninputs, lower->inputs, n, attrs));
 }
 
-static int lower_node(struct lower *l, const Onnx__FunctionProto *function) {
-    int before = l->b.diags->all.n;
-    if (find_inputs(l) < 0) {
-        if (!function) lower_check_attributes(l);
+static int lower_node(struct lower *lower, const Onnx__FunctionProto *function) {
+    int before = lower->b.diags->all.n;
+    if (find_inputs(lower) < 0) {
+        if (!function) lower_check_attributes(lower);
         return -1;
     }
-    if (function) return enter_function(l, function);
-    int status = check_counts(l);
-    if (lower_check_attributes(l) < 0 || status < 0 || check_sequences(l) < 0) return -1;
-    status = l->op->core ? lower_map(l) : l->op->lower(l);
-    if (status < 0 && l->b.diags->all.n == before) BUG("%s failed without a reason", l->op->name);
-    if (status < 0) place_errors(l->import, l, before);
+    if (function) return enter_function(lower, function);
+    int status = check_counts(lower);
+    if (lower_check_attributes(lower) < 0 || status < 0 || check_sequences(lower) < 0) return -1;
+    status = lower->op->core ? lower_map(lower) : lower->op->lower(lower);
+    if (status < 0 && lower->b.diags->all.n == before) BUG("%s failed without a reason", lower->op->name);
+    if (status < 0) place_errors(lower->import, lower, before);
     return status;
 }
 
@@ -330,27 +332,27 @@ static void import_node(struct import *import, struct frame *frame) {
     const Onnx__NodeProto *node = frame->nodes[frame->at];
     const char *domain = onnx_domain(node->domain);
     int64_t version = opset_version(frame, domain);
-    struct lower l = {.b = {import->graph, import->diags, node_name(import, frame, node)},
-                      .import = import,
-                      .frame = frame,
-                      .node = node,
-                      .index = frame->at++,
-                      .version = (int)(version > INT_MAX ? INT_MAX : version),
-                      .float_dtype = import->options->dtype,
-                      .train = import->options->train,
-                      .ninputs = (int)node->n_input,
-                      .noutputs = (int)node->n_output,
-                      .first_tensor = import->graph->tensors.n};
-    l.inputs = ARENA_ARRAY(import->arena, int, l.ninputs + 1);
-    l.outputs = ARENA_ARRAY(import->arena, int, l.noutputs + 1);
-    for (int i = 0; i < l.noutputs; i++) l.outputs[i] = LEFT_OUT;
+    struct lower lower = {.b = {import->graph, import->diags, node_name(import, frame, node)},
+                          .import = import,
+                          .frame = frame,
+                          .node = node,
+                          .index = frame->at++,
+                          .version = (int)(version > INT_MAX ? INT_MAX : version),
+                          .float_dtype = import->options->dtype,
+                          .train = import->options->train,
+                          .ninputs = (int)node->n_input,
+                          .noutputs = (int)node->n_output,
+                          .first_tensor = import->graph->tensors.n};
+    lower.inputs = ARENA_ARRAY(import->arena, int, lower.ninputs + 1);
+    lower.outputs = ARENA_ARRAY(import->arena, int, lower.noutputs + 1);
+    for (int i = 0; i < lower.noutputs; i++) lower.outputs[i] = LEFT_OUT;
     const Onnx__FunctionProto *function = find_function(import, node);
     const struct onnx_op *row = NULL;
-    if (!function) l.op = onnx_op_find(&import->rows, domain, onnx_text(node->op_type), version, &row);
-    bool missing = !function && (!l.op || l.op->refused);
-    if (missing) import_missing(import, node, l.op ? l.op : row, l.version, lower_where(&l));
-    int status = missing ? -1 : lower_node(&l, function);
-    if (!l.entered) finish_node(import, frame, &l, status);
+    if (!function) lower.op = onnx_op_find(&import->rows, domain, onnx_text(node->op_type), version, &row);
+    bool missing = !function && (!lower.op || lower.op->refused);
+    if (missing) import_missing(import, node, lower.op ? lower.op : row, lower.version, lower_where(&lower));
+    int status = missing ? -1 : lower_node(&lower, function);
+    if (!lower.entered) finish_node(import, frame, &lower, status);
 }
 
 static void walk(struct import *import) {

@@ -36,7 +36,7 @@ struct reading {
     struct import *import;
     struct scope *scope;
     struct choice choice;
-    struct build b;
+    struct build build;
 };
 
 /* The text -------------------------------------------------------------------------------------------------------- */
@@ -54,16 +54,16 @@ static const struct {
              {"axis", offsetof(struct choice, axis), true}};
 enum { WORDS = sizeof words / sizeof *words };
 
-static int unknown_loss(const struct reading *r, const char *name) {
+static int unknown_loss(const struct reading *reading, const char *name) {
     const char *names[ROWS + 1] = {NULL}, *all = "";
     for (int i = 0; i < ROWS; i++) {
         names[i] = rows[i].name;
-        all = arena_printf(r->import->arena, "%s %s", all, names[i]);
+        all = arena_printf(reading->import->arena, "%s %s", all, names[i]);
     }
     const char *near = str_nearest(name, names);
-    diag_error(r->import->diags, 202, EXIT_USAGE, "--loss", "no loss is called %s; there are%s",
-               diag_quote(r->import->diags, name), all);
-    if (near) diag_help(r->import->diags, "did you mean '%s'?", near);
+    diag_error(reading->import->diags, 202, EXIT_USAGE, "--loss", "no loss is called %s; there are%s",
+               diag_quote(reading->import->diags, name), all);
+    if (near) diag_help(reading->import->diags, "did you mean '%s'?", near);
     return -1;
 }
 
@@ -77,37 +77,37 @@ static void add_defaults(struct choice *choice, struct arena *arena) {
     }
 }
 
-static int bad_option(const struct reading *r, const char *text) {
-    const struct loss_row *row = r->choice.row;
+static int bad_option(const struct reading *reading, const char *text) {
+    const struct loss_row *row = reading->choice.row;
     const char *all = "";
     for (int i = 0; i < WORDS; i++)
         if (!words[i].of_classes || row->of != ELEMENTS)
-            all = arena_printf(r->import->arena, "%s %s=", all, words[i].key);
-    diag_error(r->import->diags, 205, EXIT_USAGE, "--loss", "%s does not take the option %s", row->name,
-               diag_quote(r->import->diags, text));
-    diag_note(r->import->diags, *row->options ? "it takes%s %s" : "it takes%s", all, row->options);
+            all = arena_printf(reading->import->arena, "%s %s=", all, words[i].key);
+    diag_error(reading->import->diags, 205, EXIT_USAGE, "--loss", "%s does not take the option %s", row->name,
+               diag_quote(reading->import->diags, text));
+    diag_note(reading->import->diags, *row->options ? "it takes%s %s" : "it takes%s", all, row->options);
     return -1;
 }
 
 /* One "key=value". */
-static int set_option(struct reading *r, const char *text) {
+static int set_option(struct reading *reading, const char *text) {
     const size_t length = strcspn(text, "=");
-    const char *key = arena_copy(r->import->arena, text, length), *value = text + length + 1;
+    const char *key = arena_copy(reading->import->arena, text, length), *value = text + length + 1;
     char *end;
-    if (!text[length] || !*value) return bad_option(r, text);
+    if (!text[length] || !*value) return bad_option(reading, text);
     for (int i = 0; i < WORDS; i++) {
-        if (strcmp(words[i].key, key) != 0 || (words[i].of_classes && r->choice.row->of == ELEMENTS)) continue;
-        *(const char **)((char *)&r->choice + words[i].field) = value;
+        if (strcmp(words[i].key, key) != 0 || (words[i].of_classes && reading->choice.row->of == ELEMENTS)) continue;
+        *(const char **)((char *)&reading->choice + words[i].field) = value;
         return 0;
     }
-    for (int i = 0; i < r->choice.n; i++) {
-        if (strcmp(r->choice.option[i].name, key) != 0) continue;
+    for (int i = 0; i < reading->choice.n; i++) {
+        if (strcmp(reading->choice.option[i].name, key) != 0) continue;
         double number = strtod(value, &end);
         if (*end || !isfinite(number)) break;
-        r->choice.option[i].value = number;
+        reading->choice.option[i].value = number;
         return 0;
     }
-    return bad_option(r, text);
+    return bad_option(reading, text);
 }
 
 static double option(const struct choice *choice, const char *name) {
@@ -120,45 +120,46 @@ static bool is_whole(double number) {
     return fabs(number) <= 9007199254740992.0 && number == floor(number);
 }
 
-static int check_options(const struct reading *r) {
-    const struct choice *c = &r->choice;
-    const double smoothing = option(c, "label_smoothing");
+static int check_options(const struct reading *reading) {
+    const struct choice *choice = &reading->choice;
+    const double smoothing = option(choice, "label_smoothing");
     const char *wrong = NULL;
-    if (!is_whole(option(c, "ignore_index"))) wrong = "ignore_index must be a whole number";
+    if (!is_whole(option(choice, "ignore_index"))) wrong = "ignore_index must be a whole number";
     if (!(smoothing >= 0 && smoothing <= 1)) wrong = "label_smoothing must be from 0 to 1";
-    if (strcmp(c->row->name, "huber") == 0 && !(option(c, "delta") > 0)) wrong = "delta must be greater than 0";
-    if (wrong) return diag_error(r->import->diags, 205, EXIT_USAGE, "--loss", "%s", wrong);
-    if (c->reduction && loss_reduction(c->reduction) % LOSS_REDUCTIONS == LOSS_NONE)
-        return diag_error(r->import->diags, 205, EXIT_USAGE, "--loss",
+    if (strcmp(choice->row->name, "huber") == 0 && !(option(choice, "delta") > 0))
+        wrong = "delta must be greater than 0";
+    if (wrong) return diag_error(reading->import->diags, 205, EXIT_USAGE, "--loss", "%s", wrong);
+    if (choice->reduction && loss_reduction(choice->reduction) % LOSS_REDUCTIONS == LOSS_NONE)
+        return diag_error(reading->import->diags, 205, EXIT_USAGE, "--loss",
                           "a loss is a single number: its reduction must be mean or sum");
     return 0;
 }
 
-static int read_choice(struct reading *r, const char *text) {
-    struct arena *arena = r->import->arena;
+static int read_choice(struct reading *reading, const char *text) {
+    struct arena *arena = reading->import->arena;
     size_t length = strcspn(text, ":");
     const char *name = arena_copy(arena, text, length);
     for (int i = 0; i < ROWS; i++)
-        if (strcmp(rows[i].name, name) == 0) r->choice.row = &rows[i];
-    if (!r->choice.row) return unknown_loss(r, name);
-    add_defaults(&r->choice, arena);
+        if (strcmp(rows[i].name, name) == 0) reading->choice.row = &rows[i];
+    if (!reading->choice.row) return unknown_loss(reading, name);
+    add_defaults(&reading->choice, arena);
     for (text += length; *text; text += length) {
         length = strcspn(++text, ",");
-        if (set_option(r, arena_copy(arena, text, length)) < 0) return -1;
+        if (set_option(reading, arena_copy(arena, text, length)) < 0) return -1;
     }
-    return check_options(r);
+    return check_options(reading);
 }
 
 /* Values of the model --------------------------------------------------------------------------------------------- */
 
 /* The tensor that the model's value of that name is. */
-static int find_value(const struct reading *r, const char *name) {
-    struct diags *diags = r->import->diags;
-    const struct map *ids = &r->scope->ids;
-    int id = scope_find(r->scope, name);
+static int find_value(const struct reading *reading, const char *name) {
+    struct diags *diags = reading->import->diags;
+    const struct map *ids = &reading->scope->ids;
+    int id = scope_find(reading->scope, name);
     if (id >= 0 && !lower_is_sequence(id)) return id;
     if (id >= 0) return diag_error(diags, 404, EXIT_UNSUPPORTED, "--loss", "%s is a sequence", diag_quote(diags, name));
-    const char **names = ARENA_ARRAY(r->import->arena, const char *, ids->n + 1);
+    const char **names = ARENA_ARRAY(reading->import->arena, const char *, ids->n + 1);
     for (int i = 0; i < ids->n; i++) names[i] = ids->entries[i].key;
     const char *near = str_nearest(name, names);
     diag_error(diags, 201, EXIT_USAGE, "--loss", "the model has no value %s", diag_quote(diags, name));
@@ -166,42 +167,43 @@ static int find_value(const struct reading *r, const char *name) {
     return -1;
 }
 
-static struct tensor tensor_at(const struct reading *r, int id) {
-    return r->b.graph->tensors.at[id];
+static struct tensor tensor_at(const struct reading *reading, int id) {
+    return reading->build.graph->tensors.at[id];
 }
 
-static int misfit(const struct reading *r, int input, int target) {
-    struct tensor x = tensor_at(r, input), t = tensor_at(r, target);
-    struct diags *diags = r->import->diags;
+static int misfit(const struct reading *reading, int input, int target) {
+    struct tensor x = tensor_at(reading, input), t = tensor_at(reading, target);
+    struct diags *diags = reading->import->diags;
     return diag_error(diags, 378, EXIT_MALFORMED, "--loss", "shapes do not fit: %s is %s, %s is %s",
                       diag_quote(diags, x.name), tensor_type(diags->arena, &x), diag_quote(diags, t.name),
                       tensor_type(diags->arena, &t));
 }
 
-static int wrong_type(const struct reading *r, int tensor, const char *wanted) {
-    struct tensor t = tensor_at(r, tensor);
-    return diag_error(r->import->diags, 379, EXIT_MALFORMED, "--loss", "%s has type %s, not %s",
-                      diag_quote(r->import->diags, t.name), rt_dtypes[t.dtype].name, wanted);
+static int wrong_type(const struct reading *reading, int tensor, const char *wanted) {
+    struct tensor t = tensor_at(reading, tensor);
+    return diag_error(reading->import->diags, 379, EXIT_MALFORMED, "--loss", "%s has type %s, not %s",
+                      diag_quote(reading->import->diags, t.name), rt_dtypes[t.dtype].name, wanted);
 }
 
 /* What the loss is of: a value by name, or output 0. */
-static int find_input(const struct reading *r) {
-    const struct graph *graph = r->b.graph;
-    if (!r->choice.input && !graph->outputs.n)
-        return diag_error(r->import->diags, 201, EXIT_USAGE, "--loss", "the model has no output");
-    int id = r->choice.input ? find_value(r, r->choice.input) : graph->outputs.at[0];
+static int find_input(const struct reading *reading) {
+    const struct graph *graph = reading->build.graph;
+    if (!reading->choice.input && !graph->outputs.n)
+        return diag_error(reading->import->diags, 201, EXIT_USAGE, "--loss", "the model has no output");
+    int id = reading->choice.input ? find_value(reading, reading->choice.input) : graph->outputs.at[0];
     if (id < 0) return -1;
-    return rt_dtype_is_float(graph->tensors.at[id].dtype) ? id : wrong_type(r, id, "a float type");
+    return rt_dtype_is_float(graph->tensors.at[id].dtype) ? id : wrong_type(reading, id, "a float type");
 }
 
 /* The value that is called so; where there is none it becomes an input of the graph. */
-static int find_target(const struct reading *r, const char *name, enum rt_dtype dtype, int ndim, const int64_t *dims) {
-    struct graph *graph = r->b.graph;
-    if (scope_find(r->scope, name) != UNDEFINED) return find_value(r, name);
+static int find_target(const struct reading *reading, const char *name, enum rt_dtype dtype, int ndim,
+                       const int64_t *dims) {
+    struct graph *graph = reading->build.graph;
+    if (scope_find(reading->scope, name) != UNDEFINED) return find_value(reading, name);
     int id = graph_add_tensor(graph, TENSOR_INPUT, arena_strdup(graph->arena, name), dtype, ndim, dims);
     VEC_PUSH(graph->arena, &graph->inputs, id);
-    diag_remark(r->import->diags, "--loss", "%s %s becomes an input of the model", diag_quote(r->import->diags, name),
-                tensor_type(graph->arena, &graph->tensors.at[id]));
+    diag_remark(reading->import->diags, "--loss", "%s %s becomes an input of the model",
+                diag_quote(reading->import->diags, name), tensor_type(graph->arena, &graph->tensors.at[id]));
     return id;
 }
 
@@ -217,11 +219,11 @@ static int usual_axis(const struct tensor *x) {
     return x->ndim == 3 ? 2 : x->ndim > 1;
 }
 
-static int said_axis(const struct reading *r, const struct tensor *x, int *axis) {
+static int said_axis(const struct reading *reading, const struct tensor *x, int *axis) {
     char *end;
-    long said = strtol(r->choice.axis, &end, 10);
+    long said = strtol(reading->choice.axis, &end, 10);
     if (*end || said < -x->ndim || said >= x->ndim)
-        return bad_option(r, arena_printf(r->import->arena, "axis=%s", r->choice.axis));
+        return bad_option(reading, arena_printf(reading->import->arena, "axis=%s", reading->choice.axis));
     return *axis = (int)(said < 0 ? said + x->ndim : said), 0;
 }
 
@@ -238,77 +240,79 @@ static bool same_shape(const struct tensor *a, const struct tensor *b) {
     return same;
 }
 
-static int find_weights(const struct reading *r, const struct tensor *x, int axis) {
-    int weights = find_value(r, r->choice.weight);
+static int find_weights(const struct reading *reading, const struct tensor *x, int axis) {
+    int weights = find_value(reading, reading->choice.weight);
     if (weights < 0) return -1;
-    struct tensor w = tensor_at(r, weights);
-    if (w.dtype != x->dtype) return wrong_type(r, weights, rt_dtypes[x->dtype].name);
+    struct tensor w = tensor_at(reading, weights);
+    if (w.dtype != x->dtype) return wrong_type(reading, weights, rt_dtypes[x->dtype].name);
     if (w.ndim == 1 && w.dims[0] == x->dims[axis]) return weights;
-    return diag_error(r->import->diags, 378, EXIT_MALFORMED, "--loss", "%s is %s, there are %lld classes",
-                      diag_quote(r->import->diags, w.name), tensor_type(r->import->arena, &w),
+    return diag_error(reading->import->diags, 378, EXIT_MALFORMED, "--loss", "%s is %s, there are %lld classes",
+                      diag_quote(reading->import->diags, w.name), tensor_type(reading->import->arena, &w),
                       (long long)x->dims[axis]);
 }
 
 /* Labels and, where they say so, the dimension of the classes; *soft: the labels are probabilities. */
-static int find_labels(const struct reading *r, int input, int *axis, bool *soft) {
-    struct tensor x = tensor_at(r, input), given = x;
-    const char *name = r->choice.target ? r->choice.target : "labels";
-    if (!x.ndim) return diag_error(r->import->diags, 378, EXIT_MALFORMED, "--loss", "one number has no classes");
+static int find_labels(const struct reading *reading, int input, int *axis, bool *soft) {
+    struct tensor x = tensor_at(reading, input), given = x;
+    const char *name = reading->choice.target ? reading->choice.target : "labels";
+    if (!x.ndim) return diag_error(reading->import->diags, 378, EXIT_MALFORMED, "--loss", "one number has no classes");
     *axis = usual_axis(&x);
-    if (r->choice.axis && said_axis(r, &x, axis) < 0) return -1;
-    *soft = option(&r->choice, "soft") != 0;
+    if (reading->choice.axis && said_axis(reading, &x, axis) < 0) return -1;
+    *soft = option(&reading->choice, "soft") != 0;
     for (int d = *axis; d < x.ndim - 1 && !*soft; d++) given.dims[d] = x.dims[d + 1];
-    int target = find_target(r, name, *soft ? x.dtype : RT_I64, x.ndim - !*soft, given.dims);
+    int target = find_target(reading, name, *soft ? x.dtype : RT_I64, x.ndim - !*soft, given.dims);
     if (target < 0) return -1;
-    given = tensor_at(r, target);
-    *soft = r->choice.row->of == LOGITS && rt_dtype_is_float(given.dtype) && same_shape(&x, &given);
+    given = tensor_at(reading, target);
+    *soft = reading->choice.row->of == LOGITS && rt_dtype_is_float(given.dtype) && same_shape(&x, &given);
     if (*soft) return target;
-    if (rt_dtype_is_float(given.dtype) || given.dtype == RT_BOOL) return wrong_type(r, target, "an integer type");
-    if (!r->choice.axis) *axis = fitting_axis(&x, &given);
-    return *axis >= 0 && loss_target_fits(&x, *axis, &given) ? target : misfit(r, input, target);
+    if (rt_dtype_is_float(given.dtype) || given.dtype == RT_BOOL) return wrong_type(reading, target, "an integer type");
+    if (!reading->choice.axis) *axis = fitting_axis(&x, &given);
+    return *axis >= 0 && loss_target_fits(&x, *axis, &given) ? target : misfit(reading, input, target);
 }
 
-static int of_classes(struct reading *r, int input) {
-    const struct choice *c = &r->choice;
+static int of_classes(struct reading *reading, int input) {
+    const struct choice *choice = &reading->choice;
     struct class_loss loss = {.scores = input,
-                              .logits = c->row->of == LOGITS,
+                              .logits = choice->row->of == LOGITS,
                               .weights = -1,
                               .ignores = true,
-                              .ignored = (int64_t)option(c, "ignore_index"),
-                              .smoothing = option(c, "label_smoothing"),
-                              .reduction = reduction_of(c)};
+                              .ignored = (int64_t)option(choice, "ignore_index"),
+                              .smoothing = option(choice, "label_smoothing"),
+                              .reduction = reduction_of(choice)};
     bool soft;
-    if ((loss.target = find_labels(r, input, &loss.axis, &soft)) < 0) return -1;
-    struct tensor x = tensor_at(r, input);
+    if ((loss.target = find_labels(reading, input, &loss.axis, &soft)) < 0) return -1;
+    struct tensor x = tensor_at(reading, input);
     if (x.dims[loss.axis] > LOSS_CLASSES)
-        return diag_error(r->import->diags, 505, EXIT_LIMIT, "--loss", "too many classes");
-    if (c->weight && (loss.weights = find_weights(r, &x, loss.axis)) < 0) return -1;
-    if (!soft) return loss_of_classes(&r->b, &loss);
-    loss.target = build_cast(&r->b, loss.target, x.dtype);
-    return loss.target < 0 ? -1 : loss_of_probabilities(&r->b, &loss);
+        return diag_error(reading->import->diags, 505, EXIT_LIMIT, "--loss", "too many classes");
+    if (choice->weight && (loss.weights = find_weights(reading, &x, loss.axis)) < 0) return -1;
+    if (!soft) return loss_of_classes(&reading->build, &loss);
+    loss.target = build_cast(&reading->build, loss.target, x.dtype);
+    return loss.target < 0 ? -1 : loss_of_probabilities(&reading->build, &loss);
 }
 
-static int of_elements(struct reading *r, int input) {
-    const struct choice *c = &r->choice;
-    struct tensor x = tensor_at(r, input);
+static int of_elements(struct reading *reading, int input) {
+    const struct choice *choice = &reading->choice;
+    struct tensor x = tensor_at(reading, input);
     struct build_scope scope = {.dtype = x.dtype};
-    int target = find_target(r, c->target ? c->target : "target", x.dtype, x.ndim, x.dims);
+    int target = find_target(reading, choice->target ? choice->target : "target", x.dtype, x.ndim, x.dims);
     if (target < 0) return -1;
-    struct tensor t = tensor_at(r, target);
-    if (!same_shape(&x, &t)) return misfit(r, input, target);
-    if ((target = build_cast(&r->b, target, x.dtype)) < 0) return -1;
+    struct tensor t = tensor_at(reading, target);
+    if (!same_shape(&x, &t)) return misfit(reading, input, target);
+    if ((target = build_cast(&reading->build, target, x.dtype)) < 0) return -1;
     build_scope_tensor(&scope, "x", input);
     build_scope_tensor(&scope, "t", target);
-    for (int i = 0; i < c->n; i++) build_scope_number(&scope, c->option[i].name, c->option[i].value);
-    return loss_of_elements(&r->b, &scope, c->row->element, reduction_of(c));
+    for (int i = 0; i < choice->n; i++) build_scope_number(&scope, choice->option[i].name, choice->option[i].value);
+    return loss_of_elements(&reading->build, &scope, choice->row->element, reduction_of(choice));
 }
 
 int import_loss(struct import *import, struct scope *scope) {
     struct graph *graph = import->graph;
-    struct reading r = {.import = import, .scope = scope, .b = {graph, import->diags, "loss"}};
+    struct reading reading = {.import = import, .scope = scope, .build = {graph, import->diags, "loss"}};
     if (!import->options->loss) return 0;
-    int input = read_choice(&r, import->options->loss) < 0 ? -1 : find_input(&r);
-    int loss = input < 0 ? -1 : r.choice.row->of == ELEMENTS ? of_elements(&r, input) : of_classes(&r, input);
+    int input = read_choice(&reading, import->options->loss) < 0 ? -1 : find_input(&reading);
+    int loss = input < 0                            ? -1
+               : reading.choice.row->of == ELEMENTS ? of_elements(&reading, input)
+                                                    : of_classes(&reading, input);
     if (loss < 0) return -1;
     graph->outputs.n = graph->output_names.n = 0;
     VEC_PUSH(graph->arena, &graph->outputs, loss);

@@ -49,7 +49,7 @@ struct frame {
     struct lower *caller;
     int nresults;
     const char *const *results; /* names */
-    int (*done)(struct lower *l, void *state, int n, const int *values);
+    int (*done)(struct lower *lower, void *state, int n, const int *values);
     void *state;
 };
 

@@ -24,10 +24,10 @@ struct reading {
     const Onnx__GraphProto *algorithm;
 };
 
-static int refuse(const struct reading *r, const char *what, const char *name) {
-    diag_error(r->diags, 402, EXIT_UNSUPPORTED, r->model->place, "training_info: %s %s", what,
-               diag_quote(r->diags, name));
-    return diag_help(r->diags, "--optimizer says how parameters are updated instead"), -1;
+static int refuse(const struct reading *reading, const char *what, const char *name) {
+    diag_error(reading->diags, 402, EXIT_UNSUPPORTED, reading->model->place, "training_info: %s %s", what,
+               diag_quote(reading->diags, name));
+    return diag_help(reading->diags, "--optimizer says how parameters are updated instead"), -1;
 }
 
 static const Onnx__AttributeProto *attribute(const Onnx__NodeProto *node, const char *name) {
@@ -42,11 +42,11 @@ static bool attribute_is(const Onnx__NodeProto *node, const char *name, const ch
 }
 
 /* The value of an initializer of one float; false if there is none of that name. */
-static bool read_number(const struct reading *r, const Onnx__GraphProto *graph, const char *name, double *value) {
+static bool read_number(const struct reading *reading, const Onnx__GraphProto *graph, const char *name, double *value) {
     for (size_t i = 0; i < graph->n_initializer; i++) {
         struct onnx_tensor tensor;
         if (strcmp(onnx_text(graph->initializer[i]->name), name) != 0) continue;
-        if (onnx_tensor(r->model, graph->initializer[i], NULL, &tensor) < 0 || tensor.count != 1 ||
+        if (onnx_tensor(reading->model, graph->initializer[i], NULL, &tensor) < 0 || tensor.count != 1 ||
             !rt_dtype_is_float(tensor.dtype))
             return false;
         rt_convert(value, RT_F64, tensor.data, tensor.dtype, 1);
@@ -55,44 +55,47 @@ static bool read_number(const struct reading *r, const Onnx__GraphProto *graph, 
     return false;
 }
 
-static double option_of(const struct reading *r, const Onnx__NodeProto *node, const char *text) {
+static double option_of(const struct reading *reading, const Onnx__NodeProto *node, const char *text) {
     const size_t option = strcspn(text, "="), name = strcspn(text, "/");
-    const Onnx__AttributeProto *given = attribute(node, arena_copy(r->arena, text + option + 1, name - option - 1));
+    const Onnx__AttributeProto *given =
+        attribute(node, arena_copy(reading->arena, text + option + 1, name - option - 1));
     const double value = given ? (double)given->f : strtod(text + name + 1, NULL);
     return strncmp(text, "dampening", option) == 0 ? 1 - value : value;
 }
 
 /* "sgd:lr=..,momentum=..,.." of a node. */
-static int describe(const struct reading *r, const struct form *form, const Onnx__NodeProto *node, const char **text) {
+static int describe(const struct reading *reading, const struct form *form, const Onnx__NodeProto *node,
+                    const char **text) {
     const char *rate = node->n_input ? onnx_text(node->input[0]) : "";
     double lr;
-    if (!form->optimizer) return refuse(r, "no optimizer of rankc is exactly", form->op);
-    if (!read_number(r, r->algorithm, rate, &lr) && !read_number(r, r->model->proto->graph, rate, &lr))
-        return refuse(r, "the learning rate is no number that the model has:", rate);
-    *text = arena_printf(r->arena, "%s:lr=%.9g", form->optimizer, lr);
+    if (!form->optimizer) return refuse(reading, "no optimizer of rankc is exactly", form->op);
+    if (!read_number(reading, reading->algorithm, rate, &lr) &&
+        !read_number(reading, reading->model->proto->graph, rate, &lr))
+        return refuse(reading, "the learning rate is no number that the model has:", rate);
+    *text = arena_printf(reading->arena, "%s:lr=%.9g", form->optimizer, lr);
     for (const char *at = form->options; *at; at += strcspn(at, " "), at += strspn(at, " ")) {
-        const char *name = arena_copy(r->arena, at, strcspn(at, "="));
-        *text = arena_printf(r->arena, "%s,%s=%.9g", *text, name, option_of(r, node, at));
+        const char *name = arena_copy(reading->arena, at, strcspn(at, "="));
+        *text = arena_printf(reading->arena, "%s,%s=%.9g", *text, name, option_of(reading, node, at));
     }
-    if (attribute_is(node, "mode", "nesterov")) *text = arena_printf(r->arena, "%s,nesterov=1", *text);
+    if (attribute_is(node, "mode", "nesterov")) *text = arena_printf(reading->arena, "%s,nesterov=1", *text);
     return 0;
 }
 
 /* What the algorithm differentiates must be what is trained on. */
-static int check_gradient(const struct reading *r, const Onnx__NodeProto *node) {
-    const Onnx__GraphProto *graph = r->model->proto->graph;
+static int check_gradient(const struct reading *reading, const Onnx__NodeProto *node) {
+    const Onnx__GraphProto *graph = reading->model->proto->graph;
     const char *loss = graph->n_output ? onnx_text(graph->output[0]->name) : "";
-    return attribute_is(node, "y", loss) ? 0 : refuse(r, "Gradient is not of the model's output 0,", loss);
+    return attribute_is(node, "y", loss) ? 0 : refuse(reading, "Gradient is not of the model's output 0,", loss);
 }
 
-static int read_node(const struct reading *r, const Onnx__NodeProto *node, const char **text) {
+static int read_node(const struct reading *reading, const Onnx__NodeProto *node, const char **text) {
     const char *op = onnx_text(node->op_type), *own = NULL;
     if (strcmp(onnx_domain(node->domain), domain) != 0) return 0;
-    if (strcmp(op, "Gradient") == 0) return check_gradient(r, node);
+    if (strcmp(op, "Gradient") == 0) return check_gradient(reading, node);
     for (int i = 0; i < FORMS; i++)
-        if (strcmp(forms[i].op, op) == 0 && describe(r, &forms[i], node, &own) < 0) return -1;
-    if (!own) return refuse(r, "no such operator:", op);
-    if (*text && strcmp(*text, own) != 0) return refuse(r, "not all parameters are updated alike:", op);
+        if (strcmp(forms[i].op, op) == 0 && describe(reading, &forms[i], node, &own) < 0) return -1;
+    if (!own) return refuse(reading, "no such operator:", op);
+    if (*text && strcmp(*text, own) != 0) return refuse(reading, "not all parameters are updated alike:", op);
     *text = own;
     return 0;
 }
@@ -101,11 +104,11 @@ int import_optimizer(struct arena *arena, struct diags *diags, struct onnx_model
     const Onnx__ModelProto *proto = model->proto;
     *text = NULL;
     for (size_t i = 0; i < proto->n_training_info; i++) {
-        const struct reading r = {arena, diags, model, proto->training_info[i]->algorithm};
-        for (size_t k = 0; r.algorithm && k < r.algorithm->n_node; k++)
-            if (read_node(&r, r.algorithm->node[k], text) < 0) return -1;
-        if (r.algorithm && r.algorithm->n_node && !*text)
-            return refuse(&r, "an algorithm without an optimizer,", onnx_text(r.algorithm->name));
+        const struct reading reading = {arena, diags, model, proto->training_info[i]->algorithm};
+        for (size_t k = 0; reading.algorithm && k < reading.algorithm->n_node; k++)
+            if (read_node(&reading, reading.algorithm->node[k], text) < 0) return -1;
+        if (reading.algorithm && reading.algorithm->n_node && !*text)
+            return refuse(&reading, "an algorithm without an optimizer,", onnx_text(reading.algorithm->name));
     }
     return 0;
 }

@@ -29,8 +29,8 @@ struct onnx_place check_place(const struct check_scope *scope, int index) {
 
 /* ---- the model ---- */
 
-/* A kind of version, and how a model is brought to one that is supported: what `lower` and `raise` say ends in the
- * newest and the oldest of them. */
+/* A version number of the file and its supported range. `lower` and `raise` are the help for a version above and below
+ * the range; the newest or oldest supported version follows. */
 static const struct version_range {
     const char *name;
     int least, most;
@@ -81,7 +81,7 @@ static void check_import(struct check *check, const Onnx__OperatorSetIdProto *im
         refuse_version(check, 401, place, &opset_range, import->version);
 }
 
-/* A node of the main graph or its subgraphs that is of the default domain. */
+/* True if a node of the main graph or of its subgraphs is in the default domain. */
 static bool uses_default_domain(const struct check *check) {
     for (int s = 0; s < check->scopes.n; s++) {
         const struct check_scope *scope = &check->scopes.at[s];
@@ -121,7 +121,7 @@ static bool is_static(const Onnx__TensorShapeProto__Dimension *dim) {
     return dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
 }
 
-/* The bytes of a value as far as its extents are given; a double, since they may be absurd. */
+/* Bytes of a value, symbolic dimensions counted as 1. A double, since declared extents may overflow any integer. */
 static double value_bytes(const Onnx__TypeProto__Tensor *type) {
     enum rt_dtype dtype = rt_dtype_by_onnx(type->elem_type);
     double bytes = dtype == RT_DTYPE_NONE ? 1 : (double)rt_dtype_bytes(dtype);
@@ -220,7 +220,8 @@ static void add_subgraphs(struct check *check, int at) {
         }
 }
 
-/* Training graphs see all of the main graph: they hang behind its last node. */
+/* The graphs of training_info may read every value of the main graph, so their parent node is the one after its
+ * last. */
 static void add_scopes(struct check *check) {
     const Onnx__ModelProto *proto = check->model->proto;
     int end = (int)proto->graph->n_node;

@@ -1,10 +1,13 @@
-/* Structural checks of a model that was read: what can be said without knowing operators or shapes.
+/* Structural checks of an ONNX model: everything that needs neither operator semantics nor shape inference.
  *
- * Every loop over the model is iterative and linear. Errors are collected, the first CHECK_ERRORS of them recorded.
- * A graph, every subgraph in an attribute and every function body is a scope; a subgraph sees the values that its
- * outer scopes define, and may redefine a name of theirs for itself (exporters do). onnx_check.c looks at the model
- * and at declared values, onnx_check_node.c at nodes and attributes, onnx_check_scope.c at who defines and who
- * reads a value, onnx_check_function.c at functions that call each other.
+ * Every check takes time linear in the size of the model and does not recurse. Checks go on after an error; the first
+ * CHECK_ERRORS errors are reported. The main graph, every graph attribute and every function body is a scope. A
+ * subgraph sees the values of the scopes around it and may shadow their names, as exporters do.
+ *
+ *   onnx_check.c           versions, declared values
+ *   onnx_check_node.c      nodes and attributes
+ *   onnx_check_scope.c     definitions and uses of values, order of nodes
+ *   onnx_check_function.c  calls between functions
  */
 #ifndef FRONTEND_READ_ONNX_CHECK_H
 #define FRONTEND_READ_ONNX_CHECK_H
@@ -14,33 +17,34 @@
 
 enum { CHECK_ERRORS = 20, ONNX_IR_MIN = 3, ONNX_IR_MAX = 14, ONNX_OPSET_MIN = 6, ONNX_OPSET_MAX = 28 };
 
-/* Checks model->proto. -1 when it is malformed or too large. Gives every attribute its type where the file left it
- * out and exactly one value tells it. */
+/* Checks model->proto: 0, or -1 after diagnostics if the model is malformed or too large. An attribute without a type
+ * gets that of its only value. */
 int onnx_check(struct onnx_model *model);
 
-/* What follows is for the check files alone. */
+/* The rest is shared by the onnx_check*.c files only. */
 
-/* A list of nodes that defines values. */
+/* A scope: a graph, a subgraph in an attribute, or a function body. */
 struct check_scope {
     const Onnx__GraphProto *graph;       /* NULL: a function body */
     const Onnx__FunctionProto *function; /* NULL: a graph */
     Onnx__NodeProto **nodes;
     int nnodes;
-    int parent, parent_node; /* the scope and its node that hold this subgraph, -1: none */
-    int root;                /* index of the function it is part of, -1: none */
-    struct map defined;      /* value name -> check_definition */
-    int first_edge;          /* index into edges of the latest "node reads what a node of this scope writes", -1 */
+    int parent, parent_node; /* the enclosing scope and the node in it that has this subgraph, -1: none */
+    int root;                /* index of the enclosing function, -1: the main graph */
+    struct map defined;      /* value name -> definition, encoded in onnx_check_scope.c */
+    int first_edge;          /* head of the scope's list of edges, -1: empty */
     int late_reader, late_writer;
-    const char *late_value; /* the first value read before it is written; NULL: none */
+    const char *late_value; /* the first value that is read by a node before its writer; NULL: none */
 };
 
+/* Node `reader` of a scope reads an output of node `writer` of the same scope. */
 struct check_edge {
     int reader, writer;
-    int next;        /* edge of the scope */
-    int next_reader; /* edge with this writer */
+    int next;        /* next edge of the scope, -1: last */
+    int next_reader; /* next edge of the same writer, -1: last */
 };
 
-/* One call of a function by a node; caller -1: the main graph or its subgraphs. */
+/* A node that calls a function. caller: the enclosing function, -1: the main graph. next: next call of the callee. */
 struct check_call {
     int caller, callee, next;
 };
@@ -53,31 +57,39 @@ struct check {
     VEC(struct check_edge) edges;
 };
 
-/* Records an error unless CHECK_ERRORS were. -1. */
+/* Reports an error at `place`, a struct onnx_place *, unless CHECK_ERRORS have been reported. Is -1. */
 #define CHECK_FAIL(check, code, exit, place, ...)                                                                      \
     (check_admit(check, exit)                                                                                          \
          ? diag_error((check)->model->diags, code, exit, onnx_place_text((check)->model, place), __VA_ARGS__)          \
          : -1)
 bool check_admit(struct check *check, enum exit_code exit);
 
+/* A name in quotes for a diagnostic, escaped. */
 const char *check_quote(struct check *check, const char *name);
-/* The place of node `index` of a scope. */
+/* The place of node `index` of a scope; -1: of the scope itself. */
 struct onnx_place check_place(const struct check_scope *scope, int index);
 /* "node #5 'name'" */
 const char *check_node_text(struct check *check, const struct check_scope *scope, int index);
 bool check_is_utf8(const char *text);
 
+/* One node with its attributes and their tensors. */
 void check_node(struct check *check, const struct check_scope *scope, int index);
+/* in_function: attributes may refer to attributes of the enclosing function (ref_attr_name). */
 void check_attributes(struct check *check, Onnx__AttributeProto **attributes, size_t count,
                       const struct onnx_place *place, bool in_function);
 void check_tensor(struct check *check, const Onnx__TensorProto *tensor, const struct onnx_place *place);
 
+/* Fills scope->defined: E321 for a name defined twice. Must have run for a scope and all around it before
+ * check_reads. */
 void check_definitions(struct check *check, struct check_scope *scope);
+/* E324, E325 for inputs and outputs that nothing defines. Collects the edges of the scope. */
 void check_reads(struct check *check, int scope);
+/* E322 for a cycle, E323 for nodes that are not in topological order. Needs the edges of check_reads. */
 void check_order(struct check *check, struct check_scope *scope);
-/* The index of an input of `scope` that is called `name`, -1: none. */
+/* The index of the input of `scope` with that name, -1: none. */
 int check_input_index(const struct check_scope *scope, const char *name);
 
+/* E327 for recursive functions, E504 if the model has more than ONNX_NODES nodes after expansion. */
 void check_functions(struct check *check);
 
 #endif

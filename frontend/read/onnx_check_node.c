@@ -21,11 +21,11 @@ void check_tensor(struct check *check, const Onnx__TensorProto *tensor, const st
     if (check->recorded >= CHECK_ERRORS) return;
     int before = diags->all.n;
     if (onnx_tensor_check(check->model, tensor, place) == 0) return;
-    check->malformed++; /* also where a bad file was reported by an earlier tensor */
+    check->malformed++; /* also if the error of the file was reported for an earlier tensor */
     check->recorded += diags->all.n - before;
 }
 
-/* The values that an attribute has, as bits by AttributeType. */
+/* The value fields that an attribute has set: a bit for each AttributeType. */
 static unsigned values_of(const Onnx__AttributeProto *a) {
     const bool has[] = {false,
                         a->has_f,
@@ -47,7 +47,7 @@ static unsigned values_of(const Onnx__AttributeProto *a) {
     return bits;
 }
 
-/* Types whose value cannot be left out; numbers then are 0, strings and lists empty. */
+/* Types whose value field must be present. A missing number is 0, a missing string or list is empty (proto2). */
 #define NEEDS_VALUE                                                                                                    \
     (1u << ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR | 1u << ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH |        \
      1u << ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__SPARSE_TENSOR |                                                      \
@@ -59,7 +59,7 @@ static const char *type_name(int type) {
     return value ? value->name : NULL;
 }
 
-/* What is wrong with type and value of an attribute, or NULL. */
+/* Why type and value of an attribute contradict each other; NULL if they do not. Sets a missing type. */
 static const char *wrong_value(struct check *check, Onnx__AttributeProto *attribute) {
     unsigned values = values_of(attribute);
     int type = attribute->type;
@@ -90,7 +90,8 @@ static void check_attribute(struct check *check, Onnx__AttributeProto *attribute
     for (size_t i = 0; i < attribute->n_tensors; i++) check_tensor(check, attribute->tensors[i], place);
 }
 
-/* True if an attribute before `index` has its name: by comparison while they are few, else by a map. */
+/* True if an attribute before `index` has the same name. Compares names while there are few, else uses the map
+ * `seen`. */
 static bool is_repeated(struct map *seen, Onnx__AttributeProto **attributes, size_t index, size_t count) {
     enum { FEW = 16 };
     const char *name = onnx_text(attributes[index]->name);

@@ -4,7 +4,8 @@
 
 #include "ir/base/str.h"
 
-/* What a name in a scope's map stands for: DEFINED_KINDS * index + kind. */
+/* Definitions in check_scope.defined are encoded as DEFINED_KINDS * index + kind, where index is that of the graph
+ * input or node. BY_BOTH: an initializer that is also a graph input. */
 enum { BY_INPUT, BY_INITIALIZER, BY_BOTH, BY_NODE, DEFINED_KINDS };
 
 static int lookup(const struct check_scope *scope, const char *name) {
@@ -98,9 +99,9 @@ void check_definitions(struct check *check, struct check_scope *scope) {
 
 /* ---- reads ---- */
 
-/* Records that `reader` needs `writer`, both nodes of `scope`. */
+/* Adds the edge from node `writer` to node `reader` of `scope` and notes the first that is not in order. */
 static void add_edge(struct check *check, struct check_scope *scope, int reader, int writer, const char *name) {
-    if (reader == scope->nnodes) return; /* a training graph: it comes after all */
+    if (reader == scope->nnodes) return; /* a graph of training_info, which runs after all nodes */
     VEC_PUSH(check->scratch, &check->edges, (struct check_edge){reader, writer, scope->first_edge, -1});
     scope->first_edge = check->edges.n - 1;
     if (writer < reader || scope->late_value) return;
@@ -109,7 +110,8 @@ static void add_edge(struct check *check, struct check_scope *scope, int reader,
     scope->late_writer = writer;
 }
 
-/* Finds who defines `name` for node `reader` of a scope, here or further out; false: nobody. */
+/* Looks `name`, which node `reader` of scope `at` reads, up in the scope and those around it; adds an edge in the scope
+ * where a node defines it. False: undefined. */
 static bool resolve(struct check *check, int at, int reader, const char *name) {
     while (at >= 0) {
         struct check_scope *scope = &check->scopes.at[at];
@@ -140,7 +142,7 @@ static void check_output(struct check *check, int at, const char *name, struct m
     struct onnx_place place = check_place(scope, -1);
     place.what = "output";
     place.name = name;
-    /* A subgraph's outputs are read at its end; those of outer scopes were there before its node ran. */
+    /* A subgraph's outputs are read at its end. Outputs that outer scopes define were computed before its node runs. */
     bool repeated = scope->graph && scope->parent < 0 && !map_put(seen, name, strlen(name), 0);
     bool known = lookup(scope, name) >= 0 || resolve(check, scope->parent, scope->parent_node, name);
     if (!*name && scope->graph)
@@ -165,11 +167,11 @@ void check_reads(struct check *check, int at) {
 
 /* ---- order ---- */
 
-/* Edges of a scope by writer, for Kahn's algorithm. */
+/* The edges of a scope by writer, for Kahn's algorithm. All arrays are indexed by node. */
 struct order {
-    int *waits;  /* nodes that a node still waits for; 0: it was reached */
-    int *first;  /* the first edge to a reader of a node */
-    int *writer; /* of an unreached node: an unreached node that it reads */
+    int *waits;  /* writers that are not yet in order; 0: the node is in order */
+    int *first;  /* head of the list of edges to the node's readers */
+    int *writer; /* of a node that is not in order: one of its writers that is not */
 };
 
 static void order_init(struct check *check, const struct check_scope *scope, struct order *order) {
@@ -185,7 +187,7 @@ static void order_init(struct check *check, const struct check_scope *scope, str
     }
 }
 
-/* The number of nodes that can be put in order. */
+/* Kahn's algorithm: the number of nodes that can be put in topological order. */
 static int order_run(struct check *check, const struct check_scope *scope, struct order *order) {
     int *queue = ARENA_ARRAY(check->scratch, int, scope->nnodes), done = 0, n = 0;
     for (int i = 0; i < scope->nnodes; i++)
@@ -196,7 +198,7 @@ static int order_run(struct check *check, const struct check_scope *scope, struc
     return n;
 }
 
-/* Walks from an unreached node to one that it waits for until a node comes again; reports the nodes between. */
+/* Walks from a node that is not in order to its writers until a node repeats: the nodes from there on are a cycle. */
 static void report_cycle(struct check *check, const struct check_scope *scope, struct order *order) {
     enum { LISTED = 8 };
     for (int e = scope->first_edge; e >= 0; e = check->edges.at[e].next) {
@@ -205,7 +207,7 @@ static void report_cycle(struct check *check, const struct check_scope *scope, s
     }
     int at = 0;
     while (!order->waits[at]) at++;
-    for (; order->waits[at] > 0; at = order->writer[at]) order->waits[at] = -1; /* been here */
+    for (; order->waits[at] > 0; at = order->writer[at]) order->waits[at] = -1; /* visited */
     struct strbuf text;
     strbuf_init(&text, check->model->arena);
     int start = at, n = 0;

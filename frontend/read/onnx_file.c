@@ -135,7 +135,7 @@ static int refuse_link(struct onnx_model *model, int code, const char *location,
     return -1;
 }
 
-/* The deepest that a relative path climbs above its start. */
+/* True if a relative path leaves its start directory by "..". */
 static bool climbs_out(const char *path) {
     int depth = 0;
     while (*path) {
@@ -160,8 +160,7 @@ static int check_spelling(struct onnx_model *model, const char *location, const 
     return 0;
 }
 
-/* For kernels without openat2: directory by directory, following no link. ".." was cancelled against names before
- * it. */
+/* Opens `path` on kernels without openat2: directory by directory, following no link. `path` has no "..". */
 static int open_stepwise(int directory, char *path) {
     int fd = dup(directory);
     for (char *name = strtok_r(path, "/", &path); name && fd >= 0; name = strtok_r(NULL, "/", &path)) {
@@ -230,7 +229,7 @@ static int check_kind(struct onnx_model *model, int fd, const char *location, co
     return 0;
 }
 
-/* The descriptor is the model's while it is open: an arena that runs out leaves through here. */
+/* The descriptor lies in model->fd, so that onnx_close closes it if an allocation jumps out of this function. */
 static int open_location(struct onnx_model *model, const char *location, const char *where) {
     if (check_spelling(model, location, where)) return -1;
     const char *slash = strrchr(model->path, '/');

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What the handler of a signal looks at has to be global. It does not see a mapping before this is open, nor after its
- * close: nobody reads the mapping then. */
+/* All open mappings, global because the signal handler searches them. A mapping is read only while it is in the
+ * list. */
 static struct {
     struct mapping *all;
     struct sigaction before;
@@ -19,7 +19,7 @@ static int64_t mtime_of(const struct stat *status) {
     return (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
 }
 
-/* The pages of the mapping from the one with `address` on become zeros. */
+/* Replaces the pages of the mapping from the one with `address` to its end by zeros. */
 static bool replace_pages(struct mapping *mapping, uintptr_t address) {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = address / page * page;
     const uintptr_t end = (uintptr_t)mapping->bytes + (uintptr_t)mapping->count;
@@ -27,14 +27,16 @@ static bool replace_pages(struct mapping *mapping, uintptr_t address) {
     return mmap((void *)first, end - first, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
-/* Of another address, or without memory for zeros: what was there before handles it when the access is repeated. */
+/* If the address is in no mapping, or there is no memory for zeros, restores the previous handler, which gets the
+ * signal when the access is repeated. */
 static void on_bus_error(int number, siginfo_t *info, void *context) {
     const uintptr_t address = (uintptr_t)info->si_addr;
     const int error = errno;
     (void)context;
-    for (struct mapping *m = open_mappings.all; m; m = m->next) {
-        const uintptr_t start = (uintptr_t)m->bytes;
-        if (address < start || address - start >= (uintptr_t)m->count || !replace_pages(m, address)) continue;
+    for (struct mapping *mapping = open_mappings.all; mapping; mapping = mapping->next) {
+        const uintptr_t start = (uintptr_t)mapping->bytes;
+        if (address < start || address - start >= (uintptr_t)mapping->count || !replace_pages(mapping, address))
+            continue;
         errno = error;
         return;
     }

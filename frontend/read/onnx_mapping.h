@@ -1,12 +1,11 @@
-/* Files of a model that are too large to copy, in memory as mappings.
+/* Read-only mappings of model files that are too large to copy.
  *
  * Note [Lost pages]
- * Reading a mapping where its file has been cut raises SIGBUS. The first mapping installs a handler for it, which the
- * compiler may do, being a program of its own (the runtime is a library and reads files in pieces:
- * runtime/base/file_reader.h). The handler puts zeros in the place of the pages that are gone, from the first one to
- * the mapping's end, and notes it in the mapping: reading goes on, and what was made of the file is given up where
- * mapping_check is asked, before anything is written. A cut within the last page raises nothing; mapping_check sees it
- * by the file's size and time. */
+ * Reading a page of a mapping behind the end of a truncated file raises SIGBUS. mapping_open installs a handler at its
+ * first call. (The compiler may do so, being a whole program. The runtime is a library and reads files in pieces:
+ * runtime/base/file_reader.h.) The handler maps zeros over the lost page and all after it and sets `lost`, so that the
+ * read goes on. Callers ask mapping_check before they write any result and drop the result if it says false. A file
+ * truncated within its last page raises no signal; mapping_check notices the changed size or time. */
 #ifndef FRONTEND_READ_ONNX_MAPPING_H
 #define FRONTEND_READ_ONNX_MAPPING_H
 
@@ -15,19 +14,20 @@
 #include <stdint.h>
 
 struct mapping {
-    const unsigned char *bytes; /* NULL: closed, or of no bytes */
-    int64_t count, mtime_ns;
-    int fd;                     /* of the mapping's own */
-    volatile sig_atomic_t lost; /* the file was cut, and pages are zeros now */
-    struct mapping *next;       /* of all that are open */
+    const unsigned char *bytes; /* NULL if count is 0 */
+    int64_t count, mtime_ns;    /* size and modification time of the file when it was mapped */
+    int fd;                     /* a duplicate, owned by the mapping */
+    volatile sig_atomic_t lost; /* pages were replaced by zeros (Note [Lost pages]) */
+    struct mapping *next;       /* list of all open mappings */
 };
 
-/* Maps the open file `fd`, which stays the caller's: NULL where that fails, with the cause in errno. Not from several
- * threads at once. mapping_close takes NULL too. */
+/* Maps the first `count` bytes of the open file `fd`, which the caller keeps. NULL with errno on failure. Not thread
+ * safe. */
 struct mapping *mapping_open(int fd, int64_t count);
+/* Unmaps and frees. NULL is allowed. */
 void mapping_close(struct mapping *mapping);
 
-/* True if the file is the one that was mapped, by size and time. */
+/* True if no page was lost and the file still has the size and time it was mapped with: all bytes read were its own. */
 bool mapping_check(const struct mapping *mapping);
 
 #endif

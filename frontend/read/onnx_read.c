@@ -23,8 +23,8 @@ static int not_regular(struct onnx_model *model, mode_t mode) {
                       S_ISDIR(mode) ? "a directory, not a model file" : "not a regular file");
 }
 
-/* Looked at before it is opened, since opening a device may have effects; and after, since it may have been
- * replaced. */
+/* Checks the file's type before opening, since opening a device may have side effects, and again afterwards, since the
+ * file may have been replaced in between. */
 static int open_file(struct onnx_model *model) {
     struct stat status;
     if (stat(model->path, &status) != 0) return cannot_open(model);
@@ -53,31 +53,24 @@ static void tree_free(void *arena, void *object) {
     (void)object;
 }
 
-static int unpack(struct onnx_model *model) {
-    ProtobufCAllocator allocator = {tree_alloc, tree_free, model->arena};
-    model->proto = onnx__model_proto__unpack(&allocator, model->slim.length, model->slim.bytes);
-    if (model->proto) return 0;
-    return diag_error(model->diags, 302, EXIT_MALFORMED, model->place, "not an ONNX model: protobuf-c refuses it");
+static void drop_stripped(struct onnx_model *model) {
+    free(model->stripped.bytes);
+    model->stripped = (struct onnx_stripped){0};
 }
 
-static int scan(struct onnx_model *model) {
+/* Scans the file into a copy without tensor data, which protobuf-c unpacks into model->proto. */
+static int read_tree(struct onnx_model *model) {
     const struct onnx_file *file = &model->files.at[0];
+    ProtobufCAllocator allocator = {tree_alloc, tree_free, model->arena};
     struct scan_source source = {
         .bytes = file->mapped ? NULL : file->data, .fd = model->fd, .size = (uint64_t)file->bytes};
     if (file->mapped) source.window = arena_alloc(model->arena, SCAN_WINDOW, 1);
-    return onnx_scan(model->arena, model->diags, model->place, &source, &model->slim, &model->spans);
-}
-
-static void drop_slim(struct onnx_model *model) {
-    free(model->slim.bytes);
-    model->slim = (struct onnx_slim){0};
-}
-
-static int read_tree(struct onnx_model *model) {
-    if (scan(model) || unpack(model)) return -1;
-    drop_slim(model);
-    if (!onnx_file_changed(&model->files.at[0], model->fd)) return 0;
-    return onnx_file_refuse(model, &model->files.at[0]);
+    if (onnx_scan(model->arena, model->diags, model->place, &source, &model->stripped, &model->spans)) return -1;
+    model->proto = onnx__model_proto__unpack(&allocator, model->stripped.length, model->stripped.bytes);
+    if (!model->proto)
+        return diag_error(model->diags, 302, EXIT_MALFORMED, model->place, "not an ONNX model: protobuf-c refuses it");
+    drop_stripped(model);
+    return onnx_file_changed(file, model->fd) ? onnx_file_refuse(model, file) : 0;
 }
 
 /* ---- the model ---- */
@@ -113,7 +106,7 @@ void onnx_close(struct onnx_model *model) {
     if (!model) return;
     for (int i = 0; i < model->files.n; i++) onnx_file_drop(&model->files.at[i]);
     model->files.n = 0;
-    drop_slim(model);
+    drop_stripped(model);
     arena_free(&model->scratch);
     close_fd(&model->fd);
     close_fd(&model->directory);

@@ -1,4 +1,4 @@
-/* SHA-1, for the checksum that ONNX allows beside external data. It notices damage; it is no security. */
+/* SHA-1 (FIPS 180-4), for the key "checksum" of ONNX's external data. It detects damage, not forgery. */
 #ifndef FRONTEND_READ_ONNX_SHA1_H
 #define FRONTEND_READ_ONNX_SHA1_H
 
@@ -15,7 +15,7 @@ struct sha1 {
 
 void sha1_start(struct sha1 *sha1);
 void sha1_add(struct sha1 *sha1, const void *bytes, size_t count);
-/* Ends the hash: lower-case digits. */
+/* Ends the hash and writes its lower-case hexadecimal digits. */
 void sha1_hex(struct sha1 *sha1, char hex[SHA1_HEX]);
 
 #endif
