@@ -2,30 +2,108 @@
  *
  *     test_passes [--bless] [ROOT]
  *
- * tests/pass/<pass>.txt has cases of one pass (tests/ir/golden.h). A case is the statements of a graph of the pass'
- * level, without the first two; its result is the statements after the pass, or the diagnostics of the pass or of the
- * verifier after it. What is printed must be read back as the same text. */
+ * tests/pass/PASS.txt and tests/pass/PASS_WHAT.txt have cases of one pass (tests/ir/golden.h). The input of a case is
+ * the statements of a graph of the pass's level, without the first two ("rankc-ir", "graph"). Comments before them say
+ * what the pass is told:
+ *
+ *     # --train --optimizer sgd:lr=0.1      options, as `rankc compile` takes them
+ *     #| match "up" split in1.1             a line of the file that options and statements know as FILE
+ *
+ * The driver reads options and graph as it does those of a user (frontend/driver/job.h), so a case can ask for whatever
+ * the command line can: a target, a policy with its mesh, --pas manual:FILE, --load-plan FILE, weights of known bytes
+ * (file "FILE", Note [Weights of letters]). The result is the statements after the pass, without controls that none of
+ * them reads, and what the pass remarked; or the diagnostics of the options, of the pass, or of the verifier after it.
+ * Statements that are printed must be read back as the same text.
+ *
+ * Note [Weights of letters]
+ * Passes tie and unrepeat compare the bytes of weights. The four letters of "abcd" are an f32 like any other, so a
+ * weight `@1+0 as f32` of two elements has the bytes of the first eight letters of FILE. */
+#include <ctype.h>
+#include <dirent.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "frontend/driver/job.h"
+#include "ir/base/str.h"
 #include "ir/text.h"
 #include "ir/verify.h"
-#include "passes/train/training.h"
-#include "passes/pipeline.h"
+#include "passes/plan/policy.h"
 #include "tests/ir/golden.h"
+
+enum { MAX_FILES = 100, MAX_WORDS = 64 };
 
 static struct golden golden;
 static const struct pass *pass;
-static bool library, rows; /* products are one's; there are programs over rows */
-static enum attention_kind attention;
+static char *files[MAX_FILES]; /* tests/pass/NAME.txt, by name */
+static int nfiles;
 
-static struct graph *parse(struct arena *arena, struct diags *diags, const char *text) {
-    struct graph *graph;
-    return text_parse(arena, diags, "case", text, strlen(text), &graph) < 0 ? NULL : graph;
+/* What the pass is told -------------------------------------------------------------------------------------------- */
+
+struct told {
+    char *words[MAX_WORDS];
+    int nwords;
+    struct strbuf file;
+};
+
+static void take_words(struct told *told, struct arena *arena, const char *at, const char *end) {
+    for (at += strspn(at, " "); at < end; at += strspn(at, " ")) {
+        const size_t length = strcspn(at, " \n");
+        if (told->nwords == MAX_WORDS) fail_msg("more than %d words", MAX_WORDS);
+        told->words[told->nwords++] = arena_copy(arena, at, length);
+        at += length;
+    }
+}
+
+static void read_comments(struct told *told, struct arena *arena, const char *input) {
+    *told = (struct told){.words = {arena_strdup(arena, "compile"), arena_strdup(arena, "case.rir")}, .nwords = 2};
+    strbuf_init(&told->file, arena);
+    for (const char *line = input, *end; *line == '#'; line = end + 1) {
+        end = strchr(line, '\n');
+        assert_non_null(end);
+        const char *text = line + 2 + (line[1] == '|' && line[2] == ' ');
+        if (strncmp(line, "# --", 4) == 0)
+            take_words(told, arena, text, end);
+        else if (strncmp(line, "#|", 2) == 0)
+            strbuf_add(&told->file, text, (size_t)(end + 1 - text));
+        else
+            fail_msg("neither options nor a line of FILE: %.*s", (int)(end - line), line);
+    }
+}
+
+static void write_file(const char *name, const char *text) {
+    FILE *file = fopen(name, "w");
+    if (!file || fputs(text, file) < 0 || fclose(file) != 0) fail_msg("%s cannot be written", name);
+}
+
+/* Reads options and graph into the job. -1 after diagnostics. */
+static int tell(struct job *job, struct options *options, const char *input) {
+    struct told told;
+    read_comments(&told, job->arena, input);
+    if (options_parse(options, told.nwords, told.words, job->arena, job->diags) < 0) return -1;
+    write_file("FILE", strbuf_text(&told.file));
+    write_file("case.rir", arena_printf(job->arena, "rankc-ir 1\ngraph \"case\" level=%s%s\n%s",
+                                        level_names[pass->from], options->train ? " train" : "", input));
+    job->options = options;
+    if (job_read(job) < 0 || job_read_training(job) < 0) return -1;
+    if (!job->graph->files.n) return 0;
+    return job_list_text_files(job) < 0 || job_attach_text_weights(job) < 0 ? -1 : 0;
+}
+
+/* One case --------------------------------------------------------------------------------------------------------- */
+
+static int run_pass(struct job *job, struct options *options, const char *input) {
+    if (tell(job, options, input) < 0) return -1;
+    const struct pass_context context = job_pass_context(job);
+    if (pass->run(job->graph, &context) < 0) return -1;
+    job->graph->level = pass->to;
+    return verify_graph(job->graph, job->diags);
 }
 
 /* The text behind the two statements that open it. */
@@ -33,124 +111,111 @@ static const char *body(const char *text) {
     return strchr(strchr(text, '\n') + 1, '\n') + 1;
 }
 
-static const char *apply(struct arena *arena, const char *statements) {
-    struct diags diags;
-    const struct training training = {.amp = {.text = "bf16", .dtype = RT_BF16}};
-    struct pass_context context = {.diags = &diags,
-                                   .library_products = library,
-                                   .block_epilogues = true,
-                                   .attention = attention,
-                                   .row_programs = rows,
-                                   .training = strcmp(pass->name, "amp") == 0 ? &training : NULL};
-    diags_init(&diags, arena);
-    struct graph *graph =
-        parse(arena, &diags,
-              arena_printf(arena, "rankc-ir 1\ngraph \"case\" level=%s%s\n%s", level_names[pass->from],
-                           strcmp(pass->name, "roles") == 0 ? " train" : "", statements));
-    if (!graph || pass->run(graph, &context) < 0) return golden_diags(arena, &diags);
-    graph->level = pass->to;
-    if (verify_graph(graph, &diags) < 0) return golden_diags(arena, &diags);
-    const char *text = text_print(arena, graph);
-    struct graph *again = parse(arena, &diags, text);
-    if (!again) return golden_diags(arena, &diags);
-    assert_string_equal(text_print(arena, again), text);
-    return body(text);
+static bool is_read(const char *text, const char *number, size_t length) {
+    int found = 0;
+    for (const char *at = text; (at = strchr(at, '%')); at++)
+        found += strncmp(at, number, length) == 0 && !isdigit((unsigned char)at[length]);
+    return found > 1; /* its definition is one */
 }
 
-static void run_file(const char *name, const char *file) {
-    pass = pass_find(name);
-    assert_non_null(pass);
+/* A graph that trains lists all controls; those that no statement reads are left out. */
+static const char *without_idle_controls(struct arena *arena, const char *text) {
+    struct strbuf kept;
+    strbuf_init(&kept, arena);
+    for (const char *line = text, *end; *line; line = end + 1) {
+        end = strchr(line, '\n');
+        const char *number = strchr(line, '%');
+        if (strncmp(line, "control ", 8) == 0 && !is_read(text, number, strcspn(number, " "))) continue;
+        strbuf_add(&kept, line, (size_t)(end + 1 - line));
+    }
+    return strbuf_text(&kept);
+}
+
+static const char *apply(struct arena *arena, const char *input) {
+    struct options options;
+    struct diags diags;
+    struct graph *again;
+    struct job job = {.arena = arena, .diags = &diags};
+    diags_init(&diags, arena);
+    if (run_pass(&job, &options, input) < 0) return golden_diags(arena, &diags);
+    const char *text = text_print(arena, job.graph);
+    if (text_parse(arena, &diags, "case", text, strlen(text), &again) < 0) return golden_diags(arena, &diags);
+    assert_string_equal(text_print(arena, again), text);
+    return arena_printf(arena, "%s%s", without_idle_controls(arena, body(text)), golden_diags(arena, &diags));
+}
+
+/* The files -------------------------------------------------------------------------------------------------------- */
+
+/* The pass with the longest name that the file's begins with. */
+static const struct pass *pass_of(const char *file) {
+    const struct pass *found = NULL;
+    for (int i = 0; i < npasses; i++) {
+        const size_t length = strlen(passes[i].name);
+        if (strncmp(passes[i].name, file, length) != 0 || (file[length] && file[length] != '_')) continue;
+        if (!found || length > strlen(found->name)) found = &passes[i];
+    }
+    return found;
+}
+
+static void test_file(void **state) {
     struct arena arena;
+    pass = pass_of(*state);
+    if (!pass) fail_msg("no pass is called as tests/pass/%s.txt begins", (const char *)*state);
     arena_init(&arena, 0, NULL);
-    assert_int_equal(golden_run(&golden, arena_printf(&arena, "tests/pass/%s.txt", file), apply), 0);
+    assert_int_equal(golden_run(&golden, arena_printf(&arena, "tests/pass/%s.txt", (const char *)*state), apply), 0);
     arena_free(&arena);
 }
 
-#define PASS_TEST(name)                                                                                                \
-    static void test_##name(void **state) {                                                                            \
-        (void)state;                                                                                                   \
-        run_file(#name, #name);                                                                                        \
+static bool has_cases(int (*run)(struct graph *graph, const struct pass_context *context)) {
+    for (int f = 0; f < nfiles; f++)
+        if (pass_of(files[f]) && pass_of(files[f])->run == run) return true;
+    return false;
+}
+
+static bool has_file(const char *prefix, const char *name) {
+    bool found = false;
+    for (int f = 0; f < nfiles; f++)
+        found =
+            found || (strncmp(files[f], prefix, strlen(prefix)) == 0 && strcmp(files[f] + strlen(prefix), name) == 0);
+    return found;
+}
+
+static void test_every_pass_and_policy_has_cases(void **state) {
+    (void)state;
+    for (int i = 0; i < npasses; i++)
+        if (!has_cases(passes[i].run)) fail_msg("tests/pass has no cases of pass %s", passes[i].name);
+    for (int i = 0; i < npolicies; i++)
+        if (!has_file("policy_", policies[i].name)) fail_msg("tests/pass has no policy_%s.txt", policies[i].name);
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void list_files(const char *root) {
+    char path[PATH_MAX + sizeof "/tests/pass"];
+    snprintf(path, sizeof path, "%s/tests/pass", root);
+    DIR *directory = opendir(path);
+    if (!directory) exit((perror(path), 1));
+    for (struct dirent *entry; (entry = readdir(directory)) && nfiles < MAX_FILES;) {
+        const char *dot = strrchr(entry->d_name, '.');
+        if (dot && strcmp(dot, ".txt") == 0) files[nfiles++] = strndup(entry->d_name, (size_t)(dot - entry->d_name));
     }
-PASS_TEST(roles)
-PASS_TEST(fold)
-PASS_TEST(cse)
-PASS_TEST(fuse)
-PASS_TEST(sink)
-PASS_TEST(recognise)
-PASS_TEST(dce)
-PASS_TEST(repeat)
-PASS_TEST(partition)
-PASS_TEST(redist)
-PASS_TEST(stage)
-PASS_TEST(amp)
-PASS_TEST(widen)
-PASS_TEST(casts)
-PASS_TEST(fuse_elementwise)
-PASS_TEST(pack)
-PASS_TEST(overlap)
-PASS_TEST(fuse_epilogue)
-
-static void test_recognise_attention(void **state) {
-    (void)state;
-    run_file("recognise", "recognise_attention");
-}
-
-static void test_recognise_flash(void **state) {
-    (void)state;
-    attention = ATTENTION_FLASH;
-    run_file("recognise", "recognise_flash");
-    attention = ATTENTION_LIBRARY;
-    run_file("recognise", "recognise_cudnn");
-    attention = ATTENTION_PRODUCTS;
-}
-
-static void test_library_epilogue(void **state) {
-    (void)state;
-    library = true;
-    run_file("fuse_epilogue", "library_epilogue");
-    library = false;
-}
-
-static void test_fuse_rows(void **state) {
-    (void)state;
-    rows = true;
-    run_file("fuse_rows", "fuse_rows");
-    rows = false;
-}
-
-static void test_library_sums(void **state) {
-    (void)state;
-    library = true;
-    run_file("fuse_sums", "library_sums");
-    library = false;
+    closedir(directory);
+    qsort(files, (size_t)nfiles, sizeof *files, compare_names);
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_roles),
-        cmocka_unit_test(test_fold),
-        cmocka_unit_test(test_cse),
-        cmocka_unit_test(test_fuse),
-        cmocka_unit_test(test_sink),
-        cmocka_unit_test(test_recognise),
-        cmocka_unit_test(test_recognise_attention),
-        cmocka_unit_test(test_recognise_flash),
-        cmocka_unit_test(test_dce),
-        cmocka_unit_test(test_repeat),
-        cmocka_unit_test(test_partition),
-        cmocka_unit_test(test_redist),
-        cmocka_unit_test(test_amp),
-        cmocka_unit_test(test_widen),
-        cmocka_unit_test(test_casts),
-        cmocka_unit_test(test_stage),
-        cmocka_unit_test(test_fuse_elementwise),
-        cmocka_unit_test(test_pack),
-        cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_fuse_epilogue),
-        cmocka_unit_test(test_library_epilogue),
-        cmocka_unit_test(test_fuse_rows),
-        cmocka_unit_test(test_library_sums),
-    };
+    struct CMUnitTest tests[MAX_FILES + 1] = {cmocka_unit_test(test_every_pass_and_policy_has_cases)};
+    char root[PATH_MAX], scratch[] = "/tmp/rankc-passes-XXXXXX";
     golden = golden_options(argc, argv);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (!realpath(golden.root, root) || !mkdtemp(scratch) || chdir(scratch) != 0) exit((perror(golden.root), 1));
+    golden.root = root;
+    list_files(root);
+    for (int f = 0; f < nfiles; f++)
+        tests[f + 1] = (struct CMUnitTest){.name = files[f], .test_func = test_file, .initial_state = files[f]};
+    const int failed = _cmocka_run_group_tests("passes", tests, (size_t)nfiles + 1, NULL, NULL);
+    unlink("case.rir");
+    unlink("FILE");
+    return rmdir(scratch) < 0 ? 1 : failed;
 }
