@@ -219,7 +219,7 @@ const char *elementwise_finish(struct kernels *kernels, const struct rankplan *p
                                int node, int **tensors, int *n) {
     struct node finish = plan->graph->nodes.at[node];
     int *inputs = ARENA_ARRAY(kernels->arena, int, finish.ninputs), result = (int)attr_int(&finish, "result", 0);
-    finish.op = op_named("Fused");
+    finish.op = &ops[OP_Fused];
     finish.ninputs--;
     for (int k = 0; k < finish.ninputs; k++)
         inputs[k] = k == result ? finish.outputs[0] : finish.inputs[2 + k - (k > result)];

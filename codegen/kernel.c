@@ -584,7 +584,7 @@ static bool target_takes_half(const struct target *target, const struct op *op, 
 /* A product of a target without a library finishes its result only if it is packed, and sums no operand. */
 static bool is_finished_by_library(const struct node *node) {
     bool finished = attr_find(node, "expr") && !attr_int(node, "packed", 0);
-    return strcmp(node->op->name, "MatMul") == 0 && (finished || attr_find(node, "sums"));
+    return node->op->id == OP_MatMul && (finished || attr_find(node, "sums"));
 }
 
 int kernel_check(const struct graph *graph, const struct target *target, struct diags *diags) {

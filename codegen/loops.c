@@ -129,7 +129,7 @@ const char *loops_cast(const struct loops *l, enum rt_dtype from, enum rt_dtype 
 }
 
 bool loops_are_cast(const struct loops *l) {
-    return strcmp(l->node->op->name, "Cast") == 0;
+    return l->node->op->id == OP_Cast;
 }
 
 /* An element as an operand of the expression; a Cast itself takes it as it is stored. */

@@ -118,10 +118,11 @@ static void put_ranks(json *w, const struct manifest *m) {
 /* Communication ---------------------------------------------------------------------------------------------------- */
 
 static const struct {
-    const char *op, *kind;
-} kinds[] = {{"AllReduce", "all_reduce"}, {"AllGather", "all_gather"},       {"ReduceScatter", "reduce_scatter"},
-             {"AllToAll", "all_to_all"},  {"HaloExchange", "halo_exchange"}, {"Transfer", "send_recv"},
-             {"Broadcast", "broadcast"}};
+    enum op_id op;
+    const char *kind;
+} kinds[] = {{OP_AllReduce, "all_reduce"}, {OP_AllGather, "all_gather"},       {OP_ReduceScatter, "reduce_scatter"},
+             {OP_AllToAll, "all_to_all"},  {OP_HaloExchange, "halo_exchange"}, {OP_Transfer, "send_recv"},
+             {OP_Broadcast, "broadcast"}};
 enum { NKINDS = sizeof kinds / sizeof *kinds };
 
 static void put_group(json *w, const struct manifest *m, int kind, int64_t count, int64_t begun, int64_t bytes,
@@ -146,7 +147,7 @@ static int count_buckets(const struct rankplan *plan, const struct plan_class *c
     int dtype = -1, n = 0;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (strcmp(node->op->name, "UnitSumStart") != 0 || !rankplan_part(class, node)) continue;
+        if (node->op->id != OP_UnitSumStart || !rankplan_part(class, node)) continue;
         const int tensor = node->outputs[0], type = (int)graph->tensors.at[tensor].dtype;
         const int64_t at = class->place[tensor].offset;
         if (!bytes || type != dtype || at < first + bytes || at >= first + bytes + PLAN_ALIGNMENT)
@@ -166,7 +167,7 @@ static void put_unit_sums(json *w, const struct manifest *m) {
         int64_t count = 0, bytes = 0;
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
-            if (strcmp(node->op->name, "UnitSum") != 0 || !rankplan_part(class, node)) continue;
+            if (node->op->id != OP_UnitSum || !rankplan_part(class, node)) continue;
             count++;
             bytes += tensor_bytes(&graph->tensors.at[node->outputs[0]]);
         }
@@ -199,7 +200,7 @@ static void put_communication(json *w, const struct manifest *m) {
             int64_t count = 0, begun = 0, bytes = 0;
             for (int i = 0; i < graph->order.n; i++) {
                 const struct node *node = &graph->nodes.at[graph->order.at[i]];
-                if (strcmp(node->op->name, kinds[kind].op) != 0 || attr_int(node, "mesh", -1) != axis) continue;
+                if (node->op->id != kinds[kind].op || attr_int(node, "mesh", -1) != axis) continue;
                 count += times_of(m, node);
                 begun += attr_int(node, "begun", 0);
                 bytes += times_of(m, node) * tensor_bytes(&graph->tensors.at[node->outputs[0]]);
@@ -217,7 +218,7 @@ static void put_communication(json *w, const struct manifest *m) {
 
 /* What hands a tensor on as another is not part of a plan. */
 static bool hands_on(const struct op *op) {
-    return op->class == OP_COMM || strcmp(op->name, "UnitSumStart") == 0;
+    return op->class == OP_COMM || op->id == OP_UnitSumStart;
 }
 
 /* The tensor of the model that an operand is. */

@@ -442,7 +442,7 @@ const char *rows_call(struct kernels *kernels, const struct rankplan *plan, cons
     const struct node *node = &plan->graph->nodes.at[id];
     struct rows r = new_rows(kernels->target, arena, plan->graph, class, node);
     struct tmpl_env *env = tmpl_env(arena, NULL);
-    const char *template = (strcmp(node->op->name, "Rows") == 0 ? bind_rows : bind_columns)(&r, env);
+    const char *template = (node->op->id == OP_Rows ? bind_rows : bind_columns)(&r, env);
     struct strbuf out;
     strbuf_init(&out, arena);
     *tensors = ARENA_ARRAY(arena, int, node->noutputs + node->ninputs);

@@ -33,7 +33,7 @@ int build_fold(struct graph *graph, int id) {
     for (int i = 0; i < node->ninputs; i++)
         if (!is_known(graph, node->inputs[i])) return -1;
     struct tensor out = graph->tensors.at[node->outputs[0]];
-    int64_t most = strcmp(node->op->name, "Expand") == 0 ? FOLD_REPEATED_BYTES : FOLD_RESULT_BYTES;
+    int64_t most = node->op->id == OP_Expand ? FOLD_REPEATED_BYTES : FOLD_RESULT_BYTES;
     if (tensor_bytes(&out) > most || points_of(graph, node) > FOLD_POINTS) return -1;
     const void *data = eval_node(graph, id);
     return data ? graph_add_const(graph, out.name, out.dtype, out.ndim, out.dims, data) : -1;
@@ -58,14 +58,14 @@ static const struct attr *find(const struct attr *attrs, int n, const char *key)
 
 /* True if the operator would give its first input back. A slice that takes everything has its size equal to the
  * shape; a reversing one differs in step. */
-static bool does_nothing(const struct graph *graph, const char *op, const int *inputs, int ninputs,
+static bool does_nothing(const struct graph *graph, enum op_id op, const int *inputs, int ninputs,
                          const struct attr *attrs, int n) {
     const struct tensor *x = ninputs ? &graph->tensors.at[inputs[0]] : NULL;
-    if (strcmp(op, "Reshape") == 0 || strcmp(op, "Expand") == 0) return same_shape(x, find(attrs, n, "shape"));
-    if (strcmp(op, "Transpose") == 0) return is_identity_perm(find(attrs, n, "perm"));
-    if (strcmp(op, "Concat") == 0) return ninputs == 1;
-    if (strcmp(op, "Cast") == 0) return x->dtype == rt_dtype_by_name(find(attrs, n, "to")->text);
-    if (strcmp(op, "Slice") != 0 || !same_shape(x, find(attrs, n, "size"))) return false;
+    if (op == OP_Reshape || op == OP_Expand) return same_shape(x, find(attrs, n, "shape"));
+    if (op == OP_Transpose) return is_identity_perm(find(attrs, n, "perm"));
+    if (op == OP_Concat) return ninputs == 1;
+    if (op == OP_Cast) return x->dtype == rt_dtype_by_name(find(attrs, n, "to")->text);
+    if (op != OP_Slice || !same_shape(x, find(attrs, n, "size"))) return false;
     const struct attr *step = find(attrs, n, "step");
     for (int d = 0; d < step->n; d++)
         if (step->ints[d] != 1 && x->dims[d] > 1) return false;
@@ -74,19 +74,19 @@ static bool does_nothing(const struct graph *graph, const char *op, const int *i
 
 /* What a reshaped tensor was before it was reshaped first: only the last shape matters. */
 static int before_reshapes(const struct graph *graph, int tensor) {
-    for (int p; (p = graph->tensors.at[tensor].producer) >= 0 && strcmp(graph->nodes.at[p].op->name, "Reshape") == 0;)
+    for (int p; (p = graph->tensors.at[tensor].producer) >= 0 && graph->nodes.at[p].op->id == OP_Reshape;)
         tensor = graph->nodes.at[p].inputs[0];
     return tensor;
 }
 
-int build(struct build *b, const char *op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
+int build(struct build *b, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
     struct graph *graph = b->graph;
-    int source = strcmp(op, "Reshape") == 0 ? before_reshapes(graph, inputs[0]) : -1;
+    int source = op == OP_Reshape ? before_reshapes(graph, inputs[0]) : -1;
     if (source >= 0) inputs = &source;
     if (does_nothing(graph, op, inputs, ninputs, attrs, nattrs)) return inputs[0];
-    const char *name = arena_printf(graph->arena, "%s.%s", b->node, op);
+    const char *name = arena_printf(graph->arena, "%s.%s", b->node, ops[op].name);
     int out = graph_add_tensor(graph, TENSOR_VALUE, name, RT_F32, 0, NULL);
-    int id = graph_add_node(graph, op_named(op), b->node, ninputs, inputs, 1, &out, nattrs, attrs);
+    int id = graph_add_node(graph, &ops[op], b->node, ninputs, inputs, 1, &out, nattrs, attrs);
     if (op_infer(graph, id, b->diags) < 0) return -1;
     int folded = build_fold(graph, id);
     if (folded < 0) return out;
@@ -94,52 +94,52 @@ int build(struct build *b, const char *op, int ninputs, const int *inputs, int n
     return folded;
 }
 
-int build_many(struct build *b, const char *op, int ninputs, const int *inputs, int noutputs, int *outputs, int nattrs,
+int build_many(struct build *b, enum op_id op, int ninputs, const int *inputs, int noutputs, int *outputs, int nattrs,
                const struct attr *attrs) {
     struct graph *graph = b->graph;
     for (int o = 0; o < noutputs; o++) {
-        const char *name = arena_printf(graph->arena, "%s.%s", b->node, op);
+        const char *name = arena_printf(graph->arena, "%s.%s", b->node, ops[op].name);
         if (o) name = arena_printf(graph->arena, "%s.%d", name, o);
         outputs[o] = graph_add_tensor(graph, TENSOR_VALUE, name, RT_F32, 0, NULL);
     }
-    int id = graph_add_node(graph, op_named(op), b->node, ninputs, inputs, noutputs, outputs, nattrs, attrs);
+    int id = graph_add_node(graph, &ops[op], b->node, ninputs, inputs, noutputs, outputs, nattrs, attrs);
     return op_infer(graph, id, b->diags);
 }
 
-int build1(struct build *b, const char *op, int x) {
+int build1(struct build *b, enum op_id op, int x) {
     return build(b, op, 1, &x, 0, NULL);
 }
-int build2(struct build *b, const char *op, int x, int y) {
+int build2(struct build *b, enum op_id op, int x, int y) {
     return build(b, op, 2, (int[]){x, y}, 0, NULL);
 }
 
-static int build_with_ints(struct build *b, const char *op, int x, const char *key, int n, const int64_t *ints) {
+static int build_with_ints(struct build *b, enum op_id op, int x, const char *key, int n, const int64_t *ints) {
     struct attr attr = attr_of_ints(key, n, ints);
     return build(b, op, 1, &x, 1, &attr);
 }
 
 int build_reshape(struct build *b, int x, int ndim, const int64_t *shape) {
-    return build_with_ints(b, "Reshape", x, "shape", ndim, shape);
+    return build_with_ints(b, OP_Reshape, x, "shape", ndim, shape);
 }
 
 int build_transpose(struct build *b, int x, const int64_t *perm) {
-    return build_with_ints(b, "Transpose", x, "perm", b->graph->tensors.at[x].ndim, perm);
+    return build_with_ints(b, OP_Transpose, x, "perm", b->graph->tensors.at[x].ndim, perm);
 }
 
 int build_expand(struct build *b, int x, int ndim, const int64_t *shape) {
-    return build_with_ints(b, "Expand", x, "shape", ndim, shape);
+    return build_with_ints(b, OP_Expand, x, "shape", ndim, shape);
 }
 
 int build_slice(struct build *b, int x, const int64_t *start, const int64_t *step, const int64_t *size) {
     int n = b->graph->tensors.at[x].ndim;
     struct attr attrs[] = {attr_of_ints("start", n, start), attr_of_ints("step", n, step),
                            attr_of_ints("size", n, size)};
-    return build(b, "Slice", 1, &x, 3, attrs);
+    return build(b, OP_Slice, 1, &x, 3, attrs);
 }
 
 int build_cast(struct build *b, int x, enum rt_dtype dtype) {
     struct attr to = attr_of_text("to", rt_dtypes[dtype].name);
-    return build(b, "Cast", 1, &x, 1, &to);
+    return build(b, OP_Cast, 1, &x, 1, &to);
 }
 
 int build_scalar(struct build *b, enum rt_dtype dtype, double value) {

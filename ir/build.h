@@ -16,15 +16,15 @@ struct build {
 };
 
 /* The result's tensor id, or -1 after a diagnostic. Inputs may be -1 (left out). */
-int build(struct build *b, const char *op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs);
+int build(struct build *b, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs);
 
 /* An operator of several results: their tensor ids in `outputs`; 0, or -1 after a diagnostic. It does not fold. */
-int build_many(struct build *b, const char *op, int ninputs, const int *inputs, int noutputs, int *outputs, int nattrs,
+int build_many(struct build *b, enum op_id op, int ninputs, const int *inputs, int noutputs, int *outputs, int nattrs,
                const struct attr *attrs);
 
 /* Shorthands. */
-int build1(struct build *b, const char *op, int x);
-int build2(struct build *b, const char *op, int x, int y);
+int build1(struct build *b, enum op_id op, int x);
+int build2(struct build *b, enum op_id op, int x, int y);
 int build_reshape(struct build *b, int x, int ndim, const int64_t *shape);
 int build_transpose(struct build *b, int x, const int64_t *perm);
 int build_expand(struct build *b, int x, int ndim, const int64_t *shape);

@@ -21,7 +21,7 @@ void build_scope_number(struct build_scope *scope, const char *name, double numb
 }
 
 /* The row that is this operator or function of its inputs and nothing else: "a + b", "exp(x)". */
-static const struct op *row_of(struct arena *arena, const struct expr *e) {
+static enum op_id row_of(struct arena *arena, const struct expr *e) {
     static const char *const one[] = {"x"}, *const more[] = {"a", "b", "c"};
     struct expr leaf[3], shape = *e;
     for (int i = 0; i < e->nargs; i++) {
@@ -29,10 +29,9 @@ static const struct op *row_of(struct arena *arena, const struct expr *e) {
         shape.arg[i] = &leaf[i];
     }
     const char *text = expr_format(arena, &shape);
-    for (int i = 0; i < nops; i++)
-        if (ops[i].expr && strcmp(ops[i].name, "Cast") != 0 &&
-            strcmp(expr_format(arena, expr_parse(arena, ops[i].expr)), text) == 0)
-            return &ops[i];
+    for (int i = 0; i < NOPS; i++)
+        if (ops[i].expr && i != OP_Cast && strcmp(expr_format(arena, expr_parse(arena, ops[i].expr)), text) == 0)
+            return (enum op_id)i;
     BUG("no operator is '%s'", text);
 }
 
@@ -74,7 +73,7 @@ static int make(struct build *b, const struct build_scope *scope, const struct e
     for (int i = 0; i < e->nargs; i++)
         if ((args[i] = make(b, scope, e->arg[i])) < 0) return -1;
     if (e->kind == EXPR_CHOICE && chosen(b, args) >= 0) return chosen(b, args);
-    return build(b, row_of(b->graph->arena, e)->name, e->nargs, args, 0, NULL);
+    return build(b, row_of(b->graph->arena, e), e->nargs, args, 0, NULL);
 }
 
 int build_expr(struct build *b, struct build_scope *scope, const char *text) {

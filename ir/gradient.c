@@ -18,7 +18,7 @@ int gradient_sum(struct gradient *g, int tensor, int count, const int64_t *axes,
         int first = end - 1;
         while (first > 0 && axes[first - 1] == axes[first] - 1) first--;
         struct attr attrs[] = {attr_of_ints("axes", end - first, axes + first), attr_of_int("keepdims", keep)};
-        tensor = build(&g->b, "ReduceSum", 1, &tensor, 2, attrs);
+        tensor = build(&g->b, OP_ReduceSum, 1, &tensor, 2, attrs);
         end = first;
     }
     return tensor;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 const struct op *op_find(const char *name) {
-    for (int i = 0; i < nops; i++)
+    for (int i = 0; i < NOPS; i++)
         if (strcmp(ops[i].name, name) == 0) return &ops[i];
     return NULL;
 }
@@ -18,7 +18,7 @@ const struct op *op_named(const char *name) {
 bool node_is_linear(const struct graph *graph, const struct node *node) {
     const enum rt_dtype from = graph->tensors.at[node->inputs[0]].dtype, to = graph->tensors.at[node->outputs[0]].dtype;
     if (node->op->linear == LINEAR_ALL) return true;
-    return strcmp(node->op->name, "Cast") == 0 && rt_dtype_is_float(from) && rt_dtype_is_float(to) &&
+    return node->op->id == OP_Cast && rt_dtype_is_float(from) && rt_dtype_is_float(to) &&
            rt_dtype_bytes(from) < rt_dtype_bytes(to);
 }
 
@@ -96,8 +96,8 @@ bool op_has_kernel(const struct op *op, enum rt_dtype dtype) {
     return floats || (ints && op->types[0] != 'f');
 }
 
-bool op_is_listed(const struct op *op, const char *const *list) {
-    for (; list && *list; list++)
-        if (strcmp(*list, op->name) == 0) return true;
+bool op_is_listed(const struct op *op, const enum op_id *list) {
+    for (; list && *list != OP_NONE; list++)
+        if (*list == op->id) return true;
     return false;
 }

@@ -16,6 +16,17 @@
 
 #include "ir/ir.h"
 
+/* What an operator is told by: a number per row of ops.def, the index of its row in ops[]. */
+enum op_id {
+#define EW(name, ...) OP_##name,
+#define OP(name, ...) OP_##name,
+#include "ir/ops.def"
+#undef EW
+#undef OP
+    NOPS,
+    OP_NONE = NOPS /* ends a list of operators */
+};
+
 enum op_class {
     OP_ELEMENTWISE, /* expr */
     OP_KERNEL,      /* call */
@@ -37,7 +48,8 @@ struct gradient; /* ir/gradient.h */
 /* Attributes a part of the operator needs: rewrites what the split changes (Slice's start ...). `local` are the
  * extents of the operands' parts on one rank. */
 struct op {
-    const char *name;
+    enum op_id id;
+    const char *name; /* in IR text, plans and messages */
     enum op_class class;
     const char *dims;
     const char *types;
@@ -48,7 +60,9 @@ struct op {
     bool in_place;
     bool halves; /* the kernel takes 16-bit floats too; where it does not, passes/rewrite/widen.c has f32 computed */
     enum op_linear linear;
-    int whole; /* of LINEAR_ALL: so many of the last inputs are whole beside partial ones: conditions */
+    bool commutes;    /* the operands may be exchanged */
+    const char *fold; /* function of row programs that computes this reduction (ir/expr/rows.h); NULL: none */
+    int whole;        /* of LINEAR_ALL: so many of the last inputs are whole beside partial ones: conditions */
     /* Of operators with weights (input 1): factors of both weights and result that tensor parallelism cuts, the first
      * that the node has and that can be cut; separated by blanks. NULL: none. */
     const char *columns;
@@ -65,11 +79,11 @@ struct op {
     int (*grad)(struct gradient *gradient);
 };
 
-extern const struct op ops[];
-extern const int nops;
+extern const struct op ops[NOPS];
 
+/* The row of that name, NULL if there is none. */
 const struct op *op_find(const char *name);
-/* BUG if there is none: for names in the source. */
+/* Likewise of a name that a text or table of this program has, such as a pattern: BUG if there is none. */
 const struct op *op_named(const char *name);
 
 /* The node is LINEAR_ALL, or a Cast to floats that hold all of its operand's. */
@@ -92,8 +106,8 @@ bool op_takes(const struct op *op, enum rt_dtype dtype);
 /* True if the operator, known by that type (op_typed_input), has a kernel or an expression for it. */
 bool op_has_kernel(const struct op *op, enum rt_dtype dtype);
 
-/* The operator is one of those of the list, which ends with NULL; NULL: of none. */
-bool op_is_listed(const struct op *op, const char *const *list);
+/* The operator is one of the list, which ends with OP_NONE; a list that is NULL is empty. */
+bool op_is_listed(const struct op *op, const enum op_id *list);
 
 /* The language of column `types`. The letter of input `i`, which the row has; whether a letter allows the type, where
  * *bound is what the operator's T, N or f stand for (RT_DTYPE_NONE until one is met); what elements of a type are

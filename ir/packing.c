@@ -4,15 +4,11 @@
 
 #include "ir/op.h"
 
-static bool is_op(const struct node *node, const char *name) {
-    return strcmp(node->op->name, name) == 0;
-}
-
 enum packing packing_read(const struct graph *graph, const struct node *node, int k) {
     const struct tensor *t = &graph->tensors.at[node->inputs[k]];
     if (!tensor_is_stored(t) || t->dtype != RT_F32 || t->ndim != 2) return PACK_NONE;
-    if (is_op(node, "Gather")) return k == 0 && attr_int(node, "axis", 0) == 0 ? PACK_COLUMNS : PACK_NONE;
-    if (!is_op(node, "MatMul") || k != 1 || attr_int(node, "trans_a", 0)) return PACK_NONE;
+    if (node->op->id == OP_Gather) return k == 0 && attr_int(node, "axis", 0) == 0 ? PACK_COLUMNS : PACK_NONE;
+    if (node->op->id != OP_MatMul || k != 1 || attr_int(node, "trans_a", 0)) return PACK_NONE;
     return attr_int(node, "trans_b", 0) ? PACK_COLUMNS : PACK_ROWS;
 }
 
@@ -34,7 +30,7 @@ enum packing packing_possible(const struct graph *graph, const struct uses *uses
             enum packing one = packing_read(graph, node, k);
             if (one == PACK_NONE || (all != PACK_NONE && one != all)) return PACK_NONE;
             all = one;
-            multiplied = multiplied || is_op(node, "MatMul");
+            multiplied = multiplied || node->op->id == OP_MatMul;
         }
     }
     return multiplied && !is_needed_plain(graph, tensor) ? all : PACK_NONE;

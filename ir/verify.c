@@ -224,30 +224,29 @@ static void check_unsplit(struct verifier *v, const struct node *node, int axis)
 /* Communication ---------------------------------------------------------------------------------------------------- */
 
 static const struct {
-    const char *op;
+    enum op_id op;
     enum holding_kind from, to;
-} transitions[] = {{"Chunk", HOLD_WHOLE, HOLD_PART},
-                   {"Chunk", HOLD_WHOLE, HOLD_WINDOW},
-                   {"AllGather", HOLD_PART, HOLD_WHOLE},
-                   {"AllToAll", HOLD_PART, HOLD_PART},
-                   {"Crop", HOLD_PART, HOLD_WINDOW},
-                   {"HaloExchange", HOLD_PART, HOLD_WINDOW},
-                   {"AllReduce", HOLD_PARTIAL, HOLD_WHOLE},
-                   {"ReduceScatter", HOLD_PARTIAL, HOLD_PART},
-                   {"AllReduceStart", HOLD_PARTIAL, HOLD_PARTIAL}};
+} transitions[] = {{OP_Chunk, HOLD_WHOLE, HOLD_PART},
+                   {OP_Chunk, HOLD_WHOLE, HOLD_WINDOW},
+                   {OP_AllGather, HOLD_PART, HOLD_WHOLE},
+                   {OP_AllToAll, HOLD_PART, HOLD_PART},
+                   {OP_Crop, HOLD_PART, HOLD_WINDOW},
+                   {OP_HaloExchange, HOLD_PART, HOLD_WINDOW},
+                   {OP_AllReduce, HOLD_PARTIAL, HOLD_WHOLE},
+                   {OP_ReduceScatter, HOLD_PARTIAL, HOLD_PART},
+                   {OP_AllReduceStart, HOLD_PARTIAL, HOLD_PARTIAL}};
 enum { TRANSITIONS = sizeof transitions / sizeof *transitions };
 
 static bool moves_between(const struct op *op, const struct holding *from, const struct holding *to) {
     for (int i = 0; i < TRANSITIONS; i++)
-        if (strcmp(transitions[i].op, op->name) == 0 && transitions[i].from == from->kind &&
-            transitions[i].to == to->kind)
+        if (transitions[i].op == op->id && transitions[i].from == from->kind && transitions[i].to == to->kind)
             return true;
     return false;
 }
 
 static bool is_move(const struct op *op) {
     for (int i = 0; i < TRANSITIONS; i++)
-        if (strcmp(transitions[i].op, op->name) == 0) return true;
+        if (transitions[i].op == op->id) return true;
     return false;
 }
 
@@ -270,7 +269,7 @@ static int home_of(const struct verifier *v, int tensor) {
 
 static void check_crossing(struct verifier *v, const struct node *node) {
     const struct tensor *from = tensor_at(v, node->inputs[0]), *to = tensor_at(v, node->outputs[0]);
-    bool transfer = strcmp(node->op->name, "Transfer") == 0;
+    bool transfer = node->op->id == OP_Transfer;
     if (!layout_equal(&from->layout, &to->layout)) fail(v, "changes the layout of '%s'", from->name);
     if (home_of(v, node->inputs[0]) != attr_int(node, "from", -2))
         fail(v, "'%s' is not on the stage that sends it", from->name);
@@ -287,7 +286,7 @@ static void check_stage(struct verifier *v, const struct node *node) {
 }
 
 static bool crosses(const struct node *node) {
-    return strcmp(node->op->name, "Transfer") == 0 || strcmp(node->op->name, "Broadcast") == 0;
+    return node->op->id == OP_Transfer || node->op->id == OP_Broadcast;
 }
 
 /* Nothing is sent to a rank that crops: it owns every index of its window. */
@@ -309,8 +308,7 @@ static void check_move(struct verifier *v, const struct node *node) {
     const struct tensor *from = tensor_at(v, node->inputs[0]), *to = tensor_at(v, node->outputs[0]);
     int mesh = (int)attr_int(node, "mesh", -1);
     if (!is_move(node->op) || mesh < 0 || mesh >= v->graph->mesh.naxes) return fail(v, "is no move along a mesh axis");
-    if (strcmp(node->op->name, "Crop") == 0 &&
-        moves_between(node->op, &from->layout.axis[mesh], &to->layout.axis[mesh]))
+    if (node->op->id == OP_Crop && moves_between(node->op, &from->layout.axis[mesh], &to->layout.axis[mesh]))
         check_crop(v, from, to, mesh);
     for (int axis = 0; axis < v->graph->mesh.naxes; axis++) {
         const struct holding *a = &from->layout.axis[axis], *b = &to->layout.axis[axis];

@@ -23,7 +23,7 @@ struct pass_context {
     bool row_programs; /* kernels are written for Rows and Columns (ir/expr/rows.h) */
     enum attention_kind attention;
     /* operators whose kernels take 16-bit floats too, beside the rows that say so; NULL: none */
-    const char *const *halves;
+    const enum op_id *halves;
     const struct training *training; /* how parameters are updated (train/training.h); NULL: the graph says it all */
     struct decisions *decisions;     /* what roles finds (roles.h) is added to it; NULL: nothing is kept, nor said */
     bool verbose;                    /* notes name all that they are about */

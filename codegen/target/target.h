@@ -51,8 +51,8 @@ struct target {
                                                 NULL: none */
     const char *device;                  /* the struct rt_device of its programs */
     bool library_products, row_programs; /* of pass_context */
-    const char *const *missing;          /* operators that it has no kernels of; ends with NULL. NULL: it has all */
-    const char *const *halves;           /* of pass_context */
+    const enum op_id *missing;           /* operators without a kernel here; ends with OP_NONE. NULL: all have one */
+    const enum op_id *halves;            /* of pass_context */
     struct plan_kernels kernels;
 };
 
@@ -60,7 +60,7 @@ extern const struct target target_c, target_cuda;
 /* For targets that are C too. */
 extern const struct target_function target_c_functions[];
 extern const struct target_arguments target_c_arguments;
-extern const char *const target_c_missing[];
+extern const enum op_id target_c_missing[];
 extern const struct target *const targets[]; /* ends with NULL */
 const struct target *target_find(const char *name);
 

@@ -44,7 +44,7 @@ const struct target_arguments target_c_arguments = {
 
 static const struct target_file files[] = {TARGET_HOST_FILES, {"c/Makefile.in", "Makefile"}, {NULL, NULL}};
 
-const char *const target_c_missing[] = {"FlashAttention", "FlashAttentionGrad", "Rows", "Columns", NULL};
+const enum op_id target_c_missing[] = {OP_FlashAttention, OP_FlashAttentionGrad, OP_Rows, OP_Columns, OP_NONE};
 
 const struct target target_c = {.name = "c",
                                 .help = "C11 for CPUs",

@@ -87,25 +87,25 @@ static int64_t gather_grad_bytes(const struct graph *graph, const struct plan_cl
 
 static int64_t scratch_of(const struct graph *graph, const struct plan_class *class, const struct node *node) {
     static const struct {
-        const char *op;
+        enum op_id op;
         scratch_fn *bytes;
-    } rows[] = {{"MatMul", product_bytes},
-                {"Attention", attention_bytes},
-                {"SumSquares", square_bytes},
-                {"ReduceSum", reduce_bytes},
-                {"ReduceProd", reduce_bytes},
-                {"ReduceMax", reduce_bytes},
-                {"ReduceMin", reduce_bytes},
-                {"GatherGrad", gather_grad_bytes},
-                {"Conv", workspace_bytes},
-                {"ConvTranspose", workspace_bytes},
-                {"ConvWeightGrad", workspace_bytes},
-                {"ScaledMatMul", workspace_bytes},
-                {"FlashAttention", flash_bytes},
-                {"FlashAttentionGrad", flash_grad_bytes},
-                {"Columns", rows_scratch}};
+    } rows[] = {{OP_MatMul, product_bytes},
+                {OP_Attention, attention_bytes},
+                {OP_SumSquares, square_bytes},
+                {OP_ReduceSum, reduce_bytes},
+                {OP_ReduceProd, reduce_bytes},
+                {OP_ReduceMax, reduce_bytes},
+                {OP_ReduceMin, reduce_bytes},
+                {OP_GatherGrad, gather_grad_bytes},
+                {OP_Conv, workspace_bytes},
+                {OP_ConvTranspose, workspace_bytes},
+                {OP_ConvWeightGrad, workspace_bytes},
+                {OP_ScaledMatMul, workspace_bytes},
+                {OP_FlashAttention, flash_bytes},
+                {OP_FlashAttentionGrad, flash_grad_bytes},
+                {OP_Columns, rows_scratch}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].op, node->op->name) == 0) return rows[i].bytes(graph, class, node);
+        if (rows[i].op == node->op->id) return rows[i].bytes(graph, class, node);
     return 0;
 }
 
@@ -116,10 +116,10 @@ static const struct target_arguments arguments = {.names_rank = true,
                                                   .restricted = "__restrict__",
                                                   .later = "[&] { "};
 
-static const char *const halves[] = {"FlashAttention", "FlashAttentionGrad", "ReduceSum", "Rope", NULL};
+static const enum op_id halves[] = {OP_FlashAttention, OP_FlashAttentionGrad, OP_ReduceSum, OP_Rope, OP_NONE};
 
 /* Programs over rows take their place. */
-static const char *const missing[] = {"LayerNorm", "RMSNorm", NULL};
+static const enum op_id missing[] = {OP_LayerNorm, OP_RMSNorm, OP_NONE};
 
 static const struct target_file files[] = {
     TARGET_HOST_FILES, {"cuda/device.cu.in", "device.cu"}, {"cuda/Makefile.in", "Makefile"}, {NULL, NULL}};

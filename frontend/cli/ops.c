@@ -43,7 +43,7 @@ static int form_since(const struct family *family, int form) {
 
 /* The row's own, or the one of the same name. */
 static const struct op *core_of(const struct onnx_op *row) {
-    const struct op *op = row->refused ? NULL : op_find(row->core ? row->core : row->name);
+    const struct op *op = row->refused ? NULL : row->core ? row->core : op_find(row->name);
     return op && op->class != OP_COMM ? op : NULL;
 }
 

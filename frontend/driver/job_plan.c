@@ -10,7 +10,7 @@ const struct target *job_target(const struct job *job) {
 }
 
 static bool has_flash(const struct job *job) {
-    return !op_is_listed(op_named("FlashAttention"), job_target(job)->missing);
+    return !op_is_listed(&ops[OP_FlashAttention], job_target(job)->missing);
 }
 
 static enum attention_kind attention_of(const struct job *job) {

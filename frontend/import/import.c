@@ -310,7 +310,7 @@ static int lower_map(struct lower *lower) {
         const char *name = arena_copy(lower->import->arena, attr.name, attr.length);
         attrs[n] = attr_of_float(name, lower_float(lower, name));
     }
-    return lower_result(lower, emit(lower, lower->op->core, lower->ninputs, lower->inputs, n, attrs));
+    return lower_result(lower, emit(lower, lower->op->core->id, lower->ninputs, lower->inputs, n, attrs));
 }
 
 static int lower_node(struct lower *lower, const Onnx__FunctionProto *function) {

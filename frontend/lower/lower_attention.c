@@ -66,11 +66,11 @@ static int read_inputs(struct lower *l, struct attention *a) {
 
 /* 0 where allowed, else -inf. */
 static int bias_of(struct lower *l, const struct attention *a, int allowed) {
-    return emit3(l, "Where", allowed, emit_like(l, a->q, 0), emit_like(l, a->q, -INFINITY));
+    return emit3(l, OP_Where, allowed, emit_like(l, a->q, 0), emit_like(l, a->q, -INFINITY));
 }
 
 static void add_bias(struct lower *l, struct attention *a, int bias) {
-    a->bias = a->bias < 0 ? bias : emit2(l, "Add", a->bias, bias);
+    a->bias = a->bias < 0 ? bias : emit2(l, OP_Add, a->bias, bias);
 }
 
 static int places(struct lower *l, int64_t n, int64_t first, int ndim, const int64_t *dims) {
@@ -88,7 +88,7 @@ static int attention_mask(struct lower *l, const struct attention *a) {
     end[last] = a->kv_length - mask.dims[last];
     struct attr attrs[] = {attr_of_ints("begin", mask.ndim, begin), attr_of_ints("end", mask.ndim, end)};
     if (end[last])
-        id = emit(l, "Pad", 2, (int[]){id, emit_like(l, id, mask.dtype == RT_BOOL ? 0 : -INFINITY)}, 2, attrs);
+        id = emit(l, OP_Pad, 2, (int[]){id, emit_like(l, id, mask.dtype == RT_BOOL ? 0 : -INFINITY)}, 2, attrs);
     if (id < 0) return -1;
     return mask.dtype == RT_BOOL ? bias_of(l, a, id) : id;
 }
@@ -100,17 +100,17 @@ static int query_places(struct lower *l, const struct attention *a) {
     if (!lower_has(l, 6)) return places(l, a->q_length, a->past, 2, column);
     struct tensor valid = lower_input(l, 6);
     int at = places(l, a->q_length, -a->q_length, 2, column);
-    return emit2(l, "Add", emit_reshape(l, l->inputs[6], 4, (int64_t[]){valid.dims[0], 1, 1, 1}), at);
+    return emit2(l, OP_Add, emit_reshape(l, l->inputs[6], 4, (int64_t[]){valid.dims[0], 1, 1, 1}), at);
 }
 
 /* A key may be at most `after` places after the query, and `before` before it; negative: any number. */
 static void add_window(struct lower *l, struct attention *a, int64_t before, int64_t after) {
     int query = query_places(l, a), key = places(l, a->kv_length, 0, 2, (int64_t[]){1, a->kv_length});
-    int distance = emit2(l, "Sub", key, query), allowed = -1;
-    if (after >= 0) allowed = emit_with(l, "LessOrEqual", distance, (double)after);
+    int distance = emit2(l, OP_Sub, key, query), allowed = -1;
+    if (after >= 0) allowed = emit_with(l, OP_LessOrEqual, distance, (double)after);
     if (before >= 0) {
-        int near = emit_with(l, "GreaterOrEqual", distance, -(double)before);
-        allowed = after >= 0 ? emit2(l, "And", allowed, near) : near;
+        int near = emit_with(l, OP_GreaterOrEqual, distance, -(double)before);
+        allowed = after >= 0 ? emit2(l, OP_And, allowed, near) : near;
     }
     add_bias(l, a, bias_of(l, a, allowed));
 }
@@ -133,7 +133,7 @@ static int build_bias(struct lower *l, struct attention *a) {
     int64_t n = lower_input(l, 6).dims[0];
     int valid = emit_reshape(l, l->inputs[6], 4, (int64_t[]){n, 1, 1, 1});
     int key = places(l, a->kv_length, 0, 2, (int64_t[]){1, a->kv_length});
-    add_bias(l, a, bias_of(l, a, emit2(l, "Less", key, valid)));
+    add_bias(l, a, bias_of(l, a, emit2(l, OP_Less, key, valid)));
     return a->bias < 0 ? -1 : 0;
 }
 
@@ -144,9 +144,9 @@ static int clear_masked_rows(struct lower *l, const struct attention *a, int wei
     bool axes[MAX_NDIM] = {false};
     if (!a->may_mask_rows || weights < 0 || a->bias < 0) return weights;
     axes[lower_ndim(l, a->bias) - 1] = true;
-    int most = emit_reduce(l, "ReduceMax", a->bias, axes, true);
-    int masked = emit_with(l, "Equal", most, -INFINITY);
-    return emit3(l, "Where", masked, emit_like(l, weights, 0), weights);
+    int most = emit_reduce(l, OP_ReduceMax, a->bias, axes, true);
+    int masked = emit_with(l, OP_Equal, most, -INFINITY);
+    return emit3(l, OP_Where, masked, emit_like(l, weights, 0), weights);
 }
 
 static int attention_weights(struct lower *l, const struct attention *a, int scores) {
@@ -154,7 +154,7 @@ static int attention_weights(struct lower *l, const struct attention *a, int sco
     if (lower_given(l, "softmax_precision"))
         work = lower_float_type(l, rt_dtype_by_onnx((int)lower_int(l, "softmax_precision")));
     if (work == RT_DTYPE_NONE || !rt_dtype_is_float(work)) return lower_unsupported(l, "this softmax_precision");
-    int weights = emit_softmax(l, "Softmax", emit_cast(l, scores, work), 3);
+    int weights = emit_softmax(l, OP_Softmax, emit_cast(l, scores, work), 3);
     return emit_cast(l, clear_masked_rows(l, a, weights), dtype);
 }
 
@@ -164,10 +164,10 @@ static int scores_and_weights(struct lower *l, struct attention *a) {
     double scale = lower_given(l, "scale") ? lower_float(l, "scale") : 1 / sqrt((double)q.dims[3]);
     double cap = lower_float(l, "softcap");
     int step[4], k = repeat_heads(l, a->k, q.dims[1]);
-    step[0] = emit_matmul(l, emit_with(l, "Mul", a->q, scale), k, false, true);
-    if (cap > 0) step[0] = emit_with(l, "Mul", emit1(l, "Tanh", emit_with(l, "Div", step[0], cap)), cap);
+    step[0] = emit_matmul(l, emit_with(l, OP_Mul, a->q, scale), k, false, true);
+    if (cap > 0) step[0] = emit_with(l, OP_Mul, emit1(l, OP_Tanh, emit_with(l, OP_Div, step[0], cap)), cap);
     step[1] = step[0];
-    step[2] = a->bias < 0 ? step[1] : emit2(l, "Add", step[1], a->bias);
+    step[2] = a->bias < 0 ? step[1] : emit2(l, OP_Add, step[1], a->bias);
     step[3] = step[2] < 0 ? -1 : attention_weights(l, a, step[2]);
     int64_t mode = lower_int(l, "qk_matmul_output_mode");
     if (mode < 0 || mode > 3) return lower_error(l, 335, EXIT_MALFORMED, "qk_matmul_output_mode %lld", (long long)mode);
@@ -226,8 +226,8 @@ int lower_rotary(struct lower *l) {
     int cosine = rotary_table(l, 1, flat ? 2 : 1), sine = rotary_table(l, 2, flat ? 2 : 1);
     int input = emit_reshape(l, l->inputs[0], 4, apart.dims);
     int a = emit_piece(l, input, 3, 0, step, half), b = emit_piece(l, input, 3, interleaved ? 1 : half, step, half);
-    int real = emit2(l, "Sub", emit2(l, "Mul", cosine, a), emit2(l, "Mul", sine, b));
-    int imaginary = emit2(l, "Add", emit2(l, "Mul", sine, a), emit2(l, "Mul", cosine, b));
+    int real = emit2(l, OP_Sub, emit2(l, OP_Mul, cosine, a), emit2(l, OP_Mul, sine, b));
+    int imaginary = emit2(l, OP_Add, emit2(l, OP_Mul, sine, a), emit2(l, OP_Mul, cosine, b));
     int y = join(l, real, imaginary, interleaved);
     if (turned < size) y = emit_concat(l, 3, 2, (int[]){y, emit_piece(l, input, 3, turned, 1, size - turned)});
     return lower_result(l, emit_reshape(l, y, x.ndim, x.dims));

@@ -18,7 +18,7 @@ static int dropped(struct lower *l, int x, double ratio, int64_t key) {
     struct attr attrs[] = {attr_of_float("ratio", ratio), attr_of_int("key", key)};
     int inputs[] = {x, graph_control(graph, CONTROL_training), graph_control(graph, CONTROL_step),
                     graph_control(graph, CONTROL_micro)};
-    return x < 0 ? -1 : emit(l, "Dropout", 4, inputs, 2, attrs);
+    return x < 0 ? -1 : emit(l, OP_Dropout, 4, inputs, 2, attrs);
 }
 
 /* The ratio, and whether the node drops elements. Before opset 12 a model does not say so: all do that are trained. */
@@ -51,7 +51,7 @@ int lower_dropout(struct lower *l) {
     int64_t key = lower_random_key(l, l->op->since >= 12 ? lower_int(l, "seed") : 0);
     if (lower_wants(l, 1)) {
         int ones = emit_expand(l, emit_like(l, l->inputs[0], 1), x.ndim, x.dims);
-        l->outputs[1] = emit_with(l, "Greater", dropped(l, ones, ratio, key), 0);
+        l->outputs[1] = emit_with(l, OP_Greater, dropped(l, ones, ratio, key), 0);
     }
     return lower_result(l, dropped(l, l->inputs[0], ratio, key));
 }
@@ -188,42 +188,42 @@ int lower_eye_like(struct lower *l) {
     int ones = fill(l, build_scalar(&l->b, RT_I32, 1), 2, x.dims);
     if (ones < 0) return -1;
     struct attr attrs[] = {attr_of_int("upper", 1), attr_of_int("k", lower_int(l, "k"))};
-    int upper = emit(l, "Trilu", 1, &ones, 2, attrs);
+    int upper = emit(l, OP_Trilu, 1, &ones, 2, attrs);
     if (upper < 0) return -1;
     attrs[0].value = 0;
-    return lower_result(l, emit_cast(l, emit(l, "Trilu", 1, &upper, 2, attrs), dtype));
+    return lower_result(l, emit_cast(l, emit(l, OP_Trilu, 1, &upper, 2, attrs), dtype));
 }
 
 /* Elementwise ----------------------------------------------------------------------------------------------------- */
 
-static int fold_inputs(struct lower *l, const char *op) {
+static int fold_inputs(struct lower *l, enum op_id op) {
     int x = l->inputs[0];
     for (int i = 1; i < l->ninputs; i++) x = emit2(l, op, x, l->inputs[i]);
     return x;
 }
 
 int lower_sum(struct lower *l) {
-    return lower_result(l, fold_inputs(l, "Add"));
+    return lower_result(l, fold_inputs(l, OP_Add));
 }
 int lower_max(struct lower *l) {
-    return lower_result(l, fold_inputs(l, "Max"));
+    return lower_result(l, fold_inputs(l, OP_Max));
 }
 int lower_min(struct lower *l) {
-    return lower_result(l, fold_inputs(l, "Min"));
+    return lower_result(l, fold_inputs(l, OP_Min));
 }
 
 int lower_mean(struct lower *l) {
-    int sum = fold_inputs(l, "Add");
-    return lower_result(l, l->ninputs == 1 ? sum : emit_with(l, "Mul", sum, 1.0 / l->ninputs));
+    int sum = fold_inputs(l, OP_Add);
+    return lower_result(l, l->ninputs == 1 ? sum : emit_with(l, OP_Mul, sum, 1.0 / l->ninputs));
 }
 
 int lower_clip(struct lower *l) {
     bool attributes = l->op->since < 11;
     int x = l->inputs[0];
-    if (attributes && lower_given(l, "min")) x = emit_with(l, "Max", x, lower_float(l, "min"));
-    if (attributes && lower_given(l, "max")) x = emit_with(l, "Min", x, lower_float(l, "max"));
-    if (lower_has(l, 1)) x = emit2(l, "Max", x, l->inputs[1]);
-    if (lower_has(l, 2)) x = emit2(l, "Min", x, l->inputs[2]);
+    if (attributes && lower_given(l, "min")) x = emit_with(l, OP_Max, x, lower_float(l, "min"));
+    if (attributes && lower_given(l, "max")) x = emit_with(l, OP_Min, x, lower_float(l, "max"));
+    if (lower_has(l, 1)) x = emit2(l, OP_Max, x, l->inputs[1]);
+    if (lower_has(l, 2)) x = emit2(l, OP_Min, x, l->inputs[2]);
     return lower_result(l, x);
 }
 
@@ -236,7 +236,7 @@ int lower_pow(struct lower *l) {
         base = emit_cast(l, base, type);
     else
         exponent = emit_cast(l, exponent, result);
-    return lower_result(l, emit_cast(l, emit2(l, "Pow", base, exponent), result));
+    return lower_result(l, emit_cast(l, emit2(l, OP_Pow, base, exponent), result));
 }
 
 /* Elementwise up to opset 6: with broadcast, b's dimensions are a's from `axis` on, by default the last ones. */
@@ -247,7 +247,7 @@ int lower_aligned(struct lower *l) {
     if (axis < 0) axis += a.ndim;
     if (axis < 0 || axis > a.ndim - b.ndim) return lower_misfit(l, l->inputs[0], l->inputs[1]);
     for (int d = 0; d < a.ndim; d++) shape[d] = d < axis || d >= axis + b.ndim ? 1 : b.dims[d - axis];
-    return lower_result(l, emit2(l, l->op->name, l->inputs[0], emit_reshape(l, l->inputs[1], a.ndim, shape)));
+    return lower_result(l, emit2(l, lower_namesake(l), l->inputs[0], emit_reshape(l, l->inputs[1], a.ndim, shape)));
 }
 
 /* PRelu up to opset 6: one slope, or one per channel. */
@@ -255,18 +255,18 @@ int lower_channel_slope(struct lower *l) {
     struct tensor x = lower_input(l, 0), slope = lower_input(l, 1);
     bool per_channel = slope.ndim == 1 && x.ndim > 2 && slope.dims[0] == x.dims[1];
     int aligned = per_channel ? emit_per_channel(l, l->inputs[1], x.ndim) : l->inputs[1];
-    return lower_result(l, emit2(l, "PRelu", l->inputs[0], aligned));
+    return lower_result(l, emit2(l, OP_PRelu, l->inputs[0], aligned));
 }
 
 int lower_mod(struct lower *l) {
     bool fmod = lower_int(l, "fmod");
-    return lower_result(l, emit2(l, fmod ? "Fmod" : "Mod", l->inputs[0], l->inputs[1]));
+    return lower_result(l, emit2(l, fmod ? OP_Fmod : OP_Mod, l->inputs[0], l->inputs[1]));
 }
 
 int lower_is_inf(struct lower *l) {
     struct attr attrs[] = {attr_of_int("positive", lower_int(l, "detect_positive")),
                            attr_of_int("negative", lower_int(l, "detect_negative"))};
-    return lower_result(l, emit(l, "IsInf", 1, l->inputs, 2, attrs));
+    return lower_result(l, emit(l, OP_IsInf, 1, l->inputs, 2, attrs));
 }
 
 int lower_gelu(struct lower *l) {
@@ -274,11 +274,11 @@ int lower_gelu(struct lower *l) {
     bool tanh = strcmp(approximate, "tanh") == 0;
     if (!tanh && strcmp(approximate, "none") != 0)
         return lower_error(l, 335, EXIT_MALFORMED, "approximate is neither 'none' nor 'tanh'");
-    return lower_result(l, emit1(l, tanh ? "GeluTanh" : "Gelu", l->inputs[0]));
+    return lower_result(l, emit1(l, tanh ? OP_GeluTanh : OP_Gelu, l->inputs[0]));
 }
 
 /* ONNX SwiGLU-28: swish(a) b. */
 int lower_swiglu(struct lower *l) {
     struct attr alpha = attr_of_float("alpha", lower_float(l, "alpha"));
-    return lower_result(l, emit2(l, "Mul", emit(l, "Swish", 1, l->inputs, 1, &alpha), l->inputs[1]));
+    return lower_result(l, emit2(l, OP_Mul, emit(l, OP_Swish, 1, l->inputs, 1, &alpha), l->inputs[1]));
 }

@@ -23,11 +23,11 @@ static int read_operands(struct lower *l, struct batch_norm *n) {
 /* ONNX BatchNormalization-15 for inference: x a + b with a = scale / sqrt(variance + epsilon), b = bias - mean a, known
  * at compile time where the parameters are. */
 static int by_running(struct lower *l, const struct batch_norm *n) {
-    int deviation = emit1(l, "Sqrt", emit_with(l, "Add", n->variance, lower_float(l, "epsilon")));
-    int a = emit2(l, "Div", emit_cast(l, n->scale, n->dtype), deviation);
-    int b = emit2(l, "Sub", emit_cast(l, n->bias, n->dtype), emit2(l, "Mul", n->mean, a));
-    int y = emit2(l, "Mul", l->inputs[0], emit_cast(l, a, n->x.dtype));
-    return emit2(l, "Add", y, emit_cast(l, b, n->x.dtype));
+    int deviation = emit1(l, OP_Sqrt, emit_with(l, OP_Add, n->variance, lower_float(l, "epsilon")));
+    int a = emit2(l, OP_Div, emit_cast(l, n->scale, n->dtype), deviation);
+    int b = emit2(l, OP_Sub, emit_cast(l, n->bias, n->dtype), emit2(l, OP_Mul, n->mean, a));
+    int y = emit2(l, OP_Mul, l->inputs[0], emit_cast(l, a, n->x.dtype));
+    return emit2(l, OP_Add, y, emit_cast(l, b, n->x.dtype));
 }
 
 /* Training --------------------------------------------------------------------------------------------------------- */
@@ -44,23 +44,23 @@ static struct statistics of_batch(struct lower *l, const struct batch_norm *n) {
     for (int d = 0; d < MAX_NDIM; d++) axes[d] = d != 1;
     for (int d = 0; d < n->x.ndim; d++) s.count *= d == 1 ? 1 : (double)n->x.dims[d];
     s.mean = emit_mean(l, l->inputs[0], axes, true);
-    int centred = emit2(l, "Sub", l->inputs[0], s.mean);
-    s.variance = emit_mean(l, emit2(l, "Mul", centred, centred), axes, true);
+    int centred = emit2(l, OP_Sub, l->inputs[0], s.mean);
+    s.variance = emit_mean(l, emit2(l, OP_Mul, centred, centred), axes, true);
     return s;
 }
 
 /* `batch` while the program trains, else `running`, to which no gradient flows. */
 static int in_training(struct lower *l, int batch, int running) {
     if (!l->train) return batch;
-    int training = emit_with(l, "Greater", graph_control(l->b.graph, CONTROL_training), 0);
-    return emit3(l, "Where", training, batch, emit_cast(l, emit1(l, "Detach", running), lower_dtype(l, batch)));
+    int training = emit_with(l, OP_Greater, graph_control(l->b.graph, CONTROL_training), 0);
+    return emit3(l, OP_Where, training, batch, emit_cast(l, emit1(l, OP_Detach, running), lower_dtype(l, batch)));
 }
 
 static int normalised(struct lower *l, const struct batch_norm *n, int mean, int variance) {
-    int deviation = emit1(l, "Sqrt", emit_with(l, "Add", variance, lower_float(l, "epsilon")));
-    int z = emit2(l, "Mul", emit2(l, "Sub", l->inputs[0], mean), emit1(l, "Reciprocal", deviation));
-    int y = emit2(l, "Mul", z, emit_cast(l, n->scale, n->x.dtype));
-    return emit2(l, "Add", y, emit_cast(l, n->bias, n->x.dtype));
+    int deviation = emit1(l, OP_Sqrt, emit_with(l, OP_Add, variance, lower_float(l, "epsilon")));
+    int z = emit2(l, OP_Mul, emit2(l, OP_Sub, l->inputs[0], mean), emit1(l, OP_Reciprocal, deviation));
+    int y = emit2(l, OP_Mul, z, emit_cast(l, n->scale, n->x.dtype));
+    return emit2(l, OP_Add, y, emit_cast(l, n->bias, n->x.dtype));
 }
 
 /* Note [Running variance]
@@ -83,8 +83,8 @@ static int keep(struct lower *l, int weight, int value) {
     struct graph *graph = l->b.graph;
     if (value < 0 || !l->train || lower_tensor(l, weight).kind != TENSOR_WEIGHT) return value;
     struct update *update = find_update(l, weight);
-    int real = emit_with(l, "Greater", graph_control(graph, CONTROL_real), 0);
-    value = emit3(l, "Where", real, value, update ? update->value : weight);
+    int real = emit_with(l, OP_Greater, graph_control(graph, CONTROL_real), 0);
+    value = emit3(l, OP_Where, real, value, update ? update->value : weight);
     if (value >= 0 && update) update->value = value;
     if (value >= 0 && !update) VEC_PUSH(graph->arena, &graph->updates, (struct update){weight, value});
     return value;
@@ -95,9 +95,9 @@ static int blended(struct lower *l, int input, int batch, double times) {
     const double momentum = lower_float(l, "momentum");
     struct tensor running = lower_input(l, input);
     struct update *update = find_update(l, l->inputs[input]);
-    int old = emit_with(l, "Mul", update ? update->value : l->inputs[input], momentum);
+    int old = emit_with(l, OP_Mul, update ? update->value : l->inputs[input], momentum);
     batch = emit_cast(l, emit_reshape(l, batch, 1, running.dims), running.dtype);
-    return keep(l, l->inputs[input], emit2(l, "Add", old, emit_with(l, "Mul", batch, times * (1 - momentum))));
+    return keep(l, l->inputs[input], emit2(l, OP_Add, old, emit_with(l, OP_Mul, batch, times * (1 - momentum))));
 }
 
 static bool is_state(const struct lower *l, int input) {

@@ -136,7 +136,7 @@ static int check_weights(struct lower *l, struct window *w, bool transposed, int
 }
 
 /* The bias is a sum of its own: partial results of ranks that share the input channels are added up before it. */
-static int convolve(struct lower *l, const char *op, const struct window *w, int64_t groups) {
+static int convolve(struct lower *l, enum op_id op, const struct window *w, int64_t groups) {
     struct attr attrs[5];
     int n = window_attrs(w, attrs);
     attrs[n++] = attr_of_int("group", groups);
@@ -144,7 +144,7 @@ static int convolve(struct lower *l, const char *op, const struct window *w, int
     if (y < 0 || !lower_has(l, 2)) return lower_result(l, y);
     struct tensor bias = lower_input(l, 2), result = lower_tensor(l, y);
     if (bias.ndim != 1 || bias.dims[0] != result.dims[1]) return lower_misfit(l, y, l->inputs[2]);
-    return lower_result(l, emit2(l, "Add", y, emit_per_channel(l, l->inputs[2], result.ndim)));
+    return lower_result(l, emit2(l, OP_Add, y, emit_per_channel(l, l->inputs[2], result.ndim)));
 }
 
 /* ONNX Conv-11. */
@@ -152,7 +152,7 @@ int lower_conv(struct lower *l) {
     struct window w = {0};
     int64_t groups;
     if (check_weights(l, &w, false, &groups) < 0 || read_steps(l, &w) < 0 || read_padding(l, &w) < 0) return -1;
-    return convolve(l, "Conv", &w, groups);
+    return convolve(l, OP_Conv, &w, groups);
 }
 
 /* Where the result's extents are given, or to be stride times the input's, padding is what makes them so. */
@@ -194,7 +194,7 @@ int lower_conv_transpose(struct lower *l) {
         if (in < 1 || (in - 1) * w.stride[d] + span(&w, d) - w.begin[d] - w.end[d] < 1)
             return lower_error(l, 374, EXIT_MALFORMED, "nothing is left of dimension %d", SPATIAL + d);
     }
-    return convolve(l, "ConvTranspose", &w, groups);
+    return convolve(l, OP_ConvTranspose, &w, groups);
 }
 
 /* Pooling --------------------------------------------------------------------------------------------------------- */
@@ -210,7 +210,7 @@ static int read_pooling(struct lower *l, struct window *w) {
     return read_steps(l, w) < 0 || read_padding(l, w) < 0 ? -1 : 0;
 }
 
-static int pool(struct lower *l, const char *op, int x, const struct window *w, bool count_include_pad) {
+static int pool(struct lower *l, enum op_id op, int x, const struct window *w, bool count_include_pad) {
     struct attr attrs[7];
     int n = window_attrs(w, attrs);
     attrs[n++] = attr_of_ints("window", w->n, w->extent);
@@ -236,7 +236,7 @@ int lower_max_pool(struct lower *l) {
     if (lower_wants(l, 1)) return lower_unsupported(l, "output Indices");
     if (read_pooling(l, &w) < 0 || check_reach(l, &w) < 0) return -1;
     int x = rt_dtype_is_float(dtype) ? l->inputs[0] : emit_cast(l, l->inputs[0], RT_F32);
-    return lower_result(l, emit_cast(l, pool(l, "MaxPool", x, &w, false), dtype));
+    return lower_result(l, emit_cast(l, pool(l, OP_MaxPool, x, &w, false), dtype));
 }
 
 /* ONNX AveragePool-19. */
@@ -244,15 +244,15 @@ int lower_average_pool(struct lower *l) {
     struct window w = {0};
     bool padded = flag(l, "count_include_pad");
     if (read_pooling(l, &w) < 0 || (!padded && check_reach(l, &w) < 0)) return -1;
-    return lower_result(l, pool(l, "AveragePool", l->inputs[0], &w, padded));
+    return lower_result(l, pool(l, OP_AveragePool, l->inputs[0], &w, padded));
 }
 
 /* The p-th root of a sum of p-th powers. */
 static int power(struct lower *l, int x, double p) {
-    return p == 1 ? x : p == 2 ? emit2(l, "Mul", x, x) : emit_with(l, "Pow", x, p);
+    return p == 1 ? x : p == 2 ? emit2(l, OP_Mul, x, x) : emit_with(l, OP_Pow, x, p);
 }
 static int root(struct lower *l, int x, double p) {
-    return p == 1 ? x : p == 2 ? emit1(l, "Sqrt", x) : emit_with(l, "Pow", x, 1 / p);
+    return p == 1 ? x : p == 2 ? emit1(l, OP_Sqrt, x) : emit_with(l, OP_Pow, x, 1 / p);
 }
 
 static int read_p(struct lower *l, double *p) {
@@ -267,8 +267,8 @@ int lower_lp_pool(struct lower *l) {
     if (read_pooling(l, &w) < 0 || read_p(l, &p) < 0) return -1;
     if (w.ceil) return lower_unsupported(l, "ceil_mode");
     for (int d = 0; d < w.n; d++) elements *= (double)w.extent[d];
-    int mean = pool(l, "AveragePool", power(l, emit1(l, "Abs", l->inputs[0]), p), &w, true);
-    return lower_result(l, root(l, emit_with(l, "Mul", mean, elements), p));
+    int mean = pool(l, OP_AveragePool, power(l, emit1(l, OP_Abs, l->inputs[0]), p), &w, true);
+    return lower_result(l, root(l, emit_with(l, OP_Mul, mean, elements), p));
 }
 
 int lower_global_lp_pool(struct lower *l) {
@@ -278,6 +278,6 @@ int lower_global_lp_pool(struct lower *l) {
     if (lower_ndim(l, l->inputs[0]) < SPATIAL)
         return lower_error(l, 372, EXIT_MALFORMED, "the input has fewer than 2 dimensions");
     for (int d = 0; d < MAX_NDIM; d++) axes[d] = d >= SPATIAL;
-    int sum = emit_reduce(l, "ReduceSum", power(l, emit1(l, "Abs", l->inputs[0]), p), axes, true);
+    int sum = emit_reduce(l, OP_ReduceSum, power(l, emit1(l, OP_Abs, l->inputs[0]), p), axes, true);
     return lower_result(l, root(l, sum, p));
 }

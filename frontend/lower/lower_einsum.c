@@ -170,7 +170,7 @@ static void sum_unneeded(struct lower *l, struct part *part, const bool *needed)
         axes[d] = !needed[part->term.label[d]];
         if (!axes[d]) rest.label[rest.n++] = part->term.label[d];
     }
-    part->id = emit_reduce(l, "ReduceSum", part->id, axes, false);
+    part->id = emit_reduce(l, OP_ReduceSum, part->id, axes, false);
     part->term = rest;
 }
 
@@ -220,7 +220,7 @@ static int multiply(struct lower *l, struct part *a, struct part *b, const struc
     extents(l, b, &roles->batch, db, &nb);
     for (int i = 0; i < roles->only_a.n; i++) db[nb++] = 1;
     extents(l, b, &roles->only_b, db, &nb);
-    return emit2(l, "Mul", emit_reshape(l, a->id, na, da), emit_reshape(l, b->id, nb, db));
+    return emit2(l, OP_Mul, emit_reshape(l, a->id, na, da), emit_reshape(l, b->id, nb, db));
 }
 
 static bool is_order(const struct term *term, const struct term *wanted) {

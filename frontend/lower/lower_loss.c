@@ -38,7 +38,7 @@ static int sum_from(struct build *b, int x, int first, int end) {
     if (x < 0 || first == end) return x;
     for (int d = first; d < end; d++) axes[d - first] = d;
     struct attr attrs[] = {attr_of_ints("axes", end - first, axes), attr_of_int("keepdims", 0)};
-    return build(b, "ReduceSum", 1, &x, 2, attrs);
+    return build(b, OP_ReduceSum, 1, &x, 2, attrs);
 }
 
 static int sum_all(struct build *b, int x) {
@@ -78,7 +78,7 @@ static void find_logits(struct classes *c) {
     const struct graph *graph = c->b->graph;
     const int producer = graph->tensors.at[c->scores].producer;
     const struct node *node = producer < 0 ? NULL : &graph->nodes.at[producer];
-    if (c->logits || !node || strcmp(node->op->name, "LogSoftmax") != 0) return;
+    if (c->logits || !node || node->op->id != OP_LogSoftmax) return;
     if (attr_int(node, "axis", -1) != c->loss->axis) return;
     c->scores = node->inputs[0];
     c->logits = true;
@@ -97,12 +97,12 @@ static int start(struct classes *c, struct build *b, const struct class_loss *lo
                           .hidden = -1};
     c->x = b->graph->tensors.at[loss->scores];
     find_logits(c);
-    if (loss->weights >= 0 && (c->weights = build1(b, "Detach", loss->weights)) < 0) return -1;
+    if (loss->weights >= 0 && (c->weights = build1(b, OP_Detach, loss->weights)) < 0) return -1;
     if (!c->logits) return 0;
     const int64_t axis = loss->axis;
     struct attr attrs[] = {attr_of_ints("axes", 1, &axis), attr_of_int("keepdims", 1)};
-    c->most = build(b, "ReduceMax", 1, &c->scores, 2, attrs);
-    if (c->most >= 0) c->most = build1(b, "Detach", c->most);
+    c->most = build(b, OP_ReduceMax, 1, &c->scores, 2, attrs);
+    if (c->most >= 0) c->most = build1(b, OP_Detach, c->most);
     return c->most;
 }
 
@@ -130,11 +130,11 @@ static int read_target(struct classes *c) {
                            attr_of_int("ignored", loss->ignores ? loss->ignored : 0)};
     c->target = loss->target;
     if (c->b->graph->tensors.at[c->target].dtype != RT_I32) c->target = build_cast(c->b, c->target, RT_I64);
-    if (c->target >= 0) c->target = build(c->b, "ClassIndex", 1, &c->target, 3, attrs);
+    if (c->target >= 0) c->target = build(c->b, OP_ClassIndex, 1, &c->target, 3, attrs);
     if (c->target < 0 || !loss->ignores) return c->target;
     const char *name = arena_printf(c->b->graph->arena, "%s.ignored", c->b->node);
     return c->hidden =
-               build2(c->b, "Equal", c->target, graph_add_const(c->b->graph, name, RT_I64, 0, NULL, &loss->ignored));
+               build2(c->b, OP_Equal, c->target, graph_add_const(c->b->graph, name, RT_I64, 0, NULL, &loss->ignored));
 }
 
 /* 0 where an element is ignored. */
@@ -156,7 +156,7 @@ static int pick_score(const struct classes *c) {
     const char *name = arena_printf(arena, "%s.classes", c->b->node);
     if (target < 0) return -1;
     const int hot =
-        build2(c->b, "Equal", target, graph_add_const(c->b->graph, name, RT_I64, list.ndim, list.dims, places));
+        build2(c->b, OP_Equal, target, graph_add_const(c->b->graph, name, RT_I64, list.ndim, list.dims, places));
     return sum_classes(c, of(c->b, "a ? b : 0", hot, c->scores, c->scores, 0));
 }
 
@@ -173,7 +173,7 @@ static int term(const struct classes *c, int k) {
 /* -log(e^x / sum(e^x)) of the targets' logits, of all less the largest. That is a constant: its changes cancel. */
 static int of_logits(struct classes *c) {
     struct attr axis = attr_of_int("axis", c->loss->axis);
-    c->terms = build(c->b, "ClassTerms", 3, (int[]){c->scores, c->most, c->target}, 1, &axis);
+    c->terms = build(c->b, OP_ClassTerms, 3, (int[]){c->scores, c->most, c->target}, 1, &axis);
     const int sum = term(c, 0), own = term(c, 1);
     c->norm = of(c->b, "log(a)", sum, sum, sum, 0);
     return of(c->b, "a - b", c->norm, own, c->norm, 0);
@@ -184,8 +184,8 @@ static int pick_weight(const struct classes *c, enum rt_dtype dtype) {
     struct attr axis = attr_of_int("axis", 0);
     int target = c->target;
     if (c->hidden >= 0)
-        target = build(c->b, "Where", 3, (int[]){c->hidden, build_scalar(c->b, RT_I64, 0), target}, 0, NULL);
-    const int picked = target < 0 ? -1 : build(c->b, "Gather", 2, (int[]){c->weights, target}, 1, &axis);
+        target = build(c->b, OP_Where, 3, (int[]){c->hidden, build_scalar(c->b, RT_I64, 0), target}, 0, NULL);
+    const int picked = target < 0 ? -1 : build(c->b, OP_Gather, 2, (int[]){c->weights, target}, 1, &axis);
     return cast_to(c->b, picked, dtype);
 }
 
@@ -291,6 +291,6 @@ int lower_nll_loss(struct lower *l) {
 
 int lower_cross_entropy(struct lower *l) {
     int loss = emit_class_loss(l, true);
-    if (loss >= 0 && lower_wants(l, 1)) l->outputs[1] = emit_softmax(l, "LogSoftmax", l->inputs[0], 1);
+    if (loss >= 0 && lower_wants(l, 1)) l->outputs[1] = emit_softmax(l, OP_LogSoftmax, l->inputs[0], 1);
     return lower_result(l, loss);
 }

@@ -41,7 +41,7 @@ int emit_matmul(struct lower *l, int a, int b, bool trans_a, bool trans_b) {
     int nattrs = 0;
     if (trans_a) attrs[nattrs++] = attr_of_int("trans_a", 1);
     if (trans_b) attrs[nattrs++] = attr_of_int("trans_b", 1);
-    return a < 0 || b < 0 ? -1 : emit(l, "MatMul", 2, (int[]){a, b}, nattrs, attrs);
+    return a < 0 || b < 0 ? -1 : emit(l, OP_MatMul, 2, (int[]){a, b}, nattrs, attrs);
 }
 
 int lower_matmul(struct lower *l) {
@@ -64,7 +64,7 @@ int lower_gemm(struct lower *l) {
     if (lower_ndim(l, a) != 2 || lower_ndim(l, b) != 2) return lower_misfit(l, a, b);
     int y = emit_matmul(l, a, b, lower_int(l, "transA") != 0, lower_int(l, "transB") != 0);
     double alpha = lower_float(l, "alpha"), beta = lower_float(l, "beta");
-    if (alpha != 1) y = emit_with(l, "Mul", y, alpha);
+    if (alpha != 1) y = emit_with(l, OP_Mul, y, alpha);
     if (y < 0 || !lower_has(l, 2) || beta == 0) return lower_result(l, y);
     struct tensor product = lower_tensor(l, y), c = lower_input(l, 2);
     int64_t dims[MAX_NDIM];
@@ -72,6 +72,6 @@ int lower_gemm(struct lower *l) {
     if (!broadcast_dims(2, product.dims, c.ndim, c.dims, &n, dims) || n != 2 || dims[0] != product.dims[0] ||
         dims[1] != product.dims[1])
         return lower_misfit(l, y, l->inputs[2]);
-    int bias = beta == 1 ? l->inputs[2] : emit_with(l, "Mul", l->inputs[2], beta);
-    return lower_result(l, emit2(l, "Add", y, bias));
+    int bias = beta == 1 ? l->inputs[2] : emit_with(l, OP_Mul, l->inputs[2], beta);
+    return lower_result(l, emit2(l, OP_Add, y, bias));
 }

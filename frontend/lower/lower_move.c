@@ -179,15 +179,15 @@ int lower_gather_elements(struct lower *l) {
     if (check_indices(l, l->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
     struct attr attr = attr_of_int("axis", axis);
     int at = index_type(l, l->inputs[1]);
-    return lower_result(l, at < 0 ? -1 : emit(l, "GatherElements", 2, (int[]){l->inputs[0], at}, 1, &attr));
+    return lower_result(l, at < 0 ? -1 : emit(l, OP_GatherElements, 2, (int[]){l->inputs[0], at}, 1, &attr));
 }
 
-/* The core operator for attribute reduction, NULL after a diagnostic. */
-static const char *scatter_of(struct lower *l, const char *replaces, const char *adds) {
+/* The core operator for attribute reduction, OP_NONE after a diagnostic. */
+static enum op_id scatter_of(struct lower *l, enum op_id replaces, enum op_id adds) {
     const char *reduction = lower_text(l, "reduction");
     if (strcmp(reduction, "none") == 0) return replaces;
     if (strcmp(reduction, "add") == 0 && rt_dtype_is_float(lower_dtype(l, l->inputs[0]))) return adds;
-    return lower_unsupported(l, "reduction"), NULL;
+    return lower_unsupported(l, "reduction"), OP_NONE;
 }
 
 int lower_scatter_elements(struct lower *l) {
@@ -199,8 +199,8 @@ int lower_scatter_elements(struct lower *l) {
     for (int d = 0; same && d < index.ndim; d++) same = updates.dims[d] == index.dims[d];
     if (!same) return lower_misfit(l, l->inputs[1], l->inputs[2]);
     if (!fits_elements(&x, &index, axis)) return lower_misfit(l, l->inputs[0], l->inputs[1]);
-    const char *op = scatter_of(l, "ScatterElements", "ScatterElementsAdd");
-    if (!op) return -1;
+    const enum op_id op = scatter_of(l, OP_ScatterElements, OP_ScatterElementsAdd);
+    if (op == OP_NONE) return -1;
     if (check_indices(l, l->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
     struct attr attr = attr_of_int("axis", axis);
     int at = index_type(l, l->inputs[1]);
@@ -233,7 +233,7 @@ int lower_gather_nd(struct lower *l) {
     if (check_rows(l, &x, (int)batch, depth) < 0) return -1;
     struct attr attrs[] = {attr_of_int("batch_dims", batch), attr_of_int("depth", depth)};
     int at = emit_cast(l, l->inputs[1], RT_I64);
-    return lower_result(l, at < 0 ? -1 : emit(l, "GatherND", 2, (int[]){l->inputs[0], at}, 2, attrs));
+    return lower_result(l, at < 0 ? -1 : emit(l, OP_GatherND, 2, (int[]){l->inputs[0], at}, 2, attrs));
 }
 
 int lower_scatter_nd(struct lower *l) {
@@ -243,8 +243,8 @@ int lower_scatter_nd(struct lower *l) {
     for (int d = 0; fits && d < updates.ndim; d++)
         fits = updates.dims[d] == (d < index.ndim - 1 ? index.dims[d] : x.dims[d - (index.ndim - 1) + depth]);
     if (!fits) return lower_misfit(l, l->inputs[1], l->inputs[2]);
-    const char *op = scatter_of(l, "ScatterND", "ScatterNDAdd");
-    if (!op) return -1;
+    const enum op_id op = scatter_of(l, OP_ScatterND, OP_ScatterNDAdd);
+    if (op == OP_NONE) return -1;
     if (check_rows(l, &x, 0, depth) < 0) return -1;
     struct attr attr = attr_of_int("depth", depth);
     int inputs[] = {l->inputs[0], emit_cast(l, l->inputs[1], RT_I64), l->inputs[2]};
@@ -309,11 +309,11 @@ int lower_one_hot(struct lower *l) {
     for (int d = 0; d <= ndim; d++) shape[d] = d == axis ? n : 1;
     if (ndim == MAX_NDIM) return lower_error(l, 506, EXIT_LIMIT, "more than %d dimensions", MAX_NDIM);
     index = emit_unsqueeze(l, emit_cast(l, index, RT_I64), axis);
-    index = emit3(l, "Where", emit_with(l, "Less", index, 0), emit_with(l, "Add", index, (double)n), index);
-    int hot = emit2(l, "Equal", index, emit_ints(l, (int)n, places, ndim + 1, shape));
+    index = emit3(l, OP_Where, emit_with(l, OP_Less, index, 0), emit_with(l, OP_Add, index, (double)n), index);
+    int hot = emit2(l, OP_Equal, index, emit_ints(l, (int)n, places, ndim + 1, shape));
     int off = emit_squeeze(l, emit_piece(l, l->inputs[2], 0, 0, 1, 1), 0);
     int on = emit_squeeze(l, emit_piece(l, l->inputs[2], 0, 1, 1, 1), 0);
-    return lower_result(l, emit3(l, "Where", hot, on, off));
+    return lower_result(l, emit3(l, OP_Where, hot, on, off));
 }
 
 /* Pad, Trilu ------------------------------------------------------------------------------------------------------ */
@@ -384,7 +384,7 @@ int lower_pad(struct lower *l) {
     if (known) return lower_result(l, pad_by_picks(l, mode[0], begin, end));
     int value = pad_value(l);
     struct attr attrs[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
-    return lower_result(l, value < 0 ? -1 : emit(l, "Pad", 2, (int[]){l->inputs[0], value}, 2, attrs));
+    return lower_result(l, value < 0 ? -1 : emit(l, OP_Pad, 2, (int[]){l->inputs[0], value}, 2, attrs));
 }
 
 int lower_trilu(struct lower *l) {
@@ -394,5 +394,5 @@ int lower_trilu(struct lower *l) {
         return lower_error(l, 378, EXIT_MALFORMED, "the input has fewer than 2 dimensions");
     struct attr attrs[] = {attr_of_int("upper", lower_int(l, "upper") != 0),
                            attr_of_int("k", clamp(k, -(1ll << 46), 1ll << 46))};
-    return lower_result(l, emit(l, "Trilu", 1, l->inputs, 2, attrs));
+    return lower_result(l, emit(l, OP_Trilu, 1, l->inputs, 2, attrs));
 }

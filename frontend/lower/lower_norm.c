@@ -10,12 +10,12 @@ int lower_epsilon(struct lower *l) {
 
 /* (x - mean) / sqrt(variance + epsilon) over the flagged dimensions; *mean and *inverse may be NULL. */
 static int standardise(struct lower *l, int x, const bool *axes, double epsilon, int *mean, int *inverse) {
-    int m = emit_mean(l, x, axes, true), centred = emit2(l, "Sub", x, m);
-    int variance = emit_mean(l, emit2(l, "Mul", centred, centred), axes, true);
-    int deviation = emit1(l, "Sqrt", emit_with(l, "Add", variance, epsilon));
+    int m = emit_mean(l, x, axes, true), centred = emit2(l, OP_Sub, x, m);
+    int variance = emit_mean(l, emit2(l, OP_Mul, centred, centred), axes, true);
+    int deviation = emit1(l, OP_Sqrt, emit_with(l, OP_Add, variance, epsilon));
     if (mean) *mean = m;
-    if (inverse) *inverse = emit1(l, "Reciprocal", deviation);
-    return emit2(l, "Div", centred, deviation);
+    if (inverse) *inverse = emit1(l, OP_Reciprocal, deviation);
+    return emit2(l, OP_Div, centred, deviation);
 }
 
 /* Scale or bias of a normalisation from dimension `axis` on, which repeats to the shape of x as ONNX's unidirectional
@@ -48,25 +48,25 @@ static int flat_parameter(struct lower *l, int parameter, const struct tensor *x
 }
 
 /* The core operator over dimensions from `axis` on; scale and bias are one dimension of `extent` (bias -1: none). */
-static int emit_core(struct lower *l, const char *op, int axis, int64_t extent, int scale, int bias) {
+static int emit_core(struct lower *l, enum op_id op, int axis, int64_t extent, int scale, int bias) {
     struct tensor x = lower_input(l, 0), flat = x;
     struct attr epsilon = attr_of_float("epsilon", lower_float(l, "epsilon"));
     flat.dims[axis] = extent;
     int inputs[] = {emit_reshape(l, l->inputs[0], axis + 1, flat.dims), scale, bias};
     if (inputs[0] < 0 || scale < 0) return -1;
-    int y = emit(l, op, strcmp(op, "LayerNorm") == 0 ? 3 : 2, inputs, 1, &epsilon);
+    int y = emit(l, op, op == OP_LayerNorm ? 3 : 2, inputs, 1, &epsilon);
     return emit_reshape(l, y, x.ndim, x.dims);
 }
 
-int emit_normalised(struct lower *l, const char *op, int axis) {
+int emit_normalised(struct lower *l, enum op_id op, int axis) {
     const struct tensor x = lower_input(l, 0);
     const int64_t extent = extent_between(&x, axis, x.ndim);
     const int scale = l->inputs[1], bias = lower_has(l, 2) ? l->inputs[2] : -1;
     if (check_parameter(l, scale, &x, axis) < 0 || (bias >= 0 && check_parameter(l, bias, &x, axis) < 0)) return -1;
     if (differs_before(l, scale, &x, axis) || (bias >= 0 && differs_before(l, bias, &x, axis))) {
         int ones = emit_expand(l, emit_like(l, l->inputs[0], 1), 1, &extent);
-        int y = emit2(l, "Mul", emit_core(l, op, axis, extent, ones, -1), scale);
-        return bias < 0 ? y : emit2(l, "Add", y, bias);
+        int y = emit2(l, OP_Mul, emit_core(l, op, axis, extent, ones, -1), scale);
+        return bias < 0 ? y : emit2(l, OP_Add, y, bias);
     }
     const int flat_bias = bias < 0 ? -1 : flat_parameter(l, bias, &x, axis, extent);
     if (bias >= 0 && flat_bias < 0) return -1;
@@ -86,13 +86,13 @@ int lower_layer_norm(struct lower *l) {
     int *mean = lower_wants(l, 1) ? &l->outputs[1] : NULL, *inverse = lower_wants(l, 2) ? &l->outputs[2] : NULL;
     if ((mean || inverse) && standardise(l, l->inputs[0], axes, lower_float(l, "epsilon"), mean, inverse) < 0)
         return -1;
-    return lower_result(l, emit_normalised(l, "LayerNorm", axis));
+    return lower_result(l, emit_normalised(l, OP_LayerNorm, axis));
 }
 
 int lower_rms_norm(struct lower *l) {
     int axis;
     if (lower_epsilon(l) < 0 || lower_axis(l, lower_int(l, "axis"), lower_ndim(l, l->inputs[0]), &axis) < 0) return -1;
-    return lower_result(l, emit_normalised(l, "RMSNorm", axis));
+    return lower_result(l, emit_normalised(l, OP_RMSNorm, axis));
 }
 
 int emit_channels(struct lower *l, int input, const struct tensor *x) {
@@ -106,7 +106,7 @@ int emit_channels(struct lower *l, int input, const struct tensor *x) {
 /* y scale + bias, both of one value per channel. */
 static int scale_channels(struct lower *l, int y, const struct tensor *x) {
     int scale = emit_channels(l, 1, x), bias = scale < 0 ? -1 : emit_channels(l, 2, x);
-    return emit2(l, "Add", emit2(l, "Mul", y, scale), bias);
+    return emit2(l, OP_Add, emit2(l, OP_Mul, y, scale), bias);
 }
 
 int lower_instance_norm(struct lower *l) {
@@ -145,9 +145,9 @@ int lower_mean_variance(struct lower *l) {
     int n;
     const int64_t *list = lower_ints(l, "axes", &n);
     if (lower_axes(l, list ? list : usual, list ? n : 3, x.ndim, axes) < 0) return -1;
-    int mean = emit_mean(l, l->inputs[0], axes, true), centred = emit2(l, "Sub", l->inputs[0], mean);
-    int variance = emit_mean(l, emit2(l, "Mul", centred, centred), axes, true);
-    return lower_result(l, emit2(l, "Div", centred, emit_with(l, "Add", emit1(l, "Sqrt", variance), 1e-9)));
+    int mean = emit_mean(l, l->inputs[0], axes, true), centred = emit2(l, OP_Sub, l->inputs[0], mean);
+    int variance = emit_mean(l, emit2(l, OP_Mul, centred, centred), axes, true);
+    return lower_result(l, emit2(l, OP_Div, centred, emit_with(l, OP_Add, emit1(l, OP_Sqrt, variance), 1e-9)));
 }
 
 /* ONNX LpNormalization-22: where all elements are zero, so are the results. */
@@ -158,11 +158,11 @@ int lower_lp_norm(struct lower *l) {
     if (lower_axis(l, lower_int(l, "axis"), lower_ndim(l, x), &axis) < 0) return -1;
     if (p != 1 && p != 2) return lower_error(l, 335, EXIT_MALFORMED, "p is %lld, not 1 or 2", (long long)p);
     axes[axis] = true;
-    int terms = p == 1 ? emit1(l, "Abs", x) : emit2(l, "Mul", x, x);
-    int norm = emit_reduce(l, "ReduceSum", terms, axes, true);
+    int terms = p == 1 ? emit1(l, OP_Abs, x) : emit2(l, OP_Mul, x, x);
+    int norm = emit_reduce(l, OP_ReduceSum, terms, axes, true);
     if (p == 2) norm = emit_root(l, norm);
-    int none = emit2(l, "Equal", norm, emit_like(l, x, 0));
-    return lower_result(l, emit2(l, "Div", x, emit3(l, "Where", none, emit_like(l, x, 1), norm)));
+    int none = emit2(l, OP_Equal, norm, emit_like(l, x, 0));
+    return lower_result(l, emit2(l, OP_Div, x, emit3(l, OP_Where, none, emit_like(l, x, 1), norm)));
 }
 
 /* ONNX LRN-13: x / (bias + alpha / size * sum of squares over `size` neighbouring channels) ^ beta; the sum is one of
@@ -175,11 +175,11 @@ int lower_lrn(struct lower *l) {
                            tensor_type(l->b.graph->arena, &x));
     int64_t begin[MAX_NDIM] = {0, (size - 1) / 2}, end[MAX_NDIM] = {0, size / 2};
     struct attr attrs[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
-    int square = emit2(l, "Mul", l->inputs[0], l->inputs[0]), zero = emit_like(l, l->inputs[0], 0);
+    int square = emit2(l, OP_Mul, l->inputs[0], l->inputs[0]), zero = emit_like(l, l->inputs[0], 0);
     if (square < 0) return -1;
-    int padded = emit(l, "Pad", 2, (int[]){square, zero}, 2, attrs), sum = emit_piece(l, padded, 1, 0, 1, x.dims[1]);
-    for (int64_t i = 1; i < size; i++) sum = emit2(l, "Add", sum, emit_piece(l, padded, 1, i, 1, x.dims[1]));
-    int base = emit_with(l, "Mul", sum, lower_float(l, "alpha") / (double)size);
-    base = emit_with(l, "Add", base, lower_float(l, "bias"));
-    return lower_result(l, emit2(l, "Div", l->inputs[0], emit_with(l, "Pow", base, lower_float(l, "beta"))));
+    int padded = emit(l, OP_Pad, 2, (int[]){square, zero}, 2, attrs), sum = emit_piece(l, padded, 1, 0, 1, x.dims[1]);
+    for (int64_t i = 1; i < size; i++) sum = emit2(l, OP_Add, sum, emit_piece(l, padded, 1, i, 1, x.dims[1]));
+    int base = emit_with(l, OP_Mul, sum, lower_float(l, "alpha") / (double)size);
+    base = emit_with(l, OP_Add, base, lower_float(l, "bias"));
+    return lower_result(l, emit2(l, OP_Div, l->inputs[0], emit_with(l, OP_Pow, base, lower_float(l, "beta"))));
 }

@@ -3,7 +3,7 @@
 
 /* Core reductions take adjacent dimensions: one for each run of them, from the back so that the others keep their
  * places. */
-int emit_reduce(struct lower *l, const char *op, int x, const bool *axes, bool keepdims) {
+int emit_reduce(struct lower *l, enum op_id op, int x, const bool *axes, bool keepdims) {
     if (x < 0) return -1;
     for (int end = lower_ndim(l, x); end > 0 && x >= 0; end--) {
         if (!axes[end - 1]) continue;
@@ -24,36 +24,37 @@ int emit_mean(struct lower *l, int x, const bool *axes, bool keepdims) {
     double count = 1;
     for (int d = 0; d < tensor.ndim; d++)
         if (axes[d]) count *= (double)tensor.dims[d];
-    int sum = emit_reduce(l, "ReduceSum", x, axes, keepdims);
-    if (!rt_dtype_is_float(tensor.dtype)) return emit_with(l, "Div", sum, count);
-    return emit_with(l, "Mul", sum, 1 / count);
+    int sum = emit_reduce(l, OP_ReduceSum, x, axes, keepdims);
+    if (!rt_dtype_is_float(tensor.dtype)) return emit_with(l, OP_Div, sum, count);
+    return emit_with(l, OP_Mul, sum, 1 / count);
 }
 
-/* Reductions as operators before and after a core one. */
+/* ONNX reductions: a core one, an operator before it (Mul: of x with itself) and one after it. */
 static int log_sum_exp(struct lower *l, int x, const bool *axes, bool keepdims);
 
 static const struct reduction {
-    const char *name, *before, *core, *after;
+    const char *name;
+    enum op_id before, core, after;
     int (*compose)(struct lower *l, int x, const bool *axes, bool keepdims);
-} reductions[] = {{"ReduceSum", NULL, "ReduceSum", NULL, NULL},
-                  {"ReduceMax", NULL, "ReduceMax", NULL, NULL},
-                  {"ReduceMin", NULL, "ReduceMin", NULL, NULL},
-                  {"ReduceProd", NULL, "ReduceProd", NULL, NULL},
-                  {"ReduceMean", NULL, NULL, NULL, emit_mean},
-                  {"ReduceL1", "Abs", "ReduceSum", NULL, NULL},
-                  {"ReduceL2", "square", "ReduceSum", "Sqrt", NULL},
-                  {"ReduceLogSum", NULL, "ReduceSum", "Log", NULL},
-                  {"ReduceSumSquare", "square", "ReduceSum", NULL, NULL},
-                  {"ReduceLogSumExp", NULL, NULL, NULL, log_sum_exp}};
+} reductions[] = {{"ReduceSum", OP_NONE, OP_ReduceSum, OP_NONE, NULL},
+                  {"ReduceMax", OP_NONE, OP_ReduceMax, OP_NONE, NULL},
+                  {"ReduceMin", OP_NONE, OP_ReduceMin, OP_NONE, NULL},
+                  {"ReduceProd", OP_NONE, OP_ReduceProd, OP_NONE, NULL},
+                  {"ReduceMean", OP_NONE, OP_NONE, OP_NONE, emit_mean},
+                  {"ReduceL1", OP_Abs, OP_ReduceSum, OP_NONE, NULL},
+                  {"ReduceL2", OP_Mul, OP_ReduceSum, OP_Sqrt, NULL},
+                  {"ReduceLogSum", OP_NONE, OP_ReduceSum, OP_Log, NULL},
+                  {"ReduceSumSquare", OP_Mul, OP_ReduceSum, OP_NONE, NULL},
+                  {"ReduceLogSumExp", OP_NONE, OP_NONE, OP_NONE, log_sum_exp}};
 
 /* max + log(sum(exp(x - max))); where the maximum is infinite it is left out, so that -inf does not become NaN. */
 static int log_sum_exp(struct lower *l, int x, const bool *axes, bool keepdims) {
-    int most = emit_reduce(l, "ReduceMax", x, axes, true), zero = emit_like(l, x, 0);
+    int most = emit_reduce(l, OP_ReduceMax, x, axes, true), zero = emit_like(l, x, 0);
     struct attr attrs[] = {attr_of_int("positive", 1), attr_of_int("negative", 1)};
     if (most < 0) return -1;
-    int shift = emit3(l, "Where", emit(l, "IsInf", 1, &most, 2, attrs), zero, most);
-    int sum = emit_reduce(l, "ReduceSum", emit1(l, "Exp", emit2(l, "Sub", x, shift)), axes, true);
-    int y = emit2(l, "Add", emit1(l, "Log", sum), shift);
+    int shift = emit3(l, OP_Where, emit(l, OP_IsInf, 1, &most, 2, attrs), zero, most);
+    int sum = emit_reduce(l, OP_ReduceSum, emit1(l, OP_Exp, emit2(l, OP_Sub, x, shift)), axes, true);
+    int y = emit2(l, OP_Add, emit1(l, OP_Log, sum), shift);
     if (keepdims || y < 0) return y;
     struct tensor tensor = lower_tensor(l, y);
     int n = 0;
@@ -64,15 +65,15 @@ static int log_sum_exp(struct lower *l, int x, const bool *axes, bool keepdims) 
 
 static int reduce_by(struct lower *l, const struct reduction *row, int x, const bool *axes, bool keepdims) {
     if (row->compose) return row->compose(l, x, axes, keepdims);
-    if (row->before) x = *row->before == 's' ? emit2(l, "Mul", x, x) : emit1(l, row->before, x);
+    if (row->before != OP_NONE) x = row->before == OP_Mul ? emit2(l, OP_Mul, x, x) : emit1(l, row->before, x);
     x = emit_reduce(l, row->core, x, axes, keepdims);
-    if (!row->after) return x;
-    return *row->after == 'S' ? emit_root(l, x) : emit1(l, row->after, x);
+    if (row->after == OP_NONE) return x;
+    return row->after == OP_Sqrt ? emit_root(l, x) : emit1(l, row->after, x);
 }
 
 /* Integers under a square root or logarithm are computed as floats; bool has no order of its own in the kernels. */
 static enum rt_dtype work_type(const struct reduction *row, enum rt_dtype dtype) {
-    bool real = row->after || row->compose == log_sum_exp;
+    bool real = row->after != OP_NONE || row->compose == log_sum_exp;
     if (dtype == RT_BOOL || (!rt_dtype_is_float(dtype) && dtype != RT_I64))
         dtype = real ? RT_F64 : dtype == RT_I32 ? RT_I32 : RT_I64;
     return dtype == RT_I64 && real ? RT_F64 : dtype;
@@ -91,7 +92,7 @@ int lower_reduce(struct lower *l) {
     for (int d = 0; d < x.ndim && n == 0; d++) axes[d] = !nothing;
     int y = reduce_by(l, row, emit_cast(l, l->inputs[0], work_type(row, x.dtype)), axes, keepdims);
     if (x.dtype == RT_BOOL)
-        y = emit_with(l, "Max", emit_with(l, "Min", y, 1), 0); /* of no elements it may be neither */
+        y = emit_with(l, OP_Max, emit_with(l, OP_Min, y, 1), 0); /* of no elements it may be neither */
     return lower_result(l, emit_cast(l, y, x.dtype));
 }
 
@@ -105,7 +106,7 @@ int lower_arg(struct lower *l) {
     int64_t axes[] = {axis};
     struct attr attrs[] = {attr_of_ints("axes", 1, axes), attr_of_int("keepdims", lower_int(l, "keepdims") != 0),
                            attr_of_int("select_last", lower_int(l, "select_last_index") != 0)};
-    return lower_result(l, emit(l, l->op->name, 1, l->inputs, 3, attrs));
+    return lower_result(l, emit(l, lower_namesake(l), 1, l->inputs, 3, attrs));
 }
 
 int lower_cumsum(struct lower *l) {
@@ -115,7 +116,7 @@ int lower_cumsum(struct lower *l) {
     if (lower_axis(l, value, lower_ndim(l, l->inputs[0]), &axis) < 0) return -1;
     struct attr attrs[] = {attr_of_int("axis", axis), attr_of_int("exclusive", lower_int(l, "exclusive") != 0),
                            attr_of_int("reverse", lower_int(l, "reverse") != 0)};
-    return lower_result(l, emit(l, "CumSum", 1, l->inputs, 3, attrs));
+    return lower_result(l, emit(l, OP_CumSum, 1, l->inputs, 3, attrs));
 }
 
 static int global(struct lower *l, bool mean) {
@@ -124,7 +125,7 @@ static int global(struct lower *l, bool mean) {
     if (x.ndim < 2) return lower_error(l, 378, EXIT_MALFORMED, "the input has %d dimensions, needs 2 or more", x.ndim);
     for (int d = 0; d < MAX_NDIM; d++) axes[d] = d >= 2;
     if (mean) return lower_result(l, emit_mean(l, l->inputs[0], axes, true));
-    return lower_result(l, emit_reduce(l, "ReduceMax", l->inputs[0], axes, true));
+    return lower_result(l, emit_reduce(l, OP_ReduceMax, l->inputs[0], axes, true));
 }
 
 int lower_global_average(struct lower *l) {
@@ -136,7 +137,7 @@ int lower_global_max(struct lower *l) {
 
 /* Softmax --------------------------------------------------------------------------------------------------------- */
 
-int emit_softmax(struct lower *l, const char *op, int x, int axis) {
+int emit_softmax(struct lower *l, enum op_id op, int x, int axis) {
     struct attr attr = attr_of_int("axis", axis);
     return x < 0 ? -1 : emit(l, op, 1, &x, 1, &attr);
 }
@@ -149,16 +150,17 @@ static int emit_hardmax(struct lower *l, int x, int axis) {
     for (int64_t i = 0; i < n; i++) index[i] = i;
     for (int d = 0; d < tensor.ndim; d++) shape[d] = d == axis ? n : 1;
     struct attr attrs[] = {attr_of_ints("axes", 1, axes), attr_of_int("keepdims", 1), attr_of_int("select_last", 0)};
-    int at = emit(l, "ArgMax", 1, &x, 3, attrs);
-    return emit_cast(l, emit2(l, "Equal", at, emit_ints(l, (int)n, index, tensor.ndim, shape)), tensor.dtype);
+    int at = emit(l, OP_ArgMax, 1, &x, 3, attrs);
+    return emit_cast(l, emit2(l, OP_Equal, at, emit_ints(l, (int)n, index, tensor.ndim, shape)), tensor.dtype);
 }
 
-static int along(struct lower *l, int x, int axis) {
-    return strcmp(l->op->name, "Hardmax") == 0 ? emit_hardmax(l, x, axis) : emit_softmax(l, l->op->name, x, axis);
+/* Softmax or LogSoftmax, as the node. */
+static int emit_same(struct lower *l, int x, int axis) {
+    return emit_softmax(l, lower_namesake(l), x, axis);
 }
 
 /* From opset 13 on along one dimension; before, along all from `axis` on, as one. */
-int lower_softmax(struct lower *l) {
+static int lower_along(struct lower *l, int (*along)(struct lower *l, int x, int axis)) {
     struct tensor x = lower_input(l, 0);
     int axis, y = l->inputs[0];
     int64_t given = lower_int(l, "axis");
@@ -172,4 +174,11 @@ int lower_softmax(struct lower *l) {
     }
     y = emit_reshape(l, y, 2, (int64_t[]){extent_between(&x, 0, axis), extent_between(&x, axis, x.ndim)});
     return lower_result(l, y < 0 ? -1 : emit_reshape(l, along(l, y, 1), x.ndim, x.dims));
+}
+
+int lower_softmax(struct lower *l) {
+    return lower_along(l, emit_same);
+}
+int lower_hardmax(struct lower *l) {
+    return lower_along(l, emit_hardmax);
 }

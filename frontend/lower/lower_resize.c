@@ -172,8 +172,8 @@ static int resample(struct lower *l, int x, int dim, const struct resize *resize
         if (picks.n > 1 && all_are(picks.weight[t], axis->out, 0)) continue;
         int picked = emit_gather(l, x, emit_ints(l, (int)axis->out, picks.index[t], 1, &axis->out), dim);
         if (!all_are(picks.weight[t], axis->out, 1))
-            picked = emit2(l, "Mul", picked, emit_weights(l, &tensor, dim, axis->out, picks.weight[t]));
-        sum = sum < 0 ? picked : emit2(l, "Add", sum, picked);
+            picked = emit2(l, OP_Mul, picked, emit_weights(l, &tensor, dim, axis->out, picks.weight[t]));
+        sum = sum < 0 ? picked : emit2(l, OP_Add, sum, picked);
         if (sum < 0) return -1;
     }
     return sum;

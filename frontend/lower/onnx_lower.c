@@ -198,18 +198,22 @@ const float *lower_floats(const struct lower *l, const char *name, int *n) {
 
 /* Emit ------------------------------------------------------------------------------------------------------------- */
 
-int emit(struct lower *l, const char *op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
+enum op_id lower_namesake(const struct lower *l) {
+    return op_named(l->op->name)->id;
+}
+
+int emit(struct lower *l, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
     return build(&l->b, op, ninputs, inputs, nattrs, attrs);
 }
 
-int emit1(struct lower *l, const char *op, int x) {
+int emit1(struct lower *l, enum op_id op, int x) {
     return x < 0 ? -1 : build1(&l->b, op, x);
 }
-int emit2(struct lower *l, const char *op, int x, int y) {
+int emit2(struct lower *l, enum op_id op, int x, int y) {
     return x < 0 || y < 0 ? -1 : build2(&l->b, op, x, y);
 }
 
-int emit3(struct lower *l, const char *op, int x, int y, int z) {
+int emit3(struct lower *l, enum op_id op, int x, int y, int z) {
     return x < 0 || y < 0 || z < 0 ? -1 : build(&l->b, op, 3, (int[]){x, y, z}, 0, NULL);
 }
 
@@ -219,15 +223,15 @@ int emit_cast(struct lower *l, int x, enum rt_dtype dtype) {
 int emit_like(struct lower *l, int x, double value) {
     return x < 0 ? -1 : build_scalar(&l->b, lower_dtype(l, x), value);
 }
-int emit_with(struct lower *l, const char *op, int x, double value) {
+int emit_with(struct lower *l, enum op_id op, int x, double value) {
     return emit2(l, op, x, emit_like(l, x, value));
 }
 
 int emit_root(struct lower *l, int x) {
-    if (!l->b.graph->train) return emit1(l, "Sqrt", x);
-    int zero = emit_like(l, x, 0), none = emit2(l, "Equal", x, zero);
-    int root = emit1(l, "Sqrt", emit3(l, "Where", none, emit_like(l, x, 1), x));
-    return emit3(l, "Where", none, zero, root);
+    if (!l->b.graph->train) return emit1(l, OP_Sqrt, x);
+    int zero = emit_like(l, x, 0), none = emit2(l, OP_Equal, x, zero);
+    int root = emit1(l, OP_Sqrt, emit3(l, OP_Where, none, emit_like(l, x, 1), x));
+    return emit3(l, OP_Where, none, zero, root);
 }
 
 int emit_ints(struct lower *l, int n, const int64_t *values, int ndim, const int64_t *dims) {
@@ -270,12 +274,12 @@ int emit_concat(struct lower *l, int axis, int n, const int *inputs) {
     for (int i = 0; i < n; i++)
         if (inputs[i] < 0) return -1;
     struct attr attr = attr_of_int("axis", axis);
-    return emit(l, "Concat", n, inputs, 1, &attr);
+    return emit(l, OP_Concat, n, inputs, 1, &attr);
 }
 
 int emit_gather(struct lower *l, int x, int index, int axis) {
     struct attr attr = attr_of_int("axis", axis);
-    return x < 0 || index < 0 ? -1 : emit(l, "Gather", 2, (int[]){x, index}, 1, &attr);
+    return x < 0 || index < 0 ? -1 : emit(l, OP_Gather, 2, (int[]){x, index}, 1, &attr);
 }
 
 int emit_unsqueeze(struct lower *l, int x, int axis) {

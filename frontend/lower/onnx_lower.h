@@ -125,15 +125,18 @@ int lower_enter(struct lower *l, const struct subgraph *subgraph);
 
 /* Emit ------------------------------------------------------------------------------------------------------------- */
 
-int emit(struct lower *l, const char *op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs);
-int emit1(struct lower *l, const char *op, int x);
-int emit2(struct lower *l, const char *op, int x, int y);
-int emit3(struct lower *l, const char *op, int x, int y, int z);
+/* The core operator that has the name of the node's ONNX operator. */
+enum op_id lower_namesake(const struct lower *l);
+
+int emit(struct lower *l, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs);
+int emit1(struct lower *l, enum op_id op, int x);
+int emit2(struct lower *l, enum op_id op, int x, int y);
+int emit3(struct lower *l, enum op_id op, int x, int y, int z);
 int emit_cast(struct lower *l, int x, enum rt_dtype dtype);
 /* A scalar constant of x's type. */
 int emit_like(struct lower *l, int x, double value);
 /* op(x, value): "Mul" by 0.5 ... */
-int emit_with(struct lower *l, const char *op, int x, double value);
+int emit_with(struct lower *l, enum op_id op, int x, double value);
 /* The square root; in training one whose slope at 0 is 0, as that of PyTorch's norms. */
 int emit_root(struct lower *l, int x);
 int emit_ints(struct lower *l, int n, const int64_t *values, int ndim, const int64_t *dims);
@@ -152,14 +155,14 @@ int emit_per_channel(struct lower *l, int x, int ndim);
 /* Input `input`, one value for each channel of x, likewise (lower_norm.c); E385 if it is not that. */
 int emit_channels(struct lower *l, int input, const struct tensor *x);
 /* Reduction (lower_reduce.c) over the flagged dimensions. */
-int emit_reduce(struct lower *l, const char *op, int x, const bool *axes, bool keepdims);
+int emit_reduce(struct lower *l, enum op_id op, int x, const bool *axes, bool keepdims);
 int emit_mean(struct lower *l, int x, const bool *axes, bool keepdims);
 /* Matrix product of operands of 2 or more dimensions (lower_matmul.c), broadcasting the others. */
 int emit_matmul(struct lower *l, int a, int b, bool trans_a, bool trans_b);
-int emit_softmax(struct lower *l, const char *op, int x, int axis);
+int emit_softmax(struct lower *l, enum op_id op, int x, int axis);
 /* LayerNorm or RMSNorm (lower_norm.c) of inputs 0, 1 (scale) and 2 (bias, if there) over the dimensions from `axis` on,
  * which become one; attribute epsilon. */
-int emit_normalised(struct lower *l, const char *op, int axis);
+int emit_normalised(struct lower *l, enum op_id op, int axis);
 
 /* Extent of each dimension of the broadcast of two shapes; false if they do not fit or there are too many. */
 bool broadcast_dims(int nx, const int64_t *x, int ny, const int64_t *y, int *n, int64_t *dims);

@@ -7,7 +7,7 @@
     .name = #name_, .since = since_, .in_min = min_, .in_max = max_, .out_max = outputs_, .attrs = attrs_
 
 #define MAP(name, since, inputs, core_, attrs)                                                                         \
-    {.domain = "", FORM(name, since, inputs, inputs, 1, attrs), .core = #core_},
+    {.domain = "", FORM(name, since, inputs, inputs, 1, attrs), .core = &ops[OP_##core_]},
 #define OP(name, since, min, max, outputs, lower_, attrs)                                                              \
     {.domain = "", FORM(name, since, min, max, outputs, attrs), .lower = lower_},
 #define SEQ(name, since, min, max, outputs, lower_, attrs)                                                             \

@@ -8,6 +8,7 @@
 
 #include "ir/base/arena.h"
 #include "ir/base/map.h"
+#include "ir/op.h"
 
 struct lower;
 
@@ -21,7 +22,7 @@ struct onnx_op {
     /* Attributes: "name:kind" separated by spaces, with "=value" if there is a default and "!" if it must be given.
      * Kinds: i INT, f FLOAT, s STRING, t TENSOR, g GRAPH, I INTS, F FLOATS, S STRINGS. */
     const char *attrs;
-    const char *core; /* elementwise operator with the same inputs and attributes */
+    const struct op *core; /* elementwise operator with the same inputs and attributes; NULL: `lower` makes several */
     int (*lower)(struct lower *l);
     bool sequences; /* inputs and outputs may be sequences */
     int refused;    /* code of the reason why rankc has no such operator; 0: it has */

@@ -103,7 +103,7 @@ static bool read_sum(const struct reading *r, const struct expr *e, bool *produc
 
 static bool read_gradient(struct reading *r, struct arena *arena, struct epilogue *out) {
     const struct expr_chain *chain = r->chain;
-    if (chain->nvalues != 1 || !fits_text(r, arena, op_named("GeluTanh")->gradient, chain->value[0])) return false;
+    if (chain->nvalues != 1 || !fits_text(r, arena, ops[OP_GeluTanh].gradient, chain->value[0])) return false;
     out->activation = EPILOGUE_GELU_GRAD;
     out->sum = operand_of(r, r->x);
     return operand_of(r, r->dy) == -1 && out->sum >= 0 && has_elements(r, out->sum, rows_of(r));
@@ -113,7 +113,7 @@ static bool read_value(struct reading *r, struct arena *arena, struct epilogue *
     const struct expr_chain *chain = r->chain;
     const struct expr *sum = chain->value[0];
     bool product = false;
-    if (fits_text(r, arena, op_named("GeluTanh")->expr, sum)) {
+    if (fits_text(r, arena, ops[OP_GeluTanh].expr, sum)) {
         out->activation = EPILOGUE_GELU;
         sum = r->x;
     }

@@ -196,13 +196,24 @@ static int bind_reduce(struct dims *dims, const struct graph *graph, const struc
     return 0;
 }
 
+static const struct reduction {
+    enum op_id op;
+    enum factor_kind kind; /* what ranks that hold parts of a reduced dimension have to combine */
+    const char *combine;
+    double first;
+} reductions[] = {{OP_ReduceSum, FACTOR_SUM, "a + b", 0},
+                  {OP_ReduceMax, FACTOR_MAX, "max(a, b)", -INFINITY},
+                  {OP_ReduceMin, FACTOR_MIN, "min(a, b)", INFINITY},
+                  {OP_ReduceProd, FACTOR_WHOLE, "a * b", 1}};
+
+static const struct reduction *reduction_of(const struct op *op) {
+    const struct reduction *row = reductions;
+    while (row->op != op->id) row++;
+    return row;
+}
+
 DIMS_FN(dims_reduce) {
-    const char *name = node->op->name;
-    enum factor_kind kind = strcmp(name, "ReduceSum") == 0   ? FACTOR_SUM
-                            : strcmp(name, "ReduceMax") == 0 ? FACTOR_MAX
-                            : strcmp(name, "ReduceMin") == 0 ? FACTOR_MIN
-                                                             : FACTOR_WHOLE;
-    return bind_reduce(dims, graph, node, why, kind);
+    return bind_reduce(dims, graph, node, why, reduction_of(node->op)->kind);
 }
 
 /* Every dimension is summed. */
@@ -236,24 +247,15 @@ static struct number look_up_pair(const void *env, const char *name) {
     return *name == 'a' ? ((const struct pair *)env)->a : ((const struct pair *)env)->b;
 }
 
-static const struct {
-    const char *op, *combine;
-    double first;
-} reductions[] = {{"ReduceSum", "a + b", 0},
-                  {"ReduceMax", "max(a, b)", -INFINITY},
-                  {"ReduceMin", "min(a, b)", INFINITY},
-                  {"ReduceProd", "a * b", 1}};
-
 /* Walks the input; each element is combined into the output element it falls on. */
 EVAL(eval_reduce) {
     const struct tensor *x = eval->in[0], *y = eval->out;
-    size_t row = 0;
-    while (strcmp(reductions[row].op, eval->node->op->name) != 0) row++;
-    const struct expr *combine = expr_parse(eval->graph->arena, reductions[row].combine);
+    const struct reduction *row = reduction_of(eval->node->op);
+    const struct expr *combine = expr_parse(eval->graph->arena, row->combine);
     int naxes;
     const int64_t *axes = attr_ints(eval->node, "axes", &naxes);
     int64_t at[MAX_NDIM] = {0}, i = 0;
-    struct number first = {true, reductions[row].first, 0};
+    struct number first = {true, row->first, 0};
     for (int64_t j = 0; j < tensor_elements(y); j++) eval_store(eval->y, y->dtype, j, first);
     if (!tensor_elements(x)) return 0;
     do {

@@ -24,7 +24,7 @@ static struct window window_of(const struct gradient *g, const int64_t *extent) 
 
 /* Convolves, or spreads, with `begin` before and what it takes behind for as many `positions` over `extent` elements:
  * less than nothing where the last elements are not reached. */
-static int convolve(struct gradient *g, const char *op, const struct window *w, const int64_t *begin,
+static int convolve(struct gradient *g, enum op_id op, const struct window *w, const int64_t *begin,
                     const int64_t *positions, const int64_t *extent, int64_t group, int x, int weights) {
     int64_t end[MAX_NDIM];
     for (int d = 0; d < w->n; d++)
@@ -36,7 +36,7 @@ static int convolve(struct gradient *g, const char *op, const struct window *w, 
 }
 
 /* A node with the attributes of the forward node and one more. */
-static int build_like(struct gradient *g, const char *op, int a, int b, const struct attr *more) {
+static int build_like(struct gradient *g, enum op_id op, int a, int b, const struct attr *more) {
     int n = g->node.nattrs;
     struct attr *attrs = ARENA_ARRAY(g->b.graph->arena, struct attr, n + 1);
     memcpy(attrs, g->node.attrs, (size_t)n * sizeof *attrs);
@@ -48,14 +48,14 @@ static int build_like(struct gradient *g, const char *op, int a, int b, const st
 static int weights_gradient(struct gradient *g, int x, int dy) {
     const struct tensor w = *gradient_input(g, 1);
     struct attr window = attr_of_ints("window", w.ndim - SPATIAL, w.dims + SPATIAL);
-    return build_like(g, "ConvWeightGrad", x, dy, &window);
+    return build_like(g, OP_ConvWeightGrad, x, dy, &window);
 }
 
 GRAD(grad_conv) {
     struct tensor x = *gradient_input(g, 0), w = *gradient_input(g, 1), y = *gradient_output(g);
     struct window window = window_of(g, w.dims + SPATIAL);
     if (g->wanted[0] && tensor_elements(&x) &&
-        (g->dx[0] = convolve(g, "ConvTranspose", &window, window.begin, y.dims + SPATIAL, x.dims + SPATIAL,
+        (g->dx[0] = convolve(g, OP_ConvTranspose, &window, window.begin, y.dims + SPATIAL, x.dims + SPATIAL,
                              attr_int(&g->node, "group", 1), g->dy, g->node.inputs[1])) < 0)
         return -1;
     if (g->wanted[1] && (g->dx[1] = weights_gradient(g, g->node.inputs[0], g->dy)) < 0) return -1;
@@ -64,13 +64,13 @@ GRAD(grad_conv) {
 
 /* A transposed convolution is the gradient of one: with the same window, the one from its result to its input. */
 GRAD(grad_conv_transpose) {
-    if (g->wanted[0] && (g->dx[0] = build_like(g, "Conv", g->dy, g->node.inputs[1], NULL)) < 0) return -1;
+    if (g->wanted[0] && (g->dx[0] = build_like(g, OP_Conv, g->dy, g->node.inputs[1], NULL)) < 0) return -1;
     if (g->wanted[1] && (g->dx[1] = weights_gradient(g, g->dy, g->node.inputs[0])) < 0) return -1;
     return 0;
 }
 
 GRAD(grad_max_pool) {
-    return g->dx[0] = build_like(g, "MaxPoolGrad", g->node.inputs[0], g->dy, NULL);
+    return g->dx[0] = build_like(g, OP_MaxPoolGrad, g->node.inputs[0], g->dy, NULL);
 }
 
 /* Means ------------------------------------------------------------------------------------------------------------ */
@@ -96,7 +96,7 @@ static int count_elements(struct gradient *g, const struct window *w) {
         extent[d] = x.dims[SPATIAL + d] + (padded ? w->begin[d] + w->end[d] : 0);
     }
     int met = ones(g, 1, w->n, extent), window = ones(g, 1, w->n, w->extent);
-    return convolve(g, "Conv", w, begin, y.dims + SPATIAL, extent, 1, met, window);
+    return convolve(g, OP_Conv, w, begin, y.dims + SPATIAL, extent, 1, met, window);
 }
 
 /* A mean is a convolution of each channel with ones, divided by the number of elements. */
@@ -104,8 +104,8 @@ GRAD(grad_average_pool) {
     struct tensor x = *gradient_input(g, 0), y = *gradient_output(g);
     struct window w = window_of(g, NULL);
     if (!tensor_elements(&x)) return 0;
-    int count = count_elements(g, &w), share = count < 0 ? -1 : build2(&g->b, "Div", g->dy, count);
+    int count = count_elements(g, &w), share = count < 0 ? -1 : build2(&g->b, OP_Div, g->dy, count);
     if (share < 0) return -1;
-    return g->dx[0] = convolve(g, "ConvTranspose", &w, w.begin, y.dims + SPATIAL, x.dims + SPATIAL, x.dims[1], share,
+    return g->dx[0] = convolve(g, OP_ConvTranspose, &w, w.begin, y.dims + SPATIAL, x.dims + SPATIAL, x.dims[1], share,
                                ones(g, x.dims[1], w.n, w.extent));
 }

@@ -26,7 +26,7 @@ static int pass_marks(const struct gradient *g, const struct product *p, struct 
 static int make_product(struct gradient *g, const struct product *p, const int *operands) {
     struct attr attrs[5] = {attr_of_int("trans_a", p->trans_first), attr_of_int("trans_b", p->trans_second)};
     const int n = 2 + pass_marks(g, p, attrs + 2);
-    return build(&g->b, "MatMul", 2, (int[]){operands[p->first], operands[p->second]}, n, attrs);
+    return build(&g->b, OP_MatMul, 2, (int[]){operands[p->first], operands[p->second]}, n, attrs);
 }
 
 /* Leading dimensions become rows: the weight of many rows is one product. */
@@ -66,7 +66,7 @@ static int with_sum(struct gradient *g, const char *text, int sum) {
 }
 
 GRAD(grad_softmax) {
-    int weighted = build2(&g->b, "Mul", g->dy, g->node.outputs[0]);
+    int weighted = build2(&g->b, OP_Mul, g->dy, g->node.outputs[0]);
     int sum = weighted < 0 ? -1 : sum_along(g, weighted, attr_int(&g->node, "axis", -1));
     return g->dx[0] = with_sum(g, "(dy - s) * y", sum);
 }
@@ -79,17 +79,17 @@ GRAD(grad_cumsum) {
     struct attr attrs[] = {attr_of_int("axis", attr_int(&g->node, "axis", 0)),
                            attr_of_int("exclusive", attr_int(&g->node, "exclusive", 0)),
                            attr_of_int("reverse", !attr_int(&g->node, "reverse", 0))};
-    return g->dx[0] = build(&g->b, "CumSum", 1, &g->dy, 3, attrs);
+    return g->dx[0] = build(&g->b, OP_CumSum, 1, &g->dy, 3, attrs);
 }
 
 /* What is taken off all scores alike gets the sum of their gradients, turned. */
 GRAD(grad_class_terms) {
     const int *in = g->node.inputs;
     const int64_t axis = attr_int(&g->node, "axis", 0);
-    g->dx[0] = build(&g->b, "ClassTermsGrad", 4, (int[]){in[0], in[1], in[2], g->dy}, g->node.nattrs, g->node.attrs);
+    g->dx[0] = build(&g->b, OP_ClassTermsGrad, 4, (int[]){in[0], in[1], in[2], g->dy}, g->node.nattrs, g->node.attrs);
     if (g->dx[0] < 0 || !g->wanted[1]) return g->dx[0];
     const int sum = sum_along(g, g->dx[0], axis);
-    return g->dx[1] = sum < 0 ? -1 : build1(&g->b, "Neg", sum);
+    return g->dx[1] = sum < 0 ? -1 : build1(&g->b, OP_Neg, sum);
 }
 
 /* Norms: y = z scale + bias with z = (x - mean) r, r = 1 / sqrt(variance + epsilon); RMSNorm has no mean. With
@@ -124,7 +124,7 @@ static int normalize(struct gradient *g, struct norm *n, bool centered) {
 }
 
 static int norm_input(struct gradient *g, const struct norm *n, bool centered) {
-    int u = build2(&g->b, "Mul", g->dy, g->node.inputs[1]), along = mean(g, n, of(g, "a * b", u, n->z, n->z));
+    int u = build2(&g->b, OP_Mul, g->dy, g->node.inputs[1]), along = mean(g, n, of(g, "a * b", u, n->z, n->z));
     int inner = of(g, "a - b * c", u, n->z, along);
     if (centered) inner = of(g, "a - b", inner, mean(g, n, u), u);
     return of(g, "a * b", n->r, inner, inner);
@@ -135,7 +135,7 @@ static int grad_norm(struct gradient *g, bool centered) {
     if (normalize(g, &norm, centered) < 0) return -1;
     if (g->wanted[0] && (g->dx[0] = norm_input(g, &norm, centered)) < 0) return -1;
     if (g->wanted[1]) {
-        int full = build2(&g->b, "Mul", g->dy, norm.z);
+        int full = build2(&g->b, OP_Mul, g->dy, norm.z);
         if (full < 0 || (g->dx[1] = gradient_sum_to(g, full, gradient_input(g, 1))) < 0) return -1;
     }
     if (g->node.ninputs > 2 && g->wanted[2] && (g->dx[2] = gradient_sum_to(g, g->dy, gradient_input(g, 2))) < 0)
@@ -170,9 +170,9 @@ static int exchange_pairs(struct gradient *g, int table, bool interleaved) {
 /* y0 = x0 cos0 - x1 sin0, y1 = x1 cos1 + x0 sin1: so dx0 = dy0 cos0 + dy1 sin1, dx1 = dy1 cos1 - dy0 sin0. */
 static int unturned(struct gradient *g) {
     int back = exchange_pairs(g, g->node.inputs[2], attr_int(&g->node, "interleaved", 0));
-    if (back >= 0) back = build1(&g->b, "Neg", back);
+    if (back >= 0) back = build1(&g->b, OP_Neg, back);
     if (back < 0) return -1;
-    return build(&g->b, "Rope", 3, (int[]){g->dy, g->node.inputs[1], back}, g->node.nattrs, g->node.attrs);
+    return build(&g->b, OP_Rope, 3, (int[]){g->dy, g->node.inputs[1], back}, g->node.nattrs, g->node.attrs);
 }
 
 /* What sin is multiplied with: x turned by a right angle, (-x1, x0). */
@@ -181,7 +181,7 @@ static int right_angle(struct gradient *g) {
     int zeros = build_expand(&g->b, build_scalar(&g->b, x.dtype, 0), 1, &x.dims[x.ndim - 1]);
     int ones = build_expand(&g->b, build_scalar(&g->b, x.dtype, 1), 1, &x.dims[x.ndim - 1]);
     if (zeros < 0 || ones < 0) return -1;
-    return build(&g->b, "Rope", 3, (int[]){g->node.inputs[0], zeros, ones}, g->node.nattrs, g->node.attrs);
+    return build(&g->b, OP_Rope, 3, (int[]){g->node.inputs[0], zeros, ones}, g->node.nattrs, g->node.attrs);
 }
 
 static int sum_for(struct gradient *g, int input, int full) {
@@ -190,10 +190,10 @@ static int sum_for(struct gradient *g, int input, int full) {
 
 GRAD(grad_rope) {
     if (g->wanted[0] && sum_for(g, 0, unturned(g)) < 0) return -1;
-    if (g->wanted[1] && sum_for(g, 1, build2(&g->b, "Mul", g->dy, g->node.inputs[0])) < 0) return -1;
+    if (g->wanted[1] && sum_for(g, 1, build2(&g->b, OP_Mul, g->dy, g->node.inputs[0])) < 0) return -1;
     if (!g->wanted[2]) return 0;
     int turned = right_angle(g);
-    return turned < 0 ? -1 : sum_for(g, 2, build2(&g->b, "Mul", g->dy, turned));
+    return turned < 0 ? -1 : sum_for(g, 2, build2(&g->b, OP_Mul, g->dy, turned));
 }
 
 /* Attention ------------------------------------------------------------------------------------------------------- */
@@ -207,7 +207,7 @@ GRAD(grad_flash_attention) {
     if (bias >= 0 && g->wanted[4])
         return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->place, "%s has no gradient of its bias",
                           node->op->name);
-    if (build_many(&g->b, "FlashAttentionGrad", 3 + node->ninputs, inputs, 3, outputs, node->nattrs, node->attrs) < 0)
+    if (build_many(&g->b, OP_FlashAttentionGrad, 3 + node->ninputs, inputs, 3, outputs, node->nattrs, node->attrs) < 0)
         return -1;
     for (int k = 0; k < 3; k++) g->dx[k] = outputs[k];
     return 0;
@@ -248,7 +248,7 @@ GRAD(grad_reduce_prod) {
     struct attr attrs[] = {attr_of_ints("axes", n, axes), attr_of_int("keepdims", 1)};
     int zero = of(g, "a == 0 ? 1 : 0", x, x, x), zeros = zero < 0 ? -1 : gradient_sum(g, zero, n, axes, true);
     int others = of(g, "a == 0 ? 1 : a", x, x, x),
-        rest = others < 0 ? -1 : build(&g->b, "ReduceProd", 1, &others, 2, attrs);
+        rest = others < 0 ? -1 : build(&g->b, OP_ReduceProd, 1, &others, 2, attrs);
     if (dy < 0 || zeros < 0 || rest < 0) return -1;
     return g->dx[0] = gradient_expr(g, text, 4, names, (int[]){dy, x, zeros, rest});
 }

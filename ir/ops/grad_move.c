@@ -26,13 +26,13 @@ GRAD(grad_expand) {
 }
 
 GRAD(grad_trilu) {
-    return g->dx[0] = build(&g->b, "Trilu", 1, &g->dy, g->node.nattrs, g->node.attrs);
+    return g->dx[0] = build(&g->b, OP_Trilu, 1, &g->dy, g->node.nattrs, g->node.attrs);
 }
 
 /* The same elements are dropped. */
 GRAD(grad_dropout) {
     const int *in = g->node.inputs;
-    return g->dx[0] = build(&g->b, "Dropout", 4, (int[]){g->dy, in[1], in[2], in[3]}, g->node.nattrs, g->node.attrs);
+    return g->dx[0] = build(&g->b, OP_Dropout, 4, (int[]){g->dy, in[1], in[2], in[3]}, g->node.nattrs, g->node.attrs);
 }
 
 GRAD(grad_cast) {
@@ -48,7 +48,7 @@ static int pad(struct gradient *g, int tensor, const int64_t *begin, const int64
     struct tensor t = g->b.graph->tensors.at[tensor];
     int inputs[] = {tensor, build_scalar(&g->b, t.dtype, 0)};
     struct attr attrs[] = {attr_of_ints("begin", t.ndim, begin), attr_of_ints("end", t.ndim, end)};
-    return build(&g->b, "Pad", 2, inputs, 2, attrs);
+    return build(&g->b, OP_Pad, 2, inputs, 2, attrs);
 }
 
 /* step - 1 zeros behind each index of dimension d, but the last. */
@@ -105,7 +105,7 @@ static int pad_value(struct gradient *g, int inner, const int64_t *begin, const 
         before[d] = begin[d] > 0 ? begin[d] : 0;
         behind[d] = end[d] > 0 ? end[d] : 0;
     }
-    int own = pad(g, inner, before, behind), rest = own < 0 ? -1 : build2(&g->b, "Sub", g->dy, own);
+    int own = pad(g, inner, before, behind), rest = own < 0 ? -1 : build2(&g->b, OP_Sub, g->dy, own);
     return g->dx[1] = rest < 0 ? -1 : gradient_sum_to(g, rest, gradient_input(g, 1));
 }
 
@@ -146,7 +146,7 @@ GRAD(grad_gather) {
     const struct tensor *x = gradient_input(g, 0);
     int64_t axis = attr_int(&g->node, "axis", 0);
     struct attr attrs[] = {attr_of_int("axis", axis), attr_of_int("size", x->dims[axis])};
-    return g->dx[0] = build(&g->b, "GatherGrad", 2, (int[]){g->dy, g->node.inputs[1]}, 2, attrs);
+    return g->dx[0] = build(&g->b, OP_GatherGrad, 2, (int[]){g->dy, g->node.inputs[1]}, 2, attrs);
 }
 
 static int zeros(struct gradient *g, const struct tensor *like) {
@@ -155,7 +155,7 @@ static int zeros(struct gradient *g, const struct tensor *like) {
 }
 
 /* A node of up to three inputs with the attributes of the forward node. */
-static int like_forward(struct gradient *g, const char *op, int n, int a, int b, int c) {
+static int like_forward(struct gradient *g, enum op_id op, int n, int a, int b, int c) {
     if (a < 0 || c < 0) return -1;
     return build(&g->b, op, n, (int[]){a, b, c}, g->node.nattrs, g->node.attrs);
 }
@@ -163,18 +163,18 @@ static int like_forward(struct gradient *g, const char *op, int n, int a, int b,
 /* Elements that were picked several times get the sum. */
 GRAD(grad_gather_elements) {
     int none = zeros(g, gradient_input(g, 0));
-    return g->dx[0] = like_forward(g, "ScatterElementsAdd", 3, none, g->node.inputs[1], g->dy);
+    return g->dx[0] = like_forward(g, OP_ScatterElementsAdd, 3, none, g->node.inputs[1], g->dy);
 }
 
 GRAD(grad_gather_nd) {
     int none = zeros(g, gradient_input(g, 0));
-    return g->dx[0] = like_forward(g, "ScatterNDAdd", 3, none, g->node.inputs[1], g->dy);
+    return g->dx[0] = like_forward(g, OP_ScatterNDAdd, 3, none, g->node.inputs[1], g->dy);
 }
 
 /* The updates get what `gather` picks. Where they replaced the data, that gets nothing there. */
-static int grad_scatter(struct gradient *g, const char *scatter, const char *gather) {
+static int grad_scatter(struct gradient *g, enum op_id scatter, enum op_id gather) {
     const int index = g->node.inputs[1];
-    bool replaces = strcmp(g->node.op->name, scatter) == 0;
+    bool replaces = g->node.op->id == scatter;
     if (g->wanted[0]) {
         g->dx[0] = g->dy;
         if (replaces) g->dx[0] = like_forward(g, scatter, 3, g->dy, index, zeros(g, gradient_input(g, 2)));
@@ -185,9 +185,9 @@ static int grad_scatter(struct gradient *g, const char *scatter, const char *gat
 }
 
 GRAD(grad_scatter_elements) {
-    return grad_scatter(g, "ScatterElements", "GatherElements");
+    return grad_scatter(g, OP_ScatterElements, OP_GatherElements);
 }
 
 GRAD(grad_scatter_nd) {
-    return grad_scatter(g, "ScatterND", "GatherND");
+    return grad_scatter(g, OP_ScatterND, OP_GatherND);
 }

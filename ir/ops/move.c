@@ -368,16 +368,19 @@ static bool map_trilu(const struct eval *eval, const int64_t *at, int64_t *from)
 }
 
 static const struct {
-    const char *op;
+    enum op_id op;
     bool (*map)(const struct eval *eval, const int64_t *at, int64_t *from);
-} maps[] = {
-    {"Transpose", map_transpose}, {"Expand", map_expand}, {"Slice", map_slice}, {"Pad", map_pad}, {"Trilu", map_trilu}};
+} maps[] = {{OP_Transpose, map_transpose},
+            {OP_Expand, map_expand},
+            {OP_Slice, map_slice},
+            {OP_Pad, map_pad},
+            {OP_Trilu, map_trilu}};
 
 EVAL(eval_mapped) {
     const struct tensor *x = eval->in[0];
     int64_t at[MAX_NDIM] = {0}, from[MAX_NDIM] = {0}, i = 0;
     size_t row = 0;
-    while (strcmp(maps[row].op, eval->node->op->name) != 0) row++;
+    while (maps[row].op != eval->node->op->id) row++;
     if (!tensor_elements(eval->out)) return 0;
     do {
         if (maps[row].map(eval, at, from))

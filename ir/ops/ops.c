@@ -6,16 +6,28 @@
 
 #include "ir/ops/grad.h"
 
-#define EW(id, types_, expr_, flops_, ...)                                                                             \
-    {.name = #id, .class = OP_ELEMENTWISE, .types = types_, .expr = expr_, .flops = flops_, ##__VA_ARGS__},
-#define OP(id, class_, dims_, types_, flops_, call_, ...)                                                              \
-    {.name = #id, .class = class_, .dims = dims_, .types = types_, .flops = flops_, .call = call_, ##__VA_ARGS__},
-const struct op ops[] = {
+#define EW(name_, types_, expr_, flops_, ...)                                                                          \
+    {.id = OP_##name_,                                                                                                 \
+     .name = #name_,                                                                                                   \
+     .class = OP_ELEMENTWISE,                                                                                          \
+     .types = types_,                                                                                                  \
+     .expr = expr_,                                                                                                    \
+     .flops = flops_,                                                                                                  \
+     ##__VA_ARGS__},
+#define OP(name_, class_, dims_, types_, flops_, call_, ...)                                                           \
+    {.id = OP_##name_,                                                                                                 \
+     .name = #name_,                                                                                                   \
+     .class = class_,                                                                                                  \
+     .dims = dims_,                                                                                                    \
+     .types = types_,                                                                                                  \
+     .flops = flops_,                                                                                                  \
+     .call = call_,                                                                                                    \
+     ##__VA_ARGS__},
+const struct op ops[NOPS] = {
 #include "ir/ops.def"
 };
 #undef EW
 #undef OP
-const int nops = sizeof ops / sizeof *ops;
 
 int refuse(struct dims *dims, const char **why, const char *format, ...) {
     char text[256];

@@ -8,13 +8,13 @@
 #include "passes/train/training.h"
 
 /* The tensor as a node leaves it that says that it is complete; `like` is the sum that reads it. */
-static int add_start(struct graph *graph, const char *op, int tensor, int like, int nattrs, const struct attr *attrs) {
+static int add_start(struct graph *graph, enum op_id op, int tensor, int like, int nattrs, const struct attr *attrs) {
     const struct tensor t = graph->tensors.at[tensor];
     const struct node sum = graph->nodes.at[like];
     int out =
         graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.start", t.name), t.dtype, t.ndim, t.dims);
     graph->tensors.at[out].layout = t.layout;
-    int start = graph_add_node(graph, op_named(op), sum.name, 1, &tensor, 1, &out, nattrs, attrs);
+    int start = graph_add_node(graph, &ops[op], sum.name, 1, &tensor, 1, &out, nattrs, attrs);
     struct node *node = &graph->nodes.at[start];
     memcpy(node->split, sum.split, sizeof sum.split);
     node->stage = sum.stage;
@@ -24,7 +24,7 @@ static int add_start(struct graph *graph, const char *op, int tensor, int like, 
 
 /* An all-reduce of the update, or for the norm, of what the backward phase makes. */
 static bool ends_later(const struct graph *graph, const struct node *node, int tensor) {
-    return strcmp(node->op->name, "AllReduce") == 0 && strcmp(attr_text(node, "reduce", ""), "sum") == 0 &&
+    return node->op->id == OP_AllReduce && strcmp(attr_text(node, "reduce", ""), "sum") == 0 &&
            node->phase > PHASE_BACKWARD && graph_phase_of(graph, tensor) == PHASE_BACKWARD &&
            rt_dtype_is_float(graph->tensors.at[tensor].dtype);
 }
@@ -33,10 +33,10 @@ static void begin_sum(struct graph *graph, int id, int tensor, bool axes_too) {
     const struct node *node = &graph->nodes.at[id];
     const struct attr attrs[] = {attr_of_int("mesh", attr_int(node, "mesh", 0)), attr_of_text("reduce", "sum")};
     int start = -1;
-    if (strcmp(node->op->name, "UnitSum") == 0)
-        start = add_start(graph, "UnitSumStart", tensor, id, 0, NULL);
+    if (node->op->id == OP_UnitSum)
+        start = add_start(graph, OP_UnitSumStart, tensor, id, 0, NULL);
     else if (axes_too && ends_later(graph, node, tensor))
-        start = add_start(graph, "AllReduceStart", tensor, id, 2, attrs);
+        start = add_start(graph, OP_AllReduceStart, tensor, id, 2, attrs);
     if (start < 0) return;
     graph->nodes.at[id].inputs[0] = start;
     attr_set(graph, &graph->nodes.at[id], attr_of_int("begun", 1));

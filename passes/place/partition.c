@@ -35,7 +35,7 @@ static const bool *find_gradients(const struct graph *graph, const struct uses *
         bool waits = node->phase == PHASE_BACKWARD && uses->first[tensor] < uses->first[tensor + 1];
         for (int u = uses->first[tensor]; u < uses->first[tensor + 1] && waits; u++) {
             const struct node *reader = &graph->nodes.at[uses->users[u]];
-            waits = reader->phase > PHASE_BACKWARD || strcmp(reader->op->name, "Accumulate") == 0 ||
+            waits = reader->phase > PHASE_BACKWARD || reader->op->id == OP_Accumulate ||
                     (node_is_linear(graph, reader) && gradient[reader->outputs[0]]);
         }
         gradient[tensor] = waits;
@@ -53,7 +53,7 @@ struct partition {
  * a gradient of it. */
 static bool may_wait(const struct partition *p, const struct node *node) {
     if (!has_one_reader(p->graph, &p->uses, node->inputs[0])) return false;
-    return node->op->class == OP_VIEW || (strcmp(node->op->name, "Cast") == 0 && p->gradient[node->outputs[0]]);
+    return node->op->class == OP_VIEW || (node->op->id == OP_Cast && p->gradient[node->outputs[0]]);
 }
 
 /* Several partial inputs and nothing else but conditions: their sum may stay partial. */
@@ -67,7 +67,7 @@ static bool passes_partial(const struct partition *p, const struct node *node, i
 
 /* What partial gradients are summed up in is partial. */
 static void hold_partial(const struct partition *p, const struct node *node, int axis) {
-    if (strcmp(node->op->name, "Accumulate") == 0 && node->split[axis].factor < 0 &&
+    if (node->op->id == OP_Accumulate && node->split[axis].factor < 0 &&
         is_partial_sum(p->graph, node->inputs[1], axis))
         p->graph->tensors.at[node->inputs[0]].layout.axis[axis] = holding_partial_sum();
 }

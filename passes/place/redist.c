@@ -15,13 +15,13 @@
  * rank: parts from each of the n - 1 others, or nth parts of those. */
 static const struct move {
     enum holding_kind from, to;
-    const char *op;
+    enum op_id op;
     int parts, shares;
-} moves[] = {{HOLD_WHOLE, HOLD_PART, "Chunk", 0, 0},         {HOLD_WHOLE, HOLD_WINDOW, "Chunk", 0, 0},
-             {HOLD_PART, HOLD_WHOLE, "AllGather", 1, 0},     {HOLD_PART, HOLD_PART, "AllToAll", 0, 1},
-             {HOLD_PART, HOLD_WINDOW, "Crop", 0, 0},         /* only if every part has all of its window */
-             {HOLD_PART, HOLD_WINDOW, "HaloExchange", 0, 1}, /* at most, unless windows are larger than parts */
-             {HOLD_PARTIAL, HOLD_WHOLE, "AllReduce", 2, 0},  {HOLD_PARTIAL, HOLD_PART, "ReduceScatter", 1, 0}};
+} moves[] = {{HOLD_WHOLE, HOLD_PART, OP_Chunk, 0, 0},         {HOLD_WHOLE, HOLD_WINDOW, OP_Chunk, 0, 0},
+             {HOLD_PART, HOLD_WHOLE, OP_AllGather, 1, 0},     {HOLD_PART, HOLD_PART, OP_AllToAll, 0, 1},
+             {HOLD_PART, HOLD_WINDOW, OP_Crop, 0, 0},         /* only if every part has all of its window */
+             {HOLD_PART, HOLD_WINDOW, OP_HaloExchange, 0, 1}, /* at most, unless windows are larger than parts */
+             {HOLD_PARTIAL, HOLD_WHOLE, OP_AllReduce, 2, 0},  {HOLD_PARTIAL, HOLD_PART, OP_ReduceScatter, 1, 0}};
 enum { NMOVES = sizeof moves / sizeof *moves, NSTATES = 4 };
 
 /* What is known of a tensor that is to be moved along an axis of n ranks. */
@@ -36,7 +36,7 @@ enum { NEVER = 1 << 30 };
 /* In nth parts of parts. What another reader wants whole is made whole in any case. */
 static int64_t cost_of(const struct move *move, const struct situation *at) {
     if (at->made_whole && move->to == HOLD_WHOLE) return 0;
-    if (strcmp(move->op, "Crop") == 0 && !at->has_window) return NEVER;
+    if (move->op == OP_Crop && !at->has_window) return NEVER;
     return (move->parts * at->n + move->shares) * (at->n - 1);
 }
 
@@ -141,10 +141,10 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
         attrs[n++] = attr_of_int("unit", part->unit);
     }
     if (move->from == HOLD_PARTIAL) attrs[n++] = attr_of_text("reduce", reduce_names[from.layout.axis[axis].reduce]);
-    const char *label = arena_printf(graph->arena, "%s.%s", from.name, move->op);
+    const char *label = arena_printf(graph->arena, "%s.%s", from.name, ops[move->op].name);
     int out = graph_add_tensor(graph, TENSOR_VALUE, label, from.dtype, from.ndim, from.dims);
     graph->tensors.at[out].layout = *layout;
-    int node = graph_add_node(graph, op_named(move->op), name, 1, &id, 1, &out, n, attrs);
+    int node = graph_add_node(graph, &ops[move->op], name, 1, &id, 1, &out, n, attrs);
     graph->nodes.at[node].stage = from.producer < 0 ? redist->stage : graph->nodes.at[from.producer].stage;
     graph->nodes.at[node].phase = redist->phase;
     return out;

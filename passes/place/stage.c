@@ -107,7 +107,7 @@ static int bring(struct staging *s, int tensor, int stage, const char *name) {
     int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.stage%d", t->name, stage), t->dtype,
                                t->ndim, t->dims);
     graph->tensors.at[out].layout = graph->tensors.at[tensor].layout;
-    int id = graph_add_node(graph, op_named("Transfer"), name, 1, &tensor, 1, &out, 3, attrs);
+    int id = graph_add_node(graph, &ops[OP_Transfer], name, 1, &tensor, 1, &out, 3, attrs);
     graph->nodes.at[id].stage = stage;
     graph->nodes.at[id].phase = graph->nodes.at[t->producer].phase;
     map_put(&s->there, key, strlen(key), out);
@@ -170,7 +170,7 @@ static int broadcast(struct staging *s, int tensor, const char *name) {
     int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.all", t->name), t->dtype, t->ndim,
                                t->dims);
     graph->tensors.at[out].layout = graph->tensors.at[tensor].layout;
-    int id = graph_add_node(graph, op_named("Broadcast"), name, 1, &tensor, 1, &out, 2, attrs);
+    int id = graph_add_node(graph, &ops[OP_Broadcast], name, 1, &tensor, 1, &out, 2, attrs);
     graph->nodes.at[id].stage = STAGE_ALL;
     graph->nodes.at[id].phase = graph->nodes.at[t->producer].phase;
     return out;

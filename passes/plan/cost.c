@@ -39,7 +39,7 @@ double cost_share(const struct graph *graph, const struct node *node, const stru
         const struct rt_cut cut = {dims->factor[split->factor].extent, split->blocks, split->unit, ways};
         flops *= (double)rt_cut_extent(&cut, 0) / (double)cut.extent; /* the first rank has the largest part */
     }
-    bool picks = strcmp(node->op->name, "Gather") == 0;
+    bool picks = node->op->id == OP_Gather;
     double traffic = ((picks ? out : in) + out) / machine->bytes;
     return flops / machine->flops > traffic ? flops / machine->flops : traffic;
 }

@@ -172,7 +172,7 @@ static void choose_cuts(const struct places *places, int stages, struct arena *a
 
 /* Moves nothing but elements, or casts them: as quick wherever it is done. */
 static bool only_moves(const struct node *node) {
-    return node->op->flops == 0 || strcmp(node->op->name, "Cast") == 0;
+    return node->op->flops == 0;
 }
 
 /* Every stage has what no node makes: where that is only moved before it is read, the moves belong to the first stage

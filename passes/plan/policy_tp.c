@@ -19,15 +19,11 @@
 
 enum { MOST_TRIES = 32 }; /* numbers of convolutions by rows that are tried, evenly spaced if there are more */
 
-static bool is_op(const struct graph *graph, int node, const char *op) {
-    return strcmp(graph->nodes.at[node].op->name, op) == 0;
-}
-
 /* What is stored and read under another type, -1 if the tensor is computed. */
 static int stored_behind(const struct graph *graph, int tensor) {
     while (tensor >= 0 && graph->tensors.at[tensor].kind == TENSOR_VALUE) {
         const struct node *node = &graph->nodes.at[graph->tensors.at[tensor].producer];
-        tensor = strcmp(node->op->name, "Cast") == 0 ? node->inputs[0] : -1;
+        tensor = node->op->id == OP_Cast ? node->inputs[0] : -1;
     }
     return tensor >= 0 && tensor_is_stored(&graph->tensors.at[tensor]) ? tensor : -1;
 }
@@ -40,7 +36,7 @@ static bool is_stored(const struct graph *graph, int tensor) {
 static bool is_given(const struct graph *graph, int tensor) {
     while (graph->tensors.at[tensor].kind == TENSOR_VALUE) {
         const struct node *node = &graph->nodes.at[graph->tensors.at[tensor].producer];
-        if (node->op->class != OP_VIEW && strcmp(node->op->name, "Cast") != 0) return false;
+        if (node->op->class != OP_VIEW && node->op->id != OP_Cast) return false;
         tensor = node->inputs[0];
     }
     return graph->tensors.at[tensor].kind == TENSOR_INPUT;
@@ -48,7 +44,7 @@ static bool is_given(const struct graph *graph, int tensor) {
 
 static bool is_embedding(const struct graph *graph, int id) {
     const struct node *node = &graph->nodes.at[id];
-    return is_op(graph, id, "Gather") && is_stored(graph, node->inputs[0]) && is_given(graph, node->inputs[1]) &&
+    return node->op->id == OP_Gather && is_stored(graph, node->inputs[0]) && is_given(graph, node->inputs[1]) &&
            attr_int(node, "axis", 0) == 0;
 }
 
@@ -79,7 +75,7 @@ static bool decide(struct flood *flood, int id) {
 
 static void report(const struct graph *graph, int id, int ways, struct diags *diags) {
     const struct node *node = &graph->nodes.at[id];
-    int stored = is_op(graph, id, "Gather") ? node->inputs[0] : node->inputs[1];
+    int stored = node->op->id == OP_Gather ? node->inputs[0] : node->inputs[1];
     const struct tensor *weight = &graph->tensors.at[stored_behind(graph, stored)];
     diag_remark(diags, node_place(graph, id), "policy tp: stays whole on all %d ranks: weight %s %s, %lld bytes each",
                 ways, diag_quote(diags, weight->name), tensor_type(graph->arena, weight),
@@ -88,7 +84,7 @@ static void report(const struct graph *graph, int id, int ways, struct diags *di
 
 /* The first spatial dimension of a convolution's result, -1 for other nodes. */
 static int rows_of(struct flood *flood, int id) {
-    if (!is_op(flood->graph, id, "Conv") || !is_linear(flood->graph, id)) return -1;
+    if (flood->graph->nodes.at[id].op->id != OP_Conv || !is_linear(flood->graph, id)) return -1;
     int factor = dims_find(flood_dims(flood, id), "o0");
     return factor >= 0 ? factor : dims_find(flood_dims(flood, id), "i0");
 }

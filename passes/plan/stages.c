@@ -8,11 +8,11 @@
 enum { CHEAP_FLOPS = 1 << 22, CHEAP_BYTES = 1 << 20 };
 
 int stage_part(const struct node *node, int stage) {
-    if (strcmp(node->op->name, "Transfer") == 0)
+    if (node->op->id == OP_Transfer)
         return attr_int(node, "from", -1) == stage ? STAGE_READS
                : attr_int(node, "to", -1) == stage ? STAGE_WRITES
                                                    : STAGE_NONE;
-    if (strcmp(node->op->name, "Broadcast") == 0)
+    if (node->op->id == OP_Broadcast)
         return attr_int(node, "from", -1) == stage ? STAGE_READS | STAGE_WRITES : STAGE_WRITES;
     return node->stage == STAGE_ALL || node->stage == stage ? STAGE_READS | STAGE_WRITES : STAGE_NONE;
 }

@@ -239,8 +239,8 @@ static void note_peak(struct rankplan *plan, struct plan_class *class, const str
 
 /* The node begins a sum along the mesh axis; or over units, which are the last. */
 static bool begins_sum(const struct graph *graph, const struct node *node, int axis) {
-    if (axis == graph->mesh.naxes) return strcmp(node->op->name, "UnitSumStart") == 0;
-    return strcmp(node->op->name, "AllReduceStart") == 0 && attr_int(node, "mesh", -1) == axis;
+    if (axis == graph->mesh.naxes) return node->op->id == OP_UnitSumStart;
+    return node->op->id == OP_AllReduceStart && attr_int(node, "mesh", -1) == axis;
 }
 
 /* Blocks that became one, with their offsets in it. */

@@ -20,7 +20,7 @@ static bool all_meet(const struct rankplan *plan, int shard, int position, int *
     const struct graph *graph = plan->graph;
     const struct node *node = &graph->nodes.at[graph->order.at[position]];
     int n = mesh_group(&graph->mesh, shard, (int)attr_int(node, "mesh", 0), group), ends = 0;
-    bool transfer = strcmp(node->op->name, "Transfer") == 0;
+    bool transfer = node->op->id == OP_Transfer;
     for (int m = 0; m < n; m++) {
         int part = rankplan_part(&plan->classes[plan->class_of[group[m]]], node);
         if (!transfer && !part) return false;

@@ -128,17 +128,17 @@ typedef bool strides_fn(const struct move *move, int operand, const struct strid
 
 /* Where the result lies in operand 0, and where an operand lies in the result, given the other's strides. */
 static const struct mover {
-    const char *op;
+    enum op_id op;
     strides_fn *see, *lie;
-} movers[] = {{"Reshape", see_reshape, lie_in_reshape},
-              {"Detach", see_reshape, lie_in_reshape},
-              {"Transpose", see_transpose, lie_in_transpose},
-              {"Slice", see_slice, NULL},
-              {"Concat", NULL, lie_in_concat}};
+} movers[] = {{OP_Reshape, see_reshape, lie_in_reshape},
+              {OP_Detach, see_reshape, lie_in_reshape},
+              {OP_Transpose, see_transpose, lie_in_transpose},
+              {OP_Slice, see_slice, NULL},
+              {OP_Concat, NULL, lie_in_concat}};
 
 static const struct mover *mover_of(const struct node *node) {
     for (size_t i = 0; i < sizeof movers / sizeof *movers; i++)
-        if (strcmp(movers[i].op, node->op->name) == 0) return &movers[i];
+        if (movers[i].op == node->op->id) return &movers[i];
     return NULL;
 }
 
@@ -196,8 +196,8 @@ static const struct node *node_at(const struct finder *f, int id) {
 
 static void find_taken(struct finder *f) {
     char name[24];
-    f->taken = ARENA_ARRAY(f->plan->graph->arena, struct taken, nops);
-    for (int o = 0; o < nops; o++)
+    f->taken = ARENA_ARRAY(f->plan->graph->arena, struct taken, NOPS);
+    for (int o = 0; o < NOPS; o++)
         for (int k = 0; k < MOST_OPERANDS && ops[o].call && strstr(ops[o].call, "$strided("); k++) {
             snprintf(name, sizeof name, "$strided(x%d)", k);
             if (strstr(ops[o].call, name)) f->taken[o].operands |= 1u << k;

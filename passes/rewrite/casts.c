@@ -8,7 +8,7 @@
 #include "passes/rewrite/rewrite.h"
 
 static bool is_cast(const struct node *node) {
-    return strcmp(node->op->name, "Cast") == 0;
+    return node->op->id == OP_Cast;
 }
 
 /* Every number of the one type is one of the other. */

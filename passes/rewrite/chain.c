@@ -22,7 +22,7 @@ enum rt_dtype chain_computes_in(const struct graph *graph, const struct node *no
 /* Casts between types that are computed in f32 join chains: they round, or do nothing. */
 static bool is_other_cast(const struct graph *graph, const struct node *node) {
     enum rt_dtype from = type_of(graph, node->inputs[0]), to = type_of(graph, node->outputs[0]);
-    if (strcmp(node->op->name, "Cast") != 0) return false;
+    if (node->op->id != OP_Cast) return false;
     return (from != RT_F32 && !is_half(from)) || (to != RT_F32 && !is_half(to));
 }
 

@@ -9,7 +9,7 @@
 /* The input of the Transpose that exchanges the last two dimensions and makes `tensor`, or -1. */
 static int transposed(const struct graph *graph, int tensor) {
     int producer = graph->tensors.at[tensor].producer, n;
-    if (producer < 0 || strcmp(graph->nodes.at[producer].op->name, "Transpose") != 0) return -1;
+    if (producer < 0 || graph->nodes.at[producer].op->id != OP_Transpose) return -1;
     const int64_t *perm = attr_ints(&graph->nodes.at[producer], "perm", &n);
     if (n < 2 || perm[n - 1] != n - 2 || perm[n - 2] != n - 1) return -1;
     for (int d = 0; d < n - 2; d++)
@@ -30,7 +30,7 @@ int pass_fuse(struct graph *graph, const struct pass_context *context) {
     (void)context;
     for (int i = 0; i < graph->order.n; i++) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (strcmp(node->op->name, "MatMul") == 0) fuse_operand(graph, node, 1, "trans_b");
+        if (node->op->id == OP_MatMul) fuse_operand(graph, node, 1, "trans_b");
     }
     return 0;
 }

@@ -247,7 +247,7 @@ static int fused_node(const struct fuser *f, int id, const struct chain *chain) 
     }
     struct attr attrs[] = {attr_of_text("expr", strbuf_text(&text)),
                            attr_of_text("to", rt_dtypes[type_of(f, node.outputs[0])].name)};
-    int fused = graph_add_node(graph, op_named("Fused"), node.name, chain->ninputs, chain->inputs, 1 + chain->nresults,
+    int fused = graph_add_node(graph, &ops[OP_Fused], node.name, chain->ninputs, chain->inputs, 1 + chain->nresults,
                                outputs, 2, attrs);
     memcpy(graph->nodes.at[fused].split, node.split, sizeof node.split);
     graph->nodes.at[fused].stage = node.stage;
@@ -265,7 +265,7 @@ static bool follows_product(const struct fuser *f, const struct pass_context *co
         if (p < 0) continue;
         const struct node *before = &f->graph->nodes.at[p];
         bool finishes = attr_int(before, "packed", 0) ? context->block_epilogues : context->library_products;
-        if (strcmp(before->op->name, "MatMul") == 0 && finishes) return true;
+        if (before->op->id == OP_MatMul && finishes) return true;
         if (most > 1 && f->chains[p] && follows_product(f, context, p, most - 1)) return true;
     }
     return false;

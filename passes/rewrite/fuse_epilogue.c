@@ -34,7 +34,7 @@ static bool same_part(const struct tensor *a, const struct tensor *b) {
 static const struct node *product_before(const struct joiner *j, const struct node *node, int tensor) {
     const struct tensor *t = &j->graph->tensors.at[tensor];
     const struct node *product = t->producer < 0 ? NULL : &j->graph->nodes.at[t->producer];
-    if (!product || strcmp(product->op->name, "MatMul") != 0 || product->noutputs > 1) return NULL;
+    if (!product || product->op->id != OP_MatMul || product->noutputs > 1) return NULL;
     if (!(attr_int(product, "packed", 0) ? j->blocks : j->library)) return NULL;
     bool whole = product->stage == node->stage && product->phase == node->phase &&
                  same_part(t, &j->graph->tensors.at[node->outputs[0]]);
@@ -153,7 +153,7 @@ int pass_fuse_epilogue(struct graph *graph, const struct pass_context *context) 
     for (int i = 0; i < graph->updates.n; i++) j.kept[graph->updates.at[i].value] = true;
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];
-        if (strcmp(graph->nodes.at[id].op->name, "Fused") != 0 || graph->nodes.at[id].noutputs > 1) continue;
+        if (graph->nodes.at[id].op->id != OP_Fused || graph->nodes.at[id].noutputs > 1) continue;
         int made = join_sole(&j, id);
         if (made >= 0)
             graph->order.at[i] = made;

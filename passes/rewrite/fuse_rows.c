@@ -95,11 +95,9 @@ static bool is_along_rows(const struct tensor *x, int64_t axis) {
 }
 
 static bool reduces_rows(const struct node *node, const struct tensor *x) {
-    static const char *const reductions[] = {"ReduceSum", "ReduceMax", "ReduceMin", NULL};
     int naxes;
     const int64_t *axes = attr_ints(node, "axes", &naxes);
-    return op_is_listed(node->op, reductions) && naxes == 1 && is_along_rows(x, axes[0]) &&
-           attr_int(node, "keepdims", 1);
+    return node->op->fold && naxes == 1 && is_along_rows(x, axes[0]) && attr_int(node, "keepdims", 1);
 }
 
 /* A norm; or a softmax, along rows that are not too long. */
@@ -140,7 +138,7 @@ static bool follows_product(const struct fuser *f, const struct node *node, int 
         const struct tensor *t = tensor_at(f, node->inputs[k]);
         const struct node *before = t->producer < 0 ? NULL : node_at(f, t->producer);
         if (!before || t->dtype != dtype || before->stage != node->stage || before->phase != node->phase) continue;
-        if (strcmp(before->op->name, "MatMul") == 0) return true;
+        if (before->op->id == OP_MatMul) return true;
         if (most > 1 && chain_takes(f->graph, before) && follows_product(f, before, most - 1)) return true;
     }
     return false;
@@ -314,7 +312,7 @@ static void write_rows(struct fuser *f, struct region *r, int seed) {
     int place;
     if (!find_results(f, r, &r->members) || !find_place(f, r, last_member(f, r), &place))
         BUG("rows that were possible are not");
-    int made = row_program_add(f->graph, "Rows", &r->members, node_at(f, seed));
+    int made = row_program_add(f->graph, OP_Rows, &r->members, node_at(f, seed));
     set_splits(f->graph, &f->graph->nodes.at[made], &r->full);
     replace(f, place, r->members.node, r->members.n);
 }
@@ -334,7 +332,7 @@ static void fuse_rows(struct fuser *f, int seed) {
 /* The node sums all dimensions but the last, in floats. */
 static bool sums_columns(const struct fuser *f, const struct node *node) {
     int naxes;
-    if (strcmp(node->op->name, "ReduceSum") != 0) return false;
+    if (node->op->id != OP_ReduceSum) return false;
     const struct tensor *x = tensor_at(f, node->inputs[0]);
     const int64_t *axes = attr_ints(node, "axes", &naxes);
     const enum rt_dtype dtype = computed_type(x->dtype);
@@ -345,11 +343,10 @@ static bool sums_columns(const struct fuser *f, const struct node *node) {
 
 /* Something reads it that is no part of such programs: it is in memory. */
 static bool is_needed(const struct fuser *f, int tensor) {
-    static const char *const others[] = {"ReduceSum", "ReduceMax", "ReduceMin", NULL};
     if (f->kept[tensor]) return true;
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++) {
         const struct node *user = node_at(f, f->uses.users[u]);
-        if (!chain_takes(f->graph, user) && !op_is_listed(user->op, others) && !row_is_norm(user)) return true;
+        if (!chain_takes(f->graph, user) && !user->op->fold && !row_is_norm(user)) return true;
     }
     return false;
 }
@@ -423,7 +420,7 @@ static void fuse_columns(struct fuser *f, int id) {
     if (!add_sum(f, &r, id, &place)) return;
     add_sums_like(f, &r, id, gone, &ngone, &place);
     const struct node like = *node;
-    int made = row_program_add(f->graph, "Columns", &r.members, &like);
+    int made = row_program_add(f->graph, OP_Columns, &r.members, &like);
     attr_set(f->graph, &f->graph->nodes.at[made], attr_of_int("keepdims", attr_int(&like, "keepdims", 1)));
     set_splits(f->graph, &f->graph->nodes.at[made], &r.full);
     replace(f, place, gone, ngone);

@@ -60,14 +60,14 @@ static bool has_summed_rows(const struct joiner *j, const struct node *product, 
 }
 
 static bool is_plain_product(const struct node *node) {
-    return strcmp(node->op->name, "MatMul") == 0 && node->ninputs == 2 && node->noutputs == 1 &&
-           !attr_find(node, "expr") && !attr_int(node, "packed", 0);
+    return node->op->id == OP_MatMul && node->ninputs == 2 && node->noutputs == 1 && !attr_find(node, "expr") &&
+           !attr_int(node, "packed", 0);
 }
 
 /* All dimensions but the last are summed. */
 static bool sums_rows(const struct joiner *j, const struct node *node) {
     int naxes;
-    if (strcmp(node->op->name, "ReduceSum") != 0) return false;
+    if (node->op->id != OP_ReduceSum) return false;
     const int64_t *axes = attr_ints(node, "axes", &naxes);
     return naxes > 0 && axes[0] == 0 && naxes == tensor_at(j, node->inputs[0])->ndim - 1;
 }

@@ -32,9 +32,9 @@ bool constant_number(const struct graph *graph, int id, double *value) {
     return true;
 }
 
-const struct node *made_by(const struct graph *graph, int tensor, const char *op) {
+const struct node *made_by(const struct graph *graph, int tensor, enum op_id op) {
     int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
-    if (producer < 0 || strcmp(graph->nodes.at[producer].op->name, op) != 0) return NULL;
+    if (producer < 0 || graph->nodes.at[producer].op->id != op) return NULL;
     return &graph->nodes.at[producer];
 }
 
@@ -48,9 +48,9 @@ static const struct tensor *output(const struct graph *graph, const struct node 
 
 /* The sum over the last dimension, kept as 1, times 1/N or by N. */
 static bool test_mean(const struct graph *graph, const struct node *node) {
-    bool divides = strcmp(node->op->name, "Div") == 0;
+    bool divides = node->op->id == OP_Div;
     for (int i = 0; i < 2 - divides; i++) {
-        const struct node *sum = made_by(graph, node->inputs[i], "ReduceSum");
+        const struct node *sum = made_by(graph, node->inputs[i], OP_ReduceSum);
         int naxes = 0;
         double value;
         const int64_t *axes = sum ? attr_ints(sum, "axes", &naxes) : NULL;
@@ -321,13 +321,6 @@ static bool solve_either(struct match *match, const struct goal *goal) {
     return false;
 }
 
-static bool commutes(const struct op *op) {
-    static const char *const names[] = {"Add", "Mul", "Max"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(op->name, names[i]) == 0) return true;
-    return false;
-}
-
 /* The operands in order, or the first two exchanged. */
 static bool solve_operands(struct match *match, const struct goal *goal, const struct node *node, bool exchanged) {
     struct goal parts[MAX_CHILDREN];
@@ -348,7 +341,7 @@ static bool solve_node(struct match *match, const struct goal *goal, const struc
         match->node[match->nnodes++] = id;
     }
     bool solved =
-        solve_operands(match, goal, node, false) || (commutes(node->op) && solve_operands(match, goal, node, true));
+        solve_operands(match, goal, node, false) || (node->op->commutes && solve_operands(match, goal, node, true));
     if (!solved) match->nnodes = before;
     return solved;
 }

@@ -11,9 +11,9 @@
  *             | "{" pattern "|" .. "}"                one of them, the first that leads to a match
  *             | macro "(" pattern ")"                 match.c's table; "@" in its text is the argument
  *
- * Operators begin with a capital, everything else does not. Equal names and labels are one tensor. Add, Mul and Max
- * take their operands in either order. What is matched between the root and the named tensors may be read by nothing
- * else: it disappears. All ways of matching are tried until one is accepted. */
+ * Operators begin with a capital, everything else does not. Equal names and labels are one tensor. Operators that
+ * commute take their operands in either order. What is matched between the root and the named tensors may be read by
+ * nothing else: it disappears. All ways of matching are tried until one is accepted. */
 #ifndef PASSES_REWRITE_MATCH_H
 #define PASSES_REWRITE_MATCH_H
 
@@ -60,7 +60,7 @@ int match_tensor(const struct match *match, const char *name);
 double match_number(const struct match *match, const char *name);
 
 /* The node that makes the tensor, if it is of that operator; else NULL. */
-const struct node *made_by(const struct graph *graph, int tensor, const char *op);
+const struct node *made_by(const struct graph *graph, int tensor, enum op_id op);
 
 /* The value of a constant of one element; false if the tensor is none. */
 bool constant_number(const struct graph *graph, int tensor, double *value);

@@ -17,10 +17,10 @@ void recognition_attr(struct recognition *r, struct attr attr) {
     r->attrs[r->nattrs++] = attr;
 }
 
-void recognition_replace(struct recognition *r, const char *op) {
+void recognition_replace(struct recognition *r, enum op_id op) {
     struct graph *graph = r->b.graph;
     struct node *node = &graph->nodes.at[r->root];
-    node->op = op_named(op);
+    node->op = &ops[op];
     node->ninputs = r->ninputs;
     node->inputs = arena_copy(graph->arena, r->inputs, (size_t)r->ninputs * sizeof *r->inputs);
     node->nattrs = 0;
@@ -122,14 +122,14 @@ static bool fit_rope_pairs(struct recognition *r) {
 /* The table ----------------------------------------------------------------------------------------------------- */
 
 struct recogniser {
-    const char *op;
+    enum op_id op;
     bool (*fit)(struct recognition *r);
     const char *text;
     const struct pattern *pattern;
 };
 
 static const struct recogniser recognisers[] = {
-#define RECOGNISE(op, fit, text) {#op, fit, text, NULL},
+#define RECOGNISE(op, fit, text) {OP_##op, fit, text, NULL},
 #include "passes/rewrite/recognise.def"
 #undef RECOGNISE
 };

@@ -21,7 +21,7 @@ const struct tensor *recognition_result(const struct recognition *r);
 void recognition_attr(struct recognition *r, struct attr attr);
 
 /* The root becomes that operator, with the inputs and attributes found. */
-void recognition_replace(struct recognition *r, const char *op);
+void recognition_replace(struct recognition *r, enum op_id op);
 
 /* Runs `find` for every node, inputs before readers; what it leaves unread is dropped at the end. */
 void recognise_each(struct graph *graph, const struct pass_context *context,

@@ -160,7 +160,7 @@ static struct known_mask known_mask(const struct attention *a, int mask, const s
 /* A mask before it was repeated: masks broadcast. */
 static int unrepeated_mask(const struct attention *a, int mask) {
     const struct node *node;
-    while ((node = made_by(a->r->b.graph, mask, "Expand"))) mask = node->inputs[0];
+    while ((node = made_by(a->r->b.graph, mask, OP_Expand))) mask = node->inputs[0];
     return mask;
 }
 
@@ -328,7 +328,7 @@ static bool has_shape(const struct tensor *t, int n, const int64_t *shape) {
 
 /* The tensor in that shape, by taking a Reshape away where that does it. */
 static int reshaped(struct attention *a, int id, int n, const int64_t *shape) {
-    const struct node *reshape = made_by(a->r->b.graph, id, "Reshape");
+    const struct node *reshape = made_by(a->r->b.graph, id, OP_Reshape);
     if (reshape && has_shape(tensor_at(a, reshape->inputs[0]), n, shape)) return reshape->inputs[0];
     return build_reshape(&a->r->b, id, n, shape);
 }
@@ -347,7 +347,7 @@ static int bring(struct attention *a, int id) {
 static int unscaled(struct attention *a, int id) {
     const struct graph *graph = a->r->b.graph;
     for (int i = 0; i < 2; i++) {
-        const struct node *node = made_by(graph, id, i ? "Div" : "Mul");
+        const struct node *node = made_by(graph, id, i ? OP_Div : OP_Mul);
         for (int k = 0; node && k < 2 - i; k++) {
             double value;
             int other = node->inputs[k];
@@ -362,7 +362,7 @@ static int unscaled(struct attention *a, int id) {
 
 /* The tensor with its last two dimensions exchanged: another Transpose in place of the one that made it. */
 static int upright(struct attention *a, int id) {
-    const struct node *node = made_by(a->r->b.graph, id, "Transpose");
+    const struct node *node = made_by(a->r->b.graph, id, OP_Transpose);
     int64_t perm[MAX_NDIM];
     int n = tensor_at(a, id)->ndim;
     for (int d = 0; d < n; d++) perm[d] = node ? attr_ints(node, "perm", &n)[d] : d;
@@ -385,10 +385,10 @@ static bool repeats(const struct tensor *from, const struct tensor *to, int dim)
 static int unrepeated(struct attention *a, int id) {
     const struct graph *graph = a->r->b.graph;
     int n = a->lead.n + 2, heads = a->lead.n - 1;
-    const struct node *expand = made_by(graph, id, "Expand"), *reshape = made_by(graph, id, "Reshape");
+    const struct node *expand = made_by(graph, id, OP_Expand), *reshape = made_by(graph, id, OP_Reshape);
     if (tensor_at(a, id)->ndim != n) return id;
     if (expand) return repeats(tensor_at(a, expand->inputs[0]), tensor_at(a, id), heads) ? expand->inputs[0] : id;
-    if (!reshape || !(expand = made_by(graph, reshape->inputs[0], "Expand"))) return id;
+    if (!reshape || !(expand = made_by(graph, reshape->inputs[0], OP_Expand))) return id;
     const struct tensor *wide = tensor_at(a, reshape->inputs[0]), *from = tensor_at(a, expand->inputs[0]);
     if (wide->ndim != n + 1 || !repeats(from, wide, heads + 1)) return id;
     int64_t shape[MAX_NDIM];
@@ -408,8 +408,8 @@ static int keys(struct attention *a, bool share) {
     for (int before = -1; id >= 0 && id != before;) {
         before = id;
         id = unscaled(a, id);
-        if (!stands && (made_by(a->r->b.graph, id, "Transpose"))) id = upright(a, id), stands = true;
-        if (made_by(a->r->b.graph, id, "Reshape")) id = bring(a, id);
+        if (!stands && (made_by(a->r->b.graph, id, OP_Transpose))) id = upright(a, id), stands = true;
+        if (made_by(a->r->b.graph, id, OP_Reshape)) id = bring(a, id);
         if (share) id = unrepeated(a, id);
     }
     return bring(a, stands ? id : upright(a, id));
@@ -474,7 +474,7 @@ static int sum_of_biases(struct attention *a) {
     for (int i = 0; i < a->nbias; i++) {
         int bias = mask_tensor(a, &a->bias[i]);
         if (bias < 0) return -2;
-        sum = sum < 0 ? bias : build2(&a->r->b, "Add", sum, bias);
+        sum = sum < 0 ? bias : build2(&a->r->b, OP_Add, sum, bias);
     }
     return sum;
 }
@@ -503,7 +503,7 @@ static int queries(struct attention *a) {
     int id = bring(a, unscaled(a, a->q));
     if (a->factor.tensor < 0) return id;
     int factor = mask_tensor(a, &a->factor);
-    return factor < 0 ? -1 : build2(&a->r->b, "Mul", id, factor);
+    return factor < 0 ? -1 : build2(&a->r->b, OP_Mul, id, factor);
 }
 
 static bool make_operands(struct attention *a, bool share) {
@@ -563,19 +563,18 @@ static bool takes_flash(const struct attention *a) {
     return !graph->train || r->ninputs < 5 || !depends_on_weights(a, r->inputs[4]);
 }
 
-/* Of the kernels that there are for it, if any. */
-static const char *operator_of(const struct attention *a) {
+/* The operator that has a kernel for it; OP_NONE if none has. */
+static enum op_id operator_of(const struct attention *a) {
     const bool half = rt_dtypes[recognition_result(a->r)->dtype].kind == RT_KIND_HALF;
-    if (takes_flash(a)) return "FlashAttention";
-    return a->r->b.graph->train || half ? NULL : "Attention";
+    if (takes_flash(a)) return OP_FlashAttention;
+    return a->r->b.graph->train || half ? OP_NONE : OP_Attention;
 }
 
 /* The operator's result, of which it may have further ones. */
-static int make_attention(struct attention *a, const char *op) {
+static int make_attention(struct attention *a, enum op_id op) {
     struct recognition *r = a->r;
     int outputs[2];
-    if (build_many(&r->b, op, r->ninputs, r->inputs, strcmp(op, "Attention") == 0 ? 1 : 2, outputs, r->nattrs,
-                   r->attrs) < 0)
+    if (build_many(&r->b, op, r->ninputs, r->inputs, op == OP_Attention ? 1 : 2, outputs, r->nattrs, r->attrs) < 0)
         return -1;
     return outputs[0];
 }
@@ -584,10 +583,10 @@ static int make_attention(struct attention *a, const char *op) {
 static bool replace(struct attention *a) {
     struct recognition *r = a->r;
     struct tensor result = *recognition_result(r);
-    const char *op = operator_of(a);
-    if (!op) return false;
-    if (a->context->attention == ATTENTION_LIBRARY && strcmp(op, "FlashAttention") == 0) add_flag(a, "library", true);
-    if (result.ndim == a->lead.n + 2 && strcmp(op, "Attention") == 0) {
+    const enum op_id op = operator_of(a);
+    if (op == OP_NONE) return false;
+    if (a->context->attention == ATTENTION_LIBRARY && op == OP_FlashAttention) add_flag(a, "library", true);
+    if (result.ndim == a->lead.n + 2 && op == OP_Attention) {
         recognition_replace(r, op);
         return true;
     }
@@ -596,7 +595,7 @@ static bool replace(struct attention *a) {
     r->ninputs = 1;
     r->nattrs = 0;
     recognition_attr(r, attr_of_ints("shape", result.ndim, result.dims));
-    recognition_replace(r, "Reshape");
+    recognition_replace(r, OP_Reshape);
     return true;
 }
 

@@ -20,7 +20,7 @@ static bool keeps_shape(const struct graph *graph, const struct node *node) {
 /* What was expanded to the tensor, -1 if it was not. */
 static int before_expand(const struct graph *graph, int tensor) {
     int producer = graph->tensors.at[tensor].producer;
-    if (producer < 0 || strcmp(graph->nodes.at[producer].op->name, "Expand") != 0) return -1;
+    if (producer < 0 || graph->nodes.at[producer].op->id != OP_Expand) return -1;
     return graph->nodes.at[producer].inputs[0];
 }
 

@@ -10,16 +10,17 @@ enum { MAX_HEIGHT = EXPR_DEPTH / 2 }; /* of what is left without a name */
 
 /* What norms are made of: inputs a, b, c; n is the extent of a row, e the attribute epsilon. */
 static const struct norm {
-    const char *op, *text;
+    enum op_id op;
+    const char *text;
     int ninputs, names;
 } norms[] = {
-    {"LayerNorm",
+    {OP_LayerNorm,
      "v0 = sum(a); v1 = v0 / n; v2 = a - v1; v3 = sum(v2 * v2); v4 = 1 / sqrt(v3 / n + e); v2 * v4 * b + c", 3, 5},
-    {"LayerNorm", "v0 = sum(a); v1 = v0 / n; v2 = a - v1; v3 = sum(v2 * v2); v4 = 1 / sqrt(v3 / n + e); v2 * v4 * b", 2,
-     5},
-    {"RMSNorm", "v0 = sum(a * a); v1 = 1 / sqrt(v0 / n + e); a * v1 * b", 2, 2},
-    {"Softmax", "v0 = max(a); v1 = exp(a - v0); v2 = sum(v1); v3 = 1 / v2; v1 * v3", 1, 4},
-    {"LogSoftmax", "v0 = max(a); v1 = sum(exp(a - v0)); v2 = log(v1); a - v0 - v2", 1, 3},
+    {OP_LayerNorm, "v0 = sum(a); v1 = v0 / n; v2 = a - v1; v3 = sum(v2 * v2); v4 = 1 / sqrt(v3 / n + e); v2 * v4 * b",
+     2, 5},
+    {OP_RMSNorm, "v0 = sum(a * a); v1 = 1 / sqrt(v0 / n + e); a * v1 * b", 2, 2},
+    {OP_Softmax, "v0 = max(a); v1 = exp(a - v0); v2 = sum(v1); v3 = 1 / v2; v1 * v3", 1, 4},
+    {OP_LogSoftmax, "v0 = max(a); v1 = sum(exp(a - v0)); v2 = log(v1); a - v0 - v2", 1, 3},
 };
 
 static int given_inputs(const struct node *node) {
@@ -30,7 +31,7 @@ static int given_inputs(const struct node *node) {
 
 static const struct norm *norm_of(const struct node *node) {
     for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
-        if (strcmp(norms[i].op, node->op->name) == 0 && norms[i].ninputs == given_inputs(node)) return &norms[i];
+        if (norms[i].op == node->op->id && norms[i].ninputs == given_inputs(node)) return &norms[i];
     return NULL;
 }
 
@@ -144,14 +145,9 @@ static const struct expr *normalised(struct maker *m, const struct node *node, c
 }
 
 static const struct expr *value_of(struct maker *m, const struct node *node) {
-    static const struct {
-        const char *op, *by;
-    } folds[] = {{"ReduceSum", "sum"}, {"ReduceMax", "max"}, {"ReduceMin", "min"}};
     const struct norm *norm = norm_of(node);
     if (norm) return normalised(m, node, norm);
-    for (size_t i = 0; i < sizeof folds / sizeof *folds; i++)
-        if (strcmp(folds[i].op, node->op->name) == 0) return fold(m, folds[i].by, operand(m, node->inputs[0]));
-    return elementwise(m, node);
+    return node->op->fold ? fold(m, node->op->fold, operand(m, node->inputs[0])) : elementwise(m, node);
 }
 
 /* How often the member reads its input k. */
@@ -213,14 +209,14 @@ static const char *types_of(const struct maker *m) {
     return strbuf_text(&text);
 }
 
-int row_program_add(struct graph *graph, const char *op, const struct row_members *members, const struct node *like) {
+int row_program_add(struct graph *graph, enum op_id op, const struct row_members *members, const struct node *like) {
     struct maker m = {.graph = graph, .members = members};
     const struct node place = *like;
     m.ninputs = row_inputs(graph, members, m.inputs);
     for (int i = 0; i < members->n; i++) make(&m, i);
     struct attr attrs[] = {attr_of_text("expr", text_of(&m)), attr_of_text("to", types_of(&m))};
-    int made = graph_add_node(graph, op_named(op), place.name, m.ninputs, m.inputs, members->nresults, members->output,
-                              2, attrs);
+    int made =
+        graph_add_node(graph, &ops[op], place.name, m.ninputs, m.inputs, members->nresults, members->output, 2, attrs);
     graph->nodes.at[made].stage = place.stage;
     graph->nodes.at[made].phase = place.phase;
     return made;

@@ -3,7 +3,7 @@
 #define PASSES_REWRITE_ROW_PROGRAM_H
 
 #include "ir/expr/expr.h"
-#include "ir/ir.h"
+#include "ir/op.h"
 
 enum { ROW_MEMBERS = 48 };
 
@@ -25,6 +25,6 @@ int row_names(const struct graph *graph, const struct row_members *members);
 int row_inputs(const struct graph *graph, const struct row_members *members, int inputs[EXPR_INPUTS]);
 
 /* Adds the node, called as `like` is and in its place and phase, at the end of the order. */
-int row_program_add(struct graph *graph, const char *op, const struct row_members *members, const struct node *like);
+int row_program_add(struct graph *graph, enum op_id op, const struct row_members *members, const struct node *like);
 
 #endif

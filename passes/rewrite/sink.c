@@ -16,7 +16,7 @@ struct unmerged {
 static struct unmerged before_merge(const struct graph *graph, int tensor) {
     const struct tensor *t = &graph->tensors.at[tensor];
     struct unmerged before = {.ndim = 0};
-    if (t->producer < 0 || t->ndim < 1 || strcmp(graph->nodes.at[t->producer].op->name, "Reshape") != 0) return before;
+    if (t->producer < 0 || t->ndim < 1 || graph->nodes.at[t->producer].op->id != OP_Reshape) return before;
     before.source = graph->nodes.at[t->producer].inputs[0];
     const struct tensor *x = &graph->tensors.at[before.source];
     int64_t last = 1;
@@ -31,8 +31,7 @@ static struct unmerged before_merge(const struct graph *graph, int tensor) {
 }
 
 static bool is_plain_product(const struct graph *graph, const struct node *node) {
-    return strcmp(node->op->name, "MatMul") == 0 && !attr_int(node, "trans_a", 0) &&
-           graph->tensors.at[node->inputs[1]].ndim == 2;
+    return node->op->id == OP_MatMul && !attr_int(node, "trans_a", 0) && graph->tensors.at[node->inputs[1]].ndim == 2;
 }
 
 /* Vectors along the last dimension and numbers mean the same under either shape. */
@@ -62,7 +61,7 @@ static int sink(struct graph *graph, struct diags *diags, int id, int operand) {
     struct unmerged before = before_merge(graph, inputs[operand]);
     inputs[operand] = build_reshape(&b, before.source, before.ndim, before.dims);
     if (inputs[operand] < 0) return -1;
-    int result = build(&b, node->op->name, node->ninputs, inputs, node->nattrs, node->attrs);
+    int result = build(&b, node->op->id, node->ninputs, inputs, node->nattrs, node->attrs);
     return result < 0 ? -1 : build_reshape(&b, result, out.ndim, out.dims);
 }
 
@@ -73,7 +72,7 @@ static int sunk(struct graph *graph, struct diags *diags, int id) {
     const struct node *node = &graph->nodes.at[id];
     int operand = sinks_past(graph, node);
     if (operand >= 0) return sink(graph, diags, id, operand);
-    if (strcmp(node->op->name, "Reshape") != 0) return UNCHANGED;
+    if (node->op->id != OP_Reshape) return UNCHANGED;
     const struct tensor out = graph->tensors.at[node->outputs[0]];
     int producer = graph->tensors.at[node->inputs[0]].producer;
     if (producer < 0 || graph->nodes.at[producer].op != node->op) return UNCHANGED;

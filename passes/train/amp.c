@@ -97,16 +97,16 @@ struct caster {
 
 static enum amp_class class_of(const struct caster *c, const struct node *node) {
     static const struct {
-        const char *op;
+        enum op_id op;
         enum amp_class class;
     } rows[] = {
-#define AMP(class, op) {#op, AMP_##class},
+#define AMP(class, op) {OP_##op, AMP_##class},
 #include "passes/train/amp.def"
 #undef AMP
     };
     enum amp_class class = AMP_PROMOTE;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].op, node->op->name) == 0) class = rows[i].class;
+        if (rows[i].op == node->op->id) class = rows[i].class;
     for (int i = 0; i < c->amp->rules.n; i++) {
         if (fnmatch(c->amp->rules.at[i].pattern, node->name, 0) != 0) continue;
         c->amp->matched[i] = true;
@@ -128,7 +128,7 @@ static bool is_ours(const struct caster *c, int tensor) {
 static enum rt_dtype wanted(const struct caster *c, const struct node *node) {
     enum amp_class class = class_of(c, node);
     bool half = false, wide = false;
-    if (strcmp(node->op->name, "Cast") == 0) return RT_DTYPE_NONE;
+    if (node->op->id == OP_Cast) return RT_DTYPE_NONE;
     if (class != AMP_PROMOTE) return class == AMP_ALLOW ? c->amp->dtype : RT_F32;
     for (int k = 0; k < node->ninputs; k++) {
         int tensor = node->inputs[k];
@@ -149,7 +149,7 @@ static int as(struct caster *c, int tensor, enum rt_dtype dtype) {
 
 /* Parameters under another shape are parameters still. */
 static bool result_follows(const struct caster *c, const struct node *node) {
-    bool moves = node->ninputs == 1 && node->op->flops == 0 && strcmp(node->op->name, "Cast") != 0;
+    bool moves = node->ninputs == 1 && node->op->flops == 0 && node->op->id != OP_Cast;
     return moves && c->follows[node->inputs[0]];
 }
 
@@ -201,7 +201,7 @@ static void report(const struct caster *c) {
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         bool half = type_of(c, node->outputs[0]) == c->amp->dtype, product = node->op->columns != NULL;
-        halves += half && strcmp(node->op->name, "Cast") != 0;
+        halves += half && node->op->id != OP_Cast;
         products += product, half_products += product && half;
     }
     diag_remark(c->b.diags, graph->name, "amp: %d nodes compute in %s, of %d products and convolutions %d", halves,

@@ -66,7 +66,7 @@ struct piece {
 static struct piece piece_of(const struct graph *graph, int tensor) {
     struct piece piece = {.dim = -1};
     int producer = graph->tensors.at[tensor].producer, n;
-    if (producer < 0 || strcmp(graph->nodes.at[producer].op->name, "Pad") != 0) return piece;
+    if (producer < 0 || graph->nodes.at[producer].op->id != OP_Pad) return piece;
     const struct node *node = &graph->nodes.at[producer];
     const int64_t *begin = attr_ints(node, "begin", &n), *end = attr_ints(node, "end", &n);
     for (int d = 0; d < n; d++) {
@@ -96,7 +96,7 @@ static int join_pieces(struct autodiff *a, struct build *b, const struct parts *
     }
     if (at != graph->tensors.at[parts->all.at[0]].dims[dim]) return -1;
     struct attr axis = attr_of_int("axis", dim);
-    return build(b, "Concat", n, inputs, 1, &axis);
+    return build(b, OP_Concat, n, inputs, 1, &axis);
 }
 
 /* The gradient of a tensor all of whose readers have been visited; -1 if there is none, or after a diagnostic. */
@@ -106,7 +106,7 @@ static int settle(struct autodiff *a, struct build *b, int tensor) {
     int errors = a->diags->errors, sum = parts->all.n > 1 ? join_pieces(a, b, parts) : -1;
     if (sum < 0 && a->diags->errors == errors) {
         sum = parts->all.at[0];
-        for (int i = 1; i < parts->all.n && sum >= 0; i++) sum = build2(b, "Add", sum, parts->all.at[i]);
+        for (int i = 1; i < parts->all.n && sum >= 0; i++) sum = build2(b, OP_Add, sum, parts->all.at[i]);
     }
     return a->gradient[tensor] = sum;
 }
@@ -143,7 +143,7 @@ static int scaled_seed(struct autodiff *a, struct build *b) {
     int seed = graph_control(a->graph, CONTROL_seed), errors = a->diags->errors;
     int scale = a->training ? loss_scale_begin(b, &a->training->amp) : -1;
     if (a->diags->errors > errors) return -1;
-    return scale < 0 ? seed : build2(b, "Mul", seed, scale);
+    return scale < 0 ? seed : build2(b, OP_Mul, seed, scale);
 }
 
 static int seed_loss(struct autodiff *a) {
@@ -266,7 +266,7 @@ static int copy_stored_outputs(struct graph *graph, struct diags *diags) {
         const struct tensor *seen = &graph->tensors.at[seen_tensor(graph, output)];
         struct build b = {graph, diags, graph->output_names.at[i]};
         if (seen->kind != TENSOR_WEIGHT || !rt_dtype_is_float(seen->dtype)) continue;
-        const int copy = build2(&b, "Mul", output, build_scalar(&b, graph->tensors.at[output].dtype, 1));
+        const int copy = build2(&b, OP_Mul, output, build_scalar(&b, graph->tensors.at[output].dtype, 1));
         if (copy < 0) return -1;
         graph->outputs.at[i] = copy;
     }

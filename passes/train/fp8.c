@@ -88,10 +88,9 @@ struct marking {
 
 /* A stored matrix behind a cast, -1 if it is none. */
 static int weight_of(const struct graph *graph, const struct node *node) {
-    if (strcmp(node->op->name, "MatMul") != 0 || node->ninputs != 2 || attr_int(node, "trans_a", 0)) return -1;
+    if (node->op->id != OP_MatMul || node->ninputs != 2 || attr_int(node, "trans_a", 0)) return -1;
     int w = node->inputs[1], producer = graph->tensors.at[w].producer;
-    if (producer >= 0 && strcmp(graph->nodes.at[producer].op->name, "Cast") == 0)
-        w = graph->nodes.at[producer].inputs[0];
+    if (producer >= 0 && graph->nodes.at[producer].op->id == OP_Cast) w = graph->nodes.at[producer].inputs[0];
     const struct tensor *weight = &graph->tensors.at[w];
     return weight->kind == TENSOR_WEIGHT && weight->ndim == 2 && rt_dtype_is_float(weight->dtype) ? w : -1;
 }
@@ -190,7 +189,7 @@ static int build_marked(struct marking *m, int id, int rows, int weight) {
         mark(m, "fp8_dy", m->fp8->gradient,
              name_for(m, arena_printf(graph->arena, "%s.gradient", layer), node.outputs[0])),
     };
-    return build(&m->b, "MatMul", 2, (int[]){rows, node.inputs[1]}, sizeof attrs / sizeof *attrs, attrs);
+    return build(&m->b, OP_MatMul, 2, (int[]){rows, node.inputs[1]}, sizeof attrs / sizeof *attrs, attrs);
 }
 
 /* Once for all layers that read it: they share a scale. */

@@ -63,7 +63,7 @@ static int accumulate(struct optimizing *o, struct parameter *p) {
     if (!sums(o)) return 0;
     int real = control_as(o, CONTROL_real, o->graph->tensors.at[p->gradient].dtype);
     int sum = add_state(o, "gradient", p->weight, true);
-    p->gradient = real < 0 ? -1 : build(&o->b, "Accumulate", 3, (int[]){sum, p->gradient, real}, 0, NULL);
+    p->gradient = real < 0 ? -1 : build(&o->b, OP_Accumulate, 3, (int[]){sum, p->gradient, real}, 0, NULL);
     if (p->gradient >= 0) add_update(o, sum, p->gradient);
     return p->gradient < 0 ? -1 : 0;
 }
@@ -71,7 +71,7 @@ static int accumulate(struct optimizing *o, struct parameter *p) {
 /* The gradient that the node adds to a sum, if the backward phase makes it; else -1. */
 static int added_gradient(const struct graph *graph, int id) {
     const struct node *node = &graph->nodes.at[id];
-    if (strcmp(node->op->name, "Accumulate") != 0) return -1;
+    if (node->op->id != OP_Accumulate) return -1;
     const int producer = graph->tensors.at[node->inputs[1]].producer;
     return producer >= 0 && graph->nodes.at[producer].phase == PHASE_BACKWARD ? node->inputs[1] : -1;
 }
@@ -119,7 +119,7 @@ static int find_mean(struct optimizing *o) {
 }
 
 static int sum_units(struct optimizing *o, struct parameter *p) {
-    if (o->training->units > 1) p->gradient = build1(&o->b, "UnitSum", p->gradient);
+    if (o->training->units > 1) p->gradient = build1(&o->b, OP_UnitSum, p->gradient);
     return p->gradient;
 }
 
@@ -133,12 +133,12 @@ static int global_norm(struct optimizing *o) {
     int total = build_scalar(&o->b, RT_F64, 0);
     for (int i = 0; i < o->graph->parameters.n && total >= 0; i++) {
         o->b.node = name_for(o, &o->graph->parameters.at[i], "norm");
-        int squares = build(&o->b, "SumSquares", 1, &o->graph->parameters.at[i].gradient, 1, &to);
-        total = squares < 0 ? -1 : build2(&o->b, "Add", total, squares);
+        int squares = build(&o->b, OP_SumSquares, 1, &o->graph->parameters.at[i].gradient, 1, &to);
+        total = squares < 0 ? -1 : build2(&o->b, OP_Add, total, squares);
     }
     o->b.node = "optimizer";
-    total = total < 0 ? -1 : build1(&o->b, "Sqrt", total);
-    return total < 0 || o->mean < 0 ? total : build2(&o->b, "Mul", total, o->mean);
+    total = total < 0 ? -1 : build1(&o->b, OP_Sqrt, total);
+    return total < 0 || o->mean < 0 ? total : build2(&o->b, OP_Mul, total, o->mean);
 }
 
 /* The norm before clipping is given out after the model's outputs. */
@@ -160,7 +160,7 @@ static int clip(struct optimizing *o, int norm) {
     build_scope_tensor(&scope, "rescale", graph_control(o->graph, CONTROL_rescale));
     build_scope_number(&scope, "unbounded", INFINITY);
     o->clip = build_expr(&o->b, &scope, "rescale * (most < unbounded ? min(1, most / (norm * rescale + 1e-6)) : 1)");
-    if (o->clip >= 0 && o->mean >= 0) o->clip = build2(&o->b, "Mul", o->clip, o->mean);
+    if (o->clip >= 0 && o->mean >= 0) o->clip = build2(&o->b, OP_Mul, o->clip, o->mean);
     return o->clip;
 }
 
@@ -182,13 +182,13 @@ static struct group *group_of(const struct optimizing *o, const struct parameter
 static int learning_rate(struct optimizing *o, const struct group *group) {
     if (!group->own_lr) return graph_control(o->graph, CONTROL_lr);
     int own = build_scalar(&o->b, RT_F64, numbers_value(&group->optimizer->numbers, "lr", 0));
-    return build2(&o->b, "Mul", own, graph_control(o->graph, CONTROL_factor));
+    return build2(&o->b, OP_Mul, own, graph_control(o->graph, CONTROL_factor));
 }
 
 /* The number of the step, but for those that were skipped. */
 static int count_step(struct optimizing *o) {
     int step = graph_control(o->graph, CONTROL_step);
-    return o->scale.skipped < 0 ? step : build2(&o->b, "Sub", step, o->scale.skipped);
+    return o->scale.skipped < 0 ? step : build2(&o->b, OP_Sub, step, o->scale.skipped);
 }
 
 /* Options, lr and step, and what the row computes from them once. */
@@ -280,7 +280,7 @@ static int assign(struct optimizing *o, struct build_scope *scope, const struct 
     int value = build_expr(&o->b, scope, arena_printf(o->graph->arena, "%s; %s", statement, name));
     if (value < 0 || o->scale.good < 0) return value;
     int old = build_cast(&o->b, kept_tensor(kept, name), scope->dtype);
-    value = old < 0 ? -1 : build(&o->b, "Where", 3, (int[]){o->scale.good, value, old}, 0, NULL);
+    value = old < 0 ? -1 : build(&o->b, OP_Where, 3, (int[]){o->scale.good, value, old}, 0, NULL);
     build_scope_tensor(scope, name, value);
     return value;
 }
@@ -303,7 +303,7 @@ static int update(struct optimizing *o, struct parameter *p) {
     enum rt_dtype dtype = updated_in(o->graph->tensors.at[p->weight].dtype);
     if (find_numbers(o, group) < 0 || names_for(o, &group->numbers, dtype, &scope) < 0) return -1;
     int gradient = build_cast(&o->b, p->gradient, dtype);
-    if (gradient >= 0) gradient = build2(&o->b, "Mul", gradient, build_cast(&o->b, o->clip, dtype));
+    if (gradient >= 0) gradient = build2(&o->b, OP_Mul, gradient, build_cast(&o->b, o->clip, dtype));
     if (!add_name(o, &scope, "g", gradient)) return -1;
     list_kept(o, p, row->states, &kept);
     for (int i = 0; i < kept.n; i++)

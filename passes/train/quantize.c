@@ -187,7 +187,7 @@ static int quantise(struct quantizing *q, int tensor, const char *mark, const st
     struct scale *scale = scale_of(q, mark);
     struct attr format = attr_of_text("format", scale->format);
     int factor = factor_of(q, scale), outputs[2];
-    if (factor < 0 || build_many(&q->b, "Quantize", 2, (int[]){tensor, factor}, 2, outputs, 1, &format) < 0) return -1;
+    if (factor < 0 || build_many(&q->b, OP_Quantize, 2, (int[]){tensor, factor}, 2, outputs, 1, &format) < 0) return -1;
     cut_like(q, outputs[0], as);
     if (scale->most < 0) scale->most = outputs[1];
     return outputs[0];
@@ -247,7 +247,7 @@ static int multiply(struct quantizing *q, int id) {
                                  attr_of_text("a", scale_of(q, mark_a)->format),
                                  attr_of_text("b", scale_of(q, mark_b)->format),
                                  attr_of_int("fast", attr_find(&node, "fp8_dy") != NULL)};
-    int y = build(&q->b, "ScaledMatMul", 4, (int[]){a, b, unscale_a, unscale_b}, sizeof attrs / sizeof *attrs, attrs);
+    int y = build(&q->b, OP_ScaledMatMul, 4, (int[]){a, b, unscale_a, unscale_b}, sizeof attrs / sizeof *attrs, attrs);
     if (y < 0) return -1;
     cut_product(q, y, &dims, &node);
     graph->tensors.at[y].name = graph->tensors.at[node.outputs[0]].name; /* by which plans know what readers read */
@@ -313,7 +313,7 @@ static int gather(struct quantizing *q, struct scale *scale) {
 
 static int over_units(struct quantizing *q, struct scale *scale) {
     name_scale(q, scale);
-    if (q->training->units > 1) scale->most = build1(&q->b, "UnitMax", scale->most);
+    if (q->training->units > 1) scale->most = build1(&q->b, OP_UnitMax, scale->most);
     return scale->most;
 }
 
@@ -355,7 +355,7 @@ static int rescale(struct quantizing *q, const struct scale *scale, const struct
     const struct attr attrs[] = {attr_of_ints("axes", 1, &axis), attr_of_int("keepdims", 0)};
     struct build_scope scope = {.dtype = RT_F32};
     name_scale(q, scale);
-    int history = remember(q, scale, ring), most = history < 0 ? -1 : build(&q->b, "ReduceMax", 1, &history, 2, attrs);
+    int history = remember(q, scale, ring), most = history < 0 ? -1 : build(&q->b, OP_ReduceMax, 1, &history, 2, attrs);
     if (most < 0) return -1;
     build_scope_tensor(&scope, "most", most);
     build_scope_tensor(&scope, "scale", scale->state);

@@ -211,7 +211,7 @@ static int drop_nodes(struct recomputing *r, struct diags *diags) {
     bool any = false;
     for (int i = 0; i < r->forward; i++) {
         const struct node *node = &r->graph->nodes.at[node_at(r, i)];
-        bool cheap = !node->op->columns && strcmp(node->op->name, "Attention") != 0,
+        bool cheap = !node->op->columns && node->op->id != OP_Attention,
              named = r->choice->kind == RECOMPUTE_NAMES && fnmatch(r->choice->pattern, node->name, 0) == 0;
         r->dropped[node_at(r, i)] = r->choice->kind == RECOMPUTE_NAMES ? named : cheap;
         any = any || r->dropped[node_at(r, i)];

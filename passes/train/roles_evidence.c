@@ -106,29 +106,26 @@ static bool is_folded(const struct evidence *e, int weight) {
 
 /* How it is read --------------------------------------------------------------------------------------------------- */
 
-static bool is_any(const struct node *node, const char *const *names) {
+static bool moves(const struct node *node) {
+    static const enum op_id names[] = {OP_Cast,    OP_Concat, OP_Expand, OP_Gather,    OP_Pad,
+                                       OP_Reshape, OP_Slice,  OP_Trilu,  OP_Transpose, OP_NONE};
     return op_is_listed(node->op, names);
 }
 
-static bool moves(const struct node *node) {
-    static const char *const names[] = {"Cast",    "Concat", "Expand", "Gather",    "Identity", "Pad",
-                                        "Reshape", "Slice",  "Trilu",  "Transpose", NULL};
-    return is_any(node, names);
-}
-
 static bool is_arithmetic(const struct node *node) {
-    return node->op->class == OP_ELEMENTWISE && strcmp(node->op->name, "PRelu") != 0;
+    return node->op->class == OP_ELEMENTWISE && node->op->id != OP_PRelu;
 }
 
 static bool is_sine(const struct node *node) {
-    static const char *const names[] = {"Sin", "Cos", NULL};
-    return is_any(node, names);
+    static const enum op_id names[] = {OP_Sin, OP_Cos, OP_NONE};
+    return op_is_listed(node->op, names);
 }
 
 /* Frequencies and positions are combined by these. */
 static bool combines(const struct node *node) {
-    static const char *const names[] = {"Add", "Div", "Exp", "MatMul", "Mul", "Neg", "Pow", "Reciprocal", "Sub", NULL};
-    return is_any(node, names) || moves(node);
+    static const enum op_id names[] = {OP_Add, OP_Div, OP_Exp,        OP_MatMul, OP_Mul,
+                                       OP_Neg, OP_Pow, OP_Reciprocal, OP_Sub,    OP_NONE};
+    return op_is_listed(node->op, names) || moves(node);
 }
 
 bool evidence_is_read(const struct evidence *e, int tensor) {
@@ -210,12 +207,13 @@ static bool *find_data(const struct evidence *e, const bool *angle) {
 }
 
 static bool *find_scores(const struct evidence *e) {
-    static const char *const ends[] = {"Softmax", "LogSoftmax", NULL};
+    static const enum op_id ends[] = {OP_Softmax, OP_LogSoftmax, OP_NONE};
     const struct graph *graph = e->graph;
     bool *scores = ARENA_ARRAY(e->arena, bool, graph->tensors.n + 1);
     for (int i = graph->order.n - 1; i >= 0; i--) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        const bool on = is_any(node, ends) || ((is_arithmetic(node) || moves(node)) && scores[node->outputs[0]]);
+        const bool on =
+            op_is_listed(node->op, ends) || ((is_arithmetic(node) || moves(node)) && scores[node->outputs[0]]);
         for (int k = 0; k < node->ninputs && on; k++)
             if (node->inputs[k] >= 0) scores[node->inputs[k]] = true;
     }
@@ -271,7 +269,7 @@ static bool all_uses(const struct evidence *e, int weight, use_test *test) {
 
 static bool is_power(const struct evidence *e, const struct node *node, int input) {
     (void)e;
-    return input == 1 && strcmp(node->op->name, "Pow") == 0;
+    return input == 1 && node->op->id == OP_Pow;
 }
 
 static bool is_by_element(const struct evidence *e, const struct node *node, int input) {
@@ -280,16 +278,16 @@ static bool is_by_element(const struct evidence *e, const struct node *node, int
 }
 
 static bool reads_away_from_zero(const struct evidence *e, const struct node *node, int input) {
-    static const char *const names[] = {"Log", "Pow", "Reciprocal", "Sqrt", NULL};
+    static const enum op_id names[] = {OP_Log, OP_Pow, OP_Reciprocal, OP_Sqrt, OP_NONE};
     (void)e;
-    return (input == 0 && is_any(node, names)) || (input == 1 && strcmp(node->op->name, "Div") == 0);
+    return (input == 0 && op_is_listed(node->op, names)) || (input == 1 && node->op->id == OP_Div);
 }
 
 /* x + epsilon or max(x, epsilon), where a root, a logarithm or a quotient takes the result. */
 static bool is_kept_from_zero(const struct evidence *e, const struct node *node, int input) {
-    static const char *const names[] = {"Add", "Max", NULL};
+    static const enum op_id names[] = {OP_Add, OP_Max, OP_NONE};
     (void)input;
-    return is_any(node, names) && all_uses(e, node->outputs[0], reads_away_from_zero);
+    return op_is_listed(node->op, names) && all_uses(e, node->outputs[0], reads_away_from_zero);
 }
 
 static bool has_one_element(const struct evidence *e, int weight) {

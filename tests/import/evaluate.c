@@ -107,7 +107,7 @@ static void run_norm(struct call *call) {
 static void run_arg(struct call *call) {
     int n;
     int axis = (int)attr_ints(call->node, "axes", &n)[0];
-    bool last = attr_int(call->node, "select_last", 0), most = strcmp(call->node->op->name, "ArgMax") == 0;
+    bool last = attr_int(call->node, "select_last", 0), most = call->node->op->id == OP_ArgMax;
     int64_t outer = product(call->x, 0, axis), extent = call->x->dims[axis],
             inner = product(call->x, axis + 1, call->x->ndim);
     for (int64_t o = 0; o < outer * inner; o++) {
@@ -122,17 +122,17 @@ static void run_arg(struct call *call) {
 }
 
 static const struct {
-    const char *op;
+    enum op_id op;
     void (*run)(struct call *call);
-} runs[] = {{"MatMul", run_matmul}, {"Softmax", run_softmax}, {"LogSoftmax", run_softmax}, {"LayerNorm", run_norm},
-            {"RMSNorm", run_norm},  {"ArgMax", run_arg},      {"ArgMin", run_arg}};
+} runs[] = {{OP_MatMul, run_matmul}, {OP_Softmax, run_softmax}, {OP_LogSoftmax, run_softmax}, {OP_LayerNorm, run_norm},
+            {OP_RMSNorm, run_norm},  {OP_ArgMax, run_arg},      {OP_ArgMin, run_arg}};
 
 static const void *run_node(struct graph *graph, int id) {
     struct call call = {.graph = graph, .node = &graph->nodes.at[id]};
     call.x = &graph->tensors.at[call.node->inputs[0]];
     call.y = &graph->tensors.at[call.node->outputs[0]];
     size_t row = 0, rows = sizeof runs / sizeof *runs;
-    while (row < rows && strcmp(runs[row].op, call.node->op->name) != 0) row++;
+    while (row < rows && runs[row].op != call.node->op->id) row++;
     if (row == rows || (row == 0 && !rt_dtype_is_float(call.x->dtype))) return eval_node(graph, id);
     for (int i = 0; i < call.node->ninputs; i++)
         if (call.node->inputs[i] >= 0) call.in[i] = as_doubles(graph, &graph->tensors.at[call.node->inputs[i]]);

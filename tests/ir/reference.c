@@ -63,14 +63,14 @@ static void rms_norm(const struct line *line) {
 }
 
 static const struct {
-    const char *op;
+    enum op_id op;
     void (*run)(const struct line *line);
-} along[] = {{"Softmax", softmax}, {"LogSoftmax", log_softmax}, {"LayerNorm", layer_norm}, {"RMSNorm", rms_norm}};
+} along[] = {{OP_Softmax, softmax}, {OP_LogSoftmax, log_softmax}, {OP_LayerNorm, layer_norm}, {OP_RMSNorm, rms_norm}};
 enum { ALONG = sizeof along / sizeof *along };
 
 static int row_of(const struct op *op) {
     for (int i = 0; i < ALONG; i++)
-        if (strcmp(along[i].op, op->name) == 0) return i;
+        if (along[i].op == op->id) return i;
     return -1;
 }
 
@@ -109,18 +109,18 @@ static const void *reference_class_terms(struct graph *graph, const struct node 
 }
 
 static const struct {
-    const char *op;
+    enum op_id op;
     const void *(*eval)(struct graph *graph, const struct node *node);
-} others[] = {{"Attention", reference_attention},
-              {"Rope", reference_rope},
-              {"Dropout", reference_dropout},
-              {"ClassTerms", reference_class_terms},
-              {"ClassTermsGrad", reference_class_terms}};
+} others[] = {{OP_Attention, reference_attention},
+              {OP_Rope, reference_rope},
+              {OP_Dropout, reference_dropout},
+              {OP_ClassTerms, reference_class_terms},
+              {OP_ClassTermsGrad, reference_class_terms}};
 enum { OTHERS = sizeof others / sizeof *others };
 
 static int other_of(const struct op *op) {
     for (int i = 0; i < OTHERS; i++)
-        if (strcmp(others[i].op, op->name) == 0) return i;
+        if (others[i].op == op->id) return i;
     return -1;
 }
 
@@ -172,7 +172,7 @@ static const void *eval_arg(struct graph *graph, const struct node *node) {
     int naxes;
     const int64_t *axes = attr_ints(node, "axes", &naxes);
     int64_t outer = 1, inner = 1, n = x->dims[axes[0]];
-    bool most = strcmp(node->op->name, "ArgMax") == 0, last = attr_int(node, "select_last", 0);
+    bool most = node->op->id == OP_ArgMax, last = attr_int(node, "select_last", 0);
     for (int d = 0; d < axes[0]; d++) outer *= x->dims[d];
     for (int d = (int)axes[0] + 1; d < x->ndim; d++) inner *= x->dims[d];
     int64_t *y = ARENA_ARRAY(graph->arena, int64_t, outer * inner + 1);

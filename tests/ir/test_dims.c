@@ -112,7 +112,7 @@ static void see(const char *name, const char *statements) {
 static void test_every_row_has_a_case(void **state) {
     (void)state;
     for (int i = 0; i < FILES; i++) golden_each(&golden, files[i], see);
-    for (int i = 0; i < nops; i++) {
+    for (int i = 0; i < NOPS; i++) {
         if (seen[i] || ops[i].class == OP_ELEMENTWISE) continue;
         fprintf(stderr, "no case in tests/dims for %s\n", ops[i].name);
         fail();

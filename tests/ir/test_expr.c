@@ -198,7 +198,7 @@ static void test_every_row_parses(void **state) {
     struct arena arena;
     (void)state;
     arena_init(&arena, 0, NULL);
-    for (int i = 0; i < nops; i++)
+    for (int i = 0; i < NOPS; i++)
         if (ops[i].expr) assert_non_null(expr_parse(&arena, ops[i].expr));
     arena_free(&arena);
 }

@@ -116,7 +116,7 @@ static void test_attributes(void **state) {
     const struct attr attrs[] = {attr_of_int("i", 7), attr_of_ints("list", 3, ints), attr_of_text("t", "text")};
     int x = graph_add_tensor(&graph, TENSOR_INPUT, "x", RT_F32, 0, NULL), n;
     int y = graph_add_tensor(&graph, TENSOR_VALUE, "y", RT_F32, 0, NULL);
-    int id = graph_add_node(&graph, op_named("Relu"), "relu", 1, &x, 1, &y, 3, attrs);
+    int id = graph_add_node(&graph, &ops[OP_Relu], "relu", 1, &x, 1, &y, 3, attrs);
     struct node *node = &graph.nodes.at[id];
     ints[0] = 99; /* the node has its own copy */
     assert_int_equal(attr_ints(node, "list", &n)[0], 1);
@@ -162,7 +162,7 @@ static void test_places_are_printable(void **state) {
     graph_init(&graph, &arena, "m\033.onnx");
     int x = graph_add_tensor(&graph, TENSOR_INPUT, "x", RT_F32, 2, (const int64_t[]){2, 0});
     int y = graph_add_tensor(&graph, TENSOR_VALUE, "y", RT_F32, 0, NULL);
-    int id = graph_add_node(&graph, op_named("Relu"), "a\nb", 1, &x, 1, &y, 0, NULL);
+    int id = graph_add_node(&graph, &ops[OP_Relu], "a\nb", 1, &x, 1, &y, 0, NULL);
     assert_string_equal(node_place(&graph, id), "m\\x1b.onnx: node 0 'a\\x0ab' (Relu)");
     assert_string_equal(tensor_type(&arena, &graph.tensors.at[x]), "f32[2,0]");
     arena_free(&arena);

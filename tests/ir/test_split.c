@@ -235,7 +235,7 @@ static int64_t least(int64_t a, int64_t b) {
 
 /* An operator over a window begins where its first position does, and ends where the last one or the padding does. */
 static void offset_window(const struct trial *t, struct graph *part, struct node *node, const int *coordinate) {
-    const int positions = strcmp(node->op->name, "ConvWeightGrad") == 0 ? 1 : t->dims.ninputs;
+    const int positions = node->op->id == OP_ConvWeightGrad ? 1 : t->dims.ninputs;
     struct share x = share_of(t, 0, coordinate), y = share_of(t, positions, coordinate);
     const struct tensor *whole = tensor_of(t, 0);
     int n, taps;
@@ -256,18 +256,18 @@ static void offset_window(const struct trial *t, struct graph *part, struct node
 }
 
 static const struct {
-    const char *op;
+    enum op_id op;
     void (*apply)(const struct trial *t, struct graph *part, struct node *node, const int *coordinate);
-} offsets[] = {{"Trilu", offset_trilu},
-               {"Gather", offset_gather},
-               {"GatherGrad", offset_gather_grad},
-               {"Attention", offset_attention},
-               {"Conv", offset_window},
-               {"MaxPool", offset_window},
-               {"ClassTerms", offset_classes},
-               {"ClassTermsGrad", offset_classes},
-               {"AveragePool", offset_window},
-               {"ConvWeightGrad", offset_window}};
+} offsets[] = {{OP_Trilu, offset_trilu},
+               {OP_Gather, offset_gather},
+               {OP_GatherGrad, offset_gather_grad},
+               {OP_Attention, offset_attention},
+               {OP_Conv, offset_window},
+               {OP_MaxPool, offset_window},
+               {OP_ClassTerms, offset_classes},
+               {OP_ClassTermsGrad, offset_classes},
+               {OP_AveragePool, offset_window},
+               {OP_ConvWeightGrad, offset_window}};
 
 /* Evaluation --------------------------------------------------------------------------------------------------- */
 
@@ -301,7 +301,7 @@ static int make_part(const struct trial *t, struct graph *part, const int *coord
     struct node *own = &part->nodes.at[id];
     if (node->op->split_attr) node->op->split_attr(part, &t->dims, (const int64_t(*)[MAX_NDIM])local, own);
     for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++)
-        if (strcmp(offsets[i].op, node->op->name) == 0) offsets[i].apply(t, part, own, coordinate);
+        if (offsets[i].op == node->op->id) offsets[i].apply(t, part, own, coordinate);
     return id;
 }
 
@@ -390,7 +390,7 @@ static struct number assembled(const struct trial *t, const struct result (*resu
 
 /* Values of integers are exact; sums of powers of e are rounded, at each of a few additions. */
 static bool is_expected(const struct trial *t, struct number value, struct number expected) {
-    bool rounds = strcmp(node_of(t)->op->name, "ClassTerms") == 0;
+    bool rounds = node_of(t)->op->id == OP_ClassTerms;
     return same_value(value, expected) || (rounds && fabs(value.f - expected.f) <= 1e-14 * fabs(expected.f));
 }
 
@@ -692,7 +692,7 @@ static const char *elementwise_case(struct arena *arena, const struct op *op, co
 static void test_every_elementwise_row(void **state) {
     static const enum rt_dtype dtypes[] = {RT_F64, RT_I64, RT_F32};
     (void)state;
-    for (int i = 0; i < nops; i++) {
+    for (int i = 0; i < NOPS; i++) {
         if (ops[i].class != OP_ELEMENTWISE || !ops[i].expr) continue;
         for (int k = 0; k < 3; k++) {
             struct arena arena;

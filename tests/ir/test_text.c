@@ -162,14 +162,14 @@ static struct attr random_attr(struct graph *graph, struct random *random, int i
 }
 
 static void random_node(struct graph *graph, struct random *random, struct diags *diags) {
-    static const char *const names[] = {"Neg", "Sign", "Add", "Concat", "Max", "AllGather"};
-    const struct op *op = op_named(names[random_below(random, 6)]);
+    static const enum op_id some[] = {OP_Neg, OP_Sign, OP_Add, OP_Concat, OP_Max, OP_AllGather};
+    const struct op *op = &ops[some[random_below(random, 6)]];
     int x = (int)random_below(random, graph->tensors.n), inputs[] = {x, x}, out;
     int ninputs = op->types[1] == '-' ? 1 : 2, nattrs = (int)random_below(random, 4);
     struct attr attrs[4];
     for (int i = 0; i < nattrs; i++) attrs[i] = random_attr(graph, random, i);
-    if (strcmp(op->name, "Concat") == 0) attrs[nattrs++] = attr_of_int("axis", 0);
-    if (strcmp(op->name, "Concat") == 0 && !graph->tensors.at[x].ndim) return;
+    if (op->id == OP_Concat) attrs[nattrs++] = attr_of_int("axis", 0);
+    if (op->id == OP_Concat && !graph->tensors.at[x].ndim) return;
     if (!op_takes(op, graph->tensors.at[x].dtype)) return;
     out = graph_add_tensor(graph, TENSOR_VALUE, random_name(graph->arena, random), RT_F32, 0, NULL);
     int node = graph_add_node(graph, op, random_below(random, 3) ? random_name(graph->arena, random) : "", ninputs,

@@ -184,7 +184,7 @@ static enum factor_kind kind_of(const struct cut *cut) {
 static const char *class_of(const struct cut *cut) {
     enum factor_kind kind = kind_of(cut);
     if (kind == FACTOR_PASS || !rt_dtype_is_float(cut->result->dtype)) return "exact";
-    return kind != FACTOR_SUM || strcmp(cut->node->op->name, "Gather") == 0 ? "equal" : "bounded";
+    return kind != FACTOR_SUM || cut->node->op->id == OP_Gather ? "equal" : "bounded";
 }
 
 /* Lists output "c<n>" of a program, made from the sample's node. */
@@ -321,7 +321,7 @@ static void write_choice(struct generator *g, const struct choice *choice) {
 /* Every operator that has a form at run time has a sample; communication is made by the cuts. */
 static int count_missing(void) {
     int missing = 0;
-    for (int i = 0; i < nops; i++) {
+    for (int i = 0; i < NOPS; i++) {
         int k = 0;
         while (k < NSAMPLES && strcmp(samples[k].op, ops[i].name) != 0) k++;
         if (k < NSAMPLES || ops[i].class == OP_COMM || ops[i].class == OP_SOURCE) continue;
@@ -340,7 +340,7 @@ static int count_missing(void) {
 static const char *communication(struct arena *arena) {
     struct strbuf out;
     strbuf_init(&out, arena);
-    for (int i = 0; i < nops; i++) {
+    for (int i = 0; i < NOPS; i++) {
         if (ops[i].class != OP_COMM || (ops[i].local && ops[i].in_place)) continue;
         const char *stem = ops[i].call + (*ops[i].call == '!');
         strbuf_printf(&out, "%s\"%.*s\"", out.length ? ", " : "", (int)strcspn(stem, "("), stem);
