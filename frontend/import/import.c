@@ -6,7 +6,7 @@
 #include "frontend/read/onnx_check.h"
 #include "runtime/base/checked.h"
 
-enum { MAX_ERRORS = 50 }; /* then the walk ends: the rest is likely to follow from them */
+enum { MAX_ERRORS = 50 }; /* the walk ends after so many, since further errors are likely to be consequences */
 
 int scope_find(const struct scope *scope, const char *name) {
     for (; scope; scope = scope->outer) {
@@ -31,7 +31,7 @@ const char *lower_where(const struct lower *lower) {
     return onnx_where_node(lower->import->model, lower->node, lower->index);
 }
 
-/* Attributes that refer to one of the function call the node is part of ------------------------------------------- */
+/* Attributes; inside a function they may refer to an attribute of the call (ref_attr_name) ------------------------ */
 
 static const Onnx__AttributeProto *find_attribute(const struct frame *frame, const Onnx__NodeProto *node,
                                                   const char *name) {
@@ -78,28 +78,29 @@ const int *lower_items(const struct lower *lower, int sequence, int *n) {
 }
 
 int lower_proto(struct lower *lower, const Onnx__TensorProto *proto) {
-    return import_tensor(lower->import, proto,
-                         arena_printf(lower->import->arena, "%s.%d", lower->b.node, lower->b.graph->tensors.n), false);
+    return import_tensor(
+        lower->import, proto,
+        arena_printf(lower->import->arena, "%s.%d", lower->builder.node, lower->builder.graph->tensors.n), false);
 }
 
 /* Finishing a node ------------------------------------------------------------------------------------------------ */
 
-/* The tensor that is an ONNX value bears its name, if it was made for it. */
+/* Names the tensor `id` after the ONNX value if this node created it. */
 static void name_result(struct import *import, const struct frame *frame, const struct lower *lower, const char *name,
                         int id) {
     if (id < lower->first_tensor || lower_is_sequence(id)) return;
     import->graph->tensors.at[id].name = arena_printf(import->arena, "%s%s", frame->prefix, name);
 }
 
-/* What is computed from a value of disputed size is of disputed size. */
-static void inherit_dispute(const struct import *import, struct lower *lower) {
-    for (int i = 0; i < lower->ninputs && import->disputed.n; i++)
-        if (map_get(&import->disputed, (const char *)&lower->inputs[i], sizeof lower->inputs[i]) >= 0)
-            lower->dispute = DISPUTED_CEIL;
+/* A value computed from a pool with ceil_mode may differ from its declared shape, too. */
+static void inherit_mismatch(const struct import *import, struct lower *lower) {
+    for (int i = 0; i < lower->ninputs && import->ceiling.n; i++)
+        if (map_get(&import->ceiling, (const char *)&lower->inputs[i], sizeof lower->inputs[i]) >= 0)
+            lower->mismatch = MISMATCH_CEIL;
 }
 
 static void finish_node(struct import *import, const struct frame *frame, struct lower *lower, int status) {
-    inherit_dispute(import, lower);
+    inherit_mismatch(import, lower);
     for (int i = 0; i < lower->noutputs; i++) {
         const char *name = onnx_text(lower->node->output[i]);
         int id = status < 0 ? POISONED : lower->outputs[i];
@@ -110,15 +111,15 @@ static void finish_node(struct import *import, const struct frame *frame, struct
         }
         if (id >= 0 && id < lower->first_tensor) import_alias(import, name, id);
         if (id >= 0) name_result(import, frame, lower, name, id);
-        if (id >= 0 && lower->dispute == DISPUTED_CEIL) map_put(&import->disputed, (const char *)&id, sizeof id, 1);
+        if (id >= 0 && lower->mismatch == MISMATCH_CEIL) map_put(&import->ceiling, (const char *)&id, sizeof id, 1);
         if (id >= 0 && !frame->up && !lower_is_sequence(id) &&
-            import_check_declared(import, name, id, lower->dispute) < 0)
+            import_check_declared(import, name, id, lower->mismatch) < 0)
             id = POISONED;
         scope_define(frame->scope, name, id);
     }
 }
 
-/* Errors found below the lowering name core nodes: the user knows ONNX nodes. */
+/* Gives errors that were reported at a core node (by ir/build.h) the place of the ONNX node. */
 static void place_errors(struct import *import, const struct lower *lower, int from) {
     for (int i = from; i < import->diags->all.n; i++) import->diags->all.at[i].where = lower_where(lower);
 }
@@ -134,7 +135,7 @@ static struct frame *push(struct lower *lower, struct scope *scope, Onnx__NodePr
     frame->nodes = nodes;
     frame->nnodes = (int64_t)nnodes;
     frame->at = 0;
-    frame->prefix = arena_printf(import->arena, "%s/", lower->b.node);
+    frame->prefix = arena_printf(import->arena, "%s/", lower->builder.node);
     frame->name_count = NULL;
     frame->caller = arena_copy(import->arena, lower, sizeof *lower);
     import->frame = frame;
@@ -171,7 +172,7 @@ static int function_done(struct lower *lower, void *state, int n, const int *val
     return 0;
 }
 
-/* The call's attributes by the function's names: as given, else the function's defaults. */
+/* The values of the function's attributes in this call: those given, else the function's defaults. */
 static void bind_attributes(struct frame *frame, struct lower *lower, const Onnx__FunctionProto *function) {
     size_t most = function->n_attribute + function->n_attribute_proto;
     struct bound_attribute *bound = ARENA_ARRAY(lower->import->arena, struct bound_attribute, most + 1);
@@ -191,8 +192,8 @@ static int enter_function(struct lower *lower, const Onnx__FunctionProto *functi
     if (lower->node->n_input > function->n_input || lower->node->n_output > function->n_output)
         return lower_error(lower, 331, EXIT_MALFORMED,
                            "function %s has %zu input(s) and %zu output(s), %zu and %zu given",
-                           diag_quote(lower->b.diags, onnx_text(function->name)), function->n_input, function->n_output,
-                           lower->node->n_input, lower->node->n_output);
+                           diag_quote(lower->builder.diags, onnx_text(function->name)), function->n_input,
+                           function->n_output, lower->node->n_input, lower->node->n_output);
     struct scope *scope = scope_new(import->arena, NULL);
     for (size_t i = 0; i < function->n_input; i++)
         scope_define(scope, onnx_text(function->input[i]), (int)i < lower->ninputs ? lower->inputs[i] : LEFT_OUT);
@@ -206,7 +207,8 @@ static int enter_function(struct lower *lower, const Onnx__FunctionProto *functi
     return 0;
 }
 
-/* The frame's nodes are done: hands its results on, which may enter another frame in its place. */
+/* All nodes of the frame have been lowered: passes its results to frame->done, which sets the caller's outputs or
+ * enters the next frame (the next iteration of a Loop). */
 static void leave(struct import *import, struct frame *frame) {
     import->frame = frame->up;
     if (!frame->caller) return;
@@ -250,14 +252,15 @@ static const char *node_name(struct import *import, const struct frame *frame, c
     return arena_printf(import->arena, "%s%s", frame->prefix, name);
 }
 
-/* Looks the inputs up: 0, or -1 if one is undefined (E324) or was not computed for an error reported before. */
+/* Looks up the node's inputs: 0, or -1 if one is undefined (E324) or POISONED. */
 static int find_inputs(struct lower *lower) {
     int status = 0;
     for (int i = 0; i < lower->ninputs; i++) {
         const char *name = onnx_text(lower->node->input[i]);
         lower->inputs[i] = *name ? scope_find(lower->frame->scope, name) : LEFT_OUT;
         if (lower->inputs[i] == UNDEFINED)
-            lower_error(lower, 324, EXIT_MALFORMED, "input %d %s is not defined", i, diag_quote(lower->b.diags, name));
+            lower_error(lower, 324, EXIT_MALFORMED, "input %d %s is not defined", i,
+                        diag_quote(lower->builder.diags, name));
         if (lower->inputs[i] < LEFT_OUT) status = -1;
     }
     return status;
@@ -271,7 +274,8 @@ static const char *count_text(struct lower *lower, int least, int most) {
     return arena_printf(arena, "%d to %d inputs", least, most);
 }
 
-/* Inputs left out at the end are not counted, here and in the lowering. In a function, a name may stand for one. */
+/* Checks the number of inputs and outputs. Optional inputs left out at the end are not counted, neither here nor by the
+ * lowering; inside a function a name may stand for an input left out by the call. */
 static int check_counts(struct lower *lower) {
     const struct onnx_op *op = lower->op;
     while (lower->ninputs > 0 && lower->inputs[lower->ninputs - 1] == LEFT_OUT) lower->ninputs--;
@@ -295,7 +299,7 @@ static int check_sequences(struct lower *lower) {
     return 0;
 }
 
-/* Rows that are one elementwise operator: its attributes are the row's. */
+/* Lowers a MAP row: one elementwise core operator with the same inputs and attributes. */
 static int lower_map(struct lower *lower) {
     struct attr attrs[4];
     int n = 0, ndim;
@@ -314,7 +318,7 @@ static int lower_map(struct lower *lower) {
 }
 
 static int lower_node(struct lower *lower, const Onnx__FunctionProto *function) {
-    int before = lower->b.diags->all.n;
+    int before = lower->builder.diags->all.n;
     if (find_inputs(lower) < 0) {
         if (!function) lower_check_attributes(lower);
         return -1;
@@ -323,7 +327,7 @@ static int lower_node(struct lower *lower, const Onnx__FunctionProto *function) 
     int status = check_counts(lower);
     if (lower_check_attributes(lower) < 0 || status < 0 || check_sequences(lower) < 0) return -1;
     status = lower->op->core ? lower_map(lower) : lower->op->lower(lower);
-    if (status < 0 && lower->b.diags->all.n == before) BUG("%s failed without a reason", lower->op->name);
+    if (status < 0 && lower->builder.diags->all.n == before) BUG("%s failed without a reason", lower->op->name);
     if (status < 0) place_errors(lower->import, lower, before);
     return status;
 }
@@ -332,7 +336,7 @@ static void import_node(struct import *import, struct frame *frame) {
     const Onnx__NodeProto *node = frame->nodes[frame->at];
     const char *domain = onnx_domain(node->domain);
     int64_t version = opset_version(frame, domain);
-    struct lower lower = {.b = {import->graph, import->diags, node_name(import, frame, node)},
+    struct lower lower = {.builder = {import->graph, import->diags, node_name(import, frame, node)},
                           .import = import,
                           .frame = frame,
                           .node = node,
@@ -401,7 +405,7 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* False for operator sets that E401 was reported for: what is in them is not known. */
+/* False if the default operator set has an unsupported version, which was reported as E401. */
 static bool opset_is_known(const Onnx__ModelProto *proto) {
     for (size_t i = 0; i < proto->n_opset_import; i++) {
         const Onnx__OperatorSetIdProto *set = proto->opset_import[i];
@@ -420,7 +424,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     graph->train = options->train;
     onnx_op_index(&import.rows, arena);
     map_init(&import.missing_index, arena);
-    map_init(&import.disputed, arena);
+    map_init(&import.ceiling, arena);
     index_functions(&import);
     if (!opset_is_known(model->proto)) return -1;
     struct frame *frame = ARENA_NEW(arena, struct frame);
@@ -436,7 +440,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     walk(&import);
     import_report_missing(&import);
     import_report_aliases(&import);
-    import_report_disputes(&import);
+    import_report_mismatches(&import);
     import_compare_signature(&import);
     if (!import.frame && import_outputs(&import, frame->scope) == 0) import_loss(&import, frame->scope);
     *out = graph;

@@ -1,15 +1,16 @@
-/* Import: the ONNX graph of a model that was read becomes a graph of core operators, level IMPORTED.
+/* Import: turns the ONNX graph of an opened model into a graph of core operators, level IMPORTED.
  *
- * The nodes are walked once in their order. Each has a row in onnx_ops.def, which maps it to one core operator or calls
- * a lowering (onnx_lower.h) that builds several. ir/build.h infers shapes and folds constants at once, so chains that
- * compute shapes are gone when the walk ends; nodes that turn out to be unused remain until dead code is removed.
+ * Nodes are visited once, in the model's order. The row of a node's operator in onnx_ops.def maps it to one core
+ * operator or names a lowering (onnx_lower.h) that emits several. ir/build.h infers shapes and folds constants at once,
+ * so that chains of nodes that compute shapes are gone after the import. Unused nodes remain until dead code
+ * elimination.
  *
- * Local functions are expanded, branches of a known condition and loops of a known trip count inlined, all by one
- * explicit stack: nothing here recurses over the model. The number of nodes walked is bounded by ONNX_NODES.
+ * Model-local functions are expanded, branches with a known condition and loops with a known trip count are inlined,
+ * all with an explicit stack: no function recurses over the model. At most ONNX_NODES nodes are visited.
  *
- * Initializers of a float type that lie in a file become WEIGHTs (data points into the model: keep it open while the
- * graph is in use), everything else known becomes a CONST. An initializer that is also a graph input is a default: it
- * is no input of the graph. */
+ * An initializer of a float type whose data lies in a file becomes a WEIGHT; its data points into the model, which must
+ * stay open while the graph is in use. Every other initializer or known value becomes a CONST. A graph input with an
+ * initializer is not an input of the imported graph: the initializer is its value. */
 #ifndef FRONTEND_IMPORT_IMPORT_H
 #define FRONTEND_IMPORT_IMPORT_H
 
@@ -17,14 +18,14 @@
 #include "ir/ir.h"
 #include "runtime/base/npy.h"
 
-/* --dim: the size of a symbolic dimension. A dimension without a name is called by its input and index, "x.0". */
+/* --dim: the size of a symbolic dimension. Dimension 0 of input x is called "x.0" if the model gives it no name. */
 struct import_dim {
     const char *name;
     int64_t size;
 };
 
-/* --bind: the graph input of that name is a constant. The tensor must have the input's type and fit its shape; it sizes
- * symbolic dimensions. It is copied. */
+/* --bind: makes the graph input `input` a constant. The tensor must have the input's type and fit its shape; symbolic
+ * dimensions of the input get their sizes from it. The values are copied. */
 struct import_bind {
     const char *input;
     struct rt_tensor tensor;
@@ -35,18 +36,17 @@ struct import_options {
     const struct import_dim *dims;
     const struct import_bind *binds;
     enum rt_dtype dtype; /* every float tensor becomes this; RT_DTYPE_NONE: all keep the model's types */
-    bool train;          /* weights may change: nothing computed from them is folded */
-    const char *loss;    /* --loss: what is added to the model, and alone given out; NULL: nothing */
+    bool train;          /* weights are trained: nodes computed from them are not folded */
+    const char *loss;    /* --loss: the loss to append; it becomes the only output. NULL: none */
 };
 
-/* 0 and *out, or -1 with the reasons in `diags`: it goes on after an error, so that all operators that are not
- * supported (E402, E403) and most other faults are reported at once. The errors that onnx_open left in `diags`
- * count. */
+/* Imports the model: 0 and *out, in the arena, or -1 with diagnostics, also if onnx_open has left errors in `diags`.
+ * Goes on after an error, so that all unsupported operators (E402, E403) and most other errors are reported at once. */
 int import_model(struct arena *arena, struct diags *diags, struct onnx_model *model,
                  const struct import_options *options, struct graph **out);
 
-/* How the model's training_info updates parameters, as --optimizer says it; *text is NULL if the model has none. 0, or
- * -1 with E402 where no optimizer of ours does the same (import_training.c). */
+/* The optimizer in the model's training_info, as text for --optimizer; *text is NULL if the model has none. 0, or -1
+ * with E402 if rankc has no optimizer with the same update (import_training.c). */
 int import_optimizer(struct arena *arena, struct diags *diags, struct onnx_model *model, const char **text);
 
 #endif

@@ -1,4 +1,4 @@
-/* --loss: a loss at the end of a model that has none, "cross_entropy:logits=NAME,labels=NAME,ignore_index=0". */
+/* --loss: appends a loss to a model without one, as in "cross_entropy:logits=NAME,labels=NAME,ignore_index=0". */
 #include <limits.h>
 #include <math.h>
 #include <stddef.h>
@@ -21,10 +21,10 @@ static const struct loss_row {
 };
 enum { ROWS = sizeof rows / sizeof *rows, MAX_OPTIONS = 4 };
 
-/* What the text says. */
+/* The parsed text of --loss. */
 struct choice {
     const struct loss_row *row;
-    const char *input, *target, *weight, *axis, *reduction; /* NULL: not said */
+    const char *input, *target, *weight, *axis, *reduction; /* NULL: not given */
     int n;
     struct {
         const char *name;
@@ -36,7 +36,7 @@ struct reading {
     struct import *import;
     struct scope *scope;
     struct choice choice;
-    struct build build;
+    struct build builder;
 };
 
 /* The text -------------------------------------------------------------------------------------------------------- */
@@ -89,7 +89,7 @@ static int bad_option(const struct reading *reading, const char *text) {
     return -1;
 }
 
-/* One "key=value". */
+/* Parses one "key=value". */
 static int set_option(struct reading *reading, const char *text) {
     const size_t length = strcspn(text, "=");
     const char *key = arena_copy(reading->import->arena, text, length), *value = text + length + 1;
@@ -152,7 +152,7 @@ static int read_choice(struct reading *reading, const char *text) {
 
 /* Values of the model --------------------------------------------------------------------------------------------- */
 
-/* The tensor that the model's value of that name is. */
+/* The tensor of the model's value with that name; -1 after a diagnostic. */
 static int find_value(const struct reading *reading, const char *name) {
     struct diags *diags = reading->import->diags;
     const struct map *ids = &reading->scope->ids;
@@ -168,7 +168,7 @@ static int find_value(const struct reading *reading, const char *name) {
 }
 
 static struct tensor tensor_at(const struct reading *reading, int id) {
-    return reading->build.graph->tensors.at[id];
+    return reading->builder.graph->tensors.at[id];
 }
 
 static int misfit(const struct reading *reading, int input, int target) {
@@ -185,9 +185,9 @@ static int wrong_type(const struct reading *reading, int tensor, const char *wan
                       diag_quote(reading->import->diags, t.name), rt_dtypes[t.dtype].name, wanted);
 }
 
-/* What the loss is of: a value by name, or output 0. */
+/* The input of the loss: the value named in the text, else output 0. */
 static int find_input(const struct reading *reading) {
-    const struct graph *graph = reading->build.graph;
+    const struct graph *graph = reading->builder.graph;
     if (!reading->choice.input && !graph->outputs.n)
         return diag_error(reading->import->diags, 201, EXIT_USAGE, "--loss", "the model has no output");
     int id = reading->choice.input ? find_value(reading, reading->choice.input) : graph->outputs.at[0];
@@ -195,10 +195,10 @@ static int find_input(const struct reading *reading) {
     return rt_dtype_is_float(graph->tensors.at[id].dtype) ? id : wrong_type(reading, id, "a float type");
 }
 
-/* The value that is called so; where there is none it becomes an input of the graph. */
+/* The value with that name. If there is none, a new graph input of the given type and shape. */
 static int find_target(const struct reading *reading, const char *name, enum rt_dtype dtype, int ndim,
                        const int64_t *dims) {
-    struct graph *graph = reading->build.graph;
+    struct graph *graph = reading->builder.graph;
     if (scope_find(reading->scope, name) != UNDEFINED) return find_value(reading, name);
     int id = graph_add_tensor(graph, TENSOR_INPUT, arena_strdup(graph->arena, name), dtype, ndim, dims);
     VEC_PUSH(graph->arena, &graph->inputs, id);
@@ -213,8 +213,8 @@ static enum loss_reduction reduction_of(const struct choice *choice) {
     return choice->reduction ? loss_reduction(choice->reduction) : LOSS_MEAN;
 }
 
-/* Dimension 1 holds the classes, as PyTorch has it, except in (batch, time, classes), which is what language models
- * give: there the last one does. Labels that are there may say otherwise. */
+/* The default dimension of the classes: 1, as in PyTorch, but the last of 3 dimensions, since language models return
+ * (batch, time, classes). The shape of existing labels overrides it (fitting_axis). */
 static int usual_axis(const struct tensor *x) {
     return x->ndim == 3 ? 2 : x->ndim > 1;
 }
@@ -251,7 +251,8 @@ static int find_weights(const struct reading *reading, const struct tensor *x, i
                       (long long)x->dims[axis]);
 }
 
-/* Labels and, where they say so, the dimension of the classes; *soft: the labels are probabilities. */
+/* Finds the labels, the dimension of the classes and whether the labels are probabilities (*soft). Returns the labels'
+ * tensor, -1 after a diagnostic. */
 static int find_labels(const struct reading *reading, int input, int *axis, bool *soft) {
     struct tensor x = tensor_at(reading, input), given = x;
     const char *name = reading->choice.target ? reading->choice.target : "labels";
@@ -285,9 +286,9 @@ static int of_classes(struct reading *reading, int input) {
     if (x.dims[loss.axis] > LOSS_CLASSES)
         return diag_error(reading->import->diags, 505, EXIT_LIMIT, "--loss", "too many classes");
     if (choice->weight && (loss.weights = find_weights(reading, &x, loss.axis)) < 0) return -1;
-    if (!soft) return loss_of_classes(&reading->build, &loss);
-    loss.target = build_cast(&reading->build, loss.target, x.dtype);
-    return loss.target < 0 ? -1 : loss_of_probabilities(&reading->build, &loss);
+    if (!soft) return loss_of_classes(&reading->builder, &loss);
+    loss.target = build_cast(&reading->builder, loss.target, x.dtype);
+    return loss.target < 0 ? -1 : loss_of_probabilities(&reading->builder, &loss);
 }
 
 static int of_elements(struct reading *reading, int input) {
@@ -298,16 +299,16 @@ static int of_elements(struct reading *reading, int input) {
     if (target < 0) return -1;
     struct tensor t = tensor_at(reading, target);
     if (!same_shape(&x, &t)) return misfit(reading, input, target);
-    if ((target = build_cast(&reading->build, target, x.dtype)) < 0) return -1;
+    if ((target = build_cast(&reading->builder, target, x.dtype)) < 0) return -1;
     build_scope_tensor(&scope, "x", input);
     build_scope_tensor(&scope, "t", target);
     for (int i = 0; i < choice->n; i++) build_scope_number(&scope, choice->option[i].name, choice->option[i].value);
-    return loss_of_elements(&reading->build, &scope, choice->row->element, reduction_of(choice));
+    return loss_of_elements(&reading->builder, &scope, choice->row->element, reduction_of(choice));
 }
 
 int import_loss(struct import *import, struct scope *scope) {
     struct graph *graph = import->graph;
-    struct reading reading = {.import = import, .scope = scope, .build = {graph, import->diags, "loss"}};
+    struct reading reading = {.import = import, .scope = scope, .builder = {graph, import->diags, "loss"}};
     if (!import->options->loss) return 0;
     int input = read_choice(&reading, import->options->loss) < 0 ? -1 : find_input(&reading);
     int loss = input < 0                            ? -1

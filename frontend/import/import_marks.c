@@ -1,9 +1,9 @@
-/* What a model says of its weights: whether they are parameters.
+/* Which weights are parameters, as far as the model declares it.
  *
- * PyTorch's exporter of today (torch.onnx, dynamo) writes it into the metadata of the values' declarations: for what is
- * an input of the exported program the kind of that input, and for what onnxscript's optimizer has computed the names
- * of the values that it was computed from, as a list in Python. TrainingInfoProto (ONNX, training) names what training
- * updates. */
+ * PyTorch's exporter (torch.onnx, dynamo=True) writes into metadata_props of a value's declaration: the kind of the
+ * input (parameter, buffer, ..) for an input of the exported program; the names of the original values, as a Python
+ * list, for a weight that onnxscript's optimizer has folded. ONNX's TrainingInfoProto lists the initializers that
+ * training updates. */
 #include "frontend/import/import_state.h"
 #include "ir/base/str.h"
 
@@ -50,12 +50,12 @@ void import_mark(struct import *import, int id) {
         weight->mark = map_get(&import->trained, weight->name, length) >= 0 ? MARK_PARAMETER : MARK_FIXED;
 }
 
-/* PyTorch's older exporter gives equal initializers one name, and has an Identity for each other: for tied parameters
- * and for those that happen to be equal, such as those of new norms. */
+/* PyTorch's older exporter (TorchScript) stores equal initializers once and writes an Identity node for each of the
+ * other names: for tied parameters, but also for parameters of equal values, such as the scales of untrained norms. */
 void import_alias(struct import *import, const char *name, int id) {
     const struct tensor *tensor = &import->graph->tensors.at[id];
     if (!import->options->train || tensor->kind != TENSOR_WEIGHT || !rt_dtype_is_float(tensor->dtype)) return;
-    if (!strchr(name, '.') || strchr(name, '/') || strchr(name, ':')) return; /* no module's member */
+    if (!strchr(name, '.') || strchr(name, '/') || strchr(name, ':')) return; /* not the name of a module's member */
     if (!import->aliases.arena) map_init(&import->aliases, import->arena);
     const char *text = arena_printf(import->arena, "%s is %s", diag_quote(import->diags, name),
                                     diag_quote(import->diags, tensor->name));

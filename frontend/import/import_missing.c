@@ -1,9 +1,9 @@
-/* Operators that are not there, all named in one error of each kind. */
+/* Unsupported operators: all of one kind are reported in one error. */
 #include "frontend/import/import_state.h"
 
 #include "ir/base/str.h"
 
-enum { MOST_NAMED = 16, MOST_NOTES = 8 }; /* how many the text names, how many get a note with their place */
+enum { MOST_NAMED = 16, MOST_NOTES = 8 }; /* operators named in the error; operators with a note on their place */
 
 static const struct reason {
     int code;

@@ -1,10 +1,10 @@
-/* Which parameters of the PyTorch module are not to be found in its export.
+/* Reports parameters of the PyTorch module that are missing in its ONNX export.
  *
- * PyTorch's exporter of today (torch.onnx, dynamo) writes the signature of torch.export into the metadata of the
- * graph as text, a line "p_fc_weight: PARAMETER target='fc.weight'" for each input of the program. onnxscript's
- * optimizer names, in the metadata of what it has computed, the values that it was computed from, "['fc.weight',
- * 'val_1']". A parameter that neither an initializer nor such a list names was tied to another, merged with one of
- * equal values, or fused with its neighbours. */
+ * PyTorch's exporter (torch.onnx, dynamo=True) writes the signature of torch.export into the graph's metadata as text,
+ * one line "p_fc_weight: PARAMETER target='fc.weight'" for each input of the program. onnxscript's optimizer lists in
+ * the metadata of a folded value the names of the original values, "['fc.weight', 'val_1']". A parameter that is named
+ * neither by an initializer nor by such a list was tied to another parameter, merged with one of equal values, or fused
+ * into another weight. */
 #include "frontend/import/import_state.h"
 #include "ir/base/str.h"
 
@@ -18,7 +18,7 @@ static const char *property(Onnx__StringStringEntryProto *const *all, size_t n, 
     return "";
 }
 
-/* Takes the text up to the next quote off `*at`, which moves behind that; NULL if there is no quote. */
+/* The text from *at to the next quote; moves *at behind the quote. NULL if there is no quote. */
 static const char *quoted(struct arena *arena, const char **at) {
     const char *end = strchr(*at, '\''), *start = *at;
     if (!end) return NULL;
@@ -26,7 +26,7 @@ static const char *quoted(struct arena *arena, const char **at) {
     return arena_copy(arena, start, (size_t)(end - start));
 }
 
-/* All that stands between quotes. */
+/* Adds every quoted name in `list` to `found`. */
 static void add_sources(struct import *import, struct map *found, const char *list) {
     const char *name;
     while (quoted(import->arena, &list) && (name = quoted(import->arena, &list))) map_put(found, name, strlen(name), 1);

@@ -1,4 +1,4 @@
-/* What the import keeps while it walks a model. Lowerings do not see this: they have onnx_lower.h. */
+/* State of an import, private to the import_*.c files; lowerings include onnx_lower.h instead. */
 #ifndef FRONTEND_IMPORT_IMPORT_STATE_H
 #define FRONTEND_IMPORT_IMPORT_STATE_H
 
@@ -6,18 +6,18 @@
 #include "frontend/lower/onnx_lower.h"
 #include "frontend/lower/onnx_ops.h"
 
-/* The names that nodes can read, with what they stand for; those of enclosing graphs are seen from subgraphs. */
+/* The values that nodes of a graph can read, by name. Subgraphs also see those of the graphs around them. */
 struct scope {
     struct map ids; /* name -> id + NO_ID_BELOW */
     const struct scope *outer;
 };
 
-/* Ids of values: tensors from 0 on, sequences from SEQUENCES on. */
+/* Ids of values: a tensor's id from 0 on, SEQUENCES + index for a sequence, or a negative constant. */
 enum {
-    LEFT_OUT = -1,
-    POISONED = -2, /* an error was reported where it should have been computed */
-    UNDEFINED = -3,
-    NO_ID_BELOW = 2, /* map values are never negative */
+    LEFT_OUT = -1,   /* an optional input or output that the node does not have */
+    POISONED = -2,   /* not computed because of an error that was reported */
+    UNDEFINED = -3,  /* no value has that name */
+    NO_ID_BELOW = 2, /* added to ids in a struct map, whose values must not be negative */
     SEQUENCES = 1 << 30
 };
 
@@ -26,26 +26,26 @@ struct sequence {
     const int *items;
 };
 
-/* An attribute of a function call, by the name that the function's nodes refer to. */
+/* The value of a function's attribute in one call; nodes of the function refer to it by `name`. */
 struct bound_attribute {
     const char *name;
     const Onnx__AttributeProto *attribute;
 };
 
-/* One list of nodes on its way: the model's graph, a function's body, a branch, a pass through a loop. */
+/* A list of nodes being imported: the main graph, the body of a function, a branch of an If, an iteration of a Loop. */
 struct frame {
     struct frame *up;
     struct scope *scope;
     Onnx__NodeProto *const *nodes;
     int64_t nnodes, at;
-    const char *prefix; /* before the names of nodes and values; "" in the model's graph */
+    const char *prefix; /* of the names of nodes and values; "" in the main graph */
     size_t nopsets;
     Onnx__OperatorSetIdProto *const *opsets;
     int nbound;
     const struct bound_attribute *bound;
-    struct map *name_count; /* times a node's name occurs; NULL: unknown, all count as unique */
+    struct map *name_count; /* node name -> occurrences; NULL: names are taken as unique */
 
-    /* Of an entered one: the node that it stands in for, and what happens with its results. */
+    /* Unless it is the main graph: the node that it replaces, and the callback for its results (struct subgraph). */
     struct lower *caller;
     int nresults;
     const char *const *results; /* names */
@@ -53,10 +53,10 @@ struct frame {
     void *state;
 };
 
-/* Operators met that rankc does not have, once each. */
+/* An unsupported operator of the model; one entry however many nodes have it. */
 struct missing {
     const char *name;
-    int code, count, version, since; /* since: 0, or the later version that has it */
+    int code, count, version, since; /* since: the later opset version that has it, 0: none */
     const char *where;               /* the first node */
 };
 
@@ -67,62 +67,63 @@ struct import {
     const struct import_options *options;
     struct graph *graph;
     struct map rows;      /* onnx_op_index */
-    struct map functions; /* "domain::name:overload" -> index in the model's */
-    struct map declared;  /* value -> index in infos: what the model says about it */
+    struct map functions; /* "domain::name:overload" -> index in the model's functions */
+    struct map declared;  /* value name -> index of its declaration in infos */
     VEC(const Onnx__ValueInfoProto *) infos;
-    int nfixed;          /* the first infos are of the graph's inputs and outputs: their shapes are never disputed */
-    struct map disputed; /* ids of values whose size DISPUTED_CEIL decided */
+    int nfixed;         /* the first infos are graph inputs and outputs, whose declared shapes must hold */
+    struct map ceiling; /* ids of values that may differ from their declared shape by MISMATCH_CEIL */
     struct {
         int count;
         const char *where, *text; /* of the first */
-    } disputes[DISPUTES];
-    struct frame *frame;
+    } mismatches[MISMATCHES];
+    struct frame *frame;  /* the innermost */
     int64_t walked;       /* nodes so far */
-    int random_operators; /* likewise */
+    int random_operators; /* so far */
     VEC(struct sequence) sequences;
     VEC(struct missing) missing;
     struct map missing_index;
-    struct map aliases; /* what merged weights were called: "'a' is 'b'" */
-    struct map trained; /* names that training_info updates; none: it does not say */
+    struct map aliases; /* names of merged weights, as text "'a' is 'b'" */
+    struct map trained; /* weights that training_info updates; empty: the model has none */
 };
 
+/* The id of the value with that name, UNDEFINED if there is none. */
 int scope_find(const struct scope *scope, const char *name);
 void scope_define(struct scope *scope, const char *name, int id);
 
-/* import_values.c: the values that no node computes, and what the model says about all of them. ------------------- */
+/* import_values.c, import_marks.c: values that no node computes, and declarations of values. --------------------- */
 
-/* Initializers, inputs and constants into `scope`; 0, or -1 after diagnostics. */
+/* Defines graph inputs, bound inputs and initializers in `scope`: 0, or -1 after diagnostics. */
 int import_values(struct import *import, struct scope *scope);
-/* An initializer or constant as a tensor of that name, POISONED after a diagnostic. */
+/* Adds an initializer or constant to the graph as a tensor of that name; POISONED after a diagnostic. may_be_weight:
+ * large float tensors become WEIGHTs. */
 int import_tensor(struct import *import, const Onnx__TensorProto *proto, const char *name, bool may_be_weight);
-/* What the model says of a weight that may be trained: its mark and sources (import_marks.c). */
+/* When training: sets the weight's mark and sources from the model's metadata and training_info. */
 void import_mark(struct import *import, int weight);
-/* A value that stands for a weight is called so: of one that may be trained, the exporter merged two. */
+/* The value `name` is a copy of a weight. When training, records that the exporter has merged two parameters. */
 void import_alias(struct import *import, const char *name, int weight);
 void import_report_aliases(struct import *import);
-/* Notes what training_info updates: before the first import_mark. */
+/* Collects the weights that training_info updates. Call it before the first import_mark. */
 void import_trained(struct import *import);
-/* E342 if the model declares a value otherwise than `tensor` is; where only the shape differs and `dispute` says why it
- * may, that is noted, and counts as a remark. */
-int import_check_declared(struct import *import, const char *name, int tensor, enum dispute dispute);
-void import_report_disputes(struct import *import);
-/* Notes the graph's results. */
+/* E342 if the declared type or shape of value `name` is not that of `tensor`. A different shape that `mismatch` excuses
+ * is recorded for a remark instead. 0 or -1. */
+int import_check_declared(struct import *import, const char *name, int tensor, enum mismatch mismatch);
+void import_report_mismatches(struct import *import);
+/* Sets the outputs of the graph. */
 int import_outputs(struct import *import, const struct scope *scope);
 
-/* import_signature.c: notes the parameters of a PyTorch module that its export does not have, where it is trained.
- * -- */
+/* import_signature.c: when training, a remark on parameters of the PyTorch module that are missing in its export. */
 void import_compare_signature(struct import *import);
 
-/* import_loss.c: options->loss, if it is given, takes the place of the graph's results. ---------------------------- */
+/* import_loss.c: appends options->loss, if given, and makes it the only output of the graph. */
 int import_loss(struct import *import, struct scope *scope);
 
-/* import_missing.c: operators that are not there. ------------------------------------------------------------------ */
+/* import_missing.c: unsupported operators. ------------------------------------------------------------------------- */
 
-/* Counts a node whose operator has no row (row NULL), no old enough row, or a row that refuses it. */
+/* Records a node whose operator has no row (`row` NULL), only rows of later versions, or a row that refuses it. */
 void import_missing(struct import *import, const Onnx__NodeProto *node, const struct onnx_op *row, int version,
                     const char *where);
 void import_report_missing(struct import *import);
-/* Why there is no such operator: what a row's `refused` stands for. */
+/* The reason that the code in onnx_op.refused stands for, as text. */
 const char *onnx_refusal(int code);
 
 #endif

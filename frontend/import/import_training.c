@@ -1,13 +1,13 @@
-/* The optimizer that a model brings along: TrainingInfoProto, whose algorithm has nodes of ai.onnx.preview.training. */
+/* The optimizer in a model's TrainingInfoProto, whose `algorithm` has nodes of domain ai.onnx.preview.training. */
 #include <stdlib.h>
 
 #include "frontend/import/import_state.h"
 
 static const char domain[] = "ai.onnx.preview.training";
 
-/* Operators whose update is that of an optimizer of ours, and its options: option=attribute/default, where ONNX's beta
- * is what PyTorch's dampening leaves. Adam's is not: it adds epsilon before the second moment's bias is taken off, and
- * does not take it off in the first step. */
+/* ONNX's update operators and the optimizer of rankc with the same update; options are "option=attribute/default".
+ * ONNX's beta is 1 - dampening of PyTorch. ONNX's Adam has no equivalent: it adds epsilon before the bias correction of
+ * the second moment and omits the correction in the first step. */
 static const struct form {
     const char *op, *optimizer, *options;
 } forms[] = {
@@ -41,7 +41,7 @@ static bool attribute_is(const Onnx__NodeProto *node, const char *name, const ch
     return found && found->s.len == strlen(text) && memcmp(found->s.data, text, found->s.len) == 0;
 }
 
-/* The value of an initializer of one float; false if there is none of that name. */
+/* Reads a float initializer of one element; false if there is none of that name. */
 static bool read_number(const struct reading *reading, const Onnx__GraphProto *graph, const char *name, double *value) {
     for (size_t i = 0; i < graph->n_initializer; i++) {
         struct onnx_tensor tensor;
@@ -63,7 +63,7 @@ static double option_of(const struct reading *reading, const Onnx__NodeProto *no
     return strncmp(text, "dampening", option) == 0 ? 1 - value : value;
 }
 
-/* "sgd:lr=..,momentum=..,.." of a node. */
+/* Translates an update node to text for --optimizer, "sgd:lr=..,momentum=..". */
 static int describe(const struct reading *reading, const struct form *form, const Onnx__NodeProto *node,
                     const char **text) {
     const char *rate = node->n_input ? onnx_text(node->input[0]) : "";
@@ -81,7 +81,7 @@ static int describe(const struct reading *reading, const struct form *form, cons
     return 0;
 }
 
-/* What the algorithm differentiates must be what is trained on. */
+/* The Gradient node must differentiate the model's output 0, which rankc trains on. */
 static int check_gradient(const struct reading *reading, const Onnx__NodeProto *node) {
     const Onnx__GraphProto *graph = reading->model->proto->graph;
     const char *loss = graph->n_output ? onnx_text(graph->output[0]->name) : "";

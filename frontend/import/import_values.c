@@ -1,4 +1,4 @@
-/* Values that no node computes: initializers, inputs and bound inputs; and what the model declares about values. */
+/* Values that no node computes (initializers, inputs, bound inputs), and the declared types and shapes of values. */
 #include "frontend/import/import_state.h"
 #include "frontend/read/onnx_data.h"
 
@@ -22,7 +22,7 @@ static int add_const(struct import *import, const char *name, enum rt_dtype stor
     return graph_add_const(import->graph, name, dtype, ndim, dims, values);
 }
 
-/* A single value is more useful as a constant, unless it may be a parameter. */
+/* A float of one element becomes a constant, which can be folded, unless it may be a parameter. */
 static bool is_weight(const struct import *import, const struct onnx_tensor *tensor) {
     return rt_dtype_is_float(tensor->dtype) && tensor->in_file && tensor->bytes &&
            (tensor->count > 1 || import->options->train);
@@ -46,15 +46,15 @@ int import_tensor(struct import *import, const Onnx__TensorProto *proto, const c
 
 typedef Onnx__TensorShapeProto__Dimension dimension; /* protobuf-c's name, for short */
 
-enum { OPEN = -1 }; /* a dimension whose size nobody gave */
+enum { OPEN = -1 }; /* a symbolic dimension without a size */
 
-/* What --dim and bound inputs say about symbolic dimensions, and which are still open. */
+/* Sizes of symbolic dimensions, from --dim and bound inputs. */
 struct sizes {
     struct import *import;
     struct map index; /* name -> position in all */
     VEC(struct import_dim) all;
-    struct map used; /* names that the model has */
-    struct map open;
+    struct map used; /* names of symbolic dimensions in the model */
+    struct map open; /* those that need a size and have none */
 };
 
 static void size_set(struct sizes *sizes, const char *name, int64_t size) {
@@ -85,7 +85,7 @@ static bool is_number(const dimension *dim) {
     return dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
 }
 
-/* A symbolic dimension's name; one without is called by the input and its place. */
+/* The name of a symbolic dimension: dim_param, or "input.index" without one. */
 static const char *dim_name(const struct import *import, const Onnx__ValueInfoProto *info, size_t at) {
     const dimension *dim = info->type->tensor_type->shape->dim[at];
     if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && *onnx_text(dim->dim_param))
@@ -93,7 +93,7 @@ static const char *dim_name(const struct import *import, const Onnx__ValueInfoPr
     return arena_printf(import->arena, "%s.%zu", onnx_text(info->name), at);
 }
 
-/* Notes the names of symbolic dimensions, so that a --dim for a name that is not there is an error. */
+/* Collects the names of symbolic dimensions, so that --dim with an unknown name is an error. */
 static void note_names(struct sizes *sizes, Onnx__ValueInfoProto *const *infos, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const Onnx__TypeProto__Tensor *type = tensor_type_of(infos[i]);
@@ -142,7 +142,7 @@ static const char *place_of(struct import *import, const char *what, const char 
     return onnx_where(import->model, what, name);
 }
 
-/* The dimensions of an input: 0, or -1 if some are open or wrong. */
+/* The extents of an input: 0, or -1 if a dimension has no size or is invalid. */
 static int input_dims(struct sizes *sizes, const Onnx__ValueInfoProto *info, int64_t *dims) {
     struct import *import = sizes->import;
     const Onnx__TensorShapeProto *shape = info->type->tensor_type->shape;
@@ -165,7 +165,7 @@ static int input_dims(struct sizes *sizes, const Onnx__ValueInfoProto *info, int
     return status;
 }
 
-/* An input's declared type: false, with a diagnostic, if it is none that can be imported. */
+/* The declared element type of an input; false after a diagnostic if it is unsupported. */
 static bool input_type(struct import *import, const Onnx__ValueInfoProto *info, enum rt_dtype *dtype) {
     const Onnx__TypeProto__Tensor *type = tensor_type_of(info);
     const char *where = place_of(import, "input", info->name);
@@ -192,7 +192,7 @@ static const struct import_bind *find_bind(const struct import *import, const ch
     return NULL;
 }
 
-/* A bound input gives its symbolic dimensions their sizes. */
+/* Checks the value of a bound input against its declaration; symbolic dimensions get their sizes from it. */
 static int bind_input(struct sizes *sizes, const Onnx__ValueInfoProto *info, const struct rt_tensor *given) {
     struct import *import = sizes->import;
     const Onnx__TypeProto__Tensor *type = tensor_type_of(info);
@@ -213,7 +213,7 @@ static int bind_input(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
     return diag_error(import->diags, 342, EXIT_MALFORMED, where, "--bind gives values of another shape");
 }
 
-/* Inputs that are bound come first: they size dimensions of others. */
+/* Bound inputs are imported first, since other inputs may use the sizes of their dimensions. */
 static void import_binds(struct sizes *sizes, struct scope *scope) {
     struct import *import = sizes->import;
     const Onnx__GraphProto *proto = import->model->proto->graph;
@@ -249,9 +249,9 @@ static void import_inputs(struct sizes *sizes, struct scope *scope) {
     for (size_t i = 0; i < proto->n_input; i++) {
         const char *name = onnx_text(proto->input[i]->name);
         int known = scope_find(scope, name);
-        if (known >= 0 && import_check_declared(import, name, known, NO_DISPUTE) < 0)
+        if (known >= 0 && import_check_declared(import, name, known, MISMATCH_ERROR) < 0)
             scope_define(scope, name, POISONED);
-        if (known != UNDEFINED) continue; /* bound, or an initializer gives its default */
+        if (known != UNDEFINED) continue; /* bound, or with an initializer as its value */
         int id = import_input(sizes, proto->input[i]);
         if (id >= 0) VEC_PUSH(import->arena, &import->graph->inputs, id);
         scope_define(scope, name, id);
@@ -299,33 +299,32 @@ static bool has_declared_shape(const Onnx__TypeProto__Tensor *type, const struct
     return true;
 }
 
-/* Why the shape that is declared for a value is not the value's: only a constant may have other dimensions in
- * number. */
-static const char *const disputes[] = {
-    [DISPUTED_CONSTANT] = "the shape stored with the constant holds",
-    [DISPUTED_CEIL] =
+/* Explanations for the remark. Only with MISMATCH_CONSTANT may the number of dimensions differ. */
+static const char *const reasons[] = {
+    [MISMATCH_CONSTANT] = "the shape stored with the constant holds",
+    [MISMATCH_CEIL] =
         "the operator's shape holds; the onnx package's shape inference gives pools with ceil_mode a last "
         "window that begins behind the input"};
 
-static int note_dispute(struct import *import, const char *where, const char *text, enum dispute dispute) {
-    if (!import->disputes[dispute].count++) {
-        import->disputes[dispute].where = where;
-        import->disputes[dispute].text = text;
+static int record_mismatch(struct import *import, const char *where, const char *text, enum mismatch mismatch) {
+    if (!import->mismatches[mismatch].count++) {
+        import->mismatches[mismatch].where = where;
+        import->mismatches[mismatch].text = text;
     }
     return 0;
 }
 
-void import_report_disputes(struct import *import) {
-    for (int i = NO_DISPUTE + 1; i < DISPUTES; i++) {
-        if (!import->disputes[i].count) continue;
-        diag_remark(import->diags, import->disputes[i].where, "%s: %s", import->disputes[i].text, disputes[i]);
-        if (import->disputes[i].count > 1)
+void import_report_mismatches(struct import *import) {
+    for (int i = MISMATCH_ERROR + 1; i < MISMATCHES; i++) {
+        if (!import->mismatches[i].count) continue;
+        diag_remark(import->diags, import->mismatches[i].where, "%s: %s", import->mismatches[i].text, reasons[i]);
+        if (import->mismatches[i].count > 1)
             diag_note(import->diags, "%d more of the declared shapes are ignored for this reason",
-                      import->disputes[i].count - 1);
+                      import->mismatches[i].count - 1);
     }
 }
 
-int import_check_declared(struct import *import, const char *name, int id, enum dispute dispute) {
+int import_check_declared(struct import *import, const char *name, int id, enum mismatch mismatch) {
     int at = map_get(&import->declared, name, strlen(name));
     if (at < 0) return 0;
     const Onnx__TypeProto__Tensor *type = tensor_type_of(import->infos.at[at]);
@@ -335,9 +334,9 @@ int import_check_declared(struct import *import, const char *name, int id, enum 
     const char *where = place_of(import, "value", name);
     const char *text = arena_printf(import->arena, "declared as %s, but it is %s", declared_type(import, type),
                                     tensor_type(import->arena, &tensor));
-    bool may_differ = dispute == DISPUTED_CONSTANT ||
-                      (dispute == DISPUTED_CEIL && type->shape && (int)type->shape->n_dim == tensor.ndim);
-    if (may_differ && right_type && at >= import->nfixed) return note_dispute(import, where, text, dispute);
+    bool may_differ = mismatch == MISMATCH_CONSTANT ||
+                      (mismatch == MISMATCH_CEIL && type->shape && (int)type->shape->n_dim == tensor.ndim);
+    if (may_differ && right_type && at >= import->nfixed) return record_mismatch(import, where, text, mismatch);
     return diag_error(import->diags, 342, EXIT_MALFORMED, where, "%s", text);
 }
 

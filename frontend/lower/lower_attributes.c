@@ -41,31 +41,32 @@ static bool holds(const Onnx__AttributeProto *attribute, char kind) {
     }
 }
 
-static int check_attribute(struct lower *l, const char *name, const Onnx__AttributeProto *attribute) {
+static int check_attribute(struct lower *lower, const char *name, const Onnx__AttributeProto *attribute) {
     struct onnx_attr attr;
-    const char *quoted = diag_quote(l->b.diags, name);
-    if (!find_attr(l->op, name, &attr))
-        return lower_error(l, 334, EXIT_MALFORMED, "%s has no attribute %s", l->op->name, quoted);
+    const char *quoted = diag_quote(lower->builder.diags, name);
+    if (!find_attr(lower->op, name, &attr))
+        return lower_error(lower, 334, EXIT_MALFORMED, "%s has no attribute %s", lower->op->name, quoted);
     if (!attribute) return 0;
     size_t row = 0;
     while (kinds[row].kind != attr.kind) row++;
     bool right = attribute->has_type ? attribute->type == kinds[row].type : holds(attribute, attr.kind);
     if (right && (kinds[row].kind == 't' || kinds[row].kind == 'g')) right = holds(attribute, attr.kind);
-    if (!right) return lower_error(l, 335, EXIT_MALFORMED, "attribute %s must be of type %s", quoted, kinds[row].name);
+    if (!right)
+        return lower_error(lower, 335, EXIT_MALFORMED, "attribute %s must be of type %s", quoted, kinds[row].name);
     return 0;
 }
 
-int lower_check_attributes(struct lower *l) {
+int lower_check_attributes(struct lower *lower) {
     int status = 0;
-    for (size_t i = 0; i < l->node->n_attribute; i++) {
-        const char *name = onnx_text(l->node->attribute[i]->name);
-        if (check_attribute(l, name, lower_attribute(l, name)) < 0) status = -1;
+    for (size_t i = 0; i < lower->node->n_attribute; i++) {
+        const char *name = onnx_text(lower->node->attribute[i]->name);
+        if (check_attribute(lower, name, lower_attribute(lower, name)) < 0) status = -1;
     }
     struct onnx_attr attr;
-    for (const char *rest = l->op->attrs; (rest = onnx_next_attr(rest, &attr));) {
-        const char *name = arena_copy(l->b.graph->arena, attr.name, attr.length);
-        if (attr.required && !lower_given(l, name))
-            status = lower_error(l, 336, EXIT_MALFORMED, "%s needs attribute '%s'", l->op->name, name);
+    for (const char *rest = lower->op->attrs; (rest = onnx_next_attr(rest, &attr));) {
+        const char *name = arena_copy(lower->builder.graph->arena, attr.name, attr.length);
+        if (attr.required && !lower_given(lower, name))
+            status = lower_error(lower, 336, EXIT_MALFORMED, "%s needs attribute '%s'", lower->op->name, name);
     }
     return status;
 }

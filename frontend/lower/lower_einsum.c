@@ -19,8 +19,8 @@ struct part {
     struct term term;
 };
 
-static int malformed(struct lower *l, const char *what) {
-    return lower_error(l, 386, EXIT_MALFORMED, "equation: %s", what);
+static int malformed(struct lower *lower, const char *what) {
+    return lower_error(lower, 386, EXIT_MALFORMED, "equation: %s", what);
 }
 
 static int letter_label(char c) {
@@ -36,7 +36,7 @@ static bool has_label(const struct term *term, int label) {
 /* Parsing --------------------------------------------------------------------------------------------------------- */
 
 /* One term, up to a comma, an arrow or the end; NULL after a diagnostic. */
-static const char *parse_term(struct lower *l, const char *s, struct term *term) {
+static const char *parse_term(struct lower *lower, const char *s, struct term *term) {
     *term = (struct term){.ellipsis = NO_ELLIPSIS};
     for (; *s && *s != ',' && *s != '-'; s++) {
         if (*s == ' ') continue;
@@ -46,9 +46,9 @@ static const char *parse_term(struct lower *l, const char *s, struct term *term)
             continue;
         }
         if (!isalpha((unsigned char)*s) || term->n == MAX_NDIM) {
-            malformed(l, *s == '.'             ? "more than one ellipsis"
-                         : term->n == MAX_NDIM ? "too many dimensions"
-                                               : "a character that is no letter");
+            malformed(lower, *s == '.'             ? "more than one ellipsis"
+                             : term->n == MAX_NDIM ? "too many dimensions"
+                                                   : "a character that is no letter");
             return NULL;
         }
         term->label[term->n++] = letter_label(*s);
@@ -57,9 +57,9 @@ static const char *parse_term(struct lower *l, const char *s, struct term *term)
 }
 
 /* Puts labels for the dimensions of the ellipsis in its place: LETTERS is the last of them. */
-static int open_ellipsis(struct lower *l, struct term *term, int count) {
+static int open_ellipsis(struct lower *lower, struct term *term, int count) {
     if (count < 0 || term->n + count > MAX_NDIM || (count && term->ellipsis == NO_ELLIPSIS))
-        return malformed(l, "an operand has another number of dimensions");
+        return malformed(lower, "an operand has another number of dimensions");
     if (term->ellipsis == NO_ELLIPSIS) return 0;
     memmove(&term->label[term->ellipsis + count], &term->label[term->ellipsis],
             sizeof(int) * (size_t)(term->n - term->ellipsis));
@@ -69,7 +69,7 @@ static int open_ellipsis(struct lower *l, struct term *term, int count) {
 }
 
 /* Without an arrow the result has the ellipsis, then the labels that occur once, in alphabetical order. */
-static int implicit_result(struct lower *l, const struct part *parts, int n, struct term *result) {
+static int implicit_result(struct lower *lower, const struct part *parts, int n, struct term *result) {
     int count[LABELS] = {0};
     *result = (struct term){.ellipsis = NO_ELLIPSIS};
     for (int i = 0; i < n; i++)
@@ -78,53 +78,53 @@ static int implicit_result(struct lower *l, const struct part *parts, int n, str
         if (count[label] && result->n < MAX_NDIM) result->label[result->n++] = label;
     for (int label = 0; label < LETTERS; label++) {
         if (count[label] != 1) continue;
-        if (result->n == MAX_NDIM) return malformed(l, "too many dimensions");
+        if (result->n == MAX_NDIM) return malformed(lower, "too many dimensions");
         result->label[result->n++] = label;
     }
     return 0;
 }
 
-static int check_result(struct lower *l, const struct part *parts, int n, const struct term *result) {
+static int check_result(struct lower *lower, const struct part *parts, int n, const struct term *result) {
     for (int i = 0; i < result->n; i++) {
         bool found = false;
         for (int k = 0; k < n; k++) found = found || has_label(&parts[k].term, result->label[i]);
-        if (!found) return malformed(l, "a label of the result is in no operand");
+        if (!found) return malformed(lower, "a label of the result is in no operand");
         for (int k = 0; k < i; k++)
-            if (result->label[k] == result->label[i]) return malformed(l, "a label occurs twice in the result");
+            if (result->label[k] == result->label[i]) return malformed(lower, "a label occurs twice in the result");
     }
     return 0;
 }
 
-static int parse(struct lower *l, struct part *parts, struct term *result) {
-    const char *s = lower_text(l, "equation");
+static int parse(struct lower *lower, struct part *parts, struct term *result) {
+    const char *s = lower_text(lower, "equation");
     int dots = 0;
-    for (int i = 0; i < l->ninputs; i++) {
+    for (int i = 0; i < lower->ninputs; i++) {
         struct term *term = &parts[i].term;
-        parts[i].id = l->inputs[i];
-        if (i && *s++ != ',') return malformed(l, "fewer terms than operands");
-        if (!(s = parse_term(l, s, term))) return -1;
-        int open = lower_ndim(l, parts[i].id) - term->n;
+        parts[i].id = lower->inputs[i];
+        if (i && *s++ != ',') return malformed(lower, "fewer terms than operands");
+        if (!(s = parse_term(lower, s, term))) return -1;
+        int open = lower_ndim(lower, parts[i].id) - term->n;
         if (term->ellipsis != NO_ELLIPSIS && open > dots) dots = open;
-        if (open_ellipsis(l, term, open) < 0) return -1;
+        if (open_ellipsis(lower, term, open) < 0) return -1;
     }
-    if (*s == ',') return malformed(l, "more terms than operands");
-    if (!*s) return implicit_result(l, parts, l->ninputs, result);
-    if (s[0] != '-' || s[1] != '>') return malformed(l, "'->' expected");
-    if (!(s = parse_term(l, s + 2, result))) return -1;
-    if (*s) return malformed(l, "something follows the result");
-    if (result->ellipsis != NO_ELLIPSIS && open_ellipsis(l, result, dots) < 0) return -1;
-    return check_result(l, parts, l->ninputs, result);
+    if (*s == ',') return malformed(lower, "more terms than operands");
+    if (!*s) return implicit_result(lower, parts, lower->ninputs, result);
+    if (s[0] != '-' || s[1] != '>') return malformed(lower, "'->' expected");
+    if (!(s = parse_term(lower, s + 2, result))) return -1;
+    if (*s) return malformed(lower, "something follows the result");
+    if (result->ellipsis != NO_ELLIPSIS && open_ellipsis(lower, result, dots) < 0) return -1;
+    return check_result(lower, parts, lower->ninputs, result);
 }
 
 /* Contraction ----------------------------------------------------------------------------------------------------- */
 
 /* Orders the dimensions as `labels`, all of which the part has. */
-static void reorder(struct lower *l, struct part *part, const struct term *labels) {
+static void reorder(struct lower *lower, struct part *part, const struct term *labels) {
     int64_t perm[MAX_NDIM];
     for (int i = 0; i < labels->n; i++)
         for (int k = 0; k < part->term.n; k++)
             if (part->term.label[k] == labels->label[i]) perm[i] = k;
-    if (labels->n) part->id = emit_transpose(l, part->id, perm);
+    if (labels->n) part->id = emit_transpose(lower, part->id, perm);
     part->term = *labels;
 }
 
@@ -133,14 +133,14 @@ static void append(struct term *to, const struct term *from) {
 }
 
 /* A label that occurs twice takes the diagonal: the two dimensions, last and as one of n n, in steps of n + 1. */
-static int take_diagonals(struct lower *l, struct part *part) {
+static int take_diagonals(struct lower *lower, struct part *part) {
     for (int i = 0; i < part->term.n; i++)
         for (int k = i + 1; k < part->term.n; k++) {
             if (part->term.label[i] != part->term.label[k]) continue;
-            struct tensor tensor = lower_tensor(l, part->id);
+            struct tensor tensor = lower_tensor(lower, part->id);
             int64_t n = tensor.dims[i], perm[MAX_NDIM];
             int at = 0, last = part->term.n - 2;
-            if (tensor.dims[k] != n) return malformed(l, "a label has two extents in one operand");
+            if (tensor.dims[k] != n) return malformed(lower, "a label has two extents in one operand");
             struct term rest = {.ellipsis = NO_ELLIPSIS};
             for (int d = 0; d < part->term.n; d++) {
                 if (d == i || d == k) continue;
@@ -150,11 +150,11 @@ static int take_diagonals(struct lower *l, struct part *part) {
             rest.label[rest.n++] = part->term.label[i];
             perm[at++] = i;
             perm[at] = k;
-            int x = emit_transpose(l, part->id, perm);
-            for (int d = 0; d < last; d++) tensor.dims[d] = lower_tensor(l, part->id).dims[perm[d]];
+            int x = emit_transpose(lower, part->id, perm);
+            for (int d = 0; d < last; d++) tensor.dims[d] = lower_tensor(lower, part->id).dims[perm[d]];
             tensor.dims[last] = n * n;
-            x = emit_reshape(l, x, last + 1, tensor.dims);
-            part->id = emit_piece(l, x, last, 0, n + 1, n);
+            x = emit_reshape(lower, x, last + 1, tensor.dims);
+            part->id = emit_piece(lower, x, last, 0, n + 1, n);
             part->term = rest;
             if (part->id < 0) return -1;
             k = i; /* the labels moved: look again */
@@ -163,14 +163,14 @@ static int take_diagonals(struct lower *l, struct part *part) {
 }
 
 /* Sums over the labels that nobody else needs. */
-static void sum_unneeded(struct lower *l, struct part *part, const bool *needed) {
+static void sum_unneeded(struct lower *lower, struct part *part, const bool *needed) {
     bool axes[MAX_NDIM] = {false};
     struct term rest = {.ellipsis = NO_ELLIPSIS};
     for (int d = 0; d < part->term.n; d++) {
         axes[d] = !needed[part->term.label[d]];
         if (!axes[d]) rest.label[rest.n++] = part->term.label[d];
     }
-    part->id = emit_reduce(l, OP_ReduceSum, part->id, axes, false);
+    part->id = emit_reduce(lower, OP_ReduceSum, part->id, axes, false);
     part->term = rest;
 }
 
@@ -192,9 +192,9 @@ static struct roles find_roles(const struct part *a, const struct part *b, const
 }
 
 /* Extents of the operand's dimensions with these labels: appended to dims, and multiplied. */
-static int64_t extents(const struct lower *l, const struct part *part, const struct term *labels, int64_t *dims,
+static int64_t extents(const struct lower *lower, const struct part *part, const struct term *labels, int64_t *dims,
                        int *n) {
-    struct tensor tensor = lower_tensor(l, part->id);
+    struct tensor tensor = lower_tensor(lower, part->id);
     int64_t all = 1;
     for (int i = 0; i < labels->n; i++)
         for (int k = 0; k < part->term.n; k++) {
@@ -206,21 +206,21 @@ static int64_t extents(const struct lower *l, const struct part *part, const str
 }
 
 /* Nothing to sum over: a product that broadcasts, with the labels batch, only a, only b. */
-static int multiply(struct lower *l, struct part *a, struct part *b, const struct roles *roles) {
+static int multiply(struct lower *lower, struct part *a, struct part *b, const struct roles *roles) {
     int64_t da[2 * MAX_NDIM], db[2 * MAX_NDIM];
     int na = 0, nb = 0;
     struct term ta = roles->batch, tb = roles->batch;
     append(&ta, &roles->only_a);
     append(&tb, &roles->only_b);
-    reorder(l, a, &ta);
-    reorder(l, b, &tb);
+    reorder(lower, a, &ta);
+    reorder(lower, b, &tb);
     if (a->id < 0 || b->id < 0) return -1;
-    extents(l, a, &ta, da, &na);
+    extents(lower, a, &ta, da, &na);
     for (int i = 0; i < roles->only_b.n; i++) da[na++] = 1;
-    extents(l, b, &roles->batch, db, &nb);
+    extents(lower, b, &roles->batch, db, &nb);
     for (int i = 0; i < roles->only_a.n; i++) db[nb++] = 1;
-    extents(l, b, &roles->only_b, db, &nb);
-    return emit2(l, OP_Mul, emit_reshape(l, a->id, na, da), emit_reshape(l, b->id, nb, db));
+    extents(lower, b, &roles->only_b, db, &nb);
+    return emit2(lower, OP_Mul, emit_reshape(lower, a->id, na, da), emit_reshape(lower, b->id, nb, db));
 }
 
 static bool is_order(const struct term *term, const struct term *wanted) {
@@ -229,7 +229,7 @@ static bool is_order(const struct term *term, const struct term *wanted) {
 
 /* (batch, only a, summed) (batch, summed, only b) -> (batch, only a, only b). Without a batch the dimensions of a stay
  * apart, since a product takes any number of leading ones. */
-static int contract(struct lower *l, struct part *a, struct part *b, const struct roles *roles) {
+static int contract(struct lower *lower, struct part *a, struct part *b, const struct roles *roles) {
     int64_t da[2 * MAX_NDIM], db[2 * MAX_NDIM], shape[2 * MAX_NDIM];
     int na = 0, nb = 0, n = 0;
     struct term ta = roles->batch, tb = roles->batch, exchanged = roles->batch;
@@ -240,43 +240,44 @@ static int contract(struct lower *l, struct part *a, struct part *b, const struc
     append(&exchanged, &roles->only_b);
     append(&exchanged, &roles->summed);
     bool trans_b = is_order(&b->term, &exchanged);
-    if (roles->batch.n + 2 > MAX_NDIM) return lower_unsupported(l, "this many batch dimensions");
-    reorder(l, a, &ta);
-    if (!trans_b) reorder(l, b, &tb);
+    if (roles->batch.n + 2 > MAX_NDIM) return lower_unsupported(lower, "this many batch dimensions");
+    reorder(lower, a, &ta);
+    if (!trans_b) reorder(lower, b, &tb);
     if (a->id < 0 || b->id < 0) return -1;
-    int64_t k = extents(l, a, &roles->summed, NULL, NULL), columns = extents(l, b, &roles->only_b, NULL, NULL);
-    if (k != extents(l, b, &roles->summed, NULL, NULL)) return lower_misfit(l, a->id, b->id);
-    extents(l, a, &roles->batch, da, &na);
+    int64_t k = extents(lower, a, &roles->summed, NULL, NULL), columns = extents(lower, b, &roles->only_b, NULL, NULL);
+    if (k != extents(lower, b, &roles->summed, NULL, NULL)) return lower_misfit(lower, a->id, b->id);
+    extents(lower, a, &roles->batch, da, &na);
     if (roles->batch.n || !roles->only_a.n)
-        da[na++] = extents(l, a, &roles->only_a, NULL, NULL);
+        da[na++] = extents(lower, a, &roles->only_a, NULL, NULL);
     else
-        extents(l, a, &roles->only_a, da, &na);
+        extents(lower, a, &roles->only_a, da, &na);
     da[na++] = k;
-    extents(l, b, &roles->batch, db, &nb);
+    extents(lower, b, &roles->batch, db, &nb);
     db[nb++] = trans_b ? columns : k;
     db[nb++] = trans_b ? k : columns;
     int64_t wide[MAX_NDIM];
-    if (!broadcast_dims(roles->batch.n, da, roles->batch.n, db, &n, wide)) return lower_misfit(l, a->id, b->id);
+    if (!broadcast_dims(roles->batch.n, da, roles->batch.n, db, &n, wide)) return lower_misfit(lower, a->id, b->id);
     for (int d = 0; d < n; d++) shape[d] = wide[d];
-    extents(l, a, &roles->only_a, shape, &n);
-    extents(l, b, &roles->only_b, shape, &n);
-    int y = emit_matmul(l, emit_reshape(l, a->id, na, da), emit_reshape(l, b->id, nb, db), false, trans_b);
-    return emit_reshape(l, y, n, shape);
+    extents(lower, a, &roles->only_a, shape, &n);
+    extents(lower, b, &roles->only_b, shape, &n);
+    int y = emit_matmul(lower, emit_reshape(lower, a->id, na, da), emit_reshape(lower, b->id, nb, db), false, trans_b);
+    return emit_reshape(lower, y, n, shape);
 }
 
 /* *a becomes the product of both; `needed` are the labels of the result and of the operands still to come. */
-static int combine(struct lower *l, struct part *a, struct part *b, const bool *needed) {
+static int combine(struct lower *lower, struct part *a, struct part *b, const bool *needed) {
     bool also_a[LABELS], also_b[LABELS];
     memcpy(also_a, needed, sizeof also_a);
     memcpy(also_b, needed, sizeof also_b);
     for (int i = 0; i < b->term.n; i++) also_a[b->term.label[i]] = true;
     for (int i = 0; i < a->term.n; i++) also_b[a->term.label[i]] = true;
-    sum_unneeded(l, a, also_a);
-    sum_unneeded(l, b, also_b);
+    sum_unneeded(lower, a, also_a);
+    sum_unneeded(lower, b, also_b);
     struct roles roles = find_roles(a, b, needed);
     if (a->id < 0 || b->id < 0) return -1;
-    if (roles.batch.n + roles.only_a.n + roles.only_b.n > MAX_NDIM) return lower_unsupported(l, "this many dimensions");
-    int y = roles.summed.n ? contract(l, a, b, &roles) : multiply(l, a, b, &roles);
+    if (roles.batch.n + roles.only_a.n + roles.only_b.n > MAX_NDIM)
+        return lower_unsupported(lower, "this many dimensions");
+    int y = roles.summed.n ? contract(lower, a, b, &roles) : multiply(lower, a, b, &roles);
     a->id = y;
     a->term = roles.batch;
     append(&a->term, &roles.only_a);
@@ -284,24 +285,24 @@ static int combine(struct lower *l, struct part *a, struct part *b, const bool *
     return y < 0 ? -1 : 0;
 }
 
-int lower_einsum(struct lower *l) {
-    struct part *parts = ARENA_ARRAY(l->b.graph->arena, struct part, l->ninputs);
+int lower_einsum(struct lower *lower) {
+    struct part *parts = ARENA_ARRAY(lower->builder.graph->arena, struct part, lower->ninputs);
     struct term result;
-    if (parse(l, parts, &result) < 0) return -1;
+    if (parse(lower, parts, &result) < 0) return -1;
     int uses[LABELS] = {0};
     for (int i = 0; i < result.n; i++) uses[result.label[i]]++;
-    for (int i = 0; i < l->ninputs; i++) {
-        if (take_diagonals(l, &parts[i]) < 0) return -1;
+    for (int i = 0; i < lower->ninputs; i++) {
+        if (take_diagonals(lower, &parts[i]) < 0) return -1;
         for (int k = 0; k < parts[i].term.n; k++) uses[parts[i].term.label[k]]++;
     }
     bool needed[LABELS] = {false};
-    for (int i = 0; i < l->ninputs; i++) {
+    for (int i = 0; i < lower->ninputs; i++) {
         for (int k = 0; k < parts[i].term.n; k++) uses[parts[i].term.label[k]]--;
         for (int label = 0; label < LABELS; label++) needed[label] = uses[label] > 0;
-        if (i && combine(l, &parts[0], &parts[i], needed) < 0) return -1;
+        if (i && combine(lower, &parts[0], &parts[i], needed) < 0) return -1;
     }
-    sum_unneeded(l, &parts[0], needed);
+    sum_unneeded(lower, &parts[0], needed);
     if (parts[0].id < 0) return -1;
-    reorder(l, &parts[0], &result);
-    return lower_result(l, parts[0].id);
+    reorder(lower, &parts[0], &result);
+    return lower_result(lower, parts[0].id);
 }

@@ -4,74 +4,75 @@
 #include "runtime/base/checked.h"
 
 /* The leading dimensions become `lead` by repetition, only where they are not already. */
-static int expand_leading(struct lower *l, int x, int nlead, const int64_t *lead) {
-    struct tensor tensor = lower_tensor(l, x);
+static int expand_leading(struct lower *lower, int x, int nlead, const int64_t *lead) {
+    struct tensor tensor = lower_tensor(lower, x);
     int64_t shape[MAX_NDIM];
-    if (nlead + 2 > MAX_NDIM) return lower_error(l, 506, EXIT_LIMIT, "more than %d dimensions", MAX_NDIM);
+    if (nlead + 2 > MAX_NDIM) return lower_error(lower, 506, EXIT_LIMIT, "more than %d dimensions", MAX_NDIM);
     for (int d = 0; d < nlead; d++) shape[d] = lead[d];
     for (int d = 0; d < 2; d++) shape[nlead + d] = tensor.dims[tensor.ndim - 2 + d];
-    return emit_expand(l, x, nlead + 2, shape);
+    return emit_expand(lower, x, nlead + 2, shape);
 }
 
 /* x with leading dimensions of extent 1 until it has `ndim`. */
-static int add_leading(struct lower *l, int x, int ndim) {
-    struct tensor tensor = lower_tensor(l, x);
+static int add_leading(struct lower *lower, int x, int ndim) {
+    struct tensor tensor = lower_tensor(lower, x);
     int64_t shape[MAX_NDIM];
     int more = ndim - tensor.ndim;
     for (int d = 0; d < ndim; d++) shape[d] = d < more ? 1 : tensor.dims[d - more];
-    return emit_reshape(l, x, ndim, shape);
+    return emit_reshape(lower, x, ndim, shape);
 }
 
 /* An operand b without leading dimensions is one product, however many a has: so b loses those of extent 1. Kernels do
  * not broadcast: where both have some, and they differ, the one that repeats is expanded. */
-int emit_matmul(struct lower *l, int a, int b, bool trans_a, bool trans_b) {
+int emit_matmul(struct lower *lower, int a, int b, bool trans_a, bool trans_b) {
     if (a < 0 || b < 0) return -1;
-    struct tensor ta = lower_tensor(l, a), tb = lower_tensor(l, b);
+    struct tensor ta = lower_tensor(lower, a), tb = lower_tensor(lower, b);
     int64_t lead[MAX_NDIM];
     int n, misfit = ta.dims[ta.ndim - (trans_a ? 2 : 1)] != tb.dims[tb.ndim - (trans_b ? 1 : 2)];
-    if (misfit || !broadcast_dims(ta.ndim - 2, ta.dims, tb.ndim - 2, tb.dims, &n, lead)) return lower_misfit(l, a, b);
+    if (misfit || !broadcast_dims(ta.ndim - 2, ta.dims, tb.ndim - 2, tb.dims, &n, lead))
+        return lower_misfit(lower, a, b);
     if (tb.ndim > 2 && !(trans_a && ta.ndim > 2) && extent_between(&tb, 0, tb.ndim - 2) == 1) {
-        if (ta.ndim < tb.ndim) a = add_leading(l, a, tb.ndim);
-        b = emit_reshape(l, b, 2, tb.dims + tb.ndim - 2);
+        if (ta.ndim < tb.ndim) a = add_leading(lower, a, tb.ndim);
+        b = emit_reshape(lower, b, 2, tb.dims + tb.ndim - 2);
     } else if (tb.ndim > 2 || (trans_a && ta.ndim > 2)) {
-        a = expand_leading(l, a, n, lead);
-        b = expand_leading(l, b, n, lead);
+        a = expand_leading(lower, a, n, lead);
+        b = expand_leading(lower, b, n, lead);
     }
     struct attr attrs[2];
     int nattrs = 0;
     if (trans_a) attrs[nattrs++] = attr_of_int("trans_a", 1);
     if (trans_b) attrs[nattrs++] = attr_of_int("trans_b", 1);
-    return a < 0 || b < 0 ? -1 : emit(l, OP_MatMul, 2, (int[]){a, b}, nattrs, attrs);
+    return a < 0 || b < 0 ? -1 : emit(lower, OP_MatMul, 2, (int[]){a, b}, nattrs, attrs);
 }
 
-int lower_matmul(struct lower *l) {
-    int a = l->inputs[0], b = l->inputs[1], na = lower_ndim(l, a), nb = lower_ndim(l, b);
-    if (na == 0 || nb == 0) return lower_misfit(l, a, b);
-    if (na == 1) a = emit_unsqueeze(l, a, 0);
-    if (nb == 1) b = emit_unsqueeze(l, b, 1);
-    int y = emit_matmul(l, a, b, false, false);
-    if (y < 0 || (na > 1 && nb > 1)) return lower_result(l, y);
-    struct tensor product = lower_tensor(l, y);
+int lower_matmul(struct lower *lower) {
+    int a = lower->inputs[0], b = lower->inputs[1], na = lower_ndim(lower, a), nb = lower_ndim(lower, b);
+    if (na == 0 || nb == 0) return lower_misfit(lower, a, b);
+    if (na == 1) a = emit_unsqueeze(lower, a, 0);
+    if (nb == 1) b = emit_unsqueeze(lower, b, 1);
+    int y = emit_matmul(lower, a, b, false, false);
+    if (y < 0 || (na > 1 && nb > 1)) return lower_result(lower, y);
+    struct tensor product = lower_tensor(lower, y);
     int n = product.ndim - 2;
     if (na > 1) n++;
     if (nb > 1) product.dims[n++] = product.dims[product.ndim - 1];
-    return lower_result(l, emit_reshape(l, y, n, product.dims));
+    return lower_result(lower, emit_reshape(lower, y, n, product.dims));
 }
 
 /* ONNX Gemm-13: alpha A' B' + beta C. */
-int lower_gemm(struct lower *l) {
-    int a = l->inputs[0], b = l->inputs[1];
-    if (lower_ndim(l, a) != 2 || lower_ndim(l, b) != 2) return lower_misfit(l, a, b);
-    int y = emit_matmul(l, a, b, lower_int(l, "transA") != 0, lower_int(l, "transB") != 0);
-    double alpha = lower_float(l, "alpha"), beta = lower_float(l, "beta");
-    if (alpha != 1) y = emit_with(l, OP_Mul, y, alpha);
-    if (y < 0 || !lower_has(l, 2) || beta == 0) return lower_result(l, y);
-    struct tensor product = lower_tensor(l, y), c = lower_input(l, 2);
+int lower_gemm(struct lower *lower) {
+    int a = lower->inputs[0], b = lower->inputs[1];
+    if (lower_ndim(lower, a) != 2 || lower_ndim(lower, b) != 2) return lower_misfit(lower, a, b);
+    int y = emit_matmul(lower, a, b, lower_int(lower, "transA") != 0, lower_int(lower, "transB") != 0);
+    double alpha = lower_float(lower, "alpha"), beta = lower_float(lower, "beta");
+    if (alpha != 1) y = emit_with(lower, OP_Mul, y, alpha);
+    if (y < 0 || !lower_has(lower, 2) || beta == 0) return lower_result(lower, y);
+    struct tensor product = lower_tensor(lower, y), c = lower_input(lower, 2);
     int64_t dims[MAX_NDIM];
     int n;
     if (!broadcast_dims(2, product.dims, c.ndim, c.dims, &n, dims) || n != 2 || dims[0] != product.dims[0] ||
         dims[1] != product.dims[1])
-        return lower_misfit(l, y, l->inputs[2]);
-    int bias = beta == 1 ? l->inputs[2] : emit_with(l, OP_Mul, l->inputs[2], beta);
-    return lower_result(l, emit2(l, OP_Add, y, bias));
+        return lower_misfit(lower, y, lower->inputs[2]);
+    int bias = beta == 1 ? lower->inputs[2] : emit_with(lower, OP_Mul, lower->inputs[2], beta);
+    return lower_result(lower, emit2(lower, OP_Add, y, bias));
 }

@@ -38,21 +38,21 @@ struct slice_lists {
     const int64_t *starts, *ends, *axes, *steps;
 };
 
-static int slice(struct lower *l, const struct slice_lists *lists) {
-    struct tensor x = lower_input(l, 0);
+static int slice(struct lower *lower, const struct slice_lists *lists) {
+    struct tensor x = lower_input(lower, 0);
     int n = lists->nstarts;
     int64_t start[MAX_NDIM] = {0}, step[MAX_NDIM];
     bool seen[MAX_NDIM] = {false};
     for (int d = 0; d < MAX_NDIM; d++) step[d] = 1;
     if (lists->nends != n || (lists->axes && lists->naxes != n) || (lists->steps && lists->nsteps != n) || n > x.ndim)
-        return lower_error(l, 380, EXIT_MALFORMED, "%d starts, %d ends, %d axes, %d steps for %d dimensions", n,
+        return lower_error(lower, 380, EXIT_MALFORMED, "%d starts, %d ends, %d axes, %d steps for %d dimensions", n,
                            lists->nends, lists->naxes, lists->nsteps, x.ndim);
     for (int i = 0; i < n; i++) {
         int axis;
-        if (lower_axis(l, lists->axes ? lists->axes[i] : i, x.ndim, &axis) < 0) return -1;
+        if (lower_axis(lower, lists->axes ? lists->axes[i] : i, x.ndim, &axis) < 0) return -1;
         int64_t by = lists->steps ? lists->steps[i] : 1;
         if (by == 0 || seen[axis])
-            return lower_error(l, 380, EXIT_MALFORMED,
+            return lower_error(lower, 380, EXIT_MALFORMED,
                                by && seen[axis] ? "axis %d is named twice" : "bad step for axis %d", axis);
         if (by == INT64_MIN) by = -INT64_MAX; /* past any end too */
         seen[axis] = true;
@@ -62,104 +62,105 @@ static int slice(struct lower *l, const struct slice_lists *lists) {
         if (x.dims[axis] <= 1) step[axis] = 1;
         if (x.dims[axis] == 0) start[axis] = 0;
     }
-    return lower_result(l, build_slice(&l->b, l->inputs[0], start, step, x.dims));
+    return lower_result(lower, build_slice(&lower->builder, lower->inputs[0], start, step, x.dims));
 }
 
-int lower_slice_attributes(struct lower *l) {
+int lower_slice_attributes(struct lower *lower) {
     struct slice_lists lists = {0};
-    lists.starts = lower_ints(l, "starts", &lists.nstarts);
-    lists.ends = lower_ints(l, "ends", &lists.nends);
-    lists.axes = lower_ints(l, "axes", &lists.naxes);
-    return slice(l, &lists);
+    lists.starts = lower_ints(lower, "starts", &lists.nstarts);
+    lists.ends = lower_ints(lower, "ends", &lists.nends);
+    lists.axes = lower_ints(lower, "axes", &lists.naxes);
+    return slice(lower, &lists);
 }
 
-int lower_slice(struct lower *l) {
+int lower_slice(struct lower *lower) {
     struct slice_lists lists = {0};
-    if (!(lists.starts = lower_known(l, 1, "starts", &lists.nstarts))) return -1;
-    if (!(lists.ends = lower_known(l, 2, "ends", &lists.nends))) return -1;
-    if (lower_has(l, 3) && !(lists.axes = lower_known(l, 3, "axes", &lists.naxes))) return -1;
-    if (lower_has(l, 4) && !(lists.steps = lower_known(l, 4, "steps", &lists.nsteps))) return -1;
-    return slice(l, &lists);
+    if (!(lists.starts = lower_known(lower, 1, "starts", &lists.nstarts))) return -1;
+    if (!(lists.ends = lower_known(lower, 2, "ends", &lists.nends))) return -1;
+    if (lower_has(lower, 3) && !(lists.axes = lower_known(lower, 3, "axes", &lists.naxes))) return -1;
+    if (lower_has(lower, 4) && !(lists.steps = lower_known(lower, 4, "steps", &lists.nsteps))) return -1;
+    return slice(lower, &lists);
 }
 
 /* Split, Concat --------------------------------------------------------------------------------------------------- */
 
 /* ONNX Split-18: sizes as given, else equal parts, the last smaller. */
-static int split_sizes(struct lower *l, int64_t extent, int64_t *sizes) {
+static int split_sizes(struct lower *lower, int64_t extent, int64_t *sizes) {
     const int64_t *given;
-    int n, count = l->noutputs;
-    if (lower_list(l, 1, "split", &given, &n) < 0) return -1;
+    int n, count = lower->noutputs;
+    if (lower_list(lower, 1, "split", &given, &n) < 0) return -1;
     int64_t total = 0, share = (extent + count - 1) / count;
-    if (given && n != count) return lower_error(l, 381, EXIT_MALFORMED, "%d sizes for %d outputs", n, count);
-    if (l->op->since >= 13 && lower_given(l, "num_outputs") && lower_int(l, "num_outputs") != count)
-        return lower_error(l, 381, EXIT_MALFORMED, "num_outputs is %lld, but there are %d outputs",
-                           (long long)lower_int(l, "num_outputs"), count);
+    if (given && n != count) return lower_error(lower, 381, EXIT_MALFORMED, "%d sizes for %d outputs", n, count);
+    if (lower->op->since >= 13 && lower_given(lower, "num_outputs") && lower_int(lower, "num_outputs") != count)
+        return lower_error(lower, 381, EXIT_MALFORMED, "num_outputs is %lld, but there are %d outputs",
+                           (long long)lower_int(lower, "num_outputs"), count);
     for (int i = 0; i < count; i++) {
         sizes[i] = given ? given[i] : clamp(extent - total, 0, share);
         if (sizes[i] < 0 || !rt_add(total, sizes[i], &total))
-            return lower_error(l, 381, EXIT_MALFORMED, "size %lld", (long long)sizes[i]);
+            return lower_error(lower, 381, EXIT_MALFORMED, "size %lld", (long long)sizes[i]);
     }
     if (total == extent) return 0;
-    return lower_error(l, 381, EXIT_MALFORMED, "the sizes sum up to %lld, the dimension has %lld", (long long)total,
+    return lower_error(lower, 381, EXIT_MALFORMED, "the sizes sum up to %lld, the dimension has %lld", (long long)total,
                        (long long)extent);
 }
 
-int lower_split(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
+int lower_split(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
     int axis;
-    if (lower_axis(l, lower_int(l, "axis"), x.ndim, &axis) < 0) return -1;
-    int64_t *sizes = ARENA_ARRAY(l->b.graph->arena, int64_t, l->noutputs), start = 0;
-    if (split_sizes(l, x.dims[axis], sizes) < 0) return -1;
-    for (int i = 0; i < l->noutputs; start += sizes[i++]) {
-        if (!lower_wants(l, i)) continue;
-        l->outputs[i] = emit_piece(l, l->inputs[0], axis, sizes[i] ? start : 0, 1, sizes[i]);
-        if (l->outputs[i] < 0) return -1;
+    if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
+    int64_t *sizes = ARENA_ARRAY(lower->builder.graph->arena, int64_t, lower->noutputs), start = 0;
+    if (split_sizes(lower, x.dims[axis], sizes) < 0) return -1;
+    for (int i = 0; i < lower->noutputs; start += sizes[i++]) {
+        if (!lower_wants(lower, i)) continue;
+        lower->outputs[i] = emit_piece(lower, lower->inputs[0], axis, sizes[i] ? start : 0, 1, sizes[i]);
+        if (lower->outputs[i] < 0) return -1;
     }
     return 0;
 }
 
-int lower_concat(struct lower *l) {
+int lower_concat(struct lower *lower) {
     int axis;
-    if (lower_axis(l, lower_int(l, "axis"), lower_ndim(l, l->inputs[0]), &axis) < 0) return -1;
-    return lower_result(l, emit_concat(l, axis, l->ninputs, l->inputs));
+    if (lower_axis(lower, lower_int(lower, "axis"), lower_ndim(lower, lower->inputs[0]), &axis) < 0) return -1;
+    return lower_result(lower, emit_concat(lower, axis, lower->ninputs, lower->inputs));
 }
 
 /* Gather, Scatter ------------------------------------------------------------------------------------------------- */
 
 /* E382 if known indices leave a dimension of that extent; *values and *n are given if they are known. */
-static int check_indices(struct lower *l, int index, int64_t extent, const int64_t **values, int *n) {
-    struct tensor tensor = lower_tensor(l, index);
-    *values = tensor_elements(&tensor) < INT_MAX ? build_known_ints(l->b.graph, index, n) : NULL;
+static int check_indices(struct lower *lower, int index, int64_t extent, const int64_t **values, int *n) {
+    struct tensor tensor = lower_tensor(lower, index);
+    *values = tensor_elements(&tensor) < INT_MAX ? build_known_ints(lower->builder.graph, index, n) : NULL;
     for (int i = 0; *values && i < *n; i++)
         if ((*values)[i] < -extent || (*values)[i] >= extent)
-            return lower_error(l, 382, EXIT_MALFORMED, "index %lld is out of range for extent %lld",
+            return lower_error(lower, 382, EXIT_MALFORMED, "index %lld is out of range for extent %lld",
                                (long long)(*values)[i], (long long)extent);
     return 0;
 }
 
 /* Index operands are i64 or i32. */
-static int index_type(struct lower *l, int index) {
-    enum rt_dtype dtype = lower_dtype(l, index);
+static int index_type(struct lower *lower, int index) {
+    enum rt_dtype dtype = lower_dtype(lower, index);
     if (rt_dtype_is_float(dtype) || dtype == RT_BOOL)
-        return lower_error(l, 379, EXIT_MALFORMED, "indices have type %s", rt_dtypes[dtype].name);
-    return dtype == RT_I32 ? index : emit_cast(l, index, RT_I64);
+        return lower_error(lower, 379, EXIT_MALFORMED, "indices have type %s", rt_dtypes[dtype].name);
+    return dtype == RT_I32 ? index : emit_cast(lower, index, RT_I64);
 }
 
 /* One known index is a slice: pieces of a fused product stay what they are. */
-int lower_gather(struct lower *l) {
-    struct tensor x = lower_input(l, 0), index = lower_input(l, 1);
+int lower_gather(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0), index = lower_input(lower, 1);
     const int64_t *values;
     int axis, n;
-    if (lower_axis(l, lower_int(l, "axis"), x.ndim, &axis) < 0) return -1;
-    if (check_indices(l, l->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
-    if (!values || n != 1) return lower_result(l, emit_gather(l, l->inputs[0], index_type(l, l->inputs[1]), axis));
-    int piece = emit_piece(l, l->inputs[0], axis, values[0] < 0 ? values[0] + x.dims[axis] : values[0], 1, 1);
+    if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
+    if (check_indices(lower, lower->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
+    if (!values || n != 1)
+        return lower_result(lower, emit_gather(lower, lower->inputs[0], index_type(lower, lower->inputs[1]), axis));
+    int piece = emit_piece(lower, lower->inputs[0], axis, values[0] < 0 ? values[0] + x.dims[axis] : values[0], 1, 1);
     int64_t shape[2 * MAX_NDIM];
     int ndim = 0;
     for (int d = 0; d < axis; d++) shape[ndim++] = x.dims[d];
     for (int d = 0; d < index.ndim; d++) shape[ndim++] = 1;
     for (int d = axis + 1; d < x.ndim; d++) shape[ndim++] = x.dims[d];
-    return lower_result(l, emit_reshape(l, piece, ndim, shape));
+    return lower_result(lower, emit_reshape(lower, piece, ndim, shape));
 }
 
 /* True if `index` may select from x along all dimensions but `axis`. */
@@ -170,150 +171,154 @@ static bool fits_elements(const struct tensor *x, const struct tensor *index, in
     return true;
 }
 
-int lower_gather_elements(struct lower *l) {
-    struct tensor x = lower_input(l, 0), index = lower_input(l, 1);
+int lower_gather_elements(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0), index = lower_input(lower, 1);
     const int64_t *values;
     int axis, n;
-    if (lower_axis(l, lower_int(l, "axis"), x.ndim, &axis) < 0) return -1;
-    if (!fits_elements(&x, &index, axis)) return lower_misfit(l, l->inputs[0], l->inputs[1]);
-    if (check_indices(l, l->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
+    if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
+    if (!fits_elements(&x, &index, axis)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    if (check_indices(lower, lower->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
     struct attr attr = attr_of_int("axis", axis);
-    int at = index_type(l, l->inputs[1]);
-    return lower_result(l, at < 0 ? -1 : emit(l, OP_GatherElements, 2, (int[]){l->inputs[0], at}, 1, &attr));
+    int at = index_type(lower, lower->inputs[1]);
+    return lower_result(lower,
+                        at < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){lower->inputs[0], at}, 1, &attr));
 }
 
 /* The core operator for attribute reduction, OP_NONE after a diagnostic. */
-static enum op_id scatter_of(struct lower *l, enum op_id replaces, enum op_id adds) {
-    const char *reduction = lower_text(l, "reduction");
+static enum op_id scatter_of(struct lower *lower, enum op_id replaces, enum op_id adds) {
+    const char *reduction = lower_text(lower, "reduction");
     if (strcmp(reduction, "none") == 0) return replaces;
-    if (strcmp(reduction, "add") == 0 && rt_dtype_is_float(lower_dtype(l, l->inputs[0]))) return adds;
-    return lower_unsupported(l, "reduction"), OP_NONE;
+    if (strcmp(reduction, "add") == 0 && rt_dtype_is_float(lower_dtype(lower, lower->inputs[0]))) return adds;
+    return lower_unsupported(lower, "reduction"), OP_NONE;
 }
 
-int lower_scatter_elements(struct lower *l) {
-    struct tensor x = lower_input(l, 0), index = lower_input(l, 1), updates = lower_input(l, 2);
+int lower_scatter_elements(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0), index = lower_input(lower, 1), updates = lower_input(lower, 2);
     const int64_t *values;
     int axis, n;
-    if (lower_axis(l, lower_int(l, "axis"), x.ndim, &axis) < 0) return -1;
+    if (lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
     bool same = updates.ndim == index.ndim;
     for (int d = 0; same && d < index.ndim; d++) same = updates.dims[d] == index.dims[d];
-    if (!same) return lower_misfit(l, l->inputs[1], l->inputs[2]);
-    if (!fits_elements(&x, &index, axis)) return lower_misfit(l, l->inputs[0], l->inputs[1]);
-    const enum op_id op = scatter_of(l, OP_ScatterElements, OP_ScatterElementsAdd);
+    if (!same) return lower_misfit(lower, lower->inputs[1], lower->inputs[2]);
+    if (!fits_elements(&x, &index, axis)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    const enum op_id op = scatter_of(lower, OP_ScatterElements, OP_ScatterElementsAdd);
     if (op == OP_NONE) return -1;
-    if (check_indices(l, l->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
+    if (check_indices(lower, lower->inputs[1], x.dims[axis], &values, &n) < 0) return -1;
     struct attr attr = attr_of_int("axis", axis);
-    int at = index_type(l, l->inputs[1]);
-    int inputs[] = {l->inputs[0], at, l->inputs[2]};
-    return lower_result(l, at < 0 ? -1 : emit(l, op, 3, inputs, 1, &attr));
+    int at = index_type(lower, lower->inputs[1]);
+    int inputs[] = {lower->inputs[0], at, lower->inputs[2]};
+    return lower_result(lower, at < 0 ? -1 : emit(lower, op, 3, inputs, 1, &attr));
 }
 
 /* Known indices of GatherND and ScatterND, each row of `depth` into dimensions from `first` on. */
-static int check_rows(struct lower *l, const struct tensor *x, int first, int64_t depth) {
+static int check_rows(struct lower *lower, const struct tensor *x, int first, int64_t depth) {
     int n;
-    struct tensor index = lower_input(l, 1);
-    const int64_t *values = tensor_elements(&index) < INT_MAX ? build_known_ints(l->b.graph, l->inputs[1], &n) : NULL;
+    struct tensor index = lower_input(lower, 1);
+    const int64_t *values =
+        tensor_elements(&index) < INT_MAX ? build_known_ints(lower->builder.graph, lower->inputs[1], &n) : NULL;
     for (int i = 0; values && i < n; i++) {
         int64_t extent = x->dims[first + i % depth];
         if (values[i] < -extent || values[i] >= extent)
-            return lower_error(l, 382, EXIT_MALFORMED, "index %lld is out of range for extent %lld",
+            return lower_error(lower, 382, EXIT_MALFORMED, "index %lld is out of range for extent %lld",
                                (long long)values[i], (long long)extent);
     }
     return 0;
 }
 
-int lower_gather_nd(struct lower *l) {
-    struct tensor x = lower_input(l, 0), index = lower_input(l, 1);
-    int64_t batch = lower_int(l, "batch_dims");
+int lower_gather_nd(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0), index = lower_input(lower, 1);
+    int64_t batch = lower_int(lower, "batch_dims");
     bool fits = index.ndim > 0 && batch >= 0 && batch < index.ndim && batch < x.ndim;
     int64_t depth = fits ? index.dims[index.ndim - 1] : 0;
     fits = fits && depth > 0 && depth <= x.ndim - batch;
     for (int d = 0; fits && d < batch; d++) fits = x.dims[d] == index.dims[d];
-    if (!fits) return lower_misfit(l, l->inputs[0], l->inputs[1]);
-    if (check_rows(l, &x, (int)batch, depth) < 0) return -1;
+    if (!fits) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    if (check_rows(lower, &x, (int)batch, depth) < 0) return -1;
     struct attr attrs[] = {attr_of_int("batch_dims", batch), attr_of_int("depth", depth)};
-    int at = emit_cast(l, l->inputs[1], RT_I64);
-    return lower_result(l, at < 0 ? -1 : emit(l, OP_GatherND, 2, (int[]){l->inputs[0], at}, 2, attrs));
+    int at = emit_cast(lower, lower->inputs[1], RT_I64);
+    return lower_result(lower, at < 0 ? -1 : emit(lower, OP_GatherND, 2, (int[]){lower->inputs[0], at}, 2, attrs));
 }
 
-int lower_scatter_nd(struct lower *l) {
-    struct tensor x = lower_input(l, 0), index = lower_input(l, 1), updates = lower_input(l, 2);
+int lower_scatter_nd(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0), index = lower_input(lower, 1), updates = lower_input(lower, 2);
     int64_t depth = index.ndim ? index.dims[index.ndim - 1] : 0;
     bool fits = depth > 0 && depth <= x.ndim && updates.ndim == index.ndim - 1 + x.ndim - (int)depth;
     for (int d = 0; fits && d < updates.ndim; d++)
         fits = updates.dims[d] == (d < index.ndim - 1 ? index.dims[d] : x.dims[d - (index.ndim - 1) + depth]);
-    if (!fits) return lower_misfit(l, l->inputs[1], l->inputs[2]);
-    const enum op_id op = scatter_of(l, OP_ScatterND, OP_ScatterNDAdd);
+    if (!fits) return lower_misfit(lower, lower->inputs[1], lower->inputs[2]);
+    const enum op_id op = scatter_of(lower, OP_ScatterND, OP_ScatterNDAdd);
     if (op == OP_NONE) return -1;
-    if (check_rows(l, &x, 0, depth) < 0) return -1;
+    if (check_rows(lower, &x, 0, depth) < 0) return -1;
     struct attr attr = attr_of_int("depth", depth);
-    int inputs[] = {l->inputs[0], emit_cast(l, l->inputs[1], RT_I64), l->inputs[2]};
-    return lower_result(l, inputs[1] < 0 ? -1 : emit(l, op, 3, inputs, 1, &attr));
+    int inputs[] = {lower->inputs[0], emit_cast(lower, lower->inputs[1], RT_I64), lower->inputs[2]};
+    return lower_result(lower, inputs[1] < 0 ? -1 : emit(lower, op, 3, inputs, 1, &attr));
 }
 
 /* Picks by a condition: the shape of the result is the data's, so it must be known -------------------------------- */
 
-int lower_non_zero(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
+int lower_non_zero(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
     const void *bytes = x.kind == TENSOR_CONST ? x.data : NULL;
-    if (!bytes) return lower_error(l, 410, EXIT_UNSUPPORTED, "the shape of the result depends on data");
+    if (!bytes) return lower_error(lower, 410, EXIT_UNSUPPORTED, "the shape of the result depends on data");
     int64_t elements = tensor_elements(&x), found = 0, at[MAX_NDIM] = {0};
-    int64_t *index = ARENA_ARRAY(l->b.graph->arena, int64_t, elements * (x.ndim ? x.ndim : 1) + 1);
-    bool *keeps = ARENA_ARRAY(l->b.graph->arena, bool, elements + 1);
+    int64_t *index = ARENA_ARRAY(lower->builder.graph->arena, int64_t, elements * (x.ndim ? x.ndim : 1) + 1);
+    bool *keeps = ARENA_ARRAY(lower->builder.graph->arena, bool, elements + 1);
     for (int64_t i = 0; i < elements; i++) {
         struct number value = eval_load(bytes, x.dtype, i);
         keeps[i] = value.is_float ? value.f != 0 : value.i != 0;
         found += keeps[i];
     }
-    if (elements * (x.ndim + 1) > INT_MAX) return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
+    if (elements * (x.ndim + 1) > INT_MAX) return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
     for (int64_t i = 0, k = 0; i < elements; i++, eval_next(at, x.dims, x.ndim)) {
         if (!keeps[i]) continue;
         for (int d = 0; d < x.ndim; d++) index[d * found + k] = at[d];
         k++;
     }
-    return lower_result(l, emit_ints(l, (int)(found * x.ndim), index, 2, (int64_t[]){x.ndim, found}));
+    return lower_result(lower, emit_ints(lower, (int)(found * x.ndim), index, 2, (int64_t[]){x.ndim, found}));
 }
 
-int lower_compress(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
-    int n, axis = 0, data = l->inputs[0];
-    const int64_t *condition = build_known_ints(l->b.graph, l->inputs[1], &n);
-    if (!condition) return lower_error(l, 410, EXIT_UNSUPPORTED, "the shape of the result depends on data");
-    if (lower_given(l, "axis") && lower_axis(l, lower_int(l, "axis"), x.ndim, &axis) < 0) return -1;
+int lower_compress(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
+    int n, axis = 0, data = lower->inputs[0];
+    const int64_t *condition = build_known_ints(lower->builder.graph, lower->inputs[1], &n);
+    if (!condition) return lower_error(lower, 410, EXIT_UNSUPPORTED, "the shape of the result depends on data");
+    if (lower_given(lower, "axis") && lower_axis(lower, lower_int(lower, "axis"), x.ndim, &axis) < 0) return -1;
     int64_t extent = tensor_elements(&x), count = 0;
-    if (lower_given(l, "axis"))
+    if (lower_given(lower, "axis"))
         extent = x.dims[axis];
     else
-        data = emit_reshape(l, data, 1, &extent);
-    if (n > extent) return lower_misfit(l, l->inputs[0], l->inputs[1]);
-    int64_t *index = ARENA_ARRAY(l->b.graph->arena, int64_t, n + 1);
+        data = emit_reshape(lower, data, 1, &extent);
+    if (n > extent) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
+    int64_t *index = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
     for (int i = 0; i < n; i++)
         if (condition[i]) index[count++] = i;
-    return lower_result(l, emit_gather(l, data, emit_ints(l, (int)count, index, 1, &count), axis));
+    return lower_result(lower, emit_gather(lower, data, emit_ints(lower, (int)count, index, 1, &count), axis));
 }
 
 enum { MOST_CLASSES = 1 << 24 }; /* of OneHot: their numbers are a constant */
 
 /* ONNX OneHot-11: 1 where an index equals the place along the new dimension; outside of [-depth, depth) nothing is. */
-int lower_one_hot(struct lower *l) {
-    int index = l->inputs[0], ndim = lower_ndim(l, index), axis;
+int lower_one_hot(struct lower *lower) {
+    int index = lower->inputs[0], ndim = lower_ndim(lower, index), axis;
     double depth;
-    if (lower_known_float(l, 1, "depth", &depth) < 0) return -1;
-    if (!(depth > 0)) return lower_error(l, 384, EXIT_MALFORMED, "depth is %g", depth);
-    if (depth > MOST_CLASSES) return lower_error(l, 505, EXIT_LIMIT, "depth is %g, at most %d", depth, MOST_CLASSES);
-    if (lower_axis(l, lower_int(l, "axis"), ndim + 1, &axis) < 0) return -1;
-    struct tensor values = lower_input(l, 2);
-    if (values.ndim != 1 || values.dims[0] != 2) return lower_error(l, 384, EXIT_MALFORMED, "values must be two");
-    int64_t n = (int64_t)depth, shape[MAX_NDIM + 1], *places = ARENA_ARRAY(l->b.graph->arena, int64_t, n);
+    if (lower_known_float(lower, 1, "depth", &depth) < 0) return -1;
+    if (!(depth > 0)) return lower_error(lower, 384, EXIT_MALFORMED, "depth is %g", depth);
+    if (depth > MOST_CLASSES)
+        return lower_error(lower, 505, EXIT_LIMIT, "depth is %g, at most %d", depth, MOST_CLASSES);
+    if (lower_axis(lower, lower_int(lower, "axis"), ndim + 1, &axis) < 0) return -1;
+    struct tensor values = lower_input(lower, 2);
+    if (values.ndim != 1 || values.dims[0] != 2) return lower_error(lower, 384, EXIT_MALFORMED, "values must be two");
+    int64_t n = (int64_t)depth, shape[MAX_NDIM + 1], *places = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n);
     for (int64_t i = 0; i < n; i++) places[i] = i;
     for (int d = 0; d <= ndim; d++) shape[d] = d == axis ? n : 1;
-    if (ndim == MAX_NDIM) return lower_error(l, 506, EXIT_LIMIT, "more than %d dimensions", MAX_NDIM);
-    index = emit_unsqueeze(l, emit_cast(l, index, RT_I64), axis);
-    index = emit3(l, OP_Where, emit_with(l, OP_Less, index, 0), emit_with(l, OP_Add, index, (double)n), index);
-    int hot = emit2(l, OP_Equal, index, emit_ints(l, (int)n, places, ndim + 1, shape));
-    int off = emit_squeeze(l, emit_piece(l, l->inputs[2], 0, 0, 1, 1), 0);
-    int on = emit_squeeze(l, emit_piece(l, l->inputs[2], 0, 1, 1, 1), 0);
-    return lower_result(l, emit3(l, OP_Where, hot, on, off));
+    if (ndim == MAX_NDIM) return lower_error(lower, 506, EXIT_LIMIT, "more than %d dimensions", MAX_NDIM);
+    index = emit_unsqueeze(lower, emit_cast(lower, index, RT_I64), axis);
+    index =
+        emit3(lower, OP_Where, emit_with(lower, OP_Less, index, 0), emit_with(lower, OP_Add, index, (double)n), index);
+    int hot = emit2(lower, OP_Equal, index, emit_ints(lower, (int)n, places, ndim + 1, shape));
+    int off = emit_squeeze(lower, emit_piece(lower, lower->inputs[2], 0, 0, 1, 1), 0);
+    int on = emit_squeeze(lower, emit_piece(lower, lower->inputs[2], 0, 1, 1, 1), 0);
+    return lower_result(lower, emit3(lower, OP_Where, hot, on, off));
 }
 
 /* Pad, Trilu ------------------------------------------------------------------------------------------------------ */
@@ -328,71 +333,72 @@ static int64_t pad_source(char mode, int64_t i, int64_t extent) {
 }
 
 /* Modes that repeat the tensor's own elements: one pick along each dimension that grows. */
-static int pad_by_picks(struct lower *l, char mode, const int64_t *begin, const int64_t *end) {
-    struct tensor x = lower_input(l, 0);
-    int y = l->inputs[0];
+static int pad_by_picks(struct lower *lower, char mode, const int64_t *begin, const int64_t *end) {
+    struct tensor x = lower_input(lower, 0);
+    int y = lower->inputs[0];
     for (int d = 0; d < x.ndim; d++) {
         int64_t n = x.dims[d] + begin[d] + end[d];
         if (!begin[d] && !end[d]) continue;
         if (n < 0 || n > 1 << 28 || !x.dims[d])
-            return lower_error(l, 378, EXIT_MALFORMED, "cannot pad dimension %d", d);
-        int64_t *places = ARENA_ARRAY(l->b.graph->arena, int64_t, n + 1);
+            return lower_error(lower, 378, EXIT_MALFORMED, "cannot pad dimension %d", d);
+        int64_t *places = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
         for (int64_t i = 0; i < n; i++) places[i] = pad_source(mode, i - begin[d], x.dims[d]);
-        y = emit_gather(l, y, emit_ints(l, (int)n, places, 1, &n), d);
+        y = emit_gather(lower, y, emit_ints(lower, (int)n, places, 1, &n), d);
     }
     return y;
 }
 
-static int pad_value(struct lower *l) {
-    if (l->op->since < 11) return emit_like(l, l->inputs[0], lower_float(l, "value"));
-    return lower_has(l, 2) ? emit_reshape(l, l->inputs[2], 0, NULL) : emit_like(l, l->inputs[0], 0);
+static int pad_value(struct lower *lower) {
+    if (lower->op->since < 11) return emit_like(lower, lower->inputs[0], lower_float(lower, "value"));
+    return lower_has(lower, 2) ? emit_reshape(lower, lower->inputs[2], 0, NULL) : emit_like(lower, lower->inputs[0], 0);
 }
 
 /* Begin and end of each dimension from pads for all, or for those in axes. */
-static int pad_amounts(struct lower *l, int ndim, int64_t *begin, int64_t *end) {
+static int pad_amounts(struct lower *lower, int ndim, int64_t *begin, int64_t *end) {
     const int64_t *pads, *axes;
     int n, naxes;
     bool flags[MAX_NDIM];
-    if (lower_list(l, l->op->since < 11 ? -1 : 1, "pads", &pads, &n) < 0) return -1;
-    if (lower_list(l, 3, "axes", &axes, &naxes) < 0 || lower_axes(l, axes, naxes, ndim, flags) < 0) return -1;
+    if (lower_list(lower, lower->op->since < 11 ? -1 : 1, "pads", &pads, &n) < 0) return -1;
+    if (lower_list(lower, 3, "axes", &axes, &naxes) < 0 || lower_axes(lower, axes, naxes, ndim, flags) < 0) return -1;
     int count = axes ? naxes : ndim;
-    if (n != 2 * count) return lower_error(l, 377, EXIT_MALFORMED, "%d pads for %d dimensions", n, count);
+    if (n != 2 * count) return lower_error(lower, 377, EXIT_MALFORMED, "%d pads for %d dimensions", n, count);
     for (int i = 0; i < count; i++) {
         int axis = i;
-        if (axes && lower_axis(l, axes[i], ndim, &axis) < 0) return -1;
+        if (axes && lower_axis(lower, axes[i], ndim, &axis) < 0) return -1;
         begin[axis] = pads[i];
         end[axis] = pads[count + i];
         if (begin[axis] >> 46 < -1 || end[axis] >> 46 < -1)
-            return lower_error(l, 374, EXIT_MALFORMED, "the pads of dimension %d take more than there is", axis);
+            return lower_error(lower, 374, EXIT_MALFORMED, "the pads of dimension %d take more than there is", axis);
         if (begin[axis] >> 46 > 0 || end[axis] >> 46 > 0)
-            return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
+            return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
     }
     return 0;
 }
 
-int lower_pad(struct lower *l) {
+int lower_pad(struct lower *lower) {
     static const char *const modes[] = {"constant", "reflect", "edge", "wrap"};
-    struct tensor x = lower_input(l, 0);
+    struct tensor x = lower_input(lower, 0);
     int64_t begin[MAX_NDIM] = {0}, end[MAX_NDIM] = {0};
-    const char *mode = lower_text(l, "mode");
+    const char *mode = lower_text(lower, "mode");
     int known = 0, pads = 0;
     while (known < 4 && strcmp(mode, modes[known]) != 0) known++;
-    if (known == 4) return lower_error(l, 335, EXIT_MALFORMED, "no mode %s", diag_quote(l->b.diags, mode));
-    if (pad_amounts(l, x.ndim, begin, end) < 0) return -1;
+    if (known == 4)
+        return lower_error(lower, 335, EXIT_MALFORMED, "no mode %s", diag_quote(lower->builder.diags, mode));
+    if (pad_amounts(lower, x.ndim, begin, end) < 0) return -1;
     for (int d = 0; d < x.ndim; d++) pads += begin[d] || end[d];
-    if (!pads) return lower_result(l, l->inputs[0]);
-    if (known) return lower_result(l, pad_by_picks(l, mode[0], begin, end));
-    int value = pad_value(l);
+    if (!pads) return lower_result(lower, lower->inputs[0]);
+    if (known) return lower_result(lower, pad_by_picks(lower, mode[0], begin, end));
+    int value = pad_value(lower);
     struct attr attrs[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
-    return lower_result(l, value < 0 ? -1 : emit(l, OP_Pad, 2, (int[]){l->inputs[0], value}, 2, attrs));
+    return lower_result(lower, value < 0 ? -1 : emit(lower, OP_Pad, 2, (int[]){lower->inputs[0], value}, 2, attrs));
 }
 
-int lower_trilu(struct lower *l) {
+int lower_trilu(struct lower *lower) {
     int64_t k = 0;
-    if (lower_has(l, 1) && lower_known_int(l, 1, "k", &k) < 0) return -1;
-    if (lower_ndim(l, l->inputs[0]) < 2)
-        return lower_error(l, 378, EXIT_MALFORMED, "the input has fewer than 2 dimensions");
-    struct attr attrs[] = {attr_of_int("upper", lower_int(l, "upper") != 0),
+    if (lower_has(lower, 1) && lower_known_int(lower, 1, "k", &k) < 0) return -1;
+    if (lower_ndim(lower, lower->inputs[0]) < 2)
+        return lower_error(lower, 378, EXIT_MALFORMED, "the input has fewer than 2 dimensions");
+    struct attr attrs[] = {attr_of_int("upper", lower_int(lower, "upper") != 0),
                            attr_of_int("k", clamp(k, -(1ll << 46), 1ll << 46))};
-    return lower_result(l, emit(l, OP_Trilu, 1, l->inputs, 2, attrs));
+    return lower_result(lower, emit(lower, OP_Trilu, 1, lower->inputs, 2, attrs));
 }

@@ -3,36 +3,37 @@
 
 #include "runtime/base/checked.h"
 
-int lower_epsilon(struct lower *l) {
-    double epsilon = lower_float(l, "epsilon");
-    return epsilon >= 0 ? 0 : lower_error(l, 385, EXIT_MALFORMED, "epsilon is %g", epsilon);
+int lower_epsilon(struct lower *lower) {
+    double epsilon = lower_float(lower, "epsilon");
+    return epsilon >= 0 ? 0 : lower_error(lower, 385, EXIT_MALFORMED, "epsilon is %g", epsilon);
 }
 
 /* (x - mean) / sqrt(variance + epsilon) over the flagged dimensions; *mean and *inverse may be NULL. */
-static int standardise(struct lower *l, int x, const bool *axes, double epsilon, int *mean, int *inverse) {
-    int m = emit_mean(l, x, axes, true), centred = emit2(l, OP_Sub, x, m);
-    int variance = emit_mean(l, emit2(l, OP_Mul, centred, centred), axes, true);
-    int deviation = emit1(l, OP_Sqrt, emit_with(l, OP_Add, variance, epsilon));
+static int standardise(struct lower *lower, int x, const bool *axes, double epsilon, int *mean, int *inverse) {
+    int m = emit_mean(lower, x, axes, true), centred = emit2(lower, OP_Sub, x, m);
+    int variance = emit_mean(lower, emit2(lower, OP_Mul, centred, centred), axes, true);
+    int deviation = emit1(lower, OP_Sqrt, emit_with(lower, OP_Add, variance, epsilon));
     if (mean) *mean = m;
-    if (inverse) *inverse = emit1(l, OP_Reciprocal, deviation);
-    return emit2(l, OP_Div, centred, deviation);
+    if (inverse) *inverse = emit1(lower, OP_Reciprocal, deviation);
+    return emit2(lower, OP_Div, centred, deviation);
 }
 
 /* Scale or bias of a normalisation from dimension `axis` on, which repeats to the shape of x as ONNX's unidirectional
  * broadcasting has it. E385 where it does not. */
-static int check_parameter(struct lower *l, int parameter, const struct tensor *x, int axis) {
-    const struct tensor tensor = lower_tensor(l, parameter);
+static int check_parameter(struct lower *lower, int parameter, const struct tensor *x, int axis) {
+    const struct tensor tensor = lower_tensor(lower, parameter);
     const int lead = x->ndim - tensor.ndim;
     bool fits = lead >= 0;
     for (int d = 0; fits && d < tensor.ndim; d++) fits = tensor.dims[d] == 1 || tensor.dims[d] == x->dims[lead + d];
     if (fits) return 0;
-    return lower_error(l, 385, EXIT_MALFORMED, "scale or bias %s does not fit %s from dimension %d on",
-                       tensor_type(l->b.graph->arena, &tensor), tensor_type(l->b.graph->arena, x), axis);
+    return lower_error(lower, 385, EXIT_MALFORMED, "scale or bias %s does not fit %s from dimension %d on",
+                       tensor_type(lower->builder.graph->arena, &tensor), tensor_type(lower->builder.graph->arena, x),
+                       axis);
 }
 
 /* It differs along dimensions before `axis`, which the core operators do not take. */
-static bool differs_before(struct lower *l, int parameter, const struct tensor *x, int axis) {
-    const struct tensor tensor = lower_tensor(l, parameter);
+static bool differs_before(struct lower *lower, int parameter, const struct tensor *x, int axis) {
+    const struct tensor tensor = lower_tensor(lower, parameter);
     const int lead = x->ndim - tensor.ndim;
     for (int d = 0; lead + d < axis && d < tensor.ndim; d++)
         if (tensor.dims[d] != 1) return true;
@@ -40,37 +41,38 @@ static bool differs_before(struct lower *l, int parameter, const struct tensor *
 }
 
 /* As one dimension of `extent`, the product of those from `axis` on. */
-static int flat_parameter(struct lower *l, int parameter, const struct tensor *x, int axis, int64_t extent) {
-    const struct tensor tensor = lower_tensor(l, parameter);
+static int flat_parameter(struct lower *lower, int parameter, const struct tensor *x, int axis, int64_t extent) {
+    const struct tensor tensor = lower_tensor(lower, parameter);
     const int n = x->ndim - axis, dropped = tensor.ndim > n ? tensor.ndim - n : 0;
-    if (dropped) parameter = emit_reshape(l, parameter, n, tensor.dims + dropped);
-    return emit_reshape(l, emit_expand(l, parameter, n, x->dims + axis), 1, &extent);
+    if (dropped) parameter = emit_reshape(lower, parameter, n, tensor.dims + dropped);
+    return emit_reshape(lower, emit_expand(lower, parameter, n, x->dims + axis), 1, &extent);
 }
 
 /* The core operator over dimensions from `axis` on; scale and bias are one dimension of `extent` (bias -1: none). */
-static int emit_core(struct lower *l, enum op_id op, int axis, int64_t extent, int scale, int bias) {
-    struct tensor x = lower_input(l, 0), flat = x;
-    struct attr epsilon = attr_of_float("epsilon", lower_float(l, "epsilon"));
+static int emit_core(struct lower *lower, enum op_id op, int axis, int64_t extent, int scale, int bias) {
+    struct tensor x = lower_input(lower, 0), flat = x;
+    struct attr epsilon = attr_of_float("epsilon", lower_float(lower, "epsilon"));
     flat.dims[axis] = extent;
-    int inputs[] = {emit_reshape(l, l->inputs[0], axis + 1, flat.dims), scale, bias};
+    int inputs[] = {emit_reshape(lower, lower->inputs[0], axis + 1, flat.dims), scale, bias};
     if (inputs[0] < 0 || scale < 0) return -1;
-    int y = emit(l, op, op == OP_LayerNorm ? 3 : 2, inputs, 1, &epsilon);
-    return emit_reshape(l, y, x.ndim, x.dims);
+    int y = emit(lower, op, op == OP_LayerNorm ? 3 : 2, inputs, 1, &epsilon);
+    return emit_reshape(lower, y, x.ndim, x.dims);
 }
 
-int emit_normalised(struct lower *l, enum op_id op, int axis) {
-    const struct tensor x = lower_input(l, 0);
+int emit_normalised(struct lower *lower, enum op_id op, int axis) {
+    const struct tensor x = lower_input(lower, 0);
     const int64_t extent = extent_between(&x, axis, x.ndim);
-    const int scale = l->inputs[1], bias = lower_has(l, 2) ? l->inputs[2] : -1;
-    if (check_parameter(l, scale, &x, axis) < 0 || (bias >= 0 && check_parameter(l, bias, &x, axis) < 0)) return -1;
-    if (differs_before(l, scale, &x, axis) || (bias >= 0 && differs_before(l, bias, &x, axis))) {
-        int ones = emit_expand(l, emit_like(l, l->inputs[0], 1), 1, &extent);
-        int y = emit2(l, OP_Mul, emit_core(l, op, axis, extent, ones, -1), scale);
-        return bias < 0 ? y : emit2(l, OP_Add, y, bias);
+    const int scale = lower->inputs[1], bias = lower_has(lower, 2) ? lower->inputs[2] : -1;
+    if (check_parameter(lower, scale, &x, axis) < 0 || (bias >= 0 && check_parameter(lower, bias, &x, axis) < 0))
+        return -1;
+    if (differs_before(lower, scale, &x, axis) || (bias >= 0 && differs_before(lower, bias, &x, axis))) {
+        int ones = emit_expand(lower, emit_like(lower, lower->inputs[0], 1), 1, &extent);
+        int y = emit2(lower, OP_Mul, emit_core(lower, op, axis, extent, ones, -1), scale);
+        return bias < 0 ? y : emit2(lower, OP_Add, y, bias);
     }
-    const int flat_bias = bias < 0 ? -1 : flat_parameter(l, bias, &x, axis, extent);
+    const int flat_bias = bias < 0 ? -1 : flat_parameter(lower, bias, &x, axis, extent);
     if (bias >= 0 && flat_bias < 0) return -1;
-    return emit_core(l, op, axis, extent, flat_parameter(l, scale, &x, axis, extent), flat_bias);
+    return emit_core(lower, op, axis, extent, flat_parameter(lower, scale, &x, axis, extent), flat_bias);
 }
 
 static void flag_from(bool *axes, int axis) {
@@ -78,108 +80,118 @@ static void flag_from(bool *axes, int axis) {
 }
 
 /* ONNX LayerNormalization-17; mean and inverse standard deviation only where they are read. */
-int lower_layer_norm(struct lower *l) {
+int lower_layer_norm(struct lower *lower) {
     int axis;
     bool axes[MAX_NDIM];
-    if (lower_epsilon(l) < 0 || lower_axis(l, lower_int(l, "axis"), lower_ndim(l, l->inputs[0]), &axis) < 0) return -1;
-    flag_from(axes, axis);
-    int *mean = lower_wants(l, 1) ? &l->outputs[1] : NULL, *inverse = lower_wants(l, 2) ? &l->outputs[2] : NULL;
-    if ((mean || inverse) && standardise(l, l->inputs[0], axes, lower_float(l, "epsilon"), mean, inverse) < 0)
+    if (lower_epsilon(lower) < 0 ||
+        lower_axis(lower, lower_int(lower, "axis"), lower_ndim(lower, lower->inputs[0]), &axis) < 0)
         return -1;
-    return lower_result(l, emit_normalised(l, OP_LayerNorm, axis));
+    flag_from(axes, axis);
+    int *mean = lower_wants(lower, 1) ? &lower->outputs[1] : NULL,
+        *inverse = lower_wants(lower, 2) ? &lower->outputs[2] : NULL;
+    if ((mean || inverse) &&
+        standardise(lower, lower->inputs[0], axes, lower_float(lower, "epsilon"), mean, inverse) < 0)
+        return -1;
+    return lower_result(lower, emit_normalised(lower, OP_LayerNorm, axis));
 }
 
-int lower_rms_norm(struct lower *l) {
+int lower_rms_norm(struct lower *lower) {
     int axis;
-    if (lower_epsilon(l) < 0 || lower_axis(l, lower_int(l, "axis"), lower_ndim(l, l->inputs[0]), &axis) < 0) return -1;
-    return lower_result(l, emit_normalised(l, OP_RMSNorm, axis));
+    if (lower_epsilon(lower) < 0 ||
+        lower_axis(lower, lower_int(lower, "axis"), lower_ndim(lower, lower->inputs[0]), &axis) < 0)
+        return -1;
+    return lower_result(lower, emit_normalised(lower, OP_RMSNorm, axis));
 }
 
-int emit_channels(struct lower *l, int input, const struct tensor *x) {
-    struct tensor tensor = lower_input(l, input);
+int emit_channels(struct lower *lower, int input, const struct tensor *x) {
+    struct tensor tensor = lower_input(lower, input);
     if (tensor.ndim != 1 || x->ndim < 2 || tensor.dims[0] != x->dims[1])
-        return lower_error(l, 385, EXIT_MALFORMED, "input %d %s does not have one value per channel of %s", input,
-                           tensor_type(l->b.graph->arena, &tensor), tensor_type(l->b.graph->arena, x));
-    return emit_per_channel(l, l->inputs[input], x->ndim);
+        return lower_error(lower, 385, EXIT_MALFORMED, "input %d %s does not have one value per channel of %s", input,
+                           tensor_type(lower->builder.graph->arena, &tensor),
+                           tensor_type(lower->builder.graph->arena, x));
+    return emit_per_channel(lower, lower->inputs[input], x->ndim);
 }
 
 /* y scale + bias, both of one value per channel. */
-static int scale_channels(struct lower *l, int y, const struct tensor *x) {
-    int scale = emit_channels(l, 1, x), bias = scale < 0 ? -1 : emit_channels(l, 2, x);
-    return emit2(l, OP_Add, emit2(l, OP_Mul, y, scale), bias);
+static int scale_channels(struct lower *lower, int y, const struct tensor *x) {
+    int scale = emit_channels(lower, 1, x), bias = scale < 0 ? -1 : emit_channels(lower, 2, x);
+    return emit2(lower, OP_Add, emit2(lower, OP_Mul, y, scale), bias);
 }
 
-int lower_instance_norm(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
+int lower_instance_norm(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
     bool axes[MAX_NDIM];
-    if (lower_epsilon(l) < 0) return -1;
+    if (lower_epsilon(lower) < 0) return -1;
     flag_from(axes, 2);
-    int y = standardise(l, l->inputs[0], axes, lower_float(l, "epsilon"), NULL, NULL);
-    return lower_result(l, scale_channels(l, y, &x));
+    int y = standardise(lower, lower->inputs[0], axes, lower_float(lower, "epsilon"), NULL, NULL);
+    return lower_result(lower, scale_channels(lower, y, &x));
 }
 
 /* ONNX GroupNormalization: (n, c, ..) as (n, groups, c / groups, ..); up to opset 20 scale and bias are per group. */
-int lower_group_norm(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
-    int64_t groups = lower_int(l, "num_groups");
+int lower_group_norm(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
+    int64_t groups = lower_int(lower, "num_groups");
     bool axes[MAX_NDIM];
-    if (lower_epsilon(l) < 0) return -1;
+    if (lower_epsilon(lower) < 0) return -1;
     if (x.ndim < 2 || groups < 1 || x.dims[1] % groups)
-        return lower_error(l, 385, EXIT_MALFORMED, "%lld groups of %s", (long long)groups,
-                           tensor_type(l->b.graph->arena, &x));
+        return lower_error(lower, 385, EXIT_MALFORMED, "%lld groups of %s", (long long)groups,
+                           tensor_type(lower->builder.graph->arena, &x));
     flag_from(axes, 2);
     struct tensor grouped = {
         .ndim = 3, .dims = {x.dims[0], groups, x.dims[0] && groups ? extent_between(&x, 1, x.ndim) / groups : 0}};
-    int y = emit_reshape(l, l->inputs[0], 3, grouped.dims);
-    y = standardise(l, y, axes, lower_float(l, "epsilon"), NULL, NULL);
-    if (l->op->since < 21) y = scale_channels(l, y, &grouped);
-    y = emit_reshape(l, y, x.ndim, x.dims);
-    return lower_result(l, l->op->since < 21 ? y : scale_channels(l, y, &x));
+    int y = emit_reshape(lower, lower->inputs[0], 3, grouped.dims);
+    y = standardise(lower, y, axes, lower_float(lower, "epsilon"), NULL, NULL);
+    if (lower->op->since < 21) y = scale_channels(lower, y, &grouped);
+    y = emit_reshape(lower, y, x.ndim, x.dims);
+    return lower_result(lower, lower->op->since < 21 ? y : scale_channels(lower, y, &x));
 }
 
 /* ONNX MeanVarianceNormalization-13: without scale, bias and, in effect, epsilon (its function body has 1e-9). */
-int lower_mean_variance(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
+int lower_mean_variance(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
     static const int64_t usual[] = {0, 2, 3};
     bool axes[MAX_NDIM];
     int n;
-    const int64_t *list = lower_ints(l, "axes", &n);
-    if (lower_axes(l, list ? list : usual, list ? n : 3, x.ndim, axes) < 0) return -1;
-    int mean = emit_mean(l, l->inputs[0], axes, true), centred = emit2(l, OP_Sub, l->inputs[0], mean);
-    int variance = emit_mean(l, emit2(l, OP_Mul, centred, centred), axes, true);
-    return lower_result(l, emit2(l, OP_Div, centred, emit_with(l, OP_Add, emit1(l, OP_Sqrt, variance), 1e-9)));
+    const int64_t *list = lower_ints(lower, "axes", &n);
+    if (lower_axes(lower, list ? list : usual, list ? n : 3, x.ndim, axes) < 0) return -1;
+    int mean = emit_mean(lower, lower->inputs[0], axes, true), centred = emit2(lower, OP_Sub, lower->inputs[0], mean);
+    int variance = emit_mean(lower, emit2(lower, OP_Mul, centred, centred), axes, true);
+    return lower_result(lower,
+                        emit2(lower, OP_Div, centred, emit_with(lower, OP_Add, emit1(lower, OP_Sqrt, variance), 1e-9)));
 }
 
 /* ONNX LpNormalization-22: where all elements are zero, so are the results. */
-int lower_lp_norm(struct lower *l) {
+int lower_lp_norm(struct lower *lower) {
     bool axes[MAX_NDIM] = {false};
-    int axis, x = l->inputs[0];
-    int64_t p = lower_int(l, "p");
-    if (lower_axis(l, lower_int(l, "axis"), lower_ndim(l, x), &axis) < 0) return -1;
-    if (p != 1 && p != 2) return lower_error(l, 335, EXIT_MALFORMED, "p is %lld, not 1 or 2", (long long)p);
+    int axis, x = lower->inputs[0];
+    int64_t p = lower_int(lower, "p");
+    if (lower_axis(lower, lower_int(lower, "axis"), lower_ndim(lower, x), &axis) < 0) return -1;
+    if (p != 1 && p != 2) return lower_error(lower, 335, EXIT_MALFORMED, "p is %lld, not 1 or 2", (long long)p);
     axes[axis] = true;
-    int terms = p == 1 ? emit1(l, OP_Abs, x) : emit2(l, OP_Mul, x, x);
-    int norm = emit_reduce(l, OP_ReduceSum, terms, axes, true);
-    if (p == 2) norm = emit_root(l, norm);
-    int none = emit2(l, OP_Equal, norm, emit_like(l, x, 0));
-    return lower_result(l, emit2(l, OP_Div, x, emit3(l, OP_Where, none, emit_like(l, x, 1), norm)));
+    int terms = p == 1 ? emit1(lower, OP_Abs, x) : emit2(lower, OP_Mul, x, x);
+    int norm = emit_reduce(lower, OP_ReduceSum, terms, axes, true);
+    if (p == 2) norm = emit_root(lower, norm);
+    int none = emit2(lower, OP_Equal, norm, emit_like(lower, x, 0));
+    return lower_result(lower, emit2(lower, OP_Div, x, emit3(lower, OP_Where, none, emit_like(lower, x, 1), norm)));
 }
 
 /* ONNX LRN-13: x / (bias + alpha / size * sum of squares over `size` neighbouring channels) ^ beta; the sum is one of
  * shifted pieces of the padded squares. */
-int lower_lrn(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
-    int64_t size = lower_int(l, "size");
+int lower_lrn(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
+    int64_t size = lower_int(lower, "size");
     if (x.ndim < 2 || size < 1 || size > 1024)
-        return lower_error(l, 384, EXIT_MALFORMED, "size %lld of %s", (long long)size,
-                           tensor_type(l->b.graph->arena, &x));
+        return lower_error(lower, 384, EXIT_MALFORMED, "size %lld of %s", (long long)size,
+                           tensor_type(lower->builder.graph->arena, &x));
     int64_t begin[MAX_NDIM] = {0, (size - 1) / 2}, end[MAX_NDIM] = {0, size / 2};
     struct attr attrs[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
-    int square = emit2(l, OP_Mul, l->inputs[0], l->inputs[0]), zero = emit_like(l, l->inputs[0], 0);
+    int square = emit2(lower, OP_Mul, lower->inputs[0], lower->inputs[0]), zero = emit_like(lower, lower->inputs[0], 0);
     if (square < 0) return -1;
-    int padded = emit(l, OP_Pad, 2, (int[]){square, zero}, 2, attrs), sum = emit_piece(l, padded, 1, 0, 1, x.dims[1]);
-    for (int64_t i = 1; i < size; i++) sum = emit2(l, OP_Add, sum, emit_piece(l, padded, 1, i, 1, x.dims[1]));
-    int base = emit_with(l, OP_Mul, sum, lower_float(l, "alpha") / (double)size);
-    base = emit_with(l, OP_Add, base, lower_float(l, "bias"));
-    return lower_result(l, emit2(l, OP_Div, l->inputs[0], emit_with(l, OP_Pow, base, lower_float(l, "beta"))));
+    int padded = emit(lower, OP_Pad, 2, (int[]){square, zero}, 2, attrs),
+        sum = emit_piece(lower, padded, 1, 0, 1, x.dims[1]);
+    for (int64_t i = 1; i < size; i++) sum = emit2(lower, OP_Add, sum, emit_piece(lower, padded, 1, i, 1, x.dims[1]));
+    int base = emit_with(lower, OP_Mul, sum, lower_float(lower, "alpha") / (double)size);
+    base = emit_with(lower, OP_Add, base, lower_float(lower, "bias"));
+    return lower_result(
+        lower, emit2(lower, OP_Div, lower->inputs[0], emit_with(lower, OP_Pow, base, lower_float(lower, "beta"))));
 }

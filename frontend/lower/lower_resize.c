@@ -123,11 +123,11 @@ struct picks {
     double *weight[MAX_TAPS];
 };
 
-static struct picks make_picks(struct lower *l, const struct resize *resize, const struct axis *axis) {
+static struct picks make_picks(struct lower *lower, const struct resize *resize, const struct axis *axis) {
     struct picks picks = {0};
     for (int t = 0; t < MAX_TAPS; t++) {
-        picks.index[t] = ARENA_ARRAY(l->b.graph->arena, int64_t, axis->out + 1);
-        picks.weight[t] = ARENA_ARRAY(l->b.graph->arena, double, axis->out + 1);
+        picks.index[t] = ARENA_ARRAY(lower->builder.graph->arena, int64_t, axis->out + 1);
+        picks.weight[t] = ARENA_ARRAY(lower->builder.graph->arena, double, axis->out + 1);
     }
     for (int64_t o = 0; o < axis->out; o++) {
         struct taps taps = resize->taps(resize, resize->at(axis, (double)o));
@@ -155,25 +155,27 @@ static bool is_identity(const struct picks *picks, const struct axis *axis) {
 }
 
 /* One number per result along dimension `dim`, in the tensor's type. */
-static int emit_weights(struct lower *l, const struct tensor *x, int dim, int64_t n, const double *weights) {
+static int emit_weights(struct lower *lower, const struct tensor *x, int dim, int64_t n, const double *weights) {
     int64_t dims[MAX_NDIM];
     for (int d = dim; d < x->ndim; d++) dims[d - dim] = d == dim ? n : 1;
-    const char *name = arena_printf(l->b.graph->arena, "%s.%d", l->b.node, l->b.graph->tensors.n);
-    return emit_cast(l, graph_add_const(l->b.graph, name, RT_F64, x->ndim - dim, dims, weights), x->dtype);
+    const char *name =
+        arena_printf(lower->builder.graph->arena, "%s.%d", lower->builder.node, lower->builder.graph->tensors.n);
+    return emit_cast(lower, graph_add_const(lower->builder.graph, name, RT_F64, x->ndim - dim, dims, weights),
+                     x->dtype);
 }
 
-static int resample(struct lower *l, int x, int dim, const struct resize *resize, const struct axis *axis) {
+static int resample(struct lower *lower, int x, int dim, const struct resize *resize, const struct axis *axis) {
     if (x < 0) return -1;
-    struct tensor tensor = lower_tensor(l, x);
-    struct picks picks = make_picks(l, resize, axis);
+    struct tensor tensor = lower_tensor(lower, x);
+    struct picks picks = make_picks(lower, resize, axis);
     int sum = -1;
     if (is_identity(&picks, axis)) return x;
     for (int t = 0; t < picks.n; t++) {
         if (picks.n > 1 && all_are(picks.weight[t], axis->out, 0)) continue;
-        int picked = emit_gather(l, x, emit_ints(l, (int)axis->out, picks.index[t], 1, &axis->out), dim);
+        int picked = emit_gather(lower, x, emit_ints(lower, (int)axis->out, picks.index[t], 1, &axis->out), dim);
         if (!all_are(picks.weight[t], axis->out, 1))
-            picked = emit2(l, OP_Mul, picked, emit_weights(l, &tensor, dim, axis->out, picks.weight[t]));
-        sum = sum < 0 ? picked : emit2(l, OP_Add, sum, picked);
+            picked = emit2(lower, OP_Mul, picked, emit_weights(lower, &tensor, dim, axis->out, picks.weight[t]));
+        sum = sum < 0 ? picked : emit2(lower, OP_Add, sum, picked);
         if (sum < 0) return -1;
     }
     return sum;
@@ -182,162 +184,167 @@ static int resample(struct lower *l, int x, int dim, const struct resize *resize
 /* The operators --------------------------------------------------------------------------------------------------- */
 
 /* Floats known at compile time; NULL after E409. */
-static const double *known_floats(struct lower *l, int input, const char *what, int *n) {
-    struct tensor tensor = lower_input(l, input);
-    const void *bytes = tensor_is_stored(&tensor) ? eval_bytes(l->b.graph, &tensor) : NULL;
+static const double *known_floats(struct lower *lower, int input, const char *what, int *n) {
+    struct tensor tensor = lower_input(lower, input);
+    const void *bytes = tensor_is_stored(&tensor) ? eval_bytes(lower->builder.graph, &tensor) : NULL;
     if (!bytes || tensor_elements(&tensor) > 2 * MAX_NDIM) {
-        lower_error(l, 409, EXIT_UNSUPPORTED, "%s are not known at compile time (%s)", what,
-                    diag_quote(l->b.diags, tensor.name));
+        lower_error(lower, 409, EXIT_UNSUPPORTED, "%s are not known at compile time (%s)", what,
+                    diag_quote(lower->builder.diags, tensor.name));
         return NULL;
     }
     *n = (int)tensor_elements(&tensor);
-    double *values = ARENA_ARRAY(l->b.graph->arena, double, *n + 1);
+    double *values = ARENA_ARRAY(lower->builder.graph->arena, double, *n + 1);
     rt_convert(values, RT_F64, bytes, tensor.dtype, (size_t)*n);
     return values;
 }
 
-static bool is_empty(const struct lower *l, int input) {
-    if (!lower_has(l, input)) return true;
-    struct tensor tensor = lower_input(l, input);
+static bool is_empty(const struct lower *lower, int input) {
+    if (!lower_has(lower, input)) return true;
+    struct tensor tensor = lower_input(lower, input);
     return tensor_elements(&tensor) == 0;
 }
 
 /* The dimensions that `count` scales or sizes are for. */
-static int read_axes(struct lower *l, int ndim, int count, int *axes) {
+static int read_axes(struct lower *lower, int ndim, int count, int *axes) {
     int n = ndim;
-    const int64_t *list = lower_given(l, "axes") ? lower_ints(l, "axes", &n) : NULL;
+    const int64_t *list = lower_given(lower, "axes") ? lower_ints(lower, "axes", &n) : NULL;
     bool seen[MAX_NDIM];
-    if (n != count) return lower_error(l, 372, EXIT_MALFORMED, "%d scales or sizes for %d dimensions", count, n);
-    if (list && lower_axes(l, list, n, ndim, seen) < 0) return -1;
+    if (n != count) return lower_error(lower, 372, EXIT_MALFORMED, "%d scales or sizes for %d dimensions", count, n);
+    if (list && lower_axes(lower, list, n, ndim, seen) < 0) return -1;
     for (int i = 0; i < n; i++) axes[i] = list ? (int)(list[i] < 0 ? list[i] + ndim : list[i]) : i;
     return 0;
 }
 
-static int too_large(struct lower *l) {
-    return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
+static int too_large(struct lower *lower) {
+    return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
 }
 
-static int set_scales(struct lower *l, const struct tensor *x, int n, const double *scales, struct axis *axis) {
+static int set_scales(struct lower *lower, const struct tensor *x, int n, const double *scales, struct axis *axis) {
     int axes[MAX_NDIM];
-    if (read_axes(l, x->ndim, n, axes) < 0) return -1;
+    if (read_axes(lower, x->ndim, n, axes) < 0) return -1;
     for (int i = 0; i < n; i++) {
         struct axis *a = &axis[axes[i]];
         if (!(scales[i] > 0))
-            return lower_error(l, 384, EXIT_MALFORMED, "scale %g in dimension %d", scales[i], axes[i]);
-        if ((double)a->in * scales[i] > 1 << 24) return too_large(l);
+            return lower_error(lower, 384, EXIT_MALFORMED, "scale %g in dimension %d", scales[i], axes[i]);
+        if ((double)a->in * scales[i] > 1 << 24) return too_large(lower);
         *a = (struct axis){a->in, (int64_t)floor((double)a->in * scales[i]), 1, scales[i]};
     }
     return 0;
 }
 
-static int set_sizes(struct lower *l, const struct tensor *x, int n, const int64_t *sizes, struct axis *axis) {
+static int set_sizes(struct lower *lower, const struct tensor *x, int n, const int64_t *sizes, struct axis *axis) {
     int axes[MAX_NDIM];
-    if (read_axes(l, x->ndim, n, axes) < 0) return -1;
+    if (read_axes(lower, x->ndim, n, axes) < 0) return -1;
     for (int i = 0; i < n; i++) {
         struct axis *a = &axis[axes[i]];
         if (sizes[i] < 0)
-            return lower_error(l, 384, EXIT_MALFORMED, "size %lld in dimension %d", (long long)sizes[i], axes[i]);
-        if (sizes[i] > 1 << 24) return too_large(l);
+            return lower_error(lower, 384, EXIT_MALFORMED, "size %lld in dimension %d", (long long)sizes[i], axes[i]);
+        if (sizes[i] > 1 << 24) return too_large(lower);
         *a = (struct axis){a->in, sizes[i], (double)a->in, (double)sizes[i]};
     }
     return 0;
 }
 
-static int run(struct lower *l, const struct resize *resize, const struct axis *axis) {
-    struct tensor x = lower_input(l, 0);
+static int run(struct lower *lower, const struct resize *resize, const struct axis *axis) {
+    struct tensor x = lower_input(lower, 0);
     int64_t out[MAX_NDIM], elements;
-    int y = l->inputs[0];
+    int y = lower->inputs[0];
     for (int d = 0; d < x.ndim; d++) {
         out[d] = axis[d].out;
         if (x.dims[d] == 0 && axis[d].out)
-            return lower_error(l, 384, EXIT_MALFORMED, "dimension %d has no elements to pick", d);
+            return lower_error(lower, 384, EXIT_MALFORMED, "dimension %d has no elements to pick", d);
     }
-    if (!rt_product(out, x.ndim, &elements) || elements >> 43) return too_large(l);
+    if (!rt_product(out, x.ndim, &elements) || elements >> 43) return too_large(lower);
     if (resize->taps != nearest_taps && !rt_dtype_is_float(x.dtype))
-        return lower_unsupported(l, "a mode other than nearest, for integers,");
+        return lower_unsupported(lower, "a mode other than nearest, for integers,");
     for (int grows = 0; grows < 2; grows++) /* fewer elements first */
         for (int d = 0; d < x.ndim; d++)
-            if ((axis[d].out >= axis[d].in) == grows) y = resample(l, y, d, resize, &axis[d]);
-    return lower_result(l, y);
+            if ((axis[d].out >= axis[d].in) == grows) y = resample(lower, y, d, resize, &axis[d]);
+    return lower_result(lower, y);
 }
 
 static void begin_axes(const struct tensor *x, struct axis *axis) {
     for (int d = 0; d < x->ndim; d++) axis[d] = (struct axis){x->dims[d], x->dims[d], 1, 1};
 }
 
-static int read_mode(struct lower *l, struct resize *resize) {
-    const char *text = lower_text(l, "mode");
+static int read_mode(struct lower *lower, struct resize *resize) {
+    const char *text = lower_text(lower, "mode");
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (strcmp(modes[i].name, text) == 0) resize->taps = modes[i].taps;
-    return resize->taps ? 0 : lower_error(l, 335, EXIT_MALFORMED, "no mode %s", diag_quote(l->b.diags, text));
+    return resize->taps ? 0
+                        : lower_error(lower, 335, EXIT_MALFORMED, "no mode %s", diag_quote(lower->builder.diags, text));
 }
 
 /* ONNX Upsample-9, Resize-10: scales as attribute or input 1; result o is taken from o / scale, rounded down. */
-int lower_upsample(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
+int lower_upsample(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
     struct resize resize = {.at = asymmetric, .round = floor};
     struct axis axis[MAX_NDIM];
     const double *scales;
     int n;
-    if (read_mode(l, &resize) < 0) return -1;
-    if (resize.taps == cubic_taps) return lower_unsupported(l, "mode cubic");
-    if (lower_given(l, "scales")) {
-        const float *list = lower_floats(l, "scales", &n);
-        double *values = ARENA_ARRAY(l->b.graph->arena, double, n + 1);
+    if (read_mode(lower, &resize) < 0) return -1;
+    if (resize.taps == cubic_taps) return lower_unsupported(lower, "mode cubic");
+    if (lower_given(lower, "scales")) {
+        const float *list = lower_floats(lower, "scales", &n);
+        double *values = ARENA_ARRAY(lower->builder.graph->arena, double, n + 1);
         for (int i = 0; i < n; i++) values[i] = (double)list[i];
         scales = values;
-    } else if (!lower_has(l, 1)) {
-        return lower_error(l, 384, EXIT_MALFORMED, "no scales");
-    } else if (!(scales = known_floats(l, 1, "scales", &n))) {
+    } else if (!lower_has(lower, 1)) {
+        return lower_error(lower, 384, EXIT_MALFORMED, "no scales");
+    } else if (!(scales = known_floats(lower, 1, "scales", &n))) {
         return -1;
     }
     begin_axes(&x, axis);
-    return set_scales(l, &x, n, scales, axis) < 0 ? -1 : run(l, &resize, axis);
+    return set_scales(lower, &x, n, scales, axis) < 0 ? -1 : run(lower, &resize, axis);
 }
 
-static int read_manner(struct lower *l, struct resize *resize) {
-    const char *at = lower_text(l, "coordinate_transformation_mode"), *round = lower_text(l, "nearest_mode");
-    *resize = (struct resize){.cubic = lower_float(l, "cubic_coeff_a"),
-                              .exclude_outside = lower_int(l, "exclude_outside") != 0};
-    if (read_mode(l, resize) < 0) return -1;
+static int read_manner(struct lower *lower, struct resize *resize) {
+    const char *at = lower_text(lower, "coordinate_transformation_mode"), *round = lower_text(lower, "nearest_mode");
+    *resize = (struct resize){.cubic = lower_float(lower, "cubic_coeff_a"),
+                              .exclude_outside = lower_int(lower, "exclude_outside") != 0};
+    if (read_mode(lower, resize) < 0) return -1;
     if (strcmp(at, "tf_crop_and_resize") == 0)
-        return lower_unsupported(l, "coordinate_transformation_mode tf_crop_and_resize");
+        return lower_unsupported(lower, "coordinate_transformation_mode tf_crop_and_resize");
     for (size_t i = 0; i < sizeof coordinates / sizeof *coordinates; i++)
         if (strcmp(coordinates[i].name, at) == 0) resize->at = coordinates[i].at;
     for (size_t i = 0; i < sizeof roundings / sizeof *roundings; i++)
         if (strcmp(roundings[i].name, round) == 0) resize->round = roundings[i].round;
     if (!resize->at)
-        return lower_error(l, 335, EXIT_MALFORMED, "no coordinate_transformation_mode %s", diag_quote(l->b.diags, at));
-    if (!resize->round) return lower_error(l, 335, EXIT_MALFORMED, "no nearest_mode %s", diag_quote(l->b.diags, round));
+        return lower_error(lower, 335, EXIT_MALFORMED, "no coordinate_transformation_mode %s",
+                           diag_quote(lower->builder.diags, at));
+    if (!resize->round)
+        return lower_error(lower, 335, EXIT_MALFORMED, "no nearest_mode %s", diag_quote(lower->builder.diags, round));
     return 0;
 }
 
 /* What opset 18 added, and is not here. */
-static int check_new_forms(struct lower *l, const struct resize *resize, const struct axis *axis, int ndim) {
+static int check_new_forms(struct lower *lower, const struct resize *resize, const struct axis *axis, int ndim) {
     bool smaller = false;
     for (int d = 0; d < ndim; d++) smaller = smaller || axis[d].out < axis[d].in;
-    if (l->op->since < 18) return 0;
-    if (strcmp(lower_text(l, "keep_aspect_ratio_policy"), "stretch") != 0 && !is_empty(l, 3))
-        return lower_unsupported(l, "keep_aspect_ratio_policy");
-    if (smaller && resize->taps != nearest_taps && lower_int(l, "antialias")) return lower_unsupported(l, "antialias");
+    if (lower->op->since < 18) return 0;
+    if (strcmp(lower_text(lower, "keep_aspect_ratio_policy"), "stretch") != 0 && !is_empty(lower, 3))
+        return lower_unsupported(lower, "keep_aspect_ratio_policy");
+    if (smaller && resize->taps != nearest_taps && lower_int(lower, "antialias"))
+        return lower_unsupported(lower, "antialias");
     return 0;
 }
 
 /* ONNX Resize-19; input 1, roi, is for tf_crop_and_resize only. */
-int lower_resize(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
+int lower_resize(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
     struct resize resize;
     struct axis axis[MAX_NDIM];
     int n;
-    if (read_manner(l, &resize) < 0) return -1;
-    if (is_empty(l, 2) == is_empty(l, 3)) return lower_error(l, 384, EXIT_MALFORMED, "needs either scales or sizes");
+    if (read_manner(lower, &resize) < 0) return -1;
+    if (is_empty(lower, 2) == is_empty(lower, 3))
+        return lower_error(lower, 384, EXIT_MALFORMED, "needs either scales or sizes");
     begin_axes(&x, axis);
-    if (!is_empty(l, 3)) {
-        const int64_t *sizes = lower_known(l, 3, "sizes", &n);
-        if (!sizes || set_sizes(l, &x, n, sizes, axis) < 0) return -1;
+    if (!is_empty(lower, 3)) {
+        const int64_t *sizes = lower_known(lower, 3, "sizes", &n);
+        if (!sizes || set_sizes(lower, &x, n, sizes, axis) < 0) return -1;
     } else {
-        const double *scales = known_floats(l, 2, "scales", &n);
-        if (!scales || set_scales(l, &x, n, scales, axis) < 0) return -1;
+        const double *scales = known_floats(lower, 2, "scales", &n);
+        if (!scales || set_scales(lower, &x, n, scales, axis) < 0) return -1;
     }
-    return check_new_forms(l, &resize, axis, x.ndim) < 0 ? -1 : run(l, &resize, axis);
+    return check_new_forms(lower, &resize, axis, x.ndim) < 0 ? -1 : run(lower, &resize, axis);
 }

@@ -4,19 +4,19 @@
 #include "runtime/base/checked.h"
 
 /* ONNX Reshape-14: 0 copies the input's extent unless allowzero, one -1 takes what is left. */
-int lower_reshape(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
+int lower_reshape(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
     int n, open = -1;
-    const int64_t *given = lower_known(l, 1, "shape", &n);
+    const int64_t *given = lower_known(lower, 1, "shape", &n);
     int64_t shape[MAX_NDIM], rest = 0, elements = tensor_elements(&x);
     if (!given) return -1;
     if (n > MAX_NDIM)
-        return lower_error(l, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d are supported", n, MAX_NDIM);
+        return lower_error(lower, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d are supported", n, MAX_NDIM);
     for (int d = 0; d < n; d++) {
-        bool copies = given[d] == 0 && !lower_int(l, "allowzero");
+        bool copies = given[d] == 0 && !lower_int(lower, "allowzero");
         if (given[d] < -1 || (given[d] == -1 && open >= 0) || (copies && d >= x.ndim))
-            return lower_error(l, 377, EXIT_MALFORMED, "extent %lld in dimension %d of the shape", (long long)given[d],
-                               d);
+            return lower_error(lower, 377, EXIT_MALFORMED, "extent %lld in dimension %d of the shape",
+                               (long long)given[d], d);
         shape[d] = copies ? x.dims[d] : given[d];
         if (given[d] == -1) open = d;
     }
@@ -26,98 +26,100 @@ int lower_reshape(struct lower *l) {
         shape[open] = rest ? elements / rest : 0;
         fits = rt_product(shape, n, &rest);
     }
-    if (fits && rest == elements) return lower_result(l, emit_reshape(l, l->inputs[0], n, shape));
-    return lower_error(l, 377, EXIT_MALFORMED, "the shape does not have the %lld elements of %s", (long long)elements,
-                       tensor_type(l->b.graph->arena, &x));
+    if (fits && rest == elements) return lower_result(lower, emit_reshape(lower, lower->inputs[0], n, shape));
+    return lower_error(lower, 377, EXIT_MALFORMED, "the shape does not have the %lld elements of %s",
+                       (long long)elements, tensor_type(lower->builder.graph->arena, &x));
 }
 
-int lower_flatten(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
-    int64_t axis = lower_int(l, "axis");
+int lower_flatten(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
+    int64_t axis = lower_int(lower, "axis");
     if (axis < -x.ndim || axis > x.ndim)
-        return lower_error(l, 375, EXIT_MALFORMED, "axis %lld is out of range for %d dimensions", (long long)axis,
+        return lower_error(lower, 375, EXIT_MALFORMED, "axis %lld is out of range for %d dimensions", (long long)axis,
                            x.ndim);
     if (axis < 0) axis += x.ndim;
     int64_t shape[] = {extent_between(&x, 0, (int)axis), extent_between(&x, (int)axis, x.ndim)};
-    return lower_result(l, emit_reshape(l, l->inputs[0], 2, shape));
+    return lower_result(lower, emit_reshape(lower, lower->inputs[0], 2, shape));
 }
 
-int lower_squeeze(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
+int lower_squeeze(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
     const int64_t *axes;
     bool flags[MAX_NDIM];
     int64_t shape[MAX_NDIM];
     int n, ndim = 0;
-    if (lower_list(l, 1, "axes", &axes, &n) < 0 || lower_axes(l, axes, n, x.ndim, flags) < 0) return -1;
+    if (lower_list(lower, 1, "axes", &axes, &n) < 0 || lower_axes(lower, axes, n, x.ndim, flags) < 0) return -1;
     for (int d = 0; d < x.ndim; d++) {
         bool taken = axes ? flags[d] : x.dims[d] == 1;
         if (taken && x.dims[d] != 1)
-            return lower_error(l, 375, EXIT_MALFORMED, "dimension %d has extent %lld, not 1", d, (long long)x.dims[d]);
+            return lower_error(lower, 375, EXIT_MALFORMED, "dimension %d has extent %lld, not 1", d,
+                               (long long)x.dims[d]);
         if (!taken) shape[ndim++] = x.dims[d];
     }
-    return lower_result(l, emit_reshape(l, l->inputs[0], ndim, shape));
+    return lower_result(lower, emit_reshape(lower, lower->inputs[0], ndim, shape));
 }
 
-int lower_unsqueeze(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
+int lower_unsqueeze(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
     const int64_t *axes;
     bool flags[MAX_NDIM];
     int64_t shape[MAX_NDIM];
     int n;
-    if (lower_list(l, 1, "axes", &axes, &n) < 0) return -1;
+    if (lower_list(lower, 1, "axes", &axes, &n) < 0) return -1;
     if (n > MAX_NDIM - x.ndim)
-        return lower_error(l, 506, EXIT_LIMIT, "%d and %d dimensions: at most %d are supported", x.ndim, n, MAX_NDIM);
-    if (lower_axes(l, axes, n, x.ndim + n, flags) < 0) return -1;
+        return lower_error(lower, 506, EXIT_LIMIT, "%d and %d dimensions: at most %d are supported", x.ndim, n,
+                           MAX_NDIM);
+    if (lower_axes(lower, axes, n, x.ndim + n, flags) < 0) return -1;
     for (int d = 0, from = 0; d < x.ndim + n; d++) shape[d] = flags[d] ? 1 : x.dims[from++];
-    return lower_result(l, emit_reshape(l, l->inputs[0], x.ndim + n, shape));
+    return lower_result(lower, emit_reshape(lower, lower->inputs[0], x.ndim + n, shape));
 }
 
-int lower_transpose(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
+int lower_transpose(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
     int n = x.ndim;
     unsigned seen = 0;
     int64_t perm[MAX_NDIM];
-    const int64_t *given = lower_ints(l, "perm", &n);
+    const int64_t *given = lower_ints(lower, "perm", &n);
     if (!given) n = x.ndim;
     for (int d = 0; d < n && d < MAX_NDIM; d++) {
         perm[d] = given ? given[d] : n - 1 - d;
         if (perm[d] >= 0 && perm[d] < x.ndim) seen |= 1u << perm[d];
     }
     if (n != x.ndim || seen != (1u << n) - 1)
-        return lower_error(l, 376, EXIT_MALFORMED, "perm is no permutation of %d dimensions", x.ndim);
-    return lower_result(l, emit_transpose(l, l->inputs[0], perm));
+        return lower_error(lower, 376, EXIT_MALFORMED, "perm is no permutation of %d dimensions", x.ndim);
+    return lower_result(lower, emit_transpose(lower, lower->inputs[0], perm));
 }
 
 /* ONNX Expand-13: the shape and the input's broadcast each other. */
-int lower_expand(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
+int lower_expand(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
     int n, ndim;
     int64_t dims[MAX_NDIM];
-    const int64_t *shape = lower_known(l, 1, "shape", &n);
+    const int64_t *shape = lower_known(lower, 1, "shape", &n);
     if (!shape) return -1;
     for (int d = 0; d < n; d++)
         if (shape[d] < 0)
-            return lower_error(l, 377, EXIT_MALFORMED, "extent %lld in dimension %d of the shape", (long long)shape[d],
-                               d);
+            return lower_error(lower, 377, EXIT_MALFORMED, "extent %lld in dimension %d of the shape",
+                               (long long)shape[d], d);
     if (!broadcast_dims(x.ndim, x.dims, n, shape, &ndim, dims))
-        return lower_error(l, 378, EXIT_MALFORMED, "%s does not expand to that shape",
-                           tensor_type(l->b.graph->arena, &x));
-    return lower_result(l, emit_expand(l, l->inputs[0], ndim, dims));
+        return lower_error(lower, 378, EXIT_MALFORMED, "%s does not expand to that shape",
+                           tensor_type(lower->builder.graph->arena, &x));
+    return lower_result(lower, emit_expand(lower, lower->inputs[0], ndim, dims));
 }
 
 /* One dimension repeated: (p, 1, q) -> (p, n, q) -> (p, n q). */
-static int tile_axis(struct lower *l, int x, int axis, int64_t times) {
+static int tile_axis(struct lower *lower, int x, int axis, int64_t times) {
     if (x < 0) return -1;
-    struct tensor tensor = lower_tensor(l, x);
+    struct tensor tensor = lower_tensor(lower, x);
     int64_t before = extent_between(&tensor, 0, axis), after = extent_between(&tensor, axis, tensor.ndim);
-    x = emit_reshape(l, x, 3, (int64_t[]){before, 1, after});
-    x = emit_expand(l, x, 3, (int64_t[]){before, times, after});
+    x = emit_reshape(lower, x, 3, (int64_t[]){before, 1, after});
+    x = emit_expand(lower, x, 3, (int64_t[]){before, times, after});
     tensor.dims[axis] *= times;
-    return emit_reshape(l, x, tensor.ndim, tensor.dims);
+    return emit_reshape(lower, x, tensor.ndim, tensor.dims);
 }
 
 /* All repetitions at once, each dimension d with a new one before it: (1, d) -> (n, d) -> (n d). */
-static int tile_all(struct lower *l, const struct tensor *tensor, const int64_t *times) {
+static int tile_all(struct lower *lower, const struct tensor *tensor, const int64_t *times) {
     int64_t apart[MAX_NDIM], repeated[MAX_NDIM], shape[MAX_NDIM];
     int n = 0;
     for (int d = 0; d < tensor->ndim; d++) {
@@ -129,64 +131,67 @@ static int tile_all(struct lower *l, const struct tensor *tensor, const int64_t 
         n++;
         shape[d] = tensor->dims[d] * times[d];
     }
-    return emit_reshape(l, emit_expand(l, emit_reshape(l, l->inputs[0], n, apart), n, repeated), tensor->ndim, shape);
+    return emit_reshape(lower, emit_expand(lower, emit_reshape(lower, lower->inputs[0], n, apart), n, repeated),
+                        tensor->ndim, shape);
 }
 
-int lower_tile(struct lower *l) {
-    struct tensor x = lower_input(l, 0), y = x;
+int lower_tile(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0), y = x;
     int n, more = 0;
-    const int64_t *times = lower_known(l, 1, "repeats", &n);
+    const int64_t *times = lower_known(lower, 1, "repeats", &n);
     int64_t elements;
     if (!times) return -1;
-    if (n != x.ndim) return lower_error(l, 377, EXIT_MALFORMED, "%d repeats for %d dimensions", n, x.ndim);
+    if (n != x.ndim) return lower_error(lower, 377, EXIT_MALFORMED, "%d repeats for %d dimensions", n, x.ndim);
     for (int d = 0; d < n; d++) {
-        if (times[d] < 0) return lower_error(l, 377, EXIT_MALFORMED, "repeats %lld", (long long)times[d]);
-        if (!rt_mul(x.dims[d], times[d], &y.dims[d])) return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
+        if (times[d] < 0) return lower_error(lower, 377, EXIT_MALFORMED, "repeats %lld", (long long)times[d]);
+        if (!rt_mul(x.dims[d], times[d], &y.dims[d]))
+            return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
         more += times[d] != 1;
     }
     if (!rt_product(y.dims, n, &elements) || elements >> 43)
-        return lower_error(l, 505, EXIT_LIMIT, "the result is too large");
-    if (n + more <= MAX_NDIM) return lower_result(l, tile_all(l, &x, times));
-    int tiled = l->inputs[0];
+        return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
+    if (n + more <= MAX_NDIM) return lower_result(lower, tile_all(lower, &x, times));
+    int tiled = lower->inputs[0];
     for (int d = n - 1; d >= 0; d--)
-        if (times[d] != 1) tiled = tile_axis(l, tiled, d, times[d]);
-    return lower_result(l, tiled);
+        if (times[d] != 1) tiled = tile_axis(lower, tiled, d, times[d]);
+    return lower_result(lower, tiled);
 }
 
 /* Depth and space ------------------------------------------------------------------------------------------------- */
 
 /* The block size, after checking that the input has four dimensions and that it divides what it must. */
-static int block_size(struct lower *l, const struct tensor *x, bool to_space, int64_t *block) {
-    *block = lower_int(l, "blocksize");
-    if (x->ndim != 4) return lower_error(l, 378, EXIT_MALFORMED, "the input has %d dimensions, not 4", x->ndim);
+static int block_size(struct lower *lower, const struct tensor *x, bool to_space, int64_t *block) {
+    *block = lower_int(lower, "blocksize");
+    if (x->ndim != 4) return lower_error(lower, 378, EXIT_MALFORMED, "the input has %d dimensions, not 4", x->ndim);
     bool fits = *block > 0 && *block <= 1 << 20;
     if (fits && to_space)
         fits = x->dims[1] % (*block * *block) == 0;
     else if (fits)
         fits = x->dims[2] % *block == 0 && x->dims[3] % *block == 0;
-    return fits ? 0
-                : lower_error(l, 378, EXIT_MALFORMED, "blocksize %lld does not divide the input", (long long)*block);
+    return fits
+               ? 0
+               : lower_error(lower, 378, EXIT_MALFORMED, "blocksize %lld does not divide the input", (long long)*block);
 }
 
-int lower_depth_to_space(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
-    bool crd = strcmp(lower_text(l, "mode"), "CRD") == 0;
+int lower_depth_to_space(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
+    bool crd = strcmp(lower_text(lower, "mode"), "CRD") == 0;
     int64_t b;
-    if (block_size(l, &x, true, &b) < 0) return -1;
+    if (block_size(lower, &x, true, &b) < 0) return -1;
     int64_t n = x.dims[0], c = x.dims[1] / (b * b), h = x.dims[2], w = x.dims[3];
     const int64_t *apart = crd ? (int64_t[]){n, c, b, b, h, w} : (int64_t[]){n, b, b, c, h, w};
     const int64_t *perm = crd ? (int64_t[]){0, 1, 4, 2, 5, 3} : (int64_t[]){0, 3, 4, 1, 5, 2};
-    int y = emit_transpose(l, emit_reshape(l, l->inputs[0], 6, apart), perm);
-    return lower_result(l, emit_reshape(l, y, 4, (int64_t[]){n, c, h * b, w * b}));
+    int y = emit_transpose(lower, emit_reshape(lower, lower->inputs[0], 6, apart), perm);
+    return lower_result(lower, emit_reshape(lower, y, 4, (int64_t[]){n, c, h * b, w * b}));
 }
 
-int lower_space_to_depth(struct lower *l) {
-    struct tensor x = lower_input(l, 0);
+int lower_space_to_depth(struct lower *lower) {
+    struct tensor x = lower_input(lower, 0);
     int64_t b;
-    if (block_size(l, &x, false, &b) < 0) return -1;
+    if (block_size(lower, &x, false, &b) < 0) return -1;
     int64_t n = x.dims[0], c = x.dims[1], h = x.dims[2] / b, w = x.dims[3] / b;
-    bool crd = l->op->since >= 28 && strcmp(lower_text(l, "mode"), "CRD") == 0;
-    int y = emit_reshape(l, l->inputs[0], 6, (int64_t[]){n, c, h, b, w, b});
-    y = emit_transpose(l, y, crd ? (int64_t[]){0, 1, 3, 5, 2, 4} : (int64_t[]){0, 3, 5, 1, 2, 4});
-    return lower_result(l, emit_reshape(l, y, 4, (int64_t[]){n, c * b * b, h, w}));
+    bool crd = lower->op->since >= 28 && strcmp(lower_text(lower, "mode"), "CRD") == 0;
+    int y = emit_reshape(lower, lower->inputs[0], 6, (int64_t[]){n, c, h, b, w, b});
+    y = emit_transpose(lower, y, crd ? (int64_t[]){0, 1, 3, 5, 2, 4} : (int64_t[]){0, 3, 5, 1, 2, 4});
+    return lower_result(lower, emit_reshape(lower, y, 4, (int64_t[]){n, c * b * b, h, w}));
 }

@@ -11,299 +11,303 @@
 
 /* Diagnostics ------------------------------------------------------------------------------------------------------ */
 
-int lower_error(struct lower *l, int code, enum exit_code exit, const char *format, ...) {
+int lower_error(struct lower *lower, int code, enum exit_code exit, const char *format, ...) {
     char text[512];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return diag_error(l->b.diags, code, exit, lower_where(l), "%s", text);
+    return diag_error(lower->builder.diags, code, exit, lower_where(lower), "%s", text);
 }
 
-int lower_unsupported(struct lower *l, const char *format, ...) {
+int lower_unsupported(struct lower *lower, const char *format, ...) {
     char text[512];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return diag_error(l->b.diags, 402, EXIT_UNSUPPORTED, lower_where(l), "%s of %s is not supported", text,
-                      diag_quote(l->b.diags, onnx_text(l->node->op_type)));
+    return diag_error(lower->builder.diags, 402, EXIT_UNSUPPORTED, lower_where(lower), "%s of %s is not supported",
+                      text, diag_quote(lower->builder.diags, onnx_text(lower->node->op_type)));
 }
 
-int lower_misfit(struct lower *l, int x, int y) {
-    struct arena *arena = l->b.graph->arena;
-    struct tensor a = lower_tensor(l, x), b = lower_tensor(l, y);
-    return lower_error(l, 378, EXIT_MALFORMED, "shapes do not fit: %s and %s", tensor_type(arena, &a),
+int lower_misfit(struct lower *lower, int x, int y) {
+    struct arena *arena = lower->builder.graph->arena;
+    struct tensor a = lower_tensor(lower, x), b = lower_tensor(lower, y);
+    return lower_error(lower, 378, EXIT_MALFORMED, "shapes do not fit: %s and %s", tensor_type(arena, &a),
                        tensor_type(arena, &b));
 }
 
 /* Operands --------------------------------------------------------------------------------------------------------- */
 
-bool lower_has(const struct lower *l, int input) {
-    return input < l->ninputs && l->inputs[input] >= 0;
+bool lower_has(const struct lower *lower, int input) {
+    return input < lower->ninputs && lower->inputs[input] >= 0;
 }
 
-bool lower_wants(const struct lower *l, int output) {
-    return output < l->noutputs && *onnx_text(l->node->output[output]);
+bool lower_wants(const struct lower *lower, int output) {
+    return output < lower->noutputs && *onnx_text(lower->node->output[output]);
 }
 
-struct tensor lower_tensor(const struct lower *l, int tensor) {
-    return l->b.graph->tensors.at[tensor];
+struct tensor lower_tensor(const struct lower *lower, int tensor) {
+    return lower->builder.graph->tensors.at[tensor];
 }
-struct tensor lower_input(const struct lower *l, int input) {
-    return lower_tensor(l, l->inputs[input]);
+struct tensor lower_input(const struct lower *lower, int input) {
+    return lower_tensor(lower, lower->inputs[input]);
 }
-enum rt_dtype lower_dtype(const struct lower *l, int tensor) {
-    return l->b.graph->tensors.at[tensor].dtype;
+enum rt_dtype lower_dtype(const struct lower *lower, int tensor) {
+    return lower->builder.graph->tensors.at[tensor].dtype;
 }
-int lower_ndim(const struct lower *l, int tensor) {
-    return l->b.graph->tensors.at[tensor].ndim;
+int lower_ndim(const struct lower *lower, int tensor) {
+    return lower->builder.graph->tensors.at[tensor].ndim;
 }
 
-int lower_result(struct lower *l, int tensor) {
-    l->outputs[0] = tensor;
+int lower_result(struct lower *lower, int tensor) {
+    lower->outputs[0] = tensor;
     return tensor < 0 ? -1 : 0;
 }
 
 /* The operand is not known: says which, and how it could be. */
-static int unknown(struct lower *l, int input, const char *what) {
-    struct tensor tensor = lower_input(l, input);
-    const char *name = diag_quote(l->b.diags, tensor.name);
-    lower_error(l, 409, EXIT_UNSUPPORTED, "%s is computed at run time (%s): it must be a constant", what, name);
+static int unknown(struct lower *lower, int input, const char *what) {
+    struct tensor tensor = lower_input(lower, input);
+    const char *name = diag_quote(lower->builder.diags, tensor.name);
+    lower_error(lower, 409, EXIT_UNSUPPORTED, "%s is computed at run time (%s): it must be a constant", what, name);
     if (tensor.kind == TENSOR_INPUT)
-        diag_help(l->b.diags, "--bind %s=FILE.npy makes the input a constant",
-                  str_escape(l->b.diags->arena, tensor.name, strlen(tensor.name), 120));
+        diag_help(lower->builder.diags, "--bind %s=FILE.npy makes the input a constant",
+                  str_escape(lower->builder.diags->arena, tensor.name, strlen(tensor.name), 120));
     else
-        diag_help(l->b.diags, "--bind INPUT=FILE.npy makes a graph input that it depends on a constant");
+        diag_help(lower->builder.diags, "--bind INPUT=FILE.npy makes a graph input that it depends on a constant");
     return -1;
 }
 
-const int64_t *lower_known(struct lower *l, int input, const char *what, int *n) {
-    struct tensor tensor = lower_input(l, input);
+const int64_t *lower_known(struct lower *lower, int input, const char *what, int *n) {
+    struct tensor tensor = lower_input(lower, input);
     if (rt_dtype_is_float(tensor.dtype)) {
-        lower_error(l, 379, EXIT_MALFORMED, "%s has type %s, not an integer type", what, rt_dtypes[tensor.dtype].name);
+        lower_error(lower, 379, EXIT_MALFORMED, "%s has type %s, not an integer type", what,
+                    rt_dtypes[tensor.dtype].name);
         return NULL;
     }
     const int64_t *values = NULL;
-    if (tensor_elements(&tensor) <= INT_MAX / 16) values = build_known_ints(l->b.graph, l->inputs[input], n);
-    if (!values) unknown(l, input, what);
+    if (tensor_elements(&tensor) <= INT_MAX / 16)
+        values = build_known_ints(lower->builder.graph, lower->inputs[input], n);
+    if (!values) unknown(lower, input, what);
     return values;
 }
 
-int lower_known_int(struct lower *l, int input, const char *what, int64_t *value) {
+int lower_known_int(struct lower *lower, int input, const char *what, int64_t *value) {
     int n;
-    const int64_t *values = lower_known(l, input, what, &n);
+    const int64_t *values = lower_known(lower, input, what, &n);
     if (!values) return -1;
-    if (n != 1) return lower_error(l, 384, EXIT_MALFORMED, "%s must be one value, %d given", what, n);
-    if (lower_ndim(l, l->inputs[input]) > 1)
-        return lower_error(l, 384, EXIT_MALFORMED, "%s has more than one dimension", what);
+    if (n != 1) return lower_error(lower, 384, EXIT_MALFORMED, "%s must be one value, %d given", what, n);
+    if (lower_ndim(lower, lower->inputs[input]) > 1)
+        return lower_error(lower, 384, EXIT_MALFORMED, "%s has more than one dimension", what);
     *value = values[0];
     return 0;
 }
 
-int lower_known_float(struct lower *l, int input, const char *what, double *value) {
-    struct tensor tensor = lower_input(l, input);
+int lower_known_float(struct lower *lower, int input, const char *what, double *value) {
+    struct tensor tensor = lower_input(lower, input);
     const void *bytes = tensor.kind == TENSOR_CONST ? tensor.data : NULL;
-    if (tensor.kind == TENSOR_WEIGHT) bytes = eval_bytes(l->b.graph, &tensor);
-    if (!bytes) return unknown(l, input, what);
-    if (tensor_elements(&tensor) != 1) return lower_error(l, 384, EXIT_MALFORMED, "%s must be one value", what);
+    if (tensor.kind == TENSOR_WEIGHT) bytes = eval_bytes(lower->builder.graph, &tensor);
+    if (!bytes) return unknown(lower, input, what);
+    if (tensor_elements(&tensor) != 1) return lower_error(lower, 384, EXIT_MALFORMED, "%s must be one value", what);
     struct number number = eval_load(bytes, tensor.dtype, 0);
     *value = number.is_float ? number.f : (double)number.i;
     return 0;
 }
 
-int lower_list(struct lower *l, int input, const char *name, const int64_t **list, int *n) {
+int lower_list(struct lower *lower, int input, const char *name, const int64_t **list, int *n) {
     *list = NULL;
     *n = 0;
-    if (input >= 0 && lower_has(l, input)) return (*list = lower_known(l, input, name, n)) ? 0 : -1;
-    if (lower_given(l, name)) *list = lower_ints(l, name, n);
+    if (input >= 0 && lower_has(lower, input)) return (*list = lower_known(lower, input, name, n)) ? 0 : -1;
+    if (lower_given(lower, name)) *list = lower_ints(lower, name, n);
     return 0;
 }
 
-int lower_axis(struct lower *l, int64_t axis, int ndim, int *out) {
+int lower_axis(struct lower *lower, int64_t axis, int ndim, int *out) {
     if (axis < -ndim || axis >= ndim)
-        return lower_error(l, 375, EXIT_MALFORMED, "axis %lld is out of range for %d dimensions", (long long)axis,
+        return lower_error(lower, 375, EXIT_MALFORMED, "axis %lld is out of range for %d dimensions", (long long)axis,
                            ndim);
     *out = (int)(axis < 0 ? axis + ndim : axis);
     return 0;
 }
 
-int lower_axes(struct lower *l, const int64_t *axes, int n, int ndim, bool flags[MAX_NDIM]) {
+int lower_axes(struct lower *lower, const int64_t *axes, int n, int ndim, bool flags[MAX_NDIM]) {
     memset(flags, 0, MAX_NDIM * sizeof *flags);
     for (int i = 0; i < n; i++) {
         int axis;
-        if (lower_axis(l, axes[i], ndim, &axis) < 0) return -1;
-        if (flags[axis]) return lower_error(l, 375, EXIT_MALFORMED, "axis %d is named twice", axis);
+        if (lower_axis(lower, axes[i], ndim, &axis) < 0) return -1;
+        if (flags[axis]) return lower_error(lower, 375, EXIT_MALFORMED, "axis %d is named twice", axis);
         flags[axis] = true;
     }
     return 0;
 }
 
-enum rt_dtype lower_float_type(const struct lower *l, enum rt_dtype dtype) {
-    return dtype != RT_DTYPE_NONE && rt_dtype_is_float(dtype) && l->float_dtype != RT_DTYPE_NONE ? l->float_dtype
-                                                                                                 : dtype;
+enum rt_dtype lower_float_type(const struct lower *lower, enum rt_dtype dtype) {
+    return dtype != RT_DTYPE_NONE && rt_dtype_is_float(dtype) && lower->float_dtype != RT_DTYPE_NONE
+               ? lower->float_dtype
+               : dtype;
 }
 
 /* Attributes ------------------------------------------------------------------------------------------------------- */
 
-bool lower_given(const struct lower *l, const char *name) {
-    return lower_attribute(l, name) != NULL;
+bool lower_given(const struct lower *lower, const char *name) {
+    return lower_attribute(lower, name) != NULL;
 }
 
 /* The default in the row's text: what follows "=", up to the next space; NULL if there is none. */
-static const char *fallback(const struct lower *l, const char *name, size_t *length) {
+static const char *fallback(const struct lower *lower, const char *name, size_t *length) {
     struct onnx_attr attr;
-    for (const char *rest = l->op->attrs; (rest = onnx_next_attr(rest, &attr));) {
+    for (const char *rest = lower->op->attrs; (rest = onnx_next_attr(rest, &attr));) {
         if (strlen(name) != attr.length || strncmp(name, attr.name, attr.length) != 0) continue;
         *length = attr.fallback_length;
         return attr.fallback;
     }
-    BUG("%s has no attribute '%s' in onnx_ops.def", l->op->name, name);
+    BUG("%s has no attribute '%s' in onnx_ops.def", lower->op->name, name);
 }
 
-int64_t lower_int(const struct lower *l, const char *name) {
+int64_t lower_int(const struct lower *lower, const char *name) {
     size_t length;
-    const char *text = fallback(l, name, &length);
-    const Onnx__AttributeProto *attribute = lower_attribute(l, name);
+    const char *text = fallback(lower, name, &length);
+    const Onnx__AttributeProto *attribute = lower_attribute(lower, name);
     return attribute ? attribute->i : text ? strtoll(text, NULL, 10) : 0;
 }
 
-double lower_float(const struct lower *l, const char *name) {
+double lower_float(const struct lower *lower, const char *name) {
     size_t length;
-    const char *text = fallback(l, name, &length);
-    const Onnx__AttributeProto *attribute = lower_attribute(l, name);
+    const char *text = fallback(lower, name, &length);
+    const Onnx__AttributeProto *attribute = lower_attribute(lower, name);
     return attribute ? (double)attribute->f : text ? strtof(text, NULL) : 0;
 }
 
-const char *lower_text(const struct lower *l, const char *name) {
+const char *lower_text(const struct lower *lower, const char *name) {
     size_t length = 0;
-    const char *text = fallback(l, name, &length);
-    const Onnx__AttributeProto *attribute = lower_attribute(l, name);
-    if (attribute) return arena_copy(l->b.graph->arena, attribute->s.data, attribute->s.len);
-    return text ? arena_copy(l->b.graph->arena, text, length) : "";
+    const char *text = fallback(lower, name, &length);
+    const Onnx__AttributeProto *attribute = lower_attribute(lower, name);
+    if (attribute) return arena_copy(lower->builder.graph->arena, attribute->s.data, attribute->s.len);
+    return text ? arena_copy(lower->builder.graph->arena, text, length) : "";
 }
 
-const int64_t *lower_ints(const struct lower *l, const char *name, int *n) {
-    const Onnx__AttributeProto *attribute = lower_attribute(l, name);
+const int64_t *lower_ints(const struct lower *lower, const char *name, int *n) {
+    const Onnx__AttributeProto *attribute = lower_attribute(lower, name);
     *n = attribute ? (int)attribute->n_ints : 0;
     if (!attribute) return NULL;
-    return attribute->n_ints ? attribute->ints : arena_alloc(l->b.graph->arena, 1, sizeof(int64_t));
+    return attribute->n_ints ? attribute->ints : arena_alloc(lower->builder.graph->arena, 1, sizeof(int64_t));
 }
 
-const float *lower_floats(const struct lower *l, const char *name, int *n) {
-    const Onnx__AttributeProto *attribute = lower_attribute(l, name);
+const float *lower_floats(const struct lower *lower, const char *name, int *n) {
+    const Onnx__AttributeProto *attribute = lower_attribute(lower, name);
     *n = attribute ? (int)attribute->n_floats : 0;
     return attribute ? attribute->floats : NULL;
 }
 
 /* Emit ------------------------------------------------------------------------------------------------------------- */
 
-enum op_id lower_namesake(const struct lower *l) {
-    return op_named(l->op->name)->id;
+enum op_id lower_namesake(const struct lower *lower) {
+    return op_named(lower->op->name)->id;
 }
 
-int emit(struct lower *l, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
-    return build(&l->b, op, ninputs, inputs, nattrs, attrs);
+int emit(struct lower *lower, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
+    return build(&lower->builder, op, ninputs, inputs, nattrs, attrs);
 }
 
-int emit1(struct lower *l, enum op_id op, int x) {
-    return x < 0 ? -1 : build1(&l->b, op, x);
+int emit1(struct lower *lower, enum op_id op, int x) {
+    return x < 0 ? -1 : build1(&lower->builder, op, x);
 }
-int emit2(struct lower *l, enum op_id op, int x, int y) {
-    return x < 0 || y < 0 ? -1 : build2(&l->b, op, x, y);
-}
-
-int emit3(struct lower *l, enum op_id op, int x, int y, int z) {
-    return x < 0 || y < 0 || z < 0 ? -1 : build(&l->b, op, 3, (int[]){x, y, z}, 0, NULL);
+int emit2(struct lower *lower, enum op_id op, int x, int y) {
+    return x < 0 || y < 0 ? -1 : build2(&lower->builder, op, x, y);
 }
 
-int emit_cast(struct lower *l, int x, enum rt_dtype dtype) {
-    return x < 0 ? -1 : build_cast(&l->b, x, dtype);
-}
-int emit_like(struct lower *l, int x, double value) {
-    return x < 0 ? -1 : build_scalar(&l->b, lower_dtype(l, x), value);
-}
-int emit_with(struct lower *l, enum op_id op, int x, double value) {
-    return emit2(l, op, x, emit_like(l, x, value));
+int emit3(struct lower *lower, enum op_id op, int x, int y, int z) {
+    return x < 0 || y < 0 || z < 0 ? -1 : build(&lower->builder, op, 3, (int[]){x, y, z}, 0, NULL);
 }
 
-int emit_root(struct lower *l, int x) {
-    if (!l->b.graph->train) return emit1(l, OP_Sqrt, x);
-    int zero = emit_like(l, x, 0), none = emit2(l, OP_Equal, x, zero);
-    int root = emit1(l, OP_Sqrt, emit3(l, OP_Where, none, emit_like(l, x, 1), x));
-    return emit3(l, OP_Where, none, zero, root);
+int emit_cast(struct lower *lower, int x, enum rt_dtype dtype) {
+    return x < 0 ? -1 : build_cast(&lower->builder, x, dtype);
+}
+int emit_like(struct lower *lower, int x, double value) {
+    return x < 0 ? -1 : build_scalar(&lower->builder, lower_dtype(lower, x), value);
+}
+int emit_with(struct lower *lower, enum op_id op, int x, double value) {
+    return emit2(lower, op, x, emit_like(lower, x, value));
 }
 
-int emit_ints(struct lower *l, int n, const int64_t *values, int ndim, const int64_t *dims) {
+int emit_root(struct lower *lower, int x) {
+    if (!lower->builder.graph->train) return emit1(lower, OP_Sqrt, x);
+    int zero = emit_like(lower, x, 0), none = emit2(lower, OP_Equal, x, zero);
+    int root = emit1(lower, OP_Sqrt, emit3(lower, OP_Where, none, emit_like(lower, x, 1), x));
+    return emit3(lower, OP_Where, none, zero, root);
+}
+
+int emit_ints(struct lower *lower, int n, const int64_t *values, int ndim, const int64_t *dims) {
     int64_t elements;
     if (!rt_product(dims, ndim, &elements) || elements != n) BUG("%d values for another shape", n);
-    const char *name = arena_printf(l->b.graph->arena, "%s.%d", l->b.node, l->b.graph->tensors.n);
-    return graph_add_const(l->b.graph, name, RT_I64, ndim, dims, values);
+    const char *name =
+        arena_printf(lower->builder.graph->arena, "%s.%d", lower->builder.node, lower->builder.graph->tensors.n);
+    return graph_add_const(lower->builder.graph, name, RT_I64, ndim, dims, values);
 }
 
-static int too_many_dims(struct lower *l, int ndim) {
-    return lower_error(l, 506, EXIT_LIMIT, "a tensor of %d dimensions: at most %d are supported", ndim, MAX_NDIM);
+static int too_many_dims(struct lower *lower, int ndim) {
+    return lower_error(lower, 506, EXIT_LIMIT, "a tensor of %d dimensions: at most %d are supported", ndim, MAX_NDIM);
 }
 
-int emit_reshape(struct lower *l, int x, int ndim, const int64_t *shape) {
+int emit_reshape(struct lower *lower, int x, int ndim, const int64_t *shape) {
     if (x < 0) return -1;
-    return ndim > MAX_NDIM ? too_many_dims(l, ndim) : build_reshape(&l->b, x, ndim, shape);
+    return ndim > MAX_NDIM ? too_many_dims(lower, ndim) : build_reshape(&lower->builder, x, ndim, shape);
 }
 
-int emit_transpose(struct lower *l, int x, const int64_t *perm) {
-    return x < 0 ? -1 : build_transpose(&l->b, x, perm);
+int emit_transpose(struct lower *lower, int x, const int64_t *perm) {
+    return x < 0 ? -1 : build_transpose(&lower->builder, x, perm);
 }
 
-int emit_expand(struct lower *l, int x, int ndim, const int64_t *shape) {
+int emit_expand(struct lower *lower, int x, int ndim, const int64_t *shape) {
     if (x < 0) return -1;
-    return ndim > MAX_NDIM ? too_many_dims(l, ndim) : build_expand(&l->b, x, ndim, shape);
+    return ndim > MAX_NDIM ? too_many_dims(lower, ndim) : build_expand(&lower->builder, x, ndim, shape);
 }
 
-int emit_piece(struct lower *l, int x, int axis, int64_t start, int64_t step, int64_t size) {
+int emit_piece(struct lower *lower, int x, int axis, int64_t start, int64_t step, int64_t size) {
     if (x < 0) return -1;
-    struct tensor tensor = lower_tensor(l, x);
+    struct tensor tensor = lower_tensor(lower, x);
     int64_t starts[MAX_NDIM] = {0}, steps[MAX_NDIM];
     for (int d = 0; d < MAX_NDIM; d++) steps[d] = 1;
     starts[axis] = start;
     steps[axis] = step;
     tensor.dims[axis] = size;
-    return build_slice(&l->b, x, starts, steps, tensor.dims);
+    return build_slice(&lower->builder, x, starts, steps, tensor.dims);
 }
 
-int emit_concat(struct lower *l, int axis, int n, const int *inputs) {
+int emit_concat(struct lower *lower, int axis, int n, const int *inputs) {
     for (int i = 0; i < n; i++)
         if (inputs[i] < 0) return -1;
     struct attr attr = attr_of_int("axis", axis);
-    return emit(l, OP_Concat, n, inputs, 1, &attr);
+    return emit(lower, OP_Concat, n, inputs, 1, &attr);
 }
 
-int emit_gather(struct lower *l, int x, int index, int axis) {
+int emit_gather(struct lower *lower, int x, int index, int axis) {
     struct attr attr = attr_of_int("axis", axis);
-    return x < 0 || index < 0 ? -1 : emit(l, OP_Gather, 2, (int[]){x, index}, 1, &attr);
+    return x < 0 || index < 0 ? -1 : emit(lower, OP_Gather, 2, (int[]){x, index}, 1, &attr);
 }
 
-int emit_unsqueeze(struct lower *l, int x, int axis) {
+int emit_unsqueeze(struct lower *lower, int x, int axis) {
     if (x < 0) return -1;
-    struct tensor tensor = lower_tensor(l, x);
+    struct tensor tensor = lower_tensor(lower, x);
     int64_t shape[MAX_NDIM + 1];
     for (int d = 0; d <= tensor.ndim; d++) shape[d] = d < axis ? tensor.dims[d] : d == axis ? 1 : tensor.dims[d - 1];
-    return emit_reshape(l, x, tensor.ndim + 1, shape);
+    return emit_reshape(lower, x, tensor.ndim + 1, shape);
 }
 
-int emit_squeeze(struct lower *l, int x, int axis) {
+int emit_squeeze(struct lower *lower, int x, int axis) {
     if (x < 0) return -1;
-    struct tensor tensor = lower_tensor(l, x);
+    struct tensor tensor = lower_tensor(lower, x);
     for (int d = axis; d < tensor.ndim - 1; d++) tensor.dims[d] = tensor.dims[d + 1];
-    return emit_reshape(l, x, tensor.ndim - 1, tensor.dims);
+    return emit_reshape(lower, x, tensor.ndim - 1, tensor.dims);
 }
 
-int emit_per_channel(struct lower *l, int x, int ndim) {
+int emit_per_channel(struct lower *lower, int x, int ndim) {
     if (x < 0) return -1;
-    struct tensor tensor = lower_tensor(l, x);
+    struct tensor tensor = lower_tensor(lower, x);
     int64_t shape[MAX_NDIM];
     for (int d = 0; d < MAX_NDIM; d++) shape[d] = 1;
     shape[0] = tensor_elements(&tensor);
-    return emit_reshape(l, x, ndim > 1 ? ndim - 1 : 1, shape);
+    return emit_reshape(lower, x, ndim > 1 ? ndim - 1 : 1, shape);
 }
 
 bool broadcast_dims(int nx, const int64_t *x, int ny, const int64_t *y, int *n, int64_t *dims) {

@@ -1,13 +1,12 @@
-/* Lowering: from one ONNX node to core operators. Shared by import.c, which walks the graph, and the lower_*.c
- * families.
+/* Lowering: emits core operators for one ONNX node. The interface between import.c, which visits the nodes, and the
+ * lowerings in lower_*.c, one file per family of operators.
  *
- * A lowering finds the node's inputs as tensor ids and its attributes checked against the row, and leaves the
- * tensors of the results in `outputs`. It returns 0, or -1 after a diagnostic. Everything it emits is named after
- * the node.
+ * A lowering gets the node's inputs as tensor ids and its attributes, checked against the operator's row; it stores the
+ * tensor ids of the results in `outputs` and returns 0, or -1 after a diagnostic. Emitted nodes are named after the
+ * ONNX node.
  *
- * The emit functions take -1 for an operand that failed and give -1 back, so that a composition is checked once, at
- * its end. Tensors are copied out of the graph (lower_input, lower_tensor): pointers into it do not survive an
- * emit. */
+ * The emit functions return a tensor id, or -1 if an operand is -1 or after a diagnostic, so that a composition of them
+ * needs one check at its end. Emitting may move the graph's tensors: lower_input and lower_tensor return copies. */
 #ifndef FRONTEND_LOWER_ONNX_LOWER_H
 #define FRONTEND_LOWER_ONNX_LOWER_H
 
@@ -20,153 +19,163 @@ struct lower;
 struct import;
 struct frame;
 
-/* Why a value's declared shape may differ from its own without the model being malformed: rows of import_values.c. */
-enum dispute {
-    NO_DISPUTE,
-    DISPUTED_CONSTANT, /* the value lies in the model: it has the shape it was stored with */
-    DISPUTED_CEIL,     /* a pool with ceil_mode, or computed from one */
-    DISPUTES
+/* Reasons that excuse a declared shape which differs from the inferred one (import_check_declared). */
+enum mismatch {
+    MISMATCH_ERROR,    /* none: the model is malformed */
+    MISMATCH_CONSTANT, /* a constant: the shape it is stored with holds */
+    MISMATCH_CEIL,     /* the result of a pool with ceil_mode, or computed from one */
+    MISMATCHES
 };
 
 struct lower {
-    struct build b;        /* graph, diagnostics, name of the node */
-    struct import *import; /* import.c's, as are frame, first_tensor and entered */
-    const struct frame *frame;
-    int first_tensor; /* the node's own tensors begin here */
-    bool entered;     /* its results are still to come, from a frame */
-    const struct onnx_op *op;
+    struct build builder;      /* graph, diagnostics, name of the node */
+    struct import *import;     /* private to the import, as are frame, first_tensor and entered */
+    const struct frame *frame; /* the list of nodes it is in */
+    int first_tensor;          /* tensors from this id on were created for this node */
+    bool entered;              /* a subgraph or function was entered: its frame sets the outputs later */
+    const struct onnx_op *op;  /* the operator's row */
     const Onnx__NodeProto *node;
     int64_t index;             /* of the node in its graph */
-    int version;               /* of the operator set it is from */
-    enum rt_dtype float_dtype; /* options->dtype */
+    int version;               /* of its operator set */
+    enum rt_dtype float_dtype; /* --dtype */
     bool train;
-    enum dispute dispute; /* of the results' shapes */
+    enum mismatch mismatch; /* set by the lowering: why result shapes may differ from the declared ones */
     int ninputs, noutputs;
     int *inputs;  /* tensor ids, -1: left out */
-    int *outputs; /* to be set; a name left empty by the node needs none: lower_wants */
+    int *outputs; /* tensor ids, set by the lowering; may stay -1 for an output that lower_wants says is unused */
 };
 
-/* Checks the node's attributes against its row: E334 unknown, E335 wrong type, E336 missing. */
-int lower_check_attributes(struct lower *l);
+/* Checks the node's attributes against its row: E334 unknown, E335 wrong type, E336 missing. 0 or -1. */
+int lower_check_attributes(struct lower *lower);
 /* The place of the node, for diagnostics. */
-const char *lower_where(const struct lower *l);
+const char *lower_where(const struct lower *lower);
 
 /* Diagnostics at the node's place; return -1. */
-int lower_error(struct lower *l, int code, enum exit_code exit, const char *format, ...)
+int lower_error(struct lower *lower, int code, enum exit_code exit, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* E402: valid, but a form that rankc does not implement. */
-int lower_unsupported(struct lower *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* E402, valid ONNX that rankc does not implement; the text is a form of the operator, such as "negative padding". */
+int lower_unsupported(struct lower *lower, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* E378 for operands whose shapes do not fit. */
-int lower_misfit(struct lower *l, int x, int y);
+int lower_misfit(struct lower *lower, int x, int y);
 
-bool lower_has(const struct lower *l, int input);
-bool lower_wants(const struct lower *l, int output);
-struct tensor lower_input(const struct lower *l, int input);
-struct tensor lower_tensor(const struct lower *l, int tensor);
-enum rt_dtype lower_dtype(const struct lower *l, int tensor);
-int lower_ndim(const struct lower *l, int tensor);
+/* The node has optional input `input`; its output `output` has a name. */
+bool lower_has(const struct lower *lower, int input);
+bool lower_wants(const struct lower *lower, int output);
+/* Input number `input` of the node; a tensor by its id, with its type and number of dimensions. */
+struct tensor lower_input(const struct lower *lower, int input);
+struct tensor lower_tensor(const struct lower *lower, int tensor);
+enum rt_dtype lower_dtype(const struct lower *lower, int tensor);
+int lower_ndim(const struct lower *lower, int tensor);
 
-/* Sets output 0; for `return lower_result(l, emit...)`. */
-int lower_result(struct lower *l, int tensor);
+/* Sets output 0 and returns 0, or -1 if `tensor` is -1. A lowering ends with it. */
+int lower_result(struct lower *lower, int tensor);
 
-/* Attributes of the row: as given, else the row's default, else 0, "" or NULL. */
-bool lower_given(const struct lower *l, const char *name);
-int64_t lower_int(const struct lower *l, const char *name);
-double lower_float(const struct lower *l, const char *name);
-const char *lower_text(const struct lower *l, const char *name);
-const int64_t *lower_ints(const struct lower *l, const char *name, int *n);
-const float *lower_floats(const struct lower *l, const char *name, int *n);
-const Onnx__AttributeProto *lower_attribute(const struct lower *l, const char *name);
+/* Values of attributes that the row lists: as given by the node, else the row's default, else 0, "" or NULL.
+ * lower_given: the node gives the attribute. Lists belong to the model; *n is their length. */
+bool lower_given(const struct lower *lower, const char *name);
+int64_t lower_int(const struct lower *lower, const char *name);
+double lower_float(const struct lower *lower, const char *name);
+const char *lower_text(const struct lower *lower, const char *name);
+const int64_t *lower_ints(const struct lower *lower, const char *name, int *n);
+const float *lower_floats(const struct lower *lower, const char *name, int *n);
+const Onnx__AttributeProto *lower_attribute(const struct lower *lower, const char *name);
 
-/* Values of an operand that must be known at compile time; NULL after E409. `what` names it: "shape". */
-const int64_t *lower_known(struct lower *l, int input, const char *what, int *n);
-/* Likewise a single value, of any number type; a weight that is asked for so is no parameter. */
-int lower_known_int(struct lower *l, int input, const char *what, int64_t *value);
-int lower_known_float(struct lower *l, int input, const char *what, double *value);
-/* The values of operand `input` if given, else of attribute `name`: axes, pads, splits moved from one to the other.
- * NULL with *n = 0 if neither is there; -1 after a diagnostic. Rows without the attribute pass over `name`. */
-int lower_list(struct lower *l, int input, const char *name, const int64_t **list, int *n);
+/* The *n integers of an input that must be known at compile time; NULL after E409. `what` names it in the message, as
+ * in "shape". */
+const int64_t *lower_known(struct lower *lower, int input, const char *what, int *n);
+/* The same of an input with one element; lower_known_float takes any numeric type; the values of a
+ * weight are fixed by it at compile time. */
+int lower_known_int(struct lower *lower, int input, const char *what, int64_t *value);
+int lower_known_float(struct lower *lower, int input, const char *what, double *value);
+/* A list of integers (axes, pads, splits) that older opsets have as attribute `name` and newer ones as input `input`:
+ * the input if given, else the attribute. *list is NULL and *n 0 if neither is given. 0, or -1 after a diagnostic.
+ * `name` is ignored if the row does not list it. */
+int lower_list(struct lower *lower, int input, const char *name, const int64_t **list, int *n);
 
-/* -ndim .. ndim-1 to 0 .. ndim-1, else E375. */
-int lower_axis(struct lower *l, int64_t axis, int ndim, int *out);
-/* A set of axes, each at most once, as flags; E375. */
-int lower_axes(struct lower *l, const int64_t *axes, int n, int ndim, bool flags[MAX_NDIM]);
+/* Maps an axis in [-ndim, ndim) to [0, ndim); E375 if it is outside. */
+int lower_axis(struct lower *lower, int64_t axis, int ndim, int *out);
+/* A list of axes as flags; E375 for an axis outside of [-ndim, ndim) or given twice. */
+int lower_axes(struct lower *lower, const int64_t *axes, int n, int ndim, bool flags[MAX_NDIM]);
 
-/* E385 unless attribute epsilon is a number from 0 on (lower_norm.c). */
-int lower_epsilon(struct lower *l);
+/* E385 unless attribute epsilon is finite and not negative (lower_norm.c). */
+int lower_epsilon(struct lower *lower);
 
-/* The model says that it comes from that program. */
-bool lower_made_by(const struct lower *l, const char *producer);
+/* True if the model's producer_name is `producer`. */
+bool lower_made_by(const struct lower *lower, const char *producer);
 
-/* The key of one more random operator: Philox's, of its number in the model and the seed it is given. */
-int64_t lower_random_key(struct lower *l, int64_t seed);
+/* A key for Philox, made of `seed` and the number of random operators so far, so that each has its own. */
+int64_t lower_random_key(struct lower *lower, int64_t seed);
 
-/* A float type after --dtype. */
-enum rt_dtype lower_float_type(const struct lower *l, enum rt_dtype dtype);
+/* The type that float type `dtype` of the model has in the graph: that of --dtype, if given. */
+enum rt_dtype lower_float_type(const struct lower *lower, enum rt_dtype dtype);
 
-/* Sequences: ids of their own, given to rows marked with `sequences`. */
+/* ONNX sequences exist at compile time only: a list of tensor ids with an id of its own, which only operators whose row
+ * is marked `sequences` may have as input. */
 bool lower_is_sequence(int id);
-int lower_sequence(struct lower *l, int n, const int *items);
-const int *lower_items(const struct lower *l, int sequence, int *n);
+int lower_sequence(struct lower *lower, int n, const int *items);
+const int *lower_items(const struct lower *lower, int sequence, int *n);
 
-/* A tensor of an attribute (Constant, ConstantOfShape) as a constant. */
-int lower_proto(struct lower *l, const Onnx__TensorProto *proto);
+/* Adds the tensor of an attribute (Constant, ConstantOfShape) to the graph as a constant. */
+int lower_proto(struct lower *lower, const Onnx__TensorProto *proto);
 
-/* Goes on with a graph attribute of the node in place of the node: If, Loop (lower_control.c). */
+/* A graph attribute of the node that is inlined in place of the node: If, Loop (lower_control.c). */
 struct subgraph {
     const Onnx__GraphProto *graph;
     int ninputs;
     const int *inputs;
-    /* Called with the values of the graph's outputs: sets the node's outputs, or enters another. */
-    int (*done)(struct lower *l, void *state, int n, const int *values);
+    /* Called with the ids of the graph's outputs after its nodes were lowered. Sets the node's outputs, or enters the
+     * next subgraph; 0, or -1 after a diagnostic. */
+    int (*done)(struct lower *lower, void *state, int n, const int *values);
     void *state;
 };
-int lower_enter(struct lower *l, const struct subgraph *subgraph);
+/* Enters the subgraph and returns 0; the lowering returns after it, with its outputs not set. */
+int lower_enter(struct lower *lower, const struct subgraph *subgraph);
 
-/* Emit ------------------------------------------------------------------------------------------------------------- */
+/* Emitting core operators ------------------------------------------------------------------------------------------ */
 
 /* The core operator that has the name of the node's ONNX operator. */
-enum op_id lower_namesake(const struct lower *l);
+enum op_id lower_namesake(const struct lower *lower);
 
-int emit(struct lower *l, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs);
-int emit1(struct lower *l, enum op_id op, int x);
-int emit2(struct lower *l, enum op_id op, int x, int y);
-int emit3(struct lower *l, enum op_id op, int x, int y, int z);
-int emit_cast(struct lower *l, int x, enum rt_dtype dtype);
+int emit(struct lower *lower, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs);
+int emit1(struct lower *lower, enum op_id op, int x);
+int emit2(struct lower *lower, enum op_id op, int x, int y);
+int emit3(struct lower *lower, enum op_id op, int x, int y, int z);
+int emit_cast(struct lower *lower, int x, enum rt_dtype dtype);
 /* A scalar constant of x's type. */
-int emit_like(struct lower *l, int x, double value);
-/* op(x, value): "Mul" by 0.5 ... */
-int emit_with(struct lower *l, enum op_id op, int x, double value);
-/* The square root; in training one whose slope at 0 is 0, as that of PyTorch's norms. */
-int emit_root(struct lower *l, int x);
-int emit_ints(struct lower *l, int n, const int64_t *values, int ndim, const int64_t *dims);
-int emit_reshape(struct lower *l, int x, int ndim, const int64_t *shape);
-int emit_transpose(struct lower *l, int x, const int64_t *perm);
-int emit_expand(struct lower *l, int x, int ndim, const int64_t *shape);
-/* `size` elements of dimension `axis` from `start` on. */
-int emit_piece(struct lower *l, int x, int axis, int64_t start, int64_t step, int64_t size);
-int emit_concat(struct lower *l, int axis, int n, const int *inputs);
-int emit_gather(struct lower *l, int x, int index, int axis);
-/* A new dimension of extent 1 at `axis`, or a dimension of extent 1 taken away. */
-int emit_unsqueeze(struct lower *l, int x, int axis);
-int emit_squeeze(struct lower *l, int x, int axis);
-/* 1-D x of C elements as (C, 1, ..) so that it broadcasts along dimension 1 of a tensor of ndim dimensions. */
-int emit_per_channel(struct lower *l, int x, int ndim);
-/* Input `input`, one value for each channel of x, likewise (lower_norm.c); E385 if it is not that. */
-int emit_channels(struct lower *l, int input, const struct tensor *x);
-/* Reduction (lower_reduce.c) over the flagged dimensions. */
-int emit_reduce(struct lower *l, enum op_id op, int x, const bool *axes, bool keepdims);
-int emit_mean(struct lower *l, int x, const bool *axes, bool keepdims);
-/* Matrix product of operands of 2 or more dimensions (lower_matmul.c), broadcasting the others. */
-int emit_matmul(struct lower *l, int a, int b, bool trans_a, bool trans_b);
-int emit_softmax(struct lower *l, enum op_id op, int x, int axis);
-/* LayerNorm or RMSNorm (lower_norm.c) of inputs 0, 1 (scale) and 2 (bias, if there) over the dimensions from `axis` on,
- * which become one; attribute epsilon. */
-int emit_normalised(struct lower *l, enum op_id op, int axis);
+int emit_like(struct lower *lower, int x, double value);
+/* op(x, value) with a constant as second operand. */
+int emit_with(struct lower *lower, enum op_id op, int x, double value);
+/* The square root. When training, one with gradient 0 at 0, like PyTorch's norms. */
+int emit_root(struct lower *lower, int x);
+int emit_ints(struct lower *lower, int n, const int64_t *values, int ndim, const int64_t *dims);
+int emit_reshape(struct lower *lower, int x, int ndim, const int64_t *shape);
+int emit_transpose(struct lower *lower, int x, const int64_t *perm);
+int emit_expand(struct lower *lower, int x, int ndim, const int64_t *shape);
+/* A slice: `size` indices of dimension `axis`, from `start` on in steps of `step`. */
+int emit_piece(struct lower *lower, int x, int axis, int64_t start, int64_t step, int64_t size);
+int emit_concat(struct lower *lower, int axis, int n, const int *inputs);
+int emit_gather(struct lower *lower, int x, int index, int axis);
+/* Adds or removes a dimension of extent 1 at `axis`. */
+int emit_unsqueeze(struct lower *lower, int x, int axis);
+int emit_squeeze(struct lower *lower, int x, int axis);
+/* Reshapes x of C elements to (C, 1, ..) with ndim - 1 dimensions, so that it broadcasts along dimension 1 of a tensor
+ * of ndim dimensions. */
+int emit_per_channel(struct lower *lower, int x, int ndim);
+/* The same of the node's input `input`; E385 unless it has one value per channel of x (lower_norm.c). */
+int emit_channels(struct lower *lower, int input, const struct tensor *x);
+/* A core reduction `op` over the dimensions d with axes[d] (lower_reduce.c). */
+int emit_reduce(struct lower *lower, enum op_id op, int x, const bool *axes, bool keepdims);
+int emit_mean(struct lower *lower, int x, const bool *axes, bool keepdims);
+/* Matrix product of the last two dimensions; leading dimensions broadcast (lower_matmul.c). */
+int emit_matmul(struct lower *lower, int a, int b, bool trans_a, bool trans_b);
+int emit_softmax(struct lower *lower, enum op_id op, int x, int axis);
+/* Core operator LayerNorm or RMSNorm of input 0 over the dimensions from `axis` on, with inputs 1 (scale) and 2 (bias,
+ * if given) and attribute epsilon (lower_norm.c). */
+int emit_normalised(struct lower *lower, enum op_id op, int axis);
 
-/* Extent of each dimension of the broadcast of two shapes; false if they do not fit or there are too many. */
+/* The shape that two shapes broadcast to; false if they do not fit or have more than MAX_NDIM dimensions. */
 bool broadcast_dims(int nx, const int64_t *x, int ny, const int64_t *y, int *n, int64_t *dims);
-/* Product of dims[first .. end - 1] of a tensor that exists. */
+/* Product of the tensor's extents dims[first .. end - 1]. */
 int64_t extent_between(const struct tensor *tensor, int first, int end);
 
 #endif

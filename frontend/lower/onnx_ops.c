@@ -1,4 +1,4 @@
-/* The rows of onnx_ops.def, by name and version. */
+/* Look-up of rows of onnx_ops.def by name and version. */
 #include "frontend/lower/onnx_ops.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ const struct onnx_op onnx_ops[] = {
 };
 const int onnx_nops = sizeof onnx_ops / sizeof *onnx_ops;
 
-/* Names within a domain; no operator's name has a colon. */
+/* The key of an operator in the index: "domain::name", or "name" in the default domain. */
 static const char *row_key(struct arena *arena, const char *domain, const char *name) {
     return *domain ? arena_printf(arena, "%s::%s", domain, name) : name;
 }

@@ -1,4 +1,5 @@
-/* The table of ONNX operators that can be imported: onnx_ops.def, a row per form of an operator. */
+/* The table of ONNX operators, onnx_ops.def: a row for every version of an operator that differs from the one
+ * before. */
 #ifndef FRONTEND_LOWER_ONNX_OPS_H
 #define FRONTEND_LOWER_ONNX_OPS_H
 
@@ -12,9 +13,9 @@
 
 struct lower;
 
-enum { ONNX_MANY = 1 << 24 }; /* as many inputs or outputs as the node has */
+enum { ONNX_MANY = 1 << 24 }; /* for in_max and out_max: variadic */
 
-/* A row of onnx_ops.def: the form that an operator has from version `since` of its domain's operator set on. */
+/* A row of onnx_ops.def: an operator as it is from version `since` of its domain's operator set on. */
 struct onnx_op {
     const char *domain, *name;
     int since;
@@ -22,42 +23,42 @@ struct onnx_op {
     /* Attributes: "name:kind" separated by spaces, with "=value" if there is a default and "!" if it must be given.
      * Kinds: i INT, f FLOAT, s STRING, t TENSOR, g GRAPH, I INTS, F FLOATS, S STRINGS. */
     const char *attrs;
-    const struct op *core; /* elementwise operator with the same inputs and attributes; NULL: `lower` makes several */
-    int (*lower)(struct lower *l);
-    bool sequences; /* inputs and outputs may be sequences */
-    int refused;    /* code of the reason why rankc has no such operator; 0: it has */
+    const struct op *core; /* the elementwise core operator with the same inputs and attributes; NULL: none */
+    int (*lower)(struct lower *lower); /* else the lowering */
+    bool sequences;                    /* inputs and outputs may be sequences */
+    int refused;                       /* error code if rankc does not support the operator (onnx_refusal), else 0 */
 };
 
 extern const struct onnx_op onnx_ops[];
 extern const int onnx_nops;
 
-/* One attribute in the text of a row. */
+/* One attribute parsed from onnx_op.attrs; texts are not terminated and point into it. */
 struct onnx_attr {
     const char *name;
     size_t length;
     char kind;
     bool required;
-    const char *fallback; /* NULL: none */
+    const char *fallback; /* the default, NULL: none */
     size_t fallback_length;
 };
 
-/* Takes the first attribute off `text`; what follows it, NULL if there was none. */
+/* Parses the first attribute of `text`. Returns the text behind it, NULL if there is no attribute. */
 const char *onnx_next_attr(const char *text, struct onnx_attr *attr);
-/* What an attribute's kind is called: "INT", "FLOATS", ... */
+/* The name of an attribute's kind in ONNX: "INT", "FLOATS", ... */
 const char *onnx_attr_kind(char kind);
 
-/* The row for an operator in a version of its domain's set; NULL if there is none. *first: the name's first row, also
- * where all are newer. */
+/* The row that holds for an operator in version `version` of its domain's operator set; NULL if there is none. *first:
+ * the oldest row of the name, even if it is of a later version; NULL: no such name. */
 const struct onnx_op *onnx_op_find(const struct map *rows, const char *domain, const char *name, int64_t version,
                                    const struct onnx_op **first);
-/* Name -> its first row; the rows of one name lie together, oldest first. */
+/* Fills `rows` with name -> index of its oldest row. Rows of one name are adjacent, oldest first. */
 void onnx_op_index(struct map *rows, struct arena *arena);
 
-/* The lowerings, as onnx_ops.def names them. */
+/* Declarations of the lowerings that onnx_ops.def names. */
 #define MAP(name, since, inputs, core, attrs)
-#define OP(name, since, min, max, outputs, lower_, attrs)  int lower_(struct lower *l);
-#define SEQ(name, since, min, max, outputs, lower_, attrs) int lower_(struct lower *l);
-#define MS(name, min, max, outputs, lower_, attrs)         int lower_(struct lower *l);
+#define OP(name, since, min, max, outputs, lower_, attrs)  int lower_(struct lower *lower);
+#define SEQ(name, since, min, max, outputs, lower_, attrs) int lower_(struct lower *lower);
+#define MS(name, min, max, outputs, lower_, attrs)         int lower_(struct lower *lower);
 #define NOT(name, since, code)
 #include "frontend/lower/onnx_ops.def"
 #undef MAP
