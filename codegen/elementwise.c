@@ -14,40 +14,41 @@ enum {
     PARALLEL_ELEMENTS = 1 << 15 /* below, starting threads costs more than it gives */
 };
 
-static void make_loops(struct loops *l) {
-    const struct tensor *out = &l->graph->tensors.at[l->node->outputs[0]];
-    l->n = out->ndim;
-    for (int d = 0; d < l->n; d++) l->extent[d] = l->class->dims[l->node->outputs[0]][d];
-    for (int k = 0; k < l->node->ninputs; k++) loops_strides(l, k, out->ndim);
-    loops_merge(l, l->n);
+static void make_loops(struct loops *loops) {
+    const struct tensor *out = &loops->graph->tensors.at[loops->node->outputs[0]];
+    loops->n = out->ndim;
+    for (int d = 0; d < loops->n; d++) loops->extent[d] = loops->class->dims[loops->node->outputs[0]][d];
+    for (int k = 0; k < loops->node->ninputs; k++) loops_strides(loops, k, out->ndim);
+    loops_merge(loops, loops->n);
 }
 
-static bool streams(const struct loops *l, int k) {
-    return l->width > 1 && l->stride[k][l->n - 1] == 1;
+static bool streams(const struct loops *loops, int k) {
+    return loops->width > 1 && loops->stride[k][loops->n - 1] == 1;
 }
 
 /* Binds the values of an element, and the names they are made from; true if they need a block. Several values are all
  * known before the first is stored: it may lie on an operand. */
-static bool bind_chain(const struct loops *l, struct tmpl_env *env) {
-    const struct expr_chain *chain = expr_parse_chain(l->arena, attr_text(l->node, "expr", ""), l->node->ninputs);
+static bool bind_chain(const struct loops *loops, struct tmpl_env *env) {
+    const struct expr_chain *chain =
+        expr_parse_chain(loops->arena, attr_text(loops->node, "expr", ""), loops->node->ninputs);
     for (int i = 0; i < chain->nnamed; i++)
-        loops_name_value(l, env, arena_printf(l->arena, "v%d", i), loops_text(l, chain->named[i]));
-    const char *value = loops_text(l, chain->value[0]);
-    if (chain->nvalues > 1) loops_name_value(l, env, "y0", value);
-    tmpl_set(env, "value", loops_stored(l, 0, chain->nvalues > 1 ? "y0" : value));
+        loops_name_value(loops, env, arena_printf(loops->arena, "v%d", i), loops_text(loops, chain->named[i]));
+    const char *value = loops_text(loops, chain->value[0]);
+    if (chain->nvalues > 1) loops_name_value(loops, env, "y0", value);
+    tmpl_set(env, "value", loops_stored(loops, 0, chain->nvalues > 1 ? "y0" : value));
     for (int i = 1; i < chain->nvalues; i++) {
         struct tmpl_env *other = tmpl_entry(env, "others");
-        tmpl_set(other, "other", l->result[i]);
-        tmpl_set(other, "is", loops_stored(l, i, loops_text(l, chain->value[i])));
+        tmpl_set(other, "other", loops->result[i]);
+        tmpl_set(other, "is", loops_stored(loops, i, loops_text(loops, chain->value[i])));
     }
-    return chain->nnamed && l->n;
+    return chain->nnamed && loops->n;
 }
 
-static const char *value_text(const struct loops *l) {
-    if (loops_are_cast(l))
-        return loops_cast(l, l->graph->tensors.at[l->node->inputs[0]].dtype,
-                          l->graph->tensors.at[l->node->outputs[0]].dtype, l->operand[0]);
-    return loops_stored(l, 0, loops_text(l, expr_parse(l->arena, l->node->op->expr)));
+static const char *value_text(const struct loops *loops) {
+    if (loops_are_cast(loops))
+        return loops_cast(loops, loops->graph->tensors.at[loops->node->inputs[0]].dtype,
+                          loops->graph->tensors.at[loops->node->outputs[0]].dtype, loops->operand[0]);
+    return loops_stored(loops, 0, loops_text(loops, expr_parse(loops->arena, loops->node->op->expr)));
 }
 
 /* The output that lies where input `k` does, -1 if none. */
@@ -61,148 +62,148 @@ static int output_at(const struct plan_class *class, const struct graph *graph, 
 }
 
 /* An element of input `k`, which lies at pointer `name`: in memory, or in the vector that is read first. */
-static const char *element_text(struct loops *l, struct tmpl_env *env, int k, const char *name, bool in_place) {
-    const char *at = loops_index(l, l->stride[k]);
+static const char *element_text(struct loops *loops, struct tmpl_env *env, int k, const char *name, bool in_place) {
+    const char *at = loops_index(loops, loops->stride[k]);
     bool again = false;
-    if (!streams(l, k)) return arena_printf(l->arena, "%s[%s]", name, at);
-    l->vector[k] = name;
-    for (int before = 0; before < k; before++) again = again || l->vector[before] == name;
-    if (again) return arena_printf(l->arena, "v%s.at[lane]", name);
+    if (!streams(loops, k)) return arena_printf(loops->arena, "%s[%s]", name, at);
+    loops->vector[k] = name;
+    for (int before = 0; before < k; before++) again = again || loops->vector[before] == name;
+    if (again) return arena_printf(loops->arena, "v%s.at[lane]", name);
     struct tmpl_env *read = tmpl_entry(env, "reads");
     tmpl_setf(read, "vector", "%s v%s", in_place ? "auto" : "const auto", name);
     tmpl_setf(read, "from", "%s + %s", name, at);
-    return arena_printf(l->arena, "v%s.at[lane]", name);
+    return arena_printf(loops->arena, "v%s.at[lane]", name);
 }
 
 /* Results, which are stored at element `at`: those that lie on no operand have a vector of their own. */
-static void bind_results(const struct loops *l, struct tmpl_env *env, const char *at) {
-    for (int o = 0; o < l->node->noutputs; o++) {
+static void bind_results(const struct loops *loops, struct tmpl_env *env, const char *at) {
+    for (int o = 0; o < loops->node->noutputs; o++) {
         bool read = false;
-        for (int k = 0; k < l->node->ninputs; k++) read = read || l->vector[k] == l->result[o];
+        for (int k = 0; k < loops->node->ninputs; k++) read = read || loops->vector[k] == loops->result[o];
         struct tmpl_env *write = tmpl_entry(env, "writes"), *make = read ? NULL : tmpl_entry(env, "makes");
-        tmpl_set(write, "vector", l->result[o]);
-        tmpl_setf(write, "to", "%s + %s", l->result[o], at);
+        tmpl_set(write, "vector", loops->result[o]);
+        tmpl_setf(write, "to", "%s + %s", loops->result[o], at);
         if (!make) continue;
-        tmpl_set(make, "vector", l->result[o]);
-        tmpl_set(make, "type", loops_type_name(l, l->node->outputs[o]));
+        tmpl_set(make, "vector", loops->result[o]);
+        tmpl_set(make, "type", loops_type_name(loops, loops->node->outputs[o]));
     }
 }
 
 /* Parameters of the function, and how each input is spelled in the expression. */
-static void bind_operands(struct loops *l, struct tmpl_env *env) {
+static void bind_operands(struct loops *loops, struct tmpl_env *env) {
     static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j",
                                         "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"};
     static const char *const results[] = {"y", "y1", "y2", "y3", "y4", "y5"};
     _Static_assert(sizeof names / sizeof *names == EXPR_INPUTS, "a name for each input");
     _Static_assert(sizeof results / sizeof *results == EXPR_VALUES, "a name for each result");
     struct strbuf parameters, arguments;
-    strbuf_init(&parameters, l->arena);
-    strbuf_init(&arguments, l->arena);
+    strbuf_init(&parameters, loops->arena);
+    strbuf_init(&arguments, loops->arena);
     tmpl_list(env, "reads");
-    for (int o = 0; o < l->node->noutputs; o++) {
-        l->result[o] = results[o];
-        strbuf_printf(&parameters, "%s%s *%s %s", o ? ", " : "", loops_type_name(l, l->node->outputs[o]),
-                      l->target->arguments->restricted, results[o]);
+    for (int o = 0; o < loops->node->noutputs; o++) {
+        loops->result[o] = results[o];
+        strbuf_printf(&parameters, "%s%s *%s %s", o ? ", " : "", loops_type_name(loops, loops->node->outputs[o]),
+                      loops->target->arguments->restricted, results[o]);
         strbuf_printf(&arguments, "%s%s", o ? ", " : "", results[o]);
     }
-    for (int k = 0; k < l->node->ninputs; k++) {
-        int tensor = l->node->inputs[k], output = output_at(l->class, l->graph, l->node, k);
+    for (int k = 0; k < loops->node->ninputs; k++) {
+        int tensor = loops->node->inputs[k], output = output_at(loops->class, loops->graph, loops->node, k);
         if (output >= 0) {
-            l->operand[k] = loops_loaded(l, tensor, element_text(l, env, k, results[output], true));
+            loops->operand[k] = loops_loaded(loops, tensor, element_text(loops, env, k, results[output], true));
             continue;
         }
-        if (rankplan_is_literal(l->graph, l->node, k)) {
-            l->operand[k] = loops_literal(l, tensor);
+        if (rankplan_is_literal(loops->graph, loops->node, k)) {
+            loops->operand[k] = loops_literal(loops, tensor);
             continue;
         }
-        const char *name = l->node->ninputs == 1 ? "x" : names[k];
-        strbuf_printf(&parameters, ", const %s *%s", loops_type_name(l, tensor), name);
+        const char *name = loops->node->ninputs == 1 ? "x" : names[k];
+        strbuf_printf(&parameters, ", const %s *%s", loops_type_name(loops, tensor), name);
         strbuf_printf(&arguments, ", %s", name);
-        l->operand[k] = loops_loaded(l, tensor, element_text(l, env, k, name, false));
+        loops->operand[k] = loops_loaded(loops, tensor, element_text(loops, env, k, name, false));
     }
     tmpl_set(env, "parameters", strbuf_text(&parameters));
     tmpl_set(env, "arguments", strbuf_text(&arguments));
 }
 
 /* Index d of the element number `point`; of the first of vector number `point`. */
-static const char *of_point(const struct loops *l, int d, int64_t stride) {
-    const int width = d == l->n - 1 ? l->width : 1;
-    const int64_t points = d == l->n - 1 ? stride : stride / l->width, extent = l->extent[d] / width;
-    const char *index = points == 1 ? "point" : arena_printf(l->arena, "point / %lld", (long long)points);
-    if (d) index = arena_printf(l->arena, "%s %% %lld", index, (long long)extent);
-    return width > 1 ? arena_printf(l->arena, "%s * %d", index, width) : index;
+static const char *of_point(const struct loops *loops, int d, int64_t stride) {
+    const int width = d == loops->n - 1 ? loops->width : 1;
+    const int64_t points = d == loops->n - 1 ? stride : stride / loops->width, extent = loops->extent[d] / width;
+    const char *index = points == 1 ? "point" : arena_printf(loops->arena, "point / %lld", (long long)points);
+    if (d) index = arena_printf(loops->arena, "%s %% %lld", index, (long long)extent);
+    return width > 1 ? arena_printf(loops->arena, "%s * %d", index, width) : index;
 }
 
 /* The outermost loop is shared by threads, the innermost is vectors: a result lies on no operand but element by
  * element, which the compiler cannot see. */
-static const char *pragma_of(const struct loops *l, int d, int64_t elements) {
-    bool threads = d == 0 && elements >= PARALLEL_ELEMENTS, vectors = d == l->n - 1;
+static const char *pragma_of(const struct loops *loops, int d, int64_t elements) {
+    bool threads = d == 0 && elements >= PARALLEL_ELEMENTS, vectors = d == loops->n - 1;
     return threads ? vectors ? "parallel for simd" : "parallel for" : vectors ? "simd" : "";
 }
 
-static void bind_loops(struct loops *l, struct tmpl_env *env, bool block) {
+static void bind_loops(struct loops *loops, struct tmpl_env *env, bool block) {
     int64_t stride[MAX_NDIM], elements = 1;
-    for (int d = l->n - 1; d >= 0; d--) {
+    for (int d = loops->n - 1; d >= 0; d--) {
         stride[d] = elements;
-        elements *= l->extent[d];
+        elements *= loops->extent[d];
     }
     tmpl_list(env, "loops");
-    for (int d = 0; d < l->n; d++) {
+    for (int d = 0; d < loops->n; d++) {
         struct tmpl_env *loop = tmpl_entry(env, "loops");
         tmpl_setf(loop, "index", "i%d", d);
-        tmpl_setf(loop, "extent", "%lld", (long long)l->extent[d]);
-        tmpl_set(loop, "of_point", of_point(l, d, stride[d]));
+        tmpl_setf(loop, "extent", "%lld", (long long)loops->extent[d]);
+        tmpl_set(loop, "of_point", of_point(loops, d, stride[d]));
         tmpl_setf(loop, "indent", "%*s", 4 * d, "");
-        tmpl_set(loop, "open", block && d == l->n - 1 ? " {" : "");
-        tmpl_set(loop, "pragma", pragma_of(l, d, elements));
+        tmpl_set(loop, "open", block && d == loops->n - 1 ? " {" : "");
+        tmpl_set(loop, "pragma", pragma_of(loops, d, elements));
     }
-    tmpl_setf(env, "close", "%*s", l->n ? 4 * (l->n - 1) : 0, "");
-    tmpl_setf(env, "depth", "%*s", 4 * l->n, "");
-    tmpl_set(env, "at", loops_index(l, stride));
+    tmpl_setf(env, "close", "%*s", loops->n ? 4 * (loops->n - 1) : 0, "");
+    tmpl_setf(env, "depth", "%*s", 4 * loops->n, "");
+    tmpl_set(env, "at", loops_index(loops, stride));
     tmpl_list(env, "writes");
     tmpl_list(env, "makes");
-    if (l->width > 1) bind_results(l, env, loops_index(l, stride));
+    if (loops->width > 1) bind_results(loops, env, loops_index(loops, stride));
     tmpl_setf(env, "elements", "%lld", (long long)elements);
-    tmpl_setf(env, "width", "%d", l->width);
-    tmpl_setf(env, "vectors", "%lld", (long long)(elements / l->width));
+    tmpl_setf(env, "width", "%d", loops->width);
+    tmpl_setf(env, "vectors", "%lld", (long long)(elements / loops->width));
     bool narrow = elements > 0 && elements < INT64_C(1) << 31; /* nothing unsigned is below 0 */
     tmpl_set(env, "points", narrow ? "RT_POINTS32" : "RT_POINTS");
 }
 
-static const char *function_of(struct kernels *kernels, struct loops *l) {
+static const char *function_of(struct kernels *kernels, struct loops *loops) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
-    make_loops(l);
-    l->width = loops_width(l);
-    bind_operands(l, env);
+    make_loops(loops);
+    loops->width = loops_width(loops);
+    bind_operands(loops, env);
     tmpl_list(env, "named");
     tmpl_list(env, "others");
-    bool block = !l->node->op->expr && bind_chain(l, env);
-    if (l->node->op->expr) tmpl_set(env, "value", value_text(l));
+    bool block = !loops->node->op->expr && bind_chain(loops, env);
+    if (loops->node->op->expr) tmpl_set(env, "value", value_text(loops));
     tmpl_set(env, "block", block ? "yes" : "");
-    bind_loops(l, env, block);
+    bind_loops(loops, env, block);
     const struct target *target = kernels->target;
-    const char *template = l->width > 1 ? target->vector_template : target->elementwise_template;
-    return kernels_share(kernels, env, template, l->node->op->name);
+    const char *template = loops->width > 1 ? target->vector_template : target->elementwise_template;
+    return kernels_share(kernels, env, template, loops->node->op->name);
 }
 
 static const char *call_of(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
                            const struct node *node, int **tensors, int *n) {
-    struct loops l = {
+    struct loops loops = {
         .graph = plan->graph, .node = node, .class = class, .target = kernels->target, .arena = kernels->arena};
-    const char *function = function_of(kernels, &l);
+    const char *function = function_of(kernels, &loops);
     struct strbuf out;
     strbuf_init(&out, kernels->arena);
-    *tensors = ARENA_ARRAY(kernels->arena, int, l.node->ninputs + l.node->noutputs);
+    *tensors = ARENA_ARRAY(kernels->arena, int, loops.node->ninputs + loops.node->noutputs);
     *n = 0;
     strbuf_printf(&out, "%s(%s", function, kernels->target->arguments->names_rank ? "rt, " : "");
-    for (int o = 0; o < l.node->noutputs; o++) {
-        (*tensors)[(*n)++] = l.node->outputs[o];
+    for (int o = 0; o < loops.node->noutputs; o++) {
+        (*tensors)[(*n)++] = loops.node->outputs[o];
         strbuf_puts(&out, o ? ", \001" : "\001");
     }
-    for (int k = 0; k < l.node->ninputs; k++) {
-        if (rankplan_is_literal(plan->graph, l.node, k)) continue;
-        if (output_at(class, plan->graph, l.node, k) >= 0) continue;
-        (*tensors)[(*n)++] = l.node->inputs[k];
+    for (int k = 0; k < loops.node->ninputs; k++) {
+        if (rankplan_is_literal(plan->graph, loops.node, k)) continue;
+        if (output_at(class, plan->graph, loops.node, k) >= 0) continue;
+        (*tensors)[(*n)++] = loops.node->inputs[k];
         strbuf_puts(&out, ", \001");
     }
     strbuf_puts(&out, ");");
@@ -230,48 +231,49 @@ const char *elementwise_finish(struct kernels *kernels, const struct rankplan *p
 /* Epilogues of products: the loops are over rows and columns of a block ------------------------------------------ */
 
 /* Where an operand has the element of a row and column: it has all rows or one, and all columns or one. */
-static const char *block_index(const struct loops *l, int tensor) {
-    const int64_t *dims = l->class->dims[tensor];
-    int last = l->graph->tensors.at[tensor].ndim - 1;
-    int64_t columns = last < 0 ? 1 : dims[last], elements = rankplan_elements(l->class, l->graph, tensor);
+static const char *block_index(const struct loops *loops, int tensor) {
+    const int64_t *dims = loops->class->dims[tensor];
+    int last = loops->graph->tensors.at[tensor].ndim - 1;
+    int64_t columns = last < 0 ? 1 : dims[last], elements = rankplan_elements(loops->class, loops->graph, tensor);
     int64_t rows = columns ? elements / columns : 0;
-    const char *row = columns == 1 ? "row" : arena_printf(l->arena, "row * %lld", (long long)columns);
+    const char *row = columns == 1 ? "row" : arena_printf(loops->arena, "row * %lld", (long long)columns);
     if (rows == 1) return columns == 1 ? "0" : "column";
-    return columns == 1 ? row : arena_printf(l->arena, "%s + column", row);
+    return columns == 1 ? row : arena_printf(loops->arena, "%s + column", row);
 }
 
 /* Letter `result` is the product, the others are its further inputs in order. */
-static void bind_beside(struct loops *l, struct tmpl_env *env) {
-    int result = (int)attr_int(l->node, "result", 0);
+static void bind_beside(struct loops *loops, struct tmpl_env *env) {
+    int result = (int)attr_int(loops->node, "result", 0);
     tmpl_list(env, "operands");
-    for (int k = 0; k + 1 < l->node->ninputs; k++) {
+    for (int k = 0; k + 1 < loops->node->ninputs; k++) {
         char letter = (char)('a' + k);
-        l->operand[k] = arena_printf(l->arena, "%c", letter);
+        loops->operand[k] = arena_printf(loops->arena, "%c", letter);
         if (k == result) continue;
-        int index = k - (k > result), tensor = l->node->inputs[2 + index];
+        int index = k - (k > result), tensor = loops->node->inputs[2 + index];
         struct tmpl_env *operand = tmpl_entry(env, "operands");
-        tmpl_set(operand, "operand", l->operand[k]);
-        tmpl_set(operand, "type", loops_type_name(l, tensor));
+        tmpl_set(operand, "operand", loops->operand[k]);
+        tmpl_set(operand, "type", loops_type_name(loops, tensor));
         tmpl_setf(operand, "index", "%d", index);
-        l->operand[k] = loops_loaded(l, tensor, arena_printf(l->arena, "%c[%s]", letter, block_index(l, tensor)));
+        loops->operand[k] =
+            loops_loaded(loops, tensor, arena_printf(loops->arena, "%c[%s]", letter, block_index(loops, tensor)));
     }
-    tmpl_set(env, "result", l->operand[result]);
-    tmpl_set(env, "unused", l->node->ninputs == 2 ? "yes" : "");
+    tmpl_set(env, "result", loops->operand[result]);
+    tmpl_set(env, "unused", loops->node->ninputs == 2 ? "yes" : "");
 }
 
 const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
                                  int node) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
-    struct loops l = {.graph = plan->graph,
-                      .node = &plan->graph->nodes.at[node],
-                      .class = class,
-                      .target = kernels->target,
-                      .arena = kernels->arena};
-    int y = l.node->outputs[0];
-    bind_beside(&l, env);
+    struct loops loops = {.graph = plan->graph,
+                          .node = &plan->graph->nodes.at[node],
+                          .class = class,
+                          .target = kernels->target,
+                          .arena = kernels->arena};
+    int y = loops.node->outputs[0];
+    bind_beside(&loops, env);
     tmpl_list(env, "named");
     tmpl_list(env, "others");
-    bind_chain(&l, env);
+    bind_chain(&loops, env);
     tmpl_setf(env, "columns", "%lld", (long long)class->dims[y][plan->graph->tensors.at[y].ndim - 1]);
     return kernels_share(kernels, env, kernels->target->epilogue_template, "epilogue");
 }

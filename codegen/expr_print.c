@@ -31,94 +31,97 @@ const char *expr_literal(struct arena *arena, enum rt_dtype dtype, double number
     return arena_printf(arena, "%s%s%s", text, point, narrow ? "f" : "");
 }
 
-static void print(struct printer *p, const struct expr *e);
+static void print(struct printer *printer, const struct expr *expr);
 
 /* prefix(arguments) */
-static void print_call(struct printer *p, const char *function, const struct expr *e) {
-    strbuf_puts(p->out, function);
-    strbuf_putc(p->out, '(');
-    for (int i = 0; i < e->nargs; i++) {
-        strbuf_puts(p->out, i ? ", " : "");
-        print(p, e->arg[i]);
+static void print_call(struct printer *printer, const char *function, const struct expr *expr) {
+    strbuf_puts(printer->out, function);
+    strbuf_putc(printer->out, '(');
+    for (int i = 0; i < expr->nargs; i++) {
+        strbuf_puts(printer->out, i ? ", " : "");
+        print(printer, expr->arg[i]);
     }
-    strbuf_putc(p->out, ')');
+    strbuf_putc(printer->out, ')');
 }
 
 /* "rt_max_%" with the type's name for %. */
-static const char *spelled(struct printer *p, const char *spelling) {
+static const char *spelled(struct printer *printer, const char *spelling) {
     const char *hole = strchr(spelling, '%');
     if (!hole) return spelling;
-    return arena_printf(p->out->arena, "%.*s%s%s", (int)(hole - spelling), spelling, rt_dtypes[p->dtype].name,
-                        hole + 1);
+    return arena_printf(printer->out->arena, "%.*s%s%s", (int)(hole - spelling), spelling,
+                        rt_dtypes[printer->dtype].name, hole + 1);
 }
 
-static const char *function_name(struct printer *p, const char *name) {
-    const struct target_function *f = p->target->functions;
+static const char *function_name(struct printer *printer, const char *name) {
+    const struct target_function *f = printer->target->functions;
     while (f->name && strcmp(f->name, name) != 0) f++;
-    if (!f->name) BUG("target %s has no function '%s'", p->target->name, name);
-    return spelled(p, p->dtype == RT_F32 || !f->other ? f->f32 : f->other);
+    if (!f->name) BUG("target %s has no function '%s'", printer->target->name, name);
+    return spelled(printer, printer->dtype == RT_F32 || !f->other ? f->f32 : f->other);
 }
 
 /* Integer arithmetic by function; NULL: the operator as it is. */
-static const char *integer_function(struct printer *p, const struct expr *e) {
+static const char *integer_function(struct printer *printer, const struct expr *expr) {
     static const struct {
         const char *op, *binary, *unary;
     } rows[] = {
         {"+", "rt_add_%", NULL}, {"-", "rt_sub_%", "rt_neg_%"}, {"*", "rt_mul_%", NULL}, {"/", "rt_div_%", NULL}};
-    enum rt_kind kind = rt_dtypes[p->dtype].kind;
+    enum rt_kind kind = rt_dtypes[printer->dtype].kind;
     if (kind != RT_KIND_INT && kind != RT_KIND_UINT) return NULL;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].op, e->name) == 0) {
-            const char *spelling = e->nargs == 2 ? rows[i].binary : rows[i].unary;
-            return spelling ? spelled(p, spelling) : NULL;
+        if (strcmp(rows[i].op, expr->name) == 0) {
+            const char *spelling = expr->nargs == 2 ? rows[i].binary : rows[i].unary;
+            return spelling ? spelled(printer, spelling) : NULL;
         }
     return NULL;
 }
 
-static void print_nested(struct printer *p, const struct expr *e, bool nested) {
-    strbuf_puts(p->out, nested ? "(" : "");
-    print(p, e);
-    strbuf_puts(p->out, nested ? ")" : "");
+static void print_nested(struct printer *printer, const struct expr *expr, bool nested) {
+    strbuf_puts(printer->out, nested ? "(" : "");
+    print(printer, expr);
+    strbuf_puts(printer->out, nested ? ")" : "");
 }
 
-static void print_operand(struct printer *p, const struct expr *e) {
-    print_nested(p, e, e->kind == EXPR_BINARY || e->kind == EXPR_CHOICE);
+static void print_operand(struct printer *printer, const struct expr *expr) {
+    print_nested(printer, expr, expr->kind == EXPR_BINARY || expr->kind == EXPR_CHOICE);
 }
 
 /* Two signs side by side would be another operator. */
-static void print_signed(struct printer *p, const struct expr *e) {
-    const bool has_sign = e->kind == EXPR_UNARY || (e->kind == EXPR_NUMBER && signbit(e->number));
-    print_nested(p, e, has_sign || e->kind == EXPR_BINARY || e->kind == EXPR_CHOICE);
+static void print_signed(struct printer *printer, const struct expr *expr) {
+    const bool has_sign = expr->kind == EXPR_UNARY || (expr->kind == EXPR_NUMBER && signbit(expr->number));
+    print_nested(printer, expr, has_sign || expr->kind == EXPR_BINARY || expr->kind == EXPR_CHOICE);
 }
 
-static void print_operator(struct printer *p, const struct expr *e) {
-    const char *function = integer_function(p, e);
-    if (function) return print_call(p, function, e);
-    if (e->kind == EXPR_UNARY) {
-        strbuf_puts(p->out, e->name);
-        return print_signed(p, e->arg[0]);
+static void print_operator(struct printer *printer, const struct expr *expr) {
+    const char *function = integer_function(printer, expr);
+    if (function) return print_call(printer, function, expr);
+    if (expr->kind == EXPR_UNARY) {
+        strbuf_puts(printer->out, expr->name);
+        return print_signed(printer, expr->arg[0]);
     }
-    print_operand(p, e->arg[0]);
-    strbuf_printf(p->out, " %s ", e->name);
-    print_operand(p, e->arg[1]);
+    print_operand(printer, expr->arg[0]);
+    strbuf_printf(printer->out, " %s ", expr->name);
+    print_operand(printer, expr->arg[1]);
 }
 
-static void print_choice(struct printer *p, const struct expr *e) {
-    print_operand(p, e->arg[0]);
-    strbuf_puts(p->out, " ? ");
-    print_operand(p, e->arg[1]);
-    strbuf_puts(p->out, " : ");
-    print_operand(p, e->arg[2]);
+static void print_choice(struct printer *printer, const struct expr *expr) {
+    print_operand(printer, expr->arg[0]);
+    strbuf_puts(printer->out, " ? ");
+    print_operand(printer, expr->arg[1]);
+    strbuf_puts(printer->out, " : ");
+    print_operand(printer, expr->arg[2]);
 }
 
-static void print(struct printer *p, const struct expr *e) {
-    switch (e->kind) {
-    case EXPR_NUMBER: strbuf_puts(p->out, expr_literal(p->out->arena, p->dtype, e->number, (int64_t)e->number)); break;
-    case EXPR_NAME: strbuf_puts(p->out, p->spell(p->env, e->name)); break;
-    case EXPR_CALL: print_call(p, function_name(p, e->name), e); break;
-    case EXPR_CHOICE: print_choice(p, e); break;
+static void print(struct printer *printer, const struct expr *expr) {
+    switch (expr->kind) {
+    case EXPR_NUMBER:
+        strbuf_puts(printer->out,
+                    expr_literal(printer->out->arena, printer->dtype, expr->number, (int64_t)expr->number));
+        break;
+    case EXPR_NAME: strbuf_puts(printer->out, printer->spell(printer->env, expr->name)); break;
+    case EXPR_CALL: print_call(printer, function_name(printer, expr->name), expr); break;
+    case EXPR_CHOICE: print_choice(printer, expr); break;
     case EXPR_UNARY:
-    case EXPR_BINARY: print_operator(p, e); break;
+    case EXPR_BINARY: print_operator(printer, expr); break;
     }
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "codegen/elementwise.h"
-#include "codegen/rows.h"
+#include "codegen/row_kernel.h"
 #include "ir/base/str.h"
 #include "ir/expr/epilogue.h"
 #include "passes/plan/stages.h"
@@ -29,48 +29,48 @@ struct local {
     struct kernels *kernels;
 };
 
-static int operand_tensor(const struct local *l, const char *operand) {
-    if (operand[0] == 'y') return l->node.outputs[atoi(operand + 1)];
+static int operand_tensor(const struct local *local, const char *operand) {
+    if (operand[0] == 'y') return local->node.outputs[atoi(operand + 1)];
     int k = atoi(operand + 1);
-    if (operand[0] != 'x' || k >= l->node.ninputs) return -1;
-    return l->node.inputs[k];
+    if (operand[0] != 'x' || k >= local->node.ninputs) return -1;
+    return local->node.inputs[k];
 }
 
-static const int64_t *shape_of(const struct local *l, int tensor) {
-    return l->class->dims[tensor];
+static const int64_t *shape_of(const struct local *local, int tensor) {
+    return local->class->dims[tensor];
 }
-static const struct tensor *tensor_of(const struct local *l, int tensor) {
-    return &l->graph->tensors.at[tensor];
+static const struct tensor *tensor_of(const struct local *local, int tensor) {
+    return &local->graph->tensors.at[tensor];
 }
 
-static void put_tensor(struct local *l, int tensor) {
+static void put_tensor(struct local *local, int tensor) {
     if (tensor < 0) {
-        strbuf_puts(&l->out, "NULL");
+        strbuf_puts(&local->out, "NULL");
         return;
     }
-    strbuf_putc(&l->out, HOLE_TENSOR);
-    VEC_PUSH(l->out.arena, &l->instruction->tensors, tensor);
+    strbuf_putc(&local->out, HOLE_TENSOR);
+    VEC_PUSH(local->out.arena, &local->instruction->tensors, tensor);
 }
 
 /* The target's text with a name in the place of %. */
-static void open_argument(struct local *l, const char *text, const char *name) {
+static void open_argument(struct local *local, const char *text, const char *name) {
     int before = (int)strcspn(text, "%");
-    strbuf_printf(&l->out, "%.*s%s%s", before, text, text[before] ? name : "", text + before + !!text[before]);
+    strbuf_printf(&local->out, "%.*s%s%s", before, text, text[before] ? name : "", text + before + !!text[before]);
 }
 
-static void open_array(struct local *l, const char *type) {
-    open_argument(l, l->kernels->target->arguments->array, type);
+static void open_array(struct local *local, const char *type) {
+    open_argument(local, local->kernels->target->arguments->array, type);
 }
 
-static void put_no_array(struct local *l) {
-    strbuf_puts(&l->out, l->kernels->target->arguments->no_array);
+static void put_no_array(struct local *local) {
+    strbuf_puts(&local->out, local->kernels->target->arguments->no_array);
 }
 
-static void put_array(struct local *l, const char *type, int n, const int64_t *values) {
-    if (!n) return put_no_array(l);
-    open_array(l, type);
-    for (int i = 0; i < n; i++) strbuf_printf(&l->out, "%s%lld", i ? ", " : "", (long long)values[i]);
-    strbuf_putc(&l->out, '}');
+static void put_array(struct local *local, const char *type, int n, const int64_t *values) {
+    if (!n) return put_no_array(local);
+    open_array(local, type);
+    for (int i = 0; i < n; i++) strbuf_printf(&local->out, "%s%lld", i ? ", " : "", (long long)values[i]);
+    strbuf_putc(&local->out, '}');
 }
 
 static int64_t product(const int64_t *values, int from, int to) {
@@ -80,327 +80,337 @@ static int64_t product(const int64_t *values, int from, int to) {
 }
 
 /* The variables, by name. `argument` is what stands in parentheses, "" if nothing. */
-static void put_pointer(struct local *l, const char *name, const char *argument) {
+static void put_pointer(struct local *local, const char *name, const char *argument) {
     (void)argument;
-    put_tensor(l, operand_tensor(l, name));
+    put_tensor(local, operand_tensor(local, name));
 }
 
 /* The inputs from `first` on as an array. */
-static void put_pointers(struct local *l, int first) {
-    if (first == l->node.ninputs) return put_no_array(l);
-    open_array(l, "void *const");
-    for (int k = first; k < l->node.ninputs; k++) {
-        strbuf_puts(&l->out, k > first ? ", " : "");
-        put_tensor(l, l->node.inputs[k]);
+static void put_pointers(struct local *local, int first) {
+    if (first == local->node.ninputs) return put_no_array(local);
+    open_array(local, "void *const");
+    for (int k = first; k < local->node.ninputs; k++) {
+        strbuf_puts(&local->out, k > first ? ", " : "");
+        put_tensor(local, local->node.inputs[k]);
     }
-    strbuf_putc(&l->out, '}');
+    strbuf_putc(&local->out, '}');
 }
 
-static void put_list(struct local *l, const char *name, const char *argument) {
+static void put_list(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
-    put_pointers(l, 0);
+    put_pointers(local, 0);
 }
 
-static void put_shape(struct local *l, const char *name, const char *argument) {
+static void put_shape(struct local *local, const char *name, const char *argument) {
     (void)name;
-    int tensor = operand_tensor(l, argument);
-    put_array(l, "int64_t", tensor_of(l, tensor)->ndim, shape_of(l, tensor));
+    int tensor = operand_tensor(local, argument);
+    put_array(local, "int64_t", tensor_of(local, tensor)->ndim, shape_of(local, tensor));
 }
 
 /* $strided(x0): the pointer, and how far elements of each dimension lie apart. */
-static void put_strided(struct local *l, const char *name, const char *argument) {
+static void put_strided(struct local *local, const char *name, const char *argument) {
     (void)name;
-    const int tensor = operand_tensor(l, argument);
-    const struct strides strides = views_strides(l->plan, l->class, tensor);
-    open_argument(l, l->kernels->target->arguments->structure, "rt_strided");
-    put_tensor(l, tensor);
-    strbuf_puts(&l->out, ", ");
-    put_array(l, "int64_t", tensor_of(l, tensor)->ndim, strides.step);
-    strbuf_putc(&l->out, '}');
+    const int tensor = operand_tensor(local, argument);
+    const struct strides strides = views_strides(local->plan, local->class, tensor);
+    open_argument(local, local->kernels->target->arguments->structure, "rt_strided");
+    put_tensor(local, tensor);
+    strbuf_puts(&local->out, ", ");
+    put_array(local, "int64_t", tensor_of(local, tensor)->ndim, strides.step);
+    strbuf_putc(&local->out, '}');
 }
 
-static void put_ndim(struct local *l, const char *name, const char *argument) {
+static void put_ndim(struct local *local, const char *name, const char *argument) {
     (void)name;
-    strbuf_printf(&l->out, "%d", tensor_of(l, operand_tensor(l, argument))->ndim);
+    strbuf_printf(&local->out, "%d", tensor_of(local, operand_tensor(local, argument))->ndim);
 }
 
-static void put_size(struct local *l, const char *name, const char *argument) {
+static void put_size(struct local *local, const char *name, const char *argument) {
     (void)name;
-    strbuf_printf(&l->out, "%lld", (long long)rankplan_elements(l->class, l->graph, operand_tensor(l, argument)));
+    strbuf_printf(&local->out, "%lld",
+                  (long long)rankplan_elements(local->class, local->graph, operand_tensor(local, argument)));
 }
 
-static void put_local_bytes(struct local *l, const char *name, const char *argument) {
+static void put_local_bytes(struct local *local, const char *name, const char *argument) {
     (void)name;
-    strbuf_printf(&l->out, "%lld", (long long)rankplan_bytes(l->class, l->graph, operand_tensor(l, argument)));
+    strbuf_printf(&local->out, "%lld",
+                  (long long)rankplan_bytes(local->class, local->graph, operand_tensor(local, argument)));
 }
 
-static void put_aligned(struct local *l, const char *name, const char *argument) {
+static void put_aligned(struct local *local, const char *name, const char *argument) {
     (void)name;
     int64_t dims[MAX_NDIM];
-    int tensor = operand_tensor(l, argument), ndim = tensor_of(l, l->node.outputs[0])->ndim;
-    if (tensor < 0) return put_no_array(l);
-    int missing = ndim - tensor_of(l, tensor)->ndim;
-    for (int d = 0; d < ndim; d++) dims[d] = d < missing ? 1 : shape_of(l, tensor)[d - missing];
-    put_array(l, "int64_t", ndim, dims);
+    int tensor = operand_tensor(local, argument), ndim = tensor_of(local, local->node.outputs[0])->ndim;
+    if (tensor < 0) return put_no_array(local);
+    int missing = ndim - tensor_of(local, tensor)->ndim;
+    for (int d = 0; d < ndim; d++) dims[d] = d < missing ? 1 : shape_of(local, tensor)[d - missing];
+    put_array(local, "int64_t", ndim, dims);
 }
 
-static void put_outer(struct local *l, const char *name, const char *argument) {
+static void put_outer(struct local *local, const char *name, const char *argument) {
     (void)name;
-    int64_t axis = attr_int(&l->node, argument, 0);
-    strbuf_printf(&l->out, "%lld", (long long)product(shape_of(l, l->node.outputs[0]), 0, (int)axis));
+    int64_t axis = attr_int(&local->node, argument, 0);
+    strbuf_printf(&local->out, "%lld", (long long)product(shape_of(local, local->node.outputs[0]), 0, (int)axis));
 }
 
-static void put_runs(struct local *l, const char *name, const char *argument) {
+static void put_runs(struct local *local, const char *name, const char *argument) {
     (void)name;
-    int64_t *runs = ARENA_ARRAY(l->out.arena, int64_t, l->node.ninputs + 1), axis = attr_int(&l->node, argument, 0);
-    for (int k = 0; k < l->node.ninputs; k++)
-        runs[k] = product(shape_of(l, l->node.inputs[k]), (int)axis, tensor_of(l, l->node.inputs[k])->ndim);
-    put_array(l, "int64_t", l->node.ninputs, runs);
+    int64_t *runs = ARENA_ARRAY(local->out.arena, int64_t, local->node.ninputs + 1),
+            axis = attr_int(&local->node, argument, 0);
+    for (int k = 0; k < local->node.ninputs; k++)
+        runs[k] =
+            product(shape_of(local, local->node.inputs[k]), (int)axis, tensor_of(local, local->node.inputs[k])->ndim);
+    put_array(local, "int64_t", local->node.ninputs, runs);
 }
 
 /* How the ranks of the axis hold an operand of a move, or the windows of a node. */
-static void put_ranks_holding(struct local *l, int tensor, int axis) {
-    const struct rt_holding held = holding_of_ranks(l->graph, tensor_of(l, tensor), axis);
-    open_argument(l, l->kernels->target->arguments->structure, "rt_holding");
-    strbuf_printf(&l->out, ".cut = {%lld, %lld, %lld, %d}, .extent = %lld", (long long)held.cut.extent,
+static void put_ranks_holding(struct local *local, int tensor, int axis) {
+    const struct rt_holding held = holding_of_ranks(local->graph, tensor_of(local, tensor), axis);
+    open_argument(local, local->kernels->target->arguments->structure, "rt_holding");
+    strbuf_printf(&local->out, ".cut = {%lld, %lld, %lld, %d}, .extent = %lld", (long long)held.cut.extent,
                   (long long)held.cut.blocks, (long long)held.cut.unit, held.cut.ways, (long long)held.extent);
     if (held.span)
-        strbuf_printf(&l->out, ", .stride = %lld, .before = %lld, .span = %lld", (long long)held.stride,
+        strbuf_printf(&local->out, ", .stride = %lld, .before = %lld, .span = %lld", (long long)held.stride,
                       (long long)held.before, (long long)held.span);
-    strbuf_putc(&l->out, '}');
+    strbuf_putc(&local->out, '}');
 }
 
-static void put_own_padding(struct local *l, int axis, bool before, int64_t padding) {
-    strbuf_printf(&l->out, "rt_window_%s(rt, %d, ", before ? "before" : "behind", axis);
-    put_ranks_holding(l, l->node.inputs[0], axis);
-    if (!before) strbuf_printf(&l->out, ", %lld", (long long)padding);
-    strbuf_putc(&l->out, ')');
+static void put_own_padding(struct local *local, int axis, bool before, int64_t padding) {
+    strbuf_printf(&local->out, "rt_window_%s(rt, %d, ", before ? "before" : "behind", axis);
+    put_ranks_holding(local, local->node.inputs[0], axis);
+    if (!before) strbuf_printf(&local->out, ", %lld", (long long)padding);
+    strbuf_putc(&local->out, ')');
 }
 
 /* Where the part of a factor begins: known only to the rank, from its place on the mesh. */
-static void put_factor_start(struct local *l, int factor) {
-    for (int axis = 0; axis < l->graph->mesh.naxes; axis++) {
-        const struct node_split *split = &l->node.split[axis];
+static void put_factor_start(struct local *local, int factor) {
+    for (int axis = 0; axis < local->graph->mesh.naxes; axis++) {
+        const struct node_split *split = &local->node.split[axis];
         if (split->factor != factor) continue;
-        strbuf_printf(&l->out, "rt_part_start(rt, %d, %lld, %lld, %lld)", axis,
-                      (long long)l->dims.factor[factor].extent, (long long)split->blocks, (long long)split->unit);
+        strbuf_printf(&local->out, "rt_part_start(rt, %d, %lld, %lld, %lld)", axis,
+                      (long long)local->dims.factor[factor].extent, (long long)split->blocks, (long long)split->unit);
         return;
     }
-    strbuf_putc(&l->out, '0');
+    strbuf_putc(&local->out, '0');
 }
 
-static void put_start(struct local *l, const char *name, const char *argument) {
+static void put_start(struct local *local, const char *name, const char *argument) {
     (void)name;
-    put_factor_start(l, dims_find(&l->dims, argument));
+    put_factor_start(local, dims_find(&local->dims, argument));
 }
 
 /* Of an operand each of whose dimensions is one factor, or has extent 1. */
-static void put_starts(struct local *l, const char *name, const char *argument) {
+static void put_starts(struct local *local, const char *name, const char *argument) {
     (void)name;
-    const struct operand *operand = &l->dims.operand[*argument == 'y' ? l->dims.ninputs : atoi(argument + 1)];
-    if (!operand->ndim) return put_no_array(l);
-    open_array(l, "int64_t");
+    const struct operand *operand = &local->dims.operand[*argument == 'y' ? local->dims.ninputs : atoi(argument + 1)];
+    if (!operand->ndim) return put_no_array(local);
+    open_array(local, "int64_t");
     for (int d = 0; d < operand->ndim; d++) {
-        strbuf_puts(&l->out, d ? ", " : "");
+        strbuf_puts(&local->out, d ? ", " : "");
         if (operand->dim[d].n)
-            put_factor_start(l, operand->dim[d].factor[0]);
+            put_factor_start(local, operand->dim[d].factor[0]);
         else
-            strbuf_putc(&l->out, '0');
+            strbuf_putc(&local->out, '0');
     }
-    strbuf_putc(&l->out, '}');
+    strbuf_putc(&local->out, '}');
 }
 
-static void put_whole(struct local *l, const char *name, const char *argument) {
+static void put_whole(struct local *local, const char *name, const char *argument) {
     (void)name;
-    const struct tensor *tensor = tensor_of(l, operand_tensor(l, argument));
-    put_array(l, "int64_t", tensor->ndim, tensor->dims);
+    const struct tensor *tensor = tensor_of(local, operand_tensor(local, argument));
+    put_array(local, "int64_t", tensor->ndim, tensor->dims);
 }
 
 /* $before, $behind: attributes begin and end of the part: those of the node, except in a dimension that is read through
  * windows. There they are known only to the rank. */
-static void put_padding(struct local *l, const char *name, const char *argument) {
+static void put_padding(struct local *local, const char *name, const char *argument) {
     (void)argument;
     bool before = strcmp(name, "before") == 0;
     int n, windowed[MAX_NDIM];
-    const int64_t *padding = attr_ints(&l->node, before ? "begin" : "end", &n);
+    const int64_t *padding = attr_ints(&local->node, before ? "begin" : "end", &n);
     for (int d = 0; d < n; d++) windowed[d] = -1;
-    for (int axis = 0; axis < l->graph->mesh.naxes; axis++) {
-        int dim = dims_window_dim(&l->dims, 0, l->node.split[axis].factor);
-        if (dim >= 0) windowed[dim + n - l->dims.operand[0].ndim] = axis;
+    for (int axis = 0; axis < local->graph->mesh.naxes; axis++) {
+        int dim = dims_window_dim(&local->dims, 0, local->node.split[axis].factor);
+        if (dim >= 0) windowed[dim + n - local->dims.operand[0].ndim] = axis;
     }
-    open_array(l, "int64_t");
+    open_array(local, "int64_t");
     for (int d = 0; d < n; d++) {
-        strbuf_puts(&l->out, d ? ", " : "");
+        strbuf_puts(&local->out, d ? ", " : "");
         if (windowed[d] < 0)
-            strbuf_printf(&l->out, "%lld", (long long)padding[d]);
+            strbuf_printf(&local->out, "%lld", (long long)padding[d]);
         else
-            put_own_padding(l, windowed[d], before, padding[d]);
+            put_own_padding(local, windowed[d], before, padding[d]);
     }
-    strbuf_putc(&l->out, '}');
+    strbuf_putc(&local->out, '}');
 }
 
-static void put_extent(struct local *l, const char *name, const char *argument) {
+static void put_extent(struct local *local, const char *name, const char *argument) {
     (void)name;
-    strbuf_printf(&l->out, "%lld", (long long)l->dims.factor[dims_find(&l->dims, argument)].extent);
+    strbuf_printf(&local->out, "%lld", (long long)local->dims.factor[dims_find(&local->dims, argument)].extent);
 }
 
-static void put_type(struct local *l, const char *name, const char *argument) {
+static void put_type(struct local *local, const char *name, const char *argument) {
     (void)argument;
-    int tensor = name[1] ? l->node.inputs[name[1] - '0'] : l->node.outputs[0];
-    strbuf_puts(&l->out, rt_dtypes[tensor_of(l, tensor)->dtype].name);
+    int tensor = name[1] ? local->node.inputs[name[1] - '0'] : local->node.outputs[0];
+    strbuf_puts(&local->out, rt_dtypes[tensor_of(local, tensor)->dtype].name);
 }
 
-static void put_bytes(struct local *l, const char *name, const char *argument) {
+static void put_bytes(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
-    strbuf_printf(&l->out, "b%zu", rt_dtype_bytes(tensor_of(l, l->node.outputs[0])->dtype));
+    strbuf_printf(&local->out, "b%zu", rt_dtype_bytes(tensor_of(local, local->node.outputs[0])->dtype));
 }
 
-static void put_dtype(struct local *l, const char *name, const char *argument) {
+static void put_dtype(struct local *local, const char *name, const char *argument) {
     static const char *const ids[] = {
 #define DTYPE(id, ...) "RT_" #id,
         RT_DTYPES(DTYPE)
 #undef DTYPE
     };
     (void)name, (void)argument;
-    strbuf_puts(&l->out, ids[tensor_of(l, l->node.outputs[0])->dtype]);
+    strbuf_puts(&local->out, ids[tensor_of(local, local->node.outputs[0])->dtype]);
 }
 
 /* $indexed(x0): the extents behind attribute batch_dims. */
-static void put_indexed(struct local *l, const char *name, const char *argument) {
+static void put_indexed(struct local *local, const char *name, const char *argument) {
     (void)name;
-    int tensor = operand_tensor(l, argument), batch = (int)attr_int(&l->node, "batch_dims", 0);
-    put_array(l, "int64_t", tensor_of(l, tensor)->ndim - batch, shape_of(l, tensor) + batch);
+    int tensor = operand_tensor(local, argument), batch = (int)attr_int(&local->node, "batch_dims", 0);
+    put_array(local, "int64_t", tensor_of(local, tensor)->ndim - batch, shape_of(local, tensor) + batch);
 }
 
-static void put_struct(struct local *l, const char *name, const char *argument) {
+static void put_struct(struct local *local, const char *name, const char *argument) {
     (void)name;
-    open_argument(l, l->kernels->target->arguments->structure, argument);
+    open_argument(local, local->kernels->target->arguments->structure, argument);
 }
 
 /* $count: inputs; $count(x1): rows of an index tensor of (.., depth). */
-static void put_count(struct local *l, const char *name, const char *argument) {
+static void put_count(struct local *local, const char *name, const char *argument) {
     (void)name;
-    int tensor = *argument ? operand_tensor(l, argument) : -1;
-    int64_t count = tensor < 0 ? l->node.ninputs : product(shape_of(l, tensor), 0, tensor_of(l, tensor)->ndim - 1);
-    strbuf_printf(&l->out, "%lld", (long long)count);
+    int tensor = *argument ? operand_tensor(local, argument) : -1;
+    int64_t count =
+        tensor < 0 ? local->node.ninputs : product(shape_of(local, tensor), 0, tensor_of(local, tensor)->ndim - 1);
+    strbuf_printf(&local->out, "%lld", (long long)count);
 }
 
-static void put_depth(struct local *l, const char *name, const char *argument) {
+static void put_depth(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
-    int tensor = l->node.inputs[1];
-    strbuf_printf(&l->out, "%lld", (long long)shape_of(l, tensor)[tensor_of(l, tensor)->ndim - 1]);
+    int tensor = local->node.inputs[1];
+    strbuf_printf(&local->out, "%lld", (long long)shape_of(local, tensor)[tensor_of(local, tensor)->ndim - 1]);
 }
 
-static void put_is64(struct local *l, const char *name, const char *argument) {
+static void put_is64(struct local *local, const char *name, const char *argument) {
     (void)name;
-    strbuf_puts(&l->out, tensor_of(l, operand_tensor(l, argument))->dtype == RT_I64 ? "1" : "0");
+    strbuf_puts(&local->out, tensor_of(local, operand_tensor(local, argument))->dtype == RT_I64 ? "1" : "0");
 }
 
 /* $Thead: the type, and the tiles of flash attention (runtime/cuda/flash.cuh) that hold heads of q, k and v. */
-static void put_head(struct local *l, const char *name, const char *argument) {
+static void put_head(struct local *local, const char *name, const char *argument) {
     (void)name;
-    put_type(l, "T", argument);
-    int64_t d = l->extent[dims_find(&l->dims, "d")], e = l->extent[dims_find(&l->dims, "e")];
-    strbuf_puts(&l->out, d > 64 || e > 64 ? "_128" : "_64");
+    put_type(local, "T", argument);
+    int64_t d = local->extent[dims_find(&local->dims, "d")], e = local->extent[dims_find(&local->dims, "e")];
+    strbuf_puts(&local->out, d > 64 || e > 64 ? "_128" : "_64");
 }
 
 /* $fp8(format): the format of 8-bit floats that the attribute names. */
-static void put_fp8(struct local *l, const char *name, const char *argument) {
+static void put_fp8(struct local *local, const char *name, const char *argument) {
     (void)name;
-    strbuf_puts(&l->out, strcmp(attr_text(&l->node, argument, ""), "e5m2") == 0 ? "RT_E5M2" : "RT_E4M3");
+    strbuf_puts(&local->out, strcmp(attr_text(&local->node, argument, ""), "e5m2") == 0 ? "RT_E5M2" : "RT_E4M3");
 }
 
-static void put_site(struct local *l, const char *name, const char *argument) {
+static void put_site(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
-    strbuf_putc(&l->out, HOLE_SITE);
+    strbuf_putc(&local->out, HOLE_SITE);
 }
 
 /* (outer, extent, inner) around the dimension, complete along the axis of the move, and the cut. */
-static void put_around(struct local *l, const char *name, const char *argument) {
+static void put_around(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
-    int dim = (int)attr_int(&l->node, "dim", 0), tensor = l->node.outputs[0], ndim = tensor_of(l, tensor)->ndim;
-    strbuf_printf(&l->out, "%lld, %lld, %lld, %lld, %lld", (long long)product(shape_of(l, tensor), 0, dim),
-                  (long long)tensor_of(l, tensor)->dims[dim], (long long)product(shape_of(l, tensor), dim + 1, ndim),
-                  (long long)attr_int(&l->node, "blocks", 1), (long long)attr_int(&l->node, "unit", 1));
+    int dim = (int)attr_int(&local->node, "dim", 0), tensor = local->node.outputs[0],
+        ndim = tensor_of(local, tensor)->ndim;
+    strbuf_printf(&local->out, "%lld, %lld, %lld, %lld, %lld", (long long)product(shape_of(local, tensor), 0, dim),
+                  (long long)tensor_of(local, tensor)->dims[dim],
+                  (long long)product(shape_of(local, tensor), dim + 1, ndim),
+                  (long long)attr_int(&local->node, "blocks", 1), (long long)attr_int(&local->node, "unit", 1));
 }
 
 /* Number of dimensions and extents of the tensor: complete in those that the move is about, the part's in the
  * others. */
-static void put_complete(struct local *l, const char *name, const char *argument) {
+static void put_complete(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
-    int axis = (int)attr_int(&l->node, "mesh", 0), from = l->node.inputs[0], to = l->node.outputs[0];
+    int axis = (int)attr_int(&local->node, "mesh", 0), from = local->node.inputs[0], to = local->node.outputs[0];
     const int operands[] = {from, to};
     int64_t dims[MAX_NDIM];
-    memcpy(dims, shape_of(l, to), sizeof dims);
+    memcpy(dims, shape_of(local, to), sizeof dims);
     for (int i = 0; i < 2; i++) {
-        const struct holding *holding = &tensor_of(l, operands[i])->layout.axis[axis];
-        if (holding_divides(holding)) dims[holding->dim] = tensor_of(l, to)->dims[holding->dim];
+        const struct holding *holding = &tensor_of(local, operands[i])->layout.axis[axis];
+        if (holding_divides(holding)) dims[holding->dim] = tensor_of(local, to)->dims[holding->dim];
     }
-    strbuf_printf(&l->out, "%d, ", tensor_of(l, to)->ndim);
-    put_array(l, "int64_t", tensor_of(l, to)->ndim, dims);
+    strbuf_printf(&local->out, "%d, ", tensor_of(local, to)->ndim);
+    put_array(local, "int64_t", tensor_of(local, to)->ndim, dims);
 }
 
 /* $held, $wanted: what ranks hold of a move's input or output: the dimension, and how. */
-static void put_holding(struct local *l, const char *name, const char *argument) {
+static void put_holding(struct local *local, const char *name, const char *argument) {
     (void)argument;
-    int axis = (int)attr_int(&l->node, "mesh", 0);
-    int tensor = *name == 'h' ? l->node.inputs[0] : l->node.outputs[0];
-    strbuf_printf(&l->out, "%d, ", tensor_of(l, tensor)->layout.axis[axis].dim);
-    put_ranks_holding(l, tensor, axis);
+    int axis = (int)attr_int(&local->node, "mesh", 0);
+    int tensor = *name == 'h' ? local->node.inputs[0] : local->node.outputs[0];
+    strbuf_printf(&local->out, "%d, ", tensor_of(local, tensor)->layout.axis[axis].dim);
+    put_ranks_holding(local, tensor, axis);
 }
 
-static void put_reduce(struct local *l, const char *name, const char *argument) {
+static void put_reduce(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
-    const char *reduce = attr_text(&l->node, "reduce", "sum");
-    for (const char *c = "RT_"; *c; c++) strbuf_putc(&l->out, *c);
-    for (; *reduce; reduce++) strbuf_putc(&l->out, (char)toupper((unsigned char)*reduce));
+    const char *reduce = attr_text(&local->node, "reduce", "sum");
+    for (const char *c = "RT_"; *c; c++) strbuf_putc(&local->out, *c);
+    for (; *reduce; reduce++) strbuf_putc(&local->out, (char)toupper((unsigned char)*reduce));
 }
 
 /* Of a transfer: how many places further along the axis the other end is. */
-static void put_distance(struct local *l, const char *name, const char *argument) {
+static void put_distance(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
-    int64_t distance = attr_int(&l->node, "to", 0) - attr_int(&l->node, "from", 0);
-    bool sends = rankplan_part(l->class, &l->node) == STAGE_READS;
-    strbuf_printf(&l->out, "%+lld", (long long)(sends ? distance : -distance));
+    int64_t distance = attr_int(&local->node, "to", 0) - attr_int(&local->node, "from", 0);
+    bool sends = rankplan_part(local->class, &local->node) == STAGE_READS;
+    strbuf_printf(&local->out, "%+lld", (long long)(sends ? distance : -distance));
 }
 
-static void put_scratch(struct local *l, const char *name, const char *argument) {
+static void put_scratch(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
-    strbuf_puts(&l->out, "rt->arena[RT_SCRATCH]");
+    strbuf_puts(&local->out, "rt->arena[RT_SCRATCH]");
 }
 
-static void put_epilogue(struct local *l, const char *name, const char *argument) {
+static void put_epilogue(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
-    if (!attr_find(&l->node, "expr")) return strbuf_puts(&l->out, "NULL");
-    open_argument(l, l->kernels->target->arguments->structure, "rt_epilogue");
-    strbuf_printf(&l->out, "%s, ", elementwise_epilogue(l->kernels, l->plan, l->class, l->instruction->node));
-    put_pointers(l, 2);
-    strbuf_putc(&l->out, '}');
+    if (!attr_find(&local->node, "expr")) return strbuf_puts(&local->out, "NULL");
+    open_argument(local, local->kernels->target->arguments->structure, "rt_epilogue");
+    strbuf_printf(&local->out, "%s, ",
+                  elementwise_epilogue(local->kernels, local->plan, local->class, local->instruction->node));
+    put_pointers(local, 2);
+    strbuf_putc(&local->out, '}');
 }
 
 /* What is known of the result's finish, and the call that does it where the library of products does not. */
-static void put_finish(struct local *l, const char *name, const char *argument) {
+static void put_finish(struct local *local, const char *name, const char *argument) {
     static const char *const activations[] = {"RT_NO_ACTIVATION", "RT_GELU", "RT_GELU_GRAD"};
-    const struct target_arguments *arguments = l->kernels->target->arguments;
+    const struct target_arguments *arguments = local->kernels->target->arguments;
     struct epilogue epilogue;
     int *tensors, n;
     (void)name, (void)argument;
-    if (!epilogue_read(l->out.arena, l->graph, &l->node, &epilogue)) BUG("a library does not finish products so");
-    open_argument(l, arguments->structure, "rt_finish");
-    strbuf_puts(&l->out, activations[epilogue.activation]);
+    if (!epilogue_read(local->out.arena, local->graph, &local->node, &epilogue))
+        BUG("a library does not finish products so");
+    open_argument(local, arguments->structure, "rt_finish");
+    strbuf_puts(&local->out, activations[epilogue.activation]);
     const int operands[] = {epilogue.bias, epilogue.residual, epilogue.sum};
     for (int i = 0; i < 3; i++) {
-        strbuf_puts(&l->out, ", ");
-        put_tensor(l, operands[i]);
+        strbuf_puts(&local->out, ", ");
+        put_tensor(local, operands[i]);
     }
-    strbuf_printf(&l->out, "}, %s%s }", arguments->later,
-                  elementwise_finish(l->kernels, l->plan, l->class, l->instruction->node, &tensors, &n));
-    for (int i = 0; i < n; i++) VEC_PUSH(l->out.arena, &l->instruction->tensors, tensors[i]);
+    strbuf_printf(
+        &local->out, "}, %s%s }", arguments->later,
+        elementwise_finish(local->kernels, local->plan, local->class, local->instruction->node, &tensors, &n));
+    for (int i = 0; i < n; i++) VEC_PUSH(local->out.arena, &local->instruction->tensors, tensors[i]);
 }
 
 static const struct {
     const char *name;
-    void (*put)(struct local *l, const char *name, const char *argument);
+    void (*put)(struct local *local, const char *name, const char *argument);
 } variables[] = {{"y", put_pointer},         {"x0", put_pointer},        {"x1", put_pointer},
                  {"x2", put_pointer},        {"x3", put_pointer},        {"x4", put_pointer},
                  {"x5", put_pointer},        {"x6", put_pointer},        {"x7", put_pointer},
@@ -419,44 +429,44 @@ static const struct {
                  {"strided", put_strided}};
 
 /* $[p]: the product of the part's extents of factors so named. */
-static void put_product(struct local *l, char first) {
+static void put_product(struct local *local, char first) {
     int64_t p = 1;
-    for (int f = 0; f < l->dims.nfactors; f++)
-        if (l->dims.factor[f].name[0] == first) p *= l->extent[f];
-    strbuf_printf(&l->out, "%lld", (long long)p);
+    for (int f = 0; f < local->dims.nfactors; f++)
+        if (local->dims.factor[f].name[0] == first) p *= local->extent[f];
+    strbuf_printf(&local->out, "%lld", (long long)p);
 }
 
-static void put_attr(struct local *l, const char *name) {
-    const struct attr *attr = attr_find(&l->node, name);
+static void put_attr(struct local *local, const char *name) {
+    const struct attr *attr = attr_find(&local->node, name);
     if (!attr)
-        strbuf_putc(&l->out, '0'); /* an absent flag */
+        strbuf_putc(&local->out, '0'); /* an absent flag */
     else if (attr->kind == ATTR_INTS)
-        put_array(l, strcmp(name, "perm") == 0 ? "int" : "int64_t", attr->n, attr->ints);
+        put_array(local, strcmp(name, "perm") == 0 ? "int" : "int64_t", attr->n, attr->ints);
     else if (attr->kind == ATTR_FLOAT && isinf(attr->number))
-        strbuf_puts(&l->out, attr->number < 0 ? "-INFINITY" : "INFINITY");
+        strbuf_puts(&local->out, attr->number < 0 ? "-INFINITY" : "INFINITY");
     else if (attr->kind == ATTR_FLOAT)
-        strbuf_printf(&l->out, "%.17g", attr->number);
+        strbuf_printf(&local->out, "%.17g", attr->number);
     else
-        strbuf_printf(&l->out, "%lld", (long long)attr->value);
+        strbuf_printf(&local->out, "%lld", (long long)attr->value);
 }
 
-static void put_variable(struct local *l, const char *name, const char *argument) {
-    int factor = dims_find(&l->dims, name);
-    if (strcmp(name, "start") == 0 && *argument) return put_start(l, name, argument);
+static void put_variable(struct local *local, const char *name, const char *argument) {
+    int factor = dims_find(&local->dims, name);
+    if (strcmp(name, "start") == 0 && *argument) return put_start(local, name, argument);
     if (strcmp(name, "extent") != 0 && factor >= 0) {
-        strbuf_printf(&l->out, "%lld", (long long)l->extent[factor]);
+        strbuf_printf(&local->out, "%lld", (long long)local->extent[factor]);
         return;
     }
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        if (strcmp(variables[i].name, name) == 0) return variables[i].put(l, name, argument);
-    put_attr(l, name);
+        if (strcmp(variables[i].name, name) == 0) return variables[i].put(local, name, argument);
+    put_attr(local, name);
 }
 
 /* Reads one variable after '$'; returns what follows it. */
-static const char *read_variable(struct local *l, const char *s) {
+static const char *read_variable(struct local *local, const char *s) {
     char name[24], argument[24] = "";
     if (s[0] == '[') {
-        put_product(l, s[1]);
+        put_product(local, s[1]);
         return s + 3;
     }
     size_t n = 0;
@@ -464,11 +474,11 @@ static const char *read_variable(struct local *l, const char *s) {
     for (; isalnum((unsigned char)s[n]) || (s[n] == '_' && !type); n++) name[n] = s[n];
     name[n] = 0;
     s += n;
-    if (*s != '(' || type) return put_variable(l, name, argument), s;
+    if (*s != '(' || type) return put_variable(local, name, argument), s;
     size_t length = strcspn(s + 1, ")");
     memcpy(argument, s + 1, length);
     argument[length] = 0;
-    put_variable(l, name, argument);
+    put_variable(local, name, argument);
     return s + length + 2;
 }
 
@@ -498,46 +508,46 @@ static const char *alternative(const char *call, int index) {
 }
 
 /* Which alternative of the call: that of the annotation; of a transfer, the rank's side of it; the last, if packed. */
-static int alternative_of(const struct local *l) {
-    if (attr_int(&l->node, "packed", 0)) return INT_MAX;
-    int part = rankplan_part(l->class, &l->node);
-    return part == STAGE_WRITES ? 1 : l->dims.alternative;
+static int alternative_of(const struct local *local) {
+    if (attr_int(&local->node, "packed", 0)) return INT_MAX;
+    int part = rankplan_part(local->class, &local->node);
+    return part == STAGE_WRITES ? 1 : local->dims.alternative;
 }
 
-static void put_call(struct local *l) {
-    const struct target *target = l->kernels->target;
-    const char *s = alternative(l->node.op->call, alternative_of(l));
+static void put_call(struct local *local) {
+    const struct target *target = local->kernels->target;
+    const char *s = alternative(local->node.op->call, alternative_of(local));
     bool status = *s == '!';
-    bool sited = l->node.op->class == OP_COMM; /* communication records its site itself */
-    if (status) strbuf_puts(&l->out, sited ? "RT_TRY(" : "RT_TRY_AT(\002, ");
-    strbuf_puts(&l->out, target->call_prefix);
-    size_t from = l->out.length;
+    bool sited = local->node.op->class == OP_COMM; /* communication records its site itself */
+    if (status) strbuf_puts(&local->out, sited ? "RT_TRY(" : "RT_TRY_AT(\002, ");
+    strbuf_puts(&local->out, target->call_prefix);
+    size_t from = local->out.length;
     const char *open = strchr(s, '(');
     bool add_rank = target->arguments->names_rank && strncmp(open, "(rt, ", 5) != 0;
     for (s += status; *s && *s != '|';) {
         if (*s == '$')
-            s = read_variable(l, s + 1);
+            s = read_variable(local, s + 1);
         else
-            strbuf_putc(&l->out, *s++);
-        if (s == open + 1 && add_rank) strbuf_puts(&l->out, "rt, ");
+            strbuf_putc(&local->out, *s++);
+        if (s == open + 1 && add_rank) strbuf_puts(&local->out, "rt, ");
     }
-    multiply_out(&l->out, from);
-    strbuf_puts(&l->out, status ? ");" : ";");
+    multiply_out(&local->out, from);
+    strbuf_puts(&local->out, status ? ");" : ";");
 }
 
 /* Extents of every factor in this rank's share, and attributes rewritten to it. */
-static void localize(struct local *l) {
-    struct graph *graph = (struct graph *)l->graph;
+static void localize(struct local *local) {
+    struct graph *graph = (struct graph *)local->graph;
     int coordinate[MAX_AXES];
-    rankplan_localize(graph, l->class, &l->node, &l->dims);
-    mesh_coordinate(&graph->mesh, l->class->shard, coordinate);
-    for (int f = 0; f < l->dims.nfactors; f++) l->extent[f] = l->dims.factor[f].extent;
+    rankplan_localize(graph, local->class, &local->node, &local->dims);
+    mesh_coordinate(&graph->mesh, local->class->shard, coordinate);
+    for (int f = 0; f < local->dims.nfactors; f++) local->extent[f] = local->dims.factor[f].extent;
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct node_split *split = &l->node.split[axis];
+        const struct node_split *split = &local->node.split[axis];
         if (split->factor < 0) continue;
-        struct rt_cut cut = {l->dims.factor[split->factor].extent, split->blocks, split->unit,
+        struct rt_cut cut = {local->dims.factor[split->factor].extent, split->blocks, split->unit,
                              graph->mesh.axis[axis].size};
-        l->extent[split->factor] = rt_cut_extent(&cut, coordinate[axis]);
+        local->extent[split->factor] = rt_cut_extent(&cut, coordinate[axis]);
     }
 }
 
@@ -552,26 +562,26 @@ static const char *watched(const struct rankplan *plan, const char *call) {
 
 bool kernel_instruction(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels, int id,
                         struct instruction *out) {
-    struct local l = {.plan = plan,
-                      .class = class,
-                      .graph = plan->graph,
-                      .node = plan->graph->nodes.at[id],
-                      .instruction = out,
-                      .kernels = kernels};
+    struct local local = {.plan = plan,
+                          .class = class,
+                          .graph = plan->graph,
+                          .node = plan->graph->nodes.at[id],
+                          .instruction = out,
+                          .kernels = kernels};
     *out = (struct instruction){.node = id, .site = out->site};
     if (plan->moves_nothing[id]) return false;
-    strbuf_init(&l.out, plan->graph->arena);
-    if (l.node.op->class == OP_ELEMENTWISE) {
+    strbuf_init(&local.out, plan->graph->arena);
+    if (local.node.op->class == OP_ELEMENTWISE) {
         out->text = watched(plan, elementwise_call(kernels, plan, class, id, &out->tensors.at, &out->tensors.n));
         return true;
     }
-    if (l.node.op->class == OP_PROGRAM) {
-        out->text = watched(plan, rows_call(kernels, plan, class, id, &out->tensors.at, &out->tensors.n));
+    if (local.node.op->class == OP_PROGRAM) {
+        out->text = watched(plan, row_kernel_call(kernels, plan, class, id, &out->tensors.at, &out->tensors.n));
         return true;
     }
-    localize(&l);
-    put_call(&l);
-    out->text = watched(plan, strbuf_text(&l.out));
+    localize(&local);
+    put_call(&local);
+    out->text = watched(plan, strbuf_text(&local.out));
     return true;
 }
 

@@ -25,29 +25,29 @@ struct loops {
 };
 
 /* Strides of input k in loops over `ndim` dimensions; 0 where it is repeated. */
-void loops_strides(struct loops *l, int k, int ndim);
+void loops_strides(struct loops *loops, int k, int ndim);
 /* Of the first `loops` of them: leaves out those of one index, and makes one of two where the inner continues the outer
  * in all inputs. */
-void loops_merge(struct loops *l, int loops);
+void loops_merge(struct loops *loops, int count);
 /* Elements at a time (Note [Vectors]). */
-int loops_width(const struct loops *l);
+int loops_width(const struct loops *loops);
 /* "i0 * 768 + i1" */
-const char *loops_index(const struct loops *l, const int64_t *stride);
+const char *loops_index(const struct loops *loops, const int64_t *stride);
 
 /* The type the expression is computed in. */
-enum rt_dtype loops_type(const struct loops *l);
-const char *loops_type_name(const struct loops *l, int tensor);
+enum rt_dtype loops_type(const struct loops *loops);
+const char *loops_type_name(const struct loops *loops, int tensor);
 /* A constant of one element. */
-const char *loops_literal(const struct loops *l, int tensor);
+const char *loops_literal(const struct loops *loops, int tensor);
 /* A Cast takes elements as they are stored. */
-bool loops_are_cast(const struct loops *l);
-const char *loops_cast(const struct loops *l, enum rt_dtype from, enum rt_dtype to, const char *value);
+bool loops_are_cast(const struct loops *loops);
+const char *loops_cast(const struct loops *loops, enum rt_dtype from, enum rt_dtype to, const char *value);
 /* An element as an operand of the expression; the value of the expression as an element of a result. */
-const char *loops_loaded(const struct loops *l, int tensor, const char *element);
-const char *loops_stored(const struct loops *l, int result, const char *value);
+const char *loops_loaded(const struct loops *loops, int tensor, const char *element);
+const char *loops_stored(const struct loops *loops, int result, const char *value);
 /* The expression of operands, which are spelled as l->operand says. */
-const char *loops_text(const struct loops *l, const struct expr *e);
+const char *loops_text(const struct loops *loops, const struct expr *expr);
 /* Adds "const float v0" = value to the list "named". */
-void loops_name_value(const struct loops *l, struct tmpl_env *env, const char *name, const char *value);
+void loops_name_value(const struct loops *loops, struct tmpl_env *env, const char *name, const char *value);
 
 #endif

@@ -13,106 +13,107 @@
 
 typedef struct rt_json_writer json;
 
-static void put(json *w, const char *key, const char *text) {
-    rt_json_key(w, key);
-    rt_json_put_text(w, text);
+static void put(json *writer, const char *key, const char *text) {
+    rt_json_key(writer, key);
+    rt_json_put_text(writer, text);
 }
 
-static void put_int(json *w, const char *key, int64_t value) {
-    rt_json_key(w, key);
-    rt_json_put_int(w, value);
+static void put_int(json *writer, const char *key, int64_t value) {
+    rt_json_key(writer, key);
+    rt_json_put_int(writer, value);
 }
 
-static void open_list(json *w, const char *key) {
-    rt_json_key(w, key);
-    rt_json_open(w, '[', RT_JSON_LINES);
+static void open_list(json *writer, const char *key) {
+    rt_json_key(writer, key);
+    rt_json_open(writer, '[', RT_JSON_LINES);
 }
 
-static void put_mesh(json *w, const struct mesh *mesh) {
-    open_list(w, "mesh");
+static void put_mesh(json *writer, const struct mesh *mesh) {
+    open_list(writer, "mesh");
     for (int a = 0; a < mesh->naxes; a++) {
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put(w, "axis", mesh->axis[a].name);
-        put_int(w, "size", mesh->axis[a].size);
-        rt_json_close(w, '}');
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "axis", mesh->axis[a].name);
+        put_int(writer, "size", mesh->axis[a].size);
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, ']');
+    rt_json_close(writer, ']');
 }
 
-static void put_training(json *w, const struct training *training) {
-    rt_json_key(w, "training");
-    rt_json_open(w, '{', RT_JSON_INLINE);
-    put(w, "optimizer", training->optimizer.text);
-    put(w, "amp", training->amp.text ? training->amp.text : "");
-    if (training->fp8.text) put(w, "fp8", training->fp8.text);
-    put(w, "lr_schedule", training->lr_schedule);
-    rt_json_key(w, "params");
-    rt_json_open(w, '[', RT_JSON_INLINE);
-    for (int i = 0; i < training->rules.n; i++) rt_json_put_text(w, training->rules.at[i].text);
-    rt_json_close(w, ']');
-    rt_json_key(w, "inits");
-    rt_json_open(w, '[', RT_JSON_INLINE);
-    for (int i = 0; i < training->inits.n; i++) rt_json_put_text(w, training->inits.at[i].text);
-    rt_json_close(w, ']');
-    if (training->recompute.text) put(w, "recompute", training->recompute.text);
-    put_int(w, "accumulate", training->accumulate);
-    put_int(w, "units", training->units);
-    put_int(w, "bucket_bytes", training->bucket_bytes);
-    rt_json_key(w, "clip_grad_norm");
-    rt_json_put_real(w, training->clip_grad_norm);
-    rt_json_close(w, '}');
+static void put_training(json *writer, const struct training *training) {
+    rt_json_key(writer, "training");
+    rt_json_open(writer, '{', RT_JSON_INLINE);
+    put(writer, "optimizer", training->optimizer.text);
+    put(writer, "amp", training->amp.text ? training->amp.text : "");
+    if (training->fp8.text) put(writer, "fp8", training->fp8.text);
+    put(writer, "lr_schedule", training->lr_schedule);
+    rt_json_key(writer, "params");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int i = 0; i < training->rules.n; i++) rt_json_put_text(writer, training->rules.at[i].text);
+    rt_json_close(writer, ']');
+    rt_json_key(writer, "inits");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int i = 0; i < training->inits.n; i++) rt_json_put_text(writer, training->inits.at[i].text);
+    rt_json_close(writer, ']');
+    if (training->recompute.text) put(writer, "recompute", training->recompute.text);
+    put_int(writer, "accumulate", training->accumulate);
+    put_int(writer, "units", training->units);
+    put_int(writer, "bucket_bytes", training->bucket_bytes);
+    rt_json_key(writer, "clip_grad_norm");
+    rt_json_put_real(writer, training->clip_grad_norm);
+    rt_json_close(writer, '}');
 }
 
-static void put_key(json *w, const char *name, const struct key *key) {
-    rt_json_key(w, name);
-    rt_json_open(w, '{', RT_JSON_LINES);
-    put(w, "key", key->hex);
-    rt_json_key(w, "parts");
-    rt_json_open(w, '{', RT_JSON_LINES);
-    for (int i = 0; i < key->parts.n; i++) put(w, key->parts.at[i].name, key->parts.at[i].value);
-    rt_json_close(w, '}');
-    rt_json_close(w, '}');
+static void put_key(json *writer, const char *name, const struct key *key) {
+    rt_json_key(writer, name);
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    put(writer, "key", key->hex);
+    rt_json_key(writer, "parts");
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    for (int i = 0; i < key->parts.n; i++) put(writer, key->parts.at[i].name, key->parts.at[i].value);
+    rt_json_close(writer, '}');
+    rt_json_close(writer, '}');
 }
 
-static void put_ports(json *w, const char *key, const struct graph *graph, int n, const int *tensors,
+static void put_ports(json *writer, const char *key, const struct graph *graph, int n, const int *tensors,
                       const char *const *names) {
-    open_list(w, key);
+    open_list(writer, key);
     for (int i = 0; i < n; i++) {
         const struct tensor *tensor = &graph->tensors.at[tensors[i]];
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put(w, "name", names ? names[i] : tensor->name);
-        put(w, "dtype", rt_dtypes[tensor->dtype].name);
-        rt_json_key(w, "shape");
-        rt_json_put_dims(w, tensor->dims, tensor->ndim);
-        rt_json_close(w, '}');
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "name", names ? names[i] : tensor->name);
+        put(writer, "dtype", rt_dtypes[tensor->dtype].name);
+        rt_json_key(writer, "shape");
+        rt_json_put_dims(writer, tensor->dims, tensor->ndim);
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, ']');
+    rt_json_close(writer, ']');
 }
 
 /* Ranks ------------------------------------------------------------------------------------------------------------ */
 
-static void put_ranks(json *w, const struct manifest *m) {
-    const struct rankplan *plan = m->plan;
+static void put_ranks(json *writer, const struct manifest *manifest) {
+    const struct rankplan *plan = manifest->plan;
     int shards = mesh_size(&plan->graph->mesh);
-    open_list(w, "ranks");
-    for (int rank = 0; rank < m->info->runtime_ngpus; rank++) {
+    open_list(writer, "ranks");
+    for (int rank = 0; rank < manifest->info->runtime_ngpus; rank++) {
         const struct plan_class *class = &plan->classes[plan->class_of[rank % shards]];
         int64_t peak = 0;
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put_int(w, "rank", rank);
-        put(w, "source",
-            source_name(plan->graph->arena, m->target, m->sources->of_class[plan->class_of[rank % shards]]));
-        rt_json_key(w, "memory");
-        rt_json_open(w, '{', RT_JSON_INLINE);
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put_int(writer, "rank", rank);
+        put(writer, "source",
+            source_name(plan->graph->arena, manifest->target,
+                        manifest->sources->of_class[plan->class_of[rank % shards]]));
+        rt_json_key(writer, "memory");
+        rt_json_open(writer, '{', RT_JSON_INLINE);
         for (int a = 0; a < PLAN_ARENAS; a++) {
-            put_int(w, plan_arena_names[a], class->bytes[a]);
+            put_int(writer, plan_arena_names[a], class->bytes[a]);
             peak += class->bytes[a];
         }
-        put_int(w, "peak", peak);
-        rt_json_close(w, '}');
-        rt_json_close(w, '}');
+        put_int(writer, "peak", peak);
+        rt_json_close(writer, '}');
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, ']');
+    rt_json_close(writer, ']');
 }
 
 /* Communication ---------------------------------------------------------------------------------------------------- */
@@ -125,19 +126,19 @@ static const struct {
              {OP_Broadcast, "broadcast"}};
 enum { NKINDS = sizeof kinds / sizeof *kinds };
 
-static void put_group(json *w, const struct manifest *m, int kind, int64_t count, int64_t begun, int64_t bytes,
-                      const int *shards, int n, int unit) {
-    int plan_ngpus = mesh_size(&m->plan->graph->mesh);
-    rt_json_open(w, '{', RT_JSON_INLINE);
-    put(w, "kind", kinds[kind].kind);
-    put_int(w, "count", count);
-    put_int(w, "bytes", bytes);
-    if (begun) put_int(w, "begun", begun);
-    rt_json_key(w, "group");
-    rt_json_open(w, '[', RT_JSON_INLINE);
-    for (int i = 0; i < n; i++) rt_json_put_int(w, unit * plan_ngpus + shards[i]);
-    rt_json_close(w, ']');
-    rt_json_close(w, '}');
+static void put_group(json *writer, const struct manifest *manifest, int kind, int64_t count, int64_t begun,
+                      int64_t bytes, const int *shards, int n, int unit) {
+    int plan_ngpus = mesh_size(&manifest->plan->graph->mesh);
+    rt_json_open(writer, '{', RT_JSON_INLINE);
+    put(writer, "kind", kinds[kind].kind);
+    put_int(writer, "count", count);
+    put_int(writer, "bytes", bytes);
+    if (begun) put_int(writer, "begun", begun);
+    rt_json_key(writer, "group");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int i = 0; i < n; i++) rt_json_put_int(writer, unit * plan_ngpus + shards[i]);
+    rt_json_close(writer, ']');
+    rt_json_close(writer, '}');
 }
 
 /* Buckets that ranks of the class fill with gradients of units, as runtime/core/sums.c does. */
@@ -159,11 +160,11 @@ static int count_buckets(const struct rankplan *plan, const struct plan_class *c
 }
 
 /* What the ranks of each shard do over the units. */
-static void put_unit_sums(json *w, const struct manifest *m) {
-    const struct graph *graph = m->plan->graph;
+static void put_unit_sums(json *writer, const struct manifest *manifest) {
+    const struct graph *graph = manifest->plan->graph;
     const int shards = mesh_size(&graph->mesh);
-    for (int shard = 0; shard < shards && m->info->training; shard++) {
-        const struct plan_class *class = &m->plan->classes[m->plan->class_of[shard]];
+    for (int shard = 0; shard < shards && manifest->info->training; shard++) {
+        const struct plan_class *class = &manifest->plan->classes[manifest->plan->class_of[shard]];
         int64_t count = 0, bytes = 0;
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -172,46 +173,47 @@ static void put_unit_sums(json *w, const struct manifest *m) {
             bytes += tensor_bytes(&graph->tensors.at[node->outputs[0]]);
         }
         if (!count) continue;
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put(w, "kind", "unit_sum");
-        put_int(w, "count", count);
-        put_int(w, "bytes", bytes);
-        put_int(w, "buckets", count_buckets(m->plan, class, m->info->training->bucket_bytes));
-        rt_json_key(w, "group");
-        rt_json_open(w, '[', RT_JSON_INLINE);
-        for (int rank = shard; rank < m->info->runtime_ngpus; rank += shards) rt_json_put_int(w, rank);
-        rt_json_close(w, ']');
-        rt_json_close(w, '}');
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "kind", "unit_sum");
+        put_int(writer, "count", count);
+        put_int(writer, "bytes", bytes);
+        put_int(writer, "buckets", count_buckets(manifest->plan, class, manifest->info->training->bucket_bytes));
+        rt_json_key(writer, "group");
+        rt_json_open(writer, '[', RT_JSON_INLINE);
+        for (int rank = shard; rank < manifest->info->runtime_ngpus; rank += shards) rt_json_put_int(writer, rank);
+        rt_json_close(writer, ']');
+        rt_json_close(writer, '}');
     }
 }
 
 /* How often a step executes the node. */
-static int64_t times_of(const struct manifest *m, const struct node *node) {
-    return node->phase <= PHASE_BACKWARD && m->info->training ? m->info->training->accumulate : 1;
+static int64_t times_of(const struct manifest *manifest, const struct node *node) {
+    return node->phase <= PHASE_BACKWARD && manifest->info->training ? manifest->info->training->accumulate : 1;
 }
 
 /* One row per kind, mesh axis and group of ranks along it. */
-static void put_communication(json *w, const struct manifest *m) {
-    const struct graph *graph = m->plan->graph;
+static void put_communication(json *writer, const struct manifest *manifest) {
+    const struct graph *graph = manifest->plan->graph;
     int shards = mesh_size(&graph->mesh), *group = ARENA_ARRAY(graph->arena, int, shards + 1);
-    open_list(w, "communication");
+    open_list(writer, "communication");
     for (int kind = 0; kind < NKINDS; kind++)
         for (int axis = 0; axis < graph->mesh.naxes; axis++) {
             int64_t count = 0, begun = 0, bytes = 0;
             for (int i = 0; i < graph->order.n; i++) {
                 const struct node *node = &graph->nodes.at[graph->order.at[i]];
                 if (node->op->id != kinds[kind].op || attr_int(node, "mesh", -1) != axis) continue;
-                count += times_of(m, node);
+                count += times_of(manifest, node);
                 begun += attr_int(node, "begun", 0);
-                bytes += times_of(m, node) * tensor_bytes(&graph->tensors.at[node->outputs[0]]);
+                bytes += times_of(manifest, node) * tensor_bytes(&graph->tensors.at[node->outputs[0]]);
             }
-            for (int rank = 0; count && rank < m->info->runtime_ngpus; rank++) {
+            for (int rank = 0; count && rank < manifest->info->runtime_ngpus; rank++) {
                 int n = mesh_group(&graph->mesh, rank % shards, axis, group);
-                if (group[0] == rank % shards) put_group(w, m, kind, count, begun, bytes, group, n, rank / shards);
+                if (group[0] == rank % shards)
+                    put_group(writer, manifest, kind, count, begun, bytes, group, n, rank / shards);
             }
         }
-    put_unit_sums(w, m);
-    rt_json_close(w, ']');
+    put_unit_sums(writer, manifest);
+    rt_json_close(writer, ']');
 }
 
 /* Nodes ------------------------------------------------------------------------------------------------------------ */
@@ -236,72 +238,72 @@ static const char *origin_name(const struct graph *graph, int tensor) {
 }
 
 /* The first operand that is cut when `split` cuts the node: {tensor, dim, ways, axis}. */
-static void put_split(json *w, const struct graph *graph, const struct node *node, const struct dims *dims, int axis,
-                      bool exact) {
+static void put_split(json *writer, const struct graph *graph, const struct node *node, const struct dims *dims,
+                      int axis, bool exact) {
     int64_t blocks = 1, unit = 1;
     for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
         int k = o < dims->ninputs ? o : o - dims->ninputs;
         if (o < dims->ninputs && (k >= node->ninputs || node->inputs[k] < 0)) continue;
         int dim = dims_dim_cut(dims, o, &node->split[axis], &blocks, &unit);
         if (dim < 0) continue;
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put(w, "tensor", origin_name(graph, o < dims->ninputs ? node->inputs[k] : node->outputs[k]));
-        put_int(w, "dim", dim);
-        put_int(w, "ways", graph->mesh.axis[axis].size);
-        put(w, "axis", graph->mesh.axis[axis].name);
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "tensor", origin_name(graph, o < dims->ninputs ? node->inputs[k] : node->outputs[k]));
+        put_int(writer, "dim", dim);
+        put_int(writer, "ways", graph->mesh.axis[axis].size);
+        put(writer, "axis", graph->mesh.axis[axis].name);
         if (exact) {
-            put_int(w, "blocks", blocks);
-            put_int(w, "unit", unit);
+            put_int(writer, "blocks", blocks);
+            put_int(writer, "unit", unit);
         }
-        rt_json_close(w, '}');
+        rt_json_close(writer, '}');
         return;
     }
 }
 
-static void put_partition(json *w, const struct graph *graph, const struct node *node, bool exact) {
+static void put_partition(json *writer, const struct graph *graph, const struct node *node, bool exact) {
     struct dims dims;
     const char *why;
     int cuts = 0;
     if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("%s", why);
     for (int axis = 0; axis < graph->mesh.naxes; axis++) cuts += node->split[axis].factor >= 0;
-    rt_json_key(w, "partition");
+    rt_json_key(writer, "partition");
     if (!cuts) {
-        rt_json_put_text(w, "replicate");
+        rt_json_put_text(writer, "replicate");
         return;
     }
-    rt_json_open(w, '[', RT_JSON_INLINE);
+    rt_json_open(writer, '[', RT_JSON_INLINE);
     for (int axis = 0; axis < graph->mesh.naxes; axis++)
-        if (node->split[axis].factor >= 0) put_split(w, graph, node, &dims, axis, exact);
-    rt_json_close(w, ']');
+        if (node->split[axis].factor >= 0) put_split(writer, graph, node, &dims, axis, exact);
+    rt_json_close(writer, ']');
 }
 
 /* The ranks that compute the node. */
-static void put_ranks_of(json *w, const struct rankplan *plan, const struct program_info *info,
+static void put_ranks_of(json *writer, const struct rankplan *plan, const struct program_info *info,
                          const struct node *node) {
     int shards = mesh_size(&plan->graph->mesh);
     for (int r = 0; r < info->runtime_ngpus; r++)
-        if (rankplan_part(&plan->classes[plan->class_of[r % shards]], node)) rt_json_put_int(w, r);
+        if (rankplan_part(&plan->classes[plan->class_of[r % shards]], node)) rt_json_put_int(writer, r);
 }
 
-static void put_nodes(json *w, const struct rankplan *plan, const struct program_info *info, bool exact) {
+static void put_nodes(json *writer, const struct rankplan *plan, const struct program_info *info, bool exact) {
     const struct graph *graph = plan->graph;
-    open_list(w, "nodes");
+    open_list(writer, "nodes");
     for (int i = 0; i < graph->placed.n; i++) {
         const struct node *node = &graph->nodes.at[graph->placed.at[i]];
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put(w, "name", node->name);
-        put(w, "op", node->op->name);
-        put_partition(w, graph, node, exact);
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "name", node->name);
+        put(writer, "op", node->op->name);
+        put_partition(writer, graph, node, exact);
         if (!exact) {
-            rt_json_key(w, "ranks");
-            rt_json_open(w, '[', RT_JSON_INLINE);
-            put_ranks_of(w, plan, info, node);
-            rt_json_close(w, ']');
+            rt_json_key(writer, "ranks");
+            rt_json_open(writer, '[', RT_JSON_INLINE);
+            put_ranks_of(writer, plan, info, node);
+            rt_json_close(writer, ']');
         }
-        put_int(w, "stage", node->stage);
-        rt_json_close(w, '}');
+        put_int(writer, "stage", node->stage);
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, ']');
+    rt_json_close(writer, ']');
 }
 
 /* 1 + the first member of each node; *next: 1 + the one that follows each member. */
@@ -316,33 +318,33 @@ static int *chain_members(const struct graph *graph, int **next) {
 }
 
 /* Of a node that was fused of several: their names, that of neighbours of one name once. */
-static void put_members(json *w, const struct graph *graph, int first, const int *next) {
+static void put_members(json *writer, const struct graph *graph, int first, const int *next) {
     if (!first) return;
-    rt_json_key(w, "of");
-    rt_json_open(w, '[', RT_JSON_INLINE);
+    rt_json_key(writer, "of");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
     for (int i = first; i; i = next[i - 1]) {
         const int more = next[i - 1];
         const char *name = graph->members.at[i - 1].name;
-        if (!more || strcmp(graph->members.at[more - 1].name, name) != 0) rt_json_put_text(w, name);
+        if (!more || strcmp(graph->members.at[more - 1].name, name) != 0) rt_json_put_text(writer, name);
     }
-    rt_json_close(w, ']');
+    rt_json_close(writer, ']');
 }
 
 /* What a site is (Note [Sites] in rank.c). */
-static void put_instructions(json *w, const struct rankplan *plan) {
+static void put_instructions(json *writer, const struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     int *next, *first = chain_members(graph, &next);
-    open_list(w, "instructions");
+    open_list(writer, "instructions");
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         if (plan->moves_nothing[graph->order.at[i]]) continue;
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put(w, "node", node->name);
-        put(w, "op", node->op->name);
-        put_members(w, graph, first[graph->order.at[i]], next);
-        rt_json_close(w, '}');
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "node", node->name);
+        put(writer, "op", node->op->name);
+        put_members(writer, graph, first[graph->order.at[i]], next);
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, ']');
+    rt_json_close(writer, ']');
 }
 
 /* Bits of what a constant that is written into the code has in it, as main_nonfinite.c of the runtime counts them. */
@@ -358,187 +360,189 @@ static int constants_of(const struct graph *graph, const struct node *node) {
 }
 
 /* Where a rank has floating-point tensors of an instruction: [arena, offset, dtype, elements]. */
-static void put_values(json *w, const char *key, const struct rankplan *plan, const struct plan_class *class, int n,
-                       const int *tensors) {
-    rt_json_key(w, key);
-    rt_json_open(w, '[', RT_JSON_INLINE);
+static void put_values(json *writer, const char *key, const struct rankplan *plan, const struct plan_class *class,
+                       int n, const int *tensors) {
+    rt_json_key(writer, key);
+    rt_json_open(writer, '[', RT_JSON_INLINE);
     for (int i = 0; i < n; i++) {
         if (tensors[i] < 0 || class->place[tensors[i]].offset < 0) continue;
         const enum rt_dtype dtype = plan->graph->tensors.at[tensors[i]].dtype;
         if (!rt_dtype_is_float(dtype)) continue;
         const int64_t bytes = rankplan_bytes(class, plan->graph, tensors[i]);
-        rt_json_put_dims(w,
+        rt_json_put_dims(writer,
                          (int64_t[]){class->place[tensors[i]].arena, class->place[tensors[i]].offset, dtype,
                                      bytes / (int64_t)rt_dtype_bytes(dtype)},
                          4);
     }
-    rt_json_close(w, ']');
+    rt_json_close(writer, ']');
 }
 
 /* Of each class of ranks and each of its sites, in training: what is looked at when a loss is not finite. */
-static void put_class_values(json *w, const struct rankplan *plan, const struct plan_class *class) {
+static void put_class_values(json *writer, const struct rankplan *plan, const struct plan_class *class) {
     const struct graph *graph = plan->graph;
-    rt_json_open(w, '[', RT_JSON_LINES);
+    rt_json_open(writer, '[', RT_JSON_LINES);
     for (int i = 0, site = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         if (plan->moves_nothing[graph->order.at[i]]) continue;
         const int number = site++;
         if (!rankplan_part(class, node)) continue;
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put_int(w, "site", number);
-        put_int(w, "phase", node->phase);
-        put_int(w, "constants", constants_of(graph, node));
-        put_values(w, "operands", plan, class, node->ninputs, node->inputs);
-        put_values(w, "results", plan, class, node->noutputs, node->outputs);
-        rt_json_close(w, '}');
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put_int(writer, "site", number);
+        put_int(writer, "phase", node->phase);
+        put_int(writer, "constants", constants_of(graph, node));
+        put_values(writer, "operands", plan, class, node->ninputs, node->inputs);
+        put_values(writer, "results", plan, class, node->noutputs, node->outputs);
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, ']');
+    rt_json_close(writer, ']');
 }
 
-static void put_all_values(json *w, const struct rankplan *plan) {
-    open_list(w, "values");
-    for (int c = 0; c < plan->nclasses; c++) put_class_values(w, plan, &plan->classes[c]);
-    rt_json_close(w, ']');
+static void put_all_values(json *writer, const struct rankplan *plan) {
+    open_list(writer, "values");
+    for (int c = 0; c < plan->nclasses; c++) put_class_values(writer, plan, &plan->classes[c]);
+    rt_json_close(writer, ']');
 }
 
-static void put_slices(json *w, const struct graph *graph, const struct tensor *tensor) {
-    rt_json_key(w, "slices");
-    rt_json_open(w, '[', RT_JSON_INLINE);
+static void put_slices(json *writer, const struct graph *graph, const struct tensor *tensor) {
+    rt_json_key(writer, "slices");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
         const struct holding *h = &tensor->layout.axis[axis];
         if (h->kind != HOLD_PART) continue;
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put(w, "axis", graph->mesh.axis[axis].name);
-        put_int(w, "dim", h->dim);
-        put_int(w, "blocks", h->blocks);
-        put_int(w, "unit", h->unit);
-        rt_json_close(w, '}');
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "axis", graph->mesh.axis[axis].name);
+        put_int(writer, "dim", h->dim);
+        put_int(writer, "blocks", h->blocks);
+        put_int(writer, "unit", h->unit);
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, ']');
+    rt_json_close(writer, ']');
 }
 
 /* `stored`: by tensor, its index in the list "weights"; NULL: there is none. */
-static void put_tensors(json *w, const char *key, const struct graph *graph, int n, const int *tensors,
+static void put_tensors(json *writer, const char *key, const struct graph *graph, int n, const int *tensors,
                         const int *stored) {
-    open_list(w, key);
+    open_list(writer, key);
     for (int i = 0; i < n; i++) {
         const struct tensor *tensor = &graph->tensors.at[tensors[i]];
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put(w, "name", tensor->name);
-        put(w, "dtype", rt_dtypes[tensor->dtype].name);
-        rt_json_key(w, "shape");
-        rt_json_put_dims(w, tensor->dims, tensor->ndim);
-        put_slices(w, graph, tensor);
-        if (stored) put_int(w, "weight", stored[i]);
-        rt_json_close(w, '}');
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "name", tensor->name);
+        put(writer, "dtype", rt_dtypes[tensor->dtype].name);
+        rt_json_key(writer, "shape");
+        rt_json_put_dims(writer, tensor->dims, tensor->ndim);
+        put_slices(writer, graph, tensor);
+        if (stored) put_int(writer, "weight", stored[i]);
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, ']');
+    rt_json_close(writer, ']');
 }
 
-static void put_sliced(json *w, const struct graph *graph, const struct sliced *sliced) {
-    rt_json_open(w, '{', RT_JSON_INLINE);
-    put(w, "name", sliced->key);
-    put(w, "dtype", rt_dtypes[sliced->dtype].name);
-    rt_json_key(w, "shape");
-    rt_json_put_dims(w, sliced->dims, sliced->ndim);
-    put_int(w, "file", sliced->stored.file);
-    put_int(w, "offset", sliced->stored.file < 0 ? 0 : (int64_t)sliced->stored.offset);
-    rt_json_key(w, "cuts");
-    rt_json_open(w, '[', RT_JSON_INLINE);
+static void put_sliced(json *writer, const struct graph *graph, const struct sliced *sliced) {
+    rt_json_open(writer, '{', RT_JSON_INLINE);
+    put(writer, "name", sliced->key);
+    put(writer, "dtype", rt_dtypes[sliced->dtype].name);
+    rt_json_key(writer, "shape");
+    rt_json_put_dims(writer, sliced->dims, sliced->ndim);
+    put_int(writer, "file", sliced->stored.file);
+    put_int(writer, "offset", sliced->stored.file < 0 ? 0 : (int64_t)sliced->stored.offset);
+    rt_json_key(writer, "cuts");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
     for (int c = 0; c < sliced->ncuts; c++) {
         const struct slice_cut *at = &sliced->cut[c];
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put(w, "axis", graph->mesh.axis[at->axis].name);
-        put_int(w, "dim", at->dim);
-        put_int(w, "ways", at->cut.ways);
-        put_int(w, "blocks", at->cut.blocks);
-        put_int(w, "unit", at->cut.unit);
-        rt_json_close(w, '}');
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "axis", graph->mesh.axis[at->axis].name);
+        put_int(writer, "dim", at->dim);
+        put_int(writer, "ways", at->cut.ways);
+        put_int(writer, "blocks", at->cut.blocks);
+        put_int(writer, "unit", at->cut.unit);
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, ']');
-    rt_json_key(w, "slices");
-    rt_json_open(w, '[', RT_JSON_INLINE);
+    rt_json_close(writer, ']');
+    rt_json_key(writer, "slices");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
     for (int s = 0; s < sliced->nslices; s++) {
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put_int(w, "shard", sliced->slices[s].shard);
-        put(w, "hash", sliced->slices[s].hash);
-        rt_json_close(w, '}');
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put_int(writer, "shard", sliced->slices[s].shard);
+        put(writer, "hash", sliced->slices[s].hash);
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, ']');
-    rt_json_close(w, '}');
+    rt_json_close(writer, ']');
+    rt_json_close(writer, '}');
 }
 
 /* What weights/ holds, where the model had it (file and offset as in graph.rir; -1: a constant), and how it is cut;
  * slices in the order of their places along the cuts, the first cut fastest. */
-static void put_weights(json *w, const struct graph *graph, const struct slices *slices) {
-    open_list(w, "weights");
-    for (int i = 0; i < slices->at.n; i++) put_sliced(w, graph, &slices->at.at[i]);
-    rt_json_close(w, ']');
+static void put_weights(json *writer, const struct graph *graph, const struct slices *slices) {
+    open_list(writer, "weights");
+    for (int i = 0; i < slices->at.n; i++) put_sliced(writer, graph, &slices->at.at[i]);
+    rt_json_close(writer, ']');
 }
 
-static void put_files(json *w, const struct program *program) {
-    open_list(w, "files");
+static void put_files(json *writer, const struct program *program) {
+    open_list(writer, "files");
     for (int i = 0; i < program->files.n; i++) {
         const struct program_file *file = &program->files.at[i];
         char hex[RT_HASH_HEX];
         if (file->bytes) rt_hash_bytes(file->bytes, file->count, hex);
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put(w, "path", file->path);
-        put_int(w, "bytes", (int64_t)file->count);
-        put(w, "hash", file->bytes ? hex : file->hash);
-        rt_json_close(w, '}');
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "path", file->path);
+        put_int(writer, "bytes", (int64_t)file->count);
+        put(writer, "hash", file->bytes ? hex : file->hash);
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, ']');
+    rt_json_close(writer, ']');
 }
 
 /* Texts ------------------------------------------------------------------------------------------------------------ */
 
 static json *start(struct arena *arena, int format) {
-    json *w = own_json_writer(arena);
-    rt_json_open(w, '{', RT_JSON_LINES);
-    put_int(w, "format", format);
-    return w;
+    json *writer = own_json_writer(arena);
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    put_int(writer, "format", format);
+    return writer;
 }
 
-const char *manifest_text(const struct manifest *m) {
-    const struct graph *graph = m->plan->graph;
-    json *w = start(graph->arena, MANIFEST_FORMAT);
-    put(w, "rankc", m->info->version);
-    put(w, "model", m->info->model);
-    put(w, "instance", m->info->instance);
-    put(w, "target", m->target->name);
-    put(w, "attention", m->info->attention);
-    put(w, "pas", m->info->pas);
-    if (m->info->training) put_training(w, m->info->training);
-    put_int(w, "plan_ngpus", mesh_size(&graph->mesh));
-    put_int(w, "runtime_ngpus", m->info->runtime_ngpus);
-    put_mesh(w, &graph->mesh);
-    rt_json_key(w, "keys");
-    rt_json_open(w, '{', RT_JSON_LINES);
-    put_key(w, "graph", m->graph_key);
-    put_key(w, "plan", m->plan_key);
-    rt_json_close(w, '}');
-    put_ports(w, "inputs", graph, graph->inputs.n - graph_gradient_inputs(graph), graph->inputs.at, NULL);
-    put_ports(w, "outputs", graph, graph->outputs.n - graph->nmetrics, graph->outputs.at, graph->output_names.at);
-    put_ranks(w, m);
-    put_communication(w, m);
-    put_nodes(w, m->plan, m->info, false);
-    put_instructions(w, m->plan);
-    if (m->info->training) put_all_values(w, m->plan);
-    put_tensors(w, "tensors", graph, m->plan->weights.n, m->plan->weights.at, m->slices ? m->slices->of_weight : NULL);
-    if (m->info->training) put_tensors(w, "states", graph, m->plan->states.n, m->plan->states.at, NULL);
-    if (m->info->training) manifest_put_parameters(w, m->plan, m->info);
-    if (m->slices) put_weights(w, graph, m->slices);
-    if (m->program) put_files(w, m->program);
-    rt_sealed_close(w);
-    return own_json_end(graph->arena, w);
+const char *manifest_text(const struct manifest *manifest) {
+    const struct graph *graph = manifest->plan->graph;
+    json *writer = start(graph->arena, MANIFEST_FORMAT);
+    put(writer, "rankc", manifest->info->version);
+    put(writer, "model", manifest->info->model);
+    put(writer, "instance", manifest->info->instance);
+    put(writer, "target", manifest->target->name);
+    put(writer, "attention", manifest->info->attention);
+    put(writer, "pas", manifest->info->pas);
+    if (manifest->info->training) put_training(writer, manifest->info->training);
+    put_int(writer, "plan_ngpus", mesh_size(&graph->mesh));
+    put_int(writer, "runtime_ngpus", manifest->info->runtime_ngpus);
+    put_mesh(writer, &graph->mesh);
+    rt_json_key(writer, "keys");
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    put_key(writer, "graph", manifest->graph_key);
+    put_key(writer, "plan", manifest->plan_key);
+    rt_json_close(writer, '}');
+    put_ports(writer, "inputs", graph, graph->inputs.n - graph_gradient_inputs(graph), graph->inputs.at, NULL);
+    put_ports(writer, "outputs", graph, graph->outputs.n - graph->nmetrics, graph->outputs.at, graph->output_names.at);
+    put_ranks(writer, manifest);
+    put_communication(writer, manifest);
+    put_nodes(writer, manifest->plan, manifest->info, false);
+    put_instructions(writer, manifest->plan);
+    if (manifest->info->training) put_all_values(writer, manifest->plan);
+    put_tensors(writer, "tensors", graph, manifest->plan->weights.n, manifest->plan->weights.at,
+                manifest->slices ? manifest->slices->of_weight : NULL);
+    if (manifest->info->training)
+        put_tensors(writer, "states", graph, manifest->plan->states.n, manifest->plan->states.at, NULL);
+    if (manifest->info->training) manifest_put_parameters(writer, manifest->plan, manifest->info);
+    if (manifest->slices) put_weights(writer, graph, manifest->slices);
+    if (manifest->program) put_files(writer, manifest->program);
+    rt_sealed_close(writer);
+    return own_json_end(graph->arena, writer);
 }
 
 const char *manifest_plan_text(const struct rankplan *plan, const struct program_info *info) {
-    json *w = start(plan->graph->arena, PLAN_FORMAT);
-    put(w, "pas", info->pas);
-    put_mesh(w, &plan->graph->mesh);
-    put_nodes(w, plan, info, true);
-    rt_json_close(w, '}');
-    return own_json_end(plan->graph->arena, w);
+    json *writer = start(plan->graph->arena, PLAN_FORMAT);
+    put(writer, "pas", info->pas);
+    put_mesh(writer, &plan->graph->mesh);
+    put_nodes(writer, plan, info, true);
+    rt_json_close(writer, '}');
+    return own_json_end(plan->graph->arena, writer);
 }

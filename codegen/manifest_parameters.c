@@ -7,28 +7,28 @@
 
 typedef struct rt_json_writer json;
 
-static void put(json *w, const char *key, const char *text) {
-    rt_json_key(w, key);
-    rt_json_put_text(w, text);
+static void put(json *writer, const char *key, const char *text) {
+    rt_json_key(writer, key);
+    rt_json_put_text(writer, text);
 }
 
-static void put_partition(json *w, const struct graph *graph, const struct tensor *tensor) {
+static void put_partition(json *writer, const struct graph *graph, const struct tensor *tensor) {
     int cuts = 0;
-    rt_json_key(w, "partition");
+    rt_json_key(writer, "partition");
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
         const struct holding *holding = &tensor->layout.axis[axis];
         if (holding->kind != HOLD_PART) continue;
-        if (!cuts++) rt_json_open(w, '[', RT_JSON_INLINE);
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        rt_json_key(w, "dim"), rt_json_put_int(w, holding->dim);
-        rt_json_key(w, "ways"), rt_json_put_int(w, graph->mesh.axis[axis].size);
-        put(w, "axis", graph->mesh.axis[axis].name);
-        rt_json_close(w, '}');
+        if (!cuts++) rt_json_open(writer, '[', RT_JSON_INLINE);
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        rt_json_key(writer, "dim"), rt_json_put_int(writer, holding->dim);
+        rt_json_key(writer, "ways"), rt_json_put_int(writer, graph->mesh.axis[axis].size);
+        put(writer, "axis", graph->mesh.axis[axis].name);
+        rt_json_close(writer, '}');
     }
     if (cuts)
-        rt_json_close(w, ']');
+        rt_json_close(writer, ']');
     else
-        rt_json_put_text(w, "replicate");
+        rt_json_put_text(writer, "replicate");
 }
 
 /* What becomes of a weight. */
@@ -41,25 +41,25 @@ static enum fate fate_of(const struct graph *graph, int weight) {
     return STAYS;
 }
 
-static void put_parameter(json *w, const struct rankplan *plan, const struct program_info *info,
+static void put_parameter(json *writer, const struct rankplan *plan, const struct program_info *info,
                           const struct tensor *tensor, bool trained) {
     const struct training *training = info->training;
     const struct parameter_rule *rule = parameter_rule_of(training, tensor);
     const struct numbers *numbers = rule ? &rule->optimizer.numbers : &training->optimizer.numbers;
     const struct decision *decision = decision_of(info->decisions, tensor->name);
-    rt_json_open(w, '{', RT_JSON_INLINE);
-    put(w, "name", tensor->name);
-    put(w, "dtype", rt_dtypes[tensor->dtype].name);
-    rt_json_key(w, "shape"), rt_json_put_dims(w, tensor->dims, tensor->ndim);
-    put_partition(w, plan->graph, tensor);
-    rt_json_key(w, "trained"), rt_json_put_bool(w, trained);
+    rt_json_open(writer, '{', RT_JSON_INLINE);
+    put(writer, "name", tensor->name);
+    put(writer, "dtype", rt_dtypes[tensor->dtype].name);
+    rt_json_key(writer, "shape"), rt_json_put_dims(writer, tensor->dims, tensor->ndim);
+    put_partition(writer, plan->graph, tensor);
+    rt_json_key(writer, "trained"), rt_json_put_bool(writer, trained);
     if (trained) {
-        rt_json_key(w, "lr"), rt_json_put_real(w, numbers_value(numbers, "lr", 0));
-        rt_json_key(w, "weight_decay"), rt_json_put_real(w, numbers_value(numbers, "weight_decay", 0));
+        rt_json_key(writer, "lr"), rt_json_put_real(writer, numbers_value(numbers, "lr", 0));
+        rt_json_key(writer, "weight_decay"), rt_json_put_real(writer, numbers_value(numbers, "weight_decay", 0));
     }
-    if (tensor->sources) put(w, "computed_from", tensor->sources);
-    if (decision && decision->role == ROLE_DOUBTFUL) put(w, "doubt", decision->rule->reason);
-    rt_json_close(w, '}');
+    if (tensor->sources) put(writer, "computed_from", tensor->sources);
+    if (decision && decision->role == ROLE_DOUBTFUL) put(writer, "doubt", decision->rule->reason);
+    rt_json_close(writer, '}');
 }
 
 static int by_name(const void *a, const void *b) {
@@ -69,37 +69,37 @@ static int by_name(const void *a, const void *b) {
 
 /* In the order of their names: that of the tensors is another one after the graph was printed and parsed, as verify
  * does it. */
-static void put_constants(json *w, const struct decisions *decisions, struct arena *arena) {
+static void put_constants(json *writer, const struct decisions *decisions, struct arena *arena) {
     const int most = decisions ? decisions->all.n : 0;
     const struct decision **constants = ARENA_ARRAY(arena, const struct decision *, most + 1);
     int n = 0;
     for (int i = 0; i < most; i++)
         if (decisions->all.at[i].role == ROLE_CONSTANT) constants[n++] = &decisions->all.at[i];
     qsort(constants, (size_t)n, sizeof *constants, by_name);
-    rt_json_key(w, "constants");
-    rt_json_open(w, '[', RT_JSON_LINES);
+    rt_json_key(writer, "constants");
+    rt_json_open(writer, '[', RT_JSON_LINES);
     for (int i = 0; i < n; i++) {
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        put(w, "name", constants[i]->name);
-        put(w, "type", constants[i]->type);
-        put(w, "reason", constants[i]->rule->reason);
-        rt_json_close(w, '}');
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        put(writer, "name", constants[i]->name);
+        put(writer, "type", constants[i]->type);
+        put(writer, "reason", constants[i]->rule->reason);
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, ']');
+    rt_json_close(writer, ']');
 }
 
-void manifest_put_parameters(json *w, const struct rankplan *plan, const struct program_info *info) {
+void manifest_put_parameters(json *writer, const struct rankplan *plan, const struct program_info *info) {
     const struct graph *graph = plan->graph;
-    rt_json_key(w, "parameters");
-    rt_json_open(w, '[', RT_JSON_LINES);
+    rt_json_key(writer, "parameters");
+    rt_json_open(writer, '[', RT_JSON_LINES);
     for (int i = 0; i < plan->weights.n; i++) {
         const int weight = plan->weights.at[i];
         const struct tensor *tensor = &graph->tensors.at[weight];
         const enum fate fate = fate_of(graph, weight);
         if (tensor->kind != TENSOR_WEIGHT || tensor->constant || !rt_dtype_is_float(tensor->dtype) || fate == STATISTIC)
             continue;
-        put_parameter(w, plan, info, tensor, fate == TRAINED);
+        put_parameter(writer, plan, info, tensor, fate == TRAINED);
     }
-    rt_json_close(w, ']');
-    put_constants(w, info->decisions, graph->arena);
+    rt_json_close(writer, ']');
+    put_constants(writer, info->decisions, graph->arena);
 }

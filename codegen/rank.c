@@ -34,144 +34,149 @@ struct function {
     const char *said; /* node name last put in a comment */
 };
 
-static const struct tensor *tensor_at(const struct function *f, int id) {
-    return &f->plan->graph->tensors.at[id];
+static const struct tensor *tensor_at(const struct function *function, int id) {
+    return &function->plan->graph->tensors.at[id];
 }
 
-static const struct node *node_at(const struct function *f, int i) {
-    return &f->plan->graph->nodes.at[f->source->instructions[0][i].node];
+static const struct node *node_at(const struct function *function, int i) {
+    return &function->plan->graph->nodes.at[function->source->instructions[0][i].node];
 }
 
-static const char *type_name(const struct function *f, int tensor) {
-    return rt_dtypes[tensor_at(f, tensor)->dtype].c_type;
+static const char *type_name(const struct function *function, int tensor) {
+    return rt_dtypes[tensor_at(function, tensor)->dtype].c_type;
 }
 
 /* The tensors that slot `slot` of instruction `i` stands for in the function's calls. */
-static const int *slot_tensors(struct function *f, int i, int slot) {
-    int *tensors = ARENA_ARRAY(f->arena, int, f->calls);
-    for (int call = 0; call < f->calls; call++) {
-        const struct instruction *instructions = f->source->instructions[call / f->times];
-        tensors[call] = instructions[i + call % f->times * f->period].tensors.at[slot];
+static const int *slot_tensors(struct function *function, int i, int slot) {
+    int *tensors = ARENA_ARRAY(function->arena, int, function->calls);
+    for (int call = 0; call < function->calls; call++) {
+        const struct instruction *instructions = function->source->instructions[call / function->times];
+        tensors[call] = instructions[i + call % function->times * function->period].tensors.at[slot];
     }
     return tensors;
 }
 
-static const struct plan_place *place_in(const struct function *f, const int *tensors, int call) {
-    return &f->plan->classes[f->source->classes[call / f->times]].place[tensors[call]];
+static const struct plan_place *place_in(const struct function *function, const int *tensors, int call) {
+    return &function->plan->classes[function->source->classes[call / function->times]].place[tensors[call]];
 }
 
-static bool one_address(const struct function *f, const int *tensors) {
-    const struct plan_place *first = place_in(f, tensors, 0);
-    for (int call = 1; call < f->calls; call++)
-        if (place_in(f, tensors, call)->offset != first->offset || place_in(f, tensors, call)->arena != first->arena)
+static bool one_address(const struct function *function, const int *tensors) {
+    const struct plan_place *first = place_in(function, tensors, 0);
+    for (int call = 1; call < function->calls; call++)
+        if (place_in(function, tensors, call)->offset != first->offset ||
+            place_in(function, tensors, call)->arena != first->arena)
             return false;
     return true;
 }
 
-static bool is_written(const struct function *f, int tensor) {
-    return tensor_at(f, tensor)->kind == TENSOR_VALUE;
+static bool is_written(const struct function *function, int tensor) {
+    return tensor_at(function, tensor)->kind == TENSOR_VALUE;
 }
 
-static void put_shape_comment(struct function *f, int tensor) {
-    const struct tensor *t = tensor_at(f, tensor);
-    strbuf_puts(&f->body, "  // (");
+static void put_shape_comment(struct function *function, int tensor) {
+    const struct tensor *t = tensor_at(function, tensor);
+    strbuf_puts(&function->body, "  // (");
     for (int d = 0; d < t->ndim; d++)
-        strbuf_printf(&f->body, "%s%lld", d ? "," : "", (long long)f->class->dims[tensor][d]);
-    strbuf_puts(&f->body, f->plan->packing[tensor] == PACK_NONE ? ")" : ") in panels");
-    if (t->kind != TENSOR_VALUE && f->calls == 1 && str_is_plain(t->name)) strbuf_printf(&f->body, " %s", t->name);
-    strbuf_putc(&f->body, '\n');
+        strbuf_printf(&function->body, "%s%lld", d ? "," : "", (long long)function->class->dims[tensor][d]);
+    strbuf_puts(&function->body, function->plan->packing[tensor] == PACK_NONE ? ")" : ") in panels");
+    if (t->kind != TENSOR_VALUE && function->calls == 1 && str_is_plain(t->name))
+        strbuf_printf(&function->body, " %s", t->name);
+    strbuf_putc(&function->body, '\n');
 }
 
 /* Where the role's tensor is: an offset in an arena, or an input of the step; of the function or of the call. */
-static const char *address_of(const struct function *f, const struct role *role) {
-    const struct plan_place *place = place_in(f, role->tensors, 0);
-    const char *offset = role->fixed ? arena_printf(f->arena, "%lld", (long long)place->offset)
-                                     : arena_printf(f->arena, "at->%s", role->name);
-    if (place->arena == PLAN_CALLER) return arena_printf(f->arena, "rt->inputs[%s]", offset);
-    return arena_printf(f->arena, "(%s + %s)", plan_arena_names[place->arena], offset);
+static const char *address_of(const struct function *function, const struct role *role) {
+    const struct plan_place *place = place_in(function, role->tensors, 0);
+    const char *offset = role->fixed ? arena_printf(function->arena, "%lld", (long long)place->offset)
+                                     : arena_printf(function->arena, "at->%s", role->name);
+    if (place->arena == PLAN_CALLER) return arena_printf(function->arena, "rt->inputs[%s]", offset);
+    return arena_printf(function->arena, "(%s + %s)", plan_arena_names[place->arena], offset);
 }
 
-static void declare(struct function *f, const struct role *role) {
+static void declare(struct function *function, const struct role *role) {
     int tensor = role->tensors[0];
-    bool constant = !role->written || f->class->place[tensor].arena == PLAN_CALLER;
-    const char *type = arena_printf(f->arena, "%s%s", constant ? "const " : "", type_name(f, tensor));
-    strbuf_printf(&f->body, "%s *%s = (%s *)%s;", type, role->name, type, address_of(f, role));
-    put_shape_comment(f, tensor);
+    bool constant = !role->written || function->class->place[tensor].arena == PLAN_CALLER;
+    const char *type = arena_printf(function->arena, "%s%s", constant ? "const " : "", type_name(function, tensor));
+    strbuf_printf(&function->body, "%s *%s = (%s *)%s;", type, role->name, type, address_of(function, role));
+    put_shape_comment(function, tensor);
 }
 
 /* The role of a slot, declared at its first use. */
-static const struct role *role_of(struct function *f, int i, int slot) {
-    const int *tensors = slot_tensors(f, i, slot);
-    const size_t bytes = (size_t)f->calls * sizeof *tensors;
-    const int known = map_get(&f->known, (const char *)tensors, bytes);
-    if (known >= 0) return &f->roles.at[known];
-    map_put(&f->known, (const char *)tensors, bytes, f->roles.n);
-    enum tensor_kind kind = tensor_at(f, tensors[0])->kind;
+static const struct role *role_of(struct function *function, int i, int slot) {
+    const int *tensors = slot_tensors(function, i, slot);
+    const size_t bytes = (size_t)function->calls * sizeof *tensors;
+    const int known = map_get(&function->known, (const char *)tensors, bytes);
+    if (known >= 0) return &function->roles.at[known];
+    map_put(&function->known, (const char *)tensors, bytes, function->roles.n);
+    enum tensor_kind kind = tensor_at(function, tensors[0])->kind;
     int prefix = kind == TENSOR_VALUE ? 0 : kind == TENSOR_INPUT ? 1 : 2;
-    struct role role = {.tensors = tensors, .fixed = one_address(f, tensors), .written = is_written(f, tensors[0])};
-    role.name = arena_printf(f->arena, "%c%d", "txw"[prefix], f -> counts[prefix]++);
-    VEC_PUSH(f->arena, &f->roles, role);
-    declare(f, &role);
-    return &f->roles.at[f->roles.n - 1];
+    struct role role = {
+        .tensors = tensors, .fixed = one_address(function, tensors), .written = is_written(function, tensors[0])};
+    role.name = arena_printf(function->arena, "%c%d", "txw"[prefix], function -> counts[prefix]++);
+    VEC_PUSH(function->arena, &function->roles, role);
+    declare(function, &role);
+    return &function->roles.at[function->roles.n - 1];
 }
 
 /* The call with its holes filled; `site` is written before the instruction's own number. */
-static void put_call(struct function *f, int i, const char *site, int number) {
-    const struct instruction *instruction = &f->source->instructions[0][i];
+static void put_call(struct function *function, int i, const char *site, int number) {
+    const struct instruction *instruction = &function->source->instructions[0][i];
     int slot = 0;
-    for (int s = 1; s <= instruction->tensors.n; s++) role_of(f, i, s % instruction->tensors.n); /* the result last */
+    for (int s = 1; s <= instruction->tensors.n; s++)
+        role_of(function, i, s % instruction->tensors.n); /* the result last */
     for (const char *c = instruction->text; *c; c++) {
         if (*c == 1)
-            strbuf_puts(&f->body, role_of(f, i, slot++)->name);
+            strbuf_puts(&function->body, role_of(function, i, slot++)->name);
         else if (*c == 2)
-            strbuf_printf(&f->body, "%s%d", site, number);
+            strbuf_printf(&function->body, "%s%d", site, number);
         else
-            strbuf_putc(&f->body, *c);
+            strbuf_putc(&function->body, *c);
     }
-    strbuf_putc(&f->body, '\n');
+    strbuf_putc(&function->body, '\n');
 }
 
-static void put_node_comment(struct function *f, int i) {
-    const struct node *node = node_at(f, i);
-    if (f->said && strcmp(f->said, node->name) == 0) return;
-    strbuf_printf(&f->body, "%s// %s %s\n", f->body.length ? "\n" : "", node->op->name,
+static void put_node_comment(struct function *function, int i) {
+    const struct node *node = node_at(function, i);
+    if (function->said && strcmp(function->said, node->name) == 0) return;
+    strbuf_printf(&function->body, "%s// %s %s\n", function->body.length ? "\n" : "", node->op->name,
                   str_is_plain(node->name) ? node->name : "");
-    f->said = node->name;
+    function->said = node->name;
 }
 
 static struct function new_function(const struct rankplan *plan, const struct source *source, int times, int period) {
-    struct function f = {.plan = plan,
-                         .source = source,
-                         .class = &plan->classes[source->classes[0]],
-                         .arena = plan->graph->arena,
-                         .times = times,
-                         .period = period,
-                         .calls = times * source->nclasses};
-    strbuf_init(&f.body, f.arena);
-    map_init(&f.known, f.arena);
-    return f;
+    struct function function = {.plan = plan,
+                                .source = source,
+                                .class = &plan->classes[source->classes[0]],
+                                .arena = plan->graph->arena,
+                                .times = times,
+                                .period = period,
+                                .calls = times * source->nclasses};
+    strbuf_init(&function.body, function.arena);
+    map_init(&function.known, function.arena);
+    return function;
 }
 
 /* Tables of offsets: the fields, and a row per call. True if there is anything in which the calls differ. */
-static bool bind_offsets(const struct function *f, struct tmpl_env *env) {
+static bool bind_offsets(const struct function *function, struct tmpl_env *env) {
     struct strbuf fields;
-    strbuf_init(&fields, f->arena);
+    strbuf_init(&fields, function->arena);
     tmpl_list(env, "rows");
-    for (int r = 0; r < f->roles.n; r++)
-        if (!f->roles.at[r].fixed) strbuf_printf(&fields, "%s%s", fields.length ? ", " : "", f->roles.at[r].name);
+    for (int r = 0; r < function->roles.n; r++)
+        if (!function->roles.at[r].fixed)
+            strbuf_printf(&fields, "%s%s", fields.length ? ", " : "", function->roles.at[r].name);
     tmpl_set(env, "fields_text", strbuf_text(&fields));
-    for (int call = 0; call < f->calls; call++) {
+    for (int call = 0; call < function->calls; call++) {
         struct strbuf row;
-        strbuf_init(&row, f->arena);
-        for (int r = 0; r < f->roles.n; r++)
-            if (!f->roles.at[r].fixed)
+        strbuf_init(&row, function->arena);
+        for (int r = 0; r < function->roles.n; r++)
+            if (!function->roles.at[r].fixed)
                 strbuf_printf(&row, "%s%lld", row.length ? ", " : "",
-                              (long long)place_in(f, f->roles.at[r].tensors, call)->offset);
+                              (long long)place_in(function, function->roles.at[r].tensors, call)->offset);
         struct tmpl_env *entry = tmpl_entry(env, "rows");
         tmpl_set(entry, "row", strbuf_text(&row));
-        tmpl_setf(entry, "site", "%d", f->source->instructions[call / f->times][0].site);
+        tmpl_setf(entry, "site", "%d", function->source->instructions[call / function->times][0].site);
     }
-    tmpl_setf(env, "calls", "%d", f->calls);
+    tmpl_setf(env, "calls", "%d", function->calls);
     tmpl_set(env, "differ", fields.length ? "yes" : "");
     return fields.length;
 }
@@ -197,16 +202,16 @@ static void bind_arenas(struct tmpl_env *env, const char *text) {
 static bool write_layer(const struct rankplan *plan, const struct source *source, const struct stretch *stretch,
                         struct tmpl_env *env, int number) {
     const struct instruction *instructions = source->instructions[0] + stretch->first;
-    struct function f = new_function(plan, source, stretch->times, stretch->period);
+    struct function function = new_function(plan, source, stretch->times, stretch->period);
     for (int j = 0; j < stretch->period; j++) {
-        put_node_comment(&f, stretch->first + j);
-        put_call(&f, stretch->first + j, "site + ", instructions[j].site - instructions[0].site);
+        put_node_comment(&function, stretch->first + j);
+        put_call(&function, stretch->first + j, "site + ", instructions[j].site - instructions[0].site);
     }
     tmpl_setf(env, "layer", "layer_%d", number);
-    tmpl_set(env, "body", strbuf_text(&f.body));
-    tmpl_set(env, "uses_site", strstr(strbuf_text(&f.body), "site + ") ? "yes" : "");
-    bind_arenas(env, strbuf_text(&f.body));
-    return bind_offsets(&f, env);
+    tmpl_set(env, "body", strbuf_text(&function.body));
+    tmpl_set(env, "uses_site", strstr(strbuf_text(&function.body), "site + ") ? "yes" : "");
+    bind_arenas(env, strbuf_text(&function.body));
+    return bind_offsets(&function, env);
 }
 
 /* The step --------------------------------------------------------------------------------------------------------- */
@@ -264,24 +269,24 @@ struct writer {
 };
 
 /* The function of a phase. */
-static void write_phase(struct writer *w, enum phase phase, const char *name) {
-    const struct source *source = w->source;
-    struct function step = new_function(w->plan, source, 1, 0);
-    struct tmpl_env *env = tmpl_entry(w->env, "phases");
+static void write_phase(struct writer *writer, enum phase phase, const char *name) {
+    const struct source *source = writer->source;
+    struct function step = new_function(writer->plan, source, 1, 0);
+    struct tmpl_env *env = tmpl_entry(writer->env, "phases");
     struct stretches stretches;
-    layers_find(w->plan, source, phase ? source->phase_end[phase - 1] : 0, source->phase_end[phase], &stretches);
+    layers_find(writer->plan, source, phase ? source->phase_end[phase - 1] : 0, source->phase_end[phase], &stretches);
     for (int s = 0; s < stretches.all.n; s++) {
         const struct stretch *stretch = &stretches.all.at[s];
         if (stretch->times == 1) {
             put_node_comment(&step, stretch->first);
             put_call(&step, stretch->first, site_base(&step, stretch->first), site_of(&step, stretch->first));
         } else {
-            bool differ = write_layer(w->plan, source, stretch, tmpl_entry(w->env, "layers"), w->layers);
-            put_loop(&step, stretch, w->layers++, differ);
+            bool differ = write_layer(writer->plan, source, stretch, tmpl_entry(writer->env, "layers"), writer->layers);
+            put_loop(&step, stretch, writer->layers++, differ);
         }
     }
     put_updates(&step, phase);
-    tmpl_setf(env, "function", "%s_%d", name, w->number);
+    tmpl_setf(env, "function", "%s_%d", name, writer->number);
     tmpl_set(env, "body", strbuf_text(&step.body));
     tmpl_set(env, "shared", step.calls > 1 ? "yes" : "");
     bind_offsets(&step, env);
@@ -291,12 +296,12 @@ static void write_phase(struct writer *w, enum phase phase, const char *name) {
 const char *rank_source(const struct rankplan *plan, const struct source *source, int number,
                         const struct target *target, const struct tmpl_env *program) {
     struct arena *arena = plan->graph->arena;
-    struct writer w = {.plan = plan, .source = source, .env = tmpl_env(arena, program), .number = number};
-    tmpl_list(w.env, "layers");
-    tmpl_list(w.env, "phases");
-    write_phase(&w, PHASE_FORWARD, "rank");
+    struct writer writer = {.plan = plan, .source = source, .env = tmpl_env(arena, program), .number = number};
+    tmpl_list(writer.env, "layers");
+    tmpl_list(writer.env, "phases");
+    write_phase(&writer, PHASE_FORWARD, "rank");
     for (int p = PHASE_BACKWARD; p < PHASES && plan->graph->controls.n; p++)
-        write_phase(&w, (enum phase)p, phase_names[p]);
-    tmpl_set(w.env, "kernels", kernels_text(source->kernels));
-    return tmpl_fill(arena, target->rank_template, template_text(target->rank_template), w.env);
+        write_phase(&writer, (enum phase)p, phase_names[p]);
+    tmpl_set(writer.env, "kernels", kernels_text(source->kernels));
+    return tmpl_fill(arena, target->rank_template, template_text(target->rank_template), writer.env);
 }

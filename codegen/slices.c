@@ -20,23 +20,24 @@ struct finder {
 };
 
 /* As the header of a safetensors file can name it, once. */
-static const char *free_key(struct finder *f, const char *name) {
+static const char *free_key(struct finder *finder, const char *name) {
     const char *key = name;
-    for (int copy = 2; !map_put(&f->keys, key, strlen(key), 0); copy++)
-        key = arena_printf(f->arena, "%s#%d", name, copy);
+    for (int copy = 2; !map_put(&finder->keys, key, strlen(key), 0); copy++)
+        key = arena_printf(finder->arena, "%s#%d", name, copy);
     return key;
 }
 
-static const char *place_text(const struct finder *f, const struct tensor *tensor) {
-    return arena_printf(f->arena, "%d+%llu %s %lld", tensor->stored.file, (unsigned long long)tensor->stored.offset,
-                        rt_dtypes[tensor->stored.dtype].name, (long long)tensor_elements(tensor));
+static const char *place_text(const struct finder *finder, const struct tensor *tensor) {
+    return arena_printf(finder->arena, "%d+%llu %s %lld", tensor->stored.file,
+                        (unsigned long long)tensor->stored.offset, rt_dtypes[tensor->stored.dtype].name,
+                        (long long)tensor_elements(tensor));
 }
 
 /* The same text for tensors of the same bytes that are cut in the same way. */
-static const char *part_text(const struct finder *f, const struct tensor *tensor, const struct sliced *sliced) {
+static const char *part_text(const struct finder *finder, const struct tensor *tensor, const struct sliced *sliced) {
     struct strbuf out;
-    strbuf_init(&out, f->arena);
-    strbuf_puts(&out, place_text(f, tensor));
+    strbuf_init(&out, finder->arena);
+    strbuf_puts(&out, place_text(finder, tensor));
     for (int d = 0; d < sliced->ndim; d++) strbuf_printf(&out, " %lld", (long long)sliced->dims[d]);
     for (int c = 0; c < sliced->ncuts; c++) {
         const struct slice_cut *cut = &sliced->cut[c];
@@ -100,35 +101,35 @@ static int index_of(const struct sliced *sliced, const struct mesh *mesh, int sh
 }
 
 /* Shards that hold the tensor own its slices, the first of each. */
-static void find_owners(const struct finder *f, struct sliced *sliced, int tensor) {
-    const struct mesh *mesh = &f->plan->graph->mesh;
-    for (int shard = 0; shard < f->slices->shards; shard++) {
-        if (f->plan->classes[f->plan->class_of[shard]].place[tensor].offset < 0) continue;
+static void find_owners(const struct finder *finder, struct sliced *sliced, int tensor) {
+    const struct mesh *mesh = &finder->plan->graph->mesh;
+    for (int shard = 0; shard < finder->slices->shards; shard++) {
+        if (finder->plan->classes[finder->plan->class_of[shard]].place[tensor].offset < 0) continue;
         struct slice *slice = &sliced->slices[index_of(sliced, mesh, shard)];
         if (slice->shard < 0 || shard < slice->shard) slice->shard = shard;
     }
 }
 
-static int add(struct finder *f, struct sliced sliced) {
-    sliced.key = free_key(f, sliced.name);
-    slices_shape(&sliced, f->arena);
-    VEC_PUSH(f->arena, &f->slices->at, sliced);
-    return f->slices->at.n - 1;
+static int add(struct finder *finder, struct sliced sliced) {
+    sliced.key = free_key(finder, sliced.name);
+    slices_shape(&sliced, finder->arena);
+    VEC_PUSH(finder->arena, &finder->slices->at, sliced);
+    return finder->slices->at.n - 1;
 }
 
 /* A tensor of the plan; one that comes from the same bytes and is cut in the same way has the same slices. */
-static int find_loaded(struct finder *f, int id) {
-    const struct graph *graph = f->plan->graph;
+static int find_loaded(struct finder *finder, int id) {
+    const struct graph *graph = finder->plan->graph;
     const struct tensor *tensor = &graph->tensors.at[id];
     struct sliced sliced = describe(tensor);
     add_cuts(&sliced, &graph->mesh, tensor);
-    if (tensor->kind == TENSOR_CONST) return add(f, sliced);
-    const char *part = part_text(f, tensor, &sliced), *place = place_text(f, tensor);
-    const int found = map_get(&f->parts, part, strlen(part));
+    if (tensor->kind == TENSOR_CONST) return add(finder, sliced);
+    const char *part = part_text(finder, tensor, &sliced), *place = place_text(finder, tensor);
+    const int found = map_get(&finder->parts, part, strlen(part));
     if (found >= 0) return found;
-    const int fresh = add(f, sliced);
-    map_put(&f->parts, part, strlen(part), fresh);
-    map_put(&f->places, place, strlen(place), fresh);
+    const int fresh = add(finder, sliced);
+    map_put(&finder->parts, part, strlen(part), fresh);
+    map_put(&finder->places, place, strlen(place), fresh);
     return fresh;
 }
 
@@ -163,22 +164,22 @@ void slices_stored(struct stored_weights *weights, const struct graph *graph) {
 
 void slices_find(struct slices *slices, const struct rankplan *plan, const struct stored_weights *weights) {
     struct arena *arena = plan->graph->arena;
-    struct finder f = {.slices = slices, .plan = plan, .arena = arena};
+    struct finder finder = {.slices = slices, .plan = plan, .arena = arena};
     *slices = (struct slices){.of_weight = ARENA_ARRAY(arena, int, plan->weights.n + 1),
                               .shards = mesh_size(&plan->graph->mesh)};
-    map_init(&f.keys, arena);
-    map_init(&f.places, arena);
-    map_init(&f.parts, arena);
-    free_key(&f, "__metadata__"); /* which names no tensor */
+    map_init(&finder.keys, arena);
+    map_init(&finder.places, arena);
+    map_init(&finder.parts, arena);
+    free_key(&finder, "__metadata__"); /* which names no tensor */
     for (int i = 0; i < plan->weights.n; i++) {
-        slices->of_weight[i] = find_loaded(&f, plan->weights.at[i]);
-        find_owners(&f, &slices->at.at[slices->of_weight[i]], plan->weights.at[i]);
+        slices->of_weight[i] = find_loaded(&finder, plan->weights.at[i]);
+        find_owners(&finder, &slices->at.at[slices->of_weight[i]], plan->weights.at[i]);
     }
     for (int i = 0; i < weights->at.n; i++) {
         const struct tensor *weight = &weights->at.at[i];
-        const char *place = place_text(&f, weight);
-        if (map_get(&f.places, place, strlen(place)) >= 0) continue;
-        map_put(&f.places, place, strlen(place), add(&f, describe(weight)));
+        const char *place = place_text(&finder, weight);
+        if (map_get(&finder.places, place, strlen(place)) >= 0) continue;
+        map_put(&finder.places, place, strlen(place), add(&finder, describe(weight)));
     }
     list_by_shard(slices, arena);
 }
@@ -221,34 +222,34 @@ struct walk {
 };
 
 /* The part of dimension `d` and those behind it; `above` is the index of those before, taken together. */
-static void walk_dim(const struct walk *w, int d, int64_t above) {
-    const struct run *dim = &w->dim[d];
+static void walk_dim(const struct walk *walk, int d, int64_t above) {
+    const struct run *dim = &walk->dim[d];
     for (int64_t b = 0; b < dim->blocks; b++) {
         const int64_t first = above * dim->extent + b * dim->block + dim->start;
-        if (d + 1 >= w->depth)
-            w->take(w->context, (size_t)(first * w->inner), (size_t)(dim->length * w->inner));
+        if (d + 1 >= walk->depth)
+            walk->take(walk->context, (size_t)(first * walk->inner), (size_t)(dim->length * walk->inner));
         else
-            for (int64_t i = 0; i < dim->length; i++) walk_dim(w, d + 1, first + i);
+            for (int64_t i = 0; i < dim->length; i++) walk_dim(walk, d + 1, first + i);
     }
 }
 
 void slice_walk(const struct sliced *sliced, int index, void (*take)(void *context, size_t offset, size_t bytes),
                 void *context) {
-    struct walk w = {.depth = 1, .inner = (int64_t)rt_dtype_bytes(sliced->dtype), .take = take, .context = context};
+    struct walk walk = {.depth = 1, .inner = (int64_t)rt_dtype_bytes(sliced->dtype), .take = take, .context = context};
     int place[MAX_AXES];
     place_of(sliced, index, place);
-    w.dim[0] = (struct run){1, 1, 1, 0, 1}; /* of a number, which has no dimensions */
+    walk.dim[0] = (struct run){1, 1, 1, 0, 1}; /* of a number, which has no dimensions */
     for (int d = 0; d < sliced->ndim; d++)
-        w.dim[d] = (struct run){sliced->dims[d], 1, sliced->dims[d], 0, sliced->dims[d]};
+        walk.dim[d] = (struct run){sliced->dims[d], 1, sliced->dims[d], 0, sliced->dims[d]};
     for (int c = 0; c < sliced->ncuts; c++) {
         const struct slice_cut *at = &sliced->cut[c];
-        struct run *run = &w.dim[at->dim];
+        struct run *run = &walk.dim[at->dim];
         run->blocks = at->cut.blocks;
         run->block = at->cut.extent / at->cut.blocks;
         run->start = rt_cut_start(&at->cut, place[c]);
         run->length = rt_cut_length(&at->cut, place[c]);
-        if (at->dim + 1 > w.depth) w.depth = at->dim + 1;
+        if (at->dim + 1 > walk.depth) walk.depth = at->dim + 1;
     }
-    for (int d = w.depth; d < sliced->ndim; d++) w.inner *= sliced->dims[d];
-    if (sliced->slices[index].bytes) walk_dim(&w, 0, 0);
+    for (int d = walk.depth; d < sliced->ndim; d++) walk.inner *= sliced->dims[d];
+    if (sliced->slices[index].bytes) walk_dim(&walk, 0, 0);
 }

@@ -80,16 +80,16 @@ struct filler {
     struct strbuf out;
 };
 
-static _Noreturn void complain(const struct filler *f, const struct line *line, const char *what) {
-    BUG("template %s:%d: %s: %.*s", f->name, line->number, what, (int)(line->end - line->at), line->at);
+static _Noreturn void complain(const struct filler *filler, const struct line *line, const char *what) {
+    BUG("template %s:%d: %s: %.*s", filler->name, line->number, what, (int)(line->end - line->at), line->at);
 }
 
-static void split_lines(struct filler *f, struct arena *arena, const char *text) {
+static void split_lines(struct filler *filler, struct arena *arena, const char *text) {
     int count = 1;
     for (const char *c = text; *c; c++) count += *c == '\n';
-    f->lines = ARENA_ARRAY(arena, struct line, count);
+    filler->lines = ARENA_ARRAY(arena, struct line, count);
     for (int number = 1; *text; number++) {
-        struct line *line = &f->lines[f->n++];
+        struct line *line = &filler->lines[filler->n++];
         size_t length = strcspn(text, "\n");
         const char *first = text + strspn(text, " ");
         *line = (struct line){text, text + length, *first == '@' ? first + 1 : NULL, number};
@@ -103,88 +103,88 @@ static bool is_word(const struct line *line, const char *word) {
 }
 
 /* The line of the @end (or, if asked for, the @else) that belongs to the directive before line `i`. */
-static int matching(const struct filler *f, int i, bool or_else) {
-    for (int depth = 0, from = i; i < f->n; i++) {
-        const struct line *line = &f->lines[i];
+static int matching(const struct filler *filler, int i, bool or_else) {
+    for (int depth = 0, from = i; i < filler->n; i++) {
+        const struct line *line = &filler->lines[i];
         if (is_word(line, "for") || is_word(line, "if")) depth++;
         if (is_word(line, "end") && depth-- == 0) return i;
         if (or_else && depth == 0 && is_word(line, "else")) return i;
-        if (i == f->n - 1) complain(f, &f->lines[from - 1], "no @end");
+        if (i == filler->n - 1) complain(filler, &filler->lines[from - 1], "no @end");
     }
-    return f->n;
+    return filler->n;
 }
 
-static const char *name_in(struct filler *f, const char *at, size_t length) {
-    return arena_copy(f->out.arena, at, length);
+static const char *name_in(struct filler *filler, const char *at, size_t length) {
+    return arena_copy(filler->out.arena, at, length);
 }
 
 /* A hole's value; later lines of it begin at the column of the hole's line. */
-static void put_value(struct filler *f, const struct line *line, const char *value) {
+static void put_value(struct filler *filler, const struct line *line, const char *value) {
     size_t indent = strspn(line->at, " ");
     for (; *value; value++) {
-        strbuf_putc(&f->out, *value);
-        if (*value == '\n' && value[1] != '\n' && value[1]) strbuf_add(&f->out, line->at, indent);
+        strbuf_putc(&filler->out, *value);
+        if (*value == '\n' && value[1] != '\n' && value[1]) strbuf_add(&filler->out, line->at, indent);
     }
 }
 
-static void put_line(struct filler *f, const struct line *line, const struct tmpl_env *env) {
+static void put_line(struct filler *filler, const struct line *line, const struct tmpl_env *env) {
     for (const char *c = line->at; c < line->end; c++) {
         if (c[0] != '$' || c[1] != '{') {
-            strbuf_putc(&f->out, *c);
+            strbuf_putc(&filler->out, *c);
             continue;
         }
         const char *close = memchr(c, '}', (size_t)(line->end - c));
-        if (!close) complain(f, line, "hole not closed");
-        const struct binding *value = find(env, name_in(f, c + 2, (size_t)(close - c - 2)));
-        if (!value || !value->text) complain(f, line, "unbound name");
-        put_value(f, line, value->text);
+        if (!close) complain(filler, line, "hole not closed");
+        const struct binding *value = find(env, name_in(filler, c + 2, (size_t)(close - c - 2)));
+        if (!value || !value->text) complain(filler, line, "unbound name");
+        put_value(filler, line, value->text);
         c = close;
     }
-    strbuf_putc(&f->out, '\n');
+    strbuf_putc(&filler->out, '\n');
 }
 
 /* The word at position `index` of a directive: "for x in list" has list at 3. */
-static const char *word_at(struct filler *f, const struct line *line, int index) {
+static const char *word_at(struct filler *filler, const struct line *line, int index) {
     const char *at = line->word;
     for (; index > 0; index--) {
         at += strcspn(at, " \n");
         at += strspn(at, " ");
     }
-    if (at >= line->end) complain(f, line, "incomplete");
+    if (at >= line->end) complain(filler, line, "incomplete");
     size_t length = strcspn(at, " \n");
-    return name_in(f, at, at + length > line->end ? (size_t)(line->end - at) : length);
+    return name_in(filler, at, at + length > line->end ? (size_t)(line->end - at) : length);
 }
 
-static void fill(struct filler *f, int from, int to, const struct tmpl_env *env) {
+static void fill(struct filler *filler, int from, int to, const struct tmpl_env *env) {
     for (int i = from; i < to; i++) {
-        const struct line *line = &f->lines[i];
+        const struct line *line = &filler->lines[i];
         if (!line->word) {
-            put_line(f, line, env);
+            put_line(filler, line, env);
         } else if (is_word(line, "for")) {
-            int end = matching(f, i + 1, false);
-            const struct binding *list = find(env, word_at(f, line, 3));
-            if (!list || list->text) complain(f, line, "no such list");
-            for (int e = 0; e < list->entries.n; e++) fill(f, i + 1, end, list->entries.at[e]);
+            int end = matching(filler, i + 1, false);
+            const struct binding *list = find(env, word_at(filler, line, 3));
+            if (!list || list->text) complain(filler, line, "no such list");
+            for (int e = 0; e < list->entries.n; e++) fill(filler, i + 1, end, list->entries.at[e]);
             i = end;
         } else if (is_word(line, "if")) {
-            int other = matching(f, i + 1, true), end = matching(f, i + 1, false);
-            const struct binding *value = find(env, word_at(f, line, 1));
-            if (!value || !value->text) complain(f, line, "unbound name");
+            int other = matching(filler, i + 1, true), end = matching(filler, i + 1, false);
+            const struct binding *value = find(env, word_at(filler, line, 1));
+            if (!value || !value->text) complain(filler, line, "unbound name");
             if (*value->text)
-                fill(f, i + 1, other, env);
+                fill(filler, i + 1, other, env);
             else if (other != end)
-                fill(f, other + 1, end, env);
+                fill(filler, other + 1, end, env);
             i = end;
         } else if (line->word[0] != '#') {
-            complain(f, line, "unknown directive");
+            complain(filler, line, "unknown directive");
         }
     }
 }
 
 const char *tmpl_fill(struct arena *arena, const char *name, const char *text, const struct tmpl_env *env) {
-    struct filler f = {.name = name};
-    strbuf_init(&f.out, arena);
-    split_lines(&f, arena, text);
-    fill(&f, 0, f.n, env);
-    return strbuf_text(&f.out);
+    struct filler filler = {.name = name};
+    strbuf_init(&filler.out, arena);
+    split_lines(&filler, arena, text);
+    fill(&filler, 0, filler.n, env);
+    return strbuf_text(&filler.out);
 }

@@ -1,4 +1,4 @@
-#include "codegen/rows.h"
+#include "codegen/row_kernel.h"
 #include "codegen/target/target.h"
 
 #include <string.h>
@@ -89,21 +89,14 @@ static int64_t scratch_of(const struct graph *graph, const struct plan_class *cl
     static const struct {
         enum op_id op;
         scratch_fn *bytes;
-    } rows[] = {{OP_MatMul, product_bytes},
-                {OP_Attention, attention_bytes},
-                {OP_SumSquares, square_bytes},
-                {OP_ReduceSum, reduce_bytes},
-                {OP_ReduceProd, reduce_bytes},
-                {OP_ReduceMax, reduce_bytes},
-                {OP_ReduceMin, reduce_bytes},
-                {OP_GatherGrad, gather_grad_bytes},
-                {OP_Conv, workspace_bytes},
-                {OP_ConvTranspose, workspace_bytes},
-                {OP_ConvWeightGrad, workspace_bytes},
-                {OP_ScaledMatMul, workspace_bytes},
-                {OP_FlashAttention, flash_bytes},
-                {OP_FlashAttentionGrad, flash_grad_bytes},
-                {OP_Columns, rows_scratch}};
+    } rows[] = {{OP_MatMul, product_bytes},           {OP_Attention, attention_bytes},
+                {OP_SumSquares, square_bytes},        {OP_ReduceSum, reduce_bytes},
+                {OP_ReduceProd, reduce_bytes},        {OP_ReduceMax, reduce_bytes},
+                {OP_ReduceMin, reduce_bytes},         {OP_GatherGrad, gather_grad_bytes},
+                {OP_Conv, workspace_bytes},           {OP_ConvTranspose, workspace_bytes},
+                {OP_ConvWeightGrad, workspace_bytes}, {OP_ScaledMatMul, workspace_bytes},
+                {OP_FlashAttention, flash_bytes},     {OP_FlashAttentionGrad, flash_grad_bytes},
+                {OP_Columns, row_kernel_scratch}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].op == node->op->id) return rows[i].bytes(graph, class, node);
     return 0;
