@@ -94,7 +94,7 @@ static void put_sentence(struct strbuf *out, const char *text) {
 
 void help_overview(struct strbuf *out) {
     strbuf_puts(out, "usage: rankc VERB ... ; rankc VERB --help\n\n");
-    put_sentence(out, "rankc compiles an ONNX model into the source of every rank of a parallel program, and runs it");
+    put_sentence(out, "rankc compiles an ONNX model into one program per rank of a parallel job, and runs the job");
     strbuf_puts(out, "\nVerbs:\n");
     for (int i = 0; i < VERBS; i++) {
         const struct verb_row *verb = &verb_rows[i];
@@ -105,7 +105,7 @@ void help_overview(struct strbuf *out) {
     strbuf_puts(out, "\nOptions:\n");
     for (int i = 0; i < OPTIONS; i++)
         if (help_shows(&option_rows[i], VERB_HELP)) put_option(out, &option_rows[i]);
-    strbuf_puts(out, "\nAn argument @FILE stands for the arguments in FILE.\nNot supported yet:");
+    strbuf_puts(out, "\nAn argument @FILE is replaced by the arguments in FILE.\nNot supported yet:");
     for (int i = 0, n = 0; i < VERBS; i++)
         if (verb_rows[i].later) strbuf_printf(out, "%s %s", n++ ? "," : "", verb_rows[i].name);
     strbuf_puts(out, ".\n");

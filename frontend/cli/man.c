@@ -70,13 +70,13 @@ static const struct {
 } exit_meanings[] = {
     {EXIT_OK, "success"},
     {EXIT_INTERNAL, "a bug in rankc"},
-    {EXIT_USAGE, "usage, or an input dimension without a size"},
-    {EXIT_MALFORMED, "malformed input of any kind, or a wrong shape or type"},
-    {EXIT_UNSUPPORTED, "valid, but not supported"},
-    {EXIT_LIMIT, "does not fit: memory, a split that cannot be, a limit"},
-    {EXIT_SYSTEM, "a file or the operating system"},
-    {EXIT_BUSY, "another compile holds the output"},
-    {EXIT_MISMATCH, "belongs to something else, or verification failed"},
+    {EXIT_USAGE, "wrong usage, or an input dimension without a size"},
+    {EXIT_MALFORMED, "malformed input of any kind, or a wrong shape or data type"},
+    {EXIT_UNSUPPORTED, "valid input that is not supported"},
+    {EXIT_LIMIT, "not enough memory, an impossible split, or an exceeded limit"},
+    {EXIT_SYSTEM, "a failed file access or another error of the operating system"},
+    {EXIT_BUSY, "another process has locked the output or the checkpoint directory"},
+    {EXIT_MISMATCH, "an artifact belongs to another model, plan or version, or verification failed"},
     {EXIT_RANK, "a rank failed"},
     {EXIT_INTERRUPTED, "interrupted"},
 };
@@ -84,10 +84,12 @@ static const struct {
 static const struct {
     const char *name, *meaning;
 } environment[] = {
-    {"NO_COLOR", "if not empty, diagnostics have no color."},
-    {"RANKC_TOKEN", "the secret that ranks of one job share if they are on several machines and meet at HOST:PORT; "
-                    "16 to 255 bytes. See docs/launch.md."},
-    {"XDG_CACHE_HOME", "where 'rankc run MODEL.onnx' keeps what it compiles: its directory rankc; else $HOME/.cache."},
+    {"NO_COLOR", "if set and not empty, diagnostics are printed without color."},
+    {"RANKC_TOKEN",
+     "shared secret, 16 to 255 bytes, with which the ranks of a job authenticate each other at HOST:PORT. "
+     "Required if they are on several machines. See docs/launch.md."},
+    {"XDG_CACHE_HOME", "parent of the directory rankc in which 'rankc run MODEL.onnx' caches compiled programs; by "
+                       "default $HOME/.cache."},
 };
 
 static void put_exit_status(struct strbuf *out) {
@@ -109,8 +111,9 @@ void help_man(struct strbuf *out) {
     put_section(out, "SYNOPSIS");
     strbuf_puts(out, "\\fBrankc\\fR VERB [operand] [options]\n");
     put_section(out, "DESCRIPTION");
-    put_paragraph(out, "rankc compiles an ONNX model into the source of every rank of a parallel program, and runs it. "
-                       "An argument @FILE stands for the arguments in FILE, separated by white space, with quotes.");
+    put_paragraph(out, "rankc compiles an ONNX model into one program per rank of a parallel job, and runs the job. An "
+                       "argument @FILE is replaced by the arguments in FILE, which are separated by white space and "
+                       "may be quoted.");
     put_section(out, "VERBS");
     for (int i = 0; i < VERBS; i++)
         if (!verb_rows[i].later)

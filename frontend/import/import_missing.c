@@ -10,10 +10,10 @@ static const struct reason {
     enum exit_code exit;
     const char *one, *many, *because;
 } reasons[] = {
-    {403, EXIT_MALFORMED, "no operator %s", "no operators %s", "there is no such operator"},
-    {402, EXIT_UNSUPPORTED, "operator %s is not supported", "operators %s are not supported", "not written yet"},
+    {403, EXIT_MALFORMED, "no operator %s", "no operators %s", "ONNX has no such operator"},
+    {402, EXIT_UNSUPPORTED, "operator %s is not supported", "operators %s are not supported", "not implemented yet"},
     {404, EXIT_UNSUPPORTED, "operator %s works on types that are not supported",
-     "operators %s work on types that are not supported", "works on types that are not supported"},
+     "operators %s work on types that are not supported", "its data types are not supported"},
     {405, EXIT_UNSUPPORTED, "control flow is not supported: %s", "control flow is not supported: %s",
      "control flow that depends on data"},
     {410, EXIT_UNSUPPORTED, "the shape of the result depends on data: %s",
