@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "frontend/cli/cli.h"
-#include "frontend/cli/compiled.h"
+#include "frontend/cli/compiled_model.h"
 #include "frontend/cli/show.h"
 #include "frontend/cli/units.h"
 #include "frontend/driver/driver.h"
@@ -15,43 +15,44 @@ static const struct {
     [MADE_ALL] = {"nothing", ""}, [MADE_CODE] = {"graph", " (graph kept)"}, [MADE_NOTHING] = {"all", " (reused)"}};
 
 /* {"graph": {"key", "parts"}, "plan": ..}, as in manifest.json. */
-static void put_keys(struct rt_json_writer *w, const struct rt_json *keys) {
+static void put_keys(struct rt_json_writer *writer, const struct rt_json *keys) {
     static const char *const names[] = {"graph", "plan"};
-    rt_json_open(w, '{', RT_JSON_LINES);
+    rt_json_open(writer, '{', RT_JSON_LINES);
     for (int i = 0; i < 2; i++) {
         const struct rt_json *key = rt_json_member(keys, names[i]), *parts = rt_json_member(key, "parts");
         const char *hex = rt_json_text(rt_json_member(key, "key"));
-        rt_json_key(w, names[i]);
-        rt_json_open(w, '{', RT_JSON_LINES);
-        rt_json_key(w, "key"), rt_json_put_text(w, hex ? hex : "");
-        rt_json_key(w, "parts"), rt_json_open(w, '{', RT_JSON_LINES);
+        rt_json_key(writer, names[i]);
+        rt_json_open(writer, '{', RT_JSON_LINES);
+        rt_json_key(writer, "key"), rt_json_put_text(writer, hex ? hex : "");
+        rt_json_key(writer, "parts"), rt_json_open(writer, '{', RT_JSON_LINES);
         bool listed = parts && parts->kind == RT_JSON_OBJECT;
         for (const struct rt_json *part = listed ? parts->first : NULL; part; part = part->next) {
             const char *value = rt_json_text(part);
-            rt_json_key_bytes(w, part->key, part->key_bytes), rt_json_put_text(w, value ? value : "");
+            rt_json_key_bytes(writer, part->key, part->key_bytes), rt_json_put_text(writer, value ? value : "");
         }
-        rt_json_close(w, '}');
-        rt_json_close(w, '}');
+        rt_json_close(writer, '}');
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, '}');
+    rt_json_close(writer, '}');
 }
 
-static int print_json(const struct compiled *compiled, const char *program, enum driver_made made, struct cli *cli) {
-    struct rt_json_writer *w = own_json_writer(cli->arena);
-    rt_json_open(w, '{', RT_JSON_LINES);
-    rt_json_key(w, "format"), rt_json_put_int(w, 1);
-    rt_json_key(w, "directory"), rt_json_put_text(w, compiled->directory);
-    rt_json_key(w, "plan_ngpus"), rt_json_put_int(w, compiled->plan_ngpus);
-    rt_json_key(w, "runtime_ngpus"), rt_json_put_int(w, compiled->runtime_ngpus);
-    rt_json_key(w, "reused"), rt_json_put_text(w, kept[made].word);
-    rt_json_key(w, "keys"), put_keys(w, rt_json_member(compiled->root, "keys"));
-    rt_json_key(w, "program"), rt_json_put_text(w, program);
-    rt_json_close(w, '}');
-    return cli_print_json(cli, w);
+static int print_json(const struct compiled_model *compiled, const char *program, enum driver_made made,
+                      struct cli *cli) {
+    struct rt_json_writer *writer = own_json_writer(cli->arena);
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    rt_json_key(writer, "format"), rt_json_put_int(writer, 1);
+    rt_json_key(writer, "directory"), rt_json_put_text(writer, compiled->directory);
+    rt_json_key(writer, "plan_ngpus"), rt_json_put_int(writer, compiled->plan_ngpus);
+    rt_json_key(writer, "runtime_ngpus"), rt_json_put_int(writer, compiled->runtime_ngpus);
+    rt_json_key(writer, "reused"), rt_json_put_text(writer, kept[made].word);
+    rt_json_key(writer, "keys"), put_keys(writer, rt_json_member(compiled->root, "keys"));
+    rt_json_key(writer, "program"), rt_json_put_text(writer, program);
+    rt_json_close(writer, '}');
+    return cli_print_json(cli, writer);
 }
 
 /* How to start what was compiled: a training program wants samples of every input. */
-static void print_command(const struct compiled *compiled, const char *directory, struct cli *cli) {
+static void print_command(const struct compiled_model *compiled, const char *directory, struct cli *cli) {
     const struct rt_json *inputs = rt_json_member(compiled->root, "inputs");
     if (!rt_json_member(compiled->root, "training")) {
         printf("run it with: rankc run %s\n", directory);
@@ -66,7 +67,8 @@ static void print_command(const struct compiled *compiled, const char *directory
 }
 
 /* Where it is, what a rank of it needs, and what to do next. */
-static void print_text(const struct compiled *compiled, const char *program, enum driver_made made, struct cli *cli) {
+static void print_text(const struct compiled_model *compiled, const char *program, enum driver_made made,
+                       struct cli *cli) {
     int64_t ranks = compiled->runtime_ngpus, largest = 0;
     const struct rt_json *all = rt_json_member(compiled->root, "ranks");
     for (const struct rt_json *rank = all ? all->first : NULL; rank; rank = rank->next) {
@@ -80,7 +82,7 @@ static void print_text(const struct compiled *compiled, const char *program, enu
     if (program) print_command(compiled, directory, cli);
 }
 
-static void print_parameters(const struct compiled *compiled, struct cli *cli) {
+static void print_parameters(const struct compiled_model *compiled, struct cli *cli) {
     struct strbuf out;
     strbuf_init(&out, cli->arena);
     show_parameters(&out, compiled, false);
@@ -95,7 +97,7 @@ int cli_dump(struct cli *cli) {
 
 int cli_compile(struct cli *cli) {
     const struct options *options = cli->options;
-    struct compiled compiled;
+    struct compiled_model compiled;
     struct driver_result result;
     if (options->dump_after) return cli_dump(cli);
     if (driver_compile(options, cli->arena, cli->diags, &result)) return -1;

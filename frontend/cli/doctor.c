@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "frontend/driver/build_program.h"
-#include "frontend/driver/child.h"
+#include "frontend/driver/subprocess.h"
 #include "runtime/base/json.h"
 
 struct findings {
@@ -41,7 +41,7 @@ static const char *version_of(const char *program, struct arena *arena) {
     struct strbuf said;
     int status;
     strbuf_init(&said, arena);
-    if (child_read(argv, NULL, &said, &status) || !WIFEXITED(status) || WEXITSTATUS(status)) return NULL;
+    if (subprocess_run(argv, NULL, &said, &status) || !WIFEXITED(status) || WEXITSTATUS(status)) return NULL;
     const char *text = strbuf_text(&said);
     return str_escape(arena, text, strcspn(text, "\n"), 100);
 }
@@ -191,23 +191,23 @@ static void examine(struct findings *findings, struct cli *cli) {
 }
 
 static int print_json(const struct findings *findings, struct cli *cli) {
-    struct rt_json_writer *w = own_json_writer(cli->arena);
-    rt_json_open(w, '{', RT_JSON_LINES);
-    rt_json_key(w, "format"), rt_json_put_int(w, 1);
-    rt_json_key(w, "findings");
-    rt_json_open(w, '[', RT_JSON_LINES);
+    struct rt_json_writer *writer = own_json_writer(cli->arena);
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    rt_json_key(writer, "format"), rt_json_put_int(writer, 1);
+    rt_json_key(writer, "findings");
+    rt_json_open(writer, '[', RT_JSON_LINES);
     for (int i = 0; i < findings->all.n; i++) {
         const struct finding *item = &findings->all.at[i];
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        rt_json_key(w, "what"), rt_json_put_text(w, item->what);
-        rt_json_key(w, "verdict"), rt_json_put_text(w, verdicts[item->verdict]);
-        rt_json_key(w, "found"), rt_json_put_text(w, item->found);
-        rt_json_key(w, "hint"), rt_json_put_text(w, item->hint);
-        rt_json_close(w, '}');
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        rt_json_key(writer, "what"), rt_json_put_text(writer, item->what);
+        rt_json_key(writer, "verdict"), rt_json_put_text(writer, verdicts[item->verdict]);
+        rt_json_key(writer, "found"), rt_json_put_text(writer, item->found);
+        rt_json_key(writer, "hint"), rt_json_put_text(writer, item->hint);
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, ']');
-    rt_json_close(w, '}');
-    return cli_print_json(cli, w);
+    rt_json_close(writer, ']');
+    rt_json_close(writer, '}');
+    return cli_print_json(cli, writer);
 }
 
 static void print_text(const struct findings *findings) {

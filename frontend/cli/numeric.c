@@ -10,14 +10,14 @@
 #include "runtime/launch.h"
 
 struct comparison {
-    const struct compiled *compiled;
+    const struct compiled_model *compiled;
     struct cli *cli;
     const char *work; /* a directory of our own */
     bool rounded;     /* the model has run in f32 as well */
 };
 
-static int fail_reason(const struct comparison *c, const struct rt_reason *why) {
-    return diag_error(c->cli->diags, 601, EXIT_SYSTEM, NULL, "%s", why->text);
+static int fail_reason(const struct comparison *comparison, const struct rt_reason *why) {
+    return diag_error(comparison->cli->diags, 601, EXIT_SYSTEM, NULL, "%s", why->text);
 }
 
 /* splitmix64: the same inputs in every run. */
@@ -39,7 +39,7 @@ static void fill(void *data, enum rt_dtype dtype, int64_t count, uint64_t seed) 
 
 /* Writes one entry of the manifest's inputs, random but the same in every program; floats in the type that it computes
  * in. */
-static int write_input(const struct comparison *c, const struct rt_json *input, int index, enum rt_dtype type,
+static int write_input(const struct comparison *comparison, const struct rt_json *input, int index, enum rt_dtype type,
                        const char *path) {
     enum rt_dtype dtype = rt_dtype_by_name(rt_json_text(rt_json_member(input, "dtype")));
     enum rt_dtype written = type != RT_DTYPE_NONE && rt_dtype_is_float(dtype) ? type : dtype;
@@ -49,56 +49,60 @@ static int write_input(const struct comparison *c, const struct rt_json *input, 
     struct rt_reason why;
     for (const struct rt_json *d = shape ? shape->first : NULL; d && ndim < RT_TENSOR_MAX_NDIM; d = d->next)
         if (rt_json_int(d, &dims[ndim])) count *= dims[ndim++];
-    void *data = arena_alloc(c->cli->arena, (size_t)count + 1, rt_dtype_bytes(dtype)),
-         *values = arena_alloc(c->cli->arena, (size_t)count + 1, rt_dtype_bytes(written));
+    void *data = arena_alloc(comparison->cli->arena, (size_t)count + 1, rt_dtype_bytes(dtype)),
+         *values = arena_alloc(comparison->cli->arena, (size_t)count + 1, rt_dtype_bytes(written));
     fill(data, dtype, count, (uint64_t)index + 1);
     rt_convert(values, written, data, dtype, (size_t)count);
-    return rt_npy_write(path, written, ndim, dims, values, &why) ? 0 : fail_reason(c, &why);
+    return rt_npy_write(path, written, ndim, dims, values, &why) ? 0 : fail_reason(comparison, &why);
 }
 
 struct words {
     VEC(const char *) all;
 };
 
-static void add_word(const struct comparison *c, struct words *words, const char *word) {
-    VEC_PUSH(c->cli->arena, &words->all, word);
+static void add_word(const struct comparison *comparison, struct words *words, const char *word) {
+    VEC_PUSH(comparison->cli->arena, &words->all, word);
 }
 
-static int write_inputs(const struct comparison *c, const char *name, enum rt_dtype type, struct words *words) {
-    const struct rt_json *inputs = rt_json_member(c->compiled->root, "inputs");
+static int write_inputs(const struct comparison *comparison, const char *name, enum rt_dtype type,
+                        struct words *words) {
+    const struct rt_json *inputs = rt_json_member(comparison->compiled->root, "inputs");
     int index = 0;
     for (const struct rt_json *input = inputs ? inputs->first : NULL; input; input = input->next, index++) {
-        const char *path = arena_printf(c->cli->arena, "%s/%s.input%d.npy", c->work, name, index),
+        const char *path = arena_printf(comparison->cli->arena, "%s/%s.input%d.npy", comparison->work, name, index),
                    *input_name = rt_json_text(rt_json_member(input, "name"));
-        if (!input_name || write_input(c, input, index, type, path) < 0) return -1;
-        add_word(c, words, "--input");
-        add_word(c, words, arena_printf(c->cli->arena, "%s=%s", input_name, path));
+        if (!input_name || write_input(comparison, input, index, type, path) < 0) return -1;
+        add_word(comparison, words, "--input");
+        add_word(comparison, words, arena_printf(comparison->cli->arena, "%s=%s", input_name, path));
     }
     return 0;
 }
 
 /* Runs the program of `dir`, with outputs in work/<name>. */
-static int run(const struct comparison *c, const char *dir, const char *name, enum rt_dtype type, int64_t ranks) {
+static int run(const struct comparison *comparison, const char *dir, const char *name, enum rt_dtype type,
+               int64_t ranks) {
     struct words words = {0};
-    if (write_inputs(c, name, type, &words) < 0) return -1;
-    add_word(c, &words, "--output-dir");
-    add_word(c, &words, arena_printf(c->cli->arena, "%s/%s", c->work, name));
-    if (c->cli->options->json) add_word(c, &words, "--json");
-    add_word(c, &words, NULL);
-    const struct rt_launch launch = {.program = arena_printf(c->cli->arena, "%s/build/run", dir),
+    if (write_inputs(comparison, name, type, &words) < 0) return -1;
+    add_word(comparison, &words, "--output-dir");
+    add_word(comparison, &words, arena_printf(comparison->cli->arena, "%s/%s", comparison->work, name));
+    if (comparison->cli->options->json) add_word(comparison, &words, "--json");
+    add_word(comparison, &words, NULL);
+    const struct rt_launch launch = {.program = arena_printf(comparison->cli->arena, "%s/build/run", dir),
                                      .arguments = (const char *const *)words.all.at,
                                      .ranks = (int)ranks,
-                                     .json = c->cli->options->json,
+                                     .json = comparison->cli->options->json,
                                      .no_results = true};
     return rt_launch(&launch);
 }
 
 /* Compiles and runs the model on one device; in a type of its own, or RT_DTYPE_NONE. */
-static int run_whole(const struct comparison *c, const char *name, enum rt_dtype type) {
-    struct cli *cli = c->cli;
+static int run_whole(const struct comparison *comparison, const char *name, enum rt_dtype type) {
+    struct cli *cli = comparison->cli;
     const char *dtype = type == RT_DTYPE_NONE ? NULL : rt_dtypes[type].name;
-    if (driver_compile_whole(c->compiled->directory, c->work, name, dtype, cli->arena, cli->diags) < 0) return -1;
-    return run(c, arena_printf(cli->arena, "%s/graph/%s", c->work, name), name, type, 1);
+    if (driver_compile_whole(comparison->compiled->directory, comparison->work, name, dtype, cli->arena, cli->diags) <
+        0)
+        return -1;
+    return run(comparison, arena_printf(cli->arena, "%s/graph/%s", comparison->work, name), name, type, 1);
 }
 
 /* Comparison ------------------------------------------------------------------------------------------------------- */
@@ -130,77 +134,79 @@ static double allowed(const struct rt_tensor run[RUNS]) {
     return 2 * scale * distance + 8 * rt_dtypes[type].epsilon * largest;
 }
 
-static int compare_tensors(const struct comparison *c, const char *name, const struct rt_tensor run[RUNS]) {
+static int compare_tensors(const struct comparison *comparison, const char *name, const struct rt_tensor run[RUNS]) {
     const double bound = allowed(run);
     for (int64_t i = 0; i < run[ONE].count; i++) {
         double all = element(&run[ALL], i), one = element(&run[ONE], i), exact = element(&run[EXACT], i);
         if (all == one || (isnan(all) && isnan(one)) || fabs(all - exact) <= bound) continue;
-        return diag_error(c->cli->diags, 1104, EXIT_MISMATCH, NULL,
+        return diag_error(comparison->cli->diags, 1104, EXIT_MISMATCH, NULL,
                           "output %s, element %lld: %.9g, on one rank %.9g, in f64 %.9g (allowed difference %.3g)",
-                          diag_quote(c->cli->diags, name), (long long)i, all, one, exact, bound);
+                          diag_quote(comparison->cli->diags, name), (long long)i, all, one, exact, bound);
     }
     return 0;
 }
 
-static int compare_runs(const struct comparison *c, const char *name, const struct rt_tensor run[RUNS]) {
+static int compare_runs(const struct comparison *comparison, const char *name, const struct rt_tensor run[RUNS]) {
     bool same =
         run[ALL].dtype == run[ONE].dtype && run[ALL].count == run[ONE].count && run[EXACT].count == run[ONE].count;
     if (same && (run[ONE].dtype != RT_F64 || run[ROUNDED].count == run[ONE].count))
-        return compare_tensors(c, name, run);
-    return diag_error(c->cli->diags, 1104, EXIT_MISMATCH, NULL, "output %s has another type or shape than on one rank",
-                      diag_quote(c->cli->diags, name));
+        return compare_tensors(comparison, name, run);
+    return diag_error(comparison->cli->diags, 1104, EXIT_MISMATCH, NULL,
+                      "output %s has another type or shape than on one rank", diag_quote(comparison->cli->diags, name));
 }
 
-static int read_output(const struct comparison *c, int run, const char *file, struct rt_tensor *tensor) {
+static int read_output(const struct comparison *comparison, int run, const char *file, struct rt_tensor *tensor) {
     struct rt_reason why;
-    const char *path = arena_printf(c->cli->arena, "%s/%s/%s", c->work, run_names[run], file);
-    return rt_npy_read(tensor, path, &why) ? 0 : fail_reason(c, &why);
+    const char *path = arena_printf(comparison->cli->arena, "%s/%s/%s", comparison->work, run_names[run], file);
+    return rt_npy_read(tensor, path, &why) ? 0 : fail_reason(comparison, &why);
 }
 
-static int run_rounded(struct comparison *c) {
-    if (!c->rounded && run_whole(c, run_names[ROUNDED], RT_F32)) return -1;
-    c->rounded = true;
+static int run_rounded(struct comparison *comparison) {
+    if (!comparison->rounded && run_whole(comparison, run_names[ROUNDED], RT_F32)) return -1;
+    comparison->rounded = true;
     return 0;
 }
 
-static int compare_file(struct comparison *c, const char *name, const char *file) {
+static int compare_file(struct comparison *comparison, const char *name, const char *file) {
     struct rt_tensor run[RUNS] = {0};
     int status = 0;
-    for (int i = 0; i < ROUNDED && !status; i++) status = read_output(c, i, file, &run[i]);
-    if (!status && run[ONE].dtype == RT_F64) status = run_rounded(c);
-    if (!status && run[ONE].dtype == RT_F64) status = read_output(c, ROUNDED, file, &run[ROUNDED]);
-    if (!status) status = compare_runs(c, name, run);
+    for (int i = 0; i < ROUNDED && !status; i++) status = read_output(comparison, i, file, &run[i]);
+    if (!status && run[ONE].dtype == RT_F64) status = run_rounded(comparison);
+    if (!status && run[ONE].dtype == RT_F64) status = read_output(comparison, ROUNDED, file, &run[ROUNDED]);
+    if (!status) status = compare_runs(comparison, name, run);
     for (int i = 0; i < RUNS; i++) rt_tensor_free(&run[i]);
     return status;
 }
 
-static int compare_outputs(struct comparison *c) {
+static int compare_outputs(struct comparison *comparison) {
     struct rt_reason why;
-    struct rt_json_document *document =
-        own_json(c->cli->arena, arena_printf(c->cli->arena, "%s/one/outputs.json", c->work), &why);
-    if (!document) return fail_reason(c, &why);
+    struct rt_json_document *document = own_json(
+        comparison->cli->arena, arena_printf(comparison->cli->arena, "%s/one/outputs.json", comparison->work), &why);
+    if (!document) return fail_reason(comparison, &why);
     const struct rt_json *outputs = rt_json_member(rt_json_root(document), "outputs");
     int status = 0;
     for (const struct rt_json *o = outputs ? outputs->first : NULL; o; o = o->next) {
         const char *name = rt_json_text(rt_json_member(o, "name")), *file = rt_json_text(rt_json_member(o, "file"));
-        if (!name || !file || compare_file(c, name, file) < 0) status = -1;
+        if (!name || !file || compare_file(comparison, name, file) < 0) status = -1;
     }
-    arena_release(c->cli->arena, document);
+    arena_release(comparison->cli->arena, document);
     return status;
 }
 
-static int compare(struct comparison *c) {
-    int status = run_whole(c, run_names[ONE], RT_DTYPE_NONE);
-    if (!status) status = run_whole(c, run_names[EXACT], RT_F64);
-    if (!status) status = run(c, c->compiled->directory, run_names[ALL], RT_DTYPE_NONE, c->compiled->runtime_ngpus);
-    return status ? status : compare_outputs(c);
+static int compare(struct comparison *comparison) {
+    int status = run_whole(comparison, run_names[ONE], RT_DTYPE_NONE);
+    if (!status) status = run_whole(comparison, run_names[EXACT], RT_F64);
+    if (!status)
+        status = run(comparison, comparison->compiled->directory, run_names[ALL], RT_DTYPE_NONE,
+                     comparison->compiled->runtime_ngpus);
+    return status ? status : compare_outputs(comparison);
 }
 
-int numeric_compare(const struct compiled *compiled, struct cli *cli) {
+int numeric_compare(const struct compiled_model *compiled, struct cli *cli) {
     const char *work = temporary_make(cli, "verify");
     if (!work) return -1;
-    struct comparison c = {.compiled = compiled, .cli = cli, .work = work};
-    int status = compare(&c);
+    struct comparison comparison = {.compiled = compiled, .cli = cli, .work = work};
+    int status = compare(&comparison);
     temporary_remove(work);
     return status;
 }

@@ -174,99 +174,99 @@ static void print_one(const struct family *family, struct arena *arena) {
 
 /* ---- --json ---- */
 
-static void put_attributes(struct rt_json_writer *w, const struct onnx_op *form) {
+static void put_attributes(struct rt_json_writer *writer, const struct onnx_op *form) {
     struct onnx_attr attr;
-    rt_json_key(w, "attributes"), rt_json_open(w, '[', RT_JSON_INLINE);
+    rt_json_key(writer, "attributes"), rt_json_open(writer, '[', RT_JSON_INLINE);
     for (const char *rest = form->attrs; (rest = onnx_next_attr(rest, &attr));) {
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        rt_json_key(w, "name"), rt_json_put_bytes(w, attr.name, attr.length);
-        rt_json_key(w, "kind"), rt_json_put_text(w, onnx_attr_kind(attr.kind));
-        rt_json_key(w, "required"), rt_json_put_bool(w, attr.required);
-        rt_json_key(w, "default");
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        rt_json_key(writer, "name"), rt_json_put_bytes(writer, attr.name, attr.length);
+        rt_json_key(writer, "kind"), rt_json_put_text(writer, onnx_attr_kind(attr.kind));
+        rt_json_key(writer, "required"), rt_json_put_bool(writer, attr.required);
+        rt_json_key(writer, "default");
         if (attr.fallback)
-            rt_json_put_bytes(w, attr.fallback, attr.fallback_length);
+            rt_json_put_bytes(writer, attr.fallback, attr.fallback_length);
         else
-            rt_json_put_null(w);
-        rt_json_close(w, '}');
+            rt_json_put_null(writer);
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, ']');
+    rt_json_close(writer, ']');
 }
 
 /* `most` or null where there is no limit. */
-static void put_limit(struct rt_json_writer *w, const char *key, int most) {
-    rt_json_key(w, key);
+static void put_limit(struct rt_json_writer *writer, const char *key, int most) {
+    rt_json_key(writer, key);
     if (most >= ONNX_MANY)
-        rt_json_put_null(w);
+        rt_json_put_null(writer);
     else
-        rt_json_put_int(w, most);
+        rt_json_put_int(writer, most);
 }
 
-static void put_forms(struct rt_json_writer *w, const struct family *family) {
-    rt_json_key(w, "forms"), rt_json_open(w, '[', RT_JSON_LINES);
+static void put_forms(struct rt_json_writer *writer, const struct family *family) {
+    rt_json_key(writer, "forms"), rt_json_open(writer, '[', RT_JSON_LINES);
     for (int i = 0; i < family->nforms; i++) {
         const struct onnx_op *form = &family->forms[i];
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        rt_json_key(w, "since"), rt_json_put_int(w, form_since(family, i));
-        put_limit(w, "least_inputs", form->in_min);
-        put_limit(w, "most_inputs", form->in_max);
-        put_limit(w, "most_outputs", form->out_max);
-        rt_json_key(w, "sequences"), rt_json_put_bool(w, form->sequences);
-        put_attributes(w, form);
-        rt_json_close(w, '}');
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        rt_json_key(writer, "since"), rt_json_put_int(writer, form_since(family, i));
+        put_limit(writer, "least_inputs", form->in_min);
+        put_limit(writer, "most_inputs", form->in_max);
+        put_limit(writer, "most_outputs", form->out_max);
+        rt_json_key(writer, "sequences"), rt_json_put_bool(writer, form->sequences);
+        put_attributes(writer, form);
+        rt_json_close(writer, '}');
     }
-    rt_json_close(w, ']');
+    rt_json_close(writer, ']');
 }
 
-static void put_core(struct rt_json_writer *w, const struct family *family) {
-    rt_json_key(w, "core");
+static void put_core(struct rt_json_writer *writer, const struct family *family) {
+    rt_json_key(writer, "core");
     if (!family->core) {
-        rt_json_put_null(w);
-        rt_json_key(w, "dtypes"), rt_json_put_null(w);
+        rt_json_put_null(writer);
+        rt_json_key(writer, "dtypes"), rt_json_put_null(writer);
         return;
     }
-    rt_json_put_text(w, family->core->name);
-    rt_json_key(w, "dtypes"), rt_json_open(w, '[', RT_JSON_INLINE);
+    rt_json_put_text(writer, family->core->name);
+    rt_json_key(writer, "dtypes"), rt_json_open(writer, '[', RT_JSON_INLINE);
     for (int t = 0; t < RT_DTYPE_COUNT; t++)
-        if (computes(family->core, (enum rt_dtype)t)) rt_json_put_text(w, rt_dtypes[t].name);
-    rt_json_close(w, ']');
+        if (computes(family->core, (enum rt_dtype)t)) rt_json_put_text(writer, rt_dtypes[t].name);
+    rt_json_close(writer, ']');
 }
 
-static void put_family(struct rt_json_writer *w, const struct family *family, struct arena *arena) {
-    rt_json_open(w, '{', RT_JSON_LINES);
-    rt_json_key(w, "domain"), rt_json_put_text(w, family->forms->domain);
-    rt_json_key(w, "name"), rt_json_put_text(w, family->forms->name);
-    rt_json_key(w, "refused");
+static void put_family(struct rt_json_writer *writer, const struct family *family, struct arena *arena) {
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    rt_json_key(writer, "domain"), rt_json_put_text(writer, family->forms->domain);
+    rt_json_key(writer, "name"), rt_json_put_text(writer, family->forms->name);
+    rt_json_key(writer, "refused");
     if (refused(family)) {
-        rt_json_open(w, '{', RT_JSON_INLINE);
-        rt_json_key(w, "code"), rt_json_put_text(w, arena_printf(arena, "E%04d", refused(family)));
-        rt_json_key(w, "because"), rt_json_put_text(w, onnx_refusal(refused(family)));
-        rt_json_key(w, "since"), rt_json_put_int(w, form_since(family, 0));
-        rt_json_close(w, '}');
+        rt_json_open(writer, '{', RT_JSON_INLINE);
+        rt_json_key(writer, "code"), rt_json_put_text(writer, arena_printf(arena, "E%04d", refused(family)));
+        rt_json_key(writer, "because"), rt_json_put_text(writer, onnx_refusal(refused(family)));
+        rt_json_key(writer, "since"), rt_json_put_int(writer, form_since(family, 0));
+        rt_json_close(writer, '}');
     } else {
-        rt_json_put_null(w);
-        put_core(w, family);
-        put_forms(w, family);
+        rt_json_put_null(writer);
+        put_core(writer, family);
+        put_forms(writer, family);
     }
-    rt_json_close(w, '}');
+    rt_json_close(writer, '}');
 }
 
 static int print_json(struct cli *cli, const struct families *families) {
-    struct rt_json_writer w;
+    struct rt_json_writer writer;
     struct rt_reason why;
     int status = 0;
-    rt_json_start(&w);
-    rt_json_open(&w, '{', RT_JSON_LINES);
-    rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
-    rt_json_key(&w, "opsets"), rt_json_put_dims(&w, (int64_t[]){ONNX_OPSET_MIN, ONNX_OPSET_MAX}, 2);
-    rt_json_key(&w, "operators"), rt_json_open(&w, '[', RT_JSON_LINES);
-    for (int i = 0; i < families->all.n; i++) put_family(&w, &families->all.at[i], cli->arena);
-    rt_json_close(&w, ']');
-    rt_json_close(&w, '}');
-    if (rt_json_end(&w, &why))
-        fputs(w.text, stdout);
+    rt_json_start(&writer);
+    rt_json_open(&writer, '{', RT_JSON_LINES);
+    rt_json_key(&writer, "format"), rt_json_put_int(&writer, 1);
+    rt_json_key(&writer, "opsets"), rt_json_put_dims(&writer, (int64_t[]){ONNX_OPSET_MIN, ONNX_OPSET_MAX}, 2);
+    rt_json_key(&writer, "operators"), rt_json_open(&writer, '[', RT_JSON_LINES);
+    for (int i = 0; i < families->all.n; i++) put_family(&writer, &families->all.at[i], cli->arena);
+    rt_json_close(&writer, ']');
+    rt_json_close(&writer, '}');
+    if (rt_json_end(&writer, &why))
+        fputs(writer.text, stdout);
     else
         status = diag_error(cli->diags, 500, EXIT_LIMIT, NULL, "%s", why.text);
-    rt_json_discard(&w);
+    rt_json_discard(&writer);
     return status;
 }
 

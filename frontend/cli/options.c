@@ -75,17 +75,18 @@ struct value {
     void *field;
 };
 
-static const char *quoted(struct parser *p, const char *text) {
-    return diag_quote(p->diags, text);
+static const char *quoted(struct parser *parser, const char *text) {
+    return diag_quote(parser->diags, text);
 }
 
-static int bad_value(struct parser *p, const struct value *value, const char *must) {
-    return diag_error(p->diags, value->row->code ? value->row->code : 205, EXIT_USAGE, NULL, "%s must be %s, not %s",
-                      value->typed, must, quoted(p, value->text));
+static int bad_value(struct parser *parser, const struct value *value, const char *must) {
+    return diag_error(parser->diags, value->row->code ? value->row->code : 205, EXIT_USAGE, NULL,
+                      "%s must be %s, not %s", value->typed, must, quoted(parser, value->text));
 }
 
-static int not_yet(struct parser *p, const char *what, const char *word) {
-    return diag_error(p->diags, 400, EXIT_UNSUPPORTED, NULL, "not supported yet: %s%s%s", what, *word ? " " : "", word);
+static int not_yet(struct parser *parser, const char *what, const char *word) {
+    return diag_error(parser->diags, 400, EXIT_UNSUPPORTED, NULL, "not supported yet: %s%s%s", what, *word ? " " : "",
+                      word);
 }
 
 /* A decimal number without sign that fits and has nothing behind it but `rest`, which gets the first byte after. */
@@ -114,47 +115,48 @@ static bool parse_bytes(const char *text, int64_t *out) {
     return !rest[1] && !__builtin_mul_overflow(*out, INT64_C(1) << 10 * (suffix - suffixes + 1), out);
 }
 
-static int set_flag(struct parser *p, const struct value *value) {
-    (void)p;
+static int set_flag(struct parser *parser, const struct value *value) {
+    (void)parser;
     *(bool *)value->field = true;
     return 0;
 }
 
-static int set_text(struct parser *p, const struct value *value) {
-    if (!*value->text) return diag_error(p->diags, 200, EXIT_USAGE, NULL, "%s needs a value", value->typed);
-    *(const char **)value->field = arena_strdup(p->arena, value->text);
+static int set_text(struct parser *parser, const struct value *value) {
+    if (!*value->text) return diag_error(parser->diags, 200, EXIT_USAGE, NULL, "%s needs a value", value->typed);
+    *(const char **)value->field = arena_strdup(parser->arena, value->text);
     return 0;
 }
 
-static int refuse_line_break(struct parser *p, const struct value *value) {
+static int refuse_line_break(struct parser *parser, const struct value *value) {
     if (!strpbrk(value->text, "\r\n")) return 0;
-    return diag_error(p->diags, 203, EXIT_USAGE, NULL, "a line break in the value of %s: %s", value->typed,
-                      quoted(p, value->text));
+    return diag_error(parser->diags, 203, EXIT_USAGE, NULL, "a line break in the value of %s: %s", value->typed,
+                      quoted(parser, value->text));
 }
 
 /* Make, which builds the programs, has no way to write a line break in a file name. */
-static int set_path(struct parser *p, const struct value *value) {
-    return refuse_line_break(p, value) ? -1 : set_text(p, value);
+static int set_path(struct parser *parser, const struct value *value) {
+    return refuse_line_break(parser, value) ? -1 : set_text(parser, value);
 }
 
-static int set_texts(struct parser *p, const struct value *value) {
+static int set_texts(struct parser *parser, const struct value *value) {
     struct option_texts *texts = value->field;
-    if (refuse_line_break(p, value)) return -1;
-    if (!*value->text) return diag_error(p->diags, 200, EXIT_USAGE, NULL, "%s needs a value", value->typed);
-    VEC_PUSH(p->arena, &texts->all, arena_strdup(p->arena, value->text));
+    if (refuse_line_break(parser, value)) return -1;
+    if (!*value->text) return diag_error(parser->diags, 200, EXIT_USAGE, NULL, "%s needs a value", value->typed);
+    VEC_PUSH(parser->arena, &texts->all, arena_strdup(parser->arena, value->text));
     return 0;
 }
 
-static int set_count(struct parser *p, const struct value *value) {
+static int set_count(struct parser *parser, const struct value *value) {
     const struct option *row = value->row;
     if (parse_count(value->text, row->min, row->max, value->field)) return 0;
     return bad_value(
-        p, value, arena_printf(p->arena, "a whole number from %lld to %lld", (long long)row->min, (long long)row->max));
+        parser, value,
+        arena_printf(parser->arena, "a whole number from %lld to %lld", (long long)row->min, (long long)row->max));
 }
 
-static int set_bytes(struct parser *p, const struct value *value) {
+static int set_bytes(struct parser *parser, const struct value *value) {
     if (parse_bytes(value->text, value->field)) return 0;
-    return bad_value(p, value, "a number of bytes, such as 512M or 80G");
+    return bad_value(parser, value, "a number of bytes, such as 512M or 80G");
 }
 
 /* NULL-terminated. */
@@ -173,28 +175,28 @@ static const char *joined(struct arena *arena, const char *const *words, const c
     return strbuf_text(&text);
 }
 
-static void suggest(struct parser *p, const char *dashes, const char *word, const char *const *words) {
+static void suggest(struct parser *parser, const char *dashes, const char *word, const char *const *words) {
     const char *near = str_nearest(word, words);
-    if (near) diag_help(p->diags, "did you mean '%s%s'?", dashes, near);
+    if (near) diag_help(parser->diags, "did you mean '%s%s'?", dashes, near);
 }
 
-static int find_choice(struct parser *p, const struct value *value, const char *word, enum choice *out) {
+static int find_choice(struct parser *parser, const struct value *value, const char *word, enum choice *out) {
     enum choice_group group = value->row->choices;
     for (int i = 1; i < CHOICES; i++) {
         if (choice_rows[i].group != group || strcmp(choice_rows[i].word, word)) continue;
-        if (choice_rows[i].later) return not_yet(p, value->typed, word);
+        if (choice_rows[i].later) return not_yet(parser, value->typed, word);
         *out = (enum choice)i;
         return 0;
     }
-    const char **words = group_words(p->arena, group);
-    diag_error(p->diags, 202, EXIT_USAGE, NULL, "unknown %s %s (%s)", group_nouns[group], quoted(p, word),
-               joined(p->arena, words, " "));
-    suggest(p, "", word, words);
+    const char **words = group_words(parser->arena, group);
+    diag_error(parser->diags, 202, EXIT_USAGE, NULL, "unknown %s %s (%s)", group_nouns[group], quoted(parser, word),
+               joined(parser->arena, words, " "));
+    suggest(parser, "", word, words);
     return -1;
 }
 
-static int set_choice(struct parser *p, const struct value *value) {
-    return find_choice(p, value, value->text, value->field);
+static int set_choice(struct parser *parser, const struct value *value) {
+    return find_choice(parser, value, value->text, value->field);
 }
 
 /* The comma-separated members of `list`, NULL-terminated. */
@@ -215,78 +217,78 @@ static bool is_member(const char *const *words, const char *word) {
     return false;
 }
 
-static int add_setting(struct parser *p, const struct value *value, struct option_spec *spec, const char *text) {
+static int add_setting(struct parser *parser, const struct value *value, struct option_spec *spec, const char *text) {
     const char *equals = strchr(text, '='), *word = choice_word(spec->word);
-    const char **keys = split_list(p->arena, choice_rows[spec->word].keys);
-    char *key = arena_copy(p->arena, text, equals ? (size_t)(equals - text) : strlen(text));
+    const char **keys = split_list(parser->arena, choice_rows[spec->word].keys);
+    char *key = arena_copy(parser->arena, text, equals ? (size_t)(equals - text) : strlen(text));
     if (!is_member(keys, key)) {
-        diag_error(p->diags, 202, EXIT_USAGE, NULL, "%s %s has no setting %s%s%s%s", value->typed, word, quoted(p, key),
-                   *keys ? " (" : "", joined(p->arena, keys, " "), *keys ? ")" : "");
-        suggest(p, "", key, keys);
+        diag_error(parser->diags, 202, EXIT_USAGE, NULL, "%s %s has no setting %s%s%s%s", value->typed, word,
+                   quoted(parser, key), *keys ? " (" : "", joined(parser->arena, keys, " "), *keys ? ")" : "");
+        suggest(parser, "", key, keys);
         return -1;
     }
     if (!equals || !equals[1])
-        return diag_error(p->diags, 200, EXIT_USAGE, NULL, "setting '%s' of %s %s needs a value", key, value->typed,
-                          word);
+        return diag_error(parser->diags, 200, EXIT_USAGE, NULL, "setting '%s' of %s %s needs a value", key,
+                          value->typed, word);
     for (int i = 0; i < spec->settings.n; i++)
         if (!strcmp(spec->settings.at[i].key, key))
-            return diag_error(p->diags, 200, EXIT_USAGE, NULL, "setting '%s' of %s %s given twice", key, value->typed,
-                              word);
-    VEC_PUSH(p->arena, &spec->settings, (struct option_setting){key, arena_strdup(p->arena, equals + 1)});
+            return diag_error(parser->diags, 200, EXIT_USAGE, NULL, "setting '%s' of %s %s given twice", key,
+                              value->typed, word);
+    VEC_PUSH(parser->arena, &spec->settings, (struct option_setting){key, arena_strdup(parser->arena, equals + 1)});
     return 0;
 }
 
-static int set_spec(struct parser *p, const struct value *value) {
+static int set_spec(struct parser *parser, const struct value *value) {
     struct option_spec spec = {0};
     size_t length = strcspn(value->text, ":");
     const char *colon = value->text[length] ? value->text + length : NULL;
-    if (find_choice(p, value, arena_copy(p->arena, value->text, length), &spec.word)) return -1;
+    if (find_choice(parser, value, arena_copy(parser->arena, value->text, length), &spec.word)) return -1;
     bool file = strcmp(choice_rows[spec.word].keys, "FILE") == 0;
     if (file && (!colon || !colon[1]))
-        return diag_error(p->diags, 202, EXIT_USAGE, NULL, "%s %s needs a file: %s:FILE", value->typed,
-                          quoted(p, value->text), choice_word(spec.word));
+        return diag_error(parser->diags, 202, EXIT_USAGE, NULL, "%s %s needs a file: %s:FILE", value->typed,
+                          quoted(parser, value->text), choice_word(spec.word));
     if (file) {
-        VEC_PUSH(p->arena, &spec.settings, (struct option_setting){"FILE", colon + 1});
+        VEC_PUSH(parser->arena, &spec.settings, (struct option_setting){"FILE", colon + 1});
     } else if (colon) {
-        const char **settings = split_list(p->arena, colon + 1);
+        const char **settings = split_list(parser->arena, colon + 1);
         if (!*settings)
-            return diag_error(p->diags, 200, EXIT_USAGE, NULL, "nothing follows the colon of %s %s", value->typed,
-                              quoted(p, value->text));
+            return diag_error(parser->diags, 200, EXIT_USAGE, NULL, "nothing follows the colon of %s %s", value->typed,
+                              quoted(parser, value->text));
         for (; *settings; settings++)
-            if (add_setting(p, value, &spec, *settings)) return -1;
+            if (add_setting(parser, value, &spec, *settings)) return -1;
     }
     *(struct option_spec *)value->field = spec;
     return 0;
 }
 
-static int repeated_name(struct parser *p, const struct value *value, const char *name) {
-    return diag_error(p->diags, value->row->code ? value->row->code : 200, EXIT_USAGE, NULL, "%s given twice for %s",
-                      value->typed, quoted(p, name));
+static int repeated_name(struct parser *parser, const struct value *value, const char *name) {
+    return diag_error(parser->diags, value->row->code ? value->row->code : 200, EXIT_USAGE, NULL,
+                      "%s given twice for %s", value->typed, quoted(parser, name));
 }
 
 /* The name may contain '='; the size cannot. */
-static int set_sizes(struct parser *p, const struct value *value) {
+static int set_sizes(struct parser *parser, const struct value *value) {
     struct option_sizes *sizes = value->field;
     const char *equals = strrchr(value->text, '=');
     struct option_size item;
     if (!equals || equals == value->text || !parse_count(equals + 1, 1, INT64_MAX, &item.size))
-        return bad_value(p, value, "NAME=SIZE with a whole size of at least 1");
-    item.name = arena_copy(p->arena, value->text, (size_t)(equals - value->text));
+        return bad_value(parser, value, "NAME=SIZE with a whole size of at least 1");
+    item.name = arena_copy(parser->arena, value->text, (size_t)(equals - value->text));
     for (int i = 0; i < sizes->all.n; i++)
-        if (!strcmp(sizes->all.at[i].name, item.name)) return repeated_name(p, value, item.name);
-    VEC_PUSH(p->arena, &sizes->all, item);
+        if (!strcmp(sizes->all.at[i].name, item.name)) return repeated_name(parser, value, item.name);
+    VEC_PUSH(parser->arena, &sizes->all, item);
     return 0;
 }
 
-static int set_files(struct parser *p, const struct value *value) {
+static int set_files(struct parser *parser, const struct value *value) {
     struct option_files *files = value->field;
     const char *equals = strchr(value->text, '=');
-    if (!equals || equals == value->text || !equals[1]) return bad_value(p, value, "NAME=FILE");
-    struct option_file item = {arena_copy(p->arena, value->text, (size_t)(equals - value->text)),
-                               arena_strdup(p->arena, equals + 1)};
+    if (!equals || equals == value->text || !equals[1]) return bad_value(parser, value, "NAME=FILE");
+    struct option_file item = {arena_copy(parser->arena, value->text, (size_t)(equals - value->text)),
+                               arena_strdup(parser->arena, equals + 1)};
     for (int i = 0; i < files->all.n; i++)
-        if (!strcmp(files->all.at[i].name, item.name)) return repeated_name(p, value, item.name);
-    VEC_PUSH(p->arena, &files->all, item);
+        if (!strcmp(files->all.at[i].name, item.name)) return repeated_name(parser, value, item.name);
+    VEC_PUSH(parser->arena, &files->all, item);
     return 0;
 }
 
@@ -296,41 +298,41 @@ static int (*const setters[])(struct parser *, const struct value *) = {
     [OPTION_FILES] = set_files, [OPTION_TEXTS] = set_texts,
 };
 
-static int set_field(struct parser *p, const struct option *row, const char *typed, const char *text) {
-    struct value value = {row, typed, text, (char *)p->options + row->offset};
-    return setters[row->kind](p, &value);
+static int set_field(struct parser *parser, const struct option *row, const char *typed, const char *text) {
+    struct value value = {row, typed, text, (char *)parser->options + row->offset};
+    return setters[row->kind](parser, &value);
 }
 
-static void set_defaults(struct parser *p) {
+static void set_defaults(struct parser *parser) {
     for (int i = 0; i < OPTIONS; i++) {
         const char *fallback = option_rows[i].fallback;
-        if (fallback && *fallback != '(' && set_field(p, &option_rows[i], option_rows[i].name, fallback))
+        if (fallback && *fallback != '(' && set_field(parser, &option_rows[i], option_rows[i].name, fallback))
             BUG("default of --%s", option_rows[i].name);
     }
 }
 
 /* ---- arguments ---- */
 
-static int usage_error(struct parser *p, const char *what) {
-    const struct verb_row *verb = &verb_rows[p->options->verb];
-    diag_error(p->diags, 200, EXIT_USAGE, NULL, "%s", what);
-    if (p->options->verb == VERB_HELP)
-        diag_help(p->diags, "usage: rankc VERB ...; 'rankc help' lists the verbs");
+static int usage_error(struct parser *parser, const char *what) {
+    const struct verb_row *verb = &verb_rows[parser->options->verb];
+    diag_error(parser->diags, 200, EXIT_USAGE, NULL, "%s", what);
+    if (parser->options->verb == VERB_HELP)
+        diag_help(parser->diags, "usage: rankc VERB ...; 'rankc help' lists the verbs");
     else
-        diag_help(p->diags, "usage: rankc %s%s%s [options]; see 'rankc %s --help'", verb->name,
+        diag_help(parser->diags, "usage: rankc %s%s%s [options]; see 'rankc %s --help'", verb->name,
                   *verb->operand ? " " : "", verb->operand, verb->name);
     return -1;
 }
 
-static int unknown_option(struct parser *p, const char *typed) {
+static int unknown_option(struct parser *parser, const char *typed) {
     const char *names[OPTIONS + 1];
     int n = 0;
     for (int i = 0; i < OPTIONS; i++)
-        if (option_of_verb(&option_rows[i], p->options->verb)) names[n++] = option_rows[i].name;
+        if (option_of_verb(&option_rows[i], parser->options->verb)) names[n++] = option_rows[i].name;
     names[n] = NULL;
     const char *near = strlen(typed) > 3 ? str_nearest(typed + 2, names) : NULL;
-    usage_error(p, arena_printf(p->arena, "unknown option %s", quoted(p, typed)));
-    if (near) diag_help(p->diags, "did you mean '--%s'?", near);
+    usage_error(parser, arena_printf(parser->arena, "unknown option %s", quoted(parser, typed)));
+    if (near) diag_help(parser->diags, "did you mean '--%s'?", near);
     return -1;
 }
 
@@ -349,12 +351,13 @@ static const struct option *find_letter(enum verb verb, char letter) {
 }
 
 /* Sets an option of the user's. */
-static int give(struct parser *p, const struct option *row, const char *typed, const char *text) {
-    if (row->later) return not_yet(p, typed, "");
-    bool *given = &p->options->given[row - option_rows];
-    if (*given && !option_is_repeatable(row)) return usage_error(p, arena_printf(p->arena, "%s given twice", typed));
+static int give(struct parser *parser, const struct option *row, const char *typed, const char *text) {
+    if (row->later) return not_yet(parser, typed, "");
+    bool *given = &parser->options->given[row - option_rows];
+    if (*given && !option_is_repeatable(row))
+        return usage_error(parser, arena_printf(parser->arena, "%s given twice", typed));
     *given = true;
-    return set_field(p, row, typed, text);
+    return set_field(parser, row, typed, text);
 }
 
 /* True if `text` may be the value of the option before it: not an option itself, but a negative number is told that
@@ -364,161 +367,163 @@ static bool is_value(const char *text) {
 }
 
 /* `next` is the following argument or NULL; *used is set if it was the value. */
-static int give_with(struct parser *p, const struct option *row, const char *typed, const char *attached,
+static int give_with(struct parser *parser, const struct option *row, const char *typed, const char *attached,
                      const char *next, bool *used) {
     if (row->kind == OPTION_FLAG) {
-        if (attached) return usage_error(p, arena_printf(p->arena, "%s takes no value", typed));
-        return give(p, row, typed, "");
+        if (attached) return usage_error(parser, arena_printf(parser->arena, "%s takes no value", typed));
+        return give(parser, row, typed, "");
     }
-    if (attached) return give(p, row, typed, attached);
+    if (attached) return give(parser, row, typed, attached);
     if (!is_value(next)) {
-        if (row->later) return not_yet(p, typed, "");
-        return usage_error(
-            p, arena_printf(p->arena, "%s needs a value: %s %s", typed, typed, option_argument(row, p->arena)));
+        if (row->later) return not_yet(parser, typed, "");
+        return usage_error(parser, arena_printf(parser->arena, "%s needs a value: %s %s", typed, typed,
+                                                option_argument(row, parser->arena)));
     }
     *used = true;
-    return give(p, row, typed, next);
+    return give(parser, row, typed, next);
 }
 
-static int parse_long(struct parser *p, const char *argument, const char *next, bool *used) {
+static int parse_long(struct parser *parser, const char *argument, const char *next, bool *used) {
     size_t length = strcspn(argument, "=");
     const char *attached = argument[length] ? argument + length + 1 : NULL;
-    const char *typed = arena_copy(p->arena, argument, length);
-    const struct option *row = find_long(p->options->verb, argument + 2, length - 2);
-    return row ? give_with(p, row, typed, attached, next, used) : unknown_option(p, typed);
+    const char *typed = arena_copy(parser->arena, argument, length);
+    const struct option *row = find_long(parser->options->verb, argument + 2, length - 2);
+    return row ? give_with(parser, row, typed, attached, next, used) : unknown_option(parser, typed);
 }
 
 /* -oDIR, -o DIR, -vq. */
-static int parse_short(struct parser *p, const char *argument, const char *next, bool *used) {
+static int parse_short(struct parser *parser, const char *argument, const char *next, bool *used) {
     for (const char *at = argument + 1; *at; at++) {
-        const char *typed = arena_printf(p->arena, "-%c", *at);
-        const struct option *row = find_letter(p->options->verb, *at);
-        if (!row) return unknown_option(p, typed);
-        if (row->kind != OPTION_FLAG) return give_with(p, row, typed, at[1] ? at + 1 : NULL, next, used);
-        if (give(p, row, typed, "")) return -1;
+        const char *typed = arena_printf(parser->arena, "-%c", *at);
+        const struct option *row = find_letter(parser->options->verb, *at);
+        if (!row) return unknown_option(parser, typed);
+        if (row->kind != OPTION_FLAG) return give_with(parser, row, typed, at[1] ? at + 1 : NULL, next, used);
+        if (give(parser, row, typed, "")) return -1;
     }
     return 0;
 }
 
-static int set_operand(struct parser *p, const char *argument) {
-    if (!*argument) return usage_error(p, "an empty argument");
-    if (p->options->operand || !*verb_rows[p->options->verb].operand)
-        return usage_error(p, arena_printf(p->arena, "unexpected argument %s", quoted(p, argument)));
-    p->options->operand = arena_strdup(p->arena, argument);
+static int set_operand(struct parser *parser, const char *argument) {
+    if (!*argument) return usage_error(parser, "an empty argument");
+    if (parser->options->operand || !*verb_rows[parser->options->verb].operand)
+        return usage_error(parser, arena_printf(parser->arena, "unexpected argument %s", quoted(parser, argument)));
+    parser->options->operand = arena_strdup(parser->arena, argument);
     return 0;
 }
 
-static void parse_arguments(struct parser *p, const char *const *arguments, int n) {
+static void parse_arguments(struct parser *parser, const char *const *arguments, int n) {
     bool only_operands = false;
     for (int i = 0; i < n; i++) {
         const char *argument = arguments[i], *next = i + 1 < n ? arguments[i + 1] : NULL;
         bool used = false;
         if (only_operands || *argument != '-' || !argument[1])
-            set_operand(p, argument);
+            set_operand(parser, argument);
         else if (!strcmp(argument, "--"))
             only_operands = true;
         else if (argument[1] == '-')
-            parse_long(p, argument, next, &used);
+            parse_long(parser, argument, next, &used);
         else
-            parse_short(p, argument, next, &used);
+            parse_short(parser, argument, next, &used);
         i += used;
     }
 }
 
-static int find_verb(struct parser *p, const char *word) {
+static int find_verb(struct parser *parser, const char *word) {
     const char *names[VERBS + 1] = {NULL};
     for (int i = 0; i < VERBS; i++) {
         names[i] = verb_rows[i].name;
         if (strcmp(word, names[i])) continue;
-        p->options->verb = (enum verb)i;
-        return verb_rows[i].later ? not_yet(p, "rankc", word) : 0;
+        parser->options->verb = (enum verb)i;
+        return verb_rows[i].later ? not_yet(parser, "rankc", word) : 0;
     }
-    usage_error(p, arena_printf(p->arena, "unknown verb %s", quoted(p, word)));
-    suggest(p, "", word, names);
+    usage_error(parser, arena_printf(parser->arena, "unknown verb %s", quoted(parser, word)));
+    suggest(parser, "", word, names);
     return -1;
 }
 
 /* ---- the mesh ---- */
 
-static int axis_error(struct parser *p, const struct option_setting *setting) {
-    return diag_error(p->diags, 204, EXIT_USAGE, NULL, "axis '%s' of --pas must be a whole number from 1 to %d, not %s",
-                      setting->key, NGPUS_MAX, quoted(p, setting->value));
+static int axis_error(struct parser *parser, const struct option_setting *setting) {
+    return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
+                      "axis '%s' of --pas must be a whole number from 1 to %d, not %s", setting->key, NGPUS_MAX,
+                      quoted(parser, setting->value));
 }
 
 /* "manual:FILE": the mesh is in the file. */
-static bool takes_file(const struct options *o) {
-    return strcmp(choice_rows[o->pas.word].keys, "FILE") == 0;
+static bool takes_file(const struct options *options) {
+    return strcmp(choice_rows[options->pas.word].keys, "FILE") == 0;
 }
 
-static int named_mesh(struct parser *p, int64_t *product) {
-    struct options *o = p->options;
+static int named_mesh(struct parser *parser, int64_t *product) {
+    struct options *options = parser->options;
     *product = 1;
-    if (takes_file(o)) return 0;
-    for (int i = 0; i < o->pas.settings.n; i++) {
-        const struct option_setting *setting = &o->pas.settings.at[i];
+    if (takes_file(options)) return 0;
+    for (int i = 0; i < options->pas.settings.n; i++) {
+        const struct option_setting *setting = &options->pas.settings.at[i];
         int64_t size;
-        if (!parse_count(setting->value, 1, NGPUS_MAX, &size)) return axis_error(p, setting);
-        o->mesh[o->naxes++] = (struct mesh_axis){setting->key, (int)size};
+        if (!parse_count(setting->value, 1, NGPUS_MAX, &size)) return axis_error(parser, setting);
+        options->mesh[options->naxes++] = (struct mesh_axis){setting->key, (int)size};
         *product *= size; /* at most NGPUS_MAX ** MESH_AXES */
     }
     if (*product > NGPUS_MAX)
-        return diag_error(p->diags, 204, EXIT_USAGE, NULL, "the mesh of --pas %s has %lld devices, more than %d",
-                          options_text(o, OPT_PAS, p->arena), (long long)*product, NGPUS_MAX);
+        return diag_error(parser->diags, 204, EXIT_USAGE, NULL, "the mesh of --pas %s has %lld devices, more than %d",
+                          options_text(options, OPT_PAS, parser->arena), (long long)*product, NGPUS_MAX);
     return 0;
 }
 
 /* A policy with one axis and no named mesh puts all devices of a unit on it. */
-static void default_mesh(struct parser *p) {
-    struct options *o = p->options;
-    const char *axis = choice_rows[o->pas.word].keys;
-    if (!*axis || strchr(axis, ',') || takes_file(o)) return;
-    o->mesh[o->naxes++] = (struct mesh_axis){axis, (int)o->plan_ngpus};
-    const char *size = arena_printf(p->arena, "%lld", (long long)o->plan_ngpus);
-    VEC_PUSH(p->arena, &o->pas.settings, (struct option_setting){axis, size});
+static void default_mesh(struct parser *parser) {
+    struct options *options = parser->options;
+    const char *axis = choice_rows[options->pas.word].keys;
+    if (!*axis || strchr(axis, ',') || takes_file(options)) return;
+    options->mesh[options->naxes++] = (struct mesh_axis){axis, (int)options->plan_ngpus};
+    const char *size = arena_printf(parser->arena, "%lld", (long long)options->plan_ngpus);
+    VEC_PUSH(parser->arena, &options->pas.settings, (struct option_setting){axis, size});
 }
 
-static int check_dp(struct parser *p) {
-    if (p->options->pas.word != OPT_POLICY_DP || p->options->plan_ngpus == 1) return 0;
-    diag_error(p->diags, 204, EXIT_USAGE, NULL,
+static int check_dp(struct parser *parser) {
+    if (parser->options->pas.word != OPT_POLICY_DP || parser->options->plan_ngpus == 1) return 0;
+    diag_error(parser->diags, 204, EXIT_USAGE, NULL,
                "--pas dp puts the whole model on every device: --plan-ngpus must be 1, not %lld",
-               (long long)p->options->plan_ngpus);
-    diag_help(p->diags, "units are --runtime-ngpus; to split the batch inside a unit use --pas data");
+               (long long)parser->options->plan_ngpus);
+    diag_help(parser->diags, "units are --runtime-ngpus; to split the batch inside a unit use --pas data");
     return -1;
 }
 
-static int finish_mesh(struct parser *p) {
-    struct options *o = p->options;
+static int finish_mesh(struct parser *parser) {
+    struct options *options = parser->options;
     int64_t product;
-    if (named_mesh(p, &product)) return -1;
-    if (!o->given[OPT_PLAN_NGPUS])
-        o->plan_ngpus = product;
-    else if (o->naxes && o->plan_ngpus != product)
-        return diag_error(p->diags, 204, EXIT_USAGE, NULL, "--pas %s has %lld devices, --plan-ngpus says %lld",
-                          options_text(o, OPT_PAS, p->arena), (long long)product, (long long)o->plan_ngpus);
-    if (check_dp(p)) return -1;
-    if (!o->naxes) default_mesh(p);
-    if (!o->given[OPT_RUNTIME_NGPUS]) o->runtime_ngpus = o->plan_ngpus;
-    if (o->runtime_ngpus % o->plan_ngpus == 0) return 0;
-    return diag_error(p->diags, 204, EXIT_USAGE, NULL,
+    if (named_mesh(parser, &product)) return -1;
+    if (!options->given[OPT_PLAN_NGPUS])
+        options->plan_ngpus = product;
+    else if (options->naxes && options->plan_ngpus != product)
+        return diag_error(parser->diags, 204, EXIT_USAGE, NULL, "--pas %s has %lld devices, --plan-ngpus says %lld",
+                          options_text(options, OPT_PAS, parser->arena), (long long)product,
+                          (long long)options->plan_ngpus);
+    if (check_dp(parser)) return -1;
+    if (!options->naxes) default_mesh(parser);
+    if (!options->given[OPT_RUNTIME_NGPUS]) options->runtime_ngpus = options->plan_ngpus;
+    if (options->runtime_ngpus % options->plan_ngpus == 0) return 0;
+    return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
                       "--runtime-ngpus must be a multiple of --plan-ngpus: %lld is not one of %lld",
-                      (long long)o->runtime_ngpus, (long long)o->plan_ngpus);
+                      (long long)options->runtime_ngpus, (long long)options->plan_ngpus);
 }
 
-static int finish(struct parser *p) {
-    struct options *o = p->options;
-    const char *operand = verb_rows[o->verb].operand;
-    if (p->diags->errors) return -1;
-    if (o->verbose && o->quiet) return usage_error(p, "-v and -q contradict each other");
-    if (o->given[OPT_STALL_TIMEOUT] && o->comm == OPT_COMM_LOOPBACK)
-        return usage_error(p, "--stall-timeout needs ranks that are processes; "
-                              "--comm loopback runs them as threads of one");
-    if (o->help) return 0;
-    if (!strcmp(o->instance_name, ".") || !strcmp(o->instance_name, ".."))
-        return diag_error(p->diags, 205, EXIT_USAGE, NULL, "--instance-name takes the name of a directory, not '%s'",
-                          o->instance_name);
-    if (*operand && *operand != '[' && !o->operand)
-        return usage_error(p, arena_printf(p->arena, "%s is missing", operand));
-    return finish_mesh(p);
+static int finish(struct parser *parser) {
+    struct options *options = parser->options;
+    const char *operand = verb_rows[options->verb].operand;
+    if (parser->diags->errors) return -1;
+    if (options->verbose && options->quiet) return usage_error(parser, "-v and -q contradict each other");
+    if (options->given[OPT_STALL_TIMEOUT] && options->comm == OPT_COMM_LOOPBACK)
+        return usage_error(parser, "--stall-timeout needs ranks that are processes; "
+                                   "--comm loopback runs them as threads of one");
+    if (options->help) return 0;
+    if (!strcmp(options->instance_name, ".") || !strcmp(options->instance_name, ".."))
+        return diag_error(parser->diags, 205, EXIT_USAGE, NULL,
+                          "--instance-name takes the name of a directory, not '%s'", options->instance_name);
+    if (*operand && *operand != '[' && !options->operand)
+        return usage_error(parser, arena_printf(parser->arena, "%s is missing", operand));
+    return finish_mesh(parser);
 }
 
 /* Where parsing ends before it comes to --json, which says how to print why. */
@@ -529,16 +534,16 @@ static int give_up(struct options *out, int n, const char *const *arguments) {
 }
 
 int options_parse(struct options *out, int argc, char **argv, struct arena *arena, struct diags *diags) {
-    struct parser p = {out, arena, diags};
+    struct parser parser = {out, arena, diags};
     struct arguments arguments = {0};
     *out = (struct options){.verb = VERB_HELP};
-    set_defaults(&p);
+    set_defaults(&parser);
     if (response_expand(&arguments, argc, argv, arena, diags)) return give_up(out, argc, (const char *const *)argv);
-    if (!arguments.all.n) return usage_error(&p, "no verb is given");
+    if (!arguments.all.n) return usage_error(&parser, "no verb is given");
     bool named = arguments.all.at[0][0] != '-';
-    if (named && find_verb(&p, arguments.all.at[0])) return give_up(out, arguments.all.n, arguments.all.at);
-    parse_arguments(&p, arguments.all.at + named, arguments.all.n - named);
-    return finish(&p);
+    if (named && find_verb(&parser, arguments.all.at[0])) return give_up(out, arguments.all.n, arguments.all.at);
+    parse_arguments(&parser, arguments.all.at + named, arguments.all.n - named);
+    return finish(&parser);
 }
 
 /* ---- what the driver and the verbs ask ---- */

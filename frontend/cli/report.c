@@ -30,10 +30,10 @@ int cli_print_json(struct cli *cli, struct rt_json_writer *writer) {
 
 int cli_print_text(struct cli *cli, const char *text) {
     if (!cli->options->json) return fputs(text, stdout), 0; /* main checks the stream */
-    struct rt_json_writer *w = own_json_writer(cli->arena);
-    rt_json_open(w, '{', RT_JSON_LINES);
-    rt_json_key(w, "format"), rt_json_put_int(w, 1);
-    rt_json_key(w, "text"), rt_json_put_text(w, text);
-    rt_json_close(w, '}');
-    return cli_print_json(cli, w);
+    struct rt_json_writer *writer = own_json_writer(cli->arena);
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    rt_json_key(writer, "format"), rt_json_put_int(writer, 1);
+    rt_json_key(writer, "text"), rt_json_put_text(writer, text);
+    rt_json_close(writer, '}');
+    return cli_print_json(cli, writer);
 }

@@ -21,13 +21,13 @@ struct source {
     int line, depth;
 };
 
-static int add_argument(struct expansion *e, const char *text, int depth);
+static int add_argument(struct expansion *expansion, const char *text, int depth);
 
-static int refuse(struct expansion *e, const struct source *source, const char *what) {
+static int refuse(struct expansion *expansion, const struct source *source, const char *what) {
     int column = (int)(source->at - source->line_start) + 1;
-    const char *name = str_escape(e->arena, source->path, strlen(source->path), 120);
-    const char *where = arena_printf(e->arena, "%s:%d:%d", name, source->line, column);
-    return diag_error(e->diags, 206, EXIT_USAGE, where, "%s", what);
+    const char *name = str_escape(expansion->arena, source->path, strlen(source->path), 120);
+    const char *where = arena_printf(expansion->arena, "%s:%d:%d", name, source->line, column);
+    return diag_error(expansion->diags, 206, EXIT_USAGE, where, "%s", what);
 }
 
 static void step(struct source *source) {
@@ -41,68 +41,68 @@ static bool is_space(char c) {
 }
 
 /* One argument, starting at a byte that is not a space. */
-static int read_argument(struct expansion *e, struct source *source, struct strbuf *word) {
+static int read_argument(struct expansion *expansion, struct source *source, struct strbuf *word) {
     char quote = 0;
     struct source opened = *source;
     while (source->at < source->end && (quote || !is_space(*source->at))) {
         char c = *source->at;
-        if (!c) return refuse(e, source, "a NUL byte in a response file");
+        if (!c) return refuse(expansion, source, "a NUL byte in a response file");
         if (c == quote)
             quote = 0;
         else if (!quote && (c == '\'' || c == '"'))
             quote = c, opened = *source;
         else if (c == '\\' && quote != '\'') {
             step(source);
-            if (source->at == source->end) return refuse(e, source, "nothing follows the backslash");
-            if (!*source->at) return refuse(e, source, "a NUL byte in a response file");
+            if (source->at == source->end) return refuse(expansion, source, "nothing follows the backslash");
+            if (!*source->at) return refuse(expansion, source, "a NUL byte in a response file");
             strbuf_putc(word, *source->at);
         } else
             strbuf_putc(word, c);
         step(source);
     }
-    return quote ? refuse(e, &opened, "this quote is not closed") : 0;
+    return quote ? refuse(expansion, &opened, "this quote is not closed") : 0;
 }
 
-static int read_arguments(struct expansion *e, struct source *source) {
+static int read_arguments(struct expansion *expansion, struct source *source) {
     for (;;) {
         while (source->at < source->end && is_space(*source->at)) step(source);
         if (source->at == source->end) return 0;
         struct strbuf word;
-        strbuf_init(&word, e->arena);
-        if (read_argument(e, source, &word)) return -1;
-        if (add_argument(e, strbuf_text(&word), source->depth)) return -1;
+        strbuf_init(&word, expansion->arena);
+        if (read_argument(expansion, source, &word)) return -1;
+        if (add_argument(expansion, strbuf_text(&word), source->depth)) return -1;
     }
 }
 
-static int expand_file(struct expansion *e, const char *path, int depth) {
-    if (depth > RESPONSE_DEPTH || ++e->files > RESPONSE_FILES)
-        return diag_error(e->diags, 206, EXIT_USAGE, str_escape(e->arena, path, strlen(path), 120),
+static int expand_file(struct expansion *expansion, const char *path, int depth) {
+    if (depth > RESPONSE_DEPTH || ++expansion->files > RESPONSE_FILES)
+        return diag_error(expansion->diags, 206, EXIT_USAGE, str_escape(expansion->arena, path, strlen(path), 120),
                           depth > RESPONSE_DEPTH ? "response files nest deeper than %d" : "more than %d response files",
                           depth > RESPONSE_DEPTH ? RESPONSE_DEPTH : RESPONSE_FILES);
     void *bytes;
     size_t count;
     struct rt_reason why;
-    if (!own_file(e->arena, path, RESPONSE_BYTES, &bytes, &count, &why))
-        return diag_refusal(e->diags, 206, EXIT_USAGE, NULL, &why);
-    const char *text = arena_copy(e->arena, bytes, count);
-    arena_release(e->arena, bytes);
+    if (!own_file(expansion->arena, path, RESPONSE_BYTES, &bytes, &count, &why))
+        return diag_refusal(expansion->diags, 206, EXIT_USAGE, NULL, &why);
+    const char *text = arena_copy(expansion->arena, bytes, count);
+    arena_release(expansion->arena, bytes);
     struct source source = {
         .path = path, .at = text, .end = text + count, .line_start = text, .line = 1, .depth = depth};
-    return read_arguments(e, &source);
+    return read_arguments(expansion, &source);
 }
 
-static int add_argument(struct expansion *e, const char *text, int depth) {
-    if (!e->verbatim && text[0] == '@' && text[1]) return expand_file(e, text + 1, depth + 1);
-    if (e->out->all.n == RESPONSE_ARGUMENTS)
-        return diag_error(e->diags, 206, EXIT_USAGE, NULL, "more than %d arguments", RESPONSE_ARGUMENTS);
-    if (!strcmp(text, "--")) e->verbatim = true;
-    VEC_PUSH(e->arena, &e->out->all, text);
+static int add_argument(struct expansion *expansion, const char *text, int depth) {
+    if (!expansion->verbatim && text[0] == '@' && text[1]) return expand_file(expansion, text + 1, depth + 1);
+    if (expansion->out->all.n == RESPONSE_ARGUMENTS)
+        return diag_error(expansion->diags, 206, EXIT_USAGE, NULL, "more than %d arguments", RESPONSE_ARGUMENTS);
+    if (!strcmp(text, "--")) expansion->verbatim = true;
+    VEC_PUSH(expansion->arena, &expansion->out->all, text);
     return 0;
 }
 
 int response_expand(struct arguments *out, int argc, char **argv, struct arena *arena, struct diags *diags) {
-    struct expansion e = {.out = out, .arena = arena, .diags = diags};
+    struct expansion expansion = {.out = out, .arena = arena, .diags = diags};
     for (int i = 0; i < argc; i++)
-        if (add_argument(&e, argv[i], 0)) return -1;
+        if (add_argument(&expansion, argv[i], 0)) return -1;
     return 0;
 }

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "frontend/cli/cli.h"
-#include "frontend/cli/compiled.h"
+#include "frontend/cli/compiled_model.h"
 #include "frontend/driver/driver.h"
 #include "runtime/base/cores.h"
 #include "runtime/base/hash.h"
@@ -71,14 +71,14 @@ static const char *compile_into_cache(struct cli *cli, struct driver_result *res
     return result->directory;
 }
 
-static bool has_key(const struct compiled *compiled, const char *wanted) {
+static bool has_key(const struct compiled_model *compiled, const char *wanted) {
     const struct rt_json *keys = rt_json_member(compiled->root, "keys");
     const char *key = rt_json_text(rt_json_member(rt_json_member(keys, "plan"), "key"));
     return key && strcmp(key, wanted) == 0;
 }
 
 /* Between compiling and opening, another rankc may have compiled the model with other rules under the same name. */
-static int open_cached(struct compiled *compiled, struct cli *cli) {
+static int open_cached(struct compiled_model *compiled, struct cli *cli) {
     for (;;) {
         struct driver_result result;
         const char *directory = compile_into_cache(cli, &result);
@@ -115,31 +115,31 @@ static void add_files(struct command *command, struct arena *arena, const char *
 }
 
 /* The options of a training run that the program has under the same names. */
-static void add_training(struct command *command, const struct options *o, struct arena *arena) {
+static void add_training(struct command *command, const struct options *options, struct arena *arena) {
     static const enum option_id passed[] = {
         OPT_STEPS,  OPT_LR,         OPT_ACCUMULATE,       OPT_SHUFFLE,    OPT_LOG, OPT_CHECKPOINT_DIR,
         OPT_RESUME, OPT_EVAL_EVERY, OPT_CHECKPOINT_EVERY, OPT_EVAL_STEPS, OPT_KEEP};
-    add_files(command, arena, "data", &o->data);
-    add_files(command, arena, "eval-data", &o->eval_data);
+    add_files(command, arena, "data", &options->data);
+    add_files(command, arena, "eval-data", &options->eval_data);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
-        if (o->given[passed[i]] || passed[i] == OPT_STEPS)
-            add_option(command, arena, option_rows[passed[i]].name, options_text(o, passed[i], arena));
+        if (options->given[passed[i]] || passed[i] == OPT_STEPS)
+            add_option(command, arena, option_rows[passed[i]].name, options_text(options, passed[i], arena));
 }
 
 static void build_command(struct command *command, const char *program, int64_t ranks, struct cli *cli) {
-    const struct options *o = cli->options;
+    const struct options *options = cli->options;
     struct arena *arena = cli->arena;
-    int64_t threads = o->threads ? o->threads : default_threads(ranks);
+    int64_t threads = options->threads ? options->threads : default_threads(ranks);
     add_word(command, arena, program);
-    add_files(command, arena, "input", &o->inputs);
+    add_files(command, arena, "input", &options->inputs);
     add_option(command, arena, "threads", arena_printf(arena, "%" PRId64, threads));
-    add_option(command, arena, "kernels", choice_word(o->kernels));
-    if (o->json) add_word(command, arena, "--json");
-    if (o->verb == VERB_TRAIN && o->quiet) add_word(command, arena, "--quiet");
-    if (o->verb == VERB_TRAIN) return add_training(command, o, arena);
-    if (o->output_dir) add_option(command, arena, "output-dir", o->output_dir);
-    add_option(command, arena, "repeat", arena_printf(arena, "%" PRId64, o->repeat));
-    add_option(command, arena, "warmup", arena_printf(arena, "%" PRId64, o->warmup));
+    add_option(command, arena, "kernels", choice_word(options->kernels));
+    if (options->json) add_word(command, arena, "--json");
+    if (options->verb == VERB_TRAIN && options->quiet) add_word(command, arena, "--quiet");
+    if (options->verb == VERB_TRAIN) return add_training(command, options, arena);
+    if (options->output_dir) add_option(command, arena, "output-dir", options->output_dir);
+    add_option(command, arena, "repeat", arena_printf(arena, "%" PRId64, options->repeat));
+    add_option(command, arena, "warmup", arena_printf(arena, "%" PRId64, options->warmup));
 }
 
 /* ---- starting ---- */
@@ -158,7 +158,7 @@ static int become_program(struct command *command, int lock, struct cli *cli) {
 
 /* What the launcher's reports call instructions by. */
 struct names {
-    const struct compiled *compiled;
+    const struct compiled_model *compiled;
     struct cli *cli;
 };
 
@@ -173,7 +173,7 @@ static const char *instruction_name(void *context, int site) {
 }
 
 /* A process per rank; the launcher and the ranks print what goes wrong. */
-static int launch_ranks(struct command *command, const struct compiled *compiled, struct cli *cli) {
+static int launch_ranks(struct command *command, const struct compiled_model *compiled, struct cli *cli) {
     struct names names = {compiled, cli};
     VEC_PUSH(cli->arena, &command->words, NULL);
     const struct rt_launch launch = {.program = command->words.at[0],
@@ -187,7 +187,7 @@ static int launch_ranks(struct command *command, const struct compiled *compiled
     return rt_launch(&launch);
 }
 
-static int run_compiled(const struct compiled *compiled, struct cli *cli) {
+static int run_compiled(const struct compiled_model *compiled, struct cli *cli) {
     struct command command = {0};
     const char *program = arena_printf(cli->arena, "%s/build/run", compiled->directory);
     if (access(program, X_OK)) {
@@ -202,7 +202,7 @@ static int run_compiled(const struct compiled *compiled, struct cli *cli) {
 }
 
 int cli_train(struct cli *cli) {
-    struct compiled compiled;
+    struct compiled_model compiled;
     if (compiled_open(&compiled, cli->options->operand, cli)) return -1;
     int status = run_compiled(&compiled, cli);
     compiled_close(&compiled);
@@ -210,7 +210,7 @@ int cli_train(struct cli *cli) {
 }
 
 int cli_run(struct cli *cli) {
-    struct compiled compiled;
+    struct compiled_model compiled;
     bool is_compiled = is_directory(cli->options->operand);
     if (is_compiled && compiled_refuses_options(cli)) return -1;
     if (is_compiled ? compiled_open(&compiled, cli->options->operand, cli) : open_cached(&compiled, cli)) return -1;

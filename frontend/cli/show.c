@@ -65,53 +65,53 @@ static const struct rt_json *elements(const struct rt_json *array) {
 
 /* --json ----------------------------------------------------------------------------------------------------------- */
 
-static void copy_value(struct rt_json_writer *w, const struct rt_json *value, enum rt_json_layout layout);
+static void copy_value(struct rt_json_writer *writer, const struct rt_json *value, enum rt_json_layout layout);
 
-static void copy_members(struct rt_json_writer *w, const struct rt_json *value, enum rt_json_layout layout) {
+static void copy_members(struct rt_json_writer *writer, const struct rt_json *value, enum rt_json_layout layout) {
     bool object = value->kind == RT_JSON_OBJECT;
-    rt_json_open(w, object ? '{' : '[', layout);
+    rt_json_open(writer, object ? '{' : '[', layout);
     for (const struct rt_json *member = value->first; member; member = member->next) {
-        if (object) rt_json_key_bytes(w, member->key, member->key_bytes);
-        copy_value(w, member, RT_JSON_INLINE);
+        if (object) rt_json_key_bytes(writer, member->key, member->key_bytes);
+        copy_value(writer, member, RT_JSON_INLINE);
     }
-    rt_json_close(w, object ? '}' : ']');
+    rt_json_close(writer, object ? '}' : ']');
 }
 
-static void copy_value(struct rt_json_writer *w, const struct rt_json *value, enum rt_json_layout layout) {
+static void copy_value(struct rt_json_writer *writer, const struct rt_json *value, enum rt_json_layout layout) {
     switch (value->kind) {
-    case RT_JSON_NULL: rt_json_put_null(w); break;
-    case RT_JSON_BOOL: rt_json_put_bool(w, value->boolean); break;
-    case RT_JSON_INT: rt_json_put_int(w, value->integer); break;
-    case RT_JSON_REAL: rt_json_put_real(w, value->real); break;
-    case RT_JSON_STRING: rt_json_put_bytes(w, value->text, (size_t)value->count); break;
+    case RT_JSON_NULL: rt_json_put_null(writer); break;
+    case RT_JSON_BOOL: rt_json_put_bool(writer, value->boolean); break;
+    case RT_JSON_INT: rt_json_put_int(writer, value->integer); break;
+    case RT_JSON_REAL: rt_json_put_real(writer, value->real); break;
+    case RT_JSON_STRING: rt_json_put_bytes(writer, value->text, (size_t)value->count); break;
     case RT_JSON_ARRAY:
-    case RT_JSON_OBJECT: copy_members(w, value, layout); break;
+    case RT_JSON_OBJECT: copy_members(writer, value, layout); break;
     }
 }
 
-static int show_json(const struct compiled *compiled, struct cli *cli) {
+static int show_json(const struct compiled_model *compiled, struct cli *cli) {
     static const char *const keys[] = {"model",         "target", "plan_ngpus", "runtime_ngpus", "ranks",
                                        "communication", "nodes",  "parameters", "constants"};
     enum { OF_TRAINING = 2 }; /* the last ones */
-    struct rt_json_writer *w = own_json_writer(cli->arena);
-    rt_json_open(w, '{', RT_JSON_LINES);
-    rt_json_key(w, "format"), rt_json_put_int(w, 1);
+    struct rt_json_writer *writer = own_json_writer(cli->arena);
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    rt_json_key(writer, "format"), rt_json_put_int(writer, 1);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const struct rt_json *value = rt_json_member(compiled->root, keys[i]);
         if (!value && i >= sizeof keys / sizeof *keys - OF_TRAINING) continue;
-        rt_json_key(w, keys[i]);
+        rt_json_key(writer, keys[i]);
         if (value)
-            copy_value(w, value, RT_JSON_LINES);
+            copy_value(writer, value, RT_JSON_LINES);
         else
-            rt_json_put_null(w);
+            rt_json_put_null(writer);
     }
-    rt_json_close(w, '}');
-    return cli_print_json(cli, w);
+    rt_json_close(writer, '}');
+    return cli_print_json(cli, writer);
 }
 
 /* ---- text ---- */
 
-static void put_ports(struct strbuf *out, const struct compiled *compiled, const char *key) {
+static void put_ports(struct strbuf *out, const struct compiled_model *compiled, const char *key) {
     const struct rt_json *port = elements(rt_json_member(compiled->root, key));
     for (; port; port = port->next) {
         strbuf_printf(out, "%-8s %s %s[", key, show_text(rt_json_member(port, "name"), out->arena),
@@ -126,7 +126,7 @@ static void put_ports(struct strbuf *out, const struct compiled *compiled, const
     }
 }
 
-static const char *mesh_text(const struct compiled *compiled, struct arena *arena) {
+static const char *mesh_text(const struct compiled_model *compiled, struct arena *arena) {
     struct strbuf text;
     strbuf_init(&text, arena);
     const struct rt_json *axis = elements(rt_json_member(compiled->root, "mesh"));
@@ -136,7 +136,7 @@ static const char *mesh_text(const struct compiled *compiled, struct arena *aren
     return strbuf_text(&text);
 }
 
-static void put_header(struct strbuf *out, const struct compiled *compiled) {
+static void put_header(struct strbuf *out, const struct compiled_model *compiled) {
     const struct rt_json *root = compiled->root;
     int64_t units = compiled->runtime_ngpus / compiled->plan_ngpus;
     const char *mesh = mesh_text(compiled, out->arena);
@@ -165,7 +165,7 @@ static void put_overlap(struct strbuf *out, const struct rt_json *item) {
 }
 
 /* What several groups do alike is one line. */
-static void put_communication(struct strbuf *out, const struct compiled *compiled) {
+static void put_communication(struct strbuf *out, const struct compiled_model *compiled) {
     const struct rt_json *item = elements(rt_json_member(compiled->root, "communication"));
     strbuf_puts(out, "\ncommunication per step");
     if (!item) strbuf_puts(out, ": none");
@@ -210,7 +210,7 @@ static struct memory_row *find_row(struct memory_rows *rows, const int64_t bytes
     return &rows->all.at[rows->all.n - 1];
 }
 
-static void read_rows(struct memory_rows *rows, const struct compiled *compiled, bool used[CLASSES],
+static void read_rows(struct memory_rows *rows, const struct compiled_model *compiled, bool used[CLASSES],
                       struct arena *arena) {
     const struct rt_json *rank = elements(rt_json_member(compiled->root, "ranks"));
     for (; rank; rank = rank->next) {
@@ -225,7 +225,7 @@ static int column_width(int class) {
     return strlen(memory_classes[class]) < 10 ? 10 : 13;
 }
 
-static void put_memory(struct strbuf *out, const struct compiled *compiled) {
+static void put_memory(struct strbuf *out, const struct compiled_model *compiled) {
     struct memory_rows rows = {0};
     bool used[CLASSES] = {[CLASSES - 1] = true};
     read_rows(&rows, compiled, used, out->arena);
@@ -246,7 +246,7 @@ static void put_memory(struct strbuf *out, const struct compiled *compiled) {
 
 /* ---- the verbs ---- */
 
-static int show(const struct compiled *compiled, struct cli *cli) {
+static int show(const struct compiled_model *compiled, struct cli *cli) {
     if (cli->options->json) return show_json(compiled, cli);
     struct strbuf out;
     strbuf_init(&out, cli->arena);
@@ -260,7 +260,7 @@ static int show(const struct compiled *compiled, struct cli *cli) {
 }
 
 int show_model(struct cli *cli) {
-    struct compiled compiled;
+    struct compiled_model compiled;
     const char *manifest = NULL;
     if (driver_plan(cli->options, cli->arena, cli->diags, &manifest)) return -1;
     if (compiled_parse(&compiled, manifest, cli)) return -1;
@@ -270,7 +270,7 @@ int show_model(struct cli *cli) {
 }
 
 static int show_directory(struct cli *cli) {
-    struct compiled compiled;
+    struct compiled_model compiled;
     if (compiled_open(&compiled, cli->options->operand, cli)) return -1;
     int status = show(&compiled, cli);
     compiled_close(&compiled);

@@ -2,7 +2,7 @@
 #ifndef FRONTEND_CLI_SHOW_H
 #define FRONTEND_CLI_SHOW_H
 
-#include "frontend/cli/compiled.h"
+#include "frontend/cli/compiled_model.h"
 
 /* Plans the model cli->options->operand and prints the plan. As cli_*(). */
 int show_model(struct cli *cli);
@@ -10,11 +10,11 @@ int show_model(struct cli *cli);
 /* The tree of a plan's nodes: scopes are the parts of node names between slashes, in the order of execution, and
  * repeated layers are folded into the first of them. Scopes that are replicated altogether are one line unless
  * `verbose`. `nodes` is the manifest's array. */
-void show_tree(struct strbuf *out, const struct compiled *compiled, bool verbose);
+void show_tree(struct strbuf *out, const struct compiled_model *compiled, bool verbose);
 
 /* The parameters of a model that is trained, and how many constants there are; all by name if `verbose`. Of other
  * models nothing. */
-void show_parameters(struct strbuf *out, const struct compiled *compiled, bool verbose);
+void show_parameters(struct strbuf *out, const struct compiled_model *compiled, bool verbose);
 
 /* The text with every number as "#". */
 const char *show_pattern(struct arena *arena, const char *text);

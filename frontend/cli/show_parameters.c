@@ -93,7 +93,7 @@ static void put_row(struct strbuf *out, const struct row *row) {
     strbuf_printf(out, "  %-*s %s\n", NAME_COLUMNS, arena_printf(out->arena, "%s%s", row->name, times), row->rest);
 }
 
-void show_parameters(struct strbuf *out, const struct compiled *compiled, bool verbose) {
+void show_parameters(struct strbuf *out, const struct compiled_model *compiled, bool verbose) {
     const struct rt_json *parameters = rt_json_member(compiled->root, "parameters");
     struct rows rows = {.parameters = 0};
     if (!parameters) return;

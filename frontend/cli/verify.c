@@ -2,12 +2,12 @@
 #include <stdio.h>
 
 #include "frontend/cli/cli.h"
-#include "frontend/cli/compiled.h"
+#include "frontend/cli/compiled_model.h"
 #include "frontend/cli/numeric.h"
 #include "frontend/driver/driver.h"
 
 int cli_verify(struct cli *cli) {
-    struct compiled compiled;
+    struct compiled_model compiled;
     if (compiled_open(&compiled, cli->options->operand, cli)) return -1;
     int status = driver_verify(compiled.directory, cli->options, cli->arena, cli->diags);
     if (!status && cli->options->numeric) status = numeric_compare(&compiled, cli);

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "frontend/driver/child.h"
+#include "frontend/driver/subprocess.h"
 #include "ir/base/own.h"
 #include "ir/base/str.h"
 #include "runtime/base/file.h"
@@ -205,7 +205,7 @@ static int run_make(struct arena *arena, struct diags *diags, const char *direct
     struct strbuf said;
     int status;
     strbuf_init(&said, arena);
-    int error = child_read(argv, make_variables, &said, &status);
+    int error = subprocess_run(argv, make_variables, &said, &status);
     if (error) return diag_error(diags, 621, EXIT_SYSTEM, NULL, "cannot run make: %s", strerror(error));
     return report(diags, directory, status, &said);
 }

@@ -16,7 +16,7 @@ int driver_plan(const struct options *options, struct arena *arena, struct diags
     struct job job = {.options = options, .arena = arena, .diags = diags};
     int status = job_read(&job);
     if (!status) status = job_plan(&job);
-    job.names = (struct names){options_model(options, arena), options_instance(options, arena)};
+    job.names = (struct directory_names){options_model(options, arena), options_instance(options, arena)};
     if (!status) status = job_describe(&job);
     if (!status) {
         struct manifest manifest = job_manifest(&job, NULL);
@@ -146,11 +146,11 @@ static int check_build_path(const struct job *job, const struct output *output) 
 enum { TAKEN = 1 };
 
 static bool is_ours(const struct job *job, const struct output *output) {
-    return names_own(job->options, output->directory, job->arena);
+    return directory_names_own(job->options, output->directory, job->arena);
 }
 
 static int compile_into(struct job *job, struct output *output, enum driver_made *made) {
-    if (names_find(&job->names, job->options, job->arena, job->diags) < 0 || job_describe(job) < 0) return -1;
+    if (directory_names_find(&job->names, job->options, job->arena, job->diags) < 0 || job_describe(job) < 0) return -1;
     if (!job->model &&
         (job_check_located(job) < 0 || job_check_text_weights(job) < 0 || job_attach_text_weights(job) < 0))
         return -1;

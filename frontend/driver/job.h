@@ -8,9 +8,9 @@
 #include "codegen/manifest.h"
 #include "codegen/slices.h"
 #include "frontend/cli/options.h"
-#include "frontend/driver/keys.h"
-#include "frontend/driver/names.h"
+#include "frontend/driver/directory_names.h"
 #include "frontend/driver/output.h"
+#include "frontend/driver/reuse_keys.h"
 #include "frontend/driver/side_files.h"
 #include "frontend/read/onnx_read.h"
 #include "passes/pipeline.h"
@@ -25,15 +25,15 @@ struct job {
     bool named;               /* the text IR names the files of its weights */
     struct graph *graph;      /* NULL until the model is imported */
     struct side_files side;
-    struct names names;       /* of the directories that the result goes to */
-    VEC(const char *) files;  /* paths by stored.file */
-    VEC(const char *) hashes; /* of `files` when the graph was compiled; empty where location.json was not read */
+    struct directory_names names; /* of the directories that the result goes to */
+    VEC(const char *) files;      /* paths by stored.file */
+    VEC(const char *) hashes;     /* of `files` when the graph was compiled; empty where location.json was not read */
     struct rankplan plan;
     struct sources sources;
     struct training training;
     struct decisions decisions; /* the weights that are constants, with reasons */
     struct program_info info;
-    struct keys keys;
+    struct reuse_keys keys;
     struct stored_weights stored; /* weights of the imported graph, for --weights copy */
     struct slices slices;         /* of the plan; empty without --weights copy */
 };

@@ -50,7 +50,7 @@ static const char *pas_text(const struct job *job) {
 static int check_opened(const struct job *job) {
     for (int i = 0; i < job->model->files.n; i++) {
         const struct onnx_file *opened = &job->model->files.at[i];
-        const struct keys_file *hashed = &job->keys.files.at[i];
+        const struct hashed_file *hashed = &job->keys.files.at[i];
         if (opened->bytes != hashed->bytes || opened->mtime_ns != hashed->mtime_ns)
             return onnx_file_refuse(job->model, opened);
     }
@@ -92,8 +92,8 @@ int job_describe(struct job *job) {
                                       .decisions = &job->decisions,
                                       .nfiles = job->files.n,
                                       .copies = job->options->weights == OPT_WEIGHTS_COPY};
-    if (keys_make(&job->keys, options, &job->names, &job->side, job->files.n, job->files.at, job->arena, job->diags) <
-        0)
+    if (reuse_keys_make(&job->keys, options, &job->names, &job->side, job->files.n, job->files.at, job->arena,
+                        job->diags) < 0)
         return -1;
     job->info.key = job->keys.plan.hex;
     job->info.work = job->keys.work;

@@ -1,8 +1,8 @@
 /* Reads what is compiled: an ONNX model or text IR, and the graph of an earlier compile. */
 #include <string.h>
 
-#include "frontend/driver/attach.h"
 #include "frontend/driver/job.h"
+#include "frontend/driver/weight_files.h"
 #include "frontend/import/import.h"
 
 static bool has_suffix(const char *text, const char *suffix) {
@@ -64,10 +64,10 @@ int job_open(struct job *job) {
 
 static int read_kept(struct job *job, const char *path) {
     int nfiles = job->model->files.n;
-    struct attach_file *files = ARENA_ARRAY(job->arena, struct attach_file, nfiles + 1);
+    struct weight_file *files = ARENA_ARRAY(job->arena, struct weight_file, nfiles + 1);
     for (int i = 0; i < nfiles; i++)
-        files[i] = (struct attach_file){job->model->files.at[i].data, job->model->files.at[i].bytes};
-    return job_read_text(job, path) < 0 ? -1 : attach_weights(job->graph, nfiles, files, job->diags);
+        files[i] = (struct weight_file){job->model->files.at[i].data, job->model->files.at[i].bytes};
+    return job_read_text(job, path) < 0 ? -1 : weight_files_attach(job->graph, nfiles, files, job->diags);
 }
 
 /* The graph of an ONNX model; `kept`: that of an earlier compile, as graph.rir. */

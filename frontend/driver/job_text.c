@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "frontend/driver/attach.h"
-#include "frontend/driver/copied.h"
 #include "frontend/driver/job.h"
+#include "frontend/driver/sliced_weights.h"
+#include "frontend/driver/weight_files.h"
 #include "ir/base/own.h"
 #include "ir/text.h"
 #include "runtime/base/checked.h"
@@ -58,13 +58,13 @@ static void remove_file(void *path) {
  * the compile does, or in the directory that is written. */
 static int list_copied_files(struct job *job, const char *directory, const struct rt_json *manifest) {
     const char *base = getenv("TMPDIR");
-    struct copied_files files;
+    struct sliced_files files;
     char *scratch =
         job->whole ? arena_printf(job->arena, "%s/%s.weights", job->options->output,
                                   options_instance(job->options, job->arena))
                    : arena_printf(job->arena, "%s/rankc-weights-%ld", base && *base ? base : "/tmp", (long)getpid());
     if (!job->whole) arena_own(job->arena, scratch, remove_file);
-    if (copied_locate(&files, directory, manifest, job->graph, job->options->operand, scratch, job->diags) < 0)
+    if (sliced_weights_locate(&files, directory, manifest, job->graph, job->options->operand, scratch, job->diags) < 0)
         return -1;
     for (int i = 0; i < files.all.n; i++) VEC_PUSH(job->arena, &job->files, files.all.at[i]);
     if (!files.assembled || job->whole || job->options->weights == OPT_WEIGHTS_COPY) return 0;
@@ -88,7 +88,8 @@ static int list_compiled_files(struct job *job) {
         return diag_error(job->diags, 802, EXIT_MISMATCH, job->options->operand,
                           "manifest.json beside it is not as it was generated");
     const struct rt_json *root = rt_json_root(manifest);
-    int status = copied_is(root) ? list_copied_files(job, directory, root) : list_located_files(job, directory);
+    int status =
+        sliced_weights_present(root) ? list_copied_files(job, directory, root) : list_located_files(job, directory);
     arena_release(job->arena, manifest);
     return status < 0 ? -1 : 1;
 }
@@ -155,10 +156,10 @@ int job_check_text_weights(const struct job *job) {
 
 /* Passes may look at what weights are, as they do of a model's. */
 int job_attach_text_weights(struct job *job) {
-    struct attach_file *files = ARENA_ARRAY(job->arena, struct attach_file, job->files.n + 1);
+    struct weight_file *files = ARENA_ARRAY(job->arena, struct weight_file, job->files.n + 1);
     for (int i = 0; i < job->files.n; i++)
-        if (attach_map(job->arena, job->diags, job->files.at[i], &files[i]) < 0) return -1;
-    return attach_weights(job->graph, job->files.n, files, job->diags);
+        if (weight_file_map(job->arena, job->diags, job->files.at[i], &files[i]) < 0) return -1;
+    return weight_files_attach(job->graph, job->files.n, files, job->diags);
 }
 
 /* Text IR is taken as a model too: for tests, and for graphs written by hand or edited. */

@@ -5,17 +5,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "frontend/driver/attach.h"
 #include "frontend/driver/build_program.h"
 #include "frontend/driver/job.h"
 #include "frontend/driver/location.h"
 #include "frontend/driver/slices_write.h"
+#include "frontend/driver/weight_files.h"
 #include "ir/base/own.h"
 #include "ir/text.h"
 #include "runtime/base/hash.h"
 
 static const char *location_of(const struct job *job, const struct program *program) {
-    struct keys_file constants = {.path = CONSTANTS_FILE};
+    struct hashed_file constants = {.path = CONSTANTS_FILE};
     for (int i = 0; i < program->files.n; i++) {
         const struct program_file *file = &program->files.at[i];
         if (strcmp(file->path, CONSTANTS_FILE) != 0) continue;
@@ -33,7 +33,7 @@ static void add_text(struct job *job, struct program *program, const char *path,
 /* The files that stored tensors lie in, open as long as the arena lives, and their sizes when they were hashed. */
 static int open_sources(struct job *job, struct slices_source *sources, int64_t *bytes) {
     for (int i = 0; i < job->keys.files.n; i++) {
-        const struct keys_file *file = &job->keys.files.at[i];
+        const struct hashed_file *file = &job->keys.files.at[i];
         sources[i] = (struct slices_source){file->path, file->given, open(file->path, O_RDONLY | O_CLOEXEC)};
         bytes[i] = file->bytes;
         if (sources[i].fd < 0)
@@ -49,7 +49,8 @@ static int copy_weights(struct job *job, struct output *output, struct program *
     struct slices_source *sources = ARENA_ARRAY(job->arena, struct slices_source, nfiles + 1);
     int64_t *bytes = ARENA_ARRAY(job->arena, int64_t, nfiles + 1);
     slices_find(&job->slices, &job->plan, &job->stored);
-    if (open_sources(job, sources, bytes) < 0 || attach_check(&job->slices, nfiles, bytes, job->diags) < 0) return -1;
+    if (open_sources(job, sources, bytes) < 0 || weight_files_check(&job->slices, nfiles, bytes, job->diags) < 0)
+        return -1;
     for (int shard = 0; shard < job->slices.shards; shard++) {
         struct slices_file file;
         if (!job->slices.of_shard[shard].at.n) continue;
@@ -100,7 +101,7 @@ int job_generate(struct job *job, struct output *output) {
     add_text(job, &program, "graph.rir", imported);
     add_text(job, &program, "plan.json", plan);
     if (stage_all(job, output, &program) < 0 || build_staged(job, output) < 0 ||
-        keys_check_files(&job->keys, job->diags) < 0)
+        reuse_keys_check_files(&job->keys, job->diags) < 0)
         return -1;
     return output_commit(output);
 }

@@ -3,12 +3,12 @@
 #ifndef FRONTEND_DRIVER_LOCATION_H
 #define FRONTEND_DRIVER_LOCATION_H
 
-#include "frontend/driver/keys.h"
+#include "frontend/driver/reuse_keys.h"
 
 /* The file of the result that holds constants; its entry comes after the model's files. */
 #define CONSTANTS_FILE "weights/constants.bin"
 
 /* The text, in the arena; `constants` is NULL where there are none. NULL: out of memory. */
-const char *location_text(const struct keys *keys, const struct keys_file *constants, struct arena *arena);
+const char *location_text(const struct reuse_keys *keys, const struct hashed_file *constants, struct arena *arena);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "frontend/driver/intact.h"
+#include "frontend/driver/integrity.h"
 #include "frontend/driver/location.h"
 #include "ir/base/own.h"
 
@@ -59,16 +59,16 @@ static int is_empty(const char *directory, struct diags *diags) {
 }
 
 /* What is in a directory with a manifest: 0, or -1 after a diagnostic. */
-static int look(struct earlier *earlier, const char *directory, const struct rt_json *root, const struct keys *keys,
-                struct diags *diags) {
+static int look(struct earlier *earlier, const char *directory, const struct rt_json *root,
+                const struct reuse_keys *keys, struct diags *diags) {
     const struct rt_json *stored = rt_json_member(root, "keys");
     *earlier = (struct earlier){.found = FOUND_OTHER, .root = root};
     bool graph = same_key(rt_json_member(stored, "graph"), &keys->graph),
          plan = same_key(rt_json_member(stored, "plan"), &keys->plan);
     if (!rt_json_int(rt_json_member(root, "format"), &earlier->format) || earlier->format != MANIFEST_FORMAT || !graph)
         return 0;
-    int all = plan ? intact_result(directory, root, &earlier->damaged, diags) : 0;
-    int kept = all == 0 ? intact_file(directory, root, "graph.rir", diags) : all;
+    int all = plan ? integrity_check_directory(directory, root, &earlier->damaged, diags) : 0;
+    int kept = all == 0 ? integrity_check_file(directory, root, "graph.rir", diags) : all;
     if (all == 1)
         earlier->found = FOUND_EQUAL, earlier->damaged = NULL;
     else if (kept == 1)
@@ -116,7 +116,8 @@ static void note_differences(const struct rt_json *stored, const struct key *key
     }
 }
 
-static void refuse(const char *directory, const struct earlier *earlier, const struct keys *keys, struct diags *diags) {
+static void refuse(const char *directory, const struct earlier *earlier, const struct reuse_keys *keys,
+                   struct diags *diags) {
     const struct rt_json *stored = rt_json_member(earlier->root, "keys");
     const char *name = diag_quote(diags, directory);
     if (earlier->damaged) {
@@ -133,7 +134,7 @@ static void refuse(const char *directory, const struct earlier *earlier, const s
     diag_help(diags, "--reuse=moo generates it anew; --instance-name or -o keeps both");
 }
 
-enum reuse_action reuse_decide(const char *directory, const struct options *options, const struct keys *keys,
+enum reuse_action reuse_decide(const char *directory, const struct options *options, const struct reuse_keys *keys,
                                const struct reuse_check *check, struct arena *arena, struct diags *diags) {
     struct earlier earlier = {.found = FOUND_EMPTY};
     struct rt_json_document *document = NULL;
@@ -154,14 +155,14 @@ enum reuse_action reuse_decide(const char *directory, const struct options *opti
 
 /* Location --------------------------------------------------------------------------------------------------------- */
 
-const char *reuse_location(const char *directory, const struct keys *keys, struct diags *diags) {
+const char *reuse_location(const char *directory, const struct reuse_keys *keys, struct diags *diags) {
     struct arena *arena = diags->arena;
     struct rt_reason why;
     struct rt_json_document *document = own_json_below(arena, directory, "manifest.json", &why);
     if (!document) return diag_refusal(diags, 804, EXIT_MALFORMED, NULL, &why), NULL;
-    const struct rt_json *entry = intact_entry(rt_json_root(document), CONSTANTS_FILE);
+    const struct rt_json *entry = integrity_entry(rt_json_root(document), CONSTANTS_FILE);
     const char *hash = rt_json_text(rt_json_member(entry, "hash"));
-    struct keys_file constants = {.path = CONSTANTS_FILE};
+    struct hashed_file constants = {.path = CONSTANTS_FILE};
     rt_json_int(rt_json_member(entry, "bytes"), &constants.bytes);
     if (hash && strlen(hash) < RT_HASH_HEX) memcpy(constants.hash, hash, strlen(hash) + 1);
     const char *text = location_text(keys, hash ? &constants : NULL, arena);

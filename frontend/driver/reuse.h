@@ -11,7 +11,7 @@
 #define FRONTEND_DRIVER_REUSE_H
 
 #include "frontend/cli/options.h"
-#include "frontend/driver/keys.h"
+#include "frontend/driver/reuse_keys.h"
 
 enum reuse_action { REUSE_NOTHING, REUSE_GRAPH, REUSE_ALL, REUSE_REFUSE };
 
@@ -23,10 +23,10 @@ struct reuse_check {
 
 /* What to do about what is in `directory`. REUSE_REFUSE comes with an error: of the check, or one that says what
  * differs: E0801 another model, options or rankc, E0802 a file is not as it was generated, E0803 another format. */
-enum reuse_action reuse_decide(const char *directory, const struct options *options, const struct keys *keys,
+enum reuse_action reuse_decide(const char *directory, const struct options *options, const struct reuse_keys *keys,
                                const struct reuse_check *check, struct arena *arena, struct diags *diags);
 
 /* What location.json of an intact result must say now; NULL after a diagnostic. */
-const char *reuse_location(const char *directory, const struct keys *keys, struct diags *diags);
+const char *reuse_location(const char *directory, const struct reuse_keys *keys, struct diags *diags);
 
 #endif

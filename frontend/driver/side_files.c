@@ -15,26 +15,26 @@ struct reader {
     struct diags *diags;
 };
 
-static int refuse(const struct reader *r, int code, const char *path, const struct rt_reason *why) {
-    return diag_refusal(r->diags, code, EXIT_MALFORMED, diag_quote(r->diags, path), why);
+static int refuse(const struct reader *reader, int code, const char *path, const struct rt_reason *why) {
+    return diag_refusal(reader->diags, code, EXIT_MALFORMED, diag_quote(reader->diags, path), why);
 }
 
-static int read_rules(struct reader *r, const char *path) {
+static int read_rules(struct reader *reader, const char *path) {
     struct rt_reason why;
     void *bytes;
     size_t count;
-    if (!own_file(r->arena, path, MAX_TEXT, &bytes, &count, &why)) return refuse(r, 424, path, &why);
-    rt_hash_bytes(bytes, count, r->files->plan_hash);
-    int status = rules_parse(r->arena, r->diags, path, bytes, count, &r->files->rules);
-    arena_release(r->arena, bytes);
-    if (!status) r->files->mesh = r->files->rules->mesh;
+    if (!own_file(reader->arena, path, MAX_TEXT, &bytes, &count, &why)) return refuse(reader, 424, path, &why);
+    rt_hash_bytes(bytes, count, reader->files->plan_hash);
+    int status = rules_parse(reader->arena, reader->diags, path, bytes, count, &reader->files->rules);
+    arena_release(reader->arena, bytes);
+    if (!status) reader->files->mesh = reader->files->rules->mesh;
     return status;
 }
 
 /* "mesh": [{"axis": NAME, "size": N}, ..] */
-static int read_plan_mesh(struct reader *r, const char *path) {
-    const struct rt_json *mesh = rt_json_member(rt_json_root(r->files->plan), "mesh");
-    struct mesh *out = &r->files->mesh;
+static int read_plan_mesh(struct reader *reader, const char *path) {
+    const struct rt_json *mesh = rt_json_member(rt_json_root(reader->files->plan), "mesh");
+    struct mesh *out = &reader->files->mesh;
     bool good = mesh && mesh->kind == RT_JSON_ARRAY;
     for (const struct rt_json *axis = good ? mesh->first : NULL; axis && good; axis = axis->next) {
         const char *name = rt_json_text(rt_json_member(axis, "axis"));
@@ -42,45 +42,46 @@ static int read_plan_mesh(struct reader *r, const char *path) {
         good = name && *name && rt_json_int(rt_json_member(axis, "size"), &size) && size >= 1 && size <= NGPUS_MAX &&
                out->naxes < MAX_AXES && mesh_axis_by_name(out, name) < 0 && mesh_size(out) * size <= NGPUS_MAX;
         if (!good) break;
-        out->axis[out->naxes].name = arena_strdup(r->arena, name);
+        out->axis[out->naxes].name = arena_strdup(reader->arena, name);
         out->axis[out->naxes++].size = (int)size;
     }
     if (good) return 0;
-    return diag_error(r->diags, 424, EXIT_MALFORMED, diag_quote(r->diags, path),
+    return diag_error(reader->diags, 424, EXIT_MALFORMED, diag_quote(reader->diags, path),
                       "plan: mesh is no list of axes and sizes");
 }
 
-static int read_plan(struct reader *r, const char *path) {
+static int read_plan(struct reader *reader, const char *path) {
     struct rt_reason why;
     int64_t format = 0;
-    r->files->plan = own_json(r->arena, path, &why);
-    if (!r->files->plan) return refuse(r, 424, path, &why);
-    if (!rt_hash_file(path, r->files->plan_hash, &why)) return refuse(r, 424, path, &why);
-    rt_json_int(rt_json_member(rt_json_root(r->files->plan), "format"), &format);
+    reader->files->plan = own_json(reader->arena, path, &why);
+    if (!reader->files->plan) return refuse(reader, 424, path, &why);
+    if (!rt_hash_file(path, reader->files->plan_hash, &why)) return refuse(reader, 424, path, &why);
+    rt_json_int(rt_json_member(rt_json_root(reader->files->plan), "format"), &format);
     if (format != 1)
-        return diag_error(r->diags, 424, EXIT_MALFORMED, diag_quote(r->diags, path), "plan: not of format 1");
-    return read_plan_mesh(r, path);
+        return diag_error(reader->diags, 424, EXIT_MALFORMED, diag_quote(reader->diags, path), "plan: not of format 1");
+    return read_plan_mesh(reader, path);
 }
 
 /* The mesh of the options; for rules without one, all devices along "tensor". */
-static void take_options_mesh(struct reader *r) {
-    struct mesh *mesh = &r->files->mesh;
-    for (int a = 0; a < r->options->naxes; a++) {
-        mesh->axis[a].name = r->options->mesh[a].name;
-        mesh->axis[a].size = r->options->mesh[a].size;
+static void take_options_mesh(struct reader *reader) {
+    struct mesh *mesh = &reader->files->mesh;
+    for (int a = 0; a < reader->options->naxes; a++) {
+        mesh->axis[a].name = reader->options->mesh[a].name;
+        mesh->axis[a].size = reader->options->mesh[a].size;
     }
-    mesh->naxes = r->options->naxes;
-    if (!r->files->rules) return;
+    mesh->naxes = reader->options->naxes;
+    if (!reader->files->rules) return;
     mesh->naxes = 1;
     mesh->axis[0].name = "tensor";
-    mesh->axis[0].size = (int)r->options->plan_ngpus;
+    mesh->axis[0].size = (int)reader->options->plan_ngpus;
 }
 
-static int check_mesh(const struct reader *r) {
-    int unit = mesh_size(&r->files->mesh);
-    if (!r->options->given[OPT_PLAN_NGPUS] || r->options->plan_ngpus == unit) return 0;
-    return diag_error(r->diags, 204, EXIT_USAGE, NULL, "the mesh in the file has %d devices, --plan-ngpus says %lld",
-                      unit, (long long)r->options->plan_ngpus);
+static int check_mesh(const struct reader *reader) {
+    int unit = mesh_size(&reader->files->mesh);
+    if (!reader->options->given[OPT_PLAN_NGPUS] || reader->options->plan_ngpus == unit) return 0;
+    return diag_error(reader->diags, 204, EXIT_USAGE, NULL,
+                      "the mesh in the file has %d devices, --plan-ngpus says %lld", unit,
+                      (long long)reader->options->plan_ngpus);
 }
 
 static bool has_suffix(const char *text, const char *suffix) {
@@ -92,43 +93,43 @@ static void free_tensor(void *tensor) {
     rt_tensor_free(tensor);
 }
 
-static int read_binds(struct reader *r) {
-    const struct option_files *given = &r->options->binds;
+static int read_binds(struct reader *reader) {
+    const struct option_files *given = &reader->options->binds;
     struct rt_hash hash;
     if (!given->all.n) return 0;
-    r->files->binds = ARENA_ARRAY(r->arena, struct import_bind, given->all.n);
+    reader->files->binds = ARENA_ARRAY(reader->arena, struct import_bind, given->all.n);
     rt_hash_start(&hash);
     for (int i = 0; i < given->all.n; i++) {
         const char *path = given->all.at[i].path;
-        struct import_bind *bind = &r->files->binds[i];
+        struct import_bind *bind = &reader->files->binds[i];
         struct rt_reason why;
         bool pb = has_suffix(path, ".pb");
         if (!(pb ? rt_tensor_pb_read(&bind->tensor, path, &why) : rt_npy_read(&bind->tensor, path, &why)))
-            return refuse(r, 915, path, &why);
-        arena_own(r->arena, &bind->tensor, free_tensor);
+            return refuse(reader, 915, path, &why);
+        arena_own(reader->arena, &bind->tensor, free_tensor);
         bind->input = given->all.at[i].name;
-        r->files->nbinds++;
+        reader->files->nbinds++;
         rt_hash_text(&hash, bind->input);
         rt_hash_int(&hash, bind->tensor.dtype);
         rt_hash_field(&hash, bind->tensor.dims, (size_t)bind->tensor.ndim * sizeof *bind->tensor.dims);
         rt_hash_field(&hash, bind->tensor.data, (size_t)bind->tensor.count * rt_dtype_bytes(bind->tensor.dtype));
     }
-    rt_hash_hex(&hash, r->files->binds_hash);
+    rt_hash_hex(&hash, reader->files->binds_hash);
     return 0;
 }
 
 int side_files_read(struct side_files *files, const struct options *options, struct arena *arena, struct diags *diags) {
-    struct reader r = {files, options, arena, diags};
+    struct reader reader = {files, options, arena, diags};
     bool manual = options->pas.word == OPT_POLICY_MANUAL;
     *files = (struct side_files){.policy = choice_word(options->pas.word)};
     if (options->load_plan && options->given[OPT_PAS])
         return diag_error(diags, 200, EXIT_USAGE, NULL, "--load-plan and --pas contradict each other");
-    if (options->load_plan && read_plan(&r, options->load_plan) < 0) return -1;
-    if (!options->load_plan && manual && read_rules(&r, options->pas.settings.at[0].value) < 0) return -1;
+    if (options->load_plan && read_plan(&reader, options->load_plan) < 0) return -1;
+    if (!options->load_plan && manual && read_rules(&reader, options->pas.settings.at[0].value) < 0) return -1;
     files->own_mesh = files->mesh.naxes || files->plan;
     if (!files->own_mesh)
-        take_options_mesh(&r);
-    else if (check_mesh(&r) < 0)
+        take_options_mesh(&reader);
+    else if (check_mesh(&reader) < 0)
         return -1;
-    return read_binds(&r);
+    return read_binds(&reader);
 }

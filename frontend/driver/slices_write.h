@@ -1,6 +1,6 @@
 /* Writes the files of `--weights copy` (codegen/slices.h), piece by piece. */
-#ifndef FRONTEND_SLICES_WRITE_H
-#define FRONTEND_SLICES_WRITE_H
+#ifndef FRONTEND_DRIVER_SLICES_WRITE_H
+#define FRONTEND_DRIVER_SLICES_WRITE_H
 
 #include "codegen/slices.h"
 #include "frontend/driver/output.h"

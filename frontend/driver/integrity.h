@@ -1,6 +1,6 @@
 /* Whether a result is as it was generated. */
-#ifndef FRONTEND_DRIVER_INTACT_H
-#define FRONTEND_DRIVER_INTACT_H
+#ifndef FRONTEND_DRIVER_INTEGRITY_H
+#define FRONTEND_DRIVER_INTEGRITY_H
 
 #include "ir/base/diag.h"
 #include "runtime/base/json.h"
@@ -9,12 +9,13 @@
  * know;
  * -1 where memory or the system failed before that was known, after a diagnostic. location.json and build/ may be
  * anything. */
-int intact_result(const char *directory, const struct rt_json *manifest, const char **fault, struct diags *diags);
+int integrity_check_directory(const char *directory, const struct rt_json *manifest, const char **fault,
+                              struct diags *diags);
 
 /* The same of one file that the manifest names. */
-int intact_file(const char *directory, const struct rt_json *manifest, const char *name, struct diags *diags);
+int integrity_check_file(const char *directory, const struct rt_json *manifest, const char *name, struct diags *diags);
 
 /* The manifest's entry for a file; NULL: none. */
-const struct rt_json *intact_entry(const struct rt_json *manifest, const char *name);
+const struct rt_json *integrity_entry(const struct rt_json *manifest, const char *name);
 
 #endif

@@ -1,4 +1,4 @@
-#include "frontend/driver/attach.h"
+#include "frontend/driver/weight_files.h"
 
 #include "runtime/base/checked.h"
 #include "runtime/base/dtype.h"
@@ -15,7 +15,7 @@ static int lies_outside(struct diags *diags, const char *name, int file) {
                       diag_quote(diags, name), file);
 }
 
-int attach_weights(struct graph *graph, int nfiles, const struct attach_file *files, struct diags *diags) {
+int weight_files_attach(struct graph *graph, int nfiles, const struct weight_file *files, struct diags *diags) {
     for (int t = 0; t < graph->tensors.n; t++) {
         struct tensor *tensor = &graph->tensors.at[t];
         int file = tensor->stored.file;
@@ -27,7 +27,7 @@ int attach_weights(struct graph *graph, int nfiles, const struct attach_file *fi
     return 0;
 }
 
-int attach_check(const struct slices *slices, int nfiles, const int64_t *bytes, struct diags *diags) {
+int weight_files_check(const struct slices *slices, int nfiles, const int64_t *bytes, struct diags *diags) {
     for (int i = 0; i < slices->at.n; i++) {
         const struct sliced *sliced = &slices->at.at[i];
         const int file = sliced->stored.file;
@@ -41,17 +41,17 @@ int attach_check(const struct slices *slices, int nfiles, const int64_t *bytes, 
 }
 
 static void unmap(void *mapped) {
-    const struct attach_file *file = mapped;
+    const struct weight_file *file = mapped;
     rt_file_unmap(file->bytes, file->count);
 }
 
-int attach_map(struct arena *arena, struct diags *diags, const char *path, struct attach_file *file) {
-    struct attach_file *own = ARENA_NEW(arena, struct attach_file);
+int weight_file_map(struct arena *arena, struct diags *diags, const char *path, struct weight_file *file) {
+    struct weight_file *own = ARENA_NEW(arena, struct weight_file);
     struct rt_file_info info;
     struct rt_reason why;
     const void *bytes;
     if (!rt_file_map(path, &bytes, &info, &why)) return diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
-    *own = *file = (struct attach_file){bytes, info.bytes};
+    *own = *file = (struct weight_file){bytes, info.bytes};
     arena_own(arena, own, unmap);
     return 0;
 }

@@ -1,4 +1,4 @@
-#include "frontend/driver/names.h"
+#include "frontend/driver/directory_names.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static bool owns_model(const struct options *options, const char *directory, con
     return !is_anothers(directory, stem, options_stem(options->operand, arena), arena);
 }
 
-bool names_own(const struct options *options, const char *directory, struct arena *arena) {
+bool directory_names_own(const struct options *options, const char *directory, struct arena *arena) {
     const struct owner owner = owner_of(directory, arena);
     const char *model = arena_copy(arena, directory, (size_t)(strrchr(directory, '/') - directory));
     return owns_model(options, model, &owner, arena) &&
@@ -82,12 +82,13 @@ static const char *settle(const char *parent, const char *name, const struct opt
     return NULL;
 }
 
-int names_find(struct names *names, const struct options *options, struct arena *arena, struct diags *diags) {
+int directory_names_find(struct directory_names *names, const struct options *options, struct arena *arena,
+                         struct diags *diags) {
     const char *root = options->output;
     names->model = settle(root, options_model(options, arena), options, owns_models, arena);
     if (names->model)
         names->instance = settle(arena_printf(arena, "%s/%s", root, names->model), options_instance(options, arena),
-                                 options, names_own, arena);
+                                 options, directory_names_own, arena);
     if (names->model && names->instance) return 0;
     return diag_error(diags, 611, EXIT_SYSTEM, NULL, "%s has %d directories of other models with such a name",
                       diag_quote(diags, root), MOST_CLASHES - 1);

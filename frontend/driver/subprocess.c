@@ -1,4 +1,4 @@
-#include "frontend/driver/child.h"
+#include "frontend/driver/subprocess.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -49,7 +49,7 @@ static int start(char *const *argv, char *const *environment, int out, pid_t *pi
     return error;
 }
 
-int child_read(const char *const *argv, const char *const *hidden, struct strbuf *said, int *status) {
+int subprocess_run(const char *const *argv, const char *const *hidden, struct strbuf *said, int *status) {
     int fds[2];
     pid_t pid;
     if (pipe2(fds, O_CLOEXEC) < 0) return errno;

@@ -1,4 +1,4 @@
-#include "frontend/driver/keys.h"
+#include "frontend/driver/reuse_keys.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -39,7 +39,7 @@ static int64_t nanoseconds(const struct timespec *time) {
 }
 
 /* The change time is what nobody can set back. */
-static bool look_at(struct keys_file *file) {
+static bool look_at(struct hashed_file *file) {
     struct stat info;
     if (stat(file->path, &info) < 0) return false;
     file->bytes = info.st_size;
@@ -48,10 +48,10 @@ static bool look_at(struct keys_file *file) {
     return true;
 }
 
-static int add_file(struct keys *keys, struct arena *arena, struct diags *diags, const char *path) {
+static int add_file(struct reuse_keys *keys, struct arena *arena, struct diags *diags, const char *path) {
     struct rt_reason why;
     char real[PATH_MAX];
-    struct keys_file file = {.path = real};
+    struct hashed_file file = {.path = real};
     if (!realpath(path, real) || !look_at(&file))
         return diag_error(diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(diags, path),
                           strerror(errno));
@@ -62,10 +62,10 @@ static int add_file(struct keys *keys, struct arena *arena, struct diags *diags,
     return 0;
 }
 
-int keys_check_files(const struct keys *keys, struct diags *diags) {
+int reuse_keys_check_files(const struct reuse_keys *keys, struct diags *diags) {
     for (int i = 0; i < keys->files.n; i++) {
-        const struct keys_file *then = &keys->files.at[i];
-        struct keys_file now = {.path = then->path};
+        const struct hashed_file *then = &keys->files.at[i];
+        struct hashed_file now = {.path = then->path};
         if (look_at(&now) && now.bytes == then->bytes && now.mtime_ns == then->mtime_ns &&
             now.ctime_ns == then->ctime_ns)
             continue;
@@ -83,7 +83,7 @@ static int add_build(struct key *key, struct arena *arena, struct diags *diags) 
     return 0;
 }
 
-static void add_options(struct keys *keys, const struct options *options, const struct side_files *side,
+static void add_options(struct reuse_keys *keys, const struct options *options, const struct side_files *side,
                         struct arena *arena) {
     for (int id = 0; id < OPTIONS; id++) {
         const struct option *row = &option_rows[id];
@@ -99,7 +99,7 @@ static const char *file_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-static const char *hash_of_work(const struct keys *keys, struct arena *arena) {
+static const char *hash_of_work(const struct reuse_keys *keys, struct arena *arena) {
     struct rt_hash hash;
     char hex[RT_HASH_HEX];
     rt_hash_start(&hash);
@@ -122,34 +122,36 @@ static bool read_key(struct key *key, const struct rt_json *stored, struct arena
     return strcmp(key->hex, hex) == 0;
 }
 
-const char *keys_part(const struct key *key, const char *name) {
+const char *reuse_keys_part(const struct key *key, const char *name) {
     for (int i = 0; i < key->parts.n; i++)
         if (strcmp(key->parts.at[i].name, name) == 0) return key->parts.at[i].value;
     return NULL;
 }
 
-bool keys_read(struct keys *keys, const struct rt_json *stored, int *nfiles, struct arena *arena) {
-    *keys = (struct keys){0};
+bool reuse_keys_read(struct reuse_keys *keys, const struct rt_json *stored, int *nfiles, struct arena *arena) {
+    *keys = (struct reuse_keys){0};
     if (!read_key(&keys->graph, rt_json_member(stored, "graph"), arena) ||
         !read_key(&keys->plan, rt_json_member(stored, "plan"), arena))
         return false;
     keys->work = hash_of_work(keys, arena);
-    for (*nfiles = 1; keys_part(&keys->graph, arena_printf(arena, "external data %d", *nfiles)); ++*nfiles) continue;
+    for (*nfiles = 1; reuse_keys_part(&keys->graph, arena_printf(arena, "external data %d", *nfiles)); ++*nfiles)
+        continue;
     return true;
 }
 
 /* The directories, where names that clash have them numbered. */
-static void add_names(struct key *key, const struct options *options, const struct names *names, struct arena *arena) {
+static void add_names(struct key *key, const struct options *options, const struct directory_names *names,
+                      struct arena *arena) {
     add_part(key, arena, NAMES_INSTANCE, options->instance_name);
     if (strcmp(names->model, options_model(options, arena)) ||
         strcmp(names->instance, options_instance(options, arena)))
         add_part(key, arena, "directory", arena_printf(arena, "%s/%s", names->model, names->instance));
 }
 
-int keys_make(struct keys *keys, const struct options *options, const struct names *names,
-              const struct side_files *side, int nfiles, const char *const *files, struct arena *arena,
-              struct diags *diags) {
-    *keys = (struct keys){0};
+int reuse_keys_make(struct reuse_keys *keys, const struct options *options, const struct directory_names *names,
+                    const struct side_files *side, int nfiles, const char *const *files, struct arena *arena,
+                    struct diags *diags) {
+    *keys = (struct reuse_keys){0};
     for (int i = 0; i < nfiles; i++) {
         if (add_file(keys, arena, diags, files[i]) < 0) return -1;
         add_part(&keys->graph, arena, i ? arena_printf(arena, "external data %d", i) : "model", keys->files.at[i].hash);

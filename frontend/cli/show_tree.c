@@ -31,7 +31,7 @@ struct scope {
 
 struct tree {
     struct arena *arena;
-    const struct compiled *compiled;
+    const struct compiled_model *compiled;
     struct map patterns;
     VEC(struct scope) scopes;
     bool verbose, has_stages;
@@ -298,7 +298,7 @@ static bool has_stages(const struct rt_json *nodes) {
     return node != NULL;
 }
 
-void show_tree(struct strbuf *out, const struct compiled *compiled, bool verbose) {
+void show_tree(struct strbuf *out, const struct compiled_model *compiled, bool verbose) {
     const struct rt_json *nodes = rt_json_member(compiled->root, "nodes");
     struct tree tree = {.arena = out->arena, .compiled = compiled, .verbose = verbose, .has_stages = has_stages(nodes)};
     add_scope(&tree, -1, (struct scope){.name = "", .replicated = true});

@@ -1,4 +1,4 @@
-#include "frontend/driver/intact.h"
+#include "frontend/driver/integrity.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -20,7 +20,7 @@ struct walk {
     struct diags *diags;
 };
 
-const struct rt_json *intact_entry(const struct rt_json *manifest, const char *name) {
+const struct rt_json *integrity_entry(const struct rt_json *manifest, const char *name) {
     const struct rt_json *files = rt_json_member(manifest, "files");
     for (const struct rt_json *f = files && files->kind == RT_JSON_ARRAY ? files->first : NULL; f; f = f->next) {
         const char *path = rt_json_text(rt_json_member(f, "path"));
@@ -62,7 +62,7 @@ static int manifest_is_intact(const struct walk *walk) {
 
 static bool is_known(const struct walk *walk, const char *name) {
     return strcmp(name, "manifest.json") == 0 || strcmp(name, "location.json") == 0 ||
-           intact_entry(walk->manifest, name);
+           integrity_entry(walk->manifest, name);
 }
 
 static void close_stream(void *stream) {
@@ -100,7 +100,8 @@ static int find_extra(const struct walk *walk, const char *name, int depth, cons
     return good;
 }
 
-int intact_result(const char *directory, const struct rt_json *manifest, const char **fault, struct diags *diags) {
+int integrity_check_directory(const char *directory, const struct rt_json *manifest, const char **fault,
+                              struct diags *diags) {
     const struct walk walk = {directory, manifest, diags->arena, diags};
     const struct rt_json *files = rt_json_member(manifest, "files");
     *fault = "manifest.json";
@@ -114,9 +115,9 @@ int intact_result(const char *directory, const struct rt_json *manifest, const c
     return good == 1 ? find_extra(&walk, "", DEPTH, fault) : good;
 }
 
-int intact_file(const char *directory, const struct rt_json *manifest, const char *name, struct diags *diags) {
+int integrity_check_file(const char *directory, const struct rt_json *manifest, const char *name, struct diags *diags) {
     const struct walk walk = {directory, manifest, diags->arena, diags};
-    const struct rt_json *entry = intact_entry(manifest, name);
+    const struct rt_json *entry = integrity_entry(manifest, name);
     int good = entry ? manifest_is_intact(&walk) : 0;
     return good == 1 ? is_as_listed(&walk, entry) : good;
 }

@@ -1,4 +1,4 @@
-#include "frontend/cli/compiled.h"
+#include "frontend/cli/compiled_model.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -106,7 +106,7 @@ static const char *lock_path(const char *directory, struct arena *arena) {
 }
 
 /* Takes the shared lock. A directory without lock file was copied here, and nothing replaces it. */
-static int lock_shared(struct compiled *compiled, struct cli *cli) {
+static int lock_shared(struct compiled_model *compiled, struct cli *cli) {
     const char *path = lock_path(compiled->directory, cli->arena);
     compiled->lock = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
     if (compiled->lock < 0) return 0;
@@ -122,7 +122,7 @@ static int refuse(struct cli *cli, const char *where, const struct rt_reason *wh
 }
 
 /* Checks what all readers rely on. */
-static int check(struct compiled *compiled, const char *where, bool intact, struct cli *cli) {
+static int check(struct compiled_model *compiled, const char *where, bool intact, struct cli *cli) {
     int64_t format;
     compiled->root = rt_json_root(compiled->document);
     if (!rt_json_int(rt_json_member(compiled->root, "format"), &format))
@@ -144,7 +144,7 @@ static int check(struct compiled *compiled, const char *where, bool intact, stru
     return 0;
 }
 
-static int read_manifest(struct compiled *compiled, struct cli *cli) {
+static int read_manifest(struct compiled_model *compiled, struct cli *cli) {
     const char *path = arena_printf(cli->arena, "%s/manifest.json", compiled->directory);
     const char *where = str_escape(cli->arena, path, strlen(path), 0);
     struct rt_reason why;
@@ -153,9 +153,9 @@ static int read_manifest(struct compiled *compiled, struct cli *cli) {
     return compiled->document ? check(compiled, where, intact, cli) : refuse(cli, where, &why);
 }
 
-int compiled_open(struct compiled *out, const char *path, struct cli *cli) {
+int compiled_open(struct compiled_model *out, const char *path, struct cli *cli) {
     struct stat info;
-    *out = (struct compiled){.arena = cli->arena, .lock = -1};
+    *out = (struct compiled_model){.arena = cli->arena, .lock = -1};
     if (stat(path, &info))
         return diag_error(cli->diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(cli->diags, path),
                           strerror(errno));
@@ -165,9 +165,9 @@ int compiled_open(struct compiled *out, const char *path, struct cli *cli) {
     return -1;
 }
 
-int compiled_parse(struct compiled *out, const char *text, struct cli *cli) {
+int compiled_parse(struct compiled_model *out, const char *text, struct cli *cli) {
     struct rt_reason why;
-    *out = (struct compiled){.arena = cli->arena, .lock = -1, .document = own_json_text(cli->arena, text, &why)};
+    *out = (struct compiled_model){.arena = cli->arena, .lock = -1, .document = own_json_text(cli->arena, text, &why)};
     if (!out->document && why.kind == RT_REASON_MEMORY) return diag_refusal(cli->diags, 500, EXIT_LIMIT, NULL, &why);
     if (!out->document) BUG("the driver's manifest: %s", why.text);
     if (!check(out, "plan", true, cli)) return 0;
@@ -175,10 +175,10 @@ int compiled_parse(struct compiled *out, const char *text, struct cli *cli) {
     return -1;
 }
 
-void compiled_close(struct compiled *compiled) {
+void compiled_close(struct compiled_model *compiled) {
     arena_release(compiled->arena, compiled->document);
     arena_close_fd(compiled->arena, compiled->lock); /* as lock_release does for readers */
-    *compiled = (struct compiled){.lock = -1};
+    *compiled = (struct compiled_model){.lock = -1};
 }
 
 int compiled_refuses_options(struct cli *cli) {
