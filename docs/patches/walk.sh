@@ -4,7 +4,7 @@
 #   docs/patches/walk.sh DIR [TEST...]
 #
 # DIR does not exist yet. A model is compiled and run with each of the three; then the named tests run, which the guides name:
-# operators target dependencies (minutes).
+# operators passes target dependencies (minutes).
 set -eu
 
 copy=$1
