@@ -151,8 +151,8 @@ char *options_stem(const char *path, struct arena *arena);
  * staging name of the compiler's. */
 char *options_file_name(const char *name, struct arena *arena);
 
-/* What `compile` calls the directories <output>/<model>/<instance> unless they are taken (frontend/driver/directory_names.h):
- * safe as file names, never hidden, never "." or "..". */
+/* What `compile` calls the directories <output>/<model>/<instance> unless they are taken
+ * (frontend/driver/directory_names.h): safe as file names, never hidden, never "." or "..". */
 char *options_model(const struct options *options, struct arena *arena);
 char *options_instance(const struct options *options, struct arena *arena);
 
