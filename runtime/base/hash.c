@@ -19,6 +19,10 @@ void rt_hash_start(struct rt_hash *hash) {
     XXH3_128bits_reset(state_of(hash));
 }
 
+uint64_t rt_hash_key(const void *bytes, size_t count) {
+    return XXH3_64bits(bytes, count);
+}
+
 void rt_hash_add(struct rt_hash *hash, const void *bytes, size_t count) {
     if (count > 0) XXH3_128bits_update(state_of(hash), bytes, count);
 }

@@ -26,6 +26,9 @@ void rt_hash_int(struct rt_hash *hash, int64_t value);
 /* The hash of what was added so far. More may be added afterwards. */
 void rt_hash_hex(const struct rt_hash *hash, char hex[RT_HASH_HEX]);
 
+/* XXH3 of 64 bits, for tables in memory. */
+uint64_t rt_hash_key(const void *bytes, size_t count);
+
 /* Of `count` bytes; of a regular file. A file that changes meanwhile is refused (RT_REASON_CHANGED). */
 void rt_hash_bytes(const void *bytes, size_t count, char hex[RT_HASH_HEX]);
 bool rt_hash_file(const char *path, char hex[RT_HASH_HEX], struct rt_reason *why);
