@@ -8,7 +8,7 @@
 _Static_assert(sizeof(struct rt_hash) >= sizeof(XXH3_state_t), "state of XXH3 fits");
 _Static_assert(_Alignof(struct rt_hash) >= 64, "XXH3 wants cache lines");
 
-enum { BLOCK = 1 << 17 }; /* of a file, at a time */
+enum { BLOCK = 1 << 17 }; /* bytes of a file read at a time */
 
 static XXH3_state_t *state_of(struct rt_hash *hash) {
     return (XXH3_state_t *)(void *)hash->state;
