@@ -1,5 +1,5 @@
-/* The verbs: cli_<verb>() of every VERB row of frontend/cli/options.def, a file each. They may print results to stdout;
- * diagnostics go to cli->diags, which main prints. */
+/* The verbs of the command line: cli_<verb>() for every VERB row of frontend/cli/options.def, each in a file of that
+ * name. They print results to stdout; diagnostics go to cli->diags, which main prints. */
 #ifndef FRONTEND_CLI_CLI_H
 #define FRONTEND_CLI_CLI_H
 
@@ -13,21 +13,20 @@ struct cli {
     struct diags *diags;
 };
 
-/* Returns an exit code, or -1: the diagnostics say. */
+/* Each returns an exit code, or -1 for the exit code of its diagnostics. */
 #define VERB(ID, NAME, ...) int cli_##NAME(struct cli *cli);
 #include "frontend/cli/options.def"
 
-/* Prints the diagnostics. main does so after the verb; a verb only where it does not return. */
+/* Prints the diagnostics. main calls it after the verb; a verb calls it only before it executes another program. */
 void cli_report(struct cli *cli);
 
-/* Ends the text and prints it to stdout; 0, or -1 with a diagnostic. */
+/* Completes the JSON text and prints it to stdout: 0, or -1 after a diagnostic. */
 int cli_print_json(struct cli *cli, struct rt_json_writer *writer);
 
-/* Prints a result that is a text for people or other programs; with --json {"format": 1, "text": ".."}. 0, or -1 with a
- * diagnostic. */
+/* Prints a text as the result; with --json as {"format": 1, "text": ".."}. 0, or -1 after a diagnostic. */
 int cli_print_text(struct cli *cli, const char *text);
 
-/* --dump-after: prints the graph after that pass. */
+/* --dump-after: prints the graph after that pass as text IR. 0, or -1 after diagnostics. */
 int cli_dump(struct cli *cli);
 
 #endif

@@ -8,7 +8,7 @@
 #include "frontend/cli/units.h"
 #include "frontend/driver/driver.h"
 
-/* By enum driver_made: for programs, and for people. */
+/* Texts for enum driver_made: in JSON, and for people. */
 static const struct {
     const char *word, *text;
 } kept[] = {
@@ -51,7 +51,7 @@ static int print_json(const struct compiled_model *compiled, const char *program
     return cli_print_json(cli, writer);
 }
 
-/* How to start what was compiled: a training program wants samples of every input. */
+/* Prints the command that starts the program; a training program needs --data for every input. */
 static void print_command(const struct compiled_model *compiled, const char *directory, struct cli *cli) {
     const struct rt_json *inputs = rt_json_member(compiled->root, "inputs");
     if (!rt_json_member(compiled->root, "training")) {
@@ -66,7 +66,7 @@ static void print_command(const struct compiled_model *compiled, const char *dir
     printf(" --steps S\n");
 }
 
-/* Where it is, what a rank of it needs, and what to do next. */
+/* Prints the result's directory, the memory of a rank, and the command to run. */
 static void print_text(const struct compiled_model *compiled, const char *program, enum driver_made made,
                        struct cli *cli) {
     int64_t ranks = compiled->runtime_ngpus, largest = 0;

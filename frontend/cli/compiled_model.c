@@ -26,20 +26,20 @@ bool is_directory(const char *path) {
 static bool has_manifest(const char *directory, struct arena *arena) {
     struct stat info;
     return !lstat(arena_printf(arena, "%s/manifest.json", directory), &info) &&
-           (S_ISREG(info.st_mode) || S_ISLNK(info.st_mode)); /* a link is refused by name when it is read */
+           (S_ISREG(info.st_mode) || S_ISLNK(info.st_mode)); /* a symbolic link is refused later, when it is read */
 }
 
 static int by_name(const struct dirent **left, const struct dirent **right) {
     return strcmp((*left)->d_name, (*right)->d_name);
 }
 
-/* What is hidden is a lock or unfinished. */
+/* Hidden files are locks and staging directories. */
 static int is_visible(const struct dirent *entry) {
     return entry->d_name[0] != '.';
 }
 
-/* The compiled models at most `levels` below `directory`, sorted. False if it cannot be read, with errno.
- * Directories within it that cannot be read are passed over. */
+/* Finds compiled models at most `levels` below `directory`, in sorted order. False with errno if it cannot be read;
+ * unreadable directories below it are skipped. */
 static bool find_below(struct paths *found, const char *directory, int levels, struct arena *arena) {
     struct dirent **entries;
     int n = scandir(directory, &entries, is_visible, by_name);
@@ -97,7 +97,7 @@ static char *cut_name(char *path) {
     return slash + 1;
 }
 
-/* <output>/.lock-<model>-<instance>, or NULL too close to the root. */
+/* <output>/.lock-<model>-<instance>; NULL if `directory` has fewer than two parents. */
 static const char *lock_path(const char *directory, struct arena *arena) {
     char real[PATH_MAX];
     if (!realpath(directory, real)) return NULL;
@@ -105,7 +105,7 @@ static const char *lock_path(const char *directory, struct arena *arena) {
     return model ? arena_printf(arena, "%s/.lock-%s-%s", real, model, instance) : NULL;
 }
 
-/* Takes the shared lock. A directory without lock file was copied here, and nothing replaces it. */
+/* Takes the shared lock. A directory without a lock file is a copy, which no compile will replace. */
 static int lock_shared(struct compiled_model *compiled, struct cli *cli) {
     const char *path = lock_path(compiled->directory, cli->arena);
     compiled->lock = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
@@ -121,7 +121,7 @@ static int refuse(struct cli *cli, const char *where, const struct rt_reason *wh
     return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "this is no manifest of rankc's: %s", why->text);
 }
 
-/* Checks what all readers rely on. */
+/* Checks the parts of the manifest that every verb uses. */
 static int check(struct compiled_model *compiled, const char *where, bool intact, struct cli *cli) {
     int64_t format;
     compiled->root = rt_json_root(compiled->document);

@@ -1,4 +1,4 @@
-/* A compiled model on disk, as verbs find and read it. */
+/* Finding, locking and reading the manifest of a compiled model on disk. */
 #ifndef FRONTEND_CLI_COMPILED_MODEL_H
 #define FRONTEND_CLI_COMPILED_MODEL_H
 
@@ -7,26 +7,26 @@
 #include "runtime/base/json.h"
 
 struct compiled_model {
-    const char *directory;             /* of manifest.json */
+    const char *directory;             /* that has manifest.json */
     const struct rt_json *root;        /* of the manifest, an object of format MANIFEST_FORMAT */
     int64_t plan_ngpus, runtime_ngpus; /* at least 1 */
-    struct arena *arena;               /* owns what follows */
+    struct arena *arena;               /* owns document and lock */
     struct rt_json_document *document;
-    int lock; /* shared, against a compile that replaces it meanwhile; -1: none needed */
+    int lock; /* shared, so that no compile replaces the model meanwhile; -1: none needed */
 };
 
-/* True if `path` is a directory, so not a model file. */
+/* True if `path` is a directory, and so a compiled model rather than a model file. */
 bool is_directory(const char *path);
 
-/* Opens the compiled model at `path`: <output>/<model>/<instance>, or a directory above it while only one is below.
- * 0, or -1 with diagnostics and nothing to close. */
+/* Opens the compiled model at `path`: <output>/<model>/<instance>, or a directory above it that contains only one. 0,
+ * or -1 after diagnostics, with nothing to close. */
 int compiled_open(struct compiled_model *out, const char *path, struct cli *cli);
 void compiled_close(struct compiled_model *compiled);
 
-/* The operand is a compiled model: -1 with a diagnostic if options were given that only a model file can obey. */
+/* For an operand that is a compiled model: -1 with a diagnostic if options of compiling were given, else 0. */
 int compiled_refuses_options(struct cli *cli);
 
-/* A manifest's text, of driver_plan; compiled->directory is NULL. */
+/* Reads a manifest from its text (driver_plan); compiled->directory is NULL. */
 int compiled_parse(struct compiled_model *out, const char *text, struct cli *cli);
 
 #endif

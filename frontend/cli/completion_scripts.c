@@ -4,7 +4,7 @@
 
 const char *const help_shells[] = {"bash", "zsh", "fish", NULL};
 
-/* Words that an option takes, or NULL. */
+/* The words that are values of an option, separated by spaces; NULL if it takes other values. */
 static const char *words_of(const struct option *row, struct arena *arena) {
     struct strbuf words;
     if (!row->choices) return NULL;
@@ -59,7 +59,7 @@ static void put_lines(struct strbuf *out, const char *const *lines) {
 static const char *const bash_start[] = {
     "_rankc() {",
     "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options='' operands='' words=''",
-    "    [ \"$word\" != = ] || word=''", /* bash cuts --name=value in three */
+    "    [ \"$word\" != = ] || word=''", /* bash splits --name=value into three words */
     "    [ \"$before\" != = ] || before=${COMP_WORDS[COMP_CWORD-2]}",
     "    [ \"${COMP_WORDS[COMP_CWORD]}\" != = ] || before=${COMP_WORDS[COMP_CWORD-1]}",
     "    COMPREPLY=()",

@@ -1,4 +1,4 @@
-/* rankc doctor: what this machine has of what compiling and running need. */
+/* rankc doctor: checks whether this machine has what compiling and running need. */
 #include "frontend/cli/doctor.h"
 
 #include <dlfcn.h>
@@ -35,7 +35,7 @@ const char *doctor_find_program(const char *name, struct arena *arena) {
     return NULL;
 }
 
-/* The first line of what `program --version` says; NULL if it does not run. */
+/* The first line that `program --version` prints; NULL if it does not run. */
 static const char *version_of(const char *program, struct arena *arena) {
     const char *argv[] = {program, "--version", NULL};
     struct strbuf said;
@@ -57,7 +57,7 @@ static struct finding find_make(struct arena *arena) {
                             make ? NULL : "install make: it builds compiled programs"};
 }
 
-/* What make takes: $CC, of which the first word is the program, or cc. */
+/* The compiler that make would run: the first word of $CC, else cc. */
 static struct finding find_compiler(struct arena *arena) {
     const char *set = getenv("CC"),
                *word = set && *set ? arena_printf(arena, "%.*s", (int)strcspn(set, " "), set) : "cc";
@@ -112,7 +112,7 @@ static struct finding find_mpi(struct arena *arena) {
 
 /* ---- GPUs: what --target cuda needs ---- */
 
-/* "sm_90" of a GPU; empty where the driver does not say. */
+/* The architecture of a GPU, as "sm_90"; "" if the driver does not tell. */
 static const char *gpu_architecture(void *driver, int gpu, struct arena *arena) {
     enum { MAJOR = 75, MINOR = 76 }; /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_.. */
     int (*ask)(int *, int, int) = (int (*)(int *, int, int))dlsym(driver, "cuDeviceGetAttribute");
@@ -121,7 +121,7 @@ static const char *gpu_architecture(void *driver, int gpu, struct arena *arena) 
     return arena_printf(arena, " (sm_%d%d)", major, minor);
 }
 
-/* The first GPU and how many there are, as the driver says. */
+/* Name of the first GPU and number of GPUs, according to the driver. */
 static const char *gpu_text(void *driver, struct arena *arena) {
     int (*start)(unsigned) = (int (*)(unsigned))dlsym(driver, "cuInit");
     int (*count_of)(int *) = (int (*)(int *))dlsym(driver, "cuDeviceGetCount");
@@ -162,7 +162,7 @@ static struct finding find_nccl(struct arena *arena) {
     return (struct finding){text ? FOUND : ABSENT, "NCCL", text, "ranks on several GPUs need it"};
 }
 
-/* cuDNN counts 10000 for a major version, 100 for a minor one, as NCCL does, and returns the number. */
+/* cudnnGetVersion returns 10000 x major + 100 x minor + patch, in the encoding of NCCL. */
 static struct finding find_cudnn(struct arena *arena) {
     void *library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_LOCAL);
     size_t (*get_version)(void) = library ? (size_t(*)(void))dlsym(library, "cudnnGetVersion") : NULL;
@@ -218,7 +218,7 @@ static void print_text(const struct findings *findings) {
     }
 }
 
-/* What the probe reported needs no second error. */
+/* One error for each FAILED finding, except the probe, which has reported its own. */
 static int report_failures(struct cli *cli, const struct findings *findings) {
     if (cli->diags->errors) return -1;
     for (int i = 0; i < findings->all.n; i++)

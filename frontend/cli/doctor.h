@@ -1,4 +1,4 @@
-/* The parts of `rankc doctor`: what the machine has, and a program that is compiled and run. */
+/* The checks of `rankc doctor`: hardware and software of the machine, and a small program that is compiled and run. */
 #ifndef FRONTEND_CLI_DOCTOR_H
 #define FRONTEND_CLI_DOCTOR_H
 
@@ -6,26 +6,26 @@
 
 enum verdict {
     FOUND,
-    LIMITED, /* works, less well than it might */
-    ABSENT,  /* not needed */
+    LIMITED, /* works, but slower or with limits */
+    ABSENT,  /* missing, but optional */
     FAILED   /* compiled programs cannot run here */
 };
 
 struct finding {
     enum verdict verdict;
-    const char *what, *found; /* found: NULL where there is nothing */
-    const char *hint;         /* NULL: nothing to do */
+    const char *what, *found; /* what was looked for; what was found, NULL: nothing */
+    const char *hint;         /* how to improve it; NULL: none */
 };
 
-/* The path of a program, as execvp would find it; NULL. */
+/* The path of a program, as execvp would find it; NULL: it is not in PATH. */
 const char *doctor_find_program(const char *name, struct arena *arena);
 
-/* doctor_machine.c: from sched_getaffinity, CPUID, /proc and the control groups of this process. */
+/* doctor_machine.c: read from sched_getaffinity, CPUID, /proc and the control groups (cgroups) of this process. */
 struct finding doctor_processor(struct arena *arena);
 struct finding doctor_cores(struct arena *arena);
 struct finding doctor_memory(struct arena *arena);
 
-/* doctor_probe.c: compiles a product for two ranks, builds it, runs it, and looks at the result. Its diagnostics are in
+/* doctor_probe.c: compiles a matrix product for two ranks, builds and runs it, and checks the result. Diagnostics go to
  * cli->diags. */
 struct finding doctor_probe(struct cli *cli);
 

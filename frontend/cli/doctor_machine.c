@@ -26,13 +26,13 @@ FEATURE(avx2, "avx2")
 FEATURE(fma, "fma")
 FEATURE(avx512f, "avx512f")
 #undef FEATURE
-/* What runtime/kernels choose among when a program starts. */
+/* Features by which runtime/kernels choose variants of kernels when a program starts. */
 static const struct feature features[] = {{"avx2", has_avx2}, {"fma", has_fma}, {"avx512f", has_avx512f}};
 #else
 static const struct feature features[] = {{NULL, NULL}};
 #endif
 
-/* More that the library of products uses where it is there, by its name in /proc/cpuinfo. */
+/* Further features that oneDNN uses, by their names in /proc/cpuinfo. */
 static const char *const library_flags[] = {"avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16",
                                             "amx_int8",    "asimd",       "sve"};
 
@@ -71,7 +71,8 @@ struct finding doctor_processor(struct arena *arena) {
 
 /* ---- control groups ---- */
 
-/* The group of this process under a controller of version 1, or of version 2 ("", whose line is "0::PATH"). */
+/* Finds the control group of this process: for a controller of cgroups version 1, or "" for version 2, whose line in
+ * /proc/self/cgroup is "0::PATH". */
 static bool find_group(const char *controller, char *path, size_t bytes) {
     char line[4096];
     FILE *file = fopen("/proc/self/cgroup", "re");
@@ -106,14 +107,14 @@ static void take_least(const char *line, void *state) {
     if (sscanf(line, "%" SCNd64, &value) == 1 && value > 0 && value < *least) *least = value;
 }
 
-/* "150000 100000": cores in thousandths. */
+/* Parses quota and period, "150000 100000", to thousandths of a core. */
 static void take_quota(const char *line, void *state) {
     int64_t *least = state, quota, period;
     if (sscanf(line, "%" SCNd64 " %" SCNd64, &quota, &period) == 2 && period > 0 && quota * 1000 / period < *least)
         *least = quota * 1000 / period;
 }
 
-/* Cores in thousandths that the control groups allow; INT64_MAX: any number. */
+/* The limit of the control groups in thousandths of a core; INT64_MAX: none. */
 static int64_t core_quota(void) {
     int64_t least = INT64_MAX, quota = INT64_MAX, period = INT64_MAX;
     read_groups("", "cpu.max", take_quota, &least);

@@ -7,7 +7,7 @@
 #include "runtime/base/npy.h"
 #include "runtime/launch.h"
 
-/* y = x w: each of the two ranks computes a column. */
+/* y = x w, where each of two ranks computes one column of y. */
 static const char probe[] = "rankc-ir 1\n"
                             "graph \"probe\" level=IMPORTED\n"
                             "input %0 \"x\" f32[2,3]\n"

@@ -11,7 +11,7 @@ bool help_shows(const struct option *row, enum verb verb) {
 
 /* ---- text ---- */
 
-/* Words of `text` on lines of at most LINE_COLUMNS, from column `column` on; following lines start at `indent`. */
+/* Wraps `text` to LINE_COLUMNS; it begins at column `column`, further lines at `indent`. */
 static void put_wrapped(struct strbuf *out, const char *text, size_t column, size_t indent) {
     bool first = true;
     while (*text) {
@@ -31,7 +31,7 @@ static void put_wrapped(struct strbuf *out, const char *text, size_t column, siz
     strbuf_putc(out, '\n');
 }
 
-/* A left column and its explanation. */
+/* Prints an item in the left column and its explanation beside it. */
 static void put_item(struct strbuf *out, const char *left, const char *text) {
     size_t length = strlen(left);
     strbuf_puts(out, left);
@@ -50,7 +50,7 @@ const char *help_option_text(const struct option *row, struct arena *arena) {
     return arena_printf(arena, "%s [%s]", row->help, fallback);
 }
 
-/* The words of an option, where there is a choice to explain. */
+/* Lists the words of an option of kind CHOICE or SPEC with their explanations. */
 static void put_words(struct strbuf *out, const struct option *row) {
     if (!strchr(option_argument(row, out->arena), '|') && row->kind == OPTION_CHOICE) return;
     for (int i = 1; i < CHOICES; i++) {

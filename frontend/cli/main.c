@@ -24,7 +24,8 @@ struct session {
 
 /* ---- the process ---- */
 
-/* Ready beforehand, as diagnostics are wanted: a signal handler can only write(). */
+/* The text for a signal handler, which may only call write(); rendered beforehand in the wanted format of
+ * diagnostics. */
 static const char *volatile interrupted = "rankc: error: interrupted\n";
 static const char interrupted_json[] = "{\"format\": 1, \"severity\": \"error\", \"code\": null, \"text\": "
                                        "\"interrupted\", \"where\": null, \"notes\": []}\n";
@@ -37,8 +38,8 @@ static void on_interrupt(int number) {
 
 static volatile sig_atomic_t reader_left;
 
-/* The write that raised it fails, and that is reported. A handler rather than SIG_IGN, so that programs started
- * from here get the default back. */
+/* SIGPIPE: the write that raised it fails with EPIPE, which is reported. An empty handler instead of SIG_IGN, since
+ * exec resets handlers to the default in programs that rankc starts. */
 static void on_failed_write(int number) {
     if (number == SIGPIPE) reader_left = 1;
 }
@@ -49,8 +50,8 @@ static void handle(int number, void (*handler)(int)) {
     if (!sigaction(number, NULL, &old) && old.sa_handler != SIG_IGN) sigaction(number, &action, NULL);
 }
 
-/* A standard stream that is closed gets a file that cannot be used in its direction: writing fails and is reported,
- * and no file of ours takes its number. */
+/* Opens /dev/null in the wrong direction for every closed standard stream: writing to it fails and is reported, and no
+ * file that rankc opens gets its descriptor. */
 static void occupy_standard_streams(void) {
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0) _exit(EXIT_SYSTEM);
@@ -67,7 +68,7 @@ static void prepare_process(void) {
 
 /* ---- diagnostics ---- */
 
-/* Something to say where the arena may have no memory left. */
+/* Prints an error without allocating. */
 static void print_plainly(const struct session *session, int code, const char *text) {
     const struct rt_diagnostic item = {.severity = RT_SEVERITY_ERROR, .code = code, .text = text};
     rt_diagnostic_print(&item, stderr, session->options.json ? RT_DIAGNOSTIC_JSON : RT_DIAGNOSTIC_PLAIN);
@@ -99,7 +100,7 @@ static int run(struct session *session, int argc, char **argv) {
     return (int)diagnosed;
 }
 
-/* Apart from run(), so that nothing that changes after setjmp is a local here. */
+/* A function of its own, so that no local variable changes between setjmp and longjmp. */
 static int run_within_memory(struct session *session, int argc, char **argv) {
     jmp_buf failed;
     arena_init(&session->arena, 0, &failed);
@@ -108,7 +109,7 @@ static int run_within_memory(struct session *session, int argc, char **argv) {
     return EXIT_LIMIT;
 }
 
-/* Results that did not reach their reader are a failure; a list of which somebody has read enough is none. */
+/* Fails if results could not be written. A closed pipe is no failure for verbs that print a list (verb_row.lists). */
 static int close_output(const struct session *session, int code) {
     const struct options *options = &session->options;
     if (!fflush(stdout) && !ferror(stdout)) return code;

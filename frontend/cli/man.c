@@ -4,7 +4,7 @@
 
 #include "frontend/cli/help_text.h"
 
-/* Escaped so that nothing reads as a request and hyphens stay hyphens. */
+/* Escapes text for roff: no line becomes a request, and "-" is printed as a hyphen-minus. */
 static void put_roff(struct strbuf *out, const char *text) {
     if (*text == '.' || *text == '\'') strbuf_puts(out, "\\&");
     for (; *text; text++) {

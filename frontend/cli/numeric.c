@@ -12,8 +12,8 @@
 struct comparison {
     const struct compiled_model *compiled;
     struct cli *cli;
-    const char *work; /* a directory of our own */
-    bool rounded;     /* the model has run in f32 as well */
+    const char *work; /* a temporary directory */
+    bool rounded;     /* the one-rank model was also run in f32 */
 };
 
 static int fail_reason(const struct comparison *comparison, const struct rt_reason *why) {
@@ -37,8 +37,8 @@ static void fill(void *data, enum rt_dtype dtype, int64_t count, uint64_t seed) 
     }
 }
 
-/* Writes one entry of the manifest's inputs, random but the same in every program; floats in the type that it computes
- * in. */
+/* Writes random values for an entry of the manifest's "inputs", the same for every program; floats in the type that the
+ * program computes in. */
 static int write_input(const struct comparison *comparison, const struct rt_json *input, int index, enum rt_dtype type,
                        const char *path) {
     enum rt_dtype dtype = rt_dtype_by_name(rt_json_text(rt_json_member(input, "dtype")));
@@ -78,7 +78,7 @@ static int write_inputs(const struct comparison *comparison, const char *name, e
     return 0;
 }
 
-/* Runs the program of `dir`, with outputs in work/<name>. */
+/* Runs the program in `dir` with the inputs; its outputs go to work/<name>. */
 static int run(const struct comparison *comparison, const char *dir, const char *name, enum rt_dtype type,
                int64_t ranks) {
     struct words words = {0};
@@ -95,7 +95,7 @@ static int run(const struct comparison *comparison, const char *dir, const char 
     return rt_launch(&launch);
 }
 
-/* Compiles and runs the model on one device; in a type of its own, or RT_DTYPE_NONE. */
+/* Compiles and runs the model on one rank; `type`: computing in that type, RT_DTYPE_NONE: in the model's. */
 static int run_whole(const struct comparison *comparison, const char *name, enum rt_dtype type) {
     struct cli *cli = comparison->cli;
     const char *dtype = type == RT_DTYPE_NONE ? NULL : rt_dtypes[type].name;
@@ -107,8 +107,8 @@ static int run_whole(const struct comparison *comparison, const char *name, enum
 
 /* Comparison ------------------------------------------------------------------------------------------------------- */
 
-/* An output of the plan, of one device, of one device in f64, and of one device in f32 where the program computes in
- * f64. */
+/* The runs whose outputs are compared: the plan, one rank, one rank in f64, and, if the program computes in f64, one
+ * rank in f32. */
 enum { ALL, ONE, EXACT, ROUNDED, RUNS };
 static const char *const run_names[RUNS] = {[ALL] = "all", [ONE] = "one", [EXACT] = "exact", [ROUNDED] = "rounded"};
 
@@ -118,8 +118,8 @@ static double element(const struct rt_tensor *t, int64_t i) {
     return value;
 }
 
-/* DESIGN 8: how far the plan may be from the result in f64. Where one device overflows, the plan does too. What f64
- * loses by rounding is seen in f32, which loses as many times more as its epsilon is larger. */
+/* The largest difference allowed between the plan and the result in f64. If one rank overflows, the plan may too. The
+ * rounding error of an f64 program is estimated by that of f32 times the quotient of their epsilons. */
 static double allowed(const struct rt_tensor run[RUNS]) {
     double largest = 0, distance = 0;
     const enum rt_dtype type = run[ONE].dtype;

@@ -1,5 +1,4 @@
-/* rankc ops [OPERATOR]: the ONNX operators that models may have. All of it is read off frontend/lower/onnx_ops.def and
- * ir/ops.def. */
+/* rankc ops [OPERATOR]: lists the supported ONNX operators, from frontend/lower/onnx_ops.def and ir/ops.def. */
 #include <ctype.h>
 #include <fnmatch.h>
 #include <stdio.h>
@@ -11,13 +10,13 @@
 #include "frontend/read/onnx_check.h"
 #include "runtime/base/json.h"
 
-/* An operator: its rows, one for each form, oldest first. One that was withdrawn is two: as it was, and refused
- * since. */
+/* An operator and its rows in onnx_ops.def, oldest first. An operator that ONNX has withdrawn counts as two: the
+ * supported one, and the refused one since then. */
 struct family {
     const char *name; /* with its domain, unless that is ONNX's: "com.microsoft::Gelu" */
     const struct onnx_op *forms;
     int nforms;
-    const struct op *core; /* the core operator that it is or is mostly made of; NULL: a composition, or refused */
+    const struct op *core; /* the core operator that does its main work; NULL: a composition, or refused */
 };
 
 struct families {
@@ -30,18 +29,18 @@ static bool is_default_domain(const struct family *family) {
     return !*family->forms->domain;
 }
 
-/* Code of the reason why there is no such operator, 0 if there is. */
+/* The error code if the operator is refused, else 0. */
 static int refused(const struct family *family) {
     return family->forms->refused;
 }
 
-/* The first row of an operator stands for all versions down to the oldest that is imported. */
+/* The first version of a row. That of the oldest row is the oldest opset that is imported. */
 static int form_since(const struct family *family, int form) {
     int since = family->forms[form].since;
     return is_default_domain(family) && since < ONNX_OPSET_MIN ? ONNX_OPSET_MIN : since;
 }
 
-/* The row's own, or the one of the same name. */
+/* The core operator of a row: its own, else the one of the same name. */
 static const struct op *core_of(const struct onnx_op *row) {
     const struct op *op = row->refused ? NULL : row->core ? row->core : op_find(row->name);
     return op && op->class != OP_COMM ? op : NULL;
@@ -72,7 +71,7 @@ static bool computes(const struct op *op, enum rt_dtype dtype) {
     return op_takes(op, dtype) && op_has_kernel(op, rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype);
 }
 
-/* "f32 f64 i64": what the core operator computes with; "" of a composition, whose parts decide. */
+/* The types that the core operator computes in, as "f32 f64 i64"; "" for a composition. */
 static const char *dtypes_text(const struct family *family, struct arena *arena) {
     struct strbuf text;
     strbuf_init(&text, arena);
@@ -100,7 +99,7 @@ static int refuse_pattern(struct cli *cli, const struct families *families, cons
     return -1;
 }
 
-/* Those that the operand names, all without one. */
+/* Selects the operators that the operand names; without an operand, all. */
 static int choose(struct cli *cli, struct families *chosen) {
     const char *pattern = cli->options->operand;
     struct families all = {0};
@@ -192,7 +191,7 @@ static void put_attributes(struct rt_json_writer *writer, const struct onnx_op *
     rt_json_close(writer, ']');
 }
 
-/* `most` or null where there is no limit. */
+/* Writes `most`, or null for ONNX_MANY. */
 static void put_limit(struct rt_json_writer *writer, const char *key, int most) {
     rt_json_key(writer, key);
     if (most >= ONNX_MANY)

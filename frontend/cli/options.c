@@ -68,7 +68,7 @@ struct parser {
     struct diags *diags;
 };
 
-/* A value on its way into a field. `typed` is the option as the user wrote it, "--pas" or "-o". */
+/* A value to be parsed into a field. `typed` is the option as the user wrote it, "--pas" or "-o". */
 struct value {
     const struct option *row;
     const char *typed, *text;
@@ -89,7 +89,7 @@ static int not_yet(struct parser *parser, const char *what, const char *word) {
                       word);
 }
 
-/* A decimal number without sign that fits and has nothing behind it but `rest`, which gets the first byte after. */
+/* Parses an unsigned decimal number that fits int64_t; *rest is the text behind it. */
 static bool parse_digits(const char *text, int64_t *out, const char **rest) {
     int64_t number = 0;
     if (*text < '0' || *text > '9') return false;
@@ -133,7 +133,7 @@ static int refuse_line_break(struct parser *parser, const struct value *value) {
                       quoted(parser, value->text));
 }
 
-/* Make, which builds the programs, has no way to write a line break in a file name. */
+/* Refuses line breaks, which a Makefile cannot express in a file name. */
 static int set_path(struct parser *parser, const struct value *value) {
     return refuse_line_break(parser, value) ? -1 : set_text(parser, value);
 }
@@ -159,7 +159,7 @@ static int set_bytes(struct parser *parser, const struct value *value) {
     return bad_value(parser, value, "a number of bytes, such as 512M or 80G");
 }
 
-/* NULL-terminated. */
+/* The words of a group, NULL-terminated. */
 static const char **group_words(struct arena *arena, enum choice_group group) {
     const char **words = ARENA_ARRAY(arena, const char *, CHOICES + 1);
     int n = 0;
@@ -350,7 +350,7 @@ static const struct option *find_letter(enum verb verb, char letter) {
     return NULL;
 }
 
-/* Sets an option of the user's. */
+/* Sets an option that the user gave. */
 static int give(struct parser *parser, const struct option *row, const char *typed, const char *text) {
     if (row->later) return not_yet(parser, typed, "");
     bool *given = &parser->options->given[row - option_rows];
@@ -360,13 +360,14 @@ static int give(struct parser *parser, const struct option *row, const char *typ
     return set_field(parser, row, typed, text);
 }
 
-/* True if `text` may be the value of the option before it: not an option itself, but a negative number is told that
- * it is out of range rather than missing. */
+/* True if `text` may be the value of the option before it, rather than an option. A negative number counts as a value,
+ * so that the error is "out of range" rather than "missing". */
 static bool is_value(const char *text) {
     return text && (*text != '-' || !text[1] || (text[1] >= '0' && text[1] <= '9'));
 }
 
-/* `next` is the following argument or NULL; *used is set if it was the value. */
+/* Sets an option to `attached` (--name=value) or, if that is NULL, to the following argument `next`; *used is set if
+ * `next` was its value. */
 static int give_with(struct parser *parser, const struct option *row, const char *typed, const char *attached,
                      const char *next, bool *used) {
     if (row->kind == OPTION_FLAG) {
@@ -391,7 +392,7 @@ static int parse_long(struct parser *parser, const char *argument, const char *n
     return row ? give_with(parser, row, typed, attached, next, used) : unknown_option(parser, typed);
 }
 
-/* -oDIR, -o DIR, -vq. */
+/* Parses an argument of short options: -oDIR, -o DIR, -vq. */
 static int parse_short(struct parser *parser, const char *argument, const char *next, bool *used) {
     for (const char *at = argument + 1; *at; at++) {
         const char *typed = arena_printf(parser->arena, "-%c", *at);
@@ -449,7 +450,7 @@ static int axis_error(struct parser *parser, const struct option_setting *settin
                       quoted(parser, setting->value));
 }
 
-/* "manual:FILE": the mesh is in the file. */
+/* True for --pas manual:FILE and the like, where the file determines the mesh. */
 static bool takes_file(const struct options *options) {
     return strcmp(choice_rows[options->pas.word].keys, "FILE") == 0;
 }
@@ -471,7 +472,7 @@ static int named_mesh(struct parser *parser, int64_t *product) {
     return 0;
 }
 
-/* A policy with one axis and no named mesh puts all devices of a unit on it. */
+/* The mesh of a policy with one axis, if none is given: all --plan-ngpus devices on that axis. */
 static void default_mesh(struct parser *parser) {
     struct options *options = parser->options;
     const char *axis = choice_rows[options->pas.word].keys;
@@ -526,7 +527,7 @@ static int finish(struct parser *parser) {
     return finish_mesh(parser);
 }
 
-/* Where parsing ends before it comes to --json, which says how to print why. */
+/* After an error, looks for --json in the arguments not parsed yet, since it determines how the error is printed. */
 static int give_up(struct options *out, int n, const char *const *arguments) {
     for (int i = 0; i < n && strcmp(arguments[i], "--") != 0; i++)
         if (!strcmp(arguments[i], "--json")) out->json = true;
@@ -624,7 +625,7 @@ static const char *files_text(const struct option_files *files, struct arena *ar
     return pairs_text(pairs, files->all.n, arena);
 }
 
-/* One per line, which they have no breaks for. */
+/* Joins the texts by line breaks, which none of them contains. */
 static const char *texts_text(const struct option_texts *texts, struct arena *arena) {
     struct strbuf text;
     strbuf_init(&text, arena);

@@ -1,8 +1,8 @@
-/* The command line, parsed: frontend/cli/options.def as C.
+/* The parsed command line and the tables of verbs, options and words, generated from frontend/cli/options.def.
  *
- * options_parse() turns argv into a struct options whose fields are checked and typed; what is given twice,
- * unknown, contradictory or not supported yet ends there as a diagnostic (codes E02xx, exit 2; E0400, exit 4).
- * Every string is in the arena.
+ * options_parse() turns argv into a struct options with checked and typed fields. An option that is unknown, given
+ * twice, contradictory or not supported yet is a diagnostic (E02xx, exit code 2; E0400, exit code 4). All strings are
+ * in the arena.
  *
  * Arguments are GNU style: --name=value, --name value, -oDIR, -o DIR, -- ends the options, @file is replaced by the
  * arguments in that file (frontend/cli/response.h).
@@ -39,7 +39,7 @@ enum choice_group {
     GROUPS
 };
 
-/* A word of any group: OPT_TARGET_C, OPT_POLICY_DP, ... */
+/* A word of any group (OPT_TARGET_C, OPT_POLICY_DP, ...). */
 enum choice {
     CHOICE_NONE, /* not given, and no default */
 #define CHOICE(GROUP, ID, ...)       OPT_##GROUP##_##ID,
@@ -56,7 +56,7 @@ enum option_kind {
     OPTION_COUNT,  /* int64_t in [min, max], decimal */
     OPTION_BYTES,  /* int64_t, decimal with K, M, G or T (powers of 1024) */
     OPTION_CHOICE, /* enum choice */
-    OPTION_SPEC,   /* struct option_spec: word[:key=value,...] */
+    OPTION_SPEC,   /* struct option_spec: WORD[:KEY=VALUE,...] */
     OPTION_SIZES,  /* struct option_sizes: NAME=SIZE, repeatable, every name once */
     OPTION_FILES,  /* struct option_files: NAME=FILE, repeatable, every name once */
     OPTION_TEXTS,  /* struct option_texts: not empty, no line break; repeatable, in order */
@@ -98,8 +98,8 @@ enum { MESH_AXES = 4, NGPUS_MAX = 4096 };
 
 struct options {
     enum verb verb;
-    const char *operand; /* MODEL.onnx, DIR, ...; NULL if left out */
-    bool given[OPTIONS]; /* set by the user, not by default */
+    const char *operand; /* MODEL.onnx, DIR, ...; NULL: not given */
+    bool given[OPTIONS]; /* by the user, rather than by default */
 
     /* compile */
     const char *output, *instance_name;
@@ -140,15 +140,15 @@ struct options {
     enum choice color;
 };
 
-/* Parses what follows the program's name. `out` is filled as far as possible even on failure, so that the caller
- * knows how to print (json, color). 0, or -1 with diagnostics. With --help nothing else is required. */
+/* Parses the arguments after the program's name: 0, or -1 after diagnostics. Even then `out` is filled as far as
+ * possible, so that the caller knows how to print (json, color). With --help neither verb nor operand is required. */
 int options_parse(struct options *out, int argc, char **argv, struct arena *arena, struct diags *diags);
 
-/* A file's name without directories and suffix. */
+/* The name of a file without directories and suffix. */
 char *options_stem(const char *path, struct arena *arena);
 
-/* The name as one of our directories has it: safe as a file name, never hidden, so never "." or "..", and no lock or
- * staging name of the compiler's. */
+/* Maps a name to a file name of bytes [A-Za-z0-9_.-] that does not begin with ".": so it is not "." or "..", and does
+ * not clash with locks and staging directories. */
 char *options_file_name(const char *name, struct arena *arena);
 
 /* What `compile` calls the directories <output>/<model>/<instance> unless they are taken
@@ -156,12 +156,12 @@ char *options_file_name(const char *name, struct arena *arena);
 char *options_model(const struct options *options, struct arena *arena);
 char *options_instance(const struct options *options, struct arena *arena);
 
-/* The value of an option in canonical form ("tp:tensor=2", "batch=2,seq=8"; "" if unset): equal settings give equal
- * text. For reuse keys and instance names. */
+/* The value of an option in canonical form, as "tp:tensor=2" or "batch=2,seq=8"; "" if unset. Equal settings have equal
+ * text. Used for reuse keys and instance names. */
 const char *options_text(const struct options *options, enum option_id id, struct arena *arena);
 
-/* The name, with dashes, of the first option given that says how to compile a model; NULL if there is none. What
- * takes a compiled directory must refuse those. */
+/* The first given option that affects compiling, as "--name"; NULL if there is none. Verbs refuse it if their operand
+ * is a compiled model. */
 const char *options_compiling(const struct options *options, struct arena *arena);
 
 /* ---- the tables ---- */
@@ -187,7 +187,7 @@ struct option {
 struct verb_row {
     const char *name, *operand, *help;
     bool later;
-    bool lists; /* prints a text to be read: a reader that leaves before its end, as head does, has had enough */
+    bool lists; /* prints a list: it is no error if the reader closes the pipe before its end, as head does */
 };
 
 struct choice_row {
@@ -210,7 +210,7 @@ static inline bool option_is_repeatable(const struct option *option) {
     return option->kind == OPTION_SIZES || option->kind == OPTION_FILES || option->kind == OPTION_TEXTS;
 }
 
-/* What stands for the option's value in help: its metavar, or its words: "match|override|moo|graph". */
+/* The placeholder of the option's value in help: its metavar, or its words as "match|override|moo|graph". */
 const char *option_argument(const struct option *option, struct arena *arena);
 
 /* The word of a choice: choice_word(OPT_TARGET_C) is "c"; "" for CHOICE_NONE. */

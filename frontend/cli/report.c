@@ -1,4 +1,4 @@
-/* Printing diagnostics the way the user and the terminal want them, and results as JSON. */
+/* Prints diagnostics in the format and colour that options and terminal ask for, and results as JSON. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* Response files: an argument @file stands for the arguments in that file.
+/* Response files: an argument @file is replaced by the arguments in that file.
  *
- * They are separated by white space; '...' and "..." group, a backslash takes the next byte literally (not inside
- * '...'). A file may name further files. Depth, number of files, bytes and arguments are bounded, since the file
- * may be anybody's. Arguments after "--" are left alone, and so is "@" itself; a file called @x is ./@x.
+ * Arguments are separated by white space. '...' and "..." quote; a backslash quotes the next byte, except inside '...'.
+ * A file may name further files. Depth, number of files, bytes and arguments are bounded, since a file may come from
+ * anywhere. "@" alone and arguments after "--" are not replaced; write ./@x for a file called @x.
  */
 #ifndef FRONTEND_CLI_RESPONSE_H
 #define FRONTEND_CLI_RESPONSE_H
@@ -22,7 +22,7 @@ enum {
     RESPONSE_ARGUMENTS = 1 << 16
 };
 
-/* Appends argv with every @file expanded. 0, or -1: E0206 with file, line and column, or E0601. */
+/* Appends argv with every @file replaced: 0, or -1 after E0206 with file, line and column, or E0601. */
 int response_expand(struct arguments *out, int argc, char **argv, struct arena *arena, struct diags *diags);
 
 #endif

@@ -17,7 +17,7 @@
 
 /* ---- compiling into the cache ---- */
 
-/* Creates a directory of the user's own if it is not there. */
+/* Creates a directory that only the user can access, unless it exists. */
 static int make_directory(const char *path, struct cli *cli) {
     if (!mkdir(path, 0700) || errno == EEXIST) return 0;
     return diag_error(cli->diags, 611, EXIT_SYSTEM, NULL, "cannot create %s: %s", diag_quote(cli->diags, path),
@@ -39,8 +39,8 @@ static const char *cache_directory(struct cli *cli) {
     return make_directory(base, cli) || make_directory(path, cli) ? NULL : path;
 }
 
-/* A name for this model file compiled in this way, so that two files called model.onnx do not fight for one place.
- */
+/* The instance name in the cache: a hash of the model's path and the options, so that two files called model.onnx do
+ * not replace each other. */
 static const char *cache_instance(const char *model, struct cli *cli) {
     struct rt_hash hash;
     char hex[RT_HASH_HEX];
@@ -53,7 +53,7 @@ static const char *cache_instance(const char *model, struct cli *cli) {
     return arena_copy(cli->arena, hex, 16);
 }
 
-/* Compiles the operand unless it was before; its directory, or NULL with diagnostics. */
+/* Compiles the operand into the cache unless it is there; returns its directory, NULL after diagnostics. */
 static const char *compile_into_cache(struct cli *cli, struct driver_result *result) {
     struct options options = *cli->options;
     char *model = realpath(options.operand, NULL);
@@ -77,7 +77,8 @@ static bool has_key(const struct compiled_model *compiled, const char *wanted) {
     return key && strcmp(key, wanted) == 0;
 }
 
-/* Between compiling and opening, another rankc may have compiled the model with other rules under the same name. */
+/* Opens the model in the cache. If another process has replaced it between compiling and opening, with other rules for
+ * example, it is compiled again. */
 static int open_cached(struct compiled_model *compiled, struct cli *cli) {
     for (;;) {
         struct driver_result result;
@@ -102,7 +103,8 @@ static void add_option(struct command *command, struct arena *arena, const char 
     VEC_PUSH(arena, &command->words, arena_printf(arena, "--%s=%s", name, value));
 }
 
-/* Threads of a rank where the user does not say: the cores we may use, shared by the ranks, all of which run here. */
+/* The default of --threads: the cores that this process may use, divided by the ranks, which all run on this
+ * machine. */
 static int64_t default_threads(int64_t ranks) {
     const int64_t cores = rt_cores();
     return cores > ranks ? cores / ranks : 1;
@@ -114,7 +116,7 @@ static void add_files(struct command *command, struct arena *arena, const char *
         add_option(command, arena, name, arena_printf(arena, "%s=%s", files->all.at[i].name, files->all.at[i].path));
 }
 
-/* The options of a training run that the program has under the same names. */
+/* Passes on the options of training, which the program has under the same names. */
 static void add_training(struct command *command, const struct options *options, struct arena *arena) {
     static const enum option_id passed[] = {
         OPT_STEPS,  OPT_LR,         OPT_ACCUMULATE,       OPT_SHUFFLE,    OPT_LOG, OPT_CHECKPOINT_DIR,
@@ -144,7 +146,8 @@ static void build_command(struct command *command, const char *program, int64_t 
 
 /* ---- starting ---- */
 
-/* All ranks as threads of one process, which is this one: what debuggers want. It takes the lock along. */
+/* --comm loopback: executes the program, which runs all ranks as threads, in place of this process, so that a debugger
+ * sees one process. The program inherits the lock. */
 static int become_program(struct command *command, int lock, struct cli *cli) {
     add_option(command, cli->arena, "comm", "loopback");
     VEC_PUSH(cli->arena, &command->words, NULL);
@@ -156,23 +159,23 @@ static int become_program(struct command *command, int lock, struct cli *cli) {
                       diag_quote(cli->diags, command->words.at[0]), strerror(errno));
 }
 
-/* What the launcher's reports call instructions by. */
+/* Names of instructions for the launcher's reports. */
 struct names {
     const struct compiled_model *compiled;
     struct cli *cli;
 };
 
-static const char *instruction_name(void *context, int number) {
+static const char *instruction_name(void *context, int site) {
     const struct names *names = context;
     const struct rt_json *list = rt_json_member(names->compiled->root, "instructions");
     const struct rt_json *entry = list ? list->first : NULL;
-    for (int i = 0; entry && i < number; i++) entry = entry->next;
+    for (int i = 0; entry && i < site; i++) entry = entry->next;
     const char *node = rt_json_text(rt_json_member(entry, "node")), *op = rt_json_text(rt_json_member(entry, "op"));
     if (!node || !op) return NULL;
     return arena_printf(names->cli->arena, "node %s (%s)", diag_quote(names->cli->diags, node), op);
 }
 
-/* A process per rank; the launcher and the ranks print what goes wrong. */
+/* Starts one process per rank. The launcher and the ranks print errors themselves. */
 static int launch_ranks(struct command *command, const struct compiled_model *compiled, struct cli *cli) {
     struct names names = {compiled, cli};
     VEC_PUSH(cli->arena, &command->words, NULL);

@@ -1,4 +1,5 @@
-/* rankc show DIR|MODEL.onnx: both kinds of operand end in a manifest, and all that is shown comes from there. */
+/* rankc show DIR|MODEL.onnx: prints the plan in a manifest, that of DIR or that which compiling MODEL.onnx would
+ * write. */
 #include "frontend/cli/show.h"
 
 #include <inttypes.h>
@@ -92,7 +93,7 @@ static void copy_value(struct rt_json_writer *writer, const struct rt_json *valu
 static int show_json(const struct compiled_model *compiled, struct cli *cli) {
     static const char *const keys[] = {"model",         "target", "plan_ngpus", "runtime_ngpus", "ranks",
                                        "communication", "nodes",  "parameters", "constants"};
-    enum { OF_TRAINING = 2 }; /* the last ones */
+    enum { OF_TRAINING = 2 }; /* the last keys, shown only if the model is trained */
     struct rt_json_writer *writer = own_json_writer(cli->arena);
     rt_json_open(writer, '{', RT_JSON_LINES);
     rt_json_key(writer, "format"), rt_json_put_int(writer, 1);
@@ -157,14 +158,14 @@ static bool same_traffic(const struct rt_json *left, const struct rt_json *right
            !strcmp(show_text(rt_json_member(left, "kind"), arena), show_text(rt_json_member(right, "kind"), arena));
 }
 
-/* Sums of gradients that go on during the backward phase. */
+/* Says whether gradients are reduced during the backward phase. */
 static void put_overlap(struct strbuf *out, const struct rt_json *item) {
     const int64_t n = integer(item, "buckets"), begun = integer(item, "begun");
     if (begun) strbuf_printf(out, ", %" PRId64 " during backward", begun);
     if (n) strbuf_printf(out, ", during backward, in %" PRId64 " bucket%s", n, n == 1 ? "" : "s");
 }
 
-/* What several groups do alike is one line. */
+/* One line for equal communication of several groups of ranks. */
 static void put_communication(struct strbuf *out, const struct compiled_model *compiled) {
     const struct rt_json *item = elements(rt_json_member(compiled->root, "communication"));
     strbuf_puts(out, "\ncommunication per step");
@@ -192,7 +193,7 @@ static void read_memory(const struct rt_json *rank, int64_t bytes[CLASSES]) {
     for (int i = 0; i < CLASSES; i++) bytes[i] = integer(rt_json_member(rank, "memory"), memory_classes[i]);
 }
 
-/* Ranks that need the same. */
+/* Ranks that need equal amounts of memory. */
 struct memory_row {
     int64_t bytes[CLASSES];
     struct rank_list ranks;

@@ -1,25 +1,25 @@
-/* Prints plans, from their manifests. */
+/* Printing plans from their manifests. */
 #ifndef FRONTEND_CLI_SHOW_H
 #define FRONTEND_CLI_SHOW_H
 
 #include "frontend/cli/compiled_model.h"
 
-/* Plans the model cli->options->operand and prints the plan. As cli_*(). */
+/* Plans the model cli->options->operand and prints the plan. Returns as cli_show() does. */
 int show_model(struct cli *cli);
 
-/* The tree of a plan's nodes: scopes are the parts of node names between slashes, in the order of execution, and
- * repeated layers are folded into the first of them. Scopes that are replicated altogether are one line unless
- * `verbose`. `nodes` is the manifest's array. */
+/* Appends the tree of a plan's nodes in the order of execution. A scope is a part of node names between slashes.
+ * Repeated layers are folded into the first (Note [Folding] in show_tree.c). A scope in which all nodes are replicated
+ * is one line unless `verbose`. */
 void show_tree(struct strbuf *out, const struct compiled_model *compiled, bool verbose);
 
-/* The parameters of a model that is trained, and how many constants there are; all by name if `verbose`. Of other
- * models nothing. */
+/* Appends the parameters of a model that is trained and the number of constants, all by name if `verbose`. Nothing for
+ * other models. */
 void show_parameters(struct strbuf *out, const struct compiled_model *compiled, bool verbose);
 
-/* The text with every number as "#". */
+/* The text with every number replaced by "#". */
 const char *show_pattern(struct arena *arena, const char *text);
 
-/* The value as text, "?" if it is not a string, printable. */
+/* A string of the manifest, escaped for printing; "?" if the value is not a string. */
 const char *show_text(const struct rt_json *value, struct arena *arena);
 
 /* Ranks as text: "0-3,8", "0,2..14". */

@@ -1,4 +1,4 @@
-/* The parameters of a model that is trained: those that differ only in the numbers of their names are one line. */
+/* The parameters of a model that is trained: one line for those whose names differ only in numbers. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -18,7 +18,9 @@ static const char *shape_text(const struct rt_json *shape, struct arena *arena, 
     for (const struct rt_json *dim = elements(shape); dim; dim = dim->next) {
         int64_t size = 0;
         rt_json_int(dim, &size);
-        *count = (int64_t)((uint64_t)*count * (uint64_t)size); /* of a manifest, which may hold any number */
+        *count =
+            (int64_t)((uint64_t)*count *
+                      (uint64_t)size); /* unsigned: a manifest may hold any number, and signed overflow is undefined */
         strbuf_printf(&text, "%s%" PRId64, text.length ? "," : "", size);
     }
     return arena_printf(arena, "[%s]", strbuf_text(&text));
@@ -43,7 +45,7 @@ static const char *number_text(const struct rt_json *parameter, const char *key,
     return arena_printf(arena, "%g", value);
 }
 
-/* PyTorch's name of what the exporter stored in another form, behind that of the model. */
+/* The parameter's name in the model and, if the exporter stored it in another form, that in PyTorch. */
 static const char *name_text(const struct rt_json *parameter, struct arena *arena) {
     const char *name = show_text(rt_json_member(parameter, "name"), arena);
     const struct rt_json *from = rt_json_member(parameter, "computed_from");

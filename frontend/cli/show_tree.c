@@ -1,10 +1,10 @@
-/* The tree of a plan.
+/* The tree of a plan's nodes, with repeated layers printed once.
  *
  * Note [Folding]
- * Every node and scope gets a pattern: its name with numbers blanked, operator, partition, stage, and its
- * children's patterns. Equal patterns have equal ids. A run of children whose ids repeat with some period is
- * printed once, with its count. So "h.0 .. h.11" fold where scopes are named, and so do MatMul_3 .. Add_222 where
- * they are not. */
+ * The pattern of a node or scope consists of its name with numbers replaced, its operator, partition and stage, and the
+ * patterns of its children. Equal patterns get equal ids. A sequence of children whose ids repeat with a fixed period
+ * is printed once, with the number of repetitions. So scopes h.0 .. h.11 fold into one, and so do nodes MatMul_3 ..
+ * Add_222 in a model without scopes. */
 #include <ctype.h>
 #include <inttypes.h>
 
@@ -12,21 +12,21 @@
 #include "ir/base/map.h"
 
 enum {
-    DEPTH = 32,        /* of scopes; deeper names keep their slashes */
-    PERIOD = 256,      /* most children that repeat together */
-    NAME_COLUMNS = 40, /* with indentation */
+    DEPTH = 32,        /* deepest nesting of scopes; deeper names keep their slashes */
+    PERIOD = 256,      /* longest period of repeated children */
+    NAME_COLUMNS = 40, /* of a name with its indentation */
     OP_COLUMNS = 22
 };
 
 struct scope {
     const char *name;    /* the last part, printable */
     const char *op;      /* NULL: not a node */
-    const char *what;    /* how a node is split; of a scope, what it says of its first */
-    const char *place;   /* the stage and ranks of all in it; NULL: not the same for all */
-    const char *pattern; /* of a node */
+    const char *what;    /* the partition of a node; of a scope, that of its first node */
+    const char *place;   /* stage and ranks; NULL: they differ within the scope */
+    const char *pattern; /* of a node (Note [Folding]) */
     VEC(int) children;
     int id, nodes;
-    bool replicated; /* with all that is in it */
+    bool replicated; /* all its nodes are */
 };
 
 struct tree {
@@ -51,7 +51,7 @@ const char *show_pattern(struct arena *arena, const char *text) {
     return blanked;
 }
 
-/* `tensor` without the scope it shares with the node's name: weights spell "/h.0/attn/" as "h.0.attn.". */
+/* The name of a tensor without the scope of the node: names of weights have "h.0.attn." for the scope "/h.0/attn/". */
 static const char *local_name(const char *tensor, const char *node) {
     const char *scope_end = strrchr(node, '/'), *rest = tensor;
     if (*node == '/') node++;
@@ -67,7 +67,7 @@ static int64_t integer(const struct rt_json *object, const char *key) {
     return value;
 }
 
-/* "split weight.1, MatMul_output_0.2 in 2 (tensor)". */
+/* A partition as text: "split weight.1, MatMul_output_0.2 in 2 (tensor)". */
 static const char *partition_text(const struct rt_json *partition, const char *node, struct arena *arena) {
     struct strbuf text;
     strbuf_init(&text, arena);
@@ -84,7 +84,7 @@ static const char *partition_text(const struct rt_json *partition, const char *n
     return strbuf_text(&text);
 }
 
-/* The same, numbers in names blanked, those of the split kept. */
+/* The same with numbers in names replaced, but not those of dimensions and ways. */
 static const char *partition_pattern(const struct rt_json *partition, struct arena *arena) {
     struct strbuf text;
     strbuf_init(&text, arena);
@@ -95,7 +95,7 @@ static const char *partition_pattern(const struct rt_json *partition, struct are
     return strbuf_text(&text);
 }
 
-/* Where the node runs, if not on all ranks of a plan of one stage. */
+/* Stage and ranks of a node; "" if the plan has one stage and the node runs on all ranks. */
 static const char *place_text(const struct tree *tree, const struct rt_json *node) {
     struct strbuf text;
     const struct rt_json *ranks = rt_json_member(node, "ranks");
@@ -107,7 +107,7 @@ static const char *place_text(const struct tree *tree, const struct rt_json *nod
     return strbuf_text(&text);
 }
 
-/* A stage of one rank has nobody to share a node with. */
+/* The text for a node that is not split: "replicated", or "whole" if only one rank computes it. */
 static const char *unsplit_text(const struct rt_json *node) {
     const struct rt_json *ranks = rt_json_member(node, "ranks");
     return ranks && ranks->kind == RT_JSON_ARRAY && ranks->count == 1 ? "whole" : "replicated";
@@ -136,7 +136,7 @@ static int add_scope(struct tree *tree, int parent, struct scope scope) {
     return index;
 }
 
-/* The scope `name` within `parent`: the one that the node before is in, or a new one. */
+/* The scope `name` within `parent`: the one that the previous node is in, else a new one. */
 static int enter_scope(struct tree *tree, int parent, const char *name) {
     const struct scope *scope = &tree->scopes.at[parent];
     int last = scope->children.n ? scope->children.at[scope->children.n - 1] : -1;
@@ -161,7 +161,7 @@ static bool same_place(const struct scope *left, const struct scope *right) {
     return left->place && right->place && strcmp(left->place, right->place) == 0;
 }
 
-/* A scope is where its children are, if all are at one place. */
+/* The place of a scope: that of its children if all have the same. */
 static void find_place(const struct tree *tree, struct scope *scope) {
     if (!scope->children.n) return;
     const struct scope *first = &tree->scopes.at[scope->children.at[0]];
@@ -171,7 +171,7 @@ static void find_place(const struct tree *tree, struct scope *scope) {
         if (!same_place(first, &tree->scopes.at[scope->children.at[c]])) scope->place = NULL;
 }
 
-/* Gives all scopes ids and totals. Children come after their parents, so backwards is bottom up. */
+/* Computes pattern ids and totals of all scopes, bottom up: children have larger indices than their parents. */
 static void number_patterns(struct tree *tree) {
     map_init(&tree->patterns, tree->arena);
     for (int i = tree->scopes.n - 1; i >= 0; i--) {
@@ -209,14 +209,14 @@ static int child_id(const struct tree *tree, const int *children, int i) {
     return tree->scopes.at[children[i]].id;
 }
 
-/* How often the first `period` of the n children repeat, at least 1. */
+/* How often the first `period` of the n children occur in a row, at least 1. */
 static int repeats(const struct tree *tree, const int *children, int n, int period) {
     int same = period;
     while (same < n && child_id(tree, children, same) == child_id(tree, children, same - period)) same++;
     return same / period;
 }
 
-/* The period that folds the most children away; *times is 1 if none does. */
+/* The period with which folding saves the most lines; *times is 1 if nothing repeats. */
 static int best_period(const struct tree *tree, const int *children, int n, int *times) {
     int best = 1, saved = 0;
     *times = 1;
@@ -230,7 +230,7 @@ static int best_period(const struct tree *tree, const int *children, int n, int 
 
 static void put_children(struct strbuf *out, const struct tree *tree, const int *children, int n, int depth);
 
-/* How many children in a row are replicated altogether, at one place, and their nodes. */
+/* How many of the first children are entirely replicated and at one place; *nodes: how many nodes they contain. */
 static int count_replicated(const struct tree *tree, const int *children, int n, int *nodes) {
     int count = 0;
     *nodes = 0;
@@ -247,7 +247,7 @@ static const char *range_text(const struct tree *tree, const int *children, int 
     return n == 1 ? first : arena_printf(tree->arena, "%s .. %s", first, last);
 }
 
-/* A scope that holds one thing shares its line. */
+/* Prints a child. A scope with a single child is printed on one line with it. */
 static void put_child(struct strbuf *out, const struct tree *tree, int child, const char *name, int depth) {
     const struct scope *scope = &tree->scopes.at[child];
     while (scope->children.n == 1) {
@@ -273,7 +273,7 @@ static void put_folded(struct strbuf *out, const struct tree *tree, const int *c
     put_children(out, tree, children, period, depth + 1);
 }
 
-/* Recursion is bounded by DEPTH, twice: a fold of several children adds a level to each scope. */
+/* Recursion is bounded by 2 x DEPTH, since folding several children adds a level. */
 static void put_children(struct strbuf *out, const struct tree *tree, const int *children, int n, int depth) {
     for (int i = 0, times; i < n;) {
         int nodes, replicated = count_replicated(tree, children + i, n - i, &nodes);

@@ -1,12 +1,13 @@
-/* A directory of our own for a while. */
+/* Temporary directories. */
 #ifndef FRONTEND_CLI_TEMPORARY_H
 #define FRONTEND_CLI_TEMPORARY_H
 
 #include "frontend/cli/cli.h"
 
-/* Makes $TMPDIR/rankc-<what>-XXXXXX, below /tmp without that variable; NULL with a diagnostic. */
+/* Creates $TMPDIR/rankc-<what>-XXXXXX (/tmp if the variable is not set) and returns its path; NULL after a
+ * diagnostic. */
 const char *temporary_make(struct cli *cli, const char *what);
-/* Removes it with all that is in it; links are not followed. */
+/* Removes the directory and its contents; symbolic links are not followed. */
 void temporary_remove(const char *path);
 
 #endif

@@ -1,4 +1,4 @@
-/* Numbers as people read them. */
+/* Formatting of numbers for people. */
 #ifndef FRONTEND_CLI_UNITS_H
 #define FRONTEND_CLI_UNITS_H
 
@@ -8,7 +8,7 @@ struct units_text {
     char text[32];
 };
 
-/* Bytes: "0", "812 B", "1.25 MiB"; exact below 1 KiB, else three digits. */
+/* A number of bytes as "0", "812 B" or "1.25 MiB": exact below 1 KiB, else three significant digits. */
 struct units_text units_bytes(int64_t bytes);
 
 #endif

@@ -29,7 +29,7 @@ static bool exists(const char *path) {
     return access(path, R_OK) == 0;
 }
 
-/* Where headers of the runtime are that reach a program, relative to `include`; a kernel's source is one too. */
+/* Folders below `include` with files that programs may include: headers, and sources of kernels. */
 static const char *const folders[] = {"rankc", "rankc/base", "rankc/cuda", "rankc/kernels/c"};
 static const char *const endings[] = {".h", ".def", ".cuh", ".cu"};
 /* Variables that the Makefile takes from the environment. */
@@ -57,7 +57,7 @@ struct build_runtime build_runtime(struct arena *arena) {
 
 /* Stamp ------------------------------------------------------------------------------------------------------------ */
 
-/* What -march=native goes by, as the kernel tells it: the first line of features. */
+/* Hashes the processor's features, which -march=native depends on: the first line of flags in /proc/cpuinfo. */
 static void hash_processor(struct rt_hash *hash) {
     char *line = NULL;
     size_t room = 0;
@@ -77,8 +77,8 @@ static void hash_file(struct rt_hash *hash, const char *path) {
     rt_hash_text(hash, rt_hash_file(path, hex, &why) ? hex : "");
 }
 
-/* What a program is made of besides its sources. Without a runtime beside the executable pkg-config chooses one, which
- * is not looked at. */
+/* build/stamp: a hash of all that a program is built from besides its sources. If there is no runtime beside the
+ * executable, pkg-config chooses one, which is not part of the hash. */
 static int is_header(const struct dirent *entry) {
     const char *ending = strrchr(entry->d_name, '.');
     for (int i = 0; i < NENDINGS; i++)
@@ -149,9 +149,9 @@ static int put_stamp(struct arena *arena, struct diags *diags, const char *direc
 /* The runtime in the directory ------------------------------------------------------------------------------------- */
 
 /* Note [Paths and make]
- * Make and the shell interpret what they read, and a path may have any byte in it. So neither reads a path of ours: the
- * runtime is reached through symbolic links of fixed names in build/runtime, and make is started in the program's
- * directory. */
+ * Make and the shell interpret some characters, and a path may have any. So no Makefile and no command contains a path
+ * of the user's: the runtime is reached through symbolic links with fixed names in build/runtime, and make is started
+ * in the directory of the program. */
 
 const char build_cflags[] = "-Ibuild/runtime/include" RANKC_RT_CFLAGS;
 const char build_libs[] = "build/runtime/librankc-rt.a " RANKC_RT_LIBS;
@@ -198,7 +198,7 @@ static int report(struct diags *diags, const char *directory, int status, const 
     return -1;
 }
 
-/* With these in the environment make would not make, or something else. */
+/* Variables that change what make does: options, and further makefiles. */
 static const char *const make_variables[] = {"MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS", "MAKEFILES", "MAKELEVEL", NULL};
 
 static int run_make(struct arena *arena, struct diags *diags, const char *directory, const char *const *argv) {
@@ -210,8 +210,8 @@ static int run_make(struct arena *arena, struct diags *diags, const char *direct
     return report(diags, directory, status, &said);
 }
 
-/* Everything is made anew: times of files say nothing about a runtime or flags that changed, and an object may be that
- * of a make that was killed. */
+/* Rebuilds everything, since the times of files do not show a change of runtime or flags, and an object file may be
+ * left from a make that was killed. */
 int build_program(struct arena *arena, struct diags *diags, const char *directory) {
     const char *jobs = arena_printf(arena, "-j%ld", sysconf(_SC_NPROCESSORS_ONLN));
     const char *argv[] = {"make", "-s", "-B", jobs, "-C", directory, "-f", "Makefile", "all", NULL, NULL, NULL};

@@ -6,26 +6,26 @@
 
 #include "ir/base/diag.h"
 
-/* The runtime that belongs to this rankc: the installed one, found relative to the executable, or that of its build
- * tree. */
+/* Paths of the runtime that belongs to this rankc. */
 struct build_runtime {
     const char *include, *library; /* directory; archive; NULL: none beside the executable */
 };
 
+/* The runtime of the installation or build tree that the running executable is part of. */
 struct build_runtime build_runtime(struct arena *arena);
 
-/* How a Makefile names that runtime, through links in build/runtime: flags for compiling, what is linked. */
+/* CFLAGS and libraries by which a Makefile uses that runtime, through links in build/runtime. */
 extern const char build_cflags[], build_libs[];
 
-/* Makes those links in `directory`, so that `make -C directory` finds the runtime (Note [Paths and make]); E0611.
- * Without a runtime it makes none, and the Makefile asks pkg-config. */
+/* Creates those links in `directory`, so that `make` there finds the runtime (Note [Paths and make]). 0, or -1 with
+ * E0611. Creates none if no runtime is beside the executable; the Makefile then asks pkg-config. */
 int build_link_runtime(struct arena *arena, struct diags *diags, const char *directory);
 
-/* Makes the links and runs make in `directory`. E0621 with the first lines of what failed. */
+/* Creates the links and runs make in `directory`. 0, or -1 with E0621 and the first lines of make's output. */
 int build_program(struct arena *arena, struct diags *diags, const char *directory);
 
-/* The programs in `directory`, build/train among them if it trains, were built by build_program from the same runtime,
- * with the same flags, for this processor: build/stamp says so. The sources are not looked at. */
+/* True if build/stamp in `directory` says that its programs (build/train too if `trains`) were built with the present
+ * runtime and flags for this processor. Does not compare the sources. */
 bool build_is_current(struct arena *arena, const char *directory, bool trains);
 
 #endif

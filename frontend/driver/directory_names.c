@@ -8,7 +8,7 @@
 
 enum { MOST_CLASHES = 1000 };
 
-/* For whom a result was made; NULL where that cannot be read. */
+/* The model file and instance that a result was compiled for; NULL: its manifest cannot be read. */
 struct owner {
     const char *file, *instance;
 };
@@ -33,8 +33,8 @@ static struct owner owner_of(const char *directory, struct arena *arena) {
     return owner;
 }
 
-/* True if a directory called `path` is where a compile for `owner` would go: its name, or that with a number behind
- * it. One that was renamed by hand is not. */
+/* True if `path` ends in the directory name of `owner`, perhaps with a number appended, as settle chooses it. A
+ * directory that was renamed by hand belongs to nobody. */
 static bool is_placed(const char *path, const char *owner, struct arena *arena) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *base = options_file_name(owner, arena);
     const size_t length = strlen(base);
@@ -43,7 +43,7 @@ static bool is_placed(const char *path, const char *owner, struct arena *arena) 
            (name[length] == '-' && name[length + 1] && !name[length + 1 + strspn(name + length + 1, "0123456789")]);
 }
 
-/* True if the directory is there for another name. */
+/* True if the directory belongs to a model or instance with another name than `name`. */
 static bool is_anothers(const char *path, const char *owner, const char *name, struct arena *arena) {
     return owner && strcmp(owner, name) != 0 && is_placed(path, owner, arena);
 }
@@ -61,7 +61,8 @@ bool directory_names_own(const struct options *options, const char *directory, s
            !is_anothers(directory, owner.instance, options->instance_name, arena);
 }
 
-/* Results of one model lie in a directory; the first that says of which model it is speaks for all. */
+/* True if directory <output>/<model> is free or holds results of this model. All results in it are of one model, so the
+ * first readable manifest decides. */
 static bool owns_models(const struct options *options, const char *directory, struct arena *arena) {
     DIR *stream = opendir(directory);
     struct owner owner = {NULL, NULL};
@@ -71,7 +72,8 @@ static bool owns_models(const struct options *options, const char *directory, st
     return owns_model(options, directory, &owner, arena);
 }
 
-/* `name` below `parent`, or the first of name-2, name-3 .. that is not another's; NULL: all are. */
+/* The first of `name`, name-2, name-3 .. below `parent` that does not belong to another model or instance; NULL if all
+ * do. */
 static const char *settle(const char *parent, const char *name, const struct options *options,
                           bool (*owns)(const struct options *, const char *, struct arena *), struct arena *arena) {
     const char *candidate = name;

@@ -48,8 +48,8 @@ int driver_dump(const struct options *options, struct arena *arena, struct diags
 
 /* Reuse ------------------------------------------------------------------------------------------------------------ */
 
-/* Errors of the command itself are reported before a mismatch: sizes that are missing, inputs that do not exist,
- * options of training. -1 after a diagnostic. */
+/* struct reuse_check: errors of the command line, such as missing sizes, unknown inputs or invalid training options,
+ * take precedence over a mismatch with the earlier result. 0, or -1 after a diagnostic. */
 static int check_command(void *context) {
     struct job *job = context;
     return (!job->graph && job_import(job, NULL) < 0) || job_read_training(job) < 0 ? -1 : 0;
@@ -60,8 +60,8 @@ static enum reuse_action decide(struct job *job, const struct output *output) {
     return reuse_decide(output->directory, job->options, &job->keys, &check, job->arena, job->diags);
 }
 
-/* What location.json of the result there is must become; NULL: it is so. The model may lie elsewhere now, or nothing is
- * read of it any more. */
+/* The text that location.json of a reused result must have, NULL if it already has it. It changes if the model was
+ * moved, or if programs no longer read any file of it. */
 static int new_location(const struct job *job, const struct output *output, const char **text) {
     struct rt_reason why;
     void *bytes;
@@ -77,13 +77,14 @@ static int new_location(const struct job *job, const struct output *output, cons
     return 0;
 }
 
-/* The graph of a model is not there yet; text says for itself that it trains. */
+/* True if the programs of the result are up to date. The graph of an ONNX model is not imported yet at this point, so
+ * --train tells whether it is trained; text IR is parsed and tells itself. */
 static bool is_built(const struct job *job, const struct output *output) {
     bool trains = job->options->train || job_training(job);
     return job->options->no_build || build_is_current(job->arena, output->directory, trains);
 }
 
-/* --save-plan of a result that stays. */
+/* --save-plan for a result that is reused: copies its plan.json. */
 static int copy_plan(const struct job *job, const struct output *output) {
     struct rt_reason why;
     void *bytes;
@@ -97,7 +98,8 @@ static int copy_plan(const struct job *job, const struct output *output) {
     return status;
 }
 
-/* Brings up to date what is outside of the keys. With the lock for writing. */
+/* Updates the parts of a reused result that its keys do not cover: location.json and the built programs. Needs the lock
+ * for writing. */
 static int refresh(const struct job *job, struct output *output) {
     const char *location;
     if (new_location(job, output, &location) < 0) return -1;
@@ -105,8 +107,8 @@ static int refresh(const struct job *job, struct output *output) {
     return is_built(job, output) ? 0 : build_program(job->arena, job->diags, output->directory);
 }
 
-/* The result that is there stays as it is: nothing to write, so that others may read it meanwhile, and nothing need be
- * writable. 1: it does, 0: not, -1: refused. */
+/* 1 if the result can be reused without writing anything, 0 if not, -1 if --reuse=match refuses it. Needs only the lock
+ * for reading, so that other processes may read it and a read-only result can be reused. */
 static int stays(struct job *job, const struct output *output) {
     const char *location;
     enum reuse_action action = decide(job, output);
@@ -116,7 +118,7 @@ static int stays(struct job *job, const struct output *output) {
     return !location && is_built(job, output);
 }
 
-/* With the lock for writing, which another compile may have had first. */
+/* Called with the lock for writing. Decides again, since another compile may have written the result in between. */
 static int write_or_refresh(struct job *job, struct output *output, enum driver_made *made) {
     static const enum driver_made mades[] = {
         [REUSE_NOTHING] = MADE_ALL, [REUSE_GRAPH] = MADE_CODE, [REUSE_ALL] = MADE_NOTHING};
@@ -129,7 +131,8 @@ static int write_or_refresh(struct job *job, struct output *output, enum driver_
     return job_generate(job, output);
 }
 
-/* Nothing in the path of the directory that the target's compiler runs in is for it to interpret. */
+/* Refuses an output path with a character that the target's compiler would interpret, since it runs in that
+ * directory. */
 static int check_build_path(const struct job *job, const struct output *output) {
     char path[PATH_MAX];
     const char *unsafe = job_target(job)->unsafe_in_paths;
@@ -142,7 +145,7 @@ static int check_build_path(const struct job *job, const struct output *output) 
     return -1;
 }
 
-/* Meanwhile another compile has taken the directory for a name that is written alike. */
+/* Another compile has in the meantime taken the directory for a model or instance whose name maps to the same one. */
 enum { TAKEN = 1 };
 
 static bool is_ours(const struct job *job, const struct output *output) {

@@ -1,13 +1,14 @@
-/* What the verbs do with a model, without a terminal: nothing here prints or ends the process.
+/* The compiler as a library: compile, plan, dump and verify. Nothing here prints or ends the process.
  *
- * All return 0, or -1 with diagnostics. Options are complete and checked (frontend/cli/options.h).
+ * All functions return 0, or -1 after diagnostics. Options must be those of options_parse (frontend/cli/options.h).
+ * Results lie in the arena.
  */
 #ifndef FRONTEND_DRIVER_DRIVER_H
 #define FRONTEND_DRIVER_DRIVER_H
 
 #include "frontend/cli/options.h"
 
-/* What a compile had to do: all of it, the code for a graph that was kept, or nothing since all was there. */
+/* How much driver_compile had to do: everything, everything after the import, or nothing (--reuse). */
 enum driver_made { MADE_ALL, MADE_CODE, MADE_NOTHING };
 
 struct driver_result {
@@ -16,24 +17,25 @@ struct driver_result {
     const char *directory; /* <output>/<model>/<instance> */
 };
 
-/* Compiles options->operand into a directory below options->output, and builds it unless no_build. */
+/* Compiles the model options->operand into a directory below options->output and builds its programs unless
+ * options->no_build. */
 int driver_compile(const struct options *options, struct arena *arena, struct diags *diags,
                    struct driver_result *result);
 
-/* Plans options->operand as driver_compile would; *manifest_json, in the arena, is the manifest it would write,
- * without "files". Writes nothing but --save-plan. */
+/* Plans options->operand as driver_compile does; *manifest_json is the manifest that it would write, without "files".
+ * Writes only the file of --save-plan. */
 int driver_plan(const struct options *options, struct arena *arena, struct diags *diags, const char **manifest_json);
 
-/* The graph of options->operand after the pass options->dump_after, as text. */
+/* The graph of options->operand after the pass options->dump_after, as text IR. */
 int driver_dump(const struct options *options, struct arena *arena, struct diags *diags, const char **text);
 
-/* Compiles the graph of the compiled model in `dir` for one rank, as out/graph/<instance>, from the same weights;
- * computing in the type of that name, NULL: the model's. */
+/* Compiles the graph of the compiled model in `dir` for one rank, with the same weights, into out/graph/<instance>.
+ * `dtype`: floats are computed in the type of that name; NULL: in the model's types. */
 int driver_compile_whole(const char *dir, const char *out, const char *instance, const char *dtype, struct arena *arena,
                          struct diags *diags);
 
-/* Proves the plan in `dir` (of manifest.json) equal to the one-device graph it was made from: reads graph.rir, applies
- * plan.json, checks every level, and compares the files with their hashes. */
+/* Verifies the compiled model in `dir`: applies plan.json to graph.rir, verifies that the result computes the same as
+ * the one-device graph at every level, and compares all files with what this plan generates (verify_directory.c). */
 int driver_verify(const char *dir, const struct options *options, struct arena *arena, struct diags *diags);
 
 #endif

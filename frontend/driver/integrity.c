@@ -11,7 +11,7 @@
 #include "ir/base/own.h"
 #include "runtime/base/hash.h"
 
-enum { DEPTH = 8 /* of directories that a result may have */ };
+enum { DEPTH = 8 /* deepest nesting of directories in a result */ };
 
 struct walk {
     const char *directory;
@@ -71,7 +71,8 @@ static void close_stream(void *stream) {
 
 static int find_extra(const struct walk *walk, const char *name, int depth, const char **extra);
 
-/* An entry of the directory `stream`, which is `name`. */
+/* Checks one entry of the directory `name`, open as `stream`: 1 if it belongs to the result, else 0 or -1 as
+ * find_extra. */
 static int judge_entry(const struct walk *walk, DIR *stream, const char *name, const char *entry, int depth,
                        const char **extra) {
     struct stat info;
@@ -86,7 +87,8 @@ static int judge_entry(const struct walk *walk, DIR *stream, const char *name, c
     return S_ISREG(info.st_mode) && is_known(walk, path);
 }
 
-/* The first thing below `name` ("" for all) that nobody generated: 0; 1: there is none; or -1. */
+/* Looks for a file below `name` ("": the whole result) that the manifest does not list: 1 if there is none, 0 with
+ * *extra set, -1 after a diagnostic. */
 static int find_extra(const struct walk *walk, const char *name, int depth, const char **extra) {
     const char *path = arena_printf(walk->arena, "%s/%s", walk->directory, name);
     DIR *stream = opendir(path);

@@ -1,7 +1,7 @@
-/* A compile in progress: what the driver's files share. driver.c has the verbs; job_read.c and job_text.c read the
- * input, job_training.c the options of training, job_plan.c plans, job_write.c generates and builds.
+/* State of one compile, shared by the files of the driver: driver.c implements the verbs, job_read.c and job_text.c
+ * read the input, job_training.c checks options of training, job_plan.c plans, job_write.c generates and builds.
  *
- * All functions return 0, or -1 after a diagnostic, unless said otherwise. */
+ * Functions return 0, or -1 after a diagnostic, unless stated otherwise. */
 #ifndef FRONTEND_DRIVER_JOB_H
 #define FRONTEND_DRIVER_JOB_H
 
@@ -22,16 +22,16 @@ struct job {
     struct diags *diags;
     struct onnx_model *model; /* NULL where the input is text IR */
     bool whole;               /* compile the graph of a compiled model for one rank */
-    bool named;               /* the text IR names the files of its weights */
+    bool named;               /* the files of weights are those that the text IR names */
     struct graph *graph;      /* NULL until the model is imported */
     struct side_files side;
-    struct directory_names names; /* of the directories that the result goes to */
+    struct directory_names names; /* the directories of the result */
     VEC(const char *) files;      /* paths by stored.file */
-    VEC(const char *) hashes;     /* of `files` when the graph was compiled; empty where location.json was not read */
+    VEC(const char *) hashes;     /* of `files` according to location.json; empty if it was not read */
     struct rankplan plan;
     struct sources sources;
     struct training training;
-    struct decisions decisions; /* the weights that are constants, with reasons */
+    struct decisions decisions; /* weights that are not trained, with reasons */
     struct program_info info;
     struct reuse_keys keys;
     struct stored_weights stored; /* weights of the imported graph, for --weights copy */
@@ -40,59 +40,63 @@ struct job {
 
 /* job_read.c */
 
-/* Opens the model and reports what can be said before its operators are looked at. Text IR is parsed at once. */
+/* Opens the operand: reads and checks the structure of an ONNX model, or parses text IR. */
 int job_open(struct job *job);
-/* Imports an opened ONNX model, or reads its graph back from `kept`, the graph.rir of an earlier compile (NULL:
- * none). */
+/* Builds the graph of an opened ONNX model: imports it, or if `kept` is not NULL parses that file, the graph.rir of an
+ * earlier compile. Does nothing for text IR. */
 int job_import(struct job *job, const char *kept);
 /* job_open, then job_import. */
 int job_read(struct job *job);
-/* --dtype; RT_DTYPE_NONE: not given. */
+/* The type of --dtype; RT_DTYPE_NONE: not given. */
 enum rt_dtype job_dtype(const struct job *job);
 
 /* job_text.c: text IR as input. */
 
+/* Parses text IR into job->graph. */
 int job_read_text(struct job *job, const char *path);
-/* E0201 for options whose answer stands in the text itself. */
+/* E0201 for options that text IR already determines (--dim, --bind, --loss), E0412 for --train of one that is not
+ * trained. */
 int job_check_text_options(const struct job *job);
-/* Lists job->files: those that location.json or the manifest beside the text names, else those that the text names. */
+/* Fills job->files: the files that location.json or the slices that manifest.json beside the text lists, else the files
+ * that the text names. */
 int job_list_text_files(struct job *job);
-/* The files are as location.json says (E0802), and every weight lies inside one of them (E0345, E0353). Needs
- * job->keys. */
+/* E0802 if a file has not the hash in location.json. Needs job->keys. */
 int job_check_located(const struct job *job);
+/* E0345, E0353 unless every weight lies inside one of the files. Needs job->keys. */
 int job_check_text_weights(const struct job *job);
-/* Maps the files, so that passes can read values of weights. */
+/* Maps the files and sets `data` of the weights, so that passes can read their values. */
 int job_attach_text_weights(struct job *job);
 
 /* job_training.c */
 
-/* --runtime-ngpus: ranks in all, a multiple of the mesh's size (E0204). */
+/* Sets *ranks, the number of ranks in all (--runtime-ngpus). E0204 unless it is a multiple of the mesh's size. */
 int job_ranks(const struct job *job, int *ranks);
-/* Options of training into job->training; of a graph that is not trained E0200 where one is given. */
+/* Parses the options of training into job->training. If the graph is not trained: E0200 for any of them. */
 int job_read_training(struct job *job);
-/* job->training, or NULL where the graph is not trained or not imported yet. */
+/* job->training; NULL if the graph is not trained, or not imported yet. */
 const struct training *job_training(const struct job *job);
 
 /* job_plan.c */
 
+/* The target of --target, and what the passes are told of it and of the options. */
 const struct target *job_target(const struct job *job);
 struct pass_context job_pass_context(struct job *job);
 /* Runs the passes on job->graph and plans what each rank executes. */
 int job_plan(struct job *job);
-/* Sets job->info and job->keys from the options and the opened files. */
+/* Hashes files and options: sets job->info and job->keys. Needs job_open and job->names. */
 int job_describe(struct job *job);
-/* The manifest of the plan; `program` NULL: without its files. */
+/* The manifest of the plan, for manifest_text; `program` NULL: without "files". */
 struct manifest job_manifest(const struct job *job, const struct program *program);
-/* --save-plan of `bytes` bytes of plan.json. */
+/* Writes the text of plan.json to the file of --save-plan, if given. */
 int job_save_plan(const struct job *job, const char *plan, size_t bytes);
-/* The text of plan.json, saved where --save-plan says; NULL after a diagnostic. */
+/* The text of plan.json, which it also writes to the file of --save-plan; NULL after a diagnostic. */
 const char *job_plan_text(const struct job *job);
-/* E0500. -1. */
+/* Reports E0500; returns -1. */
 int job_out_of_memory(const struct job *job);
 
 /* job_write.c */
 
-/* Plans, generates and builds in the staging directory, and makes that the result. Needs output_own. */
+/* Plans, generates and builds in the staging directory, and commits it as the result. Needs output_own. */
 int job_generate(struct job *job, struct output *output);
 
 #endif

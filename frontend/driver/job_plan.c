@@ -1,4 +1,4 @@
-/* Plans the graph: runs the passes, and describes the result for its manifest and its keys. */
+/* Plans the graph by running the passes, and describes the result for its manifest and reuse keys. */
 #include <string.h>
 
 #include "frontend/driver/build_program.h"
@@ -40,13 +40,13 @@ int job_plan(struct job *job) {
     return job->model ? onnx_check_files(job->model) : 0;
 }
 
-/* What the plan came from, for titles; file names stay out of what is written. */
+/* The policy for titles. File names do not appear in generated files, so that they can move. */
 static const char *pas_text(const struct job *job) {
     if (job->side.plan) return "plan";
     return job->side.rules ? job->side.policy : options_text(job->options, OPT_PAS, job->arena);
 }
 
-/* What was hashed is what was opened. */
+/* E0604 if a file of the model was replaced between opening and hashing. */
 static int check_opened(const struct job *job) {
     for (int i = 0; i < job->model->files.n; i++) {
         const struct onnx_file *opened = &job->model->files.at[i];
@@ -63,7 +63,7 @@ static int check_attention(const struct job *job) {
                       attention_of(job) == ATTENTION_FLASH ? "flash attention" : "attention by cuDNN");
 }
 
-/* Words of letters, digits and "_": they go into a build file. */
+/* --arch is a list of names such as sm_90a. It is written into the Makefile, so no other characters are allowed. */
 static int check_arch(const struct job *job) {
     const char *arch = job->options->arch;
     if (!arch) return 0; /* a verb that writes no build file */

@@ -1,4 +1,4 @@
-/* Reads what is compiled: an ONNX model or text IR, and the graph of an earlier compile. */
+/* Reads the input of a compile: an ONNX model, text IR, or the graph of an earlier compile. */
 #include <string.h>
 
 #include "frontend/driver/job.h"
@@ -36,7 +36,7 @@ static int import_onnx(struct job *job) {
     return import_model(job->arena, job->diags, job->model, &import, &job->graph);
 }
 
-/* The mesh of the options; text that brings its own keeps it. */
+/* Sets the graph's mesh from the options, unless text IR has one. */
 static void set_mesh(struct job *job) {
     if (job->graph->mesh.naxes)
         job->side.own_mesh = true;
@@ -44,7 +44,6 @@ static void set_mesh(struct job *job) {
         job->graph->mesh = job->side.mesh;
 }
 
-/* Opens the model, with all that is reported of it before its operators are looked at. Text is read at once. */
 int job_open(struct job *job) {
     if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
     if (!has_suffix(job->options->operand, ".rir")) return open_onnx(job);
@@ -58,7 +57,7 @@ int job_open(struct job *job) {
     else if (job->graph->level < PLACED)
         set_mesh(job);
     else
-        job->side.own_mesh = true; /* its nodes are cut along it */
+        job->side.own_mesh = true; /* the text's partitions refer to it */
     return 0;
 }
 
@@ -70,7 +69,6 @@ static int read_kept(struct job *job, const char *path) {
     return job_read_text(job, path) < 0 ? -1 : weight_files_attach(job->graph, nfiles, files, job->diags);
 }
 
-/* The graph of an ONNX model; `kept`: that of an earlier compile, as graph.rir. */
 int job_import(struct job *job, const char *kept) {
     if (!job->model) return 0;
     int status = kept ? read_kept(job, kept) : import_onnx(job);

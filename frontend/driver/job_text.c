@@ -1,5 +1,5 @@
-/* Text IR as the input of a compile: written by hand, or the graph.rir of a compiled model, whose weights are found by
- * the files beside it. */
+/* Text IR as the input of a compile: written by hand, or the graph.rir of a compiled model, whose manifest.json and
+ * location.json tell where its weights are. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +13,14 @@
 #include "ir/text.h"
 #include "runtime/base/checked.h"
 
-/* The directory of text IR. */
+/* The directory that contains the text. */
 static const char *text_directory(const struct job *job) {
     const char *text = job->options->operand, *slash = strrchr(text, '/');
     if (!slash) return ".";
     return slash == text ? "/" : arena_printf(job->arena, "%.*s", (int)(slash - text), text);
 }
 
-/* A file that the weights of a compiled model lie in, as its location.json says; `hash` is what it was then. */
+/* Adds a file that location.json lists, with the hash that it had when the model was compiled. */
 static int add_located(struct job *job, const struct rt_json *entry, const char *directory) {
     const char *path = rt_json_text(rt_json_member(entry, "path")), *hash = rt_json_text(rt_json_member(entry, "hash"));
     struct stat info;
@@ -54,8 +54,8 @@ static void remove_file(void *path) {
     unlink(path);
 }
 
-/* Weights that were copied in slices. Slices of a weight that is cut are put together in a file, which lasts as long as
- * the compile does, or in the directory that is written. */
+/* Lists the files of weights that were copied in slices. Weights of several slices are assembled in a file: below the
+ * output directory for a whole-graph compile, whose programs read it, else in $TMPDIR until the compile ends. */
 static int list_copied_files(struct job *job, const char *directory, const struct rt_json *manifest) {
     const char *base = getenv("TMPDIR");
     struct sliced_files files;
@@ -74,8 +74,8 @@ static int list_copied_files(struct job *job, const char *directory, const struc
     return -1;
 }
 
-/* Text beside a manifest.json is the graph of a compiled model: that says where the weights are. 1: it is, 0: not,
- * -1. */
+/* If there is a manifest.json beside the text, which then is the graph of a compiled model, lists the files of its
+ * weights: 1; 0 if there is none; -1 after a diagnostic. */
 static int list_compiled_files(struct job *job) {
     const char *directory = text_directory(job);
     struct rt_reason why;
@@ -94,7 +94,7 @@ static int list_compiled_files(struct job *job) {
     return status < 0 ? -1 : 1;
 }
 
-/* Files that IR text names lie beside it; the text itself comes first, as a model does. */
+/* Files named by the text are relative to its directory. File 0 is the text itself, as it is the model for a model. */
 int job_list_text_files(struct job *job) {
     const char *text = job->options->operand, *slash = strrchr(text, '/');
     int compiled = list_compiled_files(job);
@@ -116,7 +116,6 @@ int job_list_text_files(struct job *job) {
     return 0;
 }
 
-/* Files that location.json names are what they were. */
 int job_check_located(const struct job *job) {
     for (int i = 0; i < job->hashes.n; i++)
         if (strcmp(job->hashes.at[i], job->keys.files.at[i].hash) != 0)
@@ -125,8 +124,8 @@ int job_check_located(const struct job *job) {
     return 0;
 }
 
-/* Text that was printed from a model has its weights in the model, which it does not name: alone, it can be planned and
- * not compiled. */
+/* Text IR printed from an ONNX model does not name the model's files. Without manifest.json beside it, it can be
+ * planned but not compiled. */
 static int no_file_named(const struct job *job, const struct tensor *tensor) {
     diag_error(job->diags, 345, EXIT_MALFORMED, job->options->operand, "weight %s lies in no file that the text names",
                diag_quote(job->diags, tensor->name));
@@ -136,7 +135,6 @@ static int no_file_named(const struct job *job, const struct tensor *tensor) {
     return -1;
 }
 
-/* The bytes of every weight are in a file that is known. */
 int job_check_text_weights(const struct job *job) {
     for (int t = 0; t < job->graph->tensors.n; t++) {
         const struct tensor *tensor = &job->graph->tensors.at[t];
@@ -154,7 +152,6 @@ int job_check_text_weights(const struct job *job) {
     return 0;
 }
 
-/* Passes may look at what weights are, as they do of a model's. */
 int job_attach_text_weights(struct job *job) {
     struct weight_file *files = ARENA_ARRAY(job->arena, struct weight_file, job->files.n + 1);
     for (int i = 0; i < job->files.n; i++)
@@ -162,7 +159,6 @@ int job_attach_text_weights(struct job *job) {
     return weight_files_attach(job->graph, job->files.n, files, job->diags);
 }
 
-/* Text IR is taken as a model too: for tests, and for graphs written by hand or edited. */
 int job_read_text(struct job *job, const char *path) {
     struct rt_reason why;
     void *bytes;
@@ -174,7 +170,6 @@ int job_read_text(struct job *job, const char *path) {
     return status;
 }
 
-/* Options that text answers for itself. */
 int job_check_text_options(const struct job *job) {
     static const struct {
         enum option_id id;

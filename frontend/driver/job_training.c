@@ -1,4 +1,4 @@
-/* Options of training, checked against the graph that is trained. */
+/* Parses options of training and checks them against the graph. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@
 #include "passes/train/fp8.h"
 #include "passes/train/recompute.h"
 
-/* How many ranks there are in all: as the options say, in units of the mesh's size where text IR brought the mesh. */
+/* If text IR has the mesh, the options do not know its size: --runtime-ngpus is checked against it here. */
 int job_ranks(const struct job *job, int *ranks) {
     const struct options *options = job->options;
     int unit = mesh_size(job->graph ? &job->graph->mesh : &job->side.mesh);
@@ -19,7 +19,7 @@ int job_ranks(const struct job *job, int *ranks) {
                       diag_quote(job->diags, options->operand), unit, *ranks);
 }
 
-/* A number above 0; NULL keeps what *value is. */
+/* Parses a number above 0; if `text` is NULL, *value keeps its default. */
 static int read_positive(struct job *job, const char *option, const char *text, double *value) {
     char *end = "";
     if (text) *value = strtod(text, &end);
@@ -41,7 +41,7 @@ static int read_buckets(struct job *job) {
     return 0;
 }
 
-/* Nothing that is said of training is dropped. */
+/* E0200 for any option of training: none is ignored silently. */
 static int refuse_training(const struct job *job) {
     static const enum option_id of_training[] = {OPT_OPTIMIZER,
                                                  OPT_LR_SCHEDULE,
@@ -61,7 +61,7 @@ static int refuse_training(const struct job *job) {
     return 0;
 }
 
-/* --optimizer, else what the model says, else the default. */
+/* The optimizer: of --optimizer, else of the model's training_info, else the default. */
 static int read_optimizer(struct job *job, bool *of_model) {
     const char *text = NULL;
     if (!job->options->given[OPT_OPTIMIZER] && job->model &&
@@ -72,7 +72,6 @@ static int read_optimizer(struct job *job, bool *of_model) {
     return optimizer_parse(&job->training.optimizer, text ? text : job->options->optimizer, job->arena, job->diags);
 }
 
-/* How the graph is trained, where it is. */
 int job_read_training(struct job *job) {
     const struct options *options = job->options;
     struct training *training = &job->training;
@@ -99,7 +98,6 @@ int job_read_training(struct job *job) {
     return of_model ? 0 : optimizers_check(training, job->arena, job->diags);
 }
 
-/* NULL where the graph is not trained, or not imported yet. */
 const struct training *job_training(const struct job *job) {
     return job->graph && job->graph->train ? &job->training : NULL;
 }

@@ -1,5 +1,4 @@
-/* Generates sources, weights and manifest into the staging directory, builds the programs, and makes them the
- * result. */
+/* Generates sources, weights and manifest into the staging directory, builds the programs there, and commits. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -30,7 +29,7 @@ static void add_text(struct job *job, struct program *program, const char *path,
     VEC_PUSH(job->arena, &program->files, (struct program_file){path, text, strlen(text), NULL});
 }
 
-/* The files that stored tensors lie in, open as long as the arena lives, and their sizes when they were hashed. */
+/* Opens the files of the model, until the arena is freed, and lists their sizes at the time they were hashed. */
 static int open_sources(struct job *job, struct slices_source *sources, int64_t *bytes) {
     for (int i = 0; i < job->keys.files.n; i++) {
         const struct hashed_file *file = &job->keys.files.at[i];
@@ -65,7 +64,7 @@ static int stage_text(struct job *job, struct output *output, const char *name, 
     return text ? output_write(output, name, text, strlen(text)) : job_out_of_memory(job);
 }
 
-/* Everything into the staging directory. The manifest is last: it has the hashes of all that was written. */
+/* Writes everything into the staging directory. The manifest is last, since it lists the hashes of all other files. */
 static int stage_all(struct job *job, struct output *output, struct program *program) {
     if (output_begin(output) < 0) return -1;
     for (int i = 0; i < program->files.n; i++)
@@ -78,7 +77,7 @@ static int stage_all(struct job *job, struct output *output, struct program *pro
     return stage_text(job, output, "manifest.json", manifest_text(&manifest));
 }
 
-/* Programs are built before the exchange, so that what was there runs until what is new can. */
+/* Programs are built before the commit, so that the earlier result stays usable until the new one is. */
 static int build_staged(struct job *job, struct output *output) {
     if (job->options->no_build) return build_link_runtime(job->arena, job->diags, output->staging);
     if (build_program(job->arena, job->diags, output->staging) == 0) return 0;

@@ -24,7 +24,7 @@ static void name_host(char host[NAME_BYTES]) {
     host[NAME_BYTES - 1] = 0;
 }
 
-/* Only for E0701 of others: a full disk here is noticed where it matters. */
+/* Writes process, host and time into the lock file, for the text of E0701 of other processes; so errors are ignored. */
 static void sign(int fd) {
     char host[NAME_BYTES], since[TIME_BYTES];
     time_t now = time(NULL);
@@ -34,7 +34,7 @@ static void sign(int fd) {
     if (ftruncate(fd, 0) == 0 && lseek(fd, 0, SEEK_SET) == 0) dprintf(fd, "%ld %s %s\n", (long)getpid(), host, since);
 }
 
-/* Who signed and is still there, as far as this host can tell. */
+/* Reads the owner; false if there is none, or if it is a process of this host that has ended. */
 static bool read_owner(int fd, struct owner *owner) {
     char text[NAME_BYTES + TIME_BYTES + 32], here[NAME_BYTES];
     ssize_t length = pread(fd, text, sizeof text - 1, 0);
@@ -72,7 +72,7 @@ int lock_take(int fd, const char *path, enum lock_mode mode, long timeout, struc
 void lock_release(int fd, enum lock_mode mode) {
     if (fd < 0) return;
     if (mode == LOCK_WRITING && ftruncate(fd, 0) < 0) {
-        /* a signature that stays is only text */
+        /* a failure leaves the owner's name, which does not matter: the lock itself is the kernel's */
     }
     close(fd);
 }

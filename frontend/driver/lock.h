@@ -1,7 +1,7 @@
-/* The lock of a compiled model: <output>/.lock-<model>-<instance>, shared for who reads it, exclusive for who writes.
+/* The lock of a compiled model, <output>/.lock-<model>-<instance>: shared for readers, exclusive for a writer.
  *
- * The lock is the kernel's (flock), so that of a dead process is free at once and nothing is ever to be cleaned up.
- * While it is exclusive the file says whose it is; what a killed process left there is only text. */
+ * It is an advisory lock of the kernel (flock), which is released when its process dies. The owner of an exclusive lock
+ * writes its process id and host into the file, for diagnostics only. */
 #ifndef FRONTEND_DRIVER_LOCK_H
 #define FRONTEND_DRIVER_LOCK_H
 
@@ -9,11 +9,11 @@
 
 enum lock_mode { LOCK_READING, LOCK_WRITING };
 
-/* Takes the lock of the open file `fd`, waiting at most `timeout` seconds (E0701, EXIT_BUSY, which names the owner).
- * What `fd` held in the other mode is given up first: another process may have it in between. */
+/* Locks the open file `fd`, waiting at most `timeout` seconds: 0, or -1 with E0701 (EXIT_BUSY), which names the owner.
+ * Changing the mode is not atomic: another process may get the lock in between. */
 int lock_take(int fd, const char *path, enum lock_mode mode, long timeout, struct diags *diags);
 
-/* Closes the file, and with it the lock. */
+/* Releases the lock and closes the file. */
 void lock_release(int fd, enum lock_mode mode);
 
 #endif

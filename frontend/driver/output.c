@@ -25,7 +25,7 @@ static int make_directory(struct output *output, const char *path) {
     return fail(output, "make directory", path);
 }
 
-/* The directory and all above it. */
+/* Creates the directory and its parents. */
 static int make_directories(struct output *output, const char *path) {
     char *copy = arena_strdup(output->arena, path);
     for (char *c = copy + 1; *c; c++) {
@@ -44,7 +44,7 @@ static int remove_entry(const char *path, const struct stat *info, int type, str
     return remove(path);
 }
 
-/* Links are removed, not followed. Something that is not there is removed already. */
+/* Removes a file or tree. Symbolic links are removed, not followed. A missing path is no error. */
 static int remove_tree(struct output *output, const char *path) {
     struct stat info;
     if (lstat(path, &info) < 0) return errno == ENOENT ? 0 : fail(output, "look at", path);
@@ -54,7 +54,7 @@ static int remove_tree(struct output *output, const char *path) {
 
 /* Opening ---------------------------------------------------------------------------------------------------------- */
 
-/* What is at `path`, if anything, must be a directory and no link to one. */
+/* E0613 if `path` exists and is not a directory, or is a link to one. */
 static int check_place(struct output *output, const char *path) {
     struct stat info;
     if (lstat(path, &info) < 0) return errno == ENOENT ? 0 : fail(output, "look at", path);
@@ -66,7 +66,7 @@ static int check_place(struct output *output, const char *path) {
     return fail(output, "use", path);
 }
 
-/* Without the right to write, the lock is only good for reading. */
+/* Opens the lock file; if it cannot be written, for reading only. */
 static int open_lock(struct output *output) {
     const char *path = output->lock_path;
     output->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
@@ -80,7 +80,7 @@ static int open_lock(struct output *output) {
     return 0;
 }
 
-/* The reason for giving up is known already; what cannot be removed is cleared by the next compile. */
+/* Removes the staging directory without diagnostics: the compile has failed already, and the next one clears it. */
 static void drop_staged(struct output *output) {
     if (output->staged) nftw(output->staging, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS);
     output->staged = false;
@@ -109,8 +109,8 @@ int output_open(struct output *output, struct arena *arena, struct diags *diags,
     return check_place(output, output->directory);
 }
 
-/* A compile that was killed between two renames (swap_by_renaming) left the old result aside; after them, it is of no
- * use. */
+/* Recovers from a compile that was killed in swap_by_renaming: between its renames the old result must be moved back,
+ * after them it is removed. */
 static int restore_old(struct output *output) {
     struct stat info;
     if (lstat(output->directory, &info) == 0) return remove_tree(output, output->old);
@@ -152,11 +152,11 @@ static int write_all(int fd, const char *bytes, size_t count) {
 struct output_stream {
     struct output *output;
     const char *path;
-    int fd;    /* -1: it could not be created, which has been told */
+    int fd;    /* -1: it could not be created, which was reported */
     int error; /* the first errno of a write */
 };
 
-/* `path` below the staging directory, and the directories above it; NULL after a diagnostic. */
+/* The full path of `path` in the staging directory, whose parents are created; NULL after a diagnostic. */
 static const char *stage_path(struct output *output, const char *path) {
     char *full = arena_printf(output->arena, "%s/%s", output->staging, path);
     for (char *c = full + strlen(output->staging) + 1; *c; c++) {
@@ -197,7 +197,7 @@ int output_write(struct output *output, const char *path, const void *bytes, siz
     return output_stream_close(stream);
 }
 
-/* The new file is written beside the result: a compile that is killed leaves nothing in it. */
+/* Writes the new file outside of the result and renames it, so that a killed compile leaves no partial file there. */
 int output_replace(struct output *output, const char *path, const void *bytes, size_t count) {
     const char *full = arena_printf(output->arena, "%s/%s", output->directory, path);
     if (output_begin(output) < 0 || output_write(output, path, bytes, count) < 0) return -1;
@@ -218,7 +218,7 @@ static int rename_into_place(struct output *output) {
     return fail(output, "create", output->directory);
 }
 
-/* Two renames, for file systems that cannot exchange. */
+/* Replaces the result by two renames, on file systems without RENAME_EXCHANGE. */
 static int swap_by_renaming(struct output *output) {
     if (remove_tree(output, output->old) < 0) return -1;
     if (rename(output->directory, output->old) < 0) return fail(output, "replace", output->directory);
@@ -229,7 +229,7 @@ static int swap_by_renaming(struct output *output) {
     return remove_tree(output, output->old);
 }
 
-/* The exchange puts the old result where the new one was staged. */
+/* Exchanges the result and the staging directory, which then holds the old result and is removed. */
 int output_commit(struct output *output) {
     struct stat info;
     bool exists = lstat(output->directory, &info) == 0;

@@ -31,7 +31,7 @@ static enum reuse_action action_for(enum choice mode, enum found found) {
 
 struct earlier {
     enum found found;
-    const char *damaged; /* of a result whose keys are equal: the first file that is not as generated */
+    const char *damaged; /* keys are equal, but this file of the result was changed; NULL: none */
     int64_t format;
     const struct rt_json *root;
 };
@@ -47,7 +47,7 @@ static int cannot_open(const char *path, struct diags *diags) {
     return diag_error(diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(diags, path), strerror(error));
 }
 
-/* 1, 0, or -1 after a diagnostic. */
+/* 1 if the directory is empty or does not exist, 0 if not, -1 after a diagnostic. */
 static int is_empty(const char *directory, struct diags *diags) {
     DIR *stream = opendir(directory);
     if (!stream && (errno == ENOENT || errno == ENOTDIR)) return errno == ENOENT;
@@ -58,7 +58,7 @@ static int is_empty(const char *directory, struct diags *diags) {
     return entries <= 2; /* "." and ".." */
 }
 
-/* What is in a directory with a manifest: 0, or -1 after a diagnostic. */
+/* Classifies the result whose manifest is `root`: 0, or -1 after a diagnostic. */
 static int look(struct earlier *earlier, const char *directory, const struct rt_json *root,
                 const struct reuse_keys *keys, struct diags *diags) {
     const struct rt_json *stored = rt_json_member(root, "keys");
@@ -76,7 +76,7 @@ static int look(struct earlier *earlier, const char *directory, const struct rt_
     return all < 0 || kept < 0 ? -1 : 0;
 }
 
-/* The manifest there, if it can be read: 0, or -1 after a diagnostic. */
+/* Reads the manifest: 0 with *document NULL if it is missing or damaged; -1 after a diagnostic if it cannot be read. */
 static int read_manifest(struct rt_json_document **document, const char *directory, struct diags *diags) {
     bool intact;
     const char *path = arena_printf(diags->arena, "%s/manifest.json", directory);
@@ -138,7 +138,7 @@ enum reuse_action reuse_decide(const char *directory, const struct options *opti
                                const struct reuse_check *check, struct arena *arena, struct diags *diags) {
     struct earlier earlier = {.found = FOUND_EMPTY};
     struct rt_json_document *document = NULL;
-    if (options->reuse == OPT_REUSE_OVERRIDE) return REUSE_NOTHING; /* nor does it matter whether it can be read */
+    if (options->reuse == OPT_REUSE_OVERRIDE) return REUSE_NOTHING; /* even if the directory is unreadable */
     int empty = is_empty(directory, diags);
     if (empty < 0) return REUSE_REFUSE;
     if (!empty) {

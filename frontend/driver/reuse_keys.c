@@ -16,7 +16,7 @@ static void add_part(struct key *key, struct arena *arena, const char *name, con
     VEC_PUSH(arena, &key->parts, (struct key_part){name, arena_strdup(arena, value)});
 }
 
-/* All parts but one; NULL: all. */
+/* Hashes all parts of the key except the part named `but`; NULL: all parts. */
 static void hash_parts(struct rt_hash *hash, const struct key *key, const char *but) {
     for (int i = 0; i < key->parts.n; i++) {
         if (but && strcmp(key->parts.at[i].name, but) == 0) continue;
@@ -38,7 +38,7 @@ static int64_t nanoseconds(const struct timespec *time) {
     return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
 }
 
-/* The change time is what nobody can set back. */
+/* Reads size and times of the file. The change time (ctime) is included, since no program can set it back. */
 static bool look_at(struct hashed_file *file) {
     struct stat info;
     if (stat(file->path, &info) < 0) return false;
@@ -74,7 +74,7 @@ int reuse_keys_check_files(const struct reuse_keys *keys, struct diags *diags) {
     return 0;
 }
 
-/* The running rankc: another build may write other code. */
+/* Adds a hash of the running executable, since another build of rankc may generate other code. */
 static int add_build(struct key *key, struct arena *arena, struct diags *diags) {
     struct rt_reason why;
     char hex[RT_HASH_HEX];
@@ -93,7 +93,7 @@ static void add_options(struct reuse_keys *keys, const struct options *options, 
     }
 }
 
-/* The graph and what is made of it carry the model's name, not its directory's. */
+/* The name without directories: generated files contain the former, not the latter. */
 static const char *file_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
@@ -104,7 +104,7 @@ static const char *hash_of_work(const struct reuse_keys *keys, struct arena *are
     char hex[RT_HASH_HEX];
     rt_hash_start(&hash);
     hash_parts(&hash, &keys->graph, PART_BUILD);
-    hash_parts(&hash, &keys->plan, PART_GRAPH); /* which has the build in it */
+    hash_parts(&hash, &keys->plan, PART_GRAPH); /* the graph key is a part of the plan key and includes the build */
     rt_hash_hex(&hash, hex);
     return arena_strdup(arena, hex);
 }
@@ -139,7 +139,7 @@ bool reuse_keys_read(struct reuse_keys *keys, const struct rt_json *stored, int 
     return true;
 }
 
-/* The directories, where names that clash have them numbered. */
+/* Adds the names of the result's directories, as far as they are not those that the options give. */
 static void add_names(struct key *key, const struct options *options, const struct directory_names *names,
                       struct arena *arena) {
     add_part(key, arena, NAMES_INSTANCE, options->instance_name);

@@ -1,10 +1,10 @@
-/* Reuse keys: hashes of content, never of directories or times.
+/* Reuse keys: hashes of content, never of paths or times.
  *
- * The graph key is made of the bytes of the model and its external data, the model's file name (the graph carries
- * it), the options that shape the graph, bound inputs and this build of rankc (which holds the templates); the plan
- * key of the graph key, all other options that reach what is generated, the content of a rule or plan file, and the
- * names of the instance and its directory (generated code carries them). Both keep their parts, so that a
- * difference can be named. */
+ * The graph key covers everything that the imported graph depends on: the bytes of the model and its external data, the
+ * model's file name (graph.rir contains it), the options that affect the import, bound inputs, and this build of rankc.
+ * The plan key covers everything that generated files depend on: the graph key, all other options that affect them, the
+ * content of a rule or plan file, and the names of the instance and its directories (generated code contains them).
+ * Both keep a list of their parts, so that a diagnostic can name the difference. */
 #ifndef FRONTEND_DRIVER_REUSE_KEYS_H
 #define FRONTEND_DRIVER_REUSE_KEYS_H
 
@@ -15,32 +15,34 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
 
+/* A file and its state when it was hashed. */
 struct hashed_file {
-    const char *path;  /* absolute, or below the instance directory */
-    const char *given; /* as the user or the model names it; only for diagnostics */
+    const char *path;  /* absolute, or relative to the instance directory */
+    const char *given; /* as the user or the model spells it, for diagnostics */
     int64_t bytes, mtime_ns, ctime_ns;
     char hash[RT_HASH_HEX];
 };
 
 struct reuse_keys {
     struct key graph, plan;
-    const char *work; /* hash of the parts of both but for the build: what programs compute, whoever compiled them */
+    const char *work; /* hash of the parts of both keys without the build: equal if programs compute the same */
     VEC(struct hashed_file) files; /* of the model */
 };
 
-/* Hashes the model's files, the model itself first, and the options. `names` are of the directories. */
+/* Hashes the model's files (files[0] is the model) and the options. `names`: the result's directories. 0, or -1 after a
+ * diagnostic. */
 int reuse_keys_make(struct reuse_keys *keys, const struct options *options, const struct directory_names *names,
                     const struct side_files *side, int nfiles, const char *const *files, struct arena *arena,
                     struct diags *diags);
 
-/* The keys as manifest.json has them ("keys"), and `work`; `nfiles` is how many files the model had. False where a key
+/* Reads the keys from "keys" of a manifest and computes `work`; *nfiles: how many files the model had. False if a key
  * is not the hash of its parts. */
 bool reuse_keys_read(struct reuse_keys *keys, const struct rt_json *stored, int *nfiles, struct arena *arena);
 
-/* The value of a part; NULL: there is none. */
+/* The value of a part of a key; NULL: it has no such part. */
 const char *reuse_keys_part(const struct key *key, const char *name);
 
-/* E0604 where a file of the model is not what it was when it was hashed: what was read from it may be of two kinds. */
+/* Call it after the last read of the model: 0, or -1 with E0604 if a file has changed since it was hashed. */
 int reuse_keys_check_files(const struct reuse_keys *keys, struct diags *diags);
 
 #endif

@@ -62,7 +62,7 @@ static int read_plan(struct reader *reader, const char *path) {
     return read_plan_mesh(reader, path);
 }
 
-/* The mesh of the options; for rules without one, all devices along "tensor". */
+/* Uses the mesh of the options; rules without a mesh get one axis "tensor" of all devices. */
 static void take_options_mesh(struct reader *reader) {
     struct mesh *mesh = &reader->files->mesh;
     for (int a = 0; a < reader->options->naxes; a++) {

@@ -1,5 +1,5 @@
-/* Files beside the model that say how to compile it: rules (--pas manual:FILE), a plan (--load-plan), and inputs made
- * constant (--bind). Their content, never their names, enters the reuse keys. */
+/* Input files besides the model: rules (--pas manual:FILE), a plan (--load-plan), and values of bound inputs (--bind).
+ * Their content, never their names, enters the reuse keys. */
 #ifndef FRONTEND_DRIVER_SIDE_FILES_H
 #define FRONTEND_DRIVER_SIDE_FILES_H
 
@@ -14,14 +14,14 @@ struct side_files {
     const char *policy;            /* "" where a plan is loaded */
     struct rules *rules;           /* NULL: none */
     struct rt_json_document *plan; /* NULL: none */
-    struct mesh mesh;              /* of the rules, the plan, or the options */
-    bool own_mesh;                 /* not of the options */
+    struct mesh mesh;              /* of the plan or the rules, else of the options */
+    bool own_mesh;                 /* `mesh` is not that of the options */
     int nbinds;
     struct import_bind *binds;
     char plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX]; /* "" where there are none */
 };
 
-/* 0, or -1 with diagnostics. What was read is the arena's. */
+/* Reads and checks all of them. 0, or -1 after diagnostics. The contents lie in the arena. */
 int side_files_read(struct side_files *files, const struct options *options, struct arena *arena, struct diags *diags);
 
 #endif

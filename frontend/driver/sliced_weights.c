@@ -27,9 +27,9 @@ struct sliced_weights {
     struct arena *arena;
     struct diags *diags;
     VEC(const struct rt_json *) entries;
-    struct map places;                /* in the model: index into entries */
+    struct map places;                /* file and offset in the model, as text -> index into entries */
     VEC(struct sliced_file *) files;  /* by shard; NULL: not opened */
-    VEC(struct rt_safetensor) slices; /* of the tensor that was found last */
+    VEC(struct rt_safetensor) slices; /* of the tensor that find_slices was last called for */
     VEC(int) shards;
 };
 
@@ -56,7 +56,7 @@ static const char *place_text(const struct sliced_weights *weights, int64_t file
                         (long long)count);
 }
 
-/* Elements of an entry's tensor, -1 where the shape makes no sense. */
+/* The number of elements of an entry's tensor, -1 if its shape is invalid. */
 static int64_t count_of(const struct rt_json *entry) {
     const struct rt_json *shape = list_of(entry, "shape");
     int64_t count = 1, size;
@@ -98,7 +98,7 @@ static bool read_cut(const struct rt_json *entry, struct sliced *sliced) {
     return sliced->nslices <= MAX_WAYS;
 }
 
-/* The entry as it was written from a struct sliced. */
+/* Parses an entry of "weights", which put_weights (codegen/manifest.c) has written. */
 static bool read_entry(const struct rt_json *entry, struct sliced *sliced, struct arena *arena) {
     const char *dtype = rt_json_text(rt_json_member(entry, "dtype"));
     const struct rt_json *shape = list_of(entry, "shape"), *cuts = list_of(entry, "cuts"),
@@ -159,7 +159,7 @@ static bool has_shape(const struct rt_safetensor *tensor, const struct sliced *s
            (tensor->ndim == 0 || memcmp(tensor->dims, slice->dims, (size_t)tensor->ndim * sizeof *tensor->dims) == 0);
 }
 
-/* The slices of a tensor, each as it was written, into c->slices. */
+/* Finds the slices of a tensor in their files and checks their hashes; sets weights->slices and weights->shards. */
 static int find_slices(struct sliced_weights *weights, const struct sliced *sliced, const struct rt_json *entry) {
     int index = 0;
     weights->slices.n = weights->shards.n = 0;
@@ -181,7 +181,7 @@ static int find_slices(struct sliced_weights *weights, const struct sliced *slic
     return 0;
 }
 
-/* The copy of a weight of the graph, and its slices: 1; 0 where it has none. */
+/* Finds the entry and slices of a weight of the graph: 1, 0 if it was not copied, -1 after a diagnostic. */
 static int find_copy(struct sliced_weights *weights, const struct tensor *tensor, struct sliced *sliced) {
     const char *place = place_text(weights, tensor->stored.file, (int64_t)tensor->stored.offset,
                                    rt_dtypes[tensor->stored.dtype].name, tensor_elements(tensor));
@@ -242,8 +242,8 @@ struct locating {
     struct sliced_weights *weights;
     struct sliced_files *files;
     const char *scratch;
-    VEC(int) file_of; /* by shard: its place in files, 0: none yet */
-    VEC(int) cut;     /* tensors that are to be put together */
+    VEC(int) file_of; /* by shard: its index in files, 0: none yet */
+    VEC(int) split;   /* weights of several slices, which are assembled in the scratch file */
     int64_t bytes;    /* of the scratch file */
 };
 
@@ -256,7 +256,7 @@ static int file_of_shard(struct locating *locating, int shard) {
     return locating->file_of.at[shard] = locating->files->all.n - 1;
 }
 
-/* Where the weight lies from now on; of one that is cut, once the scratch file is there. */
+/* Sets tensor->stored of a weight of one slice; queues a weight of several slices for the scratch file. */
 static int locate_one(struct locating *locating, struct tensor *tensor, int id) {
     struct sliced_weights *weights = locating->weights;
     struct sliced sliced;
@@ -267,7 +267,7 @@ static int locate_one(struct locating *locating, struct tensor *tensor, int id) 
                           arena_printf(weights->arena, "%s/manifest.json", weights->directory),
                           "weight %s is not among those that were copied", diag_quote(weights->diags, tensor->name));
     if (sliced.nslices > 1) {
-        VEC_PUSH(weights->arena, &locating->cut, id);
+        VEC_PUSH(weights->arena, &locating->split, id);
         locating->bytes = rt_align(locating->bytes, SCRATCH_ALIGNMENT) + stored_bytes(tensor);
         return 0;
     }
@@ -285,8 +285,8 @@ static int fail_scratch(const struct locating *locating, int error) {
 
 static int fill_scratch(struct locating *locating, struct graph *graph, unsigned char *bytes) {
     int64_t at = 0;
-    for (int i = 0; i < locating->cut.n; i++) {
-        struct tensor *tensor = &graph->tensors.at[locating->cut.at[i]];
+    for (int i = 0; i < locating->split.n; i++) {
+        struct tensor *tensor = &graph->tensors.at[locating->split.at[i]];
         struct sliced sliced;
         at = rt_align(at, SCRATCH_ALIGNMENT);
         if (find_copy(locating->weights, tensor, &sliced) <= 0) return -1;
@@ -300,10 +300,11 @@ static int fill_scratch(struct locating *locating, struct graph *graph, unsigned
     return 0;
 }
 
-/* The disk gives its room before anything is written: a full one is an error here, and no signal later. */
+/* Writes the scratch file through a mapping. Its blocks are allocated first: a full disk is an error here instead of a
+ * SIGBUS later. */
 static int make_scratch(struct locating *locating, struct graph *graph) {
     const size_t bytes = (size_t)locating->bytes;
-    if (!locating->cut.n) return 0;
+    if (!locating->split.n) return 0;
     int fd = open(locating->scratch, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int error = fd < 0 ? errno : posix_fallocate(fd, 0, locating->bytes);
     void *mapped = error ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -1,7 +1,8 @@
-/* The weights of a compiled model that has copies of them (`--weights copy`), read back for its graph.
+/* Reading back the weights that a compiled model holds as slices (--weights copy), when its graph is compiled or
+ * verified again.
  *
- * graph.rir says where each weight was in the model; "weights" of manifest.json says which slices hold those bytes
- * now. */
+ * graph.rir has file and offset of each weight in the original model; "weights" in manifest.json lists the slices that
+ * hold these bytes now (codegen/slices.h). */
 #ifndef FRONTEND_DRIVER_SLICED_WEIGHTS_H
 #define FRONTEND_DRIVER_SLICED_WEIGHTS_H
 
@@ -9,20 +10,22 @@
 #include "ir/ir.h"
 #include "runtime/base/json.h"
 
-/* True if the manifest is that of a model with copied weights. */
+/* True if the manifest is of a model compiled with --weights copy. */
 bool sliced_weights_present(const struct rt_json *manifest);
 
-/* Sets `data` of the graph's weights: of those that are one slice, and of small ones that are several, which passes may
- * look at. Others stay without. E0802 where a slice is not as it was written. */
+/* Sets `data` of the graph's weights so that passes can read their values: of all weights stored in one slice, and of
+ * small weights stored in several. Other weights get no values. 0, or -1 with E0802 if a slice has changed. */
 int sliced_weights_attach(const char *directory, const struct rt_json *manifest, struct graph *graph,
                           struct diags *diags);
 
-/* Makes the graph's weights those of files: weights that are one slice lie in their file, others are put together in a
- * new file, `scratch`. The files' names, by stored.file, `first` being file 0, which no weight is in. */
+/* Files that hold the graph's weights, indexed by stored.file. */
 struct sliced_files {
     VEC(const char *) all;
-    bool assembled; /* the last one is `scratch` */
+    bool assembled; /* the last one is the scratch file */
 };
+/* Sets tensor->stored of the graph's weights to files of the compiled model: a weight of one slice lies in the slice's
+ * file; weights of several slices are assembled in a new file `scratch`. `first` becomes file 0, which no weight lies
+ * in (for a model, the model file). 0, or -1 after a diagnostic. */
 int sliced_weights_locate(struct sliced_files *files, const char *directory, const struct rt_json *manifest,
                           struct graph *graph, const char *first, const char *scratch, struct diags *diags);
 

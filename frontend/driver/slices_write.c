@@ -1,4 +1,4 @@
-/* Slices on their way from the model's files to their own. */
+/* Copies slices of weights from the model's files to safetensors files. */
 #include "frontend/driver/slices_write.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ struct writer {
     int64_t bytes; /* of the file */
     unsigned char *buffer;
     int filled;
-    /* The source: a constant in memory, or a window of a file, which moves forward with what is wanted of it. */
+    /* The source: a constant in memory, or a window of a file that moves forward with the reads. */
     const struct sliced *sliced;
     const struct slices_source *source;
     unsigned char *window;
@@ -69,7 +69,7 @@ static void move_window(struct writer *writer, int64_t at) {
     }
 }
 
-/* Bytes of the tensor from `offset` on: as many as are at hand of the `most` wanted, at least one. */
+/* The bytes of the tensor from `offset` on: *n of them, between one and `most`, as the window holds. */
 static const unsigned char *look(struct writer *writer, size_t offset, size_t most, size_t *n) {
     *n = most;
     if (writer->sliced->bytes) return writer->sliced->bytes + offset;

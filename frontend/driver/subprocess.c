@@ -12,7 +12,8 @@ extern char **environ;
 
 enum { KEPT_BYTES = 64 << 10 };
 
-/* What the child says; more than is kept is read and dropped, so that it does not block. */
+/* Reads the child's output to its end. What exceeds the limit is dropped, but read, so that the child does not
+ * block. */
 static void collect(int fd, struct strbuf *said) {
     char bytes[4096];
     ssize_t n;

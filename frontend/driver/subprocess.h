@@ -1,12 +1,12 @@
-/* Other programs, started without a shell. */
+/* Running other programs, without a shell. */
 #ifndef FRONTEND_DRIVER_SUBPROCESS_H
 #define FRONTEND_DRIVER_SUBPROCESS_H
 
 #include "ir/base/str.h"
 
-/* Runs argv[0] (looked up in PATH) to its end, with nothing to read, and without the variables `hidden` of the
- * environment (ends with NULL; NULL: with all). What it prints on both streams, the first 64 KiB, is appended to
- * `said`; *status is waitpid's. 0, or the errno of what could not be done. */
+/* Runs argv[0], looked up in PATH, and waits for its end. Its standard input is empty; `hidden` lists environment
+ * variables that it does not get (ends with NULL; NULL: none). The first 64 KiB of its standard output and error are
+ * appended to `said`; *status is that of waitpid. Returns 0, or an errno if it could not be run. */
 int subprocess_run(const char *const *argv, const char *const *hidden, struct strbuf *said, int *status);
 
 #endif

@@ -1,7 +1,6 @@
-/* `rankc verify DIR`: nothing of the compile that made DIR is trusted but its files. The imported graph is read
- * back from graph.rir and the plan from plan.json; the plan is applied, communication is worked out again, every
- * level is checked (ir/verify.h), and all that this gives - sources, tables, build file, plan.json, manifest.json - is
- * compared with what is in DIR, byte for byte. */
+/* `rankc verify DIR` checks a compiled model by its files alone. It parses the imported graph from graph.rir, applies
+ * plan.json to it, derives the communication again, verifies every level (ir/verify.h), and compares all files that
+ * follow from this - sources, tables, build file, plan.json, manifest.json - with those in DIR, byte for byte. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,8 +31,8 @@ struct check {
     struct diags *diags;
     struct rt_json_document *manifest, *plan;
     struct graph *graph;
-    struct training training;    /* of a graph that trains */
-    VEC(struct mapping *) files; /* of the model; NULL: not at hand */
+    struct training training;    /* set if the graph is trained */
+    VEC(struct mapping *) files; /* of the model; NULL: missing */
     struct stored_weights stored;
     struct decisions decisions;
     struct reuse_keys keys;
@@ -65,8 +64,8 @@ static int check_files(const struct check *check) {
     return check->diags->errors ? -1 : 0;
 }
 
-/* A file of location.json, *file staying NULL where it is gone: its weights stay without values. `made_of` is its hash
- * in the graph key, NULL for a file of the result's own. */
+/* Maps a file that location.json lists. *file stays NULL if it is missing; its weights then have no values. `made_of`:
+ * the file's hash in the graph key, NULL for a file of the result itself. */
 static int map_file(const struct check *check, const struct rt_json *entry, const char *made_of,
                     struct mapping **file) {
     const char *path = rt_json_text(rt_json_member(entry, "path")), *hash = rt_json_text(rt_json_member(entry, "hash"));
@@ -98,7 +97,7 @@ static int map_files(struct check *check, const struct rt_json *files) {
     return 0;
 }
 
-/* Some passes look at small weights, such as masks. */
+/* Maps the model's files, since some passes read the values of small weights, such as masks. */
 static int attach_model(struct check *check) {
     struct rt_reason why;
     if (sliced_weights_present(rt_json_root(check->manifest)))
@@ -114,7 +113,7 @@ static int attach_model(struct check *check) {
     return status < 0 ? -1 : weight_files_attach(check->graph, check->files.n, attached, check->diags);
 }
 
-/* After everything that looks at weights: 0, or -1 where a file was cut or written to meanwhile. */
+/* Unmaps the model's files: 0, or -1 if one was truncated or written to while it was mapped. */
 static int unmap_model(const struct check *check) {
     bool same = true;
     for (int i = 0; i < check->files.n; i++) {
@@ -195,8 +194,8 @@ static enum attention_kind attention_of(const struct check *check) {
     return attention_kind_of(rt_json_text(rt_json_member(rt_json_root(check->manifest), "attention")));
 }
 
-/* The passes that clean the graph; the plan in the place of a policy; the passes after it, each verified. IR text of a
- * planned level brings its plan: there is none to apply. */
+/* Runs all passes, with plan.json instead of a policy, and verifies the graph after each. A graph.rir that is already
+ * partitioned contains its plan, so none is applied. */
 static int check_plan(struct check *check, struct rankplan *plan) {
     struct pass_context context = target_pass_context(check->target);
     context.policy = "dp";
@@ -204,7 +203,7 @@ static int check_plan(struct check *check, struct rankplan *plan) {
     context.training = check->training.optimizer.row ? &check->training : NULL;
     context.diags = check->diags;
     context.decisions = &check->decisions;
-    const int said = check->diags->all.n; /* notes on weights were given when it was compiled */
+    const int said = check->diags->all.n; /* notes on weights were printed by the compile and are dropped here */
     const bool planned = check->graph->level >= PLACED;
     if (!planned && pipeline_run(check->graph, &context, pass_find("policy")) < 0) return -1;
     if (!planned && plan_apply(check->graph, path_in(check, "plan.json"), rt_json_root(check->plan), check->diags) < 0)
@@ -237,7 +236,7 @@ static struct program_info info_of(const struct check *check, int nfiles) {
     return info;
 }
 
-/* The file in DIR is what is expected there, byte for byte. */
+/* Compares a file in DIR with its expected bytes and reports a difference. -1 if it cannot be read. */
 static int check_bytes(const struct check *check, const char *name, const void *expected, size_t length) {
     struct rt_reason why;
     void *bytes;
@@ -251,7 +250,7 @@ static int check_bytes(const struct check *check, const char *name, const void *
     return 0;
 }
 
-/* Adds a file of DIR whose content is checked elsewhere. */
+/* Adds a file of DIR with its hash; its content is checked elsewhere. */
 static int add_file(const struct check *check, struct program *program, const char *name) {
     struct rt_file_info info;
     struct rt_reason why;
@@ -265,7 +264,7 @@ static int add_file(const struct check *check, struct program *program, const ch
     return 0;
 }
 
-/* A file of copied weights: its header is what the plan gives, so its slices lie one after the other; their hashes. */
+/* Checks the header of a file of slices against the plan and hashes the slices, which follow each other in the file. */
 static int read_slices(const struct check *check, struct slices *slices, int shard) {
     const char *name = slices_path(check->arena, shard);
     struct rt_file_info info;
@@ -300,7 +299,7 @@ static int check_slices(const struct check *check, const struct rankplan *plan, 
     return 0;
 }
 
-/* All that was written from this plan is in DIR, byte for byte. */
+/* Generates all files of the plan again and compares them with those in DIR. */
 static int check_result(const struct check *check, const struct rankplan *plan, int nfiles) {
     struct program_info info = info_of(check, nfiles);
     struct program program;
@@ -332,7 +331,8 @@ static int check_result(const struct check *check, const struct rankplan *plan, 
     return check->diags->errors ? -1 : 0;
 }
 
-/* Another rankc may write other text for the same plan: then a difference says nothing about DIR. */
+/* Called when files differ: adds a help if another build of rankc has generated DIR, since its text for the same plan
+ * may differ. Returns -1. */
 static int check_build(const struct check *check) {
     struct rt_reason why;
     char hex[RT_HASH_HEX];

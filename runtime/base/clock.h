@@ -1,4 +1,4 @@
-/* Monotonic time in milliseconds, independent of changes to the system clock. */
+/* Time that goes on whatever is done to the time of day. */
 #ifndef RT_BASE_CLOCK_H
 #define RT_BASE_CLOCK_H
 

@@ -1,4 +1,4 @@
-/* Inline functions that device code calls too. */
+/* Functions of a few instructions, which kernels for GPUs call too. */
 #ifndef RT_BASE_INLINE_H
 #define RT_BASE_INLINE_H
 

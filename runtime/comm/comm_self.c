@@ -1,4 +1,4 @@
-/* Transport of a single rank: every collective is a copy. */
+/* One rank alone: every collective is a copy. */
 #include "comm.h"
 
 #include <stdio.h>
