@@ -313,7 +313,7 @@ static void bind_training(struct tmpl_env *env, const struct graph *graph, const
     tmpl_setf(env, "metrics", "%d", graph->nmetrics - count_input_gradients(graph));
     tmpl_setf(env, "lr", "%.17g", numbers_value(&training->optimizer.numbers, "lr", 0));
     tmpl_setf(env, "clip_grad_norm", "%.17g", training->clip_grad_norm);
-    tmpl_setf(env, "schedule", "%s, %lld, %lld, %.17g", rt_schedule_rows[training->schedule.kind].id,
+    tmpl_setf(env, "schedule", "%s, %lld, %lld, %.17g", rt_lr_schedule_rows[training->schedule.kind].id,
               (long long)training->schedule.warmup, (long long)training->schedule.steps, training->schedule.min);
 }
 

@@ -17,10 +17,10 @@
  *   3. results that several ranks contribute to (the factor is reduced) are combined once, by the reduction of that
  * factor, before anything but a linear operator reads them;
  *   4. redistributions change where elements are and not what they are: from and to agree with the states they
- * claim. The check enumerates the indices of each cut dimension, so it does not trust the arithmetic of dims.c: it
- * asks who owns an index once through the factor, once through the tensor's layout, and compares. Of a window it asks,
- * for every position and everything it reaches, whether the rank that owns the position holds that at the place where
- * its operator, which counts its own positions from 0 and begins before the window as it was told, will look. */
+ * claim. The check does not trust the arithmetic of dims.c: it finds the indices of a dimension that each rank owns
+ * once through the factor, once through the tensor's layout, and compares the two sets (Note [Runs]). Of a window it
+ * asks whether everything that the rank's positions reach lies in it, at the place where the rank's operator, which
+ * counts its own positions from 0 and begins before the window as it was told, will look. */
 
 struct verifier {
     struct graph *graph;
@@ -79,57 +79,103 @@ static bool check_shapes(struct verifier *v, const struct node *node, struct dim
 
 /* Ownership -------------------------------------------------------------------------------------------------------- */
 
-/* The rank that holds index `at` of a dimension so cut, and the index's place in that rank's part. */
-static int owner(const struct rt_cut *cut, int64_t at, int64_t *place) {
-    int64_t block = cut->extent / cut->blocks, within = at % block;
-    for (int r = 0; r < cut->ways; r++) {
-        int64_t start = rt_cut_start(cut, r), length = rt_cut_length(cut, r);
-        if (within < start || within >= start + length) continue;
-        *place = at / block * length + within - start;
-        return r;
-    }
-    return -1;
+/* Note [Runs]
+ * The indices that a rank owns are runs at equal distances: the first begins at `start`, each is `length` long, and the
+ * next begins `period` later. Two sets of runs are equal if and only if these numbers are, once runs that touch are
+ * joined into one. So sets are compared without listing their indices, and the time of the check does not depend on
+ * extents. */
+struct runs {
+    int64_t start, length, period, count;
+};
+
+/* Runs that touch are one run; of a single run the period means nothing. */
+static struct runs joined(struct runs runs) {
+    if (runs.length == runs.period) runs = (struct runs){runs.start, runs.length * runs.count, 0, 1};
+    if (runs.count == 1) runs.period = 0;
+    return runs;
+}
+
+static bool same_runs(struct runs a, struct runs b) {
+    a = joined(a), b = joined(b);
+    return a.start == b.start && a.length == b.length && a.period == b.period && a.count == b.count;
+}
+
+/* What a rank owns of a dimension in which the cut dimension, or factor, repeats `before` times and each of its values
+ * stands for `after` neighbouring indices. */
+static struct runs runs_of(const struct rt_cut *cut, int64_t before, int64_t after, int rank) {
+    return (struct runs){.start = rt_cut_start(cut, rank) * after,
+                         .length = rt_cut_length(cut, rank) * after,
+                         .period = cut->extent / cut->blocks * after,
+                         .count = before * cut->blocks};
 }
 
 static bool cut_is_sound(const struct rt_cut *cut) {
     return cut->blocks > 0 && cut->unit > 0 && cut->extent % (cut->blocks * cut->unit) == 0;
 }
 
-/* Every index of a cut dimension: the owner by the factor is the owner by the layout, and the place in the part is
- * the index with the factor's value replaced by its place among the owned values. */
-static bool same_ownership(struct verifier *v, const struct dims *dims, const struct dim_factors *d, int factor,
-                           const struct rt_cut *by_factor, const struct rt_cut *by_layout) {
-    int64_t after = 1;
-    int at = 0;
-    while (d->factor[at] != factor) at++;
-    for (int i = at + 1; i < d->n; i++) after *= dims->factor[d->factor[i]].extent;
-    for (int64_t index = 0; index < by_layout->extent; index++) {
-        int64_t value = index / after % by_factor->extent, rest = index % after;
-        int64_t before = index / (after * by_factor->extent), local = 0, place = 0;
-        int a = owner(by_factor, value, &local), b = owner(by_layout, index, &place);
-        if (a < 0 || a != b) return fail(v, "index %lld has owners %d and %d", (long long)index, a, b), false;
-        int64_t owned = rt_cut_extent(by_factor, a);
-        if (place != (before * owned + local) * after + rest)
-            return fail(v, "index %lld lies elsewhere in the part than the kernel looks", (long long)index), false;
+/* Within a block every index has one owner: the parts follow each other from its beginning to its end. */
+static bool parts_cover(const struct rt_cut *cut) {
+    int64_t end = 0;
+    for (int r = 0; r < cut->ways; r++) {
+        if (rt_cut_start(cut, r) != end || rt_cut_length(cut, r) < 1) return false;
+        end += rt_cut_length(cut, r);
     }
-    return true;
+    return end == cut->extent / cut->blocks;
 }
 
-/* Position `at`, which is the rank's number `local`, reaches the same elements in the whole tensor and in the
- * window. */
-static bool same_reach(struct verifier *v, const struct factor *halo, const struct rt_holding *window, int rank,
-                       int64_t at, int64_t local) {
-    const struct reach *reach = &halo->reach;
-    int64_t start, length = rt_holding_run(window, rank, 0, &start), before = rt_holding_before(window, rank);
-    for (int64_t k = 0; k < reach->span; k++) {
-        int64_t index = at * reach->stride - reach->before + k, place = local * reach->stride - before + k;
-        bool there = index >= 0 && index < halo->extent, held = place >= 0 && place < length;
-        if (there != held || (there && start + place != index))
-            return fail(v, "position %lld reads index %lld, which its rank does not have there", (long long)at,
-                        (long long)index),
-                   false;
-    }
-    return true;
+/* By the factor's cut and by the layout the rank owns the same indices of the dimension. */
+static bool owns_alike(const struct rt_cut *by_factor, const struct rt_cut *by_layout, int64_t before, int64_t after,
+                       int rank) {
+    return before * by_factor->extent * after == by_layout->extent &&
+           same_runs(runs_of(by_factor, before, after, rank), runs_of(by_layout, 1, 1, rank));
+}
+
+/* Each rank owns the same indices of a cut dimension by the factor as by the layout. A part lies without gaps in the
+ * order of its indices, and so do the values of the factor in the kernel's loop: each element is where the kernel looks
+ * for it. */
+static void check_ownership(struct verifier *v, const struct dims *dims, const struct dim_factors *d, int factor,
+                            const struct rt_cut *by_factor, const struct rt_cut *by_layout) {
+    const char *name = dims->factor[factor].name;
+    int64_t before = 1, after = 1;
+    int at = 0;
+    for (; d->factor[at] != factor; at++) before *= dims->factor[d->factor[at]].extent;
+    for (int i = at + 1; i < d->n; i++) after *= dims->factor[d->factor[i]].extent;
+    if (!parts_cover(by_factor) || !parts_cover(by_layout))
+        return fail(v, "a part of '%s' is empty or does not begin where the one before it ends", name);
+    for (int r = 0; r < by_factor->ways; r++)
+        if (!owns_alike(by_factor, by_layout, before, after, r))
+            return fail(v, "rank %d of the axis holds other indices than its part of '%s' has", r, name);
+}
+
+/* The indices that a rank's positions reach, in a dimension or beyond its ends: `count` spans of `span` indices, the
+ * first from `first` on, each `stride` behind the one before. */
+struct reached {
+    int64_t first, stride, span, count;
+};
+
+/* Some position reaches an index of [low, high). */
+static bool reaches(const struct reached *reached, int64_t low, int64_t high) {
+    if (low >= high || reached->count < 1 || reached->span < 1) return false;
+    /* The first position that ends behind `low`. */
+    const int64_t behind = low - reached->first - reached->span + 1;
+    int64_t position = behind <= 0 ? 0 : (behind + reached->stride - 1) / reached->stride;
+    return position < reached->count && reached->first + position * reached->stride < high;
+}
+
+/* The rank's positions reach the same elements in its window as in the whole dimension. Its operator counts its own
+ * positions from 0 and lets the first begin to read rt_holding_before() indices before the window. */
+static bool window_serves(const struct reach *reach, int64_t extent, const struct rt_holding *window,
+                          const struct rt_cut *positions, int rank) {
+    int64_t start, length = rt_holding_run(window, rank, 0, &start), end = start + length;
+    const int64_t before = rt_holding_before(window, rank), count = rt_cut_length(positions, rank);
+    const struct reached whole = {rt_cut_start(positions, rank) * reach->stride - reach->before, reach->stride,
+                                  reach->span, count};
+    const struct reached inside = {-before, reach->stride, reach->span, count}; /* as the operator counts */
+    if (!reaches(&whole, 0, extent)) return !reaches(&inside, 0, length);
+    if (whole.first - inside.first != start) return false;
+    /* What the dimension has and the window has not, and the reverse. */
+    return !reaches(&whole, 0, start < extent ? start : extent) && !reaches(&whole, end > 0 ? end : 0, extent) &&
+           !reaches(&whole, start, end < 0 ? end : 0) && !reaches(&whole, start > extent ? start : extent, end);
 }
 
 /* An operand of which positions of the cut factor read windows. */
@@ -139,13 +185,12 @@ static void check_window(struct verifier *v, const struct factor *halo, const st
     if (held->kind != HOLD_WINDOW || held->dim != dim)
         return fail(v, "'%s' is not held by windows of dimension %d", tensor->name, dim);
     const struct rt_holding window = holding_of_ranks(v->graph, tensor, axis);
-    if (!cut_is_sound(&window.cut) || window.cut.blocks != 1)
+    if (!cut_is_sound(&window.cut) || window.cut.blocks != 1 || by_factor->blocks != 1 || !parts_cover(by_factor))
         return fail(v, "'%s' is cut where it cannot be", tensor->name);
-    for (int64_t at = 0; at < by_factor->extent; at++) {
-        int64_t local;
-        int rank = owner(by_factor, at, &local);
-        if (rank < 0 || !same_reach(v, halo, &window, rank, at, local)) return;
-    }
+    for (int rank = 0; rank < by_factor->ways; rank++)
+        if (!window_serves(&halo->reach, halo->extent, &window, by_factor, rank))
+            return fail(v, "positions of rank %d of the axis read indices that its window of '%s' does not have there",
+                        rank, tensor->name);
 }
 
 static int dim_of_factor(const struct operand *operand, int factor) {
@@ -174,7 +219,7 @@ static void check_operand(struct verifier *v, const struct dims *dims, const str
             return fail(v, "'%s' is not cut in dimension %d", tensor->name, dim);
         struct rt_cut by_layout = holding_cut(v->graph, tensor, axis);
         if (!cut_is_sound(&by_layout)) return fail(v, "'%s' is cut where it cannot be", tensor->name);
-        same_ownership(v, dims, &dims->operand[o].dim[dim], split->factor, &by_factor, &by_layout);
+        check_ownership(v, dims, &dims->operand[o].dim[dim], split->factor, &by_factor, &by_layout);
     } else if (!is_input && reduced) {
         enum reduce needs = factor->kind == FACTOR_SUM   ? REDUCE_SUM
                             : factor->kind == FACTOR_MAX ? REDUCE_MAX
@@ -289,19 +334,26 @@ static bool crosses(const struct node *node) {
     return node->op->id == OP_Transfer || node->op->id == OP_Broadcast;
 }
 
-/* Nothing is sent to a rank that crops: it owns every index of its window. */
+/* Every index of the rank's window is in its part. */
+static bool lies_in_part(const struct rt_cut *part, const struct rt_holding *window, int rank) {
+    int64_t start, length = rt_holding_run(window, rank, 0, &start);
+    const struct runs owned = joined(runs_of(part, 1, 1, rank));
+    const int64_t run = owned.period && start >= owned.start ? (start - owned.start) / owned.period : 0;
+    const int64_t first = owned.start + run * owned.period; /* of the last run that begins at or before the window */
+    return length <= 0 || (start >= first && run < owned.count && start + length <= first + owned.length);
+}
+
+/* Nothing is sent to a rank that crops: its window lies in its part. */
 static void check_crop(struct verifier *v, const struct tensor *from, const struct tensor *to, int axis) {
     const struct rt_holding part = holding_of_ranks(v->graph, from, axis),
                             window = holding_of_ranks(v->graph, to, axis);
     if (from->layout.axis[axis].dim != to->layout.axis[axis].dim)
         return fail(v, "crops '%s' in another dimension", from->name);
-    for (int r = 0; r < window.cut.ways; r++) {
-        int64_t start, place, length = rt_holding_run(&window, r, 0, &start);
-        for (int64_t index = start; index < start + length; index++)
-            if (owner(&part.cut, index, &place) != r)
-                return fail(v, "index %lld of '%s' is not in the part it is cropped from", (long long)index,
-                            from->name);
-    }
+    if (!cut_is_sound(&part.cut) || !parts_cover(&part.cut))
+        return fail(v, "'%s' is cut where it cannot be", from->name);
+    for (int r = 0; r < window.cut.ways; r++)
+        if (!lies_in_part(&part.cut, &window, r))
+            return fail(v, "the window that rank %d of the axis crops from '%s' is not in its part", r, from->name);
 }
 
 static void check_move(struct verifier *v, const struct node *node) {

@@ -1,11 +1,14 @@
-/* The checker of graphs: what must hold at the graph's level, found from the rules alone and not from how passes
- * made it. Run after every pass; a violation is a bug of rankc (or of a hand-written text), reported with the node.
+/* Checks what must hold of a graph at its level, from the rules of operators and layouts alone and not from how passes
+ * made it. Runs after every pass; a violation is a defect of rankc, or of text that was written by hand.
  *
- *   all levels     ids in range, values written once and before they are read, shapes and types as the operators
- * give TYPED          no node whose result nothing needs PLACED         every split legal: it may be cut, no part
- * is empty, no dimension is cut by two axes; layouts are those that the splits give COMMUNICATING  Note
- * [Equivalence] in verify.c: every rank's program together computes the one-device graph
- */
+ *   all levels     ids are in range, values are written once and before they are read, shapes and types are the
+ *                  operators'
+ *   from TYPED     the result of every node is used
+ *   from PLACED    every split is legal: the factor may be cut, no part is empty, no two axes cut one dimension;
+ *                  layouts are those that the splits give
+ *   COMMUNICATING  all ranks together compute the one-device graph: Note [Equivalence] in verify.c
+ *
+ * Time does not depend on extents; of ranks it takes those of one axis at a time (Note [Runs] there). */
 #ifndef IR_VERIFY_H
 #define IR_VERIFY_H
 

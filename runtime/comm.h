@@ -1,16 +1,16 @@
-/* Communication between the ranks of a program: one vtable, one implementation per transport.
+/* Communication between the ranks of a program: one table of functions (driver), one implementation per transport.
  *
  * A communicator joins `size` ranks; `rank` is the caller's place among them. All members call the same collectives in
- * the same order. Every call blocks until its result is usable, returns RT_OK or a status, and never hangs for ever:
- * a wait ends with RT_ERROR_PEER as soon as the job is aborted.
+ * the same order. Every call blocks until its result is usable and returns RT_OK or a status. No call blocks after the
+ * job was aborted: waits then end with RT_ERROR_PEER.
  *
- * Sums, maxima and minima are taken in rank order (0, 1, 2, ...) for every element, so results do not depend on the
- * transport, on timing, or on how a buffer is cut into pieces, and all ranks get the same bits. f16 and bf16 are
- * reduced in f32 and rounded once. Integer sums wrap, a sum of bool is "or", and a NaN wins a maximum or minimum.
+ * Every reduction combines the ranks' values in rank order (0, 1, 2, ...), for each element. Results are therefore the
+ * same on all ranks and do not depend on the transport, on timing or on the division of a buffer into pieces. f16 and
+ * bf16 are reduced in f32 and rounded once. Integer sums wrap, the sum of bool is "or", and NaN wins a maximum or
+ * minimum.
  *
- * Buffers never overlap unless a function says so. Buffers in the communicator's symmetric segment (rt_comm_segment)
- * are moved without staging.
- */
+ * Buffers do not overlap unless a function allows it. Buffers in the communicator's symmetric segment (rt_comm_segment)
+ * are transferred without a staging copy. */
 #ifndef RT_COMM_H
 #define RT_COMM_H
 
@@ -28,77 +28,79 @@ enum rt_reduce { RT_SUM, RT_MAX, RT_MIN };
 
 enum rt_status {
     RT_OK = 0,
-    RT_ERROR_USAGE,    /* a call that its documentation forbids, e.g. a bad option */
+    RT_ERROR_USAGE,    /* a call that breaks the documented contract, e.g. a bad option */
     RT_ERROR_INPUT,    /* malformed or wrong-shaped data */
     RT_ERROR_SYSTEM,   /* file, memory or operating system */
-    RT_ERROR_MISMATCH, /* belongs to another program, model or world size */
+    RT_ERROR_MISMATCH, /* file or rank of another program, model or world size */
     RT_ERROR_PEER,     /* another rank failed, or the job was aborted */
-    RT_ERROR_DEVICE,   /* no GPU, or its driver or a library of it failed */
-    RT_ERROR_BUSY,     /* another job has what only one may use at a time */
+    RT_ERROR_DEVICE,   /* no GPU, or a failure of its driver or of a library */
+    RT_ERROR_BUSY,     /* another job holds a resource that one job at a time may use */
 };
 
 struct rt_comm;
 
-/* One row per transport. Byte counts of single ranks may be 0 and may differ between ranks where an array is given;
- * such arrays have `size` entries and are equal on all ranks. */
+/* The functions of a transport. Arrays with an entry per rank have `size` entries and are equal on all ranks; entries
+ * may differ and may be 0. */
 struct rt_comm_driver {
     const char *name;
     int (*barrier)(struct rt_comm *comm);
-    /* dst = reduction of every rank's src over ranks. In place allowed (dst == src). Equivalent to ncclAllReduce. */
+    /* dst = reduction of src over the ranks, like ncclAllReduce. In place allowed: dst == src. */
     int (*all_reduce)(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
                       enum rt_reduce reduce);
-    /* Sums that go on while members do other things, in any way that suits the transport. begin: the caller's `count`
-     * elements at `data`, in its symmetric memory where the transport has such, are complete; until finish returns they
-     * are nobody's to touch, and then they are the sums of all_reduce, bit for bit. All members begin the same sums in
-     * the same order. progress does what can be done without waiting; finish ends all that have begun. All three are
-     * NULL where the transport has none. */
+    /* All-reduces (RT_SUM) that overlap computation; NULL where the transport has none. sum_begin: the caller's `count`
+     * elements at `data`, which lies in symmetric memory where the transport has such, are complete. Do not access them
+     * until sum_finish returns; they then hold the sums, bit for bit those of all_reduce. All members begin the same
+     * sums in the same order. sum_progress advances the sums without waiting; sum_finish completes all that have
+     * begun. */
     int (*sum_begin)(struct rt_comm *comm, void *data, size_t count, enum rt_dtype dtype);
     int (*sum_progress)(struct rt_comm *comm);
     int (*sum_finish)(struct rt_comm *comm);
-    /* dst = the parts of all ranks, one after the other: rank r gives bytes[r] bytes. */
+    /* dst = concatenation of all ranks' src in rank order; rank r contributes bytes[r] bytes. */
     int (*all_gather)(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes);
-    /* Rank r's dst = reduction of everyone's elements [counts[0] + .. + counts[r-1], + counts[r]) of src. */
+    /* Rank r's dst = reduction over the ranks of elements [counts[0] + .. + counts[r-1], + counts[r]) of src. */
     int (*reduce_scatter)(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
                           enum rt_reduce reduce);
-    /* Sends send[r] bytes to rank r, taken from src in order of r, and receives receive[r] bytes from it, stored to
-     * dst in order of r; send and receive are the caller's own and need not agree with other ranks' arrays beyond
-     * what both ends of each pair say. */
+    /* Sends send[r] bytes to rank r, from src in rank order, and receives receive[r] bytes from it, to dst in rank
+     * order. Unlike other arrays, send and receive may differ between ranks; send[r] must equal rank r's receive[this
+     * rank]. */
     int (*all_to_all)(struct rt_comm *comm, void *dst, const size_t *receive, const void *src, const size_t *send);
     int (*broadcast)(struct rt_comm *comm, void *data, size_t bytes, int root);
-    /* Point to point, matched in order per pair of ranks. A send may wait for its receive. */
+    /* Point to point; messages of a pair of ranks match in order. send may block until the matching receive, like
+     * MPI_Ssend. */
     int (*send)(struct rt_comm *comm, const void *src, size_t bytes, int to);
     int (*receive)(struct rt_comm *comm, void *dst, size_t bytes, int from);
-    /* A communicator of the ranks that give equal `color`, ordered by rank; collective over the parent. */
+    /* New communicator of the ranks that pass the same `color`, in rank order, like MPI_Comm_split. Collective over
+     * comm. */
     int (*split)(struct rt_comm *comm, int color, struct rt_comm **out);
-    /* Marks the job as failed: every wait in it, on any rank, returns RT_ERROR_PEER. Callable from any thread. */
+    /* Marks the job as failed: every wait of every rank returns RT_ERROR_PEER. May be called from any thread. */
     void (*abort)(struct rt_comm *comm);
-    /* RT_OK, or RT_ERROR_PEER once the job is marked so; waits for nothing. */
+    /* RT_ERROR_PEER if the job was aborted, else RT_OK. Does not block. */
     int (*alive)(struct rt_comm *comm);
     void (*close)(struct rt_comm *comm);
-    /* The caller's symmetric memory and its size; NULL where the transport has none. */
+    /* The caller's symmetric memory and its size; NULL if the transport has none. */
     void *(*segment)(struct rt_comm *comm, size_t *bytes);
-    /* Tells whoever watches the job what this rank does, and that it does something: steps begun, instruction under
-     * way. NULL: nobody watches. */
-    void (*report)(struct rt_comm *comm, int64_t step, int site);
+    /* Reports progress to the launcher: training or inference steps begun, current instruction. NULL: no launcher
+     * observes. */
+    void (*report)(struct rt_comm *comm, int64_t step, int instruction);
 };
 
-/* What every transport's communicator begins with. */
+/* Base of every transport's communicator: its first member. */
 struct rt_comm {
     const struct rt_comm_driver *driver;
     int rank, size;
     char why[160]; /* text of this rank's last RT_ERROR_USAGE or RT_ERROR_SYSTEM, else empty */
 };
 
-/* One rank alone. */
+/* A communicator of one rank. */
 int rt_comm_open_self(struct rt_comm **out);
 
-/* Ranks that share memory: `segment` is mapped by all of them (threads: any memory of the process; processes: a
- * MAP_SHARED mapping of one memfd), rt_comm_shared_bytes() large and zero-filled before the first rank opens it.
- * The symmetric part holds `symmetric` bytes per rank; the ranks place communicated tensors there at equal offsets. */
+/* Ranks that share memory. All of them map `segment`: threads use memory of the process, processes a MAP_SHARED mapping
+ * of one memfd. It has rt_comm_shared_bytes() bytes, zero-filled before the first rank opens it, `symmetric` bytes per
+ * rank of them for communicated tensors, which the ranks place at equal offsets. */
 size_t rt_comm_shared_bytes(int size, size_t symmetric);
 int rt_comm_open_shared(struct rt_comm **out, void *segment, int rank, int size, size_t symmetric);
 
-/* The caller's symmetric memory, NULL where the transport has none; its size. */
+/* The caller's symmetric memory, NULL if the transport has none, and its size in bytes. */
 void *rt_comm_segment(struct rt_comm *comm);
 size_t rt_comm_segment_bytes(struct rt_comm *comm);
 

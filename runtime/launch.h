@@ -1,12 +1,12 @@
-/* Starts all ranks of a program on this machine, and sees to it that they end.
+/* Starts all ranks of a program on this machine and guarantees that they end.
  *
- * The ranks are processes of the program with `--rank R --world N --comm shm` behind the caller's arguments, joined
- * by a memfd that they inherit (RT_SHM_FD_VARIABLE). A rank that dies, or ends before it has finished, is noticed
- * at once, one that gets nothing done by that: the others' waits end, and what is left after a grace period is killed.
- * No rank outlives the call, nor the calling thread.
+ * The ranks are processes of the program with `--rank R --world N --comm shm` appended to the caller's arguments; they
+ * inherit a memfd, their shared memory (RT_SHM_FD_VARIABLE). A rank that dies or exits early is noticed at once, a rank
+ * without progress after a time limit. In both cases the other ranks' waits are ended, and ranks that still run after a
+ * grace period are killed. No rank outlives the call or the calling thread.
  *
- * Where there are several ranks, stdout is the first one's; all else that ranks print comes line by line on stderr,
- * behind "[RANK] " unless it is a diagnostic of the runtime, which speaks for the job. */
+ * With several ranks, stdout is that of rank 0. All other output of ranks goes to stderr line by line, prefixed with
+ * "[RANK] ", except diagnostics of the runtime, which concern the whole job. */
 #ifndef RT_LAUNCH_H
 #define RT_LAUNCH_H
 
@@ -15,26 +15,26 @@
 
 struct rt_launch {
     const char *program;          /* path of the executable; no shell, no search */
-    const char *const *arguments; /* behind the program's name, ends with NULL; NULL: none */
+    const char *const *arguments; /* argv without the program's name, ends with NULL; NULL: none */
     int ranks;
     int grace_ms;     /* between the first failure and SIGKILL; 0: 500 */
-    int64_t stall_ms; /* how long a rank may get nothing done though it waits for none; 0: for ever */
-    /* For reports: what instruction `site` of the program is, "node 'layer0/fc' (MatMul)"; NULL if that is not known.
-     * The text is good until the next call. May be NULL. */
-    const char *(*instruction)(void *context, int site);
+    int64_t stall_ms; /* how long a rank may make no progress without waiting for another; 0: for ever */
+    /* For reports: describes the instruction with this number, as "node 'layer0/fc' (MatMul)"; NULL: not known. The
+     * text is valid until the next call. May be NULL. */
+    const char *(*instruction)(void *context, int number);
     void *context;
-    bool json; /* diagnostics are objects (base/diagnostic.h), the ranks' too: the caller gives them --json */
-    /* The first SIGINT or SIGTERM is passed on, and ranks end when they have finished what they do; a second one ends
-     * the job at once, as otherwise the first does. */
+    bool json; /* diagnostics are JSON (base/diagnostic.h); `arguments` must have --json for the ranks */
+    /* The first SIGINT or SIGTERM is forwarded and the ranks finish their current step; a second one ends the job at
+     * once. false: the first one does. */
     bool ranks_stop;
-    bool no_results; /* what the first rank prints on stdout is not wanted */
+    bool no_results; /* discard rank 0's stdout */
 };
 
-/* Runs the job to its end. Blocks SIGINT, SIGTERM and SIGHUP in the calling thread meanwhile: they are passed on to
- * the ranks. Prints a diagnostic to stderr for what no rank can report itself, such as its own death. Returns an
- * exit code of rankc: 0; the first failing rank's own, if it is one; 9 for a rank that a signal killed, that is stuck,
- * or whose end nothing explains; 130 after a signal, unless what ranks did then failed; 6 where ranks cannot be
- * started. */
+/* Runs the job to its end. Meanwhile SIGINT, SIGTERM and SIGHUP are blocked in the calling thread and forwarded to the
+ * ranks. Prints a diagnostic to stderr for failures that no rank can report, such as its own death. Returns an exit
+ * code of rankc: 0; the exit code of the first rank that failed, if it is one of rankc; 9 if a rank was killed by a
+ * signal, is stuck or ended without explanation; 130 after a signal, unless the ranks failed for another reason
+ * afterwards; 6 if ranks cannot be started. */
 int rt_launch(const struct rt_launch *what);
 
 #endif

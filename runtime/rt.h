@@ -1,31 +1,32 @@
-/* What a generated program is made of, and what runs it.
+/* The structure of a generated program, and the runtime that executes it.
  *
  * rankc writes one `const struct rt_program` per model: tables (ports, weights, rank classes) and one step function per
- * rank class. The runtime does the rest: it finds out which rank it is, maps the model, loads the rank's slices of the
- * weights, allocates each arena once, and calls the step. A program's main() is rt_main(); a C program that embeds a
- * module calls rt_open(), rt_infer_step() and rt_close() through the model's own model.h.
+ * rank class. The runtime determines which rank this process is, opens the model's files, loads this rank's slices of
+ * the weights, allocates each arena once and calls the step functions. The main() of a program is rt_main(). A C
+ * program that embeds the model calls rt_open(), rt_infer_step() and rt_close(), or the functions of the generated
+ * model.h that wrap them.
  *
- * Nothing here exits or prints unless asked (rt_main does both). Functions return RT_OK or a status of comm.h; the text
- * of the last error is rt_error(). One struct rt serves one thread at a time; different ones are independent.
- */
+ * Only rt_main exits or prints more than warnings (on stderr). Functions return RT_OK or an enum rt_status (comm.h);
+ * rt_error() is the text of the last error. One struct rt serves one thread at a time; different ones are
+ * independent. */
 #ifndef RT_RT_H
 #define RT_RT_H
 
 #include "base/part.h"
-#include "base/schedule.h"
+#include "base/lr_schedule.h"
 #include "comm.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define RT_FORMAT    10 /* of struct rt_program; a program of another format is refused with RT_ERROR_MISMATCH */
+#define RT_FORMAT    10 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 #define RT_MAX_NDIM  8
 #define RT_MAX_AXES  4
-#define RT_ALIGNMENT 64 /* of every arena and of every offset in it */
+#define RT_ALIGNMENT 64 /* bytes: of the start of every arena and of every offset in it */
 
-/* Memory of a rank by class; each is one allocation, planned at compile time. COMMUNICATION lies in the symmetric
- * segment, at offsets equal on all ranks. */
+/* A rank's memory by purpose. Each arena is one allocation of a size planned at compile time. COMMUNICATION lies in the
+ * communicator's symmetric segment (comm.h), at the same offsets on all ranks. */
 enum rt_arena {
     RT_WEIGHTS,
     RT_GRADIENTS,
@@ -34,54 +35,57 @@ enum rt_arena {
     RT_COMMUNICATION,
     RT_SCRATCH,
     RT_ARENAS,
-    RT_CALLER = RT_ARENAS /* the caller's memory: the offset is the index of an input */
+    /* not an arena: the caller's tensor; the offset of its struct rt_place is the index of an input */
+    RT_CALLER = RT_ARENAS
 };
 
-/* An input or output of the model, complete (not this rank's part). Names are in manifest.json, in this order. */
+/* An input or output of the model: the complete tensor, not this rank's part. Names are in manifest.json, in this
+ * order. */
 struct rt_port {
     enum rt_dtype dtype;
     int ndim;
     int64_t dims[RT_MAX_NDIM];
 };
 
-/* One cut of a tensor: dimension `dim` is divided among the ranks of mesh axis `axis` (Note [Cuts] in base/part.h). */
+/* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/part.h. */
 struct rt_split {
     int dim, axis;
     int64_t blocks, unit;
 };
 
-/* How a part of a matrix lies in memory: as it is stored, or in panels (Note [Panels] in base/panel.h) of (k,n), being
- * stored as (k,n) or as (n,k). */
+/* Memory layout of a weight matrix. PLAIN: row-major, as stored. PACK_ROWS: packed into panels (Note [Panels] in
+ * base/panel.h) from a stored (k,n). PACK_COLUMNS: packed from a stored (n,k). */
 enum rt_packing { RT_PLAIN, RT_PACK_ROWS, RT_PACK_COLUMNS };
 
-/* Values that a weight has instead of those in the model (init.h). */
+/* Initial values of a weight, in place of those stored in the model (state/init.h). */
 enum rt_init_kind { RT_INIT_STORED, RT_INIT_NORMAL, RT_INIT_UNIFORM, RT_INIT_CONSTANT };
 struct rt_init {
     enum rt_init_kind kind;
-    double a, b;  /* mean and standard deviation; least and most; value */
-    uint64_t key; /* of the weight's random numbers */
+    double a, b;  /* NORMAL: mean, standard deviation. UNIFORM: minimum, maximum. CONSTANT: a is the value */
+    uint64_t key; /* of the random number generator, different for each weight */
 };
 
-/* In the place of a file: the part lies in a slice of its own in weights/, as "weights" of manifest.json says. */
+/* rt_weight.file of a program compiled with --weights copy: the part is a tensor of weights/slices-*.safetensors, found
+ * through "weights" of manifest.json. */
 #define RT_SLICES (-1)
 
-/* A tensor that is loaded at open: a part of a stored tensor, converted to `dtype`. dims are those of the stored,
- * complete, row-major tensor; `nsplits` cuts select the part, at most one per mesh axis, on distinct dimensions. Only
- * f32 matrices are packed. */
+/* A tensor that rt_open loads: a part of a stored tensor, converted to `dtype`. dims is the shape of the complete
+ * stored tensor, row-major. `nsplits` cuts select the part: at most one per mesh axis, on distinct dimensions. Only f32
+ * matrices are packed. */
 struct rt_weight {
     int file;        /* index into "files" of location.json, or RT_SLICES */
-    uint64_t offset; /* of its first byte in that file; any alignment */
+    uint64_t offset; /* in that file, bytes; any alignment */
     enum rt_dtype stored, dtype;
     int ndim;
     int64_t dims[RT_MAX_NDIM];
     int nsplits;
     struct rt_split split[RT_MAX_AXES];
     enum rt_packing packing;
-    bool trained; /* steps change it */
+    bool trained; /* a parameter: training steps update it */
     struct rt_init init;
 };
 
-/* A tensor that is kept from step to step, zero at first: a moment of an optimizer. Cut as a weight is. */
+/* Optimizer state, such as Adam's first moment: zero at first, kept from step to step. Cut like a weight. */
 struct rt_state {
     enum rt_dtype dtype;
     int ndim;
@@ -90,7 +94,7 @@ struct rt_state {
     struct rt_split split[RT_MAX_AXES];
 };
 
-#define RT_ABSENT ((size_t)-1) /* offset of a weight or port that a class does not hold */
+#define RT_ABSENT ((size_t)-1) /* offset of a weight, state or port that ranks of a class do not hold */
 
 struct rt_place {
     enum rt_arena arena;
@@ -99,22 +103,25 @@ struct rt_place {
 
 struct rt;
 
-/* Ranks whose code is the same. */
+/* Ranks that execute the same code form a class. */
 struct rt_class {
     size_t bytes[RT_ARENAS];
-    const struct rt_place *inputs, *outputs; /* where complete ports are copied to and from; RT_ABSENT: nowhere */
-    const size_t *weights;                   /* offset in RT_WEIGHTS of each weight, or RT_ABSENT */
-    const size_t *states;                    /* offset in RT_OPTIMIZER of each state, or RT_ABSENT */
-    /* offset in RT_ACTIVATIONS of the controls, or RT_ABSENT: behind the inputs */
+    /* where the complete tensors are; offset RT_ABSENT: ranks of this class do not hold it */
+    const struct rt_place *inputs, *outputs;
+    const size_t *weights; /* in RT_WEIGHTS, of each weight, or RT_ABSENT */
+    const size_t *states;  /* in RT_OPTIMIZER, of each state, or RT_ABSENT */
+    /* In RT_ACTIVATIONS: offset of the controls (enum rt_control) in the device's memory. RT_ABSENT: code reads them in
+     * the process' memory, as inputs that follow those of the model. */
     size_t controls;
-    int row;                          /* in the tables of a source that classes share */
-    int (*infer_step)(struct rt *rt); /* forward, of one micro-batch */
-    int (*backward)(struct rt *rt);   /* and backward; NULL, and the next two: the program does not train */
-    int (*reduce)(struct rt *rt);     /* gradients, over units, and their norm */
-    int (*update)(struct rt *rt);     /* parameters and the optimizer's states */
+    int row;                          /* of this class in the tables of a source file that several classes share */
+    int (*infer_step)(struct rt *rt); /* forward, one micro-batch */
+    /* backward of that micro-batch; NULL, like the next two, if the program does not train */
+    int (*backward)(struct rt *rt);
+    int (*reduce)(struct rt *rt); /* reduces gradients over scale units and computes their norm */
+    int (*update)(struct rt *rt); /* updates parameters and optimizer states */
 };
 
-/* Rows of `bytes` bytes, count[0] x count[1] x count[2] of them, that are copied with strides in bytes. */
+/* A strided copy of count[0] x count[1] x count[2] rows of `bytes` contiguous bytes each. Strides are in bytes. */
 struct rt_copies {
     void *to;
     const void *from;
@@ -122,77 +129,80 @@ struct rt_copies {
     int64_t count[3], to_stride[3], from_stride[3];
 };
 
-/* What the runtime gives to each training step: f64 numbers behind the inputs (TRAINING_CONTROLS of ir/ir.h says what
- * for). */
+/* Scalars that the runtime sets before each phase of a step, as f64 inputs that follow the model's. The compiler's list
+ * is TRAINING_CONTROLS in ir/ir.h, in the same order. */
 enum rt_control {
-    RT_LR,
-    RT_STEP,
-    RT_SHARE,
-    RT_REAL,
-    RT_FACTOR,
-    RT_TRAINING,
-    RT_MICRO,
-    RT_SEED,
-    RT_RESCALE,
-    RT_MOST,
+    RT_LR,       /* learning rate, scheduled */
+    RT_STEP,     /* of training, 1 for the first */
+    RT_SHARE,    /* 1 / real (not dummy) micro-batches of the step, over all scale units */
+    RT_REAL,     /* 0 in a dummy micro-batch, else 1 */
+    RT_FACTOR,   /* of the learning-rate schedule, for parameters with a learning rate of their own */
+    RT_TRAINING, /* 0 in evaluation, else 1 */
+    RT_MICRO,    /* index of the micro-batch in the step, over all scale units */
+    RT_SEED,     /* gradient of the loss: the loss scale */
+    RT_RESCALE,  /* factor applied to gradients before clipping */
+    RT_MOST,     /* maximal gradient norm; INFINITY: gradients are not clipped */
     RT_CONTROLS
 };
 
-/* Where arenas lie and phases run: the host (host.c), or a GPU (cuda/device.cu). Calls take effect in their order, and
- * on a device whose memory is not the process' (`remote`) some time after they return: `finish` waits for all of
- * them. */
+/* A device holds the arenas and executes the phases (forward, backward, reduce, update): the host (core/host.c) or a
+ * GPU (cuda/device.cu). Calls take effect in the order in which they are made. If the device's memory is not the
+ * process' (`remote`), they may complete after they return; `finish` waits for all of them. */
 struct rt_device {
     const char *name;
     bool remote;
-    /* Called once the rank is known, and at the end, also after a failed open. */
+    /* open is called once rt->rank is known; close also after a failed open. */
     int (*open)(struct rt *rt);
     void (*close)(struct rt *rt);
-    /* An arena of zeros; NULL: there is no room. */
+    /* A zero-filled arena; NULL: out of memory. */
     void *(*allocate)(struct rt *rt, enum rt_arena arena, size_t bytes);
     void (*release)(struct rt *rt, void *memory, size_t bytes);
-    /* From and to the process' memory. `src` of put may be changed as soon as it returns; `dst` of get has the bytes
-     * after finish. */
+    /* put copies from the process' memory to the device, get copies back. `src` of put may be changed as soon as put
+     * returns; `dst` of get is valid after finish. */
     int (*put)(struct rt *rt, void *dst, const void *src, size_t bytes);
     int (*get)(struct rt *rt, void *dst, const void *src, size_t bytes);
     int (*zero)(struct rt *rt, void *memory, size_t bytes);
-    /* From one place in arenas to another, or the same; zeros where the control is 0 in the step under way. */
+    /* Copies within the arenas; dst may be src. If the control is 0 in the current step, dst becomes zero instead. */
     int (*copy_where)(struct rt *rt, void *dst, const void *src, size_t bytes, enum rt_control control);
     int (*copy)(struct rt *rt, const struct rt_copies *rows);
-    /* A communicator for memory of the device, of the ranks that the given one of the process' memory joins (which it
-     * does not own); `color` tells it from others that are split off at the same time. */
+    /* Creates a communicator for the device's memory among the ranks of `host`, a communicator for the process' memory
+     * that stays the caller's. `color` distinguishes it from other communicators of the same split. */
     int (*connect)(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out);
-    /* Executes a phase of the rank's class. */
+    /* Executes a phase: one of the functions of struct rt_class. */
     int (*run)(struct rt *rt, int (*phase)(struct rt *rt));
-    /* What a phase met that it cannot compute is found here at the latest. */
+    /* Waits for all calls. Errors of a phase, such as an index out of range, are reported here at the latest. */
     int (*finish)(struct rt *rt);
 };
 extern const struct rt_device rt_host, rt_cuda_device;
 
-/* Numbers that a step gives beside its outputs: global norm of the reduced gradients; 1 if the step was skipped because
- * that was not finite; the loss scale it was computed with. */
+/* Scalars that a training step computes in addition to the outputs: global norm of the reduced gradients; 1 if the
+ * update was skipped because that norm was not finite; the loss scale of the step. */
 enum rt_metric { RT_NORM, RT_SKIPPED, RT_LOSS_SCALE };
 
 struct rt_training {
-    int accumulate;        /* micro-batches of a unit in a step; more than 1: sums of gradients have memory */
-    int units;             /* data parallel copies of the plan */
-    int metrics;           /* of enum rt_metric, how many the program has: RT_SKIPPED where steps may be skipped .. */
-    int seeds;             /* gradients of outputs, which are given; 0: output 0 is the loss. Ports behind the inputs */
-    int gradients;         /* of inputs, which a program without a loss gives. Ports behind the outputs */
-    int64_t bucket_bytes;  /* of gradients, whose sum begins while backward goes on; 0: none does */
+    /* micro-batches per step and scale unit; if more than 1, gradient sums have memory of their own */
+    int accumulate;
+    int units;   /* scale units: data-parallel replicas of the plan */
+    int metrics; /* how many of enum rt_metric the program computes */
+    /* gradients of outputs that the caller passes, as ports that follow the inputs; 0: output 0 is the loss */
+    int seeds;
+    /* gradients of inputs that a program without a loss returns, as ports that follow the outputs */
+    int gradients;
+    int64_t bucket_bytes;  /* gradients are all-reduced in buckets of this size during backward; 0: after backward */
     double clip_grad_norm; /* 0: none */
-    double lr;             /* as the schedule has not changed it */
-    struct rt_schedule schedule;
+    double lr;             /* before the schedule's factor */
+    struct rt_lr_schedule schedule;
 };
 
 struct rt_program {
     int format;       /* RT_FORMAT */
-    const char *name; /* of model and instance, for messages */
+    const char *name; /* model and instance, for messages */
     const char *key;  /* content hash of the program: every rank of a job must have the same */
-    const char *work; /* of model, plan and options alone, whatever rankc compiled them: checkpoints are of that */
+    const char *work; /* content hash of model, plan and options without rankc's version: a checkpoint belongs to it */
     int plan_ngpus, runtime_ngpus;
     int naxes, mesh[RT_MAX_AXES]; /* sizes of the mesh axes; the first varies fastest with the shard number */
-    unsigned communicates;        /* bit a: something moves along axis a */
-    bool convolves, attends;      /* a device may open its library for it */
+    unsigned communicates;        /* bit a: a collective along mesh axis a exists */
+    bool convolves, attends;      /* the program has convolutions, attention: a device may load a library for them */
     int ninputs, noutputs, nweights, nstates, nclasses;
     const struct rt_port *inputs, *outputs;
     const struct rt_weight *weights;
@@ -203,103 +213,114 @@ struct rt_program {
     const struct rt_device *device;
 };
 
-/* A rank at work. Generated code reads rt->arena and rt->coordinate and calls the functions below. */
+/* The state of one rank. Generated code reads rt->arena and rt->coordinate and calls the functions below. */
 struct rt {
     const struct rt_program *program;
-    const struct rt_class *kind;       /* what ranks like this one run */
-    int rank, world;                   /* of the whole job */
-    int unit, shard;                   /* rank / plan_ngpus, rank % plan_ngpus */
-    int coordinate[RT_MAX_AXES];       /* of the shard on the mesh */
-    int threads;                       /* of this rank, for products and kernels */
-    unsigned char *arena[RT_ARENAS];   /* zero-filled at open */
-    struct rt_comm *comm;              /* all ranks; for memory of the process, as `units` is */
-    struct rt_comm *units;             /* the same rank of every unit */
-    struct rt_comm *axis[RT_MAX_AXES]; /* ranks that differ from this one only on that mesh axis; for arenas */
-    struct rt_comm *unit_arenas;       /* `units`, for arenas */
-    void *device;                      /* what the program's device keeps */
-    const void *const *inputs;         /* of the step under way, the caller's */
+    const struct rt_class *kind; /* the class that this rank belongs to */
+    int rank, world;             /* in the job: this rank and the number of ranks */
+    /* number of the scale unit, rank / plan_ngpus; number in the plan, rank % plan_ngpus */
+    int unit, shard;
+    int coordinate[RT_MAX_AXES];     /* of the shard on the mesh */
+    int threads;                     /* used by this rank's kernels */
+    unsigned char *arena[RT_ARENAS]; /* zero-filled at open */
+    struct rt_comm *comm;            /* of all ranks, for buffers in the process' memory */
+    /* of the ranks with this shard number, one per scale unit; for buffers in the process' memory */
+    struct rt_comm *units;
+    struct rt_comm *axis[RT_MAX_AXES]; /* of the ranks along a mesh axis, for buffers in arenas */
+    struct rt_comm *unit_arenas;       /* the ranks of `units`, for buffers in arenas */
+    void *device;                      /* state of the program's device */
+    const void *const *inputs;         /* of the current step: the caller's tensors, then the controls */
     int64_t step;                      /* steps begun */
-    int site;                          /* instruction under way: index into "instructions" of manifest.json */
+    int instruction;                   /* current one: index into "instructions" of manifest.json; -1: none */
     struct rt_private *internal;
-    int reference_kernels; /* kernels in plain C, without a library; set by rt_kernels_select */
-    /* likewise: products of f32 on a GPU's tensor cores, operands rounded to 10 bits of mantissa */
+    int reference_kernels; /* 1: kernels in plain C instead of a library's; set by rt_kernels_select */
+    /* Likewise. 1: f32 matrix products on a GPU use TF32, which rounds operands to 10 bits of mantissa. */
     int tf32;
 };
 
 struct rt_options {
-    const char *directory;  /* of manifest.json, location.json and weights/ */
-    const char *comm;       /* "auto", "self", "loopback", "shm" */
-    struct rt_comm *joined; /* the caller's communicator of all ranks (kept open), or NULL: rank, world and comm say */
-    int rank, world;        /* used where joined is NULL; world 0: from the environment, else one rank */
-    const char *rendezvous; /* where ranks that no launcher of rankc started meet: HOST:PORT, file:PATH or mpi. NULL:
-                                MASTER_ADDR and MASTER_PORT, else by the MPI that started them */
-    int join_timeout;       /* seconds that they wait for each other; 0: 300 */
-    /* if not NULL: a descriptor of the memory they then share, the caller's to close; else -1 */
+    const char *directory; /* that has manifest.json, location.json and weights/ */
+    const char *comm;      /* "auto", "self", "loopback", "shm" */
+    /* a communicator of all ranks, which stays the caller's; NULL: made from rank, world and comm */
+    struct rt_comm *joined;
+    int rank, world; /* used where joined is NULL; world 0: from the environment, else one rank */
+    /* Where ranks find each other that were started by torchrun, mpirun or by hand: HOST:PORT, file:PATH or mpi
+     * (comm/rendezvous.h). NULL: MASTER_ADDR and MASTER_PORT, else MPI. */
+    const char *rendezvous;
+    int join_timeout; /* seconds to wait for all ranks to join; 0: 300 */
+    /* If not NULL: gets a file descriptor of the shared memory the ranks then use, owned by the caller; -1 if there is
+     * none. */
     int *segment;
     int threads;         /* 0: cores / ranks on this machine, at least 1 */
-    const char *kernels; /* "auto", "reference" (plain products, no library) or, on GPUs, "tf32" */
-    bool json;           /* warnings on stderr are objects of JSON (base/diagnostic.h) */
+    const char *kernels; /* "auto", "reference" (plain C, no library) or, on GPUs, "tf32" */
+    bool json;           /* warnings on stderr are JSON (base/diagnostic.h) */
 };
 
-/* Bytes of symmetric memory that each rank of the program needs: for rt_comm_open_shared, where ranks are threads of
- * the caller's (samples/embed). */
+/* Bytes of symmetric memory per rank that the program needs: the argument of rt_comm_open_shared when the ranks are
+ * threads of the caller (samples/embed). */
 size_t rt_program_symmetric(const struct rt_program *program);
 
 int rt_open(struct rt **out, const struct rt_program *program, const struct rt_options *options);
 void rt_close(struct rt *rt);
 
-/* One step. `inputs` and `outputs` are one pointer per port: complete tensors, row-major, of the port's dtype, the
- * caller's, and alive until the call returns. An output pointer may be NULL. Collective over the job's ranks. */
+/* Runs one inference step. `inputs` and `outputs` have one pointer per port to a complete, row-major tensor of the
+ * port's dtype, owned by the caller and valid until the call returns. An output pointer may be NULL: not copied.
+ * Collective over the job's ranks. */
 int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs);
 
 /* Training ---------------------------------------------------------------------------------------------------------
  *
- * Of a program with a loss, rt_train_step does all of a step. Or step by step: rt_gradients, then in this order what is
- * wanted of rt_sync_shard_grad, rt_scale_grads, rt_clip_gnorm, then rt_optimizer_step. Of one without: rt_zero_grad,
- * rt_forward and rt_backward in turns, once per micro-batch, then the same. All are collective over the job's ranks. */
+ * A program with a loss: rt_train_step runs a whole step. Or in parts: rt_gradients; then, in this order, any of
+ * rt_sync_shard_grad, rt_scale_grads, rt_clip_gnorm; then rt_optimizer_step. A program without a loss: rt_zero_grad;
+ * then rt_forward and rt_backward alternately, once per micro-batch; then the same functions. All are collective over
+ * the job's ranks. */
 
-/* Called before the backward of micro-batch j with its loss: what the loss is multiplied with, and so its gradient. */
+/* A loss scale: factor() is called with the loss of a micro-batch before its backward pass and returns what the loss,
+ * and so its gradient, is multiplied with. */
 struct rt_scale {
     double (*factor)(void *context, int micro_batch, double loss);
     void *context;
 };
 
-/* One training step of the rank's unit: `accumulate` micro-batches, samples[j] being inputs as of rt_infer_step, then
- * the update. is_dummy[j] (NULL: none is) says that micro-batch j counts for nothing; it must hold legal values all the
- * same. losses[j] (losses may be NULL) gets the loss of micro-batch j, of this unit, not scaled. A step with dummies
- * alone changes no parameter's gradient; the mean is over the real micro-batches of all units. scale may be NULL. */
+/* Runs one training step of this rank's scale unit: forward and backward of `accumulate` micro-batches, then the
+ * update. samples[j] are the inputs of micro-batch j, as for rt_infer_step. is_dummy[j] marks a micro-batch that does
+ * not count; its values must be legal all the same. is_dummy NULL: none. losses[j] (losses may be NULL) gets the loss
+ * of micro-batch j of this unit, unscaled. The gradient is the mean over the real micro-batches of all units; a unit
+ * with dummies alone adds nothing to it. scale may be NULL. */
 int rt_train_step(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                   const struct rt_scale *scale, double *losses);
 
-/* The same without the update: leaves gradients. */
+/* The same without reduction and update: gradients stay in memory for the functions below. */
 int rt_gradients(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                  const struct rt_scale *scale, double *losses);
 
-/* Of a program without a loss. Forward is rt_infer_step whose inputs stay where they are until the backward that
- * follows it. Backward takes the gradients of the float outputs (complete, in their order), adds those of the
- * parameters to their sums and gives those of the float inputs; a pointer there, or all of them, may be NULL. */
+/* For programs without a loss. rt_forward is rt_infer_step for training: its inputs must stay valid and unchanged until
+ * the following rt_backward. rt_backward takes the gradients of the float outputs (complete tensors, in port order),
+ * adds the gradients of the parameters to their sums, and returns those of the float inputs; input_gradients or any
+ * pointer in it may be NULL. */
 int rt_forward(struct rt *rt, const void *const *inputs, void *const *outputs);
 int rt_backward(struct rt *rt, const void *const *output_gradients, void *const *input_gradients);
 
-/* Sums of gradients become zero. rt_gradients does so itself. */
+/* Sets the gradient sums to zero. rt_gradients does so itself. */
 int rt_zero_grad(struct rt *rt);
 
-/* Gradients are reduced over the units: of a program with a loss to the mean over all real micro-batches, else to the
- * sum. A second call before the next backward does nothing; the functions below call it where it was not. */
+/* Reduces gradients over the scale units: to the mean over all real micro-batches if the program has a loss, else to
+ * the sum. A second call before the next backward does nothing. rt_clip_gnorm and rt_optimizer_step call it if it was
+ * not called. */
 int rt_sync_shard_grad(struct rt *rt);
 
-/* Gradients are multiplied with `factor`, the norm of what follows too. */
+/* Multiplies gradients, and so the norm that rt_clip_gnorm returns afterwards, with `factor`. */
 int rt_scale_grads(struct rt *rt, double factor);
 
-/* Clips gradients to the norm `most` over all parameters (torch.nn.utils.clip_grad_norm_; INFINITY: not), in place of
- * the program's. *norm (norm may be NULL) gets the norm before. */
+/* Clips gradients to the norm `most` over all parameters, as torch.nn.utils.clip_grad_norm_ does, instead of to the
+ * program's --clip-grad-norm. INFINITY: no clipping. *norm (norm may be NULL) gets the norm before clipping. */
 int rt_clip_gnorm(struct rt *rt, double most, double *norm);
 
-/* Updates the parameters. */
+/* Updates the parameters and the optimizer states. */
 int rt_optimizer_step(struct rt *rt);
 
 /* Called on every rank right before and after gradients are reduced; either may be NULL. A status other than RT_OK ends
- * the step with it. */
+ * the step and is its result. */
 struct rt_reduce_hooks {
     int (*before)(void *context, struct rt *rt);
     int (*after)(void *context, struct rt *rt);
@@ -307,94 +328,97 @@ struct rt_reduce_hooks {
 };
 void rt_set_reduce_hooks(struct rt *rt, const struct rt_reduce_hooks *hooks);
 
-/* The learning rate of the steps to come, which the program's schedule multiplies with its factors; at first the
- * program's. Parameters with one of their own (--param) keep that. */
+/* Sets the learning rate of the following steps, before the schedule's factor. Parameters with a learning rate of their
+ * own (--param) keep it. */
 void rt_set_learning_rate(struct rt *rt, double lr);
 
-/* The micro-batches of each unit in the steps to come; at first the program's. RT_ERROR_MISMATCH where the program was
- * compiled for one and has no memory to sum gradients of more. */
+/* Sets the micro-batches per step and scale unit of the following steps. RT_ERROR_MISMATCH: the program was compiled
+ * for one micro-batch per step and has no memory for gradient sums. */
 int rt_set_accumulate(struct rt *rt, int micro_batches);
 
-/* The learning rate of the last training step, as scheduled. */
+/* Learning rate of the last training step, with the schedule's factor. */
 double rt_learning_rate(const struct rt *rt);
 
-/* The loss of the last micro-batch of this rank's unit, of either kind of step. */
+/* Loss of the last micro-batch of this rank's scale unit, in training or inference. NaN: the device failed. */
 double rt_loss(struct rt *rt);
 
-/* Norm of the gradient of the last training step, scaled and before clipping. */
+/* Global gradient norm of the last training step, after rt_scale_grads and before clipping. */
 double rt_gradient_norm(const struct rt *rt);
 
-/* A number of the last training step; NaN if the program has it not. */
+/* A metric of the last training step; NaN if the program does not compute it. */
 double rt_metric(struct rt *rt, enum rt_metric metric);
 
-/* Checkpoints. D/step-K/ holds what training has made of the parameters and of the optimizer's states after step K:
+/* Checkpoints. D/step-K/ holds the parameters and optimizer states after step K:
  *
- *   checkpoint.json              step, program, the complete tensors and how they are cut, and the files with their
- *                                hashes
- *   parameters-R.safetensors     the parts of the parameters that rank R writes: those that no rank before it has alike
- *   optimizer-R.safetensors      likewise of the states; both say of each tensor which part it is. NAME#2 is NAME cut
- *                                in another way, where the plan has it so too
+ *   checkpoint.json              step, program, the complete tensors, how they are cut, the files and their hashes
+ *   parameters-R.safetensors     the parts of the parameters that rank R writes: a part that several ranks hold is
+ *                                written by the first of them
+ *   optimizer-R.safetensors      likewise the optimizer states. NAME#2 is the tensor NAME cut in a second way, where
+ *                                the plan holds it in two ways
  *
- * It is written beside, waits for the disk, and gets its name in one step: whatever happens meanwhile, the checkpoints
- * that were there stay. Loaded into the same program, the run goes on bit for bit as if it had not been interrupted. */
+ * A checkpoint is written under a temporary name, synced to disk and renamed: a failure at any time leaves earlier
+ * checkpoints intact. Loaded into the same program, training continues bit for bit as if it had not been
+ * interrupted. */
 struct rt_position {
-    int64_t step, micro_batches; /* taken, of all units */
-    int64_t seed;                /* of the order of the samples; -1: as they lie. The caller's to use */
+    int64_t step, micro_batches; /* done so far; micro-batches of all scale units */
+    int64_t seed;                /* seed of the sample order, stored for the caller; -1: not shuffled */
 };
 
-/* Writes D/step-K for K = position->step, in place of an earlier one. Collective over the job's ranks, which see one
- * file system. RT_ERROR_SYSTEM: a file cannot be written; of this save nothing stays. RT_ERROR_BUSY: as
- * rt_hold_checkpoints. */
+/* Writes D/step-K for K = position->step; an existing one is replaced. Collective over the job's ranks, which must see
+ * the same file system. RT_ERROR_SYSTEM: a file cannot be written; nothing of this save remains. RT_ERROR_BUSY: another
+ * job holds D. */
 int rt_save(struct rt *rt, const char *directory, const struct rt_position *position);
 
-/* Makes the job the only one that saves in D, from here to rt_close; without it each rt_save does so for as long as it
- * takes. D is made where `create`. RT_ERROR_BUSY: another job does; rt_error says which. Reading takes no lock: a
- * checkpoint that is removed or written again while rt_load reads it is loaded as it was, or refused. Collective. */
+/* Locks D against other jobs' saves until rt_close; without it each rt_save locks D for its duration. create: D is made
+ * if it does not exist. RT_ERROR_BUSY: another job holds the lock, which rt_error names. Reading takes no lock: if a
+ * checkpoint is removed or replaced while rt_load reads it, the old one is loaded or rt_load fails. Collective. */
 int rt_hold_checkpoints(struct rt *rt, const char *directory, bool create);
 
-/* Removes the oldest checkpoints: of step K and those before it, as many stay as `most`, which is at least 1. Later
- * ones, of a run that this one went back from, stay. To be called by rank 0 after rt_save, by a job that holds D. */
+/* Removes the oldest checkpoints up to step K, so that `most` (at least 1) of them remain. Checkpoints of later steps,
+ * left by a run that was resumed from an earlier step, are kept. Rank 0 calls it after rt_save, while the job holds
+ * D. */
 int rt_thin_checkpoints(struct rt *rt, int64_t step, int most);
 
-/* Goes on from D/step-K, `which` being K or "latest": then checkpoints that are damaged, for one rank or for all, are
- * passed over with a warning, and where all are damaged, the newest's fault is the error. RT_ERROR_MISMATCH: of another
- * program, or damaged. RT_ERROR_INPUT: a file is a link, and those are not followed. Collective. */
+/* Loads D/step-K, `which` being K, or "latest": the newest checkpoint that is intact for all ranks, with a warning for
+ * each damaged one; if all are damaged, the error is that of the newest. RT_ERROR_MISMATCH: damaged, or of another
+ * program. RT_ERROR_INPUT: a file is a link; links are not followed. Collective. */
 int rt_load(struct rt *rt, const char *directory, const char *which, struct rt_position *position);
 
 /* True if the directory has checkpoints. */
 bool rt_checkpoint_exists(const char *directory);
 
-/* Output `index` of the last step, complete, in memory of the rank, which is its device's (or of the caller, if it is
- * an input): valid until the next step. NULL where this rank does not hold it. Saves the copy of rt_infer_step. */
+/* Output `index` of the last step: the complete tensor, valid until the next step, in the device's memory (if it is an
+ * input of the model: in the caller's). NULL: this rank does not hold it. Avoids the copy of rt_infer_step. */
 const void *rt_output(const struct rt *rt, int index);
 
-/* This rank's number among those of its machine, as its launcher says; by default its rank. */
+/* This rank's number among the ranks of its machine, from the launcher's environment; else its rank. */
 int rt_local_rank(const struct rt *rt);
 
-/* Text of the last failure of this rank (also of a failed rt_open, then with rt NULL: of this thread). */
+/* Text of this rank's last failure; with rt NULL, of the last failed rt_open of this thread. */
 const char *rt_error(const struct rt *rt);
 
-/* main() of a generated program: options of `rankc run` plus --rank R --world N; exit codes of rankc. */
+/* main() of a generated program: takes the options of `rankc run` and --rank R --world N, returns rankc's exit
+ * codes. */
 int rt_main(int argc, char **argv, const struct rt_program *program);
 
 /* Called by generated code --------------------------------------------------------------------------------------- */
 
-/* Leaves the step with the callee's status unless it is RT_OK. */
+/* Returns the callee's status from the calling function unless it is RT_OK. */
 #define RT_TRY(call)                                                                                                   \
     do {                                                                                                               \
         int rt_try_status = (call);                                                                                    \
         if (rt_try_status) return rt_try_status;                                                                       \
     } while (0)
 
-/* Instruction `site` (index into "instructions" of manifest.json) begins; -1: none of them. What is said of a rank that
- * fails, dies or is stuck names it, and a rank that never says so is taken for stuck. */
-void rt_at(struct rt *rt, int site);
+/* Records that an instruction (index into "instructions" of manifest.json; -1: none) begins. Reports about a rank that
+ * fails, dies or hangs name it. A rank that records none for the launcher's time limit counts as stuck. */
+void rt_at(struct rt *rt, int instruction);
 
-/* True while who looks for a value that is not finite is told of every instruction: a device calls phases then, and
- * does not repeat them without their calls. */
+/* True while the search for a non-finite value observes each instruction (program/main_nonfinite.c). A device then
+ * calls the phase's function, instead of replaying a captured graph. */
 bool rt_is_watched(const struct rt *rt);
 
-/* The same as RT_TRY for a call that may fail or take long, made by instruction `number`. */
+/* RT_TRY for a call that may fail or take long, made by instruction `number`. */
 #define RT_TRY_AT(number, call)                                                                                        \
     do {                                                                                                               \
         rt_at(rt, (number));                                                                                           \
@@ -404,71 +428,75 @@ bool rt_is_watched(const struct rt *rt);
 /* The same for a call that has no status. */
 #define RT_AT(number, call) (rt_at(rt, (number)), (call))
 
-/* Start and length, within a block, of this rank's part of a dimension cut along mesh axis `axis`. */
+/* Start, within each block, of this rank's part of a dimension cut along mesh axis `axis` (Note [Cuts] in base/part.h),
+ * in elements. */
 int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t unit);
 
-/* How far this rank's operator over a window reaches before and behind it (rt_holding_before, _behind in
- * base/part.h). */
+/* Padding that this rank's windowed operator (convolution, pooling) needs before and behind the part of the dimension
+ * that it holds, in elements: rt_holding_before, _behind in base/part.h. */
 int64_t rt_window_before(const struct rt *rt, int axis, const struct rt_holding *window);
 int64_t rt_window_behind(const struct rt *rt, int axis, const struct rt_holding *window, int64_t behind);
 
-/* Redistribution along one mesh axis. A tensor is seen as (outer, extent, inner) around the dimension that is cut into
- * (blocks, unit); `site` names the instruction. `scratch` has room for one complete tensor; dst, src and scratch do
- * not overlap, but for rt_all_reduce, whose dst may be src. */
-int rt_all_gather(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
-                  int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit);
-int rt_reduce_scatter(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
-                      int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit,
+/* Redistribution along one mesh axis. The tensor is seen as (outer, extent, inner); its middle dimension is cut into
+ * (blocks, unit), see base/part.h. `instruction` is the caller's number, as for rt_at. `scratch` has room for one
+ * complete tensor. dst, src and scratch do not overlap, except that dst of rt_all_reduce may be src. `begun`:
+ * rt_all_reduce_start was called for it. */
+int rt_all_gather(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+                  enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit);
+int rt_reduce_scatter(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+                      enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit,
                       enum rt_reduce reduce);
-int rt_all_reduce(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count,
-                  enum rt_reduce reduce, int begun);
+int rt_all_reduce(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
+                  int64_t count, enum rt_reduce reduce, int begun);
 
-/* What an rt_all_reduce that has `begun` is going to sum is complete: dst, which may be src, gets it, and the sum may
- * begin. */
-int rt_all_reduce_start(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype,
+/* Announces that the input of a later rt_all_reduce (with `begun` 1) is complete: copies src to dst, which may be src,
+ * and allows the transport to begin the sum. Do not access dst until that rt_all_reduce returns. */
+int rt_all_reduce_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
                         int64_t count);
 
-/* From a holding of one dimension to one of another, or of the same one (base/part.h), as dims gives the tensor:
- * complete in both dimensions, this rank's part in the others. rt_chunk takes its part or window of what it has whole,
- * rt_crop its window of a part that has all of it; they communicate nothing. rt_all_to_all goes from parts to parts;
- * rt_halo_exchange to windows. `scratch` has room for all that the rank sends to others and all that it receives from
- * them. */
-int rt_chunk(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
+/* Redistribution between two holdings (base/part.h) of the same or of different dimensions. dims: extents of the
+ * tensor, complete in dimensions from_dim and to_dim, this rank's part in the others.
+ *     rt_chunk           complete tensor -> this rank's part or window; no communication
+ *     rt_crop            part that contains the window -> window; no communication
+ *     rt_all_to_all      part -> part
+ *     rt_halo_exchange   part -> window
+ * `scratch` has room for all data this rank sends and all it receives. */
+int rt_chunk(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
              const int64_t *dims, int dim, const struct rt_holding *to);
-int rt_crop(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
+int rt_crop(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
             const int64_t *dims, int from_dim, const struct rt_holding *from, int to_dim,
             const struct rt_holding *window);
-int rt_all_to_all(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
-                  int ndim, const int64_t *dims, int from_dim, const struct rt_holding *from, int to_dim,
-                  const struct rt_holding *to);
-int rt_halo_exchange(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
-                     int ndim, const int64_t *dims, int from_dim, const struct rt_holding *from, int to_dim,
-                     const struct rt_holding *window);
+int rt_all_to_all(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+                  enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_holding *from,
+                  int to_dim, const struct rt_holding *to);
+int rt_halo_exchange(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+                     enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_holding *from,
+                     int to_dim, const struct rt_holding *window);
 
-/* Between the ranks along one mesh axis: `bytes` bytes to or from the rank `distance` places further along it
- * (negative: before), or from the rank at place `root` to all (whose own dst is a copy of its src; the others' src is
- * not read). */
-int rt_send(struct rt *rt, int site, int axis, const void *src, int64_t bytes, int distance);
-int rt_receive(struct rt *rt, int site, int axis, void *dst, int64_t bytes, int distance);
-int rt_broadcast(struct rt *rt, int site, int axis, void *dst, const void *src, int64_t bytes, int root);
+/* Point-to-point and broadcast along one mesh axis. Sends to or receives from the rank at this rank's place +
+ * `distance`, which may be negative. Broadcasts from place `root` on the axis; the root's dst gets a copy of its src,
+ * the other ranks' src is ignored. */
+int rt_send(struct rt *rt, int instruction, int axis, const void *src, int64_t bytes, int distance);
+int rt_receive(struct rt *rt, int instruction, int axis, void *dst, int64_t bytes, int distance);
+int rt_broadcast(struct rt *rt, int instruction, int axis, void *dst, const void *src, int64_t bytes, int root);
 
-/* The sum over the units, in their order; dst may be src. Where it has `begun`, _start has said that the rank's own
- * value, at src, is complete: dst gets it, which is the other's src, and the sum may begin. */
+/* All-reduce over the scale units, in their order; dst may be src. With `begun`, rt_unit_sum_start announced earlier
+ * that src is complete: it copied src to the same dst and allowed the transport to begin the sum. */
 int rt_unit_sum_start(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
 int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count, int begun);
-/* The largest over the units; dst may be src. */
+/* Maximum over the scale units; dst may be src. */
 int rt_unit_max(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
 
-/* Records why a call of a communicator failed; returns `status`. */
+/* Records the error of a failed call of `comm`; returns `status`. */
 int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status);
 
-/* Hands over what is left of sums that begin early, and waits for all (Note [Buckets] in sums.c): a device calls it at
- * the end of a phase that it is going to repeat without its function. The variant says how sums begin in the next
- * phase: to be repeated it must be the same. */
+/* Begins the remaining gradient buckets and waits for all of them (Note [Buckets] in core/sums.c). A device that
+ * captures a phase as a graph calls it before the capture ends. rt_sums_variant identifies how sums begin in the next
+ * phase; a graph may be replayed only for the variant it was captured with. */
 int rt_end_sums(struct rt *rt);
 int rt_sums_variant(const struct rt *rt);
 
-/* A kernel met data that no plan can foresee (an index out of range): records the text and stops the step. */
+/* Records an error that depends on data, such as an index out of range, and stops the step; returns `status`. */
 int rt_fail(struct rt *rt, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #ifdef __cplusplus

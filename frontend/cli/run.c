@@ -165,11 +165,11 @@ struct names {
     struct cli *cli;
 };
 
-static const char *instruction_name(void *context, int site) {
+static const char *instruction_name(void *context, int number) {
     const struct names *names = context;
     const struct rt_json *list = rt_json_member(names->compiled->root, "instructions");
     const struct rt_json *entry = list ? list->first : NULL;
-    for (int i = 0; entry && i < site; i++) entry = entry->next;
+    for (int i = 0; entry && i < number; i++) entry = entry->next;
     const char *node = rt_json_text(rt_json_member(entry, "node")), *op = rt_json_text(rt_json_member(entry, "op"));
     if (!node || !op) return NULL;
     return arena_printf(names->cli->arena, "node %s (%s)", diag_quote(names->cli->diags, node), op);

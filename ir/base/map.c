@@ -2,19 +2,15 @@
 
 #include <string.h>
 
+#include "runtime/base/hash.h"
+
 void map_init(struct map *map, struct arena *arena) {
     *map = (struct map){.arena = arena};
 }
 
-static uint64_t hash_bytes(const char *key, size_t length) { /* FNV-1a with a final mix */
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)key[i]) * 0x100000001b3u;
-    return (hash ^ hash >> 29) * 0x9e3779b97f4a7c15u;
-}
-
 /* The slot that holds `key`, or the free one where it belongs. */
 static int find(const struct map *map, const char *key, size_t length) {
-    int slot = (int)(hash_bytes(key, length) >> 33) & (map->nslots - 1);
+    int slot = (int)(rt_hash_key(key, length) >> 33) & (map->nslots - 1);
     for (; map->slots[slot]; slot = (slot + 1) & (map->nslots - 1)) {
         const struct map_entry *entry = &map->entries[map->slots[slot] - 1];
         if (entry->length == length && memcmp(entry->key, key, length) == 0) break;

@@ -5,7 +5,7 @@
 
 #include "ir/ir.h"
 #include "passes/train/numbers.h"
-#include "runtime/base/schedule.h"
+#include "runtime/base/lr_schedule.h"
 
 struct optimizer {
     const char *name, *when, *needs, *options, *states, *scalars, *decay, *update, *help;
@@ -28,8 +28,8 @@ struct optimizer_choice {
 /* Reads "adamw:lr=0.0003,weight_decay=0.1" (name, then any of its options): 0, or -1 after a diagnostic. */
 int optimizer_parse(struct optimizer_choice *choice, const char *text, struct arena *arena, struct diags *diags);
 
-/* Reads "cosine:warmup=100,steps=1000,min=0.1": a row of runtime/base/schedules.def, and any of its numbers. */
-int schedule_parse(struct rt_schedule *schedule, const char *text, struct arena *arena, struct diags *diags);
+/* Reads "cosine:warmup=100,steps=1000,min=0.1": a row of runtime/base/lr_schedules.def, and any of its numbers. */
+int schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct arena *arena, struct diags *diags);
 
 /* What some parameters have of their own: --param 'GLOB:lr=0.001,weight_decay=0' 'GLOB:frozen' or 'GLOB:train'. */
 struct parameter_rule {
@@ -105,7 +105,7 @@ struct training {
     int units;               /* data parallel copies of the plan */
     int64_t bucket_bytes;    /* of gradients that are reduced over units at once, while backward goes on; 0: none are */
     const char *lr_schedule; /* as it was given */
-    struct rt_schedule schedule;
+    struct rt_lr_schedule schedule;
     VEC(struct parameter_rule) rules;
     VEC(struct init_rule) inits;
     struct recompute recompute;

@@ -84,7 +84,7 @@ int optimizers_check(const struct training *training, struct arena *arena, struc
 
 static const char *schedules_text(struct arena *arena) {
     const char *all = "";
-    for (int i = 0; i < RT_SCHEDULES; i++) all = arena_printf(arena, "%s %s", all, rt_schedule_rows[i].name);
+    for (int i = 0; i < RT_LR_SCHEDULES; i++) all = arena_printf(arena, "%s %s", all, rt_lr_schedule_rows[i].name);
     return all;
 }
 
@@ -96,16 +96,16 @@ static int steps_of(const struct numbers *numbers, const char *name, int64_t *st
     return diag_error(diags, 205, EXIT_USAGE, numbers->option, "%s of %s must be a whole number", name, numbers->row);
 }
 
-int schedule_parse(struct rt_schedule *schedule, const char *text, struct arena *arena, struct diags *diags) {
+int schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct arena *arena, struct diags *diags) {
     struct numbers numbers;
     int kind = 0;
-    while (kind < RT_SCHEDULES && !is_called(text, rt_schedule_rows[kind].name)) kind++;
-    if (kind == RT_SCHEDULES)
+    while (kind < RT_LR_SCHEDULES && !is_called(text, rt_lr_schedule_rows[kind].name)) kind++;
+    if (kind == RT_LR_SCHEDULES)
         return diag_error(diags, 202, EXIT_USAGE, "--lr-schedule", "no schedule is called %s; there are%s",
                           diag_quote(diags, arena_copy(arena, text, strcspn(text, ":"))), schedules_text(arena));
-    numbers_start(&numbers, "--lr-schedule", rt_schedule_rows[kind].name, rt_schedule_rows[kind].options, arena);
+    numbers_start(&numbers, "--lr-schedule", rt_lr_schedule_rows[kind].name, rt_lr_schedule_rows[kind].options, arena);
     if (numbers_set_all(&numbers, list_of(text), 0, diags) < 0) return -1;
-    *schedule = (struct rt_schedule){.kind = kind, .min = numbers_value(&numbers, "min", 0)};
+    *schedule = (struct rt_lr_schedule){.kind = kind, .min = numbers_value(&numbers, "min", 0)};
     if (steps_of(&numbers, "warmup", &schedule->warmup, diags) < 0 ||
         steps_of(&numbers, "steps", &schedule->steps, diags) < 0)
         return -1;

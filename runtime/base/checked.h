@@ -1,11 +1,11 @@
-/* Arithmetic on sizes that cannot wrap. Every product or sum of counts that come from a file goes through here. */
+/* Overflow-checked arithmetic on sizes. Every product or sum of counts that come from a file uses it. */
 #ifndef RT_BASE_CHECKED_H
 #define RT_BASE_CHECKED_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* *out = a * b (or a + b); false when it does not fit, *out is then unspecified. */
+/* *out = a * b (or a + b); false on overflow, *out is then unspecified. */
 static inline bool rt_mul(int64_t a, int64_t b, int64_t *out) {
     return !__builtin_mul_overflow(a, b, out);
 }
@@ -13,7 +13,7 @@ static inline bool rt_add(int64_t a, int64_t b, int64_t *out) {
     return !__builtin_add_overflow(a, b, out);
 }
 
-/* *out = product of `ndim` extents, none negative; 1 for a scalar. */
+/* *out = product of `ndim` extents, 1 if ndim is 0; false if an extent is negative or on overflow. */
 static inline bool rt_product(const int64_t *dims, int ndim, int64_t *out) {
     int64_t product = 1;
     bool empty = false;

@@ -1,4 +1,4 @@
-/* Time that goes on whatever is done to the time of day. */
+/* Monotonic time in milliseconds, independent of changes to the system clock. */
 #ifndef RT_BASE_CLOCK_H
 #define RT_BASE_CLOCK_H
 

@@ -11,7 +11,7 @@
 
 #define MOST_CORES (1 << 16)
 
-/* The two numbers of a file, of which "max" is 0; false where it has none. */
+/* Reads two numbers from a file, "max" as 0; false if it does not have them. */
 static bool read_numbers(const char *directory, const char *name, int count, long long *numbers) {
     char path[1024], text[64];
     if ((size_t)snprintf(path, sizeof path, "%s/%s", directory, name) >= sizeof path) return false;
@@ -29,7 +29,7 @@ static bool read_numbers(const char *directory, const char *name, int count, lon
     return there;
 }
 
-/* 0: no limit. */
+/* Quota in cores; 0: no limit. */
 static int limit_of(const char *directory) {
     long long time[2];
     if (!read_numbers(directory, "cpu.max", 2, time) && !(read_numbers(directory, "cpu.cfs_quota_us", 1, &time[0]) &&
@@ -44,8 +44,8 @@ static int least(int a, int b) {
     return a == 0 || (b != 0 && b < a) ? b : a;
 }
 
-/* Of a group and those it is in, up to the mounted root. In a container the path may be the host's: then only the
- * root is. */
+/* Least quota of a group and its ancestors up to the mounted root. In a container the path may be the host's; then only
+ * the root is found. */
 static int least_limit(const char *root, const char *group) {
     char directory[1024];
     const size_t keep = strlen(root);
@@ -66,7 +66,7 @@ static bool names_cpu(const char *controllers) {
     return false;
 }
 
-/* A line "ID:CONTROLLERS:PATH"; version 2 has no controllers and is mounted at the root. */
+/* Parses a line "ID:CONTROLLERS:PATH"; version 2 has no controllers and is mounted at the root. */
 static int limit_of_line(char *line, const char *root) {
     char mount[1024];
     line[strcspn(line, "\n")] = 0;
@@ -90,7 +90,7 @@ int rt_cores_allowed(const char *groups, const char *root) {
     return limit;
 }
 
-/* The mask's size is the kernel's, which may be larger than cpu_set_t. */
+/* Affinity mask: its size is the kernel's and may exceed cpu_set_t. */
 static int cores_of_mask(void) {
     for (int cores = 1024; cores <= MOST_CORES; cores *= 2) {
         cpu_set_t *set = CPU_ALLOC((size_t)cores);

@@ -1,11 +1,11 @@
-/* Diagnostics as they are printed, by the compiler, the launcher and compiled programs alike.
+/* How diagnostics are printed, by compiler, launcher and compiled programs alike:
  *
  *   rankc: error[E0331]: Relu takes 1 input, 3 given
  *     --> model.onnx: node 17 'layer0/act' (Relu)
  *     help: ...
  *
- * or, with --json, an object of one line for each: {"format": 1, "severity": "error", "code": "E0331" or null,
- * "text": "...", "where": "..." or null, "notes": ["help: ..."]}, whatever bytes the texts have (base/json.h). */
+ * With --json each is a JSON object on one line: {"format": 1, "severity": "error", "code": "E0331" or null, "text":
+ * "...", "where": "..." or null, "notes": ["help: ..."]}. Bytes that are not UTF-8 are escaped as base/json.h says. */
 #ifndef RT_BASE_DIAGNOSTIC_H
 #define RT_BASE_DIAGNOSTIC_H
 
@@ -17,7 +17,7 @@ enum rt_diagnostic_style { RT_DIAGNOSTIC_PLAIN, RT_DIAGNOSTIC_COLOR, RT_DIAGNOST
 struct rt_diagnostic {
     enum rt_severity severity;
     int code;                 /* 331 prints as E0331; 0: none */
-    const char *text, *where; /* where: NULL if nowhere in particular */
+    const char *text, *where; /* where: node, file or option; NULL: none */
     const char *const *notes; /* complete lines: "note: ..." or "help: ..." */
     int nnotes;
 };

@@ -31,10 +31,10 @@ enum rt_dtype rt_dtype_by_npy(const char *descr) {
 }
 
 /* Note [Wide values]
- * Thirteen types would be 169 conversions. Instead a piece of the source is widened to double, int64_t or uint64_t,
- * each of which holds its types exactly, and narrowed from there: 13 loaders and 3 x 13 storers. Narrowing rounds
- * once: a wide value becomes a half through an f32 rounded to odd, which keeps the information that a tie is none.
- */
+ * Direct conversions between thirteen types would be 169 functions. Instead, values are widened to double, int64_t or
+ * uint64_t, each of which represents its source types exactly, and narrowed from there: 13 loaders and 3 x 13 storers.
+ * Narrowing rounds once: double to a 16-bit float goes through an f32 rounded to odd, which preserves on which side of
+ * a tie the value lies. */
 enum wide { WIDE_REAL, WIDE_SIGNED, WIDE_UNSIGNED };
 
 #define PIECE 512
@@ -53,7 +53,8 @@ static float odd_of_real(double value) {
     return rt_f32_of_bits(fabs((double)rounded) < fabs(value) ? bits + 1 : bits - 1);
 }
 
-/* Beyond 2^53 a double drops bits; folding the low ones into one that is kept says that they were there. */
+/* Integers beyond 2^53 lose bits in a double. The lost bits are or-ed into the last one kept (sticky bit), so that
+ * later rounding sees them. */
 static double sticky_of_natural(uint64_t value) {
     if (value >> 53) value = (value & ~(uint64_t)0x1fff) | (value & 0x1fff ? 0x1000 : 0);
     return (double)value;
@@ -78,7 +79,7 @@ static uint64_t natural_of_real(double value, uint64_t high) {
     return (uint64_t)value;
 }
 
-/* How element types are made of wide values x; one macro per type. */
+/* Narrowing of a wide value x to each element type; one macro per type. */
 #define REAL_F32(x)           (float)(x)
 #define REAL_F64(x)           (x)
 #define REAL_F16(x)           rt_f32_to_f16(odd_of_real(x))
@@ -150,7 +151,7 @@ static void store_natural(unsigned char *to, enum rt_dtype dtype, const uint64_t
         }                                                                                                              \
         break;
 
-/* Widens by the type's kind: floats and halves to real, integers to integer, the rest to natural. */
+/* Widens by kind: floats and halves to `real`, signed integers to `integer`, the rest to `natural`. */
 static void load(union piece *to, const unsigned char *from, enum rt_dtype dtype, size_t count) {
     switch (dtype) {
         LOAD(F32, float, real, (double)x)
@@ -181,7 +182,7 @@ static enum wide wide_of(enum rt_dtype dtype) {
     return WIDE_UNSIGNED;
 }
 
-/* The largest finite value of the types that others do not fit in. */
+/* The largest finite value of float types that are narrower than others. */
 static double most_of(enum rt_dtype dtype) {
     static const double most[RT_DTYPE_COUNT] = {[RT_F32] = FLT_MAX, [RT_F16] = 65504, [RT_BF16] = 0x1.FEp127};
     return most[dtype] > 0 ? most[dtype] : DBL_MAX;
@@ -192,7 +193,7 @@ static void keep_finite(double *values, double most, size_t count) {
         if (isfinite(values[i]) && fabs(values[i]) > most) values[i] = copysign(most, values[i]);
 }
 
-/* `most`: what the magnitude of finite values is limited to. */
+/* Converts; finite values are clamped to magnitude `most`. */
 static void convert_piece(unsigned char *dst, enum rt_dtype to, const unsigned char *src, enum rt_dtype from,
                           size_t count, double most) {
     union piece piece;

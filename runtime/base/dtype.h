@@ -37,10 +37,10 @@ enum rt_dtype {
     RT_DTYPES(DTYPE)
 #undef DTYPE
         RT_DTYPE_COUNT,
-    RT_DTYPE_NONE = RT_DTYPE_COUNT /* not known, or not supported */
+    RT_DTYPE_NONE = RT_DTYPE_COUNT /* unknown or unsupported type */
 };
 
-/* HALF: 16-bit floats, stored as bits and computed in f32. BOOL: bytes 0 and 1. */
+/* HALF: 16-bit floats, stored as uint16_t bit patterns, computed in f32. BOOL: bytes 0 and 1. */
 enum rt_kind { RT_KIND_FLOAT, RT_KIND_HALF, RT_KIND_INT, RT_KIND_UINT, RT_KIND_BOOL };
 
 struct rt_dtype_info {
@@ -69,13 +69,14 @@ enum rt_dtype rt_dtype_by_name(const char *name);
 enum rt_dtype rt_dtype_by_onnx(int number);
 enum rt_dtype rt_dtype_by_npy(const char *descr);
 
-/* Converts `count` elements, C semantics: float to integer truncates (NaN and out of range give 0 and the nearest
- * bound), to bool is "not zero", halves round to nearest even. `dst` and `src` are unaligned and do not overlap. */
+/* Converts `count` elements with C semantics: float to integer truncates (NaN gives 0, values out of range the nearest
+ * bound), conversion to bool is "not zero", rounding to 16 bits is to nearest even. dst and src may be unaligned and do
+ * not overlap. */
 void rt_convert(void *dst, enum rt_dtype to, const void *src, enum rt_dtype from, size_t count);
 
-/* The same of constants and weights of a model that is made for another type of float: finite values stay finite, at
- * most the largest that `to` has. An attention mask is often the least float times 0 or 1; an infinity times 0 would be
- * no number. */
+/* rt_convert for constants and weights of a model that is compiled for another float type: finite values are clamped to
+ * the largest finite value of `to`. An attention mask often is the least f32 times 0 or 1; as an infinity, times 0, it
+ * would become NaN. */
 void rt_retype(void *dst, enum rt_dtype to, const void *src, enum rt_dtype from, size_t count);
 
 #ifdef __cplusplus

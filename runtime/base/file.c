@@ -12,12 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Large writes and reads go in pieces: Linux moves at most about 2 GiB per call. */
+/* Large writes and reads are done in pieces: Linux transfers at most about 2 GiB per call. */
 #define FILE_PIECE ((size_t)1 << 30)
 
 #define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
 
-/* The last component. */
+/* The last component of a path. */
 static const char *name_of(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
@@ -29,7 +29,7 @@ static bool refuse_link(struct rt_reason *why, const char *path, const char *wha
     return false;
 }
 
-/* `fd`, which open gave, if it is of a regular file; else it is closed. */
+/* Returns `fd`, the result of open, if it is a regular file; else closes it and returns -1. */
 static int check_regular(int fd, const char *path, struct stat *status, struct rt_reason *why) {
     if (fd < 0) {
         rt_refuse_errno(why, errno, "cannot open '%s'", rt_quote_text(path).text);
@@ -59,14 +59,14 @@ static int open_regular_at(int directory, const char *path, struct stat *status,
     return -1;
 }
 
-/* openat of one component of a path; ELOOP where it is a link. */
+/* openat of one path component; ELOOP if it is a symbolic link. */
 static int open_component(int directory, const char *name, int flags) {
     int fd = openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 && errno == ENOTDIR && readlinkat(directory, name, (char[1]){0}, 1) >= 0) errno = ELOOP;
     return fd;
 }
 
-/* The directory that `name` lies in, below `directory`; *last is the name there. -1: errno. */
+/* Opens the directory that contains `name`, below `directory`; *last is the last component. -1: see errno. */
 static int open_above(const char *directory, const char *name, const char **last) {
     int at = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
     for (const char *slash; at >= 0 && (slash = strchr(name, '/')); name = slash + 1) {
@@ -116,7 +116,7 @@ static bool refuse_changed(const char *path, struct rt_reason *why) {
     return false;
 }
 
-/* All of the file, which has `count` bytes. */
+/* Reads all `count` bytes of a file. */
 static bool read_fully(int fd, char *bytes, size_t count, const char *path, struct rt_reason *why) {
     struct stat now;
     for (size_t done = 0; done < count;) {
@@ -129,7 +129,7 @@ static bool read_fully(int fd, char *bytes, size_t count, const char *path, stru
     return fstat(fd, &now) == 0 && now.st_size == (off_t)count ? true : refuse_changed(path, why);
 }
 
-/* All of an open file, which is closed. */
+/* Reads all of an open file and closes it. */
 static bool read_open(int fd, const struct stat *status, const char *path, size_t limit, void **bytes, size_t *count,
                       struct rt_reason *why) {
     size_t size = (size_t)status->st_size;
@@ -180,12 +180,14 @@ static int64_t nanoseconds(const struct timespec *time) {
     return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
 }
 
-/* An open file, which is closed. */
+struct rt_file_info rt_file_info_of(const struct stat *status) {
+    return (struct rt_file_info){status->st_size, nanoseconds(&status->st_mtim), nanoseconds(&status->st_ctim)};
+}
+
+/* Maps an open file and closes it. */
 static bool map_open(int fd, const struct stat *status, const char *path, const void **bytes, struct rt_file_info *info,
                      struct rt_reason *why) {
-    info->bytes = status->st_size;
-    info->mtime_ns = nanoseconds(&status->st_mtim);
-    info->ctime_ns = nanoseconds(&status->st_ctim);
+    *info = rt_file_info_of(status);
     void *mapped = NULL;
     if (status->st_size > 0) mapped = mmap(NULL, (size_t)status->st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     int error = errno;
@@ -225,12 +227,12 @@ static int write_fully(int fd, const char *bytes, size_t count) {
 static int open_new(int directory, const char *name) {
     int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     int fd = openat(directory, name, flags, 0666);
-    if (fd < 0 && errno == EEXIST && unlinkat(directory, name, 0) == 0) /* of a dead process */
+    if (fd < 0 && errno == EEXIST && unlinkat(directory, name, 0) == 0) /* left by a dead process */
         fd = openat(directory, name, flags, 0666);
     return fd;
 }
 
-/* 0, or the error. `name` may be a path where `directory` is AT_FDCWD. */
+/* Returns 0 or an errno. `name` may be a path if `directory` is AT_FDCWD. */
 static int write_new(int directory, const char *name, const struct rt_piece *pieces, int64_t npieces, bool durable) {
     int fd = open_new(directory, name);
     if (fd < 0) return errno;

@@ -9,20 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Linux moves at most about 2 GiB per call. */
+/* Linux transfers at most about 2 GiB per call. */
 #define READ_AT_ONCE ((size_t)1 << 30)
-
-static int64_t nanoseconds(const struct timespec *time) {
-    return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
-}
-
-static bool look_at(int fd, struct rt_file_info *info, bool *regular) {
-    struct stat status;
-    if (fstat(fd, &status) != 0) return false;
-    *info = (struct rt_file_info){status.st_size, nanoseconds(&status.st_mtim), nanoseconds(&status.st_ctim)};
-    *regular = S_ISREG(status.st_mode);
-    return true;
-}
 
 static bool refuse_changed(const struct rt_reader *reader, struct rt_reason *why) {
     rt_refuse(why, "'%s' changed while it was read", rt_quote_text(reader->path).text);
@@ -30,28 +18,27 @@ static bool refuse_changed(const struct rt_reader *reader, struct rt_reason *why
     return false;
 }
 
-static bool check_regular(const struct rt_reader *reader, bool regular, struct rt_reason *why) {
-    if (regular) return true;
-    rt_refuse(why, "'%s' is not a regular file", rt_quote_text(reader->path).text);
-    why->kind = RT_REASON_SYSTEM;
-    return false;
-}
-
 #define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
 
-/* A reader of the descriptor, which it owns. */
+/* Initialises a reader that owns the descriptor. */
 static bool take(struct rt_reader *reader, int fd, const char *path, struct rt_reason *why) {
-    bool regular = false;
+    struct stat status;
     *reader = (struct rt_reader){.fd = fd, .path = strdup(path)};
     if (!reader->path) {
         close(fd);
         return rt_refuse_memory(why, strlen(path) + 1);
     }
-    bool ok = look_at(fd, &reader->info, &regular);
-    if (!ok) rt_refuse_errno(why, errno, "cannot open '%s'", rt_quote_text(path).text);
-    ok = ok && check_regular(reader, regular, why);
-    if (!ok) rt_reader_close(reader);
-    return ok;
+    if (fstat(fd, &status) != 0) {
+        rt_refuse_errno(why, errno, "cannot open '%s'", rt_quote_text(path).text);
+    } else if (!S_ISREG(status.st_mode)) {
+        rt_refuse(why, "'%s' is not a regular file", rt_quote_text(path).text);
+        why->kind = RT_REASON_SYSTEM;
+    } else {
+        reader->info = rt_file_info_of(&status);
+        return true;
+    }
+    rt_reader_close(reader);
+    return false;
 }
 
 bool rt_reader_open(struct rt_reader *reader, const char *path, struct rt_reason *why) {
@@ -92,11 +79,10 @@ bool rt_reader_get(const struct rt_reader *reader, int64_t offset, void *to, siz
 }
 
 bool rt_reader_check(const struct rt_reader *reader, bool whole, struct rt_reason *why) {
-    const struct rt_file_info *then = &reader->info;
-    struct rt_file_info now;
-    bool regular;
-    if (!look_at(reader->fd, &now, &regular))
+    struct stat status;
+    if (fstat(reader->fd, &status) != 0)
         return rt_refuse_errno(why, errno, "cannot read '%s'", rt_quote_text(reader->path).text);
+    const struct rt_file_info *then = &reader->info, now = rt_file_info_of(&status);
     const bool same = now.bytes == then->bytes && now.mtime_ns == then->mtime_ns;
     return (whole ? same : now.bytes >= then->bytes) || refuse_changed(reader, why);
 }

@@ -1,7 +1,7 @@
-/* Bits of 8-bit floats to f32 and back (Micikevicius et al., "FP8 formats for deep learning", 2022): E4M3 has no
- * infinities, and its largest number is 448; E5M2 is the upper half of an fp16, up to 57344. Rounding is to nearest
- * even. A number that is too large becomes the largest one; an infinity stays one, or a NaN where there is none: it
- * does not go unnoticed. Values are chosen, not branched to. */
+/* Conversion between 8-bit floats and f32 (Micikevicius et al., "FP8 formats for deep learning", 2022). E4M3 has no
+ * infinities, maximum 448; E5M2 is the upper half of an fp16, maximum 57344. Rounds to nearest even. Finite values
+ * saturate at the maximum; infinity stays infinity in E5M2 and becomes NaN in E4M3, so that overflow upstream is not
+ * hidden. Branch-free, so that loops vectorise. */
 #ifndef RT_BASE_FP8_H
 #define RT_BASE_FP8_H
 
@@ -19,7 +19,7 @@ RT_INLINE float rt_e5m2_to_f32(uint8_t code) {
     return rt_f16_to_f32((uint16_t)(code << 8));
 }
 
-/* The number that is added to a subnormal has the format's last place: the addition rounds. */
+/* Subnormals: the last place of 0x1p14f is the format's least step, so the addition rounds. */
 RT_INLINE uint8_t rt_f32_to_e4m3(float value) {
     uint32_t bits = rt_f32_bits(value), magnitude = bits & 0x7fffffff;
     uint32_t normal = (magnitude + 0x7ffff + (magnitude >> 20 & 1) - (120u << 23)) >> 20;

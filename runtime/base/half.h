@@ -1,5 +1,5 @@
-/* Bits of 16-bit floats to f32 and back, rounding to nearest even; NaN stays NaN. Values are chosen, not branched to,
- * so that loops around these functions vectorise. GPUs have an instruction for each. */
+/* Conversion between 16-bit floats and f32, rounding to nearest even; NaN stays NaN. Branch-free, so that loops around
+ * these functions vectorise; GPUs have an instruction for each. */
 #ifndef RT_BASE_HALF_H
 #define RT_BASE_HALF_H
 
@@ -52,7 +52,8 @@ RT_INLINE float rt_f16_to_f32(uint16_t half) {
 #endif
 }
 
-/* 65520 and above round to infinity. Subnormal: the sum's last place is 2^-24, so the addition rounds. */
+/* 65520 and above round to infinity. Subnormals: the last place of the sum with 0.5f is 2^-24, so the addition
+ * rounds. */
 RT_INLINE uint16_t rt_f32_to_f16(float value) {
 #ifdef RT_HALF_INSTRUCTIONS
     uint16_t half;

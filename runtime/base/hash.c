@@ -8,7 +8,7 @@
 _Static_assert(sizeof(struct rt_hash) >= sizeof(XXH3_state_t), "state of XXH3 fits");
 _Static_assert(_Alignof(struct rt_hash) >= 64, "XXH3 wants cache lines");
 
-enum { BLOCK = 1 << 17 }; /* of a file, at a time */
+enum { BLOCK = 1 << 17 }; /* bytes of a file read at a time */
 
 static XXH3_state_t *state_of(struct rt_hash *hash) {
     return (XXH3_state_t *)(void *)hash->state;
@@ -17,6 +17,10 @@ static XXH3_state_t *state_of(struct rt_hash *hash) {
 void rt_hash_start(struct rt_hash *hash) {
     memset(hash, 0, sizeof *hash);
     XXH3_128bits_reset(state_of(hash));
+}
+
+uint64_t rt_hash_key(const void *bytes, size_t count) {
+    return XXH3_64bits(bytes, count);
 }
 
 void rt_hash_add(struct rt_hash *hash, const void *bytes, size_t count) {

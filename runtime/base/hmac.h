@@ -1,4 +1,4 @@
-/* SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104), for showing that one knows a secret without saying it. */
+/* SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104), with which ranks prove knowledge of a secret without sending it. */
 #ifndef RT_BASE_HMAC_H
 #define RT_BASE_HMAC_H
 
@@ -10,7 +10,7 @@
 
 struct rt_sha256 {
     uint32_t state[8];
-    uint64_t bytes; /* so far */
+    uint64_t bytes; /* hashed so far */
     unsigned char block[64];
 };
 
@@ -18,7 +18,7 @@ void rt_sha256_start(struct rt_sha256 *hash);
 void rt_sha256_add(struct rt_sha256 *hash, const void *bytes, size_t count);
 void rt_sha256_end(struct rt_sha256 *hash, unsigned char digest[RT_SHA256_BYTES]);
 
-/* A code of authentication of what is added between start and end; nobody can make it who does not know the key. */
+/* Message authentication code of the bytes added between start and end; only holders of the key can compute it. */
 struct rt_hmac {
     struct rt_sha256 inner, outer;
 };
@@ -27,7 +27,7 @@ void rt_hmac_start(struct rt_hmac *hmac, const void *key, size_t count);
 void rt_hmac_add(struct rt_hmac *hmac, const void *bytes, size_t count);
 void rt_hmac_end(struct rt_hmac *hmac, unsigned char code[RT_SHA256_BYTES]);
 
-/* Compares in a time that does not depend on where the bytes differ. */
+/* Compares in constant time, so that timing does not reveal where the bytes differ. */
 bool rt_same_secret(const void *a, const void *b, size_t count);
 
 #endif

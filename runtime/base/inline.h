@@ -1,4 +1,4 @@
-/* Functions of a few instructions, which kernels for GPUs call too. */
+/* Inline functions that device code calls too. */
 #ifndef RT_BASE_INLINE_H
 #define RT_BASE_INLINE_H
 

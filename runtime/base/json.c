@@ -16,7 +16,7 @@
 #define FEW_MEMBERS  16
 #define NUMBER_BYTES 64
 
-/* Values never move, so they live in a chain of blocks. */
+/* Values are referenced by pointers and must not move: they are allocated from a linked list of blocks. */
 struct block {
     struct block *next;
     struct rt_json values[BLOCK_VALUES];
@@ -24,7 +24,7 @@ struct block {
 
 struct rt_json_document {
     struct block *blocks;
-    int used; /* of the first block */
+    int used; /* entries used of the first block */
     char *strings;
     const struct rt_json *root;
 };
@@ -32,13 +32,13 @@ struct rt_json_document {
 struct parser {
     const char *at, *end, *line_start;
     int line, depth;
-    char *strings; /* where the next decoded string goes: never longer than its source */
+    char *strings; /* next free byte for decoded strings, which are never longer than their source */
     struct rt_json_document *document;
-    locale_t c_locale; /* strtod takes the decimal point of the locale */
+    locale_t c_locale; /* strtod uses the locale's decimal point */
     struct rt_reason *why;
 };
 
-/* Columns count bytes and saturate: a line may be longer than an int can say. */
+/* Columns count bytes and saturate at INT_MAX. */
 static int column_of(const struct parser *p, const char *at) {
     ptrdiff_t column = at - p->line_start + 1;
     return column > INT_MAX ? INT_MAX : (int)column;
@@ -118,7 +118,7 @@ static bool read_unicode(struct parser *p) {
     const char *start = p->at - 2;
     int code = read_unit(p);
     if (code < 0) return fail_at(p, start, "\\u needs four hexadecimal digits");
-    if (code >= 0xdc80 && code <= 0xdcff) { /* a byte that is no UTF-8: see json.h */
+    if (code >= 0xdc80 && code <= 0xdcff) { /* a byte that is not UTF-8, as json.h says */
         *p->strings++ = (char)(code & 0xff);
         return true;
     }
@@ -193,8 +193,7 @@ static const char *skip_digits(const char *at, const char *end) {
     return at;
 }
 
-/* The end of the number at p->at by the grammar of RFC 8259, NULL if there is none; *whole: no fraction or
- * exponent. */
+/* End of the number at p->at by the grammar of RFC 8259; NULL: not a number. *whole: it has no fraction or exponent. */
 static const char *number_end(const struct parser *p, bool *whole) {
     const char *at = p->at, *end = p->end;
     if (at < end && *at == '-') at++;
@@ -268,7 +267,8 @@ static bool fail_duplicate(struct parser *p, const struct rt_json *a, const stru
                      rt_quote(later->key, later->key_bytes).text);
 }
 
-/* Few members are compared pairwise, many are sorted: an object of a million keys must not take a day. */
+/* Finds duplicate keys. Few members are compared pairwise, many are sorted, so that the time does not grow
+ * quadratically. */
 static bool check_keys(struct parser *p, const struct rt_json *object) {
     if (object->count <= FEW_MEMBERS) {
         for (const struct rt_json *a = object->first; a; a = a->next)

@@ -1,10 +1,11 @@
-/* JSON, read from untrusted text into a tree and written with a sticky error.
+/* JSON: untrusted text is parsed into a tree; text is written through a writer with a sticky error.
  *
  * Reading is strict RFC 8259: UTF-8, no duplicate keys, nesting to RT_JSON_DEPTH, nothing after the value. A number
  * without fraction and exponent must fit int64_t and is exact; any other must be a finite double.
- * Written text is ASCII: other characters become \uXXXX. Strings here are bytes, since names in models are: a byte
- * that is not part of valid UTF-8 is written as the lone surrogate \udcXX (what Python calls surrogateescape),
- * which the reader turns back into that byte. */
+ *
+ * Written text is ASCII: other characters become \uXXXX. Strings are bytes, because names in models are: a byte that is
+ * not part of valid UTF-8 is written as the lone surrogate \udcXX (Python's surrogateescape), which the reader turns
+ * back into that byte. */
 #ifndef RT_BASE_JSON_H
 #define RT_BASE_JSON_H
 
@@ -31,8 +32,8 @@ enum rt_json_kind {
  * `text` and `key` end with a NUL that their lengths do not count, and may contain others. */
 struct rt_json {
     enum rt_json_kind kind;
-    int line, column; /* of its first byte, from 1 */
-    int64_t count;    /* members or elements; bytes of `text` */
+    int line, column; /* of its first byte, counted from 1 */
+    int64_t count;    /* of an object's members, an array's elements, or bytes of `text` */
     union {
         bool boolean;
         int64_t integer;
@@ -48,38 +49,38 @@ struct rt_json {
 /* Owns the tree of one text. */
 struct rt_json_document;
 
-/* The value of `text`, which is not needed afterwards, or NULL; the reason begins with "line L, column C: ". */
+/* Parses `text`, which may be freed afterwards; NULL on error, and the reason begins with "line L, column C: ". */
 struct rt_json_document *rt_json_parse(const char *text, size_t bytes, struct rt_reason *why);
 
-/* The value of a regular file of at most 1 GiB. */
+/* Parses a regular file of at most 1 GiB. */
 struct rt_json_document *rt_json_read(const char *path, struct rt_reason *why);
 
 const struct rt_json *rt_json_root(const struct rt_json_document *document);
 void rt_json_free(struct rt_json_document *document);
 
-/* The member with that key; NULL if there is none, or `object` is NULL or no object. */
+/* The member with that key; NULL if there is none, or if `object` is NULL or of another kind. */
 const struct rt_json *rt_json_member(const struct rt_json *object, const char *key);
 
-/* Typed access: false (NULL) and *out untouched where the value is NULL or of another kind; a string with a NUL in
- * it is NULL too. rt_json_real takes integers as well. */
+/* Typed access. false, and *out is unchanged, if value is NULL or of another kind; rt_json_real accepts integers.
+ * rt_json_text: NULL likewise, and for a string that contains a NUL. */
 bool rt_json_bool(const struct rt_json *value, bool *out);
 bool rt_json_int(const struct rt_json *value, int64_t *out);
 bool rt_json_real(const struct rt_json *value, double *out);
 const char *rt_json_text(const struct rt_json *value);
 
 /* Writing:
- *     struct rt_json_writer w;
- *     rt_json_start(&w);
- *     rt_json_open(&w, '{', RT_JSON_LINES);
- *     rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
- *     rt_json_close(&w, '}');
- *     if (!rt_json_end(&w, &why)) ...             memory, or values that do not nest
- *     ... w.text, w.bytes ...
- *     rt_json_discard(&w);
+ *     struct rt_json_writer writer;
+ *     rt_json_start(&writer);
+ *     rt_json_open(&writer, '{', RT_JSON_LINES);
+ *     rt_json_key(&writer, "format"), rt_json_put_int(&writer, 1);
+ *     rt_json_close(&writer, '}');
+ *     if (!rt_json_end(&writer, &why)) ...             memory, or values that do not nest
+ *     ... writer.text, writer.bytes ...
+ *     rt_json_discard(&writer);
  */
 enum rt_json_layout {
     RT_JSON_LINES,  /* one member or element per line, indented by two */
-    RT_JSON_INLINE, /* all on one line, and so is what is inside */
+    RT_JSON_INLINE, /* all on one line, including nested values */
 };
 
 struct rt_json_writer {
@@ -94,21 +95,22 @@ struct rt_json_writer {
     } level[RT_JSON_DEPTH + 1];
 };
 
-void rt_json_start(struct rt_json_writer *w);
-void rt_json_open(struct rt_json_writer *w, char bracket, enum rt_json_layout layout); /* '{' or '[' */
-void rt_json_close(struct rt_json_writer *w, char bracket);                            /* '}' or ']' */
-void rt_json_key(struct rt_json_writer *w, const char *key);
-void rt_json_key_bytes(struct rt_json_writer *w, const char *key, size_t bytes);
-void rt_json_put_null(struct rt_json_writer *w);
-void rt_json_put_bool(struct rt_json_writer *w, bool value);
-void rt_json_put_int(struct rt_json_writer *w, int64_t value);
-void rt_json_put_real(struct rt_json_writer *w, double value);     /* shortest that reads back; null if not finite */
-void rt_json_put_text(struct rt_json_writer *w, const char *text); /* NULL is null */
-void rt_json_put_bytes(struct rt_json_writer *w, const char *text, size_t bytes);
-void rt_json_put_dims(struct rt_json_writer *w, const int64_t *dims, int ndim); /* an inline array of integers */
+void rt_json_start(struct rt_json_writer *writer);
+void rt_json_open(struct rt_json_writer *writer, char bracket, enum rt_json_layout layout); /* '{' or '[' */
+void rt_json_close(struct rt_json_writer *writer, char bracket);                            /* '}' or ']' */
+void rt_json_key(struct rt_json_writer *writer, const char *key);
+void rt_json_key_bytes(struct rt_json_writer *writer, const char *key, size_t bytes);
+void rt_json_put_null(struct rt_json_writer *writer);
+void rt_json_put_bool(struct rt_json_writer *writer, bool value);
+void rt_json_put_int(struct rt_json_writer *writer, int64_t value);
+/* shortest decimal that parses to the same double; null if not finite */
+void rt_json_put_real(struct rt_json_writer *writer, double value);
+void rt_json_put_text(struct rt_json_writer *writer, const char *text); /* NULL is null */
+void rt_json_put_bytes(struct rt_json_writer *writer, const char *text, size_t bytes);
+void rt_json_put_dims(struct rt_json_writer *writer, const int64_t *dims, int ndim); /* an inline array of integers */
 
-/* Ends the text with a newline; false where anything above went wrong. */
-bool rt_json_end(struct rt_json_writer *w, struct rt_reason *why);
-void rt_json_discard(struct rt_json_writer *w);
+/* Ends the text with a newline; false if anything went wrong since rt_json_start. */
+bool rt_json_end(struct rt_json_writer *writer, struct rt_reason *why);
+void rt_json_discard(struct rt_json_writer *writer);
 
 #endif

@@ -13,7 +13,7 @@
 #define MAGIC_BYTES  6
 #define HEADER_LIMIT ((size_t)1 << 20)
 
-/* The header is a Python dict literal: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } */
+/* The header is a Python dictionary literal: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } */
 struct cursor {
     const char *at, *end;
     struct rt_reason *why;
@@ -161,7 +161,7 @@ bool rt_npy_header(struct rt_tensor *out, size_t *data, const void *file, size_t
     return read_dict(&c, out) && count_elements(out, why);
 }
 
-/* The array fills what is left of the file. */
+/* Checks that the array fills the rest of the file. */
 static bool check_size(const struct rt_tensor *array, uint64_t there, struct rt_reason *why) {
     const uint64_t needed = (uint64_t)array->count * rt_dtype_bytes(array->dtype);
     if (needed == there) return true;
@@ -169,7 +169,7 @@ static bool check_size(const struct rt_tensor *array, uint64_t there, struct rt_
 }
 
 bool rt_npy_find(struct rt_tensor *out, int64_t *data, const struct rt_reader *reader, struct rt_reason *why) {
-    const int64_t most = HEADER_LIMIT + 12; /* of all versions */
+    const int64_t most = HEADER_LIMIT + 12; /* maximum of all versions */
     const size_t bytes = (size_t)(reader->info.bytes < most ? reader->info.bytes : most);
     size_t first;
     void *start = malloc(bytes + 1);

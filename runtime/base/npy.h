@@ -22,26 +22,28 @@ struct rt_tensor {
     void *owned;   /* what rt_tensor_free releases */
 };
 
-/* Reads the header of a file whose first `bytes` bytes are at `file`; leaves the tensor's data NULL and the offset
- * of its first byte in *data. Whether the data is there is the caller's to check. */
+/* Parses the header of a file whose first `bytes` bytes are at `file`. The tensor's data is NULL; *data is the offset
+ * of its first byte. The caller checks that the file has the data. */
 bool rt_npy_header(struct rt_tensor *out, size_t *data, const void *file, size_t bytes, struct rt_reason *why);
 
-/* A complete file in memory; the tensor points into it, at any alignment, and owns nothing. */
+/* Parses a complete file in memory; the tensor points into it, at any alignment, and owns nothing. */
 bool rt_npy_parse(struct rt_tensor *out, const void *file, size_t bytes, struct rt_reason *why);
 
-/* The tensor of an open file, its data NULL; *data is the offset of its first byte. */
+/* Parses the header of an open file and checks its length. The tensor's data is NULL; *data is the offset of its first
+ * byte. */
 bool rt_npy_find(struct rt_tensor *out, int64_t *data, const struct rt_reader *reader, struct rt_reason *why);
 
-/* A file; release with rt_tensor_free. */
+/* Reads a file; release the tensor with rt_tensor_free. */
 bool rt_npy_read(struct rt_tensor *out, const char *path, struct rt_reason *why);
 void rt_tensor_free(struct rt_tensor *tensor);
 
 #define RT_NPY_HEADER_BYTES 384
 
-/* Writes the header of a version 1 file to `out`, which has RT_NPY_HEADER_BYTES; its length, a multiple of 64. */
+/* Writes the header of a version 1 file to `out`, which has RT_NPY_HEADER_BYTES; returns its length, a multiple of
+ * 64. */
 size_t rt_npy_format(char *out, enum rt_dtype dtype, int ndim, const int64_t *dims);
 
-/* Writes a file, complete or not at all (a temporary name, then rename). */
+/* Writes a file atomically: under a temporary name, then renamed. */
 bool rt_npy_write(const char *path, enum rt_dtype dtype, int ndim, const int64_t *dims, const void *data,
                   struct rt_reason *why);
 

@@ -1,6 +1,6 @@
-/* Philox4x32-10: random numbers as a function of a counter and a key (Salmon, Moraes, Dror and Shaw 2011, "Parallel
- * random numbers: as easy as 1, 2, 3"; Random123). No state: element i of a tensor has its number whoever asks, in
- * whatever order. */
+/* Philox4x32-10, a counter-based random number generator (Salmon, Moraes, Dror and Shaw 2011, "Parallel random numbers:
+ * as easy as 1, 2, 3"; Random123). It has no state: the random number of element i of a tensor does not depend on which
+ * rank computes it, or in which order. */
 #ifndef RT_BASE_PHILOX_H
 #define RT_BASE_PHILOX_H
 
@@ -25,14 +25,14 @@ RT_INLINE struct rt_philox rt_philox(struct rt_philox counter, uint64_t key) {
     return counter;
 }
 
-/* The block of a 64-bit index in one of 2^64 streams. */
+/* Block number `index` of one of 2^64 streams. */
 RT_INLINE struct rt_philox rt_philox_at(uint64_t index, uint64_t stream, uint64_t key) {
     const struct rt_philox counter = {
         {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)}};
     return rt_philox(counter, key);
 }
 
-/* A double in (0, 1) from 64 bits, never 0 or 1: the middle of one of 2^52 equal parts. */
+/* A double in the open interval (0, 1) from 64 bits: the middle of one of 2^52 equal parts. */
 RT_INLINE double rt_philox_open(uint32_t low, uint32_t high) {
     const uint64_t bits = ((uint64_t)high << 32 | low) >> 12;
     return ((double)bits + 0.5) * 0x1p-52;

@@ -21,7 +21,8 @@ bool rt_refuse_errno(struct rt_reason *why, int error, const char *format, ...) 
     va_start(arguments, format);
     vsnprintf(why->text, sizeof why->text, format, arguments);
     va_end(arguments);
-    const char *text = strerror_r(error, cause, sizeof cause); /* GNU's: may not use the buffer */
+    /* the GNU variant may return a string outside the buffer */
+    const char *text = strerror_r(error, cause, sizeof cause);
     size_t length = strlen(why->text);
     snprintf(why->text + length, sizeof why->text - length, ": %s", text);
     why->kind = RT_REASON_SYSTEM;

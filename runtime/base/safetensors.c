@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEADER_MAX ((int64_t)100000000) /* as the format's own reader has it */
+#define HEADER_MAX ((int64_t)100000000) /* limit of the reference implementation */
 
-/* Types: those of dtype.h in capitals, but for fp16. */
+/* Type names: those of dtype.h in capitals, except fp16 (F16). */
 
 struct dtype_text {
     char text[8];
@@ -40,7 +40,7 @@ static bool read_shape(struct rt_safetensor *tensor, const struct rt_json *shape
     return true;
 }
 
-/* Where its bytes are, from the end of the header: [*begin, *end). */
+/* The tensor's byte range [*begin, *end), relative to the end of the header. */
 static bool read_offsets(const struct rt_safetensor *tensor, const struct rt_json *offsets, int64_t *begin,
                          int64_t *end, struct rt_reason *why) {
     int64_t count, bytes;
@@ -75,7 +75,7 @@ static int by_begin(const void *a, const void *b) {
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* The tensors cover all bytes behind the header, once. */
+/* Checks that the tensors cover all bytes behind the header exactly once. */
 static bool check_cover(struct place *places, int64_t n, int64_t bytes, struct rt_reason *why) {
     int64_t at = 0;
     qsort(places, (size_t)n, sizeof *places, by_begin);
@@ -85,7 +85,8 @@ static bool check_cover(struct place *places, int64_t n, int64_t bytes, struct r
     return rt_refuse(why, "the tensors have %lld bytes, the file %lld", (long long)at, (long long)bytes);
 }
 
-/* Of the `bytes` bytes behind the header, which ends at `end`; they are at `data`, or NULL: not in memory. */
+/* Parses the tensor entries. The data has `bytes` bytes, at offset `end` of the file, and is at `data`; NULL: not in
+ * memory. */
 static bool read_tensors(struct rt_safetensors *out, const unsigned char *data, int64_t end, int64_t bytes,
                          struct rt_reason *why) {
     const struct rt_json *root = rt_json_root(out->header);
@@ -112,7 +113,7 @@ static bool read_tensors(struct rt_safetensors *out, const unsigned char *data, 
     return ok;
 }
 
-/* Of the header, from the eight bytes that a file of `bytes` bytes begins with. */
+/* Length of the header, from the first eight bytes of a file of `bytes` bytes. */
 static bool read_length(const unsigned char *first, int64_t bytes, int64_t *length, struct rt_reason *why) {
     uint64_t value = 0;
     for (int i = 7; i >= 0 && bytes >= 8; i--) value = value << 8 | first[i];
@@ -121,7 +122,7 @@ static bool read_length(const unsigned char *first, int64_t bytes, int64_t *leng
     return rt_refuse(why, "the header of the safetensors file is longer than the file, or than any is");
 }
 
-/* A header of `length` bytes, of a file of `bytes` bytes; what is behind it is at `data`, or NULL. */
+/* Parses a header of `length` bytes of a file of `bytes` bytes; the data is at `data`, or NULL. */
 static bool read_header(struct rt_safetensors *out, const char *header, int64_t length, const unsigned char *data,
                         int64_t bytes, struct rt_reason *why) {
     out->header = rt_json_parse(header, (size_t)length, why);
@@ -171,42 +172,42 @@ const struct rt_safetensor *rt_safetensors_find(const struct rt_safetensors *fil
 
 /* Writing */
 
-static void put_tensor(struct rt_json_writer *w, const struct rt_safetensor *tensor, int64_t begin) {
-    rt_json_key(w, tensor->name);
-    rt_json_open(w, '{', RT_JSON_INLINE);
-    rt_json_key(w, "dtype"), rt_json_put_text(w, text_of(tensor->dtype).text);
-    rt_json_key(w, "shape"), rt_json_put_dims(w, tensor->dims, tensor->ndim);
-    rt_json_key(w, "data_offsets"), rt_json_put_dims(w, (int64_t[]){begin, begin + tensor->bytes}, 2);
-    rt_json_close(w, '}');
+static void put_tensor(struct rt_json_writer *writer, const struct rt_safetensor *tensor, int64_t begin) {
+    rt_json_key(writer, tensor->name);
+    rt_json_open(writer, '{', RT_JSON_INLINE);
+    rt_json_key(writer, "dtype"), rt_json_put_text(writer, text_of(tensor->dtype).text);
+    rt_json_key(writer, "shape"), rt_json_put_dims(writer, tensor->dims, tensor->ndim);
+    rt_json_key(writer, "data_offsets"), rt_json_put_dims(writer, (int64_t[]){begin, begin + tensor->bytes}, 2);
+    rt_json_close(writer, '}');
 }
 
-/* The text with its length before it and blanks behind, so that what follows is aligned. */
-static char *frame(const struct rt_json_writer *w, size_t *bytes, struct rt_reason *why) {
-    const size_t length = (size_t)rt_align((int64_t)w->bytes, 8);
+/* Prefixes the text with its length and pads it with blanks, so that the data is aligned. */
+static char *frame(const struct rt_json_writer *writer, size_t *bytes, struct rt_reason *why) {
+    const size_t length = (size_t)rt_align((int64_t)writer->bytes, 8);
     char *header = malloc(8 + length);
     if (!header) return rt_refuse_memory(why, 8 + length), NULL;
     for (int i = 0; i < 8; i++) header[i] = (char)(length >> 8 * i & 0xff);
-    memcpy(header + 8, w->text, w->bytes);
-    memset(header + 8 + w->bytes, ' ', length - w->bytes);
+    memcpy(header + 8, writer->text, writer->bytes);
+    memset(header + 8 + writer->bytes, ' ', length - writer->bytes);
     *bytes = 8 + length;
     return header;
 }
 
 char *rt_safetensors_header(const struct rt_safetensor *tensors, int64_t n,
                             const struct rt_safetensors_metadata *metadata, size_t *bytes, struct rt_reason *why) {
-    struct rt_json_writer w;
+    struct rt_json_writer writer;
     int64_t at = 0;
-    rt_json_start(&w);
-    rt_json_open(&w, '{', RT_JSON_INLINE);
+    rt_json_start(&writer);
+    rt_json_open(&writer, '{', RT_JSON_INLINE);
     if (metadata) {
-        rt_json_key(&w, "__metadata__");
-        rt_json_open(&w, '{', RT_JSON_INLINE);
-        metadata->put(&w, metadata->context);
-        rt_json_close(&w, '}');
+        rt_json_key(&writer, "__metadata__");
+        rt_json_open(&writer, '{', RT_JSON_INLINE);
+        metadata->put(&writer, metadata->context);
+        rt_json_close(&writer, '}');
     }
-    for (int64_t i = 0; i < n; at += tensors[i++].bytes) put_tensor(&w, &tensors[i], at);
-    rt_json_close(&w, '}');
-    char *header = rt_json_end(&w, why) ? frame(&w, bytes, why) : NULL;
-    rt_json_discard(&w);
+    for (int64_t i = 0; i < n; at += tensors[i++].bytes) put_tensor(&writer, &tensors[i], at);
+    rt_json_close(&writer, '}');
+    char *header = rt_json_end(&writer, why) ? frame(&writer, bytes, why) : NULL;
+    rt_json_discard(&writer);
     return header;
 }

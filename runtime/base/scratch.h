@@ -1,26 +1,27 @@
-/* What kernels for GPUs want of SCRATCH: planned by the compiler (codegen/target/target_cuda.c), used by
+/* Scratch memory that GPU kernels need: planned by the compiler (codegen/target/target_cuda.c), used by
  * runtime/cuda. */
 #ifndef RT_BASE_SCRATCH_H
 #define RT_BASE_SCRATCH_H
 
 #include <stdint.h>
 
-/* Bytes that cuBLASLt may use, whatever the product: what its fastest kernels want on GPUs from sm_80 to sm_90. */
+/* Workspace of cuBLASLt for each matrix product, bytes: enough for its fastest kernels on sm_80 to sm_90. */
 #define RT_PRODUCT_WORKSPACE (32 << 20)
 
-/* An attention's scores, or numbers of its rows, come first; a library's workspace begins at the next multiple of
- * this. */
+/* Attention's scratch begins with its scores, or statistics of their rows; a library's workspace follows at the next
+ * multiple of this alignment. */
 #define RT_SCORES_ALIGNMENT 256
 static inline int64_t rt_behind_scores(int64_t bytes) {
     return (bytes + RT_SCORES_ALIGNMENT - 1) / RT_SCORES_ALIGNMENT * RT_SCORES_ALIGNMENT;
 }
 
-/* The gradient of attention by cuDNN keeps how scores change, in 16 bits, since sums would have no order otherwise. So
- * it is asked for some heads of k and v at a time, each with the `group` of q that share it: as many as do with
- * RT_ATTEND_WORKSPACE, at least one, in calls alike. `size`: elements of a head of k and of v. What it wants (9.19, for
- * sm_80 and sm_90) are lines and columns in tiles, and a part of dk and dv from every head that shares them. */
+/* cuDNN's attention backward in deterministic mode stores the gradient of the scores in 16 bits. To limit this, it is
+ * called for some of the key-value heads at a time, each with the `group` query heads that share it: as many as fit
+ * RT_ATTEND_WORKSPACE, at least one, equally many in each call. heads: of keys and values; t, s: query and key
+ * positions; size: elements of a head of k and of v. rt_attend_bytes is what cuDNN 9.19 needs on sm_80 and sm_90:
+ * scores padded to tiles, and partial dk and dv of each query head if heads are shared. */
 #define RT_ATTEND_SPARE (4 * RT_SCORES_ALIGNMENT)
-#ifndef RT_ATTEND_WORKSPACE /* programs of tests have less */
+#ifndef RT_ATTEND_WORKSPACE /* tests override it */
 #define RT_ATTEND_WORKSPACE ((256 << 20) + RT_ATTEND_SPARE)
 #endif
 #define RT_ATTEND_TILE 128
@@ -34,7 +35,7 @@ static inline int64_t rt_attend_heads(int64_t heads, int64_t group, int64_t t, i
     while (n > 1 && (heads % n || rt_attend_bytes(n, group, t, s, size) > RT_ATTEND_WORKSPACE)) n--;
     return n;
 }
-/* Several of a batch with all their heads, or some heads of one. */
+/* One call: `batch` samples with all their heads, or `heads` heads of one sample. */
 struct rt_attend_part {
     int64_t batch, heads;
 };
@@ -45,18 +46,17 @@ static inline struct rt_attend_part rt_attend_part_of(int64_t batch, int64_t hea
     return part;
 }
 
-/* Partial sums of a sum of squares, f64. */
+/* Number of partial sums (f64) of a sum of squares. */
 #define RT_SQUARE_BLOCKS 1024
 
-/* A block reduces this many neighbouring columns together, at least RT_REDUCE_ROWS of them if columns are cut; more
- * blocks than RT_REDUCE_BLOCKS gain nothing. */
+/* Column reductions: a thread block reduces RT_REDUCE_COLUMNS adjacent columns. Columns may be divided into chunks of
+ * at least RT_REDUCE_ROWS rows; more than RT_REDUCE_BLOCKS thread blocks gain nothing. */
 #define RT_REDUCE_COLUMNS 32
 #define RT_REDUCE_ROWS    64
 #define RT_REDUCE_BLOCKS  1024
 
-/* Chunks that the columns of (outer,r,inner) are reduced in; if they are more than 1, partial results
- * (outer,chunks,inner) lie in SCRATCH, in what sums of the type are kept in: f32 for 16-bit floats, else as many bytes
- * as an element. */
+/* Number of chunks into which the reduction of (outer,r,inner) over r is divided. If more than 1, partial results
+ * (outer,chunks,inner) lie in SCRATCH, in the accumulation type: f32 for 16-bit floats, else the element type. */
 static inline int64_t rt_reduce_chunks_of(int64_t outer, int64_t r, int64_t inner) {
     const int64_t blocks = outer * ((inner + RT_REDUCE_COLUMNS - 1) / RT_REDUCE_COLUMNS);
     const int64_t most = blocks ? RT_REDUCE_BLOCKS / blocks : 1, rows = r / RT_REDUCE_ROWS;
@@ -64,7 +64,8 @@ static inline int64_t rt_reduce_chunks_of(int64_t outer, int64_t r, int64_t inne
     return inner > 1 && chunks > 1 ? chunks : 1;
 }
 
-/* Sorting of n indices (cuda/sort.cuh): keys and positions twice, and how often each run of keys has each digit. */
+/* Radix sort of n indices (cuda/sort.cuh): keys and positions, double-buffered, and a histogram of digits per run of
+ * keys. */
 #define RT_SORT_BITS   8
 #define RT_SORT_DIGITS (1 << RT_SORT_BITS)
 #define RT_SORT_RUN    64

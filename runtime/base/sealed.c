@@ -10,7 +10,7 @@
 
 #define LIMIT ((size_t)4 << 30)
 
-#define BEGIN ",\n  \"hash_above\": \"" /* in no string: its quotes would be escaped there */
+#define BEGIN ",\n  \"hash_above\": \"" /* cannot occur in a string, where quotes are escaped */
 #define END   "\"\n}"
 
 void rt_sealed_close(struct rt_json_writer *writer) {
@@ -21,7 +21,7 @@ void rt_sealed_close(struct rt_json_writer *writer) {
     rt_json_close(writer, '}');
 }
 
-/* Where the last member begins; NULL: there is none of that name. */
+/* Start of the last member; NULL: it has another name. */
 static const char *find_seal(const char *text, size_t bytes) {
     const size_t length = strlen(BEGIN) + RT_HASH_HEX - 1 + strlen(END);
     while (bytes && text[bytes - 1] == '\n') bytes--;

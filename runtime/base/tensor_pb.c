@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers of TensorProto's fields. */
+/* Field numbers of TensorProto. */
 enum field {
     FIELD_DIMS = 1,
     FIELD_DATA_TYPE = 2,
@@ -81,8 +81,7 @@ static bool read_item(struct bytes *from, struct item *item) {
     return true;
 }
 
-/* Takes the next element of a repeated number field, packed or not; false at its end or where it is malformed,
- * which *malformed tells apart. */
+/* Takes the next element of a repeated numeric field, packed or not; false at its end, or if malformed (*malformed). */
 static bool next_number(struct item *item, enum wire wire, uint64_t *out, bool *malformed) {
     if (item->wire == wire) { /* not packed: the item is one element */
         *out = item->value;
@@ -98,7 +97,7 @@ static bool next_number(struct item *item, enum wire wire, uint64_t *out, bool *
     return ok;
 }
 
-/* Where a type's elements may lie besides raw_data, and how they are encoded there. */
+/* The typed field that may have a type's elements instead of raw_data, and its encoding. */
 struct typed_field {
     enum field field;
     enum wire wire;
@@ -115,7 +114,7 @@ static struct typed_field typed_field_of(enum rt_dtype dtype) {
     }
 }
 
-/* What one walk over the message finds out. */
+/* Result of one walk over the message. */
 struct message {
     struct rt_tensor *tensor;
     int64_t data_type;
@@ -176,7 +175,8 @@ static bool survey(struct message *m, const void *file, size_t bytes) {
            rt_refuse(m->why, "tensor data_type %" PRId64 " is not supported", m->data_type);
 }
 
-/* Stores one element of a typed field at `out`; false where it does not fit its type (halves lie there as bits). */
+/* Stores one element of a typed field at `out`; false if it is out of the type's range. 16-bit floats are bit
+ * patterns. */
 static bool store_number(unsigned char *out, enum rt_dtype dtype, uint64_t value) {
     int64_t number = (int64_t)value;
     switch (dtype) {
@@ -243,7 +243,7 @@ static bool fill_raw(struct message *m) {
     return true;
 }
 
-/* An element takes at least one byte of the file, so the shape is bounded by it before anything is allocated. */
+/* Each element takes at least one byte of the file, so the file's size bounds the shape before memory is allocated. */
 static bool allocate(struct message *m, size_t file_bytes) {
     struct rt_tensor *t = m->tensor;
     if (!rt_product(t->dims, t->ndim, &t->count)) return rt_refuse(m->why, "the number of elements overflows");

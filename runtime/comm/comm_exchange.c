@@ -1,40 +1,42 @@
 /* Collectives and messages over a shared segment.
  *
  * Note [Windows]
- * Every collective but all-reduce is the same exchange: each member has a source, a stream of bytes, and takes what
- * it needs of the others' streams. The call begins with a barrier, after which everyone knows where everyone's
- * source lies. If all lie in symmetric memory there is one window, the whole streams, and members read each other's
- * sources in place. Otherwise the streams are staged: window k is copied to half k % 2 of the member's slot, a
- * barrier follows, and members read the slots. Half k % 2 is next written after the barrier of window k + 1, when
- * all have finished reading window k. A barrier at the end frees sources and slots.
+ * All collectives use one mechanism: each member has a source, a stream of bytes, and copies or reduces the ranges it
+ * needs of all members' streams. The call begins with a barrier, after which each member knows the place of every
+ * source. If all sources lie in symmetric memory, members read them in place, as one window. Otherwise streams are
+ * staged in windows of RT_SHARED_STAGE bytes: each member copies window k of its source to half k % 2 of its slot, a
+ * barrier follows, and members read the slots. Half k % 2 is written again after the barrier of window k + 1, when all
+ * members have finished reading window k. A barrier at the end releases sources and slots.
  *
- * A source outside of symmetric memory is staged in any case, so its first window is copied before the first barrier,
- * which spares another one.
+ * A source outside symmetric memory is staged in any case, so its first window is copied before the first barrier,
+ * which saves a barrier.
  *
- * Which way is taken is decided from what all members said, so all decide alike. */
+ * All members choose between these ways from the same published data, and so choose alike. */
 #include "comm/comm_shared_private.h"
 
 #include "comm/reduce.h"
 
 #include <string.h>
 
-#define SMALL_REDUCTION ((size_t)16 << 10) /* bytes up to which everyone reducing everything beats one more barrier */
+/* bytes; up to this size it is faster if each member reduces everything than if slices are exchanged after another
+ * barrier */
+#define SMALL_REDUCTION ((size_t)16 << 10)
 
-/* What the caller says about its call; see struct call. */
+/* The caller's description of its call, published as struct call. */
 struct entry {
     enum rt_operation kind;
     unsigned dtype, detail; /* detail: reduction or root */
     uint64_t amount, bytes;
     const void *source;
-    const void *target; /* only where peers may write it */
+    const void *target; /* NULL unless peers may write to it */
     size_t target_bytes;
 };
 
-/* What follows from what all said. */
+/* How the call is executed: derived from the descriptions of all members, equal on all of them. */
 struct exchange {
-    uint64_t longest; /* stream */
+    uint64_t longest; /* of the longest stream, bytes */
     bool symmetric, symmetric_targets;
-    bool begun; /* all have staged their first window */
+    bool begun; /* all members have staged their first window */
 };
 
 static uint64_t load(const _Atomic uint64_t *word) {
@@ -48,23 +50,23 @@ static const char *kind_name(uint64_t what) {
     return rt_shared_operation_name((int)(what & 0xff));
 }
 
-static int check_same_call(struct shared *c) {
-    const struct call *first = &c->control[0]->call;
-    for (int r = 1; r < c->base.size; r++) {
-        const struct call *other = &c->control[r]->call;
+static int check_same_call(struct shared *shared) {
+    const struct call *first = &shared->control[0]->call;
+    for (int r = 1; r < shared->base.size; r++) {
+        const struct call *other = &shared->control[r]->call;
         if (load(&other->sequence) == load(&first->sequence) && load(&other->what) == load(&first->what) &&
             load(&other->amount) == load(&first->amount))
             continue;
-        return shared_fail(c, RT_ERROR_USAGE,
+        return shared_fail(shared, RT_ERROR_USAGE,
                            "ranks make different calls: rank %d %s of %llu (call %llu), rank %d %s of %llu (call %llu)",
-                           c->world[0], kind_name(load(&first->what)), (unsigned long long)load(&first->amount),
-                           (unsigned long long)load(&first->sequence), c->world[r], kind_name(load(&other->what)),
+                           shared->world[0], kind_name(load(&first->what)), (unsigned long long)load(&first->amount),
+                           (unsigned long long)load(&first->sequence), shared->world[r], kind_name(load(&other->what)),
                            (unsigned long long)load(&other->amount), (unsigned long long)load(&other->sequence));
     }
     return RT_OK;
 }
 
-/* The part of bytes [first, last) of a stream that lies in the window [start, end). */
+/* The part of the bytes [first, last) of a stream that lies in the window [start, end). */
 static struct overlap overlap_of(uint64_t first, uint64_t last, uint64_t start, uint64_t end) {
     return (struct overlap){first > start ? first : start, last < end ? last : end};
 }
@@ -75,36 +77,38 @@ struct overlap shared_slice(uint64_t bytes, int member, int size) {
     return (struct overlap){first < bytes ? first : bytes, last < bytes ? last : bytes};
 }
 
-/* Copies window `piece` of the caller's stream into its slot: in an all-reduce, all but what the caller reduces. */
-static void stage(const struct shared *c, const struct entry *entry, uint64_t piece) {
+/* Copies window `piece` of the caller's stream into its slot. In an all-reduce, omits the slice that the caller itself
+ * reduces. */
+static void stage(const struct shared *shared, const struct entry *entry, uint64_t piece) {
     const uint64_t start = piece * RT_SHARED_STAGE;
     if (start >= entry->bytes) return;
     const uint64_t left = entry->bytes - start, bytes = left < RT_SHARED_STAGE ? left : RT_SHARED_STAGE;
     const unsigned char *source = (const unsigned char *)entry->source + start;
-    unsigned char *slot = shared_slot(c, c->base.rank, piece);
+    unsigned char *slot = shared_slot(shared, shared->base.rank, piece);
     struct overlap own = {bytes, bytes};
-    if (entry->kind == RT_ALL_REDUCE && bytes > SMALL_REDUCTION) own = shared_slice(bytes, c->base.rank, c->base.size);
+    if (entry->kind == RT_ALL_REDUCE && bytes > SMALL_REDUCTION)
+        own = shared_slice(bytes, shared->base.rank, shared->base.size);
     memcpy(slot, source, own.first);
     memcpy(slot + own.last, source + own.last, bytes - own.last);
 }
 
-static int enter(struct shared *c, const struct entry *entry, struct exchange *out) {
-    struct call *mine = &c->control[c->base.rank]->call;
-    shared_begin_call(c, entry->kind);
-    store(&mine->sequence, ++c->sequence);
+static int enter(struct shared *shared, const struct entry *entry, struct exchange *out) {
+    struct call *mine = &shared->control[shared->base.rank]->call;
+    shared_begin_call(shared, entry->kind);
+    store(&mine->sequence, ++shared->sequence);
     store(&mine->what, (uint64_t)entry->kind | (uint64_t)entry->dtype << 8 | (uint64_t)entry->detail << 16);
     store(&mine->amount, entry->amount);
     store(&mine->bytes, entry->bytes);
-    store(&mine->source, shared_offset(c, entry->source, entry->bytes));
-    store(&mine->target, shared_offset(c, entry->target, entry->target_bytes));
-    if (entry->source && load(&mine->source) == NOT_SYMMETRIC) stage(c, entry, 0);
-    int status = shared_barrier(c);
-    if (!status) status = check_same_call(c);
+    store(&mine->source, shared_offset(shared, entry->source, entry->bytes));
+    store(&mine->target, shared_offset(shared, entry->target, entry->target_bytes));
+    if (entry->source && load(&mine->source) == NOT_SYMMETRIC) stage(shared, entry, 0);
+    int status = shared_barrier(shared);
+    if (!status) status = check_same_call(shared);
     if (status) return status;
 
     *out = (struct exchange){0, true, true, true};
-    for (int r = 0; r < c->base.size; r++) {
-        const struct call *call = &c->control[r]->call;
+    for (int r = 0; r < shared->base.size; r++) {
+        const struct call *call = &shared->control[r]->call;
         const uint64_t bytes = load(&call->bytes);
         if (bytes > out->longest) out->longest = bytes;
         const bool symmetric = load(&call->source) != NOT_SYMMETRIC;
@@ -115,62 +119,64 @@ static int enter(struct shared *c, const struct entry *entry, struct exchange *o
     return RT_OK;
 }
 
-int shared_enter_split(struct shared *c, int color) {
+int shared_enter_split(struct shared *shared, int color) {
     struct exchange exchange;
     struct entry entry = {.kind = RT_SPLIT, .bytes = (unsigned)color};
-    return enter(c, &entry, &exchange);
+    return enter(shared, &entry, &exchange);
 }
 
 int shared_barrier_call(struct rt_comm *comm) {
-    struct shared *c = shared_of(comm);
-    shared_begin_call(c, RT_BARRIER);
-    c->sequence++;
-    return shared_barrier(c);
+    struct shared *shared = shared_of(comm);
+    shared_begin_call(shared, RT_BARRIER);
+    shared->sequence++;
+    return shared_barrier(shared);
 }
 
-/* Takes what the caller needs of bytes [start, end) of the streams; c->view[r] is where byte `start` of r's lies.
- */
-typedef int take_fn(struct shared *c, void *context, uint64_t start, uint64_t end);
+/* Callback of exchange_windows: takes what the caller needs of bytes [start, end) of the streams. view[r] is the
+ * address of byte `start` of member r's stream. */
+typedef int take_fn(struct shared *shared, void *context, uint64_t start, uint64_t end);
 
-static void view_sources(struct shared *c) {
-    for (int r = 0; r < c->base.size; r++) {
-        uint64_t offset = load(&c->control[r]->call.source);
-        c->view[r] = offset == NOT_SYMMETRIC ? NULL : shared_symmetric(c, r) + offset; /* NULL: of an empty stream */
+static void view_sources(struct shared *shared) {
+    for (int r = 0; r < shared->base.size; r++) {
+        uint64_t offset = load(&shared->control[r]->call.source);
+        shared->view[r] =
+            offset == NOT_SYMMETRIC ? NULL : shared_symmetric(shared, r) + offset; /* NULL: the stream is empty */
     }
 }
 
-static int stage_window(struct shared *c, const struct exchange *exchange, const struct entry *entry, uint64_t piece) {
+static int stage_window(struct shared *shared, const struct exchange *exchange, const struct entry *entry,
+                        uint64_t piece) {
     int status = RT_OK;
     if (piece > 0 || !exchange->begun) {
-        stage(c, entry, piece);
-        status = shared_barrier(c);
+        stage(shared, entry, piece);
+        status = shared_barrier(shared);
     }
-    for (int r = 0; r < c->base.size; r++) c->view[r] = shared_slot(c, r, piece);
+    for (int r = 0; r < shared->base.size; r++) shared->view[r] = shared_slot(shared, r, piece);
     return status;
 }
 
-static int exchange_windows(struct shared *c, const struct exchange *exchange, const struct entry *entry, take_fn *take,
-                            void *context) {
+static int exchange_windows(struct shared *shared, const struct exchange *exchange, const struct entry *entry,
+                            take_fn *take, void *context) {
     int status = RT_OK;
     if (exchange->symmetric) {
-        view_sources(c);
-        status = take(c, context, 0, exchange->longest);
+        view_sources(shared);
+        status = take(shared, context, 0, exchange->longest);
     }
     for (uint64_t start = 0, piece = 0; !exchange->symmetric && start < exchange->longest && !status; piece++) {
         uint64_t left = exchange->longest - start, end = start + (left < RT_SHARED_STAGE ? left : RT_SHARED_STAGE);
-        status = stage_window(c, exchange, entry, piece);
-        if (!status) status = take(c, context, start, end);
+        status = stage_window(shared, exchange, entry, piece);
+        if (!status) status = take(shared, context, start, end);
         start = end;
     }
-    return status ? status : shared_barrier(c);
+    return status ? status : shared_barrier(shared);
 }
 
-/* Copies bytes [first, last) of member r's stream, as far as they are in the window, to dst. */
-static void take_range(struct shared *c, int r, unsigned char *dst, uint64_t first, uint64_t last, uint64_t start,
+/* Copies the bytes [first, last) of member r's stream that lie in the window [start, end) to their place in dst. */
+static void take_range(struct shared *shared, int r, unsigned char *dst, uint64_t first, uint64_t last, uint64_t start,
                        uint64_t end) {
     struct overlap part = overlap_of(first, last, start, end);
     if (part.first >= part.last) return;
-    memcpy(dst + (part.first - first), (const unsigned char *)c->view[r] + (part.first - start),
+    memcpy(dst + (part.first - first), (const unsigned char *)shared->view[r] + (part.first - start),
            part.last - part.first);
 }
 
@@ -185,27 +191,27 @@ struct gather {
     const size_t *bytes;
 };
 
-static int take_gather(struct shared *c, void *context, uint64_t start, uint64_t end) {
+static int take_gather(struct shared *shared, void *context, uint64_t start, uint64_t end) {
     const struct gather *gather = context;
     unsigned char *dst = gather->dst;
-    for (int r = 0; r < c->base.size; r++) {
-        take_range(c, r, dst, 0, gather->bytes[r], start, end);
+    for (int r = 0; r < shared->base.size; r++) {
+        take_range(shared, r, dst, 0, gather->bytes[r], start, end);
         dst += gather->bytes[r];
     }
     return RT_OK;
 }
 
 int shared_all_gather(struct rt_comm *comm, void *dst, const void *src, const size_t *bytes) {
-    struct shared *c = shared_of(comm);
+    struct shared *shared = shared_of(comm);
     struct gather gather = {dst, bytes};
     struct exchange exchange;
     struct entry entry = {
         .kind = RT_ALL_GATHER, .amount = total(bytes, comm->size), .bytes = bytes[comm->rank], .source = src};
-    int status = enter(c, &entry, &exchange);
-    return status ? status : exchange_windows(c, &exchange, &entry, take_gather, &gather);
+    int status = enter(shared, &entry, &exchange);
+    return status ? status : exchange_windows(shared, &exchange, &entry, take_gather, &gather);
 }
 
-/* A reduction of bytes [first, last) of all streams; src is the caller's. */
+/* A reduction of the bytes [first, last) of all streams into dst; src is the caller's own stream. */
 struct reduction {
     unsigned char *dst;
     const unsigned char *src;
@@ -214,69 +220,72 @@ struct reduction {
     enum rt_reduce reduce;
 };
 
-static void reduce_views(struct shared *c, size_t skip, void *const *dst, int ndst, size_t bytes,
+static void reduce_views(struct shared *shared, size_t skip, void *const *dst, int ndst, size_t bytes,
                          const struct reduction *what) {
-    for (int r = 0; r < c->base.size; r++) c->view[r] = (const unsigned char *)c->view[r] + skip;
-    rt_reduce_ordered(dst, ndst, c->view, c->base.size, bytes / rt_dtype_bytes(what->dtype), what->dtype, what->reduce);
-    for (int r = 0; r < c->base.size; r++) c->view[r] = (const unsigned char *)c->view[r] - skip;
+    for (int r = 0; r < shared->base.size; r++) shared->view[r] = (const unsigned char *)shared->view[r] + skip;
+    rt_reduce_ordered(dst, ndst, shared->view, shared->base.size, bytes / rt_dtype_bytes(what->dtype), what->dtype,
+                      what->reduce);
+    for (int r = 0; r < shared->base.size; r++) shared->view[r] = (const unsigned char *)shared->view[r] - skip;
 }
 
-static int take_reduction(struct shared *c, void *context, uint64_t start, uint64_t end) {
+static int take_reduction(struct shared *shared, void *context, uint64_t start, uint64_t end) {
     const struct reduction *what = context;
     struct overlap part = overlap_of(what->first, what->last, start, end);
     if (part.first >= part.last) return RT_OK;
     void *dst = what->dst + (part.first - what->first);
-    reduce_views(c, part.first - start, &dst, 1, part.last - part.first, what);
+    reduce_views(shared, part.first - start, &dst, 1, part.last - part.first, what);
     return RT_OK;
 }
 
 int shared_reduce_scatter(struct rt_comm *comm, void *dst, const void *src, const size_t *counts, enum rt_dtype dtype,
                           enum rt_reduce reduce) {
-    struct shared *c = shared_of(comm);
+    struct shared *shared = shared_of(comm);
     const size_t element = rt_dtype_bytes(dtype);
     const uint64_t first = total(counts, comm->rank) * element, bytes = total(counts, comm->size) * element;
     struct reduction what = {dst, src, first, first + counts[comm->rank] * element, dtype, reduce};
     struct exchange exchange;
     struct entry entry = {
         .kind = RT_REDUCE_SCATTER, .dtype = dtype, .detail = reduce, .amount = bytes, .bytes = bytes, .source = src};
-    int status = enter(c, &entry, &exchange);
-    return status ? status : exchange_windows(c, &exchange, &entry, take_reduction, &what);
+    int status = enter(shared, &entry, &exchange);
+    return status ? status : exchange_windows(shared, &exchange, &entry, take_reduction, &what);
 }
 
-/* Each member reduces its slice from all sources and stores it to all targets. In place this is safe: a slice of
- * any buffer is read and written by one member only. */
-static int all_reduce_in_place(struct shared *c, uint64_t bytes, const struct reduction *what) {
-    struct overlap slice = shared_slice(bytes, c->base.rank, c->base.size);
-    view_sources(c);
-    for (int r = 0; r < c->base.size; r++)
-        c->target[r] = shared_symmetric(c, r) + load(&c->control[r]->call.target) + slice.first;
-    if (slice.first < slice.last) reduce_views(c, slice.first, c->target, c->base.size, slice.last - slice.first, what);
-    return shared_barrier(c);
+/* All-reduce with all buffers in symmetric memory: each member reduces its slice from all sources and stores it to all
+ * targets. In-place calls are safe, because each slice of a buffer is read and written by one member only. */
+static int all_reduce_in_place(struct shared *shared, uint64_t bytes, const struct reduction *what) {
+    struct overlap slice = shared_slice(bytes, shared->base.rank, shared->base.size);
+    view_sources(shared);
+    for (int r = 0; r < shared->base.size; r++)
+        shared->target[r] = shared_symmetric(shared, r) + load(&shared->control[r]->call.target) + slice.first;
+    if (slice.first < slice.last)
+        reduce_views(shared, slice.first, shared->target, shared->base.size, slice.last - slice.first, what);
+    return shared_barrier(shared);
 }
 
-/* Small windows: everyone reduces everything. Others: each member reduces its slice, of which its own part lies in its
- * source, into its target and its slot, and everyone collects the slices. */
-static int take_all_reduce(struct shared *c, void *context, uint64_t start, uint64_t end) {
+/* Staged all-reduce. Small windows: each member reduces the whole window. Others: each member reduces its slice,
+ * reading its own part from its source, and stores it to its target and its slot; after a barrier it copies the other
+ * members' slices from their slots. */
+static int take_all_reduce(struct shared *shared, void *context, uint64_t start, uint64_t end) {
     const struct reduction *what = context;
-    unsigned char *dst = what->dst + start, *slot = shared_slot(c, c->base.rank, start / RT_SHARED_STAGE);
-    if (end - start <= SMALL_REDUCTION) return take_reduction(c, context, start, end);
+    unsigned char *dst = what->dst + start, *slot = shared_slot(shared, shared->base.rank, start / RT_SHARED_STAGE);
+    if (end - start <= SMALL_REDUCTION) return take_reduction(shared, context, start, end);
 
-    struct overlap slice = shared_slice(end - start, c->base.rank, c->base.size);
+    struct overlap slice = shared_slice(end - start, shared->base.rank, shared->base.size);
     void *const targets[] = {dst + slice.first, slot + slice.first};
-    c->view[c->base.rank] = what->src + start;
-    if (slice.first < slice.last) reduce_views(c, slice.first, targets, 2, slice.last - slice.first, what);
-    int status = shared_barrier(c);
-    for (int r = 0; r < c->base.size && !status; r++) {
-        struct overlap part = shared_slice(end - start, r, c->base.size);
-        if (r != c->base.rank && part.first < part.last)
-            memcpy(dst + part.first, (const unsigned char *)c->view[r] + part.first, part.last - part.first);
+    shared->view[shared->base.rank] = what->src + start;
+    if (slice.first < slice.last) reduce_views(shared, slice.first, targets, 2, slice.last - slice.first, what);
+    int status = shared_barrier(shared);
+    for (int r = 0; r < shared->base.size && !status; r++) {
+        struct overlap part = shared_slice(end - start, r, shared->base.size);
+        if (r != shared->base.rank && part.first < part.last)
+            memcpy(dst + part.first, (const unsigned char *)shared->view[r] + part.first, part.last - part.first);
     }
     return status;
 }
 
 int shared_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t count, enum rt_dtype dtype,
                       enum rt_reduce reduce) {
-    struct shared *c = shared_of(comm);
+    struct shared *shared = shared_of(comm);
     const uint64_t bytes = count * rt_dtype_bytes(dtype);
     struct reduction what = {dst, src, 0, bytes, dtype, reduce};
     struct exchange exchange;
@@ -288,11 +297,11 @@ int shared_all_reduce(struct rt_comm *comm, void *dst, const void *src, size_t c
                           .source = src,
                           .target = dst,
                           .target_bytes = bytes};
-    int status = enter(c, &entry, &exchange);
+    int status = enter(shared, &entry, &exchange);
     if (status) return status;
-    if (exchange.symmetric && exchange.symmetric_targets) return all_reduce_in_place(c, bytes, &what);
+    if (exchange.symmetric && exchange.symmetric_targets) return all_reduce_in_place(shared, bytes, &what);
     exchange.symmetric = false;
-    return exchange_windows(c, &exchange, &entry, take_all_reduce, &what);
+    return exchange_windows(shared, &exchange, &entry, take_all_reduce, &what);
 }
 
 struct trade {
@@ -301,14 +310,14 @@ struct trade {
     bool mismatch;
 };
 
-static int take_trade(struct shared *c, void *context, uint64_t start, uint64_t end) {
+static int take_trade(struct shared *shared, void *context, uint64_t start, uint64_t end) {
     struct trade *trade = context;
     unsigned char *dst = trade->dst;
-    for (int r = 0; r < c->base.size; r++) {
-        const struct mailbox *box = shared_mailbox(c, r, c->base.rank);
+    for (int r = 0; r < shared->base.size; r++) {
+        const struct mailbox *box = shared_mailbox(shared, r, shared->base.rank);
         const uint64_t first = load(&box->source), bytes = load(&box->bytes);
         if (bytes == trade->receive[r])
-            take_range(c, r, dst, first, first + bytes, start, end);
+            take_range(shared, r, dst, first, first + bytes, start, end);
         else
             trade->mismatch = true;
         dst += trade->receive[r];
@@ -317,21 +326,21 @@ static int take_trade(struct shared *c, void *context, uint64_t start, uint64_t 
 }
 
 int shared_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, const void *src, const size_t *send) {
-    struct shared *c = shared_of(comm);
+    struct shared *shared = shared_of(comm);
     struct trade trade = {dst, receive, false};
     struct exchange exchange;
     uint64_t bytes = 0;
     for (int r = 0; r < comm->size; r++) {
-        struct mailbox *box = shared_mailbox(c, comm->rank, r);
+        struct mailbox *box = shared_mailbox(shared, comm->rank, r);
         store(&box->source, bytes);
         store(&box->bytes, send[r]);
         bytes += send[r];
     }
     struct entry entry = {.kind = RT_ALL_TO_ALL, .bytes = bytes, .source = src};
-    int status = enter(c, &entry, &exchange);
-    if (!status) status = exchange_windows(c, &exchange, &entry, take_trade, &trade);
+    int status = enter(shared, &entry, &exchange);
+    if (!status) status = exchange_windows(shared, &exchange, &entry, take_trade, &trade);
     if (status || !trade.mismatch) return status;
-    return shared_fail(c, RT_ERROR_USAGE, "all-to-all: a rank sends another number of bytes than is received");
+    return shared_fail(shared, RT_ERROR_USAGE, "all-to-all: a rank sends another number of bytes than is received");
 }
 
 struct cast {
@@ -340,88 +349,91 @@ struct cast {
     int root;
 };
 
-static int take_broadcast(struct shared *c, void *context, uint64_t start, uint64_t end) {
+static int take_broadcast(struct shared *shared, void *context, uint64_t start, uint64_t end) {
     const struct cast *cast = context;
-    if (c->base.rank != cast->root) take_range(c, cast->root, cast->dst, 0, cast->bytes, start, end);
+    if (shared->base.rank != cast->root) take_range(shared, cast->root, cast->dst, 0, cast->bytes, start, end);
     return RT_OK;
 }
 
 int shared_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {
-    struct shared *c = shared_of(comm);
+    struct shared *shared = shared_of(comm);
     struct cast cast = {data, bytes, root};
     struct exchange exchange;
-    if (root < 0 || root >= comm->size) return shared_fail(c, RT_ERROR_USAGE, "broadcast from rank %d", root);
+    if (root < 0 || root >= comm->size) return shared_fail(shared, RT_ERROR_USAGE, "broadcast from rank %d", root);
     struct entry entry = {.kind = RT_BROADCAST,
                           .detail = (unsigned)root,
                           .amount = bytes,
                           .bytes = comm->rank == root ? bytes : 0,
                           .source = data};
-    int status = enter(c, &entry, &exchange);
-    return status ? status : exchange_windows(c, &exchange, &entry, take_broadcast, &cast);
+    int status = enter(shared, &entry, &exchange);
+    return status ? status : exchange_windows(shared, &exchange, &entry, take_broadcast, &cast);
 }
 
-/* Messages. One is a single piece where its source is symmetric, else pieces staged in the sender's slot, at most
- * two ahead of the receiver. The sender leaves when the last piece is taken. */
+/* Messages. A message whose source is in symmetric memory is one piece; others are staged in the sender's slot in
+ * pieces, at most two ahead of the receiver. The sender returns when the last piece was taken. */
 
-static bool bad_peer(struct shared *c, int peer, const char *what) {
-    if (peer >= 0 && peer < c->base.size && peer != c->base.rank) return false;
-    shared_fail(c, RT_ERROR_USAGE, "%s rank %d of %d by rank %d", what, peer, c->base.size, c->base.rank);
+static bool bad_peer(struct shared *shared, int peer, const char *what) {
+    if (peer >= 0 && peer < shared->base.size && peer != shared->base.rank) return false;
+    shared_fail(shared, RT_ERROR_USAGE, "%s rank %d of %d by rank %d", what, peer, shared->base.size,
+                shared->base.rank);
     return true;
 }
 
-static int send_staged(struct shared *c, struct mailbox *box, const unsigned char *src, uint64_t bytes, int to) {
+static int send_staged(struct shared *shared, struct mailbox *box, const unsigned char *src, uint64_t bytes, int to) {
     uint64_t posted = load(&box->posted);
     for (uint64_t sent = 0; sent < bytes;) {
         const uint64_t piece = bytes - sent < RT_SHARED_STAGE ? bytes - sent : RT_SHARED_STAGE;
-        int status = shared_wait(c, &box->taken, posted > 0 ? posted - 1 : 0, to);
+        int status = shared_wait(shared, &box->taken, posted > 0 ? posted - 1 : 0, to);
         if (status) return status;
-        memcpy(shared_slot(c, c->base.rank, posted), src + sent, piece);
+        memcpy(shared_slot(shared, shared->base.rank, posted), src + sent, piece);
         atomic_store_explicit(&box->posted, ++posted, memory_order_release);
         sent += piece;
     }
-    return shared_wait(c, &box->taken, posted, to);
+    return shared_wait(shared, &box->taken, posted, to);
 }
 
 int shared_send(struct rt_comm *comm, const void *src, size_t bytes, int to) {
-    struct shared *c = shared_of(comm);
-    if (bad_peer(c, to, "send to")) return RT_ERROR_USAGE;
-    struct mailbox *box = shared_mailbox(c, comm->rank, to);
-    const uint64_t posted = load(&box->posted), offset = bytes > 0 ? shared_offset(c, src, bytes) : 0;
-    shared_begin_call(c, RT_SEND);
+    struct shared *shared = shared_of(comm);
+    if (bad_peer(shared, to, "send to")) return RT_ERROR_USAGE;
+    struct mailbox *box = shared_mailbox(shared, comm->rank, to);
+    const uint64_t posted = load(&box->posted), offset = bytes > 0 ? shared_offset(shared, src, bytes) : 0;
+    shared_begin_call(shared, RT_SEND);
     store(&box->bytes, bytes);
     store(&box->source, offset);
-    atomic_store_explicit(&box->level, (uint32_t)c->level, memory_order_relaxed);
-    if (offset == NOT_SYMMETRIC) return send_staged(c, box, src, bytes, to);
+    atomic_store_explicit(&box->level, (uint32_t)shared->level, memory_order_relaxed);
+    if (offset == NOT_SYMMETRIC) return send_staged(shared, box, src, bytes, to);
     atomic_store_explicit(&box->posted, posted + 1, memory_order_release);
-    return shared_wait(c, &box->taken, posted + 1, to);
+    return shared_wait(shared, &box->taken, posted + 1, to);
 }
 
-static int receive_piece(struct shared *c, struct mailbox *box, unsigned char *dst, uint64_t piece, int from) {
+static int receive_piece(struct shared *shared, struct mailbox *box, unsigned char *dst, uint64_t piece, int from) {
     const uint64_t taken = load(&box->taken), offset = load(&box->source);
-    int status = shared_wait(c, &box->posted, taken + 1, from);
+    int status = shared_wait(shared, &box->posted, taken + 1, from);
     if (status) return status;
     const unsigned char *src =
-        offset == NOT_SYMMETRIC ? shared_slot(c, from, taken) : shared_symmetric(c, from) + offset;
+        offset == NOT_SYMMETRIC ? shared_slot(shared, from, taken) : shared_symmetric(shared, from) + offset;
     if (piece > 0) memcpy(dst, src, piece);
     atomic_store_explicit(&box->taken, taken + 1, memory_order_release);
     return RT_OK;
 }
 
 int shared_receive(struct rt_comm *comm, void *dst, size_t bytes, int from) {
-    struct shared *c = shared_of(comm);
-    if (bad_peer(c, from, "receive from")) return RT_ERROR_USAGE;
-    struct mailbox *box = shared_mailbox(c, from, comm->rank);
-    shared_begin_call(c, RT_RECEIVE);
-    int status = shared_wait(c, &box->posted, load(&box->taken) + 1, from); /* then the header is this message's */
+    struct shared *shared = shared_of(comm);
+    if (bad_peer(shared, from, "receive from")) return RT_ERROR_USAGE;
+    struct mailbox *box = shared_mailbox(shared, from, comm->rank);
+    shared_begin_call(shared, RT_RECEIVE);
+    /* now bytes and source in the mailbox are those of this message */
+    int status = shared_wait(shared, &box->posted, load(&box->taken) + 1, from);
     if (status) return status;
-    if (load(&box->bytes) != bytes || atomic_load_explicit(&box->level, memory_order_relaxed) != (uint32_t)c->level)
-        return shared_fail(c, RT_ERROR_USAGE, "receive of %zu bytes from rank %d meets a send of %llu bytes", bytes,
-                           from, (unsigned long long)load(&box->bytes));
+    if (load(&box->bytes) != bytes ||
+        atomic_load_explicit(&box->level, memory_order_relaxed) != (uint32_t)shared->level)
+        return shared_fail(shared, RT_ERROR_USAGE, "receive of %zu bytes from rank %d meets a send of %llu bytes",
+                           bytes, from, (unsigned long long)load(&box->bytes));
     const uint64_t most = load(&box->source) == NOT_SYMMETRIC ? RT_SHARED_STAGE : bytes;
     uint64_t done = 0;
     do {
         const uint64_t piece = bytes - done < most ? bytes - done : most;
-        status = receive_piece(c, box, (unsigned char *)dst + done, piece, from);
+        status = receive_piece(shared, box, (unsigned char *)dst + done, piece, from);
         done += piece;
     } while (!status && done < bytes);
     return status;

@@ -1,4 +1,4 @@
-/* One rank alone: every collective is a copy. */
+/* Transport of a single rank: every collective is a copy. */
 #include "comm.h"
 
 #include <stdio.h>

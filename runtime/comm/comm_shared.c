@@ -13,12 +13,12 @@
 #include <time.h>
 
 #define PAGE            4096
-#define SPINS_ALONE     200   /* about 10 us; a yield with nobody else on the core costs little more than a look */
-#define SPINS_CROWDED   10    /* the rank waited for may need this core */
-#define YIELDS_TO_SLEEP 20000 /* then the wait is for a long computation: leave the core to it */
+#define SPINS_ALONE     200   /* about 10 us, if each rank has a core of its own */
+#define SPINS_CROWDED   10    /* more ranks than cores: the awaited rank may need this core */
+#define YIELDS_TO_SLEEP 20000 /* afterwards the wait is long: sleep instead of yielding */
 #define SLEEP_NS        50000
 
-/* Where the parts of a segment begin. */
+/* Offsets of the parts of a segment. */
 struct layout {
     size_t progress, control, mailbox, slot, symmetric;
 };
@@ -47,7 +47,7 @@ size_t rt_comm_shared_bytes(int size, size_t symmetric) {
 }
 
 struct rt_progress *rt_shared_progress(void *segment, int rank) {
-    /* The header's size depends on the number of ranks, which a segment in use has. */
+    /* The layout depends on the number of ranks, which is set before a segment is used. */
     int size = (int)atomic_load(&rt_shared_header(segment)->size);
     return (struct rt_progress *)(void *)((unsigned char *)segment + layout_of(size).progress) + rank;
 }
@@ -56,44 +56,44 @@ bool rt_shared_claim_report(void *segment) {
     return atomic_exchange(&rt_shared_header(segment)->reported, 1) == 0;
 }
 
-/* Bit l is set while the rank is in a communicator of level l. */
-static _Atomic uint32_t *levels_of(const struct shared *c, int world_rank) {
-    return (_Atomic uint32_t *)(void *)(c->segment + sizeof(struct rt_shared_header)) + world_rank;
+/* Bit set of the levels at which the rank has a communicator. */
+static _Atomic uint32_t *levels_of(const struct shared *shared, int world_rank) {
+    return (_Atomic uint32_t *)(void *)(shared->segment + sizeof(struct rt_shared_header)) + world_rank;
 }
 
-static struct control *control_of(const struct shared *c, int level, int world_rank) {
-    struct control *first = (struct control *)(void *)(c->segment + layout_of(c->world_size).control);
-    return first + (size_t)level * (size_t)c->world_size + world_rank;
+static struct control *control_of(const struct shared *shared, int level, int world_rank) {
+    struct control *first = (struct control *)(void *)(shared->segment + layout_of(shared->world_size).control);
+    return first + (size_t)level * (size_t)shared->world_size + world_rank;
 }
 
-struct mailbox *shared_mailbox(const struct shared *c, int from, int to) {
-    struct mailbox *first = (struct mailbox *)(void *)(c->segment + layout_of(c->world_size).mailbox);
-    return first + (size_t)c->world[from] * (size_t)c->world_size + c->world[to];
+struct mailbox *shared_mailbox(const struct shared *shared, int from, int to) {
+    struct mailbox *first = (struct mailbox *)(void *)(shared->segment + layout_of(shared->world_size).mailbox);
+    return first + (size_t)shared->world[from] * (size_t)shared->world_size + shared->world[to];
 }
 
-unsigned char *shared_slot(const struct shared *c, int member, uint64_t piece) {
-    size_t half = (size_t)c->world[member] * 2 + (size_t)(piece & 1);
-    return c->segment + layout_of(c->world_size).slot + half * RT_SHARED_STAGE;
+unsigned char *shared_slot(const struct shared *shared, int member, uint64_t piece) {
+    size_t half = (size_t)shared->world[member] * 2 + (size_t)(piece & 1);
+    return shared->segment + layout_of(shared->world_size).slot + half * RT_SHARED_STAGE;
 }
 
-static unsigned char *symmetric_of(const struct shared *c, int world_rank) {
-    return c->segment + layout_of(c->world_size).symmetric + (size_t)world_rank * aligned(c->symmetric);
+static unsigned char *symmetric_of(const struct shared *shared, int world_rank) {
+    return shared->segment + layout_of(shared->world_size).symmetric + (size_t)world_rank * aligned(shared->symmetric);
 }
 
-unsigned char *shared_symmetric(const struct shared *c, int member) {
-    return symmetric_of(c, c->world[member]);
+unsigned char *shared_symmetric(const struct shared *shared, int member) {
+    return symmetric_of(shared, shared->world[member]);
 }
 
-uint64_t shared_offset(const struct shared *c, const void *buffer, size_t bytes) {
-    uintptr_t base = (uintptr_t)symmetric_of(c, c->world_rank), at = (uintptr_t)buffer;
-    if (at < base || at - base > c->symmetric || bytes > c->symmetric - (at - base)) return NOT_SYMMETRIC;
+uint64_t shared_offset(const struct shared *shared, const void *buffer, size_t bytes) {
+    uintptr_t base = (uintptr_t)symmetric_of(shared, shared->world_rank), at = (uintptr_t)buffer;
+    if (at < base || at - base > shared->symmetric || bytes > shared->symmetric - (at - base)) return NOT_SYMMETRIC;
     return at - base;
 }
 
-int shared_fail(struct shared *c, int status, const char *format, ...) {
+int shared_fail(struct shared *shared, int status, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(c->base.why, sizeof c->base.why, format, arguments);
+    vsnprintf(shared->base.why, sizeof shared->base.why, format, arguments);
     va_end(arguments);
     return status;
 }
@@ -108,58 +108,59 @@ static void relax(void) {
 #endif
 }
 
-bool shared_aborted(const struct shared *c) {
-    return atomic_load_explicit(&rt_shared_header(c->segment)->aborted, memory_order_relaxed) != 0;
+bool shared_aborted(const struct shared *shared) {
+    return atomic_load_explicit(&rt_shared_header(shared->segment)->aborted, memory_order_relaxed) != 0;
 }
 
 /* Only this rank writes its progress. */
-static void count_move(struct shared *c) {
-    const int64_t moves = atomic_load_explicit(&c->progress->moves, memory_order_relaxed);
-    atomic_store_explicit(&c->progress->moves, moves + 1, memory_order_relaxed);
+static void count_move(struct shared *shared) {
+    const int64_t moves = atomic_load_explicit(&shared->progress->moves, memory_order_relaxed);
+    atomic_store_explicit(&shared->progress->moves, moves + 1, memory_order_relaxed);
 }
 
-/* A wait as others see it: level and kind, or the world rank waited for. */
+/* Encoding of rt_progress.wait: the communicator's level, or the world rank that is waited for. */
 #define WAIT_FOR_ALL (UINT32_C(1) << 31)
 #define WAIT_FOR_ONE (UINT32_C(1) << 30)
 #define WAIT_DETAIL  (WAIT_FOR_ONE - 1)
 
-static void publish_wait(struct shared *c, const _Atomic uint64_t *word, uint64_t value, int whose) {
+static void publish_wait(struct shared *shared, const _Atomic uint64_t *word, uint64_t value, int whose) {
     const uint32_t wait =
-        whose == SHARED_ALL ? WAIT_FOR_ALL | (uint32_t)c->level : WAIT_FOR_ONE | (uint32_t)c->world[whose];
-    struct rt_progress *progress = c->progress;
-    atomic_store_explicit(&progress->awaited, (uint64_t)((const unsigned char *)word - c->segment),
+        whose == SHARED_ALL ? WAIT_FOR_ALL | (uint32_t)shared->level : WAIT_FOR_ONE | (uint32_t)shared->world[whose];
+    struct rt_progress *progress = shared->progress;
+    atomic_store_explicit(&progress->awaited, (uint64_t)((const unsigned char *)word - shared->segment),
                           memory_order_relaxed);
     atomic_store_explicit(&progress->value, value, memory_order_relaxed);
     atomic_store_explicit(&progress->wait, wait, memory_order_release);
 }
 
-static int end_wait(struct shared *c, int status) {
-    atomic_store_explicit(&c->progress->wait, 0, memory_order_relaxed);
-    if (!status) count_move(c);
+static int end_wait(struct shared *shared, int status) {
+    atomic_store_explicit(&shared->progress->wait, 0, memory_order_relaxed);
+    if (!status) count_move(shared);
     return status;
 }
 
-int shared_wait(struct shared *c, const _Atomic uint64_t *word, uint64_t value, int whose) {
+int shared_wait(struct shared *shared, const _Atomic uint64_t *word, uint64_t value, int whose) {
     for (int64_t turn = 0;; turn++) {
-        if (atomic_load_explicit(word, memory_order_acquire) >= value) return end_wait(c, RT_OK);
-        if (shared_aborted(c)) return end_wait(c, RT_ERROR_PEER);
-        if (turn == c->spins) publish_wait(c, word, value, whose);
-        if (turn < c->spins)
+        if (atomic_load_explicit(word, memory_order_acquire) >= value) return end_wait(shared, RT_OK);
+        if (shared_aborted(shared)) return end_wait(shared, RT_ERROR_PEER);
+        if (turn == shared->spins) publish_wait(shared, word, value, whose);
+        if (turn < shared->spins)
             relax();
-        else if (turn < c->spins + YIELDS_TO_SLEEP)
+        else if (turn < shared->spins + YIELDS_TO_SLEEP)
             sched_yield();
         else
             nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
     }
 }
 
-int shared_barrier(struct shared *c) {
-    struct control *first = c->control[0];
+int shared_barrier(struct shared *shared) {
+    struct control *first = shared->control[0];
     const uint64_t generation = atomic_load_explicit(&first->generation, memory_order_relaxed);
-    if (shared_aborted(c)) return RT_ERROR_PEER;
+    if (shared_aborted(shared)) return RT_ERROR_PEER;
     const uint32_t before = atomic_fetch_add_explicit(&first->arrived, 1, memory_order_acq_rel);
-    if (before + 1 < (uint32_t)c->base.size) return shared_wait(c, &first->generation, generation + 1, SHARED_ALL);
-    count_move(c);
+    if (before + 1 < (uint32_t)shared->base.size)
+        return shared_wait(shared, &first->generation, generation + 1, SHARED_ALL);
+    count_move(shared);
     atomic_store_explicit(&first->arrived, 0, memory_order_relaxed);
     atomic_store_explicit(&first->generation, generation + 1, memory_order_release);
     return RT_OK;
@@ -174,7 +175,8 @@ bool rt_shared_waits(void *segment, int rank) {
     return atomic_load(word) < atomic_load(&progress->value);
 }
 
-/* The communicator of that level that the rank is in. The lowest is everyone's, also of those who have not joined. */
+/* Identifies the communicator of a level that the rank is in (control.first); 0: none. Level 0 is the communicator of
+ * all ranks, including those that have not joined yet. */
 static uint32_t group_of(unsigned char *segment, int size, uint32_t level, int rank) {
     const struct control *control = (const struct control *)(void *)(segment + layout_of(size).control);
     if (level == 0) return 1;
@@ -205,54 +207,54 @@ static int spins_for(int ranks) {
     return ranks <= ncores ? SPINS_ALONE : SPINS_CROWDED;
 }
 
-static void free_shared(struct shared *c) {
-    free(c->control);
-    free(c->world);
-    free(c->view);
-    free(c->target);
-    free(c);
+static void free_shared(struct shared *shared) {
+    free(shared->control);
+    free(shared->world);
+    free(shared->view);
+    free(shared->target);
+    free(shared);
 }
 
 static struct shared *new_shared(void *segment, size_t symmetric, int world_size, int world_rank, int size) {
-    struct shared *c = calloc(1, sizeof *c);
-    if (!c) return NULL;
-    c->base.driver = &shared_driver;
-    c->base.size = size;
-    c->segment = segment;
-    c->progress = rt_shared_progress(segment, world_rank);
-    c->symmetric = symmetric;
-    c->world_size = world_size;
-    c->world_rank = world_rank;
-    c->spins = spins_for(world_size);
-    c->control = calloc((size_t)size, sizeof(*c->control));
-    c->world = calloc((size_t)size, sizeof(*c->world));
-    c->view = calloc((size_t)size, sizeof(*c->view));
-    c->target = calloc((size_t)size, sizeof(*c->target));
-    if (c->control && c->world && c->view && c->target) return c;
-    free_shared(c);
+    struct shared *shared = calloc(1, sizeof *shared);
+    if (!shared) return NULL;
+    shared->base.driver = &shared_driver;
+    shared->base.size = size;
+    shared->segment = segment;
+    shared->progress = rt_shared_progress(segment, world_rank);
+    shared->symmetric = symmetric;
+    shared->world_size = world_size;
+    shared->world_rank = world_rank;
+    shared->spins = spins_for(world_size);
+    shared->control = calloc((size_t)size, sizeof(*shared->control));
+    shared->world = calloc((size_t)size, sizeof(*shared->world));
+    shared->view = calloc((size_t)size, sizeof(*shared->view));
+    shared->target = calloc((size_t)size, sizeof(*shared->target));
+    if (shared->control && shared->world && shared->view && shared->target) return shared;
+    free_shared(shared);
     return NULL;
 }
 
-static void set_member(struct shared *c, int member, int world_rank) {
-    c->world[member] = world_rank;
-    c->control[member] = control_of(c, c->level, world_rank);
-    if (world_rank == c->world_rank) c->base.rank = member;
+static void set_member(struct shared *shared, int member, int world_rank) {
+    shared->world[member] = world_rank;
+    shared->control[member] = control_of(shared, shared->level, world_rank);
+    if (world_rank == shared->world_rank) shared->base.rank = member;
 }
 
-/* Before any member can look: none is in a communicator of that level yet. */
-static void forget_sums(const struct shared *c, int level) {
-    struct control *mine = control_of(c, level, c->world_rank);
+/* Resets the counters of background sums. No member of a communicator of this level can read them yet. */
+static void forget_sums(const struct shared *shared, int level) {
+    struct control *mine = control_of(shared, level, shared->world_rank);
     atomic_store(&mine->begun, 0);
     atomic_store(&mine->added, 0);
 }
 
-static void use_level(struct shared *c, int level) {
-    c->level = level;
-    atomic_store(&control_of(c, level, c->world_rank)->first, (uint32_t)c->world[0] + 1);
-    atomic_fetch_or(levels_of(c, c->world_rank), (uint32_t)1 << level);
+static void use_level(struct shared *shared, int level) {
+    shared->level = level;
+    atomic_store(&control_of(shared, level, shared->world_rank)->first, (uint32_t)shared->world[0] + 1);
+    atomic_fetch_or(levels_of(shared, shared->world_rank), (uint32_t)1 << level);
 }
 
-/* The first rank says how large the job is; the others must agree. */
+/* The first rank to join sets the job's size; the others must agree. */
 static bool agree_on_size(struct rt_shared_header *header, int size, size_t symmetric) {
     uint32_t ranks = 0;
     uint64_t bytes = 0;
@@ -264,49 +266,51 @@ static bool agree_on_size(struct rt_shared_header *header, int size, size_t symm
 int rt_comm_open_shared(struct rt_comm **out, void *segment, int rank, int size, size_t symmetric) {
     if (size < 1 || size > RT_SHARED_MAX || rank < 0 || rank >= size) return RT_ERROR_USAGE;
     if (!agree_on_size(rt_shared_header(segment), size, symmetric)) return RT_ERROR_MISMATCH;
-    struct shared *c = new_shared(segment, symmetric, size, rank, size);
-    if (!c) return RT_ERROR_SYSTEM;
-    for (int r = 0; r < size; r++) set_member(c, r, r);
-    forget_sums(c, 0);
-    use_level(c, 0);
-    atomic_store(&c->progress->site, -1);
-    count_move(c);
-    *out = &c->base;
+    struct shared *shared = new_shared(segment, symmetric, size, rank, size);
+    if (!shared) return RT_ERROR_SYSTEM;
+    for (int r = 0; r < size; r++) set_member(shared, r, r);
+    forget_sums(shared, 0);
+    use_level(shared, 0);
+    atomic_store(&shared->progress->instruction, -1);
+    count_move(shared);
+    *out = &shared->base;
     return RT_OK;
 }
 
-/* Lowest level that no member uses: equal on all members, since no level changes while all are in the split. */
-static int free_level(const struct shared *c) {
+/* Lowest level that no member uses; -1: none. Equal on all members, since no levels change while all are in the
+ * split. */
+static int free_level(const struct shared *shared) {
     uint32_t used = 0;
-    for (int r = 0; r < c->base.size; r++) used |= atomic_load(levels_of(c, c->world[r]));
+    for (int r = 0; r < shared->base.size; r++) used |= atomic_load(levels_of(shared, shared->world[r]));
     return used == UINT32_MAX ? -1 : __builtin_ctz(~used);
 }
 
-static struct shared *new_part(struct shared *c, int color, int level) {
+static struct shared *new_part(struct shared *shared, int color, int level) {
     int size = 0;
-    for (int r = 0; r < c->base.size; r++) size += (int)c->control[r]->call.bytes == color;
-    struct shared *part = new_shared(c->segment, c->symmetric, c->world_size, c->world_rank, size);
+    for (int r = 0; r < shared->base.size; r++) size += (int)shared->control[r]->call.bytes == color;
+    struct shared *part = new_shared(shared->segment, shared->symmetric, shared->world_size, shared->world_rank, size);
     if (!part) return NULL;
     part->level = level;
     forget_sums(part, level);
-    for (int r = 0, member = 0; r < c->base.size; r++)
-        if ((int)c->control[r]->call.bytes == color) set_member(part, member++, c->world[r]);
+    for (int r = 0, member = 0; r < shared->base.size; r++)
+        if ((int)shared->control[r]->call.bytes == color) set_member(part, member++, shared->world[r]);
     return part;
 }
 
 static int shared_split(struct rt_comm *comm, int color, struct rt_comm **out) {
-    struct shared *c = shared_of(comm), *part = NULL;
-    int status = shared_enter_split(c, color);
+    struct shared *shared = shared_of(comm), *part = NULL;
+    int status = shared_enter_split(shared, color);
     if (status) return status;
-    const int level = free_level(c);
-    if (level >= 0) part = new_part(c, color, level);
-    /* All have looked at levels and colors before anyone changes them; a member marks its level before it can enter
-     * another split, so nobody takes that level for free. */
-    status = shared_barrier(c);
+    const int level = free_level(shared);
+    if (level >= 0) part = new_part(shared, color, level);
+    /* This barrier comes before any member changes levels or colors that others still read. A member marks its new
+     * level before it can enter another split, so no other split takes the same level. */
+    status = shared_barrier(shared);
     if (status || !part) {
         if (part) free_shared(part);
         if (status) return status;
-        return shared_fail(c, RT_ERROR_SYSTEM, level < 0 ? "a rank is in too many communicators" : "out of memory");
+        return shared_fail(shared, RT_ERROR_SYSTEM,
+                           level < 0 ? "a rank is in too many communicators" : "out of memory");
     }
     use_level(part, level);
     *out = &part->base;
@@ -322,30 +326,30 @@ static int shared_alive(struct rt_comm *comm) {
 }
 
 static void shared_close(struct rt_comm *comm) {
-    struct shared *c = shared_of(comm);
-    atomic_store(&control_of(c, c->level, c->world_rank)->first, 0);
-    atomic_fetch_and(levels_of(c, c->world_rank), ~((uint32_t)1 << c->level));
-    free_shared(c);
+    struct shared *shared = shared_of(comm);
+    atomic_store(&control_of(shared, shared->level, shared->world_rank)->first, 0);
+    atomic_fetch_and(levels_of(shared, shared->world_rank), ~((uint32_t)1 << shared->level));
+    free_shared(shared);
 }
 
 static void *shared_segment(struct rt_comm *comm, size_t *bytes) {
-    struct shared *c = shared_of(comm);
-    *bytes = c->symmetric;
-    return symmetric_of(c, c->world_rank);
+    struct shared *shared = shared_of(comm);
+    *bytes = shared->symmetric;
+    return symmetric_of(shared, shared->world_rank);
 }
 
-static void shared_report(struct rt_comm *comm, int64_t step, int site) {
-    struct shared *c = shared_of(comm);
-    atomic_store_explicit(&c->progress->step, step, memory_order_relaxed);
-    atomic_store_explicit(&c->progress->site, site, memory_order_relaxed);
-    count_move(c);
+static void shared_report(struct rt_comm *comm, int64_t step, int instruction) {
+    struct shared *shared = shared_of(comm);
+    atomic_store_explicit(&shared->progress->step, step, memory_order_relaxed);
+    atomic_store_explicit(&shared->progress->instruction, instruction, memory_order_relaxed);
+    count_move(shared);
 }
 
-void shared_begin_call(struct shared *c, enum rt_operation operation) {
-    const int64_t calls = atomic_load_explicit(&c->progress->calls, memory_order_relaxed);
-    atomic_store_explicit(&c->progress->calls, calls + 1, memory_order_relaxed);
-    atomic_store_explicit(&c->progress->operation, operation, memory_order_relaxed);
-    count_move(c);
+void shared_begin_call(struct shared *shared, enum rt_operation operation) {
+    const int64_t calls = atomic_load_explicit(&shared->progress->calls, memory_order_relaxed);
+    atomic_store_explicit(&shared->progress->calls, calls + 1, memory_order_relaxed);
+    atomic_store_explicit(&shared->progress->operation, operation, memory_order_relaxed);
+    count_move(shared);
 }
 
 const char *rt_shared_operation_name(int operation) {

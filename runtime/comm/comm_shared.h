@@ -1,16 +1,16 @@
-/* The segment that ranks sharing memory communicate through, and what the launcher does with it.
+/* The shared-memory segment through which ranks of one machine communicate, as its launcher sees it.
  *
  * Note [Segment]
- * In order: a header; the progress of each rank; a control block per level and rank; a mailbox per ordered pair of
- * ranks; a staging slot per rank; the symmetric memory of each rank. Only the last depends on the program, so a
- * launcher that knows the number of ranks alone can make the rest. Untouched pages cost nothing.
+ * Layout, in order: a header; the progress record of each rank; a control block per level and rank; a mailbox per
+ * ordered pair of ranks; a staging slot per rank; the symmetric memory of each rank. Only the last part depends on the
+ * program, so a launcher can create the rest from the number of ranks. Pages that are never touched use no memory.
  *
- * A communicator is a level and its members. Splitting takes, for all members of the parent alike, the lowest level
- * that none of them uses, so two communicators of one level have no rank in common, and words indexed by (level,
- * rank) are each communicator's own. The staging slots need no level: a rank is in one call at a time, and no call
- * returns before all others have read what the caller staged.
+ * Each communicator has a level: a number below RT_SHARED_LEVELS. A split gives its new communicators the lowest level
+ * that no member of the parent uses. Two communicators of the same level therefore have no rank in common, and the
+ * words indexed by (level, rank) belong to one communicator. Staging slots are not per level: a rank is in one call at
+ * a time, and no call returns before all other members have read the caller's slot.
  *
- * Every word that two ranks touch is atomic; all else is ordered by the barriers and mailbox counters. */
+ * All words that two ranks access are atomic. All other data is synchronised by the barriers and mailbox counters. */
 #ifndef RT_COMM_SHARED_H
 #define RT_COMM_SHARED_H
 
@@ -18,14 +18,15 @@
 
 #include <stdatomic.h>
 
-#define RT_SHM_FD_VARIABLE "RANKC_SHM_FD"      /* environment: file descriptor of the segment, from the launcher */
+#define RT_SHM_FD_VARIABLE "RANKC_SHM_FD"      /* environment variable: the segment's file descriptor */
 #define RT_SHARED_LEVELS   32                  /* communicators a rank can be in at once */
 #define RT_SHARED_STAGE    ((size_t)128 << 10) /* bytes staged at a time; a slot holds two such pieces */
 #define RT_SHARED_MAX      4096                /* ranks */
-#define RT_SHARED_SUMS     32                  /* of a communicator, begun and not added up (comm_sum.c) */
-#define RT_CACHE_LINE      64
+/* background sums of a communicator that may be in flight (comm_sum.c) */
+#define RT_SHARED_SUMS 32
+#define RT_CACHE_LINE  64
 
-/* What a call of a communicator is. */
+/* The kinds of calls of a communicator. */
 enum rt_operation {
     RT_NO_OPERATION,
     RT_BARRIER,
@@ -42,23 +43,23 @@ enum rt_operation {
     RT_OPERATIONS
 };
 
-/* What a rank does, for whoever finds it stuck or dead; only the rank writes it. A rank that lives but gets nothing
- * done does not move: neither time nor signs of life are progress. */
+/* What a rank does, for reports about a stuck or dead rank; only the rank writes it. `moves` counts progress: it stops
+ * in a rank that runs but completes nothing. */
 struct rt_progress {
-    _Alignas(RT_CACHE_LINE) _Atomic int64_t moves; /* instructions, calls and waits done; 0 until the rank joins */
+    _Alignas(RT_CACHE_LINE) _Atomic int64_t moves; /* instructions, calls and waits completed; 0 until the rank joins */
     _Atomic int64_t step;                          /* steps begun */
     _Atomic int64_t calls;                         /* collectives and messages begun */
-    _Atomic uint64_t awaited, value; /* offset of the word it waits for in the segment, until that is >= value */
-    _Atomic uint32_t wait;           /* whose word that is, see shared_wait; 0: it does not wait */
-    _Atomic int operation;           /* the last call: enum rt_operation */
-    _Atomic int site;                /* the last instruction that said so, see rt_at in rt.h; -1: none of them */
-    _Atomic int finished;            /* the rank has done all it was started for */
+    _Atomic uint64_t awaited, value; /* the rank waits until the word at offset `awaited` of the segment is >= value */
+    _Atomic uint32_t wait;           /* which rank or communicator writes that word, see publish_wait; 0: no wait */
+    _Atomic int operation;           /* of the last call: enum rt_operation */
+    _Atomic int instruction;         /* last instruction recorded by rt_at (rt.h); -1: none */
+    _Atomic int finished;            /* the rank completed its run */
 };
 
-/* Words of a segment that outsiders use: its launcher, and ranks before they join. */
+/* Segment header: words that the launcher, and ranks before they join, access. */
 struct rt_shared_header {
     _Alignas(RT_CACHE_LINE) _Atomic uint32_t aborted;
-    _Alignas(RT_CACHE_LINE) _Atomic uint32_t reported; /* the job's one error was printed, by whoever set this */
+    _Alignas(RT_CACHE_LINE) _Atomic uint32_t reported; /* set by the process that prints the job's one error */
     _Atomic uint32_t size;                             /* ranks; 0 until the first one joins */
     _Atomic uint64_t symmetric;                        /* bytes per rank, plus one; 0 until the first one joins */
 };
@@ -68,18 +69,19 @@ static inline struct rt_shared_header *rt_shared_header(void *segment) {
 }
 struct rt_progress *rt_shared_progress(void *segment, int rank);
 
-/* True if the rank is in a call that cannot return before another rank does something; then, before rank `other` does.
- * A rank that was stopped in a wait that is over meanwhile does not wait. */
+/* rt_shared_waits: true if the rank waits for another rank. rt_shared_waits_for: true if `waiter` cannot continue
+ * before rank `other` does something. A wait whose condition already holds, such as that of a rank stopped by a signal,
+ * does not count. */
 bool rt_shared_waits(void *segment, int rank);
 bool rt_shared_waits_for(void *segment, int waiter, int other);
 
-/* "all-reduce"; "?" for what is none. */
+/* Such as "all-reduce"; "?" for an invalid number. */
 const char *rt_shared_operation_name(int operation);
 
-/* Bytes of a segment before its symmetric part; a launcher maps these. */
+/* Bytes of a segment without its symmetric part: what a launcher maps. */
 size_t rt_shared_control_bytes(int size);
 
-/* True for the first caller of the job only. */
+/* True for the first caller in the job only, which then prints the job's error. */
 bool rt_shared_claim_report(void *segment);
 
 #endif

@@ -1,30 +1,32 @@
-/* Redistribution between ranks that hold boxes of a tensor and want others: all-to-all and halo exchange (rt.h).
+/* Redistribution in which each rank sends a box of its part of a tensor to each other rank: all-to-all and halo
+ * exchange (rt.h).
  *
  * Note [Boxes]
- * Along one mesh axis every rank holds of a tensor what `from` says of dimension from_dim, and wants what `to` says of
- * dimension to_dim; other dimensions are complete to all of them. What rank s has for rank r is therefore a box: s's
- * indices of from_dim by r's of to_dim or, where that is one dimension, the indices that are both. As either may be
- * several runs, a box is a sequence of pieces, of which both know the order. Pieces for others are packed, exchanged
- * and unpacked; a rank's own go straight to their place.
+ * Along one mesh axis each rank holds the indices of dimension from_dim that `from` gives and needs the indices of
+ * dimension to_dim that `to` gives; all other dimensions are complete on all of them. Rank s therefore sends rank r a
+ * box: the indices that s holds of from_dim times those that r needs of to_dim; if both are the same dimension, the
+ * intersection. As a holding may consist of several runs, a box is a sequence of pieces, in an order that both ranks
+ * know. Pieces for other ranks are packed, exchanged and unpacked; a rank copies its own pieces directly.
  *
- * The tensor is seen as (outer, high, middle, low, inner): high and low are the two dimensions; of one alone, low. */
+ * The tensor is seen as (outer, high, middle, low, inner), where high and low are the two dimensions. If they are the
+ * same dimension, it is low, and high and middle are 1. */
 #include "core/private.h"
 
 struct exchange {
     const struct rt_holding *from, *to;
-    bool same;      /* from and to are of one dimension */
-    bool from_high; /* the dimension of `from` is the high one */
+    bool same;      /* from_dim == to_dim */
+    bool from_high; /* from_dim is `high` */
     int64_t outer, high, middle, low;
     size_t inner; /* bytes */
 };
 
-/* Where a piece is, in a box with those extents of the high and the low dimension. */
+/* Place of a piece in a buffer: the buffer's extents of the high and low dimension, and the piece's offsets in them. */
 struct region {
     unsigned char *bytes;
     int64_t high, low, at_high, at_low;
 };
 
-/* A piece as its sender and as its receiver have it. */
+/* A piece: its extents, its place in the sender's part and in the receiver's. */
 struct piece {
     int64_t high, low; /* extents */
     struct region held, wanted;
@@ -32,8 +34,8 @@ struct piece {
 
 struct pieces {
     int sender, receiver;
-    int64_t from_run, to_run;  /* the next, of two dimensions */
-    struct rt_overlap overlap; /* of one */
+    int64_t from_run, to_run;  /* next runs, if the dimensions differ */
+    struct rt_overlap overlap; /* if they are the same */
 };
 
 static int64_t product(const int64_t *dims, int from, int to) {
@@ -54,7 +56,7 @@ static struct exchange exchange_of(enum rt_dtype dtype, int ndim, const int64_t 
     return x;
 }
 
-/* A box of `from` indices of the one dimension and `to` of the other, at these. */
+/* The region with `from` indices of from_dim, at at_from, and `to` indices of to_dim, at at_to. */
 static struct region region_of(const struct exchange *x, void *bytes, int64_t from, int64_t at_from, int64_t to,
                                int64_t at_to) {
     if (x->from_high) return (struct region){bytes, from, to, at_from, at_to};
@@ -85,7 +87,8 @@ static bool next_in_two(const struct exchange *x, struct pieces *at, struct piec
     return true;
 }
 
-/* The next of the pieces that one rank has for another; `held` and `wanted` are their boxes, NULL where not here. */
+/* Next piece that at->sender sends to at->receiver; false at the end. held, wanted: the part of the sender, of the
+ * receiver; NULL where it is another rank's. */
 static bool next_piece(const struct exchange *x, struct pieces *at, struct piece *piece, void *held, void *wanted) {
     return x->same ? next_in_one(x, at, piece, held, wanted) : next_in_two(x, at, piece, held, wanted);
 }
@@ -98,7 +101,7 @@ static struct region packed(const struct piece *piece, void *bytes) {
     return (struct region){bytes, piece->high, piece->low, 0, 0};
 }
 
-/* Where the rows of a piece lie in a region: the first, and the strides of (outer, high, middle). */
+/* First row of a piece in a region, and the strides of (outer, high, middle) in bytes. */
 static unsigned char *rows_in(const struct exchange *x, const struct region *region, int64_t stride[3]) {
     const int64_t inner = (int64_t)x->inner;
     stride[2] = region->low * inner;
@@ -116,7 +119,7 @@ static int copy_piece(struct rt *rt, const struct exchange *x, const struct piec
     return rt->program->device->copy(rt, &rows);
 }
 
-/* Bytes that `sender` has for `receiver`. */
+/* Bytes that `sender` sends to `receiver`. */
 static size_t bytes_for(const struct exchange *x, int sender, int receiver) {
     struct pieces at = {.sender = sender, .receiver = receiver};
     struct piece piece;
@@ -149,11 +152,11 @@ static int keep_own(struct rt *rt, const struct exchange *x, int rank, void *dst
     return RT_OK;
 }
 
-int rt_all_to_all(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
-                  int ndim, const int64_t *dims, int from_dim, const struct rt_holding *from, int to_dim,
-                  const struct rt_holding *to) {
+int rt_all_to_all(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+                  enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_holding *from,
+                  int to_dim, const struct rt_holding *to) {
     const struct exchange x = exchange_of(dtype, ndim, dims, from_dim, from, to_dim, to);
-    struct rt_comm *comm = rt_enter_site(rt, site, axis);
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
     size_t *send = rt->internal->counts, *receive = send + rt->world;
     unsigned char *end = scratch;
     for (int r = 0; r < comm->size; end += send[r], r++) {
@@ -162,33 +165,33 @@ int rt_all_to_all(struct rt *rt, int site, int axis, void *dst, const void *src,
         receive[r] = other ? bytes_for(&x, r, comm->rank) : 0;
         if (other) RT_TRY(pack(rt, &x, comm->rank, r, src, end));
     }
-    RT_TRY(rt_leave_site(rt, comm, comm->driver->all_to_all(comm, end, receive, scratch, send)));
+    RT_TRY(rt_end_collective(rt, comm, comm->driver->all_to_all(comm, end, receive, scratch, send)));
     for (int r = 0; r < comm->size; end += receive[r], r++)
         RT_TRY(r == comm->rank ? keep_own(rt, &x, r, dst, src) : unpack(rt, &x, r, comm->rank, dst, end));
     return RT_OK;
 }
 
-int rt_halo_exchange(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
-                     int ndim, const int64_t *dims, int from_dim, const struct rt_holding *from, int to_dim,
-                     const struct rt_holding *window) {
-    return rt_all_to_all(rt, site, axis, dst, src, scratch, dtype, ndim, dims, from_dim, from, to_dim, window);
+int rt_halo_exchange(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+                     enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_holding *from,
+                     int to_dim, const struct rt_holding *window) {
+    return rt_all_to_all(rt, instruction, axis, dst, src, scratch, dtype, ndim, dims, from_dim, from, to_dim, window);
 }
 
-int rt_crop(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
+int rt_crop(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
             const int64_t *dims, int from_dim, const struct rt_holding *from, int to_dim,
             const struct rt_holding *window) {
     const struct exchange x = exchange_of(dtype, ndim, dims, from_dim, from, to_dim, window);
-    rt_at(rt, site);
+    rt_at(rt, instruction);
     return keep_own(rt, &x, rt->coordinate[axis], dst, src);
 }
 
-int rt_chunk(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
+int rt_chunk(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
              const int64_t *dims, int dim, const struct rt_holding *to) {
     const struct rt_holding whole = {.cut = {to->extent, 1, 1, 1}, .extent = to->extent};
     const struct exchange x = exchange_of(dtype, ndim, dims, dim, &whole, dim, to);
     struct pieces at = {.sender = 0, .receiver = rt->coordinate[axis]};
     struct piece piece;
-    rt_at(rt, site);
+    rt_at(rt, instruction);
     while (next_piece(&x, &at, &piece, (void *)(uintptr_t)src, dst))
         RT_TRY(copy_piece(rt, &x, &piece, piece.wanted, piece.held));
     return RT_OK;

@@ -1,4 +1,4 @@
-/* How a rank finds the others. */
+/* How a rank finds out its number and joins the job's communicator. */
 #define _GNU_SOURCE 1
 
 #include "core/private.h"
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What launchers set, in the order in which they are believed. */
+/* Environment variables of launchers, in order of precedence. */
 static const struct {
     const char *rank, *world, *local, *local_world;
 } launchers[] = {
@@ -36,7 +36,7 @@ static bool parse_int(const char *text, int *out) {
     return true;
 }
 
-/* Of SLURM_STEP_TASKS_PER_NODE, "2(x3),1": the tasks of each node in turn. This one's, or 0. */
+/* Ranks on this node, from SLURM_STEP_TASKS_PER_NODE, such as "2(x3),1" (tasks of each node in turn); 0: not known. */
 static int slurm_local_world(void) {
     const char *at = getenv("SLURM_STEP_TASKS_PER_NODE"), *node_text = getenv("SLURM_NODEID");
     int node, tasks, times, used;
@@ -75,8 +75,8 @@ size_t rt_program_symmetric(const struct rt_program *program) {
     return most;
 }
 
-/* What the caller says comes first; of a rank whose launcher says the same, that knows its number on the machine.
- */
+/* The caller's options take precedence. If the launcher's environment gives the same rank, it supplies the number on
+ * this machine. */
 static int find_rank(struct rt *rt, const struct rt_options *options) {
     struct rt_seat seat = {0, 1, 0, 1};
     int status = RT_OK;
@@ -96,15 +96,15 @@ static int find_rank(struct rt *rt, const struct rt_options *options) {
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "rank %d of %d ranks", rt->rank, rt->world);
 }
 
-/* The launcher made the segment large enough for all but the symmetric part and sealed it against shrinking, so
- * ranks may grow it at the same time and nobody's mapping loses its pages. */
+/* The launcher made the segment without its symmetric part, sealed against shrinking: ranks may grow it concurrently,
+ * and no mapping loses pages. */
 static int grow_segment(struct rt *rt, int fd, size_t bytes) {
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
         return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_SEGMENT, RT_SHM_FD_VARIABLE " names no shared memory");
     if ((size_t)status.st_size >= bytes || ftruncate(fd, (off_t)bytes) == 0) return RT_OK;
     int error = errno;
-    if (fstat(fd, &status) == 0 && (size_t)status.st_size >= bytes) return RT_OK; /* another rank was faster */
+    if (fstat(fd, &status) == 0 && (size_t)status.st_size >= bytes) return RT_OK; /* another rank has grown it */
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "cannot have %zu bytes of shared memory: %s", bytes,
                         strerror(error));
 }
@@ -132,7 +132,7 @@ static int join_launched(struct rt *rt, const char *fd_text) {
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_SEGMENT, RT_SHM_FD_VARIABLE " is no file descriptor");
 }
 
-/* Ranks that were started one by one. */
+/* Rendezvous of ranks that were started one by one. */
 static int join_meeting(struct rt *rt, const struct rt_options *options) {
     int fd = -1;
     RT_TRY(rt_meet(rt, options->rendezvous, options->join_timeout > 0 ? options->join_timeout : JOIN_SECONDS, &fd));

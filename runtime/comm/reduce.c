@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Elements reduced at a time: the accumulator stays in the first-level cache while the sources stream by. */
+/* Elements reduced at a time: the accumulator stays in the L1 cache while the sources stream through. */
 #define CHUNK 1024
 
 union accumulator {
@@ -15,7 +15,7 @@ union accumulator {
     uint64_t align;
 };
 
-/* out[i] = left[i] op right[i]; out may be either. left and out of a half are f32, of any other type the type
+/* out[i] = left[i] op right[i]; out may be left or right. For 16-bit floats left and out are f32, otherwise the type
  * itself. */
 typedef void fold_fn(void *out, const void *left, const void *right, size_t count);
 
@@ -31,7 +31,7 @@ typedef void fold_fn(void *out, const void *left, const void *right, size_t coun
         }                                                                                                              \
     }
 
-/* One macro per kind of dtype.h. b != b is true for a NaN; an a that is NaN stays, since it compares false. */
+/* One macro per kind of dtype.h. b != b is true if b is NaN; if a is NaN, all comparisons are false and a is kept. */
 #define FOLD_FLOAT(id, c_type)                                                                                         \
     FOLD(sum_##id, c_type, c_type, a + b)                                                                              \
     FOLD(max_##id, c_type, c_type, b > a || b != b ? b : a)                                                            \
@@ -68,8 +68,8 @@ static void round_halves(void *dst, const float *acc, size_t count, enum rt_dtyp
     for (size_t i = 0; i < count; i++) half[i] = dtype == RT_F16 ? rt_f32_to_f16(acc[i]) : rt_f32_to_bf16(acc[i]);
 }
 
-/* At most CHUNK elements, at `offset` bytes of all sources: their result is stored to dst, which only the last step
- * writes, since it may be a source. Halves are widened into the accumulator and rounded once on the way out. */
+/* Reduces at most CHUNK elements at `offset` bytes of all sources into dst. Only the last step writes dst, because it
+ * may be a source. 16-bit floats are accumulated in f32 and rounded once at the end. */
 static void reduce_chunk(void *dst, const void *const *src, int nsrc, size_t offset, size_t count, enum rt_dtype dtype,
                          fold_fn *fold) {
     union accumulator acc;

@@ -21,18 +21,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ANSWER_MS     30000 /* for a message that is due at once */
+#define ANSWER_MS     30000 /* time limit for a message that is due immediately */
 #define FIRST_VERDICT "memory"
 #define LAST_VERDICT  "begin"
 
-static void hang_up(int *fd) {
-    if (*fd >= 0) close(*fd);
-    *fd = -1;
-}
-
 /* The first rank */
 
-/* Says to all who have come how the meeting ends, or goes on: the rank's last error, or where the memory is. */
+/* Sends a verdict to all connected ranks: this rank's last error if `status` is not RT_OK, else the place of the
+ * memory. */
 static int announce(struct rt *rt, const struct rt_meeting *meeting, const struct place *place, const char *what,
                     int status) {
     struct verdict verdict = {
@@ -47,7 +43,7 @@ static int announce(struct rt *rt, const struct rt_meeting *meeting, const struc
     return status;
 }
 
-/* As large as a launcher makes it, and sealed like that (join.c). */
+/* Makes the shared memory with the size and seal that a launcher gives it (see grow_segment in join.c). */
 static int make_memory(struct rt *rt, struct rt_meeting *meeting) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -60,7 +56,7 @@ static int make_memory(struct rt *rt, struct rt_meeting *meeting) {
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "cannot make shared memory: %s", strerror(errno));
 }
 
-/* All have found the memory. */
+/* Waits until all ranks have opened the memory. */
 static int hear_answers(struct rt *rt, const struct rt_meeting *meeting) {
     for (int r = 1; r < meeting->world; r++) {
         int32_t shares = 0;
@@ -81,14 +77,14 @@ static int host_meeting(struct rt *rt, struct rt_meeting *meeting, struct place 
     if (!status) status = place_listen(rt, place, &listener);
     if (!status) status = door_receive(rt, meeting, place, listener, seconds);
     if (listener >= 0) place_leave(place);
-    hang_up(&listener);
+    close_link(&listener);
     RT_TRY(announce(rt, meeting, place, FIRST_VERDICT, status));
     return announce(rt, meeting, place, LAST_VERDICT, hear_answers(rt, meeting));
 }
 
 /* The others */
 
-/* The first rank's word, which is of this job alone; of a failure it reports itself. */
+/* Receives and authenticates a verdict of rank 0. Rank 0 itself reports a failure in it. */
 static int hear_verdict(struct rt *rt, const struct rt_meeting *meeting, const struct place *place, const char *what,
                         struct verdict *verdict, int64_t deadline) {
     if (!receive_all(meeting->link[0], verdict, sizeof *verdict, deadline) ||
@@ -101,8 +97,8 @@ static int hear_verdict(struct rt *rt, const struct rt_meeting *meeting, const s
     return status;
 }
 
-/* The first rank's memory, if it is of this machine: nobody else has one of that name. The kernel opens the
- * descriptors of a process only to those who may trace it. */
+/* Opens rank 0's memfd through /proc. The name, unique to the job, proves that the process is on this machine; the
+ * kernel allows access only to users who may trace that process. -1: not accessible. */
 static int find_memory(const struct verdict *verdict) {
     char path[64], wanted[96], name[sizeof wanted];
     struct stat status;
@@ -111,7 +107,7 @@ static int find_memory(const struct verdict *verdict) {
     const ssize_t length = readlink(path, name, sizeof name);
     if (length != (ssize_t)strlen(wanted) || memcmp(name, wanted, (size_t)length) != 0) return -1;
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd >= 0 && (fstat(fd, &status) != 0 || status.st_uid != geteuid())) hang_up(&fd);
+    if (fd >= 0 && (fstat(fd, &status) != 0 || status.st_uid != geteuid())) close_link(&fd);
     return fd;
 }
 
@@ -120,7 +116,7 @@ static int join_meeting(struct rt *rt, struct rt_meeting *meeting, struct place 
     struct verdict verdict;
     RT_TRY(place_ask(rt, place));
     RT_TRY(door_enter(rt, meeting, place, seconds));
-    /* The first rank's patience may have begun later than ours: then it is the one that speaks. */
+    /* Rank 0's time limit may have begun later than this rank's; wait for its report. */
     RT_TRY(hear_verdict(rt, meeting, place, FIRST_VERDICT, &verdict, start + (int64_t)seconds * 2000 + ANSWER_MS));
     meeting->memory = find_memory(&verdict);
     const int32_t shares = meeting->memory >= 0;
@@ -152,7 +148,7 @@ int rt_meet(struct rt *rt, const char *text, int seconds, int *segment) {
 
 /* Watching */
 
-/* What has come over a link: a farewell, or its end without one. */
+/* Handles input on a link: a farewell, or the end of the connection without one. */
 static void look_at(struct rt_meeting *meeting, struct pollfd *link, int rank) {
     char farewell;
     const ssize_t got = recv(link->fd, &farewell, 1, MSG_DONTWAIT);
@@ -177,7 +173,7 @@ static void *watch(void *argument) {
     return NULL;
 }
 
-/* Signals are for the threads that were there before. */
+/* The watching thread blocks all signals, so that the program's own threads receive them. */
 static int start_thread(struct rt_meeting *meeting) {
     sigset_t all, before;
     sigfillset(&all);
@@ -208,9 +204,9 @@ void rt_meeting_close(struct rt_meeting *meeting) {
     for (int r = 0; r < meeting->world; r++)
         if (meeting->link[r] >= 0) send_all(meeting->link[r], "", 1, rt_now_ms() + ANSWER_MS);
     if (meeting->segment && write(meeting->wake, &one, sizeof one) == sizeof one) pthread_join(meeting->thread, NULL);
-    for (int r = 0; r < meeting->world; r++) hang_up(&meeting->link[r]);
-    hang_up(&meeting->wake);
-    hang_up(&meeting->memory);
+    for (int r = 0; r < meeting->world; r++) close_link(&meeting->link[r]);
+    close_link(&meeting->wake);
+    close_link(&meeting->memory);
     free(meeting->session);
     free(meeting->link);
     free(meeting);

@@ -1,9 +1,8 @@
-/* How ranks of a meeting recognise each other, and what becomes of everybody else; Note [Who belongs to a meeting].
+/* How rank 0 accepts callers and ranks authenticate each other; Note [Who belongs to a meeting].
  *
- * The first rank hears all callers at once, so that none can keep it from the others. Who says nothing, or too
- * little, in time, who says something else, who has another token: each is dropped and named, at most one a second,
- * the others by their number. Who comes while MOST_SILENT callers have not said who they are takes the place of the
- * one that came first. */
+ * Rank 0 serves all callers concurrently, so that no caller can block it. A caller that sends too little in time, sends
+ * something else, or has another token is dropped. At most one dropped caller per second is named in a warning; the
+ * others are counted. If MOST_SILENT callers have not authenticated yet, a new caller replaces the oldest of them. */
 #define _GNU_SOURCE 1
 
 #include "comm/rendezvous_private.h"
@@ -23,25 +22,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#define AGAIN_MS     20   /* between two tries to reach the first rank */
-#define LINGER_MS    1000 /* those who are on their way are told how the meeting ended */
-#define SAY_MS       1000 /* between two callers that are named */
-#define MOST_SILENT  128  /* callers that have not said who they are */
-#define MOST_AT_ONCE 64   /* that are let in before those inside are heard again */
-
-static void close_link(int *fd) {
-    if (*fd >= 0) close(*fd);
-    *fd = -1;
-}
+#define AGAIN_MS     20   /* between attempts to connect to rank 0 */
+#define LINGER_MS    1000 /* after a failure, how long ranks that still arrive are told of it */
+#define SAY_MS       1000 /* between two callers named in warnings */
+#define MOST_SILENT  128  /* callers that have not authenticated yet */
+#define MOST_AT_ONCE 64   /* callers accepted before those already connected are served again */
 
 /* The first rank */
 
-/* Someone who has connected. */
+/* A caller that has connected and not authenticated yet. */
 struct visitor {
     int fd;
     int64_t deadline;
     size_t got;
-    unsigned char nonce[NONCE_BYTES]; /* what it was sent */
+    unsigned char nonce[NONCE_BYTES]; /* nonce sent to it */
     struct hello hello;
     char from[80];
 };
@@ -51,8 +45,8 @@ struct door {
     struct rt_meeting *meeting;
     const struct place *place;
     int listener, n;
-    int64_t named; /* when a caller was, ms; 0: none yet */
-    int unnamed;   /* dropped since then */
+    int64_t named; /* time when a caller was last named, ms; 0: never */
+    int unnamed;   /* callers dropped since then */
     struct visitor silent[MOST_SILENT];
 };
 
@@ -91,7 +85,7 @@ static void drop_silent(struct door *door, int i, const char *when) {
     drop(door, i, why);
 }
 
-/* Accepts one caller, which gets its nonce; false where there is none. */
+/* Accepts one caller and sends it a nonce; false: no caller is waiting. */
 static bool let_in(struct door *door) {
     struct sockaddr_storage address;
     socklen_t length = sizeof address;
@@ -118,13 +112,14 @@ static void describe_rank(struct rt *rt, struct hello *hello) {
     memcpy(hello->key, key, sizeof hello->key);
 }
 
-/* A rank of the job takes its seat. It gets one even where it ends the job, to be told so. */
+/* Records the connection of an authenticated rank. A rank that makes the job fail is recorded too, so that it receives
+ * the verdict. */
 static int seat(struct door *door, const struct visitor *visitor, const struct session *session) {
     struct rt_meeting *meeting = door->meeting;
     const struct hello *hello = &visitor->hello;
     struct hello mine;
     const bool free_seat = hello->rank > 0 && hello->rank < meeting->world && meeting->link[hello->rank] < 0;
-    const int at = free_seat ? hello->rank : 0; /* 0 is nobody else's */
+    const int at = free_seat ? hello->rank : 0; /* link[0] of rank 0 is free for a rank without a valid number */
     describe_rank(door->rt, &mine);
     close_link(&meeting->link[0]);
     meeting->link[at] = visitor->fd;
@@ -142,7 +137,7 @@ static int seat(struct door *door, const struct visitor *visitor, const struct s
     return RT_OK;
 }
 
-/* What is wrong with a complete hello; NULL: it is of a rank of this job. */
+/* Checks a complete hello: returns what is wrong, or NULL if the caller is a rank of this job. */
 static const char *judge(const struct place *place, const struct visitor *visitor, struct session *session) {
     const struct hello *hello = &visitor->hello;
     memcpy(session->nonce[0], visitor->nonce, NONCE_BYTES);
@@ -153,7 +148,7 @@ static const char *judge(const struct place *place, const struct visitor *visito
     return NULL;
 }
 
-/* Reads on. */
+/* Reads from a caller; when its hello is complete, answers it. */
 static int hear(struct door *door, int i) {
     struct visitor *visitor = &door->silent[i];
     struct session session;
@@ -196,7 +191,7 @@ static int report_absent(const struct door *door, int seconds) {
                         door->meeting->world, door->place->label, seconds);
 }
 
-/* Hears whom there is to hear, for at most that long. */
+/* Waits at most `ms` for input, serves all callers, and drops those whose time is over. */
 static int wait_at_door(struct door *door, int64_t ms) {
     struct pollfd at[MOST_SILENT + 1];
     const int n = door->n;
@@ -219,7 +214,7 @@ static int wait_at_door(struct door *door, int64_t ms) {
     return RT_OK;
 }
 
-/* What went wrong is already said. */
+/* Keeps this rank's first error: serving late ranks records others. */
 static void linger(struct door *door) {
     const int64_t deadline = rt_now_ms() + LINGER_MS;
     const struct rt_private said = *door->rt->internal;
@@ -256,7 +251,7 @@ int door_receive(struct rt *rt, struct rt_meeting *meeting, const struct place *
 
 /* The others */
 
-/* Whoever listens at the place shows that it is the first rank: NULL, or why not. */
+/* Authenticates the process that listens at the place as rank 0: NULL, or what is wrong. */
 static const char *recognise(struct rt *rt, const struct place *place, int link, struct session *session) {
     const int64_t deadline = rt_now_ms() + PROMPT_MS;
     struct challenge challenge;
@@ -275,8 +270,7 @@ static const char *recognise(struct rt *rt, const struct place *place, int link,
     return NULL;
 }
 
-/* A stranger in the first rank's place is named once, unless it has left again: where ranks are late, that is
- * usual. */
+/* Names a process that is not rank 0 once. One that has disconnected is not named: this is usual while ranks start. */
 static void name_stranger(struct rt *rt, const struct place *place, int link, const char *why, const char **named) {
     char none;
     const bool left = recv(link, &none, 1, MSG_DONTWAIT | MSG_PEEK) == 0;

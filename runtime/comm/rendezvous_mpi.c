@@ -1,6 +1,7 @@
-/* One broadcast by the MPI whose launcher started this process. The library is found by the launcher's variables, as a
- * program of one MPI under the launcher of another is a world of one. What is called has the same form in all MPIs;
- * what handles are differs: addresses of objects in Open MPI, numbers in MPICH and all that share its ABI. */
+/* One broadcast with the MPI whose launcher started this process. The MPI library is chosen by the launcher's
+ * environment variables: a program linked with another MPI than the launcher's would see a world of one rank. The
+ * functions have the same signatures in all MPIs, but handles differ: pointers to objects in Open MPI, integers in
+ * MPICH and the MPIs that share its ABI. */
 #define _GNU_SOURCE 1
 
 #include "comm/rendezvous_private.h"
@@ -10,9 +11,9 @@
 #include <stdlib.h>
 
 static const struct mpi {
-    const char *variable; /* of its launcher */
+    const char *variable; /* set by its launcher */
     const char *library[2];
-    const char *world, *byte; /* objects that are handles; NULL: numbers are */
+    const char *world, *byte; /* symbols whose addresses are the handles; NULL: handles are integers */
     uintptr_t world_number, byte_number;
 } mpis[] = {
     {"OMPI_COMM_WORLD_RANK", {"libmpi.so.40"}, "ompi_mpi_comm_world", "ompi_mpi_byte", 0, 0},
@@ -29,7 +30,7 @@ bool rt_mpi_launched(void) {
     return find_mpi() != NULL;
 }
 
-/* Handles are passed as words: in registers, a number is the word's lower half. */
+/* Handles are passed as pointer-sized words; in registers, an int handle is the lower half. */
 struct calls {
     int (*init)(int *argc, char ***argv);
     int (*broadcast)(void *data, int count, uintptr_t type, int root, uintptr_t comm);
@@ -55,7 +56,7 @@ int rt_mpi_broadcast(void *data, int bytes, char *why, size_t room) {
     snprintf(why, room, "no launcher of an MPI started this rank");
     if (!mpi) return RT_ERROR_SYSTEM;
     for (int i = 0; i < 2 && mpi->library[i] && !library; i++) {
-        library = dlopen(mpi->library[i], RTLD_NOW | RTLD_GLOBAL); /* its plug-ins look for its symbols */
+        library = dlopen(mpi->library[i], RTLD_NOW | RTLD_GLOBAL); /* its plug-ins need its symbols */
         if (!library) snprintf(why, room, "%s", dlerror());
     }
     if (!library) return RT_ERROR_SYSTEM;
@@ -64,5 +65,5 @@ int rt_mpi_broadcast(void *data, int bytes, char *why, size_t room) {
     const int status = calls.broadcast(data, bytes, calls.byte, 0, calls.world);
     calls.finalize();
     snprintf(why, room, "MPI_Bcast returned %d", status);
-    return status ? RT_ERROR_SYSTEM : RT_OK; /* the library stays: it has handlers of its own at the process' end */
+    return status ? RT_ERROR_SYSTEM : RT_OK; /* the library stays loaded: it has registered exit handlers */
 }

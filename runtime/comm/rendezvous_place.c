@@ -1,10 +1,9 @@
-/* Where ranks meet: an address, a file that says one, or an MPI that does. A file and MPI carry a card, one line of
- * text: the job's token, the port, and the addresses of the first rank's machine, of which the others try one after
- * the other. What a file of an earlier job says leads nowhere, or to somebody who does not know the token: they
- * look again.
+/* Where ranks meet: an address, a file that contains one, or an MPI that broadcasts one. A file and MPI carry a card:
+ * one line of text with the job's token, the port, and the addresses of rank 0's machine, which the others try in turn.
+ * The card of an earlier job leads to no listener, or to one that does not know the token; ranks then try again.
  *
- * The first rank listens at the address that was given and no other. Where none was, it is 127.0.0.1 if all ranks
- * are known to be on this machine, else any of the machine's. */
+ * Rank 0 listens only at the given address. If none is given, it listens at 127.0.0.1 if all ranks are known to be on
+ * this machine, else on all interfaces. */
 #define _GNU_SOURCE 1
 
 #include "comm/rendezvous_private.h"
@@ -25,42 +24,30 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CALL_MS 2000 /* one try to connect */
+#define CALL_MS 2000 /* limit of one attempt to connect */
 
 /* Finding the place */
 
-static int refuse(struct rt *rt, const char *format, const char *text) {
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_PLACE, format, text);
-}
-
-/* A port as text, or false. */
-static bool set_port(struct place *place, const char *text, int offset) {
-    char *end;
-    const long port = strtol(text, &end, 10);
-    if (end == text || *end || port < 1 || port + offset > 65535) return false;
-    snprintf(place->port, sizeof place->port, "%ld", port + offset);
-    return true;
-}
-
-static int set_address(struct rt *rt, struct place *place, const char *host, size_t length, const char *port,
+/* Takes the first `length` bytes of `host`, and `port` + `offset`. */
+static int set_address(struct rt *rt, struct place *place, const char *host, size_t length, const char *port_text,
                        int offset) {
-    if (length == 0 || length >= sizeof place->host || !set_port(place, port, offset))
-        return refuse(rt, "ranks cannot meet at '%s': a HOST:PORT, file:PATH or mpi is wanted", host);
+    char *end;
+    const long port = strtol(port_text, &end, 10);
+    if (length == 0 || length >= sizeof place->host || end == port_text || *end || port < 1 || port + offset > 65535)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_PLACE,
+                            "ranks cannot meet at '%s': a HOST:PORT, file:PATH or mpi is wanted", host);
     place->kind = PLACE_ADDRESS;
     memcpy(place->host, host, length);
+    snprintf(place->port, sizeof place->port, "%ld", port + offset);
     snprintf(place->label, sizeof place->label, "%s:%s", place->host, place->port);
     return RT_OK;
 }
 
-/* Under torchrun its own store may listen at the port: then ranks meet at the next one. */
-static int store_offset(void) {
-    const char *used = getenv("TORCHELASTIC_USE_AGENT_STORE");
-    return used && strcmp(used, "True") == 0;
-}
-
 static int place_of_environment(struct rt *rt, struct place *place) {
     const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
-    if (host && port) return set_address(rt, place, host, strlen(host), port, store_offset());
+    /* torchrun's own store may listen at MASTER_PORT; ranks then use the next port. */
+    const char *store = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    if (host && port) return set_address(rt, place, host, strlen(host), port, store && strcmp(store, "True") == 0);
     place->kind = PLACE_MPI;
     snprintf(place->label, sizeof place->label, "a place that MPI tells");
     if (rt_mpi_launched()) return RT_OK;
@@ -70,7 +57,7 @@ static int place_of_environment(struct rt *rt, struct place *place) {
                         rt->rank, rt->world);
 }
 
-/* True if a socket of this machine can have the address. */
+/* True if the address belongs to this machine: a socket can bind to it. */
 static bool is_own(const struct addrinfo *at) {
     struct sockaddr_storage address = {0};
     const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -90,7 +77,7 @@ static struct addrinfo *resolve(const char *host, const char *port, int *error) 
     return *error ? NULL : found;
 }
 
-/* A name that cannot be found may yet be. */
+/* A name that does not resolve counts as local: it may resolve later. */
 static bool is_elsewhere(const struct place *place) {
     int error;
     struct addrinfo *found = resolve(place->host, place->port, &error);
@@ -135,7 +122,7 @@ int place_find(struct rt *rt, const char *text, struct place *place) {
     return place->kind == PLACE_ADDRESS ? take_token(rt, place) : RT_OK;
 }
 
-/* The file that has the token of an address: of this user, for this address and port. */
+/* Path of the token file, for this user, address and port. */
 static void set_token_path(struct place *place, const struct addrinfo *at) {
     const char *const directories[] = {getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"};
     const char *directory = NULL;
@@ -164,7 +151,7 @@ static int bind_socket(const struct addrinfo *at) {
     return -1;
 }
 
-/* At the first of the host's addresses that can be had. */
+/* Listens at the first of the host's addresses that can be bound. */
 static int listen_at(struct rt *rt, struct place *place, const char *host, const char *port, int *listener) {
     int error = 0;
     struct addrinfo *found = resolve(host, port, &error);
@@ -183,7 +170,7 @@ static int make_token(struct rt *rt, struct place *place) {
     return error ? fail_listen(rt, place, strerror(error)) : RT_OK;
 }
 
-/* The address is ours by now, so that no other job of this user writes the file. */
+/* Called after binding the address, so that no other job of this user writes the same file. */
 static int publish_token(struct rt *rt, struct place *place) {
     RT_TRY(make_token(rt, place));
     const int error = secret_write(place->token_path, place->token);
@@ -195,7 +182,7 @@ static int publish_token(struct rt *rt, struct place *place) {
     return status;
 }
 
-/* This machine's addresses, those that others reach it by first. */
+/* Appends this machine's addresses, loopback last. */
 static void add_addresses(char *card, size_t room, bool alone) {
     struct ifaddrs *all = NULL;
     char text[INET_ADDRSTRLEN];
@@ -214,21 +201,18 @@ static void add_addresses(char *card, size_t room, bool alone) {
     snprintf(card + strlen(card), room - strlen(card), " 127.0.0.1\n");
 }
 
-static int write_card(struct rt *rt, const struct place *place) {
-    const int error = secret_write(place->path, place->card);
-    if (!error) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_PLACE, "rank 0 cannot say where it listens: cannot write '%s': %s",
-                        rt_quote_text(place->path).text, strerror(error));
-}
-
 static int broadcast_card(struct rt *rt, struct place *place) {
     char why[200];
     const int status = rt_mpi_broadcast(place->card, sizeof place->card, why, sizeof why);
     return status ? rt_fail_code(rt, status, RT_CODE_PLACE, "MPI cannot tell ranks where they meet: %s", why) : RT_OK;
 }
 
-static int publish(struct rt *rt, struct place *place) {
-    return place->kind == PLACE_MPI ? broadcast_card(rt, place) : write_card(rt, place);
+static int publish_card(struct rt *rt, struct place *place) {
+    if (place->kind == PLACE_MPI) return broadcast_card(rt, place);
+    const int error = secret_write(place->path, place->card);
+    if (!error) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_PLACE, "rank 0 cannot say where it listens: cannot write '%s': %s",
+                        rt_quote_text(place->path).text, strerror(error));
 }
 
 int place_listen(struct rt *rt, struct place *place, int *listener) {
@@ -244,7 +228,7 @@ int place_listen(struct rt *rt, struct place *place, int *listener) {
     if (getsockname(*listener, (struct sockaddr *)&bound, &length) != 0) return fail_listen(rt, place, strerror(errno));
     snprintf(place->card, sizeof place->card, "%s %d", place->token, ntohs(bound.sin_port));
     add_addresses(place->card, sizeof place->card, alone);
-    return publish(rt, place);
+    return publish_card(rt, place);
 }
 
 void place_leave(const struct place *place) {
@@ -258,7 +242,7 @@ int place_ask(struct rt *rt, struct place *place) {
     return place->kind == PLACE_MPI ? broadcast_card(rt, place) : RT_OK;
 }
 
-/* Ends within CALL_MS. */
+/* One attempt to connect, limited to CALL_MS. */
 static int connect_socket(const struct addrinfo *at) {
     struct pollfd wait = {.fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
                           .events = POLLOUT};
@@ -281,7 +265,7 @@ static int call_address(const char *host, const char *port) {
     return fd;
 }
 
-/* Why a file of a secret cannot be used, if it is there. */
+/* Reads a secret file; records in place->trouble why an existing one cannot be used. */
 static bool read_secret(struct place *place, const char *path, char *text, size_t room) {
     char why[160];
     if (secret_read(path, text, room, why, sizeof why)) return place->trouble[0] = 0, true;
@@ -289,7 +273,7 @@ static bool read_secret(struct place *place, const char *path, char *text, size_
     return false;
 }
 
-/* Whoever listens without having said the token is of another job, or has not come as far yet. */
+/* Connects only if the token file exists: a listener without one belongs to another job, or has not written it yet. */
 static int call_with_token(struct place *place) {
     int error, fd = -1;
     struct addrinfo *found = resolve(place->host, place->port, &error);

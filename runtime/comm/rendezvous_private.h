@@ -1,24 +1,23 @@
-/* What the parts of a meeting share: rendezvous.c (its course), rendezvous_door.c (who comes), rendezvous_proof.c
- * (who belongs to it), rendezvous_place.c (where it is) and rendezvous_secret.c (files of secrets).
+/* Shared by the parts of a rendezvous: rendezvous.c (sequence of steps), rendezvous_door.c (accepting and recognising
+ * ranks), rendezvous_proof.c (messages and their authentication), rendezvous_place.c (addresses) and
+ * rendezvous_secret.c (files of secrets).
  *
  * Note [Who belongs to a meeting]
- * All ranks of a job know a token, and nobody else does. It is never sent: each side sends a nonce, a number that
- * it uses once, and a code that only who knows the token can compute from both nonces and the message (HMAC-SHA256,
- * RFC 2104). So
+ * All ranks of a job share a secret token, which is never sent. Each side sends a nonce, a random number used once, and
+ * a message authentication code over both nonces and the message, keyed with the token (HMAC-SHA256, RFC 2104):
  *
- *     first rank -> caller    struct challenge    its nonce, as soon as somebody connects
- *     caller -> first rank    struct hello        who it is, its nonce, the code of both
- *     first rank -> caller    struct proof        the code that shows that it knows the token too
- *     first rank -> caller    struct verdict      twice, with a code each: where the memory is; that the job begins
+ *     rank 0 -> caller    struct challenge    its nonce, as soon as the caller connects
+ *     caller -> rank 0    struct hello        rank, world, program, its nonce, code
+ *     rank 0 -> caller    struct proof        code that proves that rank 0 knows the token too
+ *     rank 0 -> caller    struct verdict      twice, each with a code: where the memory is; that the job begins
  *
- * Who does not know the token learns nothing and changes nothing: the first rank drops it and waits on, a rank that
- * finds it in the first rank's place looks again. What the ranks say after their hello and proof - one word that
- * the memory was found, one byte of farewell - has no code: who can change the packets of others can end a job.
+ * A caller without the token learns nothing and has no effect: rank 0 drops it and waits on; a rank that finds such a
+ * process in the place of rank 0 tries again. Messages after hello and proof - one word that the memory was found, one
+ * byte of farewell - have no code: an attacker who can alter packets can end a job.
  *
- * Where the token comes from depends on the place: an address takes RANKC_TOKEN, or where that is not set and all
- * ranks are on one machine a file that only this user can read, which the first rank writes; a place that is a
- * file, and one that MPI tells, carry a token of their own. Ranks that `rankc run` starts do not meet: they inherit
- * their memory. */
+ * Source of the token: for an address, RANKC_TOKEN; if that is not set and all ranks are on one machine, a file
+ * readable by this user only, which rank 0 writes. A file: or mpi place carries a token of its own. Ranks that `rankc
+ * run` starts inherit their memory and do not meet. */
 #ifndef RT_RENDEZVOUS_PRIVATE_H
 #define RT_RENDEZVOUS_PRIVATE_H
 
@@ -29,66 +28,66 @@
 #include <pthread.h>
 
 #define TOKEN_VARIABLE "RANKC_TOKEN"
-#define TOKEN_LEAST    16  /* bytes of one that a user gives */
-#define TOKEN_ROOM     256 /* and a NUL */
+#define TOKEN_LEAST    16  /* minimal length of a token given by the user */
+#define TOKEN_ROOM     256 /* including a NUL */
 #define NONCE_BYTES    32
-#define KEY_BYTES      32        /* of the hash of a program, in hexadecimal digits */
-#define MAGIC          "rankc-2" /* with its NUL: 8 bytes */
-#define PROMPT_MS      5000      /* who belongs to the job answers sooner */
+#define KEY_BYTES      32        /* a program's hash in hexadecimal digits */
+#define MAGIC          "rankc-2" /* 8 bytes with its NUL; names the protocol version */
+#define PROMPT_MS      5000      /* time limit for a caller's answer */
 
 /* Places */
 
 enum place_kind { PLACE_ADDRESS, PLACE_FILE, PLACE_MPI };
 
-/* Where the ranks of a job meet. */
+/* The place where the ranks of a job meet. */
 struct place {
     enum place_kind kind;
-    char host[256], port[24]; /* of an address */
-    const char *path;         /* of a file */
-    bool given;               /* the token is the user's; else the first rank makes it */
-    bool one_machine;         /* all ranks are on this machine, for all that is known */
+    char host[256], port[24]; /* of PLACE_ADDRESS */
+    const char *path;         /* of PLACE_FILE */
+    bool given;               /* the token is the user's; else rank 0 makes one */
+    bool one_machine;         /* all ranks are on this machine, as far as the environment tells */
     char token[TOKEN_ROOM];
-    char token_path[512]; /* of the file that has the token of an address, once the first rank listens */
-    char card[1024];      /* of a file or MPI: what it says */
-    char label[320];      /* for messages */
-    char trouble[320];    /* why the token could not be read; "": it could, or is not there */
+    char token_path[512]; /* file with the token of an address, known once rank 0 listens */
+    char card[1024];      /* of PLACE_FILE and PLACE_MPI: token, port and addresses of rank 0, as text */
+    char label[320];      /* of the place, for messages */
+    char trouble[320];    /* why the token could not be read; "": it was, or does not exist yet */
 };
 
-/* The place that is meant; RT_ERROR_USAGE where there is none, or no token. */
+/* Parses the place; RT_ERROR_USAGE: none is given or known, or it has no token. */
 int place_find(struct rt *rt, const char *text, struct place *place);
 
-/* The first rank: a socket that listens there, and is known to all who ask. */
+/* Rank 0: opens the listening socket and publishes its address. */
 int place_listen(struct rt *rt, struct place *place, int *listener);
 
-/* The others: once, before place_call. Waits for the first where the place is MPI. */
+/* Other ranks: called once before place_call; for PLACE_MPI, receives rank 0's broadcast. */
 int place_ask(struct rt *rt, struct place *place);
 
-/* One try to reach the first rank: a socket, or -1. The token is then known. */
+/* Other ranks: one attempt to connect to rank 0. Returns a socket, or -1; on success the token is known. */
 int place_call(struct place *place);
 
-/* The first rank: nobody else is expected. */
+/* Rank 0: removes the published files, when all ranks have come or the time is over. */
 void place_leave(const struct place *place);
 
 /* Secrets */
 
-/* Writes a file that only this user can read, whatever was there before; 0 or an errno. */
+/* Writes a file that only this user can read, replacing an existing one. Returns 0 or an errno. */
 int secret_write(const char *path, const char *text);
 
-/* Reads one: a regular file of this user that nobody else can read, no link, of less than `room` bytes. Else false,
- * with the reason in `why`; where there is no file, "". */
+/* Reads such a file: a regular file of this user, not readable by others, not a link, of less than `room` bytes. False
+ * otherwise, with the reason in `why`; "" if the file does not exist. */
 bool secret_read(const char *path, char *text, size_t room, char *why, size_t why_room);
 
-/* A token of 128 random bits as hexadecimal digits; 0 or an errno. */
+/* Makes a token: 128 random bits as hexadecimal digits. Returns 0 or an errno. */
 int secret_make(char text[TOKEN_ROOM]);
 
-/* Messages. A socket does not block; what does not come in time is not coming. */
+/* Messages. Sockets are non-blocking; a message that is not complete by the deadline counts as lost. */
 
 struct challenge {
     char magic[sizeof MAGIC];
     unsigned char nonce[NONCE_BYTES];
 };
 
-/* What a rank says when it comes. */
+/* A rank's first message. */
 struct hello {
     char magic[sizeof MAGIC];
     int32_t rank, world;
@@ -101,62 +100,65 @@ struct proof {
     unsigned char code[RT_SHA256_BYTES];
 };
 
-/* What the first rank says at last: whether the job is complete, and then where its shared memory is. */
+/* Rank 0's result: status of the job; if RT_OK, where the shared memory is: descriptor `fd` of process `pid`. */
 struct verdict {
-    char magic[sizeof MAGIC], name[64]; /* of the memory */
+    char magic[sizeof MAGIC], name[64]; /* of the memfd */
     char text[320];
     int32_t status, code, pid, fd;
     unsigned char proof[RT_SHA256_BYTES];
 };
 
-/* A conversation of the first rank with a caller. */
+/* An exchange of messages between rank 0 and a caller. */
 struct session {
-    unsigned char nonce[2][NONCE_BYTES]; /* the first rank's, the caller's */
+    unsigned char nonce[2][NONCE_BYTES]; /* of rank 0, of the caller */
 };
 
-/* 0 or an errno. */
+/* Makes a nonce; 0 or an errno. */
 int session_nonce(unsigned char nonce[NONCE_BYTES]);
 
-/* The code of `count` bytes of a message of this conversation; `what` says which message it is. */
+/* Authentication code of a message of `count` bytes in this session; `what` names the kind of message. */
 void session_code(const struct place *place, const struct session *session, const char *what, const void *bytes,
                   size_t count, unsigned char code[RT_SHA256_BYTES]);
 bool session_proves(const struct place *place, const struct session *session, const char *what, const void *bytes,
                     size_t count, const unsigned char code[RT_SHA256_BYTES]);
 
+/* Send or receive a complete message until `deadline` (rt_now_ms); false: the connection failed or time is over. */
 bool send_all(int fd, const void *data, size_t bytes, int64_t deadline);
 bool receive_all(int fd, void *data, size_t bytes, int64_t deadline);
 
-/* What is there of a message of which *done bytes have come; false where no more comes. */
+/* Closes a socket or descriptor unless it is -1, and sets it to -1. */
+void close_link(int *fd);
+
+/* Receives available bytes of a message of which *done bytes have arrived; false: the connection ended. */
 bool receive_some(int fd, void *data, size_t bytes, size_t *done);
 
-/* Who comes */
+/* Accepting ranks */
 
 struct rt_meeting {
     int world;
-    int *link;               /* by rank: of the first to all others, of these to the first; -1: none */
-    struct session *session; /* of each link */
+    int *link;               /* sockets by rank: rank 0 has one to each other rank, the others have link[0]; -1: none */
+    struct session *session; /* per link */
     int memory;              /* a memfd */
-    char name[64];           /* of it: of this job alone */
-    void *segment;           /* while it is watched */
-    int wake;                /* ends the watch */
+    char name[64];           /* name of the memfd, unique to this job */
+    void *segment;           /* NULL unless the watching thread runs */
+    int wake;                /* eventfd that ends the watching thread */
     pthread_t thread;
-    _Atomic int lost; /* a rank that left without a farewell, plus one; 0: none */
+    _Atomic int lost; /* rank that disconnected without a farewell, plus 1; 0: none */
 };
 
-/* The first rank: until all others have come and shown that they belong to the job. Who does not is dropped and
- * named. */
+/* Rank 0: accepts callers until all ranks have authenticated; others are dropped and named in a warning. */
 int door_receive(struct rt *rt, struct rt_meeting *meeting, const struct place *place, int listener, int seconds);
 
-/* Another rank: until the first has shown that it is. Its first verdict comes later. */
+/* Other ranks: connects until rank 0 is found and authenticated. The first verdict follows. */
 int door_enter(struct rt *rt, struct rt_meeting *meeting, struct place *place, int seconds);
 
 /* MPI */
 
-/* Gives all ranks of MPI's world what the first has: RT_OK, or RT_ERROR_SYSTEM and why. MPI is started and ended by
- * it. */
+/* Broadcasts `bytes` bytes from rank 0 to all ranks of MPI_COMM_WORLD: RT_OK, or RT_ERROR_SYSTEM and `why`. Calls
+ * MPI_Init and MPI_Finalize. */
 int rt_mpi_broadcast(void *data, int bytes, char *why, size_t room);
 
-/* True if an MPI's launcher started this process. */
+/* True if the launcher of an MPI started this process. */
 bool rt_mpi_launched(void);
 
 #endif

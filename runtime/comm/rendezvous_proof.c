@@ -1,4 +1,4 @@
-/* Messages of a meeting, and their codes; Note [Who belongs to a meeting]. */
+/* Messages of a rendezvous and their authentication codes; Note [Who belongs to a meeting]. */
 #define _GNU_SOURCE 1
 
 #include "comm/rendezvous_private.h"
@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 _Static_assert(sizeof(struct hello) == 8 + 8 + KEY_BYTES + NONCE_BYTES + RT_SHA256_BYTES, "no padding is sent");
 _Static_assert(sizeof(struct verdict) == 8 + 64 + 320 + 16 + RT_SHA256_BYTES, "no padding is sent");
@@ -66,4 +67,9 @@ bool receive_all(int fd, void *data, size_t bytes, int64_t deadline) {
     for (size_t done = 0; done < bytes;)
         if (!wait_for(fd, POLLIN, deadline) || !receive_some(fd, data, bytes, &done)) return false;
     return true;
+}
+
+void close_link(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
 }

@@ -1,5 +1,5 @@
-/* Files of secrets: of mode 0600 from their first byte on, put in place by renaming, and read only where nobody
- * else can have written them, as directories like /tmp are everybody's. */
+/* Secret files: created with mode 0600, renamed into place, and read only if no other user could have written them,
+ * because directories like /tmp are shared. */
 #define _GNU_SOURCE 1
 
 #include "comm/rendezvous_private.h"
@@ -17,7 +17,7 @@
 
 static int write_text(int fd, const char *text) {
     const size_t bytes = strlen(text);
-    if (fchmod(fd, 0600) != 0) return errno; /* the umask may have taken even that */
+    if (fchmod(fd, 0600) != 0) return errno; /* the umask may have removed even these bits */
     const ssize_t written = write(fd, text, bytes);
     return written == (ssize_t)bytes ? 0 : written < 0 ? errno : ENOSPC;
 }

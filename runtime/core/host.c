@@ -1,4 +1,4 @@
-/* Arenas in the process' own memory, and phases that run as they are called. */
+/* Device "host": arenas in the process' memory; phases are plain function calls. */
 #define _GNU_SOURCE 1
 
 #include "core/private.h"
@@ -15,8 +15,8 @@ static void close_host(struct rt *rt) {
     (void)rt;
 }
 
-/* All pages are there from the start, since a step should not wait for them; those of weights come as they are loaded,
- * by several threads. */
+/* Pages are populated at open, so that no step takes page faults. Those of weights are faulted in by the threads that
+ * load them. */
 static void *allocate(struct rt *rt, enum rt_arena arena, size_t bytes) {
     const int populate = arena == RT_WEIGHTS ? 0 : MAP_POPULATE;
     (void)rt;

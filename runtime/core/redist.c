@@ -4,11 +4,13 @@
  * outer and blocks are 1 that is the tensor itself; otherwise parts are packed or unpacked through `scratch`. */
 #include "core/private.h"
 
-/* A tensor seen around the dimension that is cut. */
+#include <string.h>
+
+/* A tensor seen as (outer, cut.extent, inner), the middle dimension being the one that is cut. */
 struct view {
     struct rt_cut cut;
     int64_t outer;
-    size_t row; /* bytes of one index of the dimension: inner elements */
+    size_t row; /* bytes of the `inner` elements at one index of the cut dimension */
 };
 
 static struct view view_of(const struct rt *rt, int axis, enum rt_dtype dtype, int64_t outer, int64_t extent,
@@ -37,18 +39,6 @@ static size_t part_bytes(const struct view *view, int index) {
     return (size_t)view->outer * (size_t)rt_cut_extent(&view->cut, index) * view->row;
 }
 
-/* Where the part of rank `index` begins in the complete tensor, and how its blocks lie there; `strides` are also those
- * of the dense part. */
-static size_t find_part(const struct view *view, int index, struct rt_copies *rows, int64_t whole[3], int64_t part[3]) {
-    const int64_t row = (int64_t)view->row, length = rt_cut_length(&view->cut, index) * row,
-                  block = view->cut.extent / view->cut.blocks * row;
-    *rows = (struct rt_copies){.bytes = (size_t)length, .count = {1, view->outer, view->cut.blocks}};
-    whole[0] = part[0] = 0;
-    whole[1] = view->cut.extent * row, whole[2] = block;
-    part[1] = view->cut.blocks * length, part[2] = length;
-    return (size_t)(rt_cut_start(&view->cut, index) * row);
-}
-
 static int copy_rows(struct rt *rt, const struct rt_copies *rows) {
     return rows->bytes ? rt->program->device->copy(rt, rows) : RT_OK;
 }
@@ -58,19 +48,19 @@ int rt_copy_bytes(struct rt *rt, void *dst, const void *src, size_t bytes) {
     return dst == src ? RT_OK : copy_rows(rt, &rows);
 }
 
-static int pack_part(struct rt *rt, const struct view *view, int index, void *part, const void *whole) {
-    struct rt_copies rows;
-    size_t start = find_part(view, index, &rows, rows.from_stride, rows.to_stride);
-    rows.to = part;
-    rows.from = (const unsigned char *)whole + start;
-    return copy_rows(rt, &rows);
-}
-
-static int unpack_part(struct rt *rt, const struct view *view, int index, void *whole, const void *part) {
-    struct rt_copies rows;
-    size_t start = find_part(view, index, &rows, rows.to_stride, rows.from_stride);
-    rows.to = (unsigned char *)whole + start;
-    rows.from = part;
+/* Copies the part of rank `index` out of the complete tensor (PACK) or into it (UNPACK). The part is stored without
+ * gaps; in the complete tensor it has a run of rows in each block of the cut dimension. */
+enum direction { PACK, UNPACK };
+static int copy_part(struct rt *rt, const struct view *view, int index, enum direction direction, void *to,
+                     const void *from) {
+    const int64_t row = (int64_t)view->row, blocks = view->cut.blocks, block = view->cut.extent / blocks * row;
+    const int64_t length = rt_cut_length(&view->cut, index) * row, start = rt_cut_start(&view->cut, index) * row;
+    const int64_t part_stride[3] = {0, blocks * length, length}, whole_stride[3] = {0, blocks * block, block};
+    struct rt_copies rows = {.bytes = (size_t)length, .count = {1, view->outer, blocks}};
+    rows.to = (unsigned char *)to + (direction == PACK ? 0 : start);
+    rows.from = (const unsigned char *)from + (direction == PACK ? start : 0);
+    memcpy(rows.to_stride, direction == PACK ? part_stride : whole_stride, sizeof part_stride);
+    memcpy(rows.from_stride, direction == PACK ? whole_stride : part_stride, sizeof part_stride);
     return copy_rows(rt, &rows);
 }
 
@@ -78,59 +68,60 @@ static bool parts_are_the_tensor(const struct view *view) {
     return view->cut.blocks == 1 && (view->outer == 1 || view->cut.ways == 1);
 }
 
-struct rt_comm *rt_enter_site(struct rt *rt, int site, int axis) {
-    rt_at(rt, site);
+struct rt_comm *rt_begin_collective(struct rt *rt, int instruction, int axis) {
+    rt_at(rt, instruction);
     return rt->axis[axis];
 }
 
-int rt_leave_site(struct rt *rt, const struct rt_comm *comm, int status) {
+int rt_end_collective(struct rt *rt, const struct rt_comm *comm, int status) {
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
-int rt_all_gather(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
-                  int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit) {
+int rt_all_gather(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+                  enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit) {
     const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, unit);
-    struct rt_comm *comm = rt_enter_site(rt, site, axis);
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
     const bool direct = parts_are_the_tensor(&view);
     size_t *bytes = rt->internal->counts;
     for (int r = 0; r < comm->size; r++) bytes[r] = part_bytes(&view, r);
     int status = comm->driver->all_gather(comm, direct ? dst : scratch, src, bytes);
     const unsigned char *part = scratch;
-    RT_TRY(rt_leave_site(rt, comm, status));
-    for (int r = 0; r < comm->size && !direct; part += bytes[r], r++) RT_TRY(unpack_part(rt, &view, r, dst, part));
+    RT_TRY(rt_end_collective(rt, comm, status));
+    for (int r = 0; r < comm->size && !direct; part += bytes[r], r++)
+        RT_TRY(copy_part(rt, &view, r, UNPACK, dst, part));
     return RT_OK;
 }
 
-int rt_reduce_scatter(struct rt *rt, int site, int axis, void *dst, const void *src, void *scratch, enum rt_dtype dtype,
-                      int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit,
+int rt_reduce_scatter(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
+                      enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit,
                       enum rt_reduce reduce) {
     const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, unit);
-    struct rt_comm *comm = rt_enter_site(rt, site, axis);
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
     const bool direct = parts_are_the_tensor(&view);
     size_t *counts = rt->internal->counts;
     unsigned char *part = scratch;
     for (int r = 0; r < comm->size; r++) {
         const size_t bytes = part_bytes(&view, r);
-        if (!direct) RT_TRY(pack_part(rt, &view, r, part, src));
+        if (!direct) RT_TRY(copy_part(rt, &view, r, PACK, part, src));
         part += direct ? 0 : bytes;
         counts[r] = bytes / rt_dtype_bytes(dtype);
     }
-    return rt_leave_site(rt, comm,
-                         comm->driver->reduce_scatter(comm, dst, direct ? src : scratch, counts, dtype, reduce));
+    return rt_end_collective(rt, comm,
+                             comm->driver->reduce_scatter(comm, dst, direct ? src : scratch, counts, dtype, reduce));
 }
 
-int rt_send(struct rt *rt, int site, int axis, const void *src, int64_t bytes, int distance) {
-    struct rt_comm *comm = rt_enter_site(rt, site, axis);
-    return rt_leave_site(rt, comm, comm->driver->send(comm, src, (size_t)bytes, comm->rank + distance));
+int rt_send(struct rt *rt, int instruction, int axis, const void *src, int64_t bytes, int distance) {
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+    return rt_end_collective(rt, comm, comm->driver->send(comm, src, (size_t)bytes, comm->rank + distance));
 }
 
-int rt_receive(struct rt *rt, int site, int axis, void *dst, int64_t bytes, int distance) {
-    struct rt_comm *comm = rt_enter_site(rt, site, axis);
-    return rt_leave_site(rt, comm, comm->driver->receive(comm, dst, (size_t)bytes, comm->rank + distance));
+int rt_receive(struct rt *rt, int instruction, int axis, void *dst, int64_t bytes, int distance) {
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
+    return rt_end_collective(rt, comm, comm->driver->receive(comm, dst, (size_t)bytes, comm->rank + distance));
 }
 
-int rt_broadcast(struct rt *rt, int site, int axis, void *dst, const void *src, int64_t bytes, int root) {
-    struct rt_comm *comm = rt_enter_site(rt, site, axis);
+int rt_broadcast(struct rt *rt, int instruction, int axis, void *dst, const void *src, int64_t bytes, int root) {
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
     if (comm->rank == root) RT_TRY(rt_copy_bytes(rt, dst, src, (size_t)bytes));
-    return rt_leave_site(rt, comm, comm->driver->broadcast(comm, dst, (size_t)bytes, root));
+    return rt_end_collective(rt, comm, comm->driver->broadcast(comm, dst, (size_t)bytes, root));
 }

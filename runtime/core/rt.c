@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* A failed rt_open leaves no rank to keep its text. */
+/* Error of a failed rt_open: there is no struct rt to hold it. */
 static _Thread_local struct {
     char text[sizeof((struct rt_private *)0)->error];
     int code;
@@ -117,7 +117,7 @@ static int place_shard(struct rt *rt) {
     return rt->internal->counts ? RT_OK : rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
 }
 
-/* All ranks run the same program, or none goes on. */
+/* Checks that all ranks run the same program. */
 static int shake_hands(struct rt *rt) {
     char mine[RT_HASH_HEX];
     const size_t bytes = sizeof mine;
@@ -151,7 +151,7 @@ static int open_axes(struct rt *rt) {
     return RT_OK;
 }
 
-/* Ranks of the same shard. */
+/* Communicators of the ranks with the same shard number, one per scale unit. */
 static int open_units(struct rt *rt) {
     const bool alone = rt->world == rt->program->plan_ngpus;
     int status = alone ? rt_comm_open_self(&rt->units) : rt->comm->driver->split(rt->comm, rt->shard, &rt->units);
@@ -193,7 +193,7 @@ static int open_arena(struct rt *rt, enum rt_arena arena) {
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory: an arena needs %zu bytes", bytes);
 }
 
-/* Ranks of other machines take nothing of this one's cores. */
+/* Cores are divided among the ranks of this machine only. */
 static int set_threads(struct rt *rt, int threads) {
     const int ranks = rt->internal->local_world > 0 ? rt->internal->local_world : rt->world, share = rt_cores() / ranks;
     rt->threads = threads > 0 ? threads : share > 0 ? share : 1;
@@ -251,7 +251,7 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
     }
     rt->program = program;
     rt->internal = private;
-    rt->site = -1;
+    rt->instruction = -1;
     private->directory = options->directory ? options->directory : ".";
     private->json = options->json;
     int status = open_rank(rt, options);
@@ -260,7 +260,7 @@ int rt_open(struct rt **out, const struct rt_program *program, const struct rt_o
     return RT_OK;
 }
 
-/* A communicator for arenas, and the one for memory of the process, which may be the same. */
+/* The two communicators may be the same object. */
 static void close_both(struct rt_comm *arenas, struct rt_comm *host) {
     if (arenas && arenas != host) arenas->driver->close(arenas);
     if (host) host->driver->close(host);
@@ -271,7 +271,7 @@ void rt_close(struct rt *rt) {
     struct rt_private *private = rt->internal;
     for (int a = 0; a < RT_MAX_AXES; a++) close_both(rt->axis[a], private->split[a]);
     close_both(rt->unit_arenas, rt->units);
-    for (int a = 0; a < RT_ARENAS; a++) /* nobody reads or writes them any more */
+    for (int a = 0; a < RT_ARENAS; a++) /* closed communicators no longer access arenas */
         if (private->owned[a]) rt->program->device->release(rt, private->owned[a], rt_arena_bytes(rt, a));
     if (rt->internal->counts) rt->program->device->close(rt);
     if (rt->comm && private->owns_comm) rt->comm->driver->close(rt->comm);

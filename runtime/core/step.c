@@ -1,4 +1,4 @@
-/* One step: complete inputs in, the class's program, complete outputs out. */
+/* Executes phases: copies complete inputs to the rank's arenas, runs the class's code, copies complete outputs back. */
 #include "core/private.h"
 
 #include "base/checked.h"
@@ -20,7 +20,7 @@ const void *rt_output(const struct rt *rt, int index) {
     return place->offset == RT_ABSENT ? NULL : place_address(rt, place);
 }
 
-/* The controls are behind the inputs. */
+/* rt->internal->given has one pointer per input; the controls follow. */
 int rt_take_input(struct rt *rt, int port, const void *input) {
     const struct rt_place *place = &rt->kind->inputs[port];
     const size_t bytes = port_bytes(&rt->program->inputs[port]);
@@ -55,20 +55,14 @@ int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs) {
     return RT_OK;
 }
 
-static int run_inference(struct rt *rt, const void *const *inputs, void *const *outputs) {
-    rt->internal->control[RT_REAL] = rt->internal->control[RT_TRAINING] = 0; /* nothing that is kept changes */
-    RT_TRY(rt_run_forward(rt, inputs));
-    return rt_give_outputs(rt, 0, rt->program->noutputs, outputs);
-}
-
 bool rt_is_watched(const struct rt *rt) {
     return rt->internal->watch != NULL;
 }
 
-void rt_at(struct rt *rt, int site) {
-    rt->site = site;
-    if (rt->internal->watch) rt->internal->watch(rt->internal->watcher, rt, site);
-    if (rt->comm->driver->report) rt->comm->driver->report(rt->comm, rt->step, site);
+void rt_at(struct rt *rt, int instruction) {
+    rt->instruction = instruction;
+    if (rt->internal->watch) rt->internal->watch(rt->internal->watcher, rt, instruction);
+    if (rt->comm->driver->report) rt->comm->driver->report(rt->comm, rt->step, instruction);
 }
 
 int rt_begin_step(struct rt *rt) {
@@ -86,11 +80,15 @@ int rt_end_step(struct rt *rt, int threads, int status) {
         return RT_OK;
     }
     if (!rt->internal->error[0]) rt_fail(rt, status, "step %lld failed", (long long)rt->step);
-    rt->comm->driver->abort(rt->comm); /* the others must not wait for this rank */
+    rt->comm->driver->abort(rt->comm); /* ends the other ranks' waits */
     return status;
 }
 
 int rt_infer_step(struct rt *rt, const void *const *inputs, void *const *outputs) {
     const int threads = rt_begin_step(rt);
-    return rt_end_step(rt, threads, run_inference(rt, inputs, outputs));
+    /* kept state, such as running statistics, is not updated */
+    rt->internal->control[RT_REAL] = rt->internal->control[RT_TRAINING] = 0;
+    int status = rt_run_forward(rt, inputs);
+    if (!status) status = rt_give_outputs(rt, 0, rt->program->noutputs, outputs);
+    return rt_end_step(rt, threads, status);
 }

@@ -1,14 +1,15 @@
-/* Sums of gradients, over the units and along mesh axes, that go on during the backward phase.
+/* Gradient sums, over scale units and along mesh axes, that overlap the backward phase.
  *
  * Note [Buckets]
- * A gradient's sum may begin as soon as the rank's own gradient is complete. Generated code says so, gradient by
- * gradient, in the order in which they lie side by side in symmetric memory. What is complete is collected in a bucket;
- * one of at least `bucket_bytes` is handed to the transport as one sum (comm.h). Where a sum is wanted, the rest is
- * handed over, and all are waited for. Where buckets end changes no bit: every element is summed in rank order.
+ * A gradient's all-reduce may begin as soon as the rank's own gradient is complete. Generated code announces each
+ * gradient (rt_unit_sum_start, rt_all_reduce_start) in the order in which gradients lie in symmetric memory. Adjacent
+ * gradients are collected in a bucket, as in PyTorch's DDP; a bucket of at least `bucket_bytes` is handed to the
+ * transport as one sum (sum_begin in comm.h). The call that needs the sums hands over the last bucket and waits for all
+ * of them. Bucket boundaries do not affect results: each element is summed in rank order.
  *
- * Nothing begins early where the transport cannot do so, nor before the backward phase that is known to be the last
- * before the reduction. Nor do sums over units where hooks want to see gradients before they are reduced. Then
- * rt_unit_sum and rt_all_reduce do all of it. */
+ * Sums do not begin early where the transport does not support it, in a backward phase that is not known to be the last
+ * before the reduction, or, over scale units, where hooks must see the gradients before they are reduced. rt_unit_sum
+ * and rt_all_reduce then do the complete sum. */
 #include "core/private.h"
 
 static bool can_begin(const struct rt *rt, const struct rt_comm *comm) {
@@ -24,14 +25,14 @@ void rt_backward_begins(struct rt *rt, bool last, bool known) {
     rt->internal->overlaps = last && known && can_begin(rt, rt->unit_arenas) && !hooks->before && !hooks->after;
 }
 
-/* The bucket of a communicator: the units' is the last. */
+/* The bucket of a communicator; that of the scale units is the last. */
 static struct rt_bucket *bucket_of(struct rt *rt, const struct rt_comm *comm) {
     int axis = 0;
     while (axis < RT_MAX_AXES && rt->axis[axis] != comm) axis++;
     return &rt->internal->bucket[axis];
 }
 
-/* Hands the bucket over. */
+/* Hands the bucket to the transport. */
 static int close_bucket(struct rt *rt, struct rt_comm *comm) {
     struct rt_bucket *bucket = bucket_of(rt, comm);
     const size_t count = bucket->bytes / rt_dtype_bytes(bucket->dtype);
@@ -42,16 +43,14 @@ static int close_bucket(struct rt *rt, struct rt_comm *comm) {
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
-/* Right behind what is in the bucket, but for padding. */
-static bool follows(const struct rt_bucket *bucket, const unsigned char *gradient, enum rt_dtype dtype) {
-    const unsigned char *end = bucket->first + bucket->bytes;
-    return dtype == bucket->dtype && gradient >= end && gradient < end + RT_ALIGNMENT;
-}
-
+/* Adds a complete gradient to the bucket. A gradient that is not adjacent to the bucket's last one, except for
+ * alignment, begins a new bucket; a bucket that is full is handed over at once. */
 static int put_in_bucket(struct rt *rt, struct rt_comm *comm, unsigned char *gradient, enum rt_dtype dtype,
                          size_t bytes) {
     struct rt_bucket *bucket = bucket_of(rt, comm);
-    if (bucket->bytes && !follows(bucket, gradient, dtype)) RT_TRY(close_bucket(rt, comm));
+    const unsigned char *end = bucket->first + bucket->bytes;
+    const bool adjacent = dtype == bucket->dtype && gradient >= end && gradient < end + RT_ALIGNMENT;
+    if (bucket->bytes && !adjacent) RT_TRY(close_bucket(rt, comm));
     if (!bucket->bytes) bucket->first = gradient, bucket->dtype = dtype;
     bucket->bytes = (size_t)(gradient - bucket->first) + bytes;
     if (bucket->bytes >= (size_t)rt->program->training->bucket_bytes) RT_TRY(close_bucket(rt, comm));
@@ -59,7 +58,8 @@ static int put_in_bucket(struct rt *rt, struct rt_comm *comm, unsigned char *gra
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
-static int finish(struct rt *rt, struct rt_comm *comm) {
+/* Hands over the last bucket and waits for all sums of the communicator. */
+static int finish_sums(struct rt *rt, struct rt_comm *comm) {
     struct rt_bucket *bucket = bucket_of(rt, comm);
     RT_TRY(close_bucket(rt, comm));
     if (!bucket->begun) return RT_OK;
@@ -73,22 +73,19 @@ int rt_sums_variant(const struct rt *rt) {
 }
 
 int rt_end_sums(struct rt *rt) {
-    for (int axis = 0; axis < rt->program->naxes; axis++) RT_TRY(finish(rt, rt->axis[axis]));
-    return finish(rt, rt->unit_arenas);
+    for (int axis = 0; axis < rt->program->naxes; axis++) RT_TRY(finish_sums(rt, rt->axis[axis]));
+    return finish_sums(rt, rt->unit_arenas);
 }
 
 /* Over the units -------------------------------------------------------------------------------------------------- */
 
-/* Where gradients of several micro-batches are summed, dummies are left out already. */
-static bool may_be_dummy(const struct rt *rt) {
-    return rt->program->training && rt->program->training->accumulate == 1;
-}
-
 int rt_unit_sum_start(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count) {
     const size_t bytes = (size_t)count * rt_dtype_bytes(dtype);
     if (!rt->internal->last) return RT_OK;
-    RT_TRY(may_be_dummy(rt) ? rt->program->device->copy_where(rt, dst, src, bytes, RT_REAL)
-                            : rt_copy_bytes(rt, dst, src, bytes));
+    /* With several micro-batches per step, dummies were excluded when gradients were accumulated. */
+    const bool may_be_dummy = rt->program->training && rt->program->training->accumulate == 1;
+    RT_TRY(may_be_dummy ? rt->program->device->copy_where(rt, dst, src, bytes, RT_REAL)
+                        : rt_copy_bytes(rt, dst, src, bytes));
     return rt->internal->overlaps ? put_in_bucket(rt, rt->unit_arenas, dst, dtype, bytes) : RT_OK;
 }
 
@@ -99,7 +96,7 @@ static int reduce_over_units(struct rt *rt, void *data, enum rt_dtype dtype, int
 
 int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count, int begun) {
     const bool early = begun && rt->internal->overlaps;
-    if (early) RT_TRY(finish(rt, rt->unit_arenas));
+    if (early) RT_TRY(finish_sums(rt, rt->unit_arenas));
     RT_TRY(rt_copy_bytes(rt, dst, src, (size_t)count * rt_dtype_bytes(dtype)));
     return early ? RT_OK : reduce_over_units(rt, dst, dtype, count, RT_SUM);
 }
@@ -111,20 +108,20 @@ int rt_unit_max(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, 
 
 /* Along an axis --------------------------------------------------------------------------------------------------- */
 
-int rt_all_reduce_start(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype,
+int rt_all_reduce_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
                         int64_t count) {
-    struct rt_comm *comm = rt_enter_site(rt, site, axis);
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
     const size_t bytes = (size_t)count * rt_dtype_bytes(dtype);
     if (!rt->internal->last) return RT_OK;
     RT_TRY(rt_copy_bytes(rt, dst, src, bytes));
     return rt->internal->known && can_begin(rt, comm) ? put_in_bucket(rt, comm, dst, dtype, bytes) : RT_OK;
 }
 
-int rt_all_reduce(struct rt *rt, int site, int axis, void *dst, const void *src, enum rt_dtype dtype, int64_t count,
-                  enum rt_reduce reduce, int begun) {
-    struct rt_comm *comm = rt_enter_site(rt, site, axis);
+int rt_all_reduce(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
+                  int64_t count, enum rt_reduce reduce, int begun) {
+    struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
     if (!begun || !rt->internal->known || !can_begin(rt, comm))
-        return rt_leave_site(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, reduce));
-    RT_TRY(finish(rt, comm));
+        return rt_end_collective(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, reduce));
+    RT_TRY(finish_sums(rt, comm));
     return rt_copy_bytes(rt, dst, src, (size_t)count * rt_dtype_bytes(dtype));
 }

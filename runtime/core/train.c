@@ -1,4 +1,5 @@
-/* Training steps: the phases of a program, one after the other or as a program of the user's calls them. */
+/* Training steps: executes the phases forward, backward, reduce and update, as one step or under the caller's
+ * control. */
 #include "core/private.h"
 
 #include <math.h>
@@ -35,21 +36,21 @@ void rt_reset_gradients(struct rt *rt) {
     rt->internal->control[RT_MOST] = most > 0 ? most : INFINITY;
 }
 
-/* Begins to bring a number of the step here: `to` has the output's bytes once the device has finished. */
+/* Begins to copy a scalar output from the device: `to` has its bytes once the device has finished. */
 static int fetch(struct rt *rt, double *to, int output, enum rt_dtype dtype) {
     *to = 0;
     if (rt->kind->outputs[output].offset == RT_ABSENT) return RT_OK;
     return rt->program->device->get(rt, to, rt_output(rt, output), rt_dtype_bytes(dtype));
 }
 
-/* What fetch has brought, as a number. */
+/* Converts the bytes that fetch copied to a number. */
 static double fetched(double bytes, enum rt_dtype dtype) {
     double number;
     rt_convert(&number, RT_F64, &bytes, dtype, 1);
     return number;
 }
 
-/* NaN where the device has failed, which the next call reports. */
+/* NaN if the device failed; the next call reports that. */
 static double number_at(struct rt *rt, int output, enum rt_dtype dtype) {
     double bytes;
     if (fetch(rt, &bytes, output, dtype) || rt->program->device->finish(rt)) return NAN;
@@ -73,33 +74,25 @@ double rt_metric(struct rt *rt, enum rt_metric metric) {
     return number_at(rt, output_of_metric(rt, metric), RT_F64);
 }
 
-/* Of the reduced gradients. */
-static double norm_of(struct rt *rt) {
-    return rt_metric(rt, RT_NORM) * rt->internal->control[RT_RESCALE];
-}
-
 /* Calls */
 
-static int refuse(struct rt *rt, const char *what) {
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "%s", what);
-}
-
-/* RT_OK where the program trains, with a loss of its own or without as `module` says. */
-static int check_kind(struct rt *rt, bool module) {
-    const struct rt_training *training = rt->program->training;
-    if (!training) return refuse(rt, "the program was not compiled to train");
-    if ((training->seeds > 0) == module) return RT_OK;
-    return refuse(rt, module ? "the program has a loss of its own: call its training step"
-                             : "the program has no loss: call its forward and backward");
-}
-
 static int check_trains(struct rt *rt) {
-    return rt->program->training ? RT_OK : refuse(rt, "the program was not compiled to train");
+    if (rt->program->training) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "the program was not compiled to train");
+}
+
+/* Also checks that the program has no loss of its own if `module`, else that it has one. */
+static int check_kind(struct rt *rt, bool module) {
+    RT_TRY(check_trains(rt));
+    if ((rt->program->training->seeds > 0) == module) return RT_OK;
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
+                        module ? "the program has a loss of its own: call its training step"
+                               : "the program has no loss: call its forward and backward");
 }
 
 /* Phases */
 
-/* Sums that have begun end, though nobody wants them. */
+/* Also waits for sums that have begun, whose results are discarded. */
 static int zero_gradients(struct rt *rt) {
     RT_TRY(rt_end_sums(rt));
     rt->internal->overlaps = rt->internal->known = false;
@@ -108,7 +101,7 @@ static int zero_gradients(struct rt *rt) {
     return rt->program->device->zero(rt, rt->arena[RT_GRADIENTS], rt->kind->bytes[RT_GRADIENTS]);
 }
 
-/* What the forward phase of the rank's next micro-batch in the step is told. */
+/* Sets the controls of this scale unit's next micro-batch. */
 static void begin_micro_batch(struct rt *rt) {
     struct rt_private *private = rt->internal;
     private->control[RT_TRAINING] = 1;
@@ -116,7 +109,7 @@ static void begin_micro_batch(struct rt *rt) {
     private->control[RT_MICRO] = (double)(private->passes++ * rt->program->training->units + rt->unit);
 }
 
-/* 1 / real micro-batches of all units; 0 if there are none. */
+/* Sets RT_SHARE to 1 / real micro-batches of all scale units; to 0 if there are none. */
 static int count_real(struct rt *rt, const unsigned char *is_dummy) {
     int64_t mine = 0, all = 0;
     for (int j = 0; j < rt->internal->accumulate; j++) mine += !is_dummy || !is_dummy[j];
@@ -126,8 +119,7 @@ static int count_real(struct rt *rt, const unsigned char *is_dummy) {
     return RT_OK;
 }
 
-/* Of a micro-batch whose loss nobody scales, the loss is fetched by the way: losses[j] has its bytes until
- * read_losses. */
+/* Losses are fetched asynchronously: losses[j] has the bytes of a loss, not a number, until read_losses. */
 static int run_gradients(struct rt *rt, const void *const *const *samples, const unsigned char *is_dummy,
                          const struct rt_scale *scale, double *losses) {
     double *control = rt->internal->control;
@@ -159,7 +151,7 @@ static int run_reduce(struct rt *rt) {
 static int run_update(struct rt *rt) {
     struct rt_private *private = rt->internal;
     RT_TRY(run_reduce(rt));
-    const double factor = rt_schedule_factor(&rt->program->training->schedule, ++private->trained);
+    const double factor = rt_lr_factor(&rt->program->training->schedule, ++private->trained);
     private->control[RT_STEP] = (double)private->trained;
     private->control[RT_FACTOR] = factor;
     private->control[RT_LR] = private->lr * factor;
@@ -172,7 +164,7 @@ static int run_update(struct rt *rt) {
 
 /* Programs with a loss */
 
-/* The device has finished: what was fetched becomes numbers. */
+/* Converts the fetched losses to numbers, once the device has finished. */
 static void read_losses(const struct rt *rt, const unsigned char *is_dummy, double *losses) {
     for (int j = 0; j < rt->internal->accumulate && losses; j++)
         losses[j] = is_dummy && is_dummy[j] ? 0 : fetched(losses[j], rt->program->outputs[0].dtype);
@@ -187,7 +179,7 @@ int rt_gradients(struct rt *rt, const void *const *const *samples, const unsigne
     return RT_OK;
 }
 
-/* Sums of gradients start from zero again. */
+/* Repeats the step's gradients from zero sums, without counting its micro-batches twice. */
 static int repeat_gradients(struct rt *rt, const struct rt_attempt *attempt) {
     const int64_t micro_batches = rt->internal->micro_batches;
     RT_TRY(run_gradients(rt, attempt->samples, attempt->is_dummy, attempt->scale, NULL));
@@ -195,10 +187,10 @@ static int repeat_gradients(struct rt *rt, const struct rt_attempt *attempt) {
     return run_reduce(rt);
 }
 
-/* Ranks agree, since one that repeated its gradients alone would wait for the others. */
+/* All ranks decide alike, because repeating gradients is collective. */
 static int inspect(struct rt *rt, const struct rt_attempt *attempt, const double *losses) {
     struct rt_private *private = rt->internal;
-    RT_TRY(rt->program->device->finish(rt)); /* the norm and the losses have come, or the rank says why not */
+    RT_TRY(rt->program->device->finish(rt)); /* norm and losses have arrived */
     const double norm = rt_metric(rt, RT_NORM);
     int32_t mine = !isfinite(norm), any = 0;
     for (int j = 0; j < private->accumulate && losses; j++)
@@ -277,7 +269,7 @@ int rt_scale_grads(struct rt *rt, double factor) {
 int rt_clip_gnorm(struct rt *rt, double most, double *norm) {
     RT_TRY(rt_sync_shard_grad(rt));
     rt->internal->control[RT_MOST] = most;
-    if (norm) *norm = norm_of(rt);
+    if (norm) *norm = rt_metric(rt, RT_NORM) * rt->internal->control[RT_RESCALE];
     return RT_OK;
 }
 

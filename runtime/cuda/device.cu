@@ -363,7 +363,7 @@ static int report_fault(struct rt *rt) {
     const rt_fault fault = *at;
     if (fault.kind == RT_FAULT_NONE) return RT_OK;
     at->kind = RT_FAULT_NONE;
-    rt->site = fault.site;
+    rt->instruction = fault.instruction;
     if (fault.kind == RT_FAULT_CLASS)
         return rt_fail(rt, RT_ERROR_INPUT, "target %lld at position %lld is outside of the %lld classes", fault.value,
                        fault.position, fault.total);

@@ -9,18 +9,18 @@
 /* An index tensor and who is told about what is wrong in it. */
 struct rt_index {
     const void *at;
-    int is_64, site;
+    int is_64, instruction;
     rt_fault *fault;
 };
 
 static inline rt_index rt_index_of(struct rt *rt, const void *index, int is_64) {
-    return rt_index{index, is_64, rt->site, rt_cuda_of(rt)->fault};
+    return rt_index{index, is_64, rt->instruction, rt_cuda_of(rt)->fault};
 }
 
-static inline __device__ void rt_note_fault(rt_fault *fault, int kind, int site, int64_t value, int64_t position,
+static inline __device__ void rt_note_fault(rt_fault *fault, int kind, int instruction, int64_t value, int64_t position,
                                             int64_t total) {
     if (atomicCAS(&fault->kind, RT_FAULT_NONE, kind) != RT_FAULT_NONE) return;
-    fault->site = site;
+    fault->instruction = instruction;
     fault->value = value;
     fault->position = position;
     fault->total = total;
@@ -34,7 +34,7 @@ static inline __device__ int64_t rt_index_value(const rt_index &index, int64_t p
 static inline __device__ int64_t rt_index_place(const rt_index &index, int64_t position, int64_t total) {
     const int64_t value = rt_index_value(index, position);
     if (value >= -total && value < total) return value < 0 ? value + total : value;
-    rt_note_fault(index.fault, RT_FAULT_INDEX, index.site, value, position, total);
+    rt_note_fault(index.fault, RT_FAULT_INDEX, index.instruction, value, position, total);
     return -1;
 }
 
@@ -210,7 +210,7 @@ RT_ON_CALL int rt_class_index(struct rt *rt, int64_t *y, const void *x, int x_is
         const int64_t value = rt_index_value(index, p);
         y[p] = value;
         if ((value < 0 || value >= classes) && !(ignores && value == ignored))
-            rt_note_fault(index.fault, RT_FAULT_CLASS, index.site, value, p, classes);
+            rt_note_fault(index.fault, RT_FAULT_CLASS, index.instruction, value, p, classes);
     });
 }
 

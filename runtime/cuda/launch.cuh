@@ -48,7 +48,7 @@ static inline __host__ __device__ int64_t rt_count(const rt_dims &dims, int from
 /* What a kernel met. Memory of the host that devices write to. */
 enum rt_fault_kind { RT_FAULT_NONE, RT_FAULT_INDEX, RT_FAULT_CLASS };
 struct rt_fault {
-    int kind, site;
+    int kind, instruction;
     long long value, position, total;
 };
 

@@ -80,13 +80,13 @@ static void put_state(char *line, const struct launch *job, int rank) {
 /* "node 'layer0/fc' (MatMul)", or where names are not known "instruction 3"; false outside of instructions. */
 static bool put_instruction(char *line, const struct launch *job, int rank, const char *before) {
     const struct rt_launch *what = job->what;
-    const int site = atomic_load(&progress_of(job, rank)->site);
-    if (site < 0 || atomic_load(&progress_of(job, rank)->step) == 0) return false;
-    const char *text = what->instruction ? what->instruction(what->context, site) : NULL;
+    const int instruction = atomic_load(&progress_of(job, rank)->instruction);
+    if (instruction < 0 || atomic_load(&progress_of(job, rank)->step) == 0) return false;
+    const char *text = what->instruction ? what->instruction(what->context, instruction) : NULL;
     if (text)
         put(line, "%s%s", before, text);
     else
-        put(line, "%sinstruction %d", before, site);
+        put(line, "%sinstruction %d", before, instruction);
     return true;
 }
 

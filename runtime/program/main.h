@@ -76,7 +76,7 @@ int manifest_read(struct manifest *manifest, const struct rt_program *program, c
 void manifest_free(struct manifest *manifest);
 
 /* The node that an instruction comes from becomes the failure's place, if it is known. */
-void manifest_place(const struct manifest *manifest, int site, struct failure *failure);
+void manifest_place(const struct manifest *manifest, int instruction, struct failure *failure);
 
 /* Tensors */
 

@@ -103,11 +103,11 @@ void manifest_free(struct manifest *manifest) {
     rt_json_free(manifest->document);
 }
 
-void manifest_place(const struct manifest *manifest, int site, struct failure *failure) {
+void manifest_place(const struct manifest *manifest, int instruction, struct failure *failure) {
     const struct rt_json *list = rt_json_member(rt_json_root(manifest->document), "instructions");
-    if (!list || list->kind != RT_JSON_ARRAY || site < 0) return;
+    if (!list || list->kind != RT_JSON_ARRAY || instruction < 0) return;
     const struct rt_json *entry = list->first;
-    for (int i = 0; entry && i < site; i++) entry = entry->next;
+    for (int i = 0; entry && i < instruction; i++) entry = entry->next;
     const char *node = rt_json_text(rt_json_member(entry, "node")), *op = rt_json_text(rt_json_member(entry, "op"));
     if (node && op) failure_where(failure, "node '%s' (%s)", rt_quote_text(node).text, rt_quote_text(op).text);
 }

@@ -30,11 +30,11 @@ enum kind { KIND_PARAMETER, KIND_INPUT, KIND_INSTRUCTION };
 struct search {
     struct rank *self;
     struct rt *rt;
-    const struct rt_json **rows; /* by site: the rank's instruction, NULL: it has none there */
-    int64_t sites;
-    int site;      /* under way, -1: none */
-    int read;      /* what its operands had in them */
-    int64_t first; /* the answer of this rank */
+    const struct rt_json **rows; /* by instruction: the rank's instruction, NULL: it has none there */
+    int64_t ninstructions;
+    int instruction; /* under way, -1: none */
+    int read;        /* what its operands had in them */
+    int64_t first;   /* the answer of this rank */
 };
 
 /* Looking */
@@ -99,19 +99,20 @@ static int64_t micro_of(const struct search *s, const struct rt_json *row) {
 }
 
 static void end_instruction(struct search *s) {
-    const struct rt_json *row = s->site >= 0 && s->site < s->sites ? s->rows[s->site] : NULL;
+    const struct rt_json *row =
+        s->instruction >= 0 && s->instruction < s->ninstructions ? s->rows[s->instruction] : NULL;
     if (!row) return;
     const int made = look_at_values(s->rt, rt_json_member(row, "results"));
     const bool blamed = ((made & SEEN_NAN) && !(s->read & SEEN_NAN)) || ((made & SEEN_INFINITE) && !s->read);
-    if (blamed) take(s, KIND_INSTRUCTION, micro_of(s, row) * s->sites + s->site);
+    if (blamed) take(s, KIND_INSTRUCTION, micro_of(s, row) * s->ninstructions + s->instruction);
 }
 
-static void watch(void *context, struct rt *rt, int site) {
+static void watch(void *context, struct rt *rt, int instruction) {
     struct search *s = context;
-    if (site == s->site) return;
+    if (instruction == s->instruction) return;
     end_instruction(s);
-    s->site = site;
-    const struct rt_json *row = site >= 0 && site < s->sites ? s->rows[site] : NULL;
+    s->instruction = instruction;
+    const struct rt_json *row = instruction >= 0 && instruction < s->ninstructions ? s->rows[instruction] : NULL;
     int64_t constants = 0;
     if (!row) return;
     rt_json_int(rt_json_member(row, "constants"), &constants);
@@ -149,15 +150,17 @@ static void look_at_inputs(struct search *s, const void *const *const *samples) 
 /* The instructions of the rank's class. */
 static int list_rows(struct search *s) {
     const struct rt_json *root = rt_json_root(s->self->job->manifest.document);
-    const struct rt_json *sites = rt_json_member(root, "instructions"), *classes = rt_json_member(root, "values");
+    const struct rt_json *list = rt_json_member(root, "instructions"), *classes = rt_json_member(root, "values");
     const struct rt_json *class = classes && classes->kind == RT_JSON_ARRAY ? classes->first : NULL;
     for (long c = s->rt->kind - s->rt->program->classes; c > 0 && class; c--) class = class->next;
-    s->sites = sites && sites->kind == RT_JSON_ARRAY ? sites->count : 0;
-    s->rows = calloc((size_t)s->sites + 1, sizeof(*s->rows));
+    s->ninstructions = list && list->kind == RT_JSON_ARRAY ? list->count : 0;
+    s->rows = calloc((size_t)s->ninstructions + 1, sizeof(*s->rows));
     if (!s->rows) return fail_with(s->self, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
     for (const struct rt_json *row = class ? class->first : NULL; row; row = row->next) {
-        int64_t site;
-        if (rt_json_int(rt_json_member(row, "site"), &site) && site >= 0 && site < s->sites) s->rows[site] = row;
+        int64_t instruction;
+        if (rt_json_int(rt_json_member(row, "site"), &instruction) && instruction >= 0 &&
+            instruction < s->ninstructions)
+            s->rows[instruction] = row;
     }
     return RT_OK;
 }
@@ -175,12 +178,12 @@ static int agree(struct search *s, struct nonfinite *found) {
     const int64_t which = all & (((int64_t)1 << KIND_SHIFT) - 1);
     found->parameter = all >> KIND_SHIFT == KIND_PARAMETER ? (int)which : -1;
     found->input = all >> KIND_SHIFT == KIND_INPUT ? (int)which : -1;
-    found->site = all >> KIND_SHIFT == KIND_INSTRUCTION ? (int)(which % s->sites) : -1;
+    found->instruction = all >> KIND_SHIFT == KIND_INSTRUCTION ? (int)(which % s->ninstructions) : -1;
     return RT_OK;
 }
 
 int nonfinite_find(struct rank *self, struct rt *rt, const struct rt_attempt *attempt, struct nonfinite *found) {
-    struct search s = {.self = self, .rt = rt, .site = -1, .first = NOTHING};
+    struct search s = {.self = self, .rt = rt, .instruction = -1, .first = NOTHING};
     int status = list_rows(&s);
     if (!status) {
         look_at_parameters(&s);
@@ -242,6 +245,6 @@ void nonfinite_place(const struct nonfinite *found, const struct manifest *manif
         failure_where(failure, "parameter '%s', before the step", rt_quote_text(name).text);
     else if (found->input >= 0)
         failure_where(failure, "input '%s'", rt_quote_text(manifest->inputs[found->input]).text);
-    else if (found->site >= 0)
-        place_instruction(entry_of(manifest, "instructions", found->site), failure);
+    else if (found->instruction >= 0)
+        place_instruction(entry_of(manifest, "instructions", found->instruction), failure);
 }

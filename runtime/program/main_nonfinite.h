@@ -4,12 +4,12 @@
 
 #include "program/main.h"
 
-/* The first such value: one of `parameter` (index into "tensors" of manifest.json), `input` and `site` (into
+/* The first such value: one of `parameter` (index into "tensors" of manifest.json), `input` and `instruction` (into
  * "instructions"), the others are -1. */
 struct nonfinite {
     bool found;
     int rank; /* the first that had it */
-    int parameter, input, site;
+    int parameter, input, instruction;
 };
 
 /* Finds it by repeating the gradients of a step. Collective over the job's ranks; parameters stay as they are. RT_OK,

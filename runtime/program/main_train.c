@@ -291,7 +291,7 @@ static int set_numbers(struct trainer *t) {
     int status = RT_OK;
     t->units = training->units;
     t->accumulate = t->options->accumulate ? t->options->accumulate : training->accumulate;
-    t->found = (struct nonfinite){.parameter = -1, .input = -1, .site = -1};
+    t->found = (struct nonfinite){.parameter = -1, .input = -1, .instruction = -1};
     t->rt->internal->inspector = t;
     if (training->metrics <= RT_SKIPPED) t->rt->internal->inspect = inspect; /* others skip such a step */
     if (t->options->lr >= 0) rt_set_learning_rate(t->rt, t->options->lr);

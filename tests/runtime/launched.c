@@ -46,10 +46,10 @@ static void redirect(int fd, const char *name) {
 }
 
 /* As the tiny program's manifest names them. */
-static const char *instruction_name(void *context, int site) {
+static const char *instruction_name(void *context, int number) {
     static const char *const names[] = {"node 'first' (MatMul)", "all-gather", "all-reduce"};
     (void)context;
-    return site >= 0 && site < 3 ? names[site] : NULL;
+    return number >= 0 && number < 3 ? names[number] : NULL;
 }
 
 pid_t start(enum start how, int ranks, const char *const *arguments) {

@@ -45,7 +45,7 @@ static int step_case(struct rank_context *context) {
         CHECK(rt_infer_step(rt, (const void *[]){tiny_x, run->ids}, (void *[]){y, z, &first}) == RT_OK, "%s",
               rt_error(rt));
         CHECK(memcmp(y, expected_y, sizeof y) == 0 && memcmp(z, expected_z, sizeof z) == 0, "step %d", step);
-        CHECK(first == run->ids[0] && rt->step == step && rt->site == -1);
+        CHECK(first == run->ids[0] && rt->step == step && rt->instruction == -1);
     }
     CHECK(rt_infer_step(rt, (const void *[]){tiny_x, run->ids}, (void *[]){NULL, NULL, NULL}) == RT_OK);
     rt_close(rt);

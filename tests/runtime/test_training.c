@@ -1,7 +1,7 @@
 /* Random numbers, the order of samples, and files of tensors. */
 #include "base/philox.h"
 #include "base/safetensors.h"
-#include "base/schedule.h"
+#include "base/lr_schedule.h"
 #include "state/init.h"
 #include "program/sampler.h"
 
@@ -154,14 +154,15 @@ static void huge_data_needs_no_memory(void **state) {
 
 static void schedules_end_where_they_say(void **state) {
     (void)state;
-    const struct rt_schedule cosine = {RT_SCHEDULE_COSINE, 10, 100, 0.1}, linear = {RT_SCHEDULE_LINEAR, 0, 4, 0},
-                             constant = {RT_SCHEDULE_CONSTANT, 2, 0, 0};
-    assert_true(rt_schedule_factor(&cosine, 1) == 0 && rt_schedule_factor(&cosine, 6) == 0.5);
-    assert_true(rt_schedule_factor(&cosine, 11) == 1 && rt_schedule_factor(&cosine, 101) == 0.1);
-    assert_true(rt_schedule_factor(&cosine, 1000) == 0.1);
-    assert_true(rt_schedule_factor(&linear, 1) == 1 && rt_schedule_factor(&linear, 3) == 0.5);
-    assert_true(rt_schedule_factor(&linear, 5) == 0 && rt_schedule_factor(&linear, 6) == 0);
-    assert_true(rt_schedule_factor(&constant, 2) == 0.5 && rt_schedule_factor(&constant, 3) == 1);
+    const struct rt_lr_schedule cosine = {RT_LR_SCHEDULE_COSINE, 10, 100, 0.1},
+                                linear = {RT_LR_SCHEDULE_LINEAR, 0, 4, 0},
+                                constant = {RT_LR_SCHEDULE_CONSTANT, 2, 0, 0};
+    assert_true(rt_lr_factor(&cosine, 1) == 0 && rt_lr_factor(&cosine, 6) == 0.5);
+    assert_true(rt_lr_factor(&cosine, 11) == 1 && rt_lr_factor(&cosine, 101) == 0.1);
+    assert_true(rt_lr_factor(&cosine, 1000) == 0.1);
+    assert_true(rt_lr_factor(&linear, 1) == 1 && rt_lr_factor(&linear, 3) == 0.5);
+    assert_true(rt_lr_factor(&linear, 5) == 0 && rt_lr_factor(&linear, 6) == 0);
+    assert_true(rt_lr_factor(&constant, 2) == 0.5 && rt_lr_factor(&constant, 3) == 1);
 }
 
 /* Files of tensors */

@@ -1,0 +1,36 @@
+/* Learning-rate schedules: the rows of lr_schedules.def and their parameters. */
+#ifndef RT_BASE_LR_SCHEDULE_H
+#define RT_BASE_LR_SCHEDULE_H
+
+#include <stdint.h>
+
+enum rt_lr_schedule_kind {
+#define SCHEDULE(ID, ...) RT_LR_SCHEDULE_##ID,
+#include "lr_schedules.def"
+#undef SCHEDULE
+    RT_LR_SCHEDULES
+};
+
+struct rt_lr_schedule_row {
+    const char *id, *name, *options, *help;
+};
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+extern const struct rt_lr_schedule_row rt_lr_schedule_rows[RT_LR_SCHEDULES];
+
+struct rt_lr_schedule {
+    enum rt_lr_schedule_kind kind;
+    int64_t warmup, steps; /* of the whole run, including warm-up */
+    double min;            /* least factor */
+};
+
+/* The factor applied to learning rates at step `step` (1 for the first). */
+double rt_lr_factor(const struct rt_lr_schedule *schedule, int64_t step);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

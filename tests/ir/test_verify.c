@@ -1,0 +1,140 @@
+/* The verifier's comparison of intervals against an enumeration of every index (Note [Equivalence] in ir/verify.c).
+ *
+ * Cuts, layouts and windows are drawn at random, right ones and wrong ones. Whether they are equal is decided by
+ * listing indices one by one, as the definition has it; ir/verify.c, which compares runs, must give the same answer. */
+/* Its static functions are the subject; cmocka.h comes behind it, whose macro fail() would be in the way. */
+#include "ir/verify.c"
+
+#include <setjmp.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "tests/ir/random.h"
+
+enum { TRIALS = 200000 };
+
+/* Reference: lists indices ----------------------------------------------------------------------------------------- */
+
+/* The rank that holds index `at` of a dimension so cut, and the index's place in that rank's part; -1: none. */
+static int owner(const struct rt_cut *cut, int64_t at, int64_t *place) {
+    int64_t block = cut->extent / cut->blocks, within = at % block;
+    for (int r = 0; r < cut->ways; r++) {
+        int64_t start = rt_cut_start(cut, r), length = rt_cut_length(cut, r);
+        if (within < start || within >= start + length) continue;
+        *place = at / block * length + within - start;
+        return r;
+    }
+    return -1;
+}
+
+static bool same_owners(const struct rt_cut *by_factor, const struct rt_cut *by_layout, int64_t before, int64_t after) {
+    if (before * by_factor->extent * after != by_layout->extent) return false;
+    for (int64_t index = 0; index < by_layout->extent; index++) {
+        int64_t value = index / after % by_factor->extent, rest = index % after;
+        int64_t outer = index / (after * by_factor->extent), local = 0, place = 0;
+        int a = owner(by_factor, value, &local), b = owner(by_layout, index, &place);
+        if (a < 0 || a != b) return false;
+        if (place != (outer * rt_cut_extent(by_factor, a) + local) * after + rest) return false;
+    }
+    return true;
+}
+
+static bool same_places(const struct reach *reach, int64_t extent, const struct rt_holding *window,
+                        const struct rt_cut *positions) {
+    for (int64_t at = 0; at < positions->extent; at++) {
+        int64_t local = 0, start;
+        int rank = owner(positions, at, &local);
+        int64_t length = rt_holding_run(window, rank, 0, &start), before = rt_holding_before(window, rank);
+        for (int64_t k = 0; k < reach->span; k++) {
+            int64_t index = at * reach->stride - reach->before + k;
+            int64_t place = local * reach->stride - before + k;
+            bool there = index >= 0 && index < extent, held = place >= 0 && place < length;
+            if (there != held || (there && start + place != index)) return false;
+        }
+    }
+    return true;
+}
+
+static bool owns_window(const struct rt_cut *part, const struct rt_holding *window) {
+    for (int r = 0; r < window->cut.ways; r++) {
+        int64_t start, place, length = rt_holding_run(window, r, 0, &start);
+        for (int64_t index = start; index < start + length; index++)
+            if (owner(part, index, &place) != r) return false;
+    }
+    return true;
+}
+
+/* Trials ----------------------------------------------------------------------------------------------------------- */
+
+static void sets_of_indices(void **state) {
+    (void)state;
+    struct random random = {1};
+    int right = 0, wrong = 0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        const int ways = 1 + (int)random_below(&random, 4);
+        const int64_t before = 1 + random_below(&random, 3), after = 1 + random_below(&random, 3);
+        const int64_t blocks = 1 + random_below(&random, 3), unit = 1 + random_below(&random, 3);
+        const struct rt_cut by_factor = {blocks * unit * (ways + random_below(&random, 5)), blocks, unit, ways};
+        struct rt_cut by_layout = {before * by_factor.extent * after, before * blocks, unit * after, ways};
+        /* Often something else than what the factor's cut makes of the dimension. */
+        if (random_below(&random, 2)) by_layout.blocks = 1 + random_below(&random, 6);
+        if (random_below(&random, 2)) by_layout.unit = 1 + random_below(&random, 6);
+        if (random_below(&random, 16) == 0) by_layout.extent += by_layout.unit * by_layout.blocks;
+        if (!cut_is_sound(&by_layout) || !parts_cover(&by_layout)) continue;
+        bool alike = true;
+        for (int r = 0; r < ways; r++) alike = alike && owns_alike(&by_factor, &by_layout, before, after, r);
+        assert_int_equal(alike, same_owners(&by_factor, &by_layout, before, after));
+        ++*(alike ? &right : &wrong);
+    }
+    assert_true(right > TRIALS / 50 && wrong > TRIALS / 50);
+}
+
+static void windows_of_positions(void **state) {
+    (void)state;
+    struct random random = {2};
+    int right = 0, wrong = 0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        const int ways = 1 + (int)random_below(&random, 4);
+        const struct rt_cut positions = {ways + random_below(&random, 6), 1, 1, ways};
+        const struct reach reach = {positions.extent, 1 + random_below(&random, 3), random_below(&random, 4),
+                                    1 + random_below(&random, 5)};
+        const int64_t extent = 1 + random_below(&random, 20);
+        struct rt_holding window = {positions, extent, reach.stride, reach.before, reach.span};
+        /* Often the window of another operator. */
+        if (random_below(&random, 4) == 0) window.stride = 1 + random_below(&random, 3);
+        if (random_below(&random, 4) == 0) window.before = random_below(&random, 4);
+        if (random_below(&random, 4) == 0) window.span = 1 + random_below(&random, 5);
+        if (random_below(&random, 8) == 0) window.extent = 1 + random_below(&random, 20);
+        bool serves = true;
+        for (int r = 0; r < ways; r++) serves = serves && window_serves(&reach, extent, &window, &positions, r);
+        assert_int_equal(serves, same_places(&reach, extent, &window, &positions));
+        ++*(serves ? &right : &wrong);
+    }
+    assert_true(right > TRIALS / 50 && wrong > TRIALS / 50);
+}
+
+static void windows_in_parts(void **state) {
+    (void)state;
+    struct random random = {3};
+    int right = 0, wrong = 0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        const int ways = 1 + (int)random_below(&random, 3);
+        const int64_t blocks = 1 + random_below(&random, 2), unit = 1 + random_below(&random, 3);
+        const struct rt_cut part = {blocks * unit * (ways + random_below(&random, 4)), blocks, unit, ways};
+        const struct rt_cut positions = {ways + random_below(&random, 6), 1, 1, ways};
+        const struct rt_holding window = {positions, part.extent, 1 + random_below(&random, 3),
+                                          random_below(&random, 3), 1 + random_below(&random, 4)};
+        bool inside = true;
+        for (int r = 0; r < ways; r++) inside = inside && lies_in_part(&part, &window, r);
+        assert_int_equal(inside, owns_window(&part, &window));
+        ++*(inside ? &right : &wrong);
+    }
+    assert_true(right > TRIALS / 50 && wrong > TRIALS / 50);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sets_of_indices), cmocka_unit_test(windows_of_positions),
+                                       cmocka_unit_test(windows_in_parts)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
