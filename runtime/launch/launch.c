@@ -23,11 +23,11 @@
 #define EXIT_RANK    9
 #define EXIT_SIGNAL  130
 #define EXIT_NO_EXEC 127
-#define NO_PIDFD_MS  5 /* how often children are looked for where the kernel has no pidfd */
+#define NO_PIDFD_MS  5 /* poll interval where the kernel has no pidfd */
 
 extern char **environ;
 
-/* Places in job->poll. */
+/* Entries of job->poll. */
 static struct pollfd *poll_end(const struct launch *job, int rank) {
     return &job->poll[rank];
 }
@@ -65,8 +65,8 @@ static int report(struct launch *job, int code, const char *text, int error) {
 
 /* Starting */
 
-/* Large enough for all but the symmetric part, which ranks add since they know its size; sealed against shrinking,
- * so that no mapping can lose its pages. */
+/* Makes the segment without its symmetric part, which ranks add because they know its size. It is sealed against
+ * shrinking, so that no mapping loses pages. */
 static int make_segment(struct launch *job) {
     job->segment_bytes = rt_shared_control_bytes(job->what->ranks);
     job->memfd = memfd_create("rankc", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -80,7 +80,7 @@ static int make_segment(struct launch *job) {
     return 0;
 }
 
-/* The ranks' environment: ours, with the segment's descriptor. */
+/* The ranks' environment: the launcher's and the segment's descriptor. */
 static int make_environment(struct launch *job) {
     const size_t name = strlen(RT_SHM_FD_VARIABLE "=");
     size_t count = 0, kept = 0;
@@ -101,17 +101,17 @@ static void catch_signals(struct launch *job) {
     sigaddset(&caught, SIGTERM);
     sigaddset(&caught, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &caught, &job->mask_before);
-    /* A parent may have left SIGCHLD ignored, and then there would be nothing to wait for. */
+    /* If the parent left SIGCHLD ignored, waitpid would find no children. */
     const struct sigaction usual = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
     sigaction(SIGCHLD, &usual, &job->child_before);
-    sigaction(SIGPIPE, &ignored, &job->pipe_before); /* that nobody reads what ranks print is no reason to die */
+    sigaction(SIGPIPE, &ignored, &job->pipe_before); /* a closed output pipe must not end the job */
     job->signals = signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* In the child, between fork and exec: nothing that allocates. */
+/* In the child, between fork and exec: only async-signal-safe calls. */
 static void become_rank(struct launch *job, int rank, int output, char *const *argv, pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(EXIT_NO_EXEC); /* it died before it could be watched */
+    if (getppid() != parent) _exit(EXIT_NO_EXEC); /* the parent died before PR_SET_PDEATHSIG took effect */
     fcntl(job->memfd, F_SETFD, 0);
     relay_become(job, rank, output);
     sigaction(SIGPIPE, &job->pipe_before, NULL);
@@ -134,7 +134,7 @@ static char **make_arguments(const struct rt_launch *what, char *rank_text, char
     return (char **)(uintptr_t)argv;
 }
 
-/* Forks; what the rank prints comes through its relay, unless it is alone. */
+/* Forks; the rank's output is forwarded by its relay unless there is only one rank. */
 static pid_t fork_rank(struct launch *job, int rank, char *const *argv) {
     int ends[2] = {-1, -1};
     if (job->what->ranks > 1 && relay_open(&job->child[rank].relay, ends, job->what->json) != 0) return -1;
@@ -187,7 +187,7 @@ static int start_all(struct launch *job) {
     if (exit) return exit;
     catch_signals(job);
     *poll_signals(job) = (struct pollfd){.fd = job->signals, .events = POLLIN};
-    fflush(NULL); /* or children would print what is buffered again */
+    fflush(NULL); /* otherwise children would print buffered output again */
     for (int r = 0; r < job->what->ranks && !exit; r++) exit = start_rank(job, r);
     return exit;
 }
@@ -196,10 +196,10 @@ static int start_all(struct launch *job) {
 
 static void signal_all(struct launch *job, int number) {
     for (int r = 0; r < job->what->ranks; r++)
-        if (job->child[r].alive) kill(job->child[r].pid, number); /* not yet reaped: the pid is still ours */
+        if (job->child[r].alive) kill(job->child[r].pid, number); /* not reaped yet: the pid is not reused */
 }
 
-/* Ends the waits of the ranks that are left, and gives them a while to leave. */
+/* Ends the waits of the remaining ranks and starts their grace period. */
 static void begin_end(struct launch *job, int exit, bool weak) {
     if (job->segment) atomic_store(&rt_shared_header(job->segment)->aborted, 1);
     if (!job->exit || (job->exit_is_weak && !weak)) {
@@ -209,7 +209,7 @@ static void begin_end(struct launch *job, int exit, bool weak) {
     if (!job->deadline) job->deadline = rt_now_ms() + (job->what->grace_ms > 0 ? job->what->grace_ms : GRACE_MS);
 }
 
-/* Exit codes that a rank gives after it has said why; rt_main's table. */
+/* Exit codes of a rank that has reported its error; see rt_main's table. */
 static bool explains_itself(int code) {
     return (code >= 2 && code <= 9) || code == EXIT_SIGNAL;
 }
@@ -227,12 +227,12 @@ static void judge_rank(struct launch *job, int rank, int status) {
         return;
     }
     if (WIFSIGNALED(status) && job->interrupted && is_request(WTERMSIG(status))) {
-        begin_end(job, EXIT_SIGNAL, false); /* it did not yet catch what we passed on */
+        begin_end(job, EXIT_SIGNAL, false); /* it did not handle the forwarded signal yet */
     } else if (WIFSIGNALED(status)) {
         const int number = WTERMSIG(status);
         snprintf(how, sizeof how, "was killed by signal %d (%s)", number, strsignal(number));
         if (!ending) report_dead(job, rank, how);
-        begin_end(job, EXIT_RANK, ending); /* while the job ends, signals are our own */
+        begin_end(job, EXIT_RANK, ending); /* while the job ends, the launcher itself sends signals */
     } else if (explains_itself(code)) {
         begin_end(job, code, code == EXIT_RANK);
     } else {
@@ -250,7 +250,7 @@ static void reap(struct launch *job) {
         child->alive = false;
         if (child->pidfd >= 0) close(child->pidfd);
         poll_end(job, r)->fd = poll_output(job, r)->fd = -1;
-        relay_close(&child->relay, r); /* what it said comes before what is said of it */
+        relay_close(&child->relay, r); /* the rank's output comes before a report about it */
         job->alive--;
         judge_rank(job, r, status);
     }
@@ -284,9 +284,9 @@ static void pass_output(struct launch *job) {
     }
 }
 
-static void look_for_standstill(struct launch *job) {
+static void check_progress(struct launch *job) {
     struct verdict verdict;
-    if (job->alive == 0 || job->deadline || !stall_look(job, &verdict)) return;
+    if (job->alive == 0 || job->deadline || !stall_check(job, &verdict)) return;
     report_stuck(job, verdict);
     begin_end(job, EXIT_RANK, false);
 }
@@ -296,19 +296,19 @@ static void watch(struct launch *job) {
         if (poll(job->poll, poll_count(job), poll_timeout(job)) > 0) pass_output(job);
         forward_signals(job);
         reap(job);
-        look_for_standstill(job);
+        check_progress(job);
         if (!job->deadline || rt_now_ms() < job->deadline) continue;
         signal_all(job, SIGKILL);
-        job->deadline = rt_now_ms() + 100; /* until they are reaped */
+        job->deadline = rt_now_ms() + 100; /* time to reap them */
     }
-    /* A rank ended with "another rank failed", but none did and none spoke: someone has to. */
+    /* Ranks ended with "another rank failed", but no rank failed and none reported: report it here. */
     if (job->exit_is_weak && job->exit == EXIT_RANK && rt_shared_claim_report(job->segment))
         print_error(job, 911, "a rank failed without saying why");
 }
 
 static void clean_up(struct launch *job) {
     if (job->signals >= 0) {
-        struct signalfd_siginfo info; /* what came last is the job's, too */
+        struct signalfd_siginfo info; /* signals that arrived last belong to the job too */
         while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) job->interrupted = true;
         close(job->signals);
         sigaction(SIGCHLD, &job->child_before, NULL);
@@ -318,7 +318,7 @@ static void clean_up(struct launch *job) {
     if (job->segment) munmap(job->segment, job->segment_bytes);
     if (job->memfd >= 0) close(job->memfd);
     for (int r = 0; job->child && r < job->what->ranks; r++)
-        if (job->child[r].relay.fd >= 0) close(job->child[r].relay.fd); /* of one that could not be started */
+        if (job->child[r].relay.fd >= 0) close(job->child[r].relay.fd); /* of a rank that could not be started */
     free(job->stall.rank);
     free(job->environment);
     free(job->poll);
@@ -332,7 +332,7 @@ int rt_launch(const struct rt_launch *what) {
         return 2;
     }
     int exit = start_all(&job);
-    if (exit) begin_end(&job, exit, false); /* some may have been started */
+    if (exit) begin_end(&job, exit, false); /* some ranks may have been started */
     if (exit && job.child) signal_all(&job, SIGKILL);
     watch(&job);
     exit = job.exit;

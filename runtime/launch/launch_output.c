@@ -1,4 +1,4 @@
-/* What ranks print. */
+/* Forwards the output of ranks. */
 #define _GNU_SOURCE 1
 
 #include "launch/launch_private.h"
@@ -10,17 +10,18 @@
 #include <unistd.h>
 
 #define PREFIX_BYTES 16
-#define MOST_READS   16 /* at a time: as much as a pipe holds; a rank that prints without end must not keep us here */
+/* per call: as much as a pipe holds, so that a rank that prints without end does not block the launcher */
+#define MOST_READS 16
 
 int relay_open(struct relay *relay, int ends[2], bool json) {
     if (pipe2(ends, O_CLOEXEC) != 0) return -1;
-    fcntl(ends[0], F_SETFL, O_NONBLOCK); /* our end only: the rank's writes wait for us */
+    fcntl(ends[0], F_SETFL, O_NONBLOCK); /* only the launcher's end: the rank's writes block */
     relay->fd = ends[0];
     relay->json = json;
     return 0;
 }
 
-/* dup2() leaves the copies open in the program that is to come. */
+/* The descriptors that dup2() makes stay open across exec. */
 void relay_become(const struct launch *job, int rank, int end) {
     if (job->what->no_results) dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
     if (job->what->ranks == 1) return;
@@ -31,7 +32,7 @@ void relay_become(const struct launch *job, int rank, int end) {
 static void write_all(const char *text, size_t count) {
     while (count > 0) {
         const ssize_t done = write(STDERR_FILENO, text, count);
-        if (done < 0 && errno != EINTR) return; /* nobody reads it: no reason to end the job */
+        if (done < 0 && errno != EINTR) return; /* a closed stderr must not end the job */
         if (done > 0) text += done, count -= (size_t)done;
     }
 }
@@ -40,13 +41,13 @@ static bool begins(const struct relay *relay, const char *text) {
     return relay->used >= strlen(text) && memcmp(relay->line, text, strlen(text)) == 0;
 }
 
-/* "rankc: error[E0382]: ..." and the indented lines after it; or an object. */
+/* True for "rankc: error[E0382]: ..." and the indented lines after it, or the JSON form. */
 static bool is_diagnostic(const struct relay *relay) {
     if (relay->json) return begins(relay, "{\"format\": 1, \"severity\": ");
     return begins(relay, "rankc: ") || (relay->diagnostic && begins(relay, "  "));
 }
 
-/* In one write, so that lines of different origin do not mix. */
+/* Forwards a line with one write, so that lines of different ranks do not mix. */
 static void pass_on(struct relay *relay, int rank, bool line_ends) {
     char text[PREFIX_BYTES + LINE_BYTES];
     size_t used = 0;
@@ -82,7 +83,8 @@ void relay_read(struct relay *relay, int rank) {
     }
 }
 
-/* A process that the rank left behind may hold the other end, so this is not the pipe's end but the rank's. */
+/* Reads until the pipe is empty rather than to its end: a process that the rank left behind may hold the other end
+ * open. */
 void relay_close(struct relay *relay, int rank) {
     relay_read(relay, rank);
     if (relay->used > 0 || relay->continues) {

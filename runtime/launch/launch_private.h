@@ -1,5 +1,5 @@
-/* What the launcher's parts share: launch.c (starting, watching, ending), launch_output.c (what ranks print),
- * launch_stall.c (ranks that get nothing done) and launch_report.c (what is said about ranks). */
+/* Shared by the parts of the launcher: launch.c (starting, observing and ending ranks), launch_output.c (their output),
+ * launch_stall.c (ranks without progress) and launch_report.c (reports about ranks). */
 #ifndef RT_LAUNCH_PRIVATE_H
 #define RT_LAUNCH_PRIVATE_H
 
@@ -12,16 +12,16 @@
 #include <signal.h>
 #include <sys/types.h>
 
-#define LINE_BYTES 4096 /* longer lines are passed on in pieces */
+#define LINE_BYTES 4096 /* longer lines are forwarded in pieces */
 
-/* What a rank prints, on its way to our stderr. */
+/* Forwards the output of a rank to the launcher's stderr. */
 struct relay {
-    int fd; /* -1: none, or at its end */
+    int fd; /* read end of the pipe; -1: none, or closed */
     char line[LINE_BYTES];
     size_t used;
-    bool json;       /* diagnostics are objects */
-    bool continues;  /* the line's beginning was passed on */
-    bool diagnostic; /* the last line was of a diagnostic of ours, which is the job's rather than the rank's */
+    bool json;       /* diagnostics are JSON */
+    bool continues;  /* the beginning of the current line was forwarded */
+    bool diagnostic; /* the last line belongs to a diagnostic of the runtime: no "[RANK] " prefix */
 };
 
 struct child {
@@ -31,23 +31,23 @@ struct child {
     struct relay relay;
 };
 
-/* Since when a rank got nothing done; Note [Standstill]. */
+/* A rank's time without progress; Note [Standstill] in launch_stall.c. */
 struct standstill {
-    int64_t moves;  /* at the last look */
-    int64_t still;  /* ms that count against it */
-    int64_t waited; /* ms that count only if all wait */
-    bool begun;     /* cpu is known */
-    int64_t cpu;    /* ms of CPU time at the last look */
-    int64_t used;   /* of it, since the standstill began */
+    int64_t moves;  /* at the last check */
+    int64_t still;  /* ms in which it could have made progress */
+    int64_t waited; /* ms in which it waited for another rank */
+    bool begun;     /* `cpu` is valid */
+    int64_t cpu;    /* CPU time of the process at the last check, ms */
+    int64_t used;   /* CPU time used since the last progress, ms */
 };
 
 struct stall {
-    int64_t limit, interval; /* ms; limit 0: nobody looks */
-    int64_t looked;          /* when, ms */
+    int64_t limit, interval; /* ms; limit 0: no checks */
+    int64_t checked;         /* time of the last check, ms */
     struct standstill *rank;
 };
 
-/* What a rank does that has reached the limit, most to blame first; MOVING: it has not. */
+/* State of a rank at the time limit, the most likely culprit first; MOVING: below the limit. */
 enum conduct { STOPPED, BUSY, MOVING, WAITING, ENDED };
 
 struct verdict {
@@ -58,7 +58,8 @@ struct verdict {
 struct launch {
     const struct rt_launch *what;
     struct child *child;
-    struct pollfd *poll; /* the children's ends, the signals, the children's output */
+    /* pidfds of the ranks, their output, the signalfd: poll_end(), poll_output(), poll_signals() */
+    struct pollfd *poll;
     void *segment;
     size_t segment_bytes;
     int memfd, signals;
@@ -67,34 +68,34 @@ struct launch {
     char **environment;
     char variable[48];
     int alive;
-    int exit;          /* of the job so far */
-    bool exit_is_weak; /* it says only that another rank failed */
-    bool interrupted;  /* by a signal: exit code 130 if there is no other */
-    int64_t deadline;  /* ms; 0: none is set */
+    int exit;          /* exit code of the job so far */
+    bool exit_is_weak; /* the exit code only says that another rank failed */
+    bool interrupted;  /* by a signal: exit code 130 unless there is another */
+    int64_t deadline;  /* time of SIGKILL, ms; 0: none */
     struct stall stall;
 };
 
-/* To stderr, as the caller wants it. */
+/* Prints a diagnostic to stderr, as text or JSON. */
 void launch_print(const struct launch *job, const struct rt_diagnostic *item);
 
-/* Output. A rank alone keeps our own stdout and stderr. Of several, the first keeps stdout, which is for results;
- * all else comes line by line on stderr, behind "[RANK] ". */
-int relay_open(struct relay *relay, int ends[2], bool json);    /* ends[1] is for the rank; 0, or -1 with errno */
-void relay_become(const struct launch *job, int rank, int end); /* in the rank's process */
-void relay_read(struct relay *relay, int rank);                 /* what is there */
-void relay_close(struct relay *relay, int rank);                /* the rank has ended: what is left, and no more */
+/* Output. A single rank inherits the launcher's stdout and stderr. Of several ranks, rank 0 inherits stdout, which is
+ * for results; all other output is forwarded line by line to stderr, prefixed with "[RANK] ". */
+int relay_open(struct relay *relay, int ends[2], bool json);    /* ends[1] is the rank's; returns 0, or -1 with errno */
+void relay_become(const struct launch *job, int rank, int end); /* called in the rank's process */
+void relay_read(struct relay *relay, int rank);                 /* forwards available output */
+void relay_close(struct relay *relay, int rank);                /* the rank has ended: forwards the rest */
 
-/* Standstill. */
-int stall_open(struct launch *job);                           /* 0, or -1 without memory */
-int64_t stall_wait_ms(const struct launch *job);              /* until the next look; -1: for ever */
-bool stall_look(struct launch *job, struct verdict *verdict); /* true: a rank is stuck */
+/* Ranks without progress. */
+int stall_open(struct launch *job);                            /* 0, or -1: out of memory */
+int64_t stall_wait_ms(const struct launch *job);               /* until the next check; -1: no checks */
+bool stall_check(struct launch *job, struct verdict *verdict); /* true: a rank is stuck, *verdict names it */
 
-/* Reports; each is the job's one error, or nothing where another was printed before. */
+/* Reports. Each prints the job's one error, or nothing if another process has printed it. */
 void report_dead(struct launch *job, int rank, const char *how);
 void report_stuck(struct launch *job, struct verdict verdict);
 
-/* State of a process as in proc(5), 'R' where any of its threads is runnable, and the CPU time that it has used; 0: it
- * cannot be read. */
+/* State of a process as in proc(5), 'R' if any of its threads is runnable, and the CPU time it has used; 0: it cannot
+ * be read. */
 char process_state(pid_t pid, int64_t *cpu_ms);
 
 #endif

@@ -1,4 +1,4 @@
-/* What is said about ranks that died or get nothing done. */
+/* Reports about ranks that died or make no progress. */
 #include "launch/launch_private.h"
 
 #include <inttypes.h>
@@ -6,18 +6,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_RANKS 16 /* that a report describes */
-#define MOST_PEERS 8  /* ranks that a note lists */
+#define MOST_RANKS 16 /* described in a report */
+#define MOST_PEERS 8  /* ranks listed in a note */
 #define LINE       512
-#define MOST_NOTES (MOST_RANKS + 3) /* the culprit, the rest, help */
+#define MOST_NOTES (MOST_RANKS + 3) /* culprit, other ranks, help */
 
-/* A report while it is made; no memory is asked for. */
+/* A report being composed, without memory allocation. */
 struct report {
     int code, nnotes;
     char text[LINE], where[LINE], notes[MOST_NOTES][LINE];
 };
 
-/* Adds to a line of LINE bytes what fits. */
+/* Appends to a line of LINE bytes; truncates. */
 static void put(char *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void put(char *line, const char *format, ...) {
     const size_t used = strlen(line);
@@ -77,7 +77,8 @@ static void put_state(char *line, const struct launch *job, int rank) {
     }
 }
 
-/* "node 'layer0/fc' (MatMul)", or where names are not known "instruction 3"; false outside of instructions. */
+/* Appends "node 'layer0/fc' (MatMul)", or "instruction 3" if names are not known; false if the rank is not in an
+ * instruction. */
 static bool put_instruction(char *line, const struct launch *job, int rank, const char *before) {
     const struct rt_launch *what = job->what;
     const int instruction = atomic_load(&progress_of(job, rank)->instruction);
@@ -90,8 +91,8 @@ static bool put_instruction(char *line, const struct launch *job, int rank, cons
     return true;
 }
 
-/* "rank 1, step 3, call 12 (all-reduce): waits for rank 0 at node 'a' (AllReduce)". A rank that does not wait may be
- * a few instructions further, as only those that may take long are recorded. */
+/* Adds a note such as "rank 1, step 3, call 12 (all-reduce): waits for rank 0 at node 'a' (AllReduce)". A rank that
+ * does not wait may be a few instructions further: only instructions that may take long are recorded. */
 static void note_rank(struct report *report, const struct launch *job, int rank) {
     const struct rt_progress *progress = progress_of(job, rank);
     const int64_t step = atomic_load(&progress->step), calls = atomic_load(&progress->calls);

@@ -73,7 +73,8 @@ static void find_part(const struct rt *rt, struct kept *kept) {
     kept->bytes = count * (int64_t)rt_dtype_bytes(kept->dtype);
 }
 
-/* The shard holds the same part as this rank: it has the same place along all axes that cut the tensor. */
+/* True if the shard holds the same part as this rank: it has the same coordinates on all mesh axes that cut the
+ * tensor. */
 static bool has_same_part(const struct rt *rt, const struct kept *kept, int shard) {
     for (int a = 0; a < rt->program->naxes; shard /= rt->program->mesh[a++])
         for (int s = 0; s < kept->nsplits; s++)
@@ -81,7 +82,7 @@ static bool has_same_part(const struct rt *rt, const struct kept *kept, int shar
     return true;
 }
 
-/* Where class of the shard has the tensor. */
+/* Offset of the tensor in the arena of the shard's class, or RT_ABSENT. */
 static size_t offset_of(const struct rt *rt, int shard, enum kept_kind kind, int index) {
     const struct rt_class *class = &rt->program->classes[rt->program->class_of_shard[shard]];
     return kind == KEPT_PARAMETERS ? class->weights[index] : class->states[index];
@@ -102,7 +103,7 @@ static enum rt_arena arena_of(int kind) {
     return kind == KEPT_PARAMETERS ? RT_WEIGHTS : RT_OPTIMIZER;
 }
 
-/* Of a device, arenas are copied here. */
+/* Arenas of a GPU are copied to the process' memory. */
 static int find_arenas(struct kept_list *list, struct rt *rt) {
     const struct rt_device *device = rt->program->device;
     list->copied = device->remote;
@@ -124,48 +125,46 @@ int kept_give(struct kept_list *list, struct rt *rt) {
 
 /* Lists */
 
-static void add_parameter(struct kept_list *list, const struct rt *rt, const char *name, int index) {
-    const struct rt_weight *weight = &rt->program->weights[index];
-    struct kept *kept = &list->at[KEPT_PARAMETERS][list->n[KEPT_PARAMETERS]];
-    if (!weight->trained) return;
-    *kept = (struct kept){.name = name,
-                          .dtype = weight->dtype,
-                          .ndim = weight->ndim,
-                          .nsplits = weight->nsplits,
-                          .dims = weight->dims,
-                          .split = weight->split};
-    place(list, rt, kept, KEPT_PARAMETERS, index);
-    list->n[KEPT_PARAMETERS]++;
+static struct kept kept_parameter(const struct rt_weight *weight) {
+    return (struct kept){.dtype = weight->dtype,
+                         .ndim = weight->ndim,
+                         .nsplits = weight->nsplits,
+                         .dims = weight->dims,
+                         .split = weight->split};
 }
 
-static void add_state(struct kept_list *list, const struct rt *rt, const char *name, int index) {
-    const struct rt_state *state = &rt->program->states[index];
-    struct kept *kept = &list->at[KEPT_OPTIMIZER][list->n[KEPT_OPTIMIZER]++];
-    *kept = (struct kept){.name = name,
-                          .dtype = state->dtype,
-                          .ndim = state->ndim,
-                          .nsplits = state->nsplits,
-                          .dims = state->dims,
-                          .split = state->split};
-    place(list, rt, kept, KEPT_OPTIMIZER, index);
+static struct kept kept_state(const struct rt_state *state) {
+    return (struct kept){.dtype = state->dtype,
+                         .ndim = state->ndim,
+                         .nsplits = state->nsplits,
+                         .dims = state->dims,
+                         .split = state->split};
 }
 
-/* Tensors of the program are told by number; the manifest has their names in the same order. */
-static int list_kind(struct kept_list *list, struct rt *rt, const char *key, int count,
-                     void (*add)(struct kept_list *list, const struct rt *rt, const char *name, int index)) {
-    const struct rt_json *names = rt_json_member(rt_json_root(list->manifest), key);
+/* Lists the tensors of one kind. The program's tables identify tensors by number; manifest.json lists their names in
+ * the same order. */
+static int list_kind(struct kept_list *list, struct rt *rt, enum kept_kind kind) {
+    const struct rt_program *program = rt->program;
+    const bool parameters = kind == KEPT_PARAMETERS;
+    const int count = parameters ? program->nweights : program->nstates;
+    const struct rt_json *names = rt_json_member(rt_json_root(list->manifest), parameters ? "tensors" : "states");
+    const struct rt_json *entry = names && names->kind == RT_JSON_ARRAY && names->count == count ? names->first : NULL;
     int index = 0;
-    if (names && names->kind == RT_JSON_ARRAY && names->count == count)
-        for (const struct rt_json *entry = names->first; entry; entry = entry->next) {
-            const char *name = rt_json_text(rt_json_member(entry, "name"));
-            if (name) add(list, rt, name, index++);
-        }
+    for (; entry && index < count; entry = entry->next, index++) {
+        const char *name = rt_json_text(rt_json_member(entry, "name"));
+        if (!name) break;
+        if (parameters && !program->weights[index].trained) continue;
+        struct kept *kept = &list->at[kind][list->n[kind]++];
+        *kept = parameters ? kept_parameter(&program->weights[index]) : kept_state(&program->states[index]);
+        kept->name = name;
+        place(list, rt, kept, kind, index);
+    }
     if (index == count) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json is of another program");
 }
 
-/* Every copy of a tensor gets a key of its own. */
-static int tell_copies(struct kept_list *list, struct rt *rt, enum kept_kind kind) {
+/* Gives tensors of the same name different keys: "NAME#2", "NAME#3". */
+static int name_copies(struct kept_list *list, struct rt *rt, enum kept_kind kind) {
     struct kept *all = list->at[kind];
     for (int i = 0; i < list->n[kind]; i++) {
         const size_t room = strlen(all[i].name) + 16;
@@ -187,10 +186,10 @@ int kept_find(struct kept_list *list, struct rt *rt) {
     }
     RT_TRY(find_arenas(list, rt));
     RT_TRY(rt_manifest_read(rt, &list->manifest));
-    RT_TRY(list_kind(list, rt, "tensors", rt->program->nweights, add_parameter));
-    RT_TRY(list_kind(list, rt, "states", rt->program->nstates, add_state));
-    RT_TRY(tell_copies(list, rt, KEPT_PARAMETERS));
-    return tell_copies(list, rt, KEPT_OPTIMIZER);
+    RT_TRY(list_kind(list, rt, KEPT_PARAMETERS));
+    RT_TRY(list_kind(list, rt, KEPT_OPTIMIZER));
+    RT_TRY(name_copies(list, rt, KEPT_PARAMETERS));
+    return name_copies(list, rt, KEPT_OPTIMIZER);
 }
 
 void kept_free(struct kept_list *list) {

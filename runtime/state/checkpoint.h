@@ -1,7 +1,7 @@
-/* What the two halves of checkpoints share: which tensors a rank keeps, and where their parts lie in files.
+/* Shared by saving and loading checkpoints: which tensors a rank keeps, and which ranks' files have their parts.
  *
- * Ranks of a unit that hold the same part of a tensor hold the same bytes; the first of them owns it, and writes it for
- * all. Units are copies of each other: unit 0 writes. */
+ * Several ranks of a scale unit may hold the same part of a tensor, bit for bit; the first of them owns it and writes
+ * it. Scale units are replicas of each other: only unit 0 writes. */
 #ifndef RT_CHECKPOINT_H
 #define RT_CHECKPOINT_H
 
@@ -13,37 +13,38 @@
 
 enum { CHECKPOINT_FORMAT = 1 };
 enum kept_kind { KEPT_PARAMETERS, KEPT_OPTIMIZER, KEPT_KINDS };
-extern const char *const kept_stems[KEPT_KINDS]; /* of file names */
+extern const char *const kept_stems[KEPT_KINDS]; /* stems of file names */
 
-/* A tensor that training changes. */
+/* A tensor that training changes: a parameter or optimizer state. */
 struct kept {
     const char *name;
-    char *copy; /* "NAME#2" in files, where a plan keeps a tensor cut in two ways; NULL: under its name */
+    char *copy; /* key in files if the plan holds the tensor in a second way: "NAME#2"; NULL: `name` */
     enum rt_dtype dtype;
     int ndim, nsplits;
-    const int64_t *dims; /* complete */
+    const int64_t *dims; /* of the complete tensor */
     const struct rt_split *split;
-    unsigned char *at; /* of this rank's part; NULL: it holds none */
+    unsigned char *at; /* address of this rank's part; NULL: it holds none */
     int64_t part[RT_MAX_NDIM], bytes;
-    int owner; /* shard */
+    int owner; /* shard number of the owner */
 };
 
 struct kept_list {
     struct rt_json_document *manifest; /* owns the names */
     struct kept *at[KEPT_KINDS];
     int n[KEPT_KINDS];
-    unsigned char *arena[KEPT_KINDS]; /* where the tensors of a kind lie: the rank's arena, or a copy of a device's */
+    /* memory with the tensors of a kind: the rank's arena, or a copy of a GPU's arena */
+    unsigned char *arena[KEPT_KINDS];
     bool copied;
 };
 
-/* What files call it. */
+/* Its key in files. */
 static inline const char *kept_key(const struct kept *kept) {
     return kept->copy ? kept->copy : kept->name;
 }
 
-/* RT_OK, or a status that is recorded; kept_free is due in both cases. */
+/* Lists the tensors that this rank keeps. RT_OK or a recorded status; call kept_free in both cases. */
 int kept_find(struct kept_list *list, struct rt *rt);
-/* What has been written to the tensors becomes the rank's. */
+/* After loading: copies the tensors to the rank's arenas, if they are copies. */
 int kept_give(struct kept_list *list, struct rt *rt);
 void kept_free(struct kept_list *list);
 
@@ -51,27 +52,28 @@ struct checkpoint_path {
     char text[PATH_MAX];
 };
 
-/* "D/step-7"; "D/.writing-7-0a1b2c3d", where `token` is not 0; a file in it. RT_OK, or a status that is recorded. */
+/* Paths: "D/step-7" with prefix CHECKPOINT_DONE and token 0; "D/.writing-7-0a1b2c3d" with a token; files in such a
+ * directory. RT_OK or a recorded status. */
 int checkpoint_path(struct rt *rt, struct checkpoint_path *out, const char *directory, const char *prefix, int64_t step,
                     uint32_t token);
 int checkpoint_file(struct rt *rt, struct checkpoint_path *out, const struct checkpoint_path *directory,
                     enum kept_kind kind, int shard);
 int checkpoint_json(struct rt *rt, struct checkpoint_path *out, const struct checkpoint_path *directory);
-/* The last component: what it is called in D. */
+/* The last component of a path: the entry's name in D. */
 const char *checkpoint_name(const struct checkpoint_path *path);
 
 /* Note [Directory of checkpoints]
- * D is shared with other users' programs and with runs that were killed, so nothing in it is taken for granted. D
- * itself is found by the path that the user gave; everything beneath is reached by its name in an open directory, and
- * no link is followed. A directory with one of our names gets it by rename, when it is complete:
+ * The directory D may be shared with other users' programs, and killed runs may have left files in it. D itself is
+ * opened by the user's path; everything in it is opened relative to an open directory, without following links.
+ * Directories get their final name by rename, once they are complete:
  *
  *   step-K                  a complete checkpoint
- *   .writing-K-TOKEN        one that is being written: no two saves have the same token
- *   .removing-K-TOKEN       one that is being removed
- *   .lock                   locked by the one job that writes to D, for as long as it runs; says who that is
+ *   .writing-K-TOKEN        a checkpoint being written; each save has a token of its own
+ *   .removing-K-TOKEN       a checkpoint being removed
+ *   .lock                   locked by the job that writes to D, while it runs; contains its process and host
  *
- * Whoever has the lock removes what dead jobs left. The lock is the kernel's (flock): a dead owner has none, and no
- * clock is read to find that out. */
+ * The holder of the lock removes what dead jobs left. It is a kernel lock (flock), released when its owner dies; no
+ * time limit is needed. */
 #define CHECKPOINT_DONE     "step-"
 #define CHECKPOINT_WRITING  ".writing-"
 #define CHECKPOINT_REMOVING ".removing-"
@@ -80,37 +82,38 @@ const char *checkpoint_name(const struct checkpoint_path *path);
 /* An open directory of checkpoints. */
 struct checkpoint_directory {
     char *path;
-    int fd;   /* -1: it is not open */
-    int lock; /* -1: not held */
+    int fd;   /* -1: not open */
+    int lock; /* locked .lock file; -1: not locked */
 };
 
-/* Opens D, which messages call `path`; makes it first where `create`. RT_OK, or a status that is recorded;
- * checkpoint_close is due in both cases. */
+/* Opens the directory D at `path`; `create`: makes it if it does not exist. RT_OK or a recorded status; call
+ * checkpoint_close in both cases. */
 int checkpoint_open(struct rt *rt, struct checkpoint_directory *out, const char *path, bool create);
-void checkpoint_close(struct checkpoint_directory *directory); /* gives up the lock, too */
+void checkpoint_close(struct checkpoint_directory *directory); /* also releases the lock */
 
-/* Opens a checkpoint in it. RT_OK through *fd, or a status that is recorded. */
+/* Opens a checkpoint's directory: RT_OK and *fd, or a recorded status. */
 int checkpoint_enter(struct rt *rt, const struct checkpoint_directory *directory, const struct checkpoint_path *path,
                      int *fd);
 
-/* Takes the lock, and removes what dead jobs left. RT_ERROR_BUSY, recorded: another job has it. */
+/* Locks D and removes what dead jobs left. RT_ERROR_BUSY, recorded: another job holds the lock. */
 int checkpoint_lock(struct rt *rt, struct checkpoint_directory *directory);
 
-/* Removes a directory with all that is in it, or a file, or a link itself. False with errno where something cannot be
- * removed, or is on another file system. */
+/* Removes an entry of D: a directory tree, a file, or a link itself. False, with errno, if something cannot be removed
+ * or is on another file system. */
 bool checkpoint_remove(const struct checkpoint_directory *directory, const char *name);
 
-/* The largest step below `below` of which there is a checkpoint; -1: there is none. */
+/* The largest step less than `below` that has a checkpoint; -1: none. */
 int64_t checkpoint_before(const struct checkpoint_directory *directory, int64_t below);
 
-/* For names that are to be new; never 0. */
+/* A random token for a unique name; never 0. */
 uint32_t checkpoint_token(void);
 
-/* A file that base/ refused to read, or to write: recorded. `content` is the status where its content is wrong. */
+/* Record that a function of base/ refused to read (checkpoint_refused) or to write a file. content: the status to
+ * return for malformed content. */
 int checkpoint_refused(struct rt *rt, int content, const char *path, const struct rt_reason *why);
 int checkpoint_unwritten(struct rt *rt, const struct rt_reason *why);
 
-/* The last member of checkpoint.json is the hash of the text before it. */
+/* checkpoint.json ends with a member whose value is the hash of the text before it. */
 #define CHECKPOINT_HASH ",\n  \"hash_above\": \""
 
 #endif

@@ -29,8 +29,8 @@ static int fail_path(struct rt *rt, int code, const char *what, const char *path
 
 /* Opening */
 
-/* What was just made is still there when the machine loses its power. Best effort: the directory above may not be
- * ours. */
+/* Syncs the parent directory, so that a new D survives a power failure. Best effort: the parent may not be
+ * accessible. */
 static void sync_above(int fd) {
     int above = openat(fd, "..", OPEN_DIRECTORY);
     if (above < 0) return;
@@ -66,7 +66,7 @@ int checkpoint_enter(struct rt *rt, const struct checkpoint_directory *directory
 
 void checkpoint_close(struct checkpoint_directory *directory) {
     if (directory->lock >= 0) {
-        unlinkat(directory->fd, CHECKPOINT_LOCK, 0); /* while it is still ours */
+        unlinkat(directory->fd, CHECKPOINT_LOCK, 0); /* while the lock is held */
         close(directory->lock);
     }
     if (directory->fd >= 0) close(directory->fd);
@@ -79,14 +79,14 @@ void checkpoint_close(struct checkpoint_directory *directory) {
 uint32_t checkpoint_token(void) {
     uint32_t token = 0;
     if (getrandom(&token, sizeof token, GRND_NONBLOCK) != sizeof token) {
-        struct timespec now; /* a name that exists is tried again with another */
+        struct timespec now; /* not unique, but the caller retries if the name exists */
         clock_gettime(CLOCK_MONOTONIC, &now);
         token = (uint32_t)now.tv_nsec ^ (uint32_t)getpid() << 16;
     }
     return token ? token : 1;
 }
 
-/* The number behind "step-", as it is printed; -1: the name is another. */
+/* The step of a name "step-K" with K in canonical form; -1: another name. */
 static int64_t step_of(const char *name) {
     const size_t prefix = strlen(CHECKPOINT_DONE), digits = strspn(name + strnlen(name, prefix), "0123456789");
     if (strncmp(name, CHECKPOINT_DONE, prefix) != 0 || !digits || digits > 18 || name[prefix + digits]) return -1;
@@ -94,7 +94,7 @@ static int64_t step_of(const char *name) {
     return strtoll(name + prefix, NULL, 10);
 }
 
-/* ".writing-K-TOKEN" or ".removing-K-TOKEN"; earlier versions wrote no token. */
+/* True for ".writing-K-TOKEN" and ".removing-K-TOKEN"; earlier versions wrote no token. */
 static bool is_unfinished(const char *name) {
     static const char *const prefixes[] = {CHECKPOINT_WRITING, CHECKPOINT_REMOVING};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
@@ -137,7 +137,7 @@ bool rt_checkpoint_exists(const char *directory) {
 
 static bool remove_tree(int directory, const char *name, dev_t device, int depth);
 
-/* All entries of an open directory; the first error ends it. */
+/* Removes all entries of an open directory; stops at the first error. */
 static bool remove_entries(DIR *entries, dev_t device, int depth) {
     for (const struct dirent *entry; (entry = readdir(entries));)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
@@ -146,7 +146,7 @@ static bool remove_entries(DIR *entries, dev_t device, int depth) {
     return true;
 }
 
-/* The depth of directories is bounded, and with it that of the calls and of open files. */
+/* The depth of directories is limited, and so are recursion and open files. */
 static bool remove_tree(int directory, const char *name, dev_t device, int depth) {
     struct stat status;
     if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT;
@@ -169,7 +169,7 @@ bool checkpoint_remove(const struct checkpoint_directory *directory, const char 
     return fstat(directory->fd, &status) == 0 && remove_tree(directory->fd, name, status.st_dev, 0);
 }
 
-/* What dead jobs left. What cannot be removed stays: no save needs its name. */
+/* Removes what dead jobs left. Entries that cannot be removed are harmless: no save uses their names. */
 static void remove_unfinished(const struct checkpoint_directory *directory) {
     DIR *entries = open_entries(directory->fd, ".");
     for (const struct dirent *entry; entries && (entry = readdir(entries));)
@@ -177,7 +177,7 @@ static void remove_unfinished(const struct checkpoint_directory *directory) {
     if (entries) closedir(entries);
 }
 
-/* From one moment to the next the checkpoint is no longer there. */
+/* Removes a checkpoint atomically: renames it first. */
 static int remove_checkpoint(struct rt *rt, const struct checkpoint_directory *directory, int64_t step) {
     struct checkpoint_path from, to;
     RT_TRY(checkpoint_path(rt, &from, directory->path, CHECKPOINT_DONE, step, 0));
@@ -201,7 +201,7 @@ int rt_thin_checkpoints(struct rt *rt, int64_t step, int most) {
 
 /* The lock */
 
-/* Who holds it: the process to end the job by, which is the launcher where there is one. */
+/* Owner of the lock: the process that ends the job when killed, which is the launcher if there is one. */
 struct owner {
     long process;
     char host[NAME_BYTES], since[TIME_BYTES];
@@ -212,7 +212,7 @@ static void name_host(char host[NAME_BYTES]) {
     host[NAME_BYTES - 1] = 0;
 }
 
-/* Only for messages of others: a full disk is noticed where it matters. */
+/* Writes this job's owner record into the lock file. It is only used in other jobs' messages, so errors are ignored. */
 static void sign(int lock) {
     char host[NAME_BYTES], since[TIME_BYTES];
     const long process = (long)(getenv(RT_SHM_FD_VARIABLE) ? getppid() : getpid());
@@ -231,7 +231,7 @@ static bool read_owner(int lock, struct owner *owner) {
     return sscanf(text, "%ld %255s %31s", &owner->process, owner->host, owner->since) == 3 && owner->process > 0;
 }
 
-/* The launcher was killed, and its ranks are about to be. */
+/* True if the owner's process no longer exists: its ranks are about to end and release the lock. */
 static bool is_ending(const struct owner *owner) {
     char here[NAME_BYTES];
     name_host(here);
@@ -247,7 +247,8 @@ static int refuse_busy(struct rt *rt, const char *path, const struct owner *owne
                         rt_quote_text(path).text, who);
 }
 
-/* Whether the lock may be free soon: its owner is ending, or has not yet signed. */
+/* Waits a moment and returns true if the lock may be free soon: its owner is ending, or has not written its record
+ * yet. */
 static bool is_worth_waiting(int lock, int tries, struct owner *owner, bool *known) {
     enum { TRIES_TO_SIGN = 10, TRIES_TO_END = 1000 };
     const struct timespec pause = {.tv_nsec = 10000000};
@@ -257,14 +258,14 @@ static bool is_worth_waiting(int lock, int tries, struct owner *owner, bool *kno
     return true;
 }
 
-/* The lock is that of the file that has the name: an owner that ends removes it. */
+/* True if the locked file still has the name .lock: an owner that ends removes the file. */
 static bool has_name(const struct checkpoint_directory *directory, int lock) {
     struct stat mine, named;
     return fstat(lock, &mine) == 0 && fstatat(directory->fd, CHECKPOINT_LOCK, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
            mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
 }
 
-/* RT_OK: *lock is the open file, or -1 where the name was of no use and the caller tries again. */
+/* Opens the lock file, which must be a regular file with one name: RT_OK and *lock, or a recorded status. */
 static int open_lock(struct rt *rt, const struct checkpoint_directory *directory, const char *path, int *lock) {
     const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
     struct stat status;
@@ -276,7 +277,8 @@ static int open_lock(struct rt *rt, const struct checkpoint_directory *directory
                         rt_quote_text(path).text);
 }
 
-/* One try: RT_OK through *held, or a status that is recorded. */
+/* One attempt. RT_OK: directory->lock is the locked file, or -1 if the caller should try again. Else a recorded
+ * status. */
 static int try_lock(struct rt *rt, struct checkpoint_directory *directory, const char *path, int tries) {
     struct owner owner;
     bool known = false;
@@ -327,7 +329,7 @@ int rt_hold_checkpoints(struct rt *rt, const char *directory, bool create) {
     }
     if (rt->rank == 0) status = hold(rt, directory, create);
     if (status) {
-        rt->comm->driver->abort(rt->comm); /* the others must not wait for this rank */
+        rt->comm->driver->abort(rt->comm); /* ends the other ranks' waits */
         return status;
     }
     status = rt->comm->driver->barrier(rt->comm);

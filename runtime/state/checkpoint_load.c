@@ -1,4 +1,4 @@
-/* Reading checkpoints, which are untrusted: every byte that is used is covered by a hash, and fits where it goes. */
+/* Loads checkpoints. They are untrusted: all bytes that are used are covered by a hash, and every size is checked. */
 #define _GNU_SOURCE 1
 
 #include "state/checkpoint.h"
@@ -14,9 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Why the newest checkpoint was not loaded. */
+/* The error of the newest checkpoint, if it was not loaded. */
 struct fault {
-    int status, code; /* RT_OK: it was, or another rank says */
+    int status, code; /* status RT_OK: no error, or another rank reports it */
     char text[sizeof((struct rt_private *)0)->error];
 };
 
@@ -25,11 +25,11 @@ struct loading {
     struct kept_list kept;
     struct checkpoint_directory directory;
     struct checkpoint_path path;
-    int at; /* the checkpoint, open; -1 */
+    int at; /* open directory of the checkpoint; -1: none */
     struct rt_json_document *json;
-    bool latest;  /* "latest" is asked for: an older one does, too */
-    bool damaged; /* what was recorded last is a fault of the checkpoint, so that an older one may do */
-    int faults;   /* checkpoints that were passed over */
+    bool latest;  /* "latest" was requested: an older checkpoint may be loaded instead */
+    bool damaged; /* the recorded error is damage of the checkpoint: an older one may be intact */
+    int faults;   /* damaged checkpoints so far */
     struct fault newest;
 };
 
@@ -60,7 +60,7 @@ static int find_number(struct rt *rt, const char *which, int64_t *step) {
                         "a checkpoint is 'latest' or the number of its step, not '%s'", rt_quote_text(which).text);
 }
 
-/* The newest of a step below `below`; -1: there is none. What rank 0 sees counts for all. */
+/* *step: the newest checkpoint of a step below `below`, as rank 0 sees it; -1: none. Collective. */
 static int find_before(struct loading *l, int64_t below, int64_t *step) {
     struct rt *rt = l->rt;
     *step = rt->rank == 0 ? checkpoint_before(&l->directory, below) : 0;
@@ -86,7 +86,7 @@ static void leave(struct loading *l) {
 
 static int enter(struct loading *l) {
     int status = checkpoint_enter(l->rt, &l->directory, &l->path, &l->at);
-    l->damaged = status && is_absent(l->directory.fd, checkpoint_name(&l->path)); /* removed meanwhile */
+    l->damaged = status && is_absent(l->directory.fd, checkpoint_name(&l->path)); /* removed since it was found */
     return status;
 }
 
@@ -132,7 +132,7 @@ static int check_program(struct loading *l, int64_t step, struct rt_position *po
 
 /* Files of tensors */
 
-/* The file is as checkpoint.json has it. */
+/* Checks a file's length and hash against checkpoint.json. */
 static int check_file(struct loading *l, const char *path, const struct rt_reader *from) {
     const char *name = strrchr(path, '/') + 1;
     const struct rt_json *files = rt_json_member(rt_json_root(l->json), "files");
@@ -218,8 +218,8 @@ static int load_step(struct loading *l, int64_t step, struct rt_position *positi
     return load_tensors(l);
 }
 
-/* *first is the first rank that found the checkpoint damaged; the number of ranks: it is loaded on all. `status` is
- * this rank's. Other failures end the job. */
+/* Collective. *first: the first rank that found the checkpoint damaged; the number of ranks, if all have loaded it.
+ * `status` is this rank's result. Errors other than damage are returned and end the job. */
 static int agree(struct loading *l, int status, int64_t *first) {
     struct rt *rt = l->rt;
     const int64_t mine = status ? rt->rank : rt->world;
@@ -234,22 +234,23 @@ static void keep_fault(struct loading *l, int status) {
     memcpy(l->newest.text, private->error, sizeof l->newest.text);
 }
 
-/* All checkpoints are damaged: the rank that found the newest so says why, the others wait for it to end the job. */
+/* All checkpoints are damaged. The rank with the newest one's error returns it; the others wait until the job is
+ * aborted. */
 static int fail_newest(struct loading *l) {
     struct rt *rt = l->rt;
     if (l->newest.status) return rt_fail_code(rt, l->newest.status, l->newest.code, "%s", l->newest.text);
     return rt_fail_comm(rt, rt->comm, rt->comm->driver->barrier(rt->comm));
 }
 
-/* From the checkpoint of *step, which is damaged, to the one before it. `status` is what this rank found; the first
- * rank that found a fault `tells` it. */
-static int step_back(struct loading *l, int status, bool tells, int64_t *step) {
+/* Goes from the damaged checkpoint *step to the one before. `status`: this rank's result; `reports`: this rank is the
+ * first that found damage and prints the warning. */
+static int step_back(struct loading *l, int status, bool reports, int64_t *step) {
     struct rt_private *private = l->rt->internal;
     const int64_t from = *step;
-    if (l->faults++ == 0 && tells) keep_fault(l, status);
+    if (l->faults++ == 0 && reports) keep_fault(l, status);
     RT_TRY(find_before(l, from, step));
     if (*step < 0) return fail_newest(l);
-    if (tells)
+    if (reports)
         rt_warn(l->rt, private->code, "%s; loading 'step-%lld' instead of 'step-%lld'", private->error,
                 (long long)*step, (long long)from);
     private->error[0] = 0;
@@ -257,8 +258,8 @@ static int step_back(struct loading *l, int status, bool tells, int64_t *step) {
     return RT_OK;
 }
 
-/* The checkpoint of `step`; or, where that is damaged and another will do, the newest that is not. What a rank has
- * read of one that is damaged for another rank, the next one replaces. */
+/* Loads the checkpoint of `step`, or an older intact one if "latest" was requested. What this rank has loaded of a
+ * checkpoint that another rank found damaged is overwritten by the next attempt. */
 static int load_intact(struct loading *l, int64_t step, struct rt_position *position) {
     for (;;) {
         int64_t first;

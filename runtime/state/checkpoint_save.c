@@ -1,4 +1,4 @@
-/* Writing checkpoints. */
+/* Saves checkpoints. */
 #define _GNU_SOURCE 1
 
 #include "state/checkpoint.h"
@@ -14,13 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A file that a rank has written; bytes 0: none. */
+/* A file written by a rank; bytes 0: none. */
 struct saved {
     int64_t bytes;
     char hash[RT_HASH_HEX];
 };
 
-/* What a rank tells rank 0. */
+/* Result of a rank's writing, gathered on all ranks. */
 struct written {
     bool failed;
     struct saved kind[KEPT_KINDS];
@@ -30,14 +30,14 @@ struct saving {
     struct rt *rt;
     const struct rt_position *position;
     struct kept_list kept;
-    const struct checkpoint_directory *directory; /* what the job holds, or `opened` */
+    const struct checkpoint_directory *directory; /* the one that the job holds, or `opened` */
     struct checkpoint_directory opened;
     struct checkpoint_path writing, done;
     uint32_t token;           /* of `writing` */
-    int at;                   /* `writing`, open; -1 */
-    bool staged;              /* rank 0: it exists */
-    struct written own, *all; /* all: by rank */
-    bool failed;              /* a rank could not write, and all know */
+    int at;                   /* open directory `writing`; -1: none */
+    bool created;             /* rank 0: `writing` exists */
+    struct written own, *all; /* `all`: by rank */
+    bool failed;              /* a rank failed to write; known to all ranks */
 };
 
 static int fail_path(struct rt *rt, const char *what, const char *path) {
@@ -57,7 +57,8 @@ static void put_int(struct rt_json_writer *w, const char *key, int64_t value) {
     rt_json_put_int(w, value);
 }
 
-/* {dim, blocks, unit} of each cut, with the mesh axis or the part's number among how many. */
+/* Writes dim, blocks and unit of each cut; if `part`, also the rank's part number and the number of parts, else the
+ * mesh axis. */
 static void put_slices(struct rt_json_writer *w, const struct rt *rt, const struct kept *kept, bool part) {
     rt_json_key(w, "slices");
     rt_json_open(w, '[', RT_JSON_INLINE);
@@ -75,7 +76,7 @@ static void put_slices(struct rt_json_writer *w, const struct rt *rt, const stru
     rt_json_close(w, ']');
 }
 
-/* The complete shape and the place of the part, as text: metadata has no other values. */
+/* Writes shape and cuts as JSON within a string, because safetensors metadata has string values only. */
 static void put_part(struct rt_json_writer *w, const struct rt *rt, const struct kept *kept) {
     struct rt_json_writer text;
     struct rt_reason why;
@@ -93,7 +94,7 @@ static void put_part(struct rt_json_writer *w, const struct rt *rt, const struct
     rt_json_discard(&text);
 }
 
-/* What one file gets. */
+/* Content of one file. */
 struct content {
     const struct saving *saving;
     enum kept_kind kind;
@@ -121,11 +122,11 @@ static int write_file(struct saving *s, const char *path, const struct rt_piece 
         saved->bytes += (int64_t)pieces[i].count;
     }
     rt_hash_hex(&hash, saved->hash);
-    rt_at(s->rt, -1); /* a large file may take long, and each is progress */
+    rt_at(s->rt, -1); /* a large file may take long: counts as progress */
     return rt_file_create_at(s->at, path, pieces, n, &why) ? RT_OK : checkpoint_unwritten(s->rt, &why);
 }
 
-/* The tensors of one kind that this rank owns; no file where there are none. */
+/* Writes the tensors of one kind that this rank owns; no file if there are none. */
 static int write_kind(struct saving *s, enum kept_kind kind, struct rt_safetensor *tensors, struct rt_piece *pieces) {
     const struct content content = {s, kind};
     const struct rt_safetensors_metadata metadata = {put_metadata, &content};
@@ -238,7 +239,7 @@ static int write_json(struct saving *s) {
 
 /* Directories */
 
-/* Rank 0 of a job that does not hold the directory has the lock for as long as this takes. */
+/* Opens D. If the job does not hold it (rt_hold_checkpoints), rank 0 locks it for the duration of the save. */
 static int open_directory(struct saving *s, const char *path) {
     const struct checkpoint_directory *held = s->rt->internal->checkpoints;
     const bool first = s->rt->rank == 0, is_held = held && strcmp(held->path, path) == 0;
@@ -252,21 +253,21 @@ static int name_writing(struct saving *s) {
     return checkpoint_path(s->rt, &s->writing, s->directory->path, CHECKPOINT_WRITING, s->position->step, s->token);
 }
 
-/* Rank 0 makes a directory that nothing had the name of. */
-static int stage(struct saving *s, const char *path) {
+/* Rank 0: creates the directory .writing-K-TOKEN under a new name. */
+static int create_writing(struct saving *s, const char *path) {
     enum { TRIES = 100 };
     RT_TRY(open_directory(s, path));
     RT_TRY(checkpoint_path(s->rt, &s->done, path, CHECKPOINT_DONE, s->position->step, 0));
-    for (int tries = 0; tries < TRIES && !s->staged; tries++) {
+    for (int tries = 0; tries < TRIES && !s->created; tries++) {
         s->token = checkpoint_token();
         RT_TRY(name_writing(s));
-        s->staged = mkdirat(s->directory->fd, checkpoint_name(&s->writing), 0777) == 0;
-        if (!s->staged && errno != EEXIST) break;
+        s->created = mkdirat(s->directory->fd, checkpoint_name(&s->writing), 0777) == 0;
+        if (!s->created && errno != EEXIST) break;
     }
-    return s->staged ? RT_OK : fail_path(s->rt, "create", s->writing.text);
+    return s->created ? RT_OK : fail_path(s->rt, "create", s->writing.text);
 }
 
-/* The files of this rank's tensors, if it is of the unit that writes them. */
+/* Writes the files of this rank's tensors, in scale unit 0. */
 static int write_own(struct saving *s, const char *path) {
     if (s->rt->unit > 0) return RT_OK;
     if (s->rt->rank > 0) {
@@ -277,8 +278,8 @@ static int write_own(struct saving *s, const char *path) {
     return write_tensors(s);
 }
 
-/* Where a file system cannot exchange two names: what has the name is moved away, and back if the new one cannot have
- * it. */
+/* For file systems that cannot exchange two names: renames an existing checkpoint aside, and back if the new one cannot
+ * be renamed into its place. */
 static int replace(struct saving *s, const char *aside) {
     const int fd = s->directory->fd;
     const char *writing = checkpoint_name(&s->writing), *done = checkpoint_name(&s->done);
@@ -290,7 +291,8 @@ static int replace(struct saving *s, const char *aside) {
     return status;
 }
 
-/* The checkpoint gets its name. What had it before goes: a checkpoint of a run that went on from an earlier one. */
+/* Renames the complete checkpoint to step-K and removes an existing one of that name, left by a run that was resumed
+ * from an earlier step. */
 static int publish(struct saving *s) {
     const int fd = s->directory->fd;
     const char *writing = checkpoint_name(&s->writing), *done = checkpoint_name(&s->done);
@@ -299,7 +301,7 @@ static int publish(struct saving *s) {
     RT_TRY(checkpoint_path(s->rt, &aside, s->directory->path, CHECKPOINT_REMOVING, s->position->step, s->token));
     const bool exchanged = renameat2(fd, writing, fd, done, RENAME_EXCHANGE) == 0;
     if (!exchanged) RT_TRY(replace(s, checkpoint_name(&aside)));
-    s->staged = false;
+    s->created = false;
     const bool durable = rt_file_sync_directory(fd, s->directory->path, &why);
     const bool removed = checkpoint_remove(s->directory, exchanged ? writing : checkpoint_name(&aside));
     if (!durable) return checkpoint_unwritten(s->rt, &why);
@@ -308,20 +310,8 @@ static int publish(struct saving *s) {
 
 /* All ranks */
 
-static int meet(struct rt *rt) {
-    int status = rt->comm->driver->barrier(rt->comm);
-    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
-}
-
-/* What rank 0 has made, all may use. */
-static int share_token(struct saving *s) {
-    struct rt *rt = s->rt;
-    int status = rt->comm->driver->broadcast(rt->comm, &s->token, sizeof s->token, 0);
-    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
-}
-
-/* Tells rank 0 of the files. `status` is what writing them gave: a rank that failed does not leave before all know, so
- * that nobody writes any more when rank 0 removes them. Returns it, or RT_ERROR_PEER where another failed. */
+/* Gathers all ranks' results. `status` is that of this rank's writing. A rank that failed takes part too, so that no
+ * rank still writes when rank 0 removes the files. Returns `status`, or RT_ERROR_PEER if another rank failed. */
 static int gather_files(struct saving *s, int status) {
     struct rt *rt = s->rt;
     s->own.failed = status != RT_OK;
@@ -337,19 +327,23 @@ static int gather_files(struct saving *s, int status) {
 static int save(struct saving *s, const char *directory) {
     struct rt *rt = s->rt;
     RT_TRY(kept_find(&s->kept, rt));
-    if (rt->rank == 0) RT_TRY(stage(s, directory));
-    RT_TRY(share_token(s));
+    if (rt->rank == 0) RT_TRY(create_writing(s, directory));
+    /* All ranks derive the name of the new directory from the token. */
+    int status = rt->comm->driver->broadcast(rt->comm, &s->token, sizeof s->token, 0);
+    if (status) return rt_fail_comm(rt, rt->comm, status);
     RT_TRY(gather_files(s, write_own(s, directory)));
     if (rt->rank == 0) RT_TRY(write_json(s));
     if (rt->rank == 0) RT_TRY(publish(s));
-    return meet(rt);
+    status = rt->comm->driver->barrier(rt->comm);
+    return status ? rt_fail_comm(rt, rt->comm, status) : RT_OK;
 }
 
-/* Of a save that failed nothing stays. */
+/* Releases everything; removes the files of a failed save. */
 static void clean_up(struct saving *s) {
     struct rt_comm *comm = s->rt->comm;
-    if (s->staged) checkpoint_remove(s->directory, checkpoint_name(&s->writing));
-    if (s->failed) comm->driver->barrier(comm); /* the launcher ends all once one rank has left */
+    if (s->created) checkpoint_remove(s->directory, checkpoint_name(&s->writing));
+    /* all ranks leave together: the launcher ends the job when one has left */
+    if (s->failed) comm->driver->barrier(comm);
     if (s->at >= 0) close(s->at);
     checkpoint_close(&s->opened);
     kept_free(&s->kept);
@@ -360,6 +354,6 @@ int rt_save(struct rt *rt, const char *directory, const struct rt_position *posi
     struct saving s = {.rt = rt, .position = position, .opened = {.fd = -1, .lock = -1}, .at = -1};
     int status = save(&s, directory);
     clean_up(&s);
-    if (status) rt->comm->driver->abort(rt->comm); /* the others must not wait for this rank */
+    if (status) rt->comm->driver->abort(rt->comm); /* ends the other ranks' waits */
     return status;
 }

@@ -6,7 +6,8 @@
 
 enum { PIECE = 256 };
 
-/* A block of Philox gives two elements: two numbers in (0, 1), or what Box and Muller (1958) make of two. */
+/* A block of Philox gives two elements: two uniform numbers in (0, 1), or two normal ones by the Box-Muller transform
+ * (1958). */
 static void draw(const struct rt_init *init, int64_t block, double pair[2]) {
     const struct rt_philox random = rt_philox_at((uint64_t)block, 0, init->key);
     const double u = rt_philox_open(random.word[0], random.word[1]), v = rt_philox_open(random.word[2], random.word[3]);

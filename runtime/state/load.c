@@ -1,7 +1,7 @@
-/* Weights: the rank's parts of stored tensors, converted while they are copied.
+/* Loads weights: the rank's parts of stored tensors, converted while they are copied.
  *
- * They lie in the model's own files, named by location.json with what they looked like at compile time, or in slices of
- * the program's (load_slices.h). Files are read once, piece by piece (Note [Files that shrink] in
+ * The tensors are in the model's own files, which location.json lists with their size, times and hash at compile time,
+ * or in the program's slices (load_slices.h). Files are read once, in pieces (Note [Files that shrink] in
  * base/file_reader.h). */
 #include "state/load_part.h"
 #include "state/load_slices.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What one thread loads at a time. */
+/* Bytes that one thread loads at a time. */
 #define PIECE_BYTES ((int64_t)4 << 20)
 
 struct source {
@@ -25,9 +25,9 @@ struct loader {
     struct rt *rt;
     struct source *source;
     int nsources;
-    bool sliced; /* there are weights in slices */
+    bool sliced; /* some weights are in slices */
     struct load_slices slices;
-    unsigned char *staging; /* where parts are made that a device gets; as large as the largest */
+    unsigned char *staging; /* buffer for parts that are copied to a GPU; as large as the largest */
 };
 
 static int fail_reason(struct rt *rt, const char *what, const struct rt_reason *why) {
@@ -46,7 +46,8 @@ static int fail_changed(struct rt *rt, const char *path) {
                         "'%s' has changed since the program was generated", rt_quote_text(path).text);
 }
 
-/* A touched file is still the same if its hash is. The change time (0: unknown) is what nobody can set back. */
+/* Checks that a file is unchanged: same size and times, or same hash. The change time (0: not known) is compared too,
+ * because a user can set back the modification time. */
 static int check_source(struct rt *rt, const char *path, const struct rt_json *entry, const struct rt_reader *file) {
     int64_t bytes, mtime, ctime = 0;
     const char *hash = rt_json_text(rt_json_member(entry, "hash"));
@@ -71,8 +72,8 @@ static int open_source(struct rt *rt, struct source *source, const struct rt_jso
     return open ? check_source(rt, name, entry, &source->file) : fail_reason(rt, name, &why);
 }
 
-/* The model's hashes are part of what manifest.json says the program was made of: location.json, which is rewritten
- * when a model moves, cannot name another. Files beyond the model's are the program's own. */
+/* location.json may be rewritten when a model moves; its hashes must be those of the model that manifest.json records.
+ * Files beyond those of the model were made by the compiler. */
 static int check_location(struct rt *rt, const struct rt_json *files) {
     struct rt_json_document *manifest;
     char part[40] = "model";
@@ -105,7 +106,7 @@ static int open_sources(struct loader *loader, const struct rt_json *root) {
     return RT_OK;
 }
 
-/* After everything was read: what was read is of the files that were checked. */
+/* Called after reading: checks that the files did not change since they were checked. */
 static int check_sources(struct loader *loader) {
     struct rt_reason why;
     for (int i = 0; i < loader->nsources; i++)
@@ -125,19 +126,7 @@ static bool is_stored(const struct rt_weight *weight) {
     return weight->init.kind == RT_INIT_STORED;
 }
 
-/* The file that has the complete tensor which the part is cut from. */
-static int find_stored(struct loader *loader, struct load_part *part, int w) {
-    const struct rt_weight *weight = part->weight;
-    if (part->file) return RT_OK; /* a slice, which was checked */
-    const struct rt_reader *file = &loader->source[weight->file].file;
-    if (part->stored_bytes > file->info.bytes || weight->offset > (uint64_t)(file->info.bytes - part->stored_bytes))
-        return rt_fail_code(loader->rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
-                            "weight %d lies outside of file %d of location.json", w, weight->file);
-    part->file = file;
-    return RT_OK;
-}
-
-/* `weight` is weight `w` of the program, or the slice of the file `slices` that lies in its place. */
+/* Describes the part to load. `weight`: weight `w` of the program, or its slice in the file `slices`. */
 static int check_weight(struct loader *loader, struct load_part *part, const struct rt_weight *weight,
                         const struct rt_reader *slices, int w, size_t offset) {
     struct rt *rt = loader->rt;
@@ -147,7 +136,13 @@ static int check_weight(struct loader *loader, struct load_part *part, const str
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "weight %d of the program does not fit", w);
     part->dst = loader->staging ? loader->staging : rt->arena[RT_WEIGHTS] + offset;
     part->file = slices;
-    return is_stored(weight) ? find_stored(loader, part, w) : RT_OK;
+    if (slices || !is_stored(weight)) return RT_OK;
+    const struct rt_reader *file = &loader->source[weight->file].file;
+    if (part->stored_bytes > file->info.bytes || weight->offset > (uint64_t)(file->info.bytes - part->stored_bytes))
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
+                            "weight %d lies outside of file %d of location.json", w, weight->file);
+    part->file = file;
+    return RT_OK;
 }
 
 static int give_part(struct rt *rt, const struct load_part *part, size_t offset) {
@@ -163,7 +158,7 @@ static int load_weight(struct loader *loader, int w, size_t offset) {
     if (is_stored(&weight) && weight.file == RT_SLICES) RT_TRY(load_slice(&loader->slices, w, &weight, &slices));
     RT_TRY(check_weight(loader, &part, &weight, slices, w, offset));
     if (part.rows == 0 || part.row_bytes == 0) return RT_OK;
-    rt_at(loader->rt, -1); /* weights may take long, and each is progress */
+    rt_at(loader->rt, -1); /* large weights take long: counts as progress */
     const int64_t fit = PIECE_BYTES / part.row_bytes / RT_PANEL * RT_PANEL, step = fit > 0 ? fit : RT_PANEL;
     struct rt_reason why;
     bool failed = false;
@@ -179,7 +174,7 @@ static int load_weight(struct loader *loader, int w, size_t offset) {
     return loader->staging ? give_part(loader->rt, &part, offset) : RT_OK;
 }
 
-/* Bytes of the largest part that the rank holds. */
+/* Bytes of the largest part that this rank holds. */
 static size_t largest_part(const struct rt *rt) {
     size_t most = 0;
     for (int w = 0; w < rt->program->nweights; w++) {
@@ -193,7 +188,7 @@ static size_t largest_part(const struct rt *rt) {
     return most;
 }
 
-/* Parts of a device's weights are made here first. */
+/* Allocates the buffer in which a GPU's parts are converted before they are copied. */
 static int open_staging(struct loader *loader) {
     struct rt *rt = loader->rt;
     if (!rt->program->device->remote) return RT_OK;
@@ -201,7 +196,7 @@ static int open_staging(struct loader *loader) {
     return loader->staging ? RT_OK : rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
 }
 
-/* Those sources that are wanted. */
+/* Opens the files of location.json that this rank reads. */
 static int open_located(struct loader *loader) {
     struct rt_reason why;
     void *text;
@@ -227,15 +222,6 @@ static int load_all(struct loader *loader) {
     return status ? status : check_sources(loader);
 }
 
-static void want(struct loader *loader, int w) {
-    const struct rt_program *program = loader->rt->program;
-    if (loader->rt->kind->weights[w] == RT_ABSENT || !is_stored(&program->weights[w])) return;
-    if (program->weights[w].file == RT_SLICES)
-        loader->sliced = true;
-    else
-        loader->source[program->weights[w].file].wanted = true;
-}
-
 int rt_load_weights(struct rt *rt) {
     const struct rt_program *program = rt->program;
     struct loader loader = {.rt = rt};
@@ -247,7 +233,14 @@ int rt_load_weights(struct rt *rt) {
     if (!any) return RT_OK;
     loader.source = calloc((size_t)loader.nsources + 1, sizeof(*loader.source));
     if (!loader.source) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
-    for (int w = 0; w < program->nweights; w++) want(&loader, w);
+    for (int w = 0; w < program->nweights; w++) {
+        const struct rt_weight *weight = &program->weights[w];
+        if (rt->kind->weights[w] == RT_ABSENT || !is_stored(weight)) continue;
+        if (weight->file == RT_SLICES)
+            loader.sliced = true;
+        else
+            loader.source[weight->file].wanted = true;
+    }
     int status = open_staging(&loader);
     if (!status) status = load_all(&loader);
     free(loader.staging);

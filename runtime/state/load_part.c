@@ -3,22 +3,21 @@
 #include "base/checked.h"
 #include "state/init.h"
 
-/* Bytes of a tensor that are read at once: runs of a part that is cut are short, and lie near each other. */
+/* Bytes read at once: a cut tensor's runs are short and close to each other. */
 enum { WINDOW = 1 << 16 };
 
-/* Where the next element goes. */
+/* Destination of the next element. */
 struct target {
     const struct load_part *part;
-    unsigned char *dst;    /* of a part that is stored row by row */
-    int64_t row, column;   /* of a packed part */
-    unsigned char *window; /* WINDOW bytes: of the complete tensor those from `first` to `end` */
+    unsigned char *dst;    /* of a part that is not packed */
+    int64_t row, column;   /* next element of a packed part */
+    unsigned char *window; /* buffer of WINDOW bytes: bytes [first, end) of the complete tensor */
     int64_t first, end;
-    struct rt_reason *why; /* of a file that failed */
+    struct rt_reason *why; /* of a read error */
     bool failed;
 };
 
-/* At least the byte at `offset` of the complete tensor comes into the window, and what follows as far as there is
- * room. */
+/* Reads the window that begins at byte `offset` of the complete tensor. */
 static void move_window(struct target *at, int64_t offset) {
     const struct load_part *part = at->part;
     const int64_t left = part->stored_bytes - offset;
@@ -28,7 +27,7 @@ static void move_window(struct target *at, int64_t offset) {
                                               (size_t)(at->end - offset), at->why);
 }
 
-/* `count` stored elements from `index` on, converted window by window. */
+/* Reads `count` elements from `index` on and converts them, window by window. */
 static void read_elements(struct target *at, int64_t index, int64_t count, unsigned char *dst, enum rt_dtype dtype) {
     const enum rt_dtype stored = at->part->weight->stored;
     const int64_t size = (int64_t)rt_dtype_bytes(stored);
@@ -42,7 +41,7 @@ static void read_elements(struct target *at, int64_t index, int64_t count, unsig
     }
 }
 
-/* `count` elements of the complete tensor from `index` on, from the file or made. */
+/* `count` elements of the complete tensor from `index` on, read or generated. */
 static void fetch(struct target *at, int64_t index, int64_t count, void *dst, enum rt_dtype dtype) {
     const struct rt_weight *weight = at->part->weight;
     if (weight->init.kind != RT_INIT_STORED)
@@ -53,14 +52,14 @@ static void fetch(struct target *at, int64_t index, int64_t count, void *dst, en
 
 /* Packing -------------------------------------------------------------------------------------------------------- */
 
-/* Where an element of the part lies in its panels. */
+/* Address of an element of a packed part. */
 static float *packed_place(const struct load_part *part, int64_t row, int64_t column) {
     float *panels = (float *)(void *)part->dst;
     if (part->weight->packing == RT_PACK_ROWS) return panels + rt_panel_place(part->packed_rows, row, column);
     return panels + rt_panel_place(part->packed_columns, column, row);
 }
 
-/* The next `run` elements, which do not leave their row. */
+/* Packs the next `run` elements, all of one row. */
 static void pack_run(struct target *at, int64_t index, int64_t run) {
     const struct load_part *part = at->part;
     const bool rows = part->weight->packing == RT_PACK_ROWS;
@@ -86,7 +85,7 @@ static void pack(struct target *at, int64_t index, int64_t count) {
 
 /* Copying -------------------------------------------------------------------------------------------------------- */
 
-/* `length` indices of the dimensions up to `depth`, taken together, from `first` on. */
+/* Copies `length` consecutive indices from `first` on, in the flattened first `depth` dimensions. */
 static void copy_run(struct target *at, int64_t first, int64_t length) {
     const struct load_part *part = at->part;
     const int64_t index = first * part->tail, count = length * part->tail;
@@ -98,8 +97,8 @@ static void copy_run(struct target *at, int64_t first, int64_t length) {
     at->dst += (size_t)count * rt_dtype_bytes(part->weight->dtype);
 }
 
-/* What the part has of `dim` and the `behind` cut dimensions behind it; `above` is the index of those before, taken
- * together. */
+/* Copies the part's box in `dim` and the next `behind` dimensions; `above` is the flattened index of the dimensions
+ * before. */
 static void copy_box(struct target *at, const struct load_dim *dim, int behind, int64_t above) {
     for (int64_t b = 0; b < dim->blocks; b++) {
         const int64_t first = above * dim->extent + b * dim->block + dim->start;
@@ -110,7 +109,7 @@ static void copy_box(struct target *at, const struct load_dim *dim, int behind, 
     }
 }
 
-/* The stored index of a row. */
+/* Index in the stored tensor of a row of the part. */
 static int64_t row_stored(const struct load_part *part, int64_t row) {
     return row / part->dim[0].length * part->dim[0].block + part->dim[0].start + row % part->dim[0].length;
 }
@@ -154,7 +153,7 @@ static bool cut_dims(struct load_part *part, const struct rt *rt) {
     return true;
 }
 
-/* *elements becomes the size of the panels. */
+/* Sets the shape of a packed part; *elements: size of its panels. */
 static bool lay_out_panels(struct load_part *part, int64_t *elements) {
     const struct rt_weight *weight = part->weight;
     if (weight->ndim != 2 || weight->dtype != RT_F32) return false;

@@ -58,7 +58,7 @@ static const struct rt_json *list_of(const struct rt_json *root, const char *key
     return list && list->kind == RT_JSON_ARRAY ? list : NULL;
 }
 
-/* The entries of "tensors" are the program's weights in their order; each names an entry of "weights" by its number. */
+/* Entries of "tensors" correspond to the program's weights, in order; "weight" of each is an index into "weights". */
 static int find_entries(struct load_slices *slices, const struct rt_json *tensors, const struct rt_json **entries,
                         int64_t n) {
     int w = 0;
@@ -126,7 +126,7 @@ static int open_file(struct load_slices *slices, int64_t shard) {
     return fail_file(slices->rt, shard, &why);
 }
 
-/* The next tensor of the file that has the name, round about. */
+/* Next tensor of that name, searched cyclically from the last one found. */
 static const struct rt_safetensor *find_tensor(struct slice_file *file, const char *name) {
     for (int64_t i = 0; i < file->tensors.n; i++) {
         const int64_t at = (file->next + i) % file->tensors.n;
@@ -139,7 +139,8 @@ static const struct rt_safetensor *find_tensor(struct slice_file *file, const ch
 
 /* Slices --------------------------------------------------------------------------------------------------------- */
 
-/* Of a slice that nothing cuts; *index is its place among the tensor's slices, the first cut fastest. */
+/* Shape of the rank's slice, as an uncut tensor; *index: its place among the tensor's slices, the first cut varying
+ * fastest. */
 static void shape_part(const struct rt *rt, const struct rt_weight *weight, struct rt_weight *part, int *index) {
     int stride = 1;
     *part = *weight;
@@ -159,7 +160,7 @@ static bool has_shape(const struct rt_safetensor *tensor, const struct rt_weight
            (part->ndim == 0 || memcmp(tensor->dims, part->dims, (size_t)part->ndim * sizeof *part->dims) == 0);
 }
 
-/* Of `bytes` bytes of the file from `offset` on. */
+/* Hash of `bytes` bytes at `offset` of the file. */
 static bool hash_slice(const struct load_slices *slices, const struct rt_reader *file, int64_t offset, int64_t bytes,
                        char hex[RT_HASH_HEX], struct rt_reason *why) {
     struct rt_hash hash;
@@ -168,7 +169,7 @@ static bool hash_slice(const struct load_slices *slices, const struct rt_reader 
         n = bytes - at < HASHED_AT_ONCE ? bytes - at : HASHED_AT_ONCE;
         if (!rt_reader_get(file, offset + at, slices->piece, (size_t)n, why)) return false;
         rt_hash_add(&hash, slices->piece, (size_t)n);
-        rt_at(slices->rt, -1); /* large slices take long, and each piece is progress */
+        rt_at(slices->rt, -1); /* large slices take long: counts as progress */
     }
     rt_hash_hex(&hash, hex);
     return true;
