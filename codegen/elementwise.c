@@ -11,7 +11,7 @@
 #include "ir/expr/eval.h"
 
 enum {
-    PARALLEL_ELEMENTS = 1 << 15 /* below, starting threads costs more than it gives */
+    PARALLEL_ELEMENTS = 1 << 15 /* with fewer, starting threads costs more than they save */
 };
 
 static void make_loops(struct loops *loops) {
@@ -26,8 +26,8 @@ static bool streams(const struct loops *loops, int k) {
     return loops->width > 1 && loops->stride[k][loops->n - 1] == 1;
 }
 
-/* Binds the values of an element, and the names they are made from; true if they need a block. Several values are all
- * known before the first is stored: it may lie on an operand. */
+/* Binds the values of a chain of expressions and the local variables they use; true if the loop body needs braces. All
+ * values are computed before the first is stored, since a result may lie in the place of an operand. */
 static bool bind_chain(const struct loops *loops, struct tmpl_env *env) {
     const struct expr_chain *chain =
         expr_parse_chain(loops->arena, attr_text(loops->node, "expr", ""), loops->node->ninputs);
@@ -51,17 +51,18 @@ static const char *value_text(const struct loops *loops) {
     return loops_stored(loops, 0, loops_text(loops, expr_parse(loops->arena, loops->node->op->expr)));
 }
 
-/* The output that lies where input `k` does, -1 if none. */
+/* The output that shares memory with input `k`, -1 if none. */
 static int output_at(const struct plan_class *class, const struct graph *graph, const struct node *node, int k) {
     for (int o = 0; o < node->noutputs; o++) {
-        if (node->outputs[o] == node->inputs[k]) return o; /* a product that is finished */
+        if (node->outputs[o] == node->inputs[k]) return o; /* the matrix product that this call finishes in place */
         int in_place = rankplan_in_place(class, graph, node, o);
         if (in_place >= 0 && node->inputs[in_place] == node->inputs[k]) return o;
     }
     return -1;
 }
 
-/* An element of input `k`, which lies at pointer `name`: in memory, or in the vector that is read first. */
+/* The expression for an element of input `k` at pointer `name`: in memory, or a lane of a vector that is loaded
+ * first. */
 static const char *element_text(struct loops *loops, struct tmpl_env *env, int k, const char *name, bool in_place) {
     const char *at = loops_index(loops, loops->stride[k]);
     bool again = false;
@@ -75,7 +76,8 @@ static const char *element_text(struct loops *loops, struct tmpl_env *env, int k
     return arena_printf(loops->arena, "v%s.at[lane]", name);
 }
 
-/* Results, which are stored at element `at`: those that lie on no operand have a vector of their own. */
+/* Binds the vectors of results, which are stored at element `at`. A result in the place of an operand uses its
+ * vector. */
 static void bind_results(const struct loops *loops, struct tmpl_env *env, const char *at) {
     for (int o = 0; o < loops->node->noutputs; o++) {
         bool read = false;
@@ -89,7 +91,7 @@ static void bind_results(const struct loops *loops, struct tmpl_env *env, const 
     }
 }
 
-/* Parameters of the function, and how each input is spelled in the expression. */
+/* Binds the function's parameters and sets the spelling of each input in the expression. */
 static void bind_operands(struct loops *loops, struct tmpl_env *env) {
     static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j",
                                         "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"};
@@ -125,7 +127,7 @@ static void bind_operands(struct loops *loops, struct tmpl_env *env) {
     tmpl_set(env, "arguments", strbuf_text(&arguments));
 }
 
-/* Index d of the element number `point`; of the first of vector number `point`. */
+/* Index of loop d as an expression of `point`, the number of an element or vector in a CUDA kernel. */
 static const char *of_point(const struct loops *loops, int d, int64_t stride) {
     const int width = d == loops->n - 1 ? loops->width : 1;
     const int64_t points = d == loops->n - 1 ? stride : stride / loops->width, extent = loops->extent[d] / width;
@@ -134,8 +136,8 @@ static const char *of_point(const struct loops *loops, int d, int64_t stride) {
     return width > 1 ? arena_printf(loops->arena, "%s * %d", index, width) : index;
 }
 
-/* The outermost loop is shared by threads, the innermost is vectors: a result lies on no operand but element by
- * element, which the compiler cannot see. */
+/* The OpenMP pragma of loop d: threads share the outermost loop, the innermost is vectorised. `simd` is valid, since a
+ * result overlaps an operand only where element i lies on element i, which the compiler cannot know. */
 static const char *pragma_of(const struct loops *loops, int d, int64_t elements) {
     bool threads = d == 0 && elements >= PARALLEL_ELEMENTS, vectors = d == loops->n - 1;
     return threads ? vectors ? "parallel for simd" : "parallel for" : vectors ? "simd" : "";
@@ -166,7 +168,8 @@ static void bind_loops(struct loops *loops, struct tmpl_env *env, bool block) {
     tmpl_setf(env, "elements", "%lld", (long long)elements);
     tmpl_setf(env, "width", "%d", loops->width);
     tmpl_setf(env, "vectors", "%lld", (long long)(elements / loops->width));
-    bool narrow = elements > 0 && elements < INT64_C(1) << 31; /* nothing unsigned is below 0 */
+    bool narrow = elements > 0 && elements < INT64_C(1)
+                                                 << 31; /* with 0 elements a comparison of unsigned with 0 would warn */
     tmpl_set(env, "points", narrow ? "RT_POINTS32" : "RT_POINTS");
 }
 
@@ -215,7 +218,7 @@ const char *elementwise_call(struct kernels *kernels, const struct rankplan *pla
     return call_of(kernels, plan, class, &plan->graph->nodes.at[node], tensors, n);
 }
 
-/* The product's result is the operand of its letter, and lies where the value of the expression goes. */
+/* In the expression the letter of attribute `result` stands for the product, which is overwritten by the value. */
 const char *elementwise_finish(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
                                int node, int **tensors, int *n) {
     struct node finish = plan->graph->nodes.at[node];
@@ -230,7 +233,7 @@ const char *elementwise_finish(struct kernels *kernels, const struct rankplan *p
 
 /* Epilogues of products: the loops are over rows and columns of a block ------------------------------------------ */
 
-/* Where an operand has the element of a row and column: it has all rows or one, and all columns or one. */
+/* The index of an operand's element for a row and column. An operand has all rows or one, and all columns or one. */
 static const char *block_index(const struct loops *loops, int tensor) {
     const int64_t *dims = loops->class->dims[tensor];
     int last = loops->graph->tensors.at[tensor].ndim - 1;
@@ -241,7 +244,7 @@ static const char *block_index(const struct loops *loops, int tensor) {
     return columns == 1 ? row : arena_printf(loops->arena, "%s + column", row);
 }
 
-/* Letter `result` is the product, the others are its further inputs in order. */
+/* Binds the operands of an epilogue: the letter of attribute `result` is the product, the others are inputs 2, 3, .. */
 static void bind_beside(struct loops *loops, struct tmpl_env *env) {
     int result = (int)attr_int(loops->node, "result", 0);
     tmpl_list(env, "operands");

@@ -1,4 +1,4 @@
-/* Build tool: writes the files of templates/ as one C table, so that the compiler needs no files beside itself.
+/* Build tool: writes the files of templates/ into one C table, so that rankc needs no data files.
  *
  *     embed OUT.c ROOT FILE...      each FILE is known by its path behind ROOT, "templates/"
  */

@@ -1,4 +1,4 @@
-/* The table that embed.c writes: ends with a row of NULLs. */
+/* The table of templates that embed.c generates; ends with a row of NULLs. */
 #ifndef CODEGEN_EMBEDDED_H
 #define CODEGEN_EMBEDDED_H
 

@@ -44,7 +44,7 @@ static void print_call(struct printer *printer, const char *function, const stru
     strbuf_putc(printer->out, ')');
 }
 
-/* "rt_max_%" with the type's name for %. */
+/* Replaces % in a spelling such as "rt_max_%" by the name of the type. */
 static const char *spelled(struct printer *printer, const char *spelling) {
     const char *hole = strchr(spelling, '%');
     if (!hole) return spelling;
@@ -59,7 +59,7 @@ static const char *function_name(struct printer *printer, const char *name) {
     return spelled(printer, printer->dtype == RT_F32 || !f->other ? f->f32 : f->other);
 }
 
-/* Integer arithmetic by function; NULL: the operator as it is. */
+/* The function that computes an integer operation without undefined behaviour; NULL: the operator itself does. */
 static const char *integer_function(struct printer *printer, const struct expr *expr) {
     static const struct {
         const char *op, *binary, *unary;
@@ -85,7 +85,7 @@ static void print_operand(struct printer *printer, const struct expr *expr) {
     print_nested(printer, expr, expr->kind == EXPR_BINARY || expr->kind == EXPR_CHOICE);
 }
 
-/* Two signs side by side would be another operator. */
+/* Parenthesises an operand that begins with a sign, since "- -x" without space would be another operator. */
 static void print_signed(struct printer *printer, const struct expr *expr) {
     const bool has_sign = expr->kind == EXPR_UNARY || (expr->kind == EXPR_NUMBER && signbit(expr->number));
     print_nested(printer, expr, has_sign || expr->kind == EXPR_BINARY || expr->kind == EXPR_CHOICE);

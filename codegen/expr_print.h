@@ -1,4 +1,4 @@
-/* Expressions of elementwise operators, written in a target's language. */
+/* Printing expressions of elementwise operators in a target's language. */
 #ifndef CODEGEN_EXPR_PRINT_H
 #define CODEGEN_EXPR_PRINT_H
 
@@ -6,14 +6,16 @@
 #include "ir/base/str.h"
 #include "ir/expr/expr.h"
 
-/* What stands for a name in the printed expression. */
+/* Returns the text that replaces `name` in the printed expression. */
 typedef const char *(*expr_spell)(const void *env, const char *name);
 
-/* Appends `expr`, computed in `dtype`. Integers go through functions that wrap and do not trap. */
+/* Appends `expr`, computed in `dtype`. Integer overflow wraps and division by zero does not trap: such operations are
+ * printed as calls of functions of the runtime. */
 void expr_print(struct strbuf *out, const struct target *target, const struct expr *expr, enum rt_dtype dtype,
                 expr_spell spell, const void *env);
 
-/* A number as a literal of that type, in the fewest digits that read back as the same bits. */
+/* A literal of type `dtype`: `number` for floats, else `integer`. Floats have the fewest digits that read back as the
+ * same bits. */
 const char *expr_literal(struct arena *arena, enum rt_dtype dtype, double number, int64_t integer);
 
 #endif

@@ -28,7 +28,7 @@ static const char *function_name(struct kernels *kernels, const char *op) {
     return name;
 }
 
-/* The text is made with a place holder for the name first: functions that differ only by name are one. */
+/* The template is first filled with a placeholder as name, so that functions which differ only in the name are one. */
 const char *kernels_share(struct kernels *kernels, struct tmpl_env *env, const char *template, const char *stem) {
     tmpl_set(env, "name", stem);
     const char *body = tmpl_fill(kernels->arena, template, template_text(template), env);

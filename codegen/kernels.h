@@ -1,4 +1,4 @@
-/* The functions that a generated source defines for its own nodes: each template filled in once, equal texts shared. */
+/* The functions that a generated source defines for its nodes. Nodes whose functions have equal text share one. */
 #ifndef CODEGEN_KERNELS_H
 #define CODEGEN_KERNELS_H
 
@@ -16,8 +16,8 @@ struct kernels {
 
 struct kernels *kernels_new(struct arena *arena, const struct target *target);
 
-/* The name of the function that `template` makes of the bindings in `env`: a new one, or that of an earlier function
- * with the same body. Binds "name" in `env`: `stem` in lower case and a number. */
+/* Fills `template` with the bindings in `env` and returns the name of the function: that of an earlier one with equal
+ * text, else `stem` in lower case and a number. Binds "name" in `env`. */
 const char *kernels_share(struct kernels *kernels, struct tmpl_env *env, const char *template, const char *stem);
 
 /* The text of all functions, in order of first use. */

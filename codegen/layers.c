@@ -4,11 +4,12 @@
 #include "ir/base/str.h"
 
 enum {
-    MIN_PERIOD = 4, /* shorter repeats read better written out */
+    MIN_PERIOD = 4, /* shorter repetitions are more readable written out */
     MAX_PERIOD = 1024
 };
 
-/* Equal numbers for alike instructions at equal distance from the one before (sites, Note [Sites] in rank.c). */
+/* A number for each instruction, equal for alike instructions whose sites (Note [Sites] in rank.c) are at equal
+ * distance from the one before. */
 static int *kinds_of(struct arena *arena, const struct rankplan *plan, const struct plan_class *class,
                      const struct instruction *instructions, int n) {
     int *kinds = ARENA_ARRAY(arena, int, n + 1);
@@ -26,7 +27,7 @@ static int *kinds_of(struct arena *arena, const struct rankplan *plan, const str
     return kinds;
 }
 
-/* How often the run of `period` from `first` on occurs, one after the other. */
+/* How often the `period` instructions from `first` on occur in a row. */
 static int repeats(const int *kinds, int n, int first, int period) {
     int same = 0;
     while (first + period + same < n && kinds[first + same] == kinds[first + period + same]) same++;

@@ -1,24 +1,25 @@
-/* Repeated layers: finds runs of instructions that repeat, so that each is written once.
+/* Finds repeated layers: sequences of instructions that occur several times in a row, so that each is generated once.
  *
  * Note [Layers]
- * Two instructions are alike if their calls have the same text and their tensors the same types: they differ only
- * in addresses. A run of `period` instructions followed by alike runs becomes a function, called `times` times. A
- * role is a pointer of that function: what it points to in each of the calls. A role with one address in all calls
- * is a constant of the function, others are read from a table of offsets, a row per call. */
+ * Two instructions are alike if their calls have equal text and their tensors equal types, so that they differ in
+ * addresses only. A sequence of `period` instructions that occurs `times` times in a row becomes a function that is
+ * called `times` times. A pointer in this function stands for a tensor of each call (struct role in rank.c). If its
+ * address is the same in all calls it is a constant of the function, else it is read from a table of offsets with a row
+ * per call. */
 #ifndef CODEGEN_LAYERS_H
 #define CODEGEN_LAYERS_H
 
 #include "codegen/source.h"
 
 struct stretch {
-    int first, period, times; /* instructions [first, first + period * times); times = 1: written in place */
+    int first, period, times; /* instructions [first, first + period * times); times = 1: not a layer */
 };
 
 struct stretches {
     VEC(struct stretch) all;
 };
 
-/* In instructions [first, end) of the source. */
+/* Divides instructions [first, end) of the source into stretches, in order. */
 void layers_find(const struct rankplan *plan, const struct source *source, int first, int end, struct stretches *out);
 
 #endif

@@ -8,11 +8,10 @@
 #include "ir/op.h"
 
 enum {
-    VECTOR_BYTES = 16, /* of an access */
-    MOST_WIDTH = 8     /* elements at a time */
+    VECTOR_BYTES = 16, /* of a memory access */
+    MOST_WIDTH = 8     /* largest number of elements in a vector */
 };
 
-/* Strides of an input in the output's loops; 0 where it is repeated. */
 void loops_strides(struct loops *loops, int k, int ndim) {
     const struct tensor *in = &loops->graph->tensors.at[loops->node->inputs[k]];
     const int64_t *dims = loops->class->dims[loops->node->inputs[k]];
@@ -23,7 +22,7 @@ void loops_strides(struct loops *loops, int k, int ndim) {
     }
 }
 
-/* Loop d+1 continues loop d in all inputs, so both are one. */
+/* True if loops d and d+1 can be one: in every input the stride of loop d is extent times stride of loop d+1. */
 static bool merges(const struct loops *loops, int d) {
     for (int k = 0; k < loops->node->ninputs; k++)
         if (loops->stride[k][d] != loops->stride[k][d + 1] * loops->extent[d + 1]) return false;
@@ -61,10 +60,10 @@ const char *loops_index(const struct loops *loops, const int64_t *stride) {
 }
 
 /* Note [Vectors]
- * A target with vectors takes the elements of the innermost loop several at a time: as many as make 16 bytes of the
- * narrowest operand, bytes apart, or half of that and so on, where every operand has them beside each other, or one for
- * all, and where they begin at multiples of their number. Tensors lie at multiples of PLAN_ALIGNMENT: extents and
- * strides decide, here. */
+ * On a target with vectors the innermost loop handles `width` elements at a time. The width is as many elements as fill
+ * VECTOR_BYTES of the narrowest operand (one-byte types excepted), halved until it is valid: in every operand the
+ * elements of a vector are adjacent, or one element is repeated, and every vector begins at a multiple of the width.
+ * Since tensors are aligned to PLAN_ALIGNMENT, extents and strides decide this at compile time. */
 static int narrowest_bytes(const struct loops *loops) {
     size_t bytes = rt_dtype_bytes(loops->graph->tensors.at[loops->node->outputs[0]].dtype);
     for (int k = 0; k < loops->node->ninputs; k++) {
@@ -99,7 +98,8 @@ const char *loops_literal(const struct loops *loops, int tensor) {
     return expr_literal(loops->arena, t->dtype, value.f, value.i);
 }
 
-/* Inputs are x, or a b c ..; v0, v1 .. are names of the expression; the rest are attributes. */
+/* expr_spell: the input is x, several inputs are a, b, c ..; v0, v1 .. are local variables; other names are
+ * attributes. */
 static const char *spell(const void *env, const char *name) {
     const struct loops *loops = env;
     int k = strcmp(name, "x") == 0 ? 0 : *name - 'a';
@@ -115,7 +115,6 @@ static bool is_half(const struct loops *loops, int tensor) {
     return rt_dtypes[loops->graph->tensors.at[tensor].dtype].kind == RT_KIND_HALF;
 }
 
-/* The type the expression is computed in: the result's, or that of the operands of a comparison; f32 for halves. */
 enum rt_dtype loops_type(const struct loops *loops) {
     enum rt_dtype dtype = loops->graph->tensors.at[loops->node->outputs[0]].dtype;
     for (int k = 0; k < loops->node->ninputs && dtype == RT_BOOL; k++)
@@ -132,13 +131,11 @@ bool loops_are_cast(const struct loops *loops) {
     return loops->node->op->id == OP_Cast;
 }
 
-/* An element as an operand of the expression; a Cast itself takes it as it is stored. */
 const char *loops_loaded(const struct loops *loops, int tensor, const char *element) {
     if (!is_half(loops, tensor) || loops_are_cast(loops)) return element;
     return loops_cast(loops, loops->graph->tensors.at[tensor].dtype, RT_F32, element);
 }
 
-/* The value of the expression as an element of that result. */
 const char *loops_stored(const struct loops *loops, int result, const char *value) {
     int y = loops->node->outputs[result];
     return is_half(loops, y) ? loops_cast(loops, RT_F32, loops->graph->tensors.at[y].dtype, value) : value;

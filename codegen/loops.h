@@ -1,5 +1,4 @@
-/* Kernels in the making: loops over elements, where each operand has them, and how the expression of an element is
- * written. */
+/* Loop nests of generated kernels: extents, strides of the operands, and the text of the expression for an element. */
 #ifndef CODEGEN_LOOPS_H
 #define CODEGEN_LOOPS_H
 
@@ -9,45 +8,48 @@
 
 enum { MAX_OPERANDS = EXPR_INPUTS };
 
-/* One function in the making: loops over merged dimensions, each input with a stride per loop. */
+/* A loop nest of a function being generated. */
 struct loops {
     const struct graph *graph;
     const struct node *node;
     const struct plan_class *class;
     const struct target *target;
     struct arena *arena;
-    int n;
-    int64_t extent[MAX_NDIM], stride[MAX_OPERANDS][MAX_NDIM];
-    int width;                         /* elements at a time; 1: no vectors */
-    const char *vector[MAX_OPERANDS];  /* which vector has the input's elements, NULL: none */
-    const char *operand[MAX_OPERANDS]; /* as it is spelled in the expression */
-    const char *result[EXPR_VALUES];   /* parameters */
+    int n;                                                    /* loops, outermost first */
+    int64_t extent[MAX_NDIM], stride[MAX_OPERANDS][MAX_NDIM]; /* in elements; stride[k]: of input k */
+    int width;                                                /* elements of a vector; 1: no vectors */
+    const char *vector[MAX_OPERANDS];  /* name of the vector of the input's elements, NULL: none */
+    const char *operand[MAX_OPERANDS]; /* spelling of the input in the expression */
+    const char *result[EXPR_VALUES];   /* names of the result parameters */
 };
 
-/* Strides of input k in loops over `ndim` dimensions; 0 where it is repeated. */
+/* Sets the strides of input k in loops over the `ndim` dimensions of the output; 0 where the input is broadcast. */
 void loops_strides(struct loops *loops, int k, int ndim);
-/* Of the first `loops` of them: leaves out those of one index, and makes one of two where the inner continues the outer
- * in all inputs. */
+/* Simplifies the first `count` loops: removes loops of extent 1 and merges two adjacent loops into one where the
+ * strides of all inputs allow it. */
 void loops_merge(struct loops *loops, int count);
-/* Elements at a time (Note [Vectors]). */
+/* The number of elements of a vector (Note [Vectors] in loops.c). */
 int loops_width(const struct loops *loops);
-/* "i0 * 768 + i1" */
+/* The index of an element by the loop variables: "i0 * 768 + i1". */
 const char *loops_index(const struct loops *loops, const int64_t *stride);
 
-/* The type the expression is computed in. */
+/* The type that the expression is computed in: the result's, for a comparison that of its operands; f32 for 16-bit
+ * floats. */
 enum rt_dtype loops_type(const struct loops *loops);
+/* The C type of a tensor's elements. */
 const char *loops_type_name(const struct loops *loops, int tensor);
-/* A constant of one element. */
+/* A literal of a constant of one element. */
 const char *loops_literal(const struct loops *loops, int tensor);
-/* A Cast takes elements as they are stored. */
+/* True for a Cast, whose operand is not converted when it is loaded. */
 bool loops_are_cast(const struct loops *loops);
 const char *loops_cast(const struct loops *loops, enum rt_dtype from, enum rt_dtype to, const char *value);
-/* An element as an operand of the expression; the value of the expression as an element of a result. */
+/* Conversion between the type in memory and loops_type: of a loaded element of `tensor`; of a value to be stored in
+ * output number `result`. */
 const char *loops_loaded(const struct loops *loops, int tensor, const char *element);
 const char *loops_stored(const struct loops *loops, int result, const char *value);
-/* The expression of operands, which are spelled as l->operand says. */
+/* The text of an expression; inputs are spelled as in loops->operand. */
 const char *loops_text(const struct loops *loops, const struct expr *expr);
-/* Adds "const float v0" = value to the list "named". */
+/* Adds a local variable, "const float v0" = value, to the template's list "named". */
 void loops_name_value(const struct loops *loops, struct tmpl_env *env, const char *name, const char *value);
 
 #endif

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "codegen/kernel.h"
+#include "codegen/instruction.h"
 #include "codegen/manifest_parameters.h"
 #include "ir/base/own.h"
 #include "ir/expr/eval.h"
@@ -141,7 +141,7 @@ static void put_group(json *writer, const struct manifest *manifest, int kind, i
     rt_json_close(writer, '}');
 }
 
-/* Buckets that ranks of the class fill with gradients of units, as runtime/core/sums.c does. */
+/* The number of buckets in which ranks of the class reduce gradients over the units; as in runtime/core/sums.c. */
 static int count_buckets(const struct rankplan *plan, const struct plan_class *class, int64_t bucket_bytes) {
     const struct graph *graph = plan->graph;
     int64_t first = 0, bytes = 0;
@@ -159,7 +159,7 @@ static int count_buckets(const struct rankplan *plan, const struct plan_class *c
     return bucket_bytes ? n : 0;
 }
 
-/* What the ranks of each shard do over the units. */
+/* Communication over the units: reductions of gradients by the ranks of each shard. */
 static void put_unit_sums(json *writer, const struct manifest *manifest) {
     const struct graph *graph = manifest->plan->graph;
     const int shards = mesh_size(&graph->mesh);
@@ -218,12 +218,12 @@ static void put_communication(json *writer, const struct manifest *manifest) {
 
 /* Nodes ------------------------------------------------------------------------------------------------------------ */
 
-/* What hands a tensor on as another is not part of a plan. */
+/* True for operators that only pass a tensor on: communication. The plan does not list them. */
 static bool hands_on(const struct op *op) {
     return op->class == OP_COMM || op->id == OP_UnitSumStart;
 }
 
-/* The tensor of the model that an operand is. */
+/* The name of an operand in the model, before operators that only pass it on. */
 static const char *origin_name(const struct graph *graph, int tensor) {
     for (;;) {
         const struct tensor *t = &graph->tensors.at[tensor];
@@ -237,7 +237,7 @@ static const char *origin_name(const struct graph *graph, int tensor) {
     }
 }
 
-/* The first operand that is cut when `split` cuts the node: {tensor, dim, ways, axis}. */
+/* Writes {tensor, dim, ways, axis}: the first operand that is split when the node is split along mesh axis `axis`. */
 static void put_split(json *writer, const struct graph *graph, const struct node *node, const struct dims *dims,
                       int axis, bool exact) {
     int64_t blocks = 1, unit = 1;
@@ -277,7 +277,7 @@ static void put_partition(json *writer, const struct graph *graph, const struct 
     rt_json_close(writer, ']');
 }
 
-/* The ranks that compute the node. */
+/* Writes the ranks that compute the node. */
 static void put_ranks_of(json *writer, const struct rankplan *plan, const struct program_info *info,
                          const struct node *node) {
     int shards = mesh_size(&plan->graph->mesh);
@@ -317,7 +317,7 @@ static int *chain_members(const struct graph *graph, int **next) {
     return first;
 }
 
-/* Of a node that was fused of several: their names, that of neighbours of one name once. */
+/* Writes the names of the nodes that a fused node consists of; equal adjacent names once. */
 static void put_members(json *writer, const struct graph *graph, int first, const int *next) {
     if (!first) return;
     rt_json_key(writer, "of");
@@ -330,7 +330,7 @@ static void put_members(json *writer, const struct graph *graph, int first, cons
     rt_json_close(writer, ']');
 }
 
-/* What a site is (Note [Sites] in rank.c). */
+/* Writes "instructions", indexed by site (Note [Sites] in rank.c). */
 static void put_instructions(json *writer, const struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     int *next, *first = chain_members(graph, &next);
@@ -347,7 +347,8 @@ static void put_instructions(json *writer, const struct rankplan *plan) {
     rt_json_close(writer, ']');
 }
 
-/* Bits of what a constant that is written into the code has in it, as main_nonfinite.c of the runtime counts them. */
+/* Which non-finite values the constants have that are literals in the node's code, as bits like those of
+ * runtime/program/main_nonfinite.c. */
 static int constants_of(const struct graph *graph, const struct node *node) {
     int seen = 0;
     for (int k = 0; k < node->ninputs; k++) {
@@ -359,7 +360,7 @@ static int constants_of(const struct graph *graph, const struct node *node) {
     return seen;
 }
 
-/* Where a rank has floating-point tensors of an instruction: [arena, offset, dtype, elements]. */
+/* Writes the places of an instruction's floating-point tensors: [arena, offset, dtype, elements]. */
 static void put_values(json *writer, const char *key, const struct rankplan *plan, const struct plan_class *class,
                        int n, const int *tensors) {
     rt_json_key(writer, key);
@@ -377,7 +378,7 @@ static void put_values(json *writer, const char *key, const struct rankplan *pla
     rt_json_close(writer, ']');
 }
 
-/* Of each class of ranks and each of its sites, in training: what is looked at when a loss is not finite. */
+/* For training: the tensors of each site of a rank class, which are searched when a loss is not finite. */
 static void put_class_values(json *writer, const struct rankplan *plan, const struct plan_class *class) {
     const struct graph *graph = plan->graph;
     rt_json_open(writer, '[', RT_JSON_LINES);
@@ -419,7 +420,7 @@ static void put_slices(json *writer, const struct graph *graph, const struct ten
     rt_json_close(writer, ']');
 }
 
-/* `stored`: by tensor, its index in the list "weights"; NULL: there is none. */
+/* `stored`: tensor -> its index in the list "weights"; NULL: there is no such list. */
 static void put_tensors(json *writer, const char *key, const struct graph *graph, int n, const int *tensors,
                         const int *stored) {
     open_list(writer, key);
@@ -470,8 +471,8 @@ static void put_sliced(json *writer, const struct graph *graph, const struct sli
     rt_json_close(writer, '}');
 }
 
-/* What weights/ holds, where the model had it (file and offset as in graph.rir; -1: a constant), and how it is cut;
- * slices in the order of their places along the cuts, the first cut fastest. */
+/* Writes "weights": the tensors stored in weights/, their places in the model (file and offset as in graph.rir; file
+ * -1: a constant), their cuts, and their slices, ordered by coordinates along the cuts, the first cut fastest. */
 static void put_weights(json *writer, const struct graph *graph, const struct slices *slices) {
     open_list(writer, "weights");
     for (int i = 0; i < slices->at.n; i++) put_sliced(writer, graph, &slices->at.at[i]);

@@ -1,4 +1,4 @@
-/* manifest.json and plan.json: what was compiled, for people, tools, the runtime and the next compile. */
+/* manifest.json and plan.json: descriptions of a compiled model for people, tools, the runtime and later compiles. */
 #ifndef CODEGEN_MANIFEST_H
 #define CODEGEN_MANIFEST_H
 
@@ -8,7 +8,7 @@
 
 enum { MANIFEST_FORMAT = RT_MANIFEST_FORMAT, PLAN_FORMAT = 1 };
 
-/* A reuse key (DESIGN: graph key, plan key) and what it was made of. */
+/* A reuse key (frontend/driver/reuse_keys.h) and the parts that it hashes. */
 struct key_part {
     const char *name, *value;
 };

@@ -31,7 +31,7 @@ static void put_partition(json *writer, const struct graph *graph, const struct 
         rt_json_put_text(writer, "replicate");
 }
 
-/* What becomes of a weight. */
+/* What training does with a weight. */
 enum fate { STAYS, TRAINED, STATISTIC };
 
 static enum fate fate_of(const struct graph *graph, int weight) {
@@ -67,8 +67,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp((*left)->name, (*right)->name);
 }
 
-/* In the order of their names: that of the tensors is another one after the graph was printed and parsed, as verify
- * does it. */
+/* Sorted by name, since verify parses the graph again and then has the tensors in another order. */
 static void put_constants(json *writer, const struct decisions *decisions, struct arena *arena) {
     const int most = decisions ? decisions->all.n : 0;
     const struct decision **constants = ARENA_ARRAY(arena, const struct decision *, most + 1);

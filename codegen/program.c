@@ -3,7 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "codegen/kernel.h"
+#include "codegen/instruction.h"
 #include "codegen/rank.h"
 #include "codegen/tmpl.h"
 #include "ir/base/str.h"
@@ -25,7 +25,7 @@ static const char *list_of(struct arena *arena, const int64_t *values, int n) {
     return n ? strbuf_text(&out) : "0";
 }
 
-/* model and instance as one identifier: "gpt2", or "gpt2_fast" for instance "fast". */
+/* Model and instance as a prefix of C identifiers: "gpt2", or "gpt2_fast" for instance "fast". */
 static const char *prefix_of(struct arena *arena, const struct program_info *info) {
     bool named = strcmp(info->instance, "_") != 0;
     char *text = arena_printf(arena, "%s%s%s", info->model, named ? "_" : "", named ? info->instance : "");
@@ -63,7 +63,7 @@ static void bind_splits(struct tmpl_env *env, const struct graph *graph, const s
     tmpl_set(env, "splits", n ? strbuf_text(&out) : "{0}");
 }
 
-/* Values that are made in the place of the stored ones. */
+/* --init: initial values that replace the stored ones. */
 static void bind_init(struct tmpl_env *env, const struct graph *graph, const struct training *training,
                       const struct tensor *tensor) {
     const bool made = rt_dtype_is_float(tensor->dtype) && !tensor->constant;
@@ -77,7 +77,7 @@ static void bind_init(struct tmpl_env *env, const struct graph *graph, const str
               (unsigned long long)values.key);
 }
 
-/* Where the runtime finds the stored tensor: a file and an offset, or the slices that manifest.json lists. */
+/* Binds where the runtime loads the tensor from: file and offset, or the slices listed in manifest.json. */
 static void bind_place(struct tmpl_env *env, const struct program_info *info, const struct tensor *tensor,
                        size_t constants) {
     const bool constant = tensor->kind == TENSOR_CONST;
@@ -91,8 +91,8 @@ static void bind_place(struct tmpl_env *env, const struct program_info *info, co
     tmpl_setf(env, "offset", "%llu", offset);
 }
 
-/* Binds every loaded tensor; constants are collected into one file, in order, aligned. True if there are any, be they
- * of no elements. */
+/* Binds every tensor that is loaded, and collects constants into one file, in order and aligned. True if there are
+ * constants, even if they have no elements. */
 static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, const struct program_info *info,
                          struct strbuf *constants) {
     static const char *const packings[] = {
@@ -146,7 +146,7 @@ static const char *places(const struct rankplan *plan, const struct plan_class *
     strbuf_init(&out, plan->graph->arena);
     for (int i = 0; i < n; i++) {
         const struct plan_place *place = &class->place[tensors[i]];
-        bool given = inputs && place->arena == PLAN_CALLER; /* read where the caller has it: nothing is copied in */
+        bool given = inputs && place->arena == PLAN_CALLER; /* read in the caller's memory, not copied */
         if (place->offset < 0 || given)
             strbuf_printf(&out, "%s{%s, RT_ABSENT}", i ? ", " : "", given ? "RT_CALLER" : "RT_ACTIVATIONS");
         else
@@ -169,7 +169,7 @@ static const char *offsets_of(const struct rankplan *plan, const struct plan_cla
     return n ? strbuf_text(&out) : "0";
 }
 
-/* "ranks 0, 1", of every unit: those of the classes. */
+/* The ranks of the classes within a unit, as "ranks 0, 1". */
 static const char *ranks_text(const struct rankplan *plan, int nclasses, const int *classes) {
     struct strbuf out;
     int n = 0, shards = mesh_size(&plan->graph->mesh);
@@ -202,7 +202,7 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
     }
 }
 
-/* Bit a: something moves along mesh axis a. */
+/* Bit a is set if there is communication along mesh axis a. */
 static unsigned axes_in_use(const struct graph *graph) {
     unsigned axes = 0;
     for (int i = 0; i < graph->order.n; i++) {
@@ -212,12 +212,12 @@ static unsigned axes_in_use(const struct graph *graph) {
     return axes;
 }
 
-/* A kernel of convolutions: forward, transposed, or of the weights' gradient. */
+/* True for convolutions: forward, transposed, and the gradient of the weights. */
 static bool convolves(const struct node *node) {
     return node->op->call && strncmp(node->op->call, "!conv_", 6) == 0;
 }
 
-/* An attention that a library is to compute. */
+/* True for attention that a library computes. */
 static bool attends(const struct node *node) {
     return attr_int(node, "library", 0) != 0;
 }
@@ -272,7 +272,7 @@ static void add_text(struct program *program, struct arena *arena, const char *p
     add_file(program, arena, path, text, strlen(text));
 }
 
-/* The sources' texts, their names in the build file, and the prototypes of their steps. */
+/* Adds the sources, their names for the build file, and the prototypes of their step functions. */
 static void add_sources(struct program *program, struct tmpl_env *env, const struct rankplan *plan,
                         const struct sources *sources, const struct target *target) {
     struct arena *arena = plan->graph->arena;
@@ -293,7 +293,8 @@ static void add_sources(struct program *program, struct tmpl_env *env, const str
     tmpl_set(env, "sources", strbuf_text(&names));
 }
 
-/* Of a module, the first of the outputs that are not the model's are the gradients of its inputs. */
+/* Of a module, whose loss is the caller's, the first outputs that the model does not have are gradients of its
+ * inputs. */
 static int count_input_gradients(const struct graph *graph) {
     int n = 0;
     for (int i = 0; i < graph->inputs.n && graph_gradient_inputs(graph); i++) {
@@ -303,7 +304,7 @@ static int count_input_gradients(const struct graph *graph) {
     return n;
 }
 
-/* Training programs have a second function per source, and controls. */
+/* Training programs have a function for each phase, and control values. */
 static void bind_training(struct tmpl_env *env, const struct graph *graph, const struct training *training) {
     tmpl_set(env, "trains", graph->controls.n ? "yes" : "");
     if (!graph->controls.n) return;
@@ -326,7 +327,7 @@ int program_make(struct program *program, const struct rankplan *plan, const str
     const int ninputs = graph->inputs.n - graph_gradient_inputs(graph), noutputs = graph->outputs.n - graph->nmetrics,
               ngradients = count_input_gradients(graph);
     *program = (struct program){0};
-    if (kernel_check(graph, target, diags) < 0) return -1;
+    if (instruction_check(graph, target, diags) < 0) return -1;
     strbuf_init(&constants, arena);
     bind_names(env, arena, info);
     tmpl_set(env, "device", target->device);

@@ -1,11 +1,11 @@
-/* A program: everything that is written for a plan, as named texts. */
+/* A generated program: all files for a plan, in memory. */
 #ifndef CODEGEN_PROGRAM_H
 #define CODEGEN_PROGRAM_H
 
 #include "codegen/source.h"
 #include "passes/train/training.h"
 
-/* What the program is called and made with; for titles, identifiers and the manifest. */
+/* Names and options for titles, identifiers, the build file and the manifest. */
 struct program_info {
     const char *model, *instance; /* safe as file names */
     const char *version, *attention, *pas, *key, *work;
@@ -13,26 +13,27 @@ struct program_info {
     const char *arch;                          /* of GPUs, for the build file; NULL: none */
     int runtime_ngpus;
     const struct training *training;   /* NULL: inference */
-    const struct decisions *decisions; /* which weights are no parameters (passes/train/roles.h); NULL: not kept */
-    int nfiles;                        /* of the model; the file of constants comes after them */
-    bool copies; /* --weights copy: what programs load lies in slices (slices.h), not in these files */
+    const struct decisions *decisions; /* weights that are not parameters (passes/train/roles.h); NULL: not recorded */
+    int nfiles;                        /* files of the model; the file of constants is number nfiles */
+    bool copies;                       /* --weights copy: weights are loaded from slices (slices.h), not these files */
 };
 
 struct program_file {
     const char *path;  /* below the instance directory */
-    const void *bytes; /* NULL: it is written already, and `hash` is that of its bytes */
+    const void *bytes; /* NULL: already on disk; then `hash` is set */
     size_t count;
-    const char *hash;
+    const char *hash; /* of its bytes; NULL: computed when the manifest is written */
 };
 
 struct program {
     VEC(struct program_file) files;
 };
 
-/* The sources of all rank classes, the tables, the build file, and weights/constants.bin if there are constants. */
+/* Generates the sources of all rank classes, the tables, the build file, and weights/constants.bin if there are
+ * constants. 0, or -1 after a diagnostic. The texts lie in the graph's arena. */
 int program_make(struct program *program, const struct rankplan *plan, const struct sources *sources,
                  const struct target *target, const struct program_info *info, struct diags *diags);
 
-enum { CONSTANTS_ALIGNMENT = 64 };
+enum { CONSTANTS_ALIGNMENT = 64 }; /* of tensors in weights/constants.bin, bytes */
 
 #endif

@@ -8,30 +8,30 @@
 #include "passes/plan/stages.h"
 
 /* Note [Sites]
- * Every instruction of a step has a number, its site: its place in the order, the same on all ranks that run it,
- * and the index into "instructions" of manifest.json, which names the ONNX node. Communication records it, so that
- * a rank that waits can be asked for what. */
+ * The site of an instruction is its number in the order of the step. It is the same on all ranks that run the
+ * instruction and is the index into "instructions" of manifest.json, which names the ONNX node. Communication records
+ * the current site, so that a report on a waiting rank can say what it waits for. */
 
-/* A pointer of a function: the tensor it stands for in each call of the function. */
+/* A pointer variable of a generated function. */
 struct role {
-    const int *tensors; /* per call */
+    const int *tensors; /* by call: the tensor that it points to */
     const char *name;
-    bool fixed, written;
+    bool fixed, written; /* one address in all calls; the tensor is written by the step */
 };
 
-/* One function in the making: the step itself, or a layer. */
+/* A function being generated: a phase of the step, or a layer. */
 struct function {
     const struct rankplan *plan;
     const struct source *source;
-    const struct plan_class *class; /* the source's first */
+    const struct plan_class *class; /* the first class of the source */
     struct arena *arena;
-    int times, period; /* calls in a step, and instructions from one call to the next */
-    int calls;         /* in all classes: times of the first class, times of the next, .. */
+    int times, period; /* calls in a step; instructions from one call to the next */
+    int calls;         /* times x classes, those of the first class first */
     VEC(struct role) roles;
-    struct map known; /* a role's tensors -> its number */
-    int counts[3];    /* names given, per prefix */
+    struct map known; /* tensors of a role -> its index */
+    int counts[3];    /* names given so far, by prefix */
     struct strbuf body;
-    const char *said; /* node name last put in a comment */
+    const char *said; /* the node name in the last comment */
 };
 
 static const struct tensor *tensor_at(const struct function *function, int id) {
@@ -46,7 +46,7 @@ static const char *type_name(const struct function *function, int tensor) {
     return rt_dtypes[tensor_at(function, tensor)->dtype].c_type;
 }
 
-/* The tensors that slot `slot` of instruction `i` stands for in the function's calls. */
+/* The tensor of placeholder `slot` of instruction `i`, for every call of the function. */
 static const int *slot_tensors(struct function *function, int i, int slot) {
     int *tensors = ARENA_ARRAY(function->arena, int, function->calls);
     for (int call = 0; call < function->calls; call++) {
@@ -84,7 +84,8 @@ static void put_shape_comment(struct function *function, int tensor) {
     strbuf_putc(&function->body, '\n');
 }
 
-/* Where the role's tensor is: an offset in an arena, or an input of the step; of the function or of the call. */
+/* The address of a role: an arena plus an offset, or an input of the step. The offset is a constant if the role is
+ * fixed, else a field of the row of the call. */
 static const char *address_of(const struct function *function, const struct role *role) {
     const struct plan_place *place = place_in(function, role->tensors, 0);
     const char *offset = role->fixed ? arena_printf(function->arena, "%lld", (long long)place->offset)
@@ -101,7 +102,7 @@ static void declare(struct function *function, const struct role *role) {
     put_shape_comment(function, tensor);
 }
 
-/* The role of a slot, declared at its first use. */
+/* The role of placeholder `slot`; declares its variable at the first use. */
 static const struct role *role_of(struct function *function, int i, int slot) {
     const int *tensors = slot_tensors(function, i, slot);
     const size_t bytes = (size_t)function->calls * sizeof *tensors;
@@ -118,7 +119,7 @@ static const struct role *role_of(struct function *function, int i, int slot) {
     return &function->roles.at[function->roles.n - 1];
 }
 
-/* The call with its holes filled; `site` is written before the instruction's own number. */
+/* Writes the call with its placeholders replaced; the site is `number`, preceded by the text `site`. */
 static void put_call(struct function *function, int i, const char *site, int number) {
     const struct instruction *instruction = &function->source->instructions[0][i];
     int slot = 0;
@@ -156,7 +157,8 @@ static struct function new_function(const struct rankplan *plan, const struct so
     return function;
 }
 
-/* Tables of offsets: the fields, and a row per call. True if there is anything in which the calls differ. */
+/* Binds the table of offsets, a field for each role that is not fixed and a row for each call. True if it has
+ * fields. */
 static bool bind_offsets(const struct function *function, struct tmpl_env *env) {
     struct strbuf fields;
     strbuf_init(&fields, function->arena);
@@ -183,7 +185,7 @@ static bool bind_offsets(const struct function *function, struct tmpl_env *env) 
 
 /* Layers ----------------------------------------------------------------------------------------------------------- */
 
-/* Names of the arenas the text uses, declared at the top of the function. */
+/* Binds the arenas that the text uses, which the function declares first. */
 static void bind_arenas(struct tmpl_env *env, const char *text) {
     static const char *const enumerators[] = {"RT_WEIGHTS",     "RT_GRADIENTS",     "RT_OPTIMIZER",
                                               "RT_ACTIVATIONS", "RT_COMMUNICATION", "RT_SCRATCH"};
@@ -198,7 +200,7 @@ static void bind_arenas(struct tmpl_env *env, const char *text) {
     }
 }
 
-/* True if its calls differ in addresses. */
+/* Writes the function of a layer; true if its calls have different addresses. */
 static bool write_layer(const struct rankplan *plan, const struct source *source, const struct stretch *stretch,
                         struct tmpl_env *env, int number) {
     const struct instruction *instructions = source->instructions[0] + stretch->first;
@@ -216,7 +218,8 @@ static bool write_layer(const struct rankplan *plan, const struct source *source
 
 /* The step --------------------------------------------------------------------------------------------------------- */
 
-/* Classes count the sites of their stage from their first, in the table; what all stages run has one site. */
+/* True if the site differs between the classes of the source. Then it is relative to the class' first site, which is in
+ * the table. Instructions that all stages run have the same site in every class. */
 static bool site_is_of_class(const struct function *step, int i) {
     return step->calls > 1 && node_at(step, i)->stage != STAGE_ALL;
 }
@@ -240,13 +243,14 @@ static void put_loop(struct function *step, const struct stretch *stretch, int n
     step->said = NULL;
 }
 
-/* The phase at whose end a value becomes what is kept: what is computed forward may still be read backward. */
+/* The phase after which the new value of a weight is stored. A value computed in forward is stored after backward,
+ * which may still read the old one. */
 static enum phase update_phase(const struct graph *graph, int value) {
     enum phase phase = graph_phase_of(graph, value);
     return phase == PHASE_FORWARD && graph->controls.n ? PHASE_BACKWARD : phase;
 }
 
-/* Weights that become other values after the phase, unless these were written in their place. */
+/* Writes copies of new values to weights after the phase, unless they were computed in place. */
 static void put_updates(struct function *step, enum phase phase) {
     const struct graph *graph = step->plan->graph;
     for (int i = 0; i < graph->updates.n; i++) {
@@ -260,15 +264,15 @@ static void put_updates(struct function *step, enum phase phase) {
     }
 }
 
-/* A source in the making. */
+/* A source being generated. */
 struct writer {
     const struct rankplan *plan;
     const struct source *source;
     struct tmpl_env *env;
-    int number, layers; /* of the source; functions of layers written */
+    int number, layers; /* of the source; layers written so far */
 };
 
-/* The function of a phase. */
+/* Writes the function of a phase and its layers. */
 static void write_phase(struct writer *writer, enum phase phase, const char *name) {
     const struct source *source = writer->source;
     struct function step = new_function(writer->plan, source, 1, 0);

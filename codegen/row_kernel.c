@@ -10,37 +10,38 @@
 #include "ir/op.h"
 
 /* Note [Rows in registers]
- * The extents are known when a kernel is written, so it is decided here how many threads share a row. What is read of
- * it and differs from row to row stays in registers from pass to pass: as few threads as keep it in HELD_BYTES of each,
- * a warp if that is enough, so that sums need no barrier. With rows too few to fill a GPU more threads take one. A row
- * that MOST_THREADS cannot hold is read again in every pass. */
+ * Extents are known when a kernel is generated, so the number of threads that share a row is chosen here. Inputs that
+ * several passes read and that differ between rows stay in registers between passes. A row gets the fewest threads that
+ * need at most HELD_BYTES each: a warp if that is enough, since its reductions need no barrier; more if there are too
+ * few rows to fill a GPU. A row too large for MOST_THREADS is read again in every pass. */
 enum {
     WARP = 32,
     MOST_THREADS = 512,
     ROW_BLOCK = 128,        /* threads of a block of several rows */
-    HELD_BYTES = 256,       /* of a thread: 64 registers of the 255 that it can have in a block of .. */
-    WIDE_BLOCK = 256,       /* .. so many threads; in a larger one it has half */
-    MANY_THREADS = 1 << 16, /* enough for a GPU */
+    HELD_BYTES = 256,       /* of a thread: 64 of the 255 registers that it can have in a block of up to WIDE_BLOCK */
+    WIDE_BLOCK = 256,       /* threads; in a larger block a thread has half as many registers */
+    MANY_THREADS = 1 << 16, /* enough to fill a GPU */
     COLUMN_BLOCK = 256,     /* RT_BLOCK of runtime/cuda/launch.cuh */
-    COLUMN_BLOCKS = 512,    /* more gain nothing */
-    COLUMN_ROWS = 64        /* of a chunk, at least */
+    COLUMN_BLOCKS = 512,    /* more blocks are not faster */
+    COLUMN_ROWS = 64        /* smallest number of rows in a chunk */
 };
 
-/* Loops over the rows, and one over the columns, which is the last. */
+/* A kernel being generated. The last of its loops is over the columns, the others are over the rows. */
 struct row_kernel {
     struct loops loops;
     struct row_program program;
     int64_t rows, columns;
-    /* per pass: inputs and names that it wants */
+    /* by pass: inputs that it reads, named values that it computes */
     bool read[EXPR_NAMED + 1][EXPR_INPUTS], made[EXPR_NAMED + 1][EXPR_NAMED];
 };
 
-/* Of a kernel over rows. */
+/* Launch configuration of a kernel over rows. */
 struct row_shape {
-    int threads, block, parts; /* of a row; of a block; vectors of a thread if it holds them, else 0 */
+    int threads, block, parts; /* threads of a row; of a block; vectors that a thread holds in registers, 0: none */
 };
 
-/* Of a kernel over columns: a block takes `across` vectors of each row of a chunk. */
+/* Launch configuration of a kernel over columns: a block handles `across` vectors of each of the `length` rows of a
+ * chunk; there are `groups` x `chunks` blocks. */
 struct column_shape {
     int across;
     int64_t groups, chunks, length;
@@ -73,18 +74,19 @@ static void make_loops(struct row_kernel *kernel) {
     loops->width = loops_width(loops);
 }
 
+/* True if input k differs between columns. */
 static bool varies(const struct row_kernel *kernel, int k) {
     return kernel->loops.stride[k][kernel->loops.n - 1] != 0;
 }
 
-/* It is not the same for all rows. */
+/* True if input k differs between rows. */
 static bool differs(const struct row_kernel *kernel, int k) {
     bool differs = false;
     for (int d = 0; d < kernel->loops.n - 1; d++) differs = differs || kernel->loops.stride[k][d];
     return differs;
 }
 
-/* What the expression reads, in a pass. */
+/* Marks the inputs and named values that the expression uses in a pass. */
 static void want(struct row_kernel *kernel, int pass, const struct expr *expr) {
     for (int i = 0; i < expr->nargs; i++) want(kernel, pass, expr->arg[i]);
     if (expr->kind != EXPR_NAME) return;
@@ -116,14 +118,14 @@ static struct row_kernel new_rows(const struct target *target, struct arena *are
     return kernel;
 }
 
-/* It is read in several passes, and differs from row to row. */
+/* True if input k stays in registers between passes (Note [Rows in registers]). */
 static bool is_held(const struct row_kernel *kernel, int k) {
     int passes = 0;
     for (int p = 0; p < kernel->program.passes; p++) passes += kernel->read[p][k];
     return varies(kernel, k) && differs(kernel, k) && passes > 1;
 }
 
-/* Bytes in which a thread holds its elements of a row. */
+/* Bytes of registers that a thread needs for `elements` elements of each input of its row. */
 static int64_t held_bytes(const struct row_kernel *kernel, int64_t elements) {
     int64_t bytes = 0;
     for (int k = 0; k < kernel->loops.node->ninputs; k++)
@@ -161,7 +163,7 @@ static struct column_shape column_shape_of(const struct row_kernel *kernel) {
     return shape;
 }
 
-/* Sums that are stored as they are made need no second kernel. */
+/* True if a second kernel must add up the sums of chunks or convert them to the type of the result. */
 static bool is_chunked(const struct row_kernel *kernel, const struct column_shape *shape) {
     bool chunked = shape->chunks > 1;
     for (int o = 0; o < kernel->loops.node->noutputs; o++)
@@ -194,7 +196,7 @@ static const char *index_of(const struct row_kernel *kernel, int k) {
     return loops_index(&kernel->loops, kernel->loops.stride[k]);
 }
 
-/* Some input differs along the loop: none does where there are no columns. */
+/* True if some input differs along loop d, so that its index is needed. */
 static bool is_indexed(const struct row_kernel *kernel, int d) {
     bool indexed = false;
     for (int k = 0; k < kernel->loops.node->ninputs; k++) indexed = indexed || kernel->loops.stride[k][d];
@@ -226,8 +228,8 @@ static void bind_loops(const struct row_kernel *kernel, struct tmpl_env *env) {
     tmpl_set(env, "type", dtype_name(kernel));
 }
 
-/* Inputs: parameters, what is read once for a row, and how each is spelled; `part` is how a vector is chosen that is
- * held. */
+/* Binds the inputs that are read once per row and sets the spelling of all inputs. `part`: the index of a vector held
+ * in registers, "[part]" or "". */
 static void bind_inputs(struct row_kernel *kernel, struct tmpl_env *env, const char *part) {
     struct loops *loops = &kernel->loops;
     tmpl_list(env, "scalars");
@@ -244,7 +246,7 @@ static void bind_inputs(struct row_kernel *kernel, struct tmpl_env *env, const c
     }
 }
 
-/* "const float *a, const uint16_t *b" and "a, b", behind what there is. */
+/* Appends the inputs to the parameters, "const float *a, const uint16_t *b", and to the arguments, "a, b". */
 static void put_inputs(const struct row_kernel *kernel, struct strbuf *parameters, struct strbuf *arguments) {
     for (int k = 0; k < kernel->loops.node->ninputs; k++) {
         strbuf_printf(parameters, "%sconst %s *%c", parameters->length ? ", " : "",
@@ -289,7 +291,7 @@ static void bind_named(const struct row_kernel *kernel, struct tmpl_env *env, in
 }
 
 static const struct fold {
-    const char *name, *op, *identity; /* % is the type */
+    const char *name, *op, *identity; /* of a reduction; %s is the type */
 } folds[] = {{"sum", "rt_sum_of()", "(%s)0"},
              {"max", "rt_max_of()", "rt_limits<%s>::lowest()"},
              {"min", "rt_min_of()", "rt_limits<%s>::highest()"}};
@@ -307,7 +309,7 @@ static void bind_fold(const struct row_kernel *kernel, struct tmpl_env *env, int
     tmpl_set(entry, "value", loops_text(&kernel->loops, value->expr));
 }
 
-/* Results that are stored in that pass: of rows before it, of elements in it. */
+/* Binds the results that are known in the pass: those of a row are stored before it, those of elements in it. */
 static bool bind_results(const struct row_kernel *kernel, struct tmpl_env *env, int pass) {
     bool writes = false;
     tmpl_list(env, "writes");
@@ -324,7 +326,7 @@ static bool bind_results(const struct row_kernel *kernel, struct tmpl_env *env, 
     return writes;
 }
 
-/* Values of the row that are known before that pass. */
+/* Binds named values of the whole row that are computed before the pass. */
 static void bind_known(const struct row_kernel *kernel, struct tmpl_env *env, int pass) {
     tmpl_list(env, "known");
     for (int i = 0; i < kernel->program.nnamed; i++) {
@@ -385,7 +387,8 @@ static const char *bind_rows(struct row_kernel *kernel, struct tmpl_env *env) {
     return kernel->loops.target->rows_template;
 }
 
-/* A sum's name, where its chunks lie, and where it goes: through elements that round, if it is a half. */
+/* Binds each sum of columns: its variable, the scratch memory of its chunks, and its result, which 16-bit types
+ * round. */
 static void bind_sums(struct row_kernel *kernel, struct tmpl_env *env, const struct column_shape *shape) {
     const bool chunked = is_chunked(kernel, shape);
     struct strbuf parameters, sums, parts;
@@ -415,7 +418,7 @@ static void bind_sums(struct row_kernel *kernel, struct tmpl_env *env, const str
     tmpl_setf(env, "nsums", "%d", kernel->loops.node->noutputs);
 }
 
-/* Sums of columns have one pass, in which every value is wanted, though it may be of the row alone. */
+/* Sums over columns have a single pass, which needs all values, even those that are the same for a whole row. */
 static void want_values(struct row_kernel *kernel) {
     for (int i = 0; i < kernel->program.nnamed; i++) kernel->program.named[i].varies = true;
     for (int i = 0; i < kernel->program.nvalues; i++) want(kernel, 0, kernel->program.value[i].expr);

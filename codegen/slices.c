@@ -14,12 +14,12 @@ struct finder {
     struct slices *slices;
     const struct rankplan *plan;
     struct arena *arena;
-    struct map keys;   /* of tensors in the files */
-    struct map places; /* in the model: what was found there */
-    struct map parts;  /* the same, with how it is cut */
+    struct map keys;   /* names taken in the files */
+    struct map places; /* place in the model -> index of a tensor stored there */
+    struct map parts;  /* place in the model and cuts -> index of the tensor */
 };
 
-/* As the header of a safetensors file can name it, once. */
+/* A name that is unique in the files: `name`, or `name`#2 .. if it is taken. */
 static const char *free_key(struct finder *finder, const char *name) {
     const char *key = name;
     for (int copy = 2; !map_put(&finder->keys, key, strlen(key), 0); copy++)
@@ -33,7 +33,7 @@ static const char *place_text(const struct finder *finder, const struct tensor *
                         (long long)tensor_elements(tensor));
 }
 
-/* The same text for tensors of the same bytes that are cut in the same way. */
+/* A key that is equal for tensors of the same bytes and cuts. */
 static const char *part_text(const struct finder *finder, const struct tensor *tensor, const struct sliced *sliced) {
     struct strbuf out;
     strbuf_init(&out, finder->arena);
@@ -70,7 +70,7 @@ static void add_cuts(struct sliced *sliced, const struct mesh *mesh, const struc
     }
 }
 
-/* The place along each cut of the slice `index`. */
+/* The coordinate of slice `index` along each cut. */
 static void place_of(const struct sliced *sliced, int index, int place[MAX_AXES]) {
     for (int c = 0; c < sliced->ncuts; index /= sliced->cut[c++].cut.ways) place[c] = index % sliced->cut[c].cut.ways;
 }
@@ -91,7 +91,7 @@ void slices_shape(struct sliced *sliced, struct arena *arena) {
     }
 }
 
-/* The slice that a shard holds. */
+/* The index of the slice that a shard holds. */
 static int index_of(const struct sliced *sliced, const struct mesh *mesh, int shard) {
     int coordinate[MAX_AXES], index = 0, stride = 1;
     mesh_coordinate(mesh, shard, coordinate);
@@ -100,7 +100,7 @@ static int index_of(const struct sliced *sliced, const struct mesh *mesh, int sh
     return index;
 }
 
-/* Shards that hold the tensor own its slices, the first of each. */
+/* Each slice is owned by the first shard that loads it. */
 static void find_owners(const struct finder *finder, struct sliced *sliced, int tensor) {
     const struct mesh *mesh = &finder->plan->graph->mesh;
     for (int shard = 0; shard < finder->slices->shards; shard++) {
@@ -117,7 +117,7 @@ static int add(struct finder *finder, struct sliced sliced) {
     return finder->slices->at.n - 1;
 }
 
-/* A tensor of the plan; one that comes from the same bytes and is cut in the same way has the same slices. */
+/* Adds a tensor of the plan; tensors of the same bytes and cuts share an entry. */
 static int find_loaded(struct finder *finder, int id) {
     const struct graph *graph = finder->plan->graph;
     const struct tensor *tensor = &graph->tensors.at[id];
@@ -133,7 +133,7 @@ static int find_loaded(struct finder *finder, int id) {
     return fresh;
 }
 
-/* Slices that no shard holds - of a tensor that no rank loads - are shard 0's. */
+/* Lists slices by owner. Slices of a tensor that no rank loads belong to shard 0. */
 static void list_by_shard(struct slices *slices, struct arena *arena) {
     slices->of_shard = ARENA_ARRAY(arena, struct slice_list, slices->shards);
     for (int i = 0; i < slices->at.n; i++)
@@ -170,7 +170,7 @@ void slices_find(struct slices *slices, const struct rankplan *plan, const struc
     map_init(&finder.keys, arena);
     map_init(&finder.places, arena);
     map_init(&finder.parts, arena);
-    free_key(&finder, "__metadata__"); /* which names no tensor */
+    free_key(&finder, "__metadata__"); /* reserved by the format */
     for (int i = 0; i < plan->weights.n; i++) {
         slices->of_weight[i] = find_loaded(&finder, plan->weights.at[i]);
         find_owners(&finder, &slices->at.at[slices->of_weight[i]], plan->weights.at[i]);
@@ -208,20 +208,20 @@ const char *slices_header(const struct slices *slices, int shard, struct arena *
 
 /* Bytes ---------------------------------------------------------------------------------------------------------- */
 
-/* What a slice has of one dimension: `length` indices from `start` on, of each of `blocks` blocks of `block`. */
+/* A slice in one dimension: `length` indices from `start` on in each of `blocks` blocks of `block` indices. */
 struct run {
     int64_t extent, blocks, block, start, length;
 };
 
 struct walk {
     struct run dim[MAX_NDIM];
-    int depth;     /* dimensions up to the last that is cut */
-    int64_t inner; /* bytes of what is behind */
+    int depth;     /* number of dimensions up to the last one that is cut */
+    int64_t inner; /* bytes of one index of dimension depth - 1 */
     void (*take)(void *context, size_t offset, size_t bytes);
     void *context;
 };
 
-/* The part of dimension `d` and those behind it; `above` is the index of those before, taken together. */
+/* Walks dimension `d` and those after it; `above` is the flattened index of the dimensions before. */
 static void walk_dim(const struct walk *walk, int d, int64_t above) {
     const struct run *dim = &walk->dim[d];
     for (int64_t b = 0; b < dim->blocks; b++) {
@@ -238,7 +238,7 @@ void slice_walk(const struct sliced *sliced, int index, void (*take)(void *conte
     struct walk walk = {.depth = 1, .inner = (int64_t)rt_dtype_bytes(sliced->dtype), .take = take, .context = context};
     int place[MAX_AXES];
     place_of(sliced, index, place);
-    walk.dim[0] = (struct run){1, 1, 1, 0, 1}; /* of a number, which has no dimensions */
+    walk.dim[0] = (struct run){1, 1, 1, 0, 1}; /* for a scalar */
     for (int d = 0; d < sliced->ndim; d++)
         walk.dim[d] = (struct run){sliced->dims[d], 1, sliced->dims[d], 0, sliced->dims[d]};
     for (int c = 0; c < sliced->ncuts; c++) {

@@ -1,10 +1,10 @@
-/* The weights that `--weights copy` writes: of every stored tensor the parts that ranks hold, each once.
+/* The files of --weights copy: every part of a stored tensor that a rank loads, each once.
  *
- * A slice is what the cuts of a tensor's layout make of it (Note [Cuts] in runtime/base/part.h), without gaps, in the
- * type that the model stores. Ranks that hold the same slice share it: the first shard of a unit that holds it gives
- * its number to the file, weights/slices-<shard>.safetensors. What the graph has and no rank holds - a weight that was
- * folded into a constant, a mask that was recognised - is shard 0's, whole: the graph can be compiled again without the
- * model. */
+ * A slice is the part of a tensor that the cuts of its layout give one rank (Note [Cuts] in runtime/base/part.h),
+ * contiguous, in the type that the model stores. A slice that several ranks load is stored once, in the file of the
+ * first shard that loads it, weights/slices-<shard>.safetensors. Weights of the imported graph that no rank loads, such
+ * as one folded into a constant or a recognised mask, are stored whole in the file of shard 0, so that the graph can be
+ * compiled again without the model. */
 #ifndef CODEGEN_SLICES_H
 #define CODEGEN_SLICES_H
 
@@ -12,7 +12,7 @@
 #include "runtime/base/hash.h"
 
 struct slice {
-    int shard; /* of the file */
+    int shard; /* number of the file */
     int ndim;
     int64_t dims[MAX_NDIM], bytes;
     char hash[RT_HASH_HEX]; /* of its bytes; set when they are written or read */
@@ -23,21 +23,21 @@ struct slice_cut {
     struct rt_cut cut;
 };
 
-/* A tensor and its slices, in the order of their places along the cuts, the first cut fastest. */
+/* A tensor and its slices, ordered by their coordinates along the cuts, the first cut fastest. */
 struct sliced {
-    const char *key; /* in the files: the tensor's name, or NAME#2 where that is taken */
+    const char *key; /* its name in the files: that of the tensor, or NAME#2 if that is taken */
     const char *name;
     enum rt_dtype dtype; /* as stored */
     int ndim;
     int64_t dims[MAX_NDIM];
-    struct stored stored;       /* where the model has it; file -1: a constant of the plan, which no file has */
-    const unsigned char *bytes; /* of a constant, complete */
+    struct stored stored;       /* its place in the model; file -1: a constant of the plan, which is in no file */
+    const unsigned char *bytes; /* the values of a constant; NULL for a weight */
     int ncuts, nslices;
     struct slice_cut cut[MAX_AXES];
     struct slice *slices;
 };
 
-/* The slices of a file, in its order: a tensor of slices.at, and which of its slices. */
+/* The slices of a file in the order of the file: indices into slices.at and into its slices. */
 struct slice_ref {
     int tensor, index;
 };
@@ -47,33 +47,33 @@ struct slice_list {
 
 struct slices {
     VEC(struct sliced) at;
-    int *of_weight;              /* by index into plan->weights */
-    int shards;                  /* files are numbered below this */
-    struct slice_list *of_shard; /* empty: there is no such file */
+    int *of_weight;              /* index into plan->weights -> index into `at` */
+    int shards;                  /* number of shards */
+    struct slice_list *of_shard; /* by shard: the slices of its file; empty: it has no file */
 };
 
-/* The weights of a graph as graph.rir has them: those in use, by first use. Passes change the graph; this is of the
- * imported one. */
+/* Copies of the weights of the imported graph, before passes change it: those in use, in order of first use, as in
+ * graph.rir. */
 struct stored_weights {
     VEC(struct tensor) at;
 };
 void slices_stored(struct stored_weights *weights, const struct graph *graph);
 
-/* The tensors that a compiled model stores: those of the plan, and of the weights of the imported graph those that no
- * tensor of the plan comes from. */
+/* Finds the tensors to store: those that ranks of the plan load, and weights of the imported graph from which no tensor
+ * of the plan is loaded. */
 void slices_find(struct slices *slices, const struct rankplan *plan, const struct stored_weights *weights);
 
-/* Makes `slices` of a tensor whose cuts are known, with their shapes; no shard owns them yet. */
+/* Allocates sliced->slices according to the cuts and sets their shapes; no shard owns them yet. */
 void slices_shape(struct sliced *sliced, struct arena *arena);
 
-/* The file of a shard, below the instance's directory. */
+/* The path of a shard's file in the instance directory. */
 char *slices_path(struct arena *arena, int shard);
 
-/* Its header, in the arena; *bytes is its length. NULL: out of memory. */
+/* The safetensors header of a shard's file, in the arena; *bytes is its length. NULL: out of memory. */
 const char *slices_header(const struct slices *slices, int shard, struct arena *arena, size_t *bytes);
 
-/* Where the tensor's part at `index` begins and ends in the complete tensor, run by run, in the order of the slice.
- * `take` gets offsets in bytes, in rising order. */
+/* Calls `take` for each contiguous run of slice `index` in the complete tensor, in the order of the slice; offsets, in
+ * bytes, are ascending. */
 void slice_walk(const struct sliced *sliced, int index, void (*take)(void *context, size_t offset, size_t bytes),
                 void *context);
 

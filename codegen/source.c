@@ -18,7 +18,7 @@ void instruction_kind(struct strbuf *out, const struct rankplan *plan, const str
     }
 }
 
-/* What ranks of the class execute, in order; there is room for at least one. */
+/* The instructions that ranks of the class execute, in order. Allocates at least one. */
 static void find_instructions(struct source *source, const struct rankplan *plan, const struct plan_class *class) {
     const struct graph *graph = plan->graph;
     VEC(struct instruction) all = {0};
@@ -30,7 +30,7 @@ static void find_instructions(struct source *source, const struct rankplan *plan
         if (plan->moves_nothing[id]) continue;
         struct instruction instruction = {.site = site++};
         if (!rankplan_part(class, &graph->nodes.at[id]) ||
-            !kernel_instruction(plan, class, source->kernels, id, &instruction))
+            !instruction_write(plan, class, source->kernels, id, &instruction))
             continue;
         VEC_PUSH(graph->arena, &all, instruction);
         source->phase_end[graph->nodes.at[id].phase] = ++source->n;
@@ -40,7 +40,7 @@ static void find_instructions(struct source *source, const struct rankplan *plan
     source->instructions[0] = all.at;
 }
 
-/* Classes of equal text are alike. Updates are copies between fixed addresses. */
+/* A text that is equal for alike classes. It includes the addresses of updates, which are copies at fixed addresses. */
 static const char *kind_of(const struct source *source, const struct rankplan *plan, const struct plan_class *class) {
     const struct graph *graph = plan->graph;
     struct strbuf out;

@@ -102,7 +102,7 @@ static bool is_word(const struct line *line, const char *word) {
     return line->word && strncmp(line->word, word, length) == 0 && !isalnum((unsigned char)line->word[length]);
 }
 
-/* The line of the @end (or, if asked for, the @else) that belongs to the directive before line `i`. */
+/* The line of the @end (with or_else also of the @else) that belongs to the directive before line `i`. */
 static int matching(const struct filler *filler, int i, bool or_else) {
     for (int depth = 0, from = i; i < filler->n; i++) {
         const struct line *line = &filler->lines[i];
@@ -118,7 +118,7 @@ static const char *name_in(struct filler *filler, const char *at, size_t length)
     return arena_copy(filler->out.arena, at, length);
 }
 
-/* A hole's value; later lines of it begin at the column of the hole's line. */
+/* Writes the value of a ${name}; further lines of the value get the indentation of the template's line. */
 static void put_value(struct filler *filler, const struct line *line, const char *value) {
     size_t indent = strspn(line->at, " ");
     for (; *value; value++) {

@@ -9,7 +9,7 @@
  *           number); "@" the type named by attribute "to", of several results a name for each
  *   expr    C expression of inputs x (one), a b (two), a b c (three), attributes by name, and functions
  *           (ir/expr/expr.h)
- *   call    kernel and arguments, in the language of codegen/kernel.h: $y $x0 $m $[*] $start(v) ...
+ *   call    kernel and arguments, in the language of codegen/instruction.h: $y $x0 $m $[*] $start(v) ...
  */
 #ifndef IR_OP_H
 #define IR_OP_H

@@ -1,24 +1,25 @@
-/* A language that programs are written in. All that differs between targets is in one struct: file names and
- * templates, and how expressions are spelled. Which calls a rank makes, in which order, on which addresses, is the
- * same for all. */
+/* Targets: the languages of generated programs. All differences between targets are in one struct: file names,
+ * templates, and the spelling of expressions and arguments. The calls of a rank, their order and their addresses are
+ * the same for all targets. */
 #ifndef CODEGEN_TARGET_TARGET_H
 #define CODEGEN_TARGET_TARGET_H
 
 #include "passes/rank/rankplan.h"
 
-/* How a function of ir/expr/expr.h is written. `spelling` has one % for the dtype's name, or none. */
+/* The spelling of a function of ir/expr/expr.h, for f32 and for other types (NULL: the same). % stands for the name of
+ * the type. */
 struct target_function {
     const char *name, *f32, *other;
 };
 
-/* How arguments of calls are written. */
+/* The spelling of arguments of calls. */
 struct target_arguments {
-    bool names_rank;        /* all kernels take the rank first, for its stream */
-    const char *array;      /* opens an array, % being its type */
-    const char *no_array;   /* one that is left out */
-    const char *structure;  /* opens a struct, % being its name */
-    const char *restricted; /* of a pointer: nothing else points there */
-    const char *later;      /* opens a statement as an argument, to be made by the kernel */
+    bool names_rank;        /* all kernels take the rank as first argument, for its stream */
+    const char *array;      /* opens an array; % stands for its type */
+    const char *no_array;   /* an array that is left out */
+    const char *structure;  /* opens a struct; % stands for its name */
+    const char *restricted; /* the qualifier of a pointer without aliases */
+    const char *later;      /* opens a statement as an argument, which the kernel executes if it must */
 };
 
 struct pass_context;
@@ -27,7 +28,7 @@ struct target_file {
     const char *template, *name; /* in templates/; in the output */
 };
 
-/* What the host does is C for every target. */
+/* Files for the host, which are C for every target. */
 #define TARGET_HOST_FILES                                                                                              \
     {"model.h.in", "model.h"}, {"c/model.c.in", "model.c"}, {                                                          \
         "c/main.c.in", "main.c"                                                                                        \
@@ -36,17 +37,16 @@ struct target_file {
 struct target {
     const char *name, *help;
     const char *source_suffix;                    /* of a rank's source */
-    const char *rank_template;                    /* a rank class' source */
-    const char *elementwise_template;             /* one elementwise kernel in it */
-    const char *vector_template;                  /* one that takes several elements at a time; NULL: none does */
-    const char *rows_template, *columns_template; /* of programs over rows, and over columns; NULL: there are none */
-    /* what finishes a packed product in it; NULL: loops after the product do */
-    const char *epilogue_template;
-    const struct target_file *files;         /* other files, once each; ends with NULLs */
-    const struct target_function *functions; /* ends with NULLs */
-    const char *call_prefix;                 /* of kernels and redistributions: "rt_" */
+    const char *rank_template;                    /* a rank's source */
+    const char *elementwise_template;             /* an elementwise kernel */
+    const char *vector_template;                  /* one with vectors (Note [Vectors] in loops.c); NULL: none */
+    const char *rows_template, *columns_template; /* kernels of nodes Rows and Columns; NULL: not supported */
+    const char *epilogue_template;                /* the epilogue of a packed product; NULL: not supported */
+    const struct target_file *files;              /* other files, once each; ends with NULLs */
+    const struct target_function *functions;      /* ends with NULLs */
+    const char *call_prefix;                      /* of calls of the runtime: "rt_" */
     const struct target_arguments *arguments;
-    const char *copy;                    /* opens a copy (to, from, bytes) of bytes in arenas */
+    const char *copy;                    /* opens a call that copies bytes in arenas: (to, from, bytes */
     const char *unsafe_in_paths;         /* bytes that its compiler interprets in the path of its working directory;
                                                 NULL: none */
     const char *device;                  /* the struct rt_device of its programs */
@@ -57,14 +57,14 @@ struct target {
 };
 
 extern const struct target target_c, target_cuda;
-/* For targets that are C too. */
+/* Of target c, also used by targets whose language includes C. */
 extern const struct target_function target_c_functions[];
 extern const struct target_arguments target_c_arguments;
 extern const enum op_id target_c_missing[];
 extern const struct target *const targets[]; /* ends with NULL */
 const struct target *target_find(const char *name);
 
-/* What passes are told of the target; the caller sets the other members. */
+/* The members of struct pass_context that depend on the target; the caller sets the others. */
 struct pass_context target_pass_context(const struct target *target);
 
 #endif

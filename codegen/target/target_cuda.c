@@ -12,7 +12,7 @@ static int64_t dtype_bytes(const struct graph *graph, int tensor) {
     return (int64_t)rt_dtype_bytes(graph->tensors.at[tensor].dtype);
 }
 
-/* What sums of a type are kept in. */
+/* Bytes of an accumulator for sums of the tensor's type: at least f32. */
 static int64_t sum_bytes(const struct graph *graph, int tensor) {
     int64_t bytes = dtype_bytes(graph, tensor);
     return bytes < (int64_t)sizeof(float) ? (int64_t)sizeof(float) : bytes;
@@ -28,7 +28,7 @@ static int64_t workspace_bytes(const struct graph *graph, const struct plan_clas
     return RT_PRODUCT_WORKSPACE;
 }
 
-/* Its workspace; then, where the library does not sum an operand by itself, chunks of that. */
+/* The library's workspace. It is also used for partial sums of an operand, if the library does not compute that sum. */
 static int64_t product_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
     int summed = node->inputs[attr_int(node, "sums", 0)];
     const int64_t *rows = class->dims[summed];
@@ -53,12 +53,12 @@ static int64_t reduce_bytes(const struct graph *graph, const struct plan_class *
     const int64_t *x = class->dims[node->inputs[0]];
     int naxes, ndim = graph->tensors.at[node->inputs[0]].ndim;
     const int64_t *axes = attr_ints(node, "axes", &naxes);
-    int64_t around[3] = {1, 1, 1}; /* extents before the reduced ones, of those, and behind */
+    int64_t around[3] = {1, 1, 1}; /* products of the extents before, of and after the reduced dimensions */
     for (int d = 0; d < ndim && naxes; d++) around[d < axes[0] ? 0 : d <= axes[naxes - 1] ? 1 : 2] *= x[d];
     return chunks_bytes(graph, node->inputs[0], around[0], around[1], around[2]);
 }
 
-/* What runtime/cuda/attend.cuh may leave to a library. */
+/* True for attention that runtime/cuda/attend.cuh may leave to a library. */
 static bool asks_library(const struct graph *graph, const struct node *node) {
     return attr_int(node, "library", 0) && rt_dtypes[graph->tensors.at[node->inputs[0]].dtype].kind == RT_KIND_HALF;
 }
@@ -67,7 +67,8 @@ static int64_t flash_bytes(const struct graph *graph, const struct plan_class *c
     return asks_library(graph, node) ? workspace_bytes(graph, class, node) : 0;
 }
 
-/* A number for each row of queries; two, and its workspace, for a library, which takes no tensors of masks. */
+/* One f32 for each row of queries. If a library computes it, which it does only without mask: two, and its
+ * workspace. */
 static int64_t flash_grad_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
     const int64_t *q = class->dims[node->inputs[1]], *k = class->dims[node->inputs[2]],
                   *v = class->dims[node->inputs[3]];
@@ -111,7 +112,7 @@ static const struct target_arguments arguments = {.names_rank = true,
 
 static const enum op_id halves[] = {OP_FlashAttention, OP_FlashAttentionGrad, OP_ReduceSum, OP_Rope, OP_NONE};
 
-/* Programs over rows take their place. */
+/* Nodes Rows replace them. */
 static const enum op_id missing[] = {OP_LayerNorm, OP_RMSNorm, OP_NONE};
 
 static const struct target_file files[] = {

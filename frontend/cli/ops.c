@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "codegen/kernel.h"
+#include "codegen/instruction.h"
 #include "frontend/cli/cli.h"
 #include "frontend/import/import_state.h"
 #include "frontend/read/onnx_check.h"

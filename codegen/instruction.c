@@ -1,4 +1,4 @@
-#include "codegen/kernel.h"
+#include "codegen/instruction.h"
 
 #include <ctype.h>
 #include <limits.h>
@@ -16,14 +16,14 @@
 
 enum { HOLE_TENSOR = 1, HOLE_SITE = 2 };
 
-/* A node as one rank computes it. */
+/* A node as the ranks of one class compute it, and the call being written for it. */
 struct local {
     const struct rankplan *plan;
     const struct plan_class *class;
     const struct graph *graph;
-    struct node node; /* attributes rewritten for the part */
+    struct node node; /* with attributes rewritten for the rank's part */
     struct dims dims;
-    int64_t extent[MAX_FACTORS]; /* of the part, per factor */
+    int64_t extent[MAX_FACTORS]; /* of the rank's part, by factor of dims */
     struct strbuf out;
     struct instruction *instruction;
     struct kernels *kernels;
@@ -52,7 +52,7 @@ static void put_tensor(struct local *local, int tensor) {
     VEC_PUSH(local->out.arena, &local->instruction->tensors, tensor);
 }
 
-/* The target's text with a name in the place of %. */
+/* Appends a text of struct target_arguments, with % replaced by `name`. */
 static void open_argument(struct local *local, const char *text, const char *name) {
     int before = (int)strcspn(text, "%");
     strbuf_printf(&local->out, "%.*s%s%s", before, text, text[before] ? name : "", text + before + !!text[before]);
@@ -79,13 +79,14 @@ static int64_t product(const int64_t *values, int from, int to) {
     return p;
 }
 
-/* The variables, by name. `argument` is what stands in parentheses, "" if nothing. */
+/* The functions below write the variables of the same name (instruction.h). `argument`: the text in parentheses, or
+ * "". */
 static void put_pointer(struct local *local, const char *name, const char *argument) {
     (void)argument;
     put_tensor(local, operand_tensor(local, name));
 }
 
-/* The inputs from `first` on as an array. */
+/* Writes the inputs from `first` on as an array of pointers. */
 static void put_pointers(struct local *local, int first) {
     if (first == local->node.ninputs) return put_no_array(local);
     open_array(local, "void *const");
@@ -107,7 +108,7 @@ static void put_shape(struct local *local, const char *name, const char *argumen
     put_array(local, "int64_t", tensor_of(local, tensor)->ndim, shape_of(local, tensor));
 }
 
-/* $strided(x0): the pointer, and how far elements of each dimension lie apart. */
+/* $strided(x0): pointer and strides in elements. */
 static void put_strided(struct local *local, const char *name, const char *argument) {
     (void)name;
     const int tensor = operand_tensor(local, argument);
@@ -162,7 +163,8 @@ static void put_runs(struct local *local, const char *name, const char *argument
     put_array(local, "int64_t", local->node.ninputs, runs);
 }
 
-/* How the ranks of the axis hold an operand of a move, or the windows of a node. */
+/* Writes struct rt_holding for an operand of a redistribution, or for the windows of a node: which part of the
+ * dimension each rank of the mesh axis has. */
 static void put_ranks_holding(struct local *local, int tensor, int axis) {
     const struct rt_holding held = holding_of_ranks(local->graph, tensor_of(local, tensor), axis);
     open_argument(local, local->kernels->target->arguments->structure, "rt_holding");
@@ -181,7 +183,8 @@ static void put_own_padding(struct local *local, int axis, bool before, int64_t 
     strbuf_putc(&local->out, ')');
 }
 
-/* Where the part of a factor begins: known only to the rank, from its place on the mesh. */
+/* Writes where the rank's part of a factor begins. It depends on the rank's coordinate, so it is computed at run
+ * time. */
 static void put_factor_start(struct local *local, int factor) {
     for (int axis = 0; axis < local->graph->mesh.naxes; axis++) {
         const struct node_split *split = &local->node.split[axis];
@@ -198,7 +201,7 @@ static void put_start(struct local *local, const char *name, const char *argumen
     put_factor_start(local, dims_find(&local->dims, argument));
 }
 
-/* Of an operand each of whose dimensions is one factor, or has extent 1. */
+/* $starts: needs an operand each of whose dimensions is one factor or has extent 1. */
 static void put_starts(struct local *local, const char *name, const char *argument) {
     (void)name;
     const struct operand *operand = &local->dims.operand[*argument == 'y' ? local->dims.ninputs : atoi(argument + 1)];
@@ -220,8 +223,8 @@ static void put_whole(struct local *local, const char *name, const char *argumen
     put_array(local, "int64_t", tensor->ndim, tensor->dims);
 }
 
-/* $before, $behind: attributes begin and end of the part: those of the node, except in a dimension that is read through
- * windows. There they are known only to the rank. */
+/* $before, $behind: padding of the rank's part. It is that of the node, except in a dimension that is read through
+ * windows (halos), where it depends on the rank and is computed at run time. */
 static void put_padding(struct local *local, const char *name, const char *argument) {
     (void)argument;
     bool before = strcmp(name, "before") == 0;
@@ -269,7 +272,7 @@ static void put_dtype(struct local *local, const char *name, const char *argumen
     strbuf_puts(&local->out, ids[tensor_of(local, local->node.outputs[0])->dtype]);
 }
 
-/* $indexed(x0): the extents behind attribute batch_dims. */
+/* $indexed(x0): the extents after the first batch_dims (an attribute). */
 static void put_indexed(struct local *local, const char *name, const char *argument) {
     (void)name;
     int tensor = operand_tensor(local, argument), batch = (int)attr_int(&local->node, "batch_dims", 0);
@@ -281,7 +284,7 @@ static void put_struct(struct local *local, const char *name, const char *argume
     open_argument(local, local->kernels->target->arguments->structure, argument);
 }
 
-/* $count: inputs; $count(x1): rows of an index tensor of (.., depth). */
+/* $count: number of inputs. $count(x1): number of rows of an index tensor of shape (.., depth). */
 static void put_count(struct local *local, const char *name, const char *argument) {
     (void)name;
     int tensor = *argument ? operand_tensor(local, argument) : -1;
@@ -301,7 +304,8 @@ static void put_is64(struct local *local, const char *name, const char *argument
     strbuf_puts(&local->out, tensor_of(local, operand_tensor(local, argument))->dtype == RT_I64 ? "1" : "0");
 }
 
-/* $Thead: the type, and the tiles of flash attention (runtime/cuda/flash.cuh) that hold heads of q, k and v. */
+/* $Thead: the type with the tile size of flash attention (runtime/cuda/flash.cuh): _64 or _128, the smallest that holds
+ * a head of q, k and v. */
 static void put_head(struct local *local, const char *name, const char *argument) {
     (void)name;
     put_type(local, "T", argument);
@@ -309,7 +313,7 @@ static void put_head(struct local *local, const char *name, const char *argument
     strbuf_puts(&local->out, d > 64 || e > 64 ? "_128" : "_64");
 }
 
-/* $fp8(format): the format of 8-bit floats that the attribute names. */
+/* $fp8(format): the format of 8-bit floats that attribute `format` names. */
 static void put_fp8(struct local *local, const char *name, const char *argument) {
     (void)name;
     strbuf_puts(&local->out, strcmp(attr_text(&local->node, argument, ""), "e5m2") == 0 ? "RT_E5M2" : "RT_E4M3");
@@ -320,7 +324,8 @@ static void put_site(struct local *local, const char *name, const char *argument
     strbuf_putc(&local->out, HOLE_SITE);
 }
 
-/* (outer, extent, inner) around the dimension, complete along the axis of the move, and the cut. */
+/* $around: extents before, of and after the redistributed dimension (complete along the mesh axis), and the cut's
+ * blocks and unit. */
 static void put_around(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
     int dim = (int)attr_int(&local->node, "dim", 0), tensor = local->node.outputs[0],
@@ -331,8 +336,8 @@ static void put_around(struct local *local, const char *name, const char *argume
                   (long long)attr_int(&local->node, "blocks", 1), (long long)attr_int(&local->node, "unit", 1));
 }
 
-/* Number of dimensions and extents of the tensor: complete in those that the move is about, the part's in the
- * others. */
+/* $complete: number of dimensions and extents of the redistributed tensor: complete in the dimensions that are split
+ * before or after, else those of the rank's part. */
 static void put_complete(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
     int axis = (int)attr_int(&local->node, "mesh", 0), from = local->node.inputs[0], to = local->node.outputs[0];
@@ -347,7 +352,7 @@ static void put_complete(struct local *local, const char *name, const char *argu
     put_array(local, "int64_t", tensor_of(local, to)->ndim, dims);
 }
 
-/* $held, $wanted: what ranks hold of a move's input or output: the dimension, and how. */
+/* $held, $wanted: the dimension that the input or output of a redistribution is split along, and how ranks hold it. */
 static void put_holding(struct local *local, const char *name, const char *argument) {
     (void)argument;
     int axis = (int)attr_int(&local->node, "mesh", 0);
@@ -363,7 +368,7 @@ static void put_reduce(struct local *local, const char *name, const char *argume
     for (; *reduce; reduce++) strbuf_putc(&local->out, (char)toupper((unsigned char)*reduce));
 }
 
-/* Of a transfer: how many places further along the axis the other end is. */
+/* $distance: of a send or receive, the coordinate of the peer along the mesh axis minus the rank's own. */
 static void put_distance(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
     int64_t distance = attr_int(&local->node, "to", 0) - attr_int(&local->node, "from", 0);
@@ -386,7 +391,8 @@ static void put_epilogue(struct local *local, const char *name, const char *argu
     strbuf_putc(&local->out, '}');
 }
 
-/* What is known of the result's finish, and the call that does it where the library of products does not. */
+/* $finish: struct rt_finish, which says how a library may finish the product (activation, bias, residual, sum), and a
+ * statement that does it otherwise. */
 static void put_finish(struct local *local, const char *name, const char *argument) {
     static const char *const activations[] = {"RT_NO_ACTIVATION", "RT_GELU", "RT_GELU_GRAD"};
     const struct target_arguments *arguments = local->kernels->target->arguments;
@@ -428,7 +434,7 @@ static const struct {
                  {"whole", put_whole},       {"indexed", put_indexed},   {"struct", put_struct},
                  {"strided", put_strided}};
 
-/* $[p]: the product of the part's extents of factors so named. */
+/* $[p]: the product of the extents of all factors whose names begin with p. */
 static void put_product(struct local *local, char first) {
     int64_t p = 1;
     for (int f = 0; f < local->dims.nfactors; f++)
@@ -439,7 +445,7 @@ static void put_product(struct local *local, char first) {
 static void put_attr(struct local *local, const char *name) {
     const struct attr *attr = attr_find(&local->node, name);
     if (!attr)
-        strbuf_putc(&local->out, '0'); /* an absent flag */
+        strbuf_putc(&local->out, '0'); /* an optional attribute that is absent */
     else if (attr->kind == ATTR_INTS)
         put_array(local, strcmp(name, "perm") == 0 ? "int" : "int64_t", attr->n, attr->ints);
     else if (attr->kind == ATTR_FLOAT && isinf(attr->number))
@@ -462,7 +468,7 @@ static void put_variable(struct local *local, const char *name, const char *argu
     put_attr(local, name);
 }
 
-/* Reads one variable after '$'; returns what follows it. */
+/* Writes the variable whose name begins at `s`, after '$'; returns the text after it. */
 static const char *read_variable(struct local *local, const char *s) {
     char name[24], argument[24] = "";
     if (s[0] == '[') {
@@ -482,7 +488,7 @@ static const char *read_variable(struct local *local, const char *s) {
     return s + length + 2;
 }
 
-/* Products of known extents: "8*16" reads worse than 128. */
+/* Replaces products of numbers by their values from offset `from` on: 8*16 by 128. */
 static void multiply_out(struct strbuf *out, size_t from) {
     char *at = out->text + from, *star;
     while ((star = strchr(at, '*'))) {
@@ -507,7 +513,8 @@ static const char *alternative(const char *call, int index) {
     return call;
 }
 
-/* Which alternative of the call: that of the annotation; of a transfer, the rank's side of it; the last, if packed. */
+/* The number of the alternative in the call column: that of the annotation; 0 for the sender and 1 for the receiver of
+ * a transfer; the last for a packed product. */
 static int alternative_of(const struct local *local) {
     if (attr_int(&local->node, "packed", 0)) return INT_MAX;
     int part = rankplan_part(local->class, &local->node);
@@ -518,7 +525,7 @@ static void put_call(struct local *local) {
     const struct target *target = local->kernels->target;
     const char *s = alternative(local->node.op->call, alternative_of(local));
     bool status = *s == '!';
-    bool sited = local->node.op->class == OP_COMM; /* communication records its site itself */
+    bool sited = local->node.op->class == OP_COMM; /* communication functions record the site themselves */
     if (status) strbuf_puts(&local->out, sited ? "RT_TRY(" : "RT_TRY_AT(\002, ");
     strbuf_puts(&local->out, target->call_prefix);
     size_t from = local->out.length;
@@ -535,7 +542,7 @@ static void put_call(struct local *local) {
     strbuf_puts(&local->out, status ? ");" : ";");
 }
 
-/* Extents of every factor in this rank's share, and attributes rewritten to it. */
+/* Sets the extents of the rank's part of every factor and rewrites the node's attributes for it. */
 static void localize(struct local *local) {
     struct graph *graph = (struct graph *)local->graph;
     int coordinate[MAX_AXES];
@@ -551,8 +558,8 @@ static void localize(struct local *local) {
     }
 }
 
-/* In training every call says where it is, not only those that may fail: a value that is not finite is searched for by
- * that. */
+/* In training programs every call records its site, not only calls that may fail: the search for the origin of a
+ * non-finite value uses it. */
 static const char *watched(const struct rankplan *plan, const char *call) {
     const size_t length = strlen(call);
     if (!plan->graph->controls.n || strncmp(call, "RT_TRY", 6) == 0 || strchr(call, ';') != call + length - 1)
@@ -560,8 +567,8 @@ static const char *watched(const struct rankplan *plan, const char *call) {
     return arena_printf(plan->graph->arena, "RT_AT(\002, %.*s);", (int)length - 1, call);
 }
 
-bool kernel_instruction(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels, int id,
-                        struct instruction *out) {
+bool instruction_write(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels, int id,
+                       struct instruction *out) {
     struct local local = {.plan = plan,
                           .class = class,
                           .graph = plan->graph,
@@ -585,19 +592,19 @@ bool kernel_instruction(const struct rankplan *plan, const struct plan_class *cl
     return true;
 }
 
-/* What can be called ----------------------------------------------------------------------------------------------- */
+/* Availability of kernels ------------------------------------------------------------------------------------------ */
 
 static bool target_takes_half(const struct target *target, const struct op *op, enum rt_dtype dtype) {
     return rt_dtypes[dtype].kind == RT_KIND_HALF && op_is_listed(op, target->halves);
 }
 
-/* A product of a target without a library finishes its result only if it is packed, and sums no operand. */
+/* True for products that need a library: with a fused expression but not packed, or with the sum of an operand. */
 static bool is_finished_by_library(const struct node *node) {
     bool finished = attr_find(node, "expr") && !attr_int(node, "packed", 0);
     return node->op->id == OP_MatMul && (finished || attr_find(node, "sums"));
 }
 
-int kernel_check(const struct graph *graph, const struct target *target, struct diags *diags) {
+int instruction_check(const struct graph *graph, const struct target *target, struct diags *diags) {
     int before = diags->errors;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
