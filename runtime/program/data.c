@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A file name and what follows it: "train.bin:u16:shift=1". */
+/* A parsed argument: "train.bin:u16:shift=1". */
 struct spec {
     char path[PATH_MAX];
     enum rt_dtype tokens; /* RT_DTYPE_NONE: .npy */
@@ -83,7 +83,7 @@ bool rt_data_open(struct rt_data *data, const struct rt_port *port, int64_t batc
     if (!read_spec(&spec, text, why)) return false;
     if (port->ndim < 1 || port->dims[0] < 1 || port->dims[0] % batch != 0)
         return rt_refuse(why, "the input has no batch for samples");
-    rt_product(port->dims, port->ndim, &data->per_sample); /* a port's shape fits */
+    rt_product(port->dims, port->ndim, &data->per_sample); /* cannot overflow: checked when the program was opened */
     data->per_sample /= batch;
     if (!rt_reader_open(&data->file, spec.path, why)) return false;
     if (!(spec.tokens == RT_DTYPE_NONE ? open_array : open_tokens)(data, &spec, why)) return false;
@@ -96,12 +96,12 @@ void rt_data_close(struct rt_data *data) {
     rt_reader_close(&data->file);
 }
 
-/* `count` elements from `offset` on, converted a piece at a time where the input's type is another. */
+/* Reads `count` elements from byte `offset` on; converts them piece by piece if the input has another type. */
 static bool read_elements(const struct rt_data *data, int64_t offset, unsigned char *dst, int64_t count,
                           struct rt_reason *why) {
     enum { PIECE = 4096 };
     const size_t from = rt_dtype_bytes(data->dtype), to = rt_dtype_bytes(data->port->dtype);
-    uint64_t piece[PIECE]; /* of elements of any type */
+    uint64_t piece[PIECE]; /* room for elements of any type */
     if (data->dtype == data->port->dtype) return rt_reader_get(&data->file, offset, dst, (size_t)count * from, why);
     for (int64_t done = 0, n; done < count; done += n) {
         n = count - done < PIECE ? count - done : PIECE;
@@ -111,7 +111,7 @@ static bool read_elements(const struct rt_data *data, int64_t offset, unsigned c
     return true;
 }
 
-/* Samples that follow each other are one read. */
+/* Consecutive samples are read at once. */
 bool rt_data_read(const struct rt_data *data, const struct rt_sampler *sampler, int64_t position, void *dst,
                   struct rt_reason *why) {
     const int64_t from_row = data->per_sample * (int64_t)rt_dtype_bytes(data->dtype);

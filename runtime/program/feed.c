@@ -7,7 +7,7 @@
 
 /* Options */
 
-/* "NAME=FILE" for the input of that name: the file, else NULL. */
+/* FILE of "NAME=FILE" if NAME is `name`, else NULL. */
 static const char *file_for(const char *spec, const char *name) {
     const size_t length = strlen(name);
     return strncmp(spec, name, length) == 0 && spec[length] == '=' ? spec + length + 1 : NULL;
@@ -19,7 +19,7 @@ static const char *find_file(const struct feed_options *options, const char *nam
     return NULL;
 }
 
-/* Everything given is for an input. */
+/* Checks that every argument names an input. */
 static int check_names(struct rank *self, const struct feed_options *options) {
     const struct job *job = self->job;
     for (int s = 0; s < options->n; s++) {
@@ -51,7 +51,8 @@ static int open_input(struct feed *feed, struct rank *self, const struct feed_op
     return self->status;
 }
 
-/* The samples that all inputs have. Only a file of tokens may have more: labels are its tokens shifted by one. */
+/* Sets the number of samples, which must be the same for all inputs. Only a file of tokens may have more, because
+ * labels are its tokens shifted by one. */
 static int count_samples(struct feed *feed, struct rank *self) {
     int least = 0;
     for (int i = 1; i < feed->program->ninputs; i++)
@@ -67,7 +68,7 @@ static int count_samples(struct feed *feed, struct rank *self) {
     return RT_OK;
 }
 
-/* A micro-batch has as many samples as the shortest dimension 0 of an input. */
+/* Samples per micro-batch: the least dimension 0 of all inputs. */
 static int find_batch(struct feed *feed, struct rank *self) {
     const struct rt_program *program = feed->program;
     for (int i = 0; i < program->ninputs; i++) {

@@ -1,4 +1,4 @@
-/* Micro-batches for steps: one file of samples per input of the program, read in the order of one sampler. */
+/* Reads micro-batches: one file of samples per input of the program, all in the order of one sampler. */
 #ifndef RT_FEED_H
 #define RT_FEED_H
 
@@ -15,24 +15,24 @@ struct feed {
     int slots;
 };
 
-/* What was given of an option, as NAME=FILE. */
+/* The arguments NAME=FILE of an option. */
 struct feed_options {
     const char *name; /* "--data" */
     const char *const *specs;
     int n;
 };
 
-/* Opens a file for every input of the program, in the order of the samples: RT_OK, or a status that is recorded in
- * `self`; feed_close is due in both cases. Room for `slots` micro-batches at once. Files of arrays have equally many
- * samples; of a file of tokens, what the others have no samples for is not read. */
+/* Opens a file for every input of the program and allocates `slots` micro-batches. RT_OK, or a status recorded in
+ * `self`; call feed_close in both cases. All .npy files must have the same number of samples; a file of tokens may have
+ * more. */
 int feed_open(struct feed *feed, struct rank *self, const struct feed_options *options, int slots);
 void feed_close(struct feed *feed);
 
-/* Reads micro-batch `index` of the run, of all units, into a slot: samples [index * batch, (index + 1) * batch). RT_OK,
- * or a status that is recorded in `self`: a file has been cut. */
+/* Reads micro-batch `index` of the run, counted over all scale units, into a slot: positions [index * batch, (index +
+ * 1) * batch). RT_OK, or a status recorded in `self`: a file was truncated. */
 int feed_read(struct feed *feed, struct rank *self, int slot, int64_t index);
 
-/* Micro-batches that the data has without going on from its start. */
+/* Complete micro-batches in one pass over the data. */
 int64_t feed_micro_batches(const struct feed *feed);
 
 #endif

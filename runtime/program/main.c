@@ -42,7 +42,7 @@ static int exit_of(int status, int code) {
 
 /* One rank */
 
-/* What to do about failures of some codes. */
+/* Help texts of some diagnostics. */
 static const struct {
     int code;
     const char *help;
@@ -84,14 +84,14 @@ int fail_reason(struct rank *self, int code, const struct rt_reason *why) {
     return self->status = status_of(failure_reason(&self->failure, code, why));
 }
 
-/* What the last step computed, once: steps themselves are timed without a copy of it. */
+/* Copies the outputs of the last step. Timed steps do not include this copy. */
 static int copy_outputs(struct rank *self, struct rt *rt) {
     int status = rt_give_outputs(rt, 0, rt->program->noutputs, self->output_data);
     if (!status) status = rt->program->device->finish(rt);
     return status ? fail_rank(self, rt, status) : RT_OK;
 }
 
-/* A step is barrier to barrier, so what rank 0 measures is the slowest rank's. */
+/* A step is timed from barrier to barrier, so rank 0 measures the slowest rank. */
 static int run_steps(struct rank *self, struct rt *rt) {
     const struct main_options *options = &self->job->options;
     for (int i = -options->warmup; i < options->repeat; i++) {
@@ -108,7 +108,8 @@ static int run_steps(struct rank *self, struct rt *rt) {
     return copy_outputs(self, rt);
 }
 
-/* Most bytes this process had in memory. Not getrusage: its number survives exec, so it may be the parent's. */
+/* Peak resident memory of this process in bytes. getrusage() is not used because its value survives exec and may be the
+ * parent's. */
 static int64_t peak_resident(void) {
     char line[128];
     long long kib = 0;
@@ -182,7 +183,7 @@ static int start_threads(struct rank *ranks, pthread_t *threads, int world, void
     return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_MEMORY, "cannot start %d threads: %s", world, strerror(error));
 }
 
-/* The failure that explains the others: the first rank's that did not just see another one fail. */
+/* Finds the root cause: the first failed rank whose error is not that another rank failed. */
 static int first_cause(const struct rank *ranks, int count, struct failure *failure) {
     const struct rank *cause = NULL;
     for (int r = 0; r < count; r++)
@@ -211,7 +212,7 @@ static bool is_loopback(const struct job *job) {
     return strcmp(job->options.comm, "loopback") == 0;
 }
 
-/* Rank and world from options or environment, checked before anything is read. */
+/* Determines rank and world from options or environment and checks them, before any file is read. */
 static int settle_world(struct job *job, struct failure *failure) {
     struct main_options *options = &job->options;
     const int generated = job->program->runtime_ngpus;
@@ -240,7 +241,7 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Microseconds are all a clock reading is good for. */
+/* Rounds to microseconds. */
 static void put_ms(struct rt_json_writer *w, const char *key, double ms) {
     rt_json_key(w, key);
     rt_json_put_real(w, (double)(int64_t)(ms * 1e3 + 0.5) / 1e3);
@@ -251,7 +252,7 @@ static bool print_json(const struct job *job) {
     struct rt_json_writer w;
     struct rt_reason why;
     qsort(job->step_ms, (size_t)count, sizeof *job->step_ms, compare_doubles);
-    const double *ms = job->step_ms; /* none were taken by a run that was resumed at its end: zeros */
+    const double *ms = job->step_ms; /* zeros if no step was run, by a run resumed at its end */
     rt_json_start(&w);
     rt_json_open(&w, '{', RT_JSON_INLINE);
     rt_json_key(&w, "format"), rt_json_put_int(&w, 1);
@@ -347,17 +348,12 @@ static int run_job(struct job *job, struct failure *failure) {
     return exit;
 }
 
-/* The launcher's segment, or the ranks' own. */
-static int control_descriptor(const struct job *job) {
-    const char *text = getenv(RT_SHM_FD_VARIABLE);
-    char *end;
-    const long fd = text ? strtol(text, &end, 10) : -1;
-    return fd < 0 || fd > INT_MAX || end == text || *end ? job->segment : (int)fd;
-}
-
-/* The ranks' segment, for telling the others how this one ends; NULL where it never had one. */
+/* Maps the job's shared segment, to publish how this rank ends; NULL: none. */
 static void *map_control(const struct job *job, size_t *bytes) {
-    const int fd = control_descriptor(job);
+    const char *text = getenv(RT_SHM_FD_VARIABLE); /* from the launcher; else from a rendezvous */
+    char *end;
+    const long given = text ? strtol(text, &end, 10) : -1;
+    const int fd = given < 0 || given > INT_MAX || end == text || *end ? job->segment : (int)given;
     struct stat status;
     if (fd < 0 || fstat(fd, &status) != 0) return NULL;
     *bytes = (size_t)status.st_size;
@@ -370,13 +366,13 @@ static void *map_control(const struct job *job, size_t *bytes) {
     return NULL;
 }
 
-/* One error per job: ranks that only saw another one fail are silent, and of several that fail alike the first
- * speaks. A failing rank also ends the waits of the others, which may have no other way to notice. */
+/* Publishes the end of this rank. One error is printed per job: by the first rank whose error is not that another rank
+ * failed. A failed rank also ends the waits of the others. */
 static void end_rank(const struct job *job, const struct failure *failure) {
     const struct main_options *options = &job->options;
     size_t bytes = 0;
     void *control = is_loopback(job) ? NULL : map_control(job, &bytes);
-    const bool failed = failure->exit && failure->exit != RT_EXIT_INTERRUPTED; /* which is an end in good order */
+    const bool failed = failure->exit && failure->exit != RT_EXIT_INTERRUPTED; /* which is a regular end */
     if (control && !failed && options->rank >= 0)
         atomic_store(&rt_shared_progress(control, options->rank)->finished, 1);
     if (control && failed) atomic_store(&rt_shared_header(control)->aborted, 1);
@@ -389,7 +385,7 @@ int rt_main(int argc, char **argv, const struct rt_program *program) {
     struct job job = {.program = program, .segment = -1};
     struct failure failure = {0};
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of write(), reported like a full disk */
-    signal(SIGXFSZ, SIG_IGN); /* so is a file that has reached the limit of its size */
+    signal(SIGXFSZ, SIG_IGN); /* so is a file at the size limit (RLIMIT_FSIZE) */
     int exit = options_parse(&job.options, argc, argv, &failure);
     if (!exit && job.options.help) {
         options_print_help(job.options.program);

@@ -1,7 +1,7 @@
-/* Parts of rt_main(): what a generated program does when it is started as a command.
+/* Parts of rt_main(): a generated program as a command.
  *
- * Functions return an exit code of rankc, 0 when all is well, and describe what went wrong in `struct failure`;
- * only rt_main prints it, so that a job says one thing once. */
+ * Functions return an exit code of rankc, 0 for success, and describe an error in `struct failure`. Only rt_main prints
+ * it, so that a job reports one error once. */
 #ifndef RT_MAIN_H
 #define RT_MAIN_H
 
@@ -26,18 +26,18 @@ enum rt_exit {
 struct failure {
     int exit, code;
     char text[512], where[256], help[256];
-    bool told; /* another rank reports it */
+    bool told; /* another rank reports the cause */
 };
 
-/* Describe a failure; return `exit`. */
+/* Set the text, place and help of a failure; return its exit code. */
 int failure_set(struct failure *failure, int exit, int code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 int failure_where(struct failure *failure, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int failure_help(struct failure *failure, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Of a base/ function that refused a file; content is of `code`. */
+/* Describes a file that a function of base/ refused; `code` is for malformed content. */
 int failure_reason(struct failure *failure, int code, const struct rt_reason *why);
-/* To stderr, in one piece; with --json as an object. */
+/* Prints a failure to stderr, as text or JSON. */
 void failure_print(const struct failure *failure, bool json);
 
 /* Options */
@@ -47,7 +47,7 @@ struct main_options {
     struct words {
         const char **at;
         int n;
-    } inputs, data, eval_data; /* NAME=FILE, as given */
+    } inputs, data, eval_data; /* as given: NAME=FILE */
     const char *output_dir, *comm, *kernels, *directory, *log, *checkpoint_dir, *resume, *rendezvous;
     int threads, repeat, warmup, rank, world, steps, accumulate, shuffle, checkpoint_every, keep, eval_every,
         eval_steps, join_timeout;
@@ -59,12 +59,12 @@ int options_parse(struct main_options *options, int argc, char **argv, struct fa
 void options_free(struct main_options *options);
 void options_print_help(const char *program);
 
-/* The candidate nearest to `word`, if it is near enough to be meant, else NULL. */
+/* The candidate most similar to `word`, NULL if none is similar: for "did you mean". */
 const char *nearest_name(const char *word, const char *const *candidates, int count);
 
 /* Names */
 
-/* manifest.json of the program's directory, as far as running needs it. */
+/* manifest.json of the program's directory. */
 struct manifest {
     char *directory;
     struct rt_json_document *document;
@@ -75,7 +75,7 @@ int manifest_read(struct manifest *manifest, const struct rt_program *program, c
                   struct failure *failure);
 void manifest_free(struct manifest *manifest);
 
-/* The node that an instruction comes from becomes the failure's place, if it is known. */
+/* Sets the failure's place to the ONNX node that an instruction was generated from, if it is known. */
 void manifest_place(const struct manifest *manifest, int instruction, struct failure *failure);
 
 /* Tensors */
@@ -86,11 +86,11 @@ struct shape_text {
 };
 struct shape_text shape_format(int ndim, const int64_t *dims);
 
-/* Reads --input files into one tensor per port, of the port's dtype and shape. */
+/* Reads the --input files into one tensor per port, converted to the port's dtype; its shape is checked. */
 int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, const struct manifest *manifest,
                 const struct main_options *options, struct failure *failure);
 
-/* Memory for one tensor per output port. */
+/* Allocates one tensor per output port. */
 int outputs_allocate(struct rt_tensor *outputs, const struct rt_program *program, struct failure *failure);
 int outputs_write(const struct rt_tensor *outputs, const struct rt_program *program, const struct manifest *manifest,
                   const char *directory, struct failure *failure);
@@ -98,50 +98,51 @@ void outputs_print(const struct rt_tensor *outputs, const struct rt_program *pro
 
 /* Ranks */
 
-/* What the ranks of this process share. */
+/* Shared by the ranks of this process. */
 struct job {
     const struct rt_program *program;
     struct main_options options;
     struct manifest manifest;
     struct rt_tensor *inputs, *outputs;
     const void **input_data;
-    double *step_ms; /* of each timed step, by rank 0; there are nsteps */
+    double *step_ms; /* of nsteps timed steps, set by rank 0 */
     int nsteps;
-    int64_t *peak_rss; /* of each rank, by rank 0 */
+    int64_t *peak_rss; /* of each rank in bytes, set by rank 0 */
     double load_ms;
     int threads;
-    int segment; /* a descriptor of memory that the ranks share, where no launcher made it; -1 */
+    int segment; /* descriptor of the ranks' shared memory from a rendezvous; else -1 */
 };
 
 /* One rank of this process. */
 struct rank {
     struct job *job;
-    struct rt_comm *joined; /* loopback */
-    void **output_data;     /* rank 0: where outputs go; others: NULLs */
-    void **no_outputs;      /* NULLs */
+    struct rt_comm *joined; /* loopback: this thread's communicator */
+    void **output_data;     /* rank 0: buffers for outputs; others: NULLs */
+    void **no_outputs;      /* NULL per output, for steps whose outputs are not copied */
     bool first;             /* rank 0 of the job */
-    bool interrupted;       /* training ended after a signal rather than after --steps; on all ranks alike */
+    bool interrupted;       /* training was ended by a signal; the same on all ranks */
     int status;
     struct failure failure;
 };
 
-/* Monotonic time. */
+/* Monotonic time in milliseconds. */
 double now_ms(void);
 
-/* Records that a call failed; returns `status`. */
+/* Records the error of a failed call of the runtime (rt may be NULL: of rt_open); returns `status`. */
 int fail_rank(struct rank *self, const struct rt *rt, int status);
 
-/* Records a failure of the rank's own, or a file that base/ refused; returns the status that fits the exit code. */
+/* Record an error of this file's own, or of a file that base/ refused; return the status that corresponds to the exit
+ * code. */
 int fail_with(struct rank *self, int exit, int code, const char *format, ...) __attribute__((format(printf, 4, 5)));
 int fail_reason(struct rank *self, int code, const struct rt_reason *why);
 
-/* SIGINT and SIGTERM, of a program that trains: Note [Stopping]. After stop_after_steps they are requests to end the
- * run. */
+/* Handling of SIGINT and SIGTERM in training: Note [Stopping] in main_stop.c. After stop_after_steps they request the
+ * end of the run instead of ending the process. */
 void stop_catch_signals(void);
 void stop_after_steps(void);
 bool stop_requested(void);
 
-/* Trains on --data for --steps; RT_OK or a status that fail_rank has recorded. Collective over the job's ranks. */
+/* Trains on --data up to step --steps: RT_OK, or a status recorded in `self`. Collective over the job's ranks. */
 int train_steps(struct rank *self, struct rt *rt);
 
 #endif

@@ -1,4 +1,4 @@
-/* manifest.json and the tensors given on the command line. */
+/* Reads manifest.json and the input tensors of the command line. */
 #define _GNU_SOURCE 1
 
 #include "program/main.h"
@@ -16,7 +16,7 @@
 
 /* Manifest */
 
-/* The program lies in DIR/build/. */
+/* The program is in DIR/build/; returns DIR. */
 static char *default_directory(void) {
     char path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
@@ -41,7 +41,8 @@ static bool same_shape(int ndim, const int64_t *dims, const struct rt_port *port
     return ndim == port->ndim && (ndim == 0 || memcmp(dims, port->dims, (size_t)ndim * sizeof *dims) == 0);
 }
 
-/* Names of ports, whose dtypes and shapes the manifest repeats: another program's manifest does not pass. */
+/* Reads the ports' names; their dtypes and shapes must be the program's, so that another program's manifest is
+ * refused. */
 static bool read_ports(const char **names, const struct rt_json *ports, const struct rt_port *expected, int count) {
     if (!ports || ports->kind != RT_JSON_ARRAY || ports->count != count) return false;
     int i = 0;
@@ -124,7 +125,7 @@ struct shape_text shape_format(int ndim, const int64_t *dims) {
     return shape;
 }
 
-/* The least and greatest value of an integer type, as far as 64 bits of the other sign can say. */
+/* Least and greatest value of an integer type, clamped to the range of the return type. */
 static int64_t least_of(enum rt_dtype t) {
     return rt_dtypes[t].kind == RT_KIND_INT ? -(int64_t)(UINT64_MAX >> (65 - 8 * rt_dtype_bytes(t))) - 1 : 0;
 }
@@ -133,7 +134,7 @@ static uint64_t greatest_of(enum rt_dtype t) {
     return UINT64_MAX >> (64 - 8 * rt_dtype_bytes(t) + (rt_dtypes[t].kind == RT_KIND_INT));
 }
 
-/* The first element that does not fit the integer type `to`, or -1. */
+/* Index of the first element that is out of the range of integer type `to`; -1: none. */
 static int64_t first_misfit(const struct rt_tensor *tensor, enum rt_dtype to) {
     const unsigned char *at = tensor->data;
     const bool is_signed = rt_dtypes[tensor->dtype].kind == RT_KIND_INT;
@@ -151,7 +152,7 @@ static bool is_whole(enum rt_dtype t) {
     return rt_dtypes[t].kind == RT_KIND_INT || rt_dtypes[t].kind == RT_KIND_UINT;
 }
 
-/* Widths convert, kinds do not: a float file for an integer input is a mistake, not a wish. */
+/* Converts between widths but not between kinds: a float file for an integer input is most likely a mistake. */
 static int convert_input(struct rt_tensor *tensor, enum rt_dtype to, const char *name, struct failure *failure) {
     const enum rt_dtype from = tensor->dtype;
     if (from == to) return RT_EXIT_OK;
@@ -191,7 +192,7 @@ static int read_input(struct rt_tensor *tensor, const struct rt_port *port, cons
     return exit ? failure_where(failure, "%s", rt_quote_text(path).text) : exit;
 }
 
-/* The port that NAME=FILE names; names may contain '=', so the longest that fits is meant. */
+/* The port that NAME=FILE names, -1: none. Names may contain '=', so the longest matching name wins. */
 static int find_port(const char *argument, const char *const *names, int count) {
     int best = -1;
     for (int i = 0; i < count; i++) {

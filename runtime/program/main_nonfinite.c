@@ -1,12 +1,12 @@
-/* Where a training step first had a value that is not finite.
+/* Finds the first non-finite value of a training step.
  *
  * Note [First value]
- * Before the update of a step whose loss or gradient norm is not finite, its gradients are computed again from the same
- * parameters and samples, and every instruction is watched (rt_at): its operands are looked at before it and its
- * results after it. It is to blame if it makes a NaN of operands without one, or an infinity of operands that are
- * finite; constants such as a mask's -inf are operands too. Each rank knows the first such instruction of its own; the
- * least of all in the order of the program, by micro-batch, is the answer, on which all ranks agree. Parameters and
- * inputs that are not finite come before any instruction. */
+ * When the loss or the gradient norm of a step is not finite, the gradients are computed again before the update, from
+ * the same parameters and samples. Each instruction is observed (rt_at): its operands are checked before it and its
+ * results after it. It is the cause if it makes a NaN from operands without NaN, or an infinity from finite operands.
+ * Constants, such as a mask with -inf, are operands too. Each rank finds its first such instruction; all ranks then
+ * agree on the least one in program order, by micro-batch. A parameter or input that is not finite precedes all
+ * instructions. */
 #include "program/main_nonfinite.h"
 
 #include "base/checked.h"
@@ -19,10 +19,10 @@
 
 enum { PHASE_REDUCE = 2, BLOCK = 1024 };
 
-/* What a tensor has in it. */
+/* Bits: kinds of non-finite values found in a tensor. */
 enum { SEEN_INFINITE = 1, SEEN_NAN = 2 };
 
-/* Answers in their order: the kind in the highest bits, behind it which. */
+/* Findings are ordered integers: the kind in the highest bits, the index in the others. */
 enum kind { KIND_PARAMETER, KIND_INPUT, KIND_INSTRUCTION };
 #define KIND_SHIFT 60
 #define NOTHING    INT64_MAX
@@ -30,16 +30,17 @@ enum kind { KIND_PARAMETER, KIND_INPUT, KIND_INSTRUCTION };
 struct search {
     struct rank *self;
     struct rt *rt;
-    const struct rt_json **rows; /* by instruction: the rank's instruction, NULL: it has none there */
+    /* entry of each instruction in "values" of manifest.json; NULL: not executed by this rank */
+    const struct rt_json **entries;
     int64_t ninstructions;
-    int instruction; /* under way, -1: none */
-    int read;        /* what its operands had in them */
-    int64_t first;   /* the answer of this rank */
+    int instruction; /* current instruction; -1: none */
+    int read;        /* non-finite values in its operands */
+    int64_t first;   /* least finding of this rank */
 };
 
-/* Looking */
+/* Checking values */
 
-static int look_at_host(const void *bytes, enum rt_dtype dtype, size_t count) {
+static int check_host(const void *bytes, enum rt_dtype dtype, size_t count) {
     const size_t size = rt_dtype_bytes(dtype);
     double values[BLOCK];
     int seen = 0;
@@ -51,20 +52,20 @@ static int look_at_host(const void *bytes, enum rt_dtype dtype, size_t count) {
     return seen;
 }
 
-/* Of memory of the rank's device. What cannot be looked at has nothing in it. */
-static int look_at(struct rt *rt, const void *at, enum rt_dtype dtype, size_t count) {
+/* Checks device memory; returns 0 if it cannot be copied. */
+static int check_memory(struct rt *rt, const void *at, enum rt_dtype dtype, size_t count) {
     const size_t bytes = count * rt_dtype_bytes(dtype);
     if (!rt_dtype_is_float(dtype) || !count) return 0;
-    if (!rt->program->device->remote) return look_at_host(at, dtype, count);
+    if (!rt->program->device->remote) return check_host(at, dtype, count);
     void *copy = malloc(bytes);
     bool ok = copy && !rt->program->device->get(rt, copy, at, bytes) && !rt->program->device->finish(rt);
-    const int seen = ok ? look_at_host(copy, dtype, count) : 0;
+    const int seen = ok ? check_host(copy, dtype, count) : 0;
     free(copy);
     return seen;
 }
 
-/* [arena, offset, dtype, elements], as manifest.json has it. */
-static int look_at_value(struct rt *rt, const struct rt_json *value) {
+/* Checks a value [arena, offset, dtype, elements] of manifest.json. */
+static int check_value(struct rt *rt, const struct rt_json *value) {
     int64_t field[4] = {0};
     int n = 0;
     for (const struct rt_json *f = value->first; f && n < 4; f = f->next, n++) rt_json_int(f, &field[n]);
@@ -73,38 +74,38 @@ static int look_at_value(struct rt *rt, const struct rt_json *value) {
         return 0;
     if (field[0] == RT_CALLER && !rt->inputs) return 0;
     const void *at = field[0] == RT_CALLER ? rt->inputs[field[1]] : rt->arena[field[0]] + field[1];
-    return look_at(rt, at, (enum rt_dtype)field[2], (size_t)field[3]);
+    return check_memory(rt, at, (enum rt_dtype)field[2], (size_t)field[3]);
 }
 
-static int look_at_values(struct rt *rt, const struct rt_json *values) {
+static int check_values(struct rt *rt, const struct rt_json *values) {
     int seen = 0;
-    for (const struct rt_json *v = values ? values->first : NULL; v; v = v->next) seen |= look_at_value(rt, v);
+    for (const struct rt_json *v = values ? values->first : NULL; v; v = v->next) seen |= check_value(rt, v);
     return seen;
 }
 
 /* Instructions */
 
-static void take(struct search *s, enum kind kind, int64_t which) {
+static void add_finding(struct search *s, enum kind kind, int64_t which) {
     const int64_t answer = (int64_t)kind << KIND_SHIFT | which;
     if (answer < s->first) s->first = answer;
 }
 
-/* Micro-batches of all units come one after the other, then what is done once for all of them. */
-static int64_t micro_of(const struct search *s, const struct rt_json *row) {
+/* Position in program order: micro-batches over all scale units, then reduction and update. */
+static int64_t micro_of(const struct search *s, const struct rt_json *entry) {
     const struct rt_private *private = s->rt->internal;
     int64_t phase = 0;
-    rt_json_int(rt_json_member(row, "phase"), &phase);
+    rt_json_int(rt_json_member(entry, "phase"), &phase);
     if (phase < PHASE_REDUCE) return (int64_t) private->control[RT_MICRO];
     return (int64_t) private->accumulate * s->rt->program->training->units;
 }
 
 static void end_instruction(struct search *s) {
-    const struct rt_json *row =
-        s->instruction >= 0 && s->instruction < s->ninstructions ? s->rows[s->instruction] : NULL;
-    if (!row) return;
-    const int made = look_at_values(s->rt, rt_json_member(row, "results"));
+    const struct rt_json *entry =
+        s->instruction >= 0 && s->instruction < s->ninstructions ? s->entries[s->instruction] : NULL;
+    if (!entry) return;
+    const int made = check_values(s->rt, rt_json_member(entry, "results"));
     const bool blamed = ((made & SEEN_NAN) && !(s->read & SEEN_NAN)) || ((made & SEEN_INFINITE) && !s->read);
-    if (blamed) take(s, KIND_INSTRUCTION, micro_of(s, row) * s->ninstructions + s->instruction);
+    if (blamed) add_finding(s, KIND_INSTRUCTION, micro_of(s, entry) * s->ninstructions + s->instruction);
 }
 
 static void watch(void *context, struct rt *rt, int instruction) {
@@ -112,60 +113,61 @@ static void watch(void *context, struct rt *rt, int instruction) {
     if (instruction == s->instruction) return;
     end_instruction(s);
     s->instruction = instruction;
-    const struct rt_json *row = instruction >= 0 && instruction < s->ninstructions ? s->rows[instruction] : NULL;
+    const struct rt_json *entry = instruction >= 0 && instruction < s->ninstructions ? s->entries[instruction] : NULL;
     int64_t constants = 0;
-    if (!row) return;
-    rt_json_int(rt_json_member(row, "constants"), &constants);
-    s->read = (int)constants | look_at_values(rt, rt_json_member(row, "operands"));
+    if (!entry) return;
+    rt_json_int(rt_json_member(entry, "constants"), &constants);
+    s->read = (int)constants | check_values(rt, rt_json_member(entry, "operands"));
 }
 
 /* Parameters and inputs */
 
-static void look_at_parameters(struct search *s) {
+static void check_parameters(struct search *s) {
     const struct rt_program *program = s->rt->program;
     for (int w = 0; w < program->nweights; w++) {
         const size_t offset = s->rt->kind->weights[w];
         struct load_part part;
         int64_t elements;
         if (offset == RT_ABSENT || !load_part_find(&part, s->rt, &program->weights[w], &elements)) continue;
-        const int seen = look_at(s->rt, s->rt->arena[RT_WEIGHTS] + offset, program->weights[w].dtype, (size_t)elements);
-        if ((seen & SEEN_NAN) || (seen && program->weights[w].trained)) take(s, KIND_PARAMETER, w);
+        const int seen =
+            check_memory(s->rt, s->rt->arena[RT_WEIGHTS] + offset, program->weights[w].dtype, (size_t)elements);
+        if ((seen & SEEN_NAN) || (seen && program->weights[w].trained)) add_finding(s, KIND_PARAMETER, w);
     }
 }
 
-/* An infinity may be meant, as that of a mask. */
-static void look_at_inputs(struct search *s, const void *const *const *samples) {
+/* Infinite inputs may be intended, such as a mask. */
+static void check_inputs(struct search *s, const void *const *const *samples) {
     const struct rt_program *program = s->rt->program;
     for (int j = 0; j < s->rt->internal->accumulate; j++)
         for (int i = 0; i < program->ninputs; i++) {
             const struct rt_port *port = &program->inputs[i];
             int64_t count = 0;
             if (!rt_dtype_is_float(port->dtype) || !rt_product(port->dims, port->ndim, &count)) continue;
-            if (look_at_host(samples[j][i], port->dtype, (size_t)count) & SEEN_NAN) take(s, KIND_INPUT, i);
+            if (check_host(samples[j][i], port->dtype, (size_t)count) & SEEN_NAN) add_finding(s, KIND_INPUT, i);
         }
 }
 
 /* Searching */
 
-/* The instructions of the rank's class. */
-static int list_rows(struct search *s) {
+/* Lists the entries of the instructions of this rank's class. */
+static int list_entries(struct search *s) {
     const struct rt_json *root = rt_json_root(s->self->job->manifest.document);
     const struct rt_json *list = rt_json_member(root, "instructions"), *classes = rt_json_member(root, "values");
     const struct rt_json *class = classes && classes->kind == RT_JSON_ARRAY ? classes->first : NULL;
     for (long c = s->rt->kind - s->rt->program->classes; c > 0 && class; c--) class = class->next;
     s->ninstructions = list && list->kind == RT_JSON_ARRAY ? list->count : 0;
-    s->rows = calloc((size_t)s->ninstructions + 1, sizeof(*s->rows));
-    if (!s->rows) return fail_with(s->self, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
-    for (const struct rt_json *row = class ? class->first : NULL; row; row = row->next) {
+    s->entries = calloc((size_t)s->ninstructions + 1, sizeof(*s->entries));
+    if (!s->entries) return fail_with(s->self, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    for (const struct rt_json *entry = class ? class->first : NULL; entry; entry = entry->next) {
         int64_t instruction;
-        if (rt_json_int(rt_json_member(row, "site"), &instruction) && instruction >= 0 &&
+        if (rt_json_int(rt_json_member(entry, "site"), &instruction) && instruction >= 0 &&
             instruction < s->ninstructions)
-            s->rows[instruction] = row;
+            s->entries[instruction] = entry;
     }
     return RT_OK;
 }
 
-/* The least answer of all ranks, and the first rank that gave it. */
+/* Collective: the least finding of all ranks, and the first rank that made it. */
 static int agree(struct search *s, struct nonfinite *found) {
     struct rt *rt = s->rt;
     int64_t all = NOTHING, rank, owner = 0;
@@ -184,10 +186,10 @@ static int agree(struct search *s, struct nonfinite *found) {
 
 int nonfinite_find(struct rank *self, struct rt *rt, const struct rt_attempt *attempt, struct nonfinite *found) {
     struct search s = {.self = self, .rt = rt, .instruction = -1, .first = NOTHING};
-    int status = list_rows(&s);
+    int status = list_entries(&s);
     if (!status) {
-        look_at_parameters(&s);
-        look_at_inputs(&s, attempt->samples);
+        check_parameters(&s);
+        check_inputs(&s, attempt->samples);
         rt->internal->watch = watch;
         rt->internal->watcher = &s;
         status = attempt->repeat(rt, attempt);
@@ -195,13 +197,13 @@ int nonfinite_find(struct rank *self, struct rt *rt, const struct rt_attempt *at
         rt->internal->watch = NULL;
     }
     if (!status) status = agree(&s, found);
-    free(s.rows);
+    free(s.entries);
     return status;
 }
 
-/* Saying */
+/* Reporting */
 
-/* Entry `index` of a list of the manifest. */
+/* Entry `index` of a list in manifest.json. */
 static const struct rt_json *entry_of(const struct manifest *manifest, const char *list, int index) {
     const struct rt_json *entries = rt_json_member(rt_json_root(manifest->document), list);
     const struct rt_json *entry = entries && entries->kind == RT_JSON_ARRAY ? entries->first : NULL;
@@ -209,7 +211,7 @@ static const struct rt_json *entry_of(const struct manifest *manifest, const cha
     return entry;
 }
 
-/* Names of nodes that one loop computes. */
+/* Adds a help line with the names of the nodes that were fused into one loop. */
 static void list_members(const struct rt_json *names, struct failure *failure) {
     char text[sizeof failure->help - 64] = "";
     size_t used = 0;
@@ -223,7 +225,7 @@ static void list_members(const struct rt_json *names, struct failure *failure) {
     if (n > 1) failure_help(failure, "it is of one of these, which one loop computes: %s", text);
 }
 
-/* Nodes of a gradient are called as the node is whose gradient they are, and ".grad". */
+/* A gradient node is named like its forward node, with ".grad" appended. */
 static void place_instruction(const struct rt_json *entry, struct failure *failure) {
     static const char suffix[] = ".grad";
     const char *node = rt_json_text(rt_json_member(entry, "node")), *op = rt_json_text(rt_json_member(entry, "op"));

@@ -1,4 +1,4 @@
-/* Command line of a generated program, and how its failures are printed. */
+/* The command line of a generated program, and printing of its failures. */
 #define _GNU_SOURCE 1
 
 #include "program/main.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORD_BYTES 64 /* longer words are not compared: nobody mistypes them by a letter */
+#define WORD_BYTES 64 /* longer words are not compared */
 
 /* Failures */
 
@@ -130,7 +130,7 @@ void options_print_help(const char *program) {
         printf("  %-18s %-11s %s\n", rows[i].name, rows[i].argument ? rows[i].argument : "", rows[i].help);
 }
 
-/* Edits (insert, delete, replace) between two short words: one row of the table at a time. */
+/* Levenshtein distance between two short words, computed row by row. */
 static int edit_distance(const char *a, const char *b) {
     int row[WORD_BYTES + 1];
     const int length = (int)strlen(b);
@@ -209,7 +209,7 @@ static const struct option_row *find_row(const char *word, size_t length) {
     return NULL;
 }
 
-/* One option, as "--name value" or "--name=value"; *i moves past what was used. */
+/* Parses one option, "--name value" or "--name=value"; advances *i past it. */
 static int parse_option(struct main_options *options, int argc, char **argv, int *i, unsigned *seen,
                         struct failure *failure) {
     const char *word = argv[*i];

@@ -1,4 +1,4 @@
-/* Outputs as files or as a summary. */
+/* Writes outputs as files, or prints a summary. */
 #define _GNU_SOURCE 1
 
 #include "program/main.h"
@@ -45,7 +45,8 @@ static bool is_taken(char (*files)[NAME_MAX + 1], int count, const char *file) {
     return false;
 }
 
-/* The name with foreign bytes as '_', cut to what a file system takes, made unique by -2, -3, .. */
+/* File name of an output: bytes other than letters, digits and "_.-" become '_', truncated to the file system's limit,
+ * made unique by -2, -3, .. */
 static void name_file(char (*files)[NAME_MAX + 1], int index, const char *name) {
     char stem[200];
     size_t length = 0;

@@ -1,10 +1,11 @@
 /* How SIGINT and SIGTERM end a training run.
  *
  * Note [Stopping]
- * Before training begins there is nothing to save, and the first signal ends the process. From then on it is a request,
- * which the ranks look at together between two steps: signals reach them at different times, or only one of them. A
- * second one ends the process, unless a launcher watches it: that one counts the signals, because a terminal sends
- * Ctrl-C to the launcher and to every rank, and the launcher passes on its own. */
+ * Before training begins there is nothing to save, and the first signal ends the process. From then on the first signal
+ * is a request to stop. Ranks receive signals at different times, or only one rank does; therefore all ranks check
+ * together between two steps whether any rank has a request. A second signal ends the process, unless a launcher runs
+ * it: a terminal sends Ctrl-C to the launcher and to every rank, and the launcher forwards it, so a rank may receive
+ * one Ctrl-C twice. The launcher counts signals itself. */
 #include "program/main.h"
 
 #include "comm/comm_shared.h"
@@ -23,7 +24,7 @@ static void on_signal(int number) {
     if (atomic_fetch_add(&requests, 1) > 0 && !atomic_load(&launched)) _exit(RT_EXIT_INTERRUPTED);
 }
 
-/* What whoever started the process ignores stays ignored. */
+/* Signals that the parent process ignores stay ignored. */
 static void catch_signal(int number) {
     const struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     struct sigaction before;

@@ -1,4 +1,4 @@
-/* `rankc train`: steps over files of samples, a line of metrics for each, evaluations and checkpoints between them. */
+/* `rankc train`: training steps over files of samples, metrics per step, evaluation and checkpoints. */
 #include "program/main.h"
 
 #include "base/checked.h"
@@ -11,26 +11,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One rank's run. */
+/* The training run of one rank. */
 struct trainer {
     struct rank *self;
     struct rt *rt;
     const struct main_options *options;
-    struct feed feed, eval; /* eval.data NULL: there is nothing to evaluate */
-    double *losses;         /* of the step's micro-batches */
-    FILE *log;              /* of rank 0; NULL: to stdout */
+    struct feed feed, eval; /* eval.data NULL: no evaluation */
+    double *losses;         /* of the micro-batches of a step */
+    FILE *log;              /* of rank 0; NULL: metrics go to stdout */
     int accumulate, units;
-    int64_t saved;          /* the last step that has a checkpoint; 0: none, nor is one needed */
-    bool stopping;          /* the ranks have agreed to end: Note [Stopping] */
-    struct nonfinite found; /* of the step under way */
+    int64_t saved;          /* last step with a checkpoint; 0: none */
+    bool stopping;          /* all ranks have agreed to stop */
+    struct nonfinite found; /* of the current step */
 };
 
 /* Metrics */
 
 struct metrics {
-    int64_t step, samples; /* the step's, of all units */
+    int64_t step, samples; /* `samples`: of the step, over all scale units */
     double loss, norm, lr, ms;
-    double skipped, scale; /* NaN: no step is skipped, no loss is scaled */
+    double skipped, scale; /* NaN: the program does not skip steps, does not scale losses */
 };
 
 static bool end_line(struct rt_json_writer *w, FILE *log) {
@@ -52,7 +52,7 @@ static void start_line(struct rt_json_writer *w, int64_t step) {
     rt_json_key(w, "step"), rt_json_put_int(w, step);
 }
 
-/* Samples, or where they are rows of tokens those. */
+/* Samples per second, or tokens per second for files of tokens. */
 static double speed_of(const struct trainer *t, const struct metrics *m, const char **unit) {
     const struct rt_data *data = &t->feed.data[0];
     *unit = data->tokens ? "tokens" : "samples";
@@ -74,7 +74,7 @@ static bool write_step(const struct trainer *t, const struct metrics *m) {
     return end_line(&w, t->log);
 }
 
-/* Which sign a NaN has depends on the processor. */
+/* The sign of a NaN depends on the processor and is not printed. */
 static double without_sign(double value) {
     return isnan(value) ? NAN : value;
 }
@@ -87,15 +87,15 @@ static bool print_step(const struct trainer *t, const struct metrics *m) {
     return fflush(stdout) == 0;
 }
 
-/* Steps are told on stdout unless that is kept for a summary, or nobody wants to know. */
-static bool tells_steps(const struct main_options *options) {
+/* Steps are printed on stdout unless it is for JSON or the run is quiet. */
+static bool prints_steps(const struct main_options *options) {
     return !options->json && !options->quiet;
 }
 
 static bool report_step(struct trainer *t, const struct metrics *m) {
     struct job *job = t->self->job;
     job->step_ms[job->nsteps++] = m->ms;
-    return t->log ? write_step(t, m) : !tells_steps(&job->options) || print_step(t, m);
+    return t->log ? write_step(t, m) : !prints_steps(&job->options) || print_step(t, m);
 }
 
 static int check_written(struct trainer *t, bool written) {
@@ -105,7 +105,7 @@ static int check_written(struct trainer *t, bool written) {
     return t->self->status;
 }
 
-/* A loss or a gradient norm that is not finite ends the run, also after its last step: parameters are not saved. */
+/* A non-finite loss or gradient norm ends the run, also after its last step: no checkpoint is saved. */
 static int check_finite(struct trainer *t, const struct metrics *m) {
     const bool lost = !isfinite(m->loss);
     const double value = lost ? m->loss : m->norm;
@@ -123,7 +123,7 @@ static int inspect(void *trainer, struct rt *rt, const struct rt_attempt *attemp
     return nonfinite_find(t->self, rt, attempt, &t->found);
 }
 
-/* The sum over the units of what each rank of one gives, which every rank gets. */
+/* Sums a value over the scale units; every rank gets the sum. */
 static int sum_units(struct trainer *t, double mine, double *all) {
     int status = t->rt->units->driver->all_reduce(t->rt->units, all, &mine, 1, RT_F64, RT_SUM);
     return status ? fail_rank(t->self, t->rt, rt_fail_comm(t->rt, t->rt->units, status)) : RT_OK;
@@ -131,7 +131,7 @@ static int sum_units(struct trainer *t, double mine, double *all) {
 
 /* Steps */
 
-/* What the kernels say of a value is said of a micro-batch: where it came from. */
+/* Errors about data, such as an index out of range, name the samples of the micro-batch. */
 static int fail_step(struct trainer *t, int status, int64_t first) {
     const int64_t sample = (first + (int64_t)t->rt->internal->control[RT_MICRO]) * t->feed.batch;
     fail_rank(t->self, t->rt, status);
@@ -142,7 +142,7 @@ static int fail_step(struct trainer *t, int status, int64_t first) {
     return status;
 }
 
-/* The micro-batches of a step are dealt out to the units one after the other. */
+/* Micro-batches of a step are assigned to scale units round-robin. */
 static int train_step(struct trainer *t) {
     struct rt *rt = t->rt;
     struct metrics m = {.step = rt->internal->trained + 1, .samples = t->feed.batch * t->accumulate * t->units};
@@ -167,7 +167,7 @@ static int train_step(struct trainer *t) {
 
 /* Checkpoints */
 
-/* Unless there is no directory for it, or it was done. */
+/* Saves a checkpoint unless there is no directory or this step is saved already. */
 static int save_once(struct trainer *t) {
     const struct main_options *o = t->options;
     const struct rt_sampler *sampler = &t->feed.sampler;
@@ -180,8 +180,8 @@ static int save_once(struct trainer *t) {
     return status ? fail_rank(t->self, t->rt, status) : RT_OK;
 }
 
-/* Whether any rank was asked to end: then what was trained is saved. */
-static int look_for_stop(struct trainer *t) {
+/* Collective: checks whether any rank was asked to stop; if so, saves a checkpoint. */
+static int check_stop(struct trainer *t) {
     struct rt_comm *comm = t->rt->comm;
     const int32_t mine = stop_requested();
     int32_t any = 0;
@@ -195,7 +195,7 @@ static int look_for_stop(struct trainer *t) {
 
 static bool report_evaluation(const struct trainer *t, int64_t step, double loss, int64_t samples) {
     struct rt_json_writer w;
-    if (tells_steps(t->options))
+    if (prints_steps(t->options))
         printf("step %lld: evaluation loss %.6g, %lld samples\n", (long long)step, loss, (long long)samples);
     if (!t->log) return fflush(stdout) == 0;
     start_line(&w, step);
@@ -204,8 +204,9 @@ static bool report_evaluation(const struct trainer *t, int64_t step, double loss
     return end_line(&w, t->log);
 }
 
-/* The mean loss over micro-batches in evaluation mode. Units take them in turn; where some are left over, the others
- * compute one that does not count. A signal does not end an evaluation: the step's metrics would never be complete. */
+/* Mean loss over the evaluation micro-batches, assigned to scale units round-robin. A unit without one in the last
+ * round computes a micro-batch that does not count. A signal does not interrupt an evaluation, because its metrics
+ * would be incomplete. */
 static int evaluate(struct trainer *t) {
     struct rt *rt = t->rt;
     const int64_t all = t->options->eval_steps ? t->options->eval_steps : feed_micro_batches(&t->eval);
@@ -213,7 +214,7 @@ static int evaluate(struct trainer *t) {
     double mine = 0, loss;
     for (int64_t first = 0; first < all; first += t->units) {
         const int64_t index = first + rt->unit < all ? first + rt->unit : first;
-        RT_TRY(look_for_stop(t));
+        RT_TRY(check_stop(t));
         RT_TRY(feed_read(&t->eval, t->self, 0, index));
         int status = rt_infer_step(rt, t->eval.samples[0], outputs);
         if (status) return fail_rank(t->self, rt, status);
@@ -228,24 +229,21 @@ static int evaluate(struct trainer *t) {
 
 /* Resuming */
 
-/* A new run leaves the checkpoints of another alone: `latest` would be one of those. */
-static int check_new(struct trainer *t) {
+/* Locks the checkpoint directory for this run. A new run refuses a directory with checkpoints, which would be its
+ * "latest". */
+static int hold_directory(struct trainer *t) {
     const char *directory = t->options->checkpoint_dir;
-    if (!directory || t->options->resume || !rt_checkpoint_exists(directory)) return RT_OK;
+    if (!directory) return RT_OK;
+    int status = rt_hold_checkpoints(t->rt, directory, !t->options->resume);
+    if (status) return fail_rank(t->self, t->rt, status);
+    if (t->options->resume || !rt_checkpoint_exists(directory)) return RT_OK;
     fail_with(t->self, RT_EXIT_USAGE, RT_CODE_CHECKPOINT, "'%s' has checkpoints of an earlier run",
               rt_quote_text(directory).text);
     failure_help(&t->self->failure, "--resume latest goes on from them; a run from the start needs another directory");
     return t->self->status;
 }
 
-/* One run at a time has a directory of checkpoints. */
-static int hold_directory(struct trainer *t) {
-    if (!t->options->checkpoint_dir) return RT_OK;
-    int status = rt_hold_checkpoints(t->rt, t->options->checkpoint_dir, !t->options->resume);
-    return status ? fail_rank(t->self, t->rt, status) : check_new(t);
-}
-
-/* Samples go on in the order they were in. */
+/* Resumes from a checkpoint, with its order of samples. */
 static int resume(struct trainer *t) {
     struct rt_position progress;
     RT_TRY(hold_directory(t));
@@ -262,7 +260,7 @@ static int resume(struct trainer *t) {
     t->saved = progress.step;
     t->feed.sampler.shuffle = progress.seed >= 0;
     t->feed.sampler.seed = (uint64_t)progress.seed;
-    if (t->self->first && !t->options->log && tells_steps(t->options))
+    if (t->self->first && !t->options->log && prints_steps(t->options))
         printf("resumed after step %lld\n", (long long)progress.step);
     return RT_OK;
 }
@@ -285,7 +283,7 @@ static int check_options(struct trainer *t) {
     return alone ? fail_with(t->self, RT_EXIT_USAGE, RT_CODE_USAGE, "%s", alone) : RT_OK;
 }
 
-/* What the options say otherwise than the program. */
+/* Applies options that override the program's. */
 static int set_numbers(struct trainer *t) {
     const struct rt_training *training = t->rt->program->training;
     int status = RT_OK;
@@ -293,7 +291,8 @@ static int set_numbers(struct trainer *t) {
     t->accumulate = t->options->accumulate ? t->options->accumulate : training->accumulate;
     t->found = (struct nonfinite){.parameter = -1, .input = -1, .instruction = -1};
     t->rt->internal->inspector = t;
-    if (training->metrics <= RT_SKIPPED) t->rt->internal->inspect = inspect; /* others skip such a step */
+    /* programs that skip such steps do not need it */
+    if (training->metrics <= RT_SKIPPED) t->rt->internal->inspect = inspect;
     if (t->options->lr >= 0) rt_set_learning_rate(t->rt, t->options->lr);
     if ((status = rt_set_accumulate(t->rt, t->accumulate))) return fail_rank(t->self, t->rt, status);
     t->losses = calloc((size_t)t->accumulate, sizeof *t->losses);
@@ -320,7 +319,7 @@ static int open_log(struct trainer *t) {
                      strerror(errno));
 }
 
-/* True after every K steps and after the last. */
+/* True after every `every` steps and after the last one. */
 static bool is_due(const struct trainer *t, int every) {
     const int64_t step = t->rt->internal->trained;
     return step == t->options->steps || (every && step % every == 0);
@@ -332,12 +331,12 @@ static int run(struct trainer *t) {
     RT_TRY(open_data(t));
     RT_TRY(resume(t));
     RT_TRY(open_log(t));
-    RT_TRY(look_for_stop(t));
+    RT_TRY(check_stop(t));
     while (t->rt->internal->trained < t->options->steps && !t->stopping) {
         RT_TRY(train_step(t));
         if (t->eval.data && is_due(t, t->options->eval_every)) RT_TRY(evaluate(t));
         if (is_due(t, t->options->checkpoint_every)) RT_TRY(save_once(t));
-        RT_TRY(look_for_stop(t));
+        RT_TRY(check_stop(t));
     }
     t->self->interrupted = t->stopping;
     if (t->stopping && t->self->first && !t->log && !t->options->json)

@@ -3,10 +3,10 @@
 #include "base/philox.h"
 
 /* Note [Shuffling]
- * A permutation of 2^(2 half) numbers that needs no memory: a Feistel network, whose rounds mix one half of the bits
- * into the other with Philox, keyed by the seed and counted by epoch and round (Luby and Rackoff 1988). Numbers that
- * leave the range are sent through it again until they are inside ("cycle walking", Black and Rogaway 2002): of four
- * numbers at least one is. */
+ * A pseudo-random permutation that needs no memory: a Feistel network over 2 * half bits, whose rounds mix one half of
+ * the bits into the other with Philox, keyed by seed, epoch and round (Luby and Rackoff 1988). Results outside the
+ * range are permuted again until they are inside ("cycle walking", Black and Rogaway 2002). At least a quarter of the
+ * numbers is inside. */
 
 enum { ROUNDS = 8 };
 
