@@ -1,14 +1,13 @@
-/* The seam to libraries of matrix products. Above it (c/product.c) are the kernels that programs call, which share
- * work out among threads; below it is one product on the calling thread, in plain C or by a library.
+/* The interface between matrix product kernels (c/product.c), which divide work among threads, and single-threaded
+ * products, in plain C or by a library.
  *
  * Note [Products and cuts]
- * A product is bit-equal however m and n are cut, among ranks or among threads. The reference sums over k in
- * increasing order for every element. oneDNN's own choices depend on the shape (other kernels for vectors and for
- * transposed operands, k cut among threads), so it is only given what was found to be invariant on AVX-512: one
- * thread, b not transposed, at least two columns, at most GEMM_K elements of k at a time. The k blocks are the same
- * for every m and n. On other processors oneDNN 2.6.3 is not invariant (seen with its AVX2 kernels):
- * rt_kernels_invariant asks it.
- */
+ * Each element of a product has the same bits however m and n are cut, among ranks or threads. The reference sums over
+ * k in increasing order. oneDNN's choices depend on the shape (other kernels for vectors and transposed operands, k
+ * divided among threads), so it is only called in ways that were found to be invariant on AVX-512: one thread, b not
+ * transposed, at least two columns, at most GEMM_K elements of k at a time. The k blocks are the same for every m and
+ * n. On other processors oneDNN 2.6.3 is not invariant (observed with its AVX2 kernels); rt_kernels_invariant probes
+ * it. */
 #ifndef RT_KERNELS_GEMM_H
 #define RT_KERNELS_GEMM_H
 
@@ -19,8 +18,7 @@
 #include "c/epilogue.h"
 
 /* y(m,n) = a(m,k) b(k,n) on one thread; trans_a: a is stored as (k,m); trans_b: b is stored as (n,k). *_row is the
- * distance between stored rows in elements. m, n >= 1; k >= 0. Needs some ten KB of stack, the library 500 KB more.
- */
+ * distance between stored rows in elements. m, n >= 1; k >= 0. Needs tens of KB of stack, the library 500 KB more. */
 #define RT_DECLARE_GEMM(T, s)                                                                                          \
     void rt_gemm_reference_##s(T *y, int64_t y_row, const T *a, int64_t a_row, int trans_a, const T *b, int64_t b_row, \
                                int trans_b, int64_t m, int64_t k, int64_t n);
@@ -29,12 +27,12 @@ RT_DECLARE_GEMM(float, f32)
 RT_DECLARE_GEMM(double, f64)
 RT_DECLARE_GEMM(int64_t, i64)
 RT_DECLARE_GEMM(int32_t, i32)
-/* Halves: summed in f32 and rounded once. Needs 500 KB of stack. */
+/* 16-bit floats: summed in f32 and rounded once. Needs 500 KB of stack. */
 RT_DECLARE_GEMM(uint16_t, bf16)
 RT_DECLARE_GEMM(uint16_t, fp16)
 
-/* y(m,n) = a(m,k) b(k,n), added to y unless `first`: one block of a longer product, of which k is cut at multiples of
- * RT_GEMM_DEPTH; together the blocks give the bits of the whole product. k >= 1. */
+/* One block of a longer product: y(m,n) = a(m,k) b(k,n), added to y unless `first`. If k is divided at multiples of
+ * RT_GEMM_DEPTH, the blocks in order give the same bits as the whole product. k >= 1. */
 #define RT_GEMM_DEPTH 384
 #define RT_DECLARE_GEMM_ADD(T, s)                                                                                      \
     void rt_gemm_reference_add_##s(T *y, int64_t y_row, const T *a, int64_t a_row, const T *b, int64_t b_row,          \
@@ -43,7 +41,7 @@ RT_DECLARE_GEMM(uint16_t, fp16)
 RT_DECLARE_GEMM_ADD(float, f32)
 RT_DECLARE_GEMM_ADD(double, f64)
 
-/* y(m,n) = epilogue(a(m,k) b(k,n)), b packed (Note [Panels] in base/panel.h); no epilogue: NULL. */
+/* y(m,n) = epilogue(a(m,k) b(k,n)), b packed (Note [Panels] in base/panel.h); epilogue NULL: none. */
 struct rt_packed_product {
     float *y;
     const float *a, *b;
@@ -58,11 +56,11 @@ struct rt_turned_product {
     int64_t y_row, a_row, b_row, m, k, n;
 };
 
-/* multiply computes a block of the product on one thread; it begins at a panel, and is not empty. One row per
- * instruction set, the best first: all with fused multiply-adds (Note [Products with panels]) but for the last, which
- * gives the reference's bits and is always there (is_present is NULL). Needs 20 KB of stack. multiply_turned sums
- * as the library does, in blocks of k (Note [Products and cuts]), on one thread; NULL: the row has none. Needs 500 KB
- * of stack. */
+/* The kernels of an instruction set, one row each, the best first. All use fused multiply-adds (Note [Products with
+ * panels] in gemm_packed.c) except the last, which gives the reference's bits and is always available (is_present is
+ * NULL). multiply computes a block of the product on one thread; the block begins at a panel and is not empty; needs 20
+ * KB of stack. multiply_turned sums like the library, in blocks of k (Note [Products and cuts]), on one thread; NULL:
+ * not available; needs 500 KB of stack. */
 struct rt_gemm_packed {
     const char *name;
     int (*is_present)(void);
@@ -71,11 +69,11 @@ struct rt_gemm_packed {
 };
 extern const struct rt_gemm_packed rt_gemm_packed[];
 
-/* The best row of this processor, or the reference. */
+/* The best row that this processor supports, or the reference. */
 const struct rt_gemm_packed *rt_gemm_packed_choose(int reference);
 
-/* By the library this was built with; k >= 1. 0, or -1 when it refused. Where there is none (present is 0), not to
- * be called. */
+/* Products by the library that the runtime was built with; k >= 1. 0, or -1: the library refused. Do not call them if
+ * rt_gemm_library_present() is 0. */
 int rt_gemm_library_present(void);
 int rt_gemm_library_f32(float *y, int64_t y_row, const float *a, int64_t a_row, int trans_a, const float *b,
                         int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
@@ -83,18 +81,19 @@ int rt_gemm_library_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t 
                          int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
 int rt_gemm_library_fp16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
                          int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
-/* Products of bf16 by oneDNN's, and whether this processor has instructions for them (AVX512-BF16, AMX): elsewhere they
- * widen and are slower than rt_gemm_library_bf16. Their bits may depend on how m and n are cut. -1: refused. */
+/* rt_gemm_has_bf16: 1 if the processor has bf16 instructions (AVX512-BF16, AMX). rt_gemm_onednn_bf16 multiplies bf16
+ * with oneDNN, which uses them; on other processors it converts to f32 and is slower than rt_gemm_library_bf16. Its
+ * bits may depend on how m and n are cut. -1: refused. */
 int rt_gemm_has_bf16(void);
 int rt_gemm_onednn_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
                         int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
-/* The faster of the two. */
+/* The faster of the two on this processor. */
 int rt_gemm_best_bf16(uint16_t *y, int64_t y_row, const uint16_t *a, int64_t a_row, int trans_a, const uint16_t *b,
                       int64_t b_row, int trans_b, int64_t m, int64_t k, int64_t n);
 
-/* A block of y(m,n) = factor a(m,k) b(k,n), b stored as (n,k), from where it begins: codes of 8-bit floats, summed in
- * f32 and rounded once, to f32 or a half. 0, or -1 where the library refused or the type is none of those. Needs 500 KB
- * of stack. */
+/* A block of y(m,n) = factor a(m,k) b(k,n) for 8-bit floats, b stored as (n,k); pointers are to the block's first
+ * elements. Summed in f32 and rounded once to f32 or a 16-bit float. 0, or -1: the library refused or the type is not
+ * supported. Needs 500 KB of stack. */
 struct rt_fp8_product {
     void *y;
     const uint8_t *a, *b;
@@ -105,7 +104,7 @@ struct rt_fp8_product {
 };
 int rt_gemm_fp8(const struct rt_fp8_product *product, int64_t m, int64_t n, int library);
 
-/* One block, as above; n >= 2 and k <= RT_GEMM_DEPTH. */
+/* One block of a longer product, as rt_gemm_reference_add_f32; n >= 2 and k <= RT_GEMM_DEPTH. */
 int rt_gemm_library_add_f32(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row,
                             int64_t m, int64_t k, int64_t n, int first);
 

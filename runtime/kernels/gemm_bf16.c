@@ -1,9 +1,9 @@
-/* Products of bf16 on processors that multiply bf16 (AVX512-BF16, AMX): by oneDNN, which sums in f32 and rounds once.
- * On others it would widen its operands, and be slower than gemm_widened.c, which does that.
+/* bf16 products on processors with bf16 instructions (AVX512-BF16, AMX): by oneDNN, which sums in f32 and rounds once.
+ * On other processors oneDNN would convert the operands and be slower than gemm_widened.c, which does the same.
  *
  * Note [Kept products]
- * oneDNN makes a program for every shape. A thread keeps those that it used last, each at a place that its shape gives:
- * a step asks for the same few over and over. */
+ * oneDNN generates code for every shape. Each thread caches recent ones in a direct-mapped table indexed by a hash of
+ * the shape: a step requests the same few shapes again and again. */
 #include "gemm.h"
 
 #ifdef RT_HAVE_ONEDNN
@@ -18,7 +18,7 @@
 enum { LEFT, RIGHT, RESULT, OPERANDS };
 static const int argument_of[OPERANDS] = {[LEFT] = DNNL_ARG_SRC, [RIGHT] = DNNL_ARG_WEIGHTS, [RESULT] = DNNL_ARG_DST};
 
-/* What oneDNN's program depends on: dimensions, and distances between elements. */
+/* Key of oneDNN's generated code: extents, and distances between elements. */
 struct shape {
     dnnl_dims_t dims[OPERANDS], strides[OPERANDS];
 };

@@ -7,20 +7,21 @@
 #include <string.h>
 
 /* Note [Products and cuts] in gemm.h says why a product is done in these pieces. */
-#define GEMM_K      RT_GEMM_DEPTH /* of k at a time: oneDNN's own block; partial sums meet in y */
-#define GEMM_N      64            /* columns of a transposed b at a time; the last block may have one more */
-#define GEMM_NARROW 32            /* most columns of a right side that is copied whole */
+#define GEMM_K      RT_GEMM_DEPTH /* k block: that of oneDNN; partial sums are added in y */
+#define GEMM_N      64            /* columns of a transposed b transposed at a time; the last block may have one more */
+#define GEMM_NARROW 32            /* right operands of at most this many columns are copied as a whole */
 #define GEMM_ROWS   256           /* rows of a narrow result at a time */
 #define GEMM_VECTOR 1024          /* columns of a single row at a time */
-#define GEMM_APART  1024          /* elements: rows of b at multiples of this fall on the same places of a cache */
-#define GEMM_COPIED 256           /* columns of such a b that are copied at a time .. */
-#define GEMM_WORTH  16 /* .. if so many rows of y are to be made with them; where a is transposed it did not help */
+/* rows of b at distances that are multiples of this many elements map to the same cache sets */
+#define GEMM_APART  1024
+#define GEMM_COPIED 256 /* columns of such a b that are copied at a time .. */
+#define GEMM_WORTH  16  /* .. if at least this many rows of y use the copy; no gain if a is transposed */
 
 int rt_gemm_library_present(void) {
     return 1;
 }
 
-/* The left side of a product, stored (rows,k), or (k,rows) if trans. */
+/* The left operand, stored (rows,k), or (k,rows) if trans. */
 struct left {
     const float *data;
     int64_t row;
@@ -37,7 +38,8 @@ static int multiply(float *y, int64_t y_row, struct left a, const float *b, int6
     return dnnl_sgemm(a.trans ? 'T' : 'N', 'N', m, n, k, 1.0f, a.data, a.row, b, b_row, beta, y, y_row);
 }
 
-/* y(1,n) += a(1,k) b(k,n): oneDNN would go on summing from y, where for more rows it adds a sum that began at 0. */
+/* y(1,n) += a(1,k) b(k,n). Separate because oneDNN would continue the sum from y here, while for more rows it adds a
+ * sum that starts at 0. */
 static int add_row(float *y, struct left a, const float *b, int64_t b_row, int64_t k, int64_t n) {
     float sum[GEMM_VECTOR];
     for (int64_t j0 = 0; j0 < n; j0 += GEMM_VECTOR) {
@@ -59,7 +61,7 @@ static int64_t depth_at(int64_t k0, int64_t k) {
     return k - k0 < GEMM_K ? k - k0 : GEMM_K;
 }
 
-/* The same with rows of b moved to where they do not push each other out of the cache. */
+/* The same with a copy of b whose rows do not map to the same cache sets. */
 static int copied(float *y, int64_t y_row, struct left a, const float *b, int64_t b_row, int64_t m, int64_t k,
                   int64_t n) {
     float right[GEMM_K * (GEMM_COPIED + 17)];
@@ -135,7 +137,7 @@ static int transposed(float *y, int64_t y_row, struct left a, const float *b, in
     return 0;
 }
 
-/* Where b is transposed and y has few rows, y's transpose is computed: b is then the left side, as it is. */
+/* If b is transposed and y has few rows, computes the transpose of y: b is then the left operand, not transposed. */
 static int any(float *y, int64_t y_row, struct left a, const float *b, int64_t b_row, int trans_b, int64_t m, int64_t k,
                int64_t n) {
     if (trans_b && m <= GEMM_NARROW) {

@@ -5,14 +5,14 @@
 #include <string.h>
 
 /* Note [Products with panels]
- * Every element of y is the chain fma(a, b, ... fma(a, b, 0)) in order of k: the loops below only decide when a partial
- * sum rests in y. So m and n may be cut anywhere, among ranks, threads and tiles, and no bit changes.
+ * Every element of y is fma(a, b, ... fma(a, b, 0)) in order of k; the blocking below only decides when a partial sum
+ * is stored in y. So m and n may be cut anywhere, among ranks, threads and tiles, without changing a bit.
  *
- * A block of b, DEPTH rows of CHUNK columns, stays in the second-level cache while all rows of a pass by, ROWS at a
- * time: these are copied side by side, at a distance that no cache maps to few places, since rows of 12 KiB would push
- * each other out. While a block is worked on, the next one is fetched a few lines at a time: weights come from memory
- * in every step. What is not stored in panels is packed block by block
- * of RT_GEMM_DEPTH rows, each of which is summed up alone, as the library does. */
+ * A block of b, DEPTH rows of CHUNK columns, stays in the L2 cache while all rows of a are multiplied with it, ROWS at
+ * a time. These rows are copied side by side, at a distance that avoids cache set conflicts, since rows at a distance
+ * of 12 KiB would evict each other. While a block is used, the next one is prefetched a few lines at a time: weights
+ * come from memory in every step. A right operand that is not stored in panels is packed in blocks of RT_GEMM_DEPTH
+ * rows, each summed separately like in the library. */
 #define DEPTH    256
 #define CHUNK    256
 #define LEFT_ROW (RT_GEMM_DEPTH + 16) /* elements from one copied row of a to the next */
@@ -23,8 +23,8 @@
 #define PASTE_(a, b) a##b
 #define PASTE(a, b)  PASTE_(a, b)
 
-/* y(rows,width) = a(rows,depth) b(depth,width), added to y unless `first`: y is where the sum begins, or it `adds` what
- * is summed up from 0. Meanwhile what is at `ahead` is fetched. */
+/* y(rows,width) = a(rows,depth) b(depth,width). first: y is overwritten. Else the sum continues from y, or, if `adds`,
+ * a sum that starts from 0 is added to y. Lines at `ahead` are prefetched meanwhile. */
 struct tile {
     float *y;
     const float *a, *b, *ahead; /* rows of a are LEFT_ROW apart, those of b RT_PANEL */
@@ -40,7 +40,7 @@ static inline void copy_rows(float *to, int64_t to_row, const float *from, int64
     for (int64_t i = 0; i < rows; i++) memcpy(to + i * to_row, from + i * from_row, (size_t)n * sizeof *to);
 }
 
-/* Slice number `slice` of a panel's next DEPTH rows; all slices fetched, what the tile reads anyway. */
+/* Slice number `slice` of the panel's next DEPTH rows; when all are prefetched, the tile's own data. */
 static inline const float *slice_ahead(const float *next, int64_t slice, const float *now) {
     int64_t slices = FETCH * RT_PANEL / LINE;
     return slice < slices ? next + slice * (DEPTH / FETCH) * LINE : now;
@@ -74,8 +74,8 @@ static inline void turn_quads(float *to, const float *from, int64_t from_row) {
     for (int i = 0; i < 4; i++) memcpy(to + i * RT_PANEL, &rows[i], sizeof rows[i]);
 }
 
-/* Rows [p, p + depth) and columns [j, j + width) of b as a panel of depth rows: TURNED of them at a time, which stay in
- * the first-level cache. Columns beyond b's are zeros. */
+/* Packs rows [p, p + depth) and columns [j, j + width) of b as a panel of depth rows, TURNED rows at a time, which stay
+ * in the L1 cache. Columns beyond those of b are zeros. */
 static inline void pack_turned(float *to, const struct rt_turned_product *t, int64_t p, int64_t depth, int64_t j,
                                int64_t width) {
     const float *from = t->b + j * t->b_row + p;

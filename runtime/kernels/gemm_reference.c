@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-/* Every element of y is ((0 + a b) + a b) + ... in order of k, each product rounded: the blocking below only
- * decides when a partial sum rests in y. So wider vectors give the same bits, and the widest that the processor has
- * are used. A block of b is copied to the stack in the order in which the tile reads it, padded with zeros: there
- * are no scalar loops for tails. */
+/* Every element of y is ((0 + a b) + a b) + ... in order of k, each product rounded; the blocking below only decides
+ * when a partial sum is stored in y. Wider vectors therefore give the same bits, and the widest that the processor has
+ * are used. A block of b is copied to the stack in the order in which tiles read it, padded with zeros, so that there
+ * are no scalar loops for remainders. */
 #define GEMM_K       256
 #define GEMM_M       256
 #define PASTE_(a, b) a##b

@@ -6,9 +6,10 @@
 #include <string.h>
 
 /* Note [Products of small floats]
- * Blocks of both operands are widened beside y and multiplied as f32, by the reference or by the library, and each sum
- * is rounded once. So the result is the f32 product of the widened operands, rounded, and m and n may be cut as there.
- * The library's own products of bf16 are no use before AVX512-BF16: they widen too, and are slower than its f32. */
+ * Products of 16-bit and 8-bit floats: blocks of both operands are converted to f32, multiplied as f32 by the reference
+ * or the library, and each sum is rounded once. The result is the rounded f32 product of the converted operands, so m
+ * and n may be cut as there. The library's own bf16 products are not used without AVX512-BF16: they convert too, and
+ * are slower than its f32 products. */
 #define ROWS    128
 #define COLUMNS 128
 
@@ -58,7 +59,7 @@ static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Element (i, j) is the one at i * row + j * column. */
+/* An operand; element (i, j) is at i * row + j * column. */
 struct operand {
     const unsigned char *data;
     int64_t bytes; /* of an element */
@@ -83,7 +84,7 @@ static void widen(const struct operand *operand, float *to, int64_t to_row, int6
     operand->widen(to, to_row, operand->data, operand->row, operand->column, rows, columns);
 }
 
-/* The library wants two columns. */
+/* The library needs at least two columns. */
 static int add_block(struct blocks *blocks, int64_t rows, int64_t depth, int64_t columns, int first, int library) {
     if (columns == 1)
         for (int64_t p = 0; p < depth; p++) blocks->right[p * COLUMNS + 1] = 0;

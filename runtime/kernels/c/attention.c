@@ -12,18 +12,18 @@
 #endif
 
 /* Note [Attention]
- * Keys are taken KEYS at a time, with the softmax's maximum and sum carried along (Milakov and Gimelshein, "Online
- * normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022): scores never leave the stack. The
- * rows of q lie across the lanes of vectors, ROWS at a time, so that every sum is one chain per row: over the head's
- * size for a score, over keys in order for the result. Nothing depends on a row's neighbours, on where the block
- * begins, or on threads; k and v are read as they lie. Wider vectors give the same bits; instruction sets with fused
- * multiply-add are another rounding, and the reference does without.
+ * Keys are processed in tiles of KEYS, with a running maximum and sum of the softmax (Milakov and Gimelshein, "Online
+ * normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022): scores stay on the stack. Each vector
+ * lane holds one row of q, ROWS rows at a time, so each row's sums are sequential: over the head size for a score, over
+ * keys in order for the result. A row's result does not depend on other rows, on where its block begins, or on threads.
+ * k and v are read without a copy. Wider vectors give the same bits; instruction sets with fused multiply-add round
+ * differently from the reference, which does not use it.
  *
  * Note [Keys that weigh nothing]
- * A tile whose scores are all so far below a row's maximum that e^x is 0 (x <= -CUTOFF) adds zeros, and is left out:
- * the half above the diagonal of a causal mask, or padding. How large scores can be is known where all of them are
- * replaced, and bounded by d max|q| max|k| where a mask is added. If v holds an infinity or a NaN there the tile is
- * computed, so leaving out changes no bit. (It may turn -0 to 0, where all results so far were -0.) */
+ * A tile whose scores are so far below each row's maximum that e^x is 0 (x <= -CUTOFF) would add zeros and is skipped:
+ * the upper triangle of a causal mask, or padding. The scores are known if all of them are masked, and bounded by d
+ * max|q| max|k| if a bias is added. A tile with an infinity or NaN in v is computed, so skipping changes no bit, except
+ * that -0 may become 0 if all results so far were -0. */
 enum {
     ROWS = 32,
     KEYS = 64,
@@ -35,7 +35,7 @@ enum {
 #define ATT_(a, b) a##_##b
 #define ATT(a, b)  ATT_(a, b)
 
-/* One call, with extents multiplied out. */
+/* Arguments of a call, with derived extents. */
 struct call {
     const struct rt_attention *shape;
     int64_t batch, kv, t, s, d, e;
@@ -47,7 +47,7 @@ struct call {
     double scale, fill;
 };
 
-/* Where the masks of rows begin, and the last key a causal row sees. Idle rows repeat the last. */
+/* Offsets of the rows' masks, and the last key that a causal row sees. Unused lanes repeat the last row. */
 static void place_rows(const struct call *call, int64_t head, int64_t first, int count, int64_t *keep_at,
                        int64_t *bias_at, int64_t *limit) {
     const struct rt_attention *shape = call->shape;

@@ -8,13 +8,13 @@
 #include <string.h>
 
 /* Note [Convolution as product]
- * y(m, pixels) = w(m, depth) columns(depth, pixels), where row (c, k) of columns is what window element k reads of
- * channel c. The columns are never there as a whole: a thread collects a block of RT_GEMM_DEPTH rows by TILE pixels on
- * its stack and adds its product to y, block after block of depth. So nothing is allocated, and a sum has the same
- * order for every tile. A pointwise convolution reads the columns from x.
+ * y(m, pixels) = w(m, depth) columns(depth, pixels) (im2col): row (c, k) of columns is what window element k reads of
+ * channel c. The columns are never materialised: a thread collects a block of RT_GEMM_DEPTH rows by TILE pixels on its
+ * stack and adds its product to y, one block of depth after the other. Nothing is allocated, and a sum has the same
+ * order for every tile. A pointwise convolution reads x directly as columns.
  *
  * The gradient of the weights is the sum over samples of dy(m, pixels) columns(depth, pixels)': there a block is
- * RT_GEMM_DEPTH pixels by TILE rows of the columns, turned. */
+ * RT_GEMM_DEPTH pixels by TILE rows of the columns, transposed. */
 #define BLOCK_BYTES    (RT_GEMM_DEPTH * 128 * 4)
 #define PIECE          32      /* output channels at least, where threads share them out */
 #define VECTOR         16      /* columns between which tiles are cut */
@@ -43,7 +43,7 @@ struct rt_window rt_window_of(int ndim, const int64_t *x_dims, const int64_t *k,
     return w;
 }
 
-/* The least o with o * stride >= at, but in [0, most]. */
+/* The least o in [0, most] with o * stride >= at. */
 static int64_t first_at(int64_t at, int64_t stride, int64_t most) {
     if (at <= 0) return 0;
     return min_i64(stride == 1 ? at : (at + stride - 1) / stride, most); /* a division costs as much as a short line */
@@ -66,18 +66,18 @@ static struct rt_conv shape_of(struct rt_window window, const int64_t *x_dims, c
     return conv;
 }
 
-/* How the work is shared out: tiles of columns, cut between vectors, by pieces of output channels. */
+/* Division of work among threads: tiles of columns, divided at multiples of VECTOR, by pieces of output channels. */
 struct shares {
     int64_t columns, vectors, tiles, m, rows, pieces;
 };
 
-/* One of them: of product number `product`, `width` columns from `column` on, `rows` output channels from `row` on. */
+/* One share: of product number `product`, `width` columns from `column` on, `rows` output channels from `row` on. */
 struct share {
     int64_t product, column, width, row, rows;
 };
 
-/* So many products, each of all output channels of a group by `columns`; `most` fit a tile. Threads share out columns:
- * those who shared out the channels of a tile would collect the same columns each. */
+/* Divides `products` products, each of all output channels of a group by `columns`, a tile being `most` columns wide.
+ * Columns are divided first: threads that divided the channels of a tile would each collect the same columns. */
 static struct shares share_out(const struct rt_conv *conv, int64_t products, int64_t columns, int64_t most) {
     struct shares s = {.columns = columns, .m = conv->m, .rows = conv->m, .pieces = 1};
     int64_t threads = omp_get_max_threads(), even;
@@ -109,7 +109,7 @@ static int refuse(struct rt *rt, const struct rt_conv *conv) {
                    (long long)conv->c, (long long)conv->m);
 }
 
-/* rt_gemm_library_add_f32 for one column too, which gets a column of zeros beside it. */
+/* rt_gemm_library_add_f32, also for one column, which is extended by a column of zeros. */
 static int library_add(float *y, int64_t y_row, const float *a, int64_t a_row, const float *b, int64_t b_row, int64_t m,
                        int64_t k, int64_t n, int first) {
     float right[RT_GEMM_DEPTH * 2] = {0}, result[NARROW_ROWS * 2] = {0};

@@ -4,22 +4,21 @@
 #include <string.h>
 
 /* Note [Direct convolution]
- * With few input channels in a group, depthwise above all, the columns of Note [Convolution as product] would cost more
- * than their product. Here a band of x is copied to the stack with zeros around it, and sums for many pixels stay in
- * registers while each window element is added to them.
+ * With few input channels per group, as in depthwise convolutions, collecting columns (Note [Convolution as product])
+ * costs more than their product. Here a band of x is copied to the stack with its zero padding, and the sums of many
+ * pixels stay in registers while the window elements are added.
  *
- * The copy makes all vectors contiguous. Element (row, column) of a channel, counted from where the band's first window
- * begins, is in plane (row % stride, column % stride) at (row / stride, column / stride), and these planes have `width`
- * columns each. So the window element k of the pixel at distance f = row * width + column lies at f plus an offset that
- * depends on k alone, whatever the stride; and f runs over whole bands: the few columns beyond y's are computed and
- * dropped.
+ * The copy makes all vector loads contiguous. Element (row, column) of a channel, counted from the first window of the
+ * band, is stored in plane (row % stride, column % stride) at (row / stride, column / stride); planes have `width`
+ * columns. Window element k of the pixel at f = row * width + column is then at f plus an offset that depends on k
+ * only, for every stride. f runs over whole bands: the few columns beyond those of y are computed and dropped.
  *
- * Terms are added in the order of a product's, with the same roundings: the results are the same bits. */
+ * Terms are added in the same order and with the same roundings as by the product: the results have the same bits. */
 #define FEW          8 /* input channels */
 #define BAND_BYTES   65536
 #define MOST_VECTORS 8
 
-/* Layout but for what depends on the number of rows: a plane has room for a tile behind its last row. */
+/* The layout, except for what depends on the number of rows; each plane has room for a tile behind its last row. */
 static struct rt_direct layout(const struct rt_conv *conv) {
     const struct rt_window *w = &conv->window;
     struct rt_direct direct;

@@ -1,28 +1,28 @@
-/* What convolution and pooling kernels share: a window over three spatial dimensions. Not for programs. */
+/* Shared by convolution and pooling kernels: a window over three spatial dimensions. Not for programs. */
 #ifndef RT_KERNELS_C_CONV_SHAPE_H
 #define RT_KERNELS_C_CONV_SHAPE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Fewer spatial dimensions are the last of three; the others have extent 1. */
+/* With fewer than three spatial dimensions, the first have extent 1. */
 struct rt_window {
     int64_t x[3], y[3], k[3], stride[3], dilation[3], begin[3];
-    int64_t x_plane, y_plane, taps; /* elements of one channel of x and y, and of the window */
+    int64_t x_plane, y_plane, taps; /* elements per channel of x and of y, elements of the window */
 };
 
 struct rt_conv {
     struct rt_window window;
-    int64_t batch, groups, c, m; /* channels of one group */
-    int64_t depth;               /* terms of a sum: c * taps */
-    int pointwise;               /* a window of one element that visits every element of x, in order */
+    int64_t batch, groups, c, m; /* c, m: channels per group */
+    int64_t depth;               /* c * taps: terms per output element */
+    int pointwise;               /* 1: the window is one element and reads every element of x, in order */
 };
 
-/* The spatial dimensions of x_dims, k (without batch and channels) and y_dims. */
+/* Makes the window from the spatial dimensions of x_dims and y_dims; k has spatial dimensions only. */
 struct rt_window rt_window_of(int ndim, const int64_t *x_dims, const int64_t *k, const int64_t *y_dims,
                               const int64_t *stride, const int64_t *dilation, const int64_t *begin);
 
-/* Index into x of output index o and window element k in one dimension; outside where it is below 0 or >= x[dim]. */
+/* Input index of output index o and window element k in one dimension; it is outside x if < 0 or >= x[dim]. */
 static inline int64_t rt_window_at(const struct rt_window *w, int dim, int64_t o, int64_t k) {
     return o * w->stride[dim] + k * w->dilation[dim] - w->begin[dim];
 }
@@ -31,25 +31,24 @@ static inline int rt_window_inside(const struct rt_window *w, int dim, int64_t a
     return at >= 0 && at < w->x[dim];
 }
 
-/* The output indices [*first, *end) along the last dimension that window element k reads from inside of x. */
+/* Output indices [*first, *end) along the last dimension for which window element k is inside x. */
 void rt_window_reach(const struct rt_window *w, int64_t k, int64_t *first, int64_t *end);
 
-/* For few channels in a group (conv_direct.c): how a band of x is laid out for at most `most` rows of y; in
- * elements. */
+/* Direct convolution (conv_direct.c): layout of a band of x, for at most `most` rows of y; in elements. */
 enum { RT_DIRECT_TAPS = 128 };
 struct rt_direct {
     int64_t most;
-    int64_t phases[2];              /* by row and by column */
-    int64_t below;                  /* rows of a phase's plane beyond those of y */
+    int64_t phases[2];              /* stride planes, by row and by column */
+    int64_t below;                  /* rows of a plane beyond those of y */
     int64_t width;                  /* columns */
-    int64_t plane, channel;         /* from one phase, one channel to the next */
-    int64_t offset[RT_DIRECT_TAPS]; /* of each window element */
+    int64_t plane, channel;         /* distance between planes, between channels */
+    int64_t offset[RT_DIRECT_TAPS]; /* offset of each window element */
 };
 
-/* 0: not a convolution for rt_conv_direct. The answer is the same for every cut. */
+/* 0: rt_conv_direct does not apply. The answer does not depend on how the tensors are cut. */
 int rt_conv_direct_plan(struct rt_direct *direct, const struct rt_conv *conv, size_t element);
 
-/* Rows [first, first + rows) of all m output channels of one group. */
+/* Computes rows [first, first + rows) of all m output channels of one group. */
 #define RT_DECLARE_DIRECT(T, s)                                                                                        \
     void rt_conv_direct_##s(T *y, const T *x, const T *w, const struct rt_conv *conv, const struct rt_direct *direct,  \
                             int64_t first, int64_t rows);

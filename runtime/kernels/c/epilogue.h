@@ -1,4 +1,4 @@
-/* What is done with a product's result while it is in the cache: bias, activation, residual. */
+/* Epilogue of a matrix product: bias, activation or residual, applied while the result is in the cache. */
 #ifndef RT_KERNELS_C_EPILOGUE_H
 #define RT_KERNELS_C_EPILOGUE_H
 
@@ -9,8 +9,8 @@ struct rt_block {
     int64_t row, rows, column, columns;
 };
 
-/* `apply` replaces each element of the block of y(m,n) by what the epilogue makes of it and of the operands at x, which
- * do not overlap y. It is called once for every block that is finished, by any thread. */
+/* `apply` replaces the elements of a block of y(m,n) by a function of them and of the operands x, which do not overlap
+ * y. It is called once per finished block, from any thread. */
 struct rt_epilogue {
     void (*apply)(float *y, const void *const *x, struct rt_block block);
     const void *const *x;

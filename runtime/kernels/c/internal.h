@@ -1,4 +1,4 @@
-/* What the kernels share; not for programs. */
+/* Shared by the kernels; not for programs. */
 #ifndef RT_KERNELS_C_INTERNAL_H
 #define RT_KERNELS_C_INTERNAL_H
 
@@ -7,7 +7,7 @@
 #include <omp.h>
 #include <stdint.h>
 
-/* Elements (or multiply-adds) below which starting threads costs more than it gains. */
+/* Elements (or multiply-adds) below which starting threads does not pay. */
 #define PARALLEL_WORK 32768
 
 #define LANES 8 /* partial results of Note [Order of sums] */
@@ -15,7 +15,7 @@
     64 /* neighbouring columns that are reduced together, where the reduced dimension is not the last              \
         */
 
-/* Files that are included once per type define T and SUFFIX; NAME(rt_matmul) is then rt_matmul_f32. */
+/* Files included once per type define T and SUFFIX; NAME(rt_matmul) is then rt_matmul_f32. */
 #define PASTE_(a, b) a##_##b
 #define PASTE(a, b)  PASTE_(a, b)
 #define NAME(stem)   PASTE(stem, SUFFIX)

@@ -1,31 +1,29 @@
 /* The kernels that generated C programs call, in plain C: this header is their manual.
  *
- * Every tensor is dense and row-major; extents are int64_t, in elements, and may be 0: then nothing is written, or
- * the identity of a reduction is. Shapes stand in comments behind the pointers. Tensors do not overlap, except that
- * y may be x where a description says "in place". Nothing allocates, and nothing is kept between calls.
+ * Every tensor is dense and row-major; extents are int64_t, in elements, and may be 0: the output is then empty, or
+ * filled with the identity of the reduction. Comments behind pointers give shapes. Tensors do not overlap, except that
+ * y may be x where the description says "in place". No kernel allocates memory or keeps state between calls.
  *
- * Names end in what they work on: _f32 _f64 _i64 _i32 are dtypes; _b1 _b2 _b4 _b8 are element sizes in bytes, for
- * kernels that only move data (any dtype of that size; the pointers are void). Elementwise operators are not here:
- * the compiler writes their loops from expressions, with the scalar functions of math.h.
+ * Name suffixes: _f32 _f64 _i64 _i32 are dtypes; _b1 _b2 _b4 _b8 are element sizes in bytes, for kernels that only move
+ * data (any dtype of that size; the pointers are void). Elementwise operators are not here: the compiler generates
+ * their loops from expressions, with the scalar functions of math.h.
  *
- * Kernels with a `struct rt *` first can fail, and return RT_OK or what rt_fail() returned; the others cannot.
+ * Kernels whose first parameter is `struct rt *` can fail: they return RT_OK or the status of rt_fail().
  *
  * Note [Threads]
- * A kernel uses at most as many OpenMP threads as the calling thread is set to (rt_kernels_threads). Threads share
- * out outputs and never cut a sum: results do not depend on their number.
+ * A kernel uses at most as many OpenMP threads as rt_kernels_threads() set for the calling thread. Threads divide
+ * outputs and never the terms of a sum: results do not depend on the number of threads.
  *
  * Note [Order of sums]
- * A reduction over r elements keeps 8 partial results: number l takes elements l, l + 8, l + 16, ... in that order,
- * beginning with the identity, and they are combined as ((0+4)+(2+6))+((1+5)+(3+7)); f32 is summed in f64 and rounded
- * once. Normalisations are mostly waiting for memory, and must not keep it waiting: they sum blocks of 512 elements in
- * the type of the elements, with 32 partial results which are halved in the same way, l and l + 16, then l and l + 8,
- * and so on, and the blocks one after the other in f64; squares are f64 from the first. The order is
- * the same for every (outer, inner), instruction set and number of threads, so cutting a dimension that is not reduced
- * changes no bit. Integers wrap.
+ * A reduction over r elements keeps 8 partial results: number l combines elements l, l + 8, l + 16, ... in this order,
+ * starting from the identity; the result is ((0+4)+(2+6))+((1+5)+(3+7)). f32 is summed in f64 and rounded once.
+ * Normalisations are limited by memory bandwidth and must not be limited by f64 arithmetic: they sum blocks of 512
+ * elements in the element type with 32 partial results, combined in the same way (l and l + 16, then l and l + 8, and
+ * so on), and add the blocks in f64, in order; squares are in f64 throughout. The order is the same for every (outer,
+ * inner), instruction set and number of threads, so cutting a dimension that is not reduced changes no bit. Integers
+ * wrap.
  *
- * Floats follow IEEE 754: NaN and infinities pass. Where a NaN meets a NaN it is not said which one's payload
- * stays.
- */
+ * Floats follow IEEE 754: NaN and infinities propagate. Which NaN's payload results from two NaNs is unspecified. */
 #ifndef RT_KERNELS_C_KERNELS_H
 #define RT_KERNELS_C_KERNELS_H
 
@@ -39,24 +37,24 @@ struct rt;
 
 /* --- Settings --- */
 
-/* Chooses the product kernels of a rank: "reference" is plain C everywhere; "auto" or NULL takes a library where
- * the runtime was built with one. 0, or -1 for another name. Called by rt_open. */
+/* Selects the matrix product kernels of a rank: "reference" is plain C; "auto" or NULL uses a library if the runtime
+ * was built with one. Returns 0, or -1 for another name. Called by rt_open. */
 int rt_kernels_select(struct rt *rt, const char *name);
 
-/* Whether the rank's f32 products are bit-equal however m and n are cut: the reference is; the library is asked by
- * a probe of about a millisecond. Note [Products and cuts] in gemm.h. */
+/* 1 if each element of the rank's f32 products has the same bits for every cut of m and n: always so for the reference;
+ * a library is probed, which takes about a millisecond. Note [Products and cuts] in gemm.h. */
 int rt_kernels_invariant(const struct rt *rt);
 
-/* Sets how many threads kernels called from this thread may use, and returns how many it was before: a step begins
- * with it and puts the caller's number back at its end. */
+/* Sets the number of threads of kernels called from this thread and returns the previous number, which the end of a
+ * step restores. */
 int rt_kernels_threads(int threads);
 
 /* --- Products --- */
 
-/* ONNX MatMul-13, Gemm-13 without its bias: y(m,n) = a(m,k) b(k,n), where trans_a says that a is stored as (k,m)
- * and trans_b that b is stored as (n,k). k = 0 gives zeros. bmm does `batch` such products of tensors that lie one
- * after the other. The reference sums over k in increasing order, product rounded before the sum (no fma), for any
- * m and n. The library (f32 only) sums in an order of its own: see gemm.h. */
+/* ONNX MatMul-13, Gemm-13 without its bias: y(m,n) = a(m,k) b(k,n); trans_a: a is stored as (k,m); trans_b: b is stored
+ * as (n,k). k = 0 gives zeros. bmm computes `batch` such products of contiguous tensors. The reference sums over k in
+ * increasing order and rounds each product before adding it (no fma), for any m and n. The order of a library (f32
+ * only) differs: see gemm.h. */
 #define RT_DECLARE_PRODUCT(T, s)                                                                                       \
     int rt_matmul_##s(struct rt *rt, T *y /* (m,n) */, const T *a /* (m,k) */, const T *b /* (k,n) */, int64_t m,      \
                       int64_t k, int64_t n, int trans_a, int trans_b);                                                 \
@@ -70,17 +68,16 @@ RT_DECLARE_PRODUCT(int32_t, i32)
 RT_DECLARE_PRODUCT(uint16_t, bf16) /* summed in f32, as rt_matmul_f32 does it, and rounded once */
 RT_DECLARE_PRODUCT(uint16_t, fp16)
 
-/* matmul of a packed b (Note [Panels] in base/panel.h), which may have been stored either way. The reference gives the
- * bits of rt_matmul_f32's; else products are added to the sum in order of k by fused operations, without a library, and
- * m and n may be cut without changing a bit. Allocates nothing. The epilogue, unless NULL, sees each block of y
- * once. */
+/* matmul with a packed b (Note [Panels] in base/panel.h). The reference gives the same bits as that of rt_matmul_f32;
+ * otherwise fused multiply-adds in order of k, without a library, so cutting m and n changes no bit. Allocates nothing.
+ * The epilogue is applied to each block of y once; NULL: none. */
 int rt_matmul_packed_f32(struct rt *rt, float *y /* (m,n) */, const float *a /* (m,k) */,
                          const float *b /* panels of (k,n) */, int64_t m, int64_t k, int64_t n,
                          const struct rt_epilogue *epilogue);
 
 /* --- 8-bit floats --- */
 
-/* Codes of x times *scale, as of base/fp8.h, and the largest magnitude of x, which is a NaN where x has one. */
+/* q = fp8(x * *scale), as base/fp8.h converts; *most = the largest |x|, NaN if x has a NaN. */
 #define RT_DECLARE_QUANTIZE(T, s)                                                                                      \
     void rt_quantize_##s(uint8_t *q /* (m,c) */, float *most /* () */, const T *x /* (m,c) */,                         \
                          const float *scale /* () */, int64_t m, int64_t c, enum rt_fp8 format);
@@ -90,8 +87,8 @@ RT_DECLARE_QUANTIZE(double, f64)
 RT_DECLARE_QUANTIZE(uint16_t, bf16)
 RT_DECLARE_QUANTIZE(uint16_t, fp16)
 
-/* y(m,n) = *unscale_a *unscale_b a(m,k) b(k,n) of codes, b stored as (n,k): summed in f32 as rt_matmul_bf16 does it,
- * and rounded once, to f32, bf16 or fp16. fast is for GPUs. */
+/* y(m,n) = *unscale_a * *unscale_b * a(m,k) b(k,n) for 8-bit floats, b stored as (n,k): summed in f32 like
+ * rt_matmul_bf16 and rounded once to f32, bf16 or fp16. `fast` affects GPUs only. */
 int rt_scaled_matmul(struct rt *rt, void *y /* (m,n) */, enum rt_dtype dtype, const uint8_t *a /* (m,k) */,
                      const uint8_t *b /* (n,k) */, const float *unscale_a, const float *unscale_b, int64_t m, int64_t k,
                      int64_t n, enum rt_fp8 format_a, enum rt_fp8 format_b, int fast);
@@ -120,12 +117,12 @@ RT_DECLARE_NORMALIZE(double, f64)
 
 /* --- Cross entropy --- */
 
-/* Of scores x of c classes, those from `start` on, a number `most` about as large as the largest, and the class of each
- * element, as index says (int64_t, or int32_t where index_is_64 is 0):
- *   class_terms       y[0] = sum over classes of e^(x - most), y[1] = x - most of the element's class, 0 if x does not
- *                     have it, y[2] = sum over classes of x - most; of halves in f32. The sum of all parts' results is
- *                     the whole result. A row with a NaN or an infinite largest score has a NaN for y[0].
- *   class_terms_grad  dx = e^(x - most) dy[0] + dy[2], and dy[1] more for the element's class. In place of x. */
+/* Parts of a cross entropy whose classes may be cut. x: scores of classes [start, start + c); most: about the largest
+ * score of all classes; index: the class of each element (int64_t, or int32_t if index_is_64 is 0).
+ *   class_terms       y[0] = sum over classes of e^(x - most), y[1] = x - most of the element's class, 0 if not in
+ *                     this part, y[2] = sum over classes of x - most; in f32 for 16-bit scores. The complete result is
+ *                     the sum over all parts. A row with a NaN or an infinite largest score has NaN in y[0].
+ *   class_terms_grad  dx = e^(x - most) dy[0] + dy[2], plus dy[1] at the element's class. In place of x. */
 #define RT_DECLARE_CLASSES(T, E, s)                                                                                    \
     void rt_class_terms_##s(T *y /* (3,outer,inner) */, const E *x /* (outer,c,inner) */,                              \
                             const E *most /* (outer,inner) */, const void *index /* (outer,inner) */, int index_is_64, \
@@ -142,21 +139,21 @@ RT_DECLARE_CLASSES(float, uint16_t, fp16)
 
 /* --- Attention --- */
 
-/* softmax(scores) v, where scores = scale q k^T, and then, in this order:
+/* softmax(scores) v with scores = scale q k^T, modified in this order:
  *   bias, if bias_first    is added
- *   keep, causal           scores that are masked become `fill`: where keep is 0 (nonzero if `drop`); where the key is
- *                          beyond start + t + offset if causal
+ *   keep, causal           masked scores become `fill`: those with keep = 0 (keep != 0 if `drop`) and, if causal, keys
+ *                          beyond start + t + offset
  *   bias, else             is added
- *   clamp                  scores below the lowest finite f32 become that
- * Each head of k and v serves q's heads / kv neighbouring heads. A row whose scores are all equal weighs its keys
- * alike, one of only -inf gives NaN, as softmax does. Sums are chains over d and over s for each row on its own: cuts
- * of any other dimension change no bit. Note [Attention] in attention.c. */
+ *   clamp                  scores below the lowest finite f32 become that value
+ * Each head of k and v serves q's heads / kv consecutive heads (grouped-query attention). As in softmax, a row of equal
+ * scores has equal weights and a row of -inf gives NaN. Each row is summed sequentially over d and over s, so cutting
+ * any other dimension changes no bit. Note [Attention] in attention.c. */
 struct rt_attention {
     int ndim;
     const int64_t *q;           /* extents (b.., heads, t, d) */
-    const int64_t *keep, *bias; /* as many (b.., heads, t, s), 1 where repeated; NULL without that mask */
+    const int64_t *keep, *bias; /* extents of the masks (b.., heads, t, s), 1: broadcast; NULL: no mask */
     int64_t kv, s, e;           /* heads of k and v, keys, size of a head of v */
-    int64_t start;              /* of the part of t */
+    int64_t start;              /* offset of this part in dimension t */
     int causal;
     int64_t offset;
     int drop, bias_first, clamp;
@@ -171,9 +168,9 @@ struct rt_attention {
 RT_DECLARE_ATTENTION(float, f32)
 RT_DECLARE_ATTENTION(double, f64)
 
-/* Rotary position embedding over the last dimension c (Su et al., "RoFormer", 2021): y = x cos + rotated(x) sin, where
- * rotated is (-x[c/2..], x[..c/2]), or with `interleaved` (-x[1], x[0], -x[3], x[2], ..). x, cos and sin are aligned to
- * y's dimensions, with 1 where they are repeated, but for the last; it is even. Not in place. */
+/* Rotary position embedding over the last dimension c, which is even (Su et al., "RoFormer", 2021): y = x cos +
+ * rotated(x) sin, where rotated(x) is (-x[c/2..], x[..c/2]), or with `interleaved` (-x[1], x[0], -x[3], x[2], ..). x,
+ * cos and sin have y's number of dimensions; extent 1: broadcast, except for the last dimension. Not in place. */
 #define RT_DECLARE_ROPE(T, s)                                                                                          \
     void rt_rope_##s(T *y /* (y_dims) */, const T *x, const T *cos, const T *sin, int ndim, const int64_t *y_dims,     \
                      const int64_t *x_dims, const int64_t *cos_dims, const int64_t *sin_dims, int interleaved);
@@ -183,17 +180,16 @@ RT_DECLARE_ROPE(double, f64)
 
 /* --- Reductions --- */
 
-/* ONNX ReduceSum-13, ReduceMax-20, ReduceMin-20, ReduceProd-18 over the middle dimension. Over nothing (r = 0) they
- * give 0, the lowest value (-inf), the highest (+inf), 1. A NaN makes max and min NaN. Order: Note [Order of sums].
+/* ONNX ReduceSum-13, ReduceMax-20, ReduceMin-20, ReduceProd-18 over the middle dimension. r = 0 gives 0, the lowest
+ * value (-inf), the highest (+inf), 1. A NaN makes max and min NaN. Order: Note [Order of sums].
  *
- * ONNX ArgMax-13, ArgMin-13: where along r the largest (smallest) element is; among equals the first, or the last
- * if select_last. A NaN counts as both largest and smallest (so does PyTorch). r = 0 gives 0.
+ * ONNX ArgMax-13, ArgMin-13: the position of the largest (smallest) element along r; of equal elements the first, or
+ * the last if select_last. NaN counts as both largest and smallest (as in PyTorch). r = 0 gives 0.
  *
- * ONNX CumSum-14: sums of elements 0..i of the middle dimension, one after the other, f32 in f64; exclusive leaves
- * out element i; reverse begins at the end. In place. */
+ * ONNX CumSum-14: cumulative sums over the middle dimension, sequential, f32 in f64; exclusive: without element i;
+ * reverse: from the end. In place. */
 
-/* The sum of the squares of all n elements, in f64: blocks of 2^14 elements in the order above, then block after
- * block. */
+/* Sum of the squares of all n elements in f64: blocks of 2^14 elements in the order above, then the blocks in order. */
 void rt_sum_squares_f32(double *y, const float *x, int64_t n);
 void rt_sum_squares_f64(double *y, const double *x, int64_t n);
 
@@ -225,8 +221,8 @@ RT_DECLARE_REDUCE(int32_t, i32)
 RT_DECLARE_REDUCE_HALF(bf16)
 RT_DECLARE_REDUCE_HALF(fp16)
 
-/* ONNX Range-11, elements [start, start + count) of it: y[i] = first + (start + i) * delta, floats computed in f64
- * and rounded once. */
+/* Elements [start, start + count) of ONNX Range-11: y[i] = first + (start + i) * delta; floats computed in f64 and
+ * rounded once. */
 #define RT_DECLARE_RANGE(T, s) void rt_range_##s(T *y /* (count) */, int64_t count, T first, T delta, int64_t start);
 
 RT_DECLARE_RANGE(float, f32)
@@ -272,20 +268,20 @@ RT_DECLARE_MOVE(8)
 
 /* --- Indexing --- */
 
-/* Indices are int64_t, or int32_t where index_is_64 is 0; a negative one counts from the end. One outside the
- * dimension is RT_ERROR_INPUT, found before anything is written.
+/* Indices are int64_t, or int32_t if index_is_64 is 0; a negative index counts from the end. An index out of range
+ * gives RT_ERROR_INPUT before anything is written.
  *
- * gather           ONNX Gather-13: y(outer,count,inner) = x(outer,extent,inner) at `count` places of the middle
- *                  dimension. x is the part [start, start + extent) of a dimension of `total` elements: an index
- * that is valid but not in this part gives zeros, so the sum of all parts' results is the whole result.
+ * gather           ONNX Gather-13: y(outer,count,inner) = x(outer,extent,inner) at `count` indices of the middle
+ *                  dimension. x is the part [start, start + extent) of a dimension of `total` elements: a valid index
+ *                  outside this part gives zeros, so the complete result is the sum over all parts.
  * gather_elements  ONNX GatherElements-13: y[i] = x[i, with i[axis] replaced by index[i]].
  * gather_nd        ONNX GatherND-13, batch_dims batch: y(batch,count,inner); each row of index(batch,count,depth) picks
  *                  from x(batch, dims[0], .., dims[depth-1], inner).
  * scatter_elements ONNX ScatterElements-18, reduction none: y = x, then y[i, with i[axis] replaced by index[i]] =
- *                  updates[i] in row-major order of i, so the last of equal places stays. In place.
- * scatter_nd       ONNX ScatterND-18, reduction none, in batches: y = x, then row j of index(batch,count,depth) names
- *                  the block of y(batch, dims.., inner) that row j of updates(batch,count,inner) replaces, in order of
- *                  j. In place. */
+ *                  updates[i] in row-major order of i: of equal indices the last one wins. In place.
+ * scatter_nd       ONNX ScatterND-18, reduction none, in batches: y = x, then updates(batch,count,inner) row j replaces
+ *                  the block of y(batch, dims.., inner) that row j of index(batch,count,depth) names, in order of j: of
+ *                  equal indices the last one wins. In place. */
 #define RT_DECLARE_INDEX(N)                                                                                            \
     int rt_gather_b##N(struct rt *rt, void *y /* (outer,count,inner) */, const void *x /* (outer,extent,inner) */,     \
                        const void *index /* (count) */, int index_is_64, int64_t outer, int64_t extent, int64_t inner, \
@@ -310,16 +306,15 @@ RT_DECLARE_INDEX(2)
 RT_DECLARE_INDEX(4)
 RT_DECLARE_INDEX(8)
 
-/* Classes as int64_t, shape dims: y = x. One that is not in [0, classes), and not `ignored` where `ignores`, is
- * RT_ERROR_INPUT; its index is told as in the whole tensor, in which this part begins at starts. */
+/* y = x, class numbers as int64_t, of shape dims. A class outside [0, classes), other than `ignored` if `ignores`,
+ * gives RT_ERROR_INPUT; the message has its index in the complete tensor, in which this part begins at `starts`. */
 int rt_class_index(struct rt *rt, int64_t *y /* (dims) */, const void *x /* (dims) */, int x_is_64, int ndim,
                    const int64_t *dims, const int64_t *starts, int64_t classes, int ignores, int64_t ignored);
 
-/* gather_grad       the gradient of gather's x: y(outer,extent,inner) = 0, then row index[i] of the middle dimension +=
- *                   dy(outer,i,inner), in order of i. y is the part [start, start + extent) of a dimension of `total`
- *                   elements; other rows are left out.
- * scatter_*_add     scatter_elements and scatter_nd with reduction add: in the same order, each update is added. In
- *                   place. */
+/* gather_grad       gradient of gather with respect to x: y(outer,extent,inner) = 0, then y at index[i] of the middle
+ *                   dimension += dy(outer,i,inner), in order of i. y is the part [start, start + extent) of a dimension
+ *                   of `total` elements; indices outside it are skipped.
+ * scatter_*_add     scatter_elements and scatter_nd with reduction add, in the same order. In place. */
 #define RT_DECLARE_INDEX_ADD(T, s)                                                                                     \
     int rt_gather_grad_##s(struct rt *rt, T *y /* (outer,extent,inner) */, const T *dy /* (outer,count,inner) */,      \
                            const void *index /* (count) */, int index_is_64, int64_t outer, int64_t extent,            \
@@ -336,8 +331,8 @@ int rt_class_index(struct rt *rt, int64_t *y /* (dims) */, const void *x /* (dim
 RT_DECLARE_INDEX_ADD(float, f32)
 RT_DECLARE_INDEX_ADD(double, f64)
 
-/* gather of whole rows of a matrix (extent,inner) that lies in panels of its transpose (Note [Panels] in
- * base/panel.h), as the right side of a product with it does. */
+/* gather of whole rows of a matrix (extent,inner) whose transpose is packed in panels (Note [Panels] in base/panel.h),
+ * because a product uses it too (tied embeddings). */
 int rt_gather_packed_b4(struct rt *rt, void *y /* (count,inner) */, const void *x /* panels of (inner,extent) */,
                         const void *index /* (count) */, int index_is_64, int64_t extent, int64_t inner, int64_t count,
                         int64_t start, int64_t total);
@@ -350,9 +345,9 @@ struct rt_region {
     const int64_t *dims, *starts, *whole;
 };
 
-/* ONNX Dropout-13, and its gradient of dy: y = x with each element dropped (times 0) with probability `ratio`, in [0,
- * 1), and the others times 1 / (1 - ratio); which, follows from key, step, micro-batch and place alone (Note [Masks] in
- * random.c). y = x where *training is 0. In place. */
+/* ONNX Dropout-13 of x, and its gradient if x is dy: each element is 0 with probability `ratio`, in [0, 1), else x / (1
+ * - ratio). The choice depends only on key, step, micro-batch and the element's index in the complete tensor (Note
+ * [Masks] in random.c). y = x if *training is 0. In place. */
 #define RT_DECLARE_DROPOUT(T, s)                                                                                       \
     void rt_dropout_##s(T *y, const T *x, const double *training, const double *step, const double *micro,             \
                         const struct rt_region *region, double ratio, int64_t key);

@@ -6,9 +6,9 @@
 #include "internal.h"
 
 /* Note [Sharing out products]
- * Each thread computes blocks of y in full. With fewer products than threads the longer side of y is cut as well,
- * at multiples of PIECE so that nobody gets slivers. Where the cuts fall cannot change a bit: Note [Products and
- * cuts]. */
+ * Each thread computes complete blocks of y. If there are fewer products than threads, the longer side of y is divided
+ * as well, at multiples of PIECE to avoid thin blocks. The division changes no bit: Note [Products and cuts] in
+ * gemm.h. */
 #define PIECE          32
 #define PARALLEL_FLOPS 1048576 /* multiply-adds below which threads do not pay */
 
@@ -83,7 +83,7 @@ int rt_scaled_matmul(struct rt *rt, void *y, enum rt_dtype dtype, const uint8_t 
                    (long long)k, (long long)k, (long long)n, rt_dtypes[dtype].name);
 }
 
-/* Columns are shared out by panels, and rows where there are fewer panels than threads. */
+/* Divides columns at panels, and also rows if there are fewer panels than threads. */
 static struct shares share_panels(int64_t m, int64_t k, int64_t n) {
     int64_t threads = pays(1, m, k, n) ? omp_get_max_threads() : 1, panels = rt_panels(n);
     int64_t columns = min_i64(threads, panels), rows = min_i64(max_i64(threads / columns, 1), m);

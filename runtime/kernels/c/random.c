@@ -1,4 +1,4 @@
-/* Random numbers that follow from where an element is: Note [Masks]. */
+/* Random numbers as a function of an element's index: Note [Masks]. */
 #include "kernels.h"
 
 #include "../../base/philox.h"
@@ -7,12 +7,12 @@
 #include <string.h>
 
 /* Note [Masks]
- * The number of an element is word i % 4 of block i / 4 of Philox, where i is the element's place in the whole tensor,
- * the stream is step and micro-batch, and the key the operator's. So a mask is the same however the tensor is divided,
- * in whatever order it is computed, and computed a second time for the gradient. */
+ * The random number of an element is word i % 4 of Philox block i / 4, where i is the element's index in the complete
+ * tensor, the stream is made of step and micro-batch, and the key is the operator's. So a mask does not depend on how
+ * the tensor is cut or in which order it is computed, and the backward pass computes it again instead of storing it. */
 enum { RUN = 4096 }; /* elements that a thread takes at once */
 
-/* Elements that lie next to each other both in the part and in the whole: `length` at a time. */
+/* Runs of `length` elements that are contiguous both in the part and in the complete tensor. */
 struct runs {
     int outer; /* dimensions that lead from one to the next */
     int64_t length, count;
@@ -30,7 +30,7 @@ static struct runs find_runs(const struct rt_region *region) {
     return runs;
 }
 
-/* Where the run's first element is in the whole. */
+/* Index of the run's first element in the complete tensor. */
 static int64_t place_of(const struct rt_region *region, const struct runs *runs, int64_t run) {
     int64_t place = 0, stride = 1;
     for (int d = region->ndim - 1; d >= 0; d--) {
@@ -42,7 +42,7 @@ static int64_t place_of(const struct rt_region *region, const struct runs *runs,
     return place;
 }
 
-/* What decides over a step's elements. */
+/* Parameters of a step's random choices. */
 struct draw {
     uint64_t stream, key, least; /* a word below `least` drops its element */
 };

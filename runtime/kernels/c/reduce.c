@@ -74,7 +74,7 @@ DEFINE_RANGE(int32_t, i32, uint32_t)
 
 enum { SQUARE_BLOCK = 1 << 14, SQUARE_PARTS = 256, SQUARE_LANES = 32 };
 
-/* Blocks of one size are summed apart, then in order: the result does not depend on how many threads share them. */
+/* Fixed-size blocks are summed separately, then added in order: the result does not depend on the number of threads. */
 #define DEFINE_SUM_SQUARES(T, s)                                                                                       \
     CLONES static double square_block_##s(const T *x, int64_t n) {                                                     \
         double sum[SQUARE_LANES] = {0};                                                                                \
