@@ -394,7 +394,8 @@ static void put_epilogue(struct local *local, const char *name, const char *argu
 /* $finish: struct rt_finish, which says how a library may finish the product (activation, bias, residual, sum), and a
  * statement that does it otherwise. */
 static void put_finish(struct local *local, const char *name, const char *argument) {
-    static const char *const activations[] = {"RT_NO_ACTIVATION", "RT_GELU", "RT_GELU_GRAD"};
+    static const char *const activations[] = {
+        [RT_NO_ACTIVATION] = "RT_NO_ACTIVATION", [RT_GELU] = "RT_GELU", [RT_GELU_GRAD] = "RT_GELU_GRAD"};
     const struct target_arguments *arguments = local->kernels->target->arguments;
     struct epilogue epilogue;
     int *tensors, n;

@@ -63,7 +63,7 @@ const char *loops_index(const struct loops *loops, const int64_t *stride) {
  * On a target with vectors the innermost loop handles `width` elements at a time. The width is as many elements as fill
  * VECTOR_BYTES of the narrowest operand (one-byte types excepted), halved until it is valid: in every operand the
  * elements of a vector are adjacent, or one element is repeated, and every vector begins at a multiple of the width.
- * Since tensors are aligned to PLAN_ALIGNMENT, extents and strides decide this at compile time. */
+ * Since tensors are aligned to RT_ALIGNMENT, extents and strides decide this at compile time. */
 static int narrowest_bytes(const struct loops *loops) {
     size_t bytes = rt_dtype_bytes(loops->graph->tensors.at[loops->node->outputs[0]].dtype);
     for (int k = 0; k < loops->node->ninputs; k++) {

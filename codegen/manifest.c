@@ -8,6 +8,7 @@
 #include "codegen/manifest_parameters.h"
 #include "ir/base/own.h"
 #include "ir/expr/eval.h"
+#include "runtime/base/bucket.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
 
@@ -105,7 +106,7 @@ static void put_ranks(json *writer, const struct manifest *manifest) {
                         manifest->sources->of_class[plan->class_of[rank % shards]]));
         rt_json_key(writer, "memory");
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        for (int a = 0; a < PLAN_ARENAS; a++) {
+        for (int a = 0; a < RT_ARENAS; a++) {
             put_int(writer, plan_arena_names[a], class->bytes[a]);
             peak += class->bytes[a];
         }
@@ -141,20 +142,20 @@ static void put_group(json *writer, const struct manifest *manifest, int kind, i
     rt_json_close(writer, '}');
 }
 
-/* The number of buckets in which ranks of the class reduce gradients over the units; as in runtime/core/sums.c. */
+/* The number of buckets in which ranks of the class reduce gradients over the units (runtime/base/bucket.h). */
 static int count_buckets(const struct rankplan *plan, const struct plan_class *class, int64_t bucket_bytes) {
     const struct graph *graph = plan->graph;
-    int64_t first = 0, bytes = 0;
-    int dtype = -1, n = 0;
+    struct rt_bucket bucket = {0};
+    int n = 0;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         if (node->op->id != OP_UnitSumStart || !rankplan_part(class, node)) continue;
-        const int tensor = node->outputs[0], type = (int)graph->tensors.at[tensor].dtype;
-        const int64_t at = class->place[tensor].offset;
-        if (!bytes || type != dtype || at < first + bytes || at >= first + bytes + PLAN_ALIGNMENT)
-            first = at, dtype = type, n++;
-        bytes = at - first + rankplan_bytes(class, graph, tensor);
-        if (bytes >= bucket_bytes) bytes = 0;
+        const int tensor = node->outputs[0];
+        const enum rt_dtype dtype = graph->tensors.at[tensor].dtype;
+        const int64_t at = class->place[tensor].offset, bytes = rankplan_bytes(class, graph, tensor);
+        if (rt_bucket_ends_before(&bucket, at, dtype)) bucket.bytes = 0;
+        n += !bucket.bytes;
+        if (rt_bucket_add(&bucket, at, dtype, bytes, bucket_bytes)) bucket.bytes = 0;
     }
     return bucket_bytes ? n : 0;
 }
@@ -347,15 +348,15 @@ static void put_instructions(json *writer, const struct rankplan *plan) {
     rt_json_close(writer, ']');
 }
 
-/* Which non-finite values the constants have that are literals in the node's code, as bits like those of
- * runtime/program/main_nonfinite.c. */
+/* Which non-finite values the constants have that are literals in the node's code, as bits:
+ * HAS_INFINITY, HAS_NAN. */
 static int constants_of(const struct graph *graph, const struct node *node) {
     int seen = 0;
     for (int k = 0; k < node->ninputs; k++) {
         if (!rankplan_is_literal(graph, node, k)) continue;
         const struct tensor *t = &graph->tensors.at[node->inputs[k]];
         const struct number value = eval_load(t->data, t->dtype, 0);
-        if (value.is_float && !isfinite(value.f)) seen |= isnan(value.f) ? 2 : 1;
+        if (value.is_float && !isfinite(value.f)) seen |= isnan(value.f) ? HAS_NAN : HAS_INFINITY;
     }
     return seen;
 }
@@ -505,7 +506,7 @@ static json *start(struct arena *arena, int format) {
 
 const char *manifest_text(const struct manifest *manifest) {
     const struct graph *graph = manifest->plan->graph;
-    json *writer = start(graph->arena, MANIFEST_FORMAT);
+    json *writer = start(graph->arena, RT_MANIFEST_FORMAT);
     put(writer, "rankc", manifest->info->version);
     put(writer, "model", manifest->info->model);
     put(writer, "instance", manifest->info->instance);

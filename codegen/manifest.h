@@ -6,7 +6,7 @@
 #include "codegen/slices.h"
 #include "runtime/base/sealed.h"
 
-enum { MANIFEST_FORMAT = RT_MANIFEST_FORMAT, PLAN_FORMAT = 1 };
+enum { PLAN_FORMAT = 1 };
 
 /* A reuse key (frontend/driver/reuse_keys.h) and the parts that it hashes. */
 struct key_part {

@@ -96,7 +96,7 @@ static void bind_place(struct tmpl_env *env, const struct program_info *info, co
 static bool bind_weights(struct tmpl_env *env, const struct rankplan *plan, const struct program_info *info,
                          struct strbuf *constants) {
     static const char *const packings[] = {
-        [PACK_NONE] = "RT_PLAIN", [PACK_ROWS] = "RT_PACK_ROWS", [PACK_COLUMNS] = "RT_PACK_COLUMNS"};
+        [RT_PLAIN] = "RT_PLAIN", [RT_PACK_ROWS] = "RT_PACK_ROWS", [RT_PACK_COLUMNS] = "RT_PACK_COLUMNS"};
     const struct graph *graph = plan->graph;
     bool any = false, *trained = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->updates.n; i++) trained[graph->updates.at[i].weight] = true;
@@ -140,17 +140,16 @@ static void bind_states(struct tmpl_env *env, const struct rankplan *plan) {
 
 static const char *places(const struct rankplan *plan, const struct plan_class *class, bool inputs, int n,
                           const int *tensors) {
-    static const char *const arenas[] = {"RT_WEIGHTS",       "RT_GRADIENTS", "RT_OPTIMIZER", "RT_ACTIVATIONS",
-                                         "RT_COMMUNICATION", "RT_SCRATCH",   "RT_CALLER"};
     struct strbuf out;
     strbuf_init(&out, plan->graph->arena);
     for (int i = 0; i < n; i++) {
         const struct plan_place *place = &class->place[tensors[i]];
-        bool given = inputs && place->arena == PLAN_CALLER; /* read in the caller's memory, not copied */
+        bool given = inputs && place->arena == RT_CALLER; /* read in the caller's memory, not copied */
         if (place->offset < 0 || given)
             strbuf_printf(&out, "%s{%s, RT_ABSENT}", i ? ", " : "", given ? "RT_CALLER" : "RT_ACTIVATIONS");
         else
-            strbuf_printf(&out, "%s{%s, %lld}", i ? ", " : "", arenas[place->arena], (long long)place->offset);
+            strbuf_printf(&out, "%s{%s, %lld}", i ? ", " : "", plan_arena_enumerators[place->arena],
+                          (long long)place->offset);
     }
     return n ? strbuf_text(&out) : "{0, 0}";
 }
@@ -194,7 +193,7 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
         tmpl_set(entry, "output_places", places(plan, class, false, graph->outputs.n, graph->outputs.at));
         tmpl_set(entry, "weight_offsets", offsets_of(plan, class, plan->weights.n, plan->weights.at));
         tmpl_set(entry, "state_offsets", offsets_of(plan, class, plan->states.n, plan->states.at));
-        tmpl_set(entry, "bytes", list_of(graph->arena, class->bytes, PLAN_ARENAS));
+        tmpl_set(entry, "bytes", list_of(graph->arena, class->bytes, RT_ARENAS));
         if (class->controls < 0)
             tmpl_set(entry, "controls", "RT_ABSENT");
         else

@@ -78,7 +78,7 @@ static void put_shape_comment(struct function *function, int tensor) {
     strbuf_puts(&function->body, "  // (");
     for (int d = 0; d < t->ndim; d++)
         strbuf_printf(&function->body, "%s%lld", d ? "," : "", (long long)function->class->dims[tensor][d]);
-    strbuf_puts(&function->body, function->plan->packing[tensor] == PACK_NONE ? ")" : ") in panels");
+    strbuf_puts(&function->body, function->plan->packing[tensor] == RT_PLAIN ? ")" : ") in panels");
     if (t->kind != TENSOR_VALUE && function->calls == 1 && str_is_plain(t->name))
         strbuf_printf(&function->body, " %s", t->name);
     strbuf_putc(&function->body, '\n');
@@ -90,13 +90,13 @@ static const char *address_of(const struct function *function, const struct role
     const struct plan_place *place = place_in(function, role->tensors, 0);
     const char *offset = role->fixed ? arena_printf(function->arena, "%lld", (long long)place->offset)
                                      : arena_printf(function->arena, "at->%s", role->name);
-    if (place->arena == PLAN_CALLER) return arena_printf(function->arena, "rt->inputs[%s]", offset);
+    if (place->arena == RT_CALLER) return arena_printf(function->arena, "rt->inputs[%s]", offset);
     return arena_printf(function->arena, "(%s + %s)", plan_arena_names[place->arena], offset);
 }
 
 static void declare(struct function *function, const struct role *role) {
     int tensor = role->tensors[0];
-    bool constant = !role->written || function->class->place[tensor].arena == PLAN_CALLER;
+    bool constant = !role->written || function->class->place[tensor].arena == RT_CALLER;
     const char *type = arena_printf(function->arena, "%s%s", constant ? "const " : "", type_name(function, tensor));
     strbuf_printf(&function->body, "%s *%s = (%s *)%s;", type, role->name, type, address_of(function, role));
     put_shape_comment(function, tensor);
@@ -187,16 +187,14 @@ static bool bind_offsets(const struct function *function, struct tmpl_env *env) 
 
 /* Binds the arenas that the text uses, which the function declares first. */
 static void bind_arenas(struct tmpl_env *env, const char *text) {
-    static const char *const enumerators[] = {"RT_WEIGHTS",     "RT_GRADIENTS",     "RT_OPTIMIZER",
-                                              "RT_ACTIVATIONS", "RT_COMMUNICATION", "RT_SCRATCH"};
     tmpl_list(env, "arenas");
-    for (int a = 0; a < PLAN_ARENAS; a++) {
+    for (int a = 0; a < RT_ARENAS; a++) {
         char use[40];
         snprintf(use, sizeof use, "%s + ", plan_arena_names[a]);
         if (!strstr(text, use)) continue;
         struct tmpl_env *entry = tmpl_entry(env, "arenas");
         tmpl_set(entry, "arena", plan_arena_names[a]);
-        tmpl_set(entry, "enumerator", enumerators[a]);
+        tmpl_set(entry, "enumerator", plan_arena_enumerators[a]);
     }
 }
 

@@ -417,12 +417,12 @@ struct holding dims_holding(const struct dims *dims, int operand, const struct n
     bool reduced = kind == FACTOR_SUM || kind == FACTOR_MAX || kind == FACTOR_MIN;
     if (operand < dims->ninputs || !reduced) return holding;
     holding.kind = HOLD_PARTIAL;
-    holding.reduce = kind == FACTOR_SUM ? REDUCE_SUM : kind == FACTOR_MAX ? REDUCE_MAX : REDUCE_MIN;
+    holding.reduce = kind == FACTOR_SUM ? RT_SUM : kind == FACTOR_MAX ? RT_MAX : RT_MIN;
     return holding;
 }
 
 struct holding holding_partial_sum(void) {
-    return (struct holding){.kind = HOLD_PARTIAL, .reduce = REDUCE_SUM};
+    return (struct holding){.kind = HOLD_PARTIAL, .reduce = RT_SUM};
 }
 
 struct holding dims_holding_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,

@@ -100,13 +100,13 @@ bool tensor_shape_fits(int ndim, const int64_t *dims) {
     return rt_product(dims, ndim, &elements) && rt_mul(elements, 8, &bytes) && bytes < (int64_t)1 << 46;
 }
 
-int graph_control(struct graph *graph, enum control control) {
-    static const char *const names[CONTROLS] = {
-#define CONTROL(name) #name,
-        TRAINING_CONTROLS(CONTROL)
+int graph_control(struct graph *graph, enum rt_control control) {
+    static const char *const names[RT_CONTROLS] = {
+#define CONTROL(ID, name) #name,
+#include "runtime/base/controls.def"
 #undef CONTROL
     };
-    for (int c = graph->controls.n; c < CONTROLS; c++) {
+    for (int c = graph->controls.n; c < RT_CONTROLS; c++) {
         int tensor = graph_add_tensor(graph, TENSOR_CONTROL, names[c], RT_F64, 0, NULL);
         VEC_PUSH(graph->arena, &graph->controls, tensor);
     }

@@ -22,10 +22,12 @@
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 #include "ir/base/vec.h"
+#include "runtime/base/contract.h"
 #include "runtime/base/dtype.h"
+#include "runtime/base/manifest.h"
 #include "runtime/base/part.h"
 
-enum { MAX_NDIM = 8, MAX_AXES = 4 };
+enum { MAX_NDIM = RT_MAX_NDIM, MAX_AXES = RT_MAX_AXES };
 
 enum level { IMPORTED, TYPED, TRAINING, PLACED, COMMUNICATING, SCHEDULED, PLANNED, LEVELS };
 extern const char *const level_names[LEVELS];
@@ -48,8 +50,7 @@ int mesh_group(const struct mesh *mesh, int shard, int axis, int *shards);
 int mesh_pipeline_axis(const struct mesh *mesh);
 int mesh_axis_by_name(const struct mesh *mesh, const char *name);
 
-enum reduce { REDUCE_SUM, REDUCE_MAX, REDUCE_MIN };
-extern const char *const reduce_names[3];
+extern const char *const reduce_names[RT_REDUCES]; /* in text IR */
 
 /* What the positions of an operator read of a dimension: position p the indices [p * stride - before, + span). */
 struct reach {
@@ -61,10 +62,10 @@ struct reach {
  * parts of an operator's positions reach (Note [Windows in parts] there). Only redistribution makes windows. */
 struct holding {
     enum holding_kind { HOLD_WHOLE, HOLD_PART, HOLD_PARTIAL, HOLD_WINDOW } kind;
-    int dim;              /* of a PART or WINDOW */
-    int64_t blocks, unit; /* of a PART; of the positions of a WINDOW, in one block */
-    enum reduce reduce;   /* of a PARTIAL */
-    struct reach reach;   /* of a WINDOW */
+    int dim;               /* of a PART or WINDOW */
+    int64_t blocks, unit;  /* of a PART; of the positions of a WINDOW, in one block */
+    enum rt_reduce reduce; /* of a PARTIAL */
+    struct reach reach;    /* of a WINDOW */
 };
 
 struct layout {
@@ -77,7 +78,7 @@ enum tensor_kind {
     TENSOR_WEIGHT, /* stored in the model or beside it; loaded once */
     TENSOR_CONST,  /* known at compile time, bytes in `data` */
     TENSOR_STATE,  /* kept from step to step, zero at first: sums of gradients, moments of an optimizer */
-    TENSOR_CONTROL /* a number that the runtime gives to each step: learning rate, number of the step .. */
+    TENSOR_CONTROL /* a number that the runtime gives to each step (runtime/base/controls.def) */
 };
 
 /* Where the bytes of a weight lie. file 0 is the model itself, others are its external data; of IR text, those that it
@@ -136,11 +137,9 @@ struct node_split {
     int64_t blocks, unit;
 };
 
-/* A training step runs the nodes of the forward and the backward phase for each micro-batch, then once those that
- * reduce gradients over units and those of the update. What these read of a micro-batch is of the last one, or was
- * summed up in a STATE. Nodes of a phase come before those of the next. Evaluation and inference run the forward phase
- * alone. */
-enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_REDUCE, PHASE_UPDATE, PHASES };
+/* Names of phases (runtime/base/manifest.h) in text IR. Nodes of a phase come before those of the next. Of a
+ * micro-batch's values, the phases after the backward phase read those of the last micro-batch, or sums in a STATE.
+ * Evaluation and inference run the forward phase alone. */
 extern const char *const phase_names[PHASES];
 
 struct op;
@@ -214,26 +213,8 @@ int graph_add_node(struct graph *graph, const struct op *op, const char *name, i
 /* Likewise, with all that `node` says: its place and phase too. */
 int graph_add_copy(struct graph *graph, const struct node *node);
 
-/* Numbers that the runtime gives to each step, in this order: enum rt_control of runtime/rt.h. */
-#define TRAINING_CONTROLS(C)                                                                                           \
-    C(lr)       /* learning rate, as scheduled */                                                                      \
-    C(step)     /* 1 for the first */                                                                                  \
-    C(share)    /* 1 / number of real micro-batches of the step, of all units */                                       \
-    C(real)     /* 1, or 0 while a micro-batch is a dummy: it takes part and counts for nothing */                     \
-    C(factor)   /* what the schedule multiplies learning rates with that are not lr */                                 \
-    C(training) /* 1, or 0 in evaluation: nothing is dropped, running statistics are used */                           \
-    C(micro)    /* number of the micro-batch in its step, among those of all units */                                  \
-    C(seed)     /* gradient of the loss: what it is scaled with */                                                     \
-    C(rescale)  /* what gradients are multiplied with before they are clipped */                                       \
-    C(most)     /* norm to which they are clipped; infinite: not at all */
-enum control {
-#define CONTROL(name) CONTROL_##name,
-    TRAINING_CONTROLS(CONTROL)
-#undef CONTROL
-        CONTROLS
-};
-/* The tensor of a control. The first call adds them all. */
-int graph_control(struct graph *graph, enum control control);
+/* The tensor of a control (runtime/base/controls.def). The first call adds those of all controls. */
+int graph_control(struct graph *graph, enum rt_control control);
 
 /* Brings the nodes of each phase before those of the next. */
 void graph_sort_phases(struct graph *graph);

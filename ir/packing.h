@@ -6,16 +6,13 @@
 
 #include "ir/ir.h"
 
-/* How a matrix is stored whose panels are of (k,n). */
-enum packing { PACK_NONE, PACK_ROWS /* (k,n) */, PACK_COLUMNS /* (n,k) */ };
-
-/* What the node would read operand `k` as; NONE where its kernel cannot. */
-enum packing packing_read(const struct graph *graph, const struct node *node, int k);
+/* What the node would read operand `k` as; RT_PLAIN where its kernel reads no panels. */
+enum rt_packing packing_read(const struct graph *graph, const struct node *node, int k);
 
 /* What all readers of the tensor would read it as, if at least one is a product and nothing else needs its bytes. */
-enum packing packing_possible(const struct graph *graph, const struct uses *uses, int tensor);
+enum rt_packing packing_possible(const struct graph *graph, const struct uses *uses, int tensor);
 
 /* What operand `k` of the node is, now that it is decided. */
-enum packing packing_of(const struct graph *graph, const struct node *node, int k);
+enum rt_packing packing_of(const struct graph *graph, const struct node *node, int k);
 
 #endif

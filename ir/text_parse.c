@@ -217,7 +217,7 @@ static bool read_axis(struct reader *r, int *axis) {
 static bool read_reduce(struct reader *r, struct holding *holding) {
     *holding = (struct holding){.kind = HOLD_PARTIAL};
     for (int i = 0; i < 3; i++)
-        if (take(r, reduce_names[i])) return holding->reduce = (enum reduce)i, true;
+        if (take(r, reduce_names[i])) return holding->reduce = (enum rt_reduce)i, true;
     return fail_at(r, r->at, "sum, max or min expected");
 }
 
@@ -397,8 +397,8 @@ static bool read_control(struct reader *r) {
     const char *start = place(r);
     struct tensor *tensor = add_source(r, TENSOR_CONTROL);
     if (!tensor) return false;
-    if (!r->graph->train || r->graph->controls.n == CONTROLS || tensor->dtype != RT_F64 || tensor->ndim)
-        return fail_at(r, start, "a control is f64[], and a graph that trains has at most %d", CONTROLS);
+    if (!r->graph->train || r->graph->controls.n == RT_CONTROLS || tensor->dtype != RT_F64 || tensor->ndim)
+        return fail_at(r, start, "a control is f64[], and a graph that trains has at most %d", RT_CONTROLS);
     VEC_PUSH(r->arena, &r->graph->controls, r->defined[0].tensor);
     return read_source_layout(r, tensor);
 }

@@ -221,9 +221,7 @@ static void check_operand(struct verifier *v, const struct dims *dims, const str
         if (!cut_is_sound(&by_layout)) return fail(v, "'%s' is cut where it cannot be", tensor->name);
         check_ownership(v, dims, &dims->operand[o].dim[dim], split->factor, &by_factor, &by_layout);
     } else if (!is_input && reduced) {
-        enum reduce needs = factor->kind == FACTOR_SUM   ? REDUCE_SUM
-                            : factor->kind == FACTOR_MAX ? REDUCE_MAX
-                                                         : REDUCE_MIN;
+        enum rt_reduce needs = factor->kind == FACTOR_SUM ? RT_SUM : factor->kind == FACTOR_MAX ? RT_MAX : RT_MIN;
         if (held->kind != HOLD_PARTIAL || held->reduce != needs)
             fail(v, "'%s' is not marked partial (%s)", tensor->name, reduce_names[needs]);
     } else if (held->kind != HOLD_WHOLE) {
@@ -404,7 +402,7 @@ static void check_node(struct verifier *v, int id) {
 
 static int packed_operand(const struct graph *graph, const struct node *node) {
     for (int k = 0; k < node->ninputs; k++)
-        if (node->inputs[k] >= 0 && packing_read(graph, node, k) != PACK_NONE) return node->inputs[k];
+        if (node->inputs[k] >= 0 && packing_read(graph, node, k) != RT_PLAIN) return node->inputs[k];
     return -1;
 }
 
@@ -426,7 +424,7 @@ static void check_packing(struct verifier *v) {
         if (weight >= 0 && seen[weight]) continue; /* what holds for one reader holds for all */
         if (weight >= 0) seen[weight] = true;
         if (v->graph->level < SCHEDULED) fail(v, "is packed before its place is known");
-        if (weight < 0 || packing_possible(v->graph, &uses, weight) == PACK_NONE)
+        if (weight < 0 || packing_possible(v->graph, &uses, weight) == RT_PLAIN)
             fail(v, "reads panels where there are none");
         else if (!all_packed(v->graph, &uses, weight))
             fail(v, "'%s' is read in panels by some and not by others", tensor_at(v, weight)->name);

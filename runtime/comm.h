@@ -18,13 +18,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/contract.h"
 #include "base/dtype.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-enum rt_reduce { RT_SUM, RT_MAX, RT_MIN };
 
 enum rt_status {
     RT_OK = 0,

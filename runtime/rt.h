@@ -12,6 +12,7 @@
 #ifndef RT_RT_H
 #define RT_RT_H
 
+#include "base/contract.h"
 #include "base/part.h"
 #include "base/lr_schedule.h"
 #include "comm.h"
@@ -20,24 +21,7 @@
 extern "C" {
 #endif
 
-#define RT_FORMAT    10 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
-#define RT_MAX_NDIM  8
-#define RT_MAX_AXES  4
-#define RT_ALIGNMENT 64 /* bytes: of the start of every arena and of every offset in it */
-
-/* A rank's memory by purpose. Each arena is one allocation of a size planned at compile time. COMMUNICATION lies in the
- * communicator's symmetric segment (comm.h), at the same offsets on all ranks. */
-enum rt_arena {
-    RT_WEIGHTS,
-    RT_GRADIENTS,
-    RT_OPTIMIZER,
-    RT_ACTIVATIONS,
-    RT_COMMUNICATION,
-    RT_SCRATCH,
-    RT_ARENAS,
-    /* not an arena: the caller's tensor; the offset of its struct rt_place is the index of an input */
-    RT_CALLER = RT_ARENAS
-};
+#define RT_FORMAT 10 /* version of struct rt_program; a program of another version is refused: RT_ERROR_MISMATCH */
 
 /* An input or output of the model: the complete tensor, not this rank's part. Names are in manifest.json, in this
  * order. */
@@ -52,10 +36,6 @@ struct rt_split {
     int dim, axis;
     int64_t blocks, unit;
 };
-
-/* Memory layout of a weight matrix. PLAIN: row-major, as stored. PACK_ROWS: packed into panels (Note [Panels] in
- * base/panel.h) from a stored (k,n). PACK_COLUMNS: packed from a stored (n,k). */
-enum rt_packing { RT_PLAIN, RT_PACK_ROWS, RT_PACK_COLUMNS };
 
 /* Initial values of a weight, in place of those stored in the model (state/init.h). */
 enum rt_init_kind { RT_INIT_STORED, RT_INIT_NORMAL, RT_INIT_UNIFORM, RT_INIT_CONSTANT };
@@ -127,22 +107,6 @@ struct rt_copies {
     const void *from;
     size_t bytes;
     int64_t count[3], to_stride[3], from_stride[3];
-};
-
-/* Scalars that the runtime sets before each phase of a step, as f64 inputs that follow the model's. The compiler's list
- * is TRAINING_CONTROLS in ir/ir.h, in the same order. */
-enum rt_control {
-    RT_LR,       /* learning rate, scheduled */
-    RT_STEP,     /* of training, 1 for the first */
-    RT_SHARE,    /* 1 / real (not dummy) micro-batches of the step, over all scale units */
-    RT_REAL,     /* 0 in a dummy micro-batch, else 1 */
-    RT_FACTOR,   /* of the learning-rate schedule, for parameters with a learning rate of their own */
-    RT_TRAINING, /* 0 in evaluation, else 1 */
-    RT_MICRO,    /* index of the micro-batch in the step, over all scale units */
-    RT_SEED,     /* gradient of the loss: the loss scale */
-    RT_RESCALE,  /* factor applied to gradients before clipping */
-    RT_MOST,     /* maximal gradient norm; INFINITY: gradients are not clipped */
-    RT_CONTROLS
 };
 
 /* A device holds the arenas and executes the phases (forward, backward, reduce, update): the host (core/host.c) or a

@@ -127,17 +127,17 @@ static int check(struct compiled_model *compiled, const char *where, bool intact
     compiled->root = rt_json_root(compiled->document);
     if (!rt_json_int(rt_json_member(compiled->root, "format"), &format))
         return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "this is no manifest of rankc's: no format");
-    if (format != MANIFEST_FORMAT)
+    if (format != RT_MANIFEST_FORMAT)
         return diag_error(cli->diags, 803, EXIT_MISMATCH, where,
                           "written by another version of rankc: format %lld, not %d", (long long)format,
-                          MANIFEST_FORMAT);
+                          RT_MANIFEST_FORMAT);
     if (!intact) {
         diag_error(cli->diags, 802, EXIT_MISMATCH, where, "the file is not as it was generated: its hash differs");
         return diag_help(cli->diags, "'rankc compile --reuse moo' generates it anew"), -1;
     }
     if (!rt_json_int(rt_json_member(compiled->root, "plan_ngpus"), &compiled->plan_ngpus) ||
         !rt_json_int(rt_json_member(compiled->root, "runtime_ngpus"), &compiled->runtime_ngpus) ||
-        compiled->plan_ngpus < 1 || compiled->runtime_ngpus < 1 || compiled->runtime_ngpus > NGPUS_MAX ||
+        compiled->plan_ngpus < 1 || compiled->runtime_ngpus < 1 || compiled->runtime_ngpus > RT_MAX_RANKS ||
         compiled->runtime_ngpus % compiled->plan_ngpus)
         return diag_error(cli->diags, 804, EXIT_MALFORMED, where,
                           "plan_ngpus and runtime_ngpus are missing or impossible");

@@ -8,7 +8,7 @@
 
 struct compiled_model {
     const char *directory;             /* that has manifest.json */
-    const struct rt_json *root;        /* of the manifest, an object of format MANIFEST_FORMAT */
+    const struct rt_json *root;        /* of the manifest, an object of format RT_MANIFEST_FORMAT */
     int64_t plan_ngpus, runtime_ngpus; /* at least 1 */
     struct arena *arena;               /* owns document and lock */
     struct rt_json_document *document;

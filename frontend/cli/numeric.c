@@ -44,10 +44,10 @@ static int write_input(const struct comparison *comparison, const struct rt_json
     enum rt_dtype dtype = rt_dtype_by_name(rt_json_text(rt_json_member(input, "dtype")));
     enum rt_dtype written = type != RT_DTYPE_NONE && rt_dtype_is_float(dtype) ? type : dtype;
     const struct rt_json *shape = rt_json_member(input, "shape");
-    int64_t dims[RT_TENSOR_MAX_NDIM], count = 1;
+    int64_t dims[RT_MAX_NDIM], count = 1;
     int ndim = 0;
     struct rt_reason why;
-    for (const struct rt_json *d = shape ? shape->first : NULL; d && ndim < RT_TENSOR_MAX_NDIM; d = d->next)
+    for (const struct rt_json *d = shape ? shape->first : NULL; d && ndim < RT_MAX_NDIM; d = d->next)
         if (rt_json_int(d, &dims[ndim])) count *= dims[ndim++];
     void *data = arena_alloc(comparison->cli->arena, (size_t)count + 1, rt_dtype_bytes(dtype)),
          *values = arena_alloc(comparison->cli->arena, (size_t)count + 1, rt_dtype_bytes(written));

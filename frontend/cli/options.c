@@ -446,7 +446,7 @@ static int find_verb(struct parser *parser, const char *word) {
 
 static int axis_error(struct parser *parser, const struct option_setting *setting) {
     return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
-                      "axis '%s' of --pas must be a whole number from 1 to %d, not %s", setting->key, NGPUS_MAX,
+                      "axis '%s' of --pas must be a whole number from 1 to %d, not %s", setting->key, RT_MAX_RANKS,
                       quoted(parser, setting->value));
 }
 
@@ -462,13 +462,13 @@ static int named_mesh(struct parser *parser, int64_t *product) {
     for (int i = 0; i < options->pas.settings.n; i++) {
         const struct option_setting *setting = &options->pas.settings.at[i];
         int64_t size;
-        if (!parse_count(setting->value, 1, NGPUS_MAX, &size)) return axis_error(parser, setting);
+        if (!parse_count(setting->value, 1, RT_MAX_RANKS, &size)) return axis_error(parser, setting);
         options->mesh[options->naxes++] = (struct mesh_axis){setting->key, (int)size};
-        *product *= size; /* at most NGPUS_MAX ** MESH_AXES */
+        *product *= size; /* at most RT_MAX_RANKS ** RT_MAX_AXES */
     }
-    if (*product > NGPUS_MAX)
+    if (*product > RT_MAX_RANKS)
         return diag_error(parser->diags, 204, EXIT_USAGE, NULL, "the mesh of --pas %s has %lld devices, more than %d",
-                          options_text(options, OPT_PAS, parser->arena), (long long)*product, NGPUS_MAX);
+                          options_text(options, OPT_PAS, parser->arena), (long long)*product, RT_MAX_RANKS);
     return 0;
 }
 

@@ -17,6 +17,7 @@
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 #include "ir/base/vec.h"
+#include "runtime/base/contract.h"
 
 enum verb {
 #define VERB(ID, ...)       VERB_##ID,
@@ -94,8 +95,6 @@ struct mesh_axis {
     int size;
 };
 
-enum { MESH_AXES = 4, NGPUS_MAX = 4096 };
-
 struct options {
     enum verb verb;
     const char *operand; /* MODEL.onnx, DIR, ...; NULL: not given */
@@ -104,8 +103,8 @@ struct options {
     /* compile */
     const char *output, *instance_name;
     enum choice target, dtype, weights, reuse, attention; /* dtype: CHOICE_NONE keeps the model's */
-    struct option_spec pas;           /* complete: a policy's mesh is in it even if only --plan-ngpus was given */
-    struct mesh_axis mesh[MESH_AXES]; /* of pas; first axis fastest; the product of the sizes is plan_ngpus */
+    struct option_spec pas;             /* complete: a policy's mesh is in it even if only --plan-ngpus was given */
+    struct mesh_axis mesh[RT_MAX_AXES]; /* of pas; first axis fastest; the product of the sizes is plan_ngpus */
     int naxes;
     int64_t plan_ngpus, runtime_ngpus;
     struct option_sizes dims;

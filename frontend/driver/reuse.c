@@ -65,7 +65,8 @@ static int look(struct earlier *earlier, const char *directory, const struct rt_
     *earlier = (struct earlier){.found = FOUND_OTHER, .root = root};
     bool graph = same_key(rt_json_member(stored, "graph"), &keys->graph),
          plan = same_key(rt_json_member(stored, "plan"), &keys->plan);
-    if (!rt_json_int(rt_json_member(root, "format"), &earlier->format) || earlier->format != MANIFEST_FORMAT || !graph)
+    if (!rt_json_int(rt_json_member(root, "format"), &earlier->format) || earlier->format != RT_MANIFEST_FORMAT ||
+        !graph)
         return 0;
     int all = plan ? integrity_check_directory(directory, root, &earlier->damaged, diags) : 0;
     int kept = all == 0 ? integrity_check_file(directory, root, "graph.rir", diags) : all;
@@ -123,9 +124,9 @@ static void refuse(const char *directory, const struct earlier *earlier, const s
     if (earlier->damaged) {
         diag_error(diags, 802, EXIT_MISMATCH, NULL, "%s is not as it was generated: %s", name,
                    diag_quote(diags, earlier->damaged));
-    } else if (earlier->format != MANIFEST_FORMAT) {
+    } else if (earlier->format != RT_MANIFEST_FORMAT) {
         diag_error(diags, 803, EXIT_MISMATCH, NULL, "%s was written by another version of rankc: format %lld, not %d",
-                   name, (long long)earlier->format, MANIFEST_FORMAT);
+                   name, (long long)earlier->format, RT_MANIFEST_FORMAT);
     } else {
         diag_error(diags, 801, EXIT_MISMATCH, NULL, "%s was generated for something else", name);
         note_differences(rt_json_member(stored, "graph"), &keys->graph, diags);

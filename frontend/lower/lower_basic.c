@@ -16,8 +16,8 @@ int lower_identity(struct lower *lower) {
 static int dropped(struct lower *lower, int x, double ratio, int64_t key) {
     struct graph *graph = lower->builder.graph;
     struct attr attrs[] = {attr_of_float("ratio", ratio), attr_of_int("key", key)};
-    int inputs[] = {x, graph_control(graph, CONTROL_training), graph_control(graph, CONTROL_step),
-                    graph_control(graph, CONTROL_micro)};
+    int inputs[] = {x, graph_control(graph, RT_TRAINING), graph_control(graph, RT_STEP),
+                    graph_control(graph, RT_MICRO)};
     return x < 0 ? -1 : emit(lower, OP_Dropout, 4, inputs, 2, attrs);
 }
 

@@ -52,7 +52,7 @@ static struct statistics of_batch(struct lower *lower, const struct batch_norm *
 /* `batch` while the program trains, else `running`, to which no gradient flows. */
 static int in_training(struct lower *lower, int batch, int running) {
     if (!lower->train) return batch;
-    int training = emit_with(lower, OP_Greater, graph_control(lower->builder.graph, CONTROL_training), 0);
+    int training = emit_with(lower, OP_Greater, graph_control(lower->builder.graph, RT_TRAINING), 0);
     return emit3(lower, OP_Where, training, batch,
                  emit_cast(lower, emit1(lower, OP_Detach, running), lower_dtype(lower, batch)));
 }
@@ -84,7 +84,7 @@ static int keep(struct lower *lower, int weight, int value) {
     struct graph *graph = lower->builder.graph;
     if (value < 0 || !lower->train || lower_tensor(lower, weight).kind != TENSOR_WEIGHT) return value;
     struct update *update = find_update(lower, weight);
-    int real = emit_with(lower, OP_Greater, graph_control(graph, CONTROL_real), 0);
+    int real = emit_with(lower, OP_Greater, graph_control(graph, RT_REAL), 0);
     value = emit3(lower, OP_Where, real, value, update ? update->value : weight);
     if (value >= 0 && update) update->value = value;
     if (value >= 0 && !update) VEC_PUSH(graph->arena, &graph->updates, (struct update){weight, value});

@@ -12,22 +12,8 @@
 #include "ir/base/arena.h"
 #include "ir/base/vec.h"
 #include "runtime/base/diagnostic.h"
+#include "runtime/base/exit_code.h"
 #include "runtime/base/reason.h"
-
-/* Exit codes of every rankc program. */
-enum exit_code {
-    EXIT_OK = 0,
-    EXIT_INTERNAL = 1,    /* a bug in rankc */
-    EXIT_USAGE = 2,       /* options, an unbound dimension */
-    EXIT_MALFORMED = 3,   /* input that is not what it should be: model, plan, data, shapes */
-    EXIT_UNSUPPORTED = 4, /* valid, but not implemented */
-    EXIT_LIMIT = 5,       /* does not fit: memory, infeasible split */
-    EXIT_SYSTEM = 6,      /* file or operating system */
-    EXIT_BUSY = 7,
-    EXIT_MISMATCH = 8, /* belongs to something else; verification failed */
-    EXIT_RANK = 9,     /* a rank failed */
-    EXIT_INTERRUPTED = 130
-};
 
 struct diagnostic {
     enum rt_severity severity;

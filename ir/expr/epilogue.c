@@ -104,7 +104,7 @@ static bool read_sum(const struct reading *r, const struct expr *e, bool *produc
 static bool read_gradient(struct reading *r, struct arena *arena, struct epilogue *out) {
     const struct expr_chain *chain = r->chain;
     if (chain->nvalues != 1 || !fits_text(r, arena, ops[OP_GeluTanh].gradient, chain->value[0])) return false;
-    out->activation = EPILOGUE_GELU_GRAD;
+    out->activation = RT_GELU_GRAD;
     out->sum = operand_of(r, r->x);
     return operand_of(r, r->dy) == -1 && out->sum >= 0 && has_elements(r, out->sum, rows_of(r));
 }
@@ -114,7 +114,7 @@ static bool read_value(struct reading *r, struct arena *arena, struct epilogue *
     const struct expr *sum = chain->value[0];
     bool product = false;
     if (fits_text(r, arena, ops[OP_GeluTanh].expr, sum)) {
-        out->activation = EPILOGUE_GELU;
+        out->activation = RT_GELU;
         sum = r->x;
     }
     if (chain->nvalues == 2) out->sum = r->node->outputs[1];
@@ -125,7 +125,7 @@ static bool read_value(struct reading *r, struct arena *arena, struct epilogue *
 bool epilogue_read(struct arena *arena, const struct graph *graph, const struct node *node, struct epilogue *out) {
     const char *text = attr_text(node, "expr", NULL);
     struct reading r = {.graph = graph, .node = node};
-    const struct epilogue none = {EPILOGUE_NONE, -1, -1, -1};
+    const struct epilogue none = {RT_NO_ACTIVATION, -1, -1, -1};
     r.chain = text ? expr_parse_chain(arena, text, node->ninputs - 1) : NULL;
     if (!r.chain) return false;
     *out = none;

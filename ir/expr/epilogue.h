@@ -10,10 +10,8 @@
 
 #include "ir/ir.h"
 
-enum epilogue_activation { EPILOGUE_NONE, EPILOGUE_GELU, EPILOGUE_GELU_GRAD };
-
 struct epilogue {
-    enum epilogue_activation activation;
+    enum rt_activation activation;
     int bias, residual, sum; /* tensors, -1: none. bias: one row; sum: s, an operand of the gradient, else a result */
 };
 

@@ -16,8 +16,8 @@ struct walk {
     const struct rankplan *plan;
     const struct plan_class *class;
     struct arena *arena;
-    int64_t start[PLAN_ARENAS]; /* of each arena, all arenas being one behind the other */
-    int64_t *bounds;            /* of pieces, ascending: piece i is [bounds[i], bounds[i + 1]) */
+    int64_t start[RT_ARENAS]; /* of each arena, all arenas being one behind the other */
+    int64_t *bounds;          /* of pieces, ascending: piece i is [bounds[i], bounds[i + 1]) */
     int nbounds, leaves;
     bool *written; /* per root */
     /* per node of the tree: a root, NOBODY or SEVERAL; 1 is the tree's root, 2n and 2n + 1 are the children of n */
@@ -32,7 +32,7 @@ struct pieces {
 /* False of what has no place in an arena: a number in the source, or where the caller has it. */
 static bool has_place(const struct walk *w, int tensor) {
     const struct plan_place *place = &w->class->place[tensor];
-    return place->offset >= 0 && place->arena < PLAN_ARENAS;
+    return place->offset >= 0 && place->arena < RT_ARENAS;
 }
 
 static int64_t address_of(const struct walk *w, int tensor) {
@@ -192,7 +192,7 @@ static int walk_class(struct walk *w, struct diags *diags) {
 }
 
 static int verify_class(struct walk *w, struct diags *diags) {
-    for (int a = 1; a < PLAN_ARENAS; a++) w->start[a] = w->start[a - 1] + w->class->bytes[a - 1];
+    for (int a = 1; a < RT_ARENAS; a++) w->start[a] = w->start[a - 1] + w->class->bytes[a - 1];
     w->written = ARENA_ARRAY(w->arena, bool, w->plan->graph->tensors.n + 1);
     find_pieces(w);
     plant_tree(w);

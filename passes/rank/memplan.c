@@ -60,7 +60,7 @@ static int64_t assign(struct arena *arena, struct block *blocks, int n, int time
 }
 
 static int64_t padded(int64_t bytes) {
-    return rt_align(bytes ? bytes : 1, PLAN_ALIGNMENT);
+    return rt_align(bytes ? bytes : 1, RT_ALIGNMENT);
 }
 
 /* Roots that live in the arena, as blocks of the class' sizes; of the largest of all classes of the stage if shared. */
@@ -97,9 +97,9 @@ static bool *read_by(const struct rankplan *plan, const struct plan_class *class
 /* Of a stored tensor as it is loaded: panels are padded. */
 static int64_t loaded_bytes(const struct rankplan *plan, const struct plan_class *class, int tensor) {
     const int64_t *dims = class->dims[tensor];
-    enum packing packing = plan->packing[tensor];
-    if (packing == PACK_NONE) return rankplan_bytes(class, plan->graph, tensor);
-    bool rows = packing == PACK_ROWS;
+    enum rt_packing packing = plan->packing[tensor];
+    if (packing == RT_PLAIN) return rankplan_bytes(class, plan->graph, tensor);
+    bool rows = packing == RT_PACK_ROWS;
     return rt_panel_elements(dims[rows ? 0 : 1], dims[rows ? 1 : 0]) * (int64_t)sizeof(float);
 }
 
@@ -109,10 +109,10 @@ static void place_weights(const struct rankplan *plan, struct plan_class *class)
     for (int i = 0; i < plan->weights.n; i++) {
         int t = plan->weights.at[i];
         if (!read[t]) continue;
-        class->place[t] = (struct plan_place){PLAN_WEIGHTS, offset};
+        class->place[t] = (struct plan_place){RT_WEIGHTS, offset};
         offset += padded(loaded_bytes(plan, class, t));
     }
-    class->bytes[PLAN_WEIGHTS] = offset;
+    class->bytes[RT_WEIGHTS] = offset;
 }
 
 /* Sums of gradients, moments: one after the other, of those that the class reads. */
@@ -120,7 +120,7 @@ static void place_states(const struct rankplan *plan, struct plan_class *class) 
     const bool *read = read_by(plan, class);
     for (int t = 0; t < plan->graph->tensors.n; t++) {
         if (plan->graph->tensors.at[t].kind != TENSOR_STATE || !read[t]) continue;
-        enum plan_arena arena = plan->graph->tensors.at[t].gradient ? PLAN_GRADIENTS : PLAN_OPTIMIZER;
+        enum rt_arena arena = plan->graph->tensors.at[t].gradient ? RT_GRADIENTS : RT_OPTIMIZER;
         class->place[t] = (struct plan_place){arena, class->bytes[arena]};
         class->bytes[arena] += padded(rankplan_bytes(class, plan->graph, t));
     }
@@ -294,14 +294,13 @@ static int drop_empty(struct block *blocks, int n) {
 
 static void place_row(struct plan_class *class, const struct row *row) {
     for (int i = 0; i < row->n; i++)
-        class->place[row->parts[i].tensor] =
-            (struct plan_place){PLAN_COMMUNICATION, row->offset + row->parts[i].offset};
+        class->place[row->parts[i].tensor] = (struct plan_place){RT_COMMUNICATION, row->offset + row->parts[i].offset};
 }
 
 static void place_values(struct rankplan *plan, struct plan_class *class, bool shared, const int *first,
                          const int *last) {
     struct arena *arena = plan->graph->arena;
-    enum plan_arena arena_id = shared ? PLAN_COMMUNICATION : PLAN_ACTIVATIONS;
+    enum rt_arena arena_id = shared ? RT_COMMUNICATION : RT_ACTIVATIONS;
     struct block *blocks = ARENA_ARRAY(arena, struct block, plan->graph->tensors.n + MAX_AXES + 2);
     struct row rows[MAX_AXES + 1] = {{0}};
     const int nrows = shared ? plan->graph->mesh.naxes + 1 : 0;
@@ -324,19 +323,19 @@ static void place_values(struct rankplan *plan, struct plan_class *class, bool s
 static void place_inputs(const struct rankplan *plan, struct plan_class *class) {
     const struct graph *graph = plan->graph;
     const bool *read = read_by(plan, class);
-    int64_t *end = &class->bytes[PLAN_ACTIVATIONS];
+    int64_t *end = &class->bytes[RT_ACTIVATIONS];
     for (int i = 0; i < graph->inputs.n; i++) {
         int t = graph->inputs.at[i];
         if (plan->kernels.holds_inputs && !read[t]) continue;
-        class->place[t] = plan->kernels.holds_inputs ? (struct plan_place){PLAN_ACTIVATIONS, *end}
-                                                     : (struct plan_place){PLAN_CALLER, i};
+        class->place[t] =
+            plan->kernels.holds_inputs ? (struct plan_place){RT_ACTIVATIONS, *end} : (struct plan_place){RT_CALLER, i};
         *end += plan->kernels.holds_inputs ? padded(rankplan_bytes(class, graph, t)) : 0;
     }
     class->controls = plan->kernels.holds_inputs && graph->controls.n ? *end : -1;
     for (int i = 0; i < graph->controls.n; i++)
         class->place[graph->controls.at[i]] =
-            class->controls < 0 ? (struct plan_place){PLAN_CALLER, graph->inputs.n + i}
-                                : (struct plan_place){PLAN_ACTIVATIONS, *end + i * (int64_t)sizeof(double)};
+            class->controls < 0 ? (struct plan_place){RT_CALLER, graph->inputs.n + i}
+                                : (struct plan_place){RT_ACTIVATIONS, *end + i * (int64_t)sizeof(double)};
     if (class->controls >= 0) *end += padded(graph->controls.n * (int64_t)sizeof(double));
 }
 
@@ -367,8 +366,8 @@ void memplan_make(struct rankplan *plan) {
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
             int64_t scratch = rankplan_part(class, node) ? scratch_of(plan, class, node) : 0;
-            if (scratch > class->bytes[PLAN_SCRATCH]) class->bytes[PLAN_SCRATCH] = scratch;
+            if (scratch > class->bytes[RT_SCRATCH]) class->bytes[RT_SCRATCH] = scratch;
         }
-        class->bytes[PLAN_SCRATCH] = class->bytes[PLAN_SCRATCH] ? padded(class->bytes[PLAN_SCRATCH]) : 0;
+        class->bytes[RT_SCRATCH] = class->bytes[RT_SCRATCH] ? padded(class->bytes[RT_SCRATCH]) : 0;
     }
 }

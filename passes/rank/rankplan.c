@@ -5,8 +5,17 @@
 #include "passes/plan/stages.h"
 #include "runtime/base/checked.h"
 
-const char *const plan_arena_names[PLAN_ARENAS] = {"weights",     "gradients",     "optimizer",
-                                                   "activations", "communication", "scratch"};
+const char *const plan_arena_names[RT_ARENAS] = {
+#define ARENA(ID, name) #name,
+#include "runtime/base/arenas.def"
+#undef ARENA
+};
+
+const char *const plan_arena_enumerators[RT_ARENAS + 1] = {
+#define ARENA(ID, name) "RT_" #ID,
+#include "runtime/base/arenas.def"
+#undef ARENA
+    "RT_CALLER"};
 
 bool rankplan_is_literal(const struct graph *graph, const struct node *node, int operand) {
     int id = node->inputs[operand];

@@ -13,23 +13,11 @@
 #include "ir/op.h"
 #include "ir/packing.h"
 
-enum { PLAN_ALIGNMENT = 64 };
-
-/* In the order of struct rt_class (runtime/rt.h). */
-enum plan_arena {
-    PLAN_WEIGHTS,
-    PLAN_GRADIENTS,
-    PLAN_OPTIMIZER,
-    PLAN_ACTIVATIONS,
-    PLAN_COMMUNICATION,
-    PLAN_SCRATCH,
-    PLAN_ARENAS,
-    PLAN_CALLER = PLAN_ARENAS /* an input, where the caller has it */
-};
-extern const char *const plan_arena_names[PLAN_ARENAS];
+/* By enum rt_arena: what manifest.json and generated code call it, and its enumerator. */
+extern const char *const plan_arena_names[RT_ARENAS], *const plan_arena_enumerators[RT_ARENAS + 1];
 
 struct plan_place {
-    enum plan_arena arena;
+    enum rt_arena arena;
     int64_t offset; /* -1: not held; of an input: its index */
 };
 
@@ -50,7 +38,7 @@ struct plan_class {
     /* per tensor: where elements lie in another tensor (views.h); NULL: one after the other */
     const struct strides **strides;
     struct plan_place *place; /* per tensor */
-    int64_t bytes[PLAN_ARENAS];
+    int64_t bytes[RT_ARENAS];
     /* offset in ACTIVATIONS where the controls lie one after the other; -1: behind the caller's inputs */
     int64_t controls;
     VEC(int) peak_live; /* tensors live when most activations are */
@@ -65,13 +53,13 @@ struct plan_kernels {
 
 struct rankplan {
     struct graph *graph;
-    struct plan_view *view; /* per tensor */
-    bool *moves_nothing;    /* per node: it is not executed, its result and its operands being views */
-    int *root;              /* per tensor: the tensor whose bytes it shares (views) */
-    VEC(int) weights;       /* stored tensors that nodes or outputs read as memory, not as literals, by first use */
-    VEC(int) states;        /* of the optimizer, that nodes read, by first use */
-    enum packing *packing;  /* per tensor: how a stored matrix lies that is read in panels */
-    bool *shared;           /* per tensor (root): lies in COMMUNICATION */
+    struct plan_view *view;   /* per tensor */
+    bool *moves_nothing;      /* per node: it is not executed, its result and its operands being views */
+    int *root;                /* per tensor: the tensor whose bytes it shares (views) */
+    VEC(int) weights;         /* stored tensors that nodes or outputs read as memory, not as literals, by first use */
+    VEC(int) states;          /* of the optimizer, that nodes read, by first use */
+    enum rt_packing *packing; /* per tensor: how a stored matrix lies that is read in panels */
+    bool *shared;             /* per tensor (root): lies in COMMUNICATION */
     struct plan_kernels kernels;
     int nclasses, *class_of; /* per shard */
     struct plan_class *classes;

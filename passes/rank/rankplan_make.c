@@ -90,12 +90,12 @@ static void list_stored(struct rankplan *plan) {
 
 static void find_packed(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
-    plan->packing = ARENA_ARRAY(graph->arena, enum packing, graph->tensors.n + 1);
+    plan->packing = ARENA_ARRAY(graph->arena, enum rt_packing, graph->tensors.n + 1);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         for (int k = 0; k < node->ninputs; k++) {
-            enum packing packing = node->inputs[k] < 0 ? PACK_NONE : packing_of(graph, node, k);
-            if (packing != PACK_NONE) plan->packing[node->inputs[k]] = packing;
+            enum rt_packing packing = node->inputs[k] < 0 ? RT_PLAIN : packing_of(graph, node, k);
+            if (packing != RT_PLAIN) plan->packing[node->inputs[k]] = packing;
         }
     }
 }

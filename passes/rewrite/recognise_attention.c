@@ -525,9 +525,8 @@ static bool make_operands(struct attention *a, bool share) {
 
 /* Note [Flash attention]
  * Where the target has it and the user asked for it, attention is FlashAttention: then also in training, since that has
- * a gradient. It takes f32 and 16-bit floats, heads of up to FLASH_HEAD elements, and masks that no
+ * a gradient. It takes f32 and 16-bit floats, heads of up to RT_FLASH_HEAD elements, and masks that no
  * gradient flows to; what it does not take stays what it is without it. */
-enum { FLASH_HEAD = 128 };
 
 enum attention_kind attention_kind_of(const char *word) {
     static const char *const words[] = {
@@ -559,7 +558,7 @@ static bool takes_flash(const struct attention *a) {
     const struct graph *graph = r->b.graph;
     const struct tensor *q = tensor_at(a, r->inputs[0]), *v = tensor_at(a, r->inputs[2]);
     if (a->context->attention == ATTENTION_PRODUCTS || q->dtype == RT_F64) return false;
-    if (q->dims[q->ndim - 1] > FLASH_HEAD || v->dims[v->ndim - 1] > FLASH_HEAD) return false;
+    if (q->dims[q->ndim - 1] > RT_FLASH_HEAD || v->dims[v->ndim - 1] > RT_FLASH_HEAD) return false;
     return !graph->train || r->ninputs < 5 || !depends_on_weights(a, r->inputs[4]);
 }
 

@@ -140,7 +140,7 @@ static bool has_loss(const struct graph *graph) {
 
 /* With a loss scale, the gradient of the loss begins with that. */
 static int scaled_seed(struct autodiff *a, struct build *b) {
-    int seed = graph_control(a->graph, CONTROL_seed), errors = a->diags->errors;
+    int seed = graph_control(a->graph, RT_SEED), errors = a->diags->errors;
     int scale = a->training ? loss_scale_begin(b, &a->training->amp) : -1;
     if (a->diags->errors > errors) return -1;
     return scale < 0 ? seed : build2(b, OP_Mul, seed, scale);

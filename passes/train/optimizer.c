@@ -46,7 +46,7 @@ static void add_update(struct optimizing *o, int weight, int value) {
     VEC_PUSH(o->graph->arena, &o->graph->updates, (struct update){weight, value});
 }
 
-static int control_as(struct optimizing *o, enum control control, enum rt_dtype dtype) {
+static int control_as(struct optimizing *o, enum rt_control control, enum rt_dtype dtype) {
     return build_cast(&o->b, graph_control(o->graph, control), dtype);
 }
 
@@ -61,7 +61,7 @@ static bool sums(const struct optimizing *o) {
 /* After each micro-batch; what dummies give is left out. */
 static int accumulate(struct optimizing *o, struct parameter *p) {
     if (!sums(o)) return 0;
-    int real = control_as(o, CONTROL_real, o->graph->tensors.at[p->gradient].dtype);
+    int real = control_as(o, RT_REAL, o->graph->tensors.at[p->gradient].dtype);
     int sum = add_state(o, "gradient", p->weight, true);
     p->gradient = real < 0 ? -1 : build(&o->b, OP_Accumulate, 3, (int[]){sum, p->gradient, real}, 0, NULL);
     if (p->gradient >= 0) add_update(o, sum, p->gradient);
@@ -108,7 +108,7 @@ static void accumulate_early(struct graph *graph, int first) {
  * nothing else. */
 static int find_mean(struct optimizing *o) {
     bool several = sums(o) || o->training->units > 1;
-    int share = graph_control(o->graph, CONTROL_share);
+    int share = graph_control(o->graph, RT_SHARE);
     struct build_scope scope = {.dtype = RT_F64};
     build_scope_tensor(&scope, "share", share);
     o->mean = several ? share : -1;
@@ -156,8 +156,8 @@ static int give_norm(struct optimizing *o) {
 static int clip(struct optimizing *o, int norm) {
     struct build_scope scope = {.dtype = RT_F64};
     build_scope_tensor(&scope, "norm", norm);
-    build_scope_tensor(&scope, "most", graph_control(o->graph, CONTROL_most));
-    build_scope_tensor(&scope, "rescale", graph_control(o->graph, CONTROL_rescale));
+    build_scope_tensor(&scope, "most", graph_control(o->graph, RT_MOST));
+    build_scope_tensor(&scope, "rescale", graph_control(o->graph, RT_RESCALE));
     build_scope_number(&scope, "unbounded", INFINITY);
     o->clip = build_expr(&o->b, &scope, "rescale * (most < unbounded ? min(1, most / (norm * rescale + 1e-6)) : 1)");
     if (o->clip >= 0 && o->mean >= 0) o->clip = build2(&o->b, OP_Mul, o->clip, o->mean);
@@ -180,14 +180,14 @@ static struct group *group_of(const struct optimizing *o, const struct parameter
 /* A run may change the learning rate, which the control gives as scheduled; one of a rule's own stays, and is scheduled
  * too. */
 static int learning_rate(struct optimizing *o, const struct group *group) {
-    if (!group->own_lr) return graph_control(o->graph, CONTROL_lr);
+    if (!group->own_lr) return graph_control(o->graph, RT_LR);
     int own = build_scalar(&o->b, RT_F64, numbers_value(&group->optimizer->numbers, "lr", 0));
-    return build2(&o->b, OP_Mul, own, graph_control(o->graph, CONTROL_factor));
+    return build2(&o->b, OP_Mul, own, graph_control(o->graph, RT_FACTOR));
 }
 
 /* The number of the step, but for those that were skipped. */
 static int count_step(struct optimizing *o) {
-    int step = graph_control(o->graph, CONTROL_step);
+    int step = graph_control(o->graph, RT_STEP);
     return o->scale.skipped < 0 ? step : build2(&o->b, OP_Sub, step, o->scale.skipped);
 }
 

@@ -298,7 +298,7 @@ static void name_scale(struct quantizing *q, const struct scale *scale) {
 static int gather(struct quantizing *q, struct scale *scale) {
     struct build_scope scope = {.dtype = RT_F32};
     name_scale(q, scale);
-    int real = build_cast(&q->b, graph_control(q->b.graph, CONTROL_real), RT_F32);
+    int real = build_cast(&q->b, graph_control(q->b.graph, RT_REAL), RT_F32);
     build_scope_tensor(&scope, "most", scale->most);
     build_scope_tensor(&scope, "real", real);
     if (!training_gathers(q->training, q->b.graph))
@@ -329,7 +329,7 @@ static int make_ring(struct quantizing *q, struct ring *ring) {
     q->b.node = "fp8";
     ring->places = graph_add_const(q->b.graph, "fp8.places", RT_F32, 1, &length, places);
     struct build_scope scope = {.dtype = RT_F64};
-    build_scope_tensor(&scope, "step", graph_control(q->b.graph, CONTROL_step));
+    build_scope_tensor(&scope, "step", graph_control(q->b.graph, RT_STEP));
     build_scope_number(&scope, "length", (double)length);
     int at = build_expr(&q->b, &scope, "fmod(step, length)");
     return ring->at = at < 0 ? -1 : build_cast(&q->b, at, RT_F32);

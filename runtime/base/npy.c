@@ -74,7 +74,7 @@ static bool read_shape(struct cursor *c, struct rt_tensor *out) {
     if (!expect(c, '(')) return false;
     out->ndim = 0;
     while (!next_is(c, ')')) {
-        if (out->ndim == RT_TENSOR_MAX_NDIM) return rt_refuse(c->why, "more than %d dimensions", RT_TENSOR_MAX_NDIM);
+        if (out->ndim == RT_MAX_NDIM) return rt_refuse(c->why, "more than %d dimensions", RT_MAX_NDIM);
         skip_space(c);
         if (!read_extent(c, &out->dims[out->ndim++])) return false;
         if (next_is(c, ',')) continue;
@@ -227,7 +227,7 @@ bool rt_npy_write(const char *path, enum rt_dtype dtype, int ndim, const int64_t
                   struct rt_reason *why) {
     char header[RT_NPY_HEADER_BYTES];
     int64_t count;
-    if (ndim < 0 || ndim > RT_TENSOR_MAX_NDIM || !rt_product(dims, ndim, &count))
+    if (ndim < 0 || ndim > RT_MAX_NDIM || !rt_product(dims, ndim, &count))
         return rt_refuse(why, "cannot write '%s': bad shape", rt_quote_text(path).text);
     struct rt_piece pieces[2] = {{header, rt_npy_format(header, dtype, ndim, dims)},
                                  {data, (size_t)count * rt_dtype_bytes(dtype)}};

@@ -3,6 +3,7 @@
 #ifndef RT_BASE_NPY_H
 #define RT_BASE_NPY_H
 
+#include "contract.h"
 #include "dtype.h"
 #include "file_reader.h"
 
@@ -10,13 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RT_TENSOR_MAX_NDIM 8
-
 /* A complete tensor in memory, row-major. */
 struct rt_tensor {
     enum rt_dtype dtype;
     int ndim;
-    int64_t dims[RT_TENSOR_MAX_NDIM];
+    int64_t dims[RT_MAX_NDIM];
     int64_t count; /* elements */
     void *data;    /* count * rt_dtype_bytes(dtype) bytes */
     void *owned;   /* what rt_tensor_free releases */

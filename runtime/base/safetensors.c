@@ -32,8 +32,8 @@ static enum rt_dtype dtype_of(const char *text) {
 
 static bool read_shape(struct rt_safetensor *tensor, const struct rt_json *shape, struct rt_reason *why) {
     const struct rt_quoted name = rt_quote_text(tensor->name);
-    if (!shape || shape->kind != RT_JSON_ARRAY || shape->count > RT_SAFETENSORS_MAX_NDIM)
-        return rt_refuse(why, "tensor '%s' has no shape of at most %d dimensions", name.text, RT_SAFETENSORS_MAX_NDIM);
+    if (!shape || shape->kind != RT_JSON_ARRAY || shape->count > RT_MAX_NDIM)
+        return rt_refuse(why, "tensor '%s' has no shape of at most %d dimensions", name.text, RT_MAX_NDIM);
     for (const struct rt_json *dim = shape->first; dim; dim = dim->next)
         if (!rt_json_int(dim, &tensor->dims[tensor->ndim++]) || tensor->dims[tensor->ndim - 1] < 0)
             return rt_refuse(why, "tensor '%s' has a bad dimension", name.text);

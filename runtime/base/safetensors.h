@@ -3,6 +3,7 @@
 #ifndef RT_BASE_SAFETENSORS_H
 #define RT_BASE_SAFETENSORS_H
 
+#include "contract.h"
 #include "dtype.h"
 #include "file_reader.h"
 #include "json.h"
@@ -12,14 +13,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RT_SAFETENSORS_MAX_NDIM 8
-
 /* A tensor in a file. */
 struct rt_safetensor {
     const char *name;
     enum rt_dtype dtype;
     int ndim;
-    int64_t dims[RT_SAFETENSORS_MAX_NDIM];
+    int64_t dims[RT_MAX_NDIM];
     const void *data; /* in memory, at any alignment; NULL after rt_safetensors_read */
     int64_t bytes;
     int64_t offset; /* of its first byte in the file */

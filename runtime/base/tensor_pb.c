@@ -132,8 +132,7 @@ static bool take_dims(struct message *m, struct item *item) {
     uint64_t value;
     bool malformed = false;
     while (next_number(item, WIRE_VARINT, &value, &malformed)) {
-        if (m->tensor->ndim == RT_TENSOR_MAX_NDIM)
-            return rt_refuse(m->why, "more than %d dimensions", RT_TENSOR_MAX_NDIM);
+        if (m->tensor->ndim == RT_MAX_NDIM) return rt_refuse(m->why, "more than %d dimensions", RT_MAX_NDIM);
         if (value > INT64_MAX) return rt_refuse(m->why, "negative dimension %" PRId64, (int64_t)value);
         m->tensor->dims[m->tensor->ndim++] = (int64_t)value;
     }

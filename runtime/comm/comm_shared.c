@@ -264,7 +264,7 @@ static bool agree_on_size(struct rt_shared_header *header, int size, size_t symm
 }
 
 int rt_comm_open_shared(struct rt_comm **out, void *segment, int rank, int size, size_t symmetric) {
-    if (size < 1 || size > RT_SHARED_MAX || rank < 0 || rank >= size) return RT_ERROR_USAGE;
+    if (size < 1 || size > RT_MAX_RANKS || rank < 0 || rank >= size) return RT_ERROR_USAGE;
     if (!agree_on_size(rt_shared_header(segment), size, symmetric)) return RT_ERROR_MISMATCH;
     struct shared *shared = new_shared(segment, symmetric, size, rank, size);
     if (!shared) return RT_ERROR_SYSTEM;

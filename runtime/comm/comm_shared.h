@@ -21,7 +21,6 @@
 #define RT_SHM_FD_VARIABLE "RANKC_SHM_FD"      /* environment variable: the segment's file descriptor */
 #define RT_SHARED_LEVELS   32                  /* communicators a rank can be in at once */
 #define RT_SHARED_STAGE    ((size_t)128 << 10) /* bytes staged at a time; a slot holds two such pieces */
-#define RT_SHARED_MAX      4096                /* ranks */
 /* background sums of a communicator that may be in flight (comm_sum.c) */
 #define RT_SHARED_SUMS 32
 #define RT_CACHE_LINE  64

@@ -31,7 +31,7 @@ static bool parse_int(const char *text, int *out) {
     char *end;
     errno = 0;
     long value = strtol(text, &end, 10);
-    if (errno || end == text || *end || value < 0 || value > RT_SHARED_MAX) return false;
+    if (errno || end == text || *end || value < 0 || value > RT_MAX_RANKS) return false;
     *out = (int)value;
     return true;
 }

@@ -2,6 +2,7 @@
 #ifndef RT_PRIVATE_H
 #define RT_PRIVATE_H
 
+#include "base/bucket.h"
 #include "rt.h"
 
 /* Codes of the runtime's diagnostics, printed as E0NNN. */
@@ -32,12 +33,10 @@ enum rt_code {
     RT_CODE_INPUT = 915,
 };
 
-/* A gradient bucket of a communicator: gradients that are complete but not handed to the transport. begun: sums of
- * earlier buckets have begun and not been waited for. */
-struct rt_bucket {
-    unsigned char *first;
-    size_t bytes;
-    enum rt_dtype dtype;
+/* Sums over a communicator in the background: a bucket of gradients that are complete but not handed to the transport.
+ * begun: sums of earlier buckets have begun and not been waited for. */
+struct rt_sum {
+    struct rt_bucket bucket;
     bool begun;
 };
 
@@ -76,7 +75,7 @@ struct rt_private {
     bool last;               /* the current backward phase is, or may be, the last before gradients are reduced */
     bool known;              /* the current backward phase is certainly the last: sums along mesh axes begin in it */
     bool overlaps;           /* sums over scale units begin in the current backward phase */
-    struct rt_bucket bucket[RT_MAX_AXES + 1]; /* one per mesh axis, one for the scale units */
+    struct rt_sum sum[RT_MAX_AXES + 1]; /* one per mesh axis, one for the scale units */
     struct rt_reduce_hooks hooks;
     int64_t trained;       /* training steps begun */
     int64_t micro_batches; /* micro-batches of these steps, of all scale units */

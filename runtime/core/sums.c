@@ -25,45 +25,41 @@ void rt_backward_begins(struct rt *rt, bool last, bool known) {
     rt->internal->overlaps = last && known && can_begin(rt, rt->unit_arenas) && !hooks->before && !hooks->after;
 }
 
-/* The bucket of a communicator; that of the scale units is the last. */
-static struct rt_bucket *bucket_of(struct rt *rt, const struct rt_comm *comm) {
+/* The sum of a communicator; that of the scale units is the last. */
+static struct rt_sum *sum_of(struct rt *rt, const struct rt_comm *comm) {
     int axis = 0;
     while (axis < RT_MAX_AXES && rt->axis[axis] != comm) axis++;
-    return &rt->internal->bucket[axis];
+    return &rt->internal->sum[axis];
 }
 
 /* Hands the bucket to the transport. */
 static int close_bucket(struct rt *rt, struct rt_comm *comm) {
-    struct rt_bucket *bucket = bucket_of(rt, comm);
-    const size_t count = bucket->bytes / rt_dtype_bytes(bucket->dtype);
+    struct rt_sum *sum = sum_of(rt, comm);
+    struct rt_bucket *bucket = &sum->bucket;
+    const size_t count = (size_t)bucket->bytes / rt_dtype_bytes(bucket->dtype);
     if (!count) return RT_OK;
     bucket->bytes = 0;
-    bucket->begun = true;
-    int status = comm->driver->sum_begin(comm, bucket->first, count, bucket->dtype);
+    sum->begun = true;
+    int status = comm->driver->sum_begin(comm, (void *)(intptr_t)bucket->first, count, bucket->dtype);
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
-/* Adds a complete gradient to the bucket. A gradient that is not adjacent to the bucket's last one, except for
- * alignment, begins a new bucket; a bucket that is full is handed over at once. */
-static int put_in_bucket(struct rt *rt, struct rt_comm *comm, unsigned char *gradient, enum rt_dtype dtype,
-                         size_t bytes) {
-    struct rt_bucket *bucket = bucket_of(rt, comm);
-    const unsigned char *end = bucket->first + bucket->bytes;
-    const bool adjacent = dtype == bucket->dtype && gradient >= end && gradient < end + RT_ALIGNMENT;
-    if (bucket->bytes && !adjacent) RT_TRY(close_bucket(rt, comm));
-    if (!bucket->bytes) bucket->first = gradient, bucket->dtype = dtype;
-    bucket->bytes = (size_t)(gradient - bucket->first) + bytes;
-    if (bucket->bytes >= (size_t)rt->program->training->bucket_bytes) RT_TRY(close_bucket(rt, comm));
+/* Adds a complete gradient to the bucket, by the rule of base/bucket.h. */
+static int put_in_bucket(struct rt *rt, struct rt_comm *comm, const void *gradient, enum rt_dtype dtype, size_t bytes) {
+    struct rt_bucket *bucket = &sum_of(rt, comm)->bucket;
+    const int64_t at = (int64_t)(intptr_t)gradient, limit = rt->program->training->bucket_bytes;
+    if (rt_bucket_ends_before(bucket, at, dtype)) RT_TRY(close_bucket(rt, comm));
+    if (rt_bucket_add(bucket, at, dtype, (int64_t)bytes, limit)) RT_TRY(close_bucket(rt, comm));
     int status = comm->driver->sum_progress(comm);
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }
 
 /* Hands over the last bucket and waits for all sums of the communicator. */
 static int finish_sums(struct rt *rt, struct rt_comm *comm) {
-    struct rt_bucket *bucket = bucket_of(rt, comm);
+    struct rt_sum *sum = sum_of(rt, comm);
     RT_TRY(close_bucket(rt, comm));
-    if (!bucket->begun) return RT_OK;
-    bucket->begun = false;
+    if (!sum->begun) return RT_OK;
+    sum->begun = false;
     int status = comm->driver->sum_finish(comm);
     return status ? rt_fail_comm(rt, comm, status) : RT_OK;
 }

@@ -55,7 +55,6 @@ struct rt_fault {
 /* What is done with the result of a product, of one batch; pointers may be NULL. RT_NO_ACTIVATION, RT_GELU:
  *     s = product + bias(n) + residual(m,n), kept at sum(m,n); y = s, or gelu(s), approximated by tanh
  * RT_GELU_GRAD: y = product gelu'(sum(m,n)). And beside it, sums: of an operand over k, a(m,k) or b(k,n). */
-enum rt_activation { RT_NO_ACTIVATION, RT_GELU, RT_GELU_GRAD };
 enum rt_summed { RT_NO_SUMS, RT_SUMS_OF_A, RT_SUMS_OF_B };
 struct rt_finish {
     enum rt_activation activation;

@@ -327,7 +327,7 @@ static void clean_up(struct launch *job) {
 
 int rt_launch(const struct rt_launch *what) {
     struct launch job = {.what = what, .memfd = -1, .signals = -1};
-    if (what->ranks < 1 || what->ranks > RT_SHARED_MAX) {
+    if (what->ranks < 1 || what->ranks > RT_MAX_RANKS) {
         print_error(&job, 901, "cannot start %d ranks", what->ranks);
         return 2;
     }

@@ -26,17 +26,17 @@ double now_ms(void) {
 }
 
 static int exit_of(int status, int code) {
-    if (code == RT_CODE_MEMORY) return RT_EXIT_MEMORY;
+    if (code == RT_CODE_MEMORY) return EXIT_LIMIT;
     switch (status) {
-    case RT_OK: return RT_EXIT_OK;
-    case RT_ERROR_USAGE: return code == RT_CODE_CALLS ? RT_EXIT_RANK : RT_EXIT_USAGE;
-    case RT_ERROR_INPUT: return RT_EXIT_INPUT;
+    case RT_OK: return EXIT_OK;
+    case RT_ERROR_USAGE: return code == RT_CODE_CALLS ? EXIT_RANK : EXIT_USAGE;
+    case RT_ERROR_INPUT: return EXIT_MALFORMED;
     case RT_ERROR_SYSTEM:
-    case RT_ERROR_DEVICE: return RT_EXIT_SYSTEM;
-    case RT_ERROR_MISMATCH: return RT_EXIT_MISMATCH;
-    case RT_ERROR_PEER: return RT_EXIT_RANK;
-    case RT_ERROR_BUSY: return RT_EXIT_BUSY;
-    default: return RT_EXIT_BUG;
+    case RT_ERROR_DEVICE: return EXIT_SYSTEM;
+    case RT_ERROR_MISMATCH: return EXIT_MISMATCH;
+    case RT_ERROR_PEER: return EXIT_RANK;
+    case RT_ERROR_BUSY: return EXIT_BUSY;
+    default: return EXIT_INTERNAL;
     }
 }
 
@@ -63,9 +63,9 @@ int fail_rank(struct rank *self, const struct rt *rt, int status) {
 
 static int status_of(int exit) {
     switch (exit) {
-    case RT_EXIT_USAGE: return RT_ERROR_USAGE;
-    case RT_EXIT_INPUT: return RT_ERROR_INPUT;
-    case RT_EXIT_MISMATCH: return RT_ERROR_MISMATCH;
+    case EXIT_USAGE: return RT_ERROR_USAGE;
+    case EXIT_MALFORMED: return RT_ERROR_INPUT;
+    case EXIT_MISMATCH: return RT_ERROR_MISMATCH;
     default: return RT_ERROR_SYSTEM;
     }
 }
@@ -179,8 +179,8 @@ static int start_threads(struct rank *ranks, pthread_t *threads, int world, void
     for (int r = 0; r < started; r++) pthread_join(threads[r], NULL);
     for (int r = 0; r < world; r++)
         if (ranks[r].joined) ranks[r].joined->driver->close(ranks[r].joined);
-    if (!error) return RT_EXIT_OK;
-    return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_MEMORY, "cannot start %d threads: %s", world, strerror(error));
+    if (!error) return EXIT_OK;
+    return failure_set(failure, EXIT_SYSTEM, RT_CODE_MEMORY, "cannot start %d threads: %s", world, strerror(error));
 }
 
 /* Finds the root cause: the first failed rank whose error is not that another rank failed. */
@@ -190,7 +190,7 @@ static int first_cause(const struct rank *ranks, int count, struct failure *fail
         if (ranks[r].status && (!cause || (cause->status == RT_ERROR_PEER && ranks[r].status != RT_ERROR_PEER)))
             cause = &ranks[r];
     if (cause) *failure = cause->failure;
-    return cause ? cause->failure.exit : RT_EXIT_OK;
+    return cause ? cause->failure.exit : EXIT_OK;
 }
 
 static int run_loopback(struct job *job, struct rank *ranks, struct failure *failure) {
@@ -198,9 +198,9 @@ static int run_loopback(struct job *job, struct rank *ranks, struct failure *fai
     const size_t symmetric = rt_program_symmetric(job->program), bytes = rt_comm_shared_bytes(world, symmetric);
     void *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     pthread_t *threads = calloc((size_t)world, sizeof *threads);
-    int exit = RT_EXIT_OK;
+    int exit = EXIT_OK;
     if (segment == MAP_FAILED || !threads)
-        exit = failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory for %d ranks", world);
+        exit = failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory for %d ranks", world);
     if (!exit) exit = start_threads(ranks, threads, world, segment, symmetric, failure);
     if (!exit) exit = first_cause(ranks, world, failure);
     if (segment != MAP_FAILED) munmap(segment, bytes);
@@ -227,9 +227,9 @@ static int settle_world(struct job *job, struct failure *failure) {
         options->world = seat.world;
     }
     if (status)
-        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_WORLD, "the launcher's environment gives no valid rank");
-    if (options->world == generated) return RT_EXIT_OK;
-    failure_set(failure, RT_EXIT_MISMATCH, RT_CODE_WORLD, "'%s' was generated for %d ranks, started with %d",
+        return failure_set(failure, EXIT_USAGE, RT_CODE_WORLD, "the launcher's environment gives no valid rank");
+    if (options->world == generated) return EXIT_OK;
+    failure_set(failure, EXIT_MISMATCH, RT_CODE_WORLD, "'%s' was generated for %d ranks, started with %d",
                 rt_quote_text(job->program->name).text, generated, options->world);
     return failure_help(failure, "start it with `rankc run`, or with --comm loopback as threads of one process");
 }
@@ -273,17 +273,17 @@ static bool print_json(const struct job *job) {
 
 static int give_results(const struct job *job, struct failure *failure) {
     const struct main_options *options = &job->options;
-    int exit = RT_EXIT_OK;
+    int exit = EXIT_OK;
     bool ok = true;
-    if (options->rank != 0) return RT_EXIT_OK;
+    if (options->rank != 0) return EXIT_OK;
     if (options->output_dir)
         exit = outputs_write(job->outputs, job->program, &job->manifest, options->output_dir, failure);
     if (exit) return exit;
     if (options->json) ok = print_json(job);
     if (!options->json && !options->output_dir && !options->steps)
         outputs_print(job->outputs, job->program, &job->manifest);
-    if (ok && fflush(stdout) == 0 && !ferror(stdout)) return RT_EXIT_OK;
-    return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write the results to standard output");
+    if (ok && fflush(stdout) == 0 && !ferror(stdout)) return EXIT_OK;
+    return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write the results to standard output");
 }
 
 /* The job */
@@ -305,7 +305,7 @@ static int allocate_job(struct job *job, struct rank **ranks, int nranks, struct
         (*ranks)[r].no_outputs = calloc((size_t)program->noutputs + 1, sizeof(*(*ranks)[r].no_outputs));
         ok = (*ranks)[r].output_data && (*ranks)[r].no_outputs;
     }
-    return ok ? RT_EXIT_OK : failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    return ok ? EXIT_OK : failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
 }
 
 static void free_job(struct job *job, struct rank *ranks, int nranks) {
@@ -322,8 +322,7 @@ static void free_job(struct job *job, struct rank *ranks, int nranks) {
 
 static int run_ranks(struct job *job, struct rank *ranks, struct failure *failure) {
     const struct rt_program *program = job->program;
-    int exit =
-        job->options.steps ? RT_EXIT_OK : inputs_read(job->inputs, program, &job->manifest, &job->options, failure);
+    int exit = job->options.steps ? EXIT_OK : inputs_read(job->inputs, program, &job->manifest, &job->options, failure);
     if (!exit && ranks[0].first) exit = outputs_allocate(job->outputs, program, failure);
     if (exit) return exit;
     for (int i = 0; i < program->ninputs; i++) job->input_data[i] = job->inputs[i].data;
@@ -334,7 +333,7 @@ static int run_ranks(struct job *job, struct rank *ranks, struct failure *failur
         run_rank(&ranks[0]);
         exit = first_cause(ranks, 1, failure);
     }
-    if (!exit && ranks[0].interrupted) exit = failure->exit = RT_EXIT_INTERRUPTED;
+    if (!exit && ranks[0].interrupted) exit = failure->exit = EXIT_INTERRUPTED;
     return exit;
 }
 
@@ -361,7 +360,7 @@ static void *map_control(const struct job *job, size_t *bytes) {
     void *control = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (control == MAP_FAILED) return NULL;
     const uint32_t world = atomic_load(&rt_shared_header(control)->size);
-    if (world > 0 && world <= RT_SHARED_MAX && rt_shared_control_bytes((int)world) <= *bytes) return control;
+    if (world > 0 && world <= RT_MAX_RANKS && rt_shared_control_bytes((int)world) <= *bytes) return control;
     munmap(control, *bytes);
     return NULL;
 }
@@ -372,7 +371,7 @@ static void end_rank(const struct job *job, const struct failure *failure) {
     const struct main_options *options = &job->options;
     size_t bytes = 0;
     void *control = is_loopback(job) ? NULL : map_control(job, &bytes);
-    const bool failed = failure->exit && failure->exit != RT_EXIT_INTERRUPTED; /* which is a regular end */
+    const bool failed = failure->exit && failure->exit != EXIT_INTERRUPTED; /* which is a regular end */
     if (control && !failed && options->rank >= 0)
         atomic_store(&rt_shared_progress(control, options->rank)->finished, 1);
     if (control && failed) atomic_store(&rt_shared_header(control)->aborted, 1);
@@ -389,7 +388,7 @@ int rt_main(int argc, char **argv, const struct rt_program *program) {
     int exit = options_parse(&job.options, argc, argv, &failure);
     if (!exit && job.options.help) {
         options_print_help(job.options.program);
-        exit = fflush(stdout) == 0 ? RT_EXIT_OK : RT_EXIT_SYSTEM;
+        exit = fflush(stdout) == 0 ? EXIT_OK : EXIT_SYSTEM;
         options_free(&job.options);
         return exit;
     }

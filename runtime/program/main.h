@@ -7,21 +7,9 @@
 
 #include "core/private.h"
 
+#include "base/exit_code.h"
 #include "base/json.h"
 #include "base/npy.h"
-
-enum rt_exit {
-    RT_EXIT_OK = 0,
-    RT_EXIT_BUG = 1,
-    RT_EXIT_USAGE = 2,
-    RT_EXIT_INPUT = 3,
-    RT_EXIT_MEMORY = 5,
-    RT_EXIT_SYSTEM = 6,
-    RT_EXIT_BUSY = 7,
-    RT_EXIT_MISMATCH = 8,
-    RT_EXIT_RANK = 9,
-    RT_EXIT_INTERRUPTED = 130
-};
 
 struct failure {
     int exit, code;

@@ -63,19 +63,19 @@ static int read_names(struct manifest *manifest, const struct rt_program *progra
     const struct rt_json *root = rt_json_root(manifest->document);
     int64_t format;
     if (!rt_json_int(rt_json_member(root, "format"), &format) || format != RT_MANIFEST_FORMAT)
-        return failure_set(failure, RT_EXIT_MISMATCH, RT_CODE_FORMAT, "manifest.json is not of format %d",
+        return failure_set(failure, EXIT_MISMATCH, RT_CODE_FORMAT, "manifest.json is not of format %d",
                            RT_MANIFEST_FORMAT);
     if (!intact)
-        return failure_set(failure, RT_EXIT_MISMATCH, RT_CODE_SOURCE_CHANGED,
+        return failure_set(failure, EXIT_MISMATCH, RT_CODE_SOURCE_CHANGED,
                            "manifest.json is not as it was generated: its hash differs");
     manifest->inputs = calloc((size_t)program->ninputs + 1, sizeof(*manifest->inputs));
     manifest->outputs = calloc((size_t)program->noutputs + 1, sizeof(*manifest->outputs));
     if (!manifest->inputs || !manifest->outputs)
-        return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+        return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     if (read_ports(manifest->inputs, rt_json_member(root, "inputs"), program->inputs, program->ninputs) &&
         read_ports(manifest->outputs, rt_json_member(root, "outputs"), program->outputs, program->noutputs))
-        return RT_EXIT_OK;
-    return failure_set(failure, RT_EXIT_MISMATCH, RT_CODE_SOURCE_CHANGED,
+        return EXIT_OK;
+    return failure_set(failure, EXIT_MISMATCH, RT_CODE_SOURCE_CHANGED,
                        "manifest.json lists other inputs or outputs than the program has");
 }
 
@@ -84,14 +84,14 @@ int manifest_read(struct manifest *manifest, const struct rt_program *program, c
     struct rt_reason why;
     manifest->directory = directory ? strdup(directory) : default_directory();
     if (!manifest->directory)
-        return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_OPEN, "cannot tell where the program lies");
+        return failure_set(failure, EXIT_SYSTEM, RT_CODE_OPEN, "cannot tell where the program lies");
     char path[PATH_MAX];
     int length = snprintf(path, sizeof path, "%s/manifest.json", manifest->directory);
     if (length >= (int)sizeof path)
-        return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_OPEN, "the path of the program's directory is too long");
+        return failure_set(failure, EXIT_SYSTEM, RT_CODE_OPEN, "the path of the program's directory is too long");
     bool intact;
     manifest->document = rt_sealed_read(manifest->directory, "manifest.json", &intact, &why);
-    int exit = RT_EXIT_OK;
+    int exit = EXIT_OK;
     if (!manifest->document) exit = failure_reason(failure, RT_CODE_MANIFEST, &why);
     if (!exit) exit = read_names(manifest, program, intact, failure);
     return exit ? failure_where(failure, "%s", rt_quote_text(path).text) : exit;
@@ -155,23 +155,23 @@ static bool is_whole(enum rt_dtype t) {
 /* Converts between widths but not between kinds: a float file for an integer input is most likely a mistake. */
 static int convert_input(struct rt_tensor *tensor, enum rt_dtype to, const char *name, struct failure *failure) {
     const enum rt_dtype from = tensor->dtype;
-    if (from == to) return RT_EXIT_OK;
+    if (from == to) return EXIT_OK;
     if (!(rt_dtype_is_float(from) && rt_dtype_is_float(to)) && !(is_whole(from) && is_whole(to)))
-        return failure_set(failure, RT_EXIT_INPUT, RT_CODE_INPUT, "input '%s' has dtype %s, the model takes %s",
+        return failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has dtype %s, the model takes %s",
                            rt_quote_text(name).text, rt_dtypes[from].name, rt_dtypes[to].name);
     int64_t misfit = is_whole(from) ? first_misfit(tensor, to) : -1;
     if (misfit >= 0)
-        return failure_set(failure, RT_EXIT_INPUT, RT_CODE_INPUT, "input '%s': element %" PRId64 " does not fit %s",
+        return failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s': element %" PRId64 " does not fit %s",
                            rt_quote_text(name).text, misfit, rt_dtypes[to].name);
     int64_t bytes;
     if (!rt_mul(tensor->count, (int64_t)rt_dtype_bytes(to), &bytes)) bytes = INT64_MAX;
     void *converted = bytes < INT64_MAX ? malloc((size_t)bytes + 1) : NULL;
-    if (!converted) return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    if (!converted) return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     rt_convert(converted, to, tensor->data, from, (size_t)tensor->count);
     rt_tensor_free(tensor);
     tensor->data = tensor->owned = converted;
     tensor->dtype = to;
-    return RT_EXIT_OK;
+    return EXIT_OK;
 }
 
 static bool ends_with(const char *text, const char *end) {
@@ -183,9 +183,9 @@ static int read_input(struct rt_tensor *tensor, const struct rt_port *port, cons
                       struct failure *failure) {
     struct rt_reason why;
     bool ok = ends_with(path, ".pb") ? rt_tensor_pb_read(tensor, path, &why) : rt_npy_read(tensor, path, &why);
-    int exit = ok ? RT_EXIT_OK : failure_reason(failure, RT_CODE_INPUT, &why);
+    int exit = ok ? EXIT_OK : failure_reason(failure, RT_CODE_INPUT, &why);
     if (!exit && !same_shape(tensor->ndim, tensor->dims, port))
-        exit = failure_set(failure, RT_EXIT_INPUT, RT_CODE_INPUT, "input '%s' has shape %s, the model takes %s",
+        exit = failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has shape %s, the model takes %s",
                            rt_quote_text(name).text, shape_format(tensor->ndim, tensor->dims).text,
                            shape_format(port->ndim, port->dims).text);
     if (!exit) exit = convert_input(tensor, port->dtype, name, failure);
@@ -206,18 +206,18 @@ static int find_port(const char *argument, const char *const *names, int count) 
 static int unknown_input(const char *argument, const char *const *names, int count, struct failure *failure) {
     const char *equals = strchr(argument, '=');
     if (!equals)
-        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "--input needs NAME=FILE, not '%s'",
+        return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "--input needs NAME=FILE, not '%s'",
                            rt_quote_text(argument).text);
     char word[128];
     snprintf(word, sizeof word, "%.*s", (int)(equals - argument < 127 ? equals - argument : 127), argument);
-    failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "the model has no input '%s'", rt_quote_text(word).text);
+    failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "the model has no input '%s'", rt_quote_text(word).text);
     const char *meant = nearest_name(word, names, count);
     if (!meant && count == 1) meant = names[0];
     return meant ? failure_help(failure, "did you mean '%s'?", rt_quote_text(meant).text) : failure->exit;
 }
 
 static int missing_input(const struct rt_port *port, const char *name, struct failure *failure) {
-    return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "needs --input %s=FILE (%s %s)", rt_quote_text(name).text,
+    return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "needs --input %s=FILE (%s %s)", rt_quote_text(name).text,
                        rt_dtypes[port->dtype].name, shape_format(port->ndim, port->dims).text);
 }
 
@@ -229,7 +229,7 @@ int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, cons
         const int port = find_port(argument, names, program->ninputs);
         if (port < 0) return unknown_input(argument, names, program->ninputs, failure);
         if (inputs[port].data)
-            return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "input '%s' is given twice",
+            return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "input '%s' is given twice",
                                rt_quote_text(names[port]).text);
         int exit =
             read_input(&inputs[port], &program->inputs[port], names[port], argument + strlen(names[port]) + 1, failure);
@@ -237,5 +237,5 @@ int inputs_read(struct rt_tensor *inputs, const struct rt_program *program, cons
     }
     for (int i = 0; i < program->ninputs; i++)
         if (!inputs[i].data) return missing_input(&program->inputs[i], names[i], failure);
-    return RT_EXIT_OK;
+    return EXIT_OK;
 }

@@ -10,6 +10,7 @@
 #include "program/main_nonfinite.h"
 
 #include "base/checked.h"
+#include "base/manifest.h"
 #include "state/load_part.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@
 enum { PHASE_REDUCE = 2, BLOCK = 1024 };
 
 /* Bits: kinds of non-finite values found in a tensor. */
-enum { SEEN_INFINITE = 1, SEEN_NAN = 2 };
+enum { HAS_INFINITY = 1, HAS_NAN = 2 };
 
 /* Findings are ordered integers: the kind in the highest bits, the index in the others. */
 enum kind { KIND_PARAMETER, KIND_INPUT, KIND_INSTRUCTION };
@@ -47,7 +48,7 @@ static int check_host(const void *bytes, enum rt_dtype dtype, size_t count) {
     for (size_t at = 0; at < count; at += BLOCK) {
         const size_t n = count - at < BLOCK ? count - at : BLOCK;
         rt_convert(values, RT_F64, (const unsigned char *)bytes + at * size, dtype, n);
-        for (size_t i = 0; i < n; i++) seen |= isnan(values[i]) ? SEEN_NAN : isinf(values[i]) ? SEEN_INFINITE : 0;
+        for (size_t i = 0; i < n; i++) seen |= isnan(values[i]) ? HAS_NAN : isinf(values[i]) ? HAS_INFINITY : 0;
     }
     return seen;
 }
@@ -104,7 +105,7 @@ static void end_instruction(struct search *s) {
         s->instruction >= 0 && s->instruction < s->ninstructions ? s->entries[s->instruction] : NULL;
     if (!entry) return;
     const int made = check_values(s->rt, rt_json_member(entry, "results"));
-    const bool blamed = ((made & SEEN_NAN) && !(s->read & SEEN_NAN)) || ((made & SEEN_INFINITE) && !s->read);
+    const bool blamed = ((made & HAS_NAN) && !(s->read & HAS_NAN)) || ((made & HAS_INFINITY) && !s->read);
     if (blamed) add_finding(s, KIND_INSTRUCTION, micro_of(s, entry) * s->ninstructions + s->instruction);
 }
 
@@ -131,7 +132,7 @@ static void check_parameters(struct search *s) {
         if (offset == RT_ABSENT || !load_part_find(&part, s->rt, &program->weights[w], &elements)) continue;
         const int seen =
             check_memory(s->rt, s->rt->arena[RT_WEIGHTS] + offset, program->weights[w].dtype, (size_t)elements);
-        if ((seen & SEEN_NAN) || (seen && program->weights[w].trained)) add_finding(s, KIND_PARAMETER, w);
+        if ((seen & HAS_NAN) || (seen && program->weights[w].trained)) add_finding(s, KIND_PARAMETER, w);
     }
 }
 
@@ -143,7 +144,7 @@ static void check_inputs(struct search *s, const void *const *const *samples) {
             const struct rt_port *port = &program->inputs[i];
             int64_t count = 0;
             if (!rt_dtype_is_float(port->dtype) || !rt_product(port->dims, port->ndim, &count)) continue;
-            if (check_host(samples[j][i], port->dtype, (size_t)count) & SEEN_NAN) add_finding(s, KIND_INPUT, i);
+            if (check_host(samples[j][i], port->dtype, (size_t)count) & HAS_NAN) add_finding(s, KIND_INPUT, i);
         }
 }
 
@@ -157,7 +158,7 @@ static int list_entries(struct search *s) {
     for (long c = s->rt->kind - s->rt->program->classes; c > 0 && class; c--) class = class->next;
     s->ninstructions = list && list->kind == RT_JSON_ARRAY ? list->count : 0;
     s->entries = calloc((size_t)s->ninstructions + 1, sizeof(*s->entries));
-    if (!s->entries) return fail_with(s->self, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    if (!s->entries) return fail_with(s->self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     for (const struct rt_json *entry = class ? class->first : NULL; entry; entry = entry->next) {
         int64_t instruction;
         if (rt_json_int(rt_json_member(entry, "site"), &instruction) && instruction >= 0 &&

@@ -45,14 +45,14 @@ int failure_help(struct failure *failure, const char *format, ...) {
 
 int failure_reason(struct failure *failure, int code, const struct rt_reason *why) {
     switch (why->kind) {
-    case RT_REASON_SYSTEM: return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_OPEN, "%s", why->text);
-    case RT_REASON_MEMORY: return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "%s", why->text);
-    case RT_REASON_CHANGED: return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
-    case RT_REASON_LINK: return failure_set(failure, RT_EXIT_INPUT, RT_CODE_LINK, "%s", why->text);
-    case RT_REASON_MISMATCH: return failure_set(failure, RT_EXIT_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why->text);
+    case RT_REASON_SYSTEM: return failure_set(failure, EXIT_SYSTEM, RT_CODE_OPEN, "%s", why->text);
+    case RT_REASON_MEMORY: return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "%s", why->text);
+    case RT_REASON_CHANGED: return failure_set(failure, EXIT_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
+    case RT_REASON_LINK: return failure_set(failure, EXIT_MALFORMED, RT_CODE_LINK, "%s", why->text);
+    case RT_REASON_MISMATCH: return failure_set(failure, EXIT_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why->text);
     case RT_REASON_CONTENT: break;
     }
-    return failure_set(failure, RT_EXIT_INPUT, code, "%s", why->text);
+    return failure_set(failure, EXIT_MALFORMED, code, "%s", why->text);
 }
 
 void failure_print(const struct failure *failure, bool json) {
@@ -165,7 +165,7 @@ static int unknown_option(const char *word, struct failure *failure) {
     const char *names[ROWS];
     for (size_t i = 0; i < ROWS; i++) names[i] = rows[i].name;
     const char *meant = nearest_name(word, names, (int)ROWS);
-    failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "unknown option '%s'", rt_quote_text(word).text);
+    failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "unknown option '%s'", rt_quote_text(word).text);
     return meant ? failure_help(failure, "did you mean '%s'?", meant) : failure_help(failure, "see --help");
 }
 
@@ -175,17 +175,17 @@ static int parse_count(const struct option_row *row, const char *text, int *out,
     long value = strtol(text, &end, 10);
     if (!errno && end != text && !*end && value >= row->least && value <= INT_MAX) {
         *out = (int)value;
-        return RT_EXIT_OK;
+        return EXIT_OK;
     }
-    return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s needs a whole number of at least %d, not '%s'",
+    return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s needs a whole number of at least %d, not '%s'",
                        row->name, row->least, rt_quote_text(text).text);
 }
 
 static int parse_rate(const struct option_row *row, const char *text, double *out, struct failure *failure) {
     char *end;
     *out = strtod(text, &end);
-    if (end != text && !*end && *out >= 0 && *out <= FLT_MAX) return RT_EXIT_OK;
-    return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s needs a number from 0 to the largest f32, not '%s'",
+    if (end != text && !*end && *out >= 0 && *out <= FLT_MAX) return EXIT_OK;
+    return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s needs a number from 0 to the largest f32, not '%s'",
                        row->name, rt_quote_text(text).text);
 }
 
@@ -200,7 +200,7 @@ static int set_option(struct main_options *options, const struct option_row *row
     case OPTION_COUNT: return parse_count(row, text, field, failure);
     case OPTION_RATE: return parse_rate(row, text, field, failure);
     }
-    return RT_EXIT_OK;
+    return EXIT_OK;
 }
 
 static const struct option_row *find_row(const char *word, size_t length) {
@@ -218,14 +218,14 @@ static int parse_option(struct main_options *options, int argc, char **argv, int
     if (!row) return unknown_option(word, failure);
     const unsigned bit = 1u << (row - rows);
     if ((*seen & bit) && row->kind != OPTION_WORDS)
-        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s is given twice", row->name);
+        return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s is given twice", row->name);
     *seen |= bit;
     const char *text = word[length] == '=' ? word + length + 1 : NULL;
     if (row->kind == OPTION_FLAG && text)
-        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s takes no value", row->name);
+        return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s takes no value", row->name);
     if (row->kind != OPTION_FLAG && !text) text = ++*i < argc ? argv[*i] : NULL;
     if (row->kind != OPTION_FLAG && !text)
-        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "%s needs %s", row->name, row->argument);
+        return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "%s needs %s", row->name, row->argument);
     return set_option(options, row, text, failure);
 }
 
@@ -251,16 +251,16 @@ int options_parse(struct main_options *options, int argc, char **argv, struct fa
                                      .lr = -1};
     if (!allocate_words(&options->inputs, argc) || !allocate_words(&options->data, argc) ||
         !allocate_words(&options->eval_data, argc))
-        return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+        return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     for (int i = 1; i < argc; i++) {
         int exit = parse_option(options, argc, argv, &i, &seen, failure);
         if (exit) return exit;
     }
     if ((options->rank >= 0) != (options->world > 0))
         if (options->rank >= 0 || strcmp(options->comm, "loopback") != 0)
-            return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "--rank and --world go together");
+            return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "--rank and --world go together");
     if (options->rank >= 0 && options->rank >= options->world)
-        return failure_set(failure, RT_EXIT_USAGE, RT_CODE_USAGE, "--rank %d of --world %d", options->rank,
+        return failure_set(failure, EXIT_USAGE, RT_CODE_USAGE, "--rank %d of --world %d", options->rank,
                            options->world);
-    return RT_EXIT_OK;
+    return EXIT_OK;
 }

@@ -27,9 +27,9 @@ int outputs_allocate(struct rt_tensor *outputs, const struct rt_program *program
         if (rt_product(port->dims, port->ndim, &tensor->count) &&
             rt_mul(tensor->count, (int64_t)rt_dtype_bytes(port->dtype), &bytes))
             tensor->data = tensor->owned = malloc((size_t)bytes + 1);
-        if (!tensor->data) return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+        if (!tensor->data) return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     }
-    return RT_EXIT_OK;
+    return EXIT_OK;
 }
 
 /* File names */
@@ -63,7 +63,7 @@ static int make_directories(const char *path, struct failure *failure) {
     char part[PATH_MAX];
     int length = snprintf(part, sizeof part, "%s", path);
     if (length <= 0 || length >= (int)sizeof part)
-        return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "--output-dir is empty or too long");
+        return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "--output-dir is empty or too long");
     for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
         mkdir(part, 0777);
@@ -71,8 +71,8 @@ static int make_directories(const char *path, struct failure *failure) {
     }
     struct stat status;
     if (mkdir(part, 0777) == 0 || (errno == EEXIST && stat(part, &status) == 0 && S_ISDIR(status.st_mode)))
-        return RT_EXIT_OK;
-    return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot make the directory '%s': %s",
+        return EXIT_OK;
+    return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "cannot make the directory '%s': %s",
                        rt_quote_text(path).text, strerror(errno));
 }
 
@@ -80,7 +80,7 @@ static int make_directories(const char *path, struct failure *failure) {
 
 static int write_failure(struct failure *failure, const struct rt_reason *why) {
     if (why->kind == RT_REASON_MEMORY) return failure_reason(failure, RT_CODE_WRITE, why);
-    return failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "%s", why->text);
+    return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "%s", why->text);
 }
 
 static int write_index(const struct rt_tensor *outputs, int count, const char *const *names,
@@ -108,7 +108,7 @@ static int write_index(const struct rt_tensor *outputs, int count, const char *c
         ok = rt_file_write(path, &(struct rt_piece){w.text, w.bytes}, 1, &why);
     }
     rt_json_discard(&w);
-    return ok ? RT_EXIT_OK : write_failure(failure, &why);
+    return ok ? EXIT_OK : write_failure(failure, &why);
 }
 
 int outputs_write(const struct rt_tensor *outputs, const struct rt_program *program, const struct manifest *manifest,
@@ -119,11 +119,11 @@ int outputs_write(const struct rt_tensor *outputs, const struct rt_program *prog
     int exit = make_directories(directory, failure);
     if (exit) return exit;
     char(*files)[NAME_MAX + 1] = calloc((size_t)count + 1, sizeof *files);
-    if (!files) return failure_set(failure, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    if (!files) return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     for (int i = 0; i < count && !exit; i++) {
         name_file(files, i, manifest->outputs[i]);
         if (snprintf(path, sizeof path, "%s/%s", directory, files[i]) >= (int)sizeof path)
-            exit = failure_set(failure, RT_EXIT_SYSTEM, RT_CODE_WRITE, "--output-dir is too long");
+            exit = failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "--output-dir is too long");
         else if (!rt_npy_write(path, outputs[i].dtype, outputs[i].ndim, outputs[i].dims, outputs[i].data, &why))
             exit = write_failure(failure, &why);
     }

@@ -20,8 +20,8 @@ static atomic_int requests;
 
 static void on_signal(int number) {
     (void)number;
-    if (!atomic_load(&training)) _exit(RT_EXIT_INTERRUPTED);
-    if (atomic_fetch_add(&requests, 1) > 0 && !atomic_load(&launched)) _exit(RT_EXIT_INTERRUPTED);
+    if (!atomic_load(&training)) _exit(EXIT_INTERRUPTED);
+    if (atomic_fetch_add(&requests, 1) > 0 && !atomic_load(&launched)) _exit(EXIT_INTERRUPTED);
 }
 
 /* Signals that the parent process ignores stay ignored. */

@@ -100,7 +100,7 @@ static bool report_step(struct trainer *t, const struct metrics *m) {
 
 static int check_written(struct trainer *t, bool written) {
     if (written) return RT_OK;
-    fail_with(t->self, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write metrics: %s", strerror(errno));
+    fail_with(t->self, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write metrics: %s", strerror(errno));
     if (t->options->log) failure_where(&t->self->failure, "%s", rt_quote_text(t->options->log).text);
     return t->self->status;
 }
@@ -112,7 +112,7 @@ static int check_finite(struct trainer *t, const struct metrics *m) {
     if (isfinite(value)) return RT_OK;
     char rank[64] = "";
     if (t->found.found) snprintf(rank, sizeof rank, "; the first such value was on rank %d", t->found.rank);
-    fail_with(t->self, RT_EXIT_RANK, RT_CODE_LOSS, "the %s of step %lld is %s%s", lost ? "loss" : "gradient norm",
+    fail_with(t->self, EXIT_RANK, RT_CODE_LOSS, "the %s of step %lld is %s%s", lost ? "loss" : "gradient norm",
               (long long)m->step, isnan(value) ? "not a number" : "infinite", rank);
     nonfinite_place(&t->found, &t->self->job->manifest, &t->self->failure);
     return t->self->status;
@@ -237,7 +237,7 @@ static int hold_directory(struct trainer *t) {
     int status = rt_hold_checkpoints(t->rt, directory, !t->options->resume);
     if (status) return fail_rank(t->self, t->rt, status);
     if (t->options->resume || !rt_checkpoint_exists(directory)) return RT_OK;
-    fail_with(t->self, RT_EXIT_USAGE, RT_CODE_CHECKPOINT, "'%s' has checkpoints of an earlier run",
+    fail_with(t->self, EXIT_USAGE, RT_CODE_CHECKPOINT, "'%s' has checkpoints of an earlier run",
               rt_quote_text(directory).text);
     failure_help(&t->self->failure, "--resume latest goes on from them; a run from the start needs another directory");
     return t->self->status;
@@ -251,11 +251,11 @@ static int resume(struct trainer *t) {
     int status = rt_load(t->rt, t->options->checkpoint_dir, t->options->resume, &progress);
     if (status) return fail_rank(t->self, t->rt, status);
     if (t->options->shuffle >= 0 && t->options->shuffle != progress.seed)
-        return fail_with(t->self, RT_EXIT_MISMATCH, RT_CODE_CHECKPOINT,
+        return fail_with(t->self, EXIT_MISMATCH, RT_CODE_CHECKPOINT,
                          "the checkpoint was made with another order of samples than --shuffle %d",
                          t->options->shuffle);
     if (progress.step > t->options->steps)
-        return fail_with(t->self, RT_EXIT_USAGE, RT_CODE_USAGE, "the checkpoint is of step %lld, --steps ends at %d",
+        return fail_with(t->self, EXIT_USAGE, RT_CODE_USAGE, "the checkpoint is of step %lld, --steps ends at %d",
                          (long long)progress.step, t->options->steps);
     t->saved = progress.step;
     t->feed.sampler.shuffle = progress.seed >= 0;
@@ -276,11 +276,11 @@ static int check_options(struct trainer *t) {
                         : !o->eval_data.n && o->eval_steps        ? "--eval-steps needs --eval-data"
                                                                   : NULL;
     if (!t->rt->program->training)
-        return fail_with(t->self, RT_EXIT_MISMATCH, RT_CODE_FORMAT, "the program was not compiled with --train");
+        return fail_with(t->self, EXIT_MISMATCH, RT_CODE_FORMAT, "the program was not compiled with --train");
     if (t->rt->program->training->seeds)
-        return fail_with(t->self, RT_EXIT_USAGE, RT_CODE_USAGE,
+        return fail_with(t->self, EXIT_USAGE, RT_CODE_USAGE,
                          "the model has no loss: compile it with --loss, or call its forward and backward (model.h)");
-    return alone ? fail_with(t->self, RT_EXIT_USAGE, RT_CODE_USAGE, "%s", alone) : RT_OK;
+    return alone ? fail_with(t->self, EXIT_USAGE, RT_CODE_USAGE, "%s", alone) : RT_OK;
 }
 
 /* Applies options that override the program's. */
@@ -296,7 +296,7 @@ static int set_numbers(struct trainer *t) {
     if (t->options->lr >= 0) rt_set_learning_rate(t->rt, t->options->lr);
     if ((status = rt_set_accumulate(t->rt, t->accumulate))) return fail_rank(t->self, t->rt, status);
     t->losses = calloc((size_t)t->accumulate, sizeof *t->losses);
-    return t->losses ? RT_OK : fail_with(t->self, RT_EXIT_MEMORY, RT_CODE_MEMORY, "out of memory");
+    return t->losses ? RT_OK : fail_with(t->self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
 }
 
 static int open_data(struct trainer *t) {
@@ -308,14 +308,14 @@ static int open_data(struct trainer *t) {
     t->feed.sampler.shuffle = o->shuffle >= 0;
     t->feed.sampler.seed = (uint64_t)o->shuffle;
     if (!rt_mul((int64_t)t->accumulate * t->units, o->steps, &samples) || !rt_mul(samples, t->feed.batch, &samples))
-        return fail_with(t->self, RT_EXIT_USAGE, RT_CODE_USAGE, "so many steps have more samples than can be counted");
+        return fail_with(t->self, EXIT_USAGE, RT_CODE_USAGE, "so many steps have more samples than can be counted");
     return o->eval_data.n ? feed_open(&t->eval, t->self, &eval, 1) : RT_OK;
 }
 
 static int open_log(struct trainer *t) {
     const char *path = t->options->log, *mode = t->options->resume ? "ae" : "we";
     if (!path || !t->self->first || (t->log = fopen(path, mode))) return RT_OK;
-    return fail_with(t->self, RT_EXIT_SYSTEM, RT_CODE_WRITE, "cannot write '%s': %s", rt_quote_text(path).text,
+    return fail_with(t->self, EXIT_SYSTEM, RT_CODE_WRITE, "cannot write '%s': %s", rt_quote_text(path).text,
                      strerror(errno));
 }
 

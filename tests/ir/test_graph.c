@@ -70,7 +70,7 @@ static void test_local_extents(void **state) {
     int id = graph_add_tensor(&graph, TENSOR_WEIGHT, "w", RT_F32, 2, (const int64_t[]){6, 10});
     struct tensor *w = &graph.tensors.at[id];
     w->layout.axis[0] = (struct holding){.kind = HOLD_PART, .dim = 1, .blocks = 2, .unit = 1};
-    w->layout.axis[1] = (struct holding){.kind = HOLD_PARTIAL, .reduce = REDUCE_SUM};
+    w->layout.axis[1] = (struct holding){.kind = HOLD_PARTIAL, .reduce = RT_SUM};
     w->layout.axis[2] = (struct holding){.kind = HOLD_PART, .dim = 0, .blocks = 1, .unit = 2};
     for (int shard = 0; shard < 16; shard++) {
         int coordinate[MAX_AXES];
@@ -87,7 +87,7 @@ static void test_equal_holdings(void **state) {
     const struct holding whole = {HOLD_WHOLE}, odd = {.kind = HOLD_WHOLE, .dim = 3, .unit = 7};
     const struct holding part = {.kind = HOLD_PART, .dim = 1, .blocks = 1, .unit = 1};
     const struct holding strided = {.kind = HOLD_PART, .dim = 1, .blocks = 2, .unit = 1};
-    const struct holding sum = {.kind = HOLD_PARTIAL}, max = {.kind = HOLD_PARTIAL, .reduce = REDUCE_MAX};
+    const struct holding sum = {.kind = HOLD_PARTIAL}, max = {.kind = HOLD_PARTIAL, .reduce = RT_MAX};
     (void)state;
     assert_true(holding_equal(&whole, &odd));
     assert_true(holding_equal(&part, &part));

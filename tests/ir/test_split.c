@@ -341,10 +341,10 @@ static bool same_value(struct number a, struct number b) {
     return a.is_float ? a.f == b.f || (isnan(a.f) && isnan(b.f)) : a.i == b.i;
 }
 
-static struct number reduced(enum reduce reduce, struct number a, struct number b) {
-    if (reduce == REDUCE_SUM) return (struct number){a.is_float, a.f + b.f, (int64_t)((uint64_t)a.i + (uint64_t)b.i)};
+static struct number reduced(enum rt_reduce reduce, struct number a, struct number b) {
+    if (reduce == RT_SUM) return (struct number){a.is_float, a.f + b.f, (int64_t)((uint64_t)a.i + (uint64_t)b.i)};
     bool first = a.is_float ? a.f > b.f : a.i > b.i;
-    return first == (reduce == REDUCE_MAX) ? a : b;
+    return first == (reduce == RT_MAX) ? a : b;
 }
 
 /* What the ranks along one axis hold together. */
@@ -512,7 +512,7 @@ static void check_linear(struct trial *t, int chosen, struct random *random) {
     const struct tensor *tensor = tensor_of(t, y);
     for (int64_t i = 0; i < tensor_elements(tensor); i++) {
         struct number a = eval_load(results[0], tensor->dtype, i), b = eval_load(results[1], tensor->dtype, i);
-        assert_true(same_value(reduced(REDUCE_SUM, a, b), eval_load(t->data[y], tensor->dtype, i)));
+        assert_true(same_value(reduced(RT_SUM, a, b), eval_load(t->data[y], tensor->dtype, i)));
     }
 }
 

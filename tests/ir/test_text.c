@@ -92,7 +92,7 @@ static void random_layout(struct graph *graph, struct random *random, struct ten
         struct holding *holding = &tensor->layout.axis[a];
         switch (random_below(random, 4)) {
         case 0:
-            *holding = (struct holding){.kind = HOLD_PARTIAL, .reduce = (enum reduce)random_below(random, 3)};
+            *holding = (struct holding){.kind = HOLD_PARTIAL, .reduce = (enum rt_reduce)random_below(random, 3)};
             break;
         case 1:
             if (!tensor->ndim) break;

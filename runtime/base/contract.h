@@ -1,0 +1,39 @@
+/* Limits and enumerations that the compiler and the runtime share. Generated programs contain the numbers, or name the
+ * enumerators. */
+#ifndef RT_BASE_CONTRACT_H
+#define RT_BASE_CONTRACT_H
+
+#define RT_MAX_NDIM   8    /* dimensions of a tensor */
+#define RT_MAX_AXES   4    /* axes of the mesh */
+#define RT_MAX_RANKS  4096 /* ranks of a job */
+#define RT_ALIGNMENT  64   /* of every arena and of every offset in it, in bytes */
+#define RT_FLASH_HEAD 128  /* most elements of a head of FlashAttention */
+
+/* A rank's memory by purpose. */
+enum rt_arena {
+#define ARENA(ID, name) RT_##ID,
+#include "arenas.def"
+#undef ARENA
+    RT_ARENAS,
+    RT_CALLER = RT_ARENAS /* not an arena: the caller's tensor; an offset there is the index of an input */
+};
+
+/* Memory layout of a weight matrix. PLAIN: row-major, as stored. PACK_ROWS: packed into panels (Note [Panels] in
+ * panel.h) from a stored (k,n). PACK_COLUMNS: packed from a stored (n,k). */
+enum rt_packing { RT_PLAIN, RT_PACK_ROWS, RT_PACK_COLUMNS };
+
+/* Scalars that the runtime sets before each phase of a training step. */
+enum rt_control {
+#define CONTROL(ID, name) RT_##ID,
+#include "controls.def"
+#undef CONTROL
+    RT_CONTROLS
+};
+
+/* Reductions of collectives. */
+enum rt_reduce { RT_SUM, RT_MAX, RT_MIN, RT_REDUCES };
+
+/* Activation that a matrix product applies to its result: none, GELU, or the product with GELU's derivative. */
+enum rt_activation { RT_NO_ACTIVATION, RT_GELU, RT_GELU_GRAD };
+
+#endif
