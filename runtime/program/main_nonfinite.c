@@ -18,10 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PHASE_REDUCE = 2, BLOCK = 1024 };
-
-/* Bits: kinds of non-finite values found in a tensor. */
-enum { HAS_INFINITY = 1, HAS_NAN = 2 };
+enum { BLOCK = 1024 };
 
 /* Findings are ordered integers: the kind in the highest bits, the index in the others. */
 enum kind { KIND_PARAMETER, KIND_INPUT, KIND_INSTRUCTION };
