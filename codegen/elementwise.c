@@ -22,10 +22,6 @@ static void make_loops(struct loops *loops) {
     loops_merge(loops, loops->n);
 }
 
-static bool streams(const struct loops *loops, int k) {
-    return loops->width > 1 && loops->stride[k][loops->n - 1] == 1;
-}
-
 /* Binds the values of a chain of expressions and the local variables they use; true if the loop body needs braces. All
  * values are computed before the first is stored, since a result may lie in the place of an operand. */
 static bool bind_chain(const struct loops *loops, struct tmpl_env *env) {
@@ -66,7 +62,7 @@ static int output_at(const struct plan_class *class, const struct graph *graph, 
 static const char *element_text(struct loops *loops, struct tmpl_env *env, int k, const char *name, bool in_place) {
     const char *at = loops_index(loops, loops->stride[k]);
     bool again = false;
-    if (!streams(loops, k)) return arena_printf(loops->arena, "%s[%s]", name, at);
+    if (loops->width == 1 || loops->stride[k][loops->n - 1] != 1) return arena_printf(loops->arena, "%s[%s]", name, at);
     loops->vector[k] = name;
     for (int before = 0; before < k; before++) again = again || loops->vector[before] == name;
     if (again) return arena_printf(loops->arena, "v%s.at[lane]", name);

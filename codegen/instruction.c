@@ -509,22 +509,14 @@ static void multiply_out(struct strbuf *out, size_t from) {
     out->length = strlen(out->text);
 }
 
-static const char *alternative(const char *call, int index) {
-    for (const char *bar; index > 0 && (bar = strchr(call, '|')); index--) call = bar + 1;
-    return call;
-}
-
-/* The number of the alternative in the call column: that of the annotation; 0 for the sender and 1 for the receiver of
- * a transfer; the last for a packed product. */
-static int alternative_of(const struct local *local) {
-    if (attr_int(&local->node, "packed", 0)) return INT_MAX;
-    int part = rankplan_part(local->class, &local->node);
-    return part == STAGE_WRITES ? 1 : local->dims.alternative;
-}
-
+/* Writes the call from an alternative of the call column: that of the annotation; for a transfer the first on the
+ * sender and the second on the receiver; for a packed product the last. */
 static void put_call(struct local *local) {
     const struct target *target = local->kernels->target;
-    const char *s = alternative(local->node.op->call, alternative_of(local));
+    const char *s = local->node.op->call;
+    int skip = rankplan_part(local->class, &local->node) == STAGE_WRITES ? 1 : local->dims.alternative;
+    if (attr_int(&local->node, "packed", 0)) skip = INT_MAX;
+    for (const char *bar; skip > 0 && (bar = strchr(s, '|')); skip--) s = bar + 1;
     bool status = *s == '!';
     bool sited = local->node.op->class == OP_COMM; /* communication functions record the site themselves */
     if (status) strbuf_puts(&local->out, sited ? "RT_TRY(" : "RT_TRY_AT(\002, ");

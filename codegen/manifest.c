@@ -219,19 +219,14 @@ static void put_communication(json *writer, const struct manifest *manifest) {
 
 /* Nodes ------------------------------------------------------------------------------------------------------------ */
 
-/* True for operators that only pass a tensor on: communication. The plan does not list them. */
-static bool hands_on(const struct op *op) {
-    return op->class == OP_COMM || op->id == OP_UnitSumStart;
-}
-
-/* The name of an operand in the model, before operators that only pass it on. */
+/* The name of an operand in the model: that of the tensor before communication and recomputation. */
 static const char *origin_name(const struct graph *graph, int tensor) {
     for (;;) {
         const struct tensor *t = &graph->tensors.at[tensor];
         const struct node *maker = t->producer >= 0 ? &graph->nodes.at[t->producer] : NULL;
         if (t->made_again >= 0)
             tensor = t->made_again;
-        else if (maker && hands_on(maker->op))
+        else if (maker && (maker->op->class == OP_COMM || maker->op->id == OP_UnitSumStart))
             tensor = maker->inputs[0];
         else
             return t->name;

@@ -42,10 +42,6 @@ static const struct node *node_at(const struct function *function, int i) {
     return &function->plan->graph->nodes.at[function->source->instructions[0][i].node];
 }
 
-static const char *type_name(const struct function *function, int tensor) {
-    return rt_dtypes[tensor_at(function, tensor)->dtype].c_type;
-}
-
 /* The tensor of placeholder `slot` of instruction `i`, for every call of the function. */
 static const int *slot_tensors(struct function *function, int i, int slot) {
     int *tensors = ARENA_ARRAY(function->arena, int, function->calls);
@@ -69,37 +65,27 @@ static bool one_address(const struct function *function, const int *tensors) {
     return true;
 }
 
-static bool is_written(const struct function *function, int tensor) {
-    return tensor_at(function, tensor)->kind == TENSOR_VALUE;
-}
-
-static void put_shape_comment(struct function *function, int tensor) {
+/* Declares the variable of a role, with a comment on the shape. Its address is an arena plus an offset, or an input of
+ * the step. The offset is a constant if the role is fixed, else a field of the row of the call. */
+static void declare(struct function *function, const struct role *role) {
+    struct strbuf *body = &function->body;
+    const int tensor = role->tensors[0];
     const struct tensor *t = tensor_at(function, tensor);
-    strbuf_puts(&function->body, "  // (");
-    for (int d = 0; d < t->ndim; d++)
-        strbuf_printf(&function->body, "%s%lld", d ? "," : "", (long long)function->class->dims[tensor][d]);
-    strbuf_puts(&function->body, function->plan->packing[tensor] == RT_PLAIN ? ")" : ") in panels");
-    if (t->kind != TENSOR_VALUE && function->calls == 1 && str_is_plain(t->name))
-        strbuf_printf(&function->body, " %s", t->name);
-    strbuf_putc(&function->body, '\n');
-}
-
-/* The address of a role: an arena plus an offset, or an input of the step. The offset is a constant if the role is
- * fixed, else a field of the row of the call. */
-static const char *address_of(const struct function *function, const struct role *role) {
     const struct plan_place *place = place_in(function, role->tensors, 0);
+    const bool input = place->arena == RT_CALLER, constant = !role->written || input;
+    const char *type = arena_printf(function->arena, "%s%s", constant ? "const " : "", rt_dtypes[t->dtype].c_type);
     const char *offset = role->fixed ? arena_printf(function->arena, "%lld", (long long)place->offset)
                                      : arena_printf(function->arena, "at->%s", role->name);
-    if (place->arena == RT_CALLER) return arena_printf(function->arena, "rt->inputs[%s]", offset);
-    return arena_printf(function->arena, "(%s + %s)", plan_arena_names[place->arena], offset);
-}
-
-static void declare(struct function *function, const struct role *role) {
-    int tensor = role->tensors[0];
-    bool constant = !role->written || function->class->place[tensor].arena == RT_CALLER;
-    const char *type = arena_printf(function->arena, "%s%s", constant ? "const " : "", type_name(function, tensor));
-    strbuf_printf(&function->body, "%s *%s = (%s *)%s;", type, role->name, type, address_of(function, role));
-    put_shape_comment(function, tensor);
+    strbuf_printf(body, "%s *%s = (%s *)", type, role->name, type);
+    if (input)
+        strbuf_printf(body, "rt->inputs[%s];  // (", offset);
+    else
+        strbuf_printf(body, "(%s + %s);  // (", plan_arena_names[place->arena], offset);
+    for (int d = 0; d < t->ndim; d++)
+        strbuf_printf(body, "%s%lld", d ? "," : "", (long long)function->class->dims[tensor][d]);
+    strbuf_puts(body, function->plan->packing[tensor] == RT_PLAIN ? ")" : ") in panels");
+    if (t->kind != TENSOR_VALUE && function->calls == 1 && str_is_plain(t->name)) strbuf_printf(body, " %s", t->name);
+    strbuf_putc(body, '\n');
 }
 
 /* The role of placeholder `slot`; declares its variable at the first use. */
@@ -111,8 +97,7 @@ static const struct role *role_of(struct function *function, int i, int slot) {
     map_put(&function->known, (const char *)tensors, bytes, function->roles.n);
     enum tensor_kind kind = tensor_at(function, tensors[0])->kind;
     int prefix = kind == TENSOR_VALUE ? 0 : kind == TENSOR_INPUT ? 1 : 2;
-    struct role role = {
-        .tensors = tensors, .fixed = one_address(function, tensors), .written = is_written(function, tensors[0])};
+    struct role role = {.tensors = tensors, .fixed = one_address(function, tensors), .written = kind == TENSOR_VALUE};
     role.name = arena_printf(function->arena, "%c%d", "txw"[prefix], function -> counts[prefix]++);
     VEC_PUSH(function->arena, &function->roles, role);
     declare(function, &role);
@@ -216,28 +201,27 @@ static bool write_layer(const struct rankplan *plan, const struct source *source
 
 /* The step --------------------------------------------------------------------------------------------------------- */
 
-/* True if the site differs between the classes of the source. Then it is relative to the class' first site, which is in
- * the table. Instructions that all stages run have the same site in every class. */
-static bool site_is_of_class(const struct function *step, int i) {
-    return step->calls > 1 && node_at(step, i)->stage != STAGE_ALL;
-}
+/* The site of an instruction as text `base` plus `number`. A site that differs between the classes of the source is
+ * given relative to the class' first site, which is in the table. Instructions that all stages run have the same in
+ * every class. */
+struct site {
+    const char *base;
+    int number;
+};
 
-static const char *site_base(const struct function *step, int i) {
-    return site_is_of_class(step, i) ? "at->site + " : "";
-}
-
-static int site_of(const struct function *step, int i) {
+static struct site site_of(const struct function *step, int i) {
     const struct instruction *instructions = step->source->instructions[0];
-    return instructions[i].site - (site_is_of_class(step, i) ? instructions[0].site : 0);
+    const bool of_class = step->calls > 1 && node_at(step, i)->stage != STAGE_ALL;
+    return (struct site){of_class ? "at->site + " : "", instructions[i].site - (of_class ? instructions[0].site : 0)};
 }
 
 static void put_loop(struct function *step, const struct stretch *stretch, int number, bool differ) {
-    int first = site_of(step, stretch->first), sites = site_of(step, stretch->first + stretch->period) - first;
+    const struct site first = site_of(step, stretch->first), next = site_of(step, stretch->first + stretch->period);
     const char *row = step->calls > 1 ? arena_printf(step->arena, "rt->kind->row * %d + i", stretch->times) : "i";
     const char *at = differ ? arena_printf(step->arena, "&layer_%d_at[%s], ", number, row) : "";
     strbuf_printf(&step->body, "%sfor (int i = 0; i < %d; i++)\n", step->body.length ? "\n" : "", stretch->times);
-    strbuf_printf(&step->body, "    RT_TRY(layer_%d(rt, %s%s%d + %d * i));\n", number, at,
-                  site_base(step, stretch->first), first, sites);
+    strbuf_printf(&step->body, "    RT_TRY(layer_%d(rt, %s%s%d + %d * i));\n", number, at, first.base, first.number,
+                  next.number - first.number);
     step->said = NULL;
 }
 
@@ -280,8 +264,9 @@ static void write_phase(struct writer *writer, enum phase phase, const char *nam
     for (int s = 0; s < stretches.all.n; s++) {
         const struct stretch *stretch = &stretches.all.at[s];
         if (stretch->times == 1) {
+            const struct site site = site_of(&step, stretch->first);
             put_node_comment(&step, stretch->first);
-            put_call(&step, stretch->first, site_base(&step, stretch->first), site_of(&step, stretch->first));
+            put_call(&step, stretch->first, site.base, site.number);
         } else {
             bool differ = write_layer(writer->plan, source, stretch, tmpl_entry(writer->env, "layers"), writer->layers);
             put_loop(&step, stretch, writer->layers++, differ);

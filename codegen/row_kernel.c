@@ -100,21 +100,17 @@ static void want(struct row_kernel *kernel, int pass, const struct expr *expr) {
     want(kernel, pass, kernel->program.named[i].expr);
 }
 
-static void want_all(struct row_kernel *kernel) {
-    const struct row_program *p = &kernel->program;
-    for (int i = 0; i < p->nnamed; i++)
-        if (p->named[i].fold) want(kernel, p->named[i].phase, p->named[i].expr);
-    for (int i = 0; i < p->nvalues; i++)
-        if (p->value[i].varies) want(kernel, p->value[i].phase, p->value[i].expr);
-}
-
-static struct row_kernel new_rows(const struct target *target, struct arena *arena, const struct graph *graph,
-                                  const struct plan_class *class, const struct node *node) {
+static struct row_kernel new_kernel(const struct target *target, struct arena *arena, const struct graph *graph,
+                                    const struct plan_class *class, const struct node *node) {
     struct row_kernel kernel = {
         .loops = {.graph = graph, .node = node, .class = class, .target = target, .arena = arena}};
     if (!rows_read(arena, graph, node, &kernel.program)) BUG("%s has no program", node->op->name);
     make_loops(&kernel);
-    want_all(&kernel);
+    const struct row_program *program = &kernel.program;
+    for (int i = 0; i < program->nnamed; i++)
+        if (program->named[i].fold) want(&kernel, program->named[i].phase, program->named[i].expr);
+    for (int i = 0; i < program->nvalues; i++)
+        if (program->value[i].varies) want(&kernel, program->value[i].phase, program->value[i].expr);
     return kernel;
 }
 
@@ -173,7 +169,7 @@ static bool is_chunked(const struct row_kernel *kernel, const struct column_shap
 }
 
 int64_t row_kernel_scratch(const struct graph *graph, const struct plan_class *class, const struct node *node) {
-    const struct row_kernel kernel = new_rows(&target_cuda, graph->arena, graph, class, node);
+    const struct row_kernel kernel = new_kernel(&target_cuda, graph->arena, graph, class, node);
     const struct column_shape shape = column_shape_of(&kernel);
     if (!is_chunked(&kernel, &shape)) return 0;
     return node->noutputs * shape.chunks * kernel.columns * (int64_t)rt_dtype_bytes(loops_type(&kernel.loops));
@@ -326,26 +322,22 @@ static bool bind_results(const struct row_kernel *kernel, struct tmpl_env *env, 
     return writes;
 }
 
-/* Binds named values of the whole row that are computed before the pass. */
-static void bind_known(const struct row_kernel *kernel, struct tmpl_env *env, int pass) {
-    tmpl_list(env, "known");
-    for (int i = 0; i < kernel->program.nnamed; i++) {
-        const struct row_value *value = &kernel->program.named[i];
-        if (value->varies || value->fold || value->phase != pass) continue;
-        bind_value(tmpl_entry(env, "known"), arena_printf(kernel->loops.arena, "v%d", i), dtype_name(kernel),
-                   loops_text(&kernel->loops, value->expr));
-    }
-}
-
+/* Binds a pass over the row: first the named values of the whole row that are known before it ("known"), then the
+ * reductions, results and reads of a loop over the columns, if there are any. */
 static void bind_pass(const struct row_kernel *kernel, struct tmpl_env *env, int pass, bool holds) {
     bool folded = false;
+    tmpl_list(env, "known");
     tmpl_list(env, "folds");
     for (int i = 0; i < kernel->program.nnamed; i++) {
-        if (!kernel->program.named[i].fold || kernel->program.named[i].phase != pass) continue;
-        bind_fold(kernel, env, i);
-        folded = true;
+        const struct row_value *value = &kernel->program.named[i];
+        if (value->phase != pass) continue;
+        folded = folded || value->fold;
+        if (value->fold)
+            bind_fold(kernel, env, i);
+        else if (!value->varies)
+            bind_value(tmpl_entry(env, "known"), arena_printf(kernel->loops.arena, "v%d", i), dtype_name(kernel),
+                       loops_text(&kernel->loops, value->expr));
     }
-    bind_known(kernel, env, pass);
     bool writes = bind_results(kernel, env, pass);
     tmpl_set(env, "loop", folded || writes ? "yes" : "");
     bind_reads(kernel, env, pass, holds);
@@ -450,7 +442,7 @@ const char *row_kernel_call(struct kernels *kernels, const struct rankplan *plan
                             int id, int **tensors, int *n) {
     struct arena *arena = plan->graph->arena;
     const struct node *node = &plan->graph->nodes.at[id];
-    struct row_kernel kernel = new_rows(kernels->target, arena, plan->graph, class, node);
+    struct row_kernel kernel = new_kernel(kernels->target, arena, plan->graph, class, node);
     struct tmpl_env *env = tmpl_env(arena, NULL);
     const char *template = (node->op->id == OP_Rows ? bind_rows : bind_columns)(&kernel, env);
     struct strbuf out;

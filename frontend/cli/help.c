@@ -19,18 +19,14 @@ static int help_on(struct cli *cli, struct strbuf *text) {
     return -1;
 }
 
-static int put_help(struct cli *cli, struct strbuf *text) {
-    if (cli->options->operand) return help_on(cli, text);
-    (cli->options->man ? help_man : help_overview)(text);
-    return 0;
-}
-
 int cli_help(struct cli *cli) {
     struct strbuf text;
     strbuf_init(&text, cli->arena);
     if (cli->options->version)
         strbuf_puts(&text, "rankc " RANKC_VERSION "\n");
-    else if (put_help(cli, &text) < 0)
+    else if (!cli->options->operand)
+        (cli->options->man ? help_man : help_overview)(&text);
+    else if (help_on(cli, &text) < 0)
         return -1;
     return cli_print_text(cli, strbuf_text(&text));
 }

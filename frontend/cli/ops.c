@@ -81,10 +81,6 @@ static const char *dtypes_text(const struct family *family, struct arena *arena)
     return strbuf_text(&text);
 }
 
-static const char *becomes_text(const struct family *family) {
-    return refused(family) ? "-" : family->core ? family->core->name : "composition";
-}
-
 /* ---- choosing ---- */
 
 static bool matches(const struct family *family, const char *pattern) {
@@ -111,22 +107,17 @@ static int choose(struct cli *cli, struct families *chosen) {
 
 /* ---- text ---- */
 
-static const char *forms_text(const struct family *family, struct arena *arena) {
-    struct strbuf text;
-    strbuf_init(&text, arena);
-    for (int i = 0; i < family->nforms; i++) strbuf_printf(&text, "%s%d", i ? " " : "", form_since(family, i));
-    return strbuf_text(&text);
-}
-
-static void print_row(const struct family *family, struct arena *arena) {
-    const char *what = refused(family) ? onnx_refusal(refused(family)) : dtypes_text(family, arena);
-    const char *becomes = becomes_text(family);
-    printf("%-34s %-11s %-*s%s\n", family->name, forms_text(family, arena), *what ? 17 : 0, becomes, what);
-}
-
 static void print_table(const struct families *families, struct arena *arena) {
     printf("%-34s %-11s %-16s %s\n", "operator", "opsets", "becomes", "types");
-    for (int i = 0; i < families->all.n; i++) print_row(&families->all.at[i], arena);
+    for (int i = 0; i < families->all.n; i++) {
+        const struct family *family = &families->all.at[i];
+        struct strbuf opsets;
+        strbuf_init(&opsets, arena);
+        for (int f = 0; f < family->nforms; f++) strbuf_printf(&opsets, "%s%d", f ? " " : "", form_since(family, f));
+        const char *becomes = refused(family) ? "-" : family->core ? family->core->name : "composition";
+        const char *types = refused(family) ? onnx_refusal(refused(family)) : dtypes_text(family, arena);
+        printf("%-34s %-11s %-*s%s\n", family->name, strbuf_text(&opsets), *types ? 17 : 0, becomes, types);
+    }
 }
 
 static const char *count_text(int least, int most, const char *what, struct arena *arena) {

@@ -60,11 +60,6 @@ static int manifest_is_intact(const struct walk *walk) {
     return changed ? 0 : diag_refusal(walk->diags, 601, EXIT_SYSTEM, NULL, &why);
 }
 
-static bool is_known(const struct walk *walk, const char *name) {
-    return strcmp(name, "manifest.json") == 0 || strcmp(name, "location.json") == 0 ||
-           integrity_entry(walk->manifest, name);
-}
-
 static void close_stream(void *stream) {
     closedir(stream);
 }
@@ -84,7 +79,9 @@ static int judge_entry(const struct walk *walk, DIR *stream, const char *name, c
         if (strcmp(path, "build") == 0) return 1;
         return depth ? find_extra(walk, path, depth - 1, extra) : 0;
     }
-    return S_ISREG(info.st_mode) && is_known(walk, path);
+    if (!S_ISREG(info.st_mode)) return 0;
+    return strcmp(path, "manifest.json") == 0 || strcmp(path, "location.json") == 0 ||
+           integrity_entry(walk->manifest, path);
 }
 
 /* Looks for a file below `name` ("": the whole result) that the manifest does not list: 1 if there is none, 0 with

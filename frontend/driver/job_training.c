@@ -28,10 +28,6 @@ static int read_positive(struct job *job, const char *option, const char *text, 
                       diag_quote(job->diags, text));
 }
 
-static int read_clip(struct job *job) {
-    return read_positive(job, "--clip-grad-norm", job->options->clip_grad_norm, &job->training.clip_grad_norm);
-}
-
 /* nnScaler's use_async_reducer and reducer_bucket_cap_mb. */
 static int read_buckets(struct job *job) {
     double mb = 0;
@@ -86,7 +82,8 @@ int job_read_training(struct job *job) {
                                   .units = ranks / mesh_size(&job->graph->mesh),
                                   .lr_schedule = options->lr_schedule};
     if (read_optimizer(job, &of_model) < 0 ||
-        schedule_parse(&training->schedule, options->lr_schedule, job->arena, job->diags) < 0 || read_clip(job) < 0 ||
+        schedule_parse(&training->schedule, options->lr_schedule, job->arena, job->diags) < 0 ||
+        read_positive(job, "--clip-grad-norm", options->clip_grad_norm, &training->clip_grad_norm) < 0 ||
         read_buckets(job) < 0 || amp_parse(&training->amp, options->amp, job->arena, job->diags) < 0 ||
         fp8_parse(&training->fp8, options->fp8, job->arena, job->diags) < 0 ||
         recompute_parse(&training->recompute, options->recompute, job->diags) < 0)

@@ -85,22 +85,13 @@ int lower_proto(struct lower *lower, const Onnx__TensorProto *proto) {
 
 /* Finishing a node ------------------------------------------------------------------------------------------------ */
 
-/* Names the tensor `id` after the ONNX value if this node created it. */
-static void name_result(struct import *import, const struct frame *frame, const struct lower *lower, const char *name,
-                        int id) {
-    if (id < lower->first_tensor || lower_is_sequence(id)) return;
-    import->graph->tensors.at[id].name = arena_printf(import->arena, "%s%s", frame->prefix, name);
-}
-
-/* A value computed from a pool with ceil_mode may differ from its declared shape, too. */
-static void inherit_mismatch(const struct import *import, struct lower *lower) {
+/* Defines the node's outputs in its scope, POISONED if it failed. Tensors that the node created get the names of the
+ * ONNX values. A value computed from a pool with ceil_mode may differ from its declared shape, as the pool's result
+ * may. */
+static void finish_node(struct import *import, const struct frame *frame, struct lower *lower, int status) {
     for (int i = 0; i < lower->ninputs && import->ceiling.n; i++)
         if (map_get(&import->ceiling, (const char *)&lower->inputs[i], sizeof lower->inputs[i]) >= 0)
             lower->mismatch = MISMATCH_CEIL;
-}
-
-static void finish_node(struct import *import, const struct frame *frame, struct lower *lower, int status) {
-    inherit_mismatch(import, lower);
     for (int i = 0; i < lower->noutputs; i++) {
         const char *name = onnx_text(lower->node->output[i]);
         int id = status < 0 ? POISONED : lower->outputs[i];
@@ -109,8 +100,10 @@ static void finish_node(struct import *import, const struct frame *frame, struct
             lower_unsupported(lower, "output %d", i);
             id = POISONED;
         }
-        if (id >= 0 && id < lower->first_tensor) import_alias(import, name, id);
-        if (id >= 0) name_result(import, frame, lower, name, id);
+        if (id >= 0 && id < lower->first_tensor)
+            import_alias(import, name, id);
+        else if (id >= 0 && !lower_is_sequence(id))
+            import->graph->tensors.at[id].name = arena_printf(import->arena, "%s%s", frame->prefix, name);
         if (id >= 0 && lower->mismatch == MISMATCH_CEIL) map_put(&import->ceiling, (const char *)&id, sizeof id, 1);
         if (id >= 0 && !frame->up && !lower_is_sequence(id) &&
             import_check_declared(import, name, id, lower->mismatch) < 0)

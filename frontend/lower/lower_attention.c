@@ -1,9 +1,9 @@
-/* ONNX Attention-25 and RotaryEmbedding-23 as compositions, in the order of the operators' function bodies. */
+/* ONNX Attention-25 and RotaryEmbedding-23 as compositions, in the order of their function bodies in the standard. */
 #include "frontend/lower/onnx_lower.h"
 
 #include <math.h>
 
-/* Heads are dimension 1 of all three: (batch, heads, length, size). */
+/* q, k and v have shape (batch, heads, length, size). */
 struct attention {
     int q, k, v;
     bool flat; /* the inputs had 3 dimensions, and so has the result */
@@ -12,7 +12,7 @@ struct attention {
     bool may_mask_rows;
 };
 
-/* (batch, length, heads size) as (batch, heads, length, size). */
+/* Reshapes (batch, length, heads x size) to (batch, heads, length, size); other shapes are left as they are. */
 static int split_heads(struct lower *lower, int x, const char *count) {
     struct tensor tensor = lower_tensor(lower, x);
     int64_t heads = lower_int(lower, count);
@@ -24,14 +24,14 @@ static int split_heads(struct lower *lower, int x, const char *count) {
     return emit_transpose(lower, emit_reshape(lower, x, 4, shape), (int64_t[]){0, 2, 1, 3});
 }
 
-/* Keys or values of past steps, then this one's. */
+/* Prepends the keys or values of past steps. */
 static int with_past(struct lower *lower, int input, int x) {
     if (!lower_has(lower, input) || x < 0) return x;
     if (lower_ndim(lower, lower->inputs[input]) != 4) return lower_misfit(lower, lower->inputs[input], x);
     return emit_concat(lower, 2, 2, (int[]){lower->inputs[input], x});
 }
 
-/* Each head of keys or values serves a group of neighbouring query heads. */
+/* Grouped-query attention: repeats each head of keys or values for its group of adjacent query heads. */
 static int repeat_heads(struct lower *lower, int x, int64_t heads) {
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
@@ -41,7 +41,7 @@ static int repeat_heads(struct lower *lower, int x, int64_t heads) {
     return emit_reshape(lower, x, 4, (int64_t[]){d[0], heads, d[2], d[3]});
 }
 
-/* Inputs with heads apart, checked against each other. */
+/* Splits the inputs into heads and checks their shapes against each other. */
 static int read_inputs(struct lower *lower, struct attention *attention) {
     attention->flat = lower_ndim(lower, lower->inputs[0]) == 3;
     attention->q = split_heads(lower, lower->inputs[0], "q_num_heads");
@@ -65,7 +65,7 @@ static int read_inputs(struct lower *lower, struct attention *attention) {
 
 /* Bias ------------------------------------------------------------------------------------------------------------ */
 
-/* 0 where allowed, else -inf. */
+/* A bias for the scores: 0 where `allowed` is true, else -inf. */
 static int bias_of(struct lower *lower, const struct attention *attention, int allowed) {
     return emit3(lower, OP_Where, allowed, emit_like(lower, attention->q, 0),
                  emit_like(lower, attention->q, -INFINITY));
@@ -81,7 +81,7 @@ static int places(struct lower *lower, int64_t n, int64_t first, int ndim, const
     return emit_ints(lower, (int)n, values, ndim, dims);
 }
 
-/* The mask may be shorter than the keys: what it does not reach is not allowed. */
+/* The mask as a bias. It may be shorter than the keys; further keys are not allowed. */
 static int attention_mask(struct lower *lower, const struct attention *attention) {
     struct tensor mask = lower_input(lower, 3);
     int id = lower->inputs[3], last = mask.ndim - 1;
@@ -96,8 +96,8 @@ static int attention_mask(struct lower *lower, const struct attention *attention
     return mask.dtype == RT_BOOL ? bias_of(lower, attention, id) : id;
 }
 
-/* Position of each query among the keys, (length, 1): known, or, where only the number of valid keys of each batch
- * element is (external cache), (batch, 1, length, 1). */
+/* The position of each query among the keys: a constant of shape (length, 1); with an external cache (input 6, the
+ * number of valid keys of each batch element) computed, with shape (batch, 1, length, 1). */
 static int query_places(struct lower *lower, const struct attention *attention) {
     int64_t column[] = {attention->q_length, 1};
     if (!lower_has(lower, 6)) return places(lower, attention->q_length, attention->past, 2, column);
@@ -106,7 +106,7 @@ static int query_places(struct lower *lower, const struct attention *attention) 
     return emit2(lower, OP_Add, emit_reshape(lower, lower->inputs[6], 4, (int64_t[]){valid.dims[0], 1, 1, 1}), at);
 }
 
-/* A key may be at most `after` places after the query, and `before` before it; negative: any number. */
+/* Allows keys from `before` positions before the query to `after` positions after it; negative: no limit. */
 static void add_window(struct lower *lower, struct attention *attention, int64_t before, int64_t after) {
     int query = query_places(lower, attention),
         key = places(lower, attention->kv_length, 0, 2, (int64_t[]){1, attention->kv_length});
@@ -144,7 +144,7 @@ static int build_bias(struct lower *lower, struct attention *attention) {
 
 /* Scores and result ----------------------------------------------------------------------------------------------- */
 
-/* A row that may look at nothing has weights of zero. */
+/* Sets the weights of queries that may attend to no key to 0, where softmax would give NaN. */
 static int clear_masked_rows(struct lower *lower, const struct attention *attention, int weights) {
     bool axes[MAX_NDIM] = {false};
     if (!attention->may_mask_rows || weights < 0 || attention->bias < 0) return weights;
@@ -163,7 +163,8 @@ static int attention_weights(struct lower *lower, const struct attention *attent
     return emit_cast(lower, clear_masked_rows(lower, attention, weights), dtype);
 }
 
-/* The scores after each step, of which one may be asked for. */
+/* Computes scores and attention weights. Output 3, if wanted, is the scores after the step that qk_matmul_output_mode
+ * selects. */
 static int scores_and_weights(struct lower *lower, struct attention *attention) {
     struct tensor q = lower_tensor(lower, attention->q);
     double scale = lower_given(lower, "scale") ? lower_float(lower, "scale") : 1 / sqrt((double)q.dims[3]);
@@ -201,7 +202,7 @@ int lower_attention(struct lower *lower) {
 
 /* Rotary embedding ------------------------------------------------------------------------------------------------ */
 
-/* The angles' functions for each place, with a dimension of 1 for the heads. */
+/* The sine or cosine of each position's angles, with a dimension of extent 1 for the heads. */
 static int rotary_table(struct lower *lower, int input, int heads_axis) {
     int table = lower->inputs[input];
     if (lower_has(lower, 3)) table = emit_gather(lower, table, lower->inputs[3], 0);
@@ -209,7 +210,7 @@ static int rotary_table(struct lower *lower, int input, int heads_axis) {
     return emit_unsqueeze(lower, table, heads_axis);
 }
 
-/* Both halves of the rotated elements put together: one after the other, or alternately. */
+/* Joins the two halves of the rotated elements: one after the other, or interleaved. */
 static int join(struct lower *lower, int real, int imaginary, bool interleaved) {
     if (!interleaved) return emit_concat(lower, 3, 2, (int[]){real, imaginary});
     if (real < 0) return -1;
@@ -224,7 +225,8 @@ int lower_rotary(struct lower *lower) {
     bool flat = x.ndim == 3, interleaved = lower_int(lower, "interleaved");
     struct tensor table = lower_input(lower, 1);
     int64_t heads = lower_int(lower, "num_heads"), angles = table.ndim ? table.dims[table.ndim - 1] : 0;
-    if (flat && !heads && angles) heads = x.dims[2] / angles / 2; /* ONNX Runtime's: heads as the tables are for */
+    if (flat && !heads && angles)
+        heads = x.dims[2] / angles / 2; /* com.microsoft: the number of heads follows from the tables */
     if ((!flat && x.ndim != 4) || (flat && (heads < 1 || x.dims[2] % heads)))
         return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (flat) apart = (struct tensor){.ndim = 4, .dims = {x.dims[0], x.dims[1], heads, x.dims[2] / heads}};

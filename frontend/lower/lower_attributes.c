@@ -1,4 +1,4 @@
-/* Attributes of nodes, checked by the rows of onnx_ops.def. */
+/* Checks a node's attributes against its row in onnx_ops.def. */
 #include <string.h>
 
 #include "frontend/lower/onnx_lower.h"
@@ -29,7 +29,7 @@ const char *onnx_attr_kind(char kind) {
     BUG("no attribute kind '%c'", kind);
 }
 
-/* What the attribute holds, also where a model of an old IR version does not say. */
+/* True if the attribute has a value of that kind. Looks at the value, since models of old IR versions omit the type. */
 static bool holds(const Onnx__AttributeProto *attribute, char kind) {
     switch (kind) {
     case 'i': return attribute->has_i;

@@ -1,4 +1,4 @@
-/* Values, types, and compositions of elementwise operators. */
+/* Operators that create values, conversions of type, and compositions of elementwise operators. */
 #include "frontend/lower/onnx_lower.h"
 #include "frontend/read/onnx_data.h"
 
@@ -21,7 +21,8 @@ static int dropped(struct lower *lower, int x, double ratio, int64_t key) {
     return x < 0 ? -1 : emit(lower, OP_Dropout, 4, inputs, 2, attrs);
 }
 
-/* The ratio, and whether the node drops elements. Before opset 12 a model does not say so: all do that are trained. */
+/* Reads the ratio and whether the node drops elements. Before opset 12 there is no training_mode: nodes drop when the
+ * model is trained. */
 static int read_dropout(struct lower *lower, double *ratio, bool *drops) {
     double training = 0;
     *ratio = 0.5;
@@ -39,7 +40,7 @@ static int read_dropout(struct lower *lower, double *ratio, bool *drops) {
     return diag_help(lower->builder.diags, "export the model for evaluation, or compile it with --train"), -1;
 }
 
-/* ONNX Dropout-13: the identity where it does not drop, and in evaluation. Mask: which elements were kept. */
+/* ONNX Dropout-13: the identity in evaluation and for a ratio of 0. Output 1, the mask: which elements were kept. */
 int lower_dropout(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     double ratio;
@@ -105,7 +106,7 @@ int lower_constant(struct lower *lower) {
     return lower_error(lower, 407, EXIT_UNSUPPORTED, "constants of strings and sparse tensors are not supported");
 }
 
-/* `value`, one element, repeated. */
+/* Broadcasts `value`, a tensor of one element. */
 static int fill(struct lower *lower, int value, int n, const int64_t *shape) {
     int64_t elements;
     if (value < 0) return -1;
@@ -244,7 +245,8 @@ int lower_pow(struct lower *lower) {
     return lower_result(lower, emit_cast(lower, emit2(lower, OP_Pow, base, exponent), result));
 }
 
-/* Elementwise up to opset 6: with broadcast, b's dimensions are a's from `axis` on, by default the last ones. */
+/* Elementwise operators up to opset 6: with attribute broadcast, the dimensions of b are those of a from `axis` on, by
+ * default the last ones. */
 int lower_aligned(struct lower *lower) {
     struct tensor a = lower_input(lower, 0), b = lower_input(lower, 1);
     int64_t axis = lower_given(lower, "axis") ? lower_int(lower, "axis") : a.ndim - b.ndim, shape[MAX_NDIM];

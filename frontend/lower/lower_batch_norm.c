@@ -1,9 +1,9 @@
-/* BatchNormalization: by running statistics, and in training by those of the batch. */
+/* BatchNormalization: with running statistics, and in training mode with those of the batch. */
 #include "frontend/lower/onnx_lower.h"
 
 #include <string.h>
 
-/* Operands as (C, 1, ..), so that they broadcast along dimension 1 of x. */
+/* Operands of one value per channel, reshaped to (C, 1, ..) so that they broadcast along dimension 1 of x. */
 struct batch_norm {
     struct tensor x;
     enum rt_dtype dtype; /* of the statistics */
@@ -32,7 +32,7 @@ static int by_running(struct lower *lower, const struct batch_norm *norm) {
 
 /* Training --------------------------------------------------------------------------------------------------------- */
 
-/* Of the batch, over all dimensions but 1, which stay with extent 1. */
+/* Statistics of the batch: over all dimensions except 1; reduced dimensions are kept with extent 1. */
 struct statistics {
     int mean, variance;
     double count;
@@ -49,7 +49,7 @@ static struct statistics of_batch(struct lower *lower, const struct batch_norm *
     return statistics;
 }
 
-/* `batch` while the program trains, else `running`, to which no gradient flows. */
+/* `batch` while the program trains, `running` in evaluation. No gradient flows to `running`. */
 static int in_training(struct lower *lower, int batch, int running) {
     if (!lower->train) return batch;
     int training = emit_with(lower, OP_Greater, graph_control(lower->builder.graph, RT_TRAINING), 0);
@@ -65,21 +65,21 @@ static int normalised(struct lower *lower, const struct batch_norm *norm, int me
 }
 
 /* Note [Running variance]
- * ONNX's running variance takes in the variance of the batch. PyTorch's takes in the unbiased one, count / (count - 1)
- * times as large, and its exporter writes this operator for it all the same. A model that PyTorch made is trained as
- * PyTorch would train it. */
+ * ONNX updates the running variance with the biased variance of the batch. PyTorch uses the unbiased variance, which is
+ * count / (count - 1) times as large, and its exporter writes ONNX's operator all the same. A model whose producer_name
+ * is "pytorch" is trained with the unbiased variance, as PyTorch would train it. */
 static double bias_of(const struct lower *lower, double count) {
     return lower->train && count > 1 && lower_made_by(lower, "pytorch") ? count / (count - 1) : 1;
 }
 
-/* What a running statistic has become by now: a layer may be used twice. */
+/* The update of a running statistic so far; NULL: none. A layer that is used twice updates its statistics twice. */
 static struct update *find_update(struct lower *lower, int weight) {
     for (int i = 0; i < lower->builder.graph->updates.n; i++)
         if (lower->builder.graph->updates.at[i].weight == weight) return &lower->builder.graph->updates.at[i];
     return NULL;
 }
 
-/* A dummy micro-batch changes nothing. */
+/* Stores `value` as the new value of a weight after the step, unless the micro-batch is a dummy without samples. */
 static int keep(struct lower *lower, int weight, int value) {
     struct graph *graph = lower->builder.graph;
     if (value < 0 || !lower->train || lower_tensor(lower, weight).kind != TENSOR_WEIGHT) return value;
@@ -91,7 +91,8 @@ static int keep(struct lower *lower, int weight, int value) {
     return value;
 }
 
-/* Input `input`, a running statistic, with that of the batch taken in. */
+/* The new value of input `input`, a running statistic: momentum times the old one plus (1 - momentum) times that of the
+ * batch. */
 static int blended(struct lower *lower, int input, int batch, double times) {
     const double momentum = lower_float(lower, "momentum");
     struct tensor running = lower_input(lower, input);
@@ -106,10 +107,10 @@ static bool is_state(const struct lower *lower, int input) {
     return lower_input(lower, input).kind == TENSOR_WEIGHT;
 }
 
-/* ONNX BatchNormalization-15 with training_mode: outputs 1 and 2 are the new running statistics, which are kept, and
- * used in evaluation, where they are initializers: else the layer has none (for PyTorch's track_running_stats=False its
- * exporter computes some), and goes by the batch always. Before opset 14 outputs 3 and 4 are those of the batch. Units
- * have batches, and statistics, of their own. */
+/* ONNX BatchNormalization-15 with training_mode. Outputs 1 and 2 are the new running statistics; before opset 14
+ * outputs 3 and 4 are those of the batch. If inputs 3 and 4 are initializers, the new statistics are stored in them and
+ * used in evaluation. Otherwise (PyTorch's track_running_stats=False, for which its exporter computes inputs 3 and 4)
+ * the batch's statistics are used in evaluation, too. Each unit has its own batch and statistics. */
 static int by_batch(struct lower *lower, const struct batch_norm *norm) {
     bool kept = is_state(lower, 3) && is_state(lower, 4);
     struct statistics statistics = of_batch(lower, norm);
@@ -127,10 +128,9 @@ static int by_batch(struct lower *lower, const struct batch_norm *norm) {
 }
 
 /* Note [Training mode of torch.onnx]
- * PyTorch's exporter with dynamo (seen with 2.15) writes the batch norm of a module in training mode without
- * training_mode, as that of one in evaluation mode. Only the node's name still has the operator that it was, which
- * PyTorch gives to training alone: aten::_native_batch_norm_legit_functional, against
- * aten::_native_batch_norm_legit_no_training. */
+ * PyTorch's exporter with dynamo=True (seen with 2.15) omits training_mode for the batch norm of a module in training
+ * mode. Only the node's name tells: it contains the ATen operator, _native_batch_norm_legit_functional in training mode
+ * and _native_batch_norm_legit_no_training in evaluation mode. */
 static bool was_training(const struct lower *lower) {
     return lower->train && lower_made_by(lower, "pytorch") &&
            strstr(onnx_text(lower->node->name), "_native_batch_norm_legit_functional");
@@ -142,9 +142,9 @@ static bool trains(const struct lower *lower) {
 }
 
 /* Note [Merged statistics]
- * PyTorch's exporter stores initializers of equal values once. Of a model that was not trained yet these are scale and
- * running variance, which are ones, and bias and running mean, which are zeros. What is a parameter cannot be a
- * statistic: the statistic becomes a weight of the node's own. */
+ * PyTorch's exporter stores initializers of equal values once. In a model that has not been trained, scale and running
+ * variance are both ones, and bias and running mean are both zeros, so each pair is one initializer. A parameter cannot
+ * be a running statistic as well: the statistic becomes a new weight of the node. */
 static void separate(struct lower *lower, int statistic, int parameter, const char *name) {
     struct graph *graph = lower->builder.graph;
     if (!lower->train || lower->inputs[statistic] != lower->inputs[parameter]) return;
@@ -157,7 +157,8 @@ static void separate(struct lower *lower, int statistic, int parameter, const ch
     lower->inputs[statistic] = own;
 }
 
-/* Running statistics are buffers in every framework; inference from them is differentiable, so gradients reach them. */
+/* Marks running statistics as buffers, which training does not update by gradients. In evaluation mode the output
+ * depends on them, so without the mark they would be taken for parameters. */
 static void mark_statistics(const struct lower *lower) {
     for (int i = 3; i < 5 && lower->train; i++) {
         struct tensor *tensor = &lower->builder.graph->tensors.at[lower->inputs[i]];

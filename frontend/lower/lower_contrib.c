@@ -1,8 +1,8 @@
-/* ONNX Runtime's own operators (domain com.microsoft) that its optimiser and exporters write into models. Source:
+/* Operators of ONNX Runtime (domain com.microsoft) that its optimiser and exporters write into models. Source:
  * ContribOperators.md of ONNX Runtime. */
 #include "frontend/lower/onnx_lower.h"
 
-/* Gelu, BiasGelu: of the sum with a bias, if there is one. */
+/* The input of Gelu and BiasGelu: input 0, plus the bias if there is one. */
 static int biased(struct lower *lower) {
     return lower_has(lower, 1) ? emit2(lower, OP_Add, lower->inputs[0], lower->inputs[1]) : lower->inputs[0];
 }
@@ -29,7 +29,8 @@ int lower_fused_matmul(struct lower *lower) {
     return lower_result(lower, alpha == 1 ? y : emit_with(lower, OP_Mul, y, alpha));
 }
 
-/* Of the sum of input, skip and bias, which is output 3; inputs scale, beta (only with a mean) and bias follow. */
+/* SkipLayerNormalization, SkipSimplifiedLayerNormalization: normalises the sum of input, skip and bias, which is output
+ * 3. The inputs are input, skip, scale, beta (only if `centred`: with a mean), bias. */
 static int skip_norm(struct lower *lower, bool centred) {
     int sum = emit2(lower, OP_Add, lower->inputs[0], lower->inputs[1]), bias = centred ? 4 : 3;
     if (lower_has(lower, bias)) sum = emit2(lower, OP_Add, sum, lower->inputs[bias]);
@@ -49,7 +50,8 @@ int lower_skip_rms_norm(struct lower *lower) {
     return skip_norm(lower, false);
 }
 
-/* RotaryEmbedding with its operands in another order; positions of all batch elements, or the first one's. */
+/* RotaryEmbedding with another order of operands than ONNX's. position_ids: of all elements, or the first position,
+ * from which the others count. */
 int lower_contrib_rotary(struct lower *lower) {
     struct tensor x = lower_input(lower, 0), at = lower_input(lower, 1);
     int positions = lower->inputs[1], cosine = lower->inputs[2], sine = lower->inputs[3];

@@ -1,4 +1,4 @@
-/* Control flow that is known at compile time, and sequences, which exist at compile time only. */
+/* Control flow that is decided at compile time (If, Loop), and sequences, which exist at compile time only. */
 #include "frontend/lower/onnx_lower.h"
 
 #include <limits.h>
@@ -36,7 +36,7 @@ int lower_if(struct lower *lower) {
 struct loop {
     const char *name;
     const Onnx__GraphProto *body;
-    int64_t trip, trips; /* done so far, at most */
+    int64_t trip, trips; /* iterations so far; limit */
     int ncarried, nscans;
     int *carried;
     int **scans; /* [trip][output] */
@@ -62,7 +62,7 @@ static int loop_finish(struct lower *lower, const struct loop *loop) {
 
 static int loop_step(struct lower *lower, struct loop *loop, bool condition);
 
-/* The next condition, the carried values, the scan outputs. */
+/* struct subgraph.done of a loop body, whose outputs are the condition, the carried values and the scan outputs. */
 static int loop_done(struct lower *lower, void *state, int n, const int *values) {
     struct loop *loop = state;
     int count;
@@ -95,7 +95,7 @@ static int loop_step(struct lower *lower, struct loop *loop, bool condition) {
             .graph = loop->body, .ninputs = loop->ncarried + 2, .inputs = inputs, .done = loop_done, .state = loop});
 }
 
-/* The trip count or the first condition: known, or left out with `value` as it is. */
+/* Reads the trip count or the first condition, which must be known; if it is left out, *value keeps its default. */
 static int loop_bound(struct lower *lower, int input, int64_t *value) {
     int n;
     if (!lower_has(lower, input)) return 0;
@@ -141,7 +141,7 @@ int lower_sequence_construct(struct lower *lower) {
     return lower_result(lower, lower_sequence(lower, lower->ninputs, lower->inputs));
 }
 
-/* The sequence that input 0 is, copied with room for one more; NULL after a diagnostic. */
+/* A copy of the items of input 0, a sequence, with room for one more; NULL after a diagnostic. */
 static int *copy_items(struct lower *lower, int *n) {
     if (want(lower, 0, true) < 0) return NULL;
     const int *items = lower_items(lower, lower->inputs[0], n);
@@ -150,7 +150,7 @@ static int *copy_items(struct lower *lower, int *n) {
     return copy;
 }
 
-/* A known position in a sequence of n, `fallback` if it is left out. */
+/* Reads a position in a sequence of n items, which must be known; `fallback` if it is left out. */
 static int position(struct lower *lower, int input, int n, int fallback, int *at) {
     int64_t value = fallback;
     if (want(lower, input, false) < 0) return -1;
@@ -210,8 +210,8 @@ int lower_concat_from_sequence(struct lower *lower) {
     return lower_result(lower, emit_concat(lower, axis, n, items));
 }
 
-/* Sizes of the pieces: as listed, or all one scalar with a smaller rest, or ones. Their number, -1 after a
- * diagnostic. */
+/* The sizes of the pieces: a list, or one size for all but a smaller last piece, by default 1. Returns their number, -1
+ * after a diagnostic. */
 static int piece_sizes(struct lower *lower, int64_t extent, int64_t **sizes) {
     const int64_t one = 1, *given = &one;
     int n = 1;

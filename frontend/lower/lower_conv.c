@@ -1,11 +1,11 @@
-/* Convolutions and pooling: windows over the dimensions behind batch and channels. */
+/* Convolution and pooling: windows over the spatial dimensions, which follow batch and channels. */
 #include "frontend/lower/onnx_lower.h"
 
 #include "runtime/base/checked.h"
 
 enum { SPATIAL = 2, MAX_SPATIAL = 3, MOST = 1 << 30 };
 
-/* What slides over the spatial dimensions, `n` of them. */
+/* The window that slides over the `n` spatial dimensions. */
 struct window {
     int n;
     int64_t extent[MAX_SPATIAL], stride[MAX_SPATIAL], dilation[MAX_SPATIAL], begin[MAX_SPATIAL], end[MAX_SPATIAL];
@@ -39,7 +39,7 @@ static int check_input(struct lower *lower, struct window *window) {
     return 0;
 }
 
-/* All but the window's extents and padding. */
+/* Reads strides and dilations, and checks them and the window's extents. */
 static int read_steps(struct lower *lower, struct window *window) {
     if (read_list(lower, "strides", window->n, 1, window->stride) < 0) return -1;
     if (read_list(lower, "dilations", window->n, 1, window->dilation) < 0) return -1;
@@ -66,7 +66,7 @@ static int read_auto_pad(struct lower *lower, enum auto_pad *how) {
     return 0;
 }
 
-/* Divides padding so that an odd element comes at the end, or at the beginning for SAME_LOWER. */
+/* Divides padding between both ends; an odd element goes to the end, with SAME_LOWER to the beginning. */
 static void share_padding(struct window *window, int d, int64_t total, enum auto_pad how) {
     if (total < 0) total = 0;
     window->begin[d] = how == SAME_LOWER ? total - total / 2 : total / 2;
@@ -86,8 +86,8 @@ static int read_pads(struct lower *lower, struct window *window) {
     return 0;
 }
 
-/* Padding as given or, for SAME, so that there are ceil(extent / stride) positions; then each dimension must have
- * one. */
+/* Sets the padding: as given, or for SAME_* such that there are ceil(extent / stride) positions. Refuses a window
+ * without any position. */
 static int read_padding(struct lower *lower, struct window *window) {
     struct tensor x = lower_input(lower, 0);
     enum auto_pad how;
@@ -117,7 +117,8 @@ static int window_attrs(const struct window *window, struct attr *attrs) {
 
 /* Convolutions ---------------------------------------------------------------------------------------------------- */
 
-/* Groups and shape of the weights: (m, c / groups, ..), or (c, m / groups, ..) if transposed. The window is theirs. */
+/* Checks groups and the shape of the weights, (m, c / groups, ..) or transposed (c, m / groups, ..); sets the window's
+ * extents from it. */
 static int check_weights(struct lower *lower, struct window *window, bool transposed, int64_t *groups) {
     struct tensor x = lower_input(lower, 0), weights = lower_input(lower, 1);
     int64_t given[MAX_SPATIAL];
@@ -142,7 +143,8 @@ static int check_weights(struct lower *lower, struct window *window, bool transp
     return 0;
 }
 
-/* The bias is a sum of its own: partial results of ranks that share the input channels are added up before it. */
+/* The bias is a separate Add: if ranks split the input channels, their partial results are summed before it is
+ * added. */
 static int convolve(struct lower *lower, enum op_id op, const struct window *window, int64_t groups) {
     struct attr attrs[5];
     int n = window_attrs(window, attrs);
@@ -164,7 +166,8 @@ int lower_conv(struct lower *lower) {
     return convolve(lower, OP_Conv, &window, groups);
 }
 
-/* Where the result's extents are given, or to be stride times the input's, padding is what makes them so. */
+/* If output_shape is given, or for SAME_* the result's extents are stride times the input's, the padding is derived
+ * from them. */
 static int fit_result(struct lower *lower, struct window *window, const int64_t *more, enum auto_pad how) {
     struct tensor x = lower_input(lower, 0);
     int n;
@@ -177,12 +180,12 @@ static int fit_result(struct lower *lower, struct window *window, const int64_t 
         if (shape && check_range(lower, "output_shape", 374, want, 1) < 0) return -1;
         int64_t total = (in - 1) * window->stride[d] + span(window, d) + more[d] - want;
         share_padding(window, d, total, how == SAME_UPPER ? SAME_UPPER : SAME_LOWER);
-        if (total < 0) window->end[d] = total; /* more than the windows cover: zeros behind */
+        if (total < 0) window->end[d] = total; /* larger than the windows cover: zeros at the end */
     }
     return 0;
 }
 
-/* ONNX ConvTranspose-11. output_padding adds results at the end: less is cut off there. */
+/* ONNX ConvTranspose-11. output_padding enlarges the result at the end, which reduces the padding there. */
 int lower_conv_transpose(struct lower *lower) {
     struct window window = {0};
     int64_t groups, more[MAX_SPATIAL];
@@ -231,7 +234,7 @@ static int pool(struct lower *lower, enum op_id op, int x, const struct window *
     return x < 0 ? -1 : emit(lower, op, 1, &x, n, attrs);
 }
 
-/* A window that reads nothing but padding has no mean and no largest element. */
+/* Refuses windows that contain only padding: they have neither a mean nor a largest element. */
 static int check_reach(struct lower *lower, const struct window *window) {
     for (int d = 0; d < window->n; d++)
         if (window->begin[d] >= span(window, d) || window->end[d] >= span(window, d))
@@ -273,7 +276,7 @@ static int read_p(struct lower *lower, double *p) {
     return *p > 0 ? 0 : lower_error(lower, 335, EXIT_MALFORMED, "p is %g", *p);
 }
 
-/* ONNX LpPool-18: a mean over the padded window, times its elements, is the sum. */
+/* ONNX LpPool-18. The sum of powers is the mean over the padded window times the window's number of elements. */
 int lower_lp_pool(struct lower *lower) {
     struct window window = {0};
     double p, elements = 1;

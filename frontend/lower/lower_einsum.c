@@ -13,7 +13,7 @@ struct term {
     int ellipsis; /* position among the labels, or NO_ELLIPSIS */
 };
 
-/* An operand on its way: a tensor and the labels of its dimensions. */
+/* An operand or intermediate product: a tensor and the labels of its dimensions. */
 struct part {
     int id;
     struct term term;
@@ -35,7 +35,7 @@ static bool has_label(const struct term *term, int label) {
 
 /* Parsing --------------------------------------------------------------------------------------------------------- */
 
-/* One term, up to a comma, an arrow or the end; NULL after a diagnostic. */
+/* Parses a term, up to a comma, an arrow or the end. Returns the text behind it, NULL after a diagnostic. */
 static const char *parse_term(struct lower *lower, const char *s, struct term *term) {
     *term = (struct term){.ellipsis = NO_ELLIPSIS};
     for (; *s && *s != ',' && *s != '-'; s++) {
@@ -56,7 +56,7 @@ static const char *parse_term(struct lower *lower, const char *s, struct term *t
     return s;
 }
 
-/* Puts labels for the dimensions of the ellipsis in its place: LETTERS is the last of them. */
+/* Replaces the ellipsis by labels for its `count` dimensions, which are numbered from LETTERS for the last one. */
 static int open_ellipsis(struct lower *lower, struct term *term, int count) {
     if (count < 0 || term->n + count > MAX_NDIM || (count && term->ellipsis == NO_ELLIPSIS))
         return malformed(lower, "an operand has another number of dimensions");
@@ -118,7 +118,7 @@ static int parse(struct lower *lower, struct part *parts, struct term *result) {
 
 /* Contraction ----------------------------------------------------------------------------------------------------- */
 
-/* Orders the dimensions as `labels`, all of which the part has. */
+/* Transposes the part to the order of `labels`, which are all its labels. */
 static void reorder(struct lower *lower, struct part *part, const struct term *labels) {
     int64_t perm[MAX_NDIM];
     for (int i = 0; i < labels->n; i++)
@@ -132,7 +132,8 @@ static void append(struct term *to, const struct term *from) {
     for (int i = 0; i < from->n; i++) to->label[to->n++] = from->label[i];
 }
 
-/* A label that occurs twice takes the diagonal: the two dimensions, last and as one of n n, in steps of n + 1. */
+/* A label that occurs twice in a term selects the diagonal: both dimensions are moved to the end, merged into one of n
+ * x n, and sliced with step n + 1. */
 static int take_diagonals(struct lower *lower, struct part *part) {
     for (int i = 0; i < part->term.n; i++)
         for (int k = i + 1; k < part->term.n; k++) {
@@ -157,12 +158,12 @@ static int take_diagonals(struct lower *lower, struct part *part) {
             part->id = emit_piece(lower, x, last, 0, n + 1, n);
             part->term = rest;
             if (part->id < 0) return -1;
-            k = i; /* the labels moved: look again */
+            k = i; /* the labels have moved: search again */
         }
     return 0;
 }
 
-/* Sums over the labels that nobody else needs. */
+/* Sums over the labels that neither the result nor another operand has. */
 static void sum_unneeded(struct lower *lower, struct part *part, const bool *needed) {
     bool axes[MAX_NDIM] = {false};
     struct term rest = {.ellipsis = NO_ELLIPSIS};
@@ -174,7 +175,7 @@ static void sum_unneeded(struct lower *lower, struct part *part, const bool *nee
     part->term = rest;
 }
 
-/* What the labels of two operands are to their product. */
+/* The labels of two operands by their role in the product. */
 struct roles {
     struct term batch, summed, only_a, only_b;
 };
@@ -191,7 +192,7 @@ static struct roles find_roles(const struct part *a, const struct part *b, const
     return roles;
 }
 
-/* Extents of the operand's dimensions with these labels: appended to dims, and multiplied. */
+/* Appends the extents of the dimensions with these labels to `dims` and returns their product. */
 static int64_t extents(const struct lower *lower, const struct part *part, const struct term *labels, int64_t *dims,
                        int *n) {
     struct tensor tensor = lower_tensor(lower, part->id);
@@ -205,7 +206,8 @@ static int64_t extents(const struct lower *lower, const struct part *part, const
     return all;
 }
 
-/* Nothing to sum over: a product that broadcasts, with the labels batch, only a, only b. */
+/* The product if there is no label to sum over: an elementwise product with broadcasting. Labels: batch, only a, only
+ * b. */
 static int multiply(struct lower *lower, struct part *a, struct part *b, const struct roles *roles) {
     int64_t da[2 * MAX_NDIM], db[2 * MAX_NDIM];
     int na = 0, nb = 0;
@@ -227,8 +229,8 @@ static bool is_order(const struct term *term, const struct term *wanted) {
     return term->n == wanted->n && memcmp(term->label, wanted->label, sizeof(int) * (size_t)term->n) == 0;
 }
 
-/* (batch, only a, summed) (batch, summed, only b) -> (batch, only a, only b). Without a batch the dimensions of a stay
- * apart, since a product takes any number of leading ones. */
+/* The product as MatMul: (batch, only a, summed) (batch, summed, only b) -> (batch, only a, only b). Without batch
+ * labels the dimensions of a are not merged, since MatMul takes any number of leading dimensions. */
 static int contract(struct lower *lower, struct part *a, struct part *b, const struct roles *roles) {
     int64_t da[2 * MAX_NDIM], db[2 * MAX_NDIM], shape[2 * MAX_NDIM];
     int na = 0, nb = 0, n = 0;
@@ -264,7 +266,7 @@ static int contract(struct lower *lower, struct part *a, struct part *b, const s
     return emit_reshape(lower, y, n, shape);
 }
 
-/* *a becomes the product of both; `needed` are the labels of the result and of the operands still to come. */
+/* Replaces *a by the product of both. `needed`: labels of the result and of further operands. */
 static int combine(struct lower *lower, struct part *a, struct part *b, const bool *needed) {
     bool also_a[LABELS], also_b[LABELS];
     memcpy(also_a, needed, sizeof also_a);

@@ -15,9 +15,9 @@ bool loss_target_fits(const struct tensor *prediction, int axis, const struct te
     return fits;
 }
 
-/* Pieces. An operand of -1 failed, and so does what is made of it. ------------------------------------------------- */
+/* Building blocks. Like the emit functions they return -1 if an operand is -1. ------------------------------------- */
 
-/* The expression of up to three tensors called a, b and c (0 where there is none), and a number n. */
+/* Emits an expression over tensors a, b and c and a number n. Operands that the expression does not use may be any. */
 static int of(struct build *builder, const char *text, int x, int y, int z, double number) {
     struct build_scope scope = {.dtype = RT_F32};
     if (x < 0 || y < 0 || z < 0) return -1;
@@ -45,35 +45,35 @@ static int sum_all(struct build *builder, int x) {
     return x < 0 ? -1 : sum_from(builder, x, 0, builder->graph->tensors.at[x].ndim);
 }
 
-/* The values along dimension `axis` of a tensor of ndim dimensions: extent 1 elsewhere. */
+/* Reshapes a list to `ndim` dimensions of extent 1 except `axis`, so that it broadcasts along that dimension. */
 static int along(struct build *builder, int values, int axis, int ndim) {
     int64_t shape[MAX_NDIM];
     for (int d = 0; d < ndim; d++) shape[d] = d == axis ? tensor_elements(&builder->graph->tensors.at[values]) : 1;
     return values < 0 ? -1 : build_reshape(builder, values, ndim, shape);
 }
 
-/* Of class targets ------------------------------------------------------------------------------------------------- */
+/* Targets that are class numbers ----------------------------------------------------------------------------------- */
 
-/* What the pieces are made of. */
+/* The tensors of a loss over classes; an element is a position of the target. */
 struct classes {
     struct build *builder;
     const struct class_loss *loss;
     struct tensor x; /* of the scores */
     int scores;
     bool logits;
-    int most;    /* the largest logit of each element, beside the classes */
-    int terms;   /* ClassTerms of logits; -1: not made */
-    int norm;    /* per element: what logits less `most` are above log-probabilities; -1: nothing */
+    int most;  /* the largest logit of each element, with extent 1 along the classes */
+    int terms; /* ClassTerms of logits; -1: not used */
+    int norm; /* per element: log(sum(exp(logits - most))), so that log-probabilities are logits - most - norm; or -1 */
     int weights; /* one per class; -1: all are 1 */
     int target;  /* i64 */
-    int hidden;  /* per element: it counts for nothing; -1: all count */
+    int hidden;  /* per element: true if it is ignored; -1: none is */
 };
 
 static int sum_classes(const struct classes *classes, int x) {
     return sum_from(classes->builder, x, classes->loss->axis, classes->loss->axis + 1);
 }
 
-/* Log-probabilities made of logits are taken back to those. */
+/* If the scores are the result of a LogSoftmax along the classes, uses its input, the logits. */
 static void find_logits(struct classes *classes) {
     const struct graph *graph = classes->builder->graph;
     const int producer = graph->tensors.at[classes->scores].producer;
@@ -106,7 +106,7 @@ static int start(struct classes *classes, struct build *builder, const struct cl
     return classes->most;
 }
 
-/* All log-probabilities, for losses of more of them than the target's. */
+/* The log-probabilities of all classes. */
 static int log_probabilities(const struct classes *classes) {
     struct tensor beside = classes->x;
     if (!classes->logits) return classes->scores;
@@ -116,14 +116,14 @@ static int log_probabilities(const struct classes *classes) {
     return of(classes->builder, "a - b", scores, cast_to(classes->builder, norm, classes->x.dtype), scores, 0);
 }
 
-/* The classes' terms, each times its weight. */
+/* Multiplies a term for each class by the weight of the class. */
 static int weighted(const struct classes *classes, int terms) {
     if (classes->weights < 0) return terms;
     const int weights = along(classes->builder, classes->weights, classes->loss->axis, classes->x.ndim);
     return of(classes->builder, "a * b", terms, weights, terms, 0);
 }
 
-/* Checks the targets and marks those that are ignored. */
+/* Emits the check of the targets (ClassIndex) and finds ignored elements. */
 static int read_target(struct classes *classes) {
     const struct class_loss *loss = classes->loss;
     struct attr attrs[] = {attr_of_int("classes", classes->x.dims[loss->axis]), attr_of_int("ignores", loss->ignores),
@@ -138,13 +138,13 @@ static int read_target(struct classes *classes) {
                                     graph_add_const(classes->builder->graph, name, RT_I64, 0, NULL, &loss->ignored));
 }
 
-/* 0 where an element is ignored. */
+/* Sets x to 0 for ignored elements. */
 static int masked(const struct classes *classes, int x) {
     return classes->hidden < 0 ? x : of(classes->builder, "a ? 0 : b", classes->hidden, x, x, 0);
 }
 
-/* The target's log-probability, by comparing it with all classes: gradients and cuts of these need nothing of their
- * own. */
+/* The log-probability of the target class, selected by a comparison with all class numbers and a sum, whose gradients
+ * and splits exist already. */
 static int pick_score(const struct classes *classes) {
     struct arena *arena = classes->builder->graph->arena;
     const int axis = classes->loss->axis;
@@ -161,7 +161,7 @@ static int pick_score(const struct classes *classes) {
     return sum_classes(classes, of(classes->builder, "a ? b : 0", hot, classes->scores, classes->scores, 0));
 }
 
-/* Row `k` of the terms, shaped like the elements. */
+/* Row `k` of ClassTerms (ir/ops.def), with the shape of the elements. */
 static int term(const struct classes *classes, int k) {
     if (classes->terms < 0) return -1;
     const struct tensor terms = classes->builder->graph->tensors.at[classes->terms];
@@ -171,7 +171,8 @@ static int term(const struct classes *classes, int k) {
     return row < 0 ? -1 : build_reshape(classes->builder, row, terms.ndim - 1, terms.dims + 1);
 }
 
-/* -log(e^x / sum(e^x)) of the targets' logits, of all less the largest. That is a constant: its changes cancel. */
+/* -log(exp(x) / sum(exp(x))) for the target's logit x, with the largest logit subtracted from all. The largest logit is
+ * detached, since its gradient cancels out. */
 static int of_logits(struct classes *classes) {
     struct attr axis = attr_of_int("axis", classes->loss->axis);
     classes->terms =
@@ -205,7 +206,8 @@ static int sum_probabilities(const struct classes *classes) {
                              : cast_to(classes->builder, sum, classes->builder->graph->tensors.at[classes->norm].dtype);
 }
 
-/* What smoothing makes of the elements: a part of them becomes the mean over classes of their weighted terms. */
+/* Label smoothing s: (1 - s) times the loss of the target plus s times the mean over classes of their weighted
+ * losses. */
 static int smoothed(const struct classes *classes, int elements) {
     const int uniform = sum_probabilities(classes);
     double share = classes->loss->smoothing / (double)classes->x.dims[classes->loss->axis];
@@ -239,9 +241,9 @@ int loss_of_classes(struct build *builder, const struct class_loss *loss) {
     return cast_to(builder, reduce(builder, masked(&classes, elements), weights, loss->reduction), classes.x.dtype);
 }
 
-/* Of other targets ------------------------------------------------------------------------------------------------- */
+/* Other targets ---------------------------------------------------------------------------------------------------- */
 
-/* log(sum(exp)) of logits less the largest. Reductions, unlike LogSoftmax, can be cut along the classes. */
+/* log(sum(exp(logits - most))). Emitted as reductions, which unlike LogSoftmax can be split along the classes. */
 static int read_norm(struct classes *classes) {
     const int scores = of(classes->builder, "a - b", classes->scores, classes->most, classes->scores, 0);
     const int sum = sum_classes(classes, of(classes->builder, "exp(a)", scores, scores, scores, 0));
@@ -277,7 +279,7 @@ static int check_shapes(struct lower *lower, const struct tensor *x) {
                                                               : lower_misfit(lower, lower->inputs[0], lower->inputs[2]);
 }
 
-/* ONNX NegativeLogLikelihoodLoss-13; of logits SoftmaxCrossEntropyLoss-13. */
+/* ONNX NegativeLogLikelihoodLoss-13; with `logits` SoftmaxCrossEntropyLoss-13. */
 static int emit_class_loss(struct lower *lower, bool logits) {
     struct tensor x = lower_input(lower, 0);
     struct class_loss loss = {.scores = lower->inputs[0],

@@ -3,7 +3,7 @@
 
 #include "runtime/base/checked.h"
 
-/* The leading dimensions become `lead` by repetition, only where they are not already. */
+/* Expands the leading dimensions of x to `lead`, unless x has them already. */
 static int expand_leading(struct lower *lower, int x, int nlead, const int64_t *lead) {
     struct tensor tensor = lower_tensor(lower, x);
     int64_t shape[MAX_NDIM];
@@ -13,7 +13,7 @@ static int expand_leading(struct lower *lower, int x, int nlead, const int64_t *
     return emit_expand(lower, x, nlead + 2, shape);
 }
 
-/* x with leading dimensions of extent 1 until it has `ndim`. */
+/* Adds leading dimensions of extent 1 until x has `ndim` dimensions. */
 static int add_leading(struct lower *lower, int x, int ndim) {
     struct tensor tensor = lower_tensor(lower, x);
     int64_t shape[MAX_NDIM];
@@ -22,8 +22,8 @@ static int add_leading(struct lower *lower, int x, int ndim) {
     return emit_reshape(lower, x, ndim, shape);
 }
 
-/* An operand b without leading dimensions is one product, however many a has: so b loses those of extent 1. Kernels do
- * not broadcast: where both have some, and they differ, the one that repeats is expanded. */
+/* The core operator MatMul does not broadcast, but if b has two dimensions, a may have any number. So leading
+ * dimensions of extent 1 of b are removed; if both operands have different leading dimensions, they are expanded. */
 int emit_matmul(struct lower *lower, int a, int b, bool trans_a, bool trans_b) {
     if (a < 0 || b < 0) return -1;
     struct tensor ta = lower_tensor(lower, a), tb = lower_tensor(lower, b);

@@ -1,4 +1,4 @@
-/* Parts of tensors: slices, picks, pads. */
+/* Operators that move elements: slicing, splitting, gathering, scattering, padding. */
 #include "frontend/lower/onnx_lower.h"
 
 #include <limits.h>
@@ -12,18 +12,17 @@ static int64_t clamp(int64_t value, int64_t least, int64_t most) {
     return value < least ? least : value > most ? most : value;
 }
 
-/* Bounds of one dimension in ONNX Slice-13 count from its end if they are negative. */
+/* A bound of ONNX Slice-13 that is negative counts from the end of the dimension. */
 static int64_t from_begin(int64_t bound, int64_t extent) {
     return bound < 0 ? bound + extent : bound;
 }
 
-/* Where a slice begins is clamped to the dimension, or one behind it if it steps forward: from before the dimension a
- * slice that steps back begins at its first element. */
+/* Clamps the start of a slice: to [0, extent] if it steps forward, to [0, extent - 1] if it steps backward. */
 static int64_t slice_start(int64_t start, int64_t extent, int64_t step) {
     return clamp(from_begin(start, extent), 0, step > 0 ? extent : extent - 1);
 }
 
-/* Where it ends is clamped to one behind the dimension, or one before it if it steps back. */
+/* Clamps the end of a slice: to [0, extent] if it steps forward, to [-1, extent - 1] if it steps backward. */
 static int64_t slice_end(int64_t end, int64_t extent, int64_t step) {
     return step > 0 ? clamp(from_begin(end, extent), 0, extent) : clamp(from_begin(end, extent), -1, extent - 1);
 }
@@ -54,7 +53,7 @@ static int slice(struct lower *lower, const struct slice_lists *lists) {
         if (by == 0 || seen[axis])
             return lower_error(lower, 380, EXIT_MALFORMED,
                                by && seen[axis] ? "axis %d is named twice" : "bad step for axis %d", axis);
-        if (by == INT64_MIN) by = -INT64_MAX; /* past any end too */
+        if (by == INT64_MIN) by = -INT64_MAX; /* beyond every extent, too */
         seen[axis] = true;
         start[axis] = slice_start(lists->starts[i], x.dims[axis], by);
         x.dims[axis] = x.dims[axis] ? slice_size(start[axis], slice_end(lists->ends[i], x.dims[axis], by), by) : 0;
@@ -84,7 +83,7 @@ int lower_slice(struct lower *lower) {
 
 /* Split, Concat --------------------------------------------------------------------------------------------------- */
 
-/* ONNX Split-18: sizes as given, else equal parts, the last smaller. */
+/* The sizes of ONNX Split-18: as given, else equal parts with a smaller last one. */
 static int split_sizes(struct lower *lower, int64_t extent, int64_t *sizes) {
     const int64_t *given;
     int n, count = lower->noutputs;
@@ -126,7 +125,7 @@ int lower_concat(struct lower *lower) {
 
 /* Gather, Scatter ------------------------------------------------------------------------------------------------- */
 
-/* E382 if known indices leave a dimension of that extent; *values and *n are given if they are known. */
+/* E382 if indices known at compile time are outside of [-extent, extent). Sets *values and *n if they are known. */
 static int check_indices(struct lower *lower, int index, int64_t extent, const int64_t **values, int *n) {
     struct tensor tensor = lower_tensor(lower, index);
     *values = tensor_elements(&tensor) < INT_MAX ? build_known_ints(lower->builder.graph, index, n) : NULL;
@@ -145,7 +144,7 @@ static int index_type(struct lower *lower, int index) {
     return dtype == RT_I32 ? index : emit_cast(lower, index, RT_I64);
 }
 
-/* One known index is a slice: pieces of a fused product stay what they are. */
+/* A single known index becomes a slice, so that the parts of a fused query-key-value product are recognised. */
 int lower_gather(struct lower *lower) {
     struct tensor x = lower_input(lower, 0), index = lower_input(lower, 1);
     const int64_t *values;
@@ -163,7 +162,7 @@ int lower_gather(struct lower *lower) {
     return lower_result(lower, emit_reshape(lower, piece, ndim, shape));
 }
 
-/* True if `index` may select from x along all dimensions but `axis`. */
+/* True if no extent of `index` exceeds that of x, except along `axis` (GatherElements, ScatterElements). */
 static bool fits_elements(const struct tensor *x, const struct tensor *index, int axis) {
     if (index->ndim != x->ndim) return false;
     for (int d = 0; d < x->ndim; d++)
@@ -184,7 +183,7 @@ int lower_gather_elements(struct lower *lower) {
                         at < 0 ? -1 : emit(lower, OP_GatherElements, 2, (int[]){lower->inputs[0], at}, 1, &attr));
 }
 
-/* The core operator for attribute reduction, OP_NONE after a diagnostic. */
+/* The core operator for attribute reduction; OP_NONE after a diagnostic. */
 static enum op_id scatter_of(struct lower *lower, enum op_id replaces, enum op_id adds) {
     const char *reduction = lower_text(lower, "reduction");
     if (strcmp(reduction, "none") == 0) return replaces;
@@ -210,7 +209,8 @@ int lower_scatter_elements(struct lower *lower) {
     return lower_result(lower, at < 0 ? -1 : emit(lower, op, 3, inputs, 1, &attr));
 }
 
-/* Known indices of GatherND and ScatterND, each row of `depth` into dimensions from `first` on. */
+/* Checks indices of GatherND and ScatterND known at compile time: each row of `depth` selects in dimensions from
+ * `first`. */
 static int check_rows(struct lower *lower, const struct tensor *x, int first, int64_t depth) {
     int n;
     struct tensor index = lower_input(lower, 1);
@@ -254,7 +254,7 @@ int lower_scatter_nd(struct lower *lower) {
     return lower_result(lower, inputs[1] < 0 ? -1 : emit(lower, op, 3, inputs, 1, &attr));
 }
 
-/* Picks by a condition: the shape of the result is the data's, so it must be known -------------------------------- */
+/* Selection by a condition: the shape of the result depends on it, so it must be known at compile time ------------- */
 
 int lower_non_zero(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
@@ -295,9 +295,10 @@ int lower_compress(struct lower *lower) {
     return lower_result(lower, emit_gather(lower, data, emit_ints(lower, (int)count, index, 1, &count), axis));
 }
 
-enum { MOST_CLASSES = 1 << 24 }; /* of OneHot: their numbers are a constant */
+enum { MOST_CLASSES = 1 << 24 }; /* of OneHot, whose class numbers are a constant tensor */
 
-/* ONNX OneHot-11: 1 where an index equals the place along the new dimension; outside of [-depth, depth) nothing is. */
+/* ONNX OneHot-11: on_value where the index equals the position along the new dimension, else off_value; an index
+ * outside of [-depth, depth) selects nothing. */
 int lower_one_hot(struct lower *lower) {
     int index = lower->inputs[0], ndim = lower_ndim(lower, index), axis;
     double depth;
@@ -323,7 +324,7 @@ int lower_one_hot(struct lower *lower) {
 
 /* Pad, Trilu ------------------------------------------------------------------------------------------------------ */
 
-/* Where place i of a padded dimension is taken from. */
+/* The index in the input of element i of a padded dimension; i may be negative. */
 static int64_t pad_source(char mode, int64_t i, int64_t extent) {
     int64_t period = mode == 'r' ? 2 * (extent - 1) : extent;
     if (mode == 'e') return clamp(i, 0, extent - 1);
@@ -332,7 +333,7 @@ static int64_t pad_source(char mode, int64_t i, int64_t extent) {
     return mode == 'r' && i >= extent ? period - i : i;
 }
 
-/* Modes that repeat the tensor's own elements: one pick along each dimension that grows. */
+/* Padding modes that repeat elements of the tensor: a Gather along each padded dimension. */
 static int pad_by_picks(struct lower *lower, char mode, const int64_t *begin, const int64_t *end) {
     struct tensor x = lower_input(lower, 0);
     int y = lower->inputs[0];
@@ -353,7 +354,7 @@ static int pad_value(struct lower *lower) {
     return lower_has(lower, 2) ? emit_reshape(lower, lower->inputs[2], 0, NULL) : emit_like(lower, lower->inputs[0], 0);
 }
 
-/* Begin and end of each dimension from pads for all, or for those in axes. */
+/* The padding before and after each dimension, from pads for all dimensions or for those in axes. */
 static int pad_amounts(struct lower *lower, int ndim, int64_t *begin, int64_t *end) {
     const int64_t *pads, *axes;
     int n, naxes;

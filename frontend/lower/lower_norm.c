@@ -1,4 +1,4 @@
-/* Normalisation: over the last dimensions one core operator, otherwise compositions. */
+/* Normalisations: a core operator if they are over the last dimensions, otherwise compositions. */
 #include "frontend/lower/onnx_lower.h"
 
 #include "runtime/base/checked.h"
@@ -18,8 +18,8 @@ static int standardise(struct lower *lower, int x, const bool *axes, double epsi
     return emit2(lower, OP_Div, centred, deviation);
 }
 
-/* Scale or bias of a normalisation from dimension `axis` on, which repeats to the shape of x as ONNX's unidirectional
- * broadcasting has it. E385 where it does not. */
+/* E385 unless scale or bias of a normalisation from dimension `axis` on broadcasts to the shape of x (ONNX's
+ * unidirectional broadcasting). */
 static int check_parameter(struct lower *lower, int parameter, const struct tensor *x, int axis) {
     const struct tensor tensor = lower_tensor(lower, parameter);
     const int lead = x->ndim - tensor.ndim;
@@ -31,7 +31,7 @@ static int check_parameter(struct lower *lower, int parameter, const struct tens
                        axis);
 }
 
-/* It differs along dimensions before `axis`, which the core operators do not take. */
+/* True if the parameter differs along dimensions before `axis`, which the core operators do not support. */
 static bool differs_before(struct lower *lower, int parameter, const struct tensor *x, int axis) {
     const struct tensor tensor = lower_tensor(lower, parameter);
     const int lead = x->ndim - tensor.ndim;
@@ -40,7 +40,7 @@ static bool differs_before(struct lower *lower, int parameter, const struct tens
     return false;
 }
 
-/* As one dimension of `extent`, the product of those from `axis` on. */
+/* Reshapes the parameter to one dimension of `extent`, the product of those from `axis` on. */
 static int flat_parameter(struct lower *lower, int parameter, const struct tensor *x, int axis, int64_t extent) {
     const struct tensor tensor = lower_tensor(lower, parameter);
     const int n = x->ndim - axis, dropped = tensor.ndim > n ? tensor.ndim - n : 0;
@@ -112,7 +112,7 @@ int emit_channels(struct lower *lower, int input, const struct tensor *x) {
     return emit_per_channel(lower, lower->inputs[input], x->ndim);
 }
 
-/* y scale + bias, both of one value per channel. */
+/* y x scale + bias, with one value of each per channel. */
 static int scale_channels(struct lower *lower, int y, const struct tensor *x) {
     int scale = emit_channels(lower, 1, x), bias = scale < 0 ? -1 : emit_channels(lower, 2, x);
     return emit2(lower, OP_Add, emit2(lower, OP_Mul, y, scale), bias);
@@ -127,7 +127,8 @@ int lower_instance_norm(struct lower *lower) {
     return lower_result(lower, scale_channels(lower, y, &x));
 }
 
-/* ONNX GroupNormalization: (n, c, ..) as (n, groups, c / groups, ..); up to opset 20 scale and bias are per group. */
+/* ONNX GroupNormalization-21: normalises (n, c, ..) reshaped to (n, groups, c / groups, ..). Up to opset 20 scale and
+ * bias have one value per group. */
 int lower_group_norm(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int64_t groups = lower_int(lower, "num_groups");
@@ -160,7 +161,7 @@ int lower_mean_variance(struct lower *lower) {
                         emit2(lower, OP_Div, centred, emit_with(lower, OP_Add, emit1(lower, OP_Sqrt, variance), 1e-9)));
 }
 
-/* ONNX LpNormalization-22: where all elements are zero, so are the results. */
+/* ONNX LpNormalization-22: results are 0 if all elements are. */
 int lower_lp_norm(struct lower *lower) {
     bool axes[MAX_NDIM] = {false};
     int axis, x = lower->inputs[0];
@@ -175,8 +176,8 @@ int lower_lp_norm(struct lower *lower) {
     return lower_result(lower, emit2(lower, OP_Div, x, emit3(lower, OP_Where, none, emit_like(lower, x, 1), norm)));
 }
 
-/* ONNX LRN-13: x / (bias + alpha / size * sum of squares over `size` neighbouring channels) ^ beta; the sum is one of
- * shifted pieces of the padded squares. */
+/* ONNX LRN-13: x / (bias + alpha / size x sum of squares over `size` adjacent channels) ^ beta. The sum is computed as
+ * a sum of shifted slices of the padded squares. */
 int lower_lrn(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int64_t size = lower_int(lower, "size");

@@ -1,8 +1,8 @@
-/* Along dimensions: reductions, softmax, prefix sums. */
+/* Operators along dimensions: reductions, softmax, cumulative sums. */
 #include "frontend/lower/onnx_lower.h"
 
-/* Core reductions take adjacent dimensions: one for each run of them, from the back so that the others keep their
- * places. */
+/* Core reductions take adjacent dimensions: emits one for each run of them, the last run first, so that the axes of the
+ * others stay valid. */
 int emit_reduce(struct lower *lower, enum op_id op, int x, const bool *axes, bool keepdims) {
     if (x < 0) return -1;
     for (int end = lower_ndim(lower, x); end > 0 && x >= 0; end--) {
@@ -47,7 +47,7 @@ static const struct reduction {
                   {"ReduceSumSquare", OP_Mul, OP_ReduceSum, OP_NONE, NULL},
                   {"ReduceLogSumExp", OP_NONE, OP_NONE, OP_NONE, log_sum_exp}};
 
-/* max + log(sum(exp(x - max))); where the maximum is infinite it is left out, so that -inf does not become NaN. */
+/* max + log(sum(exp(x - max))). An infinite maximum is replaced by 0, so that -inf does not become NaN. */
 static int log_sum_exp(struct lower *lower, int x, const bool *axes, bool keepdims) {
     int most = emit_reduce(lower, OP_ReduceMax, x, axes, true), zero = emit_like(lower, x, 0);
     struct attr attrs[] = {attr_of_int("positive", 1), attr_of_int("negative", 1)};
@@ -92,7 +92,8 @@ int lower_reduce(struct lower *lower) {
     for (int d = 0; d < x.ndim && n == 0; d++) axes[d] = !nothing;
     int y = reduce_by(lower, row, emit_cast(lower, lower->inputs[0], work_type(row, x.dtype)), axes, keepdims);
     if (x.dtype == RT_BOOL)
-        y = emit_with(lower, OP_Max, emit_with(lower, OP_Min, y, 1), 0); /* of no elements it may be neither */
+        y = emit_with(lower, OP_Max, emit_with(lower, OP_Min, y, 1),
+                      0); /* the maximum of no elements is neither 0 nor 1 */
     return lower_result(lower, emit_cast(lower, y, x.dtype));
 }
 
@@ -143,7 +144,7 @@ int emit_softmax(struct lower *lower, enum op_id op, int x, int axis) {
     return x < 0 ? -1 : emit(lower, op, 1, &x, 1, &attr);
 }
 
-/* Ones where the largest element of the dimension is, the first of equals. */
+/* 1 at the largest element along the dimension (the first of equal ones), else 0. */
 static int emit_hardmax(struct lower *lower, int x, int axis) {
     struct tensor tensor = lower_tensor(lower, x);
     int64_t axes[] = {axis}, n = tensor.dims[axis], *index = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
@@ -161,7 +162,8 @@ static int emit_same(struct lower *lower, int x, int axis) {
     return emit_softmax(lower, lower_namesake(lower), x, axis);
 }
 
-/* From opset 13 on along one dimension; before, along all from `axis` on, as one. */
+/* ONNX Softmax, LogSoftmax, Hardmax: from opset 13 on along one dimension, before over all dimensions from `axis`
+ * on. */
 static int lower_along(struct lower *lower, int (*along)(struct lower *lower, int x, int axis)) {
     struct tensor x = lower_input(lower, 0);
     int axis, y = lower->inputs[0];

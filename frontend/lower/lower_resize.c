@@ -1,5 +1,6 @@
-/* Resize, Upsample: along one dimension after another, each result is a weighted sum of a few picked elements. Which
- * elements and weights is known at compile time, so it is a composition of Gather, Mul and Add. */
+/* Resize and Upsample: separable interpolation, one dimension after another. Along a dimension each result is a
+ * weighted sum of a few elements. Their indices and weights are known at compile time, so it is a composition of
+ * Gather, Mul and Add. */
 #include "frontend/lower/onnx_lower.h"
 
 #include <math.h>
@@ -9,8 +10,8 @@
 
 enum { MAX_TAPS = 4 };
 
-/* One dimension: results lie num / den apart in the input. Sizes give in / out, a scale 1 / scale, so that no quotient
- * is rounded before it is multiplied. */
+/* One dimension: adjacent results are num / den apart in the input, in / out for given sizes and 1 / scale for a given
+ * scale. Kept as a quotient, so that it is rounded only once, after a multiplication. */
 struct axis {
     int64_t in, out;
     double num, den;
@@ -24,7 +25,8 @@ static double half_pixel(const struct axis *axis, double o) {
 static double pytorch_half_pixel(const struct axis *axis, double o) {
     return axis->out > 1 ? half_pixel(axis, o) : 0;
 }
-/* By the result's extent, as PyTorch and ONNX Runtime have it; the reference in ONNX takes in * scale, not rounded. */
+/* Uses the result's extent, like PyTorch and ONNX Runtime. The reference implementation of ONNX uses in x scale, not
+ * rounded. */
 static double align_corners(const struct axis *axis, double o) {
     return axis->out > 1 ? o * (double)(axis->in - 1) / (double)(axis->out - 1) : 0;
 }
@@ -34,7 +36,7 @@ static double asymmetric(const struct axis *axis, double o) {
 static double tf_half_pixel(const struct axis *axis, double o) {
     return (o + 0.5) * axis->num / axis->den;
 }
-/* As half_pixel, moved so that what a rounded size cuts off is cut off at both ends. */
+/* As half_pixel, shifted so that the part lost by rounding the size is lost equally at both ends. */
 static double half_pixel_symmetric(const struct axis *axis, double o) {
     double in = (double)axis->in, exact = in * axis->den / axis->num;
     return in / 2 * (1 - (double)axis->out / exact) + half_pixel(axis, o);
@@ -63,7 +65,7 @@ static const struct {
 } roundings[] = {
     {"round_prefer_floor", prefer_floor}, {"round_prefer_ceil", prefer_ceil}, {"floor", floor}, {"ceil", ceil}};
 
-/* The elements that one result is made of: `n` neighbours from `first` on, perhaps outside of the input. */
+/* The filter taps of one result: `n` adjacent elements from `first` on, which may be outside of the input. */
 struct taps {
     int n;
     double first, weight[MAX_TAPS];
@@ -87,7 +89,7 @@ static struct taps linear_taps(const struct resize *resize, double x) {
     return (struct taps){2, first, {1 - (x - first), x - first}};
 }
 
-/* Keys' convolution kernel at distance t >= 0. */
+/* The cubic convolution kernel of Keys (1981) with parameter a, at distance t >= 0. */
 static double keys(double a, double t) {
     if (t < 1) return ((a + 2) * t - (a + 3)) * t * t + 1;
     return t < 2 ? (((t - 5) * t + 8) * t - 4) * a : 0;
@@ -104,7 +106,7 @@ static const struct {
     struct taps (*taps)(const struct resize *resize, double x);
 } modes[] = {{"nearest", nearest_taps}, {"linear", linear_taps}, {"cubic", cubic_taps}};
 
-/* Weights of elements outside become 0, and the others are scaled to a sum of 1. */
+/* exclude_outside: sets the weights of taps outside of the input to 0 and scales the others to a sum of 1. */
 static void drop_outside(struct taps *taps, int64_t in) {
     double sum = 0;
     for (int t = 0; t < taps->n; t++) {
@@ -116,7 +118,7 @@ static void drop_outside(struct taps *taps, int64_t in) {
 
 /* One dimension --------------------------------------------------------------------------------------------------- */
 
-/* Per tap: the element that each result takes, and its weight. */
+/* By tap: index and weight of the element for each result along a dimension. */
 struct picks {
     int n;
     int64_t *index[MAX_TAPS];
@@ -154,7 +156,7 @@ static bool is_identity(const struct picks *picks, const struct axis *axis) {
     return axis->in == axis->out && all_are(picks->weight[0], axis->out, 1);
 }
 
-/* One number per result along dimension `dim`, in the tensor's type. */
+/* A constant of one weight per result along dimension `dim`, in the type of x. */
 static int emit_weights(struct lower *lower, const struct tensor *x, int dim, int64_t n, const double *weights) {
     int64_t dims[MAX_NDIM];
     for (int d = dim; d < x->ndim; d++) dims[d - dim] = d == dim ? n : 1;
@@ -183,7 +185,7 @@ static int resample(struct lower *lower, int x, int dim, const struct resize *re
 
 /* The operators --------------------------------------------------------------------------------------------------- */
 
-/* Floats known at compile time; NULL after E409. */
+/* The values of a float input that must be known at compile time; NULL after E409. */
 static const double *known_floats(struct lower *lower, int input, const char *what, int *n) {
     struct tensor tensor = lower_input(lower, input);
     const void *bytes = tensor_is_stored(&tensor) ? eval_bytes(lower->builder.graph, &tensor) : NULL;
@@ -204,7 +206,7 @@ static bool is_empty(const struct lower *lower, int input) {
     return tensor_elements(&tensor) == 0;
 }
 
-/* The dimensions that `count` scales or sizes are for. */
+/* The dimensions that the `count` scales or sizes belong to. */
 static int read_axes(struct lower *lower, int ndim, int count, int *axes) {
     int n = ndim;
     const int64_t *list = lower_given(lower, "axes") ? lower_ints(lower, "axes", &n) : NULL;
@@ -257,7 +259,7 @@ static int run(struct lower *lower, const struct resize *resize, const struct ax
     if (!rt_product(out, x.ndim, &elements) || elements >> 43) return too_large(lower);
     if (resize->taps != nearest_taps && !rt_dtype_is_float(x.dtype))
         return lower_unsupported(lower, "a mode other than nearest, for integers,");
-    for (int grows = 0; grows < 2; grows++) /* fewer elements first */
+    for (int grows = 0; grows < 2; grows++) /* those that shrink first: less work for the others */
         for (int d = 0; d < x.ndim; d++)
             if ((axis[d].out >= axis[d].in) == grows) y = resample(lower, y, d, resize, &axis[d]);
     return lower_result(lower, y);
@@ -275,7 +277,8 @@ static int read_mode(struct lower *lower, struct resize *resize) {
                         : lower_error(lower, 335, EXIT_MALFORMED, "no mode %s", diag_quote(lower->builder.diags, text));
 }
 
-/* ONNX Upsample-9, Resize-10: scales as attribute or input 1; result o is taken from o / scale, rounded down. */
+/* ONNX Upsample-9 and Resize-10: scales are an attribute or input 1; the coordinate is o / scale, nearest rounds
+ * down. */
 int lower_upsample(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     struct resize resize = {.at = asymmetric, .round = floor};
@@ -317,7 +320,7 @@ static int read_manner(struct lower *lower, struct resize *resize) {
     return 0;
 }
 
-/* What opset 18 added, and is not here. */
+/* Refuses additions of opset 18 that are not supported. */
 static int check_new_forms(struct lower *lower, const struct resize *resize, const struct axis *axis, int ndim) {
     bool smaller = false;
     for (int d = 0; d < ndim; d++) smaller = smaller || axis[d].out < axis[d].in;

@@ -1,9 +1,9 @@
-/* Other shapes of the same elements, and repetitions of them. */
+/* Operators that change the shape or repeat elements: Reshape, Expand, Tile, DepthToSpace and the like. */
 #include "frontend/lower/onnx_lower.h"
 
 #include "runtime/base/checked.h"
 
-/* ONNX Reshape-14: 0 copies the input's extent unless allowzero, one -1 takes what is left. */
+/* ONNX Reshape-14: 0 copies the input's extent unless allowzero is set; one extent may be -1 and is inferred. */
 int lower_reshape(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int n, open = -1;
@@ -90,7 +90,7 @@ int lower_transpose(struct lower *lower) {
     return lower_result(lower, emit_transpose(lower, lower->inputs[0], perm));
 }
 
-/* ONNX Expand-13: the shape and the input's broadcast each other. */
+/* ONNX Expand-13: bidirectional broadcasting of the input's shape and the given one. */
 int lower_expand(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int n, ndim;
@@ -107,7 +107,7 @@ int lower_expand(struct lower *lower) {
     return lower_result(lower, emit_expand(lower, lower->inputs[0], ndim, dims));
 }
 
-/* One dimension repeated: (p, 1, q) -> (p, n, q) -> (p, n q). */
+/* Repeats one dimension: (p, 1, q) -> (p, n, q) -> (p, n x q). */
 static int tile_axis(struct lower *lower, int x, int axis, int64_t times) {
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
@@ -118,7 +118,7 @@ static int tile_axis(struct lower *lower, int x, int axis, int64_t times) {
     return emit_reshape(lower, x, tensor.ndim, tensor.dims);
 }
 
-/* All repetitions at once, each dimension d with a new one before it: (1, d) -> (n, d) -> (n d). */
+/* Repeats all dimensions at once: each dimension d gets a new one before it, (1, d) -> (n, d) -> (n x d). */
 static int tile_all(struct lower *lower, const struct tensor *tensor, const int64_t *times) {
     int64_t apart[MAX_NDIM], repeated[MAX_NDIM], shape[MAX_NDIM];
     int n = 0;
@@ -159,7 +159,7 @@ int lower_tile(struct lower *lower) {
 
 /* Depth and space ------------------------------------------------------------------------------------------------- */
 
-/* The block size, after checking that the input has four dimensions and that it divides what it must. */
+/* Reads the block size and checks that the input has four dimensions and is divisible by it. */
 static int block_size(struct lower *lower, const struct tensor *x, bool to_space, int64_t *block) {
     *block = lower_int(lower, "blocksize");
     if (x->ndim != 4) return lower_error(lower, 378, EXIT_MALFORMED, "the input has %d dimensions, not 4", x->ndim);

@@ -65,7 +65,7 @@ int lower_result(struct lower *lower, int tensor) {
     return tensor < 0 ? -1 : 0;
 }
 
-/* The operand is not known: says which, and how it could be. */
+/* E0409: an input that must be known at compile time is not; suggests --bind. Returns -1. */
 static int unknown(struct lower *lower, int input, const char *what) {
     struct tensor tensor = lower_input(lower, input);
     const char *name = diag_quote(lower->builder.diags, tensor.name);
@@ -153,7 +153,7 @@ bool lower_given(const struct lower *lower, const char *name) {
     return lower_attribute(lower, name) != NULL;
 }
 
-/* The default in the row's text: what follows "=", up to the next space; NULL if there is none. */
+/* The default of an attribute in the row: the text from "=" to the next space; NULL if there is none. */
 static const char *fallback(const struct lower *lower, const char *name, size_t *length) {
     struct onnx_attr attr;
     for (const char *rest = lower->op->attrs; (rest = onnx_next_attr(rest, &attr));) {

@@ -70,31 +70,22 @@ static void define_output(struct check *check, struct check_scope *scope, int no
                    found % DEFINED_KINDS == BY_INITIALIZER ? "an initializer" : "a graph input", node);
 }
 
-static void define_nodes(struct check *check, struct check_scope *scope) {
-    for (int i = 0; i < scope->nnodes; i++)
-        for (size_t k = 0; k < scope->nodes[i]->n_output; k++)
-            if (*scope->nodes[i]->output[k]) define_output(check, scope, i, scope->nodes[i]->output[k]);
-}
-
-static void define_graph(struct check *check, struct check_scope *scope) {
+void check_definitions(struct check *check, struct check_scope *scope) {
     const Onnx__GraphProto *graph = scope->graph;
-    for (size_t i = 0; i < graph->n_input; i++) define_input(check, scope, onnx_text(graph->input[i]->name), (int)i);
-    for (size_t i = 0; i < graph->n_initializer; i++)
+    map_init(&scope->defined, check->scratch);
+    for (size_t i = 0; !graph && i < scope->function->n_input; i++)
+        define_input(check, scope, scope->function->input[i], (int)i);
+    for (size_t i = 0; graph && i < graph->n_input; i++)
+        define_input(check, scope, onnx_text(graph->input[i]->name), (int)i);
+    for (size_t i = 0; graph && i < graph->n_initializer; i++)
         define_initializer(check, scope, onnx_text(graph->initializer[i]->name));
-    for (size_t i = 0; i < graph->n_sparse_initializer; i++) {
+    for (size_t i = 0; graph && i < graph->n_sparse_initializer; i++) {
         const Onnx__TensorProto *values = graph->sparse_initializer[i]->values;
         define_initializer(check, scope, values ? onnx_text(values->name) : "");
     }
-}
-
-void check_definitions(struct check *check, struct check_scope *scope) {
-    map_init(&scope->defined, check->scratch);
-    if (scope->graph)
-        define_graph(check, scope);
-    else
-        for (size_t i = 0; i < scope->function->n_input; i++)
-            define_input(check, scope, scope->function->input[i], (int)i);
-    define_nodes(check, scope);
+    for (int i = 0; i < scope->nnodes; i++)
+        for (size_t k = 0; k < scope->nodes[i]->n_output; k++)
+            if (*scope->nodes[i]->output[k]) define_output(check, scope, i, scope->nodes[i]->output[k]);
 }
 
 /* ---- reads ---- */
