@@ -166,6 +166,12 @@ const char *node_place(const struct graph *graph, int node) {
     return arena_printf(graph->arena, "%s: node %d '%s' (%s)", model, node, name, n->op->name);
 }
 
+int node_operand(const struct node *node, int tensor) {
+    for (int k = 0; k < node->ninputs; k++)
+        if (node->inputs[k] == tensor) return k;
+    BUG("node does not read the tensor");
+}
+
 void graph_uses(const struct graph *graph, struct arena *arena, struct uses *uses) {
     uses->first = ARENA_ARRAY(arena, int, graph->tensors.n + 2);
     int *count = uses->first + 1; /* becomes the running end while filling */

@@ -241,6 +241,8 @@ struct uses {
     int *first, *users;
 };
 void graph_uses(const struct graph *graph, struct arena *arena, struct uses *uses);
+/* The first input of the node that is the tensor; BUG if none is. */
+int node_operand(const struct node *node, int tensor);
 
 /* Attributes; the fallback serves where the node has none of that key. */
 const struct attr *attr_find(const struct node *node, const char *key);

@@ -68,7 +68,7 @@ static bool fits_text(struct reading *r, struct arena *arena, const char *text, 
 }
 
 /* The node's input that a letter stands for, -1: the product itself, -2: it is no letter. */
-static int operand_of(const struct reading *r, const struct expr *e) {
+static int operand_by_letter(const struct reading *r, const struct expr *e) {
     e = resolved(r, e);
     if (e->kind != EXPR_NAME) return -2;
     int letter = e->name[0] - 'a', result = (int)attr_int(r->node, "result", 0);
@@ -93,7 +93,7 @@ static bool read_sum(const struct reading *r, const struct expr *e, bool *produc
     e = resolved(r, e);
     if (e->kind == EXPR_BINARY && e->name[0] == '+')
         return read_sum(r, e->arg[0], product, out) && read_sum(r, e->arg[1], product, out);
-    int operand = operand_of(r, e), *place = NULL;
+    int operand = operand_by_letter(r, e), *place = NULL;
     if (operand == -1) return !*product && (*product = true);
     if (operand >= 0 && out->bias < 0 && has_elements(r, operand, 1)) place = &out->bias;
     if (operand >= 0 && !place && out->residual < 0 && has_elements(r, operand, rows_of(r))) place = &out->residual;
@@ -105,8 +105,8 @@ static bool read_gradient(struct reading *r, struct arena *arena, struct epilogu
     const struct expr_chain *chain = r->chain;
     if (chain->nvalues != 1 || !fits_text(r, arena, ops[OP_GeluTanh].gradient, chain->value[0])) return false;
     out->activation = RT_GELU_GRAD;
-    out->sum = operand_of(r, r->x);
-    return operand_of(r, r->dy) == -1 && out->sum >= 0 && has_elements(r, out->sum, rows_of(r));
+    out->sum = operand_by_letter(r, r->x);
+    return operand_by_letter(r, r->dy) == -1 && out->sum >= 0 && has_elements(r, out->sum, rows_of(r));
 }
 
 static bool read_value(struct reading *r, struct arena *arena, struct epilogue *out) {

@@ -140,20 +140,14 @@ static bool follow(struct attempt *attempt, int node, int operand, const struct 
     return false;
 }
 
-static int operand_of(const struct dims *dims, const struct node *node, int tensor, bool output) {
-    if (output) return dims->ninputs; /* every operator that may be cut has one result */
-    for (int k = 0; k < node->ninputs; k++)
-        if (node->inputs[k] == tensor) return k;
-    BUG("node does not read the tensor");
-}
-
 static void serve(struct attempt *attempt, struct wish wish) {
     struct flood *flood = attempt->flood;
     struct graph *graph = flood->graph;
     int producer = graph->tensors.at[wish.tensor].producer;
     if (producer >= 0) {
         int known = attempt->finer.n;
-        bool follows = follow(attempt, producer, operand_of(flood_dims(flood, producer), NULL, 0, true), &wish);
+        const int result = flood_dims(flood, producer)->ninputs; /* every operator that may be cut has one result */
+        bool follows = follow(attempt, producer, result, &wish);
         if (!follows && (attempt->keep_sources || attempt->finer.n == known)) {
             attempt->finer.n = known;
             if (flood->decided[producer] && attempt->end == FLOOD_STRICT) {
@@ -167,7 +161,7 @@ static void serve(struct attempt *attempt, struct wish wish) {
     }
     for (int u = flood->uses.first[wish.tensor]; u < flood->uses.first[wish.tensor + 1] && !attempt->failed; u++) {
         int reader = flood->uses.users[u];
-        int operand = operand_of(flood_dims(flood, reader), &graph->nodes.at[reader], wish.tensor, false);
+        int operand = node_operand(&graph->nodes.at[reader], wish.tensor);
         if (!follow(attempt, reader, operand, &wish) && attempt->end == FLOOD_STRICT) attempt->failed = true;
     }
 }

@@ -61,7 +61,8 @@ static int check_matches(const struct manual *m) {
 }
 
 /* "in1", "out0", or a glob over the names of the node's tensors: the operand, -1 if none. */
-static int operand_of(const struct manual *m, const struct node *node, const struct dims *dims, const char *tensor) {
+static int operand_by_name(const struct manual *m, const struct node *node, const struct dims *dims,
+                           const char *tensor) {
     bool in = strncmp(tensor, "in", 2) == 0, out = strncmp(tensor, "out", 3) == 0;
     const char *digits = tensor + (in ? 2 : 3);
     if ((in || out) && *digits >= '0' && *digits <= '9' && !digits[1]) {
@@ -89,7 +90,7 @@ static int apply_split(struct manual *m, int id, const struct rule *rule) {
     int axis = mesh_axis_by_name(&m->graph->mesh, rule->axis);
     struct flood *flood = &m->flood[axis];
     const struct dims *dims = flood_dims(flood, id);
-    int operand = operand_of(m, node, dims, rule->tensor);
+    int operand = operand_by_name(m, node, dims, rule->tensor);
     /* One ONNX node may be several here (Gemm: product and bias); a rule means those that have the tensor. */
     if (operand < 0 || rule->dim >= dims->operand[operand].ndim) return 0;
     m->applied[rule - m->rules->all.at] = true;

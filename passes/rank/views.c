@@ -142,12 +142,6 @@ static const struct mover *mover_of(const struct node *node) {
     return NULL;
 }
 
-static int operand_of(const struct node *node, int tensor) {
-    int k = 0;
-    while (node->inputs[k] != tensor) k++;
-    return k;
-}
-
 struct strides views_strides(const struct rankplan *plan, const struct plan_class *class, int tensor) {
     const struct strides *strides = class->strides[tensor];
     return strides ? *strides : dense(class->dims[tensor], ndim_of(plan->graph, tensor));
@@ -309,7 +303,7 @@ static bool operands_lie(struct finder *f, int id) {
     const struct strides result = strides_of(f, m.node->outputs[0]);
     struct strides s;
     for (int k = 0; k < m.node->ninputs; k++) {
-        if (operand_of(m.node, m.node->inputs[k]) != k) return false; /* it cannot lie in two places */
+        if (node_operand(m.node, m.node->inputs[k]) != k) return false; /* it cannot lie in two places */
         if (!mover_of(m.node)->lie(&m, k, &result, &s) || !writer_takes(f, id, m.node->inputs[k], s)) return false;
     }
     return true;

@@ -1,6 +1,6 @@
 /* Copies forward nodes into the backward phase, so that their results need not be kept from one to the other.
  *
- * Note [Layers]
+ * Note [Recomputed layers]
  * What is recomputed together is a layer: it begins and ends where a single value that depends on parameters is live.
  * Runs of such stretches that repeat are the layers of a model; in a model without repeats about sqrt(n) equal shares
  * of its n stretches are (Chen et al. 2016, "Training deep nets with sublinear memory cost"). The copies of a layer

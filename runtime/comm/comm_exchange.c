@@ -1,6 +1,6 @@
 /* Collectives and messages over a shared segment.
  *
- * Note [Windows]
+ * Note [Staging windows]
  * All collectives use one mechanism: each member has a source, a stream of bytes, and copies or reduces the ranges it
  * needs of all members' streams. The call begins with a barrier, after which each member knows the place of every
  * source. If all sources lie in symmetric memory, members read them in place, as one window. Otherwise streams are

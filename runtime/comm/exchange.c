@@ -1,7 +1,7 @@
 /* Redistribution in which each rank sends a box of its part of a tensor to each other rank: all-to-all and halo
  * exchange (rt.h).
  *
- * Note [Boxes]
+ * Note [Exchanged boxes]
  * Along one mesh axis each rank holds the indices of dimension from_dim that `from` gives and needs the indices of
  * dimension to_dim that `to` gives; all other dimensions are complete on all of them. Rank s therefore sends rank r a
  * box: the indices that s holds of from_dim times those that r needs of to_dim; if both are the same dimension, the
