@@ -604,8 +604,8 @@ int instruction_check(const struct graph *graph, const struct target *target, st
         enum rt_dtype dtype = graph->tensors.at[node->inputs[op_typed_input(node->op)]].dtype;
         bool missing = op_is_listed(node->op, target->missing);
         if (missing || (!op_has_kernel(node->op, dtype) && !target_takes_half(target, node->op, dtype)))
-            diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]), "no kernel of %s for %s",
-                       node->op->name, rt_dtypes[dtype].name);
+            diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
+                       "there is no kernel of %s for %s", node->op->name, rt_dtypes[dtype].name);
         if (!target->library_products && is_finished_by_library(node))
             diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
                        "no kernel of MatMul that finishes its result, unless it is packed");

@@ -169,7 +169,7 @@ static bool bind_star(struct binding *b) {
         bool star = has_star(p);
         int count = t->ndim - p->n + star;
         if (count < 0 || (!star && count > 0))
-            return refuse(b, "input %d has %d dimensions, needs %s%d", i, t->ndim, star ? "at least " : "",
+            return refuse(b, "input %d has %d dimensions, but needs %s%d", i, t->ndim, star ? "at least " : "",
                           p->n - star);
         if (star && count > b->nstar) b->nstar = count;
     }
@@ -183,7 +183,7 @@ static bool bind_star_dim(struct binding *b, int i, int d, int s, int64_t extent
     struct factor *factor = &b->dims->factor[b->star[s]];
     if (extent == 1) return true;
     if (factor->extent != 1 && factor->extent != extent)
-        return refuse(b, "dimension %d of input %d is %lld, another input has %lld there", d, i, (long long)extent,
+        return refuse(b, "dimension %d of input %d is %lld, but another input has %lld there", d, i, (long long)extent,
                       (long long)factor->extent);
     factor->extent = extent;
     dims_set(&b->dims->operand[i], d, b->star[s]);
@@ -206,7 +206,7 @@ static bool bind_named_dim(struct binding *b, int i, int d, const struct pattern
     int factor = named_factor(b, p->name[0], p->kind[0], extent);
     if (factor < 0) return refuse(b, "too many dimensions");
     if (b->dims->factor[factor].extent != extent)
-        return refuse(b, "dimension %d of input %d is %lld, '%s' is %lld elsewhere", d, i, (long long)extent,
+        return refuse(b, "dimension %d of input %d is %lld, but '%s' is %lld elsewhere", d, i, (long long)extent,
                       p->name[0], (long long)b->dims->factor[factor].extent);
     dims_set(&b->dims->operand[i], d, factor);
     return true;
@@ -253,7 +253,7 @@ static bool bind_output(struct binding *b, int i) {
 static bool bind_alternative(struct binding *b) {
     int ninputs = b->pattern->ninputs, noutputs = b->pattern->ntensors - ninputs;
     if (b->node->ninputs > ninputs || b->node->noutputs > noutputs)
-        return refuse(b, "takes %d inputs and gives %d outputs", ninputs, noutputs);
+        return refuse(b, "takes %d inputs and returns %d outputs", ninputs, noutputs);
     dims_init(b->dims, b->dims->arena, ninputs, noutputs);
     if (!bind_star(b)) return false;
     for (int i = 0; i < ninputs; i++)

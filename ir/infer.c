@@ -23,7 +23,7 @@ static void count_inputs(const struct op *op, int *least, int *most) {
 
 static int refuse_count(const struct graph *graph, int node, struct diags *diags, const char *takes, int count,
                         const char *what, int given) {
-    return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, node), "%s %s %d %s%s, %d given",
+    return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, node), "%s %s %d %s%s, but %d given",
                       graph->nodes.at[node].op->name, takes, count, what, count == 1 ? "" : "s", given);
 }
 
@@ -36,10 +36,10 @@ static int check_operands(const struct graph *graph, int id, struct diags *diags
     if (node->ninputs < least) return refuse_count(graph, id, diags, "takes at least", least, "input", node->ninputs);
     if (node->ninputs > most) return refuse_count(graph, id, diags, "takes at most", most, "input", node->ninputs);
     if (letters[results] ? node->noutputs < results : node->noutputs != results)
-        return refuse_count(graph, id, diags, "gives", results, "output", node->noutputs);
+        return refuse_count(graph, id, diags, "has", results, "output", node->noutputs);
     for (int i = 0; i < node->ninputs; i++)
         if (node->inputs[i] < 0 && op_input_letter(node->op, i)[1] != '?')
-            return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, id), "input %d may not be left out", i);
+            return diag_error(diags, 331, EXIT_MALFORMED, node_place(graph, id), "required input %d is omitted", i);
     return 0;
 }
 
@@ -121,13 +121,13 @@ int op_infer(struct graph *graph, int id, struct diags *diags) {
         return diag_error(diags, 379, EXIT_MALFORMED, node_place(graph, id), "input %d has type %s", bad,
                           rt_dtypes[graph->tensors.at[node->inputs[bad]].dtype].name);
     if (dtype == RT_DTYPE_NONE)
-        return diag_error(diags, 379, EXIT_MALFORMED, node_place(graph, id), "'to' names no type");
+        return diag_error(diags, 379, EXIT_MALFORMED, node_place(graph, id), "'to' is not a data type");
     for (int i = 0; i < node->noutputs; i++) {
         if (node->outputs[i] < 0) continue;
         struct tensor *tensor = &graph->tensors.at[node->outputs[i]];
         tensor->dtype = result_type(graph, node, i, &bad);
         if (tensor->dtype == RT_DTYPE_NONE)
-            return diag_error(diags, 379, EXIT_MALFORMED, node_place(graph, id), "'to' names no type");
+            return diag_error(diags, 379, EXIT_MALFORMED, node_place(graph, id), "'to' is not a data type");
         if (set_output(&dims, dims.ninputs + i, tensor) < 0)
             return diag_error(diags, 505, EXIT_LIMIT, node_place(graph, id), "the result is too large");
     }

@@ -96,7 +96,7 @@ static bool at_line_end(struct reader *r) {
 }
 
 static bool expect_line_end(struct reader *r) {
-    return at_line_end(r) || fail_at(r, r->at, "the statement should end here");
+    return at_line_end(r) || fail_at(r, r->at, "unexpected text at the end of the statement");
 }
 
 static void next_line(struct reader *r) {
@@ -158,7 +158,7 @@ static bool read_string(struct reader *r, const char **text) {
     if (!expect(r, "\"")) return false;
     const char *close = r->at;
     while (close < r->end && *close != '"' && *close != '\n') close++;
-    if (close == r->end || *close != '"') return fail_at(r, r->at, "the text has no closing quote");
+    if (close == r->end || *close != '"') return fail_at(r, r->at, "unclosed quote");
     char *to = arena_alloc(r->arena, (size_t)(close - r->at) + 1, 1);
     *text = to;
     while (r->at < close) {
@@ -195,7 +195,7 @@ static bool read_dtype(struct reader *r, enum rt_dtype *dtype) {
     const char *start = place(r);
     if (!read_name(r, "a type", word)) return false;
     *dtype = rt_dtype_by_name(word);
-    return *dtype != RT_DTYPE_NONE || fail_at(r, start, "no type is called '%s'", word);
+    return *dtype != RT_DTYPE_NONE || fail_at(r, start, "unknown type '%s'", word);
 }
 
 static bool read_type(struct reader *r, struct tensor *tensor) {
@@ -263,7 +263,7 @@ static bool read_layout(struct reader *r, struct layout *layout) {
     do {
         if (!read_axis(r, &axis)) return false;
         struct holding *holding = &layout->axis[axis];
-        if (holding->kind != HOLD_WHOLE) return fail_at(r, r->at, "that axis is named twice");
+        if (holding->kind != HOLD_WHOLE) return fail_at(r, r->at, "this axis is given twice");
         if (!read_holding(r, holding) || !expect(r, ")")) return false;
     } while (take(r, ","));
     return expect(r, "}");
@@ -306,7 +306,7 @@ static struct definition *read_definition(struct reader *r) {
     struct definition new = {.at = place(r), .tensor = -1};
     if (r->ndefined == MAX_OUTPUTS) return fail_at(r, r->at, "too many tensors in one statement"), NULL;
     if (!read_number_of_tensor(r, &new.number)) return NULL;
-    if (is_defined(r, new.number)) return fail_at(r, new.at, "%%%d is defined already", new.number), NULL;
+    if (is_defined(r, new.number)) return fail_at(r, new.at, "%%%d is already defined", new.number), NULL;
     r->defined[r->ndefined++] = new;
     struct definition *definition = &r->defined[r->ndefined - 1];
     if (!read_string(r, &definition->given.name)) return NULL;
@@ -321,7 +321,7 @@ static bool read_use(struct reader *r, int *tensor) {
     if (!read_number_of_tensor(r, &number)) return false;
     int found = map_get(&r->ids, (const char *)&number, sizeof number);
     *tensor = found - 1;
-    return found < 0 ? fail_at(r, start, "%%%d is not defined before", number) : found != IN_ERROR;
+    return found < 0 ? fail_at(r, start, "%%%d is not defined here", number) : found != IN_ERROR;
 }
 
 /* Binds what the statement defined. See Note [Statements in error]. */
@@ -342,7 +342,7 @@ static bool read_mesh_axis(struct reader *r) {
     const char *start = place(r);
     if (mesh->naxes == MAX_AXES) return fail_at(r, start, "a mesh has at most %d axes", MAX_AXES);
     if (!read_name(r, "a mesh axis", word) || !expect(r, "=")) return false;
-    if (mesh_axis_by_name(mesh, word) >= 0) return fail_at(r, start, "that axis is named twice");
+    if (mesh_axis_by_name(mesh, word) >= 0) return fail_at(r, start, "this axis is given twice");
     if (!read_int(r, 1, MAX_WAYS / mesh_size(mesh), "its size", &size)) return false;
     mesh->axis[mesh->naxes].name = arena_strdup(r->arena, word);
     mesh->axis[mesh->naxes++].size = (int)size;
@@ -350,7 +350,8 @@ static bool read_mesh_axis(struct reader *r) {
 }
 
 static bool read_mesh(struct reader *r) {
-    if (r->graph->mesh.naxes || r->graph->tensors.n) return fail_at(r, place(r), "the mesh comes first and once");
+    if (r->graph->mesh.naxes || r->graph->tensors.n)
+        return fail_at(r, place(r), "the mesh must come first, and only once");
     do {
         if (!read_mesh_axis(r)) return false;
     } while (!at_line_end(r));
@@ -362,7 +363,7 @@ static bool read_file(struct reader *r) {
     const char *name, *start = place(r);
     if (!read_string(r, &name)) return false;
     if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        return fail_at(r, start, "the name of a file beside this one expected");
+        return fail_at(r, start, "the name of a file in the same directory expected");
     VEC_PUSH(r->arena, &r->graph->files, name);
     return true;
 }
@@ -451,7 +452,7 @@ static bool read_values(struct reader *r, enum rt_dtype dtype, unsigned char *to
         if (!read_number(r, word) || (take(r, "*") && !read_int(r, 1, INT64_MAX, "the run length", &run))) return false;
         if (run > most - *n) return fail_at(r, start, "more than %lld values", (long long)most);
         if (to && !number_parse(word, dtype, bits))
-            return fail_at(r, start, "'%s' is no %s", word, rt_dtypes[dtype].name);
+            return fail_at(r, start, "'%s' is not a valid %s", word, rt_dtypes[dtype].name);
         for (int64_t i = 0; to && i < run; i++) memcpy(to + (size_t)(*n + i) * size, bits, size);
         *n += run;
     }
@@ -567,7 +568,7 @@ static bool read_scalar(struct reader *r, struct attr *attr) {
     attr->kind = strpbrk(word, ".enE") ? ATTR_FLOAT : ATTR_INT;
     bool good =
         attr->kind == ATTR_INT ? number_parse(word, RT_I64, &attr->value) : number_parse(word, RT_F64, &attr->number);
-    return good || fail_at(r, start, "'%s' is no number", word);
+    return good || fail_at(r, start, "'%s' is not a number", word);
 }
 
 static bool read_value(struct reader *r, struct attr *attr) {
@@ -579,7 +580,7 @@ static bool read_value(struct reader *r, struct attr *attr) {
 
 /* Leaves the splits for later: read_splits. */
 static bool skip_splits(struct reader *r, struct call *call, const char *start) {
-    if (call->splits) return fail_at(r, start, "a second split");
+    if (call->splits) return fail_at(r, start, "the node already has a split");
     call->splits = r->at;
     while (peek(r) > 0 && peek(r) != '\n' && peek(r) != ')') r->at++;
     return expect(r, ")");
@@ -591,7 +592,7 @@ static bool read_phase(struct reader *r, enum phase *phase) {
     if (!read_name(r, "a phase", word)) return false;
     for (int p = 0; p < PHASES; p++)
         if (strcmp(word, phase_names[p]) == 0) return *phase = (enum phase)p, true;
-    return fail_at(r, start, "no phase is called '%s'", word);
+    return fail_at(r, start, "unknown phase '%s'", word);
 }
 
 /* key=value, split(...), node="name", stage=2 or phase=backward. */
@@ -618,7 +619,7 @@ static bool read_split(struct reader *r, const struct dims *dims, struct node *n
     if (!read_axis(r, &axis)) return false;
     struct node_split *split = &node->split[axis];
     const char *start = r->at;
-    if (split->factor != SPLIT_NONE) return fail_at(r, start, "that axis is named twice");
+    if (split->factor != SPLIT_NONE) return fail_at(r, start, "this axis is given twice");
     if (take(r, "partial")) return split->factor = SPLIT_PARTIAL, true;
     if (!read_word(r, "_*", "a factor", word)) return false;
     int factor = dims_find(dims, word);
@@ -653,7 +654,7 @@ static bool infer(struct reader *r, int node) {
         if (d->left_out) continue;
         struct tensor *tensor = &r->graph->tensors.at[d->tensor];
         if (d->typed && !same_type(tensor, &d->given))
-            return fail_at(r, d->at, "given as %s, but it is %s", tensor_type(r->arena, &d->given),
+            return fail_at(r, d->at, "declared as %s, but it is %s", tensor_type(r->arena, &d->given),
                            tensor_type(r->arena, tensor));
         tensor->layout = d->given.layout;
         if (!check_layout(r, d, tensor)) return false;
@@ -685,7 +686,7 @@ static bool read_node(struct reader *r) {
     if (!read_results(r)) return false;
     call.at = place(r);
     if (!read_name(r, "an operator", word)) return false;
-    if (!(call.op = op_find(word))) return fail_at(r, call.at, "no core operator is called '%s'", word);
+    if (!(call.op = op_find(word))) return fail_at(r, call.at, "unknown core operator '%s'", word);
     if (!read_arguments(r, &call)) return false;
     while (!at_line_end(r))
         if (!read_property(r, &call)) return false;
@@ -709,7 +710,7 @@ static bool read_statement(struct reader *r) {
     if (!read_name(r, "a statement", word)) return false;
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
         if (strcmp(statements[i].keyword, word) == 0) return statements[i].read(r) && expect_line_end(r);
-    return fail_at(r, start, "no statement is called '%s'", word);
+    return fail_at(r, start, "unknown statement '%s'", word);
 }
 
 static bool read_level(struct reader *r) {
@@ -718,7 +719,7 @@ static bool read_level(struct reader *r) {
     if (!expect(r, "level=") || !read_name(r, "a level", word)) return false;
     for (int i = 0; i < LEVELS; i++)
         if (strcmp(level_names[i], word) == 0) return r->graph->level = (enum level)i, true;
-    return fail_at(r, start, "no level is called '%s'", word);
+    return fail_at(r, start, "unknown level '%s'", word);
 }
 
 /* The first two statements. */

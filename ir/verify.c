@@ -37,7 +37,7 @@ static void fail(struct verifier *v, const char *format, ...) {
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     const char *where = v->node < 0 ? v->graph->name : node_place(v->graph, v->node);
-    diag_error(v->diags, 1101, EXIT_MISMATCH, where, "plan is not equal to the model: %s", text);
+    diag_error(v->diags, 1101, EXIT_MISMATCH, where, "the plan is not equivalent to the model: %s", text);
 }
 
 static const struct tensor *tensor_at(const struct verifier *v, int id) {
@@ -49,13 +49,13 @@ static const struct tensor *tensor_at(const struct verifier *v, int id) {
 static bool check_ids(struct verifier *v, const struct node *node) {
     for (int k = 0; k < node->ninputs; k++) {
         int id = node->inputs[k];
-        if (id < -1 || id >= v->graph->tensors.n) return fail(v, "input %d is no tensor", k), false;
+        if (id < -1 || id >= v->graph->tensors.n) return fail(v, "input %d is not a tensor", k), false;
         if (id >= 0 && !v->written[id])
             return fail(v, "reads '%s' before it is written", tensor_at(v, id)->name), false;
     }
     for (int k = 0; k < node->noutputs; k++) {
         int id = node->outputs[k];
-        if (id < 0 || id >= v->graph->tensors.n) return fail(v, "output %d is no tensor", k), false;
+        if (id < 0 || id >= v->graph->tensors.n) return fail(v, "output %d is not a tensor", k), false;
         if (v->written[id]) return fail(v, "writes '%s' a second time", tensor_at(v, id)->name), false;
         v->written[id] = true;
     }
@@ -71,7 +71,8 @@ static bool check_shapes(struct verifier *v, const struct node *node, struct dim
         bool same = out->ndim == operand->ndim;
         for (int d = 0; same && d < out->ndim; d++) same = out->dims[d] == dims_extent(dims, dims->ninputs + k, d);
         if (!same)
-            return fail(v, "'%s' is %s, which is not what it computes", out->name, tensor_type(v->graph->arena, out)),
+            return fail(v, "'%s' is declared as %s, which is not what the node computes", out->name,
+                        tensor_type(v->graph->arena, out)),
                    false;
     }
     return true;
@@ -183,10 +184,10 @@ static void check_window(struct verifier *v, const struct factor *halo, const st
                          const struct rt_cut *by_factor) {
     const struct holding *held = &tensor->layout.axis[axis];
     if (held->kind != HOLD_WINDOW || held->dim != dim)
-        return fail(v, "'%s' is not held by windows of dimension %d", tensor->name, dim);
+        return fail(v, "'%s' is not held in windows of dimension %d", tensor->name, dim);
     const struct rt_holding window = holding_of_ranks(v->graph, tensor, axis);
     if (!cut_is_sound(&window.cut) || window.cut.blocks != 1 || by_factor->blocks != 1 || !parts_cover(by_factor))
-        return fail(v, "'%s' is cut where it cannot be", tensor->name);
+        return fail(v, "'%s' is split at a position where it cannot be split", tensor->name);
     for (int rank = 0; rank < by_factor->ways; rank++)
         if (!window_serves(&halo->reach, halo->extent, &window, by_factor, rank))
             return fail(v, "positions of rank %d of the axis read indices that its window of '%s' does not have there",
@@ -216,29 +217,30 @@ static void check_operand(struct verifier *v, const struct dims *dims, const str
         check_window(v, halo, tensor, axis, window, &by_factor);
     } else if (dim >= 0) {
         if (held->kind != HOLD_PART || held->dim != dim)
-            return fail(v, "'%s' is not cut in dimension %d", tensor->name, dim);
+            return fail(v, "'%s' is not split in dimension %d", tensor->name, dim);
         struct rt_cut by_layout = holding_cut(v->graph, tensor, axis);
-        if (!cut_is_sound(&by_layout)) return fail(v, "'%s' is cut where it cannot be", tensor->name);
+        if (!cut_is_sound(&by_layout))
+            return fail(v, "'%s' is split at a position where it cannot be split", tensor->name);
         check_ownership(v, dims, &dims->operand[o].dim[dim], split->factor, &by_factor, &by_layout);
     } else if (!is_input && reduced) {
         enum rt_reduce needs = factor->kind == FACTOR_SUM ? RT_SUM : factor->kind == FACTOR_MAX ? RT_MAX : RT_MIN;
         if (held->kind != HOLD_PARTIAL || held->reduce != needs)
             fail(v, "'%s' is not marked partial (%s)", tensor->name, reduce_names[needs]);
     } else if (held->kind != HOLD_WHOLE) {
-        fail(v, "'%s' is not whole along %s", tensor->name, v->graph->mesh.axis[axis].name);
+        fail(v, "'%s' is not complete along %s", tensor->name, v->graph->mesh.axis[axis].name);
     }
 }
 
 static void check_split(struct verifier *v, const struct dims *dims, const struct node *node, int axis) {
     const struct node_split *split = &node->split[axis];
     int ways = v->graph->mesh.axis[axis].size;
-    if (split->factor >= dims->nfactors) return fail(v, "cuts a factor it does not have");
+    if (split->factor >= dims->nfactors) return fail(v, "splits a factor that it does not have");
     struct rt_cut cut = {dims->factor[split->factor].extent, split->blocks, split->unit, ways};
     if (!cut_is_sound(&cut) || !dims_can_split(dims, split, ways) || !op_can_split(node->op, dims, split))
-        return fail(v, "'%s' cannot be cut in %d", dims->factor[split->factor].name, ways);
+        return fail(v, "'%s' cannot be split in %d", dims->factor[split->factor].name, ways);
     for (int a = 0; a < axis; a++)
         if (node->split[a].factor == split->factor)
-            return fail(v, "two axes cut '%s'", dims->factor[split->factor].name);
+            return fail(v, "two mesh axes split '%s'", dims->factor[split->factor].name);
     bool inputs_too = v->graph->level >= COMMUNICATING;
     for (int o = inputs_too ? 0 : dims->ninputs; o < dims->ninputs + dims->noutputs; o++) {
         int k = o < dims->ninputs ? o : o - dims->ninputs;
@@ -315,7 +317,7 @@ static void check_crossing(struct verifier *v, const struct node *node) {
     bool transfer = node->op->id == OP_Transfer;
     if (!layout_equal(&from->layout, &to->layout)) fail(v, "changes the layout of '%s'", from->name);
     if (home_of(v, node->inputs[0]) != attr_int(node, "from", -2))
-        fail(v, "'%s' is not on the stage that sends it", from->name);
+        fail(v, "'%s' is not on the pipeline stage that sends it", from->name);
     if (node->stage != (transfer ? attr_int(node, "to", -2) : STAGE_ALL)) fail(v, "arrives on another stage");
     if (attr_int(node, "mesh", -1) != mesh_pipeline_axis(&v->graph->mesh)) fail(v, "is not along the pipeline axis");
 }
@@ -324,7 +326,7 @@ static void check_stage(struct verifier *v, const struct node *node) {
     for (int k = 0; k < node->ninputs; k++) {
         int home = node->inputs[k] < 0 ? STAGE_ALL : home_of(v, node->inputs[k]);
         if (home != STAGE_ALL && home != node->stage)
-            fail(v, "reads '%s' of another stage", tensor_at(v, node->inputs[k])->name);
+            fail(v, "reads '%s' of another pipeline stage", tensor_at(v, node->inputs[k])->name);
     }
 }
 
@@ -348,7 +350,7 @@ static void check_crop(struct verifier *v, const struct tensor *from, const stru
     if (from->layout.axis[axis].dim != to->layout.axis[axis].dim)
         return fail(v, "crops '%s' in another dimension", from->name);
     if (!cut_is_sound(&part.cut) || !parts_cover(&part.cut))
-        return fail(v, "'%s' is cut where it cannot be", from->name);
+        return fail(v, "'%s' is split at a position where it cannot be split", from->name);
     for (int r = 0; r < window.cut.ways; r++)
         if (!lies_in_part(&part.cut, &window, r))
             return fail(v, "the window that rank %d of the axis crops from '%s' is not in its part", r, from->name);
@@ -357,14 +359,15 @@ static void check_crop(struct verifier *v, const struct tensor *from, const stru
 static void check_move(struct verifier *v, const struct node *node) {
     const struct tensor *from = tensor_at(v, node->inputs[0]), *to = tensor_at(v, node->outputs[0]);
     int mesh = (int)attr_int(node, "mesh", -1);
-    if (!is_move(node->op) || mesh < 0 || mesh >= v->graph->mesh.naxes) return fail(v, "is no move along a mesh axis");
+    if (!is_move(node->op) || mesh < 0 || mesh >= v->graph->mesh.naxes)
+        return fail(v, "is not a collective along a mesh axis");
     if (node->op->id == OP_Crop && moves_between(node->op, &from->layout.axis[mesh], &to->layout.axis[mesh]))
         check_crop(v, from, to, mesh);
     for (int axis = 0; axis < v->graph->mesh.naxes; axis++) {
         const struct holding *a = &from->layout.axis[axis], *b = &to->layout.axis[axis];
         if (axis != mesh && !holding_equal(a, b)) fail(v, "changes the layout along another axis");
         if (axis == mesh && (!moves_between(node->op, a, b) || !names_its_part(node, a, b)))
-            fail(v, "does not turn the layout of '%s' into that of '%s'", from->name, to->name);
+            fail(v, "does not convert the layout of '%s' into that of '%s'", from->name, to->name);
         if (axis == mesh && a->kind == HOLD_PARTIAL &&
             strcmp(attr_text(node, "reduce", ""), reduce_names[a->reduce]) != 0)
             fail(v, "reduces by another operation than the value needs");
@@ -379,7 +382,7 @@ static void check_layouts(struct verifier *v, const struct node *node) {
             for (int b = 0; b < a; b++) {
                 const struct holding *x = &out->layout.axis[a], *y = &out->layout.axis[b];
                 if (holding_divides(x) && holding_divides(y) && x->dim == y->dim)
-                    fail(v, "two axes divide dimension %d of '%s'", x->dim, out->name);
+                    fail(v, "two mesh axes split dimension %d of '%s'", x->dim, out->name);
             }
     }
 }
@@ -423,11 +426,11 @@ static void check_packing(struct verifier *v) {
         int weight = packed_operand(v->graph, node);
         if (weight >= 0 && seen[weight]) continue; /* what holds for one reader holds for all */
         if (weight >= 0) seen[weight] = true;
-        if (v->graph->level < SCHEDULED) fail(v, "is packed before its place is known");
+        if (v->graph->level < SCHEDULED) fail(v, "is packed before layouts are assigned");
         if (weight < 0 || packing_possible(v->graph, &uses, weight) == RT_PLAIN)
-            fail(v, "reads panels where there are none");
+            fail(v, "reads packed panels of an operand that has none");
         else if (!all_packed(v->graph, &uses, weight))
-            fail(v, "'%s' is read in panels by some and not by others", tensor_at(v, weight)->name);
+            fail(v, "'%s' is read both packed and unpacked", tensor_at(v, weight)->name);
     }
 }
 
@@ -437,7 +440,7 @@ static void check_ends(struct verifier *v) {
         const struct tensor *out = tensor_at(v, v->graph->outputs.at[i]);
         if (!v->written[v->graph->outputs.at[i]]) fail(v, "output '%s' is never written", out->name);
         for (int axis = 0; axis < v->graph->mesh.naxes && v->graph->level >= COMMUNICATING; axis++)
-            if (out->layout.axis[axis].kind != HOLD_WHOLE) fail(v, "output '%s' is not whole", out->name);
+            if (out->layout.axis[axis].kind != HOLD_WHOLE) fail(v, "output '%s' is not complete", out->name);
     }
     for (int i = 0; i < v->graph->updates.n && v->graph->level >= COMMUNICATING; i++)
         if (!layout_equal(&tensor_at(v, v->graph->updates.at[i].weight)->layout,

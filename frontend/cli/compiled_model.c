@@ -77,12 +77,12 @@ static const char *find_instance(const char *path, struct cli *cli) {
     }
     if (found.all.n == 1) return found.all.at[0];
     if (found.all.n) {
-        diag_error(cli->diags, 200, EXIT_USAGE, NULL, "%s holds %d compiled models; give one of them", name,
+        diag_error(cli->diags, 200, EXIT_USAGE, NULL, "%s contains %d compiled models; name one of them", name,
                    found.all.n);
-        diag_note(cli->diags, "there are %s", list_paths(&found, cli));
+        diag_note(cli->diags, "the compiled models are %s", list_paths(&found, cli));
     } else {
-        diag_error(cli->diags, 605, EXIT_SYSTEM, NULL, "no compiled model in %s", name);
-        diag_help(cli->diags, "'rankc compile MODEL.onnx -o DIR' writes one");
+        diag_error(cli->diags, 605, EXIT_SYSTEM, NULL, "%s contains no compiled model", name);
+        diag_help(cli->diags, "create one with 'rankc compile MODEL.onnx -o DIR'");
     }
     return NULL;
 }
@@ -118,7 +118,7 @@ static int lock_shared(struct compiled_model *compiled, struct cli *cli) {
 
 static int refuse(struct cli *cli, const char *where, const struct rt_reason *why) {
     if (why->kind != RT_REASON_CONTENT) return diag_refusal(cli->diags, 804, EXIT_MALFORMED, where, why);
-    return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "this is no manifest of rankc's: %s", why->text);
+    return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "not a rankc manifest: %s", why->text);
 }
 
 /* Checks the parts of the manifest that every verb uses. */
@@ -126,21 +126,21 @@ static int check(struct compiled_model *compiled, const char *where, bool intact
     int64_t format;
     compiled->root = rt_json_root(compiled->document);
     if (!rt_json_int(rt_json_member(compiled->root, "format"), &format))
-        return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "this is no manifest of rankc's: no format");
+        return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "not a rankc manifest: it has no format number");
     if (format != RT_MANIFEST_FORMAT)
         return diag_error(cli->diags, 803, EXIT_MISMATCH, where,
-                          "written by another version of rankc: format %lld, not %d", (long long)format,
-                          RT_MANIFEST_FORMAT);
+                          "written by another version of rankc: the format is %lld, this version reads %d",
+                          (long long)format, RT_MANIFEST_FORMAT);
     if (!intact) {
-        diag_error(cli->diags, 802, EXIT_MISMATCH, where, "the file is not as it was generated: its hash differs");
-        return diag_help(cli->diags, "'rankc compile --reuse moo' generates it anew"), -1;
+        diag_error(cli->diags, 802, EXIT_MISMATCH, where,
+                   "the file was modified after it was generated: its hash differs");
+        return diag_help(cli->diags, "'rankc compile --reuse moo' generates it again"), -1;
     }
     if (!rt_json_int(rt_json_member(compiled->root, "plan_ngpus"), &compiled->plan_ngpus) ||
         !rt_json_int(rt_json_member(compiled->root, "runtime_ngpus"), &compiled->runtime_ngpus) ||
         compiled->plan_ngpus < 1 || compiled->runtime_ngpus < 1 || compiled->runtime_ngpus > RT_MAX_RANKS ||
         compiled->runtime_ngpus % compiled->plan_ngpus)
-        return diag_error(cli->diags, 804, EXIT_MALFORMED, where,
-                          "plan_ngpus and runtime_ngpus are missing or impossible");
+        return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "plan_ngpus or runtime_ngpus is missing or invalid");
     return 0;
 }
 
@@ -184,6 +184,6 @@ void compiled_close(struct compiled_model *compiled) {
 int compiled_refuses_options(struct cli *cli) {
     const char *option = options_compiling(cli->options, cli->arena);
     if (!option) return 0;
-    return diag_error(cli->diags, 200, EXIT_USAGE, NULL, "%s is an option of compiling, but %s is already compiled",
-                      option, diag_quote(cli->diags, cli->options->operand));
+    return diag_error(cli->diags, 200, EXIT_USAGE, NULL, "%s is a compile option, but %s is already compiled", option,
+                      diag_quote(cli->diags, cli->options->operand));
 }

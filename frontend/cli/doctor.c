@@ -69,7 +69,8 @@ static struct finding find_compiler(struct arena *arena) {
 static struct finding find_pkg_config(struct arena *arena) {
     const char *program = doctor_find_program("pkg-config", arena);
     return (struct finding){program ? FOUND : ABSENT, "pkg-config", program,
-                            program ? NULL : "only for programs that embed a model, or are built by make alone"};
+                            program ? NULL
+                                    : "needed only to embed a model in a C program, or to build with make alone"};
 }
 
 /* ---- libraries ---- */
@@ -82,21 +83,22 @@ static struct finding find_runtime(struct arena *arena) {
         free(path);
         return (struct finding){FOUND, "runtime", found, NULL};
     }
-    return (struct finding){LIMITED, "runtime", NULL, "not beside this rankc: pkg-config is asked for rankc-rt"};
+    return (struct finding){LIMITED, "runtime", NULL,
+                            "not installed beside this rankc; pkg-config is asked for rankc-rt"};
 }
 
 static struct finding find_products(struct arena *arena) {
     (void)arena;
     if (strstr(RANKC_RT_LIBS, "-ldnnl"))
-        return (struct finding){FOUND, "oneDNN", "products and convolutions use it", NULL};
-    return (struct finding){LIMITED, "oneDNN", NULL, "built without it: products run in plain C"};
+        return (struct finding){FOUND, "oneDNN", "used for matrix products and convolutions", NULL};
+    return (struct finding){LIMITED, "oneDNN", NULL, "rankc was built without it: matrix products use plain C kernels"};
 }
 
 static struct finding find_memfd(struct arena *arena) {
     int fd = memfd_create("rankc", MFD_CLOEXEC);
     if (fd < 0)
         return (struct finding){FAILED, "shared memory", arena_strdup(arena, strerror(errno)),
-                                "memfd_create is needed by ranks that are processes"};
+                                "ranks that are processes need memfd_create"};
     close(fd);
     return (struct finding){FOUND, "shared memory", "memfd", NULL};
 }
@@ -107,7 +109,7 @@ static struct finding find_mpi(struct arena *arena) {
     const char *path = doctor_find_program("mpirun", arena);
     if (!path) path = doctor_find_program("mpiexec", arena);
     return (struct finding){path ? FOUND : ABSENT, "MPI", with_version(path, arena),
-                            "it may start ranks; --comm mpi is not there yet"};
+                            "can start ranks; --comm mpi is not supported yet"};
 }
 
 /* ---- GPUs: what --target cuda needs ---- */
@@ -141,14 +143,14 @@ static struct finding find_gpu(struct arena *arena) {
     const char *text = driver ? gpu_text(driver, arena) : NULL;
     if (driver) dlclose(driver);
     return (struct finding){text ? FOUND : ABSENT, "GPU", text,
-                            driver ? "the driver lists none; programs of --target cuda need one"
+                            driver ? "the driver finds no GPU; programs of --target cuda need one"
                                    : "no driver; programs of --target cuda need one"};
 }
 
 static struct finding find_nvcc(struct arena *arena) {
     const char *path = doctor_find_program("nvcc", arena);
     if (!path) path = doctor_find_program("/usr/local/cuda/bin/nvcc", arena);
-    return (struct finding){path ? FOUND : ABSENT, "nvcc", path, "it builds programs of --target cuda"};
+    return (struct finding){path ? FOUND : ABSENT, "nvcc", path, "builds programs of --target cuda"};
 }
 
 static struct finding find_nccl(struct arena *arena) {
@@ -159,7 +161,7 @@ static struct finding find_nccl(struct arena *arena) {
     if (get_version && get_version(&version) == 0)
         text = arena_printf(arena, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
     if (library) dlclose(library);
-    return (struct finding){text ? FOUND : ABSENT, "NCCL", text, "ranks on several GPUs need it"};
+    return (struct finding){text ? FOUND : ABSENT, "NCCL", text, "needed for ranks on several GPUs"};
 }
 
 /* cudnnGetVersion returns 10000 x major + 100 x minor + patch, in the encoding of NCCL. */
@@ -171,7 +173,7 @@ static struct finding find_cudnn(struct arena *arena) {
     if (version) text = arena_printf(arena, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
     if (library) dlclose(library);
     return (struct finding){text ? FOUND : ABSENT, "cuDNN", text,
-                            text ? NULL : "without it convolutions on GPUs are kernels of rankc"};
+                            text ? NULL : "without it, convolutions on GPUs use rankc's own kernels"};
 }
 
 /* ---- the examination ---- */

@@ -65,8 +65,8 @@ struct finding doctor_processor(struct arena *arena) {
             if (has_word(line, library_flags[i]))
                 strbuf_printf(&text, "%s%s", text.length ? " " : "", library_flags[i]);
     if (vectors) return (struct finding){FOUND, "processor", strbuf_text(&text), NULL};
-    return (struct finding){LIMITED, "processor", text.length ? strbuf_text(&text) : "no vector units that are known",
-                            "kernels run in their portable form"};
+    return (struct finding){LIMITED, "processor", text.length ? strbuf_text(&text) : "no known vector instructions",
+                            "kernels use portable code"};
 }
 
 /* ---- control groups ---- */
@@ -132,8 +132,8 @@ struct finding doctor_cores(struct arena *arena) {
     int usable = CPU_COUNT(&set);
     const char *text = arena_printf(arena, "%d of %ld", usable, online);
     if (quota >= usable * INT64_C(1000)) return (struct finding){FOUND, "cores", text, NULL};
-    const char *hint = "the control group gives less time than there are cores: run with fewer --threads or ranks";
-    text = arena_printf(arena, "%s, time of %.3g", text, (double)quota / 1000);
+    const char *hint = "the control group limits CPU time to less than all cores: use fewer --threads or ranks";
+    text = arena_printf(arena, "%s, CPU time of %.3g", text, (double)quota / 1000);
     return (struct finding){LIMITED, "cores", text, hint};
 }
 
@@ -156,5 +156,5 @@ struct finding doctor_memory(struct arena *arena) {
     const char *text = arena_printf(arena, "%s, %s free", total.text, free_now.text);
     if (limit >= all) return (struct finding){FOUND, "memory", text, NULL};
     text = arena_printf(arena, "%s, limited to %s", text, units_bytes(limit).text);
-    return (struct finding){LIMITED, "memory", text, "'rankc show' says what each rank needs"};
+    return (struct finding){LIMITED, "memory", text, "'rankc show' prints the memory of each rank"};
 }

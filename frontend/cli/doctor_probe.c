@@ -57,7 +57,7 @@ static int check_probe(struct cli *cli, const char *work) {
     if (!rt_npy_read(&y, arena_printf(cli->arena, "%s/y.npy", work), &why)) return fail(cli, why.text);
     bool right = y.dtype == RT_F32 && y.count == 4 && !memcmp(y.data, probe_y, sizeof probe_y);
     rt_tensor_free(&y);
-    return right ? 0 : fail(cli, "a compiled program gives a wrong product");
+    return right ? 0 : fail(cli, "a compiled program computes a wrong matrix product");
 }
 
 struct finding doctor_probe(struct cli *cli) {
@@ -66,5 +66,5 @@ struct finding doctor_probe(struct cli *cli) {
                  !check_probe(cli, work);
     if (work) temporary_remove(work);
     if (works) return (struct finding){FOUND, "compiled program", "built, two ranks ran", NULL};
-    return (struct finding){FAILED, "compiled program", NULL, "the errors below say what failed"};
+    return (struct finding){FAILED, "compiled program", NULL, "see the errors below"};
 }

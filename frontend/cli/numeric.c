@@ -140,7 +140,8 @@ static int compare_tensors(const struct comparison *comparison, const char *name
         double all = element(&run[ALL], i), one = element(&run[ONE], i), exact = element(&run[EXACT], i);
         if (all == one || (isnan(all) && isnan(one)) || fabs(all - exact) <= bound) continue;
         return diag_error(comparison->cli->diags, 1104, EXIT_MISMATCH, NULL,
-                          "output %s, element %lld: %.9g, on one rank %.9g, in f64 %.9g (allowed difference %.3g)",
+                          "output %s, element %lld: the plan gives %.9g, one rank %.9g, the f64 reference %.9g "
+                          "(allowed difference %.3g)",
                           diag_quote(comparison->cli->diags, name), (long long)i, all, one, exact, bound);
     }
     return 0;
@@ -152,7 +153,8 @@ static int compare_runs(const struct comparison *comparison, const char *name, c
     if (same && (run[ONE].dtype != RT_F64 || run[ROUNDED].count == run[ONE].count))
         return compare_tensors(comparison, name, run);
     return diag_error(comparison->cli->diags, 1104, EXIT_MISMATCH, NULL,
-                      "output %s has another type or shape than on one rank", diag_quote(comparison->cli->diags, name));
+                      "output %s has another data type or shape than on one rank",
+                      diag_quote(comparison->cli->diags, name));
 }
 
 static int read_output(const struct comparison *comparison, int run, const char *file, struct rt_tensor *tensor) {

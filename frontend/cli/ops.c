@@ -90,7 +90,7 @@ static bool matches(const struct family *family, const char *pattern) {
 static int refuse_pattern(struct cli *cli, const struct families *families, const char *pattern) {
     const char **names = ARENA_ARRAY(cli->arena, const char *, families->all.n + 1);
     for (int i = 0; i < families->all.n; i++) names[i] = families->all.at[i].forms->name;
-    diag_error(cli->diags, 202, EXIT_USAGE, NULL, "no operator %s", diag_quote(cli->diags, pattern));
+    diag_error(cli->diags, 202, EXIT_USAGE, NULL, "unknown operator %s", diag_quote(cli->diags, pattern));
     if (str_nearest(pattern, names)) diag_help(cli->diags, "did you mean '%s'?", str_nearest(pattern, names));
     return -1;
 }
@@ -146,7 +146,7 @@ static void print_form(const struct family *family, int i, struct arena *arena) 
     printf("from %s %d: %s, %s%s\n", is_default_domain(family) ? "opset" : "version", form_since(family, i),
            count_text(form->in_min, form->in_max, "input", arena),
            count_text(form->out_max, form->out_max, "output", arena),
-           form->sequences ? "; takes or gives sequences" : "");
+           form->sequences ? "; takes or returns sequences" : "");
     print_attributes(form, arena);
 }
 

@@ -129,7 +129,7 @@ static int set_text(struct parser *parser, const struct value *value) {
 
 static int refuse_line_break(struct parser *parser, const struct value *value) {
     if (!strpbrk(value->text, "\r\n")) return 0;
-    return diag_error(parser->diags, 203, EXIT_USAGE, NULL, "a line break in the value of %s: %s", value->typed,
+    return diag_error(parser->diags, 203, EXIT_USAGE, NULL, "the value of %s contains a line break: %s", value->typed,
                       quoted(parser, value->text));
 }
 
@@ -232,7 +232,7 @@ static int add_setting(struct parser *parser, const struct value *value, struct 
                           value->typed, word);
     for (int i = 0; i < spec->settings.n; i++)
         if (!strcmp(spec->settings.at[i].key, key))
-            return diag_error(parser->diags, 200, EXIT_USAGE, NULL, "setting '%s' of %s %s given twice", key,
+            return diag_error(parser->diags, 200, EXIT_USAGE, NULL, "setting '%s' of %s %s is given twice", key,
                               value->typed, word);
     VEC_PUSH(parser->arena, &spec->settings, (struct option_setting){key, arena_strdup(parser->arena, equals + 1)});
     return 0;
@@ -263,7 +263,7 @@ static int set_spec(struct parser *parser, const struct value *value) {
 
 static int repeated_name(struct parser *parser, const struct value *value, const char *name) {
     return diag_error(parser->diags, value->row->code ? value->row->code : 200, EXIT_USAGE, NULL,
-                      "%s given twice for %s", value->typed, quoted(parser, name));
+                      "%s is given twice for %s", value->typed, quoted(parser, name));
 }
 
 /* The name may contain '='; the size cannot. */
@@ -355,7 +355,7 @@ static int give(struct parser *parser, const struct option *row, const char *typ
     if (row->later) return not_yet(parser, typed, "");
     bool *given = &parser->options->given[row - option_rows];
     if (*given && !option_is_repeatable(row))
-        return usage_error(parser, arena_printf(parser->arena, "%s given twice", typed));
+        return usage_error(parser, arena_printf(parser->arena, "%s is given twice", typed));
     *given = true;
     return set_field(parser, row, typed, text);
 }
@@ -485,9 +485,11 @@ static void default_mesh(struct parser *parser) {
 static int check_dp(struct parser *parser) {
     if (parser->options->pas.word != OPT_POLICY_DP || parser->options->plan_ngpus == 1) return 0;
     diag_error(parser->diags, 204, EXIT_USAGE, NULL,
-               "--pas dp puts the whole model on every device: --plan-ngpus must be 1, not %lld",
+               "--pas dp replicates the whole model on every device: --plan-ngpus must be 1, not %lld",
                (long long)parser->options->plan_ngpus);
-    diag_help(parser->diags, "units are --runtime-ngpus; to split the batch inside a unit use --pas data");
+    diag_help(
+        parser->diags,
+        "--runtime-ngpus sets the number of data-parallel devices; --pas data splits the batch within a scale unit");
     return -1;
 }
 
@@ -498,15 +500,15 @@ static int finish_mesh(struct parser *parser) {
     if (!options->given[OPT_PLAN_NGPUS])
         options->plan_ngpus = product;
     else if (options->naxes && options->plan_ngpus != product)
-        return diag_error(parser->diags, 204, EXIT_USAGE, NULL, "--pas %s has %lld devices, --plan-ngpus says %lld",
-                          options_text(options, OPT_PAS, parser->arena), (long long)product,
-                          (long long)options->plan_ngpus);
+        return diag_error(
+            parser->diags, 204, EXIT_USAGE, NULL, "the mesh of --pas %s has %lld devices, but --plan-ngpus is %lld",
+            options_text(options, OPT_PAS, parser->arena), (long long)product, (long long)options->plan_ngpus);
     if (check_dp(parser)) return -1;
     if (!options->naxes) default_mesh(parser);
     if (!options->given[OPT_RUNTIME_NGPUS]) options->runtime_ngpus = options->plan_ngpus;
     if (options->runtime_ngpus % options->plan_ngpus == 0) return 0;
     return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
-                      "--runtime-ngpus must be a multiple of --plan-ngpus: %lld is not one of %lld",
+                      "--runtime-ngpus must be a multiple of --plan-ngpus: %lld is not a multiple of %lld",
                       (long long)options->runtime_ngpus, (long long)options->plan_ngpus);
 }
 
@@ -516,12 +518,13 @@ static int finish(struct parser *parser) {
     if (parser->diags->errors) return -1;
     if (options->verbose && options->quiet) return usage_error(parser, "-v and -q contradict each other");
     if (options->given[OPT_STALL_TIMEOUT] && options->comm == OPT_COMM_LOOPBACK)
-        return usage_error(parser, "--stall-timeout needs ranks that are processes; "
-                                   "--comm loopback runs them as threads of one");
+        return usage_error(parser, "--stall-timeout needs ranks that are processes; with "
+                                   "--comm loopback they are threads of one process");
     if (options->help) return 0;
     if (!strcmp(options->instance_name, ".") || !strcmp(options->instance_name, ".."))
         return diag_error(parser->diags, 205, EXIT_USAGE, NULL,
-                          "--instance-name takes the name of a directory, not '%s'", options->instance_name);
+                          "--instance-name must be usable as the name of a directory, not '%s'",
+                          options->instance_name);
     if (*operand && *operand != '[' && !options->operand)
         return usage_error(parser, arena_printf(parser->arena, "%s is missing", operand));
     return finish_mesh(parser);
@@ -540,7 +543,7 @@ int options_parse(struct options *out, int argc, char **argv, struct arena *aren
     *out = (struct options){.verb = VERB_HELP};
     set_defaults(&parser);
     if (response_expand(&arguments, argc, argv, arena, diags)) return give_up(out, argc, (const char *const *)argv);
-    if (!arguments.all.n) return usage_error(&parser, "no verb is given");
+    if (!arguments.all.n) return usage_error(&parser, "no verb given");
     bool named = arguments.all.at[0][0] != '-';
     if (named && find_verb(&parser, arguments.all.at[0])) return give_up(out, arguments.all.n, arguments.all.at);
     parse_arguments(&parser, arguments.all.at + named, arguments.all.n - named);

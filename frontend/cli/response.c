@@ -46,7 +46,7 @@ static int read_argument(struct expansion *expansion, struct source *source, str
     struct source opened = *source;
     while (source->at < source->end && (quote || !is_space(*source->at))) {
         char c = *source->at;
-        if (!c) return refuse(expansion, source, "a NUL byte in a response file");
+        if (!c) return refuse(expansion, source, "a response file contains a NUL byte");
         if (c == quote)
             quote = 0;
         else if (!quote && (c == '\'' || c == '"'))
@@ -54,13 +54,13 @@ static int read_argument(struct expansion *expansion, struct source *source, str
         else if (c == '\\' && quote != '\'') {
             step(source);
             if (source->at == source->end) return refuse(expansion, source, "nothing follows the backslash");
-            if (!*source->at) return refuse(expansion, source, "a NUL byte in a response file");
+            if (!*source->at) return refuse(expansion, source, "a response file contains a NUL byte");
             strbuf_putc(word, *source->at);
         } else
             strbuf_putc(word, c);
         step(source);
     }
-    return quote ? refuse(expansion, &opened, "this quote is not closed") : 0;
+    return quote ? refuse(expansion, &opened, "unclosed quote") : 0;
 }
 
 static int read_arguments(struct expansion *expansion, struct source *source) {

@@ -31,8 +31,8 @@ static const char *cache_directory(struct cli *cli) {
     if (!base || *base != '/') base = home && *home ? arena_printf(cli->arena, "%s/.cache", home) : NULL;
     if (!base) {
         diag_error(cli->diags, 606, EXIT_SYSTEM, NULL,
-                   "no place for the compiled model: neither XDG_CACHE_HOME nor HOME is set");
-        diag_help(cli->diags, "'rankc compile -o DIR' takes any place");
+                   "no cache directory for the compiled model: neither XDG_CACHE_HOME nor HOME is set");
+        diag_help(cli->diags, "'rankc compile -o DIR' writes to any directory");
         return NULL;
     }
     const char *path = arena_printf(cli->arena, "%s/rankc", base);
@@ -194,9 +194,9 @@ static int run_compiled(const struct compiled_model *compiled, struct cli *cli) 
     struct command command = {0};
     const char *program = arena_printf(cli->arena, "%s/build/run", compiled->directory);
     if (access(program, X_OK)) {
-        diag_error(cli->diags, 607, EXIT_SYSTEM, NULL, "there is no program %s: %s", diag_quote(cli->diags, program),
-                   strerror(errno));
-        diag_help(cli->diags, "'make -C DIR' there, or 'rankc compile' again, builds it");
+        diag_error(cli->diags, 607, EXIT_SYSTEM, NULL, "cannot find the program %s: %s",
+                   diag_quote(cli->diags, program), strerror(errno));
+        diag_help(cli->diags, "build it with 'make -C DIR', or run 'rankc compile' again");
         return -1;
     }
     build_command(&command, program, compiled->runtime_ngpus, cli);

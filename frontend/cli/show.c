@@ -144,7 +144,7 @@ static void put_header(struct strbuf *out, const struct compiled_model *compiled
     strbuf_printf(out, "model    %s, instance %s, target %s\n", show_text(rt_json_member(root, "model"), out->arena),
                   show_text(rt_json_member(root, "instance"), out->arena),
                   show_text(rt_json_member(root, "target"), out->arena));
-    strbuf_printf(out, "plan     %s: %" PRId64 " unit%s of %" PRId64 " rank%s%s%s%s\n",
+    strbuf_printf(out, "plan     %s: %" PRId64 " scale unit%s of %" PRId64 " rank%s%s%s%s\n",
                   show_text(rt_json_member(root, "pas"), out->arena), units, units == 1 ? "" : "s",
                   compiled->plan_ngpus, compiled->plan_ngpus == 1 ? "" : "s", *mesh ? " (" : "", mesh,
                   *mesh ? ")" : "");

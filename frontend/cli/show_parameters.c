@@ -74,7 +74,7 @@ static const char *rest_text(const struct rt_json *parameter, struct rows *rows,
     rows->values = (int64_t)((uint64_t)rows->values + (uint64_t)count);
     return arena_printf(arena, "%-*s %-*s %s%s", SHAPE_COLUMNS, shape, CUT_COLUMNS,
                         cut_text(rt_json_member(parameter, "partition"), arena), how,
-                        rt_json_member(parameter, "doubt") ? ", in doubt" : "");
+                        rt_json_member(parameter, "doubt") ? ", may be constant" : "");
 }
 
 static void add(struct rows *rows, const struct rt_json *parameter, bool fold, struct arena *arena) {
@@ -105,8 +105,7 @@ void show_parameters(struct strbuf *out, const struct compiled_model *compiled, 
     for (const struct rt_json *c = constants; c; c = c->next) rows.constants++;
     strbuf_printf(out, "\nparameters: %" PRId64 ", of %" PRId64 " values", rows.parameters, rows.values);
     if (rows.frozen) strbuf_printf(out, ", %" PRId64 " not trained", rows.frozen);
-    if (rows.constants)
-        strbuf_printf(out, "; %" PRId64 " constant%s by role", rows.constants, rows.constants == 1 ? "" : "s");
+    if (rows.constants) strbuf_printf(out, "; %" PRId64 " constant%s", rows.constants, rows.constants == 1 ? "" : "s");
     strbuf_putc(out, '\n');
     for (int i = 0; i < rows.all.n; i++) put_row(out, &rows.all.at[i]);
     for (const struct rt_json *c = verbose ? constants : NULL; c; c = c->next)

@@ -15,7 +15,7 @@ int cli_verify(struct cli *cli) {
     if (!status && cli->options->json)
         puts("{\"format\":1,\"verified\":true}");
     else if (!status && !cli->options->quiet)
-        printf("%s computes what the model on one device does\n", name);
+        printf("%s computes the same as the model on one device\n", name);
     compiled_close(&compiled);
     return status;
 }

@@ -92,6 +92,6 @@ int directory_names_find(struct directory_names *names, const struct options *op
         names->instance = settle(arena_printf(arena, "%s/%s", root, names->model), options_instance(options, arena),
                                  options, directory_names_own, arena);
     if (names->model && names->instance) return 0;
-    return diag_error(diags, 611, EXIT_SYSTEM, NULL, "%s has %d directories of other models with such a name",
+    return diag_error(diags, 611, EXIT_SYSTEM, NULL, "%s already has %d directories of other models with this name",
                       diag_quote(diags, root), MOST_CLASHES - 1);
 }

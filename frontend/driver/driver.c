@@ -34,7 +34,7 @@ int driver_dump(const struct options *options, struct arena *arena, struct diags
         const char **names = ARENA_ARRAY(arena, const char *, npasses + 1);
         for (int i = 0; i < npasses; i++) names[i] = passes[i].name;
         const char *near = str_nearest(options->dump_after, names);
-        diag_error(diags, 206, EXIT_USAGE, NULL, "no pass %s", diag_quote(diags, options->dump_after));
+        diag_error(diags, 206, EXIT_USAGE, NULL, "unknown pass %s", diag_quote(diags, options->dump_after));
         if (near) diag_help(diags, "did you mean '%s'?", near);
         return -1;
     }
@@ -139,9 +139,10 @@ static int check_build_path(const struct job *job, const struct output *output) 
     if (job->options->no_build || !unsafe || !realpath(output->parent, path)) return 0;
     const char *found = strpbrk(path, unsafe);
     if (!found) return 0;
-    diag_error(job->diags, 621, EXIT_SYSTEM, NULL, "the compiler of target %s would interpret the '%c' in the path %s",
-               job_target(job)->name, *found, diag_quote(job->diags, path));
-    diag_help(job->diags, "choose another directory with -o, or write the sources only, with --no-build");
+    diag_error(job->diags, 621, EXIT_SYSTEM, NULL,
+               "the compiler of target %s would interpret the character '%c' in the path %s", job_target(job)->name,
+               *found, diag_quote(job->diags, path));
+    diag_help(job->diags, "choose another directory with -o, or generate only the sources with --no-build");
     return -1;
 }
 

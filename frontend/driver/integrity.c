@@ -32,7 +32,7 @@ const struct rt_json *integrity_entry(const struct rt_json *manifest, const char
 static int cannot_look(const struct walk *walk, const char *path) {
     int error = errno;
     if (error == ENOMEM) return diag_error(walk->diags, 500, EXIT_LIMIT, NULL, "out of memory");
-    return diag_error(walk->diags, 601, EXIT_SYSTEM, NULL, "cannot look at %s: %s", diag_quote(walk->diags, path),
+    return diag_error(walk->diags, 601, EXIT_SYSTEM, NULL, "cannot access %s: %s", diag_quote(walk->diags, path),
                       strerror(error));
 }
 

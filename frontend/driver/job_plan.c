@@ -68,10 +68,10 @@ static int check_arch(const struct job *job) {
     const char *arch = job->options->arch;
     if (!arch) return 0; /* a verb that writes no build file */
     if (job->options->given[OPT_ARCH] && job->options->target != OPT_TARGET_CUDA)
-        return diag_error(job->diags, 201, EXIT_USAGE, "--arch", "only --target cuda is for GPUs");
+        return diag_error(job->diags, 201, EXIT_USAGE, "--arch", "GPU architectures need --target cuda");
     if (*arch && !arch[strspn(arch, "abcdefghijklmnopqrstuvwxyz0123456789_,")]) return 0;
-    return diag_error(job->diags, 201, EXIT_USAGE, "--arch", "%s is no list of GPUs: sm_80,sm_90a",
-                      diag_quote(job->diags, arch));
+    return diag_error(job->diags, 201, EXIT_USAGE, "--arch",
+                      "%s is not a list of GPU architectures such as sm_80,sm_90a", diag_quote(job->diags, arch));
 }
 
 int job_describe(struct job *job) {

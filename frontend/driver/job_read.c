@@ -51,7 +51,7 @@ int job_open(struct job *job) {
     if (job_dtype(job) != RT_DTYPE_NONE && graph_retype(job->graph, job_dtype(job), job->diags) < 0) return -1;
     if (job->whole && job->graph->level >= PLACED)
         return diag_error(job->diags, 416, EXIT_UNSUPPORTED, job->options->operand,
-                          "the graph was planned before it was compiled: none of it runs on one device");
+                          "the text is a graph with a plan; --numeric and verify need the one-device graph");
     if (job->whole)
         job->graph->mesh.naxes = 0;
     else if (job->graph->level < PLACED)

@@ -32,7 +32,7 @@ static int add_located(struct job *job, const struct rt_json *entry, const char 
     if (stat(path, &info) == 0) return 0;
     diag_error(job->diags, 608, EXIT_SYSTEM, job->options->operand, "cannot open %s: %s", diag_quote(job->diags, path),
                strerror(errno));
-    diag_help(job->diags, "the weights lie there, as location.json says: put the file back");
+    diag_help(job->diags, "location.json says that the weights are in this file: restore it");
     return -1;
 }
 
@@ -69,8 +69,8 @@ static int list_copied_files(struct job *job, const char *directory, const struc
     for (int i = 0; i < files.all.n; i++) VEC_PUSH(job->arena, &job->files, files.all.at[i]);
     if (!files.assembled || job->whole || job->options->weights == OPT_WEIGHTS_COPY) return 0;
     diag_error(job->diags, 201, EXIT_USAGE, job->options->operand,
-               "no file has the weights as the graph wants them: they were copied in slices");
-    diag_help(job->diags, "--weights copy puts them together");
+               "the graph needs weights that are stored only as slices of them");
+    diag_help(job->diags, "--weights copy joins the slices");
     return -1;
 }
 
@@ -86,7 +86,7 @@ static int list_compiled_files(struct job *job) {
     if (!manifest) return diag_refusal(job->diags, 803, EXIT_MALFORMED, job->options->operand, &why);
     if (!intact)
         return diag_error(job->diags, 802, EXIT_MISMATCH, job->options->operand,
-                          "manifest.json beside it is not as it was generated");
+                          "manifest.json beside it was modified after it was generated");
     const struct rt_json *root = rt_json_root(manifest);
     int status =
         sliced_weights_present(root) ? list_copied_files(job, directory, root) : list_located_files(job, directory);
@@ -127,8 +127,8 @@ int job_check_located(const struct job *job) {
 /* Text IR printed from an ONNX model does not name the model's files. Without manifest.json beside it, it can be
  * planned but not compiled. */
 static int no_file_named(const struct job *job, const struct tensor *tensor) {
-    diag_error(job->diags, 345, EXIT_MALFORMED, job->options->operand, "weight %s lies in no file that the text names",
-               diag_quote(job->diags, tensor->name));
+    diag_error(job->diags, 345, EXIT_MALFORMED, job->options->operand,
+               "weight %s is in none of the files that the text names", diag_quote(job->diags, tensor->name));
     diag_help(job->diags,
               "edit graph.rir in a copy of the directory that 'compile' wrote: the files beside it say where "
               "the weights are");
@@ -145,7 +145,7 @@ int job_check_text_weights(const struct job *job) {
                 size = (int64_t)rt_dtype_bytes(tensor->stored.dtype);
         if (tensor->stored.offset > INT64_MAX || !rt_mul(tensor_elements(tensor), size, &bytes) ||
             !rt_add((int64_t)tensor->stored.offset, bytes, &end) || end > has)
-            return diag_error(job->diags, 353, EXIT_MALFORMED, job->options->operand, "weight %s lies outside of %s",
+            return diag_error(job->diags, 353, EXIT_MALFORMED, job->options->operand, "weight %s is outside of %s",
                               diag_quote(job->diags, tensor->name),
                               diag_quote(job->diags, job->files.at[tensor->stored.file]));
     }
@@ -178,9 +178,9 @@ int job_check_text_options(const struct job *job) {
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (job->options->given[own[i].id])
             return diag_error(job->diags, 201, EXIT_USAGE, job->options->operand,
-                              "%s: sizes, constants and loss of text IR are as it says", own[i].name);
+                              "%s does not apply to text IR, which contains sizes, constants and loss", own[i].name);
     if (job->options->train && !job->graph->train)
         return diag_error(job->diags, 412, EXIT_USAGE, job->options->operand,
-                          "--train: the text's graph does not train");
+                          "--train: the text is not a training graph");
     return 0;
 }

@@ -15,7 +15,7 @@ int job_ranks(const struct job *job, int *ranks) {
     *ranks = options->given[OPT_RUNTIME_NGPUS] || !job->side.own_mesh ? (int)options->runtime_ngpus : unit;
     if (*ranks % unit == 0) return 0;
     return diag_error(job->diags, 204, EXIT_USAGE, NULL,
-                      "the mesh of %s has %d devices, --runtime-ngpus %d is no multiple",
+                      "the mesh of %s has %d devices, and --runtime-ngpus %d is not a multiple of it",
                       diag_quote(job->diags, options->operand), unit, *ranks);
 }
 
@@ -77,7 +77,7 @@ int job_read_training(struct job *job) {
     if (job_ranks(job, &ranks) < 0) return -1;
     if (mesh_pipeline_axis(&job->graph->mesh) >= 0)
         return diag_error(job->diags, 415, EXIT_UNSUPPORTED, job->graph->name,
-                          "training in stages is not supported yet: the mesh has a pipeline axis");
+                          "training with pipeline stages is not supported yet: the mesh has a pipeline axis");
     *training = (struct training){.accumulate = options->accumulate ? (int)options->accumulate : 1,
                                   .units = ranks / mesh_size(&job->graph->mesh),
                                   .lr_schedule = options->lr_schedule};

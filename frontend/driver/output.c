@@ -22,7 +22,7 @@ static int make_directory(struct output *output, const char *path) {
     if (mkdir(path, 0777) == 0) return 0;
     if (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return 0;
     if (errno == EEXIST) errno = ENOTDIR;
-    return fail(output, "make directory", path);
+    return fail(output, "create directory", path);
 }
 
 /* Creates the directory and its parents. */
@@ -47,7 +47,7 @@ static int remove_entry(const char *path, const struct stat *info, int type, str
 /* Removes a file or tree. Symbolic links are removed, not followed. A missing path is no error. */
 static int remove_tree(struct output *output, const char *path) {
     struct stat info;
-    if (lstat(path, &info) < 0) return errno == ENOENT ? 0 : fail(output, "look at", path);
+    if (lstat(path, &info) < 0) return errno == ENOENT ? 0 : fail(output, "access", path);
     if (nftw(path, remove_entry, MAX_OPEN, FTW_DEPTH | FTW_PHYS) != 0) return fail(output, "remove", path);
     return 0;
 }
@@ -57,7 +57,7 @@ static int remove_tree(struct output *output, const char *path) {
 /* E0613 if `path` exists and is not a directory, or is a link to one. */
 static int check_place(struct output *output, const char *path) {
     struct stat info;
-    if (lstat(path, &info) < 0) return errno == ENOENT ? 0 : fail(output, "look at", path);
+    if (lstat(path, &info) < 0) return errno == ENOENT ? 0 : fail(output, "access", path);
     if (S_ISDIR(info.st_mode)) return 0;
     if (S_ISLNK(info.st_mode))
         return diag_error(output->diags, 613, EXIT_SYSTEM, NULL, "%s is a symbolic link, which is not followed",
@@ -133,7 +133,7 @@ int output_own(struct output *output) {
 
 int output_begin(struct output *output) {
     if (remove_tree(output, output->staging) < 0) return -1;
-    if (mkdir(output->staging, 0777) < 0) return fail(output, "make directory", output->staging);
+    if (mkdir(output->staging, 0777) < 0) return fail(output, "create directory", output->staging);
     output->staged = true;
     return 0;
 }

@@ -122,17 +122,18 @@ static void refuse(const char *directory, const struct earlier *earlier, const s
     const struct rt_json *stored = rt_json_member(earlier->root, "keys");
     const char *name = diag_quote(diags, directory);
     if (earlier->damaged) {
-        diag_error(diags, 802, EXIT_MISMATCH, NULL, "%s is not as it was generated: %s", name,
+        diag_error(diags, 802, EXIT_MISMATCH, NULL, "%s was modified after it was generated: %s", name,
                    diag_quote(diags, earlier->damaged));
     } else if (earlier->format != RT_MANIFEST_FORMAT) {
-        diag_error(diags, 803, EXIT_MISMATCH, NULL, "%s was written by another version of rankc: format %lld, not %d",
-                   name, (long long)earlier->format, RT_MANIFEST_FORMAT);
+        diag_error(diags, 803, EXIT_MISMATCH, NULL,
+                   "%s was written by another version of rankc: the format is %lld, this version writes %d", name,
+                   (long long)earlier->format, RT_MANIFEST_FORMAT);
     } else {
-        diag_error(diags, 801, EXIT_MISMATCH, NULL, "%s was generated for something else", name);
+        diag_error(diags, 801, EXIT_MISMATCH, NULL, "%s was generated from other inputs or options", name);
         note_differences(rt_json_member(stored, "graph"), &keys->graph, diags);
         note_differences(rt_json_member(stored, "plan"), &keys->plan, diags);
     }
-    diag_help(diags, "--reuse=moo generates it anew; --instance-name or -o keeps both");
+    diag_help(diags, "--reuse=moo replaces it; --instance-name or -o keeps both");
 }
 
 enum reuse_action reuse_decide(const char *directory, const struct options *options, const struct reuse_keys *keys,

@@ -47,7 +47,7 @@ static int read_plan_mesh(struct reader *reader, const char *path) {
     }
     if (good) return 0;
     return diag_error(reader->diags, 424, EXIT_MALFORMED, diag_quote(reader->diags, path),
-                      "plan: mesh is no list of axes and sizes");
+                      "plan: mesh must be a list of axes and sizes");
 }
 
 static int read_plan(struct reader *reader, const char *path) {
@@ -58,7 +58,8 @@ static int read_plan(struct reader *reader, const char *path) {
     if (!rt_hash_file(path, reader->files->plan_hash, &why)) return refuse(reader, 424, path, &why);
     rt_json_int(rt_json_member(rt_json_root(reader->files->plan), "format"), &format);
     if (format != 1)
-        return diag_error(reader->diags, 424, EXIT_MALFORMED, diag_quote(reader->diags, path), "plan: not of format 1");
+        return diag_error(reader->diags, 424, EXIT_MALFORMED, diag_quote(reader->diags, path),
+                          "plan: the format must be 1");
     return read_plan_mesh(reader, path);
 }
 
@@ -80,7 +81,7 @@ static int check_mesh(const struct reader *reader) {
     int unit = mesh_size(&reader->files->mesh);
     if (!reader->options->given[OPT_PLAN_NGPUS] || reader->options->plan_ngpus == unit) return 0;
     return diag_error(reader->diags, 204, EXIT_USAGE, NULL,
-                      "the mesh in the file has %d devices, --plan-ngpus says %lld", unit,
+                      "the mesh in the file has %d devices, but --plan-ngpus is %lld", unit,
                       (long long)reader->options->plan_ngpus);
 }
 

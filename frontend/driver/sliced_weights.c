@@ -44,8 +44,7 @@ bool sliced_weights_present(const struct rt_json *manifest) {
 
 static int strange(const struct sliced_weights *weights) {
     return diag_error(weights->diags, 804, EXIT_MALFORMED,
-                      arena_printf(weights->arena, "%s/manifest.json", weights->directory),
-                      "\"weights\" makes no sense");
+                      arena_printf(weights->arena, "%s/manifest.json", weights->directory), "\"weights\" is invalid");
 }
 
 /* Entries -------------------------------------------------------------------------------------------------------- */
@@ -151,7 +150,7 @@ static int open_file(struct sliced_weights *weights, int64_t shard) {
 static int differs(const struct sliced_weights *weights, const char *name, int shard) {
     return diag_error(weights->diags, 802, EXIT_MISMATCH,
                       arena_printf(weights->arena, "%s/%s", weights->directory, slices_path(weights->arena, shard)),
-                      "weight %s is not as it was written", diag_quote(weights->diags, name));
+                      "weight %s was modified after it was written", diag_quote(weights->diags, name));
 }
 
 static bool has_shape(const struct rt_safetensor *tensor, const struct sliced *sliced, const struct slice *slice) {
@@ -265,7 +264,7 @@ static int locate_one(struct locating *locating, struct tensor *tensor, int id) 
     if (!found)
         return diag_error(weights->diags, 345, EXIT_MALFORMED,
                           arena_printf(weights->arena, "%s/manifest.json", weights->directory),
-                          "weight %s is not among those that were copied", diag_quote(weights->diags, tensor->name));
+                          "weight %s is not among the copied weights", diag_quote(weights->diags, tensor->name));
     if (sliced.nslices > 1) {
         VEC_PUSH(weights->arena, &locating->split, id);
         locating->bytes = rt_align(locating->bytes, SCRATCH_ALIGNMENT) + stored_bytes(tensor);

@@ -59,7 +59,8 @@ static int check_files(const struct check *check) {
             return diag_error(check->diags, 803, EXIT_MALFORMED, check->dir, "manifest.json: bad entry in files");
         if (!rt_hash_file_below(check->dir, path, hex, &why)) return unreadable(check, path, &why);
         if (strcmp(hex, hash) != 0)
-            diag_error(check->diags, 802, EXIT_MISMATCH, path_in(check, path), "the file is not as it was generated");
+            diag_error(check->diags, 802, EXIT_MISMATCH, path_in(check, path),
+                       "the file was modified after it was generated");
     }
     return check->diags->errors ? -1 : 0;
 }
@@ -75,7 +76,7 @@ static int map_file(const struct check *check, const struct rt_json *entry, cons
     *file = NULL;
     if (!path || !hash || (made_of && strcmp(hash, made_of) != 0))
         return diag_error(check->diags, 802, EXIT_MISMATCH, path_in(check, "location.json"),
-                          "it names other files than the program was made of");
+                          "it lists other files than the program was compiled from");
     if (path[0] != '/' || !rt_reader_open(&reader, path, &why)) return 0;
     const bool read = rt_hash_reader(&reader, hex, &why), same = read && strcmp(hex, hash) == 0;
     if (same) *file = mapping_open(reader.fd, reader.info.bytes);
@@ -245,7 +246,7 @@ static int check_bytes(const struct check *check, const char *name, const void *
         return unreadable(check, name, &why);
     if (count != length || memcmp(bytes, expected, count) != 0)
         diag_error(check->diags, 804, EXIT_MISMATCH, path_in(check, name),
-                   "the file is not what the verified plan gives");
+                   "the file differs from the one that the verified plan generates");
     arena_release(check->arena, bytes);
     return 0;
 }
@@ -286,7 +287,7 @@ static int read_slices(const struct check *check, struct slices *slices, int sha
     rt_file_unmap(mapped, info.bytes);
     if (same && at == (size_t)info.bytes) return 0;
     return diag_error(check->diags, 804, EXIT_MISMATCH, path_in(check, name),
-                      "the file is not what the verified plan gives");
+                      "the file differs from the one that the verified plan generates");
 }
 
 static int check_slices(const struct check *check, const struct rankplan *plan, struct slices *slices,
@@ -339,7 +340,8 @@ static int check_build(const struct check *check) {
     const char *build = reuse_keys_part(&check->keys.graph, "rankc");
     if (!rt_hash_file("/proc/self/exe", hex, &why)) return diag_refusal(check->diags, 601, EXIT_SYSTEM, NULL, &why);
     if (build && !strstr(build, hex))
-        diag_help(check->diags, "another build of rankc made it (%s): verify with that one, or compile again", build);
+        diag_help(check->diags,
+                  "it was written by another build of rankc (%s): verify with that build, or compile again", build);
     return -1;
 }
 
@@ -351,7 +353,7 @@ static int read_manifest(struct check *check, int *nfiles) {
     if (!intact ||
         !reuse_keys_read(&check->keys, rt_json_member(rt_json_root(check->manifest), "keys"), nfiles, check->arena))
         return diag_error(check->diags, 802, EXIT_MISMATCH, path_in(check, "manifest.json"),
-                          "the file is not as it was generated");
+                          "the file was modified after it was generated");
     return 0;
 }
 

@@ -11,7 +11,7 @@ static bool lies_within(const struct stored *stored, int64_t elements, int64_t c
 }
 
 static int lies_outside(struct diags *diags, const char *name, int file) {
-    return diag_error(diags, 353, EXIT_MALFORMED, NULL, "weight %s lies outside of file %d of the model",
+    return diag_error(diags, 353, EXIT_MALFORMED, NULL, "weight %s is outside of file %d of the model",
                       diag_quote(diags, name), file);
 }
 

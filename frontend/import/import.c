@@ -141,8 +141,8 @@ int lower_enter(struct lower *lower, const struct subgraph *subgraph) {
     const Onnx__GraphProto *graph = subgraph->graph;
     struct scope *scope = scope_new(import->arena, lower->frame->scope);
     if ((int)graph->n_input != subgraph->ninputs)
-        return lower_error(lower, 331, EXIT_MALFORMED, "the subgraph takes %zu inputs, %d given", graph->n_input,
-                           subgraph->ninputs);
+        return lower_error(lower, 331, EXIT_MALFORMED, "the subgraph takes %zu inputs, but %d are given",
+                           graph->n_input, subgraph->ninputs);
     for (size_t i = 0; i < graph->n_initializer; i++) {
         const char *name = onnx_text(graph->initializer[i]->name);
         scope_define(scope, name, import_tensor(import, graph->initializer[i], name, true));
@@ -210,7 +210,7 @@ static void leave(struct import *import, struct frame *frame) {
     for (int i = 0; i < frame->nresults; i++) {
         values[i] = scope_find(frame->scope, onnx_text(frame->results[i]));
         if (values[i] == UNDEFINED)
-            lower_error(lower, 325, EXIT_MALFORMED, "result %s is not computed",
+            lower_error(lower, 325, EXIT_MALFORMED, "no node computes the result %s",
                         diag_quote(import->diags, frame->results[i]));
         if (values[i] < LEFT_OUT) status = -1;
     }
@@ -273,11 +273,12 @@ static int check_counts(struct lower *lower) {
     const struct onnx_op *op = lower->op;
     while (lower->ninputs > 0 && lower->inputs[lower->ninputs - 1] == LEFT_OUT) lower->ninputs--;
     if (lower->ninputs < op->in_min || lower->ninputs > op->in_max)
-        return lower_error(lower, 331, EXIT_MALFORMED, "%s takes %s, %d given", op->name,
+        return lower_error(lower, 331, EXIT_MALFORMED, "%s takes %s, but %d given", op->name,
                            count_text(lower, op->in_min, op->in_max), lower->ninputs);
     int required = op->in_max == ONNX_MANY && !op->sequences ? lower->ninputs : op->in_min;
     for (int i = 0; i < required; i++)
-        if (lower->inputs[i] == LEFT_OUT) return lower_error(lower, 331, EXIT_MALFORMED, "input %d is left out", i);
+        if (lower->inputs[i] == LEFT_OUT)
+            return lower_error(lower, 331, EXIT_MALFORMED, "required input %d is omitted", i);
     if (!lower->noutputs || lower->noutputs > op->out_max)
         return lower_error(lower, 331, EXIT_MALFORMED, "%s has %d output%s, %d given", op->name, op->out_max,
                            op->out_max == 1 ? "" : "s", lower->noutputs);

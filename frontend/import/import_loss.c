@@ -61,7 +61,7 @@ static int unknown_loss(const struct reading *reading, const char *name) {
         all = arena_printf(reading->import->arena, "%s %s", all, names[i]);
     }
     const char *near = str_nearest(name, names);
-    diag_error(reading->import->diags, 202, EXIT_USAGE, "--loss", "no loss is called %s; there are%s",
+    diag_error(reading->import->diags, 202, EXIT_USAGE, "--loss", "unknown loss %s; the losses are%s",
                diag_quote(reading->import->diags, name), all);
     if (near) diag_help(reading->import->diags, "did you mean '%s'?", near);
     return -1;
@@ -83,9 +83,9 @@ static int bad_option(const struct reading *reading, const char *text) {
     for (int i = 0; i < WORDS; i++)
         if (!words[i].of_classes || row->of != ELEMENTS)
             all = arena_printf(reading->import->arena, "%s %s=", all, words[i].key);
-    diag_error(reading->import->diags, 205, EXIT_USAGE, "--loss", "%s does not take the option %s", row->name,
+    diag_error(reading->import->diags, 205, EXIT_USAGE, "--loss", "%s has no option %s", row->name,
                diag_quote(reading->import->diags, text));
-    diag_note(reading->import->diags, *row->options ? "it takes%s %s" : "it takes%s", all, row->options);
+    diag_note(reading->import->diags, *row->options ? "its options are%s %s" : "its options are%s", all, row->options);
     return -1;
 }
 
@@ -202,7 +202,7 @@ static int find_target(const struct reading *reading, const char *name, enum rt_
     if (scope_find(reading->scope, name) != UNDEFINED) return find_value(reading, name);
     int id = graph_add_tensor(graph, TENSOR_INPUT, arena_strdup(graph->arena, name), dtype, ndim, dims);
     VEC_PUSH(graph->arena, &graph->inputs, id);
-    diag_remark(reading->import->diags, "--loss", "%s %s becomes an input of the model",
+    diag_remark(reading->import->diags, "--loss", "%s %s is added as an input of the model",
                 diag_quote(reading->import->diags, name), tensor_type(graph->arena, &graph->tensors.at[id]));
     return id;
 }
@@ -246,7 +246,7 @@ static int find_weights(const struct reading *reading, const struct tensor *x, i
     struct tensor w = tensor_at(reading, weights);
     if (w.dtype != x->dtype) return wrong_type(reading, weights, rt_dtypes[x->dtype].name);
     if (w.ndim == 1 && w.dims[0] == x->dims[axis]) return weights;
-    return diag_error(reading->import->diags, 378, EXIT_MALFORMED, "--loss", "%s is %s, there are %lld classes",
+    return diag_error(reading->import->diags, 378, EXIT_MALFORMED, "--loss", "%s is %s, but there are %lld classes",
                       diag_quote(reading->import->diags, w.name), tensor_type(reading->import->arena, &w),
                       (long long)x->dims[axis]);
 }
@@ -256,7 +256,8 @@ static int find_weights(const struct reading *reading, const struct tensor *x, i
 static int find_labels(const struct reading *reading, int input, int *axis, bool *soft) {
     struct tensor x = tensor_at(reading, input), given = x;
     const char *name = reading->choice.target ? reading->choice.target : "labels";
-    if (!x.ndim) return diag_error(reading->import->diags, 378, EXIT_MALFORMED, "--loss", "one number has no classes");
+    if (!x.ndim)
+        return diag_error(reading->import->diags, 378, EXIT_MALFORMED, "--loss", "a scalar has no class dimension");
     *axis = usual_axis(&x);
     if (reading->choice.axis && said_axis(reading, &x, axis) < 0) return -1;
     *soft = option(&reading->choice, "soft") != 0;

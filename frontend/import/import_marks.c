@@ -71,7 +71,8 @@ void import_report_aliases(struct import *import) {
     if (import->aliases.n > MOST_NAMED) strbuf_printf(&names, " and %d more", import->aliases.n - MOST_NAMED);
     if (import->aliases.n)
         diag_remark(import->diags, import->model->place,
-                    "trained as one, since the exporter has merged equal initializers: %s", strbuf_text(&names));
+                    "trained as one parameter, because the exporter merged initializers of equal value: %s",
+                    strbuf_text(&names));
 }
 
 void import_trained(struct import *import) {

@@ -10,10 +10,10 @@ static const struct reason {
     enum exit_code exit;
     const char *one, *many, *because;
 } reasons[] = {
-    {403, EXIT_MALFORMED, "no operator %s", "no operators %s", "ONNX has no such operator"},
+    {403, EXIT_MALFORMED, "unknown operator %s", "unknown operators %s", "ONNX has no such operator"},
     {402, EXIT_UNSUPPORTED, "operator %s is not supported", "operators %s are not supported", "not implemented yet"},
-    {404, EXIT_UNSUPPORTED, "operator %s works on types that are not supported",
-     "operators %s work on types that are not supported", "its data types are not supported"},
+    {404, EXIT_UNSUPPORTED, "operator %s uses data types that are not supported",
+     "operators %s use data types that are not supported", "its data types are not supported"},
     {405, EXIT_UNSUPPORTED, "control flow is not supported: %s", "control flow is not supported: %s",
      "control flow that depends on data"},
     {410, EXIT_UNSUPPORTED, "the shape of the result depends on data: %s",
@@ -49,7 +49,7 @@ static void note_each(struct import *import, int code, int count) {
         const struct missing *missing = &import->missing.at[i];
         if (missing->code != code) continue;
         if (missing->since)
-            diag_help(import->diags, "%s was added in opset %d, the model imports opset %d", missing->name,
+            diag_help(import->diags, "%s was added in opset %d, but the model imports opset %d", missing->name,
                       missing->since, missing->version);
         else if (count > 1 || missing->count > 1)
             diag_note(import->diags, "%s: %d node%s, the first is %s", diag_quote(import->diags, missing->name),

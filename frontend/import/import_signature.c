@@ -64,9 +64,9 @@ void import_compare_signature(struct import *import) {
     if (!missing) return;
     if (missing > MOST_NAMED) strbuf_printf(&names, " and %d more", missing - MOST_NAMED);
     diag_remark(import->diags, import->model->place,
-                "the model does not have all parameters of PyTorch's by name (%d of %d): %s", missing, all,
+                "parameters of the PyTorch module are missing in the model by name (%d of %d): %s", missing, all,
                 strbuf_text(&names));
     diag_note(import->diags,
-              "PyTorch's exporter has tied them to others, merged those of equal values or fused them into others; "
+              "PyTorch's exporter tied them to others, merged initializers of equal value, or fused them into others; "
               "with optimize=False it only ties them");
 }

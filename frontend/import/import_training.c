@@ -27,7 +27,7 @@ struct reading {
 static int refuse(const struct reading *reading, const char *what, const char *name) {
     diag_error(reading->diags, 402, EXIT_UNSUPPORTED, reading->model->place, "training_info: %s %s", what,
                diag_quote(reading->diags, name));
-    return diag_help(reading->diags, "--optimizer says how parameters are updated instead"), -1;
+    return diag_help(reading->diags, "choose the optimizer with --optimizer instead"), -1;
 }
 
 static const Onnx__AttributeProto *attribute(const Onnx__NodeProto *node, const char *name) {
@@ -68,10 +68,10 @@ static int describe(const struct reading *reading, const struct form *form, cons
                     const char **text) {
     const char *rate = node->n_input ? onnx_text(node->input[0]) : "";
     double lr;
-    if (!form->optimizer) return refuse(reading, "no optimizer of rankc is exactly", form->op);
+    if (!form->optimizer) return refuse(reading, "rankc has no optimizer equivalent to", form->op);
     if (!read_number(reading, reading->algorithm, rate, &lr) &&
         !read_number(reading, reading->model->proto->graph, rate, &lr))
-        return refuse(reading, "the learning rate is no number that the model has:", rate);
+        return refuse(reading, "the learning rate is not a constant of the model:", rate);
     *text = arena_printf(reading->arena, "%s:lr=%.9g", form->optimizer, lr);
     for (const char *at = form->options; *at; at += strcspn(at, " "), at += strspn(at, " ")) {
         const char *name = arena_copy(reading->arena, at, strcspn(at, "="));
@@ -85,7 +85,9 @@ static int describe(const struct reading *reading, const struct form *form, cons
 static int check_gradient(const struct reading *reading, const Onnx__NodeProto *node) {
     const Onnx__GraphProto *graph = reading->model->proto->graph;
     const char *loss = graph->n_output ? onnx_text(graph->output[0]->name) : "";
-    return attribute_is(node, "y", loss) ? 0 : refuse(reading, "Gradient is not of the model's output 0,", loss);
+    return attribute_is(node, "y", loss)
+               ? 0
+               : refuse(reading, "Gradient is computed of another value than the model's output 0:", loss);
 }
 
 static int read_node(const struct reading *reading, const Onnx__NodeProto *node, const char **text) {
@@ -94,8 +96,8 @@ static int read_node(const struct reading *reading, const Onnx__NodeProto *node,
     if (strcmp(op, "Gradient") == 0) return check_gradient(reading, node);
     for (int i = 0; i < FORMS; i++)
         if (strcmp(forms[i].op, op) == 0 && describe(reading, &forms[i], node, &own) < 0) return -1;
-    if (!own) return refuse(reading, "no such operator:", op);
-    if (*text && strcmp(*text, own) != 0) return refuse(reading, "not all parameters are updated alike:", op);
+    if (!own) return refuse(reading, "unknown operator:", op);
+    if (*text && strcmp(*text, own) != 0) return refuse(reading, "parameters are updated by different operators:", op);
     *text = own;
     return 0;
 }
@@ -108,7 +110,7 @@ int import_optimizer(struct arena *arena, struct diags *diags, struct onnx_model
         for (size_t k = 0; reading.algorithm && k < reading.algorithm->n_node; k++)
             if (read_node(&reading, reading.algorithm->node[k], text) < 0) return -1;
         if (reading.algorithm && reading.algorithm->n_node && !*text)
-            return refuse(&reading, "an algorithm without an optimizer,", onnx_text(reading.algorithm->name));
+            return refuse(&reading, "the algorithm has no optimizer operator:", onnx_text(reading.algorithm->name));
     }
     return 0;
 }

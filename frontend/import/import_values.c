@@ -198,7 +198,8 @@ static int bind_input(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
     const Onnx__TypeProto__Tensor *type = tensor_type_of(info);
     const char *where = place_of(import, "input", info->name);
     if (!type || rt_dtype_by_onnx(type->elem_type) != given->dtype)
-        return diag_error(import->diags, 342, EXIT_MALFORMED, where, "--bind gives values of type %s",
+        return diag_error(import->diags, 342, EXIT_MALFORMED, where,
+                          "--bind gives values of type %s, which is not the input's type",
                           rt_dtypes[given->dtype].name);
     bool fits = !type->shape || (int)type->shape->n_dim == given->ndim;
     for (int d = 0; type->shape && fits && d < given->ndim; d++) {
@@ -210,7 +211,8 @@ static int bind_input(struct sizes *sizes, const Onnx__ValueInfoProto *info, con
             fits = size == given->dims[d];
     }
     if (fits) return 0;
-    return diag_error(import->diags, 342, EXIT_MALFORMED, where, "--bind gives values of another shape");
+    return diag_error(import->diags, 342, EXIT_MALFORMED, where,
+                      "--bind gives values of another shape than the input's");
 }
 
 /* Bound inputs are imported first, since other inputs may use the sizes of their dimensions. */
@@ -300,11 +302,10 @@ static bool has_declared_shape(const Onnx__TypeProto__Tensor *type, const struct
 }
 
 /* Explanations for the remark. Only with MISMATCH_CONSTANT may the number of dimensions differ. */
-static const char *const reasons[] = {
-    [MISMATCH_CONSTANT] = "the shape stored with the constant holds",
-    [MISMATCH_CEIL] =
-        "the operator's shape holds; the onnx package's shape inference gives pools with ceil_mode a last "
-        "window that begins behind the input"};
+static const char *const reasons[] = {[MISMATCH_CONSTANT] = "the shape stored with the constant is used",
+                                      [MISMATCH_CEIL] = "the shape of the operator's specification is used; the onnx "
+                                                        "package's shape inference gives pools with ceil_mode a last "
+                                                        "window that begins beyond the input"};
 
 static int record_mismatch(struct import *import, const char *where, const char *text, enum mismatch mismatch) {
     if (!import->mismatches[mismatch].count++) {
@@ -319,7 +320,7 @@ void import_report_mismatches(struct import *import) {
         if (!import->mismatches[i].count) continue;
         diag_remark(import->diags, import->mismatches[i].where, "%s: %s", import->mismatches[i].text, reasons[i]);
         if (import->mismatches[i].count > 1)
-            diag_note(import->diags, "%d more of the declared shapes are ignored for this reason",
+            diag_note(import->diags, "%d more declared shapes are ignored for this reason",
                       import->mismatches[i].count - 1);
     }
 }
@@ -368,7 +369,7 @@ int import_outputs(struct import *import, const struct scope *scope) {
         const char *name = onnx_text(proto->output[i]->name), *where = place_of(import, "output", name);
         int id = scope_find(scope, name);
         if (id == UNDEFINED)
-            diag_error(import->diags, 325, EXIT_MALFORMED, where, "the graph output is not produced");
+            diag_error(import->diags, 325, EXIT_MALFORMED, where, "no node computes the graph output");
         else if (lower_is_sequence(id))
             diag_error(import->diags, 404, EXIT_UNSUPPORTED, where, "the output is a sequence");
         if (id < 0 || lower_is_sequence(id)) continue;

@@ -65,9 +65,9 @@ int lower_cast(struct lower *lower) {
     int64_t to = lower_int(lower, "to");
     enum rt_dtype dtype = to == (int)to ? rt_dtype_by_onnx((int)to) : RT_DTYPE_NONE;
     bool exists = to == (int)to && onnx_type_name((int)to);
-    if (!exists) return lower_error(lower, 388, EXIT_MALFORMED, "no data type %lld to cast to", (long long)to);
+    if (!exists) return lower_error(lower, 388, EXIT_MALFORMED, "unknown data type %lld to cast to", (long long)to);
     if (dtype == RT_DTYPE_NONE)
-        return lower_error(lower, 388, EXIT_UNSUPPORTED, "cast to data type %s: not supported",
+        return lower_error(lower, 388, EXIT_UNSUPPORTED, "cast to data type %s is not supported",
                            onnx_type_name((int)to));
     return lower_result(lower, emit_cast(lower, lower->inputs[0], lower_float_type(lower, dtype)));
 }
@@ -110,7 +110,8 @@ int lower_constant(struct lower *lower) {
 static int fill(struct lower *lower, int value, int n, const int64_t *shape) {
     int64_t elements;
     if (value < 0) return -1;
-    if (n > MAX_NDIM) return lower_error(lower, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d", n, MAX_NDIM);
+    if (n > MAX_NDIM)
+        return lower_error(lower, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d are supported", n, MAX_NDIM);
     for (int d = 0; d < n; d++)
         if (shape[d] < 0) return lower_error(lower, 377, EXIT_MALFORMED, "negative extent %lld", (long long)shape[d]);
     if (!rt_product(shape, n, &elements) || elements >> 43)
@@ -127,7 +128,8 @@ int lower_constant_of_shape(struct lower *lower) {
                       : build_scalar(&lower->builder, lower_float_type(lower, RT_F32), 0);
     if (value < 0) return -1;
     struct tensor one = lower_tensor(lower, value);
-    if (tensor_elements(&one) != 1) return lower_error(lower, 384, EXIT_MALFORMED, "value must have one element");
+    if (tensor_elements(&one) != 1)
+        return lower_error(lower, 384, EXIT_MALFORMED, "value must have exactly one element");
     return lower_result(lower, fill(lower, value, n, shape));
 }
 
@@ -156,8 +158,9 @@ static int range_of_floats(struct lower *lower, enum rt_dtype dtype) {
         if (lower_known_float(lower, i, what[i], &bound[i]) < 0) return -1;
     double count = ceil((bound[1] - bound[0]) / bound[2]);
     if (!(bound[2] != 0) || isnan(count))
-        return lower_error(lower, 383, EXIT_MALFORMED, "no range from %g to %g by %g", bound[0], bound[1], bound[2]);
-    if (count > 1 << 28) return lower_error(lower, 505, EXIT_LIMIT, "a range of %g elements", count);
+        return lower_error(lower, 383, EXIT_MALFORMED, "invalid range from %g to %g by step %g", bound[0], bound[1],
+                           bound[2]);
+    if (count > 1 << 28) return lower_error(lower, 505, EXIT_LIMIT, "a range of %g elements is too long", count);
     int64_t n = count < 0 ? 0 : (int64_t)count;
     double *values = ARENA_ARRAY(lower->builder.graph->arena, double, n + 1);
     for (int64_t i = 0; i < n; i++) values[i] = bound[0] + (double)i * bound[2];
@@ -173,7 +176,7 @@ static int range_of_ints(struct lower *lower, enum rt_dtype dtype) {
     if (__builtin_sub_overflow(limit, start, &span))
         return lower_error(lower, 505, EXIT_LIMIT, "the range is too long");
     int64_t n = (span > 0) == (delta > 0) && span ? (span > 0 ? span - 1 : span + 1) / delta + 1 : 0;
-    if (n > 1 << 28) return lower_error(lower, 505, EXIT_LIMIT, "a range of %lld elements", (long long)n);
+    if (n > 1 << 28) return lower_error(lower, 505, EXIT_LIMIT, "a range of %lld elements is too long", (long long)n);
     int64_t *values = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
     for (int64_t i = 0; i < n; i++) values[i] = start + i * delta;
     return constant(lower, dtype, 1, n, values, RT_I64);

@@ -7,7 +7,7 @@ enum { MAX_TRIPS = 1 << 12 };
 
 static int want(struct lower *lower, int input, bool sequence) {
     if (!lower_has(lower, input) || lower_is_sequence(lower->inputs[input]) == sequence) return 0;
-    return lower_error(lower, 341, EXIT_MALFORMED, "input %d is %s", input, sequence ? "no sequence" : "a sequence");
+    return lower_error(lower, 341, EXIT_MALFORMED, "input %d is %s", input, sequence ? "not a sequence" : "a sequence");
 }
 
 /* If -------------------------------------------------------------------------------------------------------------- */
@@ -15,7 +15,8 @@ static int want(struct lower *lower, int input, bool sequence) {
 static int if_done(struct lower *lower, void *state, int n, const int *values) {
     (void)state;
     if (n < lower->noutputs)
-        return lower_error(lower, 331, EXIT_MALFORMED, "the branch has %d results, %d needed", n, lower->noutputs);
+        return lower_error(lower, 331, EXIT_MALFORMED, "the branch has %d results, but %d are needed", n,
+                           lower->noutputs);
     for (int i = 0; i < lower->noutputs; i++) lower->outputs[i] = values[i];
     return 0;
 }
@@ -83,7 +84,8 @@ static int loop_done(struct lower *lower, void *state, int n, const int *values)
 static int loop_step(struct lower *lower, struct loop *loop, bool condition) {
     if (!condition || loop->trip >= loop->trips) return loop_finish(lower, loop);
     if (loop->trip == MAX_TRIPS)
-        return lower_error(lower, 405, EXIT_UNSUPPORTED, "a loop of more than %d iterations", MAX_TRIPS);
+        return lower_error(lower, 405, EXIT_UNSUPPORTED, "a loop of more than %d iterations is not supported",
+                           MAX_TRIPS);
     int *inputs = ARENA_ARRAY(lower->builder.graph->arena, int, loop->ncarried + 2);
     inputs[0] = emit_ints(lower, 1, &loop->trip, 0, NULL);
     inputs[1] = build_scalar(&lower->builder, RT_BOOL, 1);
@@ -114,7 +116,7 @@ int lower_loop(struct lower *lower) {
     struct loop *loop = ARENA_NEW(arena, struct loop);
     int64_t condition = 1;
     if (lower->ninputs < 2)
-        return lower_error(lower, 331, EXIT_MALFORMED, "Loop takes at least 2 inputs, %d given", lower->ninputs);
+        return lower_error(lower, 331, EXIT_MALFORMED, "Loop takes at least 2 inputs, but %d given", lower->ninputs);
     *loop = (struct loop){.name = lower->builder.node, .trips = INT64_MAX, .ncarried = lower->ninputs - 2};
     loop->body = lower_attribute(lower, "body")->g;
     loop->nscans = (int)loop->body->n_output - 1 - loop->ncarried;
@@ -135,7 +137,7 @@ int lower_sequence_empty(struct lower *lower) {
 
 int lower_sequence_construct(struct lower *lower) {
     for (int i = 0; i < lower->ninputs; i++) {
-        if (!lower_has(lower, i)) return lower_error(lower, 331, EXIT_MALFORMED, "input %d is left out", i);
+        if (!lower_has(lower, i)) return lower_error(lower, 331, EXIT_MALFORMED, "required input %d is omitted", i);
         if (want(lower, i, false) < 0) return -1;
     }
     return lower_result(lower, lower_sequence(lower, lower->ninputs, lower->inputs));
@@ -156,7 +158,8 @@ static int position(struct lower *lower, int input, int n, int fallback, int *at
     if (want(lower, input, false) < 0) return -1;
     if (lower_has(lower, input) && lower_known_int(lower, input, "position", &value) < 0) return -1;
     if (value < -n || value >= n)
-        return lower_error(lower, 382, EXIT_MALFORMED, "position %lld in a sequence of %d", (long long)value, n);
+        return lower_error(lower, 382, EXIT_MALFORMED, "position %lld is outside of a sequence of %d tensors",
+                           (long long)value, n);
     *at = (int)(value < 0 ? value + n : value);
     return 0;
 }
@@ -176,7 +179,8 @@ int lower_sequence_insert(struct lower *lower) {
     if (lower_has(lower, 2) && (want(lower, 2, false) < 0 || lower_known_int(lower, 2, "position", &value) < 0))
         return -1;
     if (value < -n || value > n)
-        return lower_error(lower, 382, EXIT_MALFORMED, "position %lld in a sequence of %d", (long long)value, n);
+        return lower_error(lower, 382, EXIT_MALFORMED, "position %lld is outside of a sequence of %d tensors",
+                           (long long)value, n);
     at = (int)(value < 0 ? value + n : value);
     memmove(items + at + 1, items + at, (size_t)(n - at) * sizeof *items);
     items[at] = lower->inputs[1];
@@ -220,18 +224,18 @@ static int piece_sizes(struct lower *lower, int64_t extent, int64_t **sizes) {
     if (lower_has(lower, 1) && !(given = lower_known(lower, 1, "split", &n))) return -1;
     int64_t count = !each ? n : given[0] > 0 ? extent / given[0] + (extent % given[0] != 0) : -1;
     if (count < 0 || count > ONNX_NODES)
-        return lower_error(lower, 381, EXIT_MALFORMED, "a split into %lld pieces", (long long)count);
+        return lower_error(lower, 381, EXIT_MALFORMED, "cannot split into %lld parts", (long long)count);
     *sizes = ARENA_ARRAY(lower->builder.graph->arena, int64_t, count + 1);
     for (int64_t i = 0; i < count; i++) {
         int64_t size = each ? given[0] : given[i], rest = extent - total;
         if (each && size > rest) size = rest;
         if (size < 0 || size > rest)
-            return lower_error(lower, 381, EXIT_MALFORMED, "the sizes do not sum up to %lld", (long long)extent);
+            return lower_error(lower, 381, EXIT_MALFORMED, "the sizes do not add up to %lld", (long long)extent);
         total += (*sizes)[i] = size;
     }
     if (total == extent) return (int)count;
-    return lower_error(lower, 381, EXIT_MALFORMED, "the sizes sum up to %lld, the dimension has %lld", (long long)total,
-                       (long long)extent);
+    return lower_error(lower, 381, EXIT_MALFORMED, "the sizes add up to %lld, but the dimension has %lld elements",
+                       (long long)total, (long long)extent);
 }
 
 /* ONNX SplitToSequence-11 */

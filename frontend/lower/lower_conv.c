@@ -17,7 +17,7 @@ static int read_list(struct lower *lower, const char *name, int count, int64_t f
     int n;
     const int64_t *list = lower_ints(lower, name, &n);
     if (list && n != count)
-        return lower_error(lower, 372, EXIT_MALFORMED, "%s has %d values, %d spatial dimensions need %d", name, n,
+        return lower_error(lower, 372, EXIT_MALFORMED, "%s has %d values, but %d spatial dimensions need %d", name, n,
                            lower_ndim(lower, lower->inputs[0]) - SPATIAL, count);
     for (int i = 0; i < count; i++) values[i] = list ? list[i] : fallback;
     return 0;
@@ -34,7 +34,8 @@ static int check_input(struct lower *lower, struct window *window) {
     struct tensor x = lower_input(lower, 0);
     window->n = x.ndim - SPATIAL;
     if (window->n < 1)
-        return lower_error(lower, 372, EXIT_MALFORMED, "the input has %d dimensions, needs 3 or more", x.ndim);
+        return lower_error(lower, 372, EXIT_MALFORMED, "the input has %d dimensions, but at least 3 are needed",
+                           x.ndim);
     if (window->n > MAX_SPATIAL) return lower_unsupported(lower, "an input of %d spatial dimensions", window->n);
     return 0;
 }
@@ -62,7 +63,7 @@ static int read_auto_pad(struct lower *lower, enum auto_pad *how) {
     const char *text = lower_text(lower, "auto_pad");
     for (*how = 0; *how < AUTO_PADS && strcmp(text, names[*how]) != 0;) ++*how;
     if (*how == AUTO_PADS)
-        return lower_error(lower, 335, EXIT_MALFORMED, "no auto_pad %s", diag_quote(lower->builder.diags, text));
+        return lower_error(lower, 335, EXIT_MALFORMED, "unknown auto_pad %s", diag_quote(lower->builder.diags, text));
     return 0;
 }
 
@@ -99,10 +100,10 @@ static int read_padding(struct lower *lower, struct window *window) {
                 window, d,
                 ((in + window->stride[d] - 1) / window->stride[d] - 1) * window->stride[d] + span(window, d) - in, how);
         if (in + window->begin[d] + window->end[d] < span(window, d))
-            return lower_error(
-                lower, 374, EXIT_MALFORMED,
-                "nothing is left of dimension %d: extent %lld, padding %lld and %lld, a window over %lld", SPATIAL + d,
-                (long long)in, (long long)window->begin[d], (long long)window->end[d], (long long)span(window, d));
+            return lower_error(lower, 374, EXIT_MALFORMED,
+                               "dimension %d of the result is empty: extent %lld, padding %lld and %lld, window %lld",
+                               SPATIAL + d, (long long)in, (long long)window->begin[d], (long long)window->end[d],
+                               (long long)span(window, d));
     }
     return 0;
 }
@@ -124,11 +125,11 @@ static int check_weights(struct lower *lower, struct window *window, bool transp
     int64_t given[MAX_SPATIAL];
     if (check_input(lower, window) < 0) return -1;
     if (weights.ndim != x.ndim)
-        return lower_error(lower, 372, EXIT_MALFORMED, "the input has %d dimensions, the weights %d", x.ndim,
+        return lower_error(lower, 372, EXIT_MALFORMED, "the input has %d dimensions, but the weights have %d", x.ndim,
                            weights.ndim);
     *groups = lower_int(lower, "group");
     if (*groups < 1 || x.dims[1] % *groups || weights.dims[0] % *groups)
-        return lower_error(lower, 373, EXIT_MALFORMED, "%lld groups of %lld channels and weights %s",
+        return lower_error(lower, 373, EXIT_MALFORMED, "%lld groups do not fit %lld channels and weights %s",
                            (long long)*groups, (long long)x.dims[1],
                            tensor_type(lower->builder.graph->arena, &weights));
     if (transposed ? weights.dims[0] != x.dims[1] : weights.dims[1] != x.dims[1] / *groups)
@@ -137,8 +138,9 @@ static int check_weights(struct lower *lower, struct window *window, bool transp
     for (int d = 0; d < window->n; d++) {
         window->extent[d] = weights.dims[SPATIAL + d];
         if (lower_given(lower, "kernel_shape") && given[d] != window->extent[d])
-            return lower_error(lower, 372, EXIT_MALFORMED, "kernel_shape says %lld in dimension %d, the weights are %s",
-                               (long long)given[d], SPATIAL + d, tensor_type(lower->builder.graph->arena, &weights));
+            return lower_error(lower, 372, EXIT_MALFORMED,
+                               "kernel_shape is %lld in dimension %d, but the weights are %s", (long long)given[d],
+                               SPATIAL + d, tensor_type(lower->builder.graph->arena, &weights));
     }
     return 0;
 }
@@ -173,7 +175,7 @@ static int fit_result(struct lower *lower, struct window *window, const int64_t 
     int n;
     const int64_t *shape = lower_ints(lower, "output_shape", &n);
     if (shape && n != window->n && n != x.ndim)
-        return lower_error(lower, 372, EXIT_MALFORMED, "output_shape has %d values", n);
+        return lower_error(lower, 372, EXIT_MALFORMED, "output_shape has %d values, not one per spatial dimension", n);
     if (shape && n == x.ndim) shape += SPATIAL;
     for (int d = 0; d < window->n; d++) {
         int64_t in = x.dims[SPATIAL + d], want = shape ? shape[d] : in * window->stride[d];
@@ -207,7 +209,7 @@ int lower_conv_transpose(struct lower *lower) {
         int64_t in = lower_input(lower, 0).dims[SPATIAL + d];
         window.end[d] -= more[d];
         if (in < 1 || (in - 1) * window.stride[d] + span(&window, d) - window.begin[d] - window.end[d] < 1)
-            return lower_error(lower, 374, EXIT_MALFORMED, "nothing is left of dimension %d", SPATIAL + d);
+            return lower_error(lower, 374, EXIT_MALFORMED, "dimension %d of the result is empty", SPATIAL + d);
     }
     return convolve(lower, OP_ConvTranspose, &window, groups);
 }
@@ -239,7 +241,7 @@ static int check_reach(struct lower *lower, const struct window *window) {
     for (int d = 0; d < window->n; d++)
         if (window->begin[d] >= span(window, d) || window->end[d] >= span(window, d))
             return lower_error(lower, 374, EXIT_MALFORMED,
-                               "padding %lld and %lld of dimension %d: a window over %lld must reach the input",
+                               "padding %lld and %lld of dimension %d: every window of %lld must overlap the input",
                                (long long)window->begin[d], (long long)window->end[d], SPATIAL + d,
                                (long long)span(window, d));
     return 0;

@@ -48,7 +48,7 @@ static const char *parse_term(struct lower *lower, const char *s, struct term *t
         if (!isalpha((unsigned char)*s) || term->n == MAX_NDIM) {
             malformed(lower, *s == '.'             ? "more than one ellipsis"
                              : term->n == MAX_NDIM ? "too many dimensions"
-                                                   : "a character that is no letter");
+                                                   : "a character that is not a letter");
             return NULL;
         }
         term->label[term->n++] = letter_label(*s);
@@ -59,7 +59,7 @@ static const char *parse_term(struct lower *lower, const char *s, struct term *t
 /* Replaces the ellipsis by labels for its `count` dimensions, which are numbered from LETTERS for the last one. */
 static int open_ellipsis(struct lower *lower, struct term *term, int count) {
     if (count < 0 || term->n + count > MAX_NDIM || (count && term->ellipsis == NO_ELLIPSIS))
-        return malformed(lower, "an operand has another number of dimensions");
+        return malformed(lower, "an operand has another number of dimensions than its term");
     if (term->ellipsis == NO_ELLIPSIS) return 0;
     memmove(&term->label[term->ellipsis + count], &term->label[term->ellipsis],
             sizeof(int) * (size_t)(term->n - term->ellipsis));
@@ -111,7 +111,7 @@ static int parse(struct lower *lower, struct part *parts, struct term *result) {
     if (!*s) return implicit_result(lower, parts, lower->ninputs, result);
     if (s[0] != '-' || s[1] != '>') return malformed(lower, "'->' expected");
     if (!(s = parse_term(lower, s + 2, result))) return -1;
-    if (*s) return malformed(lower, "something follows the result");
+    if (*s) return malformed(lower, "unexpected text after the result");
     if (result->ellipsis != NO_ELLIPSIS && open_ellipsis(lower, result, dots) < 0) return -1;
     return check_result(lower, parts, lower->ninputs, result);
 }

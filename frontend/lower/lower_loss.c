@@ -272,7 +272,8 @@ static int check_shapes(struct lower *lower, const struct tensor *x) {
     if (x->ndim < 2 || !loss_target_fits(x, 1, &target)) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     if (x->dims[1] > LOSS_CLASSES) return lower_error(lower, 505, EXIT_LIMIT, "too many classes");
     if (rt_dtype_is_float(target.dtype))
-        return lower_error(lower, 379, EXIT_MALFORMED, "targets have type %s", rt_dtypes[target.dtype].name);
+        return lower_error(lower, 379, EXIT_MALFORMED, "targets must have an integer type, not %s",
+                           rt_dtypes[target.dtype].name);
     if (!lower_has(lower, 2)) return 0;
     struct tensor weights = lower_input(lower, 2);
     return weights.ndim == 1 && weights.dims[0] == x->dims[1] ? 0
@@ -289,7 +290,7 @@ static int emit_class_loss(struct lower *lower, bool logits) {
                               .weights = lower_has(lower, 2) ? lower->inputs[2] : -1,
                               .ignores = lower_given(lower, "ignore_index"),
                               .reduction = loss_reduction(lower_text(lower, "reduction"))};
-    if (loss.reduction == LOSS_REDUCTIONS) return lower_error(lower, 335, EXIT_MALFORMED, "no reduction of that name");
+    if (loss.reduction == LOSS_REDUCTIONS) return lower_error(lower, 335, EXIT_MALFORMED, "unknown reduction");
     if (check_shapes(lower, &x) < 0) return -1;
     if (loss.ignores) loss.ignored = lower_int(lower, "ignore_index");
     return loss_of_classes(&lower->builder, &loss);

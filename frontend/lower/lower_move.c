@@ -44,15 +44,16 @@ static int slice(struct lower *lower, const struct slice_lists *lists) {
     bool seen[MAX_NDIM] = {false};
     for (int d = 0; d < MAX_NDIM; d++) step[d] = 1;
     if (lists->nends != n || (lists->axes && lists->naxes != n) || (lists->steps && lists->nsteps != n) || n > x.ndim)
-        return lower_error(lower, 380, EXIT_MALFORMED, "%d starts, %d ends, %d axes, %d steps for %d dimensions", n,
-                           lists->nends, lists->naxes, lists->nsteps, x.ndim);
+        return lower_error(lower, 380, EXIT_MALFORMED,
+                           "%d starts, %d ends, %d axes and %d steps do not fit %d dimensions", n, lists->nends,
+                           lists->naxes, lists->nsteps, x.ndim);
     for (int i = 0; i < n; i++) {
         int axis;
         if (lower_axis(lower, lists->axes ? lists->axes[i] : i, x.ndim, &axis) < 0) return -1;
         int64_t by = lists->steps ? lists->steps[i] : 1;
         if (by == 0 || seen[axis])
             return lower_error(lower, 380, EXIT_MALFORMED,
-                               by && seen[axis] ? "axis %d is named twice" : "bad step for axis %d", axis);
+                               by && seen[axis] ? "axis %d is given twice" : "invalid step for axis %d", axis);
         if (by == INT64_MIN) by = -INT64_MAX; /* beyond every extent, too */
         seen[axis] = true;
         start[axis] = slice_start(lists->starts[i], x.dims[axis], by);
@@ -89,18 +90,19 @@ static int split_sizes(struct lower *lower, int64_t extent, int64_t *sizes) {
     int n, count = lower->noutputs;
     if (lower_list(lower, 1, "split", &given, &n) < 0) return -1;
     int64_t total = 0, share = (extent + count - 1) / count;
-    if (given && n != count) return lower_error(lower, 381, EXIT_MALFORMED, "%d sizes for %d outputs", n, count);
+    if (given && n != count)
+        return lower_error(lower, 381, EXIT_MALFORMED, "%d sizes are given for %d outputs", n, count);
     if (lower->op->since >= 13 && lower_given(lower, "num_outputs") && lower_int(lower, "num_outputs") != count)
         return lower_error(lower, 381, EXIT_MALFORMED, "num_outputs is %lld, but there are %d outputs",
                            (long long)lower_int(lower, "num_outputs"), count);
     for (int i = 0; i < count; i++) {
         sizes[i] = given ? given[i] : clamp(extent - total, 0, share);
         if (sizes[i] < 0 || !rt_add(total, sizes[i], &total))
-            return lower_error(lower, 381, EXIT_MALFORMED, "size %lld", (long long)sizes[i]);
+            return lower_error(lower, 381, EXIT_MALFORMED, "invalid size %lld", (long long)sizes[i]);
     }
     if (total == extent) return 0;
-    return lower_error(lower, 381, EXIT_MALFORMED, "the sizes sum up to %lld, the dimension has %lld", (long long)total,
-                       (long long)extent);
+    return lower_error(lower, 381, EXIT_MALFORMED, "the sizes add up to %lld, but the dimension has %lld elements",
+                       (long long)total, (long long)extent);
 }
 
 int lower_split(struct lower *lower) {
@@ -140,7 +142,8 @@ static int check_indices(struct lower *lower, int index, int64_t extent, const i
 static int index_type(struct lower *lower, int index) {
     enum rt_dtype dtype = lower_dtype(lower, index);
     if (rt_dtype_is_float(dtype) || dtype == RT_BOOL)
-        return lower_error(lower, 379, EXIT_MALFORMED, "indices have type %s", rt_dtypes[dtype].name);
+        return lower_error(lower, 379, EXIT_MALFORMED, "indices must have an integer type, not %s",
+                           rt_dtypes[dtype].name);
     return dtype == RT_I32 ? index : emit_cast(lower, index, RT_I64);
 }
 
@@ -303,12 +306,13 @@ int lower_one_hot(struct lower *lower) {
     int index = lower->inputs[0], ndim = lower_ndim(lower, index), axis;
     double depth;
     if (lower_known_float(lower, 1, "depth", &depth) < 0) return -1;
-    if (!(depth > 0)) return lower_error(lower, 384, EXIT_MALFORMED, "depth is %g", depth);
+    if (!(depth > 0)) return lower_error(lower, 384, EXIT_MALFORMED, "depth is %g, but must be greater than 0", depth);
     if (depth > MOST_CLASSES)
-        return lower_error(lower, 505, EXIT_LIMIT, "depth is %g, at most %d", depth, MOST_CLASSES);
+        return lower_error(lower, 505, EXIT_LIMIT, "depth is %g, but at most %d are supported", depth, MOST_CLASSES);
     if (lower_axis(lower, lower_int(lower, "axis"), ndim + 1, &axis) < 0) return -1;
     struct tensor values = lower_input(lower, 2);
-    if (values.ndim != 1 || values.dims[0] != 2) return lower_error(lower, 384, EXIT_MALFORMED, "values must be two");
+    if (values.ndim != 1 || values.dims[0] != 2)
+        return lower_error(lower, 384, EXIT_MALFORMED, "values must have two elements");
     int64_t n = (int64_t)depth, shape[MAX_NDIM + 1], *places = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n);
     for (int64_t i = 0; i < n; i++) places[i] = i;
     for (int d = 0; d <= ndim; d++) shape[d] = d == axis ? n : 1;
@@ -362,14 +366,15 @@ static int pad_amounts(struct lower *lower, int ndim, int64_t *begin, int64_t *e
     if (lower_list(lower, lower->op->since < 11 ? -1 : 1, "pads", &pads, &n) < 0) return -1;
     if (lower_list(lower, 3, "axes", &axes, &naxes) < 0 || lower_axes(lower, axes, naxes, ndim, flags) < 0) return -1;
     int count = axes ? naxes : ndim;
-    if (n != 2 * count) return lower_error(lower, 377, EXIT_MALFORMED, "%d pads for %d dimensions", n, count);
+    if (n != 2 * count) return lower_error(lower, 377, EXIT_MALFORMED, "%d pads are given for %d dimensions", n, count);
     for (int i = 0; i < count; i++) {
         int axis = i;
         if (axes && lower_axis(lower, axes[i], ndim, &axis) < 0) return -1;
         begin[axis] = pads[i];
         end[axis] = pads[count + i];
         if (begin[axis] >> 46 < -1 || end[axis] >> 46 < -1)
-            return lower_error(lower, 374, EXIT_MALFORMED, "the pads of dimension %d take more than there is", axis);
+            return lower_error(lower, 374, EXIT_MALFORMED,
+                               "the negative pads of dimension %d remove more elements than it has", axis);
         if (begin[axis] >> 46 > 0 || end[axis] >> 46 > 0)
             return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
     }
@@ -384,7 +389,7 @@ int lower_pad(struct lower *lower) {
     int known = 0, pads = 0;
     while (known < 4 && strcmp(mode, modes[known]) != 0) known++;
     if (known == 4)
-        return lower_error(lower, 335, EXIT_MALFORMED, "no mode %s", diag_quote(lower->builder.diags, mode));
+        return lower_error(lower, 335, EXIT_MALFORMED, "unknown mode %s", diag_quote(lower->builder.diags, mode));
     if (pad_amounts(lower, x.ndim, begin, end) < 0) return -1;
     for (int d = 0; d < x.ndim; d++) pads += begin[d] || end[d];
     if (!pads) return lower_result(lower, lower->inputs[0]);

@@ -5,7 +5,7 @@
 
 int lower_epsilon(struct lower *lower) {
     double epsilon = lower_float(lower, "epsilon");
-    return epsilon >= 0 ? 0 : lower_error(lower, 385, EXIT_MALFORMED, "epsilon is %g", epsilon);
+    return epsilon >= 0 ? 0 : lower_error(lower, 385, EXIT_MALFORMED, "epsilon is %g, but must be at least 0", epsilon);
 }
 
 /* (x - mean) / sqrt(variance + epsilon) over the flagged dimensions; *mean and *inverse may be NULL. */
@@ -135,8 +135,8 @@ int lower_group_norm(struct lower *lower) {
     bool axes[MAX_NDIM];
     if (lower_epsilon(lower) < 0) return -1;
     if (x.ndim < 2 || groups < 1 || x.dims[1] % groups)
-        return lower_error(lower, 385, EXIT_MALFORMED, "%lld groups of %s", (long long)groups,
-                           tensor_type(lower->builder.graph->arena, &x));
+        return lower_error(lower, 385, EXIT_MALFORMED, "%lld groups do not divide the channels of %s",
+                           (long long)groups, tensor_type(lower->builder.graph->arena, &x));
     flag_from(axes, 2);
     struct tensor grouped = {
         .ndim = 3, .dims = {x.dims[0], groups, x.dims[0] && groups ? extent_between(&x, 1, x.ndim) / groups : 0}};
@@ -182,7 +182,7 @@ int lower_lrn(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int64_t size = lower_int(lower, "size");
     if (x.ndim < 2 || size < 1 || size > 1024)
-        return lower_error(lower, 384, EXIT_MALFORMED, "size %lld of %s", (long long)size,
+        return lower_error(lower, 384, EXIT_MALFORMED, "invalid size %lld for %s", (long long)size,
                            tensor_type(lower->builder.graph->arena, &x));
     int64_t begin[MAX_NDIM] = {0, (size - 1) / 2}, end[MAX_NDIM] = {0, size / 2};
     struct attr attrs[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};

@@ -124,7 +124,8 @@ static int global(struct lower *lower, bool mean) {
     struct tensor x = lower_input(lower, 0);
     bool axes[MAX_NDIM];
     if (x.ndim < 2)
-        return lower_error(lower, 378, EXIT_MALFORMED, "the input has %d dimensions, needs 2 or more", x.ndim);
+        return lower_error(lower, 378, EXIT_MALFORMED, "the input has %d dimensions, but at least 2 are needed",
+                           x.ndim);
     for (int d = 0; d < MAX_NDIM; d++) axes[d] = d >= 2;
     if (mean) return lower_result(lower, emit_mean(lower, lower->inputs[0], axes, true));
     return lower_result(lower, emit_reduce(lower, OP_ReduceMax, lower->inputs[0], axes, true));

@@ -211,7 +211,8 @@ static int read_axes(struct lower *lower, int ndim, int count, int *axes) {
     int n = ndim;
     const int64_t *list = lower_given(lower, "axes") ? lower_ints(lower, "axes", &n) : NULL;
     bool seen[MAX_NDIM];
-    if (n != count) return lower_error(lower, 372, EXIT_MALFORMED, "%d scales or sizes for %d dimensions", count, n);
+    if (n != count)
+        return lower_error(lower, 372, EXIT_MALFORMED, "%d scales or sizes are given for %d dimensions", count, n);
     if (list && lower_axes(lower, list, n, ndim, seen) < 0) return -1;
     for (int i = 0; i < n; i++) axes[i] = list ? (int)(list[i] < 0 ? list[i] + ndim : list[i]) : i;
     return 0;
@@ -227,7 +228,8 @@ static int set_scales(struct lower *lower, const struct tensor *x, int n, const 
     for (int i = 0; i < n; i++) {
         struct axis *a = &axis[axes[i]];
         if (!(scales[i] > 0))
-            return lower_error(lower, 384, EXIT_MALFORMED, "scale %g in dimension %d", scales[i], axes[i]);
+            return lower_error(lower, 384, EXIT_MALFORMED, "scale %g in dimension %d is not greater than 0", scales[i],
+                               axes[i]);
         if ((double)a->in * scales[i] > 1 << 24) return too_large(lower);
         *a = (struct axis){a->in, (int64_t)floor((double)a->in * scales[i]), 1, scales[i]};
     }
@@ -240,7 +242,8 @@ static int set_sizes(struct lower *lower, const struct tensor *x, int n, const i
     for (int i = 0; i < n; i++) {
         struct axis *a = &axis[axes[i]];
         if (sizes[i] < 0)
-            return lower_error(lower, 384, EXIT_MALFORMED, "size %lld in dimension %d", (long long)sizes[i], axes[i]);
+            return lower_error(lower, 384, EXIT_MALFORMED, "size %lld in dimension %d is negative", (long long)sizes[i],
+                               axes[i]);
         if (sizes[i] > 1 << 24) return too_large(lower);
         *a = (struct axis){a->in, sizes[i], (double)a->in, (double)sizes[i]};
     }
@@ -273,8 +276,9 @@ static int read_mode(struct lower *lower, struct resize *resize) {
     const char *text = lower_text(lower, "mode");
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (strcmp(modes[i].name, text) == 0) resize->taps = modes[i].taps;
-    return resize->taps ? 0
-                        : lower_error(lower, 335, EXIT_MALFORMED, "no mode %s", diag_quote(lower->builder.diags, text));
+    return resize->taps
+               ? 0
+               : lower_error(lower, 335, EXIT_MALFORMED, "unknown mode %s", diag_quote(lower->builder.diags, text));
 }
 
 /* ONNX Upsample-9 and Resize-10: scales are an attribute or input 1; the coordinate is o / scale, nearest rounds
@@ -293,7 +297,7 @@ int lower_upsample(struct lower *lower) {
         for (int i = 0; i < n; i++) values[i] = (double)list[i];
         scales = values;
     } else if (!lower_has(lower, 1)) {
-        return lower_error(lower, 384, EXIT_MALFORMED, "no scales");
+        return lower_error(lower, 384, EXIT_MALFORMED, "scales are missing");
     } else if (!(scales = known_floats(lower, 1, "scales", &n))) {
         return -1;
     }
@@ -313,10 +317,11 @@ static int read_manner(struct lower *lower, struct resize *resize) {
     for (size_t i = 0; i < sizeof roundings / sizeof *roundings; i++)
         if (strcmp(roundings[i].name, round) == 0) resize->round = roundings[i].round;
     if (!resize->at)
-        return lower_error(lower, 335, EXIT_MALFORMED, "no coordinate_transformation_mode %s",
+        return lower_error(lower, 335, EXIT_MALFORMED, "unknown coordinate_transformation_mode %s",
                            diag_quote(lower->builder.diags, at));
     if (!resize->round)
-        return lower_error(lower, 335, EXIT_MALFORMED, "no nearest_mode %s", diag_quote(lower->builder.diags, round));
+        return lower_error(lower, 335, EXIT_MALFORMED, "unknown nearest_mode %s",
+                           diag_quote(lower->builder.diags, round));
     return 0;
 }
 
@@ -340,7 +345,7 @@ int lower_resize(struct lower *lower) {
     int n;
     if (read_manner(lower, &resize) < 0) return -1;
     if (is_empty(lower, 2) == is_empty(lower, 3))
-        return lower_error(lower, 384, EXIT_MALFORMED, "needs either scales or sizes");
+        return lower_error(lower, 384, EXIT_MALFORMED, "exactly one of scales and sizes must be given");
     begin_axes(&x, axis);
     if (!is_empty(lower, 3)) {
         const int64_t *sizes = lower_known(lower, 3, "sizes", &n);

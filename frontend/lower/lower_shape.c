@@ -15,7 +15,7 @@ int lower_reshape(struct lower *lower) {
     for (int d = 0; d < n; d++) {
         bool copies = given[d] == 0 && !lower_int(lower, "allowzero");
         if (given[d] < -1 || (given[d] == -1 && open >= 0) || (copies && d >= x.ndim))
-            return lower_error(lower, 377, EXIT_MALFORMED, "extent %lld in dimension %d of the shape",
+            return lower_error(lower, 377, EXIT_MALFORMED, "invalid extent %lld in dimension %d of the shape",
                                (long long)given[d], d);
         shape[d] = copies ? x.dims[d] : given[d];
         if (given[d] == -1) open = d;
@@ -27,7 +27,7 @@ int lower_reshape(struct lower *lower) {
         fits = rt_product(shape, n, &rest);
     }
     if (fits && rest == elements) return lower_result(lower, emit_reshape(lower, lower->inputs[0], n, shape));
-    return lower_error(lower, 377, EXIT_MALFORMED, "the shape does not have the %lld elements of %s",
+    return lower_error(lower, 377, EXIT_MALFORMED, "the shape does not have the %lld elements of the input %s",
                        (long long)elements, tensor_type(lower->builder.graph->arena, &x));
 }
 
@@ -86,7 +86,7 @@ int lower_transpose(struct lower *lower) {
         if (perm[d] >= 0 && perm[d] < x.ndim) seen |= 1u << perm[d];
     }
     if (n != x.ndim || seen != (1u << n) - 1)
-        return lower_error(lower, 376, EXIT_MALFORMED, "perm is no permutation of %d dimensions", x.ndim);
+        return lower_error(lower, 376, EXIT_MALFORMED, "perm is not a permutation of %d dimensions", x.ndim);
     return lower_result(lower, emit_transpose(lower, lower->inputs[0], perm));
 }
 
@@ -99,7 +99,7 @@ int lower_expand(struct lower *lower) {
     if (!shape) return -1;
     for (int d = 0; d < n; d++)
         if (shape[d] < 0)
-            return lower_error(lower, 377, EXIT_MALFORMED, "extent %lld in dimension %d of the shape",
+            return lower_error(lower, 377, EXIT_MALFORMED, "invalid extent %lld in dimension %d of the shape",
                                (long long)shape[d], d);
     if (!broadcast_dims(x.ndim, x.dims, n, shape, &ndim, dims))
         return lower_error(lower, 378, EXIT_MALFORMED, "%s does not expand to that shape",
@@ -141,9 +141,12 @@ int lower_tile(struct lower *lower) {
     const int64_t *times = lower_known(lower, 1, "repeats", &n);
     int64_t elements;
     if (!times) return -1;
-    if (n != x.ndim) return lower_error(lower, 377, EXIT_MALFORMED, "%d repeats for %d dimensions", n, x.ndim);
+    if (n != x.ndim)
+        return lower_error(lower, 377, EXIT_MALFORMED, "%d repeats are given for %d dimensions", n, x.ndim);
     for (int d = 0; d < n; d++) {
-        if (times[d] < 0) return lower_error(lower, 377, EXIT_MALFORMED, "repeats %lld", (long long)times[d]);
+        if (times[d] < 0)
+            return lower_error(lower, 377, EXIT_MALFORMED, "repeats contains the negative value %lld",
+                               (long long)times[d]);
         if (!rt_mul(x.dims[d], times[d], &y.dims[d]))
             return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
         more += times[d] != 1;
@@ -168,9 +171,9 @@ static int block_size(struct lower *lower, const struct tensor *x, bool to_space
         fits = x->dims[1] % (*block * *block) == 0;
     else if (fits)
         fits = x->dims[2] % *block == 0 && x->dims[3] % *block == 0;
-    return fits
-               ? 0
-               : lower_error(lower, 378, EXIT_MALFORMED, "blocksize %lld does not divide the input", (long long)*block);
+    return fits ? 0
+                : lower_error(lower, 378, EXIT_MALFORMED, "blocksize %lld does not divide the extents of the input",
+                              (long long)*block);
 }
 
 int lower_depth_to_space(struct lower *lower) {

@@ -96,7 +96,7 @@ int lower_known_int(struct lower *lower, int input, const char *what, int64_t *v
     int n;
     const int64_t *values = lower_known(lower, input, what, &n);
     if (!values) return -1;
-    if (n != 1) return lower_error(lower, 384, EXIT_MALFORMED, "%s must be one value, %d given", what, n);
+    if (n != 1) return lower_error(lower, 384, EXIT_MALFORMED, "%s must be one value, but %d are given", what, n);
     if (lower_ndim(lower, lower->inputs[input]) > 1)
         return lower_error(lower, 384, EXIT_MALFORMED, "%s has more than one dimension", what);
     *value = values[0];
@@ -135,7 +135,7 @@ int lower_axes(struct lower *lower, const int64_t *axes, int n, int ndim, bool f
     for (int i = 0; i < n; i++) {
         int axis;
         if (lower_axis(lower, axes[i], ndim, &axis) < 0) return -1;
-        if (flags[axis]) return lower_error(lower, 375, EXIT_MALFORMED, "axis %d is named twice", axis);
+        if (flags[axis]) return lower_error(lower, 375, EXIT_MALFORMED, "axis %d is given twice", axis);
         flags[axis] = true;
     }
     return 0;

@@ -37,7 +37,7 @@ static const struct version_range {
     const char *lower, *raise;
 } ir_range = {"ir_version", ONNX_IR_MIN, ONNX_IR_MAX,
               "if the model uses no newer feature, load it with the onnx package and save it with model.ir_version =",
-              "convert it with an onnx package of its time to at least ir_version"},
+              "convert it with an older onnx package to at least ir_version"},
   opset_range = {"opset", ONNX_OPSET_MIN, ONNX_OPSET_MAX,
                  "export it with a lower opset_version, or convert it by the onnx package: "
                  "version_converter.convert_version(model, target_version), target_version =",
@@ -61,8 +61,8 @@ static void refuse_version(struct check *check, int code, const struct onnx_plac
 static void check_versions(struct check *check, const struct onnx_place *place) {
     const Onnx__ModelProto *proto = check->model->proto;
     if (!proto->has_ir_version)
-        CHECK_FAIL(check, 312, EXIT_UNSUPPORTED, place,
-                   "the model does not say its ir_version, which must be from %d to %d", ONNX_IR_MIN, ONNX_IR_MAX);
+        CHECK_FAIL(check, 312, EXIT_UNSUPPORTED, place, "the model has no ir_version, which must be from %d to %d",
+                   ONNX_IR_MIN, ONNX_IR_MAX);
     else if (!is_supported(&ir_range, proto->ir_version))
         refuse_version(check, 312, place, &ir_range, proto->ir_version);
 }
@@ -75,7 +75,7 @@ static void check_import(struct check *check, const Onnx__OperatorSetIdProto *im
     if (before < 0)
         map_put(first, domain, strlen(domain), first->n);
     else if (proto->opset_import[before]->version != import->version)
-        CHECK_FAIL(check, 315, EXIT_MALFORMED, place, "domain %s imported twice (%" PRId64 ", %" PRId64 ")",
+        CHECK_FAIL(check, 315, EXIT_MALFORMED, place, "domain %s is imported twice (%" PRId64 ", %" PRId64 ")",
                    check_quote(check, domain), proto->opset_import[before]->version, import->version);
     if (!*domain && !is_supported(&opset_range, import->version))
         refuse_version(check, 401, place, &opset_range, import->version);
@@ -154,7 +154,7 @@ static void check_value(struct check *check, const Onnx__ValueInfoProto *value, 
     const Onnx__TypeProto__Tensor *type = tensor_type(value);
     if (!type) return; /* whether other types are supported is the importer's to say: E404 */
     if (type->elem_type && !onnx_type_name(type->elem_type))
-        CHECK_FAIL(check, 356, EXIT_MALFORMED, place, "value %s: there is no element type %" PRId32,
+        CHECK_FAIL(check, 356, EXIT_MALFORMED, place, "value %s: unknown element type %" PRId32,
                    check_quote(check, onnx_text(value->name)), type->elem_type);
     if (type->shape) check_value_shape(check, type, place);
 }
@@ -190,7 +190,8 @@ static void check_initializer(struct check *check, const struct check_scope *sco
     if (input < 0 || check->malformed > before) return;
     const Onnx__TypeProto__Tensor *type = tensor_type(scope->graph->input[input]);
     if (type && !shapes_agree(type, tensor))
-        CHECK_FAIL(check, 342, EXIT_MALFORMED, &place, "initializer %s is not of the type of the input of this name",
+        CHECK_FAIL(check, 342, EXIT_MALFORMED, &place,
+                   "initializer %s has another type than the graph input of the same name",
                    check_quote(check, place.name));
 }
 

@@ -64,14 +64,14 @@ static const char *wrong_value(struct check *check, Onnx__AttributeProto *attrib
     unsigned values = values_of(attribute);
     int type = attribute->type;
     bool reference = *onnx_text(attribute->ref_attr_name) != 0;
-    if (!type_name(type)) return arena_printf(check->model->arena, "there is no attribute type %d", type);
-    if (reference) return values ? "it has both a value and a reference" : NULL;
+    if (!type_name(type)) return arena_printf(check->model->arena, "unknown attribute type %d", type);
+    if (reference) return values ? "it has both a value and a reference to a function's attribute" : NULL;
     if (values & (values - 1)) return "it has more than one value";
     if (!type && !values) return "it has neither type nor value";
     if (!type)
         attribute->has_type = true, attribute->type = (Onnx__AttributeProto__AttributeType)__builtin_ctz(values);
     else if (values & ~(1u << type))
-        return arena_printf(check->model->arena, "its value is not of its type %s", type_name(type));
+        return arena_printf(check->model->arena, "its value does not have its declared type %s", type_name(type));
     else if (!values && NEEDS_VALUE >> type & 1)
         return arena_printf(check->model->arena, "it has no %s", type_name(type));
     return NULL;

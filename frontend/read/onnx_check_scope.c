@@ -62,8 +62,8 @@ static void define_output(struct check *check, struct check_scope *scope, int no
     if (found < 0)
         define(scope, name, BY_NODE, node);
     else if (found % DEFINED_KINDS == BY_NODE)
-        CHECK_FAIL(check, 321, EXIT_MALFORMED, &place, "value %s written by node #%d and #%d", check_quote(check, name),
-                   found / DEFINED_KINDS, node);
+        CHECK_FAIL(check, 321, EXIT_MALFORMED, &place, "value %s is written by node #%d and node #%d",
+                   check_quote(check, name), found / DEFINED_KINDS, node);
     else
         CHECK_FAIL(check, 321, EXIT_MALFORMED, &place, "value %s is %s and written by node #%d",
                    check_quote(check, name),

@@ -79,7 +79,7 @@ static const char *dims_text(struct arena *arena, const int64_t *dims, int ndim)
 
 static int wrong_size(const struct resolver *resolver, uint64_t has) {
     const struct onnx_tensor *out = resolver->out;
-    return FAIL(resolver, 353, "%s %s %s needs %" PRIu64 " bytes, has %" PRIu64, quoted(resolver),
+    return FAIL(resolver, 353, "%s %s %s needs %" PRIu64 " bytes, but has %" PRIu64, quoted(resolver),
                 onnx_type_name(resolver->proto->data_type), dims_text(resolver->model->arena, out->dims, out->ndim),
                 out->bytes, has);
 }
@@ -108,9 +108,10 @@ int onnx_dims_check(struct onnx_model *model, const int64_t *dims, size_t ndim, 
 static int resolve_shape(struct resolver *resolver) {
     const Onnx__TensorProto *proto = resolver->proto;
     struct onnx_tensor *out = resolver->out;
-    if (proto->segment) return FAIL(resolver, 357, "%s is a segment of a tensor", quoted(resolver));
+    if (proto->segment)
+        return FAIL(resolver, 357, "%s is a segment of a tensor, which is not allowed here", quoted(resolver));
     if (!onnx_type_name(proto->data_type))
-        return FAIL(resolver, 356, "%s: there is no element type %" PRId32, quoted(resolver), proto->data_type);
+        return FAIL(resolver, 356, "%s: unknown element type %" PRId32, quoted(resolver), proto->data_type);
     if (onnx_dims_check(resolver->model, proto->dims, proto->n_dims, proto->name, resolver->place, &out->count))
         return -1;
     out->ndim = (int)proto->n_dims;
@@ -252,7 +253,7 @@ static int resolve_typed(struct resolver *resolver) {
     for (int i = 0; i < resolver->nspans; i++) {
         const struct onnx_span *span = &resolver->spans[i];
         if (span->field != row->field)
-            return FAIL(resolver, 354, "%s has data in a field that is not for %s", quoted(resolver),
+            return FAIL(resolver, 354, "%s has data in a field that does not store %s", quoted(resolver),
                         onnx_type_name(resolver->proto->data_type));
         const unsigned char *bytes = bytes_at(resolver->model, 0, span->offset, span->bytes);
         if (!bytes) return file_changed(resolver);
@@ -285,7 +286,7 @@ static int resolve(struct resolver *resolver) {
     if (resolver->out->dtype == RT_DTYPE_NONE) return 0;
     if ((int)proto->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) return resolve_external(resolver);
     if ((int)proto->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__DEFAULT)
-        return FAIL(resolver, 364, "%s: there is no data location %d", quoted(resolver), (int)proto->data_location);
+        return FAIL(resolver, 364, "%s: unknown data_location %d", quoted(resolver), (int)proto->data_location);
     return resolve_spans(resolver);
 }
 

@@ -156,7 +156,7 @@ static int check_spelling(struct onnx_model *model, const char *location, const 
     bool memory = strstr(location, "_ORT_MEM_ADDR_") != NULL; /* ONNX Runtime's mark for "location is a pointer" */
     if (location[0] == '/' || strstr(location, "://") || strncmp(location, "file:", 5) == 0 || memory ||
         climbs_out(location))
-        return refuse(model, 361, location, where, "leaves the model directory");
+        return refuse(model, 361, location, where, "is outside of the model's directory");
     return 0;
 }
 
@@ -213,7 +213,7 @@ static int open_beneath(struct onnx_model *model, const char *location) {
 }
 
 static int open_failed(struct onnx_model *model, const char *location, const char *where) {
-    if (errno == EXDEV) return refuse(model, 361, location, where, "leaves the model directory");
+    if (errno == EXDEV) return refuse(model, 361, location, where, "is outside of the model's directory");
     if (errno == ELOOP) return refuse_link(model, 362, location, where, "is a symbolic link");
     if (errno == ENAMETOOLONG || errno == ENXIO) return refuse(model, 364, location, where, "is not a regular file");
     return diag_error(model->diags, 601, EXIT_SYSTEM, where, "cannot open external data %s: %s",

@@ -68,7 +68,7 @@ static int read_tree(struct onnx_model *model) {
     if (onnx_scan(model->arena, model->diags, model->place, &source, &model->stripped, &model->spans)) return -1;
     model->proto = onnx__model_proto__unpack(&allocator, model->stripped.length, model->stripped.bytes);
     if (!model->proto)
-        return diag_error(model->diags, 302, EXIT_MALFORMED, model->place, "not an ONNX model: protobuf-c refuses it");
+        return diag_error(model->diags, 302, EXIT_MALFORMED, model->place, "not an ONNX model: protobuf-c rejects it");
     drop_stripped(model);
     return onnx_file_changed(file, model->fd) ? onnx_file_refuse(model, file) : 0;
 }

@@ -16,7 +16,8 @@ static int check_heads(struct dims *dims, const struct graph *graph, const struc
     const struct tensor *q = input(graph, node, at->q), *k = input(graph, node, at->k), *v = input(graph, node, at->v);
     int n = q->ndim;
     if (n < 3 || k->ndim != n || v->ndim != n)
-        return refuse(dims, why, "q, k and v have %d, %d and %d dimensions, need 3 or more alike", n, k->ndim, v->ndim);
+        return refuse(dims, why, "q, k and v have %d, %d and %d dimensions, but need the same number, at least 3", n,
+                      k->ndim, v->ndim);
     for (int d = 0; d < n - 3; d++)
         if (k->dims[d] != q->dims[d] || v->dims[d] != q->dims[d])
             return refuse(dims, why, "batches of q, k and v differ in dimension %d", d);
@@ -24,7 +25,8 @@ static int check_heads(struct dims *dims, const struct graph *graph, const struc
         return refuse(dims, why, "q %s, k %s and v %s do not fit", tensor_type(dims->arena, q),
                       tensor_type(dims->arena, k), tensor_type(dims->arena, v));
     if (k->dims[n - 3] < 1 || q->dims[n - 3] % k->dims[n - 3])
-        return refuse(dims, why, "%lld heads do not share %lld", (long long)q->dims[n - 3], (long long)k->dims[n - 3]);
+        return refuse(dims, why, "%lld query heads cannot share %lld key heads", (long long)q->dims[n - 3],
+                      (long long)k->dims[n - 3]);
     if (!attr_find(node, "scale")) return refuse(dims, why, "needs attribute 'scale'");
     if ((input(graph, node, at->keep) || attr_int(node, "causal", 0)) && !attr_find(node, "fill"))
         return refuse(dims, why, "needs attribute 'fill'");
@@ -35,7 +37,8 @@ static int check_heads(struct dims *dims, const struct graph *graph, const struc
 static int bind_mask(struct dims *dims, const struct tensor *mask, struct operand *operand,
                      const struct operand *scores, const char **why) {
     operand->ndim = mask->ndim;
-    if (mask->ndim > scores->ndim) return refuse(dims, why, "a mask of %d dimensions", mask->ndim);
+    if (mask->ndim > scores->ndim)
+        return refuse(dims, why, "the mask has %d dimensions, more than the scores", mask->ndim);
     for (int d = 0; d < mask->ndim; d++) {
         const struct dim_factors *to = &scores->dim[scores->ndim - mask->ndim + d];
         int64_t extent = 1;

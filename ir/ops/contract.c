@@ -36,7 +36,7 @@ static int bind_epilogue(struct dims *dims, const struct graph *graph, const str
     if (dims->alternative != 0) return refuse(dims, why, "products in batches have no expression");
     const struct expr_chain *chain = expr_parse_chain(dims->arena, attr_text(node, "expr", ""), beside + 1);
     if (result < 0 || result > beside || !chain || chain->nvalues != node->noutputs || (packed && chain->nvalues != 1))
-        return refuse(dims, why, "expr is no expression of the product and %d more inputs", beside);
+        return refuse(dims, why, "expr is not an expression of the product and %d more inputs", beside);
     if (!packed) dims->alternative = 2;
     dims->ninputs = node->ninputs;
     dims->noutputs = node->noutputs;
@@ -44,7 +44,7 @@ static int bind_epilogue(struct dims *dims, const struct graph *graph, const str
     memcpy(dims->operand, product, 2 * sizeof *product);
     for (int o = 0; o < node->noutputs; o++) dims->operand[node->ninputs + o] = product[2];
     for (int k = 2; k < node->ninputs; k++)
-        if (node->inputs[k] < 0) return refuse(dims, why, "input %d is left out", k);
+        if (node->inputs[k] < 0) return refuse(dims, why, "required input %d is omitted", k);
     for (int k = 2; k < node->ninputs; k++)
         if (bind_beside(dims, k, &graph->tensors.at[node->inputs[k]], why) < 0) return -1;
     return 0;
@@ -56,7 +56,8 @@ static int bind_sums(struct dims *dims, const struct node *node, const char **wh
     const struct operand *product = dims->operand, *operand = product + (summed == 1);
     if (summed < 0 || summed > 1 || node->ninputs != 2 || node->noutputs != 2 || dims->alternative != 0 ||
         attr_find(node, "expr") || attr_int(node, "packed", 0))
-        return refuse(dims, why, "sums is of one of two operands of a product that is no batch and does nothing else");
+        return refuse(dims, why,
+                      "sums needs a product of two matrices without batch dimensions and without an epilogue");
     dims->alternative = 3;
     dims->noutputs = 2;
     dims->operand = ARENA_ARRAY(dims->arena, struct operand, 4);
@@ -117,7 +118,8 @@ static int bind_along(struct dims *dims, const struct graph *graph, const struct
     struct operand *in = &dims->operand[0];
     const struct tensor *x = &graph->tensors.at[node->inputs[0]];
     int64_t axis = attr_int(node, "axis", -1);
-    if (axis < 0 || axis >= x->ndim) return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, x->ndim);
+    if (axis < 0 || axis >= x->ndim)
+        return refuse(dims, why, "axis %lld is out of range for %d dimensions", (long long)axis, x->ndim);
     in->ndim = x->ndim;
     for (int d = 0; d < x->ndim; d++)
         dims_set(in, d,

@@ -116,7 +116,7 @@ static int bind_spatial(struct dims *dims, const struct window *w, const struct 
     for (int d = 0; d < w->n; d++) {
         int64_t extent, own = x->dims[SPATIAL + d];
         if (!how.extent_of(w, d, own, &extent))
-            return refuse(dims, why, "the window leaves nothing of dimension %d of extent %lld", SPATIAL + d,
+            return refuse(dims, why, "the window is larger than dimension %d of extent %lld", SPATIAL + d,
                           (long long)own);
         if (!passes(w, d)) {
             bind_windows(dims, w, &how, d, own, extent);
@@ -149,7 +149,7 @@ static int bind_convolution(struct dims *dims, const struct graph *graph, const 
     int64_t channels = transposed ? w->dims[0] : w->dims[1];
     if (groups < 1 || w->dims[0] % groups || (transposed ? x->dims[1] != channels : x->dims[1] / groups != channels) ||
         x->dims[1] % groups)
-        return refuse(dims, why, "weights %s for %lld channels in %lld groups", tensor_type(dims->arena, w),
+        return refuse(dims, why, "weights %s do not fit %lld channels in %lld groups", tensor_type(dims->arena, w),
                       (long long)x->dims[1], (long long)groups);
     struct operand *in = &dims->operand[0], *weights = &dims->operand[1], *out = &dims->operand[2];
     int n = dims_factor(dims, "n", -1, x->dims[0], FACTOR_PASS);
@@ -196,7 +196,7 @@ static int read_extents(struct dims *dims, const struct node *node, const struct
     int n;
     const int64_t *extents = attr_ints(node, "window", &n);
     if (x->ndim != n + SPATIAL)
-        return refuse(dims, why, "a window of %d dimensions over %s", n, tensor_type(dims->arena, x));
+        return refuse(dims, why, "a window of %d dimensions does not fit %s", n, tensor_type(dims->arena, x));
     if ((*why = read_window(node, n, window))) return -1;
     for (int d = 0; d < n; d++) window->extent[d] = extents[d];
     return 0;
@@ -218,7 +218,7 @@ DIMS_FN(dims_conv_weight_grad) {
     struct window window;
     if (read_extents(dims, node, x, &window, why) < 0) return -1;
     if (groups < 1 || x->dims[1] % groups || dy->ndim < SPATIAL || dy->dims[1] % groups)
-        return refuse(dims, why, "%lld groups of the channels of %s and %s", (long long)groups,
+        return refuse(dims, why, "%lld groups do not fit the channels of %s and %s", (long long)groups,
                       tensor_type(dims->arena, x), tensor_type(dims->arena, dy));
     int n = dims_factor(dims, "n", -1, x->dims[0], FACTOR_SUM);
     int g = groups == 1 ? -1 : dims_factor(dims, "g", -1, groups, FACTOR_PASS);

@@ -58,7 +58,7 @@ static int spread(struct gradient *g, int tensor, int d, int64_t step) {
     if (step == 1 || t.dims[d] < 2) return tensor;
     if (t.ndim == MAX_NDIM)
         return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->place,
-                          "no gradient of a strided slice of %d dimensions", t.ndim);
+                          "a strided slice of %d dimensions has no gradient", t.ndim);
     for (int i = 0; i < t.ndim; i++) ones[i] = 1, size[i] = t.dims[i], dims[i + (i > d)] = t.dims[i];
     dims[d + 1] = 1;
     end[d + 1] = step - 1;

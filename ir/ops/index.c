@@ -11,13 +11,14 @@ static const struct tensor *input(const struct graph *graph, const struct node *
 static int check_elements(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
     const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1);
     int64_t axis = attr_int(node, "axis", 0);
-    if (axis < 0 || axis >= x->ndim) return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, x->ndim);
+    if (axis < 0 || axis >= x->ndim)
+        return refuse(dims, why, "axis %lld is out of range for %d dimensions", (long long)axis, x->ndim);
     if (index->ndim != x->ndim)
-        return refuse(dims, why, "indices of %d and data of %d dimensions", index->ndim, x->ndim);
+        return refuse(dims, why, "the indices have %d dimensions, the data has %d", index->ndim, x->ndim);
     for (int d = 0; d < x->ndim; d++)
         if (d != axis && index->dims[d] > x->dims[d])
-            return refuse(dims, why, "dimension %d has %lld indices for extent %lld", d, (long long)index->dims[d],
-                          (long long)x->dims[d]);
+            return refuse(dims, why, "dimension %d has %lld indices for an extent of %lld", d,
+                          (long long)index->dims[d], (long long)x->dims[d]);
     return 0;
 }
 
@@ -48,7 +49,7 @@ DIMS_FN(dims_scatter_elements) {
     const struct tensor *index = input(graph, node, 1), *updates = input(graph, node, 2);
     if (check_elements(dims, graph, node, why) < 0) return -1;
     if (updates->ndim != index->ndim || !same_dims(updates->dims, index->dims, index->ndim))
-        return refuse(dims, why, "updates are not shaped as the indices");
+        return refuse(dims, why, "the updates do not have the shape of the indices");
     bind_elements(dims, input(graph, node, 0), index, attr_int(node, "axis", 0));
     dims->operand[2] = dims->operand[1];
     dims->operand[3] = dims->operand[0];
@@ -63,7 +64,8 @@ static int bind_rows(struct dims *dims, const struct graph *graph, const struct 
     int64_t batch = attr_int(node, "batch_dims", 0), depth = attr_int(node, "depth", 0);
     int rows = index->ndim - 1;
     if (batch < 0 || depth < 1 || batch > rows || depth > x->ndim - batch)
-        return refuse(dims, why, "%lld indices after %lld dimensions", (long long)depth, (long long)batch);
+        return refuse(dims, why, "invalid %lld indices after %lld batch dimensions", (long long)depth,
+                      (long long)batch);
     if (index->dims[rows] != depth || !same_dims(index->dims, x->dims, (int)batch))
         return refuse(dims, why, "the indices fit neither depth nor data");
     if (rows + x->ndim - batch - depth > MAX_NDIM)
@@ -225,7 +227,7 @@ DIMS_FN(dims_gather_grad) {
     struct operand *in = &dims->operand[0], *at = &dims->operand[1], *out = &dims->operand[2];
     if (axis < 0 || axis > dy->ndim - index->ndim || size < 0 ||
         !same_dims(dy->dims + axis, index->dims, index->ndim) || dy->ndim - index->ndim + 1 > MAX_NDIM)
-        return refuse(dims, why, "indices %s from dimension %lld of %s on", tensor_type(dims->arena, index),
+        return refuse(dims, why, "indices %s do not fit dimension %lld of %s", tensor_type(dims->arena, index),
                       (long long)axis, tensor_type(dims->arena, dy));
     in->ndim = dy->ndim;
     at->ndim = index->ndim;

@@ -31,7 +31,7 @@ DIMS_FN(dims_fused) {
     if (node->ninputs < 1 || node->ninputs > EXPR_INPUTS) return refuse(dims, why, "takes 1 to %d inputs", EXPR_INPUTS);
     const struct expr_chain *chain = expr_parse_chain(dims->arena, attr_text(node, "expr", ""), node->ninputs);
     if (!chain || chain->nvalues != node->noutputs)
-        return refuse(dims, why, "expr is no expression of its inputs for each output");
+        return refuse(dims, why, "expr is not an expression of the inputs for each output");
     strbuf_init(&text, dims->arena);
     for (int k = 0; k < node->ninputs; k++) strbuf_puts(&text, k ? ", *" : "*");
     for (int o = 0; o < node->noutputs; o++) strbuf_puts(&text, o ? ", *" : " -> *");
@@ -115,7 +115,7 @@ DIMS_FN(dims_reshape) {
     const int64_t *shape = attr_ints(node, "shape", &ndim);
     int64_t elements;
     if (ndim > MAX_NDIM || !rt_product(shape, ndim, &elements) || elements != tensor_elements(x))
-        return refuse(dims, why, "cannot give %s that shape", tensor_type(dims->arena, x));
+        return refuse(dims, why, "%s cannot be reshaped to that shape", tensor_type(dims->arena, x));
     if (!elements) return bind_empty(dims, x, ndim, shape);
     dims->operand[0].ndim = x->ndim;
     dims->operand[1].ndim = ndim;
@@ -152,7 +152,7 @@ DIMS_FN(dims_transpose) {
     for (int i = 0; i < n && n == x->ndim; i++)
         if (perm[i] >= 0 && perm[i] < n) seen |= 1u << perm[i];
     if (n != x->ndim || seen != (1u << n) - 1)
-        return refuse(dims, why, "perm is no permutation of %d dimensions", x->ndim);
+        return refuse(dims, why, "perm is not a permutation of %d dimensions", x->ndim);
     bind_each(dims, &dims->operand[0], x, "d", FACTOR_PASS);
     dims->operand[1].ndim = n;
     for (int i = 0; i < n; i++) dims->operand[1].dim[i] = dims->operand[0].dim[perm[i]];
@@ -163,7 +163,7 @@ DIMS_FN(dims_expand) {
     const struct tensor *x = input(graph, node, 0);
     int n;
     const int64_t *shape = attr_ints(node, "shape", &n);
-    if (n < x->ndim || n > MAX_NDIM) return refuse(dims, why, "shape has %d dimensions, the input %d", n, x->ndim);
+    if (n < x->ndim || n > MAX_NDIM) return refuse(dims, why, "the shape has %d dimensions, the input %d", n, x->ndim);
     dims->operand[0].ndim = x->ndim;
     dims->operand[1].ndim = n;
     for (int d = 0; d < n; d++) {
@@ -201,7 +201,7 @@ DIMS_FN(dims_slice) {
     in->ndim = out->ndim = n;
     for (int d = 0; d < n; d++) {
         if (!slice_fits(x->dims[d], start[d], step[d], size[d]))
-            return refuse(dims, why, "slice leaves dimension %d of extent %lld", d, (long long)x->dims[d]);
+            return refuse(dims, why, "the slice exceeds dimension %d of extent %lld", d, (long long)x->dims[d]);
         bool piece = is_piece(x->dims[d], start[d], step[d], size[d]);
         bool all = size[d] == x->dims[d] && step[d] == 1;
         if (piece) {
@@ -234,13 +234,13 @@ DIMS_FN(dims_concat) {
     int64_t axis = attr_int(node, "axis", -1), total = 0;
     bool equal = true;
     if (axis < 0 || axis >= first->ndim)
-        return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, first->ndim);
+        return refuse(dims, why, "axis %lld is out of range for %d dimensions", (long long)axis, first->ndim);
     for (int i = 0; i < node->ninputs; i++) {
         const struct tensor *x = input(graph, node, i);
-        if (x->ndim != first->ndim) return refuse(dims, why, "inputs of %d and %d dimensions", first->ndim, x->ndim);
+        if (x->ndim != first->ndim) return refuse(dims, why, "inputs have %d and %d dimensions", first->ndim, x->ndim);
         for (int d = 0; d < x->ndim; d++)
             if (d != axis && x->dims[d] != first->dims[d])
-                return refuse(dims, why, "input %d has extent %lld in dimension %d, the first %lld", i,
+                return refuse(dims, why, "input %d has extent %lld in dimension %d, but the first input has %lld", i,
                               (long long)x->dims[d], d, (long long)first->dims[d]);
         equal = equal && x->dims[axis] == first->dims[axis];
         if (!rt_add(total, x->dims[axis], &total)) return refuse(dims, why, "the result is too large");
@@ -287,7 +287,7 @@ DIMS_FN(dims_pad) {
         int64_t extent;
         if (!begin[d] && !end[d]) continue;
         if (!pad_extent(x->dims[d], begin[d], end[d], &extent))
-            return refuse(dims, why, "dimension %d cannot be padded by that much", d);
+            return refuse(dims, why, "the padding of dimension %d is out of range", d);
         dims->factor[dims->operand[0].dim[d].factor[0]].kind = FACTOR_WHOLE;
         dims_set(out, d, dims_factor(dims, "e", d, extent, FACTOR_WHOLE));
     }
@@ -298,7 +298,8 @@ DIMS_FN(dims_pad) {
 DIMS_FN(dims_gather) {
     const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1);
     int64_t axis = attr_int(node, "axis", 0);
-    if (axis < 0 || axis >= x->ndim) return refuse(dims, why, "axis %lld of %d dimensions", (long long)axis, x->ndim);
+    if (axis < 0 || axis >= x->ndim)
+        return refuse(dims, why, "axis %lld is out of range for %d dimensions", (long long)axis, x->ndim);
     if (x->ndim - 1 + index->ndim > MAX_NDIM)
         return refuse(dims, why, "the result has more than %d dimensions", MAX_NDIM);
     struct operand *in = &dims->operand[0], *out = &dims->operand[2];

@@ -14,7 +14,7 @@ static int bind_shape(struct dims *dims, const struct graph *graph, const struct
         extents[k] = graph->tensors.at[node->inputs[k]].dims;
     }
     const int n = rows_shape(node->ninputs, ndim, extents, shape);
-    if (n < 1) return refuse(dims, why, "inputs have no shape of rows in common");
+    if (n < 1) return refuse(dims, why, "the inputs do not have rows of the same shape");
     for (int d = 0; d < n; d++) dims_factor(dims, "d", d, shape[d], d < n - 1 ? leading : last);
     for (int k = 0; k < node->ninputs; k++) {
         dims->operand[k].ndim = ndim[k];
@@ -27,7 +27,7 @@ static int bind_shape(struct dims *dims, const struct graph *graph, const struct
 DIMS_FN(dims_rows) {
     struct row_program program;
     if (!rows_read(dims->arena, graph, node, &program))
-        return refuse(dims, why, "expr is no program of its inputs with a value for each output");
+        return refuse(dims, why, "expr is not a program of the inputs with a value for each output");
     const int n = bind_shape(dims, graph, node, FACTOR_PASS, FACTOR_WHOLE, why);
     for (int o = 0; o < node->noutputs && n > 0; o++) {
         struct operand *out = &dims->operand[node->ninputs + o];
@@ -40,7 +40,7 @@ DIMS_FN(dims_rows) {
 DIMS_FN(dims_columns) {
     struct row_program program;
     if (!rows_read(dims->arena, graph, node, &program))
-        return refuse(dims, why, "expr is no expression of its inputs for each output");
+        return refuse(dims, why, "expr is not an expression of the inputs for each output");
     const int n = bind_shape(dims, graph, node, FACTOR_SUM, FACTOR_PASS, why);
     for (int o = 0; o < node->noutputs && n > 0; o++) {
         struct operand *out = &dims->operand[node->ninputs + o];

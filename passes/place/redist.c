@@ -217,7 +217,9 @@ static int convert(struct redist *redist, int id, const struct layout *wanted, c
     while (now >= 0 && !layout_equal(&graph->tensors.at[now].layout, wanted))
         now = move_once(redist, id, now, wanted, name);
     if (now < 0)
-        diag_error(redist->diags, 420, EXIT_LIMIT, name, "no way to redistribute '%s'", graph->tensors.at[id].name);
+        diag_error(redist->diags, 420, EXIT_LIMIT, name,
+                   "no sequence of collectives converts '%s' to the layout of its consumer",
+                   graph->tensors.at[id].name);
     return now;
 }
 

@@ -43,7 +43,7 @@ static int read_cut(const struct reader *r, const struct rt_json *entry, struct 
     rt_json_int(rt_json_member(entry, "ways"), &cut->ways);
     rt_json_int(rt_json_member(entry, "blocks"), &cut->blocks);
     rt_json_int(rt_json_member(entry, "unit"), &cut->unit);
-    if (!cut->tensor || !cut->axis) return malformed(r, entry, "a cut needs tensor, dim and axis");
+    if (!cut->tensor || !cut->axis) return malformed(r, entry, "a split needs tensor, dim and axis");
     if (cut->blocks < 1 || cut->unit < 1) return malformed(r, entry, "blocks and unit are at least 1");
     return 0;
 }
@@ -57,12 +57,12 @@ static int apply_cut(const struct reader *r, int id, const struct rt_json *entry
     const char *why;
     if (read_cut(r, entry, &cut) < 0) return -1;
     int axis = mesh_axis_by_name(&graph->mesh, cut.axis);
-    if (axis < 0) return malformed(r, entry, "no such mesh axis");
+    if (axis < 0) return malformed(r, entry, "the mesh has no such axis");
     if (axis == mesh_pipeline_axis(&graph->mesh))
         return malformed(r, entry,
-                         arena_printf(graph->arena, "%s cannot be cut along '%s', which is the axis of stages",
+                         arena_printf(graph->arena, "%s cannot be split along '%s', the axis of the pipeline stages",
                                       node_place(graph, id), cut.axis));
-    if (cut.ways != graph->mesh.axis[axis].size) return malformed(r, entry, "ways is not the size of the mesh axis");
+    if (cut.ways != graph->mesh.axis[axis].size) return malformed(r, entry, "ways must be the size of the mesh axis");
     if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("%s", why);
     int operand = operand_named(graph, node, &dims, cut.tensor);
     if (operand < 0 || cut.dim < 0 || cut.dim >= dims.operand[operand].ndim)
@@ -77,13 +77,13 @@ static int apply_cut(const struct reader *r, int id, const struct rt_json *entry
         const int other = flood_other_axis(node, &dims, axis, &options[i].split);
         if (other >= 0)
             return diag_error(r->diags, 420, EXIT_LIMIT, node_place(graph, id),
-                              "dimension %lld of %s cannot be cut along %s: it is cut along %s already",
+                              "dimension %lld of %s cannot be split along %s: it is already split along %s",
                               (long long)cut.dim, diag_quote(r->diags, cut.tensor), cut.axis,
                               graph->mesh.axis[other].name);
         node->split[axis] = options[i].split;
         return 0;
     }
-    return diag_error(r->diags, 420, EXIT_LIMIT, node_place(graph, id), "dimension %lld of %s cannot be cut in %lld",
+    return diag_error(r->diags, 420, EXIT_LIMIT, node_place(graph, id), "dimension %lld of %s cannot be split in %lld",
                       (long long)cut.dim, diag_quote(r->diags, cut.tensor), (long long)cut.ways);
 }
 
@@ -97,12 +97,12 @@ static int apply_partition(const struct reader *r, int id, const struct rt_json 
     const char *text = rt_json_text(partition);
     int64_t stage = 0;
     if (rt_json_member(entry, "stage") && !rt_json_int(rt_json_member(entry, "stage"), &stage))
-        return malformed(r, entry, "stage is no number");
-    if (stage < 0 || stage >= stages(r->graph)) return malformed(r, entry, "no such stage");
+        return malformed(r, entry, "stage must be a number");
+    if (stage < 0 || stage >= stages(r->graph)) return malformed(r, entry, "the pipeline axis has no such stage");
     r->graph->nodes.at[id].stage = (int)stage;
     if (text && strcmp(text, "replicate") == 0) return 0;
     if (!partition || partition->kind != RT_JSON_ARRAY)
-        return malformed(r, entry, "partition is neither \"replicate\" nor a list");
+        return malformed(r, entry, "partition must be \"replicate\" or a list");
     for (const struct rt_json *cut = partition->first; cut; cut = cut->next)
         if (apply_cut(r, id, cut) < 0) return -1;
     return 0;
@@ -132,7 +132,7 @@ int plan_apply(struct graph *graph, const char *file, const struct rt_json *plan
     struct map nodes, counts;
     int before = diags->errors, applied = 0;
     const struct rt_json *list = rt_json_member(plan, "nodes");
-    if (!list || list->kind != RT_JSON_ARRAY) return malformed(&r, plan, "no list of nodes");
+    if (!list || list->kind != RT_JSON_ARRAY) return malformed(&r, plan, "\"nodes\" must be a list");
     index_nodes(graph, &nodes);
     map_init(&counts, graph->arena);
     for (const struct rt_json *entry = list->first; entry; entry = entry->next) {

@@ -26,7 +26,7 @@ static void list_placed(struct graph *graph) {
 static void report_one_device(const struct policy *policy, struct diags *diags) {
     const int length = (int)strcspn(policy->axes, " ");
     diag_remark(diags, NULL,
-                "policy %s: there is one device, and nothing is split; --plan-ngpus N or --pas %s:%.*s=N says how many",
+                "policy %s: nothing is split because there is only one device; set --plan-ngpus N or --pas %s:%.*s=N",
                 policy->name, policy->name, length, policy->axes);
 }
 

@@ -18,7 +18,7 @@ static void report_whole(const struct flood *flood, struct diags *diags) {
     }
     if (flops > 0.01 * all)
         diag_remark(diags, graph->name,
-                    "policy data: %d of %d nodes (%.0f %% of the work) are computed whole on every rank", whole,
+                    "policy data: %d of %d nodes (%.0f %% of the work) are replicated on every rank", whole,
                     graph->order.n, 100 * flops / all);
 }
 
@@ -31,7 +31,7 @@ int policy_data(struct graph *graph, const struct pass_context *context) {
     for (int i = 0; i < graph->inputs.n; i++) {
         const struct tensor *input = &graph->tensors.at[graph->inputs.at[i]];
         if (input->ndim == 0 || input->dims[0] < flood.ways) {
-            diag_remark(diags, graph->name, "policy data: input %s %s has fewer than %d samples and stays whole",
+            diag_remark(diags, graph->name, "policy data: input %s %s has fewer than %d samples and is replicated",
                         diag_quote(diags, input->name), tensor_type(graph->arena, input), flood.ways);
             continue;
         }

@@ -34,9 +34,9 @@ static void refuse_pipeline(const struct manual *m, const struct rule *rule) {
     int node = 0;
     while (fnmatch(rule->pattern, m->graph->nodes.at[m->graph->order.at[node]].name, 0) != 0) node++;
     diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule),
-               "rules: %s cannot be cut along '%s', which is the axis of stages",
+               "rules: %s cannot be split along '%s', the axis of the pipeline stages",
                node_place(m->graph, m->graph->order.at[node]), rule->axis);
-    diag_help(m->diags, "put nodes on a stage: match \"GLOB\" stage K");
+    diag_help(m->diags, "assign nodes to pipeline stages with: match \"GLOB\" stage K");
 }
 
 /* Every rule matches a node, and cuts along an axis that there is. */
@@ -79,9 +79,9 @@ static int operand_by_name(const struct manual *m, const struct node *node, cons
 }
 
 static int refuse_split(const struct manual *m, int id, const struct rule *rule, const char *why) {
-    diag_error(m->diags, 420, EXIT_LIMIT, node_place(m->graph, id), "cannot cut dimension %d of %s along %s: %s",
+    diag_error(m->diags, 420, EXIT_LIMIT, node_place(m->graph, id), "cannot split dimension %d of %s along %s: %s",
                rule->dim, diag_quote(m->diags, rule->tensor), rule->axis, why);
-    diag_note(m->diags, "%s asks for it", place_of(m, rule));
+    diag_note(m->diags, "requested by %s", place_of(m, rule));
     return -1;
 }
 
@@ -105,10 +105,10 @@ static int apply_split(struct manual *m, int id, const struct rule *rule) {
     const int other = n ? flood_other_axis(node, dims, axis, &options[0].split) : -1;
     return refuse_split(
         m, id, rule,
-        flood->decided[id] ? "another rule decides otherwise"
-        : other >= 0 ? arena_printf(m->graph->arena, "it is cut along %s already", m->graph->mesh.axis[other].name)
-        : n          ? "it has too few parts"
-                     : "it must stay whole");
+        flood->decided[id] ? "another rule requests another split"
+        : other >= 0 ? arena_printf(m->graph->arena, "it is already split along %s", m->graph->mesh.axis[other].name)
+        : n          ? "it cannot be divided among that many ranks"
+                     : "the operator needs it complete");
 }
 
 static int apply_stages(struct manual *m) {
@@ -118,7 +118,8 @@ static int apply_stages(struct manual *m) {
         const struct rule *rule = rule_for(m, id, true);
         if (rule && rule->stage >= stages)
             return diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule),
-                              "rules: stage %lld, but the mesh has %d along pipeline", (long long)rule->stage, stages);
+                              "rules: stage %lld, but the pipeline axis of the mesh has size %d",
+                              (long long)rule->stage, stages);
         if (rule) stage = (int)rule->stage;
         m->graph->nodes.at[id].stage = stage;
     }
@@ -136,7 +137,7 @@ static void check_applied(const struct manual *m) {
         const struct rule *rule = &m->rules->all.at[i];
         if (rule->kind == RULE_SPLIT && wins[i] && !m->applied[i])
             diag_error(m->diags, 424, EXIT_MALFORMED, place_of(m, rule),
-                       "rules: no node that matches has dimension %d of %s", rule->dim,
+                       "rules: no matching node has a dimension %d of %s", rule->dim,
                        diag_quote(m->diags, rule->tensor));
     }
 }

@@ -203,14 +203,14 @@ int policy_pp(struct graph *graph, const struct pass_context *context) {
     int axis = mesh_pipeline_axis(&graph->mesh), stages = axis < 0 ? 1 : graph->mesh.axis[axis].size;
     if (stages == 1) return 0;
     if (graph->order.n < stages)
-        return diag_error(diags, 421, EXIT_LIMIT, graph->name, "%d stages, but the model has %d nodes", stages,
-                          graph->order.n);
+        return diag_error(diags, 421, EXIT_LIMIT, graph->name, "%d pipeline stages, but the model has only %d nodes",
+                          stages, graph->order.n);
     struct places *places = ARENA_NEW(graph->arena, struct places);
     int *cuts = ARENA_ARRAY(graph->arena, int, stages + 1);
     list_places(places, graph, stage_remade(graph));
     if (places->n - 1 < stages)
-        return diag_error(diags, 421, EXIT_LIMIT, graph->name, "%d stages, but only %d places to cut", stages,
-                          places->n - 1);
+        return diag_error(diags, 421, EXIT_LIMIT, graph->name,
+                          "%d pipeline stages, but the model can be divided into at most %d", stages, places->n - 1);
     choose_cuts(places, stages, graph->arena, cuts);
     for (int s = 0; s < stages; s++)
         for (int i = cuts[s]; i < cuts[s + 1]; i++) graph->nodes.at[graph->order.at[i]].stage = s;

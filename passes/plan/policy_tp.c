@@ -77,7 +77,7 @@ static void report(const struct graph *graph, int id, int ways, struct diags *di
     const struct node *node = &graph->nodes.at[id];
     int stored = node->op->id == OP_Gather ? node->inputs[0] : node->inputs[1];
     const struct tensor *weight = &graph->tensors.at[stored_behind(graph, stored)];
-    diag_remark(diags, node_place(graph, id), "policy tp: stays whole on all %d ranks: weight %s %s, %lld bytes each",
+    diag_remark(diags, node_place(graph, id), "policy tp: replicated on all %d ranks: weight %s %s, %lld bytes each",
                 ways, diag_quote(diags, weight->name), tensor_type(graph->arena, weight),
                 (long long)tensor_bytes(weight));
 }
@@ -151,9 +151,10 @@ static void report_rows(struct flood *flood, struct diags *diags) {
         n++;
     }
     if (n)
-        diag_remark(diags, graph->name,
-                    "policy tp: %d convolutions are cut by rows; their weights, %lld bytes, are whole on all %d ranks",
-                    n, (long long)bytes, flood->ways);
+        diag_remark(
+            diags, graph->name,
+            "policy tp: %d convolutions are split by rows; their weights, %lld bytes, are replicated on all %d ranks",
+            n, (long long)bytes, flood->ways);
 }
 
 int policy_tp(struct graph *graph, const struct pass_context *context) {

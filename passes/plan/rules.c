@@ -52,7 +52,7 @@ static const char *take_quoted(struct reader *r) {
     skip_blanks(r);
     if (!take(r, '"')) return fail(r, "a name in double quotes is expected"), NULL;
     size_t n = strcspn(r->at, "\"\n");
-    if (r->at[n] != '"') return fail(r, "the quotes are not closed"), NULL;
+    if (r->at[n] != '"') return fail(r, "unclosed quotes"), NULL;
     const char *text = arena_copy(r->arena, r->at, n);
     r->at += n + 1;
     return text;
@@ -76,7 +76,7 @@ static int parse_setting(struct reader *r, struct rule *rule) {
     else if (strcmp(key, "stride") == 0)
         return take_number(r, 1, &rule->stride) ? 0 : -1;
     else
-        return fail(r, "no such setting; there are axis and stride");
+        return fail(r, "unknown setting; the settings are axis=NAME and stride=N");
     return *rule->axis ? 0 : fail(r, "axis needs a name");
 }
 
@@ -106,14 +106,14 @@ static int parse_action(struct reader *r, struct rule *rule) {
         rule->kind = RULE_STAGE;
         return take_number(r, 0, &rule->stage) ? 0 : -1;
     } else if (strcmp(action, "recompute") == 0)
-        return fail(r, "recompute is for training, which is not supported yet");
+        return fail(r, "the action recompute is not supported yet; use --recompute names:GLOB");
     else
         return fail(r, "split, replicate or stage is expected");
     return 0;
 }
 
 static int parse_mesh(struct reader *r, struct rules *rules) {
-    if (rules->mesh.naxes || rules->all.n) return fail(r, "mesh comes once, first");
+    if (rules->mesh.naxes || rules->all.n) return fail(r, "mesh must come first, and only once");
     while (!at_end(r)) {
         int64_t size;
         const char *name = take_word(r);
@@ -121,11 +121,11 @@ static int parse_mesh(struct reader *r, struct rules *rules) {
             return fail(r, arena_printf(r->arena, "a mesh has at most %d axes", MAX_AXES));
         if (!*name || !take(r, '=') || !take_number(r, 1, &size)) return fail(r, "AXIS=SIZE is expected");
         if (size > 4096 || mesh_size(&rules->mesh) * size > 4096) return fail(r, "a mesh has at most 4096 devices");
-        if (mesh_axis_by_name(&rules->mesh, name) >= 0) return fail(r, "the mesh has that axis already");
+        if (mesh_axis_by_name(&rules->mesh, name) >= 0) return fail(r, "the mesh already has this axis");
         rules->mesh.axis[rules->mesh.naxes].name = name;
         rules->mesh.axis[rules->mesh.naxes++].size = (int)size;
     }
-    return rules->mesh.naxes ? 0 : fail(r, "a mesh needs an axis");
+    return rules->mesh.naxes ? 0 : fail(r, "a mesh needs at least one axis");
 }
 
 static int parse_statement(struct reader *r, struct rules *rules) {
@@ -134,7 +134,7 @@ static int parse_statement(struct reader *r, struct rules *rules) {
     if (strcmp(word, "mesh") == 0) return parse_mesh(r, rules);
     if (strcmp(word, "match") != 0) return fail(r, "match or mesh is expected");
     if (!(rule.pattern = take_quoted(r)) || parse_action(r, &rule) < 0) return -1;
-    if (!at_end(r)) return fail(r, "the line does not end here");
+    if (!at_end(r)) return fail(r, "unexpected text after the statement");
     if (rules->all.n == MAX_RULES) return fail(r, "too many rules");
     VEC_PUSH(r->arena, &rules->all, rule);
     return 0;
@@ -146,7 +146,7 @@ int rules_parse(struct arena *arena, struct diags *diags, const char *file, cons
     struct reader r = {.arena = arena, .diags = diags, .file = file, .at = text, .line_start = text, .line = 1};
     *out = ARENA_NEW(arena, struct rules);
     (*out)->file = file;
-    if (strlen(text) != length) return fail(&r, "the file is no text");
+    if (strlen(text) != length) return fail(&r, "the file contains a NUL byte");
     while (*r.at && r.errors < MAX_ERRORS) {
         if (!at_end(&r)) parse_statement(&r, *out);
         r.at += strcspn(r.at, "\n");

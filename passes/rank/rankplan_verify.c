@@ -38,7 +38,7 @@ static int verify_order(const struct rankplan *plan, struct diags *diags) {
         for (int i = next_meeting(plan, s, 0); i < graph->order.n; i = next_meeting(plan, s, i + 1))
             if (!all_meet(plan, s, i, group))
                 return diag_error(diags, 1102, EXIT_MISMATCH, node_place(graph, graph->order.at[i]),
-                                  "rank %d would wait for a rank that never comes", s);
+                                  "deadlock: rank %d would wait for a rank that never takes part", s);
     return 0;
 }
 

@@ -21,8 +21,8 @@ static int read_dtype(struct amp *amp, const char *text, size_t length, struct d
     for (size_t i = 0; i < 2; i++)
         if (strlen(rt_dtypes[halves[i]].name) == length && strncmp(rt_dtypes[halves[i]].name, text, length) == 0)
             return amp->dtype = halves[i], 0;
-    return diag_error(diags, 202, EXIT_USAGE, "--amp", "'%.*s' is no type for mixed precision; there are bf16 fp16",
-                      (int)length, text);
+    return diag_error(diags, 202, EXIT_USAGE, "--amp",
+                      "'%.*s' is not a type of mixed precision; the types are bf16 fp16", (int)length, text);
 }
 
 static void add_rule(struct amp *amp, const char *pattern, enum amp_class class, struct arena *arena) {
@@ -60,9 +60,10 @@ static int read_key(struct amp *amp, const char *text, size_t length, struct are
     const char *value =
         strlen(key) < length ? arena_copy(arena, text + strlen(key) + 1, length - strlen(key) - 1) : "1";
     if (*value && set_key(amp, key, value, arena) == 0) return 0;
-    diag_error(diags, 205, EXIT_USAGE, "--amp", "mixed precision does not take the option %s",
+    diag_error(diags, 205, EXIT_USAGE, "--amp", "mixed precision has no option %s",
                diag_quote(diags, arena_copy(arena, text, length)));
-    diag_note(diags, "it takes allow=GLOB deny=GLOB init_scale=X growth_interval=N loss_scale=X skip_if_nonfinite");
+    diag_note(diags,
+              "its options are allow=GLOB deny=GLOB init_scale=X growth_interval=N loss_scale=X skip_if_nonfinite");
     return -1;
 }
 
@@ -175,7 +176,7 @@ static int restore(struct caster *c, int *tensor) {
 static int check_rules(const struct caster *c) {
     for (int i = 0; i < c->amp->rules.n; i++)
         if (!c->amp->matched[i])
-            return diag_error(c->b.diags, 424, EXIT_USAGE, "--amp", "no node is called '%s'",
+            return diag_error(c->b.diags, 424, EXIT_USAGE, "--amp", "no node's name matches '%s'",
                               c->amp->rules.at[i].pattern);
     return 0;
 }
@@ -204,8 +205,8 @@ static void report(const struct caster *c) {
         halves += half && node->op->id != OP_Cast;
         products += product, half_products += product && half;
     }
-    diag_remark(c->b.diags, graph->name, "amp: %d nodes compute in %s, of %d products and convolutions %d", halves,
-                rt_dtypes[c->amp->dtype].name, products, half_products);
+    diag_remark(c->b.diags, graph->name, "amp: %d nodes compute in %s; of %d matrix products and convolutions, %d do",
+                halves, rt_dtypes[c->amp->dtype].name, products, half_products);
 }
 
 int pass_amp(struct graph *graph, const struct pass_context *context) {

@@ -120,7 +120,7 @@ static int differentiate(struct autodiff *a, int id) {
     g.dx = ARENA_ARRAY(a->graph->arena, int, node.ninputs + 1);
     for (int k = 0; k < node.ninputs; k++) wanted[k] = node.inputs[k] >= 0 && a->depends[node.inputs[k]];
     if (gradient_make(&g) < 0) {
-        diag_note(a->diags, "it lies between the loss and its parameters");
+        diag_note(a->diags, "it is on a path from a parameter to the loss");
         return -1;
     }
     for (int k = 0; k < node.ninputs; k++)
@@ -208,7 +208,7 @@ static int list_parameters(struct autodiff *a, int nodes) {
         }
     }
     if (graph->parameters.n) return 0;
-    return diag_error(a->diags, 413, EXIT_USAGE, graph->name, "the loss depends on no parameter");
+    return diag_error(a->diags, 413, EXIT_USAGE, graph->name, "the loss does not depend on any parameter");
 }
 
 /* Weights that the model's nodes read, those that the loss does not depend on too, but where they ask for no gradient.
@@ -241,7 +241,7 @@ static void tell_untrained(const struct autodiff *a) {
     }
     if (!count) return;
     if (count > MOST_NAMED) strbuf_printf(&names, " and %d more", count - MOST_NAMED);
-    diag_remark(a->diags, a->graph->name, "not trained, since no gradient of the loss reaches them: %s",
+    diag_remark(a->diags, a->graph->name, "not trained, because the loss has no gradient with respect to them: %s",
                 strbuf_text(&names));
 }
 
@@ -295,7 +295,8 @@ int pass_autodiff(struct graph *graph, const struct pass_context *context) {
     }
     if (a.module)
         diag_remark(a.diags, graph->name,
-                    "the model has no loss: its forward and backward are for a program that calls them (model.h)");
+                    "the model has no loss: its forward and backward functions (model.h) are for a C program that "
+                    "computes the loss");
     if (list_parameters(&a, nodes) < 0 || give_input_gradients(&a) < 0) return -1;
     tell_untrained(&a);
     set_backward(graph, nodes);

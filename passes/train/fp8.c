@@ -43,9 +43,9 @@ static int read_key(struct fp8 *fp8, const char *text, size_t length, struct are
     if (equals + 1 < length && set_key(fp8, arena_copy(arena, text, equals),
                                        arena_copy(arena, text + equals + 1, length - equals - 1), arena) == 0)
         return 0;
-    diag_error(diags, 205, EXIT_USAGE, "--fp8", "8-bit floats do not take the option %s",
+    diag_error(diags, 205, EXIT_USAGE, "--fp8", "--fp8 has no option %s",
                diag_quote(diags, arena_copy(arena, text, length)));
-    diag_note(diags, "they take include=GLOB exclude=GLOB history=STEPS margin=N");
+    diag_note(diags, "its options are include=GLOB exclude=GLOB history=STEPS margin=N");
     return -1;
 }
 
@@ -58,7 +58,7 @@ int fp8_parse(struct fp8 *fp8, const char *text, struct arena *arena, struct dia
         if (strlen(recipes[i].name) == name && strncmp(recipes[i].name, text, name) == 0)
             fp8->gradient = recipes[i].gradient;
     if (!fp8->gradient)
-        return diag_error(diags, 202, EXIT_USAGE, "--fp8", "'%.*s' is none of hybrid and e4m3", (int)name, text);
+        return diag_error(diags, 202, EXIT_USAGE, "--fp8", "'%.*s' is neither hybrid nor e4m3", (int)name, text);
     for (const char *at = text + name; *at;) {
         size_t length = strcspn(++at, ",");
         if (read_key(fp8, at, length, arena, diags) < 0) return -1;
@@ -135,13 +135,13 @@ static const char *misfit(const struct graph *graph, const struct node *node) {
     if (x->dtype == RT_F64) return "it computes in f64";
     for (int i = 0; i < 3; i++)
         if (extents[i].extent % FP8_MULTIPLE || !extents[i].extent)
-            return arena_printf(graph->arena, "it has %lld %s, no multiple of %d", (long long)extents[i].extent,
-                                extents[i].what, FP8_MULTIPLE);
+            return arena_printf(graph->arena, "it has %lld %s, which is not a multiple of %d",
+                                (long long)extents[i].extent, extents[i].what, FP8_MULTIPLE);
     return NULL;
 }
 
 static int leave_out(struct marking *m, const struct node *node, const char *why) {
-    diag_remark(m->b.diags, node->name, "fp8: this layer stays as it is: %s", why);
+    diag_remark(m->b.diags, node->name, "fp8: this layer is not converted to 8-bit floats: %s", why);
     return 0;
 }
 
@@ -152,7 +152,7 @@ static int choose(struct marking *m, const struct node *node) {
     if (verdict.excluded) return leave_out(m, node, "it is excluded");
     if (verdict.has_includes && !verdict.included) return leave_out(m, node, "it is not included");
     if (!verdict.included && !m->feeds[node->outputs[0]])
-        return leave_out(m, node, "no layer comes after it, so it makes logits; an include that matches it takes it");
+        return leave_out(m, node, "it is the last layer, which computes logits; include=GLOB converts it too");
     if (!why) return 1;
     if (!verdict.included) return leave_out(m, node, why);
     return diag_error(m->b.diags, 425, EXIT_LIMIT, node->name, "--fp8 includes this layer: %s", why);
@@ -226,7 +226,7 @@ static int visit(struct marking *m, int id) {
 static int check_rules(const struct marking *m) {
     for (int i = 0; i < m->fp8->rules.n; i++)
         if (!m->matched[i])
-            return diag_error(m->b.diags, 424, EXIT_USAGE, "--fp8", "no linear layer is called '%s'",
+            return diag_error(m->b.diags, 424, EXIT_USAGE, "--fp8", "no linear layer's name matches '%s'",
                               m->fp8->rules.at[i].pattern);
     return 0;
 }

@@ -41,7 +41,7 @@ static int refuse_name(const struct numbers *numbers, const char *word, struct d
     const char *near = nearest_name(numbers, word);
     diag_error(diags, 205, EXIT_USAGE, numbers->option, "%s has no option %s%s", numbers->row, diag_quote(diags, word),
                near ? arena_printf(diags->arena, "; did you mean '%s'?", near) : "");
-    return diag_note(diags, "it takes %s", *numbers->takes ? numbers->takes : "none"), -1;
+    return diag_note(diags, "its options are %s", *numbers->takes ? numbers->takes : "none"), -1;
 }
 
 static int refuse_value(const struct numbers *numbers, int i, const char *value, double least, struct diags *diags) {
@@ -49,7 +49,7 @@ static int refuse_value(const struct numbers *numbers, int i, const char *value,
     const double number = strtod(value, NULL);
     if (least > -FLT_MAX) bound = arena_printf(diags->arena, " of at least %g", least);
     if (isfinite(numbers->at[i].below)) below = arena_printf(diags->arena, " and less than %g", numbers->at[i].below);
-    return diag_error(diags, 205, EXIT_USAGE, numbers->option, "%s of %s takes a number%s%s%s, not %s",
+    return diag_error(diags, 205, EXIT_USAGE, numbers->option, "%s of %s must be a number%s%s%s, not %s",
                       numbers->at[i].name, numbers->row, bound, below,
                       fabs(number) > FLT_MAX ? ", within the range of f32" : "", diag_quote(diags, value));
 }

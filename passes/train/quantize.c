@@ -69,11 +69,12 @@ static int refuse_layer(struct quantizing *q, const struct node *node, int64_t p
     const char *layer = layer_of(node);
     struct diags *diags = q->b.diags;
     map_put(&q->layers, layer, strlen(layer), 1);
-    const char *why = arena_printf(diags->arena, "a rank's part of %s has an extent of %lld, no multiple of %d",
-                                   node->name, (long long)part, FP8_MULTIPLE);
+    const char *why =
+        arena_printf(diags->arena, "a rank's shard of %s has an extent of %lld, which is not a multiple of %d",
+                     node->name, (long long)part, FP8_MULTIPLE);
     if (fp8_includes(&q->training->fp8, layer))
         return diag_error(diags, 425, EXIT_LIMIT, layer, "--fp8 includes this layer: %s", why);
-    diag_remark(diags, layer, "fp8: this layer stays as it is: %s", why);
+    diag_remark(diags, layer, "fp8: this layer is not converted to 8-bit floats: %s", why);
     return 0;
 }
 

@@ -57,7 +57,7 @@ int recompute_parse(struct recompute *recompute, const char *text, struct diags 
     }
     if (!text) return 0;
     return diag_error(diags, 205, EXIT_USAGE, NULL,
-                      "--recompute takes none, full, selective, first:N, names:GLOB or budget:BYTES, not %s",
+                      "--recompute must be none, full, selective, first:N, names:GLOB or budget:BYTES, not %s",
                       diag_quote(diags, text));
 }
 
@@ -198,11 +198,11 @@ static int drop_layers(struct recomputing *r, struct diags *diags) {
     for (int layer = 0; layer < most && !(budget && kept_bytes(r) <= r->choice->count); layer++)
         drop_layer(r, &layers, layer);
     if (r->choice->kind == RECOMPUTE_FIRST && r->choice->count > n)
-        return diag_error(diags, 506, EXIT_LIMIT, "--recompute", "first:%lld: the model has %d layers",
+        return diag_error(diags, 506, EXIT_LIMIT, "--recompute", "first:%lld: the model has only %d layers",
                           (long long)r->choice->count, n);
     if (!budget || kept_bytes(r) <= r->choice->count) return 0;
     return diag_error(diags, 506, EXIT_LIMIT, "--recompute",
-                      "%s: %lld bytes are kept when all %d layers are recomputed", r->choice->text,
+                      "%s: %lld bytes of activations are kept even if all %d layers are recomputed", r->choice->text,
                       (long long)kept_bytes(r), n);
 }
 

@@ -134,14 +134,14 @@ static void tell(const struct graph *graph, const struct decisions *decisions, e
     const bool constants = role == ROLE_CONSTANT;
     if (!count) return;
     if (constants)
-        diag_remark(diags, graph->name, "%d initializer%s not trained: constant by role", count,
+        diag_remark(diags, graph->name, "%d initializer%s not trained: classified as constant", count,
                     count == 1 ? " is" : "s are");
     else
-        diag_remark(diags, graph->name, "%d initializer%s trained whose role is in doubt", count,
+        diag_remark(diags, graph->name, "%d initializer%s trained, but may be constant", count,
                     count == 1 ? " is" : "s are");
     for (int i = 0; i < RULES; i++) tell_rule(decisions, &rules[i], role, verbose, diags);
-    diag_help(diags, constants ? "--param 'NAME:train' trains one%s" : "--param 'NAME:frozen' keeps one as it is%s",
-              verbose ? "" : "; -v names all");
+    diag_help(diags, constants ? "--param 'NAME:train' trains one%s" : "--param 'NAME:frozen' freezes one%s",
+              verbose ? "" : "; -v lists all");
 }
 
 int pass_roles(struct graph *graph, const struct pass_context *context) {

@@ -84,7 +84,7 @@ int pass_tie(struct graph *graph, const struct pass_context *context) {
     rewrite_end(&rewrite);
     if (!count || !context->decisions) return 0;
     if (count > MOST_NAMED && !context->verbose) strbuf_printf(&names, " and %d more", count - MOST_NAMED);
-    diag_remark(context->diags, graph->name, "trained as one, since the exporter has copied it transposed: %s",
-                strbuf_text(&names));
+    diag_remark(context->diags, graph->name,
+                "trained as one parameter, because one is a transposed copy of the other: %s", strbuf_text(&names));
     return 0;
 }

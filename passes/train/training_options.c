@@ -50,7 +50,7 @@ int optimizer_parse(struct optimizer_choice *choice, const char *text, struct ar
     for (int i = 0; i < noptimizers && !choice->row; i++)
         if (is_called(text, optimizers[i].name)) choice->row = &optimizers[i];
     if (!choice->row)
-        return diag_error(diags, 202, EXIT_USAGE, "--optimizer", "no optimizer is called %s; there are%s",
+        return diag_error(diags, 202, EXIT_USAGE, "--optimizer", "unknown optimizer %s; the optimizers are%s",
                           diag_quote(diags, arena_copy(arena, text, strcspn(text, ":"))), names_of_all(arena));
     numbers_start(&choice->numbers, "--optimizer", choice->row->name, choice->row->options, arena);
     if (numbers_set_all(&choice->numbers, list_of(text), 0, diags) < 0) return -1;
@@ -101,7 +101,8 @@ int schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct are
     int kind = 0;
     while (kind < RT_LR_SCHEDULES && !is_called(text, rt_lr_schedule_rows[kind].name)) kind++;
     if (kind == RT_LR_SCHEDULES)
-        return diag_error(diags, 202, EXIT_USAGE, "--lr-schedule", "no schedule is called %s; there are%s",
+        return diag_error(diags, 202, EXIT_USAGE, "--lr-schedule",
+                          "unknown learning-rate schedule %s; the schedules are%s",
                           diag_quote(diags, arena_copy(arena, text, strcspn(text, ":"))), schedules_text(arena));
     numbers_start(&numbers, "--lr-schedule", rt_lr_schedule_rows[kind].name, rt_lr_schedule_rows[kind].options, arena);
     if (numbers_set_all(&numbers, list_of(text), 0, diags) < 0) return -1;
@@ -125,8 +126,8 @@ int parameter_rule_add(struct training *training, const char *text, struct arena
     const char *colon = strrchr(text, ':'); /* names may have colons, settings do not */
     struct parameter_rule rule = {.text = text, .optimizer = training->optimizer};
     if (!colon || colon == text)
-        return diag_error(diags, 205, EXIT_USAGE, "--param", "%s is not GLOB:frozen, GLOB:train or GLOB:lr=..,..",
-                          diag_quote(diags, text));
+        return diag_error(diags, 205, EXIT_USAGE, "--param",
+                          "%s must have the form GLOB:frozen, GLOB:train or GLOB:lr=..,..", diag_quote(diags, text));
     rule.pattern = arena_copy(arena, text, (size_t)(colon - text));
     rule.optimizer.numbers.option = "--param";
     for (const char *at = colon + 1; at;) {
@@ -185,11 +186,11 @@ static bool matches_any(const char *pattern, bool constants, const struct graph 
 static int check_pattern(const char *option, const char *pattern, bool constants, const struct graph *graph,
                          const struct decisions *decisions, struct diags *diags) {
     if (matches_any(pattern, constants, graph)) return 0;
-    diag_error(diags, 414, EXIT_USAGE, option, "no parameter is called %s", diag_quote(diags, pattern));
+    diag_error(diags, 414, EXIT_USAGE, option, "no parameter's name matches %s", diag_quote(diags, pattern));
     for (int i = 0; decisions && i < decisions->all.n; i++) {
         const struct decision *decision = &decisions->all.at[i];
         if (decision->role != ROLE_CONSTANT || fnmatch(pattern, decision->name, 0) != 0) continue;
-        diag_note(diags, "%s is no parameter: %s", diag_quote(diags, decision->name), decision->rule->reason);
+        diag_note(diags, "%s is not a parameter: %s", diag_quote(diags, decision->name), decision->rule->reason);
         diag_help(diags, "--param 'NAME:train' makes it one");
         break;
     }
@@ -240,12 +241,12 @@ int init_rule_add(struct training *training, const char *text, struct arena *are
     struct init_rule rule = {.text = text};
     if (!equals || equals == text)
         return diag_error(diags, 205, EXIT_USAGE, "--init",
-                          "initial values are given as GLOB=NAME:key=number,.., not as %s", diag_quote(diags, text));
+                          "initial values must have the form GLOB=NAME:key=number,.., not %s", diag_quote(diags, text));
     rule.pattern = arena_copy(arena, text, (size_t)(equals - text));
     for (int i = 0; i < NINITS; i++)
         if (is_called(equals + 1, inits[i].name)) rule.row = &inits[i];
     if (!rule.row)
-        return diag_error(diags, 202, EXIT_USAGE, "--init", "no initial values are called %s; there are%s",
+        return diag_error(diags, 202, EXIT_USAGE, "--init", "unknown initialization %s; the initializations are%s",
                           diag_quote(diags, arena_copy(arena, equals + 1, strcspn(equals + 1, ":"))),
                           inits_text(arena));
     numbers_start(&rule.numbers, "--init", rule.row->name, rule.row->options, arena);

@@ -99,7 +99,7 @@ int rt_file_open_below(const char *directory, const char *name, int flags, struc
     if (fd >= 0) return fd;
     rt_refuse_errno(why, error, "cannot open '%s'", rt_quote_text(name).text);
     if (error != ELOOP) return -1;
-    rt_refuse(why, "'%s' is a symbolic link, or lies behind one: it is not as it was written",
+    rt_refuse(why, "'%s' is a symbolic link, or is reached through one: it was modified after it was written",
               rt_quote_text(name).text);
     why->kind = RT_REASON_MISMATCH;
     return -1;
@@ -136,7 +136,7 @@ static bool read_open(int fd, const struct stat *status, const char *path, size_
     char *content = NULL;
     bool ok = true;
     if (size > limit)
-        ok = rt_refuse(why, "'%s' has %zu bytes, at most %zu are read", rt_quote_text(path).text, size, limit);
+        ok = rt_refuse(why, "'%s' has %zu bytes, more than the limit of %zu", rt_quote_text(path).text, size, limit);
     else if (!(content = malloc(size + 1)))
         ok = rt_refuse_memory(why, size + 1);
     if (ok) ok = read_fully(fd, content, size, path, why);

@@ -316,7 +316,7 @@ static bool parse_members(struct parser *p, struct rt_json *container, char clos
 }
 
 static bool parse_container(struct parser *p, struct rt_json *value) {
-    if (p->depth == RT_JSON_DEPTH) return fail_at(p, p->at, "nested too deep");
+    if (p->depth == RT_JSON_DEPTH) return fail_at(p, p->at, "nested too deeply");
     char close = *p->at++ == '{' ? '}' : ']';
     value->kind = close == '}' ? RT_JSON_OBJECT : RT_JSON_ARRAY;
     value->first = NULL;
@@ -363,7 +363,7 @@ static bool parse_text(struct parser *p) {
     struct rt_json *root;
     if (!parse_value(p, &root)) return false;
     skip_space(p);
-    if (p->at != p->end) return fail_at(p, p->at, "text goes on after the value");
+    if (p->at != p->end) return fail_at(p, p->at, "unexpected text after the value");
     p->document->root = root;
     return true;
 }

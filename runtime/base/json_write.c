@@ -224,7 +224,7 @@ bool rt_json_end(struct rt_json_writer *writer, struct rt_reason *why) {
     if (writer->depth != 0 || !writer->done) writer->failed = true;
     append_text(writer, "\n");
     if (writer->failed && writer->out_of_memory) return rt_refuse_memory(why, writer->capacity);
-    if (writer->failed) return rt_refuse(why, "JSON values written do not nest");
+    if (writer->failed) return rt_refuse(why, "JSON values are not nested correctly");
     writer->text[writer->bytes] = 0;
     return true;
 }

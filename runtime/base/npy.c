@@ -97,7 +97,7 @@ static bool read_descr(struct cursor *c, struct rt_tensor *out) {
 
 static bool read_order(struct cursor *c) {
     if (read_word(c, "False")) return true;
-    if (read_word(c, "True")) return rt_refuse(c->why, "the array is stored in Fortran order, C order is needed");
+    if (read_word(c, "True")) return rt_refuse(c->why, "the array is stored in Fortran order, but C order is needed");
     return rt_refuse(c->why, "malformed .npy header: fortran_order is neither True nor False");
 }
 
@@ -165,7 +165,7 @@ bool rt_npy_header(struct rt_tensor *out, size_t *data, const void *file, size_t
 static bool check_size(const struct rt_tensor *array, uint64_t there, struct rt_reason *why) {
     const uint64_t needed = (uint64_t)array->count * rt_dtype_bytes(array->dtype);
     if (needed == there) return true;
-    return rt_refuse(why, "the array needs %" PRIu64 " bytes of data, the file has %" PRIu64, needed, there);
+    return rt_refuse(why, "the array needs %" PRIu64 " bytes of data, but the file has %" PRIu64, needed, there);
 }
 
 bool rt_npy_find(struct rt_tensor *out, int64_t *data, const struct rt_reader *reader, struct rt_reason *why) {
@@ -228,7 +228,7 @@ bool rt_npy_write(const char *path, enum rt_dtype dtype, int ndim, const int64_t
     char header[RT_NPY_HEADER_BYTES];
     int64_t count;
     if (ndim < 0 || ndim > RT_MAX_NDIM || !rt_product(dims, ndim, &count))
-        return rt_refuse(why, "cannot write '%s': bad shape", rt_quote_text(path).text);
+        return rt_refuse(why, "cannot write '%s': invalid shape", rt_quote_text(path).text);
     struct rt_piece pieces[2] = {{header, rt_npy_format(header, dtype, ndim, dims)},
                                  {data, (size_t)count * rt_dtype_bytes(dtype)}};
     return rt_file_write(path, pieces, 2, why);

@@ -33,10 +33,10 @@ static enum rt_dtype dtype_of(const char *text) {
 static bool read_shape(struct rt_safetensor *tensor, const struct rt_json *shape, struct rt_reason *why) {
     const struct rt_quoted name = rt_quote_text(tensor->name);
     if (!shape || shape->kind != RT_JSON_ARRAY || shape->count > RT_MAX_NDIM)
-        return rt_refuse(why, "tensor '%s' has no shape of at most %d dimensions", name.text, RT_MAX_NDIM);
+        return rt_refuse(why, "tensor '%s' must have a shape of at most %d dimensions", name.text, RT_MAX_NDIM);
     for (const struct rt_json *dim = shape->first; dim; dim = dim->next)
         if (!rt_json_int(dim, &tensor->dims[tensor->ndim++]) || tensor->dims[tensor->ndim - 1] < 0)
-            return rt_refuse(why, "tensor '%s' has a bad dimension", name.text);
+            return rt_refuse(why, "tensor '%s' has an invalid dimension", name.text);
     return true;
 }
 
@@ -49,7 +49,7 @@ static bool read_offsets(const struct rt_safetensor *tensor, const struct rt_jso
     if (pair && *begin >= 0 && rt_product(tensor->dims, tensor->ndim, &count) &&
         rt_mul(count, (int64_t)rt_dtype_bytes(tensor->dtype), &bytes) && *end >= *begin && *end - *begin == bytes)
         return true;
-    return rt_refuse(why, "the bytes of tensor '%s' are not as many as its shape has",
+    return rt_refuse(why, "the number of bytes of tensor '%s' does not match its shape",
                      rt_quote_text(tensor->name).text);
 }
 
@@ -61,10 +61,10 @@ static bool read_tensor(struct rt_safetensor *tensor, struct place *place, const
                         struct rt_reason *why) {
     const char *dtype = rt_json_text(rt_json_member(entry, "dtype"));
     *tensor = (struct rt_safetensor){.name = entry->key};
-    if (strlen(entry->key) != entry->key_bytes) return rt_refuse(why, "the name of a tensor has a NUL in it");
+    if (strlen(entry->key) != entry->key_bytes) return rt_refuse(why, "the name of a tensor contains a NUL byte");
     tensor->dtype = dtype ? dtype_of(dtype) : RT_DTYPE_NONE;
     if (tensor->dtype == RT_DTYPE_NONE)
-        return rt_refuse(why, "tensor '%s' has no type that is known", rt_quote_text(tensor->name).text);
+        return rt_refuse(why, "tensor '%s' has an unknown data type", rt_quote_text(tensor->name).text);
     return read_shape(tensor, rt_json_member(entry, "shape"), why) &&
            read_offsets(tensor, rt_json_member(entry, "data_offsets"), &place->begin, &place->end, why);
 }
@@ -80,9 +80,9 @@ static bool check_cover(struct place *places, int64_t n, int64_t bytes, struct r
     int64_t at = 0;
     qsort(places, (size_t)n, sizeof *places, by_begin);
     for (int64_t i = 0; i < n; at = places[i++].end)
-        if (places[i].begin != at) return rt_refuse(why, "the tensors overlap, or leave bytes between them");
+        if (places[i].begin != at) return rt_refuse(why, "the tensors overlap or have gaps between them");
     if (at == bytes) return true;
-    return rt_refuse(why, "the tensors have %lld bytes, the file %lld", (long long)at, (long long)bytes);
+    return rt_refuse(why, "the tensors have %lld bytes, but the file has %lld", (long long)at, (long long)bytes);
 }
 
 /* Parses the tensor entries. The data has `bytes` bytes, at offset `end` of the file, and is at `data`; NULL: not in
@@ -119,7 +119,7 @@ static bool read_length(const unsigned char *first, int64_t bytes, int64_t *leng
     for (int i = 7; i >= 0 && bytes >= 8; i--) value = value << 8 | first[i];
     *length = (int64_t)value;
     if (bytes >= 8 && value <= (uint64_t)HEADER_MAX && value <= (uint64_t)bytes - 8) return true;
-    return rt_refuse(why, "the header of the safetensors file is longer than the file, or than any is");
+    return rt_refuse(why, "the header of the safetensors file exceeds the file or the size limit");
 }
 
 /* Parses a header of `length` bytes of a file of `bytes` bytes; the data is at `data`, or NULL. */
@@ -128,7 +128,7 @@ static bool read_header(struct rt_safetensors *out, const char *header, int64_t 
     out->header = rt_json_parse(header, (size_t)length, why);
     if (!out->header) return false;
     bool ok = rt_json_root(out->header)->kind == RT_JSON_OBJECT;
-    if (!ok) rt_refuse(why, "the header of the safetensors file is no object");
+    if (!ok) rt_refuse(why, "the header of the safetensors file is not a JSON object");
     ok = ok && read_tensors(out, data, 8 + length, bytes - 8 - length, why);
     if (!ok) rt_safetensors_free(out);
     return ok;

@@ -39,7 +39,7 @@ bool rt_sealed_holds(const char *text, size_t bytes) {
 }
 
 bool rt_sealed_refuse(const char *name, struct rt_reason *why) {
-    rt_refuse(why, "'%s' is not as it was written: its hash differs", rt_quote_text(name).text);
+    rt_refuse(why, "'%s' was modified after it was written: its hash differs", rt_quote_text(name).text);
     why->kind = RT_REASON_MISMATCH;
     return false;
 }

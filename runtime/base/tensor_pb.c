@@ -228,14 +228,14 @@ static bool fill_typed(struct message *m, const void *file, size_t bytes) {
     while (from.at < from.end && read_item(&from, &item))
         if (item.number == typed.field && !take_typed(m, &item, typed.wire, &done)) return false;
     return done == m->tensor->count ||
-           rt_refuse(m->why, "the shape has %" PRId64 " elements, the data %" PRId64, m->tensor->count, done);
+           rt_refuse(m->why, "the shape has %" PRId64 " elements, but the data has %" PRId64, m->tensor->count, done);
 }
 
 static bool fill_raw(struct message *m) {
     struct rt_tensor *t = m->tensor;
     uint64_t needed = (uint64_t)t->count * rt_dtype_bytes(t->dtype), there = (uint64_t)(m->raw.end - m->raw.at);
     if (needed != there)
-        return rt_refuse(m->why, "the tensor needs %" PRIu64 " bytes, raw_data has %" PRIu64, needed, there);
+        return rt_refuse(m->why, "the tensor needs %" PRIu64 " bytes, but raw_data has %" PRIu64, needed, there);
     if (there > 0) memcpy(t->owned, m->raw.at, there);
     unsigned char *truth = t->owned;
     for (uint64_t i = 0; t->dtype == RT_BOOL && i < there; i++) truth[i] = truth[i] != 0;
@@ -247,7 +247,8 @@ static bool allocate(struct message *m, size_t file_bytes) {
     struct rt_tensor *t = m->tensor;
     if (!rt_product(t->dims, t->ndim, &t->count)) return rt_refuse(m->why, "the number of elements overflows");
     if ((uint64_t)t->count > file_bytes)
-        return rt_refuse(m->why, "the shape has %" PRId64 " elements, the file only %zu bytes", t->count, file_bytes);
+        return rt_refuse(m->why, "the shape has %" PRId64 " elements, but the file only %zu bytes", t->count,
+                         file_bytes);
     size_t bytes = (size_t)t->count * rt_dtype_bytes(t->dtype);
     t->data = t->owned = calloc(bytes > 0 ? bytes : 1, 1);
     return t->owned || rt_refuse_memory(m->why, bytes);

@@ -57,11 +57,12 @@ static int check_same_call(struct shared *shared) {
         if (load(&other->sequence) == load(&first->sequence) && load(&other->what) == load(&first->what) &&
             load(&other->amount) == load(&first->amount))
             continue;
-        return shared_fail(shared, RT_ERROR_USAGE,
-                           "ranks make different calls: rank %d %s of %llu (call %llu), rank %d %s of %llu (call %llu)",
-                           shared->world[0], kind_name(load(&first->what)), (unsigned long long)load(&first->amount),
-                           (unsigned long long)load(&first->sequence), shared->world[r], kind_name(load(&other->what)),
-                           (unsigned long long)load(&other->amount), (unsigned long long)load(&other->sequence));
+        return shared_fail(
+            shared, RT_ERROR_USAGE,
+            "ranks call different collectives: rank %d %s of %llu (call %llu), rank %d %s of %llu (call %llu)",
+            shared->world[0], kind_name(load(&first->what)), (unsigned long long)load(&first->amount),
+            (unsigned long long)load(&first->sequence), shared->world[r], kind_name(load(&other->what)),
+            (unsigned long long)load(&other->amount), (unsigned long long)load(&other->sequence));
     }
     return RT_OK;
 }
@@ -340,7 +341,8 @@ int shared_all_to_all(struct rt_comm *comm, void *dst, const size_t *receive, co
     int status = enter(shared, &entry, &exchange);
     if (!status) status = exchange_windows(shared, &exchange, &entry, take_trade, &trade);
     if (status || !trade.mismatch) return status;
-    return shared_fail(shared, RT_ERROR_USAGE, "all-to-all: a rank sends another number of bytes than is received");
+    return shared_fail(shared, RT_ERROR_USAGE,
+                       "all-to-all: the number of bytes that a rank sends differs from the number that is received");
 }
 
 struct cast {
@@ -359,7 +361,8 @@ int shared_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {
     struct shared *shared = shared_of(comm);
     struct cast cast = {data, bytes, root};
     struct exchange exchange;
-    if (root < 0 || root >= comm->size) return shared_fail(shared, RT_ERROR_USAGE, "broadcast from rank %d", root);
+    if (root < 0 || root >= comm->size)
+        return shared_fail(shared, RT_ERROR_USAGE, "broadcast from the invalid rank %d", root);
     struct entry entry = {.kind = RT_BROADCAST,
                           .detail = (unsigned)root,
                           .amount = bytes,
@@ -374,7 +377,7 @@ int shared_broadcast(struct rt_comm *comm, void *data, size_t bytes, int root) {
 
 static bool bad_peer(struct shared *shared, int peer, const char *what) {
     if (peer >= 0 && peer < shared->base.size && peer != shared->base.rank) return false;
-    shared_fail(shared, RT_ERROR_USAGE, "%s rank %d of %d by rank %d", what, peer, shared->base.size,
+    shared_fail(shared, RT_ERROR_USAGE, "invalid peer: %s rank %d of %d by rank %d", what, peer, shared->base.size,
                 shared->base.rank);
     return true;
 }

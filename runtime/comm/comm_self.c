@@ -49,13 +49,13 @@ static int self_broadcast(struct rt_comm *comm, void *data, size_t bytes, int ro
 
 static int self_send(struct rt_comm *comm, const void *src, size_t bytes, int to) {
     (void)src, (void)bytes;
-    snprintf(comm->why, sizeof comm->why, "a rank alone has no rank %d to send to", to);
+    snprintf(comm->why, sizeof comm->why, "a single rank has no rank %d to send to", to);
     return RT_ERROR_USAGE;
 }
 
 static int self_receive(struct rt_comm *comm, void *dst, size_t bytes, int from) {
     (void)dst, (void)bytes;
-    snprintf(comm->why, sizeof comm->why, "a rank alone has no rank %d to receive from", from);
+    snprintf(comm->why, sizeof comm->why, "a single rank has no rank %d to receive from", from);
     return RT_ERROR_USAGE;
 }
 

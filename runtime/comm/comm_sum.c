@@ -31,7 +31,7 @@ static int check_same_sum(struct shared *shared, uint64_t number) {
         const struct sum *other = sum_of(shared, r, number);
         if (load(&other->count) != load(&mine->count) || load(&other->dtype) != load(&mine->dtype))
             return shared_fail(shared, RT_ERROR_USAGE,
-                               "ranks begin different sums: rank %d of %llu elements, rank %d of %llu",
+                               "ranks begin sums of different sizes: rank %d of %llu elements, rank %d of %llu",
                                shared->world[shared->base.rank], (unsigned long long)load(&mine->count),
                                shared->world[r], (unsigned long long)load(&other->count));
     }
@@ -84,7 +84,8 @@ int shared_sum_begin(struct rt_comm *comm, void *data, size_t count, enum rt_dty
     const uint64_t offset = shared_offset(shared, data, count * rt_dtype_bytes(dtype));
     struct sum *sum = sum_of(shared, comm->rank, shared->begun);
     shared_begin_call(shared, RT_BEGIN_SUM);
-    if (offset == NOT_SYMMETRIC) return shared_fail(shared, RT_ERROR_USAGE, "a sum begins outside of symmetric memory");
+    if (offset == NOT_SYMMETRIC)
+        return shared_fail(shared, RT_ERROR_USAGE, "a sum's buffer is outside of symmetric memory");
     if (shared->begun >= RT_SHARED_SUMS) { /* others may still read what is said of an earlier one */
         int status = finish(shared, shared->begun - RT_SHARED_SUMS + 1);
         if (status) return status;

@@ -93,7 +93,7 @@ static int find_rank(struct rt *rt, const struct rt_options *options) {
     rt->internal->local_world = seat.local_world;
     if (status) return rt_fail_code(rt, status, RT_CODE_WORLD, "the launcher's environment gives no valid rank");
     if (rt->rank >= 0 && rt->rank < rt->world) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "rank %d of %d ranks", rt->rank, rt->world);
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "invalid rank %d of %d ranks", rt->rank, rt->world);
 }
 
 /* The launcher made the segment without its symmetric part, sealed against shrinking: ranks may grow it concurrently,
@@ -101,11 +101,11 @@ static int find_rank(struct rt *rt, const struct rt_options *options) {
 static int grow_segment(struct rt *rt, int fd, size_t bytes) {
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_SEGMENT, RT_SHM_FD_VARIABLE " names no shared memory");
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_SEGMENT, RT_SHM_FD_VARIABLE " does not refer to shared memory");
     if ((size_t)status.st_size >= bytes || ftruncate(fd, (off_t)bytes) == 0) return RT_OK;
     int error = errno;
     if (fstat(fd, &status) == 0 && (size_t)status.st_size >= bytes) return RT_OK; /* another rank has grown it */
-    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "cannot have %zu bytes of shared memory: %s", bytes,
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "cannot allocate %zu bytes of shared memory: %s", bytes,
                         strerror(error));
 }
 
@@ -129,7 +129,7 @@ static int join_segment(struct rt *rt, int fd) {
 static int join_launched(struct rt *rt, const char *fd_text) {
     int fd;
     if (parse_int(fd_text, &fd)) return join_segment(rt, fd);
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_SEGMENT, RT_SHM_FD_VARIABLE " is no file descriptor");
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_SEGMENT, RT_SHM_FD_VARIABLE " is not a file descriptor");
 }
 
 /* Rendezvous of ranks that were started one by one. */
@@ -149,10 +149,11 @@ static int join_by_name(struct rt *rt, const struct rt_options *options, const c
     const char *fd = getenv(RT_SHM_FD_VARIABLE);
     const bool self = strcmp(name, "self") == 0, shm = strcmp(name, "shm") == 0;
     if (!self && !shm && strcmp(name, "auto") != 0)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "communication '%s' is not available here", name);
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "transport '%s' is not available here", name);
     if (!self && fd) return join_launched(rt, fd);
     if (self && rt->world > 1)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD, "rank %d of %d is not alone", rt->rank, rt->world);
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD,
+                            "transport self is for a single rank, not for rank %d of %d", rt->rank, rt->world);
     if (rt->world > 1) return join_meeting(rt, options);
     return rt_comm_open_self(&rt->comm) ? rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory") : RT_OK;
 }
@@ -172,8 +173,9 @@ int rt_join(struct rt *rt, const struct rt_options *options) {
         RT_TRY(find_rank(rt, options));
     }
     if (rt->world != rt->program->runtime_ngpus)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_WORLD, "'%s' was generated for %d ranks, started with %d",
-                            rt->program->name, rt->program->runtime_ngpus, rt->world);
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_WORLD,
+                            "'%s' was generated for %d ranks, but started with %d", rt->program->name,
+                            rt->program->runtime_ngpus, rt->world);
     if (options->joined) return RT_OK;
     rt->internal->owns_comm = true;
     return join_by_name(rt, options, name);

@@ -53,7 +53,7 @@ static int make_memory(struct rt *rt, struct rt_meeting *meeting) {
     if (meeting->memory >= 0 && ftruncate(meeting->memory, (off_t)rt_shared_control_bytes(meeting->world)) == 0 &&
         fcntl(meeting->memory, F_ADD_SEALS, F_SEAL_SHRINK) == 0)
         return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "cannot make shared memory: %s", strerror(errno));
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_SEGMENT, "cannot create shared memory: %s", strerror(errno));
 }
 
 /* Waits until all ranks have opened the memory. */

@@ -63,8 +63,8 @@ static void name_dropped(struct door *door, const char *from, const char *why) {
         door->unnamed++;
         return;
     }
-    if (door->unnamed) snprintf(others, sizeof others, "; %d more since the last one", door->unnamed);
-    rt_warn(door->rt, RT_CODE_TOKEN, "dropped %s at the ranks' meeting: %s%s", from, why, others);
+    if (door->unnamed) snprintf(others, sizeof others, "; %d more since the last report", door->unnamed);
+    rt_warn(door->rt, RT_CODE_TOKEN, "closed the connection from %s at the rendezvous: %s%s", from, why, others);
     door->named = rt_now_ms();
     door->unnamed = 0;
 }
@@ -91,15 +91,15 @@ static bool let_in(struct door *door) {
     socklen_t length = sizeof address;
     const int fd = accept4(door->listener, (struct sockaddr *)&address, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0 && (errno == EMFILE || errno == ENFILE) && door->n > 0)
-        return drop_silent(door, 0, "until others came"), true;
+        return drop_silent(door, 0, "until other connections came"), true;
     if (fd < 0) return false;
-    if (door->n == MOST_SILENT) drop_silent(door, 0, "until others came");
+    if (door->n == MOST_SILENT) drop_silent(door, 0, "until other connections came");
     struct visitor *visitor = &door->silent[door->n++];
     *visitor = (struct visitor){.fd = fd, .deadline = rt_now_ms() + PROMPT_MS};
     struct challenge challenge = {.magic = MAGIC};
     address_text((const struct sockaddr *)&address, length, visitor->from, sizeof visitor->from);
     if (session_nonce(challenge.nonce) != 0 || !send_all(fd, &challenge, sizeof challenge, rt_now_ms()))
-        drop(door, door->n - 1, "nothing can be sent to it");
+        drop(door, door->n - 1, "cannot send to it");
     else
         memcpy(visitor->nonce, challenge.nonce, sizeof visitor->nonce);
     return true;
@@ -142,7 +142,7 @@ static const char *judge(const struct place *place, const struct visitor *visito
     const struct hello *hello = &visitor->hello;
     memcpy(session->nonce[0], visitor->nonce, NONCE_BYTES);
     memcpy(session->nonce[1], hello->nonce, NONCE_BYTES);
-    if (memcmp(hello->magic, MAGIC, sizeof MAGIC) != 0) return "it is no rank of a compiled program of this version";
+    if (memcmp(hello->magic, MAGIC, sizeof MAGIC) != 0) return "it is not a rank of a compiled program of this version";
     if (!session_proves(place, session, "hello", hello, offsetof(struct hello, code), hello->code))
         return "it does not know this job's token";
     return NULL;
@@ -158,8 +158,7 @@ static int hear(struct door *door, int i) {
     struct proof proof = {.magic = MAGIC};
     if (wrong) return drop(door, i, wrong), RT_OK;
     session_code(door->place, &session, "proof", NULL, 0, proof.code);
-    if (!send_all(visitor->fd, &proof, sizeof proof, rt_now_ms()))
-        return drop(door, i, "nothing can be sent to it"), RT_OK;
+    if (!send_all(visitor->fd, &proof, sizeof proof, rt_now_ms())) return drop(door, i, "cannot send to it"), RT_OK;
     const struct visitor rank = *visitor;
     forget(door, i);
     return seat(door, &rank, &session);
@@ -187,7 +186,7 @@ static void absent_text(const struct rt_meeting *meeting, char *text, size_t roo
 static int report_absent(const struct door *door, int seconds) {
     char who[128];
     absent_text(door->meeting, who, sizeof who);
-    return rt_fail_code(door->rt, RT_ERROR_PEER, RT_CODE_ABSENT, "%s of %d did not come to %s within %d s", who,
+    return rt_fail_code(door->rt, RT_ERROR_PEER, RT_CODE_ABSENT, "%s of %d did not join at %s within %d s", who,
                         door->meeting->world, door->place->label, seconds);
 }
 
@@ -227,7 +226,7 @@ static void linger(struct door *door) {
 
 static void close_door(struct door *door) {
     for (int i = 0; i < door->n; i++) close(door->silent[i].fd);
-    if (door->unnamed) rt_warn(door->rt, RT_CODE_TOKEN, "dropped %d more callers at the ranks' meeting", door->unnamed);
+    if (door->unnamed) rt_warn(door->rt, RT_CODE_TOKEN, "closed %d more connections at the rendezvous", door->unnamed);
     free(door);
 }
 
@@ -258,14 +257,15 @@ static const char *recognise(struct rt *rt, const struct place *place, int link,
     struct hello hello;
     struct proof proof;
     describe_rank(rt, &hello);
-    if (session_nonce(hello.nonce) != 0) return "there are no random numbers";
-    if (!receive_all(link, &challenge, sizeof challenge, deadline)) return "it does not say what it is";
-    if (memcmp(challenge.magic, MAGIC, sizeof MAGIC) != 0) return "it is no rank of a compiled program of this version";
+    if (session_nonce(hello.nonce) != 0) return "cannot read random numbers";
+    if (!receive_all(link, &challenge, sizeof challenge, deadline)) return "it does not send a handshake";
+    if (memcmp(challenge.magic, MAGIC, sizeof MAGIC) != 0)
+        return "it is not a rank of a compiled program of this version";
     memcpy(session->nonce[0], challenge.nonce, NONCE_BYTES);
     memcpy(session->nonce[1], hello.nonce, NONCE_BYTES);
     session_code(place, session, "hello", &hello, offsetof(struct hello, code), hello.code);
     if (!send_all(link, &hello, sizeof hello, deadline) || !receive_all(link, &proof, sizeof proof, deadline))
-        return "it does not know this job";
+        return "it does not belong to this job";
     if (!session_proves(place, session, "proof", NULL, 0, proof.code)) return "it does not know this job's token";
     return NULL;
 }
@@ -274,7 +274,8 @@ static const char *recognise(struct rt *rt, const struct place *place, int link,
 static void name_stranger(struct rt *rt, const struct place *place, int link, const char *why, const char **named) {
     char none;
     const bool left = recv(link, &none, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
-    if (!left && *named != why) rt_warn(rt, RT_CODE_TOKEN, "who listens at %s is not rank 0: %s", place->label, why);
+    if (!left && *named != why)
+        rt_warn(rt, RT_CODE_TOKEN, "the process that listens at %s is not rank 0: %s", place->label, why);
     if (!left) *named = why;
 }
 
@@ -286,14 +287,14 @@ static int report_unfound(struct rt *rt, const struct place *place, int seconds,
 
 int door_enter(struct rt *rt, struct rt_meeting *meeting, struct place *place, int seconds) {
     const int64_t deadline = rt_now_ms() + (int64_t)seconds * 1000;
-    const char *what = "nobody listens", *named = NULL;
+    const char *what = "no process listens there", *named = NULL;
     while (rt_now_ms() < deadline) {
         meeting->link[0] = place_call(place);
         const bool there = meeting->link[0] >= 0;
         const char *wrong = there ? recognise(rt, place, meeting->link[0], &meeting->session[0]) : NULL;
         if (there && !wrong) return RT_OK;
         if (there) name_stranger(rt, place, meeting->link[0], wrong, &named);
-        if (there) what = "who listens does not know this job";
+        if (there) what = "the process that listens there does not belong to this job";
         close_link(&meeting->link[0]);
         nanosleep(&(struct timespec){0, AGAIN_MS * 1000000L}, NULL);
     }

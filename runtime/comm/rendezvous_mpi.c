@@ -53,14 +53,14 @@ int rt_mpi_broadcast(void *data, int bytes, char *why, size_t room) {
     const struct mpi *mpi = find_mpi();
     struct calls calls;
     void *library = NULL;
-    snprintf(why, room, "no launcher of an MPI started this rank");
+    snprintf(why, room, "this rank was not started by an MPI launcher");
     if (!mpi) return RT_ERROR_SYSTEM;
     for (int i = 0; i < 2 && mpi->library[i] && !library; i++) {
         library = dlopen(mpi->library[i], RTLD_NOW | RTLD_GLOBAL); /* its plug-ins need its symbols */
         if (!library) snprintf(why, room, "%s", dlerror());
     }
     if (!library) return RT_ERROR_SYSTEM;
-    snprintf(why, room, "%s is not the MPI that its launcher belongs to", mpi->library[0]);
+    snprintf(why, room, "%s is not the MPI library of the launcher", mpi->library[0]);
     if (!find_calls(mpi, library, &calls) || calls.init(NULL, NULL)) return RT_ERROR_SYSTEM;
     const int status = calls.broadcast(data, bytes, calls.byte, 0, calls.world);
     calls.finalize();

@@ -35,7 +35,7 @@ static int set_address(struct rt *rt, struct place *place, const char *host, siz
     const long port = strtol(port_text, &end, 10);
     if (length == 0 || length >= sizeof place->host || end == port_text || *end || port < 1 || port + offset > 65535)
         return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_PLACE,
-                            "ranks cannot meet at '%s': a HOST:PORT, file:PATH or mpi is wanted", host);
+                            "invalid rendezvous '%s': use HOST:PORT, file:PATH or mpi", host);
     place->kind = PLACE_ADDRESS;
     memcpy(place->host, host, length);
     snprintf(place->port, sizeof place->port, "%ld", port + offset);
@@ -49,10 +49,10 @@ static int place_of_environment(struct rt *rt, struct place *place) {
     const char *store = getenv("TORCHELASTIC_USE_AGENT_STORE");
     if (host && port) return set_address(rt, place, host, strlen(host), port, store && strcmp(store, "True") == 0);
     place->kind = PLACE_MPI;
-    snprintf(place->label, sizeof place->label, "a place that MPI tells");
+    snprintf(place->label, sizeof place->label, "an address that MPI broadcasts");
     if (rt_mpi_launched()) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD,
-                        "rank %d of %d does not know where the others are: start them with `rankc run`, or give "
+                        "rank %d of %d has no rendezvous: start the ranks with `rankc run`, or give "
                         "MASTER_ADDR and MASTER_PORT, or --rendezvous",
                         rt->rank, rt->world);
 }
@@ -204,14 +204,14 @@ static void add_addresses(char *card, size_t room, bool alone) {
 static int broadcast_card(struct rt *rt, struct place *place) {
     char why[200];
     const int status = rt_mpi_broadcast(place->card, sizeof place->card, why, sizeof why);
-    return status ? rt_fail_code(rt, status, RT_CODE_PLACE, "MPI cannot tell ranks where they meet: %s", why) : RT_OK;
+    return status ? rt_fail_code(rt, status, RT_CODE_PLACE, "MPI cannot broadcast the rendezvous: %s", why) : RT_OK;
 }
 
 static int publish_card(struct rt *rt, struct place *place) {
     if (place->kind == PLACE_MPI) return broadcast_card(rt, place);
     const int error = secret_write(place->path, place->card);
     if (!error) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_PLACE, "rank 0 cannot say where it listens: cannot write '%s': %s",
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_PLACE, "rank 0 cannot publish its address: cannot write '%s': %s",
                         rt_quote_text(place->path).text, strerror(error));
 }
 

@@ -35,7 +35,7 @@ int secret_write(const char *path, const char *text) {
 }
 
 static const char *refusal(const struct stat *status) {
-    if (!S_ISREG(status->st_mode)) return "it is no regular file";
+    if (!S_ISREG(status->st_mode)) return "it is not a regular file";
     if (status->st_uid != geteuid()) return "it belongs to another user";
     if (status->st_mode & 077) return "others can read or write it";
     return NULL;

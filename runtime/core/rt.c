@@ -62,7 +62,8 @@ int rt_fail_code(struct rt *rt, int status, int code, const char *format, ...) {
 
 int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status) {
     const int lost = rt_meeting_lost(rt->internal->meeting);
-    if (status == RT_ERROR_PEER && lost >= 0) return rt_fail(rt, status, "rank %d ended before the job had", lost);
+    if (status == RT_ERROR_PEER && lost >= 0)
+        return rt_fail(rt, status, "rank %d ended before the job was complete", lost);
     if (status == RT_ERROR_PEER) return rt_fail(rt, status, "another rank failed");
     const int code = status == RT_ERROR_USAGE    ? RT_CODE_CALLS
                      : status == RT_ERROR_DEVICE ? RT_CODE_DEVICE
@@ -97,10 +98,11 @@ static int check_program(struct rt *rt) {
     int64_t shards = 1;
     for (int a = 0; a < program->naxes; a++) shards *= program->mesh[a];
     if (program->format != RT_FORMAT)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "the program has format %d, this runtime runs %d",
-                            program->format, RT_FORMAT);
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
+                            "the program has format %d, but this runtime needs format %d", program->format, RT_FORMAT);
     if (program->plan_ngpus < 1 || shards != program->plan_ngpus || program->runtime_ngpus % program->plan_ngpus != 0)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "the program's mesh and ranks do not agree");
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
+                            "the program's mesh does not match its number of ranks");
     return RT_OK;
 }
 
@@ -202,10 +204,9 @@ static int set_threads(struct rt *rt, int threads) {
 
 static int select_kernels(struct rt *rt, const char *name) {
     if (rt_kernels_select(rt, name) < 0)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "there are no kernels '%s' (auto, reference, tf32)",
-                            name);
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "unknown kernel set '%s' (auto, reference, tf32)", name);
     if (!rt->tf32 || rt->program->device->remote) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "kernels tf32 are of GPUs: compile with --target cuda");
+    return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "kernel set tf32 needs a GPU: compile with --target cuda");
 }
 
 static int meet(struct rt *rt) {

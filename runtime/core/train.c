@@ -22,7 +22,7 @@ int rt_set_accumulate(struct rt *rt, int micro_batches) {
     }
     return rt_fail_code(
         rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
-        "the program was compiled for steps of one micro-batch: it has no memory for sums of gradients");
+        "the program was compiled for steps of one micro-batch: it has no memory to accumulate gradients");
 }
 
 void rt_set_reduce_hooks(struct rt *rt, const struct rt_reduce_hooks *hooks) {
@@ -86,8 +86,8 @@ static int check_kind(struct rt *rt, bool module) {
     RT_TRY(check_trains(rt));
     if ((rt->program->training->seeds > 0) == module) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                        module ? "the program has a loss of its own: call its training step"
-                               : "the program has no loss: call its forward and backward");
+                        module ? "the program computes the loss itself: call its training step"
+                               : "the program does not compute the loss: call its forward and backward functions");
 }
 
 /* Phases */

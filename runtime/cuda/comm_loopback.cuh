@@ -365,7 +365,7 @@ static const struct rt_comm_driver loopback_driver = {.name = "cuda loopback",
 
 int rt_cuda_open_loopback(struct rt *rt, struct rt_comm *host, struct rt_comm **out) {
     if (host->size > RT_LOOPBACK_RANKS)
-        return rt_fail(rt, RT_ERROR_USAGE, "loopback joins at most %d ranks of one axis", RT_LOOPBACK_RANKS);
+        return rt_fail(rt, RT_ERROR_USAGE, "loopback supports at most %d ranks along one axis", RT_LOOPBACK_RANKS);
     rt_loopback *loop = (rt_loopback *)calloc(1, sizeof *loop);
     if (!loop) return rt_fail(rt, RT_ERROR_SYSTEM, "out of memory");
     loop->comm.driver = &loopback_driver;

@@ -378,7 +378,7 @@ void rt_cuda_close_nccl(struct rt *rt) {
 #else
 
 int rt_cuda_open_nccl(struct rt *rt, struct rt_comm *, int, struct rt_comm **) {
-    return rt_fail(rt, RT_ERROR_DEVICE, "ranks on several GPUs need NCCL, without which this program was built");
+    return rt_fail(rt, RT_ERROR_DEVICE, "ranks on several GPUs need NCCL, but this program was built without it");
 }
 
 void rt_cuda_close_nccl(struct rt *) {}

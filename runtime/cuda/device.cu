@@ -47,7 +47,8 @@ static int choose_gpu(struct rt *rt, int count) {
     RT_TRY(ask_threads(rt, rt->comm, &threads));
     own_of(rt)->number = threads ? 0 : rt_local_rank(rt);
     if (own_of(rt)->number >= 0 && own_of(rt)->number < count) return RT_OK;
-    return rt_fail(rt, RT_ERROR_DEVICE, "rank %d needs a GPU of its own, and there are %d; --comm loopback shares one",
+    return rt_fail(rt, RT_ERROR_DEVICE,
+                   "rank %d needs a GPU of its own, but there are only %d; with --comm loopback all ranks share one",
                    rt->rank, count);
 }
 
@@ -55,7 +56,7 @@ static int open_gpu(struct rt *rt) {
     int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count < 1)
-        return rt_fail(rt, RT_ERROR_DEVICE, "this program needs a GPU, and there is none: %s",
+        return rt_fail(rt, RT_ERROR_DEVICE, "this program needs a GPU, but there is none: %s",
                        error != cudaSuccess ? cudaGetErrorString(error) : "the driver lists no device");
     RT_TRY(choose_gpu(rt, count));
     RT_CUDA_TRY(rt, cudaSetDevice(own_of(rt)->number));
@@ -365,7 +366,7 @@ static int report_fault(struct rt *rt) {
     at->kind = RT_FAULT_NONE;
     rt->instruction = fault.instruction;
     if (fault.kind == RT_FAULT_CLASS)
-        return rt_fail(rt, RT_ERROR_INPUT, "target %lld at position %lld is outside of the %lld classes", fault.value,
+        return rt_fail(rt, RT_ERROR_INPUT, "label %lld at position %lld is outside of the %lld classes", fault.value,
                        fault.position, fault.total);
     return rt_fail(rt, RT_ERROR_INPUT, "index %lld at position %lld is outside [-%lld, %lld)", fault.value,
                    fault.position, fault.total, fault.total);

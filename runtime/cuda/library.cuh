@@ -259,8 +259,7 @@ static int check_fp8(struct rt *rt) {
     RT_CUDA_TRY(rt, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, rt_cuda_of(rt)->own->number));
     if (major * 10 + minor >= 89) return RT_OK;
     return rt_fail(rt, RT_ERROR_DEVICE,
-                   "this GPU, of compute capability %d.%d, has no products of 8-bit floats, which begin with 8.9",
-                   major, minor);
+                   "this GPU has compute capability %d.%d; products of 8-bit floats need at least 8.9", major, minor);
 }
 
 static int describe_scaled(struct rt *rt, rt_lt_plan *plan) {

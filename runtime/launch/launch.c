@@ -72,7 +72,7 @@ static int make_segment(struct launch *job) {
     job->memfd = memfd_create("rankc", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (job->memfd < 0 || ftruncate(job->memfd, (off_t)job->segment_bytes) != 0 ||
         fcntl(job->memfd, F_ADD_SEALS, F_SEAL_SHRINK) != 0)
-        return report(job, 905, "cannot make shared memory", errno);
+        return report(job, 905, "cannot create shared memory", errno);
     void *segment = mmap(NULL, job->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, job->memfd, 0);
     if (segment == MAP_FAILED) return report(job, 905, "cannot map shared memory", errno);
     job->segment = segment;
@@ -303,7 +303,7 @@ static void watch(struct launch *job) {
     }
     /* Ranks ended with "another rank failed", but no rank failed and none reported: report it here. */
     if (job->exit_is_weak && job->exit == EXIT_RANK && rt_shared_claim_report(job->segment))
-        print_error(job, 911, "a rank failed without saying why");
+        print_error(job, 911, "a rank failed without an error message");
 }
 
 static void clean_up(struct launch *job) {

@@ -70,9 +70,9 @@ static void put_state(char *line, const struct launch *job, int rank) {
     const char state = process_state(job->child[rank].pid, &cpu);
     const double used = (double)job->stall.rank[rank].used / 1e3;
     switch (state) {
-    case 'T': put(line, "it is stopped (SIGCONT lets it go on)"); break;
+    case 'T': put(line, "it is stopped (SIGCONT resumes it)"); break;
     case 't': put(line, "it is stopped by a debugger"); break;
-    case 'D': put(line, "it waits for a device or file system"); break;
+    case 'D': put(line, "it is waiting for a device or file system"); break;
     default: put(line, "it is alive and used %.2f s of CPU time meanwhile", used); break;
     }
 }
@@ -130,7 +130,7 @@ static void put_headline(struct report *report, const struct launch *job, struct
     const bool absent = atomic_load(&progress_of(job, verdict.rank)->moves) == 0;
     report->code = absent && !all ? 903 : 912;
     if (all) {
-        put(report->text, "all ranks wait for others, none made progress for %.1f s", still);
+        put(report->text, "deadlock: all ranks wait for other ranks, and none made progress for %.1f s", still);
         return;
     }
     if (absent)
@@ -152,6 +152,6 @@ void report_stuck(struct launch *job, struct verdict verdict) {
     for (int r = 0; r < ranks; r++)
         if (r != culprit && job->child[r].alive && others++ < MOST_RANKS) note_rank(&report, job, r);
     if (others > MOST_RANKS) put(report.notes[report.nnotes++], "note: and %d more ranks", others - MOST_RANKS);
-    put(report.notes[report.nnotes++], "help: --stall-timeout sets how long a rank may get nothing done; 0: for ever");
+    put(report.notes[report.nnotes++], "help: --stall-timeout sets how long a rank may make no progress; 0: no limit");
     print(job, &report);
 }

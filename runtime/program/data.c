@@ -26,13 +26,13 @@ static bool read_tokens(struct spec *spec, const char *text, struct rt_reason *w
         if (strlen(token_types[i].name) == length && strncmp(text, token_types[i].name, length) == 0)
             spec->tokens = token_types[i].dtype;
     if (spec->tokens == RT_DTYPE_NONE)
-        return rt_refuse(why, "'%s' is no type of tokens (u8, u16, u32, i32, i64)", rt_quote_text(text).text);
+        return rt_refuse(why, "'%s' is not a token type (u8, u16, u32, i32, i64)", rt_quote_text(text).text);
     text += length;
     if (!*text) return true;
     char *end = "?";
     if (strncmp(text, ":shift=", 7) == 0) spec->shift = strtoll(text + 7, &end, 10);
     if (*end || !text[7] || spec->shift < 0)
-        return rt_refuse(why, "'%s' after the type of tokens is not :shift=K", rt_quote_text(text).text);
+        return rt_refuse(why, "'%s' after the token type is not :shift=K", rt_quote_text(text).text);
     return true;
 }
 
@@ -46,7 +46,7 @@ static bool read_spec(struct spec *spec, const char *text, struct rt_reason *why
     if (colon) return read_tokens(spec, colon + 5, why);
     const char *dot = strrchr(text, '.');
     if (dot && strcmp(dot, ".npy") == 0) return true;
-    return rt_refuse(why, "data is FILE.npy or FILE.bin:TYPE, not '%s'", rt_quote_text(text).text);
+    return rt_refuse(why, "data must be FILE.npy or FILE.bin:TYPE, not '%s'", rt_quote_text(text).text);
 }
 
 /* Sizes */
@@ -58,7 +58,7 @@ static bool open_tokens(struct rt_data *data, const struct spec *spec, struct rt
     data->first = tokens > 0 ? spec->shift * size : 0;
     data->samples = tokens > 0 && data->per_sample ? tokens / data->per_sample : 0;
     if (data->file.info.bytes % size == 0) return true;
-    return rt_refuse(why, "%s: %lld bytes are no whole number of %lld-byte tokens", spec->path,
+    return rt_refuse(why, "%s: %lld bytes are not a whole number of %lld-byte tokens", spec->path,
                      (long long)data->file.info.bytes, (long long)size);
 }
 
@@ -70,9 +70,11 @@ static bool open_array(struct rt_data *data, const struct spec *spec, struct rt_
     for (int d = 1; d < port->ndim && fits; d++) fits = array.dims[d] == port->dims[d];
     data->dtype = array.dtype;
     data->samples = fits ? array.dims[0] / (port->dims[0] / data->batch) : 0;
-    if (!fits) return rt_refuse(why, "%s: a sample has another shape than the input behind its batch", spec->path);
+    if (!fits)
+        return rt_refuse(why, "%s: the shape of a sample differs from that of the input without its batch dimension",
+                         spec->path);
     if (rt_dtype_is_float(array.dtype) == rt_dtype_is_float(port->dtype)) return true;
-    return rt_refuse(why, "%s holds %s, the input is %s", spec->path, rt_dtypes[array.dtype].name,
+    return rt_refuse(why, "%s contains %s, but the input is %s", spec->path, rt_dtypes[array.dtype].name,
                      rt_dtypes[port->dtype].name);
 }
 
@@ -82,14 +84,14 @@ bool rt_data_open(struct rt_data *data, const struct rt_port *port, int64_t batc
     *data = (struct rt_data){.port = port, .batch = batch};
     if (!read_spec(&spec, text, why)) return false;
     if (port->ndim < 1 || port->dims[0] < 1 || port->dims[0] % batch != 0)
-        return rt_refuse(why, "the input has no batch for samples");
+        return rt_refuse(why, "the input has no batch dimension");
     rt_product(port->dims, port->ndim, &data->per_sample); /* cannot overflow: checked when the program was opened */
     data->per_sample /= batch;
     if (!rt_reader_open(&data->file, spec.path, why)) return false;
     if (!(spec.tokens == RT_DTYPE_NONE ? open_array : open_tokens)(data, &spec, why)) return false;
     if (data->samples >= batch) return true;
-    return rt_refuse(why, "%s is too short: %lld samples, a micro-batch has %lld", spec.path, (long long)data->samples,
-                     (long long)batch);
+    return rt_refuse(why, "%s is too short: it has %lld samples, but a micro-batch needs %lld", spec.path,
+                     (long long)data->samples, (long long)batch);
 }
 
 void rt_data_close(struct rt_data *data) {

@@ -27,7 +27,7 @@ static int check_names(struct rank *self, const struct feed_options *options) {
         for (int i = 0; i < job->program->ninputs; i++)
             known = known || file_for(options->specs[s], job->manifest.inputs[i]);
         if (known) continue;
-        fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "%s names no input of the model", options->name);
+        fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "%s names an input that the model does not have", options->name);
         failure_where(&self->failure, "%s", rt_quote_text(options->specs[s]).text);
         return self->status;
     }
@@ -41,7 +41,7 @@ static int open_input(struct feed *feed, struct rank *self, const struct feed_op
     const char *name = job->manifest.inputs[input], *file = find_file(options, name);
     struct rt_reason why;
     if (!file) {
-        fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "an input has no %s", options->name);
+        fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "an input has no data: %s is missing", options->name);
         failure_where(&self->failure, "%s", rt_quote_text(name).text);
         return self->status;
     }
@@ -62,8 +62,8 @@ static int count_samples(struct feed *feed, struct rank *self) {
         if (feed->data[i].tokens || feed->data[i].samples == feed->sampler.samples) continue;
         const struct rt_quoted more = rt_quote_text(self->job->manifest.inputs[i]),
                                less = rt_quote_text(self->job->manifest.inputs[least]);
-        return fail_with(self, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has %lld samples, input '%s' %lld", more.text,
-                         (long long)feed->data[i].samples, less.text, (long long)feed->sampler.samples);
+        return fail_with(self, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has %lld samples, but input '%s' has %lld",
+                         more.text, (long long)feed->data[i].samples, less.text, (long long)feed->sampler.samples);
     }
     return RT_OK;
 }
@@ -76,7 +76,7 @@ static int find_batch(struct feed *feed, struct rank *self) {
         if (!feed->batch || rows < feed->batch) feed->batch = rows;
     }
     if (feed->batch > 0) return RT_OK;
-    return fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "the model has no input, or one without a batch of samples");
+    return fail_with(self, EXIT_USAGE, RT_CODE_USAGE, "the model has no input, or an input without a batch dimension");
 }
 
 /* Memory */

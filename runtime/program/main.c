@@ -47,8 +47,8 @@ static const struct {
     int code;
     const char *help;
 } helps[] = {{RT_CODE_MODEL,
-              "location.json says where the weights lie: put that file back, or compile the model again where it is "
-              "now; '--weights copy' makes a program that needs no model"}};
+              "location.json says where the weights are: restore that file, or compile the model again at its "
+              "new place; '--weights copy' makes a program that does not need the model"}};
 
 int fail_rank(struct rank *self, const struct rt *rt, int status) {
     const int code = rt_error_code(rt);
@@ -229,7 +229,7 @@ static int settle_world(struct job *job, struct failure *failure) {
     if (status)
         return failure_set(failure, EXIT_USAGE, RT_CODE_WORLD, "the launcher's environment gives no valid rank");
     if (options->world == generated) return EXIT_OK;
-    failure_set(failure, EXIT_MISMATCH, RT_CODE_WORLD, "'%s' was generated for %d ranks, started with %d",
+    failure_set(failure, EXIT_MISMATCH, RT_CODE_WORLD, "'%s' was generated for %d ranks, but started with %d",
                 rt_quote_text(job->program->name).text, generated, options->world);
     return failure_help(failure, "start it with `rankc run`, or with --comm loopback as threads of one process");
 }

@@ -63,11 +63,11 @@ static int read_names(struct manifest *manifest, const struct rt_program *progra
     const struct rt_json *root = rt_json_root(manifest->document);
     int64_t format;
     if (!rt_json_int(rt_json_member(root, "format"), &format) || format != RT_MANIFEST_FORMAT)
-        return failure_set(failure, EXIT_MISMATCH, RT_CODE_FORMAT, "manifest.json is not of format %d",
+        return failure_set(failure, EXIT_MISMATCH, RT_CODE_FORMAT, "the format of manifest.json is not %d",
                            RT_MANIFEST_FORMAT);
     if (!intact)
         return failure_set(failure, EXIT_MISMATCH, RT_CODE_SOURCE_CHANGED,
-                           "manifest.json is not as it was generated: its hash differs");
+                           "manifest.json was modified after it was generated: its hash differs");
     manifest->inputs = calloc((size_t)program->ninputs + 1, sizeof(*manifest->inputs));
     manifest->outputs = calloc((size_t)program->noutputs + 1, sizeof(*manifest->outputs));
     if (!manifest->inputs || !manifest->outputs)
@@ -84,7 +84,7 @@ int manifest_read(struct manifest *manifest, const struct rt_program *program, c
     struct rt_reason why;
     manifest->directory = directory ? strdup(directory) : default_directory();
     if (!manifest->directory)
-        return failure_set(failure, EXIT_SYSTEM, RT_CODE_OPEN, "cannot tell where the program lies");
+        return failure_set(failure, EXIT_SYSTEM, RT_CODE_OPEN, "cannot determine the directory of the program");
     char path[PATH_MAX];
     int length = snprintf(path, sizeof path, "%s/manifest.json", manifest->directory);
     if (length >= (int)sizeof path)
@@ -157,8 +157,9 @@ static int convert_input(struct rt_tensor *tensor, enum rt_dtype to, const char 
     const enum rt_dtype from = tensor->dtype;
     if (from == to) return EXIT_OK;
     if (!(rt_dtype_is_float(from) && rt_dtype_is_float(to)) && !(is_whole(from) && is_whole(to)))
-        return failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has dtype %s, the model takes %s",
-                           rt_quote_text(name).text, rt_dtypes[from].name, rt_dtypes[to].name);
+        return failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT,
+                           "input '%s' has data type %s, but the model needs %s", rt_quote_text(name).text,
+                           rt_dtypes[from].name, rt_dtypes[to].name);
     int64_t misfit = is_whole(from) ? first_misfit(tensor, to) : -1;
     if (misfit >= 0)
         return failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s': element %" PRId64 " does not fit %s",
@@ -185,7 +186,7 @@ static int read_input(struct rt_tensor *tensor, const struct rt_port *port, cons
     bool ok = ends_with(path, ".pb") ? rt_tensor_pb_read(tensor, path, &why) : rt_npy_read(tensor, path, &why);
     int exit = ok ? EXIT_OK : failure_reason(failure, RT_CODE_INPUT, &why);
     if (!exit && !same_shape(tensor->ndim, tensor->dims, port))
-        exit = failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has shape %s, the model takes %s",
+        exit = failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has shape %s, but the model needs %s",
                            rt_quote_text(name).text, shape_format(tensor->ndim, tensor->dims).text,
                            shape_format(port->ndim, port->dims).text);
     if (!exit) exit = convert_input(tensor, port->dtype, name, failure);

@@ -220,7 +220,8 @@ static void list_members(const struct rt_json *names, struct failure *failure) {
         if (used + strlen(quoted.text) + 8 > sizeof text) break;
         used += (size_t)snprintf(text + used, sizeof text - used, "%s'%s'", n++ ? ", " : "", quoted.text);
     }
-    if (n > 1) failure_help(failure, "it is of one of these, which one loop computes: %s", text);
+    if (n > 1)
+        failure_help(failure, "one fused loop computes these nodes, and the value is from one of them: %s", text);
 }
 
 /* A gradient node is named like its forward node, with ".grad" appended. */

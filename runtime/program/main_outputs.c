@@ -72,7 +72,7 @@ static int make_directories(const char *path, struct failure *failure) {
     struct stat status;
     if (mkdir(part, 0777) == 0 || (errno == EEXIST && stat(part, &status) == 0 && S_ISDIR(status.st_mode)))
         return EXIT_OK;
-    return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "cannot make the directory '%s': %s",
+    return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "cannot create the directory '%s': %s",
                        rt_quote_text(path).text, strerror(errno));
 }
 

@@ -136,7 +136,7 @@ static int fail_step(struct trainer *t, int status, int64_t first) {
     const int64_t sample = (first + (int64_t)t->rt->internal->control[RT_MICRO]) * t->feed.batch;
     fail_rank(t->self, t->rt, status);
     if (status == RT_ERROR_INPUT)
-        failure_help(&t->self->failure, "step %lld had read samples %lld to %lld of the run, of %lld in the data",
+        failure_help(&t->self->failure, "step %lld read samples %lld to %lld of the run; the data has %lld",
                      (long long)(t->rt->internal->trained + 1), (long long)sample,
                      (long long)(sample + t->feed.batch - 1), (long long)t->feed.sampler.samples);
     return status;
@@ -237,9 +237,9 @@ static int hold_directory(struct trainer *t) {
     int status = rt_hold_checkpoints(t->rt, directory, !t->options->resume);
     if (status) return fail_rank(t->self, t->rt, status);
     if (t->options->resume || !rt_checkpoint_exists(directory)) return RT_OK;
-    fail_with(t->self, EXIT_USAGE, RT_CODE_CHECKPOINT, "'%s' has checkpoints of an earlier run",
+    fail_with(t->self, EXIT_USAGE, RT_CODE_CHECKPOINT, "'%s' contains checkpoints of an earlier run",
               rt_quote_text(directory).text);
-    failure_help(&t->self->failure, "--resume latest goes on from them; a run from the start needs another directory");
+    failure_help(&t->self->failure, "--resume latest continues from them; for a new run, use another directory");
     return t->self->status;
 }
 
@@ -252,10 +252,10 @@ static int resume(struct trainer *t) {
     if (status) return fail_rank(t->self, t->rt, status);
     if (t->options->shuffle >= 0 && t->options->shuffle != progress.seed)
         return fail_with(t->self, EXIT_MISMATCH, RT_CODE_CHECKPOINT,
-                         "the checkpoint was made with another order of samples than --shuffle %d",
+                         "the checkpoint was written with another order of samples than --shuffle %d",
                          t->options->shuffle);
     if (progress.step > t->options->steps)
-        return fail_with(t->self, EXIT_USAGE, RT_CODE_USAGE, "the checkpoint is of step %lld, --steps ends at %d",
+        return fail_with(t->self, EXIT_USAGE, RT_CODE_USAGE, "the checkpoint is of step %lld, but --steps is %d",
                          (long long)progress.step, t->options->steps);
     t->saved = progress.step;
     t->feed.sampler.shuffle = progress.seed >= 0;
@@ -279,7 +279,8 @@ static int check_options(struct trainer *t) {
         return fail_with(t->self, EXIT_MISMATCH, RT_CODE_FORMAT, "the program was not compiled with --train");
     if (t->rt->program->training->seeds)
         return fail_with(t->self, EXIT_USAGE, RT_CODE_USAGE,
-                         "the model has no loss: compile it with --loss, or call its forward and backward (model.h)");
+                         "the program does not compute a loss: compile it with --loss, or call its forward and "
+                         "backward functions (model.h)");
     return alone ? fail_with(t->self, EXIT_USAGE, RT_CODE_USAGE, "%s", alone) : RT_OK;
 }
 
@@ -308,7 +309,8 @@ static int open_data(struct trainer *t) {
     t->feed.sampler.shuffle = o->shuffle >= 0;
     t->feed.sampler.seed = (uint64_t)o->shuffle;
     if (!rt_mul((int64_t)t->accumulate * t->units, o->steps, &samples) || !rt_mul(samples, t->feed.batch, &samples))
-        return fail_with(t->self, EXIT_USAGE, RT_CODE_USAGE, "so many steps have more samples than can be counted");
+        return fail_with(t->self, EXIT_USAGE, RT_CODE_USAGE,
+                         "the number of samples in all steps overflows: use a smaller --steps");
     return o->eval_data.n ? feed_open(&t->eval, t->self, &eval, 1) : RT_OK;
 }
 

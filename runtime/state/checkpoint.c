@@ -160,7 +160,7 @@ static int list_kind(struct kept_list *list, struct rt *rt, enum kept_kind kind)
         place(list, rt, kept, kind, index);
     }
     if (index == count) return RT_OK;
-    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json is of another program");
+    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json belongs to another program");
 }
 
 /* Gives tensors of the same name different keys: "NAME#2", "NAME#3". */

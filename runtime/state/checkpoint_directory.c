@@ -47,7 +47,7 @@ int checkpoint_open(struct rt *rt, struct checkpoint_directory *out, const char 
     if (created && out->fd >= 0) sync_above(out->fd);
     if (out->fd >= 0) return RT_OK;
     if (create || errno != ENOENT) return fail_path(rt, RT_CODE_OPEN, "open", path);
-    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "there is no checkpoint in '%s'", rt_quote_text(path).text);
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "'%s' contains no checkpoint", rt_quote_text(path).text);
 }
 
 int checkpoint_enter(struct rt *rt, const struct checkpoint_directory *directory, const struct checkpoint_path *path,
@@ -191,7 +191,8 @@ static int remove_checkpoint(struct rt *rt, const struct checkpoint_directory *d
 int rt_thin_checkpoints(struct rt *rt, int64_t step, int most) {
     const struct checkpoint_directory *directory = rt->internal->checkpoints;
     if (!directory || most < 1)
-        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE, "no directory of checkpoints is held by this rank");
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
+                            "this rank does not hold the lock of a checkpoint directory");
     int64_t oldest = step + 1;
     for (int i = 0; i < most && oldest >= 0; i++) oldest = checkpoint_before(directory, oldest);
     while (oldest >= 0 && (step = checkpoint_before(directory, oldest)) >= 0)
@@ -243,7 +244,7 @@ static int refuse_busy(struct rt *rt, const char *path, const struct owner *owne
     if (owner)
         snprintf(who, sizeof who, ": process %ld on %s since %s", owner->process, rt_quote_text(owner->host).text,
                  rt_quote_text(owner->since).text);
-    return rt_fail_code(rt, RT_ERROR_BUSY, RT_CODE_BUSY, "another run has the checkpoint directory '%s'%s",
+    return rt_fail_code(rt, RT_ERROR_BUSY, RT_CODE_BUSY, "another run uses the checkpoint directory '%s'%s",
                         rt_quote_text(path).text, who);
 }
 
@@ -273,7 +274,7 @@ static int open_lock(struct rt *rt, const struct checkpoint_directory *directory
     if (*lock < 0) return fail_path(rt, RT_CODE_WRITE, "lock", path);
     if (fstat(*lock, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink <= 1) return RT_OK;
     close(*lock);
-    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_WRITE, "'%s' is in the way: it is no lock of rankc",
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_WRITE, "'%s' exists, but is not a lock file of rankc",
                         rt_quote_text(path).text);
 }
 

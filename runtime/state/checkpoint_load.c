@@ -57,7 +57,7 @@ static int find_number(struct rt *rt, const char *which, int64_t *step) {
     *step = number ? strtoll(which, &end, 10) : -1;
     if (*step >= 0 && !*end) return RT_OK;
     return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
-                        "a checkpoint is 'latest' or the number of its step, not '%s'", rt_quote_text(which).text);
+                        "a checkpoint must be 'latest' or the number of a step, not '%s'", rt_quote_text(which).text);
 }
 
 /* *step: the newest checkpoint of a step below `below`, as rank 0 sees it; -1: none. Collective. */
@@ -73,7 +73,7 @@ static int choose(struct loading *l, const char *which, int64_t *step) {
     if (!l->latest) return find_number(l->rt, which, step);
     RT_TRY(find_before(l, INT64_MAX, step));
     if (*step >= 0) return RT_OK;
-    return rt_fail_code(l->rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "there is no checkpoint in '%s'",
+    return rt_fail_code(l->rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "'%s' contains no checkpoint",
                         rt_quote_text(l->directory.path).text);
 }
 
@@ -107,7 +107,7 @@ static int read_json(struct loading *l) {
     size_t bytes;
     RT_TRY(checkpoint_json(l->rt, &path, &l->path));
     if (!rt_file_read_at(l->at, path.text, (size_t)1 << 30, &text, &bytes, &why)) return refused(l, path.text, &why);
-    int status = is_intact(text, bytes) ? RT_OK : fail_damaged(l, path.text, "its hash is another");
+    int status = is_intact(text, bytes) ? RT_OK : fail_damaged(l, path.text, "its hash differs");
     if (!status && !(l->json = rt_json_parse(text, bytes, &why))) status = refused(l, path.text, &why);
     free(text);
     return status;
@@ -123,11 +123,12 @@ static int check_program(struct loading *l, int64_t step, struct rt_position *po
         !rt_json_int(rt_json_member(root, "seed"), &position->seed) ||
         !rt_json_int(rt_json_member(root, "step"), &position->step) || position->step != step ||
         position->micro_batches < 0)
-        return fail_damaged(l, l->path.text, "checkpoint.json is not complete, or of another step");
+        return fail_damaged(l, l->path.text, "checkpoint.json is incomplete, or of another step");
     if (strcmp(key, l->rt->program->work) == 0) return RT_OK;
-    return rt_fail_code(l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT,
-                        "checkpoint '%s' is of another program, '%s' compiled from another model, plan or options",
-                        rt_quote_text(l->path.text).text, rt_quote_text(name).text);
+    return rt_fail_code(
+        l->rt, RT_ERROR_MISMATCH, RT_CODE_CHECKPOINT,
+        "checkpoint '%s' belongs to another program, '%s', compiled from another model, plan or options",
+        rt_quote_text(l->path.text).text, rt_quote_text(name).text);
 }
 
 /* Files of tensors */
@@ -145,9 +146,9 @@ static int check_file(struct loading *l, const char *path, const struct rt_reade
         struct rt_reason why;
         if (!called || strcmp(called, name) != 0) continue;
         rt_json_int(rt_json_member(file, "bytes"), &expected);
-        if (expected != from->info.bytes) return fail_damaged(l, path, "it has another length");
+        if (expected != from->info.bytes) return fail_damaged(l, path, "its size differs");
         if (!rt_hash_reader(from, found, &why)) return refused(l, path, &why);
-        return hash && strcmp(hash, found) == 0 ? RT_OK : fail_damaged(l, path, "its hash is another");
+        return hash && strcmp(hash, found) == 0 ? RT_OK : fail_damaged(l, path, "its hash differs");
     }
     return fail_damaged(l, path, "checkpoint.json does not list it");
 }

@@ -305,7 +305,7 @@ static int publish(struct saving *s) {
     const bool durable = rt_file_sync_directory(fd, s->directory->path, &why);
     const bool removed = checkpoint_remove(s->directory, exchanged ? writing : checkpoint_name(&aside));
     if (!durable) return checkpoint_unwritten(s->rt, &why);
-    return removed ? RT_OK : fail_path(s->rt, "remove what was in the place of", s->done.text);
+    return removed ? RT_OK : fail_path(s->rt, "remove the old content of", s->done.text);
 }
 
 /* All ranks */

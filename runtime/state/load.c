@@ -85,7 +85,7 @@ static int check_location(struct rt *rt, const struct rt_json *files) {
                    *was = rt_json_text(rt_json_member(parts, part));
         if (was && (!hash || strcmp(hash, was) != 0))
             status = rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
-                                  "location.json names other files than the program was made of");
+                                  "location.json lists other files than the program was compiled from");
         snprintf(part, sizeof part, "external data %d", ++i);
     }
     rt_json_free(manifest);
@@ -98,7 +98,7 @@ static int open_sources(struct loader *loader, const struct rt_json *root) {
     if (!rt_json_int(rt_json_member(root, "format"), &format) || format != 1 || !files ||
         files->kind != RT_JSON_ARRAY || files->count < loader->nsources)
         return rt_fail_code(loader->rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
-                            "location.json is not of format 1 or lists fewer files than the program reads");
+                            "the format of location.json is not 1, or it lists fewer files than the program reads");
     RT_TRY(check_location(loader->rt, files));
     int i = 0;
     for (const struct rt_json *entry = files->first; entry && i < loader->nsources; entry = entry->next, i++)
@@ -133,14 +133,15 @@ static int check_weight(struct loader *loader, struct load_part *part, const str
     int64_t elements;
     if (!load_part_find(part, rt, weight, &elements) || offset > rt->kind->bytes[RT_WEIGHTS] ||
         (uint64_t)elements * rt_dtype_bytes(weight->dtype) > rt->kind->bytes[RT_WEIGHTS] - offset)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "weight %d of the program does not fit", w);
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
+                            "weight %d of the program does not fit in the arena of weights", w);
     part->dst = loader->staging ? loader->staging : rt->arena[RT_WEIGHTS] + offset;
     part->file = slices;
     if (slices || !is_stored(weight)) return RT_OK;
     const struct rt_reader *file = &loader->source[weight->file].file;
     if (part->stored_bytes > file->info.bytes || weight->offset > (uint64_t)(file->info.bytes - part->stored_bytes))
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
-                            "weight %d lies outside of file %d of location.json", w, weight->file);
+                            "weight %d is outside of file %d of location.json", w, weight->file);
     part->file = file;
     return RT_OK;
 }

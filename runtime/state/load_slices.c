@@ -26,12 +26,13 @@ static int fail_memory(struct rt *rt) {
 }
 
 static int fail_manifest(struct rt *rt) {
-    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json is of another program");
+    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json belongs to another program");
 }
 
 static int fail_slice(struct rt *rt, int64_t shard, const char *name) {
-    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "weight '%s' in '%s' is not as it was written",
-                        rt_quote_text(name).text, path_of(shard).text);
+    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED,
+                        "weight '%s' in '%s' was modified after it was written", rt_quote_text(name).text,
+                        path_of(shard).text);
 }
 
 int rt_manifest_read(struct rt *rt, struct rt_json_document **manifest) {
@@ -44,7 +45,7 @@ int rt_manifest_read(struct rt *rt, struct rt_json_document **manifest) {
         return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "%s", why.text);
     if (!*manifest) return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why.text);
     if (!rt_json_int(rt_json_member(rt_json_root(*manifest), "format"), &format) || format != RT_MANIFEST_FORMAT)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json is not of format %d",
+        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "the format of manifest.json is not %d",
                             RT_MANIFEST_FORMAT);
     if (intact) return RT_OK;
     rt_sealed_refuse("manifest.json", &why);
@@ -112,7 +113,7 @@ static int fail_file(struct rt *rt, int64_t shard, const struct rt_reason *why) 
     if (why->kind == RT_REASON_CHANGED) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
     if (why->kind == RT_REASON_MISMATCH)
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why->text);
-    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "'%s' is not as it was written: %s",
+    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "'%s' was modified after it was written: %s",
                         path_of(shard).text, why->text);
 }
 

@@ -183,7 +183,7 @@ ROWS = [
       for n in ("4097", "5000", "16384")],
     *[Row(f"K13 4096 {made.__name__}", made, 0, args=["--pas", "tp", "--plan-ngpus", "4096"], seconds=10)
       for made in (gpt2, wide)],
-    *[usage(f"K11 {name}", 205, "--instance-name", name, text=f": --instance-name takes .*, not '{re.escape(name)}'")
+    *[usage(f"K11 {name}", 205, "--instance-name", name, text=f": --instance-name must be .*, not '{re.escape(name)}'")
       for name in (".", "..")],
     usage("G03 multiple", 204, "--plan-ngpus", "7", "--runtime-ngpus", "4"),
     usage("G03 mesh", 204, "--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "3"),
@@ -196,7 +196,7 @@ ROWS = [
     by_rules("stride wraps", 'mesh tensor=2\nmatch "fc1" split in1.1 stride=999999999\n', 5, r"E0420\]", place=".*fc1"),
     by_rules("node", 'match "nothing" replicate\n', says=r"E0424\].*no node matches 'nothing'", place=r"p\.rules:1"),
     by_rules("quotes", 'match "fc1 replicate\n', says=r"E0424\].*quotes"),
-    by_rules("nul", b'match "fc1" replicate\n\0', says=r"E0424\].*no text"),
+    by_rules("nul", b'match "fc1" replicate\n\0', says=r"E0424\].*a NUL byte"),
     by_rules("many", 'bad\n' * 1000, errors=20),
     by_rules("long", '#' * 5000000 + '\nmatch "fc1" bad\n', place=r"p\.rules:2:"),
     by_rules("crlf", 'mesh tensor=2\r\nmatch "fc1" split in1.1\r\n', 0, ""),
@@ -210,9 +210,9 @@ ROWS = [
     by_plan("blocks huge", cut(blocks=(1 << 63) - 1, unit=(1 << 63) - 1), 5, r"E0420\]", place=".*fc1"),
     by_plan("K08 twice", {"mesh": [*MESH, {"axis": "data", "size": 2}],
                           "nodes": nodes(partition=[CUT, {**CUT, "axis": "data"}])}, 5,
-            r"E0420\].*along data: it is cut along tensor already", place=".*fc1"),
+            r"E0420\].*along data: it is already split along tensor", place=".*fc1"),
     by_plan("K08 pipeline", {"mesh": [{"axis": "pipeline", "size": 2}], **cut(axis="pipeline")},
-            says=r"E0424\].*fc1.*cannot be cut along 'pipeline', which is the axis of stages"),
+            says=r"E0424\].*fc1.*cannot be split along 'pipeline', the axis of the pipeline stages"),
     by_plan("unit", cut(unit=3), 5, r"E0420\]", place=".*fc1"),
     by_plan("few", {"mesh": [{"axis": "tensor", "size": 16}], **cut(ways=16)}, 5, r"E0420\].*dimension 1 of 'w1'", place=".*fc1"),
     by_plan("syntax", '{"format": 1,\n  "mesh": [}', says=r"E0424\].*line 2, column 12", place=r"'?p\.json"),

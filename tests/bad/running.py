@@ -43,7 +43,7 @@ def loss(op, target, **attributes):
 
 def target_row(id, op, target, slow=True, **attributes):
     made, arrays = loss(op, target, **attributes)
-    return running(f"F25 run {id} {target}", made, rf"E0382\].*target {target} ", arrays, slow=slow)
+    return running(f"F25 run {id} {target}", made, rf"E0382\].*label {target} ", arrays, slow=slow)
 
 
 ROWS = [

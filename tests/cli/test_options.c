@@ -134,8 +134,8 @@ static void usage_errors_end_with_2(void **state) {
     REFUSES(200, EXIT_USAGE, "--pas needs a value", "compile", "m", "--pas", "--no-build");
     REFUSES(200, EXIT_USAGE, "-o needs a value", "compile", "m", "-o", "");
     REFUSES(200, EXIT_USAGE, "--no-build takes no value", "compile", "m", "--no-build=1");
-    REFUSES(200, EXIT_USAGE, "--no-build given twice", "compile", "m", "--no-build", "--no-build");
-    REFUSES(200, EXIT_USAGE, "-o given twice", "compile", "m", "-oa", "-o", "b");
+    REFUSES(200, EXIT_USAGE, "--no-build is given twice", "compile", "m", "--no-build", "--no-build");
+    REFUSES(200, EXIT_USAGE, "-o is given twice", "compile", "m", "-oa", "-o", "b");
     REFUSES(200, EXIT_USAGE, "contradict", "compile", "m", "-vq");
     REFUSES(203, EXIT_USAGE, "line break", "compile", "m", "-o", "a\nb");
     REFUSES(205, EXIT_USAGE, "--threads must be", "run", "d", "--threads=two");
@@ -168,7 +168,7 @@ static void bad_rank_counts_are_E0204(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         REFUSES(204, EXIT_USAGE, "--plan-ngpus must be", "compile", "m", "--pas=tp", "--plan-ngpus", bad[i]);
     REFUSES(204, EXIT_USAGE, "multiple", "compile", "m", "--pas=tp", "--plan-ngpus=7", "--runtime-ngpus=4");
-    REFUSES(204, EXIT_USAGE, "--plan-ngpus says 4", "compile", "m", "--pas=tp:tensor=2", "--plan-ngpus=4");
+    REFUSES(204, EXIT_USAGE, "--plan-ngpus is 4", "compile", "m", "--pas=tp:tensor=2", "--plan-ngpus=4");
     REFUSES(204, EXIT_USAGE, "axis 'tensor'", "compile", "m", "--pas=tp:tensor=2x");
     REFUSES(204, EXIT_USAGE, "--plan-ngpus must be 1, not 2", "compile", "m", "--pas=dp", "--plan-ngpus=2");
 }
@@ -348,7 +348,7 @@ static void hostile_response_files_end_soon(void **state) {
     write_bytes("big", big, BIG);
     write_bytes("many", big, BIG - 1);
     free(big);
-    REFUSES(206, EXIT_USAGE, "at most 1048576", "@big");
+    REFUSES(206, EXIT_USAGE, "more than the limit of 1048576", "@big");
     REFUSES(206, EXIT_USAGE, "more than 65536 arguments", "@many");
 }
 

@@ -76,7 +76,7 @@ def check_program(args, directory, seconds):
     if os.path.exists("/dev/nvidia0"):
         return
     said = call(*run, status=6).stderr
-    if not re.fullmatch(r"rankc: error\[E0906\]: this program needs a GPU, and there is none: .*\n", said):
+    if not re.fullmatch(r"rankc: error\[E0906\]: this program needs a GPU, but there is none: .*\n", said):
         raise Wrong(f"without a GPU the program says: {said}")
 
 

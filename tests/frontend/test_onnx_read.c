@@ -352,17 +352,17 @@ static void wrong_amounts_of_data(void **state) {
     (void)state;
     const char raw[17] = {0};
     refused(model_with(tensor_raw("w", FLOAT, DIMS(4), raw, 15)), 353, EXIT_MALFORMED,
-            "'w' FLOAT [4] needs 16 bytes, has 15");
+            "'w' FLOAT [4] needs 16 bytes, but has 15");
     refused(model_with(tensor_raw("w", FLOAT, DIMS(4), raw, 17)), 353, EXIT_MALFORMED, "has 17");
     refused(model_with(tensor_raw("w", FLOAT, DIMS(4), raw, 0)), 353, EXIT_MALFORMED, "has 0");
-    refused(model_with(tensor("w", FLOAT, SCALAR)), 353, EXIT_MALFORMED, "'w' FLOAT scalar needs 4 bytes, has 0");
+    refused(model_with(tensor("w", FLOAT, SCALAR)), 353, EXIT_MALFORMED, "'w' FLOAT scalar needs 4 bytes, but has 0");
     struct wire *few = tensor("w", FLOAT, DIMS(4)), *many = tensor("w", INT64, DIMS(1)),
                 *odd = tensor("w", FLOAT, DIMS(1));
     put_data(few, 4, raw, 12);
     put_data(many, 7, raw, 2);
     put_data(odd, 4, raw, 5);
-    refused(model_with(few), 353, EXIT_MALFORMED, "needs 16 bytes, has 12");
-    refused(model_with(many), 353, EXIT_MALFORMED, "needs 8 bytes, has 16");
+    refused(model_with(few), 353, EXIT_MALFORMED, "needs 16 bytes, but has 12");
+    refused(model_with(many), 353, EXIT_MALFORMED, "needs 8 bytes, but has 16");
     refused(model_with(odd), 302, EXIT_MALFORMED, "bad packed field");
 }
 
@@ -376,7 +376,7 @@ static void data_in_two_places(void **state) {
     put_data(twice, 9, raw, 16);
     refused(model_with(twice), 354, EXIT_MALFORMED, "raw_data twice");
     put_data(other, 5, raw, 4);
-    refused(model_with(other), 354, EXIT_MALFORMED, "not for FLOAT");
+    refused(model_with(other), 354, EXIT_MALFORMED, "does not store FLOAT");
 }
 
 /* The error that onnx_tensor gives for a model that opens. */
@@ -412,7 +412,7 @@ static void element_types(void **state) {
         struct wire *w = message();
         put_int(w, 2, wrong[i]);
         put_text(w, 8, "w");
-        refused(model_with(w), 356, EXIT_MALFORMED, "there is no element type");
+        refused(model_with(w), 356, EXIT_MALFORMED, "unknown element type");
     }
     refused_tensor(tensor_raw("w", COMPLEX64, DIMS(1), "12345678", 8), 407, EXIT_UNSUPPORTED,
                    "dtype COMPLEX64 not supported: 'w'");
@@ -477,7 +477,7 @@ static void locations_outside(void **state) {
     static const char *const places[] = {"../secret",      "sub/../../secret", "/etc/passwd", "file:///etc/passwd",
                                          "http://host/it", "a/./../../b",      "..",          "*/_ORT_MEM_ADDR_/*"};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        refused(EXTERNAL("location", places[i]), 361, EXIT_MALFORMED, "leaves the model directory");
+        refused(EXTERNAL("location", places[i]), 361, EXIT_MALFORMED, "is outside of the model's directory");
 }
 
 static void linked_files(void **state) {
@@ -534,7 +534,7 @@ static void offsets_and_lengths(void **state) {
                 "needs more bytes than the file has (20)");
     refused(EXTERNAL("location", "ok.bin", "offset", "5"), 366, EXIT_MALFORMED, "needs more bytes");
     refused(EXTERNAL("location", "ok.bin", "offset", "21", "length", "0"), 366, EXIT_MALFORMED, "needs more bytes");
-    refused(EXTERNAL("location", "ok.bin", "length", "12"), 353, EXIT_MALFORMED, "needs 16 bytes, has 12");
+    refused(EXTERNAL("location", "ok.bin", "length", "12"), 353, EXIT_MALFORMED, "needs 16 bytes, but has 12");
     refused(EXTERNAL("location", "ok.bin", "length", "x"), 365, EXIT_MALFORMED, "length 'x'");
 }
 
@@ -548,7 +548,7 @@ static void external_keys(void **state) {
     put_int(both, 14, 1);
     refused(model_with(both), 354, EXIT_MALFORMED, "both external data and data in the model");
     put_int(where, 14, 7);
-    refused(model_with(where), 364, EXIT_MALFORMED, "no data location 7");
+    refused(model_with(where), 364, EXIT_MALFORMED, "unknown data_location 7");
 }
 
 /* D15; the digests are those of the SHA-1 standard's examples. */
@@ -579,7 +579,7 @@ static void external_data_in_an_attribute(void **state) {
     put(constant, 5, attribute);
     struct wire *graph = graph_relu();
     put(graph, NODE, constant);
-    refused(model_of(graph), 361, EXIT_MALFORMED, "leaves the model directory");
+    refused(model_of(graph), 361, EXIT_MALFORMED, "is outside of the model's directory");
 }
 
 /* A process that puts `one` in the place of `other` and back, until it is killed. */

@@ -297,11 +297,11 @@ static void test_classes(void **state) {
     assert_int_equal(rt_class_index(rt, y, wide, 1, 2, dims, starts, 5, 1, -100), RT_OK);
     assert_memory_equal(y, wide, sizeof wide);
     assert_int_equal(rt_class_index(rt, y, wide, 1, 2, dims, starts, 5, 0, -100), RT_ERROR_INPUT);
-    assert_string_equal(rt_error(rt), "target -100 at [1, 0] is outside of the 5 classes");
+    assert_string_equal(rt_error(rt), "label -100 at [1, 0] is outside of the 5 classes");
     assert_int_equal(rt_class_index(rt, y, narrow, 0, 2, dims, behind, 5, 1, 7), RT_ERROR_INPUT);
-    assert_string_equal(rt_error(rt), "target 5 at [4, 10] is outside of the 5 classes");
+    assert_string_equal(rt_error(rt), "label 5 at [4, 10] is outside of the 5 classes");
     assert_int_equal(rt_class_index(rt, y, narrow + 3, 0, 0, NULL, NULL, 5, 0, 0), RT_ERROR_INPUT);
-    assert_string_equal(rt_error(rt), "target -1 at [] is outside of the 5 classes");
+    assert_string_equal(rt_error(rt), "label -1 at [] is outside of the 5 classes");
     assert_int_equal(rt_class_index(rt, NULL, NULL, 1, 1, (int64_t[]){0}, starts, 0, 0, 0), RT_OK);
 }
 

@@ -31,7 +31,7 @@ CLEAN = {name: value for name, value in os.environ.items() if not LAUNCHERS.matc
 MAGIC = b"rankc-2\0"
 NOBODY = 65534
 TOKEN = "a token of the user's own"
-DROPPED = r"rankc: warning\[E0907\]: dropped 127\.0\.0\.1:\d+ at the ranks' meeting: "
+DROPPED = r"rankc: warning\[E0907\]: closed the connection from 127\.0\.0\.1:\d+ at the rendezvous: "
 
 
 class Wrong(Exception):
@@ -280,7 +280,7 @@ def message_of_a_stranger(work):
     if len(stranger.receive(500)) > 40:
         raise Wrong("a stranger is told more than a nonce")
     job.start(1)
-    check_outputs(work, 2, job, warnings={0: DROPPED + "it is no rank of a compiled program of this version\n"})
+    check_outputs(work, 2, job, warnings={0: DROPPED + "it is not a rank of a compiled program of this version\n"})
 
 
 def wrong_token(work):
@@ -315,7 +315,7 @@ def fake_rank_0(work):
                 pass
         caller.close()
     job.start(0)
-    pattern = (rf"rankc: warning\[E0907\]: who listens at 127\.0\.0\.1:{port} is not rank 0: "
+    pattern = (rf"rankc: warning\[E0907\]: the process that listens at 127\.0\.0\.1:{port} is not rank 0: "
                r"it does not know this job's token\n")
     check_outputs(work, 2, job, warnings={1: pattern})
 
@@ -345,7 +345,7 @@ def slow_and_silent(work):
     job.wait = lambda: ({rank: process.returncode for rank, process in job.processes.items()}, {})
     check_outputs(work, 2, job)
     if not re.fullmatch(rf"{DROPPED}it sent \d+ of 112 bytes within 5 s\n"
-                        rf"{DROPPED}it sent \d of 112 bytes (and hung up|within 5 s); 1 more since the last one\n", said):
+                        rf"{DROPPED}it sent \d of 112 bytes (and hung up|within 5 s); 1 more since the last report\n", said):
         raise Wrong(said)
 
 
@@ -368,11 +368,11 @@ def many_strangers(work):
             open_ones.pop(0).close()
     codes, said = job.wait()
     lines = said[0].splitlines()
-    dropped = len(lines) + sum(int(number) - line.startswith("rankc: warning[E0907]: dropped " + number)
+    dropped = len(lines) + sum(int(number) - line.startswith("rankc: warning[E0907]: closed " + number)
                                for line in lines for number in re.findall(r"(\d+) more", line))
     if any(codes.values()) or said[1] or work.outputs("out") != work.expected(2):
         raise Wrong(f"exit codes {codes}, said {said}")
-    strange = [line for line in lines if not re.match(r"rankc: warning\[E0907\]: dropped ", line)]
+    strange = [line for line in lines if not re.match(r"rankc: warning\[E0907\]: closed ", line)]
     if strange or not count - 1500 <= dropped <= count or len(lines) > time.monotonic() - begin + 2:
         raise Wrong(f"{dropped} were dropped: {said[0]}")
 
@@ -386,10 +386,10 @@ def rank_of_another_job(work):
     lost = Job(other, 3, torch_env(ports[0], 3, RANKC_TOKEN="of the other job, that is"),
                lambda rank: ["--join-timeout", "1"], order=[1])
     check_failure(lost, {1: 9}, rf"E0903\]: rank 1 of 3 did not find rank 0 at 127\.0\.0\.1:{ports[0]} within 1 s: "
-                  "who listens does not know this job")
+                  "the process that listens there does not belong to this job")
     first.start(1)
     second.start(1)
-    named = f"({DROPPED}it does not know this job's token.*\n|rankc: warning.* more callers.*\n)+"
+    named = f"({DROPPED}it does not know this job's token.*\n|rankc: warning.* more connections.*\n)+"
     check_outputs(work, 2, first, warnings={0: named})
     check_outputs(other, 3, second)
 
@@ -438,7 +438,7 @@ def torchrun(work):
 
 def nobody_listens(work):
     job = Job(work, 2, torch_env(port := free_port(), 2), lambda rank: ["--join-timeout", "1"], order=[1])
-    check_failure(job, {1: 9}, rf"E0903\]: rank 1 of 2 did not find rank 0 at 127\.0\.0\.1:{port} within 1 s: nobody listens")
+    check_failure(job, {1: 9}, rf"E0903\]: rank 1 of 2 did not find rank 0 at 127\.0\.0\.1:{port} within 1 s: no process listens there")
 
 
 def somebody_else_listens(work):
@@ -452,7 +452,7 @@ def somebody_else_listens(work):
 
 def ranks_are_missing(work):
     job = Job(work, 4, torch_env(port := free_port(), 4), lambda rank: ["--join-timeout", "2"], order=[0, 2])
-    check_failure(job, {0: 9, 2: 9}, rf"E0903\]: ranks 1, 3 of 4 did not come to 127\.0\.0\.1:{port} within 2 s")
+    check_failure(job, {0: 9, 2: 9}, rf"E0903\]: ranks 1, 3 of 4 did not join at 127\.0\.0\.1:{port} within 2 s")
 
 
 def another_world(work):
@@ -514,18 +514,18 @@ def several_machines(work):
 
 def no_place(work):
     job = Job(work, 2, lambda rank: {}, flags(2), order=[1])
-    check_failure(job, {1: 2}, r"E0901\]: rank 1 of 2 does not know where the others are: .*")
+    check_failure(job, {1: 2}, r"E0901\]: rank 1 of 2 has no rendezvous: .*")
 
 
 def bad_place(work):
     for place in ["", "host", "host:", "host:0", ":1", "host:99999", "file:", "h" * 300 + ":1"]:
         job = Job(work, 2, lambda rank: {}, flags(2, "--rendezvous", place), order=[0])
-        check_failure(job, {0: 2}, r"E0904\]: ranks cannot meet at .*")
+        check_failure(job, {0: 2}, r"E0904\]: invalid rendezvous .*")
 
 
 def unwritable_file(work):
     job = Job(work, 2, lambda rank: {}, flags(2, "--rendezvous", f"file:{work.directory}/none/place"), order=[0])
-    check_failure(job, {0: 6}, r"E0904\]: rank 0 cannot say where it listens: .*")
+    check_failure(job, {0: 6}, r"E0904\]: rank 0 cannot publish its address: .*")
 
 
 def killed(victim):
@@ -535,7 +535,7 @@ def killed(victim):
         begin = time.monotonic()
         job = Job(work, 3, lambda rank: {**env(rank), "TINY_DO": f"{victim}:kill@1"})
         codes = {rank: -signal.SIGKILL if rank == victim else 9 for rank in range(3)}
-        check_failure(job, codes, rf"E0911\]: rank {victim} ended before the job had(\n  --> .*)?")
+        check_failure(job, codes, rf"E0911\]: rank {victim} ended before the job was complete(\n  --> .*)?")
         if time.monotonic() - begin > 10:
             raise Wrong("the others took long to notice")
     case.__name__ = f"rank_{victim}_is_killed"

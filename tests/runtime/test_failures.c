@@ -99,7 +99,7 @@ static void a_dead_rank_is_named_with_its_cause(void **state) {
 static void ranks_that_make_different_calls_are_named(void **state) {
     (void)state;
     struct result result = run_badly("1:call@2", "0");
-    assert_error(&result, 9, "error[E0913]: ranks make different calls: rank 0 all-reduce of ");
+    assert_error(&result, 9, "error[E0913]: ranks call different collectives: rank 0 all-reduce of ");
     assert_says(&result, "rank 1 broadcast of 64");
 }
 
@@ -108,7 +108,7 @@ static void ranks_as_threads_fail_alike(void **state) {
     (void)state;
     setenv("TINY_DO", "1:call@2", 1);
     struct result result = RUN(ALONE, 3, INPUTS, STEPS, "--comm", "loopback");
-    assert_error(&result, 9, "error[E0913]: ranks make different calls: rank 0 all-reduce of ");
+    assert_error(&result, 9, "error[E0913]: ranks call different collectives: rank 0 all-reduce of ");
     setenv("TINY_DO", "1:segv@2", 1);
     result = RUN(ALONE, 3, INPUTS, STEPS, "--comm", "loopback");
     unsetenv("TINY_DO");
@@ -122,7 +122,7 @@ static void a_stopped_rank_is_found_within_the_limit(void **state) {
     struct result result = run_badly("1:stop@3", "1000");
     assert_error(&result, 9, "error[E0912]: rank 1 (pid ");
     assert_says(&result, "made no progress for 1.");
-    assert_says(&result, " s: it is stopped (SIGCONT lets it go on)\n  --> all-gather\n");
+    assert_says(&result, " s: it is stopped (SIGCONT resumes it)\n  --> all-gather\n");
     assert_says(&result, "note: rank 0, step 3, call ");
     assert_says(&result, "(all-reduce): waits for rank 1 at all-reduce\n");
     assert_true(result.seconds > 1 && result.seconds < 2);
@@ -138,7 +138,7 @@ static void a_rank_that_loops_is_stuck_though_it_lives(void **state) {
 static void ranks_that_wait_for_each_other_are_named(void **state) {
     (void)state;
     struct result result = run_badly("1:elsewhere@2", "500");
-    assert_error(&result, 9, "error[E0912]: all ranks wait for others, none made progress for 0.");
+    assert_error(&result, 9, "error[E0912]: deadlock: all ranks wait for other ranks, and none made progress for 0.");
     assert_says(&result, "note: rank 0, step 2, call ");
     assert_says(&result, "(all-reduce): waits for rank 1 at all-reduce\n");
     assert_says(&result, "(barrier): waits for ranks 0, 2 at all-gather\n");

@@ -84,7 +84,7 @@ static void malformed_text_is_refused_with_its_place(void **state) {
     refuse("-", "line 1, column 1: malformed number");
     refuse("1e999", "line 1, column 1: number is out of range");
     refuse("nul", "line 1, column 1: value expected");
-    refuse("[] []", "line 1, column 4: text goes on after the value");
+    refuse("[] []", "line 1, column 4: unexpected text after the value");
     refuse("\"a\nb\"", "line 1, column 3: control character in a string");
     refuse("\"\\x\"", "line 1, column 2: unknown escape");
     refuse("\"\\u12g4\"", "line 1, column 2: \\u needs four hexadecimal digits");
@@ -115,7 +115,7 @@ static void depth_is_limited(void **state) {
     memset(text, '[', 64), memset(text + 64, ']', 64), text[128] = 0;
     accept(text);
     memset(text, '[', 65), memset(text + 65, ']', 65), text[130] = 0;
-    refuse(text, "line 1, column 65: nested too deep");
+    refuse(text, "line 1, column 65: nested too deeply");
     memset(text, '{', sizeof text - 1), text[sizeof text - 1] = 0;
     refuse(text, "line 1, column 2: key expected");
 }

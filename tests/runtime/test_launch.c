@@ -62,7 +62,7 @@ static void options_are_checked(void **state) {
         assert_error(&(struct result[]){RUN(how, ranks, INPUTS, "--repeat", "0")}[0], 2, "--repeat needs");
         assert_error(&(struct result[]){RUN(how, ranks, INPUTS, "--threads")}[0], 2,
                      ranks == 1 ? "--threads needs" : "");
-        assert_error(&(struct result[]){RUN(how, ranks, INPUTS, "--kernels", "x")}[0], 2, "no kernels 'x'");
+        assert_error(&(struct result[]){RUN(how, ranks, INPUTS, "--kernels", "x")}[0], 2, "unknown kernel set 'x'");
     }
     result = RUN(ALONE, 1, INPUTS, "--repaet", "3");
     assert_non_null(strstr(result.err, "help: did you mean '--repeat'?"));
@@ -75,7 +75,7 @@ static void inputs_are_checked(void **state) {
     result = RUN(LAUNCHED, 2, INPUTS, "--input", bad_option);
     assert_error(&result, 2, "input 'x' is given twice");
     result = RUN(ALONE, 1, "--input", bad_option);
-    assert_error(&result, 3, "error[E0915]: input 'x' has shape [3], the model takes [2, 6]");
+    assert_error(&result, 3, "error[E0915]: input 'x' has shape [3], but the model needs [2, 6]");
     result = RUN(ALONE, 1, "--input", "idz=nothing");
     assert_error(&result, 2, "the model has no input 'idz'");
     assert_non_null(strstr(result.err, "did you mean 'ids'?"));
@@ -88,9 +88,9 @@ static void inputs_are_checked(void **state) {
 static void ranks_must_be_what_was_generated(void **state) {
     (void)state;
     struct result result = RUN(ALONE, 3, INPUTS);
-    assert_error(&result, 8, "error[E0901]: 'tiny' was generated for 3 ranks, started with 1");
+    assert_error(&result, 8, "error[E0901]: 'tiny' was generated for 3 ranks, but started with 1");
     result = RUN(ALONE, 3, INPUTS, "--rank", "1", "--world", "3");
-    assert_error(&result, 2, "start them with `rankc run`");
+    assert_error(&result, 2, "start the ranks with `rankc run`");
     setenv("OMPI_COMM_WORLD_RANK", "1", 1), setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
     result = RUN(ALONE, 3, INPUTS);
     unsetenv("OMPI_COMM_WORLD_RANK"), unsetenv("OMPI_COMM_WORLD_SIZE");

@@ -129,7 +129,7 @@ static void programs_that_do_not_fit_are_refused(void **state) {
     assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);
     tiny_program(&program, 2, 1);
     assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);
-    assert_string_equal(rt_error(NULL), "'tiny' was generated for 2 ranks, started with 1");
+    assert_string_equal(rt_error(NULL), "'tiny' was generated for 2 ranks, but started with 1");
     tiny_program(&program, 1, 1);
     program.mesh[0] = 2;
     assert_int_equal(open_alone(&program), RT_ERROR_MISMATCH);

@@ -67,8 +67,8 @@ static void npy_refusals(void **state) {
     refuse_npy("{'descr': '<c8', 'fortran_order': False, 'shape': (2, 3), }", 48, "'<c8' is not supported");
     refuse_npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", 8, "structured");
     refuse_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 23,
-               "needs 24 bytes of data, the file has 23");
-    refuse_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 25, "the file has 25");
+               "needs 24 bytes of data, but the file has 23");
+    refuse_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 25, "but the file has 25");
     refuse_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-2, 3), }", 0, "extent expected");
     refuse_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4), }", 16, "overflows");
     refuse_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }", 0, "64 bits");
@@ -194,11 +194,11 @@ static void tensor_pb_refusals(void **state) {
     REFUSE_PB("malformed protobuf", 0, 1);
     REFUSE_PB("malformed protobuf", TAG(9, 2), 5, 1);
     REFUSE_PB("raw_data has 3", TAG(1, 0), 1, TAG(2, 0), 1, TAG(9, 2), 3, 1, 1, 1, TAG(8, 2), 1, 'n');
-    REFUSE_PB("the data 1", TAG(1, 0), 2, TAG(2, 0), 7, TAG(7, 0), 1);
+    REFUSE_PB("the data has 1", TAG(1, 0), 2, TAG(2, 0), 7, TAG(7, 0), 1);
     REFUSE_PB("more elements", TAG(1, 0), 1, TAG(2, 0), 7, TAG(7, 2), 2, 1, 1);
     REFUSE_PB("negative dimension", TAG(2, 0), 7, TAG(1, 0), (char)0xff, (char)0xff, (char)0xff, (char)0xff, (char)0xff,
               (char)0xff, (char)0xff, (char)0xff, (char)0xff, 1);
-    REFUSE_PB("elements, the file only", TAG(2, 0), 7, TAG(1, 0), (char)0xff, (char)0xff, (char)0xff, 127);
+    REFUSE_PB("elements, but the file only", TAG(2, 0), 7, TAG(1, 0), (char)0xff, (char)0xff, (char)0xff, 127);
     REFUSE_PB("does not fit", TAG(1, 0), 1, TAG(2, 0), 10, TAG(5, 0), (char)0x80, (char)0x80, 4);
     REFUSE_PB("twice", TAG(1, 0), 1, TAG(2, 0), 7, TAG(7, 0), 1, TAG(9, 2), 1, 1);
     REFUSE_PB("external", TAG(1, 0), 1, TAG(2, 0), 7, TAG(14, 0), 1);

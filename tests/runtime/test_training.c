@@ -185,13 +185,13 @@ static void bad_files_are_refused(void **state) {
     struct rt_reason why;
     assert_false(rt_safetensors_parse(&file, "\xff\xff\xff\xff\0\0\0\0{}", 10, &why));
     assert_false(rt_safetensors_parse(&file, "\2\0\0", 3, &why));
-    refuse("[]", 0, "no object");
+    refuse("[]", 0, "not a JSON object");
     refuse("{", 0, "line 1");
-    refuse("{\"a\":{\"dtype\":\"F4\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, "no type");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "bad dimension");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, "no shape");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "not as many");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,4]}}", 4, "not as many");
+    refuse("{\"a\":{\"dtype\":\"F4\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, "unknown data type");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "invalid dimension");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, "must have a shape");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "match its shape");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,4]}}", 4, "its shape");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 8, "tensors have 4 bytes");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "overlap");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[9007199254740992,9007199254740996]}}", 4,

@@ -138,7 +138,7 @@ def checkpoint(rankc, preload, work):
         for at, size in (1, 0), (1, len(content) - 1):
             env = {"LD_PRELOAD": preload, "CUT_FILE": path, "CUT_AT": str(at), "CUT_TO": str(size)}
             done = call(*train, "--steps", "3", "--resume", "2", env=env, status=None)
-            why = f"{name}' is damaged: it has another length"
+            why = f"{name}' is damaged: its size differs"
             expect(done.returncode == 8 and "error[E0805]" in done.stderr and why in done.stderr,
                    f"{name}, {size} bytes at {at}: exit {done.returncode}, {done.stderr}")
             with open(path, "wb") as file:

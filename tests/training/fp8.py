@@ -118,21 +118,21 @@ def check_mixed(run, plans):
 
 # Case, policy, --fp8, other words of the command line, exit code, what is said.
 TOLD = [
-    ("gpt2_fp8", "dp", "hybrid", [], 0, r"stays as it is: no layer comes after it.*\n  --> /model/lm_head/MatMul"),
+    ("gpt2_fp8", "dp", "hybrid", [], 0, r"not converted to 8-bit floats: it is the last layer.*\n  --> /model/lm_head/MatMul"),
     ("gpt2_fp8", "dp", "hybrid", [], 0, r"8 linear layers compute in 8-bit floats, with 24 scales"),
     ("llama_fp8", "dp", "hybrid", [], 0, r"7 linear layers compute in 8-bit floats, with 18 scales"),
-    ("gpt2_fp8", "tp:tensor=4", "hybrid", [], 0, r"stays as it is: a rank's part of .*attn/c_proj.* has an extent of 8, no multiple of 16"),
+    ("gpt2_fp8", "tp:tensor=4", "hybrid", [], 0, r"not converted to 8-bit floats: a rank's shard of .*attn/c_proj.* has an extent of 8, which is not a multiple of 16"),
     ("gpt2_fp8", "data:data=2", "hybrid", [], 0, r"8 linear layers compute"),
-    ("gpt2_fp8", "tp:tensor=4", "hybrid:include=*attn*", [], 5, r"error\[E0425\]: --fp8 includes this layer: a rank's part of"),
-    ("gpt2_fp8", "dp", "hybrid:include=*lm_head*", [], 5, r"error\[E0425\]: --fp8 includes this layer: it has 101 outputs, no multiple of 16"),
+    ("gpt2_fp8", "tp:tensor=4", "hybrid:include=*attn*", [], 5, r"error\[E0425\]: --fp8 includes this layer: a rank's shard of"),
+    ("gpt2_fp8", "dp", "hybrid:include=*lm_head*", [], 5, r"error\[E0425\]: --fp8 includes this layer: it has 101 outputs, which is not a multiple of 16"),
     ("gpt2_fp8", "dp", "hybrid:include=*mlp*,exclude=*c_proj*", [], 0, r"2 linear layers compute"),
-    ("gpt2_fp8", "dp", "hybrid:exclude=*nothing*", [], 2, r"error\[E0424\]: no linear layer is called '\*nothing\*'"),
+    ("gpt2_fp8", "dp", "hybrid:exclude=*nothing*", [], 2, r"error\[E0424\]: no linear layer's name matches '\*nothing\*'"),
     ("mlp_fp8", "tp:tensor=8", "hybrid", [], 4, r"error\[E0426\]: --fp8: under this plan none of the 2 linear layers"),
-    ("gpt2", "dp", "hybrid", [], 4, r"it has 22 rows, no multiple of 16[^$]*error\[E0426\]: --fp8: none of the"),
+    ("gpt2", "dp", "hybrid", [], 4, r"it has 22 rows, which is not a multiple of 16[^$]*error\[E0426\]: --fp8: none of the"),
     ("mlp_fp8", "dp", "hybrid", ["--dtype", "f64"], 4, r"it computes in f64"),
-    ("mlp_fp8", "dp", "fp4", [], 2, r"error\[E0202\]: 'fp4' is none of hybrid and e4m3"),
-    ("mlp_fp8", "dp", "hybrid:history=0", [], 2, r"error\[E0205\]: 8-bit floats do not take the option 'history=0'"),
-    ("mlp_fp8", "dp", "e4m3:include=", [], 2, r"error\[E0205\]: 8-bit floats do not take the option 'include='"),
+    ("mlp_fp8", "dp", "fp4", [], 2, r"error\[E0202\]: 'fp4' is neither hybrid nor e4m3"),
+    ("mlp_fp8", "dp", "hybrid:history=0", [], 2, r"error\[E0205\]: --fp8 has no option 'history=0'"),
+    ("mlp_fp8", "dp", "e4m3:include=", [], 2, r"error\[E0205\]: --fp8 has no option 'include='"),
 ]
 
 

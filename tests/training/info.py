@@ -44,10 +44,10 @@ TRAINED = {
     "adagrad": ("Adagrad", {"decay_factor": 0.1, "norm_coefficient": 0.02}, adagrad),
 }
 REFUSED = {
-    "adam": ("Adam", {}, "loss", "no optimizer of rankc is exactly 'Adam'"),
-    "other": ("Momentum", TRAINED["standard"][1], "error", "Gradient is not of the model's output 0"),
-    "unknown": ("Lamb", {}, "loss", "no such operator: 'Lamb'"),
-    "rate": ("Adagrad", {"rate": "W"}, "loss", "the learning rate is no number that the model has: 'W'"),
+    "adam": ("Adam", {}, "loss", "rankc has no optimizer equivalent to 'Adam'"),
+    "other": ("Momentum", TRAINED["standard"][1], "error", "Gradient is computed of another value than the model's output 0"),
+    "unknown": ("Lamb", {}, "loss", "unknown operator: 'Lamb'"),
+    "rate": ("Adagrad", {"rate": "W"}, "loss", "the learning rate is not a constant of the model: 'W'"),
 }
 
 

@@ -212,8 +212,8 @@ def check_target_out_of_range(rankc, work):
             "--accumulate", "3", *arguments)
         done = harness.call(rankc, "train", f"{work}/out", "--data", f"x={work}/x.npy", "--data",
                             f"{target}={work}/{target}.npy", status=3)
-        expected = ("error[E0382]: target 7 at [3] is outside of the 7 classes",
-                    f"step 1 had read samples {BATCH} to {2 * BATCH - 1} of the run, of {STEPS * BATCH} in the data")
+        expected = ("error[E0382]: label 7 at [3] is outside of the 7 classes",
+                    f"step 1 read samples {BATCH} to {2 * BATCH - 1} of the run; the data has {STEPS * BATCH}")
         if not all(text in done.stderr for text in expected):
             raise Wrong(f"{plan}: {done.stderr.strip()}")
     return "ok"
@@ -242,7 +242,7 @@ def check_untrained(rankc, work):
         rules = [word for layer in frozen for word in ("--param", f"{layer}.*:frozen")]
         done = harness.call(rankc, "compile", model, "-o", f"{work}/out", "--no-build", "--reuse", "override", "--train",
                             "--loss", "cross_entropy:logits=y", *rules)
-        notes = [line for line in done.stderr.splitlines() if "not trained, since no gradient" in line]
+        notes = [line for line in done.stderr.splitlines() if "not trained, because the loss has no gradient" in line]
         named = {name for note in notes for name in re.findall("'([^']+)'", note.partition("them:")[2])}
         expected = {name for name in untrained if name.partition(".")[0] not in frozen}
         if len(notes) != bool(expected) or named != expected:

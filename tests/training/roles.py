@@ -93,7 +93,7 @@ def check_options(rankc, work, name):
     expect(of(plan, "fc.weight")["weight_decay"] == 0.25, "fc.weight has another weight decay")
     plan = planned(rankc, name, "--param", "attn.mask:frozen", "--param", "p:frozen")
     expect(not any(p["name"] == "p" and p["trained"] for p in plan["parameters"]), "p is trained")
-    for option, text in (("none:train", "no parameter is called 'none'"), ("attn.mask:lr=1", "'attn.mask' is no parameter"),
+    for option, text in (("none:train", "no parameter's name matches 'none'"), ("attn.mask:lr=1", "'attn.mask' is not a parameter"),
                          ("p:train,frozen", "exclude each other")):
         told = call(rankc, "plan", model(name), *LOSS, "--param", option, status=2).stderr
         expect(text in told, f"{option}: {told}")
@@ -147,8 +147,8 @@ def check_merged(rankc, work, name):
         [numpy_helper.from_array(values.astype(np.float32), key) for key, values in weights.items()])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
     told = call(rankc, "plan", path, "--train").stderr
-    expect("the exporter has merged equal initializers: 'b.weight' is 'a.weight'" in told, told)
-    expect("a batch normalisation" in told and "'onnx::Conv_7'" in told, told)
+    expect("the exporter merged initializers of equal value: 'b.weight' is 'a.weight'" in told, told)
+    expect("a batch normalization" in told and "'onnx::Conv_7'" in told, told)
     return "told"
 
 

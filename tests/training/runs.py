@@ -206,7 +206,7 @@ def damaged(bench):
     said = program.train(4, "--checkpoint-dir", good, status=2)
     expect("earlier run" in said, said)
     said = program.train(1, "--checkpoint-dir", good, "--resume", "2", status=2)
-    expect("--steps ends at 1" in said, said)
+    expect("but --steps is 1" in said, said)
     said = program.train(4, "--checkpoint-dir", bench.path("nothing"), "--resume", "latest", status=6)
     expect("no checkpoint" in said, said)
     said = program.train(4, "--checkpoint-dir", good, "--resume", "newest", status=2)
@@ -271,7 +271,7 @@ def recomputed(bench):
             bench.call("verify", program.directory, "-q")
             less = program.activations() < plain.activations()
             expect(less or case != "vit" or way != "full", f"{case}, {plan}: {way} keeps as much")
-    for way, text in ("most", "takes none, full, selective"), ("first:99", "layers"), ("names:nobody", "matches"), ("budget:1", "are kept"):
+    for way, text in ("most", "must be none, full, selective"), ("first:99", "layers"), ("names:nobody", "matches"), ("budget:1", "are kept"):
         done = bench.call("plan", model_of("vit"), "--train", "--recompute", way, status=None)
         expect(done.returncode in (2, 5) and text in done.stderr, f"{way}: {done.stderr}")
 
@@ -285,30 +285,30 @@ def refused(bench):
     with open(short, "wb") as file:  # 5 of 14 rows of 13 floats
         file.write(rows[:128].replace(b"(14, 13)", b"(5, 13) ") + rows[128:128 + 5 * 52])
     said = program.train(2, status=3, data=["--data", f"x={short}", "--data", f"target={target}"])
-    expect("input 'target' has 14 samples, input 'x' 5" in said, said)
+    expect("input 'target' has 14 samples, but input 'x' has 5" in said, said)
     said = program.train(2, status=2, data=["--data", f"x={x}"])
-    expect("an input has no --data" in said, said)
+    expect("an input has no data: --data is missing" in said, said)
     said = program.train(2, *program.data("--eval-data")[:2], status=2)
-    expect("an input has no --eval-data" in said, said)
+    expect("an input has no data: --eval-data is missing" in said, said)
     for rate in "1e39", "nan", "-1", "inf":
         said = program.train(2, "--lr", rate, status=2)
         expect(f"--lr needs a number from 0 to the largest f32, not '{rate}'" in said, said)
     model = model_of("mlp")
     for option, text, status, expected in (
-            ("--param", "h.*:lr=1", 2, "no parameter is called 'h.*'"),
+            ("--param", "h.*:lr=1", 2, "no parameter's name matches 'h.*'"),
             ("--param", "*:rate=1", 2, "adamw has no option 'rate'"),
-            ("--param", "lr=1", 2, "is not GLOB:frozen"),
-            ("--param", "*:frozen", 2, "depends on no parameter"),
-            ("--init", "h.*=zeros", 2, "no parameter is called 'h.*'"),
+            ("--param", "lr=1", 2, "must have the form GLOB:frozen"),
+            ("--param", "*:frozen", 2, "does not depend on any parameter"),
+            ("--init", "h.*=zeros", 2, "no parameter's name matches 'h.*'"),
             ("--init", "*=normal:width=1", 2, "normal has no option 'width'"),
             ("--init", "*=normal:std=-1", 2, "std must be at least 0"),
             ("--init", "*=constant", 2, "constant needs value"),
-            ("--init", "*=gauss", 2, "no initial values are called 'gauss'"),
+            ("--init", "*=gauss", 2, "unknown initialization 'gauss'"),
             ("--lr-schedule", "cosine", 2, "cosine needs steps"),
             ("--lr-schedule", "cosine:steps=5,warmup=5", 2, "warmup must be less"),
             ("--lr-schedule", "linear:steps=2.5", 2, "steps of linear must be a whole number"),
             ("--lr-schedule", "linear:steps=5,min=2", 2, "at most 1"),
-            ("--lr-schedule", "step", 2, "no schedule is called 'step'")):
+            ("--lr-schedule", "step", 2, "unknown learning-rate schedule 'step'")):
         said = bench.call("compile", model, "-o", bench.path("never"), "--no-build", "--train", option, text, status=status)
         expect(expected in said.stderr, f"{option} {text}: {said.stderr}")
     said = bench.call("compile", model, "-o", bench.path("never"), "--no-build", "--init", "*=zeros", status=2)

@@ -105,7 +105,7 @@ static int pays(const struct rt_conv *conv) {
 }
 
 static int refuse(struct rt *rt, const struct rt_conv *conv) {
-    return rt_fail(rt, RT_ERROR_SYSTEM, "the library of matrix products refused a convolution of %lld by %lld channels",
+    return rt_fail(rt, RT_ERROR_SYSTEM, "the matrix-product library rejected a convolution of %lld by %lld channels",
                    (long long)conv->c, (long long)conv->m);
 }
 

@@ -123,6 +123,6 @@ int rt_class_index(struct rt *rt, int64_t *y, const void *x, int x_is_64, int nd
     }
     if (bad == count) return RT_OK;
     format_index(place, sizeof place, bad, ndim, dims, starts);
-    return rt_fail(rt, RT_ERROR_INPUT, "target %lld at %s is outside of the %lld classes",
+    return rt_fail(rt, RT_ERROR_INPUT, "label %lld at %s is outside of the %lld classes",
                    (long long)index_at(x, x_is_64, bad), place, (long long)classes);
 }
