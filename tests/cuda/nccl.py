@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-from stand_in import HERE, TESTS, Wrong, report
+from stand_in import HERE, TESTS, Wrong, build_library, report
 
 GPT2 = [os.path.join(TESTS, "models", "gpt2", "model.onnx"), "--dim", "batch=2", "--dim", "seq=11"]
 SGD = ["--optimizer", "sgd:lr=0.1"]
@@ -36,11 +36,6 @@ class Bench:
         if done.returncode != status:
             raise Wrong(f"exit {done.returncode}, not {status}: {' '.join(command)}\n{done.stderr.strip()[-2000:]}")
         return done
-
-    def build_library(self):
-        self.call(os.environ.get("CXX", "g++"), "-std=c++20", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror",
-                  "-Wno-missing-field-initializers", "-I", os.path.join(HERE, "host"), "-I", f"{self.args.include}/rankc",
-                  "-o", f"{self.work}/libnccl.so.2", os.path.join(HERE, "host", "nccl.cpp"))
 
     def compile(self, name, *options):
         out = os.path.join(self.work, name)
@@ -177,7 +172,7 @@ def main():
         return 77
     with tempfile.TemporaryDirectory(prefix="rankc-nccl-") as work:
         bench = Bench(args, work)
-        bench.build_library()
+        build_library(f"{work}/libnccl.so.2", "nccl.cpp", include=[f"{args.include}/rankc"])
         return report((case.__name__, lambda _, case=case: case(bench) or "ok") for case in CASES if case.__name__ in args.cases)
 
 

@@ -22,7 +22,7 @@ except ImportError as missing:
     sys.exit(77)
 
 from program import LOOPBACK, infer, train # noqa: E402
-from stand_in import HERE, STAND_IN, Wrong, call, report # noqa: E402
+from stand_in import HERE, STAND_IN, Wrong, build_library, call, report # noqa: E402
 
 BOUND, STEPS = 1e-5, 5
 # A model or a case, ranks, options.
@@ -110,16 +110,10 @@ def check(rankc, work, make, name, world, options):
     return f"{apart:.1e} from threads"
 
 
-def build_stand_in(rankc, work):
-    """NCCL's place, where there is no GPU."""
-    call(os.environ.get("CXX", "g++"), "-std=c++20", "-shared", "-fPIC", "-O1", "-Wno-missing-field-initializers", "-I", f"{HERE}/host",
-         "-I", os.path.join(os.path.dirname(rankc), "include", "rankc"), "-o", f"{work}/libnccl.so.2", f"{HERE}/host/nccl.cpp")
-    os.environ["LD_LIBRARY_PATH"] = work
-
-
 def checked(rankc, work, case):
     if STAND_IN:
-        build_stand_in(rankc, work)
+        build_library(f"{work}/libnccl.so.2", "nccl.cpp", include=[os.path.join(os.path.dirname(rankc), "include", "rankc")])
+        os.environ["LD_LIBRARY_PATH"] = work
     return check(rankc, work, *CASES[case])
 
 

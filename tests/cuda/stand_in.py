@@ -22,13 +22,21 @@ def has_cudnn():
     return probe.returncode == 0
 
 
+def build_library(path, *sources, include=()):
+    """Builds a library that stands in for one of NVIDIA's, of files of host/."""
+    host, objects = os.path.join(HERE, "host"), []
+    for source in sources:
+        objects.append(f"{path}.{source}.o")
+        subprocess.run([os.path.join(TESTS, "compile_once"), CXX, "-std=c++20", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror",
+                        "-Wno-missing-field-initializers", *(f"-I{folder}" for folder in (host, *include)), "-c", "-o", objects[-1],
+                        os.path.join(host, source)], check=True)
+    subprocess.run([CXX, "-shared", "-o", path, *objects], check=True)
+
+
 def build_cudnn(work):
     """Builds the library that stands in for cuDNN in `work`; the environment in which programs are compiled and run with it."""
-    host = os.path.join(HERE, "host")
-    subprocess.run([CXX, "-std=c++20", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers",
-                    "-I", host, "-o", os.path.join(work, "libcudnn.so.9"),
-                    *(os.path.join(host, name) for name in ("cudnn.cpp", "cudnn_graph.cpp"))], check=True)
-    return {"NVCC": os.path.join(host, "nvcc"), "NVCCFLAGS": "-O0", "HOST_CUDNN": "1", "LD_LIBRARY_PATH": work}
+    build_library(os.path.join(work, "libcudnn.so.9"), "cudnn.cpp", "cudnn_graph.cpp")
+    return {"NVCC": os.path.join(HERE, "host", "nvcc"), "NVCCFLAGS": "-O0", "HOST_CUDNN": "1", "LD_LIBRARY_PATH": work}
 
 
 def by_type(doc, dtypes, check):
