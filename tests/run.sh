@@ -43,7 +43,8 @@ fi
 
 status=0
 rm -f $build/meson-logs/testlog.json
-meson test -C $build --no-rebuild --print-errorlogs "$@" || status=$?
+# One test more than there are cores: some tests wait, for a process to end or for a time to pass.
+meson test -C $build --no-rebuild --print-errorlogs --num-processes $(($(nproc) + 1)) "$@" || status=$?
 
 # One JSON object per line; "result" is OK, FAIL, TIMEOUT, ERROR, SKIP, EXPECTEDFAIL, UNEXPECTEDPASS or INTERRUPT.
 count=$(awk '
