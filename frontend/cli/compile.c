@@ -4,8 +4,8 @@
 
 #include "frontend/cli/cli.h"
 #include "frontend/cli/compiled_model.h"
+#include "frontend/cli/format_bytes.h"
 #include "frontend/cli/show.h"
-#include "frontend/cli/units.h"
 #include "frontend/driver/driver.h"
 
 /* Texts for enum driver_made: in JSON, and for people. */
@@ -77,7 +77,7 @@ static void print_text(const struct compiled_model *compiled, const char *progra
         if (peak > largest) largest = peak;
     }
     const char *directory = str_escape(cli->arena, compiled->directory, strlen(compiled->directory), 0);
-    printf("%s: %" PRId64 " rank%s, %s each%s\n", directory, ranks, ranks == 1 ? "" : "s", units_bytes(largest).text,
+    printf("%s: %" PRId64 " rank%s, %s each%s\n", directory, ranks, ranks == 1 ? "" : "s", format_bytes(largest).text,
            kept[made].text);
     if (program) print_command(compiled, directory, cli);
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "frontend/cli/doctor.h"
-#include "frontend/cli/units.h"
+#include "frontend/cli/format_bytes.h"
 
 /* ---- processor ---- */
 
@@ -152,9 +152,9 @@ static int64_t memory_limit(void) {
 struct finding doctor_memory(struct arena *arena) {
     long pages = sysconf(_SC_PHYS_PAGES), available = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);
     int64_t all = (int64_t)pages * size, limit = memory_limit();
-    struct units_text total = units_bytes(all), free_now = units_bytes((int64_t)available * size);
+    struct bytes_text total = format_bytes(all), free_now = format_bytes((int64_t)available * size);
     const char *text = arena_printf(arena, "%s, %s free", total.text, free_now.text);
     if (limit >= all) return (struct finding){FOUND, "memory", text, NULL};
-    text = arena_printf(arena, "%s, limited to %s", text, units_bytes(limit).text);
+    text = arena_printf(arena, "%s, limited to %s", text, format_bytes(limit).text);
     return (struct finding){LIMITED, "memory", text, "'rankc show' prints the memory of each rank"};
 }

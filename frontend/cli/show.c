@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "frontend/cli/units.h"
+#include "frontend/cli/format_bytes.h"
 #include "frontend/driver/driver.h"
 
 const char *show_text(const struct rt_json *value, struct arena *arena) {
@@ -175,7 +175,7 @@ static void put_communication(struct strbuf *out, const struct compiled_model *c
         int others = 0;
         for (next = item->next; next && same_traffic(item, next, out->arena); next = next->next) others++;
         strbuf_printf(out, "  %-16s %6" PRId64 "x  %10s  ranks %s", show_text(rt_json_member(item, "kind"), out->arena),
-                      integer(item, "count"), units_bytes(integer(item, "bytes")).text,
+                      integer(item, "count"), format_bytes(integer(item, "bytes")).text,
                       show_ranks(rt_json_member(item, "group"), out->arena));
         if (others) strbuf_printf(out, ", and %d more group%s", others, others == 1 ? "" : "s");
         put_overlap(out, item);
@@ -240,7 +240,7 @@ static void put_memory(struct strbuf *out, const struct compiled_model *compiled
                                         rank_list_text(&row->ranks, out->arena));
         strbuf_printf(out, "  %-18s", name);
         for (int i = 0; i < CLASSES; i++)
-            if (used[i]) strbuf_printf(out, " %*s", column_width(i), units_bytes(row->bytes[i]).text);
+            if (used[i]) strbuf_printf(out, " %*s", column_width(i), format_bytes(row->bytes[i]).text);
         strbuf_printf(out, "   (%" PRId64 " bytes)\n", row->bytes[CLASSES - 1]);
     }
 }

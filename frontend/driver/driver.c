@@ -109,7 +109,7 @@ static int refresh(const struct job *job, struct output *output) {
 
 /* 1 if the result can be reused without writing anything, 0 if not, -1 if --reuse=match refuses it. Needs only the lock
  * for reading, so that other processes may read it and a read-only result can be reused. */
-static int stays(struct job *job, const struct output *output) {
+static int can_reuse_unchanged(struct job *job, const struct output *output) {
     const char *location;
     enum reuse_action action = decide(job, output);
     if (action == REUSE_REFUSE) return -1;
@@ -163,12 +163,12 @@ static int compile_into(struct job *job, struct output *output, enum driver_made
         check_build_path(job, output) < 0)
         return -1;
     if (!is_ours(job, output)) return TAKEN;
-    int as_it_is = stays(job, output);
-    if (as_it_is < 0) return -1;
+    int unchanged = can_reuse_unchanged(job, output);
+    if (unchanged < 0) return -1;
     *made = MADE_NOTHING;
-    if (!as_it_is && output_own(output) < 0) return -1;
-    if (!as_it_is && !is_ours(job, output)) return TAKEN;
-    if (!as_it_is && write_or_refresh(job, output, made) < 0) return -1;
+    if (!unchanged && output_own(output) < 0) return -1;
+    if (!unchanged && !is_ours(job, output)) return TAKEN;
+    if (!unchanged && write_or_refresh(job, output, made) < 0) return -1;
     return *made == MADE_NOTHING ? copy_plan(job, output) : 0;
 }
 

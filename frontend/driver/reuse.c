@@ -59,8 +59,8 @@ static int is_empty(const char *directory, struct diags *diags) {
 }
 
 /* Classifies the result whose manifest is `root`: 0, or -1 after a diagnostic. */
-static int look(struct earlier *earlier, const char *directory, const struct rt_json *root,
-                const struct reuse_keys *keys, struct diags *diags) {
+static int classify(struct earlier *earlier, const char *directory, const struct rt_json *root,
+                    const struct reuse_keys *keys, struct diags *diags) {
     const struct rt_json *stored = rt_json_member(root, "keys");
     *earlier = (struct earlier){.found = FOUND_OTHER, .root = root};
     bool graph = same_key(rt_json_member(stored, "graph"), &keys->graph),
@@ -146,7 +146,7 @@ enum reuse_action reuse_decide(const char *directory, const struct options *opti
     if (!empty) {
         earlier = (struct earlier){.found = FOUND_OTHER, .damaged = "manifest.json"};
         if (read_manifest(&document, directory, diags) < 0 ||
-            (document && look(&earlier, directory, rt_json_root(document), keys, diags) < 0))
+            (document && classify(&earlier, directory, rt_json_root(document), keys, diags) < 0))
             return REUSE_REFUSE;
     }
     enum reuse_action action = action_for(options->reuse, earlier.found);

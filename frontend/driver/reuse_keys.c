@@ -39,7 +39,7 @@ static int64_t nanoseconds(const struct timespec *time) {
 }
 
 /* Reads size and times of the file. The change time (ctime) is included, since no program can set it back. */
-static bool look_at(struct hashed_file *file) {
+static bool read_state(struct hashed_file *file) {
     struct stat info;
     if (stat(file->path, &info) < 0) return false;
     file->bytes = info.st_size;
@@ -52,7 +52,7 @@ static int add_file(struct reuse_keys *keys, struct arena *arena, struct diags *
     struct rt_reason why;
     char real[PATH_MAX];
     struct hashed_file file = {.path = real};
-    if (!realpath(path, real) || !look_at(&file))
+    if (!realpath(path, real) || !read_state(&file))
         return diag_error(diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(diags, path),
                           strerror(errno));
     if (!rt_hash_file(real, file.hash, &why)) return diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
@@ -66,7 +66,7 @@ int reuse_keys_check_files(const struct reuse_keys *keys, struct diags *diags) {
     for (int i = 0; i < keys->files.n; i++) {
         const struct hashed_file *then = &keys->files.at[i];
         struct hashed_file now = {.path = then->path};
-        if (look_at(&now) && now.bytes == then->bytes && now.mtime_ns == then->mtime_ns &&
+        if (read_state(&now) && now.bytes == then->bytes && now.mtime_ns == then->mtime_ns &&
             now.ctime_ns == then->ctime_ns)
             continue;
         return diag_error(diags, 604, EXIT_SYSTEM, then->given, "file changed while reading");

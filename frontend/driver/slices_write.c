@@ -70,7 +70,7 @@ static void move_window(struct writer *writer, int64_t at) {
 }
 
 /* The bytes of the tensor from `offset` on: *n of them, between one and `most`, as the window holds. */
-static const unsigned char *look(struct writer *writer, size_t offset, size_t most, size_t *n) {
+static const unsigned char *peek(struct writer *writer, size_t offset, size_t most, size_t *n) {
     *n = most;
     if (writer->sliced->bytes) return writer->sliced->bytes + offset;
     const int64_t at = (int64_t)writer->sliced->stored.offset + (int64_t)offset;
@@ -83,7 +83,7 @@ static const unsigned char *look(struct writer *writer, size_t offset, size_t mo
 static void put_run(void *context, size_t offset, size_t bytes) {
     struct writer *writer = context;
     for (size_t done = 0, n; done < bytes && !writer->failed; done += n) {
-        const unsigned char *at = look(writer, offset + done, bytes - done, &n);
+        const unsigned char *at = peek(writer, offset + done, bytes - done, &n);
         if (writer->failed) return;
         rt_hash_add(&writer->slice, at, n);
         put(writer, at, n);

@@ -1,11 +1,11 @@
-#include "frontend/cli/units.h"
+#include "frontend/cli/format_bytes.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-struct units_text units_bytes(int64_t bytes) {
+struct bytes_text format_bytes(int64_t bytes) {
     static const char *const names[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    struct units_text out;
+    struct bytes_text out;
     if (bytes < 1024) {
         snprintf(out.text, sizeof out.text, "%" PRId64 "%s", bytes, bytes ? " B" : "");
         return out;
