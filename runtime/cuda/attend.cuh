@@ -1,7 +1,7 @@
-/* Attention and its gradient by cuDNN, where there is one (cudnn_library.cuh) and the program asks for it: graphs of
- * attend_graph.cuh. A plan for a shape is asked for once, at its first call; its kernels may be compiled then. What
- * cuDNN does not take is left to the kernels of flash.cuh, forward and backward each on its own: both keep the same of
- * a row. */
+/* Attention and its gradient by cuDNN, if it is available (cudnn_library.cuh) and the program requests it, with the
+ * graphs of attend_graph.cuh. The plan for a shape is made at the first call with that shape; its kernels may be
+ * compiled then. Shapes that cuDNN does not support are computed by flash.cuh, forward and backward independently: both
+ * keep the same statistics per row. */
 #ifndef RT_CUDA_ATTEND_CUH
 #define RT_CUDA_ATTEND_CUH
 
@@ -19,9 +19,10 @@ struct rt_attend_plan {
     rt_attend_plan *next;
 };
 
-/* What hides a score hides it whole, and leaves every row a key; scores that are as low keep no digit. What becomes of
- * rows of which every key is hidden is not for the library to say: their log-sum-exp, which its gradient takes, drowns
- * in what hides them, so that it goes without a bias, which may. */
+/* True if cuDNN may compute the call: masked scores are hidden completely (fill <= -1e9, beside which a score keeps no
+ * digit), and every row has at least one key. cuDNN does not document results for rows without keys. The gradient takes
+ * the log-sum-exp of a row, in which the scores of a completely hidden row are lost; a bias may hide a row, so the
+ * gradient with a bias is left to flash.cuh. */
 static bool hides_whole(const rt_attention_call *call) {
     const rt_attention &shape = call->shape;
     const double hidden = -1e9;
@@ -29,7 +30,7 @@ static bool hides_whole(const rt_attention_call *call) {
     return !shape.causal || (shape.fill <= hidden && shape.start + shape.offset >= 0);
 }
 
-/* Masks are repeated along all dimensions of batches, or along none. */
+/* Masks are broadcast along all batch dimensions or along none. */
 static bool describe_bias(const rt_attention_call *call, int64_t batch, int64_t bias[4]) {
     const rt_attention &shape = call->shape;
     const int lead = shape.ndim - 3;
@@ -39,7 +40,7 @@ static bool describe_bias(const rt_attention_call *call, int64_t batch, int64_t 
     return bias[0] == 1 || bias[0] == batch;
 }
 
-/* false: dimensions of the batch do not lie as one. */
+/* false: the batch dimensions cannot be merged into one. */
 static bool describe_stride(const rt_operand &x, const rt_attention &shape, int64_t heads, int64_t stride[3]) {
     const int lead = shape.ndim - 3;
     int64_t extent = 1;
@@ -89,7 +90,7 @@ static bool describe_attention(const rt_attention_call *call, rt_attend_shape *o
            describe_bias(call, out->batch, out->bias) && describe_strides(call, out);
 }
 
-/* What of the batch, and of heads of k and v, a call takes: of the gradient as much as has room. */
+/* Samples and key-value heads per call: for the gradient as many as the workspace has room for. */
 static rt_attend_part part_of(const rt_attend_shape &shape) {
     if (!shape.backward) return {shape.batch, shape.kv};
     return rt_attend_part_of(shape.batch, shape.kv, shape.heads / shape.kv, shape.t, shape.s, shape.d + shape.e);
@@ -120,7 +121,7 @@ static void forget_attentions(rt_cudnn *cudnn) {
     }
 }
 
-/* Where a call's operands begin that takes those of the batch from `batch` on, and heads of k and v from `kv` on. */
+/* Addresses of the operands of a call that begins at sample `batch` and key-value head `kv`. */
 static void place_attention(const rt_attention_call *call, const rt_attend_shape &shape, int64_t batch, int64_t kv,
                             void *places[RT_ATTEND_PLACES]) {
     const int64_t group = shape.heads / shape.kv;
@@ -141,8 +142,8 @@ static void place_attention(const rt_attention_call *call, const rt_attend_shape
     put(RT_ATTEND_DV, call->dv, kv);
 }
 
-/* What SCRATCH holds of the gradient: log-sum-exp and sum of dy y of each row; behind them, and alone in the forward
- * pass, the plan's. */
+/* SCRATCH of the gradient: log-sum-exp and sum of dy y of each row, then the plan's workspace. In the forward pass only
+ * the workspace. */
 static int library_attend(struct rt *rt, const rt_attention_call *call) {
     const rt_cudnn *cudnn = cudnn_of(rt);
     rt_attend_shape whole, shape;

@@ -1,28 +1,27 @@
-/* Attention and its gradient as graphs of cuDNN's operations, in the form that its engines know: a pattern of them,
- * which they compute in one pass (its developer guide, "Fused Flash Attention" forward and backward; Dao,
- * "FlashAttention-2", 2023).
+/* Attention and its gradient as cuDNN operation graphs, in the pattern that its engines recognise and compute in one
+ * pass (developer guide, "Fused Flash Attention" forward and backward; Dao, "FlashAttention-2", 2023).
  *
- * Scores are f32; weights, and how they change, are rounded to the type of q before they are multiplied, as in
- * flash.cuh. What is kept of a row is what flash.cuh keeps: the largest score, and the sum of e^(score - that), so that
- * either can do the gradient of the other.
+ * Scores are f32; weights and their gradients are rounded to the type of q before they are multiplied, as in flash.cuh.
+ * The statistics kept per row are those of flash.cuh: the largest score, and the sum of e^(score - that), so that
+ * either implementation can compute the gradient of the other's forward pass.
  *
- * The gradient is in the form of which the library says that it gives the same bits at every run (cudnn-frontend,
- * deterministic algorithm): no sums of dq lie in memory between two products, which engines would add to in any order,
- * and which they do not call nondeterministic. */
+ * The gradient uses the form that the library documents as deterministic (cudnn-frontend, deterministic algorithm): dq
+ * is not accumulated in memory between two products, which engines would do in any order without being marked
+ * nondeterministic. */
 #ifndef RT_CUDA_ATTEND_GRAPH_CUH
 #define RT_CUDA_ATTEND_GRAPH_CUH
 
 #include "cudnn_graph.cuh"
 
-/* Tensors in memory, and their numbers in the graphs. */
+/* Tensors in memory and their numbers in the graphs. */
 enum rt_attend_place {
     RT_ATTEND_Q, /* (batch,heads,t,d) */
     RT_ATTEND_K, /* (batch,kv,s,d) */
     RT_ATTEND_V, /* (batch,kv,s,e) */
     RT_ATTEND_Y, /* (batch,heads,t,e) */
-    /* f32 (batch,heads,t), every second element: the largest score; backward: its log-sum-exp instead, dense */
+    /* f32 (batch,heads,t), every second element: largest score; backward: log-sum-exp instead, dense */
     RT_ATTEND_MOST,
-    RT_ATTEND_SUM,  /* as that: sum of e^(score - largest); backward: of dy y, dense, a result */
+    RT_ATTEND_SUM,  /* likewise: sum of e^(score - largest); backward: sum of dy y, dense, a result */
     RT_ATTEND_BIAS, /* forward */
     RT_ATTEND_DY = RT_ATTEND_BIAS,
     RT_ATTEND_DQ,
@@ -31,13 +30,13 @@ enum rt_attend_place {
     RT_ATTEND_PLACES
 };
 
-/* Everything that a plan depends on. */
+/* Key of a plan. */
 struct rt_attend_shape {
     cudnnDataType_t type;
     int64_t batch, heads, kv, t, s, d, e;
-    int64_t bias[4]; /* (batch,heads,t,s), 1 where it is repeated; 0: there is none, as in the gradient */
-    int64_t stride[RT_ATTEND_PLACES][3]; /* of operands of 16 bits, but the bias: of batch, heads and lines */
-    int64_t diagonal;                    /* row i sees the keys up to i + diagonal, if causal */
+    int64_t bias[4];                     /* (batch,heads,t,s), 1: broadcast; 0: no bias, as in the gradient */
+    int64_t stride[RT_ATTEND_PLACES][3]; /* of 16-bit operands except the bias: of batch, heads and lines */
+    int64_t diagonal;                    /* causal: row i sees keys up to i + diagonal */
     int32_t causal, backward;
     float scale;
 };
@@ -57,14 +56,14 @@ static inline int rt_attend_operand(rt_cudnn_graph &graph, const rt_attend_shape
                                     const rt_cudnn_extents &dims) {
     return graph.tensor(shape.type, dims, rt_attend_stride(shape, place), RT_CUDNN_MEMORY);
 }
-/* The same memory as transposed matrices. */
+/* Transposed views of the same memory. */
 static inline int rt_attend_turned(rt_cudnn_graph &graph, const rt_attend_shape &shape, rt_attend_place place,
                                    const rt_cudnn_extents &dims) {
     return graph.tensor(shape.type, rt_cudnn_turned(dims), rt_cudnn_turned(rt_attend_stride(shape, place)),
                         RT_CUDNN_MEMORY);
 }
 
-/* Hidden scores are as low as the library wants them: no infinity, whose difference from itself is no number. */
+/* Value of hidden scores, as the library requires: finite, because -inf - -inf is NaN. */
 static inline int rt_attend_hide(rt_cudnn_graph &graph, const rt_attend_shape &shape, int score) {
     const rt_cudnn_extents scores = rt_attend_scores(shape);
     int row = graph.index(2, graph.values(CUDNN_DATA_INT32, scores), score);
@@ -112,7 +111,8 @@ static inline void rt_attend_forward(rt_cudnn_graph &graph, const rt_attend_shap
     graph.matmul(RT_ATTEND_Y, weight, RT_ATTEND_V);
 }
 
-/* The gradient of k or v, of `size` elements a head: change^T by, of every head; those that share it are added up. */
+/* Gradient of k or v, heads of `size` elements: gradient^T times `by` for each query head, summed over the heads that
+ * share it. */
 static inline void rt_attend_gather(rt_cudnn_graph &graph, const rt_attend_shape &shape, int dy, int change, int by,
                                     int64_t size) {
     const rt_cudnn_extents scores = rt_attend_scores(shape);
@@ -127,8 +127,8 @@ static inline void rt_attend_gather(rt_cudnn_graph &graph, const rt_attend_shape
     graph.reduce(CUDNN_REDUCE_TENSOR_ADD, dy, each);
 }
 
-/* weights = e^(score - log-sum-exp); dv = weights^T dy; change = weights (dy v^T - sum of dy y) scale; dk = change^T q;
- * dq = change k. */
+/* weights = e^(score - log-sum-exp); dv = weights^T dy; gradient of scores = weights (dy v^T - sum of dy y) scale; dk =
+ * that^T q; dq = that k. */
 static inline void rt_attend_backward(rt_cudnn_graph &graph, const rt_attend_shape &shape) {
     const rt_cudnn_extents scores = rt_attend_scores(shape), rows = rt_attend_rows(shape);
     const rt_cudnn_extents q = {{shape.batch, shape.heads, shape.t, shape.d}},

@@ -1,11 +1,11 @@
-/* Cross entropy, in one pass over the scores each way; the manual is kernels/c/kernels.h. */
+/* Cross entropy, forward and backward in one pass over the scores each; the manual is kernels/c/kernels.h. */
 #ifndef RT_CUDA_CLASSES_CUH
 #define RT_CUDA_CLASSES_CUH
 
 #include "index.cuh"
 #include "reduce.cuh"
 
-/* Element `row` of scores x(outer,c,inner): where its first score lies, and which of them is its class'. */
+/* Element `row` of x(outer,c,inner): offset of its first score, and the score of its class. */
 struct rt_class_row {
     int64_t first, own;
 };
@@ -70,7 +70,7 @@ static inline int rt_class_terms_grad(struct rt *rt, E *dx, const E *x, const E 
     });
 }
 
-/* S is how the generated program has the scores, E the same bytes with conversions. */
+/* S: element type in the generated program; E: the same bytes with conversions to numbers. */
 #define RT_CUDA_CLASSES(T, S, E, s)                                                                                    \
     RT_ON_CALL int rt_class_terms_##s(struct rt *rt, T *y, const S *x, const S *most, const void *index, int is_64,    \
                                       int64_t outer, int64_t c, int64_t inner, int64_t start) {                        \

@@ -1,10 +1,11 @@
-/* Ranks that are threads of one process: they read each other's arenas, in the order of rank. So one GPU runs any plan.
+/* Transport for ranks that are threads of one process on one GPU, which can so run any plan. Ranks read each other's
+ * arenas, in rank order.
  *
- * Every call meets twice. First each rank offers what others read, and an event behind what makes it; streams wait for
- * all of these. Then each offers an event behind what it reads; streams wait for those too before they go on, and may
- * overwrite what was read. Only the host threads meet each other; the GPU waits for events alone.
+ * Each call synchronises twice. First each rank publishes the buffers that others read and an event recorded after the
+ * work that produces them; all streams wait for these events. Then each rank publishes an event recorded after its
+ * reads; streams wait for those too before buffers are overwritten. Only host threads block; the GPU waits for events.
  *
- * A rank that closes keeps its events until the others' threads have told their streams of them. */
+ * A rank that closes keeps its events until the other ranks' streams have been told to wait for them. */
 #ifndef RT_CUDA_COMM_LOOPBACK_CUH
 #define RT_CUDA_COMM_LOOPBACK_CUH
 
@@ -14,7 +15,7 @@
 
 enum { RT_LOOPBACK_RANKS = 64 };
 
-/* What a rank lets the others see during a call. */
+/* What a rank publishes during a call. */
 struct rt_offer {
     const void *src;
     void *dst;           /* of an all-reduce */
@@ -47,14 +48,14 @@ static rt_offer loopback_offer(rt_loopback *loop, const void *src, void *dst, co
     return {src, dst, sizes, loop->ready, loop->done, &loop->behind};
 }
 
-/* The stream waits for what another rank read; that rank may then destroy the event. */
+/* Makes the stream wait until another rank has finished reading; that rank may then destroy the event. */
 static int loopback_wait_done(rt_loopback *loop, const rt_offer &other) {
     const cudaError_t error = cudaStreamWaitEvent(loopback_stream(loop), other.done, 0);
     other.behind->fetch_sub(1);
     return loopback_wait(loop, error);
 }
 
-/* Tells `ranks` others of the event behind what has been read here, by `tell`. */
+/* Publishes the event after this rank's reads to `ranks` other ranks through `tell`. */
 template <class F> static int loopback_done(rt_loopback *loop, int ranks, F tell) {
     RT_TRY(loopback_wait(loop, cudaEventRecord(loop->done, loopback_stream(loop))));
     loop->behind = ranks;
@@ -63,7 +64,7 @@ template <class F> static int loopback_done(rt_loopback *loop, int ranks, F tell
     return status;
 }
 
-/* All ranks' offers are known, and what they offer is ready for what the stream does next. */
+/* Waits for all ranks' published buffers; the stream's next work sees their contents. */
 static int loopback_begin(rt_loopback *loop, const void *src, void *dst, const size_t *sizes) {
     const rt_offer mine = loopback_offer(loop, src, dst, sizes);
     loop->offers[0] = mine;
@@ -104,7 +105,7 @@ struct rt_results {
     int n;
 };
 
-/* How elements are reduced: as reduce.c does it. */
+/* Element reduction, as in comm/reduce.c. */
 template <class T> struct rt_fold_float {
     using type = T;
     using sum = T;
@@ -168,7 +169,7 @@ static rt_fold_function *const loopback_folds[RT_DTYPE_COUNT] = {
 #undef DTYPE
 };
 
-/* The reduction of elements [start, start + count) of all ranks' sources. */
+/* Reduces elements [start, start + count) of all ranks' sources. */
 static int loopback_reduce(rt_loopback *loop, const rt_results &results, int64_t start, int64_t count,
                            enum rt_dtype dtype, enum rt_reduce reduce) {
     rt_sources sources = {};
@@ -177,7 +178,7 @@ static int loopback_reduce(rt_loopback *loop, const rt_results &results, int64_t
     return loopback_folds[dtype](loop->rt, results, sources, start, count, reduce);
 }
 
-/* Calls, as they are made and made again. */
+/* Calls: executed first while a phase is captured, then again at each replay. */
 
 static rt_loopback *loopback_of(struct rt_comm *comm) {
     return (rt_loopback *)comm;
@@ -188,7 +189,7 @@ static int meet_all(const rt_cuda_call *call) {
     return loopback_end(loopback_of(call->comm));
 }
 
-/* Each rank reduces a share of the elements, and gives it to all: a dst may be its rank's src. */
+/* Each rank reduces a share of the elements and stores it to all ranks: a dst may be its rank's src. */
 static int reduce_all(const rt_cuda_call *call) {
     rt_loopback *loop = loopback_of(call->comm);
     const int64_t n = (int64_t)call->count, start = n * call->comm->rank / call->comm->size,
@@ -250,7 +251,7 @@ static int give_all(const rt_cuda_call *call) {
     return loopback_end(loop);
 }
 
-/* Only the two ends meet: the sender offers, and waits for the receiver to have read. */
+/* Only the two ranks synchronise: the sender publishes its buffer and waits until the receiver has read it. */
 static int send_one(const rt_cuda_call *call) {
     rt_loopback *loop = loopback_of(call->comm);
     const rt_offer mine = loopback_offer(loop, call->src, NULL, NULL);
@@ -271,7 +272,7 @@ static int receive_one(const rt_cuda_call *call) {
     return loopback_done(loop, 1, [&] { return loop->host->driver->send(loop->host, &mine, sizeof mine, call->peer); });
 }
 
-/* The vtable: comm.h. A rank alone meets nobody: what it does may be captured. */
+/* The driver of comm.h. A single rank does not synchronise, so its calls may be captured. */
 
 static int loopback_call(struct rt_comm *comm, rt_cuda_call call) {
     call.comm = comm;
@@ -326,7 +327,7 @@ static int loopback_receive(struct rt_comm *comm, void *dst, size_t bytes, int f
 }
 
 static int loopback_split(struct rt_comm *, int, struct rt_comm **) {
-    return RT_ERROR_USAGE; /* communicators of the host are split, and then connected */
+    return RT_ERROR_USAGE; /* split the host communicator, then connect */
 }
 
 static void loopback_abort(struct rt_comm *comm) {

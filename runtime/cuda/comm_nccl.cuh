@@ -1,6 +1,6 @@
-/* Ranks that are processes with a GPU each: NCCL, which is loaded when it is needed. One communicator joins all ranks;
- * those of the mesh axes along which something moves, and of the units where gradients are summed, are split from it
- * unless they join all ranks too. They are made without blocking, and watched (Note [Aborts]). */
+/* Transport for ranks that are processes with a GPU each: NCCL, loaded when needed. One communicator joins all ranks.
+ * Communicators of the mesh axes with collectives, and of the scale units if gradients are summed, are split from it,
+ * unless they join all ranks too. They are non-blocking and polled (Note [Aborts]). */
 #ifndef RT_CUDA_COMM_NCCL_CUH
 #define RT_CUDA_COMM_NCCL_CUH
 
@@ -11,7 +11,7 @@
 #include <nccl.h>
 #include <unistd.h>
 
-/* The functions of the library that are called. */
+/* The functions of the library that are used. */
 #define RT_NCCL_FUNCTIONS(F)                                                                                           \
     F(GetUniqueId)                                                                                                     \
     F(CommInitRankConfig)                                                                                              \
@@ -68,9 +68,9 @@ static int nccl_load(struct rt *rt, rt_nccl *nccl) {
 }
 
 /* Note [Aborts]
- * What NCCL does on a GPU waits for the other ranks, without end if one of them fails. So whoever waits looks around:
- * at what NCCL says of its own, and at the host's communicator, which a rank that fails marks. Then all communicators
- * of the process are aborted, which ends what is under way on the GPU. */
+ * NCCL kernels wait for other ranks without a time limit, also after one of them has failed. Every wait on the host
+ * therefore polls NCCL's asynchronous errors and the host communicator, which a failing rank marks. On failure all
+ * communicators of the process are aborted, which ends the kernels on the GPU. */
 static void nccl_abort_all(rt_nccl *nccl) {
     if (nccl->aborted) return;
     nccl->aborted = true;
@@ -86,7 +86,7 @@ static int nccl_fail(struct rt *rt, ncclResult_t result) {
     return rt_fail(rt, RT_ERROR_DEVICE, "NCCL: %s", nccl->GetErrorString(result));
 }
 
-/* A rank has failed: then not all are alive. */
+/* True if a rank has failed. */
 static int nccl_check_alive(struct rt *rt) {
     const int status = rt->comm->driver->alive(rt->comm);
     if (!status) return RT_OK;
@@ -94,7 +94,7 @@ static int nccl_check_alive(struct rt *rt) {
     return rt_fail_comm(rt, rt->comm, status);
 }
 
-/* Waits until what is under way on a communicator that does not block is done. */
+/* Waits until pending operations of a non-blocking communicator are complete. */
 static int nccl_settle(struct rt *rt, ncclComm_t handle, ncclResult_t result) {
     while (result == ncclInProgress) {
         const ncclResult_t asked = nccl_of(rt)->CommGetAsyncError(handle, &result);
@@ -119,7 +119,7 @@ static int nccl_watch(struct rt *rt) {
     return RT_OK;
 }
 
-/* The communicator of all ranks; the first rank's identifier goes by way of the host's. */
+/* Makes the communicator of all ranks; rank 0's ncclUniqueId is broadcast by the host communicator. */
 static int nccl_open_world(struct rt *rt, rt_nccl *nccl) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id;
@@ -135,7 +135,7 @@ static int nccl_open_world(struct rt *rt, rt_nccl *nccl) {
     return nccl_settle(rt, nccl->world, nccl->CommInitRankConfig(&nccl->world, rt->world, id, rt->rank, &config));
 }
 
-/* The vtable: comm.h. */
+/* The driver of comm.h. */
 
 static rt_nccl_comm *nccl_comm_of(struct rt_comm *comm) {
     return (rt_nccl_comm *)comm;
@@ -145,14 +145,14 @@ static cudaStream_t nccl_stream(struct rt_comm *comm) {
     return rt_cuda_of(nccl_comm_of(comm)->rt)->stream;
 }
 
-/* A call may return before it has put its work on the stream. */
+/* A non-blocking call may return before its work is on the stream. */
 static int nccl_check(struct rt_comm *comm, ncclResult_t result) {
     const int status = nccl_settle(nccl_comm_of(comm)->rt, nccl_comm_of(comm)->handle, result);
     if (status) snprintf(comm->why, sizeof comm->why, "%s", rt_error(nccl_comm_of(comm)->rt));
     return status;
 }
 
-/* Of several calls that are one: the first that was refused. Until the group ends none of them is under way. */
+/* First error in a group of calls. Work begins when the group ends. */
 static void nccl_also(ncclResult_t *first, ncclResult_t result) {
     if (*first == ncclSuccess && result != ncclInProgress) *first = result;
 }
@@ -162,7 +162,7 @@ static int nccl_end_group(struct rt_comm *comm, ncclResult_t called) {
     return nccl_check(comm, called == ncclSuccess ? ended : called);
 }
 
-/* How NCCL calls a type, and what stands for a sum of it; bool is "or". */
+/* NCCL's type, and its reduction for a sum; a sum of bool is "or". */
 struct nccl_type {
     ncclDataType_t type;
     bool known;
@@ -298,7 +298,7 @@ static int nccl_alive(struct rt_comm *comm) {
     return nccl_comm_of(comm)->host->driver->alive(nccl_comm_of(comm)->host);
 }
 
-/* All ranks of it come here, or some have failed. */
+/* Called by all of its ranks, or some have failed. */
 static void nccl_finalize(struct rt *rt, ncclComm_t handle) {
     rt_nccl *nccl = nccl_of(rt);
     if (!handle || nccl->aborted || nccl_check_alive(rt) || nccl_settle(rt, handle, nccl->CommFinalize(handle))) return;
@@ -307,7 +307,7 @@ static void nccl_finalize(struct rt *rt, ncclComm_t handle) {
 
 static void nccl_close(struct rt_comm *comm) {
     rt_nccl_comm *own = nccl_comm_of(comm), **at = &own->nccl->all;
-    rt_cuda_forget_phases(own->rt); /* NCCL waits until no graph is left that it has a part in */
+    rt_cuda_forget_phases(own->rt); /* NCCL waits until no captured graph with its operations is left */
     if (own->handle != own->nccl->world) nccl_finalize(own->rt, own->handle);
     while (*at != own) at = &(*at)->next;
     *at = own->next;
@@ -332,7 +332,7 @@ static const struct rt_comm_driver nccl_driver = {.name = "nccl",
                                                   .close = nccl_close,
                                                   .segment = no_segment};
 
-/* The new communicator's handle is there once the world has settled; then it settles itself. */
+/* The new handle exists once the parent's operation is complete; then its own initialisation completes. */
 static int nccl_split_world(struct rt *rt, rt_nccl_comm *made, int color) {
     rt_nccl *nccl = made->nccl;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

@@ -1,7 +1,6 @@
-/* Convolutions and their gradients by cuDNN, where there is one (cudnn_library.cuh). The algorithm for a shape is asked
- * for once, at its first convolution: the first that gives the same bits at every run and does with the planned
- * workspace. What it does not take (windows that begin and end with other paddings, types) is left to the kernels of
- * window.cuh. f32 is multiplied as f32. */
+/* Convolutions and their gradients by cuDNN, if it is available (cudnn_library.cuh). The algorithm for a shape is
+ * chosen at its first convolution: the first deterministic one that fits the planned workspace. What cuDNN does not
+ * support (asymmetric padding, some types) is computed by window.cuh. f32 is multiplied in f32, not TF32. */
 #ifndef RT_CUDA_CONVOLVE_CUH
 #define RT_CUDA_CONVOLVE_CUH
 
@@ -11,7 +10,7 @@
 
 enum { RT_CUDNN_ALGORITHMS = 16 };
 
-/* A convolution that has been asked for, ready to run. */
+/* The plan of a convolution. */
 struct rt_cudnn_plan {
     rt_convolution shape; /* without its pointers */
     cudnnTensorDescriptor_t image, result;
@@ -22,12 +21,12 @@ struct rt_cudnn_plan {
     rt_cudnn_plan *next;
 };
 
-/* Extents as the library has them: of at least two spatial dimensions, dense. */
+/* Extents in the library's form: at least two spatial dimensions, dense. */
 struct rt_cudnn_dims {
     int n, at[5], stride[5];
 };
 
-/* (n, channels, space...) of ours, a first spatial dimension of 1 before a single one. */
+/* From (n, channels, space...): a single spatial dimension becomes (1, extent). */
 static rt_cudnn_dims cudnn_dims(const rt_dims &dims, int ndim) {
     rt_cudnn_dims made = {};
     const int more = ndim < 4;
@@ -48,7 +47,7 @@ static rt_cudnn_dims cudnn_window(const rt_dims &values, int ndim, int otherwise
     return made;
 }
 
-/* The library pads both sides alike: that gives the result's extents, or it is another convolution. */
+/* The library pads both sides equally: true if that gives the same output extents. */
 static bool pads_alike(const rt_convolution *c) {
     for (int d = 0; d < c->ndim - 2; d++) {
         const int64_t reach = c->dilation[d] * (c->filter[d + 2] - 1) + 1;
@@ -90,7 +89,7 @@ static int describe(struct rt *rt, rt_cudnn_plan *plan) {
     return RT_OK;
 }
 
-/* The first of what the library proposes that does with the workspace and has no order of its own in sums. */
+/* The first proposed algorithm that is deterministic and fits the workspace. */
 template <class P> static bool pick(const P *found, int n, int *algorithm) {
     for (int i = 0; i < n; i++) {
         if (found[i].status != CUDNN_STATUS_SUCCESS || found[i].memory > RT_PRODUCT_WORKSPACE ||

@@ -1,4 +1,4 @@
-/* What a program leaves to cuDNN: opened with it, if it says that there is something. */
+/* The part of the runtime that uses cuDNN: opened if the program has operations for it. */
 #ifndef RT_CUDA_CUDNN_CUH
 #define RT_CUDA_CUDNN_CUH
 

@@ -1,13 +1,11 @@
-/* Graphs of operations as cuDNN takes them (cudnn_graph.h of the library; its "Backend API"), and the plans that
- * execute them.
+/* cuDNN operation graphs (the library's cudnn_graph.h, "Backend API") and the plans that execute them.
  *
  *     rt_cudnn_graph graph(&library);
  *     int y = graph.pointwise(CUDNN_POINTWISE_MUL, graph.values(CUDNN_DATA_FLOAT, dims), {x, factor});
  *     if (graph.make_plan(properties, most_workspace)) ... graph.execute(handle, places, workspace);
  *
- * Tensors are numbers; all have four dimensions. The first error sticks: what comes after it does nothing, and there is
- * no plan. A plan is asked for with the properties of a GPU, which need not be there, and is one that gives the same
- * bits at every run. */
+ * Tensors are numbers; all have four dimensions. Errors are sticky: after the first one calls do nothing, and make_plan
+ * fails. make_plan takes the properties of a GPU, which need not be present, and selects a deterministic plan. */
 #ifndef RT_CUDA_CUDNN_GRAPH_CUH
 #define RT_CUDA_CUDNN_GRAPH_CUH
 
@@ -17,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The functions of the library that graphs call; its release 9.8 has all that they ask for. */
+/* The functions of the library that graphs use; release 9.8 or newer has all of them. */
 #define RT_CUDNN_GRAPH_FUNCTIONS(F)                                                                                    \
     F(BackendCreateDescriptor)                                                                                         \
     F(BackendDestroyDescriptor)                                                                                        \
@@ -45,15 +43,15 @@ static inline rt_cudnn_extents rt_cudnn_dense(const rt_cudnn_extents &dims) {
     return stride;
 }
 
-/* The same elements, the last two dimensions in the other order. */
+/* The same elements with the last two dimensions swapped. */
 static inline rt_cudnn_extents rt_cudnn_turned(const rt_cudnn_extents &extents) {
     return {{extents.at[0], extents.at[1], extents.at[3], extents.at[2]}};
 }
 
-/* Where the elements are: in memory that execute() names; in an operation's hands; one number, that of the graph. */
+/* Storage of a tensor: memory named by execute(); virtual, between two operations; a scalar constant of the graph. */
 enum rt_cudnn_home { RT_CUDNN_MEMORY, RT_CUDNN_PASSING, RT_CUDNN_NUMBER };
 
-/* What is to be set of a kind of operation. The attributes of its settings are those of a descriptor of their own. */
+/* The attributes of a kind of operation; its settings are a descriptor with attributes of its own. */
 struct rt_cudnn_kind {
     cudnnBackendDescriptorType_t operation, settings;
     cudnnBackendAttributeName_t has_settings, mode;
@@ -133,21 +131,22 @@ struct rt_cudnn_graph {
         return id;
     }
 
-    /* Operations give `y` back. c = a b, of the last two dimensions; b may have fewer of the second. */
+    /* Operations return the tensor of their result. c = a b over the last two dimensions; b may have fewer in the
+     * second dimension. */
     int matmul(int c, int a, int b) { return operation(rt_cudnn_matmul, 0, CUDNN_DATA_FLOAT, -1, c, {a, b}); }
     int pointwise(cudnnPointwiseMode_t mode, int y, std::initializer_list<int> inputs,
                   cudnnDataType_t precision = CUDNN_DATA_FLOAT) {
         return operation(rt_cudnn_pointwise, (int)mode, precision, -1, y, inputs);
     }
-    /* The place along a dimension. */
+    /* The index along a dimension. */
     int index(int64_t axis, int y, int x) {
         return operation(rt_cudnn_pointwise, (int)CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, axis, y, {x});
     }
-    /* Over the dimensions of which y has 1. */
+    /* Reduces over the dimensions in which y has extent 1. */
     int reduce(cudnnReduceTensorOp_t mode, int y, int x) {
         return operation(rt_cudnn_reduction, (int)mode, CUDNN_DATA_FLOAT, -1, y, {x});
     }
-    /* The elements of x in the shape and order that y says. */
+    /* The elements of x in the shape and order of y. */
     int reshape(int y, int x) {
         cudnnBackendDescriptor_t made = make(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
         link(made, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
@@ -155,8 +154,8 @@ struct rt_cudnn_graph {
         return add(made, y);
     }
 
-    /* Looks for the library's first plan that does with `most` bytes of workspace and gives the same bits at every run;
-     * false: it has none. `properties`: of a GPU. */
+    /* Selects the library's first deterministic plan that fits `most` bytes of workspace; false: none. `properties`: of
+     * a GPU. */
     bool make_plan(cudnnBackendDescriptor_t properties, int64_t most) {
         cudnnBackendDescriptor_t graph = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR), found[RT_CUDNN_CONFIGURATIONS];
         set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, noperations, operations);
@@ -167,7 +166,7 @@ struct rt_cudnn_graph {
         return plan != nullptr;
     }
 
-    /* places[tensor]: of those in memory, others are not looked at. */
+    /* places[tensor]: address, for tensors in memory; other entries are ignored. */
     cudnnStatus_t execute(cudnnHandle_t handle, void *const *places, void *room) const {
         int64_t ids[RT_CUDNN_TENSORS], n = 0;
         void *at[RT_CUDNN_TENSORS];
@@ -185,7 +184,7 @@ struct rt_cudnn_graph {
         return call.failed() ? call.status : library->BackendExecute(handle, plan, pack);
     }
 
-    /* Properties of a GPU that is there. */
+    /* Properties of the current GPU. */
     cudnnBackendDescriptor_t gpu(int32_t number) {
         cudnnBackendDescriptor_t made = make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
         set(made, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &number);
@@ -193,7 +192,7 @@ struct rt_cudnn_graph {
         return made;
     }
 
-    /* Descriptors, which the graph destroys; NULL after an error. */
+    /* Makes a descriptor, owned by the graph; NULL after an error. */
     cudnnBackendDescriptor_t make(cudnnBackendDescriptorType_t type) {
         if (failed() || ndescriptors == RT_CUDNN_DESCRIPTORS) return fail(), nullptr;
         cudnnBackendDescriptor_t made = nullptr;
@@ -245,7 +244,7 @@ struct rt_cudnn_graph {
         return add(made, y);
     }
 
-    /* Configurations of engines, best first; how many. */
+    /* Engine configurations, best first; returns their number. */
     int64_t propose(cudnnBackendDescriptor_t graph, cudnnBackendDescriptor_t properties,
                     cudnnBackendDescriptor_t *found) {
         const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
@@ -277,7 +276,7 @@ struct rt_cudnn_graph {
         return true;
     }
 
-    /* NULL: the engine refuses, or wants more. */
+    /* NULL: the engine does not support the graph, or needs more workspace. */
     cudnnBackendDescriptor_t plan_of(cudnnBackendDescriptor_t configuration, cudnnBackendDescriptor_t properties,
                                      int64_t most) {
         int64_t n = 0;

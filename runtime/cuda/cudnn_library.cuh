@@ -1,4 +1,4 @@
-/* cuDNN as a program loads it: where the toolkit has its header and the machine the library. */
+/* Loads cuDNN at run time, if the toolkit had its header and the machine has the library. */
 #ifndef RT_CUDA_CUDNN_LIBRARY_CUH
 #define RT_CUDA_CUDNN_LIBRARY_CUH
 
@@ -10,7 +10,7 @@
 
 #include <dlfcn.h>
 
-/* The functions of the library that are called, beside those of graphs. */
+/* The functions of the library that are used, in addition to those of graphs. */
 #define RT_CUDNN_FUNCTIONS(F)                                                                                          \
     F(Create)                                                                                                          \
     F(Destroy)                                                                                                         \
@@ -59,7 +59,8 @@ static int cudnn_fail(struct rt *rt, cudnnStatus_t status, const char *what) {
         if (rt_cudnn_status != CUDNN_STATUS_SUCCESS) return cudnn_fail(rt, rt_cudnn_status, what);                     \
     } while (0)
 
-/* Without the library, or one that lacks something, the kernels of rankc do what it would: `rankc doctor` says so. */
+/* Without the library, or with a version that lacks functions, rankc's own kernels are used: `rankc doctor` reports
+ * it. */
 static bool load_cudnn(rt_cudnn *cudnn) {
     cudnn->library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
     if (!cudnn->library) return false;

@@ -1,14 +1,13 @@
-/* rt_cuda: arenas in a GPU's memory, phases as CUDA graphs. Compiled with every program, for its GPUs; the transports
- * and the library of products are part of it.
+/* Device "cuda": arenas in a GPU's memory, phases as CUDA graphs. Compiled with every program for its GPUs, including
+ * transports and library products.
  *
  * Note [Graphs]
- * A phase is captured when it is executed for the first time, and replayed from then on: its launches are always the
- * same, on the same addresses. What differs from step to step is data: inputs and controls are copied to their places
- * before it. Which sums begin early (Note [Buckets] in runtime/core/sums.c) has a few variants, each of which is
- * captured.
+ * A phase is captured at its first execution and replayed afterwards: its launches and addresses never change. What
+ * differs from step to step is data: inputs and controls are copied to fixed addresses before the phase. Which sums
+ * begin early (Note [Buckets] in runtime/core/sums.c) has a few variants; each is captured separately.
  *
- * Where ranks are threads, the host takes part in what they communicate. Then a phase is a graph up to each such call,
- * and the calls are kept too and made again in between. */
+ * If ranks are threads of one process, the host takes part in their communication. A phase is then several graphs,
+ * divided at communication calls, which are recorded and repeated between the graphs at each replay. */
 #include "rank.cuh"
 
 #include "comm_loopback.cuh"
@@ -24,13 +23,13 @@ static rt_cuda_private *own_of(struct rt *rt) {
 
 /* Opening */
 
-/* Of this process: ranks in containers may all have the same process number. */
+/* Identifies this process; ranks in containers may all have the same process number. */
 static int64_t make_number(void) {
     int64_t number;
     return getrandom(&number, sizeof number, 0) == sizeof number ? number : (int64_t)getpid();
 }
 
-/* Ranks of one process share its memory. */
+/* True if all ranks are threads of this process. */
 static int ask_threads(struct rt *rt, struct rt_comm *host, bool *threads) {
     static const int64_t mine = make_number();
     int64_t least, most;
@@ -41,7 +40,7 @@ static int ask_threads(struct rt *rt, struct rt_comm *host, bool *threads) {
     return RT_OK;
 }
 
-/* Ranks that are threads share the first GPU; others have one each, by their number on the machine. */
+/* Selects the GPU: ranks that are threads share the first one; others use the GPU with their number on the machine. */
 static int choose_gpu(struct rt *rt, int count) {
     bool threads = false;
     RT_TRY(ask_threads(rt, rt->comm, &threads));
@@ -135,7 +134,7 @@ static int put(struct rt *rt, void *dst, const void *src, size_t bytes) {
     return RT_OK;
 }
 
-/* As cudaStreamSynchronize, but that what fails between ranks ends the wait. */
+/* cudaStreamSynchronize, except that a failed rank ends the wait. */
 static int wait_watching(struct rt *rt) {
     for (int turn = 0;; turn++) {
         const cudaError_t state = cudaStreamQuery(rt_cuda_of(rt)->stream);
@@ -146,7 +145,7 @@ static int wait_watching(struct rt *rt) {
     }
 }
 
-/* The stream has done all it was given. */
+/* Waits for the stream. */
 static int drain(struct rt *rt) {
     rt_cuda_private *own = own_of(rt);
     if (own->watch)
@@ -183,7 +182,7 @@ static int copy_units_where(struct rt *rt, void *dst, const void *src, size_t by
                      [=] __device__(int64_t i) { to[i] = *control > 0 ? from[i] : (T)0; });
 }
 
-/* Decided where it runs: the controls of a step are in the GPU's memory before it. */
+/* The control is read on the GPU, where controls are copied before the step. */
 static int copy_where(struct rt *rt, void *dst, const void *src, size_t bytes, enum rt_control control) {
     const double *at = (const double *)(rt->arena[RT_ACTIVATIONS] + rt->kind->controls) + control;
     const bool words = ((uintptr_t)dst | (uintptr_t)src | bytes) % sizeof(uint32_t) == 0;
@@ -191,7 +190,7 @@ static int copy_where(struct rt *rt, void *dst, const void *src, size_t bytes, e
                  : copy_units_where<unsigned char>(rt, dst, src, bytes, at);
 }
 
-/* Rows in units of T, which divides all their numbers. */
+/* Copies rows as elements T, whose size divides all sizes and strides. */
 template <class T> static int copy_units(struct rt *rt, const struct rt_copies &given) {
     const struct rt_copies rows = given;
     const int64_t units = (int64_t)(rows.bytes / sizeof(T));
@@ -279,7 +278,7 @@ static int begin_piece(struct rt *rt) {
     return RT_OK;
 }
 
-/* What has been captured becomes a piece, which is launched. */
+/* Ends the capture; its graph becomes a piece and is launched. */
 static int launch_piece(struct rt *rt, rt_cuda_piece *piece, cudaGraph_t made) {
     const cudaError_t launched = rt_cuda_of(rt)->error, error = cudaGraphInstantiate(&piece->exec, made, 0);
     cudaGraphDestroy(made);
@@ -322,7 +321,7 @@ int rt_cuda_meet(const rt_cuda_call *call) {
 
 /* Phases */
 
-/* Executes a phase, and keeps its pieces. */
+/* Executes a phase for the first time and records its pieces. */
 static int capture(struct rt *rt, rt_cuda_graph *graph, int (*phase)(struct rt *rt)) {
     own_of(rt)->next = &graph->first;
     int status = begin_piece(rt);

@@ -1,11 +1,12 @@
 /* Attention in one pass over the keys, and its gradient (Dao et al., "FlashAttention", 2022; Dao, "FlashAttention-2",
  * 2023): scores stay in registers. The manual is kernels/c/kernels.h, struct rt_attention.
  *
- * A block takes the rows of queries, or in the gradient of keys, of one head; each warp 16 of them. The other operands
- * come in tiles, the next while one is worked with. Sums are in f32. No two blocks add to one place: dq is made by
- * blocks of queries, dk and dv by blocks of keys, so that results do not depend on timing. Of a row two numbers are
- * kept for the gradient, not their log-sum-exp, which a mask's fill would drown in: the largest score, and the sum of
- * e^(score - that). Elements of v that masks hide are not looked at; elsewhere an infinity times 0 is a NaN. */
+ * A thread block processes rows of queries of one head, or in part of the gradient rows of keys; each warp 16 of them.
+ * The other operands are loaded in tiles, the next one while the current one is used. Sums are in f32. No two blocks
+ * accumulate into the same element: dq is computed by blocks of queries, dk and dv by blocks of keys, so results do not
+ * depend on timing. Two statistics per row are kept for the gradient: the largest score, and the sum of e^(score -
+ * that). Their combination, the log-sum-exp, would lose the sum beside a mask's large fill value. Masked elements of v
+ * are not read; elsewhere an infinity times 0 gives NaN. */
 #ifndef RT_CUDA_FLASH_CUH
 #define RT_CUDA_FLASH_CUH
 
@@ -15,29 +16,29 @@
 
 #include "mma.cuh"
 
-/* Tiles of elements E and heads of at most D: what fits into 48 KB. */
+/* Tile sizes for elements E and heads of at most D elements: what fits into 48 KB of shared memory. */
 template <class E, int D> struct rt_flash_tiles {
     using T = typename E::type;
     static constexpr bool narrow = sizeof(T) == 2, small = D <= 64;
     static constexpr int head = D;
-    static constexpr int keys = narrow ? (small ? 64 : 32) : (small ? 16 : 8); /* at a time: forward */
-    /* gradient: keys, or rows of queries */
+    static constexpr int keys = narrow ? (small ? 64 : 32) : (small ? 16 : 8); /* forward: keys per tile */
+    /* gradient: keys, or rows of queries, per tile */
     static constexpr int others = narrow ? (small ? 32 : 16) : 8;
-    static constexpr int stages = narrow && small ? 2 : 1; /* gradient: tiles that are held */
+    static constexpr int stages = narrow && small ? 2 : 1; /* gradient: tiles in flight */
     static constexpr int warps = narrow || small ? 4 : 2, threads = warps * RT_WARP;
-    static constexpr int rows = warps * RT_TILE_ROWS; /* or keys, of a block */
-    /* that share a multiprocessor's registers */
+    static constexpr int rows = warps * RT_TILE_ROWS; /* rows or keys per thread block */
+    /* resident thread blocks per multiprocessor */
     static constexpr int blocks = narrow && small ? 3 : 2;
-    static constexpr int pitch = D + 16 / (int)sizeof(T); /* lines begin in other banks */
+    static constexpr int pitch = D + 16 / (int)sizeof(T); /* padded, so that lines begin in different banks */
 };
 
-/* A tensor (b.., heads, lines, width) whose elements lie so far apart, those of a line side by side. */
+/* A tensor (b.., heads, lines, width) with these strides; the elements of a line are contiguous. */
 template <class T> struct rt_strided {
     T *at;
     rt_dims step;
 };
 
-/* One call, with extents multiplied out: `rows` of q for each of `heads` heads of k and v. */
+/* Arguments of a call, with derived extents: `rows` rows of q for each of `heads` heads of k and v. */
 template <class T> struct rt_flash {
     rt_strided<const T> q, k, v;
     const T *bias;
@@ -77,7 +78,7 @@ template <class T> struct rt_flash_lines {
     __device__ T *operator[](int line) const { return at + line * step; }
 };
 
-/* Head number `head`, counted through the batches, of which each has `heads`. */
+/* Offset of head number `head`, counted over all samples, each of which has `heads`. */
 template <class T>
 static inline __device__ rt_flash_lines<T> rt_flash_head(const rt_strided<T> &x, const rt_attention &shape,
                                                          uint32_t heads, uint32_t head) {
@@ -93,7 +94,7 @@ static inline __device__ rt_flash_lines<T> rt_flash_head(const rt_strided<T> &x,
     }
     return {at + head * x.step[0], x.step[ndim - 2]};
 }
-/* ... of q and what has its heads; of k and what has those. */
+/* ... of tensors with the heads of q, and with those of k. */
 template <class A, class T>
 static inline __device__ rt_flash_lines<T> rt_flash_of_rows(const A &call, const rt_strided<T> &x, uint32_t head) {
     return rt_flash_head(x, call.shape, (uint32_t)call.shape.q[call.shape.ndim - 3], head);
@@ -105,7 +106,7 @@ static inline __device__ rt_flash_lines<T> rt_flash_of_keys(const A &call, const
 
 /* --- Scores --- */
 
-/* Where a row of scores has its masks, and the last key that it sees. */
+/* Offsets of a row's masks, and the last key that it sees. */
 struct rt_flash_row {
     int64_t keep, bias;
     int last;
@@ -128,7 +129,7 @@ static inline __device__ rt_flash_row rt_flash_row_of(const rt_flash<T> &call, u
 }
 
 struct rt_score {
-    float value, slope; /* of the product of q and k */
+    float value, slope; /* for the product of q and k */
 };
 
 template <class E>
@@ -147,15 +148,15 @@ static inline __device__ rt_score rt_flash_score(const rt_flash<typename E::type
     return score;
 }
 
-/* Nothing but the scale becomes of the scores of rows [first_row, behind_rows) and keys up to last_key: all are there
- * and seen. */
+/* True if no mask applies to the scores of rows [first_row, behind_rows) and keys up to last_key: all exist and are
+ * visible. */
 template <class T>
 static inline __device__ bool rt_flash_is_plain(const rt_flash<T> &call, int first_row, int behind_rows, int last_key) {
     return !call.keep && !call.bias && !call.shape.clamp && behind_rows <= call.t && last_key < call.s &&
            last_key <= rt_flash_last(call, first_row);
 }
 
-/* body(is it plain?) with the answer known to the compiler: nearly all tiles are plain. */
+/* Calls body(plain) with a compile-time constant, because nearly all tiles have no mask. */
 template <class F> static inline __device__ void rt_flash_either(bool plain, F body) {
     if (plain)
         body(std::true_type());
@@ -163,7 +164,7 @@ template <class F> static inline __device__ void rt_flash_either(bool plain, F b
         body(std::false_type());
 }
 
-/* e^x, for weights of these elements. */
+/* e^x with the precision that weights of this type need. */
 template <class E> static inline __device__ float rt_flash_exp(float x) {
 #ifdef __CUDA_ARCH__
     if (sizeof(typename E::type) == 2) return __expf(x);
@@ -171,7 +172,7 @@ template <class E> static inline __device__ float rt_flash_exp(float x) {
     return rt_exp_of(x);
 }
 
-/* Keys behind the last that a row sees weigh nothing beside a score of `high`. */
+/* True if keys beyond the last visible one have weight 0 beside a score of `high`. */
 template <class T> static inline __device__ bool rt_flash_is_far(const rt_flash<T> &call, float high) {
     const float cutoff = 104; /* e^-104 is 0 */
     return call.shape.causal && (!call.bias || call.shape.bias_first) && call.fill - high <= -cutoff;
@@ -179,8 +180,8 @@ template <class T> static inline __device__ bool rt_flash_is_far(const rt_flash<
 
 /* --- Tiles --- */
 
-/* Begins to bring COUNT lines from `first` on, of `lines` there are, which are `width` wide, into shared memory; zeros
- * behind the ends. */
+/* Starts copying COUNT lines from `first` on, of `lines` lines of `width` elements, to shared memory, padded with
+ * zeros. */
 template <class S, int COUNT, class T>
 static inline __device__ void rt_flash_load(T *to, const rt_flash_lines<const T> &x, int first, int lines, int width) {
     constexpr int N = RT_WIDTH(T), threads_of_line = S::head / N, at_once = S::threads / threads_of_line;
@@ -199,14 +200,14 @@ static inline __device__ void rt_flash_load(T *to, const rt_flash_lines<const T>
             to[line * S::pitch + i] = first + line < lines && i < width ? x[first + line][i] : (T)0;
 }
 
-/* Tiles of COUNT lines of two operands in shared memory, by stages. */
+/* Tiles of COUNT lines of two operands in shared memory, in a ring of stages. */
 template <class S, int COUNT> struct rt_flash_ring {
     using T = typename S::T;
     static constexpr int elements = COUNT * S::pitch;
     T *memory;
     __device__ T *first(int stage) const { return memory + stage * 2 * elements; }
     __device__ T *second(int stage) const { return first(stage) + elements; }
-    /* Begins to bring lines `line` and so on, of `lines`; none from their end on. A group of copies in any case. */
+    /* Starts copying lines from `line` on, of `lines`; none beyond the end. Always commits a group of copies. */
     __device__ void bring(int stage, const rt_flash_lines<const T> &a, int a_width, const rt_flash_lines<const T> &b,
                           int b_width, int line, int lines) const {
         if (line < lines) {
@@ -217,7 +218,7 @@ template <class S, int COUNT> struct rt_flash_ring {
     }
 };
 
-/* A left operand that is read again and again: halves stay in registers, f32 in shared memory. */
+/* A left operand that is reused for all tiles: 16-bit elements stay in registers, f32 in shared memory. */
 template <class E, int D> struct rt_flash_held {
     static constexpr bool lends_memory = true;
     uint32_t at[D / RT_TILE_DEPTH][4];
@@ -242,7 +243,8 @@ template <int N> static inline __device__ void rt_flash_clear(float (&sums)[N][4
         for (int i = 0; i < 4; i++) sums[n][i] = 0;
 }
 
-/* The warp's 16 lines of y from `first` on, of `count` there are; factors of the thread's two lines. */
+/* Stores the warp's 16 lines of y from `first` on, of `count` lines, multiplied by the factors of the thread's two
+ * lines. */
 template <class E, int N>
 static inline __device__ void rt_flash_put(const rt_flash_lines<typename E::type> &y, int first, int count, int width,
                                            const float (&values)[N][4], float factor0 = 1, float factor1 = 1) {
@@ -265,14 +267,14 @@ static inline __device__ void rt_flash_put(const rt_flash_lines<typename E::type
 
 /* --- Forward --- */
 
-/* What a thread knows of its two rows. */
+/* Per-thread state of its two rows. */
 struct rt_flash_rows_of {
     rt_flash_row mask[2];
-    rt_exponentials<float> of[2]; /* sum: of the thread's keys */
+    rt_exponentials<float> of[2]; /* sum: over this thread's keys */
 };
 
-/* Weights of the keys from `key` on in the place of their products; the two rows' exponentials; what sums so far are to
- * be multiplied with. */
+/* Replaces the products with keys from `key` on by weights; updates the two rows' statistics and returns the factors
+ * for the sums so far. */
 template <class E, int N>
 static inline __device__ void rt_flash_weigh(const rt_flash<typename E::type> &call, float (&score)[N][4], int key,
                                              bool plain, rt_flash_rows_of &rows, float (&turn)[2]) {
@@ -307,7 +309,7 @@ static inline __device__ void rt_flash_weigh(const rt_flash<typename E::type> &c
         }
 }
 
-/* Adds to the sums of the warp's rows what keys from `key` on give. */
+/* Adds the contribution of keys from `key` on to the sums of the warp's rows. */
 template <class S, class E, int M>
 static inline __device__ void rt_flash_add_keys(const rt_flash<typename E::type> &call,
                                                 const rt_flash_held<E, S::head> &queries, const typename E::type *k,
@@ -326,7 +328,7 @@ static inline __device__ void rt_flash_add_keys(const rt_flash<typename E::type>
     rt_tile_product(E(), out, rt_result_of_tile<E, N>{score}, rt_columns_of_tile<T>{v, S::pitch}, S::keys);
 }
 
-/* Closes the rows' sums, keeps their two numbers, and returns what y is to be multiplied with. */
+/* Completes the rows' statistics, stores them, and returns the factors for y. */
 template <class T>
 static inline __device__ void rt_flash_close(const rt_flash<T> &call, uint32_t head, int row, rt_flash_rows_of &rows,
                                              float *stats, float (&factor)[2]) {
@@ -342,7 +344,7 @@ static inline __device__ void rt_flash_close(const rt_flash<T> &call, uint32_t h
     }
 }
 
-/* Where a block of rows is: those of a head's end, which see most keys, come first. */
+/* Position of a thread block: the last rows of a head, which see most keys, come first. */
 template <class S, class T>
 static inline __device__ int rt_flash_row_of_block(const rt_flash<T> &call, uint32_t block, uint32_t *head) {
     const uint32_t tiles = (uint32_t)((call.t + S::rows - 1) / S::rows);
@@ -372,14 +374,14 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
         float out[D / RT_TILE_COLUMNS][4], factor[2];
         rt_flash_held<E, D> queries;
         rt_flash_clear(out);
-        __syncthreads(); /* the last block's tiles have been read */
+        __syncthreads(); /* the previous tiles have been read */
         rt_flash_load<S, S::rows>(memory, rt_flash_of_rows(call, call.q, head), row, call.t, call.d);
         rt_copies_group();
         rt_copies_wait<0>();
         __syncthreads();
         queries.take(rt_lines_of_tile<T>{memory + first * S::pitch, S::pitch});
         __syncthreads();
-        const int seen = rt_flash_last(call, row + S::rows - 1) + 1; /* keys, by the last row */
+        const int seen = rt_flash_last(call, row + S::rows - 1) + 1; /* keys seen by the last row */
         int j = 0, end = seen < call.s ? seen : call.s;
         bool near;
         do {
@@ -394,7 +396,7 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
                 rt_flash_add_keys<S, E>(call, queries, tiles.first(stage), tiles.second(stage), j, plain, rows, out);
                 __syncthreads();
             }
-            /* A row that sees no key weighs all alike, those behind too. */
+            /* A row that sees no key has equal weights for all keys, including those beyond the causal limit. */
             near = false;
             for (int r = 0; r < 2; r++)
                 near = near || (row + first + rt_tile_row(2 * r) < call.t && !rt_flash_is_far(call, rows.of[r].high));
@@ -409,7 +411,7 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
 
 /* --- Gradient --- */
 
-/* The results and what they are made of, beside the operands of the call. */
+/* Operands and results of the gradient, in addition to those of the call. */
 template <class T> struct rt_flash_grad {
     rt_strided<T> dq, dk, dv;
     rt_strided<const T> y, dy;
@@ -417,7 +419,7 @@ template <class T> struct rt_flash_grad {
     float *deltas; /* (heads,t): sums of dy y */
 };
 
-/* What a row of the gradient is made with. */
+/* Statistics of a row for the gradient. */
 struct rt_flash_known {
     float base, scale, delta; /* weight = e^(score - base) scale; delta: sum of dy y */
 };
@@ -427,7 +429,7 @@ static inline __device__ rt_flash_known rt_flash_known_of(const float *stats, fl
     return {of.base(), 1 / of.sum, delta};
 }
 
-/* The weight of a key, and how the product of q and k changes the loss, from that product and that of v and dy. */
+/* The weight of a key, and the gradient of the product of q and k, from that product and the product of v and dy. */
 struct rt_flash_change {
     float weight, slope;
 };
@@ -442,14 +444,14 @@ static inline __device__ rt_flash_change rt_flash_change_of(const rt_flash<typen
     return {weight, weight * (up - known.delta) * score.slope};
 }
 
-/* What a thread knows of its two rows in the gradient, and whether none of the two weighs keys that it does not see. */
+/* Per-thread state of its two rows in the gradient, and whether keys beyond the causal limit have weight 0 in both. */
 struct rt_flash_grad_rows {
     rt_flash_row mask[2];
     rt_flash_known known[2];
     bool far;
 };
 
-/* Of rows `row` and so on, whose dy is in shared memory; their deltas are made and kept. */
+/* Loads the state of rows from `row` on, whose dy is in shared memory; computes and stores their deltas. */
 template <class S, class E>
 static inline __device__ rt_flash_grad_rows rt_flash_grad_rows_of(const rt_flash<typename E::type> &call,
                                                                   const rt_flash_grad<typename E::type> &grad,
@@ -472,7 +474,7 @@ static inline __device__ rt_flash_grad_rows rt_flash_grad_rows_of(const rt_flash
     return rows;
 }
 
-/* Adds to dq of the warp's rows, whose q and dy are given, what keys from `key` on give. */
+/* Adds the contribution of keys from `key` on to dq of the warp's rows. */
 template <class S, class E, int M>
 static inline __device__ void rt_flash_add_slopes(const rt_flash<typename E::type> &call, const typename E::type *q,
                                                   const typename E::type *up, const typename E::type *k,
@@ -499,7 +501,7 @@ static inline __device__ void rt_flash_add_slopes(const rt_flash<typename E::typ
     rt_tile_product(E(), out, rt_result_of_tile<E, N>{score}, rt_columns_of_tile<T>{k, S::pitch}, S::others);
 }
 
-/* dq, by blocks of rows; also delta(heads,t) for the other. */
+/* Computes dq by blocks of rows, and delta(heads,t) for the other kernel. */
 template <class E, int D>
 static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash_tiles<E, D>::blocks)
     rt_flash_grad_q_kernel(rt_flash<typename E::type> call, rt_flash_grad<typename E::type> grad, uint32_t blocks) {
@@ -544,7 +546,8 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
     }
 }
 
-/* Whether a row before `behind`, of any head that shares the keys, weighs keys that it does not see. */
+/* True if a row before `behind`, of any head that shares the keys, has nonzero weights for keys beyond its causal
+ * limit. */
 template <class T>
 static inline __device__ bool rt_flash_any_near(const rt_flash<T> &call, const float *stats, uint32_t kv, int behind) {
     bool near = false;
@@ -554,11 +557,11 @@ static inline __device__ bool rt_flash_any_near(const rt_flash<T> &call, const f
     return __syncthreads_or(near);
 }
 
-/* Tiles of rows, from `begin` on, of the heads that share keys. */
+/* Iterates over tiles of rows, from row `begin` of each head that shares the keys. */
 struct rt_flash_place {
     uint32_t head, end;
     int begin, line;
-    /* To the next tile; true if it is another head's. */
+    /* Advances to the next tile; true if it belongs to another head. */
     __device__ bool go_on(int count, int lines) {
         line += count;
         if (line < lines) return false;
@@ -568,7 +571,7 @@ struct rt_flash_place {
     }
 };
 
-/* ... and where their q and dy lie. */
+/* ... with the addresses of their q and dy. */
 template <class T> struct rt_flash_walk {
     const rt_flash<T> &call;
     const rt_flash_grad<T> &grad;
@@ -583,9 +586,9 @@ template <class T> struct rt_flash_walk {
         q = rt_flash_of_rows(call, call.q, at.head);
         dy = rt_flash_of_rows(call, grad.dy, at.head);
     }
-    /* There are so many, none behind the last head. */
+    /* Rows of the current head; 0 after the last head. */
     __device__ int lines() const { return at.head < at.end ? call.t : 0; }
-    /* What is known of row `own` from here, if it is there. */
+    /* Loads the statistics of row `own` of the tile, if it exists. */
     __device__ void look(int own, rt_flash_row &mask, rt_flash_known &known) const {
         if (at.line + own >= lines()) return;
         const int64_t row = (int64_t)at.head * call.t + at.line + own;
@@ -597,7 +600,7 @@ template <class T> struct rt_flash_walk {
     }
 };
 
-/* Rows before this see none of the keys from `key` on, and weigh none of them. */
+/* First row that sees, or weighs, a key from `key` on. */
 template <class S, class T>
 static inline __device__ int rt_flash_first_row(const rt_flash<T> &call, const float *stats, uint32_t kv, int key) {
     const int64_t behind = call.shape.causal ? key - call.shape.start - call.shape.offset : 0;
@@ -605,14 +608,13 @@ static inline __device__ int rt_flash_first_row(const rt_flash<T> &call, const f
     return hidden && !rt_flash_any_near(call, stats, kv, hidden) ? hidden / S::others * S::others : 0;
 }
 
-/* What is known of a tile's rows, in shared memory. */
+/* Statistics of a tile's rows, in shared memory. */
 template <class S> struct rt_flash_seen {
     rt_flash_row mask[S::others];
     rt_flash_known known[S::others];
 };
 
-/* Adds to dk and dv of the warp's keys, the first of which is `key` and whose k and v are given, what rows from `line`
- * on give. */
+/* Adds the contribution of rows from `line` on to dk and dv of the warp's keys, which begin at `key`. */
 template <class S, class E, int M>
 static inline __device__ void rt_flash_add_rows(const rt_flash<typename E::type> &call, const typename E::type *k,
                                                 const typename E::type *v, const typename E::type *q,
@@ -643,7 +645,7 @@ static inline __device__ void rt_flash_add_rows(const rt_flash<typename E::type>
     rt_tile_product(E(), out_k, rt_result_of_tile<E, N>{slope}, rt_columns_of_tile<T>{q, S::pitch}, S::others);
 }
 
-/* dk and dv, by blocks of keys: over the rows of all heads that share them, in order. */
+/* Computes dk and dv by blocks of keys, over the rows of all heads that share them, in order. */
 template <class E, int D>
 static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash_tiles<E, D>::blocks)
     rt_flash_grad_kv_kernel(rt_flash<typename E::type> call, rt_flash_grad<typename E::type> grad, uint32_t blocks) {
@@ -707,7 +709,7 @@ static __global__ void __launch_bounds__(rt_flash_tiles<E, D>::threads, rt_flash
 
 /* --- Calls --- */
 
-/* Rows, keys, and heads by tiles are counted in 32 bits. */
+/* True if rows, keys, and heads times tiles fit 32-bit counters. */
 static inline bool rt_flash_fits(const rt_attention &shape) {
     const int64_t rows = shape.q[shape.ndim - 2], longest = rows > shape.s ? rows : shape.s;
     return longest < INT_MAX / 2 && rt_count(shape.q, 0, shape.ndim - 2) * (longest / RT_TILE_ROWS + 1) < INT_MAX;
@@ -729,12 +731,12 @@ static inline int rt_flash_backward(struct rt *rt, const rt_flash<typename E::ty
     if (!rt_flash_fits(call.shape)) return rt_note(rt, cudaErrorInvalidValue);
     const uint32_t rows = call.heads * call.group * (uint32_t)((call.t + S::rows - 1) / S::rows);
     const uint32_t keys = call.heads * (uint32_t)((call.s + S::rows - 1) / S::rows);
-    grad.deltas = (float *)rt->arena[RT_SCRATCH]; /* as many as rows */
+    grad.deltas = (float *)rt->arena[RT_SCRATCH]; /* one per row */
     rt_launch(rt, rt_flash_grad_q_kernel<E, D>, rows, S::threads, call, grad, rows);
     return rt_launch(rt, rt_flash_grad_kv_kernel<E, D>, keys, S::threads, call, grad, keys);
 }
 
-/* By the library, where the program asks for it, or as `own` does it. */
+/* Uses the library if the program requests it, else `own`. */
 template <class F> static inline int rt_attend_by(struct rt *rt, const rt_attention_call &call, F own) {
     int (*library)(struct rt *, const rt_attention_call *) = rt_cuda_of(rt)->attend;
     const int status = library && call.shape.library && !rt->reference_kernels ? library(rt, &call) : -1;
@@ -744,7 +746,7 @@ template <class T> static inline rt_operand rt_operand_of(const rt_strided<T> &x
     return {(void *)x.at, x.step};
 }
 
-/* By the largest head that tiles hold: what a program calls is what nvcc compiles. */
+/* Selects the kernel by head size at compile time, so that nvcc compiles only the kernels that a program calls. */
 #define RT_CUDA_FLASH(T, s, E, D, id)                                                                                  \
     RT_ON_CALL int rt_flash_attention_##s##_##D(struct rt *rt, const rt_strided<T> &y, float *stats,                   \
                                                 const rt_strided<const T> &q, const rt_strided<const T> &k,            \

@@ -1,5 +1,5 @@
-/* 8-bit floats; the manual is kernels/c/kernels.h. Products are the library's (library.cuh); with --kernels reference
- * they are a kernel of one thread per element. */
+/* 8-bit floats; the manual is kernels/c/kernels.h. Products are the library's (library.cuh); with --kernels reference,
+ * a kernel with one thread per element. */
 #ifndef RT_CUDA_FP8_CUH
 #define RT_CUDA_FP8_CUH
 
@@ -12,13 +12,13 @@ static inline __device__ float rt_fp8_value(uint8_t code, enum rt_fp8 format) {
     return format == RT_E4M3 ? rt_e4m3_to_f32(code) : rt_e5m2_to_f32(code);
 }
 
-/* Bits of magnitudes are ordered as these are, a NaN's above all. */
+/* Maximum of magnitudes as bit patterns, whose order is the same; NaN is the largest. */
 struct rt_largest_of {
     __host__ __device__ uint32_t operator()(uint32_t a, uint32_t b) const { return a > b ? a : b; }
 };
 
-/* A block takes a stretch of RT_QUANTIZE_STRETCH elements, N at a time, and adds the largest of its magnitudes to those
- * of others: in any order, which changes no bit. */
+/* A thread block processes RT_QUANTIZE_STRETCH elements, N at a time, and combines its largest magnitude with those of
+ * other blocks atomically; the order does not matter for a maximum. */
 static constexpr int64_t RT_QUANTIZE_STRETCH = 8192;
 
 template <int N, class E>
@@ -70,7 +70,8 @@ template <class E> static inline int rt_plain_scaled(struct rt *rt, const rt_sca
     });
 }
 
-/* No kernel of rankc's would be as fast as what 8-bit floats are to replace: none stands in for the library. */
+/* A product that the library does not support is an error: the plain kernel, which is for --kernels reference and
+ * machines without the library, would be slower than the 16-bit product that 8-bit floats replace. */
 RT_ON_CALL int rt_scaled_matmul(struct rt *rt, void *y, enum rt_dtype dtype, const uint8_t *a, const uint8_t *b,
                                 const float *unscale_a, const float *unscale_b, int64_t m, int64_t k, int64_t n,
                                 enum rt_fp8 format_a, enum rt_fp8 format_b, int fast) {

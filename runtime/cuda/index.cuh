@@ -1,12 +1,12 @@
-/* Indexing; the manual is kernels/c/kernels.h. An index out of range is noted as a fault, and its element is 0 or left
- * out. Where several updates meet in one place, they are made in their order: results do not depend on timing. */
+/* Indexing; the manual is kernels/c/kernels.h. An index out of range is recorded as a fault; its element becomes 0 or
+ * is skipped. Several updates of one element are made in order: results do not depend on timing. */
 #ifndef RT_CUDA_INDEX_CUH
 #define RT_CUDA_INDEX_CUH
 
 #include "move.cuh"
 #include "sort.cuh"
 
-/* An index tensor and who is told about what is wrong in it. */
+/* An index tensor, and where its faults are recorded. */
 struct rt_index {
     const void *at;
     int is_64, instruction;
@@ -30,7 +30,7 @@ static inline __device__ int64_t rt_index_value(const rt_index &index, int64_t p
     return index.is_64 ? ((const int64_t *)index.at)[position] : ((const int32_t *)index.at)[position];
 }
 
-/* The place from the front that the index at `position` names, -1 after a fault. */
+/* The non-negative index that the entry at `position` stands for; -1 after a fault. */
 static inline __device__ int64_t rt_index_place(const rt_index &index, int64_t position, int64_t total) {
     const int64_t value = rt_index_value(index, position);
     if (value >= -total && value < total) return value < 0 ? value + total : value;
@@ -38,7 +38,7 @@ static inline __device__ int64_t rt_index_place(const rt_index &index, int64_t p
     return -1;
 }
 
-/* The block that row `row` of `depth` indices names, -1 after a fault. */
+/* The block that row `row` of `depth` indices names; -1 after a fault. */
 static inline __device__ int64_t rt_block_of(const rt_index &index, int64_t row, int depth, const rt_dims &dims) {
     int64_t block = 0;
     for (int d = 0; d < depth; d++) {
@@ -70,7 +70,7 @@ static inline int rt_gather(struct rt *rt, void *y, const void *x, const void *i
                                       total);
 }
 
-/* The row of y that an index names; `extent`, if another rank has it, or after a fault. */
+/* The row of y that an index names; `extent` if another rank holds it, or after a fault. */
 struct rt_row_of {
     rt_index index;
     int64_t extent, start, total;
@@ -80,8 +80,8 @@ struct rt_row_of {
     }
 };
 
-/* Sums of the rows of dy by the row of y that their index names. Positions are sorted by row, in SCRATCH; the block of
- * the first of a row adds all of them, in order. */
+/* Sums the rows of dy by the row of y that their index names. Positions are sorted by row, in SCRATCH; the thread block
+ * of the first position of a row adds all of that row, in order. */
 template <class T>
 static inline int rt_gather_grad(struct rt *rt, T *y, const T *dy, const void *indices, int is_64, int64_t outer,
                                  int64_t extent, int64_t inner, int64_t count, int64_t start, int64_t total) {
@@ -102,8 +102,7 @@ static inline int rt_gather_grad(struct rt *rt, T *y, const T *dy, const void *i
     });
 }
 
-/* Elements of index_dims that differ along `axis` alone: where the first is in it and in x, and how far neighbours
- * are. */
+/* A line of index_dims along `axis`: offsets of its first element in the index and in x, and the strides. */
 struct rt_lines {
     int ndim, axis;
     rt_dims x_dims, index_dims;

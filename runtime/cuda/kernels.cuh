@@ -1,5 +1,5 @@
-/* What generated programs for GPUs call. The names and their meaning are those of kernels/c/kernels.h and rt.h; every
- * function takes the rank first, and structs and arrays are written as arguments: {2, 3}. */
+/* The functions that generated GPU programs call. Names and meaning are those of kernels/c/kernels.h and rt.h; the
+ * first parameter of all of them is the rank, and structs and arrays are passed as braced lists: {2, 3}. */
 #ifndef RT_CUDA_KERNELS_CUH
 #define RT_CUDA_KERNELS_CUH
 

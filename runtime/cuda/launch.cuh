@@ -1,12 +1,12 @@
 /* How kernels are written and launched.
  *
- * A kernel is either over points, each computed by one thread, or over rows, each computed by one block of RT_BLOCK
- * threads that meet in rt_block_fold. Nothing else is cooperative, so a program's kernels also run as loops on a CPU,
- * where tests/cuda/host stands in for the toolkit's headers.
+ * A kernel works either on points, each computed by one thread, or on rows, each computed by one block of RT_BLOCK
+ * threads that synchronise in rt_block_fold. Threads do not cooperate in other ways, so a program's kernels also run as
+ * loops on a CPU, where tests/cuda/host replaces the toolkit's headers.
  *
- * Launches go to the rank's stream, return at once and may be captured into a graph. The first that fails is
- * remembered, and ends the phase; what a kernel meets in its data (an index out of range) it notes as a fault, for the
- * end of the step. */
+ * Launches go to the rank's stream, return immediately and may be captured in a graph. The first launch error is kept
+ * and ends the phase. Errors in data (an index out of range) are recorded as a fault, which is checked at the end of
+ * the step. */
 #ifndef RT_CUDA_LAUNCH_CUH
 #define RT_CUDA_LAUNCH_CUH
 
@@ -27,12 +27,12 @@
 #define RT_POINT_BLOCK 256 /* threads of a block of points */
 #endif
 #ifndef RT_MOST_BLOCKS
-#define RT_MOST_BLOCKS (1 << 16) /* of a launch: what is more, each block takes in turn */
+#define RT_MOST_BLOCKS (1 << 16) /* per launch; with more work each block loops over several items */
 #endif
 
 enum { RT_WARP = 32 }; /* threads that go together */
 
-/* Numbers of an argument "{2, 3}": extents, strides. */
+/* An argument "{2, 3}": extents or strides. */
 struct rt_dims {
     int64_t at[RT_MAX_NDIM];
     __host__ __device__ int64_t operator[](int d) const { return at[d]; }
@@ -45,16 +45,19 @@ static inline __host__ __device__ int64_t rt_count(const rt_dims &dims, int from
     return count;
 }
 
-/* What a kernel met. Memory of the host that devices write to. */
+/* A fault of a kernel. Lies in mapped host memory, which the device writes to. */
 enum rt_fault_kind { RT_FAULT_NONE, RT_FAULT_INDEX, RT_FAULT_CLASS };
 struct rt_fault {
     int kind, instruction;
     long long value, position, total;
 };
 
-/* What is done with the result of a product, of one batch; pointers may be NULL. RT_NO_ACTIVATION, RT_GELU:
- *     s = product + bias(n) + residual(m,n), kept at sum(m,n); y = s, or gelu(s), approximated by tanh
- * RT_GELU_GRAD: y = product gelu'(sum(m,n)). And beside it, sums: of an operand over k, a(m,k) or b(k,n). */
+/* Epilogue of a product with batch 1; pointers may be NULL.
+ *
+ *     RT_NO_ACTIVATION, RT_GELU: s = product + bias(n) + residual(m,n), stored to sum(m,n); y = s, or gelu(s) with tanh
+ *     RT_GELU_GRAD: y = product * gelu'(sum(m,n))
+ *
+ * In addition, sums over k of an operand, a(m,k) or b(k,n). */
 enum rt_summed { RT_NO_SUMS, RT_SUMS_OF_A, RT_SUMS_OF_B };
 struct rt_finish {
     enum rt_activation activation;
@@ -74,8 +77,8 @@ struct rt_product {
     rt_finish finish;
 };
 
-/* y(m,n) = *unscale_a *unscale_b a(m,k) b(k,n) of codes of 8-bit floats, b stored as (n,k). fast: sums may be kept in
- * fewer bits than f32 has. */
+/* y(m,n) = *unscale_a * *unscale_b * a(m,k) b(k,n) for 8-bit floats, b stored as (n,k). fast: the accumulator may have
+ * less precision than f32. */
 struct rt_scaled_product {
     enum rt_dtype dtype; /* of y */
     void *y;
@@ -87,8 +90,9 @@ struct rt_scaled_product {
     void *workspace; /* RT_PRODUCT_WORKSPACE bytes */
 };
 
-/* A convolution of an image (n,c,space) by a filter (m,c/group,window) to a result (n,m,space): the result of image a
- * and filter b, the image's gradient of result a and filter b, or the filter's of image a and result b. */
+/* A convolution of an image (n,c,space) with a filter (m,c/group,window) to a result (n,m,space). It computes the
+ * result from image a and filter b, the image's gradient from result a and filter b, or the filter's gradient from
+ * image a and result b. */
 enum rt_convolution_kind { RT_CONVOLVE, RT_CONVOLVE_BACK, RT_CONVOLVE_WEIGHTS };
 struct rt_convolution {
     enum rt_convolution_kind kind;
@@ -102,7 +106,7 @@ struct rt_convolution {
     void *workspace; /* RT_PRODUCT_WORKSPACE bytes */
 };
 
-/* struct rt_attention of kernels.h, with extents in it. */
+/* struct rt_attention of kernels.h, with extents instead of pointers. */
 struct rt_attention {
     int ndim;
     rt_dims q, keep, bias;
@@ -114,13 +118,13 @@ struct rt_attention {
     double scale, fill;
 };
 
-/* A tensor (b..,heads,lines,elements) whose elements lie so far apart, those of a line side by side. */
+/* A tensor (b..,heads,lines,elements) with these strides; the elements of a line are contiguous. */
 struct rt_operand {
     void *at;
     rt_dims step;
 };
 
-/* Attention, or its gradient (flash.cuh), which alone has the last four. */
+/* Attention, or its gradient (flash.cuh), which uses the last four members. */
 struct rt_attention_call {
     enum rt_dtype dtype;
     bool backward;
@@ -138,7 +142,7 @@ struct rt_cuda {
     cudaStream_t stream;
     cudaError_t error; /* of the first launch that failed in this phase */
     rt_fault *fault;
-    /* A library's products: RT_OK, or -1 for what it does not take, which may be the finish alone. NULL: none is
+    /* Products of a library: RT_OK, or -1 if it does not support the product or its epilogue. NULL: no library is
      * used. */
     int (*product)(struct rt *rt, const rt_product *product);
     int (*scaled_product)(struct rt *rt, const rt_scaled_product *product); /* all of them; NULL: none is used */
@@ -156,7 +160,7 @@ static inline int rt_note(struct rt *rt, cudaError_t error) {
     return RT_OK;
 }
 
-/* At most RT_MOST_BLOCKS blocks. */
+/* Launches at most RT_MOST_BLOCKS blocks. */
 template <class... P, class... A>
 static inline int rt_launch(struct rt *rt, void (*kernel)(P...), int64_t blocks, int threads, A... arguments) {
     cudaLaunchConfig_t config = {};
@@ -169,7 +173,7 @@ static inline int rt_launch(struct rt *rt, void (*kernel)(P...), int64_t blocks,
 
 /* --- Points --- */
 
-/* The thread's points of [0, count). Counts below 2^31 are walked in 32 bits, in which division is cheap. */
+/* Loop over the thread's points of [0, count). Counts below 2^31 use 32-bit indices, whose division is cheap. */
 #define RT_POINTS_OF(type, point, count)                                                                               \
     for (type point = (type)blockIdx.x * (type)blockDim.x + (type)threadIdx.x; point < (type)(count);                  \
          point += (type)gridDim.x * (type)blockDim.x)
@@ -185,7 +189,7 @@ template <class F> static __global__ void rt_points_kernel(int64_t count, F body
     RT_POINTS(point, count) body(point);
 }
 
-/* body(point) for each of `count` points, in any order. */
+/* Calls body(point) for each of `count` points, in any order. */
 template <class F> static inline int rt_points(struct rt *rt, int64_t count, F body) {
     return rt_launch_points(rt, rt_points_kernel<F>, count, count, body);
 }
@@ -196,16 +200,15 @@ template <class F> static __global__ void rt_rows_kernel(int64_t rows, F body) {
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) body(row);
 }
 
-/* body(row) by all threads of a block, for each of `rows` rows. */
+/* Calls body(row) from all threads of a block, for each of `rows` rows. */
 template <class F> static inline int rt_rows(struct rt *rt, int64_t rows, F body) {
     return rt_launch(rt, rt_rows_kernel<F>, rows, RT_BLOCK, rows, body);
 }
 
-/* The thread's share of a row. */
+/* Loop over the thread's share of a row. */
 #define RT_EACH(i, count) for (int64_t i = threadIdx.x; i < (count); i += blockDim.x)
 
-/* op over the values of all threads of the block, which all get it; in an order that depends on nothing but
- * RT_BLOCK. */
+/* Reduces the values of all threads of the block with op; all get the result. The order depends only on RT_BLOCK. */
 template <class T, class Op> static __device__ inline T rt_block_fold(T value, Op op) {
     __shared__ T part[RT_BLOCK];
     const int thread = (int)threadIdx.x;
@@ -230,7 +233,7 @@ struct rt_product_of {
 
 static constexpr size_t RT_VECTOR_BYTES = 16; /* of an access */
 
-/* N neighbours, in accesses of 16 bytes; the first lies at a multiple of that, or of all of them if they are less. */
+/* N adjacent elements, accessed 16 bytes at a time; aligned to 16 bytes, or to their size if that is less. */
 template <class T, int N> struct alignas(N * sizeof(T) < RT_VECTOR_BYTES ? N * sizeof(T) : RT_VECTOR_BYTES) rt_vector {
     T at[N];
 };
@@ -243,10 +246,10 @@ template <class T, int N> static inline __device__ void rt_put_vector(T *to, con
     *(rt_vector<T, N> *)to = vector;
 }
 
-/* The thread's share of a row, N at a time. */
+/* Loop over the thread's share of a row, N elements at a time. */
 #define RT_EACH_VECTOR(i, count, N) for (int64_t i = threadIdx.x * (N); i < (count); i += blockDim.x * (N))
 
-/* Of a row that begins anywhere, the elements that can be taken N at a time. */
+/* The aligned part of an unaligned row, which can be accessed N elements at a time. */
 struct rt_wide_part {
     int64_t first, end;
 };
@@ -256,13 +259,13 @@ template <int N, class T> static inline __device__ rt_wide_part rt_wide_part_of(
     return {first, first + (count - first) / N * N};
 }
 
-/* body(i) for the thread's share of what is outside of that part. */
+/* Calls body(i) for the thread's share of the elements outside that part. */
 template <class F> static inline __device__ void rt_each_beside(const rt_wide_part &wide, int64_t count, F body) {
     for (int64_t i = threadIdx.x; i < wide.first; i += blockDim.x) body(i);
     for (int64_t i = wide.end + threadIdx.x; i < count; i += blockDim.x) body(i);
 }
 
-/* body(i, x[i]) for the thread's share of a row of `count`. */
+/* Calls body(i, x[i]) for the thread's share of a row of `count` elements. */
 template <int N, class T, class F> static inline __device__ void rt_each(const T *x, int64_t count, F body) {
     const rt_wide_part wide = rt_wide_part_of<N>(x, count);
     rt_each_beside(wide, count, [&](int64_t i) { body(i, x[i]); });
@@ -275,7 +278,8 @@ template <int N, class T, class F> static inline __device__ void rt_each(const T
 
 #define RT_WIDTH(T) ((int)(RT_VECTOR_BYTES / sizeof(T))) /* elements in an access */
 
-/* Rows of `count` elements of T, at these places one after the other, can be taken RT_WIDTH(T) at a time. */
+/* True if contiguous rows of `count` elements of T at these addresses can be accessed RT_WIDTH(T) elements at a
+ * time. */
 template <class T> static inline bool rt_is_wide(int64_t count, std::initializer_list<const void *> places) {
     bool wide = count % RT_WIDTH(T) == 0;
     for (const void *place : places) wide = wide && (uintptr_t)place % RT_VECTOR_BYTES == 0;
@@ -284,7 +288,7 @@ template <class T> static inline bool rt_is_wide(int64_t count, std::initializer
 
 /* --- Types --- */
 
-/* What sums of T are kept in. */
+/* Accumulation type of T. */
 template <class T> struct rt_sum_type;
 template <> struct rt_sum_type<float> { using type = float; };
 template <> struct rt_sum_type<double> { using type = double; };
@@ -298,7 +302,7 @@ static inline __device__ double rt_exp_of(double x) {
     return rt_exp_f64(x);
 }
 
-/* A half where elements are taken as numbers: of f32. */
+/* A 16-bit float with conversions to and from f32. */
 struct rt_element_bf16 {
     uint16_t bits;
     rt_element_bf16() = default;
@@ -314,12 +318,12 @@ struct rt_element_fp16 {
 template <> struct rt_sum_type<rt_element_bf16> { using type = float; };
 template <> struct rt_sum_type<rt_element_fp16> { using type = float; };
 
-/* Whether a NaN: of integers none is. */
+/* True for NaN; false for all integers. */
 template <class T> static inline __host__ __device__ bool rt_is_nan(T x) {
     return x != x;
 }
 
-/* A function that is compiled only where it is called. */
+/* A function that is compiled only if it is called. */
 #define RT_ON_CALL template <int used = 0> static inline
 
 #endif

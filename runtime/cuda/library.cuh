@@ -1,4 +1,4 @@
-/* Products by cuBLASLt, where the toolkit has it. The algorithm for a shape is asked for once, at its first product. */
+/* Products by cuBLASLt, if the toolkit has it. The algorithm for a shape is chosen at its first product. */
 #ifndef RT_CUDA_LIBRARY_CUH
 #define RT_CUDA_LIBRARY_CUH
 
@@ -7,7 +7,7 @@
 #if __has_include(<cublasLt.h>) && !defined(RT_PLAIN_PRODUCTS)
 #include <cublasLt.h>
 
-/* A product that has been asked for, ready to run. */
+/* The plan of a product. */
 struct rt_lt_plan {
     rt_product shape;         /* of its pointers only which are NULL */
     rt_scaled_product scaled; /* of one of 8-bit floats */
@@ -20,10 +20,10 @@ struct rt_lt_plan {
 
 struct rt_lt {
     cublasLtHandle_t handle;
-    rt_lt_plan *plans, *scaled; /* those of 8-bit floats have a list of their own */
+    rt_lt_plan *plans, *scaled; /* plans; `scaled`: of 8-bit floats */
 };
 
-/* Types that the library takes: of elements and of factors, and how it sums. */
+/* The library's types of elements, of scale factors, and of accumulation. */
 struct rt_lt_type {
     enum rt_dtype dtype;
     bool finishes; /* there are epilogues */
@@ -37,10 +37,10 @@ static const rt_lt_type lt_types[] = {
     {RT_F16, true, CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F}};
 
 /* Note [Epilogues]
- * The library's GELU is the approximation by tanh (PyTorch calls it for no other either). Its residual is matrix C with
- * factor 1. ReLU is not asked for: what the library makes of a NaN is not written anywhere. The forms with aux keep
- * what GELU is of; its rows are multiples of 8 elements. Sums of operands (the gradient of a bias, in the library's
- * words) lie where a bias would; operands change places (Note [Column-major]). */
+ * The library's GELU is the tanh approximation; PyTorch uses it for that one only, too. Its residual is matrix C with
+ * factor 1. ReLU is not left to the library, which does not document its result for NaN. The forms with an auxiliary
+ * matrix store the argument of GELU; its rows are multiples of 8 elements. Sums of operands (called bias gradient by
+ * the library) are stored where a bias would be; operands are swapped (Note [Column-major]). */
 struct rt_lt_epilogue {
     enum rt_activation activation;
     bool bias, sum;
@@ -63,7 +63,7 @@ static bool is_finished(const rt_product *product) {
     return finish.activation || finish.bias || finish.residual || finish.sum || finish.summed;
 }
 
-/* The epilogue that finishes the product, NULL if there is none. */
+/* The library's epilogue for the product; NULL: none. */
 static const rt_lt_epilogue *lt_epilogue_of(const rt_product *product) {
     const rt_finish &finish = product->finish;
     if (finish.sum && product->n % LT_AUX_ROW) return NULL;
@@ -91,8 +91,8 @@ static int fail_library(struct rt *rt, cublasStatus_t status, const char *what) 
     } while (0)
 
 /* Note [Column-major]
- * The library's matrices are column-major. A dense (rows,columns) of ours is a (columns,rows) of theirs, so that
- * y = a b of ours is y = b a of theirs: operands change places, each transposed or not as it was. */
+ * The library's matrices are column-major. A dense row-major (rows,columns) is a column-major (columns,rows), so y = a
+ * b is computed as y^T = b^T a^T: operands are swapped, each transposed or not as before. */
 static int make_layout(struct rt *rt, cublasLtMatrixLayout_t *out, cudaDataType_t element, int64_t rows,
                        int64_t columns, int64_t batch) {
     const int32_t count = (int32_t)batch;
@@ -113,7 +113,7 @@ static int set_attribute(struct rt *rt, rt_lt_plan *plan, cublasLtMatmulDescAttr
     return RT_OK;
 }
 
-/* Where the operands of the epilogue lie: an algorithm may count on how they are aligned. */
+/* Addresses of the epilogue's operands: an algorithm may require their alignment. */
 static int point_epilogue(struct rt *rt, rt_lt_plan *plan, const rt_finish &finish) {
     const void *bias = finish.summed ? finish.sums : finish.bias;
     if (bias) RT_TRY(set_attribute(rt, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
@@ -139,7 +139,7 @@ static int describe(struct rt *rt, rt_lt_plan *plan, const rt_lt_type *type, cub
     return make_layout(rt, &plan->y, type->element, p->m, p->n, p->batch);
 }
 
-/* What an algorithm may count on: the workspace, and how tensors are aligned in arenas. */
+/* Preferences for the choice of an algorithm: the workspace, and the alignment of tensors in arenas. */
 static cublasStatus_t set_preference(cublasLtMatmulPreference_t preference) {
     const uint64_t workspace = RT_PRODUCT_WORKSPACE;
     const uint32_t alignment = RT_ALIGNMENT;
@@ -177,7 +177,7 @@ static int choose(struct rt *rt, cublasLtHandle_t handle, rt_lt_plan *plan) {
     return RT_OK;
 }
 
-/* Plans are of shapes and of how results are finished; what lies where is told at each product. */
+/* A plan belongs to a shape and an epilogue; addresses are passed with each product. */
 static bool same_shape(const rt_product *a, const rt_product *b) {
     const rt_finish &f = a->finish, &g = b->finish;
     return a->dtype == b->dtype && a->batch == b->batch && a->m == b->m && a->k == b->k && a->n == b->n &&
@@ -247,8 +247,9 @@ static int library_product(struct rt *rt, const rt_product *product) {
 }
 
 /* Note [Products of 8-bit floats]
- * The library multiplies them where A is transposed and B is not, in columns, so that both lie along k, as ours do in
- * rows; extents are multiples of 16. Scales are read from the GPU's memory when the product is made. */
+ * The library supports only transposed A and non-transposed B in column-major order: both are contiguous along k, like
+ * row-major a(m,k) and b(n,k). Extents must be multiples of 16. Scales are read from GPU memory when the product
+ * runs. */
 static cudaDataType_t lt_element_of(enum rt_fp8 format) {
     return format == RT_E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
 }

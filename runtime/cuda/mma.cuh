@@ -1,7 +1,7 @@
-/* Products of small tiles by a warp: on tensor cores for 16-bit floats, by its threads for f32. Sums are in f32.
+/* Matrix products of small tiles by a warp: on tensor cores for 16-bit floats, by its threads for f32. Sums are in f32.
  *
- * A tile sum(16,8) is spread over the warp as mma.sync.m16n8k16 has it (PTX ISA, "Matrix fragments for mma.m16n8k16"):
- * thread 4 r + c holds rows r and r + 8 of columns 2 c and 2 c + 1, in the order of rows. */
+ * A tile sum(16,8) is distributed over the warp like the accumulator of mma.sync.m16n8k16 (PTX ISA, "Matrix fragments
+ * for mma.m16n8k16"): thread 4 r + c holds rows r and r + 8 of columns 2 c and 2 c + 1, in the order of rows. */
 #ifndef RT_CUDA_MMA_CUH
 #define RT_CUDA_MMA_CUH
 
@@ -13,7 +13,7 @@ static constexpr unsigned RT_ALL_LANES = 0xFFFFFFFFu;
 static inline __device__ int rt_lane() {
     return (int)threadIdx.x % RT_WARP;
 }
-/* Row of element `i` of the thread's four in a tile, and its column. */
+/* Row and column, in a tile, of element `i` of the thread's four. */
 static inline __device__ int rt_tile_row(int i) {
     return rt_lane() / 4 + i / 2 * 8;
 }
@@ -21,7 +21,7 @@ static inline __device__ int rt_tile_column(int i) {
     return rt_lane() % 4 * 2 + i % 2;
 }
 
-/* op over the four threads that share rows of a tile. */
+/* Reduces over the four threads that share the rows of a tile. */
 template <class T, class Op> static inline __device__ T rt_quad_fold(T value, Op op) {
     for (int far = 1; far < 4; far *= 2) value = op(value, (T)__shfl_xor_sync(RT_ALL_LANES, value, far));
     return value;
@@ -39,7 +39,7 @@ template <class T, class Op> static inline __device__ T rt_quad_fold(T value, Op
 RT_MMA(rt_bf16, "bf16")
 RT_MMA(rt_fp16, "f16")
 
-/* Two numbers as a pair of 16-bit floats, the first in the lower half. */
+/* Packs two numbers as 16-bit floats, the first in the lower half. */
 #define RT_PAIR(E, type)                                                                                               \
     static inline __device__ uint32_t rt_pair_of(E, float low, float high) {                                           \
         uint32_t pair;                                                                                                 \
@@ -49,15 +49,15 @@ RT_MMA(rt_fp16, "f16")
 RT_PAIR(rt_bf16, "bf16")
 RT_PAIR(rt_fp16, "f16")
 
-/* Four matrices of 8 by 8 elements of 16 bits from shared memory. Thread l names line l % 8 of matrix l / 8, which
- * begins at a multiple of 16 bytes, and receives of each matrix elements 2 (l % 4) and the next of line l / 4. */
+/* ldmatrix: loads four 8 x 8 matrices of 16-bit elements from shared memory. Thread l passes the address of line l % 8
+ * of matrix l / 8, aligned to 16 bytes, and receives elements 2 (l % 4) and the next of line l / 4 of each matrix. */
 template <class T> static inline __device__ void rt_load_matrices(uint32_t (&to)[4], const T *line) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"((uint32_t)__cvta_generic_to_shared(line))
                  : "memory");
 }
-/* The same of the transposed matrices. */
+/* The same, transposed. */
 template <class T> static inline __device__ void rt_load_transposed(uint32_t (&to)[4], const T *line) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -65,9 +65,9 @@ template <class T> static inline __device__ void rt_load_transposed(uint32_t (&t
                  : "memory");
 }
 
-/* 16 bytes on their way into shared memory, zeros unless they are there to be read; they have arrived after
- * rt_copies_wait and a barrier. Copies are waited for in groups, the oldest first: until at most `left` groups are
- * under way. */
+/* cp.async: copies 16 bytes to shared memory asynchronously, zeros if the source is out of range. They have arrived
+ * after rt_copies_wait and a barrier. Copies are awaited in groups, the oldest first, until at most `left` groups are
+ * pending. */
 static inline __device__ void rt_copy_begin(void *to, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
@@ -106,27 +106,27 @@ template <int left> static inline void rt_copies_wait() {
 
 /* --- Operands --- */
 
-/* Element p of line i in shared memory, p being what is summed over: lines lie one after the other ... */
+/* Operand in shared memory, p being the index summed over: element p of line i, lines contiguous ... */
 template <class T> struct rt_lines_of_tile {
     const T *at;
     int pitch;
     __device__ T operator()(int i, int p) const { return at[i * pitch + p]; }
-    /* Element p of the thread's two lines of 16. */
+    /* Element p of the thread's two lines of the 16. */
     __device__ void column(T (&to)[2], int p) const {
         for (int r = 0; r < 2; r++) to[r] = at[rt_tile_row(2 * r) * pitch + p];
     }
-    /* Lines 0 .. 15 from p on, as the left operand. */
+    /* Lines 0 .. 15 from p on, as a left operand fragment. */
     __device__ void left(uint32_t (&to)[4], int p) const {
         const int l = rt_lane();
         rt_load_matrices(to, at + l % 16 * pitch + p + l / 16 * 8);
     }
-    /* Lines i .. i + 15 from p on, as the right operands of two tiles. */
+    /* Lines i .. i + 15 from p on, as the right operand fragments of two tiles. */
     __device__ void right(uint32_t (&to)[4], int i, int p) const {
         const int l = rt_lane();
         rt_load_matrices(to, at + (i + l / 16 * 8 + l % 8) * pitch + p + l / 8 % 2 * 8);
     }
 };
-/* ... or side by side. */
+/* ... or elements p contiguous over lines. */
 template <class T> struct rt_columns_of_tile {
     const T *at;
     int pitch;
@@ -137,7 +137,7 @@ template <class T> struct rt_columns_of_tile {
     }
 };
 
-/* A left operand of 16 lines and 8 N elements each that is the result of a product: in the threads' registers. */
+/* A left operand (16, 8 N) that is the result of a product, in the threads' registers. */
 template <class E, int N> struct rt_result_of_tile {
     const float (&at)[N][4];
     __device__ void left(uint32_t (&to)[4], int p) const {
@@ -147,7 +147,7 @@ template <class E, int N> struct rt_result_of_tile {
         to[2] = rt_pair_of(E(), high[0], high[1]);
         to[3] = rt_pair_of(E(), high[2], high[3]);
     }
-    /* ... from the one of the four threads that share them who has them. */
+    /* ... from the thread, of the four that share the row, that has them. */
     __device__ void column(float (&to)[2], int p) const {
         const int owner = rt_lane() / 4 * 4 + p % 8 / 2;
         for (int r = 0; r < 2; r++) to[r] = __shfl_sync(RT_ALL_LANES, at[p / 8][2 * r + p % 2], owner);

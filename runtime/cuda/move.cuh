@@ -4,8 +4,8 @@
 
 #include "launch.cuh"
 
-/* Where the elements of a dense tensor are in another: extents as the dense one has them, strides of the other.
- * Neighbours that are walked like one dimension are made one. */
+/* A strided view: extents of the dense tensor and strides in the other tensor. Dimensions that are contiguous in both
+ * are merged. */
 struct rt_view {
     int ndim;
     int64_t count, start;
@@ -32,7 +32,7 @@ static inline rt_view rt_view_of(int64_t start) {
     return view;
 }
 
-/* Takes point % extent off the point; in 32 bits where that is enough. */
+/* Splits point % extent off the point; in 32 bits if that suffices. */
 static inline __host__ __device__ int64_t rt_take(int64_t *point, int64_t extent) {
     if (((*point | extent) >> 32) == 0) {
         const uint32_t p = (uint32_t)*point, e = (uint32_t)extent;
@@ -60,10 +60,10 @@ static inline rt_dims rt_dense(const rt_dims &dims, int ndim) {
     return stride;
 }
 
-/* As many elements as an access moves; moves are of these where extents and places allow. */
+/* Elements per 16-byte access; used if extents and addresses allow. */
 template <class T> using rt_wide = rt_vector<T, RT_WIDTH(T)>;
 
-/* The view in accesses of 16 bytes; its last dimension's neighbours are neighbours. */
+/* The view in units of 16 bytes; its last dimension is contiguous. */
 template <class T> static inline bool rt_view_widen(rt_view *view, const void *y, const void *x) {
     const int64_t n = RT_WIDTH(T), last = view->ndim - 1;
     bool whole =
@@ -77,7 +77,7 @@ template <class T> static inline bool rt_view_widen(rt_view *view, const void *y
     return true;
 }
 
-/* y = the elements of x that the view names. */
+/* y = the elements of x at the view's offsets. */
 template <class T> static inline int rt_read_each(struct rt *rt, void *y, const void *x, const rt_view &view) {
     T *to = (T *)y;
     const T *from = (const T *)x;
@@ -135,7 +135,7 @@ static inline int rt_pad(struct rt *rt, void *y, const void *x, int ndim, const 
     });
 }
 
-/* One operand of a Concat: y's elements from `start` on, of every `sum`. */
+/* One input of Concat: the elements of y from `start` on, in every `sum`. */
 template <class T>
 static inline int rt_put_part(struct rt *rt, void *y, const void *x, int64_t outer, int64_t extent, int64_t sum,
                               int64_t start) {

@@ -1,5 +1,6 @@
-/* Products and attention; the manual is kernels/c/kernels.h. A library does them where it takes the types (product.cu);
- * the kernels here do all others, and everything with --kernels reference: one thread per element, in order of k. */
+/* Matrix products and attention; the manual is kernels/c/kernels.h. A library computes the types that it supports
+ * (library.cuh). The kernels here compute the others, and everything with --kernels reference: one thread per element,
+ * in order of k. */
 #ifndef RT_CUDA_PRODUCT_CUH
 #define RT_CUDA_PRODUCT_CUH
 
@@ -7,7 +8,7 @@
 
 /* --- Products --- */
 
-/* How an element type is read and written: summed in A. */
+/* Conversions of an element type from and to its accumulation type A. */
 template <class T> struct rt_plain {
     using type = T;
     using element = T;
@@ -48,7 +49,7 @@ template <class E> static inline int rt_plain_product(struct rt *rt, const rt_pr
     });
 }
 
-/* The library's status; -1 where it does not do the product. */
+/* The library's status; -1: it does not support the product. */
 static inline int rt_library_product(struct rt *rt, const rt_product &product) {
     int (*library)(struct rt *, const rt_product *) = rt_cuda_of(rt)->product;
     const bool empty = product.batch * product.m * product.n * product.k == 0;
@@ -60,7 +61,8 @@ template <class E> static inline int rt_multiply(struct rt *rt, const rt_product
     return status < 0 ? rt_plain_product<E>(rt, product) : status;
 }
 
-/* By the library; or without its finish, which `finish` then does in place. */
+/* Computes the product with the library; if it does not support the epilogue, `finish` applies that afterwards, in
+ * place. */
 template <class E, class F> static inline int rt_multiply_finished(struct rt *rt, rt_product product, F finish) {
     const int status = rt_library_product(rt, product);
     if (status >= 0) return status;
@@ -70,7 +72,7 @@ template <class E, class F> static inline int rt_multiply_finished(struct rt *rt
     return RT_OK;
 }
 
-/* The sum over k of the operand that the finish asks for, as it lies in memory. */
+/* Sums over k of the operand that the epilogue requests, in its memory layout. */
 template <class E> static inline int rt_sum_operand(struct rt *rt, const rt_product &product) {
     using T = typename E::element;
     const bool second = product.finish.summed == RT_SUMS_OF_B;
@@ -112,7 +114,7 @@ RT_CUDA_PRODUCT(uint16_t, fp16, RT_F16, rt_fp16)
 
 /* --- Attention --- */
 
-/* Where row `row` of (b.., heads, t) begins in a mask of aligned extents; *step: from one key to the next. */
+/* Offset of row `row` of (b.., heads, t) in a broadcast mask; *step: distance between keys. */
 static inline __device__ int64_t rt_mask_row(const rt_dims &dims, const rt_dims &q, int ndim, int64_t row,
                                              int64_t *step) {
     int64_t at = 0, stride = dims[ndim - 1];
@@ -125,7 +127,7 @@ static inline __device__ int64_t rt_mask_row(const rt_dims &dims, const rt_dims 
     return at;
 }
 
-/* softmax of the scores in place, with scale and masks. */
+/* Softmax of the scores with scale and masks, in place. */
 template <class T>
 static inline int rt_attend(struct rt *rt, T *scores, const uint8_t *keep, const T *bias, const rt_attention &shape) {
     const int ndim = shape.ndim;
@@ -149,7 +151,7 @@ static inline int rt_attend(struct rt *rt, T *scores, const uint8_t *keep, const
     });
 }
 
-/* Scores lie in SCRATCH (base/scratch.h). The query heads that share a head of k and v are rows of one product. */
+/* Scores are in SCRATCH (base/scratch.h). Query heads that share a key-value head are rows of one product. */
 template <class E>
 static inline int rt_attention_by_products(struct rt *rt, enum rt_dtype dtype, typename E::type *y,
                                            const typename E::type *q, const typename E::type *k,
@@ -178,7 +180,7 @@ RT_CUDA_ATTENTION(double, f64, RT_F64)
 
 /* --- Rotary embedding --- */
 
-/* Which row of an operand of aligned extents makes row `row` of y. */
+/* Row of a broadcast operand that belongs to row `row` of y. */
 static inline __device__ int64_t rt_aligned_row(const rt_dims &dims, const rt_dims &y_dims, int ndim, int64_t row) {
     int64_t at = 0, stride = 1;
     for (int d = ndim - 2; d >= 0; d--) {
@@ -189,7 +191,8 @@ static inline __device__ int64_t rt_aligned_row(const rt_dims &dims, const rt_di
     return at;
 }
 
-/* Element i of x, and its partner's in the other half, or beside it; N of each at a time. cos and sin of both. */
+/* Element i of x and its partner in the other half, or the adjacent one; N of each at a time, with cos and sin of
+ * both. */
 template <class A, int N, class T>
 static inline __device__ void rt_rope_halves(T *y, const T *x, const T *cosine, const T *sine, int64_t i,
                                              int64_t half) {
@@ -237,7 +240,7 @@ static inline int rt_rope(struct rt *rt, T *y, const T *x, const T *cosine, cons
     return rt_rope_by<1>(rt, y, x, cosine, sine, ndim, y_dims, x_dims, cos_dims, sin_dims, interleaved);
 }
 
-/* S is how the generated program has the elements, T the same bytes with conversions. */
+/* S: element type in the generated program; T: the same bytes with conversions to numbers. */
 #define RT_CUDA_ROPE(S, T, s)                                                                                          \
     RT_ON_CALL int rt_rope_##s(struct rt *rt, S *y, const S *x, const S *cosine, const S *sine, int ndim,              \
                                const rt_dims &y_dims, const rt_dims &x_dims, const rt_dims &cos_dims,                  \

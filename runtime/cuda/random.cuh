@@ -1,4 +1,4 @@
-/* Random numbers that follow from where an element is: Note [Masks] in kernels/c/random.c. */
+/* Random numbers as a function of an element's index: Note [Masks] in kernels/c/random.c. */
 #ifndef RT_CUDA_RANDOM_CUH
 #define RT_CUDA_RANDOM_CUH
 

@@ -1,4 +1,4 @@
-/* The state of a rank on a GPU: what device.cu, the transports and the libraries share. Not for programs. */
+/* The state of a rank on a GPU, shared by device.cu, the transports and the libraries. Not for programs. */
 #ifndef RT_CUDA_RANK_CUH
 #define RT_CUDA_RANK_CUH
 
@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 enum { RT_GRAPHS = 16, RT_MAIL = 1024 };
-enum { RT_LOOKS = 64, RT_SPINS = 20000, RT_NAP_US = 50 }; /* of a wait: how often it looks around, and when it sleeps */
+/* of a wait: polls between checks for failed ranks, polls before sleeping */
+enum { RT_LOOKS = 64, RT_SPINS = 20000, RT_NAP_US = 50 };
 
 /* A call of a communicator. */
 struct rt_cuda_call {
@@ -26,21 +27,21 @@ struct rt_cuda_call {
     const size_t *receive, *send; /* by rank */
 };
 
-/* Launches up to a call that the host makes itself, or to the end of the phase. */
+/* Part of a phase: launches up to a call that the host makes, or to the end of the phase. */
 struct rt_cuda_piece {
     cudaGraphExec_t exec;
     rt_cuda_call call; /* perform NULL: none, the last */
     rt_cuda_piece *next;
 };
 
-/* A phase as graphs, after its first execution; of a phase there is one for each way that sums begin in it. */
+/* A phase as graphs, recorded at its first execution; one for each way in which sums begin. */
 struct rt_cuda_graph {
     int (*phase)(struct rt *rt);
     int sums; /* rt_sums_variant */
     rt_cuda_piece *first;
 };
 
-/* A small number on its way to the host: through pinned memory, so that nothing waits for it. */
+/* A scalar being copied to the host asynchronously, through pinned memory. */
 struct rt_cuda_mail {
     void *to;
     size_t bytes;
@@ -49,18 +50,18 @@ struct rt_cuda_mail {
 struct rt_cuda_private {
     int number; /* of the GPU */
     rt_cuda_graph graphs[RT_GRAPHS];
-    rt_cuda_piece **next; /* where the piece goes that is being captured; NULL: none is */
+    rt_cuda_piece **next; /* where to append the piece being captured; NULL: not capturing */
     double *mailbox;      /* pinned */
     rt_cuda_mail mail[RT_MAIL];
     int nmail;
-    cudaStream_t side; /* of sums that go on beside computation, made when it is first needed */
+    cudaStream_t side; /* of sums that overlap computation; created when first needed */
     cudaEvent_t forked, joined;
-    bool beside;   /* the side stream has work that the other has not waited for */
+    bool beside;   /* the main stream has not waited for the side stream yet */
     void *library; /* of products */
     void *cudnn;   /* NULL: none is used */
-    void *nccl;    /* communicators of this process, NULL: none is needed */
-    /* Looks at communication that the stream may be waiting for; a status where that has failed, and is ended. May be
-     * NULL. */
+    void *nccl;    /* state of NCCL communicators; NULL: not needed */
+    /* Checks communication that the stream may be waiting for; if it has failed, aborts it and returns the status. May
+     * be NULL. */
     int (*watch)(struct rt *rt);
 };
 
@@ -75,35 +76,35 @@ static inline int rt_fail_cuda(struct rt *rt, cudaError_t error, const char *wha
     } while (0)
 
 /* Note [Beside]
- * Sums that begin early go on in a stream of their own. It begins behind what its rank's other stream has been told so
- * far, which waits for it where sums end: at the end of a phase at the latest, so that a phase is one graph. */
+ * Sums that begin early run in a side stream. It starts after the work queued so far in the rank's main stream, which
+ * waits for it when the sums are needed: at the latest at the end of a phase, so that a phase is one graph. */
 int rt_cuda_beside(const rt_cuda_call *call, int (*perform)(const rt_cuda_call *call));
 int rt_cuda_join(struct rt *rt);
 
-/* Makes a call in which the host meets other ranks: what is captured ends before it, and begins again behind it. */
+/* Makes a call in which the host synchronises with other ranks: capture ends before it and begins again after it. */
 int rt_cuda_meet(const rt_cuda_call *call);
 
-/* Frees the graphs; no phase is executed any more. */
+/* Frees the graphs; no phase may be executed afterwards. */
 void rt_cuda_forget_phases(struct rt *rt);
 
-/* Of communicators of arenas, none of which is symmetric. */
+/* For communicators of arenas, which have no symmetric memory. */
 static inline void *no_segment(struct rt_comm *, size_t *bytes) {
     *bytes = 0;
     return NULL;
 }
 
-/* Communicators for arenas. The ranks of `host` are threads of this process (or one), each with a stream of its own
- * ... */
+/* Communicators for arenas. The ranks of `host` are threads of this process (or a single one), each with a stream of
+ * its own ... */
 int rt_cuda_open_loopback(struct rt *rt, struct rt_comm *host, struct rt_comm **out);
 /* ... or processes, each with a GPU of its own. */
 int rt_cuda_open_nccl(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out);
 void rt_cuda_close_nccl(struct rt *rt);
 
-/* Convolutions and attention by a library, where there is one and the program has any. */
+/* Convolutions and attention by a library, if it is available and the program has any. */
 int rt_cuda_open_cudnn(struct rt *rt);
 void rt_cuda_close_cudnn(struct rt *rt);
 
-/* Products by a library, where there is one. */
+/* Products by a library, if it is available. */
 int rt_cuda_open_library(struct rt *rt);
 void rt_cuda_close_library(struct rt *rt);
 

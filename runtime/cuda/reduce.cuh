@@ -1,5 +1,5 @@
-/* Reductions, scans and normalisations; the manual is kernels/c/kernels.h, but for the order of sums: here f32 is
- * summed in f32, each thread of a row its share, then the threads of the block in a tree. */
+/* Reductions, scans and normalisations; the manual is kernels/c/kernels.h, except for the order of sums: here f32 is
+ * summed in f32, first each thread's share of a row, then the threads of the block in a tree. */
 #ifndef RT_CUDA_REDUCE_CUH
 #define RT_CUDA_REDUCE_CUH
 
@@ -25,7 +25,7 @@ template <> struct rt_limits<int32_t> {
     static __host__ __device__ int32_t highest() { return INT32_MAX; }
 };
 
-/* A NaN on either side is the result. */
+/* NaN if either argument is NaN. */
 struct rt_max_of {
     template <class T> __host__ __device__ T operator()(T a, T b) const { return a > b || a != a ? a : b; }
 };
@@ -33,7 +33,7 @@ struct rt_min_of {
     template <class T> __host__ __device__ T operator()(T a, T b) const { return a < b || a != a ? a : b; }
 };
 
-/* Rows: the last dimension is reduced. */
+/* The last dimension is reduced: rows. */
 template <int N, class A, class T, class Op>
 static inline int rt_reduce_rows(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, A identity, Op op) {
     return rt_rows(rt, outer, [=] __device__(int64_t o) {
@@ -44,8 +44,8 @@ static inline int rt_reduce_rows(struct rt *rt, T *y, const T *x, int64_t outer,
     });
 }
 
-/* Chunk by chunk of at most `length`: y(outer,chunks,inner) from x(outer,r,inner). A block takes RT_REDUCE_COLUMNS
- * neighbouring columns. */
+/* Reduces chunks of at most `length` elements: y(outer,chunks,inner) from x(outer,r,inner). A thread block takes
+ * RT_REDUCE_COLUMNS adjacent columns. */
 template <class A, class From, class To, class Op>
 static inline int rt_reduce_chunks(struct rt *rt, To *y, const From *x, int64_t outer, int64_t r, int64_t inner,
                                    int64_t length, A identity, Op op) {
@@ -69,8 +69,8 @@ static inline int rt_reduce_chunks(struct rt *rt, To *y, const From *x, int64_t 
     });
 }
 
-/* y(outer,inner) = op over the middle of x(outer,r,inner), in A. Where columns are few and long, a block takes a chunk
- * of them; partial results lie in SCRATCH. */
+/* y(outer,inner) = op over the middle dimension of x(outer,r,inner), in A. Few long columns are divided into chunks;
+ * partial results are in SCRATCH. */
 template <class A, class T, class Op>
 static inline int rt_reduce(struct rt *rt, T *y, const T *x, int64_t outer, int64_t r, int64_t inner, A identity,
                             Op op) {
@@ -83,13 +83,13 @@ static inline int rt_reduce(struct rt *rt, T *y, const T *x, int64_t outer, int6
     return rt_reduce_chunks(rt, y, parts, outer, made, inner, made, identity, op);
 }
 
-/* An element and where it is; `at` -1: none. */
+/* An element and its index; `at` -1: none. */
 template <class T> struct rt_found {
     T value;
     int64_t at;
 };
 
-/* The better of two; a NaN is, and of equals the first, or the last. */
+/* The better of two: NaN wins; of equal ones the first, or the last. */
 struct rt_better {
     bool least, last;
     template <class T> __host__ __device__ rt_found<T> operator()(rt_found<T> a, rt_found<T> b) const {
@@ -128,8 +128,7 @@ static inline int rt_cumsum(struct rt *rt, T *y, const T *x, int64_t outer, int6
     });
 }
 
-/* Partial sums lie in SCRATCH. What is left of the last vector, and all of what begins elsewhere, is taken one by
- * one. */
+/* Partial sums are in SCRATCH. Unaligned elements and the remainder of the last vector are added one by one. */
 template <class T> static inline int rt_sum_squares(struct rt *rt, double *y, const T *x, int64_t n) {
     constexpr int width = RT_WIDTH(T);
     const int64_t whole = (uintptr_t)x % RT_VECTOR_BYTES ? 0 : n / width * width;
@@ -205,12 +204,12 @@ struct rt_most_of {
     template <class T> __host__ __device__ T operator()(T a, T b) const { return b > a ? b : a; }
 };
 
-/* The largest of some numbers, NaN apart, and the sum of all e^(x - high), which a NaN or an infinite high makes NaN:
- * the maximum and the sum of a softmax in one pass (Milakov and Gimelshein, "Online normalizer calculation for
- * softmax", 2018). */
+/* Softmax statistics in one pass (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018): the
+ * largest number, ignoring NaN, and the sum of all e^(x - largest), which is NaN if there is a NaN or the largest is
+ * infinite. */
 template <class T> struct rt_exponentials {
     T high, sum;
-    /* What to take off: without a number above -inf, nothing, so that terms are 0. */
+    /* The number to subtract: 0 if all numbers are -inf, so that terms are 0 instead of NaN. */
     __device__ T base() const { return high == -(T)INFINITY ? (T)0 : high; }
     __device__ void add(T x) {
         if (x > high) {
@@ -231,7 +230,7 @@ struct rt_join_exponentials {
     }
 };
 
-/* The block's exponentials of the row's terms, which all its threads get. */
+/* Softmax statistics of a row, computed by the block and given to all its threads. */
 template <class T> static __device__ inline rt_exponentials<T> rt_fold_exponentials(const rt_exponentials<T> &own) {
     return rt_block_fold(own, rt_join_exponentials());
 }
@@ -259,7 +258,7 @@ struct rt_log_softmax_of {
     }
 };
 
-/* y = finish(x, exponentials of x's line) for every line (c) of x(outer,c,inner). */
+/* y = finish(x, statistics of x's line) for every line (c) of x(outer,c,inner). */
 template <class T, class F>
 static inline int rt_along(struct rt *rt, T *y, const T *x, int64_t outer, int64_t c, int64_t inner, F finish) {
     return rt_rows(rt, outer * inner, [=] __device__(int64_t row) {

@@ -1,9 +1,8 @@
-/* What kernels of programs over rows and columns are written with (ir/expr/rows.h, templates/cuda/rows.cu.in,
- * columns.cu.in).
+/* Helpers of generated kernels over rows and columns (ir/expr/rows.h, templates/cuda/rows.cu.in, columns.cu.in).
  *
- * A row is computed by `threads` threads: a warp, several of which are a block, or more, which are one. Each has the
- * same elements of it in every pass, `width` neighbours at a time. Sums are each thread's own, then of a warp, then of
- * its warps in order: they depend on nothing but these numbers. */
+ * A row is computed by `threads` threads: a warp, several of which form a block, or a whole block of several warps. A
+ * thread has the same elements of the row in every pass, `width` adjacent ones at a time. Sums are computed by each
+ * thread, then in each warp, then over warps in order: the order depends only on these numbers. */
 #ifndef RT_CUDA_ROWS_CUH
 #define RT_CUDA_ROWS_CUH
 
@@ -13,7 +12,7 @@
     for (int64_t row = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / (threads); row < (rows);                     \
          row += (int64_t)gridDim.x * blockDim.x / (threads))
 
-/* Elements from i on, which stay in registers, number `part` of the thread's `parts` ... */
+/* Loop over the thread's `parts` vectors of elements, which stay in registers ... */
 #define RT_EACH_HELD(part, i, parts, threads, width, columns)                                                          \
     _Pragma("unroll") for (int part = 0; part < (parts);                                                               \
                            part++) if (const int i = (part * (threads) + (int)(threadIdx.x % (threads))) * (width);    \
@@ -22,7 +21,7 @@
 #define RT_EACH_READ(part, i, parts, threads, width, columns)                                                          \
     for (int64_t i = threadIdx.x % (threads) * (width); i < (columns); i += (threads) * (width))
 
-/* op over the values of all threads of the row, which all get it. */
+/* Reduces the values of all threads of the row with op; all get the result. */
 template <int threads, class A, class Op> static __device__ inline A rt_row_fold(A value, Op op) {
     for (int far = RT_WARP / 2; far > 0; far /= 2) value = op(value, __shfl_xor_sync(~0u, value, far));
     if constexpr (threads > RT_WARP) {
@@ -36,14 +35,13 @@ template <int threads, class A, class Op> static __device__ inline A rt_row_fold
     return value;
 }
 
-/* The thread's rows of a chunk, of which a block takes as many at a time as it has threads for each of `across`
- * columns. */
+/* Loop over the thread's rows of a chunk: the block processes as many rows at a time as it has threads per column group
+ * of `across`. */
 #define RT_EACH_ROW_OF_CHUNK(row, chunk, length, rows, across)                                                         \
     for (int64_t row = (chunk) * (length) + threadIdx.x / (across); row < (rows) && row < ((chunk) + 1) * (length);    \
          row += blockDim.x / (across))
 
-/* The sums of columns that `across` threads beside each other have, by all threads of the block, which the first of
- * them get. */
+/* Adds the column sums of all threads of the block; the first `across` threads get the result. */
 template <int across, class A, int N> static __device__ inline void rt_column_fold(rt_vector<A, N> &sum) {
     __shared__ rt_vector<A, N> parts[RT_BLOCK];
     __syncthreads(); /* the last result has been read */

@@ -1,10 +1,10 @@
-/* Sorting of indices by counting, so that what has one place meets in order: stable, and the same at every run. */
+/* Stable radix sort of indices, so that updates of one element are applied in order, the same at every run. */
 #ifndef RT_CUDA_SORT_CUH
 #define RT_CUDA_SORT_CUH
 
 #include "launch.cuh"
 
-/* The sum of the values of threads before this one; *total: of all. */
+/* Exclusive prefix sum over the threads of the block; *total: the sum of all. */
 static __device__ inline int64_t rt_block_scan(int64_t value, int64_t *total) {
     __shared__ int64_t sums[RT_BLOCK];
     const int thread = (int)threadIdx.x;
@@ -22,7 +22,7 @@ static __device__ inline int64_t rt_block_scan(int64_t value, int64_t *total) {
     return sum - value;
 }
 
-/* Each row(length) becomes the sums of what is before its elements; total(rows): of all of them. */
+/* Exclusive prefix sums of each row(length); total(rows): the rows' sums. */
 static inline int rt_scan_rows(struct rt *rt, int64_t *x, int64_t *total, int64_t rows, int64_t length) {
     return rt_rows(rt, rows, [=] __device__(int64_t row) {
         int64_t carried = 0;
@@ -36,7 +36,7 @@ static inline int rt_scan_rows(struct rt *rt, int64_t *x, int64_t *total, int64_
     });
 }
 
-/* Keys in rising order, and the position that each had. */
+/* Keys in ascending order and their original positions. */
 struct rt_sorted {
     int64_t *key, *position;
 };
@@ -45,8 +45,8 @@ static inline __device__ int64_t rt_digit_of(int64_t key, int shift) {
     return key >> shift & (RT_SORT_DIGITS - 1);
 }
 
-/* One digit: a thread takes RT_SORT_RUN keys. count(digits,runs) says how often a run has a digit, then how many of
- * that digit are before; base(digits), how many have a lower one. */
+/* One pass over a digit: a thread processes RT_SORT_RUN keys. count(digits,runs): occurrences of each digit per run,
+ * then their prefix sums; base(digits): number of keys with a lower digit. */
 static inline int rt_sort_digit(struct rt *rt, const rt_sorted &to, const rt_sorted &from, int64_t n, int shift,
                                 int64_t *count, int64_t *base) {
     const int64_t runs = rt_sort_runs(n);
@@ -66,8 +66,8 @@ static inline int rt_sort_digit(struct rt *rt, const rt_sorted &to, const rt_sor
     });
 }
 
-/* Sorts key_of(position) of n positions, keys of [0, most]; in rt_sort_bytes(n) bytes at `memory`, where the result
- * lies too. */
+/* Sorts n positions by key_of(position), keys in [0, most]. Uses rt_sort_bytes(n) bytes at `memory`, which also hold
+ * the result. */
 template <class F> static inline rt_sorted rt_sort(struct rt *rt, void *memory, int64_t n, int64_t most, F key_of) {
     int64_t *at = (int64_t *)memory;
     rt_sorted now = {at, at + n}, next = {at + 2 * n, at + 3 * n};

@@ -1,18 +1,18 @@
-/* Convolutions and pooling; the manual is kernels/c/conv.h. A library convolves where there is one (convolve.cuh); the
- * kernels here do all else, and everything with --kernels reference: one thread per element of the result, which sums
- * its window in row-major order. */
+/* Convolutions and pooling; the manual is kernels/c/conv.h. A library computes convolutions if it is available
+ * (convolve.cuh). The kernels here compute the others, and everything with --kernels reference: one thread per element
+ * of the result, which sums its window in row-major order. */
 #ifndef RT_CUDA_WINDOW_CUH
 #define RT_CUDA_WINDOW_CUH
 
 #include "move.cuh"
 
-/* A window over three spatial dimensions: fewer are the last of three, the others have extent 1. */
+/* A window over three spatial dimensions; with fewer, the first have extent 1. */
 struct rt_window {
     int64_t x[3], y[3], k[3], stride[3], dilation[3], begin[3];
     int64_t x_plane, y_plane, taps;
 };
 
-/* The spatial dimensions of x_dims and y_dims; `window` has its own from place `at` on. */
+/* Makes the window from the spatial dimensions of x_dims and y_dims; those of `window` begin at entry `at`. */
 static inline rt_window rt_window_of(int ndim, const rt_dims &x_dims, const rt_dims &window, int at,
                                      const rt_dims &y_dims, const rt_dims &stride, const rt_dims &dilation,
                                      const rt_dims &begin) {
@@ -43,7 +43,7 @@ static inline __device__ rt_at3 rt_unravel3(int64_t i, const int64_t *extent) {
     return index;
 }
 
-/* Place in a plane of x that window element `tap` reads at output o; -1: outside. */
+/* Offset in a plane of x that window element `tap` reads for output o; -1: outside. */
 static inline __device__ int64_t rt_window_place(const rt_window &w, const rt_at3 &o, int64_t tap) {
     const rt_at3 k = rt_unravel3(tap, w.k);
     int64_t place = 0;
@@ -55,7 +55,7 @@ static inline __device__ int64_t rt_window_place(const rt_window &w, const rt_at
     return place;
 }
 
-/* Place in a plane of y whose window element `tap` reads index `i` of x; -1: none. */
+/* Offset in a plane of y whose window element `tap` reads index `i` of x; -1: none. */
 static inline __device__ int64_t rt_window_source(const rt_window &w, const rt_at3 &i, int64_t tap) {
     const rt_at3 k = rt_unravel3(tap, w.k);
     int64_t place = 0;
@@ -112,7 +112,7 @@ static inline int rt_conv_transpose(struct rt *rt, T *y, const T *x, const T *w,
     });
 }
 
-/* A block per element: its threads share the output positions of all samples. */
+/* One thread block per element: its threads divide the output positions of all samples. */
 template <class T>
 static inline int rt_conv_weight_grad(struct rt *rt, T *dw, const T *x, const T *dy, int ndim, const rt_dims &x_dims,
                                       const rt_dims &w_dims, const rt_dims &y_dims, int64_t group,
@@ -137,7 +137,8 @@ static inline int rt_conv_weight_grad(struct rt *rt, T *dw, const T *x, const T 
     });
 }
 
-/* The place that max_pool takes at output o: the first of equal elements but the last NaN; -1: none is inside. */
+/* Offset that max_pool selects for output o: the first of equal elements but the last NaN; -1: the window is outside
+ * x. */
 template <class T>
 static __device__ inline int64_t rt_largest_place(const T *plane, const rt_window &window, const rt_at3 &o) {
     int64_t largest = -1;
@@ -168,7 +169,7 @@ static inline int rt_max_pool(struct rt *rt, T *y, const T *x, int ndim, const r
     });
 }
 
-/* A thread per element of dx asks all windows that read it whether it is theirs. */
+/* One thread per element of dx: checks for all windows that read the element whether they selected it. */
 template <class T>
 static inline int rt_max_pool_grad(struct rt *rt, T *dx, const T *x, const T *dy, int ndim, const rt_dims &x_dims,
                                    const rt_dims &y_dims, const rt_dims &taps, const rt_dims &stride,
@@ -189,7 +190,7 @@ static inline int rt_max_pool_grad(struct rt *rt, T *dx, const T *x, const T *dy
     });
 }
 
-/* How many window elements at output o lie in [-before, extent + after) of a dimension. */
+/* Number of window elements of output o in [-before, extent + after) of a dimension. */
 static inline __device__ int64_t rt_window_counted(const rt_window &w, int d, int64_t o, int64_t before,
                                                    int64_t after) {
     int64_t count = 0;
@@ -224,7 +225,7 @@ static inline int rt_average_pool(struct rt *rt, T *y, const T *x, int ndim, con
     });
 }
 
-/* By the library, or as `own` does it. */
+/* Computes the convolution with the library, else with `own`. */
 template <class F> static inline int rt_convolve(struct rt *rt, const rt_convolution &convolution, F own) {
     int (*library)(struct rt *, const rt_convolution *) = rt_cuda_of(rt)->convolve;
     const int status = library && !rt->reference_kernels ? library(rt, &convolution) : -1;
