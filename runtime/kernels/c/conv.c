@@ -49,10 +49,10 @@ static int64_t first_at(int64_t at, int64_t stride, int64_t most) {
     return min_i64(stride == 1 ? at : (at + stride - 1) / stride, most); /* a division costs as much as a short line */
 }
 
-void rt_window_reach(const struct rt_window *w, int64_t k, int64_t *first, int64_t *end) {
-    int64_t offset = w->begin[2] - k * w->dilation[2];
-    *first = first_at(offset, w->stride[2], w->y[2]);
-    *end = max_i64(*first, first_at(w->x[2] + offset, w->stride[2], w->y[2]));
+void rt_window_reach(const struct rt_window *window, int64_t k, int64_t *first, int64_t *end) {
+    int64_t offset = window->begin[2] - k * window->dilation[2];
+    *first = first_at(offset, window->stride[2], window->y[2]);
+    *end = max_i64(*first, first_at(window->x[2] + offset, window->stride[2], window->y[2]));
 }
 
 static struct rt_conv shape_of(struct rt_window window, const int64_t *x_dims, const int64_t *y_dims, int64_t groups) {

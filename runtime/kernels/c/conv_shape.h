@@ -23,16 +23,16 @@ struct rt_window rt_window_of(int ndim, const int64_t *x_dims, const int64_t *k,
                               const int64_t *stride, const int64_t *dilation, const int64_t *begin);
 
 /* Input index of output index o and window element k in one dimension; it is outside x if < 0 or >= x[dim]. */
-static inline int64_t rt_window_at(const struct rt_window *w, int dim, int64_t o, int64_t k) {
-    return o * w->stride[dim] + k * w->dilation[dim] - w->begin[dim];
+static inline int64_t rt_window_at(const struct rt_window *window, int dim, int64_t o, int64_t k) {
+    return o * window->stride[dim] + k * window->dilation[dim] - window->begin[dim];
 }
 
-static inline int rt_window_inside(const struct rt_window *w, int dim, int64_t at) {
-    return at >= 0 && at < w->x[dim];
+static inline int rt_window_inside(const struct rt_window *window, int dim, int64_t at) {
+    return at >= 0 && at < window->x[dim];
 }
 
 /* Output indices [*first, *end) along the last dimension for which window element k is inside x. */
-void rt_window_reach(const struct rt_window *w, int64_t k, int64_t *first, int64_t *end);
+void rt_window_reach(const struct rt_window *window, int64_t k, int64_t *first, int64_t *end);
 
 /* Direct convolution (conv_direct.c): layout of a band of x, for at most `most` rows of y; in elements. */
 enum { RT_DIRECT_TAPS = 128 };
