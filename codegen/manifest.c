@@ -46,7 +46,7 @@ static void put_training(json *writer, const struct training *training) {
     put(writer, "optimizer", training->optimizer.text);
     put(writer, "amp", training->amp.text ? training->amp.text : "");
     if (training->fp8.text) put(writer, "fp8", training->fp8.text);
-    put(writer, "lr_schedule", training->lr_schedule);
+    put(writer, "lr_schedule", training->lr_schedule_text);
     rt_json_key(writer, "params");
     rt_json_open(writer, '[', RT_JSON_INLINE);
     for (int i = 0; i < training->rules.n; i++) rt_json_put_text(writer, training->rules.at[i].text);
@@ -224,8 +224,8 @@ static const char *origin_name(const struct graph *graph, int tensor) {
     for (;;) {
         const struct tensor *t = &graph->tensors.at[tensor];
         const struct node *maker = t->producer >= 0 ? &graph->nodes.at[t->producer] : NULL;
-        if (t->made_again >= 0)
-            tensor = t->made_again;
+        if (t->copy_of >= 0)
+            tensor = t->copy_of;
         else if (maker && (maker->op->class == OP_COMM || maker->op->id == OP_UnitSumStart))
             tensor = maker->inputs[0];
         else

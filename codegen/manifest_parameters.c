@@ -45,7 +45,7 @@ static void put_parameter(json *writer, const struct rankplan *plan, const struc
                           const struct tensor *tensor, bool trained) {
     const struct training *training = info->training;
     const struct parameter_rule *rule = parameter_rule_of(training, tensor);
-    const struct numbers *numbers = rule ? &rule->optimizer.numbers : &training->optimizer.numbers;
+    const struct named_options *options = rule ? &rule->optimizer.options : &training->optimizer.options;
     const struct decision *decision = decision_of(info->decisions, tensor->name);
     rt_json_open(writer, '{', RT_JSON_INLINE);
     put(writer, "name", tensor->name);
@@ -54,8 +54,8 @@ static void put_parameter(json *writer, const struct rankplan *plan, const struc
     put_partition(writer, plan->graph, tensor);
     rt_json_key(writer, "trained"), rt_json_put_bool(writer, trained);
     if (trained) {
-        rt_json_key(writer, "lr"), rt_json_put_real(writer, numbers_value(numbers, "lr", 0));
-        rt_json_key(writer, "weight_decay"), rt_json_put_real(writer, numbers_value(numbers, "weight_decay", 0));
+        rt_json_key(writer, "lr"), rt_json_put_real(writer, named_options_value(options, "lr", 0));
+        rt_json_key(writer, "weight_decay"), rt_json_put_real(writer, named_options_value(options, "weight_decay", 0));
     }
     if (tensor->sources) put(writer, "computed_from", tensor->sources);
     if (decision && decision->role == ROLE_DOUBTFUL) put(writer, "doubt", decision->rule->reason);

@@ -311,10 +311,11 @@ static void bind_training(struct tmpl_env *env, const struct graph *graph, const
     tmpl_setf(env, "units", "%d", training->units);
     tmpl_setf(env, "bucket_bytes", "%lld", (long long)training->bucket_bytes);
     tmpl_setf(env, "metrics", "%d", graph->nmetrics - count_input_gradients(graph));
-    tmpl_setf(env, "lr", "%.17g", numbers_value(&training->optimizer.numbers, "lr", 0));
+    tmpl_setf(env, "lr", "%.17g", named_options_value(&training->optimizer.options, "lr", 0));
     tmpl_setf(env, "clip_grad_norm", "%.17g", training->clip_grad_norm);
-    tmpl_setf(env, "schedule", "%s, %lld, %lld, %.17g", rt_lr_schedule_rows[training->schedule.kind].id,
-              (long long)training->schedule.warmup, (long long)training->schedule.steps, training->schedule.min);
+    tmpl_setf(env, "schedule", "%s, %lld, %lld, %.17g", rt_lr_schedule_rows[training->lr_schedule.kind].id,
+              (long long)training->lr_schedule.warmup, (long long)training->lr_schedule.steps,
+              training->lr_schedule.min);
 }
 
 int program_make(struct program *program, const struct rankplan *plan, const struct sources *sources,

@@ -51,7 +51,7 @@ void graph_init(struct graph *graph, struct arena *arena, const char *name) {
 
 int graph_add_tensor(struct graph *graph, enum tensor_kind kind, const char *name, enum rt_dtype dtype, int ndim,
                      const int64_t *dims) {
-    struct tensor tensor = {.kind = kind, .dtype = dtype, .ndim = ndim, .producer = -1, .made_again = -1};
+    struct tensor tensor = {.kind = kind, .dtype = dtype, .ndim = ndim, .producer = -1, .copy_of = -1};
     tensor.name = arena_strdup(graph->arena, name);
     for (int d = 0; d < ndim; d++) tensor.dims[d] = dims[d];
     VEC_PUSH(graph->arena, &graph->tensors, tensor);

@@ -108,7 +108,7 @@ struct tensor {
     int ndim;
     int64_t dims[MAX_NDIM]; /* complete */
     int producer;           /* node id of a VALUE, else -1 */
-    int made_again;         /* the tensor that this is on another stage, where a node was copied there; else -1 */
+    int copy_of;            /* the tensor of another stage that this one recomputes; -1: none */
     const void *data;       /* CONST: its bytes; WEIGHT: its stored bytes if mapped, unaligned, else NULL */
     struct stored stored;   /* WEIGHT */
     enum mark mark;         /* WEIGHT */

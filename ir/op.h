@@ -56,7 +56,7 @@ struct op {
     double flops; /* per point of the annotation */
     const char *expr, *call;
     bool local; /* of OP_COMM: a rank takes it from what it has, nothing moves between ranks */
-    /* output 0 is made where input 0 lies, unless something else reads that (Note [On the operand] in rankplan.c) */
+    /* output 0 is made where input 0 lies, unless something else reads that (Note [On the operand], rankplan_make.c) */
     bool in_place;
     bool halves; /* the kernel takes 16-bit floats too; where it does not, passes/rewrite/widen.c has f32 computed */
     enum op_linear linear;

@@ -80,9 +80,9 @@ int job_read_training(struct job *job) {
                           "training with pipeline stages is not supported yet: the mesh has a pipeline axis");
     *training = (struct training){.accumulate = options->accumulate ? (int)options->accumulate : 1,
                                   .units = ranks / mesh_size(&job->graph->mesh),
-                                  .lr_schedule = options->lr_schedule};
+                                  .lr_schedule_text = options->lr_schedule};
     if (read_optimizer(job, &of_model) < 0 ||
-        schedule_parse(&training->schedule, options->lr_schedule, job->arena, job->diags) < 0 ||
+        lr_schedule_parse(&training->lr_schedule, options->lr_schedule, job->arena, job->diags) < 0 ||
         read_positive(job, "--clip-grad-norm", options->clip_grad_norm, &training->clip_grad_norm) < 0 ||
         read_buckets(job) < 0 || amp_parse(&training->amp, options->amp, job->arena, job->diags) < 0 ||
         fp8_parse(&training->fp8, options->fp8, job->arena, job->diags) < 0 ||

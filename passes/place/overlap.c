@@ -1,13 +1,14 @@
-/* Sums of gradients, over units and along mesh axes, begin where their operands are made, in the backward phase, and
- * end where they are wanted. What happens in between is the runtime's affair (Note [Buckets] in
- * runtime/core/sums.c). */
+/* Overlaps the reduction of gradients with the backward phase. Each reduction over scale units or mesh axes is divided
+ * into a node that starts it, right after the node that computes the gradient, and the node that waits for the sum. In
+ * between the runtime collects gradients in buckets and reduces them (Note [Buckets] in runtime/core/sums.c). */
 #include <string.h>
 
 #include "ir/op.h"
 #include "passes/pipeline.h"
 #include "passes/train/training.h"
 
-/* The tensor as a node leaves it that says that it is complete; `like` is the sum that reads it. */
+/* Adds the node that starts the reduction of `tensor`, for the node `like` that waits for it. Returns its result,
+ * the same tensor. */
 static int add_start(struct graph *graph, enum op_id op, int tensor, int like, int nattrs, const struct attr *attrs) {
     const struct tensor t = graph->tensors.at[tensor];
     const struct node sum = graph->nodes.at[like];
@@ -22,7 +23,7 @@ static int add_start(struct graph *graph, enum op_id op, int tensor, int like, i
     return out;
 }
 
-/* An all-reduce of the update, or for the norm, of what the backward phase makes. */
+/* True for an all-reduce in the reduce or update phase of a tensor that the backward phase computes. */
 static bool ends_later(const struct graph *graph, const struct node *node, int tensor) {
     return node->op->id == OP_AllReduce && strcmp(attr_text(node, "reduce", ""), "sum") == 0 &&
            node->phase > PHASE_BACKWARD && graph_phase_of(graph, tensor) == PHASE_BACKWARD &&

@@ -1,11 +1,10 @@
-/* Gives every computed tensor the layout in which its producer leaves it. Nodes that add partial values to partial
- * values keep them partial, so that one reduction serves for all; and so do views, so that it may wait until the sum is
- * wanted.
+/* Assigns to every computed tensor the layout in which its producer leaves it. The sum of partial values, and a view of
+ * one, stay partial, so that one later reduction serves for all.
  *
- * Note [Sums that wait]
- * A gradient that ranks hold shares of is reduced once in a step, when its micro-batches are summed up: what they are
- * summed in holds shares too. In mixed precision the reduction waits for the cast to the parameter's type as well, as
- * in PyTorch's DDP: ranks add up what was not rounded again, and all reductions can go on during the backward phase. */
+ * Note [Delayed reductions]
+ * A partial gradient is reduced once per step, after its micro-batches are accumulated: the accumulator is partial
+ * too. With --amp the reduction comes after the cast to the parameter's type, as in PyTorch's DDP: the sum over
+ * ranks is then not rounded to 16 bits, and all reductions can overlap with the backward phase. */
 #include <string.h>
 
 #include "ir/dims.h"
@@ -17,7 +16,7 @@ static bool is_partial_sum(const struct graph *graph, int tensor, int axis) {
     return tensor >= 0 && holding_equal(&graph->tensors.at[tensor].layout.axis[axis], &sum);
 }
 
-/* Nobody but one node reads the tensor. */
+/* True if one operand of one node reads the tensor, and it is no output or update. */
 static bool has_one_reader(const struct graph *graph, const struct uses *uses, int tensor) {
     for (int i = 0; i < graph->outputs.n; i++)
         if (graph->outputs.at[i] == tensor) return false;
@@ -26,7 +25,7 @@ static bool has_one_reader(const struct graph *graph, const struct uses *uses, i
     return uses->first[tensor + 1] - uses->first[tensor] == 1;
 }
 
-/* Per tensor: nothing reads it but what adds up gradients, or a later phase. */
+/* Per tensor: true for gradients that only accumulations and later phases read, possibly through linear nodes. */
 static const bool *find_gradients(const struct graph *graph, const struct uses *uses) {
     bool *gradient = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = graph->order.n - 1; i >= 0; i--) {
@@ -49,14 +48,15 @@ struct partition {
     const bool *gradient; /* find_gradients */
 };
 
-/* A node of one operand passes its partial sum on where the value is not wanted whole beside it: a view, and what makes
- * a gradient of it. */
+/* True for nodes of one operand whose result may stay partial: views, and casts to a gradient, if nothing else reads
+ * the operand. */
 static bool may_wait(const struct partition *p, const struct node *node) {
     if (!has_one_reader(p->graph, &p->uses, node->inputs[0])) return false;
     return node->op->class == OP_VIEW || (node->op->id == OP_Cast && p->gradient[node->outputs[0]]);
 }
 
-/* Several partial inputs and nothing else but conditions: their sum may stay partial. */
+/* True if the node's result stays partial along the axis: a linear node that is not split, all of whose summed
+ * inputs are partial. */
 static bool passes_partial(const struct partition *p, const struct node *node, int axis) {
     if (!node_is_linear(p->graph, node) || node->split[axis].factor >= 0) return false;
     if (node->ninputs < 2 && !may_wait(p, node)) return false;
@@ -65,7 +65,7 @@ static bool passes_partial(const struct partition *p, const struct node *node, i
     return true;
 }
 
-/* What partial gradients are summed up in is partial. */
+/* Makes the accumulator of a partial gradient partial. */
 static void hold_partial(const struct partition *p, const struct node *node, int axis) {
     if (node->op->id == OP_Accumulate && node->split[axis].factor < 0 &&
         is_partial_sum(p->graph, node->inputs[1], axis))

@@ -1,7 +1,8 @@
-/* Redistribution: the cheapest way from the layout a tensor has to the one a reader wants.
+/* Redistribution: inserts the cheapest collectives where a node needs a tensor in another layout than its producer's.
  *
- * Along one mesh axis a tensor is whole, a part, or partial. Moves between these states are collectives over the
- * ranks of the axis; a change is the shortest path over them (nnScaler's RVD, one mesh axis at a time). */
+ * Along one mesh axis a tensor is replicated (whole), sharded (a part or a window) or partial. The moves between these
+ * states are collectives over the ranks of the axis, and a change of layout is a cheapest path over them: nnScaler's
+ * RVD, one mesh axis at a time. */
 #include <string.h>
 
 #include "ir/base/map.h"
@@ -11,36 +12,37 @@
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 
-/* One move between states along one mesh axis of n ranks: the node that makes it, and what of the tensor reaches each
- * rank: parts from each of the n - 1 others, or nth parts of those. */
+/* A move between two states along one mesh axis of n ranks: the collective, and how much each rank receives from
+ * each of the n - 1 others: `parts` parts of the tensor and `shares` nth parts of a part. */
 static const struct move {
     enum holding_kind from, to;
     enum op_id op;
     int parts, shares;
 } moves[] = {{HOLD_WHOLE, HOLD_PART, OP_Chunk, 0, 0},         {HOLD_WHOLE, HOLD_WINDOW, OP_Chunk, 0, 0},
              {HOLD_PART, HOLD_WHOLE, OP_AllGather, 1, 0},     {HOLD_PART, HOLD_PART, OP_AllToAll, 0, 1},
-             {HOLD_PART, HOLD_WINDOW, OP_Crop, 0, 0},         /* only if every part has all of its window */
-             {HOLD_PART, HOLD_WINDOW, OP_HaloExchange, 0, 1}, /* at most, unless windows are larger than parts */
+             {HOLD_PART, HOLD_WINDOW, OP_Crop, 0, 0},         /* only if every part contains its window */
+             {HOLD_PART, HOLD_WINDOW, OP_HaloExchange, 0, 1}, /* an upper bound, unless windows are larger than parts */
              {HOLD_PARTIAL, HOLD_WHOLE, OP_AllReduce, 2, 0},  {HOLD_PARTIAL, HOLD_PART, OP_ReduceScatter, 1, 0}};
 enum { NMOVES = sizeof moves / sizeof *moves, NSTATES = 4 };
 
-/* What is known of a tensor that is to be moved along an axis of n ranks. */
+/* The case in which a tensor is to be moved along an axis of n ranks. */
 struct situation {
     int64_t n;
-    bool made_whole; /* another reader wants it whole */
-    bool has_window; /* every rank's part has all of the window it wants */
+    bool made_whole; /* another reader needs it whole, so that gathering it costs nothing more */
+    bool has_window; /* every rank's part contains the window that the rank needs */
 };
 
 enum { NEVER = 1 << 30 };
 
-/* In nth parts of parts. What another reader wants whole is made whole in any case. */
+/* The cost of a move, in nth parts of a part. */
 static int64_t cost_of(const struct move *move, const struct situation *at) {
     if (at->made_whole && move->to == HOLD_WHOLE) return 0;
     if (move->op == OP_Crop && !at->has_window) return NEVER;
     return (move->parts * at->n + move->shares) * (at->n - 1);
 }
 
-/* The first move of a cheapest path, NULL if there is none. A part may become another part. */
+/* The first move of a cheapest path (Bellman-Ford); NULL if there is none. A path may lead from a part to another
+ * part. */
 static const struct move *first_move(enum holding_kind from, enum holding_kind to, const struct situation *at) {
     int64_t cost[NSTATES];
     const struct move *first[NSTATES] = {NULL};
@@ -54,12 +56,12 @@ static const struct move *first_move(enum holding_kind from, enum holding_kind t
     return first[from];
 }
 
-/* A stored tensor loaded in a layout that nodes want. */
+/* A copy of stored tensor `of`, loaded in another layout. */
 struct copy {
     int of, tensor;
 };
 
-/* What an input of a node is to be. */
+/* The layout that a node needs of an operand. */
 struct want {
     int node, operand;
     struct layout layout;
@@ -69,10 +71,10 @@ struct redist {
     struct rewrite rewrite;
     struct graph *graph;
     struct diags *diags;
-    enum phase phase;  /* of who wants what is converted */
-    int stage;         /* likewise */
-    struct map made;   /* "tensor layout", or "tensor layout @stage" -> tensor that holds it so */
-    struct map wanted; /* the keys that some reader wants */
+    enum phase phase;  /* of the node for which a tensor is converted */
+    int stage;         /* of that node */
+    struct map made;   /* "tensor layout" or "tensor layout @stage" -> the tensor in that layout */
+    struct map wanted; /* the keys of `made` that some reader needs */
     VEC(struct want) wants;
     VEC(struct copy) copies;
 };
@@ -94,7 +96,8 @@ static const char *layout_key(struct redist *redist, int tensor, const struct la
     return strbuf_text(&key);
 }
 
-/* What no node makes is everywhere: each stage moves it for itself, and nothing crosses. */
+/* The key in `made`. Inputs and stored tensors are on all stages: each stage converts them by itself, and nothing is
+ * sent between stages. */
 static const char *made_key(struct redist *redist, int tensor, const struct layout *layout) {
     const char *key = layout_key(redist, tensor, layout);
     if (redist->graph->tensors.at[tensor].producer >= 0) return key;
@@ -105,7 +108,7 @@ static int find(struct map *map, const char *key) {
     return map_get(map, key, strlen(key));
 }
 
-/* The same stored tensor, loaded in another layout. Windows are taken from what is loaded whole. */
+/* The stored tensor, loaded in another layout. For a window it is loaded whole. */
 static int load_as(struct redist *redist, int id, struct layout layout) {
     struct tensor tensor = redist->graph->tensors.at[id];
     for (int axis = 0; axis < redist->graph->mesh.naxes; axis++)
@@ -120,7 +123,7 @@ static int load_as(struct redist *redist, int id, struct layout layout) {
     return redist->graph->tensors.n - 1;
 }
 
-/* What a move leaves along its axis. On the way to a window a sum is scattered in plain parts. */
+/* The holding after a move. On the way to a window a partial sum is scattered in equal parts. */
 static struct holding after_move(const struct move *move, const struct holding *wanted) {
     if (move->to == wanted->kind) return *wanted;
     if (move->to == HOLD_WHOLE) return (struct holding){HOLD_WHOLE};
@@ -150,7 +153,7 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
     return out;
 }
 
-/* Another axis divides the dimension that is wanted along this one. */
+/* True if another axis still divides the dimension that is to be divided along this one. */
 static bool must_wait(const struct graph *graph, const struct layout *have, const struct layout *wanted, int axis) {
     const struct holding *want = &wanted->axis[axis];
     for (int a = 0; a < graph->mesh.naxes; a++)
@@ -159,8 +162,8 @@ static bool must_wait(const struct graph *graph, const struct layout *have, cons
     return false;
 }
 
-/* The axis along which to move next, and to what: reductions come first, slices last, so that no move handles more than
- * it must. Where all must wait for each other, one becomes whole. -1: the layout cannot be. */
+/* The axis along which to move next, and the holding to reach there. Reductions come first and slices last, so that no
+ * collective transfers more than it must. If axes wait for each other, one becomes whole. -1: there is no way. */
 static int next_axis(const struct graph *graph, const struct layout *have, const struct layout *wanted,
                      struct holding *target) {
     static const enum holding_kind turn[] = {HOLD_PARTIAL, HOLD_PART, HOLD_WHOLE};
@@ -185,7 +188,7 @@ static bool has_window(const struct tensor *tensor, const struct holding *part, 
     return true;
 }
 
-/* One move from tensor `now`, which is `id` in some layout, towards the wanted one. */
+/* Adds one move from tensor `now`, which is tensor `id` in some layout, towards the wanted layout. */
 static int move_once(struct redist *redist, int id, int now, const struct layout *wanted, const char *name) {
     struct graph *graph = redist->graph;
     struct layout layout = graph->tensors.at[now].layout, whole = layout;
@@ -208,7 +211,8 @@ static int move_once(struct redist *redist, int id, int now, const struct layout
     return made;
 }
 
-/* The tensor in the wanted layout: itself, one made before, or a new one by moves on one axis after another. */
+/* The tensor in the wanted layout: itself, one converted before, or the result of moves along one axis after
+ * another. */
 static int convert(struct redist *redist, int id, const struct layout *wanted, const char *name) {
     struct graph *graph = redist->graph;
     int now = find(&redist->made, made_key(redist, id, wanted));
@@ -244,7 +248,7 @@ static void note_wants(struct redist *redist, int id) {
     }
 }
 
-/* Serves the wants of one node, from number `*next` on. */
+/* Converts the operands of one node, whose wants begin at number *next. */
 static int serve_inputs(struct redist *redist, int id, int *next) {
     struct graph *graph = redist->graph;
     redist->phase = graph->nodes.at[id].phase;
@@ -268,7 +272,7 @@ static int add_update(struct redist *redist, int weight, int value) {
     return 0;
 }
 
-/* Per tensor: a node reads it, or it is an output. */
+/* Per tensor: true if a node reads it or it is an output. */
 static const bool *read_tensors(const struct graph *graph) {
     bool *read = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->order.n; i++) {
@@ -280,8 +284,8 @@ static const bool *read_tensors(const struct graph *graph) {
     return read;
 }
 
-/* A weight that is updated may be loaded in several layouts; each gets the new value in its own. Where all are copies,
- * what was asked for in the first place is not loaded. */
+/* A weight that is updated may be loaded in several layouts: each of them gets the new value. The weight in its first
+ * layout is not updated if only the others are read. */
 static int serve_updates(struct redist *redist) {
     struct graph *graph = redist->graph;
     const struct update *updates = graph->updates.at;

@@ -1,4 +1,4 @@
-/* Inserts sends and receives between pipeline stages (Note [Stages]). */
+/* Inserts sends and receives between pipeline stages (Note [Stages] in passes/plan/stages.h). */
 #include <string.h>
 
 #include "ir/base/map.h"
@@ -10,17 +10,17 @@ struct staging {
     struct graph *graph;
     struct rewrite rewrite;
     int axis, stages, nodes; /* nodes: as many as there were */
-    const bool *remade;
-    bool *needed;     /* [node * stages + stage]: a remade node that the stage reads */
-    bool *holds;      /* [number of the update * stages + stage]: the stage holds the weight that becomes a new value */
-    struct map there; /* "tensor stage" -> the tensor of that stage that holds the value */
+    const bool *recomputed;
+    bool *needed;     /* [node * stages + stage]: the stage must recompute the node */
+    bool *holds;      /* [update * stages + stage]: the stage holds the weight of the update */
+    struct map there; /* "tensor stage" -> the tensor that has the value on that stage */
 };
 
 static const char *key_of(const struct staging *s, int tensor, int stage) {
     return arena_printf(s->graph->arena, "%d %d", tensor, stage);
 }
 
-/* Each stage that reads a weight holds it, and all do if it is an output: its new value is wanted there. */
+/* A stage holds a weight if it reads it; all do if it is an output. They need its new value. */
 static void find_holders(struct staging *s) {
     const struct graph *graph = s->graph;
     int *update = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: the update of it + 1 */
@@ -31,8 +31,8 @@ static void find_holders(struct staging *s) {
         for (int k = 0; k < node->ninputs; k++) {
             const int u = node->inputs[k] < 0 ? -1 : update[node->inputs[k]] - 1;
             for (int stage = 0; stage < s->stages && u >= 0; stage++)
-                if (s->remade[graph->order.at[i]] ? s->needed[graph->order.at[i] * s->stages + stage]
-                                                  : node->stage == stage)
+                if (s->recomputed[graph->order.at[i]] ? s->needed[graph->order.at[i] * s->stages + stage]
+                                                      : node->stage == stage)
                     s->holds[u * s->stages + stage] = true;
         }
     }
@@ -42,41 +42,43 @@ static void find_holders(struct staging *s) {
     }
 }
 
-static bool is_remade(const struct staging *s, int tensor) {
+static bool is_recomputed(const struct staging *s, int tensor) {
     const int producer = s->graph->tensors.at[tensor].producer;
-    return producer >= 0 && s->remade[producer];
+    return producer >= 0 && s->recomputed[producer];
 }
 
-/* An output is needed on its own stage. */
+/* An output that is recomputed is needed on the stage of its node. */
 static void mark_kept(struct staging *s, int tensor) {
     const int producer = s->graph->tensors.at[tensor].producer;
-    if (!is_remade(s, tensor)) return;
+    if (!is_recomputed(s, tensor)) return;
     int stage = s->graph->nodes.at[producer].stage;
     if (stage >= 0) s->needed[producer * s->stages + stage] = true;
 }
 
-/* Backward: a remade node is needed where its readers are. */
+/* Marks recomputed nodes as needed on the stages of their readers; from the last node on, since readers may be
+ * recomputed too. */
 static void mark_read(struct staging *s) {
     for (int i = s->graph->order.n - 1; i >= 0; i--) {
         int id = s->graph->order.at[i];
         const struct node *node = &s->graph->nodes.at[id];
         for (int k = 0; k < node->ninputs; k++) {
-            if (node->inputs[k] < 0 || !is_remade(s, node->inputs[k])) continue;
+            if (node->inputs[k] < 0 || !is_recomputed(s, node->inputs[k])) continue;
             const int producer = s->graph->tensors.at[node->inputs[k]].producer;
             for (int stage = 0; stage < s->stages; stage++)
-                if (s->remade[id] ? s->needed[id * s->stages + stage] : node->stage == stage)
+                if (s->recomputed[id] ? s->needed[id * s->stages + stage] : node->stage == stage)
                     s->needed[producer * s->stages + stage] = true;
         }
     }
 }
 
-/* New values are needed where the weights are; making these there may read weights of other updates. */
+/* Marks recomputed new values as needed on the stages that hold the weights. Returns whether that changed anything: the
+ * nodes may read weights of other updates, which these stages then hold too. */
 static bool mark_updates(struct staging *s) {
     bool more = false;
     find_holders(s);
     for (int i = 0; i < s->graph->updates.n; i++) {
         const int value = s->graph->updates.at[i].value;
-        for (int stage = 0; stage < s->stages && is_remade(s, value); stage++) {
+        for (int stage = 0; stage < s->stages && is_recomputed(s, value); stage++) {
             bool *needed = &s->needed[s->graph->tensors.at[value].producer * s->stages + stage];
             more = more || (s->holds[i * s->stages + stage] && !*needed);
             *needed = *needed || s->holds[i * s->stages + stage];
@@ -93,7 +95,7 @@ static void mark_needed(struct staging *s) {
     } while (mark_updates(s));
 }
 
-/* The value as `stage` has it; sent there if need be. */
+/* The tensor that has the value on `stage`; adds a Transfer if it is computed on another stage. */
 static int bring(struct staging *s, int tensor, int stage, const char *name) {
     struct graph *graph = s->graph;
     const struct tensor *t = &graph->tensors.at[tensor];
@@ -115,20 +117,20 @@ static int bring(struct staging *s, int tensor, int stage, const char *name) {
 }
 
 /* The result of a copied node on another stage. */
-static int remake_result(struct staging *s, int tensor, int stage) {
+static int copy_result(struct staging *s, int tensor, int stage) {
     struct graph *graph = s->graph;
     const struct tensor t = graph->tensors.at[tensor];
     const char *key = key_of(s, tensor, stage);
     int out = graph_add_tensor(graph, TENSOR_VALUE, arena_printf(graph->arena, "%s.stage%d", t.name, stage), t.dtype,
                                t.ndim, t.dims);
     graph->tensors.at[out].layout = t.layout;
-    graph->tensors.at[out].made_again = tensor;
+    graph->tensors.at[out].copy_of = tensor;
     map_put(&s->there, key, strlen(key), out);
     return out;
 }
 
 /* A copy of the node for another stage, with all of its results. */
-static void remake(struct staging *s, int id, int stage) {
+static void copy_node(struct staging *s, int id, int stage) {
     struct graph *graph = s->graph;
     struct node node = graph->nodes.at[id];
     int *inputs = ARENA_ARRAY(graph->arena, int, node.ninputs + 1);
@@ -136,20 +138,20 @@ static void remake(struct staging *s, int id, int stage) {
     for (int k = 0; k < node.ninputs; k++)
         inputs[k] = node.inputs[k] < 0 ? -1 : bring(s, node.inputs[k], stage, node.name);
     for (int k = 0; k < node.noutputs; k++)
-        outputs[k] = node.outputs[k] < 0 ? -1 : remake_result(s, node.outputs[k], stage);
+        outputs[k] = node.outputs[k] < 0 ? -1 : copy_result(s, node.outputs[k], stage);
     node.inputs = inputs;
     node.outputs = outputs;
     node.stage = stage;
     graph_add_copy(graph, &node);
 }
 
-/* A remade node goes to the first stage that needs it, copies to the others. */
-static void place_remade(struct staging *s, int id) {
+/* Puts a recomputed node on the first stage that needs it, and copies on the others. */
+static void place_recomputed(struct staging *s, int id) {
     bool placed = false;
     for (int stage = 0; stage < s->stages; stage++) {
         if (!s->needed[id * s->stages + stage]) continue;
         if (placed) {
-            remake(s, id, stage);
+            copy_node(s, id, stage);
             continue;
         }
         struct node *node = &s->graph->nodes.at[id];
@@ -176,7 +178,7 @@ static int broadcast(struct staging *s, int tensor, const char *name) {
     return out;
 }
 
-/* Each stage that holds the weight has its new value: made there, or sent. */
+/* Gives each stage that holds an updated weight the new value, computed there or sent. */
 static void place_updates(struct staging *s) {
     struct graph *graph = s->graph;
     const struct update *updates = graph->updates.at;
@@ -188,7 +190,7 @@ static void place_updates(struct staging *s) {
             if (!s->holds[i * s->stages + stage]) continue;
             const struct update update = {updates[i].weight,
                                           bring(s, updates[i].value, stage, graph->tensors.at[updates[i].weight].name)};
-            bool had = false; /* made by all stages */
+            bool had = false; /* a node of all stages computes it */
             for (int u = graph->updates.n - 1; u >= 0 && graph->updates.at[u].weight == update.weight && !had; u--)
                 had = graph->updates.at[u].value == update.value;
             if (!had) VEC_PUSH(graph->arena, &graph->updates, update);
@@ -200,14 +202,14 @@ int pass_stage(struct graph *graph, const struct pass_context *context) {
     (void)context;
     if (s.axis < 0 || graph->mesh.axis[s.axis].size == 1) return 0;
     s.stages = graph->mesh.axis[s.axis].size;
-    s.remade = stage_remade(graph);
+    s.recomputed = stage_recomputed(graph);
     map_init(&s.there, graph->arena);
     mark_needed(&s);
     rewrite_begin(&s.rewrite, graph);
     for (int i = 0; i < s.rewrite.order_n; i++) {
         int id = rewrite_next(&s.rewrite, i);
-        if (s.remade[id]) {
-            place_remade(&s, id);
+        if (s.recomputed[id]) {
+            place_recomputed(&s, id);
             continue;
         }
         for (int k = 0; k < graph->nodes.at[id].ninputs; k++) {

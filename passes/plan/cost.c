@@ -4,7 +4,7 @@
 
 const struct machine machine_default = {.flops = 1e11, .bytes = 1e10, .link_bytes = 5e9, .latency = 1e-5};
 
-/* The largest share of the tensor that a rank holds. */
+/* The fraction of the tensor that the rank with the largest part holds. */
 static double share_held(const struct tensor *tensor, const struct holding *holding, int ways) {
     int64_t most = 0;
     if (!holding_divides(holding) || !tensor->dims[holding->dim]) return 1;
@@ -16,7 +16,7 @@ static double share_held(const struct tensor *tensor, const struct holding *hold
     return (double)most / (double)tensor->dims[holding->dim];
 }
 
-/* Bytes of operands [from, to) that the slowest rank reads or writes. */
+/* Bytes of inputs, or of outputs, that the rank with the largest parts reads or writes. */
 static double operand_bytes(const struct graph *graph, const struct node *node, const struct dims *dims,
                             const struct node_split *split, int ways, bool inputs) {
     double bytes = 0;
@@ -29,7 +29,8 @@ static double operand_bytes(const struct graph *graph, const struct node *node, 
     return bytes;
 }
 
-/* Arithmetic and traffic overlap: the slower of the two counts. An embedding reads the rows it picks, not the table. */
+/* Roofline: arithmetic and memory traffic overlap, so the slower of both counts. An embedding reads only the rows
+ * that it looks up. */
 double cost_share(const struct graph *graph, const struct node *node, const struct dims *dims,
                   const struct node_split *split, int ways, const struct machine *machine) {
     if (node->op->class == OP_VIEW) return 0;
@@ -52,7 +53,7 @@ double cost_node(const struct graph *graph, const struct node *node, const struc
     return cost_share(graph, node, &dims, &whole, 1, machine);
 }
 
-/* The share of the tensor that a rank lacks of what it wants. */
+/* The largest fraction of the tensor that a rank needs under `to` and does not hold under `from`. */
 static double share_lacking(const struct tensor *tensor, const struct holding *from, const struct holding *to,
                             int ways) {
     double wanted = share_held(tensor, to, ways), most = 0;

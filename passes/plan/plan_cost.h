@@ -1,11 +1,11 @@
-/* What a graph costs as it is cut along one mesh axis, for policies that try several cuts. */
+/* Cost of a whole graph under its splits along one mesh axis, for policies that compare several. */
 #ifndef PASSES_PLAN_PLAN_COST_H
 #define PASSES_PLAN_PLAN_COST_H
 
 #include "passes/plan/cost.h"
-#include "passes/plan/flood.h"
+#include "passes/plan/propagation.h"
 
-/* Seconds of a step: the slowest rank's shares of all nodes, one after the other, and what is moved between them. */
-double plan_cost(struct flood *flood, const struct machine *machine);
+/* Seconds of a step: the sum over all nodes of the slowest rank's time, and of all redistributions between them. */
+double plan_cost(struct propagation *propagation, const struct machine *machine);
 
 #endif

@@ -5,7 +5,7 @@
 #include "ir/base/map.h"
 #include "ir/dims.h"
 #include "ir/op.h"
-#include "passes/plan/flood.h"
+#include "passes/plan/propagation.h"
 
 struct reader {
     struct graph *graph;
@@ -18,7 +18,7 @@ static int malformed(const struct reader *r, const struct rt_json *at, const cha
     return diag_error(r->diags, 424, EXIT_MALFORMED, where, "plan: %s", what);
 }
 
-/* The operand of the node that is called `name` and has the dimension, -1 if none. */
+/* The operand of the node with that tensor name and that dimension; -1 if there is none. */
 static int operand_named(const struct graph *graph, const struct node *node, const struct dims *dims,
                          const char *name) {
     for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
@@ -48,7 +48,7 @@ static int read_cut(const struct reader *r, const struct rt_json *entry, struct 
     return 0;
 }
 
-/* Cuts the node as the entry says, or refuses with node and dimension. */
+/* Splits the node as the entry says, or refuses with node and dimension. */
 static int apply_cut(const struct reader *r, int id, const struct rt_json *entry) {
     struct graph *graph = r->graph;
     struct node *node = &graph->nodes.at[id];
@@ -74,7 +74,7 @@ static int apply_cut(const struct reader *r, int id, const struct rt_json *entry
         if (!dims_can_split(&dims, &options[i].split, (int)cut.ways) ||
             !op_can_split(node->op, &dims, &options[i].split))
             continue;
-        const int other = flood_other_axis(node, &dims, axis, &options[i].split);
+        const int other = propagation_other_axis(node, &dims, axis, &options[i].split);
         if (other >= 0)
             return diag_error(r->diags, 420, EXIT_LIMIT, node_place(graph, id),
                               "dimension %lld of %s cannot be split along %s: it is already split along %s",
@@ -112,7 +112,7 @@ static const char *entry_key(struct arena *arena, const char *name, const char *
     return arena_printf(arena, "%s\n%s\n%d", op, name, nth);
 }
 
-/* Nodes by name, op and their number among equals. */
+/* Finds nodes by name, op and their number among nodes with the same name and op. */
 static void index_nodes(struct graph *graph, struct map *nodes) {
     struct map counts;
     map_init(&counts, graph->arena);

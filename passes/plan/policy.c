@@ -16,13 +16,13 @@ const struct policy *policy_find(const char *name) {
     return NULL;
 }
 
-/* The nodes that the plan is about: passes that come later may do them by others. */
+/* Lists the nodes that the plan describes; later passes may replace them in the order. */
 static void list_placed(struct graph *graph) {
     graph->placed.n = 0;
     for (int i = 0; i < graph->order.n; i++) VEC_PUSH(graph->arena, &graph->placed, graph->order.at[i]);
 }
 
-/* The user asked for a split and did not say of how many. */
+/* Remarks that the user asked for a policy that splits, but gave no number of devices. */
 static void report_one_device(const struct policy *policy, struct diags *diags) {
     const int length = (int)strcspn(policy->axes, " ");
     diag_remark(diags, NULL,

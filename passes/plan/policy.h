@@ -1,13 +1,13 @@
-/* Policies: who computes which part of each node. See policies.def. */
+/* Parallel policies (rows of policies.def): a policy decides how the nodes of a graph are split among ranks. */
 #ifndef PASSES_PLAN_POLICY_H
 #define PASSES_PLAN_POLICY_H
 
 #include "passes/pipeline.h"
-#include "passes/plan/flood.h"
+#include "passes/plan/propagation.h"
 
 struct policy {
     const char *name;
-    const char *axes; /* names of mesh axes it uses, separated by blanks */
+    const char *axes; /* names of the mesh axes that it uses, separated by blanks; "FILE": those of a rule file */
     int (*decide)(struct graph *graph, const struct pass_context *context);
     const char *help;
 };
@@ -15,9 +15,11 @@ struct policy {
 extern const struct policy policies[];
 extern const int npolicies;
 
+/* NULL if there is no policy of that name. */
 const struct policy *policy_find(const char *name);
 
-/* Sets the splits of nodes, and with pipelines their stages. Returns -1 after diagnostics. */
+/* The functions of the rows: each sets the splits of a TYPED graph's nodes, and their pipeline stages. 0, or -1 after
+ * diagnostics. */
 #define POLICY(name, axes, decide, help) int decide(struct graph *graph, const struct pass_context *context);
 #include "passes/plan/policies.def"
 #undef POLICY

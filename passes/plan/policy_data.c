@@ -1,18 +1,19 @@
-/* The batch is divided: dimension 0 of every input, and all that follows from it. */
+/* Data parallelism within a scale unit: splits dimension 0 of every input, and propagates. */
 #include "passes/plan/policy.h"
 
 #include "ir/base/str.h"
 
-/* What the ranks do alike although the batch is divided. */
-static void report_whole(const struct flood *flood, struct diags *diags) {
-    const struct graph *graph = flood->graph;
+/* Remarks how much of the work every rank does in full although the batch is split. */
+static void report_whole(const struct propagation *propagation, struct diags *diags) {
+    const struct graph *graph = propagation->graph;
     int whole = 0;
     double flops = 0, all = 0;
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];
-        double cost = dims_flops(flood_dims((struct flood *)flood, id), graph->nodes.at[id].op->flops);
+        double cost =
+            dims_flops(propagation_dims((struct propagation *)propagation, id), graph->nodes.at[id].op->flops);
         all += cost;
-        if (graph->nodes.at[id].split[flood->axis].factor >= 0) continue;
+        if (graph->nodes.at[id].split[propagation->axis].factor >= 0) continue;
         whole++;
         flops += cost;
     }
@@ -26,17 +27,17 @@ int policy_data(struct graph *graph, const struct pass_context *context) {
     struct diags *diags = context->diags;
     int axis = mesh_axis_by_name(&graph->mesh, "data");
     if (axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
-    struct flood flood;
-    flood_init(&flood, graph, graph->arena, axis);
+    struct propagation propagation;
+    propagation_init(&propagation, graph, graph->arena, axis);
     for (int i = 0; i < graph->inputs.n; i++) {
         const struct tensor *input = &graph->tensors.at[graph->inputs.at[i]];
-        if (input->ndim == 0 || input->dims[0] < flood.ways) {
+        if (input->ndim == 0 || input->dims[0] < propagation.ways) {
             diag_remark(diags, graph->name, "policy data: input %s %s has fewer than %d samples and is replicated",
-                        diag_quote(diags, input->name), tensor_type(graph->arena, input), flood.ways);
+                        diag_quote(diags, input->name), tensor_type(graph->arena, input), propagation.ways);
             continue;
         }
-        flood_input(&flood, graph->inputs.at[i], 0, FLOOD_GATHER);
+        propagate_input(&propagation, graph->inputs.at[i], 0, PROPAGATE_GATHER);
     }
-    report_whole(&flood, diags);
+    report_whole(&propagation, diags);
     return 0;
 }

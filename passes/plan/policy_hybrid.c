@@ -1,5 +1,5 @@
-/* Any mesh of the named axes: stages, then tensor parallelism, then the batch, each as its own policy decides it. The
- * axes do not disturb each other: no dimension is cut along two of them. */
+/* Pipeline, tensor and data parallelism on one mesh, decided in this order by the three policies. They do not conflict,
+ * because no dimension is split along two axes. */
 #include "passes/plan/policy.h"
 
 int policy_hybrid(struct graph *graph, const struct pass_context *context) {

@@ -1,5 +1,5 @@
-/* Rules of the user (passes/plan/rules.h). What they ask for is done or refused with node and dimension, never
- * dropped. */
+/* The policy of a rule file (passes/plan/rules.h). Each rule is applied, or refused with node and dimension; none is
+ * ignored. */
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +11,15 @@ struct manual {
     struct graph *graph;
     const struct rules *rules;
     struct diags *diags;
-    struct flood flood[MAX_AXES];
-    bool *applied; /* per rule: some node has the tensor it cuts */
+    struct propagation propagation[MAX_AXES];
+    bool *applied; /* per rule: some node has the tensor that it splits */
 };
 
 static const char *place_of(const struct manual *m, const struct rule *rule) {
     return arena_printf(m->graph->arena, "%s:%d", m->rules->file, rule->line);
 }
 
-/* The last rule for the node: of its cut, or of its stage. */
+/* The last rule that matches the node: the one for its stage, or the one for its split; NULL if there is none. */
 static const struct rule *rule_for(const struct manual *m, int id, bool stage) {
     for (int i = m->rules->all.n - 1; i >= 0; i--) {
         const struct rule *rule = &m->rules->all.at[i];
@@ -29,7 +29,7 @@ static const struct rule *rule_for(const struct manual *m, int id, bool stage) {
     return NULL;
 }
 
-/* Ranks along the pipeline axis have stages, not parts. */
+/* Reports a rule that splits along the pipeline axis, along which ranks have stages and no shards. */
 static void refuse_pipeline(const struct manual *m, const struct rule *rule) {
     int node = 0;
     while (fnmatch(rule->pattern, m->graph->nodes.at[m->graph->order.at[node]].name, 0) != 0) node++;
@@ -39,7 +39,7 @@ static void refuse_pipeline(const struct manual *m, const struct rule *rule) {
     diag_help(m->diags, "assign nodes to pipeline stages with: match \"GLOB\" stage K");
 }
 
-/* Every rule matches a node, and cuts along an axis that there is. */
+/* Checks that every rule matches a node and that its mesh axis exists. */
 static int check_matches(const struct manual *m) {
     int before = m->diags->errors;
     for (int i = 0; i < m->rules->all.n; i++) {
@@ -60,7 +60,7 @@ static int check_matches(const struct manual *m) {
     return m->diags->errors == before ? 0 : -1;
 }
 
-/* "in1", "out0", or a glob over the names of the node's tensors: the operand, -1 if none. */
+/* The operand (inputs, then outputs) that "in1", "out0" or a glob over tensor names means; -1 if the node has none. */
 static int operand_by_name(const struct manual *m, const struct node *node, const struct dims *dims,
                            const char *tensor) {
     bool in = strncmp(tensor, "in", 2) == 0, out = strncmp(tensor, "out", 3) == 0;
@@ -88,24 +88,25 @@ static int refuse_split(const struct manual *m, int id, const struct rule *rule,
 static int apply_split(struct manual *m, int id, const struct rule *rule) {
     const struct node *node = &m->graph->nodes.at[id];
     int axis = mesh_axis_by_name(&m->graph->mesh, rule->axis);
-    struct flood *flood = &m->flood[axis];
-    const struct dims *dims = flood_dims(flood, id);
+    struct propagation *propagation = &m->propagation[axis];
+    const struct dims *dims = propagation_dims(propagation, id);
     int operand = operand_by_name(m, node, dims, rule->tensor);
-    /* One ONNX node may be several here (Gemm: product and bias); a rule means those that have the tensor. */
+    /* An ONNX node may have become several nodes (Gemm: product and bias): the rule is for those with the tensor. */
     if (operand < 0 || rule->dim >= dims->operand[operand].ndim) return 0;
     m->applied[rule - m->rules->all.at] = true;
     struct cut_option options[MAX_NDIM];
     int n = dims_cut_options(dims, operand, rule->dim, rule->stride, 1, options);
     for (int i = 0; i < n; i++) {
         const struct node_split *have = &node->split[axis];
-        if (flood->decided[id] && have->factor == options[i].split.factor && have->blocks == options[i].split.blocks)
-            return 0; /* followed another rule */
-        if (flood->ways == 1 || flood_from(flood, id, &options[i].split)) return 0;
+        if (propagation->decided[id] && have->factor == options[i].split.factor &&
+            have->blocks == options[i].split.blocks)
+            return 0; /* by propagation from another rule */
+        if (propagation->ways == 1 || propagate_split(propagation, id, &options[i].split)) return 0;
     }
-    const int other = n ? flood_other_axis(node, dims, axis, &options[0].split) : -1;
+    const int other = n ? propagation_other_axis(node, dims, axis, &options[0].split) : -1;
     return refuse_split(
         m, id, rule,
-        flood->decided[id] ? "another rule requests another split"
+        propagation->decided[id] ? "another rule requests another split"
         : other >= 0 ? arena_printf(m->graph->arena, "it is already split along %s", m->graph->mesh.axis[other].name)
         : n          ? "it cannot be divided among that many ranks"
                      : "the operator needs it complete");
@@ -126,7 +127,8 @@ static int apply_stages(struct manual *m) {
     return 0;
 }
 
-/* Rules that lost every node to later ones need not apply. */
+/* Reports rules that decide for some node but whose tensor no such node has. Rules that later ones override for
+ * every node are accepted. */
 static void check_applied(const struct manual *m) {
     bool *wins = ARENA_ARRAY(m->graph->arena, bool, m->rules->all.n + 1);
     for (int i = 0; i < m->graph->order.n; i++) {
@@ -142,12 +144,12 @@ static void check_applied(const struct manual *m) {
     }
 }
 
-/* Nodes with rules of their own do not follow others half-way. */
+/* Closes nodes that have a split rule of their own to propagation with gathers. */
 static void close_ruled(struct manual *m) {
     for (int i = 0; i < m->graph->order.n; i++) {
         const struct rule *rule = rule_for(m, m->graph->order.at[i], false);
         for (int axis = 0; axis < m->graph->mesh.naxes && rule; axis++)
-            m->flood[axis].closed[m->graph->order.at[i]] = rule->kind == RULE_SPLIT;
+            m->propagation[axis].closed[m->graph->order.at[i]] = rule->kind == RULE_SPLIT;
     }
 }
 
@@ -156,11 +158,12 @@ int policy_manual(struct graph *graph, const struct pass_context *context) {
     int before = m.diags->errors;
     m.applied = ARENA_ARRAY(graph->arena, bool, m.rules->all.n + 1);
     if (check_matches(&m) < 0 || apply_stages(&m) < 0) return -1;
-    for (int axis = 0; axis < graph->mesh.naxes; axis++) flood_init(&m.flood[axis], graph, graph->arena, axis);
+    for (int axis = 0; axis < graph->mesh.naxes; axis++)
+        propagation_init(&m.propagation[axis], graph, graph->arena, axis);
     for (int i = 0; i < graph->order.n; i++) {
         const struct rule *rule = rule_for(&m, graph->order.at[i], false);
         for (int axis = 0; axis < graph->mesh.naxes && rule && rule->kind == RULE_REPLICATE; axis++)
-            m.flood[axis].decided[graph->order.at[i]] = true;
+            m.propagation[axis].decided[graph->order.at[i]] = true;
     }
     close_ruled(&m);
     for (int i = 0; i < graph->order.n; i++) {

@@ -1,6 +1,7 @@
-/* Pipeline stages: the order of the graph is cut into as many runs as the pipeline axis has ranks, so that the slowest
- * stage, with what crosses into it, is as fast as can be. Where cuts at the same place of repeated layers are nearly as
- * good they are taken: stages of equal layers then have equal code (Note [Sources] in codegen/source.h). */
+/* Pipeline parallelism: divides the order of nodes into as many stages as the pipeline axis has ranks, so that the
+ * slowest stage, its sends and receives included, is as fast as possible. Boundaries at the same place of repeated
+ * layers are preferred if they are nearly as good: stages with equal layers have equal code (Note [Sources] in
+ * codegen/source.h). */
 #include "passes/plan/policy.h"
 
 #include <string.h>
@@ -11,21 +12,21 @@
 #include "passes/plan/stages.h"
 
 enum {
-    MAX_CUTS = 1024, /* places considered: those where least crosses */
-    AROUND = 4       /* nodes before and behind a place that make its kind */
+    MAX_CUTS = 1024, /* boundaries considered: those where the least data crosses */
+    AROUND = 4       /* nodes before and after a boundary that define its kind */
 };
-static const double nearly = 1.02; /* times the best */
+static const double nearly = 1.02; /* boundaries of one kind are taken up to this multiple of the best time */
 
 struct places {
     int n;
-    int at[MAX_CUTS + 2];      /* position in the order before which a cut may be; 0 and the end included */
-    double cost[MAX_CUTS + 2]; /* seconds of all before it */
-    double crossing[MAX_CUTS + 2];
-    int kind[MAX_CUTS + 2]; /* equal where the nodes around are alike */
+    int at[MAX_CUTS + 2];          /* position in the order before which a stage may begin; 0 and the end included */
+    double cost[MAX_CUTS + 2];     /* seconds of all nodes before it */
+    double crossing[MAX_CUTS + 2]; /* seconds to send the values that cross it */
+    int kind[MAX_CUTS + 2];        /* equal if operators and shapes of the nodes around it are equal */
 };
 
-/* Seconds that the values live across each position of the order take to cross. Values that are made again are free. */
-static double *crossings(const struct graph *graph, const bool *remade) {
+/* Per position of the order: seconds to send the values that are live across it. Recomputed values are not sent. */
+static double *crossings(const struct graph *graph, const bool *recomputed) {
     int n = graph->order.n;
     double *cross = ARENA_ARRAY(graph->arena, double, n + 2);
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
@@ -36,7 +37,7 @@ static double *crossings(const struct graph *graph, const bool *remade) {
     }
     for (int i = 0; i < n; i++) { /* differences first, their sums below */
         int id = graph->order.at[i], out = graph->nodes.at[id].outputs[0];
-        if (remade[id] || last[out] <= i) continue;
+        if (recomputed[id] || last[out] <= i) continue;
         double seconds = (double)tensor_bytes(&graph->tensors.at[out]) / machine_default.link_bytes;
         cross[i + 1] += seconds;
         cross[last[out] + 1] -= seconds;
@@ -51,13 +52,14 @@ static int count_at_most(const double *cross, int n, double most) {
     return count;
 }
 
-/* Of places where as much crosses as at `most`, and no less than at `least`, so many are taken, evenly spaced. */
+/* Which boundaries are considered: all that cost at most `least` to cross, and `taken` of the `between` that cost
+ * more but at most `most`, evenly spaced. */
 struct choice {
     double least, most;
     int between, taken;
 };
 
-/* The places where least crosses, MAX_CUTS of them if there are more; the bounds are found by halving. */
+/* Chooses at most MAX_CUTS boundaries, those with the least to send; finds the bounds by bisection. */
 static struct choice choose_places(const double *cross, int n) {
     struct choice choice = {-1, 0, 0, 0};
     for (int i = 1; i < n; i++)
@@ -75,12 +77,12 @@ static struct choice choose_places(const double *cross, int n) {
     return choice;
 }
 
-/* Place number `i` of those between the bounds is one of those taken. */
+/* True if boundary number `i` of those between the bounds is considered. */
 static bool is_taken(const struct choice *choice, int i) {
     return (int64_t)(i + 1) * choice->taken / choice->between > (int64_t)i * choice->taken / choice->between;
 }
 
-/* Operators and results of the nodes around a place of the order. */
+/* Operators and result types of the nodes around a position of the order, as text. */
 static const char *surroundings(const struct graph *graph, int place) {
     struct strbuf out;
     strbuf_init(&out, graph->arena);
@@ -102,9 +104,9 @@ static void find_kinds(struct places *places, const struct graph *graph) {
     }
 }
 
-static void list_places(struct places *places, const struct graph *graph, const bool *remade) {
+static void list_places(struct places *places, const struct graph *graph, const bool *recomputed) {
     const int n = graph->order.n;
-    const double *cross = crossings(graph, remade);
+    const double *cross = crossings(graph, recomputed);
     const struct choice choice = choose_places(cross, n);
     double cost = 0;
     int between = 0;
@@ -121,8 +123,9 @@ static void list_places(struct places *places, const struct graph *graph, const 
     find_kinds(places, graph);
 }
 
-/* best[s][j]: the slowest of s stages that end at place j, at its fastest; from[s][j]: where the last of them begins.
- * Every stage has at least one node. Returns the slowest of all. */
+/* Dynamic programming. best[s][j]: the least possible time of the slowest of s stages before boundary j; from[s][j]:
+ * the boundary at which the last of them begins. Every stage has at least one node. Returns the time of the slowest
+ * stage. */
 static double balance(const struct places *p, int stages, struct arena *arena, int *cuts) {
     double *best = ARENA_ARRAY(arena, double, (stages + 1) * p->n);
     int *from = ARENA_ARRAY(arena, int, (stages + 1) * p->n);
@@ -141,7 +144,7 @@ static double balance(const struct places *p, int stages, struct arena *arena, i
     return best[stages * p->n + p->n - 1];
 }
 
-/* The ends, and the places of one kind. */
+/* The boundaries of one kind, and both ends. */
 static struct places *of_kind(const struct places *all, int kind, struct arena *arena) {
     struct places *some = ARENA_NEW(arena, struct places);
     for (int p = 0; p < all->n; p++) {
@@ -153,7 +156,7 @@ static struct places *of_kind(const struct places *all, int kind, struct arena *
     return some;
 }
 
-/* Positions of the order at which stages begin, and its end. */
+/* Sets cuts[s] to the position of the order at which stage s begins, cuts[stages] to its end. */
 static void choose_cuts(const struct places *places, int stages, struct arena *arena, int *cuts) {
     double limit = balance(places, stages, arena, cuts) * nearly;
     int *alike = ARENA_ARRAY(arena, int, stages + 1);
@@ -170,15 +173,16 @@ static void choose_cuts(const struct places *places, int stages, struct arena *a
     }
 }
 
-/* Moves nothing but elements, or casts them: as quick wherever it is done. */
+/* True for operators without arithmetic, which move or cast elements: they cost about the same in any stage. */
 static bool only_moves(const struct node *node) {
     return node->op->flops == 0;
 }
 
-/* Every stage has what no node makes: where that is only moved before it is read, the moves belong to the first stage
- * that reads it, and only what others read is sent. */
+/* Every stage has the inputs and loads stored tensors. So operators that only move elements of those are put into the
+ * first stage that reads the result, which then need not be sent there. */
 static void follow_readers(struct graph *graph) {
-    bool *moved = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1); /* per tensor: made of inputs by moves alone */
+    bool *moved =
+        ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1); /* per tensor: an input or stored, possibly moved */
     /* per tensor: the first stage that reads it, -1: none */
     int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) first[t] = -1, moved[t] = graph->tensors.at[t].kind != TENSOR_VALUE;
@@ -207,7 +211,7 @@ int policy_pp(struct graph *graph, const struct pass_context *context) {
                           stages, graph->order.n);
     struct places *places = ARENA_NEW(graph->arena, struct places);
     int *cuts = ARENA_ARRAY(graph->arena, int, stages + 1);
-    list_places(places, graph, stage_remade(graph));
+    list_places(places, graph, stage_recomputed(graph));
     if (places->n - 1 < stages)
         return diag_error(diags, 421, EXIT_LIMIT, graph->name,
                           "%d pipeline stages, but the model can be divided into at most %d", stages, places->n - 1);

@@ -31,7 +31,7 @@ static bool at_end(struct reader *r) {
     return !*r->at || *r->at == '\n' || *r->at == '#';
 }
 
-/* A word of names, digits and punctuation that needs no quotes; "" if there is none. */
+/* A word of letters, digits, _ and -; "" if there is none. */
 static const char *take_word(struct reader *r) {
     size_t n = 0;
     skip_blanks(r);
@@ -47,7 +47,7 @@ static bool take(struct reader *r, char c) {
     return true;
 }
 
-/* "..." on one line; NULL after an error. */
+/* The text between double quotes on one line; NULL after a diagnostic. */
 static const char *take_quoted(struct reader *r) {
     skip_blanks(r);
     if (!take(r, '"')) return fail(r, "a name in double quotes is expected"), NULL;
@@ -67,7 +67,7 @@ static bool take_number(struct reader *r, int64_t least, int64_t *out) {
     return true;
 }
 
-/* key=value behind a split. */
+/* axis=NAME or stride=N after a split. */
 static int parse_setting(struct reader *r, struct rule *rule) {
     const char *key = take_word(r);
     if (!take(r, '=')) return fail(r, "axis=NAME or stride=N is expected");

@@ -1,14 +1,14 @@
-/* Rule files (--pas manual:FILE): what the user wants cut, by node name.
+/* Rule files (--pas manual:FILE): splits and stages that the user chooses, by node name.
  *
  *   mesh tensor=2 pipeline=2                     optional, first; else --plan-ngpus devices along "tensor"
- *   match "*.c_attn*" split in1.1 stride=3       cut dimension 1 of the node's second input in three places
+ *   match "*.c_attn*" split in1.1 stride=3       split dimension 1 of the node's second input in three blocks
  *   match "*.c_proj*" split "*.weight".0 axis=tensor
  *   match "*lm_head*" replicate
- *   match "h.6*" stage 1                         from here on, until another rule says otherwise
+ *   match "h.6*" stage 1                         for all nodes from here to the next rule with a stage
  *
- * A pattern is a glob over node names (* ? []). The tensor is in0 in1 .. out0, or a glob over the names of the node's
- * tensors. For each node the last rule that matches wins, for its cut and for its stage. Cuts spread as a policy's do
- * (Note [Flood]); nodes that no rule matches follow. A rule that matches no node is an error. # begins a comment. */
+ * The pattern is a glob over node names (* ? []). The tensor is in0 in1 .. out0, or a glob over the names of the node's
+ * tensors. The last rule that matches a node decides, separately for its split and for its stage. Splits propagate to
+ * nodes that no rule matches (Note [Propagation]). A rule that matches no node is an error. # begins a comment. */
 #ifndef PASSES_PLAN_RULES_H
 #define PASSES_PLAN_RULES_H
 
@@ -31,7 +31,8 @@ struct rules {
     VEC(struct rule) all;
 };
 
-/* 0, or -1 with diagnostics (E0424 with line and column). The bytes may be hostile. */
+/* Parses a file's bytes, which need not be well-formed. *out lies in the arena and keeps `file`. 0, or -1 after
+ * diagnostics (E0424 with line and column). */
 int rules_parse(struct arena *arena, struct diags *diags, const char *file, const char *bytes, size_t length,
                 struct rules **out);
 

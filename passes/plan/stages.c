@@ -4,7 +4,7 @@
 
 #include "ir/dims.h"
 
-/* What a node may cost, all of its elements together, to be made again in each stage that reads it. */
+/* The most that a node may cost, with all of its elements, to be recomputed in each stage that reads it. */
 enum { CHEAP_FLOPS = 1 << 22, CHEAP_BYTES = 1 << 20 };
 
 int stage_part(const struct node *node, int stage) {
@@ -17,15 +17,15 @@ int stage_part(const struct node *node, int stage) {
     return node->stage == STAGE_ALL || node->stage == stage ? STAGE_READS | STAGE_WRITES : STAGE_NONE;
 }
 
-/* An operand that every stage has, or can make without much ado. */
-static bool is_everywhere(const struct graph *graph, const bool *remade, int tensor) {
+/* True if every stage has the operand, or can load or recompute it cheaply. */
+static bool is_everywhere(const struct graph *graph, const bool *recomputed, int tensor) {
     if (tensor < 0) return true;
     const struct tensor *t = &graph->tensors.at[tensor];
-    if (t->kind == TENSOR_VALUE) return remade[t->producer];
+    if (t->kind == TENSOR_VALUE) return recomputed[t->producer];
     return t->kind == TENSOR_INPUT || tensor_bytes(t) <= CHEAP_BYTES;
 }
 
-/* Sums (products, norms, reductions) and collectives are not made twice. */
+/* True for cheap operators that neither sum (products, norms, reductions) nor communicate. */
 static bool is_cheap(const struct graph *graph, const struct node *node) {
     struct dims dims;
     const char *why;
@@ -38,14 +38,14 @@ static bool is_cheap(const struct graph *graph, const struct node *node) {
     return true;
 }
 
-bool *stage_remade(const struct graph *graph) {
-    bool *remade = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
+bool *stage_recomputed(const struct graph *graph) {
+    bool *recomputed = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1);
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];
         const struct node *node = &graph->nodes.at[id];
         bool all = is_cheap(graph, node);
-        for (int k = 0; k < node->ninputs && all; k++) all = is_everywhere(graph, remade, node->inputs[k]);
-        remade[id] = all;
+        for (int k = 0; k < node->ninputs && all; k++) all = is_everywhere(graph, recomputed, node->inputs[k]);
+        recomputed[id] = all;
     }
-    return remade;
+    return recomputed;
 }

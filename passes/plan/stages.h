@@ -1,20 +1,22 @@
-/* Stages: values that cross from one to another are sent, cheap ones are made again where they are read.
+/* Pipeline stages of nodes.
  *
  * Note [Stages]
- * A node belongs to one stage, its place on the pipeline axis. Values of another stage reach it by a Transfer node,
- * once per value and stage, straight from where they are made. Inputs and stored tensors are everywhere. What is
- * computed from those alone by cheap operators (masks, positions, slices of tables) is remade in every stage that reads
- * it. Outputs are broadcast, so that every rank holds them, as it does without stages.
- * All ranks execute their part of one common order, so a send always meets its receive: nothing can wait for ever. */
+ * A node belongs to one pipeline stage, a position on the pipeline axis. A value that another stage reads is sent to
+ * it by a Transfer node, once per value and stage, directly from the stage that computes it. Inputs are given to all
+ * stages, and each loads the stored tensors that it reads. Cheap operators that depend on those alone (masks,
+ * positions, slices of tables) are recomputed in every stage that reads them. Outputs are broadcast to all stages,
+ * so that every rank has them. All ranks execute their part of one common order of nodes, so every send meets its
+ * receive and there is no deadlock. */
 #ifndef PASSES_PLAN_STAGES_H
 #define PASSES_PLAN_STAGES_H
 
 #include "ir/op.h"
 
-/* Per node: made again in each stage that reads it. */
-bool *stage_remade(const struct graph *graph);
+/* Per node: true if it is recomputed in each stage that reads it. In graph->arena. */
+bool *stage_recomputed(const struct graph *graph);
 
-/* Whether a rank at `stage` of the pipeline axis executes the node, and on which side. */
+/* Bits for what a rank at `stage` does of the node: reads its operands (computes, sends), has its results (computes,
+ * receives). */
 enum stage_part { STAGE_NONE = 0, STAGE_READS = 1, STAGE_WRITES = 2 };
 int stage_part(const struct node *node, int stage);
 

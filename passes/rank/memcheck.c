@@ -1,9 +1,10 @@
-/* Verification of the memory plan: walks the order as a rank does, and keeps who wrote each address last.
+/* Verification of the memory plan: walks the nodes as a rank executes them, records which tensor was written last at
+ * each address, and checks that every operand is intact when it is read.
  *
  * Note [Last writers]
- * The places of tensors divide a rank's memory into pieces. A tree over these pieces, in the order of addresses, keeps
- * the last writer of each; a node says it for all of its pieces where that is one and the same, so that a write or a
- * question takes the logarithm of their number. */
+ * The places of tensors divide a rank's memory into pieces. A segment tree over the pieces, in the order of
+ * addresses, records the tensor that was written last to each. A node of the tree has that tensor for all of its
+ * pieces if it is the same for all, so that a write or a check takes time logarithmic in the number of pieces. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,20 +17,20 @@ struct walk {
     const struct rankplan *plan;
     const struct plan_class *class;
     struct arena *arena;
-    int64_t start[RT_ARENAS]; /* of each arena, all arenas being one behind the other */
-    int64_t *bounds;          /* of pieces, ascending: piece i is [bounds[i], bounds[i + 1]) */
+    int64_t start[RT_ARENAS]; /* address of each arena, as if they lay one after the other */
+    int64_t *bounds;          /* ascending addresses: piece i is [bounds[i], bounds[i + 1]) */
     int nbounds, leaves;
     bool *written; /* per root */
     /* per node of the tree: a root, NOBODY or SEVERAL; 1 is the tree's root, 2n and 2n + 1 are the children of n */
     int *writer;
 };
 
-/* The pieces of a place, [first, last). */
+/* The pieces of a tensor: [first, last). */
 struct pieces {
     int first, last;
 };
 
-/* False of what has no place in an arena: a number in the source, or where the caller has it. */
+/* False for tensors outside of the arenas: literals in the code, and inputs in the caller's memory. */
 static bool has_place(const struct walk *w, int tensor) {
     const struct plan_place *place = &w->class->place[tensor];
     return place->offset >= 0 && place->arena < RT_ARENAS;
@@ -85,7 +86,7 @@ static struct pieces pieces_of(const struct walk *w, int tensor) {
     return (struct pieces){bound_at(w, address_of(w, tensor)), bound_at(w, end_of(w, tensor))};
 }
 
-/* What parents of the leaf say for all of their leaves is said by their children instead. */
+/* Moves the writer that an ancestor of the leaf has for all of its leaves down to the children. */
 static void push_down(struct walk *w, int leaf) {
     for (int bit = w->leaves / 2; bit; bit /= 2) {
         const int parent = (w->leaves + leaf) / (2 * bit), all = w->writer[parent];
@@ -95,7 +96,7 @@ static void push_down(struct walk *w, int leaf) {
     }
 }
 
-/* Parents of the leaf whose children say the same say it for them. */
+/* Gives ancestors of the leaf whose children have the same writer that writer. */
 static void pull_up(struct walk *w, int leaf) {
     for (int parent = (w->leaves + leaf) / 2; parent; parent /= 2)
         if (w->writer[parent] == SEVERAL && w->writer[2 * parent] == w->writer[2 * parent + 1])
@@ -117,7 +118,7 @@ static void write_value(struct walk *w, int root) {
     pull_up(w, p.last - 1);
 }
 
-/* What the topmost node above or at this one says that says anything. */
+/* The writer of the topmost node, among this one and its ancestors, that has one for all of its leaves. */
 static int writer_of(const struct walk *w, int node) {
     int writer = SEVERAL;
     for (; node; node /= 2)
@@ -133,7 +134,7 @@ static bool all_written_by(const struct walk *w, struct pieces p, int writer) {
     return true;
 }
 
-/* What is stored is intact until a value is written over it. */
+/* True if the tensor's memory has its value: it was written last there; of a stored tensor, nothing was written. */
 static bool is_intact(const struct walk *w, int tensor) {
     const int root = w->plan->root[tensor];
     const bool stored = w->plan->graph->tensors.at[root].kind != TENSOR_VALUE;
@@ -146,14 +147,14 @@ static int lost(const struct walk *w, struct diags *diags, const char *where, in
                       w->plan->graph->tensors.at[tensor].name);
 }
 
-/* The result lies on an operand, which is read as it is written (Notes [In place], [On the operand]). */
+/* True if the result lies in the memory of an operand by intention (Notes [In place], [On the operand]). */
 static bool is_on_operand(const struct walk *w, const struct node *node, int output) {
     if (rankplan_in_place(w->class, w->plan->graph, node, output) >= 0) return true;
     return node->op->in_place && w->plan->root[node->outputs[output]] == w->plan->root[node->inputs[0]];
 }
 
-/* A weight that the class holds becomes a value that it has made, or was sent: of several updates one, that of its
- * stage. */
+/* Checks that the new value of every weight that the class holds is intact. A weight may have several updates, one per
+ * stage: the one whose value the class computes or receives counts. */
 static int check_updates(struct walk *w, struct diags *diags) {
     const struct graph *graph = w->plan->graph;
     bool *renewed = ARENA_ARRAY(w->arena, bool, graph->tensors.n + 1);
@@ -177,7 +178,7 @@ static int walk_class(struct walk *w, struct diags *diags) {
         int part = rankplan_part(w->class, node);
         bool moves = !w->plan->moves_nothing[graph->order.at[i]];
         int results = moves && part & STAGE_WRITES ? node->noutputs : 0;
-        /* Read after the write, but in place: a kernel's result must not lie on its operands. */
+        /* Operands are checked after results are written: only results in place may lie on an operand. */
         for (int o = 0; o < results; o++)
             if (!is_on_operand(w, node, o)) write_value(w, w->plan->root[node->outputs[o]]);
         for (int k = 0; k < node->ninputs && part & STAGE_READS; k++)

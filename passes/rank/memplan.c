@@ -9,15 +9,15 @@
 #include "runtime/base/checked.h"
 #include "runtime/base/panel.h"
 
-/* A block of memory wanted during [first, last], instructions counted along the order. */
+/* A block of memory for a root that is live during [first, last], positions in the order. */
 struct block {
     int tensor; /* root */
     int first, last;
     int64_t bytes, offset;
 };
 
-/* When each root is first written and last read. Outputs, and values that become weights after the step, live until
- * after the last instruction. Inputs are the caller's. */
+/* Sets per root the positions of its first write and last read. Outputs and new values of updates live to the end of
+ * the step. Inputs belong to the caller. */
 static void lifetimes(const struct rankplan *plan, const struct plan_class *class, int *first, int *last) {
     const struct graph *graph = plan->graph;
     for (int t = 0; t < graph->tensors.n; t++) first[t] = last[t] = -1;
@@ -43,8 +43,8 @@ static int by_size(const void *a, const void *b) {
     return x->tensor - y->tensor;
 }
 
-/* Offsets for all blocks, largest first, then earliest, each as low as it fits among those whose lifetimes meet its
- * own; returns the bytes needed. */
+/* Assigns offsets to the blocks, the largest first and among equals the earliest: each gets the lowest offset at
+ * which it overlaps no block that is live at the same time. Returns the bytes needed. */
 static int64_t assign(struct arena *arena, struct block *blocks, int n, int times) {
     struct arena *scratch = arena_scratch(arena);
     int64_t total = 0;
@@ -63,7 +63,8 @@ static int64_t padded(int64_t bytes) {
     return rt_align(bytes ? bytes : 1, RT_ALIGNMENT);
 }
 
-/* Roots that live in the arena, as blocks of the class' sizes; of the largest of all classes of the stage if shared. */
+/* Lists the roots of the arena as blocks, with the bytes of their part in the class. Shared ones get the largest
+ * size among all classes of the stage, so that offsets are equal on all of them. */
 static int collect(const struct rankplan *plan, const struct plan_class *class, bool shared, const int *first,
                    const int *last, struct block *blocks) {
     int n = 0;
@@ -94,7 +95,7 @@ static bool *read_by(const struct rankplan *plan, const struct plan_class *class
     return read;
 }
 
-/* Of a stored tensor as it is loaded: panels are padded. */
+/* Bytes of a stored tensor in memory; packed matrices are padded to whole panels. */
 static int64_t loaded_bytes(const struct rankplan *plan, const struct plan_class *class, int tensor) {
     const int64_t *dims = class->dims[tensor];
     enum rt_packing packing = plan->packing[tensor];
@@ -115,7 +116,7 @@ static void place_weights(const struct rankplan *plan, struct plan_class *class)
     class->bytes[RT_WEIGHTS] = offset;
 }
 
-/* Sums of gradients, moments: one after the other, of those that the class reads. */
+/* Places the states that the class reads, accumulated gradients and moments of the optimizer, one after the other. */
 static void place_states(const struct rankplan *plan, struct plan_class *class) {
     const bool *read = read_by(plan, class);
     for (int t = 0; t < plan->graph->tensors.n; t++) {
@@ -129,10 +130,10 @@ static void place_states(const struct rankplan *plan, struct plan_class *class) 
 /* Updates in place ------------------------------------------------------------------------------------------------- */
 
 /* Note [In place]
- * A new value lies where the old one was if an elementwise node makes it from the old one, element by element, and
- * nothing reads the old one afterwards. So an update needs no memory of its own and no copy. */
+ * The new value of a weight or state is written over the old one if an elementwise node computes it from the old one
+ * and nothing reads the old one afterwards. So an update needs no further memory and no copy. */
 
-/* Per root: the last position of the order at which ranks of the class read it, -1 if they do not. */
+/* Per root: the last position of the order at which ranks of the class read it; -1: never. */
 static const int *last_reads(const struct rankplan *plan, const struct plan_class *class) {
     const struct graph *graph = plan->graph;
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
@@ -169,8 +170,8 @@ static void place_updates(const struct rankplan *plan, struct plan_class *class)
             class->place[graph->updates.at[i].value] = class->place[graph->updates.at[i].weight];
 }
 
-/* Elements that rank `sender` of the axis has for `receiver`: what one holds of one dimension by what the other wants
- * of another; or, of one dimension, what both do. */
+/* Elements that `sender` transfers to `receiver`, ranks of the axis. Between different dimensions: the extent that one
+ * holds times the extent that the other needs; in the same dimension: the overlap of both. */
 static int64_t exchanged(const struct graph *graph, const struct plan_class *class, const struct node *node, int sender,
                          int receiver) {
     const struct tensor *from = &graph->tensors.at[node->inputs[0]], *to = &graph->tensors.at[node->outputs[0]];
@@ -186,7 +187,7 @@ static int64_t exchanged(const struct graph *graph, const struct plan_class *cla
     return elements * both;
 }
 
-/* The most that a rank of the class sends to others and receives from them. */
+/* Bytes that a rank of the class sends and receives, the largest of all its ranks. */
 static int64_t exchange_bytes(const struct rankplan *plan, const struct plan_class *class, const struct node *node) {
     const struct graph *graph = plan->graph;
     int coordinate[MAX_AXES], axis = (int)attr_int(node, "mesh", 0);
@@ -204,8 +205,8 @@ static int64_t exchange_bytes(const struct rankplan *plan, const struct plan_cla
     return most * (int64_t)rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype);
 }
 
-/* Room that a communication node needs beside its operands: what an exchange moves; of the others one complete tensor,
- * as far as their axis cuts it. */
+/* Bytes of workspace of a node: what the target's kernel asks for; of an exchange of parts, all that is sent and
+ * received; of other collectives, the larger of operand and result. */
 static int64_t scratch_of(const struct rankplan *plan, const struct plan_class *class, const struct node *node) {
     if ((node->op->class == OP_KERNEL || node->op->class == OP_PROGRAM) && plan->kernels.scratch)
         return plan->kernels.scratch(plan->graph, class, node);
@@ -233,41 +234,37 @@ static void note_peak(struct rankplan *plan, struct plan_class *class, const str
             VEC_PUSH(plan->graph->arena, &class->peak_live, blocks[b].tensor);
 }
 
-/* Note [Gradients side by side]
- * What is summed over units, or along a mesh axis, while the backward phase goes on lies in one block, in the order in
- * which it is complete: so the runtime can take as much of it at once as it likes. */
+/* Note [Contiguous gradients]
+ * Gradients that are reduced along the same mesh axis, or over scale units, during the backward phase lie in one
+ * contiguous block, in the order in which they are complete. So the runtime can reduce any run of them in one
+ * collective. */
 
-/* The node begins a sum along the mesh axis; or over units, which are the last. */
+/* True if the node starts a reduction along the mesh axis; axis number naxes stands for scale units. */
 static bool begins_sum(const struct graph *graph, const struct node *node, int axis) {
     if (axis == graph->mesh.naxes) return node->op->id == OP_UnitSumStart;
     return node->op->id == OP_AllReduceStart && attr_int(node, "mesh", -1) == axis;
 }
 
-/* Blocks that became one, with their offsets in it. */
+/* Blocks that were merged into one, with their offsets in it. The merged block of row i has tensor -1 - i. */
 struct row {
     struct block *parts;
     int n;
-    int64_t offset; /* of the one */
+    int64_t offset; /* of the merged block */
 };
 
-/* What stands for the tensor of the block that row number i became. */
-static int row_tensor(int i) {
-    return -1 - i;
-}
-
-/* Per tensor: the number of its block + 1. */
+/* Per tensor: 1 + the index of its block. */
 static const int *number_blocks(const struct graph *graph, const struct block *blocks, int n) {
     int *number = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int b = 0; b < n; b++) number[blocks[b].tensor] = b + 1;
     return number;
 }
 
-/* Makes of the blocks of what begins sums along the axis one, number `at`; those that it is made of have no bytes any
- * more. */
+/* Merges the blocks of gradients that are reduced along the axis into blocks[at]; sets the bytes of the merged ones to
+ * 0. */
 static struct row join_sums(const struct rankplan *plan, int axis, struct block *blocks, const int *number, int at) {
     const struct graph *graph = plan->graph;
     struct row row = {ARENA_ARRAY(graph->arena, struct block, at + 1), 0, 0};
-    struct block whole = {row_tensor(axis), graph->order.n, -1, 0, 0};
+    struct block whole = {-1 - axis, graph->order.n, -1, 0, 0};
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         if (!begins_sum(graph, node, axis)) continue;
@@ -284,19 +281,7 @@ static struct row join_sums(const struct rankplan *plan, int axis, struct block 
     return row;
 }
 
-/* Drops blocks without bytes; returns how many there are then. */
-static int drop_empty(struct block *blocks, int n) {
-    int kept = 0;
-    for (int b = 0; b < n; b++)
-        if (blocks[b].bytes) blocks[kept++] = blocks[b];
-    return kept;
-}
-
-static void place_row(struct plan_class *class, const struct row *row) {
-    for (int i = 0; i < row->n; i++)
-        class->place[row->parts[i].tensor] = (struct plan_place){RT_COMMUNICATION, row->offset + row->parts[i].offset};
-}
-
+/* Places the values of one arena. In COMMUNICATION, the gradients that are reduced along each axis lie contiguously. */
 static void place_values(struct rankplan *plan, struct plan_class *class, bool shared, const int *first,
                          const int *last) {
     struct arena *arena = plan->graph->arena;
@@ -304,21 +289,26 @@ static void place_values(struct rankplan *plan, struct plan_class *class, bool s
     struct block *blocks = ARENA_ARRAY(arena, struct block, plan->graph->tensors.n + MAX_AXES + 2);
     struct row rows[MAX_AXES + 1] = {{0}};
     const int nrows = shared ? plan->graph->mesh.naxes + 1 : 0;
-    int n = collect(plan, class, shared, first, last, blocks);
-    const int *number = nrows ? number_blocks(plan->graph, blocks, n) : NULL;
-    for (int r = 0; r < nrows; r++) rows[r] = join_sums(plan, r, blocks, number, n + r);
-    n = drop_empty(blocks, n + nrows);
+    const int listed = collect(plan, class, shared, first, last, blocks);
+    const int *number = nrows ? number_blocks(plan->graph, blocks, listed) : NULL;
+    int n = 0;
+    for (int r = 0; r < nrows; r++) rows[r] = join_sums(plan, r, blocks, number, listed + r);
+    for (int b = 0; b < listed + nrows; b++)
+        if (blocks[b].bytes) blocks[n++] = blocks[b];
     class->bytes[arena_id] = assign(arena, blocks, n, plan->graph->order.n + 1);
-    for (int i = 0; i < n; i++)
-        if (blocks[i].tensor < 0)
-            rows[row_tensor(blocks[i].tensor)].offset = blocks[i].offset;
+    for (int b = 0; b < n; b++)
+        if (blocks[b].tensor < 0)
+            rows[-1 - blocks[b].tensor].offset = blocks[b].offset;
         else
-            class->place[blocks[i].tensor] = (struct plan_place){arena_id, blocks[i].offset};
-    for (int r = 0; r < nrows; r++) place_row(class, &rows[r]);
+            class->place[blocks[b].tensor] = (struct plan_place){arena_id, blocks[b].offset};
+    for (int r = 0; r < nrows; r++)
+        for (int i = 0; i < rows[r].n; i++)
+            class->place[rows[r].parts[i].tensor] =
+                (struct plan_place){arena_id, rows[r].offset + rows[r].parts[i].offset};
     if (!shared) note_peak(plan, class, blocks, n);
 }
 
-/* Inputs where the caller has them, or in ACTIVATIONS behind the values: what is copied there stays for the whole
+/* Leaves inputs and controls in the caller's memory, or places them in ACTIVATIONS after the values, for the whole
  * step. */
 static void place_inputs(const struct rankplan *plan, struct plan_class *class) {
     const struct graph *graph = plan->graph;

@@ -1,11 +1,11 @@
-/* A tree over times: a node stands for twice as many times as its children, the leaves for one each.
+/* A segment tree over time: a leaf stands for one time, a node for the times of both its children.
  *
- * Note [Taken addresses]
- * A node knows which addresses are taken at all of its times by blocks that span all of them and not all of its
- * parent's (`over`), and which are taken at any of them (`within`); both as spans that neither touch nor overlap. A
- * block of k times enters the sets of about 4 log k nodes, and a question reads as many. Blocks lie side by side, so
- * their spans are few: time is n log n for chains and for values that all live to the end, where comparing each block
- * with each is n squared. */
+ * Note [Occupied addresses]
+ * Each node of the tree has two sets of addresses: `over`, occupied by blocks that live during all times of the node
+ * but not all of its parent's, and `within`, occupied at any of its times. A set is a sorted list of spans that
+ * neither touch nor overlap. A block that lives k times is added to the sets of about 4 log k nodes, and a search
+ * reads as many. Blocks lie side by side, so there are few spans: n blocks take about n log n time, where comparing
+ * all pairs takes n^2. */
 #include "passes/rank/occupied.h"
 
 #include "ir/base/vec.h"
@@ -33,7 +33,7 @@ struct occupied *occupied_new(struct arena *arena, int times) {
     return occupied;
 }
 
-/* The first span that ends at `address` or behind it; their number if there is none. */
+/* The index of the first span that ends at `address` or after it; the number of spans if there is none. */
 static int find_span(const struct spans *spans, int64_t address) {
     int low = 0, high = spans->all.n;
     while (low < high) {
@@ -60,7 +60,7 @@ static void add_span(struct arena *arena, struct spans *spans, struct span span)
     spans->all.n = first + 1 + kept;
 }
 
-/* Where the first span that reaches into [address, address + bytes) ends; `address` if none does. */
+/* The end of the first span that overlaps [address, address + bytes); `address` if none does. */
 static int64_t past_span(const struct spans *spans, int64_t address, int64_t bytes) {
     const int i = find_span(spans, address + 1);
     return i < spans->all.n && spans->all.at[i].from < address + bytes ? spans->all.at[i].to : address;

@@ -1,10 +1,16 @@
-/* What each rank executes, and where its buffers lie: the last step before sources.
+/* The plan of every rank's program: the nodes that it executes and the addresses of its tensors. The last step before
+ * sources are generated.
  *
- * Shards whose parts have the same extents run the same code and form a class; what differs between them (which
- * part) follows at run time from their place on the mesh. Memory is planned per class: WEIGHTS        stored
- * tensors the class reads, one after the other ACTIVATIONS    inputs and values, sharing addresses when their
- * lifetimes allow COMMUNICATION  values that ranks exchange; offsets are equal on all shards, so that peers can
- * reach them SCRATCH        room for the one instruction that needs most
+ * A shard is a position on the mesh. Shards of the same stage whose parts of all tensors have the same extents run the
+ * same code and form a class; which part a rank has follows at run time from its position on the mesh. Memory is
+ * planned per class, in these arenas:
+ *
+ *   WEIGHTS        stored tensors that the class reads, one after the other
+ *   GRADIENTS      accumulated gradients, one after the other
+ *   OPTIMIZER      other states (moments, scales), one after the other
+ *   ACTIVATIONS    computed values, which share addresses where their lifetimes allow; inputs, if the target wants them
+ *   COMMUNICATION  values that ranks exchange, at equal offsets on all shards of a stage, so that peers can reach them
+ *   SCRATCH        workspace for one node at a time: that of the node that needs most
  */
 #ifndef PASSES_RANK_RANKPLAN_H
 #define PASSES_RANK_RANKPLAN_H
@@ -18,11 +24,11 @@ extern const char *const plan_arena_names[RT_ARENAS], *const plan_arena_enumerat
 
 struct plan_place {
     enum rt_arena arena;
-    int64_t offset; /* -1: not held; of an input: its index */
+    int64_t offset; /* in bytes; -1: the class does not hold the tensor; in RT_CALLER: the index of the input */
 };
 
-/* A tensor that lies in another (Note [Views] in views.h): the result of a node in its operand, or an operand in its
- * result. */
+/* A tensor that is a strided view of another (Note [Views] in views.h): the result of `node` in its operand, or an
+ * operand of `node` in its result. */
 enum plan_view_kind { VIEW_NONE, VIEW_OF_OPERAND, VIEW_IN_RESULT };
 struct plan_view {
     enum plan_view_kind kind;
@@ -33,59 +39,62 @@ struct strides; /* views.h */
 
 struct plan_class {
     int shard;                 /* the first shard of the class */
-    int stage;                 /* its place on the pipeline axis, 0 without one */
+    int stage;                 /* its pipeline stage; 0 without a pipeline axis */
     int64_t (*dims)[MAX_NDIM]; /* per tensor: extents of the part; one table for all stages that have the same */
-    /* per tensor: where elements lie in another tensor (views.h); NULL: one after the other */
+    /* per tensor: the strides of a view (views.h); NULL: its elements are contiguous */
     const struct strides **strides;
     struct plan_place *place; /* per tensor */
     int64_t bytes[RT_ARENAS];
-    /* offset in ACTIVATIONS where the controls lie one after the other; -1: behind the caller's inputs */
+    /* offset in ACTIVATIONS of the controls (f64 each); -1: the caller passes them after the inputs */
     int64_t controls;
-    VEC(int) peak_live; /* tensors live when most activations are */
+    VEC(int) peak_live; /* tensors that are live when the live activations have the most bytes */
 };
 
-/* What a set of kernels needs beyond what the graph says. */
+/* Memory that a target's kernels need beyond that of the graph. */
 struct plan_kernels {
-    bool holds_inputs; /* inputs and controls lie in ACTIVATIONS: kernels cannot read the caller's memory */
-    /* Bytes of SCRATCH that the node's kernel wants; NULL: none does. */
+    bool holds_inputs; /* inputs and controls are copied to ACTIVATIONS: kernels cannot read the caller's memory */
+    /* Bytes of workspace that the node's kernel needs; NULL: none needs any. */
     int64_t (*scratch)(const struct graph *graph, const struct plan_class *class, const struct node *node);
 };
 
 struct rankplan {
     struct graph *graph;
-    struct plan_view *view;   /* per tensor */
-    bool *moves_nothing;      /* per node: it is not executed, its result and its operands being views */
-    int *root;                /* per tensor: the tensor whose bytes it shares (views) */
-    VEC(int) weights;         /* stored tensors that nodes or outputs read as memory, not as literals, by first use */
-    VEC(int) states;          /* of the optimizer, that nodes read, by first use */
-    enum rt_packing *packing; /* per tensor: how a stored matrix lies that is read in panels */
-    bool *shared;             /* per tensor (root): lies in COMMUNICATION */
+    struct plan_view *view; /* per tensor */
+    bool *moves_nothing;    /* per node: it is not executed, because its result or its operands are views */
+    int *root;              /* per tensor: the tensor in whose memory it lies; itself if it is no view */
+    VEC(int) weights; /* stored tensors that are read from memory and not as literals, in the order of first use */
+    VEC(int) states;  /* states in OPTIMIZER, in the order of first use */
+    enum rt_packing *packing; /* per tensor: the packed format of a stored matrix that products read in panels */
+    bool *shared;             /* per root: it lies in COMMUNICATION */
     struct plan_kernels kernels;
     int nclasses, *class_of; /* per shard */
     struct plan_class *classes;
 };
 
-/* Plans a SCHEDULED graph, which becomes PLANNED, for kernels that need no more than it says (NULL) or what they
- * say. */
+/* Plans a SCHEDULED graph, which becomes PLANNED. kernels: the target's needs; NULL: none. Allocates in
+ * graph->arena. */
 void rankplan_make(struct rankplan *plan, struct graph *graph, const struct plan_kernels *kernels);
 
-/* A constant of one element, read by elementwise operators only as a number in the code. */
+/* True if the operand is a constant of one element that an elementwise node reads as a literal in the code. */
 bool rankplan_is_literal(const struct graph *graph, const struct node *node, int operand);
 
-/* The operand where output `output` of an elementwise node lies, on ranks of the class (Note [In place] in memplan.c);
- * -1: none. */
+/* The operand whose memory output number `output` of an elementwise node overwrites on ranks of the class (Note [In
+ * place] in memplan.c); -1: none. */
 int rankplan_in_place(const struct plan_class *class, const struct graph *graph, const struct node *node, int output);
 
-/* The node as ranks of the class execute it: with the attributes of their part. Its annotation in *dims. */
+/* Changes the attributes of the node to those for the parts of ranks of the class, and binds its annotation in
+ * *dims. */
 void rankplan_localize(struct graph *graph, const struct plan_class *class, struct node *node, struct dims *dims);
 
-/* stage_part() for ranks of the class. */
+/* Bits of enum stage_part for ranks of the class: what they execute of the node. */
 int rankplan_part(const struct plan_class *class, const struct node *node);
 
+/* Elements and bytes of the part of the tensor on ranks of the class. */
 int64_t rankplan_elements(const struct plan_class *class, const struct graph *graph, int tensor);
 int64_t rankplan_bytes(const struct plan_class *class, const struct graph *graph, int tensor);
 
-/* Same order of communication on all ranks of every group, and no two live values on one address: 0 or -1. */
+/* Checks that ranks meet at every collective, so that there is no deadlock, and the memory plan (memplan_verify): 0,
+ * or -1 after a diagnostic. */
 int rankplan_verify(const struct rankplan *plan, struct diags *diags);
 
 #endif

@@ -1,4 +1,4 @@
-/* Makes the plan of a rank's program: classes, views, stored tensors, then addresses. */
+/* Makes the plan of the ranks' programs: classes, views, stored tensors, then addresses. */
 #include <string.h>
 
 #include "passes/plan/stages.h"
@@ -6,11 +6,12 @@
 #include "passes/rank/views.h"
 
 /* Note [On the operand]
- * An operator that can work in place is given its operand's bytes for its result, unless these are read afterwards, or
- * kept. Its kernel takes both, apart or one: where they are apart it copies. */
+ * The result of an operator that can work in place (op->in_place) lies in its operand's memory, unless the operand
+ * is read afterwards or is an output. Its kernel takes operand and result at one address or at two; at two it
+ * copies. */
 
-/* Per tensor: the last position of the order at which a node reads it; behind the end if it is kept, -1 if nothing
- * reads it. */
+/* Per tensor: the last position of the order at which a node reads it; the order's length for outputs and new values of
+ * updates, -1 if nothing reads it. */
 static int *last_reads(const struct graph *graph) {
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) last[t] = -1;
@@ -24,13 +25,13 @@ static int *last_reads(const struct graph *graph) {
     return last;
 }
 
-/* The tensor shares the bytes of `root`, which are read as long as it is. */
+/* Puts the tensor into the memory of `root`, which is then in use as long as either. */
 static void join_root(struct rankplan *plan, int *last_read, int tensor, int root) {
     plan->root[tensor] = root;
     if (last_read[tensor] > last_read[root]) last_read[root] = last_read[tensor];
 }
 
-/* The node at that position can work in place, and is the last to read the bytes of its operand. */
+/* True if the node at that position can work in place and is the last to read its operand's memory. */
 static bool works_in_place(const struct rankplan *plan, const int *last_read, int position) {
     const struct graph *graph = plan->graph;
     const struct node *node = &graph->nodes.at[graph->order.at[position]];
@@ -39,7 +40,7 @@ static bool works_in_place(const struct rankplan *plan, const int *last_read, in
     return graph->tensors.at[root].kind == TENSOR_VALUE && last_read[root] <= position;
 }
 
-/* A view shares the bytes of what it lies in. */
+/* Finds the root of every tensor: for views, the tensor that they lie in. */
 static void find_roots(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     int *last_read = last_reads(graph);
@@ -100,8 +101,8 @@ static void find_packed(struct rankplan *plan) {
     }
 }
 
-/* What peers read or write. Inputs and stored tensors keep their own arena. Sums over units are made where they are
- * given out. */
+/* Marks the values that peers read or write: operands and results of communication, and results of reductions over
+ * scale units. Inputs and stored tensors keep their own arena. */
 static void mark_shared(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     plan->shared = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
@@ -126,13 +127,13 @@ static void local_dims(const struct graph *graph, int shard, int64_t (*dims)[MAX
     for (int t = 0; t < graph->tensors.n; t++) tensor_local_dims(graph, &graph->tensors.at[t], coordinate, dims[t]);
 }
 
-/* Extents of all tensors, as some shards have them. */
+/* The extents of the parts of all tensors, on some shards. */
 struct extents {
     int64_t (*dims)[MAX_NDIM];
 };
 
-/* Which of the extents known so far are the shard's; new ones are added. Shards that differ in their stage alone have
- * the same. */
+/* The index of the shard's extents among the known ones, to which new ones are added. Shards that differ only in their
+ * stage have the same extents. */
 static int find_extents(const struct graph *graph, int shard, struct extents *known, int *n) {
     const size_t bytes = (size_t)graph->tensors.n * sizeof(int64_t[MAX_NDIM]);
     int k = 0;

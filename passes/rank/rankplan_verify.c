@@ -1,4 +1,4 @@
-/* Verification that ranks which execute the plan meet at every collective. */
+/* Verification that the ranks meet at every collective and transfer of the plan. */
 #include <string.h>
 
 #include "passes/plan/stages.h"
@@ -15,7 +15,7 @@ static int next_meeting(const struct rankplan *plan, int shard, int i) {
     return i;
 }
 
-/* Everyone a shard meets there must be there too: the members of its group, or the other end of a transfer. */
+/* True if all members of the shard's group execute the node, or, of a transfer, its sender and its receiver. */
 static bool all_meet(const struct rankplan *plan, int shard, int position, int *group) {
     const struct graph *graph = plan->graph;
     const struct node *node = &graph->nodes.at[graph->order.at[position]];
@@ -29,8 +29,9 @@ static bool all_meet(const struct rankplan *plan, int shard, int position, int *
     return !transfer || ends == 3;
 }
 
-/* Each shard executes a part of one order. If all who meet at a node execute it, then the first node that anyone waits
- * at has everyone there at last: no shard waits for ever, and all meet in the same order. */
+/* Every shard executes a part of one common order. If all members of a group execute each of its nodes, then the
+ * first node in the order at which some shard waits is reached by all its members. So there is no deadlock, and all
+ * shards meet in the same order. */
 static int verify_order(const struct rankplan *plan, struct diags *diags) {
     const struct graph *graph = plan->graph;
     int shards = mesh_size(&graph->mesh), *group = ARENA_ARRAY(graph->arena, int, shards + 1);

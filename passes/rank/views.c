@@ -5,7 +5,7 @@
 
 /* What moves do to strides ----------------------------------------------------------------------------------------- */
 
-/* A move as ranks of one class execute it: attributes are of the part. */
+/* A node that moves elements, on ranks of one class: its attributes are those for the part. */
 struct move {
     const struct graph *graph;
     const struct plan_class *class;
@@ -32,7 +32,7 @@ static bool has_no_element(const int64_t *dims, int ndim) {
     return false;
 }
 
-/* Dimensions of more than one element; how many. */
+/* Lists the dimensions of more than one element; returns how many. */
 static int longer_than_one(const int64_t *dims, int ndim, int *kept) {
     int n = 0;
     for (int d = 0; d < ndim; d++)
@@ -40,14 +40,14 @@ static int longer_than_one(const int64_t *dims, int ndim, int *kept) {
     return n;
 }
 
-/* Whether dimensions first .. last of kept[] can be counted through as one. */
+/* True if dimensions first .. last of kept[] can be merged into one with a single step. */
 static bool is_one_run(const int64_t *dims, const struct strides *s, const int *kept, int first, int last) {
     for (int i = first; i < last; i++)
         if (s->step[kept[i]] != s->step[kept[i + 1]] * dims[kept[i + 1]]) return false;
     return true;
 }
 
-/* The strides under another shape: dimensions are split, and joined where they are one run. */
+/* The strides of a tensor under another shape; false if dimensions would be merged that have no common step. */
 static bool reshaped(const int64_t *from_dims, int from_ndim, const struct strides *from, const int64_t *dims, int ndim,
                      struct strides *out) {
     int old[MAX_NDIM], new[MAX_NDIM];
@@ -126,7 +126,8 @@ static bool lie_in_concat(const struct move *m, int operand, const struct stride
 
 typedef bool strides_fn(const struct move *move, int operand, const struct strides *strides, struct strides *out);
 
-/* Where the result lies in operand 0, and where an operand lies in the result, given the other's strides. */
+/* Strides of views. see: of the result as a view of operand 0; lie: of an operand as a view into the result. Each
+ * from the strides of the other tensor; false if that is no strided view. */
 static const struct mover {
     enum op_id op;
     strides_fn *see, *lie;
@@ -150,23 +151,23 @@ struct strides views_strides(const struct rankplan *plan, const struct plan_clas
 /* Who takes strides ------------------------------------------------------------------------------------------------ */
 
 /* Note [Work per move]
- * Whether a move is needed depends on all who read its result, and on who reads the results of moves among these. In a
- * chain of moves each asks the same again. A question that has met MOST_READERS readers is answered with no: then the
- * move is executed, and the time for all moves is linear. In models the answer takes a handful. */
+ * Whether a move can be a view depends on all readers of its result and, if these are moves, on the readers of their
+ * results. In a long chain of moves every search would walk the whole chain. So a search that has met MOST_READERS
+ * readers stops, and the move is executed: the time for all moves stays linear. Searches in models meet a handful. */
 enum { MOST_READERS = 256, MOST_OPERANDS = 16 };
 
-/* A tensor that would lie at these strides. */
+/* A tensor that would have these strides. */
 struct placed {
     int tensor;
     struct strides strides;
 };
 
-/* Which operands and results of an operator its kernel takes at strides: bit k for number k. */
+/* The operands and results that an operator's kernel accesses with strides: bit k for number k. */
 struct taken {
     unsigned operands, results;
 };
 
-/* Classes of the same extents, and per node: a Slice with the attributes of their part, NULL if not asked for yet. */
+/* Classes with the same extents, and per node a copy with the attributes for their parts; NULL: not made yet. */
 struct kind {
     const struct plan_class *class; /* the first of them */
     const struct node **local;
@@ -175,13 +176,13 @@ struct kind {
 struct finder {
     struct rankplan *plan;
     VEC(struct kind) kinds;
-    const struct plan_class *class; /* of which strides are asked */
+    const struct plan_class *class; /* the class under consideration */
     const struct node **local;      /* of its kind */
-    bool *fixed;                    /* per tensor: someone outside of the graph knows where it lies */
+    bool *fixed;                    /* per tensor: it must be contiguous: an output or the new value of an update */
     VEC(int) * readers;             /* per tensor: nodes, once for each operand */
     struct taken *taken;            /* per operator, as in ops[] */
-    VEC(struct placed) open;        /* of the question under way: tensors whose readers are to be asked */
-    int met;                        /* readers, by that question */
+    VEC(struct placed) open;        /* of the search: tensors whose readers are still to be checked */
+    int met;                        /* readers that the search has met */
 };
 
 static const struct node *node_at(const struct finder *f, int id) {
@@ -200,7 +201,7 @@ static void find_taken(struct finder *f) {
         }
 }
 
-/* The node as a move of the class. */
+/* The node with the attributes for parts of the class. */
 static struct move move_of(struct finder *f, int id) {
     struct graph *graph = f->plan->graph;
     if (!node_at(f, id)->op->split_attr || node_at(f, id)->op->class == OP_VIEW)
@@ -219,7 +220,8 @@ static bool has_neighbours(const struct finder *f, int tensor, const struct stri
     return s->step[last] == 1 || f->class->dims[tensor][last] == 1;
 }
 
-/* The reader takes the tensor at the strides; or what it makes of it, moving nothing, is to be asked about. */
+/* True if the reader's kernel can read the tensor with the strides. If the reader is a move, its result may be a
+ * view too, and is added to the search. */
 static bool reader_takes(struct finder *f, int id, const struct placed *at) {
     const struct node *node = node_at(f, id);
     const struct mover *mover = mover_of(node);
@@ -238,7 +240,8 @@ static bool reader_takes(struct finder *f, int id, const struct placed *at) {
     return true;
 }
 
-/* Everyone but node `but` reads the tensor at the strides, itself or through moves (Note [Work per move]). */
+/* True if all readers of the tensor except node `but` can read it with the strides, directly or through moves (Note
+ * [Work per move]). */
 static bool readers_take(struct finder *f, int tensor, int but, const struct strides *s) {
     f->open.n = 0;
     VEC_PUSH(f->plan->graph->arena, &f->open, (struct placed){tensor, *s});
@@ -254,15 +257,15 @@ static bool readers_take(struct finder *f, int tensor, int but, const struct str
     return true;
 }
 
-/* The node's kernel writes the result at strides. */
+/* True if the node's kernel can write the result with strides. */
 static bool writes_strides(const struct finder *f, const struct node *node, int tensor) {
     for (int o = 0; o < node->noutputs && o < MOST_OPERANDS; o++)
         if (node->outputs[o] == tensor) return f->taken[node->op - ops].results >> o & 1;
     return false;
 }
 
-/* The tensor, which node `reader` wants at the strides: who makes it writes it so, itself or through moves, and who
- * else reads it, or what is moved, reads it so. */
+/* True if the tensor can have the strides that node `reader` needs: its producer can write with them, directly or
+ * through moves, and all other readers can read with them. */
 static bool writer_takes(struct finder *f, int reader, int tensor, struct strides s) {
     for (;;) {
         if (f->plan->graph->tensors.at[tensor].kind != TENSOR_VALUE || f->plan->view[tensor].kind != VIEW_NONE ||
@@ -303,13 +306,14 @@ static bool operands_lie(struct finder *f, int id) {
     const struct strides result = strides_of(f, m.node->outputs[0]);
     struct strides s;
     for (int k = 0; k < m.node->ninputs; k++) {
-        if (node_operand(m.node, m.node->inputs[k]) != k) return false; /* it cannot lie in two places */
+        if (node_operand(m.node, m.node->inputs[k]) != k)
+            return false; /* an operand given twice cannot lie in two places */
         if (!mover_of(m.node)->lie(&m, k, &result, &s) || !writer_takes(f, id, m.node->inputs[k], s)) return false;
     }
     return true;
 }
 
-/* The result's strides follow from the operand's. */
+/* Sets the result's strides from those of the operand. */
 static void see_result(struct finder *f, int id) {
     const struct move m = move_of(f, id);
     const struct strides operand = strides_of(f, m.node->inputs[0]);
@@ -322,7 +326,7 @@ static void see_result(struct finder *f, int id) {
     lie_at(f, m.node->outputs[0], &s);
 }
 
-/* The operands' strides follow from the result's. */
+/* Sets the operands' strides from those of the result. */
 static void place_operands(struct finder *f, int id) {
     const struct move m = move_of(f, id);
     const struct strides result = strides_of(f, m.node->outputs[0]);
@@ -364,7 +368,7 @@ static void list_readers(struct finder *f) {
     for (int i = 0; i < graph->updates.n; i++) f->fixed[graph->updates.at[i].value] = true;
 }
 
-/* Classes of the same extents, as those of the stages of a pipeline are, have one table of strides. */
+/* Gives classes with the same extents, such as those of different pipeline stages, one common table of strides. */
 static void list_kinds(struct finder *f) {
     const struct graph *graph = f->plan->graph;
     for (int c = 0; c < f->plan->nclasses; c++) {
@@ -387,7 +391,7 @@ static void mark(struct finder *f, int tensor, enum plan_view_kind kind, int nod
     f->plan->moves_nothing[node] = true;
 }
 
-/* Results that are seen in operands, in the order of nodes: there the operand's own place is known. */
+/* Finds results that are views of operands; in the order of nodes, so that the operand's strides are known. */
 static void find_seen(struct finder *f) {
     const struct graph *graph = f->plan->graph;
     for (int i = 0; i < graph->order.n; i++) {
@@ -403,7 +407,8 @@ static void find_seen(struct finder *f) {
     }
 }
 
-/* Operands that lie in results, from the last node on. Those of a Reshape do where its result lies in another. */
+/* Finds operands that are views into results, from the last node on. The operand of a Reshape is one if the result
+ * of the Reshape is. */
 static void find_lying(struct finder *f) {
     const struct graph *graph = f->plan->graph;
     for (int i = graph->order.n - 1; i >= 0; i--) {
@@ -419,8 +424,9 @@ static void find_lying(struct finder *f) {
     }
 }
 
-/* What never moves anything: the result is seen in the operand, unless that lies in it. Operands may lie elsewhere by
- * now than they did when results were found in them. */
+/* Makes the results of operators that never move elements (Reshape, Detach) views of their operands, unless the
+ * operand is a view into the result; and sets the strides of all views of operands again, since operands may have
+ * become views. */
 static void find_others(struct finder *f) {
     const struct graph *graph = f->plan->graph;
     for (int i = 0; i < graph->order.n; i++) {

@@ -1,6 +1,6 @@
-/* Casts of casts: what was widened, and holds what it held, is cast as it was before, and back to its own type not at
- * all. Gradients turn every cast around, so they are full of these; 16-bit floats pass through f32 and stay what they
- * are. */
+/* Removes casts to a wider float type between casts: Cast(Cast(x: f16, f32), f64) becomes Cast(x, f64), and a cast back
+ * to the type of x becomes x. Widening is exact, so the values do not change. The gradient of a cast is the reverse
+ * cast, so backward graphs have many such pairs. */
 #include <string.h>
 
 #include "ir/op.h"
@@ -11,12 +11,12 @@ static bool is_cast(const struct node *node) {
     return node->op->id == OP_Cast;
 }
 
-/* Every number of the one type is one of the other. */
+/* True if the wide float type represents every value of the narrow one. */
 static bool holds(enum rt_dtype wide, enum rt_dtype narrow) {
     return rt_dtype_is_float(wide) && rt_dtype_is_float(narrow) && rt_dtype_bytes(wide) > rt_dtype_bytes(narrow);
 }
 
-/* The tensor, or what it is wherever that was only widened to make it. */
+/* The tensor before all casts to wider types that lead to it; itself if there are none. */
 static int before_widening(const struct graph *graph, int tensor) {
     for (;;) {
         const struct tensor *t = &graph->tensors.at[tensor];

@@ -6,7 +6,7 @@
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 
-/* Everything a node's result depends on, as bytes. */
+/* A key that nodes have in common exactly if they have the same operator, inputs and attributes. */
 static void describe(struct strbuf *key, const struct node *node) {
     key->length = 0;
     strbuf_puts(key, node->op->name);
@@ -23,7 +23,7 @@ static void describe(struct strbuf *key, const struct node *node) {
     }
 }
 
-/* A constant becomes the first that was read of those with its type and bytes. */
+/* Replaces a constant by the first one met that has its type and bytes. */
 static void merge_constant(struct rewrite *rewrite, struct map *seen, struct strbuf *key, int id) {
     const struct tensor *tensor = id < 0 ? NULL : &rewrite->graph->tensors.at[id];
     if (!tensor || tensor->kind != TENSOR_CONST) return;
@@ -37,7 +37,7 @@ static void merge_constant(struct rewrite *rewrite, struct map *seen, struct str
         map_put(seen, key->text, key->length, id);
 }
 
-/* In the order of their readers, which a graph read back from its text has too. */
+/* Visits constants in the order of the nodes that read them: a graph that was parsed from text has the same order. */
 static void merge_constants(struct rewrite *rewrite) {
     const struct graph *graph = rewrite->graph;
     struct strbuf key;

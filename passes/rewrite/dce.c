@@ -1,4 +1,4 @@
-/* Drops nodes whose results reach no output and no update. */
+/* Dead code elimination: removes nodes on whose results no output and no update depends. */
 #include "passes/pipeline.h"
 
 int pass_dce(struct graph *graph, const struct pass_context *context) {

@@ -1,5 +1,5 @@
-/* Computes nodes whose inputs are known. Imported graphs arrive folded (ir/build.h); this serves graphs from text
- * and what other passes uncover. Readers of a folded node read the constant. */
+/* Constant folding: replaces nodes whose inputs are all constants by a constant. The importer folds while it builds
+ * (ir/build.h); this pass serves graphs that were read as text, and constants that other passes produce. */
 #include "ir/build.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"

@@ -1,6 +1,6 @@
-/* Takes a Transpose of the last two dimensions into the product that reads it, as trans_a or trans_b. Exporters
- * write Linear layers as MatMul(x, Transpose(w)); fused, a weight is read as it is stored, and a tied one stays
- * one. */
+/* Replaces MatMul(x, Transpose(w)), where the Transpose exchanges the last two dimensions of a stored weight, by a
+ * MatMul with trans_b. Exporters write Linear layers so. The weight is then read as it is stored, and a tied weight
+ * stays one tensor. */
 #include "ir/op.h"
 #include "passes/pipeline.h"
 
@@ -17,8 +17,8 @@ static int transposed(const struct graph *graph, int tensor) {
     return graph->nodes.at[producer].inputs[0];
 }
 
-/* Batched transposed products of computed values pay only in reading order, so those keep their Transpose unless
- * the operand is stored. */
+/* Sets the attribute `key` of the product if its operand is the Transpose of a stored tensor. Products of computed
+ * tensors keep their Transpose: reading the operand the other way round costs as much. */
 static void fuse_operand(struct graph *graph, struct node *node, int operand, const char *key) {
     int source = transposed(graph, node->inputs[operand]);
     if (source < 0 || !tensor_is_stored(&graph->tensors.at[source])) return;

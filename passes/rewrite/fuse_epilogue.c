@@ -1,13 +1,13 @@
-/* Takes an elementwise node into the product that it follows: what it does to the result is done block by block, while
- * the block is in the cache. The product gets the node's other operands as inputs, its expression as attribute expr,
- * and in attribute `result` the place, among the letters of the expression, of the product itself.
+/* Makes an elementwise node the epilogue of the matrix product whose result it reads: the kernel applies it to each
+ * block of the result while the block is in the cache. The product gets the node's other operands as further inputs,
+ * its expression as attribute expr, and as attribute `result` which operand of the expression is the product itself.
  *
- * Packed products finish their result in any way. Others are a library's, and finish it in the library's forms
- * (ir/expr/epilogue.h); what else there is stays a node of its own.
+ * Packed products take any expression. Other products are calls of a library and take the forms that it has
+ * (ir/expr/epilogue.h); an elementwise node of another form stays as it is.
  *
  * Note [Kept sums]
- * Training reads what an activation was of, once more. So an activation joins a product that has been joined by a bias,
- * though others read that sum: it becomes the product's second result. */
+ * In training the backward phase reads the input of an activation, so the sum of product and bias has readers beside
+ * the activation. The activation is fused all the same, and the product writes the sum as its second result. */
 #include <string.h>
 
 #include "ir/base/str.h"
@@ -22,7 +22,7 @@ struct joiner {
     struct uses uses;
     bool library, blocks; /* of pass_context: library_products, block_epilogues */
     bool *kept;           /* per tensor: an output */
-    bool *gone;           /* per node that was there before */
+    bool *gone;           /* per node of the old graph: fused into another */
 };
 
 static bool same_part(const struct tensor *a, const struct tensor *b) {
@@ -30,7 +30,8 @@ static bool same_part(const struct tensor *a, const struct tensor *b) {
            memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0;
 }
 
-/* The node computes the parts of a product that make its operand, and nothing keeps both from being one; else NULL. */
+/* The product that computes the node's operand `tensor`, if the target can give it an epilogue and both have the same
+ * stage, phase and shards; else NULL. */
 static const struct node *product_before(const struct joiner *j, const struct node *node, int tensor) {
     const struct tensor *t = &j->graph->tensors.at[tensor];
     const struct node *product = t->producer < 0 ? NULL : &j->graph->nodes.at[t->producer];
@@ -46,7 +47,7 @@ static bool is_sole_reader(const struct joiner *j, int tensor) {
     return !j->kept[tensor] && j->uses.first[tensor + 1] - j->uses.first[tensor] == 1;
 }
 
-/* Adds the node, or -1 where a kernel would refuse it. */
+/* Adds the node, outside of the order, and returns its id; -1 if no kernel takes its epilogue. */
 static int add_joined(struct joiner *j, const struct node *joined) {
     struct graph *graph = j->graph;
     struct dims dims;
@@ -55,11 +56,11 @@ static int add_joined(struct joiner *j, const struct node *joined) {
     if (dims_bind(graph->arena, graph, joined, &dims, &why) < 0) return -1;
     if (!attr_int(joined, "packed", 0) && !epilogue_read(graph->arena, graph, joined, &epilogue)) return -1;
     int made = graph_add_copy(graph, joined);
-    graph->order.n--; /* the caller gives it a place */
+    graph->order.n--; /* the caller puts it into the order */
     return made;
 }
 
-/* Makes the node's operand `result` and the node one; the new node, or -1. */
+/* Fuses node `id` into the product that computes its operand number `result`. Returns the new node, or -1. */
 static int join(struct joiner *j, int id, int result, const struct node *product) {
     struct graph *graph = j->graph;
     const struct node node = graph->nodes.at[id], from = *product;
@@ -114,7 +115,7 @@ static const char *text_of_both(struct arena *arena, const struct expr_chain *su
     return strbuf_text(&text);
 }
 
-/* Makes an activation and the product whose sum it reads one, of two results. */
+/* Fuses the activation, node `id`, into a product that has a bias; the new node has activation and sum as results. */
 static int join_keeping(struct joiner *j, int id, const struct node *product) {
     struct graph *graph = j->graph;
     const struct node node = graph->nodes.at[id], from = *product;
@@ -129,7 +130,7 @@ static int join_keeping(struct joiner *j, int id, const struct node *product) {
     return add_joined(j, &joined);
 }
 
-/* It takes the product's place, for those who read the sum before. */
+/* The new node takes the place of the product in the order, because nodes between both may read the sum. */
 static bool join_activation(struct joiner *j, int id, int place) {
     struct graph *graph = j->graph;
     const struct node *node = &graph->nodes.at[id];

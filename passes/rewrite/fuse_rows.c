@@ -1,34 +1,38 @@
-/* Elementwise operators and the reductions between them become one: a pass over memory for each row, and none between.
+/* Fuses reductions and the elementwise operators around them into row programs (ir/expr/rows.h): one kernel reads and
+ * writes each row once, and no tensors lie in between.
  *
- * Runs before the fusion of what is elementwise alone, on the nodes of every rank. Sums of columns come first: their
- * operand is made again from what is in memory anyway, and several sums of it are made together. Then every reduction
- * of the last dimension, norm and softmax takes in what is before and behind it, of its rows, as long as everything
- * that is read from outside is made before the first node outside that reads a result: there the new node has its
- * place. */
+ * Runs after the plan is applied and before fuse_elementwise, which fuses what is left. First come sums of columns,
+ * such as gradients of biases and norms: the elementwise operators that compute the operand of a sum are computed again
+ * inside of it, and sums that read the same tensors share one node. Then each reduction of the last dimension, norm or
+ * softmax becomes a region that grows by the nodes before and behind it that work on the same rows. A region may grow
+ * as long as all its inputs are computed before the first node outside that reads one of its results, since the new
+ * node stands there in the order. */
 #include <limits.h>
 #include <string.h>
 
 #include "ir/dims.h"
 #include "ir/op.h"
 #include "passes/pipeline.h"
-#include "passes/rewrite/chain.h"
-#include "passes/rewrite/row_program.h"
+#include "passes/rewrite/elementwise.h"
+#include "passes/rewrite/row_program_build.h"
 
-/* LONGEST_SOFTMAX: elements of a row; a longer one does not stay in registers, and its kernel reads it once less. */
+/* LONGEST_SOFTMAX: elements of a row. Longer rows do not fit in registers, and the kernel of Softmax reads them once
+ * less than a row program. */
 enum { LONGEST_SOFTMAX = 8192 };
 
 struct fuser {
     struct graph *graph;
     const struct pass_context *context;
-    struct arena *scratch; /* of the tables, which follow the order */
+    struct arena *scratch; /* of the tables below, which are made anew when the order changes */
     struct uses uses;
-    int *position; /* per node, -1: it is in no order */
-    bool *kept;    /* per tensor: an output or an update */
+    int *position; /* per node: in the order; -1: it is not in it */
+    bool *kept;    /* per tensor: an output or the new value of an update */
 };
 
-/* What is being made one: rows of one shape, held alike, on one stage, in one phase and type. */
+/* Nodes to be fused. All belong to one stage and phase, compute in one type, and work on the rows of one shape in one
+ * layout. */
 struct region {
-    struct tensor full; /* any of all elements */
+    struct tensor full; /* the shape and layout of its tensors that have all elements of the rows */
     enum rt_dtype dtype;
     int stage;
     enum phase phase;
@@ -68,7 +72,7 @@ static bool is_in(const struct region *r, int node) {
 
 /* Shapes ----------------------------------------------------------------------------------------------------------- */
 
-/* Rows are whole on every rank, and no partial values. */
+/* True if no mesh axis splits the last dimension, and the values are not partial. */
 static bool has_whole_rows(const struct fuser *f, const struct tensor *t) {
     if (t->ndim < 1) return false;
     for (int axis = 0; axis < f->graph->mesh.naxes; axis++) {
@@ -78,18 +82,18 @@ static bool has_whole_rows(const struct fuser *f, const struct tensor *t) {
     return true;
 }
 
-/* One number for each row of `full`. */
+/* True if the tensor has one value for each row of `full`, with the same layout. */
 static bool is_column(const struct tensor *t, const struct tensor *full) {
     struct tensor one = *full;
     one.dims[one.ndim - 1] = 1;
-    return chain_same_part(t, &one);
+    return elementwise_same_shard(t, &one);
 }
 
 static bool has_rows(const struct region *r, const struct tensor *t) {
-    return chain_same_part(t, &r->full) || is_column(t, &r->full);
+    return elementwise_same_shard(t, &r->full) || is_column(t, &r->full);
 }
 
-/* Axis -1 as the last. */
+/* True for the last axis, which may be given as -1. */
 static bool is_along_rows(const struct tensor *x, int64_t axis) {
     return axis == x->ndim - 1 || axis == -1;
 }
@@ -100,7 +104,7 @@ static bool reduces_rows(const struct node *node, const struct tensor *x) {
     return node->op->fold && naxes == 1 && is_along_rows(x, axes[0]) && attr_int(node, "keepdims", 1);
 }
 
-/* A norm; or a softmax, along rows that are not too long. */
+/* True for a norm, and for a softmax along rows that are not too long. */
 static bool normalises_rows(const struct node *node, const struct tensor *x) {
     const struct attr *axis = attr_find(node, "axis");
     return row_is_norm(node) && (!axis || (is_along_rows(x, axis->value) && x->dims[x->ndim - 1] <= LONGEST_SOFTMAX));
@@ -110,7 +114,7 @@ static enum rt_dtype computed_type(enum rt_dtype dtype) {
     return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
 }
 
-/* The node is where a region begins: f32 or f64, of rows that are whole. */
+/* True if a region can begin with the node: it reduces or normalises whole rows, in f32 or f64. */
 static bool is_seed(const struct fuser *f, const struct node *node) {
     if (node->ninputs < 1 || node->noutputs != 1) return false;
     const struct tensor *x = tensor_at(f, node->inputs[0]);
@@ -126,12 +130,14 @@ static bool is_taken(const struct fuser *f, const struct region *r, int id) {
     const struct tensor *y = tensor_at(f, node->outputs[0]);
     if (node->noutputs != 1 || node->stage != r->stage || node->phase != r->phase) return false;
     if (is_seed(f, node))
-        return chain_same_part(tensor_at(f, node->inputs[0]), &r->full) && computed_type(y->dtype) == r->dtype;
-    const enum rt_dtype dtype = chain_takes(f->graph, node) ? chain_computes_in(f->graph, node) : RT_DTYPE_NONE;
+        return elementwise_same_shard(tensor_at(f, node->inputs[0]), &r->full) && computed_type(y->dtype) == r->dtype;
+    const enum rt_dtype dtype =
+        elementwise_is_fusible(f->graph, node) ? elementwise_compute_type(f->graph, node) : RT_DTYPE_NONE;
     return (dtype == r->dtype || dtype == RT_BOOL) && has_rows(r, y);
 }
 
-/* A product finishes with this node (passes/rewrite/fuse_epilogue.c), or with one that this one follows. */
+/* True if the node may become part of the epilogue of a product (fuse_epilogue.c): one of at most `most` elementwise
+ * nodes, of which this is the last, reads a product's result. */
 static bool follows_product(const struct fuser *f, const struct node *node, int most) {
     const enum rt_dtype dtype = tensor_at(f, node->outputs[0])->dtype;
     for (int k = 0; k < node->ninputs; k++) {
@@ -139,7 +145,7 @@ static bool follows_product(const struct fuser *f, const struct node *node, int 
         const struct node *before = t->producer < 0 ? NULL : node_at(f, t->producer);
         if (!before || t->dtype != dtype || before->stage != node->stage || before->phase != node->phase) continue;
         if (before->op->id == OP_MatMul) return true;
-        if (most > 1 && chain_takes(f->graph, before) && follows_product(f, before, most - 1)) return true;
+        if (most > 1 && elementwise_is_fusible(f->graph, before) && follows_product(f, before, most - 1)) return true;
     }
     return false;
 }
@@ -151,7 +157,7 @@ static bool is_result(const struct fuser *f, const struct region *r, int tensor)
     return false;
 }
 
-/* The first place at which a tensor is read outside, the order's length if at none. */
+/* The position of the first node outside of the region that reads the tensor; the order's length if there is none. */
 static int first_reader(const struct fuser *f, const struct region *r, int tensor) {
     int first = f->graph->order.n;
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++) {
@@ -167,15 +173,15 @@ static bool is_update(const struct fuser *f, int tensor) {
     return false;
 }
 
-/* Lists what is read outside. False if that cannot be a result: a condition, or what is made where a stored tensor
- * lies. */
+/* Lists the tensors that nodes outside of the region read. False if one of them cannot be a result of a row program: a
+ * condition, or the new value of an update, which an elementwise node writes in place. */
 static bool find_results(const struct fuser *f, const struct region *r, struct row_members *members) {
     members->nresults = 0;
     for (int i = 0; i < members->n; i++) {
         int tensor = node_at(f, members->node[i])->outputs[0];
         if (!is_result(f, r, tensor)) continue;
         if (members->nresults == EXPR_VALUES || tensor_at(f, tensor)->dtype == RT_BOOL) return false;
-        if (chain_takes(f->graph, node_at(f, members->node[i])) && f->kept[tensor] && is_update(f, tensor))
+        if (elementwise_is_fusible(f->graph, node_at(f, members->node[i])) && f->kept[tensor] && is_update(f, tensor))
             return false;
         members->result[members->nresults] = members->output[members->nresults] = tensor;
         members->nresults++;
@@ -183,8 +189,8 @@ static bool find_results(const struct fuser *f, const struct region *r, struct r
     return true;
 }
 
-/* The place of the program: not behind `latest`, nor behind the first node that reads a result. False if an input is
- * not made by then. */
+/* Sets *place to the position of the new node: `latest`, or that of the first node that reads a result if it comes
+ * before. False if an input is computed only after that. */
 static bool find_place(const struct fuser *f, const struct region *r, int latest, int *place) {
     int inputs[EXPR_INPUTS], n = row_inputs(f->graph, &r->members, inputs), made = -1;
     if (n < 1 || n > EXPR_INPUTS) return false;
@@ -217,7 +223,7 @@ static void insert(const struct fuser *f, struct row_members *members, int id) {
     members->node[at] = id;
 }
 
-/* Adds the node; with one that makes a condition, which is no result, those that read it. */
+/* Adds the node to the region. A condition cannot be a result, so all readers of one are added too. */
 static bool add(const struct fuser *f, struct region *r, int id) {
     const int tensor = node_at(f, id)->outputs[0];
     if (r->members.n == ROW_MEMBERS || !is_taken(f, r, id)) return false;
@@ -266,7 +272,7 @@ static void grow(const struct fuser *f, struct region *r) {
 
 /* Writing ---------------------------------------------------------------------------------------------------------- */
 
-/* The cut of the node along an axis from how the ranks hold what has all of its dimensions. */
+/* The split of a node along an axis that gives operand number `operand` the holding `held`. */
 static struct node_split split_of(const struct dims *dims, int operand, const struct holding *held) {
     struct cut_option options[MAX_NDIM];
     struct node_split none = {SPLIT_NONE, 1, 1};
@@ -274,7 +280,7 @@ static struct node_split split_of(const struct dims *dims, int operand, const st
     return dims_cut_options(dims, operand, held->dim, held->blocks, held->unit, options) ? options[0].split : none;
 }
 
-/* The cuts, by the inputs: each cut is of a dimension that one of them has. */
+/* Splits the node as `full` is split; each split dimension is a dimension of some input. */
 static void set_splits(struct graph *graph, struct node *node, const struct tensor *full) {
     struct dims dims;
     const char *why;
@@ -290,7 +296,7 @@ static void set_splits(struct graph *graph, struct node *node, const struct tens
     }
 }
 
-/* Puts the node, the last of the order, at the place, and takes out those in `gone`. */
+/* Moves the last node of the order to position `place`, and removes the nodes in `gone`. */
 static void replace(struct fuser *f, int place, const int *gone, int ngone) {
     struct graph *graph = f->graph;
     int made = graph->order.at[graph->order.n - 1], live = 0;
@@ -341,29 +347,31 @@ static bool sums_columns(const struct fuser *f, const struct node *node) {
     return naxes > 0 && axes[0] == 0 && naxes == x->ndim - 1 && (dtype == RT_F32 || dtype == RT_F64);
 }
 
-/* Something reads it that is no part of such programs: it is in memory. */
+/* True if the tensor is stored in memory in any case: a node reads it that no row program contains. */
 static bool is_needed(const struct fuser *f, int tensor) {
     if (f->kept[tensor]) return true;
     for (int u = f->uses.first[tensor]; u < f->uses.first[tensor + 1]; u++) {
         const struct node *user = node_at(f, f->uses.users[u]);
-        if (!chain_takes(f->graph, user) && !user->op->fold && !row_is_norm(user)) return true;
+        if (!elementwise_is_fusible(f->graph, user) && !user->op->fold && !row_is_norm(user)) return true;
     }
     return false;
 }
 
-/* The producer of the tensor, if the sum makes it again; else -1. */
-static int made_again(const struct fuser *f, const struct region *r, int tensor) {
+/* The producer of the tensor if a sum of columns can compute the tensor again instead of reading it; else -1. */
+static int recomputable_producer(const struct fuser *f, const struct region *r, int tensor) {
     int producer = tensor_at(f, tensor)->producer;
-    if (producer < 0 || is_needed(f, tensor) || !chain_same_part(tensor_at(f, tensor), &r->full)) return -1;
+    if (producer < 0 || is_needed(f, tensor) || !elementwise_same_shard(tensor_at(f, tensor), &r->full)) return -1;
     const struct node *node = node_at(f, producer);
-    const enum rt_dtype dtype = chain_takes(f->graph, node) ? chain_computes_in(f->graph, node) : RT_DTYPE_NONE;
+    const enum rt_dtype dtype =
+        elementwise_is_fusible(f->graph, node) ? elementwise_compute_type(f->graph, node) : RT_DTYPE_NONE;
     bool together = node->stage == r->stage && node->phase == r->phase && (dtype == r->dtype || dtype == RT_BOOL);
     return together ? producer : -1;
 }
 
-/* Takes in what makes the tensor, and what makes that. False: there is no room. */
+/* Adds the producer of the tensor and, in turn, its producers, as far as they can be computed again. False if the
+ * region becomes too large. */
 static bool add_operand(const struct fuser *f, struct region *r, int tensor) {
-    int producer = made_again(f, r, tensor);
+    int producer = recomputable_producer(f, r, tensor);
     if (producer < 0 || is_in(r, producer)) return true;
     if (r->members.n == ROW_MEMBERS) return false;
     insert(f, &r->members, producer);
@@ -372,16 +380,17 @@ static bool add_operand(const struct fuser *f, struct region *r, int tensor) {
     return true;
 }
 
-/* Bytes of an element of all that is read element by element. */
+/* Bytes that the region reads per element: the sizes of the elements of its full inputs. */
 static size_t bytes_read(const struct fuser *f, const struct region *r) {
     int inputs[EXPR_INPUTS], n = row_inputs(f->graph, &r->members, inputs);
     size_t bytes = 0;
     for (int k = 0; k < n && n <= EXPR_INPUTS; k++)
-        if (chain_same_part(tensor_at(f, inputs[k]), &r->full)) bytes += rt_dtype_bytes(tensor_at(f, inputs[k])->dtype);
+        if (elementwise_same_shard(tensor_at(f, inputs[k]), &r->full))
+            bytes += rt_dtype_bytes(tensor_at(f, inputs[k])->dtype);
     return bytes;
 }
 
-/* Adds the sum. False if it does not join those there are, or there is no place for all. */
+/* Adds sum `id` to the region. False if there is no room for it, no common place, or too much to read. */
 static bool add_sum(const struct fuser *f, struct region *r, int id, int *place) {
     const struct node *node = node_at(f, id);
     struct row_members *members = &r->members;
@@ -393,7 +402,7 @@ static bool add_sum(const struct fuser *f, struct region *r, int id, int *place)
     return find_place(f, r, f->position[id], place);
 }
 
-/* Later sums of the same rows that read nothing in memory but what this one reads. */
+/* Adds later sums of columns that read no further tensors from memory; lists them in `gone`. */
 static void add_sums_like(const struct fuser *f, struct region *r, int id, int *gone, int *ngone, int *place) {
     const struct node *first = node_at(f, id);
     const size_t bytes = bytes_read(f, r);
@@ -403,7 +412,7 @@ static void add_sums_like(const struct fuser *f, struct region *r, int id, int *
         if (node->phase != r->phase) return;
         if (node->stage != r->stage || *ngone == EXPR_VALUES || !sums_columns(f, node) ||
             attr_int(node, "keepdims", 1) != attr_int(first, "keepdims", 1) ||
-            !chain_same_part(tensor_at(f, node->inputs[0]), &r->full))
+            !elementwise_same_shard(tensor_at(f, node->inputs[0]), &r->full))
             continue;
         struct region grown = *r;
         if (!add_sum(f, &grown, other, &at) || bytes_read(f, &grown) > bytes) continue;
@@ -426,7 +435,8 @@ static void fuse_columns(struct fuser *f, int id) {
     replace(f, place, gone, ngone);
 }
 
-/* What only sums read that make it again is not made any more. */
+/* Removes elementwise nodes whose results are no longer read, because every reader was a sum that computes them
+ * again. */
 static void drop_unread(struct fuser *f) {
     struct graph *graph = f->graph;
     for (int i = graph->order.n - 1; i >= 0; i--) {

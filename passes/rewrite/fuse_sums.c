@@ -1,10 +1,11 @@
-/* Takes the sum over the rows of a product's operand into the product, as a second result: the gradient of a bias into
- * that of the weights beside it.
+/* Fuses the sum over the rows of an operand of a matrix product into the product, as its second result: the gradient of
+ * a bias with the gradient of the weight.
  *
  *   dw(m,n) = x(k,m)^T dy(k,n)      db(n) = sum over k of dy(k,n)
  *
- * A library of products adds up what it reads anyway (cuBLASLt: BGRADA, BGRADB), so dy is read once less. The new node
- * takes the place of whichever came first. Views that it reads are moved before it: they are no code. */
+ * Libraries can sum an operand while they read it (cuBLASLt: BGRADA, BGRADB), so that dy is read once less. The new
+ * node takes the place of the product or of the sum, whichever is first in the order. Views that it reads are moved
+ * before it, since they execute nothing. */
 #include <string.h>
 
 #include "ir/dims.h"
@@ -14,18 +15,18 @@
 struct joiner {
     struct graph *graph;
     struct uses uses;
-    bool *kept;  /* per tensor: an output, or an update */
-    int *viewed; /* per tensor: what it is a view of, itself if of none */
-    int *reader; /* per tensor: the product that sums over the rows of a view of it; -1: none */
-    int *other;  /* per node: of a sum its product, and the other way round; -1: none */
-    bool *done;  /* per node: it has its place in the new order, or none */
+    bool *kept;  /* per tensor: an output or the new value of an update */
+    int *viewed; /* per tensor: the tensor that it is a view of; itself if it is no view */
+    int *reader; /* per tensor: a product that contracts the rows of a view of it; -1: none */
+    int *other;  /* per node: the product that goes with a sum, the sum that goes with a product; -1: none */
+    bool *done;  /* per node: it is in the new order, or was fused */
     VEC(int) order;
 };
 
-/* The node's sum, as one row. */
+/* The sum as a vector. */
 struct sum {
-    int operand;      /* of the product */
-    int tensor, view; /* the row; the node that makes it of the sum's result, -1: it is that */
+    int operand;      /* the operand of the product that is summed */
+    int tensor, view; /* the vector, and the view that makes it from the sum's result; -1: the result is the vector */
 };
 
 static const struct tensor *tensor_at(const struct joiner *j, int tensor) {
@@ -53,7 +54,7 @@ static int64_t columns_of(const struct tensor *t) {
     return t->dims[t->ndim - 1];
 }
 
-/* The operand is stored by rows of what the product sums over. */
+/* True if the operand is a matrix whose rows are the dimension over which the product sums. */
 static bool has_summed_rows(const struct joiner *j, const struct node *product, int operand) {
     bool rows = operand == 0 ? attr_int(product, "trans_a", 0) : !attr_int(product, "trans_b", 0);
     return rows && tensor_at(j, product->inputs[operand])->ndim == 2;
@@ -72,7 +73,7 @@ static bool sums_rows(const struct joiner *j, const struct node *node) {
     return naxes > 0 && axes[0] == 0 && naxes == tensor_at(j, node->inputs[0])->ndim - 1;
 }
 
-/* Finds the row that the sum is: its result, or what the only reader makes of that. */
+/* Finds the sum as a vector: the node's result, or a view of it that is its only reader. */
 static bool find_row(const struct joiner *j, const struct node *node, struct sum *out) {
     int result = node->outputs[0], first = j->uses.first[result];
     out->tensor = result, out->view = -1;
@@ -102,7 +103,7 @@ static void find_pairs(struct joiner *j) {
     }
 }
 
-/* The operand of the product that the node sums. */
+/* Finds the operand of the product that the sum reads too, possibly as another view. */
 static bool find_operand(const struct joiner *j, const struct node *product, const struct node *node, struct sum *out) {
     const int of = node->inputs[0];
     for (out->operand = 0; out->operand < 2; out->operand++) {
@@ -114,7 +115,7 @@ static bool find_operand(const struct joiner *j, const struct node *product, con
     return false;
 }
 
-/* Whether ranks get the sum from the product in the layout that they had it in. */
+/* True if the sum has the same layout as a result of the product as before. */
 static bool keeps_layout(const struct joiner *j, const struct node *joined) {
     struct dims dims;
     const char *why;
@@ -130,7 +131,7 @@ static bool is_made(const struct joiner *j, int tensor) {
     return !producer_of(j, tensor) || j->done[tensor_at(j, tensor)->producer];
 }
 
-/* The tensor is made before, or a view of what is. */
+/* True if the tensor is computed by now, or is a view of one that is. */
 static bool can_be_read(const struct joiner *j, int tensor) {
     const struct node *producer = producer_of(j, tensor);
     return is_made(j, tensor) || (is_view(producer) && is_made(j, producer->inputs[0]));
@@ -141,7 +142,7 @@ static void place(struct joiner *j, int id) {
     j->done[id] = true;
 }
 
-/* Makes the product and the sum one node at this place, if that computes the same. */
+/* Fuses the product and the sum at this place of the order; false if that is not possible. */
 static bool join(struct joiner *j, int product_id, int sum_id) {
     struct graph *graph = j->graph;
     const struct node product = graph->nodes.at[product_id], *node = &graph->nodes.at[sum_id];
@@ -158,11 +159,11 @@ static bool join(struct joiner *j, int product_id, int sum_id) {
     j->done[product_id] = j->done[sum_id] = true;
     if (sum.view >= 0) j->done[sum.view] = true;
     place(j, graph_add_copy(graph, &joined));
-    graph->order.n--; /* its place is in j->order */
+    graph->order.n--; /* j->order has it */
     return true;
 }
 
-/* In the order of the nodes, each unless it has a place; a pair where the first of the two is. */
+/* Makes the new order: nodes as they were, and each fused pair where its first node was. */
 static void join_all(struct joiner *j) {
     for (int i = 0; i < j->graph->order.n; i++) {
         int id = j->graph->order.at[i], other = j->other[id];
@@ -181,7 +182,7 @@ int pass_fuse_sums(struct graph *graph, const struct pass_context *context) {
     j.viewed = ARENA_ARRAY(graph->arena, int, tensors);
     j.reader = ARENA_ARRAY(graph->arena, int, tensors);
     j.other = ARENA_ARRAY(graph->arena, int, nodes);
-    j.done = ARENA_ARRAY(graph->arena, bool, 2 * nodes); /* and those that are made of them */
+    j.done = ARENA_ARRAY(graph->arena, bool, 2 * nodes); /* room for the fused nodes */
     for (int t = 0; t < tensors; t++) j.reader[t] = -1;
     for (int i = 0; i < nodes; i++) j.other[i] = -1;
     for (int i = 0; i < graph->outputs.n; i++) j.kept[graph->outputs.at[i]] = true;

@@ -1,4 +1,5 @@
-/* Marks the readers of stored matrices that only products read: those are packed once, when they are loaded. */
+/* Marks the products (attribute packed) that read a stored matrix which only products read. Such a matrix is packed
+ * once, when it is loaded. */
 #include "ir/packing.h"
 #include "passes/pipeline.h"
 

@@ -1,5 +1,5 @@
-/* Finds what exporters decomposed, and puts one operator in its place: it is faster, needs no memory between, and says
- * what may be cut. The patterns are recognise.def. */
+/* Replaces decompositions that exporters write by one operator, which is faster, keeps no intermediate tensors, and has
+ * its own rule of legal splits. The patterns are in recognise.def. */
 #include "passes/rewrite/recognise.h"
 
 #include <string.h>
@@ -48,7 +48,7 @@ void recognise_each(struct graph *graph, const struct pass_context *context,
 
 /* Fits ---------------------------------------------------------------------------------------------------------- */
 
-/* Rows have kernels for these. */
+/* The operators of recognise.def have kernels for these types. */
 static bool has_kernels(const struct tensor *tensor) {
     return tensor->dtype == RT_F32 || tensor->dtype == RT_F64;
 }
@@ -58,7 +58,7 @@ static bool same_type(const struct tensor *a, const struct tensor *b) {
            (a->ndim == 0 || memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) == 0);
 }
 
-/* The first input is "x", which the result is shaped as. */
+/* Makes "x" the first input; false if type or shape of the result differ from its own. */
 static bool fit_x(struct recognition *r) {
     r->inputs[r->ninputs++] = match_tensor(r->match, "x");
     const struct tensor *x = &r->b.graph->tensors.at[r->inputs[0]];
@@ -82,7 +82,8 @@ static int make_ones(struct recognition *r, enum rt_dtype dtype, int64_t n) {
     return graph_add_const(graph, arena_printf(graph->arena, "%s.ones", r->b.node), dtype, 1, &n, ones);
 }
 
-/* The input called `name`, of the last dimension's size, in that shape; -1 if there is none, -2 if it does not fit. */
+/* The tensor of that name as a vector of n elements, n being the extent of the last dimension of x. -1: the pattern has
+ * no such name; -2: the tensor is no such vector. */
 static int fit_vector(struct recognition *r, const char *name, int64_t n) {
     int id = match_tensor(r->match, name);
     if (id < 0) return -1;

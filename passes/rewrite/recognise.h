@@ -1,14 +1,14 @@
-/* What the recognisers share. */
+/* What the passes that replace decompositions by one operator have in common (recognise.c, recognise_attention.c). */
 #ifndef PASSES_REWRITE_RECOGNISE_H
 #define PASSES_REWRITE_RECOGNISE_H
 
 #include "ir/build.h"
 #include "passes/pipeline.h"
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/pattern.h"
 
-/* A match being turned into a node; `fit` fills in what the node gets. */
+/* A match and the node that is to replace it: the recogniser adds inputs and attributes. */
 struct recognition {
-    struct build b; /* its nodes come before the one that is replaced, and bear its name */
+    struct build b; /* nodes built with it are inserted before the root, under its name */
     int root;       /* node that is replaced */
     const struct match *match;
     int ninputs, inputs[5];
@@ -16,17 +16,19 @@ struct recognition {
     struct attr attrs[10];
 };
 
-/* The result of the pattern. */
+/* The tensor that the root computes. */
 const struct tensor *recognition_result(const struct recognition *r);
 void recognition_attr(struct recognition *r, struct attr attr);
 
-/* The root becomes that operator, with the inputs and attributes found. */
+/* Turns the root into a node of operator `op` with the inputs and attributes of the recognition. */
 void recognition_replace(struct recognition *r, enum op_id op);
 
-/* Runs `find` for every node, inputs before readers; what it leaves unread is dropped at the end. */
+/* Calls find(matcher, b, node, env) for every node with one result, in topological order; find returns whether it
+ * replaced the node. Nodes that become unused are removed at the end. */
 void recognise_each(struct graph *graph, const struct pass_context *context,
                     bool (*find)(struct matcher *matcher, struct build *b, int node, const void *env), const void *env);
 
+/* Replaces softmax(q k) v by Attention or FlashAttention where the target has a kernel for it. */
 void recognise_attention(struct graph *graph, const struct pass_context *context);
 
 #endif

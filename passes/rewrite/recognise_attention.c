@@ -1,16 +1,17 @@
-/* Finds attention: softmax of scaled and masked products of queries and keys, times values.
+/* Recognises attention: softmax(scale q k + masks) v.
  *
  * Note [Scores]
- * Between the product of q and k and the softmax, exporters scale and mask in many orders, so the way is followed a
- * step at a time (table `steps`), and the steps are then applied in order to a description of the scores that says what
- * the operator can do: scale q k, one place where scores are replaced by a value, sums of masks before or after that.
- * What goes beyond it is no match. A mask that is constant and lets row i see the keys up to i + offset becomes
- * `causal`: then half of the products are not computed.
+ * Between the product of q and k and the softmax, exporters scale and mask the scores in many orders. So the operators
+ * are followed back from the softmax one step at a time (table `steps`). The steps are then applied, from the product
+ * on, to struct attention, which describes what the operator can compute: scale q k, at most one replacement of some
+ * scores by a value (`fill`), and sums of biases before or after it. Scores beyond that are no match. A constant mask
+ * that hides from row i exactly the keys after i + offset becomes attribute `causal`, and the hidden half of the
+ * products is not computed.
  *
  * Note [Repeated heads]
- * Grouped-query attention repeats each head of k and v for the `g` queries' heads that share it. The operator reads
- * them as they are, unless a mesh axis has more ranks than both kv and g: then neither can be cut that many ways, while
- * kv g heads perhaps can, and k and v stay repeated outside.
+ * Grouped-query attention repeats each of the kv heads of k and v for the g heads of q that share it. The operator
+ * reads k and v unrepeated. Only if a mesh axis has more ranks than both kv and g do k and v stay repeated: then
+ * neither kv nor g can be split among so many ranks, while kv g heads perhaps can.
  */
 #include <math.h>
 #include <string.h>
@@ -20,7 +21,7 @@
 
 enum { MAX_MASKS = 4, STEPS = 9, MAX_STEPS = 32 /* on the way from a softmax to its product */ };
 
-/* Leading dimensions, before the last two. */
+/* The leading dimensions of a tensor: all but the last two. */
 struct lead {
     int n;
     int64_t dims[MAX_NDIM], count;
@@ -28,7 +29,7 @@ struct lead {
 
 struct mask {
     int tensor;
-    struct lead lead; /* of the scores where it was found */
+    struct lead lead; /* of the scores that it is applied to */
 };
 
 struct attention {
@@ -37,32 +38,34 @@ struct attention {
     struct patterns *patterns;
     int depth; /* steps taken */
     int q, k, v;
-    bool k_upright; /* k is (.., s, d), not (.., d, s) */
+    bool k_upright; /* k is (.., keys, head), not (.., head, keys) */
     struct lead lead;
     double scale;
-    bool masked, causal, drop, clamp; /* masked: scores are replaced, by fill */
+    bool masked, causal, drop, clamp; /* masked: some scores are replaced by fill */
     double fill;
     int64_t offset;
-    struct mask keep, factor; /* tensor -1: none; factor: of scores, alike for all keys */
-    int nbias, before;        /* of them, `before` are added before scores are replaced */
+    struct mask keep,
+        factor;        /* tensor -1: none. keep: which scores stay; factor: multiplies scores, equal for all keys */
+    int nbias, before; /* the first `before` of them are added before scores are replaced */
     struct mask bias[MAX_MASKS];
 };
 
-/* What a mask of known values does: nothing, or hide what is after i + offset, where its value is `fill`. */
+/* The effect of a mask whose values are known: none, or it hides from row i the keys after i + offset by the value
+ * `fill`. */
 struct known_mask {
     enum { MASK_ANY, MASK_NOTHING, MASK_CAUSAL } kind;
     int64_t offset;
     double fill;
 };
 
-/* What was found of a tensor, `seen` being its value where a score stays: layers share masks. */
+/* The result for a mask whose value is `seen` where a score stays, kept because layers share masks. */
 struct looked_at {
     int tensor;
     double seen;
     struct known_mask known;
 };
 
-/* What lasts for a run of the pass. */
+/* Data of a run of the pass. */
 struct patterns {
     const struct pass_context *context;
     const struct pattern *root, *step[STEPS];
@@ -98,7 +101,7 @@ struct values {
     enum rt_dtype dtype;
 };
 
-/* Values that are known and stay: constants, and weights that nothing trains. */
+/* The values of a constant, or of a weight that is not trained; data NULL for other tensors. */
 static struct values values_of(const struct graph *graph, const struct tensor *t) {
     if (t->kind == TENSOR_CONST) return (struct values){t->data, t->dtype};
     if (t->kind != TENSOR_WEIGHT || (graph->train && !t->constant)) return (struct values){NULL, RT_DTYPE_NONE};
@@ -110,7 +113,8 @@ static double value_at(const struct values *values, int64_t i) {
     return value.is_float ? value.f : (double)value.i;
 }
 
-/* How many keys the row sees, -1 if not its first ones; hidden ones all hold one value, kept in *hidden. */
+/* How many keys the row sees; -1 if they are not the first ones, or if the hidden ones have several values. *hidden:
+ * the value of hidden keys, NAN before one was met. */
 static int64_t seen_of_row(const struct values *values, int64_t row, int64_t keys, double seen, double *hidden) {
     int64_t n = 0;
     while (n < keys && value_at(values, row * keys + n) == seen) n++;
@@ -139,7 +143,7 @@ static struct known_mask look_at(const struct values *values, const struct tenso
     return known;
 }
 
-/* A mask of `score`. What is repeated over queries or keys is not causal. */
+/* The effect of the mask on the scores; a mask that is broadcast over queries or keys does not count as causal. */
 static struct known_mask known_mask(const struct attention *a, int mask, const struct tensor *score, double seen) {
     struct known_mask any = {MASK_ANY, 0, NAN}, known = any;
     struct patterns *patterns = a->patterns;
@@ -157,7 +161,7 @@ static struct known_mask known_mask(const struct attention *a, int mask, const s
     return known.kind == MASK_CAUSAL && !whole ? any : known;
 }
 
-/* A mask before it was repeated: masks broadcast. */
+/* The mask before any Expand: the operator broadcasts masks. */
 static int unrepeated_mask(const struct attention *a, int mask) {
     const struct node *node;
     while ((node = made_by(a->r->b.graph, mask, OP_Expand))) mask = node->inputs[0];
@@ -181,7 +185,7 @@ static bool take_divisor(struct attention *a, const struct match *match) {
     return take_scale_by(a, 1 / match_number(match, "n"));
 }
 
-/* Factors that are alike for all keys, such as one for each head, go to q. */
+/* A factor that is equal for all keys, such as one per head, is multiplied with q. */
 static bool take_factors(struct attention *a, const struct match *match) {
     int factor = match_tensor(match, "factor");
     const struct tensor *t = tensor_at(a, factor);
@@ -191,7 +195,7 @@ static bool take_factors(struct attention *a, const struct match *match) {
     return true;
 }
 
-/* Replacing some scores by fill; again only by the same, with nothing added in between. */
+/* Replaces some scores by fill. A second replacement must have the same fill and no bias between both. */
 static bool take_fill(struct attention *a, double fill) {
     if (a->clamp || isnan(fill) || (a->masked && (a->fill != fill || a->nbias > a->before))) return false;
     if (!a->masked) a->before = a->nbias;
@@ -228,7 +232,7 @@ static bool take_drop(struct attention *a, const struct match *match) {
     return take_where(a, match, true);
 }
 
-/* Added to a score, so large a value leaves nothing of it: adding is replacing. */
+/* True if adding the value to a score is the same as replacing the score: the sum rounds to the value. */
 static bool replaces(double value) {
     return value <= -1e30;
 }
@@ -248,7 +252,7 @@ static bool take_bias(struct attention *a, const struct match *match) {
     return true;
 }
 
-/* OPT: what two masks added to -inf is lifted to the least finite number. */
+/* Max(score, least finite number): OPT's exporter writes it because two masks may add up to -inf. */
 static bool take_clamp(struct attention *a, const struct match *match) {
     a->clamp = true;
     return about(match_number(match, "n"), -(double)3.402823466e+38f);
@@ -267,7 +271,8 @@ static bool take_product(struct attention *a, const struct match *match) {
     return !attr_int(node, "trans_a", 0);
 }
 
-/* A step: scores that follow from `score`, and what its mask or number `n` does. Applied innermost first. */
+/* The steps from one tensor of scores to the next, and the functions that add them to struct attention; applied from
+ * the product on. */
 static const struct {
     const char *text;
     bool (*take)(struct attention *a, const struct match *match);
@@ -287,7 +292,7 @@ struct way {
     int step, tensor;
 };
 
-/* Scores and the scores they follow from: alike, but a reshape may make the leading dimensions one, or several. */
+/* True if scores before and after a step have the same shape; a Reshape may merge or divide leading dimensions. */
 static bool alike(const struct tensor *a, const struct tensor *b, bool reshaped) {
     if (a->ndim < 3 || b->ndim < 3 || (a->ndim != b->ndim && !reshaped)) return false;
     for (int d = 1; d <= (reshaped ? 2 : a->ndim); d++)
@@ -308,7 +313,8 @@ static bool accept_step(void *env, const struct match *match) {
     return false;
 }
 
-/* Describes the scores in `tensor`. The finest leading dimensions met on the way are everybody's. */
+/* Fills in the description of the scores in `tensor`; false if they are none. a->lead becomes the longest list of
+ * leading dimensions met; q, k, v and masks are brought into its shape. */
 static bool follow(struct attention *a, const struct matcher *matcher, int tensor) {
     struct lead lead = lead_of(tensor_at(a, tensor));
     if (lead.n < 1 || ++a->depth > MAX_STEPS) return false;
@@ -326,14 +332,14 @@ static bool has_shape(const struct tensor *t, int n, const int64_t *shape) {
     return t->ndim == n && memcmp(t->dims, shape, (size_t)n * sizeof *shape) == 0;
 }
 
-/* The tensor in that shape, by taking a Reshape away where that does it. */
+/* The tensor in that shape: the input of the Reshape that computes it if that has the shape, else a new Reshape. */
 static int reshaped(struct attention *a, int id, int n, const int64_t *shape) {
     const struct node *reshape = made_by(a->r->b.graph, id, OP_Reshape);
     if (reshape && has_shape(tensor_at(a, reshape->inputs[0]), n, shape)) return reshape->inputs[0];
     return build_reshape(&a->r->b, id, n, shape);
 }
 
-/* The tensor with leading dimensions a->lead, where it has those in other groups. */
+/* The tensor with leading dimensions a->lead, if its own are other groups of the same elements; else the tensor. */
 static int bring(struct attention *a, int id) {
     const struct tensor *t = tensor_at(a, id);
     int64_t shape[MAX_NDIM];
@@ -343,7 +349,7 @@ static int bring(struct attention *a, int id) {
     return reshaped(a, id, n, shape);
 }
 
-/* The tensor before it was multiplied by a number, which goes into the scale. */
+/* The tensor before a product with a positive number, which is multiplied into the scale. */
 static int unscaled(struct attention *a, int id) {
     const struct graph *graph = a->r->b.graph;
     for (int i = 0; i < 2; i++) {
@@ -360,7 +366,7 @@ static int unscaled(struct attention *a, int id) {
     return id;
 }
 
-/* The tensor with its last two dimensions exchanged: another Transpose in place of the one that made it. */
+/* The tensor with its last two dimensions exchanged; combined with the Transpose that computes it, if there is one. */
 static int upright(struct attention *a, int id) {
     const struct node *node = made_by(a->r->b.graph, id, OP_Transpose);
     int64_t perm[MAX_NDIM];
@@ -372,7 +378,7 @@ static int upright(struct attention *a, int id) {
     return build_transpose(&a->r->b, node ? node->inputs[0] : id, perm);
 }
 
-/* `from` is `to` but for one dimension, where it has 1. */
+/* True if the shapes are equal except in dimension dim, where `from` has extent 1. */
 static bool repeats(const struct tensor *from, const struct tensor *to, int dim) {
     if (from->ndim != to->ndim || from->dims[dim] != 1) return false;
     for (int d = 0; d < to->ndim; d++)
@@ -380,8 +386,8 @@ static bool repeats(const struct tensor *from, const struct tensor *to, int dim)
     return true;
 }
 
-/* The tensor before its heads were repeated: by Expand from one, or (.., kv, 1, ..) to (.., kv, g, ..) to (.., kv g,
- * ..). */
+/* The tensor before its heads were repeated: by an Expand of one head, or by an Expand of (.., kv, 1, ..) to
+ * (.., kv, g, ..) and a Reshape to (.., kv g, ..). */
 static int unrepeated(struct attention *a, int id) {
     const struct graph *graph = a->r->b.graph;
     int n = a->lead.n + 2, heads = a->lead.n - 1;
@@ -401,7 +407,7 @@ static int unrepeated(struct attention *a, int id) {
     return reshaped(a, expand->inputs[0], n, shape);
 }
 
-/* a->k as (lead, s, d); with `share`, its heads not repeated. */
+/* a->k as (lead, keys, head); with `share`, before its heads were repeated. */
 static int keys(struct attention *a, bool share) {
     int id = a->k;
     bool stands = a->k_upright;
@@ -437,14 +443,14 @@ static bool fits(const struct attention *a, const struct tensor *t, int64_t head
 
 /* Masks --------------------------------------------------------------------------------------------------------- */
 
-/* The extent of a mask in dimension `dim` of scores that have n. */
+/* The extent of a mask in dimension `dim` of scores of n dimensions, to which it is broadcast. */
 static int64_t mask_extent(const struct tensor *t, int n, int dim) {
     int own = dim - (n - t->ndim);
     return own < 0 ? 1 : t->dims[own];
 }
 
-/* The mask in the groups of leading dimensions that the operator has: a run of groups that make the same extent must be
- * whole or repeated. -1 where it is neither. */
+/* The mask reshaped to leading dimensions a->lead. A group of dimensions that becomes another group of the same extent
+ * must be either there in full or broadcast as a whole; -1 if it is neither. */
 static int mask_tensor(struct attention *a, const struct mask *mask) {
     const struct tensor *t = tensor_at(a, mask->tensor);
     const struct lead *from = &mask->lead, *to = &a->lead;
@@ -562,14 +568,14 @@ static bool takes_flash(const struct attention *a) {
     return !graph->train || r->ninputs < 5 || !depends_on_weights(a, r->inputs[4]);
 }
 
-/* The operator that has a kernel for it; OP_NONE if none has. */
+/* The operator with a kernel for these operands; OP_NONE if there is none. */
 static enum op_id operator_of(const struct attention *a) {
     const bool half = rt_dtypes[recognition_result(a->r)->dtype].kind == RT_KIND_HALF;
     if (takes_flash(a)) return OP_FlashAttention;
     return a->r->b.graph->train || half ? OP_NONE : OP_Attention;
 }
 
-/* The operator's result, of which it may have further ones. */
+/* Builds the operator and returns its first result; FlashAttention has a second one. */
 static int make_attention(struct attention *a, enum op_id op) {
     struct recognition *r = a->r;
     int outputs[2];
@@ -578,7 +584,7 @@ static int make_attention(struct attention *a, enum op_id op) {
     return outputs[0];
 }
 
-/* The root becomes attention, or a Reshape after it. */
+/* Turns the root into the operator, or into a Reshape of its result. */
 static bool replace(struct attention *a) {
     struct recognition *r = a->r;
     struct tensor result = *recognition_result(r);
@@ -598,8 +604,8 @@ static bool replace(struct attention *a) {
     return true;
 }
 
-/* Less than replaces() wants will do where a constant mask is alone: no row is hidden as a whole, so what is hidden
- * weighs nothing unless scores are as large as the mask. */
+/* Makes a constant causal mask that is the only bias the attribute `causal`, even if its value is not as low as
+ * replaces() requires: every row sees some key, so hidden keys get weight 0 unless scores are as large as the mask. */
 static void see_causal(struct attention *a, const struct tensor *weights) {
     if (a->nbias != 1 || a->masked || a->clamp) return;
     struct known_mask known = known_mask(a, a->bias[0].tensor, weights, 0);

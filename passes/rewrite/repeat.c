@@ -1,12 +1,12 @@
-/* Elementwise operators repeat their operands themselves: they read what was expanded for them as it was before.
- * Gradients of sums are expanded, and most of their readers have another operand of the full shape. */
+/* Removes Expand nodes before elementwise operators, which broadcast their operands by themselves. The gradient of a
+ * sum is an Expand, and most of its readers have another operand of the full shape. */
 #include <string.h>
 
 #include "ir/dims.h"
 #include "ir/op.h"
 #include "passes/pipeline.h"
 
-/* The node still gives what it gave, now that an input has another shape. */
+/* True if broadcasting the node's inputs gives the shape of its result. */
 static bool keeps_shape(const struct graph *graph, const struct node *node) {
     const struct tensor *out = &graph->tensors.at[node->outputs[0]];
     struct dims dims;
@@ -17,7 +17,7 @@ static bool keeps_shape(const struct graph *graph, const struct node *node) {
     return same;
 }
 
-/* What was expanded to the tensor, -1 if it was not. */
+/* The input of the Expand that computes the tensor; -1 if its producer is none. */
 static int before_expand(const struct graph *graph, int tensor) {
     int producer = graph->tensors.at[tensor].producer;
     if (producer < 0 || graph->nodes.at[producer].op->id != OP_Expand) return -1;

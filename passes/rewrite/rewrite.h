@@ -1,4 +1,4 @@
-/* One walk over a graph that replaces tensors and drops or adds nodes: the frame of most passes.
+/* One walk over a graph that replaces tensors and removes or adds nodes; most passes are such a walk.
  *
  *     rewrite_begin(&rewrite, graph);
  *     for (int i = 0; i < rewrite.order_n; i++) {
@@ -7,7 +7,7 @@
  *     }
  *     rewrite_end(&rewrite);                      // order, outputs and updates are the new ones
  *
- * Nodes added to the graph in between (graph_add_node, build) come before the node that is kept next. */
+ * Nodes that are added meanwhile (graph_add_node, build) stand in the new order before the node that is kept next. */
 #ifndef PASSES_REWRITE_REWRITE_H
 #define PASSES_REWRITE_REWRITE_H
 
@@ -15,17 +15,22 @@
 
 struct rewrite {
     struct graph *graph;
-    int *order, order_n; /* as it was */
-    int *become;         /* per tensor: what its readers read now */
-    int capacity;
+    int *order, order_n; /* the order before the walk */
+    int *become;         /* per tensor: its replacement, or itself */
+    int capacity;        /* of become */
 };
 
+/* Takes the graph's order, which is empty until nodes are kept or added. */
 void rewrite_begin(struct rewrite *rewrite, struct graph *graph);
+/* The id of the i-th node of the old order, after its inputs were replaced. */
 int rewrite_next(struct rewrite *rewrite, int i);
+/* Appends the node to the new order. */
 void rewrite_keep(struct rewrite *rewrite, int node);
+/* From now on nodes that read `tensor` read `by`. */
 void rewrite_replace(struct rewrite *rewrite, int tensor, int by);
-/* What readers of the tensor read now. */
+/* The replacement of the tensor; itself if it was not replaced. */
 int rewrite_read(const struct rewrite *rewrite, int tensor);
+/* Replaces outputs, new values of updates and gradients of parameters. */
 void rewrite_end(struct rewrite *rewrite);
 
 #endif

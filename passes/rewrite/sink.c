@@ -1,15 +1,17 @@
-/* Moves reshapes that only merge leading dimensions below the operators that do not care: MatMul(Reshape(x), w) is
- * Reshape(MatMul(x, w)), and so for elementwise operators with a vector or a number. Exporters of GPT-2 flatten (batch,
- * sequence) around every product; sunk, the reshapes meet and cancel, and chains of elementwise operators are whole. */
+/* Moves a Reshape that only merges leading dimensions from the operand of an operator to its result, where the operator
+ * works on the last dimension alone: MatMul(Reshape(x), w) becomes Reshape(MatMul(x, w)), and likewise elementwise
+ * operators whose other operands are vectors or scalars. Exporters of GPT-2 flatten (batch, sequence) around every
+ * product; moved down, these reshapes meet and cancel, and no longer separate elementwise operators from each other. */
 #include <string.h>
 
 #include "ir/build.h"
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 
-/* What a Reshape that made `tensor` had before it merged leading dimensions. */
+/* The input of a Reshape that merges leading dimensions, and its shape; the trailing dimensions that make up the last
+ * one of the result count as one. */
 struct unmerged {
-    int source, ndim; /* ndim 0: it is no such Reshape */
+    int source, ndim; /* ndim 0: the tensor is not the result of such a Reshape */
     int64_t dims[MAX_NDIM];
 };
 
@@ -34,12 +36,12 @@ static bool is_plain_product(const struct graph *graph, const struct node *node)
     return node->op->id == OP_MatMul && !attr_int(node, "trans_a", 0) && graph->tensors.at[node->inputs[1]].ndim == 2;
 }
 
-/* Vectors along the last dimension and numbers mean the same under either shape. */
+/* Vectors along the last dimension and scalars broadcast alike to either shape. */
 static bool is_indifferent(const struct graph *graph, int tensor) {
     return graph->tensors.at[tensor].ndim <= 1;
 }
 
-/* The operand to replace by what was reshaped, or -1. */
+/* The operand whose Reshape can move below the node; -1 if there is none. */
 static int sinks_past(const struct graph *graph, const struct node *node) {
     int merged = -1;
     if (is_plain_product(graph, node)) return before_merge(graph, node->inputs[0]).ndim ? 0 : -1;
@@ -67,7 +69,7 @@ static int sink(struct graph *graph, struct diags *diags, int id, int operand) {
 
 enum { UNCHANGED = -2 };
 
-/* The tensor that takes the place of the node's result, UNCHANGED if none does. */
+/* The tensor that replaces the node's result; UNCHANGED if nothing replaces it, -1 after a diagnostic. */
 static int sunk(struct graph *graph, struct diags *diags, int id) {
     const struct node *node = &graph->nodes.at[id];
     int operand = sinks_past(graph, node);
@@ -77,7 +79,7 @@ static int sunk(struct graph *graph, struct diags *diags, int id) {
     int producer = graph->tensors.at[node->inputs[0]].producer;
     if (producer < 0 || graph->nodes.at[producer].op != node->op) return UNCHANGED;
     struct build b = {graph, diags, node->name};
-    return build_reshape(&b, node->inputs[0], out.ndim, out.dims); /* of what was there before all reshapes */
+    return build_reshape(&b, node->inputs[0], out.ndim, out.dims); /* of the tensor before all reshapes */
 }
 
 int pass_sink(struct graph *graph, const struct pass_context *context) {

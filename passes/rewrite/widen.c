@@ -1,5 +1,6 @@
-/* Operators without a kernel for 16-bit floats compute in f32: their operands are widened, their results rounded. So
- * sums, norms and softmax of halves accumulate in f32, and no kernel is written three times. */
+/* Inserts casts around operators without a kernel for 16-bit floats: their operands are cast to f32, their results
+ * back. So sums, norms and softmax of 16-bit floats accumulate in f32, and their kernels are written for one type
+ * only. */
 #include "ir/build.h"
 #include "ir/infer.h"
 #include "passes/pipeline.h"
@@ -8,14 +9,14 @@
 struct widener {
     struct rewrite rewrite;
     struct build b;
-    int *wide, tensors; /* per tensor that was there before: itself as f32, -1: not needed yet */
+    int *wide, tensors; /* per tensor of the old graph (`tensors` of them): its cast to f32, -1: not made yet */
 };
 
 static bool is_half(const struct graph *graph, int tensor) {
     return tensor >= 0 && rt_dtypes[graph->tensors.at[tensor].dtype].kind == RT_KIND_HALF;
 }
 
-/* In the phase of the node it is for. */
+/* Adds a cast; `phase` is that of the node that needs it. */
 static int cast(struct widener *w, int tensor, enum rt_dtype dtype, enum phase phase) {
     struct graph *graph = w->b.graph;
     w->b.node = arena_printf(graph->arena, "%s.%s", graph->tensors.at[tensor].name, rt_dtypes[dtype].name);
@@ -30,7 +31,7 @@ static int widened(struct widener *w, int tensor, enum phase phase) {
     return w->wide[tensor];
 }
 
-/* The node's operands become f32; then its result too, of which later readers read the half. */
+/* Makes the node compute in f32: casts its 16-bit operands to f32 and, for its readers, an f32 result back. */
 static int widen(struct widener *w, int id) {
     struct graph *graph = w->b.graph;
     int y = graph->nodes.at[id].outputs[0];

@@ -1,5 +1,5 @@
-/* Mixed precision: casts around operators, so that each computes in the type its class says. The forward graph alone is
- * rewritten: differentiation turns the casts around, and gradients of parameters arrive in f32. */
+/* Mixed precision: inserts casts so that each operator computes in the type that amp.def and the user's rules give
+ * it. Only the forward graph is rewritten. Autodiff reverses the casts, so gradients of parameters are f32. */
 #include "passes/train/amp.h"
 
 #include <fnmatch.h>
@@ -25,11 +25,11 @@ static int read_dtype(struct amp *amp, const char *text, size_t length, struct d
                       "'%.*s' is not a type of mixed precision; the types are bf16 fp16", (int)length, text);
 }
 
-static void add_rule(struct amp *amp, const char *pattern, enum amp_class class, struct arena *arena) {
-    VEC_PUSH(arena, &amp->rules, (struct amp_rule){pattern, class});
+static void add_rule(struct amp *amp, const char *pattern, enum amp_cast cast, struct arena *arena) {
+    VEC_PUSH(arena, &amp->rules, (struct amp_rule){pattern, cast});
 }
 
-/* 0 if the text is a number in [least, most]. */
+/* Parses a number in [least, most]: 0, or -1. */
 static int read_number(const char *text, double least, double most, double *value) {
     char *end;
     *value = strtod(text, &end);
@@ -92,28 +92,28 @@ struct caster {
     const struct amp *amp;
     int tensors;             /* before any cast */
     enum rt_dtype *original; /* per tensor */
-    int *half, *wide;        /* per tensor: itself in that type, -1: not made yet */
-    bool *follows;           /* per tensor: a parameter or a number, which takes the type of what it is computed with */
+    int *half, *wide;        /* per tensor: its cast to 16 bits, to f32; -1: not made yet */
+    bool *follows;           /* per tensor: a parameter or scalar, which takes the type of the other operands */
 };
 
-static enum amp_class class_of(const struct caster *c, const struct node *node) {
+static enum amp_cast cast_of(const struct caster *c, const struct node *node) {
     static const struct {
         enum op_id op;
-        enum amp_class class;
+        enum amp_cast cast;
     } rows[] = {
-#define AMP(class, op) {OP_##op, AMP_##class},
+#define AMP(cast, op) {OP_##op, AMP_##cast},
 #include "passes/train/amp.def"
 #undef AMP
     };
-    enum amp_class class = AMP_PROMOTE;
+    enum amp_cast cast = AMP_PROMOTE;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].op == node->op->id) class = rows[i].class;
+        if (rows[i].op == node->op->id) cast = rows[i].cast;
     for (int i = 0; i < c->amp->rules.n; i++) {
         if (fnmatch(c->amp->rules.at[i].pattern, node->name, 0) != 0) continue;
         c->amp->matched[i] = true;
-        class = c->amp->rules.at[i].class;
+        cast = c->amp->rules.at[i].cast;
     }
-    return class;
+    return cast;
 }
 
 static enum rt_dtype type_of(const struct caster *c, int tensor) {
@@ -125,12 +125,12 @@ static bool is_ours(const struct caster *c, int tensor) {
     return dtype == RT_F32 || dtype == c->amp->dtype;
 }
 
-/* The type the node is to compute in; NONE: it stays as it is. */
+/* The type in which the node is to compute; NONE: it stays as it is. */
 static enum rt_dtype wanted(const struct caster *c, const struct node *node) {
-    enum amp_class class = class_of(c, node);
+    enum amp_cast cast = cast_of(c, node);
     bool half = false, wide = false;
     if (node->op->id == OP_Cast) return RT_DTYPE_NONE;
-    if (class != AMP_PROMOTE) return class == AMP_ALLOW ? c->amp->dtype : RT_F32;
+    if (cast != AMP_PROMOTE) return cast == AMP_ALLOW ? c->amp->dtype : RT_F32;
     for (int k = 0; k < node->ninputs; k++) {
         int tensor = node->inputs[k];
         if (!is_ours(c, tensor) || c->follows[tensor]) continue;
@@ -148,7 +148,7 @@ static int as(struct caster *c, int tensor, enum rt_dtype dtype) {
     return *made >= 0 ? *made : (*made = build_cast(&c->b, tensor, dtype));
 }
 
-/* Parameters under another shape are parameters still. */
+/* True for reshaped or otherwise moved parameters and scalars. */
 static bool result_follows(const struct caster *c, const struct node *node) {
     bool moves = node->ninputs == 1 && node->op->flops == 0 && node->op->id != OP_Cast;
     return moves && c->follows[node->inputs[0]];
@@ -167,7 +167,7 @@ static int cast_operands(struct caster *c, int id) {
     return op_infer(graph, id, c->b.diags);
 }
 
-/* What leaves the forward pass has the type it had. */
+/* Casts an output or new value back to f32 if it was f32. */
 static int restore(struct caster *c, int *tensor) {
     if (*tensor < 0 || c->original[*tensor] != RT_F32) return 0;
     return (*tensor = as(c, *tensor, RT_F32)) < 0 ? -1 : 0;

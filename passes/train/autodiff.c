@@ -1,8 +1,8 @@
-/* Reverse-mode differentiation: nodes that give the gradient of the loss with respect to every parameter.
+/* Reverse-mode differentiation: adds nodes that compute the gradient of the loss with respect to every parameter.
  *
- * Parameters are the float weights that the loss depends on, but for constants (roles.h) and those that a rule freezes.
- * The walk goes back from the loss; a tensor that is read several times sums what comes from its readers, the last
- * reader first, so the order of sums is that of PyTorch's autograd for a chain. */
+ * Parameters are the float weights that the loss depends on, except constants (roles.h) and those that a rule
+ * freezes. The walk goes back from the loss. The gradient of a tensor with several readers is the sum of their
+ * contributions, the last reader's first: for sequential models the order of additions of PyTorch's autograd. */
 #include <string.h>
 
 #include "ir/base/str.h"
@@ -12,9 +12,9 @@
 #include "passes/train/loss_scale.h"
 #include "passes/train/training.h"
 
-enum { MOST_NAMED = 8 }; /* of the weights that a note is about */
+enum { MOST_NAMED = 8 }; /* weights that a remark lists by name */
 
-/* What comes from each reader of a tensor, the last reader first. */
+/* The contributions of a tensor's readers to its gradient, the last reader's first. */
 struct parts {
     VEC(int) all;
 };
@@ -23,11 +23,11 @@ struct autodiff {
     struct graph *graph;
     struct diags *diags;
     const struct training *training;
-    bool module;         /* without a loss: gradients of outputs are given */
-    int tensors, nodes;  /* of the forward graph, dead ones too */
-    bool *depends;       /* per tensor: on a parameter, differentiably */
+    bool module;         /* the model has no loss: its caller gives the gradients of its outputs */
+    int tensors, nodes;  /* of the forward graph, dead ones included */
+    bool *depends;       /* per tensor: it depends differentiably on a parameter */
     struct parts *parts; /* per tensor */
-    int *gradient;       /* per tensor: once all its readers gave their parts; -1: none, or not yet */
+    int *gradient;       /* per tensor: the sum of its parts, once they are complete; -1: none yet */
 };
 
 static bool is_parameter(const struct autodiff *a, const struct tensor *tensor) {
@@ -36,7 +36,7 @@ static bool is_parameter(const struct autodiff *a, const struct tensor *tensor) 
     return !rule || !rule->frozen;
 }
 
-/* Of a module also its float inputs have gradients, for what comes before it. */
+/* True for parameters and, of a module, for float inputs, whose gradients its caller needs. */
 static bool wants_gradient(const struct autodiff *a, const struct tensor *tensor) {
     return is_parameter(a, tensor) || (a->module && tensor->kind == TENSOR_INPUT && rt_dtype_is_float(tensor->dtype));
 }
@@ -54,12 +54,12 @@ static void mark_dependent(struct autodiff *a) {
 
 /* Pieces of a split tensor -------------------------------------------------------------------------------------------
  *
- * Readers that took slices give their gradients padded with zeros. Where the slices tile the tensor along one dimension
- * the sum of them is a Concat: no additions, and a cut inside of every piece (heads of a fused query-key-value) goes
- * through. */
+ * The gradient of a Slice is padded with zeros. If slices tile a tensor along one dimension, the sum of their
+ * gradients is a Concat of the unpadded ones. That needs no additions, and a split inside of every piece (heads of a
+ * fused query-key-value tensor) can propagate through it. */
 
 struct piece {
-    int inner, dim; /* what was padded, and along which dimension; -1: not along one alone */
+    int inner, dim; /* the tensor that was padded, and the dimension; -1: it was not padded along exactly one */
     int64_t begin, end;
 };
 
@@ -172,7 +172,7 @@ static int seed_outputs(struct autodiff *a) {
     return diag_error(a->diags, 412, EXIT_USAGE, graph->name, "the model has no output that is differentiable");
 }
 
-/* What is handed to whatever comes before the module; zeros where nothing depends on an input. */
+/* Adds the gradients of a module's float inputs to its outputs; zeros for inputs that no output depends on. */
 static int give_input_gradients(struct autodiff *a) {
     struct graph *graph = a->graph;
     for (int i = 0; a->module && i < graph->inputs.n; i++) {
@@ -192,7 +192,8 @@ static int give_input_gradients(struct autodiff *a) {
     return 0;
 }
 
-/* In the order of their first readers, which a graph read back from its text has too. */
+/* Lists parameters and gradients in the order of the parameters' first readers, which a graph parsed from text has
+ * too. */
 static int list_parameters(struct autodiff *a, int nodes) {
     struct graph *graph = a->graph;
     bool *listed = ARENA_ARRAY(graph->arena, bool, a->tensors + 1);
@@ -211,8 +212,8 @@ static int list_parameters(struct autodiff *a, int nodes) {
     return diag_error(a->diags, 413, EXIT_USAGE, graph->name, "the loss does not depend on any parameter");
 }
 
-/* Weights that the model's nodes read, those that the loss does not depend on too, but where they ask for no gradient.
- * Numbers are not looked for among dead nodes: what was recognised there had them as constants. */
+/* Per tensor: true for weights that differentiable nodes of the model read, dead nodes included. Scalars that only dead
+ * nodes read are left out: there they are constants of decompositions that were recognised. */
 static const bool *find_read(const struct autodiff *a) {
     const struct graph *graph = a->graph;
     bool *read = ARENA_ARRAY(graph->arena, bool, a->tensors + 1), *live = ARENA_ARRAY(graph->arena, bool, a->nodes + 1);
@@ -228,7 +229,7 @@ static const bool *find_read(const struct autodiff *a) {
     return read;
 }
 
-/* Says which weights look like parameters, but no gradient reaches them. */
+/* Remarks weights that look like parameters but get no gradient. */
 static void tell_untrained(const struct autodiff *a) {
     const bool *read = find_read(a);
     struct strbuf names;
@@ -245,12 +246,12 @@ static void tell_untrained(const struct autodiff *a) {
                 strbuf_text(&names));
 }
 
-/* The nodes made since there were `nodes`. */
+/* Puts the nodes from position `nodes` on into the backward phase. */
 static void set_backward(struct graph *graph, int nodes) {
     for (int i = nodes; i < graph->order.n; i++) graph->nodes.at[graph->order.at[i]].phase = PHASE_BACKWARD;
 }
 
-/* The tensor whose bytes these are, through nodes that only see another shape. */
+/* The tensor in whose memory this one lies: the operand of all views that lead to it. */
 static int seen_tensor(const struct graph *graph, int tensor) {
     for (int producer; (producer = graph->tensors.at[tensor].producer) >= 0;
          tensor = graph->nodes.at[producer].inputs[0])
@@ -258,8 +259,8 @@ static int seen_tensor(const struct graph *graph, int tensor) {
     return tensor;
 }
 
-/* Outputs are read after the step's updates, which write parameters in place: an output that is a parameter, or sees
- * one in another shape, becomes a value of its own. */
+/* Copies outputs that are parameters or views of parameters: outputs are read after the update, which overwrites
+ * parameters. */
 static int copy_stored_outputs(struct graph *graph, struct diags *diags) {
     for (int i = 0; i < graph->outputs.n; i++) {
         const int output = graph->outputs.at[i];

@@ -1,10 +1,11 @@
-/* Which linear layers compute in 8-bit floats: they are marked, as products of matrices, before autodiff.
+/* Chooses the linear layers that compute in 8-bit floats and marks their products, before autodiff.
  *
  * Note [Marks]
- * The policy sees plain products, and so do plans; what they compute in is decided when it is known how they
- * are cut (quantize.c). Attributes of a marked product: fp8_layer, the layer's name, which is its and its gradients'
- * alone; fp8_a and fp8_b, of each operand "FORMAT:NAME", the name of its scale; and of the forward product fp8_dy, that
- * of the gradient of its result. Tensors that several layers read have one scale. */
+ * Policies and plans see ordinary matrix products. Only when their splits are known does quantize.c decide which of
+ * the marked ones compute in 8 bits. Attributes of a marked product: fp8_layer, a unique name of the layer, which
+ * the products of its gradients have too; fp8_a and fp8_b, "FORMAT:NAME" of each operand's format and scale; and of
+ * the forward product fp8_dy, the same of the gradient of its result. A tensor that several layers read has one
+ * scale. */
 #include "passes/train/fp8.h"
 
 #include <fnmatch.h>
@@ -79,14 +80,14 @@ struct marking {
     struct rewrite rewrite;
     struct build b;
     const struct fp8 *fp8;
-    bool *feeds;      /* per tensor that there was: a layer depends on it */
-    bool *matched;    /* per rule */
-    struct map names; /* those that are given, with their tensor */
-    struct map rows;  /* tensors by number -> as matrices */
+    bool *feeds;      /* per tensor of the old graph: a layer depends on it */
+    bool *matched;    /* per rule: a layer has matched it */
+    struct map names; /* names in use -> tensor */
+    struct map rows;  /* id of a tensor -> the tensor reshaped to a matrix */
     int layers, marked;
 };
 
-/* A stored matrix behind a cast, -1 if it is none. */
+/* The stored matrix, possibly cast, that the product reads as its second operand; -1 if there is none. */
 static int weight_of(const struct graph *graph, const struct node *node) {
     if (node->op->id != OP_MatMul || node->ninputs != 2 || attr_int(node, "trans_a", 0)) return -1;
     int w = node->inputs[1], producer = graph->tensors.at[w].producer;
@@ -107,7 +108,7 @@ static void find_feeding(struct marking *m) {
     }
 }
 
-/* What rules say of the node. */
+/* What the user's rules say about the layer. */
 struct verdict {
     bool included, excluded, has_includes;
 };
@@ -124,7 +125,7 @@ static struct verdict judge(struct marking *m, const char *name) {
     return verdict;
 }
 
-/* Why the layer's shapes or type are not for 8-bit floats, NULL if they are. */
+/* Why the layer's shapes or type do not allow 8-bit floats; NULL if they do. */
 static const char *misfit(const struct graph *graph, const struct node *node) {
     const struct tensor *x = &graph->tensors.at[node->inputs[0]], *y = &graph->tensors.at[node->outputs[0]];
     int64_t columns = y->dims[y->ndim - 1], k = x->dims[x->ndim - 1], rows = columns ? tensor_elements(y) / columns : 0;
@@ -145,7 +146,7 @@ static int leave_out(struct marking *m, const struct node *node, const char *why
     return 0;
 }
 
-/* 1: the layer is to be marked; 0: not; -1 after a diagnostic: a rule asks for what cannot be. */
+/* 1: mark the layer; 0: do not; -1 after a diagnostic: an include rule matches a layer that cannot be marked. */
 static int choose(struct marking *m, const struct node *node) {
     const struct verdict verdict = judge(m, node->name);
     const char *why = misfit(m->b.graph, node);
@@ -160,7 +161,7 @@ static int choose(struct marking *m, const struct node *node) {
 
 /* Marking ---------------------------------------------------------------------------------------------------------- */
 
-/* The name, with a number behind it if something else has it. */
+/* The wanted name, with a number appended if another tensor has it. */
 static const char *name_for(struct marking *m, const char *wanted, int tensor) {
     const char *name = wanted;
     for (int i = 2;; i++) {
@@ -175,7 +176,7 @@ static struct attr mark(struct marking *m, const char *key, const char *format, 
     return attr_of_text(key, arena_printf(m->b.graph->arena, "%s:%s", format, name));
 }
 
-/* The product of matrices, marked: leading dimensions are rows. */
+/* Builds the marked product as a product of matrices, in which leading dimensions are merged to rows. */
 static int build_marked(struct marking *m, int id, int rows, int weight) {
     struct graph *graph = m->b.graph;
     const struct node node = graph->nodes.at[id];
@@ -192,7 +193,7 @@ static int build_marked(struct marking *m, int id, int rows, int weight) {
     return build(&m->b, OP_MatMul, 2, (int[]){rows, node.inputs[1]}, sizeof attrs / sizeof *attrs, attrs);
 }
 
-/* Once for all layers that read it: they share a scale. */
+/* The tensor as a matrix; one for all layers that read it, so that they share a scale. */
 static int as_rows(struct marking *m, int x) {
     const struct tensor t = m->b.graph->tensors.at[x];
     const char *key = arena_printf(m->b.graph->arena, "%d", x);

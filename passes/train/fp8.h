@@ -1,24 +1,27 @@
-/* Linear layers in 8-bit floats with delayed scaling (--fp8): as NVIDIA's TransformerEngine has it (recipe
- * DelayedScaling, its margin and amax_history_len, algorithm max), where a step of the optimizer is its interval.
+/* Linear layers in 8-bit floats with delayed scaling (--fp8), as in NVIDIA's TransformerEngine: recipe DelayedScaling
+ * with its margin and amax_history_len, algorithm max, updated after every step of the optimizer.
  *
  * Note [Delayed scaling]
- * Of each tensor that is quantised - a layer's x and w, and dy, the gradient of its result - the largest magnitude of
- * every step is kept in a history. What it is multiplied with before it is rounded is largest number of the format /
- * (2^margin * largest magnitude in the history), and changes after a step; until something was seen it is 1, or 1 / the
- * first loss scale where that is in dy. So all micro-batches of a step, of all units, and all ranks have one scale. A
- * magnitude that is not finite is left out of the history. */
+ * Three tensors of a layer are quantised: x, w, and dy, the gradient of its result. For each of them a history keeps
+ * the largest magnitude of every step. A tensor is multiplied by its scale before it is rounded to 8 bits:
+ *
+ *   scale = largest number of the format / (2^margin * largest magnitude in the history)
+ *
+ * The scale changes only after a step, so that all micro-batches and all ranks use the same. Before the first
+ * magnitude is known it is 1; that of dy is 1 / the first loss scale, by which gradients are multiplied. Magnitudes
+ * that are not finite are left out. */
 #ifndef PASSES_TRAIN_FP8_H
 #define PASSES_TRAIN_FP8_H
 
 #include "passes/train/training.h"
 
-/* Reads "hybrid:include=GLOB,exclude=GLOB,history=16": 0, or -1 after a diagnostic. NULL gives no 8-bit floats. */
+/* Parses "hybrid:include=GLOB,exclude=GLOB,history=16": 0, or -1 after a diagnostic. NULL: no 8-bit floats. */
 int fp8_parse(struct fp8 *fp8, const char *text, struct arena *arena, struct diags *diags);
 
-/* Some include matches the name of the layer. */
+/* True if the name of the layer matches an include rule. */
 bool fp8_includes(const struct fp8 *fp8, const char *layer);
 
-/* Extents of a product must be multiples of this, on each rank: rows of codes are 16 bytes or several times that. */
+/* Libraries need rows of a multiple of 16 bytes: the extents of each rank's product must be multiples of this. */
 enum { FP8_MULTIPLE = 16 };
 
 #endif

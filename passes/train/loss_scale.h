@@ -1,4 +1,4 @@
-/* Loss scaling of a training step: the scale that the loss is multiplied with, and how it changes. Semantics of
+/* Dynamic loss scaling: the factor by which the loss is multiplied, and its change after every step. Semantics of
  * torch.cuda.amp.GradScaler (PyTorch 2). */
 #ifndef PASSES_TRAIN_LOSS_SCALE_H
 #define PASSES_TRAIN_LOSS_SCALE_H
@@ -6,21 +6,23 @@
 #include "ir/build.h"
 #include "passes/train/training.h"
 
-/* What a training step keeps: scalars in f64, -1 where there is none. */
+/* The tensors of loss scaling: scalars in f64 unless said otherwise; -1: none. */
 struct loss_scale {
-    int exponent; /* STATE: the scale is loss_scale * 2^exponent */
+    int exponent; /* STATE: the scale is amp->loss_scale * 2^exponent */
     int scale;
-    int good;    /* bool: the step's gradients are finite */
-    int skipped; /* STATE: steps skipped so far */
+    int good;    /* bool: all gradients of the step are finite */
+    int skipped; /* STATE: number of steps skipped so far */
 };
 
-/* Before differentiation: the scale, which the loss's gradient begins with; -1: none, or after a diagnostic. */
+/* To be called before autodiff: adds the states and returns the scale, which is the gradient of the loss; -1: no loss
+ * scaling, or after a diagnostic. */
 int loss_scale_begin(struct build *b, const struct amp *amp);
-/* What loss_scale_begin left in the graph. */
+/* Finds the tensors that loss_scale_begin added to the graph. */
 struct loss_scale loss_scale_find(struct build *b, const struct amp *amp);
-/* Whether gradients of that norm (f64) are finite; makes the metrics. 0, or -1 after a diagnostic. */
+/* Sets scale->good and scale->skipped from the norm of all gradients (f64), and adds the metrics. 0, or -1 after a
+ * diagnostic. */
 int loss_scale_judge(struct build *b, const struct amp *amp, struct loss_scale *scale, int norm);
-/* The scale of the next step. */
+/* Adds the updates of the states, which give the scale of the next step. 0, or -1 after a diagnostic. */
 int loss_scale_end(struct build *b, const struct amp *amp, const struct loss_scale *scale);
 
 #endif

@@ -1,12 +1,12 @@
-/* Parameters and their gradients become updates, and the step is divided into its phases.
+/* Adds the nodes that update parameters from their gradients, and divides the step into phases.
  *
  * Note [Phases]
- * Forward and backward nodes run once per micro-batch. Where a step has several, each adds its gradients to states; a
- * dummy micro-batch adds nothing. Then, once, gradients are summed over units (which leave out those of dummies), and
- * the global norm of the means over the real micro-batches is found; this is the reduce phase. The update takes means
- * and clips by one factor, and gives the gradients to the optimizer. All of this is nodes like any others, so a plan
- * cuts and reduces them as it does the forward pass: a norm over cut parameters is a partial sum, counted once. The
- * runtime calls the phases, so that a program of the user's may do so one by one. */
+ * Forward and backward nodes run once per micro-batch. If a step has several micro-batches, each adds its gradients to
+ * states; dummy micro-batches, which fill up the last step, add nothing. The reduce phase runs once: it sums gradients
+ * over scale units and computes the global norm of the means over all real micro-batches. The update phase multiplies
+ * gradients by one factor, for mean and clipping, and applies the optimizer. All of these are ordinary nodes, so a plan
+ * splits and reduces them like the forward graph: the norm of split parameters is a partial sum. The runtime calls the
+ * phases one by one, and so may a user's program. */
 #include "passes/train/loss_scale.h"
 #include "passes/train/training.h"
 
@@ -23,11 +23,11 @@ struct optimizing {
     struct build b;
     struct group *groups; /* [0] for parameters without a rule, [1 + i] for those of rule i */
     struct loss_scale scale;
-    int mean; /* what makes sums of gradients means, f64; -1: nothing */
-    int clip; /* what the update multiplies sums of gradients with, f64 */
+    int mean; /* the factor from sums of gradients to means, f64; -1: none */
+    int clip; /* the factor by which the update multiplies sums of gradients, f64 */
 };
 
-/* Parameters that are updated alike. */
+/* Parameters with the same optimizer and options. */
 struct group {
     const struct optimizer_choice *optimizer;
     bool own_lr;
@@ -58,7 +58,7 @@ static bool sums(const struct optimizing *o) {
     return training_gathers(o->training, o->graph);
 }
 
-/* After each micro-batch; what dummies give is left out. */
+/* Adds the gradient of each micro-batch to a state, unless it is a dummy. */
 static int accumulate(struct optimizing *o, struct parameter *p) {
     if (!sums(o)) return 0;
     int real = control_as(o, RT_REAL, o->graph->tensors.at[p->gradient].dtype);
@@ -68,7 +68,7 @@ static int accumulate(struct optimizing *o, struct parameter *p) {
     return p->gradient < 0 ? -1 : 0;
 }
 
-/* The gradient that the node adds to a sum, if the backward phase makes it; else -1. */
+/* The gradient that the node accumulates, if the backward phase computes it; else -1. */
 static int added_gradient(const struct graph *graph, int id) {
     const struct node *node = &graph->nodes.at[id];
     if (node->op->id != OP_Accumulate) return -1;
@@ -76,9 +76,9 @@ static int added_gradient(const struct graph *graph, int id) {
     return producer >= 0 && graph->nodes.at[producer].phase == PHASE_BACKWARD ? node->inputs[1] : -1;
 }
 
-/* Gradients are added to their sums as they are made, so that none is kept and reductions of the sums may begin: of the
- * nodes from place `first` on, those that add move there. What these need beside, controls as another type, goes before
- * the backward phase. */
+/* Moves each Accumulate from the end of the order (from place `first` on) to just after the node that computes its
+ * gradient, so that gradients are not kept and their reductions can start early. The other nodes there, casts of
+ * controls, move before the backward phase. */
 static void accumulate_early(struct graph *graph, int first) {
     const int *order = graph->order.at, n = graph->order.n;
     int *adds = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: 1 + the first place that adds it */
@@ -104,8 +104,8 @@ static void accumulate_early(struct graph *graph, int first) {
     for (int k = first; begins == first && k < n; k++) VEC_PUSH(graph->arena, &graph->order, order[k]);
 }
 
-/* The mean over the real micro-batches of all units, without the loss scale; of a module the sum, if its user says
- * nothing else. */
+/* Finds the factor for the mean over the real micro-batches of all scale units, without the loss scale. Control `share`
+ * gives it; a module's gradients are summed unless its user sets share. */
 static int find_mean(struct optimizing *o) {
     bool several = sums(o) || o->training->units > 1;
     int share = graph_control(o->graph, RT_SHARE);
@@ -127,7 +127,8 @@ static const char *name_for(const struct optimizing *o, const struct parameter *
     return arena_printf(o->graph->arena, "%s.%s", o->graph->tensors.at[p->weight].name, what);
 }
 
-/* Norm of the mean gradients, in f64: sqrt of the sum of the squares of all sums, multiplied afterwards. */
+/* Norm of the mean gradients, in f64: the square root of the sum of squares of all summed gradients, times the mean's
+ * factor. */
 static int global_norm(struct optimizing *o) {
     struct attr to = attr_of_text("to", "f64");
     int total = build_scalar(&o->b, RT_F64, 0);
@@ -141,7 +142,7 @@ static int global_norm(struct optimizing *o) {
     return total < 0 || o->mean < 0 ? total : build2(&o->b, OP_Mul, total, o->mean);
 }
 
-/* The norm before clipping is given out after the model's outputs. */
+/* Adds the norm before clipping to the outputs, as a metric. */
 static int give_norm(struct optimizing *o) {
     int norm = global_norm(o);
     if (norm < 0) return -1;
@@ -151,8 +152,8 @@ static int give_norm(struct optimizing *o) {
     return norm;
 }
 
-/* What summed gradients are multiplied with in the update: torch.nn.utils.clip_grad_norm_ of their means. Without a
- * bound the norm takes no part: a NaN in one gradient makes it NaN, which would then reach every parameter. */
+/* Finds the factor for summed gradients: torch.nn.utils.clip_grad_norm_ of their means. Without a bound the norm is not
+ * used, because a NaN in one gradient would otherwise reach every parameter. */
 static int clip(struct optimizing *o, int norm) {
     struct build_scope scope = {.dtype = RT_F64};
     build_scope_tensor(&scope, "norm", norm);
@@ -177,28 +178,28 @@ static struct group *group_of(const struct optimizing *o, const struct parameter
     return &o->groups[rule ? rule - o->training->rules.at + 1 : 0];
 }
 
-/* A run may change the learning rate, which the control gives as scheduled; one of a rule's own stays, and is scheduled
- * too. */
+/* The learning rate of the step. The control has the run's rate times the schedule's factor; a rule's own rate is
+ * fixed at compile time and is multiplied by the same factor. */
 static int learning_rate(struct optimizing *o, const struct group *group) {
     if (!group->own_lr) return graph_control(o->graph, RT_LR);
-    int own = build_scalar(&o->b, RT_F64, numbers_value(&group->optimizer->numbers, "lr", 0));
+    int own = build_scalar(&o->b, RT_F64, named_options_value(&group->optimizer->options, "lr", 0));
     return build2(&o->b, OP_Mul, own, graph_control(o->graph, RT_FACTOR));
 }
 
-/* The number of the step, but for those that were skipped. */
+/* The number of the step, skipped steps not counted. */
 static int count_step(struct optimizing *o) {
     int step = graph_control(o->graph, RT_STEP);
     return o->scale.skipped < 0 ? step : build2(&o->b, OP_Sub, step, o->scale.skipped);
 }
 
-/* Options, lr and step, and what the row computes from them once. */
+/* Defines options, lr, step and the row's scalars by name, once per group. */
 static int find_numbers(struct optimizing *o, struct group *group) {
-    const struct numbers *numbers = &group->optimizer->numbers;
+    const struct named_options *options = &group->optimizer->options;
     const char *node = o->b.node;
     if (group->numbers.n) return 0;
     o->b.node = "optimizer";
     group->numbers.dtype = RT_F64;
-    for (int i = 0; i < numbers->n; i++) build_scope_number(&group->numbers, numbers->at[i].name, numbers->at[i].value);
+    for (int i = 0; i < options->n; i++) build_scope_number(&group->numbers, options->at[i].name, options->at[i].value);
     int lr = learning_rate(o, group), step = count_step(o);
     if (lr < 0 || step < 0) return -1;
     build_scope_tensor(&group->numbers, "lr", lr);
@@ -209,7 +210,7 @@ static int find_numbers(struct optimizing *o, struct group *group) {
     return 0;
 }
 
-/* The same names for a parameter's type. */
+/* Defines the same names, cast to the type in which a parameter is updated. */
 static int names_for(struct optimizing *o, const struct build_scope *numbers, enum rt_dtype dtype,
                      struct build_scope *scope) {
     *scope = (struct build_scope){.dtype = dtype};
@@ -231,7 +232,7 @@ static int value_of(const struct build_scope *scope, const char *name) {
     BUG("the optimizer gives no %s", name);
 }
 
-/* Halves are updated in f32: 0.999 is 1 as a bf16. */
+/* The type in which a parameter is updated: f32 for 16-bit floats, since 0.999 is 1 in bf16. */
 static enum rt_dtype updated_in(enum rt_dtype dtype) {
     return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
 }
@@ -242,17 +243,17 @@ static bool add_name(struct optimizing *o, struct build_scope *scope, const char
     return cast >= 0;
 }
 
-/* A parameter's states and itself, p, by the names that the row gives them. */
+/* The parameter, "p", and its states, by the names of the row. */
 struct kept {
     int n;
     struct {
         const char *name;
         int tensor;
-    } at[NUMBERS_MAX];
+    } at[NAMED_OPTIONS_MAX];
 };
 
 static void add_kept(struct kept *kept, const char *name, int tensor) {
-    if (kept->n == NUMBERS_MAX) BUG("an optimizer keeps more than %d tensors", NUMBERS_MAX);
+    if (kept->n == NAMED_OPTIONS_MAX) BUG("an optimizer keeps more than %d tensors", NAMED_OPTIONS_MAX);
     kept->at[kept->n].name = name;
     kept->at[kept->n++].tensor = tensor;
 }
@@ -273,8 +274,8 @@ static int kept_tensor(const struct kept *kept, const char *name) {
     BUG("the optimizer does not keep %s", name);
 }
 
-/* "name = expression": what something kept becomes; what it was, where the step is skipped. Later statements read that,
- * so all of an update is one chain (Note [One pass] in fuse_elementwise.c). */
+/* "name = expression": the new value of a state or of the parameter; the old one if the step is skipped. Later
+ * statements read the new value, so that the whole update can be fused (Note [One pass] in fuse_elementwise.c). */
 static int assign(struct optimizing *o, struct build_scope *scope, const struct kept *kept, const char *statement) {
     const char *name = arena_copy(o->graph->arena, statement, strcspn(statement, " "));
     int value = build_expr(&o->b, scope, arena_printf(o->graph->arena, "%s; %s", statement, name));
@@ -308,7 +309,7 @@ static int update(struct optimizing *o, struct parameter *p) {
     list_kept(o, p, row->states, &kept);
     for (int i = 0; i < kept.n; i++)
         if (!add_name(o, &scope, kept.at[i].name, kept.at[i].tensor)) return -1;
-    bool decays = numbers_value(&group->optimizer->numbers, "weight_decay", 0) != 0;
+    bool decays = named_options_value(&group->optimizer->options, "weight_decay", 0) != 0;
     if (decays && build_expr(&o->b, &scope, arena_printf(o->graph->arena, "%s p", row->decay)) < 0) return -1;
     if (assign_all(o, &scope, &kept, row->update) < 0) return -1;
     for (int i = 0; i < kept.n; i++) {
@@ -333,9 +334,9 @@ static int each(struct optimizing *o, const char *what, int (*make)(struct optim
     return 0;
 }
 
-/* Plans tell the operands of a node by their names: every value made here gets one of its own. */
+/* Makes the names of values unique, because plans identify the operands of a node by name. */
 static void name_apart(struct graph *graph) {
-    struct map seen, numbers; /* name -> the last number that was put behind it */
+    struct map seen, numbers; /* numbers: name -> the last number appended to it */
     map_init(&seen, graph->arena);
     map_init(&numbers, graph->arena);
     for (int t = 0; t < graph->tensors.n; t++) {

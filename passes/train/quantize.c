@@ -1,11 +1,11 @@
-/* Marked products (Note [Marks] in fp8.c) become products of codes, where the plan lets them; their scales become
- * states.
+/* Quantises the operands of marked products (Note [Marks] in fp8.c) if the plan allows it, and adds their scales as
+ * states. Codes are the 8-bit values of a quantised tensor.
  *
  * Note [Rows of codes]
- * Libraries multiply 8-bit floats where both operands lie in rows along what is summed, of 16 bytes or several times
- * that. So an operand that is stored the other way round is transposed as codes, and the extents of each rank's product
- * must be multiples of 16. A layer whose product, or that of one of its gradients, is cut otherwise stays as it is, all
- * of it. */
+ * Libraries multiply 8-bit floats if both operands are contiguous along the summed dimension, in rows of a multiple
+ * of 16 bytes. So an operand of the other orientation is transposed after quantisation, and the extents of each
+ * rank's product must be multiples of 16. If the product of a layer or of one of its gradients is split otherwise,
+ * the whole layer is not quantised. */
 #include "passes/train/fp8.h"
 
 #include <math.h>
@@ -18,16 +18,16 @@
 #include "passes/rewrite/rewrite.h"
 #include "passes/train/training.h"
 
-/* A scale, and what follows from it. */
+/* The scale of a tensor, and the tensors that belong to it. */
 struct scale {
     const char *name, *format;
-    double first;        /* until something was seen */
-    int state;           /* STATE f32: the scale, 0 for the first */
+    double first;        /* the scale before a magnitude is known */
+    int state;           /* STATE f32: the scale; 0: no magnitude is known, `first` counts */
     int factor, unscale; /* the scale, and 1 / scale; -1: not made yet */
-    int most;            /* largest magnitude of what is quantised, of the micro-batch */
+    int most;            /* the largest magnitude of the tensor in the micro-batch */
 };
 
-/* A tensor's codes, as one rank has them. */
+/* The codes of a tensor in one layout, and their transpose. */
 struct codes {
     int straight, turned; /* tensors; turned -1: not made yet */
 };
@@ -36,7 +36,7 @@ struct quantizing {
     struct rewrite rewrite;
     struct build b;
     const struct training *training;
-    struct map scale_of, codes_of, layers; /* layers: 0 if they compute in 8-bit floats, 1 if not */
+    struct map scale_of, codes_of, layers; /* layers: name -> 0 if it is quantised, 1 if not */
     VEC(struct scale) scales;
     VEC(struct codes) codes;
 };
@@ -47,7 +47,7 @@ static const char *layer_of(const struct node *node) {
 
 /* What the plan permits -------------------------------------------------------------------------------------------- */
 
-/* The factor's part on some rank that is no multiple, -1 if all are. */
+/* The extent of the factor on some rank that is no multiple of FP8_MULTIPLE; -1 if all are multiples. */
 static int64_t misfit(const struct graph *graph, const struct dims *dims, const struct node *node, int factor) {
     const int64_t extent = dims->factor[factor].extent;
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
@@ -105,12 +105,13 @@ static bool is_quantised(const struct quantizing *q, const struct node *node) {
 
 /* Codes ------------------------------------------------------------------------------------------------------------ */
 
-/* The scale that a mark "FORMAT:NAME" is about. */
+/* The scale of a mark "FORMAT:NAME". */
 static struct scale *scale_of(struct quantizing *q, const char *mark) {
     return &q->scales.at[map_get(&q->scale_of, mark, strlen(mark))];
 }
 
-/* Made where it is met first: of a gradient, that has a loss scale in it, in the backward phase. */
+/* Adds the scale of a mark unless there is one. Scales met in the backward phase are those of gradients, which are
+ * multiplied by the loss scale. */
 static void meet_scale(struct quantizing *q, const char *mark, enum phase phase) {
     struct graph *graph = q->b.graph;
     const double loss_scale = phase == PHASE_BACKWARD ? q->training->amp.loss_scale : 0;
@@ -146,7 +147,7 @@ static int unscale_of(struct quantizing *q, const char *mark) {
     return scale->unscale;
 }
 
-/* Cuts the node that makes `tensor` so that its first operand is held as `as` says. */
+/* Splits the producer of `tensor` so that its first operand has the layout `as`. */
 static void cut_like(struct quantizing *q, int tensor, const struct layout *as) {
     struct graph *graph = q->b.graph;
     struct node *node = &graph->nodes.at[graph->tensors.at[tensor].producer];
@@ -163,7 +164,7 @@ static void cut_like(struct quantizing *q, int tensor, const struct layout *as) 
     }
 }
 
-/* How the product wants its operand. */
+/* The layout that the product needs of its operand. */
 static struct layout layout_of(const struct graph *graph, const struct dims *dims, const struct node *node,
                                int operand) {
     struct layout layout = {0};
@@ -182,8 +183,8 @@ static const char *codes_key(const struct quantizing *q, int tensor, const char 
     return key;
 }
 
-/* Quantises the tensor; what is quantised again, in another layout or after it was recomputed, has the same
- * magnitudes. */
+/* Quantises the tensor in a layout. A tensor that is quantised a second time, in another layout or recomputed, has
+ * the same largest magnitude. */
 static int quantise(struct quantizing *q, int tensor, const char *mark, const struct layout *as) {
     struct scale *scale = scale_of(q, mark);
     struct attr format = attr_of_text("format", scale->format);
@@ -201,7 +202,7 @@ static int turn(struct quantizing *q, int codes, const struct layout *as) {
     return turned;
 }
 
-/* The codes of an operand, turned if it lies across what is summed. */
+/* The codes of an operand; `turned`: transposed, because the operand is not contiguous along the summed dimension. */
 static int codes_of(struct quantizing *q, const struct dims *dims, const struct node *node, int operand, bool turned) {
     const char *mark = attr_text(node, operand ? "fp8_b" : "fp8_a", "");
     const struct layout as = layout_of(q->b.graph, dims, node, operand);
@@ -218,7 +219,7 @@ static int codes_of(struct quantizing *q, const struct dims *dims, const struct 
     return turned ? codes->turned : codes->straight;
 }
 
-/* The cuts of the product, by the names of its factors. */
+/* Splits the producer of `tensor` like the product `like`, by the names of its factors. */
 static void cut_product(struct quantizing *q, int tensor, const struct dims *from, const struct node *like) {
     struct graph *graph = q->b.graph;
     struct node *node = &graph->nodes.at[graph->tensors.at[tensor].producer];
@@ -251,12 +252,12 @@ static int multiply(struct quantizing *q, int id) {
     int y = build(&q->b, OP_ScaledMatMul, 4, (int[]){a, b, unscale_a, unscale_b}, sizeof attrs / sizeof *attrs, attrs);
     if (y < 0) return -1;
     cut_product(q, y, &dims, &node);
-    graph->tensors.at[y].name = graph->tensors.at[node.outputs[0]].name; /* by which plans know what readers read */
+    graph->tensors.at[y].name = graph->tensors.at[node.outputs[0]].name; /* plans identify operands by name */
     rewrite_replace(&q->rewrite, node.outputs[0], y);
     return 0;
 }
 
-/* Without marks. */
+/* Keeps the node, without its marks. */
 static void keep(struct quantizing *q, int id) {
     struct node *node = &q->b.graph->nodes.at[id];
     int n = 0;
@@ -295,7 +296,7 @@ static void name_scale(struct quantizing *q, const struct scale *scale) {
     q->b.node = arena_printf(q->b.graph->arena, "%s.fp8", scale->name);
 }
 
-/* The largest magnitude of the step so far; what dummies give is left out. */
+/* Accumulates the largest magnitude of the step so far, dummy micro-batches left out. */
 static int gather(struct quantizing *q, struct scale *scale) {
     struct build_scope scope = {.dtype = RT_F32};
     name_scale(q, scale);
@@ -318,9 +319,9 @@ static int over_units(struct quantizing *q, struct scale *scale) {
     return scale->most;
 }
 
-/* The history is a ring: the step's place in it is its number modulo the length. */
+/* The history is a ring buffer: the position of a step is its number modulo the length. */
 struct ring {
-    int places, at; /* f32: 0, 1, 2 ..; the step's place */
+    int places, at; /* f32: the positions 0, 1, 2 ..; the position of the step */
 };
 
 static int make_ring(struct quantizing *q, struct ring *ring) {
@@ -349,7 +350,7 @@ static int remember(struct quantizing *q, const struct scale *scale, const struc
     return next;
 }
 
-/* 2^126 has a reciprocal that is not subnormal. */
+/* Updates history and scale. The scale is at most 2^126, whose reciprocal is not subnormal. */
 static int rescale(struct quantizing *q, const struct scale *scale, const struct ring *ring) {
     const double largest = strcmp(scale->format, "e5m2") == 0 ? 57344 : 448;
     const int64_t axis = 0;

@@ -1,11 +1,11 @@
-/* Copies forward nodes into the backward phase, so that their results need not be kept from one to the other.
+/* Recomputation: copies forward nodes into the backward phase, so that their results need not be kept in between.
  *
  * Note [Recomputed layers]
- * What is recomputed together is a layer: it begins and ends where a single value that depends on parameters is live.
- * Runs of such stretches that repeat are the layers of a model; in a model without repeats about sqrt(n) equal shares
- * of its n stretches are (Chen et al. 2016, "Training deep nets with sublinear memory cost"). The copies of a layer
- * come just before the first backward node that reads one of them. They compute the same bits, dropout's masks
- * included. */
+ * Layers are recomputed as a whole. The forward graph is divided into stretches at the places where only one value
+ * that depends on parameters is live. A repeated sequence of stretches is a layer of the model. In a model without
+ * repeats the n stretches are divided into about sqrt(n) equal layers (Chen et al. 2016, "Training deep nets with
+ * sublinear memory cost"). The copies of a layer stand just before the first backward node that reads one of them.
+ * They compute the same bits, dropout masks included. */
 #include "passes/train/recompute.h"
 
 #include <fnmatch.h>
@@ -31,7 +31,7 @@ static const struct {
 } kinds[] = {{"none", RECOMPUTE_NONE},    {"full", RECOMPUTE_FULL},    {"selective", RECOMPUTE_SELECTIVE},
              {"first:", RECOMPUTE_FIRST}, {"names:", RECOMPUTE_NAMES}, {"budget:", RECOMPUTE_BUDGET}};
 
-/* "12", with K, M, G or T behind it where it is of bytes. */
+/* Parses a count, of bytes also with K, M, G or T: "12", "3G". */
 static bool read_count(const char *text, bool bytes, int64_t *count) {
     static const char units[] = "KMGT";
     char *end = "?";
@@ -69,8 +69,8 @@ struct recomputing {
     int forward;   /* nodes of the forward phase: the first of the order */
     int *last;     /* per tensor: place of its last reader in the forward phase, -1: none */
     bool *depends; /* per tensor: on a parameter */
-    bool *dropped; /* per node: computed again where the backward phase reads it */
-    int *again;    /* per tensor: its copy, -1: none */
+    bool *dropped; /* per node: its results are not kept but recomputed */
+    int *again;    /* per tensor: its recomputed copy; -1: none */
 };
 
 static int node_at(const struct recomputing *r, int place) {
@@ -97,12 +97,12 @@ static void look_at_forward(struct recomputing *r) {
 
 /* Layers ---------------------------------------------------------------------------------------------------------- */
 
-/* Runs of nodes: the first of each, and behind the last. */
+/* Runs of nodes: the place of the first node of each run, and the end of the last run. */
 struct runs {
     VEC(int) first;
 };
 
-/* Between places where one value is live. */
+/* Finds the stretches between places where a single value is live (Note [Recomputed layers]). */
 static void find_stretches(const struct recomputing *r, struct runs *stretches) {
     const struct graph *graph = r->graph;
     int *change = ARENA_ARRAY(graph->arena, int, r->forward + 2), live = 0;
@@ -116,7 +116,7 @@ static void find_stretches(const struct recomputing *r, struct runs *stretches) 
     VEC_PUSH(graph->arena, &stretches->first, r->forward);
 }
 
-/* Equal numbers for stretches of equal operators and shapes. */
+/* Numbers the stretches so that those with equal operators and shapes have equal numbers. */
 static int *kinds_of(const struct recomputing *r, const struct runs *stretches) {
     const struct graph *graph = r->graph;
     int n = stretches->first.n - 1, *kind = ARENA_ARRAY(graph->arena, int, n + 1);
@@ -137,14 +137,14 @@ static int *kinds_of(const struct recomputing *r, const struct runs *stretches) 
     return kind;
 }
 
-/* How often the `period` stretches from `first` on occur, one after the other. */
+/* How often the sequence of `period` stretches from `first` on occurs in a row. */
 static int repeats(const int *kind, int n, int first, int period) {
     int same = 0;
     while (first + period + same < n && kind[first + same] == kind[first + period + same]) same++;
     return 1 + same / period;
 }
 
-/* The layers: the repetition that covers most stretches, else equal shares of all. */
+/* Finds the layers: the repeated sequence that covers the most stretches, else equal shares of all stretches. */
 static void find_layers(const struct recomputing *r, struct runs *layers) {
     struct arena *arena = r->graph->arena;
     struct runs stretches = {0};
@@ -161,7 +161,7 @@ static void find_layers(const struct recomputing *r, struct runs *layers) {
     if (most % step) VEC_PUSH(arena, &layers->first, stretches.first.at[best + most]);
 }
 
-/* Drops what the layer computes for itself. */
+/* Drops the nodes of the layer whose results only the layer itself reads in the forward phase. */
 static void drop_layer(struct recomputing *r, const struct runs *layers, int layer) {
     const int end = layers->first.at[layer + 1];
     for (int i = layers->first.at[layer]; i < end; i++) {
@@ -172,7 +172,7 @@ static void drop_layer(struct recomputing *r, const struct runs *layers, int lay
     }
 }
 
-/* Bytes of the forward phase's values that wait for the backward phase. */
+/* Bytes of forward values that are kept for the backward phase. */
 static int64_t kept_bytes(const struct recomputing *r) {
     const struct graph *graph = r->graph;
     bool *counted = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
@@ -206,7 +206,7 @@ static int drop_layers(struct recomputing *r, struct diags *diags) {
                       (long long)kept_bytes(r), n);
 }
 
-/* Nodes by name, or those that are cheap to compute again. */
+/* Drops nodes by name, or those that are cheap to recompute. */
 static int drop_nodes(struct recomputing *r, struct diags *diags) {
     bool any = false;
     for (int i = 0; i < r->forward; i++) {
@@ -223,12 +223,12 @@ static int drop_nodes(struct recomputing *r, struct diags *diags) {
 
 /* Copying --------------------------------------------------------------------------------------------------------- */
 
-/* What a reader in the backward phase gets of a tensor: it, or its copy. */
+/* The tensor that backward nodes read: the recomputed copy if there is one. */
 static int read_again(const struct recomputing *r, int tensor) {
     return tensor >= 0 && r->again[tensor] >= 0 ? r->again[tensor] : tensor;
 }
 
-/* The node that must be copied before one that reads the tensor can run; -1: none. */
+/* The dropped node that must be copied before the tensor can be read; -1: none. */
 static int missing(const struct recomputing *r, int tensor) {
     int p = tensor < 0 || r->again[tensor] >= 0 ? -1 : r->graph->tensors.at[tensor].producer;
     return p >= 0 && r->dropped[p] ? p : -1;
@@ -247,13 +247,13 @@ static void copy_node(struct recomputing *r, int id, int *order, int *n) {
     }
     int copy = graph_add_node(graph, node.op, arena_printf(graph->arena, "%s.again", node.name), node.ninputs, inputs,
                               node.noutputs, outputs, node.nattrs, node.attrs);
-    graph->order.n--; /* its place is `order` */
+    graph->order.n--; /* it is put into `order` instead */
     graph->nodes.at[copy].phase = PHASE_BACKWARD;
-    attr_set(graph, &graph->nodes.at[copy], attr_of_int("again", 1)); /* tells it from what it copies */
+    attr_set(graph, &graph->nodes.at[copy], attr_of_int("again", 1)); /* marks it as a copy, also for cse */
     order[(*n)++] = copy;
 }
 
-/* Copies what the tensor is made from, the first first. `stack` has room for all nodes. */
+/* Copies the dropped nodes that the tensor depends on, in topological order. `stack` has room for all nodes. */
 static void make_again(struct recomputing *r, int tensor, int *stack, int *order, int *n) {
     int depth = 0;
     if (missing(r, tensor) >= 0) stack[depth++] = missing(r, tensor);
@@ -288,7 +288,7 @@ static void copy_dropped(struct recomputing *r) {
     for (int i = 0; i < n; i++) VEC_PUSH(graph->arena, &graph->order, order[i]);
 }
 
-/* A graph that was read back from its text has its copies already. */
+/* True if the graph has copies already, because it was parsed from text that was dumped after this pass. */
 static bool has_copies(const struct graph *graph) {
     for (int i = 0; i < graph->order.n; i++)
         if (attr_int(&graph->nodes.at[graph->order.at[i]], "again", 0)) return true;

@@ -1,10 +1,11 @@
-/* Activations that the backward phase computes again instead of keeping (--recompute). */
+/* Recomputation of activations (rematerialisation, activation checkpointing): --recompute chooses activations that the
+ * backward phase computes again instead of keeping them. */
 #ifndef PASSES_TRAIN_RECOMPUTE_H
 #define PASSES_TRAIN_RECOMPUTE_H
 
 #include "passes/train/training.h"
 
-/* Reads "none", "full", "selective", "first:N", "names:GLOB" or "budget:BYTES" (NULL: none): 0, or -1 after a
+/* Parses "none", "full", "selective", "first:N", "names:GLOB" or "budget:BYTES" (NULL: none): 0, or -1 after a
  * diagnostic. */
 int recompute_parse(struct recompute *recompute, const char *text, struct diags *diags);
 

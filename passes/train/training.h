@@ -4,7 +4,7 @@
 #define PASSES_TRAIN_TRAINING_H
 
 #include "ir/ir.h"
-#include "passes/train/numbers.h"
+#include "passes/train/named_options.h"
 #include "runtime/base/lr_schedule.h"
 
 struct optimizer {
@@ -22,14 +22,14 @@ extern const int noptimizers;
 struct optimizer_choice {
     const char *text; /* as it was given */
     const struct optimizer *row;
-    struct numbers numbers;
+    struct named_options options;
 };
 
 /* Reads "adamw:lr=0.0003,weight_decay=0.1" (name, then any of its options): 0, or -1 after a diagnostic. */
 int optimizer_parse(struct optimizer_choice *choice, const char *text, struct arena *arena, struct diags *diags);
 
 /* Reads "cosine:warmup=100,steps=1000,min=0.1": a row of runtime/base/lr_schedules.def, and any of its numbers. */
-int schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct arena *arena, struct diags *diags);
+int lr_schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct arena *arena, struct diags *diags);
 
 /* What some parameters have of their own: --param 'GLOB:lr=0.001,weight_decay=0' 'GLOB:frozen' or 'GLOB:train'. */
 struct parameter_rule {
@@ -44,16 +44,16 @@ struct parameter_rule {
 struct init_rule {
     const char *text, *pattern;
     const struct init *row;
-    struct numbers numbers;
+    struct named_options options;
 };
 
 /* --amp (amp.h). */
 /* ALLOW: in the half type. DENY: in f32. PROMOTE: in the half type if all computed operands have it, else in f32. */
-enum amp_class { AMP_PROMOTE, AMP_ALLOW, AMP_DENY };
+enum amp_cast { AMP_PROMOTE, AMP_ALLOW, AMP_DENY };
 
 struct amp_rule {
     const char *pattern; /* a glob over node names */
-    enum amp_class class;
+    enum amp_cast cast;
 };
 
 struct amp {
@@ -100,12 +100,12 @@ struct training {
     struct optimizer_choice optimizer;
     struct amp amp;
     struct fp8 fp8;
-    double clip_grad_norm;   /* 0: none; torch.nn.utils.clip_grad_norm_ */
-    int accumulate;          /* micro-batches of a unit in a step */
-    int units;               /* data parallel copies of the plan */
-    int64_t bucket_bytes;    /* of gradients that are reduced over units at once, while backward goes on; 0: none are */
-    const char *lr_schedule; /* as it was given */
-    struct rt_lr_schedule schedule;
+    double clip_grad_norm; /* 0: none; torch.nn.utils.clip_grad_norm_ */
+    int accumulate;        /* micro-batches of a unit in a step */
+    int units;             /* data parallel copies of the plan */
+    int64_t bucket_bytes;  /* of gradients that are reduced over units at once, while backward goes on; 0: none are */
+    const char *lr_schedule_text; /* as it was given */
+    struct rt_lr_schedule lr_schedule;
     VEC(struct parameter_rule) rules;
     VEC(struct init_rule) inits;
     struct recompute recompute;

@@ -41,7 +41,7 @@ static void settle_row(struct optimizer_choice *choice) {
     const char *name = choice->row->name;
     for (int i = 0; i < noptimizers; i++)
         if (strcmp(optimizers[i].name, name) == 0 &&
-            (!*optimizers[i].when || numbers_value(&choice->numbers, optimizers[i].when, 0) != 0))
+            (!*optimizers[i].when || named_options_value(&choice->options, optimizers[i].when, 0) != 0))
             choice->row = &optimizers[i];
 }
 
@@ -52,13 +52,13 @@ int optimizer_parse(struct optimizer_choice *choice, const char *text, struct ar
     if (!choice->row)
         return diag_error(diags, 202, EXIT_USAGE, "--optimizer", "unknown optimizer %s; the optimizers are%s",
                           diag_quote(diags, arena_copy(arena, text, strcspn(text, ":"))), names_of_all(arena));
-    numbers_start(&choice->numbers, "--optimizer", choice->row->name, choice->row->options, arena);
-    if (numbers_set_all(&choice->numbers, list_of(text), 0, diags) < 0) return -1;
+    named_options_start(&choice->options, "--optimizer", choice->row->name, choice->row->options, arena);
+    if (named_options_set_all(&choice->options, list_of(text), 0, diags) < 0) return -1;
     return settle_row(choice), 0;
 }
 
-static struct number look_up_number(const void *numbers, const char *name) {
-    return (struct number){true, numbers_value(numbers, name, 0), 0};
+static struct number look_up_option(const void *options, const char *name) {
+    return (struct number){true, named_options_value(options, name, 0), 0};
 }
 
 static double evaluate(const char *text, expr_lookup look_up, const void *env, struct arena *arena) {
@@ -68,8 +68,8 @@ static double evaluate(const char *text, expr_lookup look_up, const void *env, s
 
 static int check_options(const struct optimizer_choice *choice, struct arena *arena, struct diags *diags) {
     const struct optimizer *row = choice->row;
-    if (!*row->needs || evaluate(row->needs, look_up_number, &choice->numbers, arena) != 0) return 0;
-    return diag_error(diags, 205, EXIT_USAGE, choice->numbers.option, "%s with %s needs %s", row->name, row->when,
+    if (!*row->needs || evaluate(row->needs, look_up_option, &choice->options, arena) != 0) return 0;
+    return diag_error(diags, 205, EXIT_USAGE, choice->options.option, "%s with %s needs %s", row->name, row->when,
                       row->needs);
 }
 
@@ -89,30 +89,31 @@ static const char *schedules_text(struct arena *arena) {
 }
 
 /* A whole number of steps. */
-static int steps_of(const struct numbers *numbers, const char *name, int64_t *steps, struct diags *diags) {
-    double value = numbers_value(numbers, name, 0);
+static int steps_of(const struct named_options *options, const char *name, int64_t *steps, struct diags *diags) {
+    double value = named_options_value(options, name, 0);
     *steps = (int64_t)value;
     if (value == floor(value) && value < 1e15) return 0;
-    return diag_error(diags, 205, EXIT_USAGE, numbers->option, "%s of %s must be a whole number", name, numbers->row);
+    return diag_error(diags, 205, EXIT_USAGE, options->option, "%s of %s must be a whole number", name, options->row);
 }
 
-int schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct arena *arena, struct diags *diags) {
-    struct numbers numbers;
+int lr_schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct arena *arena, struct diags *diags) {
+    struct named_options options;
     int kind = 0;
     while (kind < RT_LR_SCHEDULES && !is_called(text, rt_lr_schedule_rows[kind].name)) kind++;
     if (kind == RT_LR_SCHEDULES)
         return diag_error(diags, 202, EXIT_USAGE, "--lr-schedule",
                           "unknown learning-rate schedule %s; the schedules are%s",
                           diag_quote(diags, arena_copy(arena, text, strcspn(text, ":"))), schedules_text(arena));
-    numbers_start(&numbers, "--lr-schedule", rt_lr_schedule_rows[kind].name, rt_lr_schedule_rows[kind].options, arena);
-    if (numbers_set_all(&numbers, list_of(text), 0, diags) < 0) return -1;
-    *schedule = (struct rt_lr_schedule){.kind = kind, .min = numbers_value(&numbers, "min", 0)};
-    if (steps_of(&numbers, "warmup", &schedule->warmup, diags) < 0 ||
-        steps_of(&numbers, "steps", &schedule->steps, diags) < 0)
+    named_options_start(&options, "--lr-schedule", rt_lr_schedule_rows[kind].name, rt_lr_schedule_rows[kind].options,
+                        arena);
+    if (named_options_set_all(&options, list_of(text), 0, diags) < 0) return -1;
+    *schedule = (struct rt_lr_schedule){.kind = kind, .min = named_options_value(&options, "min", 0)};
+    if (steps_of(&options, "warmup", &schedule->warmup, diags) < 0 ||
+        steps_of(&options, "steps", &schedule->steps, diags) < 0)
         return -1;
     if (schedule->min > 1)
         return diag_error(diags, 205, EXIT_USAGE, "--lr-schedule", "min is a fraction of the learning rate: at most 1");
-    if (numbers_value(&numbers, "steps", -1) < 0 || schedule->warmup < schedule->steps) return 0;
+    if (named_options_value(&options, "steps", -1) < 0 || schedule->warmup < schedule->steps) return 0;
     return diag_error(diags, 205, EXIT_USAGE, "--lr-schedule", "warmup must be less than steps");
 }
 
@@ -129,11 +130,11 @@ int parameter_rule_add(struct training *training, const char *text, struct arena
         return diag_error(diags, 205, EXIT_USAGE, "--param",
                           "%s must have the form GLOB:frozen, GLOB:train or GLOB:lr=..,..", diag_quote(diags, text));
     rule.pattern = arena_copy(arena, text, (size_t)(colon - text));
-    rule.optimizer.numbers.option = "--param";
+    rule.optimizer.options.option = "--param";
     for (const char *at = colon + 1; at;) {
         size_t length = strcspn(at, ",");
         const bool frozen = is_word(at, length, "frozen"), train = is_word(at, length, "train");
-        if (!frozen && !train && numbers_set(&rule.optimizer.numbers, at, length, 0, diags) < 0) return -1;
+        if (!frozen && !train && named_options_set(&rule.optimizer.options, at, length, 0, diags) < 0) return -1;
         rule.frozen = rule.frozen || frozen;
         rule.train = rule.train || train;
         rule.own_lr = rule.own_lr || strncmp(at, "lr=", 3) == 0;
@@ -225,11 +226,12 @@ static const char *inits_text(struct arena *arena) {
 }
 
 /* Numbers may be negative, but not a standard deviation, nor a range that is none. */
-static int check_numbers(const struct init_rule *rule, struct diags *diags) {
-    const struct numbers *n = &rule->numbers;
-    const double seed = numbers_value(n, "seed", 0);
-    if (numbers_value(n, "std", 0) >= 0 && numbers_value(n, "low", 0) <= numbers_value(n, "high", 0) && seed >= 0 &&
-        seed == floor(seed) && seed < 0x1p53)
+static int check_init_options(const struct init_rule *rule, struct diags *diags) {
+    const struct named_options *n = &rule->options;
+    const double seed = named_options_value(n, "seed", 0);
+    if (named_options_value(n, "std", 0) >= 0 &&
+        named_options_value(n, "low", 0) <= named_options_value(n, "high", 0) && seed >= 0 && seed == floor(seed) &&
+        seed < 0x1p53)
         return 0;
     return diag_error(diags, 205, EXIT_USAGE, "--init",
                       "%s: std must be at least 0, seed a whole number of at least 0, and low at most high",
@@ -249,8 +251,9 @@ int init_rule_add(struct training *training, const char *text, struct arena *are
         return diag_error(diags, 202, EXIT_USAGE, "--init", "unknown initialization %s; the initializations are%s",
                           diag_quote(diags, arena_copy(arena, equals + 1, strcspn(equals + 1, ":"))),
                           inits_text(arena));
-    numbers_start(&rule.numbers, "--init", rule.row->name, rule.row->options, arena);
-    if (numbers_set_all(&rule.numbers, list_of(equals), -1e300, diags) < 0 || check_numbers(&rule, diags) < 0)
+    named_options_start(&rule.options, "--init", rule.row->name, rule.row->options, arena);
+    if (named_options_set_all(&rule.options, list_of(equals), -1e300, diags) < 0 ||
+        check_init_options(&rule, diags) < 0)
         return -1;
     VEC_PUSH(arena, &training->inits, rule);
     return 0;
@@ -264,7 +267,7 @@ const struct init_rule *init_rule_of(const struct training *training, const char
 
 /* What the expressions of a row read. */
 struct init_scope {
-    const struct numbers *numbers;
+    const struct named_options *options;
     double fan_in, fan_out;
 };
 
@@ -272,7 +275,7 @@ static struct number look_up_init(const void *env, const char *name) {
     const struct init_scope *scope = env;
     if (strcmp(name, "fan_in") == 0) return (struct number){true, scope->fan_in, 0};
     if (strcmp(name, "fan_out") == 0) return (struct number){true, scope->fan_out, 0};
-    return look_up_number(scope->numbers, name);
+    return look_up_option(scope->options, name);
 }
 
 /* torch.nn.init._calculate_fan_in_and_fan_out; of a vector, its length. */
@@ -280,7 +283,7 @@ static struct init_scope scope_of(const struct init_rule *rule, const struct ten
     double kernel = 1, first = tensor->ndim ? (double)tensor->dims[0] : 1;
     for (int d = 2; d < tensor->ndim; d++) kernel *= (double)tensor->dims[d];
     double second = tensor->ndim > 1 ? (double)tensor->dims[1] : first;
-    return (struct init_scope){&rule->numbers, second * kernel, first * kernel};
+    return (struct init_scope){&rule->options, second * kernel, first * kernel};
 }
 
 struct init_values init_values_of(const struct init_rule *rule, const struct tensor *tensor, struct arena *arena) {
@@ -291,7 +294,7 @@ struct init_values init_values_of(const struct init_rule *rule, const struct ten
     char hex[RT_HASH_HEX];
     rt_hash_start(&hash);
     rt_hash_text(&hash, tensor->name);
-    rt_hash_int(&hash, (int64_t)numbers_value(&rule->numbers, "seed", 0));
+    rt_hash_int(&hash, (int64_t)named_options_value(&rule->options, "seed", 0));
     rt_hash_hex(&hash, hex);
     hex[16] = 0;
     values.key = strtoull(hex, NULL, 16);

@@ -1,8 +1,8 @@
-/* Makes a parameter that the exporter has stored repeated one again.
+/* Undoes the expansion of parameters by exporters.
  *
- * Constant folding expands a parameter to the batch where its size is known: a class token of [1,1,d] is stored as
- * [2,1,d], whose rows would be trained apart. What the exporter says it has computed from one parameter of the module,
- * and what consists of equal slices, is one slice and an Expand of it, under the parameter's name. */
+ * If the batch size is known, an exporter's constant folding expands parameters to the batch: a class token of
+ * [1,1,d] is stored as [2,1,d], whose rows would be trained independently. A weight of equal slices which the
+ * exporter computed from one parameter of the module becomes one slice, under the parameter's name, and an Expand. */
 #include <string.h>
 
 #include "ir/build.h"
@@ -41,8 +41,8 @@ static bool is_all_one_value(const unsigned char *data, size_t bytes, size_t siz
     return memcmp(data, data + size, bytes - size) == 0;
 }
 
-/* Whether all indices of the outermost dimension have the same slice. Of tensors of one value that says nothing: they
- * are alike along every dimension. */
+/* True if all slices along the outermost dimension are equal. False for tensors with a single value, whose slices
+ * are equal along every dimension. */
 static bool repeats(const struct tensor *tensor) {
     const int d = outermost(tensor);
     const size_t size = rt_dtype_bytes(tensor->stored.dtype), bytes = (size_t)tensor_elements(tensor) * size;
@@ -52,7 +52,7 @@ static bool repeats(const struct tensor *tensor) {
            !is_all_one_value(tensor->data, bytes, size);
 }
 
-/* The weight as a slice of the name `member`, expanded; -1 if it cannot be built. */
+/* Adds a weight called `member` with the first slice; returns an Expand of it, or -1. */
 static int expanded(struct graph *graph, struct diags *diags, int weight, const char *member) {
     struct tensor whole = graph->tensors.at[weight], slice = whole;
     struct build b = {graph, diags, whole.name};

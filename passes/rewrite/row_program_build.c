@@ -1,14 +1,15 @@
-#include "passes/rewrite/row_program.h"
+#include "passes/rewrite/row_program_build.h"
 
 #include <string.h>
 
 #include "ir/base/str.h"
 #include "ir/op.h"
-#include "passes/rewrite/chain.h"
+#include "passes/rewrite/elementwise.h"
 
-enum { MAX_HEIGHT = EXPR_DEPTH / 2 }; /* of what is left without a name */
+enum { MAX_HEIGHT = EXPR_DEPTH / 2 }; /* of an expression without a name of its own */
 
-/* What norms are made of: inputs a, b, c; n is the extent of a row, e the attribute epsilon. */
+/* Norms and softmax as row programs: a, b, c are the inputs, n is the extent of a row, e the attribute epsilon; `names`
+ * counts the named values. */
 static const struct norm {
     enum op_id op;
     const char *text;
@@ -52,7 +53,7 @@ static const struct node *member(const struct maker *m, int i) {
     return &m->graph->nodes.at[m->members->node[i]];
 }
 
-/* The member that makes the tensor, -1 if none does. */
+/* The index of the member that computes the tensor; -1 if none does. */
 static int maker_of(const struct graph *graph, const struct row_members *members, int tensor) {
     for (int i = 0; i < members->n; i++)
         if (graph->tensors.at[tensor].producer == members->node[i]) return i;
@@ -68,9 +69,10 @@ int row_names(const struct graph *graph, const struct row_members *members) {
     return names;
 }
 
-/* Adds what is read to the inputs there are; returns how many there are then. */
+/* Adds the tensor to the n inputs unless a member computes it, it is a number, or they contain it. Returns the new
+ * number of inputs. */
 static int add_input(const struct graph *graph, const struct row_members *members, int tensor, int *inputs, int n) {
-    if (maker_of(graph, members, tensor) >= 0 || chain_number(graph, tensor)) return n;
+    if (maker_of(graph, members, tensor) >= 0 || elementwise_number(graph, tensor)) return n;
     for (int at = 0; at < n && at < EXPR_INPUTS; at++)
         if (inputs[at] == tensor) return n;
     if (n < EXPR_INPUTS) inputs[n] = tensor;
@@ -94,7 +96,7 @@ static const struct expr *number(const struct maker *m, double value) {
 }
 
 static const struct expr *operand(const struct maker *m, int tensor) {
-    const struct expr *constant = chain_number(m->graph, tensor);
+    const struct expr *constant = elementwise_number(m->graph, tensor);
     int maker = maker_of(m->graph, m->members, tensor);
     if (constant || maker >= 0) return constant ? constant : m->value[maker];
     for (int i = 0; i < m->ninputs; i++)
@@ -118,10 +120,10 @@ static const struct expr *fold(struct maker *m, const char *by, const struct exp
 static const struct expr *elementwise(const struct maker *m, const struct node *node) {
     struct expr_renaming renaming = {.n = 0};
     for (int k = 0; k < node->ninputs; k++) {
-        renaming.names[renaming.n] = chain_input(node, k);
+        renaming.names[renaming.n] = elementwise_input_name(node, k);
         renaming.by[renaming.n++] = operand(m, node->inputs[k]);
     }
-    return expr_rename(m->graph->arena, chain_expression(m->graph, node), &renaming);
+    return expr_rename(m->graph->arena, elementwise_expression(m->graph, node), &renaming);
 }
 
 static void rename_to(struct expr_renaming *renaming, const char *from, const struct expr *to) {
@@ -129,7 +131,7 @@ static void rename_to(struct expr_renaming *renaming, const char *from, const st
     renaming->by[renaming->n++] = to;
 }
 
-/* The row's text, with names of its own for what it names. */
+/* The expression of a norm's text, whose named values get the next names of the program. */
 static const struct expr *normalised(struct maker *m, const struct node *node, const struct norm *norm) {
     static const char *const letters[] = {"a", "b", "c"};
     struct arena *arena = m->graph->arena;
@@ -153,10 +155,12 @@ static const struct expr *value_of(struct maker *m, const struct node *node) {
 /* How often the member reads its input k. */
 static int reads_of(const struct maker *m, const struct node *node, int k) {
     if (norm_of(node)) return k == 0 ? 2 : 1;
-    return node->op->expr ? chain_reads(chain_expression(m->graph, node), chain_input(node, k)) : 1;
+    return node->op->expr
+               ? elementwise_count_reads(elementwise_expression(m->graph, node), elementwise_input_name(node, k))
+               : 1;
 }
 
-/* By members, and as a result. */
+/* How often members read the tensor, and whether it is a result. */
 static int reads_in_all(const struct maker *m, int tensor) {
     int reads = 0;
     for (int i = 0; i < m->members->n; i++)
@@ -171,7 +175,8 @@ static bool is_of_rows(const struct maker *m, int tensor) {
     return t->ndim && t->dims[t->ndim - 1] == 1;
 }
 
-/* A number of the row that its elements are made with: it is made once. */
+/* True if the tensor has one value per row, and members that compute every element of the row read it: it is computed
+ * once per row, under a name. */
 static bool is_for_elements(const struct maker *m, int tensor) {
     bool read = false;
     for (int i = 0; i < m->members->n && is_of_rows(m, tensor); i++)
@@ -183,7 +188,7 @@ static bool is_for_elements(const struct maker *m, int tensor) {
 static void make(struct maker *m, int i) {
     const int tensor = member(m, i)->outputs[0];
     const enum rt_dtype dtype = m->graph->tensors.at[tensor].dtype;
-    const struct expr *value = chain_rounded(m->graph->arena, dtype, value_of(m, member(m, i)));
+    const struct expr *value = elementwise_rounded(m->graph->arena, dtype, value_of(m, member(m, i)));
     bool named = reads_in_all(m, tensor) > 1 || is_for_elements(m, tensor) || expr_height(value) > MAX_HEIGHT;
     m->value[i] = named ? name(m, value) : value;
 }
@@ -195,7 +200,7 @@ static const char *text_of(const struct maker *m) {
         strbuf_printf(&text, "v%d = %s; ", i, expr_format(m->graph->arena, m->named[i]));
     for (int i = 0; i < m->members->nresults; i++) {
         enum rt_dtype dtype = m->graph->tensors.at[m->members->output[i]].dtype;
-        const struct expr *value = chain_stored(dtype, operand(m, m->members->result[i]));
+        const struct expr *value = elementwise_stored(dtype, operand(m, m->members->result[i]));
         strbuf_printf(&text, "%s%s", i ? ", " : "", expr_format(m->graph->arena, value));
     }
     return strbuf_text(&text);

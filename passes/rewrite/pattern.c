@@ -1,4 +1,4 @@
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/pattern.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -46,7 +46,7 @@ static const struct tensor *output(const struct graph *graph, const struct node 
     return &graph->tensors.at[node->outputs[0]];
 }
 
-/* The sum over the last dimension, kept as 1, times 1/N or by N. */
+/* A mean over the last dimension, of extent N, which stays as extent 1: the sum times 1/N, or divided by N. */
 static bool test_mean(const struct graph *graph, const struct node *node) {
     bool divides = node->op->id == OP_Div;
     for (int i = 0; i < 2 - divides; i++) {
@@ -66,7 +66,7 @@ static bool test_last(const struct graph *graph, const struct node *node) {
     return attr_int(node, "axis", -1) == input(graph, node)->ndim - 1;
 }
 
-/* Half of the last dimension. */
+/* A Slice of half of the last dimension, from `start` (-1: from the middle) in steps of `step`. */
 static bool takes_half(const struct graph *graph, const struct node *node, int64_t start, int64_t step) {
     const struct tensor *x = input(graph, node);
     int n, last = x->ndim - 1;
@@ -95,13 +95,13 @@ static bool begins_alike(const struct tensor *a, const struct tensor *b, int n) 
     return a->ndim >= n && b->ndim >= n && memcmp(a->dims, b->dims, (size_t)n * sizeof *a->dims) == 0;
 }
 
-/* (.., c) to (.., c, 1). */
+/* A Reshape of (.., c) to (.., c, 1). */
 static bool test_column(const struct graph *graph, const struct node *node) {
     const struct tensor *x = input(graph, node), *y = output(graph, node);
     return y->ndim == x->ndim + 1 && begins_alike(x, y, x->ndim);
 }
 
-/* (.., c, 2) to (.., 2c). */
+/* A Reshape of (.., c, 2) to (.., 2c). */
 static bool test_flat(const struct graph *graph, const struct node *node) {
     const struct tensor *x = input(graph, node), *y = output(graph, node);
     return y->ndim == x->ndim - 1 && begins_alike(x, y, y->ndim - 1);
@@ -125,7 +125,7 @@ static const struct {
     {"variance", "Add(mean(square(@)), epsilon#)"},
     {"normed", "{Div(@, Sqrt(variance(@)))"
                "|Mul(@, {Div(1, Sqrt(variance(@))) | Reciprocal(Sqrt(variance(@))) | Pow(variance(@), -0.5)})}"},
-    /* x times half of it, in any order */
+    /* x @ / 2, in any order of the factors */
     {"gate", "{half(Mul(x, @)) | Mul(x, half(@)) | Mul(half(x), @)}"},
 };
 
@@ -188,7 +188,7 @@ static const struct pattern *expand_macro(struct reader *r, const char *name) {
     BUG("pattern: no macro '%s'", name);
 }
 
-/* What begins with a small letter: a label, a macro, a tensor or a scalar. */
+/* A term that begins with a small letter: a label, a macro, a tensor or a scalar. */
 static const struct pattern *read_named(struct reader *r, struct pattern *p) {
     const char *name = read_name(r);
     if (next(r) == '(') return expand_macro(r, name);
@@ -235,8 +235,10 @@ const struct pattern *pattern_parse(struct arena *arena, const char *text) {
 /* Matching ------------------------------------------------------------------------------------------------------ */
 
 /* Note [Goals]
- * What is still to be matched is a list: the first goal is taken off, and its parts put before the rest. So a choice
- * made early is undone when something far from it fails. */
+ * Matching is a search with backtracking over a list of goals: pairs of a pattern and a tensor that are still to be
+ * matched. The first goal is replaced by goals for its operands, before the rest of the list. A function that solves a
+ * goal calls solve for the rest; if that fails it tries its next alternative, so that early choices are undone when a
+ * later goal fails. */
 struct goal {
     const struct pattern *pattern;
     int tensor;
@@ -262,7 +264,7 @@ static bool has_node(const struct match *match, int node) {
     return false;
 }
 
-/* All that would disappear is read by the match alone. */
+/* True if only nodes of the match read the results of its nodes, the root's excepted. */
 static bool is_closed(const struct match *match) {
     const struct matcher *m = match->matcher;
     for (int i = 1; i < match->nnodes; i++) {
@@ -276,7 +278,8 @@ static bool is_closed(const struct match *match) {
 
 static bool solve(struct match *match, const struct goal *goals);
 
-/* Goes on with the name meaning that tensor or number. */
+/* Binds the name to the tensor, or to the number if tensor is -1, and solves the rest. False if it is bound to another
+ * one already. */
 static bool solve_name(struct match *match, const char *name, int tensor, double number, const struct goal *rest) {
     for (int i = 0; i < match->nnames; i++)
         if (strcmp(match->name[i].name, name) == 0) {
@@ -321,7 +324,7 @@ static bool solve_either(struct match *match, const struct goal *goal) {
     return false;
 }
 
-/* The operands in order, or the first two exchanged. */
+/* Matches the node's operands with the pattern's in order, or with the first two exchanged, then the rest. */
 static bool solve_operands(struct match *match, const struct goal *goal, const struct node *node, bool exchanged) {
     struct goal parts[MAX_CHILDREN];
     const struct pattern *p = goal->pattern;

@@ -1,4 +1,4 @@
-#include "passes/rewrite/chain.h"
+#include "passes/rewrite/elementwise.h"
 
 #include <string.h>
 
@@ -13,7 +13,7 @@ static bool is_half(enum rt_dtype dtype) {
     return rt_dtypes[dtype].kind == RT_KIND_HALF;
 }
 
-enum rt_dtype chain_computes_in(const struct graph *graph, const struct node *node) {
+enum rt_dtype elementwise_compute_type(const struct graph *graph, const struct node *node) {
     enum rt_dtype out = type_of(graph, node->outputs[0]);
     if (out == RT_BOOL) out = type_of(graph, node->inputs[0]);
     return is_half(out) ? RT_F32 : out;
@@ -26,15 +26,15 @@ static bool is_other_cast(const struct graph *graph, const struct node *node) {
     return (from != RT_F32 && !is_half(from)) || (to != RT_F32 && !is_half(to));
 }
 
-bool chain_takes(const struct graph *graph, const struct node *node) {
+bool elementwise_is_fusible(const struct graph *graph, const struct node *node) {
     if (node->op->class != OP_ELEMENTWISE || !node->op->expr || is_other_cast(graph, node)) return false;
     for (int a = 0; a < MAX_AXES; a++)
         if (node->split[a].factor < -1) return false;
-    enum rt_dtype dtype = chain_computes_in(graph, node);
+    enum rt_dtype dtype = elementwise_compute_type(graph, node);
     return dtype == RT_F32 || dtype == RT_F64 || dtype == RT_BOOL;
 }
 
-bool chain_same_part(const struct tensor *a, const struct tensor *b) {
+bool elementwise_same_shard(const struct tensor *a, const struct tensor *b) {
     bool same = a->ndim == b->ndim && layout_equal(&a->layout, &b->layout);
     for (int d = 0; same && d < a->ndim; d++) same = a->dims[d] == b->dims[d];
     return same;
@@ -46,7 +46,7 @@ static struct expr *number_of(struct arena *arena, double number) {
     return e;
 }
 
-const struct expr *chain_expression(const struct graph *graph, const struct node *node) {
+const struct expr *elementwise_expression(const struct graph *graph, const struct node *node) {
     struct expr_renaming renaming = {.n = 0};
     for (int i = 0; i < node->nattrs && renaming.n < EXPR_INPUTS; i++) {
         if (node->attrs[i].kind != ATTR_INT && node->attrs[i].kind != ATTR_FLOAT) continue;
@@ -56,18 +56,18 @@ const struct expr *chain_expression(const struct graph *graph, const struct node
     return expr_rename(graph->arena, expr_parse(graph->arena, node->op->expr), &renaming);
 }
 
-const char *chain_input(const struct node *node, int k) {
+const char *elementwise_input_name(const struct node *node, int k) {
     static const char *const letters[] = {"a", "b", "c"};
     return node->ninputs == 1 ? "x" : letters[k];
 }
 
-int chain_reads(const struct expr *expr, const char *name) {
+int elementwise_count_reads(const struct expr *expr, const char *name) {
     int count = expr->kind == EXPR_NAME && strcmp(expr->name, name) == 0;
-    for (int i = 0; i < expr->nargs; i++) count += chain_reads(expr->arg[i], name);
+    for (int i = 0; i < expr->nargs; i++) count += elementwise_count_reads(expr->arg[i], name);
     return count;
 }
 
-const struct expr *chain_number(const struct graph *graph, int tensor) {
+const struct expr *elementwise_number(const struct graph *graph, int tensor) {
     const struct tensor *t = &graph->tensors.at[tensor];
     if (t->kind != TENSOR_CONST || tensor_elements(t) != 1 || !rt_dtype_is_float(t->dtype)) return NULL;
     double value = eval_load(t->data, t->dtype, 0).f;
@@ -78,13 +78,13 @@ static bool is_rounded(enum rt_dtype dtype, const struct expr *value) {
     return value->kind == EXPR_CALL && strcmp(value->name, rt_dtypes[dtype].name) == 0;
 }
 
-const struct expr *chain_rounded(struct arena *arena, enum rt_dtype dtype, const struct expr *value) {
+const struct expr *elementwise_rounded(struct arena *arena, enum rt_dtype dtype, const struct expr *value) {
     if (!is_half(dtype) || is_rounded(dtype, value)) return value;
     struct expr *e = ARENA_NEW(arena, struct expr);
     *e = (struct expr){.kind = EXPR_CALL, .name = rt_dtypes[dtype].name, .nargs = 1, .arg = {value}};
     return e;
 }
 
-const struct expr *chain_stored(enum rt_dtype dtype, const struct expr *value) {
+const struct expr *elementwise_stored(enum rt_dtype dtype, const struct expr *value) {
     return is_rounded(dtype, value) ? value->arg[0] : value;
 }

@@ -1,0 +1,267 @@
+#include "passes/plan/propagation.h"
+
+#include <string.h>
+
+enum { MAX_RESTARTS = 24 };
+
+/* A tensor that propagation has reached: it is to be split so. */
+struct request {
+    int tensor, dim;
+    int64_t blocks, unit;
+};
+
+/* An attempt at propagation. Splits are written to the graph at once, and taken back if the attempt fails. */
+struct attempt {
+    struct propagation *propagation;
+    enum propagation_mode mode;
+    bool keep_sources;            /* a producer that cannot be split so stays whole, and its reader takes a slice */
+    VEC(struct request) requests; /* one per tensor, served ones included */
+    VEC(int) nodes;               /* split by this attempt */
+    bool failed;
+    VEC(struct cut_option) finer; /* factors for blocks and granule at the origin that might lead to success */
+};
+
+void propagation_init(struct propagation *propagation, struct graph *graph, struct arena *arena, int axis) {
+    *propagation =
+        (struct propagation){.graph = graph, .arena = arena, .axis = axis, .ways = graph->mesh.axis[axis].size};
+    graph_uses(graph, arena, &propagation->uses);
+    propagation->dims = ARENA_ARRAY(arena, struct dims *, graph->nodes.n + 1);
+    propagation->decided = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
+    propagation->requested = ARENA_ARRAY(arena, int, graph->tensors.n + 1);
+    propagation->closed = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
+}
+
+const struct dims *propagation_dims(struct propagation *propagation, int node) {
+    const char *why;
+    if (propagation->dims[node]) return propagation->dims[node];
+    struct dims *dims = propagation->dims[node] = ARENA_NEW(propagation->arena, struct dims);
+    if (dims_bind(propagation->arena, propagation->graph, &propagation->graph->nodes.at[node], dims, &why) < 0)
+        BUG("%s: %s", node_place(propagation->graph, node), why);
+    return dims;
+}
+
+static struct node_split *split_of(struct propagation *propagation, int node) {
+    return &propagation->graph->nodes.at[node].split[propagation->axis];
+}
+
+/* The dimension of the operand that the split divides among ranks; -1 if it divides none. */
+static int divided_dim(const struct dims *dims, int operand, const struct node_split *split) {
+    struct holding holding = dims_holding(dims, operand, split);
+    return holding_divides(&holding) ? holding.dim : -1;
+}
+
+/* At most one axis may split a factor, and at most one a dimension of an operand. */
+int propagation_other_axis(const struct node *node, const struct dims *dims, int axis, const struct node_split *split) {
+    for (int a = 0; a < MAX_AXES; a++) {
+        const struct node_split *other = &node->split[a];
+        if (a == axis || other->factor < 0) continue;
+        if (other->factor == split->factor) return a;
+        for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
+            int dim = divided_dim(dims, o, split);
+            if (dim >= 0 && dim == divided_dim(dims, o, other)) return a;
+        }
+    }
+    return -1;
+}
+
+static bool may_split(struct propagation *propagation, int node, const struct node_split *split) {
+    return dims_can_split(propagation_dims(propagation, node), split, propagation->ways) &&
+           op_can_split(propagation->graph->nodes.at[node].op, propagation_dims(propagation, node), split) &&
+           propagation_other_axis(&propagation->graph->nodes.at[node], propagation_dims(propagation, node),
+                                  propagation->axis, split) < 0;
+}
+
+static void request_part(struct attempt *attempt, int tensor, const struct holding *part) {
+    struct request request = {tensor, part->dim, part->blocks, part->unit};
+    int before = attempt->propagation->requested[tensor];
+    if (!before) {
+        VEC_PUSH(attempt->propagation->arena, &attempt->requests, request);
+        attempt->propagation->requested[tensor] = attempt->requests.n;
+        return;
+    }
+    const struct request *had = &attempt->requests.at[before - 1];
+    if (had->dim == request.dim && had->blocks == request.blocks && had->unit == request.unit) return;
+    /* Two granules for one dimension: the granule at the origin must be a multiple of both. */
+    if (had->dim == request.dim && had->blocks == request.blocks) {
+        int64_t larger = had->unit > request.unit ? had->unit : request.unit;
+        int64_t smaller = had->unit > request.unit ? request.unit : had->unit;
+        if (larger % smaller == 0)
+            VEC_PUSH(attempt->propagation->arena, &attempt->finer,
+                     (struct cut_option){.more_blocks = 1, .more_unit = larger / smaller});
+    }
+    attempt->failed = attempt->mode == PROPAGATE_STRICT;
+}
+
+/* A window (halo) can be made of any parts of the dimension: requests equal parts unless there is a request. */
+static void request_source(struct attempt *attempt, int tensor, const struct holding *window) {
+    const struct holding part = {.kind = HOLD_PART, .dim = window->dim, .blocks = 1, .unit = 1};
+    if (!attempt->propagation->requested[tensor]) request_part(attempt, tensor, &part);
+}
+
+/* Cuts the node, and requests for all its computed operands that hold the factor. */
+static void split_node(struct attempt *attempt, int node, const struct node_split *split) {
+    struct propagation *propagation = attempt->propagation;
+    const struct dims *dims = propagation_dims(propagation, node);
+    const struct node *n = &propagation->graph->nodes.at[node];
+    *split_of(propagation, node) = *split;
+    propagation->decided[node] = true;
+    VEC_PUSH(propagation->arena, &attempt->nodes, node);
+    for (int o = 0; o < dims->ninputs + dims->noutputs && !attempt->failed; o++) {
+        int k = o < dims->ninputs ? o : o - dims->ninputs;
+        if (o < dims->ninputs ? k >= n->ninputs : k >= n->noutputs) continue;
+        int tensor = o < dims->ninputs ? n->inputs[k] : n->outputs[k];
+        struct holding holding = dims_holding(dims, o, split);
+        if (tensor < 0 || tensor_is_stored(&propagation->graph->tensors.at[tensor])) continue;
+        if (holding.kind == HOLD_PART) request_part(attempt, tensor, &holding);
+        if (holding.kind == HOLD_WINDOW) request_source(attempt, tensor, &holding);
+    }
+}
+
+/* Splits the node so that its operand number `operand` is split as requested; false if that is not possible. */
+static bool follow(struct attempt *attempt, int node, int operand, const struct request *request) {
+    struct propagation *propagation = attempt->propagation;
+    const struct dims *dims = propagation_dims(propagation, node);
+    if (propagation->decided[node]) {
+        struct holding held = dims_holding(dims, operand, split_of(propagation, node));
+        if (held.kind == HOLD_WINDOW) return held.dim == request->dim;
+        return held.kind == HOLD_PART && held.dim == request->dim && held.blocks == request->blocks &&
+               held.unit == request->unit;
+    }
+    if (attempt->mode == PROPAGATE_GATHER && propagation->closed[node]) return false;
+    struct cut_option options[MAX_NDIM];
+    int n = dims_cut_options(dims, operand, request->dim, request->blocks, request->unit, options);
+    for (int i = 0; i < n; i++) {
+        if (options[i].more_blocks != 1 || options[i].more_unit != 1 ||
+            !may_split(propagation, node, &options[i].split))
+            continue;
+        split_node(attempt, node, &options[i].split);
+        return true;
+    }
+    for (int i = 0; i < n; i++)
+        if (options[i].more_blocks != 1 || options[i].more_unit != 1)
+            VEC_PUSH(propagation->arena, &attempt->finer, options[i]);
+    return false;
+}
+
+static void serve(struct attempt *attempt, struct request request) {
+    struct propagation *propagation = attempt->propagation;
+    struct graph *graph = propagation->graph;
+    int producer = graph->tensors.at[request.tensor].producer;
+    if (producer >= 0) {
+        int known = attempt->finer.n;
+        const int result =
+            propagation_dims(propagation, producer)->ninputs; /* a node that can be split has one result */
+        bool follows = follow(attempt, producer, result, &request);
+        if (!follows && (attempt->keep_sources || attempt->finer.n == known)) {
+            attempt->finer.n = known;
+            if (propagation->decided[producer] && attempt->mode == PROPAGATE_STRICT) {
+                struct holding held =
+                    dims_holding(propagation_dims(propagation, producer),
+                                 propagation_dims(propagation, producer)->ninputs, split_of(propagation, producer));
+                attempt->failed = attempt->failed || held.kind != HOLD_WHOLE;
+            }
+            return; /* it is computed whole, and sliced for the reader that is split */
+        }
+        if (!follows) attempt->failed = true;
+    }
+    for (int u = propagation->uses.first[request.tensor];
+         u < propagation->uses.first[request.tensor + 1] && !attempt->failed; u++) {
+        int reader = propagation->uses.users[u];
+        int operand = node_operand(&graph->nodes.at[reader], request.tensor);
+        if (!follow(attempt, reader, operand, &request) && attempt->mode == PROPAGATE_STRICT) attempt->failed = true;
+    }
+}
+
+static void take_back(struct attempt *attempt) {
+    for (int i = 0; i < attempt->nodes.n; i++) {
+        *split_of(attempt->propagation, attempt->nodes.at[i]) = (struct node_split){-1, 1, 1};
+        attempt->propagation->decided[attempt->nodes.at[i]] = false;
+    }
+}
+
+/* Where propagation starts: a factor of a node, or a dimension of an input of the graph (node -1). */
+struct origin {
+    int node, factor;
+    int tensor, dim;
+    enum propagation_mode mode;
+};
+
+static bool start(struct attempt *attempt, const struct origin *origin, int64_t blocks, int64_t unit) {
+    struct propagation *propagation = attempt->propagation;
+    if (origin->node < 0) {
+        request_part(attempt, origin->tensor,
+                     &(struct holding){.kind = HOLD_PART, .dim = origin->dim, .blocks = blocks, .unit = unit});
+        return true;
+    }
+    struct node_split split = {origin->factor, blocks, unit};
+    int64_t extent = propagation_dims(propagation, origin->node)->factor[origin->factor].extent;
+    if (propagation->decided[origin->node] || extent % (blocks * unit) || !may_split(propagation, origin->node, &split))
+        return false;
+    split_node(attempt, origin->node, &split);
+    return true;
+}
+
+/* One attempt with the given blocks and granule at the origin. On failure *finer lists factors to try next. */
+static bool try_cut(struct propagation *propagation, const struct origin *origin, int64_t blocks, int64_t unit,
+                    bool keep_sources, struct cut_option **finer, int *nfiner) {
+    struct attempt attempt = {.propagation = propagation, .mode = origin->mode, .keep_sources = keep_sources};
+    *nfiner = 0;
+    if (!start(&attempt, origin, blocks, unit)) return false; /* nothing was requested */
+    for (int i = 0; i < attempt.requests.n && !attempt.failed; i++) serve(&attempt, attempt.requests.at[i]);
+    for (int i = 0; i < attempt.requests.n; i++) propagation->requested[attempt.requests.at[i].tensor] = 0;
+    if (!attempt.failed && (attempt.mode == PROPAGATE_STRICT || attempt.nodes.n)) return true;
+    take_back(&attempt);
+    *finer = attempt.finer.at;
+    *nfiner = attempt.finer.n;
+    return false;
+}
+
+/* Tries blocks and granules until an attempt succeeds, depth-first in those that failed attempts suggest. */
+static bool search(struct propagation *propagation, const struct origin *origin, int64_t first_blocks,
+                   int64_t first_unit, bool keep_sources) {
+    struct {
+        int64_t blocks, unit;
+    } stack[64] = {{first_blocks, first_unit}};
+    int n = 1;
+    for (int tries = 0; n && tries < MAX_RESTARTS; tries++) {
+        int64_t blocks = stack[--n].blocks, unit = stack[n].unit;
+        struct cut_option *finer;
+        int nfiner;
+        if (try_cut(propagation, origin, blocks, unit, keep_sources, &finer, &nfiner)) return true;
+        for (int i = nfiner - 1; i >= 0 && n < 64; i--) { /* the first suggestion is tried first */
+            stack[n].blocks = blocks * finer[i].more_blocks;
+            stack[n++].unit = unit * finer[i].more_unit;
+        }
+    }
+    return false;
+}
+
+bool propagate_factor(struct propagation *propagation, int node, int factor, enum propagation_mode mode) {
+    struct origin origin = {.node = node, .factor = factor, .mode = mode};
+    return (mode == PROPAGATE_STRICT && search(propagation, &origin, 1, 1, false)) ||
+           search(propagation, &origin, 1, 1, true);
+}
+
+bool propagate_input(struct propagation *propagation, int tensor, int dim, enum propagation_mode mode) {
+    struct origin origin = {.node = -1, .tensor = tensor, .dim = dim, .mode = mode};
+    return search(propagation, &origin, 1, 1, true);
+}
+
+static bool split_only(struct propagation *propagation, int node, const struct node_split *split) {
+    if (propagation->decided[node] || !may_split(propagation, node, split)) return false;
+    *split_of(propagation, node) = *split;
+    propagation->decided[node] = true;
+    return true;
+}
+
+bool split_alone(struct propagation *propagation, int node, int factor) {
+    return split_only(propagation, node, &(struct node_split){factor, 1, 1});
+}
+
+bool propagate_split(struct propagation *propagation, int node, const struct node_split *split) {
+    struct origin strict = {.node = node, .factor = split->factor, .mode = PROPAGATE_STRICT}, far = strict;
+    far.mode = PROPAGATE_GATHER;
+    return search(propagation, &strict, split->blocks, split->unit, false) ||
+           search(propagation, &strict, split->blocks, split->unit, true) ||
+           search(propagation, &far, split->blocks, split->unit, true) || split_only(propagation, node, split);
+}

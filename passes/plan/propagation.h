@@ -1,0 +1,62 @@
+/* Propagation of splits: from one node or tensor to all nodes that must be split with it.
+ *
+ * Note [Propagation]
+ * A policy decides little: "split the columns of this product", "split the batch of this input". The rest follows from
+ * the annotations of operators (ir/dims.h), as in GSPMD and Shardy. If an operand of a node is split, the node splits
+ * the factor that this dimension belongs to. That splits the node's other operands and its results, and so on: forward
+ * to readers, backward to producers. Propagation ends where a factor is summed (the result is partial), at stored
+ * tensors (each rank loads its shard), and at the outputs of the graph.
+ *
+ * Where a dimension is a product of factors (heads times head size) or consists of blocks (a fused query-key-value
+ * product), the split at the origin was too fine. Propagation then starts again with larger granules or with more
+ * blocks (Note [Cuts] in runtime/base/part.h). So heads stay whole and a fused weight is split in three places because
+ * of the graph, with no pattern to match.
+ */
+#ifndef PASSES_PLAN_PROPAGATION_H
+#define PASSES_PLAN_PROPAGATION_H
+
+#include "ir/dims.h"
+#include "ir/op.h"
+
+/* The splits of a graph along one mesh axis, while they are decided. The splits themselves are in the nodes. */
+struct propagation {
+    struct graph *graph;
+    struct arena *arena;
+    int axis, ways; /* the mesh axis and its size */
+    struct uses uses;
+    struct dims **dims; /* per node; NULL: not bound yet (propagation_dims) */
+    bool *decided;      /* per node: it is split along this axis, or a policy wants it to stay as it is */
+    int *requested;     /* per tensor, during an attempt: 1 + the index of its request; 0: none */
+    bool *closed;       /* per node: a policy splits it by itself; PROPAGATE_GATHER ends before it */
+};
+
+/* No node is decided or closed. Tables lie in the arena. */
+void propagation_init(struct propagation *propagation, struct graph *graph, struct arena *arena, int axis);
+
+/* The node's annotation bound to its shapes. */
+const struct dims *propagation_dims(struct propagation *propagation, int node);
+
+/* A mesh axis other than `axis` along which the node is split in the same factor or the same dimension of an operand as
+ * by `split`; -1 if there is none. */
+int propagation_other_axis(const struct node *node, const struct dims *dims, int axis, const struct node_split *split);
+
+/* What happens at readers that cannot be split as their operand is. */
+enum propagation_mode {
+    PROPAGATE_STRICT, /* propagation fails */
+    PROPAGATE_GATHER  /* they read the whole tensor, gathered */
+};
+
+/* Splits a factor of the node and propagates. False: it is not possible, and the graph is unchanged. */
+bool propagate_factor(struct propagation *propagation, int node, int factor, enum propagation_mode mode);
+
+/* Splits dimension `dim` of an input of the graph and propagates. False: as above. */
+bool propagate_input(struct propagation *propagation, int tensor, int dim, enum propagation_mode mode);
+
+/* Splits the node as given, or with larger granules or more blocks. Propagates strictly if that is possible, else with
+ * gathers, else splits the node alone. False if the node cannot be split so. */
+bool propagate_split(struct propagation *propagation, int node, const struct node_split *split);
+
+/* Splits a factor of the node and of no other; its readers gather the result. False if it cannot be split. */
+bool split_alone(struct propagation *propagation, int node, int factor);
+
+#endif

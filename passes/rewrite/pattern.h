@@ -1,0 +1,75 @@
+/* Patterns of operators as text, and the search for them in a graph.
+ *
+ *     "Add(Mul(normed(c:Sub(x, mean(x))), scale), bias)"
+ *
+ *   pattern  := label ":" term | term
+ *   term     := Op "[" test "]" "(" pattern, .. ")"   a node of that operator that passes the test, if there is one
+ *             | name                                  any tensor
+ *             | number                                a constant of one element with about this value
+ *             | "#" | name "#"                        a constant of one element with any value; the name refers to it
+ *             | "{" pattern "|" .. "}"                one of the alternatives: the first that leads to a match
+ *             | macro "(" pattern ")"                 a row of `macros` in pattern.c; "@" in its text is the argument
+ *
+ * Operators begin with a capital letter, names, labels and macros with a small one. A name or label that occurs
+ * twice is the same tensor. Operands of commutative operators match in either order. Nodes inside of a match
+ * disappear when it is replaced, so no node outside of it may read their results. All ways of matching are tried
+ * until one is accepted. */
+#ifndef PASSES_REWRITE_PATTERN_H
+#define PASSES_REWRITE_PATTERN_H
+
+#include "ir/op.h"
+
+struct pattern;
+
+/* The text belongs to the compiler: BUG if it is malformed. In the arena, as the text must be. */
+const struct pattern *pattern_parse(struct arena *arena, const char *text);
+
+struct matcher {
+    struct graph *graph;
+    struct uses uses;
+    bool *kept;  /* per tensor: an output of the graph or the new value of an update */
+    int tensors; /* how many there were at matcher_init; later ones are never inside of a match */
+};
+
+/* Looks at the graph as it is now. Nodes may be added while patterns are searched. */
+void matcher_init(struct matcher *matcher, struct graph *graph);
+
+/* True if exactly one operand of one node reads the tensor, and it is no output or update. */
+bool matcher_sole(const struct matcher *matcher, int tensor);
+
+enum { MATCH_NAMES = 12, MATCH_NODES = 40 };
+
+/* One way in which a pattern fits. */
+struct match {
+    const struct matcher *matcher;
+    int nnames, nnodes;
+    struct {
+        const char *name;
+        int tensor; /* -1: the name is that of a number */
+        double number;
+    } name[MATCH_NAMES];
+    int node[MATCH_NODES]; /* node[0] is the root */
+    bool (*accept)(void *env, const struct match *match);
+    void *env;
+};
+
+/* Matches the pattern with the node that computes `tensor`, and calls accept(env, match) for each way until it returns
+ * true. Returns whether it did. */
+bool matcher_find(const struct matcher *matcher, const struct pattern *pattern, int tensor,
+                  bool (*accept)(void *env, const struct match *match), void *env);
+
+/* The tensor of a name or label; -1 if the match has no such name. */
+int match_tensor(const struct match *match, const char *name);
+/* The value of "name#"; BUG if the match has no such name. */
+double match_number(const struct match *match, const char *name);
+
+/* The node that computes the tensor if its operator is `op`, else NULL. */
+const struct node *made_by(const struct graph *graph, int tensor, enum op_id op);
+
+/* Sets *value to the value of a float constant of one element; false if the tensor is none. */
+bool constant_number(const struct graph *graph, int tensor, double *value);
+
+/* True if a and b differ by at most 1e-6 |b|, which is more than the rounding of f32. */
+bool about(double a, double b);
+
+#endif

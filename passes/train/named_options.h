@@ -1,0 +1,39 @@
+/* Numeric options by name: a row of a table declares them ("lr=0.001 momentum=0 steps"), and the user gives values
+ * ("lr=0.01,steps=100"). */
+#ifndef PASSES_TRAIN_NAMED_OPTIONS_H
+#define PASSES_TRAIN_NAMED_OPTIONS_H
+
+#include "ir/base/arena.h"
+#include "ir/base/diag.h"
+
+enum { NAMED_OPTIONS_MAX = 8 };
+
+/* The options of one row, in its order. */
+struct named_options {
+    const char *option, *row, *takes; /* for diagnostics: "--optimizer", "adamw", the row's text */
+    int n;
+    struct {
+        const char *name;
+        double value; /* NAN: without a default, and not given yet */
+        double below; /* an exclusive upper bound; INFINITY: none */
+    } at[NAMED_OPTIONS_MAX];
+};
+
+/* Sets the options of a row to their defaults. `takes`: "name=default" or "name=default<bound" where values must be
+ * less than the bound, or "name" of an option that must be given, separated by blanks. */
+void named_options_start(struct named_options *options, const char *option, const char *row, const char *takes,
+                         struct arena *arena);
+
+/* Parses one "name=number" of `length` bytes; the number must be at least `least` and finite, as an f32 too. 0, or -1
+ * after a diagnostic (E0205). */
+int named_options_set(struct named_options *options, const char *text, size_t length, double least,
+                      struct diags *diags);
+
+/* Parses several, separated by commas (NULL: none), and checks that all options have a value. 0, or -1 after a
+ * diagnostic (E0205). */
+int named_options_set_all(struct named_options *options, const char *list, double least, struct diags *diags);
+
+/* The value of the option; `fallback` if the row has no option of that name. */
+double named_options_value(const struct named_options *options, const char *name, double fallback);
+
+#endif
