@@ -608,7 +608,7 @@ int instruction_check(const struct graph *graph, const struct target *target, st
                        "there is no kernel of %s for %s", node->op->name, rt_dtypes[dtype].name);
         if (!target->library_products && is_finished_by_library(node))
             diag_error(diags, 407, EXIT_UNSUPPORTED, node_place(graph, graph->order.at[i]),
-                       "no kernel of MatMul that finishes its result, unless it is packed");
+                       "there is no kernel of MatMul with an epilogue unless its weight is packed");
     }
     return diags->errors == before ? 0 : -1;
 }

@@ -142,7 +142,7 @@ static void check_ownership(struct verifier *v, const struct dims *dims, const s
     for (; d->factor[at] != factor; at++) before *= dims->factor[d->factor[at]].extent;
     for (int i = at + 1; i < d->n; i++) after *= dims->factor[d->factor[i]].extent;
     if (!parts_cover(by_factor) || !parts_cover(by_layout))
-        return fail(v, "a part of '%s' is empty or does not begin where the one before it ends", name);
+        return fail(v, "a shard of '%s' is empty or does not begin where the previous one ends", name);
     for (int r = 0; r < by_factor->ways; r++)
         if (!owns_alike(by_factor, by_layout, before, after, r))
             return fail(v, "rank %d of the axis holds other indices than its part of '%s' has", r, name);
@@ -190,7 +190,8 @@ static void check_window(struct verifier *v, const struct factor *halo, const st
         return fail(v, "'%s' is split at a position where it cannot be split", tensor->name);
     for (int rank = 0; rank < by_factor->ways; rank++)
         if (!window_serves(&halo->reach, halo->extent, &window, by_factor, rank))
-            return fail(v, "positions of rank %d of the axis read indices that its window of '%s' does not have there",
+            return fail(v,
+                        "positions of rank %d of the axis read indices that its window of '%s' does not contain there",
                         rank, tensor->name);
 }
 
@@ -353,7 +354,8 @@ static void check_crop(struct verifier *v, const struct tensor *from, const stru
         return fail(v, "'%s' is split at a position where it cannot be split", from->name);
     for (int r = 0; r < window.cut.ways; r++)
         if (!lies_in_part(&part.cut, &window, r))
-            return fail(v, "the window that rank %d of the axis crops from '%s' is not in its part", r, from->name);
+            return fail(v, "the window that rank %d of the axis crops from '%s' is not within its shard", r,
+                        from->name);
 }
 
 static void check_move(struct verifier *v, const struct node *node) {

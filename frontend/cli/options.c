@@ -272,7 +272,7 @@ static int set_sizes(struct parser *parser, const struct value *value) {
     const char *equals = strrchr(value->text, '=');
     struct option_size item;
     if (!equals || equals == value->text || !parse_count(equals + 1, 1, INT64_MAX, &item.size))
-        return bad_value(parser, value, "NAME=SIZE with a whole size of at least 1");
+        return bad_value(parser, value, "NAME=SIZE, where SIZE is a whole number of at least 1");
     item.name = arena_copy(parser->arena, value->text, (size_t)(equals - value->text));
     for (int i = 0; i < sizes->all.n; i++)
         if (!strcmp(sizes->all.at[i].name, item.name)) return repeated_name(parser, value, item.name);
