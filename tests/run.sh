@@ -5,6 +5,9 @@
 #
 # --sanitize: with the address and undefined-behaviour sanitizers; --tsan: with the thread sanitizer. Each has a build
 # directory of its own. The last line is "N passed, N failed, N skipped"; the exit status is 0 if none failed.
+
+# To take minutes, the suite compiles some generated programs with less optimization than users do. Checks of the same cases with
+# more are commands: tests/programs/opcheck/opcheck.py without --quick, tests/programs/numeric.py, and those in tests/training.
 set -eu
 
 cd "$(dirname "$0")/.."
