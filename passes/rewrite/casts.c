@@ -7,21 +7,15 @@
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 
-static bool is_cast(const struct node *node) {
-    return node->op->id == OP_Cast;
-}
-
-/* True if the wide float type represents every value of the narrow one. */
-static bool holds(enum rt_dtype wide, enum rt_dtype narrow) {
-    return rt_dtype_is_float(wide) && rt_dtype_is_float(narrow) && rt_dtype_bytes(wide) > rt_dtype_bytes(narrow);
-}
-
 /* The tensor before all casts to wider types that lead to it; itself if there are none. */
 static int before_widening(const struct graph *graph, int tensor) {
     for (;;) {
-        const struct tensor *t = &graph->tensors.at[tensor];
-        const struct node *producer = t->producer < 0 ? NULL : &graph->nodes.at[t->producer];
-        if (!producer || !is_cast(producer) || !holds(t->dtype, graph->tensors.at[producer->inputs[0]].dtype))
+        const struct tensor *wide = &graph->tensors.at[tensor];
+        const struct node *producer = wide->producer < 0 ? NULL : &graph->nodes.at[wide->producer];
+        if (!producer || producer->op->id != OP_Cast) return tensor;
+        const struct tensor *narrow = &graph->tensors.at[producer->inputs[0]];
+        if (!rt_dtype_is_float(wide->dtype) || !rt_dtype_is_float(narrow->dtype) ||
+            rt_dtype_bytes(wide->dtype) <= rt_dtype_bytes(narrow->dtype))
             return tensor;
         tensor = producer->inputs[0];
     }
@@ -34,7 +28,7 @@ int pass_casts(struct graph *graph, const struct pass_context *context) {
     for (int i = 0; i < rewrite.order_n; i++) {
         int id = rewrite_next(&rewrite, i), before = -1;
         struct node *node = &graph->nodes.at[id];
-        if (is_cast(node)) before = before_widening(graph, node->inputs[0]);
+        if (node->op->id == OP_Cast) before = before_widening(graph, node->inputs[0]);
         if (before >= 0 && before != node->inputs[0]) node->inputs[0] = before, changed = true;
         if (before >= 0 && graph->tensors.at[before].dtype == graph->tensors.at[node->outputs[0]].dtype)
             rewrite_replace(&rewrite, node->outputs[0], before), changed = true;

@@ -65,10 +65,6 @@ static bool fit_x(struct recognition *r) {
     return has_kernels(x) && same_type(x, recognition_result(r));
 }
 
-static bool fit_unary(struct recognition *r) {
-    return fit_x(r);
-}
-
 static bool fit_swish(struct recognition *r) {
     recognition_attr(r, attr_of_float("alpha", match_number(r->match, "alpha")));
     return fit_x(r);

@@ -54,13 +54,9 @@ bool training_gathers(const struct training *training, const struct graph *graph
     return training->accumulate > 1 || graph_gradient_inputs(graph);
 }
 
-static bool sums(const struct optimizing *o) {
-    return training_gathers(o->training, o->graph);
-}
-
 /* Adds the gradient of each micro-batch to a state, unless it is a dummy. */
 static int accumulate(struct optimizing *o, struct parameter *p) {
-    if (!sums(o)) return 0;
+    if (!training_gathers(o->training, o->graph)) return 0;
     int real = control_as(o, RT_REAL, o->graph->tensors.at[p->gradient].dtype);
     int sum = add_state(o, "gradient", p->weight, true);
     p->gradient = real < 0 ? -1 : build(&o->b, OP_Accumulate, 3, (int[]){sum, p->gradient, real}, 0, NULL);
@@ -107,7 +103,7 @@ static void accumulate_early(struct graph *graph, int first) {
 /* Finds the factor for the mean over the real micro-batches of all scale units, without the loss scale. Control `share`
  * gives it; a module's gradients are summed unless its user sets share. */
 static int find_mean(struct optimizing *o) {
-    bool several = sums(o) || o->training->units > 1;
+    bool several = training_gathers(o->training, o->graph) || o->training->units > 1;
     int share = graph_control(o->graph, RT_SHARE);
     struct build_scope scope = {.dtype = RT_F64};
     build_scope_tensor(&scope, "share", share);

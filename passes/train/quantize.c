@@ -195,15 +195,9 @@ static int quantise(struct quantizing *q, int tensor, const char *mark, const st
     return outputs[0];
 }
 
-static int turn(struct quantizing *q, int codes, const struct layout *as) {
-    static const int64_t perm[] = {1, 0};
-    int turned = build_transpose(&q->b, codes, perm);
-    if (turned >= 0) cut_like(q, turned, as);
-    return turned;
-}
-
 /* The codes of an operand; `turned`: transposed, because the operand is not contiguous along the summed dimension. */
 static int codes_of(struct quantizing *q, const struct dims *dims, const struct node *node, int operand, bool turned) {
+    static const int64_t perm[] = {1, 0};
     const char *mark = attr_text(node, operand ? "fp8_b" : "fp8_a", "");
     const struct layout as = layout_of(q->b.graph, dims, node, operand);
     const char *key = codes_key(q, node->inputs[operand], mark, &as);
@@ -215,8 +209,12 @@ static int codes_of(struct quantizing *q, const struct dims *dims, const struct 
         VEC_PUSH(q->b.graph->arena, &q->codes, codes);
     }
     struct codes *codes = &q->codes.at[known];
-    if (turned && codes->turned < 0) codes->turned = turn(q, codes->straight, &as);
-    return turned ? codes->turned : codes->straight;
+    if (!turned) return codes->straight;
+    if (codes->turned < 0) {
+        codes->turned = build_transpose(&q->b, codes->straight, perm);
+        if (codes->turned >= 0) cut_like(q, codes->turned, &as);
+    }
+    return codes->turned;
 }
 
 /* Splits the producer of `tensor` like the product `like`, by the names of its factors. */

@@ -1,5 +1,4 @@
-/* What the command line says of training: optimizer, learning rate, rules for some parameters, precision,
- * recomputation. */
+/* The options of training: optimizer, learning-rate schedule, rules for some parameters, precision, recomputation. */
 #ifndef PASSES_TRAIN_TRAINING_H
 #define PASSES_TRAIN_TRAINING_H
 
@@ -18,7 +17,7 @@ struct init {
 extern const struct optimizer optimizers[];
 extern const int noptimizers;
 
-/* An optimizer with its numbers. */
+/* An optimizer with the values of its options. */
 struct optimizer_choice {
     const char *text; /* as it was given */
     const struct optimizer *row;
@@ -31,12 +30,12 @@ int optimizer_parse(struct optimizer_choice *choice, const char *text, struct ar
 /* Reads "cosine:warmup=100,steps=1000,min=0.1": a row of runtime/base/lr_schedules.def, and any of its numbers. */
 int lr_schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct arena *arena, struct diags *diags);
 
-/* What some parameters have of their own: --param 'GLOB:lr=0.001,weight_decay=0' 'GLOB:frozen' or 'GLOB:train'. */
+/* Options of some parameters: --param 'GLOB:lr=0.001,weight_decay=0', 'GLOB:frozen' or 'GLOB:train'. */
 struct parameter_rule {
     const char *text, *pattern; /* a glob over names of initializers */
-    bool frozen;                /* they do not change: no gradient, no state of the optimizer */
-    bool train;                 /* they are parameters, whatever their role (roles.h) */
-    bool own_lr;                /* scheduled like the others', but not changed with theirs */
+    bool frozen;                /* no gradient and no state of the optimizer */
+    bool train;                 /* they are parameters, whatever roles.h decides */
+    bool own_lr;                /* a learning rate of their own; the schedule's factor applies to it too */
     struct optimizer_choice optimizer;
 };
 
@@ -111,23 +110,25 @@ struct training {
     struct recompute recompute;
 };
 
-/* What several micro-batches give is gathered in states. A module is called as often as its user likes. */
+/* True if gradients are accumulated in states: a step has several micro-batches, or the model is a module, whose caller
+ * may run backward several times per step. */
 bool training_gathers(const struct training *training, const struct graph *graph);
 
 /* Adds a rule to training, whose optimizer it starts from: 0, or -1 after a diagnostic. */
 int parameter_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags);
 
-/* What --optimizer and rules say fits together as PyTorch wants it: 0, or -1 after a diagnostic (E0205). Of what a
- * model brings along ONNX allows more. */
+/* Checks the combinations of options that PyTorch forbids, for --optimizer and all rules: 0, or -1 after a diagnostic
+ * (E0205). Not for the optimizer of a model's training_info, for which ONNX allows more. */
 int optimizers_check(const struct training *training, struct arena *arena, struct diags *diags);
 
-/* A glob matches a weight's name, or that of the parameter which the exporter transposed or reshaped to make it. */
+/* True if the glob matches the weight's name, or that of the parameter from which the exporter transposed or reshaped
+ * it. */
 bool weight_is_called(const struct tensor *weight, const char *pattern);
 
 /* The last rule that matches the weight, NULL if none does. */
 const struct parameter_rule *parameter_rule_of(const struct training *training, const struct tensor *weight);
 
-/* Likewise of initial values: adds a rule; the last one that matches the name. */
+/* The same for rules of initial values. */
 int init_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags);
 const struct init_rule *init_rule_of(const struct training *training, const char *name);
 

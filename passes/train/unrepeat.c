@@ -37,10 +37,6 @@ static int outermost(const struct tensor *tensor) {
     return d;
 }
 
-static bool is_all_one_value(const unsigned char *data, size_t bytes, size_t size) {
-    return memcmp(data, data + size, bytes - size) == 0;
-}
-
 /* True if all slices along the outermost dimension are equal. False for tensors with a single value, whose slices
  * are equal along every dimension. */
 static bool repeats(const struct tensor *tensor) {
@@ -48,8 +44,9 @@ static bool repeats(const struct tensor *tensor) {
     const size_t size = rt_dtype_bytes(tensor->stored.dtype), bytes = (size_t)tensor_elements(tensor) * size;
     if (d == tensor->ndim || !bytes || !tensor->data) return false;
     const size_t slice = bytes / (size_t)tensor->dims[d];
-    return memcmp(tensor->data, (const unsigned char *)tensor->data + slice, bytes - slice) == 0 &&
-           !is_all_one_value(tensor->data, bytes, size);
+    const unsigned char *data = tensor->data;
+    const bool one_value = memcmp(data, data + size, bytes - size) == 0;
+    return !one_value && memcmp(data, data + slice, bytes - slice) == 0;
 }
 
 /* Adds a weight called `member` with the first slice; returns an Expand of it, or -1. */
