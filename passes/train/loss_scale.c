@@ -1,11 +1,11 @@
 /* Loss scaling and skipped steps.
  *
  * Note [Loss scale]
- * Gradients of halves vanish below 2^-24, so the loss's gradient begins with a scale, and parameters' gradients are
- * divided by it once they are f32. When one overflows, the global norm is not finite; it is the same on all ranks,
- * since all compute it from all gradients, so all skip the step: parameters and the optimizer's states, its step count
- * among them, stay as they are. The scale is a power of two times the one that was asked for. States begin as zeros, so
- * what is kept is the exponent, the good steps since it last changed, and the number of steps skipped. */
+ * Gradients in fp16 vanish below 2^-24. So the loss is multiplied by a scale, and the gradients of parameters are
+ * divided by it once they are f32. If one of them overflows, the global norm is not finite. All ranks have the same
+ * norm, so all skip the step: parameters and the states of the optimizer, its step count included, do not change.
+ * The scale is the given one times a power of two. States are zero at first, so the states are the exponent, the
+ * number of finite steps since it last changed, and the number of skipped steps. */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,4 @@
-/* Decides which weights are parameters (roles.h), before anything is folded or recognised: constants take part in
- * both. */
+/* Decides which weights are parameters (roles.h). Runs before fold and recognise, which treat constants specially. */
 #include "passes/train/roles.h"
 
 #include <fnmatch.h>

@@ -1,4 +1,4 @@
-/* The evidence that rows of roles.def are about. */
+/* The functions of the EVIDENCE rows of roles.def. */
 #include <fnmatch.h>
 #include <math.h>
 #include <string.h>
@@ -344,10 +344,10 @@ static bool has_zeros_and_ones(const struct evidence *e, int weight) {
 }
 
 /* Note [Sinusoids]
- * v(t) = a sin(w t + p) solves v(t+1) + v(t-1) = 2 cos(w) v(t). So a table is taken for one of sinusoids if in each
- * column one factor fits all rows but the first and the last, to the rounding of 16 bits. Random columns fail in their
- * first rows. Constant ones solve it with w = 0, and prove nothing. Rows at the beginning may be zero: those of
- * padding. */
+ * v(t) = a sin(w t + p) satisfies v(t+1) + v(t-1) = 2 cos(w) v(t). So the columns of a table are taken for sinusoids
+ * if in each column one factor 2 cos(w) fits all rows but the first and the last, up to rounding to 16 bits. Random
+ * columns fail in their first rows. Constant columns satisfy it with w = 0 and prove nothing. The first rows may be
+ * zero, for padding. */
 enum { FEW_ROWS = 16, PADDING_ROWS = 4, LEAST_ROWS = 4, LEAST_EQUATIONS = 12 };
 
 struct table {
