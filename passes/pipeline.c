@@ -17,7 +17,8 @@ const struct pass *pass_find(const char *name) {
     return NULL;
 }
 
-/* TRAINING is TYPED with more in it: passes that take TYPED take it too. Only graphs that train get there. */
+/* A graph of level TRAINING satisfies the invariants of TYPED, so passes from TYPED apply to it too. Passes to TRAINING
+ * apply only to graphs that train. */
 static bool applies(const struct pass *pass, const struct graph *graph) {
     if (pass->to == TRAINING) return graph->train && pass->from == graph->level;
     return pass->from == graph->level || (pass->from == TYPED && graph->level == TRAINING);

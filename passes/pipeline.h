@@ -1,14 +1,14 @@
-/* The list of passes and what they are told. Each pass is one file with one function of this type. */
+/* The list of passes (passes.def) and their options. Each pass is one function, pass_NAME, in a file of its own. */
 #ifndef PASSES_PIPELINE_H
 #define PASSES_PIPELINE_H
 
 #include "ir/ir.h"
 
-/* How attention is computed, where the target's kernels take it: as the graph says; by FlashAttention, and its
- * gradient; by a library of the target, or by FlashAttention what that does not take. */
+/* How attention is computed: by the operators of the graph; by the FlashAttention kernels, forward and backward; or
+ * by a library of the target, with FlashAttention where the library does not support the case. */
 enum attention_kind { ATTENTION_PRODUCTS, ATTENTION_FLASH, ATTENTION_LIBRARY };
 
-/* By the word of option --attention, which a manifest keeps; products for NULL. */
+/* From the word of option --attention; NULL: ATTENTION_PRODUCTS. */
 enum attention_kind attention_kind_of(const char *word);
 
 struct pass_context {
@@ -16,9 +16,9 @@ struct pass_context {
     const struct rules *rules;  /* of policy manual */
     const struct rt_json *plan; /* a plan file's: takes the place of a policy; NULL: none */
     const char *plan_file;
-    /* they read stored matrices as they are, and finish results in the forms of ir/expr/epilogue.h */
+    /* matrix products are calls of a library: weights are not packed, and epilogues are those of ir/expr/epilogue.h */
     bool library_products;
-    /* packed products finish their results block by block, by a function of the target's template */
+    /* kernels of packed products apply an epilogue to each block of the result */
     bool block_epilogues;
     bool row_programs; /* kernels are written for Rows and Columns (ir/expr/rows.h) */
     enum attention_kind attention;
@@ -26,7 +26,7 @@ struct pass_context {
     const enum op_id *halves;
     const struct training *training; /* how parameters are updated (train/training.h); NULL: the graph says it all */
     struct decisions *decisions;     /* what roles finds (roles.h) is added to it; NULL: nothing is kept, nor said */
-    bool verbose;                    /* notes name all that they are about */
+    bool verbose;                    /* remarks list all nodes or weights, not only the first */
     struct diags *diags;
 };
 
