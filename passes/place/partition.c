@@ -10,6 +10,7 @@
 #include "ir/dims.h"
 #include "ir/op.h"
 #include "passes/pipeline.h"
+#include "passes/place/regroup.h"
 
 static bool is_partial_sum(const struct graph *graph, int tensor, int axis) {
     const struct holding sum = holding_partial_sum();
@@ -72,23 +73,36 @@ static void hold_partial(const struct partition *p, const struct node *node, int
         p->graph->tensors.at[node->inputs[0]].layout.axis[axis] = holding_partial_sum();
 }
 
-int pass_partition(struct graph *graph, const struct pass_context *context) {
+/* Layouts of all that nodes compute, in order. */
+static void lay_out(struct partition *p) {
+    struct graph *graph = p->graph;
     const char *why;
-    struct partition p = {.graph = graph};
-    (void)context;
-    graph_uses(graph, graph->arena, &p.uses);
-    p.gradient = find_gradients(graph, &p.uses);
     for (int i = 0; i < graph->order.n; i++) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
         struct dims dims;
         if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
         for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-            hold_partial(&p, node, axis);
-            if (passes_partial(&p, node, axis)) node->split[axis].factor = SPLIT_PARTIAL;
+            hold_partial(p, node, axis);
+            if (passes_partial(p, node, axis)) node->split[axis].factor = SPLIT_PARTIAL;
             for (int k = 0; k < node->noutputs; k++)
                 if (node->outputs[k] >= 0)
                     graph->tensors.at[node->outputs[k]].layout.axis[axis] = dims_holding_given(&dims, node, k, axis);
         }
     }
+}
+
+static void find_uses(struct partition *p) {
+    graph_uses(p->graph, p->graph->arena, &p->uses);
+    p->gradient = find_gradients(p->graph, &p->uses);
+}
+
+int pass_partition(struct graph *graph, const struct pass_context *context) {
+    struct partition p = {.graph = graph};
+    (void)context;
+    find_uses(&p);
+    lay_out(&p);
+    if (!regroup_sums(graph)) return 0;
+    find_uses(&p);
+    lay_out(&p);
     return 0;
 }
