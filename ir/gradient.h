@@ -1,40 +1,45 @@
-/* Gradients: how a small change of a node's result reaches its inputs (reverse mode, FEATURES D1).
+/* Derivatives of operators, for reverse-mode differentiation (FEATURES D1): the gradients of a node's inputs from those
+ * of its result, as nodes.
  *
- * A row of ops.def says it in one of two ways. Elementwise operators have the column `gradient`: an expression per
- * input, separated by " | ", of dy (the gradient of the result), the inputs (x, or a b c), the result y and attributes;
- * "0" where nothing flows. Expressions become core operators, so that they fold, fuse and carry partial sums as any
- * others; what broadcasting repeated is summed. Others have a function `grad`. Formulas are those of PyTorch's autograd
- * (derivatives.yaml), kinks included: relu'(0) = 0, equal operands of Max share alike. */
+ * A row of ops.def has the derivative in one of two columns. `gradient`, for elementwise operators, has an expression
+ * per input, separated by " | ", of dy (the gradient of the result), the inputs (x, or a b c), the result y and the
+ * attributes; "0" means no gradient. The expressions become core operators, which fold, fuse and map partial sums as
+ * any others. Gradients of broadcast inputs are summed over the repeated dimensions. `grad`, for other operators, is a
+ * function.
+ *
+ * The formulas are those of PyTorch's autograd (derivatives.yaml), also where a function is not differentiable:
+ * relu'(0) = 0, and equal operands of Max get equal shares. */
 #ifndef IR_GRADIENT_H
 #define IR_GRADIENT_H
 
 #include "ir/build.h"
 
 struct gradient {
-    struct build b;     /* the forward node's name goes to the nodes made */
+    struct build b;     /* its `node` is the forward node's name */
     struct node node;   /* the forward node, a copy */
     const char *place;  /* node_place of it, for diagnostics */
-    const bool *wanted; /* per input */
-    int dy, *dx;        /* tensors: of the result; per wanted input, to be set, -1: zero */
+    const bool *wanted; /* per input: whether its gradient is needed */
+    int dy, *dx; /* tensor ids. dy: gradient of the result; dx[i]: set by the function per wanted input, -1: zero */
 };
 
-/* Sets dx of every wanted input: 0, or -1 after a diagnostic (E0411 where the operator has no gradient). */
+/* Adds the nodes and sets dx of every wanted input: 0, or -1 after a diagnostic (E0411: no derivative). */
 int gradient_make(struct gradient *g);
 
-/* Functions of rows use these. Results are tensor ids, or -1 after a diagnostic. */
+/* For the functions of column `grad`. They return tensor ids, or -1 after a diagnostic. */
 
-/* The forward node's operand and result. */
+/* The forward node's operand `input`, and its first result. */
 const struct tensor *gradient_input(const struct gradient *g, int input);
 const struct tensor *gradient_output(const struct gradient *g);
 
-/* An expression of named tensors as core operators; names[i] stands for tensors[i], others are attributes of the
+/* Adds an expression (build_expr) in which names[i] stands for tensors[i] and other names for attributes of the forward
  * node. */
 int gradient_expr(struct gradient *g, const char *text, int n, const char *const *names, const int *tensors);
 
-/* Sums `tensor` over what broadcasting repeated, so that it has the shape of `like`. */
+/* Sums `tensor` over the dimensions in which `like` was broadcast to its shape; the result has the shape of `like`. */
 int gradient_sum_to(struct gradient *g, int tensor, const struct tensor *like);
 
-/* Sum over `count` dimensions, in rising order, which stay with extent 1 if `keep`. */
+/* Sums over the `count` dimensions `axes`, in rising order. If `keep`, they stay with extent 1; else they are
+ * removed. */
 int gradient_sum(struct gradient *g, int tensor, int count, const int64_t *axes, bool keep);
 
 #endif

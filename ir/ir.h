@@ -1,18 +1,19 @@
-/* The intermediate representation: what a program is, from the imported model to the ranks' programs.
+/* The intermediate representation (IR): the program at every step from the imported model to the ranks' programs.
  *
- * A graph holds tensors and nodes by id; ids stay valid, dead ones are skipped by `order`, which lists the live
- * nodes in an order of execution (every value is written before it is read). Shapes are static and complete: what a
- * rank holds of a tensor follows from its layout. Side tables are arrays indexed by id.
+ * A graph holds tensors and nodes in arrays that are indexed by id. Ids never change. `order` lists the ids of the live
+ * nodes in an order of execution: every value is written before it is read. Dead nodes are not in it. Shapes are
+ * static and global; the part of a tensor that a rank holds follows from the tensor's layout. Side tables of passes are
+ * arrays indexed by id.
  *
- * The same structures serve every level; a level says what holds (verify.h checks it):
+ * Every level uses the same structures; the level states which invariants hold, and verify.h checks them:
+ *
  *   IMPORTED       core operators, shapes known; dead and foldable nodes may remain
- *   TYPED          nothing dead, nothing foldable, no Identity
+ *   TYPED          no dead node, no foldable node, no Identity
  *   TRAINING       TYPED, with gradients and parameter updates
- *   PLACED         nodes carry splits, tensors the layout their producer gives them
- *   COMMUNICATING  every input has the layout its node wants: redistributions are nodes
- *   SCHEDULED      stages and order are final
- *   PLANNED        every rank's buffers have addresses
- */
+ *   PLACED         every node has its splits, every tensor the layout in which its producer leaves it
+ *   COMMUNICATING  every input has the layout that its node needs: redistributions are explicit nodes
+ *   SCHEDULED      pipeline stages and the order of execution are final
+ *   PLANNED        every buffer of every rank has an address */
 #ifndef IR_IR_H
 #define IR_IR_H
 
@@ -32,7 +33,8 @@ enum { MAX_NDIM = RT_MAX_NDIM, MAX_AXES = RT_MAX_AXES };
 enum level { IMPORTED, TYPED, TRAINING, PLACED, COMMUNICATING, SCHEDULED, PLANNED, LEVELS };
 extern const char *const level_names[LEVELS];
 
-/* Named axes of the device mesh; the first varies fastest with the shard number. */
+/* The device mesh: shards (numbered from 0) on named axes. The shard number is the coordinates in mixed radix; axis[0]
+ * is the least significant digit. naxes = 0: one device. */
 struct mesh {
     int naxes;
     struct {
@@ -41,29 +43,37 @@ struct mesh {
     } axis[MAX_AXES];
 };
 
+/* Number of shards: the product of the axes' sizes. */
 int mesh_size(const struct mesh *mesh);
-/* The shard's place on each axis. */
+/* The coordinate of the shard on each axis. */
 void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[MAX_AXES]);
-/* The shards that differ from `shard` only on `axis`, in order; returns their number (the axis' size). */
+/* The group of `shard` along `axis`: the shards whose coordinates differ from its own on that axis at most, in order of
+ * that coordinate. Returns their number, the size of the axis; `shards` has room for that many. */
 int mesh_group(const struct mesh *mesh, int shard, int axis, int *shards);
-/* The axis along which the model is divided into stages, -1 if the mesh has none. */
+/* The axis whose coordinate is the pipeline stage; -1 if the mesh has none. */
 int mesh_pipeline_axis(const struct mesh *mesh);
+/* The index of the axis of that name; -1 if the mesh has none. */
 int mesh_axis_by_name(const struct mesh *mesh, const char *name);
 
 extern const char *const reduce_names[RT_REDUCES]; /* in text IR */
 
-/* What the positions of an operator read of a dimension: position p the indices [p * stride - before, + span). */
+/* The access pattern of a sliding window (convolution, pooling) along one dimension: output position p of `positions`
+ * reads the indices p * stride - before to p * stride - before + span - 1. */
 struct reach {
     int64_t positions, stride, before, span;
 };
 
-/* What the ranks along one mesh axis hold of a tensor: all of it; a part of one dimension (Note [Cuts] in
- * runtime/base/part.h); a value that only their sum (max, min) makes whole; or a window of one dimension: what their
- * parts of an operator's positions reach (Note [Windows in parts] there). Only redistribution makes windows. */
+/* How a tensor is distributed along one mesh axis, one of:
+ *
+ *   WHOLE    every rank has the whole tensor (replicated)
+ *   PART     every rank has a part of dimension `dim` (sharded; Note [Cuts] in runtime/base/part.h)
+ *   PARTIAL  every rank has a partial value: the tensor is their elementwise sum, maximum or minimum
+ *   WINDOW   every rank has the indices of dimension `dim` that its part of an operator's output positions reads; the
+ *            windows of neighbours overlap (Note [Windows in parts] there). Only redistribution makes windows. */
 struct holding {
     enum holding_kind { HOLD_WHOLE, HOLD_PART, HOLD_PARTIAL, HOLD_WINDOW } kind;
     int dim;               /* of a PART or WINDOW */
-    int64_t blocks, unit;  /* of a PART; of the positions of a WINDOW, in one block */
+    int64_t blocks, unit;  /* the cut of a PART; of a WINDOW, that of the output positions within one block */
     enum rt_reduce reduce; /* of a PARTIAL */
     struct reach reach;    /* of a WINDOW */
 };
@@ -74,105 +84,108 @@ struct layout {
 
 enum tensor_kind {
     TENSOR_VALUE,  /* computed by a node */
-    TENSOR_INPUT,  /* given to each step, complete */
+    TENSOR_INPUT,  /* an argument of every step; the caller passes the whole tensor */
     TENSOR_WEIGHT, /* stored in the model or beside it; loaded once */
-    TENSOR_CONST,  /* known at compile time, bytes in `data` */
-    TENSOR_STATE,  /* kept from step to step, zero at first: sums of gradients, moments of an optimizer */
-    TENSOR_CONTROL /* a number that the runtime gives to each step (runtime/base/controls.def) */
+    TENSOR_CONST,  /* known at compile time; its bytes are in `data` */
+    TENSOR_STATE,  /* kept between steps, zero at the start: accumulated gradients, optimizer moments */
+    TENSOR_CONTROL /* a scalar that the runtime sets in each step (runtime/base/controls.def) */
 };
 
-/* Where the bytes of a weight lie. file 0 is the model itself, others are its external data; of IR text, those that it
- * names (graph.files). */
+/* Where the bytes of a weight are stored. File 0 is the model; the others are its external data files. In a graph read
+ * from text IR, file k is graph.files[k - 1]. file < 0: nowhere. `offset` is in bytes. */
 struct stored {
     int file;
     uint64_t offset;
-    enum rt_dtype dtype; /* as stored; the tensor's own may differ (--dtype) */
+    enum rt_dtype dtype; /* in the file; the tensor's dtype may differ (--dtype) */
 };
 
-/* What a model that is trained says of a WEIGHT. */
+/* What the model itself states about a WEIGHT. Evidence for pass roles (passes/train/roles.h); used in training
+ * only. */
 enum mark {
     MARK_NONE,
-    MARK_PARAMETER, /* the exporter, or training_info, calls it a parameter */
-    MARK_BUFFER,    /* the exporter calls it a buffer; a running statistic */
-    MARK_FIXED,     /* training_info updates others, but not this one */
+    MARK_PARAMETER, /* the exporter or training_info lists it as a parameter */
+    MARK_BUFFER,    /* the exporter lists it as a buffer, or it is a running statistic */
+    MARK_FIXED,     /* training_info updates other weights and not this one */
     MARK_FOLDED,    /* the exporter computed it from `sources` */
-    MARK_MOVED,     /* the exporter transposed or reshaped the parameter `sources` (pass roles) */
+    MARK_MOVED,     /* it is the parameter `sources`, transposed or reshaped by the exporter (pass roles) */
     MARKS
 };
 extern const char *const mark_names[MARKS]; /* in IR text; "" for none */
 
 struct tensor {
-    const char *name; /* of the ONNX value; never empty */
+    const char *name; /* name of the ONNX value; never empty */
     enum tensor_kind kind;
     enum rt_dtype dtype;
     int ndim;
-    int64_t dims[MAX_NDIM]; /* complete */
+    int64_t dims[MAX_NDIM]; /* global extents */
     int producer;           /* node id of a VALUE, else -1 */
-    int copy_of;            /* the tensor of another stage that this one recomputes; -1: none */
-    const void *data;       /* CONST: its bytes; WEIGHT: its stored bytes if mapped, unaligned, else NULL */
-    struct stored stored;   /* WEIGHT */
-    enum mark mark;         /* WEIGHT */
-    /* of MARK_FOLDED and MARK_MOVED: names of values that it was computed from, between ", "; else NULL */
+    int copy_of;            /* the tensor of another pipeline stage of which this is a recomputed copy; -1: none */
+    const void *data; /* CONST: its bytes; WEIGHT: its bytes as stored if the file is mapped, unaligned, else NULL */
+    struct stored stored; /* WEIGHT */
+    enum mark mark;       /* WEIGHT */
+    /* MARK_FOLDED, MARK_MOVED: names of the values that it was computed from, separated by ", "; else NULL */
     const char *sources;
-    bool constant;        /* WEIGHT: no parameter, as pass roles found: nothing trains it, and it may be folded */
-    bool gradient;        /* STATE: a sum of gradients, cleared before each step; INPUT: the gradient of an output */
-    struct layout layout; /* from PLACED on */
+    bool constant;        /* WEIGHT: pass roles found that it is no parameter: it is not trained and may be folded */
+    bool gradient;        /* STATE: accumulates a gradient, cleared before each step; INPUT: gradient of an output */
+    struct layout layout; /* valid from PLACED on */
 };
 
 struct attr {
     const char *key;
     enum attr_kind { ATTR_INT, ATTR_INTS, ATTR_FLOAT, ATTR_TEXT } kind;
-    int n; /* of INTS */
+    int n; /* number of `ints` */
     const int64_t *ints;
     int64_t value;
     double number;
     const char *text;
 };
 
-/* How the ranks along one mesh axis share a node: factor `factor` of its annotation is cut; or they all do all; or, of
- * linear operators, each computes on partial values and gives a partial value. */
+/* How the ranks along one mesh axis share the work of a node. factor >= 0: they divide this factor of the node's
+ * annotation (dims.h) by the cut (blocks, unit). SPLIT_NONE: every rank computes the whole node. SPLIT_PARTIAL, linear
+ * operators only: every rank applies the node to its partial values, and the result is a partial value. */
 enum { SPLIT_NONE = -1, SPLIT_PARTIAL = -2 };
 struct node_split {
     int factor;
     int64_t blocks, unit;
 };
 
-/* Names of phases (runtime/base/manifest.h) in text IR. Nodes of a phase come before those of the next. Of a
- * micro-batch's values, the phases after the backward phase read those of the last micro-batch, or sums in a STATE.
- * Evaluation and inference run the forward phase alone. */
+/* Names of the phases (enum phase in runtime/base/manifest.h) in text IR. `order` lists the nodes of a phase before
+ * those of the next one. The forward and the backward phase run once per micro-batch, later phases once per step: those
+ * see the values of the last micro-batch, and the sums over all micro-batches in STATEs. Evaluation and inference run
+ * the forward phase alone. */
 extern const char *const phase_names[PHASES];
 
 struct op;
 
 struct node {
     const struct op *op;
-    const char *name; /* of the ONNX node it came from; by it users know the node */
+    const char *name; /* name of the ONNX node that it was imported from; messages name the node by it */
     int ninputs, noutputs;
     int *inputs; /* tensor ids, -1: optional input left out */
     int *outputs;
     int nattrs;
     struct attr *attrs;
     struct node_split split[MAX_AXES];
-    int stage; /* place on the pipeline axis of the ranks that compute it, or STAGE_ALL */
+    int stage; /* pipeline stage (coordinate on the pipeline axis) that computes it, or STAGE_ALL */
     enum phase phase;
 };
 
 enum { STAGE_ALL = -1 };
 
-/* At the end of the phase of `value`'s node, `weight` (a WEIGHT or STATE) becomes `value`: parameters in training,
- * state carried across steps. Where the graph trains, what the forward phase makes waits for the end of the backward
- * phase. */
+/* `weight` (a WEIGHT or STATE) takes the value of tensor `value` at the end of the phase that computes it: parameters
+ * in training, state carried between steps. In a graph with a backward phase, updates from the forward phase wait for
+ * the end of the backward phase. */
 struct update {
     int weight, value;
 };
 
-/* A node that was fused into another: who may look for what this computes. */
+/* A node that was fused into node `node`: messages find the fused node by the original name. */
 struct member {
-    int node; /* the one it is part of */
+    int node; /* the fused node */
     const char *name;
 };
 
-/* Of a graph between autodiff and optimizer: the gradient of the loss with respect to a weight. */
+/* A trained weight and the gradient of the loss with respect to it: from pass autodiff to pass optimizer. */
 struct parameter {
     int weight, gradient;
 };
@@ -182,53 +195,58 @@ struct graph {
     const char *name;
     enum level level;
     struct mesh mesh;
-    bool train; /* parameters may change: weights are not folded */
+    bool train; /* weights may change at run time and are not folded */
     VEC(struct tensor) tensors;
     VEC(struct node) nodes;
     VEC(int) order;   /* live nodes */
-    VEC(int) placed;  /* from the policy on: the nodes a plan is about, before redistribution and fusion */
-    VEC(int) inputs;  /* tensors, in the model's order */
-    VEC(int) outputs; /* likewise; one tensor may be listed twice */
+    VEC(int) placed;  /* nodes as the placement policy saw them, before redistribution and fusion */
+    VEC(int) inputs;  /* tensor ids, in the model's order */
+    VEC(int) outputs; /* tensor ids, in the model's order; a tensor may occur twice */
     VEC(const char *) output_names;
-    VEC(struct member) members; /* names for messages; not part of the text form */
-    int nmetrics; /* outputs at the end that are not the model's: gradients of its inputs, norm of the gradient */
+    VEC(struct member) members; /* original names of fused nodes, for messages; not part of text IR */
+    int nmetrics; /* number of trailing outputs that rankc added: gradients of inputs, the gradients' norm */
     VEC(struct update) updates;
     VEC(struct parameter) parameters;
-    VEC(int) controls;       /* tensors, in the order in which the runtime numbers them */
-    VEC(const char *) files; /* names in IR text of the files with weights: [0] is stored.file 1 */
+    VEC(int) controls;       /* tensor ids, indexed by enum rt_control; empty until graph_control */
+    VEC(const char *) files; /* text IR: names of the files with weights; at[0] is stored.file 1 */
 };
 
 /* graph.c ---------------------------------------------------------------------------------------------------------- */
 
+/* An empty IMPORTED graph. Its tables and a copy of `name` are allocated in `arena`. */
 void graph_init(struct graph *graph, struct arena *arena, const char *name);
 
+/* Adds a tensor without producer and returns its id. `dims` has ndim extents. */
 int graph_add_tensor(struct graph *graph, enum tensor_kind kind, const char *name, enum rt_dtype dtype, int ndim,
                      const int64_t *dims);
-/* A constant; `data` is copied. */
+/* Adds a CONST and returns its id; `data` is copied. */
 int graph_add_const(struct graph *graph, const char *name, enum rt_dtype dtype, int ndim, const int64_t *dims,
                     const void *data);
-/* A node at the end of `order`. Arrays are copied, outputs become VALUEs produced by it. Shapes are not set. */
+/* Adds a node at the end of `order` and returns its id. Arrays are copied. The outputs become VALUEs with this
+ * producer; their shapes are not set (op_infer, or build() of ir/build.h, does that). */
 int graph_add_node(struct graph *graph, const struct op *op, const char *name, int ninputs, const int *inputs,
                    int noutputs, const int *outputs, int nattrs, const struct attr *attrs);
-/* Likewise, with all that `node` says: its place and phase too. */
+/* Adds a copy of the node at the end of `order`, with its splits, stage and phase, as graph_add_node does. */
 int graph_add_copy(struct graph *graph, const struct node *node);
 
-/* The tensor of a control (runtime/base/controls.def). The first call adds those of all controls. */
+/* The tensor of a control (runtime/base/controls.def). The first call adds the tensors of all controls. */
 int graph_control(struct graph *graph, enum rt_control control);
 
-/* Brings the nodes of each phase before those of the next. */
+/* Sorts `order` by phase; the order within a phase is kept. */
 void graph_sort_phases(struct graph *graph);
-/* The phase in which a tensor comes to be; the first, if no node makes it. */
+/* The phase of the node that computes the tensor; the first phase if no node does. */
 enum phase graph_phase_of(const struct graph *graph, int tensor);
 
-/* Inputs at the end that are not the model's: gradients of its outputs, of a graph that is trained without a loss. */
+/* Number of trailing inputs that rankc added: gradients of the outputs, in a graph that is trained without a loss. */
 int graph_gradient_inputs(const struct graph *graph);
 
+/* Number of elements and size in bytes of the whole tensor, on all ranks together. */
 int64_t tensor_elements(const struct tensor *tensor);
 int64_t tensor_bytes(const struct tensor *tensor);
-/* False if the extents are negative or no tensor of that shape could be held: products of sizes below are safe then. */
+/* False if an extent is negative, or if a tensor of 8-byte elements would have 2^46 bytes or more. If true, products of
+ * the extents and an element size cannot overflow. */
 bool tensor_shape_fits(int ndim, const int64_t *dims);
-/* WEIGHT, CONST or STATE: any rank may hold any part from the start */
+/* True for WEIGHT, CONST and STATE: a rank can load any part of it at the start, so any layout costs nothing. */
 bool tensor_is_stored(const struct tensor *tensor);
 
 /* Text such as "f32[2,8,96]". */
@@ -236,39 +254,42 @@ const char *tensor_type(struct arena *arena, const struct tensor *tensor);
 /* Text such as "node 17 'layer0/attn' (MatMul)", for a diagnostic's place. */
 const char *node_place(const struct graph *graph, int node);
 
-/* Readers of each tensor: users[first[t]] .. users[first[t + 1] - 1] are node ids, once per read, in order. */
+/* The consumers of each tensor t: users[first[t]] .. users[first[t + 1] - 1] are node ids in order of execution. A node
+ * that reads t twice is listed twice. Memory is of `arena`; the table is not updated when the graph changes. */
 struct uses {
     int *first, *users;
 };
 void graph_uses(const struct graph *graph, struct arena *arena, struct uses *uses);
-/* The first input of the node that is the tensor; BUG if none is. */
+/* The index of the first input of the node that is `tensor`; BUG if none is. */
 int node_operand(const struct node *node, int tensor);
 
-/* Attributes; the fallback serves where the node has none of that key. */
+/* Attributes by key. attr_find returns NULL, the others the fallback, if the node has no attribute `key`. */
 const struct attr *attr_find(const struct node *node, const char *key);
 int64_t attr_int(const struct node *node, const char *key, int64_t fallback);
 double attr_float(const struct node *node, const char *key, double fallback);
 const char *attr_text(const struct node *node, const char *key, const char *fallback);
-/* The list, its length in *n; NULL and 0 if absent. */
+/* The list of integers, its length in *n; NULL and 0 if absent. */
 const int64_t *attr_ints(const struct node *node, const char *key, int *n);
+/* Attributes to pass to graph_add_node, build() or attr_set. They refer to `key`, `ints` and `text`. */
 struct attr attr_of_int(const char *key, int64_t value);
 struct attr attr_of_ints(const char *key, int n, const int64_t *ints);
 struct attr attr_of_float(const char *key, double number);
 struct attr attr_of_text(const char *key, const char *text);
-/* Sets or adds. */
+/* Sets the attribute, or adds it; a list is copied. */
 void attr_set(struct graph *graph, struct node *node, struct attr attr);
 
 /* Layouts ---------------------------------------------------------------------------------------------------------- */
 
 bool holding_equal(const struct holding *a, const struct holding *b);
 bool layout_equal(const struct layout *a, const struct layout *b);
-/* The holding is of one dimension. */
+/* True for PART and WINDOW, whose `dim` is set. */
 bool holding_divides(const struct holding *holding);
 struct rt_cut holding_cut(const struct graph *graph, const struct tensor *tensor, int axis);
-/* A PART or WINDOW as `ways` ranks, or those of the axis, hold it. */
+/* The run-time form of a PART or WINDOW of `tensor` (runtime/base/part.h): among `ways` ranks, or among the ranks of
+ * mesh axis `axis` with the tensor's holding on it. holding_cut: the same for a PART alone. */
 struct rt_holding holding_among(const struct tensor *tensor, const struct holding *holding, int ways);
 struct rt_holding holding_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis);
-/* Extents of what the shard at `coordinate` holds of the tensor. */
+/* Sets dims[0..ndim-1] to the extents of the part of the tensor that the shard at `coordinate` holds. */
 void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate, int64_t *dims);
 
 #endif

@@ -1,4 +1,4 @@
-/* Elements of tensors as text: shortest decimal text that reads back as the same bits. */
+/* Elements of tensors as decimal text: the shortest that reads back as the same bits. */
 #ifndef IR_NUMBER_H
 #define IR_NUMBER_H
 
@@ -6,14 +6,14 @@
 
 #include "runtime/base/dtype.h"
 
-enum { NUMBER_TEXT = 48 }; /* bytes that hold any number's text and its 0 */
+enum { NUMBER_TEXT = 48 }; /* bytes of the longest text with its NUL */
 
-/* The element at `bits` (unaligned): "-3", "0.1", "1e-05", "inf", "nan", "nan:0x7fc00001". Integral values below a
- * million print without exponent. */
+/* Prints the element at `bits`, which may be unaligned: "-3", "0.1", "1e-05", "inf", "nan", "nan:0x7fc00001". Integral
+ * values below a million print without exponent. */
 void number_print(char text[NUMBER_TEXT], enum rt_dtype dtype, const void *bits);
 
-/* Reads such a text; false where it is none, or the type does not hold the value: an integer out of range, a float
- * that overflows. Floats round to nearest. */
+/* Parses such a text into the element at `bits`. False if it is no number, or out of the range of the type: a float may
+ * not overflow to infinity. Floats round to nearest. */
 bool number_parse(const char *text, enum rt_dtype dtype, void *bits);
 
 #endif

@@ -1,18 +1,20 @@
-/* Which stored matrices lie in panels (Note [Panels] in runtime/base/panel.h): those that only products read, as their
- * right side, and Gather. passes/rewrite/pack.c decides; its decision is attribute packed=1 of the nodes that read
- * them. */
+/* Which stored matrices are kept in the packed panel layout that the matrix product kernel reads (Note [Panels] in
+ * runtime/base/panel.h): those whose only consumers are products, as the second operand, and Gathers. Pass pack
+ * (passes/rewrite/pack.c) decides, and sets attribute packed=1 on the nodes that read a packed matrix. */
 #ifndef IR_PACKING_H
 #define IR_PACKING_H
 
 #include "ir/ir.h"
 
-/* What the node would read operand `k` as; RT_PLAIN where its kernel reads no panels. */
+/* The packing in which the node's kernel can read operand `k`; RT_PLAIN if it reads none. Independent of the
+ * decision. */
 enum rt_packing packing_read(const struct graph *graph, const struct node *node, int k);
 
-/* What all readers of the tensor would read it as, if at least one is a product and nothing else needs its bytes. */
+/* The packing that all consumers of the tensor can read; RT_PLAIN if they differ, if no consumer is a product, or if
+ * the tensor is an output or part of an update. */
 enum rt_packing packing_possible(const struct graph *graph, const struct uses *uses, int tensor);
 
-/* What operand `k` of the node is, now that it is decided. */
+/* The packing of operand `k` after pass pack. */
 enum rt_packing packing_of(const struct graph *graph, const struct node *node, int k);
 
 #endif

@@ -33,8 +33,8 @@ struct definition {
 };
 
 /* Note [Statements in error]
- * A statement that fails still defines its tensors, as "in error": statements that use those are skipped without a
- * word, so that every diagnostic is about its own line. */
+ * A statement that fails still defines its tensors, marked as in error. Statements that use those are skipped without a
+ * diagnostic, so that one mistake is reported once, at its own line. */
 enum { IN_ERROR = 0 };
 
 struct reader {
@@ -324,7 +324,7 @@ static bool read_use(struct reader *r, int *tensor) {
     return found < 0 ? fail_at(r, start, "%%%d is not defined here", number) : found != IN_ERROR;
 }
 
-/* Binds what the statement defined. See Note [Statements in error]. */
+/* Defines the statement's tensors. See Note [Statements in error]. */
 static void end_statement(struct reader *r, bool good) {
     for (int i = 0; i < r->ndefined; i++) {
         const struct definition *d = &r->defined[i];

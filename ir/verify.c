@@ -9,18 +9,21 @@
 #include "ir/packing.h"
 
 /* Note [Equivalence]
- * Take any node and any index of its iteration space (one value for each factor of its annotation). One device
- * visits each such point once. The plan is equal to that if
- *   1. the ranks along each mesh axis divide the points among them: every value of the cut factor has one owner;
- *   2. a rank that owns a point holds every input element the point reads, and at the place where the kernel looks
- * for it: its part of each operand is exactly the elements with owned values of the cut factor, in order;
- *   3. results that several ranks contribute to (the factor is reduced) are combined once, by the reduction of that
- * factor, before anything but a linear operator reads them;
- *   4. redistributions change where elements are and not what they are: from and to agree with the states they
- * claim. The check does not trust the arithmetic of dims.c: it finds the indices of a dimension that each rank owns
- * once through the factor, once through the tensor's layout, and compares the two sets (Note [Runs]). Of a window it
- * asks whether everything that the rank's positions reach lies in it, at the place where the rank's operator, which
- * counts its own positions from 0 and begins before the window as it was told, will look. */
+ * A point of a node is one index of its iteration space: a value for each factor of its annotation. One device visits
+ * each point once. The ranks together compute the same if
+ *
+ *   1. the ranks along each mesh axis partition the points: every value of the split factor has one owner;
+ *   2. a rank that owns a point holds every input element that the point reads, at the place where the kernel looks for
+ *      it: its part of each operand is exactly the elements with owned values of the split factor, in order;
+ *   3. results to which several ranks contribute (the factor is reduced) are combined once, by the reduction of that
+ *      factor, before any operator but a linear one reads them;
+ *   4. redistributions move elements and do not change them, and their source and destination layouts are those of
+ *      their input and output.
+ *
+ * The check does not rely on the arithmetic of dims.c: it computes the indices of a dimension that each rank owns once
+ * from the factor and once from the tensor's layout, and compares the two sets (Note [Runs]). For a window it checks
+ * that the window contains all indices that the rank's positions read, at the place where the rank's operator looks for
+ * them: that operator counts its own positions from 0 and pads the window by the rank's own begin. */
 
 struct verifier {
     struct graph *graph;
@@ -81,9 +84,9 @@ static bool check_shapes(struct verifier *v, const struct node *node, struct dim
 /* Ownership -------------------------------------------------------------------------------------------------------- */
 
 /* Note [Runs]
- * The indices that a rank owns are runs at equal distances: the first begins at `start`, each is `length` long, and the
- * next begins `period` later. Two sets of runs are equal if and only if these numbers are, once runs that touch are
- * joined into one. So sets are compared without listing their indices, and the time of the check does not depend on
+ * The indices that a rank owns form runs at equal distances: the first begins at `start`, each has `length` indices,
+ * and the next begins `period` after the start of the one before. Once adjacent runs are joined, two sets are equal if
+ * and only if these numbers are. So sets are compared without listing their indices, and the time does not depend on
  * extents. */
 struct runs {
     int64_t start, length, period, count;
@@ -131,9 +134,9 @@ static bool owns_alike(const struct rt_cut *by_factor, const struct rt_cut *by_l
            same_runs(runs_of(by_factor, before, after, rank), runs_of(by_layout, 1, 1, rank));
 }
 
-/* Each rank owns the same indices of a cut dimension by the factor as by the layout. A part lies without gaps in the
- * order of its indices, and so do the values of the factor in the kernel's loop: each element is where the kernel looks
- * for it. */
+/* Checks that each rank owns the same indices of a split dimension by the factor and by the layout. A part is stored
+ * without gaps in the order of its indices, and the kernel's loop counts the values of the factor in the same order, so
+ * equal sets mean that each element is where the kernel looks for it. */
 static void check_ownership(struct verifier *v, const struct dims *dims, const struct dim_factors *d, int factor,
                             const struct rt_cut *by_factor, const struct rt_cut *by_layout) {
     const char *name = dims->factor[factor].name;

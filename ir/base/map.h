@@ -1,5 +1,5 @@
-/* Map from byte strings to ints, in an arena. Iteration is by insertion order, so nothing hash-ordered can reach an
- * output. Keys are copied. */
+/* A hash map from byte strings to non-negative ints, in an arena. Keys are copied. Entries are iterated in order of
+ * insertion, so hash order reaches no output. */
 #ifndef IR_BASE_MAP_H
 #define IR_BASE_MAP_H
 
@@ -8,7 +8,7 @@
 #include "ir/base/arena.h"
 
 struct map_entry {
-    const char *key; /* NUL-terminated copy; may contain NULs, `length` counts */
+    const char *key; /* NUL-terminated copy; the key may contain NULs */
     size_t length;
     int value;
 };
@@ -17,14 +17,14 @@ struct map {
     struct arena *arena;
     struct map_entry *entries; /* n of them, in order of insertion */
     int n, capacity;
-    int *slots; /* index into entries + 1, 0: free */
+    int *slots; /* 1 + index into entries; 0: free */
     int nslots;
 };
 
 void map_init(struct map *map, struct arena *arena);
-/* The value of `key`, or -1. Values put are therefore never negative. */
+/* The value of `key`, or -1 if it is absent. */
 int map_get(const struct map *map, const char *key, size_t length);
-/* Sets `key`; true if it was new. */
+/* Sets the value of `key`, which must not be negative; true if the key is new. */
 bool map_put(struct map *map, const char *key, size_t length, int value);
 
 #endif

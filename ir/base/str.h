@@ -1,4 +1,4 @@
-/* Text under construction. A strbuf grows in its arena and is always NUL-terminated. */
+/* String buffers that grow in an arena, and helpers for text. A buffer is NUL-terminated after every append. */
 #ifndef IR_BASE_STR_H
 #define IR_BASE_STR_H
 
@@ -12,25 +12,27 @@ struct strbuf {
     size_t length, capacity;
 };
 
+/* An empty buffer; the others append to it. */
 void strbuf_init(struct strbuf *buffer, struct arena *arena);
 void strbuf_add(struct strbuf *buffer, const char *bytes, size_t length);
 void strbuf_puts(struct strbuf *buffer, const char *text);
 void strbuf_putc(struct strbuf *buffer, char c);
 void strbuf_printf(struct strbuf *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The text so far, "" when empty. */
+/* The text so far, "" when empty. Valid until the next append. */
 const char *strbuf_text(const struct strbuf *buffer);
 
-/* `bytes` as printable ASCII, other bytes and backslashes as \xNN, at most `limit` characters (0: no limit). For
- * anything of a model that a person reads. */
+/* `bytes` as printable ASCII: other bytes and backslashes become \xNN. At most `limit` characters (0: no limit). Use it
+ * for any text from a model that is printed. */
 char *str_escape(struct arena *arena, const char *bytes, size_t length, size_t limit);
 
-/* `bytes` with everything outside [A-Za-z0-9_.-] turned into '_': for file names. */
+/* `bytes` as part of a file name: everything outside [A-Za-z0-9_.-] becomes '_'. */
 char *str_filename(struct arena *arena, const char *bytes, size_t length);
 
-/* True if every byte may stand in a comment of generated code: [A-Za-z0-9_./:-]. */
+/* True if every byte is in [A-Za-z0-9_./:-], and is thus safe in a comment of generated code. */
 bool str_is_plain(const char *text);
 
-/* The member of `names` (NULL-terminated) nearest to `word`, or NULL if none is near enough to suggest. */
+/* The member of `names` (NULL-terminated) nearest to `word` in edit distance; NULL if all differ too much to suggest
+ * one. */
 const char *str_nearest(const char *word, const char *const *names);
 
 #endif

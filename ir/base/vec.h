@@ -1,4 +1,5 @@
-/* Typed growable arrays in an arena. Growth copies, so pointers into a vec do not survive a push; indices do. */
+/* Typed growable arrays in an arena. Growth copies the array: a push invalidates pointers into it; indices stay
+ * valid. */
 #ifndef IR_BASE_VEC_H
 #define IR_BASE_VEC_H
 
@@ -12,7 +13,7 @@
         int n, capacity;                                                                                               \
     }
 
-/* Appends `value`. */
+/* Appends a value, which may be a compound literal. `vec` is evaluated several times. */
 #define VEC_PUSH(arena, vec, ...)                                                                                      \
     do {                                                                                                               \
         if ((vec)->n == (vec)->capacity)                                                                               \

@@ -1,10 +1,11 @@
-/* What a product does to its result, in the forms that a library of products takes (cuBLASLt's epilogues):
+/* Epilogues of matrix products: elementwise operations on the product that a BLAS library does in the same kernel
+ * (cuBLASLt's epilogues).
  *
- *   s = product + bias + residual        y = s, or gelu(s), beside which s may be kept as a second result
+ *   s = product + bias + residual        y = s or y = gelu(s); s may be a second result
  *   y = product gelu'(s)                 the gradient of the latter
  *
- * gelu is the approximation by tanh, operator GeluTanh. The node says what it does as an expression (ops.def, MatMul);
- * here it is read from that. */
+ * gelu is the tanh approximation, operator GeluTanh. A MatMul node states its epilogue as an expression (ops.def,
+ * MatMul), from which it is recognised here. */
 #ifndef IR_EXPR_EPILOGUE_H
 #define IR_EXPR_EPILOGUE_H
 
@@ -12,10 +13,10 @@
 
 struct epilogue {
     enum rt_activation activation;
-    int bias, residual, sum; /* tensors, -1: none. bias: one row; sum: s, an operand of the gradient, else a result */
+    int bias, residual, sum; /* tensor ids, -1: none. bias: one row. sum: s, operand of gelu' or second result */
 };
 
-/* Reads what the MatMul `node` does to its result; false if it has another form, or none. */
+/* Recognises the epilogue of the MatMul `node`; false if it has none, or none of these forms. */
 bool epilogue_read(struct arena *arena, const struct graph *graph, const struct node *node, struct epilogue *out);
 
 #endif

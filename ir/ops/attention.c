@@ -1,4 +1,4 @@
-/* Attention and what goes with it. */
+/* Dimension annotations of attention and of rotary embeddings. */
 #include "ir/ops/ops.h"
 
 static const struct tensor *input(const struct graph *graph, const struct node *node, int i) {

@@ -1,4 +1,4 @@
-/* Products and reductions. */
+/* Matrix products and reductions: dimension annotations and evaluation. */
 #include "ir/ops/ops.h"
 
 #include <math.h>

@@ -1,20 +1,21 @@
-/* Convolutions and pooling: operators that slide a window over the dimensions behind batch and channels.
+/* Convolutions and pooling: operators that slide a window over the spatial dimensions, those after batch and channels.
  *
  * Note [Windows]
  * Attributes stride, dilation, begin, end (and window, for pooling) have one number per spatial dimension. Output index
- * o reads input indices o * stride + k * dilation - begin for each k of the window; those outside the input count as
- * zero, or are left out (pooling). begin and end are how far the window may start before and end behind the input.
- * With ceil, the last window may also hang over the end, if it starts before it.
+ * o reads the input indices o * stride + k * dilation - begin, for each k of the window. Indices outside the input
+ * count as zero (convolution) or are left out (pooling). begin and end are the padding in front of and behind the
+ * input. With ceil, the last window may extend beyond the padding if it starts before its end.
  *
- * A spatial dimension passes if its window is 1, its stride 1, and nothing is padded: each output reads one input.
- * Any other has factor o in the output and i (FACTOR_HALO) in the input. A cut of o gives each rank a part of the
- * output positions, and of the input what these reach: a window, which overlaps its neighbours' (HOLD_WINDOW). So ranks
- * read rows of others, however the producer cut them; that is the exchange of halos. No padding is moved: a rank's
- * operator pads as the whole one does, but only where its own window ends with the input. Its begin and end are
- * therefore its own (rt_holding_before and _behind in runtime/base/part.h; $before and $behind in calls); with them it
- * reads the same elements in the same order, counts the same ones into a mean, and gives the same bits.
+ * A spatial dimension whose window and stride are 1, without padding, is an ordinary factor: each output reads one
+ * input. Any other has factor o in the output and factor i (FACTOR_HALO) in the input. A split of o gives each rank a
+ * part of the output positions, and of the input the window that these read (HOLD_WINDOW). Windows of neighbours
+ * overlap, so ranks fetch rows from others, however the producer was split: the halo exchange. Padding is not
+ * transferred: a rank's operator pads as the whole operator does, but only where its window ends with the input. Its
+ * begin and end are therefore its own (rt_holding_before and _behind in runtime/base/part.h; $before and $behind in
+ * calls). With them it reads the same elements in the same order, includes the same elements in a mean, and gives
+ * bit-identical results.
  *
- * Transposed convolutions write windows instead, which would have to be added where they overlap: o stays whole. */
+ * Transposed convolutions write through windows. Their overlaps would have to be added, so o is not split. */
 #include "ir/ops/ops.h"
 
 #include <math.h>
@@ -86,9 +87,8 @@ static bool covered(const struct window *w, int d, int64_t in, int64_t *out) {
 
 typedef bool extent_fn(const struct window *w, int d, int64_t in, int64_t *out);
 
-/* What an operator does with the spatial dimensions of input 0: the operand `at` has an index for each of the others'
- * that `extent_of` gives. It may be cut as `kind` says; unless it is whole, it is of positions, which read windows of
- * input 0. */
+/* For each spatial dimension of input 0, operand `at` has a dimension o of the extent that `extent_of` returns and of
+ * factor kind `kind`. Unless that kind is FACTOR_WHOLE, o counts positions that read windows of input 0. */
 struct sliding {
     extent_fn *extent_of;
     int at;

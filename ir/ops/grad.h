@@ -1,4 +1,5 @@
-/* Gradients of operators, by family: the functions of column `grad` of ops.def (ir/gradient.h). */
+/* Derivatives of operators, by family: the functions of column `grad` of ops.def. They fill gradient.dx and return 0,
+ * or -1 after a diagnostic (ir/gradient.h). Formulas: PyTorch, derivatives.yaml. */
 #ifndef IR_OPS_GRAD_H
 #define IR_OPS_GRAD_H
 
@@ -6,7 +7,7 @@
 
 #define GRAD(name) int name(struct gradient *g)
 
-GRAD(grad_none); /* nothing flows */
+GRAD(grad_none); /* no gradient */
 GRAD(grad_matmul);
 GRAD(grad_conv);
 GRAD(grad_conv_transpose);
@@ -21,7 +22,7 @@ GRAD(grad_rmsnorm);
 GRAD(grad_rope);
 GRAD(grad_flash_attention);
 GRAD(grad_reduce_sum);
-GRAD(grad_reduce_extreme); /* maximum and minimum */
+GRAD(grad_reduce_extreme); /* ReduceMax and ReduceMin */
 GRAD(grad_reduce_prod);
 GRAD(grad_reshape);
 GRAD(grad_transpose);
@@ -35,7 +36,7 @@ GRAD(grad_cast);
 GRAD(grad_gather);
 GRAD(grad_gather_elements);
 GRAD(grad_gather_nd);
-GRAD(grad_scatter_elements); /* those that add too */
+GRAD(grad_scatter_elements); /* and ScatterElementsAdd */
 GRAD(grad_scatter_nd);
 
 #endif

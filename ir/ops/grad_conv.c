@@ -1,4 +1,4 @@
-/* Gradients of operators that slide a window (Note [Windows] in conv.c). */
+/* Derivatives of convolutions and pooling (Note [Windows] in conv.c). */
 #include "ir/ops/grad.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Gradients of products, norms and reductions. */
+/* Derivatives of products, norms and reductions. */
 #include "ir/ops/grad.h"
 
 #include <string.h>
@@ -11,8 +11,8 @@ struct product {
     int trans_first, trans_second;
 };
 
-/* What the forward product is marked with (Note [Marks] in passes/train/fp8.c), for one with other operands. Returns
- * how many there are. */
+/* Copies the marks of the forward product (Note [Marks] in passes/train/fp8.c) to a product of its gradient, by the
+ * operands of that. Returns the number of attributes. */
 static int pass_marks(const struct gradient *g, const struct product *p, struct attr *attrs) {
     static const char *const marks[] = {[DY] = "fp8_dy", [A] = "fp8_a", [B] = "fp8_b"};
     const char *layer = attr_text(&g->node, "fp8_layer", NULL);
@@ -92,9 +92,8 @@ GRAD(grad_class_terms) {
     return g->dx[1] = sum < 0 ? -1 : build1(&g->b, OP_Neg, sum);
 }
 
-/* Norms: y = z scale + bias with z = (x - mean) r, r = 1 / sqrt(variance + epsilon); RMSNorm has no mean. With
- * u = dy scale: dx = r (u - mean(u) - z mean(u z)), dscale = sum(dy z), dbias = sum(dy) (Ba et al. 2016).
- * ------------- */
+/* Norms: y = z scale + bias with z = (x - mean) r, r = 1 / sqrt(variance + epsilon); RMSNorm has no mean. With u = dy
+ * scale: dx = r (u - mean(u) - z mean(u z)), dscale = sum(dy z), dbias = sum(dy) (Ba et al. 2016). */
 
 struct norm {
     int64_t axis;

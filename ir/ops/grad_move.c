@@ -1,4 +1,4 @@
-/* Gradients of operators that move elements: the elements go back where they came from. */
+/* Derivatives of operators that move elements: each element's gradient is moved back to its source. */
 #include "ir/ops/grad.h"
 
 #include <string.h>

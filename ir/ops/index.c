@@ -1,4 +1,4 @@
-/* Operators whose indices are data of their own. */
+/* Operators that take indices as an operand: Gather, Scatter and their variants. */
 #include "ir/ops/ops.h"
 
 #include <string.h>
@@ -56,8 +56,9 @@ DIMS_FN(dims_scatter_elements) {
     return 0;
 }
 
-/* data (b.., v.., q..) and index (b.., i.., depth); the picks (b.., i.., q..) become operand `picks`. All but the
- * indexed dimensions and the row of an index may be cut; of a scatter, whose picks are an input, i stays whole too. */
+/* GatherND and ScatterND: data (b.., v.., q..), index (b.., i.., depth), and operand `picks` (b.., i.., q..), the
+ * gathered or scattered slices. All dimensions may be split except the indexed ones, v, and depth; i only in a gather,
+ * where the picks are an output. */
 static int bind_rows(struct dims *dims, const struct graph *graph, const struct node *node, int picks,
                      const char **why) {
     const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1);

@@ -1,4 +1,4 @@
-/* Operators that move elements: which index goes where is their whole meaning. */
+/* Operators that move elements without computing: each is a mapping of output indices to input indices. */
 #include "ir/ops/ops.h"
 
 #include <string.h>

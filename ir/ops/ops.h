@@ -1,4 +1,6 @@
-/* Hooks of the operator rows, by family. Each is documented where its row is (ops.def) or where it is defined. */
+/* Functions of the operator rows (ops.def), by family. ir/op.h says what each kind does: dims_fn binds a dimension
+ * annotation, split_attr rewrites attributes to one rank's part, eval evaluates the node on constants. Documentation is
+ * at the operator's row or at the definition. */
 #ifndef IR_OPS_OPS_H
 #define IR_OPS_OPS_H
 
@@ -44,10 +46,10 @@ DIMS_FN(dims_rows);
 DIMS_FN(dims_columns);
 DIMS_FN(dims_same); /* "* -> *" for any number of dimensions, without broadcasting */
 
-SPLIT_ATTR(split_shape); /* shape := the local shape of the output */
+SPLIT_ATTR(split_shape); /* shape := shape of the rank's part of the output */
 SPLIT_ATTR(split_slice);
-SPLIT_ATTR(split_gather_grad); /* size := rows of the part */
-SPLIT_ATTR(split_conv);        /* group := groups of the part */
+SPLIT_ATTR(split_gather_grad); /* size := rows of the rank's part */
+SPLIT_ATTR(split_conv);        /* group := groups of the rank's part */
 SPLIT_ATTR(split_conv_transpose);
 SPLIT_ATTR(split_conv_weight_grad);
 
@@ -73,7 +75,7 @@ EVAL(eval_max_pool);
 EVAL(eval_max_pool_grad);
 EVAL(eval_average_pool);
 
-/* Reason text for *why; returns -1. */
+/* For dims_fn: formats the reason into *why and returns -1. */
 int refuse(struct dims *dims, const char **why, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -1,4 +1,4 @@
-/* Programs over rows and columns (ir/expr/rows.h). */
+/* Dimension annotations of row programs, operators Rows and Columns (ir/expr/rows.h). */
 #include "ir/expr/rows.h"
 #include "ir/ops/ops.h"
 

@@ -1,4 +1,5 @@
-/* Decides which weights are parameters (roles.h). Runs before fold and recognise, which treat constants specially. */
+/* Pass roles: decides which weights are parameters (roles.h). It runs before fold and recognise, which treat constants
+ * differently. */
 #include "passes/train/roles.h"
 
 #include <fnmatch.h>
@@ -53,7 +54,7 @@ const struct decision *decision_of(const struct decisions *decisions, const char
 
 /* Deciding --------------------------------------------------------------------------------------------------------- */
 
-/* Running statistics are updated by the model itself: they are neither. */
+/* A weight that the model itself updates, such as a running statistic, is neither a parameter nor a constant. */
 static bool is_candidate(const struct evidence *e, int t) {
     const struct graph *graph = e->graph;
     const struct tensor *tensor = &graph->tensors.at[t];
@@ -63,7 +64,8 @@ static bool is_candidate(const struct evidence *e, int t) {
     return true;
 }
 
-/* One element becomes a number that is known, unless it is given another initial value. */
+/* A constant of one element becomes a CONST, so that it folds. A frozen weight does too, unless --init gives it another
+ * value. */
 static void make_constant(struct graph *graph, int t, bool by_role, const struct training *training) {
     struct tensor *tensor = &graph->tensors.at[t];
     const void *bytes = tensor_elements(tensor) == 1 ? eval_bytes(graph, tensor) : NULL;
@@ -104,7 +106,7 @@ static const char *named(const struct decision *decision, struct diags *diags) {
                         diag_quote(diags, decision->sources));
 }
 
-/* A line for each rule, with the first of its weights; all of them if `verbose`. */
+/* A line for each rule that names the first weights it applied to; all of them if `verbose`. */
 static void tell_rule(const struct decisions *decisions, const struct role_rule *rule, enum role role, bool verbose,
                       struct diags *diags) {
     struct strbuf names;

@@ -1,8 +1,9 @@
-/* Decides which float initializers of a trained model are parameters and which are constants.
+/* Decides which float initializers of a model that is trained are parameters and which are constants.
  *
- * ONNX has one kind of initializer for both. So evidence is collected of each: how the model marks it (enum mark), its
- * name, the nodes that read it, its values. The rules of roles.def decide from the evidence; --param GLOB:train and
- * GLOB:frozen override them. A constant is marked as such, or becomes a CONST if it has one element. */
+ * ONNX has one kind of initializer for both. The decision uses evidence about each initializer: the mark that the model
+ * gives it (enum mark in ir/ir.h), its name, the nodes that read it, and its values. The rules of roles.def map
+ * evidence to a role; --param GLOB:train and GLOB:frozen override them. A constant of one element becomes a CONST
+ * tensor; others are flagged (struct tensor, constant). */
 #ifndef PASSES_TRAIN_ROLES_H
 #define PASSES_TRAIN_ROLES_H
 
@@ -13,16 +14,17 @@ enum role { ROLE_PARAMETER, ROLE_DOUBTFUL, ROLE_CONSTANT };
 struct role_rule {
     const char *name;
     enum role role;
-    unsigned needs, excludes; /* bits of evidence */
+    unsigned needs, excludes; /* sets of evidence, one bit per EVIDENCE row of roles.def */
     const char *reason;
 };
 
-/* The decision on a weight for which a rule holds; weights without one are parameters. */
+/* The decision on a weight to which a rule applied. Weights to which none applied are parameters and are not listed,
+ * nor are those that a rule finds to be a parameter. */
 struct decision {
-    const char *name, *type;      /* type: text such as f32[8,8] */
-    const char *sources;          /* names of what the exporter computed it from, or NULL */
-    const struct role_rule *rule; /* that holds */
-    enum role role;               /* after --param, which overrides the rule */
+    const char *name, *type;      /* type: as text, "f32[8,8]" */
+    const char *sources;          /* names of the values that the exporter computed it from, or NULL */
+    const struct role_rule *rule; /* the rule that applied */
+    enum role role;               /* final role, after --param */
 };
 
 struct decisions {
@@ -32,30 +34,30 @@ struct decisions {
 /* The decision on the weight of that name; NULL if there is none. */
 const struct decision *decision_of(const struct decisions *decisions, const char *name);
 
-/* Kinds of names (roles.def). */
+/* What a name tells about a weight: the kinds are explained at NAME in roles.def. */
 enum name_kind { KIND_OTHER, KIND_OPERAND, KIND_FUSED, KIND_NUMBER, KIND_BUFFER, KIND_MOVED, KIND_COMPUTED };
 enum name_kind name_kind_of(const char *name);
 
-/* Tables for the evidence of all weights of a graph. */
+/* Facts about the whole graph from which the evidence of its weights is computed. Memory is of `arena`. */
 struct evidence {
     const struct graph *graph;
     struct arena *arena;
     struct uses uses; /* by nodes on which an output or update depends */
-    const bool *live; /* per node */
-    bool *scores;     /* per tensor: elementwise operators lead from it to a Softmax */
-    /* per tensor: all its uses end in conditions; in sines and cosines of positions */
+    const bool *live; /* per node: an output or update depends on it */
+    bool *scores;     /* per tensor: it reaches a Softmax through elementwise operators */
+    /* per tensor: all its uses end in conditions; all end in sines and cosines of positions */
     bool *condition, *angle;
 };
 
 void evidence_begin(struct evidence *evidence, const struct graph *graph);
 bool evidence_is_read(const struct evidence *evidence, int tensor);
-/* The evidence for a weight, a set of bits (EVIDENCE in roles.def). */
+/* The evidence that holds for a weight: a set of bits, one per EVIDENCE row of roles.def. */
 unsigned evidence_of(const struct evidence *evidence, int weight);
 
-/* The names of members of modules among a weight's sources. */
+/* The names of module members among the weight's sources, separated by ", "; NULL: none. */
 const char *evidence_members(const struct evidence *evidence, int weight);
 
-/* The first rule that holds; NULL: it is a parameter. */
+/* The first rule that applies to the evidence; NULL: none, the weight is a parameter. */
 const struct role_rule *role_rule_for(unsigned evidence);
 
 #endif

@@ -1,4 +1,4 @@
-/* The functions of the EVIDENCE rows of roles.def. */
+/* Evidence about weights: the functions of the EVIDENCE rows of roles.def. */
 #include <fnmatch.h>
 #include <math.h>
 #include <string.h>
@@ -39,10 +39,10 @@ static bool has_fused_name(const struct evidence *e, int weight) {
     return name_kind_of(tensor_of(e, weight)->name) == KIND_FUSED;
 }
 
-/* The sources of a weight by their kinds. Of members of modules also the names. */
+/* The sources of a weight, counted by the kind of their names. */
 struct sources {
     int all, buffers, numbers, members;
-    const char *names; /* of members, between ", " */
+    const char *names; /* names of the members, separated by ", " */
 };
 
 static void add_source(struct sources *sources, struct arena *arena, const char *name) {
@@ -78,7 +78,8 @@ static bool is_folded_from_member(const struct evidence *e, int weight) {
     return sources_of(e, weight).members > 0;
 }
 
-/* One parameter under another shape: any other operator would have left a name, of the result or among the sources. */
+/* True for a single parameter under another shape: any computation would have left its own name, on the result or among
+ * the sources. */
 static bool has_elements_of_member(const struct evidence *e, int weight) {
     const enum name_kind kind = name_kind_of(tensor_of(e, weight)->name);
     const struct sources sources = sources_of(e, weight);
@@ -121,7 +122,7 @@ static bool is_sine(const struct node *node) {
     return op_is_listed(node->op, names);
 }
 
-/* Frequencies and positions are combined by these. */
+/* Operators by which frequencies and positions are combined into angles. */
 static bool combines(const struct node *node) {
     static const enum op_id names[] = {OP_Add, OP_Div, OP_Exp,        OP_MatMul, OP_Mul,
                                        OP_Neg, OP_Pow, OP_Reciprocal, OP_Sub,    OP_NONE};
@@ -149,7 +150,7 @@ static void mark_live(struct evidence *e) {
     e->live = live;
 }
 
-/* Per tensor: whether every node that reads it either ends there, or passes it on to a result of which the same
+/* Per tensor: whether every use ends at a node for which `ends` holds, directly or through nodes for which `passes`
  * holds. */
 static bool *ends_all(const struct evidence *e,
                       bool (*ends)(const struct evidence *e, const struct node *node, int input),
@@ -173,7 +174,7 @@ static bool *ends_all(const struct evidence *e,
     return holds;
 }
 
-/* Comparisons, logic, conversions to integers. */
+/* True for comparisons, logic and conversions to integers: elementwise operators whose result is not a float. */
 static bool ends_in_condition(const struct evidence *e, const struct node *node, int input) {
     (void)input;
     return node->op->class == OP_ELEMENTWISE && !rt_dtype_is_float(tensor_of(e, node->outputs[0])->dtype);
@@ -183,12 +184,14 @@ static bool passes_by_element(const struct node *node) {
     return is_arithmetic(node) || moves(node);
 }
 
-/* Before e->angle is known it stands for what is no position: float inputs, parameters, and what is made of them. */
+/* Until e->angle is final it marks the tensors that are no positions: float inputs, parameters, and values computed
+ * from them. Their sines do not count. */
 static bool ends_in_sine(const struct evidence *e, const struct node *node, int input) {
     return is_sine(node) && !(e->angle && e->angle[node->inputs[input]]);
 }
 
-/* Weights of more than one element that make no angles, and float inputs. */
+/* Per tensor: whether it is data rather than a position or frequency: a float input, a weight of more than one element
+ * that makes no angle, or computed from these. */
 static bool *find_data(const struct evidence *e, const bool *angle) {
     const struct graph *graph = e->graph;
     bool *data = ARENA_ARRAY(e->arena, bool, graph->tensors.n + 1);
@@ -243,7 +246,8 @@ static bool changes_scores(const struct evidence *e, int weight) {
     return e->scores[weight];
 }
 
-/* Whether a test holds of every node that uses the values of a tensor; what only moves them is passed through. */
+/* all_uses: whether the test holds for every node that uses the values of the weight, directly or after operators that
+ * only move elements. */
 typedef bool use_test(const struct evidence *e, const struct node *node, int input);
 
 static bool all_uses(const struct evidence *e, int weight, use_test *test) {
@@ -283,7 +287,7 @@ static bool reads_away_from_zero(const struct evidence *e, const struct node *no
     return (input == 0 && op_is_listed(node->op, names)) || (input == 1 && node->op->id == OP_Div);
 }
 
-/* x + epsilon or max(x, epsilon), where a root, a logarithm or a quotient takes the result. */
+/* x + epsilon or max(x, epsilon) whose result goes to a root, a logarithm or a division. */
 static bool is_kept_from_zero(const struct evidence *e, const struct node *node, int input) {
     static const enum op_id names[] = {OP_Add, OP_Max, OP_NONE};
     (void)input;
@@ -304,7 +308,7 @@ static bool is_read_by_element(const struct evidence *e, int weight) {
 
 /* Values ----------------------------------------------------------------------------------------------------------- */
 
-/* Element i as it is stored; there is one only where the bytes are at hand. */
+/* Element i of the stored bytes, which must be in memory. */
 static double value_at(const struct tensor *tensor, int64_t i) {
     return eval_load(tensor->data, tensor->stored.dtype, i).f;
 }
@@ -315,7 +319,7 @@ static bool is_epsilon(const struct evidence *e, int weight) {
     return value_at(tensor, 0) > 0 && value_at(tensor, 0) <= 1e-3 && all_uses(e, weight, is_kept_from_zero);
 }
 
-/* The one value beside 0 in a tensor that has both; NAN if there are other values, or only one. */
+/* The value v of a tensor whose elements are 0 and v, both present; else NAN. */
 static double beside_zero(const struct tensor *tensor) {
     const int64_t count = tensor->data ? tensor_elements(tensor) : 0;
     double found = NAN;
@@ -344,16 +348,16 @@ static bool has_zeros_and_ones(const struct evidence *e, int weight) {
 }
 
 /* Note [Sinusoids]
- * v(t) = a sin(w t + p) satisfies v(t+1) + v(t-1) = 2 cos(w) v(t). So the columns of a table are taken for sinusoids
- * if in each column one factor 2 cos(w) fits all rows but the first and the last, up to rounding to 16 bits. Random
- * columns fail in their first rows. Constant columns satisfy it with w = 0 and prove nothing. The first rows may be
- * zero, for padding. */
+ * v(t) = a sin(w t + p) satisfies v(t+1) + v(t-1) = 2 cos(w) v(t). So a table is taken for sinusoids if every column
+ * satisfies this equation with one factor 2 cos(w), fitted by least squares, in all rows but the first and the last, up
+ * to the rounding of 16-bit floats. Random columns fail within the first rows. Constant columns satisfy it with w = 0,
+ * so at least one column must vary. The first rows may be zero: padding. */
 enum { FEW_ROWS = 16, PADDING_ROWS = 4, LEAST_ROWS = 4, LEAST_EQUATIONS = 12 };
 
 struct table {
     const struct tensor *tensor;
-    int64_t rows, columns, first; /* first: behind the last row of padding */
-    bool swings;                  /* a column is not about constant */
+    int64_t rows, columns, first; /* first: the row after the padding */
+    bool swings;                  /* some column varies by more than rounding */
 };
 
 static double entry(const struct table *table, int64_t row, int64_t column) {
@@ -370,7 +374,7 @@ static double neighbours(const struct table *table, int64_t row, int64_t column)
     return entry(table, row - 1, column) + entry(table, row + 1, column);
 }
 
-/* The rows before `end` of the column solve it. */
+/* Whether the rows before `end` of the column satisfy the equation of Note [Sinusoids]. */
 static bool solves(struct table *table, int64_t column, int64_t end) {
     double largest = 0, low = INFINITY, high = -INFINITY, above = 0, below = 0;
     for (int64_t t = table->first; t < end; t++) {
@@ -393,7 +397,7 @@ static bool all_solve(struct table *table, int64_t end) {
     return table->swings;
 }
 
-/* Rows are the first dimension of more than one element. */
+/* The rows of the table are the first dimension whose extent is not 1. */
 static bool has_sinusoids(const struct evidence *e, int weight) {
     const struct tensor *tensor = tensor_of(e, weight);
     struct table table = {tensor, 1, 1, 0, false};

@@ -1,4 +1,5 @@
-/* The options of training: optimizer, learning-rate schedule, rules for some parameters, precision, recomputation. */
+/* The options of training: optimizer, learning-rate schedule, rules for single parameters, mixed precision,
+ * recomputation. */
 #ifndef PASSES_TRAIN_TRAINING_H
 #define PASSES_TRAIN_TRAINING_H
 
@@ -6,10 +7,12 @@
 #include "passes/train/named_options.h"
 #include "runtime/base/lr_schedule.h"
 
+/* A row of optimizers.def, whose head describes the columns. */
 struct optimizer {
     const char *name, *when, *needs, *options, *states, *scalars, *decay, *update, *help;
 };
 
+/* A row of inits.def, whose head describes the columns. */
 struct init {
     const char *name, *kind, *options, *a, *b, *help;
 };
@@ -17,24 +20,26 @@ struct init {
 extern const struct optimizer optimizers[];
 extern const int noptimizers;
 
-/* An optimizer with the values of its options. */
+/* The optimizer that was chosen, with the values of its options. */
 struct optimizer_choice {
     const char *text; /* as it was given */
     const struct optimizer *row;
     struct named_options options;
 };
 
-/* Reads "adamw:lr=0.0003,weight_decay=0.1" (name, then any of its options): 0, or -1 after a diagnostic. */
+/* Parses "adamw:lr=0.0003,weight_decay=0.1": a name of optimizers.def, then any of its options. 0, or -1 after a
+ * diagnostic. The arena owns what `choice` points to. */
 int optimizer_parse(struct optimizer_choice *choice, const char *text, struct arena *arena, struct diags *diags);
 
-/* Reads "cosine:warmup=100,steps=1000,min=0.1": a row of runtime/base/lr_schedules.def, and any of its numbers. */
+/* Parses "cosine:warmup=100,steps=1000,min=0.1": a row of runtime/base/lr_schedules.def, then any of its options. 0, or
+ * -1 after a diagnostic. */
 int lr_schedule_parse(struct rt_lr_schedule *schedule, const char *text, struct arena *arena, struct diags *diags);
 
 /* Options of some parameters: --param 'GLOB:lr=0.001,weight_decay=0', 'GLOB:frozen' or 'GLOB:train'. */
 struct parameter_rule {
     const char *text, *pattern; /* a glob over names of initializers */
     bool frozen;                /* no gradient and no state of the optimizer */
-    bool train;                 /* they are parameters, whatever roles.h decides */
+    bool train;                 /* parameters, whatever pass roles decides (roles.h) */
     bool own_lr;                /* a learning rate of their own; the schedule's factor applies to it too */
     struct optimizer_choice optimizer;
 };
@@ -47,7 +52,8 @@ struct init_rule {
 };
 
 /* --amp (amp.h). */
-/* ALLOW: in the half type. DENY: in f32. PROMOTE: in the half type if all computed operands have it, else in f32. */
+/* The precision in which autocast computes a node. ALLOW: the 16-bit type. DENY: f32. PROMOTE: the 16-bit type if all
+ * computed operands have it, else f32. */
 enum amp_cast { AMP_PROMOTE, AMP_ALLOW, AMP_DENY };
 
 struct amp_rule {
@@ -60,9 +66,9 @@ struct amp {
     enum rt_dtype dtype; /* bf16 or fp16 */
     VEC(struct amp_rule) rules;
     bool *matched;          /* per rule */
-    double loss_scale;      /* the first one if it changes; 0: gradients are not scaled */
-    double growth_interval; /* good steps after which the scale is doubled; 0: it never changes */
-    bool skip;              /* a step whose gradients are not finite changes nothing */
+    double loss_scale;      /* initial scale of the loss; 0: no loss scaling */
+    double growth_interval; /* steps with finite gradients after which the scale doubles; 0: it is constant */
+    bool skip;              /* a step with non-finite gradients updates nothing */
 };
 
 /* --fp8 (fp8.h). */
@@ -73,19 +79,19 @@ struct fp8_rule {
 
 struct fp8 {
     const char *text;     /* as it was given, NULL: no 8-bit floats */
-    const char *gradient; /* format of dy: "e5m2", or "e4m3" as of x and w */
+    const char *gradient; /* format of dy: "e5m2", or "e4m3" like x and w */
     VEC(struct fp8_rule) rules;
-    double history, margin; /* steps; powers of two */
+    double history, margin; /* amax history in steps; margin as a power of two */
 };
 
 /* --recompute (recompute.h). */
 enum recompute_kind {
     RECOMPUTE_NONE,
-    RECOMPUTE_FULL,      /* of each layer, all but what it takes from the one before */
-    RECOMPUTE_SELECTIVE, /* all but results of products, convolutions and attention */
-    RECOMPUTE_FIRST,     /* full, of the first `count` layers */
-    RECOMPUTE_NAMES,     /* results of nodes whose names match */
-    RECOMPUTE_BUDGET     /* full, of as few layers from the first as keep the rest within `count` bytes */
+    RECOMPUTE_FULL,      /* every layer keeps only its input */
+    RECOMPUTE_SELECTIVE, /* recomputes all but the results of products, convolutions and attention */
+    RECOMPUTE_FIRST,     /* RECOMPUTE_FULL in the first `count` layers */
+    RECOMPUTE_NAMES,     /* recomputes the results of nodes whose names match `pattern` */
+    RECOMPUTE_BUDGET     /* RECOMPUTE_FULL in the fewest first layers with which activations fit in `count` bytes */
 };
 
 struct recompute {
@@ -99,10 +105,10 @@ struct training {
     struct optimizer_choice optimizer;
     struct amp amp;
     struct fp8 fp8;
-    double clip_grad_norm; /* 0: none; torch.nn.utils.clip_grad_norm_ */
-    int accumulate;        /* micro-batches of a unit in a step */
+    double clip_grad_norm; /* largest norm of the gradient (torch.nn.utils.clip_grad_norm_); 0: no clipping */
+    int accumulate;        /* micro-batches per step of each unit */
     int units;             /* data parallel copies of the plan */
-    int64_t bucket_bytes;  /* of gradients that are reduced over units at once, while backward goes on; 0: none are */
+    int64_t bucket_bytes;  /* bytes of gradients per bucket that units reduce during the backward phase; 0: after it */
     const char *lr_schedule_text; /* as it was given */
     struct rt_lr_schedule lr_schedule;
     VEC(struct parameter_rule) rules;
@@ -110,37 +116,39 @@ struct training {
     struct recompute recompute;
 };
 
-/* True if gradients are accumulated in states: a step has several micro-batches, or the model is a module, whose caller
- * may run backward several times per step. */
+/* True if gradients are accumulated in STATE tensors: a step has several micro-batches, or the program is a module
+ * without a loss, whose caller may run the backward phase several times per step. */
 bool training_gathers(const struct training *training, const struct graph *graph);
 
-/* Adds a rule to training, whose optimizer it starts from: 0, or -1 after a diagnostic. */
+/* Parses a --param rule and adds it; its options start as those of --optimizer. 0, or -1 after a diagnostic. */
 int parameter_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags);
 
-/* Checks the combinations of options that PyTorch forbids, for --optimizer and all rules: 0, or -1 after a diagnostic
- * (E0205). Not for the optimizer of a model's training_info, for which ONNX allows more. */
+/* Checks the options of --optimizer and of all rules against column `needs` of optimizers.def, the combinations that
+ * PyTorch allows: 0, or -1 after a diagnostic (E0205). Not called for the optimizer of a model's training_info, for
+ * which ONNX allows more. */
 int optimizers_check(const struct training *training, struct arena *arena, struct diags *diags);
 
 /* True if the glob matches the weight's name, or that of the parameter from which the exporter transposed or reshaped
  * it. */
 bool weight_is_called(const struct tensor *weight, const char *pattern);
 
-/* The last rule that matches the weight, NULL if none does. */
+/* The last --param rule that matches the weight; NULL if none does. */
 const struct parameter_rule *parameter_rule_of(const struct training *training, const struct tensor *weight);
 
-/* The same for rules of initial values. */
+/* Parses an --init rule and adds it: 0, or -1 after a diagnostic. init_rule_of: the last that matches the name, or
+ * NULL. */
 int init_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags);
 const struct init_rule *init_rule_of(const struct training *training, const char *name);
 
-/* The numbers a and b of the rule for a tensor, and the key of its random numbers. */
+/* The values of columns a and b of inits.def for a tensor, and the key of its random generator. */
 struct init_values {
     double a, b;
     uint64_t key;
 };
 struct init_values init_values_of(const struct init_rule *rule, const struct tensor *tensor, struct arena *arena);
 
-/* Every rule of either kind must match a parameter of the graph, or freeze a constant: 0, or -1 after diagnostics that
- * name those that do not. decisions: roles.h; may be NULL. */
+/* Checks that every --param and --init rule matches a parameter of the graph, or a constant if it freezes: 0, or -1
+ * after a diagnostic for each rule that matches nothing. `decisions` (roles.h) may be NULL. */
 struct decisions;
 int parameter_rules_check(const struct training *training, const struct graph *graph, const struct decisions *decisions,
                           struct diags *diags);

@@ -1,4 +1,4 @@
-/* What is said of training on the command line: optimizer, schedule, and rules for some parameters. */
+/* Parses the training options of the command line: optimizer, learning-rate schedule, rules for parameters. */
 #include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ const struct optimizer optimizers[] = {
 };
 const int noptimizers = sizeof optimizers / sizeof *optimizers;
 
-/* What follows the colon of "name:k=v,..", NULL if there is none. */
+/* The text after the colon of "name:k=v,..", NULL if there is none. */
 static const char *list_of(const char *text) {
     const char *colon = strchr(text, ':');
     return colon ? colon + 1 : NULL;
@@ -36,7 +36,7 @@ static const char *names_of_all(struct arena *arena) {
     return all;
 }
 
-/* The last row of the name whose condition holds. */
+/* Selects the last row of the optimizer's name whose column `when` applies. */
 static void settle_row(struct optimizer_choice *choice) {
     const char *name = choice->row->name;
     for (int i = 0; i < noptimizers; i++)
@@ -88,7 +88,7 @@ static const char *schedules_text(struct arena *arena) {
     return all;
 }
 
-/* A whole number of steps. */
+/* The value of an option that must be a whole number of steps. */
 static int steps_of(const struct named_options *options, const char *name, int64_t *steps, struct diags *diags) {
     double value = named_options_value(options, name, 0);
     *steps = (int64_t)value;
@@ -124,7 +124,7 @@ static bool is_word(const char *at, size_t length, const char *word) {
 }
 
 int parameter_rule_add(struct training *training, const char *text, struct arena *arena, struct diags *diags) {
-    const char *colon = strrchr(text, ':'); /* names may have colons, settings do not */
+    const char *colon = strrchr(text, ':'); /* the last colon: names may contain colons, options do not */
     struct parameter_rule rule = {.text = text, .optimizer = training->optimizer};
     if (!colon || colon == text)
         return diag_error(diags, 205, EXIT_USAGE, "--param",
@@ -159,7 +159,7 @@ const struct parameter_rule *parameter_rule_of(const struct training *training, 
     return NULL;
 }
 
-/* A parameter, or what a rule freezes: no constant. */
+/* Whether the pattern matches a weight that is not a constant. */
 static bool matches_weight(const char *pattern, const struct graph *graph) {
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -173,7 +173,8 @@ static bool matches_weight(const char *pattern, const struct graph *graph) {
     return false;
 }
 
-/* What is frozen may be a constant by role too, and one of a single element has become a number. */
+/* The same, where `constants` also for constants: a frozen weight may be a constant by role, or a CONST if it has one
+ * element. */
 static bool matches_any(const char *pattern, bool constants, const struct graph *graph) {
     if (matches_weight(pattern, graph)) return true;
     for (int t = 0; t < graph->tensors.n && constants; t++) {
@@ -225,7 +226,7 @@ static const char *inits_text(struct arena *arena) {
     return all;
 }
 
-/* Numbers may be negative, but not a standard deviation, nor a range that is none. */
+/* Options may be negative, except a standard deviation; a range must not be empty. */
 static int check_init_options(const struct init_rule *rule, struct diags *diags) {
     const struct named_options *n = &rule->options;
     const double seed = named_options_value(n, "seed", 0);
@@ -265,7 +266,7 @@ const struct init_rule *init_rule_of(const struct training *training, const char
     return NULL;
 }
 
-/* What the expressions of a row read. */
+/* The names in columns a and b of inits.def. */
 struct init_scope {
     const struct named_options *options;
     double fan_in, fan_out;
