@@ -55,7 +55,7 @@ done
 if command -v nvcc >/dev/null; then
     cp "$source/tests/models/mlp/model.onnx" "mlp $hostile.onnx"
     "$rankc" compile "mlp $hostile.onnx" -o cuda --target cuda --arch sm_90a -q 2>said && fail 'nvcc ran where it interprets the path'
-    grep -q "E0621.*would interpret the '\\$'" said || fail "$(cat said)"
+    grep -q "E0621.*would interpret the character '\\$'" said || fail "$(cat said)"
     mkdir "$work/it's # 50%; touch pwned & so" # nvcc itself interprets the others
     NVCCFLAGS='-O1 -MD' "$rankc" compile "mlp $hostile.onnx" -o "$work/it's # 50%; touch pwned & so" --target cuda --arch sm_90a -q
     set -- "$work/it's # 50%; touch pwned & so"/*/_
