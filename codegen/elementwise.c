@@ -48,7 +48,7 @@ static const char *value_text(const struct loops *loops) {
 }
 
 /* The output that shares memory with input `k`, -1 if none. */
-static int output_at(const struct plan_class *class, const struct graph *graph, const struct node *node, int k) {
+static int output_at(const struct rank_class *class, const struct graph *graph, const struct node *node, int k) {
     for (int o = 0; o < node->noutputs; o++) {
         if (node->outputs[o] == node->inputs[k]) return o; /* the matrix product that this call finishes in place */
         int in_place = rankplan_in_place(class, graph, node, o);
@@ -140,7 +140,7 @@ static const char *pragma_of(const struct loops *loops, int d, int64_t elements)
 }
 
 static void bind_loops(struct loops *loops, struct tmpl_env *env, bool block) {
-    int64_t stride[MAX_NDIM], elements = 1;
+    int64_t stride[RT_MAX_NDIM], elements = 1;
     for (int d = loops->n - 1; d >= 0; d--) {
         stride[d] = elements;
         elements *= loops->extent[d];
@@ -185,7 +185,7 @@ static const char *function_of(struct kernels *kernels, struct loops *loops) {
     return kernels_share(kernels, env, template, loops->node->op->name);
 }
 
-static const char *call_of(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
+static const char *call_of(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
                            const struct node *node, int **tensors, int *n) {
     struct loops loops = {
         .graph = plan->graph, .node = node, .class = class, .target = kernels->target, .arena = kernels->arena};
@@ -209,13 +209,13 @@ static const char *call_of(struct kernels *kernels, const struct rankplan *plan,
     return strbuf_text(&out);
 }
 
-const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
+const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
                              int node, int **tensors, int *n) {
     return call_of(kernels, plan, class, &plan->graph->nodes.at[node], tensors, n);
 }
 
 /* In the expression the letter of attribute `result` stands for the product, which is overwritten by the value. */
-const char *elementwise_finish(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
+const char *elementwise_finish(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
                                int node, int **tensors, int *n) {
     struct node finish = plan->graph->nodes.at[node];
     int *inputs = ARENA_ARRAY(kernels->arena, int, finish.ninputs), result = (int)attr_int(&finish, "result", 0);
@@ -260,7 +260,7 @@ static void bind_beside(struct loops *loops, struct tmpl_env *env) {
     tmpl_set(env, "unused", loops->node->ninputs == 2 ? "yes" : "");
 }
 
-const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
+const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
                                  int node) {
     struct tmpl_env *env = tmpl_env(kernels->arena, NULL);
     struct loops loops = {.graph = plan->graph,

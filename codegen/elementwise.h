@@ -7,17 +7,17 @@
 
 /* The call of the node's function, as text of an instruction (instruction.h); the function is generated, or shared with
  * an earlier one of equal text. *tensors: its *n pointer arguments, outputs first. */
-const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
+const char *elementwise_call(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
                              int node, int **tensors, int *n);
 
 /* For a product `node` that is not packed: the call that applies its fused expression to the result in place. As
  * elementwise_call. */
-const char *elementwise_finish(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
+const char *elementwise_finish(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
                                int node, int **tensors, int *n);
 
 /* For a packed product `node`: the name of the function that applies its fused expression to a block of the result
  * (struct rt_epilogue of the runtime). Its operands are the node's inputs from the third on. */
-const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
+const char *elementwise_epilogue(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
                                  int node);
 
 #endif

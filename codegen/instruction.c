@@ -14,12 +14,12 @@
 #include "passes/plan/stages.h"
 #include "passes/rank/views.h"
 
-enum { HOLE_TENSOR = 1, HOLE_SITE = 2 };
+enum { HOLE_TENSOR = 1, HOLE_INSTRUCTION = 2 };
 
 /* A node as the ranks of one class compute it, and the call being written for it. */
 struct local {
     const struct rankplan *plan;
-    const struct plan_class *class;
+    const struct rank_class *class;
     const struct graph *graph;
     struct node node; /* with attributes rewritten for the rank's part */
     struct dims dims;
@@ -139,7 +139,7 @@ static void put_local_bytes(struct local *local, const char *name, const char *a
 
 static void put_aligned(struct local *local, const char *name, const char *argument) {
     (void)name;
-    int64_t dims[MAX_NDIM];
+    int64_t dims[RT_MAX_NDIM];
     int tensor = operand_tensor(local, argument), ndim = tensor_of(local, local->node.outputs[0])->ndim;
     if (tensor < 0) return put_no_array(local);
     int missing = ndim - tensor_of(local, tensor)->ndim;
@@ -163,13 +163,13 @@ static void put_runs(struct local *local, const char *name, const char *argument
     put_array(local, "int64_t", local->node.ninputs, runs);
 }
 
-/* Writes struct rt_holding for an operand of a redistribution, or for the windows of a node: which part of the
+/* Writes struct rt_placement for an operand of a redistribution, or for the windows of a node: which part of the
  * dimension each rank of the mesh axis has. */
-static void put_ranks_holding(struct local *local, int tensor, int axis) {
-    const struct rt_holding held = holding_of_ranks(local->graph, tensor_of(local, tensor), axis);
-    open_argument(local, local->kernels->target->arguments->structure, "rt_holding");
+static void put_ranks_placement(struct local *local, int tensor, int axis) {
+    const struct rt_placement held = placement_of_ranks(local->graph, tensor_of(local, tensor), axis);
+    open_argument(local, local->kernels->target->arguments->structure, "rt_placement");
     strbuf_printf(&local->out, ".cut = {%lld, %lld, %lld, %d}, .extent = %lld", (long long)held.cut.extent,
-                  (long long)held.cut.blocks, (long long)held.cut.unit, held.cut.ways, (long long)held.extent);
+                  (long long)held.cut.blocks, (long long)held.cut.grain, held.cut.ways, (long long)held.extent);
     if (held.span)
         strbuf_printf(&local->out, ", .stride = %lld, .before = %lld, .span = %lld", (long long)held.stride,
                       (long long)held.before, (long long)held.span);
@@ -178,7 +178,7 @@ static void put_ranks_holding(struct local *local, int tensor, int axis) {
 
 static void put_own_padding(struct local *local, int axis, bool before, int64_t padding) {
     strbuf_printf(&local->out, "rt_window_%s(rt, %d, ", before ? "before" : "behind", axis);
-    put_ranks_holding(local, local->node.inputs[0], axis);
+    put_ranks_placement(local, local->node.inputs[0], axis);
     if (!before) strbuf_printf(&local->out, ", %lld", (long long)padding);
     strbuf_putc(&local->out, ')');
 }
@@ -190,7 +190,7 @@ static void put_factor_start(struct local *local, int factor) {
         const struct node_split *split = &local->node.split[axis];
         if (split->factor != factor) continue;
         strbuf_printf(&local->out, "rt_part_start(rt, %d, %lld, %lld, %lld)", axis,
-                      (long long)local->dims.factor[factor].extent, (long long)split->blocks, (long long)split->unit);
+                      (long long)local->dims.factor[factor].extent, (long long)split->blocks, (long long)split->grain);
         return;
     }
     strbuf_putc(&local->out, '0');
@@ -228,7 +228,7 @@ static void put_whole(struct local *local, const char *name, const char *argumen
 static void put_padding(struct local *local, const char *name, const char *argument) {
     (void)argument;
     bool before = strcmp(name, "before") == 0;
-    int n, windowed[MAX_NDIM];
+    int n, windowed[RT_MAX_NDIM];
     const int64_t *padding = attr_ints(&local->node, before ? "begin" : "end", &n);
     for (int d = 0; d < n; d++) windowed[d] = -1;
     for (int axis = 0; axis < local->graph->mesh.naxes; axis++) {
@@ -319,13 +319,13 @@ static void put_fp8(struct local *local, const char *name, const char *argument)
     strbuf_puts(&local->out, strcmp(attr_text(&local->node, argument, ""), "e5m2") == 0 ? "RT_E5M2" : "RT_E4M3");
 }
 
-static void put_site(struct local *local, const char *name, const char *argument) {
+static void put_number(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
-    strbuf_putc(&local->out, HOLE_SITE);
+    strbuf_putc(&local->out, HOLE_INSTRUCTION);
 }
 
 /* $around: extents before, of and after the redistributed dimension (complete along the mesh axis), and the cut's
- * blocks and unit. */
+ * blocks and grain. */
 static void put_around(struct local *local, const char *name, const char *argument) {
     (void)name, (void)argument;
     int dim = (int)attr_int(&local->node, "dim", 0), tensor = local->node.outputs[0],
@@ -333,7 +333,7 @@ static void put_around(struct local *local, const char *name, const char *argume
     strbuf_printf(&local->out, "%lld, %lld, %lld, %lld, %lld", (long long)product(shape_of(local, tensor), 0, dim),
                   (long long)tensor_of(local, tensor)->dims[dim],
                   (long long)product(shape_of(local, tensor), dim + 1, ndim),
-                  (long long)attr_int(&local->node, "blocks", 1), (long long)attr_int(&local->node, "unit", 1));
+                  (long long)attr_int(&local->node, "blocks", 1), (long long)attr_int(&local->node, "grain", 1));
 }
 
 /* $complete: number of dimensions and extents of the redistributed tensor: complete in the dimensions that are split
@@ -342,23 +342,23 @@ static void put_complete(struct local *local, const char *name, const char *argu
     (void)name, (void)argument;
     int axis = (int)attr_int(&local->node, "mesh", 0), from = local->node.inputs[0], to = local->node.outputs[0];
     const int operands[] = {from, to};
-    int64_t dims[MAX_NDIM];
+    int64_t dims[RT_MAX_NDIM];
     memcpy(dims, shape_of(local, to), sizeof dims);
     for (int i = 0; i < 2; i++) {
-        const struct holding *holding = &tensor_of(local, operands[i])->layout.axis[axis];
-        if (holding_divides(holding)) dims[holding->dim] = tensor_of(local, to)->dims[holding->dim];
+        const struct placement *placement = &tensor_of(local, operands[i])->layout.axis[axis];
+        if (placement_divides(placement)) dims[placement->dim] = tensor_of(local, to)->dims[placement->dim];
     }
     strbuf_printf(&local->out, "%d, ", tensor_of(local, to)->ndim);
     put_array(local, "int64_t", tensor_of(local, to)->ndim, dims);
 }
 
 /* $held, $wanted: the dimension that the input or output of a redistribution is split along, and how ranks hold it. */
-static void put_holding(struct local *local, const char *name, const char *argument) {
+static void put_placement(struct local *local, const char *name, const char *argument) {
     (void)argument;
     int axis = (int)attr_int(&local->node, "mesh", 0);
     int tensor = *name == 'h' ? local->node.inputs[0] : local->node.outputs[0];
     strbuf_printf(&local->out, "%d, ", tensor_of(local, tensor)->layout.axis[axis].dim);
-    put_ranks_holding(local, tensor, axis);
+    put_ranks_placement(local, tensor, axis);
 }
 
 static void put_reduce(struct local *local, const char *name, const char *argument) {
@@ -418,21 +418,51 @@ static void put_finish(struct local *local, const char *name, const char *argume
 static const struct {
     const char *name;
     void (*put)(struct local *local, const char *name, const char *argument);
-} variables[] = {{"y", put_pointer},         {"x0", put_pointer},        {"x1", put_pointer},
-                 {"x2", put_pointer},        {"x3", put_pointer},        {"x4", put_pointer},
-                 {"x5", put_pointer},        {"x6", put_pointer},        {"x7", put_pointer},
-                 {"y1", put_pointer},        {"y2", put_pointer},        {"list", put_list},
-                 {"shape", put_shape},       {"ndim", put_ndim},         {"size", put_size},
-                 {"bytes", put_local_bytes}, {"aligned", put_aligned},   {"outer", put_outer},
-                 {"runs", put_runs},         {"extent", put_extent},     {"T", put_type},
-                 {"T0", put_type},           {"B", put_bytes},           {"dtype", put_dtype},
-                 {"count", put_count},       {"depth", put_depth},       {"is64", put_is64},
-                 {"site", put_site},         {"around", put_around},     {"reduce", put_reduce},
-                 {"scratch", put_scratch},   {"complete", put_complete}, {"held", put_holding},
-                 {"wanted", put_holding},    {"before", put_padding},    {"behind", put_padding},
-                 {"distance", put_distance}, {"epilogue", put_epilogue}, {"finish", put_finish},
-                 {"Thead", put_head},        {"fp8", put_fp8},           {"starts", put_starts},
-                 {"whole", put_whole},       {"indexed", put_indexed},   {"struct", put_struct},
+} variables[] = {{"y", put_pointer},
+                 {"x0", put_pointer},
+                 {"x1", put_pointer},
+                 {"x2", put_pointer},
+                 {"x3", put_pointer},
+                 {"x4", put_pointer},
+                 {"x5", put_pointer},
+                 {"x6", put_pointer},
+                 {"x7", put_pointer},
+                 {"y1", put_pointer},
+                 {"y2", put_pointer},
+                 {"list", put_list},
+                 {"shape", put_shape},
+                 {"ndim", put_ndim},
+                 {"size", put_size},
+                 {"bytes", put_local_bytes},
+                 {"aligned", put_aligned},
+                 {"outer", put_outer},
+                 {"runs", put_runs},
+                 {"extent", put_extent},
+                 {"T", put_type},
+                 {"T0", put_type},
+                 {"B", put_bytes},
+                 {"dtype", put_dtype},
+                 {"count", put_count},
+                 {"depth", put_depth},
+                 {"is64", put_is64},
+                 {"instruction", put_number},
+                 {"around", put_around},
+                 {"reduce", put_reduce},
+                 {"scratch", put_scratch},
+                 {"complete", put_complete},
+                 {"held", put_placement},
+                 {"wanted", put_placement},
+                 {"before", put_padding},
+                 {"behind", put_padding},
+                 {"distance", put_distance},
+                 {"epilogue", put_epilogue},
+                 {"finish", put_finish},
+                 {"Thead", put_head},
+                 {"fp8", put_fp8},
+                 {"starts", put_starts},
+                 {"whole", put_whole},
+                 {"indexed", put_indexed},
+                 {"struct", put_struct},
                  {"strided", put_strided}};
 
 /* $[p]: the product of the extents of all factors whose names begin with p. */
@@ -518,8 +548,8 @@ static void put_call(struct local *local) {
     if (attr_int(&local->node, "packed", 0)) skip = INT_MAX;
     for (const char *bar; skip > 0 && (bar = strchr(s, '|')); skip--) s = bar + 1;
     bool status = *s == '!';
-    bool sited = local->node.op->class == OP_COMM; /* communication functions record the site themselves */
-    if (status) strbuf_puts(&local->out, sited ? "RT_TRY(" : "RT_TRY_AT(\002, ");
+    bool records = local->node.op->kind == OP_COMM; /* communication functions record the number themselves */
+    if (status) strbuf_puts(&local->out, records ? "RT_TRY(" : "RT_TRY_AT(\002, ");
     strbuf_puts(&local->out, target->call_prefix);
     size_t from = local->out.length;
     const char *open = strchr(s, '(');
@@ -538,20 +568,20 @@ static void put_call(struct local *local) {
 /* Sets the extents of the rank's part of every factor and rewrites the node's attributes for it. */
 static void localize(struct local *local) {
     struct graph *graph = (struct graph *)local->graph;
-    int coordinate[MAX_AXES];
+    int coordinate[RT_MAX_AXES];
     rankplan_localize(graph, local->class, &local->node, &local->dims);
     mesh_coordinate(&graph->mesh, local->class->shard, coordinate);
     for (int f = 0; f < local->dims.nfactors; f++) local->extent[f] = local->dims.factor[f].extent;
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
         const struct node_split *split = &local->node.split[axis];
         if (split->factor < 0) continue;
-        struct rt_cut cut = {local->dims.factor[split->factor].extent, split->blocks, split->unit,
+        struct rt_cut cut = {local->dims.factor[split->factor].extent, split->blocks, split->grain,
                              graph->mesh.axis[axis].size};
         local->extent[split->factor] = rt_cut_extent(&cut, coordinate[axis]);
     }
 }
 
-/* In training programs every call records its site, not only calls that may fail: the search for the origin of a
+/* In training programs every call records its number, not only calls that may fail: the search for the origin of a
  * non-finite value uses it. */
 static const char *watched(const struct rankplan *plan, const char *call) {
     const size_t length = strlen(call);
@@ -560,7 +590,7 @@ static const char *watched(const struct rankplan *plan, const char *call) {
     return arena_printf(plan->graph->arena, "RT_AT(\002, %.*s);", (int)length - 1, call);
 }
 
-bool instruction_write(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels, int id,
+bool instruction_write(const struct rankplan *plan, const struct rank_class *class, struct kernels *kernels, int id,
                        struct instruction *out) {
     struct local local = {.plan = plan,
                           .class = class,
@@ -568,14 +598,14 @@ bool instruction_write(const struct rankplan *plan, const struct plan_class *cla
                           .node = plan->graph->nodes.at[id],
                           .instruction = out,
                           .kernels = kernels};
-    *out = (struct instruction){.node = id, .site = out->site};
+    *out = (struct instruction){.node = id, .number = out->number};
     if (plan->moves_nothing[id]) return false;
     strbuf_init(&local.out, plan->graph->arena);
-    if (local.node.op->class == OP_ELEMENTWISE) {
+    if (local.node.op->kind == OP_ELEMENTWISE) {
         out->text = watched(plan, elementwise_call(kernels, plan, class, id, &out->tensors.at, &out->tensors.n));
         return true;
     }
-    if (local.node.op->class == OP_PROGRAM) {
+    if (local.node.op->kind == OP_PROGRAM) {
         out->text = watched(plan, row_kernel_call(kernels, plan, class, id, &out->tensors.at, &out->tensors.n));
         return true;
     }

@@ -24,7 +24,8 @@
  *   $fp8(format)       the format of 8-bit floats that an attribute names
  *   $epilogue          for a packed product: the epilogue function with its operands, or NULL
  *   $finish            for other products: what a library may fuse, and a statement that does it otherwise
- *   $site $mesh $around $reduce $scratch $distance $complete $held $wanted   for communication (Note [Sites] in rank.c)
+ *   $instruction       the instruction's number (Note [Instruction numbers] in rank.c), which communication records
+ *   $mesh $around $reduce $scratch $distance $complete $held $wanted   for communication: see instruction.c
  */
 #ifndef CODEGEN_INSTRUCTION_H
 #define CODEGEN_INSTRUCTION_H
@@ -32,17 +33,17 @@
 #include "codegen/kernels.h"
 #include "passes/rank/rankplan.h"
 
-/* A call with placeholders: in `text`, byte 1 stands for the next of `tensors`, byte 2 for the instruction's site.
+/* A call with placeholders: in `text`, byte 1 stands for the next of `tensors`, byte 2 for the instruction's number.
  * Calls of equal text differ in addresses only. */
 struct instruction {
-    int node, site; /* site: Note [Sites] in rank.c */
+    int node, number; /* number: Note [Instruction numbers] in rank.c */
     const char *text;
     VEC(int) tensors;
 };
 
 /* Writes the instruction of `node` for ranks of `class`; false for views. instruction_check must have accepted the
  * graph. */
-bool instruction_write(const struct rankplan *plan, const struct plan_class *class, struct kernels *kernels, int node,
+bool instruction_write(const struct rankplan *plan, const struct rank_class *class, struct kernels *kernels, int node,
                        struct instruction *out);
 
 /* E0407 for each node for which the target has no kernel. 0 or -1. */

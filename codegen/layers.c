@@ -8,9 +8,9 @@ enum {
     MAX_PERIOD = 1024
 };
 
-/* A number for each instruction, equal for alike instructions whose sites (Note [Sites] in rank.c) are at equal
- * distance from the one before. */
-static int *kinds_of(struct arena *arena, const struct rankplan *plan, const struct plan_class *class,
+/* A number for each instruction, equal for alike instructions whose numbers (Note [Instruction numbers] in rank.c) are
+ * at equal distance from the one before. */
+static int *kinds_of(struct arena *arena, const struct rankplan *plan, const struct rank_class *class,
                      const struct instruction *instructions, int n) {
     int *kinds = ARENA_ARRAY(arena, int, n + 1);
     struct map seen;
@@ -19,7 +19,7 @@ static int *kinds_of(struct arena *arena, const struct rankplan *plan, const str
     strbuf_init(&key, arena);
     for (int i = 0; i < n; i++) {
         key.length = 0;
-        strbuf_printf(&key, "%d ", i ? instructions[i].site - instructions[i - 1].site : 1);
+        strbuf_printf(&key, "%d ", i ? instructions[i].number - instructions[i - 1].number : 1);
         instruction_kind(&key, plan, class, &instructions[i]);
         if (map_get(&seen, key.text, key.length) < 0) map_put(&seen, key.text, key.length, seen.n);
         kinds[i] = map_get(&seen, key.text, key.length);
@@ -46,7 +46,7 @@ static struct stretch best_from(const int *kinds, int n, int first) {
 
 void layers_find(const struct rankplan *plan, const struct source *source, int first, int end, struct stretches *out) {
     struct arena *arena = plan->graph->arena;
-    const struct plan_class *class = &plan->classes[source->classes[0]];
+    const struct rank_class *class = &plan->classes[source->classes[0]];
     const int n = end - first, *kinds = kinds_of(arena, plan, class, source->instructions[0] + first, n);
     *out = (struct stretches){0};
     for (int i = 0; i < n;) {

@@ -12,12 +12,12 @@ enum { MAX_OPERANDS = EXPR_INPUTS };
 struct loops {
     const struct graph *graph;
     const struct node *node;
-    const struct plan_class *class;
+    const struct rank_class *class;
     const struct target *target;
     struct arena *arena;
-    int n;                                                    /* loops, outermost first */
-    int64_t extent[MAX_NDIM], stride[MAX_OPERANDS][MAX_NDIM]; /* in elements; stride[k]: of input k */
-    int width;                                                /* elements of a vector; 1: no vectors */
+    int n;                                                          /* loops, outermost first */
+    int64_t extent[RT_MAX_NDIM], stride[MAX_OPERANDS][RT_MAX_NDIM]; /* in elements; stride[k]: of input k */
+    int width;                                                      /* elements of a vector; 1: no vectors */
     const char *vector[MAX_OPERANDS];  /* name of the vector of the input's elements, NULL: none */
     const char *operand[MAX_OPERANDS]; /* spelling of the input in the expression */
     const char *result[EXPR_VALUES];   /* names of the result parameters */

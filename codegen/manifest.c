@@ -97,7 +97,7 @@ static void put_ranks(json *writer, const struct manifest *manifest) {
     int shards = mesh_size(&plan->graph->mesh);
     open_list(writer, "ranks");
     for (int rank = 0; rank < manifest->info->runtime_ngpus; rank++) {
-        const struct plan_class *class = &plan->classes[plan->class_of[rank % shards]];
+        const struct rank_class *class = &plan->classes[plan->class_of[rank % shards]];
         int64_t peak = 0;
         rt_json_open(writer, '{', RT_JSON_INLINE);
         put_int(writer, "rank", rank);
@@ -128,7 +128,7 @@ static const struct {
 enum { NKINDS = sizeof kinds / sizeof *kinds };
 
 static void put_group(json *writer, const struct manifest *manifest, int kind, int64_t count, int64_t begun,
-                      int64_t bytes, const int *shards, int n, int unit) {
+                      int64_t bytes, const int *shards, int n, int scale_unit) {
     int plan_ngpus = mesh_size(&manifest->plan->graph->mesh);
     rt_json_open(writer, '{', RT_JSON_INLINE);
     put(writer, "kind", kinds[kind].kind);
@@ -137,13 +137,13 @@ static void put_group(json *writer, const struct manifest *manifest, int kind, i
     if (begun) put_int(writer, "begun", begun);
     rt_json_key(writer, "group");
     rt_json_open(writer, '[', RT_JSON_INLINE);
-    for (int i = 0; i < n; i++) rt_json_put_int(writer, unit * plan_ngpus + shards[i]);
+    for (int i = 0; i < n; i++) rt_json_put_int(writer, scale_unit * plan_ngpus + shards[i]);
     rt_json_close(writer, ']');
     rt_json_close(writer, '}');
 }
 
 /* The number of buckets in which ranks of the class reduce gradients over the units (runtime/base/bucket.h). */
-static int count_buckets(const struct rankplan *plan, const struct plan_class *class, int64_t bucket_bytes) {
+static int count_buckets(const struct rankplan *plan, const struct rank_class *class, int64_t bucket_bytes) {
     const struct graph *graph = plan->graph;
     struct rt_bucket bucket = {0};
     int n = 0;
@@ -165,7 +165,7 @@ static void put_unit_sums(json *writer, const struct manifest *manifest) {
     const struct graph *graph = manifest->plan->graph;
     const int shards = mesh_size(&graph->mesh);
     for (int shard = 0; shard < shards && manifest->info->training; shard++) {
-        const struct plan_class *class = &manifest->plan->classes[manifest->plan->class_of[shard]];
+        const struct rank_class *class = &manifest->plan->classes[manifest->plan->class_of[shard]];
         int64_t count = 0, bytes = 0;
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -226,7 +226,7 @@ static const char *origin_name(const struct graph *graph, int tensor) {
         const struct node *maker = t->producer >= 0 ? &graph->nodes.at[t->producer] : NULL;
         if (t->copy_of >= 0)
             tensor = t->copy_of;
-        else if (maker && (maker->op->class == OP_COMM || maker->op->id == OP_UnitSumStart))
+        else if (maker && (maker->op->kind == OP_COMM || maker->op->id == OP_UnitSumStart))
             tensor = maker->inputs[0];
         else
             return t->name;
@@ -236,11 +236,11 @@ static const char *origin_name(const struct graph *graph, int tensor) {
 /* Writes {tensor, dim, ways, axis}: the first operand that is split when the node is split along mesh axis `axis`. */
 static void put_split(json *writer, const struct graph *graph, const struct node *node, const struct dims *dims,
                       int axis, bool exact) {
-    int64_t blocks = 1, unit = 1;
+    int64_t blocks = 1, grain = 1;
     for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
         int k = o < dims->ninputs ? o : o - dims->ninputs;
         if (o < dims->ninputs && (k >= node->ninputs || node->inputs[k] < 0)) continue;
-        int dim = dims_dim_cut(dims, o, &node->split[axis], &blocks, &unit);
+        int dim = dims_dim_cut(dims, o, &node->split[axis], &blocks, &grain);
         if (dim < 0) continue;
         rt_json_open(writer, '{', RT_JSON_INLINE);
         put(writer, "tensor", origin_name(graph, o < dims->ninputs ? node->inputs[k] : node->outputs[k]));
@@ -249,7 +249,7 @@ static void put_split(json *writer, const struct graph *graph, const struct node
         put(writer, "axis", graph->mesh.axis[axis].name);
         if (exact) {
             put_int(writer, "blocks", blocks);
-            put_int(writer, "unit", unit);
+            put_int(writer, "unit", grain);
         }
         rt_json_close(writer, '}');
         return;
@@ -326,7 +326,7 @@ static void put_members(json *writer, const struct graph *graph, int first, cons
     rt_json_close(writer, ']');
 }
 
-/* Writes "instructions", indexed by site (Note [Sites] in rank.c). */
+/* Writes "instructions", indexed by the number of the instruction (Note [Instruction numbers] in rank.c). */
 static void put_instructions(json *writer, const struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     int *next, *first = chain_members(graph, &next);
@@ -357,7 +357,7 @@ static int constants_of(const struct graph *graph, const struct node *node) {
 }
 
 /* Writes the places of an instruction's floating-point tensors: [arena, offset, dtype, elements]. */
-static void put_values(json *writer, const char *key, const struct rankplan *plan, const struct plan_class *class,
+static void put_values(json *writer, const char *key, const struct rankplan *plan, const struct rank_class *class,
                        int n, const int *tensors) {
     rt_json_key(writer, key);
     rt_json_open(writer, '[', RT_JSON_INLINE);
@@ -374,17 +374,17 @@ static void put_values(json *writer, const char *key, const struct rankplan *pla
     rt_json_close(writer, ']');
 }
 
-/* For training: the tensors of each site of a rank class, which are searched when a loss is not finite. */
-static void put_class_values(json *writer, const struct rankplan *plan, const struct plan_class *class) {
+/* For training: the tensors of each instruction of a rank class, which are searched when a loss is not finite. */
+static void put_class_values(json *writer, const struct rankplan *plan, const struct rank_class *class) {
     const struct graph *graph = plan->graph;
     rt_json_open(writer, '[', RT_JSON_LINES);
-    for (int i = 0, site = 0; i < graph->order.n; i++) {
+    for (int i = 0, numbered = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         if (plan->moves_nothing[graph->order.at[i]]) continue;
-        const int number = site++;
+        const int number = numbered++;
         if (!rankplan_part(class, node)) continue;
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put_int(writer, "site", number);
+        put_int(writer, "instruction", number);
         put_int(writer, "phase", node->phase);
         put_int(writer, "constants", constants_of(graph, node));
         put_values(writer, "operands", plan, class, node->ninputs, node->inputs);
@@ -404,13 +404,13 @@ static void put_slices(json *writer, const struct graph *graph, const struct ten
     rt_json_key(writer, "slices");
     rt_json_open(writer, '[', RT_JSON_INLINE);
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct holding *h = &tensor->layout.axis[axis];
-        if (h->kind != HOLD_PART) continue;
+        const struct placement *h = &tensor->layout.axis[axis];
+        if (h->kind != PLACED_PART) continue;
         rt_json_open(writer, '{', RT_JSON_INLINE);
         put(writer, "axis", graph->mesh.axis[axis].name);
         put_int(writer, "dim", h->dim);
         put_int(writer, "blocks", h->blocks);
-        put_int(writer, "unit", h->unit);
+        put_int(writer, "unit", h->grain);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');
@@ -451,7 +451,7 @@ static void put_sliced(json *writer, const struct graph *graph, const struct sli
         put_int(writer, "dim", at->dim);
         put_int(writer, "ways", at->cut.ways);
         put_int(writer, "blocks", at->cut.blocks);
-        put_int(writer, "unit", at->cut.unit);
+        put_int(writer, "unit", at->cut.grain);
         rt_json_close(writer, '}');
     }
     rt_json_close(writer, ']');

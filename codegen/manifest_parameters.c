@@ -16,11 +16,11 @@ static void put_partition(json *writer, const struct graph *graph, const struct 
     int cuts = 0;
     rt_json_key(writer, "partition");
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct holding *holding = &tensor->layout.axis[axis];
-        if (holding->kind != HOLD_PART) continue;
+        const struct placement *placement = &tensor->layout.axis[axis];
+        if (placement->kind != PLACED_PART) continue;
         if (!cuts++) rt_json_open(writer, '[', RT_JSON_INLINE);
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        rt_json_key(writer, "dim"), rt_json_put_int(writer, holding->dim);
+        rt_json_key(writer, "dim"), rt_json_put_int(writer, placement->dim);
         rt_json_key(writer, "ways"), rt_json_put_int(writer, graph->mesh.axis[axis].size);
         put(writer, "axis", graph->mesh.axis[axis].name);
         rt_json_close(writer, '}');

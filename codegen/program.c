@@ -54,10 +54,10 @@ static void bind_splits(struct tmpl_env *env, const struct graph *graph, const s
     int n = 0;
     strbuf_init(&out, graph->arena);
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct holding *h = &tensor->layout.axis[axis];
-        if (h->kind != HOLD_PART) continue;
+        const struct placement *h = &tensor->layout.axis[axis];
+        if (h->kind != PLACED_PART) continue;
         strbuf_printf(&out, "%s{%d, %d, %lld, %lld}", n++ ? ", " : "", h->dim, axis, (long long)h->blocks,
-                      (long long)h->unit);
+                      (long long)h->grain);
     }
     tmpl_setf(env, "nsplits", "%d", n);
     tmpl_set(env, "splits", n ? strbuf_text(&out) : "{0}");
@@ -138,7 +138,7 @@ static void bind_states(struct tmpl_env *env, const struct rankplan *plan) {
 
 /* Classes ---------------------------------------------------------------------------------------------------------- */
 
-static const char *places(const struct rankplan *plan, const struct plan_class *class, bool inputs, int n,
+static const char *places(const struct rankplan *plan, const struct rank_class *class, bool inputs, int n,
                           const int *tensors) {
     struct strbuf out;
     strbuf_init(&out, plan->graph->arena);
@@ -154,7 +154,7 @@ static const char *places(const struct rankplan *plan, const struct plan_class *
     return n ? strbuf_text(&out) : "{0, 0}";
 }
 
-static const char *offsets_of(const struct rankplan *plan, const struct plan_class *class, int n, const int *tensors) {
+static const char *offsets_of(const struct rankplan *plan, const struct rank_class *class, int n, const int *tensors) {
     struct strbuf out;
     strbuf_init(&out, plan->graph->arena);
     for (int i = 0; i < n; i++) {
@@ -183,7 +183,7 @@ static void bind_classes(struct tmpl_env *env, const struct rankplan *plan, cons
     struct graph *graph = plan->graph;
     tmpl_list(env, "classes");
     for (int c = 0; c < plan->nclasses; c++) {
-        const struct plan_class *class = &plan->classes[c];
+        const struct rank_class *class = &plan->classes[c];
         struct tmpl_env *entry = tmpl_entry(env, "classes");
         tmpl_setf(entry, "class", "%d", c);
         tmpl_setf(entry, "source", "%d", sources->of_class[c]);
@@ -229,7 +229,7 @@ static const char *any(const struct graph *graph, bool (*is)(const struct node *
 
 static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
     const struct mesh *mesh = &plan->graph->mesh;
-    int64_t sizes[MAX_AXES], shards = mesh_size(mesh);
+    int64_t sizes[RT_MAX_AXES], shards = mesh_size(mesh);
     int64_t *classes = ARENA_ARRAY(plan->graph->arena, int64_t, shards + 1);
     for (int a = 0; a < mesh->naxes; a++) sizes[a] = mesh->axis[a].size;
     for (int s = 0; s < shards; s++) classes[s] = plan->class_of[s];

@@ -7,10 +7,10 @@
 #include "ir/base/map.h"
 #include "passes/plan/stages.h"
 
-/* Note [Sites]
- * The site of an instruction is its number in the order of the step. It is the same on all ranks that run the
- * instruction and is the index into "instructions" of manifest.json, which names the ONNX node. Communication records
- * the current site, so that a report on a waiting rank can say what it waits for. */
+/* Note [Instruction numbers]
+ * Instructions are numbered in the order of the step. The number is the same on all ranks that run the instruction. It
+ * is the index into "instructions" of manifest.json, which names the ONNX node. Communication records the current
+ * number, so that a report on a waiting rank can say what it waits for. */
 
 /* A pointer variable of a generated function. */
 struct role {
@@ -23,7 +23,7 @@ struct role {
 struct function {
     const struct rankplan *plan;
     const struct source *source;
-    const struct plan_class *class; /* the first class of the source */
+    const struct rank_class *class; /* the first class of the source */
     struct arena *arena;
     int times, period; /* calls in a step; instructions from one call to the next */
     int calls;         /* times x classes, those of the first class first */
@@ -104,8 +104,8 @@ static const struct role *role_of(struct function *function, int i, int slot) {
     return &function->roles.at[function->roles.n - 1];
 }
 
-/* Writes the call with its placeholders replaced; the site is `number`, preceded by the text `site`. */
-static void put_call(struct function *function, int i, const char *site, int number) {
+/* Writes the call with its placeholders replaced; the instruction's number is the text `base` followed by `number`. */
+static void put_call(struct function *function, int i, const char *base, int number) {
     const struct instruction *instruction = &function->source->instructions[0][i];
     int slot = 0;
     for (int s = 1; s <= instruction->tensors.n; s++)
@@ -114,7 +114,7 @@ static void put_call(struct function *function, int i, const char *site, int num
         if (*c == 1)
             strbuf_puts(&function->body, role_of(function, i, slot++)->name);
         else if (*c == 2)
-            strbuf_printf(&function->body, "%s%d", site, number);
+            strbuf_printf(&function->body, "%s%d", base, number);
         else
             strbuf_putc(&function->body, *c);
     }
@@ -161,7 +161,7 @@ static bool bind_offsets(const struct function *function, struct tmpl_env *env) 
                               (long long)place_in(function, function->roles.at[r].tensors, call)->offset);
         struct tmpl_env *entry = tmpl_entry(env, "rows");
         tmpl_set(entry, "row", strbuf_text(&row));
-        tmpl_setf(entry, "site", "%d", function->source->instructions[call / function->times][0].site);
+        tmpl_setf(entry, "instruction", "%d", function->source->instructions[call / function->times][0].number);
     }
     tmpl_setf(env, "calls", "%d", function->calls);
     tmpl_set(env, "differ", fields.length ? "yes" : "");
@@ -190,34 +190,36 @@ static bool write_layer(const struct rankplan *plan, const struct source *source
     struct function function = new_function(plan, source, stretch->times, stretch->period);
     for (int j = 0; j < stretch->period; j++) {
         put_node_comment(&function, stretch->first + j);
-        put_call(&function, stretch->first + j, "site + ", instructions[j].site - instructions[0].site);
+        put_call(&function, stretch->first + j, "instruction + ", instructions[j].number - instructions[0].number);
     }
     tmpl_setf(env, "layer", "layer_%d", number);
     tmpl_set(env, "body", strbuf_text(&function.body));
-    tmpl_set(env, "uses_site", strstr(strbuf_text(&function.body), "site + ") ? "yes" : "");
+    tmpl_set(env, "uses_instruction", strstr(strbuf_text(&function.body), "instruction + ") ? "yes" : "");
     bind_arenas(env, strbuf_text(&function.body));
     return bind_offsets(&function, env);
 }
 
 /* The step --------------------------------------------------------------------------------------------------------- */
 
-/* The site of an instruction as text `base` plus `number`. A site that differs between the classes of the source is
- * given relative to the class' first site, which is in the table. Instructions that all stages run have the same in
- * every class. */
-struct site {
+/* The number of an instruction as text `base` plus `number`. A number that differs between the classes of the source is
+ * given relative to the first number of the class, which is in the table. Instructions that all stages run have the
+ * same in every class. */
+struct numbering {
     const char *base;
     int number;
 };
 
-static struct site site_of(const struct function *step, int i) {
+static struct numbering number_of(const struct function *step, int i) {
     const struct instruction *instructions = step->source->instructions[0];
     const bool of_class = step->calls > 1 && node_at(step, i)->stage != STAGE_ALL;
-    return (struct site){of_class ? "at->site + " : "", instructions[i].site - (of_class ? instructions[0].site : 0)};
+    return (struct numbering){of_class ? "at->instruction + " : "",
+                              instructions[i].number - (of_class ? instructions[0].number : 0)};
 }
 
 static void put_loop(struct function *step, const struct stretch *stretch, int number, bool differ) {
-    const struct site first = site_of(step, stretch->first), next = site_of(step, stretch->first + stretch->period);
-    const char *row = step->calls > 1 ? arena_printf(step->arena, "rt->kind->row * %d + i", stretch->times) : "i";
+    const struct numbering first = number_of(step, stretch->first),
+                           next = number_of(step, stretch->first + stretch->period);
+    const char *row = step->calls > 1 ? arena_printf(step->arena, "rt->rank_class->row * %d + i", stretch->times) : "i";
     const char *at = differ ? arena_printf(step->arena, "&layer_%d_at[%s], ", number, row) : "";
     strbuf_printf(&step->body, "%sfor (int i = 0; i < %d; i++)\n", step->body.length ? "\n" : "", stretch->times);
     strbuf_printf(&step->body, "    RT_TRY(layer_%d(rt, %s%s%d + %d * i));\n", number, at, first.base, first.number,
@@ -264,9 +266,9 @@ static void write_phase(struct writer *writer, enum phase phase, const char *nam
     for (int s = 0; s < stretches.all.n; s++) {
         const struct stretch *stretch = &stretches.all.at[s];
         if (stretch->times == 1) {
-            const struct site site = site_of(&step, stretch->first);
+            const struct numbering number = number_of(&step, stretch->first);
             put_node_comment(&step, stretch->first);
-            put_call(&step, stretch->first, site.base, site.number);
+            put_call(&step, stretch->first, number.base, number.number);
         } else {
             bool differ = write_layer(writer->plan, source, stretch, tmpl_entry(writer->env, "layers"), writer->layers);
             put_loop(&step, stretch, writer->layers++, differ);

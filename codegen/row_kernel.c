@@ -6,7 +6,7 @@
 #include "codegen/elementwise.h"
 #include "codegen/loops.h"
 #include "codegen/tmpl.h"
-#include "ir/expr/rows.h"
+#include "ir/expr/row_program.h"
 #include "ir/op.h"
 
 /* Note [Rows in registers]
@@ -101,7 +101,7 @@ static void want(struct row_kernel *kernel, int pass, const struct expr *expr) {
 }
 
 static struct row_kernel new_kernel(const struct target *target, struct arena *arena, const struct graph *graph,
-                                    const struct plan_class *class, const struct node *node) {
+                                    const struct rank_class *class, const struct node *node) {
     struct row_kernel kernel = {
         .loops = {.graph = graph, .node = node, .class = class, .target = target, .arena = arena}};
     if (!rows_read(arena, graph, node, &kernel.program)) BUG("%s has no program", node->op->name);
@@ -168,7 +168,7 @@ static bool is_chunked(const struct row_kernel *kernel, const struct column_shap
     return chunked;
 }
 
-int64_t row_kernel_scratch(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+int64_t row_kernel_scratch(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     const struct row_kernel kernel = new_kernel(&target_cuda, graph->arena, graph, class, node);
     const struct column_shape shape = column_shape_of(&kernel);
     if (!is_chunked(&kernel, &shape)) return 0;
@@ -202,7 +202,7 @@ static bool is_indexed(const struct row_kernel *kernel, int d) {
 static void bind_loops(const struct row_kernel *kernel, struct tmpl_env *env) {
     int64_t rows = 1;
     tmpl_list(env, "loops");
-    const char *of_row[MAX_NDIM];
+    const char *of_row[RT_MAX_NDIM];
     for (int d = kernel->loops.n - 2; d >= 0; d--) {
         const char *from =
             rows == 1 ? "row" : arena_printf(kernel->loops.arena, "row / %lld", (long long)at_least_one(rows));
@@ -438,7 +438,7 @@ static const char *bind_columns(struct row_kernel *kernel, struct tmpl_env *env)
     return kernel->loops.target->columns_template;
 }
 
-const char *row_kernel_call(struct kernels *kernels, const struct rankplan *plan, const struct plan_class *class,
+const char *row_kernel_call(struct kernels *kernels, const struct rankplan *plan, const struct rank_class *class,
                             int id, int **tensors, int *n) {
     struct arena *arena = plan->graph->arena;
     const struct node *node = &plan->graph->nodes.at[id];

@@ -42,7 +42,7 @@ static const char *part_text(const struct finder *finder, const struct tensor *t
     for (int c = 0; c < sliced->ncuts; c++) {
         const struct slice_cut *cut = &sliced->cut[c];
         strbuf_printf(&out, " / %d %d %lld %lld", cut->axis, cut->dim, (long long)cut->cut.blocks,
-                      (long long)cut->cut.unit);
+                      (long long)cut->cut.grain);
     }
     return strbuf_text(&out);
 }
@@ -62,16 +62,16 @@ static struct sliced describe(const struct tensor *tensor) {
 
 static void add_cuts(struct sliced *sliced, const struct mesh *mesh, const struct tensor *tensor) {
     for (int axis = 0; axis < mesh->naxes; axis++) {
-        const struct holding *h = &tensor->layout.axis[axis];
-        if (h->kind != HOLD_PART) continue;
-        const struct rt_cut cut = {tensor->dims[h->dim], h->blocks, h->unit, mesh->axis[axis].size};
+        const struct placement *h = &tensor->layout.axis[axis];
+        if (h->kind != PLACED_PART) continue;
+        const struct rt_cut cut = {tensor->dims[h->dim], h->blocks, h->grain, mesh->axis[axis].size};
         sliced->cut[sliced->ncuts++] = (struct slice_cut){axis, h->dim, cut};
         sliced->nslices *= cut.ways;
     }
 }
 
 /* The coordinate of slice `index` along each cut. */
-static void place_of(const struct sliced *sliced, int index, int place[MAX_AXES]) {
+static void place_of(const struct sliced *sliced, int index, int place[RT_MAX_AXES]) {
     for (int c = 0; c < sliced->ncuts; index /= sliced->cut[c++].cut.ways) place[c] = index % sliced->cut[c].cut.ways;
 }
 
@@ -79,7 +79,7 @@ void slices_shape(struct sliced *sliced, struct arena *arena) {
     sliced->slices = ARENA_ARRAY(arena, struct slice, sliced->nslices);
     for (int s = 0; s < sliced->nslices; s++) {
         struct slice *slice = &sliced->slices[s];
-        int place[MAX_AXES];
+        int place[RT_MAX_AXES];
         int64_t count = 1;
         place_of(sliced, s, place);
         *slice = (struct slice){.shard = -1, .ndim = sliced->ndim};
@@ -93,7 +93,7 @@ void slices_shape(struct sliced *sliced, struct arena *arena) {
 
 /* The index of the slice that a shard holds. */
 static int index_of(const struct sliced *sliced, const struct mesh *mesh, int shard) {
-    int coordinate[MAX_AXES], index = 0, stride = 1;
+    int coordinate[RT_MAX_AXES], index = 0, stride = 1;
     mesh_coordinate(mesh, shard, coordinate);
     for (int c = 0; c < sliced->ncuts; stride *= sliced->cut[c++].cut.ways)
         index += coordinate[sliced->cut[c].axis] * stride;
@@ -214,7 +214,7 @@ struct run {
 };
 
 struct walk {
-    struct run dim[MAX_NDIM];
+    struct run dim[RT_MAX_NDIM];
     int depth;     /* number of dimensions up to the last one that is cut */
     int64_t inner; /* bytes of one index of dimension depth - 1 */
     void (*take)(void *context, size_t offset, size_t bytes);
@@ -236,7 +236,7 @@ static void walk_dim(const struct walk *walk, int d, int64_t above) {
 void slice_walk(const struct sliced *sliced, int index, void (*take)(void *context, size_t offset, size_t bytes),
                 void *context) {
     struct walk walk = {.depth = 1, .inner = (int64_t)rt_dtype_bytes(sliced->dtype), .take = take, .context = context};
-    int place[MAX_AXES];
+    int place[RT_MAX_AXES];
     place_of(sliced, index, place);
     walk.dim[0] = (struct run){1, 1, 1, 0, 1}; /* for a scalar */
     for (int d = 0; d < sliced->ndim; d++)

@@ -14,7 +14,7 @@
 struct slice {
     int shard; /* number of the file */
     int ndim;
-    int64_t dims[MAX_NDIM], bytes;
+    int64_t dims[RT_MAX_NDIM], bytes;
     char hash[RT_HASH_HEX]; /* of its bytes; set when they are written or read */
 };
 
@@ -29,11 +29,11 @@ struct sliced {
     const char *name;
     enum rt_dtype dtype; /* as stored */
     int ndim;
-    int64_t dims[MAX_NDIM];
+    int64_t dims[RT_MAX_NDIM];
     struct stored stored;       /* its place in the model; file -1: a constant of the plan, which is in no file */
     const unsigned char *bytes; /* the values of a constant; NULL for a weight */
     int ncuts, nslices;
-    struct slice_cut cut[MAX_AXES];
+    struct slice_cut cut[RT_MAX_AXES];
     struct slice *slices;
 };
 

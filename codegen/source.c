@@ -7,7 +7,7 @@ const char *source_name(struct arena *arena, const struct target *target, int so
     return arena_printf(arena, "rank_%d%s", source, target->source_suffix);
 }
 
-void instruction_kind(struct strbuf *out, const struct rankplan *plan, const struct plan_class *class,
+void instruction_kind(struct strbuf *out, const struct rankplan *plan, const struct rank_class *class,
                       const struct instruction *instruction) {
     strbuf_puts(out, instruction->text);
     for (int t = 0; t < instruction->tensors.n; t++) {
@@ -19,16 +19,16 @@ void instruction_kind(struct strbuf *out, const struct rankplan *plan, const str
 }
 
 /* The instructions that ranks of the class execute, in order. Allocates at least one. */
-static void find_instructions(struct source *source, const struct rankplan *plan, const struct plan_class *class) {
+static void find_instructions(struct source *source, const struct rankplan *plan, const struct rank_class *class) {
     const struct graph *graph = plan->graph;
     VEC(struct instruction) all = {0};
-    int site = 0;
+    int number = 0;
     VEC_PUSH(graph->arena, &all, (struct instruction){0});
     all.n = 0;
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i];
         if (plan->moves_nothing[id]) continue;
-        struct instruction instruction = {.site = site++};
+        struct instruction instruction = {.number = number++};
         if (!rankplan_part(class, &graph->nodes.at[id]) ||
             !instruction_write(plan, class, source->kernels, id, &instruction))
             continue;
@@ -41,7 +41,7 @@ static void find_instructions(struct source *source, const struct rankplan *plan
 }
 
 /* A text that is equal for alike classes. It includes the addresses of updates, which are copies at fixed addresses. */
-static const char *kind_of(const struct source *source, const struct rankplan *plan, const struct plan_class *class) {
+static const char *kind_of(const struct source *source, const struct rankplan *plan, const struct rank_class *class) {
     const struct graph *graph = plan->graph;
     struct strbuf out;
     strbuf_init(&out, graph->arena);
@@ -49,7 +49,7 @@ static const char *kind_of(const struct source *source, const struct rankplan *p
     for (int i = 0; i < source->n; i++) {
         const struct instruction *all = source->instructions[0];
         bool all_stages = graph->nodes.at[all[i].node].stage == STAGE_ALL;
-        strbuf_printf(&out, "\n%s%d ", all_stages ? "=" : "+", all[i].site - (all_stages ? 0 : all[0].site));
+        strbuf_printf(&out, "\n%s%d ", all_stages ? "=" : "+", all[i].number - (all_stages ? 0 : all[0].number));
         instruction_kind(&out, plan, class, &all[i]);
     }
     for (int i = 0; i < graph->updates.n; i++)

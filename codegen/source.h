@@ -1,9 +1,9 @@
 /* Sources: rank classes with the same code share one source file.
  *
  * Note [Sources]
- * Two classes are alike if their instructions are alike one by one (Note [Layers] in layers.h) and their sites are at
+ * Two classes are alike if their instructions are alike one by one (Note [Layers] in layers.h) and their numbers are at
  * equal distances. Pipeline stages of equal layers are: they differ in addresses, weights and peers only. Peers are
- * given as distances along the mesh axis; addresses that differ, and the first site, are in a table with a row per
+ * given as distances along the mesh axis; addresses that differ, and the first number, are in a table with a row per
  * class. */
 #ifndef CODEGEN_SOURCE_H
 #define CODEGEN_SOURCE_H
@@ -33,7 +33,7 @@ void sources_find(struct sources *sources, const struct rankplan *plan, const st
 const char *source_name(struct arena *arena, const struct target *target, int source);
 
 /* Appends a text that is equal for alike instructions: the text of the call and the types of its tensors. */
-void instruction_kind(struct strbuf *out, const struct rankplan *plan, const struct plan_class *class,
+void instruction_kind(struct strbuf *out, const struct rankplan *plan, const struct rank_class *class,
                       const struct instruction *instruction);
 
 #endif

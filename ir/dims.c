@@ -14,13 +14,13 @@
 struct pattern_dim {
     enum { PATTERN_NAME, PATTERN_GROUP, PATTERN_STAR, PATTERN_ONE } form;
     int n;
-    char name[MAX_NDIM][8];
-    enum factor_kind kind[MAX_NDIM];
+    char name[RT_MAX_NDIM][8];
+    enum factor_kind kind[RT_MAX_NDIM];
 };
 
 struct pattern_tensor {
     int n;
-    struct pattern_dim dim[MAX_NDIM + 1];
+    struct pattern_dim dim[RT_MAX_NDIM + 1];
 };
 
 enum { MAX_TENSORS = EXPR_INPUTS + EXPR_VALUES }; /* a fused chain has the most */
@@ -78,7 +78,7 @@ static const struct {
 } kinds[] = {{"+max", FACTOR_MAX}, {"+min", FACTOR_MIN}, {"+", FACTOR_SUM}, {"^", FACTOR_WHOLE}, {"~", FACTOR_HALO}};
 
 static const char *parse_name(const char *s, struct pattern_dim *dim) {
-    if (dim->n == MAX_NDIM || !isalpha((unsigned char)*s)) BUG("bad annotation at '%s'", s);
+    if (dim->n == RT_MAX_NDIM || !isalpha((unsigned char)*s)) BUG("bad annotation at '%s'", s);
     int length = 0;
     while (isalnum((unsigned char)s[length])) length++;
     if (length > 7) BUG("long name in annotation at '%s'", s);
@@ -120,7 +120,7 @@ static const char *parse_alternative(const char *s, struct pattern *pattern) {
             tensor = &pattern->tensor[pattern->ntensors++];
             continue;
         }
-        if (tensor->n > MAX_NDIM) BUG("too many dimensions in an annotation");
+        if (tensor->n > RT_MAX_NDIM) BUG("too many dimensions in an annotation");
         s = parse_dim(s, &tensor->dim[tensor->n++]);
     }
     return *s ? s + 1 : NULL;
@@ -133,7 +133,7 @@ struct binding {
     const struct graph *graph;
     const struct node *node;
     const struct pattern *pattern;
-    int star[MAX_NDIM]; /* factors of the star dimensions, aligned right */
+    int star[RT_MAX_NDIM]; /* factors of the star dimensions, aligned right */
     int nstar;
     const char *why;
 };
@@ -233,7 +233,8 @@ static bool bind_input(struct binding *b, int i) {
 static bool bind_output(struct binding *b, int i) {
     const struct pattern_tensor *p = &b->pattern->tensor[i];
     struct operand *out = &b->dims->operand[i];
-    if (p->n - has_star(p) + b->nstar > MAX_NDIM) return refuse(b, "the result has more than %d dimensions", MAX_NDIM);
+    if (p->n - has_star(p) + b->nstar > RT_MAX_NDIM)
+        return refuse(b, "the result has more than %d dimensions", RT_MAX_NDIM);
     for (int j = 0; j < p->n; j++) {
         const struct pattern_dim *d = &p->dim[j];
         if (d->form == PATTERN_STAR) {
@@ -303,7 +304,8 @@ static void around(const struct dims *dims, const struct dim_factors *d, int at,
         if (i != at) *(i < at ? before : after) *= dims->factor[d->factor[i]].extent;
 }
 
-int dims_dim_cut(const struct dims *dims, int operand, const struct node_split *split, int64_t *blocks, int64_t *unit) {
+int dims_dim_cut(const struct dims *dims, int operand, const struct node_split *split, int64_t *blocks,
+                 int64_t *grain) {
     const struct operand *o = &dims->operand[operand];
     for (int d = 0; d < o->ndim; d++)
         for (int i = 0; i < o->dim[d].n; i++) {
@@ -311,7 +313,7 @@ int dims_dim_cut(const struct dims *dims, int operand, const struct node_split *
             int64_t before, after;
             around(dims, &o->dim[d], i, &before, &after);
             *blocks = split->blocks * before;
-            *unit = split->unit * after;
+            *grain = split->grain * after;
             return d;
         }
     return -1;
@@ -341,7 +343,7 @@ static bool may_split(const struct factor *factor) {
 }
 
 /* The option of cutting the factor at position `at`; false if it cannot be. */
-static bool cut_option(const struct dims *dims, const struct dim_factors *d, int at, int64_t blocks, int64_t unit,
+static bool cut_option(const struct dims *dims, const struct dim_factors *d, int at, int64_t blocks, int64_t grain,
                        struct cut_option *option) {
     const struct factor *factor = &dims->factor[d->factor[at]];
     int64_t before, after, pieces;
@@ -353,21 +355,21 @@ static bool cut_option(const struct dims *dims, const struct dim_factors *d, int
     around(dims, d, at, &before, &after);
     if (!before || !after) return false;
     option->more_blocks = before / gcd(blocks, before);
-    option->more_unit = after / gcd(unit, after);
-    if (!rt_mul(blocks, option->more_blocks, &blocks) || !rt_mul(unit, option->more_unit, &unit)) return false;
-    option->split = (struct node_split){.factor = d->factor[at], .blocks = blocks / before, .unit = unit / after};
-    return rt_mul(option->split.blocks, option->split.unit, &pieces) && factor->extent % pieces == 0;
+    option->more_grain = after / gcd(grain, after);
+    if (!rt_mul(blocks, option->more_blocks, &blocks) || !rt_mul(grain, option->more_grain, &grain)) return false;
+    option->split = (struct node_split){.factor = d->factor[at], .blocks = blocks / before, .grain = grain / after};
+    return rt_mul(option->split.blocks, option->split.grain, &pieces) && factor->extent % pieces == 0;
 }
 
-int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t blocks, int64_t unit,
-                     struct cut_option options[MAX_NDIM]) {
+int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t blocks, int64_t grain,
+                     struct cut_option options[RT_MAX_NDIM]) {
     const struct dim_factors *d = &dims->operand[operand].dim[dim];
     int n = 0;
     for (int exact = 1; exact >= 0; exact--)
         for (int at = 0; at < d->n; at++) {
             struct cut_option option;
-            if (!cut_option(dims, d, at, blocks, unit, &option)) continue;
-            if ((option.more_blocks == 1 && option.more_unit == 1) == exact) options[n++] = option;
+            if (!cut_option(dims, d, at, blocks, grain, &option)) continue;
+            if ((option.more_blocks == 1 && option.more_grain == 1) == exact) options[n++] = option;
         }
     return n;
 }
@@ -375,19 +377,19 @@ int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t bloc
 /* Every rank's positions, in one block, read something. */
 static bool windows_fit(const struct factor *halo, const struct node_split *split, int ways) {
     const struct reach *reach = &halo->reach;
-    const struct rt_holding window = {.cut = {reach->positions, 1, split->unit, ways},
-                                      .extent = halo->extent,
-                                      .stride = reach->stride,
-                                      .before = reach->before,
-                                      .span = reach->span};
+    const struct rt_placement window = {.cut = {reach->positions, 1, split->grain, ways},
+                                        .extent = halo->extent,
+                                        .stride = reach->stride,
+                                        .before = reach->before,
+                                        .span = reach->span};
     bool fit = split->blocks == 1;
-    for (int r = 0; r < ways && fit; r++) fit = rt_holding_extent(&window, r) > 0;
+    for (int r = 0; r < ways && fit; r++) fit = rt_placement_extent(&window, r) > 0;
     return fit;
 }
 
 bool dims_can_split(const struct dims *dims, const struct node_split *split, int ways) {
     if (split->factor < 0 || !may_split(&dims->factor[split->factor])) return false;
-    if (dims->factor[split->factor].extent / (split->blocks * split->unit) < ways) return false;
+    if (dims->factor[split->factor].extent / (split->blocks * split->grain) < ways) return false;
     for (int f = 0; f < dims->nfactors; f++)
         if (dims->factor[f].kind == FACTOR_HALO && dims->factor[f].over == split->factor &&
             !windows_fit(&dims->factor[f], split, ways))
@@ -401,42 +403,42 @@ bool op_can_split(const struct op *op, const struct dims *dims, const struct nod
     return split->blocks == 1 || !op->call || (!strstr(op->call, needs_start) && !strstr(op->call, "$starts("));
 }
 
-struct holding dims_holding(const struct dims *dims, int operand, const struct node_split *split) {
-    struct holding holding = {HOLD_WHOLE};
-    if (split->factor < 0) return holding;
+struct placement dims_placement(const struct dims *dims, int operand, const struct node_split *split) {
+    struct placement placement = {PLACED_WHOLE};
+    if (split->factor < 0) return placement;
     enum factor_kind kind = dims->factor[split->factor].kind;
-    int64_t blocks, unit;
-    int dim = dims_dim_cut(dims, operand, split, &blocks, &unit);
-    if (dim >= 0) return (struct holding){.kind = HOLD_PART, .dim = dim, .blocks = blocks, .unit = unit};
+    int64_t blocks, grain;
+    int dim = dims_dim_cut(dims, operand, split, &blocks, &grain);
+    if (dim >= 0) return (struct placement){.kind = PLACED_PART, .dim = dim, .blocks = blocks, .grain = grain};
     dim = dims_window_dim(dims, operand, split->factor);
     if (dim >= 0) {
         const struct factor *halo = &dims->factor[dims->operand[operand].dim[dim].factor[0]];
-        return (struct holding){
-            .kind = HOLD_WINDOW, .dim = dim, .blocks = split->blocks, .unit = split->unit, .reach = halo->reach};
+        return (struct placement){
+            .kind = PLACED_WINDOW, .dim = dim, .blocks = split->blocks, .grain = split->grain, .reach = halo->reach};
     }
     bool reduced = kind == FACTOR_SUM || kind == FACTOR_MAX || kind == FACTOR_MIN;
-    if (operand < dims->ninputs || !reduced) return holding;
-    holding.kind = HOLD_PARTIAL;
-    holding.reduce = kind == FACTOR_SUM ? RT_SUM : kind == FACTOR_MAX ? RT_MAX : RT_MIN;
-    return holding;
+    if (operand < dims->ninputs || !reduced) return placement;
+    placement.kind = PLACED_PARTIAL;
+    placement.reduce = kind == FACTOR_SUM ? RT_SUM : kind == FACTOR_MAX ? RT_MAX : RT_MIN;
+    return placement;
 }
 
-struct holding holding_partial_sum(void) {
-    return (struct holding){.kind = HOLD_PARTIAL, .reduce = RT_SUM};
+struct placement placement_partial_sum(void) {
+    return (struct placement){.kind = PLACED_PARTIAL, .reduce = RT_SUM};
 }
 
-struct holding dims_holding_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
-                                   int operand, int axis) {
-    if (node->split[axis].factor != SPLIT_PARTIAL) return dims_holding(dims, operand, &node->split[axis]);
-    const struct holding sum = holding_partial_sum();
+struct placement dims_placement_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
+                                       int operand, int axis) {
+    if (node->split[axis].factor != SPLIT_PARTIAL) return dims_placement(dims, operand, &node->split[axis]);
+    const struct placement sum = placement_partial_sum();
     const int input = node->inputs[operand];
-    bool partial = input >= 0 && holding_equal(&graph->tensors.at[input].layout.axis[axis], &sum);
-    return partial ? sum : (struct holding){HOLD_WHOLE};
+    bool partial = input >= 0 && placement_equal(&graph->tensors.at[input].layout.axis[axis], &sum);
+    return partial ? sum : (struct placement){PLACED_WHOLE};
 }
 
-struct holding dims_holding_given(const struct dims *dims, const struct node *node, int output, int axis) {
-    if (node->split[axis].factor == SPLIT_PARTIAL) return holding_partial_sum();
-    return dims_holding(dims, dims->ninputs + output, &node->split[axis]);
+struct placement dims_placement_given(const struct dims *dims, const struct node *node, int output, int axis) {
+    if (node->split[axis].factor == SPLIT_PARTIAL) return placement_partial_sum();
+    return dims_placement(dims, dims->ninputs + output, &node->split[axis]);
 }
 
 double dims_flops(const struct dims *dims, double per_point) {

@@ -41,12 +41,12 @@ struct factor {
 /* A dimension of an operand: the product of n factors, the first slowest. n = 0: extent 1, broadcast. */
 struct dim_factors {
     int n;
-    signed char factor[MAX_NDIM];
+    signed char factor[RT_MAX_NDIM];
 };
 
 struct operand {
     int ndim;
-    struct dim_factors dim[MAX_NDIM];
+    struct dim_factors dim[RT_MAX_NDIM];
 };
 
 /* An annotation bound to a node. Operands are the inputs, then the outputs; an omitted input has ndim 0. */
@@ -83,23 +83,23 @@ int64_t dims_extent(const struct dims *dims, int operand, int dim);
 int dims_find(const struct dims *dims, const char *name);
 
 /* Dividing a factor divides every dimension that contains it. Returns the dimension of `operand` that contains the
- * split factor, and in *blocks and *unit the cut of that dimension; -1 if none does. */
-int dims_dim_cut(const struct dims *dims, int operand, const struct node_split *split, int64_t *blocks, int64_t *unit);
+ * split factor, and in *blocks and *grain the cut of that dimension; -1 if none does. */
+int dims_dim_cut(const struct dims *dims, int operand, const struct node_split *split, int64_t *blocks, int64_t *grain);
 
 /* The dimension of `operand` that is read through windows by the positions of `factor`; -1 if there is none. */
 int dims_window_dim(const struct dims *dims, int operand, int factor);
 
-/* A split of a factor that divides a given dimension in (blocks * more_blocks, unit * more_unit). */
+/* A split of a factor that divides a given dimension in (blocks * more_blocks, grain * more_grain). */
 struct cut_option {
     struct node_split split;
-    int64_t more_blocks, more_unit; /* 1, 1: exactly the cut that was asked for */
+    int64_t more_blocks, more_grain; /* 1, 1: exactly the cut that was asked for */
 };
 
-/* All splits that divide dimension `dim` of `operand` in (blocks, unit): those that match exactly first, then in order
+/* All splits that divide dimension `dim` of `operand` in (blocks, grain): those that match exactly first, then in order
  * of the factors. Returns how many. A dimension that is read through windows is divided by an even split of the output
  * positions; the ranks' windows are then not equal to the parts asked for. */
-int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t blocks, int64_t unit,
-                     struct cut_option options[MAX_NDIM]);
+int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t blocks, int64_t grain,
+                     struct cut_option options[RT_MAX_NDIM]);
 
 /* True if `ways` ranks can divide the factor so: its kind allows it, and no rank's part or window is empty. */
 bool dims_can_split(const struct dims *dims, const struct node_split *split, int ways);
@@ -108,17 +108,17 @@ bool dims_can_split(const struct dims *dims, const struct node_split *split, int
  * assumes one contiguous run. */
 bool op_can_split(const struct op *op, const struct dims *dims, const struct node_split *split);
 
-/* The holding of an operand on one mesh axis under a split: PART if the operand contains the factor, WINDOW if it is
+/* The placement of an operand on one mesh axis under a split: PART if the operand contains the factor, WINDOW if it is
  * read through windows by the factor, PARTIAL for outputs of a reduced factor, else WHOLE. */
-struct holding dims_holding(const struct dims *dims, int operand, const struct node_split *split);
+struct placement dims_placement(const struct dims *dims, int operand, const struct node_split *split);
 
-/* The holding on mesh axis `axis` that the node requires of its input `operand`, and the one that its output `output`
+/* The placement on mesh axis `axis` that the node requires of its input `operand`, and the one that its output `output`
  * has. With SPLIT_PARTIAL, linear inputs and the outputs are partial sums. */
-struct holding dims_holding_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
-                                   int operand, int axis);
-struct holding dims_holding_given(const struct dims *dims, const struct node *node, int output, int axis);
-/* The holding of a partial sum: every rank of the axis has one addend. */
-struct holding holding_partial_sum(void);
+struct placement dims_placement_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
+                                       int operand, int axis);
+struct placement dims_placement_given(const struct dims *dims, const struct node *node, int output, int axis);
+/* The placement of a partial sum: every rank of the axis has one addend. */
+struct placement placement_partial_sum(void);
 
 /* Floating-point operations of the node: `per_point` (struct op, flops) times the number of combinations of
  * factors. HALO factors are not counted: the indices that a window reads follow from its position. */

@@ -26,7 +26,7 @@ int gradient_sum(struct gradient *g, int tensor, int count, const int64_t *axes,
 
 int gradient_sum_to(struct gradient *g, int tensor, const struct tensor *like) {
     struct tensor from = g->b.graph->tensors.at[tensor], to = *like;
-    int64_t axes[MAX_NDIM];
+    int64_t axes[RT_MAX_NDIM];
     int n = 0, more = from.ndim - to.ndim;
     for (int d = 0; d < from.ndim; d++)
         if (d < more || (to.dims[d - more] == 1 && from.dims[d] != 1)) axes[n++] = d;

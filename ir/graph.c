@@ -19,8 +19,8 @@ int mesh_size(const struct mesh *mesh) {
     return size;
 }
 
-void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[MAX_AXES]) {
-    for (int a = 0; a < MAX_AXES; a++) {
+void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[RT_MAX_AXES]) {
+    for (int a = 0; a < RT_MAX_AXES; a++) {
         int size = a < mesh->naxes ? mesh->axis[a].size : 1;
         coordinate[a] = shard % size;
         shard /= size;
@@ -28,7 +28,7 @@ void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[MAX_AXES
 }
 
 int mesh_group(const struct mesh *mesh, int shard, int axis, int *shards) {
-    int coordinate[MAX_AXES], stride = 1;
+    int coordinate[RT_MAX_AXES], stride = 1;
     mesh_coordinate(mesh, shard, coordinate);
     for (int a = 0; a < axis; a++) stride *= mesh->axis[a].size;
     for (int i = 0; i < mesh->axis[axis].size; i++) shards[i] = shard + (i - coordinate[axis]) * stride;
@@ -73,7 +73,7 @@ int graph_add_node(struct graph *graph, const struct op *op, const char *name, i
     node.inputs = arena_copy(graph->arena, inputs, (size_t)ninputs * sizeof *inputs);
     node.outputs = arena_copy(graph->arena, outputs, (size_t)noutputs * sizeof *outputs);
     node.attrs = arena_copy(graph->arena, attrs, (size_t)nattrs * sizeof *attrs);
-    for (int a = 0; a < MAX_AXES; a++) node.split[a] = (struct node_split){-1, 1, 1};
+    for (int a = 0; a < RT_MAX_AXES; a++) node.split[a] = (struct node_split){-1, 1, 1};
     for (int i = 0; i < nattrs; i++)
         if (node.attrs[i].kind == ATTR_INTS)
             node.attrs[i].ints = arena_copy(graph->arena, attrs[i].ints, (size_t)attrs[i].n * sizeof(int64_t));
@@ -250,51 +250,52 @@ void attr_set(struct graph *graph, struct node *node, struct attr attr) {
 
 /* Layouts ---------------------------------------------------------------------------------------------------------- */
 
-bool holding_equal(const struct holding *a, const struct holding *b) {
+bool placement_equal(const struct placement *a, const struct placement *b) {
     if (a->kind != b->kind) return false;
-    if (a->kind == HOLD_PARTIAL) return a->reduce == b->reduce;
-    if (a->kind == HOLD_WHOLE) return true;
-    if (a->dim != b->dim || a->blocks != b->blocks || a->unit != b->unit) return false;
-    return a->kind == HOLD_PART || (a->reach.positions == b->reach.positions && a->reach.stride == b->reach.stride &&
-                                    a->reach.before == b->reach.before && a->reach.span == b->reach.span);
+    if (a->kind == PLACED_PARTIAL) return a->reduce == b->reduce;
+    if (a->kind == PLACED_WHOLE) return true;
+    if (a->dim != b->dim || a->blocks != b->blocks || a->grain != b->grain) return false;
+    return a->kind == PLACED_PART || (a->reach.positions == b->reach.positions && a->reach.stride == b->reach.stride &&
+                                      a->reach.before == b->reach.before && a->reach.span == b->reach.span);
 }
 
-bool holding_divides(const struct holding *holding) {
-    return holding->kind == HOLD_PART || holding->kind == HOLD_WINDOW;
+bool placement_divides(const struct placement *placement) {
+    return placement->kind == PLACED_PART || placement->kind == PLACED_WINDOW;
 }
 
 bool layout_equal(const struct layout *a, const struct layout *b) {
-    for (int axis = 0; axis < MAX_AXES; axis++)
-        if (!holding_equal(&a->axis[axis], &b->axis[axis])) return false;
+    for (int axis = 0; axis < RT_MAX_AXES; axis++)
+        if (!placement_equal(&a->axis[axis], &b->axis[axis])) return false;
     return true;
 }
 
-struct rt_cut holding_cut(const struct graph *graph, const struct tensor *tensor, int axis) {
-    const struct holding *holding = &tensor->layout.axis[axis];
-    return (struct rt_cut){tensor->dims[holding->dim], holding->blocks, holding->unit, graph->mesh.axis[axis].size};
+struct rt_cut placement_cut(const struct graph *graph, const struct tensor *tensor, int axis) {
+    const struct placement *placement = &tensor->layout.axis[axis];
+    return (struct rt_cut){tensor->dims[placement->dim], placement->blocks, placement->grain,
+                           graph->mesh.axis[axis].size};
 }
 
-struct rt_holding holding_among(const struct tensor *tensor, const struct holding *holding, int ways) {
-    const int64_t extent = tensor->dims[holding->dim];
-    struct rt_holding ranks = {.cut = {extent, holding->blocks, holding->unit, ways}, .extent = extent};
-    if (holding->kind != HOLD_WINDOW) return ranks;
-    ranks.cut.extent = holding->reach.positions;
-    ranks.stride = holding->reach.stride;
-    ranks.before = holding->reach.before;
-    ranks.span = holding->reach.span;
+struct rt_placement placement_among(const struct tensor *tensor, const struct placement *placement, int ways) {
+    const int64_t extent = tensor->dims[placement->dim];
+    struct rt_placement ranks = {.cut = {extent, placement->blocks, placement->grain, ways}, .extent = extent};
+    if (placement->kind != PLACED_WINDOW) return ranks;
+    ranks.cut.extent = placement->reach.positions;
+    ranks.stride = placement->reach.stride;
+    ranks.before = placement->reach.before;
+    ranks.span = placement->reach.span;
     return ranks;
 }
 
-struct rt_holding holding_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis) {
-    return holding_among(tensor, &tensor->layout.axis[axis], graph->mesh.axis[axis].size);
+struct rt_placement placement_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis) {
+    return placement_among(tensor, &tensor->layout.axis[axis], graph->mesh.axis[axis].size);
 }
 
 void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate, int64_t *dims) {
     for (int d = 0; d < tensor->ndim; d++) dims[d] = tensor->dims[d];
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct holding *holding = &tensor->layout.axis[axis];
-        if (!holding_divides(holding)) continue;
-        struct rt_holding ranks = holding_of_ranks(graph, tensor, axis);
-        dims[holding->dim] = rt_holding_extent(&ranks, coordinate[axis]);
+        const struct placement *placement = &tensor->layout.axis[axis];
+        if (!placement_divides(placement)) continue;
+        struct rt_placement ranks = placement_of_ranks(graph, tensor, axis);
+        dims[placement->dim] = rt_placement_extent(&ranks, coordinate[axis]);
     }
 }

@@ -28,8 +28,6 @@
 #include "runtime/base/manifest.h"
 #include "runtime/base/part.h"
 
-enum { MAX_NDIM = RT_MAX_NDIM, MAX_AXES = RT_MAX_AXES };
-
 enum level { IMPORTED, TYPED, TRAINING, PLACED, COMMUNICATING, SCHEDULED, PLANNED, LEVELS };
 extern const char *const level_names[LEVELS];
 
@@ -40,13 +38,13 @@ struct mesh {
     struct {
         const char *name;
         int size;
-    } axis[MAX_AXES];
+    } axis[RT_MAX_AXES];
 };
 
 /* Number of shards: the product of the axes' sizes. */
 int mesh_size(const struct mesh *mesh);
 /* The coordinate of the shard on each axis. */
-void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[MAX_AXES]);
+void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[RT_MAX_AXES]);
 /* The group of `shard` along `axis`: the shards whose coordinates differ from its own on that axis at most, in order of
  * that coordinate. Returns their number, the size of the axis; `shards` has room for that many. */
 int mesh_group(const struct mesh *mesh, int shard, int axis, int *shards);
@@ -63,23 +61,23 @@ struct reach {
     int64_t positions, stride, before, span;
 };
 
-/* How a tensor is distributed along one mesh axis, one of:
+/* How a tensor is placed along one mesh axis (a placement of PyTorch's DTensor), one of:
  *
  *   WHOLE    every rank has the whole tensor (replicated)
  *   PART     every rank has a part of dimension `dim` (sharded; Note [Cuts] in runtime/base/part.h)
  *   PARTIAL  every rank has a partial value: the tensor is their elementwise sum, maximum or minimum
  *   WINDOW   every rank has the indices of dimension `dim` that its part of an operator's output positions reads; the
  *            windows of neighbours overlap (Note [Windows in parts] there). Only redistribution makes windows. */
-struct holding {
-    enum holding_kind { HOLD_WHOLE, HOLD_PART, HOLD_PARTIAL, HOLD_WINDOW } kind;
+struct placement {
+    enum placement_kind { PLACED_WHOLE, PLACED_PART, PLACED_PARTIAL, PLACED_WINDOW } kind;
     int dim;               /* of a PART or WINDOW */
-    int64_t blocks, unit;  /* the cut of a PART; of a WINDOW, that of the output positions within one block */
+    int64_t blocks, grain; /* the cut of a PART; of a WINDOW, that of the output positions within one block */
     enum rt_reduce reduce; /* of a PARTIAL */
     struct reach reach;    /* of a WINDOW */
 };
 
 struct layout {
-    struct holding axis[MAX_AXES];
+    struct placement axis[RT_MAX_AXES];
 };
 
 enum tensor_kind {
@@ -117,9 +115,9 @@ struct tensor {
     enum tensor_kind kind;
     enum rt_dtype dtype;
     int ndim;
-    int64_t dims[MAX_NDIM]; /* global extents */
-    int producer;           /* node id of a VALUE, else -1 */
-    int copy_of;            /* the tensor of another pipeline stage of which this is a recomputed copy; -1: none */
+    int64_t dims[RT_MAX_NDIM]; /* global extents */
+    int producer;              /* node id of a VALUE, else -1 */
+    int copy_of;               /* the tensor of another pipeline stage of which this is a recomputed copy; -1: none */
     const void *data; /* CONST: its bytes; WEIGHT: its bytes as stored if the file is mapped, unaligned, else NULL */
     struct stored stored; /* WEIGHT */
     enum mark mark;       /* WEIGHT */
@@ -141,12 +139,12 @@ struct attr {
 };
 
 /* How the ranks along one mesh axis share the work of a node. factor >= 0: they divide this factor of the node's
- * annotation (dims.h) by the cut (blocks, unit). SPLIT_NONE: every rank computes the whole node. SPLIT_PARTIAL, linear
+ * annotation (dims.h) by the cut (blocks, grain). SPLIT_NONE: every rank computes the whole node. SPLIT_PARTIAL, linear
  * operators only: every rank applies the node to its partial values, and the result is a partial value. */
 enum { SPLIT_NONE = -1, SPLIT_PARTIAL = -2 };
 struct node_split {
     int factor;
-    int64_t blocks, unit;
+    int64_t blocks, grain;
 };
 
 /* Names of the phases (enum phase in runtime/base/manifest.h) in text IR. `order` lists the nodes of a phase before
@@ -165,7 +163,7 @@ struct node {
     int *outputs;
     int nattrs;
     struct attr *attrs;
-    struct node_split split[MAX_AXES];
+    struct node_split split[RT_MAX_AXES];
     int stage; /* pipeline stage (coordinate on the pipeline axis) that computes it, or STAGE_ALL */
     enum phase phase;
 };
@@ -280,15 +278,15 @@ void attr_set(struct graph *graph, struct node *node, struct attr attr);
 
 /* Layouts ---------------------------------------------------------------------------------------------------------- */
 
-bool holding_equal(const struct holding *a, const struct holding *b);
+bool placement_equal(const struct placement *a, const struct placement *b);
 bool layout_equal(const struct layout *a, const struct layout *b);
 /* True for PART and WINDOW, whose `dim` is set. */
-bool holding_divides(const struct holding *holding);
-struct rt_cut holding_cut(const struct graph *graph, const struct tensor *tensor, int axis);
+bool placement_divides(const struct placement *placement);
+struct rt_cut placement_cut(const struct graph *graph, const struct tensor *tensor, int axis);
 /* The run-time form of a PART or WINDOW of `tensor` (runtime/base/part.h): among `ways` ranks, or among the ranks of
- * mesh axis `axis` with the tensor's holding on it. holding_cut: the same for a PART alone. */
-struct rt_holding holding_among(const struct tensor *tensor, const struct holding *holding, int ways);
-struct rt_holding holding_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis);
+ * mesh axis `axis` with the tensor's placement on it. placement_cut: the same for a PART alone. */
+struct rt_placement placement_among(const struct tensor *tensor, const struct placement *placement, int ways);
+struct rt_placement placement_of_ranks(const struct graph *graph, const struct tensor *tensor, int axis);
 /* Sets dims[0..ndim-1] to the extents of the part of the tensor that the shard at `coordinate` holds. */
 void tensor_local_dims(const struct graph *graph, const struct tensor *tensor, const int *coordinate, int64_t *dims);
 

@@ -27,7 +27,7 @@ bool node_sums_input(const struct node *node, int k) {
 }
 
 bool op_communicates(const struct op *op) {
-    return op->class == OP_COMM && !op->local;
+    return op->kind == OP_COMM && !op->local;
 }
 
 int op_arity(const struct op *op) {
@@ -91,7 +91,7 @@ bool op_takes(const struct op *op, enum rt_dtype dtype) {
 /* By what a call's name is made with: $T for arithmetic, $B for movement. */
 bool op_has_kernel(const struct op *op, enum rt_dtype dtype) {
     bool floats = dtype == RT_F32 || dtype == RT_F64, ints = dtype == RT_I64 || dtype == RT_I32;
-    if (op->class == OP_ELEMENTWISE || !op->call || !strstr(op->call, "_$T")) return true;
+    if (op->kind == OP_ELEMENTWISE || !op->call || !strstr(op->call, "_$T")) return true;
     if (rt_dtypes[dtype].kind == RT_KIND_HALF) return op->halves;
     return floats || (ints && op->types[0] != 'f');
 }

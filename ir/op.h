@@ -30,14 +30,14 @@ enum op_id {
     OP_NONE = NOPS /* ends a list of operators */
 };
 
-enum op_class {
+enum op_kind {
     OP_ELEMENTWISE, /* expr */
     OP_KERNEL,      /* call */
-    OP_PROGRAM,     /* attribute expr: elementwise expressions and reductions of rows or columns (ir/expr/rows.h) */
-    OP_VIEW,        /* the operand's bytes under another shape: no code is generated */
-    OP_COMM,        /* redistributes among the ranks of a mesh axis; made by passes/place/redist.c only */
-    OP_UNITS,       /* call; communicates with the ranks of the same shard in other units (data parallel copies) */
-    OP_SOURCE       /* always folded: no run-time form */
+    OP_PROGRAM, /* attribute expr: elementwise expressions and reductions of rows or columns (ir/expr/row_program.h) */
+    OP_VIEW,    /* the operand's bytes under another shape: no code is generated */
+    OP_COMM,    /* redistributes among the ranks of a mesh axis; made by passes/place/redist.c only */
+    OP_UNITS,   /* call; communicates with the ranks of the same shard in other units (data parallel copies) */
+    OP_SOURCE   /* always folded: no run-time form */
 };
 
 /* Whether the operator maps partial sums to a partial sum. LINEAR_EACH: if exactly one of its inputs is partial and the
@@ -52,7 +52,7 @@ struct gradient; /* ir/gradient.h */
 struct op {
     enum op_id id;
     const char *name; /* in text IR, plans and messages */
-    enum op_class class;
+    enum op_kind kind;
     const char *dims;
     const char *types;
     double flops; /* per point of the iteration space */
@@ -60,10 +60,10 @@ struct op {
     bool local; /* OP_COMM: takes the rank's part of data that it already has; no data moves between ranks */
     /* output 0 overwrites input 0, unless another node still reads that (Note [On the operand] in rankplan_make.c) */
     bool in_place;
-    bool halves; /* the kernel has 16-bit float variants; for others passes/rewrite/widen.c inserts casts to f32 */
+    bool halves; /* the kernel has 16-bit float variants; for others pass promote_to_f32 inserts casts to f32 */
     enum op_linear linear;
     bool commutes;    /* commutative: the two operands may be exchanged */
-    const char *fold; /* the reduction of row programs that is equal to this operator (ir/expr/rows.h); NULL: none */
+    const char *fold; /* the equal reduction of row programs (ir/expr/row_program.h); NULL: none */
     int whole; /* LINEAR_ALL: number of last inputs, such as conditions, that stay whole while the others are partial */
     /* Operators with weights (input 1): names of the factors that column-parallel tensor parallelism divides, those of
      * both the weights and the result, separated by blanks. The first that the node has and that can be divided is
@@ -73,7 +73,7 @@ struct op {
     /* Rewrites attributes of the node to those of one rank's part, such as the shape of a Reshape. `node` is a copy
      * that the hook edits; local[o] are the extents of operand o on that rank. NULL: no attribute depends on the
      * part. */
-    void (*split_attr)(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM],
+    void (*split_attr)(struct graph *graph, const struct dims *dims, const int64_t (*local)[RT_MAX_NDIM],
                        struct node *node);
     /* Evaluates the node on constant inputs (ir/expr/eval.h). NULL: elementwise operators are evaluated by expr, others
      * do not fold. */

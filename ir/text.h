@@ -21,8 +21,8 @@
  * "@file+offset as dtype" (ir.h, struct stored). The bytes of weights are not part of the text.
  *
  *   attribute  key=7 | key=[1, -2] | key=0.5 | key="text"     a float contains one of . e nan inf
- *   layout     {axis:part(dim,blocks,unit), axis:partial(sum|max|min)}   whole on axes that are not named
- *   split      split(axis:factor/blocks/unit)      the factor by its name in the node's bound annotation (ir/dims.h)
+ *   layout     {axis:part(dim,blocks,grain), axis:partial(sum|max|min)}   whole on axes that are not named
+ *   split      split(axis:factor/blocks/grain)      the factor by its name in the node's bound annotation (ir/dims.h)
  *              split(axis:partial)                 SPLIT_PARTIAL (ir.h, struct node_split)
  *   text       printable ASCII; \xNN for any other byte, quotes and backslashes
  *   numbers    the shortest text that reads back as the same bits; nan:0x7fc00001 is a NaN by its bits

@@ -201,7 +201,7 @@ static bool read_dtype(struct reader *r, enum rt_dtype *dtype) {
 static bool read_type(struct reader *r, struct tensor *tensor) {
     const int64_t *dims;
     const char *start = place(r);
-    if (!read_dtype(r, &tensor->dtype) || !read_ints(r, MAX_NDIM, 0, &tensor->ndim, &dims)) return false;
+    if (!read_dtype(r, &tensor->dtype) || !read_ints(r, RT_MAX_NDIM, 0, &tensor->ndim, &dims)) return false;
     for (int d = 0; d < tensor->ndim; d++) tensor->dims[d] = dims[d];
     return tensor_shape_fits(tensor->ndim, tensor->dims) || fail_at(r, start, "the tensor is too large");
 }
@@ -214,76 +214,78 @@ static bool read_axis(struct reader *r, int *axis) {
     return *axis >= 0 ? expect(r, ":") : fail_at(r, start, "the mesh has no axis '%s'", word);
 }
 
-static bool read_reduce(struct reader *r, struct holding *holding) {
-    *holding = (struct holding){.kind = HOLD_PARTIAL};
+static bool read_reduce(struct reader *r, struct placement *placement) {
+    *placement = (struct placement){.kind = PLACED_PARTIAL};
     for (int i = 0; i < 3; i++)
-        if (take(r, reduce_names[i])) return holding->reduce = (enum rt_reduce)i, true;
+        if (take(r, reduce_names[i])) return placement->reduce = (enum rt_reduce)i, true;
     return fail_at(r, r->at, "sum, max or min expected");
 }
 
-/* blocks and unit with `separator` between and after `first`. */
-static bool read_cut(struct reader *r, const char *separator, int64_t *blocks, int64_t *unit) {
+/* blocks and grain with `separator` between and after `first`. */
+static bool read_cut(struct reader *r, const char *separator, int64_t *blocks, int64_t *grain) {
     return expect(r, separator) && read_int(r, 1, INT64_MAX, "blocks", blocks) && expect(r, separator) &&
-           read_int(r, 1, INT64_MAX, "unit", unit);
+           read_int(r, 1, INT64_MAX, "grain", grain);
 }
 
-static bool read_part(struct reader *r, struct holding *holding) {
+static bool read_part(struct reader *r, struct placement *placement) {
     int64_t dim;
-    *holding = (struct holding){.kind = HOLD_PART};
-    if (!read_int(r, 0, MAX_NDIM - 1, "the dimension", &dim)) return false;
-    holding->dim = (int)dim;
-    return read_cut(r, ",", &holding->blocks, &holding->unit);
+    *placement = (struct placement){.kind = PLACED_PART};
+    if (!read_int(r, 0, RT_MAX_NDIM - 1, "the dimension", &dim)) return false;
+    placement->dim = (int)dim;
+    return read_cut(r, ",", &placement->blocks, &placement->grain);
 }
 
 /* Numbers so bounded that what the positions reach can be computed. */
-static bool read_window(struct reader *r, struct holding *holding) {
+static bool read_window(struct reader *r, struct placement *placement) {
     const int64_t most = (int64_t)1 << 30;
-    struct reach *reach = &holding->reach;
+    struct reach *reach = &placement->reach;
     int64_t dim;
-    *holding = (struct holding){.kind = HOLD_WINDOW, .blocks = 1};
-    bool done = read_int(r, 0, MAX_NDIM - 1, "the dimension", &dim) && expect(r, ",") &&
-                read_int(r, 1, most, "unit", &holding->unit) && expect(r, ",") &&
+    *placement = (struct placement){.kind = PLACED_WINDOW, .blocks = 1};
+    bool done = read_int(r, 0, RT_MAX_NDIM - 1, "the dimension", &dim) && expect(r, ",") &&
+                read_int(r, 1, most, "grain", &placement->grain) && expect(r, ",") &&
                 read_int(r, 1, most, "positions", &reach->positions) && expect(r, ",") &&
                 read_int(r, 1, most, "stride", &reach->stride) && expect(r, ",") &&
                 read_int(r, -most, most, "before", &reach->before) && expect(r, ",") &&
                 read_int(r, 1, (int64_t)1 << 40, "span", &reach->span);
-    if (done) holding->dim = (int)dim;
+    if (done) placement->dim = (int)dim;
     return done;
 }
 
-static bool read_holding(struct reader *r, struct holding *holding) {
-    if (take(r, "partial(")) return read_reduce(r, holding);
-    if (take(r, "window(")) return read_window(r, holding);
-    return expect(r, "part(") && read_part(r, holding);
+static bool read_placement(struct reader *r, struct placement *placement) {
+    if (take(r, "partial(")) return read_reduce(r, placement);
+    if (take(r, "window(")) return read_window(r, placement);
+    return expect(r, "part(") && read_part(r, placement);
 }
 
-/* {axis:part(dim,blocks,unit), axis:partial(sum), axis:window(dim,unit,positions,stride,before,span)} after its "{". */
+/* Reads a layout after its "{":
+ * {axis:part(dim,blocks,grain), axis:partial(sum), axis:window(dim,grain,positions,stride,before,span)} */
 static bool read_layout(struct reader *r, struct layout *layout) {
     int axis;
     do {
         if (!read_axis(r, &axis)) return false;
-        struct holding *holding = &layout->axis[axis];
-        if (holding->kind != HOLD_WHOLE) return fail_at(r, r->at, "this axis is given twice");
-        if (!read_holding(r, holding) || !expect(r, ")")) return false;
+        struct placement *placement = &layout->axis[axis];
+        if (placement->kind != PLACED_WHOLE) return fail_at(r, r->at, "this axis is given twice");
+        if (!read_placement(r, placement) || !expect(r, ")")) return false;
     } while (take(r, ","));
     return expect(r, "}");
 }
 
-/* True if blocks * unit divides the extent: what rt_cut needs. */
-static bool cut_fits(int64_t extent, int64_t blocks, int64_t unit) {
+/* True if blocks * grain divides the extent: what rt_cut needs. */
+static bool cut_fits(int64_t extent, int64_t blocks, int64_t grain) {
     int64_t product;
-    return !__builtin_mul_overflow(blocks, unit, &product) && extent % product == 0;
+    return !__builtin_mul_overflow(blocks, grain, &product) && extent % product == 0;
 }
 
 static bool check_layout(struct reader *r, const struct definition *definition, const struct tensor *tensor) {
     for (int a = 0; a < r->graph->mesh.naxes; a++) {
-        const struct holding *holding = &tensor->layout.axis[a];
-        if (!holding_divides(holding)) continue;
-        if (holding->dim >= tensor->ndim) return fail_at(r, definition->at, "it has %d dimensions", tensor->ndim);
-        bool part = holding->kind == HOLD_PART;
-        if (!cut_fits(part ? tensor->dims[holding->dim] : holding->reach.positions, holding->blocks, holding->unit))
-            return fail_at(r, definition->at, "blocks times unit does not divide %s",
-                           part ? arena_printf(r->arena, "dimension %d", holding->dim) : "the positions");
+        const struct placement *placement = &tensor->layout.axis[a];
+        if (!placement_divides(placement)) continue;
+        if (placement->dim >= tensor->ndim) return fail_at(r, definition->at, "it has %d dimensions", tensor->ndim);
+        bool part = placement->kind == PLACED_PART;
+        if (!cut_fits(part ? tensor->dims[placement->dim] : placement->reach.positions, placement->blocks,
+                      placement->grain))
+            return fail_at(r, definition->at, "blocks times grain does not divide %s",
+                           part ? arena_printf(r->arena, "dimension %d", placement->dim) : "the positions");
     }
     return true;
 }
@@ -340,7 +342,7 @@ static bool read_mesh_axis(struct reader *r) {
     char word[MAX_WORD];
     int64_t size;
     const char *start = place(r);
-    if (mesh->naxes == MAX_AXES) return fail_at(r, start, "a mesh has at most %d axes", MAX_AXES);
+    if (mesh->naxes == RT_MAX_AXES) return fail_at(r, start, "a mesh has at most %d axes", RT_MAX_AXES);
     if (!read_name(r, "a mesh axis", word) || !expect(r, "=")) return false;
     if (mesh_axis_by_name(mesh, word) >= 0) return fail_at(r, start, "this axis is given twice");
     if (!read_int(r, 1, MAX_WAYS / mesh_size(mesh), "its size", &size)) return false;
@@ -624,9 +626,9 @@ static bool read_split(struct reader *r, const struct dims *dims, struct node *n
     if (!read_word(r, "_*", "a factor", word)) return false;
     int factor = dims_find(dims, word);
     if (factor < 0) return fail_at(r, start, "the factors are %s", dims_print(r->arena, dims));
-    if (!read_cut(r, "/", &split->blocks, &split->unit)) return false;
-    if (!cut_fits(dims->factor[factor].extent, split->blocks, split->unit))
-        return fail_at(r, start, "blocks times unit does not divide '%s', which is %lld", word,
+    if (!read_cut(r, "/", &split->blocks, &split->grain)) return false;
+    if (!cut_fits(dims->factor[factor].extent, split->blocks, split->grain))
+        return fail_at(r, start, "blocks times grain does not divide '%s', which is %lld", word,
                        (long long)dims->factor[factor].extent);
     split->factor = factor;
     return true;

@@ -28,23 +28,24 @@ static void print_string(struct strbuf *out, const char *text) {
     strbuf_putc(out, '"');
 }
 
-static void print_holding(struct strbuf *out, const struct holding *holding) {
-    if (holding->kind == HOLD_PART)
-        strbuf_printf(out, "part(%d,%lld,%lld)", holding->dim, (long long)holding->blocks, (long long)holding->unit);
-    else if (holding->kind == HOLD_WINDOW)
-        strbuf_printf(out, "window(%d,%lld,%lld,%lld,%lld,%lld)", holding->dim, (long long)holding->unit,
-                      (long long)holding->reach.positions, (long long)holding->reach.stride,
-                      (long long)holding->reach.before, (long long)holding->reach.span);
+static void print_placement(struct strbuf *out, const struct placement *placement) {
+    if (placement->kind == PLACED_PART)
+        strbuf_printf(out, "part(%d,%lld,%lld)", placement->dim, (long long)placement->blocks,
+                      (long long)placement->grain);
+    else if (placement->kind == PLACED_WINDOW)
+        strbuf_printf(out, "window(%d,%lld,%lld,%lld,%lld,%lld)", placement->dim, (long long)placement->grain,
+                      (long long)placement->reach.positions, (long long)placement->reach.stride,
+                      (long long)placement->reach.before, (long long)placement->reach.span);
     else
-        strbuf_printf(out, "partial(%s)", reduce_names[holding->reduce]);
+        strbuf_printf(out, "partial(%s)", reduce_names[placement->reduce]);
 }
 
 static void print_layout(struct printer *p, const struct layout *layout) {
     const char *before = " {";
     for (int a = 0; a < p->graph->mesh.naxes; a++) {
-        if (layout->axis[a].kind == HOLD_WHOLE) continue;
+        if (layout->axis[a].kind == PLACED_WHOLE) continue;
         strbuf_printf(&p->out, "%s%s:", before, p->graph->mesh.axis[a].name);
-        print_holding(&p->out, &layout->axis[a]);
+        print_placement(&p->out, &layout->axis[a]);
         before = ", ";
     }
     if (*before == ',') strbuf_putc(&p->out, '}');
@@ -161,7 +162,7 @@ static void print_split(struct printer *p, const struct node *node, const struct
     if (split->factor == SPLIT_PARTIAL) return strbuf_puts(&p->out, "partial");
     if (dims_bind(p->out.arena, p->graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
     strbuf_printf(&p->out, "%s/%lld/%lld", dims.factor[split->factor].name, (long long)split->blocks,
-                  (long long)split->unit);
+                  (long long)split->grain);
 }
 
 static void print_splits(struct printer *p, const struct node *node) {

@@ -114,7 +114,7 @@ static struct runs runs_of(const struct rt_cut *cut, int64_t before, int64_t aft
 }
 
 static bool cut_is_sound(const struct rt_cut *cut) {
-    return cut->blocks > 0 && cut->unit > 0 && cut->extent % (cut->blocks * cut->unit) == 0;
+    return cut->blocks > 0 && cut->grain > 0 && cut->extent % (cut->blocks * cut->grain) == 0;
 }
 
 /* Within a block every index has one owner: the parts follow each other from its beginning to its end. */
@@ -167,11 +167,11 @@ static bool reaches(const struct reached *reached, int64_t low, int64_t high) {
 }
 
 /* The rank's positions reach the same elements in its window as in the whole dimension. Its operator counts its own
- * positions from 0 and lets the first begin to read rt_holding_before() indices before the window. */
-static bool window_serves(const struct reach *reach, int64_t extent, const struct rt_holding *window,
+ * positions from 0 and lets the first begin to read rt_placement_before() indices before the window. */
+static bool window_serves(const struct reach *reach, int64_t extent, const struct rt_placement *window,
                           const struct rt_cut *positions, int rank) {
-    int64_t start, length = rt_holding_run(window, rank, 0, &start), end = start + length;
-    const int64_t before = rt_holding_before(window, rank), count = rt_cut_length(positions, rank);
+    int64_t start, length = rt_placement_run(window, rank, 0, &start), end = start + length;
+    const int64_t before = rt_placement_before(window, rank), count = rt_cut_length(positions, rank);
     const struct reached whole = {rt_cut_start(positions, rank) * reach->stride - reach->before, reach->stride,
                                   reach->span, count};
     const struct reached inside = {-before, reach->stride, reach->span, count}; /* as the operator counts */
@@ -185,10 +185,10 @@ static bool window_serves(const struct reach *reach, int64_t extent, const struc
 /* An operand of which positions of the cut factor read windows. */
 static void check_window(struct verifier *v, const struct factor *halo, const struct tensor *tensor, int axis, int dim,
                          const struct rt_cut *by_factor) {
-    const struct holding *held = &tensor->layout.axis[axis];
-    if (held->kind != HOLD_WINDOW || held->dim != dim)
+    const struct placement *held = &tensor->layout.axis[axis];
+    if (held->kind != PLACED_WINDOW || held->dim != dim)
         return fail(v, "'%s' is not held in windows of dimension %d", tensor->name, dim);
-    const struct rt_holding window = holding_of_ranks(v->graph, tensor, axis);
+    const struct rt_placement window = placement_of_ranks(v->graph, tensor, axis);
     if (!cut_is_sound(&window.cut) || window.cut.blocks != 1 || by_factor->blocks != 1 || !parts_cover(by_factor))
         return fail(v, "'%s' is split at a position where it cannot be split", tensor->name);
     for (int rank = 0; rank < by_factor->ways; rank++)
@@ -209,28 +209,28 @@ static int dim_of_factor(const struct operand *operand, int factor) {
 static void check_operand(struct verifier *v, const struct dims *dims, const struct node *node, int o, int axis) {
     bool is_input = o < dims->ninputs;
     const struct tensor *tensor = tensor_at(v, is_input ? node->inputs[o] : node->outputs[o - dims->ninputs]);
-    const struct holding *held = &tensor->layout.axis[axis];
+    const struct placement *held = &tensor->layout.axis[axis];
     const struct node_split *split = &node->split[axis];
     const struct factor *factor = &dims->factor[split->factor];
     int ways = v->graph->mesh.axis[axis].size, dim = dim_of_factor(&dims->operand[o], split->factor);
     bool reduced = factor->kind == FACTOR_SUM || factor->kind == FACTOR_MAX || factor->kind == FACTOR_MIN;
-    struct rt_cut by_factor = {factor->extent, split->blocks, split->unit, ways};
+    struct rt_cut by_factor = {factor->extent, split->blocks, split->grain, ways};
     int window = is_input ? dims_window_dim(dims, o, split->factor) : -1;
     if (window >= 0) {
         const struct factor *halo = &dims->factor[dims->operand[o].dim[window].factor[0]];
         check_window(v, halo, tensor, axis, window, &by_factor);
     } else if (dim >= 0) {
-        if (held->kind != HOLD_PART || held->dim != dim)
+        if (held->kind != PLACED_PART || held->dim != dim)
             return fail(v, "'%s' is not split in dimension %d", tensor->name, dim);
-        struct rt_cut by_layout = holding_cut(v->graph, tensor, axis);
+        struct rt_cut by_layout = placement_cut(v->graph, tensor, axis);
         if (!cut_is_sound(&by_layout))
             return fail(v, "'%s' is split at a position where it cannot be split", tensor->name);
         check_ownership(v, dims, &dims->operand[o].dim[dim], split->factor, &by_factor, &by_layout);
     } else if (!is_input && reduced) {
         enum rt_reduce needs = factor->kind == FACTOR_SUM ? RT_SUM : factor->kind == FACTOR_MAX ? RT_MAX : RT_MIN;
-        if (held->kind != HOLD_PARTIAL || held->reduce != needs)
+        if (held->kind != PLACED_PARTIAL || held->reduce != needs)
             fail(v, "'%s' is not marked partial (%s)", tensor->name, reduce_names[needs]);
-    } else if (held->kind != HOLD_WHOLE) {
+    } else if (held->kind != PLACED_WHOLE) {
         fail(v, "'%s' is not complete along %s", tensor->name, v->graph->mesh.axis[axis].name);
     }
 }
@@ -239,7 +239,7 @@ static void check_split(struct verifier *v, const struct dims *dims, const struc
     const struct node_split *split = &node->split[axis];
     int ways = v->graph->mesh.axis[axis].size;
     if (split->factor >= dims->nfactors) return fail(v, "splits a factor that it does not have");
-    struct rt_cut cut = {dims->factor[split->factor].extent, split->blocks, split->unit, ways};
+    struct rt_cut cut = {dims->factor[split->factor].extent, split->blocks, split->grain, ways};
     if (!cut_is_sound(&cut) || !dims_can_split(dims, split, ways) || !op_can_split(node->op, dims, split))
         return fail(v, "'%s' cannot be split in %d", dims->factor[split->factor].name, ways);
     for (int a = 0; a < axis; a++)
@@ -258,11 +258,11 @@ static void check_split(struct verifier *v, const struct dims *dims, const struc
 static void check_unsplit(struct verifier *v, const struct node *node, int axis) {
     bool passes = node->split[axis].factor < -1;
     if (passes && !node_is_linear(v->graph, node)) return fail(v, "is not linear, but takes partial values");
-    enum holding_kind wants = passes ? HOLD_PARTIAL : HOLD_WHOLE;
+    enum placement_kind wants = passes ? PLACED_PARTIAL : PLACED_WHOLE;
     for (int k = 0; k < node->ninputs && v->graph->level >= COMMUNICATING; k++) {
         bool partial = passes && node_sums_input(node, k);
         if (node->inputs[k] >= 0 &&
-            tensor_at(v, node->inputs[k])->layout.axis[axis].kind != (partial ? HOLD_PARTIAL : HOLD_WHOLE))
+            tensor_at(v, node->inputs[k])->layout.axis[axis].kind != (partial ? PLACED_PARTIAL : PLACED_WHOLE))
             fail(v, "'%s' is not %s along %s", tensor_at(v, node->inputs[k])->name, partial ? "partial" : "whole",
                  v->graph->mesh.axis[axis].name);
     }
@@ -274,19 +274,19 @@ static void check_unsplit(struct verifier *v, const struct node *node, int axis)
 
 static const struct {
     enum op_id op;
-    enum holding_kind from, to;
-} transitions[] = {{OP_Chunk, HOLD_WHOLE, HOLD_PART},
-                   {OP_Chunk, HOLD_WHOLE, HOLD_WINDOW},
-                   {OP_AllGather, HOLD_PART, HOLD_WHOLE},
-                   {OP_AllToAll, HOLD_PART, HOLD_PART},
-                   {OP_Crop, HOLD_PART, HOLD_WINDOW},
-                   {OP_HaloExchange, HOLD_PART, HOLD_WINDOW},
-                   {OP_AllReduce, HOLD_PARTIAL, HOLD_WHOLE},
-                   {OP_ReduceScatter, HOLD_PARTIAL, HOLD_PART},
-                   {OP_AllReduceStart, HOLD_PARTIAL, HOLD_PARTIAL}};
+    enum placement_kind from, to;
+} transitions[] = {{OP_Chunk, PLACED_WHOLE, PLACED_PART},
+                   {OP_Chunk, PLACED_WHOLE, PLACED_WINDOW},
+                   {OP_AllGather, PLACED_PART, PLACED_WHOLE},
+                   {OP_AllToAll, PLACED_PART, PLACED_PART},
+                   {OP_Crop, PLACED_PART, PLACED_WINDOW},
+                   {OP_HaloExchange, PLACED_PART, PLACED_WINDOW},
+                   {OP_AllReduce, PLACED_PARTIAL, PLACED_WHOLE},
+                   {OP_ReduceScatter, PLACED_PARTIAL, PLACED_PART},
+                   {OP_AllReduceStart, PLACED_PARTIAL, PLACED_PARTIAL}};
 enum { TRANSITIONS = sizeof transitions / sizeof *transitions };
 
-static bool moves_between(const struct op *op, const struct holding *from, const struct holding *to) {
+static bool moves_between(const struct op *op, const struct placement *from, const struct placement *to) {
     for (int i = 0; i < TRANSITIONS; i++)
         if (transitions[i].op == op->id && transitions[i].from == from->kind && transitions[i].to == to->kind)
             return true;
@@ -299,15 +299,15 @@ static bool is_move(const struct op *op) {
     return false;
 }
 
-static bool part_is(const struct node *node, const struct holding *held) {
+static bool part_is(const struct node *node, const struct placement *held) {
     return held->dim == attr_int(node, "dim", -1) && held->blocks == attr_int(node, "blocks", 0) &&
-           held->unit == attr_int(node, "unit", 0);
+           held->grain == attr_int(node, "grain", 0);
 }
 
 /* Moves between a part and what is none name the part; an exchange has nothing but the layouts. */
-static bool names_its_part(const struct node *node, const struct holding *from, const struct holding *to) {
-    if (to->kind == HOLD_WINDOW || (from->kind == HOLD_PART) == (to->kind == HOLD_PART)) return true;
-    return part_is(node, from->kind == HOLD_PART ? from : to);
+static bool names_its_part(const struct node *node, const struct placement *from, const struct placement *to) {
+    if (to->kind == PLACED_WINDOW || (from->kind == PLACED_PART) == (to->kind == PLACED_PART)) return true;
+    return part_is(node, from->kind == PLACED_PART ? from : to);
 }
 
 /* Stages: what a node reads is on its stage; what moves between stages keeps its layout. */
@@ -339,8 +339,8 @@ static bool crosses(const struct node *node) {
 }
 
 /* Every index of the rank's window is in its part. */
-static bool lies_in_part(const struct rt_cut *part, const struct rt_holding *window, int rank) {
-    int64_t start, length = rt_holding_run(window, rank, 0, &start);
+static bool lies_in_part(const struct rt_cut *part, const struct rt_placement *window, int rank) {
+    int64_t start, length = rt_placement_run(window, rank, 0, &start);
     const struct runs owned = joined(runs_of(part, 1, 1, rank));
     const int64_t run = owned.period && start >= owned.start ? (start - owned.start) / owned.period : 0;
     const int64_t first = owned.start + run * owned.period; /* of the last run that begins at or before the window */
@@ -349,8 +349,8 @@ static bool lies_in_part(const struct rt_cut *part, const struct rt_holding *win
 
 /* Nothing is sent to a rank that crops: its window lies in its part. */
 static void check_crop(struct verifier *v, const struct tensor *from, const struct tensor *to, int axis) {
-    const struct rt_holding part = holding_of_ranks(v->graph, from, axis),
-                            window = holding_of_ranks(v->graph, to, axis);
+    const struct rt_placement part = placement_of_ranks(v->graph, from, axis),
+                              window = placement_of_ranks(v->graph, to, axis);
     if (from->layout.axis[axis].dim != to->layout.axis[axis].dim)
         return fail(v, "crops '%s' in another dimension", from->name);
     if (!cut_is_sound(&part.cut) || !parts_cover(&part.cut))
@@ -369,11 +369,11 @@ static void check_move(struct verifier *v, const struct node *node) {
     if (node->op->id == OP_Crop && moves_between(node->op, &from->layout.axis[mesh], &to->layout.axis[mesh]))
         check_crop(v, from, to, mesh);
     for (int axis = 0; axis < v->graph->mesh.naxes; axis++) {
-        const struct holding *a = &from->layout.axis[axis], *b = &to->layout.axis[axis];
-        if (axis != mesh && !holding_equal(a, b)) fail(v, "changes the layout along another axis");
+        const struct placement *a = &from->layout.axis[axis], *b = &to->layout.axis[axis];
+        if (axis != mesh && !placement_equal(a, b)) fail(v, "changes the layout along another axis");
         if (axis == mesh && (!moves_between(node->op, a, b) || !names_its_part(node, a, b)))
             fail(v, "does not convert the layout of '%s' into that of '%s'", from->name, to->name);
-        if (axis == mesh && a->kind == HOLD_PARTIAL &&
+        if (axis == mesh && a->kind == PLACED_PARTIAL &&
             strcmp(attr_text(node, "reduce", ""), reduce_names[a->reduce]) != 0)
             fail(v, "reduces by another operation than the value needs");
     }
@@ -385,8 +385,8 @@ static void check_layouts(struct verifier *v, const struct node *node) {
         const struct tensor *out = tensor_at(v, node->outputs[k]);
         for (int a = 0; a < v->graph->mesh.naxes; a++)
             for (int b = 0; b < a; b++) {
-                const struct holding *x = &out->layout.axis[a], *y = &out->layout.axis[b];
-                if (holding_divides(x) && holding_divides(y) && x->dim == y->dim)
+                const struct placement *x = &out->layout.axis[a], *y = &out->layout.axis[b];
+                if (placement_divides(x) && placement_divides(y) && x->dim == y->dim)
                     fail(v, "two mesh axes split dimension %d of '%s'", x->dim, out->name);
             }
     }
@@ -400,7 +400,7 @@ static void check_node(struct verifier *v, int id) {
     check_layouts(v, node);
     if (crosses(node)) return check_crossing(v, node);
     if (v->graph->level >= SCHEDULED) check_stage(v, node);
-    if (node->op->class == OP_COMM) return check_move(v, node);
+    if (node->op->kind == OP_COMM) return check_move(v, node);
     for (int axis = 0; axis < v->graph->mesh.naxes; axis++)
         if (node->split[axis].factor >= 0)
             check_split(v, &dims, node, axis);
@@ -445,7 +445,7 @@ static void check_ends(struct verifier *v) {
         const struct tensor *out = tensor_at(v, v->graph->outputs.at[i]);
         if (!v->written[v->graph->outputs.at[i]]) fail(v, "output '%s' is never written", out->name);
         for (int axis = 0; axis < v->graph->mesh.naxes && v->graph->level >= COMMUNICATING; axis++)
-            if (out->layout.axis[axis].kind != HOLD_WHOLE) fail(v, "output '%s' is not complete", out->name);
+            if (out->layout.axis[axis].kind != PLACED_WHOLE) fail(v, "output '%s' is not complete", out->name);
     }
     for (int i = 0; i < v->graph->updates.n && v->graph->level >= COMMUNICATING; i++)
         if (!layout_equal(&tensor_at(v, v->graph->updates.at[i].weight)->layout,

@@ -20,7 +20,7 @@ struct pass_context {
     bool library_products;
     /* kernels of packed products apply an epilogue to each block of the result */
     bool block_epilogues;
-    bool row_programs; /* kernels are written for Rows and Columns (ir/expr/rows.h) */
+    bool row_programs; /* kernels are written for Rows and Columns (ir/expr/row_program.h) */
     enum attention_kind attention;
     /* operators whose kernels take 16-bit floats too, beside the rows that say so; NULL: none */
     const enum op_id *halves;

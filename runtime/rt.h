@@ -34,7 +34,7 @@ struct rt_port {
 /* Dimension `dim` is divided among the ranks along mesh axis `axis`: Note [Cuts] in base/part.h. */
 struct rt_split {
     int dim, axis;
-    int64_t blocks, unit;
+    int64_t blocks, grain;
 };
 
 /* Initial values of a weight, in place of those stored in the model (state/init.h). */
@@ -84,7 +84,7 @@ struct rt_place {
 struct rt;
 
 /* Ranks that execute the same code form a class. */
-struct rt_class {
+struct rt_rank_class {
     size_t bytes[RT_ARENAS];
     /* where the complete tensors are; offset RT_ABSENT: ranks of this class do not hold it */
     const struct rt_place *inputs, *outputs;
@@ -132,7 +132,7 @@ struct rt_device {
     /* Creates a communicator for the device's memory among the ranks of `host`, a communicator for the process' memory
      * that stays the caller's. `color` distinguishes it from other communicators of the same split. */
     int (*connect)(struct rt *rt, struct rt_comm *host, int color, struct rt_comm **out);
-    /* Executes a phase: one of the functions of struct rt_class. */
+    /* Executes a phase: one of the functions of struct rt_rank_class. */
     int (*run)(struct rt *rt, int (*phase)(struct rt *rt));
     /* Waits for all calls. Errors of a phase, such as an index out of range, are reported here at the latest. */
     int (*finish)(struct rt *rt);
@@ -171,7 +171,7 @@ struct rt_program {
     const struct rt_port *inputs, *outputs;
     const struct rt_weight *weights;
     const struct rt_state *states;
-    const struct rt_class *classes;
+    const struct rt_rank_class *classes;
     const int *class_of_shard;          /* plan_ngpus entries */
     const struct rt_training *training; /* NULL: the program does not train */
     const struct rt_device *device;
@@ -180,8 +180,8 @@ struct rt_program {
 /* The state of one rank. Generated code reads rt->arena and rt->coordinate and calls the functions below. */
 struct rt {
     const struct rt_program *program;
-    const struct rt_class *kind; /* the class that this rank belongs to */
-    int rank, world;             /* in the job: this rank and the number of ranks */
+    const struct rt_rank_class *rank_class; /* the class that this rank belongs to */
+    int rank, world;                        /* in the job: this rank and the number of ranks */
     /* number of the scale unit, rank / plan_ngpus; number in the plan, rank % plan_ngpus */
     int unit, shard;
     int coordinate[RT_MAX_AXES];     /* of the shard on the mesh */
@@ -394,21 +394,21 @@ bool rt_is_watched(const struct rt *rt);
 
 /* Start, within each block, of this rank's part of a dimension cut along mesh axis `axis` (Note [Cuts] in base/part.h),
  * in elements. */
-int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t unit);
+int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t grain);
 
 /* Padding that this rank's windowed operator (convolution, pooling) needs before and behind the part of the dimension
- * that it holds, in elements: rt_holding_before, _behind in base/part.h. */
-int64_t rt_window_before(const struct rt *rt, int axis, const struct rt_holding *window);
-int64_t rt_window_behind(const struct rt *rt, int axis, const struct rt_holding *window, int64_t behind);
+ * that it holds, in elements: rt_placement_before, _behind in base/part.h. */
+int64_t rt_window_before(const struct rt *rt, int axis, const struct rt_placement *window);
+int64_t rt_window_behind(const struct rt *rt, int axis, const struct rt_placement *window, int64_t behind);
 
 /* Redistribution along one mesh axis. The tensor is seen as (outer, extent, inner); its middle dimension is cut into
- * (blocks, unit), see base/part.h. `instruction` is the caller's number, as for rt_at. `scratch` has room for one
+ * (blocks, grain), see base/part.h. `instruction` is the caller's number, as for rt_at. `scratch` has room for one
  * complete tensor. dst, src and scratch do not overlap, except that dst of rt_all_reduce may be src. `begun`:
  * rt_all_reduce_start was called for it. */
 int rt_all_gather(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                  enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit);
+                  enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain);
 int rt_reduce_scatter(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                      enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit,
+                      enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain,
                       enum rt_reduce reduce);
 int rt_all_reduce(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
                   int64_t count, enum rt_reduce reduce, int begun);
@@ -418,7 +418,7 @@ int rt_all_reduce(struct rt *rt, int instruction, int axis, void *dst, const voi
 int rt_all_reduce_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
                         int64_t count);
 
-/* Redistribution between two holdings (base/part.h) of the same or of different dimensions. dims: extents of the
+/* Redistribution between two placements (base/part.h) of the same or of different dimensions. dims: extents of the
  * tensor, complete in dimensions from_dim and to_dim, this rank's part in the others.
  *     rt_chunk           complete tensor -> this rank's part or window; no communication
  *     rt_crop            part that contains the window -> window; no communication
@@ -426,16 +426,16 @@ int rt_all_reduce_start(struct rt *rt, int instruction, int axis, void *dst, con
  *     rt_halo_exchange   part -> window
  * `scratch` has room for all data this rank sends and all it receives. */
 int rt_chunk(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
-             const int64_t *dims, int dim, const struct rt_holding *to);
+             const int64_t *dims, int dim, const struct rt_placement *to);
 int rt_crop(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
-            const int64_t *dims, int from_dim, const struct rt_holding *from, int to_dim,
-            const struct rt_holding *window);
+            const int64_t *dims, int from_dim, const struct rt_placement *from, int to_dim,
+            const struct rt_placement *window);
 int rt_all_to_all(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                  enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_holding *from,
-                  int to_dim, const struct rt_holding *to);
+                  enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_placement *from,
+                  int to_dim, const struct rt_placement *to);
 int rt_halo_exchange(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                     enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_holding *from,
-                     int to_dim, const struct rt_holding *window);
+                     enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_placement *from,
+                     int to_dim, const struct rt_placement *window);
 
 /* Point-to-point and broadcast along one mesh axis. Sends to or receives from the rank at this rank's place +
  * `distance`, which may be negative. Broadcasts from place `root` on the axis; the root's dst gets a copy of its src,

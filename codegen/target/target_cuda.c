@@ -6,7 +6,7 @@
 #include "runtime/base/checked.h"
 #include "runtime/base/scratch.h"
 
-typedef int64_t scratch_fn(const struct graph *graph, const struct plan_class *class, const struct node *node);
+typedef int64_t scratch_fn(const struct graph *graph, const struct rank_class *class, const struct node *node);
 
 static int64_t dtype_bytes(const struct graph *graph, int tensor) {
     return (int64_t)rt_dtype_bytes(graph->tensors.at[tensor].dtype);
@@ -23,20 +23,20 @@ static int64_t chunks_bytes(const struct graph *graph, int tensor, int64_t outer
     return chunks > 1 ? chunks * outer * inner * sum_bytes(graph, tensor) : 0;
 }
 
-static int64_t workspace_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+static int64_t workspace_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     (void)graph, (void)class, (void)node;
     return RT_PRODUCT_WORKSPACE;
 }
 
 /* The library's workspace. It is also used for partial sums of an operand, if the library does not compute that sum. */
-static int64_t product_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+static int64_t product_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     int summed = node->inputs[attr_int(node, "sums", 0)];
     const int64_t *rows = class->dims[summed];
     int64_t chunks = attr_find(node, "sums") ? chunks_bytes(graph, summed, 1, rows[0], rows[1]) : 0;
     return chunks > RT_PRODUCT_WORKSPACE ? chunks : RT_PRODUCT_WORKSPACE;
 }
 
-static int64_t attention_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+static int64_t attention_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     const int64_t *q = class->dims[node->inputs[0]], *k = class->dims[node->inputs[1]];
     int ndim = graph->tensors.at[node->inputs[0]].ndim;
     int64_t scores = k[ndim - 2] * dtype_bytes(graph, node->inputs[0]);
@@ -44,12 +44,12 @@ static int64_t attention_bytes(const struct graph *graph, const struct plan_clas
     return rt_behind_scores(scores) + RT_PRODUCT_WORKSPACE;
 }
 
-static int64_t square_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+static int64_t square_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     (void)graph, (void)class, (void)node;
     return RT_SQUARE_BLOCKS * (int64_t)sizeof(double);
 }
 
-static int64_t reduce_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+static int64_t reduce_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     const int64_t *x = class->dims[node->inputs[0]];
     int naxes, ndim = graph->tensors.at[node->inputs[0]].ndim;
     const int64_t *axes = attr_ints(node, "axes", &naxes);
@@ -63,13 +63,13 @@ static bool asks_library(const struct graph *graph, const struct node *node) {
     return attr_int(node, "library", 0) && rt_dtypes[graph->tensors.at[node->inputs[0]].dtype].kind == RT_KIND_HALF;
 }
 
-static int64_t flash_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+static int64_t flash_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     return asks_library(graph, node) ? workspace_bytes(graph, class, node) : 0;
 }
 
 /* One f32 for each row of queries. If a library computes it, which it does only without mask: two, and its
  * workspace. */
-static int64_t flash_grad_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+static int64_t flash_grad_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     const int64_t *q = class->dims[node->inputs[1]], *k = class->dims[node->inputs[2]],
                   *v = class->dims[node->inputs[3]];
     const int64_t rows = rankplan_elements(class, graph, node->inputs[5]) / 2 * (int64_t)sizeof(float);
@@ -82,11 +82,11 @@ static int64_t flash_grad_bytes(const struct graph *graph, const struct plan_cla
     return rt_behind_scores(2 * rows) + rt_attend_bytes(part.batch * part.heads, group, t, s, size);
 }
 
-static int64_t gather_grad_bytes(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+static int64_t gather_grad_bytes(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     return rt_sort_bytes(rankplan_elements(class, graph, node->inputs[1]));
 }
 
-static int64_t scratch_of(const struct graph *graph, const struct plan_class *class, const struct node *node) {
+static int64_t scratch_of(const struct graph *graph, const struct rank_class *class, const struct node *node) {
     static const struct {
         enum op_id op;
         scratch_fn *bytes;

@@ -43,7 +43,7 @@ static int form_since(const struct family *family, int form) {
 /* The core operator of a row: its own, else the one of the same name. */
 static const struct op *core_of(const struct onnx_op *row) {
     const struct op *op = row->refused ? NULL : row->core ? row->core : op_find(row->name);
-    return op && op->class != OP_COMM ? op : NULL;
+    return op && op->kind != OP_COMM ? op : NULL;
 }
 
 static int compare_families(const void *left, const void *right) {
@@ -66,7 +66,7 @@ static void collect(struct families *families, struct arena *arena) {
     qsort(families->all.at, (size_t)families->all.n, sizeof *families->all.at, compare_families);
 }
 
-/* Where there is no kernel for halves, passes/rewrite/widen.c takes that of f32. */
+/* Where there is no kernel for halves, passes/rewrite/promote_to_f32.c takes that of f32. */
 static bool computes(const struct op *op, enum rt_dtype dtype) {
     return op_takes(op, dtype) && op_has_kernel(op, rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype);
 }

@@ -185,24 +185,24 @@ static void put_communication(struct strbuf *out, const struct compiled_model *c
 
 /* ---- memory ---- */
 
-static const char *const memory_classes[] = {"weights",       "gradients", "optimizer", "activations",
-                                             "communication", "scratch",   "peak"};
-enum { CLASSES = sizeof memory_classes / sizeof *memory_classes };
+static const char *const memory_kinds[] = {"weights",       "gradients", "optimizer", "activations",
+                                           "communication", "scratch",   "peak"};
+enum { MEMORY_KINDS = sizeof memory_kinds / sizeof *memory_kinds };
 
-static void read_memory(const struct rt_json *rank, int64_t bytes[CLASSES]) {
-    for (int i = 0; i < CLASSES; i++) bytes[i] = integer(rt_json_member(rank, "memory"), memory_classes[i]);
+static void read_memory(const struct rt_json *rank, int64_t bytes[MEMORY_KINDS]) {
+    for (int i = 0; i < MEMORY_KINDS; i++) bytes[i] = integer(rt_json_member(rank, "memory"), memory_kinds[i]);
 }
 
 /* Ranks that need equal amounts of memory. */
 struct memory_row {
-    int64_t bytes[CLASSES];
+    int64_t bytes[MEMORY_KINDS];
     struct rank_list ranks;
 };
 struct memory_rows {
     VEC(struct memory_row) all;
 };
 
-static struct memory_row *find_row(struct memory_rows *rows, const int64_t bytes[CLASSES], struct arena *arena) {
+static struct memory_row *find_row(struct memory_rows *rows, const int64_t bytes[MEMORY_KINDS], struct arena *arena) {
     struct memory_row row = {0};
     for (int i = 0; i < rows->all.n; i++)
         if (!memcmp(rows->all.at[i].bytes, bytes, sizeof row.bytes)) return &rows->all.at[i];
@@ -211,37 +211,37 @@ static struct memory_row *find_row(struct memory_rows *rows, const int64_t bytes
     return &rows->all.at[rows->all.n - 1];
 }
 
-static void read_rows(struct memory_rows *rows, const struct compiled_model *compiled, bool used[CLASSES],
+static void read_rows(struct memory_rows *rows, const struct compiled_model *compiled, bool used[MEMORY_KINDS],
                       struct arena *arena) {
     const struct rt_json *rank = elements(rt_json_member(compiled->root, "ranks"));
     for (; rank; rank = rank->next) {
-        int64_t bytes[CLASSES];
+        int64_t bytes[MEMORY_KINDS];
         read_memory(rank, bytes);
-        for (int i = 0; i < CLASSES; i++) used[i] |= bytes[i] != 0;
+        for (int i = 0; i < MEMORY_KINDS; i++) used[i] |= bytes[i] != 0;
         VEC_PUSH(arena, &find_row(rows, bytes, arena)->ranks.all, integer(rank, "rank"));
     }
 }
 
-static int column_width(int class) {
-    return strlen(memory_classes[class]) < 10 ? 10 : 13;
+static int column_width(int kind) {
+    return strlen(memory_kinds[kind]) < 10 ? 10 : 13;
 }
 
 static void put_memory(struct strbuf *out, const struct compiled_model *compiled) {
     struct memory_rows rows = {0};
-    bool used[CLASSES] = {[CLASSES - 1] = true};
+    bool used[MEMORY_KINDS] = {[MEMORY_KINDS - 1] = true};
     read_rows(&rows, compiled, used, out->arena);
     strbuf_printf(out, "\n%-20s", "memory");
-    for (int i = 0; i < CLASSES; i++)
-        if (used[i]) strbuf_printf(out, " %*s", column_width(i), memory_classes[i]);
+    for (int i = 0; i < MEMORY_KINDS; i++)
+        if (used[i]) strbuf_printf(out, " %*s", column_width(i), memory_kinds[i]);
     strbuf_putc(out, '\n');
     for (int r = 0; r < rows.all.n; r++) {
         const struct memory_row *row = &rows.all.at[r];
         const char *name = arena_printf(out->arena, "rank%s %s", row->ranks.all.n == 1 ? "" : "s",
                                         rank_list_text(&row->ranks, out->arena));
         strbuf_printf(out, "  %-18s", name);
-        for (int i = 0; i < CLASSES; i++)
+        for (int i = 0; i < MEMORY_KINDS; i++)
             if (used[i]) strbuf_printf(out, " %*s", column_width(i), format_bytes(row->bytes[i]).text);
-        strbuf_printf(out, "   (%" PRId64 " bytes)\n", row->bytes[CLASSES - 1]);
+        strbuf_printf(out, "   (%" PRId64 " bytes)\n", row->bytes[MEMORY_KINDS - 1]);
     }
 }
 

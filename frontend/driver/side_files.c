@@ -40,7 +40,7 @@ static int read_plan_mesh(struct reader *reader, const char *path) {
         const char *name = rt_json_text(rt_json_member(axis, "axis"));
         int64_t size = 0;
         good = name && *name && rt_json_int(rt_json_member(axis, "size"), &size) && size >= 1 && size <= RT_MAX_RANKS &&
-               out->naxes < MAX_AXES && mesh_axis_by_name(out, name) < 0 && mesh_size(out) * size <= RT_MAX_RANKS;
+               out->naxes < RT_MAX_AXES && mesh_axis_by_name(out, name) < 0 && mesh_size(out) * size <= RT_MAX_RANKS;
         if (!good) break;
         out->axis[out->naxes].name = arena_strdup(reader->arena, name);
         out->axis[out->naxes++].size = (int)size;

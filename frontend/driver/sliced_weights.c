@@ -87,8 +87,8 @@ static bool read_cut(const struct rt_json *entry, struct sliced *sliced) {
     if (!rt_json_int(rt_json_member(entry, "dim"), &dim) || dim < 0 || dim >= sliced->ndim ||
         !rt_json_int(rt_json_member(entry, "ways"), &ways) || ways < 1 || ways > MAX_WAYS ||
         !rt_json_int(rt_json_member(entry, "blocks"), &cut->cut.blocks) || cut->cut.blocks < 1 ||
-        !rt_json_int(rt_json_member(entry, "unit"), &cut->cut.unit) || cut->cut.unit < 1 ||
-        !rt_mul(cut->cut.blocks, cut->cut.unit, &step) || sliced->dims[dim] % step)
+        !rt_json_int(rt_json_member(entry, "unit"), &cut->cut.grain) || cut->cut.grain < 1 ||
+        !rt_mul(cut->cut.blocks, cut->cut.grain, &step) || sliced->dims[dim] % step)
         return false;
     cut->dim = (int)dim;
     cut->cut.ways = (int)ways;
@@ -106,8 +106,8 @@ static bool read_entry(const struct rt_json *entry, struct sliced *sliced, struc
     *sliced = (struct sliced){.key = rt_json_text(rt_json_member(entry, "name")),
                               .dtype = dtype ? rt_dtype_by_name(dtype) : RT_DTYPE_NONE,
                               .nslices = 1};
-    if (!sliced->key || sliced->dtype == RT_DTYPE_NONE || !shape || shape->count > MAX_NDIM || !cuts ||
-        cuts->count > MAX_AXES || !slices)
+    if (!sliced->key || sliced->dtype == RT_DTYPE_NONE || !shape || shape->count > RT_MAX_NDIM || !cuts ||
+        cuts->count > RT_MAX_AXES || !slices)
         return false;
     for (const struct rt_json *dim = shape->first; dim; dim = dim->next)
         if (!rt_json_int(dim, &sliced->dims[sliced->ndim++]) || sliced->dims[sliced->ndim - 1] < 0) return false;

@@ -300,7 +300,7 @@ static int lower_map(struct lower *lower) {
     struct onnx_attr attr;
     if (lower->ninputs == 2) {
         struct tensor a = lower_input(lower, 0), b = lower_input(lower, 1);
-        int64_t dims[MAX_NDIM];
+        int64_t dims[RT_MAX_NDIM];
         if (!broadcast_dims(a.ndim, a.dims, b.ndim, b.dims, &ndim, dims))
             return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);
     }

@@ -175,9 +175,9 @@ static bool input_type(struct import *import, const Onnx__ValueInfoProto *info, 
                    onnx_type_text(import->model, info->type));
     else if (!type->shape)
         diag_error(import->diags, 344, EXIT_UNSUPPORTED, where, "the input has no shape");
-    else if (type->shape->n_dim > MAX_NDIM)
+    else if (type->shape->n_dim > RT_MAX_NDIM)
         diag_error(import->diags, 506, EXIT_LIMIT, where, "the input has %zu dimensions, at most %d are supported",
-                   type->shape->n_dim, MAX_NDIM);
+                   type->shape->n_dim, RT_MAX_NDIM);
     else if (*dtype == RT_DTYPE_NONE)
         diag_error(import->diags, 407, EXIT_UNSUPPORTED, where, "the input's type %s is not supported",
                    type->elem_type ? onnx_type_name(type->elem_type) : "UNDEFINED");
@@ -239,7 +239,7 @@ static void import_binds(struct sizes *sizes, struct scope *scope) {
 static int import_input(struct sizes *sizes, const Onnx__ValueInfoProto *info) {
     struct import *import = sizes->import;
     enum rt_dtype dtype;
-    int64_t dims[MAX_NDIM];
+    int64_t dims[RT_MAX_NDIM];
     if (!input_type(import, info, &dtype) || input_dims(sizes, info, dims) < 0) return POISONED;
     int ndim = (int)tensor_type_of(info)->shape->n_dim;
     return graph_add_tensor(import->graph, TENSOR_INPUT, info->name, imported_type(import, dtype), ndim, dims);

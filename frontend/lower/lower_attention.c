@@ -85,7 +85,7 @@ static int places(struct lower *lower, int64_t n, int64_t first, int ndim, const
 static int attention_mask(struct lower *lower, const struct attention *attention) {
     struct tensor mask = lower_input(lower, 3);
     int id = lower->inputs[3], last = mask.ndim - 1;
-    int64_t begin[MAX_NDIM] = {0}, end[MAX_NDIM] = {0};
+    int64_t begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
     if (mask.ndim < 1 || mask.ndim > 4 || mask.dims[last] > attention->kv_length)
         return lower_misfit(lower, attention->k, id);
     end[last] = attention->kv_length - mask.dims[last];
@@ -146,7 +146,7 @@ static int build_bias(struct lower *lower, struct attention *attention) {
 
 /* Sets the weights of queries that may attend to no key to 0, where softmax would give NaN. */
 static int clear_masked_rows(struct lower *lower, const struct attention *attention, int weights) {
-    bool axes[MAX_NDIM] = {false};
+    bool axes[RT_MAX_NDIM] = {false};
     if (!attention->may_mask_rows || weights < 0 || attention->bias < 0) return weights;
     axes[lower_ndim(lower, attention->bias) - 1] = true;
     int most = emit_reduce(lower, OP_ReduceMax, attention->bias, axes, true);

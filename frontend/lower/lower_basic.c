@@ -110,8 +110,9 @@ int lower_constant(struct lower *lower) {
 static int fill(struct lower *lower, int value, int n, const int64_t *shape) {
     int64_t elements;
     if (value < 0) return -1;
-    if (n > MAX_NDIM)
-        return lower_error(lower, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d are supported", n, MAX_NDIM);
+    if (n > RT_MAX_NDIM)
+        return lower_error(lower, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d are supported", n,
+                           RT_MAX_NDIM);
     for (int d = 0; d < n; d++)
         if (shape[d] < 0) return lower_error(lower, 377, EXIT_MALFORMED, "negative extent %lld", (long long)shape[d]);
     if (!rt_product(shape, n, &elements) || elements >> 43)
@@ -252,7 +253,7 @@ int lower_pow(struct lower *lower) {
  * default the last ones. */
 int lower_aligned(struct lower *lower) {
     struct tensor a = lower_input(lower, 0), b = lower_input(lower, 1);
-    int64_t axis = lower_given(lower, "axis") ? lower_int(lower, "axis") : a.ndim - b.ndim, shape[MAX_NDIM];
+    int64_t axis = lower_given(lower, "axis") ? lower_int(lower, "axis") : a.ndim - b.ndim, shape[RT_MAX_NDIM];
     if (!lower_int(lower, "broadcast")) axis = 0;
     if (axis < 0) axis += a.ndim;
     if (axis < 0 || axis > a.ndim - b.ndim) return lower_misfit(lower, lower->inputs[0], lower->inputs[1]);

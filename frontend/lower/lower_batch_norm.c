@@ -39,9 +39,9 @@ struct statistics {
 };
 
 static struct statistics of_batch(struct lower *lower, const struct batch_norm *norm) {
-    bool axes[MAX_NDIM];
+    bool axes[RT_MAX_NDIM];
     struct statistics statistics = {.count = 1};
-    for (int d = 0; d < MAX_NDIM; d++) axes[d] = d != 1;
+    for (int d = 0; d < RT_MAX_NDIM; d++) axes[d] = d != 1;
     for (int d = 0; d < norm->x.ndim; d++) statistics.count *= d == 1 ? 1 : (double)norm->x.dims[d];
     statistics.mean = emit_mean(lower, lower->inputs[0], axes, true);
     int centred = emit2(lower, OP_Sub, lower->inputs[0], statistics.mean);

@@ -290,12 +290,12 @@ int lower_lp_pool(struct lower *lower) {
 }
 
 int lower_global_lp_pool(struct lower *lower) {
-    bool axes[MAX_NDIM];
+    bool axes[RT_MAX_NDIM];
     double p;
     if (read_p(lower, &p) < 0) return -1;
     if (lower_ndim(lower, lower->inputs[0]) < SPATIAL)
         return lower_error(lower, 372, EXIT_MALFORMED, "the input has fewer than 2 dimensions");
-    for (int d = 0; d < MAX_NDIM; d++) axes[d] = d >= SPATIAL;
+    for (int d = 0; d < RT_MAX_NDIM; d++) axes[d] = d >= SPATIAL;
     int sum = emit_reduce(lower, OP_ReduceSum, power(lower, emit1(lower, OP_Abs, lower->inputs[0]), p), axes, true);
     return lower_result(lower, root(lower, sum, p));
 }

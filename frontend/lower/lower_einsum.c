@@ -6,10 +6,10 @@
 
 #include <ctype.h>
 
-enum { LETTERS = 52, LABELS = LETTERS + MAX_NDIM, NO_ELLIPSIS = -1 };
+enum { LETTERS = 52, LABELS = LETTERS + RT_MAX_NDIM, NO_ELLIPSIS = -1 };
 
 struct term {
-    int n, label[MAX_NDIM];
+    int n, label[RT_MAX_NDIM];
     int ellipsis; /* position among the labels, or NO_ELLIPSIS */
 };
 
@@ -45,10 +45,10 @@ static const char *parse_term(struct lower *lower, const char *s, struct term *t
             s += 2;
             continue;
         }
-        if (!isalpha((unsigned char)*s) || term->n == MAX_NDIM) {
-            malformed(lower, *s == '.'             ? "more than one ellipsis"
-                             : term->n == MAX_NDIM ? "too many dimensions"
-                                                   : "a character that is not a letter");
+        if (!isalpha((unsigned char)*s) || term->n == RT_MAX_NDIM) {
+            malformed(lower, *s == '.'                ? "more than one ellipsis"
+                             : term->n == RT_MAX_NDIM ? "too many dimensions"
+                                                      : "a character that is not a letter");
             return NULL;
         }
         term->label[term->n++] = letter_label(*s);
@@ -58,7 +58,7 @@ static const char *parse_term(struct lower *lower, const char *s, struct term *t
 
 /* Replaces the ellipsis by labels for its `count` dimensions, which are numbered from LETTERS for the last one. */
 static int open_ellipsis(struct lower *lower, struct term *term, int count) {
-    if (count < 0 || term->n + count > MAX_NDIM || (count && term->ellipsis == NO_ELLIPSIS))
+    if (count < 0 || term->n + count > RT_MAX_NDIM || (count && term->ellipsis == NO_ELLIPSIS))
         return malformed(lower, "an operand has another number of dimensions than its term");
     if (term->ellipsis == NO_ELLIPSIS) return 0;
     memmove(&term->label[term->ellipsis + count], &term->label[term->ellipsis],
@@ -75,10 +75,10 @@ static int implicit_result(struct lower *lower, const struct part *parts, int n,
     for (int i = 0; i < n; i++)
         for (int k = 0; k < parts[i].term.n; k++) count[parts[i].term.label[k]]++;
     for (int label = LABELS - 1; label >= LETTERS; label--)
-        if (count[label] && result->n < MAX_NDIM) result->label[result->n++] = label;
+        if (count[label] && result->n < RT_MAX_NDIM) result->label[result->n++] = label;
     for (int label = 0; label < LETTERS; label++) {
         if (count[label] != 1) continue;
-        if (result->n == MAX_NDIM) return malformed(lower, "too many dimensions");
+        if (result->n == RT_MAX_NDIM) return malformed(lower, "too many dimensions");
         result->label[result->n++] = label;
     }
     return 0;
@@ -120,7 +120,7 @@ static int parse(struct lower *lower, struct part *parts, struct term *result) {
 
 /* Transposes the part to the order of `labels`, which are all its labels. */
 static void reorder(struct lower *lower, struct part *part, const struct term *labels) {
-    int64_t perm[MAX_NDIM];
+    int64_t perm[RT_MAX_NDIM];
     for (int i = 0; i < labels->n; i++)
         for (int k = 0; k < part->term.n; k++)
             if (part->term.label[k] == labels->label[i]) perm[i] = k;
@@ -139,7 +139,7 @@ static int take_diagonals(struct lower *lower, struct part *part) {
         for (int k = i + 1; k < part->term.n; k++) {
             if (part->term.label[i] != part->term.label[k]) continue;
             struct tensor tensor = lower_tensor(lower, part->id);
-            int64_t n = tensor.dims[i], perm[MAX_NDIM];
+            int64_t n = tensor.dims[i], perm[RT_MAX_NDIM];
             int at = 0, last = part->term.n - 2;
             if (tensor.dims[k] != n) return malformed(lower, "a label has two extents in one operand");
             struct term rest = {.ellipsis = NO_ELLIPSIS};
@@ -165,7 +165,7 @@ static int take_diagonals(struct lower *lower, struct part *part) {
 
 /* Sums over the labels that neither the result nor another operand has. */
 static void sum_unneeded(struct lower *lower, struct part *part, const bool *needed) {
-    bool axes[MAX_NDIM] = {false};
+    bool axes[RT_MAX_NDIM] = {false};
     struct term rest = {.ellipsis = NO_ELLIPSIS};
     for (int d = 0; d < part->term.n; d++) {
         axes[d] = !needed[part->term.label[d]];
@@ -209,7 +209,7 @@ static int64_t extents(const struct lower *lower, const struct part *part, const
 /* The product if there is no label to sum over: an elementwise product with broadcasting. Labels: batch, only a, only
  * b. */
 static int multiply(struct lower *lower, struct part *a, struct part *b, const struct roles *roles) {
-    int64_t da[2 * MAX_NDIM], db[2 * MAX_NDIM];
+    int64_t da[2 * RT_MAX_NDIM], db[2 * RT_MAX_NDIM];
     int na = 0, nb = 0;
     struct term ta = roles->batch, tb = roles->batch;
     append(&ta, &roles->only_a);
@@ -232,7 +232,7 @@ static bool is_order(const struct term *term, const struct term *wanted) {
 /* The product as MatMul: (batch, only a, summed) (batch, summed, only b) -> (batch, only a, only b). Without batch
  * labels the dimensions of a are not merged, since MatMul takes any number of leading dimensions. */
 static int contract(struct lower *lower, struct part *a, struct part *b, const struct roles *roles) {
-    int64_t da[2 * MAX_NDIM], db[2 * MAX_NDIM], shape[2 * MAX_NDIM];
+    int64_t da[2 * RT_MAX_NDIM], db[2 * RT_MAX_NDIM], shape[2 * RT_MAX_NDIM];
     int na = 0, nb = 0, n = 0;
     struct term ta = roles->batch, tb = roles->batch, exchanged = roles->batch;
     append(&ta, &roles->only_a);
@@ -242,7 +242,7 @@ static int contract(struct lower *lower, struct part *a, struct part *b, const s
     append(&exchanged, &roles->only_b);
     append(&exchanged, &roles->summed);
     bool trans_b = is_order(&b->term, &exchanged);
-    if (roles->batch.n + 2 > MAX_NDIM) return lower_unsupported(lower, "this many batch dimensions");
+    if (roles->batch.n + 2 > RT_MAX_NDIM) return lower_unsupported(lower, "this many batch dimensions");
     reorder(lower, a, &ta);
     if (!trans_b) reorder(lower, b, &tb);
     if (a->id < 0 || b->id < 0) return -1;
@@ -257,7 +257,7 @@ static int contract(struct lower *lower, struct part *a, struct part *b, const s
     extents(lower, b, &roles->batch, db, &nb);
     db[nb++] = trans_b ? columns : k;
     db[nb++] = trans_b ? k : columns;
-    int64_t wide[MAX_NDIM];
+    int64_t wide[RT_MAX_NDIM];
     if (!broadcast_dims(roles->batch.n, da, roles->batch.n, db, &n, wide)) return lower_misfit(lower, a->id, b->id);
     for (int d = 0; d < n; d++) shape[d] = wide[d];
     extents(lower, a, &roles->only_a, shape, &n);
@@ -277,7 +277,7 @@ static int combine(struct lower *lower, struct part *a, struct part *b, const bo
     sum_unneeded(lower, b, also_b);
     struct roles roles = find_roles(a, b, needed);
     if (a->id < 0 || b->id < 0) return -1;
-    if (roles.batch.n + roles.only_a.n + roles.only_b.n > MAX_NDIM)
+    if (roles.batch.n + roles.only_a.n + roles.only_b.n > RT_MAX_NDIM)
         return lower_unsupported(lower, "this many dimensions");
     int y = roles.summed.n ? contract(lower, a, b, &roles) : multiply(lower, a, b, &roles);
     a->id = y;

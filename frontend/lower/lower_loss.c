@@ -34,7 +34,7 @@ static int cast_to(struct build *builder, int x, enum rt_dtype dtype) {
 }
 
 static int sum_from(struct build *builder, int x, int first, int end) {
-    int64_t axes[MAX_NDIM];
+    int64_t axes[RT_MAX_NDIM];
     if (x < 0 || first == end) return x;
     for (int d = first; d < end; d++) axes[d - first] = d;
     struct attr attrs[] = {attr_of_ints("axes", end - first, axes), attr_of_int("keepdims", 0)};
@@ -47,7 +47,7 @@ static int sum_all(struct build *builder, int x) {
 
 /* Reshapes a list to `ndim` dimensions of extent 1 except `axis`, so that it broadcasts along that dimension. */
 static int along(struct build *builder, int values, int axis, int ndim) {
-    int64_t shape[MAX_NDIM];
+    int64_t shape[RT_MAX_NDIM];
     for (int d = 0; d < ndim; d++) shape[d] = d == axis ? tensor_elements(&builder->graph->tensors.at[values]) : 1;
     return values < 0 ? -1 : build_reshape(builder, values, ndim, shape);
 }
@@ -165,7 +165,7 @@ static int pick_score(const struct classes *classes) {
 static int term(const struct classes *classes, int k) {
     if (classes->terms < 0) return -1;
     const struct tensor terms = classes->builder->graph->tensors.at[classes->terms];
-    int64_t first[MAX_NDIM] = {k}, ones[MAX_NDIM], size[MAX_NDIM];
+    int64_t first[RT_MAX_NDIM] = {k}, ones[RT_MAX_NDIM], size[RT_MAX_NDIM];
     for (int d = 0; d < terms.ndim; d++) ones[d] = 1, size[d] = d ? terms.dims[d] : 1;
     const int row = build_slice(classes->builder, classes->terms, first, ones, size);
     return row < 0 ? -1 : build_reshape(classes->builder, row, terms.ndim - 1, terms.dims + 1);

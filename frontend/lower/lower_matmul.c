@@ -6,8 +6,8 @@
 /* Expands the leading dimensions of x to `lead`, unless x has them already. */
 static int expand_leading(struct lower *lower, int x, int nlead, const int64_t *lead) {
     struct tensor tensor = lower_tensor(lower, x);
-    int64_t shape[MAX_NDIM];
-    if (nlead + 2 > MAX_NDIM) return lower_error(lower, 506, EXIT_LIMIT, "more than %d dimensions", MAX_NDIM);
+    int64_t shape[RT_MAX_NDIM];
+    if (nlead + 2 > RT_MAX_NDIM) return lower_error(lower, 506, EXIT_LIMIT, "more than %d dimensions", RT_MAX_NDIM);
     for (int d = 0; d < nlead; d++) shape[d] = lead[d];
     for (int d = 0; d < 2; d++) shape[nlead + d] = tensor.dims[tensor.ndim - 2 + d];
     return emit_expand(lower, x, nlead + 2, shape);
@@ -16,7 +16,7 @@ static int expand_leading(struct lower *lower, int x, int nlead, const int64_t *
 /* Adds leading dimensions of extent 1 until x has `ndim` dimensions. */
 static int add_leading(struct lower *lower, int x, int ndim) {
     struct tensor tensor = lower_tensor(lower, x);
-    int64_t shape[MAX_NDIM];
+    int64_t shape[RT_MAX_NDIM];
     int more = ndim - tensor.ndim;
     for (int d = 0; d < ndim; d++) shape[d] = d < more ? 1 : tensor.dims[d - more];
     return emit_reshape(lower, x, ndim, shape);
@@ -27,7 +27,7 @@ static int add_leading(struct lower *lower, int x, int ndim) {
 int emit_matmul(struct lower *lower, int a, int b, bool trans_a, bool trans_b) {
     if (a < 0 || b < 0) return -1;
     struct tensor ta = lower_tensor(lower, a), tb = lower_tensor(lower, b);
-    int64_t lead[MAX_NDIM];
+    int64_t lead[RT_MAX_NDIM];
     int n, misfit = ta.dims[ta.ndim - (trans_a ? 2 : 1)] != tb.dims[tb.ndim - (trans_b ? 1 : 2)];
     if (misfit || !broadcast_dims(ta.ndim - 2, ta.dims, tb.ndim - 2, tb.dims, &n, lead))
         return lower_misfit(lower, a, b);
@@ -68,7 +68,7 @@ int lower_gemm(struct lower *lower) {
     if (alpha != 1) y = emit_with(lower, OP_Mul, y, alpha);
     if (y < 0 || !lower_has(lower, 2) || beta == 0) return lower_result(lower, y);
     struct tensor product = lower_tensor(lower, y), c = lower_input(lower, 2);
-    int64_t dims[MAX_NDIM];
+    int64_t dims[RT_MAX_NDIM];
     int n;
     if (!broadcast_dims(2, product.dims, c.ndim, c.dims, &n, dims) || n != 2 || dims[0] != product.dims[0] ||
         dims[1] != product.dims[1])

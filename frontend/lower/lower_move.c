@@ -40,9 +40,9 @@ struct slice_lists {
 static int slice(struct lower *lower, const struct slice_lists *lists) {
     struct tensor x = lower_input(lower, 0);
     int n = lists->nstarts;
-    int64_t start[MAX_NDIM] = {0}, step[MAX_NDIM];
-    bool seen[MAX_NDIM] = {false};
-    for (int d = 0; d < MAX_NDIM; d++) step[d] = 1;
+    int64_t start[RT_MAX_NDIM] = {0}, step[RT_MAX_NDIM];
+    bool seen[RT_MAX_NDIM] = {false};
+    for (int d = 0; d < RT_MAX_NDIM; d++) step[d] = 1;
     if (lists->nends != n || (lists->axes && lists->naxes != n) || (lists->steps && lists->nsteps != n) || n > x.ndim)
         return lower_error(lower, 380, EXIT_MALFORMED,
                            "%d starts, %d ends, %d axes and %d steps do not fit %d dimensions", n, lists->nends,
@@ -157,7 +157,7 @@ int lower_gather(struct lower *lower) {
     if (!values || n != 1)
         return lower_result(lower, emit_gather(lower, lower->inputs[0], index_type(lower, lower->inputs[1]), axis));
     int piece = emit_piece(lower, lower->inputs[0], axis, values[0] < 0 ? values[0] + x.dims[axis] : values[0], 1, 1);
-    int64_t shape[2 * MAX_NDIM];
+    int64_t shape[2 * RT_MAX_NDIM];
     int ndim = 0;
     for (int d = 0; d < axis; d++) shape[ndim++] = x.dims[d];
     for (int d = 0; d < index.ndim; d++) shape[ndim++] = 1;
@@ -263,7 +263,7 @@ int lower_non_zero(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     const void *bytes = x.kind == TENSOR_CONST ? x.data : NULL;
     if (!bytes) return lower_error(lower, 410, EXIT_UNSUPPORTED, "the shape of the result depends on data");
-    int64_t elements = tensor_elements(&x), found = 0, at[MAX_NDIM] = {0};
+    int64_t elements = tensor_elements(&x), found = 0, at[RT_MAX_NDIM] = {0};
     int64_t *index = ARENA_ARRAY(lower->builder.graph->arena, int64_t, elements * (x.ndim ? x.ndim : 1) + 1);
     bool *keeps = ARENA_ARRAY(lower->builder.graph->arena, bool, elements + 1);
     for (int64_t i = 0; i < elements; i++) {
@@ -313,10 +313,10 @@ int lower_one_hot(struct lower *lower) {
     struct tensor values = lower_input(lower, 2);
     if (values.ndim != 1 || values.dims[0] != 2)
         return lower_error(lower, 384, EXIT_MALFORMED, "values must have two elements");
-    int64_t n = (int64_t)depth, shape[MAX_NDIM + 1], *places = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n);
+    int64_t n = (int64_t)depth, shape[RT_MAX_NDIM + 1], *places = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n);
     for (int64_t i = 0; i < n; i++) places[i] = i;
     for (int d = 0; d <= ndim; d++) shape[d] = d == axis ? n : 1;
-    if (ndim == MAX_NDIM) return lower_error(lower, 506, EXIT_LIMIT, "more than %d dimensions", MAX_NDIM);
+    if (ndim == RT_MAX_NDIM) return lower_error(lower, 506, EXIT_LIMIT, "more than %d dimensions", RT_MAX_NDIM);
     index = emit_unsqueeze(lower, emit_cast(lower, index, RT_I64), axis);
     index =
         emit3(lower, OP_Where, emit_with(lower, OP_Less, index, 0), emit_with(lower, OP_Add, index, (double)n), index);
@@ -362,7 +362,7 @@ static int pad_value(struct lower *lower) {
 static int pad_amounts(struct lower *lower, int ndim, int64_t *begin, int64_t *end) {
     const int64_t *pads, *axes;
     int n, naxes;
-    bool flags[MAX_NDIM];
+    bool flags[RT_MAX_NDIM];
     if (lower_list(lower, lower->op->since < 11 ? -1 : 1, "pads", &pads, &n) < 0) return -1;
     if (lower_list(lower, 3, "axes", &axes, &naxes) < 0 || lower_axes(lower, axes, naxes, ndim, flags) < 0) return -1;
     int count = axes ? naxes : ndim;
@@ -384,7 +384,7 @@ static int pad_amounts(struct lower *lower, int ndim, int64_t *begin, int64_t *e
 int lower_pad(struct lower *lower) {
     static const char *const modes[] = {"constant", "reflect", "edge", "wrap"};
     struct tensor x = lower_input(lower, 0);
-    int64_t begin[MAX_NDIM] = {0}, end[MAX_NDIM] = {0};
+    int64_t begin[RT_MAX_NDIM] = {0}, end[RT_MAX_NDIM] = {0};
     const char *mode = lower_text(lower, "mode");
     int known = 0, pads = 0;
     while (known < 4 && strcmp(mode, modes[known]) != 0) known++;

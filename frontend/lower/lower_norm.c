@@ -76,13 +76,13 @@ int emit_normalised(struct lower *lower, enum op_id op, int axis) {
 }
 
 static void flag_from(bool *axes, int axis) {
-    for (int d = 0; d < MAX_NDIM; d++) axes[d] = d >= axis;
+    for (int d = 0; d < RT_MAX_NDIM; d++) axes[d] = d >= axis;
 }
 
 /* ONNX LayerNormalization-17; mean and inverse standard deviation only where they are read. */
 int lower_layer_norm(struct lower *lower) {
     int axis;
-    bool axes[MAX_NDIM];
+    bool axes[RT_MAX_NDIM];
     if (lower_epsilon(lower) < 0 ||
         lower_axis(lower, lower_int(lower, "axis"), lower_ndim(lower, lower->inputs[0]), &axis) < 0)
         return -1;
@@ -120,7 +120,7 @@ static int scale_channels(struct lower *lower, int y, const struct tensor *x) {
 
 int lower_instance_norm(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
-    bool axes[MAX_NDIM];
+    bool axes[RT_MAX_NDIM];
     if (lower_epsilon(lower) < 0) return -1;
     flag_from(axes, 2);
     int y = standardise(lower, lower->inputs[0], axes, lower_float(lower, "epsilon"), NULL, NULL);
@@ -132,7 +132,7 @@ int lower_instance_norm(struct lower *lower) {
 int lower_group_norm(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int64_t groups = lower_int(lower, "num_groups");
-    bool axes[MAX_NDIM];
+    bool axes[RT_MAX_NDIM];
     if (lower_epsilon(lower) < 0) return -1;
     if (x.ndim < 2 || groups < 1 || x.dims[1] % groups)
         return lower_error(lower, 385, EXIT_MALFORMED, "%lld groups do not divide the channels of %s",
@@ -151,7 +151,7 @@ int lower_group_norm(struct lower *lower) {
 int lower_mean_variance(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     static const int64_t usual[] = {0, 2, 3};
-    bool axes[MAX_NDIM];
+    bool axes[RT_MAX_NDIM];
     int n;
     const int64_t *list = lower_ints(lower, "axes", &n);
     if (lower_axes(lower, list ? list : usual, list ? n : 3, x.ndim, axes) < 0) return -1;
@@ -163,7 +163,7 @@ int lower_mean_variance(struct lower *lower) {
 
 /* ONNX LpNormalization-22: results are 0 if all elements are. */
 int lower_lp_norm(struct lower *lower) {
-    bool axes[MAX_NDIM] = {false};
+    bool axes[RT_MAX_NDIM] = {false};
     int axis, x = lower->inputs[0];
     int64_t p = lower_int(lower, "p");
     if (lower_axis(lower, lower_int(lower, "axis"), lower_ndim(lower, x), &axis) < 0) return -1;
@@ -184,7 +184,7 @@ int lower_lrn(struct lower *lower) {
     if (x.ndim < 2 || size < 1 || size > 1024)
         return lower_error(lower, 384, EXIT_MALFORMED, "invalid size %lld for %s", (long long)size,
                            tensor_type(lower->builder.graph->arena, &x));
-    int64_t begin[MAX_NDIM] = {0, (size - 1) / 2}, end[MAX_NDIM] = {0, size / 2};
+    int64_t begin[RT_MAX_NDIM] = {0, (size - 1) / 2}, end[RT_MAX_NDIM] = {0, size / 2};
     struct attr attrs[] = {attr_of_ints("begin", x.ndim, begin), attr_of_ints("end", x.ndim, end)};
     int square = emit2(lower, OP_Mul, lower->inputs[0], lower->inputs[0]), zero = emit_like(lower, lower->inputs[0], 0);
     if (square < 0) return -1;

@@ -7,7 +7,7 @@ int emit_reduce(struct lower *lower, enum op_id op, int x, const bool *axes, boo
     if (x < 0) return -1;
     for (int end = lower_ndim(lower, x); end > 0 && x >= 0; end--) {
         if (!axes[end - 1]) continue;
-        int64_t run[MAX_NDIM];
+        int64_t run[RT_MAX_NDIM];
         int first = end - 1;
         while (first > 0 && axes[first - 1]) first--;
         for (int d = first; d < end; d++) run[d - first] = d;
@@ -83,7 +83,7 @@ int lower_reduce(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     const struct reduction *row = reductions;
     const int64_t *list;
-    bool axes[MAX_NDIM], keepdims = lower_int(lower, "keepdims");
+    bool axes[RT_MAX_NDIM], keepdims = lower_int(lower, "keepdims");
     int n;
     while (strcmp(row->name, lower->op->name) != 0) row++;
     if (lower_list(lower, 1, "axes", &list, &n) < 0) return -1;
@@ -122,11 +122,11 @@ int lower_cumsum(struct lower *lower) {
 
 static int global(struct lower *lower, bool mean) {
     struct tensor x = lower_input(lower, 0);
-    bool axes[MAX_NDIM];
+    bool axes[RT_MAX_NDIM];
     if (x.ndim < 2)
         return lower_error(lower, 378, EXIT_MALFORMED, "the input has %d dimensions, but at least 2 are needed",
                            x.ndim);
-    for (int d = 0; d < MAX_NDIM; d++) axes[d] = d >= 2;
+    for (int d = 0; d < RT_MAX_NDIM; d++) axes[d] = d >= 2;
     if (mean) return lower_result(lower, emit_mean(lower, lower->inputs[0], axes, true));
     return lower_result(lower, emit_reduce(lower, OP_ReduceMax, lower->inputs[0], axes, true));
 }
@@ -149,7 +149,7 @@ int emit_softmax(struct lower *lower, enum op_id op, int x, int axis) {
 static int emit_hardmax(struct lower *lower, int x, int axis) {
     struct tensor tensor = lower_tensor(lower, x);
     int64_t axes[] = {axis}, n = tensor.dims[axis], *index = ARENA_ARRAY(lower->builder.graph->arena, int64_t, n + 1);
-    int64_t shape[MAX_NDIM];
+    int64_t shape[RT_MAX_NDIM];
     for (int64_t i = 0; i < n; i++) index[i] = i;
     for (int d = 0; d < tensor.ndim; d++) shape[d] = d == axis ? n : 1;
     struct attr attrs[] = {attr_of_ints("axes", 1, axes), attr_of_int("keepdims", 1), attr_of_int("select_last", 0)};

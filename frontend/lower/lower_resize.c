@@ -158,7 +158,7 @@ static bool is_identity(const struct picks *picks, const struct axis *axis) {
 
 /* A constant of one weight per result along dimension `dim`, in the type of x. */
 static int emit_weights(struct lower *lower, const struct tensor *x, int dim, int64_t n, const double *weights) {
-    int64_t dims[MAX_NDIM];
+    int64_t dims[RT_MAX_NDIM];
     for (int d = dim; d < x->ndim; d++) dims[d - dim] = d == dim ? n : 1;
     const char *name =
         arena_printf(lower->builder.graph->arena, "%s.%d", lower->builder.node, lower->builder.graph->tensors.n);
@@ -189,7 +189,7 @@ static int resample(struct lower *lower, int x, int dim, const struct resize *re
 static const double *known_floats(struct lower *lower, int input, const char *what, int *n) {
     struct tensor tensor = lower_input(lower, input);
     const void *bytes = tensor_is_stored(&tensor) ? eval_bytes(lower->builder.graph, &tensor) : NULL;
-    if (!bytes || tensor_elements(&tensor) > 2 * MAX_NDIM) {
+    if (!bytes || tensor_elements(&tensor) > 2 * RT_MAX_NDIM) {
         lower_error(lower, 409, EXIT_UNSUPPORTED, "%s are not known at compile time (%s)", what,
                     diag_quote(lower->builder.diags, tensor.name));
         return NULL;
@@ -210,7 +210,7 @@ static bool is_empty(const struct lower *lower, int input) {
 static int read_axes(struct lower *lower, int ndim, int count, int *axes) {
     int n = ndim;
     const int64_t *list = lower_given(lower, "axes") ? lower_ints(lower, "axes", &n) : NULL;
-    bool seen[MAX_NDIM];
+    bool seen[RT_MAX_NDIM];
     if (n != count)
         return lower_error(lower, 372, EXIT_MALFORMED, "%d scales or sizes are given for %d dimensions", count, n);
     if (list && lower_axes(lower, list, n, ndim, seen) < 0) return -1;
@@ -223,7 +223,7 @@ static int too_large(struct lower *lower) {
 }
 
 static int set_scales(struct lower *lower, const struct tensor *x, int n, const double *scales, struct axis *axis) {
-    int axes[MAX_NDIM];
+    int axes[RT_MAX_NDIM];
     if (read_axes(lower, x->ndim, n, axes) < 0) return -1;
     for (int i = 0; i < n; i++) {
         struct axis *a = &axis[axes[i]];
@@ -237,7 +237,7 @@ static int set_scales(struct lower *lower, const struct tensor *x, int n, const 
 }
 
 static int set_sizes(struct lower *lower, const struct tensor *x, int n, const int64_t *sizes, struct axis *axis) {
-    int axes[MAX_NDIM];
+    int axes[RT_MAX_NDIM];
     if (read_axes(lower, x->ndim, n, axes) < 0) return -1;
     for (int i = 0; i < n; i++) {
         struct axis *a = &axis[axes[i]];
@@ -252,7 +252,7 @@ static int set_sizes(struct lower *lower, const struct tensor *x, int n, const i
 
 static int run(struct lower *lower, const struct resize *resize, const struct axis *axis) {
     struct tensor x = lower_input(lower, 0);
-    int64_t out[MAX_NDIM], elements;
+    int64_t out[RT_MAX_NDIM], elements;
     int y = lower->inputs[0];
     for (int d = 0; d < x.ndim; d++) {
         out[d] = axis[d].out;
@@ -286,7 +286,7 @@ static int read_mode(struct lower *lower, struct resize *resize) {
 int lower_upsample(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     struct resize resize = {.at = asymmetric, .round = floor};
-    struct axis axis[MAX_NDIM];
+    struct axis axis[RT_MAX_NDIM];
     const double *scales;
     int n;
     if (read_mode(lower, &resize) < 0) return -1;
@@ -341,7 +341,7 @@ static int check_new_forms(struct lower *lower, const struct resize *resize, con
 int lower_resize(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     struct resize resize;
-    struct axis axis[MAX_NDIM];
+    struct axis axis[RT_MAX_NDIM];
     int n;
     if (read_manner(lower, &resize) < 0) return -1;
     if (is_empty(lower, 2) == is_empty(lower, 3))

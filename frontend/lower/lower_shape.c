@@ -8,10 +8,11 @@ int lower_reshape(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int n, open = -1;
     const int64_t *given = lower_known(lower, 1, "shape", &n);
-    int64_t shape[MAX_NDIM], rest = 0, elements = tensor_elements(&x);
+    int64_t shape[RT_MAX_NDIM], rest = 0, elements = tensor_elements(&x);
     if (!given) return -1;
-    if (n > MAX_NDIM)
-        return lower_error(lower, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d are supported", n, MAX_NDIM);
+    if (n > RT_MAX_NDIM)
+        return lower_error(lower, 506, EXIT_LIMIT, "a shape of %d dimensions: at most %d are supported", n,
+                           RT_MAX_NDIM);
     for (int d = 0; d < n; d++) {
         bool copies = given[d] == 0 && !lower_int(lower, "allowzero");
         if (given[d] < -1 || (given[d] == -1 && open >= 0) || (copies && d >= x.ndim))
@@ -45,8 +46,8 @@ int lower_flatten(struct lower *lower) {
 int lower_squeeze(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     const int64_t *axes;
-    bool flags[MAX_NDIM];
-    int64_t shape[MAX_NDIM];
+    bool flags[RT_MAX_NDIM];
+    int64_t shape[RT_MAX_NDIM];
     int n, ndim = 0;
     if (lower_list(lower, 1, "axes", &axes, &n) < 0 || lower_axes(lower, axes, n, x.ndim, flags) < 0) return -1;
     for (int d = 0; d < x.ndim; d++) {
@@ -62,13 +63,13 @@ int lower_squeeze(struct lower *lower) {
 int lower_unsqueeze(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     const int64_t *axes;
-    bool flags[MAX_NDIM];
-    int64_t shape[MAX_NDIM];
+    bool flags[RT_MAX_NDIM];
+    int64_t shape[RT_MAX_NDIM];
     int n;
     if (lower_list(lower, 1, "axes", &axes, &n) < 0) return -1;
-    if (n > MAX_NDIM - x.ndim)
+    if (n > RT_MAX_NDIM - x.ndim)
         return lower_error(lower, 506, EXIT_LIMIT, "%d and %d dimensions: at most %d are supported", x.ndim, n,
-                           MAX_NDIM);
+                           RT_MAX_NDIM);
     if (lower_axes(lower, axes, n, x.ndim + n, flags) < 0) return -1;
     for (int d = 0, from = 0; d < x.ndim + n; d++) shape[d] = flags[d] ? 1 : x.dims[from++];
     return lower_result(lower, emit_reshape(lower, lower->inputs[0], x.ndim + n, shape));
@@ -78,10 +79,10 @@ int lower_transpose(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int n = x.ndim;
     unsigned seen = 0;
-    int64_t perm[MAX_NDIM];
+    int64_t perm[RT_MAX_NDIM];
     const int64_t *given = lower_ints(lower, "perm", &n);
     if (!given) n = x.ndim;
-    for (int d = 0; d < n && d < MAX_NDIM; d++) {
+    for (int d = 0; d < n && d < RT_MAX_NDIM; d++) {
         perm[d] = given ? given[d] : n - 1 - d;
         if (perm[d] >= 0 && perm[d] < x.ndim) seen |= 1u << perm[d];
     }
@@ -94,7 +95,7 @@ int lower_transpose(struct lower *lower) {
 int lower_expand(struct lower *lower) {
     struct tensor x = lower_input(lower, 0);
     int n, ndim;
-    int64_t dims[MAX_NDIM];
+    int64_t dims[RT_MAX_NDIM];
     const int64_t *shape = lower_known(lower, 1, "shape", &n);
     if (!shape) return -1;
     for (int d = 0; d < n; d++)
@@ -120,7 +121,7 @@ static int tile_axis(struct lower *lower, int x, int axis, int64_t times) {
 
 /* Repeats all dimensions at once: each dimension d gets a new one before it, (1, d) -> (n, d) -> (n x d). */
 static int tile_all(struct lower *lower, const struct tensor *tensor, const int64_t *times) {
-    int64_t apart[MAX_NDIM], repeated[MAX_NDIM], shape[MAX_NDIM];
+    int64_t apart[RT_MAX_NDIM], repeated[RT_MAX_NDIM], shape[RT_MAX_NDIM];
     int n = 0;
     for (int d = 0; d < tensor->ndim; d++) {
         if (times[d] != 1) {
@@ -153,7 +154,7 @@ int lower_tile(struct lower *lower) {
     }
     if (!rt_product(y.dims, n, &elements) || elements >> 43)
         return lower_error(lower, 505, EXIT_LIMIT, "the result is too large");
-    if (n + more <= MAX_NDIM) return lower_result(lower, tile_all(lower, &x, times));
+    if (n + more <= RT_MAX_NDIM) return lower_result(lower, tile_all(lower, &x, times));
     int tiled = lower->inputs[0];
     for (int d = n - 1; d >= 0; d--)
         if (times[d] != 1) tiled = tile_axis(lower, tiled, d, times[d]);

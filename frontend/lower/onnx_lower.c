@@ -130,8 +130,8 @@ int lower_axis(struct lower *lower, int64_t axis, int ndim, int *out) {
     return 0;
 }
 
-int lower_axes(struct lower *lower, const int64_t *axes, int n, int ndim, bool flags[MAX_NDIM]) {
-    memset(flags, 0, MAX_NDIM * sizeof *flags);
+int lower_axes(struct lower *lower, const int64_t *axes, int n, int ndim, bool flags[RT_MAX_NDIM]) {
+    memset(flags, 0, RT_MAX_NDIM * sizeof *flags);
     for (int i = 0; i < n; i++) {
         int axis;
         if (lower_axis(lower, axes[i], ndim, &axis) < 0) return -1;
@@ -246,12 +246,13 @@ int emit_ints(struct lower *lower, int n, const int64_t *values, int ndim, const
 }
 
 static int too_many_dims(struct lower *lower, int ndim) {
-    return lower_error(lower, 506, EXIT_LIMIT, "a tensor of %d dimensions: at most %d are supported", ndim, MAX_NDIM);
+    return lower_error(lower, 506, EXIT_LIMIT, "a tensor of %d dimensions: at most %d are supported", ndim,
+                       RT_MAX_NDIM);
 }
 
 int emit_reshape(struct lower *lower, int x, int ndim, const int64_t *shape) {
     if (x < 0) return -1;
-    return ndim > MAX_NDIM ? too_many_dims(lower, ndim) : build_reshape(&lower->builder, x, ndim, shape);
+    return ndim > RT_MAX_NDIM ? too_many_dims(lower, ndim) : build_reshape(&lower->builder, x, ndim, shape);
 }
 
 int emit_transpose(struct lower *lower, int x, const int64_t *perm) {
@@ -260,14 +261,14 @@ int emit_transpose(struct lower *lower, int x, const int64_t *perm) {
 
 int emit_expand(struct lower *lower, int x, int ndim, const int64_t *shape) {
     if (x < 0) return -1;
-    return ndim > MAX_NDIM ? too_many_dims(lower, ndim) : build_expand(&lower->builder, x, ndim, shape);
+    return ndim > RT_MAX_NDIM ? too_many_dims(lower, ndim) : build_expand(&lower->builder, x, ndim, shape);
 }
 
 int emit_piece(struct lower *lower, int x, int axis, int64_t start, int64_t step, int64_t size) {
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
-    int64_t starts[MAX_NDIM] = {0}, steps[MAX_NDIM];
-    for (int d = 0; d < MAX_NDIM; d++) steps[d] = 1;
+    int64_t starts[RT_MAX_NDIM] = {0}, steps[RT_MAX_NDIM];
+    for (int d = 0; d < RT_MAX_NDIM; d++) steps[d] = 1;
     starts[axis] = start;
     steps[axis] = step;
     tensor.dims[axis] = size;
@@ -289,7 +290,7 @@ int emit_gather(struct lower *lower, int x, int index, int axis) {
 int emit_unsqueeze(struct lower *lower, int x, int axis) {
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
-    int64_t shape[MAX_NDIM + 1];
+    int64_t shape[RT_MAX_NDIM + 1];
     for (int d = 0; d <= tensor.ndim; d++) shape[d] = d < axis ? tensor.dims[d] : d == axis ? 1 : tensor.dims[d - 1];
     return emit_reshape(lower, x, tensor.ndim + 1, shape);
 }
@@ -304,15 +305,15 @@ int emit_squeeze(struct lower *lower, int x, int axis) {
 int emit_per_channel(struct lower *lower, int x, int ndim) {
     if (x < 0) return -1;
     struct tensor tensor = lower_tensor(lower, x);
-    int64_t shape[MAX_NDIM];
-    for (int d = 0; d < MAX_NDIM; d++) shape[d] = 1;
+    int64_t shape[RT_MAX_NDIM];
+    for (int d = 0; d < RT_MAX_NDIM; d++) shape[d] = 1;
     shape[0] = tensor_elements(&tensor);
     return emit_reshape(lower, x, ndim > 1 ? ndim - 1 : 1, shape);
 }
 
 bool broadcast_dims(int nx, const int64_t *x, int ny, const int64_t *y, int *n, int64_t *dims) {
     *n = nx > ny ? nx : ny;
-    if (*n > MAX_NDIM) return false;
+    if (*n > RT_MAX_NDIM) return false;
     for (int d = 0; d < *n; d++) {
         int64_t a = d < *n - nx ? 1 : x[d - (*n - nx)], b = d < *n - ny ? 1 : y[d - (*n - ny)];
         if (a != b && a != 1 && b != 1) return false;

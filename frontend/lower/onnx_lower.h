@@ -95,7 +95,7 @@ int lower_list(struct lower *lower, int input, const char *name, const int64_t *
 /* Maps an axis in [-ndim, ndim) to [0, ndim); E375 if it is outside. */
 int lower_axis(struct lower *lower, int64_t axis, int ndim, int *out);
 /* A list of axes as flags; E375 for an axis outside of [-ndim, ndim) or given twice. */
-int lower_axes(struct lower *lower, const int64_t *axes, int n, int ndim, bool flags[MAX_NDIM]);
+int lower_axes(struct lower *lower, const int64_t *axes, int n, int ndim, bool flags[RT_MAX_NDIM]);
 
 /* E385 unless attribute epsilon is finite and not negative (lower_norm.c). */
 int lower_epsilon(struct lower *lower);
@@ -173,7 +173,7 @@ int emit_softmax(struct lower *lower, enum op_id op, int x, int axis);
  * if given) and attribute epsilon (lower_norm.c). */
 int emit_normalised(struct lower *lower, enum op_id op, int axis);
 
-/* The shape that two shapes broadcast to; false if they do not fit or have more than MAX_NDIM dimensions. */
+/* The shape that two shapes broadcast to; false if they do not fit or have more than RT_MAX_NDIM dimensions. */
 bool broadcast_dims(int nx, const int64_t *x, int ny, const int64_t *y, int *n, int64_t *dims);
 /* Product of the tensor's extents dims[first .. end - 1]. */
 int64_t extent_between(const struct tensor *tensor, int first, int end);

@@ -6,7 +6,7 @@
 #include "ir/op.h"
 
 bool eval_can(const struct op *op) {
-    return op->class == OP_ELEMENTWISE || op->eval;
+    return op->kind == OP_ELEMENTWISE || op->eval;
 }
 
 struct number eval_load(const void *data, enum rt_dtype dtype, int64_t index) {
@@ -91,7 +91,7 @@ static int64_t broadcast_offset(const struct tensor *in, const struct tensor *ou
 static void eval_elementwise(struct eval *eval) {
     const struct expr_chain *chain = chain_of(eval);
     struct point point = {.eval = eval};
-    int64_t at[MAX_NDIM] = {0}, i = 0;
+    int64_t at[RT_MAX_NDIM] = {0}, i = 0;
     if (!tensor_elements(eval->out)) return;
     do {
         for (int k = 0; k < eval->node->ninputs; k++)

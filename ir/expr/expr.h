@@ -36,8 +36,8 @@ struct expr_chain {
     const struct expr *named[EXPR_NAMED], *value[EXPR_VALUES];
 };
 const struct expr_chain *expr_parse_chain(struct arena *arena, const char *text, int ninputs);
-/* The same for row programs (ir/expr/rows.h): an assignment may also be sum(x), max(x) or min(x), a reduction over the
- * row. */
+/* The same for row programs (ir/expr/row_program.h): an assignment may also be sum(x), max(x) or min(x), a reduction
+ * over the row. */
 const struct expr_chain *expr_parse_folds(struct arena *arena, const char *text, int ninputs);
 bool expr_is_fold(const struct expr *expr);
 

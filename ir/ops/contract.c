@@ -90,11 +90,11 @@ DIMS_FN(dims_matmul) {
 EVAL(eval_matmul) {
     const struct tensor *a = eval->in[0], *b = eval->in[1], *y = eval->out;
     bool trans_a = attr_int(eval->node, "trans_a", 0), trans_b = attr_int(eval->node, "trans_b", 0);
-    int64_t at[MAX_NDIM] = {0}, i = 0, k = a->dims[a->ndim - (trans_a ? 2 : 1)];
+    int64_t at[RT_MAX_NDIM] = {0}, i = 0, k = a->dims[a->ndim - (trans_a ? 2 : 1)];
     if (!tensor_elements(y)) return 0;
     do {
         struct number sum = {rt_dtype_is_float(y->dtype), 0, 0};
-        int64_t ia[MAX_NDIM], ib[MAX_NDIM];
+        int64_t ia[RT_MAX_NDIM], ib[RT_MAX_NDIM];
         for (int d = 0; d < a->ndim; d++) ia[d] = a->dims[d] == 1 ? 0 : at[y->ndim - a->ndim + d];
         for (int d = 0; d < b->ndim; d++) ib[d] = b->dims[d] == 1 ? 0 : at[y->ndim - b->ndim + d];
         ia[a->ndim - (trans_a ? 1 : 2)] = at[y->ndim - 2];
@@ -256,7 +256,7 @@ EVAL(eval_reduce) {
     const struct expr *combine = expr_parse(eval->graph->arena, row->combine);
     int naxes;
     const int64_t *axes = attr_ints(eval->node, "axes", &naxes);
-    int64_t at[MAX_NDIM] = {0}, i = 0;
+    int64_t at[RT_MAX_NDIM] = {0}, i = 0;
     struct number first = {true, row->first, 0};
     for (int64_t j = 0; j < tensor_elements(y); j++) eval_store(eval->y, y->dtype, j, first);
     if (!tensor_elements(x)) return 0;

@@ -8,10 +8,10 @@
  *
  * A spatial dimension whose window and stride are 1, without padding, is an ordinary factor: each output reads one
  * input. Any other has factor o in the output and factor i (FACTOR_HALO) in the input. A split of o gives each rank a
- * part of the output positions, and of the input the window that these read (HOLD_WINDOW). Windows of neighbours
+ * part of the output positions, and of the input the window that these read (PLACED_WINDOW). Windows of neighbours
  * overlap, so ranks fetch rows from others, however the producer was split: the halo exchange. Padding is not
  * transferred: a rank's operator pads as the whole operator does, but only where its window ends with the input. Its
- * begin and end are therefore its own (rt_holding_before and _behind in runtime/base/part.h; $before and $behind in
+ * begin and end are therefore its own (rt_placement_before and _behind in runtime/base/part.h; $before and $behind in
  * calls). With them it reads the same elements in the same order, includes the same elements in a mean, and gives
  * bit-identical results.
  *
@@ -27,7 +27,7 @@ enum { SPATIAL = 2 }; /* the first spatial dimension */
 struct window {
     int n; /* spatial dimensions */
     bool ceil;
-    int64_t extent[MAX_NDIM];
+    int64_t extent[RT_MAX_NDIM];
     const int64_t *stride, *dilation, *begin, *end;
 };
 
@@ -180,12 +180,12 @@ DIMS_FN(dims_conv_transpose) {
 }
 
 /* Groups on this rank: every operand's channels are cut alike. */
-void split_conv(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM], struct node *node) {
+void split_conv(struct graph *graph, const struct dims *dims, const int64_t (*local)[RT_MAX_NDIM], struct node *node) {
     (void)dims;
     if (local[1][1]) attr_set(graph, node, attr_of_int("group", local[0][1] / local[1][1]));
 }
 
-void split_conv_transpose(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM],
+void split_conv_transpose(struct graph *graph, const struct dims *dims, const int64_t (*local)[RT_MAX_NDIM],
                           struct node *node) {
     if (local[1][1]) attr_set(graph, node, attr_of_int("group", local[dims->ninputs][1] / local[1][1]));
 }
@@ -237,7 +237,7 @@ DIMS_FN(dims_conv_weight_grad) {
     return check_positions(dims, dy, why);
 }
 
-void split_conv_weight_grad(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM],
+void split_conv_weight_grad(struct graph *graph, const struct dims *dims, const int64_t (*local)[RT_MAX_NDIM],
                             struct node *node) {
     (void)dims;
     if (local[2][1]) attr_set(graph, node, attr_of_int("group", local[0][1] / local[2][1]));
@@ -313,9 +313,9 @@ struct planes {
 typedef void plane_fn(const struct planes *p, double *out, const double *in, const double *weights);
 
 static void correlate(const struct planes *p, double *y, const double *x, const double *weights) {
-    int64_t o[MAX_NDIM] = {0}, i[MAX_NDIM], at = 0;
+    int64_t o[RT_MAX_NDIM] = {0}, i[RT_MAX_NDIM], at = 0;
     do {
-        int64_t k[MAX_NDIM] = {0}, tap = 0;
+        int64_t k[RT_MAX_NDIM] = {0}, tap = 0;
         do {
             if (read_at(&p->window, o, k, p->values, i))
                 y[at] += x[eval_offset(i, p->values, p->window.n)] * weights[tap];
@@ -326,9 +326,9 @@ static void correlate(const struct planes *p, double *y, const double *x, const 
 }
 
 static void spread(const struct planes *p, double *y, const double *x, const double *weights) {
-    int64_t o[MAX_NDIM] = {0}, i[MAX_NDIM], at = 0;
+    int64_t o[RT_MAX_NDIM] = {0}, i[RT_MAX_NDIM], at = 0;
     do {
-        int64_t k[MAX_NDIM] = {0}, tap = 0;
+        int64_t k[RT_MAX_NDIM] = {0}, tap = 0;
         do {
             if (read_at(&p->window, o, k, p->values, i))
                 y[eval_offset(i, p->values, p->window.n)] += x[at] * weights[tap];
@@ -387,9 +387,9 @@ EVAL(eval_conv_transpose) {
 
 /* The window of weights that each element of a plane of x meets, times the plane of the result's gradient. */
 static void weigh(const struct planes *p, double *dw, const double *x, const double *dy) {
-    int64_t o[MAX_NDIM] = {0}, i[MAX_NDIM], at = 0;
+    int64_t o[RT_MAX_NDIM] = {0}, i[RT_MAX_NDIM], at = 0;
     do {
-        int64_t k[MAX_NDIM] = {0}, tap = 0;
+        int64_t k[RT_MAX_NDIM] = {0}, tap = 0;
         do {
             if (read_at(&p->window, o, k, p->values, i)) dw[tap] += x[eval_offset(i, p->values, p->window.n)] * dy[at];
             tap++;
@@ -429,7 +429,7 @@ static int64_t padded_elements(const struct window *w, const int64_t *o, const i
 /* Where the largest element is, the first of equal ones but the last of NaNs, as in PyTorch; -1 outside of the
  * plane. */
 static int64_t place_of_largest(const struct window *w, const double *x, const int64_t *o, const int64_t *extent) {
-    int64_t k[MAX_NDIM] = {0}, i[MAX_NDIM], largest = -1;
+    int64_t k[RT_MAX_NDIM] = {0}, i[RT_MAX_NDIM], largest = -1;
     do {
         if (!read_at(w, o, k, extent, i)) continue;
         int64_t at = eval_offset(i, extent, w->n);
@@ -446,7 +446,7 @@ static double largest_of(const struct window *w, const double *x, const int64_t 
 }
 
 static double mean_of(const struct window *w, const double *x, const int64_t *o, const int64_t *extent, bool padded) {
-    int64_t k[MAX_NDIM] = {0}, i[MAX_NDIM], count = 0;
+    int64_t k[RT_MAX_NDIM] = {0}, i[RT_MAX_NDIM], count = 0;
     double sum = 0;
     do {
         if (!read_at(w, o, k, extent, i)) continue;
@@ -474,7 +474,7 @@ static int eval_pool(struct eval *eval, result_fn *result_of) {
     int64_t planes = y->dims[0] * y->dims[1], at = 0;
     bool padded = attr_int(eval->node, "count_include_pad", 0) != 0;
     for (int64_t plane = 0; plane < planes && tensor_elements(y); plane++) {
-        int64_t o[MAX_NDIM] = {0};
+        int64_t o[RT_MAX_NDIM] = {0};
         do results[at++] = result_of(&w, values + plane * spatial_elements(x), o, x->dims + SPATIAL, padded);
         while (eval_next(o, y->dims + SPATIAL, w.n));
     }
@@ -497,7 +497,7 @@ EVAL(eval_max_pool_grad) {
     const double *values = as_doubles(eval, 0), *gradients = as_doubles(eval, 1);
     double *sums = ARENA_ARRAY(eval->graph->arena, double, tensor_elements(x) + 1);
     for (int64_t plane = 0; plane < x->dims[0] * x->dims[1] && tensor_elements(dy); plane++) {
-        int64_t o[MAX_NDIM] = {0}, first = plane * spatial_elements(x);
+        int64_t o[RT_MAX_NDIM] = {0}, first = plane * spatial_elements(x);
         do {
             int64_t place = place_of_largest(&w, values + first, o, x->dims + SPATIAL);
             if (place >= 0) sums[first + place] += *gradients;

@@ -26,7 +26,7 @@ static struct window window_of(const struct gradient *g, const int64_t *extent) 
  * less than nothing where the last elements are not reached. */
 static int convolve(struct gradient *g, enum op_id op, const struct window *w, const int64_t *begin,
                     const int64_t *positions, const int64_t *extent, int64_t group, int x, int weights) {
-    int64_t end[MAX_NDIM];
+    int64_t end[RT_MAX_NDIM];
     for (int d = 0; d < w->n; d++)
         end[d] = (positions[d] - 1) * w->stride[d] + (w->extent[d] - 1) * w->dilation[d] + 1 - begin[d] - extent[d];
     struct attr attrs[] = {attr_of_ints("stride", w->n, w->stride), attr_of_ints("dilation", w->n, w->dilation),
@@ -77,7 +77,7 @@ GRAD(grad_max_pool) {
 
 /* Ones (a, 1, spatial..) of x's type. */
 static int ones(struct gradient *g, int64_t a, int n, const int64_t *spatial) {
-    int64_t dims[MAX_NDIM] = {a, 1}, count = a;
+    int64_t dims[RT_MAX_NDIM] = {a, 1}, count = a;
     for (int d = 0; d < n; d++) count *= dims[SPATIAL + d] = spatial[d];
     double *values = ARENA_ARRAY(g->b.graph->arena, double, count + 1);
     for (int64_t i = 0; i < count; i++) values[i] = 1;
@@ -90,7 +90,7 @@ static int ones(struct gradient *g, int64_t a, int n, const int64_t *spatial) {
 static int count_elements(struct gradient *g, const struct window *w) {
     struct tensor x = *gradient_input(g, 0), y = *gradient_output(g);
     bool padded = attr_int(&g->node, "count_include_pad", 0) != 0;
-    int64_t begin[MAX_NDIM], extent[MAX_NDIM];
+    int64_t begin[RT_MAX_NDIM], extent[RT_MAX_NDIM];
     for (int d = 0; d < w->n; d++) {
         begin[d] = padded ? 0 : w->begin[d];
         extent[d] = x.dims[SPATIAL + d] + (padded ? w->begin[d] + w->end[d] : 0);

@@ -153,9 +153,9 @@ GRAD(grad_rmsnorm) {
 /* The table with the two elements of every rotated pair exchanged. */
 static int exchange_pairs(struct gradient *g, int table, bool interleaved) {
     const struct tensor t = g->b.graph->tensors.at[table];
-    int64_t dims[MAX_NDIM + 1], start[MAX_NDIM + 1] = {0}, step[MAX_NDIM + 1];
+    int64_t dims[RT_MAX_NDIM + 1], start[RT_MAX_NDIM + 1] = {0}, step[RT_MAX_NDIM + 1];
     int pair = interleaved ? t.ndim : t.ndim - 1;
-    if (t.ndim == MAX_NDIM) return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->place, "too many dimensions");
+    if (t.ndim == RT_MAX_NDIM) return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->place, "too many dimensions");
     for (int d = 0; d <= t.ndim; d++) dims[d] = d < t.ndim ? t.dims[d] : 0, step[d] = 1;
     dims[t.ndim - 1] = dims[t.ndim] = t.dims[t.ndim - 1] / 2;
     dims[pair] = 2;

@@ -16,7 +16,7 @@ GRAD(grad_reshape) {
 GRAD(grad_transpose) {
     int n;
     const int64_t *perm = attr_ints(&g->node, "perm", &n);
-    int64_t inverse[MAX_NDIM];
+    int64_t inverse[RT_MAX_NDIM];
     for (int d = 0; d < n; d++) inverse[perm[d]] = d;
     return g->dx[0] = build_transpose(&g->b, g->dy, inverse);
 }
@@ -54,9 +54,10 @@ static int pad(struct gradient *g, int tensor, const int64_t *begin, const int64
 /* step - 1 zeros behind each index of dimension d, but the last. */
 static int spread(struct gradient *g, int tensor, int d, int64_t step) {
     struct tensor t = g->b.graph->tensors.at[tensor];
-    int64_t dims[MAX_NDIM + 1], zero[MAX_NDIM + 1] = {0}, end[MAX_NDIM + 1] = {0}, size[MAX_NDIM], ones[MAX_NDIM];
+    int64_t dims[RT_MAX_NDIM + 1], zero[RT_MAX_NDIM + 1] = {0}, end[RT_MAX_NDIM + 1] = {0}, size[RT_MAX_NDIM],
+                                                      ones[RT_MAX_NDIM];
     if (step == 1 || t.dims[d] < 2) return tensor;
-    if (t.ndim == MAX_NDIM)
+    if (t.ndim == RT_MAX_NDIM)
         return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->place,
                           "a strided slice of %d dimensions has no gradient", t.ndim);
     for (int i = 0; i < t.ndim; i++) ones[i] = 1, size[i] = t.dims[i], dims[i + (i > d)] = t.dims[i];
@@ -73,7 +74,7 @@ static int spread(struct gradient *g, int tensor, int d, int64_t step) {
 /* Indices in the opposite order where `reversed`. */
 static int reverse(struct gradient *g, int tensor, const bool *reversed) {
     struct tensor t = g->b.graph->tensors.at[tensor];
-    int64_t start[MAX_NDIM], step[MAX_NDIM];
+    int64_t start[RT_MAX_NDIM], step[RT_MAX_NDIM];
     for (int d = 0; d < t.ndim; d++) {
         step[d] = reversed[d] ? -1 : 1;
         start[d] = reversed[d] ? t.dims[d] - 1 : 0;
@@ -85,8 +86,8 @@ GRAD(grad_slice) {
     struct tensor x = *gradient_input(g, 0), y = *gradient_output(g);
     int n, dx = g->dy;
     const int64_t *start = attr_ints(&g->node, "start", &n), *step = attr_ints(&g->node, "step", &n);
-    int64_t begin[MAX_NDIM], end[MAX_NDIM];
-    bool reversed[MAX_NDIM];
+    int64_t begin[RT_MAX_NDIM], end[RT_MAX_NDIM];
+    bool reversed[RT_MAX_NDIM];
     for (int d = 0; d < x.ndim; d++) {
         int64_t stride = step[d] < 0 ? -step[d] : step[d], covers = y.dims[d] ? (y.dims[d] - 1) * stride + 1 : 0;
         reversed[d] = step[d] < 0;
@@ -100,7 +101,7 @@ GRAD(grad_slice) {
 
 /* Of what is padded with: the sum of all but `inner`, which comes from x. */
 static int pad_value(struct gradient *g, int inner, const int64_t *begin, const int64_t *end) {
-    int64_t before[MAX_NDIM], behind[MAX_NDIM];
+    int64_t before[RT_MAX_NDIM], behind[RT_MAX_NDIM];
     for (int d = 0; d < gradient_input(g, 0)->ndim; d++) {
         before[d] = begin[d] > 0 ? begin[d] : 0;
         behind[d] = end[d] > 0 ? end[d] : 0;
@@ -113,7 +114,7 @@ GRAD(grad_pad) {
     struct tensor x = *gradient_input(g, 0);
     int n;
     const int64_t *begin = attr_ints(&g->node, "begin", &n), *end = attr_ints(&g->node, "end", &n);
-    int64_t start[MAX_NDIM], ones[MAX_NDIM], size[MAX_NDIM], before[MAX_NDIM], behind[MAX_NDIM];
+    int64_t start[RT_MAX_NDIM], ones[RT_MAX_NDIM], size[RT_MAX_NDIM], before[RT_MAX_NDIM], behind[RT_MAX_NDIM];
     for (int d = 0; d < n; d++) { /* what negative padding cut off gets zeros */
         before[d] = begin[d] < 0 ? -begin[d] : 0;
         behind[d] = end[d] < 0 ? -end[d] : 0;
@@ -128,10 +129,10 @@ GRAD(grad_pad) {
 
 GRAD(grad_concat) {
     struct tensor y = *gradient_output(g);
-    int64_t axis = attr_int(&g->node, "axis", 0), start[MAX_NDIM] = {0}, ones[MAX_NDIM];
+    int64_t axis = attr_int(&g->node, "axis", 0), start[RT_MAX_NDIM] = {0}, ones[RT_MAX_NDIM];
     for (int d = 0; d < y.ndim; d++) ones[d] = 1;
     for (int k = 0; k < g->node.ninputs; k++) {
-        int64_t size[MAX_NDIM];
+        int64_t size[RT_MAX_NDIM];
         memcpy(size, gradient_input(g, k)->dims, sizeof size);
         if (g->wanted[k] && (g->dx[k] = build_slice(&g->b, g->dy, start, ones, size)) < 0) return -1;
         start[axis] += size[axis];

@@ -69,8 +69,8 @@ static int bind_rows(struct dims *dims, const struct graph *graph, const struct 
                       (long long)batch);
     if (index->dims[rows] != depth || !same_dims(index->dims, x->dims, (int)batch))
         return refuse(dims, why, "the indices fit neither depth nor data");
-    if (rows + x->ndim - batch - depth > MAX_NDIM)
-        return refuse(dims, why, "the result has more than %d dimensions", MAX_NDIM);
+    if (rows + x->ndim - batch - depth > RT_MAX_NDIM)
+        return refuse(dims, why, "the result has more than %d dimensions", RT_MAX_NDIM);
     struct operand *in = &dims->operand[0], *at = &dims->operand[1], *out = &dims->operand[picks];
     enum factor_kind row = picks < dims->ninputs ? FACTOR_WHOLE : FACTOR_PASS;
     for (int d = 0; d < x->ndim; d++) {
@@ -122,10 +122,10 @@ static int64_t index_at(const struct eval *eval, int64_t i, int64_t extent) {
 
 EVAL(eval_gather_elements) {
     const struct tensor *x = eval->in[0], *index = eval->in[1];
-    int64_t axis = attr_int(eval->node, "axis", 0), at[MAX_NDIM] = {0}, i = 0;
+    int64_t axis = attr_int(eval->node, "axis", 0), at[RT_MAX_NDIM] = {0}, i = 0;
     if (!tensor_elements(index)) return 0;
     do {
-        int64_t from[MAX_NDIM];
+        int64_t from[RT_MAX_NDIM];
         memcpy(from, at, sizeof from);
         if ((from[axis] = index_at(eval, i, x->dims[axis])) < 0) return -1;
         copy_elements(eval, i++, 0, eval_offset(from, x->dims, x->ndim), 1);
@@ -145,11 +145,11 @@ static void add_elements(struct eval *eval, int64_t to, int from_input, int64_t 
 
 static int put_elements(struct eval *eval, put_fn *put) {
     const struct tensor *x = eval->in[0], *index = eval->in[1];
-    int64_t axis = attr_int(eval->node, "axis", 0), at[MAX_NDIM] = {0}, i = 0;
+    int64_t axis = attr_int(eval->node, "axis", 0), at[RT_MAX_NDIM] = {0}, i = 0;
     copy_elements(eval, 0, 0, 0, tensor_elements(x));
     if (!tensor_elements(index)) return 0;
     do {
-        int64_t to[MAX_NDIM];
+        int64_t to[RT_MAX_NDIM];
         memcpy(to, at, sizeof to);
         if ((to[axis] = index_at(eval, i, x->dims[axis])) < 0) return -1;
         put(eval, eval_offset(to, x->dims, x->ndim), 2, i++, 1);
@@ -227,7 +227,7 @@ DIMS_FN(dims_gather_grad) {
     int64_t axis = attr_int(node, "axis", 0), size = attr_int(node, "size", -1);
     struct operand *in = &dims->operand[0], *at = &dims->operand[1], *out = &dims->operand[2];
     if (axis < 0 || axis > dy->ndim - index->ndim || size < 0 ||
-        !same_dims(dy->dims + axis, index->dims, index->ndim) || dy->ndim - index->ndim + 1 > MAX_NDIM)
+        !same_dims(dy->dims + axis, index->dims, index->ndim) || dy->ndim - index->ndim + 1 > RT_MAX_NDIM)
         return refuse(dims, why, "indices %s do not fit dimension %lld of %s", tensor_type(dims->arena, index),
                       (long long)axis, tensor_type(dims->arena, dy));
     in->ndim = dy->ndim;

@@ -73,8 +73,8 @@ static void assign_factors(struct operand *operand, const struct run *run, const
 /* Factors of two runs of equal product: one between every two neighbouring boundaries of either, if each boundary
  * divides the next; else every dimension stays whole. Returns -1 when there are too many. */
 static int bind_runs(struct dims *dims, struct run in, struct run out, int *next) {
-    int64_t bound[2 * MAX_NDIM + 1] = {1}, total = 1;
-    int factors[2 * MAX_NDIM], n = 0;
+    int64_t bound[2 * RT_MAX_NDIM + 1] = {1}, total = 1;
+    int factors[2 * RT_MAX_NDIM], n = 0;
     for (int d = in.first; d < in.end; d++) total *= in.dims[d];
     while (bound[n] < total) {
         int64_t a = next_boundary(&in, bound[n]), b = next_boundary(&out, bound[n]);
@@ -114,7 +114,7 @@ DIMS_FN(dims_reshape) {
     int ndim, next = 0;
     const int64_t *shape = attr_ints(node, "shape", &ndim);
     int64_t elements;
-    if (ndim > MAX_NDIM || !rt_product(shape, ndim, &elements) || elements != tensor_elements(x))
+    if (ndim > RT_MAX_NDIM || !rt_product(shape, ndim, &elements) || elements != tensor_elements(x))
         return refuse(dims, why, "%s cannot be reshaped to that shape", tensor_type(dims->arena, x));
     if (!elements) return bind_empty(dims, x, ndim, shape);
     dims->operand[0].ndim = x->ndim;
@@ -137,7 +137,7 @@ DIMS_FN(dims_reshape) {
     return 0;
 }
 
-void split_shape(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM], struct node *node) {
+void split_shape(struct graph *graph, const struct dims *dims, const int64_t (*local)[RT_MAX_NDIM], struct node *node) {
     int out = dims->ninputs;
     attr_set(graph, node, attr_of_ints("shape", dims->operand[out].ndim, local[out]));
 }
@@ -163,7 +163,8 @@ DIMS_FN(dims_expand) {
     const struct tensor *x = input(graph, node, 0);
     int n;
     const int64_t *shape = attr_ints(node, "shape", &n);
-    if (n < x->ndim || n > MAX_NDIM) return refuse(dims, why, "the shape has %d dimensions, the input %d", n, x->ndim);
+    if (n < x->ndim || n > RT_MAX_NDIM)
+        return refuse(dims, why, "the shape has %d dimensions, the input %d", n, x->ndim);
     dims->operand[0].ndim = x->ndim;
     dims->operand[1].ndim = n;
     for (int d = 0; d < n; d++) {
@@ -217,10 +218,10 @@ DIMS_FN(dims_slice) {
     return 0;
 }
 
-void split_slice(struct graph *graph, const struct dims *dims, const int64_t (*local)[MAX_NDIM], struct node *node) {
+void split_slice(struct graph *graph, const struct dims *dims, const int64_t (*local)[RT_MAX_NDIM], struct node *node) {
     int n, out = dims->ninputs;
     const int64_t *start = attr_ints(node, "start", &n), *size = attr_ints(node, "size", &n);
-    int64_t moved[MAX_NDIM];
+    int64_t moved[RT_MAX_NDIM];
     for (int d = 0; d < n; d++) moved[d] = size[d] ? start[d] / size[d] * local[out][d] + start[d] % size[d] : start[d];
     for (int d = 0; d < n; d++)
         if (local[out][d] == size[d]) moved[d] = start[d];
@@ -300,8 +301,8 @@ DIMS_FN(dims_gather) {
     int64_t axis = attr_int(node, "axis", 0);
     if (axis < 0 || axis >= x->ndim)
         return refuse(dims, why, "axis %lld is out of range for %d dimensions", (long long)axis, x->ndim);
-    if (x->ndim - 1 + index->ndim > MAX_NDIM)
-        return refuse(dims, why, "the result has more than %d dimensions", MAX_NDIM);
+    if (x->ndim - 1 + index->ndim > RT_MAX_NDIM)
+        return refuse(dims, why, "the result has more than %d dimensions", RT_MAX_NDIM);
     struct operand *in = &dims->operand[0], *out = &dims->operand[2];
     in->ndim = x->ndim;
     enum factor_kind kind = x->dtype == RT_BOOL ? FACTOR_WHOLE : FACTOR_SUM;
@@ -379,7 +380,7 @@ static const struct {
 
 EVAL(eval_mapped) {
     const struct tensor *x = eval->in[0];
-    int64_t at[MAX_NDIM] = {0}, from[MAX_NDIM] = {0}, i = 0;
+    int64_t at[RT_MAX_NDIM] = {0}, from[RT_MAX_NDIM] = {0}, i = 0;
     size_t row = 0;
     while (maps[row].op != eval->node->op->id) row++;
     if (!tensor_elements(eval->out)) return 0;

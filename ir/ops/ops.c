@@ -9,15 +9,15 @@
 #define EW(name_, types_, expr_, flops_, ...)                                                                          \
     {.id = OP_##name_,                                                                                                 \
      .name = #name_,                                                                                                   \
-     .class = OP_ELEMENTWISE,                                                                                          \
+     .kind = OP_ELEMENTWISE,                                                                                           \
      .types = types_,                                                                                                  \
      .expr = expr_,                                                                                                    \
      .flops = flops_,                                                                                                  \
      ##__VA_ARGS__},
-#define OP(name_, class_, dims_, types_, flops_, call_, ...)                                                           \
+#define OP(name_, kind_, dims_, types_, flops_, call_, ...)                                                            \
     {.id = OP_##name_,                                                                                                 \
      .name = #name_,                                                                                                   \
-     .class = class_,                                                                                                  \
+     .kind = kind_,                                                                                                    \
      .dims = dims_,                                                                                                    \
      .types = types_,                                                                                                  \
      .flops = flops_,                                                                                                  \

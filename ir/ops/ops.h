@@ -10,7 +10,7 @@
 
 #define DIMS_FN(name) int name(struct dims *dims, const struct graph *graph, const struct node *node, const char **why)
 #define SPLIT_ATTR(name)                                                                                               \
-    void name(struct graph *graph, const struct dims *dims, const int64_t(*local)[MAX_NDIM], struct node *node)
+    void name(struct graph *graph, const struct dims *dims, const int64_t(*local)[RT_MAX_NDIM], struct node *node)
 #define EVAL(name) int name(struct eval *eval)
 
 DIMS_FN(dims_matmul);

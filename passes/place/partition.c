@@ -13,8 +13,8 @@
 #include "passes/place/regroup.h"
 
 static bool is_partial_sum(const struct graph *graph, int tensor, int axis) {
-    const struct holding sum = holding_partial_sum();
-    return tensor >= 0 && holding_equal(&graph->tensors.at[tensor].layout.axis[axis], &sum);
+    const struct placement sum = placement_partial_sum();
+    return tensor >= 0 && placement_equal(&graph->tensors.at[tensor].layout.axis[axis], &sum);
 }
 
 /* True if one operand of one node reads the tensor, and it is no output or update. */
@@ -53,7 +53,7 @@ struct partition {
  * the operand. */
 static bool may_wait(const struct partition *p, const struct node *node) {
     if (!has_one_reader(p->graph, &p->uses, node->inputs[0])) return false;
-    return node->op->class == OP_VIEW || (node->op->id == OP_Cast && p->gradient[node->outputs[0]]);
+    return node->op->kind == OP_VIEW || (node->op->id == OP_Cast && p->gradient[node->outputs[0]]);
 }
 
 /* True if the node's result stays partial along the axis: a linear node that is not split, all of whose summed
@@ -70,7 +70,7 @@ static bool passes_partial(const struct partition *p, const struct node *node, i
 static void hold_partial(const struct partition *p, const struct node *node, int axis) {
     if (node->op->id == OP_Accumulate && node->split[axis].factor < 0 &&
         is_partial_sum(p->graph, node->inputs[1], axis))
-        p->graph->tensors.at[node->inputs[0]].layout.axis[axis] = holding_partial_sum();
+        p->graph->tensors.at[node->inputs[0]].layout.axis[axis] = placement_partial_sum();
 }
 
 /* Layouts of all that nodes compute, in order. */
@@ -86,7 +86,7 @@ static void lay_out(struct partition *p) {
             if (passes_partial(p, node, axis)) node->split[axis].factor = SPLIT_PARTIAL;
             for (int k = 0; k < node->noutputs; k++)
                 if (node->outputs[k] >= 0)
-                    graph->tensors.at[node->outputs[k]].layout.axis[axis] = dims_holding_given(&dims, node, k, axis);
+                    graph->tensors.at[node->outputs[k]].layout.axis[axis] = dims_placement_given(&dims, node, k, axis);
         }
     }
 }

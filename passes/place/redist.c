@@ -15,14 +15,15 @@
 /* A move between two states along one mesh axis of n ranks: the collective, and how much each rank receives from
  * each of the n - 1 others: `parts` parts of the tensor and `shares` nth parts of a part. */
 static const struct move {
-    enum holding_kind from, to;
+    enum placement_kind from, to;
     enum op_id op;
     int parts, shares;
-} moves[] = {{HOLD_WHOLE, HOLD_PART, OP_Chunk, 0, 0},         {HOLD_WHOLE, HOLD_WINDOW, OP_Chunk, 0, 0},
-             {HOLD_PART, HOLD_WHOLE, OP_AllGather, 1, 0},     {HOLD_PART, HOLD_PART, OP_AllToAll, 0, 1},
-             {HOLD_PART, HOLD_WINDOW, OP_Crop, 0, 0},         /* only if every part contains its window */
-             {HOLD_PART, HOLD_WINDOW, OP_HaloExchange, 0, 1}, /* an upper bound, unless windows are larger than parts */
-             {HOLD_PARTIAL, HOLD_WHOLE, OP_AllReduce, 2, 0},  {HOLD_PARTIAL, HOLD_PART, OP_ReduceScatter, 1, 0}};
+} moves[] = {
+    {PLACED_WHOLE, PLACED_PART, OP_Chunk, 0, 0},         {PLACED_WHOLE, PLACED_WINDOW, OP_Chunk, 0, 0},
+    {PLACED_PART, PLACED_WHOLE, OP_AllGather, 1, 0},     {PLACED_PART, PLACED_PART, OP_AllToAll, 0, 1},
+    {PLACED_PART, PLACED_WINDOW, OP_Crop, 0, 0},         /* only if every part contains its window */
+    {PLACED_PART, PLACED_WINDOW, OP_HaloExchange, 0, 1}, /* an upper bound, unless windows are larger than parts */
+    {PLACED_PARTIAL, PLACED_WHOLE, OP_AllReduce, 2, 0},  {PLACED_PARTIAL, PLACED_PART, OP_ReduceScatter, 1, 0}};
 enum { NMOVES = sizeof moves / sizeof *moves, NSTATES = 4 };
 
 /* The case in which a tensor is to be moved along an axis of n ranks. */
@@ -36,14 +37,14 @@ enum { NEVER = 1 << 30 };
 
 /* The cost of a move, in nth parts of a part. */
 static int64_t cost_of(const struct move *move, const struct situation *at) {
-    if (at->made_whole && move->to == HOLD_WHOLE) return 0;
+    if (at->made_whole && move->to == PLACED_WHOLE) return 0;
     if (move->op == OP_Crop && !at->has_window) return NEVER;
     return (move->parts * at->n + move->shares) * (at->n - 1);
 }
 
 /* The first move of a cheapest path (Bellman-Ford); NULL if there is none. A path may lead from a part to another
  * part. */
-static const struct move *first_move(enum holding_kind from, enum holding_kind to, const struct situation *at) {
+static const struct move *first_move(enum placement_kind from, enum placement_kind to, const struct situation *at) {
     int64_t cost[NSTATES];
     const struct move *first[NSTATES] = {NULL};
     for (int s = 0; s < NSTATES; s++) cost[s] = s == (int)to && from != to ? 0 : NEVER;
@@ -84,12 +85,13 @@ static const char *layout_key(struct redist *redist, int tensor, const struct la
     strbuf_init(&key, redist->graph->arena);
     strbuf_printf(&key, "%d", tensor);
     for (int a = 0; a < redist->graph->mesh.naxes; a++) {
-        const struct holding *h = &layout->axis[a];
+        const struct placement *h = &layout->axis[a];
         const struct reach *reach = &h->reach;
         strbuf_printf(&key, " %d", (int)h->kind);
-        if (h->kind == HOLD_PARTIAL) strbuf_printf(&key, "/%d", (int)h->reduce);
-        if (holding_divides(h)) strbuf_printf(&key, "/%d/%lld/%lld", h->dim, (long long)h->blocks, (long long)h->unit);
-        if (h->kind == HOLD_WINDOW)
+        if (h->kind == PLACED_PARTIAL) strbuf_printf(&key, "/%d", (int)h->reduce);
+        if (placement_divides(h))
+            strbuf_printf(&key, "/%d/%lld/%lld", h->dim, (long long)h->blocks, (long long)h->grain);
+        if (h->kind == PLACED_WINDOW)
             strbuf_printf(&key, "/%lld/%lld/%lld/%lld", (long long)reach->positions, (long long)reach->stride,
                           (long long)reach->before, (long long)reach->span);
     }
@@ -112,7 +114,7 @@ static int find(struct map *map, const char *key) {
 static int load_as(struct redist *redist, int id, struct layout layout) {
     struct tensor tensor = redist->graph->tensors.at[id];
     for (int axis = 0; axis < redist->graph->mesh.naxes; axis++)
-        if (layout.axis[axis].kind == HOLD_WINDOW) layout.axis[axis] = (struct holding){HOLD_WHOLE};
+        if (layout.axis[axis].kind == PLACED_WINDOW) layout.axis[axis] = (struct placement){PLACED_WHOLE};
     if (layout_equal(&layout, &tensor.layout)) return id;
     const char *key = layout_key(redist, id, &layout);
     if (find(&redist->made, key) >= 0) return find(&redist->made, key);
@@ -123,11 +125,11 @@ static int load_as(struct redist *redist, int id, struct layout layout) {
     return redist->graph->tensors.n - 1;
 }
 
-/* The holding after a move. On the way to a window a partial sum is scattered in equal parts. */
-static struct holding after_move(const struct move *move, const struct holding *wanted) {
+/* The placement after a move. On the way to a window a partial sum is scattered in equal parts. */
+static struct placement after_move(const struct move *move, const struct placement *wanted) {
     if (move->to == wanted->kind) return *wanted;
-    if (move->to == HOLD_WHOLE) return (struct holding){HOLD_WHOLE};
-    return (struct holding){.kind = HOLD_PART, .dim = wanted->dim, .blocks = 1, .unit = 1};
+    if (move->to == PLACED_WHOLE) return (struct placement){PLACED_WHOLE};
+    return (struct placement){.kind = PLACED_PART, .dim = wanted->dim, .blocks = 1, .grain = 1};
 }
 
 /* Adds the node of one move along `axis`; returns the tensor it makes. */
@@ -135,15 +137,15 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
                     const char *name) {
     struct graph *graph = redist->graph;
     struct tensor from = graph->tensors.at[id];
-    const struct holding *part = move->from == HOLD_PART ? &from.layout.axis[axis] : &layout->axis[axis];
+    const struct placement *part = move->from == PLACED_PART ? &from.layout.axis[axis] : &layout->axis[axis];
     struct attr attrs[5] = {attr_of_int("mesh", axis)};
     int n = 1;
-    if ((move->from == HOLD_PART) != (move->to == HOLD_PART) && move->to != HOLD_WINDOW) {
+    if ((move->from == PLACED_PART) != (move->to == PLACED_PART) && move->to != PLACED_WINDOW) {
         attrs[n++] = attr_of_int("dim", part->dim);
         attrs[n++] = attr_of_int("blocks", part->blocks);
-        attrs[n++] = attr_of_int("unit", part->unit);
+        attrs[n++] = attr_of_int("grain", part->grain);
     }
-    if (move->from == HOLD_PARTIAL) attrs[n++] = attr_of_text("reduce", reduce_names[from.layout.axis[axis].reduce]);
+    if (move->from == PLACED_PARTIAL) attrs[n++] = attr_of_text("reduce", reduce_names[from.layout.axis[axis].reduce]);
     const char *label = arena_printf(graph->arena, "%s.%s", from.name, ops[move->op].name);
     int out = graph_add_tensor(graph, TENSOR_VALUE, label, from.dtype, from.ndim, from.dims);
     graph->tensors.at[out].layout = *layout;
@@ -155,36 +157,36 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
 
 /* True if another axis still divides the dimension that is to be divided along this one. */
 static bool must_wait(const struct graph *graph, const struct layout *have, const struct layout *wanted, int axis) {
-    const struct holding *want = &wanted->axis[axis];
+    const struct placement *want = &wanted->axis[axis];
     for (int a = 0; a < graph->mesh.naxes; a++)
-        if (a != axis && holding_divides(want) && holding_divides(&have->axis[a]) && have->axis[a].dim == want->dim)
+        if (a != axis && placement_divides(want) && placement_divides(&have->axis[a]) && have->axis[a].dim == want->dim)
             return true;
     return false;
 }
 
-/* The axis along which to move next, and the holding to reach there. Reductions come first and slices last, so that no
- * collective transfers more than it must. If axes wait for each other, one becomes whole. -1: there is no way. */
+/* The axis along which to move next, and the placement to reach there. Reductions come first and slices last, so that
+ * no collective transfers more than it must. If axes wait for each other, one becomes whole. -1: there is no way. */
 static int next_axis(const struct graph *graph, const struct layout *have, const struct layout *wanted,
-                     struct holding *target) {
-    static const enum holding_kind turn[] = {HOLD_PARTIAL, HOLD_PART, HOLD_WHOLE};
+                     struct placement *target) {
+    static const enum placement_kind turn[] = {PLACED_PARTIAL, PLACED_PART, PLACED_WHOLE};
     for (int waiting = 0; waiting < 2; waiting++)
         for (int t = 0; t < 3; t++)
             for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-                if (have->axis[axis].kind != turn[t] || holding_equal(&have->axis[axis], &wanted->axis[axis]) ||
-                    must_wait(graph, have, wanted, axis) != waiting || (waiting && turn[t] == HOLD_WHOLE))
+                if (have->axis[axis].kind != turn[t] || placement_equal(&have->axis[axis], &wanted->axis[axis]) ||
+                    must_wait(graph, have, wanted, axis) != waiting || (waiting && turn[t] == PLACED_WHOLE))
                     continue;
-                *target = waiting ? (struct holding){HOLD_WHOLE} : wanted->axis[axis];
+                *target = waiting ? (struct placement){PLACED_WHOLE} : wanted->axis[axis];
                 return axis;
             }
     return -1;
 }
 
-static bool has_window(const struct tensor *tensor, const struct holding *part, const struct holding *window,
+static bool has_window(const struct tensor *tensor, const struct placement *part, const struct placement *window,
                        int ways) {
-    if (part->kind != HOLD_PART || window->kind != HOLD_WINDOW || part->dim != window->dim) return false;
-    const struct rt_holding have = holding_among(tensor, part, ways), want = holding_among(tensor, window, ways);
+    if (part->kind != PLACED_PART || window->kind != PLACED_WINDOW || part->dim != window->dim) return false;
+    const struct rt_placement have = placement_among(tensor, part, ways), want = placement_among(tensor, window, ways);
     for (int r = 0; r < ways; r++)
-        if (rt_holding_lacks(&want, &have, r)) return false;
+        if (rt_placement_lacks(&want, &have, r)) return false;
     return true;
 }
 
@@ -192,13 +194,13 @@ static bool has_window(const struct tensor *tensor, const struct holding *part, 
 static int move_once(struct redist *redist, int id, int now, const struct layout *wanted, const char *name) {
     struct graph *graph = redist->graph;
     struct layout layout = graph->tensors.at[now].layout, whole = layout;
-    struct holding target;
+    struct placement target;
     int axis = next_axis(graph, &layout, wanted, &target);
     if (axis < 0) return -1;
-    whole.axis[axis] = (struct holding){HOLD_WHOLE};
+    whole.axis[axis] = (struct placement){PLACED_WHOLE};
     const struct situation situation = {
         .n = graph->mesh.axis[axis].size,
-        .made_whole = target.kind != HOLD_WHOLE && find(&redist->wanted, layout_key(redist, id, &whole)) >= 0,
+        .made_whole = target.kind != PLACED_WHOLE && find(&redist->wanted, layout_key(redist, id, &whole)) >= 0,
         .has_window = has_window(&graph->tensors.at[now], &layout.axis[axis], &target, graph->mesh.axis[axis].size)};
     const struct move *move = first_move(layout.axis[axis].kind, target.kind, &situation);
     if (!move) return -1;
@@ -242,7 +244,7 @@ static void note_wants(struct redist *redist, int id) {
         struct want want = {.node = id, .operand = k};
         if (node->inputs[k] < 0) continue;
         for (int axis = 0; axis < graph->mesh.naxes; axis++)
-            want.layout.axis[axis] = dims_holding_wanted(graph, &dims, node, k, axis);
+            want.layout.axis[axis] = dims_placement_wanted(graph, &dims, node, k, axis);
         VEC_PUSH(graph->arena, &redist->wants, want);
         note_wanted(redist, node->inputs[k], &want.layout);
     }

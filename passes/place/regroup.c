@@ -74,7 +74,7 @@ static struct chain find_chain(const struct graph *graph, const int *readers, in
 
 static bool is_partial(const struct graph *graph, int tensor) {
     for (int axis = 0; axis < graph->mesh.naxes; axis++)
-        if (graph->tensors.at[tensor].layout.axis[axis].kind == HOLD_PARTIAL) return true;
+        if (graph->tensors.at[tensor].layout.axis[axis].kind == PLACED_PARTIAL) return true;
     return false;
 }
 

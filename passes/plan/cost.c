@@ -5,15 +5,15 @@
 const struct machine machine_default = {.flops = 1e11, .bytes = 1e10, .link_bytes = 5e9, .latency = 1e-5};
 
 /* The fraction of the tensor that the rank with the largest part holds. */
-static double share_held(const struct tensor *tensor, const struct holding *holding, int ways) {
+static double share_held(const struct tensor *tensor, const struct placement *placement, int ways) {
     int64_t most = 0;
-    if (!holding_divides(holding) || !tensor->dims[holding->dim]) return 1;
-    const struct rt_holding ranks = holding_among(tensor, holding, ways);
+    if (!placement_divides(placement) || !tensor->dims[placement->dim]) return 1;
+    const struct rt_placement ranks = placement_among(tensor, placement, ways);
     for (int r = 0; r < ways; r++) {
-        int64_t extent = rt_holding_extent(&ranks, r);
+        int64_t extent = rt_placement_extent(&ranks, r);
         if (extent > most) most = extent;
     }
-    return (double)most / (double)tensor->dims[holding->dim];
+    return (double)most / (double)tensor->dims[placement->dim];
 }
 
 /* Bytes of inputs, or of outputs, that the rank with the largest parts reads or writes. */
@@ -23,8 +23,8 @@ static double operand_bytes(const struct graph *graph, const struct node *node, 
     for (int k = 0; k < (inputs ? node->ninputs : node->noutputs); k++) {
         int id = inputs ? node->inputs[k] : node->outputs[k];
         if (id < 0) continue;
-        struct holding holding = dims_holding(dims, inputs ? k : dims->ninputs + k, split);
-        bytes += (double)tensor_bytes(&graph->tensors.at[id]) * share_held(&graph->tensors.at[id], &holding, ways);
+        struct placement placement = dims_placement(dims, inputs ? k : dims->ninputs + k, split);
+        bytes += (double)tensor_bytes(&graph->tensors.at[id]) * share_held(&graph->tensors.at[id], &placement, ways);
     }
     return bytes;
 }
@@ -33,11 +33,11 @@ static double operand_bytes(const struct graph *graph, const struct node *node, 
  * that it looks up. */
 double cost_share(const struct graph *graph, const struct node *node, const struct dims *dims,
                   const struct node_split *split, int ways, const struct machine *machine) {
-    if (node->op->class == OP_VIEW) return 0;
+    if (node->op->kind == OP_VIEW) return 0;
     double flops = dims_flops(dims, node->op->flops), out = operand_bytes(graph, node, dims, split, ways, false),
            in = operand_bytes(graph, node, dims, split, ways, true);
     if (split->factor >= 0) {
-        const struct rt_cut cut = {dims->factor[split->factor].extent, split->blocks, split->unit, ways};
+        const struct rt_cut cut = {dims->factor[split->factor].extent, split->blocks, split->grain, ways};
         flops *= (double)rt_cut_extent(&cut, 0) / (double)cut.extent; /* the first rank has the largest part */
     }
     bool picks = node->op->id == OP_Gather;
@@ -54,29 +54,29 @@ double cost_node(const struct graph *graph, const struct node *node, const struc
 }
 
 /* The largest fraction of the tensor that a rank needs under `to` and does not hold under `from`. */
-static double share_lacking(const struct tensor *tensor, const struct holding *from, const struct holding *to,
+static double share_lacking(const struct tensor *tensor, const struct placement *from, const struct placement *to,
                             int ways) {
     double wanted = share_held(tensor, to, ways), most = 0;
     if (from->dim != to->dim) return wanted * (ways - 1) / ways;
-    const struct rt_holding held = holding_among(tensor, from, ways), want = holding_among(tensor, to, ways);
+    const struct rt_placement held = placement_among(tensor, from, ways), want = placement_among(tensor, to, ways);
     for (int r = 0; r < ways; r++) {
-        double share = (double)rt_holding_lacks(&want, &held, r) / (double)tensor->dims[to->dim];
+        double share = (double)rt_placement_lacks(&want, &held, r) / (double)tensor->dims[to->dim];
         if (share > most) most = share;
     }
     return most;
 }
 
-double cost_move(const struct tensor *tensor, const struct holding *from, const struct holding *to, int ways,
+double cost_move(const struct tensor *tensor, const struct placement *from, const struct placement *to, int ways,
                  const struct machine *machine) {
     const double seconds = (double)tensor_bytes(tensor) / machine->link_bytes, others = (ways - 1) / (double)ways;
-    if (holding_equal(from, to) || from->kind == HOLD_WHOLE || !tensor_elements(tensor)) return 0;
-    if (from->kind == HOLD_PARTIAL) {
-        if (to->kind == HOLD_WHOLE) return machine->latency + 2 * others * seconds;
-        const struct holding part = {.kind = HOLD_PART, .dim = to->dim, .blocks = 1, .unit = 1};
+    if (placement_equal(from, to) || from->kind == PLACED_WHOLE || !tensor_elements(tensor)) return 0;
+    if (from->kind == PLACED_PARTIAL) {
+        if (to->kind == PLACED_WHOLE) return machine->latency + 2 * others * seconds;
+        const struct placement part = {.kind = PLACED_PART, .dim = to->dim, .blocks = 1, .grain = 1};
         double scattered = machine->latency + others * seconds;
-        return to->kind == HOLD_PART ? scattered : scattered + cost_move(tensor, &part, to, ways, machine);
+        return to->kind == PLACED_PART ? scattered : scattered + cost_move(tensor, &part, to, ways, machine);
     }
-    if (to->kind == HOLD_WHOLE) return machine->latency + others * seconds;
+    if (to->kind == PLACED_WHOLE) return machine->latency + others * seconds;
     double lacking = share_lacking(tensor, from, to, ways);
     return lacking > 0 ? machine->latency + lacking * seconds : 0;
 }

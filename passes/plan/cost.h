@@ -22,8 +22,8 @@ double cost_node(const struct graph *graph, const struct node *node, const struc
 double cost_share(const struct graph *graph, const struct node *node, const struct dims *dims,
                   const struct node_split *split, int ways, const struct machine *machine);
 
-/* Seconds to redistribute the tensor among `ways` ranks from one holding to another, by the collectives of redist.c. */
-double cost_move(const struct tensor *tensor, const struct holding *from, const struct holding *to, int ways,
+/* Seconds that the collectives of redist.c take to bring a tensor from one placement to another among `ways` ranks. */
+double cost_move(const struct tensor *tensor, const struct placement *from, const struct placement *to, int ways,
                  const struct machine *machine);
 
 #endif

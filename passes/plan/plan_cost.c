@@ -1,30 +1,30 @@
 #include "passes/plan/plan_cost.h"
 
-static struct holding wanted_by(struct propagation *propagation, int node, int tensor) {
+static struct placement wanted_by(struct propagation *propagation, int node, int tensor) {
     const struct node *n = &propagation->graph->nodes.at[node];
     int k = 0;
     while (n->inputs[k] != tensor) k++;
-    return dims_holding(propagation_dims(propagation, node), k, &n->split[propagation->axis]);
+    return dims_placement(propagation_dims(propagation, node), k, &n->split[propagation->axis]);
 }
 
-/* True if an earlier reader in the list of uses needs the tensor in the same holding: it is redistributed once. */
-static bool is_served(struct propagation *propagation, int tensor, int use, const struct holding *wanted) {
+/* True if an earlier reader in the list of uses needs the tensor in the same placement: it is redistributed once. */
+static bool is_served(struct propagation *propagation, int tensor, int use, const struct placement *wanted) {
     for (int u = propagation->uses.first[tensor]; u < use; u++) {
-        struct holding other = wanted_by(propagation, propagation->uses.users[u], tensor);
-        if (holding_equal(&other, wanted)) return true;
+        struct placement other = wanted_by(propagation, propagation->uses.users[u], tensor);
+        if (placement_equal(&other, wanted)) return true;
     }
     return false;
 }
 
 /* Seconds to redistribute the node's result for its readers. If one of them needs it whole, that serves all. */
-static double cost_of_moves(struct propagation *propagation, int tensor, const struct holding *given,
+static double cost_of_moves(struct propagation *propagation, int tensor, const struct placement *given,
                             const struct machine *machine) {
     const struct tensor *t = &propagation->graph->tensors.at[tensor];
-    const struct holding whole = {HOLD_WHOLE};
+    const struct placement whole = {PLACED_WHOLE};
     double seconds = 0;
     for (int u = propagation->uses.first[tensor]; u < propagation->uses.first[tensor + 1]; u++) {
-        struct holding wanted = wanted_by(propagation, propagation->uses.users[u], tensor);
-        if (wanted.kind == HOLD_WHOLE) return cost_move(t, given, &whole, propagation->ways, machine);
+        struct placement wanted = wanted_by(propagation, propagation->uses.users[u], tensor);
+        if (wanted.kind == PLACED_WHOLE) return cost_move(t, given, &whole, propagation->ways, machine);
         if (!is_served(propagation, tensor, u, &wanted))
             seconds += cost_move(t, given, &wanted, propagation->ways, machine);
     }
@@ -40,7 +40,7 @@ double plan_cost(struct propagation *propagation, const struct machine *machine)
         const struct node_split *split = &node->split[propagation->axis];
         seconds += cost_share(graph, node, dims, split, propagation->ways, machine);
         for (int k = 0; k < node->noutputs; k++) {
-            struct holding given = dims_holding(dims, dims->ninputs + k, split);
+            struct placement given = dims_placement(dims, dims->ninputs + k, split);
             if (node->outputs[k] >= 0) seconds += cost_of_moves(propagation, node->outputs[k], &given, machine);
         }
     }

@@ -32,19 +32,19 @@ static int operand_named(const struct graph *graph, const struct node *node, con
 
 struct cut_entry {
     const char *tensor, *axis;
-    int64_t dim, ways, blocks, unit;
+    int64_t dim, ways, blocks, grain;
 };
 
 static int read_cut(const struct reader *r, const struct rt_json *entry, struct cut_entry *cut) {
-    *cut = (struct cut_entry){.dim = -1, .blocks = 1, .unit = 1};
+    *cut = (struct cut_entry){.dim = -1, .blocks = 1, .grain = 1};
     cut->tensor = rt_json_text(rt_json_member(entry, "tensor"));
     cut->axis = rt_json_text(rt_json_member(entry, "axis"));
     rt_json_int(rt_json_member(entry, "dim"), &cut->dim);
     rt_json_int(rt_json_member(entry, "ways"), &cut->ways);
     rt_json_int(rt_json_member(entry, "blocks"), &cut->blocks);
-    rt_json_int(rt_json_member(entry, "unit"), &cut->unit);
+    rt_json_int(rt_json_member(entry, "unit"), &cut->grain);
     if (!cut->tensor || !cut->axis) return malformed(r, entry, "a split needs tensor, dim and axis");
-    if (cut->blocks < 1 || cut->unit < 1) return malformed(r, entry, "blocks and unit are at least 1");
+    if (cut->blocks < 1 || cut->grain < 1) return malformed(r, entry, "blocks and unit are at least 1");
     return 0;
 }
 
@@ -67,10 +67,10 @@ static int apply_cut(const struct reader *r, int id, const struct rt_json *entry
     int operand = operand_named(graph, node, &dims, cut.tensor);
     if (operand < 0 || cut.dim < 0 || cut.dim >= dims.operand[operand].ndim)
         return malformed(r, entry, "the node has no such tensor or dimension");
-    struct cut_option options[MAX_NDIM];
-    int n = dims_cut_options(&dims, operand, (int)cut.dim, cut.blocks, cut.unit, options);
+    struct cut_option options[RT_MAX_NDIM];
+    int n = dims_cut_options(&dims, operand, (int)cut.dim, cut.blocks, cut.grain, options);
     for (int i = 0; i < n; i++) {
-        if (options[i].more_blocks != 1 || options[i].more_unit != 1) continue;
+        if (options[i].more_blocks != 1 || options[i].more_grain != 1) continue;
         if (!dims_can_split(&dims, &options[i].split, (int)cut.ways) ||
             !op_can_split(node->op, &dims, &options[i].split))
             continue;

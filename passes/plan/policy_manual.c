@@ -11,7 +11,7 @@ struct manual {
     struct graph *graph;
     const struct rules *rules;
     struct diags *diags;
-    struct propagation propagation[MAX_AXES];
+    struct propagation propagation[RT_MAX_AXES];
     bool *applied; /* per rule: some node has the tensor that it splits */
 };
 
@@ -94,7 +94,7 @@ static int apply_split(struct manual *m, int id, const struct rule *rule) {
     /* An ONNX node may have become several nodes (Gemm: product and bias): the rule is for those with the tensor. */
     if (operand < 0 || rule->dim >= dims->operand[operand].ndim) return 0;
     m->applied[rule - m->rules->all.at] = true;
-    struct cut_option options[MAX_NDIM];
+    struct cut_option options[RT_MAX_NDIM];
     int n = dims_cut_options(dims, operand, rule->dim, rule->stride, 1, options);
     for (int i = 0; i < n; i++) {
         const struct node_split *have = &node->split[axis];

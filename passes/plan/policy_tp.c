@@ -38,7 +38,7 @@ static bool is_stored(const struct graph *graph, int tensor) {
 static bool is_given(const struct graph *graph, int tensor) {
     while (graph->tensors.at[tensor].kind == TENSOR_VALUE) {
         const struct node *node = &graph->nodes.at[graph->tensors.at[tensor].producer];
-        if (node->op->class != OP_VIEW && node->op->id != OP_Cast) return false;
+        if (node->op->kind != OP_VIEW && node->op->id != OP_Cast) return false;
         tensor = node->inputs[0];
     }
     return graph->tensors.at[tensor].kind == TENSOR_INPUT;

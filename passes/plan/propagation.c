@@ -7,7 +7,7 @@ enum { MAX_RESTARTS = 24 };
 /* A tensor that propagation has reached: it is to be split so. */
 struct request {
     int tensor, dim;
-    int64_t blocks, unit;
+    int64_t blocks, grain;
 };
 
 /* An attempt at propagation. Splits are written to the graph at once, and taken back if the attempt fails. */
@@ -46,13 +46,13 @@ static struct node_split *split_of(struct propagation *propagation, int node) {
 
 /* The dimension of the operand that the split divides among ranks; -1 if it divides none. */
 static int divided_dim(const struct dims *dims, int operand, const struct node_split *split) {
-    struct holding holding = dims_holding(dims, operand, split);
-    return holding_divides(&holding) ? holding.dim : -1;
+    struct placement placement = dims_placement(dims, operand, split);
+    return placement_divides(&placement) ? placement.dim : -1;
 }
 
 /* At most one axis may split a factor, and at most one a dimension of an operand. */
 int propagation_other_axis(const struct node *node, const struct dims *dims, int axis, const struct node_split *split) {
-    for (int a = 0; a < MAX_AXES; a++) {
+    for (int a = 0; a < RT_MAX_AXES; a++) {
         const struct node_split *other = &node->split[a];
         if (a == axis || other->factor < 0) continue;
         if (other->factor == split->factor) return a;
@@ -71,8 +71,8 @@ static bool may_split(struct propagation *propagation, int node, const struct no
                                   propagation->axis, split) < 0;
 }
 
-static void request_part(struct attempt *attempt, int tensor, const struct holding *part) {
-    struct request request = {tensor, part->dim, part->blocks, part->unit};
+static void request_part(struct attempt *attempt, int tensor, const struct placement *part) {
+    struct request request = {tensor, part->dim, part->blocks, part->grain};
     int before = attempt->propagation->requested[tensor];
     if (!before) {
         VEC_PUSH(attempt->propagation->arena, &attempt->requests, request);
@@ -80,21 +80,21 @@ static void request_part(struct attempt *attempt, int tensor, const struct holdi
         return;
     }
     const struct request *had = &attempt->requests.at[before - 1];
-    if (had->dim == request.dim && had->blocks == request.blocks && had->unit == request.unit) return;
+    if (had->dim == request.dim && had->blocks == request.blocks && had->grain == request.grain) return;
     /* Two granules for one dimension: the granule at the origin must be a multiple of both. */
     if (had->dim == request.dim && had->blocks == request.blocks) {
-        int64_t larger = had->unit > request.unit ? had->unit : request.unit;
-        int64_t smaller = had->unit > request.unit ? request.unit : had->unit;
+        int64_t larger = had->grain > request.grain ? had->grain : request.grain;
+        int64_t smaller = had->grain > request.grain ? request.grain : had->grain;
         if (larger % smaller == 0)
             VEC_PUSH(attempt->propagation->arena, &attempt->finer,
-                     (struct cut_option){.more_blocks = 1, .more_unit = larger / smaller});
+                     (struct cut_option){.more_blocks = 1, .more_grain = larger / smaller});
     }
     attempt->failed = attempt->mode == PROPAGATE_STRICT;
 }
 
 /* A window (halo) can be made of any parts of the dimension: requests equal parts unless there is a request. */
-static void request_source(struct attempt *attempt, int tensor, const struct holding *window) {
-    const struct holding part = {.kind = HOLD_PART, .dim = window->dim, .blocks = 1, .unit = 1};
+static void request_source(struct attempt *attempt, int tensor, const struct placement *window) {
+    const struct placement part = {.kind = PLACED_PART, .dim = window->dim, .blocks = 1, .grain = 1};
     if (!attempt->propagation->requested[tensor]) request_part(attempt, tensor, &part);
 }
 
@@ -110,10 +110,10 @@ static void split_node(struct attempt *attempt, int node, const struct node_spli
         int k = o < dims->ninputs ? o : o - dims->ninputs;
         if (o < dims->ninputs ? k >= n->ninputs : k >= n->noutputs) continue;
         int tensor = o < dims->ninputs ? n->inputs[k] : n->outputs[k];
-        struct holding holding = dims_holding(dims, o, split);
+        struct placement placement = dims_placement(dims, o, split);
         if (tensor < 0 || tensor_is_stored(&propagation->graph->tensors.at[tensor])) continue;
-        if (holding.kind == HOLD_PART) request_part(attempt, tensor, &holding);
-        if (holding.kind == HOLD_WINDOW) request_source(attempt, tensor, &holding);
+        if (placement.kind == PLACED_PART) request_part(attempt, tensor, &placement);
+        if (placement.kind == PLACED_WINDOW) request_source(attempt, tensor, &placement);
     }
 }
 
@@ -122,23 +122,23 @@ static bool follow(struct attempt *attempt, int node, int operand, const struct 
     struct propagation *propagation = attempt->propagation;
     const struct dims *dims = propagation_dims(propagation, node);
     if (propagation->decided[node]) {
-        struct holding held = dims_holding(dims, operand, split_of(propagation, node));
-        if (held.kind == HOLD_WINDOW) return held.dim == request->dim;
-        return held.kind == HOLD_PART && held.dim == request->dim && held.blocks == request->blocks &&
-               held.unit == request->unit;
+        struct placement held = dims_placement(dims, operand, split_of(propagation, node));
+        if (held.kind == PLACED_WINDOW) return held.dim == request->dim;
+        return held.kind == PLACED_PART && held.dim == request->dim && held.blocks == request->blocks &&
+               held.grain == request->grain;
     }
     if (attempt->mode == PROPAGATE_GATHER && propagation->closed[node]) return false;
-    struct cut_option options[MAX_NDIM];
-    int n = dims_cut_options(dims, operand, request->dim, request->blocks, request->unit, options);
+    struct cut_option options[RT_MAX_NDIM];
+    int n = dims_cut_options(dims, operand, request->dim, request->blocks, request->grain, options);
     for (int i = 0; i < n; i++) {
-        if (options[i].more_blocks != 1 || options[i].more_unit != 1 ||
+        if (options[i].more_blocks != 1 || options[i].more_grain != 1 ||
             !may_split(propagation, node, &options[i].split))
             continue;
         split_node(attempt, node, &options[i].split);
         return true;
     }
     for (int i = 0; i < n; i++)
-        if (options[i].more_blocks != 1 || options[i].more_unit != 1)
+        if (options[i].more_blocks != 1 || options[i].more_grain != 1)
             VEC_PUSH(propagation->arena, &attempt->finer, options[i]);
     return false;
 }
@@ -155,10 +155,10 @@ static void serve(struct attempt *attempt, struct request request) {
         if (!follows && (attempt->keep_sources || attempt->finer.n == known)) {
             attempt->finer.n = known;
             if (propagation->decided[producer] && attempt->mode == PROPAGATE_STRICT) {
-                struct holding held =
-                    dims_holding(propagation_dims(propagation, producer),
-                                 propagation_dims(propagation, producer)->ninputs, split_of(propagation, producer));
-                attempt->failed = attempt->failed || held.kind != HOLD_WHOLE;
+                struct placement held =
+                    dims_placement(propagation_dims(propagation, producer),
+                                   propagation_dims(propagation, producer)->ninputs, split_of(propagation, producer));
+                attempt->failed = attempt->failed || held.kind != PLACED_WHOLE;
             }
             return; /* it is computed whole, and sliced for the reader that is split */
         }
@@ -186,27 +186,28 @@ struct origin {
     enum propagation_mode mode;
 };
 
-static bool start(struct attempt *attempt, const struct origin *origin, int64_t blocks, int64_t unit) {
+static bool start(struct attempt *attempt, const struct origin *origin, int64_t blocks, int64_t grain) {
     struct propagation *propagation = attempt->propagation;
     if (origin->node < 0) {
         request_part(attempt, origin->tensor,
-                     &(struct holding){.kind = HOLD_PART, .dim = origin->dim, .blocks = blocks, .unit = unit});
+                     &(struct placement){.kind = PLACED_PART, .dim = origin->dim, .blocks = blocks, .grain = grain});
         return true;
     }
-    struct node_split split = {origin->factor, blocks, unit};
+    struct node_split split = {origin->factor, blocks, grain};
     int64_t extent = propagation_dims(propagation, origin->node)->factor[origin->factor].extent;
-    if (propagation->decided[origin->node] || extent % (blocks * unit) || !may_split(propagation, origin->node, &split))
+    if (propagation->decided[origin->node] || extent % (blocks * grain) ||
+        !may_split(propagation, origin->node, &split))
         return false;
     split_node(attempt, origin->node, &split);
     return true;
 }
 
 /* One attempt with the given blocks and granule at the origin. On failure *finer lists factors to try next. */
-static bool try_cut(struct propagation *propagation, const struct origin *origin, int64_t blocks, int64_t unit,
+static bool try_cut(struct propagation *propagation, const struct origin *origin, int64_t blocks, int64_t grain,
                     bool keep_sources, struct cut_option **finer, int *nfiner) {
     struct attempt attempt = {.propagation = propagation, .mode = origin->mode, .keep_sources = keep_sources};
     *nfiner = 0;
-    if (!start(&attempt, origin, blocks, unit)) return false; /* nothing was requested */
+    if (!start(&attempt, origin, blocks, grain)) return false; /* nothing was requested */
     for (int i = 0; i < attempt.requests.n && !attempt.failed; i++) serve(&attempt, attempt.requests.at[i]);
     for (int i = 0; i < attempt.requests.n; i++) propagation->requested[attempt.requests.at[i].tensor] = 0;
     if (!attempt.failed && (attempt.mode == PROPAGATE_STRICT || attempt.nodes.n)) return true;
@@ -220,17 +221,17 @@ static bool try_cut(struct propagation *propagation, const struct origin *origin
 static bool search(struct propagation *propagation, const struct origin *origin, int64_t first_blocks,
                    int64_t first_unit, bool keep_sources) {
     struct {
-        int64_t blocks, unit;
+        int64_t blocks, grain;
     } stack[64] = {{first_blocks, first_unit}};
     int n = 1;
     for (int tries = 0; n && tries < MAX_RESTARTS; tries++) {
-        int64_t blocks = stack[--n].blocks, unit = stack[n].unit;
+        int64_t blocks = stack[--n].blocks, grain = stack[n].grain;
         struct cut_option *finer;
         int nfiner;
-        if (try_cut(propagation, origin, blocks, unit, keep_sources, &finer, &nfiner)) return true;
+        if (try_cut(propagation, origin, blocks, grain, keep_sources, &finer, &nfiner)) return true;
         for (int i = nfiner - 1; i >= 0 && n < 64; i--) { /* the first suggestion is tried first */
             stack[n].blocks = blocks * finer[i].more_blocks;
-            stack[n++].unit = unit * finer[i].more_unit;
+            stack[n++].grain = grain * finer[i].more_grain;
         }
     }
     return false;
@@ -261,7 +262,7 @@ bool split_alone(struct propagation *propagation, int node, int factor) {
 bool propagate_split(struct propagation *propagation, int node, const struct node_split *split) {
     struct origin strict = {.node = node, .factor = split->factor, .mode = PROPAGATE_STRICT}, far = strict;
     far.mode = PROPAGATE_GATHER;
-    return search(propagation, &strict, split->blocks, split->unit, false) ||
-           search(propagation, &strict, split->blocks, split->unit, true) ||
-           search(propagation, &far, split->blocks, split->unit, true) || split_only(propagation, node, split);
+    return search(propagation, &strict, split->blocks, split->grain, false) ||
+           search(propagation, &strict, split->blocks, split->grain, true) ||
+           search(propagation, &far, split->blocks, split->grain, true) || split_only(propagation, node, split);
 }

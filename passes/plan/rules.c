@@ -90,7 +90,7 @@ static int parse_split(struct reader *r, struct rule *rule) {
     if (!rule->tensor) return -1;
     if (!*rule->tensor || !take(r, '.')) return fail(r, "TENSOR.DIM is expected: in0.1, out0.2, \"*.weight\".0");
     if (!take_number(r, 0, &dim)) return -1;
-    if (dim >= MAX_NDIM) return fail(r, arena_printf(r->arena, "there are at most %d dimensions", MAX_NDIM));
+    if (dim >= RT_MAX_NDIM) return fail(r, arena_printf(r->arena, "there are at most %d dimensions", RT_MAX_NDIM));
     rule->dim = (int)dim;
     while (!at_end(r))
         if (parse_setting(r, rule) < 0) return -1;
@@ -117,8 +117,8 @@ static int parse_mesh(struct reader *r, struct rules *rules) {
     while (!at_end(r)) {
         int64_t size;
         const char *name = take_word(r);
-        if (rules->mesh.naxes == MAX_AXES)
-            return fail(r, arena_printf(r->arena, "a mesh has at most %d axes", MAX_AXES));
+        if (rules->mesh.naxes == RT_MAX_AXES)
+            return fail(r, arena_printf(r->arena, "a mesh has at most %d axes", RT_MAX_AXES));
         if (!*name || !take(r, '=') || !take_number(r, 1, &size)) return fail(r, "AXIS=SIZE is expected");
         if (size > 4096 || mesh_size(&rules->mesh) * size > 4096) return fail(r, "a mesh has at most 4096 devices");
         if (mesh_axis_by_name(&rules->mesh, name) >= 0) return fail(r, "the mesh already has this axis");

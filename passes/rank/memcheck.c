@@ -15,7 +15,7 @@ enum { NOBODY = -1, SEVERAL = -2 };
 
 struct walk {
     const struct rankplan *plan;
-    const struct plan_class *class;
+    const struct rank_class *class;
     struct arena *arena;
     int64_t start[RT_ARENAS]; /* address of each arena, as if they lay one after the other */
     int64_t *bounds;          /* ascending addresses: piece i is [bounds[i], bounds[i + 1]) */

@@ -18,7 +18,7 @@ struct block {
 
 /* Sets per root the positions of its first write and last read. Outputs and new values of updates live to the end of
  * the step. Inputs belong to the caller. */
-static void lifetimes(const struct rankplan *plan, const struct plan_class *class, int *first, int *last) {
+static void lifetimes(const struct rankplan *plan, const struct rank_class *class, int *first, int *last) {
     const struct graph *graph = plan->graph;
     for (int t = 0; t < graph->tensors.n; t++) first[t] = last[t] = -1;
     for (int i = 0; i < graph->order.n; i++) {
@@ -65,7 +65,7 @@ static int64_t padded(int64_t bytes) {
 
 /* Lists the roots of the arena as blocks, with the bytes of their part in the class. Shared ones get the largest
  * size among all classes of the stage, so that offsets are equal on all of them. */
-static int collect(const struct rankplan *plan, const struct plan_class *class, bool shared, const int *first,
+static int collect(const struct rankplan *plan, const struct rank_class *class, bool shared, const int *first,
                    const int *last, struct block *blocks) {
     int n = 0;
     for (int t = 0; t < plan->graph->tensors.n; t++) {
@@ -83,7 +83,7 @@ static int collect(const struct rankplan *plan, const struct plan_class *class, 
     return n;
 }
 
-static bool *read_by(const struct rankplan *plan, const struct plan_class *class) {
+static bool *read_by(const struct rankplan *plan, const struct rank_class *class) {
     const struct graph *graph = plan->graph;
     bool *read = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->order.n; i++) {
@@ -96,7 +96,7 @@ static bool *read_by(const struct rankplan *plan, const struct plan_class *class
 }
 
 /* Bytes of a stored tensor in memory; packed matrices are padded to whole panels. */
-static int64_t loaded_bytes(const struct rankplan *plan, const struct plan_class *class, int tensor) {
+static int64_t loaded_bytes(const struct rankplan *plan, const struct rank_class *class, int tensor) {
     const int64_t *dims = class->dims[tensor];
     enum rt_packing packing = plan->packing[tensor];
     if (packing == RT_PLAIN) return rankplan_bytes(class, plan->graph, tensor);
@@ -104,7 +104,7 @@ static int64_t loaded_bytes(const struct rankplan *plan, const struct plan_class
     return rt_panel_elements(dims[rows ? 0 : 1], dims[rows ? 1 : 0]) * (int64_t)sizeof(float);
 }
 
-static void place_weights(const struct rankplan *plan, struct plan_class *class) {
+static void place_weights(const struct rankplan *plan, struct rank_class *class) {
     const bool *read = read_by(plan, class);
     int64_t offset = 0;
     for (int i = 0; i < plan->weights.n; i++) {
@@ -117,7 +117,7 @@ static void place_weights(const struct rankplan *plan, struct plan_class *class)
 }
 
 /* Places the states that the class reads, accumulated gradients and moments of the optimizer, one after the other. */
-static void place_states(const struct rankplan *plan, struct plan_class *class) {
+static void place_states(const struct rankplan *plan, struct rank_class *class) {
     const bool *read = read_by(plan, class);
     for (int t = 0; t < plan->graph->tensors.n; t++) {
         if (plan->graph->tensors.at[t].kind != TENSOR_STATE || !read[t]) continue;
@@ -134,7 +134,7 @@ static void place_states(const struct rankplan *plan, struct plan_class *class) 
  * and nothing reads the old one afterwards. So an update needs no further memory and no copy. */
 
 /* Per root: the last position of the order at which ranks of the class read it; -1: never. */
-static const int *last_reads(const struct rankplan *plan, const struct plan_class *class) {
+static const int *last_reads(const struct rankplan *plan, const struct rank_class *class) {
     const struct graph *graph = plan->graph;
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) last[t] = -1;
@@ -146,7 +146,7 @@ static const int *last_reads(const struct rankplan *plan, const struct plan_clas
     return last;
 }
 
-static bool is_in_place(const struct rankplan *plan, const struct plan_class *class, const struct update *update,
+static bool is_in_place(const struct rankplan *plan, const struct rank_class *class, const struct update *update,
                         const int *position, const int *last_read) {
     const struct graph *graph = plan->graph;
     int producer = graph->tensors.at[update->value].producer, reads = 0;
@@ -154,12 +154,12 @@ static bool is_in_place(const struct rankplan *plan, const struct plan_class *cl
         plan->root[update->value] != update->value)
         return false;
     const struct node *node = &graph->nodes.at[producer];
-    if (node->op->class != OP_ELEMENTWISE || !rankplan_part(class, node)) return false;
+    if (node->op->kind != OP_ELEMENTWISE || !rankplan_part(class, node)) return false;
     for (int k = 0; k < node->ninputs; k++) reads += node->inputs[k] == update->weight;
     return reads && last_read[update->weight] <= position[producer];
 }
 
-static void place_updates(const struct rankplan *plan, struct plan_class *class) {
+static void place_updates(const struct rankplan *plan, struct rank_class *class) {
     const struct graph *graph = plan->graph;
     if (!graph->updates.n) return;
     const int *last_read = last_reads(plan, class);
@@ -172,25 +172,27 @@ static void place_updates(const struct rankplan *plan, struct plan_class *class)
 
 /* Elements that `sender` transfers to `receiver`, ranks of the axis. Between different dimensions: the extent that one
  * holds times the extent that the other needs; in the same dimension: the overlap of both. */
-static int64_t exchanged(const struct graph *graph, const struct plan_class *class, const struct node *node, int sender,
+static int64_t exchanged(const struct graph *graph, const struct rank_class *class, const struct node *node, int sender,
                          int receiver) {
     const struct tensor *from = &graph->tensors.at[node->inputs[0]], *to = &graph->tensors.at[node->outputs[0]];
     int axis = (int)attr_int(node, "mesh", 0), from_dim = from->layout.axis[axis].dim,
         to_dim = to->layout.axis[axis].dim;
-    const struct rt_holding held = holding_of_ranks(graph, from, axis), wanted = holding_of_ranks(graph, to, axis);
+    const struct rt_placement held = placement_of_ranks(graph, from, axis),
+                              wanted = placement_of_ranks(graph, to, axis);
     struct rt_overlap overlap = {0};
     int64_t elements = 1, both = 0;
     for (int d = 0; d < to->ndim; d++)
         if (d != from_dim && d != to_dim) elements *= class->dims[node->outputs[0]][d];
-    if (from_dim != to_dim) return elements * rt_holding_extent(&held, sender) * rt_holding_extent(&wanted, receiver);
+    if (from_dim != to_dim)
+        return elements * rt_placement_extent(&held, sender) * rt_placement_extent(&wanted, receiver);
     while (rt_overlap_next(&overlap, &held, sender, &wanted, receiver)) both += overlap.length;
     return elements * both;
 }
 
 /* Bytes that a rank of the class sends and receives, the largest of all its ranks. */
-static int64_t exchange_bytes(const struct rankplan *plan, const struct plan_class *class, const struct node *node) {
+static int64_t exchange_bytes(const struct rankplan *plan, const struct rank_class *class, const struct node *node) {
     const struct graph *graph = plan->graph;
-    int coordinate[MAX_AXES], axis = (int)attr_int(node, "mesh", 0);
+    int coordinate[RT_MAX_AXES], axis = (int)attr_int(node, "mesh", 0);
     int64_t most = 0;
     for (int shard = 0; shard < mesh_size(&graph->mesh); shard++) {
         int64_t elements = 0;
@@ -207,8 +209,8 @@ static int64_t exchange_bytes(const struct rankplan *plan, const struct plan_cla
 
 /* Bytes of workspace of a node: what the target's kernel asks for; of an exchange of parts, all that is sent and
  * received; of other collectives, the larger of operand and result. */
-static int64_t scratch_of(const struct rankplan *plan, const struct plan_class *class, const struct node *node) {
-    if ((node->op->class == OP_KERNEL || node->op->class == OP_PROGRAM) && plan->kernels.scratch)
+static int64_t scratch_of(const struct rankplan *plan, const struct rank_class *class, const struct node *node) {
+    if ((node->op->kind == OP_KERNEL || node->op->kind == OP_PROGRAM) && plan->kernels.scratch)
         return plan->kernels.scratch(plan->graph, class, node);
     if (!node->op->call || !strstr(node->op->call, "$scratch")) return 0;
     if (strstr(node->op->call, "$held")) return exchange_bytes(plan, class, node);
@@ -217,7 +219,7 @@ static int64_t scratch_of(const struct rankplan *plan, const struct plan_class *
     return in > out ? in : out;
 }
 
-static void note_peak(struct rankplan *plan, struct plan_class *class, const struct block *blocks, int n) {
+static void note_peak(struct rankplan *plan, struct rank_class *class, const struct block *blocks, int n) {
     const int times = plan->graph->order.n;
     int64_t most = -1, bytes = 0, *change = ARENA_ARRAY(plan->graph->arena, int64_t, times + 2);
     int at = 0;
@@ -282,12 +284,12 @@ static struct row join_sums(const struct rankplan *plan, int axis, struct block 
 }
 
 /* Places the values of one arena. In COMMUNICATION, the gradients that are reduced along each axis lie contiguously. */
-static void place_values(struct rankplan *plan, struct plan_class *class, bool shared, const int *first,
+static void place_values(struct rankplan *plan, struct rank_class *class, bool shared, const int *first,
                          const int *last) {
     struct arena *arena = plan->graph->arena;
     enum rt_arena arena_id = shared ? RT_COMMUNICATION : RT_ACTIVATIONS;
-    struct block *blocks = ARENA_ARRAY(arena, struct block, plan->graph->tensors.n + MAX_AXES + 2);
-    struct row rows[MAX_AXES + 1] = {{0}};
+    struct block *blocks = ARENA_ARRAY(arena, struct block, plan->graph->tensors.n + RT_MAX_AXES + 2);
+    struct row rows[RT_MAX_AXES + 1] = {{0}};
     const int nrows = shared ? plan->graph->mesh.naxes + 1 : 0;
     const int listed = collect(plan, class, shared, first, last, blocks);
     const int *number = nrows ? number_blocks(plan->graph, blocks, listed) : NULL;
@@ -310,7 +312,7 @@ static void place_values(struct rankplan *plan, struct plan_class *class, bool s
 
 /* Leaves inputs and controls in the caller's memory, or places them in ACTIVATIONS after the values, for the whole
  * step. */
-static void place_inputs(const struct rankplan *plan, struct plan_class *class) {
+static void place_inputs(const struct rankplan *plan, struct rank_class *class) {
     const struct graph *graph = plan->graph;
     const bool *read = read_by(plan, class);
     int64_t *end = &class->bytes[RT_ACTIVATIONS];
@@ -329,7 +331,7 @@ static void place_inputs(const struct rankplan *plan, struct plan_class *class) 
     if (class->controls >= 0) *end += padded(graph->controls.n * (int64_t)sizeof(double));
 }
 
-static struct plan_place place_in_root(const struct rankplan *plan, const struct plan_class *class, int tensor) {
+static struct plan_place place_in_root(const struct rankplan *plan, const struct rank_class *class, int tensor) {
     struct plan_place place = class->place[plan->root[tensor]];
     const int64_t bytes = (int64_t)rt_dtype_bytes(plan->graph->tensors.at[tensor].dtype);
     if (place.offset >= 0) place.offset += views_strides(plan, class, tensor).offset * bytes;
@@ -341,7 +343,7 @@ void memplan_make(struct rankplan *plan) {
     int *first = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     int *last = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int c = 0; c < plan->nclasses; c++) {
-        struct plan_class *class = &plan->classes[c];
+        struct rank_class *class = &plan->classes[c];
         lifetimes(plan, class, first, last);
         class->place = ARENA_ARRAY(graph->arena, struct plan_place, graph->tensors.n + 1);
         for (int t = 0; t < graph->tensors.n; t++) class->place[t].offset = -1;

@@ -19,23 +19,23 @@ const char *const plan_arena_enumerators[RT_ARENAS + 1] = {
 
 bool rankplan_is_literal(const struct graph *graph, const struct node *node, int operand) {
     int id = node->inputs[operand];
-    return node->op->class == OP_ELEMENTWISE && id >= 0 && graph->tensors.at[id].kind == TENSOR_CONST &&
+    return node->op->kind == OP_ELEMENTWISE && id >= 0 && graph->tensors.at[id].kind == TENSOR_CONST &&
            tensor_elements(&graph->tensors.at[id]) == 1;
 }
 
-int64_t rankplan_elements(const struct plan_class *class, const struct graph *graph, int tensor) {
+int64_t rankplan_elements(const struct rank_class *class, const struct graph *graph, int tensor) {
     int64_t elements;
     if (!rt_product(class->dims[tensor], graph->tensors.at[tensor].ndim, &elements)) BUG("a part is too large");
     return elements;
 }
 
-int64_t rankplan_bytes(const struct plan_class *class, const struct graph *graph, int tensor) {
+int64_t rankplan_bytes(const struct rank_class *class, const struct graph *graph, int tensor) {
     return rankplan_elements(class, graph, tensor) * (int64_t)rt_dtype_bytes(graph->tensors.at[tensor].dtype);
 }
 
-int rankplan_in_place(const struct plan_class *class, const struct graph *graph, const struct node *node, int output) {
+int rankplan_in_place(const struct rank_class *class, const struct graph *graph, const struct node *node, int output) {
     const struct plan_place *out = &class->place[node->outputs[output]];
-    if (node->op->class != OP_ELEMENTWISE) return -1;
+    if (node->op->kind != OP_ELEMENTWISE) return -1;
     for (int k = 0; k < node->ninputs; k++) {
         const struct plan_place *in = &class->place[node->inputs[k]];
         if (tensor_is_stored(&graph->tensors.at[node->inputs[k]]) && in->offset >= 0 && in->arena == out->arena &&
@@ -45,11 +45,11 @@ int rankplan_in_place(const struct plan_class *class, const struct graph *graph,
     return -1;
 }
 
-void rankplan_localize(struct graph *graph, const struct plan_class *class, struct node *node, struct dims *dims) {
+void rankplan_localize(struct graph *graph, const struct rank_class *class, struct node *node, struct dims *dims) {
     const char *why;
     if (dims_bind(graph->arena, graph, node, dims, &why) < 0) BUG("%s", why);
     if (!node->op->split_attr) return;
-    int64_t(*local)[MAX_NDIM] = arena_alloc(graph->arena, (size_t)(dims->ninputs + dims->noutputs), sizeof *local);
+    int64_t(*local)[RT_MAX_NDIM] = arena_alloc(graph->arena, (size_t)(dims->ninputs + dims->noutputs), sizeof *local);
     for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
         const int k = o < dims->ninputs ? o : o - dims->ninputs;
         const int tensor = o < dims->ninputs ? (k < node->ninputs ? node->inputs[k] : -1) : node->outputs[k];
@@ -58,6 +58,6 @@ void rankplan_localize(struct graph *graph, const struct plan_class *class, stru
     node->op->split_attr(graph, dims, local, node);
 }
 
-int rankplan_part(const struct plan_class *class, const struct node *node) {
+int rankplan_part(const struct rank_class *class, const struct node *node) {
     return stage_part(node, class->stage);
 }

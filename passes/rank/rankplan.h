@@ -37,10 +37,10 @@ struct plan_view {
 
 struct strides; /* views.h */
 
-struct plan_class {
-    int shard;                 /* the first shard of the class */
-    int stage;                 /* its pipeline stage; 0 without a pipeline axis */
-    int64_t (*dims)[MAX_NDIM]; /* per tensor: extents of the part; one table for all stages that have the same */
+struct rank_class {
+    int shard;                    /* the first shard of the class */
+    int stage;                    /* its pipeline stage; 0 without a pipeline axis */
+    int64_t (*dims)[RT_MAX_NDIM]; /* per tensor: extents of the part; one table for all stages that have the same */
     /* per tensor: the strides of a view (views.h); NULL: its elements are contiguous */
     const struct strides **strides;
     struct plan_place *place; /* per tensor */
@@ -54,7 +54,7 @@ struct plan_class {
 struct plan_kernels {
     bool holds_inputs; /* inputs and controls are copied to ACTIVATIONS: kernels cannot read the caller's memory */
     /* Bytes of workspace that the node's kernel needs; NULL: none needs any. */
-    int64_t (*scratch)(const struct graph *graph, const struct plan_class *class, const struct node *node);
+    int64_t (*scratch)(const struct graph *graph, const struct rank_class *class, const struct node *node);
 };
 
 struct rankplan {
@@ -68,7 +68,7 @@ struct rankplan {
     bool *shared;             /* per root: it lies in COMMUNICATION */
     struct plan_kernels kernels;
     int nclasses, *class_of; /* per shard */
-    struct plan_class *classes;
+    struct rank_class *classes;
 };
 
 /* Plans a SCHEDULED graph, which becomes PLANNED. kernels: the target's needs; NULL: none. Allocates in
@@ -80,18 +80,18 @@ bool rankplan_is_literal(const struct graph *graph, const struct node *node, int
 
 /* The operand whose memory output number `output` of an elementwise node overwrites on ranks of the class (Note [In
  * place] in memplan.c); -1: none. */
-int rankplan_in_place(const struct plan_class *class, const struct graph *graph, const struct node *node, int output);
+int rankplan_in_place(const struct rank_class *class, const struct graph *graph, const struct node *node, int output);
 
 /* Changes the attributes of the node to those for the parts of ranks of the class, and binds its annotation in
  * *dims. */
-void rankplan_localize(struct graph *graph, const struct plan_class *class, struct node *node, struct dims *dims);
+void rankplan_localize(struct graph *graph, const struct rank_class *class, struct node *node, struct dims *dims);
 
 /* Bits of enum stage_part for ranks of the class: what they execute of the node. */
-int rankplan_part(const struct plan_class *class, const struct node *node);
+int rankplan_part(const struct rank_class *class, const struct node *node);
 
 /* Elements and bytes of the part of the tensor on ranks of the class. */
-int64_t rankplan_elements(const struct plan_class *class, const struct graph *graph, int tensor);
-int64_t rankplan_bytes(const struct plan_class *class, const struct graph *graph, int tensor);
+int64_t rankplan_elements(const struct rank_class *class, const struct graph *graph, int tensor);
+int64_t rankplan_bytes(const struct rank_class *class, const struct graph *graph, int tensor);
 
 /* Checks that ranks meet at every collective, so that there is no deadlock, and the memory plan (memplan_verify): 0,
  * or -1 after a diagnostic. */

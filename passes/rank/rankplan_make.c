@@ -109,33 +109,33 @@ static void mark_shared(struct rankplan *plan) {
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         if (op_communicates(node->op)) plan->shared[plan->root[node->inputs[0]]] = true;
-        if (op_communicates(node->op) || node->op->class == OP_UNITS) plan->shared[plan->root[node->outputs[0]]] = true;
+        if (op_communicates(node->op) || node->op->kind == OP_UNITS) plan->shared[plan->root[node->outputs[0]]] = true;
     }
     for (int t = 0; t < graph->tensors.n; t++)
         if (graph->tensors.at[t].kind != TENSOR_VALUE) plan->shared[t] = false;
 }
 
 static int stage_of(const struct graph *graph, int shard) {
-    int coordinate[MAX_AXES], axis = mesh_pipeline_axis(&graph->mesh);
+    int coordinate[RT_MAX_AXES], axis = mesh_pipeline_axis(&graph->mesh);
     mesh_coordinate(&graph->mesh, shard, coordinate);
     return axis < 0 ? 0 : coordinate[axis];
 }
 
-static void local_dims(const struct graph *graph, int shard, int64_t (*dims)[MAX_NDIM]) {
-    int coordinate[MAX_AXES];
+static void local_dims(const struct graph *graph, int shard, int64_t (*dims)[RT_MAX_NDIM]) {
+    int coordinate[RT_MAX_AXES];
     mesh_coordinate(&graph->mesh, shard, coordinate);
     for (int t = 0; t < graph->tensors.n; t++) tensor_local_dims(graph, &graph->tensors.at[t], coordinate, dims[t]);
 }
 
 /* The extents of the parts of all tensors, on some shards. */
 struct extents {
-    int64_t (*dims)[MAX_NDIM];
+    int64_t (*dims)[RT_MAX_NDIM];
 };
 
 /* The index of the shard's extents among the known ones, to which new ones are added. Shards that differ only in their
  * stage have the same extents. */
 static int find_extents(const struct graph *graph, int shard, struct extents *known, int *n) {
-    const size_t bytes = (size_t)graph->tensors.n * sizeof(int64_t[MAX_NDIM]);
+    const size_t bytes = (size_t)graph->tensors.n * sizeof(int64_t[RT_MAX_NDIM]);
     int k = 0;
     if (!known[*n].dims) known[*n].dims = arena_alloc(graph->arena, 1, bytes + 1);
     local_dims(graph, shard, known[*n].dims);
@@ -150,14 +150,14 @@ static void find_classes(struct rankplan *plan) {
     struct extents *known = ARENA_ARRAY(graph->arena, struct extents, shards + 1);
     int nknown = 0;
     plan->class_of = ARENA_ARRAY(graph->arena, int, shards);
-    plan->classes = ARENA_ARRAY(graph->arena, struct plan_class, shards);
+    plan->classes = ARENA_ARRAY(graph->arena, struct rank_class, shards);
     for (int s = 0; s < shards; s++) {
         const int stage = stage_of(graph, s);
-        int64_t(*dims)[MAX_NDIM] = known[find_extents(graph, s, known, &nknown)].dims;
+        int64_t(*dims)[RT_MAX_NDIM] = known[find_extents(graph, s, known, &nknown)].dims;
         int c = 0;
         while (c < plan->nclasses && (plan->classes[c].stage != stage || plan->classes[c].dims != dims)) c++;
         if (c == plan->nclasses)
-            plan->classes[plan->nclasses++] = (struct plan_class){.shard = s, .stage = stage, .dims = dims};
+            plan->classes[plan->nclasses++] = (struct rank_class){.shard = s, .stage = stage, .dims = dims};
         plan->class_of[s] = c;
     }
 }

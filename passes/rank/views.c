@@ -8,7 +8,7 @@
 /* A node that moves elements, on ranks of one class: its attributes are those for the part. */
 struct move {
     const struct graph *graph;
-    const struct plan_class *class;
+    const struct rank_class *class;
     const struct node *node;
 };
 
@@ -50,7 +50,7 @@ static bool is_one_run(const int64_t *dims, const struct strides *s, const int *
 /* The strides of a tensor under another shape; false if dimensions would be merged that have no common step. */
 static bool reshaped(const int64_t *from_dims, int from_ndim, const struct strides *from, const int64_t *dims, int ndim,
                      struct strides *out) {
-    int old[MAX_NDIM], new[MAX_NDIM];
+    int old[RT_MAX_NDIM], new[RT_MAX_NDIM];
     const int nold = longer_than_one(from_dims, from_ndim, old), nnew = longer_than_one(dims, ndim, new);
     *out = dense(dims, ndim);
     out->offset = from->offset;
@@ -143,7 +143,7 @@ static const struct mover *mover_of(const struct node *node) {
     return NULL;
 }
 
-struct strides views_strides(const struct rankplan *plan, const struct plan_class *class, int tensor) {
+struct strides views_strides(const struct rankplan *plan, const struct rank_class *class, int tensor) {
     const struct strides *strides = class->strides[tensor];
     return strides ? *strides : dense(class->dims[tensor], ndim_of(plan->graph, tensor));
 }
@@ -169,14 +169,14 @@ struct taken {
 
 /* Classes with the same extents, and per node a copy with the attributes for their parts; NULL: not made yet. */
 struct kind {
-    const struct plan_class *class; /* the first of them */
+    const struct rank_class *class; /* the first of them */
     const struct node **local;
 };
 
 struct finder {
     struct rankplan *plan;
     VEC(struct kind) kinds;
-    const struct plan_class *class; /* the class under consideration */
+    const struct rank_class *class; /* the class under consideration */
     const struct node **local;      /* of its kind */
     bool *fixed;                    /* per tensor: it must be contiguous: an output or the new value of an update */
     VEC(int) * readers;             /* per tensor: nodes, once for each operand */
@@ -204,7 +204,7 @@ static void find_taken(struct finder *f) {
 /* The node with the attributes for parts of the class. */
 static struct move move_of(struct finder *f, int id) {
     struct graph *graph = f->plan->graph;
-    if (!node_at(f, id)->op->split_attr || node_at(f, id)->op->class == OP_VIEW)
+    if (!node_at(f, id)->op->split_attr || node_at(f, id)->op->kind == OP_VIEW)
         return (struct move){graph, f->class, node_at(f, id)};
     if (!f->local[id]) {
         struct dims dims;
@@ -318,7 +318,7 @@ static void see_result(struct finder *f, int id) {
     const struct move m = move_of(f, id);
     const struct strides operand = strides_of(f, m.node->inputs[0]);
     struct strides s;
-    if (m.node->op->class == OP_VIEW && !f->class->strides[m.node->inputs[0]]) {
+    if (m.node->op->kind == OP_VIEW && !f->class->strides[m.node->inputs[0]]) {
         f->class->strides[m.node->outputs[0]] = NULL;
         return;
     }
@@ -372,7 +372,7 @@ static void list_readers(struct finder *f) {
 static void list_kinds(struct finder *f) {
     const struct graph *graph = f->plan->graph;
     for (int c = 0; c < f->plan->nclasses; c++) {
-        struct plan_class *class = &f->plan->classes[c];
+        struct rank_class *class = &f->plan->classes[c];
         for (int k = 0; k < f->kinds.n && !class->strides; k++)
             if (f->kinds.at[k].class->dims == class->dims) class->strides = f->kinds.at[k].class->strides;
         if (class->strides) continue;
@@ -399,7 +399,7 @@ static void find_seen(struct finder *f) {
         const struct node *node = node_at(f, id);
         const struct mover *mover = mover_of(node);
         if (!mover || !mover->see) continue;
-        if (node->op->class != OP_VIEW) {
+        if (node->op->kind != OP_VIEW) {
             if (!in_all_kinds(f, result_is_seen, id)) continue;
             mark(f, node->outputs[0], VIEW_OF_OPERAND, id);
         }
@@ -416,8 +416,8 @@ static void find_lying(struct finder *f) {
         const struct node *node = node_at(f, id);
         const struct mover *mover = mover_of(node);
         if (!mover || !mover->lie || f->plan->moves_nothing[id]) continue;
-        if (node->op->class == OP_VIEW ? f->plan->view[node->outputs[0]].kind != VIEW_IN_RESULT
-                                       : !in_all_kinds(f, operands_lie, id))
+        if (node->op->kind == OP_VIEW ? f->plan->view[node->outputs[0]].kind != VIEW_IN_RESULT
+                                      : !in_all_kinds(f, operands_lie, id))
             continue;
         for (int k = 0; k < node->ninputs; k++) mark(f, node->inputs[k], VIEW_IN_RESULT, id);
         for_all_kinds(f, place_operands, id);
@@ -432,7 +432,7 @@ static void find_others(struct finder *f) {
     for (int i = 0; i < graph->order.n; i++) {
         const int id = graph->order.at[i];
         const struct node *node = node_at(f, id);
-        if (node->op->class == OP_VIEW && !is_view(f->plan, node->inputs[0], VIEW_IN_RESULT, id))
+        if (node->op->kind == OP_VIEW && !is_view(f->plan, node->inputs[0], VIEW_IN_RESULT, id))
             mark(f, node->outputs[0], VIEW_OF_OPERAND, id);
         if (is_view(f->plan, node->outputs[0], VIEW_OF_OPERAND, id)) for_all_kinds(f, see_result, id);
     }

@@ -12,7 +12,7 @@
 
 /* Offset and steps per dimension of a part, in elements, relative to the first element of its root. */
 struct strides {
-    int64_t offset, step[MAX_NDIM];
+    int64_t offset, step[RT_MAX_NDIM];
 };
 
 /* Finds the nodes of a SCHEDULED graph that need not be executed: sets plan->moves_nothing, plan->view and the
@@ -20,6 +20,6 @@ struct strides {
 void views_find(struct rankplan *plan);
 
 /* The strides of the tensor on ranks of the class; those of a contiguous tensor if it is no view. */
-struct strides views_strides(const struct rankplan *plan, const struct plan_class *class, int tensor);
+struct strides views_strides(const struct rankplan *plan, const struct rank_class *class, int tensor);
 
 #endif

@@ -1,5 +1,5 @@
-/* Fuses reductions and the elementwise operators around them into row programs (ir/expr/rows.h): one kernel reads and
- * writes each row once, and no tensors lie in between.
+/* Fuses reductions and the elementwise operators around them into row programs (ir/expr/row_program.h): one kernel
+ * reads and writes each row once, and no tensors lie in between.
  *
  * Runs after the plan is applied and before fuse_elementwise, which fuses what is left. First come sums of columns,
  * such as gradients of biases and norms: the elementwise operators that compute the operand of a sum are computed again
@@ -76,8 +76,8 @@ static bool is_in(const struct region *r, int node) {
 static bool has_whole_rows(const struct fuser *f, const struct tensor *t) {
     if (t->ndim < 1) return false;
     for (int axis = 0; axis < f->graph->mesh.naxes; axis++) {
-        const struct holding *held = &t->layout.axis[axis];
-        if (held->kind != HOLD_WHOLE && (held->kind != HOLD_PART || held->dim == t->ndim - 1)) return false;
+        const struct placement *held = &t->layout.axis[axis];
+        if (held->kind != PLACED_WHOLE && (held->kind != PLACED_PART || held->dim == t->ndim - 1)) return false;
     }
     return true;
 }
@@ -272,12 +272,12 @@ static void grow(const struct fuser *f, struct region *r) {
 
 /* Writing ---------------------------------------------------------------------------------------------------------- */
 
-/* The split of a node along an axis that gives operand number `operand` the holding `held`. */
-static struct node_split split_of(const struct dims *dims, int operand, const struct holding *held) {
-    struct cut_option options[MAX_NDIM];
+/* The split of a node along an axis that gives operand number `operand` the placement `held`. */
+static struct node_split split_of(const struct dims *dims, int operand, const struct placement *held) {
+    struct cut_option options[RT_MAX_NDIM];
     struct node_split none = {SPLIT_NONE, 1, 1};
-    if (held->kind != HOLD_PART) return none;
-    return dims_cut_options(dims, operand, held->dim, held->blocks, held->unit, options) ? options[0].split : none;
+    if (held->kind != PLACED_PART) return none;
+    return dims_cut_options(dims, operand, held->dim, held->blocks, held->grain, options) ? options[0].split : none;
 }
 
 /* Splits the node as `full` is split; each split dimension is a dimension of some input. */
@@ -286,10 +286,10 @@ static void set_splits(struct graph *graph, struct node *node, const struct tens
     const char *why;
     if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("a row program: %s", why);
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct holding *held = &full->layout.axis[axis];
-        if (held->kind != HOLD_PART) continue;
+        const struct placement *held = &full->layout.axis[axis];
+        if (held->kind != PLACED_PART) continue;
         for (int k = 0; k < node->ninputs && node->split[axis].factor < 0; k++) {
-            struct holding own = *held;
+            struct placement own = *held;
             own.dim -= full->ndim - graph->tensors.at[node->inputs[k]].ndim;
             if (own.dim >= 0 && dims.operand[k].dim[own.dim].n) node->split[axis] = split_of(&dims, k, &own);
         }
@@ -343,7 +343,7 @@ static bool sums_columns(const struct fuser *f, const struct node *node) {
     const int64_t *axes = attr_ints(node, "axes", &naxes);
     const enum rt_dtype dtype = computed_type(x->dtype);
     for (int axis = 0; axis < f->graph->mesh.naxes; axis++)
-        if (node->split[axis].factor < SPLIT_NONE || x->layout.axis[axis].kind == HOLD_WINDOW) return false;
+        if (node->split[axis].factor < SPLIT_NONE || x->layout.axis[axis].kind == PLACED_WINDOW) return false;
     return naxes > 0 && axes[0] == 0 && naxes == x->ndim - 1 && (dtype == RT_F32 || dtype == RT_F64);
 }
 
@@ -441,7 +441,7 @@ static void drop_unread(struct fuser *f) {
     struct graph *graph = f->graph;
     for (int i = graph->order.n - 1; i >= 0; i--) {
         const struct node *node = node_at(f, graph->order.at[i]);
-        bool read = node->op->class != OP_ELEMENTWISE;
+        bool read = node->op->kind != OP_ELEMENTWISE;
         for (int o = 0; o < node->noutputs && !read; o++)
             read = f->kept[node->outputs[o]] || f->uses.first[node->outputs[o]] < f->uses.first[node->outputs[o] + 1];
         if (read) continue;

@@ -39,7 +39,7 @@ static const struct node *producer_of(const struct joiner *j, int tensor) {
 }
 
 static bool is_view(const struct node *node) {
-    return node && node->op->class == OP_VIEW;
+    return node && node->op->kind == OP_VIEW;
 }
 
 static void find_views(struct joiner *j) {
@@ -121,8 +121,8 @@ static bool keeps_layout(const struct joiner *j, const struct node *joined) {
     const char *why;
     if (dims_bind(j->graph->arena, j->graph, joined, &dims, &why) < 0) return false;
     for (int axis = 0; axis < j->graph->mesh.naxes; axis++) {
-        struct holding given = dims_holding_given(&dims, joined, 1, axis);
-        if (!holding_equal(&given, &tensor_at(j, joined->outputs[1])->layout.axis[axis])) return false;
+        struct placement given = dims_placement_given(&dims, joined, 1, axis);
+        if (!placement_equal(&given, &tensor_at(j, joined->outputs[1])->layout.axis[axis])) return false;
     }
     return true;
 }

@@ -24,7 +24,7 @@ enum { MAX_MASKS = 4, STEPS = 9, MAX_STEPS = 32 /* on the way from a softmax to 
 /* The leading dimensions of a tensor: all but the last two. */
 struct lead {
     int n;
-    int64_t dims[MAX_NDIM], count;
+    int64_t dims[RT_MAX_NDIM], count;
 };
 
 struct mask {
@@ -342,7 +342,7 @@ static int reshaped(struct attention *a, int id, int n, const int64_t *shape) {
 /* The tensor with leading dimensions a->lead, if its own are other groups of the same elements; else the tensor. */
 static int bring(struct attention *a, int id) {
     const struct tensor *t = tensor_at(a, id);
-    int64_t shape[MAX_NDIM];
+    int64_t shape[RT_MAX_NDIM];
     struct lead lead = lead_of(t);
     if (lead_equal(&lead, &a->lead) || lead.count != a->lead.count) return id;
     int n = with_lead(a, t->dims[lead.n], t->dims[lead.n + 1], shape);
@@ -369,7 +369,7 @@ static int unscaled(struct attention *a, int id) {
 /* The tensor with its last two dimensions exchanged; combined with the Transpose that computes it, if there is one. */
 static int upright(struct attention *a, int id) {
     const struct node *node = made_by(a->r->b.graph, id, OP_Transpose);
-    int64_t perm[MAX_NDIM];
+    int64_t perm[RT_MAX_NDIM];
     int n = tensor_at(a, id)->ndim;
     for (int d = 0; d < n; d++) perm[d] = node ? attr_ints(node, "perm", &n)[d] : d;
     int64_t last = perm[n - 1];
@@ -397,7 +397,7 @@ static int unrepeated(struct attention *a, int id) {
     if (!reshape || !(expand = made_by(graph, reshape->inputs[0], OP_Expand))) return id;
     const struct tensor *wide = tensor_at(a, reshape->inputs[0]), *from = tensor_at(a, expand->inputs[0]);
     if (wide->ndim != n + 1 || !repeats(from, wide, heads + 1)) return id;
-    int64_t shape[MAX_NDIM];
+    int64_t shape[RT_MAX_NDIM];
     for (int d = 0, e = 0; d < n; d++, e++) {
         int64_t extent = wide->dims[e];
         if (d == heads) extent *= wide->dims[++e];
@@ -454,7 +454,7 @@ static int64_t mask_extent(const struct tensor *t, int n, int dim) {
 static int mask_tensor(struct attention *a, const struct mask *mask) {
     const struct tensor *t = tensor_at(a, mask->tensor);
     const struct lead *from = &mask->lead, *to = &a->lead;
-    int64_t shape[MAX_NDIM], n = from->n + 2;
+    int64_t shape[RT_MAX_NDIM], n = from->n + 2;
     if (lead_equal(from, to)) return mask->tensor;
     for (int i = 0, j = 0; i < from->n || j < to->n;) {
         int64_t have = 1, want = 1, own = 1;

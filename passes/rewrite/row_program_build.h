@@ -1,4 +1,4 @@
-/* Builds one node, Rows or Columns (ir/expr/rows.h), whose program computes what several nodes do. */
+/* Builds one node, Rows or Columns (ir/expr/row_program.h), whose program computes what several nodes do. */
 #ifndef PASSES_REWRITE_ROW_PROGRAM_BUILD_H
 #define PASSES_REWRITE_ROW_PROGRAM_BUILD_H
 

@@ -255,7 +255,7 @@ static void set_backward(struct graph *graph, int nodes) {
 static int seen_tensor(const struct graph *graph, int tensor) {
     for (int producer; (producer = graph->tensors.at[tensor].producer) >= 0;
          tensor = graph->nodes.at[producer].inputs[0])
-        if (graph->nodes.at[producer].op->class != OP_VIEW) break;
+        if (graph->nodes.at[producer].op->kind != OP_VIEW) break;
     return tensor;
 }
 

@@ -52,7 +52,7 @@ static int64_t misfit(const struct graph *graph, const struct dims *dims, const 
     const int64_t extent = dims->factor[factor].extent;
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
         const struct node_split *split = &node->split[axis];
-        const struct rt_cut cut = {extent, split->blocks, split->unit, graph->mesh.axis[axis].size};
+        const struct rt_cut cut = {extent, split->blocks, split->grain, graph->mesh.axis[axis].size};
         for (int r = 0; split->factor == factor && r < cut.ways; r++)
             if (rt_cut_extent(&cut, r) % FP8_MULTIPLE) return rt_cut_extent(&cut, r);
     }
@@ -154,11 +154,11 @@ static void cut_like(struct quantizing *q, int tensor, const struct layout *as) 
     struct dims dims;
     dims_of(graph, node, &dims);
     for (int axis = 0; axis < graph->mesh.naxes; axis++) {
-        const struct holding *held = &as->axis[axis];
-        struct cut_option options[MAX_NDIM];
-        if (held->kind != HOLD_PART) continue;
-        int n = dims_cut_options(&dims, 0, held->dim, held->blocks, held->unit, options);
-        if (n < 1 || options[0].more_blocks != 1 || options[0].more_unit != 1)
+        const struct placement *held = &as->axis[axis];
+        struct cut_option options[RT_MAX_NDIM];
+        if (held->kind != PLACED_PART) continue;
+        int n = dims_cut_options(&dims, 0, held->dim, held->blocks, held->grain, options);
+        if (n < 1 || options[0].more_blocks != 1 || options[0].more_grain != 1)
             BUG("%s: codes cannot be cut as their tensor is", node->name);
         node->split[axis] = options[0].split;
     }
@@ -169,16 +169,16 @@ static struct layout layout_of(const struct graph *graph, const struct dims *dim
                                int operand) {
     struct layout layout = {0};
     for (int axis = 0; axis < graph->mesh.naxes; axis++)
-        layout.axis[axis] = dims_holding(dims, operand, &node->split[axis]);
+        layout.axis[axis] = dims_placement(dims, operand, &node->split[axis]);
     return layout;
 }
 
 static const char *codes_key(const struct quantizing *q, int tensor, const char *mark, const struct layout *as) {
     const char *key = arena_printf(q->b.graph->arena, "%d %s", tensor, mark);
     for (int axis = 0; axis < q->b.graph->mesh.naxes; axis++) {
-        const struct holding *held = &as->axis[axis];
+        const struct placement *held = &as->axis[axis];
         key = arena_printf(q->b.graph->arena, "%s %d/%d/%lld/%lld", key, (int)held->kind, held->dim,
-                           (long long)held->blocks, (long long)held->unit);
+                           (long long)held->blocks, (long long)held->grain);
     }
     return key;
 }

@@ -114,7 +114,7 @@ static bool moves(const struct node *node) {
 }
 
 static bool is_arithmetic(const struct node *node) {
-    return node->op->class == OP_ELEMENTWISE && node->op->id != OP_PRelu;
+    return node->op->kind == OP_ELEMENTWISE && node->op->id != OP_PRelu;
 }
 
 static bool is_sine(const struct node *node) {
@@ -177,7 +177,7 @@ static bool *ends_all(const struct evidence *e,
 /* True for comparisons, logic and conversions to integers: elementwise operators whose result is not a float. */
 static bool ends_in_condition(const struct evidence *e, const struct node *node, int input) {
     (void)input;
-    return node->op->class == OP_ELEMENTWISE && !rt_dtype_is_float(tensor_of(e, node->outputs[0])->dtype);
+    return node->op->kind == OP_ELEMENTWISE && !rt_dtype_is_float(tensor_of(e, node->outputs[0])->dtype);
 }
 
 static bool passes_by_element(const struct node *node) {

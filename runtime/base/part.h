@@ -1,14 +1,14 @@
 /* How one dimension of a tensor is divided among the ranks along one mesh axis.
  *
  * Note [Cuts]
- * A cut divides an extent into `blocks` equal blocks, and each block into units of `unit` elements, which are
- * distributed over the `ways` ranks: contiguous shares that differ by at most one unit, larger ones first. A rank's
- * part is the concatenation of its shares of all blocks, stored without gaps. blocks = 1, unit = 1 is the plain cut;
- * unit = head size keeps attention heads whole; blocks = 3 cuts a fused query-key-value weight in each of its three
- * parts (a strided cut).
+ * A cut divides an extent into `blocks` equal blocks, and each block into grains of `grain` elements that are never
+ * divided. Each rank receives a contiguous share of every block's grains; the shares differ by at most one grain,
+ * larger ones first. A rank's part is the concatenation of its shares of all blocks, stored without gaps. blocks = 1,
+ * grain = 1 is the plain cut; grain = head size keeps attention heads whole; blocks = 3 cuts a fused query-key-value
+ * weight in each of its three parts (a strided cut).
  *
- *   extent 24, blocks 2, unit 3, ways 3:   block 0: units 0 1 2 3     block 1: units 0 1 2 3
- *                                          rank:          0 0 1 2              0 0 1 2
+ *   extent 24, blocks 2, grain 3, ways 3:   block 0: grains 0 1 2 3     block 1: grains 0 1 2 3
+ *                                           rank:           0 0 1 2               0 0 1 2
  *
  * Only this header implements the rule; the compiler uses it to lay out tensors, generated programs to load weights and
  * to redistribute. */
@@ -18,20 +18,20 @@
 #include <stdint.h>
 
 struct rt_cut {
-    int64_t extent, blocks, unit; /* blocks * unit divides extent */
+    int64_t extent, blocks, grain; /* blocks * grain divides extent */
     int ways;
 };
 
-/* First unit of rank `index` within each block; index = ways gives the units per block. */
-static inline int64_t rt_cut_unit(const struct rt_cut *cut, int index) {
-    int64_t units = cut->extent / (cut->blocks * cut->unit);
-    int64_t share = units / cut->ways, larger = units % cut->ways;
+/* First grain of rank `index` within each block; index = ways gives the grains per block. */
+static inline int64_t rt_cut_first_grain(const struct rt_cut *cut, int index) {
+    int64_t grains = cut->extent / (cut->blocks * cut->grain);
+    int64_t share = grains / cut->ways, larger = grains % cut->ways;
     return index * share + (index < larger ? index : larger);
 }
 
 /* Offset of the share of rank `index` within each block, and its length, in elements. */
 static inline int64_t rt_cut_start(const struct rt_cut *cut, int index) {
-    return rt_cut_unit(cut, index) * cut->unit;
+    return rt_cut_first_grain(cut, index) * cut->grain;
 }
 static inline int64_t rt_cut_length(const struct rt_cut *cut, int index) {
     return rt_cut_start(cut, index + 1) - rt_cut_start(cut, index);
@@ -42,20 +42,20 @@ static inline int64_t rt_cut_extent(const struct rt_cut *cut, int index) {
     return cut->blocks * rt_cut_length(cut, index);
 }
 
-/* A holding: which indices of one dimension each rank of an axis has in memory, as runs of consecutive indices, in
+/* A placement: which indices of one dimension each rank of an axis has in memory, as runs of consecutive indices, in
  * order, stored without gaps.
  *
  * Note [Windows in parts]
- * A holding is a part, cut as above, or a window (span > 0). A window is what a rank reads to compute its share of the
- * output positions of a convolution or pooling: position p reads indices [p * stride - before, p * stride - before +
- * span), as far as the dimension has them. Windows of adjacent ranks overlap (halo), or skip indices that no position
- * reads. The rank's own operator sees the window alone and counts positions from 0; it reads the right indices if it
- * pads the window by rt_holding_before() elements in front and rt_holding_behind() elements at the end.
+ * A placement is a part, cut as above, or a window (span > 0). A window is what a rank reads to compute its share of
+ * the output positions of a convolution or pooling: position p reads `span` indices from p * stride - before on, as far
+ * as the dimension has them. Windows of adjacent ranks overlap (halo), or skip indices that no position reads. The
+ * rank's own operator sees the window alone and counts positions from 0; it reads the right indices if it pads the
+ * window by rt_placement_before() elements in front and rt_placement_behind() elements at the end.
  *
  *   extent 8, 4 positions in 2 ways, stride 2, before 1, span 3:   position   reads            rank holds
  *                                                                  0 1        -1..1  1..3      0..3, before 1
  *                                                                  2 3         3..5  5..7      3..7, before 0 */
-struct rt_holding {
+struct rt_placement {
     struct rt_cut cut; /* part: of the dimension. Window: of the output positions, in one block */
     int64_t extent;    /* of the dimension */
     int64_t stride, before, span;
@@ -66,60 +66,60 @@ static inline int64_t rt_clamp(int64_t value, int64_t least, int64_t most) {
 }
 
 /* Range [*first, *end) of indices that the positions of rank `index` read, including those outside the dimension. */
-static inline void rt_holding_reach(const struct rt_holding *holding, int index, int64_t *first, int64_t *end) {
-    *first = rt_cut_start(&holding->cut, index) * holding->stride - holding->before;
-    *end = (rt_cut_start(&holding->cut, index + 1) - 1) * holding->stride - holding->before + holding->span;
+static inline void rt_placement_reach(const struct rt_placement *placement, int index, int64_t *first, int64_t *end) {
+    *first = rt_cut_start(&placement->cut, index) * placement->stride - placement->before;
+    *end = (rt_cut_start(&placement->cut, index + 1) - 1) * placement->stride - placement->before + placement->span;
 }
 
-/* Run `run` (0 .. cut.blocks - 1) of the holding: sets its first index and returns its length, which is the same for
+/* Run `run` (0 .. cut.blocks - 1) of the placement: sets its first index and returns its length, which is the same for
  * all runs of a rank. */
-static inline int64_t rt_holding_run(const struct rt_holding *holding, int index, int64_t run, int64_t *start) {
-    const struct rt_cut *cut = &holding->cut;
+static inline int64_t rt_placement_run(const struct rt_placement *placement, int index, int64_t run, int64_t *start) {
+    const struct rt_cut *cut = &placement->cut;
     int64_t end;
-    if (!holding->span) {
+    if (!placement->span) {
         *start = run * (cut->extent / cut->blocks) + rt_cut_start(cut, index);
         return rt_cut_length(cut, index);
     }
-    rt_holding_reach(holding, index, start, &end);
-    *start = rt_clamp(*start, 0, holding->extent);
-    return rt_cut_length(cut, index) ? rt_clamp(end, *start, holding->extent) - *start : 0;
+    rt_placement_reach(placement, index, start, &end);
+    *start = rt_clamp(*start, 0, placement->extent);
+    return rt_cut_length(cut, index) ? rt_clamp(end, *start, placement->extent) - *start : 0;
 }
 
 /* Number of indices that rank `index` holds. */
-static inline int64_t rt_holding_extent(const struct rt_holding *holding, int index) {
+static inline int64_t rt_placement_extent(const struct rt_placement *placement, int index) {
     int64_t start;
-    return holding->cut.blocks * rt_holding_run(holding, index, 0, &start);
+    return placement->cut.blocks * rt_placement_run(placement, index, 0, &start);
 }
 
 /* Padding in front of the window of rank `index`: indices between the start of its first position's reads and the
  * window's start. */
-static inline int64_t rt_holding_before(const struct rt_holding *holding, int index) {
+static inline int64_t rt_placement_before(const struct rt_placement *placement, int index) {
     int64_t first, end, start;
-    rt_holding_reach(holding, index, &first, &end);
-    rt_holding_run(holding, index, 0, &start);
+    rt_placement_reach(placement, index, &first, &end);
+    rt_placement_run(placement, index, 0, &start);
     return start - first;
 }
 
 /* Padding behind the window; `behind` is the padding of the whole operator at the end of the dimension. */
-static inline int64_t rt_holding_behind(const struct rt_holding *holding, int index, int64_t behind) {
-    int64_t first, end, start, most = holding->extent + behind;
-    rt_holding_reach(holding, index, &first, &end);
-    int64_t length = rt_holding_run(holding, index, 0, &start);
+static inline int64_t rt_placement_behind(const struct rt_placement *placement, int index, int64_t behind) {
+    int64_t first, end, start, most = placement->extent + behind;
+    rt_placement_reach(placement, index, &first, &end);
+    int64_t length = rt_placement_run(placement, index, 0, &start);
     return (end < most ? end : most) - (start + length);
 }
 
-/* Iterates over the runs of indices that rank `a_index` of holding `a` and rank `b_index` of holding `b` of the same
- * dimension both have, in order. Start with zeros. */
+/* Iterates over the runs of indices that rank `a_index` of placement `a` and rank `b_index` of placement `b` of the
+ * same dimension both have, in order. Start with zeros. */
 struct rt_overlap {
     int64_t a_run, b_run;             /* next runs to compare */
     int64_t a_place, b_place, length; /* the common run: its place in each rank's memory, its length, in indices */
 };
 
-static inline int rt_overlap_next(struct rt_overlap *walk, const struct rt_holding *a, int a_index,
-                                  const struct rt_holding *b, int b_index) {
+static inline int rt_overlap_next(struct rt_overlap *walk, const struct rt_placement *a, int a_index,
+                                  const struct rt_placement *b, int b_index) {
     while (walk->a_run < a->cut.blocks && walk->b_run < b->cut.blocks) {
-        int64_t a_start, b_start, a_length = rt_holding_run(a, a_index, walk->a_run, &a_start),
-                                  b_length = rt_holding_run(b, b_index, walk->b_run, &b_start);
+        int64_t a_start, b_start, a_length = rt_placement_run(a, a_index, walk->a_run, &a_start),
+                                  b_length = rt_placement_run(b, b_index, walk->b_run, &b_start);
         const int64_t a_end = a_start + a_length, b_end = b_start + b_length;
         const int64_t start = a_start > b_start ? a_start : b_start;
         walk->a_place = walk->a_run * a_length + start - a_start;
@@ -134,11 +134,12 @@ static inline int rt_overlap_next(struct rt_overlap *walk, const struct rt_holdi
     return 0;
 }
 
-/* Number of indices that rank `index` needs for `wanted` but does not have in `held`, a holding of the same
+/* Number of indices that rank `index` needs for `wanted` but does not have in `held`, a placement of the same
  * dimension. */
-static inline int64_t rt_holding_lacks(const struct rt_holding *wanted, const struct rt_holding *held, int index) {
+static inline int64_t rt_placement_lacks(const struct rt_placement *wanted, const struct rt_placement *held,
+                                         int index) {
     struct rt_overlap overlap = {0, 0, 0, 0, 0};
-    int64_t lacks = rt_holding_extent(wanted, index);
+    int64_t lacks = rt_placement_extent(wanted, index);
     while (rt_overlap_next(&overlap, held, index, wanted, index)) lacks -= overlap.length;
     return lacks;
 }

@@ -5,7 +5,7 @@
  * Along one mesh axis each rank holds the indices of dimension from_dim that `from` gives and needs the indices of
  * dimension to_dim that `to` gives; all other dimensions are complete on all of them. Rank s therefore sends rank r a
  * box: the indices that s holds of from_dim times those that r needs of to_dim; if both are the same dimension, the
- * intersection. As a holding may consist of several runs, a box is a sequence of pieces, in an order that both ranks
+ * intersection. As a placement may consist of several runs, a box is a sequence of pieces, in an order that both ranks
  * know. Pieces for other ranks are packed, exchanged and unpacked; a rank copies its own pieces directly.
  *
  * The tensor is seen as (outer, high, middle, low, inner), where high and low are the two dimensions. If they are the
@@ -13,7 +13,7 @@
 #include "core/private.h"
 
 struct exchange {
-    const struct rt_holding *from, *to;
+    const struct rt_placement *from, *to;
     bool same;      /* from_dim == to_dim */
     bool from_high; /* from_dim is `high` */
     int64_t outer, high, middle, low;
@@ -45,7 +45,7 @@ static int64_t product(const int64_t *dims, int from, int to) {
 }
 
 static struct exchange exchange_of(enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim,
-                                   const struct rt_holding *from, int to_dim, const struct rt_holding *to) {
+                                   const struct rt_placement *from, int to_dim, const struct rt_placement *to) {
     const int high = from_dim < to_dim ? from_dim : to_dim, low = from_dim < to_dim ? to_dim : from_dim;
     struct exchange x = {.from = from, .to = to, .same = high == low, .from_high = from_dim < to_dim};
     x.outer = product(dims, 0, high);
@@ -67,22 +67,22 @@ static bool next_in_one(const struct exchange *x, struct pieces *at, struct piec
     struct rt_overlap *overlap = &at->overlap;
     if (!rt_overlap_next(overlap, x->from, at->sender, x->to, at->receiver)) return false;
     *piece = (struct piece){.high = 1, .low = overlap->length};
-    piece->held = (struct region){held, 1, rt_holding_extent(x->from, at->sender), 0, overlap->a_place};
-    piece->wanted = (struct region){wanted, 1, rt_holding_extent(x->to, at->receiver), 0, overlap->b_place};
+    piece->held = (struct region){held, 1, rt_placement_extent(x->from, at->sender), 0, overlap->a_place};
+    piece->wanted = (struct region){wanted, 1, rt_placement_extent(x->to, at->receiver), 0, overlap->b_place};
     return true;
 }
 
 static bool next_in_two(const struct exchange *x, struct pieces *at, struct piece *piece, void *held, void *wanted) {
     int64_t from_start, to_start;
     if (at->from_run == x->from->cut.blocks) return false;
-    const int64_t from = rt_holding_run(x->from, at->sender, at->from_run, &from_start),
-                  to = rt_holding_run(x->to, at->receiver, at->to_run, &to_start);
+    const int64_t from = rt_placement_run(x->from, at->sender, at->from_run, &from_start),
+                  to = rt_placement_run(x->to, at->receiver, at->to_run, &to_start);
     piece->high = x->from_high ? from : to;
     piece->low = x->from_high ? to : from;
     piece->held =
-        region_of(x, held, rt_holding_extent(x->from, at->sender), at->from_run * from, x->to->extent, to_start);
+        region_of(x, held, rt_placement_extent(x->from, at->sender), at->from_run * from, x->to->extent, to_start);
     piece->wanted =
-        region_of(x, wanted, x->from->extent, from_start, rt_holding_extent(x->to, at->receiver), at->to_run * to);
+        region_of(x, wanted, x->from->extent, from_start, rt_placement_extent(x->to, at->receiver), at->to_run * to);
     if (++at->to_run == x->to->cut.blocks) at->to_run = 0, at->from_run++;
     return true;
 }
@@ -153,8 +153,8 @@ static int keep_own(struct rt *rt, const struct exchange *x, int rank, void *dst
 }
 
 int rt_all_to_all(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                  enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_holding *from,
-                  int to_dim, const struct rt_holding *to) {
+                  enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_placement *from,
+                  int to_dim, const struct rt_placement *to) {
     const struct exchange x = exchange_of(dtype, ndim, dims, from_dim, from, to_dim, to);
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
     size_t *send = rt->internal->counts, *receive = send + rt->world;
@@ -172,22 +172,22 @@ int rt_all_to_all(struct rt *rt, int instruction, int axis, void *dst, const voi
 }
 
 int rt_halo_exchange(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                     enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_holding *from,
-                     int to_dim, const struct rt_holding *window) {
+                     enum rt_dtype dtype, int ndim, const int64_t *dims, int from_dim, const struct rt_placement *from,
+                     int to_dim, const struct rt_placement *window) {
     return rt_all_to_all(rt, instruction, axis, dst, src, scratch, dtype, ndim, dims, from_dim, from, to_dim, window);
 }
 
 int rt_crop(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
-            const int64_t *dims, int from_dim, const struct rt_holding *from, int to_dim,
-            const struct rt_holding *window) {
+            const int64_t *dims, int from_dim, const struct rt_placement *from, int to_dim,
+            const struct rt_placement *window) {
     const struct exchange x = exchange_of(dtype, ndim, dims, from_dim, from, to_dim, window);
     rt_at(rt, instruction);
     return keep_own(rt, &x, rt->coordinate[axis], dst, src);
 }
 
 int rt_chunk(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype, int ndim,
-             const int64_t *dims, int dim, const struct rt_holding *to) {
-    const struct rt_holding whole = {.cut = {to->extent, 1, 1, 1}, .extent = to->extent};
+             const int64_t *dims, int dim, const struct rt_placement *to) {
+    const struct rt_placement whole = {.cut = {to->extent, 1, 1, 1}, .extent = to->extent};
     const struct exchange x = exchange_of(dtype, ndim, dims, dim, &whole, dim, to);
     struct pieces at = {.sender = 0, .receiver = rt->coordinate[axis]};
     struct piece piece;

@@ -152,7 +152,7 @@ void rt_backward_begins(struct rt *rt, bool last, bool known);
 void rt_reset_gradients(struct rt *rt);
 
 /* The cut of a dimension along a mesh axis. */
-struct rt_cut rt_cut_along(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t unit);
+struct rt_cut rt_cut_along(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t grain);
 
 /* Enclose every collective along a mesh axis. rt_begin_collective records the instruction and returns the axis'
  * communicator; rt_end_collective records the error if status is not RT_OK, and returns status. */

@@ -14,25 +14,25 @@ struct view {
 };
 
 static struct view view_of(const struct rt *rt, int axis, enum rt_dtype dtype, int64_t outer, int64_t extent,
-                           int64_t inner, int64_t blocks, int64_t unit) {
-    return (struct view){rt_cut_along(rt, axis, extent, blocks, unit), outer, (size_t)inner * rt_dtype_bytes(dtype)};
+                           int64_t inner, int64_t blocks, int64_t grain) {
+    return (struct view){rt_cut_along(rt, axis, extent, blocks, grain), outer, (size_t)inner * rt_dtype_bytes(dtype)};
 }
 
-struct rt_cut rt_cut_along(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t unit) {
-    return (struct rt_cut){extent, blocks, unit, rt->program->mesh[axis]};
+struct rt_cut rt_cut_along(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t grain) {
+    return (struct rt_cut){extent, blocks, grain, rt->program->mesh[axis]};
 }
 
-int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t unit) {
-    struct rt_cut cut = rt_cut_along(rt, axis, extent, blocks, unit);
+int64_t rt_part_start(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t grain) {
+    struct rt_cut cut = rt_cut_along(rt, axis, extent, blocks, grain);
     return rt_cut_start(&cut, rt->coordinate[axis]);
 }
 
-int64_t rt_window_before(const struct rt *rt, int axis, const struct rt_holding *window) {
-    return rt_holding_before(window, rt->coordinate[axis]);
+int64_t rt_window_before(const struct rt *rt, int axis, const struct rt_placement *window) {
+    return rt_placement_before(window, rt->coordinate[axis]);
 }
 
-int64_t rt_window_behind(const struct rt *rt, int axis, const struct rt_holding *window, int64_t behind) {
-    return rt_holding_behind(window, rt->coordinate[axis], behind);
+int64_t rt_window_behind(const struct rt *rt, int axis, const struct rt_placement *window, int64_t behind) {
+    return rt_placement_behind(window, rt->coordinate[axis], behind);
 }
 
 static size_t part_bytes(const struct view *view, int index) {
@@ -78,8 +78,8 @@ int rt_end_collective(struct rt *rt, const struct rt_comm *comm, int status) {
 }
 
 int rt_all_gather(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                  enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit) {
-    const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, unit);
+                  enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain) {
+    const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, grain);
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
     const bool direct = parts_are_the_tensor(&view);
     size_t *bytes = rt->internal->counts;
@@ -93,9 +93,9 @@ int rt_all_gather(struct rt *rt, int instruction, int axis, void *dst, const voi
 }
 
 int rt_reduce_scatter(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
-                      enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t unit,
+                      enum rt_dtype dtype, int64_t outer, int64_t extent, int64_t inner, int64_t blocks, int64_t grain,
                       enum rt_reduce reduce) {
-    const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, unit);
+    const struct view view = view_of(rt, axis, dtype, outer, extent, inner, blocks, grain);
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
     const bool direct = parts_are_the_tensor(&view);
     size_t *counts = rt->internal->counts;

@@ -110,7 +110,7 @@ static int place_shard(struct rt *rt) {
     const struct rt_program *program = rt->program;
     rt->unit = rt->rank / program->plan_ngpus;
     rt->shard = rt->rank % program->plan_ngpus;
-    rt->kind = &program->classes[program->class_of_shard[rt->shard]];
+    rt->rank_class = &program->classes[program->class_of_shard[rt->shard]];
     for (int a = 0, rest = rt->shard; a < program->naxes; a++) {
         rt->coordinate[a] = rest % program->mesh[a];
         rest /= program->mesh[a];
@@ -179,12 +179,12 @@ static int open_controls(struct rt *rt) {
 }
 
 size_t rt_arena_bytes(const struct rt *rt, int arena) {
-    return rt->kind->bytes[arena] + 1;
+    return rt->rank_class->bytes[arena] + 1;
 }
 
 static int open_arena(struct rt *rt, enum rt_arena arena) {
     const struct rt_device *device = rt->program->device;
-    const size_t bytes = rt->kind->bytes[arena];
+    const size_t bytes = rt->rank_class->bytes[arena];
     if (arena == RT_COMMUNICATION && !device->remote && bytes > 0 && rt_comm_segment_bytes(rt->comm) >= bytes) {
         rt->arena[arena] = rt_comm_segment(rt->comm);
         memset(rt->arena[arena], 0, bytes);

@@ -16,13 +16,13 @@ static unsigned char *place_address(const struct rt *rt, const struct rt_place *
 }
 
 const void *rt_output(const struct rt *rt, int index) {
-    const struct rt_place *place = &rt->kind->outputs[index];
+    const struct rt_place *place = &rt->rank_class->outputs[index];
     return place->offset == RT_ABSENT ? NULL : place_address(rt, place);
 }
 
 /* rt->internal->given has one pointer per input; the controls follow. */
 int rt_take_input(struct rt *rt, int port, const void *input) {
-    const struct rt_place *place = &rt->kind->inputs[port];
+    const struct rt_place *place = &rt->rank_class->inputs[port];
     const size_t bytes = port_bytes(&rt->program->inputs[port]);
     rt->internal->given[port] = input;
     if (bytes == 0 || place->offset == RT_ABSENT) return RT_OK;
@@ -31,7 +31,7 @@ int rt_take_input(struct rt *rt, int port, const void *input) {
 
 int rt_run_phase(struct rt *rt, int (*phase)(struct rt *rt)) {
     const struct rt_private *private = rt->internal;
-    const size_t controls = rt->kind->controls;
+    const size_t controls = rt->rank_class->controls;
     rt->inputs = private->given;
     if (rt->program->device->remote && controls != RT_ABSENT)
         RT_TRY(rt->program->device->put(rt, rt->arena[RT_ACTIVATIONS] + controls, private->control,
@@ -41,13 +41,13 @@ int rt_run_phase(struct rt *rt, int (*phase)(struct rt *rt)) {
 
 int rt_run_forward(struct rt *rt, const void *const *inputs) {
     for (int i = 0; i < rt->program->ninputs; i++) RT_TRY(rt_take_input(rt, i, inputs[i]));
-    return rt_run_phase(rt, rt->kind->infer_step);
+    return rt_run_phase(rt, rt->rank_class->infer_step);
 }
 
 int rt_give_outputs(struct rt *rt, int first, int n, void *const *outputs) {
     for (int i = 0; i < n; i++) {
         const size_t bytes = port_bytes(&rt->program->outputs[first + i]);
-        const struct rt_place *place = &rt->kind->outputs[first + i];
+        const struct rt_place *place = &rt->rank_class->outputs[first + i];
         if (!outputs[i] || bytes == 0 || place->offset == RT_ABSENT) continue;
         const void *at = place_address(rt, place);
         if (at != outputs[i]) RT_TRY(rt->program->device->get(rt, outputs[i], at, bytes));

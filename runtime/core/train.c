@@ -39,7 +39,7 @@ void rt_reset_gradients(struct rt *rt) {
 /* Begins to copy a scalar output from the device: `to` has its bytes once the device has finished. */
 static int fetch(struct rt *rt, double *to, int output, enum rt_dtype dtype) {
     *to = 0;
-    if (rt->kind->outputs[output].offset == RT_ABSENT) return RT_OK;
+    if (rt->rank_class->outputs[output].offset == RT_ABSENT) return RT_OK;
     return rt->program->device->get(rt, to, rt_output(rt, output), rt_dtype_bytes(dtype));
 }
 
@@ -98,7 +98,7 @@ static int zero_gradients(struct rt *rt) {
     rt->internal->overlaps = rt->internal->known = false;
     rt->internal->passes = 0;
     rt_reset_gradients(rt);
-    return rt->program->device->zero(rt, rt->arena[RT_GRADIENTS], rt->kind->bytes[RT_GRADIENTS]);
+    return rt->program->device->zero(rt, rt->arena[RT_GRADIENTS], rt->rank_class->bytes[RT_GRADIENTS]);
 }
 
 /* Sets the controls of this scale unit's next micro-batch. */
@@ -132,7 +132,7 @@ static int run_gradients(struct rt *rt, const void *const *const *samples, const
         if (losses) RT_TRY(fetch(rt, &losses[j], 0, rt->program->outputs[0].dtype));
         control[RT_SEED] = scale ? scale->factor(scale->context, j, control[RT_REAL] > 0 ? rt_loss(rt) : 0) : 1;
         rt_backward_begins(rt, j == rt->internal->accumulate - 1, !rt->internal->watch);
-        RT_TRY(rt_run_phase(rt, rt->kind->backward));
+        RT_TRY(rt_run_phase(rt, rt->rank_class->backward));
     }
     rt->internal->micro_batches += (int64_t)rt->internal->accumulate * rt->program->training->units;
     return RT_OK;
@@ -142,7 +142,7 @@ static int run_reduce(struct rt *rt) {
     const struct rt_reduce_hooks *hooks = &rt->internal->hooks;
     if (rt->internal->reduced) return RT_OK;
     if (hooks->before) RT_TRY(hooks->before(hooks->context, rt));
-    RT_TRY(rt_run_phase(rt, rt->kind->reduce));
+    RT_TRY(rt_run_phase(rt, rt->rank_class->reduce));
     rt->internal->reduced = true;
     rt->internal->overlaps = false;
     return hooks->after ? hooks->after(hooks->context, rt) : RT_OK;
@@ -157,7 +157,7 @@ static int run_update(struct rt *rt) {
     private->control[RT_LR] = private->lr * factor;
     private->norm_scale = private->control[RT_RESCALE];
     RT_TRY(fetch(rt, &private->norm, output_of_metric(rt, RT_NORM), RT_F64));
-    RT_TRY(rt_run_phase(rt, rt->kind->update));
+    RT_TRY(rt_run_phase(rt, rt->rank_class->update));
     rt_reset_gradients(rt);
     return RT_OK;
 }
@@ -241,7 +241,7 @@ int rt_backward(struct rt *rt, const void *const *output_gradients, void *const 
         status = rt_take_input(rt, rt->program->ninputs + i, output_gradients[i]);
     rt->internal->reduced = false;
     rt_backward_begins(rt, true, false);
-    if (!status) status = rt_run_phase(rt, rt->kind->backward);
+    if (!status) status = rt_run_phase(rt, rt->rank_class->backward);
     if (!status && input_gradients)
         status = rt_give_outputs(rt, rt->program->noutputs, training->gradients, input_gradients);
     return rt_end_step(rt, threads, status);

@@ -184,7 +184,7 @@ static int copy_units_where(struct rt *rt, void *dst, const void *src, size_t by
 
 /* The control is read on the GPU, where controls are copied before the step. */
 static int copy_where(struct rt *rt, void *dst, const void *src, size_t bytes, enum rt_control control) {
-    const double *at = (const double *)(rt->arena[RT_ACTIVATIONS] + rt->kind->controls) + control;
+    const double *at = (const double *)(rt->arena[RT_ACTIVATIONS] + rt->rank_class->controls) + control;
     const bool words = ((uintptr_t)dst | (uintptr_t)src | bytes) % sizeof(uint32_t) == 0;
     return words ? copy_units_where<uint32_t>(rt, dst, src, bytes, at)
                  : copy_units_where<unsigned char>(rt, dst, src, bytes, at);

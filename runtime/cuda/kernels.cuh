@@ -16,34 +16,34 @@
 
 /* --- rt.h, with structs and arrays as arguments --- */
 
-static inline int64_t rt_window_before(struct rt *rt, int axis, const struct rt_holding &window) {
+static inline int64_t rt_window_before(struct rt *rt, int axis, const struct rt_placement &window) {
     return rt_window_before(rt, axis, &window);
 }
 
-static inline int64_t rt_window_behind(struct rt *rt, int axis, const struct rt_holding &window, int64_t behind) {
+static inline int64_t rt_window_behind(struct rt *rt, int axis, const struct rt_placement &window, int64_t behind) {
     return rt_window_behind(rt, axis, &window, behind);
 }
 
 static inline int rt_chunk(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                           int ndim, const rt_dims &dims, int dim, const struct rt_holding &to) {
+                           int ndim, const rt_dims &dims, int dim, const struct rt_placement &to) {
     return rt_chunk(rt, instruction, axis, dst, src, dtype, ndim, dims.at, dim, &to);
 }
 
 static inline int rt_crop(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
-                          int ndim, const rt_dims &dims, int from_dim, const struct rt_holding &from, int to_dim,
-                          const struct rt_holding &window) {
+                          int ndim, const rt_dims &dims, int from_dim, const struct rt_placement &from, int to_dim,
+                          const struct rt_placement &window) {
     return rt_crop(rt, instruction, axis, dst, src, dtype, ndim, dims.at, from_dim, &from, to_dim, &window);
 }
 
 static inline int rt_all_to_all(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
                                 enum rt_dtype dtype, int ndim, const rt_dims &dims, int from_dim,
-                                const struct rt_holding &from, int to_dim, const struct rt_holding &to) {
+                                const struct rt_placement &from, int to_dim, const struct rt_placement &to) {
     return rt_all_to_all(rt, instruction, axis, dst, src, scratch, dtype, ndim, dims.at, from_dim, &from, to_dim, &to);
 }
 
 static inline int rt_halo_exchange(struct rt *rt, int instruction, int axis, void *dst, const void *src, void *scratch,
                                    enum rt_dtype dtype, int ndim, const rt_dims &dims, int from_dim,
-                                   const struct rt_holding &from, int to_dim, const struct rt_holding &window) {
+                                   const struct rt_placement &from, int to_dim, const struct rt_placement &window) {
     return rt_halo_exchange(rt, instruction, axis, dst, src, scratch, dtype, ndim, dims.at, from_dim, &from, to_dim,
                             &window);
 }

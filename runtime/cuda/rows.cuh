@@ -1,4 +1,4 @@
-/* Helpers of generated kernels over rows and columns (ir/expr/rows.h, templates/cuda/rows.cu.in, columns.cu.in).
+/* Helpers of generated kernels over rows and columns (ir/expr/row_program.h, templates/cuda/rows.cu.in, columns.cu.in).
  *
  * A row is computed by `threads` threads: a warp, several of which form a block, or a whole block of several warps. A
  * thread has the same elements of the row in every pass, `width` adjacent ones at a time. Sums are computed by each

@@ -123,7 +123,7 @@ static void watch(void *context, struct rt *rt, int instruction) {
 static void check_parameters(struct search *s) {
     const struct rt_program *program = s->rt->program;
     for (int w = 0; w < program->nweights; w++) {
-        const size_t offset = s->rt->kind->weights[w];
+        const size_t offset = s->rt->rank_class->weights[w];
         struct load_part part;
         int64_t elements;
         if (offset == RT_ABSENT || !load_part_find(&part, s->rt, &program->weights[w], &elements)) continue;
@@ -152,13 +152,13 @@ static int list_entries(struct search *s) {
     const struct rt_json *root = rt_json_root(s->self->job->manifest.document);
     const struct rt_json *list = rt_json_member(root, "instructions"), *classes = rt_json_member(root, "values");
     const struct rt_json *class = classes && classes->kind == RT_JSON_ARRAY ? classes->first : NULL;
-    for (long c = s->rt->kind - s->rt->program->classes; c > 0 && class; c--) class = class->next;
+    for (long c = s->rt->rank_class - s->rt->program->classes; c > 0 && class; c--) class = class->next;
     s->ninstructions = list && list->kind == RT_JSON_ARRAY ? list->count : 0;
     s->entries = calloc((size_t)s->ninstructions + 1, sizeof(*s->entries));
     if (!s->entries) return fail_with(s->self, EXIT_LIMIT, RT_CODE_MEMORY, "out of memory");
     for (const struct rt_json *entry = class ? class->first : NULL; entry; entry = entry->next) {
         int64_t instruction;
-        if (rt_json_int(rt_json_member(entry, "site"), &instruction) && instruction >= 0 &&
+        if (rt_json_int(rt_json_member(entry, "instruction"), &instruction) && instruction >= 0 &&
             instruction < s->ninstructions)
             s->entries[instruction] = entry;
     }

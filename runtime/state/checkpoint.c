@@ -61,7 +61,7 @@ int checkpoint_json(struct rt *rt, struct checkpoint_path *out, const struct che
 /* Parts */
 
 static int64_t part_extent(const struct rt *rt, const struct kept *kept, const struct rt_split *split) {
-    const struct rt_cut cut = rt_cut_along(rt, split->axis, kept->dims[split->dim], split->blocks, split->unit);
+    const struct rt_cut cut = rt_cut_along(rt, split->axis, kept->dims[split->dim], split->blocks, split->grain);
     return rt_cut_extent(&cut, rt->coordinate[split->axis]);
 }
 
@@ -84,7 +84,7 @@ static bool has_same_part(const struct rt *rt, const struct kept *kept, int shar
 
 /* Offset of the tensor in the arena of the shard's class, or RT_ABSENT. */
 static size_t offset_of(const struct rt *rt, int shard, enum kept_kind kind, int index) {
-    const struct rt_class *class = &rt->program->classes[rt->program->class_of_shard[shard]];
+    const struct rt_rank_class *class = &rt->program->classes[rt->program->class_of_shard[shard]];
     return kind == KEPT_PARAMETERS ? class->weights[index] : class->states[index];
 }
 
@@ -111,7 +111,7 @@ static int find_arenas(struct kept_list *list, struct rt *rt) {
         unsigned char *arena = rt->arena[arena_of(k)];
         list->arena[k] = list->copied ? malloc(rt_arena_bytes(rt, arena_of(k))) : arena;
         if (!list->arena[k]) return out_of_memory(rt);
-        if (list->copied) RT_TRY(device->get(rt, list->arena[k], arena, rt->kind->bytes[arena_of(k)]));
+        if (list->copied) RT_TRY(device->get(rt, list->arena[k], arena, rt->rank_class->bytes[arena_of(k)]));
     }
     return device->finish(rt);
 }
@@ -119,7 +119,7 @@ static int find_arenas(struct kept_list *list, struct rt *rt) {
 int kept_give(struct kept_list *list, struct rt *rt) {
     const struct rt_device *device = rt->program->device;
     for (int k = 0; k < KEPT_KINDS && list->copied; k++)
-        RT_TRY(device->put(rt, rt->arena[arena_of(k)], list->arena[k], rt->kind->bytes[arena_of(k)]));
+        RT_TRY(device->put(rt, rt->arena[arena_of(k)], list->arena[k], rt->rank_class->bytes[arena_of(k)]));
     return device->finish(rt);
 }
 

@@ -57,7 +57,7 @@ static void put_int(struct rt_json_writer *w, const char *key, int64_t value) {
     rt_json_put_int(w, value);
 }
 
-/* Writes dim, blocks and unit of each cut; if `part`, also the rank's part number and the number of parts, else the
+/* Writes dim, blocks and grain of each cut; if `part`, also the rank's part number and the number of parts, else the
  * mesh axis. */
 static void put_slices(struct rt_json_writer *w, const struct rt *rt, const struct kept *kept, bool part) {
     rt_json_key(w, "slices");
@@ -67,7 +67,7 @@ static void put_slices(struct rt_json_writer *w, const struct rt *rt, const stru
         rt_json_open(w, '{', RT_JSON_INLINE);
         put_int(w, "dim", split->dim);
         put_int(w, "blocks", split->blocks);
-        put_int(w, "unit", split->unit);
+        put_int(w, "unit", split->grain);
         if (!part) put_int(w, "axis", split->axis);
         if (part) put_int(w, "part", rt->coordinate[split->axis]);
         if (part) put_int(w, "parts", rt->program->mesh[split->axis]);

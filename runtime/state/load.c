@@ -131,8 +131,8 @@ static int check_weight(struct loader *loader, struct load_part *part, const str
                         const struct rt_reader *slices, int w, size_t offset) {
     struct rt *rt = loader->rt;
     int64_t elements;
-    if (!load_part_find(part, rt, weight, &elements) || offset > rt->kind->bytes[RT_WEIGHTS] ||
-        (uint64_t)elements * rt_dtype_bytes(weight->dtype) > rt->kind->bytes[RT_WEIGHTS] - offset)
+    if (!load_part_find(part, rt, weight, &elements) || offset > rt->rank_class->bytes[RT_WEIGHTS] ||
+        (uint64_t)elements * rt_dtype_bytes(weight->dtype) > rt->rank_class->bytes[RT_WEIGHTS] - offset)
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT,
                             "weight %d of the program does not fit in the arena of weights", w);
     part->dst = loader->staging ? loader->staging : rt->arena[RT_WEIGHTS] + offset;
@@ -181,7 +181,7 @@ static size_t largest_part(const struct rt *rt) {
     for (int w = 0; w < rt->program->nweights; w++) {
         struct load_part part;
         int64_t elements;
-        if (rt->kind->weights[w] == RT_ABSENT || !load_part_find(&part, rt, &rt->program->weights[w], &elements))
+        if (rt->rank_class->weights[w] == RT_ABSENT || !load_part_find(&part, rt, &rt->program->weights[w], &elements))
             continue;
         const size_t bytes = (size_t)elements * rt_dtype_bytes(rt->program->weights[w].dtype);
         if (bytes > most) most = bytes;
@@ -218,7 +218,7 @@ static int load_all(struct loader *loader) {
     int status = open_located(loader);
     if (!status && loader->sliced) status = load_slices_open(&loader->slices, rt);
     for (int w = 0; w < rt->program->nweights && !status; w++)
-        if (rt->kind->weights[w] != RT_ABSENT) status = load_weight(loader, w, rt->kind->weights[w]);
+        if (rt->rank_class->weights[w] != RT_ABSENT) status = load_weight(loader, w, rt->rank_class->weights[w]);
     if (!status && loader->sliced) status = load_slices_check(&loader->slices);
     return status ? status : check_sources(loader);
 }
@@ -229,14 +229,14 @@ int rt_load_weights(struct rt *rt) {
     bool any = false;
     for (int w = 0; w < program->nweights; w++) {
         if (program->weights[w].file >= loader.nsources) loader.nsources = program->weights[w].file + 1;
-        if (rt->kind->weights[w] != RT_ABSENT) any = true;
+        if (rt->rank_class->weights[w] != RT_ABSENT) any = true;
     }
     if (!any) return RT_OK;
     loader.source = calloc((size_t)loader.nsources + 1, sizeof(*loader.source));
     if (!loader.source) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
     for (int w = 0; w < program->nweights; w++) {
         const struct rt_weight *weight = &program->weights[w];
-        if (rt->kind->weights[w] == RT_ABSENT || !is_stored(weight)) continue;
+        if (rt->rank_class->weights[w] == RT_ABSENT || !is_stored(weight)) continue;
         if (weight->file == RT_SLICES)
             loader.sliced = true;
         else

@@ -134,7 +134,7 @@ bool load_part_copy(const struct load_part *part, int64_t from, int64_t to, stru
 static bool cut_is_valid(const struct rt *rt, const struct rt_weight *weight, const struct rt_split *split) {
     int64_t step;
     return split->dim >= 0 && split->dim < weight->ndim && split->axis >= 0 && split->axis < rt->program->naxes &&
-           split->blocks > 0 && split->unit > 0 && rt_mul(split->blocks, split->unit, &step) &&
+           split->blocks > 0 && split->grain > 0 && rt_mul(split->blocks, split->grain, &step) &&
            weight->dims[split->dim] % step == 0;
 }
 
@@ -143,7 +143,7 @@ static bool cut_dims(struct load_part *part, const struct rt *rt) {
     for (int s = 0; s < weight->nsplits; s++) {
         const struct rt_split *split = &weight->split[s];
         if (!cut_is_valid(rt, weight, split)) return false;
-        const struct rt_cut cut = rt_cut_along(rt, split->axis, weight->dims[split->dim], split->blocks, split->unit);
+        const struct rt_cut cut = rt_cut_along(rt, split->axis, weight->dims[split->dim], split->blocks, split->grain);
         part->dim[split->dim].blocks = cut.blocks;
         part->dim[split->dim].block = cut.extent / cut.blocks;
         part->dim[split->dim].start = rt_cut_start(&cut, rt->coordinate[split->axis]);

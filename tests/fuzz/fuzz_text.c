@@ -24,9 +24,9 @@ static void check_round_trip(struct arena *arena, const struct graph *graph) {
 
 /* Extents of the parts of a legal cut add up to the whole. */
 static void check_cut(const struct dims *dims, int operand, const struct node_split *split, int ways) {
-    struct holding holding = dims_holding(dims, operand, split);
-    if (holding.kind != HOLD_PART) return;
-    struct rt_cut cut = {dims_extent(dims, operand, holding.dim), holding.blocks, holding.unit, ways};
+    struct placement placement = dims_placement(dims, operand, split);
+    if (placement.kind != PLACED_PART) return;
+    struct rt_cut cut = {dims_extent(dims, operand, placement.dim), placement.blocks, placement.grain, ways};
     int64_t sum = 0;
     for (int i = 0; i < ways; i++) sum += rt_cut_extent(&cut, i);
     fuzz_check(sum == cut.extent);
@@ -34,7 +34,7 @@ static void check_cut(const struct dims *dims, int operand, const struct node_sp
 
 static void check_cuts(struct arena *arena, const struct graph *graph, const struct node *node) {
     struct dims dims;
-    struct cut_option options[MAX_NDIM];
+    struct cut_option options[RT_MAX_NDIM];
     const char *why;
     fuzz_check(dims_bind(arena, graph, node, &dims, &why) == 0);
     for (int f = 0; f < dims.nfactors; f++) {

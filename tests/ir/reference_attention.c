@@ -28,13 +28,13 @@ struct scores {
 static double score(const struct scores *s, int64_t *at) {
     const struct node *node = s->node;
     int n = s->n, d = (int)s->q->dims[n - 1];
-    int64_t head = at[n - 3], key = at[n - 1], group = s->q->dims[n - 3] / s->k->dims[n - 3], from[MAX_NDIM];
+    int64_t head = at[n - 3], key = at[n - 1], group = s->q->dims[n - 3] / s->k->dims[n - 3], from[RT_MAX_NDIM];
     double sum = 0;
     memcpy(from, at, sizeof from);
     from[n - 3] = head / group;
     from[n - 2] = key;
     for (int i = 0; i < d; i++) {
-        int64_t a[MAX_NDIM];
+        int64_t a[RT_MAX_NDIM];
         memcpy(a, at, sizeof a);
         a[n - 1] = from[n - 1] = i;
         sum += broadcast(s->q, a, n) * broadcast(s->k, from, n);
@@ -54,11 +54,11 @@ const void *reference_attention(struct graph *graph, const struct node *node) {
                        operand(graph, node, 0)->ndim};
     const struct tensor *y = &graph->tensors.at[node->outputs[0]];
     int n = s.n;
-    int64_t at[MAX_NDIM] = {0}, i = 0, keys = s.k->dims[n - 2], group = s.q->dims[n - 3] / s.k->dims[n - 3];
+    int64_t at[RT_MAX_NDIM] = {0}, i = 0, keys = s.k->dims[n - 2], group = s.q->dims[n - 3] / s.k->dims[n - 3];
     double *out = ARENA_ARRAY(graph->arena, double, tensor_elements(y) + 1);
     do {
         double high = -INFINITY, sum = 0, total = 0;
-        int64_t query[MAX_NDIM], from[MAX_NDIM];
+        int64_t query[RT_MAX_NDIM], from[RT_MAX_NDIM];
         memcpy(query, at, sizeof query);
         memcpy(from, at, sizeof from);
         from[n - 3] = at[n - 3] / group;
@@ -78,10 +78,10 @@ const void *reference_rope(struct graph *graph, const struct node *node) {
     const struct tensor *y = &graph->tensors.at[node->outputs[0]], *x = operand(graph, node, 0);
     bool pairs = attr_int(node, "interleaved", 0);
     int n = y->ndim;
-    int64_t at[MAX_NDIM] = {0}, i = 0, half = y->dims[n - 1] / 2;
+    int64_t at[RT_MAX_NDIM] = {0}, i = 0, half = y->dims[n - 1] / 2;
     double *out = ARENA_ARRAY(graph->arena, double, tensor_elements(y) + 1);
     do {
-        int64_t other[MAX_NDIM];
+        int64_t other[RT_MAX_NDIM];
         memcpy(other, at, sizeof other);
         bool first = pairs ? at[n - 1] % 2 == 0 : at[n - 1] < half;
         other[n - 1] += (pairs ? 1 : half) * (first ? 1 : -1);

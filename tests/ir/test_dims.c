@@ -6,7 +6,7 @@
  *   -> f32[4,8]                    the inferred types
  *   k: x0[0] x1[0] -> sum          cut of factor k: what each operand is then; operands not named stay whole
  *   o0: x0[2]~ -> y0[2]            x0 is a window of dimension 2
- *   x0[2]: 1/1 r2/1/1 | 2/1 ...    for dimensions of several factors: the options for cuts in blocks/unit */
+ *   x0[2]: 1/1 r2/1/1 | 2/1 ...    for dimensions of several factors: the options for cuts in blocks/grain */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,21 +38,21 @@ static void print_factor(struct strbuf *out, const struct dims *dims, int factor
         return;
     }
     for (int i = 0; i < dims->ninputs + dims->noutputs; i++) {
-        struct holding holding = dims_holding(dims, i, &split);
+        struct placement placement = dims_placement(dims, i, &split);
         if (i == dims->ninputs) strbuf_puts(out, " ->");
-        if (holding.kind == HOLD_PARTIAL) strbuf_printf(out, " %s", reduce_names[holding.reduce]);
-        if (!holding_divides(&holding)) continue;
-        print_place(out, dims, i, holding.dim);
-        if (holding.kind == HOLD_WINDOW) strbuf_putc(out, '~');
-        if (holding.blocks != 1 || holding.unit != 1)
-            strbuf_printf(out, "/%lld/%lld", (long long)holding.blocks, (long long)holding.unit);
+        if (placement.kind == PLACED_PARTIAL) strbuf_printf(out, " %s", reduce_names[placement.reduce]);
+        if (!placement_divides(&placement)) continue;
+        print_place(out, dims, i, placement.dim);
+        if (placement.kind == PLACED_WINDOW) strbuf_putc(out, '~');
+        if (placement.blocks != 1 || placement.grain != 1)
+            strbuf_printf(out, "/%lld/%lld", (long long)placement.blocks, (long long)placement.grain);
     }
     strbuf_putc(out, '\n');
 }
 
 static void print_options(struct strbuf *out, const struct dims *dims, int operand, int dim) {
     static const int cuts[][2] = {{1, 1}, {2, 1}, {3, 1}, {1, 2}, {1, 3}, {1, 4}};
-    struct cut_option options[MAX_NDIM];
+    struct cut_option options[RT_MAX_NDIM];
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
         if (dims_extent(dims, operand, dim) % (cuts[i][0] * cuts[i][1])) continue;
         int n = dims_cut_options(dims, operand, dim, cuts[i][0], cuts[i][1], options);
@@ -60,9 +60,9 @@ static void print_options(struct strbuf *out, const struct dims *dims, int opera
         for (int k = 0; k < n; k++) {
             const struct node_split *split = &options[k].split;
             strbuf_printf(out, " %s/%lld/%lld", dims->factor[split->factor].name, (long long)split->blocks,
-                          (long long)split->unit);
-            if (options[k].more_blocks != 1 || options[k].more_unit != 1)
-                strbuf_printf(out, "(*%lld/%lld)", (long long)options[k].more_blocks, (long long)options[k].more_unit);
+                          (long long)split->grain);
+            if (options[k].more_blocks != 1 || options[k].more_grain != 1)
+                strbuf_printf(out, "(*%lld/%lld)", (long long)options[k].more_blocks, (long long)options[k].more_grain);
         }
     }
     strbuf_putc(out, '\n');
@@ -113,7 +113,7 @@ static void test_every_row_has_a_case(void **state) {
     (void)state;
     for (int i = 0; i < FILES; i++) golden_each(&golden, files[i], see);
     for (int i = 0; i < NOPS; i++) {
-        if (seen[i] || ops[i].class == OP_ELEMENTWISE) continue;
+        if (seen[i] || ops[i].kind == OP_ELEMENTWISE) continue;
         fprintf(stderr, "no case in tests/dims for %s\n", ops[i].name);
         fail();
     }

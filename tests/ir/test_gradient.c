@@ -90,7 +90,7 @@ static const char *differing(const char *spec) {
 }
 
 static int64_t differing_index(const char *how, int64_t row, int64_t column) {
-    int64_t extent[MAX_NDIM], total = 1, n = 0;
+    int64_t extent[RT_MAX_NDIM], total = 1, n = 0;
     for (const char *at = how + 4; *at; at += *at == 'x') {
         char *end;
         total *= extent[n++] = strtol(at, &end, 10);
@@ -243,7 +243,7 @@ static void test_rows_are_differentiable(void **state) {
         const char *result = strstr(ops[i].types, "->") + 2;
         while (k < sizeof later / sizeof *later && strcmp(later[k], ops[i].name) != 0) k++;
         bool exempt = k < sizeof later / sizeof *later || *result == 'b' || *result == 'l';
-        if (ops[i].class != OP_COMM && exempt == differentiates(&ops[i])) fail_msg("%s", ops[i].name);
+        if (ops[i].kind != OP_COMM && exempt == differentiates(&ops[i])) fail_msg("%s", ops[i].name);
     }
 }
 

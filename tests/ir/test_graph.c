@@ -41,7 +41,7 @@ static void test_groups_of_each_axis(void **state) {
 static void test_groups_agree_with_coordinates(void **state) {
     (void)state;
     for (int shard = 0; shard < 16; shard++) {
-        int coordinate[MAX_AXES], members[16];
+        int coordinate[RT_MAX_AXES], members[16];
         mesh_coordinate(&mesh, shard, coordinate);
         assert_int_equal(coordinate[0] + 4 * coordinate[1] + 8 * coordinate[2], shard);
         assert_int_equal(coordinate[3], 0);
@@ -69,12 +69,12 @@ static void test_local_extents(void **state) {
     graph.mesh = mesh;
     int id = graph_add_tensor(&graph, TENSOR_WEIGHT, "w", RT_F32, 2, (const int64_t[]){6, 10});
     struct tensor *w = &graph.tensors.at[id];
-    w->layout.axis[0] = (struct holding){.kind = HOLD_PART, .dim = 1, .blocks = 2, .unit = 1};
-    w->layout.axis[1] = (struct holding){.kind = HOLD_PARTIAL, .reduce = RT_SUM};
-    w->layout.axis[2] = (struct holding){.kind = HOLD_PART, .dim = 0, .blocks = 1, .unit = 2};
+    w->layout.axis[0] = (struct placement){.kind = PLACED_PART, .dim = 1, .blocks = 2, .grain = 1};
+    w->layout.axis[1] = (struct placement){.kind = PLACED_PARTIAL, .reduce = RT_SUM};
+    w->layout.axis[2] = (struct placement){.kind = PLACED_PART, .dim = 0, .blocks = 1, .grain = 2};
     for (int shard = 0; shard < 16; shard++) {
-        int coordinate[MAX_AXES];
-        int64_t dims[MAX_NDIM];
+        int coordinate[RT_MAX_AXES];
+        int64_t dims[RT_MAX_NDIM];
         mesh_coordinate(&mesh, shard, coordinate);
         tensor_local_dims(&graph, w, coordinate, dims);
         assert_int_equal(dims[0], coordinate[2] == 0 ? 4 : 2);
@@ -83,17 +83,17 @@ static void test_local_extents(void **state) {
     arena_free(&arena);
 }
 
-static void test_equal_holdings(void **state) {
-    const struct holding whole = {HOLD_WHOLE}, odd = {.kind = HOLD_WHOLE, .dim = 3, .unit = 7};
-    const struct holding part = {.kind = HOLD_PART, .dim = 1, .blocks = 1, .unit = 1};
-    const struct holding strided = {.kind = HOLD_PART, .dim = 1, .blocks = 2, .unit = 1};
-    const struct holding sum = {.kind = HOLD_PARTIAL}, max = {.kind = HOLD_PARTIAL, .reduce = RT_MAX};
+static void test_equal_placements(void **state) {
+    const struct placement whole = {PLACED_WHOLE}, odd = {.kind = PLACED_WHOLE, .dim = 3, .grain = 7};
+    const struct placement part = {.kind = PLACED_PART, .dim = 1, .blocks = 1, .grain = 1};
+    const struct placement strided = {.kind = PLACED_PART, .dim = 1, .blocks = 2, .grain = 1};
+    const struct placement sum = {.kind = PLACED_PARTIAL}, max = {.kind = PLACED_PARTIAL, .reduce = RT_MAX};
     (void)state;
-    assert_true(holding_equal(&whole, &odd));
-    assert_true(holding_equal(&part, &part));
-    assert_false(holding_equal(&part, &strided));
-    assert_false(holding_equal(&part, &whole));
-    assert_false(holding_equal(&sum, &max));
+    assert_true(placement_equal(&whole, &odd));
+    assert_true(placement_equal(&part, &part));
+    assert_false(placement_equal(&part, &strided));
+    assert_false(placement_equal(&part, &whole));
+    assert_false(placement_equal(&sum, &max));
 }
 
 static void test_shapes_that_fit(void **state) {
@@ -172,7 +172,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_groups_of_each_axis),  cmocka_unit_test(test_groups_agree_with_coordinates),
         cmocka_unit_test(test_axes_by_name),         cmocka_unit_test(test_local_extents),
-        cmocka_unit_test(test_equal_holdings),       cmocka_unit_test(test_shapes_that_fit),
+        cmocka_unit_test(test_equal_placements),     cmocka_unit_test(test_shapes_that_fit),
         cmocka_unit_test(test_attributes),           cmocka_unit_test(test_uses_in_order),
         cmocka_unit_test(test_places_are_printable),
     };

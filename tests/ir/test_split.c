@@ -44,7 +44,7 @@ struct trial {
 
 /* What one rank holds of an operand: which global indices of each dimension, in its order. */
 struct share {
-    int64_t n[MAX_NDIM], *index[MAX_NDIM];
+    int64_t n[RT_MAX_NDIM], *index[RT_MAX_NDIM];
 };
 
 static const struct node *node_of(const struct trial *t) {
@@ -83,13 +83,13 @@ static void set_inputs(struct trial *t) {
 /* Cutting ------------------------------------------------------------------------------------------------------ */
 
 /* Keeps, of the indices held, those in the part of rank `rank`. */
-static void cut_share(struct arena *arena, struct share *share, const struct holding *holding, int64_t extent, int ways,
-                      int rank) {
-    struct rt_cut cut = {extent, holding->blocks, holding->unit, ways};
-    int d = holding->dim;
-    int64_t block = extent / holding->blocks, n = 0, *kept = ARENA_ARRAY(arena, int64_t, extent + 1);
+static void cut_share(struct arena *arena, struct share *share, const struct placement *placement, int64_t extent,
+                      int ways, int rank) {
+    struct rt_cut cut = {extent, placement->blocks, placement->grain, ways};
+    int d = placement->dim;
+    int64_t block = extent / placement->blocks, n = 0, *kept = ARENA_ARRAY(arena, int64_t, extent + 1);
     assert_int_equal(share->n[d], extent); /* no dimension is cut by two axes */
-    for (int64_t b = 0; b < holding->blocks; b++)
+    for (int64_t b = 0; b < placement->blocks; b++)
         for (int64_t i = 0; i < rt_cut_length(&cut, rank); i++) kept[n++] = b * block + rt_cut_start(&cut, rank) + i;
     assert_int_equal(n, rt_cut_extent(&cut, rank));
     share->index[d] = kept;
@@ -97,22 +97,22 @@ static void cut_share(struct arena *arena, struct share *share, const struct hol
 }
 
 /* Keeps the indices from the first to the last that positions of the rank read. */
-static void cut_window(struct arena *arena, struct share *share, const struct holding *holding, int64_t extent,
+static void cut_window(struct arena *arena, struct share *share, const struct placement *placement, int64_t extent,
                        int ways, int rank) {
-    const struct reach *reach = &holding->reach;
-    struct rt_cut cut = {reach->positions, 1, holding->unit, ways};
+    const struct reach *reach = &placement->reach;
+    struct rt_cut cut = {reach->positions, 1, placement->grain, ways};
     bool *read = ARENA_ARRAY(arena, bool, extent + 1);
     int64_t n = 0, last = -1, *kept = ARENA_ARRAY(arena, int64_t, extent + 1);
-    assert_int_equal(holding->blocks, 1);
-    assert_int_equal(share->n[holding->dim], extent);
+    assert_int_equal(placement->blocks, 1);
+    assert_int_equal(share->n[placement->dim], extent);
     for (int64_t p = rt_cut_start(&cut, rank); p < rt_cut_start(&cut, rank + 1); p++)
         for (int64_t at = p * reach->stride - reach->before, k = 0; k < reach->span; k++, at++)
             if (at >= 0 && at < extent) read[at] = true, last = at > last ? at : last;
     for (int64_t at = 0; at <= last; at++)
         if (n || read[at]) kept[n++] = at;
     assert_true(n > 0);
-    share->index[holding->dim] = kept;
-    share->n[holding->dim] = n;
+    share->index[placement->dim] = kept;
+    share->n[placement->dim] = n;
 }
 
 static struct share share_of(const struct trial *t, int operand, const int *coordinate) {
@@ -124,11 +124,11 @@ static struct share share_of(const struct trial *t, int operand, const int *coor
         for (int64_t i = 0; i < tensor->dims[d]; i++) share.index[d][i] = i;
     }
     for (int a = 0; a < AXES; a++) {
-        struct holding holding = dims_holding(&t->dims, operand, &t->split[a]);
-        if (!holding_divides(&holding)) continue;
-        assert_in_range(holding.dim, 0, tensor->ndim - 1);
-        (holding.kind == HOLD_WINDOW ? cut_window : cut_share)(t->arena, &share, &holding, tensor->dims[holding.dim],
-                                                               t->ways[a], coordinate[a]);
+        struct placement placement = dims_placement(&t->dims, operand, &t->split[a]);
+        if (!placement_divides(&placement)) continue;
+        assert_in_range(placement.dim, 0, tensor->ndim - 1);
+        (placement.kind == PLACED_WINDOW ? cut_window : cut_share)(
+            t->arena, &share, &placement, tensor->dims[placement.dim], t->ways[a], coordinate[a]);
     }
     return share;
 }
@@ -136,7 +136,7 @@ static struct share share_of(const struct trial *t, int operand, const int *coor
 static const void *gather_share(const struct trial *t, int operand, const struct share *share) {
     const struct tensor *tensor = tensor_of(t, operand);
     size_t size = rt_dtype_bytes(tensor->dtype);
-    int64_t at[MAX_NDIM] = {0}, from[MAX_NDIM], n = 0;
+    int64_t at[RT_MAX_NDIM] = {0}, from[RT_MAX_NDIM], n = 0;
     assert_true(rt_product(share->n, tensor->ndim, &n));
     char *data = arena_alloc(t->arena, (size_t)n * size + 1, 1), *to = data;
     if (!n) return data;
@@ -155,7 +155,7 @@ static int64_t start_of(const struct trial *t, const char *factor, const int *co
     for (int a = 0; a < AXES; a++) {
         const struct node_split *split = &t->split[a];
         if (split->factor < 0 || strcmp(t->dims.factor[split->factor].name, factor) != 0) continue;
-        struct rt_cut cut = {t->dims.factor[split->factor].extent, split->blocks, split->unit, t->ways[a]};
+        struct rt_cut cut = {t->dims.factor[split->factor].extent, split->blocks, split->grain, t->ways[a]};
         assert_int_equal(split->blocks, 1);
         return rt_cut_start(&cut, coordinate[a]);
     }
@@ -242,7 +242,7 @@ static void offset_window(const struct trial *t, struct graph *part, struct node
     const int64_t *stride = attr_ints(node, "stride", &n), *dilation = attr_ints(node, "dilation", &n),
                   *pad[] = {attr_ints(node, "begin", &n), attr_ints(node, "end", &n)};
     const int64_t *window = attr_ints(node, "window", &taps);
-    int64_t begin[MAX_NDIM], end[MAX_NDIM];
+    int64_t begin[RT_MAX_NDIM], end[RT_MAX_NDIM];
     for (int d = 0; d < n; d++) {
         const int64_t *in = x.index[2 + d], *out = y.index[2 + d], held = x.n[2 + d], made = y.n[2 + d];
         const int64_t span = ((window ? window[d] : tensor_of(t, 1)->dims[2 + d]) - 1) * dilation[d] + 1;
@@ -284,7 +284,7 @@ static bool can_evaluate(const struct op *op) {
 /* The node as one rank has it, with its inputs cut out, in a graph of its own; the node's id. */
 static int make_part(const struct trial *t, struct graph *part, const int *coordinate) {
     const struct node *node = node_of(t);
-    int64_t local[MAX_OPERANDS + 1][MAX_NDIM] = {{0}};
+    int64_t local[MAX_OPERANDS + 1][RT_MAX_NDIM] = {{0}};
     int inputs[MAX_OPERANDS], output;
     graph_init(part, t->arena, "part");
     for (int i = 0; i <= t->dims.ninputs; i++) {
@@ -299,7 +299,7 @@ static int make_part(const struct trial *t, struct graph *part, const int *coord
     output = graph_add_tensor(part, TENSOR_VALUE, "y", RT_F32, 0, NULL);
     int id = graph_add_node(part, node->op, "part", node->ninputs, inputs, 1, &output, node->nattrs, node->attrs);
     struct node *own = &part->nodes.at[id];
-    if (node->op->split_attr) node->op->split_attr(part, &t->dims, (const int64_t(*)[MAX_NDIM])local, own);
+    if (node->op->split_attr) node->op->split_attr(part, &t->dims, (const int64_t(*)[RT_MAX_NDIM])local, own);
     for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++)
         if (offsets[i].op == node->op->id) offsets[i].apply(t, part, own, coordinate);
     return id;
@@ -348,14 +348,14 @@ static struct number reduced(enum rt_reduce reduce, struct number a, struct numb
 }
 
 /* What the ranks along one axis hold together. */
-static struct held together(const struct held *held, int n, const struct holding *holding) {
+static struct held together(const struct held *held, int n, const struct placement *placement) {
     struct held all = {0};
     for (int i = 0; i < n; i++) {
         if (!held[i].present) continue;
-        if (all.present && holding->kind == HOLD_PART) fail_msg("an element lies in two parts");
-        if (all.present && holding->kind == HOLD_WHOLE) assert_true(same_value(all.value, held[i].value));
-        if (all.present && holding->kind == HOLD_PARTIAL)
-            all.value = reduced(holding->reduce, all.value, held[i].value);
+        if (all.present && placement->kind == PLACED_PART) fail_msg("an element lies in two parts");
+        if (all.present && placement->kind == PLACED_WHOLE) assert_true(same_value(all.value, held[i].value));
+        if (all.present && placement->kind == PLACED_PARTIAL)
+            all.value = reduced(placement->reduce, all.value, held[i].value);
         else
             all = held[i];
     }
@@ -370,20 +370,20 @@ struct result {
 static struct number assembled(const struct trial *t, const struct result (*results)[MAX_RANKS], const int64_t *at) {
     int y = t->dims.ninputs;
     const struct tensor *tensor = tensor_of(t, y);
-    struct holding holding[AXES];
+    struct placement placement[AXES];
     struct held outer[MAX_RANKS], inner[MAX_RANKS];
-    for (int a = 0; a < AXES; a++) holding[a] = dims_holding(&t->dims, y, &t->split[a]);
+    for (int a = 0; a < AXES; a++) placement[a] = dims_placement(&t->dims, y, &t->split[a]);
     for (int c1 = 0; c1 < t->ways[1]; c1++) {
         for (int c0 = 0; c0 < t->ways[0]; c0++) {
             const struct result *r = &results[c1][c0];
-            int64_t local[MAX_NDIM] = {0};
+            int64_t local[RT_MAX_NDIM] = {0};
             inner[c0] = (struct held){.present = find_local(&r->share, tensor->ndim, at, local)};
             if (inner[c0].present)
                 inner[c0].value = eval_load(r->data, tensor->dtype, eval_offset(local, r->share.n, tensor->ndim));
         }
-        outer[c1] = together(inner, t->ways[0], &holding[0]);
+        outer[c1] = together(inner, t->ways[0], &placement[0]);
     }
-    struct held all = together(outer, t->ways[1], &holding[1]);
+    struct held all = together(outer, t->ways[1], &placement[1]);
     assert_true(all.present);
     return all.value;
 }
@@ -404,7 +404,7 @@ static void check_trial(const struct trial *t) {
             const int coordinate[] = {c0, c1};
             results[c1][c0] = (struct result){evaluate_part(t, coordinate), share_of(t, y, coordinate)};
         }
-    int64_t at[MAX_NDIM] = {0}, i = 0;
+    int64_t at[RT_MAX_NDIM] = {0}, i = 0;
     if (!tensor_elements(tensor)) return;
     do {
         struct number expected = eval_load(t->data[y], tensor->dtype, i++);
@@ -419,7 +419,7 @@ static long trials;
 static const char *cut_text(const struct trial *t, const struct node_split *split, int ways) {
     if (split->factor < 0) return "whole";
     return arena_printf(t->arena, "%s/%lld/%lld %d ways", t->dims.factor[split->factor].name, (long long)split->blocks,
-                        (long long)split->unit, ways);
+                        (long long)split->grain, ways);
 }
 
 static void try(struct trial *t, struct node_split first, int ways0, struct node_split second, int ways1) {
@@ -448,10 +448,10 @@ static bool can_split(const struct trial *t, const struct node_split *split, int
 static void try_factor(struct trial *t, int factor) {
     const int64_t extent = t->dims.factor[factor].extent;
     for (int64_t blocks = 1; blocks <= 4; blocks++)
-        for (int64_t unit = 1; unit <= 3; unit++)
+        for (int64_t grain = 1; grain <= 3; grain++)
             for (int ways = 2; ways <= 5; ways++) {
-                struct node_split split = {factor, blocks, unit};
-                if (extent % (blocks * unit) || !can_split(t, &split, ways)) continue;
+                struct node_split split = {factor, blocks, grain};
+                if (extent % (blocks * grain) || !can_split(t, &split, ways)) continue;
                 try(t, split, ways, whole, 1);
             }
 }
@@ -459,8 +459,8 @@ static void try_factor(struct trial *t, int factor) {
 /* True if the two cuts fall on one dimension of some operand, which layouts do not allow. */
 static bool collide(const struct dims *dims, const struct node_split *a, const struct node_split *b) {
     for (int o = 0; o <= dims->ninputs; o++) {
-        struct holding x = dims_holding(dims, o, a), y = dims_holding(dims, o, b);
-        if (holding_divides(&x) && holding_divides(&y) && x.dim == y.dim) return true;
+        struct placement x = dims_placement(dims, o, a), y = dims_placement(dims, o, b);
+        if (placement_divides(&x) && placement_divides(&y) && x.dim == y.dim) return true;
     }
     return false;
 }
@@ -526,7 +526,7 @@ static void try_linear(struct trial *t, struct random *random) {
 
 /* Cases -------------------------------------------------------------------------------------------------------- */
 
-/* Another path to what dims_holding says: the factor's digit of each index, from the dimension's factors alone. */
+/* Another path to what dims_placement says: the factor's digit of each index, from the dimension's factors alone. */
 static void check_places(const struct dims *dims, int operand, int dim) {
     const struct dim_factors *d = &dims->operand[operand].dim[dim];
     int64_t extent = dims_extent(dims, operand, dim), after = extent;
@@ -535,18 +535,18 @@ static void check_places(const struct dims *dims, int operand, int dim) {
         int64_t own = dims->factor[d->factor[i]].extent;
         after = own ? after / own : 0;
         if (!dims_can_split(dims, &split, 2)) continue;
-        struct holding holding = dims_holding(dims, operand, &split);
-        struct rt_cut cut = {extent, holding.blocks, holding.unit, 2}, digits = {own, 1, 1, 2};
-        assert_int_equal(holding.dim, dim);
+        struct placement placement = dims_placement(dims, operand, &split);
+        struct rt_cut cut = {extent, placement.blocks, placement.grain, 2}, digits = {own, 1, 1, 2};
+        assert_int_equal(placement.dim, dim);
         for (int64_t at = 0; at < extent; at++) {
-            int64_t digit = at / after % own, offset = at % (extent / holding.blocks);
+            int64_t digit = at / after % own, offset = at % (extent / placement.blocks);
             assert_int_equal(digit >= rt_cut_start(&digits, 1), offset >= rt_cut_start(&cut, 1));
         }
     }
 }
 
 static bool same_split(const struct node_split *a, const struct node_split *b) {
-    return a->factor == b->factor && a->blocks == b->blocks && a->unit == b->unit;
+    return a->factor == b->factor && a->blocks == b->blocks && a->grain == b->grain;
 }
 
 /* Every cut of a factor is found again from the cut of the dimension, as one that needs no change. */
@@ -554,29 +554,29 @@ static void check_options(const struct dims *dims, int operand, int dim) {
     const struct dim_factors *d = &dims->operand[operand].dim[dim];
     for (int i = 0; i < d->n; i++)
         for (int64_t blocks = 1; blocks <= 3; blocks++)
-            for (int64_t unit = 1; unit <= 3; unit++) {
-                struct node_split split = {d->factor[i], blocks, unit};
-                struct cut_option options[MAX_NDIM];
-                if (dims->factor[d->factor[i]].extent % (blocks * unit) || !dims_can_split(dims, &split, 2)) continue;
-                struct holding holding = dims_holding(dims, operand, &split);
-                int n = dims_cut_options(dims, operand, dim, holding.blocks, holding.unit, options), found = 0;
+            for (int64_t grain = 1; grain <= 3; grain++) {
+                struct node_split split = {d->factor[i], blocks, grain};
+                struct cut_option options[RT_MAX_NDIM];
+                if (dims->factor[d->factor[i]].extent % (blocks * grain) || !dims_can_split(dims, &split, 2)) continue;
+                struct placement placement = dims_placement(dims, operand, &split);
+                int n = dims_cut_options(dims, operand, dim, placement.blocks, placement.grain, options), found = 0;
                 for (int k = 0; k < n; k++)
-                    found += options[k].more_blocks == 1 && options[k].more_unit == 1 &&
+                    found += options[k].more_blocks == 1 && options[k].more_grain == 1 &&
                              same_split(&options[k].split, &split);
                 assert_int_equal(found, 1);
             }
 }
 
 /* Each option is a cut of the dimension refined as it says. */
-static void check_refinements(const struct dims *dims, int operand, int dim, int64_t blocks, int64_t unit) {
-    struct cut_option options[MAX_NDIM];
-    int n = dims_cut_options(dims, operand, dim, blocks, unit, options);
+static void check_refinements(const struct dims *dims, int operand, int dim, int64_t blocks, int64_t grain) {
+    struct cut_option options[RT_MAX_NDIM];
+    int n = dims_cut_options(dims, operand, dim, blocks, grain, options);
     for (int k = 0; k < n; k++) {
-        struct holding holding = dims_holding(dims, operand, &options[k].split);
-        assert_int_equal(holding.dim, dim);
-        if (holding.kind == HOLD_WINDOW) continue;
-        assert_int_equal(holding.blocks, blocks * options[k].more_blocks);
-        assert_int_equal(holding.unit, unit * options[k].more_unit);
+        struct placement placement = dims_placement(dims, operand, &options[k].split);
+        assert_int_equal(placement.dim, dim);
+        if (placement.kind == PLACED_WINDOW) continue;
+        assert_int_equal(placement.blocks, blocks * options[k].more_blocks);
+        assert_int_equal(placement.grain, grain * options[k].more_grain);
     }
 }
 
@@ -587,19 +587,19 @@ static void check_dims(const struct dims *dims) {
             check_places(dims, o, d);
             check_options(dims, o, d);
             for (int64_t blocks = 1; blocks <= 4; blocks++)
-                for (int64_t unit = 1; unit <= 4; unit++)
-                    if (extent && extent % (blocks * unit) == 0) check_refinements(dims, o, d, blocks, unit);
+                for (int64_t grain = 1; grain <= 4; grain++)
+                    if (extent && extent % (blocks * grain) == 0) check_refinements(dims, o, d, blocks, grain);
         }
 }
 
 /* A factor that nothing holds cannot be cut: there would be nothing to share. */
 static void check_factors_are_held(const struct dims *dims) {
     for (int f = 0; f < dims->nfactors; f++) {
-        int64_t blocks, unit;
+        int64_t blocks, grain;
         bool held = false;
         struct node_split split = {f, 1, 1};
         for (int o = 0; o < dims->ninputs + dims->noutputs; o++)
-            held = held || dims_dim_cut(dims, o, &split, &blocks, &unit) >= 0;
+            held = held || dims_dim_cut(dims, o, &split, &blocks, &grain) >= 0;
         if (!held) fail_msg("no operand has factor '%s'", dims->factor[f].name);
     }
 }
@@ -693,7 +693,7 @@ static void test_every_elementwise_row(void **state) {
     static const enum rt_dtype dtypes[] = {RT_F64, RT_I64, RT_F32};
     (void)state;
     for (int i = 0; i < NOPS; i++) {
-        if (ops[i].class != OP_ELEMENTWISE || !ops[i].expr) continue;
+        if (ops[i].kind != OP_ELEMENTWISE || !ops[i].expr) continue;
         for (int k = 0; k < 3; k++) {
             struct arena arena;
             bool only_bool = op_takes(&ops[i], RT_BOOL) && !op_takes(&ops[i], RT_F32);
@@ -716,7 +716,7 @@ static void test_fused_chains(void **state) {
 static int random_shape(struct random *random, int64_t product, int64_t *shape) {
     static const int64_t steps[] = {1, 2, 3, 4, 6, 12};
     int n = 0;
-    for (; product > 1 && n < MAX_NDIM - 1;) {
+    for (; product > 1 && n < RT_MAX_NDIM - 1;) {
         int64_t step = steps[random_below(random, 6)];
         if (product % step) continue;
         shape[n++] = step;
@@ -738,7 +738,7 @@ static void test_random_reshapes(void **state) {
     for (int i = 0; i < 300; i++) {
         struct arena arena;
         struct strbuf text;
-        int64_t from[MAX_NDIM], to[MAX_NDIM];
+        int64_t from[RT_MAX_NDIM], to[RT_MAX_NDIM];
         arena_init(&arena, 0, NULL);
         strbuf_init(&text, &arena);
         strbuf_puts(&text, "input %0 \"x\" i64");

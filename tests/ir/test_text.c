@@ -89,28 +89,28 @@ static const char *random_name(struct arena *arena, struct random *random) {
 
 static void random_layout(struct graph *graph, struct random *random, struct tensor *tensor) {
     for (int a = 0; a < graph->mesh.naxes; a++) {
-        struct holding *holding = &tensor->layout.axis[a];
+        struct placement *placement = &tensor->layout.axis[a];
         switch (random_below(random, 4)) {
         case 0:
-            *holding = (struct holding){.kind = HOLD_PARTIAL, .reduce = (enum rt_reduce)random_below(random, 3)};
+            *placement = (struct placement){.kind = PLACED_PARTIAL, .reduce = (enum rt_reduce)random_below(random, 3)};
             break;
         case 1:
             if (!tensor->ndim) break;
             int dim = (int)random_below(random, tensor->ndim);
-            int64_t unit = tensor->dims[dim] % 2 ? 1 : 2;
-            *holding =
-                (struct holding){.kind = HOLD_PART, .dim = dim, .blocks = tensor->dims[dim] / unit, .unit = unit};
+            int64_t grain = tensor->dims[dim] % 2 ? 1 : 2;
+            *placement = (struct placement){
+                .kind = PLACED_PART, .dim = dim, .blocks = tensor->dims[dim] / grain, .grain = grain};
             break;
         case 2:
             if (!tensor->ndim) break;
-            *holding = (struct holding){.kind = HOLD_WINDOW,
-                                        .dim = (int)random_below(random, tensor->ndim),
-                                        .blocks = 1,
-                                        .unit = 3,
-                                        .reach = {.positions = 3 * (1 + random_below(random, 9)),
-                                                  .stride = 1 + random_below(random, 4),
-                                                  .before = random_below(random, 9) - 4,
-                                                  .span = 1 + random_below(random, 5)}};
+            *placement = (struct placement){.kind = PLACED_WINDOW,
+                                            .dim = (int)random_below(random, tensor->ndim),
+                                            .blocks = 1,
+                                            .grain = 3,
+                                            .reach = {.positions = 3 * (1 + random_below(random, 9)),
+                                                      .stride = 1 + random_below(random, 4),
+                                                      .before = random_below(random, 9) - 4,
+                                                      .span = 1 + random_below(random, 5)}};
             break;
         default: break;
         }

@@ -40,12 +40,12 @@ static bool same_owners(const struct rt_cut *by_factor, const struct rt_cut *by_
     return true;
 }
 
-static bool same_places(const struct reach *reach, int64_t extent, const struct rt_holding *window,
+static bool same_places(const struct reach *reach, int64_t extent, const struct rt_placement *window,
                         const struct rt_cut *positions) {
     for (int64_t at = 0; at < positions->extent; at++) {
         int64_t local = 0, start;
         int rank = owner(positions, at, &local);
-        int64_t length = rt_holding_run(window, rank, 0, &start), before = rt_holding_before(window, rank);
+        int64_t length = rt_placement_run(window, rank, 0, &start), before = rt_placement_before(window, rank);
         for (int64_t k = 0; k < reach->span; k++) {
             int64_t index = at * reach->stride - reach->before + k;
             int64_t place = local * reach->stride - before + k;
@@ -56,9 +56,9 @@ static bool same_places(const struct reach *reach, int64_t extent, const struct 
     return true;
 }
 
-static bool owns_window(const struct rt_cut *part, const struct rt_holding *window) {
+static bool owns_window(const struct rt_cut *part, const struct rt_placement *window) {
     for (int r = 0; r < window->cut.ways; r++) {
-        int64_t start, place, length = rt_holding_run(window, r, 0, &start);
+        int64_t start, place, length = rt_placement_run(window, r, 0, &start);
         for (int64_t index = start; index < start + length; index++)
             if (owner(part, index, &place) != r) return false;
     }
@@ -74,13 +74,13 @@ static void sets_of_indices(void **state) {
     for (int trial = 0; trial < TRIALS; trial++) {
         const int ways = 1 + (int)random_below(&random, 4);
         const int64_t before = 1 + random_below(&random, 3), after = 1 + random_below(&random, 3);
-        const int64_t blocks = 1 + random_below(&random, 3), unit = 1 + random_below(&random, 3);
-        const struct rt_cut by_factor = {blocks * unit * (ways + random_below(&random, 5)), blocks, unit, ways};
-        struct rt_cut by_layout = {before * by_factor.extent * after, before * blocks, unit * after, ways};
+        const int64_t blocks = 1 + random_below(&random, 3), grain = 1 + random_below(&random, 3);
+        const struct rt_cut by_factor = {blocks * grain * (ways + random_below(&random, 5)), blocks, grain, ways};
+        struct rt_cut by_layout = {before * by_factor.extent * after, before * blocks, grain * after, ways};
         /* Often something else than what the factor's cut makes of the dimension. */
         if (random_below(&random, 2)) by_layout.blocks = 1 + random_below(&random, 6);
-        if (random_below(&random, 2)) by_layout.unit = 1 + random_below(&random, 6);
-        if (random_below(&random, 16) == 0) by_layout.extent += by_layout.unit * by_layout.blocks;
+        if (random_below(&random, 2)) by_layout.grain = 1 + random_below(&random, 6);
+        if (random_below(&random, 16) == 0) by_layout.extent += by_layout.grain * by_layout.blocks;
         if (!cut_is_sound(&by_layout) || !parts_cover(&by_layout)) continue;
         bool alike = true;
         for (int r = 0; r < ways; r++) alike = alike && owns_alike(&by_factor, &by_layout, before, after, r);
@@ -100,7 +100,7 @@ static void windows_of_positions(void **state) {
         const struct reach reach = {positions.extent, 1 + random_below(&random, 3), random_below(&random, 4),
                                     1 + random_below(&random, 5)};
         const int64_t extent = 1 + random_below(&random, 20);
-        struct rt_holding window = {positions, extent, reach.stride, reach.before, reach.span};
+        struct rt_placement window = {positions, extent, reach.stride, reach.before, reach.span};
         /* Often the window of another operator. */
         if (random_below(&random, 4) == 0) window.stride = 1 + random_below(&random, 3);
         if (random_below(&random, 4) == 0) window.before = random_below(&random, 4);
@@ -120,11 +120,11 @@ static void windows_in_parts(void **state) {
     int right = 0, wrong = 0;
     for (int trial = 0; trial < TRIALS; trial++) {
         const int ways = 1 + (int)random_below(&random, 3);
-        const int64_t blocks = 1 + random_below(&random, 2), unit = 1 + random_below(&random, 3);
-        const struct rt_cut part = {blocks * unit * (ways + random_below(&random, 4)), blocks, unit, ways};
+        const int64_t blocks = 1 + random_below(&random, 2), grain = 1 + random_below(&random, 3);
+        const struct rt_cut part = {blocks * grain * (ways + random_below(&random, 4)), blocks, grain, ways};
         const struct rt_cut positions = {ways + random_below(&random, 6), 1, 1, ways};
-        const struct rt_holding window = {positions, part.extent, 1 + random_below(&random, 3),
-                                          random_below(&random, 3), 1 + random_below(&random, 4)};
+        const struct rt_placement window = {positions, part.extent, 1 + random_below(&random, 3),
+                                            random_below(&random, 3), 1 + random_below(&random, 4)};
         bool inside = true;
         for (int r = 0; r < ways; r++) inside = inside && lies_in_part(&part, &window, r);
         assert_int_equal(inside, owns_window(&part, &window));

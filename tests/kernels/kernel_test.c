@@ -11,7 +11,7 @@ static int no_step(struct rt *rt) {
 }
 
 struct rt *test_open(const char *kernels) {
-    static const struct rt_class class = {.infer_step = no_step};
+    static const struct rt_rank_class class = {.infer_step = no_step};
     static const int class_of_shard[] = {0};
     static const struct rt_program program = {.format = RT_FORMAT,
                                               .name = "test",

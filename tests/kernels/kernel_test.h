@@ -13,7 +13,7 @@
 #include "../../runtime/kernels/c/kernels.h"
 #include "../../runtime/rt.h"
 
-#define MAX_NDIM 16 /* of a walk */
+#define WALK_NDIM 16 /* of a walk */
 
 /* An open rank without a model, with kernels "auto" or "reference". test_close ends it. */
 struct rt *test_open(const char *kernels);

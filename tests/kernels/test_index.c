@@ -123,7 +123,7 @@ static void gather_elements_once(const struct kernels *kernel, int round) {
     int status = kernel->gather_elements(rt, y, x, either(&r.indices, round % 2), round % 2, r.ndim, r.x_dims,
                                          r.index_dims, r.axis);
     assert_int_equal(status, RT_OK);
-    int64_t index[MAX_NDIM] = {0};
+    int64_t index[WALK_NDIM] = {0};
     for (int64_t p = 0; p < count; p++, test_next(index, r.index_dims, r.ndim))
         assert_memory_equal(y + (size_t)p * size, x + (size_t)replaced_offset(&r, index, p) * size, size);
     test_free_all();
@@ -136,7 +136,7 @@ static void scatter_elements_once(const struct kernels *kernel, int round) {
     unsigned char *x = random_tensor(elements, size), *updates = random_tensor(count, size);
     unsigned char *y = test_new(elements, size), *expected = test_new(elements, size);
     memcpy(expected, x, (size_t)elements * size);
-    int64_t index[MAX_NDIM] = {0};
+    int64_t index[WALK_NDIM] = {0};
     for (int64_t p = 0; p < count; p++, test_next(index, r.index_dims, r.ndim))
         memcpy(expected + (size_t)replaced_offset(&r, index, p) * size, updates + (size_t)p * size, size);
     for (int in_place = 0; in_place < 2; in_place++) {

@@ -56,7 +56,7 @@ static void scene_end(struct scene *s, const char *what) {
 }
 
 #define EACH_INDEX(index, dims, ndim)                                                                                  \
-    int64_t index[MAX_NDIM] = {0};                                                                                     \
+    int64_t index[WALK_NDIM] = {0};                                                                                    \
     if (test_count(dims, ndim) > 0) do
 
 static void expect(struct scene *s, const int64_t *y_index, const void *value) {

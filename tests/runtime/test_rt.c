@@ -219,7 +219,7 @@ static void weights_outside_of_file_or_arena_are_refused(void **state) {
     TRY(weights[0].dims[0] = -1);
     TRY(weights[0].split[0].dim = 2);
     TRY(weights[0].split[0].axis = 1);
-    TRY(weights[0].split[0].unit = 0);
+    TRY(weights[0].split[0].grain = 0);
     TRY(weights[0].split[0].blocks = 3);
     TRY(weights[0].packing = RT_PACK_ROWS); /* larger than the arena */
     TRY(weights[0].packing = RT_PACK_ROWS; weights[0].ndim = 1);
@@ -227,7 +227,7 @@ static void weights_outside_of_file_or_arena_are_refused(void **state) {
 }
 
 /* A stored tensor (3,12) of which dimension 1 is cut in two blocks, units of 3 and two ways: the rank's part is the
- * first unit of each block's two. */
+ * first grain of each block's two. */
 
 static int noop_step(struct rt *rt) {
     return rt ? RT_OK : RT_ERROR_USAGE;
@@ -236,7 +236,7 @@ static int noop_step(struct rt *rt) {
 static int strided_case(struct rank_context *context) {
     static const struct rt_weight weight = {0, 8, RT_F64, RT_F32, 3, {2, 12, 1}, 1, {{1, 0, 2, 3}}};
     static const size_t offset = 64;
-    const struct rt_class class = {.bytes = {[RT_WEIGHTS] = 128}, .weights = &offset, .infer_step = noop_step};
+    const struct rt_rank_class class = {.bytes = {[RT_WEIGHTS] = 128}, .weights = &offset, .infer_step = noop_step};
     static const int class_of_shard[2];
     const struct rt_program program = {.format = RT_FORMAT,
                                        .name = "strided",
@@ -311,7 +311,7 @@ static int check_panels(struct rank_context *context, const struct rt *rt, const
 
 static int packed_case(struct rank_context *context) {
     static const size_t offsets[PACKED] = {0, ROOM, 2 * ROOM, 3 * ROOM, 4 * ROOM};
-    const struct rt_class class = {
+    const struct rt_rank_class class = {
         .bytes = {[RT_WEIGHTS] = PACKED * ROOM}, .weights = offsets, .infer_step = noop_step};
     const struct rt_options options = {.directory = directory, .joined = context->comm};
     struct rt_program program;
@@ -343,7 +343,7 @@ static void weights_are_packed(void **state) {
  */
 static int redistribution_case(struct rank_context *context) {
     static const struct {
-        int64_t outer, extent, inner, blocks, unit;
+        int64_t outer, extent, inner, blocks, grain;
     } rows[] = {{1, 7, 1, 1, 1}, {1, 12, 5, 1, 1}, {3, 12, 2, 1, 3}, {2, 24, 3, 2, 3}, {1, 18, 1, 3, 1},
                 {4, 2, 3, 1, 1}, {0, 6, 2, 1, 1},  {2, 0, 2, 1, 1},  {5, 6, 0, 2, 1}};
     struct rt_program program;
@@ -354,16 +354,16 @@ static int redistribution_case(struct rank_context *context) {
     CHECK(rt_open(&rt, &program, &options) == RT_OK, "%s", rt_error(NULL));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const int64_t outer = rows[i].outer, extent = rows[i].extent, inner = rows[i].inner;
-        const struct rt_cut cut = {extent, rows[i].blocks, rows[i].unit, context->comm->size};
+        const struct rt_cut cut = {extent, rows[i].blocks, rows[i].grain, context->comm->size};
         const int64_t count = outer * extent * inner, mine = outer * rt_cut_extent(&cut, rt->shard) * inner;
         for (int64_t e = 0; e < count; e++) whole[e] = (int32_t)(e * 7 + (int64_t)i), back[e] = -1;
-        const struct rt_holding held = {.cut = cut, .extent = extent};
+        const struct rt_placement held = {.cut = cut, .extent = extent};
         const int64_t dims[] = {outer, extent, inner};
         CHECK(rt_chunk(rt, 0, 0, part, whole, RT_I32, 3, dims, 1, &held) == RT_OK);
-        if (mine > 0) CHECK(part[0] == whole[rt_part_start(rt, 0, extent, cut.blocks, cut.unit) * inner]);
-        CHECK(rt_all_gather(rt, 0, 0, back, part, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.unit) == 0);
+        if (mine > 0) CHECK(part[0] == whole[rt_part_start(rt, 0, extent, cut.blocks, cut.grain) * inner]);
+        CHECK(rt_all_gather(rt, 0, 0, back, part, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.grain) == 0);
         CHECK(memcmp(back, whole, (size_t)count * 4) == 0, "row %zu", i);
-        CHECK(rt_reduce_scatter(rt, 0, 0, sum, whole, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.unit,
+        CHECK(rt_reduce_scatter(rt, 0, 0, sum, whole, scratch, RT_I32, outer, extent, inner, cut.blocks, cut.grain,
                                 RT_SUM) == RT_OK);
         for (int64_t e = 0; e < mine; e++) CHECK(sum[e] == context->comm->size * part[e], "row %zu", i);
     }
@@ -377,14 +377,14 @@ static void redistribution_handles_every_cut(void **state) {
         assert_int_equal(run_ranks(LOOPBACK, ranks, 512, redistribution_case, NULL), 0);
 }
 
-/* From any holding to any other, of one dimension or of two: every rank gets what the definition says, element by
+/* From any placement to any other, of one dimension or of two: every rank gets what the definition says, element by
  * element.
  */
 enum { SIDES = 9, EXCHANGED = 2 * 12 * 3 * 8 * 2 };
 
 static const struct side {
     int dim;
-    struct rt_holding holding; /* ways: those of the job */
+    struct rt_placement placement; /* ways: those of the job */
 } sides[SIDES] = {
     {1, {{12, 1, 1, 0}, 12, 0, 0, 0}}, {1, {{12, 1, 3, 0}, 12, 0, 0, 0}},
     {1, {{12, 2, 2, 0}, 12, 0, 0, 0}}, {3, {{8, 1, 1, 0}, 8, 0, 0, 0}},
@@ -395,16 +395,16 @@ static const struct side {
 };
 
 static bool side_holds(const struct side *side, int rank, int64_t index) {
-    const struct rt_cut *cut = &side->holding.cut;
-    if (!side->holding.span) {
+    const struct rt_cut *cut = &side->placement.cut;
+    if (!side->placement.span) {
         const int64_t within = index % (cut->extent / cut->blocks);
         return within >= rt_cut_start(cut, rank) && within < rt_cut_start(cut, rank + 1);
     }
-    int64_t first = side->holding.extent, last = -1; /* read by some position of the rank */
+    int64_t first = side->placement.extent, last = -1; /* read by some position of the rank */
     for (int64_t p = rt_cut_start(cut, rank); p < rt_cut_start(cut, rank + 1); p++)
-        for (int64_t k = 0; k < side->holding.span; k++) {
-            const int64_t at = p * side->holding.stride - side->holding.before + k;
-            if (at < 0 || at >= side->holding.extent) continue;
+        for (int64_t k = 0; k < side->placement.span; k++) {
+            const int64_t at = p * side->placement.stride - side->placement.before + k;
+            if (at < 0 || at >= side->placement.extent) continue;
             first = at < first ? at : first;
             last = at > last ? at : last;
         }
@@ -436,22 +436,22 @@ static int exchange_case(struct rank_context *context) {
     for (int f = 0; f < SIDES; f++)
         for (int t = 0; t < SIDES; t++) {
             struct side from = sides[f], to = sides[t];
-            from.holding.cut.ways = to.holding.cut.ways = context->comm->size;
+            from.placement.cut.ways = to.placement.cut.ways = context->comm->size;
             const int64_t n = list_held(dims, &to, rt->shard, wanted);
             memset(result, -1, bytes);
-            CHECK(rt_chunk(rt, 0, 0, result, own, RT_F16, 5, dims, to.dim, &to.holding) == RT_OK);
+            CHECK(rt_chunk(rt, 0, 0, result, own, RT_F16, 5, dims, to.dim, &to.placement) == RT_OK);
             CHECK(memcmp(result, wanted, (size_t)n * 2) == 0, "chunk %d", t);
             CHECK(n == EXCHANGED || result[n] == -1, "chunk %d", t);
-            if (from.holding.span) continue; /* windows leave indices out */
+            if (from.placement.span) continue; /* windows leave indices out */
             list_held(dims, &from, rt->shard, mine);
             memset(result, -1, bytes);
-            CHECK(rt_all_to_all(rt, 0, 0, result, mine, scratch, RT_F16, 5, dims, from.dim, &from.holding, to.dim,
-                                &to.holding) == RT_OK);
+            CHECK(rt_all_to_all(rt, 0, 0, result, mine, scratch, RT_F16, 5, dims, from.dim, &from.placement, to.dim,
+                                &to.placement) == RT_OK);
             CHECK(memcmp(result, wanted, (size_t)n * 2) == 0, "%d to %d", f, t);
             CHECK(n == EXCHANGED || result[n] == -1, "%d to %d", f, t);
-            if (from.dim != to.dim || rt_holding_lacks(&to.holding, &from.holding, rt->shard)) continue;
+            if (from.dim != to.dim || rt_placement_lacks(&to.placement, &from.placement, rt->shard)) continue;
             memset(result, -1, bytes);
-            CHECK(rt_crop(rt, 0, 0, result, mine, RT_F16, 5, dims, from.dim, &from.holding, to.dim, &to.holding) ==
+            CHECK(rt_crop(rt, 0, 0, result, mine, RT_F16, 5, dims, from.dim, &from.placement, to.dim, &to.placement) ==
                   RT_OK);
             CHECK(memcmp(result, wanted, (size_t)n * 2) == 0, "%d cropped to %d", f, t);
         }

@@ -315,20 +315,20 @@ static void types_have_names(void **state) {
 
 /* Cuts */
 
-/* Every index is in one part, larger parts come first, and parts differ by at most one unit. */
+/* Every index is in one part, larger parts come first, and parts differ by at most one grain. */
 static void cuts_cover_larger_first(void **state) {
     (void)state;
-    for (int64_t units = 0; units < 20; units++)
-        for (int64_t unit = 1; unit < 4; unit++)
+    for (int64_t grains = 0; grains < 20; grains++)
+        for (int64_t grain = 1; grain < 4; grain++)
             for (int64_t blocks = 1; blocks < 4; blocks++)
                 for (int ways = 1; ways < 7; ways++) {
-                    const struct rt_cut cut = {units * unit * blocks, blocks, unit, ways};
+                    const struct rt_cut cut = {grains * grain * blocks, blocks, grain, ways};
                     int64_t total = 0;
                     assert_int_equal(rt_cut_start(&cut, 0), 0);
                     for (int r = 0; r < ways; r++) {
                         const int64_t length = rt_cut_length(&cut, r);
                         if (r > 0) assert_true(length <= rt_cut_length(&cut, r - 1));
-                        assert_true(length % unit == 0 && rt_cut_length(&cut, 0) - length <= unit);
+                        assert_true(length % grain == 0 && rt_cut_length(&cut, 0) - length <= grain);
                         assert_int_equal(rt_cut_extent(&cut, r), blocks * length);
                         total += rt_cut_extent(&cut, r);
                     }

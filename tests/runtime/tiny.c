@@ -90,7 +90,7 @@ static const struct rt_place input_places[] = {{RT_ACTIVATIONS, X_AT}, {RT_ACTIV
 static const struct rt_place output_places[] = {
     {RT_COMMUNICATION, Y_AT}, {RT_COMMUNICATION, Z_AT}, {RT_ACTIVATIONS, FIRST_AT}};
 static const size_t weight_offsets[] = {W_AT, V_AT};
-static const struct rt_class the_class = {
+static const struct rt_rank_class the_class = {
     .bytes = {[RT_WEIGHTS] = 512, [RT_ACTIVATIONS] = 512, [RT_COMMUNICATION] = 512},
     .inputs = input_places,
     .outputs = output_places,

@@ -22,7 +22,7 @@
 #include "ir/op.h"
 #include "ir/text.h"
 
-enum { MIN_WAYS = 2, MAX_WAYS = 3, MAX_INPUTS = 8, MAX_VARIANTS = 4, MAX_BLOCKS = 3, MAX_UNIT = 3 };
+enum { MIN_WAYS = 2, MAX_WAYS = 3, MAX_INPUTS = 8, MAX_VARIANTS = 4, MAX_BLOCKS = 3, MAX_GRAIN = 3 };
 
 static const struct sample {
     const char *op, *inputs, *attributes;
@@ -198,7 +198,7 @@ static void list_cut(struct generator *g, const struct choice *choice, const cha
 
 static void write_cut(struct generator *g, const struct cut *cut, int number, int times) {
     const char *name = arena_printf(&g->arena, "%s/%lld/%lld", cut->dims->factor[cut->split.factor].name,
-                                    (long long)cut->split.blocks, (long long)cut->split.unit);
+                                    (long long)cut->split.blocks, (long long)cut->split.grain);
     strbuf_printf(&g->cut[cut->ways].out, "output %%%d \"c%d\"\n", number, g->ncuts);
     list_cut(g, cut->choice, arena_printf(&g->arena, "cut%d", cut->ways), name, class_of(cut), times);
 }
@@ -207,9 +207,10 @@ static void write_cut(struct generator *g, const struct cut *cut, int number, in
 static void write_reader(struct generator *g, const struct cut *cut, const char *split) {
     struct text *text = &g->cut[cut->ways];
     const struct tensor *result = cut->result;
-    struct holding given = dims_holding(cut->dims, cut->dims->ninputs, &cut->split);
+    struct placement given = dims_placement(cut->dims, cut->dims->ninputs, &cut->split);
     int along = result->ndim - 1;
-    while (along >= 0 && (result->dims[along] < cut->ways || (given.kind == HOLD_PART && given.dim == along))) along--;
+    while (along >= 0 && (result->dims[along] < cut->ways || (given.kind == PLACED_PART && given.dim == along)))
+        along--;
     if (along < 0) return;
     int y = text_node(text, g, cut->choice, split);
     const char *part = arena_printf(&g->arena, " split(tensor:d%d/1/1)", along);
@@ -231,7 +232,7 @@ static void write_sum(struct generator *g, const struct cut *cut, int y) {
 static void write_sources(struct generator *g, const struct cut *cut, const char *split) {
     struct text *text = &g->cut[cut->ways];
     const struct tensor *x = cut->input;
-    if (dims_holding(cut->dims, 0, &cut->split).kind != HOLD_WINDOW) return;
+    if (dims_placement(cut->dims, 0, &cut->split).kind != PLACED_WINDOW) return;
     for (int d = 0; d < x->ndim; d++) {
         if (x->dims[d] < cut->ways) continue;
         int source = text_source(text, g, cut->choice->inputs[0], 0);
@@ -242,16 +243,16 @@ static void write_sources(struct generator *g, const struct cut *cut, const char
 
 static void try_cut(struct generator *g, const struct cut *cut) {
     const struct factor *factor = &cut->dims->factor[cut->split.factor];
-    if (factor->extent % (cut->split.blocks * cut->split.unit) || !dims_can_split(cut->dims, &cut->split, cut->ways) ||
+    if (factor->extent % (cut->split.blocks * cut->split.grain) || !dims_can_split(cut->dims, &cut->split, cut->ways) ||
         !op_can_split(cut->node->op, cut->dims, &cut->split))
         return;
     const char *split = arena_printf(&g->arena, " split(tensor:%s/%lld/%lld)", factor->name,
-                                     (long long)cut->split.blocks, (long long)cut->split.unit);
+                                     (long long)cut->split.blocks, (long long)cut->split.grain);
     int y = text_node(&g->cut[cut->ways], g, cut->choice, split);
     write_cut(g, cut, y, 1);
     bool partial = factor->kind != FACTOR_PASS;
-    bool plain = cut->choice->variant == 0 && cut->split.blocks * cut->split.unit == 1;
-    if (partial || (plain && cut->node->op->class == OP_KERNEL)) write_reader(g, cut, split);
+    bool plain = cut->choice->variant == 0 && cut->split.blocks * cut->split.grain == 1;
+    if (partial || (plain && cut->node->op->kind == OP_KERNEL)) write_reader(g, cut, split);
     if (plain) write_sources(g, cut, split);
     if (partial) write_sum(g, cut, y);
 }
@@ -273,9 +274,9 @@ static void try_cuts(struct generator *g, const struct choice *choice, const str
                       {0},    0};
     for (int factor = 0; factor < dims.nfactors; factor++)
         for (int blocks = 1; blocks <= MAX_BLOCKS; blocks++)
-            for (int unit = 1; unit <= MAX_UNIT; unit++)
+            for (int grain = 1; grain <= MAX_GRAIN; grain++)
                 for (cut.ways = MIN_WAYS; cut.ways <= MAX_WAYS; cut.ways++) {
-                    cut.split = (struct node_split){factor, blocks, unit};
+                    cut.split = (struct node_split){factor, blocks, grain};
                     try_cut(g, &cut);
                 }
 }
@@ -324,9 +325,9 @@ static int count_missing(void) {
     for (int i = 0; i < NOPS; i++) {
         int k = 0;
         while (k < NSAMPLES && strcmp(samples[k].op, ops[i].name) != 0) k++;
-        if (k < NSAMPLES || ops[i].class == OP_COMM || ops[i].class == OP_SOURCE) continue;
+        if (k < NSAMPLES || ops[i].kind == OP_COMM || ops[i].kind == OP_SOURCE) continue;
         if (strncmp(ops[i].name, "FlashAttention", 14) == 0) continue; /* not on CPUs: tests/cuda/attention.py */
-        if (ops[i].class == OP_PROGRAM) continue;                      /* nor these: tests/cuda/rows.py */
+        if (ops[i].kind == OP_PROGRAM) continue;                       /* nor these: tests/cuda/rows.py */
         /* of two results: tests/kernels/test_fp8.c, tests/training/fp8.py */
         if (strcmp(ops[i].name, "Quantize") == 0) continue;
         fprintf(stderr, "operator %s has no sample in samples.def\n", ops[i].name);
@@ -341,7 +342,7 @@ static const char *communication(struct arena *arena) {
     struct strbuf out;
     strbuf_init(&out, arena);
     for (int i = 0; i < NOPS; i++) {
-        if (ops[i].class != OP_COMM || (ops[i].local && ops[i].in_place)) continue;
+        if (ops[i].kind != OP_COMM || (ops[i].local && ops[i].in_place)) continue;
         const char *stem = ops[i].call + (*ops[i].call == '!');
         strbuf_printf(&out, "%s\"%.*s\"", out.length ? ", " : "", (int)strcspn(stem, "("), stem);
     }

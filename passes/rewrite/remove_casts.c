@@ -21,7 +21,7 @@ static int before_widening(const struct graph *graph, int tensor) {
     }
 }
 
-int pass_casts(struct graph *graph, const struct pass_context *context) {
+int pass_remove_casts(struct graph *graph, const struct pass_context *context) {
     struct rewrite rewrite;
     bool changed = false;
     rewrite_begin(&rewrite, graph);

@@ -1,12 +1,12 @@
-/* Dimension annotations of row programs, operators Rows and Columns (ir/expr/rows.h). */
-#include "ir/expr/rows.h"
+/* Dimension annotations of row programs, operators Rows and Columns (ir/expr/row_program.h). */
+#include "ir/expr/row_program.h"
 #include "ir/ops/ops.h"
 
 /* Factors of the shape that the inputs are broadcast to, in the order of its dimensions; the inputs' dimensions.
  * Returns how many dimensions it has, -1 where there is none. */
 static int bind_shape(struct dims *dims, const struct graph *graph, const struct node *node, enum factor_kind leading,
                       enum factor_kind last, const char **why) {
-    int64_t shape[MAX_NDIM];
+    int64_t shape[RT_MAX_NDIM];
     int ndim[EXPR_INPUTS];
     const int64_t *extents[EXPR_INPUTS];
     for (int k = 0; k < node->ninputs; k++) {

@@ -8,8 +8,8 @@
  * alone. A result of Rows has the program's shape, or that with a last extent of 1; a result of Columns has shape (c),
  * with leading extents of 1 if attribute keepdims is set. Floats are computed in f32, or in f64 if the results are
  * f64. */
-#ifndef IR_EXPR_ROWS_H
-#define IR_EXPR_ROWS_H
+#ifndef IR_EXPR_ROW_PROGRAM_H
+#define IR_EXPR_ROW_PROGRAM_H
 
 #include "ir/expr/expr.h"
 #include "ir/ir.h"
@@ -34,6 +34,6 @@ bool rows_read(struct arena *arena, const struct graph *graph, const struct node
 
 /* Broadcasts the shapes of the operands (dims[k], ndim[k] extents) to `shape`; returns its number of dimensions, or -1
  * if they cannot be broadcast. */
-int rows_shape(int operands, const int *ndim, const int64_t *const *dims, int64_t shape[MAX_NDIM]);
+int rows_shape(int operands, const int *ndim, const int64_t *const *dims, int64_t shape[RT_MAX_NDIM]);
 
 #endif

@@ -34,11 +34,11 @@ static void read_unexpanded(const struct graph *graph, struct node *node, int k)
     }
 }
 
-int pass_repeat(struct graph *graph, const struct pass_context *context) {
+int pass_remove_expands(struct graph *graph, const struct pass_context *context) {
     (void)context;
     for (int i = 0; i < graph->order.n; i++) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
-        for (int k = 0; k < node->ninputs && node->op->class == OP_ELEMENTWISE; k++)
+        for (int k = 0; k < node->ninputs && node->op->kind == OP_ELEMENTWISE; k++)
             if (node->inputs[k] >= 0) read_unexpanded(graph, node, k);
     }
     return 0;

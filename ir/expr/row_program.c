@@ -1,11 +1,11 @@
-#include "ir/expr/rows.h"
+#include "ir/expr/row_program.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "ir/op.h"
 
-int rows_shape(int operands, const int *ndim, const int64_t *const *dims, int64_t shape[MAX_NDIM]) {
+int rows_shape(int operands, const int *ndim, const int64_t *const *dims, int64_t shape[RT_MAX_NDIM]) {
     int most = 0;
     for (int k = 0; k < operands; k++)
         if (ndim[k] > most) most = ndim[k];

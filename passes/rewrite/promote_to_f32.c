@@ -6,9 +6,9 @@
 #include "passes/pipeline.h"
 #include "passes/rewrite/rewrite.h"
 
-struct widener {
+struct promotion {
     struct rewrite rewrite;
-    struct build b;
+    struct build builder;
     int *wide, tensors; /* per tensor of the old graph (`tensors` of them): its cast to f32, -1: not made yet */
 };
 
@@ -17,55 +17,55 @@ static bool is_half(const struct graph *graph, int tensor) {
 }
 
 /* Adds a cast; `phase` is that of the node that needs it. */
-static int cast(struct widener *w, int tensor, enum rt_dtype dtype, enum phase phase) {
-    struct graph *graph = w->b.graph;
-    w->b.node = arena_printf(graph->arena, "%s.%s", graph->tensors.at[tensor].name, rt_dtypes[dtype].name);
-    int made = build_cast(&w->b, tensor, dtype), producer = made < 0 ? -1 : graph->tensors.at[made].producer;
+static int cast(struct promotion *p, int tensor, enum rt_dtype dtype, enum phase phase) {
+    struct graph *graph = p->builder.graph;
+    p->builder.node = arena_printf(graph->arena, "%s.%s", graph->tensors.at[tensor].name, rt_dtypes[dtype].name);
+    int made = build_cast(&p->builder, tensor, dtype), producer = made < 0 ? -1 : graph->tensors.at[made].producer;
     if (producer >= 0) graph->nodes.at[producer].phase = phase;
     return made;
 }
 
-static int widened(struct widener *w, int tensor, enum phase phase) {
-    if (tensor >= w->tensors) return cast(w, tensor, RT_F32, phase);
-    if (w->wide[tensor] < 0) w->wide[tensor] = cast(w, tensor, RT_F32, phase);
-    return w->wide[tensor];
+static int operand_in_f32(struct promotion *p, int tensor, enum phase phase) {
+    if (tensor >= p->tensors) return cast(p, tensor, RT_F32, phase);
+    if (p->wide[tensor] < 0) p->wide[tensor] = cast(p, tensor, RT_F32, phase);
+    return p->wide[tensor];
 }
 
 /* Makes the node compute in f32: casts its 16-bit operands to f32 and, for its readers, an f32 result back. */
-static int widen(struct widener *w, int id) {
-    struct graph *graph = w->b.graph;
+static int promote(struct promotion *p, int id) {
+    struct graph *graph = p->builder.graph;
     int y = graph->nodes.at[id].outputs[0];
     enum rt_dtype dtype = graph->tensors.at[y].dtype;
     enum phase phase = graph->nodes.at[id].phase;
     for (int k = 0; k < graph->nodes.at[id].ninputs; k++) {
         if (!is_half(graph, graph->nodes.at[id].inputs[k])) continue;
-        int wide = widened(w, graph->nodes.at[id].inputs[k], phase);
+        int wide = operand_in_f32(p, graph->nodes.at[id].inputs[k], phase);
         if (wide < 0) return -1;
         graph->nodes.at[id].inputs[k] = wide;
     }
-    rewrite_keep(&w->rewrite, id);
-    if (op_infer(graph, id, w->b.diags) < 0) return -1;
+    rewrite_keep(&p->rewrite, id);
+    if (op_infer(graph, id, p->builder.diags) < 0) return -1;
     if (graph->tensors.at[y].dtype == dtype) return 0;
-    int half = cast(w, y, dtype, phase);
-    if (half >= 0) rewrite_replace(&w->rewrite, y, half);
+    int half = cast(p, y, dtype, phase);
+    if (half >= 0) rewrite_replace(&p->rewrite, y, half);
     return half < 0 ? -1 : 0;
 }
 
-int pass_widen(struct graph *graph, const struct pass_context *context) {
-    struct widener w = {.b = {graph, context->diags, NULL}, .tensors = graph->tensors.n};
-    w.wide = ARENA_ARRAY(graph->arena, int, w.tensors + 1);
-    for (int t = 0; t < w.tensors; t++) w.wide[t] = -1;
-    rewrite_begin(&w.rewrite, graph);
-    for (int i = 0; i < w.rewrite.order_n; i++) {
-        int id = rewrite_next(&w.rewrite, i);
+int pass_promote_to_f32(struct graph *graph, const struct pass_context *context) {
+    struct promotion p = {.builder = {graph, context->diags, NULL}, .tensors = graph->tensors.n};
+    p.wide = ARENA_ARRAY(graph->arena, int, p.tensors + 1);
+    for (int t = 0; t < p.tensors; t++) p.wide[t] = -1;
+    rewrite_begin(&p.rewrite, graph);
+    for (int i = 0; i < p.rewrite.order_n; i++) {
+        int id = rewrite_next(&p.rewrite, i);
         const struct node *node = &graph->nodes.at[id];
         int typed = node->ninputs ? node->inputs[op_typed_input(node->op)] : -1;
         bool has_kernel = typed >= 0 && op_has_kernel(node->op, graph->tensors.at[typed].dtype);
         if (!is_half(graph, typed) || has_kernel || op_is_listed(node->op, context->halves))
-            rewrite_keep(&w.rewrite, id);
-        else if (widen(&w, id) < 0)
+            rewrite_keep(&p.rewrite, id);
+        else if (promote(&p, id) < 0)
             return -1;
     }
-    rewrite_end(&w.rewrite);
+    rewrite_end(&p.rewrite);
     return 0;
 }

@@ -12,7 +12,7 @@
  * one of the result count as one. */
 struct unmerged {
     int source, ndim; /* ndim 0: the tensor is not the result of such a Reshape */
-    int64_t dims[MAX_NDIM];
+    int64_t dims[RT_MAX_NDIM];
 };
 
 static struct unmerged before_merge(const struct graph *graph, int tensor) {
@@ -45,7 +45,7 @@ static bool is_indifferent(const struct graph *graph, int tensor) {
 static int sinks_past(const struct graph *graph, const struct node *node) {
     int merged = -1;
     if (is_plain_product(graph, node)) return before_merge(graph, node->inputs[0]).ndim ? 0 : -1;
-    if (node->op->class != OP_ELEMENTWISE) return -1;
+    if (node->op->kind != OP_ELEMENTWISE) return -1;
     for (int k = 0; k < node->ninputs; k++) {
         if (is_indifferent(graph, node->inputs[k])) continue;
         if (merged >= 0 || !before_merge(graph, node->inputs[k]).ndim) return -1;
@@ -82,7 +82,7 @@ static int sunk(struct graph *graph, struct diags *diags, int id) {
     return build_reshape(&b, node->inputs[0], out.ndim, out.dims); /* of the tensor before all reshapes */
 }
 
-int pass_sink(struct graph *graph, const struct pass_context *context) {
+int pass_sink_reshapes(struct graph *graph, const struct pass_context *context) {
     struct rewrite rewrite;
     rewrite_begin(&rewrite, graph);
     for (int i = 0; i < rewrite.order_n; i++) {
