@@ -94,12 +94,13 @@ def is_needless(guide):
 
 
 def patch_faults(source):
+    """A patch must apply to the tree with every command for it, and without fuzz."""
     found = []
-    for patch in sorted((source / "docs" / "patches").glob("*.patch")):
-        done = subprocess.run(["patch", "-p1", "--dry-run", "-F0", "-s", "-i", patch], cwd=source, capture_output=True,
-                              text=True)
-        if done.returncode:
-            found.append(f"{patch.name} does not apply:\n{done.stdout}")
+    for command in (["patch", "-p1", "--dry-run", "-F0", "-s", "-i"], ["git", "apply", "--check"]):
+        for patch in sorted((source / "docs" / "patches").glob("*.patch")) if shutil.which(command[0]) else []:
+            done = subprocess.run([*command, patch.resolve()], cwd=source, capture_output=True, text=True)
+            if done.returncode:
+                found.append(f"{command[0]}: {patch.name} does not apply:\n{done.stdout}{done.stderr}")
     return found
 
 
@@ -113,7 +114,7 @@ def main():
     rankc = Path(args.rankc).resolve()
     env = {**os.environ, "PATH": f"{rankc.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}", "TERM": "dumb", "LC_ALL": "C", "CFLAGS": "-O1"}
     guides = args.guides or sorted((args.source / "docs").glob("*.md"))
-    total, faults = 0, patch_faults(args.source) if shutil.which("patch") else []
+    total, faults = 0, patch_faults(args.source)
     for guide in guides:
         if is_needless(guide):
             print(f"{guide.name}: passed over")
