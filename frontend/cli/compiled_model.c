@@ -70,9 +70,7 @@ static const char *find_instance(const char *path, struct cli *cli) {
     const char *name = diag_quote(cli->diags, path);
     if (has_manifest(path, cli->arena)) return path;
     if (!find_below(&found, path, LEVELS_BELOW, cli->arena)) {
-        bool memory = errno == ENOMEM;
-        diag_error(cli->diags, memory ? 500 : 601, memory ? EXIT_LIMIT : EXIT_SYSTEM, NULL, "cannot read %s: %s", name,
-                   strerror(errno));
+        diag_errno(cli->diags, 601, NULL, "read", path);
         return NULL;
     }
     if (found.all.n == 1) return found.all.at[0];
@@ -156,9 +154,7 @@ static int read_manifest(struct compiled_model *compiled, struct cli *cli) {
 int compiled_open(struct compiled_model *out, const char *path, struct cli *cli) {
     struct stat info;
     *out = (struct compiled_model){.arena = cli->arena, .lock = -1};
-    if (stat(path, &info))
-        return diag_error(cli->diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(cli->diags, path),
-                          strerror(errno));
+    if (stat(path, &info)) return diag_errno(cli->diags, 601, NULL, "open", path);
     out->directory = find_instance(path, cli);
     if (out->directory && !lock_shared(out, cli) && !read_manifest(out, cli)) return 0;
     compiled_close(out);

@@ -5,6 +5,7 @@
 
 #include "frontend/cli/response.h"
 #include "ir/base/str.h"
+#include "runtime/base/path.h"
 
 /* ---- the tables ---- */
 
@@ -577,7 +578,7 @@ char *options_file_name(const char *text, struct arena *arena) {
 }
 
 char *options_stem(const char *path, struct arena *arena) {
-    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+    const char *file = rt_path_name(path);
     const char *dot = strrchr(file, '.');
     return arena_copy(arena, file, dot && dot > file ? (size_t)(dot - file) : strlen(file));
 }

@@ -20,8 +20,7 @@
 /* Creates a directory that only the user can access, unless it exists. */
 static int make_directory(const char *path, struct cli *cli) {
     if (!mkdir(path, 0700) || errno == EEXIST) return 0;
-    return diag_error(cli->diags, 611, EXIT_SYSTEM, NULL, "cannot create %s: %s", diag_quote(cli->diags, path),
-                      strerror(errno));
+    return diag_errno(cli->diags, 611, NULL, "create", path);
 }
 
 /* $XDG_CACHE_HOME/rankc or $HOME/.cache/rankc; NULL with a diagnostic. A relative XDG_CACHE_HOME is to be ignored
@@ -58,8 +57,7 @@ static const char *compile_into_cache(struct cli *cli, struct driver_result *res
     struct options options = *cli->options;
     char *model = realpath(options.operand, NULL);
     if (!model) {
-        diag_error(cli->diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(cli->diags, options.operand),
-                   strerror(errno));
+        diag_errno(cli->diags, 601, NULL, "open", options.operand);
         return NULL;
     }
     options.verb = VERB_COMPILE;

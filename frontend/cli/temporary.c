@@ -13,8 +13,7 @@ const char *temporary_make(struct cli *cli, const char *what) {
     if (!base || !*base) base = "/tmp";
     char *path = arena_printf(cli->arena, "%s/rankc-%s-XXXXXX", base, what);
     if (mkdtemp(path)) return path;
-    diag_error(cli->diags, 611, EXIT_SYSTEM, NULL, "cannot create a directory in %s: %s", diag_quote(cli->diags, base),
-               strerror(errno));
+    diag_errno(cli->diags, 611, NULL, "create a directory in", base);
     return NULL;
 }
 

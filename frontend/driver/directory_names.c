@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "ir/base/own.h"
+#include "runtime/base/path.h"
 
 enum { MOST_CLASHES = 1000 };
 
@@ -36,7 +37,7 @@ static struct owner owner_of(const char *directory, struct arena *arena) {
 /* True if `path` ends in the directory name of `owner`, perhaps with a number appended, as settle chooses it. A
  * directory that was renamed by hand belongs to nobody. */
 static bool is_placed(const char *path, const char *owner, struct arena *arena) {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *base = options_file_name(owner, arena);
+    const char *name = rt_path_name(path), *base = options_file_name(owner, arena);
     const size_t length = strlen(base);
     if (strncmp(name, base, length) != 0) return false;
     return !name[length] ||

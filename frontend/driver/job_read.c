@@ -4,11 +4,7 @@
 #include "frontend/driver/job.h"
 #include "frontend/driver/weight_files.h"
 #include "frontend/import/import.h"
-
-static bool has_suffix(const char *text, const char *suffix) {
-    size_t n = strlen(text), m = strlen(suffix);
-    return n >= m && strcmp(text + n - m, suffix) == 0;
-}
+#include "runtime/base/path.h"
 
 enum rt_dtype job_dtype(const struct job *job) {
     const enum choice dtype = job->options->dtype;
@@ -46,7 +42,7 @@ static void set_mesh(struct job *job) {
 
 int job_open(struct job *job) {
     if (side_files_read(&job->side, job->options, job->arena, job->diags) < 0) return -1;
-    if (!has_suffix(job->options->operand, ".rir")) return open_onnx(job);
+    if (!rt_has_suffix(job->options->operand, ".rir")) return open_onnx(job);
     if (job_read_text(job, job->options->operand) < 0 || job_check_text_options(job) < 0) return -1;
     if (job_dtype(job) != RT_DTYPE_NONE && graph_retype(job->graph, job_dtype(job), job->diags) < 0) return -1;
     if (job->whole && job->graph->level >= PLACED)

@@ -30,8 +30,7 @@ static int add_located(struct job *job, const struct rt_json *entry, const char 
     VEC_PUSH(job->arena, &job->files, path);
     VEC_PUSH(job->arena, &job->hashes, arena_strdup(job->arena, hash));
     if (stat(path, &info) == 0) return 0;
-    diag_error(job->diags, 608, EXIT_SYSTEM, job->options->operand, "cannot open %s: %s", diag_quote(job->diags, path),
-               strerror(errno));
+    diag_errno(job->diags, 608, job->options->operand, "open", path);
     diag_help(job->diags, "location.json says that the weights are in this file: restore it");
     return -1;
 }
@@ -105,9 +104,7 @@ int job_list_text_files(struct job *job) {
         const char *name = job->graph->files.at[i];
         const char *path = arena_printf(job->arena, "%.*s%s", slash ? (int)(slash - text) + 1 : 0, text, name);
         struct stat info;
-        if (lstat(path, &info) < 0)
-            return diag_error(job->diags, 601, EXIT_SYSTEM, text, "cannot open %s: %s", diag_quote(job->diags, path),
-                              strerror(errno));
+        if (lstat(path, &info) < 0) return diag_errno(job->diags, 601, text, "open", path);
         if (S_ISLNK(info.st_mode) && !job->options->allow_links)
             return diag_error(job->diags, 362, EXIT_MALFORMED, text, "%s is a symbolic link",
                               diag_quote(job->diags, name));

@@ -35,9 +35,7 @@ static int open_sources(struct job *job, struct slices_source *sources, int64_t 
         const struct hashed_file *file = &job->keys.files.at[i];
         sources[i] = (struct slices_source){file->path, file->given, open(file->path, O_RDONLY | O_CLOEXEC)};
         bytes[i] = file->bytes;
-        if (sources[i].fd < 0)
-            return diag_error(job->diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s",
-                              diag_quote(job->diags, file->path), strerror(errno));
+        if (sources[i].fd < 0) return diag_errno(job->diags, 601, NULL, "open", file->path);
         arena_own_fd(job->arena, sources[i].fd);
     }
     return 0;

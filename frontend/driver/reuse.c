@@ -41,17 +41,11 @@ static bool same_key(const struct rt_json *stored, const struct key *key) {
     return hex && strcmp(hex, key->hex) == 0;
 }
 
-static int cannot_open(const char *path, struct diags *diags) {
-    int error = errno;
-    if (error == ENOMEM) return diag_error(diags, 500, EXIT_LIMIT, NULL, "out of memory");
-    return diag_error(diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(diags, path), strerror(error));
-}
-
 /* 1 if the directory is empty or does not exist, 0 if not, -1 after a diagnostic. */
 static int is_empty(const char *directory, struct diags *diags) {
     DIR *stream = opendir(directory);
     if (!stream && (errno == ENOENT || errno == ENOTDIR)) return errno == ENOENT;
-    if (!stream) return cannot_open(directory, diags);
+    if (!stream) return diag_errno(diags, 601, NULL, "open", directory);
     int entries = 0;
     while (entries <= 2 && readdir(stream)) entries++;
     closedir(stream);
@@ -84,7 +78,8 @@ static int read_manifest(struct rt_json_document **document, const char *directo
     struct rt_reason why;
     struct stat info;
     *document = NULL;
-    if (lstat(path, &info) < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : cannot_open(path, diags);
+    if (lstat(path, &info) < 0)
+        return errno == ENOENT || errno == ENOTDIR ? 0 : diag_errno(diags, 601, NULL, "open", path);
     if (!S_ISREG(info.st_mode)) return 0;
     *document = own_sealed(diags->arena, directory, "manifest.json", &intact, &why);
     if (*document || why.kind == RT_REASON_CONTENT || why.kind == RT_REASON_MISMATCH) return 0;

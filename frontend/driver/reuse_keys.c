@@ -8,6 +8,7 @@
 
 #include "ir/base/str.h"
 #include "runtime/base/file.h"
+#include "runtime/base/path.h"
 
 #define PART_BUILD "rankc"
 #define PART_GRAPH "graph"
@@ -52,9 +53,7 @@ static int add_file(struct reuse_keys *keys, struct arena *arena, struct diags *
     struct rt_reason why;
     char real[PATH_MAX];
     struct hashed_file file = {.path = real};
-    if (!realpath(path, real) || !read_state(&file))
-        return diag_error(diags, 601, EXIT_SYSTEM, NULL, "cannot open %s: %s", diag_quote(diags, path),
-                          strerror(errno));
+    if (!realpath(path, real) || !read_state(&file)) return diag_errno(diags, 601, NULL, "open", path);
     if (!rt_hash_file(real, file.hash, &why)) return diag_refusal(diags, 601, EXIT_SYSTEM, NULL, &why);
     file.path = arena_strdup(arena, real);
     file.given = str_escape(arena, path, strlen(path), 0);
@@ -91,12 +90,6 @@ static void add_options(struct reuse_keys *keys, const struct options *options, 
         add_part(row->key == KEY_GRAPH ? &keys->graph : &keys->plan, arena, row->name,
                  options_text(options, (enum option_id)id, arena));
     }
-}
-
-/* The name without directories: generated files contain the former, not the latter. */
-static const char *file_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
 }
 
 static const char *hash_of_work(const struct reuse_keys *keys, struct arena *arena) {
@@ -156,7 +149,8 @@ int reuse_keys_make(struct reuse_keys *keys, const struct options *options, cons
         if (add_file(keys, arena, diags, files[i]) < 0) return -1;
         add_part(&keys->graph, arena, i ? arena_printf(arena, "external data %d", i) : "model", keys->files.at[i].hash);
     }
-    add_part(&keys->graph, arena, NAMES_FILE, file_name(options->operand));
+    /* generated files contain the name of the model's file, but not its directory */
+    add_part(&keys->graph, arena, NAMES_FILE, rt_path_name(options->operand));
     add_options(keys, options, side, arena);
     add_part(&keys->graph, arena, "bound inputs", side->binds_hash);
     if (add_build(&keys->graph, arena, diags) < 0) return -1;

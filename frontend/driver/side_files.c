@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/base/own.h"
+#include "runtime/base/path.h"
 #include "runtime/base/tensor_pb.h"
 
 enum { MAX_TEXT = 64 << 20 };
@@ -85,11 +86,6 @@ static int check_mesh(const struct reader *reader) {
                       (long long)reader->options->plan_ngpus);
 }
 
-static bool has_suffix(const char *text, const char *suffix) {
-    size_t n = strlen(text), m = strlen(suffix);
-    return n >= m && strcmp(text + n - m, suffix) == 0;
-}
-
 static void free_tensor(void *tensor) {
     rt_tensor_free(tensor);
 }
@@ -104,7 +100,7 @@ static int read_binds(struct reader *reader) {
         const char *path = given->all.at[i].path;
         struct import_bind *bind = &reader->files->binds[i];
         struct rt_reason why;
-        bool pb = has_suffix(path, ".pb");
+        bool pb = rt_has_suffix(path, ".pb");
         if (!(pb ? rt_tensor_pb_read(&bind->tensor, path, &why) : rt_npy_read(&bind->tensor, path, &why)))
             return refuse(reader, 915, path, &why);
         arena_own(reader->arena, &bind->tensor, free_tensor);

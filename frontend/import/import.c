@@ -5,6 +5,7 @@
 #include "frontend/import/import_state.h"
 #include "frontend/read/onnx_check.h"
 #include "runtime/base/checked.h"
+#include "runtime/base/path.h"
 
 enum { MAX_ERRORS = 50 }; /* the walk ends after so many, since further errors are likely to be consequences */
 
@@ -394,11 +395,6 @@ static struct map *count_names(struct arena *arena, const Onnx__GraphProto *grap
     return count;
 }
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* False if the default operator set has an unsupported version, which was reported as E401. */
 static bool opset_is_known(const Onnx__ModelProto *proto) {
     for (size_t i = 0; i < proto->n_opset_import; i++) {
@@ -414,7 +410,7 @@ int import_model(struct arena *arena, struct diags *diags, struct onnx_model *mo
     const Onnx__GraphProto *proto = model->proto->graph;
     struct import import = {.arena = arena, .diags = diags, .model = model, .options = options};
     struct graph *graph = import.graph = ARENA_NEW(arena, struct graph);
-    graph_init(graph, arena, base_name(model->path));
+    graph_init(graph, arena, rt_path_name(model->path));
     graph->train = options->train;
     onnx_op_index(&import.rows, arena);
     map_init(&import.missing_index, arena);

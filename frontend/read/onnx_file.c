@@ -1,6 +1,7 @@
 #include "frontend/read/onnx_data.h"
 #include "frontend/read/onnx_sha1.h"
 #include "ir/base/str.h"
+#include "runtime/base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,13 +15,11 @@
 
 enum { FAILED_BEFORE = INT_MAX, OPEN_FLAGS = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC };
 
-static int64_t mtime_of(const struct stat *status) {
-    return (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
-}
-
 bool onnx_file_changed(const struct onnx_file *file, int fd) {
     struct stat status;
-    return fstat(fd, &status) != 0 || status.st_size != file->bytes || mtime_of(&status) != file->mtime_ns;
+    if (fstat(fd, &status) != 0) return true;
+    const struct rt_file_info now = rt_file_info_of(&status);
+    return now.bytes != file->bytes || now.mtime_ns != file->mtime_ns;
 }
 
 int onnx_file_refuse(const struct onnx_model *model, const struct onnx_file *file) {
@@ -44,9 +43,7 @@ static int read_whole(struct onnx_model *model, struct onnx_file *file, int fd, 
     for (int64_t done = 0; done < file->bytes;) {
         ssize_t n = pread(fd, bytes + done, (size_t)(file->bytes - done), done);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0)
-            return diag_error(model->diags, 601, EXIT_SYSTEM, where, "cannot read %s: %s",
-                              diag_quote(model->diags, file->path), strerror(errno));
+        if (n < 0) return diag_errno(model->diags, 601, where, "read", file->path);
         if (n == 0) break;
         done += n;
         if (done == file->bytes && !onnx_file_changed(file, fd)) return 0;
@@ -56,21 +53,17 @@ static int read_whole(struct onnx_model *model, struct onnx_file *file, int fd, 
 
 static int map_whole(struct onnx_model *model, struct onnx_file *file, int fd, const char *where) {
     file->mapped = mapping_open(fd, file->bytes);
-    if (!file->mapped)
-        return diag_error(model->diags, 601, EXIT_SYSTEM, where, "cannot map %s: %s",
-                          diag_quote(model->diags, file->path), strerror(errno));
+    if (!file->mapped) return diag_errno(model->diags, 601, where, "map", file->path);
     file->data = file->mapped->bytes;
     return 0;
 }
 
 int onnx_file_add(struct onnx_model *model, int fd, const char *path, const char *location, const char *where) {
     struct stat status;
-    if (fstat(fd, &status) != 0)
-        return diag_error(model->diags, 601, EXIT_SYSTEM, where, "cannot open %s: %s", diag_quote(model->diags, path),
-                          strerror(errno));
-    bool fits = status.st_size <= ONNX_IN_MEMORY - bytes_in_memory(model);
-    struct onnx_file file = {
-        .path = arena_strdup(model->arena, path), .bytes = status.st_size, .mtime_ns = mtime_of(&status)};
+    if (fstat(fd, &status) != 0) return diag_errno(model->diags, 601, where, "open", path);
+    const struct rt_file_info info = rt_file_info_of(&status);
+    bool fits = info.bytes <= ONNX_IN_MEMORY - bytes_in_memory(model);
+    struct onnx_file file = {.path = arena_strdup(model->arena, path), .bytes = info.bytes, .mtime_ns = info.mtime_ns};
     if (location) file.location = arena_strdup(model->arena, location);
     VEC_PUSH(model->arena, &model->files, file);
     struct onnx_file *added = &model->files.at[model->files.n - 1];
@@ -216,8 +209,7 @@ static int open_failed(struct onnx_model *model, const char *location, const cha
     if (errno == EXDEV) return refuse(model, 361, location, where, "is outside of the model's directory");
     if (errno == ELOOP) return refuse_link(model, 362, location, where, "is a symbolic link");
     if (errno == ENAMETOOLONG || errno == ENXIO) return refuse(model, 364, location, where, "is not a regular file");
-    return diag_error(model->diags, 601, EXIT_SYSTEM, where, "cannot open external data %s: %s",
-                      diag_quote(model->diags, location), strerror(errno));
+    return diag_errno(model->diags, 601, where, "open external data", location);
 }
 
 static int check_kind(struct onnx_model *model, int fd, const char *location, const char *where) {

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/file.h"
+
 /* All open mappings, global because the signal handler searches them. A mapping is read only while it is in the
  * list. */
 static struct {
@@ -14,10 +16,6 @@ static struct {
     struct sigaction before;
     bool installed;
 } open_mappings;
-
-static int64_t mtime_of(const struct stat *status) {
-    return (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
-}
 
 /* Replaces the pages of the mapping from the one with `address` to its end by zeros. */
 static bool replace_pages(struct mapping *mapping, uintptr_t address) {
@@ -65,7 +63,7 @@ struct mapping *mapping_open(int fd, int64_t count) {
         return NULL;
     }
     mapping->bytes = bytes;
-    mapping->mtime_ns = mtime_of(&status);
+    mapping->mtime_ns = rt_file_info_of(&status).mtime_ns;
     install();
     return open_mappings.all = mapping;
 }
@@ -84,6 +82,7 @@ void mapping_close(struct mapping *mapping) {
 
 bool mapping_check(const struct mapping *mapping) {
     struct stat status;
-    return !mapping->lost && fstat(mapping->fd, &status) == 0 && status.st_size == mapping->count &&
-           mtime_of(&status) == mapping->mtime_ns;
+    if (mapping->lost || fstat(mapping->fd, &status) != 0) return false;
+    const struct rt_file_info now = rt_file_info_of(&status);
+    return now.bytes == mapping->count && now.mtime_ns == mapping->mtime_ns;
 }

@@ -14,8 +14,7 @@
 #include "ir/base/str.h"
 
 static int cannot_open(struct onnx_model *model) {
-    return diag_error(model->diags, 601, EXIT_SYSTEM, model->place, "cannot open %s: %s",
-                      diag_quote(model->diags, model->path), strerror(errno));
+    return diag_errno(model->diags, 601, model->place, "open", model->path);
 }
 
 static int not_regular(struct onnx_model *model, mode_t mode) {

@@ -1,5 +1,6 @@
 #include "ir/base/diag.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -49,11 +50,16 @@ int diag_error(struct diags *diags, int code, enum exit_code exit, const char *w
 }
 
 int diag_refusal(struct diags *diags, int code, enum exit_code exit, const char *where, const struct rt_reason *why) {
-    if (why->kind == RT_REASON_MEMORY) return diag_error(diags, 500, EXIT_LIMIT, NULL, "%s", why->text);
-    if (why->kind == RT_REASON_MISMATCH) code = 802, exit = EXIT_MISMATCH;
-    if (why->kind == RT_REASON_SYSTEM && exit != EXIT_SYSTEM) code = 601, exit = EXIT_SYSTEM, where = NULL;
-    if (why->kind == RT_REASON_CHANGED) code = 604, exit = EXIT_SYSTEM, where = NULL;
-    return diag_error(diags, code, exit, where, "%s", why->text);
+    const struct rt_report report = rt_reason_report(why, (struct rt_report){code, exit});
+    const bool is_named = report.code != code && report.exit != EXIT_MISMATCH; /* the text names the file */
+    return diag_error(diags, report.code, report.exit, is_named ? NULL : where, "%s", why->text);
+}
+
+int diag_errno(struct diags *diags, int code, const char *where, const char *verb, const char *path) {
+    const int error = errno;
+    if (error == ENOMEM) return diag_error(diags, 500, EXIT_LIMIT, NULL, "out of memory");
+    return diag_error(diags, code, EXIT_SYSTEM, where, "cannot %s %s: %s", verb, diag_quote(diags, path),
+                      strerror(error));
 }
 
 void diag_warning(struct diags *diags, int code, const char *where, const char *format, ...) {

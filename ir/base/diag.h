@@ -43,6 +43,9 @@ void diag_warning(struct diags *diags, int code, const char *where, const char *
  * a failed system call (unless `exit` is EXIT_SYSTEM, then `code`), E0604 if a file changed while it was read, E0802 if
  * a file is not as rankc wrote it; for other kinds, `code` and `exit`. Returns -1. */
 int diag_refusal(struct diags *diags, int code, enum exit_code exit, const char *where, const struct rt_reason *why);
+/* Records that a system call failed for a file, with the cause in errno: "cannot open 'x': No such file or directory",
+ * with EXIT_SYSTEM; `verb` is "open". If memory is exhausted, E0500 with EXIT_LIMIT. Returns -1. */
+int diag_errno(struct diags *diags, int code, const char *where, const char *verb, const char *path);
 /* Records a remark, such as a node that a policy could not split. */
 void diag_remark(struct diags *diags, const char *where, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Add a line to the latest diagnostic: "note: ..." or "help: ...". */

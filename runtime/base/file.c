@@ -1,6 +1,7 @@
 #define _GNU_SOURCE 1
 
 #include "file.h"
+#include "path.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,46 +18,25 @@
 
 #define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
 
-/* The last component of a path. */
-static const char *name_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-static bool refuse_link(struct rt_reason *why, const char *path, const char *what) {
-    rt_refuse(why, "'%s' %s, which is not followed", rt_quote_text(path).text, what);
-    why->kind = RT_REASON_LINK;
-    return false;
-}
-
 /* Returns `fd`, the result of open, if it is a regular file; else closes it and returns -1. */
-static int check_regular(int fd, const char *path, struct stat *status, struct rt_reason *why) {
+static int check_regular(int fd, const char *path, struct rt_file_info *info, struct rt_reason *why) {
+    struct stat status;
     if (fd < 0) {
         rt_refuse_errno(why, errno, "cannot open '%s'", rt_quote_text(path).text);
         return -1;
     }
-    if (fstat(fd, status) == 0 && S_ISREG(status->st_mode)) return fd;
-    rt_refuse(why, "'%s' is not a regular file", rt_quote_text(path).text);
-    why->kind = RT_REASON_SYSTEM;
-    close(fd);
-    return -1;
-}
-
-static int open_regular(const char *path, struct stat *status, struct rt_reason *why) {
-    return check_regular(open(path, OPEN_FLAGS), path, status, why);
-}
-
-static int open_regular_at(int directory, const char *path, struct stat *status, struct rt_reason *why) {
-    int fd = openat(directory, name_of(path), OPEN_FLAGS | O_NOFOLLOW);
-    if (fd < 0 && errno == ELOOP) {
-        refuse_link(why, path, "is a symbolic link");
-        return -1;
+    const bool known = fstat(fd, &status) == 0;
+    if (known && S_ISREG(status.st_mode)) {
+        *info = rt_file_info_of(&status);
+        return fd;
     }
-    fd = check_regular(fd, path, status, why);
-    if (fd < 0 || status->st_nlink <= 1) return fd;
-    refuse_link(why, path, "has more than one hard link");
+    rt_refuse_kind(why, RT_REASON_SYSTEM, "'%s' is not a regular file", rt_quote_text(path).text);
     close(fd);
     return -1;
+}
+
+int rt_file_open(const char *path, struct rt_file_info *info, struct rt_reason *why) {
+    return check_regular(open(path, OPEN_FLAGS), path, info, why);
 }
 
 /* openat of one path component; ELOOP if it is a symbolic link. */
@@ -88,32 +68,33 @@ static int open_above(const char *directory, const char *name, const char **last
     return at;
 }
 
-int rt_file_open_below(const char *directory, const char *name, int flags, struct rt_reason *why) {
+int rt_file_open_below(const char *directory, const char *name, struct rt_file_info *info, struct rt_reason *why) {
     const char *last;
     int above = open_above(directory, name, &last), fd = -1, error = errno;
     if (above >= 0) {
-        fd = open_component(above, last, flags);
+        fd = open_component(above, last, OPEN_FLAGS);
         error = errno;
         close(above);
     }
-    if (fd >= 0) return fd;
-    rt_refuse_errno(why, error, "cannot open '%s'", rt_quote_text(name).text);
-    if (error != ELOOP) return -1;
-    rt_refuse(why, "'%s' is a symbolic link, or is reached through one: it was modified after it was written",
-              rt_quote_text(name).text);
-    why->kind = RT_REASON_MISMATCH;
+    errno = error;
+    if (fd >= 0 || error != ELOOP) return check_regular(fd, name, info, why);
+    rt_refuse_kind(why, RT_REASON_MISMATCH,
+                   "'%s' is a symbolic link, or is reached through one: it was modified after it was written",
+                   rt_quote_text(name).text);
     return -1;
 }
 
-static int open_regular_below(const char *directory, const char *name, struct stat *status, struct rt_reason *why) {
-    int fd = rt_file_open_below(directory, name, OPEN_FLAGS, why);
-    return fd < 0 ? -1 : check_regular(fd, name, status, why);
-}
-
-static bool refuse_changed(const char *path, struct rt_reason *why) {
-    rt_refuse(why, "'%s' changed while it was read", rt_quote_text(path).text);
-    why->kind = RT_REASON_CHANGED;
-    return false;
+int rt_file_open_at(int directory, const char *path, struct rt_file_info *info, struct rt_reason *why) {
+    int fd = open_component(directory, rt_path_name(path), OPEN_FLAGS);
+    struct stat status;
+    const char *link = NULL;
+    if (fd < 0 && errno == ELOOP) link = "is a symbolic link";
+    if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink > 1)
+        link = "has more than one hard link";
+    if (!link) return check_regular(fd, path, info, why);
+    rt_refuse_kind(why, RT_REASON_LINK, "'%s' %s, which is not followed", rt_quote_text(path).text, link);
+    if (fd >= 0) close(fd);
+    return -1;
 }
 
 /* Reads all `count` bytes of a file. */
@@ -123,16 +104,16 @@ static bool read_fully(int fd, char *bytes, size_t count, const char *path, stru
         ssize_t got = read(fd, bytes + done, count - done < FILE_PIECE ? count - done : FILE_PIECE);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return rt_refuse_errno(why, errno, "cannot read '%s'", rt_quote_text(path).text);
-        if (got == 0) return refuse_changed(path, why);
+        if (got == 0) return rt_refuse_changed(why, path);
         done += (size_t)got;
     }
-    return fstat(fd, &now) == 0 && now.st_size == (off_t)count ? true : refuse_changed(path, why);
+    return (fstat(fd, &now) == 0 && now.st_size == (off_t)count) || rt_refuse_changed(why, path);
 }
 
 /* Reads all of an open file and closes it. */
-static bool read_open(int fd, const struct stat *status, const char *path, size_t limit, void **bytes, size_t *count,
-                      struct rt_reason *why) {
-    size_t size = (size_t)status->st_size;
+static bool read_open(int fd, const struct rt_file_info *info, const char *path, size_t limit, void **bytes,
+                      size_t *count, struct rt_reason *why) {
+    size_t size = (size_t)info->bytes;
     char *content = NULL;
     bool ok = true;
     if (size > limit)
@@ -152,28 +133,23 @@ static bool read_open(int fd, const struct stat *status, const char *path, size_
 }
 
 bool rt_file_read(const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why) {
-    struct stat status;
-    int fd = open_regular(path, &status, why);
-    return fd >= 0 && read_open(fd, &status, path, limit, bytes, count, why);
-}
-
-int rt_file_open_at(int directory, const char *path, struct rt_reason *why) {
-    struct stat status;
-    return open_regular_at(directory, path, &status, why);
+    struct rt_file_info info;
+    int fd = rt_file_open(path, &info, why);
+    return fd >= 0 && read_open(fd, &info, path, limit, bytes, count, why);
 }
 
 bool rt_file_read_at(int directory, const char *path, size_t limit, void **bytes, size_t *count,
                      struct rt_reason *why) {
-    struct stat status;
-    int fd = open_regular_at(directory, path, &status, why);
-    return fd >= 0 && read_open(fd, &status, path, limit, bytes, count, why);
+    struct rt_file_info info;
+    int fd = rt_file_open_at(directory, path, &info, why);
+    return fd >= 0 && read_open(fd, &info, path, limit, bytes, count, why);
 }
 
 bool rt_file_read_below(const char *directory, const char *name, size_t limit, void **bytes, size_t *count,
                         struct rt_reason *why) {
-    struct stat status;
-    int fd = open_regular_below(directory, name, &status, why);
-    return fd >= 0 && read_open(fd, &status, name, limit, bytes, count, why);
+    struct rt_file_info info;
+    int fd = rt_file_open_below(directory, name, &info, why);
+    return fd >= 0 && read_open(fd, &info, name, limit, bytes, count, why);
 }
 
 static int64_t nanoseconds(const struct timespec *time) {
@@ -185,11 +161,8 @@ struct rt_file_info rt_file_info_of(const struct stat *status) {
 }
 
 /* Maps an open file and closes it. */
-static bool map_open(int fd, const struct stat *status, const char *path, const void **bytes, struct rt_file_info *info,
-                     struct rt_reason *why) {
-    *info = rt_file_info_of(status);
-    void *mapped = NULL;
-    if (status->st_size > 0) mapped = mmap(NULL, (size_t)status->st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+static bool map_open(int fd, int64_t count, const char *path, const void **bytes, struct rt_reason *why) {
+    void *mapped = count > 0 ? mmap(NULL, (size_t)count, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     int error = errno;
     close(fd);
     if (mapped == MAP_FAILED) return rt_refuse_errno(why, error, "cannot map '%s'", rt_quote_text(path).text);
@@ -198,16 +171,14 @@ static bool map_open(int fd, const struct stat *status, const char *path, const 
 }
 
 bool rt_file_map(const char *path, const void **bytes, struct rt_file_info *info, struct rt_reason *why) {
-    struct stat status;
-    int fd = open_regular(path, &status, why);
-    return fd >= 0 && map_open(fd, &status, path, bytes, info, why);
+    int fd = rt_file_open(path, info, why);
+    return fd >= 0 && map_open(fd, info->bytes, path, bytes, why);
 }
 
 bool rt_file_map_below(const char *directory, const char *name, const void **bytes, struct rt_file_info *info,
                        struct rt_reason *why) {
-    struct stat status;
-    int fd = open_regular_below(directory, name, &status, why);
-    return fd >= 0 && map_open(fd, &status, name, bytes, info, why);
+    int fd = rt_file_open_below(directory, name, info, why);
+    return fd >= 0 && map_open(fd, info->bytes, name, bytes, why);
 }
 
 void rt_file_unmap(const void *bytes, int64_t count) {
@@ -261,7 +232,7 @@ bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces,
 
 bool rt_file_create_at(int directory, const char *path, const struct rt_piece *pieces, int64_t npieces,
                        struct rt_reason *why) {
-    int error = write_new(directory, name_of(path), pieces, npieces, true);
+    int error = write_new(directory, rt_path_name(path), pieces, npieces, true);
     return error ? rt_refuse_errno(why, error, "cannot write '%s'", rt_quote_text(path).text) : true;
 }
 

@@ -9,21 +9,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Reads a file into allocated memory, with a NUL appended that *count excludes. The caller frees *bytes. Files larger
- * than `limit` are refused. */
-bool rt_file_read(const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why);
-
-/* Variants `_below`: file `name` below a directory that a program wrote. Symbolic links are followed in `directory` but
- * not below it (RT_REASON_MISMATCH). `name` has no "..". rt_file_open_below returns a descriptor, or -1. */
-int rt_file_open_below(const char *directory, const char *name, int flags, struct rt_reason *why);
-bool rt_file_read_below(const char *directory, const char *name, size_t limit, void **bytes, size_t *count,
-                        struct rt_reason *why);
-
 struct rt_file_info {
     int64_t bytes, mtime_ns, ctime_ns;
 };
 struct stat; /* of <sys/stat.h> */
 struct rt_file_info rt_file_info_of(const struct stat *status);
+
+/* Opens a regular file for reading; returns a descriptor, or -1. */
+int rt_file_open(const char *path, struct rt_file_info *info, struct rt_reason *why);
+
+/* Reads a file into allocated memory, with a NUL appended that *count excludes. The caller frees *bytes. Files larger
+ * than `limit` are refused. */
+bool rt_file_read(const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why);
+
+/* Variants `_below`: file `name` below a directory that a program wrote. Symbolic links are followed in `directory` but
+ * not below it (RT_REASON_MISMATCH). `name` has no "..". */
+int rt_file_open_below(const char *directory, const char *name, struct rt_file_info *info, struct rt_reason *why);
+bool rt_file_read_below(const char *directory, const char *name, size_t limit, void **bytes, size_t *count,
+                        struct rt_reason *why);
 
 /* Maps a file privately and read-only; *bytes is NULL for an empty file. */
 bool rt_file_map(const char *path, const void **bytes, struct rt_file_info *info, struct rt_reason *why);
@@ -43,8 +46,7 @@ bool rt_file_write(const char *path, const struct rt_piece *pieces, int npieces,
  * `directory`; messages print `path`. Reading refuses a symbolic link and a file with several hard links
  * (RT_REASON_LINK); writing replaces a link by a new file. */
 bool rt_file_read_at(int directory, const char *path, size_t limit, void **bytes, size_t *count, struct rt_reason *why);
-/* for reading; returns a descriptor, or -1 */
-int rt_file_open_at(int directory, const char *path, struct rt_reason *why);
+int rt_file_open_at(int directory, const char *path, struct rt_file_info *info, struct rt_reason *why);
 
 /* Writes a new file and syncs it to disk. On failure no file remains. */
 bool rt_file_create_at(int directory, const char *path, const struct rt_piece *pieces, int64_t npieces,

@@ -15,6 +15,19 @@ bool rt_refuse(struct rt_reason *why, const char *format, ...) {
     return false;
 }
 
+bool rt_refuse_kind(struct rt_reason *why, enum rt_reason_kind kind, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why->text, sizeof why->text, format, arguments);
+    va_end(arguments);
+    why->kind = kind;
+    return false;
+}
+
+bool rt_refuse_changed(struct rt_reason *why, const char *path) {
+    return rt_refuse_kind(why, RT_REASON_CHANGED, "'%s' changed while it was read", rt_quote_text(path).text);
+}
+
 bool rt_refuse_errno(struct rt_reason *why, int error, const char *format, ...) {
     char cause[96];
     va_list arguments;
@@ -30,9 +43,17 @@ bool rt_refuse_errno(struct rt_reason *why, int error, const char *format, ...) 
 }
 
 bool rt_refuse_memory(struct rt_reason *why, size_t bytes) {
-    rt_refuse(why, "out of memory (%zu bytes wanted)", bytes);
-    why->kind = RT_REASON_MEMORY;
-    return false;
+    return rt_refuse_kind(why, RT_REASON_MEMORY, "out of memory (%zu bytes wanted)", bytes);
+}
+
+struct rt_report rt_reason_report(const struct rt_reason *why, struct rt_report content) {
+    static const struct rt_report reports[] = {
+        [RT_REASON_SYSTEM] = {601, EXIT_SYSTEM},     [RT_REASON_MEMORY] = {500, EXIT_LIMIT},
+        [RT_REASON_CHANGED] = {604, EXIT_SYSTEM},    [RT_REASON_LINK] = {362, EXIT_MALFORMED},
+        [RT_REASON_MISMATCH] = {802, EXIT_MISMATCH},
+    };
+    if (why->kind == RT_REASON_CONTENT) return content;
+    return why->kind == RT_REASON_SYSTEM && content.exit == EXIT_SYSTEM ? content : reports[why->kind];
 }
 
 struct rt_quoted rt_quote(const char *bytes, size_t length) {

@@ -39,9 +39,8 @@ bool rt_sealed_holds(const char *text, size_t bytes) {
 }
 
 bool rt_sealed_refuse(const char *name, struct rt_reason *why) {
-    rt_refuse(why, "'%s' was modified after it was written: its hash differs", rt_quote_text(name).text);
-    why->kind = RT_REASON_MISMATCH;
-    return false;
+    return rt_refuse_kind(why, RT_REASON_MISMATCH, "'%s' was modified after it was written: its hash differs",
+                          rt_quote_text(name).text);
 }
 
 struct rt_json_document *rt_sealed_read(const char *directory, const char *name, bool *intact, struct rt_reason *why) {

@@ -3,6 +3,7 @@
 #define RT_PRIVATE_H
 
 #include "base/bucket.h"
+#include "base/reason.h"
 #include "rt.h"
 
 /* Codes of the runtime's diagnostics, printed as E0NNN. */
@@ -92,6 +93,13 @@ struct rt_private {
 
 /* rt_fail with an explicit enum rt_code. */
 int rt_fail_code(struct rt *rt, int status, int code, const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* The status of a library call where a command would end with that exit code. */
+int rt_status_of_exit(enum exit_code exit);
+
+/* Records why a function of base/ refused a file, as rt_reason_report() says, and returns the status. `what` (or NULL)
+ * comes before the text of malformed content: the name of the file, or what its content says about it. */
+int rt_fail_reason(struct rt *rt, const char *what, struct rt_report content, const struct rt_reason *why);
 
 /* Prints a warning to stderr. */
 void rt_warn(const struct rt *rt, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -60,6 +60,22 @@ int rt_fail_code(struct rt *rt, int status, int code, const char *format, ...) {
     return status;
 }
 
+int rt_status_of_exit(enum exit_code exit) {
+    switch (exit) {
+    case EXIT_USAGE: return RT_ERROR_USAGE;
+    case EXIT_MALFORMED: return RT_ERROR_INPUT;
+    case EXIT_MISMATCH: return RT_ERROR_MISMATCH;
+    default: return RT_ERROR_SYSTEM;
+    }
+}
+
+int rt_fail_reason(struct rt *rt, const char *what, struct rt_report content, const struct rt_reason *why) {
+    const struct rt_report report = rt_reason_report(why, content);
+    const int status = rt_status_of_exit(report.exit);
+    if (what && why->kind == RT_REASON_CONTENT) return rt_fail_code(rt, status, report.code, "%s: %s", what, why->text);
+    return rt_fail_code(rt, status, report.code, "%s", why->text);
+}
+
 int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status) {
     const int lost = rt_meeting_lost(rt->internal->meeting);
     if (status == RT_ERROR_PEER && lost >= 0)

@@ -61,15 +61,6 @@ int fail_rank(struct rank *self, const struct rt *rt, int status) {
     return status;
 }
 
-static int status_of(int exit) {
-    switch (exit) {
-    case EXIT_USAGE: return RT_ERROR_USAGE;
-    case EXIT_MALFORMED: return RT_ERROR_INPUT;
-    case EXIT_MISMATCH: return RT_ERROR_MISMATCH;
-    default: return RT_ERROR_SYSTEM;
-    }
-}
-
 int fail_with(struct rank *self, int exit, int code, const char *format, ...) {
     char text[sizeof self->failure.text];
     va_list arguments;
@@ -77,11 +68,11 @@ int fail_with(struct rank *self, int exit, int code, const char *format, ...) {
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     failure_set(&self->failure, exit, code, "%s", text);
-    return self->status = status_of(exit);
+    return self->status = rt_status_of_exit(exit);
 }
 
 int fail_reason(struct rank *self, int code, const struct rt_reason *why) {
-    return self->status = status_of(failure_reason(&self->failure, code, why));
+    return self->status = rt_status_of_exit(failure_reason(&self->failure, code, why));
 }
 
 /* Copies the outputs of the last step. Timed steps do not include this copy. */

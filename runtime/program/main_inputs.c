@@ -4,6 +4,7 @@
 #include "program/main.h"
 
 #include "base/checked.h"
+#include "base/path.h"
 #include "base/sealed.h"
 #include "base/tensor_pb.h"
 
@@ -175,15 +176,10 @@ static int convert_input(struct rt_tensor *tensor, enum rt_dtype to, const char 
     return EXIT_OK;
 }
 
-static bool ends_with(const char *text, const char *end) {
-    size_t length = strlen(text), tail = strlen(end);
-    return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
 static int read_input(struct rt_tensor *tensor, const struct rt_port *port, const char *name, const char *path,
                       struct failure *failure) {
     struct rt_reason why;
-    bool ok = ends_with(path, ".pb") ? rt_tensor_pb_read(tensor, path, &why) : rt_npy_read(tensor, path, &why);
+    bool ok = rt_has_suffix(path, ".pb") ? rt_tensor_pb_read(tensor, path, &why) : rt_npy_read(tensor, path, &why);
     int exit = ok ? EXIT_OK : failure_reason(failure, RT_CODE_INPUT, &why);
     if (!exit && !same_shape(tensor->ndim, tensor->dims, port))
         exit = failure_set(failure, EXIT_MALFORMED, RT_CODE_INPUT, "input '%s' has shape %s, but the model needs %s",

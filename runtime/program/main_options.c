@@ -44,15 +44,8 @@ int failure_help(struct failure *failure, const char *format, ...) {
 }
 
 int failure_reason(struct failure *failure, int code, const struct rt_reason *why) {
-    switch (why->kind) {
-    case RT_REASON_SYSTEM: return failure_set(failure, EXIT_SYSTEM, RT_CODE_OPEN, "%s", why->text);
-    case RT_REASON_MEMORY: return failure_set(failure, EXIT_LIMIT, RT_CODE_MEMORY, "%s", why->text);
-    case RT_REASON_CHANGED: return failure_set(failure, EXIT_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
-    case RT_REASON_LINK: return failure_set(failure, EXIT_MALFORMED, RT_CODE_LINK, "%s", why->text);
-    case RT_REASON_MISMATCH: return failure_set(failure, EXIT_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why->text);
-    case RT_REASON_CONTENT: break;
-    }
-    return failure_set(failure, EXIT_MALFORMED, code, "%s", why->text);
+    const struct rt_report report = rt_reason_report(why, (struct rt_report){code, EXIT_MALFORMED});
+    return failure_set(failure, report.exit, report.code, "%s", why->text);
 }
 
 void failure_print(const struct failure *failure, bool json) {

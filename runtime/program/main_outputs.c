@@ -79,8 +79,8 @@ static int make_directories(const char *path, struct failure *failure) {
 /* Writing */
 
 static int write_failure(struct failure *failure, const struct rt_reason *why) {
-    if (why->kind == RT_REASON_MEMORY) return failure_reason(failure, RT_CODE_WRITE, why);
-    return failure_set(failure, EXIT_SYSTEM, RT_CODE_WRITE, "%s", why->text);
+    const struct rt_report report = rt_reason_report(why, (struct rt_report){RT_CODE_WRITE, EXIT_SYSTEM});
+    return failure_set(failure, report.exit, report.code, "%s", why->text);
 }
 
 static int write_index(const struct rt_tensor *outputs, int count, const char *const *names,

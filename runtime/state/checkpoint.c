@@ -10,19 +10,12 @@ const char *const kept_stems[KEPT_KINDS] = {"parameters", "optimizer"};
 
 /* Failures */
 
-int checkpoint_refused(struct rt *rt, int content, const char *path, const struct rt_reason *why) {
-    if (why->kind == RT_REASON_MEMORY) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "%s", why->text);
-    if (why->kind == RT_REASON_CHANGED) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
-    if (why->kind == RT_REASON_SYSTEM) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "%s", why->text);
-    if (why->kind == RT_REASON_LINK) return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_LINK, "%s", why->text);
-    if (why->kind == RT_REASON_MISMATCH)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why->text);
-    return rt_fail_code(rt, content, RT_CODE_CHECKPOINT, "%s: %s", rt_quote_text(path).text, why->text);
+int checkpoint_refused(struct rt *rt, enum exit_code content, const char *path, const struct rt_reason *why) {
+    return rt_fail_reason(rt, rt_quote_text(path).text, (struct rt_report){RT_CODE_CHECKPOINT, content}, why);
 }
 
 int checkpoint_unwritten(struct rt *rt, const struct rt_reason *why) {
-    const int code = why->kind == RT_REASON_MEMORY ? RT_CODE_MEMORY : RT_CODE_WRITE;
-    return rt_fail_code(rt, RT_ERROR_SYSTEM, code, "%s", why->text);
+    return rt_fail_reason(rt, NULL, (struct rt_report){RT_CODE_WRITE, EXIT_SYSTEM}, why);
 }
 
 static int out_of_memory(struct rt *rt) {

@@ -108,9 +108,9 @@ int64_t checkpoint_before(const struct checkpoint_directory *directory, int64_t 
 /* A random token for a unique name; never 0. */
 uint32_t checkpoint_token(void);
 
-/* Record that a function of base/ refused to read (checkpoint_refused) or to write a file. content: the status to
- * return for malformed content. */
-int checkpoint_refused(struct rt *rt, int content, const char *path, const struct rt_reason *why);
+/* Record that a function of base/ refused to read (checkpoint_refused) or to write a file. content: the exit code
+ * for malformed content. */
+int checkpoint_refused(struct rt *rt, enum exit_code content, const char *path, const struct rt_reason *why);
 int checkpoint_unwritten(struct rt *rt, const struct rt_reason *why);
 
 /* checkpoint.json ends with a member whose value is the hash of the text before it. */

@@ -3,12 +3,12 @@
 
 #include "state/checkpoint.h"
 
+#include "base/lock_owner.h"
 #include "comm/comm_shared.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_DEPTH = 64, NAME_BYTES = 256, TIME_BYTES = 32 };
+enum { MOST_DEPTH = 64 };
 
 #define OPEN_DIRECTORY (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
 
@@ -202,45 +202,8 @@ int rt_thin_checkpoints(struct rt *rt, int64_t step, int most) {
 
 /* The lock */
 
-/* Owner of the lock: the process that ends the job when killed, which is the launcher if there is one. */
-struct owner {
-    long process;
-    char host[NAME_BYTES], since[TIME_BYTES];
-};
-
-static void name_host(char host[NAME_BYTES]) {
-    if (gethostname(host, NAME_BYTES) < 0) strcpy(host, "?");
-    host[NAME_BYTES - 1] = 0;
-}
-
-/* Writes this job's owner record into the lock file. It is only used in other jobs' messages, so errors are ignored. */
-static void sign(int lock) {
-    char host[NAME_BYTES], since[TIME_BYTES];
-    const long process = (long)(getenv(RT_SHM_FD_VARIABLE) ? getppid() : getpid());
-    time_t now = time(NULL);
-    struct tm utc;
-    name_host(host);
-    strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    if (ftruncate(lock, 0) == 0) dprintf(lock, "%ld %s %s\n", process, host, since);
-}
-
-static bool read_owner(int lock, struct owner *owner) {
-    char text[NAME_BYTES + TIME_BYTES + 32];
-    const ssize_t length = pread(lock, text, sizeof text - 1, 0);
-    if (length <= 0) return false;
-    text[length] = 0;
-    return sscanf(text, "%ld %255s %31s", &owner->process, owner->host, owner->since) == 3 && owner->process > 0;
-}
-
-/* True if the owner's process no longer exists: its ranks are about to end and release the lock. */
-static bool is_ending(const struct owner *owner) {
-    char here[NAME_BYTES];
-    name_host(here);
-    return strcmp(owner->host, here) == 0 && kill((pid_t)owner->process, 0) != 0 && errno == ESRCH;
-}
-
-static int refuse_busy(struct rt *rt, const char *path, const struct owner *owner) {
-    char who[NAME_BYTES + TIME_BYTES + 64] = "";
+static int refuse_busy(struct rt *rt, const char *path, const struct rt_lock_owner *owner) {
+    char who[2 * RT_QUOTE_BYTES + 64] = "";
     if (owner)
         snprintf(who, sizeof who, ": process %ld on %s since %s", owner->process, rt_quote_text(owner->host).text,
                  rt_quote_text(owner->since).text);
@@ -250,11 +213,11 @@ static int refuse_busy(struct rt *rt, const char *path, const struct owner *owne
 
 /* Waits a moment and returns true if the lock may be free soon: its owner is ending, or has not written its record
  * yet. */
-static bool is_worth_waiting(int lock, int tries, struct owner *owner, bool *known) {
+static bool is_worth_waiting(int lock, int tries, struct rt_lock_owner *owner, bool *known) {
     enum { TRIES_TO_SIGN = 10, TRIES_TO_END = 1000 };
     const struct timespec pause = {.tv_nsec = 10000000};
-    *known = read_owner(lock, owner);
-    if (tries >= (*known ? TRIES_TO_END : TRIES_TO_SIGN) || (*known && !is_ending(owner))) return false;
+    *known = rt_lock_read(lock, owner);
+    if (tries >= (*known ? TRIES_TO_END : TRIES_TO_SIGN) || (*known && !rt_lock_owner_ended(owner))) return false;
     nanosleep(&pause, NULL);
     return true;
 }
@@ -281,7 +244,7 @@ static int open_lock(struct rt *rt, const struct checkpoint_directory *directory
 /* One attempt. RT_OK: directory->lock is the locked file, or -1 if the caller should try again. Else a recorded
  * status. */
 static int try_lock(struct rt *rt, struct checkpoint_directory *directory, const char *path, int tries) {
-    struct owner owner;
+    struct rt_lock_owner owner;
     bool known = false;
     int lock, status = RT_OK;
     RT_TRY(open_lock(rt, directory, path, &lock));
@@ -303,7 +266,8 @@ int checkpoint_lock(struct rt *rt, struct checkpoint_directory *directory) {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", directory->path, CHECKPOINT_LOCK);
     for (int tries = 0; directory->lock < 0; tries++) RT_TRY(try_lock(rt, directory, path, tries));
-    sign(directory->lock);
+    /* the owner is the process that ends the job when killed: the launcher if there is one */
+    rt_lock_sign(directory->lock, getenv(RT_SHM_FD_VARIABLE) ? getppid() : getpid());
     remove_unfinished(directory);
     return RT_OK;
 }

@@ -46,7 +46,7 @@ static bool is_absent(int directory, const char *name) {
 static int refused(struct loading *l, const char *path, const struct rt_reason *why) {
     l->damaged = why->kind == RT_REASON_CONTENT || why->kind == RT_REASON_CHANGED ||
                  (why->kind == RT_REASON_SYSTEM && is_absent(l->at, strrchr(path, '/') + 1));
-    return checkpoint_refused(l->rt, RT_ERROR_MISMATCH, path, why);
+    return checkpoint_refused(l->rt, EXIT_MISMATCH, path, why);
 }
 
 /* Finding */

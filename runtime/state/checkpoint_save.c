@@ -144,7 +144,7 @@ static int write_kind(struct saving *s, enum kept_kind kind, struct rt_safetenso
     if (!n) return RT_OK;
     RT_TRY(checkpoint_file(s->rt, &path, &s->writing, kind, s->rt->shard));
     char *header = rt_safetensors_header(tensors, n, &metadata, &pieces[0].count, &why);
-    if (!header) return checkpoint_refused(s->rt, RT_ERROR_INPUT, path.text, &why);
+    if (!header) return checkpoint_refused(s->rt, EXIT_MALFORMED, path.text, &why);
     pieces[0].bytes = header;
     int status = write_file(s, path.text, pieces, n + 1, &s->own.kind[kind]);
     free(header);

@@ -31,12 +31,8 @@ struct loader {
 };
 
 static int fail_reason(struct rt *rt, const char *what, const struct rt_reason *why) {
-    if (why->kind == RT_REASON_MEMORY) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "%s", why->text);
-    if (why->kind == RT_REASON_CHANGED) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
     if (why->kind == RT_REASON_SYSTEM) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MODEL, "%s", why->text);
-    if (why->kind == RT_REASON_MISMATCH)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why->text);
-    return rt_fail_code(rt, RT_ERROR_INPUT, RT_CODE_MANIFEST, "%s: %s", what, why->text);
+    return rt_fail_reason(rt, what, (struct rt_report){RT_CODE_MANIFEST, EXIT_MALFORMED}, why);
 }
 
 /* Sources */

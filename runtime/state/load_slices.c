@@ -21,6 +21,9 @@ static struct slice_path path_of(int64_t shard) {
     return path;
 }
 
+/* A file below the program's directory whose content is not as rankc wrote it. */
+static const struct rt_report modified = {RT_CODE_SOURCE_CHANGED, EXIT_MISMATCH};
+
 static int fail_memory(struct rt *rt) {
     return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
 }
@@ -40,16 +43,13 @@ int rt_manifest_read(struct rt *rt, struct rt_json_document **manifest) {
     bool intact;
     int64_t format;
     *manifest = rt_sealed_read(rt->internal->directory, "manifest.json", &intact, &why);
-    if (!*manifest && why.kind == RT_REASON_MEMORY) return fail_memory(rt);
-    if (!*manifest && why.kind == RT_REASON_SYSTEM)
-        return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "%s", why.text);
-    if (!*manifest) return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why.text);
+    if (!*manifest) return rt_fail_reason(rt, NULL, modified, &why);
     if (!rt_json_int(rt_json_member(rt_json_root(*manifest), "format"), &format) || format != RT_MANIFEST_FORMAT)
         return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "the format of manifest.json is not %d",
                             RT_MANIFEST_FORMAT);
     if (intact) return RT_OK;
     rt_sealed_refuse("manifest.json", &why);
-    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why.text);
+    return rt_fail_reason(rt, NULL, modified, &why);
 }
 
 /* Opening -------------------------------------------------------------------------------------------------------- */
@@ -108,13 +108,9 @@ void load_slices_close(struct load_slices *slices) {
 /* Files ---------------------------------------------------------------------------------------------------------- */
 
 static int fail_file(struct rt *rt, int64_t shard, const struct rt_reason *why) {
-    if (why->kind == RT_REASON_MEMORY) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "%s", why->text);
-    if (why->kind == RT_REASON_SYSTEM) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_OPEN, "%s", why->text);
-    if (why->kind == RT_REASON_CHANGED) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_CHANGED, "%s", why->text);
-    if (why->kind == RT_REASON_MISMATCH)
-        return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "%s", why->text);
-    return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_SOURCE_CHANGED, "'%s' was modified after it was written: %s",
-                        path_of(shard).text, why->text);
+    char what[sizeof(struct slice_path) + 40];
+    snprintf(what, sizeof what, "'%s' was modified after it was written", path_of(shard).text);
+    return rt_fail_reason(rt, what, modified, why);
 }
 
 static int open_file(struct load_slices *slices, int64_t shard) {
