@@ -79,73 +79,74 @@ static int before_reshapes(const struct graph *graph, int tensor) {
     return tensor;
 }
 
-int build(struct build *b, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
-    struct graph *graph = b->graph;
+int build(struct build *builder, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs) {
+    struct graph *graph = builder->graph;
     int source = op == OP_Reshape ? before_reshapes(graph, inputs[0]) : -1;
     if (source >= 0) inputs = &source;
     if (does_nothing(graph, op, inputs, ninputs, attrs, nattrs)) return inputs[0];
-    const char *name = arena_printf(graph->arena, "%s.%s", b->node, ops[op].name);
+    const char *name = arena_printf(graph->arena, "%s.%s", builder->node, ops[op].name);
     int out = graph_add_tensor(graph, TENSOR_VALUE, name, RT_F32, 0, NULL);
-    int id = graph_add_node(graph, &ops[op], b->node, ninputs, inputs, 1, &out, nattrs, attrs);
-    if (op_infer(graph, id, b->diags) < 0) return -1;
+    int id = graph_add_node(graph, &ops[op], builder->node, ninputs, inputs, 1, &out, nattrs, attrs);
+    if (op_infer(graph, id, builder->diags) < 0) return -1;
     int folded = build_fold(graph, id);
     if (folded < 0) return out;
     graph->order.n--;
     return folded;
 }
 
-int build_many(struct build *b, enum op_id op, int ninputs, const int *inputs, int noutputs, int *outputs, int nattrs,
-               const struct attr *attrs) {
-    struct graph *graph = b->graph;
+int build_many(struct build *builder, enum op_id op, int ninputs, const int *inputs, int noutputs, int *outputs,
+               int nattrs, const struct attr *attrs) {
+    struct graph *graph = builder->graph;
     for (int o = 0; o < noutputs; o++) {
-        const char *name = arena_printf(graph->arena, "%s.%s", b->node, ops[op].name);
+        const char *name = arena_printf(graph->arena, "%s.%s", builder->node, ops[op].name);
         if (o) name = arena_printf(graph->arena, "%s.%d", name, o);
         outputs[o] = graph_add_tensor(graph, TENSOR_VALUE, name, RT_F32, 0, NULL);
     }
-    int id = graph_add_node(graph, &ops[op], b->node, ninputs, inputs, noutputs, outputs, nattrs, attrs);
-    return op_infer(graph, id, b->diags);
+    int id = graph_add_node(graph, &ops[op], builder->node, ninputs, inputs, noutputs, outputs, nattrs, attrs);
+    return op_infer(graph, id, builder->diags);
 }
 
-int build1(struct build *b, enum op_id op, int x) {
-    return build(b, op, 1, &x, 0, NULL);
+int build1(struct build *builder, enum op_id op, int x) {
+    return build(builder, op, 1, &x, 0, NULL);
 }
-int build2(struct build *b, enum op_id op, int x, int y) {
-    return build(b, op, 2, (int[]){x, y}, 0, NULL);
+int build2(struct build *builder, enum op_id op, int x, int y) {
+    return build(builder, op, 2, (int[]){x, y}, 0, NULL);
 }
 
-static int build_with_ints(struct build *b, enum op_id op, int x, const char *key, int n, const int64_t *ints) {
+static int build_with_ints(struct build *builder, enum op_id op, int x, const char *key, int n, const int64_t *ints) {
     struct attr attr = attr_of_ints(key, n, ints);
-    return build(b, op, 1, &x, 1, &attr);
+    return build(builder, op, 1, &x, 1, &attr);
 }
 
-int build_reshape(struct build *b, int x, int ndim, const int64_t *shape) {
-    return build_with_ints(b, OP_Reshape, x, "shape", ndim, shape);
+int build_reshape(struct build *builder, int x, int ndim, const int64_t *shape) {
+    return build_with_ints(builder, OP_Reshape, x, "shape", ndim, shape);
 }
 
-int build_transpose(struct build *b, int x, const int64_t *perm) {
-    return build_with_ints(b, OP_Transpose, x, "perm", b->graph->tensors.at[x].ndim, perm);
+int build_transpose(struct build *builder, int x, const int64_t *perm) {
+    return build_with_ints(builder, OP_Transpose, x, "perm", builder->graph->tensors.at[x].ndim, perm);
 }
 
-int build_expand(struct build *b, int x, int ndim, const int64_t *shape) {
-    return build_with_ints(b, OP_Expand, x, "shape", ndim, shape);
+int build_expand(struct build *builder, int x, int ndim, const int64_t *shape) {
+    return build_with_ints(builder, OP_Expand, x, "shape", ndim, shape);
 }
 
-int build_slice(struct build *b, int x, const int64_t *start, const int64_t *step, const int64_t *size) {
-    int n = b->graph->tensors.at[x].ndim;
+int build_slice(struct build *builder, int x, const int64_t *start, const int64_t *step, const int64_t *size) {
+    int n = builder->graph->tensors.at[x].ndim;
     struct attr attrs[] = {attr_of_ints("start", n, start), attr_of_ints("step", n, step),
                            attr_of_ints("size", n, size)};
-    return build(b, OP_Slice, 1, &x, 3, attrs);
+    return build(builder, OP_Slice, 1, &x, 3, attrs);
 }
 
-int build_cast(struct build *b, int x, enum rt_dtype dtype) {
+int build_cast(struct build *builder, int x, enum rt_dtype dtype) {
     struct attr to = attr_of_text("to", rt_dtypes[dtype].name);
-    return build(b, OP_Cast, 1, &x, 1, &to);
+    return build(builder, OP_Cast, 1, &x, 1, &to);
 }
 
-int build_scalar(struct build *b, enum rt_dtype dtype, double value) {
+int build_scalar(struct build *builder, enum rt_dtype dtype, double value) {
     unsigned char bytes[8];
     rt_convert(bytes, dtype, &value, RT_F64, 1);
-    return graph_add_const(b->graph, arena_printf(b->graph->arena, "%s.number", b->node), dtype, 0, NULL, bytes);
+    return graph_add_const(builder->graph, arena_printf(builder->graph->arena, "%s.number", builder->node), dtype, 0,
+                           NULL, bytes);
 }
 
 const int64_t *build_known_ints(struct graph *graph, int id, int *n) {

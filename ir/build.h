@@ -15,23 +15,23 @@ struct build {
 };
 
 /* Returns the tensor id of the result, or -1 after a diagnostic. An input of -1 is omitted. */
-int build(struct build *b, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs);
+int build(struct build *builder, enum op_id op, int ninputs, const int *inputs, int nattrs, const struct attr *attrs);
 
 /* The same for an operator with several results, whose tensor ids are written to `outputs`. It does not fold. 0, or -1
  * after a diagnostic. */
-int build_many(struct build *b, enum op_id op, int ninputs, const int *inputs, int noutputs, int *outputs, int nattrs,
-               const struct attr *attrs);
+int build_many(struct build *builder, enum op_id op, int ninputs, const int *inputs, int noutputs, int *outputs,
+               int nattrs, const struct attr *attrs);
 
 /* build() for common operators; each returns the tensor id of the result, or -1 after a diagnostic. */
-int build1(struct build *b, enum op_id op, int x);
-int build2(struct build *b, enum op_id op, int x, int y);
-int build_reshape(struct build *b, int x, int ndim, const int64_t *shape);
-int build_transpose(struct build *b, int x, const int64_t *perm);
-int build_expand(struct build *b, int x, int ndim, const int64_t *shape);
-int build_slice(struct build *b, int x, const int64_t *start, const int64_t *step, const int64_t *size);
-int build_cast(struct build *b, int x, enum rt_dtype dtype);
+int build1(struct build *builder, enum op_id op, int x);
+int build2(struct build *builder, enum op_id op, int x, int y);
+int build_reshape(struct build *builder, int x, int ndim, const int64_t *shape);
+int build_transpose(struct build *builder, int x, const int64_t *perm);
+int build_expand(struct build *builder, int x, int ndim, const int64_t *shape);
+int build_slice(struct build *builder, int x, const int64_t *start, const int64_t *step, const int64_t *size);
+int build_cast(struct build *builder, int x, enum rt_dtype dtype);
 /* Adds a scalar constant (ndim 0) of that type and returns its tensor id. */
-int build_scalar(struct build *b, enum rt_dtype dtype, double value);
+int build_scalar(struct build *builder, enum rt_dtype dtype, double value);
 
 /* Expressions (ir/expr/expr.h) as nodes. Names in the text stand for the tensors or numbers of the scope. In the text
  * "d = a + b; d * d", the assignment adds d to the scope, and the last value is the result; a later definition of a
@@ -50,7 +50,7 @@ struct build_scope {
 };
 void build_scope_tensor(struct build_scope *scope, const char *name, int tensor);
 void build_scope_number(struct build_scope *scope, const char *name, double number);
-int build_expr(struct build *b, struct build_scope *scope, const char *text);
+int build_expr(struct build *builder, struct build_scope *scope, const char *text);
 
 /* Folds the node if all its inputs are known: returns the tensor id of the constant, or -1. Used by build() and pass
  * fold. */

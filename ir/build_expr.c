@@ -55,35 +55,36 @@ static struct number look_up(const void *env, const char *name) {
 }
 
 /* The branch of a choice that is made already, unless the other would spread it; else -1. */
-static int chosen(const struct build *b, const int *args) {
-    const struct tensor *condition = &b->graph->tensors.at[args[0]];
+static int chosen(const struct build *builder, const int *args) {
+    const struct tensor *condition = &builder->graph->tensors.at[args[0]];
     if (condition->kind != TENSOR_CONST || tensor_elements(condition) != 1) return -1;
     const int by = eval_load(condition->data, condition->dtype, 0).i ? 1 : 2;
-    const struct tensor *taken = &b->graph->tensors.at[args[by]], *other = &b->graph->tensors.at[args[3 - by]];
+    const struct tensor *taken = &builder->graph->tensors.at[args[by]],
+                        *other = &builder->graph->tensors.at[args[3 - by]];
     return tensor_elements(other) == 1 && other->ndim <= taken->ndim && condition->ndim <= taken->ndim ? args[by] : -1;
 }
 
-static int make(struct build *b, const struct build_scope *scope, const struct expr *e) {
+static int make(struct build *builder, const struct build_scope *scope, const struct expr *e) {
     int args[3];
     if (is_number(scope, e)) {
         struct number value = expr_eval(e, look_up, scope);
-        return build_scalar(b, scope->dtype, value.is_float ? value.f : (double)value.i);
+        return build_scalar(builder, scope->dtype, value.is_float ? value.f : (double)value.i);
     }
     if (e->kind == EXPR_NAME) return scope->names[find_name(scope, e->name)].tensor;
     for (int i = 0; i < e->nargs; i++)
-        if ((args[i] = make(b, scope, e->arg[i])) < 0) return -1;
-    if (e->kind == EXPR_CHOICE && chosen(b, args) >= 0) return chosen(b, args);
-    return build(b, row_of(b->graph->arena, e), e->nargs, args, 0, NULL);
+        if ((args[i] = make(builder, scope, e->arg[i])) < 0) return -1;
+    if (e->kind == EXPR_CHOICE && chosen(builder, args) >= 0) return chosen(builder, args);
+    return build(builder, row_of(builder->graph->arena, e), e->nargs, args, 0, NULL);
 }
 
-int build_expr(struct build *b, struct build_scope *scope, const char *text) {
-    struct arena *arena = b->graph->arena;
+int build_expr(struct build *builder, struct build_scope *scope, const char *text) {
+    struct arena *arena = builder->graph->arena;
     for (const char *end; (end = strchr(text, ';')); text = end + 1) {
         text += strspn(text, " ");
         const char *name = arena_copy(arena, text, strcspn(text, " =")), *value = strchr(text, '=') + 1;
-        int tensor = make(b, scope, expr_parse(arena, arena_copy(arena, value, (size_t)(end - value))));
+        int tensor = make(builder, scope, expr_parse(arena, arena_copy(arena, value, (size_t)(end - value))));
         if (tensor < 0) return -1;
         build_scope_tensor(scope, name, tensor);
     }
-    return make(b, scope, expr_parse(arena, text));
+    return make(builder, scope, expr_parse(arena, text));
 }

@@ -2,67 +2,67 @@
 
 #include <string.h>
 
-const struct tensor *gradient_input(const struct gradient *g, int input) {
-    return &g->b.graph->tensors.at[g->node.inputs[input]];
+const struct tensor *gradient_input(const struct gradient *gradient, int input) {
+    return &gradient->builder.graph->tensors.at[gradient->node.inputs[input]];
 }
 
-const struct tensor *gradient_output(const struct gradient *g) {
-    return &g->b.graph->tensors.at[g->node.outputs[0]];
+const struct tensor *gradient_output(const struct gradient *gradient) {
+    return &gradient->builder.graph->tensors.at[gradient->node.outputs[0]];
 }
 
 /* Sums ------------------------------------------------------------------------------------------------------------ */
 
 /* ReduceSum takes adjacent dimensions: one node for each run of them, the last first, so that earlier axes stay. */
-int gradient_sum(struct gradient *g, int tensor, int count, const int64_t *axes, bool keep) {
+int gradient_sum(struct gradient *gradient, int tensor, int count, const int64_t *axes, bool keep) {
     for (int end = count; end > 0 && tensor >= 0;) {
         int first = end - 1;
         while (first > 0 && axes[first - 1] == axes[first] - 1) first--;
         struct attr attrs[] = {attr_of_ints("axes", end - first, axes + first), attr_of_int("keepdims", keep)};
-        tensor = build(&g->b, OP_ReduceSum, 1, &tensor, 2, attrs);
+        tensor = build(&gradient->builder, OP_ReduceSum, 1, &tensor, 2, attrs);
         end = first;
     }
     return tensor;
 }
 
-int gradient_sum_to(struct gradient *g, int tensor, const struct tensor *like) {
-    struct tensor from = g->b.graph->tensors.at[tensor], to = *like;
+int gradient_sum_to(struct gradient *gradient, int tensor, const struct tensor *like) {
+    struct tensor from = gradient->builder.graph->tensors.at[tensor], to = *like;
     int64_t axes[RT_MAX_NDIM];
     int n = 0, more = from.ndim - to.ndim;
     for (int d = 0; d < from.ndim; d++)
         if (d < more || (to.dims[d - more] == 1 && from.dims[d] != 1)) axes[n++] = d;
-    tensor = gradient_sum(g, tensor, n, axes, true);
-    return tensor < 0 ? -1 : build_reshape(&g->b, tensor, to.ndim, to.dims);
+    tensor = gradient_sum(gradient, tensor, n, axes, true);
+    return tensor < 0 ? -1 : build_reshape(&gradient->builder, tensor, to.ndim, to.dims);
 }
 
 /* Rows ------------------------------------------------------------------------------------------------------------ */
 
 /* Attributes of the forward node are names too. */
-static void add_attributes(struct gradient *g, struct build_scope *scope) {
-    for (int i = 0; i < g->node.nattrs; i++) {
-        const struct attr *attr = &g->node.attrs[i];
+static void add_attributes(struct gradient *gradient, struct build_scope *scope) {
+    for (int i = 0; i < gradient->node.nattrs; i++) {
+        const struct attr *attr = &gradient->node.attrs[i];
         if (attr->kind == ATTR_INT) build_scope_number(scope, attr->key, (double)attr->value);
         if (attr->kind == ATTR_FLOAT) build_scope_number(scope, attr->key, attr->number);
     }
 }
 
-static bool is_half(const struct gradient *g, int tensor) {
-    return rt_dtypes[g->b.graph->tensors.at[tensor].dtype].kind == RT_KIND_HALF;
+static bool is_half(const struct gradient *gradient, int tensor) {
+    return rt_dtypes[gradient->builder.graph->tensors.at[tensor].dtype].kind == RT_KIND_HALF;
 }
 
 /* Of halves, what the operator's kernel does to its result is done to the formula's: computed in f32 and rounded
  * once. */
-int gradient_expr(struct gradient *g, const char *text, int n, const char *const *names, const int *tensors) {
-    enum rt_dtype dtype = g->b.graph->tensors.at[tensors[0]].dtype;
-    bool half = is_half(g, tensors[0]);
+int gradient_expr(struct gradient *gradient, const char *text, int n, const char *const *names, const int *tensors) {
+    enum rt_dtype dtype = gradient->builder.graph->tensors.at[tensors[0]].dtype;
+    bool half = is_half(gradient, tensors[0]);
     struct build_scope scope = {.dtype = half ? RT_F32 : dtype};
     for (int i = 0; i < n; i++) {
-        int tensor = is_half(g, tensors[i]) ? build_cast(&g->b, tensors[i], RT_F32) : tensors[i];
+        int tensor = is_half(gradient, tensors[i]) ? build_cast(&gradient->builder, tensors[i], RT_F32) : tensors[i];
         if (tensor < 0) return -1;
         build_scope_tensor(&scope, names[i], tensor);
     }
-    add_attributes(g, &scope);
-    int value = build_expr(&g->b, &scope, text);
-    return value < 0 || !half ? value : build_cast(&g->b, value, dtype);
+    add_attributes(gradient, &scope);
+    int value = build_expr(&gradient->builder, &scope, text);
+    return value < 0 || !half ? value : build_cast(&gradient->builder, value, dtype);
 }
 
 /* The expression of input k of a column "of the first | of the second". */
@@ -76,24 +76,26 @@ static const char *column_text(struct arena *arena, const char *column, int k) {
     return arena_copy(arena, column, bar ? (size_t)(bar - column) : strlen(column));
 }
 
-static int make_elementwise(struct gradient *g) {
+static int make_elementwise(struct gradient *gradient) {
     static const char *const one[] = {"dy", "y", "x"}, *const more[] = {"dy", "y", "a", "b", "c"};
-    int tensors[5] = {g->dy, g->node.outputs[0]};
-    for (int k = 0; k < g->node.ninputs; k++) tensors[2 + k] = g->node.inputs[k];
-    for (int k = 0; k < g->node.ninputs; k++) {
-        if (!g->wanted[k]) continue;
-        const char *text = column_text(g->b.graph->arena, g->node.op->gradient, k);
+    int tensors[5] = {gradient->dy, gradient->node.outputs[0]};
+    for (int k = 0; k < gradient->node.ninputs; k++) tensors[2 + k] = gradient->node.inputs[k];
+    for (int k = 0; k < gradient->node.ninputs; k++) {
+        if (!gradient->wanted[k]) continue;
+        const char *text = column_text(gradient->builder.graph->arena, gradient->node.op->gradient, k);
         if (strcmp(text, "0") == 0) continue;
-        int full = gradient_expr(g, text, 2 + g->node.ninputs, g->node.ninputs == 1 ? one : more, tensors);
-        g->dx[k] = full < 0 ? -1 : gradient_sum_to(g, full, gradient_input(g, k));
-        if (g->dx[k] < 0) return -1;
+        int full = gradient_expr(gradient, text, 2 + gradient->node.ninputs, gradient->node.ninputs == 1 ? one : more,
+                                 tensors);
+        gradient->dx[k] = full < 0 ? -1 : gradient_sum_to(gradient, full, gradient_input(gradient, k));
+        if (gradient->dx[k] < 0) return -1;
     }
     return 0;
 }
 
-int gradient_make(struct gradient *g) {
-    for (int k = 0; k < g->node.ninputs; k++) g->dx[k] = -1;
-    if (g->node.op->gradient) return make_elementwise(g);
-    if (g->node.op->grad) return g->node.op->grad(g) < 0 ? -1 : 0;
-    return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->place, "%s has no gradient", g->node.op->name);
+int gradient_make(struct gradient *gradient) {
+    for (int k = 0; k < gradient->node.ninputs; k++) gradient->dx[k] = -1;
+    if (gradient->node.op->gradient) return make_elementwise(gradient);
+    if (gradient->node.op->grad) return gradient->node.op->grad(gradient) < 0 ? -1 : 0;
+    return diag_error(gradient->builder.diags, 411, EXIT_UNSUPPORTED, gradient->place, "%s has no gradient",
+                      gradient->node.op->name);
 }

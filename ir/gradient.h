@@ -15,31 +15,31 @@
 #include "ir/build.h"
 
 struct gradient {
-    struct build b;     /* its `node` is the forward node's name */
-    struct node node;   /* the forward node, a copy */
-    const char *place;  /* node_place of it, for diagnostics */
-    const bool *wanted; /* per input: whether its gradient is needed */
+    struct build builder; /* its `node` is the forward node's name */
+    struct node node;     /* the forward node, a copy */
+    const char *place;    /* node_place of it, for diagnostics */
+    const bool *wanted;   /* per input: whether its gradient is needed */
     int dy, *dx; /* tensor ids. dy: gradient of the result; dx[i]: set by the function per wanted input, -1: zero */
 };
 
 /* Adds the nodes and sets dx of every wanted input: 0, or -1 after a diagnostic (E0411: no derivative). */
-int gradient_make(struct gradient *g);
+int gradient_make(struct gradient *gradient);
 
 /* For the functions of column `grad`. They return tensor ids, or -1 after a diagnostic. */
 
 /* The forward node's operand `input`, and its first result. */
-const struct tensor *gradient_input(const struct gradient *g, int input);
-const struct tensor *gradient_output(const struct gradient *g);
+const struct tensor *gradient_input(const struct gradient *gradient, int input);
+const struct tensor *gradient_output(const struct gradient *gradient);
 
 /* Adds an expression (build_expr) in which names[i] stands for tensors[i] and other names for attributes of the forward
  * node. */
-int gradient_expr(struct gradient *g, const char *text, int n, const char *const *names, const int *tensors);
+int gradient_expr(struct gradient *gradient, const char *text, int n, const char *const *names, const int *tensors);
 
 /* Sums `tensor` over the dimensions in which `like` was broadcast to its shape; the result has the shape of `like`. */
-int gradient_sum_to(struct gradient *g, int tensor, const struct tensor *like);
+int gradient_sum_to(struct gradient *gradient, int tensor, const struct tensor *like);
 
 /* Sums over the `count` dimensions `axes`, in rising order. If `keep`, they stay with extent 1; else they are
  * removed. */
-int gradient_sum(struct gradient *g, int tensor, int count, const int64_t *axes, bool keep);
+int gradient_sum(struct gradient *gradient, int tensor, int count, const int64_t *axes, bool keep);
 
 #endif

@@ -103,13 +103,13 @@ int lower_rms_norm(struct lower *lower) {
     return lower_result(lower, emit_normalised(lower, OP_RMSNorm, axis));
 }
 
-int emit_channels(struct lower *lower, int input, const struct tensor *x) {
+int emit_channels(struct lower *lower, int input, const struct tensor *like) {
     struct tensor tensor = lower_input(lower, input);
-    if (tensor.ndim != 1 || x->ndim < 2 || tensor.dims[0] != x->dims[1])
+    if (tensor.ndim != 1 || like->ndim < 2 || tensor.dims[0] != like->dims[1])
         return lower_error(lower, 385, EXIT_MALFORMED, "input %d %s does not have one value per channel of %s", input,
                            tensor_type(lower->builder.graph->arena, &tensor),
-                           tensor_type(lower->builder.graph->arena, x));
-    return emit_per_channel(lower, lower->inputs[input], x->ndim);
+                           tensor_type(lower->builder.graph->arena, like));
+    return emit_per_channel(lower, lower->inputs[input], like->ndim);
 }
 
 /* y x scale + bias, with one value of each per channel. */

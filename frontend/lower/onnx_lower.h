@@ -161,8 +161,8 @@ int emit_squeeze(struct lower *lower, int x, int axis);
 /* Reshapes x of C elements to (C, 1, ..) with ndim - 1 dimensions, so that it broadcasts along dimension 1 of a tensor
  * of ndim dimensions. */
 int emit_per_channel(struct lower *lower, int x, int ndim);
-/* The same of the node's input `input`; E385 unless it has one value per channel of x (lower_norm.c). */
-int emit_channels(struct lower *lower, int input, const struct tensor *x);
+/* The same of the node's input `input`; E385 unless it has one value per channel of `like` (lower_norm.c). */
+int emit_channels(struct lower *lower, int input, const struct tensor *like);
 /* A core reduction `op` over the dimensions d with axes[d] (lower_reduce.c). */
 int emit_reduce(struct lower *lower, enum op_id op, int x, const bool *axes, bool keepdims);
 int emit_mean(struct lower *lower, int x, const bool *axes, bool keepdims);

@@ -1,11 +1,11 @@
-/* Derivatives of operators, by family: the functions of column `grad` of ops.def. They fill gradient.dx and return 0,
+/* Derivatives of operators, by family: the functions of column `grad` of ops.def. They fill gradient->dx and return 0,
  * or -1 after a diagnostic (ir/gradient.h). Formulas: PyTorch, derivatives.yaml. */
 #ifndef IR_OPS_GRAD_H
 #define IR_OPS_GRAD_H
 
 #include "ir/gradient.h"
 
-#define GRAD(name) int name(struct gradient *g)
+#define GRAD(name) int name(struct gradient *gradient)
 
 GRAD(grad_none); /* no gradient */
 GRAD(grad_matmul);

@@ -4,88 +4,90 @@
 #include <string.h>
 
 GRAD(grad_none) {
-    (void)g;
+    (void)gradient;
     return 0;
 }
 
 GRAD(grad_reshape) {
-    const struct tensor *x = gradient_input(g, 0);
-    return g->dx[0] = build_reshape(&g->b, g->dy, x->ndim, x->dims);
+    const struct tensor *x = gradient_input(gradient, 0);
+    return gradient->dx[0] = build_reshape(&gradient->builder, gradient->dy, x->ndim, x->dims);
 }
 
 GRAD(grad_transpose) {
     int n;
-    const int64_t *perm = attr_ints(&g->node, "perm", &n);
+    const int64_t *perm = attr_ints(&gradient->node, "perm", &n);
     int64_t inverse[RT_MAX_NDIM];
     for (int d = 0; d < n; d++) inverse[perm[d]] = d;
-    return g->dx[0] = build_transpose(&g->b, g->dy, inverse);
+    return gradient->dx[0] = build_transpose(&gradient->builder, gradient->dy, inverse);
 }
 
 GRAD(grad_expand) {
-    return g->dx[0] = gradient_sum_to(g, g->dy, gradient_input(g, 0));
+    return gradient->dx[0] = gradient_sum_to(gradient, gradient->dy, gradient_input(gradient, 0));
 }
 
 GRAD(grad_trilu) {
-    return g->dx[0] = build(&g->b, OP_Trilu, 1, &g->dy, g->node.nattrs, g->node.attrs);
+    return gradient->dx[0] =
+               build(&gradient->builder, OP_Trilu, 1, &gradient->dy, gradient->node.nattrs, gradient->node.attrs);
 }
 
 /* The same elements are dropped. */
 GRAD(grad_dropout) {
-    const int *in = g->node.inputs;
-    return g->dx[0] = build(&g->b, OP_Dropout, 4, (int[]){g->dy, in[1], in[2], in[3]}, g->node.nattrs, g->node.attrs);
+    const int *in = gradient->node.inputs;
+    return gradient->dx[0] = build(&gradient->builder, OP_Dropout, 4, (int[]){gradient->dy, in[1], in[2], in[3]},
+                                   gradient->node.nattrs, gradient->node.attrs);
 }
 
 GRAD(grad_cast) {
-    const struct tensor *x = gradient_input(g, 0);
+    const struct tensor *x = gradient_input(gradient, 0);
     if (!rt_dtype_is_float(x->dtype)) return 0;
-    return g->dx[0] = build_cast(&g->b, g->dy, x->dtype);
+    return gradient->dx[0] = build_cast(&gradient->builder, gradient->dy, x->dtype);
 }
 
 /* Slices and padding ---------------------------------------------------------------------------------------------- */
 
 /* The tensor with zeros before and behind. */
-static int pad(struct gradient *g, int tensor, const int64_t *begin, const int64_t *end) {
-    struct tensor t = g->b.graph->tensors.at[tensor];
-    int inputs[] = {tensor, build_scalar(&g->b, t.dtype, 0)};
+static int pad(struct gradient *gradient, int tensor, const int64_t *begin, const int64_t *end) {
+    struct tensor t = gradient->builder.graph->tensors.at[tensor];
+    int inputs[] = {tensor, build_scalar(&gradient->builder, t.dtype, 0)};
     struct attr attrs[] = {attr_of_ints("begin", t.ndim, begin), attr_of_ints("end", t.ndim, end)};
-    return build(&g->b, OP_Pad, 2, inputs, 2, attrs);
+    return build(&gradient->builder, OP_Pad, 2, inputs, 2, attrs);
 }
 
 /* step - 1 zeros behind each index of dimension d, but the last. */
-static int spread(struct gradient *g, int tensor, int d, int64_t step) {
-    struct tensor t = g->b.graph->tensors.at[tensor];
+static int spread(struct gradient *gradient, int tensor, int d, int64_t step) {
+    struct tensor t = gradient->builder.graph->tensors.at[tensor];
     int64_t dims[RT_MAX_NDIM + 1], zero[RT_MAX_NDIM + 1] = {0}, end[RT_MAX_NDIM + 1] = {0}, size[RT_MAX_NDIM],
                                                       ones[RT_MAX_NDIM];
     if (step == 1 || t.dims[d] < 2) return tensor;
     if (t.ndim == RT_MAX_NDIM)
-        return diag_error(g->b.diags, 411, EXIT_UNSUPPORTED, g->place,
+        return diag_error(gradient->builder.diags, 411, EXIT_UNSUPPORTED, gradient->place,
                           "a strided slice of %d dimensions has no gradient", t.ndim);
     for (int i = 0; i < t.ndim; i++) ones[i] = 1, size[i] = t.dims[i], dims[i + (i > d)] = t.dims[i];
     dims[d + 1] = 1;
     end[d + 1] = step - 1;
-    tensor = build_reshape(&g->b, tensor, t.ndim + 1, dims);
-    if (tensor >= 0) tensor = pad(g, tensor, zero, end);
+    tensor = build_reshape(&gradient->builder, tensor, t.ndim + 1, dims);
+    if (tensor >= 0) tensor = pad(gradient, tensor, zero, end);
     t.dims[d] *= step;
-    if (tensor >= 0) tensor = build_reshape(&g->b, tensor, t.ndim, t.dims);
+    if (tensor >= 0) tensor = build_reshape(&gradient->builder, tensor, t.ndim, t.dims);
     size[d] = t.dims[d] - (step - 1);
-    return tensor < 0 ? -1 : build_slice(&g->b, tensor, zero, ones, size);
+    return tensor < 0 ? -1 : build_slice(&gradient->builder, tensor, zero, ones, size);
 }
 
 /* Indices in the opposite order where `reversed`. */
-static int reverse(struct gradient *g, int tensor, const bool *reversed) {
-    struct tensor t = g->b.graph->tensors.at[tensor];
+static int reverse(struct gradient *gradient, int tensor, const bool *reversed) {
+    struct tensor t = gradient->builder.graph->tensors.at[tensor];
     int64_t start[RT_MAX_NDIM], step[RT_MAX_NDIM];
     for (int d = 0; d < t.ndim; d++) {
         step[d] = reversed[d] ? -1 : 1;
         start[d] = reversed[d] ? t.dims[d] - 1 : 0;
     }
-    return build_slice(&g->b, tensor, start, step, t.dims);
+    return build_slice(&gradient->builder, tensor, start, step, t.dims);
 }
 
 GRAD(grad_slice) {
-    struct tensor x = *gradient_input(g, 0), y = *gradient_output(g);
-    int n, dx = g->dy;
-    const int64_t *start = attr_ints(&g->node, "start", &n), *step = attr_ints(&g->node, "step", &n);
+    struct tensor x = *gradient_input(gradient, 0), y = *gradient_output(gradient);
+    int n, dx = gradient->dy;
+    const int64_t *start = attr_ints(&gradient->node, "start", &n), *step = attr_ints(&gradient->node, "step", &n);
     int64_t begin[RT_MAX_NDIM], end[RT_MAX_NDIM];
     bool reversed[RT_MAX_NDIM];
     for (int d = 0; d < x.ndim; d++) {
@@ -94,26 +96,27 @@ GRAD(grad_slice) {
         begin[d] = reversed[d] ? start[d] - (covers - 1) : start[d];
         end[d] = x.dims[d] - begin[d] - covers;
     }
-    dx = reverse(g, dx, reversed);
-    for (int d = 0; d < x.ndim && dx >= 0; d++) dx = spread(g, dx, d, step[d] < 0 ? -step[d] : step[d]);
-    return g->dx[0] = dx < 0 ? -1 : pad(g, dx, begin, end);
+    dx = reverse(gradient, dx, reversed);
+    for (int d = 0; d < x.ndim && dx >= 0; d++) dx = spread(gradient, dx, d, step[d] < 0 ? -step[d] : step[d]);
+    return gradient->dx[0] = dx < 0 ? -1 : pad(gradient, dx, begin, end);
 }
 
 /* Of what is padded with: the sum of all but `inner`, which comes from x. */
-static int pad_value(struct gradient *g, int inner, const int64_t *begin, const int64_t *end) {
+static int pad_value(struct gradient *gradient, int inner, const int64_t *begin, const int64_t *end) {
     int64_t before[RT_MAX_NDIM], behind[RT_MAX_NDIM];
-    for (int d = 0; d < gradient_input(g, 0)->ndim; d++) {
+    for (int d = 0; d < gradient_input(gradient, 0)->ndim; d++) {
         before[d] = begin[d] > 0 ? begin[d] : 0;
         behind[d] = end[d] > 0 ? end[d] : 0;
     }
-    int own = pad(g, inner, before, behind), rest = own < 0 ? -1 : build2(&g->b, OP_Sub, g->dy, own);
-    return g->dx[1] = rest < 0 ? -1 : gradient_sum_to(g, rest, gradient_input(g, 1));
+    int own = pad(gradient, inner, before, behind),
+        rest = own < 0 ? -1 : build2(&gradient->builder, OP_Sub, gradient->dy, own);
+    return gradient->dx[1] = rest < 0 ? -1 : gradient_sum_to(gradient, rest, gradient_input(gradient, 1));
 }
 
 GRAD(grad_pad) {
-    struct tensor x = *gradient_input(g, 0);
+    struct tensor x = *gradient_input(gradient, 0);
     int n;
-    const int64_t *begin = attr_ints(&g->node, "begin", &n), *end = attr_ints(&g->node, "end", &n);
+    const int64_t *begin = attr_ints(&gradient->node, "begin", &n), *end = attr_ints(&gradient->node, "end", &n);
     int64_t start[RT_MAX_NDIM], ones[RT_MAX_NDIM], size[RT_MAX_NDIM], before[RT_MAX_NDIM], behind[RT_MAX_NDIM];
     for (int d = 0; d < n; d++) { /* what negative padding cut off gets zeros */
         before[d] = begin[d] < 0 ? -begin[d] : 0;
@@ -122,19 +125,21 @@ GRAD(grad_pad) {
         size[d] = x.dims[d] - before[d] - behind[d];
         ones[d] = 1;
     }
-    int inner = build_slice(&g->b, g->dy, start, ones, size);
-    if (inner < 0 || (g->wanted[0] && (g->dx[0] = pad(g, inner, before, behind)) < 0)) return -1;
-    return g->wanted[1] ? pad_value(g, inner, begin, end) : 0;
+    int inner = build_slice(&gradient->builder, gradient->dy, start, ones, size);
+    if (inner < 0 || (gradient->wanted[0] && (gradient->dx[0] = pad(gradient, inner, before, behind)) < 0)) return -1;
+    return gradient->wanted[1] ? pad_value(gradient, inner, begin, end) : 0;
 }
 
 GRAD(grad_concat) {
-    struct tensor y = *gradient_output(g);
-    int64_t axis = attr_int(&g->node, "axis", 0), start[RT_MAX_NDIM] = {0}, ones[RT_MAX_NDIM];
+    struct tensor y = *gradient_output(gradient);
+    int64_t axis = attr_int(&gradient->node, "axis", 0), start[RT_MAX_NDIM] = {0}, ones[RT_MAX_NDIM];
     for (int d = 0; d < y.ndim; d++) ones[d] = 1;
-    for (int k = 0; k < g->node.ninputs; k++) {
+    for (int k = 0; k < gradient->node.ninputs; k++) {
         int64_t size[RT_MAX_NDIM];
-        memcpy(size, gradient_input(g, k)->dims, sizeof size);
-        if (g->wanted[k] && (g->dx[k] = build_slice(&g->b, g->dy, start, ones, size)) < 0) return -1;
+        memcpy(size, gradient_input(gradient, k)->dims, sizeof size);
+        if (gradient->wanted[k] &&
+            (gradient->dx[k] = build_slice(&gradient->builder, gradient->dy, start, ones, size)) < 0)
+            return -1;
         start[axis] += size[axis];
     }
     return 0;
@@ -144,51 +149,55 @@ GRAD(grad_concat) {
 
 /* A row that was picked several times gets the sum. */
 GRAD(grad_gather) {
-    const struct tensor *x = gradient_input(g, 0);
-    int64_t axis = attr_int(&g->node, "axis", 0);
+    const struct tensor *x = gradient_input(gradient, 0);
+    int64_t axis = attr_int(&gradient->node, "axis", 0);
     struct attr attrs[] = {attr_of_int("axis", axis), attr_of_int("size", x->dims[axis])};
-    return g->dx[0] = build(&g->b, OP_GatherGrad, 2, (int[]){g->dy, g->node.inputs[1]}, 2, attrs);
+    return gradient->dx[0] =
+               build(&gradient->builder, OP_GatherGrad, 2, (int[]){gradient->dy, gradient->node.inputs[1]}, 2, attrs);
 }
 
-static int zeros(struct gradient *g, const struct tensor *like) {
+static int zeros(struct gradient *gradient, const struct tensor *like) {
     const struct tensor t = *like;
-    return build_expand(&g->b, build_scalar(&g->b, t.dtype, 0), t.ndim, t.dims);
+    return build_expand(&gradient->builder, build_scalar(&gradient->builder, t.dtype, 0), t.ndim, t.dims);
 }
 
 /* A node of up to three inputs with the attributes of the forward node. */
-static int like_forward(struct gradient *g, enum op_id op, int n, int a, int b, int c) {
+static int like_forward(struct gradient *gradient, enum op_id op, int n, int a, int b, int c) {
     if (a < 0 || c < 0) return -1;
-    return build(&g->b, op, n, (int[]){a, b, c}, g->node.nattrs, g->node.attrs);
+    return build(&gradient->builder, op, n, (int[]){a, b, c}, gradient->node.nattrs, gradient->node.attrs);
 }
 
 /* Elements that were picked several times get the sum. */
 GRAD(grad_gather_elements) {
-    int none = zeros(g, gradient_input(g, 0));
-    return g->dx[0] = like_forward(g, OP_ScatterElementsAdd, 3, none, g->node.inputs[1], g->dy);
+    int none = zeros(gradient, gradient_input(gradient, 0));
+    return gradient->dx[0] =
+               like_forward(gradient, OP_ScatterElementsAdd, 3, none, gradient->node.inputs[1], gradient->dy);
 }
 
 GRAD(grad_gather_nd) {
-    int none = zeros(g, gradient_input(g, 0));
-    return g->dx[0] = like_forward(g, OP_ScatterNDAdd, 3, none, g->node.inputs[1], g->dy);
+    int none = zeros(gradient, gradient_input(gradient, 0));
+    return gradient->dx[0] = like_forward(gradient, OP_ScatterNDAdd, 3, none, gradient->node.inputs[1], gradient->dy);
 }
 
 /* The updates get what `gather` picks. Where they replaced the data, that gets nothing there. */
-static int grad_scatter(struct gradient *g, enum op_id scatter, enum op_id gather) {
-    const int index = g->node.inputs[1];
-    bool replaces = g->node.op->id == scatter;
-    if (g->wanted[0]) {
-        g->dx[0] = g->dy;
-        if (replaces) g->dx[0] = like_forward(g, scatter, 3, g->dy, index, zeros(g, gradient_input(g, 2)));
-        if (g->dx[0] < 0) return -1;
+static int grad_scatter(struct gradient *gradient, enum op_id scatter, enum op_id gather) {
+    const int index = gradient->node.inputs[1];
+    bool replaces = gradient->node.op->id == scatter;
+    if (gradient->wanted[0]) {
+        gradient->dx[0] = gradient->dy;
+        if (replaces)
+            gradient->dx[0] =
+                like_forward(gradient, scatter, 3, gradient->dy, index, zeros(gradient, gradient_input(gradient, 2)));
+        if (gradient->dx[0] < 0) return -1;
     }
-    if (g->wanted[2]) g->dx[2] = like_forward(g, gather, 2, g->dy, index, index);
-    return g->wanted[2] ? g->dx[2] : 0;
+    if (gradient->wanted[2]) gradient->dx[2] = like_forward(gradient, gather, 2, gradient->dy, index, index);
+    return gradient->wanted[2] ? gradient->dx[2] : 0;
 }
 
 GRAD(grad_scatter_elements) {
-    return grad_scatter(g, OP_ScatterElements, OP_GatherElements);
+    return grad_scatter(gradient, OP_ScatterElements, OP_GatherElements);
 }
 
 GRAD(grad_scatter_nd) {
-    return grad_scatter(g, OP_ScatterND, OP_GatherND);
+    return grad_scatter(gradient, OP_ScatterND, OP_GatherND);
 }

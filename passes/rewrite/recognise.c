@@ -7,28 +7,29 @@
 #include "ir/expr/eval.h"
 #include "passes/rewrite/rewrite.h"
 
-const struct tensor *recognition_result(const struct recognition *r) {
-    const struct graph *graph = r->b.graph;
-    return &graph->tensors.at[graph->nodes.at[r->root].outputs[0]];
+const struct tensor *recognition_result(const struct recognition *recognition) {
+    const struct graph *graph = recognition->builder.graph;
+    return &graph->tensors.at[graph->nodes.at[recognition->root].outputs[0]];
 }
 
-void recognition_attr(struct recognition *r, struct attr attr) {
-    if (r->nattrs == sizeof r->attrs / sizeof *r->attrs) BUG("too many attributes");
-    r->attrs[r->nattrs++] = attr;
+void recognition_attr(struct recognition *recognition, struct attr attr) {
+    if (recognition->nattrs == sizeof recognition->attrs / sizeof *recognition->attrs) BUG("too many attributes");
+    recognition->attrs[recognition->nattrs++] = attr;
 }
 
-void recognition_replace(struct recognition *r, enum op_id op) {
-    struct graph *graph = r->b.graph;
-    struct node *node = &graph->nodes.at[r->root];
+void recognition_replace(struct recognition *recognition, enum op_id op) {
+    struct graph *graph = recognition->builder.graph;
+    struct node *node = &graph->nodes.at[recognition->root];
     node->op = &ops[op];
-    node->ninputs = r->ninputs;
-    node->inputs = arena_copy(graph->arena, r->inputs, (size_t)r->ninputs * sizeof *r->inputs);
+    node->ninputs = recognition->ninputs;
+    node->inputs =
+        arena_copy(graph->arena, recognition->inputs, (size_t)recognition->ninputs * sizeof *recognition->inputs);
     node->nattrs = 0;
-    for (int i = 0; i < r->nattrs; i++) attr_set(graph, node, r->attrs[i]);
+    for (int i = 0; i < recognition->nattrs; i++) attr_set(graph, node, recognition->attrs[i]);
 }
 
 void recognise_each(struct graph *graph, const struct pass_context *context,
-                    bool (*find)(struct matcher *matcher, struct build *b, int node, const void *env),
+                    bool (*find)(struct matcher *matcher, struct build *builder, int node, const void *env),
                     const void *env) {
     struct matcher matcher;
     struct rewrite rewrite;
@@ -38,8 +39,8 @@ void recognise_each(struct graph *graph, const struct pass_context *context,
     for (int i = 0; i < rewrite.order_n; i++) {
         int id = rewrite_next(&rewrite, i);
         const struct node *node = &graph->nodes.at[id];
-        struct build b = {graph, context->diags, node->name};
-        if (node->noutputs == 1 && find(&matcher, &b, id, env)) found = true;
+        struct build builder = {graph, context->diags, node->name};
+        if (node->noutputs == 1 && find(&matcher, &builder, id, env)) found = true;
         rewrite_keep(&rewrite, id);
     }
     rewrite_end(&rewrite);
@@ -59,68 +60,68 @@ static bool same_type(const struct tensor *a, const struct tensor *b) {
 }
 
 /* Makes "x" the first input; false if type or shape of the result differ from its own. */
-static bool fit_x(struct recognition *r) {
-    r->inputs[r->ninputs++] = match_tensor(r->match, "x");
-    const struct tensor *x = &r->b.graph->tensors.at[r->inputs[0]];
-    return has_kernels(x) && same_type(x, recognition_result(r));
+static bool fit_x(struct recognition *recognition) {
+    recognition->inputs[recognition->ninputs++] = match_tensor(recognition->match, "x");
+    const struct tensor *x = &recognition->builder.graph->tensors.at[recognition->inputs[0]];
+    return has_kernels(x) && same_type(x, recognition_result(recognition));
 }
 
-static bool fit_swish(struct recognition *r) {
-    recognition_attr(r, attr_of_float("alpha", match_number(r->match, "alpha")));
-    return fit_x(r);
+static bool fit_swish(struct recognition *recognition) {
+    recognition_attr(recognition, attr_of_float("alpha", match_number(recognition->match, "alpha")));
+    return fit_x(recognition);
 }
 
-static int make_ones(struct recognition *r, enum rt_dtype dtype, int64_t n) {
-    struct graph *graph = r->b.graph;
+static int make_ones(struct recognition *recognition, enum rt_dtype dtype, int64_t n) {
+    struct graph *graph = recognition->builder.graph;
     size_t size = rt_dtype_bytes(dtype);
     unsigned char *ones = arena_alloc(graph->arena, (size_t)n, size);
     for (int64_t i = 0; i < n; i++) eval_store(ones, dtype, i, (struct number){true, 1, 0});
-    return graph_add_const(graph, arena_printf(graph->arena, "%s.ones", r->b.node), dtype, 1, &n, ones);
+    return graph_add_const(graph, arena_printf(graph->arena, "%s.ones", recognition->builder.node), dtype, 1, &n, ones);
 }
 
 /* The tensor of that name as a vector of n elements, n being the extent of the last dimension of x. -1: the pattern has
  * no such name; -2: the tensor is no such vector. */
-static int fit_vector(struct recognition *r, const char *name, int64_t n) {
-    int id = match_tensor(r->match, name);
+static int fit_vector(struct recognition *recognition, const char *name, int64_t n) {
+    int id = match_tensor(recognition->match, name);
     if (id < 0) return -1;
-    const struct tensor *tensor = &r->b.graph->tensors.at[id];
+    const struct tensor *tensor = &recognition->builder.graph->tensors.at[id];
     if (tensor->ndim < 1 || tensor_elements(tensor) != n || tensor->dims[tensor->ndim - 1] != n) return -2;
-    return build_reshape(&r->b, id, 1, &n);
+    return build_reshape(&recognition->builder, id, 1, &n);
 }
 
-static bool fit_norm(struct recognition *r) {
-    if (!fit_x(r)) return false;
-    struct tensor x = r->b.graph->tensors.at[r->inputs[0]];
+static bool fit_norm(struct recognition *recognition) {
+    if (!fit_x(recognition)) return false;
+    struct tensor x = recognition->builder.graph->tensors.at[recognition->inputs[0]];
     int64_t n = x.dims[x.ndim - 1];
-    int scale = fit_vector(r, "scale", n), bias = fit_vector(r, "bias", n);
+    int scale = fit_vector(recognition, "scale", n), bias = fit_vector(recognition, "bias", n);
     if (scale < -1 || bias < -1) return false;
-    r->inputs[r->ninputs++] = scale < 0 ? make_ones(r, x.dtype, n) : scale;
-    if (bias >= 0) r->inputs[r->ninputs++] = bias;
-    recognition_attr(r, attr_of_float("epsilon", match_number(r->match, "epsilon")));
+    recognition->inputs[recognition->ninputs++] = scale < 0 ? make_ones(recognition, x.dtype, n) : scale;
+    if (bias >= 0) recognition->inputs[recognition->ninputs++] = bias;
+    recognition_attr(recognition, attr_of_float("epsilon", match_number(recognition->match, "epsilon")));
     return true;
 }
 
-static bool fit_rope(struct recognition *r) {
-    if (!fit_x(r)) return false;
-    const struct tensor *all = r->b.graph->tensors.at, *x = &all[r->inputs[0]];
+static bool fit_rope(struct recognition *recognition) {
+    if (!fit_x(recognition)) return false;
+    const struct tensor *all = recognition->builder.graph->tensors.at, *x = &all[recognition->inputs[0]];
     static const char *const names[] = {"cos", "sin"};
     for (int i = 0; i < 2; i++) {
-        int id = r->inputs[r->ninputs++] = match_tensor(r->match, names[i]);
+        int id = recognition->inputs[recognition->ninputs++] = match_tensor(recognition->match, names[i]);
         if (all[id].ndim < 1 || all[id].dims[all[id].ndim - 1] != x->dims[x->ndim - 1]) return false;
     }
     return true;
 }
 
-static bool fit_rope_pairs(struct recognition *r) {
-    recognition_attr(r, attr_of_int("interleaved", 1));
-    return fit_rope(r);
+static bool fit_rope_pairs(struct recognition *recognition) {
+    recognition_attr(recognition, attr_of_int("interleaved", 1));
+    return fit_rope(recognition);
 }
 
 /* The table ----------------------------------------------------------------------------------------------------- */
 
 struct recogniser {
     enum op_id op;
-    bool (*fit)(struct recognition *r);
+    bool (*fit)(struct recognition *recognition);
     const char *text;
     const struct pattern *pattern;
 };
@@ -138,16 +139,16 @@ struct attempt {
 
 static bool accept(void *env, const struct match *match) {
     struct attempt *attempt = env;
-    struct recognition *r = attempt->recognition;
-    r->match = match;
-    r->ninputs = r->nattrs = 0;
-    if (!attempt->row->fit(r)) return false;
-    recognition_replace(r, attempt->row->op);
+    struct recognition *recognition = attempt->recognition;
+    recognition->match = match;
+    recognition->ninputs = recognition->nattrs = 0;
+    if (!attempt->row->fit(recognition)) return false;
+    recognition_replace(recognition, attempt->row->op);
     return true;
 }
 
-static bool find(struct matcher *matcher, struct build *b, int node, const void *env) {
-    struct recognition recognition = {.b = *b, .root = node};
+static bool find(struct matcher *matcher, struct build *builder, int node, const void *env) {
+    struct recognition recognition = {.builder = *builder, .root = node};
     struct attempt attempt = {env, &recognition};
     int result = matcher->graph->nodes.at[node].outputs[0];
     return matcher_find(matcher, attempt.row->pattern, result, accept, &attempt);

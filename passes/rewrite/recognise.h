@@ -8,8 +8,8 @@
 
 /* A match and the node that is to replace it: the recogniser adds inputs and attributes. */
 struct recognition {
-    struct build b; /* nodes built with it are inserted before the root, under its name */
-    int root;       /* node that is replaced */
+    struct build builder; /* nodes built with it are inserted before the root, under its name */
+    int root;             /* node that is replaced */
     const struct match *match;
     int ninputs, inputs[5];
     int nattrs;
@@ -17,16 +17,17 @@ struct recognition {
 };
 
 /* The tensor that the root computes. */
-const struct tensor *recognition_result(const struct recognition *r);
-void recognition_attr(struct recognition *r, struct attr attr);
+const struct tensor *recognition_result(const struct recognition *recognition);
+void recognition_attr(struct recognition *recognition, struct attr attr);
 
 /* Turns the root into a node of operator `op` with the inputs and attributes of the recognition. */
-void recognition_replace(struct recognition *r, enum op_id op);
+void recognition_replace(struct recognition *recognition, enum op_id op);
 
-/* Calls find(matcher, b, node, env) for every node with one result, in topological order; find returns whether it
+/* Calls find(matcher, builder, node, env) for every node with one result, in topological order; find returns whether it
  * replaced the node. Nodes that become unused are removed at the end. */
 void recognise_each(struct graph *graph, const struct pass_context *context,
-                    bool (*find)(struct matcher *matcher, struct build *b, int node, const void *env), const void *env);
+                    bool (*find)(struct matcher *matcher, struct build *builder, int node, const void *env),
+                    const void *env);
 
 /* Replaces softmax(q k) v by Attention or FlashAttention where the target has a kernel for it. */
 void recognise_attention(struct graph *graph, const struct pass_context *context);

@@ -33,7 +33,7 @@ struct mask {
 };
 
 struct attention {
-    struct recognition *r;
+    struct recognition *recognition;
     const struct pass_context *context;
     struct patterns *patterns;
     int depth; /* steps taken */
@@ -73,7 +73,7 @@ struct patterns {
 };
 
 static const struct tensor *tensor_at(const struct attention *a, int id) {
-    return &a->r->b.graph->tensors.at[id];
+    return &a->recognition->builder.graph->tensors.at[id];
 }
 
 static struct lead lead_of(const struct tensor *t) {
@@ -148,13 +148,14 @@ static struct known_mask known_mask(const struct attention *a, int mask, const s
     struct known_mask any = {MASK_ANY, 0, NAN}, known = any;
     struct patterns *patterns = a->patterns;
     const struct tensor *t = tensor_at(a, mask);
-    struct values values = values_of(a->r->b.graph, t);
+    struct values values = values_of(a->recognition->builder.graph, t);
     int i = 0;
     if (!values.data || t->ndim < 1 || !tensor_elements(t)) return any;
     while (i < patterns->looked.n && (patterns->looked.at[i].tensor != mask || patterns->looked.at[i].seen != seen))
         i++;
     if (i == patterns->looked.n)
-        VEC_PUSH(a->r->b.graph->arena, &patterns->looked, (struct looked_at){mask, seen, look_at(&values, t, seen)});
+        VEC_PUSH(a->recognition->builder.graph->arena, &patterns->looked,
+                 (struct looked_at){mask, seen, look_at(&values, t, seen)});
     known = patterns->looked.at[i].known;
     bool whole = t->ndim >= 2 && t->dims[t->ndim - 1] == score->dims[score->ndim - 1] &&
                  t->dims[t->ndim - 2] == score->dims[score->ndim - 2];
@@ -164,7 +165,7 @@ static struct known_mask known_mask(const struct attention *a, int mask, const s
 /* The mask before any Expand: the operator broadcasts masks. */
 static int unrepeated_mask(const struct attention *a, int mask) {
     const struct node *node;
-    while ((node = made_by(a->r->b.graph, mask, OP_Expand))) mask = node->inputs[0];
+    while ((node = made_by(a->recognition->builder.graph, mask, OP_Expand))) mask = node->inputs[0];
     return mask;
 }
 
@@ -264,7 +265,7 @@ static bool take_reshape(struct attention *a, const struct match *match) {
 }
 
 static bool take_product(struct attention *a, const struct match *match) {
-    const struct node *node = &a->r->b.graph->nodes.at[match->node[0]];
+    const struct node *node = &a->recognition->builder.graph->nodes.at[match->node[0]];
     a->q = match_tensor(match, "q");
     a->k = match_tensor(match, "k");
     a->k_upright = attr_int(node, "trans_b", 0);
@@ -334,9 +335,9 @@ static bool has_shape(const struct tensor *t, int n, const int64_t *shape) {
 
 /* The tensor in that shape: the input of the Reshape that computes it if that has the shape, else a new Reshape. */
 static int reshaped(struct attention *a, int id, int n, const int64_t *shape) {
-    const struct node *reshape = made_by(a->r->b.graph, id, OP_Reshape);
+    const struct node *reshape = made_by(a->recognition->builder.graph, id, OP_Reshape);
     if (reshape && has_shape(tensor_at(a, reshape->inputs[0]), n, shape)) return reshape->inputs[0];
-    return build_reshape(&a->r->b, id, n, shape);
+    return build_reshape(&a->recognition->builder, id, n, shape);
 }
 
 /* The tensor with leading dimensions a->lead, if its own are other groups of the same elements; else the tensor. */
@@ -351,7 +352,7 @@ static int bring(struct attention *a, int id) {
 
 /* The tensor before a product with a positive number, which is multiplied into the scale. */
 static int unscaled(struct attention *a, int id) {
-    const struct graph *graph = a->r->b.graph;
+    const struct graph *graph = a->recognition->builder.graph;
     for (int i = 0; i < 2; i++) {
         const struct node *node = made_by(graph, id, i ? OP_Div : OP_Mul);
         for (int k = 0; node && k < 2 - i; k++) {
@@ -368,14 +369,14 @@ static int unscaled(struct attention *a, int id) {
 
 /* The tensor with its last two dimensions exchanged; combined with the Transpose that computes it, if there is one. */
 static int upright(struct attention *a, int id) {
-    const struct node *node = made_by(a->r->b.graph, id, OP_Transpose);
+    const struct node *node = made_by(a->recognition->builder.graph, id, OP_Transpose);
     int64_t perm[RT_MAX_NDIM];
     int n = tensor_at(a, id)->ndim;
     for (int d = 0; d < n; d++) perm[d] = node ? attr_ints(node, "perm", &n)[d] : d;
     int64_t last = perm[n - 1];
     perm[n - 1] = perm[n - 2];
     perm[n - 2] = last;
-    return build_transpose(&a->r->b, node ? node->inputs[0] : id, perm);
+    return build_transpose(&a->recognition->builder, node ? node->inputs[0] : id, perm);
 }
 
 /* True if the shapes are equal except in dimension dim, where `from` has extent 1. */
@@ -389,7 +390,7 @@ static bool repeats(const struct tensor *from, const struct tensor *to, int dim)
 /* The tensor before its heads were repeated: by an Expand of one head, or by an Expand of (.., kv, 1, ..) to
  * (.., kv, g, ..) and a Reshape to (.., kv g, ..). */
 static int unrepeated(struct attention *a, int id) {
-    const struct graph *graph = a->r->b.graph;
+    const struct graph *graph = a->recognition->builder.graph;
     int n = a->lead.n + 2, heads = a->lead.n - 1;
     const struct node *expand = made_by(graph, id, OP_Expand), *reshape = made_by(graph, id, OP_Reshape);
     if (tensor_at(a, id)->ndim != n) return id;
@@ -414,8 +415,8 @@ static int keys(struct attention *a, bool share) {
     for (int before = -1; id >= 0 && id != before;) {
         before = id;
         id = unscaled(a, id);
-        if (!stands && (made_by(a->r->b.graph, id, OP_Transpose))) id = upright(a, id), stands = true;
-        if (made_by(a->r->b.graph, id, OP_Reshape)) id = bring(a, id);
+        if (!stands && (made_by(a->recognition->builder.graph, id, OP_Transpose))) id = upright(a, id), stands = true;
+        if (made_by(a->recognition->builder.graph, id, OP_Reshape)) id = bring(a, id);
         if (share) id = unrepeated(a, id);
     }
     return bring(a, stands ? id : upright(a, id));
@@ -428,7 +429,7 @@ static int values(struct attention *a, bool share) {
 
 /* Note [Repeated heads] */
 static bool mesh_allows(const struct attention *a, int64_t kv) {
-    const struct mesh *mesh = &a->r->b.graph->mesh;
+    const struct mesh *mesh = &a->recognition->builder.graph->mesh;
     int64_t group = a->lead.dims[a->lead.n - 1] / kv;
     for (int axis = 0; axis < mesh->naxes; axis++)
         if (mesh->axis[axis].size > kv && mesh->axis[axis].size > group) return false;
@@ -471,7 +472,7 @@ static int mask_tensor(struct attention *a, const struct mask *mask) {
     }
     shape[to->n] = mask_extent(t, (int)n, from->n);
     shape[to->n + 1] = mask_extent(t, (int)n, from->n + 1);
-    return build_reshape(&a->r->b, mask->tensor, to->n + 2, shape);
+    return build_reshape(&a->recognition->builder, mask->tensor, to->n + 2, shape);
 }
 
 /* -1: no bias; -2: one does not fit. */
@@ -480,23 +481,23 @@ static int sum_of_biases(struct attention *a) {
     for (int i = 0; i < a->nbias; i++) {
         int bias = mask_tensor(a, &a->bias[i]);
         if (bias < 0) return -2;
-        sum = sum < 0 ? bias : build2(&a->r->b, OP_Add, sum, bias);
+        sum = sum < 0 ? bias : build2(&a->recognition->builder, OP_Add, sum, bias);
     }
     return sum;
 }
 
 static void add_flag(struct attention *a, const char *name, int64_t value) {
-    if (value) recognition_attr(a->r, attr_of_int(name, value));
+    if (value) recognition_attr(a->recognition, attr_of_int(name, value));
 }
 
 static bool make_masks(struct attention *a) {
-    struct recognition *r = a->r;
-    r->inputs[3] = a->keep.tensor < 0 ? -1 : mask_tensor(a, &a->keep);
-    r->inputs[4] = sum_of_biases(a);
-    if ((a->keep.tensor >= 0 && r->inputs[3] < 0) || r->inputs[4] < -1) return false;
-    r->ninputs = r->inputs[4] >= 0 ? 5 : r->inputs[3] >= 0 ? 4 : 3;
-    recognition_attr(r, attr_of_float("scale", a->scale));
-    if (a->masked) recognition_attr(r, attr_of_float("fill", a->fill));
+    struct recognition *recognition = a->recognition;
+    recognition->inputs[3] = a->keep.tensor < 0 ? -1 : mask_tensor(a, &a->keep);
+    recognition->inputs[4] = sum_of_biases(a);
+    if ((a->keep.tensor >= 0 && recognition->inputs[3] < 0) || recognition->inputs[4] < -1) return false;
+    recognition->ninputs = recognition->inputs[4] >= 0 ? 5 : recognition->inputs[3] >= 0 ? 4 : 3;
+    recognition_attr(recognition, attr_of_float("scale", a->scale));
+    if (a->masked) recognition_attr(recognition, attr_of_float("fill", a->fill));
     add_flag(a, "causal", a->causal);
     add_flag(a, "offset", a->offset);
     add_flag(a, "drop", a->drop);
@@ -509,20 +510,20 @@ static int queries(struct attention *a) {
     int id = bring(a, unscaled(a, a->q));
     if (a->factor.tensor < 0) return id;
     int factor = mask_tensor(a, &a->factor);
-    return factor < 0 ? -1 : build2(&a->r->b, OP_Mul, id, factor);
+    return factor < 0 ? -1 : build2(&a->recognition->builder, OP_Mul, id, factor);
 }
 
 static bool make_operands(struct attention *a, bool share) {
-    struct recognition *r = a->r;
+    struct recognition *recognition = a->recognition;
     int64_t heads = a->lead.dims[a->lead.n - 1];
-    r->inputs[0] = queries(a);
-    r->inputs[1] = keys(a, share);
-    r->inputs[2] = values(a, share);
-    if (r->inputs[0] < 0) return false;
-    const struct tensor *q = tensor_at(a, r->inputs[0]), *k = tensor_at(a, r->inputs[1]),
-                        *v = tensor_at(a, r->inputs[2]);
+    recognition->inputs[0] = queries(a);
+    recognition->inputs[1] = keys(a, share);
+    recognition->inputs[2] = values(a, share);
+    if (recognition->inputs[0] < 0) return false;
+    const struct tensor *q = tensor_at(a, recognition->inputs[0]), *k = tensor_at(a, recognition->inputs[1]),
+                        *v = tensor_at(a, recognition->inputs[2]);
     int64_t kv = k->ndim == a->lead.n + 2 ? k->dims[a->lead.n - 1] : 0;
-    r->ninputs = 3;
+    recognition->ninputs = 3;
     return kv > 0 && heads % kv == 0 && (kv == heads || mesh_allows(a, kv)) && fits(a, q, heads) && fits(a, k, kv) &&
            fits(a, v, kv);
 }
@@ -543,7 +544,7 @@ enum attention_kind attention_kind_of(const char *word) {
 }
 
 static bool depends_on_weights(const struct attention *a, int id) {
-    const struct graph *graph = a->r->b.graph;
+    const struct graph *graph = a->recognition->builder.graph;
     bool *seen = ARENA_ARRAY(graph->arena, bool, graph->tensors.n), found = false;
     int *left = ARENA_ARRAY(graph->arena, int, graph->tensors.n), n = 0;
     for (left[n++] = id, seen[id] = true; n > 0 && !found;) {
@@ -560,47 +561,48 @@ static bool depends_on_weights(const struct attention *a, int id) {
 }
 
 static bool takes_flash(const struct attention *a) {
-    const struct recognition *r = a->r;
-    const struct graph *graph = r->b.graph;
-    const struct tensor *q = tensor_at(a, r->inputs[0]), *v = tensor_at(a, r->inputs[2]);
+    const struct recognition *recognition = a->recognition;
+    const struct graph *graph = recognition->builder.graph;
+    const struct tensor *q = tensor_at(a, recognition->inputs[0]), *v = tensor_at(a, recognition->inputs[2]);
     if (a->context->attention == ATTENTION_PRODUCTS || q->dtype == RT_F64) return false;
     if (q->dims[q->ndim - 1] > RT_FLASH_HEAD || v->dims[v->ndim - 1] > RT_FLASH_HEAD) return false;
-    return !graph->train || r->ninputs < 5 || !depends_on_weights(a, r->inputs[4]);
+    return !graph->train || recognition->ninputs < 5 || !depends_on_weights(a, recognition->inputs[4]);
 }
 
 /* The operator with a kernel for these operands; OP_NONE if there is none. */
 static enum op_id operator_of(const struct attention *a) {
-    const bool half = rt_dtypes[recognition_result(a->r)->dtype].kind == RT_KIND_HALF;
+    const bool half = rt_dtypes[recognition_result(a->recognition)->dtype].kind == RT_KIND_HALF;
     if (takes_flash(a)) return OP_FlashAttention;
-    return a->r->b.graph->train || half ? OP_NONE : OP_Attention;
+    return a->recognition->builder.graph->train || half ? OP_NONE : OP_Attention;
 }
 
 /* Builds the operator and returns its first result; FlashAttention has a second one. */
 static int make_attention(struct attention *a, enum op_id op) {
-    struct recognition *r = a->r;
+    struct recognition *recognition = a->recognition;
     int outputs[2];
-    if (build_many(&r->b, op, r->ninputs, r->inputs, op == OP_Attention ? 1 : 2, outputs, r->nattrs, r->attrs) < 0)
+    if (build_many(&recognition->builder, op, recognition->ninputs, recognition->inputs, op == OP_Attention ? 1 : 2,
+                   outputs, recognition->nattrs, recognition->attrs) < 0)
         return -1;
     return outputs[0];
 }
 
 /* Turns the root into the operator, or into a Reshape of its result. */
 static bool replace(struct attention *a) {
-    struct recognition *r = a->r;
-    struct tensor result = *recognition_result(r);
+    struct recognition *recognition = a->recognition;
+    struct tensor result = *recognition_result(recognition);
     const enum op_id op = operator_of(a);
     if (op == OP_NONE) return false;
     if (a->context->attention == ATTENTION_LIBRARY && op == OP_FlashAttention) add_flag(a, "library", true);
     if (result.ndim == a->lead.n + 2 && op == OP_Attention) {
-        recognition_replace(r, op);
+        recognition_replace(recognition, op);
         return true;
     }
-    r->inputs[0] = make_attention(a, op);
-    if (r->inputs[0] < 0) return false;
-    r->ninputs = 1;
-    r->nattrs = 0;
-    recognition_attr(r, attr_of_ints("shape", result.ndim, result.dims));
-    recognition_replace(r, OP_Reshape);
+    recognition->inputs[0] = make_attention(a, op);
+    if (recognition->inputs[0] < 0) return false;
+    recognition->ninputs = 1;
+    recognition->nattrs = 0;
+    recognition_attr(recognition, attr_of_ints("shape", result.ndim, result.dims));
+    recognition_replace(recognition, OP_Reshape);
     return true;
 }
 
@@ -616,7 +618,7 @@ static void see_causal(struct attention *a, const struct tensor *weights) {
 
 static bool accept_root(void *env, const struct match *match) {
     struct attention *a = env, found;
-    const struct node *root = &a->r->b.graph->nodes.at[a->r->root];
+    const struct node *root = &a->recognition->builder.graph->nodes.at[a->recognition->root];
     const struct tensor *weights = tensor_at(a, root->inputs[0]);
     int score = match_tensor(match, "score");
     if (attr_int(root, "trans_a", 0) || attr_int(root, "trans_b", 0) || weights->ndim < 3) return false;
@@ -631,12 +633,12 @@ static bool accept_root(void *env, const struct match *match) {
     return replace(a);
 }
 
-static bool find(struct matcher *matcher, struct build *b, int node, const void *env) {
+static bool find(struct matcher *matcher, struct build *builder, int node, const void *env) {
     struct patterns *patterns = *(struct patterns *const *)env;
-    int result = b->graph->nodes.at[node].outputs[0];
-    enum rt_dtype dtype = b->graph->tensors.at[result].dtype;
-    struct recognition r = {.b = *b, .root = node};
-    struct attention a = {.r = &r,
+    int result = builder->graph->nodes.at[node].outputs[0];
+    enum rt_dtype dtype = builder->graph->tensors.at[result].dtype;
+    struct recognition recognition = {.builder = *builder, .root = node};
+    struct attention a = {.recognition = &recognition,
                           .context = patterns->context,
                           .patterns = patterns,
                           .scale = 1,

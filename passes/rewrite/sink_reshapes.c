@@ -57,14 +57,14 @@ static int sinks_past(const struct graph *graph, const struct node *node) {
 static int sink(struct graph *graph, struct diags *diags, int id, int operand) {
     const struct node *node = &graph->nodes.at[id];
     const struct tensor out = graph->tensors.at[node->outputs[0]];
-    struct build b = {graph, diags, node->name};
+    struct build builder = {graph, diags, node->name};
     int inputs[3];
     memcpy(inputs, node->inputs, (size_t)node->ninputs * sizeof *inputs);
     struct unmerged before = before_merge(graph, inputs[operand]);
-    inputs[operand] = build_reshape(&b, before.source, before.ndim, before.dims);
+    inputs[operand] = build_reshape(&builder, before.source, before.ndim, before.dims);
     if (inputs[operand] < 0) return -1;
-    int result = build(&b, node->op->id, node->ninputs, inputs, node->nattrs, node->attrs);
-    return result < 0 ? -1 : build_reshape(&b, result, out.ndim, out.dims);
+    int result = build(&builder, node->op->id, node->ninputs, inputs, node->nattrs, node->attrs);
+    return result < 0 ? -1 : build_reshape(&builder, result, out.ndim, out.dims);
 }
 
 enum { UNCHANGED = -2 };
@@ -78,8 +78,8 @@ static int sunk(struct graph *graph, struct diags *diags, int id) {
     const struct tensor out = graph->tensors.at[node->outputs[0]];
     int producer = graph->tensors.at[node->inputs[0]].producer;
     if (producer < 0 || graph->nodes.at[producer].op != node->op) return UNCHANGED;
-    struct build b = {graph, diags, node->name};
-    return build_reshape(&b, node->inputs[0], out.ndim, out.dims); /* of the tensor before all reshapes */
+    struct build builder = {graph, diags, node->name};
+    return build_reshape(&builder, node->inputs[0], out.ndim, out.dims); /* of the tensor before all reshapes */
 }
 
 int pass_sink_reshapes(struct graph *graph, const struct pass_context *context) {

@@ -88,7 +88,7 @@ int amp_parse(struct amp *amp, const char *text, struct arena *arena, struct dia
 
 struct caster {
     struct rewrite rewrite;
-    struct build b;
+    struct build builder;
     const struct amp *amp;
     int tensors;             /* before any cast */
     enum rt_dtype *original; /* per tensor */
@@ -117,7 +117,7 @@ static enum amp_cast cast_of(const struct caster *c, const struct node *node) {
 }
 
 static enum rt_dtype type_of(const struct caster *c, int tensor) {
-    return tensor < 0 ? RT_DTYPE_NONE : c->b.graph->tensors.at[tensor].dtype;
+    return tensor < 0 ? RT_DTYPE_NONE : c->builder.graph->tensors.at[tensor].dtype;
 }
 
 static bool is_ours(const struct caster *c, int tensor) {
@@ -143,9 +143,9 @@ static enum rt_dtype wanted(const struct caster *c, const struct node *node) {
 static int as(struct caster *c, int tensor, enum rt_dtype dtype) {
     int *made = dtype == RT_F32 ? &c->wide[tensor] : &c->half[tensor];
     if (type_of(c, tensor) == dtype) return tensor;
-    const char *name = c->b.graph->tensors.at[tensor].name;
-    c->b.node = arena_printf(c->b.graph->arena, "%s.%s", name, rt_dtypes[dtype].name);
-    return *made >= 0 ? *made : (*made = build_cast(&c->b, tensor, dtype));
+    const char *name = c->builder.graph->tensors.at[tensor].name;
+    c->builder.node = arena_printf(c->builder.graph->arena, "%s.%s", name, rt_dtypes[dtype].name);
+    return *made >= 0 ? *made : (*made = build_cast(&c->builder, tensor, dtype));
 }
 
 /* True for reshaped or otherwise moved parameters and scalars. */
@@ -155,7 +155,7 @@ static bool result_follows(const struct caster *c, const struct node *node) {
 }
 
 static int cast_operands(struct caster *c, int id) {
-    struct graph *graph = c->b.graph;
+    struct graph *graph = c->builder.graph;
     enum rt_dtype dtype = wanted(c, &graph->nodes.at[id]);
     for (int k = 0; dtype != RT_DTYPE_NONE && k < graph->nodes.at[id].ninputs; k++) {
         if (!is_ours(c, graph->nodes.at[id].inputs[k])) continue;
@@ -164,7 +164,7 @@ static int cast_operands(struct caster *c, int id) {
         graph->nodes.at[id].inputs[k] = cast;
     }
     rewrite_keep(&c->rewrite, id);
-    return op_infer(graph, id, c->b.diags);
+    return op_infer(graph, id, c->builder.diags);
 }
 
 /* Casts an output or new value back to f32 if it was f32. */
@@ -176,13 +176,14 @@ static int restore(struct caster *c, int *tensor) {
 static int check_rules(const struct caster *c) {
     for (int i = 0; i < c->amp->rules.n; i++)
         if (!c->amp->matched[i])
-            return diag_error(c->b.diags, 424, EXIT_USAGE, "--amp", "no node's name matches '%s'",
+            return diag_error(c->builder.diags, 424, EXIT_USAGE, "--amp", "no node's name matches '%s'",
                               c->amp->rules.at[i].pattern);
     return 0;
 }
 
 static struct caster new_caster(struct graph *graph, const struct pass_context *context) {
-    struct caster c = {.b = {graph, context->diags, NULL}, .amp = &context->training->amp, .tensors = graph->tensors.n};
+    struct caster c = {
+        .builder = {graph, context->diags, NULL}, .amp = &context->training->amp, .tensors = graph->tensors.n};
     c.original = ARENA_ARRAY(graph->arena, enum rt_dtype, c.tensors + 1);
     c.half = ARENA_ARRAY(graph->arena, int, c.tensors + 1);
     c.wide = ARENA_ARRAY(graph->arena, int, c.tensors + 1);
@@ -197,7 +198,7 @@ static struct caster new_caster(struct graph *graph, const struct pass_context *
 }
 
 static void report(const struct caster *c) {
-    const struct graph *graph = c->b.graph;
+    const struct graph *graph = c->builder.graph;
     int halves = 0, products = 0, half_products = 0;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -205,8 +206,9 @@ static void report(const struct caster *c) {
         halves += half && node->op->id != OP_Cast;
         products += product, half_products += product && half;
     }
-    diag_remark(c->b.diags, graph->name, "amp: %d nodes compute in %s; of %d matrix products and convolutions, %d do",
-                halves, rt_dtypes[c->amp->dtype].name, products, half_products);
+    diag_remark(c->builder.diags, graph->name,
+                "amp: %d nodes compute in %s; of %d matrix products and convolutions, %d do", halves,
+                rt_dtypes[c->amp->dtype].name, products, half_products);
 }
 
 int pass_amp(struct graph *graph, const struct pass_context *context) {

@@ -78,7 +78,7 @@ static struct piece piece_of(const struct graph *graph, int tensor) {
 }
 
 /* The Concat of the parts if they tile the tensor, else -1. */
-static int join_pieces(struct autodiff *a, struct build *b, const struct parts *parts) {
+static int join_pieces(struct autodiff *a, struct build *builder, const struct parts *parts) {
     const struct graph *graph = a->graph;
     int n = parts->all.n, *inputs = ARENA_ARRAY(graph->arena, int, n + 1);
     int64_t at = 0;
@@ -96,17 +96,17 @@ static int join_pieces(struct autodiff *a, struct build *b, const struct parts *
     }
     if (at != graph->tensors.at[parts->all.at[0]].dims[dim]) return -1;
     struct attr axis = attr_of_int("axis", dim);
-    return build(b, OP_Concat, n, inputs, 1, &axis);
+    return build(builder, OP_Concat, n, inputs, 1, &axis);
 }
 
 /* The gradient of a tensor all of whose readers have been visited; -1 if there is none, or after a diagnostic. */
-static int settle(struct autodiff *a, struct build *b, int tensor) {
+static int settle(struct autodiff *a, struct build *builder, int tensor) {
     const struct parts *parts = &a->parts[tensor];
     if (a->gradient[tensor] >= 0 || !parts->all.n) return a->gradient[tensor];
-    int errors = a->diags->errors, sum = parts->all.n > 1 ? join_pieces(a, b, parts) : -1;
+    int errors = a->diags->errors, sum = parts->all.n > 1 ? join_pieces(a, builder, parts) : -1;
     if (sum < 0 && a->diags->errors == errors) {
         sum = parts->all.at[0];
-        for (int i = 1; i < parts->all.n && sum >= 0; i++) sum = build2(b, OP_Add, sum, parts->all.at[i]);
+        for (int i = 1; i < parts->all.n && sum >= 0; i++) sum = build2(builder, OP_Add, sum, parts->all.at[i]);
     }
     return a->gradient[tensor] = sum;
 }
@@ -114,17 +114,17 @@ static int settle(struct autodiff *a, struct build *b, int tensor) {
 static int differentiate(struct autodiff *a, int id) {
     const struct node node = a->graph->nodes.at[id];
     bool *wanted = ARENA_ARRAY(a->graph->arena, bool, node.ninputs + 1);
-    struct gradient g = {.node = node, .place = node_place(a->graph, id), .wanted = wanted};
-    g.b = (struct build){a->graph, a->diags, arena_printf(a->graph->arena, "%s.grad", node.name)};
-    if ((g.dy = settle(a, &g.b, node.outputs[0])) < 0) return a->diags->errors ? -1 : 0;
-    g.dx = ARENA_ARRAY(a->graph->arena, int, node.ninputs + 1);
+    struct gradient gradient = {.node = node, .place = node_place(a->graph, id), .wanted = wanted};
+    gradient.builder = (struct build){a->graph, a->diags, arena_printf(a->graph->arena, "%s.grad", node.name)};
+    if ((gradient.dy = settle(a, &gradient.builder, node.outputs[0])) < 0) return a->diags->errors ? -1 : 0;
+    gradient.dx = ARENA_ARRAY(a->graph->arena, int, node.ninputs + 1);
     for (int k = 0; k < node.ninputs; k++) wanted[k] = node.inputs[k] >= 0 && a->depends[node.inputs[k]];
-    if (gradient_make(&g) < 0) {
+    if (gradient_make(&gradient) < 0) {
         diag_note(a->diags, "it is on a path from a parameter to the loss");
         return -1;
     }
     for (int k = 0; k < node.ninputs; k++)
-        if (wanted[k] && g.dx[k] >= 0) VEC_PUSH(a->graph->arena, &a->parts[node.inputs[k]].all, g.dx[k]);
+        if (wanted[k] && gradient.dx[k] >= 0) VEC_PUSH(a->graph->arena, &a->parts[node.inputs[k]].all, gradient.dx[k]);
     return 0;
 }
 
@@ -139,20 +139,20 @@ static bool has_loss(const struct graph *graph) {
 }
 
 /* With a loss scale, the gradient of the loss begins with that. */
-static int scaled_seed(struct autodiff *a, struct build *b) {
+static int scaled_seed(struct autodiff *a, struct build *builder) {
     int seed = graph_control(a->graph, RT_SEED), errors = a->diags->errors;
-    int scale = a->training ? loss_scale_begin(b, &a->training->amp) : -1;
+    int scale = a->training ? loss_scale_begin(builder, &a->training->amp) : -1;
     if (a->diags->errors > errors) return -1;
-    return scale < 0 ? seed : build2(b, OP_Mul, seed, scale);
+    return scale < 0 ? seed : build2(builder, OP_Mul, seed, scale);
 }
 
 static int seed_loss(struct autodiff *a) {
     struct graph *graph = a->graph;
     const struct tensor loss = graph->tensors.at[graph->outputs.at[0]];
-    struct build b = {graph, a->diags, graph->output_names.at[0]};
-    int seed = scaled_seed(a, &b);
-    if (seed >= 0) seed = build_cast(&b, seed, loss.dtype);
-    if (seed < 0 || (seed = build_reshape(&b, seed, loss.ndim, loss.dims)) < 0) return -1;
+    struct build builder = {graph, a->diags, graph->output_names.at[0]};
+    int seed = scaled_seed(a, &builder);
+    if (seed >= 0) seed = build_cast(&builder, seed, loss.dtype);
+    if (seed < 0 || (seed = build_reshape(&builder, seed, loss.ndim, loss.dims)) < 0) return -1;
     return a->gradient[graph->outputs.at[0]] = seed;
 }
 
@@ -180,10 +180,10 @@ static int give_input_gradients(struct autodiff *a) {
         const struct tensor t = graph->tensors.at[input];
         if (t.gradient || !rt_dtype_is_float(t.dtype)) continue;
         const char *name = arena_printf(graph->arena, "%s.gradient", t.name);
-        struct build b = {graph, a->diags, name};
-        int gradient = settle(a, &b, input);
+        struct build builder = {graph, a->diags, name};
+        int gradient = settle(a, &builder, input);
         if (gradient < 0 && a->diags->errors) return -1;
-        if (gradient < 0) gradient = build_expand(&b, build_scalar(&b, t.dtype, 0), t.ndim, t.dims);
+        if (gradient < 0) gradient = build_expand(&builder, build_scalar(&builder, t.dtype, 0), t.ndim, t.dims);
         if (gradient < 0) return -1;
         VEC_PUSH(graph->arena, &graph->outputs, gradient);
         VEC_PUSH(graph->arena, &graph->output_names, name);
@@ -202,9 +202,9 @@ static int list_parameters(struct autodiff *a, int nodes) {
         for (int k = 0; k < node.ninputs; k++) {
             int t = node.inputs[k];
             if (t < 0 || listed[t] || !is_parameter(a, &graph->tensors.at[t]) || !a->parts[t].all.n) continue;
-            struct build b = {graph, a->diags, arena_printf(graph->arena, "%s.grad", graph->tensors.at[t].name)};
+            struct build builder = {graph, a->diags, arena_printf(graph->arena, "%s.grad", graph->tensors.at[t].name)};
             listed[t] = true;
-            if (settle(a, &b, t) < 0) return -1;
+            if (settle(a, &builder, t) < 0) return -1;
             VEC_PUSH(graph->arena, &graph->parameters, (struct parameter){t, a->gradient[t]});
         }
     }
@@ -265,9 +265,9 @@ static int copy_stored_outputs(struct graph *graph, struct diags *diags) {
     for (int i = 0; i < graph->outputs.n; i++) {
         const int output = graph->outputs.at[i];
         const struct tensor *seen = &graph->tensors.at[seen_tensor(graph, output)];
-        struct build b = {graph, diags, graph->output_names.at[i]};
+        struct build builder = {graph, diags, graph->output_names.at[i]};
         if (seen->kind != TENSOR_WEIGHT || !rt_dtype_is_float(seen->dtype)) continue;
-        const int copy = build2(&b, OP_Mul, output, build_scalar(&b, graph->tensors.at[output].dtype, 1));
+        const int copy = build2(&builder, OP_Mul, output, build_scalar(&builder, graph->tensors.at[output].dtype, 1));
         if (copy < 0) return -1;
         graph->outputs.at[i] = copy;
     }

@@ -78,7 +78,7 @@ bool fp8_includes(const struct fp8 *fp8, const char *layer) {
 
 struct marking {
     struct rewrite rewrite;
-    struct build b;
+    struct build builder;
     const struct fp8 *fp8;
     bool *feeds;      /* per tensor of the old graph: a layer depends on it */
     bool *matched;    /* per rule: a layer has matched it */
@@ -97,7 +97,7 @@ static int weight_of(const struct graph *graph, const struct node *node) {
 }
 
 static void find_feeding(struct marking *m) {
-    const struct graph *graph = m->b.graph;
+    const struct graph *graph = m->builder.graph;
     m->feeds = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = graph->order.n - 1; i >= 0; i--) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -142,21 +142,21 @@ static const char *misfit(const struct graph *graph, const struct node *node) {
 }
 
 static int leave_out(struct marking *m, const struct node *node, const char *why) {
-    diag_remark(m->b.diags, node->name, "fp8: this layer is not converted to 8-bit floats: %s", why);
+    diag_remark(m->builder.diags, node->name, "fp8: this layer is not converted to 8-bit floats: %s", why);
     return 0;
 }
 
 /* 1: mark the layer; 0: do not; -1 after a diagnostic: an include rule matches a layer that cannot be marked. */
 static int choose(struct marking *m, const struct node *node) {
     const struct verdict verdict = judge(m, node->name);
-    const char *why = misfit(m->b.graph, node);
+    const char *why = misfit(m->builder.graph, node);
     if (verdict.excluded) return leave_out(m, node, "it is excluded");
     if (verdict.has_includes && !verdict.included) return leave_out(m, node, "it is not included");
     if (!verdict.included && !m->feeds[node->outputs[0]])
         return leave_out(m, node, "it is the last layer, which computes logits; include=GLOB converts it too");
     if (!why) return 1;
     if (!verdict.included) return leave_out(m, node, why);
-    return diag_error(m->b.diags, 425, EXIT_LIMIT, node->name, "--fp8 includes this layer: %s", why);
+    return diag_error(m->builder.diags, 425, EXIT_LIMIT, node->name, "--fp8 includes this layer: %s", why);
 }
 
 /* Marking ---------------------------------------------------------------------------------------------------------- */
@@ -168,17 +168,17 @@ static const char *name_for(struct marking *m, const char *wanted, int tensor) {
         int known = map_get(&m->names, name, strlen(name));
         if (known < 0) map_put(&m->names, name, strlen(name), tensor);
         if (known < 0 || known == tensor) return name;
-        name = arena_printf(m->b.graph->arena, "%s.%d", wanted, i);
+        name = arena_printf(m->builder.graph->arena, "%s.%d", wanted, i);
     }
 }
 
 static struct attr mark(struct marking *m, const char *key, const char *format, const char *name) {
-    return attr_of_text(key, arena_printf(m->b.graph->arena, "%s:%s", format, name));
+    return attr_of_text(key, arena_printf(m->builder.graph->arena, "%s:%s", format, name));
 }
 
 /* Builds the marked product as a product of matrices, in which leading dimensions are merged to rows. */
 static int build_marked(struct marking *m, int id, int rows, int weight) {
-    struct graph *graph = m->b.graph;
+    struct graph *graph = m->builder.graph;
     const struct node node = graph->nodes.at[id];
     const char *layer = name_for(m, node.name, node.outputs[0]), *x = graph->tensors.at[node.inputs[0]].name;
     struct attr attrs[] = {
@@ -190,33 +190,33 @@ static int build_marked(struct marking *m, int id, int rows, int weight) {
         mark(m, "fp8_dy", m->fp8->gradient,
              name_for(m, arena_printf(graph->arena, "%s.gradient", layer), node.outputs[0])),
     };
-    return build(&m->b, OP_MatMul, 2, (int[]){rows, node.inputs[1]}, sizeof attrs / sizeof *attrs, attrs);
+    return build(&m->builder, OP_MatMul, 2, (int[]){rows, node.inputs[1]}, sizeof attrs / sizeof *attrs, attrs);
 }
 
 /* The tensor as a matrix; one for all layers that read it, so that they share a scale. */
 static int as_rows(struct marking *m, int x) {
-    const struct tensor t = m->b.graph->tensors.at[x];
-    const char *key = arena_printf(m->b.graph->arena, "%d", x);
+    const struct tensor t = m->builder.graph->tensors.at[x];
+    const char *key = arena_printf(m->builder.graph->arena, "%d", x);
     int rows = map_get(&m->rows, key, strlen(key));
     if (rows >= 0) return rows;
-    rows = build_reshape(&m->b, x, 2, (int64_t[]){tensor_elements(&t) / t.dims[t.ndim - 1], t.dims[t.ndim - 1]});
+    rows = build_reshape(&m->builder, x, 2, (int64_t[]){tensor_elements(&t) / t.dims[t.ndim - 1], t.dims[t.ndim - 1]});
     if (rows >= 0) map_put(&m->rows, key, strlen(key), rows);
     return rows;
 }
 
 static int mark_layer(struct marking *m, int id, int weight) {
-    const struct node node = m->b.graph->nodes.at[id];
-    const struct tensor y = m->b.graph->tensors.at[node.outputs[0]];
-    m->b.node = node.name;
+    const struct node node = m->builder.graph->nodes.at[id];
+    const struct tensor y = m->builder.graph->tensors.at[node.outputs[0]];
+    m->builder.node = node.name;
     int rows = as_rows(m, node.inputs[0]), product = rows < 0 ? -1 : build_marked(m, id, rows, weight);
-    int result = product < 0 ? -1 : build_reshape(&m->b, product, y.ndim, y.dims);
+    int result = product < 0 ? -1 : build_reshape(&m->builder, product, y.ndim, y.dims);
     if (result >= 0) rewrite_replace(&m->rewrite, node.outputs[0], result);
     return result < 0 ? -1 : 0;
 }
 
 static int visit(struct marking *m, int id) {
-    const struct node *node = &m->b.graph->nodes.at[id];
-    int weight = weight_of(m->b.graph, node), chosen = 0;
+    const struct node *node = &m->builder.graph->nodes.at[id];
+    int weight = weight_of(m->builder.graph, node), chosen = 0;
     if (weight >= 0) m->layers++, chosen = choose(m, node);
     if (chosen < 0) return -1;
     if (chosen) return m->marked++, mark_layer(m, id, weight);
@@ -227,14 +227,14 @@ static int visit(struct marking *m, int id) {
 static int check_rules(const struct marking *m) {
     for (int i = 0; i < m->fp8->rules.n; i++)
         if (!m->matched[i])
-            return diag_error(m->b.diags, 424, EXIT_USAGE, "--fp8", "no linear layer's name matches '%s'",
+            return diag_error(m->builder.diags, 424, EXIT_USAGE, "--fp8", "no linear layer's name matches '%s'",
                               m->fp8->rules.at[i].pattern);
     return 0;
 }
 
 int pass_fp8(struct graph *graph, const struct pass_context *context) {
     if (!context->training || !context->training->fp8.text || graph->level != TYPED) return 0;
-    struct marking m = {.b = {graph, context->diags, NULL}, .fp8 = &context->training->fp8};
+    struct marking m = {.builder = {graph, context->diags, NULL}, .fp8 = &context->training->fp8};
     int errors = context->diags->errors;
     map_init(&m.names, graph->arena);
     map_init(&m.rows, graph->arena);

@@ -13,8 +13,8 @@
 
 #define EXPONENT "loss_scale.exponent"
 
-static int add_state(struct build *b, const char *name) {
-    return graph_add_tensor(b->graph, TENSOR_STATE, name, RT_F64, 0, NULL);
+static int add_state(struct build *builder, const char *name) {
+    return graph_add_tensor(builder->graph, TENSOR_STATE, name, RT_F64, 0, NULL);
 }
 
 static int find_state(const struct graph *graph, const char *name) {
@@ -32,25 +32,25 @@ static double largest_exponent(const struct amp *amp) {
     return 127 - ceil(log2(amp->loss_scale));
 }
 
-static int scale_of(struct build *b, const struct amp *amp, int exponent) {
+static int scale_of(struct build *builder, const struct amp *amp, int exponent) {
     struct build_scope scope = {.dtype = RT_F64};
     build_scope_number(&scope, "first", amp->loss_scale);
-    if (exponent < 0) return build_scalar(b, RT_F64, amp->loss_scale);
+    if (exponent < 0) return build_scalar(builder, RT_F64, amp->loss_scale);
     build_scope_tensor(&scope, "exponent", exponent);
-    return build_expr(b, &scope, "first * pow(2, exponent)");
+    return build_expr(builder, &scope, "first * pow(2, exponent)");
 }
 
-int loss_scale_begin(struct build *b, const struct amp *amp) {
+int loss_scale_begin(struct build *builder, const struct amp *amp) {
     if (amp->loss_scale == 0) return -1;
-    return scale_of(b, amp, changes(amp) ? add_state(b, EXPONENT) : -1);
+    return scale_of(builder, amp, changes(amp) ? add_state(builder, EXPONENT) : -1);
 }
 
-struct loss_scale loss_scale_find(struct build *b, const struct amp *amp) {
+struct loss_scale loss_scale_find(struct build *builder, const struct amp *amp) {
     struct loss_scale found = {-1, -1, -1, -1};
     /* a module's user scales what he gives */
-    if (amp->loss_scale == 0 || graph_gradient_inputs(b->graph)) return found;
-    found.exponent = find_state(b->graph, EXPONENT);
-    found.scale = scale_of(b, amp, found.exponent);
+    if (amp->loss_scale == 0 || graph_gradient_inputs(builder->graph)) return found;
+    found.exponent = find_state(builder->graph, EXPONENT);
+    found.scale = scale_of(builder, amp, found.exponent);
     return found;
 }
 
@@ -60,41 +60,41 @@ static void add_metric(struct graph *graph, int tensor, const char *name) {
     graph->nmetrics++;
 }
 
-int loss_scale_judge(struct build *b, const struct amp *amp, struct loss_scale *scale, int norm) {
+int loss_scale_judge(struct build *builder, const struct amp *amp, struct loss_scale *scale, int norm) {
     struct build_scope scope = {.dtype = RT_F64};
     if (!amp->skip) return 0;
     build_scope_tensor(&scope, "norm", norm);
-    scale->good = build_expr(b, &scope, "norm - norm == 0");
-    scale->skipped = add_state(b, "loss_scale.skipped");
+    scale->good = build_expr(builder, &scope, "norm - norm == 0");
+    scale->skipped = add_state(builder, "loss_scale.skipped");
     if (scale->good < 0) return -1;
     build_scope_tensor(&scope, "good", scale->good);
-    int skips = build_expr(b, &scope, "good ? 0 : 1");
+    int skips = build_expr(builder, &scope, "good ? 0 : 1");
     if (skips < 0) return -1;
-    add_metric(b->graph, skips, "skipped");
-    if (scale->scale >= 0) add_metric(b->graph, scale->scale, "loss scale");
+    add_metric(builder->graph, skips, "skipped");
+    if (scale->scale >= 0) add_metric(builder->graph, scale->scale, "loss scale");
     return 0;
 }
 
-static int change(struct build *b, struct build_scope *scope, int state, const char *text) {
-    int value = build_expr(b, scope, text);
-    if (value >= 0) VEC_PUSH(b->graph->arena, &b->graph->updates, (struct update){state, value});
+static int change(struct build *builder, struct build_scope *scope, int state, const char *text) {
+    int value = build_expr(builder, scope, text);
+    if (value >= 0) VEC_PUSH(builder->graph->arena, &builder->graph->updates, (struct update){state, value});
     return value < 0 ? -1 : 0;
 }
 
-int loss_scale_end(struct build *b, const struct amp *amp, const struct loss_scale *scale) {
+int loss_scale_end(struct build *builder, const struct amp *amp, const struct loss_scale *scale) {
     struct build_scope scope = {.dtype = RT_F64};
     if (!amp->skip) return 0;
     build_scope_tensor(&scope, "good", scale->good);
     build_scope_tensor(&scope, "skipped", scale->skipped);
-    if (change(b, &scope, scale->skipped, "good ? skipped : skipped + 1") < 0) return -1;
+    if (change(builder, &scope, scale->skipped, "good ? skipped : skipped + 1") < 0) return -1;
     if (scale->exponent < 0) return 0;
-    int streak = add_state(b, "loss_scale.streak");
+    int streak = add_state(builder, "loss_scale.streak");
     build_scope_tensor(&scope, "streak", streak);
     build_scope_tensor(&scope, "exponent", scale->exponent);
     build_scope_number(&scope, "interval", amp->growth_interval);
     build_scope_number(&scope, "most", largest_exponent(amp));
-    if (change(b, &scope, streak, "good && streak + 1 < interval ? streak + 1 : 0") < 0) return -1;
-    return change(b, &scope, scale->exponent,
+    if (change(builder, &scope, streak, "good && streak + 1 < interval ? streak + 1 : 0") < 0) return -1;
+    return change(builder, &scope, scale->exponent,
                   "grown = min(exponent + 1, max(exponent, most)); "
                   "good ? (streak + 1 < interval ? exponent : grown) : exponent - 1");
 }

@@ -16,13 +16,13 @@ struct loss_scale {
 
 /* To be called before autodiff: adds the states and returns the scale, which is the gradient of the loss; -1: no loss
  * scaling, or after a diagnostic. */
-int loss_scale_begin(struct build *b, const struct amp *amp);
+int loss_scale_begin(struct build *builder, const struct amp *amp);
 /* Finds the tensors that loss_scale_begin added to the graph. */
-struct loss_scale loss_scale_find(struct build *b, const struct amp *amp);
+struct loss_scale loss_scale_find(struct build *builder, const struct amp *amp);
 /* Sets scale->good and scale->skipped from the norm of all gradients (f64), and adds the metrics. 0, or -1 after a
  * diagnostic. */
-int loss_scale_judge(struct build *b, const struct amp *amp, struct loss_scale *scale, int norm);
+int loss_scale_judge(struct build *builder, const struct amp *amp, struct loss_scale *scale, int norm);
 /* Adds the updates of the states, which give the scale of the next step. 0, or -1 after a diagnostic. */
-int loss_scale_end(struct build *b, const struct amp *amp, const struct loss_scale *scale);
+int loss_scale_end(struct build *builder, const struct amp *amp, const struct loss_scale *scale);
 
 #endif

@@ -20,7 +20,7 @@
 struct optimizing {
     struct graph *graph;
     const struct training *training;
-    struct build b;
+    struct build builder;
     struct group *groups; /* [0] for parameters without a rule, [1 + i] for those of rule i */
     struct loss_scale scale;
     int mean; /* the factor from sums of gradients to means, f64; -1: none */
@@ -47,7 +47,7 @@ static void add_update(struct optimizing *o, int weight, int value) {
 }
 
 static int control_as(struct optimizing *o, enum rt_control control, enum rt_dtype dtype) {
-    return build_cast(&o->b, graph_control(o->graph, control), dtype);
+    return build_cast(&o->builder, graph_control(o->graph, control), dtype);
 }
 
 bool training_gathers(const struct training *training, const struct graph *graph) {
@@ -59,7 +59,7 @@ static int accumulate(struct optimizing *o, struct parameter *p) {
     if (!training_gathers(o->training, o->graph)) return 0;
     int real = control_as(o, RT_REAL, o->graph->tensors.at[p->gradient].dtype);
     int sum = add_state(o, "gradient", p->weight, true);
-    p->gradient = real < 0 ? -1 : build(&o->b, OP_Accumulate, 3, (int[]){sum, p->gradient, real}, 0, NULL);
+    p->gradient = real < 0 ? -1 : build(&o->builder, OP_Accumulate, 3, (int[]){sum, p->gradient, real}, 0, NULL);
     if (p->gradient >= 0) add_update(o, sum, p->gradient);
     return p->gradient < 0 ? -1 : 0;
 }
@@ -110,12 +110,12 @@ static int find_mean(struct optimizing *o) {
     o->mean = several ? share : -1;
     if (o->scale.scale < 0) return 0;
     build_scope_tensor(&scope, "scale", o->scale.scale);
-    o->mean = build_expr(&o->b, &scope, several ? "share / scale" : "1 / scale");
+    o->mean = build_expr(&o->builder, &scope, several ? "share / scale" : "1 / scale");
     return o->mean < 0 ? -1 : 0;
 }
 
 static int sum_units(struct optimizing *o, struct parameter *p) {
-    if (o->training->units > 1) p->gradient = build1(&o->b, OP_UnitSum, p->gradient);
+    if (o->training->units > 1) p->gradient = build1(&o->builder, OP_UnitSum, p->gradient);
     return p->gradient;
 }
 
@@ -127,15 +127,15 @@ static const char *name_for(const struct optimizing *o, const struct parameter *
  * factor. */
 static int global_norm(struct optimizing *o) {
     struct attr to = attr_of_text("to", "f64");
-    int total = build_scalar(&o->b, RT_F64, 0);
+    int total = build_scalar(&o->builder, RT_F64, 0);
     for (int i = 0; i < o->graph->parameters.n && total >= 0; i++) {
-        o->b.node = name_for(o, &o->graph->parameters.at[i], "norm");
-        int squares = build(&o->b, OP_SumSquares, 1, &o->graph->parameters.at[i].gradient, 1, &to);
-        total = squares < 0 ? -1 : build2(&o->b, OP_Add, total, squares);
+        o->builder.node = name_for(o, &o->graph->parameters.at[i], "norm");
+        int squares = build(&o->builder, OP_SumSquares, 1, &o->graph->parameters.at[i].gradient, 1, &to);
+        total = squares < 0 ? -1 : build2(&o->builder, OP_Add, total, squares);
     }
-    o->b.node = "optimizer";
-    total = total < 0 ? -1 : build1(&o->b, OP_Sqrt, total);
-    return total < 0 || o->mean < 0 ? total : build2(&o->b, OP_Mul, total, o->mean);
+    o->builder.node = "optimizer";
+    total = total < 0 ? -1 : build1(&o->builder, OP_Sqrt, total);
+    return total < 0 || o->mean < 0 ? total : build2(&o->builder, OP_Mul, total, o->mean);
 }
 
 /* Adds the norm before clipping to the outputs, as a metric. */
@@ -156,8 +156,9 @@ static int clip(struct optimizing *o, int norm) {
     build_scope_tensor(&scope, "most", graph_control(o->graph, RT_MOST));
     build_scope_tensor(&scope, "rescale", graph_control(o->graph, RT_RESCALE));
     build_scope_number(&scope, "unbounded", INFINITY);
-    o->clip = build_expr(&o->b, &scope, "rescale * (most < unbounded ? min(1, most / (norm * rescale + 1e-6)) : 1)");
-    if (o->clip >= 0 && o->mean >= 0) o->clip = build2(&o->b, OP_Mul, o->clip, o->mean);
+    o->clip =
+        build_expr(&o->builder, &scope, "rescale * (most < unbounded ? min(1, most / (norm * rescale + 1e-6)) : 1)");
+    if (o->clip >= 0 && o->mean >= 0) o->clip = build2(&o->builder, OP_Mul, o->clip, o->mean);
     return o->clip;
 }
 
@@ -178,22 +179,22 @@ static struct group *group_of(const struct optimizing *o, const struct parameter
  * fixed at compile time and is multiplied by the same factor. */
 static int learning_rate(struct optimizing *o, const struct group *group) {
     if (!group->own_lr) return graph_control(o->graph, RT_LR);
-    int own = build_scalar(&o->b, RT_F64, named_options_value(&group->optimizer->options, "lr", 0));
-    return build2(&o->b, OP_Mul, own, graph_control(o->graph, RT_FACTOR));
+    int own = build_scalar(&o->builder, RT_F64, named_options_value(&group->optimizer->options, "lr", 0));
+    return build2(&o->builder, OP_Mul, own, graph_control(o->graph, RT_FACTOR));
 }
 
 /* The number of the step, skipped steps not counted. */
 static int count_step(struct optimizing *o) {
     int step = graph_control(o->graph, RT_STEP);
-    return o->scale.skipped < 0 ? step : build2(&o->b, OP_Sub, step, o->scale.skipped);
+    return o->scale.skipped < 0 ? step : build2(&o->builder, OP_Sub, step, o->scale.skipped);
 }
 
 /* Defines options, lr, step and the row's scalars by name, once per group. */
 static int find_numbers(struct optimizing *o, struct group *group) {
     const struct named_options *options = &group->optimizer->options;
-    const char *node = o->b.node;
+    const char *node = o->builder.node;
     if (group->numbers.n) return 0;
-    o->b.node = "optimizer";
+    o->builder.node = "optimizer";
     group->numbers.dtype = RT_F64;
     for (int i = 0; i < options->n; i++) build_scope_number(&group->numbers, options->at[i].name, options->at[i].value);
     int lr = learning_rate(o, group), step = count_step(o);
@@ -201,8 +202,8 @@ static int find_numbers(struct optimizing *o, struct group *group) {
     build_scope_tensor(&group->numbers, "lr", lr);
     build_scope_tensor(&group->numbers, "step", step);
     const char *text = arena_printf(o->graph->arena, "%s lr", group->optimizer->row->scalars);
-    if (build_expr(&o->b, &group->numbers, text) < 0) return -1;
-    o->b.node = node;
+    if (build_expr(&o->builder, &group->numbers, text) < 0) return -1;
+    o->builder.node = node;
     return 0;
 }
 
@@ -216,7 +217,7 @@ static int names_for(struct optimizing *o, const struct build_scope *numbers, en
             build_scope_number(scope, numbers->names[i].name, numbers->names[i].number);
             continue;
         }
-        if ((tensor = build_cast(&o->b, tensor, dtype)) < 0) return -1;
+        if ((tensor = build_cast(&o->builder, tensor, dtype)) < 0) return -1;
         build_scope_tensor(scope, numbers->names[i].name, tensor);
     }
     return 0;
@@ -234,7 +235,7 @@ static enum rt_dtype updated_in(enum rt_dtype dtype) {
 }
 
 static bool add_name(struct optimizing *o, struct build_scope *scope, const char *name, int tensor) {
-    int cast = tensor < 0 ? -1 : build_cast(&o->b, tensor, scope->dtype);
+    int cast = tensor < 0 ? -1 : build_cast(&o->builder, tensor, scope->dtype);
     build_scope_tensor(scope, name, cast);
     return cast >= 0;
 }
@@ -274,10 +275,10 @@ static int kept_tensor(const struct kept *kept, const char *name) {
  * statements read the new value, so that the whole update can be fused (Note [One pass] in fuse_elementwise.c). */
 static int assign(struct optimizing *o, struct build_scope *scope, const struct kept *kept, const char *statement) {
     const char *name = arena_copy(o->graph->arena, statement, strcspn(statement, " "));
-    int value = build_expr(&o->b, scope, arena_printf(o->graph->arena, "%s; %s", statement, name));
+    int value = build_expr(&o->builder, scope, arena_printf(o->graph->arena, "%s; %s", statement, name));
     if (value < 0 || o->scale.good < 0) return value;
-    int old = build_cast(&o->b, kept_tensor(kept, name), scope->dtype);
-    value = old < 0 ? -1 : build(&o->b, OP_Where, 3, (int[]){o->scale.good, value, old}, 0, NULL);
+    int old = build_cast(&o->builder, kept_tensor(kept, name), scope->dtype);
+    value = old < 0 ? -1 : build(&o->builder, OP_Where, 3, (int[]){o->scale.good, value, old}, 0, NULL);
     build_scope_tensor(scope, name, value);
     return value;
 }
@@ -299,18 +300,18 @@ static int update(struct optimizing *o, struct parameter *p) {
     struct build_scope scope;
     enum rt_dtype dtype = updated_in(o->graph->tensors.at[p->weight].dtype);
     if (find_numbers(o, group) < 0 || names_for(o, &group->numbers, dtype, &scope) < 0) return -1;
-    int gradient = build_cast(&o->b, p->gradient, dtype);
-    if (gradient >= 0) gradient = build2(&o->b, OP_Mul, gradient, build_cast(&o->b, o->clip, dtype));
+    int gradient = build_cast(&o->builder, p->gradient, dtype);
+    if (gradient >= 0) gradient = build2(&o->builder, OP_Mul, gradient, build_cast(&o->builder, o->clip, dtype));
     if (!add_name(o, &scope, "g", gradient)) return -1;
     list_kept(o, p, row->states, &kept);
     for (int i = 0; i < kept.n; i++)
         if (!add_name(o, &scope, kept.at[i].name, kept.at[i].tensor)) return -1;
     bool decays = named_options_value(&group->optimizer->options, "weight_decay", 0) != 0;
-    if (decays && build_expr(&o->b, &scope, arena_printf(o->graph->arena, "%s p", row->decay)) < 0) return -1;
+    if (decays && build_expr(&o->builder, &scope, arena_printf(o->graph->arena, "%s p", row->decay)) < 0) return -1;
     if (assign_all(o, &scope, &kept, row->update) < 0) return -1;
     for (int i = 0; i < kept.n; i++) {
         int stored = kept.at[i].tensor;
-        int value = build_cast(&o->b, value_of(&scope, kept.at[i].name), o->graph->tensors.at[stored].dtype);
+        int value = build_cast(&o->builder, value_of(&scope, kept.at[i].name), o->graph->tensors.at[stored].dtype);
         if (value < 0) return -1;
         add_update(o, stored, value);
     }
@@ -324,7 +325,7 @@ static void set_phase(struct graph *graph, int first, enum phase phase) {
 
 static int each(struct optimizing *o, const char *what, int (*make)(struct optimizing *o, struct parameter *p)) {
     for (int i = 0; i < o->graph->parameters.n; i++) {
-        o->b.node = name_for(o, &o->graph->parameters.at[i], what);
+        o->builder.node = name_for(o, &o->graph->parameters.at[i], what);
         if (make(o, &o->graph->parameters.at[i]) < 0) return -1;
     }
     return 0;
@@ -347,25 +348,26 @@ static void name_apart(struct graph *graph) {
 }
 
 int pass_optimizer(struct graph *graph, const struct pass_context *context) {
-    struct optimizing o = {.graph = graph, .training = context->training, .b = {graph, context->diags, "optimizer"}};
+    struct optimizing o = {
+        .graph = graph, .training = context->training, .builder = {graph, context->diags, "optimizer"}};
     if (!graph->parameters.n || !context->training) return 0;
     int micro = graph->order.n;
     if (each(&o, "accumulate", accumulate) < 0) return -1;
     set_phase(graph, micro, PHASE_BACKWARD);
     if (graph->order.n > micro) accumulate_early(graph, micro);
     int reduce = graph->order.n, norm;
-    o.scale = loss_scale_find(&o.b, &context->training->amp);
+    o.scale = loss_scale_find(&o.builder, &context->training->amp);
     if (find_mean(&o) < 0 || each(&o, "sum", sum_units) < 0) return -1;
-    o.b.node = "optimizer";
+    o.builder.node = "optimizer";
     if ((norm = give_norm(&o)) < 0) return -1;
     set_phase(graph, reduce, PHASE_REDUCE);
     int update_first = graph->order.n;
     list_groups(&o);
-    if (loss_scale_judge(&o.b, &context->training->amp, &o.scale, norm) < 0 || clip(&o, norm) < 0 ||
+    if (loss_scale_judge(&o.builder, &context->training->amp, &o.scale, norm) < 0 || clip(&o, norm) < 0 ||
         each(&o, "update", update) < 0)
         return -1;
-    o.b.node = "loss_scale";
-    if (loss_scale_end(&o.b, &context->training->amp, &o.scale) < 0) return -1;
+    o.builder.node = "loss_scale";
+    if (loss_scale_end(&o.builder, &context->training->amp, &o.scale) < 0) return -1;
     set_phase(graph, update_first, PHASE_UPDATE);
     graph->parameters.n = 0;
     name_apart(graph);

@@ -34,7 +34,7 @@ struct codes {
 
 struct quantizing {
     struct rewrite rewrite;
-    struct build b;
+    struct build builder;
     const struct training *training;
     struct map scale_of, codes_of, layers; /* layers: name -> 0 if it is quantised, 1 if not */
     VEC(struct scale) scales;
@@ -67,7 +67,7 @@ static const struct dims *dims_of(const struct graph *graph, const struct node *
 
 static int refuse_layer(struct quantizing *q, const struct node *node, int64_t part) {
     const char *layer = layer_of(node);
-    struct diags *diags = q->b.diags;
+    struct diags *diags = q->builder.diags;
     map_put(&q->layers, layer, strlen(layer), 1);
     const char *why =
         arena_printf(diags->arena, "a rank's shard of %s has an extent of %lld, which is not a multiple of %d",
@@ -79,8 +79,8 @@ static int refuse_layer(struct quantizing *q, const struct node *node, int64_t p
 }
 
 static int prove(struct quantizing *q) {
-    const struct graph *graph = q->b.graph;
-    int errors = q->b.diags->errors;
+    const struct graph *graph = q->builder.graph;
+    int errors = q->builder.diags->errors;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         const char *layer = layer_of(node);
@@ -95,7 +95,7 @@ static int prove(struct quantizing *q) {
             break;
         }
     }
-    return q->b.diags->errors > errors ? -1 : 0;
+    return q->builder.diags->errors > errors ? -1 : 0;
 }
 
 static bool is_quantised(const struct quantizing *q, const struct node *node) {
@@ -113,7 +113,7 @@ static struct scale *scale_of(struct quantizing *q, const char *mark) {
 /* Adds the scale of a mark unless there is one. Scales met in the backward phase are those of gradients, which are
  * multiplied by the loss scale. */
 static void meet_scale(struct quantizing *q, const char *mark, enum phase phase) {
-    struct graph *graph = q->b.graph;
+    struct graph *graph = q->builder.graph;
     const double loss_scale = phase == PHASE_BACKWARD ? q->training->amp.loss_scale : 0;
     const char *name = strchr(mark, ':') + 1;
     struct scale scale = {.name = name,
@@ -133,7 +133,7 @@ static int factor_of(struct quantizing *q, struct scale *scale) {
     struct build_scope scope = {.dtype = RT_F32};
     build_scope_tensor(&scope, "scale", scale->state);
     build_scope_number(&scope, "first", scale->first);
-    if (scale->factor < 0) scale->factor = build_expr(&q->b, &scope, "scale > 0 ? scale : first");
+    if (scale->factor < 0) scale->factor = build_expr(&q->builder, &scope, "scale > 0 ? scale : first");
     return scale->factor;
 }
 
@@ -143,13 +143,13 @@ static int unscale_of(struct quantizing *q, const char *mark) {
     int factor = factor_of(q, scale);
     if (factor < 0) return -1;
     build_scope_tensor(&scope, "factor", factor);
-    if (scale->unscale < 0) scale->unscale = build_expr(&q->b, &scope, "1 / factor");
+    if (scale->unscale < 0) scale->unscale = build_expr(&q->builder, &scope, "1 / factor");
     return scale->unscale;
 }
 
 /* Splits the producer of `tensor` so that its first operand has the layout `as`. */
 static void cut_like(struct quantizing *q, int tensor, const struct layout *as) {
-    struct graph *graph = q->b.graph;
+    struct graph *graph = q->builder.graph;
     struct node *node = &graph->nodes.at[graph->tensors.at[tensor].producer];
     struct dims dims;
     dims_of(graph, node, &dims);
@@ -174,10 +174,10 @@ static struct layout layout_of(const struct graph *graph, const struct dims *dim
 }
 
 static const char *codes_key(const struct quantizing *q, int tensor, const char *mark, const struct layout *as) {
-    const char *key = arena_printf(q->b.graph->arena, "%d %s", tensor, mark);
-    for (int axis = 0; axis < q->b.graph->mesh.naxes; axis++) {
+    const char *key = arena_printf(q->builder.graph->arena, "%d %s", tensor, mark);
+    for (int axis = 0; axis < q->builder.graph->mesh.naxes; axis++) {
         const struct placement *held = &as->axis[axis];
-        key = arena_printf(q->b.graph->arena, "%s %d/%d/%lld/%lld", key, (int)held->kind, held->dim,
+        key = arena_printf(q->builder.graph->arena, "%s %d/%d/%lld/%lld", key, (int)held->kind, held->dim,
                            (long long)held->blocks, (long long)held->grain);
     }
     return key;
@@ -189,7 +189,8 @@ static int quantise(struct quantizing *q, int tensor, const char *mark, const st
     struct scale *scale = scale_of(q, mark);
     struct attr format = attr_of_text("format", scale->format);
     int factor = factor_of(q, scale), outputs[2];
-    if (factor < 0 || build_many(&q->b, OP_Quantize, 2, (int[]){tensor, factor}, 2, outputs, 1, &format) < 0) return -1;
+    if (factor < 0 || build_many(&q->builder, OP_Quantize, 2, (int[]){tensor, factor}, 2, outputs, 1, &format) < 0)
+        return -1;
     cut_like(q, outputs[0], as);
     if (scale->most < 0) scale->most = outputs[1];
     return outputs[0];
@@ -199,19 +200,19 @@ static int quantise(struct quantizing *q, int tensor, const char *mark, const st
 static int codes_of(struct quantizing *q, const struct dims *dims, const struct node *node, int operand, bool turned) {
     static const int64_t perm[] = {1, 0};
     const char *mark = attr_text(node, operand ? "fp8_b" : "fp8_a", "");
-    const struct layout as = layout_of(q->b.graph, dims, node, operand);
+    const struct layout as = layout_of(q->builder.graph, dims, node, operand);
     const char *key = codes_key(q, node->inputs[operand], mark, &as);
     int known = map_get(&q->codes_of, key, strlen(key));
     if (known < 0) {
         struct codes codes = {quantise(q, node->inputs[operand], mark, &as), -1};
         if (codes.straight < 0) return -1;
         map_put(&q->codes_of, key, strlen(key), known = q->codes.n);
-        VEC_PUSH(q->b.graph->arena, &q->codes, codes);
+        VEC_PUSH(q->builder.graph->arena, &q->codes, codes);
     }
     struct codes *codes = &q->codes.at[known];
     if (!turned) return codes->straight;
     if (codes->turned < 0) {
-        codes->turned = build_transpose(&q->b, codes->straight, perm);
+        codes->turned = build_transpose(&q->builder, codes->straight, perm);
         if (codes->turned >= 0) cut_like(q, codes->turned, &as);
     }
     return codes->turned;
@@ -219,7 +220,7 @@ static int codes_of(struct quantizing *q, const struct dims *dims, const struct 
 
 /* Splits the producer of `tensor` like the product `like`, by the names of its factors. */
 static void cut_product(struct quantizing *q, int tensor, const struct dims *from, const struct node *like) {
-    struct graph *graph = q->b.graph;
+    struct graph *graph = q->builder.graph;
     struct node *node = &graph->nodes.at[graph->tensors.at[tensor].producer];
     struct dims dims;
     dims_of(graph, node, &dims);
@@ -231,11 +232,11 @@ static void cut_product(struct quantizing *q, int tensor, const struct dims *fro
 }
 
 static int multiply(struct quantizing *q, int id) {
-    struct graph *graph = q->b.graph;
+    struct graph *graph = q->builder.graph;
     const struct node node = graph->nodes.at[id];
     struct dims dims;
     dims_of(graph, &node, &dims);
-    q->b.node = node.name;
+    q->builder.node = node.name;
     const char *mark_a = attr_text(&node, "fp8_a", ""), *mark_b = attr_text(&node, "fp8_b", "");
     meet_scale(q, mark_a, node.phase);
     meet_scale(q, mark_b, node.phase);
@@ -247,7 +248,8 @@ static int multiply(struct quantizing *q, int id) {
                                  attr_of_text("a", scale_of(q, mark_a)->format),
                                  attr_of_text("b", scale_of(q, mark_b)->format),
                                  attr_of_int("fast", attr_find(&node, "fp8_dy") != NULL)};
-    int y = build(&q->b, OP_ScaledMatMul, 4, (int[]){a, b, unscale_a, unscale_b}, sizeof attrs / sizeof *attrs, attrs);
+    int y = build(&q->builder, OP_ScaledMatMul, 4, (int[]){a, b, unscale_a, unscale_b}, sizeof attrs / sizeof *attrs,
+                  attrs);
     if (y < 0) return -1;
     cut_product(q, y, &dims, &node);
     graph->tensors.at[y].name = graph->tensors.at[node.outputs[0]].name; /* plans identify operands by name */
@@ -257,7 +259,7 @@ static int multiply(struct quantizing *q, int id) {
 
 /* Keeps the node, without its marks. */
 static void keep(struct quantizing *q, int id) {
-    struct node *node = &q->b.graph->nodes.at[id];
+    struct node *node = &q->builder.graph->nodes.at[id];
     int n = 0;
     for (int i = 0; i < node->nattrs; i++)
         if (strncmp(node->attrs[i].key, "fp8_", 4) != 0) node->attrs[n++] = node->attrs[i];
@@ -270,7 +272,7 @@ static void set_phase(struct graph *graph, int first, enum phase phase) {
 }
 
 static int visit(struct quantizing *q, int id) {
-    struct graph *graph = q->b.graph;
+    struct graph *graph = q->builder.graph;
     int first = graph->order.n;
     if (!is_quantised(q, &graph->nodes.at[id])) return keep(q, id), 0;
     if (multiply(q, id) < 0) return -1;
@@ -281,39 +283,39 @@ static int visit(struct quantizing *q, int id) {
 /* Scales of the next step ------------------------------------------------------------------------------------------ */
 
 static void update(struct quantizing *q, int state, int value) {
-    VEC_PUSH(q->b.graph->arena, &q->b.graph->updates, (struct update){state, value});
+    VEC_PUSH(q->builder.graph->arena, &q->builder.graph->updates, (struct update){state, value});
 }
 
 static int add_state(struct quantizing *q, const struct scale *scale, const char *what, int ndim, const int64_t *dims) {
-    struct graph *graph = q->b.graph;
+    struct graph *graph = q->builder.graph;
     return graph_add_tensor(graph, TENSOR_STATE, arena_printf(graph->arena, "%s.fp8.%s", scale->name, what), RT_F32,
                             ndim, dims);
 }
 
 static void name_scale(struct quantizing *q, const struct scale *scale) {
-    q->b.node = arena_printf(q->b.graph->arena, "%s.fp8", scale->name);
+    q->builder.node = arena_printf(q->builder.graph->arena, "%s.fp8", scale->name);
 }
 
 /* Accumulates the largest magnitude of the step so far, dummy micro-batches left out. */
 static int gather(struct quantizing *q, struct scale *scale) {
     struct build_scope scope = {.dtype = RT_F32};
     name_scale(q, scale);
-    int real = build_cast(&q->b, graph_control(q->b.graph, RT_REAL), RT_F32);
+    int real = build_cast(&q->builder, graph_control(q->builder.graph, RT_REAL), RT_F32);
     build_scope_tensor(&scope, "most", scale->most);
     build_scope_tensor(&scope, "real", real);
-    if (!training_gathers(q->training, q->b.graph))
-        return scale->most = build_expr(&q->b, &scope, "real > 0 ? most : 0");
+    if (!training_gathers(q->training, q->builder.graph))
+        return scale->most = build_expr(&q->builder, &scope, "real > 0 ? most : 0");
     int seen = add_state(q, scale, "seen", 0, NULL);
-    q->b.graph->tensors.at[seen].gradient = true;
+    q->builder.graph->tensors.at[seen].gradient = true;
     build_scope_tensor(&scope, "seen", seen);
-    scale->most = build_expr(&q->b, &scope, "real > 0 ? max(seen, most) : seen");
+    scale->most = build_expr(&q->builder, &scope, "real > 0 ? max(seen, most) : seen");
     if (scale->most >= 0) update(q, seen, scale->most);
     return scale->most;
 }
 
 static int over_units(struct quantizing *q, struct scale *scale) {
     name_scale(q, scale);
-    if (q->training->units > 1) scale->most = build1(&q->b, OP_UnitMax, scale->most);
+    if (q->training->units > 1) scale->most = build1(&q->builder, OP_UnitMax, scale->most);
     return scale->most;
 }
 
@@ -324,15 +326,15 @@ struct ring {
 
 static int make_ring(struct quantizing *q, struct ring *ring) {
     const int64_t length = (int64_t)q->training->fp8.history;
-    float *places = ARENA_ARRAY(q->b.graph->arena, float, length);
+    float *places = ARENA_ARRAY(q->builder.graph->arena, float, length);
     for (int64_t i = 0; i < length; i++) places[i] = (float)i;
-    q->b.node = "fp8";
-    ring->places = graph_add_const(q->b.graph, "fp8.places", RT_F32, 1, &length, places);
+    q->builder.node = "fp8";
+    ring->places = graph_add_const(q->builder.graph, "fp8.places", RT_F32, 1, &length, places);
     struct build_scope scope = {.dtype = RT_F64};
-    build_scope_tensor(&scope, "step", graph_control(q->b.graph, RT_STEP));
+    build_scope_tensor(&scope, "step", graph_control(q->builder.graph, RT_STEP));
     build_scope_number(&scope, "length", (double)length);
-    int at = build_expr(&q->b, &scope, "fmod(step, length)");
-    return ring->at = at < 0 ? -1 : build_cast(&q->b, at, RT_F32);
+    int at = build_expr(&q->builder, &scope, "fmod(step, length)");
+    return ring->at = at < 0 ? -1 : build_cast(&q->builder, at, RT_F32);
 }
 
 static int remember(struct quantizing *q, const struct scale *scale, const struct ring *ring) {
@@ -343,7 +345,7 @@ static int remember(struct quantizing *q, const struct scale *scale, const struc
     build_scope_tensor(&scope, "places", ring->places);
     build_scope_tensor(&scope, "at", ring->at);
     build_scope_tensor(&scope, "most", scale->most);
-    int next = build_expr(&q->b, &scope, "finite = most - most == 0 ? most : 0; places == at ? finite : history");
+    int next = build_expr(&q->builder, &scope, "finite = most - most == 0 ? most : 0; places == at ? finite : history");
     if (next >= 0) update(q, history, next);
     return next;
 }
@@ -355,19 +357,20 @@ static int rescale(struct quantizing *q, const struct scale *scale, const struct
     const struct attr attrs[] = {attr_of_ints("axes", 1, &axis), attr_of_int("keepdims", 0)};
     struct build_scope scope = {.dtype = RT_F32};
     name_scale(q, scale);
-    int history = remember(q, scale, ring), most = history < 0 ? -1 : build(&q->b, OP_ReduceMax, 1, &history, 2, attrs);
+    int history = remember(q, scale, ring),
+        most = history < 0 ? -1 : build(&q->builder, OP_ReduceMax, 1, &history, 2, attrs);
     if (most < 0) return -1;
     build_scope_tensor(&scope, "most", most);
     build_scope_tensor(&scope, "scale", scale->state);
     build_scope_number(&scope, "largest", ldexp(largest, -(int)q->training->fp8.margin));
     build_scope_number(&scope, "bound", 0x1p126);
-    int next = build_expr(&q->b, &scope, "most > 0 ? min(largest / most, bound) : scale");
+    int next = build_expr(&q->builder, &scope, "most > 0 ? min(largest / most, bound) : scale");
     if (next >= 0) update(q, scale->state, next);
     return next;
 }
 
 static int update_scales(struct quantizing *q) {
-    struct graph *graph = q->b.graph;
+    struct graph *graph = q->builder.graph;
     struct ring ring;
     int first = graph->order.n;
     for (int i = 0; i < q->scales.n; i++)
@@ -390,18 +393,18 @@ static int report(const struct quantizing *q) {
     int n = 0;
     for (int i = 0; i < q->layers.n; i++) n += q->layers.entries[i].value == 0;
     if (q->layers.n && !n)
-        return diag_error(q->b.diags, 426, EXIT_UNSUPPORTED, q->b.graph->name,
+        return diag_error(q->builder.diags, 426, EXIT_UNSUPPORTED, q->builder.graph->name,
                           "--fp8: under this plan none of the %d linear layers can compute in 8-bit floats",
                           q->layers.n);
     if (n)
-        diag_remark(q->b.diags, q->b.graph->name, "fp8: %d linear layers compute in 8-bit floats, with %d scales", n,
-                    q->scales.n);
+        diag_remark(q->builder.diags, q->builder.graph->name,
+                    "fp8: %d linear layers compute in 8-bit floats, with %d scales", n, q->scales.n);
     return 0;
 }
 
 int pass_quantize(struct graph *graph, const struct pass_context *context) {
     if (!context->training || !context->training->fp8.text) return 0;
-    struct quantizing q = {.b = {graph, context->diags, NULL}, .training = context->training};
+    struct quantizing q = {.builder = {graph, context->diags, NULL}, .training = context->training};
     map_init(&q.scale_of, graph->arena);
     map_init(&q.codes_of, graph->arena);
     map_init(&q.layers, graph->arena);

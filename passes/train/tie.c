@@ -71,9 +71,9 @@ int pass_tie(struct graph *graph, const struct pass_context *context) {
     for (int t = 0; t < tensors; t++) {
         const int original = find_original(graph, t, tensors);
         const char *name = graph->tensors.at[t].name;
-        struct build b = {graph, context->diags, name};
+        struct build builder = {graph, context->diags, name};
         const struct attr perm = attr_of_ints("perm", 2, exchanged);
-        const int tied = original < 0 ? -1 : build(&b, OP_Transpose, 1, &original, 1, &perm);
+        const int tied = original < 0 ? -1 : build(&builder, OP_Transpose, 1, &original, 1, &perm);
         if (tied < 0) continue;
         rewrite_replace(&rewrite, t, tied);
         if (count++ < MOST_NAMED || context->verbose)

@@ -52,14 +52,14 @@ static bool repeats(const struct tensor *tensor) {
 /* Adds a weight called `member` with the first slice; returns an Expand of it, or -1. */
 static int expanded(struct graph *graph, struct diags *diags, int weight, const char *member) {
     struct tensor whole = graph->tensors.at[weight], slice = whole;
-    struct build b = {graph, diags, whole.name};
+    struct build builder = {graph, diags, whole.name};
     slice.dims[outermost(&whole)] = 1;
     const int id = graph_add_tensor(graph, TENSOR_WEIGHT, member, whole.dtype, whole.ndim, slice.dims);
     struct tensor *made = &graph->tensors.at[id];
     made->data = whole.data;
     made->stored = whole.stored;
     made->mark = MARK_PARAMETER;
-    return build_expand(&b, id, whole.ndim, whole.dims);
+    return build_expand(&builder, id, whole.ndim, whole.dims);
 }
 
 int pass_unrepeat(struct graph *graph, const struct pass_context *context) {

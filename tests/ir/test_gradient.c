@@ -191,9 +191,9 @@ static void check_sample(const struct sample *sample, struct random *random) {
     for (int k = 0; k < node.ninputs; k++)
         wanted[k] = node.inputs[k] >= 0 && t.graph->tensors.at[node.inputs[k]].dtype == RT_F64 &&
                     !strchr(t.graph->tensors.at[node.inputs[k]].name, '=');
-    struct gradient g = {.node = node, .wanted = wanted, .dx = dx, .b = {t.graph, &t.diags, "gradient"}};
-    g.dy = graph_add_const(t.graph, "dy", RT_F64, dy.ndim, dy.dims, dy.data);
-    if (gradient_make(&g) < 0) {
+    struct gradient gradient = {.node = node, .wanted = wanted, .dx = dx, .builder = {t.graph, &t.diags, "gradient"}};
+    gradient.dy = graph_add_const(t.graph, "dy", RT_F64, dy.ndim, dy.dims, dy.data);
+    if (gradient_make(&gradient) < 0) {
         diags_print(&t.diags, stderr, RT_DIAGNOSTIC_PLAIN, RT_SEVERITY_ERROR);
         fail_msg("%s", sample->op);
     }
@@ -266,9 +266,9 @@ static void check_value(const char *text, const double *x, int n, const double *
     struct tensor y = t.graph->tensors.at[t.output];
     double *ones = ARENA_ARRAY(&t.arena, double, tensor_elements(&y));
     for (int64_t i = 0; i < tensor_elements(&y); i++) ones[i] = 1;
-    struct gradient g = {.node = node, .wanted = wanted, .dx = dx, .b = {t.graph, &t.diags, "gradient"}};
-    g.dy = graph_add_const(t.graph, "dy", RT_F64, y.ndim, y.dims, ones);
-    assert_int_equal(gradient_make(&g), 0);
+    struct gradient gradient = {.node = node, .wanted = wanted, .dx = dx, .builder = {t.graph, &t.diags, "gradient"}};
+    gradient.dy = graph_add_const(t.graph, "dy", RT_F64, y.ndim, y.dims, ones);
+    assert_int_equal(gradient_make(&gradient), 0);
     const double *got = values_of(&t, dx[0]);
     for (int i = 0; i < n; i++)
         if (got[i] != expected[i]) fail_msg("%s: element %d is %g, not %g", text, i, got[i], expected[i]);
