@@ -7,8 +7,8 @@
 #include "ir/op.h"
 #include "runtime/base/checked.h"
 
-const char *const level_names[LEVELS] = {"IMPORTED",      "TYPED",     "TRAINING", "PLACED",
-                                         "COMMUNICATING", "SCHEDULED", "PLANNED"};
+const char *const level_names[LEVELS] = {"IMPORTED", "TYPED",     "TRAINING",  "PLACED", "COMMUNICATING",
+                                         "STAGED",   "SEGMENTED", "SCHEDULED", "PLANNED"};
 const char *const phase_names[PHASES] = {"forward", "backward", "reduce", "update"};
 const char *const mark_names[MARKS] = {"", "parameter", "buffer", "fixed", "folded", "moved"};
 const char *const reduce_names[3] = {"sum", "max", "min"};

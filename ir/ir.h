@@ -12,7 +12,9 @@
  *   TRAINING       TYPED, with gradients and parameter updates
  *   PLACED         every node has its splits, every tensor the layout in which its producer leaves it
  *   COMMUNICATING  every input has the layout that its node needs: redistributions are explicit nodes
- *   SCHEDULED      pipeline stages and the order of execution are final
+ *   STAGED         pipeline stages are final: sends and receives between them are explicit nodes
+ *   SEGMENTED      the order of execution is final, and divided into segments (schedule.h)
+ *   SCHEDULED      schedules say when ranks execute each segment
  *   PLANNED        every buffer of every rank has an address */
 #ifndef IR_IR_H
 #define IR_IR_H
@@ -23,12 +25,12 @@
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 #include "ir/base/vec.h"
+#include "ir/schedule.h"
 #include "runtime/base/contract.h"
 #include "runtime/base/dtype.h"
-#include "runtime/base/manifest.h"
 #include "runtime/base/part.h"
 
-enum level { IMPORTED, TYPED, TRAINING, PLACED, COMMUNICATING, SCHEDULED, PLANNED, LEVELS };
+enum level { IMPORTED, TYPED, TRAINING, PLACED, COMMUNICATING, STAGED, SEGMENTED, SCHEDULED, PLANNED, LEVELS };
 extern const char *const level_names[LEVELS];
 
 /* The device mesh: shards (numbered from 0) on named axes. The shard number is the coordinates in mixed radix; axis[0]
@@ -205,8 +207,10 @@ struct graph {
     int nmetrics; /* number of trailing outputs that rankc added: gradients of inputs, the gradients' norm */
     VEC(struct update) updates;
     VEC(struct parameter) parameters;
-    VEC(int) controls;       /* tensor ids, indexed by enum rt_control; empty until graph_control */
-    VEC(const char *) files; /* text IR: names of the files with weights; at[0] is stored.file 1 */
+    VEC(int) controls;              /* tensor ids, indexed by enum rt_control; empty until graph_control */
+    VEC(struct segment) segments;   /* from SEGMENTED on; by chunk, those of a chunk by phase */
+    VEC(struct schedule) schedules; /* from SCHEDULED on; by coordinate on the pipeline axis */
+    VEC(const char *) files;        /* text IR: names of the files with weights; at[0] is stored.file 1 */
 };
 
 /* graph.c ---------------------------------------------------------------------------------------------------------- */

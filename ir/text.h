@@ -14,11 +14,15 @@
  *   %9 "y" = LayerNorm(%7, %1, _) epsilon=1e-05            _: omitted input
  *   output %9 "logits"
  *   update %1 <- %8
+ *   segment forward 0 order=0..2 in=[] out=[%9]            of chunk 0: nodes 0 and 1, counted from 0 in this text
+ *   schedule 0 micro_batches=1 slots=1 repeat=0..1         of pipeline coordinate 0; its rows follow
+ *   run forward 0 micro=0 slot=0                           a row: the segment of phase and chunk
  *
  * The first two statements come first, then the mesh. A tensor is defined before it is used. Printing renumbers the
  * tensors densely in order of appearance, so that print(parse(print(g))) equals print(g) byte for byte. Tensors that no
  * live node, output or update uses are not printed. A weight without stored bytes (stored.file < 0) has no
- * "@file+offset as dtype" (ir.h, struct stored). The bytes of weights are not part of the text.
+ * "@file+offset as dtype" (ir.h, struct stored). The bytes of weights are not part of the text. Segments and schedules
+ * (ir/schedule.h) come last.
  *
  *   attribute  key=7 | key=[1, -2] | key=0.5 | key="text"     a float contains one of . e nan inf
  *   layout     {axis:part(dim,blocks,grain), axis:partial(sum|max|min)}   whole on axes that are not named

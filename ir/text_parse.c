@@ -20,6 +20,7 @@ enum {
     MAX_OUTPUTS = 16,
     MAX_WAYS = 1 << 20, /* size of a mesh */
     MAX_STAGE = 1 << 20,
+    MAX_ROWS = 1 << 24,        /* positions, micro-batches and slots of a schedule */
     MAX_CONST_BYTES = 1 << 30, /* of all constants together: run lengths make much of little text */
     MAX_TEXT_SHIFT = 33        /* longer texts could overflow counts */
 };
@@ -518,6 +519,89 @@ static bool read_parameter(struct reader *r) {
     return true;
 }
 
+/* Segments and schedules --------------------------------------------------------------------------------------- */
+
+static bool read_phase(struct reader *r, enum phase *phase) {
+    char word[MAX_WORD];
+    const char *start = place(r);
+    if (!read_name(r, "a phase", word)) return false;
+    for (int p = 0; p < PHASES; p++)
+        if (strcmp(word, phase_names[p]) == 0) return *phase = (enum phase)p, true;
+    return fail_at(r, start, "unknown phase '%s'", word);
+}
+
+static bool read_count(struct reader *r, int least, const char *what, int *count) {
+    int64_t value;
+    if (!read_int(r, least, MAX_ROWS, what, &value)) return false;
+    *count = (int)value;
+    return true;
+}
+
+/* 2..5 */
+static bool read_range(struct reader *r, const char *what, int *first, int *end) {
+    return read_count(r, 0, what, first) && expect(r, "..") && read_count(r, *first, what, end);
+}
+
+/* The phase and the chunk of a segment. */
+static bool read_segment_name(struct reader *r, enum phase *phase, int *chunk) {
+    return read_phase(r, phase) && read_count(r, 0, "the chunk", chunk);
+}
+
+static bool read_tensors(struct reader *r, struct segment *segment, bool in) {
+    int tensor;
+    if (!expect(r, in ? "in=" : "out=") || !expect(r, "[")) return false;
+    for (bool more = !take(r, "]"), first = true; more; more = !take(r, "]"), first = false) {
+        const char *start = place(r);
+        if ((!first && !expect(r, ",")) || !read_use(r, &tensor)) return false;
+        if (r->graph->tensors.at[tensor].kind != TENSOR_VALUE) return fail_at(r, start, "no node computes this tensor");
+        if (in)
+            VEC_PUSH(r->arena, &segment->in, tensor);
+        else
+            VEC_PUSH(r->arena, &segment->out, tensor);
+    }
+    return true;
+}
+
+static bool read_segment(struct reader *r) {
+    struct segment segment = {0};
+    if (!read_segment_name(r, &segment.phase, &segment.chunk) || !expect(r, "order=")) return false;
+    if (!read_range(r, "the position", &segment.first, &segment.end)) return false;
+    if (!read_tensors(r, &segment, true) || !read_tensors(r, &segment, false)) return false;
+    VEC_PUSH(r->arena, &r->graph->segments, segment);
+    return true;
+}
+
+static bool read_schedule(struct reader *r) {
+    struct schedule schedule = {0};
+    int coordinate;
+    const char *start = place(r);
+    if (!read_count(r, 0, "the coordinate", &coordinate)) return false;
+    if (coordinate != r->graph->schedules.n)
+        return fail_at(r, start, "schedule %d must come next", r->graph->schedules.n);
+    if (!expect(r, "micro_batches=") || !read_count(r, 1, "micro_batches", &schedule.micro_batches)) return false;
+    if (!expect(r, "slots=") || !read_count(r, 1, "slots", &schedule.slots)) return false;
+    if (take(r, "repeat=") && !read_range(r, "the row", &schedule.repeat_first, &schedule.repeat_end)) return false;
+    VEC_PUSH(r->arena, &r->graph->schedules, schedule);
+    return true;
+}
+
+/* A row of the last schedule. */
+static bool read_run(struct reader *r) {
+    struct step_op op = {0};
+    enum phase phase = PHASE_FORWARD;
+    int chunk = 0;
+    const char *start = place(r);
+    if (!r->graph->schedules.n) return fail_at(r, start, "a row belongs to the schedule before it");
+    if (!read_segment_name(r, &phase, &chunk)) return false;
+    op.segment = schedule_find(r->graph, chunk, phase);
+    if (op.segment < 0) return fail_at(r, start, "there is no such segment");
+    if (phase <= PHASE_BACKWARD && (!expect(r, "micro=") || !read_count(r, 0, "micro", &op.micro) ||
+                                    !expect(r, "slot=") || !read_count(r, 0, "slot", &op.slot)))
+        return false;
+    VEC_PUSH(r->arena, &r->graph->schedules.at[r->graph->schedules.n - 1].ops, op);
+    return true;
+}
+
 /* Nodes -------------------------------------------------------------------------------------------------------- */
 
 /* A node as read: its splits wait until its factors are known. */
@@ -586,15 +670,6 @@ static bool skip_splits(struct reader *r, struct call *call, const char *start) 
     call->splits = r->at;
     while (peek(r) > 0 && peek(r) != '\n' && peek(r) != ')') r->at++;
     return expect(r, ")");
-}
-
-static bool read_phase(struct reader *r, enum phase *phase) {
-    char word[MAX_WORD];
-    const char *start = place(r);
-    if (!read_name(r, "a phase", word)) return false;
-    for (int p = 0; p < PHASES; p++)
-        if (strcmp(word, phase_names[p]) == 0) return *phase = (enum phase)p, true;
-    return fail_at(r, start, "unknown phase '%s'", word);
 }
 
 /* key=value, split(...), node="name", stage=2 or phase=backward. */
@@ -700,10 +775,11 @@ static bool read_node(struct reader *r) {
 static const struct {
     const char *keyword;
     bool (*read)(struct reader *r);
-} statements[] = {{"mesh", read_mesh},          {"file", read_file},   {"input", read_input},
-                  {"weight", read_weight},      {"const", read_const}, {"output", read_output},
-                  {"update", read_update},      {"state", read_state}, {"control", read_control},
-                  {"parameter", read_parameter}};
+} statements[] = {
+    {"mesh", read_mesh},       {"file", read_file},           {"input", read_input},     {"weight", read_weight},
+    {"const", read_const},     {"output", read_output},       {"update", read_update},   {"state", read_state},
+    {"control", read_control}, {"parameter", read_parameter}, {"segment", read_segment}, {"schedule", read_schedule},
+    {"run", read_run}};
 
 static bool read_statement(struct reader *r) {
     char word[MAX_WORD];

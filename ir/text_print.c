@@ -233,6 +233,38 @@ static void print_ends(struct printer *p) {
     }
 }
 
+static void print_tensors(struct printer *p, const char *name, int n, const int *tensors) {
+    strbuf_printf(&p->out, " %s=[", name);
+    for (int i = 0; i < n; i++) {
+        strbuf_puts(&p->out, i ? ", " : "");
+        print_use(p, tensors[i]);
+    }
+    strbuf_putc(&p->out, ']');
+}
+
+static void print_segment(struct printer *p, const struct segment *segment) {
+    strbuf_printf(&p->out, "segment %s %d order=%d..%d", phase_names[segment->phase], segment->chunk, segment->first,
+                  segment->end);
+    print_tensors(p, "in", segment->in.n, segment->in.at);
+    print_tensors(p, "out", segment->out.n, segment->out.at);
+    strbuf_putc(&p->out, '\n');
+}
+
+static void print_schedule(struct printer *p, const struct schedule *schedule) {
+    strbuf_printf(&p->out, "schedule %d micro_batches=%d slots=%d", (int)(schedule - p->graph->schedules.at),
+                  schedule->micro_batches, schedule->slots);
+    if (schedule->repeat_first < schedule->repeat_end)
+        strbuf_printf(&p->out, " repeat=%d..%d", schedule->repeat_first, schedule->repeat_end);
+    strbuf_putc(&p->out, '\n');
+    for (int i = 0; i < schedule->ops.n; i++) {
+        const struct step_op *op = &schedule->ops.at[i];
+        const struct segment *segment = &p->graph->segments.at[op->segment];
+        strbuf_printf(&p->out, "run %s %d", phase_names[segment->phase], segment->chunk);
+        if (segment->phase <= PHASE_BACKWARD) strbuf_printf(&p->out, " micro=%d slot=%d", op->micro, op->slot);
+        strbuf_putc(&p->out, '\n');
+    }
+}
+
 const char *text_print(struct arena *arena, const struct graph *graph) {
     struct printer p = {.graph = graph, .number = ARENA_ARRAY(arena, int, graph->tensors.n + 1)};
     for (int t = 0; t < graph->tensors.n; t++) p.number[t] = -1;
@@ -246,5 +278,7 @@ const char *text_print(struct arena *arena, const struct graph *graph) {
     for (int i = 0; i < graph->controls.n; i++) print_source(&p, graph->controls.at[i]);
     for (int i = 0; i < graph->order.n; i++) print_node(&p, &graph->nodes.at[graph->order.at[i]]);
     print_ends(&p);
+    for (int i = 0; i < graph->segments.n; i++) print_segment(&p, &graph->segments.at[i]);
+    for (int i = 0; i < graph->schedules.n; i++) print_schedule(&p, &graph->schedules.at[i]);
     return strbuf_text(&p.out);
 }

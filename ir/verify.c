@@ -399,7 +399,7 @@ static void check_node(struct verifier *v, int id) {
     if (!check_ids(v, node) || !check_shapes(v, node, &dims) || v->graph->level < PLACED) return;
     check_layouts(v, node);
     if (crosses(node)) return check_crossing(v, node);
-    if (v->graph->level >= SCHEDULED) check_stage(v, node);
+    if (v->graph->level >= STAGED) check_stage(v, node);
     if (node->op->kind == OP_COMM) return check_move(v, node);
     for (int axis = 0; axis < v->graph->mesh.naxes; axis++)
         if (node->split[axis].factor >= 0)
@@ -431,7 +431,7 @@ static void check_packing(struct verifier *v) {
         int weight = packed_operand(v->graph, node);
         if (weight >= 0 && seen[weight]) continue; /* what holds for one reader holds for all */
         if (weight >= 0) seen[weight] = true;
-        if (v->graph->level < SCHEDULED) fail(v, "is packed before layouts are assigned");
+        if (v->graph->level < STAGED) fail(v, "is packed before layouts are assigned");
         if (weight < 0 || packing_possible(v->graph, &uses, weight) == RT_PLAIN)
             fail(v, "reads packed panels of an operand that has none");
         else if (!all_packed(v->graph, &uses, weight))
@@ -461,5 +461,6 @@ int verify_graph(struct graph *graph, struct diags *diags) {
     for (int i = 0; i < graph->order.n; i++) check_node(&v, graph->order.at[i]);
     check_ends(&v);
     if (diags->errors == before) check_packing(&v);
+    if (diags->errors == before) schedule_verify(graph, diags);
     return diags->errors == before ? 0 : -1;
 }

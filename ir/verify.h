@@ -7,6 +7,7 @@
  *   from PLACED    every split is legal: its factor may be divided, no part is empty, no two axes divide one dimension;
  *                  layouts agree with the splits
  *   COMMUNICATING  all ranks together compute the one-device graph: Note [Equivalence] in verify.c
+ *   SEGMENTED, SCHEDULED: segments and schedules: schedule_verify in schedule.h
  *
  * The time does not depend on extents, and ranks are examined one mesh axis at a time (Note [Runs] there). */
 #ifndef IR_VERIFY_H

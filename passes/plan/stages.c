@@ -7,16 +7,6 @@
 /* The most that a node may cost, with all of its elements, to be recomputed in each stage that reads it. */
 enum { CHEAP_FLOPS = 1 << 22, CHEAP_BYTES = 1 << 20 };
 
-int stage_part(const struct node *node, int stage) {
-    if (node->op->id == OP_Transfer)
-        return attr_int(node, "from", -1) == stage ? STAGE_READS
-               : attr_int(node, "to", -1) == stage ? STAGE_WRITES
-                                                   : STAGE_NONE;
-    if (node->op->id == OP_Broadcast)
-        return attr_int(node, "from", -1) == stage ? STAGE_READS | STAGE_WRITES : STAGE_WRITES;
-    return node->stage == STAGE_ALL || node->stage == stage ? STAGE_READS | STAGE_WRITES : STAGE_NONE;
-}
-
 /* True if every stage has the operand, or can load or recompute it cheaply. */
 static bool is_everywhere(const struct graph *graph, const bool *recomputed, int tensor) {
     if (tensor < 0) return true;

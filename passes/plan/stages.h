@@ -15,9 +15,4 @@
 /* Per node: true if it is recomputed in each stage that reads it. In graph->arena. */
 bool *stage_recomputed(const struct graph *graph);
 
-/* Bits for what a rank at `stage` does of the node: reads its operands (computes, sends), has its results (computes,
- * receives). */
-enum stage_part { STAGE_NONE = 0, STAGE_READS = 1, STAGE_WRITES = 2 };
-int stage_part(const struct node *node, int stage);
-
 #endif

@@ -129,7 +129,7 @@ def levels(program, work):
         if level not in ("IMPORTED", "TYPED"):
             rankc(program, "verify", "--numeric", f"{work}/out/{name}").must(4, "E0416")
         seen.add(level)
-    expect({"IMPORTED", "TYPED", "PLACED", "COMMUNICATING", "SCHEDULED"} <= seen, f"levels {seen}")
+    expect({"IMPORTED", "TYPED", "PLACED", "COMMUNICATING", "STAGED", "SEGMENTED", "SCHEDULED"} <= seen, f"levels {seen}")
 
 
 def trained_text(program, work):
