@@ -401,7 +401,7 @@ static void put_finish(struct local *local, const char *name, const char *argume
     int *tensors, n;
     (void)name, (void)argument;
     if (!epilogue_read(local->out.arena, local->graph, &local->node, &epilogue))
-        BUG("a library does not finish products so");
+        BUG("the epilogue of %s is none of those that libraries fuse", local->node.op->name);
     open_argument(local, arguments->structure, "rt_finish");
     strbuf_puts(&local->out, activations[epilogue.activation]);
     const int operands[] = {epilogue.bias, epilogue.residual, epilogue.sum};

@@ -168,7 +168,7 @@ static const char *offsets_of(const struct rankplan *plan, const struct rank_cla
     return n ? strbuf_text(&out) : "0";
 }
 
-/* The ranks of the classes within a unit, as "ranks 0, 1". */
+/* The ranks of the classes, numbered within a scale unit, as "ranks 0, 1". */
 static const char *ranks_text(const struct rankplan *plan, int nclasses, const int *classes) {
     struct strbuf out;
     int n = 0, shards = mesh_size(&plan->graph->mesh);
@@ -282,9 +282,7 @@ static void add_sources(struct program *program, struct tmpl_env *env, const str
         const struct source *source = &sources->at[s];
         const char *name = source_name(arena, target, s);
         struct tmpl_env *own = tmpl_env(arena, env);
-        const char *ranks = ranks_text(plan, source->nclasses, source->classes);
-        tmpl_set(own, "ranks", ranks);
-        tmpl_set(own, "execute", strncmp(ranks, "ranks", 5) == 0 ? "execute" : "executes");
+        tmpl_set(own, "ranks", ranks_text(plan, source->nclasses, source->classes));
         add_text(program, arena, name, rank_source(plan, source, s, target, own));
         strbuf_printf(&names, "%s%s", s ? " " : "", name);
         tmpl_setf(tmpl_entry(env, "steps"), "source", "%d", s);

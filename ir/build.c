@@ -7,10 +7,10 @@
 #include "ir/infer.h"
 
 enum {
-    FOLD_RESULT_BYTES = 64 << 20,   /* a larger constant is better computed */
-    FOLD_POINTS = 1 << 26,          /* more work than this is for run time */
-    FOLD_REPEATED_BYTES = 64 << 10, /* a larger constant of one repeated value is better repeated by its readers */
-    FOLD_WEIGHT_BYTES = 64 << 10    /* larger weights stay as they are stored, mapped and shared */
+    FOLD_RESULT_BYTES = 64 << 20,   /* larger constants are computed at run time instead */
+    FOLD_POINTS = 1 << 26,          /* iteration points; larger computations are left to run time */
+    FOLD_REPEATED_BYTES = 64 << 10, /* larger constants of one repeated value: readers broadcast the value instead */
+    FOLD_WEIGHT_BYTES = 64 << 10    /* larger weights are not folded: they stay mapped from the file and shared */
 };
 
 static bool is_known(const struct graph *graph, int id) {
@@ -56,8 +56,8 @@ static const struct attr *find(const struct attr *attrs, int n, const char *key)
     return NULL;
 }
 
-/* True if the operator would give its first input back. A slice that takes everything has its size equal to the
- * shape; a reversing one differs in step. */
+/* True if the result would equal the first input. A Slice is the identity if its size equals the shape and its
+ * steps are 1 wherever an extent exceeds 1 (a step of -1 reverses). */
 static bool does_nothing(const struct graph *graph, enum op_id op, const int *inputs, int ninputs,
                          const struct attr *attrs, int n) {
     const struct tensor *x = ninputs ? &graph->tensors.at[inputs[0]] : NULL;
@@ -72,7 +72,7 @@ static bool does_nothing(const struct graph *graph, enum op_id op, const int *in
     return true;
 }
 
-/* What a reshaped tensor was before it was reshaped first: only the last shape matters. */
+/* The input of the first of a chain of Reshapes: only the last shape matters. */
 static int before_reshapes(const struct graph *graph, int tensor) {
     for (int p; (p = graph->tensors.at[tensor].producer) >= 0 && graph->nodes.at[p].op->id == OP_Reshape;)
         tensor = graph->nodes.at[p].inputs[0];

@@ -20,7 +20,7 @@ void build_scope_number(struct build_scope *scope, const char *name, double numb
     add_name(scope, name, -1, number);
 }
 
-/* The row that is this operator or function of its inputs and nothing else: "a + b", "exp(x)". */
+/* The operator whose expression is the root of `e` applied to its inputs, such as "a + b" or "exp(x)". */
 static enum op_id row_of(struct arena *arena, const struct expr *e) {
     static const char *const one[] = {"x"}, *const more[] = {"a", "b", "c"};
     struct expr leaf[3], shape = *e;
@@ -32,16 +32,16 @@ static enum op_id row_of(struct arena *arena, const struct expr *e) {
     for (int i = 0; i < NOPS; i++)
         if (ops[i].expr && i != OP_Cast && strcmp(expr_format(arena, expr_parse(arena, ops[i].expr)), text) == 0)
             return (enum op_id)i;
-    BUG("no operator is '%s'", text);
+    BUG("build_expr: no operator computes '%s'", text);
 }
 
 static int find_name(const struct build_scope *scope, const char *name) {
     for (int i = scope->n - 1; i >= 0; i--)
         if (strcmp(scope->names[i].name, name) == 0) return i;
-    BUG("an expression reads '%s', which nothing is called", name);
+    BUG("build_expr: the scope has no name '%s'", name);
 }
 
-/* Made of numbers alone. */
+/* True if the expression contains numbers and no tensors. */
 static bool is_number(const struct build_scope *scope, const struct expr *e) {
     if (e->kind == EXPR_NAME) return scope->names[find_name(scope, e->name)].tensor < 0;
     bool numbers = true;
@@ -54,7 +54,8 @@ static struct number look_up(const void *env, const char *name) {
     return (struct number){true, scope->names[find_name(scope, name)].number, 0};
 }
 
-/* The branch of a choice that is made already, unless the other would spread it; else -1. */
+/* The chosen branch of a conditional whose condition is a constant, unless the result has a larger shape than that
+ * branch, by broadcasting; else -1. */
 static int chosen(const struct build *builder, const int *args) {
     const struct tensor *condition = &builder->graph->tensors.at[args[0]];
     if (condition->kind != TENSOR_CONST || tensor_elements(condition) != 1) return -1;

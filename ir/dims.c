@@ -10,7 +10,7 @@
 #include "ir/op.h"
 #include "runtime/base/checked.h"
 
-/* Annotation text as parsed: tensors of dims of names. */
+/* A parsed annotation: tensors, which have dimensions, which have names of factors. */
 struct pattern_dim {
     enum { PATTERN_NAME, PATTERN_GROUP, PATTERN_STAR, PATTERN_ONE } form;
     int n;
@@ -23,7 +23,7 @@ struct pattern_tensor {
     struct pattern_dim dim[RT_MAX_NDIM + 1];
 };
 
-enum { MAX_TENSORS = EXPR_INPUTS + EXPR_VALUES }; /* a fused chain has the most */
+enum { MAX_TENSORS = EXPR_INPUTS + EXPR_VALUES }; /* Fused has the most */
 
 struct pattern {
     int ninputs, ntensors;
@@ -160,7 +160,7 @@ static bool has_star(const struct pattern_tensor *tensor) {
     return false;
 }
 
-/* How many dimensions the star of each input stands for; the widest sets the star's factors. */
+/* Counts the dimensions that the star of each input stands for. The largest count is the number of star factors. */
 static bool bind_star(struct binding *b) {
     for (int i = 0; i < b->pattern->ninputs; i++) {
         const struct tensor *t = input_of(b, i);
@@ -178,7 +178,7 @@ static bool bind_star(struct binding *b) {
     return true;
 }
 
-/* Dimension `d` of input `i` is the star's s-th. Extent 1 repeats. */
+/* Binds dimension `d` of input `i` to star factor `s`. A dimension of extent 1 is broadcast. */
 static bool bind_star_dim(struct binding *b, int i, int d, int s, int64_t extent) {
     struct factor *factor = &b->dims->factor[b->star[s]];
     if (extent == 1) return true;
@@ -190,7 +190,7 @@ static bool bind_star_dim(struct binding *b, int i, int d, int s, int64_t extent
     return true;
 }
 
-/* The factor of that name, made at its first use. */
+/* The factor of that name; the first use of a name adds the factor. */
 static int named_factor(struct binding *b, const char *name, enum factor_kind kind, int64_t extent) {
     int factor = dims_find(b->dims, name);
     if (factor < 0)
@@ -202,7 +202,7 @@ static int named_factor(struct binding *b, const char *name, enum factor_kind ki
 
 static bool bind_named_dim(struct binding *b, int i, int d, const struct pattern_dim *p, int64_t extent) {
     if (p->form == PATTERN_ONE) return extent == 1 || refuse(b, "dimension %d of input %d must be 1", d, i);
-    if (p->form == PATTERN_GROUP) BUG("a group in an input of an annotation: use dims_fn");
+    if (p->form == PATTERN_GROUP) BUG("annotation: a compound dimension (a b) in an input needs a dims_fn");
     int factor = named_factor(b, p->name[0], p->kind[0], extent);
     if (factor < 0) return refuse(b, "too many dimensions");
     if (b->dims->factor[factor].extent != extent)
@@ -280,7 +280,7 @@ int dims_bind_text(struct dims *dims, const char *text, const struct graph *grap
     return -1;
 }
 
-/* "*, * -> *" for as many inputs as the operator has. */
+/* The annotation "*, * -> *", with as many inputs as the node has. */
 static int bind_elementwise(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
     static const char *const text[] = {NULL, "* -> *", "*, * -> *", "*, *, * -> *"};
     return dims_bind_text(dims, text[op_arity(node->op)], graph, node, why);
@@ -342,7 +342,7 @@ static bool may_split(const struct factor *factor) {
     return factor->kind != FACTOR_WHOLE && factor->kind != FACTOR_HALO && factor->extent > 1;
 }
 
-/* The option of cutting the factor at position `at`; false if it cannot be. */
+/* Sets the option that cuts the factor at position `at` of the dimension; false if that factor cannot be cut. */
 static bool cut_option(const struct dims *dims, const struct dim_factors *d, int at, int64_t blocks, int64_t grain,
                        struct cut_option *option) {
     const struct factor *factor = &dims->factor[d->factor[at]];
@@ -374,7 +374,7 @@ int dims_cut_options(const struct dims *dims, int operand, int dim, int64_t bloc
     return n;
 }
 
-/* Every rank's positions, in one block, read something. */
+/* True if the window of every rank is not empty. */
 static bool windows_fit(const struct factor *halo, const struct node_split *split, int ways) {
     const struct reach *reach = &halo->reach;
     const struct rt_placement window = {.cut = {reach->positions, 1, split->grain, ways},

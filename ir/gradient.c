@@ -12,7 +12,8 @@ const struct tensor *gradient_output(const struct gradient *gradient) {
 
 /* Sums ------------------------------------------------------------------------------------------------------------ */
 
-/* ReduceSum takes adjacent dimensions: one node for each run of them, the last first, so that earlier axes stay. */
+/* ReduceSum reduces adjacent dimensions only: adds one node per run of adjacent axes, the last run first, so that the
+ * numbers of the earlier axes stay valid. */
 int gradient_sum(struct gradient *gradient, int tensor, int count, const int64_t *axes, bool keep) {
     for (int end = count; end > 0 && tensor >= 0;) {
         int first = end - 1;
@@ -36,7 +37,7 @@ int gradient_sum_to(struct gradient *gradient, int tensor, const struct tensor *
 
 /* Rows ------------------------------------------------------------------------------------------------------------ */
 
-/* Attributes of the forward node are names too. */
+/* Expressions may read attributes of the forward node by name. */
 static void add_attributes(struct gradient *gradient, struct build_scope *scope) {
     for (int i = 0; i < gradient->node.nattrs; i++) {
         const struct attr *attr = &gradient->node.attrs[i];
@@ -49,8 +50,7 @@ static bool is_half(const struct gradient *gradient, int tensor) {
     return rt_dtypes[gradient->builder.graph->tensors.at[tensor].dtype].kind == RT_KIND_HALF;
 }
 
-/* Of halves, what the operator's kernel does to its result is done to the formula's: computed in f32 and rounded
- * once. */
+/* 16-bit gradients are computed as kernels compute 16-bit results: in f32, rounded once at the end. */
 int gradient_expr(struct gradient *gradient, const char *text, int n, const char *const *names, const int *tensors) {
     enum rt_dtype dtype = gradient->builder.graph->tensors.at[tensors[0]].dtype;
     bool half = is_half(gradient, tensors[0]);
@@ -65,7 +65,7 @@ int gradient_expr(struct gradient *gradient, const char *text, int n, const char
     return value < 0 || !half ? value : build_cast(&gradient->builder, value, dtype);
 }
 
-/* The expression of input k of a column "of the first | of the second". */
+/* The expression of input k in column `gradient`, where expressions are separated by "|". */
 static const char *column_text(struct arena *arena, const char *column, int k) {
     for (; k > 0; k--) {
         const char *bar = strstr(column, " | ");

@@ -86,7 +86,7 @@ int graph_add_node(struct graph *graph, const struct op *op, const char *name, i
 }
 
 int graph_add_copy(struct graph *graph, const struct node *node) {
-    const struct node like = *node; /* it may be one of the graph's, which move */
+    const struct node like = *node; /* a copy: `node` may point into the graph's array, which VEC_PUSH moves */
     int id = graph_add_node(graph, like.op, like.name, like.ninputs, like.inputs, like.noutputs, like.outputs,
                             like.nattrs, like.attrs);
     memcpy(graph->nodes.at[id].split, like.split, sizeof like.split);
@@ -169,12 +169,12 @@ const char *node_place(const struct graph *graph, int node) {
 int node_operand(const struct node *node, int tensor) {
     for (int k = 0; k < node->ninputs; k++)
         if (node->inputs[k] == tensor) return k;
-    BUG("node does not read the tensor");
+    BUG("node '%s' does not read tensor %d", node->name, tensor);
 }
 
 void graph_uses(const struct graph *graph, struct arena *arena, struct uses *uses) {
     uses->first = ARENA_ARRAY(arena, int, graph->tensors.n + 2);
-    int *count = uses->first + 1; /* becomes the running end while filling */
+    int *count = uses->first + 1; /* counts first; while the lists are filled, the end of each list */
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         for (int k = 0; k < node->ninputs; k++)

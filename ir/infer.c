@@ -8,7 +8,7 @@
 #include "ir/dims.h"
 #include "ir/op.h"
 
-/* How many inputs the row's types ask for. */
+/* Number of inputs in column `types` of the operator's row. */
 static void count_inputs(const struct op *op, int *least, int *most) {
     *least = *most = 0;
     for (const char *letter = op->types; *letter != '-'; letter++) {
@@ -27,7 +27,7 @@ static int refuse_count(const struct graph *graph, int node, struct diags *diags
                       graph->nodes.at[node].op->name, takes, count, what, count == 1 ? "" : "s", given);
 }
 
-/* Checks that there are as many operands as the row says, which dims_fn hooks rely on. */
+/* Checks that the node has as many operands as the row declares. dims_fn hooks rely on that. */
 static int check_operands(const struct graph *graph, int id, struct diags *diags) {
     const struct node *node = &graph->nodes.at[id];
     const char *letters = strchr(node->op->types, '>') + 1;
@@ -48,7 +48,7 @@ static bool is_number_attr(const struct node *node, const char *name) {
     return attr && (attr->kind == ATTR_INT || attr->kind == ATTR_FLOAT);
 }
 
-/* Checks that every name in the row's expression is an input, a function or a number the node has as attribute. */
+/* Checks that every name in the row's expression is an input, a function or a numeric attribute of the node. */
 static int check_names(const struct graph *graph, int id, struct diags *diags) {
     const struct node *node = &graph->nodes.at[id];
     char name[32];
@@ -66,15 +66,15 @@ static int check_names(const struct graph *graph, int id, struct diags *diags) {
     return 0;
 }
 
-/* The letter of output `o`: the last repeats. */
+/* The letter of output `o` in column `types`; the last letter holds for all further outputs. */
 static char result_letter(const struct op *op, int o) {
     const char *letters = strchr(op->types, '>') + 1;
     for (; o > 0 && letters[1] && letters[1] != '*'; o--) letters++;
     return *letters;
 }
 
-/* The type that attribute "to" names for output `o`: its words are of the results in order, the last of all that
- * follow. */
+/* The type of output `o` according to attribute "to", which lists the types of the outputs; the last one holds for all
+ * further outputs. */
 static enum rt_dtype named_type(const struct node *node, int o) {
     const char *word = attr_text(node, "to", "f32");
     char name[16];
@@ -83,7 +83,8 @@ static enum rt_dtype named_type(const struct node *node, int o) {
     return rt_dtype_by_name(name);
 }
 
-/* Checks the inputs against the row's letters and gives the type of output `o`, RT_DTYPE_NONE with *bad at a misfit. */
+/* Checks the types of the inputs against the row's letters and returns the type of output `o`; RT_DTYPE_NONE, and the
+ * input in *bad, if one does not match. */
 static enum rt_dtype result_type(const struct graph *graph, const struct node *node, int o, int *bad) {
     enum rt_dtype bound = RT_DTYPE_NONE;
     for (int i = 0; i < node->ninputs; i++) {

@@ -36,7 +36,7 @@ int op_arity(const struct op *op) {
 
 /* Types ------------------------------------------------------------------------------------------------------------ */
 
-/* The type of sums of elements of that one: halves are summed in f32. */
+/* The type in which sums over elements of that type are accumulated: f32 for 16-bit floats. */
 enum rt_dtype op_summed_in(enum rt_dtype dtype) {
     return rt_dtypes[dtype].kind == RT_KIND_HALF ? RT_F32 : dtype;
 }
@@ -67,7 +67,7 @@ static bool repeats(const char *letter) {
     return letter[letter[1] == '?' ? 2 : 1] == '*';
 }
 
-/* The letter of input `i`, which the row has. */
+/* The letter of input `i` in column `types`; the row must have one. */
 const char *op_input_letter(const struct op *op, int i) {
     const char *letter = op->types;
     for (; i > 0 && !repeats(letter); i--) letter += letter[1] == '?' ? 2 : 1;
@@ -88,7 +88,8 @@ bool op_takes(const struct op *op, enum rt_dtype dtype) {
     return op_type_fits(*op_input_letter(op, op_typed_input(op)), dtype, &bound);
 }
 
-/* By what a call's name is made with: $T for arithmetic, $B for movement. */
+/* A call whose name contains $T needs a kernel of its own for each type. All other calls work for every type, such as
+ * those that move bytes ($B). */
 bool op_has_kernel(const struct op *op, enum rt_dtype dtype) {
     bool floats = dtype == RT_F32 || dtype == RT_F64, ints = dtype == RT_I64 || dtype == RT_I32;
     if (op->kind == OP_ELEMENTWISE || !op->call || !strstr(op->call, "_$T")) return true;

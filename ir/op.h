@@ -36,7 +36,7 @@ enum op_kind {
     OP_PROGRAM, /* attribute expr: elementwise expressions and reductions of rows or columns (ir/expr/row_program.h) */
     OP_VIEW,    /* the operand's bytes under another shape: no code is generated */
     OP_COMM,    /* redistributes among the ranks of a mesh axis; made by passes/place/redist.c only */
-    OP_UNITS,   /* call; communicates with the ranks of the same shard in other units (data parallel copies) */
+    OP_UNITS,   /* call; communicates with the ranks of the same shard in other scale units */
     OP_SOURCE   /* always folded: no run-time form */
 };
 

@@ -5,7 +5,7 @@ static bool is_float_type(enum rt_dtype dtype) {
     return dtype != RT_DTYPE_NONE && rt_dtype_is_float(dtype);
 }
 
-/* The bytes of a WEIGHT stay as they are stored, and are converted when they are loaded. */
+/* The bytes of a WEIGHT are not converted here but when the weight is loaded. */
 static void retype_tensor(struct graph *graph, struct tensor *tensor, enum rt_dtype dtype) {
     const int64_t count = tensor_elements(tensor);
     if (tensor->kind == TENSOR_CONST) {

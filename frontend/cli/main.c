@@ -96,7 +96,7 @@ static int run(struct session *session, int argc, char **argv) {
     cli_report(&cli);
     if (code > 0) return code;
     enum exit_code diagnosed = diags_exit(&session->diags);
-    if (code && !diagnosed) BUG("%s failed and did not say why", verb_rows[options->verb].name);
+    if (code && !diagnosed) BUG("%s failed without a diagnostic", verb_rows[options->verb].name);
     return (int)diagnosed;
 }
 

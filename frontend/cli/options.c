@@ -653,5 +653,5 @@ const char *options_text(const struct options *options, enum option_id id, struc
     case OPTION_FILES: return files_text(field, arena);
     case OPTION_TEXTS: return texts_text(field, arena);
     }
-    BUG("option kind %d", (int)row->kind);
+    BUG("unknown kind %d of an option", (int)row->kind);
 }

@@ -24,7 +24,7 @@ static const struct {
 static enum reuse_action action_for(enum choice mode, enum found found) {
     for (size_t i = 0; i < sizeof matrix / sizeof *matrix; i++)
         if (matrix[i].mode == mode) return matrix[i].action[found];
-    BUG("reuse mode %d", (int)mode);
+    BUG("unknown reuse mode %d", (int)mode);
 }
 
 /* What is there ---------------------------------------------------------------------------------------------------- */

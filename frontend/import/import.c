@@ -322,7 +322,7 @@ static int lower_node(struct lower *lower, const Onnx__FunctionProto *function) 
     int status = check_counts(lower);
     if (lower_check_attributes(lower) < 0 || status < 0 || check_sequences(lower) < 0) return -1;
     status = lower->op->core ? lower_map(lower) : lower->op->lower(lower);
-    if (status < 0 && lower->builder.diags->all.n == before) BUG("%s failed without a reason", lower->op->name);
+    if (status < 0 && lower->builder.diags->all.n == before) BUG("%s failed without a diagnostic", lower->op->name);
     if (status < 0) place_errors(lower->import, lower, before);
     return status;
 }

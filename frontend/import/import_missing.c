@@ -23,7 +23,7 @@ static const struct reason {
 const char *onnx_refusal(int code) {
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (reasons[i].code == code) return reasons[i].because;
-    BUG("no reason E%04d", code);
+    BUG("E%04d is no code of an unsupported model", code);
 }
 
 void import_missing(struct import *import, const Onnx__NodeProto *node, const struct onnx_op *row, int version,

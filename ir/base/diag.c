@@ -73,7 +73,7 @@ void diag_remark(struct diags *diags, const char *where, const char *format, ...
 }
 
 static void add_line(struct diags *diags, const char *kind, const char *text) {
-    if (!diags->all.n) BUG("a %s without a diagnostic", kind);
+    if (!diags->all.n) BUG("%s: there is no diagnostic to add it to", kind);
     struct diagnostic *last = &diags->all.at[diags->all.n - 1];
     VEC_PUSH(diags->arena, &last->notes, arena_printf(diags->arena, "%s: %s", kind, printable(diags->arena, text)));
 }

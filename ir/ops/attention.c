@@ -33,7 +33,7 @@ static int check_heads(struct dims *dims, const struct graph *graph, const struc
     return 0;
 }
 
-/* A mask is aligned at the right to the scores, and repeated where its extent is 1. */
+/* Binds a mask, which is broadcast to the shape of the scores. */
 static int bind_mask(struct dims *dims, const struct tensor *mask, struct operand *operand,
                      const struct operand *scores, const char **why) {
     operand->ndim = mask->ndim;
@@ -52,7 +52,7 @@ static int bind_mask(struct dims *dims, const struct tensor *mask, struct operan
     return 0;
 }
 
-/* How factors may be cut: rows of queries, the heads that share one of k and v, elements of v's. */
+/* Factor kinds of the rows of q, of the heads that share one head of k and v, and of the elements of a row of v. */
 struct head_kinds {
     enum factor_kind rows, group, elements;
 };
@@ -104,7 +104,7 @@ DIMS_FN(dims_attention) {
     return bind_heads(dims, graph, node, &attention_heads, &kinds, &dims->operand[node->ninputs], why);
 }
 
-/* Two numbers for each row of scores. */
+/* Binds the statistics: two numbers for each row of scores. */
 static void bind_stats(struct dims *dims, const struct operand *y, struct operand *out) {
     *out = *y;
     dims_set(out, y->ndim - 1, dims_factor(dims, "stats", -1, 2, FACTOR_WHOLE));
@@ -120,7 +120,8 @@ DIMS_FN(dims_flash_attention) {
     return 0;
 }
 
-/* dy, q, k, v, y, stats, masks -> dq, dk, dv: a key has a gradient from every row of every head that shares it. */
+/* dy, q, k, v, y, stats, masks -> dq, dk, dv. The gradient of a key is a sum over all query rows of all heads that
+ * share it. */
 DIMS_FN(dims_flash_attention_grad) {
     static const struct heads heads = {1, 2, 3, 6, 7};
     static const struct head_kinds kinds = {FACTOR_WHOLE, FACTOR_WHOLE, FACTOR_WHOLE};
@@ -142,7 +143,7 @@ DIMS_FN(dims_flash_attention_grad) {
     return 0;
 }
 
-/* x, cos and sin broadcast but for the last dimension, which is even. */
+/* x, cos and sin are broadcast to one shape, except for the last dimension, which is even. */
 DIMS_FN(dims_rope) {
     const struct tensor *x = input(graph, node, 0);
     if (x->ndim < 1 || x->dims[x->ndim - 1] % 2) return refuse(dims, why, "the last dimension must be even");

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A batch of products takes as many of each operand: kernels do not repeat one, so Expand does where they differ. */
+/* Batched products need equal batch dimensions: kernels do not broadcast; an Expand is inserted where they differ. */
 static bool same_batches(const struct tensor *a, const struct tensor *b) {
     if (a->ndim != b->ndim) return false;
     for (int d = 0; d < a->ndim - 2; d++)
@@ -27,7 +27,7 @@ static int bind_beside(struct dims *dims, int k, const struct tensor *t, const c
     return fits && (all || one) ? 0 : refuse(dims, why, "input %d does not fit the rows of the product", k);
 }
 
-/* What is behind the second operand (ops.def, MatMul): `dims` are bound to the product alone. */
+/* Binds the inputs of an epilogue, those after the second (ops.def, MatMul). `dims` has the bare product so far. */
 static int bind_epilogue(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
     const struct operand *product = dims->operand;
     int beside = node->ninputs - 2;
@@ -50,7 +50,7 @@ static int bind_epilogue(struct dims *dims, const struct graph *graph, const str
     return 0;
 }
 
-/* The second result: the operand without k. */
+/* Binds the second result of a product with attribute sums: one of its operands, summed over k. */
 static int bind_sums(struct dims *dims, const struct node *node, const char **why) {
     int64_t summed = attr_int(node, "sums", -1);
     const struct operand *product = dims->operand, *operand = product + (summed == 1);
@@ -68,8 +68,8 @@ static int bind_sums(struct dims *dims, const struct node *node, const char **wh
     return 0;
 }
 
-/* trans_a with leading dimensions in the first operand only occurs batched; "*" in the second operand makes a
- * batch. */
+/* A transposed first operand with leading dimensions occurs in batched products only. A product is batched if the
+ * second operand has leading dimensions ("*"). */
 DIMS_FN(dims_matmul) {
     static const char *const text[2][2] = {
         {"* m k+, k n -> * m n | * m k+, * k n -> * m n", "* m k+, n k -> * m n | * m k+, * n k -> * m n"},
@@ -112,7 +112,7 @@ EVAL(eval_matmul) {
     return 0;
 }
 
-/* (p.., c, q..): the dimension `axis` is of that kind, the others pass. */
+/* Binds an operand (p.., c, q..): factor c of dimension `axis` has the given kind, the others are FACTOR_PASS. */
 static int bind_along(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
                       enum factor_kind kind) {
     struct operand *in = &dims->operand[0];
@@ -134,7 +134,7 @@ DIMS_FN(dims_along) {
     return 0;
 }
 
-/* Whether the shape of input `k` is that of the operand. */
+/* True if input `k` has the shape of the bound operand. */
 static bool input_fits(const struct dims *dims, const struct graph *graph, const struct node *node, int k) {
     const struct tensor *t = &graph->tensors.at[node->inputs[k]];
     bool fits = t->ndim == dims->operand[k].ndim;
@@ -142,7 +142,8 @@ static bool input_fits(const struct dims *dims, const struct graph *graph, const
     return fits;
 }
 
-/* Scores, their largest, classes and terms as operands 0, 1, 2 and 3; the scores' gradient would be operand 4. */
+/* Binds scores, their maximum, class numbers and loss terms as operands 0, 1, 2 and 3; of the gradient operator, the
+ * gradient of the scores as operand 4. */
 static int bind_class_terms(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
                             enum factor_kind kind) {
     struct operand *in = dims->operand;
@@ -174,7 +175,7 @@ static bool is_reduced(const int64_t *axes, int naxes, int dim) {
     return false;
 }
 
-/* The reduced dimensions, r.., adjacent, of (p.., r.., q..), of the given kind. */
+/* Binds an operand (p.., r.., q..): the reduced dimensions r.. are adjacent and of the given kind. */
 static int bind_reduce(struct dims *dims, const struct graph *graph, const struct node *node, const char **why,
                        enum factor_kind kind) {
     const struct tensor *x = &graph->tensors.at[node->inputs[0]];
@@ -200,7 +201,7 @@ static int bind_reduce(struct dims *dims, const struct graph *graph, const struc
 
 static const struct reduction {
     enum op_id op;
-    enum factor_kind kind; /* what ranks that hold parts of a reduced dimension have to combine */
+    enum factor_kind kind; /* the reduction that combines the results of ranks with parts of a reduced dimension */
     const char *combine;
     double first;
 } reductions[] = {{OP_ReduceSum, FACTOR_SUM, "a + b", 0},
@@ -218,7 +219,7 @@ DIMS_FN(dims_reduce) {
     return bind_reduce(dims, graph, node, why, reduction_of(node->op)->kind);
 }
 
-/* Every dimension is summed. */
+/* The sum runs over all dimensions. */
 DIMS_FN(dims_sum_all) {
     const struct tensor *x = &graph->tensors.at[node->inputs[0]];
     (void)why;
@@ -249,7 +250,7 @@ static struct number look_up_pair(const void *env, const char *name) {
     return *name == 'a' ? ((const struct pair *)env)->a : ((const struct pair *)env)->b;
 }
 
-/* Walks the input; each element is combined into the output element it falls on. */
+/* Visits every input element and combines it with the output element that it belongs to. */
 EVAL(eval_reduce) {
     const struct tensor *x = eval->in[0], *y = eval->out;
     const struct reduction *row = reduction_of(eval->node->op);

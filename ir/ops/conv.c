@@ -35,8 +35,8 @@ static const struct tensor *input(const struct graph *graph, const struct node *
     return &graph->tensors.at[node->inputs[i]];
 }
 
-/* Reads the window of a node, `extent` apart; NULL, or what is wrong. All numbers are bounded, so that arithmetic on
- * them cannot overflow. */
+/* Reads the window of a node, except its extents. Returns NULL, or what is wrong. All numbers are bounded, so that
+ * arithmetic on them cannot overflow. */
 static const char *read_window(const struct node *node, int n, struct window *w) {
     static const char *const keys[] = {"stride", "dilation", "begin", "end"};
     const int64_t *lists[4], most = (int64_t)1 << 30;
@@ -57,14 +57,14 @@ static bool passes(const struct window *w, int d) {
     return w->extent[d] == 1 && w->stride[d] == 1 && !w->begin[d] && !w->end[d];
 }
 
-/* Elements from the first to the last that the window reads. */
+/* Sets *span to the number of elements from the first to the last that the window reads; false if it is too large. */
 static bool span(const struct window *w, int d, int64_t *span) {
     if (w->extent[d] < 1 || w->extent[d] > (int64_t)1 << 30) return false;
     *span = (w->extent[d] - 1) * w->dilation[d] + 1;
     return *span <= (int64_t)1 << 40;
 }
 
-/* Positions of the window over `in` elements; false if there is none. */
+/* Counts the positions of the window over `in` elements; false if there are none. */
 static bool positions(const struct window *w, int d, int64_t in, int64_t *out) {
     int64_t covers, room;
     if (!span(w, d, &covers) || in > (int64_t)1 << 48) return false;
@@ -76,7 +76,7 @@ static bool positions(const struct window *w, int d, int64_t in, int64_t *out) {
     return *out > 0;
 }
 
-/* The inverse: what `in` positions write, without what begin and end cut off. */
+/* The inverse, for transposed convolutions: the number of elements that `in` positions write, without the padding. */
 static bool covered(const struct window *w, int d, int64_t in, int64_t *out) {
     int64_t covers;
     if (!span(w, d, &covers) || in < 1 || in > (int64_t)1 << 32) return false;
@@ -95,7 +95,7 @@ struct sliding {
     enum factor_kind kind;
 };
 
-/* Factor i of `in`, factor o of `out`, of spatial dimension d. */
+/* Binds spatial dimension d: factor i of extent `in` to input 0, factor o of extent `out` to the other operand. */
 static void bind_windows(struct dims *dims, const struct window *w, const struct sliding *how, int d, int64_t in,
                          int64_t out) {
     int i = dims_factor(dims, "i", d, in, FACTOR_HALO), o = dims_factor(dims, "o", d, out, how->kind);
@@ -103,12 +103,12 @@ static void bind_windows(struct dims *dims, const struct window *w, const struct
     dims_set(&dims->operand[how->at], SPATIAL + d, o);
     if (how->kind == FACTOR_WHOLE) return;
     struct reach reach = {.positions = out, .stride = w->stride[d], .before = w->begin[d]};
-    if (!span(w, d, &reach.span)) BUG("a window that was bound has no span");
+    if (!span(w, d, &reach.span)) BUG("the span of a checked window is out of range");
     dims->factor[i].over = o;
     dims->factor[i].reach = reach;
 }
 
-/* Factors of the spatial dimensions of input 0 and of the other operand. */
+/* Binds the spatial dimensions of input 0 and of the operand how.at. */
 static int bind_spatial(struct dims *dims, const struct window *w, const struct tensor *x, struct sliding how,
                         const char **why) {
     struct operand *in = &dims->operand[0], *out = &dims->operand[how.at];
@@ -129,15 +129,15 @@ static int bind_spatial(struct dims *dims, const struct window *w, const struct 
     return 0;
 }
 
-/* Dimension `dim` is (g f), or f where there is one group. */
+/* Binds dimension `dim` to the compound (g f), or to f if there is one group (g < 0). */
 static void set_grouped(struct operand *operand, int dim, int g, int f) {
     struct dim_factors *to = &operand->dim[dim];
     if (g >= 0) to->factor[to->n++] = (signed char)g;
     to->factor[to->n++] = (signed char)f;
 }
 
-/* x (n, (g c+), i..) and w, whose dimension `grouped` is (g m) or (g c), the other c or m, -> y (n, (g m), o..). So
- * cutting g cuts whole groups, of input and output channels alike. */
+/* x (n, (g c+), i..), w ((g m), c+, k..) -> y (n, (g m), o..), with w ((g c+), m, k..) if transposed. A split of g
+ * divides the groups: a rank has the input and output channels of its groups. */
 static int bind_convolution(struct dims *dims, const struct graph *graph, const struct node *node, bool transposed,
                             const char **why) {
     const struct tensor *x = input(graph, node, 0), *w = input(graph, node, 1);
@@ -179,7 +179,7 @@ DIMS_FN(dims_conv_transpose) {
     return bind_convolution(dims, graph, node, true, why);
 }
 
-/* Groups on this rank: every operand's channels are cut alike. */
+/* Sets attribute group to the number of groups on this rank. All operands are split by the same groups. */
 void split_conv(struct graph *graph, const struct dims *dims, const int64_t (*local)[RT_MAX_NDIM], struct node *node) {
     (void)dims;
     if (local[1][1]) attr_set(graph, node, attr_of_int("group", local[0][1] / local[1][1]));
@@ -190,7 +190,7 @@ void split_conv_transpose(struct graph *graph, const struct dims *dims, const in
     if (local[1][1]) attr_set(graph, node, attr_of_int("group", local[dims->ninputs][1] / local[1][1]));
 }
 
-/* Of a node that has the window's extents as an attribute. */
+/* Reads the window of a node that has its extents in attribute window. */
 static int read_extents(struct dims *dims, const struct node *node, const struct tensor *x, struct window *window,
                         const char **why) {
     int n;
@@ -202,15 +202,15 @@ static int read_extents(struct dims *dims, const struct node *node, const struct
     return 0;
 }
 
-/* The gradient of a result: as the result would be. */
+/* Checks that the gradient of a result has the shape of the result. */
 static int check_positions(struct dims *dims, const struct tensor *dy, const char **why) {
     bool same = dy->ndim == dims->operand[1].ndim;
     for (int d = 0; d < dy->ndim && same; d++) same = dy->dims[d] == dims_extent(dims, 1, d);
     return same ? 0 : refuse(dims, why, "the gradient %s is of another result", tensor_type(dims->arena, dy));
 }
 
-/* x (n+, (g c), i..) and the gradient (n+, (g m), o+..) -> weights ((g m), c, k..), all sums over samples and
- * positions: ranks that hold some of these have partial sums. */
+/* x (n+, (g c), i..) and the gradient (n+, (g m), o+..) -> weights ((g m), c, k..). Every weight's gradient is a sum
+ * over samples and positions, so ranks that hold a part of these have partial sums. */
 DIMS_FN(dims_conv_weight_grad) {
     const struct tensor *x = input(graph, node, 0), *dy = input(graph, node, 1);
     struct operand *in = &dims->operand[0], *out = &dims->operand[1], *weights = &dims->operand[2];
@@ -243,7 +243,7 @@ void split_conv_weight_grad(struct graph *graph, const struct dims *dims, const 
     if (local[2][1]) attr_set(graph, node, attr_of_int("group", local[0][1] / local[2][1]));
 }
 
-/* Samples and channels, the same ones in operands 0 and 1. */
+/* Binds samples and channels, which operands 0 and 1 share. */
 static void bind_planes(struct dims *dims, const struct tensor *x) {
     for (int d = 0; d < SPATIAL; d++) {
         dims_set(&dims->operand[0], d, dims_factor(dims, d ? "c" : "n", -1, x->dims[d], FACTOR_PASS));
@@ -259,8 +259,8 @@ DIMS_FN(dims_pool) {
     return bind_spatial(dims, &window, x, (struct sliding){positions, 1, FACTOR_PASS}, why);
 }
 
-/* x (n, c, i..) and the gradient (n, c, o..) -> (n, c, i..). Windows may overlap in the result, so it is not cut
- * there. */
+/* x (n, c, i..) and the gradient (n, c, o..) -> (n, c, i..). Windows may overlap in the result, so its spatial
+ * dimensions are not split. */
 DIMS_FN(dims_max_pool_grad) {
     const struct tensor *x = input(graph, node, 0), *dy = input(graph, node, 1);
     struct window window;
@@ -273,7 +273,7 @@ DIMS_FN(dims_max_pool_grad) {
 
 /* Folding: plain loops over every window --------------------------------------------------------------------------- */
 
-/* Numbers of an operand as doubles. */
+/* The elements of an operand as doubles. */
 static double *as_doubles(struct eval *eval, int operand) {
     const struct tensor *tensor = eval->in[operand];
     int64_t n = tensor_elements(tensor);
@@ -304,12 +304,12 @@ static int64_t spatial_elements(const struct tensor *tensor) {
 /* Sizes of a convolution. A plane is one channel of one sample. */
 struct planes {
     struct window window;
-    const int64_t *positions, *values; /* spatial extents of what the window is at, and of what it is over */
+    const int64_t *positions, *values; /* spatial extents: of the window's positions, and of the tensor that it reads */
     int64_t groups, batch, c, m;       /* channels per group */
-    int64_t at, over, weights;         /* elements of a plane of each, and of a window */
+    int64_t at, over, weights;         /* elements of a plane of positions, of a plane of values, and of a window */
 };
 
-/* One plane on the side of the window's positions with one on the other side, by one window of weights. */
+/* Convolves, or transposes it, between one plane of positions and one plane of values, with one window of weights. */
 typedef void plane_fn(const struct planes *p, double *out, const double *in, const double *weights);
 
 static void correlate(const struct planes *p, double *y, const double *x, const double *weights) {
@@ -351,7 +351,7 @@ static void each_plane(const struct planes *p, double *y, const double *x, const
                 }
 }
 
-/* Of a convolution of x by w to y; false if the window is none. */
+/* The sizes of a convolution of x by w to y; false if its window is invalid. */
 static bool planes_of(const struct eval *eval, const struct tensor *x, const struct tensor *w, const struct tensor *y,
                       bool transposed, struct planes *p) {
     *p = (struct planes){
@@ -385,7 +385,8 @@ EVAL(eval_conv_transpose) {
     return eval_planes(eval, true);
 }
 
-/* The window of weights that each element of a plane of x meets, times the plane of the result's gradient. */
+/* Adds to one window of the weights' gradient: the products of the elements of a plane of x with the elements of the
+ * result's gradient to which they contribute. */
 static void weigh(const struct planes *p, double *dw, const double *x, const double *dy) {
     int64_t o[RT_MAX_NDIM] = {0}, i[RT_MAX_NDIM], at = 0;
     do {
@@ -414,7 +415,7 @@ EVAL(eval_conv_weight_grad) {
     return 0;
 }
 
-/* Elements of the window that lie inside the padded input: what count_include_pad divides by. */
+/* Number of elements of the window inside the padded input: the divisor of a mean with count_include_pad. */
 static int64_t padded_elements(const struct window *w, const int64_t *o, const int64_t *extent) {
     int64_t count = 1;
     for (int d = 0; d < w->n; d++) {
@@ -426,8 +427,8 @@ static int64_t padded_elements(const struct window *w, const int64_t *o, const i
     return count;
 }
 
-/* Where the largest element is, the first of equal ones but the last of NaNs, as in PyTorch; -1 outside of the
- * plane. */
+/* The index of the largest element in the window: the first of equal ones, but the last NaN, as in PyTorch; -1 if the
+ * window lies outside of the plane. */
 static int64_t place_of_largest(const struct window *w, const double *x, const int64_t *o, const int64_t *extent) {
     int64_t k[RT_MAX_NDIM] = {0}, i[RT_MAX_NDIM], largest = -1;
     do {

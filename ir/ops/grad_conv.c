@@ -11,7 +11,7 @@ struct window {
     const int64_t *stride, *dilation, *begin, *end, *extent;
 };
 
-/* `extent` is that of the weights, NULL where attribute window says it. */
+/* `extent`: spatial extents of the weights; NULL: attribute window has them. */
 static struct window window_of(const struct gradient *gradient, const int64_t *extent) {
     struct window w;
     w.extent = extent ? extent : attr_ints(&gradient->node, "window", &w.n);
@@ -22,8 +22,8 @@ static struct window window_of(const struct gradient *gradient, const int64_t *e
     return w;
 }
 
-/* Convolves, or spreads, with `begin` before and what it takes behind for as many `positions` over `extent` elements:
- * less than nothing where the last elements are not reached. */
+/* Adds a convolution, or a transposed one, of `positions` over `extent` elements. The padding in front is `begin`; that
+ * at the end follows from the positions, and is negative if the last elements are not read. */
 static int convolve(struct gradient *gradient, enum op_id op, const struct window *w, const int64_t *begin,
                     const int64_t *positions, const int64_t *extent, int64_t group, int x, int weights) {
     int64_t end[RT_MAX_NDIM];
@@ -35,7 +35,7 @@ static int convolve(struct gradient *gradient, enum op_id op, const struct windo
     return build(&gradient->builder, op, 2, (int[]){x, weights}, 5, attrs);
 }
 
-/* A node with the attributes of the forward node and one more. */
+/* Adds a node with the attributes of the forward node and attribute *more, if there is one. */
 static int build_like(struct gradient *gradient, enum op_id op, int a, int b, const struct attr *more) {
     int n = gradient->node.nattrs;
     struct attr *attrs = ARENA_ARRAY(gradient->builder.graph->arena, struct attr, n + 1);
@@ -44,7 +44,7 @@ static int build_like(struct gradient *gradient, enum op_id op, int a, int b, co
     return build(&gradient->builder, op, 2, (int[]){a, b}, n, attrs);
 }
 
-/* Of the weights of a convolution from `x` to positions of which `dy` is the gradient. */
+/* The gradient of a convolution's weights from its input `x` and the gradient `dy` of its result. */
 static int weights_gradient(struct gradient *gradient, int x, int dy) {
     const struct tensor w = *gradient_input(gradient, 1);
     struct attr window = attr_of_ints("window", w.ndim - SPATIAL, w.dims + SPATIAL);
@@ -65,7 +65,8 @@ GRAD(grad_conv) {
     return 0;
 }
 
-/* A transposed convolution is the gradient of one: with the same window, the one from its result to its input. */
+/* A transposed convolution is the gradient of a convolution. Its own gradient is therefore that convolution, with the
+ * same window, from its result to its input. */
 GRAD(grad_conv_transpose) {
     if (gradient->wanted[0] &&
         (gradient->dx[0] = build_like(gradient, OP_Conv, gradient->dy, gradient->node.inputs[1], NULL)) < 0)
@@ -82,7 +83,7 @@ GRAD(grad_max_pool) {
 
 /* Means ------------------------------------------------------------------------------------------------------------ */
 
-/* Ones (a, 1, spatial..) of x's type. */
+/* A constant of ones of shape (a, 1, spatial..) and of x's type. */
 static int ones(struct gradient *gradient, int64_t a, int n, const int64_t *spatial) {
     int64_t dims[RT_MAX_NDIM] = {a, 1}, count = a;
     for (int d = 0; d < n; d++) count *= dims[SPATIAL + d] = spatial[d];
@@ -94,7 +95,7 @@ static int ones(struct gradient *gradient, int64_t a, int n, const int64_t *spat
                       gradient_input(gradient, 0)->dtype);
 }
 
-/* How many elements each position's mean is of (1, 1, o..): as many ones as its window meets. */
+/* The number of elements in each position's mean, shape (1, 1, o..): a convolution of ones with a window of ones. */
 static int count_elements(struct gradient *gradient, const struct window *w) {
     struct tensor x = *gradient_input(gradient, 0), y = *gradient_output(gradient);
     bool padded = attr_int(&gradient->node, "count_include_pad", 0) != 0;
@@ -107,7 +108,7 @@ static int count_elements(struct gradient *gradient, const struct window *w) {
     return convolve(gradient, OP_Conv, w, begin, y.dims + SPATIAL, extent, 1, met, window);
 }
 
-/* A mean is a convolution of each channel with ones, divided by the number of elements. */
+/* The mean is a convolution of each channel with ones, divided by the number of elements; this is its gradient. */
 GRAD(grad_average_pool) {
     struct tensor x = *gradient_input(gradient, 0), y = *gradient_output(gradient);
     struct window w = window_of(gradient, NULL);

@@ -5,14 +5,15 @@
 
 /* Products -------------------------------------------------------------------------------------------------------- */
 
-/* A gradient as a product again: which of dy, a and b are its operands, and which of them it reads transposed. */
+/* The gradient of a matrix product is a matrix product: which of dy, a and b are its operands, and which of these are
+ * transposed. */
 struct product {
     enum { DY, A, B } first, second;
     int trans_first, trans_second;
 };
 
-/* Copies the marks of the forward product (Note [Marks] in passes/train/fp8.c) to a product of its gradient, by the
- * operands of that. Returns the number of attributes. */
+/* Copies the marks of the forward product (Note [Marks] in passes/train/fp8.c) to a product of its gradient,
+ * each mark to the operand that it belongs to. Returns the number of attributes. */
 static int pass_marks(const struct gradient *gradient, const struct product *p, struct attr *attrs) {
     static const char *const marks[] = {[DY] = "fp8_dy", [A] = "fp8_a", [B] = "fp8_b"};
     const char *layer = attr_text(&gradient->node, "fp8_layer", NULL);
@@ -29,7 +30,7 @@ static int make_product(struct gradient *gradient, const struct product *p, cons
     return build(&gradient->builder, OP_MatMul, 2, (int[]){operands[p->first], operands[p->second]}, n, attrs);
 }
 
-/* Leading dimensions become rows: the weight of many rows is one product. */
+/* Merges the leading dimensions into rows, so that the weight's gradient is one product over all rows. */
 static int as_rows(struct gradient *gradient, int tensor) {
     struct tensor t = gradient->builder.graph->tensors.at[tensor];
     int64_t rows = 1;
@@ -37,7 +38,7 @@ static int as_rows(struct gradient *gradient, int tensor) {
     return build_reshape(&gradient->builder, tensor, 2, (int64_t[]){rows, t.dims[t.ndim - 1]});
 }
 
-/* By trans_a and trans_b of the forward product y = op(a) op(b): da and db. */
+/* The products da and db, by trans_a and trans_b of the forward product y = op(a) op(b). */
 GRAD(grad_matmul) {
     static const struct product rows[2][2][2] = {{{{DY, B, 0, 1}, {A, DY, 1, 0}}, {{DY, B, 0, 0}, {DY, A, 1, 0}}},
                                                  {{{B, DY, 0, 1}, {A, DY, 0, 0}}, {{B, DY, 1, 1}, {DY, A, 1, 1}}}};
@@ -59,7 +60,7 @@ static int sum_along(struct gradient *gradient, int tensor, int64_t axis) {
     return gradient_sum(gradient, tensor, 1, &axis, true);
 }
 
-/* The expression over dy, y and one more tensor named s. */
+/* Adds the expression over dy, y and the tensor `sum`, named s. */
 static int with_sum(struct gradient *gradient, const char *text, int sum) {
     static const char *const names[] = {"dy", "y", "s"};
     return sum < 0 ? -1
@@ -84,7 +85,7 @@ GRAD(grad_cumsum) {
     return gradient->dx[0] = build(&gradient->builder, OP_CumSum, 1, &gradient->dy, 3, attrs);
 }
 
-/* What is taken off all scores alike gets the sum of their gradients, turned. */
+/* Input 1 is subtracted from all scores of a sample: its gradient is the negative sum of theirs. */
 GRAD(grad_class_terms) {
     const int *in = gradient->node.inputs;
     const int64_t axis = attr_int(&gradient->node, "axis", 0);
@@ -104,7 +105,7 @@ struct norm {
     int r, z;
 };
 
-/* The expression of up to three tensors called a, b and c. */
+/* Adds the expression of up to three tensors, named a, b and c. */
 static int of(struct gradient *gradient, const char *text, int a, int b, int c) {
     static const char *const names[] = {"a", "b", "c"};
     return a < 0 || b < 0 || c < 0 ? -1 : gradient_expr(gradient, text, 3, names, (int[]){a, b, c});
@@ -182,7 +183,7 @@ static int unturned(struct gradient *gradient) {
                  gradient->node.nattrs, gradient->node.attrs);
 }
 
-/* What sin is multiplied with: x turned by a right angle, (-x1, x0). */
+/* The factor of sin in the result: x rotated by a right angle, (-x1, x0). */
 static int right_angle(struct gradient *gradient) {
     const struct tensor x = *gradient_input(gradient, 0);
     int zeros = build_expand(&gradient->builder, build_scalar(&gradient->builder, x.dtype, 0), 1, &x.dims[x.ndim - 1]);
@@ -208,7 +209,7 @@ GRAD(grad_rope) {
 
 /* Attention ------------------------------------------------------------------------------------------------------- */
 
-/* Of q, k and v at once. Where a mask is added nothing flows back. */
+/* The gradients of q, k and v, from one node. A mask has no gradient. */
 GRAD(grad_flash_attention) {
     const struct node *node = &gradient->node;
     const int *in = node->inputs;
@@ -226,7 +227,7 @@ GRAD(grad_flash_attention) {
 
 /* Reductions ------------------------------------------------------------------------------------------------------ */
 
-/* A tensor of the result's shape with the reduced dimensions put back, of extent 1. */
+/* Reshapes a tensor of the result's shape: inserts the reduced dimensions, with extent 1. */
 static int unreduced(struct gradient *gradient, int tensor) {
     struct tensor x = *gradient_input(gradient, 0);
     int n;
@@ -241,7 +242,7 @@ GRAD(grad_reduce_sum) {
     return gradient->dx[0] = dy < 0 ? -1 : build_expand(&gradient->builder, dy, x.ndim, x.dims);
 }
 
-/* Equal elements share (PyTorch's amax and amin). */
+/* Elements that are equal to the result share its gradient equally (PyTorch's amax and amin). */
 GRAD(grad_reduce_extreme) {
     int n, x = gradient->node.inputs[0], y = unreduced(gradient, gradient->node.outputs[0]),
            dy = unreduced(gradient, gradient->dy);
@@ -251,7 +252,8 @@ GRAD(grad_reduce_extreme) {
     return gradient->dx[0] = of(gradient, "a * (b / c)", chosen, dy, count);
 }
 
-/* The product of the other elements: without zeros the whole by this one; the only zero has that of the rest. */
+/* The derivative by an element is the product of all others: without zeros, the result divided by the element; if one
+ * element is zero, the product of the rest for that element and 0 for the others. */
 GRAD(grad_reduce_prod) {
     static const char *const names[] = {"dy", "x", "zeros", "rest"};
     static const char text[] = "dy * (x == 0 ? (zeros == 1 ? rest : 0) : (zeros == 0 ? rest / x : 0))";

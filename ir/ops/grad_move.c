@@ -30,7 +30,7 @@ GRAD(grad_trilu) {
                build(&gradient->builder, OP_Trilu, 1, &gradient->dy, gradient->node.nattrs, gradient->node.attrs);
 }
 
-/* The same elements are dropped. */
+/* The gradient is masked as the forward result: by the same dropped elements. */
 GRAD(grad_dropout) {
     const int *in = gradient->node.inputs;
     return gradient->dx[0] = build(&gradient->builder, OP_Dropout, 4, (int[]){gradient->dy, in[1], in[2], in[3]},
@@ -45,7 +45,7 @@ GRAD(grad_cast) {
 
 /* Slices and padding ---------------------------------------------------------------------------------------------- */
 
-/* The tensor with zeros before and behind. */
+/* Pads the tensor with zeros. */
 static int pad(struct gradient *gradient, int tensor, const int64_t *begin, const int64_t *end) {
     struct tensor t = gradient->builder.graph->tensors.at[tensor];
     int inputs[] = {tensor, build_scalar(&gradient->builder, t.dtype, 0)};
@@ -53,7 +53,7 @@ static int pad(struct gradient *gradient, int tensor, const int64_t *begin, cons
     return build(&gradient->builder, OP_Pad, 2, inputs, 2, attrs);
 }
 
-/* step - 1 zeros behind each index of dimension d, but the last. */
+/* Inserts step - 1 zeros between neighbouring indices of dimension d. */
 static int spread(struct gradient *gradient, int tensor, int d, int64_t step) {
     struct tensor t = gradient->builder.graph->tensors.at[tensor];
     int64_t dims[RT_MAX_NDIM + 1], zero[RT_MAX_NDIM + 1] = {0}, end[RT_MAX_NDIM + 1] = {0}, size[RT_MAX_NDIM],
@@ -73,7 +73,7 @@ static int spread(struct gradient *gradient, int tensor, int d, int64_t step) {
     return tensor < 0 ? -1 : build_slice(&gradient->builder, tensor, zero, ones, size);
 }
 
-/* Indices in the opposite order where `reversed`. */
+/* Reverses the order of indices in the dimensions with reversed[d]. */
 static int reverse(struct gradient *gradient, int tensor, const bool *reversed) {
     struct tensor t = gradient->builder.graph->tensors.at[tensor];
     int64_t start[RT_MAX_NDIM], step[RT_MAX_NDIM];
@@ -101,7 +101,7 @@ GRAD(grad_slice) {
     return gradient->dx[0] = dx < 0 ? -1 : pad(gradient, dx, begin, end);
 }
 
-/* Of what is padded with: the sum of all but `inner`, which comes from x. */
+/* The gradient of the pad value: the sum of dy over the padding. `inner`: the part of dy that belongs to x. */
 static int pad_value(struct gradient *gradient, int inner, const int64_t *begin, const int64_t *end) {
     int64_t before[RT_MAX_NDIM], behind[RT_MAX_NDIM];
     for (int d = 0; d < gradient_input(gradient, 0)->ndim; d++) {
@@ -118,7 +118,7 @@ GRAD(grad_pad) {
     int n;
     const int64_t *begin = attr_ints(&gradient->node, "begin", &n), *end = attr_ints(&gradient->node, "end", &n);
     int64_t start[RT_MAX_NDIM], ones[RT_MAX_NDIM], size[RT_MAX_NDIM], before[RT_MAX_NDIM], behind[RT_MAX_NDIM];
-    for (int d = 0; d < n; d++) { /* what negative padding cut off gets zeros */
+    for (int d = 0; d < n; d++) { /* the gradient of elements that negative padding cuts off is zero */
         before[d] = begin[d] < 0 ? -begin[d] : 0;
         behind[d] = end[d] < 0 ? -end[d] : 0;
         start[d] = begin[d] > 0 ? begin[d] : 0;
@@ -147,7 +147,7 @@ GRAD(grad_concat) {
 
 /* Rows ------------------------------------------------------------------------------------------------------------ */
 
-/* A row that was picked several times gets the sum. */
+/* A row that was gathered several times receives the sum of the gradients. */
 GRAD(grad_gather) {
     const struct tensor *x = gradient_input(gradient, 0);
     int64_t axis = attr_int(&gradient->node, "axis", 0);
@@ -167,7 +167,7 @@ static int like_forward(struct gradient *gradient, enum op_id op, int n, int a, 
     return build(&gradient->builder, op, n, (int[]){a, b, c}, gradient->node.nattrs, gradient->node.attrs);
 }
 
-/* Elements that were picked several times get the sum. */
+/* An element that was gathered several times receives the sum of the gradients. */
 GRAD(grad_gather_elements) {
     int none = zeros(gradient, gradient_input(gradient, 0));
     return gradient->dx[0] =
@@ -179,7 +179,8 @@ GRAD(grad_gather_nd) {
     return gradient->dx[0] = like_forward(gradient, OP_ScatterNDAdd, 3, none, gradient->node.inputs[1], gradient->dy);
 }
 
-/* The updates get what `gather` picks. Where they replaced the data, that gets nothing there. */
+/* The gradient of the updates is gathered from dy. The gradient of the data is dy, with zeros where the updates
+ * replaced the data. */
 static int grad_scatter(struct gradient *gradient, enum op_id scatter, enum op_id gather) {
     const int index = gradient->node.inputs[1];
     bool replaces = gradient->node.op->id == scatter;

@@ -7,7 +7,8 @@ static const struct tensor *input(const struct graph *graph, const struct node *
     return &graph->tensors.at[node->inputs[i]];
 }
 
-/* An index tensor of GatherElements and ScatterElements: as many dimensions as the data, none longer but `axis`. */
+/* Checks the index tensor of GatherElements and ScatterElements: it has as many dimensions as the data, and except for
+ * `axis` none is longer. */
 static int check_elements(struct dims *dims, const struct graph *graph, const struct node *node, const char **why) {
     const struct tensor *x = input(graph, node, 0), *index = input(graph, node, 1);
     int64_t axis = attr_int(node, "axis", 0);
@@ -26,7 +27,8 @@ static bool same_dims(const int64_t *a, const int64_t *b, int n) {
     return n <= 0 || memcmp(a, b, (size_t)n * sizeof *a) == 0;
 }
 
-/* Data and indices share the dimensions that no index is about, where they are as long in both: these may be cut. */
+/* Binds data and indices. They share the dimensions other than `axis` that have the same extent in both; these may be
+ * split. */
 static void bind_elements(struct dims *dims, const struct tensor *x, const struct tensor *index, int64_t axis) {
     struct operand *in = &dims->operand[0], *at = &dims->operand[1];
     in->ndim = at->ndim = x->ndim;
@@ -165,8 +167,8 @@ EVAL(eval_scatter_elements_add) {
     return put_elements(eval, add_elements);
 }
 
-/* Rows of indices, each into `depth` dimensions of data behind the `batch` dimensions that both have; a row picks
- * `inner` elements. */
+/* The sizes of a GatherND or ScatterND: each row of indices selects `inner` elements of the data by its index in
+ * `depth` dimensions, which follow the `batch` dimensions that data and indices share. */
 struct rows {
     int64_t batch, depth, count, picks, inner; /* picks: rows per index of the batch */
 };
@@ -180,7 +182,7 @@ static struct rows rows_of(const struct eval *eval) {
     return rows;
 }
 
-/* Where in the data what the row picks begins, -1 if an index is out of range. */
+/* Offset in the data of the elements that the row selects; -1 if an index is out of range. */
 static int64_t place_of_row(const struct eval *eval, const struct rows *rows, int64_t row) {
     int64_t place = row / rows->picks;
     for (int64_t d = 0; d < rows->depth; d++) {
@@ -220,8 +222,8 @@ EVAL(eval_scatter_nd_add) {
     return put_rows(eval, add_elements);
 }
 
-/* The gradient of Gather. dy (p.., i+.., q..), index (i+..) -> (p.., v, q..): ranks that hold some of the indices sum
- * what they add; a rank that holds some of the rows takes what falls there. */
+/* The gradient of Gather. dy (p.., i+.., q..), index (i+..) -> (p.., v, q..): ranks with a part of
+ * the indices have partial sums; a rank with a part of the rows v adds the gradients of those rows alone. */
 DIMS_FN(dims_gather_grad) {
     const struct tensor *dy = input(graph, node, 0), *index = input(graph, node, 1);
     int64_t axis = attr_int(node, "axis", 0), size = attr_int(node, "size", -1);

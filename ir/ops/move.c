@@ -11,7 +11,7 @@ static const struct tensor *input(const struct graph *graph, const struct node *
     return &graph->tensors.at[node->inputs[i]];
 }
 
-/* A factor of its own for every dimension of an operand. */
+/* Binds every dimension of an operand to a factor of its own. */
 static void bind_each(struct dims *dims, struct operand *operand, const struct tensor *tensor, const char *name,
                       enum factor_kind kind) {
     operand->ndim = tensor->ndim;
@@ -25,7 +25,7 @@ DIMS_FN(dims_same) {
     return 0;
 }
 
-/* "*, *, .. -> *, ..". */
+/* Binds the annotation "*, *, .. -> *, ..". */
 DIMS_FN(dims_fused) {
     struct strbuf text;
     if (node->ninputs < 1 || node->ninputs > EXPR_INPUTS) return refuse(dims, why, "takes 1 to %d inputs", EXPR_INPUTS);
@@ -38,9 +38,9 @@ DIMS_FN(dims_fused) {
     return dims_bind_text(dims, strbuf_text(&text), graph, node, why);
 }
 
-/* Reshape: the finest factors both shapes agree on ----------------------------------------------------------------- */
+/* Reshape: the finest factors of which both shapes are products ---------------------------------------------------- */
 
-/* One run of dimensions, in a shape, whose product equals a run of the other shape. */
+/* A run of adjacent dimensions of one shape whose product equals that of a run of the other shape. */
 struct run {
     const int64_t *dims;
     int first, end;
@@ -70,8 +70,8 @@ static void assign_factors(struct operand *operand, const struct run *run, const
     }
 }
 
-/* Factors of two runs of equal product: one between every two neighbouring boundaries of either, if each boundary
- * divides the next; else every dimension stays whole. Returns -1 when there are too many. */
+/* Adds the factors of two runs of equal product: one between every two neighbouring boundaries of either run, if each
+ * boundary divides the next; otherwise no dimension may be split. Returns -1 if there are too many factors. */
 static int bind_runs(struct dims *dims, struct run in, struct run out, int *next) {
     int64_t bound[2 * RT_MAX_NDIM + 1] = {1}, total = 1;
     int factors[2 * RT_MAX_NDIM], n = 0;
@@ -179,8 +179,8 @@ DIMS_FN(dims_expand) {
     return 0;
 }
 
-/* A slice that takes one of S equal pieces of a dimension leaves the piece's own index free: the dimension is (S
- * d). So the pieces of a fused query-key-value product can be cut alike on all ranks. */
+/* If a slice takes one of S equal pieces of a dimension, the dimension is the compound (S d), and d may be split. So
+ * the three pieces of a fused query-key-value product can be split in the same way. */
 static bool is_piece(int64_t extent, int64_t start, int64_t step, int64_t size) {
     return step == 1 && size > 0 && size < extent && extent % size == 0 && start % size == 0;
 }
@@ -229,7 +229,8 @@ void split_slice(struct graph *graph, const struct dims *dims, const int64_t (*l
     attr_set(graph, node, attr_of_ints("size", n, local[out]));
 }
 
-/* Concat of equal pieces is the inverse: the result's dimension is (S d). Others stay whole. */
+/* A Concat of S equal pieces is the inverse: its result's dimension is (S d). With unequal pieces the dimension is not
+ * split. */
 DIMS_FN(dims_concat) {
     const struct tensor *first = input(graph, node, 0);
     int64_t axis = attr_int(node, "axis", -1), total = 0;
@@ -261,12 +262,12 @@ DIMS_FN(dims_concat) {
     }
     for (int i = 1; i < node->ninputs; i++) {
         dims->operand[i] = dims->operand[0];
-        if (!equal) dims->operand[i].dim[axis].n = 0; /* stays whole: it needs no factor */
+        if (!equal) dims->operand[i].dim[axis].n = 0; /* not split: it needs no factor */
     }
     return 0;
 }
 
-/* Negative padding cuts off. Amounts are bounded so that indices cannot overflow. */
+/* Negative padding removes elements. Amounts are bounded so that indices cannot overflow. */
 static bool pad_extent(int64_t extent, int64_t begin, int64_t end, int64_t *padded) {
     const int64_t most = (int64_t)1 << 48;
     if (begin < -most || begin > most || end < -most || end > most) return false;
@@ -329,8 +330,7 @@ EVAL(eval_copy) {
     return 0;
 }
 
-/* Where output index `at` comes from in the input: fills `from`; false where the result is zero or the pad value.
- */
+/* Sets `from` to the input index of output index `at`; false if the element is zero or the pad value instead. */
 static bool map_transpose(const struct eval *eval, const int64_t *at, int64_t *from) {
     int n;
     const int64_t *perm = attr_ints(eval->node, "perm", &n);

@@ -322,7 +322,7 @@ static void see_result(struct finder *f, int id) {
         f->class->strides[m.node->outputs[0]] = NULL;
         return;
     }
-    if (!mover_of(m.node)->see(&m, 0, &operand, &s)) BUG("'%s' cannot be seen", m.node->name);
+    if (!mover_of(m.node)->see(&m, 0, &operand, &s)) BUG("'%s' cannot be a view of its operand", m.node->name);
     lie_at(f, m.node->outputs[0], &s);
 }
 
@@ -332,7 +332,8 @@ static void place_operands(struct finder *f, int id) {
     const struct strides result = strides_of(f, m.node->outputs[0]);
     struct strides s;
     for (int k = 0; k < m.node->ninputs; k++) {
-        if (!mover_of(m.node)->lie(&m, k, &result, &s)) BUG("the operands of '%s' cannot lie in it", m.node->name);
+        if (!mover_of(m.node)->lie(&m, k, &result, &s))
+            BUG("the operands of '%s' cannot be views of its result", m.node->name);
         lie_at(f, m.node->inputs[k], &s);
     }
 }

@@ -317,7 +317,7 @@ static void replace(struct fuser *f, int place, const int *gone, int ngone) {
 static void write_rows(struct fuser *f, struct region *r, int seed) {
     int place;
     if (!find_results(f, r, &r->members) || !find_place(f, r, last_member(f, r), &place))
-        BUG("rows that were possible are not");
+        BUG("a region that is_possible accepted cannot be fused");
     int made = row_program_add(f->graph, OP_Rows, &r->members, node_at(f, seed));
     set_splits(f->graph, &f->graph->nodes.at[made], &r->full);
     replace(f, place, r->members.node, r->members.n);

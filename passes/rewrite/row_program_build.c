@@ -101,7 +101,7 @@ static const struct expr *operand(const struct maker *m, int tensor) {
     if (constant || maker >= 0) return constant ? constant : m->value[maker];
     for (int i = 0; i < m->ninputs; i++)
         if (m->inputs[i] == tensor) return expr_name(m->graph->arena, arena_printf(m->graph->arena, "%c", 'a' + i));
-    BUG("a row program reads tensor %d, which it does not have", tensor);
+    BUG("a row program reads tensor %d, which is not among its inputs", tensor);
 }
 
 static const struct expr *name(struct maker *m, const struct expr *value) {

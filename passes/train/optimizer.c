@@ -226,7 +226,7 @@ static int names_for(struct optimizing *o, const struct build_scope *numbers, en
 static int value_of(const struct build_scope *scope, const char *name) {
     for (int i = scope->n - 1; i >= 0; i--)
         if (strcmp(scope->names[i].name, name) == 0) return scope->names[i].tensor;
-    BUG("the optimizer gives no %s", name);
+    BUG("the update rule computes no '%s'", name);
 }
 
 /* The type in which a parameter is updated: f32 for 16-bit floats, since 0.999 is 1 in bf16. */
@@ -250,7 +250,7 @@ struct kept {
 };
 
 static void add_kept(struct kept *kept, const char *name, int tensor) {
-    if (kept->n == NAMED_OPTIONS_MAX) BUG("an optimizer keeps more than %d tensors", NAMED_OPTIONS_MAX);
+    if (kept->n == NAMED_OPTIONS_MAX) BUG("the optimizer has more than %d states", NAMED_OPTIONS_MAX);
     kept->at[kept->n].name = name;
     kept->at[kept->n++].tensor = tensor;
 }
@@ -268,7 +268,7 @@ static void list_kept(struct optimizing *o, const struct parameter *p, const cha
 static int kept_tensor(const struct kept *kept, const char *name) {
     for (int i = 0; i < kept->n; i++)
         if (strcmp(kept->at[i].name, name) == 0) return kept->at[i].tensor;
-    BUG("the optimizer does not keep %s", name);
+    BUG("the optimizer has no state '%s'", name);
 }
 
 /* "name = expression": the new value of a state or of the parameter; the old one if the step is skipped. Later

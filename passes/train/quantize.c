@@ -159,7 +159,7 @@ static void cut_like(struct quantizing *q, int tensor, const struct layout *as) 
         if (held->kind != PLACED_PART) continue;
         int n = dims_cut_options(&dims, 0, held->dim, held->blocks, held->grain, options);
         if (n < 1 || options[0].more_blocks != 1 || options[0].more_grain != 1)
-            BUG("%s: codes cannot be cut as their tensor is", node->name);
+            BUG("%s: the 8-bit copy of a tensor cannot be split as the tensor is", node->name);
         node->split[axis] = options[0].split;
     }
 }
