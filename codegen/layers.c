@@ -3,10 +3,7 @@
 #include "ir/base/map.h"
 #include "ir/base/str.h"
 
-enum {
-    MIN_PERIOD = 4, /* shorter repetitions are more readable written out */
-    MAX_PERIOD = 1024
-};
+enum { MIN_PERIOD = 4 }; /* shorter repetitions are more readable written out */
 
 /* A number for each instruction, equal for alike instructions whose numbers (Note [Instruction numbers] in rank.c) are
  * at equal distance from the one before. */
@@ -27,32 +24,10 @@ static int *kinds_of(struct arena *arena, const struct rankplan *plan, const str
     return kinds;
 }
 
-/* How often the `period` instructions from `first` on occur in a row. */
-static int repeats(const int *kinds, int n, int first, int period) {
-    int same = 0;
-    while (first + period + same < n && kinds[first + same] == kinds[first + period + same]) same++;
-    return 1 + same / period;
-}
-
-static struct stretch best_from(const int *kinds, int n, int first) {
-    struct stretch best = {first, 1, 1};
-    for (int period = MIN_PERIOD; period <= MAX_PERIOD && first + 2 * period <= n; period++) {
-        if (kinds[first] != kinds[first + period]) continue;
-        int times = repeats(kinds, n, first, period);
-        if (period * (times - 1) > best.period * (best.times - 1)) best = (struct stretch){first, period, times};
-    }
-    return best;
-}
-
 void layers_find(const struct rankplan *plan, const struct source *source, int first, int end, struct stretches *out) {
     struct arena *arena = plan->graph->arena;
     const struct rank_class *class = &plan->classes[source->classes[0]];
     const int n = end - first, *kinds = kinds_of(arena, plan, class, source->instructions[0] + first, n);
-    *out = (struct stretches){0};
-    for (int i = 0; i < n;) {
-        struct stretch stretch = best_from(kinds, n, i);
-        i += stretch.period * stretch.times;
-        stretch.first += first;
-        VEC_PUSH(arena, &out->all, stretch);
-    }
+    repeats_find(arena, kinds, n, MIN_PERIOD, out);
+    for (int s = 0; s < out->all.n; s++) out->all.at[s].first += first;
 }

@@ -10,16 +10,10 @@
 #define CODEGEN_LAYERS_H
 
 #include "codegen/source.h"
+#include "ir/base/repeats.h"
 
-struct stretch {
-    int first, period, times; /* instructions [first, first + period * times); times = 1: not a layer */
-};
-
-struct stretches {
-    VEC(struct stretch) all;
-};
-
-/* Divides instructions [first, end) of the source into stretches, in order. */
+/* Divides instructions [first, end) of the source into stretches, in order; those that occur several times are
+ * layers. */
 void layers_find(const struct rankplan *plan, const struct source *source, int first, int end, struct stretches *out);
 
 #endif

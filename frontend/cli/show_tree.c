@@ -10,10 +10,10 @@
 
 #include "frontend/cli/show.h"
 #include "ir/base/map.h"
+#include "ir/base/repeats.h"
 
 enum {
     DEPTH = 32,        /* deepest nesting of scopes; deeper names keep their slashes */
-    PERIOD = 256,      /* longest period of repeated children */
     NAME_COLUMNS = 40, /* of a name with its indentation */
     OP_COLUMNS = 22
 };
@@ -205,29 +205,6 @@ static void put_line(struct strbuf *out, int depth, const char *name, const char
         strbuf_printf(out, "%s\n", name);
 }
 
-static int child_id(const struct tree *tree, const int *children, int i) {
-    return tree->scopes.at[children[i]].id;
-}
-
-/* How often the first `period` of the n children occur in a row, at least 1. */
-static int repeats(const struct tree *tree, const int *children, int n, int period) {
-    int same = period;
-    while (same < n && child_id(tree, children, same) == child_id(tree, children, same - period)) same++;
-    return same / period;
-}
-
-/* The period with which folding saves the most lines; *times is 1 if nothing repeats. */
-static int best_period(const struct tree *tree, const int *children, int n, int *times) {
-    int best = 1, saved = 0;
-    *times = 1;
-    for (int period = 1; period <= PERIOD && period <= n / 2; period++) {
-        int count = repeats(tree, children, n, period);
-        if ((count - 1) * period <= saved) continue;
-        best = period, *times = count, saved = (count - 1) * period;
-    }
-    return best;
-}
-
 static void put_children(struct strbuf *out, const struct tree *tree, const int *children, int n, int depth);
 
 /* How many of the first children are entirely replicated and at one place; *nodes: how many nodes they contain. */
@@ -273,23 +250,41 @@ static void put_folded(struct strbuf *out, const struct tree *tree, const int *c
     put_children(out, tree, children, period, depth + 1);
 }
 
-/* Recursion is bounded by 2 x DEPTH, since folding several children adds a level. */
-static void put_children(struct strbuf *out, const struct tree *tree, const int *children, int n, int depth) {
-    for (int i = 0, times; i < n;) {
+/* Children that are not folded. Those that are replicated are summed up. */
+static void put_singly(struct strbuf *out, const struct tree *tree, const int *children, int n, int depth) {
+    for (int i = 0; i < n;) {
         int nodes, replicated = count_replicated(tree, children + i, n - i, &nodes);
         if (nodes > 1 && !tree->verbose) {
             put_line(out, depth, range_text(tree, children + i, replicated),
                      arena_printf(tree->arena, "(%d nodes)", nodes), tree->scopes.at[children[i]].what);
             i += replicated;
-            continue;
-        }
-        int period = best_period(tree, children + i, n - i, &times);
-        if (times > 1)
-            put_folded(out, tree, children + i, period, times, depth);
-        else
+        } else {
             put_child(out, tree, children[i], tree->scopes.at[children[i]].name, depth);
-        i += times > 1 ? period * times : 1;
+            i++;
+        }
     }
+}
+
+/* A repetition is folded unless all of it is replicated and can be summed up. */
+static bool is_folded(const struct tree *tree, const int *children, const struct stretch *stretch) {
+    int nodes, n = stretch->period * stretch->times;
+    return stretch->times > 1 && (tree->verbose || count_replicated(tree, children + stretch->first, n, &nodes) < n);
+}
+
+/* Recursion is bounded by 2 x DEPTH, since folding several children adds a level. */
+static void put_children(struct strbuf *out, const struct tree *tree, const int *children, int n, int depth) {
+    int *ids = ARENA_ARRAY(tree->arena, int, n + 1), put = 0;
+    struct stretches stretches;
+    for (int i = 0; i < n; i++) ids[i] = tree->scopes.at[children[i]].id;
+    repeats_find(tree->arena, ids, n, 1, &stretches);
+    for (int s = 0; s < stretches.all.n; s++) {
+        const struct stretch *stretch = &stretches.all.at[s];
+        if (!is_folded(tree, children, stretch)) continue;
+        put_singly(out, tree, children + put, stretch->first - put, depth);
+        put_folded(out, tree, children + stretch->first, stretch->period, stretch->times, depth);
+        put = stretch->first + stretch->period * stretch->times;
+    }
+    put_singly(out, tree, children + put, n - put, depth);
 }
 
 static bool has_stages(const struct rt_json *nodes) {
