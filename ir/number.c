@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The NaN that prints without its bits, by dtype. */
+/* The bits of the quiet NaN that is printed as "nan", by dtype. */
 static uint64_t plain_nan(enum rt_dtype dtype) {
     switch (dtype) {
     case RT_F32: return 0x7fc00000;

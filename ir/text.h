@@ -25,7 +25,8 @@
  * (ir/schedule.h) come last.
  *
  *   attribute  key=7 | key=[1, -2] | key=0.5 | key="text"     a float contains one of . e nan inf
- *   layout     {axis:part(dim,blocks,grain), axis:partial(sum|max|min)}   whole on axes that are not named
+ *   layout     {axis:part(dim,blocks,grain), axis:partial(sum|max|min)}   placements (ir.h, struct placement); the
+ *              tensor is whole on axes that are not named. Also window(dim,grain,positions,stride,before,span)
  *   split      split(axis:factor/blocks/grain)      the factor by its name in the node's bound annotation (ir/dims.h)
  *              split(axis:partial)                 SPLIT_PARTIAL (ir.h, struct node_split)
  *   text       printable ASCII; \xNN for any other byte, quotes and backslashes

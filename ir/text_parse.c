@@ -20,14 +20,15 @@ enum {
     MAX_OUTPUTS = 16,
     MAX_WAYS = 1 << 20, /* size of a mesh */
     MAX_STAGE = 1 << 20,
-    MAX_ROWS = 1 << 24,        /* positions, micro-batches and slots of a schedule */
-    MAX_CONST_BYTES = 1 << 30, /* of all constants together: run lengths make much of little text */
-    MAX_TEXT_SHIFT = 33        /* longer texts could overflow counts */
+    MAX_ROWS = 1 << 24, /* positions, micro-batches and slots of a schedule */
+    MAX_CONST_BYTES =
+        1 << 30,        /* of all constants together: repetitions such as 8*2 make large constants of short texts */
+    MAX_TEXT_SHIFT = 33 /* longer texts could overflow counts */
 };
 
-/* A tensor a statement defines. What the text leaves out of a computed tensor's type, op_infer fills in. */
+/* A tensor that a statement defines. op_infer infers the type of a computed tensor if the text omits it. */
 struct definition {
-    const char *at; /* its place in the text */
+    const char *at; /* position in the text */
     int number, tensor;
     bool left_out, typed;
     struct tensor given;
@@ -47,7 +48,7 @@ struct reader {
     struct graph *graph;
     struct map ids; /* number in the text -> tensor id + 1, or IN_ERROR */
     struct definition defined[MAX_OUTPUTS];
-    int ndefined; /* by the current statement */
+    int ndefined; /* tensors that the current statement defines */
     int64_t const_bytes;
 };
 
@@ -73,7 +74,7 @@ static void skip_blanks(struct reader *r) {
     while (peek(r) == ' ' || peek(r) == '\t' || peek(r) == '\r') r->at++;
 }
 
-/* Where the next token starts. */
+/* The start of the next token. */
 static const char *place(struct reader *r) {
     skip_blanks(r);
     return r->at;
@@ -107,7 +108,7 @@ static void next_line(struct reader *r) {
     r->line++;
 }
 
-/* To the first statement at or after the cursor; false at the end of the text. */
+/* Moves to the first statement at or after the cursor; false at the end of the text. */
 static bool next_statement(struct reader *r) {
     while (at_line_end(r) && peek(r) >= 0) next_line(r);
     return peek(r) >= 0;
@@ -115,7 +116,7 @@ static bool next_statement(struct reader *r) {
 
 /* Words, numbers, strings -------------------------------------------------------------------------------------- */
 
-/* Letters, digits and the characters in `also`, at least one. */
+/* Reads a word of at least one character: letters, digits and the characters in `also`. */
 static bool read_word(struct reader *r, const char *also, const char *what, char word[MAX_WORD]) {
     const char *start = place(r);
     while (peek(r) > 0 && (isalnum(peek(r)) || strchr(also, peek(r)))) r->at++;
@@ -147,7 +148,7 @@ static int hex_digit(int c) {
                                   : -1;
 }
 
-/* The byte of "\xNN" after its backslash, -1 if it is none. */
+/* The byte of an escape \xNN, from its "x" on; -1 if it is malformed. */
 static int read_escape(struct reader *r) {
     if (r->end - r->at < 3 || r->at[0] != 'x') return -1;
     int high = hex_digit(r->at[1]), low = hex_digit(r->at[2]);
@@ -173,7 +174,7 @@ static bool read_string(struct reader *r, const char **text) {
     return true;
 }
 
-/* [1, -2, 3]: at most `most` integers of 0 or more bytes each; *n of them. */
+/* Reads a list such as [1, -2, 3] of at most `most` integers, each at least `least`; *n is their number. */
 static bool read_ints(struct reader *r, int most, int64_t least, int *n, const int64_t **ints) {
     VEC(int64_t) list = {0};
     int64_t value;
@@ -222,7 +223,7 @@ static bool read_reduce(struct reader *r, struct placement *placement) {
     return fail_at(r, r->at, "sum, max or min expected");
 }
 
-/* blocks and grain with `separator` between and after `first`. */
+/* Reads blocks and grain, with `separator` before each. */
 static bool read_cut(struct reader *r, const char *separator, int64_t *blocks, int64_t *grain) {
     return expect(r, separator) && read_int(r, 1, INT64_MAX, "blocks", blocks) && expect(r, separator) &&
            read_int(r, 1, INT64_MAX, "grain", grain);
@@ -236,7 +237,7 @@ static bool read_part(struct reader *r, struct placement *placement) {
     return read_cut(r, ",", &placement->blocks, &placement->grain);
 }
 
-/* Numbers so bounded that what the positions reach can be computed. */
+/* Reads a window. Its numbers are bounded, so that the indices that positions read do not overflow. */
 static bool read_window(struct reader *r, struct placement *placement) {
     const int64_t most = (int64_t)1 << 30;
     struct reach *reach = &placement->reach;
@@ -271,7 +272,7 @@ static bool read_layout(struct reader *r, struct layout *layout) {
     return expect(r, "}");
 }
 
-/* True if blocks * grain divides the extent: what rt_cut needs. */
+/* True if blocks * grain divides the extent, as rt_cut requires. */
 static bool cut_fits(int64_t extent, int64_t blocks, int64_t grain) {
     int64_t product;
     return !__builtin_mul_overflow(blocks, grain, &product) && extent % product == 0;
@@ -304,7 +305,7 @@ static bool is_defined(const struct reader *r, int number) {
     return map_get(&r->ids, (const char *)&number, sizeof number) >= 0;
 }
 
-/* %7 "name": a new entry of r->defined. */
+/* Reads %7 "name" and adds it to r->defined. */
 static struct definition *read_definition(struct reader *r) {
     struct definition new = {.at = place(r), .tensor = -1};
     if (r->ndefined == MAX_OUTPUTS) return fail_at(r, r->at, "too many tensors in one statement"), NULL;
@@ -317,7 +318,7 @@ static struct definition *read_definition(struct reader *r) {
     return definition;
 }
 
-/* %7, as defined before; the tensor's id. */
+/* Reads %7, a tensor that was defined before; *tensor is its id. */
 static bool read_use(struct reader *r, int *tensor) {
     int number;
     const char *start = place(r);
@@ -361,7 +362,7 @@ static bool read_mesh(struct reader *r) {
     return true;
 }
 
-/* A name without directories: what the text may refer to lies beside it. */
+/* Reads the name of a file in the directory of the text; other directories are not permitted. */
 static bool read_file(struct reader *r) {
     const char *name, *start = place(r);
     if (!read_string(r, &name)) return false;
@@ -371,7 +372,7 @@ static bool read_file(struct reader *r) {
     return true;
 }
 
-/* Adds the one tensor of an input, weight or const statement, type given. */
+/* Reads the definition of an input, weight or const statement, which has a type, and adds the tensor. */
 static struct tensor *add_source(struct reader *r, enum tensor_kind kind) {
     struct definition *d = read_definition(r);
     if (!d || !read_type(r, &d->given)) return NULL;
@@ -441,7 +442,7 @@ static bool read_number(struct reader *r, char word[MAX_WORD]) {
     return read_word(r, "+-.:", "a number", word);
 }
 
-/* Elements of a constant after their "[": counted into *n, and stored at `to` unless that is NULL. */
+/* Reads the elements of a constant after "[": counts them in *n, and stores them at `to` unless it is NULL. */
 static bool read_values(struct reader *r, enum rt_dtype dtype, unsigned char *to, int64_t most, int64_t *n) {
     size_t size = rt_dtype_bytes(dtype);
     *n = 0;
@@ -604,7 +605,7 @@ static bool read_run(struct reader *r) {
 
 /* Nodes -------------------------------------------------------------------------------------------------------- */
 
-/* A node as read: its splits wait until its factors are known. */
+/* A node as read. Its splits are resolved when its factors are known. */
 struct call {
     const struct op *op;
     const char *at, *name, *splits;
@@ -646,7 +647,7 @@ static bool read_arguments(struct reader *r, struct call *call) {
     return true;
 }
 
-/* 7 or 0.5: a float has a point, an exponent or is no finite number. */
+/* Reads 7 or 0.5. A float has a point or an exponent, or is not finite. */
 static bool read_scalar(struct reader *r, struct attr *attr) {
     char word[MAX_WORD];
     const char *start = place(r);
@@ -664,7 +665,7 @@ static bool read_value(struct reader *r, struct attr *attr) {
     return read_scalar(r, attr);
 }
 
-/* Leaves the splits for later: read_splits. */
+/* Skips the splits, which read_splits reads later. */
 static bool skip_splits(struct reader *r, struct call *call, const char *start) {
     if (call->splits) return fail_at(r, start, "the node already has a split");
     call->splits = r->at;
@@ -672,7 +673,7 @@ static bool skip_splits(struct reader *r, struct call *call, const char *start) 
     return expect(r, ")");
 }
 
-/* key=value, split(...), node="name", stage=2 or phase=backward. */
+/* Reads key=value, split(...), node="name", stage=2 or phase=backward. */
 static bool read_property(struct reader *r, struct call *call) {
     char key[MAX_WORD];
     const char *start = place(r);
@@ -720,7 +721,7 @@ static bool read_splits(struct reader *r, const char *at, struct node *node) {
     return expect(r, ")");
 }
 
-/* Infers the results' types and compares them with those given. */
+/* Infers the types of the results and compares them with the types in the text. */
 static bool infer(struct reader *r, int node) {
     if (op_infer(r->graph, node, r->diags) < 0) {
         diag_note(r->diags, "in %s:%lld", r->file, r->line);
@@ -800,7 +801,7 @@ static bool read_level(struct reader *r) {
     return fail_at(r, start, "unknown level '%s'", word);
 }
 
-/* The first two statements. */
+/* Reads the first two statements. */
 static bool read_head(struct reader *r) {
     const char *name;
     next_statement(r);

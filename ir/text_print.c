@@ -10,7 +10,7 @@
 struct printer {
     const struct graph *graph;
     struct strbuf out;
-    int *number; /* of each tensor in the text, -1 while it has not appeared */
+    int *number; /* number in the text by tensor id; -1: not printed yet */
     int next;
 };
 
@@ -66,7 +66,7 @@ static void print_values(struct strbuf *out, const struct tensor *tensor) {
     strbuf_putc(out, ']');
 }
 
-/* %7 "name" type: what opens every definition. */
+/* Prints %7 "name" type, the beginning of every definition. */
 static void print_definition(struct printer *p, int id) {
     const struct tensor *tensor = &p->graph->tensors.at[id];
     p->number[id] = p->next++;
@@ -100,7 +100,7 @@ static void print_files(struct printer *p) {
     }
 }
 
-/* What is known of a weight beside its place. */
+/* Prints the weight's mark, its sources, and whether it is constant. */
 static void print_role(struct printer *p, const struct tensor *tensor) {
     if (tensor->mark) strbuf_printf(&p->out, " %s", mark_names[tensor->mark]);
     if (tensor->sources) {
@@ -110,7 +110,7 @@ static void print_role(struct printer *p, const struct tensor *tensor) {
     if (tensor->constant) strbuf_puts(&p->out, " constant");
 }
 
-/* The definition of a tensor that no node computes, where it first appears. */
+/* Prints the definition of a tensor that no node computes, before its first use. */
 static void print_source(struct printer *p, int id) {
     static const char *const keyword[] = {[TENSOR_INPUT] = "input",
                                           [TENSOR_WEIGHT] = "weight",

@@ -29,7 +29,7 @@ struct verifier {
     struct graph *graph;
     struct diags *diags;
     bool *written; /* per tensor: a value exists at this point of the order */
-    int node;      /* under check, -1: the graph itself */
+    int node;      /* the node under check; -1: the graph itself */
 };
 
 static void fail(struct verifier *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -92,7 +92,7 @@ struct runs {
     int64_t start, length, period, count;
 };
 
-/* Runs that touch are one run; of a single run the period means nothing. */
+/* Joins adjacent runs to one. The period of a single run is 0, so that equal sets have equal numbers. */
 static struct runs joined(struct runs runs) {
     if (runs.length == runs.period) runs = (struct runs){runs.start, runs.length * runs.count, 0, 1};
     if (runs.count == 1) runs.period = 0;
@@ -104,8 +104,8 @@ static bool same_runs(struct runs a, struct runs b) {
     return a.start == b.start && a.length == b.length && a.period == b.period && a.count == b.count;
 }
 
-/* What a rank owns of a dimension in which the cut dimension, or factor, repeats `before` times and each of its values
- * stands for `after` neighbouring indices. */
+/* The indices that a rank owns of a compound dimension (before f after), where factor f is cut: `before` and `after`
+ * are the products of the extents before and after f. */
 static struct runs runs_of(const struct rt_cut *cut, int64_t before, int64_t after, int rank) {
     return (struct runs){.start = rt_cut_start(cut, rank) * after,
                          .length = rt_cut_length(cut, rank) * after,
@@ -117,7 +117,7 @@ static bool cut_is_sound(const struct rt_cut *cut) {
     return cut->blocks > 0 && cut->grain > 0 && cut->extent % (cut->blocks * cut->grain) == 0;
 }
 
-/* Within a block every index has one owner: the parts follow each other from its beginning to its end. */
+/* True if every index of a block has one owner: the parts are adjacent and none is empty. */
 static bool parts_cover(const struct rt_cut *cut) {
     int64_t end = 0;
     for (int r = 0; r < cut->ways; r++) {
@@ -127,7 +127,7 @@ static bool parts_cover(const struct rt_cut *cut) {
     return end == cut->extent / cut->blocks;
 }
 
-/* By the factor's cut and by the layout the rank owns the same indices of the dimension. */
+/* True if the cut of the factor and the layout give the rank the same indices of the dimension. */
 static bool owns_alike(const struct rt_cut *by_factor, const struct rt_cut *by_layout, int64_t before, int64_t after,
                        int rank) {
     return before * by_factor->extent * after == by_layout->extent &&
@@ -151,13 +151,13 @@ static void check_ownership(struct verifier *v, const struct dims *dims, const s
             return fail(v, "rank %d of the axis holds other indices than its part of '%s' has", r, name);
 }
 
-/* The indices that a rank's positions reach, in a dimension or beyond its ends: `count` spans of `span` indices, the
- * first from `first` on, each `stride` behind the one before. */
+/* The indices that a rank's positions read, inside a dimension or in its padding: `count` spans of `span` indices,
+ * which begin at first, first + stride, first + 2 stride ... */
 struct reached {
     int64_t first, stride, span, count;
 };
 
-/* Some position reaches an index of [low, high). */
+/* True if a position reads an index of [low, high). */
 static bool reaches(const struct reached *reached, int64_t low, int64_t high) {
     if (low >= high || reached->count < 1 || reached->span < 1) return false;
     /* The first position that ends behind `low`. */
@@ -166,8 +166,9 @@ static bool reaches(const struct reached *reached, int64_t low, int64_t high) {
     return position < reached->count && reached->first + position * reached->stride < high;
 }
 
-/* The rank's positions reach the same elements in its window as in the whole dimension. Its operator counts its own
- * positions from 0 and lets the first begin to read rt_placement_before() indices before the window. */
+/* True if the rank's operator reads the same elements from its window as the whole operator reads from the dimension.
+ * The rank's operator counts its positions from 0; the first one begins rt_placement_before() indices in front of the
+ * window. */
 static bool window_serves(const struct reach *reach, int64_t extent, const struct rt_placement *window,
                           const struct rt_cut *positions, int rank) {
     int64_t start, length = rt_placement_run(window, rank, 0, &start), end = start + length;
@@ -177,12 +178,12 @@ static bool window_serves(const struct reach *reach, int64_t extent, const struc
     const struct reached inside = {-before, reach->stride, reach->span, count}; /* as the operator counts */
     if (!reaches(&whole, 0, extent)) return !reaches(&inside, 0, length);
     if (whole.first - inside.first != start) return false;
-    /* What the dimension has and the window has not, and the reverse. */
+    /* No position may read an index that only the dimension has, or only the window. */
     return !reaches(&whole, 0, start < extent ? start : extent) && !reaches(&whole, end > 0 ? end : 0, extent) &&
            !reaches(&whole, start, end < 0 ? end : 0) && !reaches(&whole, start > extent ? start : extent, end);
 }
 
-/* An operand of which positions of the cut factor read windows. */
+/* Checks an operand that is read in windows by the positions of the cut factor. */
 static void check_window(struct verifier *v, const struct factor *halo, const struct tensor *tensor, int axis, int dim,
                          const struct rt_cut *by_factor) {
     const struct placement *held = &tensor->layout.axis[axis];
@@ -205,7 +206,7 @@ static int dim_of_factor(const struct operand *operand, int factor) {
     return -1;
 }
 
-/* One operand of a node whose factor is cut along `axis`. */
+/* Checks one operand of a node that is split along `axis`. */
 static void check_operand(struct verifier *v, const struct dims *dims, const struct node *node, int o, int axis) {
     bool is_input = o < dims->ninputs;
     const struct tensor *tensor = tensor_at(v, is_input ? node->inputs[o] : node->outputs[o - dims->ninputs]);
@@ -253,8 +254,8 @@ static void check_split(struct verifier *v, const struct dims *dims, const struc
     }
 }
 
-/* A node that is not cut along the axis: whole in, whole out; or all partial sums but for conditions, if it is
- * linear. */
+/* Checks a node that is not split along the axis: its inputs and outputs are whole; or, if it is linear, partial sums,
+ * except for conditions. */
 static void check_unsplit(struct verifier *v, const struct node *node, int axis) {
     bool passes = node->split[axis].factor < -1;
     if (passes && !node_is_linear(v->graph, node)) return fail(v, "is not linear, but takes partial values");
@@ -304,13 +305,15 @@ static bool part_is(const struct node *node, const struct placement *held) {
            held->grain == attr_int(node, "grain", 0);
 }
 
-/* Moves between a part and what is none name the part; an exchange has nothing but the layouts. */
+/* True if the attributes of the collective name the part that it makes or resolves. An exchange between two parts, or
+ * to windows, has no such attributes. */
 static bool names_its_part(const struct node *node, const struct placement *from, const struct placement *to) {
     if (to->kind == PLACED_WINDOW || (from->kind == PLACED_PART) == (to->kind == PLACED_PART)) return true;
     return part_is(node, from->kind == PLACED_PART ? from : to);
 }
 
-/* Stages: what a node reads is on its stage; what moves between stages keeps its layout. */
+/* The pipeline stage of a tensor's producer; STAGE_ALL if no node computes the tensor. A node reads tensors of its own
+ * stage only, and a transfer between stages keeps the layout. */
 static int home_of(const struct verifier *v, int tensor) {
     const struct tensor *t = tensor_at(v, tensor);
     return t->kind == TENSOR_VALUE ? v->graph->nodes.at[t->producer].stage : STAGE_ALL;
@@ -338,7 +341,7 @@ static bool crosses(const struct node *node) {
     return node->op->id == OP_Transfer || node->op->id == OP_Broadcast;
 }
 
-/* Every index of the rank's window is in its part. */
+/* True if the rank's window lies in its part. */
 static bool lies_in_part(const struct rt_cut *part, const struct rt_placement *window, int rank) {
     int64_t start, length = rt_placement_run(window, rank, 0, &start);
     const struct runs owned = joined(runs_of(part, 1, 1, rank));
@@ -347,7 +350,7 @@ static bool lies_in_part(const struct rt_cut *part, const struct rt_placement *w
     return length <= 0 || (start >= first && run < owned.count && start + length <= first + owned.length);
 }
 
-/* Nothing is sent to a rank that crops: its window lies in its part. */
+/* A Crop does not communicate: checks that the window of every rank lies in its part. */
 static void check_crop(struct verifier *v, const struct tensor *from, const struct tensor *to, int axis) {
     const struct rt_placement part = placement_of_ranks(v->graph, from, axis),
                               window = placement_of_ranks(v->graph, to, axis);
@@ -379,7 +382,7 @@ static void check_move(struct verifier *v, const struct node *node) {
     }
 }
 
-/* A part is what one axis leaves of a dimension: two would each have to know of the other. */
+/* A dimension is split by one mesh axis at most: nested cuts of one dimension are not supported. */
 static void check_layouts(struct verifier *v, const struct node *node) {
     for (int k = 0; k < node->noutputs; k++) {
         const struct tensor *out = tensor_at(v, node->outputs[k]);
@@ -420,7 +423,7 @@ static bool all_packed(const struct graph *graph, const struct uses *uses, int t
     return true;
 }
 
-/* Panels are read as panels, by all. */
+/* Checks that a packed operand can be packed, and that all of its readers read it packed. */
 static void check_packing(struct verifier *v) {
     struct uses uses;
     bool *seen = ARENA_ARRAY(v->graph->arena, bool, v->graph->tensors.n + 1);
@@ -429,7 +432,7 @@ static void check_packing(struct verifier *v) {
         const struct node *node = &v->graph->nodes.at[v->node = v->graph->order.at[i]];
         if (!attr_int(node, "packed", 0)) continue;
         int weight = packed_operand(v->graph, node);
-        if (weight >= 0 && seen[weight]) continue; /* what holds for one reader holds for all */
+        if (weight >= 0 && seen[weight]) continue; /* checked at its first reader */
         if (weight >= 0) seen[weight] = true;
         if (v->graph->level < STAGED) fail(v, "is packed before layouts are assigned");
         if (weight < 0 || packing_possible(v->graph, &uses, weight) == RT_PLAIN)

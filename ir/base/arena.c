@@ -6,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Under the address sanitizer only the bytes of objects may be touched: not the gaps between them, nor what is not
- * handed out yet. */
+/* Under the address sanitizer, gaps between objects and memory that is not allocated yet are poisoned. */
 #if defined __has_feature
 #if __has_feature(address_sanitizer)
 #define GUARDED
@@ -17,7 +16,7 @@
 #endif
 #ifdef GUARDED
 #include <sanitizer/asan_interface.h>
-enum { GAP = 16, CHUNK_BYTES = 1 << 14 }; /* closing takes time */
+enum { GAP = 16, CHUNK_BYTES = 1 << 14 }; /* small, since poisoning a chunk takes time */
 #define CLOSE ASAN_POISON_MEMORY_REGION
 #define OPEN  ASAN_UNPOISON_MEMORY_REGION
 #else
@@ -38,7 +37,7 @@ void arena_init(struct arena *arena, size_t budget, jmp_buf *failed) {
     *arena = (struct arena){.budget = budget, .failed = failed};
 }
 
-/* An object that arena_own was told of. */
+/* An object that arena_own registered. */
 struct arena_owned {
     struct arena_owned *next;
     void *object;
@@ -86,7 +85,7 @@ static struct arena_chunk *chunk_for(struct arena *arena, size_t bytes) {
     return chunk;
 }
 
-/* NULL if there is no memory. */
+/* NULL: out of memory. */
 static void *try_alloc(struct arena *arena, size_t count, size_t size) {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 2) return NULL;

@@ -22,7 +22,7 @@ static char *format_text(struct arena *arena, const char *format, va_list args) 
     return text;
 }
 
-/* What callers quote is printable. This is for what one forgot to. */
+/* Callers escape names and texts of files. This escapes any that a caller did not. */
 static const char *printable(struct arena *arena, const char *text) {
     for (const char *at = text; *at; at++)
         if (*at < ' ' || *at > '~') return str_escape(arena, text, strlen(text), 0);

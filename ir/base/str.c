@@ -87,7 +87,7 @@ bool str_is_plain(const char *text) {
     return true;
 }
 
-/* Levenshtein distance of two words of at most 63 characters; larger words count as far apart. */
+/* Levenshtein distance of two words of at most 63 characters; longer words have the largest distance. */
 static int distance(const char *a, const char *b) {
     size_t na = strlen(a), nb = strlen(b);
     int row[64];

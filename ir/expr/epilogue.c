@@ -7,16 +7,16 @@
 #include "ir/expr/expr.h"
 #include "ir/op.h"
 
-/* The expression of a node, and what the names of a pattern stand for in it. */
+/* The expression of a node, and the subexpressions that the names of a pattern are bound to. */
 struct reading {
     const struct graph *graph;
     const struct node *node;
     const struct expr_chain *chain;
-    const struct expr *x, *dy, *v0; /* x and dy: once met; v0: of the pattern */
+    const struct expr *x, *dy, *v0; /* x and dy: NULL until bound; v0: the definition in the pattern */
 };
 
-/* What a name v0, v1 .. stands for. The library rounds a half once, at the end: calls that round in between are left
- * out. */
+/* Replaces a name v0, v1 .. by its definition. Skips calls that round to 16 bits in between: the library rounds once,
+ * at the end. */
 static const struct expr *resolved(const struct reading *r, const struct expr *e) {
     for (;;) {
         bool rounds = e->kind == EXPR_CALL && (strcmp(e->name, "bf16") == 0 || strcmp(e->name, "fp16") == 0);
@@ -29,7 +29,7 @@ static const struct expr *resolved(const struct reading *r, const struct expr *e
     }
 }
 
-/* Numbers of a graph are rounded to its type. */
+/* Numbers are equal up to rounding, since the graph's are rounded to its type. */
 static bool same_leaf(const struct expr *a, const struct expr *b) {
     if (a->kind != b->kind || a->nargs != b->nargs) return false;
     if (a->kind == EXPR_NUMBER) return fabs(a->number - b->number) <= 1e-6 * fabs(b->number);
@@ -48,7 +48,7 @@ static bool bind(const struct reading *r, const struct expr **name, const struct
     return same(r, *name, e);
 }
 
-/* The expression is the pattern, in which x and dy stand for anything, and v0 for r->v0. */
+/* True if the expression matches the pattern, in which x and dy match any expression, and v0 matches r->v0. */
 static bool fits(struct reading *r, const struct expr *pattern, const struct expr *e) {
     if (pattern->kind == EXPR_NAME && strcmp(pattern->name, "x") == 0) return bind(r, &r->x, e);
     if (pattern->kind == EXPR_NAME && strcmp(pattern->name, "dy") == 0) return bind(r, &r->dy, e);
@@ -59,7 +59,7 @@ static bool fits(struct reading *r, const struct expr *pattern, const struct exp
     return equal;
 }
 
-/* Patterns are the table's own texts: an expression, or "v0 = expression; expression". */
+/* The same for the text of a pattern from ops.def: an expression, or "v0 = expression; expression". */
 static bool fits_text(struct reading *r, struct arena *arena, const char *text, const struct expr *e) {
     const char *semicolon = strchr(text, ';');
     r->x = r->dy = r->v0 = NULL;
@@ -67,7 +67,7 @@ static bool fits_text(struct reading *r, struct arena *arena, const char *text, 
     return fits(r, expr_parse(arena, semicolon ? semicolon + 1 : text), e);
 }
 
-/* The node's input that a letter stands for, -1: the product itself, -2: it is no letter. */
+/* The tensor of the node's input that a letter stands for; -1: the product itself; -2: not a letter. */
 static int operand_by_letter(const struct reading *r, const struct expr *e) {
     e = resolved(r, e);
     if (e->kind != EXPR_NAME) return -2;
@@ -88,7 +88,7 @@ static int64_t rows_of(const struct reading *r) {
     return rows;
 }
 
-/* Takes the terms of a sum apart: the product once, a bias and a residual at most once. */
+/* Splits a sum into its terms: the product once, a bias and a residual at most once each. */
 static bool read_sum(const struct reading *r, const struct expr *e, bool *product, struct epilogue *out) {
     e = resolved(r, e);
     if (e->kind == EXPR_BINARY && e->name[0] == '+')

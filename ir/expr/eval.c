@@ -52,7 +52,7 @@ const void *eval_bytes(struct graph *graph, const struct tensor *tensor) {
 
 /* Elementwise ------------------------------------------------------------------------------------------------------ */
 
-/* One element: the inputs there, and the values named so far. */
+/* The evaluation at one element: values of the inputs, and of the names that are assigned so far. */
 struct point {
     const struct eval *eval;
     struct number value[EXPR_INPUTS], named[EXPR_NAMED];
@@ -69,7 +69,7 @@ static struct number look_up(const void *env, const char *name) {
     return (struct number){true, attr->number, 0};
 }
 
-/* The expression of a row, or the chain of a Fused node. */
+/* The expression of the operator's row in ops.def, or attribute expr of a Fused node. */
 static const struct expr_chain *chain_of(const struct eval *eval) {
     struct arena *arena = eval->graph->arena;
     if (!eval->node->op->expr) return expr_parse_chain(arena, attr_text(eval->node, "expr", ""), eval->node->ninputs);
@@ -78,7 +78,7 @@ static const struct expr_chain *chain_of(const struct eval *eval) {
     return chain;
 }
 
-/* Where the output's index lies in a broadcast input. */
+/* Offset in a broadcast input of the element that output index `at` reads. */
 static int64_t broadcast_offset(const struct tensor *in, const struct tensor *out, const int64_t *at) {
     int64_t offset = 0;
     for (int d = 0; d < in->ndim; d++) {

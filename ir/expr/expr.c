@@ -14,10 +14,10 @@ struct parser {
     struct arena *arena;
     const char *at;
     int depth;
-    bool failed; /* the result is then of no use, but well formed */
+    bool failed; /* after a syntax error; the result is well formed and must not be used */
 };
 
-/* Binary operators by precedence, loosest first; longer spellings before their prefixes. */
+/* Binary operators by precedence, lowest first; an operator stands before its prefixes ("<=" before "<"). */
 static const char *const operators[][5] = {{"||"},     {"&&"},    {"==", "!="}, {"<=", ">=", "<", ">"},
                                            {"+", "-"}, {"*", "/"}};
 enum { LEVELS_OF_OPERATORS = sizeof operators / sizeof *operators };
@@ -81,7 +81,7 @@ static const struct expr *parse_operand(struct parser *p) {
     return number;
 }
 
-/* Nesting is bounded: texts may be hostile. */
+/* The depth of nesting is bounded, since texts may be hostile. */
 static const struct expr *parse_primary(struct parser *p) {
     if (++p->depth > EXPR_DEPTH) p->failed = true;
     const struct expr *e = p->failed ? make(p, EXPR_NUMBER, NULL, NULL, NULL, NULL) : parse_operand(p);
@@ -119,7 +119,7 @@ const struct expr *expr_parse(struct arena *arena, const char *text) {
     return e;
 }
 
-/* Printing: operands that are not simple stand in parentheses. */
+/* Printing: compound operands are printed in parentheses. */
 static void format_expr(struct strbuf *out, const struct expr *e, bool nested) {
     bool wrap =
         nested && (e->kind == EXPR_BINARY || e->kind == EXPR_CHOICE || (e->kind == EXPR_NUMBER && e->number < 0));
@@ -173,7 +173,7 @@ static int64_t div_int(int64_t a, int64_t b) {
     return b == 0 ? 0 : b == -1 ? wrap_sub(0, a) : a / b;
 }
 
-static int64_t mod_int(int64_t a, int64_t b) { /* the sign of b, as ONNX Mod */
+static int64_t mod_int(int64_t a, int64_t b) { /* the result has the sign of b, as ONNX Mod */
     if (b == 0 || b == -1) return 0;
     int64_t r = a % b;
     return r && (r < 0) != (b < 0) ? r + b : r;
@@ -260,7 +260,7 @@ static const struct {
 static const struct {
     const char *name;
     double (*f)(double);
-    int64_t (*i)(int64_t); /* NULL: integers are taken as floats */
+    int64_t (*i)(int64_t); /* NULL: integers are converted to floats */
 } unary[] = {{"abs", fabs, abs_int},
              {"ceil", ceil, NULL},
              {"cos", cos, NULL},
@@ -362,7 +362,7 @@ static bool is_valid(const struct expr *e, int ninputs, int nnamed) {
     return true;
 }
 
-/* "v<n> =", where n is the number of names before it. */
+/* Takes "v<n> =", where n is the number of names before it. */
 static bool take_name(struct parser *p, int n) {
     char name[16];
     snprintf(name, sizeof name, "v%d", n);

@@ -30,7 +30,7 @@ static bool input_varies(const struct reader *r, int k) {
     return t->ndim && t->dims[t->ndim - 1] != 1;
 }
 
-/* Whether the expression varies, and the first phase in which all that it reads is known. */
+/* Sets `varies`, and `phase` to the first phase in which all values that the expression reads are known. */
 static void classify(const struct reader *r, const struct expr *e, struct row_value *value) {
     for (int i = 0; i < e->nargs; i++) classify(r, e->arg[i], value);
     if (e->kind != EXPR_NAME) return;
