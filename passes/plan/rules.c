@@ -120,7 +120,8 @@ static int parse_mesh(struct reader *r, struct rules *rules) {
         if (rules->mesh.naxes == RT_MAX_AXES)
             return fail(r, arena_printf(r->arena, "a mesh has at most %d axes", RT_MAX_AXES));
         if (!*name || !take(r, '=') || !take_number(r, 1, &size)) return fail(r, "AXIS=SIZE is expected");
-        if (size > 4096 || mesh_size(&rules->mesh) * size > 4096) return fail(r, "a mesh has at most 4096 devices");
+        if (size > RT_MAX_RANKS || mesh_size(&rules->mesh) * size > RT_MAX_RANKS)
+            return fail(r, arena_printf(r->arena, "a mesh has at most %d devices", RT_MAX_RANKS));
         if (mesh_axis_by_name(&rules->mesh, name) >= 0) return fail(r, "the mesh already has this axis");
         rules->mesh.axis[rules->mesh.naxes].name = name;
         rules->mesh.axis[rules->mesh.naxes++].size = (int)size;

@@ -107,10 +107,10 @@ def npy(shape, data, header=SHAPE):
 
 BAD_RULES = {
     "mesh": "mesh tensor=2\nmesh data=2\n",
-    "mesh size": "mesh tensor=5000\n",
+    "mesh size": "mesh tensor=20000\n",
     "mesh twice": "mesh tensor=2 tensor=2\n",
     "mesh none": "mesh\n",
-    "mesh many": "mesh a=1 b=1 c=1 d=1 e=1\n",
+    "mesh many": "mesh a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1\n",
     "word": 'mach "fc1" replicate\n',
     "action": 'match "fc1" frobnicate\n',
     "rest": 'match "fc1" replicate now\n',
@@ -179,8 +179,8 @@ ROWS = [
     verb("G01 model", 2, r"E0200\]", "compile"),
     usage("G02", 202, "--pas", "foo", text=": unknown policy 'foo' \\(dp tp pp data hybrid fsdp autodist manual\\)"),
     *[usage(f"G03 {n}", 204, "--plan-ngpus", n) for n in ("0", "-1", "4000000000", "8x", "", "1e1", "0x2")],
-    *[usage(f"K13 {n}", 204, "--plan-ngpus", n, text=f": --plan-ngpus must be a whole number from 1 to 4096, not '{n}'")
-      for n in ("4097", "5000", "16384")],
+    *[usage(f"K13 {n}", 204, "--plan-ngpus", n, text=f": --plan-ngpus must be a whole number from 1 to 16384, not '{n}'")
+      for n in ("16385", "20000", "65536")],
     *[Row(f"K13 4096 {made.__name__}", made, 0, args=["--pas", "tp", "--plan-ngpus", "4096"], seconds=10)
       for made in (gpt2, wide)],
     *[usage(f"K11 {name}", 205, "--instance-name", name, text=f": --instance-name must be .*, not '{re.escape(name)}'")
@@ -188,7 +188,7 @@ ROWS = [
     usage("G03 multiple", 204, "--plan-ngpus", "7", "--runtime-ngpus", "4"),
     usage("G03 mesh", 204, "--pas", "hybrid:tensor=2,data=2", "--plan-ngpus", "3"),
     *[usage(f"G02 {k}", r"20\d", "--pas", k) for k in ("tp:", "tp:tensor", "tp:tensor=0", "tp:tensor=x", "tp:data=2",
-                                                  "hybrid:tensor=2,tensor=2", "hybrid:tensor=5000", "dp:x=1")],
+                                                  "hybrid:tensor=2,tensor=2", "hybrid:tensor=20000", "dp:x=1")],
     *[by_rules(id, text) for id, text in BAD_RULES.items()],
     *[by_rules(id, text, place=r"p\.rules:\d+") for id, text in RULES_OF_OTHERS.items()],
     by_rules("ways", 'mesh tensor=9\nmatch "fc1" split in1.1\n', 5, r"E0420\].*dimension 1 of 'in1'(.|\n)*fc1", place=".*fc1"),
