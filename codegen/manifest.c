@@ -8,6 +8,7 @@
 #include "codegen/manifest_parameters.h"
 #include "ir/base/own.h"
 #include "ir/expr/eval.h"
+#include "passes/plan/plan_text.h"
 #include "runtime/base/bucket.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
@@ -27,17 +28,6 @@ static void put_int(json *writer, const char *key, int64_t value) {
 static void open_list(json *writer, const char *key) {
     rt_json_key(writer, key);
     rt_json_open(writer, '[', RT_JSON_LINES);
-}
-
-static void put_mesh(json *writer, const struct mesh *mesh) {
-    open_list(writer, "mesh");
-    for (int a = 0; a < mesh->naxes; a++) {
-        rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "axis", mesh->axis[a].name);
-        put_int(writer, "size", mesh->axis[a].size);
-        rt_json_close(writer, '}');
-    }
-    rt_json_close(writer, ']');
 }
 
 static void put_training(json *writer, const struct training *training) {
@@ -219,83 +209,27 @@ static void put_communication(json *writer, const struct manifest *manifest) {
 
 /* Nodes ------------------------------------------------------------------------------------------------------------ */
 
-/* The name of an operand in the model: that of the tensor before communication and recomputation. */
-static const char *origin_name(const struct graph *graph, int tensor) {
-    for (;;) {
-        const struct tensor *t = &graph->tensors.at[tensor];
-        const struct node *maker = t->producer >= 0 ? &graph->nodes.at[t->producer] : NULL;
-        if (t->copy_of >= 0)
-            tensor = t->copy_of;
-        else if (maker && (maker->op->kind == OP_COMM || maker->op->id == OP_UnitSumStart))
-            tensor = maker->inputs[0];
-        else
-            return t->name;
-    }
+/* Writes the ranks of the stage. */
+static void put_ranks_of(json *writer, const struct manifest *manifest, int stage) {
+    const struct rankplan *plan = manifest->plan;
+    const int shards = mesh_size(&plan->graph->mesh);
+    for (int r = 0; r < manifest->info->runtime_ngpus; r++)
+        if (plan->classes[plan->class_of[r % shards]].stage == stage) rt_json_put_int(writer, r);
 }
 
-/* Writes {tensor, dim, ways, axis}: the first operand that is split when the node is split along mesh axis `axis`. */
-static void put_split(json *writer, const struct graph *graph, const struct node *node, const struct dims *dims,
-                      int axis, bool exact) {
-    int64_t blocks = 1, grain = 1;
-    for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
-        int k = o < dims->ninputs ? o : o - dims->ninputs;
-        if (o < dims->ninputs && (k >= node->ninputs || node->inputs[k] < 0)) continue;
-        int dim = dims_dim_cut(dims, o, &node->split[axis], &blocks, &grain);
-        if (dim < 0) continue;
-        rt_json_open(writer, '{', RT_JSON_INLINE);
-        put(writer, "tensor", origin_name(graph, o < dims->ninputs ? node->inputs[k] : node->outputs[k]));
-        put_int(writer, "dim", dim);
-        put_int(writer, "ways", graph->mesh.axis[axis].size);
-        put(writer, "axis", graph->mesh.axis[axis].name);
-        if (exact) {
-            put_int(writer, "blocks", blocks);
-            put_int(writer, "unit", grain);
-        }
-        rt_json_close(writer, '}');
-        return;
-    }
-}
-
-static void put_partition(json *writer, const struct graph *graph, const struct node *node, bool exact) {
-    struct dims dims;
-    const char *why;
-    int cuts = 0;
-    if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("%s", why);
-    for (int axis = 0; axis < graph->mesh.naxes; axis++) cuts += node->split[axis].factor >= 0;
-    rt_json_key(writer, "partition");
-    if (!cuts) {
-        rt_json_put_text(writer, "replicate");
-        return;
-    }
-    rt_json_open(writer, '[', RT_JSON_INLINE);
-    for (int axis = 0; axis < graph->mesh.naxes; axis++)
-        if (node->split[axis].factor >= 0) put_split(writer, graph, node, &dims, axis, exact);
-    rt_json_close(writer, ']');
-}
-
-/* Writes the ranks that compute the node. */
-static void put_ranks_of(json *writer, const struct rankplan *plan, const struct program_info *info,
-                         const struct node *node) {
-    int shards = mesh_size(&plan->graph->mesh);
-    for (int r = 0; r < info->runtime_ngpus; r++)
-        if (rankplan_part(&plan->classes[plan->class_of[r % shards]], node)) rt_json_put_int(writer, r);
-}
-
-static void put_nodes(json *writer, const struct rankplan *plan, const struct program_info *info, bool exact) {
-    const struct graph *graph = plan->graph;
+static void put_nodes(json *writer, const struct manifest *manifest) {
+    const struct plan *decided = manifest->decided;
     open_list(writer, "nodes");
-    for (int i = 0; i < graph->placed.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->placed.at[i]];
+    for (int i = 0; i < decided->nodes.n; i++) {
+        const struct plan_node *node = &decided->nodes.at[i];
         rt_json_open(writer, '{', RT_JSON_INLINE);
         put(writer, "name", node->name);
-        put(writer, "op", node->op->name);
-        put_partition(writer, graph, node, exact);
-        if (!exact) {
-            rt_json_key(writer, "ranks");
-            rt_json_open(writer, '[', RT_JSON_INLINE);
-            put_ranks_of(writer, plan, info, node);
-            rt_json_close(writer, ']');
-        }
+        put(writer, "op", node->op);
+        plan_put_partition(writer, decided, node, false);
+        rt_json_key(writer, "ranks");
+        rt_json_open(writer, '[', RT_JSON_INLINE);
+        put_ranks_of(writer, manifest, node->stage);
+        rt_json_close(writer, ']');
         put_int(writer, "stage", node->stage);
         rt_json_close(writer, '}');
     }
@@ -490,18 +424,13 @@ static void put_files(json *writer, const struct program *program) {
     rt_json_close(writer, ']');
 }
 
-/* Texts ------------------------------------------------------------------------------------------------------------ */
-
-static json *start(struct arena *arena, int format) {
-    json *writer = own_json_writer(arena);
-    rt_json_open(writer, '{', RT_JSON_LINES);
-    put_int(writer, "format", format);
-    return writer;
-}
+/* Text ------------------------------------------------------------------------------------------------------------- */
 
 const char *manifest_text(const struct manifest *manifest) {
     const struct graph *graph = manifest->plan->graph;
-    json *writer = start(graph->arena, RT_MANIFEST_FORMAT);
+    json *writer = own_json_writer(graph->arena);
+    rt_json_open(writer, '{', RT_JSON_LINES);
+    put_int(writer, "format", RT_MANIFEST_FORMAT);
     put(writer, "rankc", manifest->info->version);
     put(writer, "model", manifest->info->model);
     put(writer, "instance", manifest->info->instance);
@@ -511,7 +440,7 @@ const char *manifest_text(const struct manifest *manifest) {
     if (manifest->info->training) put_training(writer, manifest->info->training);
     put_int(writer, "plan_ngpus", mesh_size(&graph->mesh));
     put_int(writer, "runtime_ngpus", manifest->info->runtime_ngpus);
-    put_mesh(writer, &graph->mesh);
+    plan_put_mesh(writer, &graph->mesh);
     rt_json_key(writer, "keys");
     rt_json_open(writer, '{', RT_JSON_LINES);
     put_key(writer, "graph", manifest->graph_key);
@@ -521,7 +450,7 @@ const char *manifest_text(const struct manifest *manifest) {
     put_ports(writer, "outputs", graph, graph->outputs.n - graph->nmetrics, graph->outputs.at, graph->output_names.at);
     put_ranks(writer, manifest);
     put_communication(writer, manifest);
-    put_nodes(writer, manifest->plan, manifest->info, false);
+    put_nodes(writer, manifest);
     put_instructions(writer, manifest->plan);
     if (manifest->info->training) put_all_values(writer, manifest->plan);
     put_tensors(writer, "tensors", graph, manifest->plan->weights.n, manifest->plan->weights.at,
@@ -533,13 +462,4 @@ const char *manifest_text(const struct manifest *manifest) {
     if (manifest->program) put_files(writer, manifest->program);
     rt_sealed_close(writer);
     return own_json_end(graph->arena, writer);
-}
-
-const char *manifest_plan_text(const struct rankplan *plan, const struct program_info *info) {
-    json *writer = start(plan->graph->arena, PLAN_FORMAT);
-    put(writer, "pas", info->pas);
-    put_mesh(writer, &plan->graph->mesh);
-    put_nodes(writer, plan, info, true);
-    rt_json_close(writer, '}');
-    return own_json_end(plan->graph->arena, writer);
 }

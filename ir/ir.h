@@ -199,7 +199,6 @@ struct graph {
     VEC(struct tensor) tensors;
     VEC(struct node) nodes;
     VEC(int) order;   /* live nodes */
-    VEC(int) placed;  /* nodes as the placement policy saw them, before redistribution and fusion */
     VEC(int) inputs;  /* tensor ids, in the model's order */
     VEC(int) outputs; /* tensor ids, in the model's order; a tensor may occur twice */
     VEC(const char *) output_names;

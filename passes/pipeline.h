@@ -12,10 +12,10 @@ enum attention_kind { ATTENTION_PRODUCTS, ATTENTION_FLASH, ATTENTION_LIBRARY };
 enum attention_kind attention_kind_of(const char *word);
 
 struct pass_context {
-    const char *policy;         /* name of a row of policies.def */
-    const struct rules *rules;  /* of policy manual */
-    const struct rt_json *plan; /* a plan file's: takes the place of a policy; NULL: none */
-    const char *plan_file;
+    const char *policy;        /* name of a row of policies.def */
+    const struct rules *rules; /* of policy manual */
+    const struct plan *given;  /* takes the place of the policy's plan (passes/plan/plan.h); NULL: none */
+    struct plan *plan;         /* pass policy stores the plan that it has applied; NULL: it does not */
     /* matrix products are calls of a library: weights are not packed, and epilogues are those of ir/expr/epilogue.h */
     bool library_products;
     /* kernels of packed products apply an epilogue to each block of the result */

@@ -28,6 +28,7 @@ struct job {
     struct directory_names names; /* the directories of the result */
     VEC(const char *) files;      /* paths by stored.file */
     VEC(const char *) hashes;     /* of `files` according to location.json; empty if it was not read */
+    struct plan decided;          /* by the policy or the user, and applied */
     struct rankplan plan;
     struct sources sources;
     struct training training;

@@ -3,6 +3,7 @@
 
 #include "frontend/driver/build_program.h"
 #include "frontend/driver/job.h"
+#include "passes/plan/plan_text.h"
 #include "runtime/base/file.h"
 
 const struct target *job_target(const struct job *job) {
@@ -21,8 +22,8 @@ struct pass_context job_pass_context(struct job *job) {
     struct pass_context context = target_pass_context(job_target(job));
     context.policy = job->side.policy;
     context.rules = job->side.rules;
-    context.plan = job->side.plan ? rt_json_root(job->side.plan) : NULL;
-    context.plan_file = job->options->load_plan;
+    context.given = job->side.plan;
+    context.plan = &job->decided;
     context.attention = has_flash(job) ? attention_of(job) : ATTENTION_PRODUCTS;
     context.training = job_training(job);
     context.decisions = &job->decisions;
@@ -33,6 +34,7 @@ struct pass_context job_pass_context(struct job *job) {
 
 int job_plan(struct job *job) {
     struct pass_context context = job_pass_context(job);
+    job->decided.mesh = job->graph->mesh;
     if (job_read_training(job) < 0 || pipeline_run(job->graph, &context, NULL) < 0) return -1;
     rankplan_make(&job->plan, job->graph, &job_target(job)->kernels);
     if (rankplan_verify(&job->plan, job->diags) < 0) return -1;
@@ -102,6 +104,7 @@ int job_describe(struct job *job) {
 
 struct manifest job_manifest(const struct job *job, const struct program *program) {
     return (struct manifest){.plan = &job->plan,
+                             .decided = &job->decided,
                              .sources = &job->sources,
                              .info = &job->info,
                              .target = job_target(job),
@@ -125,7 +128,7 @@ int job_out_of_memory(const struct job *job) {
 
 /* plan.json, saved where the user wants a copy; NULL after a diagnostic. */
 const char *job_plan_text(const struct job *job) {
-    const char *plan = manifest_plan_text(&job->plan, &job->info);
+    const char *plan = plan_print(job->arena, &job->decided, job->info.pas);
     if (!plan) job_out_of_memory(job);
     return plan && job_save_plan(job, plan, strlen(plan)) == 0 ? plan : NULL;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/base/own.h"
+#include "passes/plan/plan_text.h"
 #include "runtime/base/path.h"
 #include "runtime/base/tensor_pb.h"
 
@@ -32,36 +33,15 @@ static int read_rules(struct reader *reader, const char *path) {
     return status;
 }
 
-/* "mesh": [{"axis": NAME, "size": N}, ..] */
-static int read_plan_mesh(struct reader *reader, const char *path) {
-    const struct rt_json *mesh = rt_json_member(rt_json_root(reader->files->plan), "mesh");
-    struct mesh *out = &reader->files->mesh;
-    bool good = mesh && mesh->kind == RT_JSON_ARRAY;
-    for (const struct rt_json *axis = good ? mesh->first : NULL; axis && good; axis = axis->next) {
-        const char *name = rt_json_text(rt_json_member(axis, "axis"));
-        int64_t size = 0;
-        good = name && *name && rt_json_int(rt_json_member(axis, "size"), &size) && size >= 1 && size <= RT_MAX_RANKS &&
-               out->naxes < RT_MAX_AXES && mesh_axis_by_name(out, name) < 0 && mesh_size(out) * size <= RT_MAX_RANKS;
-        if (!good) break;
-        out->axis[out->naxes].name = arena_strdup(reader->arena, name);
-        out->axis[out->naxes++].size = (int)size;
-    }
-    if (good) return 0;
-    return diag_error(reader->diags, 424, EXIT_MALFORMED, diag_quote(reader->diags, path),
-                      "plan: mesh must be a list of axes and sizes");
-}
-
 static int read_plan(struct reader *reader, const char *path) {
     struct rt_reason why;
-    int64_t format = 0;
-    reader->files->plan = own_json(reader->arena, path, &why);
-    if (!reader->files->plan) return refuse(reader, 424, path, &why);
-    if (!rt_hash_file(path, reader->files->plan_hash, &why)) return refuse(reader, 424, path, &why);
-    rt_json_int(rt_json_member(rt_json_root(reader->files->plan), "format"), &format);
-    if (format != 1)
-        return diag_error(reader->diags, 424, EXIT_MALFORMED, diag_quote(reader->diags, path),
-                          "plan: the format must be 1");
-    return read_plan_mesh(reader, path);
+    struct rt_json_document *document = own_json(reader->arena, path, &why);
+    if (!document || !rt_hash_file(path, reader->files->plan_hash, &why)) return refuse(reader, 424, path, &why);
+    reader->files->plan = ARENA_NEW(reader->arena, struct plan);
+    const int status = plan_parse(reader->files->plan, reader->arena, reader->diags, path, rt_json_root(document));
+    arena_release(reader->arena, document);
+    reader->files->mesh = reader->files->plan->mesh;
+    return status;
 }
 
 /* Uses the mesh of the options; rules without a mesh get one axis "tensor" of all devices. */

@@ -6,16 +6,16 @@
 #include "frontend/cli/options.h"
 #include "frontend/import/import.h"
 #include "passes/pipeline.h"
+#include "passes/plan/plan.h"
 #include "passes/plan/rules.h"
 #include "runtime/base/hash.h"
-#include "runtime/base/json.h"
 
 struct side_files {
-    const char *policy;            /* "" where a plan is loaded */
-    struct rules *rules;           /* NULL: none */
-    struct rt_json_document *plan; /* NULL: none */
-    struct mesh mesh;              /* of the plan or the rules, else of the options */
-    bool own_mesh;                 /* `mesh` is not that of the options */
+    const char *policy;  /* "" where a plan is loaded */
+    struct rules *rules; /* NULL: none */
+    struct plan *plan;   /* NULL: none */
+    struct mesh mesh;    /* of the plan or the rules, else of the options */
+    bool own_mesh;       /* `mesh` is not that of the options */
     int nbinds;
     struct import_bind *binds;
     char plan_hash[RT_HASH_HEX], binds_hash[RT_HASH_HEX]; /* "" where there are none */

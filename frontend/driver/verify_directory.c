@@ -15,7 +15,7 @@
 #include "ir/base/own.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
-#include "passes/plan/plan_file.h"
+#include "passes/plan/plan_text.h"
 #include "passes/train/amp.h"
 #include "passes/train/fp8.h"
 #include "passes/train/recompute.h"
@@ -29,7 +29,8 @@ struct check {
     const char *dir;
     struct arena *arena;
     struct diags *diags;
-    struct rt_json_document *manifest, *plan;
+    struct rt_json_document *manifest;
+    struct plan given, decided; /* read from plan.json; as the graph has it */
     struct graph *graph;
     struct training training;    /* set if the graph is trained */
     VEC(struct mapping *) files; /* of the model; NULL: missing */
@@ -199,16 +200,19 @@ static enum attention_kind attention_of(const struct check *check) {
  * partitioned contains its plan, so none is applied. */
 static int check_plan(struct check *check, struct rankplan *plan) {
     struct pass_context context = target_pass_context(check->target);
-    context.policy = "dp";
     context.attention = attention_of(check);
     context.training = check->training.optimizer.row ? &check->training : NULL;
     context.diags = check->diags;
     context.decisions = &check->decisions;
     const int said = check->diags->all.n; /* notes on weights were printed by the compile and are dropped here */
-    const bool planned = check->graph->level >= PLACED;
-    if (!planned && pipeline_run(check->graph, &context, pass_find("policy")) < 0) return -1;
-    if (!planned && plan_apply(check->graph, path_in(check, "plan.json"), rt_json_root(check->plan), check->diags) < 0)
-        return -1;
+    context.given = &check->given;
+    if (check->graph->level < PLACED) {
+        struct draft applied;
+        if (pipeline_run(check->graph, &context, pass_find("policy")) < 0) return -1;
+        draft_init(&applied, check->graph);
+        plan_of_draft(&check->decided, &applied);
+    } else
+        check->decided.mesh = check->graph->mesh;
     if (pipeline_run(check->graph, &context, NULL) < 0) return -1;
     if (!check->diags->errors) check->diags->all.n = said;
     rankplan_make(plan, check->graph, &check->target->kernels);
@@ -309,7 +313,7 @@ static int check_result(const struct check *check, const struct rankplan *plan, 
     if (!info.model || !info.instance || !info.version || !info.pas) return incomplete_manifest(check);
     sources_find(&sources, plan, check->target);
     if (program_make(&program, plan, &sources, check->target, &info, check->diags) < 0) return -1;
-    const char *plan_text = manifest_plan_text(plan, &info);
+    const char *plan_text = plan_print(check->arena, &check->decided, info.pas);
     for (int i = 0; i < program.files.n; i++)
         if (check_bytes(check, program.files.at[i].path, program.files.at[i].bytes, program.files.at[i].count) < 0)
             return -1;
@@ -317,6 +321,7 @@ static int check_result(const struct check *check, const struct rankplan *plan, 
         (info.copies && check_slices(check, plan, &slices, &program) < 0))
         return -1;
     const struct manifest manifest = {.plan = plan,
+                                      .decided = &check->decided,
                                       .sources = &sources,
                                       .info = &info,
                                       .target = check->target,
@@ -359,8 +364,12 @@ static int read_manifest(struct check *check, int *nfiles) {
 
 static int read_plan(struct check *check) {
     struct rt_reason why;
-    check->plan = own_json_below(check->arena, check->dir, "plan.json", &why);
-    return check->plan ? 0 : unreadable(check, "plan.json", &why);
+    struct rt_json_document *document = own_json_below(check->arena, check->dir, "plan.json", &why);
+    if (!document) return unreadable(check, "plan.json", &why);
+    const int status =
+        plan_parse(&check->given, check->arena, check->diags, path_in(check, "plan.json"), rt_json_root(document));
+    arena_release(check->arena, document);
+    return status;
 }
 
 int driver_verify(const char *dir, const struct options *options, struct arena *arena, struct diags *diags) {

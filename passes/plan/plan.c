@@ -1,110 +1,202 @@
-#include "passes/plan/plan_file.h"
+#include "passes/plan/plan.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "ir/base/map.h"
-#include "ir/dims.h"
 #include "ir/op.h"
-#include "passes/plan/propagation.h"
 
-struct reader {
-    struct graph *graph;
-    struct diags *diags;
-    const char *file;
-};
-
-static int malformed(const struct reader *r, const struct rt_json *at, const char *what) {
-    const char *where = arena_printf(r->diags->arena, "%s:%d:%d", r->file, at ? at->line : 1, at ? at->column : 1);
-    return diag_error(r->diags, 424, EXIT_MALFORMED, where, "plan: %s", what);
+void draft_init(struct draft *draft, const struct graph *graph) {
+    *draft = (struct draft){.graph = graph,
+                            .split = arena_alloc(graph->arena, (size_t)graph->nodes.n + 1, sizeof *draft->split),
+                            .stage = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1)};
+    for (int id = 0; id < graph->nodes.n; id++) {
+        memcpy(draft->split[id], graph->nodes.at[id].split, sizeof *draft->split);
+        draft->stage[id] = graph->nodes.at[id].stage;
+    }
 }
 
-/* The operand of the node with that tensor name and that dimension; -1 if there is none. */
-static int operand_named(const struct graph *graph, const struct node *node, const struct dims *dims,
-                         const char *name) {
-    for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
-        int k = o < dims->ninputs ? o : o - dims->ninputs;
-        if (o < dims->ninputs ? k >= node->ninputs : k >= node->noutputs) continue;
-        int tensor = o < dims->ninputs ? node->inputs[k] : node->outputs[k];
-        if (tensor >= 0 && strcmp(graph->tensors.at[tensor].name, name) == 0) return o;
+/* The dimension of the operand that the split divides among ranks; -1 if it divides none. */
+static int divided_dim(const struct dims *dims, int operand, const struct node_split *split) {
+    struct placement placement = dims_placement(dims, operand, split);
+    return placement_divides(&placement) ? placement.dim : -1;
+}
+
+/* At most one axis may split a factor, and at most one a dimension of an operand. */
+int split_other_axis(const struct node_split splits[RT_MAX_AXES], const struct dims *dims, int axis,
+                     const struct node_split *split) {
+    for (int a = 0; a < RT_MAX_AXES; a++) {
+        const struct node_split *other = &splits[a];
+        if (a == axis || other->factor < 0) continue;
+        if (other->factor == split->factor) return a;
+        for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
+            int dim = divided_dim(dims, o, split);
+            if (dim >= 0 && dim == divided_dim(dims, o, other)) return a;
+        }
     }
     return -1;
 }
 
-struct cut_entry {
-    const char *tensor, *axis;
-    int64_t dim, ways, blocks, grain;
+/* Names of splits -------------------------------------------------------------------------------------------------- */
+
+/* The tensor of an operand (inputs, then outputs); -1 if it is left out. */
+static int operand_tensor(const struct node *node, const struct dims *dims, int operand) {
+    const int k = operand < dims->ninputs ? operand : operand - dims->ninputs;
+    if (operand < dims->ninputs) return k < node->ninputs ? node->inputs[k] : -1;
+    return k < node->noutputs ? node->outputs[k] : -1;
+}
+
+enum { OPERAND_NAME = 24 };
+
+/* "in0", "in1" .., "out0" .. */
+static void number_operand(char name[OPERAND_NAME], const struct dims *dims, int operand) {
+    const bool input = operand < dims->ninputs;
+    snprintf(name, OPERAND_NAME, "%s%d", input ? "in" : "out", input ? operand : operand - dims->ninputs);
+}
+
+/* The operand that a plan means by `name`; -1 if the node has none. */
+static int operand_named(const struct graph *graph, const struct node *node, const struct dims *dims,
+                         const char *name) {
+    char number[OPERAND_NAME];
+    for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
+        const int tensor = operand_tensor(node, dims, o);
+        if (tensor >= 0 && strcmp(graph->tensors.at[tensor].name, name) == 0) return o;
+    }
+    for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
+        number_operand(number, dims, o);
+        if (operand_tensor(node, dims, o) >= 0 && strcmp(number, name) == 0) return o;
+    }
+    return -1;
+}
+
+/* The split of the node's operator that divides the dimension of the operand as the plan says. False: it has none. */
+static bool split_of(const struct node *node, const struct dims *dims, int operand, const struct plan_split *split,
+                     int ways, struct node_split *out) {
+    struct cut_option options[RT_MAX_NDIM];
+    const int n = dims_cut_options(dims, operand, split->dim, split->blocks, split->grain, options);
+    for (int i = 0; i < n; i++) {
+        if (options[i].more_blocks != 1 || options[i].more_grain != 1 ||
+            !dims_can_split(dims, &options[i].split, ways) || !op_can_split(node->op, dims, &options[i].split))
+            continue;
+        *out = options[i].split;
+        return true;
+    }
+    return false;
+}
+
+/* True if `split` means the node's split `wanted`. */
+static bool says(const struct graph *graph, const struct node *node, const struct dims *dims,
+                 const struct plan_split *split, const struct node_split *wanted) {
+    struct node_split meant;
+    const int operand = operand_named(graph, node, dims, split->tensor);
+    return split_of(node, dims, operand, split, graph->mesh.axis[split->axis].size, &meant) &&
+           meant.factor == wanted->factor && meant.blocks == wanted->blocks && meant.grain == wanted->grain;
+}
+
+/* The first operand that the split divides, by its name if that is enough, else by its number. */
+static struct plan_split name_split(const struct graph *graph, const struct node *node, const struct dims *dims,
+                                    const struct node_split *wanted, int axis) {
+    char number[OPERAND_NAME];
+    for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
+        struct plan_split split = {.axis = axis};
+        const int tensor = operand_tensor(node, dims, o);
+        if (tensor < 0 || (split.dim = dims_dim_cut(dims, o, wanted, &split.blocks, &split.grain)) < 0) continue;
+        split.tensor = graph->tensors.at[tensor].name;
+        if (says(graph, node, dims, &split, wanted)) return split;
+        number_operand(number, dims, o);
+        split.tensor = arena_strdup(graph->arena, number);
+        if (says(graph, node, dims, &split, wanted)) return split;
+    }
+    BUG("%s: no operand tells its split along %s", node->name, graph->mesh.axis[axis].name);
+}
+
+void plan_of_draft(struct plan *plan, const struct draft *draft) {
+    const struct graph *graph = draft->graph;
+    struct arena *arena = graph->arena, *scratch = arena_scratch(arena);
+    *plan = (struct plan){.mesh = graph->mesh};
+    for (int i = 0; i < graph->order.n; i++) {
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
+        struct plan_node entry = {.name = node->name, .op = node->op->name, .stage = draft->stage[id]};
+        struct dims dims;
+        const char *why;
+        for (int a = 0; a < graph->mesh.naxes; a++) entry.nsplits += draft->split[id][a].factor >= 0;
+        if (entry.nsplits && dims_bind(scratch, graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
+        if (entry.nsplits) entry.splits = ARENA_ARRAY(arena, struct plan_split, entry.nsplits);
+        for (int a = 0, n = 0; n < entry.nsplits; a++)
+            if (draft->split[id][a].factor >= 0)
+                entry.splits[n++] = name_split(graph, node, &dims, &draft->split[id][a], a);
+        VEC_PUSH(arena, &plan->nodes, entry);
+    }
+    arena_release(arena, scratch);
+}
+
+/* Applying --------------------------------------------------------------------------------------------------------- */
+
+struct applying {
+    struct graph *graph;
+    const struct plan *plan;
+    struct diags *diags;
+    struct arena *scratch;
+    struct map nodes; /* entry_key -> node id */
 };
 
-static int read_cut(const struct reader *r, const struct rt_json *entry, struct cut_entry *cut) {
-    *cut = (struct cut_entry){.dim = -1, .blocks = 1, .grain = 1};
-    cut->tensor = rt_json_text(rt_json_member(entry, "tensor"));
-    cut->axis = rt_json_text(rt_json_member(entry, "axis"));
-    rt_json_int(rt_json_member(entry, "dim"), &cut->dim);
-    rt_json_int(rt_json_member(entry, "ways"), &cut->ways);
-    rt_json_int(rt_json_member(entry, "blocks"), &cut->blocks);
-    rt_json_int(rt_json_member(entry, "unit"), &cut->grain);
-    if (!cut->tensor || !cut->axis) return malformed(r, entry, "a split needs tensor, dim and axis");
-    if (cut->blocks < 1 || cut->grain < 1) return malformed(r, entry, "blocks and unit are at least 1");
+static int mismatch(const struct applying *a, int line, int column, const char *what) {
+    const char *where =
+        a->plan->file ? arena_printf(a->diags->arena, "%s:%d:%d", a->plan->file, line, column) : a->graph->name;
+    return diag_error(a->diags, 424, EXIT_MALFORMED, where, "plan: %s", what);
+}
+
+/* Splits the node as the plan says, or refuses with node and dimension. */
+static int apply_split(const struct applying *a, int id, const struct dims *dims, const struct plan_split *split) {
+    struct graph *graph = a->graph;
+    struct node *node = &graph->nodes.at[id];
+    const char *name = a->plan->mesh.axis[split->axis].name;
+    const int ways = a->plan->mesh.axis[split->axis].size, axis = mesh_axis_by_name(&graph->mesh, name);
+    struct node_split wanted;
+    if (axis < 0) return mismatch(a, split->line, split->column, "the mesh has no such axis");
+    if (axis == mesh_pipeline_axis(&graph->mesh))
+        return mismatch(a, split->line, split->column,
+                        arena_printf(graph->arena, "%s cannot be split along '%s', the axis of the pipeline stages",
+                                     node_place(graph, id), name));
+    if (ways != graph->mesh.axis[axis].size)
+        return mismatch(a, split->line, split->column, "ways must be the size of the mesh axis");
+    const int operand = operand_named(graph, node, dims, split->tensor);
+    if (operand < 0 || split->dim < 0 || split->dim >= dims->operand[operand].ndim)
+        return mismatch(a, split->line, split->column, "the node has no such tensor or dimension");
+    if (!split_of(node, dims, operand, split, ways, &wanted))
+        return diag_error(a->diags, 420, EXIT_LIMIT, node_place(graph, id), "dimension %d of %s cannot be split in %d",
+                          split->dim, diag_quote(a->diags, split->tensor), ways);
+    const int other = split_other_axis(node->split, dims, axis, &wanted);
+    if (other >= 0)
+        return diag_error(a->diags, 420, EXIT_LIMIT, node_place(graph, id),
+                          "dimension %d of %s cannot be split along %s: it is already split along %s", split->dim,
+                          diag_quote(a->diags, split->tensor), name, graph->mesh.axis[other].name);
+    node->split[axis] = wanted;
     return 0;
 }
 
-/* Splits the node as the entry says, or refuses with node and dimension. */
-static int apply_cut(const struct reader *r, int id, const struct rt_json *entry) {
-    struct graph *graph = r->graph;
+static int pipeline_stages(const struct mesh *mesh) {
+    const int axis = mesh_pipeline_axis(mesh);
+    return axis < 0 ? 1 : mesh->axis[axis].size;
+}
+
+static int apply_node(const struct applying *a, int id, const struct plan_node *entry) {
+    struct graph *graph = a->graph;
     struct node *node = &graph->nodes.at[id];
-    struct cut_entry cut;
     struct dims dims;
     const char *why;
-    if (read_cut(r, entry, &cut) < 0) return -1;
-    int axis = mesh_axis_by_name(&graph->mesh, cut.axis);
-    if (axis < 0) return malformed(r, entry, "the mesh has no such axis");
-    if (axis == mesh_pipeline_axis(&graph->mesh))
-        return malformed(r, entry,
-                         arena_printf(graph->arena, "%s cannot be split along '%s', the axis of the pipeline stages",
-                                      node_place(graph, id), cut.axis));
-    if (cut.ways != graph->mesh.axis[axis].size) return malformed(r, entry, "ways must be the size of the mesh axis");
-    if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("%s", why);
-    int operand = operand_named(graph, node, &dims, cut.tensor);
-    if (operand < 0 || cut.dim < 0 || cut.dim >= dims.operand[operand].ndim)
-        return malformed(r, entry, "the node has no such tensor or dimension");
-    struct cut_option options[RT_MAX_NDIM];
-    int n = dims_cut_options(&dims, operand, (int)cut.dim, cut.blocks, cut.grain, options);
-    for (int i = 0; i < n; i++) {
-        if (options[i].more_blocks != 1 || options[i].more_grain != 1) continue;
-        if (!dims_can_split(&dims, &options[i].split, (int)cut.ways) ||
-            !op_can_split(node->op, &dims, &options[i].split))
-            continue;
-        const int other = propagation_other_axis(node, &dims, axis, &options[i].split);
-        if (other >= 0)
-            return diag_error(r->diags, 420, EXIT_LIMIT, node_place(graph, id),
-                              "dimension %lld of %s cannot be split along %s: it is already split along %s",
-                              (long long)cut.dim, diag_quote(r->diags, cut.tensor), cut.axis,
-                              graph->mesh.axis[other].name);
-        node->split[axis] = options[i].split;
-        return 0;
-    }
-    return diag_error(r->diags, 420, EXIT_LIMIT, node_place(graph, id), "dimension %lld of %s cannot be split in %lld",
-                      (long long)cut.dim, diag_quote(r->diags, cut.tensor), (long long)cut.ways);
-}
-
-static int stages(const struct graph *graph) {
-    int axis = mesh_pipeline_axis(&graph->mesh);
-    return axis < 0 ? 1 : graph->mesh.axis[axis].size;
-}
-
-static int apply_partition(const struct reader *r, int id, const struct rt_json *entry) {
-    const struct rt_json *partition = rt_json_member(entry, "partition");
-    const char *text = rt_json_text(partition);
-    int64_t stage = 0;
-    if (rt_json_member(entry, "stage") && !rt_json_int(rt_json_member(entry, "stage"), &stage))
-        return malformed(r, entry, "stage must be a number");
-    if (stage < 0 || stage >= stages(r->graph)) return malformed(r, entry, "the pipeline axis has no such stage");
-    r->graph->nodes.at[id].stage = (int)stage;
-    if (text && strcmp(text, "replicate") == 0) return 0;
-    if (!partition || partition->kind != RT_JSON_ARRAY)
-        return malformed(r, entry, "partition must be \"replicate\" or a list");
-    for (const struct rt_json *cut = partition->first; cut; cut = cut->next)
-        if (apply_cut(r, id, cut) < 0) return -1;
+    if (entry->stage < 0 || entry->stage >= pipeline_stages(&graph->mesh))
+        return mismatch(a, entry->line, entry->column, "the pipeline axis has no such stage");
+    if (entry->recompute)
+        return diag_error(a->diags, 415, EXIT_UNSUPPORTED, node_place(graph, id),
+                          "recomputation in a plan is not supported yet; use --recompute names:GLOB");
+    node->stage = entry->stage;
+    for (int axis = 0; axis < RT_MAX_AXES; axis++) node->split[axis] = (struct node_split){SPLIT_NONE, 1, 1};
+    if (!entry->nsplits) return 0;
+    if (dims_bind(a->scratch, graph, node, &dims, &why) < 0) BUG("%s", why);
+    for (int i = 0; i < entry->nsplits; i++)
+        if (apply_split(a, id, &dims, &entry->splits[i]) < 0) return -1;
     return 0;
 }
 
@@ -112,44 +204,61 @@ static const char *entry_key(struct arena *arena, const char *name, const char *
     return arena_printf(arena, "%s\n%s\n%d", op, name, nth);
 }
 
-/* Finds nodes by name, op and their number among nodes with the same name and op. */
-static void index_nodes(struct graph *graph, struct map *nodes) {
+/* The key of the next node of that name and operator: their number so far is part of it. */
+static const char *next_key(struct arena *arena, struct map *counts, const char *name, const char *op) {
+    const char *plain = entry_key(arena, name, op, -1);
+    const int nth = map_get(counts, plain, strlen(plain)) + 1;
+    map_put(counts, plain, strlen(plain), nth);
+    return entry_key(arena, name, op, nth);
+}
+
+static void index_nodes(struct applying *a) {
     struct map counts;
-    map_init(&counts, graph->arena);
-    map_init(nodes, graph->arena);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        const char *plain = entry_key(graph->arena, node->name, node->op->name, -1);
-        int nth = map_get(&counts, plain, strlen(plain)) + 1;
-        const char *key = entry_key(graph->arena, node->name, node->op->name, nth);
-        map_put(&counts, plain, strlen(plain), nth);
-        map_put(nodes, key, strlen(key), graph->order.at[i]);
+    map_init(&counts, a->scratch);
+    map_init(&a->nodes, a->scratch);
+    for (int i = 0; i < a->graph->order.n; i++) {
+        const struct node *node = &a->graph->nodes.at[a->graph->order.at[i]];
+        const char *key = next_key(a->scratch, &counts, node->name, node->op->name);
+        map_put(&a->nodes, key, strlen(key), a->graph->order.at[i]);
     }
 }
 
-int plan_apply(struct graph *graph, const char *file, const struct rt_json *plan, struct diags *diags) {
-    struct reader r = {graph, diags, file};
-    struct map nodes, counts;
-    int before = diags->errors, applied = 0;
-    const struct rt_json *list = rt_json_member(plan, "nodes");
-    if (!list || list->kind != RT_JSON_ARRAY) return malformed(&r, plan, "\"nodes\" must be a list");
-    index_nodes(graph, &nodes);
-    map_init(&counts, graph->arena);
-    for (const struct rt_json *entry = list->first; entry; entry = entry->next) {
-        const char *name = rt_json_text(rt_json_member(entry, "name")), *op = rt_json_text(rt_json_member(entry, "op"));
-        if (!name || !op) return malformed(&r, entry, "an entry needs name and op");
-        const char *plain = entry_key(graph->arena, name, op, -1);
-        int nth = map_get(&counts, plain, strlen(plain)) + 1;
-        map_put(&counts, plain, strlen(plain), nth);
-        const char *key = entry_key(graph->arena, name, op, nth);
-        int id = map_get(&nodes, key, strlen(key));
+static int apply_nodes(struct applying *a) {
+    const struct plan *plan = a->plan;
+    const int before = a->diags->errors;
+    struct map counts;
+    index_nodes(a);
+    map_init(&counts, a->scratch);
+    for (int i = 0; i < plan->nodes.n; i++) {
+        const struct plan_node *entry = &plan->nodes.at[i];
+        const char *key = next_key(a->scratch, &counts, entry->name, entry->op);
+        const int id = map_get(&a->nodes, key, strlen(key));
         if (id < 0)
-            return malformed(&r, entry,
-                             arena_printf(graph->arena, "the model has no node %s (%s)", diag_quote(diags, name),
-                                          diag_quote(diags, op)));
-        apply_partition(&r, id, entry);
-        applied++;
+            return mismatch(a, entry->line, entry->column,
+                            arena_printf(a->scratch, "the model has no node %s (%s)", diag_quote(a->diags, entry->name),
+                                         diag_quote(a->diags, entry->op)));
+        apply_node(a, id, entry);
     }
-    if (applied != graph->order.n) return malformed(&r, list, "not every node of the model has an entry");
-    return diags->errors == before ? 0 : -1;
+    if (plan->nodes.n != a->graph->order.n)
+        return mismatch(a, plan->line, plan->column, "not every node of the model has an entry");
+    return a->diags->errors == before ? 0 : -1;
+}
+
+/* What a plan may say and this version does not do. */
+static int check_supported(const struct plan *plan, struct diags *diags) {
+    const char *what = plan->schedule                                   ? "a schedule"
+                       : plan->micro_batches                            ? "a number of micro-batches"
+                       : plan->zero_level > 0 || plan->zero_ngroups > 0 ? "ZeRO"
+                                                                        : NULL;
+    if (!what) return 0;
+    return diag_error(diags, 415, EXIT_UNSUPPORTED, plan->file, "%s in a plan is not supported yet", what);
+}
+
+int plan_apply(struct graph *graph, const struct plan *plan, struct diags *diags) {
+    struct applying a = {.graph = graph, .plan = plan, .diags = diags};
+    if (check_supported(plan, diags) < 0) return -1;
+    a.scratch = arena_scratch(graph->arena);
+    const int status = apply_nodes(&a);
+    arena_release(graph->arena, a.scratch);
+    return status;
 }

@@ -4,7 +4,7 @@ static struct placement wanted_by(struct propagation *propagation, int node, int
     const struct node *n = &propagation->graph->nodes.at[node];
     int k = 0;
     while (n->inputs[k] != tensor) k++;
-    return dims_placement(propagation_dims(propagation, node), k, &n->split[propagation->axis]);
+    return dims_placement(propagation_dims(propagation, node), k, &propagation->split[node][propagation->axis]);
 }
 
 /* True if an earlier reader in the list of uses needs the tensor in the same placement: it is redistributed once. */
@@ -37,7 +37,7 @@ double plan_cost(struct propagation *propagation, const struct machine *machine)
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         const struct dims *dims = propagation_dims(propagation, graph->order.at[i]);
-        const struct node_split *split = &node->split[propagation->axis];
+        const struct node_split *split = &propagation->split[graph->order.at[i]][propagation->axis];
         seconds += cost_share(graph, node, dims, split, propagation->ways, machine);
         for (int k = 0; k < node->noutputs; k++) {
             struct placement given = dims_placement(dims, dims->ninputs + k, split);

@@ -1,4 +1,4 @@
-/* Cost of a whole graph under its splits along one mesh axis, for policies that compare several. */
+/* Cost of a whole graph under a draft's splits along one mesh axis, for policies that compare several. */
 #ifndef PASSES_PLAN_PLAN_COST_H
 #define PASSES_PLAN_PLAN_COST_H
 

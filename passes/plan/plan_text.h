@@ -1,21 +1,34 @@
-/* A plan as a file (plan.json): how each node is split along the mesh axes, by ONNX node name.
+/* plan.json: a plan as text (passes/plan/plan.h).
  *
- *   {"format": 1, "mesh": [{"axis": "tensor", "size": 2}],
+ *   {"format": 1, "pas": "tp:tensor=2", "mesh": [{"axis": "tensor", "size": 2}],
  *    "nodes": [{"name": "h.0/attn", "op": "MatMul",
  *               "partition": [{"tensor": "w", "dim": 1, "ways": 2, "axis": "tensor", "blocks": 3, "unit": 16}],
  *               "stage": 0}]}
  *
- * partition is "replicate" or a list with at most one entry per mesh axis, which splits dimension `dim` of `tensor` (an
- * input or output of the node). blocks and unit are those of Note [Cuts] in runtime/base/part.h, and 1 if left out. An
- * ONNX node may have become several nodes: entries with the same name and op belong to them in order. */
-#ifndef PASSES_PLAN_PLAN_FILE_H
-#define PASSES_PLAN_PLAN_FILE_H
+ * `pas` is a title and is not read. `partition` is "replicate" or the list of splits; `ways` is the size of the mesh
+ * axis. blocks and unit are 1, and stage is 0, if left out. Written only if the plan has them: "recompute": true of a
+ * node; "schedule", "micro_batches", "zero_level" and "zero_ngroups" of the plan. */
+#ifndef PASSES_PLAN_PLAN_TEXT_H
+#define PASSES_PLAN_PLAN_TEXT_H
 
-#include "ir/ir.h"
+#include "passes/plan/plan.h"
 #include "runtime/base/json.h"
 
-/* Sets splits and stages of a TYPED graph from the plan. 0, or -1 after diagnostics: E0424 with line and column if a
- * node has no entry or an entry no node, E0420 with node and dimension if a split is not possible. */
-int plan_apply(struct graph *graph, const char *file, const struct rt_json *plan, struct diags *diags);
+enum { PLAN_FORMAT = 1 };
+
+/* The text of the plan, in the arena; NULL when memory ran out. */
+const char *plan_print(struct arena *arena, const struct plan *plan, const char *pas);
+
+/* Reads a plan from the JSON value `text` of the file `file`. The plan lies in the arena and does not refer to the
+ * JSON. 0, or -1 after diagnostics: E0424 with line and column, or with the file alone for format and mesh. */
+int plan_parse(struct plan *plan, struct arena *arena, struct diags *diags, const char *file,
+               const struct rt_json *text);
+
+/* The list of a node's splits as `partition` above. `cuts`: with blocks and unit. */
+void plan_put_partition(struct rt_json_writer *writer, const struct plan *plan, const struct plan_node *node,
+                        bool cuts);
+
+/* The list of axes as `mesh` above. */
+void plan_put_mesh(struct rt_json_writer *writer, const struct mesh *mesh);
 
 #endif

@@ -1,4 +1,3 @@
-#include "passes/plan/plan_file.h"
 #include "passes/plan/policy.h"
 
 #include <string.h>
@@ -16,12 +15,6 @@ const struct policy *policy_find(const char *name) {
     return NULL;
 }
 
-/* Lists the nodes that the plan describes; later passes may replace them in the order. */
-static void list_placed(struct graph *graph) {
-    graph->placed.n = 0;
-    for (int i = 0; i < graph->order.n; i++) VEC_PUSH(graph->arena, &graph->placed, graph->order.at[i]);
-}
-
 /* Remarks that the user asked for a policy that splits, but gave no number of devices. */
 static void report_one_device(const struct policy *policy, struct diags *diags) {
     const int length = (int)strcspn(policy->axes, " ");
@@ -30,18 +23,29 @@ static void report_one_device(const struct policy *policy, struct diags *diags) 
                 policy->name, policy->name, length, policy->axes);
 }
 
-int pass_policy(struct graph *graph, const struct pass_context *context) {
-    list_placed(graph);
-    if (context->plan) return plan_apply(graph, context->plan_file, context->plan, context->diags);
+int policy_plan(struct plan *plan, const struct graph *graph, const struct pass_context *context) {
+    struct draft draft;
     const struct policy *policy = policy_find(context->policy);
     if (!policy) return diag_error(context->diags, 202, EXIT_USAGE, NULL, "unknown policy '%s'", context->policy);
     if (*policy->axes && strcmp(policy->axes, "FILE") != 0 && mesh_size(&graph->mesh) == 1)
         report_one_device(policy, context->diags);
-    return policy->decide(graph, context);
+    draft_init(&draft, graph);
+    if (policy->decide(&draft, context) < 0) return -1;
+    plan_of_draft(plan, &draft);
+    return 0;
 }
 
-int policy_dp(struct graph *graph, const struct pass_context *context) {
-    (void)graph;
+int pass_policy(struct graph *graph, const struct pass_context *context) {
+    struct plan decided;
+    if (!context->given && policy_plan(&decided, graph, context) < 0) return -1;
+    const struct plan *plan = context->given ? context->given : &decided;
+    if (plan_apply(graph, plan, context->diags) < 0) return -1;
+    if (context->plan) *context->plan = *plan;
+    return 0;
+}
+
+int policy_dp(struct draft *draft, const struct pass_context *context) {
+    (void)draft;
     (void)context;
     return 0;
 }

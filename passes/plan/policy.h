@@ -1,4 +1,5 @@
-/* Parallel policies (rows of policies.def): a policy decides how the nodes of a graph are split among ranks. */
+/* Parallel policies (rows of policies.def): a policy decides how the nodes of a graph are split among ranks. It reads
+ * the graph and returns a plan; plan_apply changes the graph. */
 #ifndef PASSES_PLAN_POLICY_H
 #define PASSES_PLAN_POLICY_H
 
@@ -8,7 +9,7 @@
 struct policy {
     const char *name;
     const char *axes; /* names of the mesh axes that it uses, separated by blanks; "FILE": those of a rule file */
-    int (*decide)(struct graph *graph, const struct pass_context *context);
+    int (*decide)(struct draft *draft, const struct pass_context *context);
     const char *help;
 };
 
@@ -18,9 +19,13 @@ extern const int npolicies;
 /* NULL if there is no policy of that name. */
 const struct policy *policy_find(const char *name);
 
-/* The functions of the rows: each sets the splits of a TYPED graph's nodes, and their pipeline stages. 0, or -1 after
+/* The plan that the policy context->policy decides for a TYPED graph, which is not changed. Memory is of graph->arena.
+ * 0, or -1 after diagnostics. */
+int policy_plan(struct plan *plan, const struct graph *graph, const struct pass_context *context);
+
+/* The functions of the rows: each sets the splits of the draft's nodes, and their pipeline stages. 0, or -1 after
  * diagnostics. */
-#define POLICY(name, axes, decide, help) int decide(struct graph *graph, const struct pass_context *context);
+#define POLICY(name, axes, decide, help) int decide(struct draft *draft, const struct pass_context *context);
 #include "passes/plan/policies.def"
 #undef POLICY
 

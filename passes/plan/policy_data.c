@@ -13,7 +13,7 @@ static void report_whole(const struct propagation *propagation, struct diags *di
         double cost =
             dims_flops(propagation_dims((struct propagation *)propagation, id), graph->nodes.at[id].op->flops);
         all += cost;
-        if (graph->nodes.at[id].split[propagation->axis].factor >= 0) continue;
+        if (propagation->split[id][propagation->axis].factor >= 0) continue;
         whole++;
         flops += cost;
     }
@@ -23,12 +23,13 @@ static void report_whole(const struct propagation *propagation, struct diags *di
                     graph->order.n, 100 * flops / all);
 }
 
-int policy_data(struct graph *graph, const struct pass_context *context) {
+int policy_data(struct draft *draft, const struct pass_context *context) {
+    const struct graph *graph = draft->graph;
     struct diags *diags = context->diags;
     int axis = mesh_axis_by_name(&graph->mesh, "data");
     if (axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
     struct propagation propagation;
-    propagation_init(&propagation, graph, graph->arena, axis);
+    propagation_init(&propagation, draft, graph->arena, axis);
     for (int i = 0; i < graph->inputs.n; i++) {
         const struct tensor *input = &graph->tensors.at[graph->inputs.at[i]];
         if (input->ndim == 0 || input->dims[0] < propagation.ways) {

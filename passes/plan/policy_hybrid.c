@@ -2,7 +2,7 @@
  * because no dimension is split along two axes. */
 #include "passes/plan/policy.h"
 
-int policy_hybrid(struct graph *graph, const struct pass_context *context) {
-    if (policy_pp(graph, context) < 0 || policy_tp(graph, context) < 0) return -1;
-    return policy_data(graph, context);
+int policy_hybrid(struct draft *draft, const struct pass_context *context) {
+    if (policy_pp(draft, context) < 0 || policy_tp(draft, context) < 0) return -1;
+    return policy_data(draft, context);
 }

@@ -8,7 +8,8 @@
 #include "passes/plan/rules.h"
 
 struct manual {
-    struct graph *graph;
+    const struct graph *graph;
+    struct draft *draft;
     const struct rules *rules;
     struct diags *diags;
     struct propagation propagation[RT_MAX_AXES];
@@ -97,13 +98,13 @@ static int apply_split(struct manual *m, int id, const struct rule *rule) {
     struct cut_option options[RT_MAX_NDIM];
     int n = dims_cut_options(dims, operand, rule->dim, rule->stride, 1, options);
     for (int i = 0; i < n; i++) {
-        const struct node_split *have = &node->split[axis];
+        const struct node_split *have = &m->draft->split[id][axis];
         if (propagation->decided[id] && have->factor == options[i].split.factor &&
             have->blocks == options[i].split.blocks)
             return 0; /* by propagation from another rule */
         if (propagation->ways == 1 || propagate_split(propagation, id, &options[i].split)) return 0;
     }
-    const int other = n ? propagation_other_axis(node, dims, axis, &options[0].split) : -1;
+    const int other = n ? split_other_axis(m->draft->split[id], dims, axis, &options[0].split) : -1;
     return refuse_split(
         m, id, rule,
         propagation->decided[id] ? "another rule requests another split"
@@ -122,7 +123,7 @@ static int apply_stages(struct manual *m) {
                               "rules: stage %lld, but the pipeline axis of the mesh has size %d",
                               (long long)rule->stage, stages);
         if (rule) stage = (int)rule->stage;
-        m->graph->nodes.at[id].stage = stage;
+        m->draft->stage[id] = stage;
     }
     return 0;
 }
@@ -153,13 +154,14 @@ static void close_ruled(struct manual *m) {
     }
 }
 
-int policy_manual(struct graph *graph, const struct pass_context *context) {
-    struct manual m = {.graph = graph, .rules = context->rules, .diags = context->diags};
+int policy_manual(struct draft *draft, const struct pass_context *context) {
+    const struct graph *graph = draft->graph;
+    struct manual m = {.graph = graph, .draft = draft, .rules = context->rules, .diags = context->diags};
     int before = m.diags->errors;
     m.applied = ARENA_ARRAY(graph->arena, bool, m.rules->all.n + 1);
     if (check_matches(&m) < 0 || apply_stages(&m) < 0) return -1;
     for (int axis = 0; axis < graph->mesh.naxes; axis++)
-        propagation_init(&m.propagation[axis], graph, graph->arena, axis);
+        propagation_init(&m.propagation[axis], draft, graph->arena, axis);
     for (int i = 0; i < graph->order.n; i++) {
         const struct rule *rule = rule_for(&m, graph->order.at[i], false);
         for (int axis = 0; axis < graph->mesh.naxes && rule && rule->kind == RULE_REPLICATE; axis++)

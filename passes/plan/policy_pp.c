@@ -180,7 +180,9 @@ static bool only_moves(const struct node *node) {
 
 /* Every stage has the inputs and loads stored tensors. So operators that only move elements of those are put into the
  * first stage that reads the result, which then need not be sent there. */
-static void follow_readers(struct graph *graph) {
+static void follow_readers(struct draft *draft) {
+    const struct graph *graph = draft->graph;
+    int *stage = draft->stage;
     bool *moved =
         ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1); /* per tensor: an input or stored, possibly moved */
     /* per tensor: the first stage that reads it, -1: none */
@@ -193,16 +195,18 @@ static void follow_readers(struct graph *graph) {
         for (int k = 0; k < node->noutputs; k++) moved[node->outputs[k]] = all;
     }
     for (int i = graph->order.n - 1; i >= 0; i--) {
-        struct node *node = &graph->nodes.at[graph->order.at[i]];
+        const int id = graph->order.at[i];
+        const struct node *node = &graph->nodes.at[id];
         const int out = node->outputs[0];
-        if (moved[out] && first[out] >= 0) node->stage = first[out];
+        if (moved[out] && first[out] >= 0) stage[id] = first[out];
         for (int k = 0; k < node->ninputs; k++)
-            if (node->inputs[k] >= 0 && (first[node->inputs[k]] < 0 || node->stage < first[node->inputs[k]]))
-                first[node->inputs[k]] = node->stage;
+            if (node->inputs[k] >= 0 && (first[node->inputs[k]] < 0 || stage[id] < first[node->inputs[k]]))
+                first[node->inputs[k]] = stage[id];
     }
 }
 
-int policy_pp(struct graph *graph, const struct pass_context *context) {
+int policy_pp(struct draft *draft, const struct pass_context *context) {
+    const struct graph *graph = draft->graph;
     struct diags *diags = context->diags;
     int axis = mesh_pipeline_axis(&graph->mesh), stages = axis < 0 ? 1 : graph->mesh.axis[axis].size;
     if (stages == 1) return 0;
@@ -217,7 +221,7 @@ int policy_pp(struct graph *graph, const struct pass_context *context) {
                           "%d pipeline stages, but the model can be divided into at most %d", stages, places->n - 1);
     choose_cuts(places, stages, graph->arena, cuts);
     for (int s = 0; s < stages; s++)
-        for (int i = cuts[s]; i < cuts[s + 1]; i++) graph->nodes.at[graph->order.at[i]].stage = s;
-    follow_readers(graph);
+        for (int i = cuts[s]; i < cuts[s + 1]; i++) draft->stage[graph->order.at[i]] = s;
+    follow_readers(draft);
     return 0;
 }

@@ -96,7 +96,7 @@ static int rows_of(struct propagation *propagation, int id) {
 static void start_over(struct propagation *propagation) {
     for (int i = 0; i < propagation->graph->order.n; i++) {
         int id = propagation->graph->order.at[i];
-        propagation->graph->nodes.at[id].split[propagation->axis] = (struct node_split){SPLIT_NONE, 1, 1};
+        propagation->split[id][propagation->axis] = (struct node_split){SPLIT_NONE, 1, 1};
         propagation->decided[id] = false;
     }
 }
@@ -152,7 +152,7 @@ static void report_rows(struct propagation *propagation, struct diags *diags) {
     for (int i = 0; i < graph->order.n; i++) {
         int id = graph->order.at[i], factor = rows_of(propagation, id);
         const struct node *node = &graph->nodes.at[id];
-        if (factor < 0 || node->split[propagation->axis].factor != factor) continue;
+        if (factor < 0 || propagation->split[id][propagation->axis].factor != factor) continue;
         bytes += tensor_bytes(&graph->tensors.at[stored_behind(graph, node->inputs[1])]);
         n++;
     }
@@ -163,12 +163,13 @@ static void report_rows(struct propagation *propagation, struct diags *diags) {
             n, (long long)bytes, propagation->ways);
 }
 
-int policy_tp(struct graph *graph, const struct pass_context *context) {
+int policy_tp(struct draft *draft, const struct pass_context *context) {
+    const struct graph *graph = draft->graph;
     int axis = mesh_axis_by_name(&graph->mesh, "tensor");
     if (axis < 0 || graph->mesh.axis[axis].size == 1) return 0;
     struct arena *scratch = arena_scratch(graph->arena);
     struct propagation propagation;
-    propagation_init(&propagation, graph, scratch, axis);
+    propagation_init(&propagation, draft, scratch, axis);
     decide_all(&propagation, choose_rows(&propagation), context->diags);
     report_rows(&propagation, context->diags);
     arena_release(graph->arena, scratch);

@@ -10,7 +10,7 @@ struct request {
     int64_t blocks, grain;
 };
 
-/* An attempt at propagation. Splits are written to the graph at once, and taken back if the attempt fails. */
+/* An attempt at propagation. Splits are written to the draft at once, and taken back if the attempt fails. */
 struct attempt {
     struct propagation *propagation;
     enum propagation_mode mode;
@@ -21,9 +21,10 @@ struct attempt {
     VEC(struct cut_option) finer; /* factors for blocks and granule at the origin that might lead to success */
 };
 
-void propagation_init(struct propagation *propagation, struct graph *graph, struct arena *arena, int axis) {
-    *propagation =
-        (struct propagation){.graph = graph, .arena = arena, .axis = axis, .ways = graph->mesh.axis[axis].size};
+void propagation_init(struct propagation *propagation, struct draft *draft, struct arena *arena, int axis) {
+    const struct graph *graph = draft->graph;
+    *propagation = (struct propagation){
+        .graph = graph, .split = draft->split, .arena = arena, .axis = axis, .ways = graph->mesh.axis[axis].size};
     graph_uses(graph, arena, &propagation->uses);
     propagation->dims = ARENA_ARRAY(arena, struct dims *, graph->nodes.n + 1);
     propagation->decided = ARENA_ARRAY(arena, bool, graph->nodes.n + 1);
@@ -41,34 +42,14 @@ const struct dims *propagation_dims(struct propagation *propagation, int node) {
 }
 
 static struct node_split *split_of(struct propagation *propagation, int node) {
-    return &propagation->graph->nodes.at[node].split[propagation->axis];
-}
-
-/* The dimension of the operand that the split divides among ranks; -1 if it divides none. */
-static int divided_dim(const struct dims *dims, int operand, const struct node_split *split) {
-    struct placement placement = dims_placement(dims, operand, split);
-    return placement_divides(&placement) ? placement.dim : -1;
-}
-
-/* At most one axis may split a factor, and at most one a dimension of an operand. */
-int propagation_other_axis(const struct node *node, const struct dims *dims, int axis, const struct node_split *split) {
-    for (int a = 0; a < RT_MAX_AXES; a++) {
-        const struct node_split *other = &node->split[a];
-        if (a == axis || other->factor < 0) continue;
-        if (other->factor == split->factor) return a;
-        for (int o = 0; o < dims->ninputs + dims->noutputs; o++) {
-            int dim = divided_dim(dims, o, split);
-            if (dim >= 0 && dim == divided_dim(dims, o, other)) return a;
-        }
-    }
-    return -1;
+    return &propagation->split[node][propagation->axis];
 }
 
 static bool may_split(struct propagation *propagation, int node, const struct node_split *split) {
     return dims_can_split(propagation_dims(propagation, node), split, propagation->ways) &&
            op_can_split(propagation->graph->nodes.at[node].op, propagation_dims(propagation, node), split) &&
-           propagation_other_axis(&propagation->graph->nodes.at[node], propagation_dims(propagation, node),
-                                  propagation->axis, split) < 0;
+           split_other_axis(propagation->split[node], propagation_dims(propagation, node), propagation->axis, split) <
+               0;
 }
 
 static void request_part(struct attempt *attempt, int tensor, const struct placement *part) {
@@ -145,7 +126,7 @@ static bool follow(struct attempt *attempt, int node, int operand, const struct 
 
 static void serve(struct attempt *attempt, struct request request) {
     struct propagation *propagation = attempt->propagation;
-    struct graph *graph = propagation->graph;
+    const struct graph *graph = propagation->graph;
     int producer = graph->tensors.at[request.tensor].producer;
     if (producer >= 0) {
         int known = attempt->finer.n;

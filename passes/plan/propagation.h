@@ -17,10 +17,12 @@
 
 #include "ir/dims.h"
 #include "ir/op.h"
+#include "passes/plan/plan.h"
 
-/* The splits of a graph along one mesh axis, while they are decided. The splits themselves are in the nodes. */
+/* The splits of a graph along one mesh axis, while they are decided. The splits themselves are in the draft. */
 struct propagation {
-    struct graph *graph;
+    const struct graph *graph;
+    struct node_split (*split)[RT_MAX_AXES]; /* per node: the draft's */
     struct arena *arena;
     int axis, ways; /* the mesh axis and its size */
     struct uses uses;
@@ -31,14 +33,10 @@ struct propagation {
 };
 
 /* No node is decided or closed. Tables lie in the arena. */
-void propagation_init(struct propagation *propagation, struct graph *graph, struct arena *arena, int axis);
+void propagation_init(struct propagation *propagation, struct draft *draft, struct arena *arena, int axis);
 
 /* The node's annotation bound to its shapes. */
 const struct dims *propagation_dims(struct propagation *propagation, int node);
-
-/* A mesh axis other than `axis` along which the node is split in the same factor or the same dimension of an operand as
- * by `split`; -1 if there is none. */
-int propagation_other_axis(const struct node *node, const struct dims *dims, int axis, const struct node_split *split);
 
 /* What happens at readers that cannot be split as their operand is. */
 enum propagation_mode {
@@ -46,7 +44,7 @@ enum propagation_mode {
     PROPAGATE_GATHER  /* they read the whole tensor, gathered */
 };
 
-/* Splits a factor of the node and propagates. False: it is not possible, and the graph is unchanged. */
+/* Splits a factor of the node and propagates. False: it is not possible, and the draft is unchanged. */
 bool propagate_factor(struct propagation *propagation, int node, int factor, enum propagation_mode mode);
 
 /* Splits dimension `dim` of an input of the graph and propagates. False: as above. */

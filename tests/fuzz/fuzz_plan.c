@@ -17,7 +17,7 @@ static void run(struct arena *arena, const unsigned char *data, size_t size) {
     if (!good) return;
     struct graph *graph = fuzz_graph(arena);
     graph->mesh = files.mesh;
-    struct pass_context context = {.plan = rt_json_root(files.plan), .plan_file = "fuzz", .diags = &diags};
+    struct pass_context context = {.given = files.plan, .diags = &diags};
     bool planned = pipeline_run(graph, &context, NULL) == 0;
     fuzz_check(planned == (diags.errors == 0));
 }

@@ -1,0 +1,69 @@
+/* A plan as data: how the ranks of a mesh share the work of a graph.
+ *
+ * Policies, rule files, plan files and searches return a plan; they read the graph and change nothing in it. plan_apply
+ * is the only function that writes a plan to a graph. plan.json is a plan as text (plan_text.h).
+ *
+ * A plan names nodes, tensors and mesh axes as the model does, so it needs no graph to be written, read or compared. An
+ * ONNX node may have become several nodes: entries with the same name and operator belong to them in graph order. */
+#ifndef PASSES_PLAN_PLAN_H
+#define PASSES_PLAN_PLAN_H
+
+#include "ir/dims.h"
+#include "ir/ir.h"
+
+/* The ranks along mesh axis `axis` divide dimension `dim` of `tensor` by the cut (blocks, grain) of Note [Cuts] in
+ * runtime/base/part.h. `tensor` is the name of an input or output of the node. If several of them have that name, the
+ * first is meant; "in0", "in1" .. and "out0" .. mean the others, unless a tensor of the node is called so. */
+struct plan_split {
+    const char *tensor;
+    int axis, dim; /* axis: an index in plan->mesh */
+    int64_t blocks, grain;
+    int line, column; /* in plan->file */
+};
+
+struct plan_node {
+    const char *name, *op; /* ONNX name; name of the operator */
+    int nsplits;           /* at most one per mesh axis; 0: every rank of its stage computes the whole node */
+    struct plan_split *splits;
+    int stage;      /* pipeline stage */
+    bool recompute; /* its result is computed again in the backward phase instead of being kept */
+    int line, column;
+};
+
+struct plan {
+    const char *file; /* that it was read from; NULL: none */
+    struct mesh mesh;
+    VEC(struct plan_node) nodes; /* one entry per node of the graph */
+    int line, column;            /* of the list of nodes in `file` */
+    /* What is decided for the whole program. NULL and 0: as the options say, or their defaults. */
+    const char *schedule;                            /* --schedule */
+    int64_t micro_batches, zero_level, zero_ngroups; /* --accumulate, --use-zero, --zero-ngroups */
+};
+
+/* A plan while a policy makes it: the splits and the stage of every node, by node id. */
+struct draft {
+    const struct graph *graph;
+    struct node_split (*split)[RT_MAX_AXES];
+    int *stage;
+};
+
+/* Starts with the splits and stages of the graph's nodes. Tables lie in graph->arena. */
+void draft_init(struct draft *draft, const struct graph *graph);
+
+/* A mesh axis other than `axis` along which a node with these splits is split in the same factor or the same dimension
+ * of an operand as by `split`; -1 if there is none. */
+int split_other_axis(const struct node_split splits[RT_MAX_AXES], const struct dims *dims, int axis,
+                     const struct node_split *split);
+
+/* The plan that the draft has come to. Memory is of graph->arena; names are those of the graph. */
+void plan_of_draft(struct plan *plan, const struct draft *draft);
+
+/* Writes the plan to a TYPED graph: the splits and the stage of every node. Refuses what the graph cannot have: 0, or
+ * -1 after diagnostics, and the graph is then of no use.
+ *
+ *   E0415   the plan has something that this version does not support (a schedule, ZeRO, recomputation)
+ *   E0420   the operator or the mesh does not allow a split; names node and dimension
+ *   E0424   the plan does not describe this graph; names line and column if it was read from a file */
+int plan_apply(struct graph *graph, const struct plan *plan, struct diags *diags);
+
+#endif
