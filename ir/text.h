@@ -39,8 +39,15 @@
 
 #include "ir/ir.h"
 
-/* Prints the graph, whose shapes must be inferred; the text is in `arena`. */
+/* Prints the graph, whose shapes must be inferred; the text is in `arena`. text_print_blocks appends comments that list
+ * the graph's blocks (blocks.h): the nodes of the first repetition, and where their inputs come from. An input that is
+ * carried over is that of the second repetition.
+ *
+ *   # block kind=0 order=1..10 nodes=3 times=3     places 1 to 9 of the order: 3 nodes, 3 times
+ *   #   %7 = MatMul(carried %12, own %8)
+ *   #   %9 = Mul(%7, shared %1) */
 const char *text_print(struct arena *arena, const struct graph *graph);
+const char *text_print_blocks(struct arena *arena, const struct graph *graph);
 
 /* Parses `length` bytes, which may be hostile, into a graph in `arena`. 0, or -1 after at most 20 diagnostics: E0345 at
  * "file:line:column", and those of op_infer at a node. Call verify_graph afterwards: only the structure is checked

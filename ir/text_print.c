@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/base/str.h"
+#include "ir/blocks.h"
 #include "ir/dims.h"
 #include "ir/number.h"
 #include "ir/op.h"
@@ -265,20 +266,62 @@ static void print_schedule(struct printer *p, const struct schedule *schedule) {
     }
 }
 
+static void print_graph(struct printer *p, struct arena *arena, const struct graph *graph) {
+    *p = (struct printer){.graph = graph, .number = ARENA_ARRAY(arena, int, graph->tensors.n + 1)};
+    for (int t = 0; t < graph->tensors.n; t++) p->number[t] = -1;
+    strbuf_init(&p->out, arena);
+    strbuf_puts(&p->out, "rankc-ir 1\ngraph ");
+    print_string(&p->out, graph->name);
+    strbuf_printf(&p->out, " level=%s%s\n", level_names[graph->level], graph->train ? " train" : "");
+    print_mesh(p);
+    print_files(p);
+    for (int i = 0; i < graph->inputs.n; i++) print_source(p, graph->inputs.at[i]);
+    for (int i = 0; i < graph->controls.n; i++) print_source(p, graph->controls.at[i]);
+    for (int i = 0; i < graph->order.n; i++) print_node(p, &graph->nodes.at[graph->order.at[i]]);
+    print_ends(p);
+    for (int i = 0; i < graph->segments.n; i++) print_segment(p, &graph->segments.at[i]);
+    for (int i = 0; i < graph->schedules.n; i++) print_schedule(p, &graph->schedules.at[i]);
+}
+
+/* Blocks ----------------------------------------------------------------------------------------------------------- */
+
+static const struct node *node_of(const struct graph *graph, const struct block *block, int repetition, int j) {
+    return &graph->nodes.at[graph->order.at[block->first + repetition * block->nodes + j]];
+}
+
+static void print_block_node(struct printer *p, const struct blocks *blocks, const struct block *block, int j) {
+    const struct node *node = node_of(p->graph, block, 0, j), *next = node_of(p->graph, block, 1, j);
+    strbuf_puts(&p->out, "#   ");
+    for (int k = 0; k < node->noutputs; k++) {
+        strbuf_puts(&p->out, k ? ", " : "");
+        print_use(p, node->outputs[k]);
+    }
+    strbuf_printf(&p->out, " = %s(", node->op->name);
+    for (int k = 0; k < node->ninputs; k++) {
+        const enum input_source source = block_input_source(p->graph, blocks, block, j, k);
+        const char *from = source == INPUT_NONE || source == INPUT_INSIDE ? "" : input_source_names[source];
+        strbuf_printf(&p->out, "%s%s%s", k ? ", " : "", from, *from ? " " : "");
+        print_use(p, source == INPUT_CARRIED ? next->inputs[k] : node->inputs[k]);
+    }
+    strbuf_puts(&p->out, ")\n");
+}
+
+const char *text_print_blocks(struct arena *arena, const struct graph *graph) {
+    struct printer p;
+    struct blocks blocks;
+    print_graph(&p, arena, graph);
+    blocks_find(graph, arena, node_kinds(graph, arena, ALIKE), 0, graph->order.n, &blocks);
+    for (int b = 0; b < blocks.all.n; b++) {
+        const struct block *block = &blocks.all.at[b];
+        strbuf_printf(&p.out, "# block kind=%d order=%d..%d nodes=%d times=%d\n", block->kind, block->first,
+                      block->first + block->nodes * block->times, block->nodes, block->times);
+        for (int j = 0; j < block->nodes; j++) print_block_node(&p, &blocks, block, j);
+    }
+    return strbuf_text(&p.out);
+}
+
 const char *text_print(struct arena *arena, const struct graph *graph) {
-    struct printer p = {.graph = graph, .number = ARENA_ARRAY(arena, int, graph->tensors.n + 1)};
-    for (int t = 0; t < graph->tensors.n; t++) p.number[t] = -1;
-    strbuf_init(&p.out, arena);
-    strbuf_puts(&p.out, "rankc-ir 1\ngraph ");
-    print_string(&p.out, graph->name);
-    strbuf_printf(&p.out, " level=%s%s\n", level_names[graph->level], graph->train ? " train" : "");
-    print_mesh(&p);
-    print_files(&p);
-    for (int i = 0; i < graph->inputs.n; i++) print_source(&p, graph->inputs.at[i]);
-    for (int i = 0; i < graph->controls.n; i++) print_source(&p, graph->controls.at[i]);
-    for (int i = 0; i < graph->order.n; i++) print_node(&p, &graph->nodes.at[graph->order.at[i]]);
-    print_ends(&p);
-    for (int i = 0; i < graph->segments.n; i++) print_segment(&p, &graph->segments.at[i]);
-    for (int i = 0; i < graph->schedules.n; i++) print_schedule(&p, &graph->schedules.at[i]);
+    struct printer p;
+    print_graph(&p, arena, graph);
     return strbuf_text(&p.out);
 }

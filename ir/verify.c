@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/blocks.h"
 #include "ir/dims.h"
 #include "ir/op.h"
 #include "ir/packing.h"
@@ -395,11 +396,10 @@ static void check_layouts(struct verifier *v, const struct node *node) {
     }
 }
 
-static void check_node(struct verifier *v, int id) {
-    const struct node *node = &v->graph->nodes.at[id];
+/* What a node's attributes, splits, types and layouts say of it; all of it is part of its kind (ALIKE in blocks.h). */
+static void check_node(struct verifier *v, const struct node *node) {
     struct dims dims;
-    v->node = id;
-    if (!check_ids(v, node) || !check_shapes(v, node, &dims) || v->graph->level < PLACED) return;
+    if (!check_shapes(v, node, &dims) || v->graph->level < PLACED) return;
     check_layouts(v, node);
     if (crosses(node)) return check_crossing(v, node);
     if (v->graph->level >= STAGED) check_stage(v, node);
@@ -409,6 +409,20 @@ static void check_node(struct verifier *v, int id) {
             check_split(v, &dims, node, axis);
         else
             check_unsplit(v, node, axis);
+}
+
+/* Checks the nodes. A node that is alike to one without an error has none: layers that repeat are checked once. */
+static void check_nodes(struct verifier *v) {
+    const struct graph *graph = v->graph;
+    const int *kinds = node_kinds(graph, graph->arena, ALIKE);
+    bool *sound = ARENA_ARRAY(graph->arena, bool, graph->order.n + 1); /* per kind */
+    for (int i = 0; i < graph->order.n; i++) {
+        const int before = v->diags->errors;
+        if (sound[kinds[i]]) continue;
+        v->node = graph->order.at[i];
+        check_node(v, &graph->nodes.at[v->node]);
+        sound[kinds[i]] = v->diags->errors == before;
+    }
 }
 
 static int packed_operand(const struct graph *graph, const struct node *node) {
@@ -461,7 +475,12 @@ int verify_graph(struct graph *graph, struct diags *diags) {
     int before = diags->errors;
     v.written = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) v.written[t] = graph->tensors.at[t].kind != TENSOR_VALUE;
-    for (int i = 0; i < graph->order.n; i++) check_node(&v, graph->order.at[i]);
+    bool sound = true;
+    for (int i = 0; i < graph->order.n; i++) {
+        v.node = graph->order.at[i];
+        sound = check_ids(&v, &graph->nodes.at[v.node]) && sound;
+    }
+    if (sound) check_nodes(&v);
     check_ends(&v);
     if (diags->errors == before) check_packing(&v);
     if (diags->errors == before) schedule_verify(graph, diags);

@@ -9,7 +9,8 @@
  *   COMMUNICATING  all ranks together compute the one-device graph: Note [Equivalence] in verify.c
  *   SEGMENTED, SCHEDULED: segments and schedules: schedule_verify in schedule.h
  *
- * The time does not depend on extents, and ranks are examined one mesh axis at a time (Note [Runs] there). */
+ * Nodes that are alike (blocks.h) are checked once: what is proved of the first layer holds for its repetitions. The
+ * time does not depend on extents, and ranks are examined one mesh axis at a time (Note [Runs] in verify.c). */
 #ifndef IR_VERIFY_H
 #define IR_VERIFY_H
 

@@ -42,7 +42,7 @@ int driver_dump(const struct options *options, struct arena *arena, struct diags
     if (!status) status = job_read_training(&job);
     struct pass_context context = job_pass_context(&job);
     if (!status) status = pipeline_run(job.graph, &context, last);
-    if (!status) *text = text_print(arena, job.graph);
+    if (!status) *text = text_print_blocks(arena, job.graph);
     return status;
 }
 

@@ -1,0 +1,105 @@
+/* Repeated layers of graphs (ir/blocks.h): cases of tests/ir/blocks.txt, graphs of several layers, their number.
+ *
+ *     test_blocks [--bless] [ROOT] */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "ir/blocks.h"
+#include "ir/build.h"
+#include "ir/text.h"
+#include "tests/ir/golden.h"
+
+static struct golden golden;
+
+/* The comments that list the blocks. */
+static const char *blocks_of(struct arena *arena, const char *input) {
+    const struct graph *graph = golden_graph(arena, input);
+    if (!graph) return "not a graph\n";
+    const char *blocks = strstr(text_print_blocks(arena, graph), "\n# ");
+    return blocks ? blocks + 1 : "none\n";
+}
+
+static void test_cases(void **state) {
+    (void)state;
+    assert_int_equal(golden_run(&golden, "tests/ir/blocks.txt", blocks_of), 0);
+}
+
+/* Many layers of six nodes: norm, product, activation, product, masked sum, residual. Returns their graph. */
+static struct graph *layers_of(struct arena *arena, int layers) {
+    struct diags diags;
+    struct graph *graph = ARENA_NEW(arena, struct graph);
+    const int64_t dims[] = {4, 8}, square[] = {8, 8};
+    diags_init(&diags, arena);
+    graph_init(graph, arena, "layers");
+    struct build builder = {graph, &diags, "layer"};
+    int x = graph_add_tensor(graph, TENSOR_INPUT, "x", RT_F32, 2, dims);
+    const int mask = graph_add_tensor(graph, TENSOR_INPUT, "mask", RT_F32, 2, dims);
+    x = build1(&builder, OP_Exp, x);
+    for (int l = 0; l < layers; l++) {
+        const int up = graph_add_tensor(graph, TENSOR_WEIGHT, arena_printf(arena, "up%d", l), RT_F32, 2, square);
+        const int down = graph_add_tensor(graph, TENSOR_WEIGHT, arena_printf(arena, "down%d", l), RT_F32, 2, square);
+        const int h = build1(&builder, OP_Tanh, build2(&builder, OP_MatMul, build1(&builder, OP_Neg, x), up));
+        x = build2(&builder, OP_Add, x, build2(&builder, OP_Mul, build2(&builder, OP_MatMul, h, down), mask));
+    }
+    build1(&builder, OP_Exp, x);
+    return graph;
+}
+
+static void check_layers(int layers) {
+    struct arena arena;
+    struct blocks blocks;
+    arena_init(&arena, 0, NULL);
+    const struct graph *graph = layers_of(&arena, layers);
+    const clock_t begin = clock();
+    blocks_find(graph, &arena, node_kinds(graph, &arena, ALIKE), 0, graph->order.n, &blocks);
+    assert_true(clock() - begin < 10 * CLOCKS_PER_SEC); /* less than a second of 10,000 layers */
+    assert_int_equal(graph->order.n, 6 * layers + 2);
+    assert_int_equal(blocks.all.n, 1);
+    assert_int_equal(blocks.kinds, 1);
+    assert_int_equal(blocks.all.at[0].first, 1);
+    assert_int_equal(blocks.all.at[0].nodes, 6);
+    assert_int_equal(blocks.all.at[0].times, layers);
+    arena_free(&arena);
+}
+
+static void test_any_number_of_layers(void **state) {
+    (void)state;
+    check_layers(2);
+    check_layers(3);
+    check_layers(96);
+    check_layers(10000);
+}
+
+/* Nodes that are alike in types may differ in an attribute. */
+static void test_two_ways_of_being_alike(void **state) {
+    struct arena arena;
+    (void)state;
+    arena_init(&arena, 0, NULL);
+    const struct graph *graph = golden_graph(&arena, "input %0 \"x\" f32[2,4]\n"
+                                                     "%1 \"a\" = LeakyRelu(%0) alpha=0.5\n"
+                                                     "%2 \"b\" = LeakyRelu(%1) alpha=0.25\n"
+                                                     "%3 \"c\" = LeakyRelu(%2) alpha=0.5\n"
+                                                     "%4 \"d\" = Relu(%3)\n"
+                                                     "output %4 \"d\"\n");
+    const int *alike = node_kinds(graph, &arena, ALIKE), *in_types = node_kinds(graph, &arena, ALIKE_IN_TYPES);
+    const int expected[] = {0, 1, 0, 2}, expected_in_types[] = {0, 0, 0, 1};
+    assert_memory_equal(alike, expected, sizeof expected);
+    assert_memory_equal(in_types, expected_in_types, sizeof expected_in_types);
+    arena_free(&arena);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_any_number_of_layers),
+        cmocka_unit_test(test_two_ways_of_being_alike),
+    };
+    golden = golden_options(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
