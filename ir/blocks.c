@@ -82,8 +82,8 @@ static int type_of(struct numbering *n, int id) {
     return (n->type[id] = 1 + number_of(&n->key, &n->types)) - 1;
 }
 
-/* The stage that has input `tensor` of the node. A value of all stages counts as one of the node's own stage, unless the
- * node communicates. */
+/* The stage that has input `tensor` of the node. A value of all stages counts as one of the node's own stage, unless
+ * the node communicates. */
 static int stage_of(const struct graph *graph, const struct node *node, int tensor) {
     const int producer = tensor < 0 ? -1 : graph->tensors.at[tensor].producer;
     const int stage = producer < 0 ? STAGE_ALL : graph->nodes.at[producer].stage;
