@@ -7,7 +7,9 @@
 # directory of its own. The last line is "N passed, N failed, N skipped"; the exit status is 0 if none failed.
 
 # To take minutes, the suite compiles some generated programs with less optimization than users do. Checks of the same cases with
-# more are commands: tests/programs/opcheck/opcheck.py without --quick, tests/programs/numeric.py, and those in tests/training.
+# more are commands: tests/programs/opcheck/opcheck.py without --quick, tests/programs/numeric.py, and those in tests/training. So are
+# the same checks of more cases: numeric.py of every type, tests/programs/chains.py of 20,000 operators, tests/cuda/engines.py and
+# sass.py without --quick.
 set -eu
 
 cd "$(dirname "$0")/.."

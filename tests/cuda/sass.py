@@ -2,9 +2,9 @@
 """Machine code of generated CUDA, taken apart: elementwise chains, programs over rows and columns (norms, softmax, their gradients) and the optimizer access memory 16 bytes at a
 time, and flash attention multiplies on tensor cores.
 
-    sass.py --rankc RANKC --include DIR --training DIR
+    sass.py --rankc RANKC --include DIR --training DIR [--quick]
 
-Compiles the training of GPT-2, in f32, in bf16, and in bf16 with flash attention, for the GPUs of ARCHITECTURES. Exit status 77 where there is no nvcc or no
+Compiles the training of GPT-2, in f32, in bf16, and in bf16 with flash attention, for the GPUs of ARCHITECTURES (--quick: each for one of them). Exit status 77 where there is no nvcc or no
 disassembler (nvdisasm, of the CUDA toolkit, in PATH or named by NVDISASM)."""
 import argparse
 import os
@@ -15,6 +15,8 @@ import sys
 import tempfile
 
 ARCHITECTURES = ["sm_80", "sm_90a"]
+# options, and the architecture with --quick
+PROGRAMS = [([], "sm_80"), (["--amp", "bf16"], "sm_90a"), (["--amp", "bf16", "--attention", "flash"], "sm_80")]
 BYTES = {"float": 4, "double": 8, "uint16_t": 2, "uint8_t": 1, "int64_t": 8, "int32_t": 4}
 # kernels of the runtime, by what is in their name; f32 in vectors of 4
 WIDE = {"rt_sum_squaresIfEEiP2rtPdPKT_lEUllE_": ["LDG"]}
@@ -79,18 +81,19 @@ def main():
     parser.add_argument("--rankc", required=True)
     parser.add_argument("--include", required=True)
     parser.add_argument("--training", required=True)
+    parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     disassembler = os.environ.get("NVDISASM") or shutil.which("nvdisasm")
     if not shutil.which("nvcc") or not disassembler:
         print("skipped: there is no", "nvdisasm" if shutil.which("nvcc") else "nvcc")
         return 77
     failed = False
-    for options in ([], ["--amp", "bf16"], ["--amp", "bf16", "--attention", "flash"]):
+    for options, quick in PROGRAMS:
         with tempfile.TemporaryDirectory(prefix="rankc-sass-") as work:
             call(args.rankc, "compile", f"{args.training}/gpt2/model.onnx", "-o", work, "-q", "--no-build", "--target", "cuda",
                  "--train", *options)
             path = f"{work}/model/_/rank_0.cu"
-            for architecture in ARCHITECTURES:
+            for architecture in [quick] if args.quick else ARCHITECTURES:
                 call("nvcc", "-std=c++20", "-O3", "--extended-lambda", "-cubin", f"-arch={architecture}", "-I", args.include,
                      "-o", f"{work}/rank.cubin", path)
                 functions = functions_of(call(disassembler, "-c", f"{work}/rank.cubin"))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`rankc verify --numeric` accepts what two ranks compute in every float type, and refuses the same outputs with one element off.
 
-    numeric.py --rankc RANKC MODEL_DIR...    directories of tests/models
+    numeric.py --rankc RANKC MODEL_DIR[=DTYPE,..]...    directories of tests/models; default: every type
 """
 import argparse
 import os
@@ -65,16 +65,17 @@ def faults(rankc, model, dtype, out):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rankc", required=True)
-    parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument("models", nargs="+")
     args = parser.parse_args()
+    pairs = [(Path(model), dtype) for model, _, dtypes in (word.partition("=") for word in args.models)
+             for dtype in (dtypes.split(",") if dtypes else DTYPES)]
     bad = 0
-    for model in args.models:
-        for dtype in DTYPES:
-            with tempfile.TemporaryDirectory() as directory:
-                for fault in faults(os.path.abspath(args.rankc), model, dtype, directory):
-                    bad += 1
-                    print(f"{model.name}, {dtype}: {fault}")
-    print(f"{len(args.models) * len(DTYPES)} pairs, {bad} faults")
+    for model, dtype in pairs:
+        with tempfile.TemporaryDirectory() as directory:
+            for fault in faults(os.path.abspath(args.rankc), model, dtype, directory):
+                bad += 1
+                print(f"{model.name}, {dtype}: {fault}")
+    print(f"{len(pairs)} pairs, {bad} faults")
     sys.exit(1 if bad else 0)
 
 
