@@ -87,13 +87,13 @@ static void put_ranks(json *writer, const struct manifest *manifest) {
     int shards = mesh_size(&plan->graph->mesh);
     open_list(writer, "ranks");
     for (int rank = 0; rank < manifest->info->runtime_ngpus; rank++) {
-        const struct rank_class *class = &plan->classes[plan->class_of[rank % shards]];
+        const struct rank_class *class = &plan->classes[rankplan_class_of(plan, rank % shards)];
         int64_t peak = 0;
         rt_json_open(writer, '{', RT_JSON_INLINE);
         put_int(writer, "rank", rank);
         put(writer, "source",
             source_name(plan->graph->arena, manifest->target,
-                        manifest->sources->of_class[plan->class_of[rank % shards]]));
+                        manifest->sources->of_class[rankplan_class_of(plan, rank % shards)]));
         rt_json_key(writer, "memory");
         rt_json_open(writer, '{', RT_JSON_INLINE);
         for (int a = 0; a < RT_ARENAS; a++) {
@@ -155,7 +155,7 @@ static void put_unit_sums(json *writer, const struct manifest *manifest) {
     const struct graph *graph = manifest->plan->graph;
     const int shards = mesh_size(&graph->mesh);
     for (int shard = 0; shard < shards && manifest->info->training; shard++) {
-        const struct rank_class *class = &manifest->plan->classes[manifest->plan->class_of[shard]];
+        const struct rank_class *class = &manifest->plan->classes[rankplan_class_of(manifest->plan, shard)];
         int64_t count = 0, bytes = 0;
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -214,7 +214,7 @@ static void put_ranks_of(json *writer, const struct manifest *manifest, int stag
     const struct rankplan *plan = manifest->plan;
     const int shards = mesh_size(&plan->graph->mesh);
     for (int r = 0; r < manifest->info->runtime_ngpus; r++)
-        if (plan->classes[plan->class_of[r % shards]].stage == stage) rt_json_put_int(writer, r);
+        if (plan->classes[rankplan_class_of(plan, r % shards)].stage == stage) rt_json_put_int(writer, r);
 }
 
 static void put_nodes(json *writer, const struct manifest *manifest) {

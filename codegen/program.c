@@ -175,7 +175,7 @@ static const char *ranks_text(const struct rankplan *plan, int nclasses, const i
     strbuf_init(&out, plan->graph->arena);
     for (int s = 0; s < shards; s++)
         for (int c = 0; c < nclasses; c++)
-            if (plan->class_of[s] == classes[c]) strbuf_printf(&out, "%s%d", n++ ? ", " : "", s);
+            if (rankplan_class_of(plan, s) == classes[c]) strbuf_printf(&out, "%s%d", n++ ? ", " : "", s);
     return arena_printf(plan->graph->arena, "rank%s %s", n == 1 ? "" : "s", strbuf_text(&out));
 }
 
@@ -232,7 +232,7 @@ static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
     int64_t sizes[RT_MAX_AXES], shards = mesh_size(mesh);
     int64_t *classes = ARENA_ARRAY(plan->graph->arena, int64_t, shards + 1);
     for (int a = 0; a < mesh->naxes; a++) sizes[a] = mesh->axis[a].size;
-    for (int s = 0; s < shards; s++) classes[s] = plan->class_of[s];
+    for (int s = 0; s < shards; s++) classes[s] = rankplan_class_of(plan, s);
     tmpl_setf(env, "naxes", "%d", mesh->naxes);
     tmpl_set(env, "mesh", list_of(plan->graph->arena, sizes, mesh->naxes));
     tmpl_setf(env, "communicates", "0x%x", axes_in_use(plan->graph));

@@ -104,7 +104,7 @@ static int index_of(const struct sliced *sliced, const struct mesh *mesh, int sh
 static void find_owners(const struct finder *finder, struct sliced *sliced, int tensor) {
     const struct mesh *mesh = &finder->plan->graph->mesh;
     for (int shard = 0; shard < finder->slices->shards; shard++) {
-        if (finder->plan->classes[finder->plan->class_of[shard]].place[tensor].offset < 0) continue;
+        if (finder->plan->classes[rankplan_class_of(finder->plan, shard)].place[tensor].offset < 0) continue;
         struct slice *slice = &sliced->slices[index_of(sliced, mesh, shard)];
         if (slice->shard < 0 || shard < slice->shard) slice->shard = shard;
     }

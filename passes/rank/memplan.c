@@ -192,16 +192,13 @@ static int64_t exchanged(const struct graph *graph, const struct rank_class *cla
 /* Bytes that a rank of the class sends and receives, the largest of all its ranks. */
 static int64_t exchange_bytes(const struct rankplan *plan, const struct rank_class *class, const struct node *node) {
     const struct graph *graph = plan->graph;
-    int coordinate[RT_MAX_AXES], axis = (int)attr_int(node, "mesh", 0);
+    const int axis = (int)attr_int(node, "mesh", 0), size = graph->mesh.axis[axis].size;
     int64_t most = 0;
-    for (int shard = 0; shard < mesh_size(&graph->mesh); shard++) {
+    for (int own = 0; own < size; own++) {
         int64_t elements = 0;
-        if (&plan->classes[plan->class_of[shard]] != class) continue;
-        mesh_coordinate(&graph->mesh, shard, coordinate);
-        for (int r = 0; r < graph->mesh.axis[axis].size; r++)
-            if (r != coordinate[axis])
-                elements += exchanged(graph, class, node, coordinate[axis], r) +
-                            exchanged(graph, class, node, r, coordinate[axis]);
+        if (!rankplan_class_includes(plan, class, axis, own)) continue;
+        for (int r = 0; r < size; r++)
+            if (r != own) elements += exchanged(graph, class, node, own, r) + exchanged(graph, class, node, r, own);
         if (elements > most) most = elements;
     }
     return most * (int64_t)rt_dtype_bytes(graph->tensors.at[node->outputs[0]].dtype);

@@ -57,6 +57,12 @@ struct plan_kernels {
     int64_t (*scratch)(const struct graph *graph, const struct rank_class *class, const struct node *node);
 };
 
+/* On one mesh axis: the sets of coordinates that are not told apart (Note [Classes by coordinate] in classes.h). */
+struct coordinate_sets {
+    int n, *of; /* of[coordinate]: the number of its set */
+    int *first; /* first[set]: the first coordinate of a set */
+};
+
 struct rankplan {
     struct graph *graph;
     struct plan_view *view; /* per tensor */
@@ -67,7 +73,8 @@ struct rankplan {
     enum rt_packing *packing; /* per tensor: the packed format of a stored matrix that products read in panels */
     bool *shared;             /* per root: it lies in COMMUNICATION */
     struct plan_kernels kernels;
-    int nclasses, *class_of; /* per shard */
+    struct coordinate_sets sets[RT_MAX_AXES]; /* per mesh axis */
+    int nclasses;
     struct rank_class *classes;
 };
 
@@ -81,6 +88,11 @@ bool rankplan_is_literal(const struct graph *graph, const struct node *node, int
 /* The operand whose memory output number `output` of an elementwise node overwrites on ranks of the class (Note [In
  * place] in memplan.c); -1: none. */
 int rankplan_in_place(const struct rank_class *class, const struct graph *graph, const struct node *node, int output);
+
+/* The number of the shard's class. */
+int rankplan_class_of(const struct rankplan *plan, int shard);
+/* True if shards of the class have that coordinate on mesh axis `axis`. */
+bool rankplan_class_includes(const struct rankplan *plan, const struct rank_class *class, int axis, int coordinate);
 
 /* Changes the attributes of the node to those for the parts of ranks of the class, and binds its annotation in
  * *dims. */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "passes/plan/stages.h"
+#include "passes/rank/classes.h"
 #include "passes/rank/memplan.h"
 #include "passes/rank/views.h"
 
@@ -115,57 +116,10 @@ static void mark_shared(struct rankplan *plan) {
         if (graph->tensors.at[t].kind != TENSOR_VALUE) plan->shared[t] = false;
 }
 
-static int stage_of(const struct graph *graph, int shard) {
-    int coordinate[RT_MAX_AXES], axis = mesh_pipeline_axis(&graph->mesh);
-    mesh_coordinate(&graph->mesh, shard, coordinate);
-    return axis < 0 ? 0 : coordinate[axis];
-}
-
-static void local_dims(const struct graph *graph, int shard, int64_t (*dims)[RT_MAX_NDIM]) {
-    int coordinate[RT_MAX_AXES];
-    mesh_coordinate(&graph->mesh, shard, coordinate);
-    for (int t = 0; t < graph->tensors.n; t++) tensor_local_dims(graph, &graph->tensors.at[t], coordinate, dims[t]);
-}
-
-/* The extents of the parts of all tensors, on some shards. */
-struct extents {
-    int64_t (*dims)[RT_MAX_NDIM];
-};
-
-/* The index of the shard's extents among the known ones, to which new ones are added. Shards that differ only in their
- * stage have the same extents. */
-static int find_extents(const struct graph *graph, int shard, struct extents *known, int *n) {
-    const size_t bytes = (size_t)graph->tensors.n * sizeof(int64_t[RT_MAX_NDIM]);
-    int k = 0;
-    if (!known[*n].dims) known[*n].dims = arena_alloc(graph->arena, 1, bytes + 1);
-    local_dims(graph, shard, known[*n].dims);
-    while (memcmp(known[k].dims, known[*n].dims, bytes) != 0) k++;
-    if (k == *n) ++*n;
-    return k;
-}
-
-static void find_classes(struct rankplan *plan) {
-    struct graph *graph = plan->graph;
-    const int shards = mesh_size(&graph->mesh);
-    struct extents *known = ARENA_ARRAY(graph->arena, struct extents, shards + 1);
-    int nknown = 0;
-    plan->class_of = ARENA_ARRAY(graph->arena, int, shards);
-    plan->classes = ARENA_ARRAY(graph->arena, struct rank_class, shards);
-    for (int s = 0; s < shards; s++) {
-        const int stage = stage_of(graph, s);
-        int64_t(*dims)[RT_MAX_NDIM] = known[find_extents(graph, s, known, &nknown)].dims;
-        int c = 0;
-        while (c < plan->nclasses && (plan->classes[c].stage != stage || plan->classes[c].dims != dims)) c++;
-        if (c == plan->nclasses)
-            plan->classes[plan->nclasses++] = (struct rank_class){.shard = s, .stage = stage, .dims = dims};
-        plan->class_of[s] = c;
-    }
-}
-
 void rankplan_make(struct rankplan *plan, struct graph *graph, const struct plan_kernels *kernels) {
     *plan = (struct rankplan){.graph = graph};
     if (kernels) plan->kernels = *kernels;
-    find_classes(plan);
+    classes_find(plan);
     views_find(plan);
     find_roots(plan);
     list_stored(plan);

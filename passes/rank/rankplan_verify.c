@@ -4,42 +4,43 @@
 #include "passes/plan/stages.h"
 #include "passes/rank/memplan.h"
 
-/* The next collective or transfer at or after position `i` of the order that a shard takes part in; the order's length
- * if there is none. */
-static int next_meeting(const struct rankplan *plan, int shard, int i) {
-    const struct graph *graph = plan->graph;
-    for (; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (op_communicates(node->op) && rankplan_part(&plan->classes[plan->class_of[shard]], node)) break;
-    }
-    return i;
+/* The class that has stage and coordinates of `class` on all axes but `axis`, and there the set number `set`. */
+static const struct rank_class *member(const struct rankplan *plan, const struct rank_class *class, int axis, int set) {
+    int coordinate[RT_MAX_AXES], shard = class->shard, stride = 1;
+    mesh_coordinate(&plan->graph->mesh, class->shard, coordinate);
+    for (int a = 0; a < axis; a++) stride *= plan->graph->mesh.axis[a].size;
+    shard += (plan->sets[axis].first[set] - coordinate[axis]) * stride;
+    return &plan->classes[rankplan_class_of(plan, shard)];
 }
 
-/* True if all members of the shard's group execute the node, or, of a transfer, its sender and its receiver. */
-static bool all_meet(const struct rankplan *plan, int shard, int position, int *group) {
-    const struct graph *graph = plan->graph;
-    const struct node *node = &graph->nodes.at[graph->order.at[position]];
-    int n = mesh_group(&graph->mesh, shard, (int)attr_int(node, "mesh", 0), group), ends = 0;
-    bool transfer = node->op->id == OP_Transfer;
-    for (int m = 0; m < n; m++) {
-        int part = rankplan_part(&plan->classes[plan->class_of[group[m]]], node);
+/* True if all members of the groups of the class' ranks execute the node, or, of a transfer, its sender and its
+ * receiver. All ranks of a class have members of the same classes. */
+static bool all_meet(const struct rankplan *plan, const struct rank_class *class, const struct node *node) {
+    const int axis = (int)attr_int(node, "mesh", 0);
+    const bool transfer = node->op->id == OP_Transfer;
+    int ends = 0;
+    for (int set = 0; set < plan->sets[axis].n; set++) {
+        const int part = rankplan_part(member(plan, class, axis, set), node);
         if (!transfer && !part) return false;
         ends += part == STAGE_READS ? 1 : part == STAGE_WRITES ? 2 : 0;
     }
     return !transfer || ends == 3;
 }
 
-/* Every shard executes a part of one common order. If all members of a group execute each of its nodes, then the
- * first node in the order at which some shard waits is reached by all its members. So there is no deadlock, and all
- * shards meet in the same order. */
+/* Every rank executes a part of one common order. If all members of a group execute each of its nodes, then the first
+ * node in the order at which some rank waits is reached by all its members. So there is no deadlock, and all ranks meet
+ * in the same order. */
 static int verify_order(const struct rankplan *plan, struct diags *diags) {
     const struct graph *graph = plan->graph;
-    int shards = mesh_size(&graph->mesh), *group = ARENA_ARRAY(graph->arena, int, shards + 1);
-    for (int s = 0; s < shards; s++)
-        for (int i = next_meeting(plan, s, 0); i < graph->order.n; i = next_meeting(plan, s, i + 1))
-            if (!all_meet(plan, s, i, group))
-                return diag_error(diags, 1102, EXIT_MISMATCH, node_place(graph, graph->order.at[i]),
-                                  "deadlock: rank %d would wait for a rank that never takes part", s);
+    for (int c = 0; c < plan->nclasses; c++)
+        for (int i = 0; i < graph->order.n; i++) {
+            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+            if (!op_communicates(node->op) || !rankplan_part(&plan->classes[c], node) ||
+                all_meet(plan, &plan->classes[c], node))
+                continue;
+            return diag_error(diags, 1102, EXIT_MISMATCH, node_place(graph, graph->order.at[i]),
+                              "deadlock: rank %d would wait for a rank that never takes part", plan->classes[c].shard);
+        }
     return 0;
 }
 

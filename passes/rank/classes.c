@@ -1,0 +1,96 @@
+#include "passes/rank/classes.h"
+
+#include <string.h>
+
+#include "ir/base/map.h"
+
+/* The different ways in which tensors are divided along a mesh axis. */
+struct divisions {
+    VEC(struct rt_placement) all;
+};
+
+static void find_divisions(struct divisions *divisions, const struct graph *graph, int axis, struct arena *arena) {
+    struct map seen;
+    map_init(&seen, arena);
+    for (int t = 0; t < graph->tensors.n; t++) {
+        const struct tensor *tensor = &graph->tensors.at[t];
+        if (!placement_divides(&tensor->layout.axis[axis])) continue;
+        const struct rt_placement placement = placement_of_ranks(graph, tensor, axis);
+        const int64_t key[] = {placement.cut.extent, placement.cut.blocks, placement.cut.grain, placement.extent,
+                               placement.stride,     placement.before,     placement.span};
+        if (map_put(&seen, (const char *)key, sizeof key, 0)) VEC_PUSH(arena, &divisions->all, placement);
+    }
+}
+
+static bool same_extents(const struct divisions *divisions, int left, int right) {
+    for (int i = 0; i < divisions->all.n; i++)
+        if (rt_placement_extent(&divisions->all.at[i], left) != rt_placement_extent(&divisions->all.at[i], right))
+            return false;
+    return true;
+}
+
+static void find_sets(struct coordinate_sets *sets, const struct graph *graph, int axis) {
+    struct arena *scratch = arena_scratch(graph->arena);
+    const int size = graph->mesh.axis[axis].size;
+    const bool stages = axis == mesh_pipeline_axis(&graph->mesh);
+    struct divisions divisions = {0};
+    find_divisions(&divisions, graph, axis, scratch);
+    sets->of = ARENA_ARRAY(graph->arena, int, size);
+    sets->first = ARENA_ARRAY(graph->arena, int, size);
+    for (int c = 0; c < size; c++) {
+        int s = 0;
+        while (s < sets->n && (stages || !same_extents(&divisions, sets->first[s], c))) s++;
+        if (s == sets->n) sets->first[sets->n++] = c;
+        sets->of[c] = s;
+    }
+    arena_release(graph->arena, scratch);
+}
+
+static int64_t (*local_dims(const struct graph *graph, const int *coordinate))[RT_MAX_NDIM] {
+    int64_t(*dims)[RT_MAX_NDIM] = arena_alloc(graph->arena, (size_t)graph->tensors.n + 1, sizeof *dims);
+    for (int t = 0; t < graph->tensors.n; t++) tensor_local_dims(graph, &graph->tensors.at[t], coordinate, dims[t]);
+    return dims;
+}
+
+void classes_find(struct rankplan *plan) {
+    const struct graph *graph = plan->graph;
+    const struct mesh *mesh = &graph->mesh;
+    const int pipeline = mesh_pipeline_axis(mesh);
+    plan->nclasses = 1;
+    for (int a = 0; a < mesh->naxes; a++) {
+        find_sets(&plan->sets[a], graph, a);
+        plan->nclasses *= plan->sets[a].n;
+    }
+    plan->classes = ARENA_ARRAY(graph->arena, struct rank_class, plan->nclasses);
+    for (int c = 0; c < plan->nclasses; c++) {
+        struct rank_class *class = &plan->classes[c];
+        int coordinate[RT_MAX_AXES] = {0}, rest = c, shards = 1, classes = 1, first_stage = c;
+        for (int a = 0; a < mesh->naxes; a++) {
+            coordinate[a] = plan->sets[a].first[rest % plan->sets[a].n];
+            class->shard += coordinate[a] * shards;
+            if (a == pipeline) first_stage -= rest % plan->sets[a].n * classes;
+            rest /= plan->sets[a].n;
+            shards *= mesh->axis[a].size;
+            classes *= plan->sets[a].n;
+        }
+        class->stage = pipeline < 0 ? 0 : coordinate[pipeline];
+        class->dims = first_stage < c ? plan->classes[first_stage].dims : local_dims(graph, coordinate);
+    }
+}
+
+int rankplan_class_of(const struct rankplan *plan, int shard) {
+    const struct mesh *mesh = &plan->graph->mesh;
+    int class = 0, classes = 1;
+    for (int a = 0; a < mesh->naxes; a++) {
+        class += plan->sets[a].of[shard % mesh->axis[a].size] * classes;
+        shard /= mesh->axis[a].size;
+        classes *= plan->sets[a].n;
+    }
+    return class;
+}
+
+bool rankplan_class_includes(const struct rankplan *plan, const struct rank_class *class, int axis, int coordinate) {
+    int own[RT_MAX_AXES];
+    mesh_coordinate(&plan->graph->mesh, class->shard, own);
+    return plan->sets[axis].of[own[axis]] == plan->sets[axis].of[coordinate];
+}
