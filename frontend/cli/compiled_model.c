@@ -114,11 +114,6 @@ static int lock_shared(struct compiled_model *compiled, struct cli *cli) {
 
 /* ---- reading it ---- */
 
-static int refuse(struct cli *cli, const char *where, const struct rt_reason *why) {
-    if (why->kind != RT_REASON_CONTENT) return diag_refusal(cli->diags, 804, EXIT_MALFORMED, where, why);
-    return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "not a rankc manifest: %s", why->text);
-}
-
 /* Checks the parts of the manifest that every verb uses. */
 static int check(struct compiled_model *compiled, const char *where, bool intact, struct cli *cli) {
     int64_t format;
@@ -148,7 +143,9 @@ static int read_manifest(struct compiled_model *compiled, struct cli *cli) {
     struct rt_reason why;
     bool intact;
     compiled->document = own_sealed(cli->arena, compiled->directory, "manifest.json", &intact, &why);
-    return compiled->document ? check(compiled, where, intact, cli) : refuse(cli, where, &why);
+    if (compiled->document) return check(compiled, where, intact, cli);
+    if (why.kind != RT_REASON_CONTENT) return diag_refusal(cli->diags, 804, EXIT_MALFORMED, where, &why);
+    return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "not a rankc manifest: %s", why.text);
 }
 
 int compiled_open(struct compiled_model *out, const char *path, struct cli *cli) {

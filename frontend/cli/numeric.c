@@ -16,10 +16,6 @@ struct comparison {
     bool rounded;     /* the one-rank model was also run in f32 */
 };
 
-static int fail_reason(const struct comparison *comparison, const struct rt_reason *why) {
-    return diag_error(comparison->cli->diags, 601, EXIT_SYSTEM, NULL, "%s", why->text);
-}
-
 /* splitmix64: the same inputs in every run. */
 static uint64_t next_random(uint64_t *state) {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
@@ -53,7 +49,9 @@ static int write_input(const struct comparison *comparison, const struct rt_json
          *values = arena_alloc(comparison->cli->arena, (size_t)count + 1, rt_dtype_bytes(written));
     fill(data, dtype, count, (uint64_t)index + 1);
     rt_convert(values, written, data, dtype, (size_t)count);
-    return rt_npy_write(path, written, ndim, dims, values, &why) ? 0 : fail_reason(comparison, &why);
+    return rt_npy_write(path, written, ndim, dims, values, &why)
+               ? 0
+               : diag_refusal(comparison->cli->diags, 601, EXIT_SYSTEM, NULL, &why);
 }
 
 struct words {
@@ -160,7 +158,7 @@ static int compare_runs(const struct comparison *comparison, const char *name, c
 static int read_output(const struct comparison *comparison, int run, const char *file, struct rt_tensor *tensor) {
     struct rt_reason why;
     const char *path = arena_printf(comparison->cli->arena, "%s/%s/%s", comparison->work, run_names[run], file);
-    return rt_npy_read(tensor, path, &why) ? 0 : fail_reason(comparison, &why);
+    return rt_npy_read(tensor, path, &why) ? 0 : diag_refusal(comparison->cli->diags, 601, EXIT_SYSTEM, NULL, &why);
 }
 
 static int run_rounded(struct comparison *comparison) {
@@ -184,7 +182,7 @@ static int compare_outputs(struct comparison *comparison) {
     struct rt_reason why;
     struct rt_json_document *document = own_json(
         comparison->cli->arena, arena_printf(comparison->cli->arena, "%s/one/outputs.json", comparison->work), &why);
-    if (!document) return fail_reason(comparison, &why);
+    if (!document) return diag_refusal(comparison->cli->diags, 601, EXIT_SYSTEM, NULL, &why);
     const struct rt_json *outputs = rt_json_member(rt_json_root(document), "outputs");
     int status = 0;
     for (const struct rt_json *o = outputs ? outputs->first : NULL; o; o = o->next) {

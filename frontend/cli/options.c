@@ -445,12 +445,6 @@ static int find_verb(struct parser *parser, const char *word) {
 
 /* ---- the mesh ---- */
 
-static int axis_error(struct parser *parser, const struct option_setting *setting) {
-    return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
-                      "axis '%s' of --pas must be a whole number from 1 to %d, not %s", setting->key, RT_MAX_RANKS,
-                      quoted(parser, setting->value));
-}
-
 /* True for --pas manual:FILE and the like, where the file determines the mesh. */
 static bool takes_file(const struct options *options) {
     return strcmp(choice_rows[options->pas.word].keys, "FILE") == 0;
@@ -463,7 +457,10 @@ static int named_mesh(struct parser *parser, int64_t *product) {
     for (int i = 0; i < options->pas.settings.n; i++) {
         const struct option_setting *setting = &options->pas.settings.at[i];
         int64_t size;
-        if (!parse_count(setting->value, 1, RT_MAX_RANKS, &size)) return axis_error(parser, setting);
+        if (!parse_count(setting->value, 1, RT_MAX_RANKS, &size))
+            return diag_error(parser->diags, 204, EXIT_USAGE, NULL,
+                              "axis '%s' of --pas must be a whole number from 1 to %d, not %s", setting->key,
+                              RT_MAX_RANKS, quoted(parser, setting->value));
         options->mesh[options->naxes++] = (struct mesh_axis){setting->key, (int)size};
         *product *= size; /* at most RT_MAX_RANKS ** RT_MAX_AXES */
     }

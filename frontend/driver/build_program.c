@@ -156,13 +156,9 @@ static int put_stamp(struct arena *arena, struct diags *diags, const char *direc
 const char build_cflags[] = "-Ibuild/runtime/include" RANKC_RT_CFLAGS;
 const char build_libs[] = "build/runtime/librankc-rt.a " RANKC_RT_LIBS;
 
-static int cannot_write(struct diags *diags, const char *path, int reason) {
-    return diag_error(diags, 611, EXIT_SYSTEM, NULL, "cannot write %s: %s", diag_quote(diags, path), strerror(reason));
-}
-
 static int put_link(struct diags *diags, const char *target, const char *path) {
-    if (unlink(path) < 0 && errno != ENOENT) return cannot_write(diags, path, errno);
-    return symlink(target, path) < 0 ? cannot_write(diags, path, errno) : 0;
+    if (unlink(path) < 0 && errno != ENOENT) return diag_errno(diags, 611, NULL, "write", path);
+    return symlink(target, path) < 0 ? diag_errno(diags, 611, NULL, "write", path) : 0;
 }
 
 int build_link_runtime(struct arena *arena, struct diags *diags, const char *directory) {
@@ -170,8 +166,8 @@ int build_link_runtime(struct arena *arena, struct diags *diags, const char *dir
     const char *build = arena_printf(arena, "%s/build", directory);
     const char *links = arena_printf(arena, "%s/runtime", build);
     if (!runtime.include) return 0;
-    if (mkdir(build, 0777) < 0 && errno != EEXIST) return cannot_write(diags, build, errno);
-    if (mkdir(links, 0777) < 0 && errno != EEXIST) return cannot_write(diags, links, errno);
+    if (mkdir(build, 0777) < 0 && errno != EEXIST) return diag_errno(diags, 611, NULL, "write", build);
+    if (mkdir(links, 0777) < 0 && errno != EEXIST) return diag_errno(diags, 611, NULL, "write", links);
     if (put_link(diags, runtime.include, arena_printf(arena, "%s/include", links)) < 0) return -1;
     return put_link(diags, runtime.library, arena_printf(arena, "%s/librankc-rt.a", links));
 }

@@ -149,10 +149,6 @@ static int check_build_path(const struct job *job, const struct output *output) 
 /* Another compile has in the meantime taken the directory for a model or instance whose name maps to the same one. */
 enum { TAKEN = 1 };
 
-static bool is_ours(const struct job *job, const struct output *output) {
-    return directory_names_own(job->options, output->directory, job->arena);
-}
-
 static int compile_into(struct job *job, struct output *output, enum driver_made *made) {
     if (directory_names_find(&job->names, job->options, job->arena, job->diags) < 0 || job_describe(job) < 0) return -1;
     if (!job->model &&
@@ -162,12 +158,12 @@ static int compile_into(struct job *job, struct output *output, enum driver_made
                     (long)job->options->lock_timeout) < 0 ||
         check_build_path(job, output) < 0)
         return -1;
-    if (!is_ours(job, output)) return TAKEN;
+    if (!directory_names_own(job->options, output->directory, job->arena)) return TAKEN;
     int unchanged = can_reuse_unchanged(job, output);
     if (unchanged < 0) return -1;
     *made = MADE_NOTHING;
     if (!unchanged && output_own(output) < 0) return -1;
-    if (!unchanged && !is_ours(job, output)) return TAKEN;
+    if (!unchanged && !directory_names_own(job->options, output->directory, job->arena)) return TAKEN;
     if (!unchanged && write_or_refresh(job, output, made) < 0) return -1;
     return *made == MADE_NOTHING ? copy_plan(job, output) : 0;
 }

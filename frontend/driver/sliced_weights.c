@@ -277,11 +277,6 @@ static int locate_one(struct locating *locating, struct tensor *tensor, int id) 
     return 0;
 }
 
-static int fail_scratch(const struct locating *locating, int error) {
-    return diag_error(locating->weights->diags, 611, EXIT_SYSTEM, NULL, "cannot write %s: %s",
-                      diag_quote(locating->weights->diags, locating->scratch), strerror(error));
-}
-
 static int fill_scratch(struct locating *locating, struct graph *graph, unsigned char *bytes) {
     int64_t at = 0;
     for (int i = 0; i < locating->split.n; i++) {
@@ -309,7 +304,10 @@ static int make_scratch(struct locating *locating, struct graph *graph) {
     void *mapped = error ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (!error && mapped == MAP_FAILED) error = errno;
     if (fd >= 0) close(fd);
-    if (error) return fail_scratch(locating, error);
+    if (error) {
+        errno = error;
+        return diag_errno(locating->weights->diags, 611, NULL, "write", locating->scratch);
+    }
     int status = fill_scratch(locating, graph, mapped);
     munmap(mapped, bytes);
     return status;

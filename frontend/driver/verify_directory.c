@@ -192,15 +192,11 @@ static int read_training(struct check *check) {
     return read_rules(check, rt_json_member(training, "inits"), init_rule_add);
 }
 
-static enum attention_kind attention_of(const struct check *check) {
-    return attention_kind_of(rt_json_text(rt_json_member(rt_json_root(check->manifest), "attention")));
-}
-
 /* Runs all passes, with plan.json instead of a policy, and verifies the graph after each. A graph.rir that is already
  * partitioned contains its plan, so none is applied. */
 static int check_plan(struct check *check, struct rankplan *plan) {
     struct pass_context context = target_pass_context(check->target);
-    context.attention = attention_of(check);
+    context.attention = attention_kind_of(rt_json_text(rt_json_member(rt_json_root(check->manifest), "attention")));
     context.training = check->training.optimizer.row ? &check->training : NULL;
     context.diags = check->diags;
     context.decisions = &check->decisions;

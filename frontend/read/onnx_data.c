@@ -367,16 +367,13 @@ static int check_bools(const struct resolver *resolver) {
     return 0;
 }
 
-static int unsupported(const struct resolver *resolver) {
-    return diag_error(resolver->model->diags, 407, EXIT_UNSUPPORTED, where(resolver), "dtype %s not supported: %s",
-                      onnx_type_name(resolver->proto->data_type), quoted(resolver));
-}
-
 int onnx_tensor(struct onnx_model *model, const Onnx__TensorProto *proto, const char *at, struct onnx_tensor *out) {
     struct onnx_place place = {.text = at, .what = "tensor", .name = onnx_text(proto->name)};
     struct resolver resolver = {.model = model, .proto = proto, .place = &place, .out = out};
     if (resolve(&resolver)) return -1;
-    if (out->dtype == RT_DTYPE_NONE) return unsupported(&resolver);
+    if (out->dtype == RT_DTYPE_NONE)
+        return diag_error(model->diags, 407, EXIT_UNSUPPORTED, where(&resolver), "dtype %s not supported: %s",
+                          onnx_type_name(proto->data_type), quoted(&resolver));
     if (!out->bytes) return 0;
     if (!out->in_file) return decode(&resolver);
     out->data = bytes_at(model, out->file, out->offset, out->bytes);

@@ -13,10 +13,6 @@
 #include "frontend/read/onnx_scan.h"
 #include "ir/base/str.h"
 
-static int cannot_open(struct onnx_model *model) {
-    return diag_errno(model->diags, 601, model->place, "open", model->path);
-}
-
 static int not_regular(struct onnx_model *model, mode_t mode) {
     return diag_error(model->diags, 602, EXIT_SYSTEM, model->place, "%s is %s", diag_quote(model->diags, model->path),
                       S_ISDIR(mode) ? "a directory, not a model file" : "not a regular file");
@@ -26,10 +22,11 @@ static int not_regular(struct onnx_model *model, mode_t mode) {
  * file may have been replaced in between. */
 static int open_file(struct onnx_model *model) {
     struct stat status;
-    if (stat(model->path, &status) != 0) return cannot_open(model);
+    if (stat(model->path, &status) != 0) return diag_errno(model->diags, 601, model->place, "open", model->path);
     if (!S_ISREG(status.st_mode)) return not_regular(model, status.st_mode);
     model->fd = open(model->path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (model->fd < 0 || fstat(model->fd, &status) != 0) return cannot_open(model);
+    if (model->fd < 0 || fstat(model->fd, &status) != 0)
+        return diag_errno(model->diags, 601, model->place, "open", model->path);
     if (!S_ISREG(status.st_mode)) return not_regular(model, status.st_mode);
     if (status.st_size == 0) return diag_error(model->diags, 301, EXIT_MALFORMED, model->place, "model file is empty");
     return onnx_file_add(model, model->fd, model->path, NULL, model->place) < 0 ? -1 : 0;
@@ -39,7 +36,7 @@ static int open_directory(struct onnx_model *model) {
     const char *slash = strrchr(model->path, '/');
     const char *name = slash ? arena_printf(model->arena, "%.*s", (int)(slash - model->path) + 1, model->path) : ".";
     model->directory = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return model->directory < 0 ? cannot_open(model) : 0;
+    return model->directory < 0 ? diag_errno(model->diags, 601, model->place, "open", model->path) : 0;
 }
 
 /* ---- bytes to tree ---- */

@@ -105,10 +105,6 @@ static bool is_text(struct scan_source *source, const unsigned char **text, size
     return *text && *got > 0;
 }
 
-static bool is_text_onnx(const unsigned char *text, size_t bytes) {
-    return memmem(text, bytes, "ir_version", 10) || memmem(text, bytes, "irVersion", 9);
-}
-
 static const struct {
     const char *magic;
     size_t bytes;
@@ -141,7 +137,8 @@ static bool reported_as_other_kind(struct scanner *scanner) {
     size_t got;
     const char *kind = looks_like(scanner->source);
     if (!kind) return false;
-    if (is_text(scanner->source, &text, &got) && is_text_onnx(text, got)) {
+    if (is_text(scanner->source, &text, &got) &&
+        (memmem(text, got, "ir_version", 10) || memmem(text, got, "irVersion", 9))) {
         diag_error(scanner->diags, 302, EXIT_MALFORMED, scanner->place, "text ONNX is not supported");
         diag_help(scanner->diags, "save the model in the binary format (onnx.save with a .onnx name)");
     } else
@@ -212,14 +209,11 @@ static int reserve(struct scanner *scanner, size_t more) {
     return 0;
 }
 
-static void put_byte(struct scanner *scanner, unsigned byte) {
-    scanner->stripped->bytes[scanner->stripped->length++] = (unsigned char)byte;
-}
-
 /* The caller has reserved VARINT_BYTES. */
 static void put_varint(struct scanner *scanner, uint64_t value) {
-    for (; value >= 0x80; value >>= 7) put_byte(scanner, (unsigned)value | 0x80);
-    put_byte(scanner, (unsigned)value);
+    struct onnx_stripped *out = scanner->stripped;
+    for (; value >= 0x80; value >>= 7) out->bytes[out->length++] = (unsigned char)(value | 0x80);
+    out->bytes[out->length++] = (unsigned char)value;
 }
 
 static void put_tag(struct scanner *scanner, uint32_t number, enum wire wire) {

@@ -123,11 +123,6 @@ struct message {
     struct rt_reason *why;
 };
 
-static bool refuse_framing(struct rt_reason *why, const void *file, const struct bytes *from) {
-    return rt_refuse(why, "not an ONNX tensor: malformed protobuf near byte %td",
-                     from->at - (const unsigned char *)file);
-}
-
 static bool take_dims(struct message *m, struct item *item) {
     uint64_t value;
     bool malformed = false;
@@ -160,7 +155,9 @@ static bool survey(struct message *m, const void *file, size_t bytes) {
     struct bytes from = {file, (const unsigned char *)file + bytes};
     while (from.at < from.end) {
         struct item item;
-        if (!read_item(&from, &item)) return refuse_framing(m->why, file, &from);
+        if (!read_item(&from, &item))
+            return rt_refuse(m->why, "not an ONNX tensor: malformed protobuf near byte %td",
+                             from.at - (const unsigned char *)file);
         if (!take_item(m, &item)) return false;
     }
     if (m->seen[FIELD_SEGMENT]) return rt_refuse(m->why, "tensor in segments is not supported");
