@@ -155,7 +155,7 @@ static int join_by_name(struct rt *rt, const struct rt_options *options, const c
         return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_WORLD,
                             "transport self is for a single rank, not for rank %d of %d", rt->rank, rt->world);
     if (rt->world > 1) return join_meeting(rt, options);
-    return rt_comm_open_self(&rt->comm) ? rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory") : RT_OK;
+    return rt_comm_open_self(&rt->comm) ? rt_fail_memory(rt) : RT_OK;
 }
 
 int rt_local_rank(const struct rt *rt) {

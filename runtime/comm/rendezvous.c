@@ -135,7 +135,7 @@ int rt_meet(struct rt *rt, const char *text, int seconds, int *segment) {
     if (!meeting || !meeting->link || !meeting->session) {
         if (meeting) free(meeting->link), free(meeting->session);
         free(meeting);
-        return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+        return rt_fail_memory(rt);
     }
     meeting->world = rt->world;
     meeting->memory = meeting->wake = -1;

@@ -234,7 +234,7 @@ int door_receive(struct rt *rt, struct rt_meeting *meeting, const struct place *
     const int64_t deadline = rt_now_ms() + (int64_t)seconds * 1000;
     struct door *door = calloc(1, sizeof *door);
     int status = RT_OK;
-    if (!door) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    if (!door) return rt_fail_memory(rt);
     door->rt = rt;
     door->meeting = meeting;
     door->place = place;

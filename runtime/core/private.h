@@ -101,6 +101,9 @@ int rt_status_of_exit(enum exit_code exit);
  * comes before the text of malformed content: the name of the file, or what its content says about it. */
 int rt_fail_reason(struct rt *rt, const char *what, struct rt_report content, const struct rt_reason *why);
 
+/* Records that memory is exhausted (E0500), and returns RT_ERROR_SYSTEM. */
+int rt_fail_memory(struct rt *rt);
+
 /* Prints a warning to stderr. */
 void rt_warn(const struct rt *rt, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

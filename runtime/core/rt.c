@@ -60,6 +60,10 @@ int rt_fail_code(struct rt *rt, int status, int code, const char *format, ...) {
     return status;
 }
 
+int rt_fail_memory(struct rt *rt) {
+    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+}
+
 int rt_status_of_exit(enum exit_code exit) {
     switch (exit) {
     case EXIT_USAGE: return RT_ERROR_USAGE;
@@ -132,7 +136,7 @@ static int place_shard(struct rt *rt) {
         rest /= program->mesh[a];
     }
     rt->internal->counts = calloc(2 * (size_t)rt->world, sizeof(*rt->internal->counts));
-    return rt->internal->counts ? RT_OK : rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    return rt->internal->counts ? RT_OK : rt_fail_memory(rt);
 }
 
 /* Checks that all ranks run the same program. */
@@ -140,7 +144,7 @@ static int shake_hands(struct rt *rt) {
     char mine[RT_HASH_HEX];
     const size_t bytes = sizeof mine;
     char *all = malloc((size_t)rt->world * bytes);
-    if (!all) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    if (!all) return rt_fail_memory(rt);
     rt_hash_bytes(rt->program->key, strlen(rt->program->key), mine);
     for (int r = 0; r < rt->world; r++) rt->internal->counts[r] = bytes;
     int status = rt->comm->driver->all_gather(rt->comm, all, mine, rt->internal->counts);
@@ -183,7 +187,7 @@ static int open_controls(struct rt *rt) {
     const struct rt_training *training = rt->program->training;
     const int ports = rt->program->ninputs + (training ? training->seeds : 0);
     private->given = calloc((size_t)ports + RT_CONTROLS, sizeof *private->given);
-    if (!private->given) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    if (!private->given) return rt_fail_memory(rt);
     for (int c = 0; c < RT_CONTROLS; c++) private->given[ports + c] = &private->control[c];
     private->last = true;
     if (training) {

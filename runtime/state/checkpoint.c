@@ -18,10 +18,6 @@ int checkpoint_unwritten(struct rt *rt, const struct rt_reason *why) {
     return rt_fail_reason(rt, NULL, (struct rt_report){RT_CODE_WRITE, EXIT_SYSTEM}, why);
 }
 
-static int out_of_memory(struct rt *rt) {
-    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
-}
-
 /* Paths */
 
 static int check_path(struct rt *rt, int length) {
@@ -103,7 +99,7 @@ static int find_arenas(struct kept_list *list, struct rt *rt) {
     for (int k = 0; k < KEPT_KINDS; k++) {
         unsigned char *arena = rt->arena[arena_of(k)];
         list->arena[k] = list->copied ? malloc(rt_arena_bytes(rt, arena_of(k))) : arena;
-        if (!list->arena[k]) return out_of_memory(rt);
+        if (!list->arena[k]) return rt_fail_memory(rt);
         if (list->copied) RT_TRY(device->get(rt, list->arena[k], arena, rt->rank_class->bytes[arena_of(k)]));
     }
     return device->finish(rt);
@@ -164,7 +160,7 @@ static int name_copies(struct kept_list *list, struct rt *rt, enum kept_kind kin
         int copies = 1;
         for (int j = 0; j < i; j++) copies += strcmp(all[j].name, all[i].name) == 0;
         if (copies == 1) continue;
-        if (!(all[i].copy = malloc(room))) return out_of_memory(rt);
+        if (!(all[i].copy = malloc(room))) return rt_fail_memory(rt);
         snprintf(all[i].copy, room, "%s#%d", all[i].name, copies);
     }
     return RT_OK;
@@ -175,7 +171,7 @@ int kept_find(struct kept_list *list, struct rt *rt) {
     *list = (struct kept_list){0};
     for (int k = 0; k < KEPT_KINDS; k++) {
         list->at[k] = calloc((size_t)counts[k] + 1, sizeof *list->at[k]);
-        if (!list->at[k]) return out_of_memory(rt);
+        if (!list->at[k]) return rt_fail_memory(rt);
     }
     RT_TRY(find_arenas(list, rt));
     RT_TRY(rt_manifest_read(rt, &list->manifest));

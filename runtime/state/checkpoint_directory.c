@@ -40,7 +40,7 @@ static void sync_above(int fd) {
 
 int checkpoint_open(struct rt *rt, struct checkpoint_directory *out, const char *path, bool create) {
     *out = (struct checkpoint_directory){.path = strdup(path), .fd = -1, .lock = -1};
-    if (!out->path) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    if (!out->path) return rt_fail_memory(rt);
     const bool created = create && mkdir(path, 0777) == 0;
     if (create && !created && errno != EEXIST) return fail_path(rt, RT_CODE_WRITE, "create", path);
     out->fd = open(path, OPEN_DIRECTORY);
@@ -276,7 +276,7 @@ int checkpoint_lock(struct rt *rt, struct checkpoint_directory *directory) {
 
 static int hold(struct rt *rt, const char *path, bool create) {
     struct checkpoint_directory *held = malloc(sizeof *held);
-    if (!held) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    if (!held) return rt_fail_memory(rt);
     int status = checkpoint_open(rt, held, path, create);
     if (!status) status = checkpoint_lock(rt, held);
     if (status)

@@ -156,8 +156,7 @@ static int write_tensors(struct saving *s) {
     for (int k = 0; k < KEPT_KINDS && !status; k++) {
         struct rt_safetensor *tensors = calloc((size_t)s->kept.n[k] + 1, sizeof *tensors);
         struct rt_piece *pieces = calloc((size_t)s->kept.n[k] + 1, sizeof *pieces);
-        status = tensors && pieces ? write_kind(s, (enum kept_kind)k, tensors, pieces)
-                                   : rt_fail_code(s->rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+        status = tensors && pieces ? write_kind(s, (enum kept_kind)k, tensors, pieces) : rt_fail_memory(s->rt);
         free(tensors);
         free(pieces);
     }
@@ -316,7 +315,7 @@ static int gather_files(struct saving *s, int status) {
     struct rt *rt = s->rt;
     s->own.failed = status != RT_OK;
     s->all = calloc((size_t)rt->world, sizeof *s->all);
-    if (!s->all) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    if (!s->all) return rt_fail_memory(rt);
     for (int r = 0; r < rt->world; r++) rt->internal->counts[r] = sizeof s->own;
     int lost = rt->comm->driver->all_gather(rt->comm, s->all, &s->own, rt->internal->counts);
     for (int r = 0; r < rt->world && !lost; r++) s->failed = s->failed || s->all[r].failed;

@@ -190,7 +190,7 @@ static int open_staging(struct loader *loader) {
     struct rt *rt = loader->rt;
     if (!rt->program->device->remote) return RT_OK;
     loader->staging = malloc(largest_part(rt) + 1);
-    return loader->staging ? RT_OK : rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    return loader->staging ? RT_OK : rt_fail_memory(rt);
 }
 
 /* Opens the files of location.json that this rank reads. */
@@ -229,7 +229,7 @@ int rt_load_weights(struct rt *rt) {
     }
     if (!any) return RT_OK;
     loader.source = calloc((size_t)loader.nsources + 1, sizeof(*loader.source));
-    if (!loader.source) return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
+    if (!loader.source) return rt_fail_memory(rt);
     for (int w = 0; w < program->nweights; w++) {
         const struct rt_weight *weight = &program->weights[w];
         if (rt->rank_class->weights[w] == RT_ABSENT || !is_stored(weight)) continue;

@@ -24,10 +24,6 @@ static struct slice_path path_of(int64_t shard) {
 /* A file below the program's directory whose content is not as rankc wrote it. */
 static const struct rt_report modified = {RT_CODE_SOURCE_CHANGED, EXIT_MISMATCH};
 
-static int fail_memory(struct rt *rt) {
-    return rt_fail_code(rt, RT_ERROR_SYSTEM, RT_CODE_MEMORY, "out of memory");
-}
-
 static int fail_manifest(struct rt *rt) {
     return rt_fail_code(rt, RT_ERROR_MISMATCH, RT_CODE_FORMAT, "manifest.json belongs to another program");
 }
@@ -76,7 +72,7 @@ static int list_entries(struct load_slices *slices, const struct rt_json *root) 
     if (!tensors || !weights || tensors->count != slices->rt->program->nweights) return fail_manifest(slices->rt);
     const struct rt_json **entries = calloc((size_t)weights->count + 1, sizeof *entries);
     int64_t n = 0;
-    if (!entries) return fail_memory(slices->rt);
+    if (!entries) return rt_fail_memory(slices->rt);
     for (const struct rt_json *entry = weights->first; entry; entry = entry->next) entries[n++] = entry;
     int status = find_entries(slices, tensors, entries, n);
     free(entries);
@@ -89,7 +85,7 @@ int load_slices_open(struct load_slices *slices, struct rt *rt) {
     slices->of_weight = calloc((size_t)rt->program->nweights + 1, sizeof *slices->of_weight);
     slices->file = calloc((size_t)rt->program->plan_ngpus, sizeof *slices->file);
     slices->piece = malloc((size_t)HASHED_AT_ONCE);
-    if (!slices->of_weight || !slices->file || !slices->piece) return fail_memory(rt);
+    if (!slices->of_weight || !slices->file || !slices->piece) return rt_fail_memory(rt);
     return list_entries(slices, rt_json_root(slices->manifest));
 }
 
