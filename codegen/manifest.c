@@ -47,7 +47,6 @@ static void put_training(json *writer, const struct training *training) {
     rt_json_close(writer, ']');
     if (training->recompute.text) put(writer, "recompute", training->recompute.text);
     put_int(writer, "accumulate", training->accumulate);
-    put_int(writer, "units", training->units);
     put_int(writer, "bucket_bytes", training->bucket_bytes);
     rt_json_key(writer, "clip_grad_norm");
     rt_json_put_real(writer, training->clip_grad_norm);
@@ -139,7 +138,9 @@ static int count_buckets(const struct rankplan *plan, const struct rank_class *c
     int n = 0;
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (node->op->id != OP_UnitSumStart || !rankplan_part(class, node)) continue;
+        if (node->op->id != OP_AllReduceStart || attr_int(node, "mesh", -1) < graph->mesh.naxes ||
+            !rankplan_part(class, node))
+            continue;
         const int tensor = node->outputs[0];
         const enum rt_dtype dtype = graph->tensors.at[tensor].dtype;
         const int64_t at = class->place[tensor].offset, bytes = rankplan_bytes(class, graph, tensor);
@@ -154,12 +155,15 @@ static int count_buckets(const struct rankplan *plan, const struct rank_class *c
 static void put_unit_sums(json *writer, const struct manifest *manifest) {
     const struct graph *graph = manifest->plan->graph;
     const int shards = mesh_size(&graph->mesh);
-    for (int shard = 0; shard < shards && manifest->info->training; shard++) {
+    const bool several = manifest->info->runtime_ngpus > shards;
+    for (int shard = 0; shard < shards && several && manifest->info->training; shard++) {
         const struct rank_class *class = &manifest->plan->classes[rankplan_class_of(manifest->plan, shard)];
         int64_t count = 0, bytes = 0;
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
-            if (node->op->id != OP_UnitSum || !rankplan_part(class, node)) continue;
+            if (node->op->id != OP_AllReduce || attr_int(node, "mesh", -1) < graph->mesh.naxes ||
+                !rankplan_part(class, node))
+                continue;
             count++;
             bytes += tensor_bytes(&graph->tensors.at[node->outputs[0]]);
         }

@@ -235,6 +235,7 @@ static void bind_mesh(struct tmpl_env *env, const struct rankplan *plan) {
     for (int s = 0; s < shards; s++) classes[s] = rankplan_class_of(plan, s);
     tmpl_setf(env, "naxes", "%d", mesh->naxes);
     tmpl_set(env, "mesh", list_of(plan->graph->arena, sizes, mesh->naxes));
+    tmpl_setf(env, "nreplicas", "%d", mesh->nreplicas);
     tmpl_setf(env, "communicates", "0x%x", axes_in_use(plan->graph));
     tmpl_set(env, "convolves", any(plan->graph, convolves));
     tmpl_set(env, "attends", any(plan->graph, attends));
@@ -306,7 +307,6 @@ static void bind_training(struct tmpl_env *env, const struct graph *graph, const
     tmpl_set(env, "trains", graph->controls.n ? "yes" : "");
     if (!graph->controls.n) return;
     tmpl_setf(env, "accumulate", "%d", training->accumulate);
-    tmpl_setf(env, "units", "%d", training->units);
     tmpl_setf(env, "bucket_bytes", "%lld", (long long)training->bucket_bytes);
     tmpl_setf(env, "metrics", "%d", graph->nmetrics - count_input_gradients(graph));
     tmpl_setf(env, "lr", "%.17g", named_options_value(&training->optimizer.options, "lr", 0));

@@ -427,17 +427,34 @@ struct placement placement_partial_sum(void) {
     return (struct placement){.kind = PLACED_PARTIAL, .reduce = RT_SUM};
 }
 
+static bool is_own(const struct graph *graph, int tensor, int axis) {
+    return tensor >= 0 && graph->tensors.at[tensor].layout.axis[axis].kind == PLACED_OWN;
+}
+
+/* The placement of what the node computes along a replica axis: its own value on every rank if one of its inputs is,
+ * unless these are declared operands of a reduction. */
+static struct placement given_to_replicas(const struct graph *graph, const struct node *node, int output, int axis) {
+    const enum joined joined = graph->tensors.at[node->outputs[output]].joined;
+    bool own = false;
+    if (joined) return (struct placement){.kind = PLACED_PARTIAL, .reduce = joined == JOINED_SUM ? RT_SUM : RT_MAX};
+    for (int k = 0; k < node->ninputs; k++) own = own || is_own(graph, node->inputs[k], axis);
+    return (struct placement){.kind = own ? PLACED_OWN : PLACED_WHOLE};
+}
+
 struct placement dims_placement_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
                                        int operand, int axis) {
+    const int input = node->inputs[operand];
+    if (is_own(graph, input, axis)) return (struct placement){.kind = PLACED_OWN};
     if (node->split[axis].factor != SPLIT_PARTIAL) return dims_placement(dims, operand, &node->split[axis]);
     const struct placement sum = placement_partial_sum();
-    const int input = node->inputs[operand];
     bool partial = input >= 0 && placement_equal(&graph->tensors.at[input].layout.axis[axis], &sum);
     return partial ? sum : (struct placement){PLACED_WHOLE};
 }
 
-struct placement dims_placement_given(const struct dims *dims, const struct node *node, int output, int axis) {
+struct placement dims_placement_given(const struct graph *graph, const struct dims *dims, const struct node *node,
+                                      int output, int axis) {
     if (node->split[axis].factor == SPLIT_PARTIAL) return placement_partial_sum();
+    if (axis >= graph->mesh.naxes) return given_to_replicas(graph, node, output, axis);
     return dims_placement(dims, dims->ninputs + output, &node->split[axis]);
 }
 

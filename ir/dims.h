@@ -116,7 +116,8 @@ struct placement dims_placement(const struct dims *dims, int operand, const stru
  * has. With SPLIT_PARTIAL, linear inputs and the outputs are partial sums. */
 struct placement dims_placement_wanted(const struct graph *graph, const struct dims *dims, const struct node *node,
                                        int operand, int axis);
-struct placement dims_placement_given(const struct dims *dims, const struct node *node, int output, int axis);
+struct placement dims_placement_given(const struct graph *graph, const struct dims *dims, const struct node *node,
+                                      int output, int axis);
 /* The placement of a partial sum: every rank of the axis has one addend. */
 struct placement placement_partial_sum(void);
 

@@ -11,12 +11,26 @@ const char *const level_names[LEVELS] = {"IMPORTED", "TYPED",     "TRAINING",  "
                                          "STAGED",   "SEGMENTED", "SCHEDULED", "PLANNED"};
 const char *const phase_names[PHASES] = {"forward", "backward", "reduce", "update"};
 const char *const mark_names[MARKS] = {"", "parameter", "buffer", "fixed", "folded", "moved"};
+const char *const joined_names[3] = {"", "sum", "max"};
 const char *const reduce_names[3] = {"sum", "max", "min"};
 
 int mesh_size(const struct mesh *mesh) {
     int size = 1;
     for (int a = 0; a < mesh->naxes; a++) size *= mesh->axis[a].size;
     return size;
+}
+
+int mesh_layout_axes(const struct mesh *mesh) {
+    return mesh->naxes + mesh->nreplicas;
+}
+
+void mesh_add_replicas(struct mesh *mesh, int groups) {
+    static const char *const names[RT_MAX_REPLICAS] = {"units", "groups"};
+    mesh->nreplicas = groups > 1 ? 2 : 1;
+    for (int i = 0; i < mesh->nreplicas; i++) {
+        mesh->axis[mesh->naxes + i].name = names[i];
+        mesh->axis[mesh->naxes + i].size = 0;
+    }
 }
 
 void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[RT_MAX_AXES]) {
@@ -36,7 +50,7 @@ int mesh_group(const struct mesh *mesh, int shard, int axis, int *shards) {
 }
 
 int mesh_axis_by_name(const struct mesh *mesh, const char *name) {
-    for (int a = 0; a < mesh->naxes; a++)
+    for (int a = 0; a < mesh_layout_axes(mesh); a++)
         if (strcmp(mesh->axis[a].name, name) == 0) return a;
     return -1;
 }
@@ -73,7 +87,7 @@ int graph_add_node(struct graph *graph, const struct op *op, const char *name, i
     node.inputs = arena_copy(graph->arena, inputs, (size_t)ninputs * sizeof *inputs);
     node.outputs = arena_copy(graph->arena, outputs, (size_t)noutputs * sizeof *outputs);
     node.attrs = arena_copy(graph->arena, attrs, (size_t)nattrs * sizeof *attrs);
-    for (int a = 0; a < RT_MAX_AXES; a++) node.split[a] = (struct node_split){-1, 1, 1};
+    for (int a = 0; a < RT_LAYOUT_AXES; a++) node.split[a] = (struct node_split){-1, 1, 1};
     for (int i = 0; i < nattrs; i++)
         if (node.attrs[i].kind == ATTR_INTS)
             node.attrs[i].ints = arena_copy(graph->arena, attrs[i].ints, (size_t)attrs[i].n * sizeof(int64_t));
@@ -166,6 +180,18 @@ const char *node_place(const struct graph *graph, int node) {
     return arena_printf(graph->arena, "%s: node %d '%s' (%s)", model, node, name, n->op->name);
 }
 
+int *graph_readers(const struct graph *graph, struct arena *arena) {
+    int *readers = ARENA_ARRAY(arena, int, graph->tensors.n + 1);
+    for (int i = 0; i < graph->order.n; i++) {
+        const struct node *node = &graph->nodes.at[graph->order.at[i]];
+        for (int k = 0; k < node->ninputs; k++)
+            if (node->inputs[k] >= 0) readers[node->inputs[k]]++;
+    }
+    for (int i = 0; i < graph->outputs.n; i++) readers[graph->outputs.at[i]]++;
+    for (int i = 0; i < graph->updates.n; i++) readers[graph->updates.at[i].value]++;
+    return readers;
+}
+
 int node_operand(const struct node *node, int tensor) {
     for (int k = 0; k < node->ninputs; k++)
         if (node->inputs[k] == tensor) return k;
@@ -253,7 +279,7 @@ void attr_set(struct graph *graph, struct node *node, struct attr attr) {
 bool placement_equal(const struct placement *a, const struct placement *b) {
     if (a->kind != b->kind) return false;
     if (a->kind == PLACED_PARTIAL) return a->reduce == b->reduce;
-    if (a->kind == PLACED_WHOLE) return true;
+    if (a->kind == PLACED_WHOLE || a->kind == PLACED_OWN) return true;
     if (a->dim != b->dim || a->blocks != b->blocks || a->grain != b->grain) return false;
     return a->kind == PLACED_PART || (a->reach.positions == b->reach.positions && a->reach.stride == b->reach.stride &&
                                       a->reach.before == b->reach.before && a->reach.span == b->reach.span);
@@ -264,8 +290,19 @@ bool placement_divides(const struct placement *placement) {
 }
 
 bool layout_equal(const struct layout *a, const struct layout *b) {
-    for (int axis = 0; axis < RT_MAX_AXES; axis++)
+    for (int axis = 0; axis < RT_LAYOUT_AXES; axis++)
         if (!placement_equal(&a->axis[axis], &b->axis[axis])) return false;
+    return true;
+}
+
+static bool holds_all(const struct placement *placement) {
+    return placement->kind == PLACED_WHOLE || placement->kind == PLACED_OWN;
+}
+
+bool layout_same_part(const struct layout *a, const struct layout *b) {
+    for (int i = 0; i < RT_LAYOUT_AXES; i++)
+        if (!placement_equal(&a->axis[i], &b->axis[i]) && !(holds_all(&a->axis[i]) && holds_all(&b->axis[i])))
+            return false;
     return true;
 }
 

@@ -34,14 +34,23 @@ enum level { IMPORTED, TYPED, TRAINING, PLACED, COMMUNICATING, STAGED, SEGMENTED
 extern const char *const level_names[LEVELS];
 
 /* The device mesh: shards (numbered from 0) on named axes. The shard number is the coordinates in mixed radix; axis[0]
- * is the least significant digit. naxes = 0: one device. */
+ * is the least significant digit. naxes = 0: one device.
+ *
+ * Replica axes follow the others in axis[], in training only (Note [Replicas]). Their size is known when a job starts,
+ * here it is 0; shards are not numbered along them. */
 struct mesh {
     int naxes;
     struct {
         const char *name;
         int size;
-    } axis[RT_MAX_AXES];
+    } axis[RT_LAYOUT_AXES];
+    int nreplicas;
 };
+
+/* Number of axes along which tensors are placed: naxes and the replica axes. */
+int mesh_layout_axes(const struct mesh *mesh);
+/* Gives the mesh its replica axes: "units", the scale units, and if there are several ZeRO groups "groups". */
+void mesh_add_replicas(struct mesh *mesh, int groups);
 
 /* Number of shards: the product of the axes' sizes. */
 int mesh_size(const struct mesh *mesh);
@@ -52,7 +61,7 @@ void mesh_coordinate(const struct mesh *mesh, int shard, int coordinate[RT_MAX_A
 int mesh_group(const struct mesh *mesh, int shard, int axis, int *shards);
 /* The axis whose coordinate is the pipeline stage; -1 if the mesh has none. */
 int mesh_pipeline_axis(const struct mesh *mesh);
-/* The index of the axis of that name; -1 if the mesh has none. */
+/* The index of the axis of that name, replica axes included; -1 if the mesh has none. */
 int mesh_axis_by_name(const struct mesh *mesh, const char *name);
 
 extern const char *const reduce_names[RT_REDUCES]; /* in text IR */
@@ -69,9 +78,18 @@ struct reach {
  *   PART     every rank has a part of dimension `dim` (sharded; Note [Cuts] in runtime/base/part.h)
  *   PARTIAL  every rank has a partial value: the tensor is their elementwise sum, maximum or minimum
  *   WINDOW   every rank has the indices of dimension `dim` that its part of an operator's output positions reads; the
- *            windows of neighbours overlap (Note [Windows in parts] there). Only redistribution makes windows. */
+ *            windows of neighbours overlap (Note [Windows in parts] there). Only redistribution makes windows.
+ *   OWN      every rank has a value of its own, computed from its own samples: only along replica axes
+ *
+ * Note [Replicas]
+ * In training, scale units are replicas of the plan: each computes the forward and backward phases for micro-batches of
+ * its own. Along a replica axis, inputs and all that is computed from them are OWN. A tensor with `joined` set is
+ * PARTIAL instead: the value of the step is the sum or maximum of the ranks' own. Gradients of parameters are so, as
+ * they are along a data axis, and a node that needs one WHOLE or in PARTs makes redistribution reduce it. Parameters
+ * are WHOLE: all units have the same. A weight that is updated by an OWN value, such as a running statistic, becomes
+ * OWN. */
 struct placement {
-    enum placement_kind { PLACED_WHOLE, PLACED_PART, PLACED_PARTIAL, PLACED_WINDOW } kind;
+    enum placement_kind { PLACED_WHOLE, PLACED_PART, PLACED_PARTIAL, PLACED_WINDOW, PLACED_OWN } kind;
     int dim;               /* of a PART or WINDOW */
     int64_t blocks, grain; /* the cut of a PART; of a WINDOW, that of the output positions within one block */
     enum rt_reduce reduce; /* of a PARTIAL */
@@ -79,7 +97,7 @@ struct placement {
 };
 
 struct layout {
-    struct placement axis[RT_MAX_AXES];
+    struct placement axis[RT_LAYOUT_AXES];
 };
 
 enum tensor_kind {
@@ -125,10 +143,15 @@ struct tensor {
     enum mark mark;       /* WEIGHT */
     /* MARK_FOLDED, MARK_MOVED: names of the values that it was computed from, separated by ", "; else NULL */
     const char *sources;
-    bool constant;        /* WEIGHT: pass roles found that it is no parameter: it is not trained and may be folded */
+    bool constant; /* WEIGHT: pass roles found that it is no parameter: it is not trained and may be folded */
+    /* VALUE: along replica axes the ranks' values are operands of this reduction (Note [Replicas]) */
+    enum joined { JOINED_NOT, JOINED_SUM, JOINED_MAX } joined;
     bool gradient;        /* STATE: accumulates a gradient, cleared before each step; INPUT: gradient of an output */
     struct layout layout; /* valid from PLACED on */
 };
+
+/* Names of enum joined in text IR; "" for JOINED_NOT. */
+extern const char *const joined_names[3];
 
 struct attr {
     const char *key;
@@ -165,7 +188,7 @@ struct node {
     int *outputs;
     int nattrs;
     struct attr *attrs;
-    struct node_split split[RT_MAX_AXES];
+    struct node_split split[RT_LAYOUT_AXES];
     int stage; /* pipeline stage (coordinate on the pipeline axis) that computes it, or STAGE_ALL */
     enum phase phase;
 };
@@ -261,6 +284,8 @@ struct uses {
     int *first, *users;
 };
 void graph_uses(const struct graph *graph, struct arena *arena, struct uses *uses);
+/* Per tensor: the number of operands, outputs and new values of updates that it is. Memory is of `arena`. */
+int *graph_readers(const struct graph *graph, struct arena *arena);
 /* The index of the first input of the node that is `tensor`; BUG if none is. */
 int node_operand(const struct node *node, int tensor);
 
@@ -283,6 +308,8 @@ void attr_set(struct graph *graph, struct node *node, struct attr attr);
 
 bool placement_equal(const struct placement *a, const struct placement *b);
 bool layout_equal(const struct layout *a, const struct layout *b);
+/* True if each rank has the same part under both: they are equal, but for WHOLE on one side and OWN on the other. */
+bool layout_same_part(const struct layout *a, const struct layout *b);
 /* True for PART and WINDOW, whose `dim` is set. */
 bool placement_divides(const struct placement *placement);
 struct rt_cut placement_cut(const struct graph *graph, const struct tensor *tensor, int axis);

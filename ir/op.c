@@ -26,6 +26,13 @@ bool node_sums_input(const struct node *node, int k) {
     return k < node->ninputs - node->op->whole;
 }
 
+enum rt_reduce op_reduction(const struct node *node) {
+    const char *name = attr_text(node, "reduce", reduce_names[RT_SUM]);
+    int reduce = 0;
+    while (reduce + 1 < RT_REDUCES && strcmp(reduce_names[reduce], name) != 0) reduce++;
+    return (enum rt_reduce)reduce;
+}
+
 bool op_communicates(const struct op *op) {
     return op->kind == OP_COMM && !op->local;
 }

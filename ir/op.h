@@ -36,7 +36,6 @@ enum op_kind {
     OP_PROGRAM, /* attribute expr: elementwise expressions and reductions of rows or columns (ir/expr/row_program.h) */
     OP_VIEW,    /* the operand's bytes under another shape: no code is generated */
     OP_COMM,    /* redistributes among the ranks of a mesh axis; made by passes/place/redist.c only */
-    OP_UNITS,   /* call; communicates with the ranks of the same shard in other scale units */
     OP_SOURCE   /* always folded: no run-time form */
 };
 
@@ -96,6 +95,9 @@ const struct op *op_named(const char *name);
 bool node_is_linear(const struct graph *graph, const struct node *node);
 /* With SPLIT_PARTIAL: true if input k is a partial sum, false if it stays whole (column `whole`). */
 bool node_sums_input(const struct node *node, int k);
+
+/* The reduction that attribute `reduce` names; RT_SUM without it. */
+enum rt_reduce op_reduction(const struct node *node);
 
 /* True if the ranks of a mesh axis communicate to execute it (OP_COMM that is not local). */
 bool op_communicates(const struct op *op);

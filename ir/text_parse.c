@@ -254,20 +254,23 @@ static bool read_window(struct reader *r, struct placement *placement) {
 }
 
 static bool read_placement(struct reader *r, struct placement *placement) {
-    if (take(r, "partial(")) return read_reduce(r, placement);
-    if (take(r, "window(")) return read_window(r, placement);
-    return expect(r, "part(") && read_part(r, placement);
+    if (take(r, "own")) return *placement = (struct placement){.kind = PLACED_OWN}, true;
+    if (take(r, "partial(")) return read_reduce(r, placement) && expect(r, ")");
+    if (take(r, "window(")) return read_window(r, placement) && expect(r, ")");
+    return expect(r, "part(") && read_part(r, placement) && expect(r, ")");
 }
 
-/* Reads a layout after its "{":
- * {axis:part(dim,blocks,grain), axis:partial(sum), axis:window(dim,grain,positions,stride,before,span)} */
+/* Reads a layout after its "{": {axis:part(dim,blocks,grain), axis:partial(sum), axis:own,
+ * axis:window(dim,grain,positions,stride,before,span)} */
 static bool read_layout(struct reader *r, struct layout *layout) {
     int axis;
     do {
         if (!read_axis(r, &axis)) return false;
         struct placement *placement = &layout->axis[axis];
         if (placement->kind != PLACED_WHOLE) return fail_at(r, r->at, "this axis is given twice");
-        if (!read_placement(r, placement) || !expect(r, ")")) return false;
+        if (!read_placement(r, placement)) return false;
+        if ((placement->kind == PLACED_OWN) > (axis >= r->graph->mesh.naxes))
+            return fail_at(r, r->at, "only along a replica axis a value is a rank's own");
     } while (take(r, ","));
     return expect(r, "}");
 }
@@ -339,14 +342,25 @@ static void end_statement(struct reader *r, bool good) {
 
 /* Statements --------------------------------------------------------------------------------------------------- */
 
+/* units=* or groups=*: the size of a replica axis is known when a job starts. */
+static bool read_replica_axis(struct reader *r, const char *start, const char *name) {
+    struct mesh *mesh = &r->graph->mesh;
+    mesh_add_replicas(mesh, mesh->nreplicas + 1);
+    if (mesh->nreplicas <= RT_MAX_REPLICAS && strcmp(mesh->axis[mesh->naxes + mesh->nreplicas - 1].name, name) == 0)
+        return true;
+    return fail_at(r, start, "the replica axes are units and groups, in this order");
+}
+
 static bool read_mesh_axis(struct reader *r) {
     struct mesh *mesh = &r->graph->mesh;
     char word[MAX_WORD];
     int64_t size;
     const char *start = place(r);
-    if (mesh->naxes == RT_MAX_AXES) return fail_at(r, start, "a mesh has at most %d axes", RT_MAX_AXES);
     if (!read_name(r, "a mesh axis", word) || !expect(r, "=")) return false;
     if (mesh_axis_by_name(mesh, word) >= 0) return fail_at(r, start, "this axis is given twice");
+    if (take(r, "*")) return read_replica_axis(r, start, word);
+    if (mesh->nreplicas) return fail_at(r, start, "replica axes come last");
+    if (mesh->naxes == RT_MAX_AXES) return fail_at(r, start, "a mesh has at most %d axes", RT_MAX_AXES);
     if (!read_int(r, 1, MAX_WAYS / mesh_size(mesh), "its size", &size)) return false;
     mesh->axis[mesh->naxes].name = arena_strdup(r->arena, word);
     mesh->axis[mesh->naxes++].size = (int)size;
@@ -354,7 +368,7 @@ static bool read_mesh_axis(struct reader *r) {
 }
 
 static bool read_mesh(struct reader *r) {
-    if (r->graph->mesh.naxes || r->graph->tensors.n)
+    if (mesh_layout_axes(&r->graph->mesh) || r->graph->tensors.n)
         return fail_at(r, place(r), "the mesh must come first, and only once");
     do {
         if (!read_mesh_axis(r)) return false;
@@ -616,6 +630,12 @@ struct call {
     enum phase phase;
 };
 
+static bool read_joined(struct reader *r, enum joined *joined) {
+    for (int i = JOINED_SUM; i <= JOINED_MAX; i++)
+        if (take(r, joined_names[i])) return *joined = (enum joined)i, true;
+    return fail_at(r, r->at, "sum or max expected");
+}
+
 static bool read_results(struct reader *r) {
     do {
         if (take(r, "_")) {
@@ -628,6 +648,7 @@ static bool read_results(struct reader *r) {
         skip_blanks(r);
         d->typed = peek(r) > 0 && isalpha(peek(r));
         if (d->typed && !read_type(r, &d->given)) return false;
+        if (take(r, "joined=") && !read_joined(r, &d->given.joined)) return false;
         if (take(r, "{") && !read_layout(r, &d->given.layout)) return false;
     } while (take(r, ","));
     return expect(r, "=");
@@ -735,6 +756,7 @@ static bool infer(struct reader *r, int node) {
             return fail_at(r, d->at, "declared as %s, but it is %s", tensor_type(r->arena, &d->given),
                            tensor_type(r->arena, tensor));
         tensor->layout = d->given.layout;
+        tensor->joined = d->given.joined;
         if (!check_layout(r, d, tensor)) return false;
     }
     return true;

@@ -30,7 +30,9 @@ static void print_string(struct strbuf *out, const char *text) {
 }
 
 static void print_placement(struct strbuf *out, const struct placement *placement) {
-    if (placement->kind == PLACED_PART)
+    if (placement->kind == PLACED_OWN)
+        strbuf_puts(out, "own");
+    else if (placement->kind == PLACED_PART)
         strbuf_printf(out, "part(%d,%lld,%lld)", placement->dim, (long long)placement->blocks,
                       (long long)placement->grain);
     else if (placement->kind == PLACED_WINDOW)
@@ -43,7 +45,7 @@ static void print_placement(struct strbuf *out, const struct placement *placemen
 
 static void print_layout(struct printer *p, const struct layout *layout) {
     const char *before = " {";
-    for (int a = 0; a < p->graph->mesh.naxes; a++) {
+    for (int a = 0; a < mesh_layout_axes(&p->graph->mesh); a++) {
         if (layout->axis[a].kind == PLACED_WHOLE) continue;
         strbuf_printf(&p->out, "%s%s:", before, p->graph->mesh.axis[a].name);
         print_placement(&p->out, &layout->axis[a]);
@@ -87,9 +89,10 @@ static void print_use(struct printer *p, int id) {
 
 static void print_mesh(struct printer *p) {
     const struct mesh *mesh = &p->graph->mesh;
-    if (!mesh->naxes) return;
+    if (!mesh_layout_axes(mesh)) return;
     strbuf_puts(&p->out, "mesh");
     for (int a = 0; a < mesh->naxes; a++) strbuf_printf(&p->out, " %s=%d", mesh->axis[a].name, mesh->axis[a].size);
+    for (int a = mesh->naxes; a < mesh_layout_axes(mesh); a++) strbuf_printf(&p->out, " %s=*", mesh->axis[a].name);
     strbuf_putc(&p->out, '\n');
 }
 
@@ -168,7 +171,7 @@ static void print_split(struct printer *p, const struct node *node, const struct
 
 static void print_splits(struct printer *p, const struct node *node) {
     const char *before = " split(";
-    for (int a = 0; a < p->graph->mesh.naxes; a++) {
+    for (int a = 0; a < mesh_layout_axes(&p->graph->mesh); a++) {
         if (node->split[a].factor == SPLIT_NONE) continue;
         strbuf_printf(&p->out, "%s%s:", before, p->graph->mesh.axis[a].name);
         print_split(p, node, &node->split[a]);
@@ -204,6 +207,8 @@ static void print_node(struct printer *p, const struct node *node) {
             continue;
         }
         print_definition(p, node->outputs[i]);
+        if (p->graph->tensors.at[node->outputs[i]].joined)
+            strbuf_printf(&p->out, " joined=%s", joined_names[p->graph->tensors.at[node->outputs[i]].joined]);
         print_layout(p, &p->graph->tensors.at[node->outputs[i]].layout);
     }
     print_call(p, node);

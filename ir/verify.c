@@ -237,6 +237,28 @@ static void check_operand(struct verifier *v, const struct dims *dims, const str
     }
 }
 
+/* Along a replica axis: what is computed from a rank's own values is its own. Fused nodes have results of both
+ * kinds. */
+static void check_replicas(struct verifier *v, const struct node *node, int axis) {
+    bool own = false;
+    for (int k = 0; k < node->ninputs; k++) {
+        const enum placement_kind kind =
+            node->inputs[k] < 0 ? PLACED_WHOLE : tensor_at(v, node->inputs[k])->layout.axis[axis].kind;
+        own = own || kind == PLACED_OWN;
+        if (kind != PLACED_OWN && kind != PLACED_WHOLE && v->graph->level >= COMMUNICATING)
+            fail(v, "reads '%s', which is not complete along %s", tensor_at(v, node->inputs[k])->name,
+                 v->graph->mesh.axis[axis].name);
+    }
+    for (int k = 0; k < node->noutputs; k++) {
+        const struct placement *given = &tensor_at(v, node->outputs[k])->layout.axis[axis];
+        const bool joined = tensor_at(v, node->outputs[k])->joined && given->kind == PLACED_PARTIAL;
+        const bool fits = own ? given->kind == PLACED_OWN || (given->kind == PLACED_WHOLE && node->noutputs > 1)
+                              : given->kind == PLACED_WHOLE;
+        if (!joined && (!fits || (tensor_at(v, node->outputs[k])->joined && v->graph->level < STAGED)))
+            fail(v, "its result has the wrong layout along %s", v->graph->mesh.axis[axis].name);
+    }
+}
+
 static void check_split(struct verifier *v, const struct dims *dims, const struct node *node, int axis) {
     const struct node_split *split = &node->split[axis];
     int ways = v->graph->mesh.axis[axis].size;
@@ -263,8 +285,9 @@ static void check_unsplit(struct verifier *v, const struct node *node, int axis)
     enum placement_kind wants = passes ? PLACED_PARTIAL : PLACED_WHOLE;
     for (int k = 0; k < node->ninputs && v->graph->level >= COMMUNICATING; k++) {
         bool partial = passes && node_sums_input(node, k);
-        if (node->inputs[k] >= 0 &&
-            tensor_at(v, node->inputs[k])->layout.axis[axis].kind != (partial ? PLACED_PARTIAL : PLACED_WHOLE))
+        const enum placement_kind kind =
+            node->inputs[k] < 0 ? PLACED_WHOLE : tensor_at(v, node->inputs[k])->layout.axis[axis].kind;
+        if (kind != (partial ? PLACED_PARTIAL : PLACED_WHOLE) && (partial || kind != PLACED_OWN))
             fail(v, "'%s' is not %s along %s", tensor_at(v, node->inputs[k])->name, partial ? "partial" : "whole",
                  v->graph->mesh.axis[axis].name);
     }
@@ -288,9 +311,16 @@ static const struct {
                    {OP_AllReduceStart, PLACED_PARTIAL, PLACED_PARTIAL}};
 enum { TRANSITIONS = sizeof transitions / sizeof *transitions };
 
-static bool moves_between(const struct op *op, const struct placement *from, const struct placement *to) {
+/* From pass replicas on, a partial value along a replica axis is the rank's own. */
+static enum placement_kind kind_of(const struct verifier *v, const struct placement *placement) {
+    return v->graph->level >= STAGED && placement->kind == PLACED_OWN ? PLACED_PARTIAL : placement->kind;
+}
+
+static bool moves_between(const struct verifier *v, const struct op *op, const struct placement *from,
+                          const struct placement *to) {
     for (int i = 0; i < TRANSITIONS; i++)
-        if (transitions[i].op == op->id && transitions[i].from == from->kind && transitions[i].to == to->kind)
+        if (transitions[i].op == op->id && transitions[i].from == kind_of(v, from) &&
+            transitions[i].to == kind_of(v, to))
             return true;
     return false;
 }
@@ -368,14 +398,14 @@ static void check_crop(struct verifier *v, const struct tensor *from, const stru
 static void check_move(struct verifier *v, const struct node *node) {
     const struct tensor *from = tensor_at(v, node->inputs[0]), *to = tensor_at(v, node->outputs[0]);
     int mesh = (int)attr_int(node, "mesh", -1);
-    if (!is_move(node->op) || mesh < 0 || mesh >= v->graph->mesh.naxes)
+    if (!is_move(node->op) || mesh < 0 || mesh >= mesh_layout_axes(&v->graph->mesh))
         return fail(v, "is not a collective along a mesh axis");
-    if (node->op->id == OP_Crop && moves_between(node->op, &from->layout.axis[mesh], &to->layout.axis[mesh]))
+    if (node->op->id == OP_Crop && moves_between(v, node->op, &from->layout.axis[mesh], &to->layout.axis[mesh]))
         check_crop(v, from, to, mesh);
-    for (int axis = 0; axis < v->graph->mesh.naxes; axis++) {
+    for (int axis = 0; axis < mesh_layout_axes(&v->graph->mesh); axis++) {
         const struct placement *a = &from->layout.axis[axis], *b = &to->layout.axis[axis];
         if (axis != mesh && !placement_equal(a, b)) fail(v, "changes the layout along another axis");
-        if (axis == mesh && (!moves_between(node->op, a, b) || !names_its_part(node, a, b)))
+        if (axis == mesh && (!moves_between(v, node->op, a, b) || !names_its_part(node, a, b)))
             fail(v, "does not convert the layout of '%s' into that of '%s'", from->name, to->name);
         if (axis == mesh && a->kind == PLACED_PARTIAL &&
             strcmp(attr_text(node, "reduce", ""), reduce_names[a->reduce]) != 0)
@@ -404,9 +434,11 @@ static void check_node(struct verifier *v, const struct node *node) {
     if (crosses(node)) return check_crossing(v, node);
     if (v->graph->level >= STAGED) check_stage(v, node);
     if (node->op->kind == OP_COMM) return check_move(v, node);
-    for (int axis = 0; axis < v->graph->mesh.naxes; axis++)
+    for (int axis = 0; axis < mesh_layout_axes(&v->graph->mesh); axis++)
         if (node->split[axis].factor >= 0)
             check_split(v, &dims, node, axis);
+        else if (axis >= v->graph->mesh.naxes && node->split[axis].factor == SPLIT_NONE)
+            check_replicas(v, node, axis);
         else
             check_unsplit(v, node, axis);
 }
@@ -461,8 +493,9 @@ static void check_ends(struct verifier *v) {
     for (int i = 0; i < v->graph->outputs.n; i++) {
         const struct tensor *out = tensor_at(v, v->graph->outputs.at[i]);
         if (!v->written[v->graph->outputs.at[i]]) fail(v, "output '%s' is never written", out->name);
-        for (int axis = 0; axis < v->graph->mesh.naxes && v->graph->level >= COMMUNICATING; axis++)
-            if (out->layout.axis[axis].kind != PLACED_WHOLE) fail(v, "output '%s' is not complete", out->name);
+        for (int axis = 0; axis < mesh_layout_axes(&v->graph->mesh) && v->graph->level >= COMMUNICATING; axis++)
+            if (out->layout.axis[axis].kind != PLACED_WHOLE && out->layout.axis[axis].kind != PLACED_OWN)
+                fail(v, "output '%s' is not complete", out->name);
     }
     for (int i = 0; i < v->graph->updates.n && v->graph->level >= COMMUNICATING; i++)
         if (!layout_equal(&tensor_at(v, v->graph->updates.at[i].weight)->layout,

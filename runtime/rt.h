@@ -146,7 +146,6 @@ enum rt_metric { RT_NORM, RT_SKIPPED, RT_LOSS_SCALE };
 struct rt_training {
     /* micro-batches per step and scale unit; if more than 1, gradient sums have memory of their own */
     int accumulate;
-    int units;   /* scale units: data-parallel replicas of the plan */
     int metrics; /* how many of enum rt_metric the program computes */
     /* gradients of outputs that the caller passes, as ports that follow the inputs; 0: output 0 is the loss */
     int seeds;
@@ -165,7 +164,8 @@ struct rt_program {
     const char *work; /* content hash of model, plan and options without rankc's version: a checkpoint belongs to it */
     int plan_ngpus, runtime_ngpus;
     int naxes, mesh[RT_MAX_AXES]; /* sizes of the mesh axes; the first varies fastest with the shard number */
-    unsigned communicates;        /* bit a: a collective along mesh axis a exists */
+    int nreplicas;                /* replica axes, numbered naxes and up: in training the scale units; else 0 */
+    unsigned communicates;        /* bit a: a collective along axis a exists */
     bool convolves, attends;      /* the program has convolutions, attention: a device may load a library for them */
     int ninputs, noutputs, nweights, nstates, nclasses;
     const struct rt_port *inputs, *outputs;
@@ -184,18 +184,18 @@ struct rt {
     int rank, world;                        /* in the job: this rank and the number of ranks */
     /* number of the scale unit, rank / plan_ngpus; number in the plan, rank % plan_ngpus */
     int unit, shard;
-    int coordinate[RT_MAX_AXES];     /* of the shard on the mesh */
+    int coordinate[RT_LAYOUT_AXES];  /* of the shard on the mesh, and of the unit on the replica axes */
+    int ways[RT_LAYOUT_AXES];        /* ranks along each of these axes */
     int threads;                     /* used by this rank's kernels */
     unsigned char *arena[RT_ARENAS]; /* zero-filled at open */
     struct rt_comm *comm;            /* of all ranks, for buffers in the process' memory */
     /* of the ranks with this shard number, one per scale unit; for buffers in the process' memory */
     struct rt_comm *units;
-    struct rt_comm *axis[RT_MAX_AXES]; /* of the ranks along a mesh axis, for buffers in arenas */
-    struct rt_comm *unit_arenas;       /* the ranks of `units`, for buffers in arenas */
-    void *device;                      /* state of the program's device */
-    const void *const *inputs;         /* of the current step: the caller's tensors, then the controls */
-    int64_t step;                      /* steps begun */
-    int instruction;                   /* current one: index into "instructions" of manifest.json; -1: none */
+    struct rt_comm *axis[RT_LAYOUT_AXES]; /* of the ranks along a mesh or replica axis, for buffers in arenas */
+    void *device;                         /* state of the program's device */
+    const void *const *inputs;            /* of the current step: the caller's tensors, then the controls */
+    int64_t step;                         /* steps begun */
+    int instruction;                      /* current one: index into "instructions" of manifest.json; -1: none */
     struct rt_private *internal;
     int reference_kernels; /* 1: kernels in plain C instead of a library's; set by rt_kernels_select */
     /* Likewise. 1: f32 matrix products on a GPU use TF32, which rounds operands to 10 bits of mantissa. */
@@ -443,13 +443,6 @@ int rt_halo_exchange(struct rt *rt, int instruction, int axis, void *dst, const 
 int rt_send(struct rt *rt, int instruction, int axis, const void *src, int64_t bytes, int distance);
 int rt_receive(struct rt *rt, int instruction, int axis, void *dst, int64_t bytes, int distance);
 int rt_broadcast(struct rt *rt, int instruction, int axis, void *dst, const void *src, int64_t bytes, int root);
-
-/* All-reduce over the scale units, in their order; dst may be src. With `begun`, rt_unit_sum_start announced earlier
- * that src is complete: it copied src to the same dst and allowed the transport to begin the sum. */
-int rt_unit_sum_start(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
-int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count, int begun);
-/* Maximum over the scale units; dst may be src. */
-int rt_unit_max(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count);
 
 /* Records the error of a failed call of `comm`; returns `status`. */
 int rt_fail_comm(struct rt *rt, const struct rt_comm *comm, int status);

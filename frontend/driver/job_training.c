@@ -79,7 +79,6 @@ int job_read_training(struct job *job) {
         return diag_error(job->diags, 415, EXIT_UNSUPPORTED, job->graph->name,
                           "training with pipeline stages is not supported yet: the mesh has a pipeline axis");
     *training = (struct training){.accumulate = options->accumulate ? (int)options->accumulate : 1,
-                                  .units = ranks / mesh_size(&job->graph->mesh),
                                   .lr_schedule_text = options->lr_schedule};
     if (read_optimizer(job, &of_model) < 0 ||
         lr_schedule_parse(&training->lr_schedule, options->lr_schedule, job->arena, job->diags) < 0 ||

@@ -1,6 +1,7 @@
-/* Overlaps the reduction of gradients with the backward phase. Each reduction over scale units or mesh axes is divided
- * into a node that starts it, right after the node that computes the gradient, and the node that waits for the sum. In
- * between the runtime collects gradients in buckets and reduces them (Note [Buckets] in runtime/core/sums.c). */
+/* Overlaps the reduction of gradients with the backward phase. Each reduction along a mesh axis, replica axes
+ * included, is divided into a node that starts it, right after the node that computes the gradient, and the node that
+ * waits for the sum. In between the runtime collects gradients in buckets and reduces them (Note [Buckets] in
+ * runtime/core/sums.c). */
 #include <string.h>
 
 #include "ir/op.h"
@@ -23,22 +24,23 @@ static int add_start(struct graph *graph, enum op_id op, int tensor, int like, i
     return out;
 }
 
-/* True for an all-reduce in the reduce or update phase of a tensor that the backward phase computes. */
+static bool is_along_replicas(const struct graph *graph, const struct node *node) {
+    return attr_int(node, "mesh", 0) >= graph->mesh.naxes;
+}
+
+/* True for an all-reduce in the reduce or update phase of a tensor that the backward phase computes. Along a replica
+ * axis also of other gradients: the start leaves out those of dummy micro-batches. */
 static bool ends_later(const struct graph *graph, const struct node *node, int tensor) {
-    return node->op->id == OP_AllReduce && strcmp(attr_text(node, "reduce", ""), "sum") == 0 &&
-           node->phase > PHASE_BACKWARD && graph_phase_of(graph, tensor) == PHASE_BACKWARD &&
+    return node->op->id == OP_AllReduce && op_reduction(node) == RT_SUM && node->phase > PHASE_BACKWARD &&
+           (is_along_replicas(graph, node) || graph_phase_of(graph, tensor) == PHASE_BACKWARD) &&
            rt_dtype_is_float(graph->tensors.at[tensor].dtype);
 }
 
 static void begin_sum(struct graph *graph, int id, int tensor, bool axes_too) {
     const struct node *node = &graph->nodes.at[id];
     const struct attr attrs[] = {attr_of_int("mesh", attr_int(node, "mesh", 0)), attr_of_text("reduce", "sum")};
-    int start = -1;
-    if (node->op->id == OP_UnitSum)
-        start = add_start(graph, OP_UnitSumStart, tensor, id, 0, NULL);
-    else if (axes_too && ends_later(graph, node, tensor))
-        start = add_start(graph, OP_AllReduceStart, tensor, id, 2, attrs);
-    if (start < 0) return;
+    if (!ends_later(graph, node, tensor) || !(axes_too || is_along_replicas(graph, node))) return;
+    const int start = add_start(graph, OP_AllReduceStart, tensor, id, 2, attrs);
     graph->nodes.at[id].inputs[0] = start;
     attr_set(graph, &graph->nodes.at[id], attr_of_int("begun", 1));
 }

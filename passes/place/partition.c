@@ -43,6 +43,14 @@ static const bool *find_gradients(const struct graph *graph, const struct uses *
     return gradient;
 }
 
+/* True for a control that each scale unit sets by itself. */
+static bool control_is_own(const struct graph *graph, int tensor) {
+    static const enum rt_control own[] = {RT_REAL, RT_MICRO, RT_SEED};
+    for (size_t i = 0; i < sizeof own / sizeof *own && graph->controls.n; i++)
+        if (graph->controls.at[own[i]] == tensor) return true;
+    return false;
+}
+
 struct partition {
     struct graph *graph;
     struct uses uses;
@@ -81,14 +89,40 @@ static void lay_out(struct partition *p) {
         struct node *node = &graph->nodes.at[graph->order.at[i]];
         struct dims dims;
         if (dims_bind(graph->arena, graph, node, &dims, &why) < 0) BUG("%s: %s", node->name, why);
-        for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+        for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++) {
             hold_partial(p, node, axis);
             if (passes_partial(p, node, axis)) node->split[axis].factor = SPLIT_PARTIAL;
             for (int k = 0; k < node->noutputs; k++)
                 if (node->outputs[k] >= 0)
-                    graph->tensors.at[node->outputs[k]].layout.axis[axis] = dims_placement_given(&dims, node, k, axis);
+                    graph->tensors.at[node->outputs[k]].layout.axis[axis] =
+                        dims_placement_given(graph, &dims, node, k, axis);
         }
     }
+}
+
+/* Along replica axes the inputs are the ranks' own, and so are the controls that differ between scale units. */
+static void lay_out_inputs(struct graph *graph) {
+    const struct mesh *mesh = &graph->mesh;
+    for (int axis = mesh->naxes; axis < mesh_layout_axes(mesh); axis++)
+        for (int t = 0; t < graph->tensors.n; t++) {
+            const bool own = graph->tensors.at[t].kind == TENSOR_INPUT || control_is_own(graph, t);
+            if (own) graph->tensors.at[t].layout.axis[axis].kind = PLACED_OWN;
+        }
+}
+
+/* Makes weights and states that are updated by OWN values OWN. True if one was not. */
+static bool lay_out_updated(struct graph *graph) {
+    bool any = false;
+    for (int i = 0; i < graph->updates.n; i++)
+        for (int axis = graph->mesh.naxes; axis < mesh_layout_axes(&graph->mesh); axis++) {
+            const struct update *update = &graph->updates.at[i];
+            struct placement *weight = &graph->tensors.at[update->weight].layout.axis[axis];
+            if (graph->tensors.at[update->value].layout.axis[axis].kind != PLACED_OWN || weight->kind == PLACED_OWN)
+                continue;
+            *weight = (struct placement){.kind = PLACED_OWN};
+            any = true;
+        }
+    return any;
 }
 
 static void find_uses(struct partition *p) {
@@ -99,8 +133,12 @@ static void find_uses(struct partition *p) {
 int pass_partition(struct graph *graph, const struct pass_context *context) {
     struct partition p = {.graph = graph};
     (void)context;
+    if (graph->train) mesh_add_replicas(&graph->mesh, 1);
+    lay_out_inputs(graph);
     find_uses(&p);
-    lay_out(&p);
+    do {
+        lay_out(&p);
+    } while (lay_out_updated(graph));
     if (!regroup_sums(graph)) return 0;
     find_uses(&p);
     lay_out(&p);

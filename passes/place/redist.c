@@ -33,7 +33,10 @@ struct situation {
     bool has_window; /* every rank's part contains the window that the rank needs */
 };
 
-enum { NEVER = 1 << 30 };
+enum {
+    NEVER = 1 << 30,
+    REPLICAS = 2 /* ranks along a replica axis, for costs: their number is not known here */
+};
 
 /* The cost of a move, in nth parts of a part. */
 static int64_t cost_of(const struct move *move, const struct situation *at) {
@@ -84,7 +87,7 @@ static const char *layout_key(struct redist *redist, int tensor, const struct la
     struct strbuf key;
     strbuf_init(&key, redist->graph->arena);
     strbuf_printf(&key, "%d", tensor);
-    for (int a = 0; a < redist->graph->mesh.naxes; a++) {
+    for (int a = 0; a < mesh_layout_axes(&redist->graph->mesh); a++) {
         const struct placement *h = &layout->axis[a];
         const struct reach *reach = &h->reach;
         strbuf_printf(&key, " %d", (int)h->kind);
@@ -158,7 +161,7 @@ static int add_move(struct redist *redist, int id, int axis, const struct move *
 /* True if another axis still divides the dimension that is to be divided along this one. */
 static bool must_wait(const struct graph *graph, const struct layout *have, const struct layout *wanted, int axis) {
     const struct placement *want = &wanted->axis[axis];
-    for (int a = 0; a < graph->mesh.naxes; a++)
+    for (int a = 0; a < mesh_layout_axes(&graph->mesh); a++)
         if (a != axis && placement_divides(want) && placement_divides(&have->axis[a]) && have->axis[a].dim == want->dim)
             return true;
     return false;
@@ -171,7 +174,7 @@ static int next_axis(const struct graph *graph, const struct layout *have, const
     static const enum placement_kind turn[] = {PLACED_PARTIAL, PLACED_PART, PLACED_WHOLE};
     for (int waiting = 0; waiting < 2; waiting++)
         for (int t = 0; t < 3; t++)
-            for (int axis = 0; axis < graph->mesh.naxes; axis++) {
+            for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++) {
                 if (have->axis[axis].kind != turn[t] || placement_equal(&have->axis[axis], &wanted->axis[axis]) ||
                     must_wait(graph, have, wanted, axis) != waiting || (waiting && turn[t] == PLACED_WHOLE))
                     continue;
@@ -199,7 +202,7 @@ static int move_once(struct redist *redist, int id, int now, const struct layout
     if (axis < 0) return -1;
     whole.axis[axis] = (struct placement){PLACED_WHOLE};
     const struct situation situation = {
-        .n = graph->mesh.axis[axis].size,
+        .n = axis < graph->mesh.naxes ? graph->mesh.axis[axis].size : REPLICAS,
         .made_whole = target.kind != PLACED_WHOLE && find(&redist->wanted, layout_key(redist, id, &whole)) >= 0,
         .has_window = has_window(&graph->tensors.at[now], &layout.axis[axis], &target, graph->mesh.axis[axis].size)};
     const struct move *move = first_move(layout.axis[axis].kind, target.kind, &situation);
@@ -243,7 +246,7 @@ static void note_wants(struct redist *redist, int id) {
     for (int k = 0; k < node->ninputs; k++) {
         struct want want = {.node = id, .operand = k};
         if (node->inputs[k] < 0) continue;
-        for (int axis = 0; axis < graph->mesh.naxes; axis++)
+        for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++)
             want.layout.axis[axis] = dims_placement_wanted(graph, &dims, node, k, axis);
         VEC_PUSH(graph->arena, &redist->wants, want);
         note_wanted(redist, node->inputs[k], &want.layout);
@@ -308,14 +311,24 @@ static int serve_updates(struct redist *redist) {
     return 0;
 }
 
+/* The layout of an output: complete on every rank. Along replica axes it may be the rank's own. */
+static struct layout complete(const struct graph *graph, int tensor) {
+    struct layout layout = {0};
+    for (int axis = graph->mesh.naxes; axis < mesh_layout_axes(&graph->mesh); axis++)
+        if (graph->tensors.at[tensor].layout.axis[axis].kind == PLACED_OWN) layout.axis[axis].kind = PLACED_OWN;
+    return layout;
+}
+
 int pass_redist(struct graph *graph, const struct pass_context *context) {
     struct redist redist = {.graph = graph, .diags = context->diags};
-    const struct layout whole = {0};
     int next = 0;
     map_init(&redist.made, graph->arena);
     map_init(&redist.wanted, graph->arena);
     for (int i = 0; i < graph->order.n; i++) note_wants(&redist, graph->order.at[i]);
-    for (int i = 0; i < graph->outputs.n; i++) note_wanted(&redist, graph->outputs.at[i], &whole);
+    for (int i = 0; i < graph->outputs.n; i++) {
+        const struct layout layout = complete(graph, graph->outputs.at[i]);
+        note_wanted(&redist, graph->outputs.at[i], &layout);
+    }
     rewrite_begin(&redist.rewrite, graph);
     for (int i = 0; i < redist.rewrite.order_n; i++) {
         int id = rewrite_next(&redist.rewrite, i);
@@ -323,8 +336,9 @@ int pass_redist(struct graph *graph, const struct pass_context *context) {
         rewrite_keep(&redist.rewrite, id);
     }
     for (int i = 0; i < graph->outputs.n; i++) {
+        const struct layout layout = complete(graph, graph->outputs.at[i]);
         redist.phase = graph_phase_of(graph, graph->outputs.at[i]);
-        int tensor = convert(&redist, graph->outputs.at[i], &whole, graph->output_names.at[i]);
+        int tensor = convert(&redist, graph->outputs.at[i], &layout, graph->output_names.at[i]);
         if (tensor < 0) return -1;
         graph->outputs.at[i] = tensor;
     }

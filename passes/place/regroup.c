@@ -37,19 +37,6 @@ static bool is_inner(const struct graph *graph, const int *readers, const struct
            graph->nodes.at[term->producer].phase == node->phase;
 }
 
-/* Per tensor: how many nodes, outputs and updates read it. */
-static int *count_readers(const struct graph *graph) {
-    int *readers = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
-    for (int i = 0; i < graph->order.n; i++) {
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        for (int k = 0; k < node->ninputs; k++)
-            if (node->inputs[k] >= 0) readers[node->inputs[k]]++;
-    }
-    for (int i = 0; i < graph->outputs.n; i++) readers[graph->outputs.at[i]]++;
-    for (int i = 0; i < graph->updates.n; i++) readers[graph->updates.at[i].value]++;
-    return readers;
-}
-
 /* The chain that ends at `root`, with a stack in place of recursion: chains are as long as models have parameters. */
 static struct chain find_chain(const struct graph *graph, const int *readers, int root) {
     struct chain chain = {0};
@@ -73,7 +60,7 @@ static struct chain find_chain(const struct graph *graph, const int *readers, in
 }
 
 static bool is_partial(const struct graph *graph, int tensor) {
-    for (int axis = 0; axis < graph->mesh.naxes; axis++)
+    for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++)
         if (graph->tensors.at[tensor].layout.axis[axis].kind == PLACED_PARTIAL) return true;
     return false;
 }
@@ -138,7 +125,7 @@ static int set_sum(struct regrouping *r, int node, int left, int right, int firs
     struct node *add = &r->graph->nodes.at[node];
     add->inputs[0] = left;
     add->inputs[1] = right;
-    for (int axis = 0; axis < r->graph->mesh.naxes; axis++) add->split[axis].factor = SPLIT_NONE;
+    for (int axis = 0; axis < mesh_layout_axes(&r->graph->mesh); axis++) add->split[axis].factor = SPLIT_NONE;
     put_behind(r, node, later(r, later(r, first, left), right));
     return add->outputs[0];
 }
@@ -189,7 +176,7 @@ static void reorder(const struct regrouping *r) {
 bool regroup_sums(struct graph *graph) {
     bool *inner = ARENA_ARRAY(graph->arena, bool, graph->nodes.n + 1), any = false; /* in a chain, and not its root */
     struct regrouping r = {.graph = graph,
-                           .readers = count_readers(graph),
+                           .readers = graph_readers(graph, graph->arena),
                            .place = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1),
                            .after = ARENA_ARRAY(graph->arena, int, graph->order.n + 1),
                            .before_it = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1),

@@ -134,10 +134,11 @@ static bool all_written_by(const struct walk *w, struct pieces p, int writer) {
     return true;
 }
 
-/* True if the tensor's memory has its value: it was written last there; of a stored tensor, nothing was written. */
+/* True if the tensor's memory has its value: it, or what lies in its memory by intention, was written last there; of a
+ * stored tensor, nothing was written. */
 static bool is_intact(const struct walk *w, int tensor) {
     const int root = w->plan->root[tensor];
-    const bool stored = w->plan->graph->tensors.at[root].kind != TENSOR_VALUE;
+    const bool stored = w->plan->graph->tensors.at[root].kind != TENSOR_VALUE && (tensor == root || !w->written[root]);
     if (!stored && !w->written[root]) return false;
     return !has_place(w, root) || all_written_by(w, pieces_of(w, root), stored ? NOBODY : root);
 }

@@ -116,15 +116,36 @@ static void place_weights(const struct rankplan *plan, struct rank_class *class)
     class->bytes[RT_WEIGHTS] = offset;
 }
 
-/* Places the states that the class reads, accumulated gradients and moments of the optimizer, one after the other. */
+/* Note [Contiguous gradients]
+ * Gradients that are reduced along the same axis during the backward phase lie in one
+ * contiguous block, in the order in which they are complete. So the runtime can reduce any run of them in one
+ * collective. */
+
+/* True if the node starts a reduction along the axis. */
+static bool begins_sum(const struct node *node, int axis) {
+    return node->op->id == OP_AllReduceStart && attr_int(node, "mesh", -1) == axis;
+}
+
+static void place_state(const struct rankplan *plan, struct rank_class *class, int tensor) {
+    const enum rt_arena arena = plan->graph->tensors.at[tensor].gradient ? RT_GRADIENTS : RT_OPTIMIZER;
+    if (class->place[tensor].offset >= 0) return;
+    class->place[tensor] = (struct plan_place){arena, class->bytes[arena]};
+    class->bytes[arena] += padded(rankplan_bytes(class, plan->graph, tensor));
+}
+
+/* Places the states that the class reads, accumulated gradients and moments of the optimizer, one after the other;
+ * first those that are reduced in place, in the order in which they are complete (Note [Contiguous gradients]). */
 static void place_states(const struct rankplan *plan, struct rank_class *class) {
+    const struct graph *graph = plan->graph;
     const bool *read = read_by(plan, class);
-    for (int t = 0; t < plan->graph->tensors.n; t++) {
-        if (plan->graph->tensors.at[t].kind != TENSOR_STATE || !read[t]) continue;
-        enum rt_arena arena = plan->graph->tensors.at[t].gradient ? RT_GRADIENTS : RT_OPTIMIZER;
-        class->place[t] = (struct plan_place){arena, class->bytes[arena]};
-        class->bytes[arena] += padded(rankplan_bytes(class, plan->graph, t));
-    }
+    for (int axis = 0; axis < mesh_layout_axes(&graph->mesh); axis++)
+        for (int i = 0; i < graph->order.n; i++) {
+            const struct node *node = &graph->nodes.at[graph->order.at[i]];
+            const int root = begins_sum(node, axis) ? plan->root[node->outputs[0]] : -1;
+            if (root >= 0 && graph->tensors.at[root].kind == TENSOR_STATE && read[root]) place_state(plan, class, root);
+        }
+    for (int t = 0; t < graph->tensors.n; t++)
+        if (graph->tensors.at[t].kind == TENSOR_STATE && read[t]) place_state(plan, class, t);
 }
 
 /* Updates in place ------------------------------------------------------------------------------------------------- */
@@ -233,17 +254,6 @@ static void note_peak(struct rankplan *plan, struct rank_class *class, const str
             VEC_PUSH(plan->graph->arena, &class->peak_live, blocks[b].tensor);
 }
 
-/* Note [Contiguous gradients]
- * Gradients that are reduced along the same mesh axis, or over scale units, during the backward phase lie in one
- * contiguous block, in the order in which they are complete. So the runtime can reduce any run of them in one
- * collective. */
-
-/* True if the node starts a reduction along the mesh axis; axis number naxes stands for scale units. */
-static bool begins_sum(const struct graph *graph, const struct node *node, int axis) {
-    if (axis == graph->mesh.naxes) return node->op->id == OP_UnitSumStart;
-    return node->op->id == OP_AllReduceStart && attr_int(node, "mesh", -1) == axis;
-}
-
 /* Blocks that were merged into one, with their offsets in it. The merged block of row i has tensor -1 - i. */
 struct row {
     struct block *parts;
@@ -266,7 +276,7 @@ static struct row join_sums(const struct rankplan *plan, int axis, struct block 
     struct block whole = {-1 - axis, graph->order.n, -1, 0, 0};
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (!begins_sum(graph, node, axis)) continue;
+        if (!begins_sum(node, axis)) continue;
         const int b = number[plan->root[node->outputs[0]]] - 1;
         if (b < 0 || !blocks[b].bytes) continue;
         if (blocks[b].first < whole.first) whole.first = blocks[b].first;
@@ -285,9 +295,9 @@ static void place_values(struct rankplan *plan, struct rank_class *class, bool s
                          const int *last) {
     struct arena *arena = plan->graph->arena;
     enum rt_arena arena_id = shared ? RT_COMMUNICATION : RT_ACTIVATIONS;
-    struct block *blocks = ARENA_ARRAY(arena, struct block, plan->graph->tensors.n + RT_MAX_AXES + 2);
-    struct row rows[RT_MAX_AXES + 1] = {{0}};
-    const int nrows = shared ? plan->graph->mesh.naxes + 1 : 0;
+    struct block *blocks = ARENA_ARRAY(arena, struct block, plan->graph->tensors.n + RT_LAYOUT_AXES + 1);
+    struct row rows[RT_LAYOUT_AXES] = {{0}};
+    const int nrows = shared ? mesh_layout_axes(&plan->graph->mesh) : 0;
     const int listed = collect(plan, class, shared, first, last, blocks);
     const int *number = nrows ? number_blocks(plan->graph, blocks, listed) : NULL;
     int n = 0;

@@ -11,6 +11,22 @@
  * is read afterwards or is an output. Its kernel takes operand and result at one address or at two; at two it
  * copies. */
 
+/* Note [Sums in place]
+ * The sum of a step's gradients so far is written over the state that has it, which is cleared before the next step. So
+ * the reduction of the sums, too, happens in the state's memory. */
+
+/* True for the update of a state that accumulates a gradient by an elementwise node, the last to read the state. */
+static bool sums_in_place(const struct graph *graph, const struct update *update, const int *position,
+                          const int *last_read) {
+    const struct tensor *state = &graph->tensors.at[update->weight];
+    const int producer = graph->tensors.at[update->value].producer;
+    if (state->kind != TENSOR_STATE || !state->gradient || producer < 0) return false;
+    const struct node *node = &graph->nodes.at[producer];
+    for (int k = 0; k < node->ninputs && node->op->kind == OP_ELEMENTWISE; k++)
+        if (node->inputs[k] == update->weight) return last_read[update->weight] <= position[producer];
+    return false;
+}
+
 /* Per tensor: the last position of the order at which a node reads it; the order's length for outputs and new values of
  * updates, -1 if nothing reads it. */
 static int *last_reads(const struct graph *graph) {
@@ -22,7 +38,6 @@ static int *last_reads(const struct graph *graph) {
             if (node->inputs[k] >= 0) last[node->inputs[k]] = i;
     }
     for (int i = 0; i < graph->outputs.n; i++) last[graph->outputs.at[i]] = graph->order.n;
-    for (int i = 0; i < graph->updates.n; i++) last[graph->updates.at[i].value] = graph->order.n;
     return last;
 }
 
@@ -32,13 +47,28 @@ static void join_root(struct rankplan *plan, int *last_read, int tensor, int roo
     if (last_read[tensor] > last_read[root]) last_read[root] = last_read[tensor];
 }
 
+/* Puts the new values of gradient sums into the states' memory. Other new values are read at the end of their phase. */
+static void place_sums(struct rankplan *plan, int *last_read) {
+    const struct graph *graph = plan->graph;
+    int *position = ARENA_ARRAY(graph->arena, int, graph->nodes.n + 1);
+    for (int i = 0; i < graph->order.n; i++) position[graph->order.at[i]] = i;
+    for (int i = 0; i < graph->updates.n; i++) {
+        const struct update *update = &graph->updates.at[i];
+        if (sums_in_place(graph, update, position, last_read))
+            join_root(plan, last_read, update->value, update->weight);
+        else
+            last_read[update->value] = graph->order.n;
+    }
+}
+
 /* True if the node at that position can work in place and is the last to read its operand's memory. */
 static bool works_in_place(const struct rankplan *plan, const int *last_read, int position) {
     const struct graph *graph = plan->graph;
     const struct node *node = &graph->nodes.at[graph->order.at[position]];
     if (!node->op->in_place) return false;
     const int root = plan->root[node->inputs[0]];
-    return graph->tensors.at[root].kind == TENSOR_VALUE && last_read[root] <= position;
+    const bool is_sum = graph->tensors.at[root].gradient && root != node->inputs[0];
+    return (graph->tensors.at[root].kind == TENSOR_VALUE || is_sum) && last_read[root] <= position;
 }
 
 /* Finds the root of every tensor: for views, the tensor that they lie in. */
@@ -47,6 +77,7 @@ static void find_roots(struct rankplan *plan) {
     int *last_read = last_reads(graph);
     plan->root = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1);
     for (int t = 0; t < graph->tensors.n; t++) plan->root[t] = t;
+    place_sums(plan, last_read);
     for (int i = graph->order.n - 1; i >= 0; i--) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
         for (int k = 0; k < node->ninputs && plan->moves_nothing[graph->order.at[i]]; k++)
@@ -102,15 +133,16 @@ static void find_packed(struct rankplan *plan) {
     }
 }
 
-/* Marks the values that peers read or write: operands and results of communication, and results of reductions over
- * scale units. Inputs and stored tensors keep their own arena. */
+/* Marks the values that peers read or write: operands and results of communication. Inputs and stored tensors keep
+ * their own arena. */
 static void mark_shared(struct rankplan *plan) {
     const struct graph *graph = plan->graph;
     plan->shared = ARENA_ARRAY(graph->arena, bool, graph->tensors.n + 1);
     for (int i = 0; i < graph->order.n; i++) {
         const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        if (op_communicates(node->op)) plan->shared[plan->root[node->inputs[0]]] = true;
-        if (op_communicates(node->op) || node->op->kind == OP_UNITS) plan->shared[plan->root[node->outputs[0]]] = true;
+        if (!op_communicates(node->op)) continue;
+        plan->shared[plan->root[node->inputs[0]]] = true;
+        plan->shared[plan->root[node->outputs[0]]] = true;
     }
     for (int t = 0; t < graph->tensors.n; t++)
         if (graph->tensors.at[t].kind != TENSOR_VALUE) plan->shared[t] = false;

@@ -28,14 +28,14 @@ static bool is_other_cast(const struct graph *graph, const struct node *node) {
 
 bool elementwise_is_fusible(const struct graph *graph, const struct node *node) {
     if (node->op->kind != OP_ELEMENTWISE || !node->op->expr || is_other_cast(graph, node)) return false;
-    for (int a = 0; a < RT_MAX_AXES; a++)
+    for (int a = 0; a < RT_LAYOUT_AXES; a++)
         if (node->split[a].factor < -1) return false;
     enum rt_dtype dtype = elementwise_compute_type(graph, node);
     return dtype == RT_F32 || dtype == RT_F64 || dtype == RT_BOOL;
 }
 
 bool elementwise_same_shard(const struct tensor *a, const struct tensor *b) {
-    bool same = a->ndim == b->ndim && layout_equal(&a->layout, &b->layout);
+    bool same = a->ndim == b->ndim && layout_same_part(&a->layout, &b->layout);
     for (int d = 0; same && d < a->ndim; d++) same = a->dims[d] == b->dims[d];
     return same;
 }

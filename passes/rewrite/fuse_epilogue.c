@@ -39,7 +39,7 @@ static const struct node *product_before(const struct joiner *j, const struct no
     if (!(attr_int(product, "packed", 0) ? j->blocks : j->library)) return NULL;
     bool whole = product->stage == node->stage && product->phase == node->phase &&
                  same_part(t, &j->graph->tensors.at[node->outputs[0]]);
-    for (int a = 0; a < RT_MAX_AXES; a++) whole = whole && product->split[a].factor != SPLIT_PARTIAL;
+    for (int a = 0; a < RT_LAYOUT_AXES; a++) whole = whole && product->split[a].factor != SPLIT_PARTIAL;
     return whole ? product : NULL;
 }
 

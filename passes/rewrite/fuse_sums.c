@@ -121,7 +121,7 @@ static bool keeps_layout(const struct joiner *j, const struct node *joined) {
     const char *why;
     if (dims_bind(j->graph->arena, j->graph, joined, &dims, &why) < 0) return false;
     for (int axis = 0; axis < j->graph->mesh.naxes; axis++) {
-        struct placement given = dims_placement_given(&dims, joined, 1, axis);
+        struct placement given = dims_placement_given(j->graph, &dims, joined, 1, axis);
         if (!placement_equal(&given, &tensor_at(j, joined->outputs[1])->layout.axis[axis])) return false;
     }
     return true;

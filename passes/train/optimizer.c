@@ -3,7 +3,7 @@
  * Note [Phases]
  * Forward and backward nodes run once per micro-batch. If a step has several micro-batches, each adds its gradients to
  * states; dummy micro-batches, which fill up the last step, add nothing. The reduce phase runs once: it sums gradients
- * over scale units and computes the global norm of the means over all real micro-batches. The update phase multiplies
+ * of the scale units and computes the global norm of the means over all real micro-batches. The update phase multiplies
  * gradients by one factor, for mean and clipping, and applies the optimizer. All of these are ordinary nodes, so a plan
  * splits and reduces them like the forward graph: the norm of split parameters is a partial sum. The runtime calls the
  * phases one by one, and so may a user's program. */
@@ -23,8 +23,9 @@ struct optimizing {
     struct build builder;
     struct group *groups; /* [0] for parameters without a rule, [1 + i] for those of rule i */
     struct loss_scale scale;
-    int mean; /* the factor from sums of gradients to means, f64; -1: none */
-    int clip; /* the factor by which the update multiplies sums of gradients, f64 */
+    int *readers; /* per tensor of the backward phase: nodes, outputs and parameters that read it as a gradient */
+    int mean;     /* the factor from sums of gradients to means, f64 */
+    int clip;     /* the factor by which the update multiplies sums of gradients, f64 */
 };
 
 /* Parameters with the same optimizer and options. */
@@ -54,8 +55,18 @@ bool training_gathers(const struct training *training, const struct graph *graph
     return training->accumulate > 1 || graph_gradient_inputs(graph);
 }
 
+/* Declares the gradient, or a view of it if other nodes read it too, the scale unit's operand of a sum (Note [Replicas]
+ * in ir.h). Other readers see the scale unit's own value. */
+static int join_units(struct optimizing *o, struct parameter *p) {
+    if (o->readers[p->gradient]++ || o->graph->tensors.at[p->gradient].producer < 0)
+        p->gradient = build1(&o->builder, OP_Detach, p->gradient);
+    if (p->gradient >= 0) o->graph->tensors.at[p->gradient].joined = JOINED_SUM;
+    return p->gradient;
+}
+
 /* Adds the gradient of each micro-batch to a state, unless it is a dummy. */
 static int accumulate(struct optimizing *o, struct parameter *p) {
+    if (join_units(o, p) < 0) return -1;
     if (!training_gathers(o->training, o->graph)) return 0;
     int real = control_as(o, RT_REAL, o->graph->tensors.at[p->gradient].dtype);
     int sum = add_state(o, "gradient", p->weight, true);
@@ -64,38 +75,51 @@ static int accumulate(struct optimizing *o, struct parameter *p) {
     return p->gradient < 0 ? -1 : 0;
 }
 
-/* The gradient that the node accumulates, if the backward phase computes it; else -1. */
+/* The gradient that the node accumulates or is a view of, if the backward phase computes it; else -1. */
 static int added_gradient(const struct graph *graph, int id) {
     const struct node *node = &graph->nodes.at[id];
-    if (node->op->id != OP_Accumulate) return -1;
-    const int producer = graph->tensors.at[node->inputs[1]].producer;
-    return producer >= 0 && graph->nodes.at[producer].phase == PHASE_BACKWARD ? node->inputs[1] : -1;
+    if (node->op->id != OP_Accumulate && node->op->id != OP_Detach) return -1;
+    const int gradient = node->inputs[node->op->id == OP_Accumulate];
+    const int producer = graph->tensors.at[gradient].producer;
+    return producer >= 0 && graph->nodes.at[producer].phase == PHASE_BACKWARD ? gradient : -1;
 }
 
-/* Moves each Accumulate from the end of the order (from place `first` on) to just after the node that computes its
- * gradient, so that gradients are not kept and their reductions can start early. The other nodes there, casts of
- * controls, move before the backward phase. */
+/* The nodes at the end of the order that read gradients, by gradient. */
+struct followers {
+    int *first; /* per tensor: 1 + the first place of the order with a node that reads it; 0: none */
+    int *next;  /* per place: 1 + the next */
+};
+
+/* Appends the node, then those that read its gradients, and so on. */
+static void put_with_followers(struct graph *graph, const struct followers *followers, const int *order, int id) {
+    const struct node node = graph->nodes.at[id];
+    VEC_PUSH(graph->arena, &graph->order, id);
+    for (int o = 0; o < node.noutputs; o++)
+        for (int k = node.outputs[o] < 0 ? 0 : followers->first[node.outputs[o]]; k > 0; k = followers->next[k - 1])
+            put_with_followers(graph, followers, order, order[k - 1]);
+}
+
+/* Moves each Accumulate, and each view of a gradient, from the end of the order (from place `first` on) to just after
+ * the node that computes its gradient, so that gradients are not kept and their reductions can start early. The other
+ * nodes there, casts of controls, move before the backward phase. */
 static void accumulate_early(struct graph *graph, int first) {
     const int *order = graph->order.at, n = graph->order.n;
-    int *adds = ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1); /* per tensor: 1 + the first place that adds it */
-    int *next = ARENA_ARRAY(graph->arena, int, n + 1), begins = 0;    /* 1 + the next that does */
+    struct followers followers = {ARENA_ARRAY(graph->arena, int, graph->tensors.n + 1),
+                                  ARENA_ARRAY(graph->arena, int, n + 1)};
+    int begins = 0;
     graph->order.at = NULL;
     graph->order.n = graph->order.capacity = 0;
     while (begins < first && graph->nodes.at[order[begins]].phase != PHASE_BACKWARD) begins++;
     for (int i = n - 1; i >= first; i--) {
         const int gradient = added_gradient(graph, order[i]);
         if (gradient < 0) continue;
-        next[i] = adds[gradient];
-        adds[gradient] = i + 1;
+        followers.next[i] = followers.first[gradient];
+        followers.first[gradient] = i + 1;
     }
     for (int i = 0; i < first; i++) {
         for (int k = first; i == begins && k < n; k++)
             if (added_gradient(graph, order[k]) < 0) VEC_PUSH(graph->arena, &graph->order, order[k]);
-        VEC_PUSH(graph->arena, &graph->order, order[i]);
-        const struct node *node = &graph->nodes.at[order[i]];
-        for (int o = 0; o < node->noutputs; o++)
-            for (int k = node->outputs[o] < 0 ? 0 : adds[node->outputs[o]]; k > 0; k = next[k - 1])
-                VEC_PUSH(graph->arena, &graph->order, order[k - 1]);
+        put_with_followers(graph, &followers, order, order[i]);
     }
     for (int k = first; begins == first && k < n; k++) VEC_PUSH(graph->arena, &graph->order, order[k]);
 }
@@ -103,20 +127,14 @@ static void accumulate_early(struct graph *graph, int first) {
 /* Finds the factor for the mean over the real micro-batches of all scale units, without the loss scale. Control `share`
  * gives it; a module's gradients are summed unless its user sets share. */
 static int find_mean(struct optimizing *o) {
-    bool several = training_gathers(o->training, o->graph) || o->training->units > 1;
     int share = graph_control(o->graph, RT_SHARE);
     struct build_scope scope = {.dtype = RT_F64};
     build_scope_tensor(&scope, "share", share);
-    o->mean = several ? share : -1;
+    o->mean = share;
     if (o->scale.scale < 0) return 0;
     build_scope_tensor(&scope, "scale", o->scale.scale);
-    o->mean = build_expr(&o->builder, &scope, several ? "share / scale" : "1 / scale");
+    o->mean = build_expr(&o->builder, &scope, "share / scale");
     return o->mean < 0 ? -1 : 0;
-}
-
-static int sum_units(struct optimizing *o, struct parameter *p) {
-    if (o->training->units > 1) p->gradient = build1(&o->builder, OP_UnitSum, p->gradient);
-    return p->gradient;
 }
 
 static const char *name_for(const struct optimizing *o, const struct parameter *p, const char *what) {
@@ -135,7 +153,7 @@ static int global_norm(struct optimizing *o) {
     }
     o->builder.node = "optimizer";
     total = total < 0 ? -1 : build1(&o->builder, OP_Sqrt, total);
-    return total < 0 || o->mean < 0 ? total : build2(&o->builder, OP_Mul, total, o->mean);
+    return total < 0 ? -1 : build2(&o->builder, OP_Mul, total, o->mean);
 }
 
 /* Adds the norm before clipping to the outputs, as a metric. */
@@ -158,7 +176,7 @@ static int clip(struct optimizing *o, int norm) {
     build_scope_number(&scope, "unbounded", INFINITY);
     o->clip =
         build_expr(&o->builder, &scope, "rescale * (most < unbounded ? min(1, most / (norm * rescale + 1e-6)) : 1)");
-    if (o->clip >= 0 && o->mean >= 0) o->clip = build2(&o->builder, OP_Mul, o->clip, o->mean);
+    if (o->clip >= 0) o->clip = build2(&o->builder, OP_Mul, o->clip, o->mean);
     return o->clip;
 }
 
@@ -352,12 +370,13 @@ int pass_optimizer(struct graph *graph, const struct pass_context *context) {
         .graph = graph, .training = context->training, .builder = {graph, context->diags, "optimizer"}};
     if (!graph->parameters.n || !context->training) return 0;
     int micro = graph->order.n;
+    o.readers = graph_readers(graph, graph->arena);
     if (each(&o, "accumulate", accumulate) < 0) return -1;
     set_phase(graph, micro, PHASE_BACKWARD);
-    if (graph->order.n > micro) accumulate_early(graph, micro);
+    accumulate_early(graph, micro);
     int reduce = graph->order.n, norm;
     o.scale = loss_scale_find(&o.builder, &context->training->amp);
-    if (find_mean(&o) < 0 || each(&o, "sum", sum_units) < 0) return -1;
+    if (find_mean(&o) < 0) return -1;
     o.builder.node = "optimizer";
     if ((norm = give_norm(&o)) < 0) return -1;
     set_phase(graph, reduce, PHASE_REDUCE);

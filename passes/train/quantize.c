@@ -315,7 +315,8 @@ static int gather(struct quantizing *q, struct scale *scale) {
 
 static int over_units(struct quantizing *q, struct scale *scale) {
     name_scale(q, scale);
-    if (q->training->units > 1) scale->most = build1(&q->builder, OP_UnitMax, scale->most);
+    scale->most = build1(&q->builder, OP_Detach, scale->most); /* the scale unit's own stays the state's new value */
+    if (scale->most >= 0) q->builder.graph->tensors.at[scale->most].joined = JOINED_MAX;
     return scale->most;
 }
 

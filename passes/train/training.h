@@ -106,8 +106,7 @@ struct training {
     struct amp amp;
     struct fp8 fp8;
     double clip_grad_norm; /* largest norm of the gradient (torch.nn.utils.clip_grad_norm_); 0: no clipping */
-    int accumulate;        /* micro-batches per step and scale unit */
-    int units;             /* data parallel copies of the plan */
+    int accumulate;        /* micro-batches per step of each unit */
     int64_t bucket_bytes;  /* bytes of gradients per bucket that units reduce during the backward phase; 0: after it */
     const char *lr_schedule_text; /* as it was given */
     struct rt_lr_schedule lr_schedule;

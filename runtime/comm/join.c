@@ -68,10 +68,16 @@ bool rt_seat_from_environment(struct rt_seat *seat, int *status) {
     return false;
 }
 
+size_t rt_symmetric_bytes(const struct rt_rank_class *class) {
+    return class->bytes[RT_COMMUNICATION] + class->bytes[RT_GRADIENTS];
+}
+
 size_t rt_program_symmetric(const struct rt_program *program) {
     size_t most = 0;
-    for (int c = 0; c < program->nclasses && !program->device->remote; c++)
-        if (program->classes[c].bytes[RT_COMMUNICATION] > most) most = program->classes[c].bytes[RT_COMMUNICATION];
+    for (int c = 0; c < program->nclasses && !program->device->remote; c++) {
+        const size_t bytes = rt_symmetric_bytes(&program->classes[c]);
+        if (bytes > most) most = bytes;
+    }
     return most;
 }
 

@@ -62,7 +62,7 @@ struct rt_private {
     int local_world;                          /* ranks on this machine; 0: the launcher does not say */
     bool json;                                /* warnings are printed as JSON */
     struct rt_meeting *meeting;               /* rendezvous of ranks that were started one by one; else NULL */
-    struct rt_comm *split[RT_MAX_AXES];       /* the ranks of rt->axis, for buffers in the process' memory */
+    struct rt_comm *split[RT_LAYOUT_AXES];    /* the ranks of rt->axis, for buffers in the process' memory */
     struct checkpoint_directory *checkpoints; /* locked by rank 0 until rt_close; else NULL */
     void *mapping;                            /* of the shared segment, if this rank mapped it; else NULL */
     size_t mapping_bytes;
@@ -73,10 +73,11 @@ struct rt_private {
     double norm, norm_scale; /* gradient norm of the last update, and RT_RESCALE at that time */
     int64_t passes;          /* training forward passes since gradients were set to zero */
     bool reduced;            /* gradients were reduced since the last backward */
+    bool summed;             /* their sums over ranks lie in the place of the rank's own: zero_grad comes next */
     bool last;               /* the current backward phase is, or may be, the last before gradients are reduced */
     bool known;              /* the current backward phase is certainly the last: sums along mesh axes begin in it */
-    bool overlaps;           /* sums over scale units begin in the current backward phase */
-    struct rt_sum sum[RT_MAX_AXES + 1]; /* one per mesh axis, one for the scale units */
+    bool overlaps;           /* sums along replica axes begin in the current backward phase */
+    struct rt_sum sum[RT_LAYOUT_AXES]; /* one per axis */
     struct rt_reduce_hooks hooks;
     int64_t trained;       /* training steps begun */
     int64_t micro_batches; /* micro-batches of these steps, of all scale units */
@@ -139,6 +140,9 @@ int rt_end_step(struct rt *rt, int threads, int status);
 /* Releases the lock of rt_hold_checkpoints; NULL: nothing. */
 void rt_release_checkpoints(struct checkpoint_directory *held);
 
+/* Bytes of the arenas that peers reach in symmetric memory: COMMUNICATION, then GRADIENTS. */
+size_t rt_symmetric_bytes(const struct rt_rank_class *rank_class);
+
 /* Size to allocate for an arena: never 0, so that every arena has an address. */
 size_t rt_arena_bytes(const struct rt *rt, int arena);
 
@@ -161,6 +165,9 @@ void rt_backward_begins(struct rt *rt, bool last, bool known);
 
 /* Resets rescaling and clipping of gradients to the program's options. */
 void rt_reset_gradients(struct rt *rt);
+
+/* Number of axes of the program: mesh axes, then replica axes. */
+int rt_layout_axes(const struct rt *rt);
 
 /* The cut of a dimension along a mesh axis. */
 struct rt_cut rt_cut_along(const struct rt *rt, int axis, int64_t extent, int64_t blocks, int64_t grain);

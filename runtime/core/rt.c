@@ -132,6 +132,7 @@ static int place_shard(struct rt *rt) {
     rt->shard = rt->rank % program->plan_ngpus;
     rt->rank_class = &program->classes[program->class_of_shard[rt->shard]];
     for (int a = 0, rest = rt->shard; a < program->naxes; a++) {
+        rt->ways[a] = program->mesh[a];
         rt->coordinate[a] = rest % program->mesh[a];
         rest /= program->mesh[a];
     }
@@ -173,13 +174,21 @@ static int open_axes(struct rt *rt) {
     return RT_OK;
 }
 
-/* Communicators of the ranks with the same shard number, one per scale unit. */
+int rt_layout_axes(const struct rt *rt) {
+    return rt->program->naxes + rt->program->nreplicas;
+}
+
+/* The ranks with the same shard number, one per scale unit: the replica axis, if the program has one. */
 static int open_units(struct rt *rt) {
+    const int axis = rt->program->naxes;
     const bool alone = rt->world == rt->program->plan_ngpus;
     int status = alone ? rt_comm_open_self(&rt->units) : rt->comm->driver->split(rt->comm, rt->shard, &rt->units);
     if (status) return rt_fail_comm(rt, rt->comm, status);
-    rt->unit_arenas = rt->units;
-    return rt->program->training ? rt->program->device->connect(rt, rt->units, rt->shard, &rt->unit_arenas) : RT_OK;
+    if (!rt->program->nreplicas) return RT_OK;
+    rt->coordinate[axis] = rt->unit;
+    rt->ways[axis] = rt->units->size;
+    rt->axis[axis] = rt->units;
+    return rt->program->device->connect(rt, rt->units, rt->shard, &rt->axis[axis]);
 }
 
 static int open_controls(struct rt *rt) {
@@ -202,11 +211,19 @@ size_t rt_arena_bytes(const struct rt *rt, int arena) {
     return rt->rank_class->bytes[arena] + 1;
 }
 
+/* True if the arenas that peers reach lie in the transport's symmetric memory. */
+static bool uses_segment(const struct rt *rt) {
+    const size_t bytes = rt_symmetric_bytes(rt->rank_class);
+    return !rt->program->device->remote && bytes > 0 && rt_comm_segment_bytes(rt->comm) >= bytes;
+}
+
 static int open_arena(struct rt *rt, enum rt_arena arena) {
     const struct rt_device *device = rt->program->device;
+    const bool reached = arena == RT_COMMUNICATION || arena == RT_GRADIENTS;
     const size_t bytes = rt->rank_class->bytes[arena];
-    if (arena == RT_COMMUNICATION && !device->remote && bytes > 0 && rt_comm_segment_bytes(rt->comm) >= bytes) {
-        rt->arena[arena] = rt_comm_segment(rt->comm);
+    if (reached && uses_segment(rt)) {
+        const size_t before = arena == RT_GRADIENTS ? rt->rank_class->bytes[RT_COMMUNICATION] : 0;
+        rt->arena[arena] = (unsigned char *)rt_comm_segment(rt->comm) + before;
         memset(rt->arena[arena], 0, bytes);
     } else {
         rt->arena[arena] = rt->internal->owned[arena] = device->allocate(rt, arena, rt_arena_bytes(rt, arena));
@@ -290,8 +307,9 @@ static void close_both(struct rt_comm *arenas, struct rt_comm *host) {
 void rt_close(struct rt *rt) {
     if (!rt) return;
     struct rt_private *private = rt->internal;
-    for (int a = 0; a < RT_MAX_AXES; a++) close_both(rt->axis[a], private->split[a]);
-    close_both(rt->unit_arenas, rt->units);
+    for (int a = 0; a < RT_LAYOUT_AXES; a++)
+        if (rt->axis[a] != rt->units) close_both(rt->axis[a], private->split[a]);
+    close_both(rt->units, NULL);
     for (int a = 0; a < RT_ARENAS; a++) /* closed communicators no longer access arenas */
         if (private->owned[a]) rt->program->device->release(rt, private->owned[a], rt_arena_bytes(rt, a));
     if (rt->internal->counts) rt->program->device->close(rt);

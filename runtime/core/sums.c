@@ -1,15 +1,15 @@
-/* Gradient sums, over scale units and along mesh axes, that overlap the backward phase.
+/* Gradient sums along mesh and replica axes that overlap the backward phase.
  *
  * Note [Buckets]
  * A gradient's all-reduce may begin as soon as the rank's own gradient is complete. Generated code announces each
- * gradient (rt_unit_sum_start, rt_all_reduce_start) in the order in which gradients lie in symmetric memory. Adjacent
+ * gradient (rt_all_reduce_start) in the order in which gradients lie in symmetric memory. Adjacent
  * gradients are collected in a bucket, as in PyTorch's DDP; a bucket of at least `bucket_bytes` is handed to the
  * transport as one sum (sum_begin in comm.h). The call that needs the sums hands over the last bucket and waits for all
  * of them. Bucket boundaries do not affect results: each element is summed in rank order.
  *
  * Sums do not begin early where the transport does not support it, in a backward phase that is not known to be the last
- * before the reduction, or, over scale units, where hooks must see the gradients before they are reduced. rt_unit_sum
- * and rt_all_reduce then do the complete sum. */
+ * before the reduction, or, along replica axes, where hooks must see the gradients before they are reduced.
+ * rt_all_reduce then does the complete sum. */
 #include "core/private.h"
 
 static bool can_begin(const struct rt *rt, const struct rt_comm *comm) {
@@ -18,17 +18,23 @@ static bool can_begin(const struct rt *rt, const struct rt_comm *comm) {
     return comm->size > 1 && in_reach && comm->driver->sum_begin && training && training->bucket_bytes > 0;
 }
 
+static bool replicas_can_begin(const struct rt *rt) {
+    for (int a = rt->program->naxes; a < rt_layout_axes(rt); a++)
+        if (can_begin(rt, rt->axis[a])) return true;
+    return false;
+}
+
 void rt_backward_begins(struct rt *rt, bool last, bool known) {
     const struct rt_reduce_hooks *hooks = &rt->internal->hooks;
     rt->internal->last = last;
     rt->internal->known = last && known;
-    rt->internal->overlaps = last && known && can_begin(rt, rt->unit_arenas) && !hooks->before && !hooks->after;
+    rt->internal->overlaps = last && known && replicas_can_begin(rt) && !hooks->before && !hooks->after;
 }
 
-/* The sum of a communicator; that of the scale units is the last. */
+/* The sum of a communicator. */
 static struct rt_sum *sum_of(struct rt *rt, const struct rt_comm *comm) {
     int axis = 0;
-    while (axis < RT_MAX_AXES && rt->axis[axis] != comm) axis++;
+    while (rt->axis[axis] != comm) axis++;
     return &rt->internal->sum[axis];
 }
 
@@ -69,54 +75,43 @@ int rt_sums_variant(const struct rt *rt) {
 }
 
 int rt_end_sums(struct rt *rt) {
-    for (int axis = 0; axis < rt->program->naxes; axis++) RT_TRY(finish_sums(rt, rt->axis[axis]));
-    return finish_sums(rt, rt->unit_arenas);
+    for (int axis = 0; axis < rt_layout_axes(rt); axis++) RT_TRY(finish_sums(rt, rt->axis[axis]));
+    return RT_OK;
 }
 
-/* Over the units -------------------------------------------------------------------------------------------------- */
+/* Sums along an axis ---------------------------------------------------------------------------------------------- */
 
-int rt_unit_sum_start(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count) {
-    const size_t bytes = (size_t)count * rt_dtype_bytes(dtype);
-    if (!rt->internal->last) return RT_OK;
-    /* With several micro-batches per step, dummies were excluded when gradients were accumulated. */
-    const bool may_be_dummy = rt->program->training && rt->program->training->accumulate == 1;
-    RT_TRY(may_be_dummy ? rt->program->device->copy_where(rt, dst, src, bytes, RT_REAL)
-                        : rt_copy_bytes(rt, dst, src, bytes));
-    return rt->internal->overlaps ? put_in_bucket(rt, rt->unit_arenas, dst, dtype, bytes) : RT_OK;
+static bool is_replica_axis(const struct rt *rt, int axis) {
+    return axis >= rt->program->naxes;
 }
 
-static int reduce_over_units(struct rt *rt, void *data, enum rt_dtype dtype, int64_t count, enum rt_reduce reduce) {
-    int status = rt->unit_arenas->driver->all_reduce(rt->unit_arenas, data, data, (size_t)count, dtype, reduce);
-    return status ? rt_fail_comm(rt, rt->unit_arenas, status) : RT_OK;
+/* True if sums along the axis begin in the current backward phase. */
+static bool begins_early(const struct rt *rt, int axis) {
+    if (is_replica_axis(rt, axis)) return rt->internal->overlaps && can_begin(rt, rt->axis[axis]);
+    return rt->internal->known && can_begin(rt, rt->axis[axis]);
 }
 
-int rt_unit_sum(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count, int begun) {
-    const bool early = begun && rt->internal->overlaps;
-    if (early) RT_TRY(finish_sums(rt, rt->unit_arenas));
-    RT_TRY(rt_copy_bytes(rt, dst, src, (size_t)count * rt_dtype_bytes(dtype)));
-    return early ? RT_OK : reduce_over_units(rt, dst, dtype, count, RT_SUM);
+/* True if the gradient may be a dummy micro-batch's, which counts nothing. With several micro-batches per step, dummies
+ * were excluded when gradients were accumulated. */
+static bool may_be_dummy(const struct rt *rt, int axis) {
+    const struct rt_training *training = rt->program->training;
+    return is_replica_axis(rt, axis) && rt->axis[axis]->size > 1 && training && training->accumulate == 1;
 }
-
-int rt_unit_max(struct rt *rt, void *dst, const void *src, enum rt_dtype dtype, int64_t count) {
-    RT_TRY(rt_copy_bytes(rt, dst, src, (size_t)count * rt_dtype_bytes(dtype)));
-    return reduce_over_units(rt, dst, dtype, count, RT_MAX);
-}
-
-/* Along an axis --------------------------------------------------------------------------------------------------- */
 
 int rt_all_reduce_start(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
                         int64_t count) {
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
     const size_t bytes = (size_t)count * rt_dtype_bytes(dtype);
     if (!rt->internal->last) return RT_OK;
-    RT_TRY(rt_copy_bytes(rt, dst, src, bytes));
-    return rt->internal->known && can_begin(rt, comm) ? put_in_bucket(rt, comm, dst, dtype, bytes) : RT_OK;
+    RT_TRY(may_be_dummy(rt, axis) ? rt->program->device->copy_where(rt, dst, src, bytes, RT_REAL)
+                                  : rt_copy_bytes(rt, dst, src, bytes));
+    return begins_early(rt, axis) ? put_in_bucket(rt, comm, dst, dtype, bytes) : RT_OK;
 }
 
 int rt_all_reduce(struct rt *rt, int instruction, int axis, void *dst, const void *src, enum rt_dtype dtype,
                   int64_t count, enum rt_reduce reduce, int begun) {
     struct rt_comm *comm = rt_begin_collective(rt, instruction, axis);
-    if (!begun || !rt->internal->known || !can_begin(rt, comm))
+    if (!begun || !begins_early(rt, axis))
         return rt_end_collective(rt, comm, comm->driver->all_reduce(comm, dst, src, (size_t)count, dtype, reduce));
     RT_TRY(finish_sums(rt, comm));
     return rt_copy_bytes(rt, dst, src, (size_t)count * rt_dtype_bytes(dtype));

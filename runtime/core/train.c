@@ -97,6 +97,7 @@ static int zero_gradients(struct rt *rt) {
     RT_TRY(rt_end_sums(rt));
     rt->internal->overlaps = rt->internal->known = false;
     rt->internal->passes = 0;
+    rt->internal->summed = false;
     rt_reset_gradients(rt);
     return rt->program->device->zero(rt, rt->arena[RT_GRADIENTS], rt->rank_class->bytes[RT_GRADIENTS]);
 }
@@ -106,7 +107,7 @@ static void begin_micro_batch(struct rt *rt) {
     struct rt_private *private = rt->internal;
     private->control[RT_TRAINING] = 1;
     private->control[RT_STEP] = (double)(private->trained + 1);
-    private->control[RT_MICRO] = (double)(private->passes++ * rt->program->training->units + rt->unit);
+    private->control[RT_MICRO] = (double)(private->passes++ * rt->units->size + rt->unit);
 }
 
 /* Sets RT_SHARE to 1 / real micro-batches of all scale units; to 0 if there are none. */
@@ -134,7 +135,7 @@ static int run_gradients(struct rt *rt, const void *const *const *samples, const
         rt_backward_begins(rt, j == rt->internal->accumulate - 1, !rt->internal->watch);
         RT_TRY(rt_run_phase(rt, rt->rank_class->backward));
     }
-    rt->internal->micro_batches += (int64_t)rt->internal->accumulate * rt->program->training->units;
+    rt->internal->micro_batches += (int64_t)rt->internal->accumulate * rt->units->size;
     return RT_OK;
 }
 
@@ -143,7 +144,7 @@ static int run_reduce(struct rt *rt) {
     if (rt->internal->reduced) return RT_OK;
     if (hooks->before) RT_TRY(hooks->before(hooks->context, rt));
     RT_TRY(rt_run_phase(rt, rt->rank_class->reduce));
-    rt->internal->reduced = true;
+    rt->internal->reduced = rt->internal->summed = true;
     rt->internal->overlaps = false;
     return hooks->after ? hooks->after(hooks->context, rt) : RT_OK;
 }
@@ -235,6 +236,9 @@ int rt_forward(struct rt *rt, const void *const *inputs, void *const *outputs) {
 int rt_backward(struct rt *rt, const void *const *output_gradients, void *const *input_gradients) {
     RT_TRY(check_kind(rt, true));
     const struct rt_training *training = rt->program->training;
+    if (rt->internal->summed)
+        return rt_fail_code(rt, RT_ERROR_USAGE, RT_CODE_USAGE,
+                            "the gradients were already reduced: set them to zero before the next backward");
     const int threads = rt_begin_step(rt);
     int status = RT_OK;
     for (int i = 0; i < training->seeds && !status; i++)

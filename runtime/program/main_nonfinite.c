@@ -94,7 +94,7 @@ static int64_t micro_of(const struct search *s, const struct rt_json *entry) {
     int64_t phase = 0;
     rt_json_int(rt_json_member(entry, "phase"), &phase);
     if (phase < PHASE_REDUCE) return (int64_t) private->control[RT_MICRO];
-    return (int64_t) private->accumulate * s->rt->program->training->units;
+    return (int64_t) private->accumulate * s->rt->units->size;
 }
 
 static void end_instruction(struct search *s) {

@@ -288,7 +288,7 @@ static int check_options(struct trainer *t) {
 static int set_numbers(struct trainer *t) {
     const struct rt_training *training = t->rt->program->training;
     int status = RT_OK;
-    t->units = training->units;
+    t->units = t->rt->units->size;
     t->accumulate = t->options->accumulate ? t->options->accumulate : training->accumulate;
     t->found = (struct nonfinite){.parameter = -1, .input = -1, .instruction = -1};
     t->rt->internal->inspector = t;

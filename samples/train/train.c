@@ -47,7 +47,7 @@ static int step(struct rt *rt, const struct job *job, float *logits, float *grad
     RT_TRY(gpt2_forward(rt, (const void *[]){job->tokens}, (void *[]){logits}));
     *loss = loss_of(job->tokens, logits, gradient, dims);
     RT_TRY(gpt2_backward(rt, (const void *[]){gradient}, NULL));
-    RT_TRY(gpt2_scale_grads(rt, 1.0 / gpt2_program.training->units));
+    RT_TRY(gpt2_scale_grads(rt, 1.0 / rt->units->size));
     RT_TRY(gpt2_clip_gnorm(rt, 1, norm));
     return gpt2_step(rt);
 }

@@ -433,8 +433,5 @@ REFERENCE = {
     "ClassTermsGrad": class_terms_grad,
     "Dropout": dropout,
     "Detach": lambda x, a: x,
-    "UnitSum": lambda x, a: x,  # of one unit
-    "UnitSumStart": lambda x, a: x,
-    "UnitMax": lambda x, a: x,
     "ScaledMatMul": scaled_matmul,
 }
