@@ -1,11 +1,11 @@
 /* Recomputation: copies forward nodes into the backward phase, so that their results need not be kept in between.
  *
  * Note [Recomputed layers]
- * Layers are recomputed as a whole. The forward graph is divided into stretches at the places where only one value
- * that depends on parameters is live. A repeated sequence of stretches is a layer of the model. In a model without
- * repeats the n stretches are divided into about sqrt(n) equal layers (Chen et al. 2016, "Training deep nets with
- * sublinear memory cost"). The copies of a layer stand just before the first backward node that reads one of them.
- * They compute the same bits, dropout masks included. */
+ * Layers are recomputed as a whole. They are the repetitions of those blocks of the forward graph (ir/blocks.h) through
+ * which a value is carried, if these make up half of the graph. Else the graph is divided into n stretches at the places
+ * where only one value that depends on parameters is live, and these into about sqrt(n) equal layers (Chen et al. 2016,
+ * "Training deep nets with sublinear memory cost"). The copies of a layer stand just before the first backward node that
+ * reads one of them. They compute the same bits, dropout masks included. */
 #include "passes/train/recompute.h"
 
 #include <fnmatch.h>
@@ -14,14 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/base/map.h"
-#include "ir/base/str.h"
+#include "ir/blocks.h"
 #include "ir/op.h"
 #include "passes/pipeline.h"
 #include "passes/train/training.h"
 #include "runtime/base/checked.h"
-
-enum { MAX_PERIOD = 64 }; /* stretches of a layer */
 
 /* Choosing -------------------------------------------------------------------------------------------------------- */
 
@@ -97,78 +94,87 @@ static void look_at_forward(struct recomputing *r) {
 
 /* Layers ---------------------------------------------------------------------------------------------------------- */
 
-/* Runs of nodes: the place of the first node of each run, and the end of the last run. */
-struct runs {
-    VEC(int) first;
+/* Places [first, end) of the order. */
+struct layer {
+    int first, end;
 };
 
-/* Finds the stretches between places where a single value is live (Note [Recomputed layers]). */
-static void find_stretches(const struct recomputing *r, struct runs *stretches) {
-    const struct graph *graph = r->graph;
-    int *change = ARENA_ARRAY(graph->arena, int, r->forward + 2), live = 0;
-    for (int i = 0; i < r->forward; i++) {
-        int out = graph->nodes.at[node_at(r, i)].outputs[0];
-        if (r->depends[out] && r->last[out] > i) change[i]++, change[r->last[out]]--;
-    }
-    VEC_PUSH(graph->arena, &stretches->first, 0);
-    for (int i = 0; i < r->forward; i++)
-        if ((live += change[i]) == 1 && i + 1 < r->forward) VEC_PUSH(graph->arena, &stretches->first, i + 1);
-    VEC_PUSH(graph->arena, &stretches->first, r->forward);
-}
-
-/* Numbers the stretches so that those with equal operators and shapes have equal numbers. */
-static int *kinds_of(const struct recomputing *r, const struct runs *stretches) {
-    const struct graph *graph = r->graph;
-    int n = stretches->first.n - 1, *kind = ARENA_ARRAY(graph->arena, int, n + 1);
-    struct map seen;
-    struct strbuf key;
-    map_init(&seen, graph->arena);
-    strbuf_init(&key, graph->arena);
-    for (int s = 0; s < n; s++) {
-        key.length = 0;
-        for (int i = stretches->first.at[s]; i < stretches->first.at[s + 1]; i++) {
-            const struct node *node = &graph->nodes.at[node_at(r, i)];
-            strbuf_printf(&key, "%s %s;", node->op->name,
-                          tensor_type(graph->arena, &graph->tensors.at[node->outputs[0]]));
-        }
-        kind[s] = map_get(&seen, key.text, key.length);
-        if (kind[s] < 0) map_put(&seen, key.text, key.length, kind[s] = seen.n);
-    }
-    return kind;
-}
-
-/* How often the sequence of `period` stretches from `first` on occurs in a row. */
-static int repeats(const int *kind, int n, int first, int period) {
-    int same = 0;
-    while (first + period + same < n && kind[first + same] == kind[first + period + same]) same++;
-    return 1 + same / period;
-}
-
-/* Finds the layers: the repeated sequence that covers the most stretches, else equal shares of all stretches. */
-static void find_layers(const struct recomputing *r, struct runs *layers) {
-    struct arena *arena = r->graph->arena;
-    struct runs stretches = {0};
-    find_stretches(r, &stretches);
-    int n = stretches.first.n - 1, *kind = kinds_of(r, &stretches), most = 0, best = 0, step = 1;
-    for (int first = 0; first < n; first++) {
-        for (int period = 1; period <= MAX_PERIOD && first + 2 * period <= n; period++) {
-            int covers = period * repeats(kind, n, first, period);
-            if (covers >= 2 * period && covers > most) most = covers, best = first, step = period;
-        }
-    }
-    if (!most) most = n, step = (int)ceil(sqrt(n));
-    for (int s = 0; s <= most; s += step) VEC_PUSH(arena, &layers->first, stretches.first.at[best + s]);
-    if (most % step) VEC_PUSH(arena, &layers->first, stretches.first.at[best + most]);
-}
+struct layers {
+    VEC(struct layer) all;
+};
 
 /* Drops the nodes of the layer whose results only the layer itself reads in the forward phase. */
-static void drop_layer(struct recomputing *r, const struct runs *layers, int layer) {
-    const int end = layers->first.at[layer + 1];
-    for (int i = layers->first.at[layer]; i < end; i++) {
+static void drop_layer(struct recomputing *r, const struct layer *layer) {
+    for (int i = layer->first; i < layer->end; i++) {
         const struct node *node = &r->graph->nodes.at[node_at(r, i)];
         bool inside = true;
-        for (int o = 0; o < node->noutputs; o++) inside = inside && r->last[node->outputs[o]] < end;
+        for (int o = 0; o < node->noutputs; o++) inside = inside && r->last[node->outputs[o]] < layer->end;
         r->dropped[node_at(r, i)] = inside && i + 1 < r->forward;
+    }
+}
+
+/* A value that depends on parameters is carried from repetition to repetition: they are layers, and not branches side by
+ * side nor the computation of masks. */
+static bool is_chain(const struct recomputing *r, const struct blocks *blocks, const struct block *block) {
+    for (int j = 0; j < block->nodes; j++) {
+        const struct node *next = &r->graph->nodes.at[node_at(r, block->first + block->nodes + j)];
+        for (int k = 0; k < next->ninputs; k++)
+            if (block_input_source(r->graph, blocks, block, j, k) == INPUT_CARRIED && r->depends[next->inputs[k]])
+                return true;
+    }
+    return false;
+}
+
+/* Adds the repetitions of the blocks that are chains, if these have at least half of the nodes that depend on
+ * parameters. */
+static void add_blocks(const struct recomputing *r, struct layers *layers) {
+    const struct graph *graph = r->graph;
+    struct blocks blocks;
+    int total = 0, covered = 0;
+    blocks_find(graph, graph->arena, node_kinds(graph, graph->arena, ALIKE_IN_TYPES), 0, r->forward, &blocks);
+    for (int i = 0; i < r->forward; i++) total += r->depends[graph->nodes.at[node_at(r, i)].outputs[0]];
+    for (int b = 0; b < blocks.all.n; b++) {
+        const struct block *block = &blocks.all.at[b];
+        if (!is_chain(r, &blocks, block)) continue;
+        covered += block->nodes * block->times;
+        for (int t = 0, first = block->first; t < block->times; t++, first += block->nodes)
+            VEC_PUSH(graph->arena, &layers->all, (struct layer){first, first + block->nodes});
+    }
+    if (2 * covered < total) layers->all.n = 0;
+}
+
+/* Bytes of the results of the node at that place that depend on parameters. */
+static double result_bytes(const struct recomputing *r, int place) {
+    const struct node *node = &r->graph->nodes.at[node_at(r, place)];
+    double bytes = 0;
+    for (int o = 0; o < node->noutputs; o++)
+        if (r->depends[node->outputs[o]]) bytes += (double)tensor_bytes(&r->graph->tensors.at[node->outputs[o]]);
+    return bytes;
+}
+
+/* Adds about sqrt(n) layers of the n stretches between places where a single value is live. Each has about equally many
+ * bytes of results. */
+static void add_shares(const struct recomputing *r, struct layers *layers) {
+    const struct graph *graph = r->graph;
+    int *change = ARENA_ARRAY(graph->arena, int, r->forward + 2), live = 0, n = 0;
+    bool *ends = ARENA_ARRAY(graph->arena, bool, r->forward + 1); /* per place: a stretch ends after it */
+    double total = 0, bytes = 0;
+    for (int i = 0; i < r->forward; i++) {
+        int out = graph->nodes.at[node_at(r, i)].outputs[0];
+        total += result_bytes(r, i);
+        if (r->depends[out] && r->last[out] > i) change[i]++, change[r->last[out]]--;
+    }
+    for (int i = 0; i < r->forward; i++) {
+        live += change[i];
+        ends[i] = live == 1 || i + 1 == r->forward;
+        n += ends[i];
+    }
+    const int stretches = (int)ceil(sqrt(n)); /* of a share */
+    for (int i = 0, first = 0; i < r->forward; i++) {
+        bytes += result_bytes(r, i);
+        if (!ends[i] || (bytes * n < total * stretches && i + 1 < r->forward)) continue;
+        VEC_PUSH(graph->arena, &layers->all, (struct layer){first, i + 1});
+        first = i + 1, bytes = 0;
     }
 }
 
@@ -191,12 +197,12 @@ static int64_t kept_bytes(const struct recomputing *r) {
 
 static int drop_layers(struct recomputing *r, struct diags *diags) {
     const bool budget = r->choice->kind == RECOMPUTE_BUDGET;
-    struct runs layers = {0};
-    find_layers(r, &layers);
-    int n = layers.first.n - 1,
-        most = r->choice->kind == RECOMPUTE_FIRST && r->choice->count < n ? (int)r->choice->count : n;
+    struct layers layers = {0};
+    add_blocks(r, &layers);
+    if (!layers.all.n) add_shares(r, &layers);
+    int n = layers.all.n, most = r->choice->kind == RECOMPUTE_FIRST && r->choice->count < n ? (int)r->choice->count : n;
     for (int layer = 0; layer < most && !(budget && kept_bytes(r) <= r->choice->count); layer++)
-        drop_layer(r, &layers, layer);
+        drop_layer(r, &layers.all.at[layer]);
     if (r->choice->kind == RECOMPUTE_FIRST && r->choice->count > n)
         return diag_error(diags, 506, EXIT_LIMIT, "--recompute", "first:%lld: the model has only %d layers",
                           (long long)r->choice->count, n);

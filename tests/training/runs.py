@@ -263,14 +263,14 @@ def told(bench):
 def recomputed(bench):
     """Every way to recompute gives the bits of none, and takes less memory where layers are kept."""
     ways = ["full", "selective", "first:1", "names:*MatMul*", "budget:40K"]
-    for case, plan, some in ("vit", "one", ways), ("vit", "tp2", ways[:1]), ("gpt2", "dp2", ways[:2]):
+    for case, plan, some in ("vit", "one", ways), ("vit", "tp2", ways[:1]), ("gpt2", "dp2", ways[:2]), ("resnet", "one", ways[:1]):
         plain = bench.compile(f"{case}-{plan}-none", plan, case)
         for way in some:
             program = bench.compile(f"{case}-{plan}-{way[:5]}", plan, case, options=[*ADAMW, "--recompute", way])
             expect(numbers(program.train(3)) == numbers(plain.train(3)), f"{case}, {plan}: {way}")
             bench.call("verify", program.directory, "-q")
             less = program.activations() < plain.activations()
-            expect(less or case != "vit" or way != "full", f"{case}, {plan}: {way} keeps as much")
+            expect(less or case == "gpt2" or way != "full", f"{case}, {plan}: {way} keeps as much")
     for way, text in ("most", "must be none, full, selective"), ("first:99", "layers"), ("names:nobody", "matches"), ("budget:1", "are kept"):
         done = bench.call("plan", model_of("vit"), "--train", "--recompute", way, status=None)
         expect(done.returncode in (2, 5) and text in done.stderr, f"{way}: {done.stderr}")
