@@ -6,14 +6,13 @@
 
 #include <string.h>
 
-#include "ir/base/map.h"
-#include "ir/base/str.h"
+#include "ir/blocks.h"
 #include "passes/plan/cost.h"
 #include "passes/plan/stages.h"
 
 enum {
     MAX_CUTS = 1024, /* boundaries considered: those where the least data crosses */
-    AROUND = 4       /* nodes before and after a boundary that define its kind */
+    OUTSIDE = -1     /* kind of a boundary that is not in a block */
 };
 static const double nearly = 1.02; /* boundaries of one kind are taken up to this multiple of the best time */
 
@@ -22,7 +21,7 @@ struct places {
     int at[MAX_CUTS + 2];          /* position in the order before which a stage may begin; 0 and the end included */
     double cost[MAX_CUTS + 2];     /* seconds of all nodes before it */
     double crossing[MAX_CUTS + 2]; /* seconds to send the values that cross it */
-    int kind[MAX_CUTS + 2];        /* equal if operators and shapes of the nodes around it are equal */
+    int kind[MAX_CUTS + 2];        /* equal at the same place of repeated layers (find_kinds) */
 };
 
 /* Per position of the order: seconds to send the values that are live across it. Recomputed values are not sent. */
@@ -82,31 +81,28 @@ static bool is_taken(const struct choice *choice, int i) {
     return (int64_t)(i + 1) * choice->taken / choice->between > (int64_t)i * choice->taken / choice->between;
 }
 
-/* Operators and result types of the nodes around a position of the order, as text. */
-static const char *surroundings(const struct graph *graph, int place) {
-    struct strbuf out;
-    strbuf_init(&out, graph->arena);
-    for (int i = place - AROUND; i < place + AROUND; i++) {
-        if (i < 0 || i >= graph->order.n) continue;
-        const struct node *node = &graph->nodes.at[graph->order.at[i]];
-        strbuf_printf(&out, "%s %s\n", node->op->name, tensor_type(graph->arena, &graph->tensors.at[node->outputs[0]]));
+/* Per position of the order: its place within a repetition of a block (ir/blocks.h), numbered over all kinds of blocks;
+ * OUTSIDE if no block has a node there or ends there. */
+static int *find_kinds(const struct graph *graph) {
+    struct arena *arena = graph->arena;
+    struct blocks blocks;
+    int *kinds = ARENA_ARRAY(arena, int, graph->order.n + 1), n = 0;
+    blocks_find(graph, arena, node_kinds(graph, arena, ALIKE_IN_TYPES), 0, graph->order.n, &blocks);
+    int *first = ARENA_ARRAY(arena, int, blocks.kinds + 1); /* per kind of block: 1 + the number of its first place */
+    for (int i = 0; i <= graph->order.n; i++) kinds[i] = OUTSIDE;
+    for (int b = 0; b < blocks.all.n; b++) {
+        const struct block *block = &blocks.all.at[b];
+        if (!first[block->kind]) first[block->kind] = n + 1, n += block->nodes;
+        for (int i = 0; i <= block->nodes * block->times; i++)
+            kinds[block->first + i] = first[block->kind] - 1 + i % block->nodes;
     }
-    return strbuf_text(&out);
-}
-
-static void find_kinds(struct places *places, const struct graph *graph) {
-    struct map seen;
-    map_init(&seen, graph->arena);
-    for (int p = 0; p < places->n; p++) {
-        const char *around = surroundings(graph, places->at[p]);
-        if (map_get(&seen, around, strlen(around)) < 0) map_put(&seen, around, strlen(around), seen.n);
-        places->kind[p] = map_get(&seen, around, strlen(around));
-    }
+    return kinds;
 }
 
 static void list_places(struct places *places, const struct graph *graph, const bool *recomputed) {
     const int n = graph->order.n;
     const double *cross = crossings(graph, recomputed);
+    const int *kinds = find_kinds(graph);
     const struct choice choice = choose_places(cross, n);
     double cost = 0;
     int between = 0;
@@ -116,11 +112,11 @@ static void list_places(struct places *places, const struct graph *graph, const 
         if (end || cross[i] <= choice.least || (equal && is_taken(&choice, between++))) {
             places->at[places->n] = i;
             places->cost[places->n] = cost;
+            places->kind[places->n] = kinds[i];
             places->crossing[places->n++] = end ? 0 : cross[i];
         }
         if (i < n) cost += cost_node(graph, &graph->nodes.at[graph->order.at[i]], &machine_default);
     }
-    find_kinds(places, graph);
 }
 
 /* Dynamic programming. best[s][j]: the least possible time of the slowest of s stages before boundary j; from[s][j]:
@@ -161,7 +157,7 @@ static void choose_cuts(const struct places *places, int stages, struct arena *a
     double limit = balance(places, stages, arena, cuts) * nearly;
     int *alike = ARENA_ARRAY(arena, int, stages + 1);
     for (int p = 1; p < places->n - 1; p++) {
-        bool tried = false;
+        bool tried = places->kind[p] == OUTSIDE;
         for (int q = 1; q < p; q++) tried = tried || places->kind[q] == places->kind[p];
         if (tried) continue;
         const struct places *some = of_kind(places, places->kind[p], arena);

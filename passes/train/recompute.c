@@ -1,11 +1,11 @@
 /* Recomputation: copies forward nodes into the backward phase, so that their results need not be kept in between.
  *
  * Note [Recomputed layers]
- * Layers are recomputed as a whole. They are the repetitions of those blocks of the forward graph (ir/blocks.h) through
- * which a value is carried, if these make up half of the graph. Else the graph is divided into n stretches at the places
- * where only one value that depends on parameters is live, and these into about sqrt(n) equal layers (Chen et al. 2016,
- * "Training deep nets with sublinear memory cost"). The copies of a layer stand just before the first backward node that
- * reads one of them. They compute the same bits, dropout masks included. */
+ * Layers are recomputed as a whole. They are the repetitions of those blocks of the forward graph (ir/blocks.h)
+ * through which a value is carried, if these make up half of the graph. Else the graph is divided into n stretches at
+ * the places where only one value that depends on parameters is live, and these into about sqrt(n) layers of equal
+ * size (Chen et al. 2016, "Training deep nets with sublinear memory cost"). The copies of a layer stand just before the
+ * first backward node that reads one of them. They compute the same bits, dropout masks included. */
 #include "passes/train/recompute.h"
 
 #include <fnmatch.h>
@@ -113,8 +113,8 @@ static void drop_layer(struct recomputing *r, const struct layer *layer) {
     }
 }
 
-/* A value that depends on parameters is carried from repetition to repetition: they are layers, and not branches side by
- * side nor the computation of masks. */
+/* A value that depends on parameters is carried from repetition to repetition: they are layers, and not branches side
+ * by side nor the computation of masks. */
 static bool is_chain(const struct recomputing *r, const struct blocks *blocks, const struct block *block) {
     for (int j = 0; j < block->nodes; j++) {
         const struct node *next = &r->graph->nodes.at[node_at(r, block->first + block->nodes + j)];
