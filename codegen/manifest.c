@@ -79,20 +79,41 @@ static void put_ports(json *writer, const char *key, const struct graph *graph, 
     rt_json_close(writer, ']');
 }
 
-/* Ranks ------------------------------------------------------------------------------------------------------------ */
+/* Classes ---------------------------------------------------------------------------------------------------------- */
 
-static void put_ranks(json *writer, const struct manifest *manifest) {
+/* Writes the coordinates of the set as ranges [first, count]. */
+static void put_ranges(json *writer, const struct coordinate_sets *sets, int set, int size) {
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int c = 0, end; c < size; c = end) {
+        end = c + 1;
+        if (sets->of[c] != set) continue;
+        while (end < size && sets->of[end] == set) end++;
+        rt_json_put_dims(writer, (int64_t[]){c, end - c}, 2);
+    }
+    rt_json_close(writer, ']');
+}
+
+/* Writes "coordinates": for each mesh axis those of the class' shards. */
+static void put_coordinates(json *writer, const struct rankplan *plan, const struct rank_class *class) {
+    const struct mesh *mesh = &plan->graph->mesh;
+    int coordinate[RT_MAX_AXES];
+    mesh_coordinate(mesh, class->shard, coordinate);
+    rt_json_key(writer, "coordinates");
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int a = 0; a < mesh->naxes; a++)
+        put_ranges(writer, &plan->sets[a], plan->sets[a].of[coordinate[a]], mesh->axis[a].size);
+    rt_json_close(writer, ']');
+}
+
+static void put_classes(json *writer, const struct manifest *manifest) {
     const struct rankplan *plan = manifest->plan;
-    int shards = mesh_size(&plan->graph->mesh);
-    open_list(writer, "ranks");
-    for (int rank = 0; rank < manifest->info->runtime_ngpus; rank++) {
-        const struct rank_class *class = &plan->classes[rankplan_class_of(plan, rank % shards)];
+    open_list(writer, "classes");
+    for (int c = 0; c < plan->nclasses; c++) {
+        const struct rank_class *class = &plan->classes[c];
         int64_t peak = 0;
         rt_json_open(writer, '{', RT_JSON_INLINE);
-        put_int(writer, "rank", rank);
-        put(writer, "source",
-            source_name(plan->graph->arena, manifest->target,
-                        manifest->sources->of_class[rankplan_class_of(plan, rank % shards)]));
+        put_coordinates(writer, plan, class);
+        put(writer, "source", source_name(plan->graph->arena, manifest->target, manifest->sources->of_class[c]));
         rt_json_key(writer, "memory");
         rt_json_open(writer, '{', RT_JSON_INLINE);
         for (int a = 0; a < RT_ARENAS; a++) {
@@ -116,21 +137,6 @@ static const struct {
              {OP_Broadcast, "broadcast"}};
 enum { NKINDS = sizeof kinds / sizeof *kinds };
 
-static void put_group(json *writer, const struct manifest *manifest, int kind, int64_t count, int64_t begun,
-                      int64_t bytes, const int *shards, int n, int scale_unit) {
-    int plan_ngpus = mesh_size(&manifest->plan->graph->mesh);
-    rt_json_open(writer, '{', RT_JSON_INLINE);
-    put(writer, "kind", kinds[kind].kind);
-    put_int(writer, "count", count);
-    put_int(writer, "bytes", bytes);
-    if (begun) put_int(writer, "begun", begun);
-    rt_json_key(writer, "group");
-    rt_json_open(writer, '[', RT_JSON_INLINE);
-    for (int i = 0; i < n; i++) rt_json_put_int(writer, scale_unit * plan_ngpus + shards[i]);
-    rt_json_close(writer, ']');
-    rt_json_close(writer, '}');
-}
-
 /* The number of buckets in which ranks of the class reduce gradients over the units (runtime/base/bucket.h). */
 static int count_buckets(const struct rankplan *plan, const struct rank_class *class, int64_t bucket_bytes) {
     const struct graph *graph = plan->graph;
@@ -151,13 +157,12 @@ static int count_buckets(const struct rankplan *plan, const struct rank_class *c
     return bucket_bytes ? n : 0;
 }
 
-/* Communication over the units: reductions of gradients by the ranks of each shard. */
+/* Reductions of gradients by the ranks of each shard in all scale units: a row per class of shards. */
 static void put_unit_sums(json *writer, const struct manifest *manifest) {
     const struct graph *graph = manifest->plan->graph;
-    const int shards = mesh_size(&graph->mesh);
-    const bool several = manifest->info->runtime_ngpus > shards;
-    for (int shard = 0; shard < shards && several && manifest->info->training; shard++) {
-        const struct rank_class *class = &manifest->plan->classes[rankplan_class_of(manifest->plan, shard)];
+    const bool several = manifest->info->runtime_ngpus > mesh_size(&graph->mesh);
+    for (int c = 0; c < manifest->plan->nclasses && several && manifest->info->training; c++) {
+        const struct rank_class *class = &manifest->plan->classes[c];
         int64_t count = 0, bytes = 0;
         for (int i = 0; i < graph->order.n; i++) {
             const struct node *node = &graph->nodes.at[graph->order.at[i]];
@@ -173,10 +178,7 @@ static void put_unit_sums(json *writer, const struct manifest *manifest) {
         put_int(writer, "count", count);
         put_int(writer, "bytes", bytes);
         put_int(writer, "buckets", count_buckets(manifest->plan, class, manifest->info->training->bucket_bytes));
-        rt_json_key(writer, "group");
-        rt_json_open(writer, '[', RT_JSON_INLINE);
-        for (int rank = shard; rank < manifest->info->runtime_ngpus; rank += shards) rt_json_put_int(writer, rank);
-        rt_json_close(writer, ']');
+        put_int(writer, "class", c);
         rt_json_close(writer, '}');
     }
 }
@@ -186,10 +188,9 @@ static int64_t times_of(const struct manifest *manifest, const struct node *node
     return node->phase <= PHASE_BACKWARD && manifest->info->training ? manifest->info->training->accumulate : 1;
 }
 
-/* One row per kind, mesh axis and group of ranks along it. */
+/* Writes "communication": a row per kind and mesh axis, for all groups of ranks along it. */
 static void put_communication(json *writer, const struct manifest *manifest) {
     const struct graph *graph = manifest->plan->graph;
-    int shards = mesh_size(&graph->mesh), *group = ARENA_ARRAY(graph->arena, int, shards + 1);
     open_list(writer, "communication");
     for (int kind = 0; kind < NKINDS; kind++)
         for (int axis = 0; axis < graph->mesh.naxes; axis++) {
@@ -201,25 +202,20 @@ static void put_communication(json *writer, const struct manifest *manifest) {
                 begun += attr_int(node, "begun", 0);
                 bytes += times_of(manifest, node) * tensor_bytes(&graph->tensors.at[node->outputs[0]]);
             }
-            for (int rank = 0; count && rank < manifest->info->runtime_ngpus; rank++) {
-                int n = mesh_group(&graph->mesh, rank % shards, axis, group);
-                if (group[0] == rank % shards)
-                    put_group(writer, manifest, kind, count, begun, bytes, group, n, rank / shards);
-            }
+            if (!count) continue;
+            rt_json_open(writer, '{', RT_JSON_INLINE);
+            put(writer, "kind", kinds[kind].kind);
+            put_int(writer, "count", count);
+            put_int(writer, "bytes", bytes);
+            if (begun) put_int(writer, "begun", begun);
+            put(writer, "axis", graph->mesh.axis[axis].name);
+            rt_json_close(writer, '}');
         }
     put_unit_sums(writer, manifest);
     rt_json_close(writer, ']');
 }
 
 /* Nodes ------------------------------------------------------------------------------------------------------------ */
-
-/* Writes the ranks of the stage. */
-static void put_ranks_of(json *writer, const struct manifest *manifest, int stage) {
-    const struct rankplan *plan = manifest->plan;
-    const int shards = mesh_size(&plan->graph->mesh);
-    for (int r = 0; r < manifest->info->runtime_ngpus; r++)
-        if (plan->classes[rankplan_class_of(plan, r % shards)].stage == stage) rt_json_put_int(writer, r);
-}
 
 static void put_nodes(json *writer, const struct manifest *manifest) {
     const struct plan *decided = manifest->decided;
@@ -230,10 +226,6 @@ static void put_nodes(json *writer, const struct manifest *manifest) {
         put(writer, "name", node->name);
         put(writer, "op", node->op);
         plan_put_partition(writer, decided, node, false);
-        rt_json_key(writer, "ranks");
-        rt_json_open(writer, '[', RT_JSON_INLINE);
-        put_ranks_of(writer, manifest, node->stage);
-        rt_json_close(writer, ']');
         put_int(writer, "stage", node->stage);
         rt_json_close(writer, '}');
     }
@@ -452,7 +444,7 @@ const char *manifest_text(const struct manifest *manifest) {
     rt_json_close(writer, '}');
     put_ports(writer, "inputs", graph, graph->inputs.n - graph_gradient_inputs(graph), graph->inputs.at, NULL);
     put_ports(writer, "outputs", graph, graph->outputs.n - graph->nmetrics, graph->outputs.at, graph->output_names.at);
-    put_ranks(writer, manifest);
+    put_classes(writer, manifest);
     put_communication(writer, manifest);
     put_nodes(writer, manifest);
     put_instructions(writer, manifest->plan);

@@ -70,10 +70,10 @@ static void print_command(const struct compiled_model *compiled, const char *dir
 static void print_text(const struct compiled_model *compiled, const char *program, enum driver_made made,
                        struct cli *cli) {
     int64_t ranks = compiled->runtime_ngpus, largest = 0;
-    const struct rt_json *all = rt_json_member(compiled->root, "ranks");
-    for (const struct rt_json *rank = all ? all->first : NULL; rank; rank = rank->next) {
+    const struct rt_json *all = rt_json_member(compiled->root, "classes");
+    for (const struct rt_json *class = all ? all->first : NULL; class; class = class->next) {
         int64_t peak = 0;
-        rt_json_int(rt_json_member(rt_json_member(rank, "memory"), "peak"), &peak);
+        rt_json_int(rt_json_member(rt_json_member(class, "memory"), "peak"), &peak);
         if (peak > largest) largest = peak;
     }
     const char *directory = str_escape(cli->arena, compiled->directory, strlen(compiled->directory), 0);

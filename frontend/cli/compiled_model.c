@@ -114,16 +114,38 @@ static int lock_shared(struct compiled_model *compiled, struct cli *cli) {
 
 /* ---- reading it ---- */
 
+/* Reads "mesh"; false unless it has plan_ngpus shards. */
+static bool read_mesh(struct compiled_model *compiled) {
+    const struct rt_json *axis = rt_json_member(compiled->root, "mesh");
+    struct mesh *mesh = &compiled->mesh;
+    *mesh = (struct mesh){0};
+    if (!axis || axis->kind != RT_JSON_ARRAY) return false;
+    for (axis = axis->first; axis; axis = axis->next) {
+        const char *name = rt_json_text(rt_json_member(axis, "axis"));
+        int64_t size = 0;
+        if (!name || mesh->naxes == RT_MAX_AXES || !rt_json_int(rt_json_member(axis, "size"), &size) || size < 1 ||
+            size > compiled->plan_ngpus / mesh_size(mesh))
+            return false;
+        mesh->axis[mesh->naxes].name = name;
+        mesh->axis[mesh->naxes++].size = (int)size;
+    }
+    return mesh_size(mesh) == compiled->plan_ngpus;
+}
+
 /* Checks the parts of the manifest that every verb uses. */
 static int check(struct compiled_model *compiled, const char *where, bool intact, struct cli *cli) {
     int64_t format;
     compiled->root = rt_json_root(compiled->document);
     if (!rt_json_int(rt_json_member(compiled->root, "format"), &format))
         return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "not a rankc manifest: it has no format number");
-    if (format != RT_MANIFEST_FORMAT)
-        return diag_error(cli->diags, 803, EXIT_MISMATCH, where,
-                          "written by another version of rankc: the format is %lld, this version reads %d",
-                          (long long)format, RT_MANIFEST_FORMAT);
+    if (format != RT_MANIFEST_FORMAT) {
+        diag_error(cli->diags, 803, EXIT_MISMATCH, where,
+                   "written by another version of rankc: the format is %lld, this version reads %d", (long long)format,
+                   RT_MANIFEST_FORMAT);
+        return diag_help(cli->diags,
+                         "'rankc compile --reuse override' with the same model and options generates it again"),
+               -1;
+    }
     if (!intact) {
         diag_error(cli->diags, 802, EXIT_MISMATCH, where,
                    "the file was modified after it was generated: its hash differs");
@@ -134,6 +156,7 @@ static int check(struct compiled_model *compiled, const char *where, bool intact
         compiled->plan_ngpus < 1 || compiled->runtime_ngpus < 1 || compiled->runtime_ngpus > RT_MAX_RANKS ||
         compiled->runtime_ngpus % compiled->plan_ngpus)
         return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "plan_ngpus or runtime_ngpus is missing or invalid");
+    if (!read_mesh(compiled)) return diag_error(cli->diags, 804, EXIT_MALFORMED, where, "mesh is missing or invalid");
     return 0;
 }
 

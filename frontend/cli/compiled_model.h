@@ -4,12 +4,14 @@
 
 #include "codegen/manifest.h"
 #include "frontend/cli/cli.h"
+#include "ir/ir.h"
 #include "runtime/base/json.h"
 
 struct compiled_model {
     const char *directory;             /* that has manifest.json */
     const struct rt_json *root;        /* of the manifest, an object of format RT_MANIFEST_FORMAT */
     int64_t plan_ngpus, runtime_ngpus; /* at least 1 */
+    struct mesh mesh;                  /* of plan_ngpus shards */
     struct arena *arena;               /* owns document and lock */
     struct rt_json_document *document;
     int lock; /* shared, so that no compile replaces the model meanwhile; -1: none needed */

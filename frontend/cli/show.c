@@ -13,47 +13,6 @@ const char *show_text(const struct rt_json *value, struct arena *arena) {
     return str_escape(arena, value->text, (size_t)value->count, 120);
 }
 
-/* Unsigned, since a manifest may hold any number. */
-static uint64_t step_after(const struct rank_list *list, int i) {
-    return (uint64_t)list->all.at[i + 1] - (uint64_t)list->all.at[i];
-}
-
-/* The last index of the longest run of equal steps that starts at i. */
-static int end_of_run(const struct rank_list *list, int i) {
-    int last = i + 1 < list->all.n ? i + 1 : i;
-    while (last + 1 < list->all.n && step_after(list, last) == step_after(list, i)) last++;
-    return last;
-}
-
-const char *rank_list_text(const struct rank_list *list, struct arena *arena) {
-    const int64_t *rank = list->all.at;
-    struct strbuf text;
-    strbuf_init(&text, arena);
-    for (int i = 0, last; i < list->all.n; i = last + 1) {
-        last = end_of_run(list, i);
-        uint64_t step = last > i ? step_after(list, i) : 0;
-        strbuf_printf(&text, "%s%" PRId64, i ? "," : "", rank[i]);
-        if (step == 1)
-            strbuf_printf(&text, "-%" PRId64, rank[last]);
-        else if (last - i >= 3)
-            strbuf_printf(&text, ",%" PRId64 "..%" PRId64, rank[i + 1], rank[last]);
-        else
-            last = i;
-    }
-    return strbuf_text(&text);
-}
-
-const char *show_ranks(const struct rt_json *ranks, struct arena *arena) {
-    struct rank_list list = {0};
-    if (!ranks || ranks->kind != RT_JSON_ARRAY) return "?";
-    for (const struct rt_json *rank = ranks->first; rank; rank = rank->next) {
-        int64_t number = 0;
-        rt_json_int(rank, &number);
-        VEC_PUSH(arena, &list.all, number);
-    }
-    return rank_list_text(&list, arena);
-}
-
 static int64_t integer(const struct rt_json *object, const char *key) {
     int64_t value = 0;
     rt_json_int(rt_json_member(object, key), &value);
@@ -90,24 +49,111 @@ static void copy_value(struct rt_json_writer *writer, const struct rt_json *valu
     }
 }
 
-static int show_json(const struct compiled_model *compiled, struct cli *cli) {
-    static const char *const keys[] = {"model",         "target", "plan_ngpus", "runtime_ngpus", "ranks",
-                                       "communication", "nodes",  "parameters", "constants"};
-    enum { OF_TRAINING = 2 }; /* the last keys, shown only if the model is trained */
-    struct rt_json_writer *writer = own_json_writer(cli->arena);
-    rt_json_open(writer, '{', RT_JSON_LINES);
-    rt_json_key(writer, "format"), rt_json_put_int(writer, 1);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const struct rt_json *value = rt_json_member(compiled->root, keys[i]);
-        if (!value && i >= sizeof keys / sizeof *keys - OF_TRAINING) continue;
-        rt_json_key(writer, keys[i]);
-        if (value)
-            copy_value(writer, value, RT_JSON_LINES);
-        else
-            rt_json_put_null(writer);
+static void put_ranks(struct rt_json_writer *writer, const char *key, const struct rank_list *list) {
+    rt_json_key(writer, key);
+    rt_json_open(writer, '[', RT_JSON_INLINE);
+    for (int i = 0; i < list->all.n; i++) rt_json_put_int(writer, list->all.at[i]);
+    rt_json_close(writer, ']');
+}
+
+static void copy_member(struct rt_json_writer *writer, const struct rt_json *object, const char *key) {
+    const struct rt_json *value = rt_json_member(object, key);
+    rt_json_key(writer, key);
+    if (value)
+        copy_value(writer, value, RT_JSON_LINES);
+    else
+        rt_json_put_null(writer);
+}
+
+/* What a part of the manifest is shown as. */
+struct shown {
+    struct rt_json_writer *writer;
+    const struct compiled_model *compiled;
+    const struct rt_json **classes; /* ranks_classes */
+    struct arena *arena;
+};
+
+/* "ranks": source and memory of each rank. */
+static void put_all_ranks(const struct shown *shown, const char *key) {
+    rt_json_key(shown->writer, key);
+    rt_json_open(shown->writer, '[', RT_JSON_LINES);
+    for (int64_t rank = 0; rank < shown->compiled->runtime_ngpus; rank++) {
+        const struct rt_json *class = shown->classes[rank % shown->compiled->plan_ngpus];
+        rt_json_open(shown->writer, '{', RT_JSON_INLINE);
+        rt_json_key(shown->writer, "rank"), rt_json_put_int(shown->writer, rank);
+        copy_member(shown->writer, class, "source");
+        copy_member(shown->writer, class, "memory");
+        rt_json_close(shown->writer, '}');
     }
-    rt_json_close(writer, '}');
-    return cli_print_json(cli, writer);
+    rt_json_close(shown->writer, ']');
+}
+
+/* "communication": an entry for each group of ranks. */
+static void put_all_communication(const struct shown *shown, const char *key) {
+    const struct rt_json *row = elements(rt_json_member(shown->compiled->root, key));
+    rt_json_key(shown->writer, key);
+    rt_json_open(shown->writer, '[', RT_JSON_LINES);
+    for (; row; row = row->next) {
+        const struct rank_groups groups = ranks_groups(shown->compiled, row, shown->classes, shown->arena);
+        for (int g = 0; g < groups.all.n; g++) {
+            const struct rank_list ranks = ranks_of_group(&groups.all.at[g], shown->arena);
+            rt_json_open(shown->writer, '{', RT_JSON_INLINE);
+            for (const struct rt_json *member = row->first; member; member = member->next)
+                if (strcmp(member->key, "axis") != 0 && strcmp(member->key, "class") != 0)
+                    copy_member(shown->writer, row, member->key);
+            put_ranks(shown->writer, "group", &ranks);
+            rt_json_close(shown->writer, '}');
+        }
+    }
+    rt_json_close(shown->writer, ']');
+}
+
+/* "nodes": with the ranks of their stages. */
+static void put_all_nodes(const struct shown *shown, const char *key) {
+    const struct rt_json *node = elements(rt_json_member(shown->compiled->root, key));
+    struct rank_list ranks = {0};
+    rt_json_key(shown->writer, key);
+    rt_json_open(shown->writer, '[', RT_JSON_LINES);
+    for (int64_t stage = -1; node; node = node->next) {
+        if (!ranks.all.n || integer(node, "stage") != stage) {
+            stage = integer(node, "stage");
+            ranks = ranks_of_stage(shown->compiled, stage, shown->arena);
+        }
+        rt_json_open(shown->writer, '{', RT_JSON_INLINE);
+        copy_member(shown->writer, node, "name");
+        copy_member(shown->writer, node, "op");
+        copy_member(shown->writer, node, "partition");
+        put_ranks(shown->writer, "ranks", &ranks);
+        copy_member(shown->writer, node, "stage");
+        rt_json_close(shown->writer, '}');
+    }
+    rt_json_close(shown->writer, ']');
+}
+
+static void put_value(const struct shown *shown, const char *key) {
+    copy_member(shown->writer, shown->compiled->root, key);
+}
+
+/* Of training, and so in the manifest of a model that is trained. */
+static void put_value_if_any(const struct shown *shown, const char *key) {
+    if (rt_json_member(shown->compiled->root, key)) put_value(shown, key);
+}
+
+static int show_json(const struct compiled_model *compiled, struct cli *cli) {
+    static const struct {
+        const char *key;
+        void (*put)(const struct shown *shown, const char *key);
+    } members[] = {{"model", put_value},           {"target", put_value},
+                   {"plan_ngpus", put_value},      {"runtime_ngpus", put_value},
+                   {"ranks", put_all_ranks},       {"communication", put_all_communication},
+                   {"nodes", put_all_nodes},       {"parameters", put_value_if_any},
+                   {"constants", put_value_if_any}};
+    const struct shown shown = {own_json_writer(cli->arena), compiled, ranks_classes(compiled, cli->arena), cli->arena};
+    rt_json_open(shown.writer, '{', RT_JSON_LINES);
+    rt_json_key(shown.writer, "format"), rt_json_put_int(shown.writer, 1);
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) members[i].put(&shown, members[i].key);
+    rt_json_close(shown.writer, '}');
+    return cli_print_json(cli, shown.writer);
 }
 
 /* ---- text ---- */
@@ -166,18 +212,23 @@ static void put_overlap(struct strbuf *out, const struct rt_json *item) {
 }
 
 /* One line for equal communication of several groups of ranks. */
-static void put_communication(struct strbuf *out, const struct compiled_model *compiled) {
+static void put_communication(struct strbuf *out, const struct compiled_model *compiled,
+                              const struct rt_json **classes) {
     const struct rt_json *item = elements(rt_json_member(compiled->root, "communication"));
     strbuf_puts(out, "\ncommunication per step");
     if (!item) strbuf_puts(out, ": none");
     strbuf_putc(out, '\n');
     for (const struct rt_json *next; item; item = next) {
-        int others = 0;
-        for (next = item->next; next && same_traffic(item, next, out->arena); next = next->next) others++;
+        const struct rank_groups groups = ranks_groups(compiled, item, classes, out->arena);
+        const struct rank_list ranks =
+            groups.all.n ? ranks_of_group(&groups.all.at[0], out->arena) : (struct rank_list){0};
+        int others = groups.all.n - 1;
+        for (next = item->next; next && same_traffic(item, next, out->arena); next = next->next)
+            others += ranks_groups(compiled, next, classes, out->arena).all.n;
         strbuf_printf(out, "  %-16s %6" PRId64 "x  %10s  ranks %s", show_text(rt_json_member(item, "kind"), out->arena),
                       integer(item, "count"), format_bytes(integer(item, "bytes")).text,
-                      show_ranks(rt_json_member(item, "group"), out->arena));
-        if (others) strbuf_printf(out, ", and %d more group%s", others, others == 1 ? "" : "s");
+                      rank_list_text(&ranks, out->arena));
+        if (others > 0) strbuf_printf(out, ", and %d more group%s", others, others == 1 ? "" : "s");
         put_overlap(out, item);
         strbuf_putc(out, '\n');
     }
@@ -189,8 +240,8 @@ static const char *const memory_kinds[] = {"weights",       "gradients", "optimi
                                            "communication", "scratch",   "peak"};
 enum { MEMORY_KINDS = sizeof memory_kinds / sizeof *memory_kinds };
 
-static void read_memory(const struct rt_json *rank, int64_t bytes[MEMORY_KINDS]) {
-    for (int i = 0; i < MEMORY_KINDS; i++) bytes[i] = integer(rt_json_member(rank, "memory"), memory_kinds[i]);
+static void read_memory(const struct rt_json *class, int64_t bytes[MEMORY_KINDS]) {
+    for (int i = 0; i < MEMORY_KINDS; i++) bytes[i] = integer(rt_json_member(class, "memory"), memory_kinds[i]);
 }
 
 /* Ranks that need equal amounts of memory. */
@@ -211,14 +262,13 @@ static struct memory_row *find_row(struct memory_rows *rows, const int64_t bytes
     return &rows->all.at[rows->all.n - 1];
 }
 
-static void read_rows(struct memory_rows *rows, const struct compiled_model *compiled, bool used[MEMORY_KINDS],
-                      struct arena *arena) {
-    const struct rt_json *rank = elements(rt_json_member(compiled->root, "ranks"));
-    for (; rank; rank = rank->next) {
+static void read_rows(struct memory_rows *rows, const struct compiled_model *compiled, const struct rt_json **classes,
+                      bool used[MEMORY_KINDS], struct arena *arena) {
+    for (int64_t rank = 0; rank < compiled->runtime_ngpus; rank++) {
         int64_t bytes[MEMORY_KINDS];
-        read_memory(rank, bytes);
+        read_memory(classes[rank % compiled->plan_ngpus], bytes);
         for (int i = 0; i < MEMORY_KINDS; i++) used[i] |= bytes[i] != 0;
-        VEC_PUSH(arena, &find_row(rows, bytes, arena)->ranks.all, integer(rank, "rank"));
+        VEC_PUSH(arena, &find_row(rows, bytes, arena)->ranks.all, rank);
     }
 }
 
@@ -226,10 +276,10 @@ static int column_width(int kind) {
     return strlen(memory_kinds[kind]) < 10 ? 10 : 13;
 }
 
-static void put_memory(struct strbuf *out, const struct compiled_model *compiled) {
+static void put_memory(struct strbuf *out, const struct compiled_model *compiled, const struct rt_json **classes) {
     struct memory_rows rows = {0};
     bool used[MEMORY_KINDS] = {[MEMORY_KINDS - 1] = true};
-    read_rows(&rows, compiled, used, out->arena);
+    read_rows(&rows, compiled, classes, used, out->arena);
     strbuf_printf(out, "\n%-20s", "memory");
     for (int i = 0; i < MEMORY_KINDS; i++)
         if (used[i]) strbuf_printf(out, " %*s", column_width(i), memory_kinds[i]);
@@ -249,13 +299,14 @@ static void put_memory(struct strbuf *out, const struct compiled_model *compiled
 
 static int show(const struct compiled_model *compiled, struct cli *cli) {
     if (cli->options->json) return show_json(compiled, cli);
+    const struct rt_json **classes = ranks_classes(compiled, cli->arena);
     struct strbuf out;
     strbuf_init(&out, cli->arena);
     put_header(&out, compiled);
     show_tree(&out, compiled, cli->options->verbose);
     show_parameters(&out, compiled, cli->options->verbose);
-    put_communication(&out, compiled);
-    put_memory(&out, compiled);
+    put_communication(&out, compiled, classes);
+    put_memory(&out, compiled, classes);
     fputs(strbuf_text(&out), stdout);
     return 0;
 }

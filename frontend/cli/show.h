@@ -2,7 +2,7 @@
 #ifndef FRONTEND_CLI_SHOW_H
 #define FRONTEND_CLI_SHOW_H
 
-#include "frontend/cli/compiled_model.h"
+#include "frontend/cli/ranks.h"
 
 /* Plans the model cli->options->operand and prints the plan. Returns as cli_show() does. */
 int show_model(struct cli *cli);
@@ -21,12 +21,5 @@ const char *show_pattern(struct arena *arena, const char *text);
 
 /* A string of the manifest, escaped for printing; "?" if the value is not a string. */
 const char *show_text(const struct rt_json *value, struct arena *arena);
-
-/* Ranks as text: "0-3,8", "0,2..14". */
-struct rank_list {
-    VEC(int64_t) all;
-};
-const char *rank_list_text(const struct rank_list *list, struct arena *arena);
-const char *show_ranks(const struct rt_json *ranks, struct arena *arena); /* of an array; "?" if it is none */
 
 #endif

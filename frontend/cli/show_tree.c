@@ -29,9 +29,16 @@ struct scope {
     bool replicated; /* all its nodes are */
 };
 
+struct stage {
+    int64_t number;
+    struct rank_list ranks;
+    const char *place; /* place_text */
+};
+
 struct tree {
     struct arena *arena;
     const struct compiled_model *compiled;
+    VEC(struct stage) stages;
     struct map patterns;
     VEC(struct scope) scopes;
     bool verbose, has_stages;
@@ -95,30 +102,35 @@ static const char *partition_pattern(const struct rt_json *partition, struct are
     return strbuf_text(&text);
 }
 
-/* Stage and ranks of a node; "" if the plan has one stage and the node runs on all ranks. */
-static const char *place_text(const struct tree *tree, const struct rt_json *node) {
+/* Stage and ranks of a stage's nodes; "" if the plan has one stage and its nodes run on all ranks. */
+static const char *place_text(const struct tree *tree, const struct stage *stage) {
     struct strbuf text;
-    const struct rt_json *ranks = rt_json_member(node, "ranks");
-    int64_t stage = integer(node, "stage");
     strbuf_init(&text, tree->arena);
-    if (tree->has_stages) strbuf_printf(&text, ", stage %" PRId64, stage);
-    if (!ranks || ranks->kind != RT_JSON_ARRAY || ranks->count == tree->compiled->plan_ngpus) return strbuf_text(&text);
-    strbuf_printf(&text, ", rank%s %s", ranks->count == 1 ? "" : "s", show_ranks(ranks, tree->arena));
+    if (tree->has_stages) strbuf_printf(&text, ", stage %" PRId64, stage->number);
+    if (stage->ranks.all.n < tree->compiled->runtime_ngpus)
+        strbuf_printf(&text, ", rank%s %s", stage->ranks.all.n == 1 ? "" : "s",
+                      rank_list_text(&stage->ranks, tree->arena));
     return strbuf_text(&text);
 }
 
-/* The text for a node that is not split: "replicated", or "whole" if only one rank computes it. */
-static const char *unsplit_text(const struct rt_json *node) {
-    const struct rt_json *ranks = rt_json_member(node, "ranks");
-    return ranks && ranks->kind == RT_JSON_ARRAY && ranks->count == 1 ? "whole" : "replicated";
+/* The stage of the node: nodes of a stage follow each other mostly. */
+static const struct stage *stage_of(struct tree *tree, const struct rt_json *node) {
+    const int64_t number = integer(node, "stage");
+    for (int i = tree->stages.n - 1; i >= 0; i--)
+        if (tree->stages.at[i].number == number) return &tree->stages.at[i];
+    struct stage stage = {.number = number, .ranks = ranks_of_stage(tree->compiled, number, tree->arena)};
+    stage.place = place_text(tree, &stage);
+    VEC_PUSH(tree->arena, &tree->stages, stage);
+    return &tree->stages.at[tree->stages.n - 1];
 }
 
-static struct scope read_node(const struct tree *tree, const struct rt_json *node, const char *name, const char *last) {
+static struct scope read_node(struct tree *tree, const struct rt_json *node, const char *name, const char *last) {
     struct arena *arena = tree->arena;
     const struct rt_json *partition = rt_json_member(node, "partition");
-    const char *op = show_text(rt_json_member(node, "op"), arena), *place = place_text(tree, node);
+    const char *op = show_text(rt_json_member(node, "op"), arena), *place = stage_of(tree, node)->place;
     bool split = partition && partition->kind == RT_JSON_ARRAY && partition->first;
-    const char *what = split ? partition_text(partition, name, arena) : unsplit_text(node);
+    const char *unsplit = stage_of(tree, node)->ranks.all.n == 1 ? "whole" : "replicated";
+    const char *what = split ? partition_text(partition, name, arena) : unsplit;
     const char *pattern = split ? partition_pattern(partition, arena) : "";
     return (struct scope){.name = last,
                           .op = op,

@@ -14,11 +14,12 @@ static const struct rank_class *member(const struct rankplan *plan, const struct
 }
 
 /* True if all members of the groups of the class' ranks execute the node, or, of a transfer, its sender and its
- * receiver. All ranks of a class have members of the same classes. */
+ * receiver. Groups of all ranks of a class consist of the same classes; along a replica axis, of the class alone. */
 static bool all_meet(const struct rankplan *plan, const struct rank_class *class, const struct node *node) {
     const int axis = (int)attr_int(node, "mesh", 0);
     const bool transfer = node->op->id == OP_Transfer;
     int ends = 0;
+    if (axis >= plan->graph->mesh.naxes) return true;
     for (int set = 0; set < plan->sets[axis].n; set++) {
         const int part = rankplan_part(member(plan, class, axis, set), node);
         if (!transfer && !part) return false;

@@ -5,7 +5,7 @@
 
 #include "json.h"
 
-enum { RT_MANIFEST_FORMAT = 2 };
+enum { RT_MANIFEST_FORMAT = 3 };
 
 /* Adds the member and closes the outermost object of a writer with layout RT_JSON_LINES. */
 void rt_sealed_close(struct rt_json_writer *writer);

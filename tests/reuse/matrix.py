@@ -111,7 +111,7 @@ def strange(out):
 
 
 def other_format(directory):
-    edit(f"{directory}/manifest.json", lambda t: t.replace('"format": 2', '"format": 3', 1))
+    edit(f"{directory}/manifest.json", lambda t: t.replace('"format": 3', '"format": 4', 1))
 
 
 def names_difference(program, work):

@@ -73,7 +73,7 @@ def check(rankc, work):
         call(rankc, "compile", f"{work}/layers.rir", "--pas", plan, "-o", out, "-q")
         call(rankc, "verify", out, "-q")
         manifest = json.load(open(f"{out}/layers/_/manifest.json"))
-        names = {rank["source"] for rank in manifest["ranks"]}
+        names = {rank["source"] for rank in manifest["classes"]}
         if len(names) != sources:
             raise SystemExit(f"{plan}: {len(names)} sources, expected {sources}")
         call(rankc, "run", out, *given, "--kernels", "reference", "--threads", "1", "--output-dir", out + "/y")
